@@ -1,0 +1,7 @@
+"""Solvers: they turn gradients into new parameter values."""
+
+from actorgraph.solvers._base import AbstractSolver, ValueGrad
+from actorgraph.solvers.adam import Adam
+from actorgraph.solvers.sgd import SGD
+
+__all__ = ["AbstractSolver", "Adam", "SGD", "ValueGrad"]

@@ -1,0 +1,96 @@
+"""Stochastic gradient descent with momentum, Nesterov's momentum and weight decay."""
+
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from actorgraph.solvers._base import AbstractSolver
+
+Array = NDArray[Any]
+
+
+@dataclass(slots=True)
+class _State:
+    scratch: Array
+    velocity: Array | None  # None without momentum and before the first step
+
+
+@final
+class SGD(AbstractSolver[_State]):
+    r"""Stochastic gradient descent.
+
+    .. math::
+        g &\leftarrow g + \lambda p \\
+        v &\leftarrow \mu v + g \qquad (v = g \text{ at the first step}) \\
+        p &\leftarrow p - \eta v \qquad \text{or, with Nesterov, } p - \eta (g + \mu v)
+
+    The form is PyTorch's (``torch.optim.SGD`` with ``dampening=0``): the learning rate multiplies
+    the velocity, as in Sutskever, Martens, Dahl and Hinton, "On the importance of initialization
+    and momentum in deep learning", ICML 2013, but is not part of it.
+
+    Parameters
+    ----------
+    lr : float
+        Learning rate :math:`\eta \ge 0`.
+    momentum : float
+        :math:`\mu`, from 0 (plain descent) to below 1.
+    nesterov : bool
+        Look ahead along the velocity; needs a momentum.
+    weight_decay : float
+        :math:`\lambda \ge 0`, an L2 penalty of :math:`\lambda p^2 / 2`.
+
+    Examples
+    --------
+    >>> import types
+    >>> import numpy as np
+    >>> from actorgraph.solvers import SGD
+    >>> weight = types.SimpleNamespace(value=np.array([1.0, 2.0]), grad=np.array([1.0, -1.0]))
+    >>> SGD(lr=0.5).step([weight])
+    >>> weight.value
+    array([0.5, 2.5])
+    """
+
+    def __init__(
+        self,
+        lr: float = 1e-2,
+        *,
+        momentum: float = 0.0,
+        nesterov: bool = False,
+        weight_decay: float = 0.0,
+    ) -> None:
+        super().__init__()
+        if not lr >= 0.0:
+            raise ValueError(f"lr is {lr}, expected a number of at least 0")
+        if not 0.0 <= momentum < 1.0:
+            raise ValueError(f"momentum is {momentum}, expected a number from 0 to below 1")
+        if nesterov and momentum == 0.0:
+            raise ValueError("nesterov=True has no effect with momentum 0; give a momentum")
+        if not weight_decay >= 0.0:
+            raise ValueError(f"weight_decay is {weight_decay}, expected a number of at least 0")
+        self.lr = float(lr)
+        self.momentum = float(momentum)
+        self.nesterov = nesterov
+        self.weight_decay = float(weight_decay)
+
+    def init(self, value: Array) -> _State:
+        """Return a state with room for one temporary; see `AbstractSolver.init`."""
+        return _State(scratch=np.empty_like(value), velocity=None)
+
+    def update(self, state: _State, grad: Array, current: Array, out: Array) -> None:
+        """Write the stepped parameter to `out`; see `AbstractSolver.update`."""
+        if self.weight_decay:
+            grad = grad + self.weight_decay * current
+        if self.momentum:
+            grad = self._accelerated(state, grad)
+        np.multiply(grad, self.lr, out=state.scratch)
+        np.subtract(current, state.scratch, out=out)
+
+    def _accelerated(self, state: _State, grad: Array) -> Array:
+        if state.velocity is None:
+            state.velocity = grad.copy()
+        else:
+            state.velocity *= self.momentum
+            state.velocity += grad
+        return grad + self.momentum * state.velocity if self.nesterov else state.velocity

@@ -1,0 +1,38 @@
+"""Stand-ins for what a machine returns: a parameter node and its Dual."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+
+class FakeParameter:
+    """A trainable leaf. As with real nodes, `==` builds something instead of comparing."""
+
+    def __init__(self, name, value):
+        self.name = name
+        self.value = value
+        self.readers = 0  # runs in flight that read the current array
+
+    def __eq__(self, other):
+        raise AssertionError("a solver must not compare nodes with ==")
+
+    __hash__ = object.__hash__
+
+    def __bool__(self):
+        raise AssertionError("a solver must not ask for the truth of a node")
+
+    def update(self, fn):
+        out = np.empty_like(self.value) if self.readers else self.value
+        fn(self.value, out)
+        self.value = out
+
+
+@dataclass
+class FakeDual:
+    value: object
+    grad: object
+    node: object = None
+
+
+def dual_of(parameter, grad):
+    return FakeDual(parameter.value, grad, parameter)

@@ -1,0 +1,55 @@
+import numpy as np
+import pytest
+
+from actorgraph.solvers import SGD
+from tests.solvers.fake_node import FakeDual
+
+RECIPES = {
+    "plain": {},
+    "momentum": {"momentum": 0.9},
+    "nesterov": {"momentum": 0.9, "nesterov": True},
+    "weight_decay": {"weight_decay": 0.1},
+    "all": {"momentum": 0.9, "nesterov": True, "weight_decay": 0.1},
+}
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex128"])
+@pytest.mark.parametrize("options", RECIPES.values(), ids=RECIPES.keys())
+def test_steps_are_those_of_pytorch(options, dtype):
+    torch = pytest.importorskip("torch")
+    rng = np.random.default_rng(0)
+    start, *grads = rng.normal(size=(21, 3, 4)) + 1j * rng.normal(size=(21, 3, 4))
+    if dtype.startswith("float"):
+        start, grads = start.real, [grad.real for grad in grads]
+    ours = FakeDual(start.astype(dtype), None)
+    theirs = torch.tensor(start.astype(dtype), requires_grad=True)
+    solver, oracle = SGD(lr=0.05, **options), torch.optim.SGD([theirs], lr=0.05, **options)
+    for grad in grads:
+        ours.grad = grad.astype(dtype)
+        theirs.grad = torch.tensor(ours.grad)
+        solver.step([ours])
+        oracle.step()
+    rtol = 1e-5 if dtype == "float32" else 1e-12
+    np.testing.assert_allclose(ours.value, theirs.detach().numpy(), rtol=rtol, atol=rtol)
+
+
+def test_plain_step_is_lr_times_gradient():
+    weight = FakeDual(np.array([1.0, 2.0]), np.array([1.0, -4.0]))
+    SGD(lr=0.5).step([weight])
+    assert weight.value.tolist() == [0.5, 4.0]
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"lr": -1.0}, "lr is -1.0"),
+        ({"lr": float("nan")}, "lr is nan"),
+        ({"momentum": 1.0}, "momentum is 1.0"),
+        ({"nesterov": True}, "nesterov=True has no effect"),
+        ({"weight_decay": -0.1}, "weight_decay is -0.1"),
+    ],
+)
+def test_bad_settings_raise(options, text):
+    with pytest.raises(ValueError, match=text):
+        SGD(**options)
