@@ -1,0 +1,152 @@
+"""What `actorgraph doctor` finds: versions, cores, BLAS libraries and GPUs.
+
+GPUs are asked of the CUDA driver through ctypes, so that they are found without cupy.
+"""
+
+import ctypes
+import os
+import platform
+import sys
+from importlib import metadata
+from typing import Any
+
+REQUIRED = ("actorgraph", "numpy", "anyio", "threadpoolctl")
+OPTIONAL = ("rich", "trio", "mkl", "torch", "jax", "autograd", "dask", "ray")
+CUPY = {12: "cupy-cuda12x", 13: "cupy-cuda13x"}  # by the major version of CUDA
+_NAME_LENGTH = 100
+
+
+def examine() -> dict[str, Any]:
+    """Look at this process and machine.
+
+    Returns
+    -------
+    dict
+        What `json` can write: ``python``, ``platform``, ``versions`` (None where a package is
+        missing), ``cores``, ``blas`` and ``cuda``.
+
+    Examples
+    --------
+    >>> sorted(examine())
+    ['blas', 'cores', 'cuda', 'platform', 'python', 'versions']
+    """
+    packages = (*REQUIRED, *OPTIONAL, *CUPY.values())
+    versions = {name: _version(name) for name in packages}
+    return {
+        "python": f"{platform.python_implementation()} {platform.python_version()}",
+        "platform": platform.platform(),
+        "versions": versions,
+        "cores": {"usable": _usable_cores(), "total": os.cpu_count()},
+        "blas": _blas(),
+        "cuda": _cuda([name for name in CUPY.values() if versions[name]]),
+    }
+
+
+def describe(findings: dict[str, Any]) -> list[str]:
+    """Return what `examine` found as lines to read."""
+    versions, cores = findings["versions"], findings["cores"]
+    lines = [f"python         {findings['python']} on {findings['platform']}"]
+    lines += [f"{name:<14} {versions[name]}" for name in REQUIRED]
+    lines += [f"{name:<14} {versions[name] or 'not installed'}" for name in OPTIONAL]
+    lines.append(f"cores          {cores['usable']} usable by this process of {cores['total']}")
+    lines += [
+        f"blas           {blas['name']} {blas['version']}, {blas['threads']} threads, "
+        f"{blas['architecture']} ({blas['file']})"
+        for blas in findings["blas"]
+    ] or ["blas           none that threadpoolctl knows; its threads cannot be limited"]
+    cuda = findings["cuda"]
+    lines.append(f"cupy           {', '.join(cuda['cupy']) or 'not installed'}")
+    lines += [
+        f"gpu            {gpu['name']}, {gpu['memory_bytes'] / 2**30:.1f} GiB"
+        for gpu in cuda["gpus"]
+    ] or ["gpu            none"]
+    return [*lines, f"advice         {cuda['advice']}"]
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _usable_cores() -> int | None:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count()
+
+
+def _blas() -> list[dict[str, Any]]:
+    import numpy  # noqa: F401, ICN001 - loads the BLAS that is looked for
+    from threadpoolctl import threadpool_info
+
+    return [
+        {
+            "name": pool["internal_api"],
+            "version": pool["version"],
+            "threads": pool["num_threads"],
+            "architecture": pool.get("architecture", "unknown architecture"),
+            "file": os.path.basename(pool["filepath"]),
+        }
+        for pool in threadpool_info()
+        if pool["user_api"] == "blas"
+    ]
+
+
+def _cuda(installed: list[str]) -> dict[str, Any]:
+    driver = _load_driver()
+    if driver is None:
+        version, gpus = None, []
+    else:
+        version, gpus = _driver_version(driver), _gpus(driver)
+    return {
+        "driver": None if version is None else f"{version[0]}.{version[1]}",
+        "gpus": gpus,
+        "cupy": installed,
+        "advice": _advice(version, gpus, installed),
+    }
+
+
+def _advice(
+    version: tuple[int, int] | None, gpus: list[dict[str, Any]], installed: list[str]
+) -> str:
+    if version is None or not gpus:
+        return "no CUDA driver or GPU is visible; everything runs on the CPU"
+    fitting = [major for major in CUPY if major <= version[0]]
+    if not fitting:
+        return f"the driver supports CUDA {version[0]}.{version[1]}; update it to 12 or later"
+    if len(installed) > 1:
+        return f"uninstall all but one of {', '.join(installed)}"
+    if not installed:
+        return f"for the GPUs: pip install 'actorgraph[cuda{max(fitting)}]'"
+    return "cupy and GPUs are there"
+
+
+def _load_driver() -> ctypes.CDLL | None:
+    name = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
+    try:
+        driver = ctypes.CDLL(name)
+        return driver if driver.cuInit(0) == 0 else None
+    except (OSError, AttributeError):
+        return None
+
+
+def _driver_version(driver: ctypes.CDLL) -> tuple[int, int]:
+    number = ctypes.c_int(0)
+    driver.cuDriverGetVersion(ctypes.byref(number))
+    return number.value // 1000, number.value % 1000 // 10
+
+
+def _gpus(driver: ctypes.CDLL) -> list[dict[str, Any]]:
+    count = ctypes.c_int(0)
+    driver.cuDeviceGetCount(ctypes.byref(count))
+    return [_gpu(driver, number) for number in range(count.value)]
+
+
+def _gpu(driver: ctypes.CDLL, number: int) -> dict[str, Any]:
+    device, memory = ctypes.c_int(0), ctypes.c_size_t(0)
+    name = ctypes.create_string_buffer(_NAME_LENGTH)
+    driver.cuDeviceGet(ctypes.byref(device), number)
+    driver.cuDeviceGetName(name, _NAME_LENGTH, device)
+    driver.cuDeviceTotalMem_v2(ctypes.byref(memory), device)
+    return {"name": name.value.decode(), "memory_bytes": memory.value}

@@ -1,0 +1,141 @@
+"""The command `actorgraph`: a demonstration that trains a model, and a look at this machine.
+
+Importing this module is cheap: each command imports what it needs when it runs. Exit codes: 0, 1
+for an error that is told in one line, 2 for bad usage, 130 after Ctrl-C.
+"""
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from importlib import metadata
+
+__all__ = ["main"]
+
+_INTERRUPTED = 128 + 2  # the shell's code for a program ended by SIGINT
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line and return the exit code.
+
+    Parameters
+    ----------
+    argv : sequence of str, optional
+        Arguments without the program's name; by default those of the process.
+
+    Returns
+    -------
+    int
+        The exit code.
+
+    Raises
+    ------
+    SystemExit
+        After ``--help``, ``--version`` (code 0) and bad usage (code 2), as argparse does.
+
+    Examples
+    --------
+    >>> from actorgraph.cli import main
+    >>> main(["doctor", "--json"])  # doctest: +SKIP
+    0
+    """
+    arguments = _parser().parse_args(argv)
+    command: Callable[[argparse.Namespace], None] = arguments.command
+    try:
+        command(arguments)
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        print("actorgraph: interrupted", file=sys.stderr)
+        return _INTERRUPTED
+    except BrokenPipeError:
+        _silence_stdout()
+        return 1
+    except (MemoryError, OSError) as error:
+        return _failed(error)
+    except Exception as error:
+        if not _is_graph_error(error):
+            raise  # a fault of ours: the traceback is what a report needs
+        return _failed(error)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="actorgraph", description="A concurrent executor for differentiable array graphs."
+    )
+    version = f"actorgraph {metadata.version('actorgraph')}"
+    parser.add_argument("--version", action="version", version=version)
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+
+    demo = commands.add_parser(
+        "demo",
+        help="train a small network on handwritten digits",
+        description="Train a network on 1,438 handwritten digits with the actor machine, compare "
+        "its gradients with the reference machine, and test it on 359 others.",
+    )
+    demo.add_argument("--workers", type=_at_least(1), default=2, help="worker threads (2)")
+    demo.add_argument("--epochs", type=_at_least(1), default=20, help="passes over the images (20)")
+    demo.add_argument("--seed", type=_at_least(0), default=0, help="of weights and order (0)")
+    demo.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+    demo.set_defaults(command=_demo)
+
+    doctor = commands.add_parser(
+        "doctor",
+        help="show versions, cores, BLAS and GPUs",
+        description="Show what actorgraph finds here, and what to install for more.",
+    )
+    doctor.add_argument("--json", action="store_true", help="print one JSON object")
+    doctor.set_defaults(command=_doctor)
+    return parser
+
+
+def _at_least(smallest: int) -> Callable[[str], int]:
+    def integer(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            value = smallest - 1
+        if value < smallest:
+            raise argparse.ArgumentTypeError(
+                f"{text!r} is not a whole number of at least {smallest}"
+            )
+        return value
+
+    return integer
+
+
+def _demo(arguments: argparse.Namespace) -> None:
+    from actorgraph._demo import Settings, train
+    from actorgraph._progress import progress_for
+
+    settings = Settings(arguments.workers, arguments.epochs, arguments.seed)
+    outcome = train(settings, progress_for(sys.stdout, silent=arguments.json))
+    print(json.dumps(outcome.as_json()) if arguments.json else "\n".join(outcome.lines()))
+
+
+def _doctor(arguments: argparse.Namespace) -> None:
+    from actorgraph._doctor import describe, examine
+
+    findings = examine()
+    print(json.dumps(findings) if arguments.json else "\n".join(describe(findings)))
+
+
+def _is_graph_error(error: Exception) -> bool:
+    from actorgraph.errors import GraphError
+
+    return isinstance(error, GraphError)
+
+
+def _failed(error: Exception) -> int:
+    print(f"actorgraph: error: {str(error) or type(error).__name__}", file=sys.stderr)
+    return 1
+
+
+def _silence_stdout() -> None:
+    # The reader is gone; the interpreter would complain when it flushes stdout at exit.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+if __name__ == "__main__":
+    sys.exit(main())
