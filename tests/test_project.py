@@ -1,0 +1,44 @@
+"""What the project's own files promise each other."""
+
+import os
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+COMMANDS = (
+    "pip install -e '.[demo]' && actorgraph demo",
+    "pip install -e '.[dev]' && pytest",
+)
+
+
+def extras():
+    return tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_readme_commands_are_what_the_check_runs(command):
+    assert command in (ROOT / "README.md").read_text().splitlines()
+    assert f'as_written "{command}"' in (ROOT / ".ci/run").read_text().splitlines()
+
+
+def test_readme_lists_every_extra():
+    readme = (ROOT / "README.md").read_text()
+    assert {name for name in extras() if f"`{name}`" not in readme} == set()
+
+
+def test_dev_extra_stays_light():
+    heavy = {"torch", "jax", "autograd", "ray", "dask", "cupy"}
+    assert not {name for line in extras()["dev"] for name in heavy if line.startswith(name)}
+
+
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"])
+def test_links_between_files_lead_somewhere(page):
+    links = re.findall(r"\]\((?!https?://)([^)#]+)", (ROOT / page).read_text())
+    assert [link for link in links if not (ROOT / link).exists()] == []
+
+
+def test_check_script_is_executable():
+    assert os.access(ROOT / ".ci/run", os.X_OK)
