@@ -1,0 +1,59 @@
+"""Forward mode: tangents pushed through a graph, as nodes of the graph."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from actorgraph.errors import GraphTypeError
+from actorgraph.graph import Graph, Node, as_nodes, topological_order
+from actorgraph.autodiff.reverse import check_differentiable, zeros_like
+
+__all__ = ["push_forward", "tangents"]
+
+
+def tangents(outputs: Any, seeds: Mapping[Node, Node]) -> list[Node]:
+    """Return the tangents of `outputs` along `seeds` (node to tangent) as nodes of the graph.
+
+    Parameters
+    ----------
+    outputs : node, or list or dict of nodes
+    seeds : mapping of node to node
+        Tangents of float or complex nodes, of the same shape and dtype.
+
+    Returns
+    -------
+    list of Node
+        One per output, zeros where it does not depend on a seeded node.
+    """
+    targets = as_nodes(outputs)
+    check_differentiable(seeds, "tangent of")
+    graph = targets[0].graph
+    with graph.building():
+        found = push_forward(graph, topological_order(targets), dict(seeds))
+        return [zeros_like(node) if found.get(node) is None else found[node] for node in targets]
+
+
+def push_forward(
+    graph: Graph, order: Sequence[Node], seeds: dict[Node, Node], owned: bool = False
+) -> dict[Node, Node]:
+    """Build the tangent of every node of `order` that has one; see `reverse.pull_back`."""
+    found = dict(seeds)
+    for node in order:
+        if node in found or node.dtype.kind not in "fc":
+            continue
+        tans = tuple(found.get(part) for part in node.inputs)
+        if all(tan is None for tan in tans):
+            continue
+        if node.op.jvp is None:
+            if node.op.vjp is None:
+                raise GraphTypeError(
+                    f"op {node.op.name!r} of {node!r} (built at {node.where_built()}) has no "
+                    "forward-mode rule, but a tangent reaches it"
+                )
+            continue
+        with graph.building(node.line, node) if owned else graph.building():
+            tan = node.op.jvp(tans, node, *node.inputs, **node.attrs)
+        if tan is not None:
+            found[node] = tan
+    return found

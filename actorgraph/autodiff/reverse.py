@@ -1,0 +1,189 @@
+"""Reverse mode: the backward pass of a graph, built as nodes of the graph.
+
+Each op's vjp is a small fragment of nodes.  `gradients` splices the fragments into the user's
+graph; machines splice the same fragments into a private copy, each fragment owned by its forward
+node, and send what crosses owners through reverse channels.
+
+Cotangents that meet are summed from left to right in a fixed order: the seed first, then the
+consumers from the latest built to the earliest (a consumer's arguments in order).  That is the
+order in which a sequential reverse pass meets them, so each can be added when it comes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+import numpy as np
+
+from actorgraph.errors import FeedError, GraphError, GraphTypeError, ShapeError
+from actorgraph.graph import Graph, Node, as_nodes, topological_order
+from actorgraph.ops.broadcasting import add, broadcast_like
+
+__all__ = ["active_nodes", "check_differentiable", "gradients", "pull_back", "zeros_like"]
+
+
+def gradients(outputs: Any, wrt: Any, seeds: Any = None) -> list[Node]:
+    """Return the gradients of `outputs` as ordinary nodes of the same graph.
+
+    Parameters
+    ----------
+    outputs : node, or list or dict of nodes
+        What is differentiated.
+    wrt : node, or list or dict of nodes
+        Any float or complex nodes, not only leaves.
+    seeds : array, node or list, optional
+        One cotangent per output; without seeds every output has to be a scalar, seeded with 1.
+
+    Returns
+    -------
+    list of Node
+        One per `wrt`, of its shape and dtype; zeros where no output depends on it.
+
+    Raises
+    ------
+    GraphTypeError
+        A wrt or an output is neither float nor complex, or an op on the way has no gradient.
+    ShapeError
+        An output is no scalar and there are no seeds, or a seed has another shape.
+
+    Examples
+    --------
+    >>> g = Graph()
+    >>> x = g.input("x", shape=(3,), dtype="float64")
+    >>> (dx,) = gradients((x * x).sum(), [x])
+    >>> dx.shape
+    (3,)
+    """
+    targets, sources = as_nodes(outputs), as_nodes(wrt)
+    if not targets:
+        raise GraphError("gradients needs at least one output")
+    graph = targets[0].graph
+    for node in (*targets, *sources):
+        graph.lift(node)
+    check_differentiable(sources, "wrt")
+    check_differentiable(targets, "output")
+    with graph.building():
+        seeded = dict(zip(targets, _seed_nodes(graph, targets, seeds), strict=True))
+        found = pull_back(graph, topological_order(targets), seeded, sources)
+        return [zeros_like(node) if found[node] is None else found[node] for node in sources]  # type: ignore[misc]
+
+
+def check_differentiable(nodes: Iterable[Node], what: str) -> None:
+    """Raise `GraphTypeError` for a node that is neither float nor complex."""
+    for node in nodes:
+        if node.dtype.kind not in "fc":
+            raise GraphTypeError(
+                f"{what} {node!r} is {node.dtype} and has no gradient; "
+                "only float and complex nodes do; convert with .astype('float32')"
+            )
+
+
+def _seed_nodes(graph: Graph, outputs: Sequence[Node], seeds: Any) -> list[Node]:
+    if seeds is None:
+        for node in outputs:
+            if node.ndim:
+                raise ShapeError(
+                    f"output {node!r} is no scalar; pass seeds=[...], one cotangent of its shape "
+                    "per output, or differentiate node.sum()"
+                )
+        return [graph.constant(np.ones((), node.dtype)) for node in outputs]
+    given = seeds if isinstance(seeds, (list, tuple)) else [seeds]
+    if len(given) != len(outputs):
+        raise FeedError(f"got {len(given)} seeds for {len(outputs)} outputs")
+    nodes = []
+    for seed, output in zip(given, outputs, strict=True):
+        node = seed if isinstance(seed, Node) else graph.constant(seed, dtype=output.dtype)
+        if node.dtype != output.dtype:
+            raise GraphTypeError(
+                f"the seed of {output!r} is {node.dtype}; convert it to {output.dtype}"
+            )
+        if node.ndim and node.dims != output.dims and not any(map(_is_open, output.dims)):
+            raise ShapeError(f"the seed of {output!r} has shape {node.shape}")
+        nodes.append(broadcast_like(node, output))
+    return nodes
+
+
+def _is_open(dim: object) -> bool:
+    return not isinstance(dim, int)
+
+
+def zeros_like(node: Node) -> Node:
+    """Return zeros of the node's shape and dtype."""
+    return broadcast_like(node.graph.constant(np.zeros((), node.dtype)), node)
+
+
+def active_nodes(order: Sequence[Node], wrt: Iterable[Node]) -> set[Node]:
+    """Return the nodes of `order` that depend on `wrt` through float or complex values."""
+    active = set(wrt)
+    for node in order:
+        if node not in active and node.dtype.kind in "fc":
+            rule = node.op.vjp_rule
+            for argnum, part in enumerate(node.inputs):
+                if part in active and (node.op.vjp is None or rule(argnum) is not None):
+                    active.add(node)
+                    break
+    return active
+
+
+def pull_back(
+    graph: Graph,
+    order: Sequence[Node],
+    seeds: dict[Node, Node],
+    wrt: Sequence[Node],
+    owned: bool = False,
+) -> dict[Node, Node | None]:
+    """Build the backward pass and return the cotangent of each `wrt` (None is a symbolic zero).
+
+    Parameters
+    ----------
+    graph : Graph
+        Where nodes are added.
+    order : sequence of Node
+        Topological order of everything that the seeded nodes depend on.
+    seeds : dict
+        Cotangent node of each seeded node.
+    wrt : sequence of Node
+    owned : bool
+        Whether each fragment is owned by its forward node and bears its line (machines), or is
+        built as ordinary nodes (`gradients`).
+    """
+    active = active_nodes(order, wrt)
+    arrived: dict[Node, list[Node]] = {node: [seed] for node, seed in seeds.items()}
+    totals: dict[Node, Node | None] = {}
+    wanted = set(wrt)
+    for node in reversed(order):
+        contributions = arrived.pop(node, None)
+        if contributions is None or node not in active:
+            continue
+        with _fragment(graph, node, owned):
+            ct = contributions[0]
+            for other in contributions[1:]:
+                ct = add(ct, other)
+            if node in wanted:
+                totals[node] = ct
+            for argnum, part in enumerate(node.inputs):
+                if part in active:
+                    pulled = _pull_through(node, argnum, ct)
+                    if pulled is not None:
+                        arrived.setdefault(part, []).append(pulled)
+    return {node: totals.get(node) for node in wrt}
+
+
+def _fragment(graph: Graph, node: Node, owned: bool) -> AbstractContextManager[None]:
+    return graph.building(node.line, node) if owned else graph.building()
+
+
+def _pull_through(node: Node, argnum: int, ct: Node) -> Node | None:
+    rule = node.op.vjp_rule(argnum)
+    if rule is None:
+        if node.op.vjp is None:
+            raise GraphTypeError(
+                f"op {node.op.name!r} of {node!r} (built at {node.where_built()}) has no gradient "
+                "rule, but a wrt reaches an output through it"
+            )
+        return None
+    result = rule(ct, node, *node.inputs, **node.attrs)
+    assert result is None or isinstance(result, Node)
+    return result

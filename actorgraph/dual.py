@@ -1,0 +1,48 @@
+"""`Dual`: a value with its gradient, the thing that actors pass on and that solvers read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from actorgraph.graph import Node
+
+__all__ = ["Dual"]
+
+
+class Dual:
+    """A value and what was differentiated with it.
+
+    Parameters
+    ----------
+    value : ndarray
+        The value of a node in one run.
+    grad : ndarray, optional
+        The cotangent (reverse mode), of the value's shape and dtype.
+    tangent : ndarray, optional
+        The tangent (forward mode), of the value's shape and dtype.
+    node : Node, optional
+        The node whose value it is.
+
+    Examples
+    --------
+    >>> Dual(2.0, 3.0).grad
+    3.0
+    """
+
+    __slots__ = ("grad", "node", "tangent", "value")
+
+    def __init__(
+        self, value: Any, grad: Any = None, tangent: Any = None, node: Node | None = None
+    ) -> None:
+        self.value = value
+        self.grad = grad
+        self.tangent = tangent
+        self.node = node
+
+    def __repr__(self) -> str:
+        name = "" if self.node is None else f" of {self.node.name}"
+        parts = [f"value={self.value!r}"]
+        parts += [f"grad={self.grad!r}"] if self.grad is not None else []
+        parts += [f"tangent={self.tangent!r}"] if self.tangent is not None else []
+        return f"<Dual{name} {', '.join(parts)}>"

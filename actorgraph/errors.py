@@ -1,0 +1,135 @@
+"""Every error of the package.
+
+The tree::
+
+    GraphError
+    |-- GraphTypeError (also TypeError)    dtypes or kinds that do not fit
+    |-- ShapeError     (also ValueError)   dims that do not fit
+    |-- FeedError      (also ValueError)   what was given to a run does not fit the graph
+    |-- NodeError                          an op failed while a run was under way
+    |-- DeadlockError                      a run can make no step any more
+    |-- MachineClosedError                 the machine was closed
+    |-- RunCancelled                       the run was cancelled
+    |-- ChannelError                       misuse or end of a channel
+        |-- ClosedChannelError             this end was closed by its owner
+        |-- BrokenChannelError             the other end is gone
+        |-- WouldBlock                     no message, or no room, right now
+
+A run past its deadline raises the built-in ``TimeoutError``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+__all__ = [
+    "BrokenChannelError",
+    "ChannelError",
+    "ClosedChannelError",
+    "DeadlockError",
+    "FeedError",
+    "GraphError",
+    "GraphTypeError",
+    "MachineClosedError",
+    "NodeError",
+    "RunCancelled",
+    "ShapeError",
+    "WouldBlock",
+    "near_names",
+]
+
+
+class GraphError(Exception):
+    """Root of every error that actorgraph raises on purpose."""
+
+
+class GraphTypeError(GraphError, TypeError):
+    """Dtypes, kinds or ranks that do not unify; raised in the line that builds the node."""
+
+
+class ShapeError(GraphError, ValueError):
+    """Dims that can be shown not to fit, when a node is built or when a run binds symbols."""
+
+
+class FeedError(GraphError, ValueError):
+    """A feed, seed or tangent is missing, unknown, or of the wrong dtype or shape."""
+
+
+class NodeError(GraphError):
+    """An op raised while a run was under way; the cause is chained.
+
+    Attributes
+    ----------
+    node : str
+        Name of the node whose op failed (for backward: the forward node).
+    op : str
+        Name of the op.
+    inputs : tuple of str
+        Dtype and shape of each input, as ``"float32[3, 4]"``.
+    device : str
+        Where it ran.
+    line : str
+        The user's line that built the node, as ``"file.py:12 in main"``.
+    phase : str
+        ``"forward"`` or ``"backward"``.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        node: str = "",
+        op: str = "",
+        inputs: tuple[str, ...] = (),
+        device: str = "cpu",
+        line: str = "",
+        phase: str = "forward",
+    ) -> None:
+        super().__init__(message)
+        self.node = node
+        self.op = op
+        self.inputs = inputs
+        self.device = device
+        self.line = line
+        self.phase = phase
+
+
+class DeadlockError(GraphError):
+    """Nothing is ready, nothing is running, and outputs are missing; says who waits for what."""
+
+
+class MachineClosedError(GraphError):
+    """The machine was closed before the run could finish, or before it was asked for."""
+
+
+class RunCancelled(GraphError):
+    """Raised by ``Run.result()`` of a run that was cancelled."""
+
+
+class ChannelError(GraphError):
+    """Root of the four facts a channel can report."""
+
+
+class ClosedChannelError(ChannelError):
+    """This end was closed by its own owner: no more use of it is allowed."""
+
+
+class BrokenChannelError(ChannelError):
+    """The other end is gone: nobody will ever receive, or send, again."""
+
+
+class WouldBlock(ChannelError):
+    """The channel is empty (receive) or full (send) at this moment."""
+
+
+def near_names(wanted: str, known: Iterable[str], limit: int = 3) -> str:
+    """Return ``"; did you mean 'a' or 'b'?"`` for the nearest known names, or ``""``.
+
+    Examples
+    --------
+    >>> near_names("wieght", ["weight", "bias"])
+    "; did you mean 'weight'?"
+    """
+    close = get_close_matches(wanted, list(known), limit)
+    return f"; did you mean {' or '.join(map(repr, close))}?" if close else ""

@@ -1,0 +1,439 @@
+"""`Graph`: typed, immutable, hash-consed nodes in the order they were built.
+
+Guarantees: a node's inputs are older than the node, so build order is a topological order and no
+walk here recurses; two applications of one op with equal attributes to the same inputs are one
+node, by complete structural keys; every error is raised in the line that builds the node.
+Building is not thread-safe; reading is.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from actorgraph import drawing
+from actorgraph.errors import FeedError, GraphError, GraphTypeError, ShapeError, near_names
+from actorgraph.node import Line, Node, Parameter, ParameterState
+from actorgraph.op import CONSTANT, INPUT, PARAMETER, Attrs, Op, attrs_key, infer
+from actorgraph.types import Checks, DType, Tensor, Var, dtype_of, shape_from
+
+__all__ = ["Graph", "Node", "Parameter", "as_nodes", "build", "is_weak", "topological_order"]
+
+_PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_WEAK_KINDS = "biufc"
+
+
+class Graph:
+    """A differentiable array graph.
+
+    Parameters
+    ----------
+    name : str
+        For errors and drawings.
+
+    Examples
+    --------
+    >>> g = Graph("line")
+    >>> x = g.input("x", shape=("batch", 3), dtype="float32")
+    >>> w = g.parameter("w", np.ones(3, "float32"))
+    >>> x * w
+    <multiply_2: float32[batch, 3]>
+    """
+
+    def __init__(self, name: str = "graph") -> None:
+        self.name = name
+        self.lock = threading.RLock()
+        self._nodes: list[Node] = []
+        self._names: dict[str, Node] = {}
+        self._consed: dict[Any, Node] = {}
+        self._owner: Node | None = None
+        self._line: Line | None = None
+
+    # -- leaves -------------------------------------------------------------------------------
+
+    def input(self, name: str, shape: Any = (), dtype: Any = "float32") -> Node:
+        """Add a placeholder that every run has to feed.
+
+        Parameters
+        ----------
+        name : str
+            Unique in the graph; feeds use it.
+        shape : tuple of int, str or None
+            A str is a symbol, bound once per run; None is known only at run time.
+        dtype : dtype
+        """
+        return self._leaf(INPUT, name, Tensor.of(dtype, shape_from(shape)))
+
+    def parameter(self, name: str, value: Any) -> Parameter:
+        """Add a trainable leaf that starts as a copy of the array `value`."""
+        array = _array(value, f"parameter {name!r}").copy()
+        node = self._leaf(PARAMETER, name, Tensor.of(array.dtype, array.shape), Parameter)
+        assert isinstance(node, Parameter)
+        object.__setattr__(node, "state", ParameterState(array))
+        return node
+
+    def constant(self, value: Any, dtype: Any = None, name: str | None = None) -> Node:
+        """Add a fixed array (copied); equal constants of equal dtype are one node."""
+        array = np.array(_array(value, "constant"), dtype=None if dtype is None else dtype_of(dtype))
+        array.flags.writeable = False
+        attrs = {"value": array}
+        key = (CONSTANT, attrs_key(attrs), (), self._owner_id())
+        node = self._consed.get(key)
+        if node is None:
+            type_ = Tensor.of(array.dtype, array.shape)
+            node = self._consed[key] = self._add(Node, CONSTANT, (), attrs, type_, Checks())
+        return node if name is None else node.named(name)
+
+    def _leaf(self, op: Op, name: str, type_: Tensor, kind: type[Node] = Node) -> Node:
+        if not isinstance(name, str) or not name:
+            raise GraphError(f"an {op.name} needs a name, got {name!r}")
+        if name in self._names:
+            raise GraphError(f"the name {name!r} is taken by {self._names[name]!r}; use another one")
+        return self._add(kind, op, (), {}, type_, Checks()).named(name)
+
+    # -- building -----------------------------------------------------------------------------
+
+    def apply(self, op: Op, args: Sequence[Any], attrs: Attrs | None = None) -> Node:
+        """Return the node that applies `op`; an equal one is returned where it exists.
+
+        Parameters
+        ----------
+        op : Op
+        args : sequence
+            Nodes of this graph, arrays (which become constants), and weak scalars: Python and
+            NumPy scalars, which take the dtype of the operand that they meet.
+        attrs : mapping
+
+        Raises
+        ------
+        GraphTypeError, ShapeError
+            The types do not unify, or the shape rule refuses.
+        """
+        attrs = attrs or {}
+        inputs = self._operands(op, args, attrs)
+        key_of_attrs = attrs_key(attrs)
+        key = (op, key_of_attrs, tuple([node.id for node in inputs]), self._owner_id())
+        node = self._consed.get(key)
+        if node is None:
+            types = tuple([node.type for node in inputs])
+            try:
+                type_, checks = infer(op, types, attrs, key_of_attrs)
+            except (GraphTypeError, ShapeError) as error:
+                raise _explained(error, op, inputs, attrs) from None
+            node = self._consed[key] = self._add(Node, op, inputs, attrs, type_, checks)
+        return node
+
+    def _operands(self, op: Op, args: Sequence[Any], attrs: Attrs) -> tuple[Node, ...]:
+        if all([isinstance(arg, Node) for arg in args]):
+            for arg in args:
+                if arg.graph is not self:
+                    raise _foreign(arg, self)
+            return tuple(args)
+        nodes: list[Any] = [None if is_weak(arg) else self.lift(arg) for arg in args]
+        scheme = op.signature(len(args), attrs).args
+        if len(scheme) != len(args):
+            raise GraphTypeError(f"{op.name} takes {len(scheme)} arguments, got {len(args)}")
+        for position, arg in enumerate(args):
+            if nodes[position] is None:
+                wanted = getattr(scheme[position], "dtype", None)
+                nodes[position] = self._lift_weak(arg, _partner(wanted, scheme, nodes), op)
+        return tuple(nodes)
+
+    def lift(self, value: Any) -> Node:
+        """Return `value` as a node of this graph: a node as it is, an array as a constant."""
+        if isinstance(value, Node):
+            if value.graph is not self:
+                raise _foreign(value, self)
+            return value
+        return self.constant(value)
+
+    def _lift_weak(self, value: Any, dtype: np.dtype[Any] | Node | None, op: Op) -> Node:
+        if dtype is None:
+            raise GraphTypeError(
+                f"{op.name}: the scalar {value!r} meets no operand that gives it a dtype; "
+                f"write graph.constant({value!r}, dtype=...)"
+            )
+        partner = dtype if isinstance(dtype, Node) else None
+        target = partner.dtype if partner is not None else dtype
+        assert isinstance(target, np.dtype)
+        kind = np.asarray(value).dtype.kind.replace("u", "i")
+        fits = _WEAK_KINDS.index(kind) <= _WEAK_KINDS.index(target.kind)
+        try:
+            if not fits:
+                raise OverflowError
+            array = np.array(value.item() if isinstance(value, np.generic) else value, target)
+        except OverflowError:
+            met = f"the operand {partner!r}" if partner is not None else "the argument"
+            raise GraphTypeError(
+                f"{op.name}: {met} is {target} and cannot hold the scalar {value!r}; "
+                f"convert it with .astype(...)"
+            ) from None
+        return self.constant(array)
+
+    def _add(
+        self,
+        kind: type[Node],
+        op: Op,
+        inputs: tuple[Node, ...],
+        attrs: Attrs,
+        type_: Tensor,
+        checks: Checks,
+    ) -> Node:
+        line = self._line or _user_line()
+        node = kind(self, len(self._nodes), op, inputs, attrs, type_, checks, line, self._owner)
+        self._nodes.append(node)
+        return node
+
+    def adopt(self, node: Node, inputs: tuple[Node, ...], leaf: bool = False) -> Node:
+        """Add a copy of another graph's node with the given inputs, its name and line kept.
+
+        `leaf` makes the copy of an op a placeholder; a parameter's copy holds no value.
+        """
+        op = INPUT if leaf else node.op
+        number = len(self._nodes)
+        copy = Node(self, number, op, inputs, node.attrs, node.type, node.checks, node.line)
+        object.__setattr__(copy, "_name", node.name)
+        self._names[node.name] = copy
+        self._nodes.append(copy)
+        return copy
+
+    def _owner_id(self) -> int:
+        return -1 if self._owner is None else self._owner.id
+
+    @contextmanager
+    def building(self, line: Line | None = None, owner: Node | None = None) -> Iterator[None]:
+        """Give nodes built inside this line and this owner (the node whose rule builds them).
+
+        Nodes of different owners never merge, so that each owner's fragment stays whole.
+        """
+        before = self._line, self._owner
+        self._line, self._owner = line or before[0] or _user_line(), owner
+        try:
+            yield
+        finally:
+            self._line, self._owner = before
+
+    # -- names --------------------------------------------------------------------------------
+
+    def claim_name(self, name: str, node: Node) -> None:
+        """Reserve a name for a node, or raise `GraphError` where it is taken."""
+        taken = self._find(name)
+        if taken is not None and taken is not node:
+            raise GraphError(f"the name {name!r} is taken by {taken!r}; use another one")
+        self._names[name] = node
+
+    def automatic_name(self, node: Node) -> str:
+        """Return the name of a node that was given none: op and build number."""
+        name = f"{node.op.name}_{node.id}"
+        while name in self._names:
+            name += "_"
+        return name
+
+    def _find(self, name: str) -> Node | None:
+        node = self._names.get(name)
+        if node is None:
+            number = name.rstrip("_").rpartition("_")[2]
+            if number.isdecimal() and int(number) < len(self._nodes):
+                candidate = self._nodes[int(number)]
+                node = candidate if candidate.name == name else None
+        return node
+
+    def node(self, name: str) -> Node:
+        """Return the node of that name; `KeyError` with near names where there is none."""
+        found = self._find(name)
+        if found is None:
+            known = {node.name for node in self._nodes}
+            raise KeyError(f"graph {self.name!r} has no node {name!r}{near_names(name, known)}")
+        return found
+
+    __getitem__ = node
+
+    # -- queries ------------------------------------------------------------------------------
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """All nodes in build order, which is a topological order."""
+        return tuple(self._nodes)
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        """The placeholders."""
+        return tuple(node for node in self._nodes if node.op is INPUT)
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """The trainable leaves."""
+        return tuple(node for node in self._nodes if isinstance(node, Parameter))
+
+    @property
+    def roots(self) -> tuple[Node, ...]:
+        """The nodes that no node consumes."""
+        used = {node.id for consumer in self._nodes for node in consumer.inputs}
+        return tuple(node for node in self._nodes if node.id not in used)
+
+    def consumers(self, node: Node) -> tuple[Node, ...]:
+        """Return the nodes that have `node` among their inputs, in build order."""
+        self.lift(node)
+        later = self._nodes[node.id + 1 :]
+        return tuple(other for other in later if any(part is node for part in other.inputs))
+
+    def topological_order(self, outputs: Any = None) -> tuple[Node, ...]:
+        """Return the nodes that `outputs` (default: all) depend on, inputs before consumers."""
+        if outputs is None:
+            return self.nodes
+        return topological_order([self.lift(node) for node in as_nodes(outputs)])
+
+    def subgraph(self, outputs: Any) -> Graph:
+        """Return a new graph with copies of what `outputs` depend on, under the same names."""
+        copy = Graph(self.name)
+        copies: dict[Node, Node] = {}
+        for node in self.topological_order(outputs):
+            if isinstance(node, Parameter):
+                with copy.building(node.line):
+                    copies[node] = copy.parameter(node.name, node.state.array)
+                continue
+            made = copies[node] = copy.adopt(node, tuple(copies[part] for part in node.inputs))
+            if node.op is not INPUT:
+                ids = tuple(part.id for part in made.inputs)
+                copy._consed[node.op, attrs_key(node.attrs), ids, -1] = made
+        return copy
+
+    def clone(self) -> Graph:
+        """Return a copy of the whole graph; nodes are found in it by name."""
+        return self.subgraph(self.nodes)
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
+    def __repr__(self) -> str:
+        return f"<Graph {self.name!r} of {len(self._nodes)} nodes>"
+
+    def __str__(self) -> str:
+        return drawing.text(self)
+
+    def to_dot(self) -> str:
+        """Return the graph in Graphviz's DOT language; no drawing program is needed."""
+        return drawing.dot(self)
+
+    def to_mermaid(self) -> str:
+        """Return the graph as a Mermaid flow chart."""
+        return drawing.mermaid(self)
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        return drawing.mimebundle(self)
+
+
+def as_nodes(outputs: Any) -> list[Node]:
+    """Return a node, an iterable of nodes or a dict of nodes as a list."""
+    if isinstance(outputs, Node):
+        return [outputs]
+    values = outputs.values() if isinstance(outputs, Mapping) else outputs
+    if not isinstance(values, Iterable):
+        raise GraphTypeError(f"expected a node, a list or a dict of nodes, got {outputs!r}")
+    nodes = list(values)
+    for node in nodes:
+        if not isinstance(node, Node):
+            raise GraphTypeError(f"expected a node, got {type(node).__name__} {node!r}")
+    return nodes
+
+
+def topological_order(outputs: Iterable[Node]) -> tuple[Node, ...]:
+    """Return what `outputs` depend on in build order, without recursion."""
+    found: dict[int, Node] = {}
+    stack = list(outputs)
+    while stack:
+        node = stack.pop()
+        if node.id not in found:
+            found[node.id] = node
+            stack.extend(node.inputs)
+    return tuple(found[number] for number in sorted(found))
+
+
+def is_weak(value: Any) -> bool:
+    """Return whether `value` is a scalar that takes the dtype of the operand it meets."""
+    return isinstance(value, (bool, int, float, complex, np.bool_, np.number))
+
+
+def build(op: Op, *args: Any, **attrs: Any) -> Node:
+    """Apply `op` in the graph of the first node among `args`.
+
+    Raises
+    ------
+    GraphTypeError
+        None of the arguments is a node.
+    """
+    for arg in args:
+        if isinstance(arg, Node):
+            return arg.graph.apply(op, args, attrs)
+    raise GraphTypeError(
+        f"{op.name} needs at least one node among its arguments, got "
+        f"{', '.join(type(arg).__name__ for arg in args) or 'none'}; for arrays use NumPy itself, "
+        "for a constant in a graph graph.constant(value)"
+    )
+
+
+def _array(value: Any, what: str) -> np.ndarray[Any, Any]:
+    if isinstance(value, Node):
+        raise GraphTypeError(f"{what} needs an array, got the node {value!r}")
+    if isinstance(value, np.ma.MaskedArray):
+        raise FeedError(f"{what} is a masked array, whose mask would be lost; use .filled(...)")
+    array = np.asarray(value)
+    dtype_of(array.dtype)
+    return array
+
+
+def _partner(
+    wanted: Any, scheme: Sequence[Any], nodes: Sequence[Node | None]
+) -> np.dtype[Any] | Node | None:
+    """Return what gives a weak scalar its dtype: another operand of the same variable, or the scheme."""
+    if isinstance(wanted, DType):
+        return np.dtype(wanted.name)
+    for term, node in zip(scheme, nodes, strict=True):
+        if node is not None and isinstance(wanted, Var) and term.dtype == wanted:
+            return node
+    return None
+
+
+def _explained(error: GraphError, op: Op, inputs: tuple[Node, ...], attrs: Attrs) -> GraphError:
+    mixed = _mixed(op.signature(len(inputs), attrs).args, inputs)
+    if mixed is not None and isinstance(error, GraphTypeError):
+        first, other = mixed
+        return GraphTypeError(
+            f"{op.name}: mixed dtypes: {first.name!r} is {first.type.dtype} but {other.name!r} is "
+            f"{other.type.dtype}; convert one, as {other.name}.astype({str(first.type.dtype)!r})"
+        )
+    advice = ""
+    if " is not a" in str(error):
+        advice = "; convert with .astype('float32') or another dtype that the op takes"
+    return type(error)(f"{op.name}: {error}{advice}; got {', '.join(map(repr, inputs))}")
+
+
+def _mixed(scheme: Sequence[Any], inputs: Sequence[Node]) -> tuple[Node, Node] | None:
+    """Return two inputs of different dtypes where the scheme has one variable for both."""
+    first: dict[Any, Node] = {}
+    for term, node in zip(scheme, inputs, strict=False):
+        known = first.setdefault(getattr(term, "dtype", None), node)
+        if isinstance(getattr(term, "dtype", None), Var) and known.type.dtype != node.type.dtype:
+            return known, node
+    return None
+
+
+def _foreign(node: Node, graph: Graph) -> GraphError:
+    return GraphError(
+        f"{node!r} belongs to graph {node.graph.name!r}, not to {graph.name!r}; build both in one "
+        "graph, or feed the value of one to an input of the other"
+    )
+
+
+def _user_line() -> Line:
+    """Return the innermost line outside this package."""
+    frame = sys._getframe(2)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        frame = frame.f_back
+    return frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name

@@ -1,0 +1,295 @@
+"""`Node`, an op applied to nodes, and `Parameter`, the trainable leaf that holds its value.
+
+Nodes are immutable; comparison operators build nodes, so a node is never compared with ``==`` in
+this package, and its hash is its identity.  The operators are attached by `actorgraph.ops`.
+
+A parameter's array is read by runs while solvers write.  The rule: an array that a run in flight
+has read is never written again; a writer that finds readers switches the parameter to a second
+array.  Readers are counted per array, under the graph's lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+
+from actorgraph.errors import GraphError, GraphTypeError, ShapeError
+from actorgraph.types import Checks, Dim, Shape, Tensor, public_shape
+
+if TYPE_CHECKING:
+    from actorgraph.graph import Graph
+    from actorgraph.op import Op
+
+__all__ = ["Line", "Node", "Parameter", "ParameterState"]
+
+Line = tuple[str, int, str]
+"""File, line number and function of the user's line that built a node."""
+
+
+class Node:
+    """An op applied to nodes, or a leaf.
+
+    Nodes are made by a `Graph` and by ops, never by hand.
+
+    Attributes
+    ----------
+    graph : Graph
+    id : int
+        Build number in the graph; inputs have smaller ones.
+    op : Op
+    inputs : tuple of Node
+    attrs : mapping
+        Attributes of the application, such as ``axis``.
+    type : Tensor
+        Dtype and dims as a Hindley-Milner term.
+    """
+
+    __slots__ = (
+        "__weakref__", "_name", "attrs", "checks", "graph", "id", "inputs", "line", "op", "owner",
+        "type",
+    )  # fmt: skip
+
+    graph: Graph
+    id: int
+    op: Op
+    inputs: tuple[Node, ...]
+    attrs: Mapping[str, Any]
+    type: Tensor
+    checks: Checks
+    line: Line
+    owner: Node | None
+    _name: str | None
+
+    def __init__(
+        self,
+        graph: Graph,
+        id: int,  # noqa: A002 - the attribute's name
+        op: Op,
+        inputs: tuple[Node, ...],
+        attrs: Mapping[str, Any],
+        type: Tensor,  # noqa: A002
+        checks: Checks,
+        line: Line,
+        owner: Node | None = None,
+        name: str | None = None,
+    ) -> None:
+        put = object.__setattr__
+        put(self, "graph", graph)
+        put(self, "id", id)
+        put(self, "op", op)
+        put(self, "inputs", inputs)
+        put(self, "attrs", attrs)
+        put(self, "type", type)
+        put(self, "checks", checks)
+        put(self, "line", line)
+        put(self, "owner", owner)
+        put(self, "_name", name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Refuse, unless the class declares a property of that name with a setter."""
+        if isinstance(getattr(type(self), name, None), property):
+            object.__setattr__(self, name, value)
+            return
+        raise AttributeError(f"nodes are immutable; cannot set {name!r} of {self!r}")
+
+    @property
+    def name(self) -> str:
+        """Name in the graph: the given one, or the op's name and the build number."""
+        return self.graph.automatic_name(self) if self._name is None else self._name
+
+    @property
+    def shape(self) -> tuple[int | Dim | None, ...]:
+        """Dims: int, symbolic `Dim` (which equals its text), or None where only a run knows."""
+        return public_shape(self.type.shape)
+
+    @property
+    def dims(self) -> Shape:
+        """Dims as shape rules see them, with `types.UNKNOWN` where only a run knows."""
+        return self.type.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """NumPy dtype of the values."""
+        return np.dtype(str(self.type.dtype))
+
+    @property
+    def ndim(self) -> int:
+        """Number of dims."""
+        return len(self.type.shape)
+
+    @property
+    def is_leaf(self) -> bool:
+        """Whether it is an input, a parameter or a constant."""
+        return not self.inputs and self.op.name in ("input", "parameter", "constant")
+
+    def named(self, name: str) -> Node:
+        """Give the node a name that is unique in its graph, and return the node.
+
+        Raises
+        ------
+        GraphError
+            The name is taken, or the node has another one already.
+        """
+        if self._name is not None and self._name != name:
+            raise GraphError(f"{self!r} has a name already; a node is named once")
+        self.graph.claim_name(name, self)
+        object.__setattr__(self, "_name", name)
+        return self
+
+    def where_built(self) -> str:
+        """Return the user's line that built the node, as ``"file.py:12 in main"``."""
+        file, number, function = self.line
+        return f"{file}:{number} in {function}"
+
+    def __repr__(self) -> str:
+        return f"<{self.name}: {self.type}>"
+
+    __hash__ = object.__hash__
+
+    def __bool__(self) -> NoReturn:
+        raise GraphTypeError(
+            f"the truth value of {self!r} is known only in a run; to choose between values inside "
+            "the graph use ag.ops.where, to test two nodes for identity use 'is'"
+        )
+
+    def __len__(self) -> NoReturn:
+        raise GraphTypeError(f"len() of {self!r} is not defined; use node.shape[0]")
+
+    def __iter__(self) -> NoReturn:
+        raise GraphTypeError(f"{self!r} cannot be iterated; index it, as node[0], or use node.shape")
+
+    def __contains__(self, item: object) -> NoReturn:
+        raise GraphTypeError(
+            f"'in' on {self!r} would need its value; for nodes in a list compare with 'is'"
+        )
+
+    def _no_value(self, *_: object, **__: object) -> NoReturn:
+        raise GraphTypeError(
+            f"{self!r} has no value outside a run; run a machine and read run[node].value"
+        )
+
+    __float__ = __int__ = __complex__ = __index__ = _no_value
+
+    def __array__(self, dtype: object = None, copy: object = None) -> NoReturn:
+        self._no_value()
+
+    if TYPE_CHECKING:
+        # Attached by actorgraph.ops, which declares the ops behind them.
+        __eq__: Any
+        __ne__: Any
+        __array_ufunc__: Any
+        __array_function__: Any
+        T: Node
+
+        def __add__(self, other: Any) -> Node: ...
+        def __radd__(self, other: Any) -> Node: ...
+        def __sub__(self, other: Any) -> Node: ...
+        def __rsub__(self, other: Any) -> Node: ...
+        def __mul__(self, other: Any) -> Node: ...
+        def __rmul__(self, other: Any) -> Node: ...
+        def __truediv__(self, other: Any) -> Node: ...
+        def __rtruediv__(self, other: Any) -> Node: ...
+        def __floordiv__(self, other: Any) -> Node: ...
+        def __rfloordiv__(self, other: Any) -> Node: ...
+        def __mod__(self, other: Any) -> Node: ...
+        def __rmod__(self, other: Any) -> Node: ...
+        def __pow__(self, other: Any) -> Node: ...
+        def __rpow__(self, other: Any) -> Node: ...
+        def __matmul__(self, other: Any) -> Node: ...
+        def __rmatmul__(self, other: Any) -> Node: ...
+        def __neg__(self) -> Node: ...
+        def __pos__(self) -> Node: ...
+        def __abs__(self) -> Node: ...
+        def __invert__(self) -> Node: ...
+        def __and__(self, other: Any) -> Node: ...
+        def __rand__(self, other: Any) -> Node: ...
+        def __or__(self, other: Any) -> Node: ...
+        def __ror__(self, other: Any) -> Node: ...
+        def __xor__(self, other: Any) -> Node: ...
+        def __rxor__(self, other: Any) -> Node: ...
+        def __lt__(self, other: Any) -> Node: ...
+        def __le__(self, other: Any) -> Node: ...
+        def __gt__(self, other: Any) -> Node: ...
+        def __ge__(self, other: Any) -> Node: ...
+        def __getitem__(self, index: Any) -> Node: ...
+        def sum(self, axis: Any = None, keepdims: bool = False) -> Node: ...
+        def mean(self, axis: Any = None, keepdims: bool = False) -> Node: ...
+        def max(self, axis: Any = None, keepdims: bool = False) -> Node: ...
+        def min(self, axis: Any = None, keepdims: bool = False) -> Node: ...
+        def reshape(self, *shape: Any) -> Node: ...
+        def transpose(self, *axes: Any) -> Node: ...
+        def astype(self, dtype: Any) -> Node: ...
+
+
+class ParameterState:
+    """One array of a parameter and how many runs in flight have read it."""
+
+    __slots__ = ("array", "readers")
+
+    def __init__(self, array: np.ndarray[Any, Any]) -> None:
+        self.array = array
+        self.readers = 0
+
+
+class Parameter(Node):
+    """A trainable leaf; `value` reads and sets its array."""
+
+    __slots__ = ("state",)
+
+    state: ParameterState
+
+    @property
+    def value(self) -> np.ndarray[Any, Any]:
+        """The current array.
+
+        It is writable, and it is never one that a run in flight has read: where there is such a
+        run, reading `value` switches the parameter to a copy first.  Setting copies the given
+        array, which must have the same shape and dtype.
+
+        Raises
+        ------
+        GraphTypeError, ShapeError
+            On setting another dtype or shape.
+        """
+        with self.graph.lock:
+            if self.state.readers:
+                self._switch(self.state.array.copy())
+            return self.state.array
+
+    @value.setter
+    def value(self, value: Any) -> None:
+        new = np.asarray(value)
+        old = self.state.array
+        if new.dtype != old.dtype:
+            raise GraphTypeError(
+                f"parameter {self.name!r} is {old.dtype}, got {new.dtype}; "
+                f"convert with .astype({old.dtype.name!r})"
+            )
+        if new.shape != old.shape:
+            raise ShapeError(f"parameter {self.name!r} has shape {old.shape}, got {new.shape}")
+
+        def assign(current: np.ndarray[Any, Any], out: np.ndarray[Any, Any]) -> None:
+            out[...] = new
+
+        self.update(assign)
+
+    def update(
+        self, write: Callable[[np.ndarray[Any, Any], np.ndarray[Any, Any]], None]
+    ) -> None:
+        """Change the value by ``write(current, out)``.
+
+        `out` is the current array itself where no run in flight has read it, else a second array
+        that becomes the parameter's.  An error in `write` leaves the parameter on its old array.
+        Blocks while another thread updates a parameter of the same graph.
+        """
+        with self.graph.lock:
+            state = self.state
+            out = np.empty_like(state.array) if state.readers else state.array
+            write(state.array, out)
+            if out is not state.array:
+                self._switch(out)
+
+    def _switch(self, array: np.ndarray[Any, Any]) -> None:
+        object.__setattr__(self, "state", ParameterState(array))

@@ -1,0 +1,309 @@
+"""The record of an op, the registry of all ops, and type inference of an op applied to types.
+
+An op is one declaration: name, type scheme, shape rule, forward, vjp, jvp, cost and samples for
+the law tests.  Rules of differentiation take and return graph nodes, so the backward pass of a
+graph is a graph.  This module knows nothing of graphs: nodes are whatever has ``.type``.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from actorgraph.errors import GraphTypeError
+from actorgraph.types import (
+    Checks,
+    Dim,
+    DimVar,
+    DType,
+    Function,
+    Shape,
+    Substitution,
+    Tensor,
+    bind_dims,
+    parse,
+    unify,
+)
+
+__all__ = [
+    "CONSTANT",
+    "INPUT",
+    "LEAVES",
+    "PARAMETER",
+    "REGISTRY",
+    "Attrs",
+    "Op",
+    "Sample",
+    "attrs_key",
+    "bind_attrs",
+    "infer",
+    "is_symbolic",
+    "register",
+]
+
+Attrs: TypeAlias = Mapping[str, Any]
+Array: TypeAlias = Any
+Rule: TypeAlias = Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One application on which the law tests try an op.
+
+    Parameters
+    ----------
+    shapes : tuple of shapes
+        One per argument.
+    attrs : dict, optional
+        Attributes of the application.
+    low, high : float
+        Domain of the float arguments.
+    ints : dict, optional
+        Arguments that are int64 arrays, by position: the (exclusive) upper bound of their values.
+    bools : tuple of int, optional
+        Positions of the arguments that are bool arrays.
+    """
+
+    shapes: tuple[tuple[int, ...], ...]
+    attrs: Attrs = field(default_factory=dict)
+    low: float = -2.0
+    high: float = 2.0
+    ints: Mapping[int, int] = field(default_factory=dict)
+    bools: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Op:
+    """The rule record of an op.
+
+    Parameters
+    ----------
+    name : str
+        Unique in the registry.
+    scheme : str or callable
+        Type scheme as `actorgraph.types` writes it, or ``scheme(arity, attrs) -> str``.
+    forward : callable
+        ``forward(xp, *arrays, **attrs)`` with NumPy or CuPy as `xp`; returns a fresh array or a
+        view of an argument, and never writes to an argument.
+    shape : callable, optional
+        ``shape(checks, *shapes, **attrs)`` gives the result's dims where the scheme does not;
+        ``checks.equal`` and ``checks.broadcast`` state what must hold.
+    vjp : tuple of rules, or one rule, optional
+        Rule ``(ct, y, *xs, **attrs) -> node or None`` per argument, None for an argument without
+        a gradient.  An op of any arity gives one rule ``(argnum, ct, y, *xs, **attrs)``.
+    jvp : callable, optional
+        ``jvp(tans, y, *xs, **attrs) -> node or None``; a tangent is None where it is zero.
+    cost : callable, optional
+        ``cost(shapes, result_shape, attrs) -> flops`` for concrete shapes; default one per element.
+    samples : tuple of Sample
+        Where the law tests try the op.
+    ufunc : str, optional
+        Name in `xp` of the ufunc that is exactly the forward, which then is called with no wrapper.
+    concurrent : bool
+        False serialises all calls of the op in the process.
+    checked : bool
+        True checks each result against the declared type (user ops).
+    blocking : bool
+        False for an ``async def`` forward, which runs on the caller's event loop.
+    doc : str
+        One line for tables.
+    """
+
+    name: str
+    scheme: str | Callable[[int, Attrs], str]
+    forward: Callable[..., Array]
+    shape: Callable[..., Shape] | None = None
+    vjp: tuple[Rule | None, ...] | Rule | None = None
+    jvp: Rule | None = None
+    cost: Callable[[tuple[tuple[int, ...], ...], tuple[int, ...], Attrs], float] | None = None
+    samples: tuple[Sample, ...] = ()
+    ufunc: str | None = None
+    concurrent: bool = True
+    checked: bool = False
+    blocking: bool = True
+    doc: str = ""
+
+    def __repr__(self) -> str:
+        return f"<op {self.name}>"
+
+    def signature(self, arity: int, attrs: Attrs) -> Function:
+        """Return the parsed type scheme for so many arguments."""
+        return parse(self.scheme if isinstance(self.scheme, str) else self.scheme(arity, attrs))
+
+    def vjp_rule(self, argnum: int) -> Rule | None:
+        """Return the rule ``(ct, y, *xs, **attrs)`` of one argument, or None."""
+        if isinstance(self.vjp, tuple):
+            return self.vjp[argnum] if argnum < len(self.vjp) else None
+        if self.vjp is None:
+            return None
+        rule = self.vjp
+
+        def vjp_of_argument(*operands: Any, **attrs: Any) -> Any:
+            return rule(argnum, *operands, **attrs)
+
+        return vjp_of_argument
+
+    def flops(
+        self, shapes: tuple[tuple[int, ...], ...], result: tuple[int, ...], attrs: Attrs
+    ) -> float:
+        """Return the floating-point operations of one call on concrete shapes, at least 1."""
+        if self.cost is not None:
+            return max(1.0, float(self.cost(shapes, result, attrs)))
+        return max(1.0, float(np.prod(result)), *(float(np.prod(shape)) for shape in shapes))
+
+
+def _leaf_forward(xp: Any, *arrays: Array, **attrs: Any) -> Array:
+    raise AssertionError("a leaf is fed, never computed")
+
+
+INPUT = Op("input", "a[*s]", _leaf_forward, doc="A placeholder that every run feeds.")
+PARAMETER = Op("parameter", "a[*s]", _leaf_forward, doc="A trainable leaf that holds its value.")
+CONSTANT = Op("constant", "a[*s]", _leaf_forward, doc="A fixed array.")
+LEAVES = frozenset((INPUT, PARAMETER, CONSTANT))
+
+_registry: dict[str, Op] = {}
+REGISTRY: Mapping[str, Op] = MappingProxyType(_registry)
+"""Every declared op by name, read-only."""
+
+
+def register(op: Op) -> Op:
+    """Add `op` to the registry; a second op of the same name raises `GraphTypeError`."""
+    if op.name in _registry or op.name in {leaf.name for leaf in LEAVES}:
+        raise GraphTypeError(f"an op named {op.name!r} is declared already; choose another name")
+    _registry[op.name] = op
+    return op
+
+
+# ---------------------------------------------------------------------------------------------
+# Attributes
+# ---------------------------------------------------------------------------------------------
+
+
+class _Bits:
+    """Hashable view of an array that compares dtype, shape and every byte."""
+
+    __slots__ = ("array", "bytes")
+
+    def __init__(self, array: np.ndarray[Any, Any]) -> None:
+        self.array = array
+        self.bytes = array.tobytes()
+
+    def __hash__(self) -> int:
+        return hash(self.bytes)
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, _Bits)
+            and self.array.dtype == other.array.dtype
+            and self.array.shape == other.array.shape
+            and self.bytes == other.bytes
+        )
+
+
+def attrs_key(value: Any) -> Hashable:
+    """Return a key that is equal exactly for attributes that mean the same.
+
+    1, 1.0 and True differ, and so do 0.0 and -0.0; NaN equals NaN of the same bits.
+    """
+    kind = type(value)
+    if value is None or kind in (str, int, bool, Dim):
+        return kind, value
+    if kind is float:
+        return kind, struct.pack("d", value)
+    if kind is complex:
+        return kind, struct.pack("dd", value.real, value.imag)
+    if kind in (tuple, list):
+        return kind, tuple(map(attrs_key, value))
+    if isinstance(value, Mapping):
+        return dict, tuple((name, attrs_key(value[name])) for name in sorted(value))
+    if kind is slice:
+        return kind, tuple(map(attrs_key, (value.start, value.stop, value.step)))
+    if isinstance(value, (np.ndarray, np.generic)):
+        return kind, _Bits(np.asarray(value))
+    if isinstance(value, np.dtype):
+        return np.dtype, value.str
+    hash(value)
+    return kind, value
+
+
+def is_symbolic(value: Any) -> bool:
+    """Return whether an attribute holds a dim that only a run can bind."""
+    if isinstance(value, (tuple, list)):
+        return any(map(is_symbolic, value))
+    if isinstance(value, slice):
+        return is_symbolic((value.start, value.stop, value.step))
+    if isinstance(value, Mapping):
+        return any(map(is_symbolic, value.values()))
+    return isinstance(value, Dim)
+
+
+def bind_attrs(value: Any, symbols: Mapping[str, int]) -> Any:
+    """Return the attribute with its symbolic dims replaced by what the run binds them to."""
+    if isinstance(value, (tuple, list)):
+        return type(value)(bind_attrs(part, symbols) for part in value)
+    if isinstance(value, slice):
+        return slice(*(bind_attrs(part, symbols) for part in (value.start, value.stop, value.step)))
+    if isinstance(value, Mapping):
+        return {name: bind_attrs(part, symbols) for name, part in value.items()}
+    return bind_dims(value, symbols) if isinstance(value, Dim) else value
+
+
+# ---------------------------------------------------------------------------------------------
+# Inference
+# ---------------------------------------------------------------------------------------------
+
+_CACHE_LIMIT = 16384
+_cache: dict[Hashable, tuple[Tensor, Checks]] = {}
+
+
+def infer(op: Op, types: tuple[Tensor, ...], attrs: Attrs, key: Hashable) -> tuple[Tensor, Checks]:
+    """Return the type of `op` applied to arguments of the given types, and what runs must check.
+
+    Parameters
+    ----------
+    op : Op
+    types : tuple of Tensor
+        Concrete types of the arguments.
+    attrs : mapping
+    key : hashable
+        ``attrs_key(attrs)``, for the cache: the same application is inferred once.
+
+    Raises
+    ------
+    GraphTypeError, ShapeError
+        Where the scheme or the shape rule does not admit the arguments.
+    """
+    cache_key = (op, key, types)
+    found = _cache.get(cache_key)
+    if found is None:
+        if len(_cache) >= _CACHE_LIMIT:
+            _cache.clear()
+        found = _cache[cache_key] = _infer(op, types, attrs)
+    return found
+
+
+def _infer(op: Op, types: tuple[Tensor, ...], attrs: Attrs) -> tuple[Tensor, Checks]:
+    scheme = op.signature(len(types), attrs)
+    if len(scheme.args) != len(types):
+        raise GraphTypeError(f"takes {len(scheme.args)} arguments, got {len(types)}")
+    found = Substitution()
+    for wanted, got in zip(scheme.args, types, strict=True):
+        unify(wanted, got, found)
+    result = found.resolve(scheme.result)
+    assert isinstance(result, Tensor)
+    dtype = result.dtype
+    if not isinstance(dtype, DType):
+        raise GraphTypeError(f"the dtype of the result {result} does not follow from the arguments")
+    shape: Shape
+    if op.shape is not None:
+        shape = tuple(op.shape(found.checks, *(type.shape for type in types), **attrs))
+        if not result.row.prefix and not any(isinstance(dim, DimVar) for dim in result.row.dims):
+            unify(result, Tensor.of(dtype.name, shape), found)
+    else:
+        shape = result.shape
+    return Tensor.of(dtype.name, shape), found.checks

@@ -1,0 +1,377 @@
+"""Sum, broadcast and reshape, and what every rule needs of them to undo broadcasting.
+
+They stand below all other ops: `unbroadcast` and `broadcast_like` are the only places that know
+how a cotangent or a tangent gets the shape of its value.  Where dims are known only at run time
+(None), the ``*_like`` ops read them from an operand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from actorgraph.errors import ShapeError
+from actorgraph.graph import Node, build
+from actorgraph.op import Op, Sample, register
+from actorgraph.types import UNKNOWN, Checks, Dim, Shape, shape_from, size_of
+
+__all__ = [
+    "add",
+    "axes_of",
+    "broadcast_like",
+    "broadcast_to",
+    "conj",
+    "expand_dims",
+    "reshape",
+    "reshape_like",
+    "squeeze",
+    "sum",
+    "unbroadcast",
+]
+
+
+def axes_of(axis: Any, ndim: int, what: str) -> tuple[int, ...]:
+    """Return axes as a sorted tuple of non-negative ints; None means all of them.
+
+    Raises
+    ------
+    ShapeError
+        An axis is out of range, given twice, or no int.
+    """
+    if axis is None:
+        return tuple(range(ndim))
+    given = tuple(axis) if isinstance(axis, Iterable) else (axis,)
+    axes = []
+    for one in given:
+        if not isinstance(one, (int, np.integer)) or not -ndim <= one < ndim:
+            raise ShapeError(f"{what}: axis {one!r} is not an int in [-{ndim}, {ndim})")
+        axes.append(int(one) % ndim)
+    if len(set(axes)) != len(axes):
+        raise ShapeError(f"{what}: axis {axis!r} names a dim twice")
+    return tuple(sorted(axes))
+
+
+# -- addition and conjugation: the two that sums of cotangents need --------------------------
+
+
+def _add_forward(xp: Any, x: Any, y: Any) -> Any:
+    return xp.add(x, y)
+
+
+def _add_jvp(tans: tuple[Node | None, ...], y: Node, *xs: Node) -> Node | None:
+    given = [tan for tan in tans if tan is not None]
+    return broadcast_like(given[0] if len(given) == 1 else build(_ADD, *given), y)
+
+
+_ADD = register(
+    Op(
+        "add",
+        "n[*s] -> n[*t] -> n[*s|t]",
+        _add_forward,
+        vjp=(
+            lambda ct, _, x, y: unbroadcast(ct, x),
+            lambda ct, _, x, y: unbroadcast(ct, y),
+        ),
+        jvp=_add_jvp,
+        ufunc="add",
+        samples=tuple(
+            Sample(shapes)
+            for shapes in (((3, 4), (3, 4)), ((3, 4), (4,)), ((2, 1), (1, 3)), ((), (3,)), ((0, 2), (2,)))
+        ),
+        doc="Add elementwise.",
+    )
+)
+
+
+def add(x: Any, y: Any) -> Node:
+    """Add elementwise, as ``x + y``."""
+    return build(_ADD, x, y)
+
+
+_CONJ = register(
+    Op(
+        "conj",
+        "n[*s] -> n[*s]",
+        lambda xp, x: xp.conjugate(x),
+        vjp=(lambda ct, y, x: conj(ct),),
+        jvp=lambda tans, y, x: conj(tans[0]),
+        ufunc="conjugate",
+        samples=(Sample(((3, 4),)),),
+        doc="Complex conjugate; a real array as it is.",
+    )
+)
+
+
+def conj(x: Node) -> Node:
+    """Complex conjugate, elementwise; the node itself where it is real."""
+    return build(_CONJ, x) if x.dtype.kind == "c" else x
+
+
+# -- expand_dims and squeeze ------------------------------------------------------------------
+
+
+def _expand_shape(checks: Checks, x: Shape, *, axis: tuple[int, ...]) -> Shape:
+    dims = iter(x)
+    return tuple(1 if i in axis else next(dims) for i in range(len(x) + len(axis)))
+
+
+_EXPAND = register(
+    Op(
+        "expand_dims",
+        "a[*s] -> a[*out]",
+        lambda xp, x, axis: xp.expand_dims(x, axis),
+        shape=_expand_shape,
+        vjp=(lambda ct, y, x, axis: build(_SQUEEZE, ct, axis=axis),),
+        jvp=lambda tans, y, x, axis: build(_EXPAND, tans[0], axis=axis),
+        samples=(Sample(((3, 4),), {"axis": (0, 2)}), Sample(((),), {"axis": (0,)})),
+        doc="Insert dims of size 1.",
+    )
+)
+
+
+def expand_dims(x: Node, axis: int | tuple[int, ...]) -> Node:
+    """Insert dims of size 1 at the positions `axis` of the result."""
+    count = len(tuple(axis)) if isinstance(axis, Iterable) else 1
+    axes = axes_of(axis, x.ndim + count, "expand_dims")
+    return build(_EXPAND, x, axis=axes) if axes else x
+
+
+def _squeeze_shape(checks: Checks, x: Shape, *, axis: tuple[int, ...]) -> Shape:
+    for one in axis:
+        if x[one] != 1 and x[one] is not UNKNOWN:
+            raise ShapeError(f"dim {x[one]} at axis {one} is not 1 and cannot be squeezed")
+    return tuple(dim for i, dim in enumerate(x) if i not in axis)
+
+
+_SQUEEZE = register(
+    Op(
+        "squeeze",
+        "a[*s] -> a[*out]",
+        lambda xp, x, axis: xp.squeeze(x, axis),
+        shape=_squeeze_shape,
+        vjp=(lambda ct, y, x, axis: build(_EXPAND, ct, axis=axis),),
+        jvp=lambda tans, y, x, axis: build(_SQUEEZE, tans[0], axis=axis),
+        samples=(Sample(((1, 3, 1),), {"axis": (0, 2)}),),
+        doc="Remove dims of size 1.",
+    )
+)
+
+
+def squeeze(x: Node, axis: int | tuple[int, ...] | None = None) -> Node:
+    """Remove dims of size 1: those named by `axis`, or all that are literally 1."""
+    if axis is None:
+        axis = tuple(i for i, dim in enumerate(x.dims) if dim == 1)
+    axes = axes_of(axis, x.ndim, "squeeze")
+    return build(_SQUEEZE, x, axis=axes) if axes else x
+
+
+# -- broadcast --------------------------------------------------------------------------------
+
+
+def _broadcast_shape(checks: Checks, x: Shape, *, shape: Shape) -> Shape:
+    result = checks.broadcast(x, shape)
+    if len(result) != len(shape) or any(
+        want == 1 and got != 1 for want, got in zip(shape, result, strict=True)
+    ):
+        raise ShapeError(f"cannot broadcast {x} to {shape}")
+    return shape
+
+
+_BROADCAST = register(
+    Op(
+        "broadcast_to",
+        "a[*s] -> a[*out]",
+        lambda xp, x, shape: xp.broadcast_to(x, shape),
+        shape=_broadcast_shape,
+        vjp=(lambda ct, y, x, shape: unbroadcast(ct, x),),
+        jvp=lambda tans, y, x, shape: build(_BROADCAST, tans[0], shape=shape),
+        samples=(
+            Sample(((4,),), {"shape": (3, 4)}),
+            Sample(((3, 1),), {"shape": (2, 3, 4)}),
+            Sample(((),), {"shape": (2,)}),
+        ),
+        doc="Broadcast to a shape.",
+    )
+)
+
+_BROADCAST_LIKE = register(
+    Op(
+        "broadcast_like",
+        "a[*s] -> a1[*t] -> a[*t]",
+        lambda xp, x, like: xp.broadcast_to(x, xp.shape(like)),
+        vjp=(lambda ct, y, x, like: unbroadcast(ct, x), None),
+        jvp=lambda tans, y, x, like: (
+            None if tans[0] is None else build(_BROADCAST_LIKE, tans[0], like)
+        ),
+        samples=(Sample(((4,), (3, 4))),),
+        doc="Broadcast to the shape of another array.",
+    )
+)
+
+
+def broadcast_to(x: Node, shape: Any) -> Node:
+    """Broadcast `x` to `shape` by NumPy's rules; dims may be symbols of the graph."""
+    dims = shape_from(shape)
+    return x if dims == x.dims and UNKNOWN not in dims else build(_BROADCAST, x, shape=dims)
+
+
+def broadcast_like(x: Node, like: Node) -> Node:
+    """Broadcast `x` to the shape of `like`; the node itself where it has that shape."""
+    if any(dim is UNKNOWN for dim in (*x.dims, *like.dims)):
+        return build(_BROADCAST_LIKE, x, like)
+    return broadcast_to(x, like.dims)
+
+
+# -- sum --------------------------------------------------------------------------------------
+
+
+def _reduced_shape(checks: Checks, x: Shape, *, axis: tuple[int, ...], keepdims: bool) -> Shape:
+    if keepdims:
+        return tuple(1 if i in axis else dim for i, dim in enumerate(x))
+    return tuple(dim for i, dim in enumerate(x) if i not in axis)
+
+
+def _sum_forward(xp: Any, x: Any, axis: tuple[int, ...], keepdims: bool) -> Any:
+    # Integers keep their dtype, where NumPy would widen them.
+    return xp.add.reduce(x, axis=axis, dtype=x.dtype, keepdims=keepdims)
+
+
+def _sum_vjp(ct: Node, y: Node, x: Node, axis: tuple[int, ...], keepdims: bool) -> Node:
+    return broadcast_like(ct if keepdims else expand_dims(ct, axis), x)
+
+
+REDUCTION_SAMPLES = (
+    Sample(((3, 4),), {"axis": (0, 1), "keepdims": False}),
+    Sample(((3, 4),), {"axis": (1,), "keepdims": True}),
+    Sample(((2, 3, 4),), {"axis": (0, 2), "keepdims": False}),
+    Sample(((),), {"axis": (), "keepdims": False}),
+)
+
+_SUM = register(
+    Op(
+        "sum",
+        "n[*s] -> n[*out]",
+        _sum_forward,
+        shape=_reduced_shape,
+        vjp=(_sum_vjp,),
+        jvp=lambda tans, y, x, **attrs: build(_SUM, tans[0], **attrs),
+        samples=(*REDUCTION_SAMPLES, Sample(((0, 2),), {"axis": (0,), "keepdims": False})),
+        doc="Sum over axes; the dtype is kept.",
+    )
+)
+
+
+def sum(x: Node, axis: Any = None, keepdims: bool = False) -> Node:  # noqa: A001 - NumPy's name
+    """Sum over `axis` (int, tuple, or None for all); the dtype is kept, also of integers."""
+    return build(_SUM, x, axis=axes_of(axis, x.ndim, "sum"), keepdims=bool(keepdims))
+
+
+_SUM_LIKE = register(
+    Op(
+        "sum_like",
+        "n[*s] -> a1[*t] -> n[*t]",
+        lambda xp, ct, like: _sum_to(xp, ct, xp.shape(like)),
+        vjp=(lambda ct, y, x, like: broadcast_like(ct, x), None),
+        jvp=lambda tans, y, x, like: None if tans[0] is None else build(_SUM_LIKE, tans[0], like),
+        samples=(Sample(((3, 4), (4,))), Sample(((3, 4), (3, 1)))),
+        doc="Sum to the shape of an array that broadcasts to the argument.",
+    )
+)
+
+
+def _sum_to(xp: Any, ct: Any, shape: tuple[int, ...]) -> Any:
+    lead = ct.ndim - len(shape)
+    axes = tuple(range(lead)) + tuple(
+        lead + i for i, dim in enumerate(shape) if dim == 1 and ct.shape[lead + i] != 1
+    )
+    return xp.add.reduce(ct, axis=axes, keepdims=True).reshape(shape) if axes else ct
+
+
+def unbroadcast(ct: Node, x: Node) -> Node:
+    """Sum `ct`, which has the shape that `x` was broadcast to, back to the shape of `x`."""
+    if any(dim is UNKNOWN for dim in (*ct.dims, *x.dims)):
+        return build(_SUM_LIKE, ct, x)
+    lead = ct.ndim - x.ndim
+    stretched = [lead + i for i, d in enumerate(x.dims) if d == 1 and ct.dims[lead + i] != 1]
+    axes = (*range(lead), *stretched)
+    if not axes:
+        return ct
+    return squeeze(sum(ct, axes, keepdims=True), tuple(range(lead)))
+
+
+# -- reshape ----------------------------------------------------------------------------------
+
+
+def _reshaped(checks: Checks, x: Shape, *, shape: Shape) -> Shape:
+    if -1 not in shape:
+        if not any(dim is UNKNOWN for dim in (*x, *shape)):
+            checks.equal(size_of(x), size_of(shape), f"sizes of {x} and {shape}")
+        return shape
+    known = size_of(tuple(dim for dim in shape if dim != -1))
+    missing = size_of(x) // known if known != 0 else 0
+    if UNKNOWN not in (missing, known) and missing * known - size_of(x) != 0:
+        checks.equal(missing * known, size_of(x), f"sizes of {x} and {shape}")
+    return tuple(missing if dim == -1 else dim for dim in shape)
+
+
+_RESHAPE = register(
+    Op(
+        "reshape",
+        "a[*s] -> a[*out]",
+        lambda xp, x, shape: xp.reshape(x, shape),
+        shape=_reshaped,
+        vjp=(lambda ct, y, x, shape: reshape_like(ct, x),),
+        jvp=lambda tans, y, x, shape: build(_RESHAPE, tans[0], shape=shape),
+        samples=(
+            Sample(((3, 4),), {"shape": (2, 6)}),
+            Sample(((3, 4),), {"shape": (-1, 2)}),
+            Sample(((),), {"shape": (1, 1)}),
+        ),
+        doc="The same elements in another shape.",
+    )
+)
+
+_RESHAPE_LIKE = register(
+    Op(
+        "reshape_like",
+        "a[*s] -> a1[*t] -> a[*t]",
+        lambda xp, x, like: xp.reshape(x, xp.shape(like)),
+        vjp=(lambda ct, y, x, like: reshape_like(ct, x), None),
+        jvp=lambda tans, y, x, like: (
+            None if tans[0] is None else build(_RESHAPE_LIKE, tans[0], like)
+        ),
+        samples=(Sample(((3, 4), (6, 2))),),
+        doc="The same elements in the shape of another array.",
+    )
+)
+
+
+def reshape(x: Node, *shape: Any) -> Node:
+    """Give the elements another shape; one dim may be -1, dims may be symbols of the graph.
+
+    Raises
+    ------
+    ShapeError
+        The sizes can be shown to differ, or -1 stands twice.
+    """
+    given = shape[0] if len(shape) == 1 and not isinstance(shape[0], (int, str, Dim)) else shape
+    given = tuple(given)
+    if len([dim for dim in given if isinstance(dim, int) and dim == -1]) > 1:
+        raise ShapeError(f"reshape: only one dim of {given} may be -1")
+    dims = tuple(-1 if isinstance(d, int) and d == -1 else shape_from((d,))[0] for d in given)
+    return x if dims == x.dims and UNKNOWN not in dims else build(_RESHAPE, x, shape=dims)
+
+
+def reshape_like(x: Node, like: Node) -> Node:
+    """Reshape `x` to the shape of `like`, with as little left to the run as possible."""
+    if x.dims == like.dims and not any(dim is UNKNOWN for dim in x.dims):
+        return x
+    open_dims = [i for i, dim in enumerate(like.dims) if isinstance(dim, Dim)]
+    if any(dim is UNKNOWN for dim in like.dims) and len(open_dims) > 1:
+        return build(_RESHAPE_LIKE, x, like)
+    if len(open_dims) == 1 and 0 not in like.dims:
+        # One -1 does what binding the symbol would do, without a plan per shape.
+        return build(_RESHAPE, x, shape=tuple(-1 if i in open_dims else d for i, d in enumerate(like.dims)))
+    return build(_RESHAPE_LIKE, x, like) if UNKNOWN in like.dims else build(_RESHAPE, x, shape=like.dims)
