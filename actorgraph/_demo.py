@@ -6,7 +6,7 @@ with the reference machine's, which interprets the same graph node by node.
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any
@@ -89,7 +89,7 @@ class Model:
 
     loss: Node
     logits: Node
-    parameters: list[Node]
+    parameters: Sequence[Node]
 
 
 def build(seed: int) -> Model:
