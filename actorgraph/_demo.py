@@ -12,13 +12,13 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from actorgraph.graph import Graph, Node
-from actorgraph.machines import ActorMachine, LispMachine
-from actorgraph.ops import cross_entropy, relu
 from numpy.typing import NDArray
 
 from actorgraph._progress import AbstractProgress
 from actorgraph.data import digits, split
+from actorgraph.graph import Graph, Node
+from actorgraph.machines import ActorMachine, LispMachine
+from actorgraph.ops import cross_entropy, relu
 from actorgraph.solvers import Adam
 
 Array = NDArray[Any]
