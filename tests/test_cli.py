@@ -120,7 +120,7 @@ def test_demo_learns_the_digits(capsys):
     assert err == ""
     assert outcome["test_accuracy"] >= 0.97
     assert outcome["gradient_max_difference"] == 0.0
-    assert outcome["steps"] == 20 * 23
+    assert outcome["steps"] == 20 * 45
     assert outcome["workers"] == 2
     assert outcome["images_per_s"] * outcome["seconds"] == pytest.approx(20 * 1438)
 
