@@ -19,7 +19,8 @@ A single letter (and a digit) is a dtype variable: ``a`` any, ``n`` number (no b
 number, ``x`` float or complex, ``f`` float, ``i`` integer.  ``*s`` is a row variable, ``*s|t`` the
 broadcast of two rows, a name inside brackets a dim variable.
 
-Source: R. Milner, A theory of type polymorphism in programming, 1978 (unification as Robinson 1965).
+Source: R. Milner, A theory of type polymorphism in programming, 1978; unification as in
+Robinson 1965.
 """
 
 from __future__ import annotations
@@ -57,6 +58,7 @@ __all__ = [
     "public_shape",
     "shape_from",
     "size_of",
+    "slice_size",
     "symbol",
     "unify",
 ]
@@ -74,6 +76,7 @@ _FUNCTIONS: dict[str, Callable[..., int]] = {
     "mod": lambda a, b: a % b if b else 0,
     "max": max,
     "min": min,
+    "slice_size": lambda dim, *bounds: len(range(*slice(*bounds).indices(dim))),
 }
 
 
@@ -82,7 +85,7 @@ class _Call:
     """A function of dims that stays symbolic, such as ``min(n, 10)``."""
 
     function: str
-    args: tuple[int | Dim, ...]
+    args: tuple[int | Dim | None, ...]
 
     def __str__(self) -> str:
         return f"{self.function}({', '.join(map(str, self.args))})"
@@ -176,17 +179,22 @@ class Dim:
 def _bind_atom(atom: str | _Call, symbols: Mapping[str, int]) -> int:
     if isinstance(atom, str):
         return symbols[atom]
-    return _FUNCTIONS[atom.function](*(bind_dims(arg, symbols) for arg in atom.args))
+    return _FUNCTIONS[atom.function](*(_bind_argument(arg, symbols) for arg in atom.args))
+
+
+def _bind_argument(arg: int | Dim | None, symbols: Mapping[str, int]) -> int | None:
+    return None if arg is None else bind_dims(arg, symbols)
 
 
 def _text_of(terms: tuple[tuple[_Monomial, int], ...]) -> str:
-    parts = []
+    text = ""
     for monomial, factor in terms:
         names = [str(atom) for atom in monomial]
-        if factor != 1 or not names:
-            names.insert(0, str(factor))
-        parts.append("*".join(names))
-    return " + ".join(parts)
+        if abs(factor) != 1 or not names:
+            names.insert(0, str(abs(factor)))
+        sign = "-" if factor < 0 else "+"
+        text += f" {sign} {'*'.join(names)}" if text else "-" * (factor < 0) + "*".join(names)
+    return text
 
 
 def _terms(dim: int | Dim) -> tuple[tuple[_Monomial, int], ...]:
@@ -206,7 +214,7 @@ def _from_terms(terms: Iterable[tuple[_Monomial, int]]) -> int | Dim:
     return Dim(tuple(sorted(kept.items(), key=lambda term: (not term[0], str(term[0])))))
 
 
-def _call(function: str, *args: int | Dim) -> int | Dim:
+def _call(function: str, *args: int | Dim | None) -> int | Dim:
     if any(arg is UNKNOWN for arg in args):
         return UNKNOWN
     if not any(isinstance(arg, Dim) for arg in args):
@@ -257,13 +265,86 @@ def symbol(name: str) -> Dim:
 
 
 def dim_max(left: int | Dim, right: int | Dim) -> int | Dim:
-    """Return ``max(left, right)``, symbolic where it has to be."""
-    return left if left == right else _call("max", left, right)
+    """Return ``max(left, right)``, symbolic where it has to be.
+
+    Examples
+    --------
+    >>> n = symbol("n")
+    >>> dim_max(n + 1, n), dim_max(n, 4)
+    (n + 1, max(n, 4))
+    """
+    return _extreme("max", left, right)
 
 
 def dim_min(left: int | Dim, right: int | Dim) -> int | Dim:
     """Return ``min(left, right)``, symbolic where it has to be."""
-    return left if left == right else _call("min", left, right)
+    return _extreme("min", left, right)
+
+
+def _extreme(function: str, left: int | Dim, right: int | Dim) -> int | Dim:
+    if left is UNKNOWN or right is UNKNOWN:
+        return UNKNOWN
+    if _never_negative(left - right):
+        return left if function == "max" else right
+    if _never_negative(right - left):
+        return right if function == "max" else left
+    return _call(function, left, right)
+
+
+def _never_negative(dim: int | Dim) -> bool:
+    """Return whether `dim` is at least 0 for all symbols, as far as the form shows it."""
+    if not isinstance(dim, Dim):
+        return dim >= 0
+    return all(
+        factor > 0 and all(isinstance(atom, str) or _call_never_negative(atom) for atom in monomial)
+        for monomial, factor in dim.terms
+    )
+
+
+def _call_never_negative(call: _Call) -> bool:
+    if call.function == "slice_size":
+        return True
+    quantifier = any if call.function == "max" else all
+    return quantifier(arg is not None and _never_negative(arg) for arg in call.args)
+
+
+def slice_size(dim: int | Dim, part: slice) -> int | Dim:
+    """Return how many of `dim` entries a slice takes; bounds may be dims, the step is an int.
+
+    Examples
+    --------
+    >>> n = symbol("n")
+    >>> slice_size(n, slice(10)), slice_size(n, slice(1, -1)), slice_size(n + 3, slice(n, None))
+    (min(10, n), max(n - 2, 0), 3)
+    """
+    start, stop = part.start, part.stop
+    step = 1 if part.step is None else part.step
+    if dim is UNKNOWN:
+        return dim if start is None and stop is None and abs(step) == 1 else UNKNOWN
+    if not any(isinstance(value, Dim) for value in (dim, start, stop)):
+        return _FUNCTIONS["slice_size"](dim, start, stop, step)
+    if start is None and stop is None:
+        size: int | Dim = dim
+    elif step < 0 or not (_sign_known(start) and _sign_known(stop)):
+        return _call("slice_size", dim, start, stop, step)
+    elif stop is None and isinstance(start, int) and start < 0:
+        size = dim_min(dim, -start)
+    else:
+        low = 0 if start is None else start
+        if isinstance(low, int) and low < 0:
+            low = dim_max(dim + low, 0)
+        size = dim_max(_slice_end(dim, stop) - low, 0)
+    return (size + (abs(step) - 1)) // abs(step)
+
+
+def _sign_known(bound: int | Dim | None) -> bool:
+    return not isinstance(bound, Dim) or _never_negative(bound)
+
+
+def _slice_end(dim: int | Dim, stop: int | Dim | None) -> int | Dim:
+    if stop is None:
+        return dim
+    return dim + stop if isinstance(stop, int) and stop < 0 else dim_min(stop, dim)
 
 
 def shape_from(dims: object) -> Shape:
@@ -625,7 +706,8 @@ def _unify_rows(left: Row, right: Row, found: Substitution) -> None:
     if len(left.dims) > len(right.dims) or (not left.prefix and len(left.dims) < len(right.dims)):
         at_least = "at least " if left.prefix else ""
         raise GraphTypeError(
-            f"rank {len(right.dims)} [{right}] does not fit rank {at_least}{len(left.dims)} [{left}]"
+            f"rank {len(right.dims)} [{right}] does not fit "
+            f"rank {at_least}{len(left.dims)} [{left}]"
         )
     split = len(right.dims) - len(left.dims)
     if left.prefix:
@@ -691,7 +773,8 @@ def _parse_tensor(part: str, text: str) -> Tensor:
     if _VARIABLE.match(name):
         if name[0] not in KINDS:
             raise GraphTypeError(
-                f"unknown kind {name[0]!r} in the type scheme {text!r}; kinds are {', '.join(KINDS)}"
+                f"unknown kind {name[0]!r} in the type scheme {text!r}; "
+                f"kinds are {', '.join(KINDS)}"
             )
         dtype = Var(name, name[0])
     else:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from actorgraph.autodiff.reverse import check_differentiable
 from actorgraph.errors import GraphTypeError
 from actorgraph.graph import Graph, Node, as_nodes, topological_order
-from actorgraph.autodiff.reverse import check_differentiable, zeros_like
+from actorgraph.ops.broadcasting import zeros_like
 
 __all__ = ["push_forward", "tangents"]
 

@@ -19,9 +19,9 @@ import numpy as np
 
 from actorgraph.errors import FeedError, GraphError, GraphTypeError, ShapeError
 from actorgraph.graph import Graph, Node, as_nodes, topological_order
-from actorgraph.ops.broadcasting import add, broadcast_like
+from actorgraph.ops.broadcasting import add, broadcast_like, zeros_like
 
-__all__ = ["active_nodes", "check_differentiable", "gradients", "pull_back", "zeros_like"]
+__all__ = ["active_nodes", "check_differentiable", "gradients", "pull_back"]
 
 
 def gradients(outputs: Any, wrt: Any, seeds: Any = None) -> list[Node]:
@@ -107,11 +107,6 @@ def _seed_nodes(graph: Graph, outputs: Sequence[Node], seeds: Any) -> list[Node]
 
 def _is_open(dim: object) -> bool:
     return not isinstance(dim, int)
-
-
-def zeros_like(node: Node) -> Node:
-    """Return zeros of the node's shape and dtype."""
-    return broadcast_like(node.graph.constant(np.zeros((), node.dtype)), node)
 
 
 def active_nodes(order: Sequence[Node], wrt: Iterable[Node]) -> set[Node]:

@@ -18,17 +18,20 @@ from actorgraph.op import Op, Sample, register
 from actorgraph.types import UNKNOWN, Checks, Dim, Shape, shape_from, size_of
 
 __all__ = [
+    "REDUCTION_SAMPLES",
     "add",
     "axes_of",
     "broadcast_like",
     "broadcast_to",
     "conj",
     "expand_dims",
+    "reduced_shape",
     "reshape",
     "reshape_like",
     "squeeze",
     "sum",
     "unbroadcast",
+    "zeros_like",
 ]
 
 
@@ -224,10 +227,16 @@ def broadcast_like(x: Node, like: Node) -> Node:
     return broadcast_to(x, like.dims)
 
 
+def zeros_like(node: Node) -> Node:
+    """Return zeros of the node's shape and dtype."""
+    return broadcast_like(node.graph.constant(np.zeros((), node.dtype)), node)
+
+
 # -- sum --------------------------------------------------------------------------------------
 
 
-def _reduced_shape(checks: Checks, x: Shape, *, axis: tuple[int, ...], keepdims: bool) -> Shape:
+def reduced_shape(checks: Checks, x: Shape, *, axis: tuple[int, ...], keepdims: bool) -> Shape:
+    """Shape rule of a reduction."""
     if keepdims:
         return tuple(1 if i in axis else dim for i, dim in enumerate(x))
     return tuple(dim for i, dim in enumerate(x) if i not in axis)
@@ -254,7 +263,7 @@ _SUM = register(
         "sum",
         "n[*s] -> n[*out]",
         _sum_forward,
-        shape=_reduced_shape,
+        shape=reduced_shape,
         vjp=(_sum_vjp,),
         jvp=lambda tans, y, x, **attrs: build(_SUM, tans[0], **attrs),
         samples=(*REDUCTION_SAMPLES, Sample(((0, 2),), {"axis": (0,), "keepdims": False})),

@@ -1,0 +1,287 @@
+"""Ops that reorder and join arrays: transpose, concatenate, stack.
+
+`reshape`, `expand_dims`, `squeeze` and `broadcast_to` stand in `broadcasting`, below every rule.
+Dims may be symbols: joining ``batch`` and 3 rows gives ``batch + 3``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from actorgraph.errors import GraphTypeError, ShapeError
+from actorgraph.graph import Node, build
+from actorgraph.op import Attrs, Op, Sample, register
+from actorgraph.ops._declare import linear_jvp
+from actorgraph.ops.broadcasting import axes_of, reshape, zeros_like
+from actorgraph.ops.indexing import getitem
+from actorgraph.types import UNKNOWN, Checks, Shape
+
+__all__ = ["concatenate", "stack", "swap_last", "swapaxes", "transpose"]
+
+
+def one_axis(axis: Any, ndim: int, what: str) -> int:
+    """Return `axis` as an int in ``[0, ndim)``, or raise `ShapeError`."""
+    if isinstance(axis, Iterable):
+        raise ShapeError(f"{what}: axis has to be one int, got {axis!r}")
+    return axes_of((axis,), ndim, what)[0]
+
+
+# -- transpose --------------------------------------------------------------------------------
+
+
+def _inverse(axes: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(sorted(range(len(axes)), key=axes.__getitem__))
+
+
+def _transposed(checks: Checks, x: Shape, *, axes: tuple[int, ...]) -> Shape:
+    return tuple(x[axis] for axis in axes)
+
+
+_TRANSPOSE = register(
+    Op(
+        "transpose",
+        "a[*s] -> a[*out]",
+        lambda xp, x, axes: xp.transpose(x, axes),
+        shape=_transposed,
+        vjp=(lambda ct, y, x, axes: transpose(ct, _inverse(axes)),),
+        jvp=linear_jvp(lambda: _TRANSPOSE),
+        cost=lambda shapes, result, attrs: 1,
+        samples=(
+            Sample(((3, 4),), {"axes": (1, 0)}),
+            Sample(((2, 3, 4),), {"axes": (2, 0, 1)}),
+            Sample(((0, 2),), {"axes": (1, 0)}),
+        ),
+        doc="The same elements with the axes in another order; a view.",
+    )
+)
+
+
+def transpose(x: Node, axes: Any = None) -> Node:
+    """Reorder the axes, as ``numpy.transpose``.
+
+    Parameters
+    ----------
+    x : node
+        Any shape and dtype.
+    axes : sequence of int, optional
+        Which axis of `x` each axis of the result is; default: the axes in reverse.
+
+    Returns
+    -------
+    Node
+        A view; `x` itself where the order stays.
+
+    Raises
+    ------
+    ShapeError
+        `axes` is no permutation of the axes of `x`.
+    """
+    order = tuple(range(x.ndim))
+    if axes is None:
+        wanted = order[::-1]
+    else:
+        wanted = tuple(one_axis(axis, x.ndim, "transpose") for axis in axes)
+        if tuple(sorted(wanted)) != order:
+            raise ShapeError(f"transpose: {tuple(axes)} does not name each axis of {x!r} once")
+    return x if wanted == order else build(_TRANSPOSE, x, axes=wanted)
+
+
+def swapaxes(x: Node, axis1: int, axis2: int) -> Node:
+    """Exchange two axes; a view."""
+    order = list(range(x.ndim))
+    one, other = (one_axis(axis, x.ndim, "swapaxes") for axis in (axis1, axis2))
+    order[one], order[other] = other, one
+    return transpose(x, order)
+
+
+def swap_last(x: Node) -> Node:
+    """Exchange the last two axes: the transpose of each matrix of a batch."""
+    return swapaxes(x, -1, -2)
+
+
+# -- concatenate ------------------------------------------------------------------------------
+
+
+def _join_scheme(arity: int, attrs: Attrs) -> str:
+    return " -> ".join([f"a[*s{position}]" for position in range(arity)] + ["a[*out]"])
+
+
+def _concatenated(checks: Checks, *shapes: Shape, axis: int) -> Shape:
+    result = list(shapes[0])
+    for shape in shapes[1:]:
+        if len(shape) != len(result):
+            raise ShapeError(f"ranks {len(result)} and {len(shape)} cannot be concatenated")
+        for i, dim in enumerate(shape):
+            if i == axis:
+                result[i] = result[i] + dim
+            else:
+                result[i] = checks.equal(result[i], dim, f"dims at axis {i}")
+    return tuple(result)
+
+
+def _concatenate_vjp(argnum: int, ct: Node, y: Node, *xs: Node, axis: int) -> Node:
+    start: Any = sum((x.dims[axis] for x in xs[:argnum]), 0)
+    stop = start + xs[argnum].dims[axis]
+    if start is UNKNOWN or stop is UNKNOWN:
+        return build(_PART, ct, *xs, axis=axis, argnum=argnum)
+    return getitem(ct, (*[slice(None)] * axis, slice(start, stop)))
+
+
+def _with_zeros(tans: Sequence[Node | None], xs: Sequence[Node]) -> list[Node]:
+    pairs = zip(tans, xs, strict=True)
+    return [zeros_like(x) if tan is None else tan for tan, x in pairs]
+
+
+def _concatenate_jvp(tans: tuple[Node | None, ...], y: Node, *xs: Node, axis: int) -> Node:
+    return build(_CONCATENATE, *_with_zeros(tans, xs), axis=axis)
+
+
+_CONCATENATE = register(
+    Op(
+        "concatenate",
+        _join_scheme,
+        lambda xp, *xs, axis: xp.concatenate(xs, axis),
+        shape=_concatenated,
+        vjp=_concatenate_vjp,
+        jvp=_concatenate_jvp,
+        samples=(
+            Sample(((2, 3), (4, 3)), {"axis": 0}),
+            Sample(((2, 3), (2, 1), (2, 2)), {"axis": 1}),
+            Sample(((3,),), {"axis": 0}),
+            Sample(((0, 2), (1, 2)), {"axis": 0}),
+        ),
+        doc="Join arrays along an axis.",
+    )
+)
+
+
+# The share of one argument in the cotangent, where only the run knows where it starts.
+
+
+def _part_forward(xp: Any, ct: Any, *xs: Any, axis: int, argnum: int) -> Any:
+    start = sum(x.shape[axis] for x in xs[:argnum])
+    return ct[(*[slice(None)] * axis, slice(start, start + xs[argnum].shape[axis]))]
+
+
+def _part_scheme(arity: int, attrs: Attrs) -> str:
+    like = [f"a{position}[*s{position}]" for position in range(1, arity)]
+    return " -> ".join(["a[*s]", *like, f"a[*s{attrs['argnum'] + 1}]"])
+
+
+def _part_vjp(place: int, ct: Node, y: Node, of: Node, *xs: Node, axis: int, argnum: int) -> Any:
+    if place > 0:
+        return None
+    shares: list[Node | None] = [None] * len(xs)
+    shares[argnum] = ct
+    return build(_CONCATENATE, *_with_zeros(shares, xs), axis=axis)
+
+
+_PART = register(
+    Op(
+        "concatenate_part",
+        _part_scheme,
+        _part_forward,
+        vjp=_part_vjp,
+        jvp=linear_jvp(lambda: _PART),
+        samples=(
+            Sample(((6, 3), (2, 3), (4, 3)), {"axis": 0, "argnum": 1}),
+            Sample(((2, 5), (2, 2), (2, 3)), {"axis": 1, "argnum": 0}),
+        ),
+        doc="The part of an array that one argument of concatenate would fill.",
+    )
+)
+
+
+def concatenate(nodes: Iterable[Any], axis: int | None = 0) -> Node:
+    """Join arrays along an axis, as ``numpy.concatenate``.
+
+    Parameters
+    ----------
+    nodes : iterable of node or array
+        At least one node; one dtype; the dims agree but for `axis`, where they add up.
+    axis : int or None
+        None joins the flattened arrays.
+
+    Raises
+    ------
+    GraphTypeError
+        The dtypes differ, or there is nothing to join.
+    ShapeError
+        Ranks or dims do not fit, or there is no such axis.
+    """
+    parts = _lifted(nodes, "concatenate")
+    if axis is None:
+        parts, axis = [reshape(part, (-1,)) for part in parts], 0
+    return build(_CONCATENATE, *parts, axis=one_axis(axis, parts[0].ndim, "concatenate"))
+
+
+def _lifted(nodes: Iterable[Any], what: str) -> list[Node]:
+    """Return nodes and arrays as nodes of one graph."""
+    given = [nodes] if isinstance(nodes, Node) else list(nodes)
+    for one in given:
+        if isinstance(one, Node):
+            if given[0] is nodes:
+                raise GraphTypeError(f"{what} takes a list of nodes, got the node {nodes!r}")
+            return [one.graph.lift(part) for part in given]
+    raise GraphTypeError(f"{what} needs at least one node, got {len(given)} without any")
+
+
+# -- stack ------------------------------------------------------------------------------------
+
+
+def _stack_shape(checks: Checks, *shapes: Shape, axis: int) -> Shape:
+    result = list(shapes[0])
+    for shape in shapes[1:]:
+        if len(shape) != len(result):
+            raise ShapeError(f"ranks {len(result)} and {len(shape)} cannot be stacked")
+        for i, dim in enumerate(shape):
+            result[i] = checks.equal(result[i], dim, f"dims at axis {i}")
+    return (*result[:axis], len(shapes), *result[axis:])
+
+
+def _stack_vjp(argnum: int, ct: Node, y: Node, *xs: Node, axis: int) -> Node:
+    return getitem(ct, (*[slice(None)] * axis, argnum))
+
+
+def _stack_jvp(tans: tuple[Node | None, ...], y: Node, *xs: Node, axis: int) -> Node:
+    return build(_STACK, *_with_zeros(tans, xs), axis=axis)
+
+
+_STACK = register(
+    Op(
+        "stack",
+        _join_scheme,
+        lambda xp, *xs, axis: xp.stack(xs, axis),
+        shape=_stack_shape,
+        vjp=_stack_vjp,
+        jvp=_stack_jvp,
+        samples=(
+            Sample(((2, 3), (2, 3)), {"axis": 0}),
+            Sample(((2, 3), (2, 3), (2, 3)), {"axis": 2}),
+            Sample(((), ()), {"axis": 0}),
+        ),
+        doc="Join arrays along a new axis.",
+    )
+)
+
+
+def stack(nodes: Iterable[Any], axis: int = 0) -> Node:
+    """Join arrays of one shape along a new axis, as ``numpy.stack``.
+
+    Parameters
+    ----------
+    nodes : iterable of node or array
+        At least one node; one dtype, one shape.
+    axis : int
+        Place of the new axis in the result.
+
+    Raises
+    ------
+    GraphTypeError
+        The dtypes differ, or there is nothing to join.
+    ShapeError
+        The shapes differ, or there is no such axis.
+    """
+    parts = _lifted(nodes, "stack")
+    return build(_STACK, *parts, axis=one_axis(axis, parts[0].ndim + 1, "stack"))
