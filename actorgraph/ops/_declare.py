@@ -1,24 +1,28 @@
 """Declarers: what most ops share is named once, so that a rule states only its own mathematics.
 
 `unary` and `binary` declare elementwise ops by one derivative an argument: a function linear in
-its first argument, which serves as vjp (summed to the argument's shape) and as jvp.  `linear`
-declares an op whose jvp is the op itself.  All of them register the op and return the function
-that users call.
+its first argument, which serves as vjp (summed to the argument's shape) and as jvp.  Both
+register the op and return the function that users call.  `linear_jvp` is the jvp of an op that
+is linear in its first argument.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import reduce
-from typing import Any
+from typing import Any, TypeAlias
 
 from actorgraph.graph import Node, build
 from actorgraph.op import Op, Sample, register
 from actorgraph.ops.broadcasting import add, broadcast_like, conj, unbroadcast
 
-__all__ = ["add_all", "binary", "linear_jvp", "nary_elementwise", "unary"]
+__all__ = [
+    "Binary", "Unary", "add_all", "binary", "documented", "linear_jvp", "nary_elementwise", "unary",
+]  # fmt: skip
 
-Derivative = Callable[..., Any]
+Derivative: TypeAlias = Callable[..., Any]
+Unary: TypeAlias = Callable[[Any], Node]
+Binary: TypeAlias = Callable[[Any, Any], Node]
 
 _UNARY_SHAPES: tuple[tuple[int, ...], ...] = ((3, 4), (), (0, 2))
 _BINARY_SHAPES: tuple[tuple[tuple[int, ...], ...], ...] = (
@@ -40,7 +44,8 @@ def nary_elementwise(
 ) -> Op:
     """Register an elementwise op; `forward` is a ufunc's name or ``forward(xp, *arrays, **attrs)``.
 
-    A derivative is ``(t, y, *xs, **attrs) -> node``, linear in `t`; None where there is none.
+    A derivative is ``(t, y, *xs, **attrs) -> node``, linear in `t`; None where it is zero or where
+    the argument has none.
     """
     if isinstance(forward, str):
         more["ufunc"], ufunc = forward, forward
@@ -58,9 +63,7 @@ def nary_elementwise(
         ]
         return add_all(parts)
 
-    has_rule = any(d is not None for d in derivatives)
-    rules = {"vjp": vjp, "jvp": jvp} if has_rule else {}
-    return register(Op(name, scheme, forward, **rules, **more))
+    return register(Op(name, scheme, forward, vjp=vjp, jvp=jvp, **more))
 
 
 def _vjp_of(derivative: Derivative, argnum: int) -> Derivative:
@@ -81,18 +84,20 @@ def unary(
     scheme: str = "x[*s] -> x[*s]",
     low: float = -2.0,
     high: float = 2.0,
-    attrs: Mapping[str, Any] | None = None,
+    bools: tuple[int, ...] = (),
+    notes: str = "",
     **more: Any,
-) -> Callable[[Any], Node]:
+) -> Unary:
     """Declare an elementwise op of one argument and return ``op(x)``."""
-    samples = tuple(Sample((shape,), attrs or {}, low, high) for shape in _UNARY_SHAPES)
+    samples = tuple(Sample((shape,), {}, low, high, bools=bools) for shape in _UNARY_SHAPES)
     more.setdefault("samples", samples)
     op = nary_elementwise(name, scheme, forward, (derivative,), doc=doc, **more)
 
     def function(x: Any) -> Node:
         return build(op, x)
 
-    return _documented(function, op, "x : node\n    Any shape.")
+    documented(function, op, "x : node\n    Any shape.", notes)
+    return function
 
 
 def binary(
@@ -104,28 +109,30 @@ def binary(
     scheme: str = "x[*s] -> x[*t] -> x[*s|t]",
     low: float = -2.0,
     high: float = 2.0,
+    bools: tuple[int, ...] = (),
+    notes: str = "",
     **more: Any,
-) -> Callable[[Any, Any], Node]:
+) -> Binary:
     """Declare a broadcasting elementwise op of two arguments and return ``op(x, y)``."""
-    samples = tuple(Sample(shapes, {}, low, high) for shapes in _BINARY_SHAPES)
+    samples = tuple(Sample(shapes, {}, low, high, bools=bools) for shapes in _BINARY_SHAPES)
     more.setdefault("samples", samples)
     op = nary_elementwise(name, scheme, forward, derivatives, doc=doc, **more)
 
     def function(x: Any, y: Any) -> Node:
         return build(op, x, y)
 
-    return _documented(function, op, "x, y : node, array or scalar\n    Shapes that broadcast.")
-
-
-def _documented(function: Any, op: Op, parameters: str) -> Any:
-    function.__name__ = function.__qualname__ = op.name
-    function.op = op
-    function.__doc__ = (
-        f"{op.doc}\n\nType ``{op.scheme}``.\n\nParameters\n----------\n{parameters}\n\n"
-        "Returns\n-------\nNode\n\nRaises\n------\nGraphTypeError, ShapeError\n"
-        "    The operands do not fit the type.\n"
-    )
+    documented(function, op, "x, y : node, array or scalar\n    Shapes that broadcast.", notes)
     return function
+
+
+def documented(function: Any, op: Op, parameters: str, notes: str = "") -> None:
+    """Give the function that users call its op's name and a docstring made of the declaration."""
+    function.__name__ = function.__qualname__ = op.name
+    function.__doc__ = (
+        f"{op.doc}\n\nType ``{op.scheme}``.{'  ' if notes else ''}{notes}\n\n"
+        f"Parameters\n----------\n{parameters}\n\nReturns\n-------\nNode\n\n"
+        "Raises\n------\nGraphTypeError, ShapeError\n    The operands do not fit the type.\n"
+    )
 
 
 def linear_jvp(op_of: Callable[[], Op]) -> Callable[..., Node | None]:

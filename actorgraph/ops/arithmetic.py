@@ -1,15 +1,28 @@
-"""Arithmetic on numbers: the operators of `Node`."""
+"""Arithmetic on numbers: the operators of `Node`, powers, roots and signs."""
 
 from __future__ import annotations
 
-from actorgraph.ops._declare import binary, unary
-from actorgraph.ops.broadcasting import add
+from collections.abc import Callable
+from typing import Any
 
-__all__ = ["add", "divide", "multiply", "neg", "subtract"]
+import numpy as np
 
-_NUMBERS = "n[*s] -> n[*t] -> n[*s|t]"
+from actorgraph.graph import Node, is_weak
+from actorgraph.op import CONSTANT
+from actorgraph.ops._declare import Unary, binary, unary
+from actorgraph.ops.broadcasting import add, broadcast_like
+from actorgraph.ops.exponential import log
+from actorgraph.ops.selection import where
 
-neg = unary("neg", "negative", lambda t, y, x: -t, "Negate.", scheme="n[*s] -> n[*s]")
+__all__ = [
+    "abs", "add", "divide", "floor_divide", "mod", "multiply", "neg", "power", "reciprocal", "sign",
+    "sqrt", "square", "subtract",
+]  # fmt: skip
+
+_NUMBER, _REAL = "n[*s] -> n[*s]", "r[*s] -> r[*s]"
+_NUMBERS, _REALS = "n[*s] -> n[*t] -> n[*s|t]", "r[*s] -> r[*t] -> r[*s|t]"
+
+neg = unary("neg", "negative", lambda t, y, x: -t, "Negate.", scheme=_NUMBER)
 subtract = binary(
     "subtract", "subtract", (lambda t, z, x, y: t, lambda t, z, x, y: -t), "Subtract.",
     scheme=_NUMBERS,
@@ -19,6 +32,98 @@ multiply = binary(
     scheme=_NUMBERS,
 )  # fmt: skip
 divide = binary(
-    "divide", "divide", (lambda t, z, x, y: t / y, lambda t, z, x, y: -t * (z / y)),
-    "Divide floats; integers have to be converted first.",
+    "divide", "divide", (lambda t, z, x, y: t / y, lambda t, z, x, y: -(t * (z / y))),
+    "Divide floats; integers have to be converted with ``.astype`` first.", low=0.5,
 )  # fmt: skip
+floor_divide = binary(
+    "floor_divide", "floor_divide", (None, None), "The largest integer <= x / y.",
+    scheme=_REALS, low=0.5, notes="Piecewise constant: its gradient is zero.",
+)  # fmt: skip
+mod = binary(
+    "mod", "remainder", (lambda t, z, x, y: t, lambda t, z, x, y: -(t * (x // y))),
+    "Remainder of `floor_divide`, with the sign of y.", scheme=_REALS, low=0.5,
+    notes="Gradients: 1 for x, -floor(x / y) for y.",
+)  # fmt: skip
+
+abs = unary(  # noqa: A001 - NumPy's name
+    "abs", "absolute", lambda t, y, x: t * sign(x), "Absolute value.", scheme=_REAL,
+    notes="The gradient at 0 is 0.",
+)  # fmt: skip
+sign: Unary = unary(
+    "sign", "sign", None, "-1, 0 or 1.", scheme=_REAL,
+    notes="Piecewise constant: its gradient is zero, also at 0.",
+)  # fmt: skip
+square = unary("square", "square", lambda t, y, x: t * (x + x), "x * x.", scheme=_NUMBER)
+reciprocal = unary("reciprocal", "reciprocal", lambda t, y, x: -(t * square(y)), "1 / x.", low=0.5)
+sqrt = unary(
+    "sqrt", "sqrt", lambda t, y, x: t / (y + y), "Square root.", low=0.5,
+    notes="The gradient at 0 is infinite.",
+)  # fmt: skip
+
+
+# -- powers -----------------------------------------------------------------------------------
+
+
+def _power_by_base(t: Node, z: Node, x: Node, y: Node) -> Node:
+    if y.op is CONSTANT and not y.ndim:
+        exponent = y.attrs["value"].item()
+        return t * (power(x, exponent - 1) * exponent) if exponent else t * y
+    # x ** -1 * 0 is not zero at x = 0, but the derivative of x ** 0 is.
+    flat = y == 0
+    return t * (y * power(x, where(flat, 1, y - 1)))
+
+
+def _power_by_exponent(t: Node, z: Node, x: Node, y: Node) -> Node:
+    has_log = x != 0 if x.dtype.kind == "c" else x > 0
+    return t * (where(has_log, z, 0) * log(where(has_log, x, 1)))
+
+
+_power = binary(
+    "power", "power", (_power_by_base, _power_by_exponent), "x ** y.", scheme=_NUMBERS, low=0.5
+)
+
+_EXACT_POWERS: dict[float, Callable[[Node], Node]] = {
+    0: lambda x: broadcast_like(x.graph.constant(np.ones((), x.dtype)), x),
+    1: lambda x: x,
+    2: lambda x: square(x),
+    3: lambda x: square(x) * x,
+    4: lambda x: square(square(x)),
+    -1: lambda x: reciprocal(x),
+    0.5: lambda x: sqrt(x),
+    -0.5: lambda x: reciprocal(sqrt(x)),
+}
+
+
+def power(x: Any, y: Any) -> Node:
+    """Return ``x ** y`` elementwise.
+
+    Type ``n[*s] -> n[*t] -> n[*s|t]``.  A weak scalar exponent 0, 1, 2, 3, 4, -1, 0.5 or -0.5
+    builds the cheaper op that is exactly this power (``square``, ``reciprocal``, ``sqrt``).
+    Gradients: ``y * x ** (y - 1)`` for x, 0 where y is 0; ``x ** y * log(x)`` for y, 0 where
+    x <= 0 (of a complex x, where x is 0).
+
+    Parameters
+    ----------
+    x, y : node, array or scalar
+        Shapes that broadcast.
+
+    Returns
+    -------
+    Node
+
+    Raises
+    ------
+    GraphTypeError, ShapeError
+        The operands do not fit the type, or an integer x meets a negative or fractional scalar.
+    """
+    if isinstance(x, Node) and is_weak(y) and not isinstance(y, (complex, np.complexfloating)):
+        exact = _EXACT_POWERS.get(y)
+        if exact is not None and (x.dtype.kind in "fc" or (x.dtype.kind in "iu" and _is_int(y))):
+            return exact(x)
+        if x.dtype.kind in "iu" and y < 0:
+            return reciprocal(x)  # raises, and names .astype
+    return _power(x, y)
+
+
+def _is_int(value: Any) -> bool:
+    return isinstance(value, (int, np.integer, np.bool_))

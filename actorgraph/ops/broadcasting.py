@@ -68,7 +68,7 @@ def _add_jvp(tans: tuple[Node | None, ...], y: Node, *xs: Node) -> Node | None:
     return broadcast_like(given[0] if len(given) == 1 else build(_ADD, *given), y)
 
 
-_ADD = register(
+_ADD: Op = register(
     Op(
         "add",
         "n[*s] -> n[*t] -> n[*s|t]",
@@ -81,7 +81,13 @@ _ADD = register(
         ufunc="add",
         samples=tuple(
             Sample(shapes)
-            for shapes in (((3, 4), (3, 4)), ((3, 4), (4,)), ((2, 1), (1, 3)), ((), (3,)), ((0, 2), (2,)))
+            for shapes in (
+                ((3, 4), (3, 4)),
+                ((3, 4), (4,)),
+                ((2, 1), (1, 3)),
+                ((), (3,)),
+                ((0, 2), (2,)),
+            )
         ),
         doc="Add elementwise.",
     )
@@ -93,7 +99,7 @@ def add(x: Any, y: Any) -> Node:
     return build(_ADD, x, y)
 
 
-_CONJ = register(
+_CONJ: Op = register(
     Op(
         "conj",
         "n[*s] -> n[*s]",
@@ -120,7 +126,7 @@ def _expand_shape(checks: Checks, x: Shape, *, axis: tuple[int, ...]) -> Shape:
     return tuple(1 if i in axis else next(dims) for i in range(len(x) + len(axis)))
 
 
-_EXPAND = register(
+_EXPAND: Op = register(
     Op(
         "expand_dims",
         "a[*s] -> a[*out]",
@@ -148,7 +154,7 @@ def _squeeze_shape(checks: Checks, x: Shape, *, axis: tuple[int, ...]) -> Shape:
     return tuple(dim for i, dim in enumerate(x) if i not in axis)
 
 
-_SQUEEZE = register(
+_SQUEEZE: Op = register(
     Op(
         "squeeze",
         "a[*s] -> a[*out]",
@@ -182,7 +188,7 @@ def _broadcast_shape(checks: Checks, x: Shape, *, shape: Shape) -> Shape:
     return shape
 
 
-_BROADCAST = register(
+_BROADCAST: Op = register(
     Op(
         "broadcast_to",
         "a[*s] -> a[*out]",
@@ -199,7 +205,7 @@ _BROADCAST = register(
     )
 )
 
-_BROADCAST_LIKE = register(
+_BROADCAST_LIKE: Op = register(
     Op(
         "broadcast_like",
         "a[*s] -> a1[*t] -> a[*t]",
@@ -258,7 +264,7 @@ REDUCTION_SAMPLES = (
     Sample(((),), {"axis": (), "keepdims": False}),
 )
 
-_SUM = register(
+_SUM: Op = register(
     Op(
         "sum",
         "n[*s] -> n[*out]",
@@ -277,7 +283,7 @@ def sum(x: Node, axis: Any = None, keepdims: bool = False) -> Node:  # noqa: A00
     return build(_SUM, x, axis=axes_of(axis, x.ndim, "sum"), keepdims=bool(keepdims))
 
 
-_SUM_LIKE = register(
+_SUM_LIKE: Op = register(
     Op(
         "sum_like",
         "n[*s] -> a1[*t] -> n[*t]",
@@ -325,7 +331,7 @@ def _reshaped(checks: Checks, x: Shape, *, shape: Shape) -> Shape:
     return tuple(missing if dim == -1 else dim for dim in shape)
 
 
-_RESHAPE = register(
+_RESHAPE: Op = register(
     Op(
         "reshape",
         "a[*s] -> a[*out]",
@@ -342,7 +348,7 @@ _RESHAPE = register(
     )
 )
 
-_RESHAPE_LIKE = register(
+_RESHAPE_LIKE: Op = register(
     Op(
         "reshape_like",
         "a[*s] -> a1[*t] -> a[*t]",
@@ -382,5 +388,11 @@ def reshape_like(x: Node, like: Node) -> Node:
         return build(_RESHAPE_LIKE, x, like)
     if len(open_dims) == 1 and 0 not in like.dims:
         # One -1 does what binding the symbol would do, without a plan per shape.
-        return build(_RESHAPE, x, shape=tuple(-1 if i in open_dims else d for i, d in enumerate(like.dims)))
-    return build(_RESHAPE_LIKE, x, like) if UNKNOWN in like.dims else build(_RESHAPE, x, shape=like.dims)
+        return build(
+            _RESHAPE, x, shape=tuple(-1 if i in open_dims else d for i, d in enumerate(like.dims))
+        )
+    return (
+        build(_RESHAPE_LIKE, x, like)
+        if UNKNOWN in like.dims
+        else build(_RESHAPE, x, shape=like.dims)
+    )

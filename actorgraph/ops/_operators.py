@@ -1,0 +1,67 @@
+"""Python's operators and the array methods of `Node`.
+
+`Node` itself knows no op; this module attaches them, once, when `actorgraph.ops` is imported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from actorgraph.graph import Node
+from actorgraph.ops import arithmetic, comparison, reductions
+from actorgraph.ops.broadcasting import reshape, sum  # noqa: A004 - NumPy's name
+from actorgraph.ops.casting import astype
+
+__all__ = ["attach"]
+
+_BINARY: dict[str, Callable[[Any, Any], Node]] = {
+    "add": arithmetic.add,
+    "sub": arithmetic.subtract,
+    "mul": arithmetic.multiply,
+    "truediv": arithmetic.divide,
+    "floordiv": arithmetic.floor_divide,
+    "mod": arithmetic.mod,
+    "pow": arithmetic.power,
+    "and": comparison.logical_and,
+    "or": comparison.logical_or,
+    "xor": comparison.logical_xor,
+}
+
+_METHODS: dict[str, Any] = {
+    "__eq__": comparison.equal,
+    "__ne__": comparison.not_equal,
+    "__lt__": comparison.less,
+    "__le__": comparison.less_equal,
+    "__gt__": comparison.greater,
+    "__ge__": comparison.greater_equal,
+    "__neg__": arithmetic.neg,
+    "__abs__": arithmetic.abs,
+    "__invert__": comparison.logical_not,
+    "sum": sum,
+    "mean": reductions.mean,
+    "max": reductions.max,
+    "min": reductions.min,
+    "reshape": reshape,
+    "astype": astype,
+}
+
+
+def _positive(self: Node) -> Node:
+    return self
+
+
+def _reflected(function: Callable[[Any, Any], Node]) -> Callable[[Any, Any], Node]:
+    def reflected(self: Node, other: Any) -> Node:
+        return function(other, self)
+
+    return reflected
+
+
+def attach() -> None:
+    """Give `Node` its operators and methods."""
+    for name, function in _BINARY.items():
+        setattr(Node, f"__{name}__", function)
+        setattr(Node, f"__r{name}__", _reflected(function))
+    for name, method in {**_METHODS, "__pos__": _positive}.items():
+        setattr(Node, name, method)

@@ -1,0 +1,114 @@
+"""`define`: an op of the user's own in one call."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from actorgraph.errors import GraphTypeError
+from actorgraph.graph import Node, build
+from actorgraph.op import Attrs, Op, Rule, Sample, register
+from actorgraph.types import Shape, parse
+
+__all__ = ["define"]
+
+
+def define(
+    name: str,
+    *,
+    scheme: str | Callable[[int, Attrs], str],
+    forward: Callable[..., Any],
+    vjp: Iterable[Rule | None] | Rule | None = None,
+    jvp: Rule | None = None,
+    shape: Callable[..., Shape] | None = None,
+    cost: Callable[[tuple[tuple[int, ...], ...], tuple[int, ...], Attrs], float] | None = None,
+    samples: Iterable[Sample] = (),
+    concurrent: bool = True,
+    doc: str = "",
+) -> Callable[..., Node]:
+    """Declare an op and return the function ``op(*nodes, **attrs)`` that applies it.
+
+    What a forward returns is checked against the declared type in every run.
+
+    Parameters
+    ----------
+    name : str
+        An identifier that no other op has.
+    scheme : str or callable
+        Type as in `actorgraph.types`, such as ``"f[*s] -> f[*s]"``, or ``scheme(arity, attrs)``
+        that returns one.
+    forward : callable
+        ``forward(xp, *arrays, **attrs)`` with NumPy (or CuPy) as `xp`.  The arrays are read-only.
+        An ``async def`` runs on the caller's event loop while its actor is parked.
+    vjp : tuple of rules, or one rule, optional
+        One rule ``(ct, y, *xs, **attrs) -> node`` per argument, None for an argument without a
+        gradient; or one rule ``(argnum, ct, y, *xs, **attrs) -> node`` for all.  Rules build
+        nodes, so that they can be differentiated again.
+    jvp : callable, optional
+        ``jvp(tans, y, *xs, **attrs) -> node``, where `tans` holds None for a zero tangent.
+        Without it forward mode through the op raises.
+    shape : callable, optional
+        ``shape(checks, *shapes, **attrs)`` where the scheme does not tell the result's dims.
+    cost : callable, optional
+        ``cost(shapes, result_shape, attrs) -> flops``; default one per element.
+    samples : iterable of Sample
+        Where the law tests try the op.
+    concurrent : bool
+        False serialises all calls of `forward` in the process.
+    doc : str
+        One line.
+
+    Returns
+    -------
+    callable
+        Its ``op`` attribute is the record.
+
+    Raises
+    ------
+    GraphTypeError
+        The name is taken or no identifier, the scheme cannot be read, or the number of rules is
+        not that of the arguments.
+
+    Examples
+    --------
+    >>> cube = define(
+    ...     "docs_cube",
+    ...     scheme="f[*s] -> f[*s]",
+    ...     forward=lambda xp, x: x * x * x,
+    ...     vjp=(lambda ct, y, x: ct * 3 * x * x,),
+    ... )
+    >>> from actorgraph.graph import Graph
+    >>> cube(Graph().input("x", shape=(3,), dtype="float64"))
+    <docs_cube_1: float64[3]>
+    """
+    if not isinstance(name, str) or not name.isidentifier():
+        raise GraphTypeError(f"an op's name is an identifier, got {name!r}")
+    if not callable(forward):
+        raise GraphTypeError(f"op {name!r}: forward has to be callable, got {forward!r}")
+    rules = vjp if vjp is None or callable(vjp) else tuple(vjp)
+    if isinstance(scheme, str):
+        args = len(parse(scheme).args)
+        if isinstance(rules, tuple) and len(rules) != args:
+            raise GraphTypeError(
+                f"op {name!r} takes {args} arguments but has {len(rules)} vjp rules"
+            )
+    record = Op(
+        name, scheme, forward, shape, rules, jvp, cost, tuple(samples),
+        concurrent=concurrent, checked=True, blocking=not _is_async(forward), doc=doc,
+    )  # fmt: skip
+    register(record)
+
+    def apply(*args: Any, **attrs: Any) -> Node:
+        return build(record, *args, **attrs)
+
+    apply.__name__ = apply.__qualname__ = name
+    apply.__doc__ = doc or f"Apply the op {name}, of type ``{scheme}``."
+    apply.op = record  # type: ignore[attr-defined]
+    return apply
+
+
+def _is_async(forward: Callable[..., Any]) -> bool:
+    return inspect.iscoroutinefunction(forward) or inspect.iscoroutinefunction(
+        getattr(forward, "__call__", None)  # noqa: B004 - the method of a callable object
+    )

@@ -1,0 +1,274 @@
+"""Reductions over axes: mean, max, min, logsumexp; `sum` stands with broadcasting.
+
+Each takes ``axis`` (an int, a tuple of ints, or None for all) and ``keepdims``, and keeps the
+dtype.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import nan, prod
+from typing import Any
+
+import numpy as np
+
+from actorgraph.errors import ShapeError
+from actorgraph.graph import Node, build
+from actorgraph.op import Op, Sample, register
+from actorgraph.ops._scalars import one
+from actorgraph.ops.broadcasting import (
+    REDUCTION_SAMPLES,
+    axes_of,
+    broadcast_like,
+    expand_dims,
+    reduced_shape,
+    sum,  # noqa: A004 - NumPy's name
+)
+from actorgraph.ops.casting import astype
+from actorgraph.ops.exponential import exp
+from actorgraph.ops.selection import maximum
+from actorgraph.types import UNKNOWN, Checks, Shape, size_of
+
+__all__ = ["divide_by_size", "logsumexp", "max", "mean", "min"]
+
+Axes = tuple[int, ...]
+
+
+def _reduce(op: Op, x: Node, axis: Any, keepdims: bool) -> Node:
+    return build(op, x, axis=axes_of(axis, x.ndim, op.name), keepdims=bool(keepdims))
+
+
+def _kept(reduced: Node, axis: Axes, keepdims: bool) -> Node:
+    """Return what was reduced with its axes as dims of size 1."""
+    return reduced if keepdims else expand_dims(reduced, axis)
+
+
+# -- mean -------------------------------------------------------------------------------------
+
+_DIVIDE_BY: Op = register(
+    Op(
+        "divide_by_size",
+        "x[*s] -> x[*s]",
+        # A mean over nothing has no elements to send a gradient to.
+        lambda xp, x, size: xp.divide(x, x.dtype.type(size or 1)),
+        vjp=(lambda ct, y, x, size: build(_DIVIDE_BY, ct, size=size),),
+        jvp=lambda tans, y, x, size: build(_DIVIDE_BY, tans[0], size=size),
+        samples=(Sample(((3, 4),), {"size": 12}), Sample(((),), {"size": 0})),
+        doc="Divide by a number of elements that the run knows.",
+    )
+)
+
+_SIZE_ALONG: Op = register(
+    Op(
+        "size_along",
+        "x[*s] -> x[]",
+        lambda xp, x, axis: xp.asarray(prod(x.shape[i] for i in axis) or 1, x.dtype),
+        vjp=(None,),
+        jvp=lambda tans, y, x, axis: None,
+        samples=(Sample(((3, 4),), {"axis": (0, 1)}),),
+        doc="Number of elements along axes, at least 1.",
+    )
+)
+
+
+def divide_by_size(node: Node, x: Node, axis: Axes) -> Node:
+    """Divide `node` by the number of elements of `x` along `axis`, also where a run decides it."""
+    size = size_of(tuple(x.dims[i] for i in axis))
+    if size is UNKNOWN:
+        return node / build(_SIZE_ALONG, x, axis=axis)
+    return build(_DIVIDE_BY, node, size=size)
+
+
+def _mean_forward(xp: Any, x: Any, axis: Axes, keepdims: bool) -> Any:
+    total = xp.add.reduce(x, axis=axis, dtype=x.dtype, keepdims=keepdims)
+    # 0 / NaN is NaN without the warning of 0 / 0.
+    total /= x.dtype.type(prod([x.shape[i] for i in axis]) or nan)
+    return total
+
+
+def _mean_vjp(ct: Node, y: Node, x: Node, axis: Axes, keepdims: bool) -> Node:
+    return broadcast_like(divide_by_size(_kept(ct, axis, keepdims), x, axis), x)
+
+
+_MEAN: Op = register(
+    Op(
+        "mean",
+        "x[*s] -> x[*out]",
+        _mean_forward,
+        shape=reduced_shape,
+        vjp=(_mean_vjp,),
+        jvp=lambda tans, y, x, **attrs: build(_MEAN, tans[0], **attrs),
+        samples=(*REDUCTION_SAMPLES, Sample(((0, 2),), {"axis": (1,), "keepdims": False})),
+        doc="Arithmetic mean over axes.",
+    )
+)
+
+
+def mean(x: Node, axis: Any = None, keepdims: bool = False) -> Node:
+    """Arithmetic mean over `axis`.
+
+    Type ``x[*s] -> x[*out]``: integers have to be converted with ``.astype`` first.  The mean of
+    no elements is NaN.
+
+    Parameters
+    ----------
+    x : node
+    axis : int, tuple of int, or None for all
+    keepdims : bool
+        Keep the axes as dims of size 1.
+
+    Returns
+    -------
+    Node
+
+    Raises
+    ------
+    GraphTypeError
+        `x` is neither float nor complex.
+    ShapeError
+        An axis is out of range or given twice.
+    """
+    return _reduce(_MEAN, x, axis, keepdims)
+
+
+# -- max and min ------------------------------------------------------------------------------
+
+
+def _extremum_shape(checks: Checks, x: Shape, *, axis: Axes, keepdims: bool) -> Shape:
+    if any(x[i] == 0 for i in axis):
+        raise ShapeError(f"no elements to choose from along axis {axis} of {x}")
+    return reduced_shape(checks, x, axis=axis, keepdims=keepdims)
+
+
+def _shares(y: Node, x: Node, axis: Axes, keepdims: bool) -> Node:
+    """Return each element's share of the gradient: 1 for the extremum, split equally by ties."""
+    chosen = astype(x == _kept(y, axis, keepdims), x.dtype)
+    # Nothing equals NaN: a row with one has no share at all, rather than 0 / 0.
+    count = sum(chosen, axis, keepdims=True)
+    return chosen / (count + astype(count == 0, x.dtype))
+
+
+def _extremum(name: str, forward: Callable[..., Any], doc: str) -> Op:
+    def vjp(ct: Node, y: Node, x: Node, axis: Axes, keepdims: bool) -> Node:
+        return _kept(ct, axis, keepdims) * _shares(y, x, axis, keepdims)
+
+    def jvp(tans: tuple[Node, ...], y: Node, x: Node, axis: Axes, keepdims: bool) -> Node:
+        return sum(tans[0] * _shares(y, x, axis, keepdims), axis, keepdims)
+
+    return register(
+        Op(
+            name,
+            "r[*s] -> r[*out]",
+            forward,
+            shape=_extremum_shape,
+            vjp=(vjp,),
+            jvp=jvp,
+            samples=(*REDUCTION_SAMPLES, Sample(((0, 2),), {"axis": (1,), "keepdims": False})),
+            doc=doc,
+        )
+    )
+
+
+_MAX = _extremum(
+    "max", lambda xp, x, axis, keepdims: x.max(axis=axis, keepdims=keepdims), "Maximum over axes."
+)
+_MIN = _extremum(
+    "min", lambda xp, x, axis, keepdims: x.min(axis=axis, keepdims=keepdims), "Minimum over axes."
+)
+
+
+def max(x: Node, axis: Any = None, keepdims: bool = False) -> Node:  # noqa: A001 - NumPy's name
+    """Maximum over `axis`; elements that tie share the gradient equally.
+
+    Type ``r[*s] -> r[*out]``.  NaN where a value is NaN, and then without a gradient.
+
+    Parameters
+    ----------
+    x : node
+    axis : int, tuple of int, or None for all
+    keepdims : bool
+        Keep the axes as dims of size 1.
+
+    Returns
+    -------
+    Node
+
+    Raises
+    ------
+    ShapeError
+        There is nothing to choose from, or an axis is out of range or given twice.
+    """
+    return _reduce(_MAX, x, axis, keepdims)
+
+
+def min(x: Node, axis: Any = None, keepdims: bool = False) -> Node:  # noqa: A001 - NumPy's name
+    """Minimum over `axis`; elements that tie share the gradient equally, as in `max`."""
+    return _reduce(_MIN, x, axis, keepdims)
+
+
+# -- logsumexp --------------------------------------------------------------------------------
+
+_LOWEST = {np.dtype(code): np.finfo(code).min for code in "efd"}
+
+
+def _logsumexp_forward(xp: Any, x: Any, axis: Axes, keepdims: bool) -> Any:
+    largest = x.max(axis=axis, keepdims=True)
+    # A row of -inf: -inf - lowest is -inf still, where -inf - -inf would be NaN.
+    weights = xp.exp(xp.subtract(x, xp.maximum(largest, _LOWEST[x.dtype])))
+    total = xp.add.reduce(weights, axis=axis, dtype=x.dtype, keepdims=True)
+    # The sum holds exp(0), so it is below 1 in a row of -inf only; there log(1) - inf is right.
+    result = xp.log(xp.maximum(total, one(xp, x))) + largest
+    return result if keepdims else xp.squeeze(result, axis)
+
+
+def _softmax(y: Node, x: Node, axis: Axes, keepdims: bool) -> Node:
+    """Return exp(x - y), which is 0 in a row of -inf."""
+    return exp(x - maximum(_kept(y, axis, keepdims), float(_LOWEST[x.dtype])))
+
+
+def _logsumexp_vjp(ct: Node, y: Node, x: Node, axis: Axes, keepdims: bool) -> Node:
+    return _kept(ct, axis, keepdims) * _softmax(y, x, axis, keepdims)
+
+
+def _logsumexp_jvp(tans: tuple[Node, ...], y: Node, x: Node, axis: Axes, keepdims: bool) -> Node:
+    return sum(tans[0] * _softmax(y, x, axis, keepdims), axis, keepdims)
+
+
+_LOGSUMEXP: Op = register(
+    Op(
+        "logsumexp",
+        "f[*s] -> f[*out]",
+        _logsumexp_forward,
+        shape=_extremum_shape,
+        vjp=(_logsumexp_vjp,),
+        jvp=_logsumexp_jvp,
+        cost=lambda shapes, result, attrs: 6 * prod(shapes[0]),
+        samples=(*REDUCTION_SAMPLES, Sample(((0, 2),), {"axis": (1,), "keepdims": False})),
+        doc="log(sum(exp(x))) over axes, without overflow.",
+    )
+)
+
+
+def logsumexp(x: Node, axis: Any = None, keepdims: bool = False) -> Node:
+    """Return ``log(sum(exp(x)))`` over `axis`, without overflow.
+
+    Type ``f[*s] -> f[*out]``, computed as ``max(x) + log(sum(exp(x - max(x))))``.  A row of -inf
+    gives -inf, with gradient 0.
+
+    Parameters
+    ----------
+    x : node
+    axis : int, tuple of int, or None for all
+    keepdims : bool
+        Keep the axes as dims of size 1.
+
+    Returns
+    -------
+    Node
+
+    Raises
+    ------
+    ShapeError
+        There is nothing to sum, or an axis is out of range or given twice.
+    """
+    return _reduce(_LOGSUMEXP, x, axis, keepdims)

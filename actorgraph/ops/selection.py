@@ -1,0 +1,124 @@
+"""Choice between values: where, maximum, minimum, clip."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from actorgraph.graph import Node, build
+from actorgraph.op import Sample
+from actorgraph.ops._declare import binary, documented, nary_elementwise
+
+__all__ = ["clip", "maximum", "minimum", "where"]
+
+_WHERE = nary_elementwise(
+    "where",
+    "bool[*s] -> a[*t] -> a[*u] -> a[*s|t|u]",
+    lambda xp, condition, x, y: xp.where(condition, x, y),
+    (None, lambda t, z, c, x, y: where(c, t, 0), lambda t, z, c, x, y: where(c, 0, t)),
+    samples=tuple(
+        Sample(shapes, bools=(0,))
+        for shapes in (
+            ((3, 4), (3, 4), (3, 4)),
+            ((3, 1), (4,), ()),
+            ((), (3,), ()),
+            ((0, 2), (2,), ()),
+        )
+    ),
+    doc="x where the condition holds, else y.",
+)
+
+
+def where(condition: Any, x: Any, y: Any) -> Node:
+    """Choose elementwise."""
+    return build(_WHERE, condition, x, y)
+
+
+documented(
+    where, _WHERE, "condition : bool node or array\nx, y : node, array or scalar",
+    "The value that is not chosen gets gradient 0, whatever it is.",
+)  # fmt: skip
+
+# A tie sends half to each side.  Both arguments compare in one way, so that the tests are shared.
+maximum = binary(
+    "maximum",
+    "maximum",
+    (
+        lambda t, z, x, y: where(x > y, t, where(x < y, 0, t * 0.5)),
+        lambda t, z, x, y: where(x < y, t, where(x > y, 0, t * 0.5)),
+    ),
+    "The larger of x and y; NaN where either is NaN.",
+    scheme="r[*s] -> r[*t] -> r[*s|t]",
+    notes="Where they are equal each gets half of the gradient.",
+)
+minimum = binary(
+    "minimum",
+    "minimum",
+    (
+        lambda t, z, x, y: where(x < y, t, where(x > y, 0, t * 0.5)),
+        lambda t, z, x, y: where(x > y, t, where(x < y, 0, t * 0.5)),
+    ),
+    "The smaller of x and y; NaN where either is NaN.",
+    scheme="r[*s] -> r[*t] -> r[*s|t]",
+    notes="Where they are equal each gets half of the gradient.",
+)
+
+
+def _inside(x: Node, low: Node, high: Node) -> Node:
+    return (x >= low) & (x <= high)
+
+
+_CLIP = nary_elementwise(
+    "clip",
+    "r[*s] -> r[*t] -> r[*u] -> r[*s|t|u]",
+    lambda xp, x, low, high: xp.clip(x, low, high),
+    (
+        lambda t, z, x, low, high: where(_inside(x, low, high), t, 0),
+        lambda t, z, x, low, high: where((x < low) & (low <= high), t, 0),
+        lambda t, z, x, low, high: where((x > high) | (low > high), t, 0),
+    ),
+    samples=tuple(
+        Sample(shapes)
+        for shapes in (
+            ((3, 4), (3, 4), (3, 4)),
+            ((3, 1), (4,), ()),
+            ((), (3,), ()),
+            ((0, 2), (), (2,)),
+        )
+    ),
+    doc="x limited to the interval [low, high]; high where low > high.",
+)
+
+
+def clip(x: Node, low: Any = None, high: Any = None) -> Node:
+    """Limit to an interval.
+
+    Type ``r[*s] -> r[*t] -> r[*u] -> r[*s|t|u]``.  Inside the closed interval, bounds included,
+    the gradient of x is 1 and that of the bounds 0; outside it goes to the bound that holds.
+
+    Parameters
+    ----------
+    x : node
+    low, high : node, array or scalar, optional
+        None leaves that side open.
+
+    Returns
+    -------
+    Node
+        ``high`` where low > high, as in NumPy.
+
+    Raises
+    ------
+    GraphTypeError, ShapeError
+        The operands do not fit the type.
+    """
+    lowest, highest = _limits(x.dtype)
+    return build(_CLIP, x, lowest if low is None else low, highest if high is None else high)
+
+
+def _limits(dtype: np.dtype[Any]) -> tuple[float, float]:
+    if dtype.kind not in "iu":
+        return -np.inf, np.inf
+    limits = np.iinfo(dtype)
+    return int(limits.min), int(limits.max)
