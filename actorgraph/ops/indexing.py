@@ -111,7 +111,7 @@ _SAMPLES = (
     Sample(((3, 4), ()), {"index": (ARRAY,)}, ints={1: 3}),
 )
 
-_GETITEM = register(
+_GETITEM: Op = register(
     Op(
         "getitem",
         _getitem_scheme,
@@ -159,7 +159,7 @@ def _adjoint_vjp(argnum: int, ct: Node, y: Node, x: Node, *arrays: Node, **attrs
     return build(_GETITEM, ct, *arrays, index=attrs["index"]) if argnum == 0 else None
 
 
-_GETITEM_ADJOINT = register(
+_GETITEM_ADJOINT: Op = register(
     Op(
         "getitem_adjoint",
         _adjoint_scheme,
@@ -194,7 +194,7 @@ def _like_vjp(
     return build(_GETITEM, ct, *arrays, index=index) if argnum == 0 else None
 
 
-_GETITEM_ADJOINT_LIKE = register(
+_GETITEM_ADJOINT_LIKE: Op = register(
     Op(
         "getitem_adjoint_like",
         _like_scheme,

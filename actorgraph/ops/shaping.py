@@ -38,7 +38,7 @@ def _transposed(checks: Checks, x: Shape, *, axes: tuple[int, ...]) -> Shape:
     return tuple(x[axis] for axis in axes)
 
 
-_TRANSPOSE = register(
+_TRANSPOSE: Op = register(
     Op(
         "transpose",
         "a[*s] -> a[*out]",
@@ -137,7 +137,7 @@ def _concatenate_jvp(tans: tuple[Node | None, ...], y: Node, *xs: Node, axis: in
     return build(_CONCATENATE, *_with_zeros(tans, xs), axis=axis)
 
 
-_CONCATENATE = register(
+_CONCATENATE: Op = register(
     Op(
         "concatenate",
         _join_scheme,
@@ -177,7 +177,7 @@ def _part_vjp(place: int, ct: Node, y: Node, of: Node, *xs: Node, axis: int, arg
     return build(_CONCATENATE, *_with_zeros(shares, xs), axis=axis)
 
 
-_PART = register(
+_PART: Op = register(
     Op(
         "concatenate_part",
         _part_scheme,
@@ -248,7 +248,7 @@ def _stack_jvp(tans: tuple[Node | None, ...], y: Node, *xs: Node, axis: int) -> 
     return build(_STACK, *_with_zeros(tans, xs), axis=axis)
 
 
-_STACK = register(
+_STACK: Op = register(
     Op(
         "stack",
         _join_scheme,
