@@ -42,6 +42,9 @@ from actorgraph.ops.comparison import (
 )
 from actorgraph.ops.define import define
 from actorgraph.ops.exponential import exp, expm1, log, log1p
+from actorgraph.ops.indexing import getitem, one_hot, take
+from actorgraph.ops.linalg import dot, matmul, outer
+from actorgraph.ops.losses import cross_entropy, log_softmax, mse_loss, softmax
 from actorgraph.ops.reductions import (
     logsumexp,
     max,  # noqa: A004 - NumPy's name
@@ -49,15 +52,18 @@ from actorgraph.ops.reductions import (
     min,  # noqa: A004 - NumPy's name
 )
 from actorgraph.ops.selection import clip, maximum, minimum, where
+from actorgraph.ops.shaping import concatenate, stack, swapaxes, transpose
 from actorgraph.ops.trigonometric import cos, sin, tanh
 
 __all__ = [
-    "Sample", "abs", "add", "astype", "broadcast_to", "clip", "cos", "define", "divide", "equal",
-    "exp", "expand_dims", "expm1", "floor_divide", "greater", "greater_equal", "less",
-    "less_equal", "log", "log1p", "logical_and", "logical_not", "logical_or", "logical_xor",
-    "logsumexp", "max", "maximum", "mean", "min", "minimum", "mod", "multiply", "neg",
-    "not_equal", "power", "reciprocal", "relu", "reshape", "sigmoid", "sign", "sin", "softplus",
-    "sqrt", "square", "squeeze", "subtract", "sum", "tanh", "where",
+    "Sample", "abs", "add", "astype", "broadcast_to", "clip", "concatenate", "cos",
+    "cross_entropy", "define", "divide", "dot", "equal", "exp", "expand_dims", "expm1",
+    "floor_divide", "getitem", "greater", "greater_equal", "less", "less_equal", "log", "log1p",
+    "log_softmax", "logical_and", "logical_not", "logical_or", "logical_xor", "logsumexp",
+    "matmul", "max", "maximum", "mean", "min", "minimum", "mod", "mse_loss", "multiply", "neg",
+    "not_equal", "one_hot", "outer", "power", "reciprocal", "relu", "reshape", "sigmoid",
+    "sign", "sin", "softmax", "softplus", "sqrt", "square", "squeeze", "stack", "subtract",
+    "sum", "swapaxes", "take", "tanh", "transpose", "where",
 ]  # fmt: skip
 
 _operators.attach()
