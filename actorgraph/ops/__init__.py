@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from actorgraph.op import Sample
-from actorgraph.ops import _operators
+from actorgraph.ops import _numpy, _operators
 from actorgraph.ops.activations import relu, sigmoid, softplus
 from actorgraph.ops.arithmetic import (
     abs,  # noqa: A004 - NumPy's name
@@ -56,14 +56,15 @@ from actorgraph.ops.shaping import concatenate, stack, swapaxes, transpose
 from actorgraph.ops.trigonometric import cos, sin, tanh
 
 __all__ = [
-    "Sample", "abs", "add", "astype", "broadcast_to", "clip", "concatenate", "cos",
-    "cross_entropy", "define", "divide", "dot", "equal", "exp", "expand_dims", "expm1",
-    "floor_divide", "getitem", "greater", "greater_equal", "less", "less_equal", "log", "log1p",
-    "log_softmax", "logical_and", "logical_not", "logical_or", "logical_xor", "logsumexp",
-    "matmul", "max", "maximum", "mean", "min", "minimum", "mod", "mse_loss", "multiply", "neg",
-    "not_equal", "one_hot", "outer", "power", "reciprocal", "relu", "reshape", "sigmoid",
-    "sign", "sin", "softmax", "softplus", "sqrt", "square", "squeeze", "stack", "subtract",
-    "sum", "swapaxes", "take", "tanh", "transpose", "where",
+    "Sample", "abs", "add", "astype", "broadcast_to", "clip", "concatenate", "cos", "cross_entropy",
+    "define", "divide", "dot", "equal", "exp", "expand_dims", "expm1", "floor_divide", "getitem",
+    "greater", "greater_equal", "less", "less_equal", "log", "log1p", "log_softmax", "logical_and",
+    "logical_not", "logical_or", "logical_xor", "logsumexp", "matmul", "max", "maximum", "mean",
+    "min", "minimum", "mod", "mse_loss", "multiply", "neg", "not_equal", "one_hot", "outer",
+    "power", "reciprocal", "relu", "reshape", "sigmoid", "sign", "sin", "softmax", "softplus",
+    "sqrt", "square", "squeeze", "stack", "subtract", "sum", "swapaxes", "take", "tanh",
+    "transpose", "where",
 ]  # fmt: skip
 
 _operators.attach()
+_numpy.attach({name: globals()[name] for name in __all__ if name not in ("Sample", "define")})

@@ -12,6 +12,9 @@ from actorgraph.graph import Node
 from actorgraph.ops import arithmetic, comparison, reductions
 from actorgraph.ops.broadcasting import reshape, sum  # noqa: A004 - NumPy's name
 from actorgraph.ops.casting import astype
+from actorgraph.ops.indexing import getitem
+from actorgraph.ops.linalg import matmul
+from actorgraph.ops.shaping import transpose
 
 __all__ = ["attach"]
 
@@ -23,6 +26,7 @@ _BINARY: dict[str, Callable[[Any, Any], Node]] = {
     "floordiv": arithmetic.floor_divide,
     "mod": arithmetic.mod,
     "pow": arithmetic.power,
+    "matmul": matmul,
     "and": comparison.logical_and,
     "or": comparison.logical_or,
     "xor": comparison.logical_xor,
@@ -38,6 +42,7 @@ _METHODS: dict[str, Any] = {
     "__neg__": arithmetic.neg,
     "__abs__": arithmetic.abs,
     "__invert__": comparison.logical_not,
+    "__getitem__": getitem,
     "sum": sum,
     "mean": reductions.mean,
     "max": reductions.max,
@@ -49,6 +54,18 @@ _METHODS: dict[str, Any] = {
 
 def _positive(self: Node) -> Node:
     return self
+
+
+def _transposed(self: Node, *axes: Any) -> Node:
+    """Reorder the axes: ``x.transpose()`` reverses them, ``x.transpose(1, 0)`` names them."""
+    return transpose(
+        self, axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes or None
+    )
+
+
+def _reversed(self: Node) -> Node:
+    """The node with its axes reversed."""
+    return transpose(self)
 
 
 def _reflected(function: Callable[[Any, Any], Node]) -> Callable[[Any, Any], Node]:
@@ -63,5 +80,6 @@ def attach() -> None:
     for name, function in _BINARY.items():
         setattr(Node, f"__{name}__", function)
         setattr(Node, f"__r{name}__", _reflected(function))
-    for name, method in {**_METHODS, "__pos__": _positive}.items():
+    own = {"__pos__": _positive, "transpose": _transposed, "T": property(_reversed)}
+    for name, method in {**_METHODS, **own}.items():
         setattr(Node, name, method)

@@ -1,0 +1,166 @@
+"""NumPy functions applied to nodes build nodes: ``np.tanh(x @ W)``, ``np.sum(x, axis=0)``.
+
+NumPy asks `__array_ufunc__` and `__array_function__` (NEP 13 and 18) of any argument that has
+them.  A ufunc finds its op by `Op.ufunc`; other functions stand in one table below with their
+parameters in NumPy's order.  What has no op raises, with the name of the nearest one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from difflib import get_close_matches
+from functools import partial
+from inspect import signature
+from typing import Any
+
+import numpy as np
+
+from actorgraph.errors import GraphTypeError
+from actorgraph.graph import Node, build
+from actorgraph.op import REGISTRY
+
+__all__ = ["attach"]
+
+Function = Callable[..., Any]
+
+_UFUNC_ALIASES = {
+    "bitwise_and": "logical_and",
+    "bitwise_or": "logical_or",
+    "bitwise_xor": "logical_xor",
+    "invert": "logical_not",
+    "matmul": "matmul",
+}
+
+_REDUCTION = "x=a axis -dtype -out keepdims -initial -where"
+_EXTREMUM = "x=a axis -out keepdims -initial -where"
+_JOIN = "nodes=arrays axis -out -dtype -casting"
+
+# Parameters in NumPy's order: "ours=theirs" where the names differ, "-theirs" for what is refused.
+_PARAMETERS = {
+    "amax": _EXTREMUM,
+    "amin": _EXTREMUM,
+    "astype": "x dtype -copy -device",
+    "broadcast_to": "x=array shape -subok",
+    "clip": "x=a low=a_min high=a_max -out low=min high=max",
+    "concatenate": _JOIN,
+    "dot": "x=a y=b -out",
+    "expand_dims": "x=a axis",
+    "max": _EXTREMUM,
+    "mean": _REDUCTION,
+    "min": _EXTREMUM,
+    "outer": "x=a y=b -out",
+    "reshape": "x=a shape -order -newshape -copy",
+    "squeeze": "x=a axis",
+    "stack": _JOIN,
+    "sum": _REDUCTION,
+    "swapaxes": "x=a axis1 axis2",
+    "take": "x=a indices axis -out -mode",
+    "transpose": "x=a axes",
+    "where": "condition x y",
+}
+_FUNCTION_ALIASES = {"amax": "max", "amin": "min"}
+_UFUNC_METHODS = {"add": "sum", "maximum": "max", "minimum": "min"}
+
+
+class _Dispatch:
+    """What NumPy's names mean on nodes."""
+
+    def __init__(self, functions: Mapping[str, Function]) -> None:
+        self.functions = functions
+        self.ufuncs: dict[str, Function] = {"positive": _same}
+        for op in REGISTRY.values():
+            if op.ufunc is not None:
+                self.ufuncs[op.ufunc] = functions.get(op.name, partial(build, op))
+        for alias, name in _UFUNC_ALIASES.items():
+            self.ufuncs[alias] = functions[name]
+
+    def nearest(self, name: str) -> str:
+        """Return the name of the function of `ag.ops` whose name, here or in NumPy, is nearest."""
+        targets = {name: name for name in self.functions}
+        for alias, function in self.ufuncs.items():
+            targets.setdefault(alias, getattr(function, "__name__", alias))
+        (found,) = get_close_matches(name, targets, n=1, cutoff=0)
+        target = targets[found]
+        return f"ag.ops.{target}" if target in self.functions else f"np.{target}"
+
+    def ufunc(self, ufunc: np.ufunc, method: str, inputs: Any, given: Mapping[str, Any]) -> Node:
+        """Build the node of a ufunc call."""
+        name = ufunc.__name__
+        if method != "__call__":
+            instead = _UFUNC_METHODS.get(name)
+            advice = f"ag.ops.{instead}" if method == "reduce" and instead else "an op"
+            raise GraphTypeError(f"np.{name}.{method} does not take nodes; use {advice}")
+        if name not in self.ufuncs:
+            raise GraphTypeError(f"np.{name} has no op; the nearest is {self.nearest(name)}")
+        for parameter in given:
+            raise GraphTypeError(_refusal(name, parameter))
+        result = self.ufuncs[name](*inputs)
+        assert isinstance(result, Node)
+        return result
+
+    def function(self, function: Function, args: Any, given: Mapping[str, Any]) -> Any:
+        """Build the node of a call of another NumPy function."""
+        name = function.__name__
+        module = (getattr(function, "__module__", None) or "numpy").removeprefix("numpy")
+        if module or name not in _PARAMETERS:
+            full = f"np{module}.{name}"
+            raise GraphTypeError(f"{full} has no op; the nearest is {self.nearest(name)}")
+        target = self.functions[_FUNCTION_ALIASES.get(name, name)]
+        return _call(target, name, args, given)
+
+
+def _same(x: Node) -> Node:
+    return x
+
+
+def _refusal(name: str, parameter: str) -> str:
+    advice = "; convert with .astype(...)" if parameter == "dtype" else ""
+    if parameter in ("out", "where"):
+        advice = "; a node is built, never written to: use the result"
+    return f"np.{name} on nodes takes no {parameter}={advice}"
+
+
+def _call(target: Function, name: str, args: Any, given: Mapping[str, Any]) -> Any:
+    """Call `target` with NumPy's arguments under its own parameter names."""
+    words = _PARAMETERS[name].split()
+    theirs = [word.removeprefix("-").rpartition("=")[2] for word in words]
+    ours = {their: word.partition("=")[0] for their, word in zip(theirs, words, strict=True)}
+    if len(args) > len(theirs):
+        raise GraphTypeError(f"np.{name} on nodes takes {len(theirs)} arguments, got {len(args)}")
+    accepted: dict[str, Any] = {}
+    for their, value in [*zip(theirs, args, strict=False), *given.items()]:
+        own = ours.get(their, "-")
+        if not own.startswith("-"):
+            accepted[own] = value
+        elif value is not None and value is not np._NoValue:
+            raise GraphTypeError(_refusal(name, their))
+    if name == "reshape":
+        return target(*accepted.values())
+    try:
+        signature(target).bind(**accepted)
+    except TypeError as error:
+        raise GraphTypeError(f"np.{name} on nodes: {error}") from None
+    return target(**accepted)
+
+
+def attach(functions: Mapping[str, Function]) -> None:
+    """Make NumPy call the given functions of `ag.ops` (by name) for nodes."""
+    dispatch = _Dispatch(functions)
+
+    def array_ufunc(self: Node, ufunc: np.ufunc, method: str, *inputs: Any, **given: Any) -> Node:
+        return dispatch.ufunc(ufunc, method, inputs, given)
+
+    def array_function(
+        self: Node, function: Function, types: Any, args: Any, given: Mapping[str, Any]
+    ) -> Any:
+        if function is np.shape or function is np.ndim:
+            return getattr(self, function.__name__)
+        if not all(issubclass(kind, (Node, np.ndarray)) for kind in types):
+            return NotImplemented
+        return dispatch.function(function, args, given)
+
+    for name, method in {
+        "__array_ufunc__": array_ufunc,
+        "__array_function__": array_function,
+    }.items():
+        setattr(Node, name, method)
