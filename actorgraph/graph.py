@@ -409,8 +409,8 @@ def _explained(error: GraphError, op: Op, inputs: tuple[Node, ...], attrs: Attrs
             f"{other.type.dtype}; convert one, as {other.name}.astype({str(first.type.dtype)!r})"
         )
     advice = ""
-    if " is not a" in str(error):
-        advice = "; convert with .astype('float32') or another dtype that the op takes"
+    if " is not " in str(error) or " cannot be unified" in str(error):
+        advice = "; convert with .astype(...) to a dtype that the op takes"
     return type(error)(f"{op.name}: {error}{advice}; got {', '.join(map(repr, inputs))}")
 
 
