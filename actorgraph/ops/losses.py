@@ -19,7 +19,7 @@ from actorgraph.ops.exponential import exp
 from actorgraph.ops.indexing import check_classes
 from actorgraph.ops.reductions import divide_by_size, mean
 from actorgraph.ops.shaping import one_axis
-from actorgraph.types import Checks
+from actorgraph.types import UNKNOWN, Checks
 
 __all__ = ["cross_entropy", "log_softmax", "mse_loss", "softmax"]
 
@@ -68,7 +68,8 @@ _SOFTMAX = register(
 
 def _log_softmax_forward(xp: Any, x: Any, axis: int) -> Any:
     shifted = _shifted(xp, x, axis)
-    shifted -= xp.log(xp.add.reduce(xp.exp(shifted), axis=axis, keepdims=True))
+    if shifted.size:  # The log of an empty sum would warn.
+        shifted -= xp.log(xp.add.reduce(xp.exp(shifted), axis=axis, keepdims=True))
     return shifted
 
 
@@ -325,9 +326,15 @@ def mse_loss(x: Any, y: Any, reduction: str = "mean") -> Node:
     """
     _check_reduction(reduction, "mse_loss")
     difference = subtract(x, y)
-    first, other = difference.inputs
-    if first.ndim != other.ndim:
-        raise ShapeError(f"mse_loss: shapes {first.shape} and {other.shape} differ")
-    for one, another in zip(first.dims, other.dims, strict=True):
-        Checks().equal(one, another, f"mse_loss: shapes {first.shape} and {other.shape}")
+    _check_same_dims(*difference.inputs)
     return _reduced(multiply(difference, difference), reduction)
+
+
+def _check_same_dims(x: Node, y: Node) -> None:
+    text = f"mse_loss: shapes {x.shape} and {y.shape}"
+    if x.ndim != y.ndim:
+        raise ShapeError(f"{text} differ")
+    for one, other in zip(x.dims, y.dims, strict=True):
+        if UNKNOWN not in (one, other) and (one == 1) != (other == 1):
+            raise ShapeError(f"{text} differ, and nothing broadcasts here")
+        Checks().equal(one, other, text)

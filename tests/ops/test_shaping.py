@@ -18,7 +18,13 @@ def counted(*shape):
 
 @pytest.mark.parametrize(
     ("shape", "axes"),
-    [((3, 4), None), ((2, 3, 4), None), ((2, 3, 4), (1, 0, 2)), ((2, 3, 4), (-1, 0, 1)), ((), None)],
+    [
+        ((3, 4), None),
+        ((2, 3, 4), None),
+        ((2, 3, 4), (1, 0, 2)),
+        ((2, 3, 4), (-1, 0, 1)),
+        ((), None),
+    ],
 )
 def test_transpose_equals_numpy(shape, axes):
     g = ag.Graph()
