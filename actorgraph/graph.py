@@ -190,16 +190,19 @@ class Graph:
         self._nodes.append(node)
         return node
 
-    def adopt(self, node: Node, inputs: tuple[Node, ...], leaf: bool = False) -> Node:
-        """Add a copy of another graph's node with the given inputs, its name and line kept.
+    def adopt(
+        self, node: Node, inputs: tuple[Node, ...], leaf: bool = False, name: str | None = None
+    ) -> Node:
+        """Add a copy of another graph's node with the given inputs, its line and name kept.
 
-        `leaf` makes the copy of an op a placeholder; a parameter's copy holds no value.
+        `leaf` makes the copy a placeholder of the same type; a parameter's copy holds no value.
         """
-        op = INPUT if leaf else node.op
+        op, attrs = (INPUT, {}) if leaf else (node.op, node.attrs)
+        name = node.name if name is None else name
         number = len(self._nodes)
-        copy = Node(self, number, op, inputs, node.attrs, node.type, node.checks, node.line)
-        object.__setattr__(copy, "_name", node.name)
-        self._names[node.name] = copy
+        checks = Checks() if leaf else node.checks
+        copy = Node(self, number, op, inputs, attrs, node.type, checks, node.line, name=name)
+        self._names[name] = copy
         self._nodes.append(copy)
         return copy
 

@@ -1,0 +1,231 @@
+"""Bounded FIFO channels between node actors, in both directions.
+
+A channel is one state record with two ends.  Forward channels carry Duals from an actor to a
+consumer, reverse channels carry cotangents back.
+
+Invariants:
+
+- Messages leave in the order in which they came, one sender and one receiver each.
+- A channel holds at most `capacity` messages.  The bound is kept by credits: the receiver gives
+  one back for each message it takes, the sender spends one for each message.  Where the number of
+  runs in flight bounds the channel already (one message per run), `credits` is None.
+- ``deque.append`` and ``deque.popleft`` are atomic; no lock is taken.  The generated actors use
+  `messages` and `credits` directly; the two ends are the same protocol for everybody else.
+- Four facts are told apart: closed by its owner, broken by the other end, empty, full.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any, Literal
+
+from actorgraph.errors import BrokenChannelError, ClosedChannelError, WouldBlock
+
+__all__ = ["Channel", "ChannelStatistics", "Receiver", "Sender"]
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelStatistics:
+    """State of a channel at one moment.
+
+    Attributes
+    ----------
+    name : str
+    direction : "forward" or "reverse"
+    capacity : int
+        Most messages that it may hold.
+    depth : int
+        Messages that it holds.
+    sent, received, peak_depth : int or None
+        Counted where the channel was made with ``counted=True``.
+    waited_s : float or None
+        Seconds that messages have waited in the channel, together.
+    sender_open, receiver_open : bool
+    """
+
+    name: str
+    direction: str
+    capacity: int
+    depth: int
+    sent: int | None
+    received: int | None
+    peak_depth: int | None
+    waited_s: float | None
+    sender_open: bool
+    receiver_open: bool
+
+
+class Channel:
+    """A bounded FIFO channel.
+
+    Parameters
+    ----------
+    capacity : int
+        At least 1.
+    name : str
+        For errors and statistics, such as ``"x -> tanh_3"``.
+    direction : "forward" or "reverse"
+    credited : bool
+        Whether the bound is kept by credits; False where something else keeps it.
+    counted : bool
+        Whether to count messages and to time their wait.
+
+    Examples
+    --------
+    >>> channel = Channel(capacity=1)
+    >>> channel.sender.send_nowait("a")
+    >>> channel.receiver.receive_nowait()
+    'a'
+    """
+
+    __slots__ = (
+        "_arrivals", "_peak", "_received", "_sent", "_waited_s", "capacity", "counted", "credits",
+        "direction", "messages", "name", "receiver", "sender",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        capacity: int,
+        name: str = "channel",
+        direction: Literal["forward", "reverse"] = "forward",
+        *,
+        credited: bool = True,
+        counted: bool = False,
+    ) -> None:
+        if not isinstance(capacity, int) or capacity < 1:
+            raise ValueError(f"the capacity of {name!r} must be an int of at least 1, got {capacity!r}")
+        self.capacity = capacity
+        self.name = name
+        self.direction = direction
+        self.counted = counted
+        self.messages: deque[Any] = deque()
+        self.credits: deque[None] | None = deque([None] * capacity) if credited else None
+        self._arrivals: deque[float] = deque()
+        self._sent = self._received = self._peak = 0
+        self._waited_s = 0.0
+        self.sender = Sender(self)
+        self.receiver = Receiver(self)
+
+    def statistics(self) -> ChannelStatistics:
+        """Return the channel's state; blocks nobody."""
+        counted = self.counted
+        return ChannelStatistics(
+            name=self.name,
+            direction=self.direction,
+            capacity=self.capacity,
+            depth=len(self.messages),
+            sent=self._sent if counted else None,
+            received=self._received if counted else None,
+            peak_depth=self._peak if counted else None,
+            waited_s=self._waited_s if counted else None,
+            sender_open=not self.sender.closed,
+            receiver_open=not self.receiver.closed,
+        )
+
+    def close(self) -> None:
+        """Close both ends and drop what the channel holds."""
+        self.sender.close()
+        self.receiver.close()
+
+    def appender(self) -> Callable[[Any], None]:
+        """Return the function that puts a message into the channel, its room being known."""
+        return self._append_counted if self.counted else self.messages.append
+
+    def popper(self) -> Callable[[], Any]:
+        """Return the function that takes the oldest message, which must be there."""
+        return self._pop_counted if self.counted else self.messages.popleft
+
+    def _append_counted(self, message: Any) -> None:
+        self._arrivals.append(perf_counter())
+        self.messages.append(message)
+        self._sent += 1
+        self._peak = max(self._peak, len(self.messages))
+
+    def _pop_counted(self) -> Any:
+        message = self.messages.popleft()
+        self._received += 1
+        self._waited_s += perf_counter() - self._arrivals.popleft()
+        return message
+
+    def __repr__(self) -> str:
+        return f"<Channel {self.name!r} {len(self.messages)}/{self.capacity}>"
+
+
+class _End:
+    __slots__ = ("channel", "closed")
+
+    def __init__(self, channel: Channel) -> None:
+        self.channel = channel
+        self.closed = False
+
+    def close(self) -> None:
+        """Close this end; closing twice is allowed."""
+        self.closed = True
+
+
+class Sender(_End):
+    """The end that sends."""
+
+    __slots__ = ()
+
+    def send_nowait(self, message: Any) -> None:
+        """Put a message in, without blocking.
+
+        Raises
+        ------
+        ClosedChannelError
+            This end was closed.
+        BrokenChannelError
+            The receiver was closed.
+        WouldBlock
+            The channel is full.
+        """
+        channel = self.channel
+        if self.closed:
+            raise ClosedChannelError(f"the sender of {channel.name!r} was closed; open a new channel")
+        if channel.receiver.closed:
+            raise BrokenChannelError(f"the receiver of {channel.name!r} is gone")
+        if channel.credits is None:
+            if len(channel.messages) >= channel.capacity:
+                raise WouldBlock(f"{channel.name!r} is full ({channel.capacity})")
+        else:
+            try:
+                channel.credits.popleft()
+            except IndexError:
+                raise WouldBlock(f"{channel.name!r} is full ({channel.capacity})") from None
+        channel.appender()(message)
+
+
+class Receiver(_End):
+    """The end that receives."""
+
+    __slots__ = ()
+
+    def receive_nowait(self) -> Any:
+        """Take the oldest message, without blocking.
+
+        Raises
+        ------
+        ClosedChannelError
+            This end was closed.
+        BrokenChannelError
+            The sender was closed and nothing is left.
+        WouldBlock
+            The channel is empty.
+        """
+        channel = self.channel
+        if self.closed:
+            raise ClosedChannelError(f"the receiver of {channel.name!r} was closed; open a new channel")
+        sender_gone = channel.sender.closed  # read before the pop: what was sent first still comes
+        try:
+            message = channel.popper()()
+        except IndexError:
+            if sender_gone:
+                raise BrokenChannelError(f"the sender of {channel.name!r} is gone") from None
+            raise WouldBlock(f"{channel.name!r} is empty") from None
+        if channel.credits is not None:
+            channel.credits.append(None)
+        return message

@@ -1,0 +1,139 @@
+"""The joint graph of one mode: a private copy of the forward nodes, and what differentiates them.
+
+Every node that differentiation adds is owned by the forward node whose rule built it, and
+fragments of different owners never share a node.  So a cut of the forward nodes into regions is
+a cut of the whole: a region owns the fragments of its nodes, and what crosses owners travels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from actorgraph.autodiff.forward import push_forward
+from actorgraph.autodiff.reverse import pull_back
+from actorgraph.graph import Graph, Node, topological_order
+from actorgraph.op import CONSTANT
+
+__all__ = ["Joint", "Leaf", "Mode", "join"]
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """What a run computes beside the values: cotangents from `seeds`, or tangents from `tangents`."""
+
+    kind: Literal["forward", "backward", "tangents"] = "forward"
+    nodes: tuple[Node, ...] = ()
+
+    @property
+    def key(self) -> tuple[str, tuple[int, ...]]:
+        """Hashable identity; nodes themselves compare by building nodes."""
+        return self.kind, tuple(node.id for node in self.nodes)
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """A node of the joint graph whose value every run brings along.
+
+    `kind` says where from: a ``"feed"``, a ``"parameter"``, or the ``"seed"`` or ``"tangent"`` of
+    `source`, which is a node of the user's graph.
+    """
+
+    node: Node
+    kind: Literal["feed", "parameter", "seed", "tangent"]
+    source: Node
+
+
+@dataclass(frozen=True, slots=True)
+class Joint:
+    """A joint graph and where to find in it what a run is asked for.
+
+    Attributes
+    ----------
+    order : tuple of Node
+        All nodes that are computed, inputs before consumers, without leaves.
+    leaves : tuple of Leaf
+    values, derivatives : dict
+        User's node to joint node: its value, and its cotangent or tangent where it has one.
+    forward_ids : int
+        Joint nodes with a smaller id are the copied forward nodes.
+    backward : bool
+        Whether the nodes added by differentiation run in the backward direction.
+    """
+
+    mode: Mode
+    order: tuple[Node, ...]
+    leaves: tuple[Leaf, ...]
+    values: dict[Node, Node]
+    derivatives: dict[Node, Node]
+    forward_ids: int
+    backward: bool
+    sources: dict[int, Node]
+
+    def is_backward(self, node: Node) -> bool:
+        """Return whether the node runs in the backward direction."""
+        return self.backward and node.id >= self.forward_ids
+
+    def source(self, node: Node) -> Node:
+        """Return the user's node that a joint node stands for or belongs to."""
+        owner = node if node.owner is None else node.owner
+        return self.sources[owner.id]
+
+
+def join(outputs: Sequence[Node], wrt: Sequence[Node], mode: Mode) -> Joint:
+    """Copy what `outputs` and `wrt` depend on and differentiate it as `mode` says."""
+    wanted = [*outputs, *wrt, *mode.nodes]
+    graph = Graph(wanted[0].graph.name)
+    copies: dict[Node, Node] = {}
+    for node in topological_order(wanted):
+        copies[node] = graph.adopt(node, tuple([copies[part] for part in node.inputs]))
+    forward_ids = len(graph.nodes)
+    derived, seeds = _differentiate(graph, copies, wrt, mode)
+    values = {node: copies[node] for node in (*outputs, *wrt)}
+    if mode.kind == "tangents":
+        derivatives = {node: derived[copy] for node, copy in values.items() if copy in derived}
+    else:
+        derivatives = {node: derived[copies[node]] for node in wrt if copies[node] in derived}
+    order = topological_order([*values.values(), *derivatives.values()])
+    sources = {copy.id: node for node, copy in copies.items()}
+    used = {node.id for node in order}
+    leaves = [
+        Leaf(copy, "parameter" if node.op.name == "parameter" else "feed", node)
+        for node, copy in copies.items()
+        if node.is_leaf and node.op is not CONSTANT and copy.id in used
+    ]
+    derivative_kind: Literal["seed", "tangent"] = "seed" if mode.kind == "backward" else "tangent"
+    leaves += [Leaf(seed, derivative_kind, node) for node, seed in seeds if seed.id in used]
+    return Joint(
+        mode=mode,
+        order=_computed(order),
+        leaves=tuple(leaves),
+        values=values,
+        derivatives=derivatives,
+        forward_ids=forward_ids,
+        backward=mode.kind == "backward",
+        sources=sources,
+    )
+
+
+def _computed(order: Iterable[Node]) -> tuple[Node, ...]:
+    return tuple(node for node in order if not node.is_leaf)
+
+
+def _differentiate(
+    graph: Graph, copies: dict[Node, Node], wrt: Sequence[Node], mode: Mode
+) -> tuple[dict[Node, Node], list[tuple[Node, Node]]]:
+    """Return joint node to derivative, and the user's seeded nodes with the leaves that seed them."""
+    seeds = []
+    for node in mode.nodes:
+        seed = graph.adopt(copies[node], (), leaf=True, name=f"{mode.kind} seed of {node.name}")
+        seeds.append((node, seed))
+    by_copy = {copies[node]: seed for node, seed in seeds}
+    forward = tuple(copies.values())
+    if mode.kind == "backward":
+        found = pull_back(graph, forward, by_copy, [copies[node] for node in wrt], owned=True)
+        return {node: ct for node, ct in found.items() if ct is not None}, seeds
+    if mode.kind == "tangents":
+        return push_forward(graph, forward, by_copy, owned=True), seeds
+    return {}, []

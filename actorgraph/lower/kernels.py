@@ -1,0 +1,153 @@
+"""Kernels: the callables that a program applies to arrays, one a node.
+
+A kernel is an op's forward with the array module and the attributes bound.  For an op that is a
+ufunc it is the ufunc itself.  Wrappers are added only where something asks for them: user ops
+(read-only operands, checked results), ops that must not run twice at once, a `np.errstate` other
+than the default, and the watch for NaN and Inf.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from actorgraph.errors import GraphTypeError, ShapeError
+from actorgraph.graph import Node
+from actorgraph.op import Op, bind_attrs, is_symbolic
+from actorgraph.types import UNKNOWN, Dim, bind_dims
+
+__all__ = ["depends_on_symbols", "kernel", "with_errstate"]
+
+Kernel = Callable[..., Any]
+
+_locks: WeakKeyDictionary[Op, threading.Lock] = WeakKeyDictionary()
+_locks_lock = threading.Lock()
+
+
+def depends_on_symbols(node: Node) -> bool:
+    """Return whether the node's kernel differs between bindings of the symbols."""
+    return is_symbolic(node.attrs) or (
+        node.op.checked and any(isinstance(dim, Dim) for dim in node.dims)
+    )
+
+
+def kernel(
+    node: Node,
+    xp: Any,
+    symbols: Mapping[str, int],
+    *,
+    watch: tuple[str, ...] = (),
+) -> Kernel:
+    """Return the kernel of a node.
+
+    Parameters
+    ----------
+    node : Node
+    xp : module
+        NumPy or CuPy.
+    symbols : mapping
+        What the run binds the dims to.
+    watch : tuple of {"nan", "inf"}
+        Raise `FloatingPointError` where a result has one.
+    """
+    op = node.op
+    attrs = bind_attrs(dict(node.attrs), symbols)
+    if op.ufunc is not None and not attrs:
+        found: Kernel = getattr(xp, op.ufunc)
+    else:
+        found = partial(op.forward, xp, **attrs)
+    if not op.blocking:
+        return _checked_async(found, node, symbols)
+    if op.checked:
+        found = _checked(found, node, symbols)
+    if not op.concurrent:
+        found = _serialised(found, op)
+    if watch:
+        found = _watched(found, watch)
+    return found
+
+
+def _read_only(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        value = value.view()
+        value.flags.writeable = False
+        return value
+    return np.asarray(value)
+
+
+def _shape_of(node: Node, symbols: Mapping[str, int]) -> tuple[int | None, ...]:
+    return tuple(None if dim is UNKNOWN else bind_dims(dim, symbols) for dim in node.dims)
+
+
+def _check(result: Any, node: Node, shape: tuple[int | None, ...]) -> Any:
+    if not hasattr(result, "dtype"):
+        result = np.asarray(result)
+    if result.dtype != node.dtype:
+        raise GraphTypeError(
+            f"op {node.op.name!r} returned {result.dtype}, but its type scheme says {node.type}"
+        )
+    got = np.shape(result)
+    if len(got) != len(shape) or any(
+        want is not None and want != have for want, have in zip(shape, got, strict=True)
+    ):
+        raise ShapeError(
+            f"op {node.op.name!r} returned shape {got}, but its type scheme says {node.type}"
+        )
+    return result
+
+
+def _checked(forward: Kernel, node: Node, symbols: Mapping[str, int]) -> Kernel:
+    shape = _shape_of(node, symbols)
+
+    def checked(*arrays: Any) -> Any:
+        return _check(forward(*map(_read_only, arrays)), node, shape)
+
+    return checked
+
+
+def _checked_async(forward: Kernel, node: Node, symbols: Mapping[str, int]) -> Kernel:
+    shape = _shape_of(node, symbols)
+
+    async def checked_async(*arrays: Any) -> Any:
+        return _check(await forward(*map(_read_only, arrays)), node, shape)
+
+    return checked_async
+
+
+def _serialised(forward: Kernel, op: Op) -> Kernel:
+    with _locks_lock:
+        lock = _locks.setdefault(op, threading.Lock())
+
+    def serialised(*arrays: Any) -> Any:
+        with lock:
+            return forward(*arrays)
+
+    return serialised
+
+
+def _watched(forward: Kernel, watch: tuple[str, ...]) -> Kernel:
+    def watched(*arrays: Any) -> Any:
+        result = forward(*arrays)
+        if result.dtype.kind in "fc":
+            if "nan" in watch and np.isnan(result).any():
+                raise FloatingPointError("the result has NaN")
+            if "inf" in watch and np.isinf(result).any():
+                raise FloatingPointError("the result has Inf")
+        return result
+
+    return watched
+
+
+def with_errstate(forward: Kernel, errors: Mapping[str, Any]) -> Kernel:
+    """Return `forward` under ``np.errstate(**errors)``, which otherwise ends at the thread."""
+
+    def guarded(*arrays: Any) -> Any:
+        with np.errstate(**errors):
+            return forward(*arrays)
+
+    return guarded

@@ -1,0 +1,292 @@
+"""Program text: a task as a generator in straight-line Python.
+
+The generated function is the actor's coroutine.  Each turn of its loop waits until every port
+holds a message (and every credited edge has room), takes one message from each, computes the
+steps into local variables, and sends.  Names are canonical (``m0`` message, ``k0`` kernel, ``v0``
+value, ``q0`` queue ...), so tasks of the same form share one compiled function; `annotated` prints
+the text with node names.
+
+The protocol of waiting, which scheduler and actors share without a lock:
+
+- before it parks, an actor sets ``task.wait`` to the queue that it waits for;
+- a producer appends first and looks at ``wait`` of the consumer after;
+- the worker looks at ``wait`` again after the coroutine has parked, and makes the actor ready
+  once more where the queue has filled in between.
+
+So either the producer sees the marker, or the worker sees the message.  An actor may be made
+ready twice; the second turn finds nothing and parks again.
+"""
+
+from __future__ import annotations
+
+import linecache
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from actorgraph.graph import Node
+from actorgraph.lower.regions import TaskSpec
+from actorgraph.op import CONSTANT
+
+__all__ = ["Program", "lower"]
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """The text of a task and how to call it.
+
+    Attributes
+    ----------
+    text : str
+        Source of the generator function ``actor``.
+    make : callable
+        The compiled function.
+    expressions : dict
+        Joint node id to the expression by which the text refers to its value.
+    lines : dict
+        Line of the text to the joint node whose kernel is called there.
+    constants : tuple of Node
+    """
+
+    text: str
+    make: Callable[..., Any]
+    expressions: dict[int, str]
+    lines: dict[int, Node]
+    constants: tuple[Node, ...]
+
+    def annotated(self, name: str) -> str:
+        """Return the text with the names of nodes as comments."""
+        lines = self.text.splitlines()
+        for number, node in self.lines.items():
+            label = node.name if node.owner is None else f"{node.op.name} for {node.owner.name}"
+            lines[number - 1] += f"  # {label}: {node.type}"
+        return "\n".join([f"# {name}", *lines])
+
+
+def lower(
+    spec: TaskSpec, *, preferred: int, credited_in: set[int], credited_out: set[int], bound: set[int]
+) -> Program:
+    """Return the program of a task.
+
+    Parameters
+    ----------
+    spec : TaskSpec
+    preferred : int
+        Port to wait for first: the one that fills last.
+    credited_in, credited_out : set of int
+        Ports and sends (by position) whose channels have credits.
+    bound : set of int
+        Ids of nodes whose kernels depend on the run's symbols.
+    """
+    writer = _Writer(spec, preferred, credited_in, credited_out, bound)
+    text = writer.write()
+    return Program(
+        text, _compiled(text), writer.expressions, writer.lines, tuple(writer.constants)
+    )
+
+
+@lru_cache(maxsize=1024)
+def _compiled(text: str) -> Callable[..., Any]:
+    filename = f"<actorgraph program {abs(hash(text)):x}>"
+    # Without an mtime linecache keeps the entry, so tracebacks show the generated line.
+    linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
+    scope: dict[str, Any] = {}
+    exec(compile(text, filename, "exec"), scope)  # our own text, made from numbers only
+    function: Callable[..., Any] = scope["actor"]
+    return function
+
+
+class _Writer:
+    def __init__(
+        self,
+        spec: TaskSpec,
+        preferred: int,
+        credited_in: set[int],
+        credited_out: set[int],
+        bound: set[int],
+    ) -> None:
+        self.spec = spec
+        self.preferred = preferred
+        self.credited_in = sorted(credited_in)
+        self.credited_out = sorted(credited_out)
+        self.bound = bound
+        self.expressions: dict[int, str] = {}
+        self.lines: dict[int, Node] = {}
+        self.constants: list[Node] = []
+        self.body: list[str] = []
+        self.async_step = not spec.steps[0].op.blocking if len(spec.steps) == 1 else False
+
+    def write(self) -> str:
+        spec = self.spec
+        self._name_values()
+        self._header()
+        self._waits()
+        messages = ", ".join(f"m{i}" for i in range(len(spec.ports)))
+        if self.async_step:
+            self._call_async(messages)
+        self.body += ["        try:"]
+        self._steps()
+        outgoing = self._outgoing()
+        marks = " = ".join([*outgoing.values(), "bad"])
+        self.body += [
+            "        except BaseException as error:",
+            f"            {marks} = fail(task, error, {messages})",
+            "            bad = error = None",
+        ]
+        self._sends(outgoing)
+        return "\n".join(self.body) + "\n"
+
+    def _name_values(self) -> None:
+        for i, port in enumerate(self.spec.ports):
+            if port.node is not None:
+                self.expressions[port.node.id] = f"m{i}.value"
+            elif port.kind == "residual":
+                saves = self.spec.residuals
+                for j, node in enumerate(saves):
+                    self.expressions[node.id] = f"m{i}.value" if len(saves) == 1 else f"r{j}"
+        for step in self.spec.steps:
+            for node in step.inputs:
+                if node.op is CONSTANT and node.id not in self.expressions:
+                    self.expressions[node.id] = f"c{len(self.constants)}"
+                    self.constants.append(node)
+        for j, step in enumerate(self.spec.steps):
+            self.expressions[step.id] = f"v{j}"
+
+    def _header(self) -> None:
+        spec = self.spec
+        params = ["task", "Message", "Dead", "fail"]
+        params += [f"{letter}{i}" for i in range(len(spec.ports)) for letter in ("q", "p")]
+        params += [f"{letter}{i}" for i in self.credited_in for letter in ("g", "h", "w")]
+        params += [f"k{j}" for j in range(len(spec.steps))]
+        params += [f"c{i}" for i in range(len(self.constants))]
+        targets = len(spec.sends) + (spec.saves_to is not None)
+        params += [f"{letter}{i}" for i in range(targets) for letter in ("o", "a", "t")]
+        params += [f"{letter}{i}" for i in self.credited_out for letter in ("x", "y")]
+        self.body += [f"def actor({', '.join(params)}):", "    push = yield", "    while True:"]
+
+    def _waits(self) -> None:
+        count = len(self.spec.ports)
+        order = [self.preferred, *(i for i in range(count) if i != self.preferred)]
+        for queue in [f"q{i}" for i in order] + [f"x{i}" for i in self.credited_out]:
+            self.body += [
+                f"        if not {queue}:",
+                f"            task.wait = {queue}",
+                "            push = yield",
+                "            continue",
+            ]
+        self.body += [f"        m{i} = p{i}()" for i in range(count)]
+        self.body += ["        run = m0.run"]
+        # The sender's credits: given back as soon as the message has left the channel.
+        for i in self.credited_in:
+            self.body += [
+                f"        g{i}(None)",
+                f"        if w{i}.wait is h{i}:",
+                f"            push(w{i})",
+            ]
+
+    def _steps(self) -> None:
+        body, spec = self.body, self.spec
+        body += ["            if run.dead is not None:", "                raise Dead"]
+        for i, port in enumerate(spec.ports):
+            if port.kind == "residual" and len(spec.residuals) > 1:
+                names = ", ".join(f"r{j}" for j in range(len(spec.residuals)))
+                body.append(f"            {names} = m{i}.value")
+        last_use = self._last_uses()
+        single = len(spec.steps) == 1
+        for j, step in enumerate(spec.steps):
+            kernel = f"run.kernels[k{j}]" if step.id in self.bound else f"k{j}"
+            args = ", ".join(self.expressions[node.id] for node in step.inputs)
+            if self.async_step:
+                body.append(f"            v{j} = reply.pop()()")
+            else:
+                body.append(f"            v{j} = {kernel}({args})")
+            self.lines[len(body)] = step
+            freed = [] if single else last_use.get(j, [])
+            if freed:
+                body.append(f"            {' = '.join(freed)} = None")
+
+    def _call_async(self, messages: str) -> None:
+        step = self.spec.steps[0]
+        kernel = "run.kernels[k0]" if step.id in self.bound else "k0"
+        args = "".join(f"{self.expressions[node.id]}, " for node in step.inputs)
+        self.body += [
+            "        try:",
+            "            if run.dead is not None:",
+            "                raise Dead",
+            f"            reply = run.call_async(task, {kernel}, ({args}))",
+            "        except BaseException as error:",
+            f"            reply = [fail(task, error, {messages}).refuse]",
+            "        while not reply:",
+            "            task.wait = reply",
+            "            push = yield",
+        ]
+
+    def _last_uses(self) -> dict[int, list[str]]:
+        """Return, by step position, the locals that no later step and no message needs."""
+        spec = self.spec
+        kept = {node.id for node, _ in spec.sends} | {node.id for node, _ in spec.results}
+        kept |= {node.id for node in spec.saves}
+        last: dict[int, int] = {}
+        for j, step in enumerate(spec.steps):
+            last[step.id] = j
+            for node in step.inputs:
+                last[node.id] = j
+        freed: dict[int, list[str]] = {}
+        for number, j in last.items():
+            name = self.expressions[number]
+            if number not in kept and name[0] in "vr":
+                freed.setdefault(j, []).append(name)
+        return freed
+
+    def _outgoing(self) -> dict[Any, str]:
+        """Write what makes the messages; return their names by node id (and the residual's)."""
+        spec = self.spec
+        outgoing: dict[Any, str] = {}
+        for node in [node for node, _ in spec.sends] + [node for node, _ in spec.results]:
+            if node.id not in outgoing:
+                name = outgoing[node.id] = f"d{len(outgoing)}"
+                self.body.append(f"            {name} = Message({self.expressions[node.id]}, run)")
+        if spec.saves_to is not None:
+            only = spec.saves[0]
+            if len(spec.saves) == 1 and only.id in outgoing:
+                outgoing["residual"] = outgoing[only.id]
+            else:
+                values = ", ".join(self.expressions[node.id] for node in spec.saves)
+                value = values if len(spec.saves) == 1 else f"({values})"
+                outgoing["residual"] = f"d{len(outgoing)}"
+                self.body.append(f"            {outgoing['residual']} = Message({value}, run)")
+        return outgoing
+
+    def _sends(self, outgoing: dict[Any, str]) -> None:
+        spec, body = self.spec, self.body
+        body += [f"        y{i}()" for i in self.credited_out]
+        body += [f"        run.deliver({index}, {outgoing[node.id]})" for node, index in spec.results]
+        targets = [outgoing[node.id] for node, _ in spec.sends]
+        if spec.saves_to is not None:
+            # The residual goes first: its own backward may be resumed by what follows.
+            residual = len(spec.sends)
+            body.append(f"        a{residual}({outgoing['residual']})")
+            body += [f"        if t{residual}.wait is o{residual}:", f"            push(t{residual})"]
+        for i, name in enumerate(targets):
+            body.append(f"        a{i}({name})")
+            if i < len(targets) - 1:
+                body += [f"        if t{i}.wait is o{i}:", f"            push(t{i})"]
+        self._park(sorted(set(outgoing.values())), len(targets) - 1)
+
+    def _park(self, messages: list[str], last: int) -> None:
+        """Forget every array, or a parked frame would keep it alive; hand over to the last consumer."""
+        spec = self.spec
+        names = [f"m{i}" for i in range(len(spec.ports))]
+        names += messages
+        names += [self.expressions[step.id] for step in spec.steps]
+        names += [f"r{j}" for j in range(len(spec.residuals))] if len(spec.residuals) > 1 else []
+        names += ["reply"] if self.async_step else []
+        self.body += [
+            f"        task.wait = q{self.preferred}",
+            f"        {' = '.join([*names, 'run'])} = None",
+        ]
+        if last < 0:
+            self.body.append("        push = yield")
+        else:
+            self.body.append(f"        push = yield (t{last} if t{last}.wait is o{last} else None)")

@@ -1,0 +1,179 @@
+"""Cutting a joint graph into regions, and regions into tasks.
+
+A region is a set of forward nodes that runs as one unit; it owns the differentiation fragments of
+its nodes.  A region becomes up to two tasks, one per direction.  Where the value of one task is
+used in another, a message travels; where a backward task needs what its own forward task had or
+made, the forward task saves it (a residual).
+
+Invariant: the cut is by build order or along chains, so tasks form no cycle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from actorgraph.graph import Node
+from actorgraph.lower.joint import Joint
+from actorgraph.op import CONSTANT
+
+__all__ = ["Port", "Region", "TaskSpec", "connect", "cut"]
+
+REGION_LIMIT = 1000
+"""Most forward nodes of one region: longer straight-line functions compile superlinearly."""
+
+
+@dataclass(slots=True)
+class Region:
+    """Forward nodes (of the joint graph) that run as one unit."""
+
+    index: int
+    nodes: list[Node] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        """Name of the first node, and how many more there are."""
+        more = f" and {len(self.nodes) - 1} more" if len(self.nodes) > 1 else ""
+        return f"{self.nodes[0].name}{more}"
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """Where a task receives: the value of `node` from task `producer` (None: brought by the run).
+
+    `kind` is ``"value"``, ``"residual"`` (all that the region's forward task saved, in one
+    message) or ``"trigger"`` (for a task that needs nothing else to start).
+    """
+
+    kind: Literal["value", "residual", "trigger"]
+    node: Node | None
+    producer: int | None
+
+
+@dataclass(slots=True)
+class TaskSpec:
+    """One direction of a region: what it receives, computes, sends, saves and delivers.
+
+    `sends` holds (node, consumer task); `results` holds (node, index of the run's result);
+    `saves` of a forward task are the `residuals` of its backward task.
+    """
+
+    index: int
+    region: Region
+    direction: Literal["forward", "backward"]
+    steps: list[Node] = field(default_factory=list)
+    ports: list[Port] = field(default_factory=list)
+    sends: list[tuple[Node, int]] = field(default_factory=list)
+    saves: list[Node] = field(default_factory=list)
+    saves_to: int | None = None
+    residuals: list[Node] = field(default_factory=list)
+    results: list[tuple[Node, int]] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        """Region and direction, for errors and traces."""
+        return f"{self.region.name}{'' if self.direction == 'forward' else ' (backward)'}"
+
+
+def cut(joint: Joint, fuse: str) -> list[TaskSpec]:
+    """Cut the joint graph into tasks that know their steps, not yet their ports.
+
+    Parameters
+    ----------
+    joint : Joint
+    fuse : str
+        ``"none"``: one region a forward node.  ``"all"``: as few regions as the size limit
+        allows.  ``"tape"``: the whole in sequential order, both directions in one task.
+        ``"lisp"``: the same without a size limit.
+    """
+    if fuse in ("tape", "lisp"):
+        whole = [list(joint.order)] if joint.order else []
+        chunks = whole if fuse == "lisp" else _chunks(joint.order, REGION_LIMIT)
+        return [TaskSpec(i, Region(i, steps), "forward", steps) for i, steps in enumerate(chunks)]
+    owners = {owner.id: owner for owner in map(_owner, joint.order)}
+    forward = [owners[number] for number in sorted(owners)]
+    groups = _chunks(forward, REGION_LIMIT if fuse == "all" else 1)
+    regions = [Region(index, nodes) for index, nodes in enumerate(groups)]
+    region_of = {node.id: region for region in regions for node in region.nodes}
+    specs: dict[tuple[int, str], TaskSpec] = {}
+    for node in joint.order:
+        region = region_of[_owner(node).id]
+        direction: Literal["forward", "backward"]
+        direction = "backward" if joint.is_backward(node) else "forward"
+        key = region.index, direction
+        if key not in specs:
+            specs[key] = TaskSpec(len(specs), region, direction)
+        specs[key].steps.append(node)
+    return list(specs.values())
+
+
+def _owner(node: Node) -> Node:
+    return node if node.owner is None else node.owner
+
+
+def _chunks(nodes: Sequence[Node], size: int) -> list[list[Node]]:
+    """Cut into runs of at most `size` nodes; an asynchronous op stands alone, for its actor parks."""
+    chunks: list[list[Node]] = []
+    full = True
+    for node in nodes:
+        if full or not node.op.blocking or len(chunks[-1]) >= size:
+            chunks.append([])
+        chunks[-1].append(node)
+        full = not node.op.blocking
+    return chunks
+
+
+def connect(tasks: list[TaskSpec], results: Mapping[Node, int]) -> list[TaskSpec]:
+    """Give the tasks their ports, sends, residuals and results; return them.
+
+    Parameters
+    ----------
+    tasks : list of TaskSpec
+        Fresh from `cut`.
+    results : mapping
+        Joint node to index of the result that it delivers; leaves are not among them.
+    """
+    task_of = {node.id: spec for spec in tasks for node in spec.steps}
+    forward = {spec.region.index: spec for spec in tasks if spec.direction == "forward"}
+    for spec in tasks:
+        _connect(spec, forward.get(spec.region.index), task_of)
+    for node, index in results.items():
+        task_of[node.id].results.append((node, index))
+    for spec in tasks:
+        if not spec.ports:
+            spec.ports.append(Port("trigger", None, None))
+    return tasks
+
+
+def _connect(spec: TaskSpec, forward: TaskSpec | None, task_of: dict[int, TaskSpec]) -> None:
+    """Give the task its ports, and the producers of what it needs their sends and saves."""
+    own = {node.id for node in spec.steps}
+    seen: set[int] = set()
+    at_hand = _at_hand(forward) if forward is not None and spec is not forward else {}
+    for step in spec.steps:
+        for node in step.inputs:
+            if node.id in own or node.id in seen or node.op is CONSTANT:
+                continue
+            seen.add(node.id)
+            producer = task_of.get(node.id)
+            if node.id in at_hand:
+                assert forward is not None
+                forward.saves.append(node)
+            elif producer is None:
+                spec.ports.append(Port("value", node, None))
+            else:
+                spec.ports.append(Port("value", node, producer.index))
+                producer.sends.append((node, spec.index))
+    if forward is not None and spec is not forward and forward.saves:
+        forward.saves_to = spec.index
+        spec.residuals = forward.saves
+        spec.ports.append(Port("residual", None, forward.index))
+
+
+def _at_hand(forward: TaskSpec) -> dict[int, Node]:
+    """Return what a forward task has seen when it ends: its own values and what it received."""
+    found = {node.id: node for node in forward.steps}
+    for step in forward.steps:
+        found.update({node.id: node for node in step.inputs})
+    return found

@@ -1,0 +1,489 @@
+"""`Machine`: the surface that all machines share; a machine differs in how it cuts a plan."""
+
+from __future__ import annotations
+
+import os
+import sys
+import weakref
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
+from types import TracebackType
+from typing import Any, Self
+
+import anyio
+
+from actorgraph import devices
+from actorgraph.autodiff.reverse import check_differentiable
+from actorgraph.channels import ChannelStatistics
+from actorgraph.errors import FeedError, GraphError, MachineClosedError, ShapeError
+from actorgraph.graph import Graph, Node, as_nodes
+from actorgraph.lower.joint import Mode
+from actorgraph.machines.core import Core, current_errors
+from actorgraph.machines.feeds import bind_feeds, by_node, check_dims, check_like
+from actorgraph.machines.plan import Plan
+from actorgraph.machines.run import Run, in_event_loop, loop_notifier
+from actorgraph.scheduler import available_cores
+
+__all__ = ["Machine"]
+
+INLINE_US = 50.0
+"""Runs predicted to take less are run in the calling thread: waking another costs as much."""
+
+_FUSE = ("none", "auto", "all")
+_WATCH = ("nan", "inf")
+
+
+class Machine(ABC):
+    """What every machine can do.
+
+    Parameters
+    ----------
+    outputs : node, or list or dict of nodes
+        What a run computes; with a dict its keys are names for reading too.
+    wrt : node, or list or dict of nodes, optional
+        What gradients are taken with respect to; default all parameters of the graph.
+    workers : int, optional
+        Threads that may work on this machine at once; default the cores this process may use.
+    fuse : "none", "auto" or "all"
+        ``"none"``: one actor a node.  ``"all"``: as few actors as possible.  ``"auto"``: the
+        machine's choice.
+    exact : bool
+        Accepted for programs that are allowed to change bits; there are none yet.
+    seed : int
+        0 for the natural ready order, another number permutes it; results never depend on it.
+    max_in_flight : int
+        Runs in flight at once; more wait.
+    capacity : int, optional
+        Most messages in a channel; default `max_in_flight`.
+    max_bytes : int, optional
+        Accepted; admission by bytes comes with streams.
+    device : str
+        ``"cpu"``.
+    watch : tuple of "nan" and "inf"
+        Fail the run at the first node whose result has one.
+    statistics : bool
+        Whether channels count and time their messages (see `channels`).
+
+    Raises
+    ------
+    GraphTypeError, GraphError, ValueError
+        Outputs or wrt are not nodes of one graph, a wrt is no float, an option is out of range.
+    """
+
+    _one_task = False
+
+    def __init__(
+        self,
+        outputs: Any,
+        *,
+        wrt: Any = None,
+        workers: int | None = None,
+        fuse: str = "auto",
+        exact: bool = True,
+        seed: int = 0,
+        max_in_flight: int = 8,
+        capacity: int | None = None,
+        max_bytes: int | None = None,
+        device: str = "cpu",
+        watch: Iterable[str] = (),
+        statistics: bool = False,
+    ) -> None:
+        nodes = as_nodes(outputs)
+        if not nodes:
+            raise GraphError("a machine needs at least one output")
+        self.graph: Graph = nodes[0].graph
+        for node in nodes:
+            self.graph.lift(node)
+        names = list(outputs) if isinstance(outputs, Mapping) else [node.name for node in nodes]
+        self.outputs: dict[str, Node] = dict(zip(names, nodes, strict=True))
+        chosen = self.graph.parameters if wrt is None else as_nodes(wrt)
+        if wrt is None:
+            chosen = tuple(node for node in chosen if node.dtype.kind in "fc")
+        check_differentiable(chosen, "wrt")
+        self.wrt: tuple[Node, ...] = tuple(self.graph.lift(node) for node in chosen)
+        self.workers = _positive("workers", available_cores() if workers is None else workers)
+        self.max_in_flight = _positive("max_in_flight", max_in_flight)
+        self.capacity = None if capacity is None else _positive("capacity", capacity)
+        self.fuse = _choice("fuse", fuse, _FUSE)
+        self.watch = tuple(_choice("watch", word, _WATCH) for word in _words(watch))
+        self.exact, self.max_bytes, self.seed = bool(exact), max_bytes, int(seed)
+        self.device = devices.get(device)
+        self._statistics = bool(statistics)
+        self._plans: dict[Any, Plan] = {}
+        self._closed = False
+        self._core: Core | None = None
+        self._process = os.getpid()
+        self._finalizer: Any = None
+        self._inputs = {node.name: node for node in self.graph.inputs}
+
+    # -- how machines differ --------------------------------------------------------------------
+
+    @abstractmethod
+    def _cut(self) -> str:
+        """Return how regions are cut, see `lower.regions.cut`."""
+
+    def _interpreter(self) -> Callable[..., Any] | None:
+        """Return the generator function that stands for generated programs, if any."""
+        return None
+
+    # -- runs -----------------------------------------------------------------------------------
+
+    async def run(
+        self,
+        feeds: Mapping[Any, Any] | None = None,
+        *,
+        backward: bool | Mapping[Any, Any] = False,
+        tangents: Mapping[Any, Any] | None = None,
+        timeout_s: float | None = None,
+        priority: int = 0,
+    ) -> Run:
+        """Run the graph and return the ended `Run`.
+
+        Works in asyncio and trio.  Cancelling the caller cancels the run and returns when the
+        operations already running end.
+
+        Parameters
+        ----------
+        feeds : dict
+            Array for each input, by name or node; not copied, so do not write to it before the
+            run has ended.
+        backward : bool or dict
+            True differentiates the first output, a scalar.  ``{output: seed}`` seeds any outputs
+            with arrays or scalars.
+        tangents : dict, optional
+            ``{name or node: array}``: forward mode along these directions.
+        timeout_s : float, optional
+            Seconds after which the run fails with `TimeoutError`.
+        priority : int
+            Lower is more urgent.
+
+        Raises
+        ------
+        FeedError
+            Before anything starts, for whatever does not fit the graph.
+        NodeError
+            An op failed.
+        MachineClosedError, TimeoutError, DeadlockError
+        """
+        run = self._prepare(feeds, backward, tangents, timeout_s, priority, host=loop_notifier())
+        core = self._started()
+        slot = None
+        small = run.binding.predicted_us < INLINE_US and not run.plan.has_async
+        if small and not core.in_flight and not core.queued:
+            slot = core.scheduler.acquire()
+        self._launch(core, run, slot)
+        if slot is not None:
+            core.help(run, slot, own_only=True)
+        return await run
+
+    def run_sync(
+        self,
+        feeds: Mapping[Any, Any] | None = None,
+        *,
+        backward: bool | Mapping[Any, Any] = False,
+        tangents: Mapping[Any, Any] | None = None,
+        timeout_s: float | None = None,
+        priority: int = 0,
+    ) -> Run:
+        """Run the graph from a plain thread; blocks it, and it works along.
+
+        Parameters, results and errors are those of `run`.
+
+        Raises
+        ------
+        GraphError
+            Called inside a running event loop (await `run` there; IPython's kernel is allowed),
+            or inside an op of the same machine.
+        """
+        if in_event_loop() and not _in_ipython_kernel():
+            raise GraphError(
+                "run_sync would block the running event loop; write `await machine.run(...)`"
+            )
+        if self._core is not None:
+            self._core.refuse_inside_op("run_sync")
+        run = self._prepare(feeds, backward, tangents, timeout_s, priority, host=None)
+        if run.plan.has_async:
+            return self._run_on_own_loop(
+                partial(
+                    self.run, feeds, backward=backward, tangents=tangents, timeout_s=timeout_s,
+                    priority=priority,
+                )  # fmt: skip
+            )
+        core = self._started()
+        slot = core.scheduler.acquire()
+        self._launch(core, run, slot)
+        try:
+            if slot is not None:
+                core.help(run, slot)
+            run._wait()
+        except BaseException:
+            run.cancel()
+            run._wait()
+            raise
+        run._raise_if_failed()
+        return run
+
+    def start(
+        self,
+        feeds: Mapping[Any, Any] | None = None,
+        *,
+        backward: bool | Mapping[Any, Any] = False,
+        tangents: Mapping[Any, Any] | None = None,
+        timeout_s: float | None = None,
+        priority: int = 0,
+    ) -> Run:
+        """Start a run and return it at once; await it, or call its ``result()``.
+
+        Parameters are those of `run`; what does not fit the graph raises here.
+        """
+        looped = in_event_loop()
+        host = loop_notifier() if looped else None
+        run = self._prepare(feeds, backward, tangents, timeout_s, priority, host=host)
+        if run.plan.has_async and not looped:
+            raise GraphError(
+                "this graph has asynchronous ops, which run on the caller's event loop: "
+                "call start() inside one, or use run_sync()"
+            )
+        self._launch(self._started(), run, None)
+        return run
+
+    @staticmethod
+    def _run_on_own_loop(call: Callable[[], Awaitable[Run]]) -> Run:
+        if in_event_loop():
+            raise GraphError("this graph has asynchronous ops: await machine.run(...)")
+        return anyio.run(call)
+
+    def _launch(self, core: Core, run: Run, slot: int | None) -> None:
+        errors = current_errors()
+        key = run.priority, None if errors is None else tuple(sorted(errors.items()))
+        try:
+            core.start(run, key, slot)
+        except BaseException:
+            if slot is not None:
+                core.scheduler.free.append(slot)
+            raise
+
+    def _prepare(
+        self,
+        feeds: Any,
+        backward: Any,
+        tangents: Any,
+        timeout_s: float | None,
+        priority: int,
+        host: Callable[[Callable[[], object]], object] | None,
+    ) -> Run:
+        """Check everything that a run is given, and make it."""
+        if self._closed:
+            raise MachineClosedError("the machine was closed; make a new one")
+        if timeout_s is not None and not timeout_s >= 0:
+            raise ValueError(f"timeout_s is a number of seconds of at least 0, got {timeout_s!r}")
+        given = {} if feeds is None else by_node(feeds, self._inputs, "feed")
+        mode, seeds = self._mode(backward, tangents)
+        plan = self._plan(mode)
+        symbols: dict[str, int] = {}
+        leaves = plan.joint.leaves
+        inputs = [leaf.source for leaf in leaves if leaf.kind == "feed"]
+        arrays = bind_feeds(inputs, given, symbols)
+        check_dims(plan.checked, symbols)
+        what = "seed" if mode.kind == "backward" else "tangent"
+        for leaf in leaves:
+            if leaf.kind in ("seed", "tangent"):
+                arrays.append(check_like(seeds[leaf.source], leaf.source, symbols, what))
+        core = self._started()
+        run = Run(core, plan, plan.bind(symbols), core.next_number(), int(priority))
+        run.leaves = arrays
+        run.host = host
+        run.awaited = host is not None
+        if timeout_s is not None:
+            core.pool.deadlines.add(run, timeout_s)
+        return run
+
+    def _mode(self, backward: Any, tangents: Any) -> tuple[Mode, dict[Node, Any]]:
+        if backward is not False and tangents is not None:
+            raise FeedError(
+                "backward and tangents in one run would be a second derivative; use ag.hvp, or "
+                "differentiate symbolically with ag.gradients and run with tangents"
+            )
+        if tangents is not None:
+            known = {node.name: node for node in self.graph.nodes if node.dtype.kind in "fc"}
+            directions = by_node(tangents, known, "tangent")
+            return Mode("tangents", tuple(sorted(directions, key=_number))), directions
+        if backward is False:
+            return Mode(), {}
+        if backward is True:
+            first = next(iter(self.outputs.values()))
+            check_differentiable([first], "output")
+            if first.ndim:
+                raise ShapeError(
+                    f"backward=True differentiates the first output, which must be a scalar, but "
+                    f"it is {first!r}; seed it with backward={{{first.name!r}: array}} or make "
+                    "the first output a scalar such as its sum"
+                )
+            return Mode("backward", (first,)), {first: 1}
+        readable = {**{node.name: node for node in self.outputs.values()}, **self.outputs}
+        seeds = {}
+        if not isinstance(backward, Mapping):
+            raise FeedError(f"backward is True or a dict of output to seed, got {backward!r}")
+        for key, value in backward.items():
+            node = readable.get(key) if isinstance(key, str) else key
+            seeds.update(by_node({key if node is None else node.name: value},
+                                 {n.name: n for n in self.outputs.values()}, "seed"))
+        if not seeds:
+            raise FeedError("backward={} seeds nothing; name at least one output")
+        check_differentiable(seeds, "seeded output")
+        return Mode("backward", tuple(sorted(seeds, key=_number))), seeds
+
+    def _plan(self, mode: Mode) -> Plan:
+        plan = self._plans.get(mode.key)
+        if plan is None:
+            plan = self._plans[mode.key] = Plan(
+                self.outputs, self.wrt, mode, self._cut(), self.device, self.watch,
+                self._interpreter(),
+            )  # fmt: skip
+        return plan
+
+    # -- life -------------------------------------------------------------------------------------
+
+    def _started(self) -> Core:
+        """Return the core, a fresh one at the first run, after a fork and after an interrupt."""
+        core = self._core
+        if core is None or core.closed or self._process != os.getpid():
+            self._process = os.getpid()
+            core = self._core = Core(
+                workers=1 if self._one_task else self.workers,
+                seed=self.seed,
+                max_in_flight=self.max_in_flight,
+                capacity=self.capacity,
+                counted=self._statistics,
+            )
+            if self._finalizer is not None:
+                self._finalizer.detach()
+            self._finalizer = weakref.finalize(self, _collect, core, self._process)
+            self._finalizer.atexit = False  # an open machine never holds up the exit
+        return core
+
+    def close(self) -> None:
+        """End the machine: runs in flight fail with `MachineClosedError`; closing twice is allowed.
+
+        Blocks until the operations already running end.
+        """
+        self._closed = True
+        core, self._core = self._core, None
+        if core is None or core.closed or self._process != os.getpid():
+            return
+        core.refuse_inside_op("close")
+        for run in core.stop_admitting():
+            core.help(run)
+            run._wait()
+        core.close()
+
+    async def aclose(self) -> None:
+        """End the machine like `close`, without blocking the event loop."""
+        self._closed = True
+        core, self._core = self._core, None
+        if core is None or core.closed or self._process != os.getpid():
+            return
+        with anyio.CancelScope(shield=True):
+            for run in core.stop_admitting():
+                core.scheduler.offer()
+                await run._ended()
+        core.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    # -- looking inside ---------------------------------------------------------------------------
+
+    @property
+    def source(self) -> str:
+        """The generated programs of every plan compiled so far, with node names as comments."""
+        parts = []
+        for network in self._networks():
+            parts.append(f"# mode: {network.plan.mode.kind}")
+            for task in network.tasks:
+                if task.program is not None:
+                    parts.append(task.program.annotated(task.spec.name))
+        return "\n\n".join(parts)
+
+    def channels(self) -> list[ChannelStatistics]:
+        """Return the statistics of every channel; counts where ``statistics=True`` was given."""
+        return [c.statistics() for network in self._networks() for c in network.channels]
+
+    def busiest(self, count: int = 5) -> list[tuple[str, str, float, int]]:
+        """Return (node name, op name, seconds, firings) of the nodes that took longest.
+
+        Turns of about 10 us and more are all timed, of shorter ones one in 16; the figures are
+        extrapolated.  A region of several nodes goes by the name of its first.
+        """
+        found: dict[int, tuple[str, str, float, int]] = {}
+        for network in self._networks():
+            for actor in network.actors:
+                node = network.plan.joint.source(actor.region.nodes[0])
+                _, _, seconds, turns = found.get(node.id, ("", "", 0.0, 0))
+                seconds += sum(task.seconds for task in actor.tasks)
+                turns += sum(task.turns for task in actor.tasks)
+                found[node.id] = node.name, node.op.name, seconds, turns
+        return sorted(found.values(), key=_seconds, reverse=True)[:count]
+
+    def _networks(self) -> list[Any]:
+        return list(self._core.networks.values()) if self._core is not None else []
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else "open" if self._core is not None else "not started"
+        return f"<{type(self).__name__} of {', '.join(self.outputs)} ({state})>"
+
+
+def _collect(core: Core, process: int) -> None:
+    """Close the core of a machine that was dropped."""
+    if not core.closed and process == os.getpid():
+        core.abandon(MachineClosedError("the machine was dropped while the run was in flight"))
+
+
+def _seconds(entry: tuple[str, str, float, int]) -> float:
+    return entry[2]
+
+
+def _number(node: Node) -> int:
+    return node.id
+
+
+def _words(given: Iterable[str]) -> tuple[str, ...]:
+    return (given,) if isinstance(given, str) else tuple(given)
+
+
+def _positive(what: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError(f"{what} must be an int of at least 1, got {value!r}")
+    return value
+
+
+def _choice(what: str, value: str, known: tuple[str, ...]) -> str:
+    if value not in known:
+        raise ValueError(f"{what} must be one of {', '.join(map(repr, known))}, got {value!r}")
+    return value
+
+
+def _in_ipython_kernel() -> bool:
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    return getattr(shell, "kernel", None) is not None

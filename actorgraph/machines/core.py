@@ -1,0 +1,365 @@
+"""`Core`: what a machine shares with its workers: networks, runs in flight, admission.
+
+A core does not know its machine, so a machine that is dropped is collected, and its core closed.
+
+Invariants, all under `lock`:
+
+- A run is queued, or in flight, or ended.  It is injected into its network when it is admitted,
+  and all runs of a network in the order of their admission.
+- Of the queued runs the most urgent is admitted next, the oldest among equals.
+- A run in flight ends when every result was delivered, be it as a poison mark: no worker is in
+  the middle of it then.
+"""
+
+from __future__ import annotations
+
+import heapq
+import sys
+import threading
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import anyio
+import numpy as np
+
+from actorgraph.errors import DeadlockError, GraphError, MachineClosedError
+from actorgraph.graph import Parameter
+from actorgraph.machines.network import Network
+from actorgraph.machines.plan import Plan
+from actorgraph.machines.run import Run, in_trio
+from actorgraph.node_actor import Dead, Task
+from actorgraph.scheduler import POOL, Scheduler, inside
+
+__all__ = ["Core", "current_errors"]
+
+_DEFAULT_ERRORS = {"divide": "warn", "over": "warn", "under": "ignore", "invalid": "warn"}
+_NETWORKS_KEPT = 16
+
+
+def current_errors() -> dict[str, Any] | None:
+    """Return the caller's `np.errstate` as keywords, None where it is NumPy's default."""
+    errors: dict[str, Any] = dict(np.geterr())
+    if errors == _DEFAULT_ERRORS:
+        return None
+    if "call" in errors.values() or "log" in errors.values():
+        errors["call"] = np.geterrcall()
+    return errors
+
+
+class Core:
+    """Networks and runs of a machine.
+
+    Parameters
+    ----------
+    workers, seed, max_in_flight, capacity, counted
+        As the machine was given them.
+    """
+
+    def __init__(
+        self, *, workers: int, seed: int, max_in_flight: int, capacity: int | None, counted: bool
+    ) -> None:
+        self.max_in_flight = max_in_flight
+        self.capacity = capacity
+        self.counted = counted
+        self.lock = threading.RLock()
+        self.networks: dict[Any, Network] = {}
+        self.queued: list[tuple[int, int, Run]] = []
+        self.in_flight: dict[int, Run] = {}
+        self.calls: dict[int, tuple[Run, Callable[[], object]]] = {}
+        self.numbers = 0
+        self.closed = False
+        self.interrupted = False
+        self.pool = POOL
+        self.scheduler = Scheduler(workers, seed, self.pool, self.on_idle)
+        self.pool.retain(workers)
+
+    # -- starting -----------------------------------------------------------------------------
+
+    def start(self, run: Run, network_key: Any, slot: int | None = None) -> None:
+        """Admit a run, or queue it while too many are in flight.
+
+        `slot` is one that the calling thread holds and is going to work in.
+        """
+        with self.lock:
+            if self.closed:
+                raise MachineClosedError("the machine was closed; make a new one")
+            run.network = network_key
+            heapq.heappush(self.queued, (run.priority, run.number, run))
+            self._admit(slot)
+        if slot is None:
+            self.scheduler.offer()
+
+    def next_number(self) -> int:
+        """Return the number of the next run."""
+        with self.lock:
+            self.numbers += 1
+            return self.numbers - 1
+
+    def _admit(self, slot: int | None = None) -> None:
+        """Inject queued runs while there is room."""
+        while self.queued and len(self.in_flight) < self.max_in_flight:
+            run = heapq.heappop(self.queued)[2]
+            self.in_flight[run.number] = run
+            self.scheduler.awaited += run.awaited
+            self._read_parameters(run)
+            network = run.network = self._network(run.plan, *run.network)
+            if run.plan.result_count:
+                network.inject(run, 0 if slot is None else slot)
+            else:
+                self.finish(run)  # every output is a leaf
+
+    def _read_parameters(self, run: Run) -> None:
+        """Take the parameters' arrays, which from now on nobody writes until the run ends."""
+        leaves = run.plan.joint.leaves
+        parameters = [leaf.source for leaf in leaves if leaf.kind == "parameter"]
+        if parameters:
+            with parameters[0].graph.lock:
+                for node in parameters:
+                    assert isinstance(node, Parameter)
+                    node.state.readers += 1
+                    run.readers.append(node.state)
+        states = iter(run.readers)
+        given = iter(run.leaves)
+        run.leaves = [
+            next(states).array if leaf.kind == "parameter" else next(given) for leaf in leaves
+        ]
+        to_device = run.plan.device.to_device
+        run.values = [to_device(value) for value in run.leaves]
+
+    def _network(self, plan: Plan, priority: int, errors: Any) -> Network:
+        key = id(plan), priority, errors
+        network = self.networks.get(key)
+        if network is None:
+            self._drop_idle_networks()
+            network = self.networks[key] = Network(
+                plan,
+                self.scheduler.ready_queues(priority),
+                capacity=self.capacity,
+                max_in_flight=self.max_in_flight,
+                errors=None if errors is None else dict(errors),
+                counted=self.counted,
+            )
+        return network
+
+    def _drop_idle_networks(self) -> None:
+        """Bound what many priorities or modes keep alive."""
+        if len(self.networks) >= _NETWORKS_KEPT:
+            used = {id(run.network) for run in self.in_flight.values()}
+            for key, network in list(self.networks.items()):
+                if id(network) not in used:
+                    del self.networks[key]
+
+    # -- working ------------------------------------------------------------------------------
+
+    def help(self, run: Run, slot: int | None = None, own_only: bool = False) -> None:
+        """Work in the calling thread until `run` has ended or nothing is ready.
+
+        Whatever interrupts the calling thread in here (Ctrl-C) may have stopped an actor in the
+        middle of a turn, so the core is given up and every run of it ends.
+        """
+        slot = self.scheduler.acquire() if slot is None else slot
+        if slot is None:
+            return
+        try:
+            self.scheduler.work(slot, until=run, own_only=own_only)
+        except BaseException:
+            self.abandon(GraphError("the machine was interrupted while it worked on this run"))
+            raise
+        if self.interrupted:
+            self.interrupted = False
+            raise KeyboardInterrupt
+
+    def refuse_inside_op(self, what: str) -> None:
+        """Raise where the calling thread is running an op of this machine: it would wait for itself."""
+        if inside(self.scheduler):
+            raise GraphError(
+                f"{what} was called inside an op of the same machine, which would wait for itself; "
+                "use another machine, or make the value an input of the node"
+            )
+
+    # -- ending -------------------------------------------------------------------------------
+
+    def finish(self, run: Run) -> None:
+        """End a run whose results are all there; called once, by whoever delivered the last."""
+        with self.lock:
+            if self.in_flight.pop(run.number, None) is None:
+                return
+            self.scheduler.awaited -= run.awaited
+            self._release(run)
+        run.complete()
+        with self.lock:
+            if self.queued:
+                self._admit()
+                self.scheduler.offer()
+
+    def _release(self, run: Run) -> None:
+        if run.readers:
+            with run.plan.joint.leaves[0].source.graph.lock:
+                for state in run.readers:
+                    state.readers -= 1
+            run.readers = []
+
+    def abort(self, run: Run, cause: BaseException) -> None:
+        """Let a run die; queued it ends now, in flight when its poison marks have arrived."""
+        with self.lock:
+            if run.done:
+                return
+            if run.dead is not None:
+                if cause is not run.dead:
+                    run.dead.add_note(f"later: {type(cause).__name__}: {cause}")
+                return
+            run.dead = cause
+            for caller, cancel in list(self.calls.values()):
+                if caller is run:
+                    cancel()
+            queued = [entry for entry in self.queued if entry[2] is run]
+            if queued:
+                self.queued.remove(queued[0])
+                heapq.heapify(self.queued)
+        if queued:
+            run.complete()
+
+    def on_idle(self) -> None:
+        """End runs that can make no step any more, with who waits for what."""
+        with self.lock:
+            if not self.in_flight or self.calls or not self.scheduler.quiet():
+                return
+            stalled = list(self.in_flight.values())
+            error = DeadlockError(f"no actor can make a step: {self._story()}")
+        for run in stalled:
+            self._end_now(run, error)
+        self.networks.clear()
+
+    def _story(self) -> str:
+        waiting = []
+        for network in self.networks.values():
+            empty = {id(c.messages): f"a message from {c.name}" for c in network.channels}
+            empty |= {id(c.credits): f"room in {c.name}" for c in network.channels}
+            for task in network.tasks:
+                if not task.wait and id(task.wait) in empty:
+                    waiting.append(f"{task.spec.name!r} waits for {empty[id(task.wait)]}")
+        return "; ".join(waiting[:20]) or "nobody waits"
+
+    def _end_now(self, run: Run, cause: BaseException) -> None:
+        """End a run whatever its actors do."""
+        with self.lock:
+            if self.in_flight.pop(run.number, None) is None:
+                return
+            self.scheduler.awaited -= run.awaited
+            run.dead = run.dead or cause
+            self._release(run)
+        run.complete()
+
+    def abandon(self, cause: BaseException) -> None:
+        """End every run at once and close; actors may have stopped anywhere."""
+        with self.lock:
+            self.closed = True
+            runs = [*self.in_flight.values()]
+            queued = [run for _, _, run in self.queued]
+            self.queued = []
+            for _, cancel in list(self.calls.values()):
+                cancel()
+        for run in queued:
+            run.dead = run.dead or cause
+            run.complete()
+        for run in runs:
+            self._end_now(run, cause)
+        self.networks.clear()
+        self.pool.release(self.scheduler.workers)
+
+    def stop_admitting(self) -> list[Run]:
+        """Refuse new runs, let those there are die, and return what is still in flight."""
+        with self.lock:
+            self.closed = True
+            runs = [*self.in_flight.values(), *(run for _, _, run in self.queued)]
+        for run in runs:
+            run.abort(MachineClosedError(f"the machine was closed during run {run.number}"))
+        return [run for run in runs if not run.done]
+
+    def close(self) -> None:
+        """Close the channels and give the pool back; nothing may be in flight."""
+        for network in self.networks.values():
+            network.close()
+        self.networks.clear()
+        self.pool.release(self.scheduler.workers)
+
+    # -- asynchronous ops -----------------------------------------------------------------------
+
+    def call_async(
+        self, run: Run, task: Task, kernel: Callable[..., Awaitable[Any]], args: tuple[Any, ...]
+    ) -> deque[Any]:
+        """Run ``kernel(*args)`` on the run's event loop; a callable for the reply comes into a queue.
+
+        The callable returns the result or raises what the kernel raised.
+        """
+        reply: deque[Callable[[], Any]] = deque()
+        scope = anyio.CancelScope()
+        host = run.host
+        assert host is not None
+
+        async def call() -> None:
+            answer: Callable[[], Any] = _raise_dead
+            try:
+                with scope:
+                    value = await kernel(*args)
+                    answer = _Returned(value)
+            except Exception as error:  # noqa: BLE001 - travels to the actor, which names the node
+                answer = _Raised(error)
+            finally:
+                self._answer(task, reply, answer)
+
+        with self.lock:
+            self.calls[id(reply)] = run, lambda: host(scope.cancel)
+        if not host(lambda: spawn(call)):
+            with self.lock:
+                del self.calls[id(reply)]
+            raise RuntimeError("the event loop of the run was closed")
+        return reply
+
+    def _answer(self, task: Task, reply: deque[Any], answer: Callable[[], Any]) -> None:
+        with self.lock:
+            del self.calls[id(reply)]
+            reply.append(answer)
+            if task.wait is reply:
+                task.ready[0].append(task)
+        self.scheduler.offer()
+
+
+class _Returned:
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __call__(self) -> Any:
+        return self.value
+
+
+class _Raised:
+    __slots__ = ("error",)
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+    def __call__(self) -> Any:
+        raise self.error
+
+
+def _raise_dead() -> Any:
+    raise Dead
+
+
+_background: set[Any] = set()
+
+
+def spawn(call: Callable[[], Awaitable[None]]) -> None:
+    """Start `call` on the running loop, outside any task group: its run owns it, not a scope."""
+    if in_trio():
+        sys.modules["trio"].lowlevel.spawn_system_task(call)
+    else:
+        import asyncio
+
+        task = asyncio.ensure_future(call())
+        _background.add(task)  # the loop keeps only weak references
+        task.add_done_callback(_background.discard)

@@ -1,0 +1,172 @@
+"""Checking what is given to a run, before anything starts: feeds, seeds and tangents.
+
+The symbols of the graph are bound here, once per run, and the equations between dims that could
+not be decided while the graph was built are decided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from actorgraph.errors import FeedError, GraphTypeError, near_names
+from actorgraph.graph import Node, is_weak
+from actorgraph.types import UNKNOWN, Dim, bind_dims
+
+__all__ = ["bind_feeds", "by_node", "check_dims", "check_like", "resolve"]
+
+Array = np.ndarray[Any, Any]
+
+
+def resolve(key: object, known: Mapping[str, Node], what: str) -> Node:
+    """Return the node that `key`, a name or a node, stands for.
+
+    Raises
+    ------
+    FeedError
+        It stands for none of `known`; near names are given.
+    """
+    if isinstance(key, Node):
+        if known.get(key.name) is key:
+            return key
+        raise FeedError(f"{key!r} is no {what} of this machine; they are {_list(known)}")
+    if isinstance(key, str) and key in known:
+        return known[key]
+    if not isinstance(key, str):
+        raise FeedError(f"a {what} is named by a str or a node, got {key!r}")
+    raise FeedError(f"unknown {what} {key!r}{near_names(key, known)}; known are {_list(known)}")
+
+
+def _list(known: Iterable[str]) -> str:
+    return ", ".join(map(repr, known)) or "none"
+
+
+def by_node(given: Any, known: Mapping[str, Node], what: str) -> dict[Node, Any]:
+    """Return a mapping of names or nodes as a mapping of nodes."""
+    if not isinstance(given, Mapping):
+        raise FeedError(f"{what}s are a dict of name or node to array, got {type(given).__name__}")
+    found: dict[Node, Any] = {}
+    for key, value in given.items():
+        node = resolve(key, known, what)
+        if node in found:
+            raise FeedError(f"{what} {node.name!r} is given twice, by name and by node")
+        found[node] = value
+    return found
+
+
+def bind_feeds(
+    inputs: Sequence[Node], feeds: Mapping[Node, Any], symbols: dict[str, int]
+) -> list[Array]:
+    """Return the arrays for `inputs` in order, binding symbols on the way.
+
+    Raises
+    ------
+    FeedError
+        A feed is missing, or has the wrong dtype, rank or dims, or binds a symbol twice.
+    """
+    arrays = []
+    bound_by: dict[str, str] = {}
+    for node in inputs:
+        if node not in feeds:
+            raise FeedError(
+                f"missing feed {node.name!r} ({node.type}); "
+                f"got {_list(given.name for given in feeds)}"
+            )
+        array = as_array(feeds[node], node, "feed")
+        if array.ndim != node.ndim:
+            raise _wrong(array, node, "feed", f"rank {array.ndim}, not {node.ndim}")
+        for dim, size in zip(node.dims, array.shape, strict=True):
+            if isinstance(dim, int):
+                if dim != size:
+                    raise _wrong(array, node, "feed", f"a dim {size}, not {dim}")
+            elif dim is not UNKNOWN:
+                name = str(dim)
+                if symbols.setdefault(name, size) != size:
+                    raise _wrong(
+                        array, node, "feed",
+                        f"{name} = {size}, but {bound_by.get(name)!r} has {name} = {symbols[name]}",
+                    )  # fmt: skip
+                bound_by.setdefault(name, node.name)
+        arrays.append(array)
+    return arrays
+
+
+def as_array(value: Any, node: Node, what: str) -> Array:
+    """Return `value` as an array of the node's dtype; only scalars are converted."""
+    if isinstance(value, np.ndarray) and type(value) is np.ndarray:
+        array = value
+    elif isinstance(value, Node):
+        raise FeedError(f"{what} {node.name!r} is the node {value!r}; feed an array")
+    elif isinstance(value, np.ma.MaskedArray):
+        raise FeedError(f"{what} {node.name!r} is a masked array; use .filled(...)")
+    elif is_weak(value) and not node.ndim:
+        array = np.asarray(value)
+        if "biufc".index(array.dtype.kind) <= "biufc".index(node.dtype.kind):
+            return np.asarray(value, node.dtype)
+    else:
+        try:
+            array = np.asarray(value)
+        except ValueError as error:
+            raise FeedError(f"{what} {node.name!r} is no array: {error}") from None
+    if array.dtype != node.dtype:
+        raise _wrong(
+            array, node, what,
+            f"dtype {array.dtype}, not {node.dtype}; convert it with .astype({node.dtype.name!r})",
+        )  # fmt: skip
+    return array
+
+
+def _wrong(array: Array, node: Node, what: str, problem: str) -> FeedError:
+    shape = ", ".join(map(str, array.shape))
+    return FeedError(
+        f"{what} {node.name!r} should be {node.type}, got {array.dtype}[{shape}]: {problem}"
+    )
+
+
+def check_dims(nodes: Iterable[Node], symbols: Mapping[str, int]) -> None:
+    """Decide the open equations of `nodes` for the symbols of a run, or raise `FeedError`."""
+    for node in nodes:
+        for left, right in node.checks:
+            try:
+                one, other = bind_dims(left, symbols), bind_dims(right, symbols)
+            except KeyError:
+                continue  # a dim that only NumPy will see
+            if one != other:
+                what = ", ".join(f"{name} = {size}" for name, size in symbols.items())
+                raise FeedError(
+                    f"node {node.name!r} ({node.op.name}, built at {node.where_built()}) needs "
+                    f"{left} == {right}, but this run has {one} and {other} ({what})"
+                )
+
+
+def check_like(value: Any, node: Node, symbols: Mapping[str, int], what: str) -> Array:
+    """Return a seed or tangent of `node`: an array of its dtype and shape, or a scalar.
+
+    Raises
+    ------
+    FeedError
+        It has another dtype or shape.
+    """
+    if node.dtype.kind not in "fc":
+        raise GraphTypeError(
+            f"{what} of {node!r}: only float and complex nodes have one; convert with .astype"
+        )
+    dims = [None if d is UNKNOWN else _bound(d, symbols) for d in node.dims]
+    if is_weak(value) and None not in dims:
+        return np.full([d for d in dims if d is not None], value, node.dtype)
+    array = as_array(value, node, what)
+    fits = array.ndim == len(dims) and all(
+        want is None or want == got for want, got in zip(dims, array.shape, strict=False)
+    )
+    if not fits:
+        raise _wrong(array, node, what, "another shape")
+    return array
+
+
+def _bound(dim: int | Dim, symbols: Mapping[str, int]) -> int | None:
+    try:
+        return bind_dims(dim, symbols)
+    except KeyError:
+        return None

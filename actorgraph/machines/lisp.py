@@ -1,0 +1,118 @@
+"""`LispMachine`: interprets the graph node by node.  It defines the right answer.
+
+It builds the same joint graph as the other machines and applies one kernel after another in build
+order: no regions, no programs, no order to choose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from functools import partial
+from typing import Any, final
+
+from actorgraph.channels import Channel
+from actorgraph.graph import Node
+from actorgraph.machines.base import Machine
+from actorgraph.lower.regions import TaskSpec
+from actorgraph.node_actor import Dead, Message, Poison, Task, fail
+from actorgraph.op import CONSTANT
+
+__all__ = ["LispMachine"]
+
+Log = Callable[[Node, Any], None]
+
+
+@final
+class LispMachine(Machine):
+    """Run a graph sequentially, as the reference for all machines.
+
+    Parameters
+    ----------
+    outputs, wrt, watch, max_in_flight, ...
+        As `Machine`; `workers` and `fuse` have no meaning here.
+    log : callable, optional
+        ``log(node, value)`` is called after every node, in order; for the nodes of a derivative
+        with a node that belongs to no graph of the user and says in `owner` whose it is.
+    """
+
+    _one_task = True
+
+    def __init__(self, outputs: Any, *, log: Log | None = None, **options: Any) -> None:
+        super().__init__(outputs, **options)
+        self._log = log
+
+    def _cut(self) -> str:
+        return "lisp"
+
+    def _interpreter(self) -> Callable[..., Any]:
+        return partial(_interpret, log=self._log)
+
+
+def _interpret(
+    task: Task, ports: list[Channel], kernels: list[Any], *, log: Log | None
+) -> Generator[Task | None, Any, None]:
+    """Do what a generated program does, as a loop over the steps."""
+    spec = task.spec
+    leaves = [None if port.node is None else port.node.id for port in spec.ports]
+    fixed = {
+        part.id: part.attrs["value"]
+        for step in spec.steps
+        for part in step.inputs
+        if part.op is CONSTANT
+    }
+    last_uses = _last_uses(spec)
+    outgoing: list[Message | Poison]
+    yield None
+    while True:
+        empty = next((port.messages for port in ports if not port.messages), None)
+        if empty is not None:
+            task.wait = empty
+            yield None
+            continue
+        messages = [port.popper()() for port in ports]
+        run = messages[0].run
+        try:
+            values = {leaf: message.value for leaf, message in zip(leaves, messages, strict=True)}
+            values.update(fixed)
+            for step, kernel, unused in zip(spec.steps, kernels, last_uses, strict=True):
+                inputs = [values[part.id] for part in step.inputs]
+                task.step = step, inputs
+                if run.dead is not None:
+                    raise Dead
+                kernel = run.kernels[kernel] if isinstance(kernel, int) else kernel
+                if step.op.blocking:
+                    values[step.id] = kernel(*inputs)
+                else:
+                    reply = run.call_async(task, kernel, tuple(inputs))
+                    while not reply:
+                        task.wait = reply
+                        yield None
+                    values[step.id] = reply.pop()()
+                if log is not None:
+                    log(step, values[step.id])
+                for number in unused:
+                    del values[number]
+            outgoing = [Message(values[node.id], run) for node, _ in spec.results]
+        except BaseException as error:
+            outgoing = [fail(task, error, *messages)] * len(spec.results)
+        task.step = None
+        for (_, index), message in zip(spec.results, outgoing, strict=True):
+            run.deliver(index, message)
+        task.wait = ports[0].messages
+        # A parked frame must not keep the arrays of the last run alive.
+        messages = values = inputs = outgoing = run = message = kernel = None
+        yield None
+
+
+def _last_uses(spec: TaskSpec) -> list[list[int]]:
+    """Return, for each step, the values that nothing needs after it."""
+    last: dict[int, int] = {}
+    for position, step in enumerate(spec.steps):
+        for node in (step, *step.inputs):
+            last[node.id] = position
+    kept = {node.id for node, _ in spec.results}
+    unused: list[list[int]] = [[] for _ in spec.steps]
+    for number, position in last.items():
+        if number not in kept:
+            unused[position].append(number)
+    return unused

@@ -1,0 +1,192 @@
+"""`Network`: the actors and channels of a plan, ready to take runs.
+
+A machine has one network for each mode (forward, backward, tangents), class of priority and
+`np.errstate` that it has been asked for, so that no message has to say which it belongs to.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from actorgraph.channels import Channel
+from actorgraph.lower.kernels import with_errstate
+from actorgraph.lower.program import lower
+from actorgraph.lower.regions import TaskSpec
+from actorgraph.machines.plan import Plan
+from actorgraph.machines.run import Run
+from actorgraph.node_actor import Dead, Message, NodeActor, Task, fail
+
+__all__ = ["Network"]
+
+
+class Network:
+    """Actors joined by channels.
+
+    Parameters
+    ----------
+    plan : Plan
+    ready : list of deque
+        Ready queues of the class of priority, one per worker.
+    capacity : int or None
+        Most messages of a channel; None means `max_in_flight`, which admission guarantees.
+    max_in_flight : int
+    errors : mapping or None
+        `np.errstate` of the runs, None for NumPy's defaults.
+    counted : bool
+        Whether channels count and time their messages.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        ready: list[deque[Task]],
+        *,
+        capacity: int | None,
+        max_in_flight: int,
+        errors: Mapping[str, Any] | None,
+        counted: bool,
+    ) -> None:
+        self.plan = plan
+        self.ready = ready
+        self.errors = errors
+        self.capacity = max_in_flight if capacity is None else min(capacity, max_in_flight)
+        self.credited = self.capacity < max_in_flight
+        self.counted = counted
+        self.binding: Any = None
+        self.bound_kernels: list[Any] = []
+        self.tasks = [Task(spec, ready) for spec in plan.tasks]
+        self.channels: list[Channel] = []
+        self.actors = self._make_actors()
+        self._connect()
+
+    def inject(self, run: Run, slot: int) -> None:
+        """Give a run's leaves to their consumers and make ready who waits for them.
+
+        Runs must be injected one at a time, in the order in which they are to pass.
+        """
+        if run.binding is not self.binding:
+            self.binding = run.binding
+            self.bound_kernels = [self._guarded(found) for found in run.binding.kernels]
+            for task, heavy in zip(self.tasks, run.binding.heavy, strict=True):
+                task.heavy = heavy
+        run.kernels = self.bound_kernels
+        ready = self.ready[slot]
+        for value, targets in zip((*run.values, None), self.entries, strict=True):
+            if targets:
+                message = Message(value, run)
+                for append, queue, task in targets:
+                    append(message)
+                    if task.wait is queue:
+                        ready.append(task)
+
+    def close(self) -> None:
+        """Close every channel and drop the coroutines with all that they hold."""
+        for channel in self.channels:
+            channel.close()
+            channel.messages.clear()
+        for task in self.tasks:
+            task.close()
+
+    def _guarded(self, found: Callable[..., Any]) -> Callable[..., Any]:
+        return found if self.errors is None else with_errstate(found, self.errors)
+
+    # -- construction -------------------------------------------------------------------------
+
+    def _make_actors(self) -> list[NodeActor]:
+        actors: dict[int, NodeActor] = {}
+        sources = {node.id: self.plan.joint.source(node) for node in self.plan.joint.order}
+        for task in self.tasks:
+            task.nodes = sources
+            actor = actors.setdefault(task.spec.region.index, NodeActor(task.spec.region))
+            if task.spec.direction == "forward":
+                actor.forward = task
+            else:
+                actor.backward = task
+        return [actors[index] for index in sorted(actors)]
+
+    def _connect(self) -> None:
+        leaves = self.plan.leaf_index
+        self.entries: list[list[tuple[Any, Any, Task]]] = [[] for _ in range(len(leaves) + 1)]
+        ports = [self._open_ports(task) for task in self.tasks]
+        sends: list[list[Channel]] = [[] for _ in self.tasks]
+        for task in self.tasks:
+            for node, consumer in task.spec.sends:
+                sends[task.spec.index].append(ports[consumer][node.id])
+            if task.spec.saves_to is not None:
+                sends[task.spec.index].append(ports[task.spec.saves_to]["residual"])
+        for task in self.tasks:
+            self._start(task, list(ports[task.spec.index].values()), sends)
+
+    def _open_ports(self, task: Task) -> dict[Any, Channel]:
+        """Open the channels into a task, and note the entries for what runs bring along."""
+        opened: dict[Any, Channel] = {}
+        for port in task.spec.ports:
+            key = port.node.id if port.node is not None else port.kind
+            source = port.node.name if port.node is not None else port.kind
+            if port.producer is not None and port.node is None:
+                source = f"residual of {self.tasks[port.producer].spec.name}"
+            direction = "reverse" if task.spec.direction == "backward" else "forward"
+            channel = opened[key] = Channel(
+                self.capacity,
+                f"{source} -> {task.spec.name}",
+                direction,  # type: ignore[arg-type]
+                # A residual waits for its cotangent, for as long as the run is in flight.
+                credited=self.credited and port.producer is not None and port.kind == "value",
+                counted=self.counted,
+            )
+            self.channels.append(channel)
+            if port.producer is None:
+                leaf = self.plan.leaf_index[port.node] if port.node is not None else -1
+                self.entries[leaf].append((channel.appender(), channel.messages, task))
+        return opened
+
+    def _start(self, task: Task, ports: list[Channel], sends: list[list[Channel]]) -> None:
+        spec = task.spec
+        producers = [-1 if port.producer is None else port.producer for port in spec.ports]
+        preferred = max(range(len(ports)), key=producers.__getitem__)
+        credited_in = {i for i, channel in enumerate(ports) if channel.credits is not None}
+        outs = sends[spec.index]
+        credited_out = {i for i, channel in enumerate(outs) if channel.credits is not None}
+        bound = {node.id: index for index, node in enumerate(self.plan.bound)}
+        program = lower(
+            spec,
+            preferred=preferred,
+            credited_in=credited_in,
+            credited_out=credited_out,
+            bound=set(bound),
+        )
+        if self.plan.interpreter is not None:
+            kernels = self._kernels(spec, bound)
+            task.start(self.plan.interpreter(task, ports, kernels), ports[preferred].messages)
+            return
+        task.program = program
+        args: list[Any] = [task, Message, Dead, fail]
+        for channel in ports:
+            args += [channel.messages, channel.popper()]
+        for i in sorted(credited_in):
+            credits = ports[i].credits
+            assert credits is not None
+            args += [credits.append, credits, self.tasks[producers[i]]]
+        args += self._kernels(spec, bound)
+        args += [self.plan.device.to_device(node.attrs["value"]) for node in program.constants]
+        consumers = [self.tasks[consumer] for _, consumer in spec.sends]
+        consumers += [self.tasks[spec.saves_to]] if spec.saves_to is not None else []
+        for channel, consumer in zip(outs, consumers, strict=True):
+            args += [channel.messages, channel.appender(), consumer]
+        for i in sorted(credited_out):
+            credits = outs[i].credits
+            assert credits is not None
+            args += [credits, credits.popleft]
+        task.start(program.make(*args), ports[preferred].messages)
+
+    def _kernels(self, spec: TaskSpec, bound: dict[int, int]) -> list[Any]:
+        """Return a kernel per step, or its index among those that depend on the run's symbols."""
+        kernels: list[Callable[..., Any] | int] = []
+        for node in spec.steps:
+            if node.id in bound:
+                kernels.append(bound[node.id])
+            else:
+                kernels.append(self._guarded(self.plan.kernel(node, {})))
+        return kernels

@@ -1,0 +1,193 @@
+"""`Plan`: what one mode of a machine compiles to, once; and its bindings, one per set of dims."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from actorgraph.devices import Device
+from actorgraph.dual import Dual
+from actorgraph.errors import near_names
+from actorgraph.graph import Node
+from actorgraph.lower.cost import predicted_us
+from actorgraph.lower.joint import Joint, Mode, join
+from actorgraph.lower.kernels import depends_on_symbols, kernel
+from actorgraph.lower.regions import TaskSpec, connect, cut
+from actorgraph.scheduler import HEAVY_US
+
+if TYPE_CHECKING:
+    from actorgraph.machines.run import Run
+
+__all__ = ["Binding", "Plan"]
+
+_BINDINGS_KEPT = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """What follows from the dims of a run: kernels, and predictions for placement.
+
+    Attributes
+    ----------
+    symbols : dict
+    kernels : list
+        Kernels of the nodes that depend on symbols; programs index it.
+    heavy : tuple of bool
+        Per task: whether a turn is worth another worker.
+    predicted_us : float
+        All steps together.
+    """
+
+    symbols: Mapping[str, int]
+    kernels: list[Any]
+    heavy: tuple[bool, ...]
+    predicted_us: float
+
+
+class Plan:
+    """The compiled form of (outputs, wrt, mode).
+
+    Parameters
+    ----------
+    outputs : dict
+        Name under which an output is read, to node.
+    wrt : sequence of Node
+    mode : Mode
+    fuse : str
+        How regions are cut, see `lower.regions.cut`.
+    device : Device
+    watch : tuple of str
+    interpreter : callable, optional
+        Generator function that stands for the generated programs (`LispMachine`).
+    """
+
+    def __init__(
+        self,
+        outputs: Mapping[str, Node],
+        wrt: Sequence[Node],
+        mode: Mode,
+        fuse: str,
+        device: Device,
+        watch: tuple[str, ...] = (),
+        interpreter: Callable[..., Any] | None = None,
+    ) -> None:
+        self.mode = mode
+        self.interpreter = interpreter
+        self.wrt = tuple(wrt)
+        self.device = device
+        self.watch = watch
+        self.readables = {**{node.name: node for node in wrt}, **outputs}
+        self.nodes = tuple({node: None for node in (*outputs.values(), *wrt)})
+        self.joint: Joint = join(list(outputs.values()), wrt, mode)
+        self._place_results()
+        self.tasks: list[TaskSpec] = connect(cut(self.joint, fuse), self.result_of)
+        self.trigger = any(port.kind == "trigger" for spec in self.tasks for port in spec.ports)
+        self.bound = [node for node in self.joint.order if depends_on_symbols(node)]
+        self.checked = [node for node in self.joint.order if node.checks]
+        self.has_async = any(not node.op.blocking for node in self.joint.order)
+        self._bindings: OrderedDict[tuple[tuple[str, int], ...], Binding] = OrderedDict()
+
+    def _place_results(self) -> None:
+        """Number the results; a leaf's value needs none, the run has it."""
+        joint = self.joint
+        self.leaf_index = {leaf.node: index for index, leaf in enumerate(joint.leaves)}
+        self.result_of: dict[Node, int] = {}
+        for node in (*joint.values.values(), *joint.derivatives.values()):
+            if not node.is_leaf and node not in self.result_of:
+                self.result_of[node] = len(self.result_of)
+        self.result_count = len(self.result_of)
+        self.constants = [node for node in joint.values.values() if node.op.name == "constant"]
+
+    def readable(self, key: object) -> Node:
+        """Return the node that a run may be asked for by `key`, or raise `KeyError`."""
+        if isinstance(key, Node):
+            if any(key is node for node in self.nodes):
+                return key
+            name = key.name
+        else:
+            found = self.readables.get(key) if isinstance(key, str) else None
+            if found is not None:
+                return found
+            name = str(key)
+        near = near_names(name, self.readables)
+        raise KeyError(
+            f"{name!r} is neither an output nor a wrt of this machine{near}; name it among the "
+            f"outputs to read it; readable are {', '.join(map(repr, self.readables))}"
+        )
+
+    # -- bindings -----------------------------------------------------------------------------
+
+    def bind(self, symbols: Mapping[str, int]) -> Binding:
+        """Return the binding for these symbols; the latest ones are kept."""
+        key = tuple(sorted(symbols.items()))
+        found = self._bindings.get(key)
+        if found is None:
+            found = self._bindings[key] = self._make_binding(dict(symbols))
+            while len(self._bindings) > _BINDINGS_KEPT:
+                self._bindings.popitem(last=False)
+        return found
+
+    def _make_binding(self, symbols: Mapping[str, int]) -> Binding:
+        costs = [sum(predicted_us(node, symbols) for node in spec.steps) for spec in self.tasks]
+        return Binding(
+            symbols=symbols,
+            kernels=[self.kernel(node, symbols) for node in self.bound],
+            heavy=tuple(cost >= HEAVY_US for cost in costs),
+            predicted_us=sum(costs),
+        )
+
+    def kernel(self, node: Node, symbols: Mapping[str, int]) -> Callable[..., Any]:
+        """Return the kernel of a node on this plan's device."""
+        return kernel(node, self.device.xp, symbols, watch=self.watch)
+
+    # -- results ------------------------------------------------------------------------------
+
+    def collect(self, run: Run) -> dict[Node, Dual]:
+        """Return the Duals of a run that has succeeded, every array the caller's own.
+
+        Only a parameter's value is the array that the run has read; whatever else would share
+        memory with a feed, a parameter or another result is copied.
+        """
+        joint = self.joint
+        taken = {id(value) for value in run.leaves}
+        parameters = {leaf.node for leaf in joint.leaves if leaf.kind == "parameter"}
+
+        def own(node: Node) -> np.ndarray[Any, Any]:
+            if node in parameters:
+                return run.leaves[self.leaf_index[node]]  # type: ignore[no-any-return]
+            raw = self._raw(run, node)
+            array = self.device.to_host(raw)
+            if id(raw) in taken or array.base is not None:
+                array = np.array(array)
+            taken.add(id(array))
+            taken.add(id(raw))
+            return array
+
+        duals = {}
+        derivative_of = "tangent" if self.mode.kind == "tangents" else "grad"
+        for node in self.nodes:
+            duals[node] = dual = Dual(own(joint.values[node]), node=node)
+            derivative = joint.derivatives.get(node)
+            if derivative is not None:
+                setattr(dual, derivative_of, own(derivative))
+            elif self._derivative_is_zero(node):
+                setattr(dual, derivative_of, np.zeros_like(dual.value))
+        return duals
+
+    def _raw(self, run: Run, node: Node) -> Any:
+        if node in self.result_of:
+            return run.results[self.result_of[node]].value
+        if node in self.leaf_index:
+            return run.leaves[self.leaf_index[node]]
+        return np.array(node.attrs["value"])
+
+    def _derivative_is_zero(self, node: Node) -> bool:
+        if node.dtype.kind not in "fc":
+            return False
+        if self.mode.kind == "tangents":
+            return True
+        return self.mode.kind == "backward" and any(node is other for other in self.wrt)

@@ -1,0 +1,262 @@
+"""`Run`: one evaluation of a machine's graph, from its start to its results."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections import deque
+from collections.abc import Awaitable, Callable, Generator
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import anyio.lowlevel
+
+from actorgraph.dual import Dual
+from actorgraph.errors import GraphError, RunCancelled
+from actorgraph.graph import Node
+from actorgraph.node_actor import Message, Poison, Task
+
+if TYPE_CHECKING:
+    from actorgraph.machines.core import Core
+    from actorgraph.machines.plan import Binding, Plan
+
+__all__ = ["Run", "in_event_loop", "loop_notifier"]
+
+
+class Run:
+    """One run of a machine; `await` it, or call `result`, then read ``run[node]``.
+
+    Attributes
+    ----------
+    number : int
+        Counts the runs of the machine, from 0.
+    done : bool
+        Whether it has ended, in whichever way.
+    """
+
+    __slots__ = (
+        "__weakref__", "_callbacks", "_collected", "_lock", "awaited", "binding", "core", "dead",
+        "done", "duals", "host", "kernels", "leaves", "network", "number", "plan", "priority",
+        "readers", "results", "tokens", "values",
+    )  # fmt: skip
+
+    def __init__(self, core: Core, plan: Plan, binding: Binding, number: int, priority: int) -> None:
+        self.core = core
+        self.plan = plan
+        self.binding = binding
+        self.kernels = binding.kernels
+        self.number = number
+        self.priority = priority
+        self.network: Any = None
+        self.values: list[Any] = []
+        self.leaves: list[Any] = []
+        self.readers: list[Any] = []
+        self.awaited = False
+        self.host: Callable[[Callable[[], object]], object] | None = None
+        # Set once, by whatever ends the run early; actors read it without a lock.
+        self.dead: BaseException | None = None
+        self.done = False
+        self.duals: dict[Node, Dual] = {}
+        count = plan.result_count
+        self.results: list[Any] = [None] * count
+        # `deliver` pops one a result; the last popped is the True, whoever pops it.
+        self.tokens: list[bool] = [True] + [False] * (count - 1)
+        self._lock = threading.Lock()
+        self._lock.acquire()  # released at the end: waiting is acquiring
+        self._callbacks: deque[Callable[[], object]] = deque()
+
+    # -- for users ----------------------------------------------------------------------------
+
+    def __getitem__(self, key: Node | str) -> Dual:
+        """Return the `Dual` of an output or a wrt, by node or name.
+
+        Raises
+        ------
+        KeyError
+            The key is neither; near names are given.
+        GraphError
+            The run has not ended yet.
+        """
+        if not self.done:
+            raise GraphError("the run has not ended; await it or call .result() first")
+        self._raise_if_failed()
+        if isinstance(key, Node) and key in self.duals:
+            return self.duals[key]
+        return self.duals[self.plan.readable(key)]
+
+    def result(self, timeout_s: float | None = None) -> Run:
+        """Block until the run has ended and return it, or raise what ended it.
+
+        The calling thread works along where it can.
+
+        Raises
+        ------
+        NodeError, RunCancelled, DeadlockError, MachineClosedError, TimeoutError
+            What ended the run; `TimeoutError` also when `timeout_s` is over, and the run goes on.
+        """
+        self.core.refuse_inside_op("run.result()")
+        until = None if timeout_s is None else monotonic() + timeout_s
+        if until is None and not self.done:
+            self.core.help(self)
+        if not self._wait(until):
+            raise TimeoutError(f"run {self.number} has not ended after {timeout_s} s")
+        self._raise_if_failed()
+        return self
+
+    def cancel(self) -> bool:
+        """Ask the run to end; return whether it had not ended yet.
+
+        Operations that are running are not interrupted; others of this run do not start.
+        """
+        if self.done:
+            return False
+        self.abort(RunCancelled(f"run {self.number} was cancelled"))
+        return True
+
+    def __await__(self) -> Generator[Any, Any, Run]:
+        return self._wait_async().__await__()
+
+    def __repr__(self) -> str:
+        state = "running" if not self.done else "done" if self.dead is None else "failed"
+        return f"<Run {self.number} {state}>"
+
+    # -- for actors ---------------------------------------------------------------------------
+
+    def deliver(self, index: int, message: Message | Poison) -> None:
+        """Take a result; the last one ends the run.  Called by actors, must not raise."""
+        self.results[index] = message
+        if self.tokens.pop():
+            self.core.finish(self)
+
+    def fail(self, error: BaseException) -> None:
+        """End the run because of an op's error."""
+        cause = error.__cause__
+        if isinstance(cause, KeyboardInterrupt) and _in_main_thread():
+            self.core.interrupted = True
+            error = RunCancelled(f"run {self.number} was interrupted")
+        self.abort(error)
+
+    def call_async(
+        self, task: Task, kernel: Callable[..., Awaitable[Any]], args: tuple[Any, ...]
+    ) -> deque[Any]:
+        """Start an asynchronous op on the caller's loop; the reply comes into the returned queue."""
+        return self.core.call_async(self, task, kernel, args)
+
+    # -- ends ---------------------------------------------------------------------------------
+
+    def abort(self, cause: BaseException) -> None:
+        """Let the run die of `cause`; a later cause becomes a note of the first."""
+        self.core.abort(self, cause)
+
+    def expire(self) -> None:
+        """End the run because its time is up."""
+        if not self.done:
+            self.abort(TimeoutError(f"run {self.number} did not end in time"))
+
+    def complete(self) -> None:
+        """Turn what was delivered into Duals and wake who waits.  Called once."""
+        if self.dead is None:
+            try:
+                self.duals = self.plan.collect(self)
+            except BaseException as error:  # MemoryError in a copy: the run fails, not the worker
+                self.dead = error
+        self.results = self.values = self.leaves = []
+        self.network = None
+        self.done = True
+        self._lock.release()
+        while self._callbacks:
+            try:
+                callback = self._callbacks.popleft()
+            except IndexError:
+                break
+            callback()
+
+    def add_done_callback(self, callback: Callable[[], object]) -> None:
+        """Call `callback` in the thread that ends the run, or now where it has ended."""
+        self._callbacks.append(callback)
+        if self.done:
+            try:
+                self._callbacks.remove(callback)
+            except ValueError:
+                return  # the ending thread has taken it
+            callback()
+
+    def _raise_if_failed(self) -> None:
+        if self.dead is not None:
+            raise self.dead
+
+    def _wait(self, until: float | None = None) -> bool:
+        if not self.done:
+            left = -1.0 if until is None else max(0.0, until - monotonic())
+            if not self._lock.acquire(timeout=left):
+                return False
+            self._lock.release()
+        return True
+
+    async def _wait_async(self) -> Run:
+        if self.done:
+            await anyio.lowlevel.checkpoint()
+        else:
+            await self._ended()
+        self._raise_if_failed()
+        return self
+
+    async def _ended(self) -> None:
+        """Wait for the end; a cancelled waiter cancels the run and still waits for its end."""
+        event = anyio.Event()
+        notify = loop_notifier()
+        self.add_done_callback(lambda: notify(event.set))
+        try:
+            await event.wait()
+        except BaseException:
+            self.cancel()
+            with anyio.CancelScope(shield=True):
+                await event.wait()
+            raise
+
+
+def _in_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()
+
+
+def loop_notifier() -> Callable[[Callable[[], object]], object]:
+    """Return a function that runs a callable on the current event loop, from any thread.
+
+    A loop that was closed in the meantime is no error: nobody is left to be told.
+    """
+    if in_trio():
+        schedule = sys.modules["trio"].lowlevel.current_trio_token().run_sync_soon
+    else:
+        import asyncio
+
+        schedule = asyncio.get_running_loop().call_soon_threadsafe
+
+    def notify(function: Callable[[], object]) -> bool:
+        try:
+            schedule(function)
+        except RuntimeError:  # closed; trio.RunFinishedError is one too
+            return False
+        return True
+
+    return notify
+
+
+def in_trio() -> bool:
+    """Return whether the calling code runs in trio."""
+    trio = sys.modules.get("trio")
+    return trio is not None and bool(trio.lowlevel.in_trio_run())
+
+
+def in_event_loop() -> bool:
+    """Return whether the calling code runs in an event loop."""
+    if in_trio():
+        return True
+    asyncio = sys.modules.get("asyncio")
+    if asyncio is None:
+        return False
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

@@ -1,0 +1,22 @@
+"""`TapeMachine`: the whole graph as one straight-line program, no channels inside."""
+
+from __future__ import annotations
+
+from typing import final
+
+from actorgraph.machines.base import Machine
+
+__all__ = ["TapeMachine"]
+
+
+@final
+class TapeMachine(Machine):
+    """Run a graph in sequential order in one thread at a time; lowest latency for small graphs.
+
+    Parameters are those of `Machine`; `workers` and `fuse` have no meaning here.
+    """
+
+    _one_task = True
+
+    def _cut(self) -> str:
+        return "tape"

@@ -1,0 +1,194 @@
+"""`NodeActor`: the coroutine pair of one region, and the messages that it handles.
+
+One coroutine consumes the forward inbox and emits Duals, the other consumes the reverse channels
+(and what the first has saved) and emits cotangents.  Each is a `Task`: a generator that a worker
+resumes.  Nothing here starts a thread or reads a clock.
+
+A failed, cancelled or expired run travels on as a poison mark in the place of its messages, so
+that joins stay aligned and other runs are untouched.  A mark has no ``value``: reading it raises
+inside the actor's ``try``, and the hot path pays nothing.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Generator
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+
+from actorgraph.dual import Dual
+from actorgraph.errors import NodeError
+from actorgraph.lower.program import Program
+from actorgraph.lower.regions import Region, TaskSpec
+
+if TYPE_CHECKING:
+    from actorgraph.graph import Node
+    from actorgraph.machines.run import Run
+
+__all__ = ["Dead", "Message", "NodeActor", "Poison", "Task", "fail"]
+
+
+class Message(Dual):
+    """A Dual on its way, with the run that it belongs to."""
+
+    __slots__ = ("run",)
+
+    def __init__(self, value: Any, run: Run) -> None:
+        # Two slots only: this constructor runs once per value of every run.
+        self.value = value
+        self.run = run
+
+
+class Poison:
+    """The mark of a dead run, in the place of a message."""
+
+    __slots__ = ("run",)
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+
+    def refuse(self) -> NoReturn:
+        """Raise `Dead`: what an asynchronous op's reply is for a dead run."""
+        raise Dead
+
+
+class Dead(Exception):
+    """Raised and caught inside an actor when it meets a message of a dead run."""
+
+
+class Task:
+    """One coroutine of an actor as the scheduler sees it.
+
+    Attributes
+    ----------
+    send : callable
+        Resumes the coroutine with the function that makes other tasks ready; returns the task to
+        hand over to, or None.
+    wait : deque
+        The queue that the coroutine waits for while it is parked.
+    ready : list of deque
+        Ready queues of the task's class of priority, one per worker.
+    heavy : bool
+        Whether a turn is worth waking another worker for.
+    turns, seconds : int, float
+        Turns that were timed, and how long they took together.
+    """
+
+    __slots__ = (
+        "heavy", "nodes", "program", "ready", "seconds", "send", "spec", "step", "turns", "wait",
+    )  # fmt: skip
+
+    def __init__(self, spec: TaskSpec, ready: list[deque[Task]]) -> None:
+        self.spec = spec
+        self.ready = ready
+        self.heavy = False
+        self.turns = 0
+        self.seconds = 0.0
+        self.wait: Any = ()
+        self.program: Program | None = None
+        self.step: tuple[Node, list[Any]] | None = None  # where an interpreter stands
+        self.nodes: dict[int, Node] = {}
+        self.send: Callable[[Any], Task | None] = _unstarted
+
+    def start(self, coroutine: Generator[Task | None, Any, None], preferred: Any) -> None:
+        """Take the coroutine, run it to its first pause, and wait for the `preferred` queue."""
+        self.wait = preferred
+        next(coroutine)
+        self.send = coroutine.send
+
+    def close(self) -> None:
+        """Drop the coroutine; a worker that is inside it finishes its turn."""
+        self.send = _closed
+        self.wait = ()
+
+    def __repr__(self) -> str:
+        return f"<task {self.spec.name}>"
+
+
+def _unstarted(push: Any) -> NoReturn:
+    raise AssertionError("the task was not started")
+
+
+def _closed(push: Any) -> None:
+    return None
+
+
+class NodeActor:
+    """The actor of one region: a forward and a backward task.
+
+    Attributes
+    ----------
+    region : Region
+    forward, backward : Task or None
+        A leaf whose cotangents are summed has only a backward task.
+    """
+
+    __slots__ = ("backward", "forward", "region")
+
+    def __init__(self, region: Region) -> None:
+        self.region = region
+        self.forward: Task | None = None
+        self.backward: Task | None = None
+
+    @property
+    def name(self) -> str:
+        """Name of the region."""
+        return self.region.name
+
+    @property
+    def tasks(self) -> tuple[Task, ...]:
+        """The tasks that there are."""
+        return tuple(task for task in (self.forward, self.backward) if task is not None)
+
+    def __repr__(self) -> str:
+        return f"<NodeActor {self.name}>"
+
+
+def fail(task: Task, error: BaseException, *messages: Any) -> Poison:
+    """Return the mark that takes the place of what the actor could not compute.
+
+    Called in the actor's ``except``.  Either the run was dead already, or an op has failed: then
+    the run dies here, with a `NodeError` that names the node.
+    """
+    for message in messages:
+        if type(message) is Poison:
+            return message
+    run = messages[0].run
+    if type(error) is Dead:
+        return Poison(run)
+    node, inputs = _failing_step(task, error)
+    run.fail(explained(task, node, inputs, error))
+    return Poison(run)
+
+
+def _failing_step(task: Task, error: BaseException) -> tuple[Node, list[Any]]:
+    """Return the step that failed: of a program by its line, the operands among the frame's locals."""
+    if task.step is not None:
+        return task.step
+    program, trace = task.program, error.__traceback__
+    assert program is not None
+    assert trace is not None
+    node = program.lines.get(trace.tb_lineno, task.spec.steps[0])
+    names = trace.tb_frame.f_locals
+    return node, [eval(program.expressions[part.id], {}, names) for part in node.inputs]
+
+
+def explained(task: Task, node: Node, inputs: list[Any], cause: BaseException) -> NodeError:
+    """Return the `NodeError` of a failed step, for the user's node that the step belongs to."""
+    source = task.nodes.get(node.id, node)
+    direction = "backward" if task.spec.direction == "backward" else "forward"
+    got = tuple(f"{value.dtype}{list(np.shape(value))}" for value in map(np.asarray, inputs))
+    step = "" if node.op is source.op else f" (step {node.op.name!r} of its derivative)"
+    error = NodeError(
+        f"{direction} of node {source.name!r} failed in op {source.op.name!r}{step}: "
+        f"{type(cause).__name__}: {cause}\n  inputs: {', '.join(got) or 'none'}\n"
+        f"  device: cpu\n  built at {source.where_built()}",
+        node=source.name,
+        op=source.op.name,
+        inputs=got,
+        line=source.where_built(),
+        phase=direction,
+    )
+    error.__cause__ = cause
+    return error
