@@ -65,7 +65,9 @@ def gradients(outputs: Any, wrt: Any, seeds: Any = None) -> list[Node]:
     check_differentiable(sources, "wrt")
     check_differentiable(targets, "output")
     with graph.building():
-        seeded = dict(zip(targets, _seed_nodes(graph, targets, seeds), strict=True))
+        seeded: dict[Node, Node] = {}
+        for target, seed in zip(targets, _seed_nodes(graph, targets, seeds), strict=True):
+            seeded[target] = add(seeded[target], seed) if target in seeded else seed
         found = pull_back(graph, topological_order(targets), seeded, sources)
         return [zeros_like(node) if found[node] is None else found[node] for node in sources]  # type: ignore[misc]
 
