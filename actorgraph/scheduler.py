@@ -139,7 +139,6 @@ class Scheduler:
 
     def _work(self, slot: int, until: Run | None, own_only: bool) -> None:
         self._handover_at = perf_counter() + _HANDOVER_S
-        shuffled = self.random is not None
         turns = 0
         while True:
             task = self._take(slot, own_only)
@@ -152,35 +151,51 @@ class Scheduler:
                 continue
             queue = task.ready[slot]
             push = queue.append
+            # Ask the queues after each turn where another order is wanted, or something more
+            # urgent may wait; else go on with the last consumer, whose input is in the cache.
+            ask = self.random is not None or len(self.classes) > 1
             while task is not None:
-                timed = task.heavy or not turns % _SAMPLED
-                if timed:
-                    if task.heavy and queue and self.free:
-                        self.offer()
-                    started = perf_counter()
                 turns += 1
                 try:
-                    following = task.send(push)
+                    if task.heavy or not turns % _SAMPLED:
+                        following = self._timed_turn(task, queue)
+                    else:
+                        following = task.send(push)
                 except ValueError:
                     break  # it runs on another worker, which looks at it again
-                if timed:
-                    self._record(task, started)
                 if task.wait:
                     push(task)
                 task = following
                 if until is not None and until.done:
                     if task is not None:
                         push(task)
-                    self.free.append(slot)
-                    if self.any_ready():
-                        self.offer()
+                    self._leave(slot)
                     return
-                if task is not None and (shuffled or len(self.classes) > 1):
-                    # Ask the queues: another order is wanted, or something more urgent may wait.
+                if ask and task is not None:
                     push(task)
                     break
         if len(self.free) == self.workers:
             self.on_idle()
+
+    def _leave(self, slot: int) -> None:
+        self.free.append(slot)
+        if self.any_ready():
+            self.offer()
+
+    def _timed_turn(self, task: Task, queue: deque[Task]) -> Task | None:
+        if task.heavy and queue and self.free:
+            self.offer()
+        started = perf_counter()
+        following = task.send(queue.append)
+        ended = perf_counter()
+        weight = 1 if task.heavy else _SAMPLED
+        task.turns += weight
+        task.seconds += (ended - started) * weight
+        if self.awaited and ended > self._handover_at:
+            # Any other thread that wants the GIL, such as the event loop's, gets it here.
+            sleep(0)
+            self._handover_at = ended + _HANDOVER_S
+        return following
 
     def _take(self, slot: int, own_only: bool) -> Task | None:
         """Return a ready task: the most urgent class first, in it the newest own, the oldest of others."""
@@ -216,16 +231,6 @@ class Scheduler:
             return queue.popleft()
         except IndexError:
             return None
-
-    def _record(self, task: Task, started: float) -> None:
-        ended = perf_counter()
-        weight = 1 if task.heavy else _SAMPLED
-        task.turns += weight
-        task.seconds += (ended - started) * weight
-        if self.awaited and ended > self._handover_at:
-            # Any other thread that wants the GIL, such as the event loop's, gets it here.
-            sleep(0)
-            self._handover_at = ended + _HANDOVER_S
 
 
 class Pool:

@@ -142,9 +142,8 @@ class _Writer:
             if port.node is not None:
                 self.expressions[port.node.id] = f"m{i}.value"
             elif port.kind == "residual":
-                saves = self.spec.residuals
-                for j, node in enumerate(saves):
-                    self.expressions[node.id] = f"m{i}.value" if len(saves) == 1 else f"r{j}"
+                for j, node in enumerate(self.spec.residuals):
+                    self.expressions[node.id] = f"r{j}"
         for step in self.spec.steps:
             for node in step.inputs:
                 if node.op is CONSTANT and node.id not in self.expressions:
@@ -189,9 +188,9 @@ class _Writer:
         body, spec = self.body, self.spec
         body += ["            if run.dead is not None:", "                raise Dead"]
         for i, port in enumerate(spec.ports):
-            if port.kind == "residual" and len(spec.residuals) > 1:
-                names = ", ".join(f"r{j}" for j in range(len(spec.residuals)))
-                body.append(f"            {names} = m{i}.value")
+            if port.kind == "residual":
+                names = "".join(f"r{j}, " for j in range(len(spec.residuals)))
+                body.append(f"            {names}= m{i}")
         last_use = self._last_uses()
         single = len(spec.steps) == 1
         for j, step in enumerate(spec.steps):
@@ -240,28 +239,38 @@ class _Writer:
         return freed
 
     def _outgoing(self) -> dict[Any, str]:
-        """Write what makes the messages; return their names by node id (and the residual's)."""
+        """Write what makes the messages; return their names by node id (and the residual's).
+
+        A message that only this task has received is sent on with the new value: making another
+        costs 0.13 us.
+        """
         spec = self.spec
         outgoing: dict[Any, str] = {}
+        if spec.saves_to is not None:
+            values = "".join(f"{self.expressions[node.id]}, " for node in spec.saves)
+            outgoing["residual"] = "s"
+            self.body.append(f"            s = ({values})")
+        spare = list(spec.exclusive)
         for node in [node for node, _ in spec.sends] + [node for node, _ in spec.results]:
-            if node.id not in outgoing:
+            if node.id in outgoing:
+                continue
+            if spare:
+                name = outgoing[node.id] = f"m{spare.pop()}"
+                self.body.append(f"            {name}.value = {self.expressions[node.id]}")
+            else:
                 name = outgoing[node.id] = f"d{len(outgoing)}"
                 self.body.append(f"            {name} = Message({self.expressions[node.id]}, run)")
-        if spec.saves_to is not None:
-            only = spec.saves[0]
-            if len(spec.saves) == 1 and only.id in outgoing:
-                outgoing["residual"] = outgoing[only.id]
-            else:
-                values = ", ".join(self.expressions[node.id] for node in spec.saves)
-                value = values if len(spec.saves) == 1 else f"({values})"
-                outgoing["residual"] = f"d{len(outgoing)}"
-                self.body.append(f"            {outgoing['residual']} = Message({value}, run)")
         return outgoing
 
     def _sends(self, outgoing: dict[Any, str]) -> None:
         spec, body = self.spec, self.body
         body += [f"        y{i}()" for i in self.credited_out]
-        body += [f"        run.deliver({index}, {outgoing[node.id]})" for node, index in spec.results]
+        for node, index in spec.results:
+            body += [
+                f"        run.results[{index}] = {outgoing[node.id]}",
+                "        if run.tokens.pop():",
+                "            run.core.finish(run)",
+            ]
         targets = [outgoing[node.id] for node, _ in spec.sends]
         if spec.saves_to is not None:
             # The residual goes first: its own backward may be resumed by what follows.
@@ -278,9 +287,9 @@ class _Writer:
         """Forget every array, or a parked frame would keep it alive; hand over to the last consumer."""
         spec = self.spec
         names = [f"m{i}" for i in range(len(spec.ports))]
-        names += messages
+        names += [name for name in messages if name not in names]
         names += [self.expressions[step.id] for step in spec.steps]
-        names += [f"r{j}" for j in range(len(spec.residuals))] if len(spec.residuals) > 1 else []
+        names += [f"r{j}" for j in range(len(spec.residuals))]
         names += ["reply"] if self.async_step else []
         self.body += [
             f"        task.wait = q{self.preferred}",

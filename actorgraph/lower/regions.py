@@ -10,6 +10,7 @@ Invariant: the cut is by build order or along chains, so tasks form no cycle.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -56,7 +57,8 @@ class TaskSpec:
     """One direction of a region: what it receives, computes, sends, saves and delivers.
 
     `sends` holds (node, consumer task); `results` holds (node, index of the run's result);
-    `saves` of a forward task are the `residuals` of its backward task.
+    `saves` of a forward task are the `residuals` of its backward task.  `exclusive` are the ports
+    whose message nobody else receives, so that the task may send it on with another value.
     """
 
     index: int
@@ -68,6 +70,7 @@ class TaskSpec:
     saves: list[Node] = field(default_factory=list)
     saves_to: int | None = None
     residuals: list[Node] = field(default_factory=list)
+    exclusive: list[int] = field(default_factory=list)
     results: list[tuple[Node, int]] = field(default_factory=list)
 
     @property
@@ -140,7 +143,12 @@ def connect(tasks: list[TaskSpec], results: Mapping[Node, int]) -> list[TaskSpec
         _connect(spec, forward.get(spec.region.index), task_of)
     for node, index in results.items():
         task_of[node.id].results.append((node, index))
+    uses = Counter(port.node.id for spec in tasks for port in spec.ports if port.node is not None)
+    uses.update(node.id for node in results)
     for spec in tasks:
+        spec.exclusive = [
+            i for i, p in enumerate(spec.ports) if p.node is not None and uses[p.node.id] == 1
+        ]
         if not spec.ports:
             spec.ports.append(Port("trigger", None, None))
     return tasks

@@ -92,7 +92,7 @@ class Plan:
         self._bindings: OrderedDict[tuple[tuple[str, int], ...], Binding] = OrderedDict()
 
     def _place_results(self) -> None:
-        """Number the results; a leaf's value needs none, the run has it."""
+        """Number the results (a leaf's value needs none, the run has it) and note who reads which."""
         joint = self.joint
         self.leaf_index = {leaf.node: index for index, leaf in enumerate(joint.leaves)}
         self.result_of: dict[Node, int] = {}
@@ -100,7 +100,14 @@ class Plan:
             if not node.is_leaf and node not in self.result_of:
                 self.result_of[node] = len(self.result_of)
         self.result_count = len(self.result_of)
-        self.constants = [node for node in joint.values.values() if node.op.name == "constant"]
+        read: set[Node] = set()
+        self._reads: list[tuple[Node, int | Node, int | Node | None, bool]] = []
+        for node in self.nodes:
+            value, derivative = joint.values[node], joint.derivatives.get(node)
+            place = None if derivative is None else self.result_of.get(derivative, derivative)
+            again = derivative is not None and derivative in read
+            self._reads.append((node, self.result_of.get(value, value), place, again))
+            read.update([value] if derivative is None else [value, derivative])
 
     def readable(self, key: object) -> Node:
         """Return the node that a run may be asked for by `key`, or raise `KeyError`."""
@@ -152,42 +159,41 @@ class Plan:
         Only a parameter's value is the array that the run has read; whatever else would share
         memory with a feed, a parameter or another result is copied.
         """
-        joint = self.joint
-        taken = {id(value) for value in run.leaves}
-        parameters = {leaf.node for leaf in joint.leaves if leaf.kind == "parameter"}
-
-        def own(node: Node) -> np.ndarray[Any, Any]:
-            if node in parameters:
-                return run.leaves[self.leaf_index[node]]  # type: ignore[no-any-return]
-            raw = self._raw(run, node)
-            array = self.device.to_host(raw)
-            if id(raw) in taken or array.base is not None:
-                array = np.array(array)
-            taken.add(id(array))
-            taken.add(id(raw))
-            return array
-
-        duals = {}
-        derivative_of = "tangent" if self.mode.kind == "tangents" else "grad"
-        for node in self.nodes:
-            duals[node] = dual = Dual(own(joint.values[node]), node=node)
-            derivative = joint.derivatives.get(node)
-            if derivative is not None:
-                setattr(dual, derivative_of, own(derivative))
-            elif self._derivative_is_zero(node):
-                setattr(dual, derivative_of, np.zeros_like(dual.value))
+        taken = set(map(id, run.leaves))
+        arrays = [self._own(message.value, taken) for message in run.results]
+        duals: dict[Node, Dual] = {}
+        for node, value, derivative, again in self._reads:
+            array = arrays[value] if isinstance(value, int) else self._leaf_value(run, value)
+            duals[node] = dual = Dual(array, node=node)
+            if derivative is None:
+                found = np.zeros_like(array) if self._derivative_is_zero(node) else None
+            elif isinstance(derivative, int):
+                found = arrays[derivative].copy() if again else arrays[derivative]
+            else:
+                found = self._leaf_value(run, derivative)
+            if self.mode.kind == "tangents":
+                dual.tangent = found
+            else:
+                dual.grad = found
         return duals
 
-    def _raw(self, run: Run, node: Node) -> Any:
-        if node in self.result_of:
-            return run.results[self.result_of[node]].value
-        if node in self.leaf_index:
-            return run.leaves[self.leaf_index[node]]
-        return np.array(node.attrs["value"])
+    def _own(self, raw: Any, taken: set[int]) -> np.ndarray[Any, Any]:
+        """Return a result as an array that shares memory with nothing that is `taken` yet."""
+        array = self.device.to_host(raw)
+        if array.base is not None or id(array) in taken:
+            array = np.array(array)
+        taken.add(id(array))
+        return array
+
+    def _leaf_value(self, run: Run, node: Node) -> np.ndarray[Any, Any]:
+        """Return the value of a leaf: a parameter's own array, a copy of anything else."""
+        if node not in self.leaf_index:
+            return np.array(node.attrs["value"])
+        index = self.leaf_index[node]
+        array: np.ndarray[Any, Any] = run.leaves[index]
+        return array if self.joint.leaves[index].kind == "parameter" else array.copy()
 
     def _derivative_is_zero(self, node: Node) -> bool:
-        if node.dtype.kind not in "fc":
+        if node.dtype.kind not in "fc" or self.mode.kind == "forward":
             return False
-        if self.mode.kind == "tangents":
-            return True
-        return self.mode.kind == "backward" and any(node is other for other in self.wrt)
+        return self.mode.kind == "tangents" or any(node is other for other in self.wrt)

@@ -78,11 +78,12 @@ class Run:
         GraphError
             The run has not ended yet.
         """
+        dual = self.duals.get(key) if isinstance(key, Node) else None
+        if dual is not None:
+            return dual
         if not self.done:
             raise GraphError("the run has not ended; await it or call .result() first")
         self._raise_if_failed()
-        if isinstance(key, Node) and key in self.duals:
-            return self.duals[key]
         return self.duals[self.plan.readable(key)]
 
     def result(self, timeout_s: float | None = None) -> Run:
