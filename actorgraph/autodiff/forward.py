@@ -47,7 +47,8 @@ def push_forward(
         if all(tan is None for tan in tans):
             continue
         if node.op.jvp is None:
-            if node.op.vjp is None:
+            reached = [i for i, tan in enumerate(tans) if tan is not None]
+            if node.op.vjp is None or any(node.op.vjp_rule(i) is not None for i in reached):
                 raise GraphTypeError(
                     f"op {node.op.name!r} of {node!r} (built at {node.where_built()}) has no "
                     "forward-mode rule, but a tangent reaches it"
