@@ -212,9 +212,10 @@ _LOWEST = {np.dtype(code): np.finfo(code).min for code in "efd"}
 
 
 def _logsumexp_forward(xp: Any, x: Any, axis: Axes, keepdims: bool) -> Any:
-    largest = x.max(axis=axis, keepdims=True)
-    # A row of -inf: -inf - lowest is -inf still, where -inf - -inf would be NaN.
-    weights = xp.exp(xp.subtract(x, xp.maximum(largest, _LOWEST[x.dtype])))
+    largest, lowest = x.max(axis=axis, keepdims=True), _LOWEST[x.dtype]
+    # Of an infinite row only finite numbers are subtracted: inf - inf would be NaN.
+    finite = xp.minimum(xp.maximum(largest, lowest), -lowest)
+    weights = xp.exp(xp.subtract(x, finite))
     total = xp.add.reduce(weights, axis=axis, dtype=x.dtype, keepdims=True)
     # The sum holds exp(0), so it is below 1 in a row of -inf only; there log(1) - inf is right.
     result = xp.log(xp.maximum(total, one(xp, x))) + largest
