@@ -301,12 +301,24 @@ def _bind_var(var: Var, term: Term, found: Substitution) -> None:
         if np.dtype(term.name).kind not in kinds:
             raise GraphTypeError(f"{term} is not {words}")
     elif isinstance(term, Var):
-        # The narrower kind survives, or `n` could become bool through `a`.
-        if set(KINDS[term.kind][1]) - set(KINDS[var.kind][1]):
+        # What both kinds admit survives, or `n` could become bool through `a`.
+        kind = _common_kind(var.kind, term.kind)
+        if kind == var.kind:
             var, term = term, var
+        elif kind != term.kind:
+            common = Var(f"{var.name}&{term.name}", kind)
+            found.types[term], term = common, common
     elif var.kind != "a":
         raise GraphTypeError(f"{term} is not {KINDS[var.kind][0]}")
     found.types[var] = term
+
+
+def _common_kind(left: str, right: str) -> str:
+    common = set(KINDS[left][1]) & set(KINDS[right][1])
+    for kind, (_, admitted) in KINDS.items():
+        if set(admitted) == common:
+            return kind
+    raise GraphTypeError(f"what is {KINDS[left][0]} is never {KINDS[right][0]}")
 
 
 def _occurs(var: Var, term: Term, found: Substitution) -> bool:
