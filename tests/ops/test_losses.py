@@ -234,7 +234,7 @@ def test_an_unknown_reduction_lists_the_known_ones(function):
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 @pytest.mark.parametrize("shape", [("n", 4), (None, 4), (None, "n", 4)])
 def test_cross_entropy_differentiates_thrice_with_dims_only_a_run_knows(reduction, shape):
-    """The mean's count comes from the run; forward over reverse agrees with reverse over reverse."""
+    """The mean's count comes from the run; forward over reverse equals reverse over reverse."""
     rows = (3,) if len(shape) == 2 else (2, 3)
     logits, targets = logits_and_targets(*rows)
     feeds = {}
