@@ -47,7 +47,8 @@ def push_forward(
         if all(tan is None for tan in tans):
             continue
         if node.op.jvp is None:
-            if _moves(node, tans):
+            reached = [i for i, tan in enumerate(tans) if tan is not None]
+            if node.op.vjp is None or any(node.op.vjp_rule(i) is not None for i in reached):
                 raise GraphTypeError(
                     f"op {node.op.name!r} of {node!r} (built at {node.where_built()}) has no "
                     "forward-mode rule, but a tangent reaches it"
@@ -58,15 +59,3 @@ def push_forward(
         if tan is not None:
             found[node] = tan
     return found
-
-
-def _moves(node: Node, tans: Sequence[Node | None]) -> bool:
-    """Return whether a tangent may come through an op that has no jvp.
-
-    None does where the vjp says that every argument with a tangent has no gradient.
-    """
-    if not isinstance(node.op.vjp, tuple):
-        return True
-    return any(
-        tan is not None and node.op.vjp_rule(argnum) is not None for argnum, tan in enumerate(tans)
-    )
