@@ -12,10 +12,29 @@ from actorgraph.ops._declare import binary, documented, nary_elementwise
 
 __all__ = ["clip", "maximum", "minimum", "where"]
 
+# np.where branches on every element: 250 us for 256x256 float32 and a random condition, where
+# masking the bits takes 14 to 22 us for the same bits.  Below this size np.where is faster.
+_MANY = 2048
+_WORDS = {1: np.int8, 2: np.int16, 4: np.int32, 8: np.int64}
+
+
+def _where_forward(xp: Any, condition: Any, x: Any, y: Any) -> Any:
+    if condition.size < _MANY or xp is not np or x.dtype.itemsize not in _WORDS:
+        return xp.where(condition, x, y)
+    word = _WORDS[x.dtype.itemsize]
+    mask = np.negative(condition.view(np.int8))  # -1 has every bit in any wider word too
+    x_bits, y_bits = x.view(word), y.view(word)
+    if not y.ndim and not y_bits:
+        return np.bitwise_and(x_bits, mask).view(x.dtype)
+    bits = np.bitwise_xor(x_bits, y_bits)
+    bits = np.bitwise_and(bits, mask, out=bits if bits.shape == mask.shape else None)
+    return np.bitwise_xor(bits, y_bits, out=bits).view(x.dtype)
+
+
 _WHERE = nary_elementwise(
     "where",
     "bool[*s] -> a[*t] -> a[*u] -> a[*s|t|u]",
-    lambda xp, condition, x, y: xp.where(condition, x, y),
+    _where_forward,
     (None, lambda t, z, c, x, y: where(c, t, 0), lambda t, z, c, x, y: where(c, 0, t)),
     samples=tuple(
         Sample(shapes, bools=(0,))

@@ -212,3 +212,37 @@ def test_extremum_of_nothing_raises_where_it_is_built(name):
     with pytest.raises(ShapeError, match=rf"{name}: no elements to choose from along"):
         getattr(ag.ops, name)(x, axis=1)
     assert getattr(ag.ops, name)(x, axis=0).shape == (0,)
+
+
+@pytest.mark.parametrize(
+    "dtype", ["bool", "int8", "int64", "float16", "float32", "float64", "complex64"]
+)
+@pytest.mark.parametrize(
+    "shapes",
+    [
+        ((64, 64), (64, 64), (64, 64)),
+        ((64, 64), (), ()),
+        ((64, 64), (64, 64), ()),
+        ((64, 64), (), (64, 64)),
+        ((4096, 1), (1, 3), (3,)),
+        ((64, 64), (2, 64, 64), (64, 1)),
+    ],
+)
+def test_large_selections_have_the_bits_of_numpys(dtype, shapes):
+    rng = np.random.default_rng(3)
+    condition = rng.integers(0, 2, shapes[0]).astype(bool)
+    x, y = (np.array(rng.normal(size=shape) * 3, dtype) for shape in shapes[1:])
+    if x.ndim == 2 and x.dtype.kind == "f":
+        x[0, :3] = [NAN, -0.0, INF]
+    for one, other in (
+        (x, y),
+        (x, np.zeros_like(y)),
+        (x.T.copy().T, -y if dtype != "bool" else ~y),
+    ):
+        graph = ag.Graph()
+        nodes = [graph.input(n, a.shape, a.dtype) for n, a in zip("cxy", (condition, one, other))]
+        feeds = dict(zip(nodes, (condition, one, other), strict=True))
+        (got,) = evaluate([ag.ops.where(*nodes)], feeds)
+        wanted = np.where(condition, one, other)
+        assert got.dtype == wanted.dtype
+        assert got.tobytes() == wanted.tobytes()
