@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import reduce
+from math import prod
 from typing import Any, TypeAlias
 
 from actorgraph.graph import Node, build
@@ -40,12 +41,17 @@ def add_all(nodes: list[Node]) -> Node | None:
 
 
 def nary_elementwise(
-    name: str, scheme: str, forward: Any, derivatives: tuple[Derivative | None, ...], **more: Any
+    name: str,
+    scheme: str,
+    forward: Any,
+    derivatives: tuple[Derivative | None, ...],
+    flops: float = 1,
+    **more: Any,
 ) -> Op:
     """Register an elementwise op; `forward` is a ufunc's name or ``forward(xp, *arrays, **attrs)``.
 
     A derivative is ``(t, y, *xs, **attrs) -> node``, linear in `t`; None where it is zero or where
-    the argument has none.
+    the argument has none.  `flops` is the cost of an element, in additions.
     """
     if isinstance(forward, str):
         more["ufunc"], ufunc = forward, forward
@@ -63,7 +69,10 @@ def nary_elementwise(
         ]
         return add_all(parts)
 
-    return register(Op(name, scheme, forward, vjp=vjp, jvp=jvp, **more))
+    def cost(shapes: Any, result: tuple[int, ...], attrs: Any) -> float:
+        return flops * prod(result)
+
+    return register(Op(name, scheme, forward, vjp=vjp, jvp=jvp, cost=cost, **more))
 
 
 def _vjp_of(derivative: Derivative, argnum: int) -> Derivative:

@@ -29,11 +29,12 @@ def _softplus_forward(xp: Any, x: Any) -> Any:
 
 sigmoid = unary(
     "sigmoid", _sigmoid_forward, lambda t, y, x: t * (y * (1 - y)), "1 / (1 + exp(-x)).",
-    scheme="f[*s] -> f[*s]",
+    scheme="f[*s] -> f[*s]", flops=8,
 )  # fmt: skip
 softplus = unary(
     "softplus", _softplus_forward, lambda t, y, x: t * sigmoid(x),
     "log(1 + exp(x)), computed as max(x, 0) + log1p(exp(-abs(x))).", scheme="f[*s] -> f[*s]",
+    flops=12,
 )  # fmt: skip
 relu = unary(
     "relu", lambda xp, x: xp.maximum(x, zero(xp, x)), lambda t, y, x: t * sign(y), "max(x, 0).",

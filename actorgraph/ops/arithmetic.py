@@ -37,11 +37,11 @@ divide = binary(
 )  # fmt: skip
 floor_divide = binary(
     "floor_divide", "floor_divide", (None, None), "The largest integer <= x / y.",
-    scheme=_REALS, low=0.5, notes="Piecewise constant: its gradient is zero.",
+    scheme=_REALS, low=0.5, flops=40, notes="Piecewise constant: its gradient is zero.",
 )  # fmt: skip
 mod = binary(
     "mod", "remainder", (lambda t, z, x, y: t, lambda t, z, x, y: -(t * (x // y))),
-    "Remainder of `floor_divide`, with the sign of y.", scheme=_REALS, low=0.5,
+    "Remainder of `floor_divide`, with the sign of y.", scheme=_REALS, low=0.5, flops=40,
     notes="Gradients: 1 for x, -floor(x / y) for y.",
 )  # fmt: skip
 
@@ -79,7 +79,13 @@ def _power_by_exponent(t: Node, z: Node, x: Node, y: Node) -> Node:
 
 
 _power = binary(
-    "power", "power", (_power_by_base, _power_by_exponent), "x ** y.", scheme=_NUMBERS, low=0.5
+    "power",
+    "power",
+    (_power_by_base, _power_by_exponent),
+    "x ** y.",
+    scheme=_NUMBERS,
+    low=0.5,
+    flops=10,
 )
 
 _EXACT_POWERS: dict[float, Callable[[Node], Node]] = {
