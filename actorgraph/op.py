@@ -10,6 +10,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
+from math import prod
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
@@ -31,13 +32,13 @@ from actorgraph.types import (
 )
 
 __all__ = [
+    "Attrs",
     "CONSTANT",
     "INPUT",
     "LEAVES",
+    "Op",
     "PARAMETER",
     "REGISTRY",
-    "Attrs",
-    "Op",
     "Sample",
     "attrs_key",
     "bind_attrs",
@@ -47,6 +48,7 @@ __all__ = [
 ]
 
 Attrs: TypeAlias = Mapping[str, Any]
+"""Attributes of an application of an op, such as ``axis``."""
 Array: TypeAlias = Any
 Rule: TypeAlias = Callable[..., Any]
 
@@ -154,7 +156,7 @@ class Op:
         """Return the floating-point operations of one call on concrete shapes, at least 1."""
         if self.cost is not None:
             return max(1.0, float(self.cost(shapes, result, attrs)))
-        return max(1.0, float(np.prod(result)), *(float(np.prod(shape)) for shape in shapes))
+        return max(1.0, float(prod(result)), *(float(prod(shape)) for shape in shapes))
 
 
 def _leaf_forward(xp: Any, *arrays: Array, **attrs: Any) -> Array:
@@ -162,9 +164,13 @@ def _leaf_forward(xp: Any, *arrays: Array, **attrs: Any) -> Array:
 
 
 INPUT = Op("input", "a[*s]", _leaf_forward, doc="A placeholder that every run feeds.")
+"""The op of placeholders."""
 PARAMETER = Op("parameter", "a[*s]", _leaf_forward, doc="A trainable leaf that holds its value.")
+"""The op of trainable leaves."""
 CONSTANT = Op("constant", "a[*s]", _leaf_forward, doc="A fixed array.")
+"""The op of constants."""
 LEAVES = frozenset((INPUT, PARAMETER, CONSTANT))
+"""The ops of leaves, which are fed and never computed."""
 
 _registry: dict[str, Op] = {}
 REGISTRY: Mapping[str, Op] = MappingProxyType(_registry)
@@ -301,7 +307,7 @@ def _infer(op: Op, types: tuple[Tensor, ...], attrs: Attrs) -> tuple[Tensor, Che
         raise GraphTypeError(f"the dtype of the result {result} does not follow from the arguments")
     shape: Shape
     if op.shape is not None:
-        shape = tuple(op.shape(found.checks, *(type.shape for type in types), **attrs))
+        shape = tuple(op.shape(found.checks, *(part.shape for part in types), **attrs))
         if not result.row.prefix and not any(isinstance(dim, DimVar) for dim in result.row.dims):
             unify(result, Tensor.of(dtype.name, shape), found)
     else:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
+from math import prod
 
 import numpy as np
 
@@ -24,10 +26,9 @@ def predicted_us(node: Node, symbols: Mapping[str, int]) -> float:
     shapes = tuple(_concrete(part, symbols) for part in node.inputs)
     result = _concrete(node, symbols)
     flops = node.op.flops(shapes, result, node.attrs)
-    moved = sum(
-        float(np.prod(shape)) * part.dtype.itemsize
-        for shape, part in zip((*shapes, result), (*node.inputs, node), strict=True)
-    )
+    moved = prod(result) * _itemsize(node)
+    for shape, part in zip(shapes, node.inputs, strict=True):
+        moved += prod(shape) * _itemsize(part)
     # An op that declares a cost of its own is arithmetic in a library's inner loop; an
     # elementwise op does one library call of some 1 ns an element.
     rate = _FLOPS_PER_US if node.op.cost is not None else _ELEMENT_OPS_PER_US
@@ -42,3 +43,12 @@ def _concrete(node: Node, symbols: Mapping[str, int]) -> tuple[int, ...]:
         except KeyError:
             sizes.append(1)
     return tuple(sizes)
+
+
+@cache
+def _size_of_dtype(name: str) -> int:
+    return np.dtype(name).itemsize
+
+
+def _itemsize(node: Node) -> int:
+    return _size_of_dtype(str(node.type.dtype))

@@ -20,9 +20,9 @@ ready twice; the second turn finds nothing and parks again.
 from __future__ import annotations
 
 import linecache
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from actorgraph.graph import Node
@@ -65,7 +65,7 @@ class Program:
 
 
 def lower(
-    spec: TaskSpec, *, preferred: int, credited_in: set[int], credited_out: set[int], bound: set[int]
+    spec: TaskSpec, *, preferred: int, credited_in: set[int], credited_out: set[int], bound: Container[int]
 ) -> Program:
     """Return the program of a task.
 
@@ -76,7 +76,7 @@ def lower(
         Port to wait for first: the one that fills last.
     credited_in, credited_out : set of int
         Ports and sends (by position) whose channels have credits.
-    bound : set of int
+    bound : container of int
         Ids of nodes whose kernels depend on the run's symbols.
     """
     writer = _Writer(spec, preferred, credited_in, credited_out, bound)
@@ -89,8 +89,8 @@ def lower(
 @lru_cache(maxsize=1024)
 def _compiled(text: str) -> Callable[..., Any]:
     filename = f"<actorgraph program {abs(hash(text)):x}>"
-    # Without an mtime linecache keeps the entry, so tracebacks show the generated line.
-    linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
+    # An entry of one callable is read when a traceback wants to show a generated line.
+    linecache.cache[filename] = (partial(str, text),)  # type: ignore[assignment]
     scope: dict[str, Any] = {}
     exec(compile(text, filename, "exec"), scope)  # our own text, made from numbers only
     function: Callable[..., Any] = scope["actor"]
@@ -104,7 +104,7 @@ class _Writer:
         preferred: int,
         credited_in: set[int],
         credited_out: set[int],
-        bound: set[int],
+        bound: Container[int],
     ) -> None:
         self.spec = spec
         self.preferred = preferred

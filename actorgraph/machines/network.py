@@ -56,6 +56,7 @@ class Network:
         self.counted = counted
         self.binding: Any = None
         self.bound_kernels: list[Any] = []
+        self.bound_index = {node.id: index for index, node in enumerate(plan.bound)}
         self.tasks = [Task(spec, ready) for spec in plan.tasks]
         self.channels: list[Channel] = []
         self.actors = self._make_actors()
@@ -146,21 +147,20 @@ class Network:
         spec = task.spec
         producers = [-1 if port.producer is None else port.producer for port in spec.ports]
         preferred = max(range(len(ports)), key=producers.__getitem__)
+        kernels = self._kernels(spec)
+        if self.plan.interpreter is not None:
+            task.start(self.plan.interpreter(task, ports, kernels), ports[preferred].messages)
+            return
         credited_in = {i for i, channel in enumerate(ports) if channel.credits is not None}
         outs = sends[spec.index]
         credited_out = {i for i, channel in enumerate(outs) if channel.credits is not None}
-        bound = {node.id: index for index, node in enumerate(self.plan.bound)}
         program = lower(
             spec,
             preferred=preferred,
             credited_in=credited_in,
             credited_out=credited_out,
-            bound=set(bound),
+            bound=self.bound_index,
         )
-        if self.plan.interpreter is not None:
-            kernels = self._kernels(spec, bound)
-            task.start(self.plan.interpreter(task, ports, kernels), ports[preferred].messages)
-            return
         task.program = program
         args: list[Any] = [task, Message, Dead, fail]
         for channel in ports:
@@ -169,7 +169,7 @@ class Network:
             credits = ports[i].credits
             assert credits is not None
             args += [credits.append, credits, self.tasks[producers[i]]]
-        args += self._kernels(spec, bound)
+        args += kernels
         args += [self.plan.device.to_device(node.attrs["value"]) for node in program.constants]
         consumers = [self.tasks[consumer] for _, consumer in spec.sends]
         consumers += [self.tasks[spec.saves_to]] if spec.saves_to is not None else []
@@ -181,12 +181,12 @@ class Network:
             args += [credits, credits.popleft]
         task.start(program.make(*args), ports[preferred].messages)
 
-    def _kernels(self, spec: TaskSpec, bound: dict[int, int]) -> list[Any]:
+    def _kernels(self, spec: TaskSpec) -> list[Any]:
         """Return a kernel per step, or its index among those that depend on the run's symbols."""
         kernels: list[Callable[..., Any] | int] = []
         for node in spec.steps:
-            if node.id in bound:
-                kernels.append(bound[node.id])
+            if node.id in self.bound_index:
+                kernels.append(self.bound_index[node.id])
             else:
                 kernels.append(self._guarded(self.plan.kernel(node, {})))
         return kernels
