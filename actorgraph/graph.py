@@ -12,7 +12,7 @@ import os
 import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import numpy as np
@@ -79,13 +79,22 @@ class Graph:
         return node
 
     def constant(self, value: Any, dtype: Any = None, name: str | None = None) -> Node:
-        """Add a fixed array (copied); equal constants of equal dtype are one node."""
-        array = np.array(_array(value, "constant"), dtype=None if dtype is None else dtype_of(dtype))
+        """Add a fixed array (copied); equal constants of equal dtype are one node.
+
+        Raises
+        ------
+        GraphTypeError
+            Values would change as `dtype`; only floats may be rounded.
+        """
+        array = _array(value, "constant")
+        array = array.copy() if dtype is None else _converted(array, dtype_of(dtype))
         array.flags.writeable = False
         attrs = {"value": array}
         key = (CONSTANT, attrs_key(attrs), (), self._owner_id())
         node = self._consed.get(key)
         if node is None:
+            if name is not None:
+                self._check_free(name)
             type_ = Tensor.of(array.dtype, array.shape)
             node = self._consed[key] = self._add(Node, CONSTANT, (), attrs, type_, Checks())
         return node if name is None else node.named(name)
@@ -93,8 +102,7 @@ class Graph:
     def _leaf(self, op: Op, name: str, type_: Tensor, kind: type[Node] = Node) -> Node:
         if not isinstance(name, str) or not name:
             raise GraphError(f"an {op.name} needs a name, got {name!r}")
-        if name in self._names:
-            raise GraphError(f"the name {name!r} is taken by {self._names[name]!r}; use another one")
+        self._check_free(name)
         return self._add(kind, op, (), {}, type_, Checks()).named(name)
 
     # -- building -----------------------------------------------------------------------------
@@ -130,7 +138,7 @@ class Graph:
         return node
 
     def _operands(self, op: Op, args: Sequence[Any], attrs: Attrs) -> tuple[Node, ...]:
-        if all([isinstance(arg, Node) for arg in args]):
+        if all([isinstance(arg, Node) for arg in args]):  # noqa: C419 - a generator is slower
             for arg in args:
                 if arg.graph is not self:
                     raise _foreign(arg, self)
@@ -209,14 +217,21 @@ class Graph:
     def _owner_id(self) -> int:
         return -1 if self._owner is None else self._owner.id
 
-    @contextmanager
-    def building(self, line: Line | None = None, owner: Node | None = None) -> Iterator[None]:
+    def building(
+        self, line: Line | None = None, owner: Node | None = None
+    ) -> AbstractContextManager[None]:
         """Give nodes built inside this line and this owner (the node whose rule builds them).
 
-        Nodes of different owners never merge, so that each owner's fragment stays whole.
+        Without a line they bear the user's.  Nodes of different owners never merge, so that each
+        owner's fragment stays whole.
         """
+        # The line is taken here: inside the generator the caller would be contextlib.
+        return self._building(line or self._line or _user_line(), owner)
+
+    @contextmanager
+    def _building(self, line: Line, owner: Node | None) -> Iterator[None]:
         before = self._line, self._owner
-        self._line, self._owner = line or before[0] or _user_line(), owner
+        self._line, self._owner = line, owner
         try:
             yield
         finally:
@@ -226,10 +241,13 @@ class Graph:
 
     def claim_name(self, name: str, node: Node) -> None:
         """Reserve a name for a node, or raise `GraphError` where it is taken."""
+        self._check_free(name, node)
+        self._names[name] = node
+
+    def _check_free(self, name: str, node: Node | None = None) -> None:
         taken = self._find(name)
         if taken is not None and taken is not node:
             raise GraphError(f"the name {name!r} is taken by {taken!r}; use another one")
-        self._names[name] = node
 
     def automatic_name(self, node: Node) -> str:
         """Return the name of a node that was given none: op and build number."""
@@ -249,13 +267,21 @@ class Graph:
 
     def node(self, name: str) -> Node:
         """Return the node of that name; `KeyError` with near names where there is none."""
-        found = self._find(name)
+        found = self._find(name) if isinstance(name, str) else None
         if found is None:
-            known = {node.name for node in self._nodes}
-            raise KeyError(f"graph {self.name!r} has no node {name!r}{near_names(name, known)}")
+            near = near_names(str(name), {node.name for node in self._nodes})
+            raise KeyError(f"graph {self.name!r} has no node {name!r}{near}")
         return found
 
     __getitem__ = node
+
+    def __iter__(self) -> Iterator[Node]:
+        return iter(self.nodes)
+
+    def __contains__(self, item: object) -> bool:
+        if isinstance(item, Node):
+            return item.graph is self
+        return isinstance(item, str) and self._find(item) is not None
 
     # -- queries ------------------------------------------------------------------------------
 
@@ -391,10 +417,22 @@ def _array(value: Any, what: str) -> np.ndarray[Any, Any]:
     return array
 
 
+def _converted(array: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    """Return a copy in the dtype; floats may be rounded, nothing else may change."""
+    fits = _WEAK_KINDS.index(array.dtype.kind) <= _WEAK_KINDS.index(dtype.kind)
+    if fits or np.can_cast(array.dtype, dtype, "same_kind"):
+        converted = array.astype(dtype)
+        if dtype.kind in "fc" or np.array_equal(converted, array):
+            return converted
+    raise GraphTypeError(
+        f"constant: values of dtype {array.dtype} would change as {dtype}; convert them first"
+    )
+
+
 def _partner(
     wanted: Any, scheme: Sequence[Any], nodes: Sequence[Node | None]
 ) -> np.dtype[Any] | Node | None:
-    """Return what gives a weak scalar its dtype: another operand of the same variable, or the scheme."""
+    """Return what gives a weak scalar its dtype: an operand of the same variable, or the scheme."""
     if isinstance(wanted, DType):
         return np.dtype(wanted.name)
     for term, node in zip(scheme, nodes, strict=True):

@@ -11,6 +11,7 @@ array.  Readers are counted per array, under the graph's lock.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -80,7 +81,7 @@ class Node:
         put(self, "id", id)
         put(self, "op", op)
         put(self, "inputs", inputs)
-        put(self, "attrs", attrs)
+        put(self, "attrs", MappingProxyType(attrs))
         put(self, "type", type)
         put(self, "checks", checks)
         put(self, "line", line)
@@ -93,6 +94,9 @@ class Node:
             object.__setattr__(self, name, value)
             return
         raise AttributeError(f"nodes are immutable; cannot set {name!r} of {self!r}")
+
+    def __delattr__(self, name: str) -> NoReturn:
+        raise AttributeError(f"nodes are immutable; cannot delete {name!r} of {self!r}")
 
     @property
     def name(self) -> str:
@@ -158,7 +162,7 @@ class Node:
         raise GraphTypeError(f"len() of {self!r} is not defined; use node.shape[0]")
 
     def __iter__(self) -> NoReturn:
-        raise GraphTypeError(f"{self!r} cannot be iterated; index it, as node[0], or use node.shape")
+        raise GraphTypeError(f"{self!r} cannot be iterated; index it, node[0], or use node.shape")
 
     def __contains__(self, item: object) -> NoReturn:
         raise GraphTypeError(
@@ -214,13 +218,13 @@ class Node:
         def __gt__(self, other: Any) -> Node: ...
         def __ge__(self, other: Any) -> Node: ...
         def __getitem__(self, index: Any) -> Node: ...
-        def sum(self, axis: Any = None, keepdims: bool = False) -> Node: ...
-        def mean(self, axis: Any = None, keepdims: bool = False) -> Node: ...
-        def max(self, axis: Any = None, keepdims: bool = False) -> Node: ...
-        def min(self, axis: Any = None, keepdims: bool = False) -> Node: ...
-        def reshape(self, *shape: Any) -> Node: ...
-        def transpose(self, *axes: Any) -> Node: ...
-        def astype(self, dtype: Any) -> Node: ...
+        def sum(self, axis: Any = None, keepdims: bool = False) -> Node: ...  # noqa: D102 - see ops
+        def mean(self, axis: Any = None, keepdims: bool = False) -> Node: ...  # noqa: D102 - see ops
+        def max(self, axis: Any = None, keepdims: bool = False) -> Node: ...  # noqa: D102 - see ops
+        def min(self, axis: Any = None, keepdims: bool = False) -> Node: ...  # noqa: D102 - see ops
+        def reshape(self, *shape: Any) -> Node: ...  # noqa: D102 - see ops
+        def transpose(self, *axes: Any) -> Node: ...  # noqa: D102 - see ops
+        def astype(self, dtype: Any) -> Node: ...  # noqa: D102 - see ops
 
 
 class ParameterState:
@@ -275,9 +279,7 @@ class Parameter(Node):
 
         self.update(assign)
 
-    def update(
-        self, write: Callable[[np.ndarray[Any, Any], np.ndarray[Any, Any]], None]
-    ) -> None:
+    def update(self, write: Callable[[np.ndarray[Any, Any], np.ndarray[Any, Any]], None]) -> None:
         """Change the value by ``write(current, out)``.
 
         `out` is the current array itself where no run in flight has read it, else a second array
