@@ -96,7 +96,7 @@ class Channel:
         counted: bool = False,
     ) -> None:
         if not isinstance(capacity, int) or capacity < 1:
-            raise ValueError(f"the capacity of {name!r} must be an int of at least 1, got {capacity!r}")
+            raise ValueError(f"the capacity of {name!r} is an int of at least 1, got {capacity!r}")
         self.capacity = capacity
         self.name = name
         self.direction = direction
@@ -185,7 +185,7 @@ class Sender(_End):
         """
         channel = self.channel
         if self.closed:
-            raise ClosedChannelError(f"the sender of {channel.name!r} was closed; open a new channel")
+            raise ClosedChannelError(f"the sender of {channel.name!r} was closed; open another")
         if channel.receiver.closed:
             raise BrokenChannelError(f"the receiver of {channel.name!r} is gone")
         if channel.credits is None:
@@ -218,7 +218,7 @@ class Receiver(_End):
         """
         channel = self.channel
         if self.closed:
-            raise ClosedChannelError(f"the receiver of {channel.name!r} was closed; open a new channel")
+            raise ClosedChannelError(f"the receiver of {channel.name!r} was closed; open another")
         sender_gone = channel.sender.closed  # read before the pop: what was sent first still comes
         try:
             message = channel.popper()()

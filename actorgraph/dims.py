@@ -17,10 +17,10 @@ import numpy as np
 from actorgraph.errors import ShapeError
 
 __all__ = [
-    "UNKNOWN",
     "Checks",
     "Dim",
     "Shape",
+    "UNKNOWN",
     "bind_dims",
     "broadcast",
     "dim_max",
@@ -220,6 +220,7 @@ UNKNOWN = Dim((), "?")
 """A dim that is known only at run time; users write and read it as ``None``."""
 
 Shape: TypeAlias = tuple[int | Dim, ...]
+"""Dims as shape rules see them."""
 
 
 def symbol(name: str) -> Dim:

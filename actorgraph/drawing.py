@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -56,6 +54,9 @@ def mermaid(graph: _Drawable) -> str:
 
 def mimebundle(graph: _Drawable) -> dict[str, str]:
     """Return what Jupyter shows: text always, and a picture where Graphviz is installed."""
+    import shutil
+    import subprocess
+
     bundle = {"text/plain": text(graph)}
     program = shutil.which("dot")
     if program is not None and len(graph.nodes) <= _MAX_DRAWN:

@@ -21,7 +21,6 @@ A run past its deadline raises the built-in ``TimeoutError``.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from difflib import get_close_matches
 
 __all__ = [
     "BrokenChannelError",
@@ -131,5 +130,7 @@ def near_names(wanted: str, known: Iterable[str], limit: int = 3) -> str:
     >>> near_names("wieght", ["weight", "bias"])
     "; did you mean 'weight'?"
     """
+    from difflib import get_close_matches  # only errors pay for it
+
     close = get_close_matches(wanted, list(known), limit)
     return f"; did you mean {' or '.join(map(repr, close))}?" if close else ""

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from actorgraph.graph import Node
     from actorgraph.machines.run import Run
 
-__all__ = ["Dead", "Message", "NodeActor", "Poison", "Task", "fail"]
+__all__ = ["Dead", "Message", "NodeActor", "Poison", "Task", "explained", "fail"]
 
 
 class Message(Dual):
@@ -163,7 +163,7 @@ def fail(task: Task, error: BaseException, *messages: Any) -> Poison:
 
 
 def _failing_step(task: Task, error: BaseException) -> tuple[Node, list[Any]]:
-    """Return the step that failed: of a program by its line, the operands among the frame's locals."""
+    """Return the step that failed and its operands, which are locals of the program's frame."""
     if task.step is not None:
         return task.step
     program, trace = task.program, error.__traceback__

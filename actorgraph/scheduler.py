@@ -27,6 +27,7 @@ import threading
 from bisect import insort
 from collections import deque
 from collections.abc import Callable
+from operator import itemgetter
 from queue import SimpleQueue
 from time import monotonic, perf_counter, sleep
 from typing import TYPE_CHECKING, Any
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from actorgraph.machines.run import Run
     from actorgraph.node_actor import Task
 
-__all__ = ["HEAVY_US", "POOL", "Pool", "Scheduler", "available_cores", "inside"]
+__all__ = ["Deadlines", "HEAVY_US", "POOL", "Pool", "Scheduler", "available_cores", "inside"]
 
 HEAVY_US = 10.0
 """A turn predicted to take longer is worth another worker."""
@@ -75,9 +76,7 @@ class Scheduler:
         Called by a worker that found nothing more to do, when no slot is taken any more.
     """
 
-    def __init__(
-        self, workers: int, seed: int, pool: Pool, on_idle: Callable[[], None]
-    ) -> None:
+    def __init__(self, workers: int, seed: int, pool: Pool, on_idle: Callable[[], None]) -> None:
         self.workers = workers
         self.pool = pool
         self.on_idle = on_idle
@@ -94,7 +93,7 @@ class Scheduler:
         queues = [deque() for _ in range(self.workers)]
         # Replaced, not mutated: workers iterate over it without a lock.
         classes = list(self.classes)
-        insort(classes, (priority, queues), key=lambda entry: entry[0])
+        insort(classes, (priority, queues), key=itemgetter(0))
         self.classes = classes
         return queues
 
@@ -198,7 +197,7 @@ class Scheduler:
         return following
 
     def _take(self, slot: int, own_only: bool) -> Task | None:
-        """Return a ready task: the most urgent class first, in it the newest own, the oldest of others."""
+        """Return a ready task of the most urgent class: the newest own, or the oldest of others."""
         for _, queues in self.classes:
             if self.random is not None:
                 task = self._take_any(queues)

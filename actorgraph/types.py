@@ -47,18 +47,19 @@ from actorgraph.dims import (
 from actorgraph.errors import GraphTypeError
 
 __all__ = [
-    "KINDS",
-    "UNKNOWN",
     "Checks",
     "DType",
     "Dim",
     "DimVar",
     "Function",
+    "KINDS",
     "Row",
     "RowVar",
     "Shape",
     "Substitution",
     "Tensor",
+    "Term",
+    "UNKNOWN",
     "Var",
     "bind_dims",
     "broadcast",
@@ -197,6 +198,7 @@ class Function:
 
 
 Term: TypeAlias = DType | Var | Tensor | Function
+"""What unification makes equal."""
 
 # ---------------------------------------------------------------------------------------------
 # Unification

@@ -21,7 +21,7 @@ __all__ = ["Joint", "Leaf", "Mode", "join"]
 
 @dataclass(frozen=True, slots=True)
 class Mode:
-    """What a run computes beside the values: cotangents from `seeds`, or tangents from `tangents`."""
+    """What a run computes beside values: cotangents or tangents, seeded at `nodes`."""
 
     kind: Literal["forward", "backward", "tangents"] = "forward"
     nodes: tuple[Node, ...] = ()
@@ -124,7 +124,7 @@ def _computed(order: Iterable[Node]) -> tuple[Node, ...]:
 def _differentiate(
     graph: Graph, copies: dict[Node, Node], wrt: Sequence[Node], mode: Mode
 ) -> tuple[dict[Node, Node], list[tuple[Node, Node]]]:
-    """Return joint node to derivative, and the user's seeded nodes with the leaves that seed them."""
+    """Return joint node to derivative, and the user's seeded nodes with their seed leaves."""
     seeds = []
     for node in mode.nodes:
         seed = graph.adopt(copies[node], (), leaf=True, name=f"{mode.kind} seed of {node.name}")

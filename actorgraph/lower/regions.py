@@ -116,7 +116,7 @@ def _owner(node: Node) -> Node:
 
 
 def _chunks(nodes: Sequence[Node], size: int) -> list[list[Node]]:
-    """Cut into runs of at most `size` nodes; an asynchronous op stands alone, for its actor parks."""
+    """Cut into runs of at most `size` nodes; an asynchronous op stands alone: its actor parks."""
     chunks: list[list[Node]] = []
     full = True
     for node in nodes:

@@ -97,9 +97,8 @@ class Machine(ABC):
             self.graph.lift(node)
         names = list(outputs) if isinstance(outputs, Mapping) else [node.name for node in nodes]
         self.outputs: dict[str, Node] = dict(zip(names, nodes, strict=True))
-        chosen = self.graph.parameters if wrt is None else as_nodes(wrt)
-        if wrt is None:
-            chosen = tuple(node for node in chosen if node.dtype.kind in "fc")
+        parameters = [node for node in self.graph.parameters if node.dtype.kind in "fc"]
+        chosen = parameters if wrt is None else as_nodes(wrt)
         check_differentiable(chosen, "wrt")
         self.wrt: tuple[Node, ...] = tuple(self.graph.lift(node) for node in chosen)
         self.workers = _positive("workers", available_cores() if workers is None else workers)
@@ -204,12 +203,8 @@ class Machine(ABC):
             self._core.refuse_inside_op("run_sync")
         run = self._prepare(feeds, backward, tangents, timeout_s, priority, host=None)
         if run.plan.has_async:
-            return self._run_on_own_loop(
-                partial(
-                    self.run, feeds, backward=backward, tangents=tangents, timeout_s=timeout_s,
-                    priority=priority,
-                )  # fmt: skip
-            )
+            call = partial(self.run, feeds, backward=backward, tangents=tangents)
+            return self._run_on_own_loop(partial(call, timeout_s=timeout_s, priority=priority))
         core = self._started()
         slot = core.scheduler.acquire()
         self._launch(core, run, slot)
@@ -327,8 +322,13 @@ class Machine(ABC):
             raise FeedError(f"backward is True or a dict of output to seed, got {backward!r}")
         for key, value in backward.items():
             node = readable.get(key) if isinstance(key, str) else key
-            seeds.update(by_node({key if node is None else node.name: value},
-                                 {n.name: n for n in self.outputs.values()}, "seed"))
+            seeds.update(
+                by_node(
+                    {key if node is None else node.name: value},
+                    {n.name: n for n in self.outputs.values()},
+                    "seed",
+                )
+            )
         if not seeds:
             raise FeedError("backward={} seeds nothing; name at least one output")
         check_differentiable(seeds, "seeded output")
@@ -417,12 +417,11 @@ class Machine(ABC):
     @property
     def source(self) -> str:
         """The generated programs of every plan compiled so far, with node names as comments."""
-        parts = []
+        parts: list[str] = []
         for network in self._networks():
+            programs = [(task.program, task.spec.name) for task in network.tasks]
             parts.append(f"# mode: {network.plan.mode.kind}")
-            for task in network.tasks:
-                if task.program is not None:
-                    parts.append(task.program.annotated(task.spec.name))
+            parts += [program.annotated(name) for program, name in programs if program is not None]
         return "\n\n".join(parts)
 
     def channels(self) -> list[ChannelStatistics]:

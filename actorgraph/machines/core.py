@@ -18,6 +18,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import anyio
@@ -31,7 +32,7 @@ from actorgraph.machines.run import Run, in_trio
 from actorgraph.node_actor import Dead, Task
 from actorgraph.scheduler import POOL, Scheduler, inside
 
-__all__ = ["Core", "current_errors"]
+__all__ = ["Core", "current_errors", "spawn"]
 
 _DEFAULT_ERRORS = {"divide": "warn", "over": "warn", "under": "ignore", "invalid": "warn"}
 _NETWORKS_KEPT = 16
@@ -171,7 +172,7 @@ class Core:
             raise KeyboardInterrupt
 
     def refuse_inside_op(self, what: str) -> None:
-        """Raise where the calling thread is running an op of this machine: it would wait for itself."""
+        """Raise where the calling thread runs an op of this machine: it would wait for itself."""
         if inside(self.scheduler):
             raise GraphError(
                 f"{what} was called inside an op of the same machine, which would wait for itself; "
@@ -232,13 +233,15 @@ class Core:
         self.networks.clear()
 
     def _story(self) -> str:
-        waiting = []
+        waiting: list[str] = []
         for network in self.networks.values():
             empty = {id(c.messages): f"a message from {c.name}" for c in network.channels}
             empty |= {id(c.credits): f"room in {c.name}" for c in network.channels}
-            for task in network.tasks:
-                if not task.wait and id(task.wait) in empty:
-                    waiting.append(f"{task.spec.name!r} waits for {empty[id(task.wait)]}")
+            waiting += [
+                f"{task.spec.name!r} waits for {empty[id(task.wait)]}"
+                for task in network.tasks
+                if not task.wait and id(task.wait) in empty
+            ]
         return "; ".join(waiting[:20]) or "nobody waits"
 
     def _end_now(self, run: Run, cause: BaseException) -> None:
@@ -289,9 +292,9 @@ class Core:
     def call_async(
         self, run: Run, task: Task, kernel: Callable[..., Awaitable[Any]], args: tuple[Any, ...]
     ) -> deque[Any]:
-        """Run ``kernel(*args)`` on the run's event loop; a callable for the reply comes into a queue.
+        """Run ``kernel(*args)`` on the run's event loop and return the queue of its reply.
 
-        The callable returns the result or raises what the kernel raised.
+        The reply is a callable that returns the result or raises what the kernel raised.
         """
         reply: deque[Callable[[], Any]] = deque()
         scope = anyio.CancelScope()
@@ -310,8 +313,8 @@ class Core:
                 self._answer(task, reply, answer)
 
         with self.lock:
-            self.calls[id(reply)] = run, lambda: host(scope.cancel)
-        if not host(lambda: spawn(call)):
+            self.calls[id(reply)] = run, partial(host, scope.cancel)
+        if not host(partial(spawn, call)):
             with self.lock:
                 del self.calls[id(reply)]
             raise RuntimeError("the event loop of the run was closed")

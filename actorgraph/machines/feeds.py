@@ -15,7 +15,7 @@ from actorgraph.errors import FeedError, GraphTypeError, near_names
 from actorgraph.graph import Node, is_weak
 from actorgraph.types import UNKNOWN, Dim, bind_dims
 
-__all__ = ["bind_feeds", "by_node", "check_dims", "check_like", "resolve"]
+__all__ = ["as_array", "bind_feeds", "by_node", "check_dims", "check_like", "resolve"]
 
 Array = np.ndarray[Any, Any]
 

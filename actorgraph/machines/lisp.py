@@ -12,9 +12,9 @@ from typing import Any, final
 
 from actorgraph.channels import Channel
 from actorgraph.graph import Node
-from actorgraph.machines.base import Machine
 from actorgraph.lower.regions import TaskSpec
-from actorgraph.node_actor import Dead, Message, Poison, Task, fail
+from actorgraph.machines.base import Machine
+from actorgraph.node_actor import Dead, Message, Task, fail
 from actorgraph.op import CONSTANT
 
 __all__ = ["LispMachine"]
@@ -61,7 +61,10 @@ def _interpret(
         if part.op is CONSTANT
     }
     last_uses = _last_uses(spec)
-    outgoing: list[Message | Poison]
+    messages: Any
+    inputs: Any
+    values: Any
+    outgoing: Any
     yield None
     while True:
         empty = next((port.messages for port in ports if not port.messages), None)
@@ -93,7 +96,7 @@ def _interpret(
                 for number in unused:
                     del values[number]
             outgoing = [Message(values[node.id], run) for node, _ in spec.results]
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - travels on as a NodeError
             outgoing = [fail(task, error, *messages)] * len(spec.results)
         task.step = None
         for (_, index), message in zip(spec.results, outgoing, strict=True):

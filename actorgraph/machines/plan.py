@@ -81,7 +81,7 @@ class Plan:
         self.device = device
         self.watch = watch
         self.readables = {**{node.name: node for node in wrt}, **outputs}
-        self.nodes = tuple({node: None for node in (*outputs.values(), *wrt)})
+        self.nodes = tuple(dict.fromkeys((*outputs.values(), *wrt)))
         self.joint: Joint = join(list(outputs.values()), wrt, mode)
         self._place_results()
         self.tasks: list[TaskSpec] = connect(cut(self.joint, fuse), self.result_of)
@@ -92,7 +92,7 @@ class Plan:
         self._bindings: OrderedDict[tuple[tuple[str, int], ...], Binding] = OrderedDict()
 
     def _place_results(self) -> None:
-        """Number the results (a leaf's value needs none, the run has it) and note who reads which."""
+        """Number the results (a leaf needs none, the run has it) and note who reads which."""
         joint = self.joint
         self.leaf_index = {leaf.node: index for index, leaf in enumerate(joint.leaves)}
         self.result_of: dict[Node, int] = {}

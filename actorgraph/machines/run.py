@@ -6,6 +6,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Generator
+from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from actorgraph.machines.core import Core
     from actorgraph.machines.plan import Binding, Plan
 
-__all__ = ["Run", "in_event_loop", "loop_notifier"]
+__all__ = ["Run", "in_event_loop", "in_trio", "loop_notifier"]
 
 
 class Run:
@@ -41,7 +42,9 @@ class Run:
         "readers", "results", "tokens", "values",
     )  # fmt: skip
 
-    def __init__(self, core: Core, plan: Plan, binding: Binding, number: int, priority: int) -> None:
+    def __init__(
+        self, core: Core, plan: Plan, binding: Binding, number: int, priority: int
+    ) -> None:
         self.core = core
         self.plan = plan
         self.binding = binding
@@ -141,7 +144,7 @@ class Run:
     def call_async(
         self, task: Task, kernel: Callable[..., Awaitable[Any]], args: tuple[Any, ...]
     ) -> deque[Any]:
-        """Start an asynchronous op on the caller's loop; the reply comes into the returned queue."""
+        """Start an asynchronous op on the caller's loop and return the queue of its reply."""
         return self.core.call_async(self, task, kernel, args)
 
     # -- ends ---------------------------------------------------------------------------------
@@ -160,7 +163,7 @@ class Run:
         if self.dead is None:
             try:
                 self.duals = self.plan.collect(self)
-            except BaseException as error:  # MemoryError in a copy: the run fails, not the worker
+            except BaseException as error:  # noqa: BLE001 - a failed copy ends the run
                 self.dead = error
         self.results = self.values = self.leaves = []
         self.network = None
@@ -207,7 +210,7 @@ class Run:
         """Wait for the end; a cancelled waiter cancels the run and still waits for its end."""
         event = anyio.Event()
         notify = loop_notifier()
-        self.add_done_callback(lambda: notify(event.set))
+        self.add_done_callback(partial(notify, event.set))
         try:
             await event.wait()
         except BaseException:

@@ -23,7 +23,9 @@ __all__ = [
 
 Derivative: TypeAlias = Callable[..., Any]
 Unary: TypeAlias = Callable[[Any], Node]
+"""What users call for an op of one argument."""
 Binary: TypeAlias = Callable[[Any, Any], Node]
+"""What users call for an op of two arguments."""
 
 _UNARY_SHAPES: tuple[tuple[int, ...], ...] = ((3, 4), (), (0, 2))
 _BINARY_SHAPES: tuple[tuple[tuple[int, ...], ...], ...] = (
@@ -137,6 +139,7 @@ def binary(
 def documented(function: Any, op: Op, parameters: str, notes: str = "") -> None:
     """Give the function that users call its op's name and a docstring made of the declaration."""
     function.__name__ = function.__qualname__ = op.name
+    function.__module__ = "actorgraph.ops"
     function.__doc__ = (
         f"{op.doc}\n\nType ``{op.scheme}``.{'  ' if notes else ''}{notes}\n\n"
         f"Parameters\n----------\n{parameters}\n\nReturns\n-------\nNode\n\n"
