@@ -23,7 +23,6 @@ from actorgraph.ops.arithmetic import (
 from actorgraph.ops.broadcasting import (
     broadcast_to,
     expand_dims,
-    reshape,
     squeeze,
     sum,  # noqa: A004 - NumPy's name
 )
@@ -51,6 +50,7 @@ from actorgraph.ops.reductions import (
     mean,
     min,  # noqa: A004 - NumPy's name
 )
+from actorgraph.ops.reshaping import reshape
 from actorgraph.ops.selection import clip, maximum, minimum, where
 from actorgraph.ops.shaping import concatenate, stack, swapaxes, transpose
 from actorgraph.ops.trigonometric import cos, sin, tanh

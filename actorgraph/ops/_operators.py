@@ -10,10 +10,11 @@ from typing import Any
 
 from actorgraph.graph import Node
 from actorgraph.ops import arithmetic, comparison, reductions
-from actorgraph.ops.broadcasting import reshape, sum  # noqa: A004 - NumPy's name
+from actorgraph.ops.broadcasting import sum  # noqa: A004 - NumPy's name
 from actorgraph.ops.casting import astype
 from actorgraph.ops.indexing import getitem
 from actorgraph.ops.linalg import matmul
+from actorgraph.ops.reshaping import reshape
 from actorgraph.ops.shaping import transpose
 
 __all__ = ["attach"]

@@ -1,4 +1,4 @@
-"""Sum, broadcast and reshape, and what every rule needs of them to undo broadcasting.
+"""Sum and broadcast, and what every rule needs of them to undo broadcasting.
 
 They stand below all other ops: `unbroadcast` and `broadcast_like` are the only places that know
 how a cotangent or a tangent gets the shape of its value.  Where dims are known only at run time
@@ -15,7 +15,7 @@ import numpy as np
 from actorgraph.errors import ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import Op, Sample, register
-from actorgraph.types import UNKNOWN, Checks, Dim, Shape, shape_from, size_of
+from actorgraph.types import UNKNOWN, Checks, Shape, shape_from
 
 __all__ = [
     "REDUCTION_SAMPLES",
@@ -26,8 +26,6 @@ __all__ = [
     "conj",
     "expand_dims",
     "reduced_shape",
-    "reshape",
-    "reshape_like",
     "squeeze",
     "sum",
     "unbroadcast",
@@ -95,7 +93,24 @@ _ADD: Op = register(
 
 
 def add(x: Any, y: Any) -> Node:
-    """Add elementwise, as ``x + y``."""
+    """Add elementwise, as ``x + y``.
+
+    Type ``n[*s] -> n[*t] -> n[*s|t]``.
+
+    Parameters
+    ----------
+    x, y : node, array or scalar
+        Shapes that broadcast.
+
+    Returns
+    -------
+    Node
+
+    Raises
+    ------
+    GraphTypeError, ShapeError
+        The operands do not fit the type.
+    """
     return build(_ADD, x, y)
 
 
@@ -141,7 +156,24 @@ _EXPAND: Op = register(
 
 
 def expand_dims(x: Node, axis: int | tuple[int, ...]) -> Node:
-    """Insert dims of size 1 at the positions `axis` of the result."""
+    """Insert dims of size 1 at the positions `axis` of the result.
+
+    Type ``a[*s] -> a[*out]``; a view.
+
+    Parameters
+    ----------
+    x : node
+    axis : int or tuple of int
+
+    Returns
+    -------
+    Node
+
+    Raises
+    ------
+    ShapeError
+        An axis is out of range or given twice.
+    """
     count = len(tuple(axis)) if isinstance(axis, Iterable) else 1
     axes = axes_of(axis, x.ndim + count, "expand_dims")
     return build(_EXPAND, x, axis=axes) if axes else x
@@ -169,7 +201,25 @@ _SQUEEZE: Op = register(
 
 
 def squeeze(x: Node, axis: int | tuple[int, ...] | None = None) -> Node:
-    """Remove dims of size 1: those named by `axis`, or all that are literally 1."""
+    """Remove dims of size 1.
+
+    Type ``a[*s] -> a[*out]``; a view.
+
+    Parameters
+    ----------
+    x : node
+    axis : int or tuple of int, optional
+        Default: all dims that are literally 1; a symbol stays, whatever a run binds it to.
+
+    Returns
+    -------
+    Node
+
+    Raises
+    ------
+    ShapeError
+        A dim to be removed is not 1, or an axis is out of range or given twice.
+    """
     if axis is None:
         axis = tuple(i for i, dim in enumerate(x.dims) if dim == 1)
     axes = axes_of(axis, x.ndim, "squeeze")
@@ -221,7 +271,26 @@ _BROADCAST_LIKE: Op = register(
 
 
 def broadcast_to(x: Node, shape: Any) -> Node:
-    """Broadcast `x` to `shape` by NumPy's rules; dims may be symbols of the graph."""
+    """Broadcast `x` to `shape` by NumPy's rules.
+
+    Type ``a[*s] -> a[*out]``; a view.
+
+    Parameters
+    ----------
+    x : node
+    shape : tuple of int, str or Dim
+        Dims may be symbols of the graph.
+
+    Returns
+    -------
+    Node
+        The node itself where it has that shape.
+
+    Raises
+    ------
+    ShapeError
+        `x` does not broadcast to `shape`.
+    """
     dims = shape_from(shape)
     return x if dims == x.dims and UNKNOWN not in dims else build(_BROADCAST, x, shape=dims)
 
@@ -279,7 +348,26 @@ _SUM: Op = register(
 
 
 def sum(x: Node, axis: Any = None, keepdims: bool = False) -> Node:  # noqa: A001 - NumPy's name
-    """Sum over `axis` (int, tuple, or None for all); the dtype is kept, also of integers."""
+    """Sum over `axis`; the dtype is kept, also of integers.
+
+    Type ``n[*s] -> n[*out]``.  The sum of no elements is 0.
+
+    Parameters
+    ----------
+    x : node
+    axis : int, tuple of int, or None for all
+    keepdims : bool
+        Keep the axes as dims of size 1.
+
+    Returns
+    -------
+    Node
+
+    Raises
+    ------
+    ShapeError
+        An axis is out of range or given twice.
+    """
     return build(_SUM, x, axis=axes_of(axis, x.ndim, "sum"), keepdims=bool(keepdims))
 
 
@@ -314,85 +402,3 @@ def unbroadcast(ct: Node, x: Node) -> Node:
     if not axes:
         return ct
     return squeeze(sum(ct, axes, keepdims=True), tuple(range(lead)))
-
-
-# -- reshape ----------------------------------------------------------------------------------
-
-
-def _reshaped(checks: Checks, x: Shape, *, shape: Shape) -> Shape:
-    if -1 not in shape:
-        if not any(dim is UNKNOWN for dim in (*x, *shape)):
-            checks.equal(size_of(x), size_of(shape), f"sizes of {x} and {shape}")
-        return shape
-    known = size_of(tuple(dim for dim in shape if dim != -1))
-    missing = size_of(x) // known if known != 0 else 0
-    if UNKNOWN not in (missing, known) and missing * known - size_of(x) != 0:
-        checks.equal(missing * known, size_of(x), f"sizes of {x} and {shape}")
-    return tuple(missing if dim == -1 else dim for dim in shape)
-
-
-_RESHAPE: Op = register(
-    Op(
-        "reshape",
-        "a[*s] -> a[*out]",
-        lambda xp, x, shape: xp.reshape(x, shape),
-        shape=_reshaped,
-        vjp=(lambda ct, y, x, shape: reshape_like(ct, x),),
-        jvp=lambda tans, y, x, shape: build(_RESHAPE, tans[0], shape=shape),
-        samples=(
-            Sample(((3, 4),), {"shape": (2, 6)}),
-            Sample(((3, 4),), {"shape": (-1, 2)}),
-            Sample(((),), {"shape": (1, 1)}),
-        ),
-        doc="The same elements in another shape.",
-    )
-)
-
-_RESHAPE_LIKE: Op = register(
-    Op(
-        "reshape_like",
-        "a[*s] -> a1[*t] -> a[*t]",
-        lambda xp, x, like: xp.reshape(x, xp.shape(like)),
-        vjp=(lambda ct, y, x, like: reshape_like(ct, x), None),
-        jvp=lambda tans, y, x, like: (
-            None if tans[0] is None else build(_RESHAPE_LIKE, tans[0], like)
-        ),
-        samples=(Sample(((3, 4), (6, 2))),),
-        doc="The same elements in the shape of another array.",
-    )
-)
-
-
-def reshape(x: Node, *shape: Any) -> Node:
-    """Give the elements another shape; one dim may be -1, dims may be symbols of the graph.
-
-    Raises
-    ------
-    ShapeError
-        The sizes can be shown to differ, or -1 stands twice.
-    """
-    given = shape[0] if len(shape) == 1 and not isinstance(shape[0], (int, str, Dim)) else shape
-    given = tuple(given)
-    if len([dim for dim in given if isinstance(dim, int) and dim == -1]) > 1:
-        raise ShapeError(f"reshape: only one dim of {given} may be -1")
-    dims = tuple(-1 if isinstance(d, int) and d == -1 else shape_from((d,))[0] for d in given)
-    return x if dims == x.dims and UNKNOWN not in dims else build(_RESHAPE, x, shape=dims)
-
-
-def reshape_like(x: Node, like: Node) -> Node:
-    """Reshape `x` to the shape of `like`, with as little left to the run as possible."""
-    if x.dims == like.dims and not any(dim is UNKNOWN for dim in x.dims):
-        return x
-    open_dims = [i for i, dim in enumerate(like.dims) if isinstance(dim, Dim)]
-    if any(dim is UNKNOWN for dim in like.dims) and len(open_dims) > 1:
-        return build(_RESHAPE_LIKE, x, like)
-    if len(open_dims) == 1 and 0 not in like.dims:
-        # One -1 does what binding the symbol would do, without a plan per shape.
-        return build(
-            _RESHAPE, x, shape=tuple(-1 if i in open_dims else d for i, d in enumerate(like.dims))
-        )
-    return (
-        build(_RESHAPE_LIKE, x, like)
-        if UNKNOWN in like.dims
-        else build(_RESHAPE, x, shape=like.dims)
-    )

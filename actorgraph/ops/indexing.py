@@ -17,7 +17,8 @@ from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import CONSTANT, Attrs, Op, Sample, register
 from actorgraph.ops._declare import linear_jvp
-from actorgraph.ops.broadcasting import axes_of, reshape
+from actorgraph.ops.broadcasting import axes_of
+from actorgraph.ops.reshaping import reshape
 from actorgraph.types import UNKNOWN, Checks, Dim, Shape, dtype_of, slice_size
 
 __all__ = ["getitem", "one_hot", "take"]

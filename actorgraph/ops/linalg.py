@@ -15,7 +15,8 @@ from actorgraph.graph import Node, build
 from actorgraph.op import Attrs, Op, Rule, Sample, register
 from actorgraph.ops._declare import add_all
 from actorgraph.ops.arithmetic import multiply
-from actorgraph.ops.broadcasting import conj, expand_dims, reshape, squeeze, unbroadcast
+from actorgraph.ops.broadcasting import conj, expand_dims, squeeze, unbroadcast
+from actorgraph.ops.reshaping import reshape
 from actorgraph.ops.shaping import swap_last
 from actorgraph.types import UNKNOWN, Checks, Shape, size_of
 

@@ -202,7 +202,26 @@ def max(x: Node, axis: Any = None, keepdims: bool = False) -> Node:  # noqa: A00
 
 
 def min(x: Node, axis: Any = None, keepdims: bool = False) -> Node:  # noqa: A001 - NumPy's name
-    """Minimum over `axis`; elements that tie share the gradient equally, as in `max`."""
+    """Minimum over `axis`; elements that tie share the gradient equally.
+
+    Type ``r[*s] -> r[*out]``.  NaN where a value is NaN, and then without a gradient.
+
+    Parameters
+    ----------
+    x : node
+    axis : int, tuple of int, or None for all
+    keepdims : bool
+        Keep the axes as dims of size 1.
+
+    Returns
+    -------
+    Node
+
+    Raises
+    ------
+    ShapeError
+        There is nothing to choose from, or an axis is out of range or given twice.
+    """
     return _reduce(_MIN, x, axis, keepdims)
 
 

@@ -13,8 +13,9 @@ from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import Attrs, Op, Sample, register
 from actorgraph.ops._declare import linear_jvp
-from actorgraph.ops.broadcasting import axes_of, reshape, zeros_like
+from actorgraph.ops.broadcasting import axes_of, zeros_like
 from actorgraph.ops.indexing import getitem
+from actorgraph.ops.reshaping import reshape
 from actorgraph.types import UNKNOWN, Checks, Shape
 
 __all__ = ["concatenate", "stack", "swap_last", "swapaxes", "transpose"]

@@ -14,7 +14,8 @@ from hypothesis.extra import numpy as hnp
 
 import actorgraph as ag
 from actorgraph.autodiff import tangents
-from actorgraph.op import REGISTRY, Sample
+from actorgraph.errors import GraphTypeError
+from actorgraph.op import REGISTRY, Op, Sample
 from tests._evaluate import evaluate
 
 LIBRARY = [op for op in REGISTRY.values() if not op.checked]  # the others are ops of tests
@@ -62,6 +63,8 @@ class Case:
             else:
                 size = int(np.prod(shape))
                 array = np.array([next(pool) for _ in range(size)]).reshape(shape).astype(dtype)
+                if array.dtype.kind == "c":
+                    array += 1j * self.rng.uniform(0.3, 1, shape)
             arrays.append(array)
         return arrays
 
@@ -208,6 +211,39 @@ def test_rules_agree_with_each_other_and_with_differences(op, sample, dtype):
         for node in ag.gradients([case.y], case.wrt, seeds=[ct]):
             (value,) = evaluate([node], case.feeds)
             assert value.dtype == node.dtype == np.float32
+
+
+def _admits_complex(op, sample):
+    if "dtype" in sample.attrs:
+        return False
+    try:
+        return bool(Case(op, sample, "complex128").wrt)
+    except GraphTypeError:
+        return False
+
+
+@pytest.mark.parametrize(
+    ("op", "sample"), [case for case in CASES if _admits_complex(*case.values)]
+)
+def test_rules_hold_for_complex_numbers_where_the_type_admits_them(op, sample):
+    check_first_order(Case(op, sample, "complex128"))
+    check_second_order(Case(op, sample, "complex128"))
+
+
+@pytest.mark.parametrize("wrong", ["vjp", "jvp", "vjp and jvp"])
+def test_a_rule_wrong_by_one_in_a_thousand_is_caught(wrong):
+    def slope(x, rule):
+        return x * x * (3.003 if rule in wrong else 3)
+
+    cube = Op(
+        "cube",
+        "f[*s] -> f[*s]",
+        lambda xp, x: x * x * x,
+        vjp=(lambda ct, y, x: ct * slope(x, "vjp"),),
+        jvp=lambda tans, y, x: tans[0] * slope(x, "jvp"),
+    )
+    with pytest.raises(AssertionError, match=r"tolerance|comparison|==|abs"):
+        check_first_order(Case(cube, Sample(((3, 4),))))
 
 
 @pytest.mark.parametrize(("op", "sample"), CASES)

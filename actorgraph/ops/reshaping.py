@@ -1,0 +1,104 @@
+"""Reshape: the same elements in another shape."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from actorgraph.errors import ShapeError
+from actorgraph.graph import Node, build
+from actorgraph.op import Op, Sample, register
+from actorgraph.types import UNKNOWN, Checks, Dim, Shape, shape_from, size_of
+
+__all__ = ["reshape", "reshape_like"]
+
+
+def _reshaped(checks: Checks, x: Shape, *, shape: Shape) -> Shape:
+    if -1 not in shape:
+        if not any(dim is UNKNOWN for dim in (*x, *shape)):
+            checks.equal(size_of(x), size_of(shape), f"sizes of {x} and {shape}")
+        return shape
+    known = size_of(tuple(dim for dim in shape if dim != -1))
+    missing = size_of(x) // known if known != 0 else 0
+    if UNKNOWN not in (missing, known) and missing * known - size_of(x) != 0:
+        checks.equal(missing * known, size_of(x), f"sizes of {x} and {shape}")
+    return tuple(missing if dim == -1 else dim for dim in shape)
+
+
+_RESHAPE: Op = register(
+    Op(
+        "reshape",
+        "a[*s] -> a[*out]",
+        lambda xp, x, shape: xp.reshape(x, shape),
+        shape=_reshaped,
+        vjp=(lambda ct, y, x, shape: reshape_like(ct, x),),
+        jvp=lambda tans, y, x, shape: build(_RESHAPE, tans[0], shape=shape),
+        samples=(
+            Sample(((3, 4),), {"shape": (2, 6)}),
+            Sample(((3, 4),), {"shape": (-1, 2)}),
+            Sample(((),), {"shape": (1, 1)}),
+        ),
+        doc="The same elements in another shape.",
+    )
+)
+
+_RESHAPE_LIKE: Op = register(
+    Op(
+        "reshape_like",
+        "a[*s] -> a1[*t] -> a[*t]",
+        lambda xp, x, like: xp.reshape(x, xp.shape(like)),
+        vjp=(lambda ct, y, x, like: reshape_like(ct, x), None),
+        jvp=lambda tans, y, x, like: (
+            None if tans[0] is None else build(_RESHAPE_LIKE, tans[0], like)
+        ),
+        samples=(Sample(((3, 4), (6, 2))),),
+        doc="The same elements in the shape of another array.",
+    )
+)
+
+
+def reshape(x: Node, *shape: Any) -> Node:
+    """Give the elements another shape, as ``reshape(x, 3, 4)`` or ``reshape(x, (3, 4))``.
+
+    Type ``a[*s] -> a[*out]``; a view where NumPy gives one.
+
+    Parameters
+    ----------
+    x : node
+    *shape : int, str or Dim, or one tuple of them
+        One dim may be -1, dims may be symbols of the graph.
+
+    Returns
+    -------
+    Node
+        The node itself where it has that shape.
+
+    Raises
+    ------
+    ShapeError
+        The sizes can be shown to differ, or -1 stands twice.
+    """
+    given = shape[0] if len(shape) == 1 and not isinstance(shape[0], (int, str, Dim)) else shape
+    given = tuple(given)
+    if len([dim for dim in given if isinstance(dim, int) and dim == -1]) > 1:
+        raise ShapeError(f"reshape: only one dim of {given} may be -1")
+    dims = tuple(-1 if isinstance(d, int) and d == -1 else shape_from((d,))[0] for d in given)
+    return x if dims == x.dims and UNKNOWN not in dims else build(_RESHAPE, x, shape=dims)
+
+
+def reshape_like(x: Node, like: Node) -> Node:
+    """Reshape `x` to the shape of `like`, with as little left to the run as possible."""
+    if x.dims == like.dims and not any(dim is UNKNOWN for dim in x.dims):
+        return x
+    open_dims = [i for i, dim in enumerate(like.dims) if isinstance(dim, Dim)]
+    if any(dim is UNKNOWN for dim in like.dims) and len(open_dims) > 1:
+        return build(_RESHAPE_LIKE, x, like)
+    if len(open_dims) == 1 and 0 not in like.dims:
+        # One -1 does what binding the symbol would do, without a plan per shape.
+        return build(
+            _RESHAPE, x, shape=tuple(-1 if i in open_dims else d for i, d in enumerate(like.dims))
+        )
+    return (
+        build(_RESHAPE_LIKE, x, like)
+        if UNKNOWN in like.dims
+        else build(_RESHAPE, x, shape=like.dims)
+    )
