@@ -29,40 +29,22 @@ def define(
 ) -> Callable[..., Node]:
     """Declare an op and return the function ``op(*nodes, **attrs)`` that applies it.
 
-    What a forward returns is checked against the declared type in every run.
-
     Parameters
     ----------
     name : str
         An identifier that no other op has.
     scheme : str or callable
-        Type as in `actorgraph.types`, such as ``"f[*s] -> f[*s]"``, or ``scheme(arity, attrs)``
-        that returns one.
+        Type as in `actorgraph.types`, or ``scheme(arity, attrs)`` that returns one.
     forward : callable
-        ``forward(xp, *arrays, **attrs)`` with NumPy (or CuPy) as `xp`.  The arrays are read-only.
-        An ``async def`` runs on the caller's event loop while its actor is parked.
+        ``forward(xp, *arrays, **attrs)`` on read-only arrays; its result is checked against the
+        type.  An ``async def`` runs on the caller's event loop while its actor is parked.
     vjp : tuple of rules, or one rule, optional
-        One rule ``(ct, y, *xs, **attrs) -> node`` per argument, None for an argument without a
-        gradient; or one rule ``(argnum, ct, y, *xs, **attrs) -> node`` for all.  Rules build
-        nodes, so that they can be differentiated again.
+        A rule ``(ct, y, *xs, **attrs) -> node`` per argument, None for one without a gradient; or
+        one rule ``(argnum, ct, y, *xs, **attrs) -> node``.
     jvp : callable, optional
-        ``jvp(tans, y, *xs, **attrs) -> node``, where `tans` holds None for a zero tangent.
-        Without it forward mode through the op raises.
-    shape : callable, optional
-        ``shape(checks, *shapes, **attrs)`` where the scheme does not tell the result's dims.
-    cost : callable, optional
-        ``cost(shapes, result_shape, attrs) -> flops``; default one per element.
-    samples : iterable of Sample
-        Where the law tests try the op.
-    concurrent : bool
-        False serialises all calls of `forward` in the process.
-    doc : str
-        One line.
-
-    Returns
-    -------
-    callable
-        Its ``op`` attribute is the record.
+        ``jvp(tans, y, *xs, **attrs) -> node``; without it forward mode through the op raises.
+    shape, cost, samples, concurrent, doc : optional
+        As in `actorgraph.op.Op`.
 
     Raises
     ------
@@ -72,38 +54,37 @@ def define(
 
     Examples
     --------
-    >>> cube = define(
-    ...     "docs_cube",
-    ...     scheme="f[*s] -> f[*s]",
-    ...     forward=lambda xp, x: x * x * x,
-    ...     vjp=(lambda ct, y, x: ct * 3 * x * x,),
-    ... )
-    >>> from actorgraph.graph import Graph
-    >>> cube(Graph().input("x", shape=(3,), dtype="float64"))
-    <docs_cube_1: float64[3]>
+    >>> cube = define("docs_cube", scheme="f[*s] -> f[*s]", forward=lambda xp, x: x * x * x,
+    ...               vjp=(lambda ct, y, x: ct * 3 * x * x,))
     """
+    rules = vjp if vjp is None or callable(vjp) else tuple(vjp)
+    _check(name, scheme, forward, rules)
+    record = Op(
+        name, scheme, forward, shape, rules, jvp, cost, tuple(samples),
+        concurrent=concurrent, checked=True, blocking=not _is_async(forward), doc=doc,
+    )  # fmt: skip
+    return _function(register(record))
+
+
+def _check(name: Any, scheme: Any, forward: Any, rules: Any) -> None:
     if not isinstance(name, str) or not name.isidentifier():
         raise GraphTypeError(f"an op's name is an identifier, got {name!r}")
     if not callable(forward):
         raise GraphTypeError(f"op {name!r}: forward has to be callable, got {forward!r}")
-    rules = vjp if vjp is None or callable(vjp) else tuple(vjp)
     if isinstance(scheme, str):
         args = len(parse(scheme).args)
         if isinstance(rules, tuple) and len(rules) != args:
             raise GraphTypeError(
                 f"op {name!r} takes {args} arguments but has {len(rules)} vjp rules"
             )
-    record = Op(
-        name, scheme, forward, shape, rules, jvp, cost, tuple(samples),
-        concurrent=concurrent, checked=True, blocking=not _is_async(forward), doc=doc,
-    )  # fmt: skip
-    register(record)
 
+
+def _function(record: Op) -> Callable[..., Node]:
     def apply(*args: Any, **attrs: Any) -> Node:
         return build(record, *args, **attrs)
 
-    apply.__name__ = apply.__qualname__ = name
-    apply.__doc__ = doc or f"Apply the op {name}, of type ``{scheme}``."
+    apply.__name__ = apply.__qualname__ = record.name
+    apply.__doc__ = record.doc or f"Apply the op {record.name}, of type ``{record.scheme}``."
     apply.op = record  # type: ignore[attr-defined]
     return apply
 
