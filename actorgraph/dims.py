@@ -27,6 +27,7 @@ __all__ = [
     "dim_min",
     "public_shape",
     "shape_from",
+    "shapes_differ",
     "size_of",
     "slice_size",
     "symbol",
@@ -412,6 +413,21 @@ def broadcast(*shapes: Shape) -> Shape:
     (3, 4)
     """
     return Checks().broadcast(*shapes)
+
+
+def shapes_differ(left: Shape, right: Shape) -> bool:
+    """Return whether two shapes can be shown to differ; a literal 1 differs from a symbol.
+
+    For operands that must not broadcast: what stays open is an equation for the run.
+    """
+    if len(left) != len(right):
+        return True
+    return any(
+        UNKNOWN not in (one, other)
+        and (not isinstance(one - other, Dim) or 1 in (one, other))
+        and one != other
+        for one, other in zip(left, right, strict=True)
+    )
 
 
 def _shape_text(shape: Shape) -> str:

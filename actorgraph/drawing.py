@@ -46,7 +46,7 @@ def mermaid(graph: _Drawable) -> str:
     lines = ["flowchart TD"]
     for node in graph.nodes:
         left, right = _SHAPES.get(node.op.name, ("[", "]"))
-        label = f"{node.name}: {node.type}".replace('"', "#quot;")
+        label = f"{node.name}: {node.type}".replace('"', "#quot;").replace("\n", " ")
         lines.append(f'  n{node.id}{left}"{label}"{right}')
         lines += [f"  n{part.id} --> n{node.id}" for part in node.inputs]
     return "\n".join(lines)
@@ -62,10 +62,11 @@ def mimebundle(graph: _Drawable) -> dict[str, str]:
     if program is not None and len(graph.nodes) <= _MAX_DRAWN:
         try:
             drawn = subprocess.run(
-                [program, "-Tsvg"], input=dot(graph), capture_output=True, text=True, timeout=10,
-                check=True,
+                [program, "-Tsvg"], input=dot(graph), capture_output=True, timeout=10, check=True,
+                encoding="utf-8", errors="replace",
             )  # fmt: skip
-            bundle["image/svg+xml"] = drawn.stdout
+            if "<svg" in drawn.stdout:
+                bundle["image/svg+xml"] = drawn.stdout
         except (OSError, subprocess.SubprocessError):
             pass  # A broken Graphviz must not break the notebook: the text says the same.
     return bundle

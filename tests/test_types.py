@@ -24,6 +24,7 @@ from actorgraph.types import (
     parse,
     public_shape,
     shape_from,
+    shapes_differ,
     size_of,
     slice_size,
     symbol,
@@ -373,3 +374,21 @@ def test_a_symbol_never_broadcasts_though_a_run_may_bind_it_to_one():
 def test_shapes_that_cannot_broadcast_are_named(left, right):
     with pytest.raises(ShapeError, match=r"shapes \(.*\) and \(.*\) do not fit"):
         broadcast(left, right)
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "differ"),
+    [
+        ((3, n), (3, n), False),
+        ((n,), (m,), False),
+        ((n,), (3,), False),
+        ((UNKNOWN,), (1,), False),
+        ((3,), (4,), True),
+        ((n,), (n + 1,), True),
+        ((1,), (n,), True),
+        ((1,), (3,), True),
+        ((3,), (3, 1), True),
+    ],
+)
+def test_shapes_differ_where_it_can_be_shown_or_where_they_would_broadcast(left, right, differ):
+    assert shapes_differ(left, right) == shapes_differ(right, left) == differ

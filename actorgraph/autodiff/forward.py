@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from actorgraph.autodiff.reverse import check_differentiable
+from actorgraph.autodiff.reverse import check_differentiable, check_like
 from actorgraph.errors import GraphTypeError
 from actorgraph.graph import Graph, Node, as_nodes, topological_order
 from actorgraph.ops.broadcasting import zeros_like
@@ -26,9 +26,18 @@ def tangents(outputs: Any, seeds: Mapping[Node, Node]) -> list[Node]:
     -------
     list of Node
         One per output, zeros where it does not depend on a seeded node.
+
+    Raises
+    ------
+    GraphTypeError
+        A seed is of another dtype than its node, or an op on the way has no forward rule.
+    ShapeError
+        A seed can be shown to have another shape than its node.
     """
     targets = as_nodes(outputs)
     check_differentiable(seeds, "tangent of")
+    for node, seed in seeds.items():
+        check_like(seed, node, "tangent")
     graph = targets[0].graph
     with graph.building():
         found = push_forward(graph, topological_order(targets), dict(seeds))

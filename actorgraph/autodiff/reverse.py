@@ -20,8 +20,9 @@ import numpy as np
 from actorgraph.errors import FeedError, GraphError, GraphTypeError, ShapeError
 from actorgraph.graph import Graph, Node, as_nodes, topological_order
 from actorgraph.ops.broadcasting import add, broadcast_like, zeros_like
+from actorgraph.types import shapes_differ
 
-__all__ = ["active_nodes", "check_differentiable", "gradients", "pull_back"]
+__all__ = ["active_nodes", "check_differentiable", "check_like", "gradients", "pull_back"]
 
 
 def gradients(outputs: Any, wrt: Any, seeds: Any = None) -> list[Node]:
@@ -97,18 +98,17 @@ def _seed_nodes(graph: Graph, outputs: Sequence[Node], seeds: Any) -> list[Node]
     nodes = []
     for seed, output in zip(given, outputs, strict=True):
         node = seed if isinstance(seed, Node) else graph.constant(seed, dtype=output.dtype)
-        if node.dtype != output.dtype:
-            raise GraphTypeError(
-                f"the seed of {output!r} is {node.dtype}; convert it to {output.dtype}"
-            )
-        if node.ndim and node.dims != output.dims and not any(map(_is_open, output.dims)):
-            raise ShapeError(f"the seed of {output!r} has shape {node.shape}")
+        check_like(node, output, "seed", scalars=True)
         nodes.append(broadcast_like(node, output))
     return nodes
 
 
-def _is_open(dim: object) -> bool:
-    return not isinstance(dim, int)
+def check_like(given: Node, node: Node, what: str, scalars: bool = False) -> None:
+    """Raise where a seed or tangent is not of the dtype and shape of its node."""
+    if given.dtype != node.dtype:
+        raise GraphTypeError(f"the {what} of {node!r} is {given.dtype}; convert it to {node.dtype}")
+    if shapes_differ(given.dims, node.dims) and not (scalars and not given.ndim):
+        raise ShapeError(f"the {what} of {node!r} has shape {given.shape}")
 
 
 def active_nodes(order: Sequence[Node], wrt: Iterable[Node]) -> set[Node]:

@@ -19,7 +19,7 @@ from actorgraph.ops.exponential import exp
 from actorgraph.ops.indexing import check_classes
 from actorgraph.ops.reductions import divide_by_size, mean
 from actorgraph.ops.shaping import one_axis
-from actorgraph.types import UNKNOWN, Checks
+from actorgraph.types import shapes_differ
 
 __all__ = ["cross_entropy", "log_softmax", "mse_loss", "softmax"]
 
@@ -326,15 +326,7 @@ def mse_loss(x: Any, y: Any, reduction: str = "mean") -> Node:
     """
     _check_reduction(reduction, "mse_loss")
     difference = subtract(x, y)
-    _check_same_dims(*difference.inputs)
+    first, other = difference.inputs
+    if shapes_differ(first.dims, other.dims):
+        raise ShapeError(f"mse_loss: shapes {first.shape} and {other.shape} differ")
     return _reduced(multiply(difference, difference), reduction)
-
-
-def _check_same_dims(x: Node, y: Node) -> None:
-    text = f"mse_loss: shapes {x.shape} and {y.shape}"
-    if x.ndim != y.ndim:
-        raise ShapeError(f"{text} differ")
-    for one, other in zip(x.dims, y.dims, strict=True):
-        if UNKNOWN not in (one, other) and (one == 1) != (other == 1):
-            raise ShapeError(f"{text} differ, and nothing broadcasts here")
-        Checks().equal(one, other, text)
