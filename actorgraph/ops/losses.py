@@ -42,7 +42,8 @@ def _shifted(xp: Any, x: Any, axis: int, **more: Any) -> Any:
 
 
 def _softmax_forward(xp: Any, x: Any, axis: int) -> Any:
-    e = xp.exp(_shifted(xp, x, axis))
+    e = _shifted(xp, x, axis)
+    xp.exp(e, out=e)
     e /= xp.add.reduce(e, axis=axis, keepdims=True)
     return e
 
@@ -148,8 +149,10 @@ def _places(xp: Any, targets: Any, rows: int, classes: int) -> Any:
 def _entropy_forward(xp: Any, logits: Any, targets: Any, reduction: str) -> Any:
     places = _places(xp, targets, targets.size, logits.shape[-1])
     shifted = _shifted(xp, logits, -1, order="C")
-    losses = xp.log(xp.add.reduce(xp.exp(shifted), axis=-1))
-    losses -= shifted.reshape(-1)[places].reshape(targets.shape)
+    chosen = shifted.reshape(-1)[places].reshape(targets.shape)
+    xp.exp(shifted, out=shifted)
+    losses = xp.log(xp.add.reduce(shifted, axis=-1))
+    losses -= chosen
     if reduction == "none":
         return losses
     total = xp.add.reduce(losses, axis=None)
@@ -160,7 +163,8 @@ def _entropy_forward(xp: Any, logits: Any, targets: Any, reduction: str) -> Any:
 
 def _entropy_pull(xp: Any, ct: Any, logits: Any, targets: Any, reduction: str) -> Any:
     places = _places(xp, targets, targets.size, logits.shape[-1])
-    out = xp.exp(_shifted(xp, logits, -1, order="C"))
+    out = _shifted(xp, logits, -1, order="C")
+    xp.exp(out, out=out)
     out /= xp.add.reduce(out, axis=-1, keepdims=True)
     out.reshape(-1)[places] -= 1
     if reduction == "none":
