@@ -176,8 +176,13 @@ def _from_terms(terms: Iterable[tuple[_Monomial, int]]) -> int | Dim:
         return 0
     if set(kept) == {()}:
         return kept[()]
-    # The constant comes last, as people write it.
-    return Dim(tuple(sorted(kept.items(), key=lambda term: (not term[0], str(term[0])))))
+    return Dim(tuple(sorted(kept.items(), key=_written_order)))
+
+
+def _written_order(term: tuple[_Monomial, int]) -> tuple[bool, str]:
+    """Sort the constant last, as people write it."""
+    monomial, _ = term
+    return not monomial, str(monomial)
 
 
 def _call(function: str, *args: int | Dim | None) -> int | Dim:

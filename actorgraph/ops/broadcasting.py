@@ -332,6 +332,7 @@ REDUCTION_SAMPLES = (
     Sample(((2, 3, 4),), {"axis": (0, 2), "keepdims": False}),
     Sample(((),), {"axis": (), "keepdims": False}),
 )
+"""Where the law tests try reductions."""
 
 _SUM: Op = register(
     Op(

@@ -21,7 +21,7 @@ from actorgraph.ops.broadcasting import axes_of
 from actorgraph.ops.reshaping import reshape
 from actorgraph.types import UNKNOWN, Checks, Dim, Shape, dtype_of, slice_size
 
-__all__ = ["getitem", "one_hot", "take"]
+__all__ = ["check_classes", "getitem", "one_hot", "take"]
 
 ARRAY = "array"
 """Stands in the attribute ``index`` where an operand is the index."""

@@ -18,7 +18,7 @@ from actorgraph.ops.indexing import getitem
 from actorgraph.ops.reshaping import reshape
 from actorgraph.types import UNKNOWN, Checks, Shape
 
-__all__ = ["concatenate", "stack", "swap_last", "swapaxes", "transpose"]
+__all__ = ["concatenate", "one_axis", "stack", "swap_last", "swapaxes", "transpose"]
 
 
 def one_axis(axis: Any, ndim: int, what: str) -> int:

@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 
 from actorgraph.solvers._base import AbstractSolver
 
+__all__ = ["Adam"]
+
 Array = NDArray[Any]
 
 

@@ -8,6 +8,8 @@ from numpy.typing import NDArray
 
 from actorgraph.solvers._base import AbstractSolver
 
+__all__ = ["SGD"]
+
 Array = NDArray[Any]
 
 

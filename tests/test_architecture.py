@@ -1,0 +1,345 @@
+"""The sentences of docs/design.md about structure, as tests: who imports whom, what is where.
+
+    errors <- dims <- types <- op, node, dual <- graph <- ops <- autodiff <- lower
+           <- channels, node_actor, scheduler <- machines <- _demo <- cli
+
+Beside the line: drawing (below graph), devices (below machines), solvers and data (below _demo).
+"""
+
+import ast
+import importlib
+import inspect
+import os
+import re
+import statistics
+import subprocess
+import sys
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "actorgraph"
+
+LAYERS = (
+    ("errors", "_version"),
+    ("dims",),
+    ("types", "drawing", "dual", "devices", "solvers", "data", "_doctor", "_progress"),
+    ("op", "node"),
+    ("graph",),
+    ("ops",),
+    ("autodiff",),
+    ("lower",),
+    ("channels", "node_actor", "scheduler"),
+    ("machines",),
+    ("_demo",),
+    ("cli",),
+    ("",),  # the root, which re-exports
+)
+"""A module imports from its own part of the package and from layers above its own line only."""
+
+LONGEST_FILE, LONGEST_FUNCTION = 500, 60
+THREADS = ("scheduler.py", "devices/")
+STARTS_THREADS = {"Thread", "Timer", "ThreadPoolExecutor", "start_new_thread", "to_thread"}
+HEAVY = {"IPython", "asyncio", "cupy", "jax", "rich", "torch", "trio"}
+IMPORT_MS = 250
+"""Far above what it takes (about 20 ms with bytecode), for machines under load."""
+
+FILES = {
+    ".".join(("actorgraph", *path.relative_to(PACKAGE).with_suffix("").parts)).removesuffix(
+        ".__init__"
+    ): path
+    for path in sorted(PACKAGE.rglob("*.py"))
+}
+PUBLIC = [name for name in FILES if not any(part[0] == "_" for part in name.split("."))]
+
+every_module = pytest.mark.parametrize("module", FILES)
+every_public_module = pytest.mark.parametrize("module", PUBLIC)
+
+
+@cache
+def tree(module):
+    return ast.parse(FILES[module].read_text())
+
+
+def relative(module):
+    return FILES[module].relative_to(PACKAGE).as_posix()
+
+
+def is_type_checking(node):
+    return isinstance(node, ast.If) and ast.unparse(node.test) in (
+        "TYPE_CHECKING",
+        "typing.TYPE_CHECKING",
+    )
+
+
+def at_run_time(node, inside_functions):
+    """Yield the nodes below `node` that run when it is imported, or ever."""
+    for child in ast.iter_child_nodes(node):
+        if is_type_checking(child):
+            for other in child.orelse:
+                yield other
+                yield from at_run_time(other, inside_functions)
+            continue
+        yield child
+        functions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+        if inside_functions or not isinstance(child, functions):
+            yield from at_run_time(child, inside_functions)
+
+
+def imported_names(module, inside_functions=True):
+    """Yield every name that the module imports, in full."""
+    for node in at_run_time(tree(module), inside_functions):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{module} imports relatively"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def imported_modules(module, inside_functions=True):
+    """Yield the modules of the package that the module imports."""
+    for name in imported_names(module, inside_functions):
+        if name.split(".")[0] == "actorgraph":
+            yield name if name in FILES else name.rpartition(".")[0]
+
+
+def part(module):
+    """Return the part of the package that a module belongs to: "ops" for actorgraph.ops.linalg."""
+    return [*module.split("."), ""][1]
+
+
+def level(module):
+    (found,) = (number for number, names in enumerate(LAYERS) if part(module) in names)
+    return found
+
+
+# -- imports ----------------------------------------------------------------------------------
+
+
+@every_module
+def test_imports_point_one_way(module):
+    wrong = [
+        other
+        for other in imported_modules(module)
+        if part(other) != part(module) and level(other) >= level(module)
+    ]
+    assert wrong == [], f"{module} is not above what it imports"
+
+
+@every_module
+def test_nothing_inside_imports_the_root(module):
+    if module != "actorgraph":
+        assert "actorgraph" not in set(imported_modules(module))
+
+
+def test_no_import_cycles():
+    edges = {module: set() for module in FILES}
+    for module in FILES:
+        for other in imported_modules(module, inside_functions=False):
+            edges[module].add(other)
+            package = other.rpartition(".")[0]
+            # Importing a submodule from outside runs its package's __init__ first.
+            if package != "actorgraph" and not module.startswith(package):
+                edges[module].add(package)
+    done = set()
+    while len(done) < len(edges):
+        ready = {module for module, others in edges.items() if others <= done} - done
+        assert ready, f"a cycle among {sorted(set(edges) - done)}"
+        done |= ready
+
+
+def test_cupy_is_imported_in_one_file():
+    importing = [
+        relative(module)
+        for module in FILES
+        if any(name.split(".")[0] == "cupy" for name in imported_names(module))
+    ]
+    assert importing in ([], ["devices/cuda.py"])
+
+
+# -- threads ----------------------------------------------------------------------------------
+
+
+def called_name(node):
+    function = node.func
+    return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+
+
+@every_module
+def test_threads_are_started_in_scheduler_and_devices(module):
+    calls = [node for node in ast.walk(tree(module)) if isinstance(node, ast.Call)]
+    started = {called_name(node) for node in calls} & STARTS_THREADS
+    started |= {name for name in imported_names(module) if name.startswith("concurrent.futures")}
+    assert not started or relative(module).startswith(THREADS)
+
+
+@pytest.mark.parametrize("module", ["actorgraph.node_actor", "actorgraph.channels"])
+def test_actors_and_channels_know_no_threads_and_no_loops(module):
+    roots = {name.split(".")[0] for name in imported_names(module)}
+    assert not roots & {"threading", "_thread", "queue", "concurrent", "asyncio", "anyio", "trio"}
+
+
+# -- names and documentation ------------------------------------------------------------------
+
+
+def is_function_or_class(value):
+    value = inspect.unwrap(value) if callable(value) else value  # a cache wraps functions
+    return inspect.isfunction(value) or inspect.isclass(value)
+
+
+def defined(module):
+    """Yield (name, value) of what the module itself defines in public: functions and classes."""
+    loaded = importlib.import_module(module)
+    for node in tree(module).body:
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        names = [target.id for target in targets if isinstance(target, ast.Name)]
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            names = [node.name]
+        for name in names:
+            value = getattr(loaded, name)
+            # What a call has made is ours too: declared ops are functions.
+            ours = getattr(value, "__module__", "").startswith("actorgraph")
+            if name[0] != "_" and ours and is_function_or_class(value):
+                yield name, value
+
+
+@every_public_module
+def test_all_is_true_and_sorted(module):
+    loaded = importlib.import_module(module)
+    listed = list(getattr(loaded, "__all__", []))
+    assert listed == sorted(set(listed))
+    assert [name for name in listed if not hasattr(loaded, name)] == []
+    assert [name for name, _ in defined(module) if name not in listed] == []
+
+
+def attribute_docstrings(module):
+    """Return the names that a string below their assignment documents."""
+    body = tree(module).body
+    found = set()
+    for node, following in pairwise(body):
+        if isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant):
+            targets = getattr(node, "targets", [getattr(node, "target", None)])
+            found |= {target.id for target in targets if isinstance(target, ast.Name)}
+    return found
+
+
+@every_public_module
+def test_every_public_name_is_documented(module):
+    loaded = importlib.import_module(module)
+    assert loaded.__doc__
+    undocumented = []
+    for name in getattr(loaded, "__all__", []):
+        value = getattr(loaded, name)
+        if isinstance(value, ModuleType) or name == "__version__":
+            continue
+        if is_function_or_class(value):
+            text = value.__doc__ or ""
+            # A dataclass without a docstring gets its signature for one.
+            if not text.strip() or text.startswith(f"{name}("):
+                undocumented.append(name)
+        elif not any(
+            name in attribute_docstrings(other)
+            for other in (module, *imported_modules(module))
+            if hasattr(importlib.import_module(other), name)
+        ):
+            undocumented.append(name)
+    assert undocumented == []
+
+
+def test_examples_in_docstrings_are_true():
+    """In a process of their own: some define ops."""
+    ended = subprocess.run(
+        [sys.executable, "-m", "pytest", "--doctest-modules", "-q", "-p", "no:cacheprovider",
+         "--doctest-continue-on-failure", str(PACKAGE)],
+        cwd=ROOT, capture_output=True, text=True, timeout=50, check=False,
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stdout
+    assert int(re.search(r"(\d+) passed", ended.stdout)[1]) > 10
+
+
+# -- size and form ----------------------------------------------------------------------------
+
+
+@every_module
+def test_files_and_functions_are_short(module):
+    assert len(FILES[module].read_text().splitlines()) <= LONGEST_FILE
+    too_long = []
+    for node in ast.walk(tree(module)):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            body = node.body[1:] if ast.get_docstring(node) else node.body
+            if body and body[-1].end_lineno - body[0].lineno + 1 > LONGEST_FUNCTION:
+                too_long.append(node.name)
+    assert too_long == []
+
+
+@every_module
+def test_lambdas_stand_in_tables_only(module):
+    """A lambda inside a function has no name in a traceback; declarations of ops are tables.
+
+    Allowed are all lambdas of statements at module level, such as calls that declare ops and dicts
+    of functions, and those that a function of `ops` gives to a declarer as an argument.
+    """
+    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
+    wrong = []
+    for function in (node for node in ast.walk(tree(module)) if isinstance(node, functions)):
+        declared = {
+            id(argument)
+            for call in ast.walk(function)
+            if isinstance(call, ast.Call) and called_name(call) in ("Op", "unary", "binary")
+            for argument in ast.walk(call)
+        }
+        wrong += [
+            ast.unparse(node)
+            for node in ast.walk(function)
+            if isinstance(node, ast.Lambda) and id(node) not in declared
+        ]
+    assert wrong == []
+
+
+@pytest.mark.parametrize("folder", ["actorgraph", "tests", "examples", "benchmarks", "docs"])
+def test_nothing_is_left_to_do_in_comments(folder):
+    mark = re.compile("TO" + r"DO|FIX" + "ME|XX" + "X")
+    files = [path for path in (ROOT / folder).rglob("*") if path.suffix in (".py", ".md")]
+    assert [str(path) for path in files if mark.search(path.read_text())] == []
+
+
+# -- what an import costs ---------------------------------------------------------------------
+
+IMPORT = """
+import signal, sys, threading
+from time import perf_counter
+import numpy, anyio, threadpoolctl
+handlers = [signal.getsignal(number) for number in signal.valid_signals()]
+modules = set(sys.modules)
+started = perf_counter()
+import actorgraph
+print(perf_counter() - started)
+print(threading.active_count())
+print(handlers == [signal.getsignal(number) for number in signal.valid_signals()])
+print(*{name.partition(".")[0] for name in set(sys.modules) - modules})
+"""
+
+
+def import_in_new_process():
+    ended = subprocess.run(
+        [sys.executable, "-c", IMPORT],
+        cwd=ROOT, env=os.environ, capture_output=True, text=True, timeout=50, check=True,
+    )  # fmt: skip
+    assert ended.stderr == ""
+    return ended.stdout.splitlines()
+
+
+def test_import_has_no_side_effects_and_brings_nothing_heavy():
+    _, threads, same_handlers, modules = import_in_new_process()
+    assert threads == "1"
+    assert same_handlers == "True"
+    assert not HEAVY & set(modules.split())
+
+
+def test_import_is_cheap():
+    seconds = [float(import_in_new_process()[0]) for _ in range(3)]
+    assert min(seconds) * 1e3 < IMPORT_MS, f"median {statistics.median(seconds):.3f} s"
