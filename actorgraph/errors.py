@@ -36,6 +36,7 @@ __all__ = [
     "ShapeError",
     "WouldBlock",
     "near_names",
+    "text_of",
 ]
 
 
@@ -134,3 +135,12 @@ def near_names(wanted: str, known: Iterable[str], limit: int = 3) -> str:
 
     close = get_close_matches(wanted, list(known), limit)
     return f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
+
+
+def text_of(error: BaseException) -> str:
+    """Return ``"ValueError: the text"``, also of an error whose text cannot be made."""
+    try:
+        text = str(error)
+    except Exception:  # noqa: BLE001 - a broken __str__ must not hide the error itself
+        text = "(its text could not be made)"
+    return f"{type(error).__name__}: {text}"

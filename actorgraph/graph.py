@@ -14,6 +14,7 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 
@@ -49,6 +50,7 @@ class Graph:
     def __init__(self, name: str = "graph") -> None:
         self.name = name
         self.lock = threading.RLock()
+        _GRAPHS.add(self)
         self._nodes: list[Node] = []
         self._names: dict[str, Node] = {}
         self._consed: dict[Any, Node] = {}
@@ -478,3 +480,16 @@ def _user_line() -> Line:
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
         frame = frame.f_back
     return frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name
+
+
+_GRAPHS: WeakSet[Graph] = WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    # A thread of the parent may have held the lock; it does not exist here.
+    for graph in _GRAPHS:
+        graph.lock = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)

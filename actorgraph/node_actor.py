@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from actorgraph.dual import Dual
-from actorgraph.errors import NodeError
+from actorgraph.errors import NodeError, text_of
+from actorgraph.lower.joint import Joint
 from actorgraph.lower.program import Program
 from actorgraph.lower.regions import Region, TaskSpec
 
@@ -76,7 +77,7 @@ class Task:
     """
 
     __slots__ = (
-        "heavy", "nodes", "program", "ready", "seconds", "send", "spec", "step", "turns", "wait",
+        "heavy", "joint", "program", "ready", "seconds", "send", "spec", "step", "turns", "wait",
     )  # fmt: skip
 
     def __init__(self, spec: TaskSpec, ready: list[deque[Task]]) -> None:
@@ -88,7 +89,7 @@ class Task:
         self.wait: Any = ()
         self.program: Program | None = None
         self.step: tuple[Node, list[Any]] | None = None  # where an interpreter stands
-        self.nodes: dict[int, Node] = {}
+        self.joint: Joint | None = None
         self.send: Callable[[Any], Task | None] = _unstarted
 
     def start(self, coroutine: Generator[Task | None, Any, None], preferred: Any) -> None:
@@ -157,8 +158,13 @@ def fail(task: Task, error: BaseException, *messages: Any) -> Poison:
     run = messages[0].run
     if type(error) is Dead:
         return Poison(run)
-    node, inputs = _failing_step(task, error)
-    run.fail(explained(task, node, inputs, error))
+    try:
+        node, inputs = _failing_step(task, error)
+        failure: BaseException = explained(task, node, inputs, error)
+    except BaseException as problem:  # noqa: BLE001 - the run has to end in any case
+        problem.__cause__ = error
+        failure = problem
+    run.fail(failure)
     return Poison(run)
 
 
@@ -171,18 +177,23 @@ def _failing_step(task: Task, error: BaseException) -> tuple[Node, list[Any]]:
     assert trace is not None
     node = program.lines.get(trace.tb_lineno, task.spec.steps[0])
     names = trace.tb_frame.f_locals
-    return node, [eval(program.expressions[part.id], {}, names) for part in node.inputs]
+    inputs = [eval(program.expressions[part.id], {}, names) for part in node.inputs]
+    if isinstance(names, dict):
+        # Before Python 3.13 the frame keeps this copy, and with it the run and its error.
+        names.clear()
+    return node, inputs
 
 
 def explained(task: Task, node: Node, inputs: list[Any], cause: BaseException) -> NodeError:
     """Return the `NodeError` of a failed step, for the user's node that the step belongs to."""
-    source = task.nodes.get(node.id, node)
-    direction = "backward" if task.spec.direction == "backward" else "forward"
+    assert task.joint is not None
+    source = task.joint.source(node)
+    direction = "backward" if task.joint.is_backward(node) else "forward"
     got = tuple(f"{value.dtype}{list(np.shape(value))}" for value in map(np.asarray, inputs))
     step = "" if node.op is source.op else f" (step {node.op.name!r} of its derivative)"
     error = NodeError(
         f"{direction} of node {source.name!r} failed in op {source.op.name!r}{step}: "
-        f"{type(cause).__name__}: {cause}\n  inputs: {', '.join(got) or 'none'}\n"
+        f"{text_of(cause)}\n  inputs: {', '.join(got) or 'none'}\n"
         f"  device: cpu\n  built at {source.where_built()}",
         node=source.name,
         op=source.op.name,

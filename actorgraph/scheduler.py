@@ -74,12 +74,22 @@ class Scheduler:
     pool : Pool
     on_idle : callable
         Called by a worker that found nothing more to do, when no slot is taken any more.
+    on_crash : callable
+        Called with an error that escaped from `work` in a thread of the pool.
     """
 
-    def __init__(self, workers: int, seed: int, pool: Pool, on_idle: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        workers: int,
+        seed: int,
+        pool: Pool,
+        on_idle: Callable[[], None],
+        on_crash: Callable[[BaseException], None],
+    ) -> None:
         self.workers = workers
         self.pool = pool
         self.on_idle = on_idle
+        self.on_crash = on_crash
         self.free: deque[int] = deque(range(workers - 1, -1, -1))
         self.classes: list[tuple[int, list[deque[Task]]]] = []
         self.awaited = 0
@@ -259,8 +269,8 @@ class Pool:
                 self._blas = _one_blas_thread()
             self._limits.append(workers)
 
-    def release(self, workers: int) -> None:
-        """Count a machine as closed; with the last one the threads end."""
+    def release(self, workers: int, join: bool = True) -> None:
+        """Count a machine as closed; with the last one the threads end, and `join` waits for it."""
         with self._lock:
             if workers not in self._limits:
                 return  # opened before a fork
@@ -272,11 +282,11 @@ class Pool:
             self._idle = 0
             blas, self._blas = self._blas, None
             deadlines, self.deadlines = self.deadlines, Deadlines()
-        deadlines.stop()
+        deadlines.stop(join)
         for _ in threads:
             jobs.put(None)
-        for thread in threads:
-            if thread is not threading.current_thread():
+        for thread in threads if join else ():
+            if thread.ident != threading.get_ident():
                 thread.join()
         if blas is not None:
             blas.restore_original_limits()
@@ -290,6 +300,10 @@ class Pool:
                 self._start_thread()
             self._jobs.put((scheduler, slot))
 
+    def later(self, function: Callable[[], None]) -> None:
+        """Call `function` soon, in a thread of its own: a finalizer may not wait for our locks."""
+        threading.Thread(target=function, name="actorgraph-collector", daemon=True).start()
+
     def _start_thread(self) -> None:
         number = len(self._threads) + 1
         thread = threading.Thread(
@@ -301,7 +315,10 @@ class Pool:
     def _serve(self, jobs: SimpleQueue[tuple[Scheduler, int] | None]) -> None:
         while (job := jobs.get()) is not None:
             scheduler, slot = job
-            scheduler.work(slot)
+            try:
+                scheduler.work(slot)
+            except BaseException as error:  # noqa: BLE001 - our bug; the thread lives, the runs end
+                scheduler.on_crash(error)
             del scheduler, job  # an idle thread keeps no machine alive
             with self._lock:
                 if jobs is self._jobs and jobs.empty():
@@ -335,13 +352,14 @@ class Deadlines:
                 self._thread.start()
             self._changed.notify()
 
-    def stop(self) -> None:
-        """End the thread."""
+    def stop(self, join: bool) -> None:
+        """End the thread, and wait for its end if asked to."""
         with self._changed:
             self._stopped = True
             self._changed.notify()
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join()
+        thread = self._thread
+        if join and thread is not None and thread.ident != threading.get_ident():
+            thread.join()
 
     def _watch(self) -> None:
         while True:

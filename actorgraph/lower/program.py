@@ -65,7 +65,12 @@ class Program:
 
 
 def lower(
-    spec: TaskSpec, *, preferred: int, credited_in: set[int], credited_out: set[int], bound: Container[int]
+    spec: TaskSpec,
+    *,
+    preferred: int,
+    credited_in: set[int],
+    credited_out: set[int],
+    bound: Container[int],
 ) -> Program:
     """Return the program of a task.
 
@@ -81,16 +86,14 @@ def lower(
     """
     writer = _Writer(spec, preferred, credited_in, credited_out, bound)
     text = writer.write()
-    return Program(
-        text, _compiled(text), writer.expressions, writer.lines, tuple(writer.constants)
-    )
+    return Program(text, _compiled(text), writer.expressions, writer.lines, tuple(writer.constants))
 
 
 @lru_cache(maxsize=1024)
 def _compiled(text: str) -> Callable[..., Any]:
     filename = f"<actorgraph program {abs(hash(text)):x}>"
     # An entry of one callable is read when a traceback wants to show a generated line.
-    linecache.cache[filename] = (partial(str, text),)  # type: ignore[assignment]
+    linecache.cache[filename] = (partial(str, text),)
     scope: dict[str, Any] = {}
     exec(compile(text, filename, "exec"), scope)  # our own text, made from numbers only
     function: Callable[..., Any] = scope["actor"]
@@ -276,15 +279,22 @@ class _Writer:
             # The residual goes first: its own backward may be resumed by what follows.
             residual = len(spec.sends)
             body.append(f"        a{residual}({outgoing['residual']})")
-            body += [f"        if t{residual}.wait is o{residual}:", f"            push(t{residual})"]
+            body += [
+                f"        if t{residual}.wait is o{residual}:",
+                f"            push(t{residual})",
+            ]
         for i, name in enumerate(targets):
             body.append(f"        a{i}({name})")
             if i < len(targets) - 1:
                 body += [f"        if t{i}.wait is o{i}:", f"            push(t{i})"]
         self._park(sorted(set(outgoing.values())), len(targets) - 1)
 
+    @staticmethod
+    def _wake(target: int) -> list[str]:
+        return [f"        if t{target}.wait is o{target}:", f"            push(t{target})"]
+
     def _park(self, messages: list[str], last: int) -> None:
-        """Forget every array, or a parked frame would keep it alive; hand over to the last consumer."""
+        """Forget every array, which a parked frame would keep alive; hand over to a consumer."""
         spec = self.spec
         names = [f"m{i}" for i in range(len(spec.ports))]
         names += [name for name in messages if name not in names]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -22,7 +21,7 @@ from actorgraph.lower.joint import Mode
 from actorgraph.machines.core import Core, current_errors
 from actorgraph.machines.feeds import bind_feeds, by_node, check_dims, check_like
 from actorgraph.machines.plan import Plan
-from actorgraph.machines.run import Run, in_event_loop, loop_notifier
+from actorgraph.machines.run import Run, in_event_loop, in_ipython_kernel, loop_notifier
 from actorgraph.scheduler import available_cores
 
 __all__ = ["Machine"]
@@ -195,7 +194,7 @@ class Machine(ABC):
             Called inside a running event loop (await `run` there; IPython's kernel is allowed),
             or inside an op of the same machine.
         """
-        if in_event_loop() and not _in_ipython_kernel():
+        if in_event_loop() and not in_ipython_kernel():
             raise GraphError(
                 "run_sync would block the running event loop; write `await machine.run(...)`"
             )
@@ -250,10 +249,9 @@ class Machine(ABC):
         return anyio.run(call)
 
     def _launch(self, core: Core, run: Run, slot: int | None) -> None:
-        errors = current_errors()
-        key = run.priority, None if errors is None else tuple(sorted(errors.items()))
+        run.machine = self  # a machine that is dropped ends after its runs
         try:
-            core.start(run, key, slot)
+            core.start(run, current_errors(), slot)
         except BaseException:
             if slot is not None:
                 core.scheduler.free.append(slot)
@@ -279,7 +277,9 @@ class Machine(ABC):
         symbols: dict[str, int] = {}
         leaves = plan.joint.leaves
         inputs = [leaf.source for leaf in leaves if leaf.kind == "feed"]
-        arrays = bind_feeds(inputs, given, symbols)
+        # Feeds that this mode does not need are checked too, and may bind symbols.
+        unneeded = [node for node in given if all(node is not other for other in inputs)]
+        arrays = bind_feeds([*inputs, *unneeded], given, symbols)[: len(inputs)]
         check_dims(plan.checked, symbols)
         what = "seed" if mode.kind == "backward" else "tangent"
         for leaf in leaves:
@@ -453,9 +453,10 @@ class Machine(ABC):
 
 
 def _collect(core: Core, process: int) -> None:
-    """Close the core of a machine that was dropped."""
+    """Close the core of a machine that was dropped, outside the garbage collector's call."""
     if not core.closed and process == os.getpid():
-        core.abandon(MachineClosedError("the machine was dropped while the run was in flight"))
+        error = MachineClosedError("the machine was dropped while the run was in flight")
+        core.pool.later(partial(core.abandon, error, join=False))
 
 
 def _seconds(entry: tuple[str, str, float, int]) -> float:
@@ -480,9 +481,3 @@ def _choice(what: str, value: str, known: tuple[str, ...]) -> str:
     if value not in known:
         raise ValueError(f"{what} must be one of {', '.join(map(repr, known))}, got {value!r}")
     return value
-
-
-def _in_ipython_kernel() -> bool:
-    ipython = sys.modules.get("IPython")
-    shell = ipython.get_ipython() if ipython is not None else None
-    return getattr(shell, "kernel", None) is not None

@@ -18,13 +18,14 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable
+from contextvars import Context
 from functools import partial
 from typing import Any
 
 import anyio
 import numpy as np
 
-from actorgraph.errors import DeadlockError, GraphError, MachineClosedError
+from actorgraph.errors import DeadlockError, GraphError, MachineClosedError, text_of
 from actorgraph.graph import Parameter
 from actorgraph.machines.network import Network
 from actorgraph.machines.plan import Plan
@@ -72,20 +73,21 @@ class Core:
         self.closed = False
         self.interrupted = False
         self.pool = POOL
-        self.scheduler = Scheduler(workers, seed, self.pool, self.on_idle)
+        self.scheduler = Scheduler(workers, seed, self.pool, self.on_idle, self.abandon)
         self.pool.retain(workers)
 
     # -- starting -----------------------------------------------------------------------------
 
-    def start(self, run: Run, network_key: Any, slot: int | None = None) -> None:
+    def start(self, run: Run, errors: dict[str, Any] | None, slot: int | None = None) -> None:
         """Admit a run, or queue it while too many are in flight.
 
-        `slot` is one that the calling thread holds and is going to work in.
+        `errors` is its `np.errstate` (None for NumPy's default), `slot` one that the calling
+        thread holds and is going to work in.
         """
         with self.lock:
             if self.closed:
                 raise MachineClosedError("the machine was closed; make a new one")
-            run.network = network_key
+            run.network = self._network(run.plan, run.priority, errors)
             heapq.heappush(self.queued, (run.priority, run.number, run))
             self._admit(slot)
         if slot is None:
@@ -104,9 +106,8 @@ class Core:
             self.in_flight[run.number] = run
             self.scheduler.awaited += run.awaited
             self._read_parameters(run)
-            network = run.network = self._network(run.plan, *run.network)
             if run.plan.result_count:
-                network.inject(run, 0 if slot is None else slot)
+                run.network.inject(run, 0 if slot is None else slot)
             else:
                 self.finish(run)  # every output is a leaf
 
@@ -128,25 +129,29 @@ class Core:
         to_device = run.plan.device.to_device
         run.values = [to_device(value) for value in run.leaves]
 
-    def _network(self, plan: Plan, priority: int, errors: Any) -> Network:
-        key = id(plan), priority, errors
+    def _network(self, plan: Plan, priority: int, errors: dict[str, Any] | None) -> Network:
+        # Three classes have networks of their own: urgent, normal, and the rest.  Within a class
+        # the order of admission decides, and nobody overtakes inside a channel.
+        rank = (priority > 0) - (priority < 0)
+        key = id(plan), rank, None if errors is None else tuple(errors.items())
         network = self.networks.get(key)
         if network is None:
             self._drop_idle_networks()
             network = self.networks[key] = Network(
                 plan,
-                self.scheduler.ready_queues(priority),
+                self.scheduler.ready_queues(rank),
                 capacity=self.capacity,
                 max_in_flight=self.max_in_flight,
-                errors=None if errors is None else dict(errors),
+                errors=errors,
                 counted=self.counted,
             )
         return network
 
     def _drop_idle_networks(self) -> None:
-        """Bound what many priorities or modes keep alive."""
+        """Bound what many modes and error states keep alive."""
         if len(self.networks) >= _NETWORKS_KEPT:
             used = {id(run.network) for run in self.in_flight.values()}
+            used |= {id(run.network) for _, _, run in self.queued}
             for key, network in list(self.networks.items()):
                 if id(network) not in used:
                     del self.networks[key]
@@ -162,8 +167,13 @@ class Core:
         slot = self.scheduler.acquire() if slot is None else slot
         if slot is None:
             return
+        work = partial(self.scheduler.work, slot, until=run, own_only=own_only)
         try:
-            self.scheduler.work(slot, until=run, own_only=own_only)
+            if current_errors() is None:
+                work()
+            else:
+                # Runs of other callers must not meet this caller's np.errstate; its own run does.
+                Context().run(work)
         except BaseException:
             self.abandon(GraphError("the machine was interrupted while it worked on this run"))
             raise
@@ -208,7 +218,7 @@ class Core:
                 return
             if run.dead is not None:
                 if cause is not run.dead:
-                    run.dead.add_note(f"later: {type(cause).__name__}: {cause}")
+                    run.dead.add_note(f"later: {text_of(cause)}")
                 return
             run.dead = cause
             for caller, cancel in list(self.calls.values()):
@@ -228,9 +238,15 @@ class Core:
                 return
             stalled = list(self.in_flight.values())
             error = DeadlockError(f"no actor can make a step: {self._story()}")
+            stuck, self.networks = self.networks, {}
+            for _, _, run in self.queued:
+                if run.network in stuck.values():
+                    run.network = self._network(run.plan, run.priority, run.network.errors)
         for run in stalled:
             self._end_now(run, error)
-        self.networks.clear()
+        with self.lock:
+            self._admit()
+        self.scheduler.offer()
 
     def _story(self) -> str:
         waiting: list[str] = []
@@ -254,8 +270,11 @@ class Core:
             self._release(run)
         run.complete()
 
-    def abandon(self, cause: BaseException) -> None:
-        """End every run at once and close; actors may have stopped anywhere."""
+    def abandon(self, cause: BaseException, join: bool = True) -> None:
+        """End every run at once and close; actors may have stopped anywhere.
+
+        `join` waits for the pool's threads where this was the last machine.
+        """
         with self.lock:
             self.closed = True
             runs = [*self.in_flight.values()]
@@ -269,7 +288,7 @@ class Core:
         for run in runs:
             self._end_now(run, cause)
         self.networks.clear()
-        self.pool.release(self.scheduler.workers)
+        self.pool.release(self.scheduler.workers, join)
 
     def stop_admitting(self) -> list[Run]:
         """Refuse new runs, let those there are die, and return what is still in flight."""

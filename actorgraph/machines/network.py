@@ -97,9 +97,8 @@ class Network:
 
     def _make_actors(self) -> list[NodeActor]:
         actors: dict[int, NodeActor] = {}
-        sources = {node.id: self.plan.joint.source(node) for node in self.plan.joint.order}
         for task in self.tasks:
-            task.nodes = sources
+            task.joint = self.plan.joint
             actor = actors.setdefault(task.spec.region.index, NodeActor(task.spec.region))
             if task.spec.direction == "forward":
                 actor.forward = task
@@ -166,9 +165,9 @@ class Network:
         for channel in ports:
             args += [channel.messages, channel.popper()]
         for i in sorted(credited_in):
-            credits = ports[i].credits
-            assert credits is not None
-            args += [credits.append, credits, self.tasks[producers[i]]]
+            held = ports[i].credits
+            assert held is not None
+            args += [held.append, held, self.tasks[producers[i]]]
         args += kernels
         args += [self.plan.device.to_device(node.attrs["value"]) for node in program.constants]
         consumers = [self.tasks[consumer] for _, consumer in spec.sends]
@@ -176,9 +175,9 @@ class Network:
         for channel, consumer in zip(outs, consumers, strict=True):
             args += [channel.messages, channel.appender(), consumer]
         for i in sorted(credited_out):
-            credits = outs[i].credits
-            assert credits is not None
-            args += [credits, credits.popleft]
+            held = outs[i].credits
+            assert held is not None
+            args += [held, held.popleft]
         task.start(program.make(*args), ports[preferred].messages)
 
     def _kernels(self, spec: TaskSpec) -> list[Any]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from actorgraph.devices import Device
 from actorgraph.dual import Dual
-from actorgraph.errors import near_names
+from actorgraph.errors import FeedError, near_names
 from actorgraph.graph import Node
 from actorgraph.lower.cost import predicted_us
 from actorgraph.lower.joint import Joint, Mode, join
@@ -133,7 +133,14 @@ class Plan:
         key = tuple(sorted(symbols.items()))
         found = self._bindings.get(key)
         if found is None:
-            found = self._bindings[key] = self._make_binding(dict(symbols))
+            try:
+                found = self._make_binding(dict(symbols))
+            except KeyError as missing:
+                raise FeedError(
+                    f"no feed binds the dim {missing.args[0]!r}; feed an input that has it, "
+                    "though no result depends on its values"
+                ) from None
+            self._bindings[key] = found
             while len(self._bindings) > _BINDINGS_KEPT:
                 self._bindings.popitem(last=False)
         return found

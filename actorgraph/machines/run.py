@@ -37,9 +37,9 @@ class Run:
     """
 
     __slots__ = (
-        "__weakref__", "_callbacks", "_collected", "_lock", "awaited", "binding", "core", "dead",
-        "done", "duals", "host", "kernels", "leaves", "network", "number", "plan", "priority",
-        "readers", "results", "tokens", "values",
+        "__weakref__", "_callbacks", "_lock", "awaited", "binding", "core", "dead", "done", "duals",
+        "host", "kernels", "leaves", "machine", "network", "number", "plan", "priority", "readers",
+        "results", "tokens", "values",
     )  # fmt: skip
 
     def __init__(
@@ -52,6 +52,7 @@ class Run:
         self.number = number
         self.priority = priority
         self.network: Any = None
+        self.machine: object = None
         self.values: list[Any] = []
         self.leaves: list[Any] = []
         self.readers: list[Any] = []
@@ -100,6 +101,8 @@ class Run:
             What ended the run; `TimeoutError` also when `timeout_s` is over, and the run goes on.
         """
         self.core.refuse_inside_op("run.result()")
+        if not self.done and in_event_loop() and not in_ipython_kernel():
+            raise GraphError("run.result() would block the running event loop; write `await run`")
         until = None if timeout_s is None else monotonic() + timeout_s
         if until is None and not self.done:
             self.core.help(self)
@@ -166,7 +169,7 @@ class Run:
             except BaseException as error:  # noqa: BLE001 - a failed copy ends the run
                 self.dead = error
         self.results = self.values = self.leaves = []
-        self.network = None
+        self.network = self.machine = None
         self.done = True
         self._lock.release()
         while self._callbacks:
@@ -221,7 +224,7 @@ class Run:
 
 
 def _in_main_thread() -> bool:
-    return threading.current_thread() is threading.main_thread()
+    return threading.get_ident() == threading.main_thread().ident
 
 
 def loop_notifier() -> Callable[[Callable[[], object]], object]:
@@ -264,3 +267,10 @@ def in_event_loop() -> bool:
     except RuntimeError:
         return False
     return True
+
+
+def in_ipython_kernel() -> bool:
+    """Return whether the code runs in a Jupyter kernel, whose loop waits while a cell runs."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    return getattr(shell, "kernel", None) is not None
