@@ -1,0 +1,187 @@
+"""Random graphs for the tests of machines: hypothesis draws what is applied to what."""
+
+import numpy as np
+from hypothesis import strategies as st
+
+import actorgraph as ag
+from actorgraph.errors import GraphTypeError, ShapeError
+
+ops = ag.ops
+
+
+def _scores(a):
+    return ops.softmax(a, axis=-1) if a.ndim else ops.sigmoid(a)
+
+
+def _first(a):
+    return a[0] if a.ndim and a.shape[0] in (2, 3, 4) else a
+
+
+def _rows(a, index):
+    return a[index] if a.ndim and a.shape[0] == 4 else a * 2
+
+
+def _last_axis(op):
+    return lambda a: op(a, axis=-1) if a.ndim else op(a)
+
+
+# Tame: values stay within a few units, so that no draw overflows or divides by zero.
+UNARY = {
+    "neg": lambda a: -a,
+    "tanh": ops.tanh,
+    "sin": ops.sin,
+    "sigmoid": ops.sigmoid,
+    "relu": ops.relu,
+    "softplus": ops.softplus,
+    "square": lambda a: ops.square(ops.tanh(a)),
+    "exp": lambda a: ops.exp(ops.tanh(a)),
+    "log1p": lambda a: ops.log1p(ops.square(ops.sin(a))),
+    "sqrt": lambda a: ops.sqrt(ops.square(ops.tanh(a)) + 1),
+    "clip": lambda a: ops.clip(a, -0.5, 0.5),
+    "sum": lambda a: ops.tanh(a.sum()),
+    "sum of rows": lambda a: ops.tanh(_last_axis(ops.sum)(a)),
+    "mean": lambda a: a.mean() if 0 not in a.shape else a,
+    "max": _last_axis(ops.max),
+    "min": _last_axis(ops.min),
+    "logsumexp": _last_axis(ops.logsumexp),
+    "softmax": _scores,
+    "transpose": ops.transpose,
+    "first": _first,
+    "reversed": lambda a: a[::-1] if a.ndim else a,
+    "expand_dims": lambda a: ops.expand_dims(a, 0) if a.ndim < 2 else a,
+    "itself": lambda a: a.astype(a.dtype),
+}
+BINARY = {
+    "add": ops.add,
+    "subtract": ops.subtract,
+    "multiply": lambda a, b: ops.tanh(a) * b,
+    "divide": lambda a, b: a / (ops.square(ops.tanh(b)) + 1),
+    "maximum": ops.maximum,
+    "minimum": ops.minimum,
+    "matmul": lambda a, b: ops.tanh(a @ b),
+    "where": lambda a, b: ops.where(a > 0, a, b),
+    "where less": lambda a, b: ops.where(ops.tanh(a) < b, b * 2, a),
+    "concatenate": lambda a, b: ops.concatenate([a, b, a]),
+    "stack": lambda a, b: ops.stack([a, b]) if a.ndim == 1 else ops.add(a, b),
+    "dot": lambda a, b: ops.tanh(ops.dot(a, b)) if a.ndim == b.ndim == 1 else a * 0.5 + b,
+}
+
+
+class Example:
+    """A drawn graph with what is asked of it, and several sets of feeds."""
+
+    def __init__(self, graph, outputs, wrt, feeds, backward, tangents):
+        self.graph = graph
+        self.outputs = outputs
+        self.wrt = wrt
+        self.feeds = feeds
+        self.backward = backward
+        self.tangents = tangents
+
+    def modes(self, number):
+        """Return the keywords of the runs to compare, for the feeds of that number."""
+        found = [{}, {"tangents": self.tangents[number]}]
+        if self.backward[number] is not None:
+            found.append({"backward": self.backward[number]})
+        return found
+
+
+@st.composite
+def graphs(draw, dtype=None, max_ops=14, feed_count=2):
+    """Draw an `Example`: fan-out, repeated inputs, several outputs, wrt in the middle or unused."""
+    dtype = draw(st.sampled_from(["float32", "float64"])) if dtype is None else dtype
+    graph = ag.Graph("drawn")
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    pool = [
+        graph.input("x", ("n", 4), dtype),
+        graph.input("y", (4,), dtype),
+        graph.parameter("w", rng.normal(size=(4, 4)).astype(dtype)),
+        graph.parameter("b", rng.normal(size=4).astype(dtype)),
+        graph.parameter("s", np.asarray(rng.normal(), dtype)),
+        graph.constant(rng.normal(size=(4,)).astype(dtype)),
+    ]
+    index = graph.input("index", (3,), "int64")
+    floats = list(pool)
+    for _ in range(draw(st.integers(1, max_ops))):
+        # The newest nodes are the likeliest, so that graphs grow deep; older ones fan out.
+        picks = st.one_of(
+            st.integers(0, len(pool) - 1), st.integers(max(0, len(pool) - 3), len(pool) - 1)
+        )
+        a, b = pool[draw(picks)], pool[draw(picks)]
+        kind = draw(st.sampled_from(["unary", "binary", "binary", "rows"]))
+        built = len(graph)
+        try:
+            if kind == "unary":
+                node = UNARY[draw(st.sampled_from(sorted(UNARY)))](a)
+            elif kind == "binary":
+                node = BINARY[draw(st.sampled_from(sorted(BINARY)))](a, b)
+            else:
+                node = _rows(a, index)
+        except (ShapeError, GraphTypeError):
+            continue  # the draw does not fit; another one will
+        new = graph.nodes[built:]
+        if any(node is other for other in pool) or any(list(other.checks) for other in new):
+            continue  # "n" would have to be 4
+        if node.ndim <= 2:
+            pool.append(node)
+    floats = [node for node in pool if node.op.name != "constant"]
+    chosen = st.lists(st.sampled_from(range(len(floats))), min_size=1, max_size=3)
+    outputs = [floats[i] for i in draw(chosen)] + [floats[-1]]
+    if draw(st.booleans()):
+        outputs.insert(0, ops.tanh(outputs[0]).sum())
+    wrt = list(
+        {floats[i]: None for i in draw(st.lists(st.integers(0, len(floats) - 1), max_size=5))}
+    )
+    sizes = [
+        draw(st.sampled_from([1, 2, 3, 0] if _total(outputs) else [1, 2, 3]))
+        for _ in range(feed_count)
+    ]
+    feeds = [_feeds(rng, size, dtype) for size in sizes]
+    backward = [_seeds(draw, rng, outputs, size, dtype) for size in sizes]
+    directions = [floats[i] for i in draw(st.lists(st.integers(0, len(floats) - 1), max_size=3))]
+    tangents = [{node: _like(rng, node, size, dtype) for node in directions} for size in sizes]
+    return Example(graph, outputs, wrt or None, feeds, backward, tangents)
+
+
+def _total(outputs):
+    """Return whether every op of the graph is defined for an empty batch."""
+    partial = {"max", "min", "mean", "logsumexp", "softmax"}
+    seen = {node.op.name for node in outputs[0].graph.nodes}
+    return not seen & partial
+
+
+def _feeds(rng, size, dtype):
+    return {
+        "x": rng.normal(size=(size, 4)).astype(dtype),
+        "y": rng.normal(size=4).astype(dtype),
+        "index": rng.integers(0, 4, 3),
+    }
+
+
+def _shape(node, size):
+    sizes = {"n": size, "max": max}
+    return tuple(dim if isinstance(dim, int) else eval(str(dim), {}, sizes) for dim in node.shape)
+
+
+def _like(rng, node, size, dtype):
+    return rng.normal(size=_shape(node, size)).astype(dtype)
+
+
+def _seeds(draw, rng, outputs, size, dtype):
+    if not outputs[0].ndim and draw(st.booleans()):
+        return True
+    seeded = draw(st.lists(st.sampled_from(range(len(outputs))), min_size=1, max_size=3))
+    return {outputs[i]: _like(rng, outputs[i], size, dtype) for i in seeded}
+
+
+def bits(value):
+    """Return what two arrays of equal bits have in common."""
+    return None if value is None else (value.dtype, value.shape, value.tobytes())
+
+
+def results(run, nodes):
+    """Return the bits of everything that the run can be asked for."""
+    return [
+        (node.name, bits(run[node].value), bits(run[node].grad), bits(run[node].tangent))
+        for node in nodes
+    ]

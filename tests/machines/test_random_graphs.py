@@ -1,0 +1,134 @@
+"""Every machine gives the bits of the sequential one, on graphs that hypothesis builds."""
+
+import os
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import actorgraph as ag
+import actorgraph.machines.plan
+from tests.machines._graphs import bits, graphs, results
+
+SOAK = os.environ.get("ACTORGRAPH_SOAK") == "1"
+quick = settings(
+    max_examples=500 if SOAK else 50,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+)
+
+options = st.fixed_dictionaries(
+    {
+        "fuse": st.sampled_from(["none", "auto", "all"]),
+        "capacity": st.sampled_from([None, 1, 2]),
+        "seed": st.integers(0, 5),
+        "max_in_flight": st.sampled_from([1, 2, 8]),
+        "statistics": st.booleans(),
+    }
+)
+
+
+def expected(example):
+    """Return, per set of feeds and mode, what `LispMachine` answers."""
+    with ag.LispMachine(example.outputs, wrt=example.wrt) as machine:
+        nodes = [*example.outputs, *machine.wrt]
+        return nodes, [
+            [results(machine.run_sync(feeds, **mode), nodes) for mode in example.modes(number)]
+            for number, feeds in enumerate(example.feeds)
+        ]
+
+
+def check_overlapping(machine, example, nodes, wanted):
+    """Start every run of the example twice before the first is read."""
+    runs = [
+        (number, place, machine.start(feeds, **mode, priority=again))
+        for again in range(2)
+        for number, feeds in enumerate(example.feeds)
+        for place, mode in enumerate(example.modes(number))
+    ]
+    for number, place, run in runs:
+        assert results(run.result(), nodes) == wanted[number][place]
+
+
+@quick
+@given(graphs(), st.data())
+def test_actors_give_the_bits_of_the_sequential_machine(example, data):
+    nodes, wanted = expected(example)
+    for workers in (1, 2, 4):
+        drawn = data.draw(options)
+        with ag.ActorMachine(example.outputs, wrt=example.wrt, workers=workers, **drawn) as machine:
+            for number, feeds in enumerate(example.feeds):
+                for place, mode in enumerate(example.modes(number)):
+                    got = results(machine.run_sync(feeds, **mode), nodes)
+                    assert got == wanted[number][place]
+            check_overlapping(machine, example, nodes, wanted)
+
+
+@settings(quick, max_examples=quick.max_examples // 2)
+@given(graphs(), st.data())
+def test_actors_on_threads_that_really_meet_give_the_same_bits(example, data):
+    nodes, wanted = expected(example)
+    before = actorgraph.machines.plan.HEAVY_US
+    actorgraph.machines.plan.HEAVY_US = 0.0  # every turn is offered to idle workers
+    try:
+        for workers in (2, 4):
+            drawn = data.draw(options)
+            with ag.ActorMachine(
+                example.outputs, wrt=example.wrt, workers=workers, **drawn
+            ) as machine:
+                check_overlapping(machine, example, nodes, wanted)
+    finally:
+        actorgraph.machines.plan.HEAVY_US = before
+
+
+@quick
+@given(graphs())
+def test_the_tape_gives_the_bits_of_the_sequential_machine(example):
+    nodes, wanted = expected(example)
+    with ag.TapeMachine(example.outputs, wrt=example.wrt) as machine:
+        check_overlapping(machine, example, nodes, wanted)
+
+
+@quick
+@given(graphs(), st.sampled_from([ag.LispMachine, ag.TapeMachine, ag.ActorMachine]))
+def test_symbolic_gradients_have_the_bits_of_the_reverse_channels(example, machine_type):
+    wrt = example.wrt or list(example.graph.parameters)
+    scalars = [node for node in example.outputs if not node.ndim]
+    if not scalars:
+        return
+    loss = scalars[0]
+    gradients = ag.gradients(loss, wrt)
+    with machine_type([loss], wrt=wrt) as machine:
+        through_channels = machine.run_sync(example.feeds[0], backward=True)
+    with machine_type([loss, *gradients], wrt=[]) as machine:
+        symbolic = machine.run_sync(example.feeds[0])
+    for node, gradient in zip(wrt, gradients, strict=True):
+        assert bits(symbolic[gradient].value) == bits(through_channels[node].grad)
+
+
+SMOOTH = {"relu", "clip", "max", "min", "maximum", "minimum", "where", "less", "greater"}
+
+
+@quick
+@given(graphs(dtype="float64", feed_count=1))
+def test_gradients_and_tangents_agree_with_finite_differences(example):
+    if SMOOTH & {node.op.name for node in example.graph.nodes}:
+        return  # a kink within reach of the step would say nothing
+    x = example.graph["x"]
+    feeds = example.feeds[0]
+    direction = np.random.default_rng(0).normal(size=feeds["x"].shape)
+    step = 1e-6
+    with ag.LispMachine(example.outputs, wrt=[x]) as machine:
+        ahead = machine.run_sync({**feeds, "x": feeds["x"] + step * direction})
+        behind = machine.run_sync({**feeds, "x": feeds["x"] - step * direction})
+        along = machine.run_sync(feeds, tangents={x: direction})
+        for node in machine.outputs.values():
+            slope = (ahead[node].value - behind[node].value) / (2 * step)
+            np.testing.assert_allclose(along[node].tangent, slope, rtol=1e-5, atol=1e-6)
+            if node is x:
+                continue
+            seed = np.random.default_rng(1).normal(size=along[node].value.shape)
+            back = machine.run_sync(feeds, backward={node: seed})
+            pulled = np.sum(back[x].grad * direction)
+            assert pulled == pytest.approx(np.sum(seed * along[node].tangent), rel=1e-9, abs=1e-9)
