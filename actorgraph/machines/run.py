@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from actorgraph.machines.core import Core
     from actorgraph.machines.plan import Binding, Plan
 
-__all__ = ["Run", "in_event_loop", "in_trio", "loop_notifier"]
+__all__ = ["Run", "in_event_loop", "in_ipython_kernel", "in_trio", "loop_notifier"]
 
 
 class Run:
