@@ -11,6 +11,7 @@ array.  Readers are counted per array, under the graph's lock.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -27,6 +28,11 @@ __all__ = ["Line", "Node", "Parameter", "ParameterState"]
 
 Line = tuple[str, int, str]
 """File, line number and function of the user's line that built a node."""
+
+
+@cache
+def _numpy_dtype(name: str) -> np.dtype[Any]:
+    return np.dtype(name)
 
 
 class Node:
@@ -106,22 +112,22 @@ class Node:
     @property
     def shape(self) -> tuple[int | Dim | None, ...]:
         """Dims: int, symbolic `Dim` (which equals its text), or None where only a run knows."""
-        return public_shape(self.type.shape)
+        return public_shape(self.dims)
 
     @property
     def dims(self) -> Shape:
         """Dims as shape rules see them, with `types.UNKNOWN` where only a run knows."""
-        return self.type.shape
+        return self.type.row.dims  # type: ignore[return-value]  # a node has no variables
 
     @property
     def dtype(self) -> np.dtype[Any]:
         """NumPy dtype of the values."""
-        return np.dtype(str(self.type.dtype))
+        return _numpy_dtype(str(self.type.dtype))
 
     @property
     def ndim(self) -> int:
         """Number of dims."""
-        return len(self.type.shape)
+        return len(self.type.row.dims)
 
     @property
     def is_leaf(self) -> bool:

@@ -250,8 +250,9 @@ class Machine(ABC):
 
     def _launch(self, core: Core, run: Run, slot: int | None) -> None:
         run.machine = self  # a machine that is dropped ends after its runs
+        run.errors = current_errors()
         try:
-            core.start(run, current_errors(), slot)
+            core.start(run, slot)
         except BaseException:
             if slot is not None:
                 core.scheduler.free.append(slot)
@@ -275,16 +276,14 @@ class Machine(ABC):
         mode, seeds = self._mode(backward, tangents)
         plan = self._plan(mode)
         symbols: dict[str, int] = {}
-        leaves = plan.joint.leaves
-        inputs = [leaf.source for leaf in leaves if leaf.kind == "feed"]
-        # Feeds that this mode does not need are checked too, and may bind symbols.
-        unneeded = [node for node in given if all(node is not other for other in inputs)]
-        arrays = bind_feeds([*inputs, *unneeded], given, symbols)[: len(inputs)]
+        arrays = bind_feeds(plan.inputs, given, symbols)
+        if len(given) > len(arrays):
+            # Feeds that this mode does not need are checked too, and may bind symbols.
+            bind_feeds([node for node in given if node not in plan.needed], given, symbols)
         check_dims(plan.checked, symbols)
-        what = "seed" if mode.kind == "backward" else "tangent"
-        for leaf in leaves:
+        for leaf in plan.joint.leaves:
             if leaf.kind in ("seed", "tangent"):
-                arrays.append(check_like(seeds[leaf.source], leaf.source, symbols, what))
+                arrays.append(check_like(seeds[leaf.source], leaf.source, symbols, leaf.kind))
         core = self._started()
         run = Run(core, plan, plan.bind(symbols), core.next_number(), int(priority))
         run.leaves = arrays

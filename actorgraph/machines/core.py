@@ -26,7 +26,6 @@ import anyio
 import numpy as np
 
 from actorgraph.errors import DeadlockError, GraphError, MachineClosedError, text_of
-from actorgraph.graph import Parameter
 from actorgraph.machines.network import Network
 from actorgraph.machines.plan import Plan
 from actorgraph.machines.run import Run, in_trio
@@ -78,16 +77,15 @@ class Core:
 
     # -- starting -----------------------------------------------------------------------------
 
-    def start(self, run: Run, errors: dict[str, Any] | None, slot: int | None = None) -> None:
+    def start(self, run: Run, slot: int | None = None) -> None:
         """Admit a run, or queue it while too many are in flight.
 
-        `errors` is its `np.errstate` (None for NumPy's default), `slot` one that the calling
-        thread holds and is going to work in.
+        `slot` is one that the calling thread holds and is going to work in.
         """
         with self.lock:
             if self.closed:
                 raise MachineClosedError("the machine was closed; make a new one")
-            run.network = self._network(run.plan, run.priority, errors)
+            run.network = self._network(run.plan, run.priority, run.errors)
             heapq.heappush(self.queued, (run.priority, run.number, run))
             self._admit(slot)
         if slot is None:
@@ -113,21 +111,18 @@ class Core:
 
     def _read_parameters(self, run: Run) -> None:
         """Take the parameters' arrays, which from now on nobody writes until the run ends."""
-        leaves = run.plan.joint.leaves
-        parameters = [leaf.source for leaf in leaves if leaf.kind == "parameter"]
-        if parameters:
-            with parameters[0].graph.lock:
-                for node in parameters:
-                    assert isinstance(node, Parameter)
+        plan = run.plan
+        if plan.parameters:
+            with plan.parameters[0].graph.lock:
+                for node in plan.parameters:
                     node.state.readers += 1
                     run.readers.append(node.state)
-        states = iter(run.readers)
-        given = iter(run.leaves)
-        run.leaves = [
-            next(states).array if leaf.kind == "parameter" else next(given) for leaf in leaves
-        ]
-        to_device = run.plan.device.to_device
-        run.values = [to_device(value) for value in run.leaves]
+            states, given = iter(run.readers), iter(run.leaves)
+            run.leaves = [
+                next(states).array if leaf.kind == "parameter" else next(given)
+                for leaf in plan.joint.leaves
+            ]
+        run.values = list(map(plan.device.to_device, run.leaves))
 
     def _network(self, plan: Plan, priority: int, errors: dict[str, Any] | None) -> Network:
         # Three classes have networks of their own: urgent, normal, and the rest.  Within a class
@@ -167,13 +162,9 @@ class Core:
         slot = self.scheduler.acquire() if slot is None else slot
         if slot is None:
             return
-        work = partial(self.scheduler.work, slot, until=run, own_only=own_only)
         try:
-            if current_errors() is None:
-                work()
-            else:
-                # Runs of other callers must not meet this caller's np.errstate; its own run does.
-                Context().run(work)
+            # An empty context: runs of others must not meet this caller's np.errstate.
+            Context().run(self.scheduler.work, slot, run, own_only)
         except BaseException:
             self.abandon(GraphError("the machine was interrupted while it worked on this run"))
             raise
@@ -206,7 +197,7 @@ class Core:
 
     def _release(self, run: Run) -> None:
         if run.readers:
-            with run.plan.joint.leaves[0].source.graph.lock:
+            with run.plan.parameters[0].graph.lock:
                 for state in run.readers:
                     state.readers -= 1
             run.readers = []
@@ -241,7 +232,7 @@ class Core:
             stuck, self.networks = self.networks, {}
             for _, _, run in self.queued:
                 if run.network in stuck.values():
-                    run.network = self._network(run.plan, run.priority, run.network.errors)
+                    run.network = self._network(run.plan, run.priority, run.errors)
         for run in stalled:
             self._end_now(run, error)
         with self.lock:

@@ -12,7 +12,7 @@ import numpy as np
 from actorgraph.devices import Device
 from actorgraph.dual import Dual
 from actorgraph.errors import FeedError, near_names
-from actorgraph.graph import Node
+from actorgraph.graph import Node, Parameter
 from actorgraph.lower.cost import predicted_us
 from actorgraph.lower.joint import Joint, Mode, join
 from actorgraph.lower.kernels import depends_on_symbols, kernel
@@ -83,9 +83,14 @@ class Plan:
         self.readables = {**{node.name: node for node in wrt}, **outputs}
         self.nodes = tuple(dict.fromkeys((*outputs.values(), *wrt)))
         self.joint: Joint = join(list(outputs.values()), wrt, mode)
+        leaves = self.joint.leaves
+        self.inputs = tuple(leaf.source for leaf in leaves if leaf.kind == "feed")
+        self.needed = frozenset(self.inputs)
+        self.parameters = tuple(
+            leaf.source for leaf in leaves if isinstance(leaf.source, Parameter)
+        )
         self._place_results()
         self.tasks: list[TaskSpec] = connect(cut(self.joint, fuse), self.result_of)
-        self.trigger = any(port.kind == "trigger" for spec in self.tasks for port in spec.ports)
         self.bound = [node for node in self.joint.order if depends_on_symbols(node)]
         self.checked = [node for node in self.joint.order if node.checks]
         self.has_async = any(not node.op.blocking for node in self.joint.order)
@@ -100,14 +105,15 @@ class Plan:
             if not node.is_leaf and node not in self.result_of:
                 self.result_of[node] = len(self.result_of)
         self.result_count = len(self.result_of)
-        read: set[Node] = set()
+        read = set(joint.values.values())
         self._reads: list[tuple[Node, int | Node, int | Node | None, bool]] = []
         for node in self.nodes:
             value, derivative = joint.values[node], joint.derivatives.get(node)
             place = None if derivative is None else self.result_of.get(derivative, derivative)
             again = derivative is not None and derivative in read
             self._reads.append((node, self.result_of.get(value, value), place, again))
-            read.update([value] if derivative is None else [value, derivative])
+            if derivative is not None:
+                read.add(derivative)
 
     def readable(self, key: object) -> Node:
         """Return the node that a run may be asked for by `key`, or raise `KeyError`."""
@@ -177,7 +183,7 @@ class Plan:
             elif isinstance(derivative, int):
                 found = arrays[derivative].copy() if again else arrays[derivative]
             else:
-                found = self._leaf_value(run, derivative)
+                found = np.array(self._leaf_value(run, derivative))
             if self.mode.kind == "tangents":
                 dual.tangent = found
             else:
