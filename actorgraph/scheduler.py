@@ -38,10 +38,7 @@ if TYPE_CHECKING:
     from actorgraph.machines.run import Run
     from actorgraph.node_actor import Task
 
-__all__ = ["Deadlines", "HEAVY_US", "POOL", "Pool", "Scheduler", "available_cores", "inside"]
-
-HEAVY_US = 10.0
-"""A turn predicted to take longer is worth another worker."""
+__all__ = ["Deadlines", "POOL", "Pool", "Scheduler", "available_cores", "inside"]
 
 _HANDOVER_S = 0.0005
 _SAMPLED = 16

@@ -13,12 +13,12 @@ from actorgraph.types import bind_dims
 
 __all__ = ["predicted_us"]
 
-# A middling core: measured on the reference machines of docs/performance.md, within a factor of
-# two for elementwise work and for matrix products above 64x64.
-_CALL_US = 0.6
-_FLOPS_PER_US = 20_000.0
-_ELEMENT_OPS_PER_US = 1_000.0
-_BYTES_PER_US = 8_000.0
+# A middling core, measured within a factor of two on NumPy's own loops and on matrix products
+# from 8x64x64 to 128x512x512.
+_CALL_US = 0.5
+_ADDITIONS_PER_US = 8_000.0
+_BLAS_FLOPS_PER_US = 80_000.0
+_BYTES_PER_US = 16_000.0
 
 
 def predicted_us(node: Node, symbols: Mapping[str, int]) -> float:
@@ -29,9 +29,8 @@ def predicted_us(node: Node, symbols: Mapping[str, int]) -> float:
     moved = prod(result) * _itemsize(node)
     for shape, part in zip(shapes, node.inputs, strict=True):
         moved += prod(shape) * _itemsize(part)
-    # An op that declares a cost of its own is arithmetic in a library's inner loop; an
-    # elementwise op does one library call of some 1 ns an element.
-    rate = _FLOPS_PER_US if node.op.cost is not None else _ELEMENT_OPS_PER_US
+    # More than a flop a byte is work on data that is in the cache: BLAS, not a pass over memory.
+    rate = _BLAS_FLOPS_PER_US if flops > moved else _ADDITIONS_PER_US
     return _CALL_US + flops / rate + moved / _BYTES_PER_US
 
 

@@ -11,11 +11,12 @@ Invariant: the cut is by build order or along chains, so tasks form no cycle.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
 from actorgraph.graph import Node
+from actorgraph.lower.fusion import chunked, cluster
 from actorgraph.lower.joint import Joint
 from actorgraph.op import CONSTANT
 
@@ -44,7 +45,7 @@ class Port:
     """Where a task receives: the value of `node` from task `producer` (None: brought by the run).
 
     `kind` is ``"value"``, ``"residual"`` (all that the region's forward task saved, in one
-    message) or ``"trigger"`` (for a task that needs nothing else to start).
+    message) or ``"trigger"`` (for a task that receives no value).
     """
 
     kind: Literal["value", "residual", "trigger"]
@@ -79,7 +80,7 @@ class TaskSpec:
         return f"{self.region.name}{'' if self.direction == 'forward' else ' (backward)'}"
 
 
-def cut(joint: Joint, fuse: str) -> list[TaskSpec]:
+def cut(joint: Joint, fuse: str, costs: Mapping[int, float] | None = None) -> list[TaskSpec]:
     """Cut the joint graph into tasks that know their steps, not yet their ports.
 
     Parameters
@@ -87,16 +88,24 @@ def cut(joint: Joint, fuse: str) -> list[TaskSpec]:
     joint : Joint
     fuse : str
         ``"none"``: one region a forward node.  ``"all"``: as few regions as the size limit
-        allows.  ``"tape"``: the whole in sequential order, both directions in one task.
-        ``"lisp"``: the same without a size limit.
+        allows.  ``"auto"``: by `costs`, see `fusion.cluster`.  ``"tape"``: the whole in
+        sequential order, both directions in one task.  ``"lisp"``: the same without a size limit.
+    costs : mapping, optional
+        Predicted microseconds by joint node id, for ``"auto"``.
     """
     if fuse in ("tape", "lisp"):
         whole = [list(joint.order)] if joint.order else []
-        chunks = whole if fuse == "lisp" else _chunks(joint.order, REGION_LIMIT)
+        chunks = whole if fuse == "lisp" else chunked(joint.order, REGION_LIMIT)
         return [TaskSpec(i, Region(i, steps), "forward", steps) for i, steps in enumerate(chunks)]
     owners = {owner.id: owner for owner in map(_owner, joint.order)}
     forward = [owners[number] for number in sorted(owners)]
-    groups = _chunks(forward, REGION_LIMIT if fuse == "all" else 1)
+    if fuse == "auto":
+        totals = dict.fromkeys(owners, 0.0)
+        for node in joint.order:
+            totals[_owner(node).id] += (costs or {}).get(node.id, 0.0)
+        groups = cluster(forward, totals, REGION_LIMIT)
+    else:
+        groups = chunked(forward, REGION_LIMIT if fuse == "all" else 1)
     regions = [Region(index, nodes) for index, nodes in enumerate(groups)]
     region_of = {node.id: region for region in regions for node in region.nodes}
     specs: dict[tuple[int, str], TaskSpec] = {}
@@ -113,18 +122,6 @@ def cut(joint: Joint, fuse: str) -> list[TaskSpec]:
 
 def _owner(node: Node) -> Node:
     return node if node.owner is None else node.owner
-
-
-def _chunks(nodes: Sequence[Node], size: int) -> list[list[Node]]:
-    """Cut into runs of at most `size` nodes; an asynchronous op stands alone: its actor parks."""
-    chunks: list[list[Node]] = []
-    full = True
-    for node in nodes:
-        if full or not node.op.blocking or len(chunks[-1]) >= size:
-            chunks.append([])
-        chunks[-1].append(node)
-        full = not node.op.blocking
-    return chunks
 
 
 def connect(tasks: list[TaskSpec], results: Mapping[Node, int]) -> list[TaskSpec]:
@@ -149,8 +146,8 @@ def connect(tasks: list[TaskSpec], results: Mapping[Node, int]) -> list[TaskSpec
         spec.exclusive = [
             i for i, p in enumerate(spec.ports) if p.node is not None and uses[p.node.id] == 1
         ]
-        if not spec.ports:
-            spec.ports.append(Port("trigger", None, None))
+        if all(port.kind == "residual" for port in spec.ports):
+            spec.ports.insert(0, Port("trigger", None, None))  # messages say whose run it is
     return tasks
 
 

@@ -34,4 +34,4 @@ class ActorMachine(Machine):
     """
 
     def _cut(self) -> str:
-        return "all" if self.fuse == "all" else "none"
+        return self.fuse

@@ -307,23 +307,30 @@ class Core:
         The reply is a callable that returns the result or raises what the kernel raised.
         """
         reply: deque[Callable[[], Any]] = deque()
-        scope = anyio.CancelScope()
+        scopes: list[anyio.CancelScope] = []
         host = run.host
         assert host is not None
 
         async def call() -> None:
-            answer: Callable[[], Any] = _raise_dead
+            answer: Callable[[], Any] = _Raised(RuntimeError("the event loop gave up the call"))
             try:
-                with scope:
-                    value = await kernel(*args)
-                    answer = _Returned(value)
-            except Exception as error:  # noqa: BLE001 - travels to the actor, which names the node
+                with anyio.CancelScope() as scope:
+                    scopes.append(scope)
+                    if run.dead is None:
+                        answer = _Returned(await kernel(*args))
+            except (KeyboardInterrupt, GeneratorExit, anyio.get_cancelled_exc_class()):
+                raise
+            except BaseException as error:  # noqa: BLE001 - the actor names the node
                 answer = _Raised(error)
             finally:
-                self._answer(task, reply, answer)
+                self._answer(task, reply, answer if run.dead is None else _Raised(Dead()))
+
+        def cancel() -> None:
+            for scope in scopes:
+                scope.cancel()
 
         with self.lock:
-            self.calls[id(reply)] = run, partial(host, scope.cancel)
+            self.calls[id(reply)] = run, partial(host, cancel)
         if not host(partial(spawn, call)):
             with self.lock:
                 del self.calls[id(reply)]
@@ -357,10 +364,6 @@ class _Raised:
 
     def __call__(self) -> Any:
         raise self.error
-
-
-def _raise_dead() -> Any:
-    raise Dead
 
 
 _background: set[Any] = set()

@@ -14,10 +14,10 @@ from actorgraph.dual import Dual
 from actorgraph.errors import FeedError, near_names
 from actorgraph.graph import Node, Parameter
 from actorgraph.lower.cost import predicted_us
+from actorgraph.lower.fusion import HEAVY_US
 from actorgraph.lower.joint import Joint, Mode, join
 from actorgraph.lower.kernels import depends_on_symbols, kernel
 from actorgraph.lower.regions import TaskSpec, connect, cut
-from actorgraph.scheduler import HEAVY_US
 
 if TYPE_CHECKING:
     from actorgraph.machines.run import Run
@@ -90,7 +90,8 @@ class Plan:
             leaf.source for leaf in leaves if isinstance(leaf.source, Parameter)
         )
         self._place_results()
-        self.tasks: list[TaskSpec] = connect(cut(self.joint, fuse), self.result_of)
+        self.fuse = fuse
+        self.tasks: list[TaskSpec] = []
         self.bound = [node for node in self.joint.order if depends_on_symbols(node)]
         self.checked = [node for node in self.joint.order if node.checks]
         self.has_async = any(not node.op.blocking for node in self.joint.order)
@@ -152,7 +153,11 @@ class Plan:
         return found
 
     def _make_binding(self, symbols: Mapping[str, int]) -> Binding:
-        costs = [sum(predicted_us(node, symbols) for node in spec.steps) for spec in self.tasks]
+        by_node = {node.id: predicted_us(node, symbols) for node in self.joint.order}
+        if not self.tasks:
+            # The first run's dims decide the cut; it stands for all later ones.
+            self.tasks = connect(cut(self.joint, self.fuse, by_node), self.result_of)
+        costs = [sum(by_node[node.id] for node in spec.steps) for spec in self.tasks]
         return Binding(
             symbols=symbols,
             kernels=[self.kernel(node, symbols) for node in self.bound],

@@ -1,0 +1,86 @@
+"""Which forward nodes run as one region, by predicted cost.
+
+Two threads lose below some 3 us an op and gain above 10 us, where NumPy has given up the GIL: so
+only nodes above `HEAVY_US` are worth running beside each other, and a graph without enough of
+them runs as one region.  Elsewhere a node joins the region that all its inputs come from, if it
+is cheap itself or the only consumer; a join of several regions begins a new one.  So every region
+but a leaf's has its inputs computed before its first step, and regions form no cycle.
+
+The cut decides where nodes run, never what they compute: results are the same bit for bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from actorgraph.graph import Node
+
+__all__ = ["HEAVY_US", "chunked", "cluster"]
+
+HEAVY_US = 10.0
+"""A node or turn predicted to take longer is worth another worker."""
+
+_PARALLEL_US = 100.0
+"""Heavy work of a graph below which one worker alone is faster."""
+
+_PARTS = 16
+"""A region takes at most this part of the whole, so that runs in flight can overlap."""
+
+
+def chunked(nodes: Sequence[Node], size: int) -> list[list[Node]]:
+    """Cut into runs of at most `size` nodes; an asynchronous op stands alone: its actor parks."""
+    chunks: list[list[Node]] = []
+    full = True
+    for node in nodes:
+        if full or not node.op.blocking or len(chunks[-1]) >= size:
+            chunks.append([])
+        chunks[-1].append(node)
+        full = not node.op.blocking
+    return chunks
+
+
+def cluster(nodes: Sequence[Node], costs: Mapping[int, float], size: int) -> list[list[Node]]:
+    """Return the regions of forward nodes, given in topological order.
+
+    Parameters
+    ----------
+    nodes : sequence of Node
+        Forward nodes, and the leaves that own sums of cotangents.
+    costs : mapping
+        Predicted microseconds by node id, both directions together.
+    size : int
+        Most nodes of a region.
+    """
+    heavy = sum(cost for cost in costs.values() if cost >= HEAVY_US)
+    if heavy < _PARALLEL_US:
+        return chunked(nodes, size)
+    limit = max(_PARALLEL_US, sum(costs.values()) / _PARTS)
+    consumers: dict[int, int] = {}
+    for node in nodes:
+        for part in set(node.inputs):
+            consumers[part.id] = consumers.get(part.id, 0) + 1
+    groups: list[list[Node]] = []
+    group_of: dict[int, int] = {}
+    taken: list[float] = []
+    for node in nodes:
+        cost = costs[node.id]
+        # A leaf's region runs backward only, and after all others: it is no source.
+        sources = {group_of[part.id] for part in node.inputs if part.id in group_of}
+        index = sources.pop() if len(sources) == 1 else -1
+        alone = all(consumers[part.id] == 1 for part in node.inputs if part.id in group_of)
+        joins = (
+            index >= 0
+            and node.op.blocking
+            and groups[index][-1].op.blocking
+            and len(groups[index]) < size
+            and (cost < HEAVY_US or (alone and taken[index] + cost < limit))
+        )
+        if not joins:
+            index = len(groups)
+            groups.append([])
+            taken.append(0.0)
+        groups[index].append(node)
+        taken[index] += cost
+        if not node.is_leaf:
+            group_of[node.id] = index
+    return groups
