@@ -46,7 +46,7 @@ THREADS = ("scheduler.py", "devices/")
 STARTS_THREADS = {"Thread", "Timer", "ThreadPoolExecutor", "start_new_thread", "to_thread"}
 HEAVY = {"IPython", "asyncio", "cupy", "jax", "rich", "torch", "trio"}
 IMPORT_MS = 250
-"""Far above what it takes (below 30 ms with bytecode), for machines under load."""
+"""Far above what it takes (28 to 40 ms with bytecode), for machines under load."""
 
 FILES = {
     ".".join(("actorgraph", *path.relative_to(PACKAGE).with_suffix("").parts)).removesuffix(
