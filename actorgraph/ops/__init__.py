@@ -39,6 +39,7 @@ from actorgraph.ops.comparison import (
     logical_xor,
     not_equal,
 )
+from actorgraph.ops.convolution import conv1d, conv2d, conv3d, conv_transpose1d, conv_transpose2d
 from actorgraph.ops.define import define
 from actorgraph.ops.exponential import exp, expm1, log, log1p
 from actorgraph.ops.indexing import getitem, one_hot, take
@@ -54,11 +55,13 @@ from actorgraph.ops.reshaping import reshape
 from actorgraph.ops.selection import clip, maximum, minimum, where
 from actorgraph.ops.shaping import concatenate, stack, swapaxes, transpose
 from actorgraph.ops.trigonometric import cos, sin, tanh
+from actorgraph.ops.windows import col2im, im2col
 
 __all__ = [
-    "Sample", "abs", "add", "astype", "broadcast_to", "clip", "concatenate", "cos", "cross_entropy",
-    "define", "divide", "dot", "equal", "exp", "expand_dims", "expm1", "floor_divide", "getitem",
-    "greater", "greater_equal", "less", "less_equal", "log", "log1p", "log_softmax", "logical_and",
+    "Sample", "abs", "add", "astype", "broadcast_to", "clip", "col2im", "concatenate", "conv1d",
+    "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "cos", "cross_entropy", "define",
+    "divide", "dot", "equal", "exp", "expand_dims", "expm1", "floor_divide", "getitem", "greater",
+    "greater_equal", "im2col", "less", "less_equal", "log", "log1p", "log_softmax", "logical_and",
     "logical_not", "logical_or", "logical_xor", "logsumexp", "matmul", "max", "maximum", "mean",
     "min", "minimum", "mod", "mse_loss", "multiply", "neg", "not_equal", "one_hot", "outer",
     "power", "reciprocal", "relu", "reshape", "sigmoid", "sign", "sin", "softmax", "softplus",

@@ -1,0 +1,328 @@
+"""The three bilinear ops behind convolutions; `convolution` holds what users call.
+
+What machine learning calls convolution: ``y[o, p] = sum over c, k of w[o, c, k] x[c, s p + d k]``.
+It is linear in x and in w, so three ops are closed under differentiation: `conv`, its adjoint in x
+(which is transposed convolution) and its adjoint in w.  Each is im2col, or col2im, and a matrix
+product per group, in blocks of the batch that fit in a cache.  Source: V. Dumoulin, F. Visin, A
+guide to convolution arithmetic for deep learning, 2016.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+from typing import Any
+
+from actorgraph.errors import ShapeError
+from actorgraph.graph import Node, build
+from actorgraph.op import Attrs, Op, Sample, register
+from actorgraph.ops._declare import add_all
+from actorgraph.ops.windows import (
+    Frame,
+    fold,
+    frame_of,
+    known,
+    out_sizes,
+    pads_of,
+    static_kernel,
+    unfold,
+)
+from actorgraph.types import Checks, Shape
+
+__all__ = ["CONV", "TRANSPOSE"]
+
+Ints = tuple[int, ...]
+
+# Columns of so many elements are made at a time: they stay in a core's cache until they are used.
+_BLOCK = 1 << 19
+
+
+# -- forward passes ---------------------------------------------------------------------------
+
+
+def _blocks(batch: int, size_of_one: int) -> Iterator[slice]:
+    """Yield parts of the batch, which depend on shapes alone, so that sums keep their order."""
+    rows = max(1, _BLOCK // max(1, size_of_one))
+    for start in range(0, batch, rows):
+        yield slice(start, start + rows)
+
+
+def _is_pointwise(frame: Frame) -> bool:
+    """Return whether the columns are the input itself."""
+    return prod(frame.kernel) == 1 and frame.sizes == frame.outs and not any(frame.lows)
+
+
+def _conv_forward(
+    xp: Any,
+    x: Any,
+    w: Any,
+    stride: Ints,
+    padding: Any,
+    dilation: Ints,
+    groups: int,
+    size: Any,
+) -> Any:
+    frame = frame_of(x.shape[2:], w.shape[2:], stride, dilation, padding, size)
+    (batch, channels), features = x.shape[:2], w.shape[0]
+    rows, places = channels // groups * prod(frame.kernel), prod(frame.outs)
+    matrix = w.reshape(groups, features // groups, rows)
+    out = xp.empty((batch, groups, features // groups, places), x.dtype)
+    for part in _blocks(batch, channels * prod(frame.kernel) * places):
+        block = x[part]
+        if not _is_pointwise(frame):
+            shape = (len(block), channels, prod(frame.kernel), *frame.outs)
+            block = unfold(xp, block, frame, xp.zeros(shape, x.dtype))
+        xp.matmul(matrix, block.reshape(len(block), groups, rows, places), out=out[part])
+    return out.reshape(batch, features, *frame.outs)
+
+
+def _sizes(cts: Any, kernel: Ints, like: Any, attrs: Attrs) -> Any:
+    """Return the sizes of what a transposed convolution gives."""
+    if like:
+        return like[0][2:]
+    if attrs["size"] is not None:
+        return attrs["size"]
+    geometry = zip(
+        cts, kernel, attrs["stride"], attrs["dilation"], attrs["padding"], attrs["extra"],
+        strict=True,
+    )  # fmt: skip
+    return tuple(
+        (ct - 1) * step + gap * (width - 1) + 1 - low - high + extra
+        for ct, width, step, gap, (low, high), extra in geometry
+    )
+
+
+def _transpose_forward(xp: Any, ct: Any, w: Any, *like: Any, **attrs: Any) -> Any:
+    groups, kernel, outs = attrs["groups"], w.shape[2:], ct.shape[2:]
+    sizes = _sizes(outs, kernel, [one.shape for one in like], attrs)
+    frame = frame_of(sizes, kernel, attrs["stride"], attrs["dilation"], attrs["padding"], outs)
+    (batch, features), channels = ct.shape[:2], w.shape[1] * groups
+    rows, places = w.shape[1] * prod(kernel), prod(outs)
+    matrix = w.reshape(groups, features // groups, rows).swapaxes(1, 2)
+    ct = ct.reshape(batch, groups, features // groups, places)
+    out = xp.zeros((batch, channels, *sizes), ct.dtype)
+    for part in _blocks(batch, channels * prod(kernel) * places):
+        # One feature a group leaves an outer product, for which matmul is slow.
+        product = xp.multiply if features == groups else xp.matmul
+        columns = product(matrix, ct[part])
+        columns = columns.reshape(len(columns), channels, prod(kernel), *outs)
+        fold(xp, columns, frame, out[part])
+    return out
+
+
+def _weight_forward(
+    xp: Any,
+    x: Any,
+    ct: Any,
+    stride: Ints,
+    padding: Any,
+    dilation: Ints,
+    groups: int,
+    size: Ints,
+) -> Any:
+    frame = frame_of(x.shape[2:], size, stride, dilation, padding, ct.shape[2:])
+    (batch, channels), features, axes = x.shape[:2], ct.shape[1], len(size)
+    rows, places = channels // groups * prod(size), prod(frame.outs)
+    out = xp.zeros((groups, features // groups, rows), x.dtype)
+    # Batch and places side by side: one product per group sums over both.
+    ct = xp.swapaxes(ct, 0, 1)
+    for part in _blocks(batch, channels * prod(size) * places):
+        block = x[part]
+        shape = (channels, prod(size), len(block), *frame.outs)
+        columns = xp.zeros(shape, x.dtype)
+        unfold(xp, block, frame, xp.transpose(columns, (2, 0, 1, *range(3, 3 + axes))))
+        columns = columns.reshape(groups, rows, len(block) * places)
+        block_ct = ct[:, part].reshape(groups, features // groups, len(block) * places)
+        out += xp.matmul(block_ct, xp.swapaxes(columns, 1, 2))
+    return out.reshape(features, channels // groups, *size)
+
+
+# -- shapes -----------------------------------------------------------------------------------
+
+
+def _check_ranks(left: Shape, right: Shape, axes: int) -> None:
+    if len(left) != axes + 2 or len(right) != axes + 2:
+        raise ShapeError(
+            f"convolution over {axes} axes takes arrays of rank {axes + 2}, got {left} and {right}"
+        )
+
+
+def _conv_shape(
+    checks: Checks,
+    x: Shape,
+    w: Shape,
+    *,
+    stride: Ints,
+    padding: Any,
+    dilation: Ints,
+    groups: int,
+    size: Any,
+) -> Shape:
+    _check_ranks(x, w, len(stride))
+    checks.equal(x[1], w[1] * groups, "channels of the input and of the weight (times groups)")
+    if isinstance(w[0], int) and w[0] % groups:
+        raise ShapeError(f"{w[0]} features cannot be divided into {groups} groups")
+    kernel = static_kernel(w[2:], "convolution")
+    pads = pads_of(padding, x[2:], kernel, stride, dilation)
+    outs = out_sizes(x[2:], kernel, stride, dilation, pads) if size is None else size
+    return (x[0], w[0], *outs)
+
+
+def _transpose_shape(checks: Checks, ct: Shape, w: Shape, *like: Shape, **attrs: Any) -> Shape:
+    _check_ranks(ct, w, len(attrs["stride"]))
+    checks.equal(ct[1], w[0], "channels of the input and of the weight")
+    if isinstance(w[0], int) and w[0] % attrs["groups"]:
+        raise ShapeError(f"{w[0]} channels cannot be divided into {attrs['groups']} groups")
+    kernel = static_kernel(w[2:], "transposed convolution")
+    sizes = _sizes(ct[2:], kernel, like, attrs)
+    if any(isinstance(size, int) and size < 0 for size in sizes):
+        raise ShapeError(f"padding leaves a result of the sizes {sizes}")
+    return (ct[0], w[1] * attrs["groups"], *sizes)
+
+
+def _weight_shape(
+    checks: Checks,
+    x: Shape,
+    ct: Shape,
+    *,
+    stride: Ints,
+    padding: Any,
+    dilation: Ints,
+    groups: int,
+    size: Ints,
+) -> Shape:
+    _check_ranks(x, ct, len(stride))
+    checks.equal(x[0], ct[0], "batches")
+    return (ct[1], x[1] // groups, *size)
+
+
+# -- rules ------------------------------------------------------------------------------------
+
+
+def _conv(x: Node, w: Node, like: Node, geometry: Attrs) -> Node:
+    outs = like.dims[2:]
+    return build(CONV, x, w, size=outs if known(outs) else None, **geometry)
+
+
+def _transposed(ct: Node, w: Node, like: Node, geometry: Attrs) -> Node:
+    axes = len(geometry["stride"])
+    if known(like.dims[2:]):
+        return build(TRANSPOSE, ct, w, size=like.dims[2:], extra=(0,) * axes, **geometry)
+    return build(TRANSPOSE, ct, w, like, size=None, extra=(0,) * axes, **geometry)
+
+
+def _weight(x: Node, ct: Node, kernel: Shape, geometry: Attrs) -> Node:
+    return build(_WEIGHT, x, ct, size=kernel, **geometry)
+
+
+def _transpose_vjp(
+    argnum: int,
+    u: Node,
+    y: Node,
+    ct: Node,
+    w: Node,
+    *like: Node,
+    size: Any,
+    extra: Any,
+    **geometry: Any,
+) -> Node | None:
+    if argnum == 0:
+        return _conv(u, w, ct, geometry)
+    return _weight(u, ct, w.dims[2:], geometry) if argnum == 1 else None
+
+
+def _bilinear_jvp(
+    tans: tuple[Node | None, ...], y: Node, left: Node, right: Node, *like: Node, **attrs: Any
+) -> Node | None:
+    op = y.op
+    parts = [] if tans[0] is None else [build(op, tans[0], right, *like, **attrs)]
+    if tans[1] is not None:
+        parts.append(build(op, left, tans[1], *like, **attrs))
+    return add_all(parts)
+
+
+def _flops(w: tuple[int, ...], places: tuple[int, ...]) -> float:
+    return float(2 * prod(w) * places[0] * prod(places[2:]))
+
+
+_CASES: tuple[tuple[Any, Any, Any, Attrs], ...] = (
+    # input, weight, result, geometry
+    (
+        (2, 4, 4, 3), (2, 2, 2, 3), (2, 2, 2, 3),
+        {"stride": (2, 1), "padding": ((1, 0), (1, 1)), "dilation": (1, 1), "groups": 2},
+    ),
+    (
+        (1, 2, 5), (2, 2, 2), (1, 2, 2),
+        {"stride": (2,), "padding": ((0, 0),), "dilation": (2,), "groups": 1},
+    ),
+    (
+        (2, 3, 4), (2, 3, 1), (2, 2, 4),
+        {"stride": (1,), "padding": ((0, 0),), "dilation": (1,), "groups": 1},
+    ),
+    (
+        (1, 2, 5), (2, 1, 2), (1, 2, 3),
+        {"stride": (2,), "padding": "same", "dilation": (1,), "groups": 2},
+    ),
+)  # fmt: skip
+
+CONV: Op = register(
+    Op(
+        "conv",
+        "f[*s] -> f[*t] -> f[*out]",
+        _conv_forward,
+        shape=_conv_shape,
+        vjp=(
+            lambda ct, y, x, w, size, **geometry: _transposed(ct, w, x, geometry),
+            lambda ct, y, x, w, size, **geometry: _weight(x, ct, w.dims[2:], geometry),
+        ),
+        jvp=_bilinear_jvp,
+        cost=lambda shapes, result, attrs: _flops(shapes[1], result),
+        samples=(
+            *(Sample((x, w), {**attrs, "size": None}) for x, w, _, attrs in _CASES),
+            Sample(((0, 3, 4), (2, 3, 1)), {**_CASES[2][3], "size": None}),
+        ),
+        doc="Convolution over trailing axes.",
+    )
+)
+"""Convolution, linear in the input and in the weight."""
+
+TRANSPOSE: Op = register(
+    Op(
+        "conv_transpose",
+        lambda arity, attrs: f"f[*s] -> f[*t]{' -> a[*u]' if arity == 3 else ''} -> f[*out]",
+        _transpose_forward,
+        shape=_transpose_shape,
+        vjp=_transpose_vjp,
+        jvp=_bilinear_jvp,
+        cost=lambda shapes, result, attrs: _flops(shapes[1], shapes[0]),
+        samples=(
+            *(
+                Sample((y, w), {**attrs, "size": x[2:], "extra": (0,) * (len(x) - 2)})
+                for x, w, y, attrs in _CASES
+            ),
+            Sample(
+                ((1, 2, 2), (2, 2, 2), (1, 2, 5)), {**_CASES[1][3], "size": None, "extra": (0,)}
+            ),
+            Sample(((1, 2, 2), (2, 2, 2)), {**_CASES[1][3], "size": None, "extra": (1,)}),
+        ),
+        doc="Transposed convolution: the adjoint of convolution in its input.",
+    )
+)
+"""The adjoint of convolution in its input."""
+
+_WEIGHT: Op = register(
+    Op(
+        "conv_weight",
+        "f[*s] -> f[*t] -> f[*out]",
+        _weight_forward,
+        shape=_weight_shape,
+        vjp=(
+            lambda u, g, x, ct, size, **geometry: _transposed(ct, u, x, geometry),
+            lambda u, g, x, ct, size, **geometry: _conv(x, u, ct, geometry),
+        ),
+        jvp=_bilinear_jvp,
+        cost=lambda shapes, result, attrs: _flops(result, shapes[1]),
+        samples=tuple(Sample((x, y), {**attrs, "size": w[2:]}) for x, w, y, attrs in _CASES),
+        doc="Adjoint of convolution in its weight.",
+    )
+)

@@ -1,0 +1,421 @@
+"""Windows that slide over trailing axes: their geometry, im2col and col2im.
+
+Convolution and pooling stand on one cached function, `taps`: for each position inside the kernel,
+which part of the result meets which part of the input.  Padding is never stored: what a tap would
+read outside of the input is left out.  So a forward pass is one NumPy call per kernel position.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+from itertools import product
+from math import prod
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from actorgraph.errors import GraphTypeError, ShapeError
+from actorgraph.graph import Node, build
+from actorgraph.op import Op, Sample, register
+from actorgraph.types import UNKNOWN, Checks, Dim, Shape, dim_max, dim_min
+
+__all__ = [
+    "Frame", "col2im", "fold", "frame_of", "im2col", "known", "out_sizes", "pads_of", "per_axis",
+    "read_padding", "static_kernel", "taps", "unfold",
+]  # fmt: skip
+
+Ints: TypeAlias = tuple[int, ...]
+Pairs: TypeAlias = tuple[tuple[Any, Any], ...]
+"""Padding before and after each axis."""
+Padding: TypeAlias = Pairs | str
+"""Pairs, or "same" where they depend on the size of the input."""
+
+
+class Frame(NamedTuple):
+    """Geometry of one application on concrete sizes, each field with an entry per axis."""
+
+    sizes: Ints
+    outs: Ints
+    kernel: Ints
+    stride: Ints
+    dilation: Ints
+    lows: Ints
+
+
+# -- reading what users write -----------------------------------------------------------------
+
+
+def per_axis(value: Any, axes: int, what: str, least: int = 1) -> Ints:
+    """Return an int, or a sequence of one int per axis, as a tuple.
+
+    Raises
+    ------
+    ShapeError
+        It is of another length, or an entry is no int or below `least`.
+    """
+    given = tuple(value) if isinstance(value, Iterable) else (value,) * axes
+    for one in given:
+        if isinstance(one, bool) or not isinstance(one, (int, np.integer)) or one < least:
+            raise ShapeError(f"{what} is one int >= {least} or {axes} of them, got {value!r}")
+    if len(given) != axes:
+        raise ShapeError(f"{what} is one int or {axes} of them, got {value!r}")
+    return tuple(map(int, given))
+
+
+def read_padding(padding: Any, kernel: Ints, stride: Ints, dilation: Ints, what: str) -> Padding:
+    """Return padding as pairs; "same" stays where it depends on the size of the input."""
+    axes = len(kernel)
+    if isinstance(padding, str):
+        if padding not in ("same", "valid"):
+            raise GraphTypeError(f"{what}: padding is 'same', 'valid' or ints, got {padding!r}")
+        if padding == "valid":
+            return ((0, 0),) * axes
+        if set(stride) != {1}:
+            return "same"
+        totals = [step * (width - 1) for width, step in zip(kernel, dilation, strict=True)]
+        return tuple((total // 2, total - total // 2) for total in totals)
+    if isinstance(padding, Iterable):
+        given = tuple(padding)
+        if len(given) == axes and all(isinstance(one, Iterable) for one in given):
+            pairs = [per_axis(one, 2, f"{what}: a pair of padding", 0) for one in given]
+            return tuple((low, high) for low, high in pairs)
+        padding = given
+    return tuple((one, one) for one in per_axis(padding, axes, f"{what}: padding", 0))
+
+
+def static_kernel(dims: Shape, what: str) -> Ints:
+    """Return the dims of a kernel, which have to be positive ints.
+
+    Raises
+    ------
+    ShapeError
+        A dim is symbolic, unknown or 0.
+    """
+    if any(isinstance(dim, Dim) or dim < 1 for dim in dims):
+        raise ShapeError(f"{what}: the kernel has to have known sizes above 0, got {dims}")
+    return dims  # type: ignore[return-value]
+
+
+def known(dims: Shape) -> bool:
+    """Return whether every dim is an int or an expression of symbols."""
+    return UNKNOWN not in dims
+
+
+# -- sizes ------------------------------------------------------------------------------------
+
+
+def pads_of(padding: Padding, sizes: Shape, kernel: Ints, stride: Ints, dilation: Ints) -> Pairs:
+    """Return the padding as pairs, for sizes that may be symbolic."""
+    if not isinstance(padding, str):
+        return padding
+    pairs = []
+    for size, width, step, gap in zip(sizes, kernel, stride, dilation, strict=True):
+        covered = ((size + (step - 1)) // step - 1) * step + gap * (width - 1) + 1
+        total = dim_max(covered - size, 0)
+        pairs.append((total // 2, total - total // 2))
+    return tuple(pairs)
+
+
+def out_sizes(
+    sizes: Shape, kernel: Ints, stride: Ints, dilation: Ints, pads: Pairs, ceil: bool = False
+) -> Shape:
+    """Return how many windows fit along each axis.
+
+    `ceil` counts a last window that is cut off at the end, if it starts inside the input or its
+    left padding (PyTorch's rule).
+
+    Raises
+    ------
+    ShapeError
+        No window fits.
+    """
+    outs = []
+    for size, width, step, gap, (low, high) in zip(
+        sizes, kernel, stride, dilation, pads, strict=True
+    ):
+        span = size + low + high - (gap * (width - 1) + 1)
+        if not isinstance(span, Dim) and span < 0:
+            raise ShapeError(
+                f"a window of {width} entries, {gap} apart, does not fit in size {size} padded by "
+                f"{low} and {high}"
+            )
+        out = (span + (step - 1 if ceil else 0)) // step + 1
+        outs.append(dim_min(out, (size + low - 1) // step + 1) if ceil else out)
+    return tuple(outs)
+
+
+def frame_of(
+    sizes: Ints,
+    kernel: Ints,
+    stride: Ints,
+    dilation: Ints,
+    padding: Padding,
+    outs: Any = None,
+    ceil: bool = False,
+) -> Frame:
+    """Return the geometry of one application; `outs` where it is given wins over the formula."""
+    pads = pads_of(padding, sizes, kernel, stride, dilation)
+    if outs is None:
+        outs = out_sizes(sizes, kernel, stride, dilation, pads, ceil)
+    return Frame(sizes, outs, kernel, stride, dilation, tuple(low for low, _ in pads))
+
+
+# -- taps -------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=1024)
+def taps(frame: Frame) -> tuple[tuple[Any, Any], ...]:
+    """Return for each kernel position an index of the result and the index of the input it reads.
+
+    Both select equally many entries of the trailing axes; what lies in the padding is left out.
+    """
+    along = [_axis_taps(*axis) for axis in zip(*frame, strict=True)]
+    return tuple(
+        ((..., *(out for out, _ in parts)), (..., *(part for _, part in parts)))
+        for parts in product(*along)
+    )
+
+
+def _axis_taps(
+    size: int, out: int, width: int, stride: int, dilation: int, low: int
+) -> list[tuple[slice, slice]]:
+    result = []
+    for position in range(width):
+        shift = position * dilation - low
+        first = max(0, -(shift // stride))
+        stop = max(first, min(out, (size - 1 - shift) // stride + 1))
+        if stop == first:
+            result.append((slice(0, 0), slice(0, 0)))
+            continue
+        begin = first * stride + shift
+        end = begin + (stop - first - 1) * stride + 1
+        result.append((slice(first, stop), slice(begin, end, stride)))
+    return result
+
+
+def unfold(xp: Any, x: Any, frame: Frame, columns: Any) -> Any:
+    """Write the windows of x (batch, channels, *sizes) to (batch, channels, kernel, *outs)."""
+    for position, (out, part) in enumerate(taps(frame)):
+        columns[:, :, position][out] = x[part]
+    return columns
+
+
+def fold(xp: Any, columns: Any, frame: Frame, out: Any) -> Any:
+    """Add columns (batch, channels, kernel, *outs) into (batch, channels, *sizes)."""
+    for position, (place, part) in enumerate(taps(frame)):
+        out[part] += columns[:, :, position][place]
+    return out
+
+
+# -- im2col and col2im ------------------------------------------------------------------------
+
+
+def _sizes_of_image(x: Shape, kernel: Ints) -> Shape:
+    if len(x) != len(kernel) + 2:
+        raise ShapeError(
+            f"a kernel of {len(kernel)} axes needs rank {len(kernel) + 2} (batch, channels, axes), "
+            f"got {x}"
+        )
+    return x[2:]
+
+
+def _im2col_shape(
+    checks: Checks, x: Shape, *, kernel: Ints, stride: Ints, padding: Any, dilation: Ints, size: Any
+) -> Shape:
+    sizes = _sizes_of_image(x, kernel)
+    pads = pads_of(padding, sizes, kernel, stride, dilation)
+    outs = out_sizes(sizes, kernel, stride, dilation, pads) if size is None else size
+    return (x[0], *outs, x[1] * prod(kernel))
+
+
+def _im2col_forward(
+    xp: Any, x: Any, kernel: Ints, stride: Ints, padding: Any, dilation: Ints, size: Any
+) -> Any:
+    frame = frame_of(x.shape[2:], kernel, stride, dilation, padding, size)
+    (batch, channels), axes, entries = x.shape[:2], len(kernel), prod(kernel)
+    result = xp.zeros((batch, *frame.outs, channels, entries), x.dtype)
+    columns = xp.transpose(result, (0, axes + 1, axes + 2, *range(1, axes + 1)))
+    unfold(xp, x, frame, columns)
+    return result.reshape((batch, *frame.outs, channels * entries))
+
+
+def _col2im_scheme(arity: int, attrs: Any) -> str:
+    return "x[*s] -> x[*out]" if arity == 1 else "x[*s] -> a[*t] -> x[*out]"
+
+
+def _col2im_shape(
+    checks: Checks,
+    columns: Shape,
+    *like: Shape,
+    kernel: Ints,
+    stride: Ints,
+    padding: Any,
+    dilation: Ints,
+    size: Any,
+) -> Shape:
+    if len(columns) != len(kernel) + 2:
+        raise ShapeError(
+            f"columns of a kernel of {len(kernel)} axes have rank {len(kernel) + 2} "
+            f"(batch, windows along each axis, channels * kernel), got {columns}"
+        )
+    sizes = like[0][2:] if like else size
+    pads = pads_of(padding, sizes, kernel, stride, dilation)
+    for dim, out in zip(
+        columns[1:-1], out_sizes(sizes, kernel, stride, dilation, pads), strict=True
+    ):
+        checks.equal(dim, out, "numbers of windows")
+    entries = prod(kernel)
+    channels = columns[-1] // entries
+    checks.equal(channels * entries, columns[-1], f"channels * {entries} and the last dim")
+    return (columns[0], channels, *sizes)
+
+
+def _col2im_forward(
+    xp: Any,
+    columns: Any,
+    *like: Any,
+    kernel: Ints,
+    stride: Ints,
+    padding: Any,
+    dilation: Ints,
+    size: Any,
+) -> Any:
+    sizes = like[0].shape[2:] if like else size
+    axes, entries = len(kernel), prod(kernel)
+    batch, outs = columns.shape[0], columns.shape[1:-1]
+    channels = columns.shape[-1] // entries
+    frame = frame_of(sizes, kernel, stride, dilation, padding, outs)
+    columns = columns.reshape((batch, *outs, channels, entries))
+    columns = xp.transpose(columns, (0, axes + 1, axes + 2, *range(1, axes + 1)))
+    return fold(xp, columns, frame, xp.zeros((batch, channels, *sizes), columns.dtype))
+
+
+def _im2col_vjp(ct: Node, y: Node, x: Node, size: Any, **geometry: Any) -> Node:
+    if known(x.dims[2:]):
+        return build(_COL2IM, ct, size=x.dims[2:], **geometry)
+    return build(_COL2IM, ct, x, size=None, **geometry)
+
+
+def _col2im_vjp(
+    argnum: int, ct: Node, y: Node, columns: Node, *like: Node, size: Any, **geometry: Any
+) -> Node | None:
+    if argnum:
+        return None
+    outs = columns.dims[1:-1]
+    return build(_IM2COL, ct, size=outs if known(outs) else None, **geometry)
+
+
+def _col2im_jvp(tans: Any, y: Node, columns: Node, *like: Node, **attrs: Any) -> Node | None:
+    return None if tans[0] is None else build(_COL2IM, tans[0], *like, **attrs)
+
+
+_GEOMETRY = {"kernel": (2, 3), "stride": (2, 1), "padding": ((1, 0), (1, 1)), "dilation": (1, 1)}
+_WIDE = {"kernel": (2,), "stride": (1,), "padding": ((0, 0),), "dilation": (2,)}
+
+_IM2COL: Op = register(
+    Op(
+        "im2col",
+        "x[*s] -> x[*out]",
+        _im2col_forward,
+        shape=_im2col_shape,
+        vjp=(_im2col_vjp,),
+        jvp=lambda tans, y, x, **attrs: build(_IM2COL, tans[0], **attrs),
+        samples=(
+            Sample(((2, 2, 4, 3),), {**_GEOMETRY, "size": None}),
+            Sample(((1, 2, 5),), {**_WIDE, "size": None}),
+            Sample(((0, 2, 5),), {**_WIDE, "size": None}),
+        ),
+        doc="Windows of an image as rows.",
+    )
+)
+
+_COL2IM: Op = register(
+    Op(
+        "col2im",
+        _col2im_scheme,
+        _col2im_forward,
+        shape=_col2im_shape,
+        vjp=_col2im_vjp,
+        jvp=_col2im_jvp,
+        samples=(
+            Sample(((1, 2, 3, 12),), {**_GEOMETRY, "size": (4, 3)}),
+            Sample(((1, 3, 4), (1, 2, 5)), {**_WIDE, "size": None}),
+        ),
+        doc="Rows of windows added into an image: the adjoint of im2col.",
+    )
+)
+
+
+def _geometry(kernel: Any, stride: Any, padding: Any, dilation: Any, axes: int, what: str) -> Any:
+    sizes = per_axis(kernel, axes, f"{what}: kernel_size")
+    steps = per_axis(stride, axes, f"{what}: stride")
+    gaps = per_axis(dilation, axes, f"{what}: dilation")
+    pads = read_padding(padding, sizes, steps, gaps, what)
+    return {"kernel": sizes, "stride": steps, "padding": pads, "dilation": gaps}
+
+
+def im2col(x: Node, kernel_size: Any, stride: Any = 1, padding: Any = 0, dilation: Any = 1) -> Node:
+    """Return the windows that a kernel sees as rows.
+
+    The row of a window lists its entries channel by channel.  PyTorch's ``unfold`` gives the same
+    as ``(batch, channels * kernel, windows)``.
+
+    Parameters
+    ----------
+    x : node
+        Float or complex, shape (batch, channels, *sizes).
+    kernel_size, stride, dilation : int or tuple of int
+        One per axis.
+    padding : int, tuple of int, tuple of pairs, "same" or "valid"
+        Zeros before and after each axis.  "same" gives ``ceil(size / stride)`` windows; where the
+        padding is odd, one more stands at the end.
+
+    Returns
+    -------
+    Node
+        Shape (batch, *windows, channels * product of the kernel).
+
+    Raises
+    ------
+    ShapeError
+        Ranks do not fit, or no window fits.
+    """
+    geometry = _geometry(kernel_size, stride, padding, dilation, x.ndim - 2, "im2col")
+    return build(_IM2COL, x, size=None, **geometry)
+
+
+def col2im(
+    columns: Node,
+    size: Any,
+    kernel_size: Any,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+) -> Node:
+    """Add rows of windows into an image; where windows overlap, their entries add up.
+
+    Parameters
+    ----------
+    columns : node
+        Shape (batch, *windows, channels * product of the kernel), as `im2col` returns it.
+    size : tuple of int or Dim
+        Sizes of the image, without batch and channels.
+    kernel_size, stride, padding, dilation
+        As of `im2col`.
+
+    Returns
+    -------
+    Node
+        Shape (batch, channels, *size).
+
+    Raises
+    ------
+    ShapeError
+        The numbers of windows are not those of such an image.
+    """
+    sizes = tuple(size) if isinstance(size, Iterable) else (size,) * (columns.ndim - 2)
+    geometry = _geometry(kernel_size, stride, padding, dilation, columns.ndim - 2, "col2im")
+    if len(sizes) != columns.ndim - 2:
+        raise ShapeError(f"col2im: size has {columns.ndim - 2} entries, got {size!r}")
+    return build(_COL2IM, columns, size=sizes, **geometry)
