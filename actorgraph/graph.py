@@ -16,18 +16,24 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 from weakref import WeakSet
 
-import numpy as np
-
 from actorgraph import drawing
-from actorgraph.errors import FeedError, GraphError, GraphTypeError, ShapeError, near_names
+from actorgraph.errors import GraphError, GraphTypeError, ShapeError, near_names
 from actorgraph.node import Line, Node, Parameter, ParameterState
 from actorgraph.op import CONSTANT, INPUT, PARAMETER, Attrs, Op, attrs_key, infer
-from actorgraph.types import Checks, DType, Tensor, Var, dtype_of, shape_from
+from actorgraph.operands import (
+    as_array,
+    converted,
+    explained,
+    foreign,
+    is_weak,
+    partner_of,
+    weak_array,
+)
+from actorgraph.types import Checks, Tensor, dtype_of, shape_from
 
 __all__ = ["Graph", "Node", "Parameter", "as_nodes", "build", "is_weak", "topological_order"]
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
-_WEAK_KINDS = "biufc"
 
 
 class Graph:
@@ -74,7 +80,7 @@ class Graph:
 
     def parameter(self, name: str, value: Any) -> Parameter:
         """Add a trainable leaf that starts as a copy of the array `value`."""
-        array = _array(value, f"parameter {name!r}").copy()
+        array = as_array(value, f"parameter {name!r}").copy()
         node = self._leaf(PARAMETER, name, Tensor.of(array.dtype, array.shape), Parameter)
         assert isinstance(node, Parameter)
         object.__setattr__(node, "state", ParameterState(array))
@@ -88,8 +94,8 @@ class Graph:
         GraphTypeError
             Values would change as `dtype`; only floats may be rounded.
         """
-        array = _array(value, "constant")
-        array = array.copy() if dtype is None else _converted(array, dtype_of(dtype))
+        array = as_array(value, "constant")
+        array = array.copy() if dtype is None else converted(array, dtype_of(dtype))
         array.flags.writeable = False
         attrs = {"value": array}
         key = (CONSTANT, attrs_key(attrs), (), self._owner_id())
@@ -135,7 +141,7 @@ class Graph:
             try:
                 type_, checks = infer(op, types, attrs, key_of_attrs)
             except (GraphTypeError, ShapeError) as error:
-                raise _explained(error, op, inputs, attrs) from None
+                raise explained(error, op, inputs, attrs) from None
             node = self._consed[key] = self._add(Node, op, inputs, attrs, type_, checks)
         return node
 
@@ -143,7 +149,7 @@ class Graph:
         if all([isinstance(arg, Node) for arg in args]):  # noqa: C419 - a generator is slower
             for arg in args:
                 if arg.graph is not self:
-                    raise _foreign(arg, self)
+                    raise foreign(arg, self)
             return tuple(args)
         nodes: list[Any] = [None if is_weak(arg) else self.lift(arg) for arg in args]
         scheme = op.signature(len(args), attrs).args
@@ -152,39 +158,18 @@ class Graph:
         for position, arg in enumerate(args):
             if nodes[position] is None:
                 wanted = getattr(scheme[position], "dtype", None)
-                nodes[position] = self._lift_weak(arg, _partner(wanted, scheme, nodes), op)
+                nodes[position] = self.constant(
+                    weak_array(arg, partner_of(wanted, scheme, nodes), op)
+                )
         return tuple(nodes)
 
     def lift(self, value: Any) -> Node:
         """Return `value` as a node of this graph: a node as it is, an array as a constant."""
         if isinstance(value, Node):
             if value.graph is not self:
-                raise _foreign(value, self)
+                raise foreign(value, self)
             return value
         return self.constant(value)
-
-    def _lift_weak(self, value: Any, dtype: np.dtype[Any] | Node | None, op: Op) -> Node:
-        if dtype is None:
-            raise GraphTypeError(
-                f"{op.name}: the scalar {value!r} meets no operand that gives it a dtype; "
-                f"write graph.constant({value!r}, dtype=...)"
-            )
-        partner = dtype if isinstance(dtype, Node) else None
-        target = partner.dtype if partner is not None else dtype
-        assert isinstance(target, np.dtype)
-        kind = np.asarray(value).dtype.kind.replace("u", "i")
-        fits = _WEAK_KINDS.index(kind) <= _WEAK_KINDS.index(target.kind)
-        try:
-            if not fits:
-                raise OverflowError
-            array = np.array(value.item() if isinstance(value, np.generic) else value, target)
-        except OverflowError:
-            met = f"the operand {partner!r}" if partner is not None else "the argument"
-            raise GraphTypeError(
-                f"{op.name}: {met} is {target} and cannot hold the scalar {value!r}; "
-                f"convert it with .astype(...)"
-            ) from None
-        return self.constant(array)
 
     def _add(
         self,
@@ -386,11 +371,6 @@ def topological_order(outputs: Iterable[Node]) -> tuple[Node, ...]:
     return tuple(found[number] for number in sorted(found))
 
 
-def is_weak(value: Any) -> bool:
-    """Return whether `value` is a scalar that takes the dtype of the operand it meets."""
-    return isinstance(value, (bool, int, float, complex, np.bool_, np.number))
-
-
 def build(op: Op, *args: Any, **attrs: Any) -> Node:
     """Apply `op` in the graph of the first node among `args`.
 
@@ -406,71 +386,6 @@ def build(op: Op, *args: Any, **attrs: Any) -> Node:
         f"{op.name} needs at least one node among its arguments, got "
         f"{', '.join(type(arg).__name__ for arg in args) or 'none'}; for arrays use NumPy itself, "
         "for a constant in a graph graph.constant(value)"
-    )
-
-
-def _array(value: Any, what: str) -> np.ndarray[Any, Any]:
-    if isinstance(value, Node):
-        raise GraphTypeError(f"{what} needs an array, got the node {value!r}")
-    if isinstance(value, np.ma.MaskedArray):
-        raise FeedError(f"{what} is a masked array, whose mask would be lost; use .filled(...)")
-    array = np.asarray(value)
-    dtype_of(array.dtype)
-    return array
-
-
-def _converted(array: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
-    """Return a copy in the dtype; floats may be rounded, nothing else may change."""
-    fits = _WEAK_KINDS.index(array.dtype.kind) <= _WEAK_KINDS.index(dtype.kind)
-    if fits or np.can_cast(array.dtype, dtype, "same_kind"):
-        converted = array.astype(dtype)
-        if dtype.kind in "fc" or np.array_equal(converted, array):
-            return converted
-    raise GraphTypeError(
-        f"constant: values of dtype {array.dtype} would change as {dtype}; convert them first"
-    )
-
-
-def _partner(
-    wanted: Any, scheme: Sequence[Any], nodes: Sequence[Node | None]
-) -> np.dtype[Any] | Node | None:
-    """Return what gives a weak scalar its dtype: an operand of the same variable, or the scheme."""
-    if isinstance(wanted, DType):
-        return np.dtype(wanted.name)
-    for term, node in zip(scheme, nodes, strict=True):
-        if node is not None and isinstance(wanted, Var) and term.dtype == wanted:
-            return node
-    return None
-
-
-def _explained(error: GraphError, op: Op, inputs: tuple[Node, ...], attrs: Attrs) -> GraphError:
-    mixed = _mixed(op.signature(len(inputs), attrs).args, inputs)
-    if mixed is not None and isinstance(error, GraphTypeError):
-        first, other = mixed
-        return GraphTypeError(
-            f"{op.name}: mixed dtypes: {first.name!r} is {first.type.dtype} but {other.name!r} is "
-            f"{other.type.dtype}; convert one, as {other.name}.astype({str(first.type.dtype)!r})"
-        )
-    advice = ""
-    if " is not " in str(error) or " cannot be unified" in str(error):
-        advice = "; convert with .astype(...) to a dtype that the op takes"
-    return type(error)(f"{op.name}: {error}{advice}; got {', '.join(map(repr, inputs))}")
-
-
-def _mixed(scheme: Sequence[Any], inputs: Sequence[Node]) -> tuple[Node, Node] | None:
-    """Return two inputs of different dtypes where the scheme has one variable for both."""
-    first: dict[Any, Node] = {}
-    for term, node in zip(scheme, inputs, strict=False):
-        known = first.setdefault(getattr(term, "dtype", None), node)
-        if isinstance(getattr(term, "dtype", None), Var) and known.type.dtype != node.type.dtype:
-            return known, node
-    return None
-
-
-def _foreign(node: Node, graph: Graph) -> GraphError:
-    return GraphError(
-        f"{node!r} belongs to graph {node.graph.name!r}, not to {graph.name!r}; build both in one "
-        "graph, or feed the value of one to an input of the other"
     )
 
 
