@@ -4,10 +4,21 @@ from __future__ import annotations
 
 from actorgraph.op import Sample
 from actorgraph.ops import _numpy, _operators
-from actorgraph.ops.activations import relu, sigmoid, softplus
+from actorgraph.ops.activations import (
+    logsigmoid,
+    mish,
+    relu,
+    sigmoid,
+    silu,
+    softplus,
+    softsign,
+    tanhshrink,
+)
 from actorgraph.ops.arithmetic import (
     abs,  # noqa: A004 - NumPy's name
     add,
+    cbrt,
+    cube,
     divide,
     floor_divide,
     mod,
@@ -15,11 +26,13 @@ from actorgraph.ops.arithmetic import (
     neg,
     power,
     reciprocal,
+    rsqrt,
     sign,
     sqrt,
     square,
     subtract,
 )
+from actorgraph.ops.assignment import index_add, index_put, put, scatter, scatter_add
 from actorgraph.ops.broadcasting import (
     broadcast_to,
     expand_dims,
@@ -39,34 +52,134 @@ from actorgraph.ops.comparison import (
     logical_xor,
     not_equal,
 )
+from actorgraph.ops.complex import conj, imag, real
 from actorgraph.ops.convolution import conv1d, conv2d, conv3d, conv_transpose1d, conv_transpose2d
+from actorgraph.ops.counting import (
+    all,  # noqa: A004 - NumPy's name
+    any,  # noqa: A004 - NumPy's name
+    argmax,
+    argmin,
+    count_nonzero,
+)
+from actorgraph.ops.creation import (
+    arange,
+    eye,
+    full,
+    full_like,
+    linspace,
+    meshgrid,
+    ones,
+    ones_like,
+    zeros,
+    zeros_like,
+)
+from actorgraph.ops.cumulative import cumprod, cumsum, prod
 from actorgraph.ops.define import define
-from actorgraph.ops.exponential import exp, expm1, log, log1p
+from actorgraph.ops.exponential import (
+    exp,
+    exp2,
+    expm1,
+    log,
+    log1p,
+    log2,
+    log10,
+    logaddexp,
+    logaddexp2,
+)
+from actorgraph.ops.gathering import at, gather, gather_nd, size_of, take_along_axis
 from actorgraph.ops.indexing import getitem, one_hot, take
 from actorgraph.ops.linalg import dot, matmul, outer
 from actorgraph.ops.losses import cross_entropy, log_softmax, mse_loss, softmax
+from actorgraph.ops.padding import pad
+from actorgraph.ops.piecewise import (
+    celu,
+    elu,
+    gelu,
+    hardshrink,
+    hardsigmoid,
+    hardswish,
+    hardtanh,
+    leaky_relu,
+    prelu,
+    relu6,
+    selu,
+    softshrink,
+    threshold,
+)
+from actorgraph.ops.pooling import (
+    avg_pool1d,
+    avg_pool2d,
+    global_avg_pool,
+    global_max_pool,
+    max_pool1d,
+    max_pool2d,
+)
+from actorgraph.ops.rearranging import flip, moveaxis, permute, repeat, roll, split, tile, unstack
 from actorgraph.ops.reductions import (
     logsumexp,
     max,  # noqa: A004 - NumPy's name
     mean,
     min,  # noqa: A004 - NumPy's name
 )
-from actorgraph.ops.reshaping import reshape
-from actorgraph.ops.selection import clip, maximum, minimum, where
+from actorgraph.ops.reshaping import flatten, ravel, reshape
+from actorgraph.ops.rounding import (
+    ceil,
+    floor,
+    isfinite,
+    isinf,
+    isnan,
+    round,  # noqa: A004 - NumPy's name
+    trunc,
+)
+from actorgraph.ops.selection import clip, fmax, fmin, maximum, minimum, where
 from actorgraph.ops.shaping import concatenate, stack, swapaxes, transpose
-from actorgraph.ops.trigonometric import cos, sin, tanh
+from actorgraph.ops.sorting import argsort, searchsorted, sort, topk, unique
+from actorgraph.ops.special import digamma, erf, erfc, lgamma, polygamma
+from actorgraph.ops.statistics import norm, std, var
+from actorgraph.ops.trigonometric import (
+    angle,
+    arccos,
+    arccosh,
+    arcsin,
+    arcsinh,
+    arctan,
+    arctan2,
+    arctanh,
+    cos,
+    cosh,
+    deg2rad,
+    hypot,
+    rad2deg,
+    sin,
+    sinh,
+    tan,
+    tanh,
+)
 from actorgraph.ops.windows import col2im, im2col
 
 __all__ = [
-    "Sample", "abs", "add", "astype", "broadcast_to", "clip", "col2im", "concatenate", "conv1d",
-    "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "cos", "cross_entropy", "define",
-    "divide", "dot", "equal", "exp", "expand_dims", "expm1", "floor_divide", "getitem", "greater",
-    "greater_equal", "im2col", "less", "less_equal", "log", "log1p", "log_softmax", "logical_and",
-    "logical_not", "logical_or", "logical_xor", "logsumexp", "matmul", "max", "maximum", "mean",
-    "min", "minimum", "mod", "mse_loss", "multiply", "neg", "not_equal", "one_hot", "outer",
-    "power", "reciprocal", "relu", "reshape", "sigmoid", "sign", "sin", "softmax", "softplus",
-    "sqrt", "square", "squeeze", "stack", "subtract", "sum", "swapaxes", "take", "tanh",
-    "transpose", "where",
+    "Sample", "abs", "add", "all", "angle", "any", "arange", "arccos", "arccosh", "arcsin",
+    "arcsinh", "arctan", "arctan2", "arctanh", "argmax", "argmin", "argsort", "astype", "at",
+    "avg_pool1d", "avg_pool2d", "broadcast_to", "cbrt", "ceil", "celu", "clip", "col2im",
+    "concatenate", "conj", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d",
+    "cos", "cosh", "count_nonzero", "cross_entropy", "cube", "cumprod", "cumsum", "define",
+    "deg2rad", "digamma", "divide", "dot", "elu", "equal", "erf", "erfc", "exp", "exp2",
+    "expand_dims", "expm1", "eye", "flatten", "flip", "floor", "floor_divide", "fmax", "fmin",
+    "full", "full_like", "gather", "gather_nd", "gelu", "getitem", "global_avg_pool",
+    "global_max_pool", "greater", "greater_equal", "hardshrink", "hardsigmoid", "hardswish",
+    "hardtanh", "hypot", "im2col", "imag", "index_add", "index_put", "isfinite", "isinf", "isnan",
+    "leaky_relu", "less", "less_equal", "lgamma", "linspace", "log", "log10", "log1p", "log2",
+    "log_softmax", "logaddexp", "logaddexp2", "logical_and", "logical_not", "logical_or",
+    "logical_xor", "logsigmoid", "logsumexp", "matmul", "max", "max_pool1d", "max_pool2d",
+    "maximum", "mean", "meshgrid", "min", "minimum", "mish", "mod", "moveaxis", "mse_loss",
+    "multiply", "neg", "norm", "not_equal", "one_hot", "ones", "ones_like", "outer", "pad",
+    "permute", "polygamma", "power", "prelu", "prod", "put", "rad2deg", "ravel", "real",
+    "reciprocal", "relu", "relu6", "repeat", "reshape", "roll", "round", "rsqrt", "scatter",
+    "scatter_add", "searchsorted", "selu", "sigmoid", "sign", "silu", "sin", "sinh", "size_of",
+    "softmax", "softplus", "softshrink", "softsign", "sort", "split", "sqrt", "square", "squeeze",
+    "stack", "std", "subtract", "sum", "swapaxes", "take", "take_along_axis", "tan", "tanh",
+    "tanhshrink", "threshold", "tile", "topk", "transpose", "trunc", "unique", "unstack", "var",
+    "where", "zeros", "zeros_like",
 ]  # fmt: skip
 
 _operators.attach()

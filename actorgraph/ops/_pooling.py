@@ -1,0 +1,371 @@
+"""The ops behind pools; `pooling` holds what users call.
+
+Windows along several axes are taken axis by axis, so a pool costs a sum of kernel sizes in NumPy
+calls and not their product.  The gradient of a maximum goes to the first largest entry of its
+window in row-major order, as in PyTorch; where the maximum is NaN, to the first NaN.  An average
+divides by the entries of its own window, whatever the size of the input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from actorgraph.errors import ShapeError
+from actorgraph.graph import Node, build
+from actorgraph.op import Op, Sample, register
+from actorgraph.ops.windows import (
+    Frame,
+    frame_of,
+    known,
+    out_sizes,
+    pads_of,
+    taps,
+)
+from actorgraph.types import Checks, Shape
+
+__all__ = ["AVERAGE", "MAX", "pool_put", "pool_take"]
+
+Ints = tuple[int, ...]
+
+
+# -- geometry ---------------------------------------------------------------------------------
+
+
+def _pooled_shape(
+    checks: Checks,
+    x: Shape,
+    *like: Shape,
+    kernel: Ints,
+    stride: Ints,
+    padding: Any,
+    dilation: Ints,
+    ceil: bool,
+    **more: Any,
+) -> Shape:
+    axes = len(kernel)
+    if len(x) < axes:
+        raise ShapeError(f"pooling over {axes} axes needs at least rank {axes}, got {x}")
+    sizes = x[len(x) - axes :]
+    pads = pads_of(padding, sizes, kernel, stride, dilation)
+    outs = out_sizes(sizes, kernel, stride, dilation, pads, ceil)
+    return (*x[: len(x) - axes], *outs)
+
+
+def _frame(
+    sizes: Ints,
+    outs: Any = None,
+    *,
+    kernel: Ints,
+    stride: Ints,
+    padding: Any,
+    dilation: Ints,
+    ceil: bool,
+) -> Frame:
+    return frame_of(sizes, kernel, stride, dilation, padding, outs, ceil)
+
+
+@lru_cache(maxsize=1024)
+def _axes(frame: Frame) -> tuple[tuple[int, int, Any], ...]:
+    """Return for each trailing axis its place from the end, its result's size and its taps."""
+    count = len(frame.sizes)
+    result = []
+    for axis, one in enumerate(zip(*frame, strict=True)):
+        rest = (slice(None),) * (count - axis - 1)
+        along = taps(Frame(*((entry,) for entry in one)))
+        moves = tuple(((*out, *rest), (*part, *rest)) for out, part in along)
+        result.append((axis - count, frame.outs[axis], moves))
+    return tuple(result)
+
+
+def _reduce_windows(xp: Any, combine: Callable[..., Any], x: Any, start: Any, frame: Frame) -> Any:
+    """Combine the entries of each window, one axis after the other."""
+    for axis, size, moves in _axes(frame):
+        shape = list(x.shape)
+        shape[axis] = size
+        result = xp.full(shape, start, x.dtype)
+        for out, part in moves:
+            place = result[out]
+            combine(place, x[part], out=place)
+        x = result
+    return x
+
+
+# -- maximum ----------------------------------------------------------------------------------
+
+
+def _lowest(dtype: Any) -> Any:
+    return -np.inf if dtype.kind == "f" else np.iinfo(dtype).min
+
+
+def _max_forward(xp: Any, x: Any, **geometry: Any) -> Any:
+    frame = _frame(x.shape[x.ndim - len(geometry["kernel"]) :], **geometry)
+    return _reduce_windows(xp, xp.maximum, x, _lowest(x.dtype), frame)
+
+
+@lru_cache(maxsize=256)
+def _numbers(sizes: Ints) -> Any:
+    """Return the number of each place in row-major order."""
+    numbers = np.arange(prod(sizes)).reshape(sizes)
+    numbers.flags.writeable = False
+    return numbers
+
+
+def _places_forward(xp: Any, x: Any, y: Any, **geometry: Any) -> Any:
+    axes = len(geometry["kernel"])
+    frame = _frame(x.shape[x.ndim - axes :], y.shape[y.ndim - axes :], **geometry)
+    numbers = _numbers(frame.sizes) if xp is np else xp.asarray(_numbers(frame.sizes))
+    places = xp.zeros(y.shape, xp.int64)
+    with_nan = bool(xp.isnan(xp.add.reduce(y, axis=None))) and x.dtype.kind == "f"
+    # From the last tap to the first, so that the first of equal entries stays.
+    for out, part in reversed(taps(frame)):
+        entries = x[part]
+        chosen = entries == y[out]
+        if with_nan:
+            chosen |= entries != entries
+        target = places[out]
+        xp.copyto(target, numbers[part[1:]], where=chosen)
+    return places
+
+
+def pool_take(x: Node, places: Node, axes: int) -> Node:
+    """Return the entries of `x` at `places`, numbers within its last `axes` axes."""
+    return build(_TAKE, x, places, axes=axes)
+
+
+def pool_put(ct: Node, places: Node, like: Node, axes: int) -> Node:
+    """Add `ct` into zeros of the shape of `like` at `places`: the adjoint of `pool_take`."""
+    return build(_PUT, ct, places, like, axes=axes)
+
+
+def _flat_places(xp: Any, places: Any, axes: int, size: int) -> Any:
+    """Return numbers within the last axes as numbers within the whole array."""
+    lead = places.shape[: places.ndim - axes]
+    starts = xp.arange(prod(lead)).reshape(lead + (1,) * axes) * size
+    return starts + places
+
+
+def _take_forward(xp: Any, x: Any, places: Any, axes: int) -> Any:
+    size = prod(x.shape[x.ndim - axes :])
+    return x.reshape(-1).take(_flat_places(xp, places, axes, size))
+
+
+def _put_forward(xp: Any, ct: Any, places: Any, like: Any, axes: int) -> Any:
+    out = xp.zeros(like.shape, ct.dtype)
+    size = prod(like.shape[like.ndim - axes :])
+    where = _flat_places(xp, places, axes, size).reshape(-1)
+    xp.add.at(out.reshape(-1), where, ct.reshape(-1))
+    return out
+
+
+_TAKE: Op = register(
+    Op(
+        "pool_take",
+        "x[*s] -> i[*t] -> x[*t]",
+        _take_forward,
+        vjp=(lambda ct, y, x, places, axes: pool_put(ct, places, x, axes), None),
+        jvp=lambda tans, y, x, places, axes: pool_take(tans[0], places, axes),
+        samples=(
+            Sample(((2, 3, 4), (2, 2, 3)), {"axes": 2}, ints={1: 12}),
+            Sample(((2, 4), (2, 3)), {"axes": 1}, ints={1: 4}),
+        ),
+        doc="Entries at places numbered within the last axes.",
+    )
+)
+
+_PUT: Op = register(
+    Op(
+        "pool_put",
+        "x[*s] -> i[*s] -> a[*t] -> x[*t]",
+        _put_forward,
+        vjp=(lambda u, y, ct, places, like, axes: pool_take(u, places, axes), None, None),
+        jvp=lambda tans, y, ct, places, like, axes: (
+            None if tans[0] is None else pool_put(tans[0], places, like, axes)
+        ),
+        samples=(Sample(((2, 2, 3), (2, 2, 3), (2, 3, 4)), {"axes": 2}, ints={1: 12}),),
+        doc="Zeros with entries added at places numbered within the last axes.",
+    )
+)
+
+_PLACES: Op = register(
+    Op(
+        "max_pool_places",
+        "r[*s] -> r[*t] -> int64[*t]",
+        _places_forward,
+        samples=(
+            Sample(
+                ((1, 4, 5), (1, 2, 2)),
+                {
+                    "kernel": (2, 3),
+                    "stride": (2, 2),
+                    "padding": ((0, 0), (1, 1)),
+                    "dilation": (1, 1),
+                    "ceil": False,
+                },
+            ),
+        ),
+        doc="Number, within the last axes, of the entry that each maximum comes from.",
+    )
+)
+
+
+def _max_vjp(ct: Node, y: Node, x: Node, **geometry: Any) -> Node:
+    return pool_put(ct, build(_PLACES, x, y, **geometry), x, len(geometry["kernel"]))
+
+
+def _max_jvp(tans: tuple[Node, ...], y: Node, x: Node, **geometry: Any) -> Node:
+    return pool_take(tans[0], build(_PLACES, x, y, **geometry), len(geometry["kernel"]))
+
+
+_PLAIN = {
+    "kernel": (2, 3),
+    "stride": (2, 2),
+    "padding": ((0, 0), (1, 1)),
+    "dilation": (1, 1),
+    "ceil": False,
+}
+_OVERLAP = {
+    "kernel": (3,),
+    "stride": (2,),
+    "padding": ((1, 1),),
+    "dilation": (1,),
+    "ceil": True,
+}
+
+MAX: Op = register(
+    Op(
+        "max_pool",
+        "r[*s] -> r[*out]",
+        _max_forward,
+        shape=_pooled_shape,
+        vjp=(_max_vjp,),
+        jvp=_max_jvp,
+        cost=lambda shapes, result, attrs: sum(attrs["kernel"]) * prod(shapes[0]),
+        samples=(
+            Sample(((2, 1, 4, 5),), _PLAIN),
+            Sample(((2, 6),), _OVERLAP),
+            Sample(((7,),), {**_OVERLAP, "dilation": (2,)}),
+            Sample(((0, 1, 4, 5),), _PLAIN),
+        ),
+        doc="Maximum over windows.",
+    )
+)
+"""Maximum over windows of trailing axes."""
+
+
+# -- average ----------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=256)
+def _counts(frame: Frame, highs: Ints | None) -> Any:
+    """Return the divisor of each window: a number where all are equal, else an array.
+
+    With `highs` the padding counts as entries, but not what a ceiling reaches beyond it.
+    """
+    divisors: Any = np.ones(())
+    for axis, (size, out, width, stride, dilation, low) in enumerate(zip(*frame, strict=True)):
+        first, stop = (0, size) if highs is None else (-low, size + highs[axis])
+        starts = np.arange(out)[:, None] * stride - low
+        entries = starts + np.arange(width) * dilation
+        count = ((entries >= first) & (entries < stop)).sum(1)
+        divisors = divisors[..., None] * np.maximum(count, 1.0)
+    same = divisors.size and (divisors == divisors.flat[0]).all()
+    return float(divisors.flat[0]) if same else divisors
+
+
+def _divided(xp: Any, x: Any, frame: Frame, padding: Any, count_include_pad: bool) -> Any:
+    highs = tuple(high for _, high in padding) if count_include_pad else None
+    divisors = _counts(frame, highs)
+    if not isinstance(divisors, float):
+        divisors = xp.asarray(divisors, x.dtype)
+    return xp.divide(x, divisors, dtype=x.dtype)
+
+
+def _average_forward(xp: Any, x: Any, count_include_pad: bool, **geometry: Any) -> Any:
+    sizes = x.shape[x.ndim - len(geometry["kernel"]) :]
+    frame = _frame(sizes, **geometry)
+    pads = pads_of(geometry["padding"], sizes, frame.kernel, frame.stride, frame.dilation)
+    total = _reduce_windows(xp, xp.add, x, 0, frame)
+    return _divided(xp, total, frame, pads, count_include_pad)
+
+
+def _spread_forward(
+    xp: Any, ct: Any, *like: Any, size: Any, count_include_pad: bool, **geometry: Any
+) -> Any:
+    axes = len(geometry["kernel"])
+    sizes = like[0].shape[like[0].ndim - axes :] if like else size
+    frame = _frame(sizes, ct.shape[ct.ndim - axes :], **geometry)
+    pads = pads_of(geometry["padding"], sizes, frame.kernel, frame.stride, frame.dilation)
+    ct = _divided(xp, ct, frame, pads, count_include_pad)
+    for axis, _, moves in _axes(frame):
+        shape = list(ct.shape)
+        shape[axis] = sizes[axis]
+        result = xp.zeros(shape, ct.dtype)
+        for out, part in moves:
+            result[part] += ct[out]
+        ct = result
+    return ct
+
+
+def _spread_shape(checks: Checks, ct: Shape, *like: Shape, size: Any, **attrs: Any) -> Shape:
+    axes = len(attrs["kernel"])
+    sizes = like[0][len(like[0]) - axes :] if like else size
+    return (*ct[: len(ct) - axes], *sizes)
+
+
+def _average_vjp(ct: Node, y: Node, x: Node, **attrs: Any) -> Node:
+    sizes = x.dims[x.ndim - len(attrs["kernel"]) :]
+    if known(sizes):
+        return build(_SPREAD, ct, size=sizes, **attrs)
+    return build(_SPREAD, ct, x, size=None, **attrs)
+
+
+def _spread_vjp(
+    argnum: int, u: Node, y: Node, ct: Node, *like: Node, size: Any, **attrs: Any
+) -> Node | None:
+    return None if argnum else build(AVERAGE, u, **attrs)
+
+
+def _spread_jvp(tans: Any, y: Node, ct: Node, *like: Node, **attrs: Any) -> Node | None:
+    return None if tans[0] is None else build(_SPREAD, tans[0], *like, **attrs)
+
+
+AVERAGE: Op = register(
+    Op(
+        "avg_pool",
+        "f[*s] -> f[*out]",
+        _average_forward,
+        shape=_pooled_shape,
+        vjp=(_average_vjp,),
+        jvp=lambda tans, y, x, **attrs: build(AVERAGE, tans[0], **attrs),
+        cost=lambda shapes, result, attrs: sum(attrs["kernel"]) * prod(shapes[0]),
+        samples=(
+            Sample(((2, 1, 4, 5),), {**_PLAIN, "count_include_pad": True}),
+            Sample(((2, 6),), {**_OVERLAP, "count_include_pad": False}),
+            Sample(((0, 6),), {**_OVERLAP, "count_include_pad": True}),
+        ),
+        doc="Average over windows.",
+    )
+)
+"""Average over windows of trailing axes."""
+
+_SPREAD: Op = register(
+    Op(
+        "avg_pool_adjoint",
+        lambda arity, attrs: f"f[*s] -> {'a[*t] -> ' if arity == 2 else ''}f[*out]",
+        _spread_forward,
+        shape=_spread_shape,
+        vjp=_spread_vjp,
+        jvp=_spread_jvp,
+        cost=lambda shapes, result, attrs: sum(attrs["kernel"]) * prod(shapes[0]),
+        samples=(
+            Sample(((2, 1, 2, 3),), {**_PLAIN, "count_include_pad": True, "size": (4, 5)}),
+            Sample(((2, 4), (2, 6)), {**_OVERLAP, "count_include_pad": False, "size": None}),
+        ),
+        doc="Each average's share given back to the entries of its window.",
+    )
+)
