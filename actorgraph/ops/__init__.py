@@ -74,7 +74,9 @@ from actorgraph.ops.creation import (
     zeros_like,
 )
 from actorgraph.ops.cumulative import cumprod, cumsum, prod
+from actorgraph.ops.decompositions import cholesky, qr
 from actorgraph.ops.define import define
+from actorgraph.ops.einsum import einsum
 from actorgraph.ops.exponential import (
     exp,
     exp2,
@@ -86,10 +88,23 @@ from actorgraph.ops.exponential import (
     logaddexp,
     logaddexp2,
 )
+from actorgraph.ops.fourier import fft, fftn, ifft, ifftn
+from actorgraph.ops.fourier_real import irfft, rfft
 from actorgraph.ops.gathering import at, gather, gather_nd, size_of, take_along_axis
 from actorgraph.ops.indexing import getitem, one_hot, take
+from actorgraph.ops.inverses import det, inv, matrix_power, slogdet, solve
 from actorgraph.ops.linalg import dot, matmul, outer
+from actorgraph.ops.linalg_products import bmm, kron, tensordot, vecdot
 from actorgraph.ops.losses import cross_entropy, log_softmax, mse_loss, softmax
+from actorgraph.ops.matrices import diag, diag_embed, diagflat, diagonal, trace, tril, triu
+from actorgraph.ops.normalisation import (
+    batch_norm,
+    group_norm,
+    instance_norm,
+    layer_norm,
+    local_response_norm,
+    rms_norm,
+)
 from actorgraph.ops.padding import pad
 from actorgraph.ops.piecewise import (
     celu,
@@ -114,6 +129,7 @@ from actorgraph.ops.pooling import (
     max_pool1d,
     max_pool2d,
 )
+from actorgraph.ops.pseudo_inverse import lstsq, pinv
 from actorgraph.ops.rearranging import flip, moveaxis, permute, repeat, roll, split, tile, unstack
 from actorgraph.ops.reductions import (
     logsumexp,
@@ -135,6 +151,7 @@ from actorgraph.ops.selection import clip, fmax, fmin, maximum, minimum, where
 from actorgraph.ops.shaping import concatenate, stack, swapaxes, transpose
 from actorgraph.ops.sorting import argsort, searchsorted, sort, topk, unique
 from actorgraph.ops.special import digamma, erf, erfc, lgamma, polygamma
+from actorgraph.ops.spectral import eigh, eigvalsh, svd, svdvals
 from actorgraph.ops.statistics import norm, std, var
 from actorgraph.ops.trigonometric import (
     angle,
@@ -160,26 +177,30 @@ from actorgraph.ops.windows import col2im, im2col
 __all__ = [
     "Sample", "abs", "add", "all", "angle", "any", "arange", "arccos", "arccosh", "arcsin",
     "arcsinh", "arctan", "arctan2", "arctanh", "argmax", "argmin", "argsort", "astype", "at",
-    "avg_pool1d", "avg_pool2d", "broadcast_to", "cbrt", "ceil", "celu", "clip", "col2im",
-    "concatenate", "conj", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d",
-    "cos", "cosh", "count_nonzero", "cross_entropy", "cube", "cumprod", "cumsum", "define",
-    "deg2rad", "digamma", "divide", "dot", "elu", "equal", "erf", "erfc", "exp", "exp2",
-    "expand_dims", "expm1", "eye", "flatten", "flip", "floor", "floor_divide", "fmax", "fmin",
-    "full", "full_like", "gather", "gather_nd", "gelu", "getitem", "global_avg_pool",
-    "global_max_pool", "greater", "greater_equal", "hardshrink", "hardsigmoid", "hardswish",
-    "hardtanh", "hypot", "im2col", "imag", "index_add", "index_put", "isfinite", "isinf", "isnan",
-    "leaky_relu", "less", "less_equal", "lgamma", "linspace", "log", "log10", "log1p", "log2",
-    "log_softmax", "logaddexp", "logaddexp2", "logical_and", "logical_not", "logical_or",
-    "logical_xor", "logsigmoid", "logsumexp", "matmul", "max", "max_pool1d", "max_pool2d",
-    "maximum", "mean", "meshgrid", "min", "minimum", "mish", "mod", "moveaxis", "mse_loss",
-    "multiply", "neg", "norm", "not_equal", "one_hot", "ones", "ones_like", "outer", "pad",
-    "permute", "polygamma", "power", "prelu", "prod", "put", "rad2deg", "ravel", "real",
-    "reciprocal", "relu", "relu6", "repeat", "reshape", "roll", "round", "rsqrt", "scatter",
-    "scatter_add", "searchsorted", "selu", "sigmoid", "sign", "silu", "sin", "sinh", "size_of",
-    "softmax", "softplus", "softshrink", "softsign", "sort", "split", "sqrt", "square", "squeeze",
-    "stack", "std", "subtract", "sum", "swapaxes", "take", "take_along_axis", "tan", "tanh",
-    "tanhshrink", "threshold", "tile", "topk", "transpose", "trunc", "unique", "unstack", "var",
-    "where", "zeros", "zeros_like",
+    "avg_pool1d", "avg_pool2d", "batch_norm", "bmm", "broadcast_to", "cbrt", "ceil", "celu",
+    "cholesky", "clip", "col2im", "concatenate", "conj", "conv1d", "conv2d", "conv3d",
+    "conv_transpose1d", "conv_transpose2d", "cos", "cosh", "count_nonzero", "cross_entropy", "cube",
+    "cumprod", "cumsum", "define", "deg2rad", "det", "diag", "diag_embed", "diagflat", "diagonal",
+    "digamma", "divide", "dot", "eigh", "eigvalsh", "einsum", "elu", "equal", "erf", "erfc", "exp",
+    "exp2", "expand_dims", "expm1", "eye", "fft", "fftn", "flatten", "flip", "floor",
+    "floor_divide", "fmax", "fmin", "full", "full_like", "gather", "gather_nd", "gelu", "getitem",
+    "global_avg_pool", "global_max_pool", "greater", "greater_equal", "group_norm", "hardshrink",
+    "hardsigmoid", "hardswish", "hardtanh", "hypot", "ifft", "ifftn", "im2col", "imag", "index_add",
+    "index_put", "instance_norm", "inv", "irfft", "isfinite", "isinf", "isnan", "kron",
+    "layer_norm", "leaky_relu", "less", "less_equal", "lgamma", "linspace", "local_response_norm",
+    "log", "log10", "log1p", "log2", "log_softmax", "logaddexp", "logaddexp2", "logical_and",
+    "logical_not", "logical_or", "logical_xor", "logsigmoid", "logsumexp", "lstsq", "matmul",
+    "matrix_power", "max", "max_pool1d", "max_pool2d", "maximum", "mean", "meshgrid", "min",
+    "minimum", "mish", "mod", "moveaxis", "mse_loss", "multiply", "neg", "norm", "not_equal",
+    "one_hot", "ones", "ones_like", "outer", "pad", "permute", "pinv", "polygamma", "power",
+    "prelu", "prod", "put", "qr", "rad2deg", "ravel", "real", "reciprocal", "relu", "relu6",
+    "repeat", "reshape", "rfft", "rms_norm", "roll", "round", "rsqrt", "scatter", "scatter_add",
+    "searchsorted", "selu", "sigmoid", "sign", "silu", "sin", "sinh", "size_of", "slogdet",
+    "softmax", "softplus", "softshrink", "softsign", "solve", "sort", "split", "sqrt", "square",
+    "squeeze", "stack", "std", "subtract", "sum", "svd", "svdvals", "swapaxes", "take",
+    "take_along_axis", "tan", "tanh", "tanhshrink", "tensordot", "threshold", "tile", "topk",
+    "trace", "transpose", "tril", "triu", "trunc", "unique", "unstack", "var", "vecdot", "where",
+    "zeros", "zeros_like",
 ]  # fmt: skip
 
 _operators.attach()

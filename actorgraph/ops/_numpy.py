@@ -27,39 +27,94 @@ _UFUNC_ALIASES = {
     "bitwise_and": "logical_and",
     "bitwise_or": "logical_or",
     "bitwise_xor": "logical_xor",
+    "degrees": "rad2deg",
+    "fabs": "abs",
     "invert": "logical_not",
     "matmul": "matmul",
+    "radians": "deg2rad",
+    "vecdot": "vecdot",
 }
 
 _REDUCTION = "x=a axis -dtype -out keepdims -initial -where"
 _EXTREMUM = "x=a axis -out keepdims -initial -where"
+_TEST = "x=a axis -out keepdims -where"
+_POSITION = "x=a axis -out keepdims"
+_RUNNING = "x=a axis -dtype -out"
+_SPREAD = "x=a axis -dtype -out ddof keepdims -where -mean ddof=correction"
+_FFT = "x=a n axis norm -out"
+_FFTN = "x=a s axes norm -out"
 _JOIN = "nodes=arrays axis -out -dtype -casting"
 
 # Parameters in NumPy's order: "ours=theirs" where the names differ, "-theirs" for what is refused.
 _PARAMETERS = {
+    "all": _TEST,
     "amax": _EXTREMUM,
     "amin": _EXTREMUM,
+    "angle": "x=z -deg",
+    "any": _TEST,
+    "argmax": _POSITION,
+    "argmin": _POSITION,
+    "around": "x=a decimals -out",
     "astype": "x dtype -copy -device",
     "broadcast_to": "x=array shape -subok",
     "clip": "x=a low=a_min high=a_max -out low=min high=max",
     "concatenate": _JOIN,
+    "count_nonzero": "x=a axis keepdims",
+    "cumprod": _RUNNING,
+    "cumsum": _RUNNING,
+    "diag": "x=v k",
+    "diagflat": "x=v k",
+    "diagonal": "x=a offset axis1 axis2",
     "dot": "x=a y=b -out",
     "expand_dims": "x=a axis",
+    "fft.fft": _FFT,
+    "fft.fftn": _FFTN,
+    "fft.ifft": _FFT,
+    "fft.ifftn": _FFTN,
+    "fft.irfft": _FFT,
+    "fft.rfft": _FFT,
+    "imag": "x=val",
+    "kron": "x=a y=b",
+    "linalg.cholesky": "x=a -upper",
+    "linalg.det": "x=a",
+    "linalg.eigh": "x=a -UPLO",
+    "linalg.eigvalsh": "x=a -UPLO",
+    "linalg.inv": "x=a",
+    "linalg.matmul": "x=x1 y=x2",
+    "linalg.matrix_power": "x=a n",
+    "linalg.outer": "x=x1 y=x2",
+    "linalg.pinv": "x=a rtol=rcond -hermitian rtol",
+    "linalg.qr": "x=a -mode",
+    "linalg.slogdet": "x=a",
+    "linalg.solve": "a b",
+    "linalg.svd": "x=a full_matrices -compute_uv -hermitian",
+    "linalg.svdvals": "x",
+    "linalg.tensordot": "x=x1 y=x2 axes",
+    "linalg.vecdot": "x=x1 y=x2 axis",
     "max": _EXTREMUM,
     "mean": _REDUCTION,
     "min": _EXTREMUM,
     "outer": "x=a y=b -out",
+    "prod": _REDUCTION,
+    "real": "x=val",
     "reshape": "x=a shape -order -newshape -copy",
+    "round": "x=a decimals -out",
     "squeeze": "x=a axis",
     "stack": _JOIN,
+    "std": _SPREAD,
     "sum": _REDUCTION,
     "swapaxes": "x=a axis1 axis2",
     "take": "x=a indices axis -out -mode",
+    "tensordot": "x=a y=b axes",
+    "trace": "x=a offset axis1 axis2 -dtype -out",
     "transpose": "x=a axes",
+    "tril": "x=m k",
+    "triu": "x=m k",
+    "var": _SPREAD,
     "where": "condition x y",
 }
-_FUNCTION_ALIASES = {"amax": "max", "amin": "min"}
-_UFUNC_METHODS = {"add": "sum", "maximum": "max", "minimum": "min"}
+_FUNCTION_ALIASES = {"amax": "max", "amin": "min", "around": "round"}
+_UFUNC_METHODS = {"add": "sum", "maximum": "max", "minimum": "min", "multiply": "prod"}
 
 
 class _Dispatch:
@@ -102,11 +157,13 @@ class _Dispatch:
         """Build the node of a call of another NumPy function."""
         name = function.__name__
         module = (getattr(function, "__module__", None) or "numpy").removeprefix("numpy")
-        if module or name not in _PARAMETERS:
-            full = f"np{module}.{name}"
-            raise GraphTypeError(f"{full} has no op; the nearest is {self.nearest(name)}")
+        full = f"{module}.{name}".removeprefix(".")
+        if full == "einsum":
+            return self.functions[name](*args, **given)
+        if full not in _PARAMETERS:
+            raise GraphTypeError(f"np.{full} has no op; the nearest is {self.nearest(name)}")
         target = self.functions[_FUNCTION_ALIASES.get(name, name)]
-        return _call(target, name, args, given)
+        return _call(target, full, args, given)
 
 
 def _same(x: Node) -> Node:

@@ -1,0 +1,209 @@
+"""What the rules of matrix functions share, and division by gaps of eigenvalues."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from actorgraph.errors import GraphTypeError, ShapeError
+from actorgraph.graph import Node, build
+from actorgraph.op import Attrs, Op, Sample, register
+from actorgraph.ops._declare import add_all
+from actorgraph.ops.arithmetic import neg
+from actorgraph.ops.broadcasting import conj, expand_dims
+from actorgraph.ops.broadcasting import sum as sum_over
+from actorgraph.ops.casting import real_part
+from actorgraph.ops.indexing import getitem
+from actorgraph.ops.matrices import tril, triu
+from actorgraph.ops.shaping import concatenate, swap_last
+from actorgraph.types import UNKNOWN
+
+__all__ = [
+    "SQUARE_SAMPLES", "adjoint", "as_matrices", "as_square", "cubic_cost", "gap_divide",
+    "half_lower", "half_upper", "hermitian", "hermitian_array", "known", "read_rows", "real_like",
+    "real_of", "rows_stacked",
+]  # fmt: skip
+
+
+SQUARE_SAMPLES = (
+    Sample(((3, 3),)),
+    Sample(((2, 2, 2),)),
+    Sample(((0, 0),)),
+    Sample(((0, 2, 2),)),
+)
+"""Where the law tests try functions of square matrices."""
+
+
+def cubic_cost(factor: float) -> Callable[..., float]:
+    """Return the cost of an op on matrices: `factor` times the size times the lesser dim."""
+
+    def cost(shapes: Any, result: Any, attrs: Attrs) -> float:
+        return float(factor * prod(shapes[0]) * min(shapes[0][-2:]))
+
+    return cost
+
+
+def as_matrices(x: Node, what: str) -> Node:
+    """Return `x`, or raise where it is no batch of matrices that LAPACK takes."""
+    if x.dtype.kind not in "fc" or x.dtype.itemsize < 4:
+        wanted = "float32" if x.dtype.kind == "f" else "float64"
+        raise GraphTypeError(
+            f"{what} takes float32, float64, complex64 and complex128, got {x!r}; "
+            f"convert with .astype({wanted!r})"
+        )
+    if x.ndim < 2:
+        raise ShapeError(f"{what} takes matrices, of at least two dims, got {x!r}")
+    return x
+
+
+def as_square(x: Node, what: str) -> Node:
+    """Return `x`, or raise where its matrices can be shown not to be square."""
+    rows, columns = as_matrices(x, what).dims[-2:]
+    if isinstance(rows, int) and isinstance(columns, int) and rows != columns:
+        raise ShapeError(f"{what} takes square matrices, got {x!r}")
+    return x
+
+
+def adjoint(x: Node) -> Node:
+    """Conjugate transpose of each matrix."""
+    return conj(swap_last(x))
+
+
+def hermitian(x: Node) -> Node:
+    """Hermitian part of each matrix; a projection that is its own adjoint."""
+    return (x + adjoint(x)) * 0.5
+
+
+def hermitian_array(xp: Any, x: Any) -> Any:
+    """Hermitian part of each matrix of an array; exact where it is Hermitian already."""
+    half = x.dtype.type(0.5)
+    return (x + xp.conjugate(xp.swapaxes(x, -1, -2))) * half
+
+
+def real_of(x: Node) -> Node:
+    """The real part, in the dtype of `x`."""
+    return (x + conj(x)) * 0.5 if x.dtype.kind == "c" else x
+
+
+def real_like(x: Node) -> Node:
+    """The real part, in the real dtype."""
+    return real_part(x, x.dtype.type(0).real.dtype.name) if x.dtype.kind == "c" else x
+
+
+def half_lower(x: Node) -> Node:
+    """Lower triangle with half of the diagonal; its own adjoint."""
+    return (tril(x) + tril(x, -1)) * 0.5
+
+
+def half_upper(x: Node) -> Node:
+    """Upper triangle with half of the diagonal; its own adjoint."""
+    return (triu(x) + triu(x, 1)) * 0.5
+
+
+def read_rows(x: Node, start: Any, stop: Any) -> Node:
+    """Rows of each matrix."""
+    return getitem(x, (Ellipsis, slice(start, stop), slice(None)))
+
+
+def rows_stacked(vectors: Node, *matrices: Node) -> Node:
+    """Stack one row and matrices of so many columns."""
+    return concatenate([expand_dims(vectors, -2), *matrices], axis=-2)
+
+
+# -- division by gaps -------------------------------------------------------------------------
+
+
+def _gaps(w: Any, mode: str) -> Any:
+    """Return w_j - w_i, its like for squares, or w_j (mode "value"), in row i and column j."""
+    columns, rows = w[..., None, :], w[..., :, None]
+    if mode == "value":
+        return columns
+    return columns - rows if mode == "difference" else (columns - rows) * (columns + rows)
+
+
+def _gap_divide(xp: Any, x: Any, w: Any, mode: str) -> Any:
+    w = xp.real(w)
+    gaps = xp.broadcast_to(_gaps(w, mode), x.shape)
+    largest = xp.abs(w).max(axis=-1, keepdims=True, initial=0)[..., None]
+    rounding = xp.finfo(w.dtype).eps * w.shape[-1] * largest
+    closed = xp.abs(gaps) <= (rounding * largest if mode == "squares" else rounding)
+    wanted = x != 0
+    if mode != "value":
+        wanted &= ~xp.eye(x.shape[-1], dtype=bool)
+    if (closed & wanted).any():
+        raise np.linalg.LinAlgError(_DEGENERATE[mode])
+    result = x / xp.where(closed, xp.ones((), w.dtype), gaps)
+    return xp.where(closed, xp.zeros((), x.dtype), result)
+
+
+_DEGENERATE = {
+    "difference": "eigenvalues coincide, so that the eigenvectors have no derivative; "
+    "use eigvalsh where only the eigenvalues matter",
+    "squares": "singular values coincide, so that the singular vectors have no derivative; "
+    "use svdvals where only the singular values matter",
+    "value": "a singular value is zero, so that the singular vectors have no derivative; "
+    "use svdvals where only the singular values matter",
+}
+
+
+def _gap_tangent(dw: Node, w: Node, mode: str) -> Node:
+    if mode == "squares":
+        dw = (w + w) * dw
+    columns = expand_dims(dw, -2)
+    return columns if mode == "value" else columns - expand_dims(dw, -1)
+
+
+def _gap_vjp_w(ct: Node, y: Node, x: Node, w: Node, mode: str) -> Node:
+    share = neg(real_of(conj(gap_divide(ct, w, mode)) * y))
+    total = sum_over(share, -2)
+    if mode != "value":
+        total = total - sum_over(share, -1)
+    return total * (real_of(w) * 2) if mode == "squares" else total
+
+
+def _gap_jvp(tans: tuple[Node | None, ...], y: Node, x: Node, w: Node, mode: str) -> Node | None:
+    parts = [] if tans[0] is None else [gap_divide(tans[0], w, mode)]
+    if tans[1] is not None:
+        moved = _gap_tangent(real_of(tans[1]), real_of(w), mode)
+        parts.append(neg(gap_divide(y * moved, w, mode)))
+    return add_all(parts)
+
+
+_GAP_DIVIDE: Op = register(
+    Op(
+        "gap_divide",
+        "x[*s, m, n] -> x[*s, n] -> x[*s, m, n]",
+        _gap_divide,
+        vjp=(lambda ct, y, x, w, mode: gap_divide(ct, w, mode), _gap_vjp_w),
+        jvp=_gap_jvp,
+        samples=(
+            Sample(((3, 3), (3,)), {"mode": "difference"}, low=0.5),
+            Sample(((2, 3, 3), (2, 3)), {"mode": "squares"}, low=0.5),
+            Sample(((4, 3), (3,)), {"mode": "value"}, low=0.5),
+            Sample(((0, 0), (0,)), {"mode": "difference"}),
+        ),
+        doc="Divide matrices by gaps of (real) values; 0 / 0 is 0, and anything else / 0 raises.",
+    )
+)
+
+
+def gap_divide(x: Node, w: Node, mode: str) -> Node:
+    """Divide ``x[i, j]`` by ``w[j] - w[i]``, by the same of squares, or by ``w[j]``.
+
+    A gap within rounding of 0 takes an element 0 to 0; any other element raises ``LinAlgError`` in
+    the run.  So a loss that does not ask for a derivative that does not exist gets its gradient.
+    """
+    return build(_GAP_DIVIDE, x, w, mode=mode)
+
+
+def known(x: Node, axis: int, what: str) -> Any:
+    """Return a dim, or raise where only the run knows it."""
+    dim = x.dims[axis]
+    if dim is UNKNOWN:
+        raise ShapeError(
+            f"{what} needs to know the dim at axis {axis} of {x!r}; name it with a symbol"
+        )
+    return dim

@@ -1,0 +1,396 @@
+"""Inverses, determinants and systems of equations, over batches of matrices.
+
+Formulas: M. B. Giles, Collected matrix derivative results for forward and reverse mode
+algorithmic differentiation, 2008.  A complex gradient is ``dL/d(Re x) + i dL/d(Im x)``, so
+transposes become adjoints.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from actorgraph.errors import GraphTypeError, ShapeError
+from actorgraph.graph import Node, build
+from actorgraph.op import Attrs, Op, Sample, register
+from actorgraph.ops._declare import add_all
+from actorgraph.ops._matrix_rules import (
+    SQUARE_SAMPLES,
+    adjoint,
+    as_square,
+    cubic_cost,
+    real_like,
+    real_of,
+)
+from actorgraph.ops.arithmetic import neg
+from actorgraph.ops.broadcasting import conj, expand_dims, squeeze, unbroadcast, zeros_like
+from actorgraph.ops.broadcasting import sum as sum_over
+from actorgraph.ops.indexing import getitem
+from actorgraph.ops.linalg_products import lifted_pair
+from actorgraph.ops.matrices import diag_embed, matrix_diagonal
+from actorgraph.ops.shaping import stack, swap_last
+from actorgraph.types import Checks, Shape
+
+__all__ = ["SlogdetResult", "det", "inv", "matrix_power", "slogdet", "solve"]
+
+# -- inv --------------------------------------------------------------------------------------
+
+
+def _inv_vjp(ct: Node, y: Node, x: Node) -> Node:
+    across = adjoint(y)
+    return neg(across @ ct @ across)
+
+
+_INV: Op = register(
+    Op(
+        "inv",
+        "x[*s, n, n] -> x[*s, n, n]",
+        lambda xp, x: xp.linalg.inv(x),
+        vjp=(_inv_vjp,),
+        jvp=lambda tans, y, x: neg(y @ tans[0] @ y),
+        cost=cubic_cost(2),
+        samples=SQUARE_SAMPLES,
+        doc="Inverse of each matrix.",
+    )
+)
+
+
+def inv(x: Node) -> Node:
+    """Invert each matrix, as ``numpy.linalg.inv``.
+
+    With C = inv(A) the gradient is ``-C^H ct C^H`` (Giles 2008, 2.2.3).  For ``inv(A) @ b`` use
+    `solve`, which is faster and more accurate.  A singular matrix raises in the run.
+
+    Parameters
+    ----------
+    x : node
+        Shape (..., n, n), float or complex of at least 32 bits a number.
+
+    Returns
+    -------
+    Node
+        Of the shape and dtype of `x`.
+
+    Raises
+    ------
+    GraphTypeError
+        The dtype is none that LAPACK takes.
+    ShapeError
+        The matrices are not square.
+
+    Examples
+    --------
+    >>> from actorgraph import Graph
+    >>> inv(Graph().input("x", ("batch", 3, 3), "float64")).shape
+    (batch, 3, 3)
+    """
+    return build(_INV, as_square(x, "inv"))
+
+
+# -- det --------------------------------------------------------------------------------------
+
+
+def _cofactor_forward(xp: Any, x: Any) -> Any:
+    # By the singular value decomposition, so that it exists for singular matrices too:
+    # cof(U S V) = det(U) det(V) conj(U) cof(S) conj(V), where cof(S)_j is the product of the rest.
+    left, values, right = xp.linalg.svd(x)
+    size = x.shape[-1]
+    rest = xp.broadcast_to(values[..., None, :], x.shape)
+    rest = xp.where(xp.eye(size, dtype=bool), xp.ones((), values.dtype), rest).prod(axis=-1)
+    signs = xp.linalg.det(left) * xp.linalg.det(right)
+    scaled = xp.conjugate(left) * (rest * signs[..., None])[..., None, :]
+    return xp.matmul(scaled, xp.conjugate(right))
+
+
+def _cofactor_vjp(ct: Node, y: Node, x: Node) -> Node:
+    inverse = inv(x)
+    weight = sum_over(conj(y) * ct, (-2, -1), keepdims=True)
+    return weight * adjoint(inverse) - conj(y) @ swap_last(ct) @ adjoint(inverse)
+
+
+def _cofactor_jvp(tans: tuple[Node, ...], y: Node, x: Node) -> Node:
+    across = swap_last(inv(x))
+    weight = sum_over(across * tans[0], (-2, -1), keepdims=True)
+    return weight * y - across @ swap_last(tans[0]) @ y
+
+
+_COFACTOR: Op = register(
+    Op(
+        "cofactor",
+        "x[*s, n, n] -> x[*s, n, n]",
+        _cofactor_forward,
+        vjp=(_cofactor_vjp,),
+        jvp=_cofactor_jvp,
+        cost=cubic_cost(20),
+        samples=SQUARE_SAMPLES,
+        doc="Cofactors of each matrix, singular ones included: the gradient of det.",
+    )
+)
+
+_DET: Op = register(
+    Op(
+        "det",
+        "x[*s, n, n] -> x[*s]",
+        lambda xp, x: xp.linalg.det(x),
+        vjp=(lambda ct, y, x: expand_dims(ct, (-2, -1)) * conj(build(_COFACTOR, x)),),
+        jvp=lambda tans, y, x: sum_over(tans[0] * build(_COFACTOR, x), (-2, -1)),
+        cost=cubic_cost(1),
+        samples=SQUARE_SAMPLES,
+        doc="Determinant of each matrix.",
+    )
+)
+
+
+def det(x: Node) -> Node:
+    """Return the determinant of each matrix, as ``numpy.linalg.det``.
+
+    The gradient is the matrix of cofactors, which exists for singular matrices too; the second
+    derivative divides by the determinant and raises in the run for singular ones.  For large
+    matrices use `slogdet`, which does not overflow.
+
+    Parameters
+    ----------
+    x : node
+        Shape (..., n, n), float or complex of at least 32 bits a number.
+
+    Returns
+    -------
+    Node
+        Shape (...).
+
+    Raises
+    ------
+    GraphTypeError
+        The dtype is none that LAPACK takes.
+    ShapeError
+        The matrices are not square.
+
+    Examples
+    --------
+    >>> from actorgraph import Graph
+    >>> det(Graph().input("x", ("batch", 3, 3), "float64")).shape
+    (batch,)
+    """
+    return build(_DET, as_square(x, "det"))
+
+
+# -- slogdet ----------------------------------------------------------------------------------
+
+
+class SlogdetResult(NamedTuple):
+    """Sign (of modulus 1, or 0) and logarithm of the modulus of a determinant."""
+
+    sign: Node
+    logabsdet: Node
+
+
+def _slogdet_shape(checks: Checks, x: Shape) -> Shape:
+    return (*x[:-2], 2)
+
+
+def _slogdet_forward(xp: Any, x: Any) -> Any:
+    sign, logabs = xp.linalg.slogdet(x)
+    return xp.stack([sign, logabs.astype(x.dtype)], axis=-1)
+
+
+def _slogdet_vjp(ct: Node, y: Node, x: Node) -> Node:
+    weight = real_of(getitem(ct, (Ellipsis, 1)))
+    if x.dtype.kind == "c":
+        turned = conj(getitem(ct, (Ellipsis, 0))) * getitem(y, (Ellipsis, 0))
+        weight = weight - (turned - conj(turned)) * 0.5
+    return expand_dims(weight, (-2, -1)) * adjoint(inv(x))
+
+
+def _slogdet_jvp(tans: tuple[Node, ...], y: Node, x: Node) -> Node:
+    moved = sum_over(swap_last(inv(x)) * tans[0], (-2, -1))
+    if x.dtype.kind != "c":
+        return stack([zeros_like(moved), moved], axis=-1)
+    turned = getitem(y, (Ellipsis, 0)) * ((moved - conj(moved)) * 0.5)
+    return stack([turned, real_of(moved)], axis=-1)
+
+
+_SLOGDET: Op = register(
+    Op(
+        "slogdet",
+        "x[*s, n, n] -> x[*out]",
+        _slogdet_forward,
+        shape=_slogdet_shape,
+        vjp=(_slogdet_vjp,),
+        jvp=_slogdet_jvp,
+        cost=cubic_cost(1),
+        samples=SQUARE_SAMPLES,
+        doc="Sign and log(abs(det)) of each matrix, in one array.",
+    )
+)
+
+
+def slogdet(x: Node) -> SlogdetResult:
+    """Return sign and logarithm of the modulus of determinants, as ``numpy.linalg.slogdet``.
+
+    The gradient of the logarithm is ``inv(A)^H`` (Giles 2008, 2.2.4, divided by the
+    determinant).  A real sign is piecewise constant; a complex one has its gradient.  A singular
+    matrix gives sign 0 and -inf, and its gradient raises in the run.
+
+    Parameters
+    ----------
+    x : node
+        Shape (..., n, n), float or complex of at least 32 bits a number.
+
+    Returns
+    -------
+    SlogdetResult
+        Nodes `sign`, of the dtype of `x`, and `logabsdet`, which is real; shape (...).
+
+    Raises
+    ------
+    GraphTypeError
+        The dtype is none that LAPACK takes.
+    ShapeError
+        The matrices are not square.
+
+    Examples
+    --------
+    >>> from actorgraph import Graph
+    >>> slogdet(Graph().input("x", (3, 3), "complex64")).logabsdet.dtype
+    dtype('float32')
+    """
+    both = build(_SLOGDET, as_square(x, "slogdet"))
+    sign, logabs = getitem(both, (Ellipsis, 0)), getitem(both, (Ellipsis, 1))
+    return SlogdetResult(sign, real_like(logabs))
+
+
+# -- solve ------------------------------------------------------------------------------------
+
+
+def _solve_vjp_a(ct: Node, y: Node, a: Node, b: Node) -> Node:
+    return unbroadcast(neg(_solve(adjoint(a), ct) @ adjoint(y)), a)
+
+
+def _solve_jvp(tans: tuple[Node | None, ...], y: Node, a: Node, b: Node) -> Node | None:
+    parts = [] if tans[1] is None else [tans[1]]
+    if tans[0] is not None:
+        parts.append(neg(tans[0] @ y))
+    moved = add_all(parts)
+    return None if moved is None else _solve(a, moved)
+
+
+def _solve_flops(shapes: Any, result: tuple[int, ...], attrs: Attrs) -> float:
+    return float(shapes[0][-1] * (2 / 3 * prod(shapes[0]) + 2 * prod(result)))
+
+
+_SOLVE: Op = register(
+    Op(
+        "solve",
+        "x[*s, n, n] -> x[*t, n, k] -> x[*s|t, n, k]",
+        lambda xp, a, b: xp.linalg.solve(a, b),
+        vjp=(
+            _solve_vjp_a,
+            lambda ct, y, a, b: unbroadcast(_solve(adjoint(a), ct), b),
+        ),
+        jvp=_solve_jvp,
+        cost=_solve_flops,
+        samples=(
+            Sample(((3, 3), (3, 2))),
+            Sample(((2, 2, 2), (2, 1))),
+            Sample(((2, 2), (3, 2, 2))),
+            Sample(((0, 0), (0, 2))),
+            Sample(((2, 2), (2, 2))),
+        ),
+        doc="Solution of systems of linear equations.",
+    )
+)
+
+
+def _solve(a: Node, b: Node) -> Node:
+    return build(_SOLVE, a, b)
+
+
+def solve(a: Any, b: Any) -> Node:
+    """Solve ``a @ x = b``, as ``numpy.linalg.solve``.
+
+    With ct_b = solve(a^H, ct) the gradients are ct_b and ``-ct_b x^H`` (Giles 2008, 2.3.1).  A
+    singular matrix raises in the run.
+
+    Parameters
+    ----------
+    a : node or array
+        Shape (..., n, n), float or complex of at least 32 bits a number.
+    b : node or array
+        Shape (n,) or (..., n, k), of the dtype of `a`; leading dims broadcast.
+
+    Returns
+    -------
+    Node
+        Shape (..., n) where `b` is a vector, else (..., n, k).
+
+    Raises
+    ------
+    GraphTypeError
+        The dtypes differ or are none that LAPACK takes.
+    ShapeError
+        The matrices are not square, or the dims do not fit.
+
+    Examples
+    --------
+    >>> from actorgraph import Graph
+    >>> a = Graph().input("a", ("batch", 3, 3), "float64")
+    >>> solve(a, np.ones(3)).shape
+    (batch, 3)
+    """
+    a, b = lifted_pair(a, b, "solve")
+    as_square(a, "solve")
+    if b.ndim == 0:
+        raise ShapeError(f"solve takes a right side of at least one dim, got {b!r}")
+    return squeeze(_solve(a, expand_dims(b, -1)), -1) if b.ndim == 1 else _solve(a, b)
+
+
+# -- matrix_power -----------------------------------------------------------------------------
+
+
+def matrix_power(x: Node, n: int) -> Node:
+    """Raise square matrices to an integer power, as ``numpy.linalg.matrix_power``.
+
+    Built of products by repeated squaring, and of `inv` where `n` is negative.
+
+    Parameters
+    ----------
+    x : node
+        Shape (..., m, m), any number; float or complex where `n` is negative.
+    n : int
+        The power; 0 gives unit matrices.
+
+    Returns
+    -------
+    Node
+        Of the shape and dtype of `x`.
+
+    Raises
+    ------
+    GraphTypeError
+        `n` is no int, or it is negative and the dtype is none that LAPACK takes.
+    ShapeError
+        The matrices are not square.
+
+    Examples
+    --------
+    >>> from actorgraph import Graph
+    >>> matrix_power(Graph().input("x", (3, 3), "int64"), 5).shape
+    (3, 3)
+    """
+    if isinstance(n, bool) or not isinstance(n, (int, np.integer)):
+        raise GraphTypeError(f"matrix_power takes an int as the power, got {n!r}")
+    diagonal = matrix_diagonal(x, square=True)
+    if n == 0:
+        return diag_embed(zeros_like(diagonal) + 1)
+    power, result = inv(x) if n < 0 else x, None
+    left = abs(int(n))
+    while True:
+        if left & 1:
+            result = power if result is None else result @ power
+        left >>= 1
+        if not left:
+            assert result is not None
+            return result
+        power = power @ power

@@ -1,0 +1,323 @@
+"""Products of arrays beyond `matmul`: vecdot, bmm, tensordot, kron.
+
+A complex gradient is the adjoint: the other operand is conjugated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from actorgraph.errors import GraphTypeError, ShapeError
+from actorgraph.graph import Node, build
+from actorgraph.op import Attrs, Op, Sample, register
+from actorgraph.ops._declare import add_all
+from actorgraph.ops.arithmetic import multiply
+from actorgraph.ops.broadcasting import conj, expand_dims, unbroadcast
+from actorgraph.ops.linalg import matmul
+from actorgraph.ops.merging import merge_dims
+from actorgraph.ops.shaping import one_axis, swap_last, transpose
+from actorgraph.types import Checks, Shape
+
+__all__ = ["bmm", "kron", "lifted_pair", "tensordot", "vecdot"]
+
+
+def lifted_pair(x: Any, y: Any, what: str) -> tuple[Node, Node]:
+    """Return two operands, of which one at least is a node, as nodes of its graph."""
+    for one in (x, y):
+        if isinstance(one, Node):
+            return one.graph.lift(x), one.graph.lift(y)
+    raise GraphTypeError(
+        f"{what} needs at least one node, got {type(x).__name__} and {type(y).__name__}; "
+        "for arrays use NumPy itself"
+    )
+
+
+# -- vecdot -----------------------------------------------------------------------------------
+
+
+def _vecdot_forward(xp: Any, x: Any, y: Any) -> Any:
+    if xp is np:
+        return np.vecdot(x, y)
+    return xp.matmul(xp.conjugate(x)[..., None, :], y[..., :, None])[..., 0, 0]
+
+
+def _vecdot_jvp(tans: tuple[Node | None, ...], z: Node, x: Node, y: Node) -> Node | None:
+    parts = [] if tans[0] is None else [build(_VECDOT, tans[0], y)]
+    return add_all(parts if tans[1] is None else [*parts, build(_VECDOT, x, tans[1])])
+
+
+_VECDOT: Op = register(
+    Op(
+        "vecdot",
+        "n[*s, k] -> n[*t, k] -> n[*s|t]",
+        _vecdot_forward,
+        # The product is antilinear in x, so that its cotangent is conjugated once more.
+        vjp=(
+            lambda ct, z, x, y: unbroadcast(multiply(expand_dims(conj(ct), -1), y), x),
+            lambda ct, z, x, y: unbroadcast(multiply(expand_dims(ct, -1), x), y),
+        ),
+        jvp=_vecdot_jvp,
+        cost=lambda shapes, result, attrs: 2 * prod(result) * shapes[0][-1],
+        samples=(
+            Sample(((3, 4), (3, 4))),
+            Sample(((2, 1, 4), (3, 4))),
+            Sample(((4,), (4,))),
+            Sample(((0, 2), (2,))),
+            Sample(((2, 0), (2, 0))),
+        ),
+        doc="Inner products of the vectors along the last axis; the first is conjugated.",
+    )
+)
+
+
+def vecdot(x: Any, y: Any, axis: int = -1) -> Node:
+    """Return the inner products of vectors, as ``numpy.vecdot``: sum of ``conj(x) * y``.
+
+    Parameters
+    ----------
+    x, y : node or array
+        Of one dtype, any number; shapes that broadcast but for `axis`.
+    axis : int
+        Along which the vectors lie in both.
+
+    Returns
+    -------
+    Node
+        The broadcast shape without `axis`.
+
+    Raises
+    ------
+    GraphTypeError
+        The dtypes differ or are bool.
+    ShapeError
+        The vectors are of different lengths, or there is no such axis.
+
+    Examples
+    --------
+    >>> from actorgraph import Graph
+    >>> x = Graph().input("x", ("batch", 3), "float64")
+    >>> vecdot(x, x).shape
+    (batch,)
+    """
+    x, y = lifted_pair(x, y, "vecdot")
+    return build(_VECDOT, _moved_last(x, axis), _moved_last(y, axis))
+
+
+def _moved_last(x: Node, axis: int) -> Node:
+    place = one_axis(axis, x.ndim, "vecdot")
+    return transpose(x, (*(i for i in range(x.ndim) if i != place), place))
+
+
+def bmm(x: Any, y: Any, *, transpose_x: bool = False, transpose_y: bool = False) -> Node:
+    """Multiply batches of matrices, each transposed first where asked; no copies are made.
+
+    Built of `matmul` on views.
+
+    Parameters
+    ----------
+    x, y : node or array
+        Shapes (..., m, k) and (..., k, n), or their transposes; leading dims broadcast.
+    transpose_x, transpose_y : bool
+        Exchange the last two axes of the operand; it is not conjugated.
+
+    Returns
+    -------
+    Node
+        Shape (..., m, n).
+
+    Raises
+    ------
+    GraphTypeError
+        The dtypes differ or are bool.
+    ShapeError
+        An operand has fewer than two dims, the inner dims differ, or the leading dims do not
+        broadcast.
+
+    Examples
+    --------
+    >>> from actorgraph import Graph
+    >>> x = Graph().input("x", ("batch", 5, 3), "float64")
+    >>> bmm(x, x, transpose_x=True).shape
+    (batch, 3, 3)
+    """
+    x, y = lifted_pair(x, y, "bmm")
+    for node in (x, y):
+        if node.ndim < 2:
+            raise ShapeError(f"bmm takes batches of matrices, got {node!r}; for vectors use matmul")
+    return matmul(swap_last(x) if transpose_x else x, swap_last(y) if transpose_y else y)
+
+
+# -- tensordot --------------------------------------------------------------------------------
+
+Axes = tuple[int, ...]
+
+
+def _free(ndim: int, taken: Axes) -> Axes:
+    return tuple(axis for axis in range(ndim) if axis not in taken)
+
+
+def _tensordot_shape(checks: Checks, x: Shape, y: Shape, *, x_axes: Axes, y_axes: Axes) -> Shape:
+    for one, other in zip(x_axes, y_axes, strict=True):
+        checks.equal(x[one], y[other], f"dims at axes {one} and {other} of the product")
+    free_y = tuple(y[axis] for axis in _free(len(y), y_axes))
+    return tuple(x[axis] for axis in _free(len(x), x_axes)) + free_y
+
+
+def _tensordot_forward(xp: Any, x: Any, y: Any, x_axes: Axes, y_axes: Axes) -> Any:
+    return xp.asarray(xp.tensordot(x, y, (x_axes, y_axes)))
+
+
+def _in_order(node: Node, axes: Axes) -> Node:
+    """Transpose a node whose dim ``i`` belongs at ``axes[i]``."""
+    return transpose(node, sorted(range(len(axes)), key=axes.__getitem__))
+
+
+def _tensordot_vjp_x(ct: Node, z: Node, x: Node, y: Node, x_axes: Axes, y_axes: Axes) -> Node:
+    free = _free(x.ndim, x_axes)
+    ct_axes = tuple(range(len(free), z.ndim))
+    product = _tensordot(ct, conj(y), ct_axes, _free(y.ndim, y_axes))
+    pairs = sorted(zip(y_axes, x_axes, strict=True))
+    return _in_order(product, (*free, *(axis for _, axis in pairs)))
+
+
+def _tensordot_vjp_y(ct: Node, z: Node, x: Node, y: Node, x_axes: Axes, y_axes: Axes) -> Node:
+    free = _free(x.ndim, x_axes)
+    product = _tensordot(conj(x), ct, free, tuple(range(len(free))))
+    pairs = sorted(zip(x_axes, y_axes, strict=True))
+    return _in_order(product, (*(axis for _, axis in pairs), *_free(y.ndim, y_axes)))
+
+
+def _tensordot_jvp(
+    tans: tuple[Node | None, ...], z: Node, x: Node, y: Node, **attrs: Any
+) -> Node | None:
+    parts = [] if tans[0] is None else [build(_TENSORDOT, tans[0], y, **attrs)]
+    return add_all(parts if tans[1] is None else [*parts, build(_TENSORDOT, x, tans[1], **attrs)])
+
+
+def _tensordot_flops(shapes: Any, result: tuple[int, ...], attrs: Attrs) -> float:
+    return float(2 * prod(result) * prod(shapes[0][axis] for axis in attrs["x_axes"]))
+
+
+_TENSORDOT: Op = register(
+    Op(
+        "tensordot",
+        "n[*s] -> n[*t] -> n[*out]",
+        _tensordot_forward,
+        shape=_tensordot_shape,
+        vjp=(_tensordot_vjp_x, _tensordot_vjp_y),
+        jvp=_tensordot_jvp,
+        cost=_tensordot_flops,
+        samples=(
+            Sample(((2, 3, 4), (4, 3, 5)), {"x_axes": (1, 2), "y_axes": (1, 0)}),
+            Sample(((2, 3, 4), (3, 4)), {"x_axes": (2, 1), "y_axes": (1, 0)}),
+            Sample(((3,), (2,)), {"x_axes": (), "y_axes": ()}),
+            Sample(((2, 3), (2, 3)), {"x_axes": (0, 1), "y_axes": (0, 1)}),
+            Sample(((0, 3), (3, 2)), {"x_axes": (1,), "y_axes": (0,)}),
+        ),
+        doc="Sum of products over pairs of axes.",
+    )
+)
+
+
+def _tensordot(x: Node, y: Node, x_axes: Axes, y_axes: Axes) -> Node:
+    return build(_TENSORDOT, x, y, x_axes=x_axes, y_axes=y_axes)
+
+
+def tensordot(x: Any, y: Any, axes: Any = 2) -> Node:
+    """Sum products over pairs of axes, as ``numpy.tensordot``.
+
+    Parameters
+    ----------
+    x, y : node or array
+        Of one dtype, any number.
+    axes : int or pair
+        A pair of axes, or of sequences of axes, one for each operand; an int n pairs the last n
+        axes of `x` with the first n of `y`.
+
+    Returns
+    -------
+    Node
+        The other axes of `x`, then those of `y`.
+
+    Raises
+    ------
+    GraphTypeError
+        The dtypes differ or are bool.
+    ShapeError
+        The numbers of axes differ, an axis is given twice or out of range, or dims differ.
+
+    Examples
+    --------
+    >>> from actorgraph import Graph
+    >>> g = Graph()
+    >>> x, y = g.input("x", ("batch", 3, 4), "float64"), g.input("y", (4, 5), "float64")
+    >>> tensordot(x, y, 1).shape
+    (batch, 3, 5)
+    """
+    x, y = lifted_pair(x, y, "tensordot")
+    if isinstance(axes, (int, np.integer)):
+        if not 0 <= axes <= min(x.ndim, y.ndim):
+            raise ShapeError(f"tensordot: {axes} pairs of axes do not fit {x!r} and {y!r}")
+        given: Any = (range(x.ndim - int(axes), x.ndim), range(int(axes)))
+    elif isinstance(axes, Sequence) and len(axes) == 2:
+        given = axes
+    else:
+        raise ShapeError(f"tensordot: axes has to be an int or a pair, got {axes!r}")
+    x_axes, y_axes = (_distinct(part, node) for part, node in zip(given, (x, y), strict=True))
+    if len(x_axes) != len(y_axes):
+        raise ShapeError(
+            f"tensordot: {len(x_axes)} axes of the first operand cannot be paired with "
+            f"{len(y_axes)} of the second"
+        )
+    return _tensordot(x, y, x_axes, y_axes)
+
+
+def _distinct(axes: Any, node: Node) -> Axes:
+    given = (axes,) if isinstance(axes, (int, np.integer)) else tuple(axes)
+    found = tuple(one_axis(axis, node.ndim, "tensordot") for axis in given)
+    if len(set(found)) != len(found):
+        raise ShapeError(f"tensordot: axes {given} name a dim of {node!r} twice")
+    return found
+
+
+# -- kron -------------------------------------------------------------------------------------
+
+
+def kron(x: Any, y: Any) -> Node:
+    """Return the Kronecker product, as ``numpy.kron``: `x` with each element times `y`.
+
+    Built of one product of `x` and `y` with dims of size 1 put between, whose pairs of dims are
+    then merged; dims of size 1 are put before the operand of lower rank.
+
+    Parameters
+    ----------
+    x, y : node or array
+        Of one dtype, any number and any rank.
+
+    Returns
+    -------
+    Node
+        Each dim is the product of the operands' dims.
+
+    Raises
+    ------
+    GraphTypeError
+        The dtypes differ or are bool.
+
+    Examples
+    --------
+    >>> from actorgraph import Graph
+    >>> x = Graph().input("x", (2, 3), "float64")
+    >>> kron(x, np.eye(2)).shape
+    (4, 6)
+    """
+    x, y = lifted_pair(x, y, "kron")
+    rank = max(x.ndim, y.ndim)
+    x, y = (expand_dims(node, tuple(range(rank - node.ndim))) for node in (x, y))
+    left = expand_dims(x, tuple(range(1, 2 * rank, 2)))
+    right = expand_dims(y, tuple(range(0, 2 * rank, 2)))
+    return merge_dims(multiply(left, right), (2,) * rank)

@@ -1,0 +1,134 @@
+"""Pseudo-inverses and least squares, over batches of matrices.
+
+Formula: G. H. Golub and V. Pereyra, The differentiation of pseudo-inverses and nonlinear least
+squares problems whose variables separate, 1973.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from actorgraph.graph import Node, build
+from actorgraph.op import Op, Sample, register
+from actorgraph.ops._matrix_rules import adjoint, as_matrices, cubic_cost
+from actorgraph.ops.linalg import matmul
+from actorgraph.ops.linalg_products import lifted_pair
+
+__all__ = ["lstsq", "pinv"]
+
+
+def _pinv_forward(xp: Any, x: Any, rtol: float | None) -> Any:
+    if not x.size:
+        return xp.zeros((*x.shape[:-2], x.shape[-1], x.shape[-2]), x.dtype)
+    cut = max(x.shape[-2:]) * float(xp.finfo(x.dtype).eps) if rtol is None else rtol
+    return xp.linalg.pinv(x, cut)
+
+
+def _less_projection(p: Node, x: Node, z: Node) -> Node:
+    """Return ``(I - p x) z``."""
+    return z - p @ (x @ z)
+
+
+def _pinv_vjp(ct: Node, y: Node, x: Node, rtol: float | None) -> Node:
+    back = adjoint(y)
+    outside = _less_projection(x, y, adjoint(ct) @ y @ back)
+    inside = adjoint(_less_projection(y, x, ct @ back @ y))
+    return outside + inside - back @ ct @ back
+
+
+def _pinv_jvp(tans: tuple[Node, ...], y: Node, x: Node, rtol: float | None) -> Node:
+    tan, back = tans[0], adjoint(y)
+    # (I - x y) is Hermitian, so it is applied from the left of the adjoint.
+    left = adjoint(_less_projection(x, y, tan @ y @ back))
+    right = _less_projection(y, x, adjoint(tan) @ back @ y)
+    return left + right - y @ tan @ y
+
+
+_PINV: Op = register(
+    Op(
+        "pinv",
+        "x[*s, m, n] -> x[*s, n, m]",
+        _pinv_forward,
+        vjp=(_pinv_vjp,),
+        jvp=_pinv_jvp,
+        cost=cubic_cost(20),
+        samples=tuple(
+            Sample((shape,), {"rtol": None})
+            for shape in ((3, 3), (4, 2), (2, 2, 3), (0, 2), (2, 0))
+        ),
+        doc="Moore-Penrose pseudo-inverse of each matrix.",
+    )
+)
+
+
+def pinv(x: Node, rtol: float | None = None) -> Node:
+    """Return the pseudo-inverse of each matrix, as ``numpy.linalg.pinv``.
+
+    The gradient is that of Golub and Pereyra (1973), which holds where the rank is constant; at a
+    matrix whose rank any change would raise the pseudo-inverse itself jumps.
+
+    Parameters
+    ----------
+    x : node
+        Shape (..., m, n), float or complex of at least 32 bits a number.
+    rtol : float, optional
+        Singular values up to this share of the largest count as 0; default ``max(m, n)`` times
+        the spacing of the dtype at 1, also where NumPy's own default is another.
+
+    Returns
+    -------
+    Node
+        Shape (..., n, m).
+
+    Raises
+    ------
+    GraphTypeError
+        The dtype is none that LAPACK takes.
+    ShapeError
+        `x` has fewer than two dims.
+
+    Examples
+    --------
+    >>> from actorgraph import Graph
+    >>> pinv(Graph().input("x", ("batch", 3), "float64")).shape
+    (3, batch)
+    """
+    return build(_PINV, as_matrices(x, "pinv"), rtol=None if rtol is None else float(rtol))
+
+
+def lstsq(a: Any, b: Any, rcond: float | None = None) -> Node:
+    """Return the least-squares solution of ``a @ x = b`` of least norm: ``pinv(a) @ b``.
+
+    Built of `pinv` and `matmul`; NumPy's other results (residuals, rank, singular values) are not
+    given.  Gradients as of `pinv`, for any rank that is constant.
+
+    Parameters
+    ----------
+    a : node or array
+        Shape (..., m, n), float or complex of at least 32 bits a number.
+    b : node or array
+        Shape (m,) or (..., m, k), of the dtype of `a`.
+    rcond : float, optional
+        As `rtol` in `pinv`.
+
+    Returns
+    -------
+    Node
+        Shape (..., n) where `b` is a vector, else (..., n, k).
+
+    Raises
+    ------
+    GraphTypeError
+        The dtypes differ or are none that LAPACK takes.
+    ShapeError
+        The dims do not fit.
+
+    Examples
+    --------
+    >>> from actorgraph import Graph
+    >>> a = Graph().input("a", ("batch", 3), "float64")
+    >>> lstsq(a, a).shape
+    (3, 3)
+    """
+    a, b = lifted_pair(a, b, "lstsq")
+    return matmul(pinv(as_matrices(a, "lstsq"), rcond), b)

@@ -1,0 +1,385 @@
+"""Eigenvalues and singular values of batches of matrices: eigh, eigvalsh, svd, svdvals.
+
+The ops behind `eigh` and `svd` stack their factors as rows of one array, of which the functions
+give out slices.
+
+Formulas: M. B. Giles, Collected matrix derivative results, 2008; J. Townsend, Differentiating the
+singular value decomposition, 2016.  As in JAX, eigh is a function of the Hermitian part of its
+argument, so that its gradient is Hermitian.  Complex eigenvectors and singular vectors are defined
+up to phases; as in JAX and PyTorch the rules leave the phases of eigenvectors and of right singular
+vectors where they are, which is right for losses that do not depend on them.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from actorgraph.errors import GraphTypeError
+from actorgraph.graph import Node, build
+from actorgraph.op import Op, Sample, register
+from actorgraph.ops._matrix_rules import (
+    SQUARE_SAMPLES,
+    adjoint,
+    as_matrices,
+    as_square,
+    cubic_cost,
+    gap_divide,
+    hermitian,
+    hermitian_array,
+    known,
+    read_rows,
+    real_like,
+    real_of,
+    rows_stacked,
+)
+from actorgraph.ops.broadcasting import conj, expand_dims
+from actorgraph.ops.indexing import getitem
+from actorgraph.ops.matrices import diag_embed, matrix_diagonal
+from actorgraph.types import UNKNOWN, Checks, Dim, Shape, dim_min
+
+__all__ = ["EighResult", "SVDResult", "eigh", "eigvalsh", "svd", "svdvals"]
+
+# -- eigh -------------------------------------------------------------------------------------
+
+
+class EighResult(NamedTuple):
+    """Eigenvalues in ascending order and eigenvectors, as columns."""
+
+    eigenvalues: Node
+    eigenvectors: Node
+
+
+def _eigh_shape(checks: Checks, x: Shape) -> Shape:
+    return (*x[:-2], x[-1] + 1, x[-1])
+
+
+def _eigh_forward(xp: Any, x: Any) -> Any:
+    values, vectors = xp.linalg.eigh(hermitian_array(xp, x))
+    return xp.concatenate([values.astype(x.dtype)[..., None, :], vectors], axis=-2)
+
+
+def _first_row(stacked: Node) -> Node:
+    return getitem(stacked, (Ellipsis, 0, slice(None)))
+
+
+def _eigh_vjp(ct: Node, y: Node, x: Node) -> Node:
+    values, vectors = _first_row(y), read_rows(y, 1, None)
+    turns = gap_divide(adjoint(vectors) @ read_rows(ct, 1, None), values, "difference")
+    inner = turns + diag_embed(real_of(_first_row(ct)))
+    return hermitian(vectors @ inner @ adjoint(vectors))
+
+
+def _eigh_jvp(tans: tuple[Node, ...], y: Node, x: Node) -> Node:
+    values, vectors = _first_row(y), read_rows(y, 1, None)
+    inner = adjoint(vectors) @ hermitian(tans[0]) @ vectors
+    moved = real_of(matrix_diagonal(inner, square=True))
+    return rows_stacked(moved, vectors @ gap_divide(inner, values, "difference"))
+
+
+_EIGH: Op = register(
+    Op(
+        "eigh",
+        "x[*s, n, n] -> x[*out]",
+        _eigh_forward,
+        shape=_eigh_shape,
+        vjp=(_eigh_vjp,),
+        jvp=_eigh_jvp,
+        cost=cubic_cost(9),
+        samples=SQUARE_SAMPLES,
+        doc="Eigenvalues and eigenvectors of each Hermitian matrix, stacked.",
+    )
+)
+
+
+def eigh(x: Node) -> EighResult:
+    """Return eigenvalues and eigenvectors of Hermitian matrices, as ``numpy.linalg.eigh``.
+
+    The gradient is ``V (diag(ct_w) + (V^H ct_V) / E) V^H`` with ``E[i, j] = w[j] - w[i]`` (Giles
+    2008, 3.1), of which the Hermitian part is taken.  Where eigenvalues coincide, within
+    rounding, their vectors have no derivative: a run that needs it raises.
+
+    Parameters
+    ----------
+    x : node
+        Shape (..., n, n), float or complex of at least 32 bits a number; the Hermitian part of
+        each matrix counts.
+
+    Returns
+    -------
+    EighResult
+        `eigenvalues`, real, shape (..., n), ascending; `eigenvectors`, shape (..., n, n).
+
+    Raises
+    ------
+    GraphTypeError
+        The dtype is none that LAPACK takes.
+    ShapeError
+        The matrices are not square.
+
+    Examples
+    --------
+    >>> from actorgraph import Graph
+    >>> eigh(Graph().input("x", ("batch", 3, 3), "float64")).eigenvalues.shape
+    (batch, 3)
+    """
+    both = build(_EIGH, as_square(x, "eigh"))
+    return EighResult(real_like(_first_row(both)), read_rows(both, 1, None))
+
+
+def _eigvalsh_vjp(ct: Node, y: Node, x: Node) -> Node:
+    vectors = read_rows(build(_EIGH, x), 1, None)
+    return (vectors * expand_dims(real_of(ct), -2)) @ adjoint(vectors)
+
+
+def _eigvalsh_jvp(tans: tuple[Node, ...], y: Node, x: Node) -> Node:
+    vectors = read_rows(build(_EIGH, x), 1, None)
+    inner = adjoint(vectors) @ hermitian(tans[0]) @ vectors
+    return real_of(matrix_diagonal(inner, square=True))
+
+
+_EIGVALSH: Op = register(
+    Op(
+        "eigvalsh",
+        "x[*s, n, n] -> x[*s, n]",
+        lambda xp, x: xp.linalg.eigvalsh(hermitian_array(xp, x)).astype(x.dtype),
+        vjp=(_eigvalsh_vjp,),
+        jvp=_eigvalsh_jvp,
+        cost=cubic_cost(4 / 3),
+        samples=SQUARE_SAMPLES,
+        doc="Eigenvalues of each Hermitian matrix.",
+    )
+)
+
+
+def eigvalsh(x: Node) -> Node:
+    """Return the eigenvalues of Hermitian matrices, as ``numpy.linalg.eigvalsh``.
+
+    The gradient is ``V diag(ct) V^H``; of eigenvalues that coincide only what is symmetric in
+    them, such as their sum, has a gradient, and that is the one given.
+
+    Parameters
+    ----------
+    x : node
+        As in `eigh`.
+
+    Returns
+    -------
+    Node
+        Real, shape (..., n), ascending.
+
+    Raises
+    ------
+    GraphTypeError
+        The dtype is none that LAPACK takes.
+    ShapeError
+        The matrices are not square.
+
+    Examples
+    --------
+    >>> from actorgraph import Graph
+    >>> eigvalsh(Graph().input("x", (3, 3), "complex128")).dtype
+    dtype('float64')
+    """
+    return real_like(build(_EIGVALSH, as_square(x, "eigvalsh")))
+
+
+# -- svd --------------------------------------------------------------------------------------
+
+
+class SVDResult(NamedTuple):
+    """Left singular vectors (columns), singular values (descending), right ones (rows)."""
+
+    U: Node
+    S: Node
+    Vh: Node
+
+
+def _least(rows: int | Dim, columns: int | Dim) -> int | Dim:
+    return UNKNOWN if UNKNOWN in (rows, columns) else dim_min(rows, columns)
+
+
+def _svd_shape(checks: Checks, x: Shape) -> Shape:
+    return (*x[:-2], x[-2] + x[-1] + 1, _least(x[-2], x[-1]))
+
+
+def _svd_forward(xp: Any, x: Any) -> Any:
+    u, s, vh = xp.linalg.svd(x, full_matrices=False)
+    v = xp.conjugate(xp.swapaxes(vh, -1, -2))
+    return xp.concatenate([s.astype(x.dtype)[..., None, :], u, v], axis=-2)
+
+
+def _svd_parts(stacked: Node, x: Node) -> tuple[Node, Node, Node]:
+    middle = x.dims[-2] + 1
+    return _first_row(stacked), read_rows(stacked, 1, middle), read_rows(stacked, middle, None)
+
+
+def _outside(vectors: Node, x: Node) -> Node:
+    """Take away what lies in the span of orthonormal columns."""
+    return x - vectors @ (adjoint(vectors) @ x)
+
+
+def _has_rest(x: Node) -> tuple[bool, bool]:
+    """Return whether the left and the right vectors may leave directions out."""
+    rows, columns = x.dims[-2:]
+    if isinstance(rows, int) and isinstance(columns, int):
+        return rows > columns, columns > rows
+    return rows != columns, rows != columns
+
+
+def _svd_vjp(ct: Node, y: Node, x: Node) -> Node:
+    (s, u, v), (ct_s, ct_u, ct_v) = _svd_parts(y, x), _svd_parts(ct, x)
+    left, right = adjoint(u) @ ct_u, adjoint(v) @ ct_v
+    turn_u, turn_v = gap_divide(left, s, "squares"), gap_divide(right, s, "squares")
+    columns = expand_dims(s, -2)
+    inner = (turn_u + adjoint(turn_u)) * columns + expand_dims(s, -1) * (turn_v + adjoint(turn_v))
+    inner = inner + diag_embed(real_of(ct_s))
+    if x.dtype.kind == "c":
+        phases = matrix_diagonal(left, square=True)
+        phases = diag_embed((phases - conj(phases)) * 0.5)
+        inner = inner + gap_divide(phases, s, "value")
+    result = u @ inner @ adjoint(v)
+    more_rows, more_columns = _has_rest(x)
+    if more_rows:
+        result = result + gap_divide(_outside(u, ct_u), s, "value") @ adjoint(v)
+    if more_columns:
+        result = result + u @ adjoint(gap_divide(_outside(v, ct_v), s, "value"))
+    return result
+
+
+def _svd_jvp(tans: tuple[Node, ...], y: Node, x: Node) -> Node:
+    (s, u, v), tan = _svd_parts(y, x), tans[0]
+    inner = adjoint(u) @ tan @ v
+    columns, rows = expand_dims(s, -2), expand_dims(s, -1)
+    turn_u = gap_divide(inner * columns + rows * adjoint(inner), s, "squares")
+    turn_v = gap_divide(rows * inner + adjoint(inner) * columns, s, "squares")
+    moved = matrix_diagonal(inner, square=True)
+    if x.dtype.kind == "c":
+        phases = diag_embed((moved - conj(moved)) * 0.5)
+        turn_u = turn_u + gap_divide(phases, s, "value")
+    du, dv = u @ turn_u, v @ turn_v
+    more_rows, more_columns = _has_rest(x)
+    if more_rows:
+        du = du + gap_divide(_outside(u, tan @ v), s, "value")
+    if more_columns:
+        dv = dv + gap_divide(_outside(v, adjoint(tan) @ u), s, "value")
+    return rows_stacked(real_of(moved), du, dv)
+
+
+_SVD: Op = register(
+    Op(
+        "svd",
+        "x[*s, m, n] -> x[*out]",
+        _svd_forward,
+        shape=_svd_shape,
+        vjp=(_svd_vjp,),
+        jvp=_svd_jvp,
+        cost=cubic_cost(20),
+        samples=(*SQUARE_SAMPLES, Sample(((4, 2),)), Sample(((2, 2, 3),)), Sample(((0, 3),))),
+        doc="Singular values and vectors of each matrix, stacked.",
+    )
+)
+
+
+def svd(x: Node, full_matrices: bool = False) -> SVDResult:
+    """Decompose each matrix as ``U @ diag(S) @ Vh``, as ``numpy.linalg.svd``.
+
+    Gradients as Giles (2008, 3.2) and Townsend (2016) give them.  Where singular values coincide,
+    within rounding, or a vector belongs to the value 0 and the matrix is not square, the vectors
+    have no derivative: a run that needs it raises.
+
+    Parameters
+    ----------
+    x : node
+        Shape (..., m, n), float or complex of at least 32 bits a number.
+    full_matrices : bool
+        Only False, unlike NumPy's default: vectors that belong to no singular value are arbitrary
+        and have no gradient.
+
+    Returns
+    -------
+    SVDResult
+        With k = min(m, n): `U` of shape (..., m, k), `S`, real, shape (..., k), descending, and
+        `Vh` of shape (..., k, n).
+
+    Raises
+    ------
+    GraphTypeError
+        The dtype is none that LAPACK takes, or full matrices are asked for.
+    ShapeError
+        `x` has fewer than two dims, or one of the last two is None.
+
+    Examples
+    --------
+    >>> from actorgraph import Graph
+    >>> svd(Graph().input("x", (4, 3), "float64")).Vh.shape
+    (3, 3)
+    """
+    if full_matrices:
+        raise GraphTypeError("svd: pass full_matrices=False; the full ones have no gradient")
+    as_matrices(x, "svd")
+    known(x, -1, "svd"), known(x, -2, "svd")
+    s, u, v = _svd_parts(build(_SVD, x), x)
+    return SVDResult(u, real_like(s), adjoint(v))
+
+
+def _svdvals_vjp(ct: Node, y: Node, x: Node) -> Node:
+    _, u, v = _svd_parts(build(_SVD, x), x)
+    return (u * expand_dims(real_of(ct), -2)) @ adjoint(v)
+
+
+def _svdvals_jvp(tans: tuple[Node, ...], y: Node, x: Node) -> Node:
+    _, u, v = _svd_parts(build(_SVD, x), x)
+    return real_of(matrix_diagonal(adjoint(u) @ tans[0] @ v, square=True))
+
+
+def _svdvals_shape(checks: Checks, x: Shape) -> Shape:
+    return (*x[:-2], _least(x[-2], x[-1]))
+
+
+_SVDVALS: Op = register(
+    Op(
+        "svdvals",
+        "x[*s, m, n] -> x[*out]",
+        lambda xp, x: xp.linalg.svd(x, compute_uv=False).astype(x.dtype),
+        shape=_svdvals_shape,
+        vjp=(_svdvals_vjp,),
+        jvp=_svdvals_jvp,
+        cost=cubic_cost(4),
+        samples=(*SQUARE_SAMPLES, Sample(((4, 2),)), Sample(((2, 2, 3),)), Sample(((0, 3),))),
+        doc="Singular values of each matrix.",
+    )
+)
+
+
+def svdvals(x: Node) -> Node:
+    """Return the singular values of matrices, as ``numpy.linalg.svdvals``.
+
+    The gradient is ``U diag(ct) Vh``; of values that coincide, or are 0, it is one of several
+    subgradients.
+
+    Parameters
+    ----------
+    x : node
+        As in `svd`.
+
+    Returns
+    -------
+    Node
+        Real, shape (..., min(m, n)), descending.
+
+    Raises
+    ------
+    GraphTypeError
+        The dtype is none that LAPACK takes.
+    ShapeError
+        `x` has fewer than two dims, or one of the last two is None.
+
+    Examples
+    --------
+    >>> from actorgraph import Graph
+    >>> svdvals(Graph().input("x", (4, 3), "float64")).shape
+    (3,)
+    """
+    as_matrices(x, "svdvals")
+    known(x, -1, "svdvals"), known(x, -2, "svdvals")
+    return real_like(build(_SVDVALS, x))
