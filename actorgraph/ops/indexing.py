@@ -3,6 +3,7 @@
 An index expression is split in two.  What is known when the node is built (ints, slices, None)
 stays in the attribute ``index``; each integer array becomes an operand, and ``index`` holds
 ``ARRAY`` in its place.  Slices are canonical, so that ``x[0:5]`` and ``x[:5]`` are one node.
+The index ``(ALONG, axis)`` with one operand is that of `gather`.
 """
 
 from __future__ import annotations
@@ -18,15 +19,23 @@ from actorgraph.graph import Node, build
 from actorgraph.op import CONSTANT, Attrs, Op, Sample, register
 from actorgraph.ops._declare import linear_jvp
 from actorgraph.ops.broadcasting import axes_of
+from actorgraph.ops.masking import without_masks
 from actorgraph.ops.reshaping import reshape
 from actorgraph.types import UNKNOWN, Checks, Dim, Shape, dtype_of, slice_size
 
-__all__ = ["check_classes", "getitem", "one_hot", "take"]
+__all__ = [
+    "ALONG", "ARRAY", "Index", "check_classes", "filled", "getitem", "indexed_shape", "one_hot",
+    "read_index", "take", "take_index",
+]  # fmt: skip
 
 ARRAY = "array"
 """Stands in the attribute ``index`` where an operand is the index."""
 
+ALONG = "along"
+"""Opens the attribute ``(ALONG, axis)``: the operand says for each place which entry to take."""
+
 Index = tuple[Any, ...]
+"""The attribute ``index`` as a tuple."""
 _FULL = slice(None)
 
 
@@ -41,7 +50,12 @@ def _getitem_scheme(arity: int, attrs: Attrs) -> str:
     return " -> ".join(["a[*s]", *_arrays(1, arity), "a[*out]"])
 
 
-def _getitem_shape(checks: Checks, x: Shape, *arrays: Shape, index: Index) -> Shape:
+def indexed_shape(checks: Checks, x: Shape, *arrays: Shape, index: Index) -> Shape:
+    """Shape rule of indexing."""
+    if index[:1] == (ALONG,):
+        if len(arrays[0]) != len(x):
+            raise ShapeError(f"an index of rank {len(arrays[0])} does not fit rank {len(x)}")
+        return arrays[0]
     rank = sum(part is not None for part in index)
     if rank > len(x):
         raise ShapeError(f"{rank} indices are too many for rank {len(x)}")
@@ -73,7 +87,14 @@ def _check_int(part: Any, dim: int | Dim, position: int) -> None:
 # -- getitem ----------------------------------------------------------------------------------
 
 
-def _filled(index: Index, arrays: Sequence[Any]) -> Index:
+def filled(xp: Any, index: Index, arrays: Sequence[Any]) -> Index:
+    """Return the index as arrays take it, with the operands in their places."""
+    if index[:1] == (ALONG,):
+        ndim = arrays[0].ndim
+        return tuple(
+            arrays[0] if i == index[1] else xp.arange(n).reshape(-1, *[1] * (ndim - i - 1))
+            for i, n in enumerate(arrays[0].shape)
+        )
     rest = iter(arrays)
     return tuple(next(rest) if isinstance(part, str) else part for part in index)
 
@@ -83,7 +104,7 @@ def _getitem_forward(xp: Any, x: Any, *arrays: Any, index: Index) -> Any:
         return x[index]
     if len(arrays) == 1 and all(part == _FULL for part in index[:-1]):
         return x.take(_signed(xp, arrays[0]), len(index) - 1)
-    return x[_filled(index, arrays)]
+    return x[filled(xp, index, arrays)]
 
 
 def _signed(xp: Any, array: Any) -> Any:
@@ -110,6 +131,8 @@ _SAMPLES = (
     Sample(((2, 3, 4), (5,)), {"index": (_FULL, 1, ARRAY)}, ints={1: 4}),
     Sample(((2, 3, 4), (5,)), {"index": (1, slice(2), ARRAY)}, ints={1: 4}),
     Sample(((3, 4), ()), {"index": (ARRAY,)}, ints={1: 3}),
+    Sample(((3, 4), (2, 4)), {"index": (ALONG, 0)}, ints={1: 3}),
+    Sample(((2, 3, 4), (2, 2, 5)), {"index": (ALONG, 2)}, ints={1: 4}),
 )
 
 _GETITEM: Op = register(
@@ -117,7 +140,7 @@ _GETITEM: Op = register(
         "getitem",
         _getitem_scheme,
         _getitem_forward,
-        shape=_getitem_shape,
+        shape=indexed_shape,
         vjp=_getitem_vjp,
         jvp=linear_jvp(lambda: _GETITEM),
         samples=_SAMPLES,
@@ -134,7 +157,7 @@ def _adjoint_scheme(arity: int, attrs: Attrs) -> str:
 
 
 def _adjoint_shape(checks: Checks, ct: Shape, *arrays: Shape, index: Index, shape: Shape) -> Shape:
-    expected = _getitem_shape(checks, shape, *arrays, index=index)
+    expected = indexed_shape(checks, shape, *arrays, index=index)
     if len(expected) != len(ct):
         raise ShapeError(f"rank {len(ct)} does not fit the index, which gives {len(expected)}")
     for dim, wanted in zip(ct, expected, strict=True):
@@ -152,7 +175,7 @@ def _adjoint_forward(xp: Any, ct: Any, *arrays: Any, index: Index, shape: tuple[
         starts = arrays[0].reshape(-1, 1).astype(xp.int64) * width
         xp.add.at(out.reshape(-1), (starts + xp.arange(width)).reshape(-1), ct.reshape(-1))
     else:
-        xp.add.at(out, _filled(index, arrays), ct)
+        xp.add.at(out, filled(xp, index, arrays), ct)
     return out
 
 
@@ -175,6 +198,7 @@ _GETITEM_ADJOINT: Op = register(
             Sample(((5,), (5,)), {"index": (ARRAY,), "shape": (3,)}, ints={1: 3}),
             Sample(((3, 5), (5,)), {"index": (_FULL, ARRAY), "shape": (3, 4)}, ints={1: 4}),
             Sample(((0, 4), (0,)), {"index": (ARRAY,), "shape": (3, 4)}, ints={1: 3}),
+            Sample(((2, 4), (2, 4)), {"index": (ALONG, 1), "shape": (3, 4)}, ints={1: 4}),
         ),
         doc="Zeros of a shape with an array added at an index; repeated indices add up.",
     )
@@ -221,24 +245,39 @@ def getitem(x: Node, index: Any) -> Node:
     ----------
     x : node
         Any shape and dtype.
-    index : int, slice, None, Ellipsis, integer array, integer node, or a tuple of them
+    index : int, slice, None, Ellipsis, integer or boolean array or node, or a tuple of them
         Ints and slice bounds may be dims such as ``x.shape[0]``.  Several arrays broadcast
-        against each other.  Negative indices count from the end.
+        against each other.  Negative indices count from the end.  A mask has the dims that it
+        stands for and takes the entries where it holds, in C order; how many is a dim that only
+        a run knows (None), unless mask and dims are known when the node is built.
 
     Returns
     -------
     Node
-        A view without index arrays, else a fresh array.
+        A view without index arrays, else a fresh array.  The gradient adds into zeros, so
+        repeated indices add up.
 
     Raises
     ------
     GraphTypeError
-        A boolean mask (its result's shape depends on values), a float, a node in a slice.
+        A single bool, a float, a node in a slice.
     ShapeError
-        Too many indices, or an index that is known to be out of range; what only a run can know
-        raises in the run.
+        Too many indices, a mask of another shape, or an index that is known to be out of range;
+        what only a run can know raises in the run.
     """
-    parts = _expanded(index if isinstance(index, tuple) else (index,), x)
+    x, static, arrays = read_index(x, index)
+    return take_index(x, static, arrays) if static else x
+
+
+def take_index(x: Node, index: Index, arrays: Sequence[Node]) -> Node:
+    """Return the getitem of an index that `read_index` has read."""
+    return build(_GETITEM, x, *arrays, index=index)
+
+
+def read_index(x: Node, index: Any) -> tuple[Node, Index, list[Node]]:
+    """Return `x` (with masked dims flattened), the attribute ``index`` and its operands."""
+    x, given = without_masks(x, index if isinstance(index, tuple) else (index,))
+    parts = _expanded(given, x)
     dims = iter(x.dims)
     static: list[Any] = []
     arrays: list[Node] = []
@@ -250,7 +289,7 @@ def getitem(x: Node, index: Any) -> Node:
         static.append(ARRAY if isinstance(read, Node) else read)
     while static and isinstance(static[-1], slice) and static[-1] == _FULL:
         static.pop()
-    return build(_GETITEM, x, *arrays, index=tuple(static)) if static else x
+    return x, tuple(static), arrays
 
 
 def _expanded(index: Index, x: Node) -> list[Any]:
@@ -287,11 +326,6 @@ def _read_array(part: Any, dim: int | Dim, where: str, x: Node) -> Node:
     if isinstance(part, list) and not len(part):
         part = np.zeros(0, np.int64)
     node = x.graph.lift(part)
-    if node.dtype.kind == "b":
-        raise GraphTypeError(
-            f"{where} is a boolean mask, so the shape of the result would depend on values; "
-            "use where(mask, x, 0), or feed the indices np.flatnonzero(mask)"
-        )
     if node.dtype.kind not in "iu":
         raise GraphTypeError(f"{where} is {node.dtype}; index arrays have to be integers")
     if node.op is CONSTANT and isinstance(dim, int):

@@ -1,15 +1,18 @@
-"""Reshape: the same elements in another shape."""
+"""Reshape, ravel, flatten: the same elements in another shape."""
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
+
+import numpy as np
 
 from actorgraph.errors import ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import Op, Sample, register
 from actorgraph.types import UNKNOWN, Checks, Dim, Shape, shape_from, size_of
 
-__all__ = ["reshape", "reshape_like"]
+__all__ = ["flatten", "ravel", "reshape", "reshape_like"]
 
 
 def _reshaped(checks: Checks, x: Shape, *, shape: Shape) -> Shape:
@@ -102,3 +105,98 @@ def reshape_like(x: Node, like: Node) -> Node:
         if UNKNOWN in like.dims
         else build(_RESHAPE, x, shape=like.dims)
     )
+
+
+# -- ravel and flatten ------------------------------------------------------------------------
+
+
+def ravel(x: Node) -> Node:
+    """Return all elements in one dim, in C order, as ``numpy.ravel``.
+
+    Parameters
+    ----------
+    x : node
+        Any shape and dtype; a scalar gives one element.
+
+    Returns
+    -------
+    Node
+        ``reshape(x, -1)``: a view where NumPy gives one.
+
+    Examples
+    --------
+    >>> from actorgraph.graph import Graph
+    >>> ravel(Graph().input("x", ("n", 3))).shape
+    (3*n,)
+    """
+    return reshape(x, (-1,))
+
+
+def _flat_shape(checks: Checks, x: Shape, *, start: int, stop: int) -> Shape:
+    return (*x[:start], size_of(x[start:stop]), *x[stop:])
+
+
+def _flat_forward(xp: Any, x: Any, start: int, stop: int) -> Any:
+    return xp.reshape(x, (*x.shape[:start], prod(x.shape[start:stop]), *x.shape[stop:]))
+
+
+_FLATTEN: Op = register(
+    Op(
+        "flatten",
+        "a[*s] -> a[*out]",
+        _flat_forward,
+        shape=_flat_shape,
+        vjp=(lambda ct, y, x, start, stop: reshape_like(ct, x),),
+        jvp=lambda tans, y, x, **attrs: build(_FLATTEN, tans[0], **attrs),
+        cost=lambda shapes, result, attrs: 1,
+        samples=(
+            Sample(((2, 3, 4),), {"start": 1, "stop": 3}),
+            Sample(((0, 3, 4),), {"start": 0, "stop": 2}),
+        ),
+        doc="Neighbouring dims merged, where only the run knows the other dims.",
+    )
+)
+
+
+def flatten(x: Node, start_axis: int = 0, end_axis: int = -1) -> Node:
+    """Merge the dims from `start_axis` to `end_axis`, both included, as ``torch.flatten``.
+
+    Parameters
+    ----------
+    x : node
+        Any shape and dtype; a scalar gives one element.
+    start_axis, end_axis : int
+        Negative ones count from the end.
+
+    Returns
+    -------
+    Node
+        A view where NumPy gives one; the node itself for a single axis.
+
+    Raises
+    ------
+    ShapeError
+        An axis is out of range, or `start_axis` stands behind `end_axis`.
+
+    Examples
+    --------
+    >>> from actorgraph.graph import Graph
+    >>> flatten(Graph().input("x", ("batch", 3, 4)), 1).shape
+    (batch, 12)
+    """
+    if not x.ndim:
+        return reshape(x, (1,))
+    start, end = (_axis(axis, x.ndim) for axis in (start_axis, end_axis))
+    if start > end:
+        raise ShapeError(f"flatten: start_axis {start_axis} stands behind end_axis {end_axis}")
+    if start == end:
+        return x
+    if UNKNOWN in x.dims:
+        return build(_FLATTEN, x, start=start, stop=end + 1)
+    return reshape(x, (*x.dims[:start], size_of(x.dims[start : end + 1]), *x.dims[end + 1 :]))
+
+
+def _axis(axis: Any, ndim: int) -> int:
+    if not isinstance(axis, (int, np.integer)) or not -ndim <= axis < ndim:
+        raise ShapeError(f"flatten: axis {axis!r} is not an int in [-{ndim}, {ndim})")
+    return int(axis) % ndim

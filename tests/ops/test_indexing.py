@@ -199,25 +199,6 @@ def test_equal_index_expressions_are_one_node():
 
 
 @pytest.mark.parametrize(
-    "mask", [np.array([True, False, True]), True, [True, False, True], np.bool_(False)]
-)
-def test_a_boolean_mask_says_what_to_do_instead(mask):
-    g = ag.Graph()
-    x = g.input("x", (4, 3))
-
-    with pytest.raises(GraphTypeError, match=r"index 1 of <x.*boolean mask.*where\(mask"):
-        ag.ops.getitem(x, (slice(None), mask))
-
-
-def test_a_mask_node_says_what_to_do_instead():
-    g = ag.Graph()
-    x = g.input("x", (4,))
-
-    with pytest.raises(GraphTypeError, match="index 0 of <x.*boolean mask"):
-        ag.ops.getitem(x, x > 0)
-
-
-@pytest.mark.parametrize(
     ("index", "text"),
     [
         (1.0, "index 0 of <x.* is 1.0; an index is an int"),

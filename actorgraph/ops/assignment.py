@@ -1,0 +1,381 @@
+"""Writing as pure functions: index_put, put, scatter, scatter_add, index_add.
+
+Each returns a new array.  Where positions repeat, the ops that add give the sum, and those that
+replace keep the last write in C order of the positions: a rule, where PyTorch's result is
+undefined.  The gradient goes to the write that is kept, the others get 0, and so do the entries of
+`x` that were replaced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from actorgraph.errors import ShapeError
+from actorgraph.graph import Node, build, is_weak
+from actorgraph.op import Attrs, Op, Sample, register
+from actorgraph.ops.broadcasting import broadcast_like, zeros_like
+from actorgraph.ops.gathering import check_along, positions_of
+from actorgraph.ops.indexing import (
+    ALONG,
+    ARRAY,
+    Index,
+    filled,
+    getitem,
+    indexed_shape,
+    read_index,
+    take_index,
+)
+from actorgraph.ops.reshaping import ravel, reshape_like
+from actorgraph.ops.selection import where
+from actorgraph.ops.shaping import one_axis
+from actorgraph.types import Checks, Shape
+
+__all__ = ["index_add", "index_put", "put", "scatter", "scatter_add"]
+
+_FULL = slice(None)
+
+
+def _scheme(kind: str, result: str) -> Any:
+    def scheme(arity: int, attrs: Attrs) -> str:
+        arrays = [f"i{position}[*i{position}]" for position in range(2, arity)]
+        return " -> ".join([f"{kind}[*s]", f"{kind}[*v]", *arrays, result])
+
+    return scheme
+
+
+def _written_shape(checks: Checks, x: Shape, values: Shape, *arrays: Shape, index: Index) -> Shape:
+    wanted = indexed_shape(checks, x, *arrays, index=index)
+    if len(values) != len(wanted):
+        raise ShapeError(f"values of shape {values} do not fill the index, which takes {wanted}")
+    for dim, want in zip(values, wanted, strict=True):
+        checks.equal(dim, want, "dims of the values and of the index")
+    return x
+
+
+def _places(xp: Any, shape: tuple[int, ...], arrays: Sequence[Any], index: Index) -> Any:
+    """Return the flat position of each write, in C order of the writes."""
+    everything = xp.arange(int(np.prod(shape))).reshape(shape)
+    return everything[filled(xp, index, arrays)]
+
+
+def _put_forward(xp: Any, x: Any, values: Any, *arrays: Any, index: Index) -> Any:
+    out = xp.array(x, order="C")
+    if arrays:
+        # One dim of positions, so that "last" means what it says for any layout of the operands.
+        places = _places(xp, x.shape, arrays, index)
+        _check_values(values, places.shape)
+        out.reshape(-1)[places.reshape(-1)] = values.reshape(-1)
+    else:
+        _check_values(values, out[index].shape)
+        out[index] = values
+    return out
+
+
+def _check_values(values: Any, shape: tuple[int, ...]) -> None:
+    if values.shape != shape:
+        raise ValueError(f"values of shape {values.shape} for positions of shape {shape}")
+
+
+def _kept_share(ct: Node, x: Node, arrays: Sequence[Node], index: Index) -> Node:
+    """Return what each write gets of a cotangent: nothing where a later one replaced it."""
+    share = take_index(ct, index, arrays)
+    return where(build(_LAST_WRITES, x, *arrays, index=index), share, 0) if arrays else share
+
+
+def _put_vjp(
+    argnum: int, ct: Node, y: Node, x: Node, values: Node, *arrays: Node, index: Index
+) -> Any:
+    if argnum == 0:
+        return build(_INDEX_PUT, ct, zeros_like(values), *arrays, index=index)
+    return _kept_share(ct, x, arrays, index) if argnum == 1 else None
+
+
+def _both_tangents(op: Any) -> Any:
+    def jvp(tans: tuple[Node | None, ...], y: Node, *xs: Node, index: Index) -> Node | None:
+        if tans[0] is None and tans[1] is None:
+            return None
+        pairs = zip(tans[:2], xs[:2], strict=True)
+        given = [zeros_like(x) if tan is None else tan for tan, x in pairs]
+        return build(op(), *given, *xs[2:], index=index)
+
+    return jvp
+
+
+def _last_forward(xp: Any, x: Any, *arrays: Any, index: Index) -> Any:
+    places = _places(xp, x.shape, arrays, index)
+    numbers = xp.arange(places.size)
+    last = xp.empty(x.size, numbers.dtype)
+    last[places.reshape(-1)] = numbers
+    return (last[places.reshape(-1)] == numbers).reshape(places.shape)
+
+
+def _last_scheme(arity: int, attrs: Attrs) -> str:
+    arrays = [f"i{position}[*i{position}]" for position in range(1, arity)]
+    return " -> ".join(["a[*s]", *arrays, "bool[*out]"])
+
+
+_LAST_WRITES: Op = register(
+    Op(
+        "last_writes",
+        _last_scheme,
+        _last_forward,
+        shape=indexed_shape,
+        samples=(
+            Sample(((3, 4), (5,)), {"index": (ARRAY,)}, ints={1: 3}),
+            Sample(((3, 4), (2, 4)), {"index": (ALONG, 0)}, ints={1: 3}),
+        ),
+        doc="Whether no later position of an index is the same.",
+    )
+)
+
+_SAMPLES = (
+    Sample(((3, 4), (4,)), {"index": (1,)}),
+    Sample(((3, 4), (3, 2)), {"index": (_FULL, slice(None, None, -2))}),
+    Sample(((3, 4), (5, 4), (5,)), {"index": (ARRAY,)}, ints={2: 3}),
+    Sample(((3, 4), (2, 5), (5,), (2, 1)), {"index": (ARRAY, ARRAY)}, ints={2: 3, 3: 4}),
+    Sample(((3, 4), (2, 4), (2, 4)), {"index": (ALONG, 0)}, ints={2: 3}),
+    Sample(((2, 3), (2, 5), (2, 5)), {"index": (ALONG, 1)}, ints={2: 3}),
+    Sample(((3, 4), (0, 4), (0,)), {"index": (ARRAY,)}, ints={2: 3}),
+)
+
+_INDEX_PUT: Op = register(
+    Op(
+        "index_put",
+        _scheme("a", "a[*out]"),
+        _put_forward,
+        shape=_written_shape,
+        vjp=_put_vjp,
+        jvp=_both_tangents(lambda: _INDEX_PUT),
+        samples=_SAMPLES,
+        doc="An array with the entries at an index replaced; the last of repeated writes stays.",
+    )
+)
+
+
+def _add_forward(xp: Any, x: Any, values: Any, *arrays: Any, index: Index) -> Any:
+    out = xp.array(x, order="C")
+    key = filled(xp, index, arrays)
+    _check_values(values, out[key].shape)
+    if arrays:
+        xp.add.at(out, key, values)
+    else:
+        out[key] += values
+    return out
+
+
+def _add_vjp(
+    argnum: int, ct: Node, y: Node, x: Node, values: Node, *arrays: Node, index: Index
+) -> Any:
+    if argnum == 0:
+        return ct
+    return take_index(ct, index, arrays) if argnum == 1 else None
+
+
+_INDEX_ADD: Op = register(
+    Op(
+        "index_put_add",
+        _scheme("n", "n[*out]"),
+        _add_forward,
+        shape=_written_shape,
+        vjp=_add_vjp,
+        jvp=_both_tangents(lambda: _INDEX_ADD),
+        samples=_SAMPLES,
+        doc="An array with values added at an index; repeated positions add up.",
+    )
+)
+
+
+def _as_values(x: Node, values: Any) -> Node:
+    """Return values as a node; a scalar takes the dtype of `x`."""
+    if is_weak(values):
+        return x.graph.constant(np.asarray(values), dtype=x.dtype)
+    return x.graph.lift(values)
+
+
+def index_put(x: Node, index: Any, values: Any, accumulate: bool = False) -> Node:
+    """Return `x` after ``x[index] = values``, or ``x[index] += values`` to accumulate.
+
+    As ``torch.index_put``, and JAX's ``x.at[index].set`` and ``.add``.
+
+    Parameters
+    ----------
+    x : node
+        Any dtype.
+    index : as for `getitem`
+        Boolean masks included.
+    values : node, array or scalar
+        Broadcasts to the shape of ``x[index]``.
+    accumulate : bool
+        Add instead of replace; then repeated positions add up.
+
+    Returns
+    -------
+    Node
+        Of the type of `x`.  Without `accumulate` the last of repeated writes stays, and gets the
+        gradient.
+
+    Raises
+    ------
+    GraphTypeError
+        The dtypes differ, or `index` is none.
+    ShapeError
+        The values do not broadcast to the index, or the index does not fit `x`.
+
+    Examples
+    --------
+    >>> from actorgraph.graph import Graph
+    >>> x = Graph().input("x", (3, 4))
+    >>> index_put(x, (0, slice(2)), 1.0).shape
+    (3, 4)
+    """
+    flat, static, arrays = read_index(x, index)
+    written = _as_values(x, values)
+    written = broadcast_like(written, take_index(flat, static, arrays))
+    op = _INDEX_ADD if accumulate else _INDEX_PUT
+    return reshape_like(build(op, flat, written, *arrays, index=static), x)
+
+
+def put(x: Node, indices: Any, values: Any, accumulate: bool = False) -> Node:
+    """Return `x` with values at positions of the flattened array, as ``numpy.put`` on a copy.
+
+    Parameters
+    ----------
+    x : node
+        Any shape and dtype.
+    indices : integer array or node
+        Positions in the flattened `x`.
+    values : node, array or scalar
+        Broadcasts to the shape of the indices.
+    accumulate : bool
+        Add instead of replace, as in ``torch.Tensor.put_``.
+
+    Returns
+    -------
+    Node
+        Without `accumulate` the last of repeated writes stays, and gets the gradient.
+
+    Raises
+    ------
+    GraphTypeError
+        The dtypes differ, or the indices are not integers.
+    ShapeError
+        The values do not broadcast to the indices.
+    """
+    node = positions_of(x, indices, "put")
+    return reshape_like(index_put(ravel(x), node, values, accumulate), x)
+
+
+def _scattered(op: Op, what: str, x: Node, axis: int, index: Any, src: Any) -> Node:
+    place = one_axis(axis, x.ndim, what)
+    node = positions_of(x, index, what)
+    check_along(x, node, place, what)
+    values = _as_values(x, src)
+    if values.ndim == node.ndim and values.ndim:
+        # PyTorch allows more values than positions, and leaves the others out.
+        cut = [
+            slice(None) if have == dim or have == 1 else slice(dim)
+            for have, dim in zip(values.dims, node.dims, strict=True)
+        ]
+        values = getitem(values, tuple(cut))
+    return build(op, x, broadcast_like(values, node), node, index=(ALONG, place))
+
+
+def scatter(x: Node, axis: int, index: Any, src: Any) -> Node:
+    """Return `x` with `src` written along an axis, as ``torch.scatter``.
+
+    For axis 1 of a matrix ``result[i, index[i, j]] = src[i, j]``.
+
+    Parameters
+    ----------
+    x : node
+        Any dtype.
+    axis : int
+    index : integer array or node
+        Of the rank of `x`, along the other axes at most as long as it.  Negative positions count
+        from the end.
+    src : node, array or scalar
+        Broadcasts to the shape of the index; entries beyond it are left out.
+
+    Returns
+    -------
+    Node
+        Of the type of `x`.  Of several writes to one place the last in C order stays, and gets
+        the gradient; PyTorch leaves this undefined.
+
+    Raises
+    ------
+    GraphTypeError
+        The dtypes differ, or the index is not of integers.
+    ShapeError
+        The shapes do not fit, or there is no such axis.
+    """
+    return _scattered(_INDEX_PUT, "scatter", x, axis, index, src)
+
+
+def scatter_add(x: Node, axis: int, index: Any, src: Any) -> Node:
+    """Return `x` with `src` added along an axis, as ``torch.scatter_add``.
+
+    For axis 1 of a matrix ``result[i, index[i, j]] += src[i, j]``; repeated positions add up.
+
+    Parameters
+    ----------
+    x : node
+        Numbers.
+    axis : int
+    index : integer array or node
+        Of the rank of `x`, along the other axes at most as long as it.
+    src : node, array or scalar
+        Broadcasts to the shape of the index; entries beyond it are left out.
+
+    Returns
+    -------
+    Node
+        Of the type of `x`.
+
+    Raises
+    ------
+    GraphTypeError
+        The dtypes differ, or the index is not of integers.
+    ShapeError
+        The shapes do not fit, or there is no such axis.
+    """
+    return _scattered(_INDEX_ADD, "scatter_add", x, axis, index, src)
+
+
+def index_add(x: Node, axis: int, index: Any, source: Any, alpha: Any = 1) -> Node:
+    """Return `x` with the slices of `source` added at positions of an axis, as ``torch.index_add``.
+
+    For axis 0 ``result[index[i]] += alpha * source[i]``; repeated positions add up.
+
+    Parameters
+    ----------
+    x : node
+        Numbers.
+    axis : int
+    index : integer array or node of one dim
+    source : node, array or scalar
+        Broadcasts to the shape of `x` with ``len(index)`` along the axis.
+    alpha : scalar or node
+
+    Returns
+    -------
+    Node
+        Of the type of `x`.
+
+    Raises
+    ------
+    GraphTypeError
+        The dtypes differ, or the index is not of integers.
+    ShapeError
+        The index has not one dim, or the shapes do not fit.
+    """
+    place = one_axis(axis, x.ndim, "index_add")
+    node = positions_of(x, index, "index_add")
+    if node.ndim != 1:
+        raise ShapeError(f"index_add: the index has one dim, got {node!r}")
+    values = _as_values(x, source)
+    values = values if is_weak(alpha) and alpha == 1 else values * alpha
+    return index_put(x, (*[_FULL] * place, node), values, accumulate=True)

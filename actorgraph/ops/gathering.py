@@ -1,0 +1,246 @@
+"""Reading by arrays of positions: gather, take_along_axis, gather_nd, at; and size_of.
+
+They are index expressions of `getitem`, whose gradient adds into zeros: an entry that is taken
+several times gets the sum.  Positions count from the end where they are negative; out of range
+they raise `IndexError` in the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from actorgraph.errors import GraphTypeError, ShapeError
+from actorgraph.graph import Node, build
+from actorgraph.op import Op, Sample, register
+from actorgraph.ops.broadcasting import broadcast_to
+from actorgraph.ops.indexing import ALONG, getitem, take_index
+from actorgraph.ops.reshaping import ravel
+from actorgraph.ops.shaping import one_axis
+from actorgraph.types import UNKNOWN, Dim, Shape
+from actorgraph.types import size_of as dims_product
+
+__all__ = ["at", "check_along", "gather", "gather_nd", "positions_of", "size_of", "take_along_axis"]
+
+
+def positions_of(x: Node, given: Any, what: str) -> Node:
+    """Return an array of positions as a node, or raise `GraphTypeError` where it holds none."""
+    node = x.graph.lift(np.asarray(given) if not isinstance(given, Node) else given)
+    if node.dtype.kind not in "iu":
+        raise GraphTypeError(f"{what}: positions are integers, got {node.dtype}")
+    return node
+
+
+def check_along(x: Node, index: Node, axis: int, what: str) -> None:
+    """Raise `ShapeError` where `index` cannot say for each of its places which entry to take."""
+    if index.ndim != x.ndim:
+        raise ShapeError(
+            f"{what}: the index has rank {index.ndim}, but {x!r} has rank {x.ndim}; "
+            "the ranks have to be equal (ag.ops.take takes an index of any rank)"
+        )
+    for i, (dim, limit) in enumerate(zip(index.dims, x.dims, strict=True)):
+        if i != axis and isinstance(dim, int) and isinstance(limit, int) and dim > limit:
+            raise ShapeError(f"{what}: dim {dim} of the index at axis {i} exceeds {limit} of {x!r}")
+
+
+def gather(x: Node, axis: int, index: Any) -> Node:
+    """Take for each place of `index` one entry along an axis, as ``torch.gather``.
+
+    For axis 1 of a matrix ``result[i, j] = x[i, index[i, j]]``.
+
+    Parameters
+    ----------
+    x : node
+        Any dtype.
+    axis : int
+    index : integer array or node
+        Of the rank of `x`; along the other axes it may be shorter than `x`, and does not broadcast
+        (`take_along_axis` does).  Negative positions count from the end, unlike in PyTorch.
+
+    Returns
+    -------
+    Node
+        Of the shape of `index`.  Gradients of an entry that is taken several times add up.
+
+    Raises
+    ------
+    GraphTypeError
+        The index is not of integers.
+    ShapeError
+        The ranks differ, the index is longer than `x` along another axis, or there is no such
+        axis.
+
+    Examples
+    --------
+    >>> from actorgraph.graph import Graph
+    >>> gather(Graph().input("x", (2, 3)), 1, [[2, 0], [1, 1]]).shape
+    (2, 2)
+    """
+    place = one_axis(axis, x.ndim, "gather")
+    node = positions_of(x, index, "gather")
+    check_along(x, node, place, "gather")
+    return take_index(x, (ALONG, place), [node])
+
+
+def take_along_axis(x: Node, indices: Any, axis: int | None = -1) -> Node:
+    """Take for each place of `indices` one entry along an axis, as ``numpy.take_along_axis``.
+
+    Parameters
+    ----------
+    x : node
+        Any dtype.
+    indices : integer array or node
+        Of the rank of `x`; the other axes broadcast against those of `x`.
+    axis : int or None
+        None flattens `x`.
+
+    Returns
+    -------
+    Node
+
+    Raises
+    ------
+    GraphTypeError
+        The indices are not integers.
+    ShapeError
+        The ranks differ, the other axes do not broadcast, or there is no such axis.
+    """
+    node = positions_of(x, indices, "take_along_axis")
+    if axis is None:
+        x, axis = ravel(x), 0
+    place = one_axis(axis, x.ndim, "take_along_axis")
+    if node.ndim != x.ndim:
+        check_along(x, node, place, "take_along_axis")
+    pairs = list(zip(x.dims, node.dims, strict=True))
+    x = _stretched(x, [(mine, other) for mine, other in pairs], place)
+    node = _stretched(node, [(mine, other) for other, mine in pairs], place)
+    for i, (mine, other) in enumerate(zip(x.dims, node.dims, strict=True)):
+        known = UNKNOWN not in (mine, other) and isinstance(mine - other, int)
+        if i != place and known and mine != other:
+            raise ShapeError(
+                f"take_along_axis: dims {mine} and {other} at axis {i} do not broadcast"
+            )
+    return take_index(x, (ALONG, place), [node])
+
+
+def _stretched(node: Node, pairs: Sequence[tuple[Any, Any]], axis: int) -> Node:
+    """Return the node with dims of 1 broadcast to the other one's, but for `axis`."""
+    dims = tuple(
+        other if i != axis and mine == 1 and other is not UNKNOWN else mine
+        for i, (mine, other) in enumerate(pairs)
+    )
+    return node if dims == node.dims else broadcast_to(node, dims)
+
+
+def gather_nd(x: Node, indices: Any) -> Node:
+    """Take ``x[indices[..., 0], indices[..., 1], ...]``, as TensorFlow's and ONNX's GatherND.
+
+    Parameters
+    ----------
+    x : node
+        Any dtype.
+    indices : integer array or node
+        Its last dim is a known int, at most the rank of `x`: a position for each of as many axes.
+
+    Returns
+    -------
+    Node
+        Of shape ``indices.shape[:-1] + x.shape[indices.shape[-1]:]``.
+
+    Raises
+    ------
+    GraphTypeError
+        The indices are not integers.
+    ShapeError
+        The last dim of the indices is not known, or is larger than the rank of `x`.
+
+    Examples
+    --------
+    >>> from actorgraph.graph import Graph
+    >>> gather_nd(Graph().input("x", (2, 3, 4)), [[0, 1], [1, 2]]).shape
+    (2, 4)
+    """
+    node = positions_of(x, indices, "gather_nd")
+    depth = node.dims[-1] if node.ndim else None
+    if not isinstance(depth, int) or depth > x.ndim:
+        raise ShapeError(
+            f"gather_nd: the last dim of the indices has to be an int of at most {x.ndim}, "
+            f"the rank of {x!r}, got {node!r}"
+        )
+    if depth == 0:
+        return broadcast_to(x, (*node.dims[:-1], *x.dims))
+    return getitem(x, tuple(getitem(node, (..., i)) for i in range(depth)))
+
+
+def at(x: Node, *coords: Any) -> Node:
+    """Read one element, as ``x[i, j, ...]`` with a position for every axis.
+
+    To write use `index_put`.
+
+    Parameters
+    ----------
+    x : node
+        Any dtype.
+    *coords : int, dim or 0-d integer node
+
+    Returns
+    -------
+    Node
+        A scalar; its gradient is zeros with one entry.
+
+    Raises
+    ------
+    ShapeError
+        There are not as many coordinates as axes, or one is known to be out of range.
+    """
+    if len(coords) != x.ndim:
+        raise ShapeError(f"at: {len(coords)} coordinates for {x!r} of rank {x.ndim}")
+    for coord in coords:
+        scalar = isinstance(coord, (int, np.integer, Dim)) and not isinstance(coord, bool)
+        if not scalar and not (
+            isinstance(coord, Node) and not coord.ndim and coord.dtype.kind in "iu"
+        ):
+            raise GraphTypeError(f"at: a coordinate is an int or a 0-d integer node, got {coord!r}")
+    return getitem(x, coords)
+
+
+_SIZE_OF: Op = register(
+    Op(
+        "size_of",
+        "a[*s] -> int64[]",
+        lambda xp, x, axis: xp.asarray(x.size if axis is None else x.shape[axis], xp.int64),
+        cost=lambda shapes, result, attrs: 1,
+        samples=(Sample(((3, 4),), {"axis": 1}), Sample(((0, 2),), {"axis": None})),
+        doc="Number of entries along an axis, or of all, as an int64 scalar.",
+    )
+)
+
+
+def size_of(x: Node, axis: int | None = None) -> Node:
+    """Return the number of entries along an axis, or of all, as an int64 scalar node.
+
+    ``x.shape`` gives the same outside the graph where it is known.
+
+    Parameters
+    ----------
+    x : node
+    axis : int, optional
+
+    Returns
+    -------
+    Node
+        A constant where the dims are known ints; it has no gradient.
+
+    Raises
+    ------
+    ShapeError
+        There is no such axis.
+    """
+    place = None if axis is None else one_axis(axis, x.ndim, "size_of")
+    dims: Shape = x.dims if place is None else (x.dims[place],)
+    size = dims_product(dims)
+    if isinstance(size, int):
+        return x.graph.constant(np.int64(size))
+    return build(_SIZE_OF, x, axis=place)

@@ -1,0 +1,521 @@
+"""Ops that move, repeat and cut: permute, moveaxis, flip, roll, repeat, tile, split, unstack.
+
+What can be said by `transpose` and `getitem` is; the others are linear ops with an adjoint each,
+which take sizes that only a run knows from an operand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from actorgraph.errors import GraphTypeError, ShapeError
+from actorgraph.graph import Node, build
+from actorgraph.op import Op, Sample, register
+from actorgraph.ops._declare import linear_jvp
+from actorgraph.ops.broadcasting import axes_of
+from actorgraph.ops.indexing import getitem
+from actorgraph.ops.reshaping import ravel, reshape_like
+from actorgraph.ops.shaping import one_axis, transpose
+from actorgraph.types import UNKNOWN, Checks, Dim, Shape, shape_from
+
+__all__ = ["flip", "moveaxis", "permute", "repeat", "roll", "split", "tile", "unstack"]
+
+_FULL = slice(None)
+
+
+# -- permute, moveaxis, flip ------------------------------------------------------------------
+
+
+def permute(x: Node, *axes: Any) -> Node:
+    """Reorder the axes, as ``permute(x, 2, 0, 1)`` or ``permute(x, (2, 0, 1))``.
+
+    Parameters
+    ----------
+    x : node
+        Any shape and dtype.
+    *axes : int, or one sequence of int
+        Which axis of `x` each axis of the result is.
+
+    Returns
+    -------
+    Node
+        A view, as by `transpose`.
+
+    Raises
+    ------
+    ShapeError
+        `axes` is no permutation of the axes of `x`.
+    """
+    given = axes[0] if len(axes) == 1 and isinstance(axes[0], Iterable) else axes
+    return transpose(x, tuple(given))
+
+
+def moveaxis(x: Node, source: Any, destination: Any) -> Node:
+    """Move axes to other places, the others keep their order, as ``numpy.moveaxis``.
+
+    Parameters
+    ----------
+    x : node
+        Any shape and dtype.
+    source, destination : int, or sequence of int
+        Equally many.
+
+    Returns
+    -------
+    Node
+        A view.
+
+    Raises
+    ------
+    ShapeError
+        An axis is out of range or given twice, or the numbers of axes differ.
+
+    Examples
+    --------
+    >>> from actorgraph.graph import Graph
+    >>> moveaxis(Graph().input("x", (2, 3, 4)), 0, -1).shape
+    (3, 4, 2)
+    """
+    places = []
+    for axes in (source, destination):
+        given = tuple(axes) if isinstance(axes, Iterable) else (axes,)
+        axes_of(given, x.ndim, "moveaxis")  # which raises for duplicates
+        places.append([one_axis(axis, x.ndim, "moveaxis") for axis in given])
+    if len(places[0]) != len(places[1]):
+        raise ShapeError(f"moveaxis: {source!r} and {destination!r} name different numbers of axes")
+    order = [axis for axis in range(x.ndim) if axis not in places[0]]
+    for to, axis in sorted(zip(places[1], places[0], strict=True)):
+        order.insert(to, axis)
+    return transpose(x, order)
+
+
+def flip(x: Node, axis: Any = None) -> Node:
+    """Reverse the order along axes, as ``numpy.flip``.
+
+    Parameters
+    ----------
+    x : node
+        Any shape and dtype.
+    axis : int, tuple of int, or None for all
+
+    Returns
+    -------
+    Node
+        A view.
+
+    Raises
+    ------
+    ShapeError
+        An axis is out of range or given twice.
+    """
+    axes = axes_of(axis, x.ndim, "flip")
+    return getitem(x, tuple(slice(None, None, -1) if i in axes else _FULL for i in range(x.ndim)))
+
+
+# -- roll -------------------------------------------------------------------------------------
+
+
+def _roll_back(ct: Node, y: Node, x: Node, shift: tuple[int, ...], axis: tuple[int, ...]) -> Node:
+    return build(_ROLL, ct, shift=tuple(-by for by in shift), axis=axis)
+
+
+_ROLL: Op = register(
+    Op(
+        "roll",
+        "a[*s] -> a[*s]",
+        lambda xp, x, shift, axis: xp.roll(x, shift, axis),
+        vjp=(_roll_back,),
+        jvp=linear_jvp(lambda: _ROLL),
+        samples=(
+            Sample(((3, 4),), {"shift": (1,), "axis": (1,)}),
+            Sample(((3, 4),), {"shift": (-2, 7), "axis": (0, 1)}),
+            Sample(((0, 2),), {"shift": (3,), "axis": (0,)}),
+        ),
+        doc="Elements shifted along axes; what leaves at one end enters at the other.",
+    )
+)
+
+
+def roll(x: Node, shift: Any, axis: Any = None) -> Node:
+    """Shift along axes, with what leaves at one end entering at the other, as ``numpy.roll``.
+
+    Parameters
+    ----------
+    x : node
+        Any shape and dtype.
+    shift : int, or sequence of int
+        One for all axes, or one for each.
+    axis : int, sequence of int, or None
+        None shifts the flattened array.
+
+    Returns
+    -------
+    Node
+
+    Raises
+    ------
+    GraphTypeError
+        A shift is no int.
+    ShapeError
+        An axis is out of range or given twice, or there are not as many shifts as axes.
+    """
+    if axis is None:
+        return reshape_like(roll(ravel(x), shift, 0), x)
+    given = tuple(axis) if isinstance(axis, Iterable) else (axis,)
+    shifts = tuple(shift) if isinstance(shift, Iterable) else (shift,) * len(given)
+    for by in shifts:
+        if not isinstance(by, (int, np.integer)):
+            raise GraphTypeError(f"roll: a shift is an int, got {by!r}")
+    axes_of(given, x.ndim, "roll")
+    if len(shifts) != len(given):
+        raise ShapeError(f"roll: {len(shifts)} shifts for {len(given)} axes")
+    places = tuple(one_axis(one, x.ndim, "roll") for one in given)
+    return build(_ROLL, x, shift=tuple(map(int, shifts)), axis=places) if given else x
+
+
+# -- repeat -----------------------------------------------------------------------------------
+
+
+def _repeated(checks: Checks, x: Shape, *, repeats: Any, axis: int) -> Shape:
+    if isinstance(repeats, tuple):
+        checks.equal(x[axis], len(repeats), "the dim and the number of repeats")
+        size: int | Dim = sum(repeats)
+    else:
+        size = x[axis] * repeats
+    return (*x[:axis], size, *x[axis + 1 :])
+
+
+def _repeat_forward(xp: Any, x: Any, repeats: Any, axis: int) -> Any:
+    if isinstance(repeats, tuple) and len(repeats) != x.shape[axis]:
+        raise ValueError(f"{len(repeats)} repeats for a dim of {x.shape[axis]}")
+    return xp.repeat(x, repeats, axis)
+
+
+def _repeat_back(xp: Any, ct: Any, x: Any, repeats: Any, axis: int) -> Any:
+    shape = x.shape
+    if isinstance(repeats, int):
+        apart = ct.reshape((*shape[: axis + 1], repeats, *shape[axis + 1 :]))
+        return xp.add.reduce(apart, axis=axis + 1, dtype=ct.dtype)
+    out = xp.zeros(shape, ct.dtype)
+    key = (*[_FULL] * axis, xp.repeat(xp.arange(shape[axis]), repeats))
+    xp.add.at(out, key, ct)
+    return out
+
+
+_REPEAT_SAMPLES = (
+    (((3, 4),), {"repeats": 2, "axis": 1}),
+    (((3, 4),), {"repeats": (2, 0, 3), "axis": 0}),
+    (((2, 3),), {"repeats": 0, "axis": 0}),
+    (((0, 2),), {"repeats": 3, "axis": 0}),
+)
+
+_REPEAT: Op = register(
+    Op(
+        "repeat",
+        "a[*s] -> a[*out]",
+        _repeat_forward,
+        shape=_repeated,
+        vjp=(lambda ct, y, x, **attrs: build(_REPEAT_ADJOINT, ct, x, **attrs),),
+        jvp=linear_jvp(lambda: _REPEAT),
+        samples=tuple(Sample(shapes, attrs) for shapes, attrs in _REPEAT_SAMPLES),
+        doc="Each entry along an axis several times in a row.",
+    )
+)
+
+_REPEAT_ADJOINT: Op = register(
+    Op(
+        "repeat_adjoint",
+        "n[*s] -> a[*t] -> n[*t]",
+        _repeat_back,
+        vjp=(lambda ct, y, c, x, **attrs: build(_REPEAT, ct, **attrs), None),
+        jvp=linear_jvp(lambda: _REPEAT_ADJOINT),
+        samples=(
+            Sample(((3, 8), (3, 4)), {"repeats": 2, "axis": 1}),
+            Sample(((5, 4), (3, 4)), {"repeats": (2, 0, 3), "axis": 0}),
+        ),
+        doc="Sums over the copies that repeat makes.",
+    )
+)
+
+
+def repeat(x: Node, repeats: Any, axis: int | None = None) -> Node:
+    """Repeat each entry along an axis, as ``numpy.repeat``; the gradient sums over the copies.
+
+    Parameters
+    ----------
+    x : node
+        Any shape and dtype.
+    repeats : int, dim, or sequence of int
+        How often: one number, or one for each entry along the axis.
+    axis : int, optional
+        Default: `x` is flattened first.
+
+    Returns
+    -------
+    Node
+
+    Raises
+    ------
+    GraphTypeError
+        `repeats` holds something other than non-negative ints.
+    ShapeError
+        There is no such axis, or it has not as many entries as there are repeats.
+
+    Examples
+    --------
+    >>> from actorgraph.graph import Graph
+    >>> repeat(Graph().input("x", ("n", 3)), 2, axis=0).shape
+    (2*n, 3)
+    """
+    if axis is None:
+        x, axis = ravel(x), 0
+    place = one_axis(axis, x.ndim, "repeat")
+    if isinstance(repeats, (list, tuple, np.ndarray)) and np.ndim(repeats):
+        times: Any = tuple(_count(one, "repeat") for one in repeats)
+        times = times[0] if len(times) == 1 else times  # one number means all entries
+    else:
+        times = repeats if isinstance(repeats, Dim) else _count(repeats, "repeat")
+    return build(_REPEAT, x, repeats=times, axis=place)
+
+
+def _count(value: Any, what: str) -> int:
+    array = np.asarray(value) if not isinstance(value, Node) else None
+    if array is None or array.ndim or array.dtype.kind not in "iu" or array < 0:
+        raise GraphTypeError(f"{what}: a number of copies is a non-negative int, got {value!r}")
+    return int(array)
+
+
+# -- tile -------------------------------------------------------------------------------------
+
+
+def _aligned(shape: Sequence[Any], reps: Sequence[Any]) -> list[tuple[Any, Any]]:
+    """Return (repetitions, size) for each dim of the result."""
+    rank = max(len(shape), len(reps))
+    return list(
+        zip(
+            [1] * (rank - len(reps)) + list(reps),
+            [1] * (rank - len(shape)) + list(shape),
+            strict=True,
+        )
+    )
+
+
+def _tiled(checks: Checks, x: Shape, *, reps: Shape) -> Shape:
+    return tuple(size * times for times, size in _aligned(x, reps))
+
+
+def _tile_back(xp: Any, ct: Any, x: Any, reps: tuple[int, ...]) -> Any:
+    pairs = _aligned(x.shape, reps)
+    apart = ct.reshape([size for pair in pairs for size in pair])
+    axes = tuple(range(0, 2 * len(pairs), 2))
+    return xp.add.reduce(apart, axis=axes, dtype=ct.dtype).reshape(x.shape)
+
+
+_TILE: Op = register(
+    Op(
+        "tile",
+        "a[*s] -> a[*out]",
+        lambda xp, x, reps: xp.tile(x, reps),
+        shape=_tiled,
+        vjp=(lambda ct, y, x, reps: build(_TILE_ADJOINT, ct, x, reps=reps),),
+        jvp=linear_jvp(lambda: _TILE),
+        samples=(
+            Sample(((3, 4),), {"reps": (2,)}),
+            Sample(((2, 3),), {"reps": (2, 1, 3)}),
+            Sample(((),), {"reps": (2,)}),
+            Sample(((2, 3),), {"reps": (0, 1)}),
+        ),
+        doc="The whole array side by side with itself.",
+    )
+)
+
+_TILE_ADJOINT: Op = register(
+    Op(
+        "tile_adjoint",
+        "n[*s] -> a[*t] -> n[*t]",
+        _tile_back,
+        vjp=(lambda ct, y, c, x, reps: build(_TILE, ct, reps=reps), None),
+        jvp=linear_jvp(lambda: _TILE_ADJOINT),
+        samples=(
+            Sample(((3, 8), (3, 4)), {"reps": (2,)}),
+            Sample(((2, 2, 9), (2, 3)), {"reps": (2, 1, 3)}),
+        ),
+        doc="Sums over the copies that tile makes.",
+    )
+)
+
+
+def tile(x: Node, reps: Any) -> Node:
+    """Put copies of the whole array side by side, as ``numpy.tile``.
+
+    Parameters
+    ----------
+    x : node
+        Any shape and dtype.
+    reps : int or dim, or sequence of them
+        Copies along each axis; the shorter of `reps` and the shape gets ones in front.
+
+    Returns
+    -------
+    Node
+
+    Raises
+    ------
+    ShapeError
+        A number of copies is negative or no int.
+    """
+    given = tuple(reps) if isinstance(reps, Iterable) and not isinstance(reps, str) else (reps,)
+    times = shape_from(given)
+    if UNKNOWN in times:
+        raise ShapeError(f"tile: a number of copies is an int or a dim, got {reps!r}")
+    return build(_TILE, x, reps=times)
+
+
+# -- split and unstack ------------------------------------------------------------------------
+
+
+def _bounds(dim: Any, part: int, parts: int, sizes: Any) -> tuple[Any, Any]:
+    """Return where a part of a dim starts and how long it is."""
+    if sizes is None:
+        return dim // parts * part, dim // parts
+    return sum(sizes[:part], 0), sizes[part]
+
+
+def _part_shape(checks: Checks, x: Shape, *, part: int, parts: int, sizes: Any, axis: int) -> Shape:
+    whole = x[axis] // parts * parts if sizes is None else sum(sizes)
+    checks.equal(x[axis], whole, f"dim {x[axis]} and {parts} parts of it")
+    return (*x[:axis], _bounds(x[axis], part, parts, sizes)[1], *x[axis + 1 :])
+
+
+def _part_key(shape: Sequence[int], part: int, parts: int, sizes: Any, axis: int) -> Any:
+    dim = shape[axis]
+    if dim != (dim // parts * parts if sizes is None else sum(sizes)):
+        raise ValueError(f"a dim of {dim} cannot be split into {sizes or f'{parts} equal parts'}")
+    start, size = _bounds(dim, part, parts, sizes)
+    return (*[_FULL] * axis, slice(start, start + size))
+
+
+def _part_back(xp: Any, ct: Any, x: Any, **attrs: Any) -> Any:
+    out = xp.zeros(x.shape, ct.dtype)
+    out[_part_key(x.shape, **attrs)] = ct
+    return out
+
+
+_PART: Op = register(
+    Op(
+        "split_part",
+        "a[*s] -> a[*out]",
+        lambda xp, x, **attrs: x[_part_key(x.shape, **attrs)],
+        shape=_part_shape,
+        vjp=(lambda ct, y, x, **attrs: build(_PART_ADJOINT, ct, x, **attrs),),
+        jvp=linear_jvp(lambda: _PART),
+        cost=lambda shapes, result, attrs: 1,
+        samples=(
+            Sample(((6, 2),), {"part": 1, "parts": 3, "sizes": None, "axis": 0}),
+            Sample(((2, 6),), {"part": 1, "parts": 3, "sizes": (1, 3, 2), "axis": 1}),
+        ),
+        doc="One of several parts of an axis; a view.",
+    )
+)
+
+_PART_ADJOINT: Op = register(
+    Op(
+        "split_part_adjoint",
+        "a[*s] -> a1[*t] -> a[*t]",
+        _part_back,
+        vjp=(lambda ct, y, c, x, **attrs: build(_PART, ct, **attrs), None),
+        jvp=linear_jvp(lambda: _PART_ADJOINT),
+        samples=(
+            Sample(((2, 2), (6, 2)), {"part": 1, "parts": 3, "sizes": None, "axis": 0}),
+            Sample(((2, 3), (2, 6)), {"part": 1, "parts": 3, "sizes": (1, 3, 2), "axis": 1}),
+        ),
+        doc="Zeros with an array in the place of one part of an axis.",
+    )
+)
+
+
+def split(x: Node, parts: Any, axis: int = 0) -> list[Node]:
+    """Cut an axis into parts: equal ones by their number, others by their sizes.
+
+    Parameters
+    ----------
+    x : node
+        Any shape and dtype.
+    parts : int, or sequence of int and dims
+        An int is the number of equal parts, as in NumPy; a sequence holds the sizes, as in
+        PyTorch (``numpy.split``, which takes indices there, means on nodes what it means on
+        arrays).  The sizes add up to the dim, in the run where it is not known earlier.
+    axis : int
+
+    Returns
+    -------
+    list of Node
+        Views.
+
+    Raises
+    ------
+    GraphTypeError
+        `parts` is neither an int nor a sequence of sizes.
+    ShapeError
+        The parts do not add up to the dim, or there is no such axis.
+
+    Examples
+    --------
+    >>> from actorgraph.graph import Graph
+    >>> [part.shape for part in split(Graph().input("x", ("batch", 6)), [1, 5], axis=1)]
+    [(batch, 1), (batch, 5)]
+    """
+    place = one_axis(axis, x.ndim, "split")
+    if isinstance(parts, (int, np.integer)) and not isinstance(parts, bool):
+        count, sizes = int(parts), None
+    elif isinstance(parts, Iterable) and not isinstance(parts, (str, Node)):
+        sizes = shape_from(tuple(parts))
+        count = len(sizes)
+    else:
+        raise GraphTypeError(f"split: parts is a number or a list of sizes, got {parts!r}")
+    if count < 1 or (sizes and UNKNOWN in sizes):
+        raise ShapeError(f"split: at least one part of a known size is needed, got {parts!r}")
+    attrs = {"parts": count, "sizes": sizes, "axis": place}
+    return [_part(x, part, attrs) for part in range(count)]
+
+
+def _part(x: Node, part: int, attrs: dict[str, Any]) -> Node:
+    """Return a part by the simplest op that gives it."""
+    axis, dim = attrs["axis"], x.dims[attrs["axis"]]
+    if isinstance(dim, int):
+        whole = _part_shape(Checks(), x.dims, part=part, **attrs)
+        if all(isinstance(size, int) for size in (*(attrs["sizes"] or ()), whole[axis])):
+            return getitem(x, _part_key((*[0] * axis, dim), part, **attrs))
+    return build(_PART, x, part=part, **attrs)
+
+
+def unstack(x: Node, axis: int = 0) -> list[Node]:
+    """Return the entries along an axis, each without that axis, as the array API's ``unstack``.
+
+    Parameters
+    ----------
+    x : node
+        Any dtype.
+    axis : int
+        Its dim is a known int, since it decides how many nodes there are.
+
+    Returns
+    -------
+    list of Node
+        Views.
+
+    Raises
+    ------
+    ShapeError
+        The dim is a symbol or unknown, or there is no such axis.
+    """
+    place = one_axis(axis, x.ndim, "unstack")
+    dim = x.dims[place]
+    if not isinstance(dim, int):
+        raise ShapeError(
+            f"unstack: dim {dim} of {x!r} is known only in a run; index the node, x[i], instead"
+        )
+    return [getitem(x, (*[_FULL] * place, number)) for number in range(dim)]

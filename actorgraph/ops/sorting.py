@@ -1,0 +1,323 @@
+"""Order: sort, argsort, topk, searchsorted, unique.
+
+Sorting is stable, and NaN counts as the largest value, as in NumPy and PyTorch; the gradient of a
+sorted value goes to the element that it was.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from actorgraph.errors import GraphTypeError, ShapeError
+from actorgraph.graph import Node, build
+from actorgraph.op import Attrs, Op, Sample, register
+from actorgraph.ops.assignment import scatter_add
+from actorgraph.ops.broadcasting import zeros_like
+from actorgraph.ops.gathering import gather
+from actorgraph.ops.reshaping import ravel
+from actorgraph.ops.shaping import one_axis
+from actorgraph.types import UNKNOWN, Checks, Dim, Shape, shape_from
+
+__all__ = ["argsort", "searchsorted", "sort", "topk", "unique"]
+
+
+def _cost(shapes: tuple[tuple[int, ...], ...], result: tuple[int, ...], attrs: Attrs) -> float:
+    return 20.0 * float(np.prod(shapes[0]))
+
+
+# -- sort and argsort -------------------------------------------------------------------------
+
+
+def _argsort_forward(xp: Any, x: Any, axis: int, descending: bool) -> Any:
+    if not descending:
+        return xp.argsort(x, axis=axis, kind="stable").astype(xp.int64, copy=False)
+    # Reversed before and after, so that ties keep their order.
+    order = xp.argsort(xp.flip(x, axis), axis=axis, kind="stable")
+    return x.shape[axis] - 1 - xp.flip(order, axis)
+
+
+_SORT_SAMPLES = (
+    Sample(((3, 4),), {"axis": 1, "descending": False}),
+    Sample(((3, 4),), {"axis": 0, "descending": True}),
+    Sample(((0, 2),), {"axis": 0, "descending": False}),
+)
+
+_ARGSORT: Op = register(
+    Op(
+        "argsort",
+        "r[*s] -> int64[*s]",
+        _argsort_forward,
+        cost=_cost,
+        samples=_SORT_SAMPLES,
+        doc="Positions that sort along an axis.",
+    )
+)
+
+
+def _sort_forward(xp: Any, x: Any, axis: int, descending: bool) -> Any:
+    ordered = xp.sort(x, axis=axis)
+    return xp.flip(ordered, axis) if descending else ordered
+
+
+def _sort_vjp(ct: Node, y: Node, x: Node, axis: int, descending: bool) -> Node:
+    order = build(_ARGSORT, x, axis=axis, descending=descending)
+    return scatter_add(zeros_like(x), axis, order, ct)
+
+
+def _sort_jvp(tans: tuple[Node, ...], y: Node, x: Node, axis: int, descending: bool) -> Node:
+    return gather(tans[0], axis, build(_ARGSORT, x, axis=axis, descending=descending))
+
+
+_SORT: Op = register(
+    Op(
+        "sort",
+        "r[*s] -> r[*s]",
+        _sort_forward,
+        vjp=(_sort_vjp,),
+        jvp=_sort_jvp,
+        cost=_cost,
+        samples=_SORT_SAMPLES,
+        doc="The entries along an axis in order.",
+    )
+)
+
+
+def sort(x: Node, axis: int | None = -1, descending: bool = False) -> Node:
+    """Sort along an axis; of equal values the gradient goes to each in its first order.
+
+    Parameters
+    ----------
+    x : node
+        Real numbers.
+    axis : int or None
+        None sorts the flattened array.
+    descending : bool
+        The largest first; NaN counts as the largest.
+
+    Returns
+    -------
+    Node
+
+    Raises
+    ------
+    GraphTypeError
+        `x` is bool or complex.
+    ShapeError
+        There is no such axis.
+
+    Examples
+    --------
+    >>> from actorgraph.graph import Graph
+    >>> sort(Graph().input("x", ("n",)), descending=True)
+    <sort_1: float32[n]>
+    """
+    if axis is None:
+        x, axis = ravel(x), 0
+    return build(_SORT, x, axis=one_axis(axis, x.ndim, "sort"), descending=bool(descending))
+
+
+def argsort(x: Node, axis: int | None = -1, descending: bool = False) -> Node:
+    """Return the int64 positions that sort along an axis; equal values keep their order.
+
+    Parameters
+    ----------
+    x : node
+        Real numbers.
+    axis : int or None
+        None sorts the flattened array.
+    descending : bool
+        The largest first; NaN counts as the largest.
+
+    Returns
+    -------
+    Node
+        It has no gradient.
+
+    Raises
+    ------
+    GraphTypeError
+        `x` is bool or complex.
+    ShapeError
+        There is no such axis.
+    """
+    if axis is None:
+        x, axis = ravel(x), 0
+    return build(_ARGSORT, x, axis=one_axis(axis, x.ndim, "argsort"), descending=bool(descending))
+
+
+# -- topk -------------------------------------------------------------------------------------
+
+
+def _topk_shape(checks: Checks, x: Shape, *, k: int, axis: int, largest: bool) -> Shape:
+    dim = x[axis]
+    if isinstance(dim, int) and isinstance(k, int) and k > dim:
+        raise ShapeError(f"k {k} exceeds dim {dim} at axis {axis}")
+    return (*x[:axis], k, *x[axis + 1 :])
+
+
+def _topk_forward(xp: Any, x: Any, k: int, axis: int, largest: bool) -> Any:
+    if k > x.shape[axis]:
+        raise ValueError(f"k {k} exceeds dim {x.shape[axis]} at axis {axis}")
+    order = _argsort_forward(xp, x, axis, largest)
+    return order[(*[slice(None)] * axis, slice(k))]
+
+
+_TOPK: Op = register(
+    Op(
+        "topk_indices",
+        "r[*s] -> int64[*out]",
+        _topk_forward,
+        shape=_topk_shape,
+        cost=_cost,
+        samples=(
+            Sample(((3, 4),), {"k": 2, "axis": 1, "largest": True}),
+            Sample(((3, 4),), {"k": 0, "axis": 0, "largest": False}),
+        ),
+        doc="Positions of the k largest or smallest entries along an axis, in order.",
+    )
+)
+
+
+def topk(x: Node, k: Any, axis: int = -1, largest: bool = True) -> tuple[Node, Node]:
+    """Return the k largest (or smallest) entries along an axis, in order, and their positions.
+
+    As ``torch.topk`` with ``sorted=True``; of equal entries the one at the smaller position comes
+    first.
+
+    Parameters
+    ----------
+    x : node
+        Real numbers; NaN counts as the largest.
+    k : int or dim
+        At most the dim, which the run checks where it is not known earlier.
+    axis : int
+    largest : bool
+
+    Returns
+    -------
+    values, indices : Node
+        The gradient of the values goes to the entries that they were; the int64 indices have
+        none.
+
+    Raises
+    ------
+    GraphTypeError
+        `x` is bool or complex, or `k` is no int.
+    ShapeError
+        `k` is negative or exceeds the dim, or there is no such axis.
+    """
+    place = one_axis(axis, x.ndim, "topk")
+    if not isinstance(k, (int, np.integer, Dim)) or isinstance(k, bool):
+        raise GraphTypeError(f"topk: k is an int or a dim, got {k!r}")
+    (count,) = shape_from((k,))
+    indices = build(_TOPK, x, k=count, axis=place, largest=bool(largest))
+    return gather(x, place, indices), indices
+
+
+# -- searchsorted -----------------------------------------------------------------------------
+
+_SEARCH: Op = register(
+    Op(
+        "searchsorted",
+        "r[n] -> r[*s] -> int64[*s]",
+        lambda xp, ordered, x, side: xp.asarray(xp.searchsorted(ordered, x, side), xp.int64),
+        cost=lambda shapes, result, attrs: 10.0 * float(np.prod(result)),
+        samples=(
+            Sample(((4,), (2, 3)), {"side": "left"}, ints={0: 5, 1: 5}),
+            Sample(((0,), (3,)), {"side": "right"}),
+        ),
+        doc="Where values would have to be inserted into a sorted array.",
+    )
+)
+
+
+def searchsorted(ordered: Any, x: Any, side: str = "left") -> Node:
+    """Return where each value would be inserted into a sorted array, as ``numpy.searchsorted``.
+
+    Parameters
+    ----------
+    ordered : node or array
+        One dim, in ascending order, which is not checked.
+    x : node, array or scalar
+        Any shape; at least one of the two is a node.
+    side : {"left", "right"}
+        Before or behind equal entries.
+
+    Returns
+    -------
+    Node
+        int64, of the shape of `x`; it has no gradient.
+
+    Raises
+    ------
+    GraphTypeError
+        The dtypes differ or are not real, or `side` is neither "left" nor "right".
+    ShapeError, GraphTypeError
+        `ordered` has not one dim.
+    """
+    if side not in ("left", "right"):
+        raise GraphTypeError(f"searchsorted: side is 'left' or 'right', got {side!r}")
+    return build(_SEARCH, ordered, x, side=side)
+
+
+# -- unique -----------------------------------------------------------------------------------
+
+_WHICH = {"values": None, "index": "return_index", "inverse": "return_inverse",
+          "counts": "return_counts"}  # fmt: skip
+
+
+def _unique_scheme(arity: int, attrs: Attrs) -> str:
+    if attrs["which"] == "inverse":
+        return "a[*s] -> int64[*s]"
+    return "a[*s] -> a[*out]" if attrs["which"] == "values" else "a[*s] -> int64[*out]"
+
+
+def _unique_forward(xp: Any, x: Any, which: str) -> Any:
+    wanted = _WHICH[which]
+    if wanted is None:
+        return xp.unique(x)
+    result = xp.unique(x, **{wanted: True})[1]
+    return xp.asarray(result.reshape(x.shape) if which == "inverse" else result, xp.int64)
+
+
+_UNIQUE: Op = register(
+    Op(
+        "unique",
+        _unique_scheme,
+        _unique_forward,
+        shape=lambda checks, x, which: x if which == "inverse" else (UNKNOWN,),
+        cost=_cost,
+        samples=tuple(Sample(((3, 4),), {"which": which}, ints={0: 5}) for which in _WHICH),
+        doc="The different values of an array in ascending order, or where they are.",
+    )
+)
+
+
+def unique(
+    x: Node,
+    return_index: bool = False,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+) -> Any:
+    """Return the different values in ascending order, as ``numpy.unique`` of the whole array.
+
+    Parameters
+    ----------
+    x : node
+        Any shape and dtype.
+    return_index, return_inverse, return_counts : bool
+        Also the first position of each value in the flattened array, for each element the
+        position of its value (in the shape of `x`), and how often each value stands there.
+
+    Returns
+    -------
+    Node, or tuple of Node
+        One dim, whose size only a run knows (None).  There is no gradient: a wrt that reaches an
+        output through `unique` raises.  ``x[index]`` with the returned index has one.
+    """
+    flags = {"index": return_index, "inverse": return_inverse, "counts": return_counts}
+    wanted = ["values", *(which for which, flag in flags.items() if flag)]
+    nodes = tuple(build(_UNIQUE, x, which=which) for which in wanted)
+    return nodes if len(nodes) > 1 else nodes[0]
