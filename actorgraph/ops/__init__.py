@@ -130,7 +130,17 @@ from actorgraph.ops.pooling import (
     max_pool2d,
 )
 from actorgraph.ops.pseudo_inverse import lstsq, pinv
+from actorgraph.ops.random import (
+    bernoulli,
+    binomial,
+    categorical,
+    dropout,
+    normal,
+    truncated_normal,
+    uniform,
+)
 from actorgraph.ops.rearranging import flip, moveaxis, permute, repeat, roll, split, tile, unstack
+from actorgraph.ops.opaque import opaque
 from actorgraph.ops.reductions import (
     logsumexp,
     max,  # noqa: A004 - NumPy's name
@@ -177,31 +187,31 @@ from actorgraph.ops.windows import col2im, im2col
 __all__ = [
     "Sample", "abs", "add", "all", "angle", "any", "arange", "arccos", "arccosh", "arcsin",
     "arcsinh", "arctan", "arctan2", "arctanh", "argmax", "argmin", "argsort", "astype", "at",
-    "avg_pool1d", "avg_pool2d", "batch_norm", "bmm", "broadcast_to", "cbrt", "ceil", "celu",
-    "cholesky", "clip", "col2im", "concatenate", "conj", "conv1d", "conv2d", "conv3d",
-    "conv_transpose1d", "conv_transpose2d", "cos", "cosh", "count_nonzero", "cross_entropy", "cube",
-    "cumprod", "cumsum", "define", "deg2rad", "det", "diag", "diag_embed", "diagflat", "diagonal",
-    "digamma", "divide", "dot", "eigh", "eigvalsh", "einsum", "elu", "equal", "erf", "erfc", "exp",
-    "exp2", "expand_dims", "expm1", "eye", "fft", "fftn", "flatten", "flip", "floor",
-    "floor_divide", "fmax", "fmin", "full", "full_like", "gather", "gather_nd", "gelu", "getitem",
-    "global_avg_pool", "global_max_pool", "greater", "greater_equal", "group_norm", "hardshrink",
-    "hardsigmoid", "hardswish", "hardtanh", "hypot", "ifft", "ifftn", "im2col", "imag", "index_add",
-    "index_put", "instance_norm", "inv", "irfft", "isfinite", "isinf", "isnan", "kron",
-    "layer_norm", "leaky_relu", "less", "less_equal", "lgamma", "linspace", "local_response_norm",
-    "log", "log10", "log1p", "log2", "log_softmax", "logaddexp", "logaddexp2", "logical_and",
-    "logical_not", "logical_or", "logical_xor", "logsigmoid", "logsumexp", "lstsq", "matmul",
-    "matrix_power", "max", "max_pool1d", "max_pool2d", "maximum", "mean", "meshgrid", "min",
-    "minimum", "mish", "mod", "moveaxis", "mse_loss", "multiply", "neg", "norm", "not_equal",
-    "one_hot", "ones", "ones_like", "outer", "pad", "permute", "pinv", "polygamma", "power",
-    "prelu", "prod", "put", "qr", "rad2deg", "ravel", "real", "reciprocal", "relu", "relu6",
-    "repeat", "reshape", "rfft", "rms_norm", "roll", "round", "rsqrt", "scatter", "scatter_add",
-    "searchsorted", "selu", "sigmoid", "sign", "silu", "sin", "sinh", "size_of", "slogdet",
-    "softmax", "softplus", "softshrink", "softsign", "solve", "sort", "split", "sqrt", "square",
-    "squeeze", "stack", "std", "subtract", "sum", "svd", "svdvals", "swapaxes", "take",
-    "take_along_axis", "tan", "tanh", "tanhshrink", "tensordot", "threshold", "tile", "topk",
-    "trace", "transpose", "tril", "triu", "trunc", "unique", "unstack", "var", "vecdot", "where",
-    "zeros", "zeros_like",
+    "avg_pool1d", "avg_pool2d", "batch_norm", "bernoulli", "binomial", "bmm", "broadcast_to",
+    "categorical", "cbrt", "ceil", "celu", "cholesky", "clip", "col2im", "concatenate", "conj",
+    "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "cos", "cosh",
+    "count_nonzero", "cross_entropy", "cube", "cumprod", "cumsum", "define", "deg2rad", "det",
+    "diag", "diag_embed", "diagflat", "diagonal", "digamma", "divide", "dot", "dropout", "eigh",
+    "eigvalsh", "einsum", "elu", "equal", "erf", "erfc", "exp", "exp2", "expand_dims", "expm1",
+    "eye", "fft", "fftn", "flatten", "flip", "floor", "floor_divide", "fmax", "fmin", "full",
+    "full_like", "gather", "gather_nd", "gelu", "getitem", "global_avg_pool", "global_max_pool",
+    "greater", "greater_equal", "group_norm", "hardshrink", "hardsigmoid", "hardswish", "hardtanh",
+    "hypot", "ifft", "ifftn", "im2col", "imag", "index_add", "index_put", "instance_norm", "inv",
+    "irfft", "isfinite", "isinf", "isnan", "kron", "layer_norm", "leaky_relu", "less", "less_equal",
+    "lgamma", "linspace", "local_response_norm", "log", "log10", "log1p", "log2", "log_softmax",
+    "logaddexp", "logaddexp2", "logical_and", "logical_not", "logical_or", "logical_xor",
+    "logsigmoid", "logsumexp", "lstsq", "matmul", "matrix_power", "max", "max_pool1d", "max_pool2d",
+    "maximum", "mean", "meshgrid", "min", "minimum", "mish", "mod", "moveaxis", "mse_loss",
+    "multiply", "neg", "norm", "normal", "not_equal", "one_hot", "opaque", "ones", "ones_like", "outer",
+    "pad", "permute", "pinv", "polygamma", "power", "prelu", "prod", "put", "qr", "rad2deg",
+    "ravel", "real", "reciprocal", "relu", "relu6", "repeat", "reshape", "rfft", "rms_norm", "roll",
+    "round", "rsqrt", "scatter", "scatter_add", "searchsorted", "selu", "sigmoid", "sign", "silu",
+    "sin", "sinh", "size_of", "slogdet", "softmax", "softplus", "softshrink", "softsign", "solve",
+    "sort", "split", "sqrt", "square", "squeeze", "stack", "std", "subtract", "sum", "svd",
+    "svdvals", "swapaxes", "take", "take_along_axis", "tan", "tanh", "tanhshrink", "tensordot",
+    "threshold", "tile", "topk", "trace", "transpose", "tril", "triu", "trunc", "truncated_normal",
+    "uniform", "unique", "unstack", "var", "vecdot", "where", "zeros", "zeros_like",
 ]  # fmt: skip
 
 _operators.attach()
-_numpy.attach({name: globals()[name] for name in __all__ if name not in ("Sample", "define")})
+_numpy.attach({name: globals()[name] for name in __all__ if name not in ("Sample", "define", "opaque")})

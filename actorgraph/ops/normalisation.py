@@ -1,0 +1,451 @@
+"""Normalisation: batch, layer, group, instance, root mean square and local response.
+
+All but the last stand on one op, `normalize`: values minus their mean, divided by their standard
+deviation, over some axes.  With ``y = (x - mean) r`` and ``r = 1 / sqrt(var + eps)`` its gradient
+is ``r (ct - mean(ct) - y mean(ct y))``, an op of its own with its own rules.  Source: J. L. Ba et
+al., Layer normalization, 2016, and S. Ioffe, C. Szegedy, Batch normalization, 2015.  The variance
+is computed from centred values; float16 is computed in float32.
+"""
+
+from __future__ import annotations
+
+from math import nan, prod
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from actorgraph.errors import GraphTypeError, ShapeError
+from actorgraph.graph import Node, build
+from actorgraph.op import Op, Sample, register
+from actorgraph.ops import reductions
+from actorgraph.ops._declare import add_all
+from actorgraph.ops._pooling import AVERAGE
+from actorgraph.ops.arithmetic import power, sqrt, square
+from actorgraph.ops.broadcasting import expand_dims, reduced_shape, sum  # noqa: A004
+from actorgraph.ops.grouping import group_dim
+from actorgraph.ops.reductions import divide_by_size, mean
+from actorgraph.ops.reshaping import reshape_like
+from actorgraph.ops.statistics import var as variance
+from actorgraph.types import Checks, Shape, shape_from
+
+__all__ = [
+    "BatchNorm", "batch_norm", "group_norm", "instance_norm", "layer_norm", "local_response_norm",
+    "rms_norm",
+]  # fmt: skip
+
+Axes = tuple[int, ...]
+
+
+# -- the op -----------------------------------------------------------------------------------
+
+
+def _mean(xp: Any, x: Any, axis: Axes) -> Any:
+    total = xp.add.reduce(x, axis=axis, keepdims=True)
+    # A mean over nothing is NaN without the warning of 0 / 0.
+    total /= x.dtype.type(prod([x.shape[i] for i in axis]) or nan)
+    return total
+
+
+def _wide(x: Any) -> Any:
+    return x.astype(np.float32) if x.dtype == np.float16 else x
+
+
+def _spread(xp: Any, x: Any, axis: Axes, eps: float, centred: bool) -> tuple[Any, Any]:
+    """Return the values without their mean, and one over their standard deviation."""
+    x = _wide(x)
+    if centred:
+        x = xp.subtract(x, _mean(xp, x, axis))
+    deviation = _mean(xp, xp.multiply(x, x), axis)
+    deviation += x.dtype.type(eps)
+    xp.sqrt(deviation, out=deviation)
+    return x, xp.reciprocal(deviation)
+
+
+def _normalize_forward(xp: Any, x: Any, axis: Axes, eps: float, centred: bool) -> Any:
+    values, inverse = _spread(xp, x, axis, eps, centred)
+    return xp.multiply(values, inverse).astype(x.dtype, copy=False)
+
+
+def _inverse_forward(xp: Any, x: Any, axis: Axes, eps: float, centred: bool) -> Any:
+    return _spread(xp, x, axis, eps, centred)[1].astype(x.dtype, copy=False)
+
+
+def _pull_forward(xp: Any, ct: Any, y: Any, inverse: Any, axis: Axes, centred: bool) -> Any:
+    wide, wide_y = _wide(ct), _wide(y)
+    scratch = xp.multiply(wide, wide_y)
+    share = _mean(xp, scratch, axis)
+    xp.multiply(wide_y, share, out=scratch)
+    result = xp.subtract(wide, scratch, out=scratch)
+    if centred:
+        result -= _mean(xp, wide, axis)
+    result *= inverse
+    return result.astype(ct.dtype, copy=False)
+
+
+def _kept(checks: Checks, x: Shape, *, axis: Axes, **attrs: Any) -> Shape:
+    return reduced_shape(checks, x, axis=axis, keepdims=True)
+
+
+def _normalize_derivative(t: Node, y: Node, x: Node, axis: Axes, eps: float, centred: bool) -> Node:
+    """Apply the Jacobian, which is symmetric, so that it serves both modes."""
+    inverse = build(_INVERSE, x, axis=axis, eps=eps, centred=centred)
+    return build(_PULL, t, y, inverse, axis=axis, centred=centred)
+
+
+def _inverse_vjp(ct: Node, r: Node, x: Node, axis: Axes, eps: float, centred: bool) -> Node:
+    y = build(_NORMALIZE, x, axis=axis, eps=eps, centred=centred)
+    return divide_by_size(ct * -(r * r), x, axis) * y
+
+
+def _inverse_jvp(tans: Any, r: Node, x: Node, axis: Axes, eps: float, centred: bool) -> Node:
+    y = build(_NORMALIZE, x, axis=axis, eps=eps, centred=centred)
+    return -(r * r) * mean(tans[0] * y, axis, keepdims=True)
+
+
+def _pull_vjp_y(u: Node, g: Node, ct: Node, y: Node, r: Node, axis: Axes, centred: bool) -> Node:
+    along_ct, along_u = (mean(part * y, axis, keepdims=True) for part in (ct, u))
+    return -r * (u * along_ct + ct * along_u)
+
+
+def _pull_vjp_r(u: Node, g: Node, ct: Node, y: Node, r: Node, axis: Axes, centred: bool) -> Node:
+    return sum(u * _without_scale(ct, y, axis, centred), axis, keepdims=True)
+
+
+def _without_scale(ct: Node, y: Node, axis: Axes, centred: bool) -> Node:
+    result = ct - y * mean(ct * y, axis, keepdims=True)
+    return result - mean(ct, axis, keepdims=True) if centred else result
+
+
+def _pull_jvp(
+    tans: Any, g: Node, ct: Node, y: Node, r: Node, axis: Axes, centred: bool
+) -> Node | None:
+    parts = []
+    if tans[0] is not None:
+        parts.append(build(_PULL, tans[0], y, r, axis=axis, centred=centred))
+    if tans[1] is not None:
+        along_ct, along_tan = (mean(ct * part, axis, keepdims=True) for part in (y, tans[1]))
+        parts.append(-r * (tans[1] * along_ct + y * along_tan))
+    if tans[2] is not None:
+        parts.append(tans[2] * _without_scale(ct, y, axis, centred))
+    return add_all(parts)
+
+
+_SAMPLES = (
+    Sample(((3, 4),), {"axis": (1,), "eps": 1e-3, "centred": True}),
+    Sample(((2, 3, 4),), {"axis": (0, 2), "eps": 1e-5, "centred": True}),
+    Sample(((3, 4),), {"axis": (0, 1), "eps": 1e-5, "centred": False}),
+    Sample(((0, 4),), {"axis": (1,), "eps": 1e-5, "centred": True}),
+)
+
+_NORMALIZE: Op = register(
+    Op(
+        "normalize",
+        "f[*s] -> f[*s]",
+        _normalize_forward,
+        vjp=(_normalize_derivative,),
+        jvp=lambda tans, y, x, **attrs: _normalize_derivative(tans[0], y, x, **attrs),
+        cost=lambda shapes, result, attrs: 6 * prod(result),
+        samples=_SAMPLES,
+        doc="Values without their mean over axes, divided by their standard deviation.",
+    )
+)
+
+_INVERSE: Op = register(
+    Op(
+        "inverse_deviation",
+        "f[*s] -> f[*out]",
+        _inverse_forward,
+        shape=_kept,
+        vjp=(_inverse_vjp,),
+        jvp=_inverse_jvp,
+        cost=lambda shapes, result, attrs: 4 * prod(shapes[0]),
+        samples=_SAMPLES,
+        doc="1 / sqrt(variance + eps) over axes, which stay as dims of size 1.",
+    )
+)
+
+_PULL: Op = register(
+    Op(
+        "normalize_pull",
+        "f[*s] -> f[*s] -> f[*t] -> f[*s]",
+        _pull_forward,
+        vjp=(
+            lambda u, g, ct, y, r, **attrs: build(_PULL, u, y, r, **attrs),
+            _pull_vjp_y,
+            _pull_vjp_r,
+        ),
+        jvp=_pull_jvp,
+        cost=lambda shapes, result, attrs: 6 * prod(result),
+        samples=(
+            Sample(((3, 4), (3, 4), (3, 1)), {"axis": (1,), "centred": True}),
+            Sample(((2, 3, 4), (2, 3, 4), (1, 3, 1)), {"axis": (0, 2), "centred": False}),
+        ),
+        doc="Gradient of normalize: r (ct - mean(ct) - y mean(ct y)).",
+    )
+)
+
+
+def _normalized(x: Node, axis: Axes, eps: float, centred: bool = True) -> Node:
+    if isinstance(eps, bool) or not isinstance(eps, (int, float)) or eps < 0:
+        raise GraphTypeError(f"eps is a float >= 0, got {eps!r}")
+    return build(_NORMALIZE, x, axis=axis, eps=float(eps), centred=centred)
+
+
+# -- what users call --------------------------------------------------------------------------
+
+
+def _trailing(x: Node, normalized_shape: Any, what: str) -> Axes:
+    """Return the trailing axes that `normalized_shape` names, checked against `x`."""
+    wanted = shape_from(normalized_shape)
+    lead = x.ndim - len(wanted)
+    if not wanted or lead < 0:
+        raise ShapeError(f"{what}: normalized_shape {wanted} does not fit {x!r}")
+    for dim, got in zip(wanted, x.dims[lead:], strict=True):
+        Checks().equal(dim, got, f"{what}: normalized_shape {wanted} and the last dims of {x!r}")
+    return tuple(range(lead, x.ndim))
+
+
+def _affine(y: Node, scale: Any, bias: Any, axes: Axes = ()) -> Node:
+    """Multiply and add parameters; `axes` are the trailing axes that they lack."""
+    for parameter, join in ((scale, _multiplied), (bias, _added)):
+        if parameter is not None:
+            node = y.graph.lift(parameter)
+            y = join(y, expand_dims(node, axes) if axes else node)
+    return y
+
+
+def _multiplied(x: Node, y: Node) -> Node:
+    return x * y
+
+
+def _added(x: Node, y: Node) -> Node:
+    return x + y
+
+
+def _behind_channels(x: Node, what: str) -> Axes:
+    """Return the places, in a parameter of one entry per channel, of the axes behind channels."""
+    if x.ndim < 2:
+        raise ShapeError(f"{what} takes (batch, channels, ...), got {x!r}")
+    return tuple(range(1, x.ndim - 1))
+
+
+def layer_norm(
+    x: Node, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5
+) -> Node:
+    """Normalise over the trailing axes, as ``torch.nn.functional.layer_norm``.
+
+    ``(x - mean) / sqrt(var + eps) * weight + bias`` with the biased variance.
+
+    Parameters
+    ----------
+    x : node
+        Float.
+    normalized_shape : int or tuple
+        The last dims of `x`, over which mean and variance are taken.
+    weight, bias : node or array, optional
+        Of that shape.
+    eps : float
+
+    Returns
+    -------
+    Node
+        Of the shape of `x`.
+
+    Raises
+    ------
+    GraphTypeError
+        `x` is no float, or `eps` no float >= 0.
+    ShapeError
+        `x` does not end in `normalized_shape`.
+
+    Examples
+    --------
+    >>> from actorgraph.graph import Graph
+    >>> layer_norm(Graph().input("x", ("batch", 8)), 8).shape
+    (batch, 8)
+    """
+    axes = _trailing(x, normalized_shape, "layer_norm")
+    return _affine(_normalized(x, axes, eps), weight, bias)
+
+
+def rms_norm(x: Node, normalized_shape: Any, weight: Any = None, eps: float | None = None) -> Node:
+    """Divide by the root mean square over the trailing axes, as ``torch.nn.functional.rms_norm``.
+
+    ``x / sqrt(mean(x^2) + eps) * weight``.
+
+    Parameters
+    ----------
+    x : node
+        Float.
+    normalized_shape : int or tuple
+        The last dims of `x`.
+    weight : node or array, optional
+        Of that shape.
+    eps : float, optional
+        Default: the machine epsilon of the dtype.
+
+    Raises
+    ------
+    GraphTypeError
+        `x` is no float, or `eps` no float >= 0.
+    ShapeError
+        `x` does not end in `normalized_shape`.
+    """
+    axes = _trailing(x, normalized_shape, "rms_norm")
+    if eps is None:
+        eps = float(np.finfo(x.dtype).eps) if x.dtype.kind == "f" else 0.0
+    return _affine(_normalized(x, axes, eps, centred=False), weight, None)
+
+
+def group_norm(
+    x: Node, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5
+) -> Node:
+    """Normalise groups of channels of each sample, as ``torch.nn.functional.group_norm``.
+
+    Parameters
+    ----------
+    x : node
+        Float, shape (batch, channels, ...).
+    num_groups : int
+        Divides the channels.
+    weight, bias : node or array, optional
+        One entry per channel.
+    eps : float
+
+    Raises
+    ------
+    GraphTypeError
+        `x` is no float, or `eps` no float >= 0.
+    ShapeError
+        `num_groups` does not divide the channels.
+    """
+    axes = _behind_channels(x, "group_norm")
+    if isinstance(num_groups, bool) or not isinstance(num_groups, int) or num_groups < 1:
+        raise ShapeError(f"group_norm: num_groups is an int >= 1, got {num_groups!r}")
+    if isinstance(x.dims[1], int) and x.dims[1] % num_groups:
+        raise ShapeError(f"group_norm: {x.dims[1]} channels do not make {num_groups} groups")
+    grouped = group_dim(x, 1, num_groups)
+    y = _normalized(grouped, tuple(range(2, grouped.ndim)), eps)
+    return _affine(reshape_like(y, x), weight, bias, axes)
+
+
+def instance_norm(x: Node, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Node:
+    """Normalise each channel of each sample over its places.
+
+    PyTorch's ``instance_norm`` without running statistics.
+
+    Parameters
+    ----------
+    x : node
+        Float, shape (batch, channels, ...), rank 3 or more.
+    weight, bias : node or array, optional
+        One entry per channel.
+    eps : float
+
+    Raises
+    ------
+    GraphTypeError
+        `x` is no float, or `eps` no float >= 0.
+    ShapeError
+        There is no axis behind the channels.
+    """
+    if x.ndim < 3:
+        raise ShapeError(f"instance_norm takes (batch, channels, axes), got {x!r}")
+    y = _normalized(x, tuple(range(2, x.ndim)), eps)
+    return _affine(y, weight, bias, _behind_channels(x, "instance_norm"))
+
+
+class BatchNorm(NamedTuple):
+    """What `batch_norm` returns."""
+
+    y: Node
+    mean: Node
+    var: Node
+
+
+def batch_norm(
+    x: Node,
+    scale: Any = None,
+    bias: Any = None,
+    mean: Any = None,
+    var: Any = None,
+    eps: float = 1e-5,
+) -> BatchNorm:
+    """Normalise each channel over batch and places; a pure function of the statistics.
+
+    Training: without `mean` and `var` those of the batch are used (the biased variance, as in
+    PyTorch) and returned, the variance unbiased, for running statistics.  Evaluation: `mean` and
+    `var` are used as they are and returned; gradients flow to them where they are nodes.
+
+    Parameters
+    ----------
+    x : node
+        Float, shape (batch, channels, ...).
+    scale, bias : node or array, optional
+        One entry per channel.
+    mean, var : node or array, optional
+        One entry per channel; both or neither.
+    eps : float
+        Added to the variance.
+
+    Returns
+    -------
+    BatchNorm
+        ``(y, mean, var)``: `y` of the shape of `x`, the others of shape (channels,).
+
+    Raises
+    ------
+    GraphTypeError
+        `x` is no float, one of `mean` and `var` is missing, or `eps` is no float >= 0.
+    ShapeError
+        A parameter's shape is not (channels,), or a batch has one known value per channel and so
+        no variance.
+    """
+    axes = _behind_channels(x, "batch_norm")
+    if (mean is None) != (var is None):
+        raise GraphTypeError("batch_norm takes both mean and var, or neither")
+    if mean is not None:
+        centre, spread = x.graph.lift(mean), x.graph.lift(var)
+        factor = 1 / sqrt(spread + float(eps))
+        y = (x - (expand_dims(centre, axes) if axes else centre)) * (
+            expand_dims(factor, axes) if axes else factor
+        )
+        return BatchNorm(_affine(y, scale, bias, axes), centre, spread)
+    over = (0, *range(2, x.ndim))
+    if all(x.dims[i] == 1 for i in over):
+        raise ShapeError(f"batch_norm: {x!r} has one value per channel, so there is no variance")
+    y = _affine(_normalized(x, over, eps), scale, bias, axes)
+    return BatchNorm(y, reductions.mean(x, over), variance(x, over, ddof=1))
+
+
+def local_response_norm(
+    x: Node, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
+) -> Node:
+    """Divide by a power of the mean square over neighbouring channels, as PyTorch does.
+
+    ``x / (k + alpha mean)^beta``, the mean over `size` channels around each, zeros beyond the
+    ends.  Source: A. Krizhevsky et al., ImageNet classification, 2012.  Built of other ops.
+
+    Parameters
+    ----------
+    x : node
+        Float, shape (batch, channels, ...).
+    size : int
+        Channels in a window.
+    alpha, beta, k : float
+
+    Raises
+    ------
+    ShapeError
+        `x` has no channels, or `size` is below 1.
+    """
+    axes = _behind_channels(x, "local_response_norm")
+    if size < 1:
+        raise ShapeError(f"local_response_norm: size is an int >= 1, got {size!r}")
+    ones = (1,) * len(axes)
+    average = build(
+        AVERAGE, square(x), kernel=(size, *ones), stride=(1, *ones), dilation=(1, *ones),
+        padding=((size // 2, (size - 1) // 2), *(((0, 0),) * len(axes))), ceil=False,
+        count_include_pad=True,
+    )  # fmt: skip
+    return x / power(average * float(alpha) + float(k), float(beta))
