@@ -13,13 +13,23 @@ import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any
+from typing import Any, TypeVar
 from weakref import WeakSet
 
 from actorgraph import drawing
 from actorgraph.errors import GraphError, GraphTypeError, ShapeError, near_names
-from actorgraph.node import Line, Node, Parameter, ParameterState
-from actorgraph.op import CONSTANT, INPUT, PARAMETER, Attrs, Op, attrs_key, infer
+from actorgraph.node import Buffer, Line, Node, Parameter, Variable, VariableState
+from actorgraph.op import (
+    BUFFER,
+    CONSTANT,
+    INPUT,
+    PARAMETER,
+    RUN_NUMBER,
+    Attrs,
+    Op,
+    attrs_key,
+    infer,
+)
 from actorgraph.operands import (
     as_array,
     converted,
@@ -33,6 +43,8 @@ from actorgraph.types import Checks, Tensor, dtype_of, shape_from
 
 __all__ = ["Graph", "Node", "Parameter", "as_nodes", "build", "is_weak", "topological_order"]
 
+_N = TypeVar("_N", bound=Node)
+_V = TypeVar("_V", bound=Variable)
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
 
@@ -43,6 +55,8 @@ class Graph:
     ----------
     name : str
         For errors and drawings.
+    seed : int
+        Key of the graph's random ops, with the number of the draw and of the run.
 
     Examples
     --------
@@ -53,14 +67,18 @@ class Graph:
     <multiply_2: float32[batch, 3]>
     """
 
-    def __init__(self, name: str = "graph") -> None:
+    def __init__(self, name: str = "graph", seed: int = 0) -> None:
         self.name = name
+        self.seed = seed
+        self.assignments: list[tuple[Buffer, Node, Node]] = []
         self.lock = threading.RLock()
         _GRAPHS.add(self)
         self._nodes: list[Node] = []
         self._names: dict[str, Node] = {}
         self._consed: dict[Any, Node] = {}
         self._owner: Node | None = None
+        self._run_number: Node | None = None
+        self._draws = 0
         self._line: Line | None = None
 
     # -- leaves -------------------------------------------------------------------------------
@@ -76,14 +94,59 @@ class Graph:
             A str is a symbol, bound once per run; None is known only at run time.
         dtype : dtype
         """
-        return self._leaf(INPUT, name, Tensor.of(dtype, shape_from(shape)))
+        return self._leaf(INPUT, name, Tensor.of(dtype, shape_from(shape)), Node)
 
     def parameter(self, name: str, value: Any) -> Parameter:
         """Add a trainable leaf that starts as a copy of the array `value`."""
-        array = as_array(value, f"parameter {name!r}").copy()
-        node = self._leaf(PARAMETER, name, Tensor.of(array.dtype, array.shape), Parameter)
-        assert isinstance(node, Parameter)
-        object.__setattr__(node, "state", ParameterState(array))
+        return self._variable(Parameter, PARAMETER, name, value)
+
+    def buffer(self, name: str, value: Any) -> Buffer:
+        """Add a leaf that is not trained and starts as a copy of the array `value`.
+
+        Runs read it at their start, and replace it at their end where `assign` says so.
+        """
+        return self._variable(Buffer, BUFFER, name, value)
+
+    def assign(self, buffer: Buffer, value: Node, on: Node) -> None:
+        """Let every run that computes `on` end by giving `buffer` the value of the node `value`.
+
+        Runs that fail change nothing.  Runs in flight at the same time commit in the order of
+        their numbers, and each has read what was committed when it started.
+
+        Raises
+        ------
+        GraphTypeError, ShapeError
+            `value` has not the buffer's dtype and dims.
+        """
+        if not isinstance(buffer, Buffer):
+            raise GraphTypeError(f"only buffers are assigned by runs, got {buffer!r}")
+        for node in (self.lift(buffer), self.lift(value), self.lift(on)):
+            if node is value and node.type.dtype != buffer.type.dtype:
+                raise GraphTypeError(
+                    f"buffer {buffer.name!r} is {buffer.dtype}, but {value!r} would be assigned; "
+                    f"convert it with .astype({buffer.dtype.name!r})"
+                )
+        if value.dims != buffer.dims:
+            raise ShapeError(f"buffer {buffer!r} cannot take the shape of {value!r}")
+        self.assignments.append((buffer, value, on))
+
+    @property
+    def run_number(self) -> Node:
+        """The leaf that is the number of the run, an int64 scalar."""
+        if self._run_number is None:
+            type_ = Tensor.of("int64", ())
+            self._run_number = self._add(Node, RUN_NUMBER, (), {}, type_, Checks())
+        return self._run_number
+
+    def next_draw(self) -> int:
+        """Return the number of the next random draw; rewriting keeps the numbers given."""
+        self._draws += 1
+        return self._draws - 1
+
+    def _variable(self, kind: type[_V], op: Op, name: str, value: Any) -> _V:
+        array = as_array(value, f"{op.name} {name!r}").copy()
+        node = self._leaf(op, name, Tensor.of(array.dtype, array.shape), kind)
+        object.__setattr__(node, "state", VariableState(array))
         return node
 
     def constant(self, value: Any, dtype: Any = None, name: str | None = None) -> Node:
@@ -107,11 +170,13 @@ class Graph:
             node = self._consed[key] = self._add(Node, CONSTANT, (), attrs, type_, Checks())
         return node if name is None else node.named(name)
 
-    def _leaf(self, op: Op, name: str, type_: Tensor, kind: type[Node] = Node) -> Node:
+    def _leaf(self, op: Op, name: str, type_: Tensor, kind: type[_N]) -> _N:
         if not isinstance(name, str) or not name:
             raise GraphError(f"an {op.name} needs a name, got {name!r}")
         self._check_free(name)
-        return self._add(kind, op, (), {}, type_, Checks()).named(name)
+        node = self._add(kind, op, (), {}, type_, Checks())
+        node.named(name)
+        return node
 
     # -- building -----------------------------------------------------------------------------
 
@@ -173,13 +238,13 @@ class Graph:
 
     def _add(
         self,
-        kind: type[Node],
+        kind: type[_N],
         op: Op,
         inputs: tuple[Node, ...],
         attrs: Attrs,
         type_: Tensor,
         checks: Checks,
-    ) -> Node:
+    ) -> _N:
         line = self._line or _user_line()
         node = kind(self, len(self._nodes), op, inputs, attrs, type_, checks, line, self._owner)
         self._nodes.append(node)
@@ -288,6 +353,11 @@ class Graph:
         return tuple(node for node in self._nodes if isinstance(node, Parameter))
 
     @property
+    def buffers(self) -> tuple[Buffer, ...]:
+        """The leaves that runs may replace."""
+        return tuple(node for node in self._nodes if isinstance(node, Buffer))
+
+    @property
     def roots(self) -> tuple[Node, ...]:
         """The nodes that no node consumes."""
         used = {node.id for consumer in self._nodes for node in consumer.inputs}
@@ -306,18 +376,29 @@ class Graph:
         return topological_order([self.lift(node) for node in as_nodes(outputs)])
 
     def subgraph(self, outputs: Any) -> Graph:
-        """Return a new graph with copies of what `outputs` depend on, under the same names."""
-        copy = Graph(self.name)
+        """Return a new graph with copies of what `outputs` depend on, under the same names.
+
+        Assignments to buffers go along where all that they name does.
+        """
+        copy = Graph(self.name, self.seed)
         copies: dict[Node, Node] = {}
         for node in self.topological_order(outputs):
-            if isinstance(node, Parameter):
+            if isinstance(node, Variable):
                 with copy.building(node.line):
-                    copies[node] = copy.parameter(node.name, node.state.array)
-                continue
-            made = copies[node] = copy.adopt(node, tuple(copies[part] for part in node.inputs))
-            if node.op is not INPUT:
-                ids = tuple(part.id for part in made.inputs)
-                copy._consed[node.op, attrs_key(node.attrs), ids, -1] = made
+                    array = node.state.array
+                    copies[node] = copy._variable(type(node), node.op, node.name, array)
+            elif node.op is RUN_NUMBER:
+                copies[node] = copy.run_number
+            else:
+                made = copies[node] = copy.adopt(node, tuple(copies[part] for part in node.inputs))
+                if node.op is not INPUT:
+                    ids = tuple(part.id for part in made.inputs)
+                    copy._consed[node.op, attrs_key(node.attrs), ids, -1] = made
+        for buffer, value, on in self.assignments:
+            held = copies.get(buffer)
+            if isinstance(held, Buffer) and value in copies and on in copies:
+                copy.assign(held, copies[value], copies[on])
+        copy._draws = self._draws
         return copy
 
     def clone(self) -> Graph:

@@ -1,10 +1,10 @@
-"""`Node`, an op applied to nodes, and `Parameter`, the trainable leaf that holds its value.
+"""`Node`, an op applied to nodes, and `Variable`, the leaf that holds its value.
 
 Nodes are immutable; comparison operators build nodes, so a node is never compared with ``==`` in
 this package, and its hash is its identity.  The operators are attached by `actorgraph.ops`.
 
-A parameter's array is read by runs while solvers write.  The rule: an array that a run in flight
-has read is never written again; a writer that finds readers switches the parameter to a second
+A variable's array is read by runs while solvers write.  The rule: an array that a run in flight
+has read is never written again; a writer that finds readers switches the variable to a second
 array.  Readers are counted per array, under the graph's lock.
 """
 
@@ -13,18 +13,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, Self, final
 
 import numpy as np
 
 from actorgraph.errors import GraphError, GraphTypeError, ShapeError
+from actorgraph.op import LEAVES, Op
 from actorgraph.types import Checks, Dim, Shape, Tensor, public_shape
 
 if TYPE_CHECKING:
     from actorgraph.graph import Graph
-    from actorgraph.op import Op
 
-__all__ = ["Line", "Node", "Parameter", "ParameterState"]
+__all__ = ["Buffer", "Line", "Node", "Parameter", "Variable", "VariableState"]
 
 Line = tuple[str, int, str]
 """File, line number and function of the user's line that built a node."""
@@ -131,10 +131,10 @@ class Node:
 
     @property
     def is_leaf(self) -> bool:
-        """Whether it is an input, a parameter or a constant."""
-        return not self.inputs and self.op.name in ("input", "parameter", "constant")
+        """Whether it is fed, fixed or held: an input, constant, parameter, buffer or run number."""
+        return not self.inputs and self.op in LEAVES
 
-    def named(self, name: str) -> Node:
+    def named(self, name: str) -> Self:
         """Give the node a name that is unique in its graph, and return the node.
 
         Raises
@@ -233,8 +233,8 @@ class Node:
         def astype(self, dtype: Any) -> Node: ...  # noqa: D102 - see ops
 
 
-class ParameterState:
-    """One array of a parameter and how many runs in flight have read it."""
+class VariableState:
+    """One array of a variable and how many runs in flight have read it."""
 
     __slots__ = ("array", "readers")
 
@@ -243,19 +243,19 @@ class ParameterState:
         self.readers = 0
 
 
-class Parameter(Node):
-    """A trainable leaf; `value` reads and sets its array."""
+class Variable(Node):
+    """A leaf that holds its value; `value` reads and sets its array."""
 
     __slots__ = ("state",)
 
-    state: ParameterState
+    state: VariableState
 
     @property
     def value(self) -> np.ndarray[Any, Any]:
         """The current array.
 
         It is writable, and it is never one that a run in flight has read: where there is such a
-        run, reading `value` switches the parameter to a copy first.  Setting copies the given
+        run, reading `value` switches the variable to a copy first.  Setting copies the given
         array, which must have the same shape and dtype.
 
         Raises
@@ -274,11 +274,11 @@ class Parameter(Node):
         old = self.state.array
         if new.dtype != old.dtype:
             raise GraphTypeError(
-                f"parameter {self.name!r} is {old.dtype}, got {new.dtype}; "
+                f"{self.op.name} {self.name!r} is {old.dtype}, got {new.dtype}; "
                 f"convert with .astype({old.dtype.name!r})"
             )
         if new.shape != old.shape:
-            raise ShapeError(f"parameter {self.name!r} has shape {old.shape}, got {new.shape}")
+            raise ShapeError(f"{self.op.name} {self.name!r} has shape {old.shape}, got {new.shape}")
 
         def assign(current: np.ndarray[Any, Any], out: np.ndarray[Any, Any]) -> None:
             out[...] = new
@@ -289,8 +289,8 @@ class Parameter(Node):
         """Change the value by ``write(current, out)``.
 
         `out` is the current array itself where no run in flight has read it, else a second array
-        that becomes the parameter's.  An error in `write` leaves the parameter on its old array.
-        Blocks while another thread updates a parameter of the same graph.
+        that becomes the variable's.  An error in `write` leaves the variable on its old array.
+        Blocks while another thread updates a variable of the same graph.
         """
         with self.graph.lock:
             state = self.state
@@ -300,4 +300,18 @@ class Parameter(Node):
                 self._switch(out)
 
     def _switch(self, array: np.ndarray[Any, Any]) -> None:
-        object.__setattr__(self, "state", ParameterState(array))
+        object.__setattr__(self, "state", VariableState(array))
+
+
+@final
+class Parameter(Variable):
+    """A trainable leaf: what `wrt` means where nothing else is said, and what solvers change."""
+
+    __slots__ = ()
+
+
+@final
+class Buffer(Variable):
+    """A leaf that runs read at their start and may replace at their end, see `Graph.assign`."""
+
+    __slots__ = ()

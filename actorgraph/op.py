@@ -33,12 +33,14 @@ from actorgraph.types import (
 
 __all__ = [
     "Attrs",
+    "BUFFER",
     "CONSTANT",
     "INPUT",
     "LEAVES",
     "Op",
     "PARAMETER",
     "REGISTRY",
+    "RUN_NUMBER",
     "Sample",
     "attrs_key",
     "bind_attrs",
@@ -69,6 +71,8 @@ class Sample:
         Arguments that are int64 arrays, by position: the (exclusive) upper bound of their values.
     bools : tuple of int, optional
         Positions of the arguments that are bool arrays.
+    complexes : tuple of int, optional
+        Positions of the arguments that are complex whatever the others are.
     """
 
     shapes: tuple[tuple[int, ...], ...]
@@ -77,6 +81,7 @@ class Sample:
     high: float = 2.0
     ints: Mapping[int, int] = field(default_factory=dict)
     bools: tuple[int, ...] = ()
+    complexes: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -169,7 +174,11 @@ PARAMETER = Op("parameter", "a[*s]", _leaf_forward, doc="A trainable leaf that h
 """The op of trainable leaves."""
 CONSTANT = Op("constant", "a[*s]", _leaf_forward, doc="A fixed array.")
 """The op of constants."""
-LEAVES = frozenset((INPUT, PARAMETER, CONSTANT))
+BUFFER = Op("buffer", "a[*s]", _leaf_forward, doc="A leaf that runs read and may replace.")
+"""The op of leaves whose value runs commit, such as running statistics."""
+RUN_NUMBER = Op("run_number", "int64[]", _leaf_forward, doc="The number of the run.")
+"""The op of the leaf that is the number of the run: what makes random draws differ."""
+LEAVES = frozenset((INPUT, PARAMETER, CONSTANT, BUFFER, RUN_NUMBER))
 """The ops of leaves, which are fed and never computed."""
 
 _registry: dict[str, Op] = {}

@@ -260,7 +260,8 @@ def altered(value):
     if isinstance(value, int):
         return [value + 1, value - 1, float(value), value + 256]
     if isinstance(value, float):
-        return [np.nextafter(value, np.inf), -value, int(value) if value == int(value) else 0]
+        whole = int(value) if np.isfinite(value) and value == int(value) else 0
+            return [np.nextafter(value, 0.5), -value, whole]
     if isinstance(value, str):
         return [value + "'", value.upper() + "_"]
     if isinstance(value, slice):

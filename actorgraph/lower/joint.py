@@ -14,7 +14,8 @@ from typing import Literal
 from actorgraph.autodiff.forward import push_forward
 from actorgraph.autodiff.reverse import pull_back
 from actorgraph.graph import Graph, Node, topological_order
-from actorgraph.op import CONSTANT
+from actorgraph.node import Variable
+from actorgraph.op import CONSTANT, RUN_NUMBER
 
 __all__ = ["Joint", "Leaf", "Mode", "join"]
 
@@ -36,12 +37,12 @@ class Mode:
 class Leaf:
     """A node of the joint graph whose value every run brings along.
 
-    `kind` says where from: a ``"feed"``, a ``"parameter"``, or the ``"seed"`` or ``"tangent"`` of
-    `source`, which is a node of the user's graph.
+    `kind` says where from: a ``"feed"``, a ``"variable"`` (parameter or buffer), the
+    ``"run_number"``, or the ``"seed"`` or ``"tangent"`` of `source`, a node of the user's graph.
     """
 
     node: Node
-    kind: Literal["feed", "parameter", "seed", "tangent"]
+    kind: Literal["feed", "variable", "run_number", "seed", "tangent"]
     source: Node
 
 
@@ -82,7 +83,10 @@ class Joint:
 
 
 def join(outputs: Sequence[Node], wrt: Sequence[Node], mode: Mode) -> Joint:
-    """Copy what `outputs` and `wrt` depend on and differentiate it as `mode` says."""
+    """Copy what `outputs` and `wrt` depend on and differentiate it as `mode` says.
+
+    `outputs` hold what is assigned to buffers too.
+    """
     wanted = [*outputs, *wrt, *mode.nodes]
     graph = Graph(wanted[0].graph.name)
     copies: dict[Node, Node] = {}
@@ -99,7 +103,7 @@ def join(outputs: Sequence[Node], wrt: Sequence[Node], mode: Mode) -> Joint:
     sources = {copy.id: node for node, copy in copies.items()}
     used = {node.id for node in order}
     leaves = [
-        Leaf(copy, "parameter" if node.op.name == "parameter" else "feed", node)
+        Leaf(copy, _kind(node), node)
         for node, copy in copies.items()
         if node.is_leaf and node.op is not CONSTANT and copy.id in used
     ]
@@ -115,6 +119,12 @@ def join(outputs: Sequence[Node], wrt: Sequence[Node], mode: Mode) -> Joint:
         backward=mode.kind == "backward",
         sources=sources,
     )
+
+
+def _kind(node: Node) -> Literal["feed", "variable", "run_number"]:
+    if isinstance(node, Variable):
+        return "variable"
+    return "run_number" if node.op is RUN_NUMBER else "feed"
 
 
 def _computed(order: Iterable[Node]) -> tuple[Node, ...]:

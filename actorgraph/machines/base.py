@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import anyio
+import numpy as np
 
 from actorgraph import devices
 from actorgraph.autodiff.reverse import check_differentiable
@@ -135,6 +136,7 @@ class Machine(ABC):
         tangents: Mapping[Any, Any] | None = None,
         timeout_s: float | None = None,
         priority: int = 0,
+        run_number: int | None = None,
     ) -> Run:
         """Run the graph and return the ended `Run`.
 
@@ -155,6 +157,9 @@ class Machine(ABC):
             Seconds after which the run fails with `TimeoutError`.
         priority : int
             Lower is more urgent.
+        run_number : int, optional
+            What random ops draw by, together with the graph's seed: the same number repeats a run.
+            Default the count of the machine's runs.
 
         Raises
         ------
@@ -164,13 +169,13 @@ class Machine(ABC):
             An op failed.
         MachineClosedError, TimeoutError, DeadlockError
         """
-        run = self._prepare(feeds, backward, tangents, timeout_s, priority, host=loop_notifier())
+        run = self._prepare(feeds, backward, tangents, priority, run_number, host=loop_notifier())
         core = self._started()
         slot = None
         small = run.binding.predicted_us < INLINE_US and not run.plan.has_async
         if small and not core.in_flight and not core.queued:
             slot = core.scheduler.acquire()
-        self._launch(core, run, slot)
+        self._launch(core, run, slot, timeout_s)
         if slot is not None:
             core.help(run, slot, own_only=True)
         return await run
@@ -183,6 +188,7 @@ class Machine(ABC):
         tangents: Mapping[Any, Any] | None = None,
         timeout_s: float | None = None,
         priority: int = 0,
+        run_number: int | None = None,
     ) -> Run:
         """Run the graph from a plain thread; blocks it, and it works along.
 
@@ -200,13 +206,14 @@ class Machine(ABC):
             )
         if self._core is not None:
             self._core.refuse_inside_op("run_sync")
-        run = self._prepare(feeds, backward, tangents, timeout_s, priority, host=None)
+        run = self._prepare(feeds, backward, tangents, priority, run_number, host=None)
         if run.plan.has_async:
             call = partial(self.run, feeds, backward=backward, tangents=tangents)
-            return self._run_on_own_loop(partial(call, timeout_s=timeout_s, priority=priority))
+            more = {"timeout_s": timeout_s, "priority": priority, "run_number": run_number}
+            return self._run_on_own_loop(partial(call, **more))
         core = self._started()
         slot = core.scheduler.acquire()
-        self._launch(core, run, slot)
+        self._launch(core, run, slot, timeout_s)
         try:
             if slot is not None:
                 core.help(run, slot)
@@ -226,6 +233,7 @@ class Machine(ABC):
         tangents: Mapping[Any, Any] | None = None,
         timeout_s: float | None = None,
         priority: int = 0,
+        run_number: int | None = None,
     ) -> Run:
         """Start a run and return it at once; await it, or call its ``result()``.
 
@@ -233,13 +241,13 @@ class Machine(ABC):
         """
         looped = in_event_loop()
         host = loop_notifier() if looped else None
-        run = self._prepare(feeds, backward, tangents, timeout_s, priority, host=host)
+        run = self._prepare(feeds, backward, tangents, priority, run_number, host=host)
         if run.plan.has_async and not looped:
             raise GraphError(
                 "this graph has asynchronous ops, which run on the caller's event loop: "
                 "call start() inside one, or use run_sync()"
             )
-        self._launch(self._started(), run, None)
+        self._launch(self._started(), run, None, timeout_s)
         return run
 
     @staticmethod
@@ -248,10 +256,14 @@ class Machine(ABC):
             raise GraphError("this graph has asynchronous ops: await machine.run(...)")
         return anyio.run(call)
 
-    def _launch(self, core: Core, run: Run, slot: int | None) -> None:
+    def _launch(self, core: Core, run: Run, slot: int | None, timeout_s: float | None) -> None:
         run.machine = self  # a machine that is dropped ends after its runs
         run.errors = current_errors()
         try:
+            if timeout_s is not None:
+                if not timeout_s >= 0:
+                    raise ValueError(f"timeout_s is a number of seconds of at least 0, got {timeout_s!r}")
+                core.pool.deadlines.add(run, timeout_s)
             core.start(run, slot)
         except BaseException:
             if slot is not None:
@@ -263,15 +275,13 @@ class Machine(ABC):
         feeds: Any,
         backward: Any,
         tangents: Any,
-        timeout_s: float | None,
         priority: int,
+        run_number: int | None,
         host: Callable[[Callable[[], object]], object] | None,
     ) -> Run:
         """Check everything that a run is given, and make it."""
         if self._closed:
             raise MachineClosedError("the machine was closed; make a new one")
-        if timeout_s is not None and not timeout_s >= 0:
-            raise ValueError(f"timeout_s is a number of seconds of at least 0, got {timeout_s!r}")
         given = {} if feeds is None else by_node(feeds, self._inputs, "feed")
         mode, seeds = self._mode(backward, tangents)
         plan = self._plan(mode)
@@ -281,16 +291,21 @@ class Machine(ABC):
             # Feeds that this mode does not need are checked too, and may bind symbols.
             bind_feeds([node for node in given if node not in plan.needed], given, symbols)
         check_dims(plan.checked, symbols)
-        for leaf in plan.joint.leaves:
-            if leaf.kind in ("seed", "tangent"):
-                arrays.append(check_like(seeds[leaf.source], leaf.source, symbols, leaf.kind))
         core = self._started()
-        run = Run(core, plan, plan.bind(symbols), core.next_number(), int(priority))
-        run.leaves = arrays
+        number = core.next_number()
+        fed = iter(arrays)
+        leaves: list[Any] = []
+        for leaf in plan.joint.leaves:
+            if leaf.kind == "feed":
+                leaves.append(next(fed))
+            elif leaf.kind == "run_number":
+                leaves.append(np.array(number if run_number is None else run_number, np.int64))
+            elif leaf.kind != "variable":
+                leaves.append(check_like(seeds[leaf.source], leaf.source, symbols, leaf.kind))
+        run = Run(core, plan, plan.bind(symbols), number, int(priority))
+        run.leaves = leaves
         run.host = host
         run.awaited = host is not None
-        if timeout_s is not None:
-            core.pool.deadlines.add(run, timeout_s)
         return run
 
     def _mode(self, backward: Any, tangents: Any) -> tuple[Mode, dict[Node, Any]]:

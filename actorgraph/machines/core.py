@@ -67,6 +67,7 @@ class Core:
         self.networks: dict[Any, Network] = {}
         self.queued: list[tuple[int, int, Run]] = []
         self.in_flight: dict[int, Run] = {}
+        self.assigning: dict[int, Run] = {}
         self.calls: dict[int, tuple[Run, Callable[[], object]]] = {}
         self.numbers = 0
         self.closed = False
@@ -86,6 +87,8 @@ class Core:
             if self.closed:
                 raise MachineClosedError("the machine was closed; make a new one")
             run.network = self._network(run.plan, run.priority, run.errors)
+            if run.plan.assignments:
+                self.assigning[run.number] = run
             heapq.heappush(self.queued, (run.priority, run.number, run))
             self._admit(slot)
         if slot is None:
@@ -103,23 +106,23 @@ class Core:
             run = heapq.heappop(self.queued)[2]
             self.in_flight[run.number] = run
             self.scheduler.awaited += run.awaited
-            self._read_parameters(run)
+            self._read_variables(run)
             if run.plan.result_count:
                 run.network.inject(run, 0 if slot is None else slot)
             else:
                 self.finish(run)  # every output is a leaf
 
-    def _read_parameters(self, run: Run) -> None:
-        """Take the parameters' arrays, which from now on nobody writes until the run ends."""
+    def _read_variables(self, run: Run) -> None:
+        """Take the variables' arrays, which from now on nobody writes until the run ends."""
         plan = run.plan
-        if plan.parameters:
-            with plan.parameters[0].graph.lock:
-                for node in plan.parameters:
+        if plan.variables:
+            with plan.variables[0].graph.lock:
+                for node in plan.variables:
                     node.state.readers += 1
                     run.readers.append(node.state)
             states, given = iter(run.readers), iter(run.leaves)
             run.leaves = [
-                next(states).array if leaf.kind == "parameter" else next(given)
+                next(states).array if leaf.kind == "variable" else next(given)
                 for leaf in plan.joint.leaves
             ]
         run.values = list(map(plan.device.to_device, run.leaves))
@@ -189,15 +192,30 @@ class Core:
                 return
             self.scheduler.awaited -= run.awaited
             self._release(run)
+        run.collect()
+        self._commit()
         run.complete()
         with self.lock:
             if self.queued:
                 self._admit()
                 self.scheduler.offer()
 
+    def _commit(self) -> None:
+        """Give buffers what runs assign to them: run after run, in the order of their numbers."""
+        with self.lock:
+            while self.assigning:
+                first = min(self.assigning)
+                run = self.assigning[first]
+                if not run.collected:
+                    return
+                del self.assigning[first]
+                for buffer, array in run.assigned:
+                    buffer.value = array
+                run.assigned = []
+
     def _release(self, run: Run) -> None:
         if run.readers:
-            with run.plan.parameters[0].graph.lock:
+            with run.plan.variables[0].graph.lock:
                 for state in run.readers:
                     state.readers -= 1
             run.readers = []
@@ -220,6 +238,8 @@ class Core:
                 self.queued.remove(queued[0])
                 heapq.heapify(self.queued)
         if queued:
+            run.collect()
+            self._commit()
             run.complete()
 
     def on_idle(self) -> None:
@@ -259,6 +279,8 @@ class Core:
             self.scheduler.awaited -= run.awaited
             run.dead = run.dead or cause
             self._release(run)
+        run.collect()
+        self._commit()
         run.complete()
 
     def abandon(self, cause: BaseException, join: bool = True) -> None:
@@ -275,6 +297,7 @@ class Core:
                 cancel()
         for run in queued:
             run.dead = run.dead or cause
+            run.collect()
             run.complete()
         for run in runs:
             self._end_now(run, cause)

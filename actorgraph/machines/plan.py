@@ -12,12 +12,13 @@ import numpy as np
 from actorgraph.devices import Device
 from actorgraph.dual import Dual
 from actorgraph.errors import FeedError, near_names
-from actorgraph.graph import Node, Parameter
+from actorgraph.graph import Node, topological_order
 from actorgraph.lower.cost import predicted_us
 from actorgraph.lower.fusion import HEAVY_US
 from actorgraph.lower.joint import Joint, Mode, join
 from actorgraph.lower.kernels import depends_on_symbols, kernel
 from actorgraph.lower.regions import TaskSpec, connect, cut
+from actorgraph.node import Buffer, Variable
 
 if TYPE_CHECKING:
     from actorgraph.machines.run import Run
@@ -82,13 +83,13 @@ class Plan:
         self.watch = watch
         self.readables = {**{node.name: node for node in wrt}, **outputs}
         self.nodes = tuple(dict.fromkeys((*outputs.values(), *wrt)))
-        self.joint: Joint = join(list(outputs.values()), wrt, mode)
+        self.assignments = _assignments(self.nodes)
+        assigned = [value for _, value in self.assignments]
+        self.joint: Joint = join([*outputs.values(), *assigned], wrt, mode)
         leaves = self.joint.leaves
         self.inputs = tuple(leaf.source for leaf in leaves if leaf.kind == "feed")
         self.needed = frozenset(self.inputs)
-        self.parameters = tuple(
-            leaf.source for leaf in leaves if isinstance(leaf.source, Parameter)
-        )
+        self.variables = tuple(leaf.source for leaf in leaves if isinstance(leaf.source, Variable))
         self._place_results()
         self.fuse = fuse
         self.tasks: list[TaskSpec] = []
@@ -171,11 +172,11 @@ class Plan:
 
     # -- results ------------------------------------------------------------------------------
 
-    def collect(self, run: Run) -> dict[Node, Dual]:
-        """Return the Duals of a run that has succeeded, every array the caller's own.
+    def collect(self, run: Run) -> tuple[dict[Node, Dual], list[tuple[Buffer, Any]]]:
+        """Return the Duals of a run that has succeeded, and what it assigns to buffers.
 
-        Only a parameter's value is the array that the run has read; whatever else would share
-        memory with a feed, a parameter or another result is copied.
+        Every array is the caller's own: only a variable's value is the array that the run has
+        read; whatever else would share memory with a feed, a variable or another result is copied.
         """
         taken = set(map(id, run.leaves))
         arrays = [self._own(message.value, taken) for message in run.results]
@@ -193,7 +194,13 @@ class Plan:
                 dual.tangent = found
             else:
                 dual.grad = found
-        return duals
+        assigned = []
+        for buffer, node in self.assignments:
+            copied = self.joint.values[node]
+            index = self.result_of.get(copied)
+            array = self._leaf_value(run, copied) if index is None else arrays[index]
+            assigned.append((buffer, array))
+        return duals, assigned
 
     def _own(self, raw: Any, taken: set[int]) -> np.ndarray[Any, Any]:
         """Return a result as an array that shares memory with nothing that is `taken` yet."""
@@ -209,9 +216,18 @@ class Plan:
             return np.array(node.attrs["value"])
         index = self.leaf_index[node]
         array: np.ndarray[Any, Any] = run.leaves[index]
-        return array if self.joint.leaves[index].kind == "parameter" else array.copy()
+        return array if self.joint.leaves[index].kind == "variable" else array.copy()
 
     def _derivative_is_zero(self, node: Node) -> bool:
         if node.dtype.kind not in "fc" or self.mode.kind == "forward":
             return False
         return self.mode.kind == "tangents" or any(node is other for other in self.wrt)
+
+
+def _assignments(nodes: Sequence[Node]) -> list[tuple[Buffer, Node]]:
+    """Return which buffers a run of `nodes` assigns, and what."""
+    declared = nodes[0].graph.assignments
+    if not declared:
+        return []
+    computed = set(topological_order(nodes))
+    return [(buffer, value) for buffer, value, on in declared if on in computed]

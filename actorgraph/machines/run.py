@@ -16,6 +16,7 @@ import anyio.lowlevel
 from actorgraph.dual import Dual
 from actorgraph.errors import GraphError, RunCancelled
 from actorgraph.graph import Node
+from actorgraph.node import Buffer
 from actorgraph.node_actor import Message, Poison, Task
 
 if TYPE_CHECKING:
@@ -37,9 +38,9 @@ class Run:
     """
 
     __slots__ = (
-        "__weakref__", "_callbacks", "_lock", "awaited", "binding", "core", "dead", "done", "duals",
-        "errors", "host", "kernels", "leaves", "machine", "network", "number", "plan", "priority",
-        "readers", "results", "tokens", "values",
+        "__weakref__", "_callbacks", "_lock", "assigned", "awaited", "binding", "collected", "core",
+        "dead", "done", "duals", "errors", "host", "kernels", "leaves", "machine", "network",
+        "number", "plan", "priority", "readers", "results", "tokens", "values",
     )  # fmt: skip
 
     def __init__(
@@ -62,7 +63,9 @@ class Run:
         # Set once, by whatever ends the run early; actors read it without a lock.
         self.dead: BaseException | None = None
         self.done = False
+        self.collected = False
         self.duals: dict[Node, Dual] = {}
+        self.assigned: list[tuple[Buffer, Any]] = []
         count = plan.result_count
         self.results: list[Any] = [None] * count
         # `deliver` pops one a result; the last popped is the True, whoever pops it.
@@ -162,13 +165,17 @@ class Run:
         if not self.done:
             self.abort(TimeoutError(f"run {self.number} did not end in time"))
 
-    def complete(self) -> None:
-        """Turn what was delivered into Duals and wake who waits.  Called once."""
+    def collect(self) -> None:
+        """Turn what was delivered into Duals, if nothing went wrong."""
         if self.dead is None:
             try:
-                self.duals = self.plan.collect(self)
+                self.duals, self.assigned = self.plan.collect(self)
             except BaseException as error:  # noqa: BLE001 - a failed copy ends the run
                 self.dead = error
+        self.collected = True
+
+    def complete(self) -> None:
+        """Wake who waits.  Called once, after `collect`."""
         self.results = self.values = self.leaves = []
         self.network = self.machine = None
         self.done = True

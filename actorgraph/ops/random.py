@@ -1,0 +1,287 @@
+"""Random draws, counter-based: the same bits on any machine, for any number of workers.
+
+A draw is a pure function of three numbers: the graph's seed, the number of the draw (given when
+the op is built and kept ever after), and the number of the run, which is a leaf of the graph.
+They key and offset a Philox 4x64 generator (J. Salmon et al., Parallel random numbers: as easy as
+1, 2, 3, 2011), so nothing depends on what was drawn before.  Every call of a function here is a
+draw of its own; `machine.run(..., run_number=)` repeats a run.
+
+The functions take a graph, or a node for its graph, first.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from actorgraph.errors import GraphTypeError
+from actorgraph.graph import Graph, Node
+from actorgraph.op import Attrs, Op, Sample, register
+from actorgraph.ops.casting import astype
+from actorgraph.ops.comparison import less
+from actorgraph.types import UNKNOWN, Checks, Shape, dtype_of, shape_from
+
+__all__ = [
+    "bernoulli",
+    "binomial",
+    "categorical",
+    "dropout",
+    "normal",
+    "truncated_normal",
+    "uniform",
+]
+
+_LEAST_ACCEPTED = 1e-3
+
+
+def _generator(run_number: Any, seed: int, draw: int) -> np.random.Generator:
+    # The run stands in the counter's highest word: 2**192 numbers apart from the next run's.
+    key = np.array([seed, draw], np.uint64)
+    counter = np.array([0, 0, 0, int(run_number) % 2**64], np.uint64)
+    return np.random.Generator(np.random.Philox(key=key, counter=counter))
+
+
+def _floats(xp: Any, draw: Any, shape: Any, dtype: str) -> Any:
+    """Return what ``draw(shape, dtype)`` gives, in a dtype that the generator may not know."""
+    own = dtype if dtype in ("float32", "float64") else "float32"
+    return xp.asarray(draw(shape, own)).astype(dtype, copy=False)
+
+
+def _given_shape(checks: Checks, *shapes: Shape, shape: Shape | None, **_: Any) -> Shape:
+    return shapes[1] if shape is None else shape
+
+
+def _scheme(arity: int, attrs: Attrs) -> str:
+    """Return the scheme: the run's number, and where dims are open an array of the shape."""
+    like = "a[*t] -> " if arity == 2 else ""
+    return f"int64[] -> {like}{attrs['dtype']}[*out]"
+
+
+def _uniform_forward(
+    xp: Any, number: Any, *like: Any, shape: Any, dtype: str, seed: int, draw: int
+) -> Any:
+    shape = xp.shape(like[0]) if shape is None else shape
+    return _floats(xp, _generator(number, seed, draw).random, shape, dtype)
+
+
+def _normal_forward(xp: Any, number: Any, *, shape: Any, dtype: str, seed: int, draw: int) -> Any:
+    return _floats(xp, _generator(number, seed, draw).standard_normal, shape, dtype)
+
+
+def _truncated_forward(
+    xp: Any, number: Any, *, shape: Any, dtype: str, low: float, high: float, seed: int, draw: int
+) -> Any:
+    generator = _generator(number, seed, draw)
+    values = generator.standard_normal(shape)
+    outside = (values < low) | (values > high)
+    while outside.any():
+        values[outside] = generator.standard_normal(int(outside.sum()))
+        outside = (values < low) | (values > high)
+    return xp.asarray(values).astype(dtype)
+
+
+def _binomial_forward(
+    xp: Any, number: Any, p: Any, *, trials: int, shape: Any, seed: int, draw: int
+) -> Any:
+    host = p.get() if hasattr(p, "get") else p
+    return xp.asarray(_generator(number, seed, draw).binomial(trials, host, shape), np.int64)
+
+
+def _categorical_forward(xp: Any, number: Any, logits: Any, *, seed: int, draw: int) -> Any:
+    uniform = _generator(number, seed, draw).random(xp.shape(logits))
+    # The largest of logits plus Gumbel noise is distributed as softmax(logits).
+    noise = -xp.log(-xp.log(xp.asarray(uniform) + np.finfo(np.float64).tiny))
+    return xp.argmax(logits + noise, axis=-1)
+
+
+_CASE = {"shape": (3, 4), "dtype": "float64", "seed": 1, "draw": 2}
+_UNIFORM = register(
+    Op(
+        "random_uniform", _scheme, _uniform_forward, shape=_given_shape,
+        samples=(Sample(((),), _CASE, ints={0: 9}),),
+        doc="Uniform numbers in [0, 1).",
+    )
+)  # fmt: skip
+_NORMAL = register(
+    Op(
+        "random_normal", _scheme, _normal_forward, shape=_given_shape,
+        samples=(Sample(((),), _CASE, ints={0: 9}),),
+        doc="Numbers of the standard normal distribution.",
+    )
+)  # fmt: skip
+_TRUNCATED = register(
+    Op(
+        "random_truncated_normal", _scheme, _truncated_forward, shape=_given_shape,
+        samples=(Sample(((),), {**_CASE, "low": -1.0, "high": 2.0}, ints={0: 9}),),
+        doc="Numbers of the standard normal distribution between two bounds.",
+    )
+)  # fmt: skip
+_BINOMIAL = register(
+    Op(
+        "random_binomial", "int64[] -> f[*t] -> int64[*out]", _binomial_forward,
+        shape=_given_shape, vjp=(None, None),
+        samples=(
+            Sample(
+                ((), (4,)), {"trials": 5, "shape": (3, 4), "seed": 1, "draw": 2}, 0.0, 1.0,
+                ints={0: 9},
+            ),
+        ),
+        doc="Numbers of successes in independent trials.",
+    )
+)  # fmt: skip
+_CATEGORICAL = register(
+    Op(
+        "random_categorical", "int64[] -> f[*t, n] -> int64[*t]", _categorical_forward,
+        vjp=(None, None),
+        samples=(Sample(((), (3, 4)), {"seed": 1, "draw": 2}, ints={0: 9}),),
+        doc="Indices drawn by the softmax of logits along the last axis.",
+    )
+)  # fmt: skip
+
+
+def _graph_of(graph: Graph | Node) -> Graph:
+    if isinstance(graph, Node):
+        return graph.graph
+    if isinstance(graph, Graph):
+        return graph
+    raise GraphTypeError(f"a random op needs a graph or a node first, got {graph!r}")
+
+
+def _draw(op: Op, graph: Graph, *inputs: Any, **attrs: Any) -> Node:
+    attrs = {**attrs, "seed": graph.seed, "draw": graph.next_draw()}
+    return graph.apply(op, [graph.run_number, *inputs], attrs)
+
+
+def _float_name(dtype: Any) -> str:
+    name = dtype_of(dtype).name
+    if dtype_of(dtype).kind != "f":
+        raise GraphTypeError(f"random floats need a float dtype, got {name}; convert with .astype")
+    return name
+
+
+def _unit(graph: Graph | Node, shape: Any, dtype: Any) -> Node:
+    return _draw(_UNIFORM, _graph_of(graph), shape=shape_from(shape), dtype=_float_name(dtype))
+
+
+def uniform(
+    graph: Graph | Node, shape: Any, low: Any = 0.0, high: Any = 1.0, dtype: Any = "float32"
+) -> Node:
+    """Draw uniform numbers in [low, high).
+
+    Parameters
+    ----------
+    graph : Graph or Node
+    shape : tuple
+        Dims may be symbols.
+    low, high : scalar or node
+        Bounds; gradients flow to nodes (the draw is ``low + (high - low) * u``).
+    dtype : float dtype
+
+    Raises
+    ------
+    GraphTypeError
+        The dtype is no float.
+
+    Examples
+    --------
+    >>> uniform(Graph(), (2, 3)).shape
+    (2, 3)
+    """
+    drawn = _unit(graph, shape, dtype)
+    if isinstance(low, Node) or isinstance(high, Node):
+        return drawn * (high - low) + low
+    scaled = drawn if high - low == 1 else drawn * (high - low)
+    return scaled if low == 0 else scaled + low
+
+
+def normal(
+    graph: Graph | Node, shape: Any, mean: Any = 0.0, std: Any = 1.0, dtype: Any = "float32"
+) -> Node:
+    """Draw normal numbers; gradients flow to `mean` and `std`, parameters as in `uniform`."""
+    drawn = _draw(_NORMAL, _graph_of(graph), shape=shape_from(shape), dtype=_float_name(dtype))
+    scaled = drawn if not isinstance(std, Node) and std == 1 else drawn * std
+    return scaled if not isinstance(mean, Node) and mean == 0 else scaled + mean
+
+
+def truncated_normal(
+    graph: Graph | Node,
+    shape: Any,
+    mean: Any = 0.0,
+    std: Any = 1.0,
+    *,
+    low: float = -2.0,
+    high: float = 2.0,
+    dtype: Any = "float32",
+) -> Node:
+    """Draw normal numbers that lie between `low` and `high` standard deviations from the mean.
+
+    Values outside are drawn again, so the interval must hold at least 0.1 % of the distribution.
+
+    Raises
+    ------
+    ValueError
+        It holds less.
+    """
+    held = (math.erf(high / math.sqrt(2)) - math.erf(low / math.sqrt(2))) / 2
+    if held < _LEAST_ACCEPTED:
+        raise ValueError(
+            f"truncated_normal: [{low}, {high}] holds {held:.1g} of the distribution, "
+            f"and at least {_LEAST_ACCEPTED} is needed"
+        )
+    drawn = _draw(
+        _TRUNCATED, _graph_of(graph), shape=shape_from(shape), dtype=_float_name(dtype),
+        low=float(low), high=float(high),
+    )  # fmt: skip
+    scaled = drawn if not isinstance(std, Node) and std == 1 else drawn * std
+    return scaled if not isinstance(mean, Node) and mean == 0 else scaled + mean
+
+
+def bernoulli(graph: Graph | Node, shape: Any, p: Any = 0.5, dtype: Any = "bool") -> Node:
+    """Draw True, or 1 in `dtype`, with probability `p` (a scalar or a node); no gradient."""
+    unit = _unit(graph, shape, p.dtype if isinstance(p, Node) else "float32")
+    drawn = less(unit, p)
+    return drawn if dtype_of(dtype).kind == "b" else astype(drawn, dtype)
+
+
+def binomial(graph: Graph | Node, shape: Any, trials: int, p: Any) -> Node:
+    """Draw int64 numbers of successes in `trials` trials of probability `p`; no gradient."""
+    owner = _graph_of(graph)
+    probability = p if isinstance(p, Node) else owner.constant(np.asarray(p, np.float64))
+    return _draw(_BINOMIAL, owner, probability, trials=int(trials), shape=shape_from(shape))
+
+
+def categorical(logits: Node) -> Node:
+    """Draw an int64 index along the last axis with probability ``softmax(logits)``; no gradient."""
+    return _draw(_CATEGORICAL, logits.graph, logits)
+
+
+def dropout(x: Node, p: float = 0.5, training: bool = True) -> Node:
+    """Zero elements with probability `p` and scale the others by ``1 / (1 - p)``.
+
+    The mask is a node of its own: forward, backward and a repeated run see the same.
+
+    Parameters
+    ----------
+    x : float node
+    p : float
+        In [0, 1].
+    training : bool
+        False returns `x` itself.
+
+    Raises
+    ------
+    ValueError
+        `p` is outside of [0, 1].
+    """
+    if not 0 <= p <= 1:
+        raise ValueError(f"dropout: p is a probability, got {p!r}")
+    if not training or p == 0:
+        return x
+    if UNKNOWN in x.dims:
+        unit = _draw(_UNIFORM, x.graph, x, shape=None, dtype=_float_name(x.dtype))
+    else:
+        unit = _draw(_UNIFORM, x.graph, shape=x.dims, dtype=_float_name(x.dtype))
+    kept = astype(less(p, unit) if p < 1 else less(unit, 0.0), x.dtype)
+    return x * (kept * (1 / (1 - p) if p < 1 else 0.0))
