@@ -52,7 +52,8 @@ def cluster(nodes: Sequence[Node], costs: Mapping[int, float], size: int) -> lis
         Most nodes of a region.
     """
     heavy = sum(cost for cost in costs.values() if cost >= HEAVY_US)
-    if heavy < _PARALLEL_US:
+    # Asynchronous ops wait beside each other, whatever their cost.
+    if heavy < _PARALLEL_US and all(node.op.blocking for node in nodes):
         return chunked(nodes, size)
     limit = max(_PARALLEL_US, sum(costs.values()) / _PARTS)
     consumers: dict[int, int] = {}

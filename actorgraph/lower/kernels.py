@@ -8,6 +8,8 @@ than the default, and the watch for NaN and Inf.
 
 from __future__ import annotations
 
+import inspect
+import os
 import threading
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -25,8 +27,28 @@ __all__ = ["depends_on_symbols", "kernel", "with_errstate"]
 
 Kernel = Callable[..., Any]
 
-_locks: WeakKeyDictionary[Op, threading.Lock] = WeakKeyDictionary()
+
+class _Mutex:
+    __slots__ = ("lock",)
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+
+
+_locks: WeakKeyDictionary[Op, _Mutex] = WeakKeyDictionary()
 _locks_lock = threading.Lock()
+
+
+def _after_fork_in_child() -> None:
+    # Threads of the parent may have held the locks; they do not exist here.
+    global _locks_lock
+    _locks_lock = threading.Lock()
+    for mutex in _locks.values():
+        mutex.lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 def depends_on_symbols(node: Node) -> bool:
@@ -62,7 +84,7 @@ def kernel(
     else:
         found = partial(op.forward, xp, **attrs)
     if not op.blocking:
-        return _checked_async(found, node, symbols)
+        return _checked_async(found, node, symbols, watch)
     if op.checked:
         found = _checked(found, node, symbols)
     if not op.concurrent:
@@ -110,21 +132,23 @@ def _checked(forward: Kernel, node: Node, symbols: Mapping[str, int]) -> Kernel:
     return checked
 
 
-def _checked_async(forward: Kernel, node: Node, symbols: Mapping[str, int]) -> Kernel:
+def _checked_async(
+    forward: Kernel, node: Node, symbols: Mapping[str, int], watch: tuple[str, ...]
+) -> Kernel:
     shape = _shape_of(node, symbols)
 
     async def checked_async(*arrays: Any) -> Any:
-        return _check(await forward(*map(_read_only, arrays)), node, shape)
+        return _watch(_check(await forward(*map(_read_only, arrays)), node, shape), watch)
 
     return checked_async
 
 
 def _serialised(forward: Kernel, op: Op) -> Kernel:
     with _locks_lock:
-        lock = _locks.setdefault(op, threading.Lock())
+        mutex = _locks.setdefault(op, _Mutex())
 
     def serialised(*arrays: Any) -> Any:
-        with lock:
+        with mutex.lock:
             return forward(*arrays)
 
     return serialised
@@ -132,15 +156,18 @@ def _serialised(forward: Kernel, op: Op) -> Kernel:
 
 def _watched(forward: Kernel, watch: tuple[str, ...]) -> Kernel:
     def watched(*arrays: Any) -> Any:
-        result = forward(*arrays)
-        if result.dtype.kind in "fc":
-            if "nan" in watch and np.isnan(result).any():
-                raise FloatingPointError("the result has NaN")
-            if "inf" in watch and np.isinf(result).any():
-                raise FloatingPointError("the result has Inf")
-        return result
+        return _watch(forward(*arrays), watch)
 
     return watched
+
+
+def _watch(result: Any, watch: tuple[str, ...]) -> Any:
+    if watch and result.dtype.kind in "fc":
+        if "nan" in watch and np.isnan(result).any():
+            raise FloatingPointError("the result has NaN")
+        if "inf" in watch and np.isinf(result).any():
+            raise FloatingPointError("the result has Inf")
+    return result
 
 
 def with_errstate(forward: Kernel, errors: Mapping[str, Any]) -> Kernel:
@@ -150,4 +177,8 @@ def with_errstate(forward: Kernel, errors: Mapping[str, Any]) -> Kernel:
         with np.errstate(**errors):
             return forward(*arrays)
 
-    return guarded
+    async def guarded_async(*arrays: Any) -> Any:
+        with np.errstate(**errors):  # of this task only
+            return await forward(*arrays)
+
+    return guarded_async if inspect.iscoroutinefunction(forward) else guarded

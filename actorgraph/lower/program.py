@@ -118,23 +118,21 @@ class _Writer:
         self.lines: dict[int, Node] = {}
         self.constants: list[Node] = []
         self.body: list[str] = []
-        self.async_step = not spec.steps[0].op.blocking if len(spec.steps) == 1 else False
+        self.has_async = any(not step.op.blocking for step in spec.steps)
+        # What `fail` is told: a message of each port, to find the mark of a dead run among them.
+        self.messages = ", ".join(f"m{i}" for i in range(len(spec.ports)))
 
     def write(self) -> str:
-        spec = self.spec
         self._name_values()
         self._header()
         self._waits()
-        messages = ", ".join(f"m{i}" for i in range(len(spec.ports)))
-        if self.async_step:
-            self._call_async(messages)
         self.body += ["        try:"]
         self._steps()
         outgoing = self._outgoing()
         marks = " = ".join([*outgoing.values(), "bad"])
         self.body += [
             "        except BaseException as error:",
-            f"            {marks} = fail(task, error, {messages})",
+            f"            {marks} = fail(task, error, {self.messages})",
             "            bad = error = None",
         ]
         self._sends(outgoing)
@@ -199,29 +197,27 @@ class _Writer:
         for j, step in enumerate(spec.steps):
             kernel = f"run.kernels[k{j}]" if step.id in self.bound else f"k{j}"
             args = ", ".join(self.expressions[node.id] for node in step.inputs)
-            if self.async_step:
-                body.append(f"            v{j} = reply.pop()()")
-            else:
+            if step.op.blocking:
                 body.append(f"            v{j} = {kernel}({args})")
+            else:
+                self._call_async(step, kernel, f"({args},)" if args else "()")
+                body.append(f"            v{j} = reply.pop()()")
             self.lines[len(body)] = step
             freed = [] if single else last_use.get(j, [])
             if freed:
                 body.append(f"            {' = '.join(freed)} = None")
 
-    def _call_async(self, messages: str) -> None:
-        step = self.spec.steps[0]
-        kernel = "run.kernels[k0]" if step.id in self.bound else "k0"
-        args = "".join(f"{self.expressions[node.id]}, " for node in step.inputs)
+    def _call_async(self, step: Node, kernel: str, args: str) -> None:
+        """Write a call whose reply the actor waits for, parked outside every ``try``."""
+        self.body.append(f"            reply = run.call_async(task, {kernel}, {args})")
+        self.lines[len(self.body)] = step
         self.body += [
-            "        try:",
-            "            if run.dead is not None:",
-            "                raise Dead",
-            f"            reply = run.call_async(task, {kernel}, ({args}))",
             "        except BaseException as error:",
-            f"            reply = [fail(task, error, {messages}).refuse]",
+            f"            reply = [fail(task, error, {self.messages}).refuse]",
             "        while not reply:",
             "            task.wait = reply",
             "            push = yield",
+            "        try:",
         ]
 
     def _last_uses(self) -> dict[int, list[str]]:
@@ -300,7 +296,7 @@ class _Writer:
         names += [name for name in messages if name not in names]
         names += [self.expressions[step.id] for step in spec.steps]
         names += [f"r{j}" for j in range(len(spec.residuals))]
-        names += ["reply"] if self.async_step else []
+        names += ["reply"] if self.has_async else []
         self.body += [
             f"        task.wait = q{self.preferred}",
             f"        {' = '.join([*names, 'run'])} = None",

@@ -348,21 +348,26 @@ class Core:
             finally:
                 self._answer(task, reply, answer if run.dead is None else _Raised(Dead()))
 
-        def cancel() -> None:
+        def cancel_scopes() -> None:
             for scope in scopes:
                 scope.cancel()
 
+        def cancel() -> None:
+            if not host(cancel_scopes):  # the loop was closed, perhaps before the call began
+                self._answer(task, reply, _Raised(Dead()))
+
         with self.lock:
-            self.calls[id(reply)] = run, partial(host, cancel)
+            self.calls[id(reply)] = run, cancel
         if not host(partial(spawn, call)):
             with self.lock:
-                del self.calls[id(reply)]
+                self.calls.pop(id(reply), None)
             raise RuntimeError("the event loop of the run was closed")
         return reply
 
     def _answer(self, task: Task, reply: deque[Any], answer: Callable[[], Any]) -> None:
         with self.lock:
-            del self.calls[id(reply)]
+            if self.calls.pop(id(reply), None) is None:
+                return
             reply.append(answer)
             if task.wait is reply:
                 task.ready[0].append(task)

@@ -74,6 +74,7 @@ def _interpret(
             continue
         messages = [port.popper()() for port in ports]
         run = messages[0].run
+        parked = False
         try:
             values = {leaf: message.value for leaf, message in zip(leaves, messages, strict=True)}
             values.update(fixed)
@@ -89,14 +90,18 @@ def _interpret(
                     reply = run.call_async(task, kernel, tuple(inputs))
                     while not reply:
                         task.wait = reply
+                        parked = True
                         yield None
+                        parked = False
                     values[step.id] = reply.pop()()
                 if log is not None:
-                    log(step, values[step.id])
+                    log(_for_user(task, step), values[step.id])
                 for number in unused:
                     del values[number]
             outgoing = [Message(values[node.id], run) for node, _ in spec.results]
-        except BaseException as error:  # noqa: BLE001 - travels on as a NodeError
+        except BaseException as error:
+            if parked:
+                raise  # the machine was dropped, and the coroutine is closed where it waits
             outgoing = [fail(task, error, *messages)] * len(spec.results)
         task.step = None
         for (_, index), message in zip(spec.results, outgoing, strict=True):
@@ -105,6 +110,12 @@ def _interpret(
         # A parked frame must not keep the arrays of the last run alive.
         messages = values = inputs = outgoing = run = message = kernel = None
         yield None
+
+
+def _for_user(task: Task, step: Node) -> Node:
+    """Return the user's own node for a step of the forward pass."""
+    assert task.joint is not None
+    return step if step.owner is not None else task.joint.source(step)
 
 
 def _last_uses(spec: TaskSpec) -> list[list[int]]:

@@ -107,6 +107,9 @@ class Run:
         self.core.refuse_inside_op("run.result()")
         if not self.done and in_event_loop() and not in_ipython_kernel():
             raise GraphError("run.result() would block the running event loop; write `await run`")
+        host = self.host if self.plan.has_async and not self.done else None
+        if host is not None and not host(_nothing):
+            self.abort(GraphError("the event loop of the run was closed"))
         until = None if timeout_s is None else monotonic() + timeout_s
         if until is None and not self.done:
             self.core.help(self)
@@ -229,6 +232,10 @@ class Run:
             with anyio.CancelScope(shield=True):
                 await event.wait()
             raise
+
+
+def _nothing() -> None:
+    return None
 
 
 def _in_main_thread() -> bool:

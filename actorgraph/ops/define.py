@@ -58,7 +58,7 @@ def define(
     ...               vjp=(lambda ct, y, x: ct * 3 * x * x,))
     """
     rules = vjp if vjp is None or callable(vjp) else tuple(vjp)
-    _check(name, scheme, forward, rules)
+    _check(name, scheme, forward, rules, concurrent)
     record = Op(
         name, scheme, forward, shape, rules, jvp, cost, tuple(samples),
         concurrent=concurrent, checked=True, blocking=not _is_async(forward), doc=doc,
@@ -66,11 +66,15 @@ def define(
     return _function(register(record))
 
 
-def _check(name: Any, scheme: Any, forward: Any, rules: Any) -> None:
+def _check(name: Any, scheme: Any, forward: Any, rules: Any, concurrent: Any) -> None:
     if not isinstance(name, str) or not name.isidentifier():
         raise GraphTypeError(f"an op's name is an identifier, got {name!r}")
     if not callable(forward):
         raise GraphTypeError(f"op {name!r}: forward has to be callable, got {forward!r}")
+    if not concurrent and _is_async(forward):
+        raise GraphTypeError(
+            f"op {name!r}: concurrent=False is not for an async def; hold a lock in it instead"
+        )
     if isinstance(scheme, str):
         args = len(parse(scheme).args)
         if isinstance(rules, tuple) and len(rules) != args:
