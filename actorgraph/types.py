@@ -13,8 +13,8 @@ Schemes are written as text, for example::
     "a[*s] -> bool[*s]"              a test of each element
 
 A single letter (and a digit) is a dtype variable: ``a`` any, ``n`` number (no bool), ``r`` real
-number, ``x`` float or complex, ``f`` float, ``i`` integer.  ``*s`` is a row variable, ``*s|t`` the
-broadcast of two rows, a name inside brackets a dim variable.
+number, ``x`` float or complex, ``f`` float, ``i`` integer, ``c`` complex.  ``*s`` is a row
+variable, ``*s|t`` the broadcast of two rows, a name inside brackets a dim variable.
 
 Source: R. Milner, A theory of type polymorphism in programming, 1978; unification as in
 Robinson 1965.
@@ -88,6 +88,7 @@ KINDS: dict[str, tuple[str, str]] = {
     "x": ("float or complex", "fcV"),
     "f": ("a float", "fV"),
     "i": ("an integer", "iu"),
+    "c": ("complex", "c"),
 }
 """Kind letter of a dtype variable: what it says in errors, and the NumPy kinds it admits."""
 

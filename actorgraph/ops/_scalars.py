@@ -1,4 +1,8 @@
-"""0-d arrays 0 and 1 by dtype, for forwards: a Python scalar operand costs 0.2 us a call."""
+"""Scalars by dtype for forwards: 0-d 0 and 1, limits, and the dtype in which sums are taken.
+
+A Python scalar operand costs 0.2 us a call, and makes float32 of bfloat16, where NumPy's own
+dtypes stay as they are.
+"""
 
 from __future__ import annotations
 
@@ -6,20 +10,61 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["one", "zero"]
+__all__ = ["accumulator", "highest", "is_half", "one", "scalar", "zero"]
 
-_DTYPES = [np.dtype(code) for code in "?bBhHiIlLqQefdFD"]
-_ZEROS = {dtype: np.zeros((), dtype) for dtype in _DTYPES}
-_ONES = {dtype: np.ones((), dtype) for dtype in _DTYPES}
-for _array in (*_ZEROS.values(), *_ONES.values()):
-    _array.flags.writeable = False
+
+class _ByDtype(dict[np.dtype[Any], Any]):
+    """0-d arrays of one value, made when a dtype is first asked for."""
+
+    def __init__(self, value: int) -> None:
+        self.value = value
+
+    def __missing__(self, dtype: np.dtype[Any]) -> Any:
+        array = np.full((), self.value, dtype)
+        array.flags.writeable = False
+        self[dtype] = array
+        return array
+
+
+_ZEROS, _ONES = _ByDtype(0), _ByDtype(1)
+for _code in "?bBhHiIlLqQefdFD":
+    _ = _ZEROS[np.dtype(_code)], _ONES[np.dtype(_code)]
 
 
 def zero(xp: Any, x: Any) -> Any:
     """Return a zero that leaves the dtype of `x` as it is."""
-    return _ZEROS[x.dtype] if xp is np else 0
+    return _ZEROS[x.dtype] if xp is np else x.dtype.type(0)
 
 
 def one(xp: Any, x: Any) -> Any:
     """Return a one that leaves the dtype of `x` as it is."""
-    return _ONES[x.dtype] if xp is np else 1
+    return _ONES[x.dtype] if xp is np else x.dtype.type(1)
+
+
+def scalar(x: Any, value: float) -> Any:
+    """Return `value` in the dtype of `x`."""
+    return x.dtype.type(value)
+
+
+def is_half(dtype: np.dtype[Any]) -> bool:
+    """Return whether the dtype is a float of two bytes: float16 or bfloat16."""
+    return dtype.itemsize == 2 and dtype.kind in "fV"
+
+
+def accumulator(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the dtype in which sums and products of many elements are taken.
+
+    Floats of two bytes are accumulated in float32 and rounded once at the end.
+    """
+    return _FLOAT32 if is_half(dtype) else dtype
+
+
+_FLOAT32 = np.dtype(np.float32)
+
+
+def highest(dtype: np.dtype[Any]) -> float:
+    """Return the largest finite number of a float dtype."""
+    if dtype.kind == "V":
+        # The largest bfloat16: a float32 of which only 7 bits of the fraction are kept.
+        return (2 - 2.0**-7) * 2.0**127
+    return float(np.finfo(dtype).max)

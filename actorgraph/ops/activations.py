@@ -1,4 +1,9 @@
-"""Activation functions, in forms that neither overflow nor cancel."""
+"""Activation functions, in forms that neither overflow nor cancel.
+
+At a kink each has the gradient that PyTorch gives it: that of the side which is flat, or of the
+negative side.  Values beyond which a factor is exactly 0 are clipped before it is applied, so that
+an infinite argument makes no NaN.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +11,20 @@ from typing import Any
 
 import numpy as np
 
-from actorgraph.ops._declare import unary
-from actorgraph.ops._scalars import one, zero
-from actorgraph.ops.arithmetic import sign
+from actorgraph.graph import Node
+from actorgraph.ops._declare import Binary, binary, unary
+from actorgraph.ops._scalars import highest, one, scalar, zero
+from actorgraph.ops.selection import clip, select_positive
+from actorgraph.ops.trigonometric import tanh
 
-__all__ = ["relu", "sigmoid", "softplus"]
+__all__ = [
+    "logsigmoid", "mish", "relu", "sigmoid", "silu", "softplus", "softsign", "tanhshrink",
+    "where_positive",
+]  # fmt: skip
+
+_FLOAT = "f[*s] -> f[*s]"
+# Beyond this sigmoid and tanh are exactly 0 or 1 in every dtype.
+_FAR = 1000
 
 
 def _sigmoid_forward(xp: Any, x: Any) -> Any:
@@ -27,16 +41,92 @@ def _softplus_forward(xp: Any, x: Any) -> Any:
     return result
 
 
+def _logsigmoid_forward(xp: Any, x: Any) -> Any:
+    result = xp.log1p(xp.exp(xp.negative(xp.absolute(x))))
+    return xp.subtract(xp.minimum(x, zero(xp, x)), result)
+
+
 sigmoid = unary(
     "sigmoid", _sigmoid_forward, lambda t, y, x: t * (y * (1 - y)), "1 / (1 + exp(-x)).",
-    scheme="f[*s] -> f[*s]", flops=8,
+    scheme=_FLOAT, flops=8,
 )  # fmt: skip
 softplus = unary(
     "softplus", _softplus_forward, lambda t, y, x: t * sigmoid(x),
-    "log(1 + exp(x)), computed as max(x, 0) + log1p(exp(-abs(x))).", scheme="f[*s] -> f[*s]",
-    flops=12,
+    "log(1 + exp(x)), computed as max(x, 0) + log1p(exp(-abs(x))).", scheme=_FLOAT, flops=12,
+)  # fmt: skip
+logsigmoid = unary(
+    "logsigmoid", _logsigmoid_forward, lambda t, y, x: t * sigmoid(-x),
+    "log(sigmoid(x)), computed as min(x, 0) - log1p(exp(-abs(x))).", scheme=_FLOAT, flops=12,
+)  # fmt: skip
+
+where_positive: Binary = binary(
+    "where_positive", select_positive, (lambda t, z, x, y: where_positive(t, y), None),
+    "x where y > 0, else 0.", scheme="r[*s] -> r[*t] -> r[*s|t]", flops=2,
+    notes="What is not chosen may be infinite or NaN; a NaN in y chooses 0.",
 )  # fmt: skip
 relu = unary(
-    "relu", lambda xp, x: xp.maximum(x, zero(xp, x)), lambda t, y, x: t * sign(y), "max(x, 0).",
-    scheme="r[*s] -> r[*s]", notes="The gradient at 0 is 0.",
+    "relu", lambda xp, x: xp.maximum(x, zero(xp, x)), lambda t, y, x: where_positive(t, y),
+    "max(x, 0).", scheme="r[*s] -> r[*s]",
+    notes="The gradient at 0 is 0.  An inactive unit gets 0 also of an infinite cotangent, as "
+    "``where(y > 0, ct, 0)`` gives it.",
+)  # fmt: skip
+
+
+# -- x times a gate ---------------------------------------------------------------------------
+
+
+def _near(x: Node) -> Node:
+    """Return x, clipped where the factor that it meets is 0 anyway."""
+    return clip(x, -_FAR, _FAR)
+
+
+def _not_far_below(xp: Any, x: Any) -> Any:
+    return xp.maximum(x, scalar(x, -_FAR))
+
+
+def _silu_forward(xp: Any, x: Any) -> Any:
+    return xp.multiply(_not_far_below(xp, x), _sigmoid_forward(xp, x))
+
+
+def _silu_slope(x: Node) -> Node:
+    gate = sigmoid(x)
+    return gate * (_near(x) * (1 - gate) + 1)
+
+
+def _mish_forward(xp: Any, x: Any) -> Any:
+    return xp.multiply(_not_far_below(xp, x), xp.tanh(_softplus_forward(xp, x)))
+
+
+def _mish_slope(x: Node) -> Node:
+    gate = tanh(softplus(x))
+    return gate + _near(x) * ((1 - gate * gate) * sigmoid(x))
+
+
+silu = unary(
+    "silu", _silu_forward, lambda t, y, x: t * _silu_slope(x), "x * sigmoid(x), also called swish.",
+    scheme=_FLOAT, flops=10,
+)  # fmt: skip
+mish = unary(
+    "mish", _mish_forward, lambda t, y, x: t * _mish_slope(x), "x * tanh(softplus(x)).",
+    scheme=_FLOAT, flops=20,
+)  # fmt: skip
+
+
+# -- others without parameters ----------------------------------------------------------------
+
+
+def _softsign_forward(xp: Any, x: Any) -> Any:
+    top = scalar(x, highest(x.dtype))
+    size = xp.minimum(xp.absolute(x), top)
+    # The largest number plus 1 is the largest number, so that infinity gives 1.
+    return xp.copysign(xp.divide(size, xp.add(size, one(xp, x))), x)
+
+
+softsign = unary(
+    "softsign", _softsign_forward, lambda t, y, x: t * (1 / (abs(x) + 1)) ** 2,
+    "x / (1 + abs(x)).", scheme=_FLOAT, flops=4,
+)  # fmt: skip
+tanhshrink = unary(
+    "tanhshrink", lambda xp, x: xp.subtract(x, xp.tanh(x)), lambda t, y, x: t * tanh(x) ** 2,
+    "x - tanh(x).", scheme=_FLOAT, flops=6,
 )  # fmt: skip

@@ -11,12 +11,13 @@ from actorgraph.graph import Node, is_weak
 from actorgraph.op import CONSTANT
 from actorgraph.ops._declare import Unary, binary, unary
 from actorgraph.ops.broadcasting import add, broadcast_like
+from actorgraph.ops.complex import complex_abs, complex_sign, is_complex
 from actorgraph.ops.exponential import log
 from actorgraph.ops.selection import where
 
 __all__ = [
-    "abs", "add", "divide", "floor_divide", "mod", "multiply", "neg", "power", "reciprocal", "sign",
-    "sqrt", "square", "subtract",
+    "abs", "add", "cbrt", "cube", "divide", "floor_divide", "mod", "multiply", "neg", "power",
+    "reciprocal", "rsqrt", "sign", "sqrt", "square", "subtract",
 ]  # fmt: skip
 
 _NUMBER, _REAL = "n[*s] -> n[*s]", "r[*s] -> r[*s]"
@@ -45,19 +46,78 @@ mod = binary(
     notes="Gradients: 1 for x, -floor(x / y) for y.",
 )  # fmt: skip
 
-abs = unary(  # noqa: A001 - NumPy's name
+_abs = unary(
     "abs", "absolute", lambda t, y, x: t * sign(x), "Absolute value.", scheme=_REAL,
     notes="The gradient at 0 is 0.",
 )  # fmt: skip
-sign: Unary = unary(
+_sign: Unary = unary(
     "sign", "sign", None, "-1, 0 or 1.", scheme=_REAL,
     notes="Piecewise constant: its gradient is zero, also at 0.",
 )  # fmt: skip
+
+
+def abs(x: Any) -> Node:  # noqa: A001 - NumPy's name
+    """Absolute value; of complex numbers the length, which is real.
+
+    Type ``r[*s] -> r[*s]``, or ``c[*s] -> float[*s]``.  The gradient at 0 is 0.
+
+    Parameters
+    ----------
+    x : node
+        Any shape.
+
+    Returns
+    -------
+    Node
+
+    Raises
+    ------
+    GraphTypeError
+        `x` is bool.
+    """
+    return complex_abs(x) if is_complex(x) else _abs(x)
+
+
+def sign(x: Any) -> Node:
+    """Return -1, 0 or 1; of a complex number ``x / abs(x)``, and 0 of 0.
+
+    Type ``n[*s] -> n[*s]``.  Of real numbers piecewise constant, with gradient zero; complex
+    numbers follow ``x / abs(x)``, with gradient 0 at 0.
+
+    Parameters
+    ----------
+    x : node
+        Any shape.
+
+    Returns
+    -------
+    Node
+
+    Raises
+    ------
+    GraphTypeError
+        `x` is bool.
+    """
+    return complex_sign(x) if is_complex(x) else _sign(x)
+
+
 square = unary("square", "square", lambda t, y, x: t * (x + x), "x * x.", scheme=_NUMBER)
+cube = unary(
+    "cube", lambda xp, x: xp.multiply(xp.square(x), x), lambda t, y, x: t * (square(x) * 3),
+    "x * x * x.", scheme=_NUMBER, flops=2,
+)  # fmt: skip
 reciprocal = unary("reciprocal", "reciprocal", lambda t, y, x: -(t * square(y)), "1 / x.", low=0.5)
 sqrt = unary(
     "sqrt", "sqrt", lambda t, y, x: t / (y + y), "Square root.", low=0.5,
     notes="The gradient at 0 is infinite.",
+)  # fmt: skip
+rsqrt: Unary = unary(
+    "rsqrt", lambda xp, x: xp.reciprocal(xp.sqrt(x)), lambda t, y, x: t * (y / x * -0.5),
+    "1 / sqrt(x).", low=0.5, flops=4,
+)  # fmt: skip
+cbrt = unary(
+    "cbrt", "cbrt", lambda t, y, x: t / (square(y) * 3), "Cube root, also of negative numbers.",
+    scheme="f[*s] -> f[*s]", low=0.5, flops=20, notes="The gradient at 0 is infinite.",
 )  # fmt: skip
 
 
@@ -96,7 +156,7 @@ _EXACT_POWERS: dict[float, Callable[[Node], Node]] = {
     4: lambda x: square(square(x)),
     -1: lambda x: reciprocal(x),
     0.5: lambda x: sqrt(x),
-    -0.5: lambda x: reciprocal(sqrt(x)),
+    -0.5: lambda x: rsqrt(x),
 }
 
 
@@ -104,9 +164,9 @@ def power(x: Any, y: Any) -> Node:
     """Return ``x ** y`` elementwise.
 
     Type ``n[*s] -> n[*t] -> n[*s|t]``.  A weak scalar exponent 0, 1, 2, 3, 4, -1, 0.5 or -0.5
-    builds the cheaper op that is exactly this power (``square``, ``reciprocal``, ``sqrt``).
-    Gradients: ``y * x ** (y - 1)`` for x, 0 where y is 0; ``x ** y * log(x)`` for y, 0 where
-    x <= 0 (of a complex x, where x is 0).
+    builds the cheaper op that is exactly this power (``square``, ``reciprocal``, ``sqrt``,
+    ``rsqrt``).  Gradients: ``y * x ** (y - 1)`` for x, 0 where y is 0; ``x ** y * log(x)`` for y,
+    0 where x <= 0 (of a complex x, where x is 0).
 
     Parameters
     ----------

@@ -15,6 +15,7 @@ import numpy as np
 from actorgraph.errors import ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import Op, Sample, register
+from actorgraph.ops._scalars import accumulator
 from actorgraph.types import UNKNOWN, Checks, Shape, shape_from
 
 __all__ = [
@@ -319,6 +320,9 @@ def reduced_shape(checks: Checks, x: Shape, *, axis: tuple[int, ...], keepdims: 
 
 def _sum_forward(xp: Any, x: Any, axis: tuple[int, ...], keepdims: bool) -> Any:
     # Integers keep their dtype, where NumPy would widen them.
+    if x.dtype.itemsize == 2:
+        total = xp.add.reduce(x, axis=axis, dtype=accumulator(x.dtype), keepdims=keepdims)
+        return total.astype(x.dtype, copy=False)
     return xp.add.reduce(x, axis=axis, dtype=x.dtype, keepdims=keepdims)
 
 
@@ -351,7 +355,8 @@ _SUM: Op = register(
 def sum(x: Node, axis: Any = None, keepdims: bool = False) -> Node:  # noqa: A001 - NumPy's name
     """Sum over `axis`; the dtype is kept, also of integers.
 
-    Type ``n[*s] -> n[*out]``.  The sum of no elements is 0.
+    Type ``n[*s] -> n[*out]``.  The sum of no elements is 0.  Floats of two bytes (float16,
+    bfloat16) are summed in float32 and rounded once.
 
     Parameters
     ----------
@@ -390,7 +395,7 @@ def _sum_to(xp: Any, ct: Any, shape: tuple[int, ...]) -> Any:
     axes = tuple(range(lead)) + tuple(
         lead + i for i, dim in enumerate(shape) if dim == 1 and ct.shape[lead + i] != 1
     )
-    return xp.add.reduce(ct, axis=axes, keepdims=True).reshape(shape) if axes else ct
+    return _sum_forward(xp, ct, axes, True).reshape(shape) if axes else ct
 
 
 def unbroadcast(ct: Node, x: Node) -> Node:

@@ -9,7 +9,7 @@ from actorgraph.graph import Node, build
 from actorgraph.op import Attrs, Op, Sample, register
 from actorgraph.types import dtype_of
 
-__all__ = ["astype"]
+__all__ = ["astype", "real_part"]
 
 
 def _to_dtype(arity: int, attrs: Attrs) -> str:
@@ -20,7 +20,7 @@ def _cast_back(ct: Node, y: Node, x: Node, dtype: str) -> Node | None:
     if y.dtype.kind not in "fc" or x.dtype.kind not in "fc":
         return None
     real = y.dtype.kind == "c" and x.dtype.kind == "f"
-    return build(_REAL, ct, dtype=x.dtype.name) if real else astype(ct, x.dtype)
+    return real_part(ct, x.dtype.name) if real else astype(ct, x.dtype)
 
 
 def _cast_tangent(tans: tuple[Node | None, ...], y: Node, x: Node, dtype: str) -> Node | None:
@@ -51,7 +51,7 @@ _REAL: Op = register(
         lambda xp, x, dtype: xp.real(x).astype(dtype),
         vjp=(lambda ct, y, x, dtype: astype(ct, x.dtype),),
         jvp=lambda tans, y, x, dtype: build(_REAL, tans[0], dtype=dtype),
-        samples=(Sample(((3, 4),), {"dtype": "float64"}),),
+        samples=(Sample(((3, 4),), {"dtype": "float64"}, complexes=(0,)),),
         doc="Real part, in the given dtype.",
     )
 )
@@ -84,3 +84,9 @@ def astype(x: Node, dtype: Any) -> Node:
             f"astype: {x!r} is complex and {target} is not: the imaginary part would be lost"
         )
     return x if target == x.dtype else build(_ASTYPE, x, dtype=target.name)
+
+
+def real_part(x: Node, dtype: Any = None) -> Node:
+    """Return the real part, in the dtype that `x` has for it or in the given one."""
+    target = x.dtype.type(0).real.dtype if dtype is None else dtype_of(dtype)
+    return build(_REAL, x, dtype=target.name)

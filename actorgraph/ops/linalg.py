@@ -14,6 +14,7 @@ from actorgraph.errors import ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import Attrs, Op, Rule, Sample, register
 from actorgraph.ops._declare import add_all
+from actorgraph.ops._scalars import accumulator, is_half
 from actorgraph.ops.arithmetic import multiply
 from actorgraph.ops.broadcasting import conj, expand_dims, squeeze, unbroadcast
 from actorgraph.ops.reshaping import reshape
@@ -104,8 +105,30 @@ _MATMUL = register(
 )
 
 
+def _half_forward(xp: Any, x: Any, y: Any) -> Any:
+    dtype = accumulator(x.dtype)
+    return xp.matmul(x.astype(dtype), y.astype(dtype)).astype(x.dtype)
+
+
+_MATMUL_HALF = register(
+    Op(
+        "matmul_half",
+        "f[*s] -> f[*t] -> f[*out]",
+        _half_forward,
+        shape=_matmul_shape,
+        vjp=(_matmul_vjp_x, _matmul_vjp_y),
+        jvp=_bilinear_jvp(lambda x, y: matmul(x, y)),
+        cost=_matmul_flops,
+        samples=tuple(map(Sample, _MATMUL_SHAPES[:2])),
+        doc="Matrix product of floats of two bytes, accumulated in float32.",
+    )
+)
+
+
 def matmul(x: Any, y: Any) -> Node:
     """Multiply matrices, as ``x @ y``.
+
+    Floats of two bytes (float16, bfloat16) are multiplied and summed in float32 and rounded once.
 
     Parameters
     ----------
@@ -127,7 +150,9 @@ def matmul(x: Any, y: Any) -> Node:
     ShapeError
         The inner dims differ, the leading dims do not broadcast, or an operand is a scalar.
     """
-    return build(_MATMUL, x, y)
+    known = x if isinstance(x, Node) else y
+    half = isinstance(known, Node) and is_half(known.dtype)
+    return build(_MATMUL_HALF if half else _MATMUL, x, y)
 
 
 def dot(x: Any, y: Any) -> Node:

@@ -10,12 +10,10 @@ from collections.abc import Callable
 from math import nan, prod
 from typing import Any
 
-import numpy as np
-
 from actorgraph.errors import ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import Op, Sample, register
-from actorgraph.ops._scalars import one
+from actorgraph.ops._scalars import accumulator, highest, one
 from actorgraph.ops.broadcasting import (
     REDUCTION_SAMPLES,
     axes_of,
@@ -80,10 +78,11 @@ def divide_by_size(node: Node, x: Node, axis: Axes) -> Node:
 
 
 def _mean_forward(xp: Any, x: Any, axis: Axes, keepdims: bool) -> Any:
-    total = xp.add.reduce(x, axis=axis, dtype=x.dtype, keepdims=keepdims)
+    dtype = accumulator(x.dtype)
+    total = xp.add.reduce(x, axis=axis, dtype=dtype, keepdims=keepdims)
     # 0 / NaN is NaN without the warning of 0 / 0.
-    total /= x.dtype.type(prod([x.shape[i] for i in axis]) or nan)
-    return total
+    total /= dtype.type(prod([x.shape[i] for i in axis]) or nan)
+    return total if dtype is x.dtype else total.astype(x.dtype, copy=False)
 
 
 def _mean_vjp(ct: Node, y: Node, x: Node, axis: Axes, keepdims: bool) -> Node:
@@ -227,23 +226,25 @@ def min(x: Node, axis: Any = None, keepdims: bool = False) -> Node:  # noqa: A00
 
 # -- logsumexp --------------------------------------------------------------------------------
 
-_LOWEST = {np.dtype(code): np.finfo(code).min for code in "efd"}
+
+def _lowest(x: Any) -> Any:
+    return -highest(x.dtype)
 
 
 def _logsumexp_forward(xp: Any, x: Any, axis: Axes, keepdims: bool) -> Any:
-    largest, lowest = x.max(axis=axis, keepdims=True), _LOWEST[x.dtype]
+    largest, lowest = x.max(axis=axis, keepdims=True), x.dtype.type(_lowest(x))
     # Of an infinite row only finite numbers are subtracted: inf - inf would be NaN.
     finite = xp.minimum(xp.maximum(largest, lowest), -lowest)
     weights = xp.exp(xp.subtract(x, finite))
-    total = xp.add.reduce(weights, axis=axis, dtype=x.dtype, keepdims=True)
+    total = xp.add.reduce(weights, axis=axis, dtype=accumulator(x.dtype), keepdims=True)
     # The sum holds exp(0), so it is below 1 in a row of -inf only; there log(1) - inf is right.
-    result = xp.log(xp.maximum(total, one(xp, x))) + largest
+    result = (xp.log(xp.maximum(total, one(xp, total))) + largest).astype(x.dtype, copy=False)
     return result if keepdims else xp.squeeze(result, axis)
 
 
 def _softmax(y: Node, x: Node, axis: Axes, keepdims: bool) -> Node:
     """Return exp(x - y), which is 0 in a row of -inf."""
-    return exp(x - maximum(_kept(y, axis, keepdims), float(_LOWEST[x.dtype])))
+    return exp(x - maximum(_kept(y, axis, keepdims), _lowest(x)))
 
 
 def _logsumexp_vjp(ct: Node, y: Node, x: Node, axis: Axes, keepdims: bool) -> Node:

@@ -1,11 +1,114 @@
-"""Trigonometric and hyperbolic functions."""
+"""Trigonometric and hyperbolic functions and their inverses.
+
+Derivatives of the inverses are written so that no square overflows: for real x,
+``1 / sqrt(1 + x * x)`` is ``1 / hypot(x, 1)``.
+"""
 
 from __future__ import annotations
 
-from actorgraph.ops._declare import Unary, unary
+from math import pi
 
-__all__ = ["cos", "sin", "tanh"]
+from actorgraph.graph import Node
+from actorgraph.ops._declare import Unary, binary, unary
+from actorgraph.ops.arithmetic import reciprocal, sqrt, square
+from actorgraph.ops.complex import imag, real
+from actorgraph.ops.selection import where
+
+__all__ = [
+    "angle", "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctan2", "arctanh", "cos",
+    "cosh", "deg2rad", "hypot", "rad2deg", "sin", "sinh", "tan", "tanh",
+]  # fmt: skip
+
+_REALS, _FLOAT = "f[*s] -> f[*t] -> f[*s|t]", "f[*s] -> f[*s]"
 
 sin: Unary = unary("sin", "sin", lambda t, y, x: t * cos(x), "Sine of radians.", flops=20)
 cos: Unary = unary("cos", "cos", lambda t, y, x: -(t * sin(x)), "Cosine of radians.", flops=20)
+tan = unary(
+    "tan", "tan", lambda t, y, x: t * (square(y) + 1), "Tangent of radians.", flops=20,
+    low=-1.3, high=1.3,
+)  # fmt: skip
+sinh: Unary = unary("sinh", "sinh", lambda t, y, x: t * cosh(x), "Hyperbolic sine.", flops=10)
+cosh: Unary = unary("cosh", "cosh", lambda t, y, x: t * sinh(x), "Hyperbolic cosine.", flops=10)
 tanh: Unary = unary("tanh", "tanh", lambda t, y, x: t * (1 - y * y), "Hyperbolic tangent.", flops=5)
+
+deg2rad = unary(
+    "deg2rad", "deg2rad", lambda t, y, x: t * (pi / 180), "Degrees to radians.", scheme=_FLOAT
+)
+rad2deg = unary(
+    "rad2deg", "rad2deg", lambda t, y, x: t * (180 / pi), "Radians to degrees.", scheme=_FLOAT
+)
+
+# The larger argument carries the gradient; at the origin, where the surface has a tip, it is 0.
+hypot = binary(
+    "hypot", "hypot", (lambda t, z, x, y: t * _over(x, z), lambda t, z, x, y: t * _over(y, z)),
+    "sqrt(x * x + y * y), without overflow.", scheme=_REALS, flops=20,
+    notes="The gradient at the origin is 0.",
+)  # fmt: skip
+arctan2 = binary(
+    "arctan2", "arctan2",
+    (lambda t, z, x, y: t * _turn(y, x, y), lambda t, z, x, y: -(t * _turn(x, x, y))),
+    "Angle of the point (y, x) in (-pi, pi]; the first argument is the ordinate.", scheme=_REALS,
+    flops=30, notes="The gradient at the origin is 0.",
+)  # fmt: skip
+
+
+def _over(part: Node, length: Node) -> Node:
+    return part / where(length == 0, 1, length)
+
+
+def _turn(part: Node, x: Node, y: Node) -> Node:
+    """Return part / (x * x + y * y), 0 at the origin."""
+    length = hypot(x, y)
+    safe = where(length == 0, 1, length)
+    return part / safe / safe
+
+
+def _over_root(t: Node, x: Node) -> Node:
+    """Return t / sqrt(1 + x * x)."""
+    return t / (sqrt(square(x) + 1) if x.dtype.kind == "c" else hypot(x, 1))
+
+
+def _over_square(t: Node, x: Node) -> Node:
+    """Return t / (1 + x * x)."""
+    if x.dtype.kind == "c":
+        return t / (square(x) + 1)
+    return t * square(reciprocal(hypot(x, 1)))
+
+
+arcsin = unary(
+    "arcsin", "arcsin", lambda t, y, x: t / sqrt((1 - x) * (x + 1)), "Inverse sine.",
+    low=-0.9, high=0.9, flops=20, notes="The gradient at -1 and 1 is infinite.",
+)  # fmt: skip
+arccos = unary(
+    "arccos", "arccos", lambda t, y, x: -(t / sqrt((1 - x) * (x + 1))), "Inverse cosine.",
+    low=-0.9, high=0.9, flops=20, notes="The gradient at -1 and 1 is infinite.",
+)  # fmt: skip
+arctan = unary("arctan", "arctan", lambda t, y, x: _over_square(t, x), "Inverse tangent.", flops=20)
+arcsinh = unary(
+    "arcsinh", "arcsinh", lambda t, y, x: _over_root(t, x), "Inverse hyperbolic sine.", flops=20
+)
+arccosh = unary(
+    "arccosh", "arccosh", lambda t, y, x: t / (sqrt(x - 1) * sqrt(x + 1)),
+    "Inverse hyperbolic cosine.", low=1.3, high=3, flops=20,
+    notes="The gradient at 1 is infinite.",
+)  # fmt: skip
+arctanh = unary(
+    "arctanh", "arctanh", lambda t, y, x: t / ((1 - x) * (x + 1)), "Inverse hyperbolic tangent.",
+    low=-0.9, high=0.9, flops=20, notes="The gradient at -1 and 1 is infinite.",
+)  # fmt: skip
+
+
+def angle(x: Node) -> Node:
+    """Angle of complex numbers in (-pi, pi]; of real ones 0 or, where negative, pi.
+
+    Type ``c[*s] -> float[*s]``, built as ``arctan2(imag(x), real(x))``.  The gradient at 0 is 0.
+
+    Parameters
+    ----------
+    x : node
+
+    Returns
+    -------
+    Node
+    """
+    return arctan2(imag(x), real(x))

@@ -1,0 +1,302 @@
+"""Running sums and products, and the product over axes.
+
+No gradient here divides, so that all are right where factors are zero.  With the product before
+each element, ``L[0] = 1, L[i + 1] = L[i] * x[i]``, everything follows from one linear recurrence,
+
+    s[0] = 0,  s[i + 1] = b[i] + x[i] * s[i]        (the op ``scan_before``)
+
+for ``L`` depends on x by ``dL = scan(L * dx, x)``, and the adjoint of the recurrence is the same
+recurrence run backwards: a family closed under differentiation to any order.
+"""
+
+from __future__ import annotations
+
+from math import prod as size_of_shape
+from typing import Any
+
+from actorgraph.graph import Node, build
+from actorgraph.op import Op, Sample, register
+from actorgraph.ops._declare import add_all
+from actorgraph.ops._scalars import accumulator
+from actorgraph.ops.broadcasting import (
+    REDUCTION_SAMPLES,
+    axes_of,
+    broadcast_like,
+    conj,
+    expand_dims,
+    reduced_shape,
+    sum,  # noqa: A004 - NumPy's name
+)
+from actorgraph.ops.reshaping import reshape
+
+__all__ = ["cumprod", "cumsum", "prod"]
+
+
+def _cost(shapes: Any, result: Any, attrs: Any) -> float:
+    return float(2 * size_of_shape(shapes[0]))
+
+
+def _accumulate(xp: Any, ufunc: Any, x: Any, axis: int, reverse: bool) -> Any:
+    x = xp.flip(x, axis) if reverse else x
+    total = ufunc.accumulate(x, axis=axis, dtype=accumulator(x.dtype))
+    total = total.astype(x.dtype, copy=False)
+    return xp.flip(total, axis) if reverse else total
+
+
+_ALONG = tuple(
+    Sample((shape,), {"axis": axis, "reverse": reverse})
+    for shape, axis in (((3, 4), 1), ((4, 2), 0), ((0, 2), 0), ((2, 0), 0))
+    for reverse in (False, True)
+)
+
+# -- cumsum -----------------------------------------------------------------------------------
+
+_CUMSUM: Op = register(
+    Op(
+        "cumsum",
+        "n[*s] -> n[*s]",
+        lambda xp, x, axis, reverse: _accumulate(xp, xp.add, x, axis, reverse),
+        vjp=(lambda ct, y, x, axis, reverse: build(_CUMSUM, ct, axis=axis, reverse=not reverse),),
+        jvp=lambda tans, y, x, **attrs: build(_CUMSUM, tans[0], **attrs),
+        samples=_ALONG,
+        doc="Running sum along an axis; the dtype is kept.",
+    )
+)
+
+# -- products before each element, and the recurrence -----------------------------------------
+
+
+def _before_forward(xp: Any, x: Any, axis: int, reverse: bool) -> Any:
+    total = xp.ones(x.shape, accumulator(x.dtype))
+    ours, theirs = _shifted(axis, reverse)
+    xp.multiply.accumulate(_along(xp, x[theirs], axis, reverse), axis=axis, dtype=total.dtype,
+                           out=_along(xp, total[ours], axis, reverse))  # fmt: skip
+    return total.astype(x.dtype, copy=False)
+
+
+def _along(xp: Any, x: Any, axis: int, reverse: bool) -> Any:
+    return xp.flip(x, axis) if reverse else x
+
+
+def _shifted(axis: int, reverse: bool) -> tuple[Any, Any]:
+    """Return the places after the first, and before the last, in the order of the recurrence."""
+    lead = (slice(None),) * axis
+    later, earlier = (*lead, slice(1, None)), (*lead, slice(None, -1))
+    return (earlier, later) if reverse else (later, earlier)
+
+
+def _scan_forward(xp: Any, b: Any, x: Any, axis: int, reverse: bool) -> Any:
+    dtype = accumulator(x.dtype)
+    b, x = xp.moveaxis(b, axis, 0), xp.moveaxis(x, axis, 0)
+    result = xp.zeros(x.shape, dtype)
+    order = range(len(x) - 1, 0, -1) if reverse else range(len(x) - 1)
+    for i in order:
+        after = result[i - 1 if reverse else i + 1, ...]
+        xp.multiply(x[i], result[i], out=after, dtype=dtype)
+        after += b[i]
+    return xp.moveaxis(result, 0, axis).astype(x.dtype, copy=False)
+
+
+def _scan(b: Node, x: Node, axis: int, reverse: bool) -> Node:
+    return build(_SCAN, b, x, axis=axis, reverse=reverse)
+
+
+def _scan_jvp(
+    tans: tuple[Node | None, ...], s: Node, b: Node, x: Node, axis: int, reverse: bool
+) -> Node:
+    parts = [] if tans[0] is None else [tans[0]]
+    if tans[1] is not None:
+        parts.append(tans[1] * s)
+    total = add_all(parts)
+    assert total is not None
+    return _scan(total, x, axis, reverse)
+
+
+_SCAN: Op = register(
+    Op(
+        "scan_before",
+        "x[*s] -> x[*s] -> x[*s]",
+        _scan_forward,
+        vjp=(
+            lambda ct, s, b, x, axis, reverse: _scan(ct, conj(x), axis, not reverse),
+            lambda ct, s, b, x, axis, reverse: _scan(ct, conj(x), axis, not reverse) * conj(s),
+        ),
+        jvp=_scan_jvp,
+        cost=lambda shapes, result, attrs: 10 * size_of_shape(shapes[0]),
+        samples=tuple(Sample((s.shapes[0], s.shapes[0]), s.attrs) for s in _ALONG),
+        doc="s[i + 1] = b[i] + x[i] * s[i] from s[0] = 0.",
+    )
+)
+
+_BEFORE: Op = register(
+    Op(
+        "cumprod_before",
+        "x[*s] -> x[*s]",
+        _before_forward,
+        vjp=(
+            lambda ct, y, x, axis, reverse: _scan(ct, conj(x), axis, not reverse) * conj(y),
+        ),
+        jvp=lambda tans, y, x, axis, reverse: _scan(y * tans[0], x, axis, reverse),
+        cost=_cost,
+        samples=_ALONG,
+        doc="Product of the elements before each one along an axis.",
+    )
+)  # fmt: skip
+
+
+def _before(x: Node, axis: int, reverse: bool) -> Node:
+    return build(_BEFORE, x, axis=axis, reverse=reverse)
+
+
+# -- cumprod ----------------------------------------------------------------------------------
+
+
+def _cumprod_vjp(ct: Node, y: Node, x: Node, axis: int, reverse: bool) -> Node:
+    reached = ct + _scan(ct * conj(x), conj(x), axis, not reverse)
+    return reached * conj(_before(x, axis, reverse))
+
+
+def _cumprod_jvp(tans: tuple[Node, ...], y: Node, x: Node, axis: int, reverse: bool) -> Node:
+    before = _before(x, axis, reverse)
+    moved = before * tans[0]
+    return moved + x * _scan(moved, x, axis, reverse)
+
+
+_CUMPROD: Op = register(
+    Op(
+        "cumprod",
+        "n[*s] -> n[*s]",
+        lambda xp, x, axis, reverse: _accumulate(xp, xp.multiply, x, axis, reverse),
+        vjp=(_cumprod_vjp,),
+        jvp=_cumprod_jvp,
+        cost=_cost,
+        samples=_ALONG,
+        doc="Running product along an axis; the dtype is kept.",
+    )
+)
+
+
+def _run(op: Op, x: Node, axis: Any) -> Node:
+    if axis is None:
+        x, axis = (x if x.ndim == 1 else reshape(x, (-1,))), 0
+    (one,) = axes_of(axis, x.ndim, op.name)
+    return build(op, x, axis=one, reverse=False)
+
+
+def cumsum(x: Node, axis: int | None = None) -> Node:
+    """Running sum along `axis`; the dtype is kept, also of integers.
+
+    Type ``n[*s] -> n[*s]``.
+
+    Parameters
+    ----------
+    x : node
+    axis : int, optional
+        Default: of the flattened array.
+
+    Returns
+    -------
+    Node
+
+    Raises
+    ------
+    ShapeError
+        The axis is out of range.
+    """
+    return _run(_CUMSUM, x, axis)
+
+
+def cumprod(x: Node, axis: int | None = None) -> Node:
+    """Running product along `axis`; the dtype is kept, also of integers.
+
+    Type ``n[*s] -> n[*s]``.  The gradient is a linear recurrence that never divides: it is right
+    where factors are zero.
+
+    Parameters
+    ----------
+    x : node
+    axis : int, optional
+        Default: of the flattened array.
+
+    Returns
+    -------
+    Node
+
+    Raises
+    ------
+    ShapeError
+        The axis is out of range.
+    """
+    return _run(_CUMPROD, x, axis)
+
+
+# -- prod -------------------------------------------------------------------------------------
+
+
+def _prod_forward(xp: Any, x: Any, axis: tuple[int, ...], keepdims: bool) -> Any:
+    dtype = accumulator(x.dtype)
+    total = xp.multiply.reduce(x, axis=axis, dtype=dtype, keepdims=keepdims)
+    return total if dtype == x.dtype else total.astype(x.dtype)
+
+
+def _others(x: Node, axis: tuple[int, ...]) -> Node | None:
+    """Return for each element the product of all others over the axes; None for no axes."""
+    if not axis:
+        return None
+    *rest, last = axis
+    here = _before(x, last, False) * _before(x, last, True)
+    more = _others(prod(x, last, keepdims=True), tuple(rest))
+    return here if more is None else here * broadcast_like(more, x)
+
+
+def _prod_vjp(ct: Node, y: Node, x: Node, axis: tuple[int, ...], keepdims: bool) -> Node:
+    ct = broadcast_like(ct if keepdims else expand_dims(ct, axis), x)
+    others = _others(x, axis)
+    return ct if others is None else ct * conj(others)
+
+
+def _prod_jvp(
+    tans: tuple[Node, ...], y: Node, x: Node, axis: tuple[int, ...], keepdims: bool
+) -> Node:
+    others = _others(x, axis)
+    return tans[0] if others is None else sum(tans[0] * others, axis, keepdims)
+
+
+_PROD: Op = register(
+    Op(
+        "prod",
+        "n[*s] -> n[*out]",
+        _prod_forward,
+        shape=reduced_shape,
+        vjp=(_prod_vjp,),
+        jvp=_prod_jvp,
+        samples=(*REDUCTION_SAMPLES, Sample(((0, 2),), {"axis": (0,), "keepdims": False})),
+        doc="Product over axes; the dtype is kept.",
+    )
+)
+
+
+def prod(x: Node, axis: Any = None, keepdims: bool = False) -> Node:
+    """Product over `axis`; the dtype is kept, also of integers.
+
+    Type ``n[*s] -> n[*out]``.  The product of no elements is 1.  The gradient of an element is
+    the product of the others, taken without a division: it is right where one or several factors
+    are zero.
+
+    Parameters
+    ----------
+    x : node
+    axis : int, tuple of int, or None for all
+    keepdims : bool
+        Keep the axes as dims of size 1.
+
+    Returns
+    -------
+    Node
+
+    Raises
+    ------
+    ShapeError
+        An axis is out of range or given twice.
+    """
+    return build(_PROD, x, axis=axes_of(axis, x.ndim, "prod"), keepdims=bool(keepdims))

@@ -1,0 +1,76 @@
+"""Rounding to integers, and tests for NaN and infinity: piecewise constant, so without gradient."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from actorgraph.graph import Node
+from actorgraph.ops._declare import Unary, unary
+
+__all__ = ["ceil", "floor", "isfinite", "isinf", "isnan", "round", "trunc"]
+
+_FLOAT, _TEST = "f[*s] -> f[*s]", "n[*s] -> bool[*s]"
+_FLAT = "Piecewise constant: its gradient is zero.  Integers are returned as they are."
+
+_ceil = unary(
+    "ceil", "ceil", None, "The smallest integer >= x.", scheme=_FLOAT, notes=_FLAT
+)  # fmt: skip
+_floor = unary(
+    "floor", "floor", None, "The largest integer <= x.", scheme=_FLOAT, notes=_FLAT
+)  # fmt: skip
+_trunc = unary(
+    "trunc", "trunc", None, "The nearest integer towards zero.", scheme=_FLOAT, notes=_FLAT
+)  # fmt: skip
+_round = unary(
+    "round", "rint", None, "The nearest integer; halves go to the even one.", scheme=_FLOAT,
+    notes=_FLAT,
+)  # fmt: skip
+
+isnan = unary("isnan", "isnan", None, "Whether x is NaN.", scheme=_TEST)
+isinf = unary("isinf", "isinf", None, "Whether x is infinite.", scheme=_TEST)
+isfinite = unary(
+    "isfinite", "isfinite", None, "Whether x is neither NaN nor infinite.", scheme=_TEST
+)
+
+
+def _of_floats(function: Unary) -> Unary:
+    """Return the function with integers, which are round already, passed through."""
+
+    def rounded(x: Any) -> Node:
+        return x if isinstance(x, Node) and x.dtype.kind in "iu" else function(x)
+
+    rounded.__name__ = rounded.__qualname__ = function.__name__
+    rounded.__module__, rounded.__doc__ = function.__module__, function.__doc__
+    return rounded
+
+
+ceil, floor, trunc = _of_floats(_ceil), _of_floats(_floor), _of_floats(_trunc)
+
+
+def round(x: Any, decimals: int = 0) -> Node:  # noqa: A001 - NumPy's name
+    """Round to the nearest number of so many decimals; halves go to the even neighbour.
+
+    Type ``f[*s] -> f[*s]``; integers are returned as they are for ``decimals >= 0``.  Piecewise
+    constant: its gradient is zero.  With decimals the value is ``rint(x * 10**decimals) /
+    10**decimals``, as in NumPy.
+
+    Parameters
+    ----------
+    x : node
+    decimals : int
+
+    Returns
+    -------
+    Node
+
+    Raises
+    ------
+    GraphTypeError
+        `x` is complex or bool, or an int to be rounded to tens.
+    """
+    if isinstance(x, Node) and x.dtype.kind in "iu" and decimals >= 0:
+        return x
+    if not decimals:
+        return _round(x)
+    factor = 10.0 ** abs(decimals)
+    return _round(x * factor) / factor if decimals > 0 else _round(x / factor) * factor
