@@ -105,6 +105,7 @@ from actorgraph.ops.normalisation import (
     local_response_norm,
     rms_norm,
 )
+from actorgraph.ops.opaque import opaque
 from actorgraph.ops.padding import pad
 from actorgraph.ops.piecewise import (
     celu,
@@ -139,8 +140,7 @@ from actorgraph.ops.random import (
     truncated_normal,
     uniform,
 )
-from actorgraph.ops.rearranging import flip, moveaxis, permute, repeat, roll, split, tile, unstack
-from actorgraph.ops.opaque import opaque
+from actorgraph.ops.rearranging import flip, moveaxis, permute, repeat, roll, tile
 from actorgraph.ops.reductions import (
     logsumexp,
     max,  # noqa: A004 - NumPy's name
@@ -162,6 +162,7 @@ from actorgraph.ops.shaping import concatenate, stack, swapaxes, transpose
 from actorgraph.ops.sorting import argsort, searchsorted, sort, topk, unique
 from actorgraph.ops.special import digamma, erf, erfc, lgamma, polygamma
 from actorgraph.ops.spectral import eigh, eigvalsh, svd, svdvals
+from actorgraph.ops.splitting import split, unstack
 from actorgraph.ops.statistics import norm, std, var
 from actorgraph.ops.trigonometric import (
     angle,

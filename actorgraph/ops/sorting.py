@@ -85,7 +85,7 @@ _SORT: Op = register(
 
 
 def sort(x: Node, axis: int | None = -1, descending: bool = False) -> Node:
-    """Sort along an axis; of equal values the gradient goes to each in its first order.
+    """Sort along an axis; the gradient of each value goes to the element that it was.
 
     Parameters
     ----------
