@@ -11,7 +11,7 @@ Invariant: the cut is by build order or along chains, so tasks form no cycle.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -20,7 +20,7 @@ from actorgraph.lower.fusion import chunked, cluster
 from actorgraph.lower.joint import Joint
 from actorgraph.op import CONSTANT
 
-__all__ = ["Port", "Region", "TaskSpec", "connect", "cut"]
+__all__ = ["Port", "Region", "TaskSpec", "by_region", "connect", "cut", "split_backward"]
 
 REGION_LIMIT = 1000
 """Most forward nodes of one region: longer straight-line functions compile superlinearly."""
@@ -106,6 +106,11 @@ def cut(joint: Joint, fuse: str, costs: Mapping[int, float] | None = None) -> li
         groups = cluster(forward, totals, REGION_LIMIT)
     else:
         groups = chunked(forward, REGION_LIMIT if fuse == "all" else 1)
+    return by_region(joint, groups)
+
+
+def by_region(joint: Joint, groups: Sequence[list[Node]]) -> list[TaskSpec]:
+    """Return the tasks of regions given as groups of forward nodes (and of owning leaves)."""
     regions = [Region(index, nodes) for index, nodes in enumerate(groups)]
     region_of = {node.id: region for region in regions for node in region.nodes}
     specs: dict[tuple[int, str], TaskSpec] = {}
@@ -118,6 +123,30 @@ def cut(joint: Joint, fuse: str, costs: Mapping[int, float] | None = None) -> li
             specs[key] = TaskSpec(len(specs), region, direction)
         specs[key].steps.append(node)
     return list(specs.values())
+
+
+def split_backward(spec: TaskSpec, tasks: Sequence[TaskSpec]) -> tuple[list[Node], list[Node]]:
+    """Return the steps of a backward task as its B and its W part.
+
+    B is what a cotangent that leaves the region for another one's forward nodes needs; W is the
+    rest, which only gradients of leaves need and which may run at any later time.  With
+    ``x @ W.T`` the transpose of the weight gradient is W as well, and so are masks of weights and
+    the sums of tied ones: what counts is where a cotangent goes, not which op it comes from.
+
+    Source: P. Qi et al., Zero bubble pipeline parallelism, 2023.
+    """
+    leaving = {
+        node.id
+        for node, consumer in spec.sends
+        if any(not owner.is_leaf for owner in tasks[consumer].region.nodes)
+    }
+    needed: set[int] = set()
+    for step in reversed(spec.steps):
+        if step.id in leaving or step.id in needed:
+            needed.add(step.id)
+            needed.update(part.id for part in step.inputs)
+    b_part = [step for step in spec.steps if step.id in needed]
+    return b_part, [step for step in spec.steps if step.id not in needed]
 
 
 def _owner(node: Node) -> Node:

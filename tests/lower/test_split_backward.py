@@ -1,0 +1,92 @@
+"""The B and W parts of a stage's backward: what other stages wait for, and what can wait."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import actorgraph as ag
+from actorgraph.lower.joint import Mode, join
+from actorgraph.lower.regions import by_region, connect, split_backward
+
+
+def stages(loss, first_stage):
+    """Cut `loss` into two stages, the nodes named in `first_stage` and the rest."""
+    g = loss.graph
+    joint = join([loss], list(g.parameters), Mode("backward", (loss,)))
+    own = [node if node.owner is None else node.owner for node in joint.order]
+    owners = {node.id: node for node in own}
+    nodes = [owners[number] for number in sorted(owners)]
+    leaves = [[node] for node in nodes if node.is_leaf]
+    one = [node for node in nodes if not node.is_leaf and node.name in first_stage]
+    two = [node for node in nodes if not node.is_leaf and node.name not in first_stage]
+    results = {node: i for i, node in enumerate(joint.derivatives.values()) if not node.is_leaf}
+    tasks = connect(by_region(joint, [one, two, *leaves]), results)
+    backward = [task for task in tasks if task.direction == "backward"]
+    return [
+        next(task for task in backward if task.region.index == stage) for stage in (0, 1)
+    ], tasks
+
+
+def two_layers(weight):
+    """x -> h = x @ W1 | y = h @ weight(W2) -> loss"""
+    g = ag.Graph()
+    x = g.input("x", shape=(4, 3))
+    w1 = g.parameter("W1", np.ones((3, 3), "float32"))
+    h = (x @ w1).named("h")
+    return (h @ weight(g)).sum()
+
+
+def ops_of(steps):
+    return [step.op.name for step in steps]
+
+
+def plain(g):
+    return g.parameter("W2", np.ones((3, 3), "float32"))
+
+
+def transposed(g):
+    return g.parameter("W2", np.ones((3, 3), "float32")).T
+
+
+def masked(g):
+    return g.parameter("W2", np.ones((3, 3), "float32")) * np.eye(3, dtype="float32")
+
+
+def tied(g):
+    return g.node("W1")
+
+
+@pytest.mark.parametrize("weight", [plain, transposed, masked, tied])
+def test_b_is_the_cotangent_that_the_stage_before_waits_for_and_w_the_rest(weight):
+    (_, last), tasks = stages(two_layers(weight), {"h"})
+    b_part, w_part = split_backward(last, tasks)
+    # One product makes the cotangent of h, the other the gradient of the weight.
+    assert ops_of(b_part).count("matmul") == 1
+    assert ops_of(w_part).count("matmul") == 1
+    sent = {node.id for node, consumer in last.sends if not tasks[consumer].region.nodes[0].is_leaf}
+    assert sent <= {step.id for step in b_part}
+    assert {step.id for step in b_part} | {step.id for step in w_part} == {
+        step.id for step in last.steps
+    }
+
+
+def test_the_transpose_of_a_weight_gradient_and_its_mask_belong_to_w():
+    (_, last), tasks = stages(two_layers(transposed), {"h"})
+    assert "transpose" in ops_of(split_backward(last, tasks)[1])
+    (_, last), tasks = stages(two_layers(masked), {"h"})
+    assert "multiply" in ops_of(split_backward(last, tasks)[1])
+
+
+def test_the_first_stage_has_no_b_part():
+    (first, _), tasks = stages(two_layers(plain), {"h"})
+    b_part, w_part = split_backward(first, tasks)
+    assert b_part == []
+    assert "matmul" in ops_of(w_part)
+
+
+def test_w_needs_b_or_what_was_saved_and_never_the_other_way_round():
+    (_, last), tasks = stages(two_layers(plain), {"h"})
+    b_part, w_part = split_backward(last, tasks)
+    later = {step.id for step in w_part}
+    assert not any(part.id in later for step in b_part for part in step.inputs)
