@@ -2,7 +2,14 @@
 
 from actorgraph import data, errors, ops, solvers, types
 from actorgraph._version import __version__
-from actorgraph.autodiff import gradients
+from actorgraph.autodiff import (
+    checkpoint,
+    custom_jvp,
+    custom_vjp,
+    gradients,
+    hook_gradient,
+    stop_gradient,
+)
 from actorgraph.dual import Dual
 from actorgraph.errors import (
     DeadlockError,
@@ -16,10 +23,12 @@ from actorgraph.errors import (
 )
 from actorgraph.graph import Graph, Node, Parameter
 from actorgraph.machines import ActorMachine, LispMachine, Machine, Run, TapeMachine
+from actorgraph.transforms import grad, hessian, hvp, jacobian, jvp, value_and_grad, vjp
 
 __all__ = [
     "ActorMachine", "DeadlockError", "Dual", "FeedError", "Graph", "GraphError", "GraphTypeError",
     "LispMachine", "Machine", "MachineClosedError", "Node", "NodeError", "Parameter", "Run",
-    "RunCancelled", "ShapeError", "TapeMachine", "__version__", "data", "errors", "gradients",
-    "ops", "solvers", "types",
+    "RunCancelled", "ShapeError", "TapeMachine", "__version__", "checkpoint", "custom_jvp",
+    "custom_vjp", "data", "errors", "grad", "gradients", "hessian", "hook_gradient", "hvp",
+    "jacobian", "jvp", "ops", "solvers", "stop_gradient", "types", "value_and_grad", "vjp",
 ]  # fmt: skip

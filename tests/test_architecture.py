@@ -1,7 +1,7 @@
 """The sentences of docs/design.md about structure, as tests: who imports whom, what is where.
 
     errors <- dims <- types <- op, node, dual <- graph <- ops <- autodiff <- lower
-           <- channels, node_actor, scheduler <- machines <- _demo <- cli
+           <- channels, node_actor, scheduler <- machines <- transforms <- _demo <- cli
 
 Beside the line: drawing (below graph), devices (below machines), solvers and data (below _demo).
 """
@@ -34,6 +34,7 @@ LAYERS = (
     ("lower",),
     ("channels", "node_actor", "scheduler"),
     ("machines",),
+    ("transforms",),
     ("_demo",),
     ("cli",),
     ("",),  # the root, which re-exports

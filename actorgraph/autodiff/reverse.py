@@ -12,11 +12,12 @@ order in which a sequential reverse pass meets them, so each can be added when i
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
 
+from actorgraph.autodiff.checkpointing import Recomputation
 from actorgraph.errors import FeedError, GraphError, GraphTypeError, ShapeError
 from actorgraph.graph import Graph, Node, as_nodes, topological_order
 from actorgraph.ops.broadcasting import add, broadcast_like, zeros_like
@@ -144,9 +145,10 @@ def pull_back(
     wrt : sequence of Node
     owned : bool
         Whether each fragment is owned by its forward node and bears its line (machines), or is
-        built as ordinary nodes (`gradients`).
+        built as ordinary nodes of whoever is building (`gradients`, rules that differentiate).
     """
     active = active_nodes(order, wrt)
+    again = Recomputation(graph)
     arrived: dict[Node, list[Node]] = {node: [seed] for node, seed in seeds.items()}
     totals: dict[Node, Node | None] = {}
     wanted = set(wrt)
@@ -160,27 +162,30 @@ def pull_back(
                 ct = add(ct, other)
             if node in wanted:
                 totals[node] = ct
+            again.enter(node, ct)
             for argnum, part in enumerate(node.inputs):
                 if part in active:
-                    pulled = _pull_through(node, argnum, ct)
+                    pulled = _pull_through(node, argnum, ct, *again.operands(node))
                     if pulled is not None:
                         arrived.setdefault(part, []).append(pulled)
     return {node: totals.get(node) for node in wrt}
 
 
 def _fragment(graph: Graph, node: Node, owned: bool) -> AbstractContextManager[None]:
-    return graph.building(node.line, node) if owned else graph.building()
+    return graph.building(node.line, node) if owned else nullcontext()
 
 
-def _pull_through(node: Node, argnum: int, ct: Node) -> Node | None:
+def _pull_through(node: Node, argnum: int, ct: Node, y: Node, xs: tuple[Node, ...]) -> Node | None:
+    """Apply the rule of an argument; `y` and `xs` are the node and its inputs, or recomputed."""
     rule = node.op.vjp_rule(argnum)
     if rule is None:
         if node.op.vjp is None:
             raise GraphTypeError(
                 f"op {node.op.name!r} of {node!r} (built at {node.where_built()}) has no gradient "
-                "rule, but a wrt reaches an output through it"
+                "rule, but a wrt reaches an output through it; give the op a vjp, or put "
+                "ag.stop_gradient around what should have no gradient"
             )
         return None
-    result = rule(ct, node, *node.inputs, **node.attrs)
+    result = rule(ct, y, *xs, **node.attrs)
     assert result is None or isinstance(result, Node)
     return result

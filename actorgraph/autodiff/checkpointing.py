@@ -1,0 +1,183 @@
+"""`checkpoint`: recompute a part of the graph in the backward pass instead of storing its values.
+
+The nodes of the part stay ordinary nodes; each result gets one more node, of the op ``checkpoint``,
+whose inputs are the result and everything that the part starts from.  So the part can be read off
+the graph, also off a copy of it: it is what lies between.
+
+The backward pass walks over the nodes of the part as always and adds the same cotangents in the
+same order, but gives their rules the recomputed values.  Recomputing starts from ``recompute``
+nodes, which are the inputs again, made to wait for a cotangent.  Hence gradients are equal bit for
+bit, and of the forward values of the part only its inputs are kept.
+
+Source: T. Chen et al., Training deep nets with sublinear memory cost, 2016.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import wraps
+from typing import Any
+
+from actorgraph.autodiff.trees import flatten, unflatten
+from actorgraph.errors import GraphTypeError
+from actorgraph.graph import Graph, Node, build
+from actorgraph.op import CONSTANT, Attrs, Op, Sample, register
+
+__all__ = ["Recomputation", "checkpoint", "first_of_many", "starts_of"]
+
+
+def first_of_many(arity: int, attrs: Attrs) -> str:
+    """Return the scheme of an op whose result has the type of its first argument."""
+    args = [f"a{i}[*s{i}]" for i in range(arity)]
+    return " -> ".join([*args, args[0]])
+
+
+_RECOMPUTE: Op = register(
+    Op(
+        "recompute",
+        "a[*s] -> a1[*t] -> a[*s]",
+        lambda xp, x, ct: x,
+        vjp=(lambda ct, y, x, _: ct, None),
+        jvp=lambda tans, y, x, ct: tans[0],
+        samples=(Sample(((3, 4), (2,))),),
+        doc="The first argument, not before the second is there.",
+    )
+)
+
+_CHECKPOINT: Op = register(
+    Op(
+        "checkpoint",
+        first_of_many,
+        lambda xp, y, *xs, call: y,
+        vjp=(lambda ct, *_, call: ct,),
+        jvp=lambda tans, *_, call: tans[0],
+        samples=(Sample(((3, 4), (2,)), {"call": 0}),),
+        doc="The first argument, which the backward pass recomputes from the others.",
+    )
+)
+
+
+def checkpoint(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Let the backward pass recompute what `function` computes instead of storing it.
+
+    Gradients are those without `checkpoint`, bit for bit, in every machine and to every order.
+    Memory falls to the inputs of the part (what it captures from outside included) and the values
+    of one part at a time; time grows by one more forward pass of the part.  A part may hold
+    others.  Forward mode stores nothing anyway and passes through.
+
+    Parameters
+    ----------
+    function : callable
+        Function of nodes that returns a node, or a dict, list or tuple of nodes.
+
+    Returns
+    -------
+    callable
+        The same function, whose results are checkpointed.
+
+    Raises
+    ------
+    GraphTypeError
+        When called without any node.
+
+    Examples
+    --------
+    >>> g = Graph()
+    >>> x = g.input("x", shape=(3,), dtype="float64")
+    >>> def block(x):
+    ...     return (x * x + x) * x
+    >>> checkpoint(checkpoint(block))(x)
+    <checkpoint_5: float64[3]>
+    """
+
+    @wraps(function)
+    def checkpointed(*args: Any, **kwargs: Any) -> Any:
+        leaves, _ = flatten((args, kwargs))
+        given = [leaf for leaf in leaves if isinstance(leaf, Node)]
+        if not given:
+            raise GraphTypeError(f"checkpoint of {function!r} needs a node among its arguments")
+        graph = given[0].graph
+        start = len(graph)
+        results, structure = flatten(function(*args, **kwargs))
+        ends = [graph.lift(node) for node in results if isinstance(node, Node)]
+        boundary = starts_of(ends, given, start)
+        marked = [
+            build(_CHECKPOINT, leaf, *boundary, call=start) if isinstance(leaf, Node) else leaf
+            for leaf in results
+        ]
+        return unflatten(structure, marked)
+
+    return checkpointed
+
+
+def starts_of(ends: Iterable[Node], given: Iterable[Node], start: int) -> list[Node]:
+    """Return what the part between starts from: arguments, and older nodes that it captures.
+
+    A node older than `start` belongs to the part where it depends on an argument: an equal node
+    was built before.
+    """
+    arguments = {node.id: node for node in given}
+    first = min(arguments)
+    inside: dict[int, Node] = {}
+    stack = list(ends)
+    while stack:
+        node = stack.pop()
+        if node.id not in inside:
+            inside[node.id] = node
+            if node.id not in arguments and node.id > min(first, start):
+                stack.extend(node.inputs)
+    dependent = set(arguments)
+    for number in sorted(inside):
+        if number in dependent or any(part.id in dependent for part in inside[number].inputs):
+            dependent.add(number)
+    part = {i for i, node in inside.items() if not node.is_leaf and (i >= start or i in dependent)}
+    part -= set(arguments)
+    used = {node.id: node for i in part for node in inside[i].inputs}
+    used |= {node.id: node for node in ends}
+    return [used[i] for i in sorted(used) if i not in part and used[i].op is not CONSTANT]
+
+
+def _part_of(end: Node) -> list[Node]:
+    """Return the nodes that the checkpoint node `end` recomputes, in build order."""
+    stops = {node.id for node in end.inputs[1:]}
+    found: dict[int, Node] = {}
+    stack = [end.inputs[0]]
+    while stack:
+        node = stack.pop()
+        if node.id not in found and node.id not in stops and not node.is_leaf:
+            found[node.id] = node
+            stack.extend(node.inputs)
+    return [found[number] for number in sorted(found)]
+
+
+class Recomputation:
+    """What one backward pass has recomputed.
+
+    The nodes are built by whoever is `graph.building` at the time: the fragment of the checkpoint
+    node.  So a machine recomputes in the backward task of that node, and values travel from later
+    to earlier nodes, as cotangents do.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._operands: dict[Node, tuple[Node, tuple[Node, ...]]] = {}
+        self._calls: dict[int, dict[Node, Node]] = {}
+
+    def enter(self, node: Node, ct: Node) -> None:
+        """Recompute the part of a checkpoint node that `ct` has reached; ignore other nodes."""
+        if node.op is not _CHECKPOINT:
+            return
+        copies = self._calls.setdefault(node.attrs["call"], {})
+        _, (_, *values) = self.operands(node)
+        for start, value in zip(node.inputs[1:], values, strict=True):
+            if start not in copies:
+                copies[start] = build(_RECOMPUTE, value, ct)
+        for inner in _part_of(node):
+            inputs = tuple([copies.get(part, part) for part in inner.inputs])
+            if inner not in copies:
+                copies[inner] = self._graph.apply(inner.op, inputs, inner.attrs)
+            self._operands[inner] = copies[inner], inputs
+
+    def operands(self, node: Node) -> tuple[Node, tuple[Node, ...]]:
+        """Return the node and its inputs as its rule should see them."""
+        return self._operands.get(node, (node, node.inputs))

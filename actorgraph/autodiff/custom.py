@@ -1,0 +1,253 @@
+"""`custom_vjp` and `custom_jvp`: functions of nodes with rules of the user's own.
+
+What the function computes stays ordinary nodes; its result gets one more node, of an op of the
+function's name, whose inputs are the result and the arguments.  Differentiation uses the rule for
+the arguments and none for the result, so what lies between is never differentiated.  Rules build
+nodes, which can be differentiated again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import update_wrapper
+from typing import Any, final
+
+from actorgraph.autodiff.checkpointing import first_of_many, starts_of
+from actorgraph.autodiff.reverse import check_like, pull_back
+from actorgraph.errors import FeedError, GraphTypeError
+from actorgraph.graph import Node, build, topological_order
+from actorgraph.op import CONSTANT, Attrs, Op, Rule
+from actorgraph.ops.broadcasting import zeros_like
+from actorgraph.types import UNKNOWN
+
+__all__ = ["CustomRule", "custom_jvp", "custom_vjp"]
+
+
+@final
+class CustomRule:
+    """A function of nodes and its rule; made by `custom_vjp` and `custom_jvp`.
+
+    Keyword arguments are no nodes: they are given to the function and to the rule alike.
+    """
+
+    def __init__(self, function: Callable[..., Node], kind: str) -> None:
+        update_wrapper(self, function)
+        self.name: str = getattr(function, "__name__", "custom")
+        self._function = function
+        self._kind = kind
+        self._rule: Rule | None = None
+        self._ops: dict[int, Op] = {}
+
+    def defvjp(self, rule: Rule) -> Rule:
+        """Set the reverse rule, ``rule(ct, y, *xs, **kwargs)``, and return it (a decorator)."""
+        self._refuse_other("vjp")
+        self._rule = rule
+        return rule
+
+    def defjvp(self, rule: Rule) -> Rule:
+        """Set the forward rule, ``rule(tans, y, *xs, **kwargs)``, and return it (a decorator)."""
+        self._refuse_other("jvp")
+        self._rule = rule
+        return rule
+
+    def _refuse_other(self, kind: str) -> None:
+        if self._kind != kind:
+            raise GraphTypeError(
+                f"{self.name} is a custom_{self._kind}; give it def{self._kind}, or decorate it "
+                f"with custom_{kind}"
+            )
+        if self._rule is not None:
+            raise GraphTypeError(f"{self.name} has a def{kind} already")
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Node:
+        """Apply the function to nodes (arrays become constants) and mark its result."""
+        if self._rule is None:
+            raise GraphTypeError(f"{self.name} has no rule; write @{self.name}.def{self._kind}")
+        graph = next((arg.graph for arg in args if isinstance(arg, Node)), None)
+        if graph is None:
+            raise GraphTypeError(f"{self.name} needs a node among its positional arguments")
+        if any(isinstance(value, Node) for value in kwargs.values()):
+            raise GraphTypeError(f"{self.name}: give nodes as positional arguments")
+        xs = [graph.lift(arg) for arg in args]
+        start = len(graph)
+        y = self._function(*xs, **kwargs)
+        if not isinstance(y, Node):
+            raise GraphTypeError(f"{self.name} has to return one node, got {type(y).__name__}")
+        captured = [
+            node
+            for node in starts_of([y], xs, start)
+            if node.dtype.kind in "fc" and not any(node is x for x in xs) and _varies(node)
+        ]
+        if captured:
+            raise GraphTypeError(
+                f"{self.name} uses {captured[0]!r}, which is no argument and would get no "
+                "gradient; pass it as an argument"
+            )
+        return build(self._op(len(xs)), y, *xs, **kwargs)
+
+    def _op(self, arity: int) -> Op:
+        found = self._ops.get(arity)
+        if found is None:
+            pull = self._pull if self._kind == "vjp" else self._transpose
+            found = self._ops[arity] = Op(
+                self.name,
+                first_of_many,
+                _first,
+                vjp=(None, *(_rule_of(pull, argnum) for argnum in range(arity))),
+                jvp=None if self._kind == "vjp" else self._push,
+                doc=f"A function with a rule of its own (custom_{self._kind}).",
+            )
+        return found
+
+    def _pull(self, argnum: int, ct: Node, y: Node, xs: tuple[Node, ...], attrs: Attrs) -> Any:
+        assert self._rule is not None
+        found = self._rule(ct, y, *xs, **attrs)
+        cts = (found,) if isinstance(found, Node) or found is None else tuple(found)
+        if len(cts) != len(xs):
+            raise FeedError(
+                f"the vjp rule of {self.name} returned {len(cts)} cotangents for {len(xs)} "
+                "arguments; return one for each, None where there is none"
+            )
+        if cts[argnum] is not None:
+            check_like(cts[argnum], xs[argnum], f"cotangent that the rule of {self.name} gave")
+        return cts[argnum]
+
+    def _push(
+        self, tans: tuple[Node | None, ...], y: Node, _: Node, *xs: Node, **attrs: Any
+    ) -> Any:
+        assert self._rule is not None
+        if all(tan is None for tan in tans[1:]):
+            return None
+        filled = [
+            zeros_like(x) if tan is None else tan for x, tan in zip(xs, tans[1:], strict=True)
+        ]
+        tan = self._rule(tuple(filled), y, *xs, **attrs)
+        if tan is not None:
+            check_like(tan, y, f"tangent that the rule of {self.name} gave")
+        return tan
+
+    def _transpose(self, argnum: int, ct: Node, y: Node, xs: tuple[Node, ...], attrs: Attrs) -> Any:
+        """Return the cotangent of an argument: the reverse pass through the linear rule.
+
+        The rule is applied to tangents that stand for any; what flows back to one is the answer.
+        """
+        first = len(y.graph)
+        probes = [build(_PROBE, x, number=(ct.id, i)) for i, x in enumerate(xs)]
+        tan = self._push((None, *probes), y, y, *xs, **attrs)
+        if tan is None:
+            return None
+        first = min(first, *(probe.id for probe in probes))
+        probe = probes[argnum]
+        result = pull_back(y.graph, _since(tan, first), {tan: ct}, [probe])[probe]
+        exact = all(UNKNOWN not in x.dims for x in xs)
+        if exact and result is not None and any(n.op is _PROBE for n in _since(result, first)):
+            raise GraphTypeError(
+                f"the jvp rule of {self.name} is not linear in its tangents, so it has no reverse"
+            )
+        return result
+
+
+_PROBE: Op = Op("tangent_probe", "a[*s] -> a[*s]", lambda xp, x, number: xp.zeros_like(x))
+
+
+def _first(xp: Any, y: Any, *xs: Any, **attrs: Any) -> Any:
+    return y
+
+
+def _rule_of(pull: Callable[..., Any], argnum: int) -> Rule:
+    def rule(ct: Node, y: Node, _: Node, *xs: Node, **attrs: Any) -> Any:
+        return pull(argnum, ct, y, xs, attrs)
+
+    return rule
+
+
+def _varies(node: Node) -> bool:
+    return any(part.is_leaf and part.op is not CONSTANT for part in topological_order([node]))
+
+
+def _since(end: Node, number: int) -> list[Node]:
+    """Return what `end` depends on among the nodes built since, in build order."""
+    found: dict[int, Node] = {}
+    stack = [end]
+    while stack:
+        node = stack.pop()
+        if node.id >= number and node.id not in found:
+            found[node.id] = node
+            stack.extend(node.inputs)
+    return [found[i] for i in sorted(found)]
+
+
+def custom_vjp(function: Callable[..., Node]) -> CustomRule:
+    """Give a function of nodes a reverse rule of its own.
+
+    The rule ``(ct, y, *xs, **kwargs)`` returns a cotangent per argument, each a node of the
+    argument's type or None for a symbolic zero.  It may use its arguments only: machines
+    differentiate a copy of the graph.  Forward mode through the function raises.
+
+    Parameters
+    ----------
+    function : callable
+        Function of nodes that returns one node.
+
+    Returns
+    -------
+    CustomRule
+        Set its rule with ``@function.defvjp``.
+
+    Raises
+    ------
+    GraphTypeError
+        When called: there is no rule, or the function uses float nodes that are no arguments.
+
+    Examples
+    --------
+    >>> from actorgraph import ops
+    >>> from actorgraph.graph import Graph
+    >>> @custom_vjp
+    ... def straight_through(x):
+    ...     return ops.sign(x)
+    >>> @straight_through.defvjp
+    ... def straight_through_vjp(ct, y, x):
+    ...     return ct
+    >>> straight_through(Graph().input("x", shape=(3,), dtype="float64"))
+    <straight_through_2: float64[3]>
+    """
+    return CustomRule(function, "vjp")
+
+
+def custom_jvp(function: Callable[..., Node]) -> CustomRule:
+    """Give a function of nodes a forward rule of its own, which serves reverse mode too.
+
+    The rule ``(tans, y, *xs, **kwargs)`` returns the tangent of `y`; `tans` has one entry per
+    argument, zeros where the argument does not move.  It is linear in the tangents, and reverse
+    mode is the reverse pass through it.
+
+    Parameters
+    ----------
+    function : callable
+        Function of nodes that returns one node.
+
+    Returns
+    -------
+    CustomRule
+        Set its rule with ``@function.defjvp``.
+
+    Raises
+    ------
+    GraphTypeError
+        When called: as `custom_vjp`.  When differentiated: the rule is not linear.
+
+    Examples
+    --------
+    >>> from actorgraph import ops
+    >>> from actorgraph.graph import Graph
+    >>> @custom_jvp
+    ... def log1pexp(x):
+    ...     return ops.log1p(ops.exp(x))
+    >>> @log1pexp.defjvp
+    ... def log1pexp_jvp(tans, y, x):
+    ...     return tans[0] * ops.sigmoid(x)
+    >>> log1pexp(Graph().input("x", dtype="float64"))
+    <log1pexp_3: float64[]>
+    """
+    return CustomRule(function, "jvp")

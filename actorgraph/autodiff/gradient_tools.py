@@ -1,0 +1,123 @@
+"""`stop_gradient` and `hook_gradient`: nodes that change what flows backward, not the value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from actorgraph.autodiff.checkpointing import first_of_many
+from actorgraph.autodiff.reverse import check_like
+from actorgraph.errors import GraphTypeError
+from actorgraph.graph import Node, build
+from actorgraph.op import Op, Sample, register
+
+__all__ = ["hook_gradient", "stop_gradient"]
+
+
+_STOP: Op = register(
+    Op(
+        "stop_gradient",
+        "a[*s] -> a[*s]",
+        lambda xp, x: x,
+        vjp=(None,),
+        jvp=lambda tans, y, x: None,
+        samples=(Sample(((3, 4),)), Sample(((),))),
+        doc="The value, through which neither cotangents nor tangents flow.",
+    )
+)
+
+
+def stop_gradient(node: Node) -> Node:
+    """Return the value of `node` as something that does not depend on anything.
+
+    Type ``a[*s] -> a[*s]``.  Cotangents and tangents are zero, without a node for the zeros.
+
+    Parameters
+    ----------
+    node : node
+
+    Returns
+    -------
+    Node
+
+    Raises
+    ------
+    GraphTypeError
+        `node` is no node.
+
+    Examples
+    --------
+    >>> from actorgraph.autodiff import gradients
+    >>> from actorgraph.graph import Graph
+    >>> x = Graph().input("x", dtype="float64")
+    >>> gradients(x * stop_gradient(x), [x])[0].op  # x, not 2 x
+    <op multiply>
+    """
+    return build(_STOP, node)
+
+
+def _hooked(ct: Node, y: Node, x: Node, *others: Node, fn: Callable[..., Node | None]) -> Node:
+    result = fn(ct, *others)
+    if result is None:
+        return ct
+    if not isinstance(result, Node):
+        raise GraphTypeError(
+            f"the hook {fn!r} of the gradient of {x!r} returned {result!r}; return a node built "
+            "from its argument, or None to leave the gradient as it is"
+        )
+    check_like(result, x, "hooked gradient")
+    return result
+
+
+def _same(ct: Node) -> Node:
+    return ct
+
+
+_HOOK: Op = register(
+    Op(
+        "hook_gradient",
+        first_of_many,
+        lambda xp, x, *others, fn: x,
+        vjp=(_hooked,),
+        jvp=lambda tans, y, *xs, fn: tans[0],
+        samples=(Sample(((3, 4),), {"fn": _same}), Sample(((), (2,)), {"fn": lambda ct, y: ct})),
+        doc="The value; the cotangent that arrives goes through a function.",
+    )
+)
+
+
+def hook_gradient(node: Node, fn: Callable[..., Node | None], *others: Node) -> Node:
+    """Return the value of `node`; the gradient that flows back to it goes through `fn`.
+
+    To look at a gradient, clip it or replace it where it flows: Tangent's ``insert_grad_of``.
+    `fn` is called while the backward pass is built, by `ag.gradients` and by machines; what it
+    does with arrays in a run, such as printing, is an op (`ag.ops.opaque`).  Forward mode passes
+    through, so tangents are those without the hook.  Only uses of the result are hooked.
+
+    Parameters
+    ----------
+    node : node
+        Of any float or complex type.
+    fn : callable
+        ``fn(ct, *others) -> node or None``: builds the new cotangent, of the shape and dtype of
+        `node`; None leaves it as it is.
+    *others : node
+        Further nodes that `fn` uses.  It must not use nodes from elsewhere: a machine
+        differentiates a copy of the graph.
+
+    Returns
+    -------
+    Node
+
+    Raises
+    ------
+    GraphTypeError, ShapeError
+        When the backward pass is built: `fn` returned no node, or one of another type.
+
+    Examples
+    --------
+    >>> from actorgraph import ops
+    >>> from actorgraph.graph import Graph
+    >>> x = Graph().input("x", shape=(3,), dtype="float64")
+    >>> y = ops.exp(hook_gradient(x, lambda ct: ops.clip(ct, -1.0, 1.0))).sum()
+    """
+    return build(_HOOK, node, *others, fn=fn)

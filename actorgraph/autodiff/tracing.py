@@ -1,0 +1,177 @@
+"""Tracing: a Python function of arrays, called once with nodes, gives a graph.
+
+Arguments are trees (see `trees`).  NumPy arrays, NumPy scalars and Python floats and complex
+numbers become placeholders; everything else (ints, bools, strings, functions ...) is static: the
+function sees it as it is, and each value of it has a trace of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from actorgraph.autodiff.trees import Structure, flatten, unflatten
+from actorgraph.errors import FeedError, GraphTypeError
+from actorgraph.graph import Graph, Node, build
+from actorgraph.op import Op
+from actorgraph.types import dtype_of
+
+__all__ = [
+    "Arguments", "active_graph", "as_array", "is_traced", "lifted", "surroundings", "tracing",
+]  # fmt: skip
+
+_active: ContextVar[Graph | None] = ContextVar("actorgraph_traced_graph", default=None)
+
+_ARGUMENT: Op = Op(
+    "argument",
+    "a[*s] -> a[*s]",
+    lambda xp, x, number: x,
+    vjp=(lambda ct, *_, number: ct,),
+    jvp=lambda tans, *_, number: tans[0],
+    doc="An argument of a transformed function: a node that differs from all others.",
+)
+
+
+@contextmanager
+def tracing(graph: Graph) -> Iterator[None]:
+    """Make `graph` the one that transformed functions called inside add to."""
+    token = _active.set(graph)
+    try:
+        yield
+    finally:
+        _active.reset(token)
+
+
+def active_graph(leaves: Sequence[Any]) -> Graph | None:
+    """Return the graph that a call with these leaves adds to, or None outside of any."""
+    for leaf in leaves:
+        if isinstance(leaf, Node):
+            return leaf.graph
+    return _active.get()
+
+
+def is_traced(value: Any) -> bool:
+    """Return whether an argument becomes a placeholder."""
+    return isinstance(value, (np.ndarray, np.generic, float, complex)) or (
+        hasattr(value, "__array__") and not isinstance(value, Node)
+    )
+
+
+def as_array(value: Any) -> np.ndarray[Any, Any]:
+    """Return an argument as an array; a Python float is float64."""
+    if isinstance(value, np.ma.MaskedArray):
+        raise FeedError("an argument is a masked array, whose mask would be lost; use .filled(...)")
+    array = np.asarray(value)
+    dtype_of(array.dtype)
+    return array
+
+
+def lifted(graph: Graph, tree: Any) -> Any:
+    """Return the arguments of a call inside a graph: each array or node as a node of its own.
+
+    A node of its own, so that a derivative with respect to it does not see other uses of what was
+    given (the confusion of perturbations).
+    """
+    leaves, structure = flatten(tree)
+    return unflatten(structure, [_lifted(graph, leaf) for leaf in leaves])
+
+
+def _lifted(graph: Graph, leaf: Any) -> Any:
+    if isinstance(leaf, Node):
+        return build(_ARGUMENT, graph.lift(leaf), number=len(graph))
+    if is_traced(leaf):
+        return build(_ARGUMENT, graph.constant(as_array(leaf)), number=len(graph))
+    return leaf
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """The arguments of a call: their structure, and which leaves are arrays.
+
+    Attributes
+    ----------
+    structure : Structure
+    statics : tuple
+        Per leaf: the static value, or None where it is an array.
+    arrays : tuple of arrays or None
+        Per leaf.
+    key : hashable
+        Equal for calls that one trace serves.
+    """
+
+    structure: Structure
+    statics: tuple[Any, ...]
+    arrays: tuple[np.ndarray[Any, Any] | None, ...]
+    key: Hashable
+
+    @classmethod
+    def of(cls, tree: Any) -> Arguments:
+        """Take arguments apart.
+
+        Raises
+        ------
+        GraphTypeError
+            A static argument cannot be hashed.
+        """
+        leaves, structure = flatten(tree)
+        statics: list[Any] = []
+        arrays: list[np.ndarray[Any, Any] | None] = []
+        signs: list[Hashable] = []
+        for leaf in leaves:
+            array = as_array(leaf) if is_traced(leaf) else None
+            arrays.append(array)
+            statics.append(leaf if array is None else None)
+            if array is not None:
+                signs.append((array.dtype.name, array.shape))
+                continue
+            try:
+                hash(leaf)
+            except TypeError:
+                raise GraphTypeError(
+                    f"an argument is a {type(leaf).__name__}, which is no array, list, tuple or "
+                    "dict and cannot be hashed; pass an array, or something hashable"
+                ) from None
+            signs.append((type(leaf), leaf))
+        return cls(structure, tuple(statics), tuple(arrays), (structure, tuple(signs)))
+
+    def placeholders(self, graph: Graph) -> tuple[Any, list[Node]]:
+        """Return the arguments with placeholders for arrays, and the placeholders."""
+        inputs: list[Node] = []
+        leaves: list[Any] = []
+        for static, array in zip(self.statics, self.arrays, strict=True):
+            if array is None:
+                leaves.append(static)
+                continue
+            inputs.append(graph.input(f"argument_{len(inputs)}", array.shape, array.dtype))
+            leaves.append(inputs[-1])
+        return unflatten(self.structure, leaves), inputs
+
+
+def surroundings(function: Any) -> tuple[Any, ...]:
+    """Return what a Python function reads from outside by name: closure, globals and defaults.
+
+    A trace serves as long as these are the same objects.
+    """
+    found: list[Any] = []
+    while function is not None:
+        function = getattr(function, "__func__", function)
+        code = getattr(function, "__code__", None)
+        if code is not None:
+            names = function.__globals__
+            found += [names[name] for name in code.co_names if name in names]
+            found += [_contents(cell) for cell in function.__closure__ or ()]
+            found += function.__defaults__ or ()
+        function = getattr(function, "__wrapped__", None)
+    return tuple(found)
+
+
+def _contents(cell: Any) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # not bound yet
+        return None

@@ -1,0 +1,158 @@
+"""`grad` and `value_and_grad`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from actorgraph.autodiff import derivatives
+from actorgraph.errors import FeedError, ShapeError
+from actorgraph.graph import Node
+from actorgraph.transforms.staging import (
+    Staged,
+    chosen,
+    graph_of,
+    name_of,
+    named,
+    one_output,
+    parted,
+    wrt_of,
+)
+
+__all__ = ["grad", "seed_of", "value_and_grad"]
+
+_SEEDS = ("required", "one", "ones")
+
+
+def grad(
+    f: Any,
+    argnums: Any = 0,
+    *,
+    wrt: Any = None,
+    has_aux: bool = False,
+    input_derivative: str = "one",
+    seed: Any = None,
+) -> Any:
+    """Return the gradient of a node as nodes, or of a function as a function.
+
+    Parameters
+    ----------
+    f : node, or callable
+        A function takes arrays, floats and trees (dict, list, tuple, named tuple) of them, and
+        returns one array; other arguments are static.  It has to be pure: it is called once per
+        kind of arguments, and arrays that it captures are fixed then.
+    argnums : int or tuple of int
+        Positional arguments to differentiate by; a tuple gives a tuple of gradients.
+    wrt : node, or dict, list or tuple of nodes
+        For a node as `f`: what to differentiate by (may also be given second); default all
+        parameters of its graph.
+    has_aux : bool
+        The function returns (result, anything else); so then does the gradient function.
+    input_derivative : "one", "ones" or "required"
+        Seed where none is given: 1 (the result must be a scalar), ones of the result's shape (the
+        gradient of the sum), or an error.
+    seed : array or node, optional
+        For a node as `f`: its cotangent.  Gradient functions take ``seed=`` when called.
+
+    Returns
+    -------
+    node, tree of nodes, or callable
+        In the structure, shapes and dtypes of what it is differentiated by.
+
+    Raises
+    ------
+    GraphTypeError, ShapeError, FeedError
+        What is differentiated is no float, no scalar, or the seed does not fit.  Gradient
+        functions raise when they are called; they block, so not inside a running event loop.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> def f(x, y):
+    ...     return (x * x * y).sum()
+    >>> grad(f, argnums=(0, 1))(np.array([1.0, 2.0]), 3.0)
+    (array([ 6., 12.]), array(5.))
+    >>> float(grad(grad(lambda x: x ** 3))(2.0))
+    12.0
+    """
+    _check_choice(input_derivative)
+    if isinstance(f, Node):
+        return _grad_of_node(f, argnums, wrt, input_derivative, seed)
+    return _gradient_function(f, argnums, has_aux, input_derivative, "grad")
+
+
+def value_and_grad(
+    f: Any,
+    argnums: Any = 0,
+    *,
+    wrt: Any = None,
+    has_aux: bool = False,
+    input_derivative: str = "one",
+    seed: Any = None,
+) -> Any:
+    """Return (value, gradient), as `grad` does; with `has_aux`, ((value, aux), gradient).
+
+    Examples
+    --------
+    >>> value_and_grad(lambda x: x * x)(3.0)
+    (array(9.), array(6.))
+    """
+    _check_choice(input_derivative)
+    if isinstance(f, Node):
+        return f, _grad_of_node(f, argnums, wrt, input_derivative, seed)
+    return _gradient_function(f, argnums, has_aux, input_derivative, "value_and_grad")
+
+
+def seed_of(output: Node, seed: Any, input_derivative: str, what: str) -> Node:
+    """Return the seed of an output: what is given, or what `input_derivative` says."""
+    if seed is not None:
+        return derivatives.seed_node(seed, output, what)
+    if input_derivative == "one" and output.ndim:
+        raise ShapeError(
+            f"{what} is {output.type}, and a gradient is of a scalar; differentiate its sum, give "
+            "seed=, or say input_derivative='ones'"
+        )
+    return derivatives.ones_seed(output)
+
+
+def _check_seed(input_derivative: str, seed: Any, name: str) -> None:
+    if input_derivative == "required" and seed is None:
+        raise FeedError(f"the gradient of {name} requires its seed; pass seed=, of its shape")
+
+
+def _check_choice(input_derivative: str) -> None:
+    if input_derivative not in _SEEDS:
+        raise ValueError(
+            f"input_derivative is one of {', '.join(map(repr, _SEEDS))}, got {input_derivative!r}"
+        )
+
+
+def _grad_of_node(f: Node, argnums: Any, wrt: Any, input_derivative: str, seed: Any) -> Any:
+    _check_seed(input_derivative, seed, f.name)
+    seeds = [seed_of(f, seed, input_derivative, f"node {f.name}")]
+    return derivatives.gradient_tree([f], wrt_of(f, argnums, wrt), seeds, "wrt")
+
+
+def _gradient_function(
+    f: Callable[..., Any], argnums: Any, has_aux: bool, input_derivative: str, kind: str
+) -> Any:
+    name = name_of(f)
+
+    def builder(args: tuple[Any, ...], kwargs: dict[str, Any], seed: Any) -> Any:
+        wrt = chosen(args, argnums, name)
+        graph = graph_of(args, kwargs)
+        result, aux = parted(f(*args, **kwargs), has_aux, name)
+        output = one_output(graph, result, name)
+        seeds = [seed_of(output, seed, input_derivative, f"what {name} returned")]
+        found = derivatives.gradient_tree([output], wrt, seeds, f"argument {argnums} of {name}")
+        if kind == "grad":
+            return (found, aux) if has_aux else found
+        return ((output, aux) if has_aux else output), found
+
+    staged = Staged(builder, f)
+
+    def gradient(*args: Any, seed: Any = None, **kwargs: Any) -> Any:
+        _check_seed(input_derivative, seed, name)
+        return staged(args, kwargs, seed)
+
+    return named(gradient, kind, f)

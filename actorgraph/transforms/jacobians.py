@@ -1,0 +1,157 @@
+"""`jacobian` and `hessian`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from actorgraph.autodiff import derivatives
+from actorgraph.autodiff.tracing import active_graph, lifted, tracing
+from actorgraph.autodiff.trees import Structure, flatten, unflatten
+from actorgraph.graph import Graph, Node
+from actorgraph.transforms.gradient import grad
+from actorgraph.transforms.products import cotangents_of, pushed
+from actorgraph.transforms.staging import Staged, chosen, graph_of, name_of, named, parted, wrt_of
+
+__all__ = ["hessian", "jacobian"]
+
+
+def jacobian(f: Any, argnums: Any = 0, *, wrt: Any = None, has_aux: bool = False) -> Any:
+    """Return the Jacobian, by forward or reverse mode, whichever takes fewer passes.
+
+    Parameters
+    ----------
+    f : callable, or node, dict, list or tuple of nodes
+    argnums, wrt, has_aux
+        As `grad`.
+
+    Returns
+    -------
+    callable, or tree of nodes
+        For each output, in their structure, its derivative by each argument, in theirs, of the
+        output's dtype and shape ``(*output.shape, *argument.shape)``.
+
+    Raises
+    ------
+    GraphTypeError
+        Something is complex.
+    ShapeError
+        On nodes whose dims are not known before a run.
+
+    Examples
+    --------
+    >>> jacobian(lambda x: x * x)(np.array([1.0, 2.0]))
+    array([[2., 0.],
+           [0., 4.]])
+    """
+    if not callable(f):
+        nodes, structure = derivatives.output_nodes(graph_of(f), f, "outputs")
+        wrt = wrt_of(nodes[0], argnums, wrt)
+        return derivatives.jacobian_tree(nodes, structure, wrt, "wrt")
+    return named(_JacobianFunction(f, argnums, has_aux), "jacobian", f)
+
+
+class _JacobianFunction:
+    """The Jacobian of a function: one pass of a machine a row or a column."""
+
+    def __init__(self, f: Callable[..., Any], argnums: Any, has_aux: bool) -> None:
+        self._f, self._argnums, self._has_aux = f, argnums, has_aux
+        self._name = name_of(f)
+        self._value = Staged(self._build_value, f)
+        self._push = Staged(self._build_push, f)
+        self._pull = Staged(self._build_pull, f)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        graph = active_graph(flatten((args, kwargs))[0])
+        if graph is not None:
+            with tracing(graph):
+                return self._on_nodes(graph, *lifted(graph, (args, kwargs)))
+        result, aux = self._value(args, kwargs)
+        outputs, structure = flatten(result)
+        leaves, inner = flatten(chosen(args, self._argnums, self._name))
+        wrt = [np.asarray(leaf) for leaf in leaves]
+        derivatives.refuse_complex(outputs, wrt)
+        if sum(x.size for x in wrt) <= sum(y.size for y in outputs):
+            blocks = self._by_columns(args, kwargs, outputs, wrt, inner)
+        else:
+            blocks = self._by_rows(args, kwargs, outputs, wrt, structure)
+        found = unflatten(structure, [unflatten(inner, row) for row in blocks])
+        return (found, aux) if self._has_aux else found
+
+    def _on_nodes(self, graph: Graph, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        result, aux = self._build_value(args, kwargs)
+        nodes, structure = flatten(result)
+        wrt = chosen(args, self._argnums, self._name)
+        found = derivatives.jacobian_tree(nodes, structure, wrt, f"an argument of {self._name}")
+        return (found, aux) if self._has_aux else found
+
+    def _build_value(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        wrt = chosen(args, self._argnums, self._name)
+        derivatives.float_nodes(wrt, f"argument {self._argnums} of {self._name}")
+        result, aux = parted(self._f(*args, **kwargs), self._has_aux, self._name)
+        nodes, structure = derivatives.output_nodes(graph_of(args, kwargs), result, self._name)
+        return unflatten(structure, nodes), aux
+
+    def _build_push(self, args: tuple[Any, ...], kwargs: dict[str, Any], tangents: Any) -> Any:
+        wrt = chosen(args, self._argnums, self._name)
+        return pushed(self._f, args, kwargs, wrt, tangents, self._has_aux)[1]
+
+    def _build_pull(self, args: tuple[Any, ...], kwargs: dict[str, Any], seeds: Any) -> Any:
+        nodes, structure = flatten(self._build_value(args, kwargs)[0])
+        cts = cotangents_of(seeds, nodes, structure, f"what {self._name} returned")
+        wrt = chosen(args, self._argnums, self._name)
+        return derivatives.gradient_tree(nodes, wrt, cts, f"an argument of {self._name}")
+
+    def _by_columns(
+        self, args: Any, kwargs: Any, outputs: list[Any], wrt: list[Any], inner: Structure
+    ) -> list[list[Any]]:
+        blocks = [[np.zeros((*y.shape, *x.shape), y.dtype) for x in wrt] for y in outputs]
+        tangents = [np.zeros_like(x) for x in wrt]
+        for i, x in enumerate(wrt):
+            for place in np.ndindex(x.shape):
+                tangents[i][place] = 1
+                pushed = flatten(self._push(args, kwargs, unflatten(inner, tangents)))[0]
+                tangents[i][place] = 0
+                for row, column in zip(blocks, pushed, strict=True):
+                    row[i][(..., *place)] = column
+        return blocks
+
+    def _by_rows(
+        self, args: Any, kwargs: Any, outputs: list[Any], wrt: list[Any], structure: Structure
+    ) -> list[list[Any]]:
+        blocks = [[np.zeros((*y.shape, *x.shape), y.dtype) for x in wrt] for y in outputs]
+        seeds = [np.zeros_like(y) for y in outputs]
+        for j, y in enumerate(outputs):
+            for place in np.ndindex(y.shape):
+                seeds[j][place] = 1
+                pulled = flatten(self._pull(args, kwargs, unflatten(structure, seeds)))[0]
+                seeds[j][place] = 0
+                for block, row in zip(blocks[j], pulled, strict=True):
+                    block[place] = row
+        return blocks
+
+
+def hessian(f: Any, argnums: Any = 0, *, wrt: Any = None, has_aux: bool = False) -> Any:
+    """Return the matrix of second derivatives of a scalar: the Jacobian of the gradient.
+
+    Parameters and errors are those of `jacobian`; use `hvp` where products with it are enough.
+
+    Returns
+    -------
+    callable, or tree of nodes
+        For each argument, in their structure, a block per argument, of shape
+        ``(*one.shape, *other.shape)``.
+
+    Examples
+    --------
+    >>> hessian(lambda x: x[0] * x[1])(np.array([1.0, 2.0]))
+    array([[0., 1.],
+           [1., 0.]])
+    """
+    if isinstance(f, Node):
+        wrt = wrt_of(f, argnums, wrt)
+        return jacobian(grad(f, wrt=wrt), wrt=wrt)
+    result = jacobian(grad(f, argnums, has_aux=has_aux), argnums, has_aux=has_aux)
+    return named(result, "hessian", f)
