@@ -95,7 +95,24 @@ from actorgraph.ops.indexing import getitem, one_hot, take
 from actorgraph.ops.inverses import det, inv, matrix_power, slogdet, solve
 from actorgraph.ops.linalg import dot, matmul, outer
 from actorgraph.ops.linalg_products import bmm, kron, tensordot, vecdot
-from actorgraph.ops.losses import cross_entropy, log_softmax, mse_loss, softmax
+from actorgraph.ops.losses import log_softmax, mse_loss, softmax
+from actorgraph.ops.losses_classification import (
+    bce_with_logits,
+    binary_cross_entropy,
+    cross_entropy,
+    hinge_loss,
+    nll_loss,
+    pick_neg_log_softmax,
+    pick_softmax,
+)
+from actorgraph.ops.losses_regression import (
+    cosine_similarity,
+    huber_loss,
+    kl_div,
+    l1_loss,
+    smooth_l1_loss,
+    triplet_margin_loss,
+)
 from actorgraph.ops.matrices import diag, diag_embed, diagflat, diagonal, trace, tril, triu
 from actorgraph.ops.normalisation import (
     batch_norm,
@@ -107,6 +124,7 @@ from actorgraph.ops.normalisation import (
 )
 from actorgraph.ops.opaque import opaque
 from actorgraph.ops.padding import pad
+from actorgraph.ops.picking import pick
 from actorgraph.ops.piecewise import (
     celu,
     elu,
@@ -141,6 +159,7 @@ from actorgraph.ops.random import (
     uniform,
 )
 from actorgraph.ops.rearranging import flip, moveaxis, permute, repeat, roll, tile
+from actorgraph.ops.splitting import split, unstack
 from actorgraph.ops.reductions import (
     logsumexp,
     max,  # noqa: A004 - NumPy's name
@@ -162,7 +181,6 @@ from actorgraph.ops.shaping import concatenate, stack, swapaxes, transpose
 from actorgraph.ops.sorting import argsort, searchsorted, sort, topk, unique
 from actorgraph.ops.special import digamma, erf, erfc, lgamma, polygamma
 from actorgraph.ops.spectral import eigh, eigvalsh, svd, svdvals
-from actorgraph.ops.splitting import split, unstack
 from actorgraph.ops.statistics import norm, std, var
 from actorgraph.ops.trigonometric import (
     angle,
@@ -188,31 +206,37 @@ from actorgraph.ops.windows import col2im, im2col
 __all__ = [
     "Sample", "abs", "add", "all", "angle", "any", "arange", "arccos", "arccosh", "arcsin",
     "arcsinh", "arctan", "arctan2", "arctanh", "argmax", "argmin", "argsort", "astype", "at",
-    "avg_pool1d", "avg_pool2d", "batch_norm", "bernoulli", "binomial", "bmm", "broadcast_to",
-    "categorical", "cbrt", "ceil", "celu", "cholesky", "clip", "col2im", "concatenate", "conj",
-    "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "cos", "cosh",
-    "count_nonzero", "cross_entropy", "cube", "cumprod", "cumsum", "define", "deg2rad", "det",
-    "diag", "diag_embed", "diagflat", "diagonal", "digamma", "divide", "dot", "dropout", "eigh",
-    "eigvalsh", "einsum", "elu", "equal", "erf", "erfc", "exp", "exp2", "expand_dims", "expm1",
-    "eye", "fft", "fftn", "flatten", "flip", "floor", "floor_divide", "fmax", "fmin", "full",
-    "full_like", "gather", "gather_nd", "gelu", "getitem", "global_avg_pool", "global_max_pool",
-    "greater", "greater_equal", "group_norm", "hardshrink", "hardsigmoid", "hardswish", "hardtanh",
-    "hypot", "ifft", "ifftn", "im2col", "imag", "index_add", "index_put", "instance_norm", "inv",
-    "irfft", "isfinite", "isinf", "isnan", "kron", "layer_norm", "leaky_relu", "less", "less_equal",
-    "lgamma", "linspace", "local_response_norm", "log", "log10", "log1p", "log2", "log_softmax",
-    "logaddexp", "logaddexp2", "logical_and", "logical_not", "logical_or", "logical_xor",
-    "logsigmoid", "logsumexp", "lstsq", "matmul", "matrix_power", "max", "max_pool1d", "max_pool2d",
-    "maximum", "mean", "meshgrid", "min", "minimum", "mish", "mod", "moveaxis", "mse_loss",
-    "multiply", "neg", "norm", "normal", "not_equal", "one_hot", "opaque", "ones", "ones_like", "outer",
-    "pad", "permute", "pinv", "polygamma", "power", "prelu", "prod", "put", "qr", "rad2deg",
-    "ravel", "real", "reciprocal", "relu", "relu6", "repeat", "reshape", "rfft", "rms_norm", "roll",
-    "round", "rsqrt", "scatter", "scatter_add", "searchsorted", "selu", "sigmoid", "sign", "silu",
-    "sin", "sinh", "size_of", "slogdet", "softmax", "softplus", "softshrink", "softsign", "solve",
-    "sort", "split", "sqrt", "square", "squeeze", "stack", "std", "subtract", "sum", "svd",
-    "svdvals", "swapaxes", "take", "take_along_axis", "tan", "tanh", "tanhshrink", "tensordot",
-    "threshold", "tile", "topk", "trace", "transpose", "tril", "triu", "trunc", "truncated_normal",
-    "uniform", "unique", "unstack", "var", "vecdot", "where", "zeros", "zeros_like",
+    "avg_pool1d", "avg_pool2d", "batch_norm", "bce_with_logits", "bernoulli",
+    "binary_cross_entropy", "binomial", "bmm", "broadcast_to", "categorical", "cbrt", "ceil",
+    "celu", "cholesky", "clip", "col2im", "concatenate", "conj", "conv1d", "conv2d", "conv3d",
+    "conv_transpose1d", "conv_transpose2d", "cos", "cosh", "cosine_similarity", "count_nonzero",
+    "cross_entropy", "cube", "cumprod", "cumsum", "define", "deg2rad", "det", "diag", "diag_embed",
+    "diagflat", "diagonal", "digamma", "divide", "dot", "dropout", "eigh", "eigvalsh", "einsum",
+    "elu", "equal", "erf", "erfc", "exp", "exp2", "expand_dims", "expm1", "eye", "fft", "fftn",
+    "flatten", "flip", "floor", "floor_divide", "fmax", "fmin", "full", "full_like", "gather",
+    "gather_nd", "gelu", "getitem", "global_avg_pool", "global_max_pool", "greater",
+    "greater_equal", "group_norm", "hardshrink", "hardsigmoid", "hardswish", "hardtanh",
+    "hinge_loss", "huber_loss", "hypot", "ifft", "ifftn", "im2col", "imag", "index_add",
+    "index_put", "instance_norm", "inv", "irfft", "isfinite", "isinf", "isnan", "kl_div", "kron",
+    "l1_loss", "layer_norm", "leaky_relu", "less", "less_equal", "lgamma", "linspace",
+    "local_response_norm", "log", "log10", "log1p", "log2", "log_softmax", "logaddexp",
+    "logaddexp2", "logical_and", "logical_not", "logical_or", "logical_xor", "logsigmoid",
+    "logsumexp", "lstsq", "matmul", "matrix_power", "max", "max_pool1d", "max_pool2d", "maximum",
+    "mean", "meshgrid", "min", "minimum", "mish", "mod", "moveaxis", "mse_loss", "multiply", "neg",
+    "nll_loss", "norm", "normal", "not_equal", "one_hot", "ones", "ones_like", "opaque", "outer",
+    "pad", "permute", "pick", "pick_neg_log_softmax", "pick_softmax", "pinv", "polygamma", "power",
+    "prelu", "prod", "put", "qr", "rad2deg", "ravel", "real", "reciprocal", "relu", "relu6",
+    "repeat", "reshape", "rfft", "rms_norm", "roll", "round", "rsqrt", "scatter", "scatter_add",
+    "searchsorted", "selu", "sigmoid", "sign", "silu", "sin", "sinh", "size_of", "slogdet",
+    "smooth_l1_loss", "softmax", "softplus", "softshrink", "softsign", "solve", "sort", "split",
+    "sqrt", "square", "squeeze", "stack", "std", "subtract", "sum", "svd", "svdvals", "swapaxes",
+    "take", "take_along_axis", "tan", "tanh", "tanhshrink", "tensordot", "threshold", "tile",
+    "topk", "trace", "transpose", "tril", "triplet_margin_loss", "triu", "trunc",
+    "truncated_normal", "uniform", "unique", "unstack", "var", "vecdot", "where", "zeros",
+    "zeros_like",
 ]  # fmt: skip
 
 _operators.attach()
-_numpy.attach({name: globals()[name] for name in __all__ if name not in ("Sample", "define", "opaque")})
+_numpy.attach(
+    {name: globals()[name] for name in __all__ if name not in ("Sample", "define", "opaque")}
+)

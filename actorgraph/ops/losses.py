@@ -21,7 +21,10 @@ from actorgraph.ops.reductions import divide_by_size, mean
 from actorgraph.ops.shaping import one_axis
 from actorgraph.types import shapes_differ
 
-__all__ = ["cross_entropy", "log_softmax", "mse_loss", "softmax"]
+__all__ = [
+    "REDUCTIONS", "check_reduction", "log_softmax", "mse_loss", "plain_cross_entropy", "reduced",
+    "same_shape", "softmax",
+]  # fmt: skip
 
 _AXIS_SAMPLES = (
     Sample(((3, 4),), {"axis": 1}),
@@ -126,6 +129,7 @@ def log_softmax(x: Node, axis: int = -1) -> Node:
 # -- cross entropy ----------------------------------------------------------------------------
 
 REDUCTIONS = ("mean", "sum", "none")
+"""What becomes of the losses of all targets or elements."""
 
 
 def _loss_type(attrs: Attrs) -> str:
@@ -184,7 +188,8 @@ def _slope(logits: Node, targets: Node, like: Node) -> Node:
     return build(_ENTROPY_PULL, ones, logits, targets, reduction="none")
 
 
-def _reduced(losses: Node, reduction: str) -> Node:
+def reduced(losses: Node, reduction: str) -> Node:
+    """Return losses, their sum or their mean."""
     if reduction == "none":
         return losses
     return mean(losses) if reduction == "mean" else sum(losses)
@@ -198,7 +203,7 @@ def _rows(logits: Node) -> tuple[int, ...]:
 def _along(u: Node, logits: Node, targets: Node, reduction: str) -> Node:
     """Return the derivative of the loss along a direction `u` of the logits."""
     row = sum(u, -1)
-    return _reduced(sum(u * _slope(logits, targets, row), -1), reduction)
+    return reduced(sum(u * _slope(logits, targets, row), -1), reduction)
 
 
 def _entropy_jvp(
@@ -274,35 +279,13 @@ _ENTROPY = register(
 )
 
 
-def cross_entropy(logits: Node, targets: Any, reduction: str = "mean") -> Node:
-    """Return ``logsumexp(logits) - logits[target]``, stable and in one op.
-
-    Parameters
-    ----------
-    logits : node
-        Float, shape (..., classes).
-    targets : node or array
-        Integers in ``[0, classes)`` of shape (...); others raise in the run.
-    reduction : {"mean", "sum", "none"}
-        Over all targets; "none" gives one loss per target.
-
-    Returns
-    -------
-    Node
-        A scalar, or of the shape of `targets`; the dtype of `logits`.
-
-    Raises
-    ------
-    GraphTypeError
-        `logits` is no float, `targets` no integer, or there is no such reduction.
-    ShapeError
-        The shape of `targets` is not that of `logits` without the last dim.
-    """
-    _check_reduction(reduction, "cross_entropy")
+def plain_cross_entropy(logits: Node, targets: Any, reduction: str) -> Node:
+    """Return cross entropy without options, in one op."""
     return build(_ENTROPY, logits, targets, reduction=reduction)
 
 
-def _check_reduction(reduction: str, what: str) -> None:
+def check_reduction(reduction: str, what: str) -> None:
+    """Raise `GraphTypeError` where there is no such reduction."""
     if reduction not in REDUCTIONS:
         raise GraphTypeError(f"{what}: reduction is one of {REDUCTIONS}, got {reduction!r}")
 
@@ -328,9 +311,23 @@ def mse_loss(x: Any, y: Any, reduction: str = "mean") -> Node:
     ShapeError
         The shapes differ.
     """
-    _check_reduction(reduction, "mse_loss")
-    difference = subtract(x, y)
-    first, other = difference.inputs
+    check_reduction(reduction, "mse_loss")
+    difference = subtract(*same_shape(x, y, "mse_loss"))
+    return reduced(multiply(difference, difference), reduction)
+
+
+def same_shape(x: Any, y: Any, what: str, witness: Any = None) -> tuple[Node, Node]:
+    """Return both as nodes of one graph, where one of them (or the witness) is a node.
+
+    Raises
+    ------
+    ShapeError
+        Their shapes can be shown to differ.
+    """
+    node = next((part for part in (x, y, witness) if isinstance(part, Node)), None)
+    if node is None:
+        raise GraphTypeError(f"{what} needs at least one node, got {type(x).__name__}")
+    first, other = node.graph.lift(x), node.graph.lift(y)
     if shapes_differ(first.dims, other.dims):
-        raise ShapeError(f"mse_loss: shapes {first.shape} and {other.shape} differ")
-    return _reduced(multiply(difference, difference), reduction)
+        raise ShapeError(f"{what}: shapes {first.shape} and {other.shape} differ")
+    return first, other

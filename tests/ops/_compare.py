@@ -46,4 +46,4 @@ def compare(ours, theirs, values, rtol=1e-9, second=True):
     for got, want in zip(evaluate(nodes, dict(zip(xs, values, strict=True))), targets, strict=True):
         want = np.zeros_like(got) if want is None else want.numpy(force=True)
         scale = np.abs(want).max(initial=0)
-        np.testing.assert_allclose(got, want, rtol=rtol, atol=1e-300 + rtol * scale)
+        np.testing.assert_allclose(got, want, rtol=rtol, atol=1e-14 + rtol * scale)

@@ -1,0 +1,322 @@
+"""Losses against classes: cross entropy, negative log-likelihood, binary cross entropy, hinge.
+
+Classes stand in the last axis.  Built of other ops, but for the logarithms of binary cross entropy,
+which are finite at 0.  Definitions are PyTorch's, except that no class is ignored unless asked.
+"""
+
+from __future__ import annotations
+
+from math import nan
+from typing import Any
+
+import numpy as np
+
+from actorgraph.errors import GraphTypeError, ShapeError
+from actorgraph.graph import Node
+from actorgraph.ops._declare import unary
+from actorgraph.ops.activations import relu, softplus
+from actorgraph.ops.arithmetic import neg
+from actorgraph.ops.broadcasting import broadcast_like, sum  # noqa: A004
+from actorgraph.ops.exponential import exp
+from actorgraph.ops.indexing import take
+from actorgraph.ops.losses import (
+    check_reduction,
+    log_softmax,
+    plain_cross_entropy,
+    reduced,
+    same_shape,
+)
+from actorgraph.ops.picking import pick
+from actorgraph.ops.reductions import mean
+from actorgraph.ops.selection import maximum, where
+
+__all__ = [
+    "bce_with_logits", "binary_cross_entropy", "cross_entropy", "hinge_loss", "nll_loss",
+    "pick_neg_log_softmax", "pick_softmax",
+]  # fmt: skip
+
+# -- classes ----------------------------------------------------------------------------------
+
+
+def _picked(
+    scores: Node, targets: Any, weight: Any, ignore_index: int | None
+) -> tuple[Node, Node, Node | None]:
+    """Return the score at each target, each target's weight, and which targets count."""
+    targets = scores.graph.lift(targets)
+    valid = None
+    if ignore_index is not None:
+        valid = targets != ignore_index
+        targets = where(valid, targets, 0)
+    chosen = pick(scores, targets)
+    if weight is None:
+        weights = broadcast_like(scores.graph.constant(1, dtype=scores.dtype), chosen)
+    else:
+        given = scores.graph.lift(weight)
+        if given.ndim != 1:
+            raise ShapeError(f"class weights have rank 1, one per class, got {given!r}")
+        weights = take(given, targets, 0)
+    if valid is not None:
+        weights = where(valid, weights, 0)
+    return chosen, weights, valid
+
+
+def _averaged(losses: Node, weights: Node, reduction: str) -> Node:
+    if reduction != "mean":
+        return reduced(losses, reduction)
+    total = sum(weights)
+    # Nothing that counts: NaN without the warning of 0 / 0.
+    return sum(losses) / where(total == 0, nan, total)
+
+
+def nll_loss(
+    log_probs: Node,
+    targets: Any,
+    weight: Any = None,
+    ignore_index: int | None = None,
+    reduction: str = "mean",
+) -> Node:
+    """Return ``-weight[target] log_probs[target]``, reduced.
+
+    Parameters
+    ----------
+    log_probs : node
+        Float, shape (..., classes).
+    targets : node or array
+        Integers of shape (...), in ``[0, classes)`` or equal to `ignore_index`; others raise in the
+        run.
+    weight : node or array, optional
+        One entry per class; a mean divides by the sum of the weights of the targets.
+    ignore_index : int, optional
+        Targets that do not count; PyTorch's default is -100, here none is ignored.
+    reduction : {"mean", "sum", "none"}
+
+    Returns
+    -------
+    Node
+        A scalar, or of the shape of `targets`.  The mean over nothing is NaN, with gradient NaN or
+        0 and no warning.
+
+    Raises
+    ------
+    GraphTypeError
+        A dtype does not fit, or there is no such reduction.
+    ShapeError
+        The shape of `targets` is not that of `log_probs` without the last dim.
+    """
+    check_reduction(reduction, "nll_loss")
+    chosen, weights, valid = _picked(log_probs, targets, weight, ignore_index)
+    if weight is None and valid is None:
+        return reduced(neg(chosen), reduction)
+    losses = neg(weights * (chosen if valid is None else where(valid, chosen, 0)))
+    return _averaged(losses, weights, reduction)
+
+
+def cross_entropy(
+    logits: Node,
+    targets: Any,
+    reduction: str = "mean",
+    *,
+    weight: Any = None,
+    ignore_index: int | None = None,
+    label_smoothing: float = 0.0,
+) -> Node:
+    """Return ``logsumexp(logits) - logits[target]``, stable; in one op where no option is given.
+
+    With options: ``(1 - s) w[t] (-log p[t]) + s / classes * sum over c of w[c] (-log p[c])`` for
+    the smoothing s and the weights w; a mean divides by the sum of ``w[t]`` over the targets that
+    count, as PyTorch does.
+
+    Parameters
+    ----------
+    logits : node
+        Float, shape (..., classes).
+    targets : node or array
+        Integers in ``[0, classes)``, or equal to `ignore_index`, of shape (...); others raise in
+        the run.
+    reduction : {"mean", "sum", "none"}
+        Over all targets; "none" gives one loss per target.
+    weight : node or array, optional
+        One entry per class.
+    ignore_index : int, optional
+        Targets that do not count; PyTorch's default is -100, here none is ignored.
+    label_smoothing : float
+        In [0, 1]: the share of the target that is spread over all classes.
+
+    Returns
+    -------
+    Node
+        A scalar, or of the shape of `targets`; the dtype of `logits`.
+
+    Raises
+    ------
+    GraphTypeError
+        `logits` is no float, `targets` no integer, the smoothing is not in [0, 1], or there is no
+        such reduction.
+    ShapeError
+        The shape of `targets` is not that of `logits` without the last dim.
+
+    Examples
+    --------
+    >>> from actorgraph.graph import Graph
+    >>> g = Graph()
+    >>> z, t = g.input("z", ("batch", 10)), g.input("t", ("batch",), "int64")
+    >>> cross_entropy(z, t, label_smoothing=0.1).shape
+    ()
+    """
+    check_reduction(reduction, "cross_entropy")
+    if not 0 <= label_smoothing <= 1:
+        raise GraphTypeError(f"cross_entropy: label_smoothing is in [0, 1], got {label_smoothing}")
+    if weight is None and ignore_index is None and not label_smoothing:
+        return plain_cross_entropy(logits, targets, reduction)
+    log_probs = log_softmax(logits)
+    if not label_smoothing:
+        return nll_loss(log_probs, targets, weight, ignore_index, reduction)
+    chosen, weights, valid = _picked(log_probs, targets, weight, ignore_index)
+    spread = mean(log_probs if weight is None else log_probs * weight, -1)
+    if valid is not None:
+        chosen, spread = where(valid, chosen, 0), where(valid, spread, 0)
+    share = float(label_smoothing)
+    losses = neg(weights * chosen * (1 - share) + spread * share)
+    return _averaged(losses, weights, reduction)
+
+
+def pick_neg_log_softmax(logits: Node, index: Any) -> Node:
+    """Return ``-log(softmax(logits))`` at the index of each row; the gradient is softmax - onehot.
+
+    Parameters and errors are those of `cross_entropy`, of which it is the unreduced form.
+    """
+    return plain_cross_entropy(logits, index, "none")
+
+
+def pick_softmax(logits: Node, index: Any) -> Node:
+    """Return ``softmax(logits)`` at the index of each row, without the other entries.
+
+    ``exp(-cross_entropy)``, so that small probabilities keep their digits.
+
+    Parameters and errors are those of `cross_entropy`.
+    """
+    return exp(neg(plain_cross_entropy(logits, index, "none")))
+
+
+# -- two classes ------------------------------------------------------------------------------
+
+_FLOOR = -100.0
+_SMALLEST = 1e-12
+
+
+def _log_forward(xp: Any, x: Any) -> Any:
+    with np.errstate(divide="ignore"):
+        return xp.maximum(xp.log(x), x.dtype.type(_FLOOR))
+
+
+def _log_of_rest_forward(xp: Any, x: Any) -> Any:
+    with np.errstate(divide="ignore"):
+        return xp.maximum(xp.log1p(xp.negative(x)), x.dtype.type(_FLOOR))
+
+
+def _least(dtype: Any) -> float:
+    """Return the smallest divisor; in half precision 1e-12 would be 0."""
+    return max(_SMALLEST, float(np.finfo(dtype).tiny))
+
+
+_log_floored = unary(
+    "log_floored", _log_forward, lambda t, y, x: t / maximum(x, _least(x.dtype)),
+    "max(log(x), -100).", scheme="f[*s] -> f[*s]", low=0.05, high=3, flops=12,
+    notes="The slope is 1 / max(x, 1e-12).",
+)  # fmt: skip
+_log_of_rest_floored = unary(
+    "log_of_rest_floored", _log_of_rest_forward,
+    lambda t, y, x: -t / maximum(1 - x, _least(x.dtype)), "max(log(1 - x), -100).",
+    scheme="f[*s] -> f[*s]", low=-2, high=0.95, flops=12,
+    notes="The slope is -1 / max(1 - x, 1e-12).",
+)  # fmt: skip
+
+
+def _weighted(losses: Node, weight: Any, reduction: str) -> Node:
+    return reduced(losses if weight is None else losses * weight, reduction)
+
+
+def binary_cross_entropy(
+    probabilities: Any, targets: Any, weight: Any = None, reduction: str = "mean"
+) -> Node:
+    """Return ``-t log(p) - (1 - t) log(1 - p)``, reduced.
+
+    Logarithms end at -100, and divisors of gradients at 1e-12, so p = 0 and p = 1 are finite.
+
+    Parameters
+    ----------
+    probabilities : node or array
+        Float in [0, 1]; outside, logarithms are NaN and NumPy warns.
+    targets : node or array
+        Of the same dtype and shape, in [0, 1].
+    weight : node or array, optional
+        Factor of each loss; broadcasts.
+    reduction : {"mean", "sum", "none"}
+
+    Raises
+    ------
+    GraphTypeError
+        Dtypes differ, or there is no such reduction.
+    ShapeError
+        Shapes differ.
+    """
+    check_reduction(reduction, "binary_cross_entropy")
+    p, t = same_shape(probabilities, targets, "binary_cross_entropy")
+    return _weighted(
+        neg(t * _log_floored(p) + (1 - t) * _log_of_rest_floored(p)), weight, reduction
+    )
+
+
+def bce_with_logits(
+    logits: Any, targets: Any, weight: Any = None, pos_weight: Any = None, reduction: str = "mean"
+) -> Node:
+    """Return binary cross entropy of ``sigmoid(logits)``, without overflow or cancellation.
+
+    ``w t softplus(-x) + (1 - t) softplus(x)`` for the weight w of positive targets; PyTorch's
+    ``binary_cross_entropy_with_logits``.
+
+    Parameters
+    ----------
+    logits : node or array
+        Float.
+    targets : node or array
+        Of the same dtype and shape, in [0, 1].
+    weight, pos_weight : node or array, optional
+        Factor of each loss, and of its part with a positive target; they broadcast.
+    reduction : {"mean", "sum", "none"}
+
+    Raises
+    ------
+    GraphTypeError
+        Dtypes differ, or there is no such reduction.
+    ShapeError
+        Shapes differ.
+    """
+    check_reduction(reduction, "bce_with_logits")
+    x, t = same_shape(logits, targets, "bce_with_logits")
+    positive = t if pos_weight is None else t * pos_weight
+    return _weighted(positive * softplus(neg(x)) + (1 - t) * softplus(x), weight, reduction)
+
+
+def hinge_loss(scores: Any, targets: Any, margin: float = 1.0, reduction: str = "mean") -> Node:
+    """Return ``max(0, margin - targets * scores)``, reduced; the slope at the corner is 0.
+
+    Parameters
+    ----------
+    scores : node or array
+        Float.
+    targets : node or array
+        -1 or 1, of the dtype and shape of `scores`.
+    margin : float
+    reduction : {"mean", "sum", "none"}
+
+    Raises
+    ------
+    GraphTypeError
+        Dtypes differ, or there is no such reduction.
+    ShapeError
+        Shapes differ.
+    """
+    check_reduction(reduction, "hinge_loss")
+    x, t = same_shape(scores, targets, "hinge_loss")
+    return reduced(relu(float(margin) - t * x), reduction)
