@@ -129,7 +129,8 @@ class _Writer:
         self.body += ["        try:"]
         self._steps()
         outgoing = self._outgoing()
-        marks = " = ".join([*outgoing.values(), "bad"])
+        delivered = {self.expressions[node.id]: None for node, _ in self.spec.results}
+        marks = " = ".join([*outgoing.values(), *delivered, "bad"])
         self.body += [
             "        except BaseException as error:",
             f"            {marks} = fail(task, error, {self.messages})",
@@ -250,7 +251,7 @@ class _Writer:
             outgoing["residual"] = "s"
             self.body.append(f"            s = ({values})")
         spare = list(spec.exclusive)
-        for node in [node for node, _ in spec.sends] + [node for node, _ in spec.results]:
+        for node, _ in spec.sends:
             if node.id in outgoing:
                 continue
             if spare:
@@ -266,7 +267,7 @@ class _Writer:
         body += [f"        y{i}()" for i in self.credited_out]
         for node, index in spec.results:
             body += [
-                f"        run.results[{index}] = {outgoing[node.id]}",
+                f"        run.results[{index}] = {self.expressions[node.id]}",
                 "        if run.tokens.pop():",
                 "            run.core.finish(run)",
             ]

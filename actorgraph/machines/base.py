@@ -262,7 +262,9 @@ class Machine(ABC):
         try:
             if timeout_s is not None:
                 if not timeout_s >= 0:
-                    raise ValueError(f"timeout_s is a number of seconds of at least 0, got {timeout_s!r}")
+                    raise ValueError(
+                        f"timeout_s is a number of seconds of at least 0, got {timeout_s!r}"
+                    )
                 core.pool.deadlines.add(run, timeout_s)
             core.start(run, slot)
         except BaseException:

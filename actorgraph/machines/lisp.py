@@ -14,7 +14,7 @@ from actorgraph.channels import Channel
 from actorgraph.graph import Node
 from actorgraph.lower.regions import TaskSpec
 from actorgraph.machines.base import Machine
-from actorgraph.node_actor import Dead, Message, Task, fail
+from actorgraph.node_actor import Dead, Task, fail
 from actorgraph.op import CONSTANT
 
 __all__ = ["LispMachine"]
@@ -98,7 +98,7 @@ def _interpret(
                     log(_for_user(task, step), values[step.id])
                 for number in unused:
                     del values[number]
-            outgoing = [Message(values[node.id], run) for node, _ in spec.results]
+            outgoing = [values[node.id] for node, _ in spec.results]
         except BaseException as error:
             if parked:
                 raise  # the machine was dropped, and the coroutine is closed where it waits

@@ -178,12 +178,11 @@ class Plan:
         Every array is the caller's own: only a variable's value is the array that the run has
         read; whatever else would share memory with a feed, a variable or another result is copied.
         """
-        taken = set(map(id, run.leaves))
-        arrays = [self._own(message.value, taken) for message in run.results]
+        arrays = self._owned(run)
         duals: dict[Node, Dual] = {}
         for node, value, derivative, again in self._reads:
             array = arrays[value] if isinstance(value, int) else self._leaf_value(run, value)
-            duals[node] = dual = Dual(array, node=node)
+            duals[node] = dual = Dual(array, None, None, node)
             if derivative is None:
                 found = np.zeros_like(array) if self._derivative_is_zero(node) else None
             elif isinstance(derivative, int):
@@ -202,13 +201,17 @@ class Plan:
             assigned.append((buffer, array))
         return duals, assigned
 
-    def _own(self, raw: Any, taken: set[int]) -> np.ndarray[Any, Any]:
-        """Return a result as an array that shares memory with nothing that is `taken` yet."""
-        array = self.device.to_host(raw)
-        if array.base is not None or id(array) in taken:
-            array = np.array(array)
-        taken.add(id(array))
-        return array
+    def _owned(self, run: Run) -> list[np.ndarray[Any, Any]]:
+        """Return the results as arrays that share memory with no leaf and not with each other."""
+        taken = set(map(id, run.leaves))
+        arrays = []
+        for raw in run.results:
+            array = raw if type(raw) is np.ndarray else self.device.to_host(raw)
+            if array.base is not None or id(array) in taken:
+                array = np.array(array)
+            taken.add(id(array))
+            arrays.append(array)
+        return arrays
 
     def _leaf_value(self, run: Run, node: Node) -> np.ndarray[Any, Any]:
         """Return the value of a leaf: a parameter's own array, a copy of anything else."""

@@ -17,7 +17,7 @@ from actorgraph.dual import Dual
 from actorgraph.errors import GraphError, RunCancelled
 from actorgraph.graph import Node
 from actorgraph.node import Buffer
-from actorgraph.node_actor import Message, Poison, Task
+from actorgraph.node_actor import Task
 
 if TYPE_CHECKING:
     from actorgraph.machines.core import Core
@@ -137,9 +137,12 @@ class Run:
 
     # -- for actors ---------------------------------------------------------------------------
 
-    def deliver(self, index: int, message: Message | Poison) -> None:
-        """Take a result; the last one ends the run.  Called by actors, must not raise."""
-        self.results[index] = message
+    def deliver(self, index: int, value: Any) -> None:
+        """Take a result (or a mark, of a dead run); the last one ends the run, must not raise.
+
+        Generated programs do the same in their own text.
+        """
+        self.results[index] = value
         if self.tokens.pop():
             self.core.finish(self)
 
