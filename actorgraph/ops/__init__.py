@@ -33,6 +33,7 @@ from actorgraph.ops.arithmetic import (
     subtract,
 )
 from actorgraph.ops.assignment import index_add, index_put, put, scatter, scatter_add
+from actorgraph.ops.attention import scaled_dot_product_attention
 from actorgraph.ops.broadcasting import (
     broadcast_to,
     expand_dims,
@@ -159,7 +160,7 @@ from actorgraph.ops.random import (
     uniform,
 )
 from actorgraph.ops.rearranging import flip, moveaxis, permute, repeat, roll, tile
-from actorgraph.ops.splitting import split, unstack
+from actorgraph.ops.recurrent import gru_cell, lstm_cell, rnn_cell
 from actorgraph.ops.reductions import (
     logsumexp,
     max,  # noqa: A004 - NumPy's name
@@ -181,6 +182,7 @@ from actorgraph.ops.shaping import concatenate, stack, swapaxes, transpose
 from actorgraph.ops.sorting import argsort, searchsorted, sort, topk, unique
 from actorgraph.ops.special import digamma, erf, erfc, lgamma, polygamma
 from actorgraph.ops.spectral import eigh, eigvalsh, svd, svdvals
+from actorgraph.ops.splitting import split, unstack
 from actorgraph.ops.statistics import norm, std, var
 from actorgraph.ops.trigonometric import (
     angle,
@@ -215,25 +217,25 @@ __all__ = [
     "elu", "equal", "erf", "erfc", "exp", "exp2", "expand_dims", "expm1", "eye", "fft", "fftn",
     "flatten", "flip", "floor", "floor_divide", "fmax", "fmin", "full", "full_like", "gather",
     "gather_nd", "gelu", "getitem", "global_avg_pool", "global_max_pool", "greater",
-    "greater_equal", "group_norm", "hardshrink", "hardsigmoid", "hardswish", "hardtanh",
+    "greater_equal", "group_norm", "gru_cell", "hardshrink", "hardsigmoid", "hardswish", "hardtanh",
     "hinge_loss", "huber_loss", "hypot", "ifft", "ifftn", "im2col", "imag", "index_add",
     "index_put", "instance_norm", "inv", "irfft", "isfinite", "isinf", "isnan", "kl_div", "kron",
     "l1_loss", "layer_norm", "leaky_relu", "less", "less_equal", "lgamma", "linspace",
     "local_response_norm", "log", "log10", "log1p", "log2", "log_softmax", "logaddexp",
     "logaddexp2", "logical_and", "logical_not", "logical_or", "logical_xor", "logsigmoid",
-    "logsumexp", "lstsq", "matmul", "matrix_power", "max", "max_pool1d", "max_pool2d", "maximum",
-    "mean", "meshgrid", "min", "minimum", "mish", "mod", "moveaxis", "mse_loss", "multiply", "neg",
-    "nll_loss", "norm", "normal", "not_equal", "one_hot", "ones", "ones_like", "opaque", "outer",
-    "pad", "permute", "pick", "pick_neg_log_softmax", "pick_softmax", "pinv", "polygamma", "power",
-    "prelu", "prod", "put", "qr", "rad2deg", "ravel", "real", "reciprocal", "relu", "relu6",
-    "repeat", "reshape", "rfft", "rms_norm", "roll", "round", "rsqrt", "scatter", "scatter_add",
-    "searchsorted", "selu", "sigmoid", "sign", "silu", "sin", "sinh", "size_of", "slogdet",
-    "smooth_l1_loss", "softmax", "softplus", "softshrink", "softsign", "solve", "sort", "split",
-    "sqrt", "square", "squeeze", "stack", "std", "subtract", "sum", "svd", "svdvals", "swapaxes",
-    "take", "take_along_axis", "tan", "tanh", "tanhshrink", "tensordot", "threshold", "tile",
-    "topk", "trace", "transpose", "tril", "triplet_margin_loss", "triu", "trunc",
-    "truncated_normal", "uniform", "unique", "unstack", "var", "vecdot", "where", "zeros",
-    "zeros_like",
+    "logsumexp", "lstm_cell", "lstsq", "matmul", "matrix_power", "max", "max_pool1d", "max_pool2d",
+    "maximum", "mean", "meshgrid", "min", "minimum", "mish", "mod", "moveaxis", "mse_loss",
+    "multiply", "neg", "nll_loss", "norm", "normal", "not_equal", "one_hot", "ones", "ones_like",
+    "opaque", "outer", "pad", "permute", "pick", "pick_neg_log_softmax", "pick_softmax", "pinv",
+    "polygamma", "power", "prelu", "prod", "put", "qr", "rad2deg", "ravel", "real", "reciprocal",
+    "relu", "relu6", "repeat", "reshape", "rfft", "rms_norm", "rnn_cell", "roll", "round", "rsqrt",
+    "scaled_dot_product_attention", "scatter", "scatter_add", "searchsorted", "selu", "sigmoid",
+    "sign", "silu", "sin", "sinh", "size_of", "slogdet", "smooth_l1_loss", "softmax", "softplus",
+    "softshrink", "softsign", "solve", "sort", "split", "sqrt", "square", "squeeze", "stack", "std",
+    "subtract", "sum", "svd", "svdvals", "swapaxes", "take", "take_along_axis", "tan", "tanh",
+    "tanhshrink", "tensordot", "threshold", "tile", "topk", "trace", "transpose", "tril",
+    "triplet_margin_loss", "triu", "trunc", "truncated_normal", "uniform", "unique", "unstack",
+    "var", "vecdot", "where", "zeros", "zeros_like",
 ]  # fmt: skip
 
 _operators.attach()

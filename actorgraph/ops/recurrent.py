@@ -1,0 +1,189 @@
+"""One step of recurrent networks, in PyTorch's layout of weights and order of gates.
+
+Weights have the shape (gates * hidden, features), so a step multiplies by their transposes.  Built
+of other ops.  Sources: S. Hochreiter, J. Schmidhuber, Long short-term memory, 1997; K. Cho et al.,
+Learning phrase representations using RNN encoder-decoder, 2014.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from actorgraph.errors import GraphTypeError, ShapeError
+from actorgraph.graph import Node
+from actorgraph.ops.activations import relu, sigmoid
+from actorgraph.ops.indexing import getitem
+from actorgraph.ops.linalg import matmul
+from actorgraph.ops.shaping import swap_last
+from actorgraph.ops.trigonometric import tanh
+from actorgraph.types import Dim
+
+__all__ = ["gru_cell", "lstm_cell", "rnn_cell"]
+
+
+def _affine(x: Node, weight: Node, bias: Any) -> Node:
+    y = matmul(x, swap_last(weight))
+    return y if bias is None else y + bias
+
+
+def _weights(x: Node, hidden: Node, w_ih: Any, w_hh: Any, gates: int, what: str) -> list[Node]:
+    """Return both weights as nodes, checked; the input's first."""
+    nodes = [x.graph.lift(w_ih), x.graph.lift(w_hh)]
+    for node in nodes:
+        if node.ndim != 2:
+            raise ShapeError(
+                f"{what}: weights have rank 2, ({gates} * hidden, features), got {node!r}"
+            )
+        size = hidden.dims[-1] if hidden.ndim else 0
+        rows = node.dims[0]
+        if isinstance(size, int) and isinstance(rows, int) and rows != gates * size:
+            raise ShapeError(
+                f"{what}: weights have {gates} * {size} rows, one block of the hidden size per "
+                f"gate, got {node!r}"
+            )
+    return nodes
+
+
+def _parts(gates: Node, count: int, what: str) -> list[Node]:
+    """Return the gates, side by side in the last axis, as views."""
+    width = gates.dims[-1]
+    if isinstance(width, Dim):
+        raise ShapeError(f"{what}: the rows of the weights have to be known, got {width}")
+    size = width // count
+    full = (slice(None),) * (gates.ndim - 1)
+    return [getitem(gates, (*full, slice(i * size, (i + 1) * size))) for i in range(count)]
+
+
+def rnn_cell(
+    x: Node,
+    hidden: Any,
+    w_ih: Any,
+    w_hh: Any,
+    b_ih: Any = None,
+    b_hh: Any = None,
+    nonlinearity: str = "tanh",
+) -> Node:
+    """Return ``tanh(x w_ih^T + b_ih + hidden w_hh^T + b_hh)``, as ``torch.nn.RNNCell``.
+
+    Parameters
+    ----------
+    x : node
+        Float, shape (batch, features) or (features,).
+    hidden : node or array
+        Shape (batch, hidden) or (hidden,).
+    w_ih, w_hh : node or array
+        Shapes (hidden, features) and (hidden, hidden).
+    b_ih, b_hh : node or array, optional
+        Shape (hidden,).
+    nonlinearity : {"tanh", "relu"}
+
+    Returns
+    -------
+    Node
+        The next hidden state.
+
+    Raises
+    ------
+    GraphTypeError
+        Dtypes differ, or there is no such nonlinearity.
+    ShapeError
+        Shapes do not fit.
+    """
+    if nonlinearity not in ("tanh", "relu"):
+        raise GraphTypeError(f"rnn_cell: nonlinearity is 'tanh' or 'relu', got {nonlinearity!r}")
+    state = x.graph.lift(hidden)
+    into, again = _weights(x, state, w_ih, w_hh, 1, "rnn_cell")
+    total = _affine(x, into, b_ih) + _affine(state, again, b_hh)
+    return tanh(total) if nonlinearity == "tanh" else relu(total)
+
+
+def lstm_cell(
+    x: Node,
+    state: tuple[Any, Any],
+    w_ih: Any,
+    w_hh: Any,
+    b_ih: Any = None,
+    b_hh: Any = None,
+) -> tuple[Node, Node]:
+    """Return the next hidden and cell state of a long short-term memory, as ``torch.nn.LSTMCell``.
+
+    With the gates i, f, g, o, in this order, of ``x w_ih^T + b_ih + h w_hh^T + b_hh``:
+    ``c' = sigmoid(f) c + sigmoid(i) tanh(g)`` and ``h' = sigmoid(o) tanh(c')``.
+
+    Parameters
+    ----------
+    x : node
+        Float, shape (batch, features) or (features,).
+    state : pair of node or array
+        ``(h, c)``, each (batch, hidden) or (hidden,).
+    w_ih, w_hh : node or array
+        Shapes (4 hidden, features) and (4 hidden, hidden).
+    b_ih, b_hh : node or array, optional
+        Shape (4 hidden,).
+
+    Returns
+    -------
+    tuple of Node
+        ``(h', c')``.
+
+    Raises
+    ------
+    GraphTypeError
+        Dtypes differ, or `state` is no pair.
+    ShapeError
+        Shapes do not fit.
+    """
+    if not isinstance(state, (tuple, list)) or len(state) != 2:
+        raise GraphTypeError(f"lstm_cell: state is a pair (hidden, cell), got {state!r}")
+    hidden, cell = (x.graph.lift(part) for part in state)
+    into, again = _weights(x, hidden, w_ih, w_hh, 4, "lstm_cell")
+    gates = _affine(x, into, b_ih) + _affine(hidden, again, b_hh)
+    enter, forget, new, out = _parts(gates, 4, "lstm_cell")
+    cell = sigmoid(forget) * cell + sigmoid(enter) * tanh(new)
+    return sigmoid(out) * tanh(cell), cell
+
+
+def gru_cell(
+    x: Node,
+    hidden: Any,
+    w_ih: Any,
+    w_hh: Any,
+    b_ih: Any = None,
+    b_hh: Any = None,
+) -> Node:
+    """Return the next hidden state of a gated recurrent unit, as ``torch.nn.GRUCell``.
+
+    With the gates r, z, n, in this order, of ``a = x w_ih^T + b_ih`` and ``b = h w_hh^T + b_hh``:
+    ``r = sigmoid(a_r + b_r)``, ``z = sigmoid(a_z + b_z)``, ``n = tanh(a_n + r b_n)`` and
+    ``h' = n + z (h - n)``.
+
+    Parameters
+    ----------
+    x : node
+        Float, shape (batch, features) or (features,).
+    hidden : node or array
+        Shape (batch, hidden) or (hidden,).
+    w_ih, w_hh : node or array
+        Shapes (3 hidden, features) and (3 hidden, hidden).
+    b_ih, b_hh : node or array, optional
+        Shape (3 hidden,).
+
+    Returns
+    -------
+    Node
+        The next hidden state.
+
+    Raises
+    ------
+    GraphTypeError
+        Dtypes differ.
+    ShapeError
+        Shapes do not fit.
+    """
+    state = x.graph.lift(hidden)
+    into, again = _weights(x, state, w_ih, w_hh, 3, "gru_cell")
+    first = _parts(_affine(x, into, b_ih), 3, "gru_cell")
+    other = _parts(_affine(state, again, b_hh), 3, "gru_cell")
+    reset, update = (sigmoid(first[i] + other[i]) for i in range(2))
+    new = tanh(first[2] + reset * other[2])
+    return new + update * (state - new)
