@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import prod
+from math import prod, sqrt
 from typing import Any
 
 import numpy as np
@@ -127,12 +127,16 @@ def _gaps(w: Any, mode: str) -> Any:
 def _gap_divide(xp: Any, x: Any, w: Any, mode: str) -> Any:
     w = xp.real(w)
     gaps = xp.broadcast_to(_gaps(w, mode), x.shape)
+    distances = xp.abs(_gaps(w, "value" if mode == "value" else "difference"))
+    # Measured: equal values come out of LAPACK up to about sqrt(n) roundings of the largest apart.
     largest = xp.abs(w).max(axis=-1, keepdims=True, initial=0)[..., None]
-    rounding = xp.finfo(w.dtype).eps * w.shape[-1] * largest
-    closed = xp.abs(gaps) <= (rounding * largest if mode == "squares" else rounding)
+    closed = distances <= largest * (2 * float(xp.finfo(w.dtype).eps) * sqrt(w.shape[-1]))
+    closed = xp.broadcast_to(closed | (gaps == 0), x.shape)
     wanted = x != 0
     if mode != "value":
-        wanted &= ~xp.eye(x.shape[-1], dtype=bool)
+        # An element may be 0 by symmetry alone, at the identity matrix for example, so that the
+        # whole column, which is the cotangent of one vector, has to be 0.
+        wanted = wanted.any(axis=-2, keepdims=True) & ~xp.eye(x.shape[-1], dtype=bool)
     if (closed & wanted).any():
         raise np.linalg.LinAlgError(_DEGENERATE[mode])
     result = x / xp.where(closed, xp.ones((), w.dtype), gaps)
@@ -185,7 +189,7 @@ _GAP_DIVIDE: Op = register(
             Sample(((4, 3), (3,)), {"mode": "value"}, low=0.5),
             Sample(((0, 0), (0,)), {"mode": "difference"}),
         ),
-        doc="Divide matrices by gaps of (real) values; 0 / 0 is 0, and anything else / 0 raises.",
+        doc="Divide matrices by gaps between values; a gap of 0 raises unless nothing needs it.",
     )
 )
 
@@ -193,8 +197,9 @@ _GAP_DIVIDE: Op = register(
 def gap_divide(x: Node, w: Node, mode: str) -> Node:
     """Divide ``x[i, j]`` by ``w[j] - w[i]``, by the same of squares, or by ``w[j]``.
 
-    A gap within rounding of 0 takes an element 0 to 0; any other element raises ``LinAlgError`` in
-    the run.  So a loss that does not ask for a derivative that does not exist gets its gradient.
+    A gap within rounding of 0 gives 0 where nothing asks for the quotient, and else raises
+    ``LinAlgError`` in the run: where the element is not 0, or for gaps between two values where
+    any element of its column is not.
     """
     return build(_GAP_DIVIDE, x, w, mode=mode)
 

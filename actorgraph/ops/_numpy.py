@@ -2,7 +2,8 @@
 
 NumPy asks `__array_ufunc__` and `__array_function__` (NEP 13 and 18) of any argument that has
 them.  A ufunc finds its op by `Op.ufunc`; other functions stand in one table below with their
-parameters in NumPy's order.  What has no op raises, with the name of the nearest one.
+parameters in NumPy's order, or in `_numpy_names` under NumPy's signature.  What has no op raises,
+with the name of the nearest one.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ import numpy as np
 from actorgraph.errors import GraphTypeError
 from actorgraph.graph import Node, build
 from actorgraph.op import REGISTRY
+from actorgraph.ops._numpy_names import NUMPY_ONLY
 
-__all__ = ["attach"]
+__all__ = ["attach", "names"]
 
 Function = Callable[..., Any]
 
@@ -54,6 +56,7 @@ _PARAMETERS = {
     "any": _TEST,
     "argmax": _POSITION,
     "argmin": _POSITION,
+    "argsort": "x=a axis -kind -order -stable",
     "around": "x=a decimals -out",
     "astype": "x dtype -copy -device",
     "broadcast_to": "x=array shape -subok",
@@ -73,6 +76,8 @@ _PARAMETERS = {
     "fft.ifftn": _FFTN,
     "fft.irfft": _FFT,
     "fft.rfft": _FFT,
+    "flip": "x=m axis",
+    "full_like": "x=a fill_value dtype -order -subok -shape -device",
     "imag": "x=val",
     "kron": "x=a y=b",
     "linalg.cholesky": "x=a -upper",
@@ -94,24 +99,36 @@ _PARAMETERS = {
     "max": _EXTREMUM,
     "mean": _REDUCTION,
     "min": _EXTREMUM,
+    "moveaxis": "x=a source destination",
+    "ones_like": "x=a dtype -order -subok -shape -device",
     "outer": "x=a y=b -out",
+    "pad": "x=array pad_width mode constant_values",
     "prod": _REDUCTION,
+    "ravel": "x=a -order",
     "real": "x=val",
+    "repeat": "x=a repeats axis",
     "reshape": "x=a shape -order -newshape -copy",
+    "roll": "x=a shift axis",
     "round": "x=a decimals -out",
+    "searchsorted": "ordered=a x=v side -sorter",
+    "sort": "x=a axis -kind -order -stable",
     "squeeze": "x=a axis",
     "stack": _JOIN,
     "std": _SPREAD,
     "sum": _REDUCTION,
     "swapaxes": "x=a axis1 axis2",
     "take": "x=a indices axis -out -mode",
+    "take_along_axis": "x=arr indices axis",
     "tensordot": "x=a y=b axes",
+    "tile": "x=A reps",
     "trace": "x=a offset axis1 axis2 -dtype -out",
     "transpose": "x=a axes",
     "tril": "x=m k",
     "triu": "x=m k",
+    "unique": "x=ar return_index return_inverse return_counts -axis -equal_nan -sorted",
     "var": _SPREAD,
     "where": "condition x y",
+    "zeros_like": "x=a dtype -order -subok -shape -device",
 }
 _FUNCTION_ALIASES = {"amax": "max", "amin": "min", "around": "round"}
 _UFUNC_METHODS = {"add": "sum", "maximum": "max", "minimum": "min", "multiply": "prod"}
@@ -159,7 +176,11 @@ class _Dispatch:
         module = (getattr(function, "__module__", None) or "numpy").removeprefix("numpy")
         full = f"{module}.{name}".removeprefix(".")
         if full == "einsum":
+            for parameter in given.keys() - {"optimize"}:
+                raise GraphTypeError(_refusal(name, parameter))
             return self.functions[name](*args, **given)
+        if full in NUMPY_ONLY:
+            return _call_own(NUMPY_ONLY[full], full, args, given)
         if full not in _PARAMETERS:
             raise GraphTypeError(f"np.{full} has no op; the nearest is {self.nearest(name)}")
         target = self.functions[_FUNCTION_ALIASES.get(name, name)]
@@ -198,6 +219,24 @@ def _call(target: Function, name: str, args: Any, given: Mapping[str, Any]) -> A
     except TypeError as error:
         raise GraphTypeError(f"np.{name} on nodes: {error}") from None
     return target(**accepted)
+
+
+def _call_own(target: Function, name: str, args: Any, given: Mapping[str, Any]) -> Any:
+    """Call a function that has NumPy's own signature, but for what it refuses."""
+    for parameter in given:
+        if parameter not in signature(target).parameters:
+            raise GraphTypeError(_refusal(name, parameter))
+    try:
+        signature(target).bind(*args, **given)
+    except TypeError as error:
+        raise GraphTypeError(f"np.{name} on nodes: {error}") from None
+    return target(*args, **given)
+
+
+def names() -> list[str]:
+    """Return the NumPy functions that build nodes, without ``numpy.``, sorted."""
+    ufuncs = {op.ufunc for op in REGISTRY.values() if op.ufunc is not None and not op.checked}
+    return sorted({*ufuncs, *_UFUNC_ALIASES, *_PARAMETERS, *NUMPY_ONLY, "einsum", "positive"})
 
 
 def attach(functions: Mapping[str, Function]) -> None:

@@ -27,6 +27,7 @@ __all__ = [
 
 _NORMS = ("backward", "ortho", "forward")
 OTHER_NORM = {"backward": "forward", "ortho": "ortho", "forward": "backward"}
+"""Which norm the adjoint of a transform has, for the transform the other way."""
 
 
 def to_dtype(arity: int, attrs: Attrs) -> str:

@@ -362,3 +362,5 @@ def test_products_stand_behind_their_numpy_names():
     for call in calls:
         (got,) = evaluate([call(x, y)], feeds)
         np.testing.assert_allclose(got, call(*values), rtol=1e-12)
+    with pytest.raises(GraphTypeError, match=r"np\.einsum on nodes takes no out="):
+        np.einsum("ij->ji", x, out=values[0])

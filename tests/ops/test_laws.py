@@ -222,7 +222,7 @@ def test_rules_agree_with_each_other_and_with_differences(op, sample, dtype):
             assert value.dtype in (np.float32, np.complex64)
 
 
-# Complex vectors up to phases, which differences do not hold; tests/ops/test_spectral.py has them.
+# Complex vectors up to phases, which differences do not hold; tests/ops/test_decompositions.py has them.
 PHASES = ("eigh", "svd")
 
 

@@ -1,0 +1,196 @@
+"""Matrix functions against PyTorch: values, gradients and gradients of gradients, complex too.
+
+Vectors are compared through functions that their signs and phases do not change.
+"""
+
+import numpy as np
+import pytest
+
+import actorgraph as ag
+from tests._evaluate import evaluate
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.oracle
+
+DTYPES = ["float64", "complex128"]
+
+
+def matrices(*shape, dtype, shift=0.0, seed=0):
+    rng = np.random.default_rng(seed)
+    value = rng.standard_normal(shape)
+    if dtype == "complex128":
+        value = value + 1j * rng.standard_normal(shape)
+    return value + shift * np.eye(*shape[-2:]) if len(shape) > 1 else value
+
+
+def transposed(x):
+    return ag.ops.conj(ag.ops.swapaxes(x, -1, -2))
+
+
+def square_of(x):
+    return ag.ops.real(x * ag.ops.conj(x))
+
+
+def compare(ours, theirs, values, rtol=1e-9):
+    """Compare the value, gradients of a weighted sum, and gradients of the sum of their squares."""
+    graph = ag.Graph()
+    xs = [graph.input(f"x{i}", value.shape, value.dtype) for i, value in enumerate(values)]
+    ts = [torch.tensor(value, requires_grad=True) for value in values]
+    y, z = ours(*xs), theirs(*ts)
+    weights = matrices(*y.shape, dtype=y.dtype.name, seed=9) if y.ndim > 1 else np.ones(y.shape)
+    weights = weights.astype(y.dtype)
+    first = ag.gradients([y], xs, seeds=[weights])
+    second = ag.gradients(sum(square_of(node).sum() for node in first), xs)
+    wanted = torch.autograd.grad(z, ts, torch.tensor(weights), create_graph=True)
+    total = sum((node * node.conj()).real.sum() for node in wanted)
+    wanted_second = torch.autograd.grad(total, ts)
+    got = evaluate([y, *first, *second], dict(zip(xs, values, strict=True)))
+    for mine, other in zip(got, [z, *wanted, *wanted_second], strict=True):
+        other = other.resolve_conj().numpy(force=True)
+        assert mine.dtype == other.dtype
+        np.testing.assert_allclose(mine, other, rtol=rtol, atol=rtol * np.abs(other).max())
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", ["inv", "det", "pinv"])
+def test_functions_of_square_matrices_agree_with_pytorch(name, dtype):
+    value = matrices(2, 3, 3, dtype=dtype, shift=3)
+    compare(getattr(ag.ops, name), getattr(torch.linalg, name), [value])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(5, 3), (3, 5)])
+def test_pinv_agrees_with_pytorch_for_any_shape(shape, dtype):
+    compare(ag.ops.pinv, torch.linalg.pinv, [matrices(*shape, dtype=dtype)])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("part", [0, 1])
+def test_slogdet_agrees_with_pytorch(part, dtype):
+    if part == 0 and dtype == "float64":
+        part = 1  # a real sign has no gradient in either
+    value = matrices(2, 3, 3, dtype=dtype, shift=3)
+    compare(lambda x: ag.ops.slogdet(x)[part], lambda t: torch.linalg.slogdet(t)[part], [value])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [((3, 3), (3, 2)), ((2, 3, 3), (2, 3, 2)), ((2, 3, 3), (3, 2)), ((3, 3), (3,))],
+)
+def test_solve_agrees_with_pytorch(left, right, dtype):
+    values = [matrices(*left, dtype=dtype, shift=3), matrices(*right, dtype=dtype, seed=1)]
+    compare(ag.ops.solve, torch.linalg.solve, values)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(5, 3), (3, 5)])
+def test_lstsq_agrees_with_pytorch(shape, dtype):
+    values = [matrices(*shape, dtype=dtype), matrices(shape[0], 2, dtype=dtype, seed=1)]
+    compare(ag.ops.lstsq, lambda a, b: torch.linalg.pinv(a) @ b, values)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("power", [-2, 3])
+def test_matrix_power_agrees_with_pytorch(power, dtype):
+    value = matrices(2, 3, 3, dtype=dtype, shift=3)
+    compare(
+        lambda x: ag.ops.matrix_power(x, power),
+        lambda t: torch.linalg.matrix_power(t, power),
+        [value],
+    )
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_cholesky_agrees_with_pytorch(dtype):
+    value = matrices(2, 3, 3, dtype=dtype)
+    compare(
+        lambda x: ag.ops.cholesky(x @ transposed(x) + np.eye(3).astype(dtype)),
+        lambda t: torch.linalg.cholesky(t @ t.mH + torch.eye(3, dtype=t.dtype)),
+        [value],
+    )
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(3, 3), (2, 4, 3), (2, 3)])
+@pytest.mark.parametrize("part", ["Q", "R"])
+def test_qr_agrees_with_pytorch(shape, part, dtype):
+    if part == "Q" and shape == (2, 3):
+        shape = (3, 3)  # of a wide matrix Q is that of its first columns
+    compare(
+        lambda x: getattr(ag.ops.qr(x), part),
+        lambda t: getattr(torch.linalg.qr(t), part),
+        [matrices(*shape, dtype=dtype)],
+    )
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(3, 3), (2, 4, 4)])
+def test_eigh_agrees_with_pytorch(shape, dtype):
+    def ours(x):
+        values, vectors = ag.ops.eigh(x)
+        return square_of(vectors) + ag.ops.expand_dims(values, -1)
+
+    def theirs(t):
+        values, vectors = torch.linalg.eigh((t + t.mH) / 2)
+        return (vectors * vectors.conj()).real + values[..., :, None]
+
+    compare(ours, theirs, [matrices(*shape, dtype=dtype)])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_eigvalsh_agrees_with_pytorch(dtype):
+    compare(
+        lambda x: ag.ops.eigvalsh(x) ** 3,
+        lambda t: torch.linalg.eigvalsh((t + t.mH) / 2) ** 3,
+        [matrices(2, 4, 4, dtype=dtype)],
+    )
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(3, 3), (2, 4, 3), (3, 5)])
+def test_svd_agrees_with_pytorch(shape, dtype):
+    def ours(x):
+        u, s, vh = ag.ops.svd(x)
+        return square_of(u) @ (square_of(vh) + ag.ops.expand_dims(s, -1)) + ag.ops.real(u @ vh)
+
+    def theirs(t):
+        u, s, vh = torch.linalg.svd(t, full_matrices=False)
+        return u.abs() ** 2 @ (vh.abs() ** 2 + s[..., :, None]) + (u @ vh).real
+
+    compare(ours, theirs, [matrices(*shape, dtype=dtype)], rtol=1e-8)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(3, 3), (2, 4, 3), (3, 5)])
+def test_svdvals_agrees_with_pytorch(shape, dtype):
+    compare(
+        lambda x: ag.ops.svdvals(x) ** 3,
+        lambda t: torch.linalg.svdvals(t) ** 3,
+        [matrices(*shape, dtype=dtype)],
+    )
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", ["vecdot", "kron"])
+def test_products_agree_with_pytorch(name, dtype):
+    theirs = torch.linalg.vecdot if name == "vecdot" else torch.kron
+    values = [matrices(3, 4, dtype=dtype), matrices(3, 4, dtype=dtype, seed=1)]
+    compare(getattr(ag.ops, name), theirs, values)
+
+
+@pytest.mark.parametrize("name", ["tril", "triu", "diag", "diagonal"])
+@pytest.mark.parametrize("offset", [0, 1, -2])
+def test_parts_of_matrices_agree_with_pytorch(name, offset):
+    value = matrices(3, 4, dtype="float64")
+    compare(
+        lambda x: getattr(ag.ops, name)(x * x, offset),
+        lambda t: getattr(torch, name)(t * t, offset),
+        [value],
+    )
+
+
+def test_trace_and_diag_embed_agree_with_pytorch():
+    value = matrices(3, 3, dtype="float64")
+    compare(lambda x: ag.ops.trace(x @ x), lambda t: torch.trace(t @ t), [value])
+    compare(lambda x: ag.ops.diag_embed(x * x, -1), lambda t: torch.diag_embed(t * t, -1), [value])
