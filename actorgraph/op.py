@@ -84,7 +84,7 @@ class Sample:
     complexes: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Op:
     """The rule record of an op.
 

@@ -76,7 +76,7 @@ class CustomRule:
         captured = [
             node
             for node in starts_of([y], xs, start)
-            if node.dtype.kind in "fc" and not any(node is x for x in xs) and _varies(node)
+            if node.dtype.kind in "fcV" and not any(node is x for x in xs) and _varies(node)
         ]
         if captured:
             raise GraphTypeError(

@@ -45,7 +45,7 @@ def float_nodes(tree: Any, what: str) -> tuple[list[Node], Structure]:
                 f"{what} is the {type(leaf).__name__} {leaf!r}, which has no gradient; pass a "
                 "float or a float array, or choose other arguments"
             )
-        if leaf.dtype.kind not in "fc":
+        if leaf.dtype.kind not in "fcV":
             raise GraphTypeError(
                 f"{what} is {leaf.type} and has no gradient; pass a float array, or choose other "
                 "arguments"
@@ -67,7 +67,7 @@ def output_nodes(graph: Graph, tree: Any, what: str) -> tuple[list[Node], Struct
                 "return float arrays, or (result, anything else) and pass has_aux=True"
             )
         graph.lift(leaf)
-        if leaf.dtype.kind not in "fc":
+        if leaf.dtype.kind not in "fcV":
             raise GraphTypeError(
                 f"{what} returned {leaf.type}, which has no derivative; convert it with "
                 ".astype('float64')"
@@ -123,7 +123,7 @@ def direction_nodes(
         )
     directions: dict[Node, Node] = {}
     for leaf, node in zip(leaves, nodes, strict=True):
-        if isinstance(node, Node) and node.dtype.kind in "fc":
+        if isinstance(node, Node) and node.dtype.kind in "fcV":
             directions[node] = seed_node(leaf, node, f"an argument of {what}", "tangent")
         elif not is_weak(leaf) or leaf != 0:
             raise FeedError(

@@ -50,7 +50,7 @@ def push_forward(
     """Build the tangent of every node of `order` that has one; see `reverse.pull_back`."""
     found = dict(seeds)
     for node in order:
-        if node in found or node.dtype.kind not in "fc":
+        if node in found or node.dtype.kind not in "fcV":
             continue
         tans = tuple(found.get(part) for part in node.inputs)
         if all(tan is None for tan in tans):

@@ -77,7 +77,7 @@ def gradients(outputs: Any, wrt: Any, seeds: Any = None) -> list[Node]:
 def check_differentiable(nodes: Iterable[Node], what: str) -> None:
     """Raise `GraphTypeError` for a node that is neither float nor complex."""
     for node in nodes:
-        if node.dtype.kind not in "fc":
+        if node.dtype.kind not in "fcV":
             raise GraphTypeError(
                 f"{what} {node!r} is {node.dtype} and has no gradient; "
                 "only float and complex nodes do; convert with .astype('float32')"
@@ -116,7 +116,7 @@ def active_nodes(order: Sequence[Node], wrt: Iterable[Node]) -> set[Node]:
     """Return the nodes of `order` that depend on `wrt` through float or complex values."""
     active = set(wrt)
     for node in order:
-        if node not in active and node.dtype.kind in "fc":
+        if node not in active and node.dtype.kind in "fcV":
             rule = node.op.vjp_rule
             for argnum, part in enumerate(node.inputs):
                 if part in active and (node.op.vjp is None or rule(argnum) is not None):

@@ -162,5 +162,5 @@ def wrt_of(node: Node, argnums: Any, wrt: Any) -> Any:
     if wrt is not None:
         return wrt
     if isinstance(argnums, int):
-        return [node for node in node.graph.parameters if node.dtype.kind in "fc"]
+        return [node for node in node.graph.parameters if node.dtype.kind in "fcV"]
     return argnums
