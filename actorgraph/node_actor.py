@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from actorgraph.graph import Node
     from actorgraph.machines.run import Run
 
-__all__ = ["Dead", "Message", "NodeActor", "Poison", "Task", "explained", "fail"]
+__all__ = ["Dead", "Message", "NodeActor", "Poison", "Task", "blamed", "fail"]
 
 
 class Message(Dual):
@@ -158,24 +158,46 @@ def fail(task: Task, error: BaseException, *messages: Any) -> Poison:
     run = messages[0].run
     if type(error) is Dead:
         return Poison(run)
-    try:
-        node, inputs = _failing_step(task, error)
-        failure: BaseException = explained(task, node, inputs, error)
-    except BaseException as problem:  # noqa: BLE001 - the run has to end in any case
-        problem.__cause__ = error
-        failure = problem
-    run.fail(failure)
+    assert task.joint is not None
+    run.fail(blamed(task.joint, task.program, task.step, error))
     return Poison(run)
 
 
-def _failing_step(task: Task, error: BaseException) -> tuple[Node, list[Any]]:
+def blamed(
+    joint: Joint,
+    program: Program | None,
+    step: tuple[Node, list[Any]] | None,
+    error: BaseException,
+) -> BaseException:
+    """Return the `NodeError` for what an op raised.
+
+    Parameters
+    ----------
+    joint : Joint
+    program : Program or None
+        The program that was running, whose line tells the step.
+    step : (node, operands) or None
+        Where an interpreter stood.
+    error : BaseException
+        As caught by the program, or by its caller one frame above.
+    """
+    try:
+        if step is None:
+            assert program is not None
+            step = _failing_step(program, error)
+        return explained(joint, *step, error)
+    except BaseException as problem:  # noqa: BLE001 - the run has to end in any case
+        problem.__cause__ = error
+        return problem
+
+
+def _failing_step(program: Program, error: BaseException) -> tuple[Node, list[Any]]:
     """Return the step that failed and its operands, which are locals of the program's frame."""
-    if task.step is not None:
-        return task.step
-    program, trace = task.program, error.__traceback__
-    assert program is not None
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename != program.filename:
+        trace = trace.tb_next
     assert trace is not None
-    node = program.lines.get(trace.tb_lineno, task.spec.steps[0])
+    node = program.lines[trace.tb_lineno]
     names = trace.tb_frame.f_locals
     inputs = [eval(program.expressions[part.id], {}, names) for part in node.inputs]
     if isinstance(names, dict):
@@ -184,11 +206,10 @@ def _failing_step(task: Task, error: BaseException) -> tuple[Node, list[Any]]:
     return node, inputs
 
 
-def explained(task: Task, node: Node, inputs: list[Any], cause: BaseException) -> NodeError:
+def explained(joint: Joint, node: Node, inputs: list[Any], cause: BaseException) -> NodeError:
     """Return the `NodeError` of a failed step, for the user's node that the step belongs to."""
-    assert task.joint is not None
-    source = task.joint.source(node)
-    direction = "backward" if task.joint.is_backward(node) else "forward"
+    source = joint.source(node)
+    direction = "backward" if joint.is_backward(node) else "forward"
     got = tuple(f"{value.dtype}{list(np.shape(value))}" for value in map(np.asarray, inputs))
     step = "" if node.op is source.op else f" (step {node.op.name!r} of its derivative)"
     error = NodeError(

@@ -30,7 +30,7 @@ from collections.abc import Callable
 from operator import itemgetter
 from queue import SimpleQueue
 from time import monotonic, perf_counter, sleep
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from threadpoolctl import ThreadpoolController
 
@@ -44,6 +44,7 @@ _HANDOVER_S = 0.0005
 _SAMPLED = 16
 """One turn in so many is timed; a clock around each would cost 0.1 us."""
 
+_T = TypeVar("_T")
 _current = threading.local()
 
 
@@ -125,7 +126,7 @@ class Scheduler:
         if slot is not None:
             self.pool.submit(self, slot)
 
-    def work(self, slot: int, until: Run | None = None, own_only: bool = False) -> None:
+    def work(self, slot: int, until: Run | None = None) -> None:
         """Run ready tasks in `slot`, which the caller has acquired; the slot is free at the end.
 
         Parameters
@@ -133,24 +134,26 @@ class Scheduler:
         slot : int
         until : Run, optional
             Return as soon as this run has ended.
-        own_only : bool
-            Neither steal nor run heavy tasks: for callers that must not be held up.
         """
+        self.call(self._work, slot, until)
+
+    def call(self, function: Callable[..., _T], *args: Any) -> _T:
+        """Call `function` with the thread marked as running ops for this scheduler."""
         outer = getattr(_current, "scheduler", None)
         _current.scheduler = self
         try:
-            self._work(slot, until, own_only)
+            return function(*args)
         finally:
             _current.scheduler = outer
 
-    def _work(self, slot: int, until: Run | None, own_only: bool) -> None:
+    def _work(self, slot: int, until: Run | None) -> None:
         self._handover_at = perf_counter() + _HANDOVER_S
         turns = 0
         while True:
-            task = self._take(slot, own_only)
+            task = self._take(slot)
             if task is None:
                 self.free.append(slot)
-                again = self.acquire() if not own_only and self.any_ready() else None
+                again = self.acquire() if self.any_ready() else None
                 if again is None:
                     break
                 slot = again
@@ -175,7 +178,7 @@ class Scheduler:
                 if until is not None and until.done:
                     if task is not None:
                         push(task)
-                    self._leave(slot)
+                    self.leave(slot)
                     return
                 if ask and task is not None:
                     push(task)
@@ -183,7 +186,8 @@ class Scheduler:
         if len(self.free) == self.workers:
             self.on_idle()
 
-    def _leave(self, slot: int) -> None:
+    def leave(self, slot: int) -> None:
+        """Give a slot back, for others if something is ready."""
         self.free.append(slot)
         if self.any_ready():
             self.offer()
@@ -203,7 +207,7 @@ class Scheduler:
             self._handover_at = ended + _HANDOVER_S
         return following
 
-    def _take(self, slot: int, own_only: bool) -> Task | None:
+    def _take(self, slot: int) -> Task | None:
         """Return a ready task of the most urgent class: the newest own, or the oldest of others."""
         for _, queues in self.classes:
             if self.random is not None:
@@ -217,13 +221,12 @@ class Scheduler:
                     return own.pop()
                 except IndexError:  # stolen in between
                     pass
-            if not own_only:
-                for other in queues:
-                    if other:
-                        try:
-                            return other.popleft()
-                        except IndexError:
-                            pass
+            for other in queues:
+                if other:
+                    try:
+                        return other.popleft()
+                    except IndexError:
+                        pass
         return None
 
     def _take_any(self, queues: list[deque[Task]]) -> Task | None:

@@ -20,7 +20,7 @@ ready twice; the second turn finds nothing and parks again.
 from __future__ import annotations
 
 import linecache
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
@@ -29,7 +29,7 @@ from actorgraph.graph import Node
 from actorgraph.lower.regions import TaskSpec
 from actorgraph.op import CONSTANT
 
-__all__ = ["Program", "lower"]
+__all__ = ["Program", "last_uses", "lower", "lower_directly"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +38,8 @@ class Program:
 
     Attributes
     ----------
-    text : str
-        Source of the generator function ``actor``.
+    text, filename : str
+        Source of the generator function ``actor``, and the name by which tracebacks know it.
     make : callable
         The compiled function.
     expressions : dict
@@ -50,6 +50,7 @@ class Program:
     """
 
     text: str
+    filename: str
     make: Callable[..., Any]
     expressions: dict[int, str]
     lines: dict[int, Node]
@@ -86,18 +87,65 @@ def lower(
     """
     writer = _Writer(spec, preferred, credited_in, credited_out, bound)
     text = writer.write()
-    return Program(text, _compiled(text), writer.expressions, writer.lines, tuple(writer.constants))
+    return Program(
+        text, *_compiled(text), writer.expressions, writer.lines, tuple(writer.constants)
+    )
+
+
+def lower_directly(
+    steps: Sequence[Node], leaves: Sequence[Node], results: Sequence[Node]
+) -> Program:
+    """Return a program that a thread calls by itself: leaves in, results out, no messages.
+
+    ``make(*kernels, *constants)`` returns ``program(*leaf values)``.
+    """
+    expressions = {leaf.id: f"x{i}" for i, leaf in enumerate(leaves)}
+    constants: list[Node] = []
+    for node in [part for step in steps for part in step.inputs]:
+        if node.op is CONSTANT and node.id not in expressions:
+            expressions[node.id] = f"c{len(constants)}"
+            constants.append(node)
+    expressions.update({step.id: f"v{j}" for j, step in enumerate(steps)})
+    kernels = [f"k{j}" for j in range(len(steps))]
+    made_of = ", ".join([*kernels, *(expressions[node.id] for node in constants)])
+    values = ", ".join(expressions[leaf.id] for leaf in leaves)
+    body = [f"def actor({made_of}):", f"    def program({values}):"]
+    unused = last_uses(steps, results)
+    lines: dict[int, Node] = {}
+    for j, step in enumerate(steps):
+        args = ", ".join(expressions[part.id] for part in step.inputs)
+        body.append(f"        v{j} = k{j}({args})")
+        lines[len(body)] = step
+        freed = [expressions[n] for n in unused[j] if expressions[n][0] == "v"]
+        if freed:
+            body.append(f"        {' = '.join(freed)} = None")
+    body.append(f"        return [{', '.join(expressions[node.id] for node in results)}]")
+    text = "\n".join([*body, "    return program"]) + "\n"
+    return Program(text, *_compiled(text), expressions, lines, tuple(constants))
+
+
+def last_uses(steps: Sequence[Node], kept: Iterable[Node]) -> list[list[int]]:
+    """Return, for each step, the ids of the values that nothing needs after it."""
+    last: dict[int, int] = {}
+    for position, step in enumerate(steps):
+        for node in (step, *step.inputs):
+            last[node.id] = position
+    held = {node.id for node in kept}
+    unused: list[list[int]] = [[] for _ in steps]
+    for number, position in last.items():
+        if number not in held:
+            unused[position].append(number)
+    return unused
 
 
 @lru_cache(maxsize=1024)
-def _compiled(text: str) -> Callable[..., Any]:
+def _compiled(text: str) -> tuple[str, Callable[..., Any]]:
     filename = f"<actorgraph program {abs(hash(text)):x}>"
     # An entry of one callable is read when a traceback wants to show a generated line.
     linecache.cache[filename] = (partial(str, text),)
     scope: dict[str, Any] = {}
     exec(compile(text, filename, "exec"), scope)  # our own text, made from numbers only
-    function: Callable[..., Any] = scope["actor"]
-    return function
+    return filename, scope["actor"]
 
 
 class _Writer:
@@ -193,7 +241,8 @@ class _Writer:
             if port.kind == "residual":
                 names = "".join(f"r{j}, " for j in range(len(spec.residuals)))
                 body.append(f"            {names}= m{i}")
-        last_use = self._last_uses()
+        kept = [node for node, _ in (*spec.sends, *spec.results)] + spec.saves
+        unused = last_uses(spec.steps, kept)
         single = len(spec.steps) == 1
         for j, step in enumerate(spec.steps):
             kernel = f"run.kernels[k{j}]" if step.id in self.bound else f"k{j}"
@@ -204,7 +253,8 @@ class _Writer:
                 self._call_async(step, kernel, f"({args},)" if args else "()")
                 body.append(f"            v{j} = reply.pop()()")
             self.lines[len(body)] = step
-            freed = [] if single else last_use.get(j, [])
+            ended = [] if single else [self.expressions[number] for number in unused[j]]
+            freed = [name for name in ended if name[0] in "vr"]
             if freed:
                 body.append(f"            {' = '.join(freed)} = None")
 
@@ -220,23 +270,6 @@ class _Writer:
             "            push = yield",
             "        try:",
         ]
-
-    def _last_uses(self) -> dict[int, list[str]]:
-        """Return, by step position, the locals that no later step and no message needs."""
-        spec = self.spec
-        kept = {node.id for node, _ in spec.sends} | {node.id for node, _ in spec.results}
-        kept |= {node.id for node in spec.saves}
-        last: dict[int, int] = {}
-        for j, step in enumerate(spec.steps):
-            last[step.id] = j
-            for node in step.inputs:
-                last[node.id] = j
-        freed: dict[int, list[str]] = {}
-        for number, j in last.items():
-            name = self.expressions[number]
-            if number not in kept and name[0] in "vr":
-                freed.setdefault(j, []).append(name)
-        return freed
 
     def _outgoing(self) -> dict[Any, str]:
         """Write what makes the messages; return their names by node id (and the residual's).

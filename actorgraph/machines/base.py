@@ -19,6 +19,7 @@ from actorgraph.channels import ChannelStatistics
 from actorgraph.errors import FeedError, GraphError, MachineClosedError, ShapeError
 from actorgraph.graph import Graph, Node, as_nodes
 from actorgraph.lower.joint import Mode
+from actorgraph.machines import inspection
 from actorgraph.machines.core import Core, current_errors
 from actorgraph.machines.feeds import bind_feeds, by_node, check_dims, check_like
 from actorgraph.machines.plan import Plan
@@ -97,7 +98,7 @@ class Machine(ABC):
             self.graph.lift(node)
         names = list(outputs) if isinstance(outputs, Mapping) else [node.name for node in nodes]
         self.outputs: dict[str, Node] = dict(zip(names, nodes, strict=True))
-        parameters = [node for node in self.graph.parameters if node.dtype.kind in "fc"]
+        parameters = [node for node in self.graph.parameters if node.dtype.kind in "fcV"]
         chosen = parameters if wrt is None else as_nodes(wrt)
         check_differentiable(chosen, "wrt")
         self.wrt: tuple[Node, ...] = tuple(self.graph.lift(node) for node in chosen)
@@ -171,13 +172,8 @@ class Machine(ABC):
         """
         run = self._prepare(feeds, backward, tangents, priority, run_number, host=loop_notifier())
         core = self._started()
-        slot = None
-        small = run.binding.predicted_us < INLINE_US and not run.plan.has_async
-        if small and not core.in_flight and not core.queued:
-            slot = core.scheduler.acquire()
-        self._launch(core, run, slot, timeout_s)
-        if slot is not None:
-            core.help(run, slot, own_only=True)
+        if not (timeout_s is None and self._small(run) and core.run_directly(run)):
+            self._launch(core, run, None, timeout_s)
         return await run
 
     def run_sync(
@@ -212,6 +208,9 @@ class Machine(ABC):
             more = {"timeout_s": timeout_s, "priority": priority, "run_number": run_number}
             return self._run_on_own_loop(partial(call, **more))
         core = self._started()
+        if timeout_s is None and self._small(run) and core.run_directly(run):
+            run._raise_if_failed()
+            return run
         slot = core.scheduler.acquire()
         self._launch(core, run, slot, timeout_s)
         try:
@@ -255,6 +254,19 @@ class Machine(ABC):
         if in_event_loop():
             raise GraphError("this graph has asynchronous ops: await machine.run(...)")
         return anyio.run(call)
+
+    def _small(self, run: Run) -> bool:
+        """Return whether the calling thread may compute the run at once, without actors.
+
+        Somebody who asked for one actor a node, for another ready order or for statistics gets
+        the actors; assignments to buffers keep the order of runs.
+        """
+        return (
+            run.binding.predicted_us < INLINE_US
+            and self.fuse != "none"
+            and not (self.seed or self._statistics)
+            and run.plan.allows_direct
+        )
 
     def _launch(self, core: Core, run: Run, slot: int | None, timeout_s: float | None) -> None:
         run.machine = self  # a machine that is dropped ends after its runs
@@ -317,7 +329,7 @@ class Machine(ABC):
                 "differentiate symbolically with ag.gradients and run with tangents"
             )
         if tangents is not None:
-            known = {node.name: node for node in self.graph.nodes if node.dtype.kind in "fc"}
+            known = {node.name: node for node in self.graph.nodes if node.dtype.kind in "fcV"}
             directions = by_node(tangents, known, "tangent")
             return Mode("tangents", tuple(sorted(directions, key=_number))), directions
         if backward is False:
@@ -433,12 +445,7 @@ class Machine(ABC):
     @property
     def source(self) -> str:
         """The generated programs of every plan compiled so far, with node names as comments."""
-        parts: list[str] = []
-        for network in self._networks():
-            programs = [(task.program, task.spec.name) for task in network.tasks]
-            parts.append(f"# mode: {network.plan.mode.kind}")
-            parts += [program.annotated(name) for program, name in programs if program is not None]
-        return "\n\n".join(parts)
+        return inspection.source(self._plans.values(), self._networks())
 
     def channels(self) -> list[ChannelStatistics]:
         """Return the statistics of every channel; counts where ``statistics=True`` was given."""
@@ -448,17 +455,10 @@ class Machine(ABC):
         """Return (node name, op name, seconds, firings) of the nodes that took longest.
 
         Turns of about 10 us and more are all timed, of shorter ones one in 16; the figures are
-        extrapolated.  A region of several nodes goes by the name of its first.
+        extrapolated.  A region of several nodes goes by the name of its first.  Runs that were
+        small enough to be computed in the calling thread are not counted.
         """
-        found: dict[int, tuple[str, str, float, int]] = {}
-        for network in self._networks():
-            for actor in network.actors:
-                node = network.plan.joint.source(actor.region.nodes[0])
-                _, _, seconds, turns = found.get(node.id, ("", "", 0.0, 0))
-                seconds += sum(task.seconds for task in actor.tasks)
-                turns += sum(task.turns for task in actor.tasks)
-                found[node.id] = node.name, node.op.name, seconds, turns
-        return sorted(found.values(), key=_seconds, reverse=True)[:count]
+        return inspection.busiest(self._networks(), count)
 
     def _networks(self) -> list[Any]:
         return list(self._core.networks.values()) if self._core is not None else []
@@ -473,10 +473,6 @@ def _collect(core: Core, process: int) -> None:
     if not core.closed and process == os.getpid():
         error = MachineClosedError("the machine was dropped while the run was in flight")
         core.pool.later(partial(core.abandon, error, join=False))
-
-
-def _seconds(entry: tuple[str, str, float, int]) -> float:
-    return entry[2]
 
 
 def _number(node: Node) -> int:

@@ -29,7 +29,7 @@ from actorgraph.errors import DeadlockError, GraphError, MachineClosedError, tex
 from actorgraph.machines.network import Network
 from actorgraph.machines.plan import Plan
 from actorgraph.machines.run import Run, in_trio
-from actorgraph.node_actor import Dead, Task
+from actorgraph.node_actor import Dead, Task, blamed
 from actorgraph.scheduler import POOL, Scheduler, inside
 
 __all__ = ["Core", "current_errors", "spawn"]
@@ -156,7 +156,7 @@ class Core:
 
     # -- working ------------------------------------------------------------------------------
 
-    def help(self, run: Run, slot: int | None = None, own_only: bool = False) -> None:
+    def help(self, run: Run, slot: int | None = None) -> None:
         """Work in the calling thread until `run` has ended or nothing is ready.
 
         Whatever interrupts the calling thread in here (Ctrl-C) may have stopped an actor in the
@@ -167,13 +167,33 @@ class Core:
             return
         try:
             # An empty context: runs of others must not meet this caller's np.errstate.
-            Context().run(self.scheduler.work, slot, run, own_only)
+            Context().run(self.scheduler.work, slot, run)
         except BaseException:
             self.abandon(GraphError("the machine was interrupted while it worked on this run"))
             raise
         if self.interrupted:
             self.interrupted = False
             raise KeyboardInterrupt
+
+    def run_directly(self, run: Run) -> bool:
+        """Compute a small run in the calling thread, without actors; False if no slot is free."""
+        slot = self.scheduler.acquire()
+        if slot is None:
+            return False
+        program = run.plan.direct_program(run.binding)
+        self._read_variables(run)
+        try:
+            run.results = self.scheduler.call(program, *run.values)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # noqa: BLE001 - becomes the run's NodeError
+            run.dead = blamed(run.plan.joint, run.plan.direct, None, error)
+        finally:
+            self._release(run)
+            self.scheduler.leave(slot)
+        run.collect()
+        run.complete()
+        return True
 
     def refuse_inside_op(self, what: str) -> None:
         """Raise where the calling thread runs an op of this machine: it would wait for itself."""

@@ -149,7 +149,7 @@ def check_like(value: Any, node: Node, symbols: Mapping[str, int], what: str) ->
     FeedError
         It has another dtype or shape.
     """
-    if node.dtype.kind not in "fc":
+    if node.dtype.kind not in "fcV":
         raise GraphTypeError(
             f"{what} of {node!r}: only float and complex nodes have one; convert with .astype"
         )

@@ -12,7 +12,7 @@ from typing import Any, final
 
 from actorgraph.channels import Channel
 from actorgraph.graph import Node
-from actorgraph.lower.regions import TaskSpec
+from actorgraph.lower.program import last_uses
 from actorgraph.machines.base import Machine
 from actorgraph.node_actor import Dead, Task, fail
 from actorgraph.op import CONSTANT
@@ -60,7 +60,7 @@ def _interpret(
         for part in step.inputs
         if part.op is CONSTANT
     }
-    last_uses = _last_uses(spec)
+    unused_after = last_uses(spec.steps, [node for node, _ in spec.results])
     messages: Any
     inputs: Any
     values: Any
@@ -78,7 +78,7 @@ def _interpret(
         try:
             values = {leaf: message.value for leaf, message in zip(leaves, messages, strict=True)}
             values.update(fixed)
-            for step, kernel, unused in zip(spec.steps, kernels, last_uses, strict=True):
+            for step, kernel, unused in zip(spec.steps, kernels, unused_after, strict=True):
                 inputs = [values[part.id] for part in step.inputs]
                 task.step = step, inputs
                 if run.dead is not None:
@@ -116,17 +116,3 @@ def _for_user(task: Task, step: Node) -> Node:
     """Return the user's own node for a step of the forward pass."""
     assert task.joint is not None
     return step if step.owner is not None else task.joint.source(step)
-
-
-def _last_uses(spec: TaskSpec) -> list[list[int]]:
-    """Return, for each step, the values that nothing needs after it."""
-    last: dict[int, int] = {}
-    for position, step in enumerate(spec.steps):
-        for node in (step, *step.inputs):
-            last[node.id] = position
-    kept = {node.id for node, _ in spec.results}
-    unused: list[list[int]] = [[] for _ in spec.steps]
-    for number, position in last.items():
-        if number not in kept:
-            unused[position].append(number)
-    return unused

@@ -17,6 +17,7 @@ from actorgraph.lower.cost import predicted_us
 from actorgraph.lower.fusion import HEAVY_US
 from actorgraph.lower.joint import Joint, Mode, join
 from actorgraph.lower.kernels import depends_on_symbols, kernel
+from actorgraph.lower.program import Program, lower_directly
 from actorgraph.lower.regions import TaskSpec, connect, cut
 from actorgraph.node import Buffer, Variable
 
@@ -28,7 +29,7 @@ __all__ = ["Binding", "Plan"]
 _BINDINGS_KEPT = 32
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Binding:
     """What follows from the dims of a run: kernels, and predictions for placement.
 
@@ -41,12 +42,15 @@ class Binding:
         Per task: whether a turn is worth another worker.
     predicted_us : float
         All steps together.
+    direct : callable or None
+        The whole as one function of the leaves' values, once `Plan.direct_program` was asked.
     """
 
     symbols: Mapping[str, int]
     kernels: list[Any]
     heavy: tuple[bool, ...]
     predicted_us: float
+    direct: Callable[..., list[Any]] | None = None
 
 
 class Plan:
@@ -96,6 +100,8 @@ class Plan:
         self.bound = [node for node in self.joint.order if depends_on_symbols(node)]
         self.checked = [node for node in self.joint.order if node.checks]
         self.has_async = any(not node.op.blocking for node in self.joint.order)
+        self.direct: Program | None = None
+        self.allows_direct = not (self.has_async or self.assignments or interpreter)
         self._bindings: OrderedDict[tuple[tuple[str, int], ...], Binding] = OrderedDict()
 
     def _place_results(self) -> None:
@@ -166,6 +172,18 @@ class Plan:
             predicted_us=sum(costs),
         )
 
+    def direct_program(self, binding: Binding) -> Callable[..., list[Any]]:
+        """Return the function that computes the results from the values of the leaves."""
+        if binding.direct is None:
+            order, device = self.joint.order, self.device
+            if self.direct is None:
+                leaves = [leaf.node for leaf in self.joint.leaves]
+                self.direct = lower_directly(order, leaves, list(self.result_of))
+            kernels = [self.kernel(node, binding.symbols) for node in order]
+            fixed = [device.to_device(node.attrs["value"]) for node in self.direct.constants]
+            binding.direct = self.direct.make(*kernels, *fixed)
+        return binding.direct
+
     def kernel(self, node: Node, symbols: Mapping[str, int]) -> Callable[..., Any]:
         """Return the kernel of a node on this plan's device."""
         return kernel(node, self.device.xp, symbols, watch=self.watch)
@@ -222,7 +240,7 @@ class Plan:
         return array if self.joint.leaves[index].kind == "variable" else array.copy()
 
     def _derivative_is_zero(self, node: Node) -> bool:
-        if node.dtype.kind not in "fc" or self.mode.kind == "forward":
+        if node.dtype.kind not in "fcV" or self.mode.kind == "forward":
             return False
         return self.mode.kind == "tangents" or any(node is other for other in self.wrt)
 
