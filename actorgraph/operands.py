@@ -31,6 +31,11 @@ __all__ = [
 _WEAK_KINDS = "biufc"
 
 
+def _rank(kind: str) -> int:
+    """Return the place of a dtype's kind; bfloat16, which NumPy files under V, is a float."""
+    return _WEAK_KINDS.index(kind.replace("V", "f"))
+
+
 def is_weak(value: Any) -> bool:
     """Return whether `value` is a scalar that takes the dtype of the operand it meets."""
     return isinstance(value, (bool, int, float, complex, np.bool_, np.number))
@@ -49,10 +54,10 @@ def as_array(value: Any, what: str) -> np.ndarray[Any, Any]:
 
 def converted(array: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
     """Return a copy in the dtype; floats may be rounded, nothing else may change."""
-    fits = _WEAK_KINDS.index(array.dtype.kind) <= _WEAK_KINDS.index(dtype.kind)
+    fits = _rank(array.dtype.kind) <= _rank(dtype.kind)
     if fits or np.can_cast(array.dtype, dtype, "same_kind"):
         converted = array.astype(dtype)
-        if dtype.kind in "fc" or np.array_equal(converted, array):
+        if dtype.kind in "fcV" or np.array_equal(converted, array):
             return converted
     raise GraphTypeError(
         f"constant: values of dtype {array.dtype} would change as {dtype}; convert them first"
@@ -74,7 +79,7 @@ def weak_array(value: Any, partner: np.dtype[Any] | Node | None, op: Op) -> np.n
         )
     target = partner.dtype if isinstance(partner, Node) else partner
     kind = np.asarray(value).dtype.kind.replace("u", "i")
-    fits = _WEAK_KINDS.index(kind) <= _WEAK_KINDS.index(target.kind)
+    fits = _rank(kind) <= _rank(target.kind)
     try:
         if not fits:
             raise OverflowError

@@ -25,6 +25,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import lru_cache
+from importlib import import_module
 from typing import TypeAlias
 
 import numpy as np
@@ -94,14 +95,25 @@ KINDS: dict[str, tuple[str, str]] = {
 
 _SUPPORTED = (
     "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 "
-    "float16 float32 float64 complex64 complex128"
+    "float16 bfloat16 float32 float64 complex64 complex128"
 ).split()
 
 
 def dtype_of(dtype: object) -> np.dtype[np.generic]:
-    """Return the NumPy dtype, or raise `GraphTypeError` for one that graphs do not hold."""
+    """Return the NumPy dtype, or raise `GraphTypeError` for one that graphs do not hold.
+
+    bfloat16 is declared to NumPy by ml_dtypes, an extra: ``pip install 'actorgraph[bfloat16]'``.
+    NumPy files it under kind V, so that rules which mean "float or complex" test for ``"fcV"``.
+    """
     try:
+        if isinstance(dtype, str) and dtype == "bfloat16":
+            import_module("ml_dtypes")
         result: np.dtype[np.generic] = np.dtype(dtype)  # type: ignore[call-overload]
+    except ImportError:
+        raise GraphTypeError(
+            "bfloat16 needs the library ml_dtypes, which is not installed; "
+            'install it with: pip install "actorgraph[bfloat16]"'
+        ) from None
     except TypeError as error:
         raise GraphTypeError(f"not a dtype: {dtype!r}") from error
     if result.name not in _SUPPORTED or not result.isnative:

@@ -31,7 +31,7 @@ class CustomRule:
     """
 
     def __init__(self, function: Callable[..., Node], kind: str) -> None:
-        update_wrapper(self, function)
+        update_wrapper(self, function, updated=())
         self.name: str = getattr(function, "__name__", "custom")
         self._function = function
         self._kind = kind

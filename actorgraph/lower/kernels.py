@@ -162,7 +162,7 @@ def _watched(forward: Kernel, watch: tuple[str, ...]) -> Kernel:
 
 
 def _watch(result: Any, watch: tuple[str, ...]) -> Any:
-    if watch and result.dtype.kind in "fc":
+    if watch and result.dtype.kind in "fcV":
         if "nan" in watch and np.isnan(result).any():
             raise FloatingPointError("the result has NaN")
         if "inf" in watch and np.isinf(result).any():

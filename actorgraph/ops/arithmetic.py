@@ -184,7 +184,7 @@ def power(x: Any, y: Any) -> Node:
     """
     if isinstance(x, Node) and is_weak(y) and not isinstance(y, (complex, np.complexfloating)):
         exact = _EXACT_POWERS.get(y)
-        if exact is not None and (x.dtype.kind in "fc" or (x.dtype.kind in "iu" and _is_int(y))):
+        if exact is not None and (x.dtype.kind in "fcV" or (x.dtype.kind in "iu" and _is_int(y))):
             return exact(x)
         if x.dtype.kind in "iu" and y < 0:
             return reciprocal(x)  # raises, and names .astype

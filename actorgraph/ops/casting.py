@@ -17,14 +17,14 @@ def _to_dtype(arity: int, attrs: Attrs) -> str:
 
 
 def _cast_back(ct: Node, y: Node, x: Node, dtype: str) -> Node | None:
-    if y.dtype.kind not in "fc" or x.dtype.kind not in "fc":
+    if y.dtype.kind not in "fcV" or x.dtype.kind not in "fcV":
         return None
-    real = y.dtype.kind == "c" and x.dtype.kind == "f"
+    real = y.dtype.kind == "c" and x.dtype.kind in "fV"
     return real_part(ct, x.dtype.name) if real else astype(ct, x.dtype)
 
 
 def _cast_tangent(tans: tuple[Node | None, ...], y: Node, x: Node, dtype: str) -> Node | None:
-    return None if tans[0] is None or y.dtype.kind not in "fc" else astype(tans[0], dtype)
+    return None if tans[0] is None or y.dtype.kind not in "fcV" else astype(tans[0], dtype)
 
 
 _ASTYPE: Op = register(

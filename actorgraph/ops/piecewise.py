@@ -16,7 +16,7 @@ from actorgraph.errors import GraphError, ShapeError
 from actorgraph.graph import Node, build, is_weak
 from actorgraph.op import Op, Sample
 from actorgraph.ops._declare import binary, nary_elementwise
-from actorgraph.ops._scalars import one, scalar, zero
+from actorgraph.ops._scalars import limited, one, scalar, zero
 from actorgraph.ops.activations import sigmoid
 from actorgraph.ops.broadcasting import expand_dims
 from actorgraph.ops.exponential import exp
@@ -45,7 +45,7 @@ def _op(
 
 _HARDTANH = _op(
     "hardtanh",
-    lambda xp, x, low, high: xp.clip(x, scalar(x, low), scalar(x, high)),
+    lambda xp, x, low, high: limited(xp, x, scalar(x, low), scalar(x, high)),
     lambda t, y, x, low, high: where((x > low) & (x < high), t, 0),
     "x limited to an interval.",
     {"low": -1.0, "high": 1.0},
@@ -67,7 +67,7 @@ _HARDSWISH = _op(
 
 
 def _sixth(xp: Any, x: Any) -> Any:
-    raised = xp.clip(xp.add(x, scalar(x, 3)), zero(xp, x), scalar(x, 6))
+    raised = limited(xp, xp.add(x, scalar(x, 3)), zero(xp, x), scalar(x, 6))
     return xp.divide(raised, scalar(x, 6))
 
 
@@ -334,7 +334,7 @@ def _normal_slope(t: Node, y: Node, x: Node) -> Node:
 
 
 def _tanh_forward(xp: Any, x: Any) -> Any:
-    near = xp.clip(x, scalar(x, -_EDGE), scalar(x, _EDGE))
+    near = limited(xp, x, scalar(x, -_EDGE), scalar(x, _EDGE))
     inner = near * (near * near * scalar(x, _CUBIC) + one(xp, x)) * scalar(x, -_ROOT)
     # (1 + tanh(u)) / 2 is sigmoid(2 u), which keeps its digits where it is small.
     with np.errstate(over="ignore"):
@@ -391,7 +391,7 @@ def gelu(x: Node, approximate: str = "none") -> Node:
 
 _SOFTSHRINK = _op(
     "softshrink",
-    lambda xp, x, lambd: xp.subtract(x, xp.clip(x, scalar(x, -lambd), scalar(x, lambd))),
+    lambda xp, x, lambd: xp.subtract(x, limited(xp, x, scalar(x, -lambd), scalar(x, lambd))),
     lambda t, y, x, lambd: where((x > lambd) | (x < -lambd), t, 0),
     "x drawn towards 0 by lambd, 0 where that is nearer.",
     {"lambd": 0.5},

@@ -9,7 +9,7 @@ import numpy as np
 from actorgraph.graph import Node, build
 from actorgraph.op import Sample
 from actorgraph.ops._declare import binary, documented, nary_elementwise
-from actorgraph.ops._scalars import zero
+from actorgraph.ops._scalars import limited, zero
 from actorgraph.ops.rounding import isnan
 
 __all__ = ["clip", "fmax", "fmin", "maximum", "minimum", "select_positive", "where"]
@@ -121,7 +121,7 @@ def _inside(x: Node, low: Node, high: Node) -> Node:
 _CLIP = nary_elementwise(
     "clip",
     "r[*s] -> r[*t] -> r[*u] -> r[*s|t|u]",
-    lambda xp, x, low, high: xp.clip(x, low, high),
+    limited,
     (
         lambda t, z, x, low, high: where(_inside(x, low, high), t, 0),
         lambda t, z, x, low, high: where((x < low) & (low <= high), t, 0),

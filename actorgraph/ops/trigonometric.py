@@ -10,9 +10,10 @@ from math import pi
 
 from actorgraph.graph import Node
 from actorgraph.ops._declare import Unary, binary, unary
+from actorgraph.ops._scalars import highest
 from actorgraph.ops.arithmetic import reciprocal, sqrt, square
 from actorgraph.ops.complex import imag, real
-from actorgraph.ops.selection import where
+from actorgraph.ops.selection import clip, minimum, where
 
 __all__ = [
     "angle", "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctan2", "arctanh", "cos",
@@ -38,7 +39,6 @@ rad2deg = unary(
     "rad2deg", "rad2deg", lambda t, y, x: t * (180 / pi), "Radians to degrees.", scheme=_FLOAT
 )
 
-# The larger argument carries the gradient; at the origin, where the surface has a tip, it is 0.
 hypot = binary(
     "hypot", "hypot", (lambda t, z, x, y: t * _over(x, z), lambda t, z, x, y: t * _over(y, z)),
     "sqrt(x * x + y * y), without overflow.", scheme=_REALS, flops=20,
@@ -53,7 +53,9 @@ arctan2 = binary(
 
 
 def _over(part: Node, length: Node) -> Node:
-    return part / where(length == 0, 1, length)
+    """Return part / length, 0 at the origin, and 1 for an infinite part."""
+    top = highest(part.dtype)
+    return clip(part, -top, top) / where(length == 0, 1, minimum(length, top))
 
 
 def _turn(part: Node, x: Node, y: Node) -> Node:

@@ -198,7 +198,7 @@ def _describe(dual: ValueGrad, node: object, position: int) -> str:
 
 def _checked(dual: ValueGrad, node: object, name: str) -> tuple[Array, Array]:
     value, grad = dual.value, dual.grad
-    if not isinstance(value, np.ndarray) or value.dtype.kind not in "fc":
+    if not isinstance(value, np.ndarray) or value.dtype.kind not in "fcV":
         got = f"dtype {value.dtype}" if isinstance(value, np.ndarray) else type(value).__name__
         raise TypeError(
             f"{name} has a value of {got}, expected a float or complex ndarray; "

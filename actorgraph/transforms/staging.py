@@ -108,7 +108,7 @@ def name_of(function: Any) -> str:
 
 def named(result: Any, kind: str, function: Any) -> Any:
     """Give a transformed function its name; it wraps the original."""
-    update_wrapper(result, function)
+    update_wrapper(result, function, updated=())  # attributes of `function` are its own
     result.__name__ = result.__qualname__ = f"{kind} of {name_of(function)}"
     result.__doc__ = f"Return the {kind} of {name_of(function)}, see ag.{kind}."
     return result
