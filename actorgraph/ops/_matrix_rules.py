@@ -125,11 +125,13 @@ def _gaps(w: Any, mode: str) -> Any:
 
 
 def _gap_divide(xp: Any, x: Any, w: Any, mode: str) -> Any:
+    if not x.size:
+        return xp.zeros(x.shape, x.dtype)
     w = xp.real(w)
     gaps = xp.broadcast_to(_gaps(w, mode), x.shape)
     distances = xp.abs(_gaps(w, "value" if mode == "value" else "difference"))
     # Measured: equal values come out of LAPACK up to about sqrt(n) roundings of the largest apart.
-    largest = xp.abs(w).max(axis=-1, keepdims=True, initial=0)[..., None]
+    largest = xp.abs(w).max(axis=-1, keepdims=True)[..., None]
     closed = distances <= largest * (2 * float(xp.finfo(w.dtype).eps) * sqrt(w.shape[-1]))
     closed = xp.broadcast_to(closed | (gaps == 0), x.shape)
     wanted = x != 0

@@ -25,6 +25,9 @@ CASES = [
     for number, sample in enumerate(op.samples)
 ]
 EPS = 1e-6
+# The derivatives of ctc_loss end at the second: by design a rule of its curvature raises.
+RAISING_RULES = {"ctc_curvature": (2,)}
+WITHOUT_SECOND_ORDER = ("ctc_pull", "ctc_curvature")
 
 
 class Case:
@@ -46,6 +49,7 @@ class Case:
             x
             for i, x in enumerate(dict.fromkeys(self.xs))
             if x.dtype.kind in "fc" and op.vjp_rule(i) is not None and self.y.dtype.kind in "fc"
+            if i not in RAISING_RULES.get(op.name, ())
         ]
 
     def draw(self, dtype):
@@ -222,7 +226,7 @@ def test_rules_agree_with_each_other_and_with_differences(op, sample, dtype):
             assert value.dtype in (np.float32, np.complex64)
 
 
-# Complex vectors up to phases, which differences do not hold; tests/ops/test_decompositions.py has them.
+# Complex vectors are defined up to phases: see test_decompositions.py.
 PHASES = ("eigh", "svd")
 
 
@@ -261,7 +265,8 @@ def test_a_rule_wrong_by_one_in_a_thousand_is_caught(wrong):
 
 @pytest.mark.parametrize(("op", "sample"), CASES)
 def test_second_order_agrees_with_differences_of_the_gradient(op, sample):
-    check_second_order(Case(op, sample))
+    if op.name not in WITHOUT_SECOND_ORDER:
+        check_second_order(Case(op, sample))
 
 
 # Of x against x these make a tie or a step, where differences say nothing.
