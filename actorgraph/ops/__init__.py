@@ -74,6 +74,7 @@ from actorgraph.ops.creation import (
     zeros,
     zeros_like,
 )
+from actorgraph.ops.ctc import ctc_loss
 from actorgraph.ops.cumulative import cumprod, cumsum, prod
 from actorgraph.ops.decompositions import cholesky, qr
 from actorgraph.ops.define import define
@@ -212,11 +213,11 @@ __all__ = [
     "binary_cross_entropy", "binomial", "bmm", "broadcast_to", "categorical", "cbrt", "ceil",
     "celu", "cholesky", "clip", "col2im", "concatenate", "conj", "conv1d", "conv2d", "conv3d",
     "conv_transpose1d", "conv_transpose2d", "cos", "cosh", "cosine_similarity", "count_nonzero",
-    "cross_entropy", "cube", "cumprod", "cumsum", "define", "deg2rad", "det", "diag", "diag_embed",
-    "diagflat", "diagonal", "digamma", "divide", "dot", "dropout", "eigh", "eigvalsh", "einsum",
-    "elu", "equal", "erf", "erfc", "exp", "exp2", "expand_dims", "expm1", "eye", "fft", "fftn",
-    "flatten", "flip", "floor", "floor_divide", "fmax", "fmin", "full", "full_like", "gather",
-    "gather_nd", "gelu", "getitem", "global_avg_pool", "global_max_pool", "greater",
+    "cross_entropy", "ctc_loss", "cube", "cumprod", "cumsum", "define", "deg2rad", "det", "diag",
+    "diag_embed", "diagflat", "diagonal", "digamma", "divide", "dot", "dropout", "eigh", "eigvalsh",
+    "einsum", "elu", "equal", "erf", "erfc", "exp", "exp2", "expand_dims", "expm1", "eye", "fft",
+    "fftn", "flatten", "flip", "floor", "floor_divide", "fmax", "fmin", "full", "full_like",
+    "gather", "gather_nd", "gelu", "getitem", "global_avg_pool", "global_max_pool", "greater",
     "greater_equal", "group_norm", "gru_cell", "hardshrink", "hardsigmoid", "hardswish", "hardtanh",
     "hinge_loss", "huber_loss", "hypot", "ifft", "ifftn", "im2col", "imag", "index_add",
     "index_put", "instance_norm", "inv", "irfft", "isfinite", "isinf", "isnan", "kl_div", "kron",
