@@ -140,6 +140,7 @@ def _gradient_function(
 
     def builder(args: tuple[Any, ...], kwargs: dict[str, Any], seed: Any) -> Any:
         wrt = chosen(args, argnums, name)
+        derivatives.float_nodes(wrt, f"argument {argnums} of {name}")
         graph = graph_of(args, kwargs)
         result, aux = parted(f(*args, **kwargs), has_aux, name)
         output = one_output(graph, result, name)

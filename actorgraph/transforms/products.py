@@ -186,6 +186,7 @@ def hvp(f: Any, primals: Any, tangents: Any) -> Any:
     name = name_of(f)
 
     def builder(args: tuple[Any, ...], vectors: tuple[Any, ...]) -> Any:
+        derivatives.float_nodes(args, f"an argument of {name}")
         output = one_output(graph_of(args), f(*args), name)
         seed_of(output, None, "one", f"what {name} returned")
         return derivatives.product_tree(output, args, vectors, name)
