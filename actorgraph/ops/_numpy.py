@@ -92,7 +92,6 @@ _PARAMETERS = {
     "linalg.qr": "x=a -mode",
     "linalg.slogdet": "x=a",
     "linalg.solve": "a b",
-    "linalg.svd": "x=a full_matrices -compute_uv -hermitian",
     "linalg.svdvals": "x",
     "linalg.tensordot": "x=x1 y=x2 axes",
     "linalg.vecdot": "x=x1 y=x2 axis",

@@ -1,0 +1,335 @@
+"""What NumPy has a name for and `ag.ops` has not: functions of nodes under NumPy's signatures.
+
+Each is built of ops, mostly through NumPy's own names, which build nodes here.  Parameters of NumPy
+that are not listed are refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from actorgraph.errors import GraphTypeError, ShapeError
+from actorgraph.graph import Node
+from actorgraph.ops import creation, rearranging, shaping, spectral, splitting, statistics
+from actorgraph.ops.broadcasting import expand_dims
+
+__all__ = ["NUMPY_ONLY"]
+
+_FULL = slice(None)
+
+
+def _node_of(*values: Any) -> Node:
+    for value in values:
+        if isinstance(value, Node):
+            return value
+    raise GraphTypeError("at least one argument has to be a node")
+
+
+# -- joining ----------------------------------------------------------------------------------
+
+
+def append(arr: Any, values: Any, axis: int | None = None) -> Node:
+    """Join two arrays; flattened ones without an axis."""
+    return shaping.concatenate([arr, values], axis)
+
+
+def _parts(tup: Sequence[Any], rank: Callable[[Any], Any]) -> list[Any]:
+    home = _node_of(*tup).graph
+    return [rank(home.lift(part)) for part in tup]
+
+
+def vstack(tup: Sequence[Any]) -> Node:
+    """Stack rows."""
+    return shaping.concatenate(_parts(tup, atleast_2d), 0)
+
+
+def hstack(tup: Sequence[Any]) -> Node:
+    """Join along the second axis, or the first of one-dimensional arrays."""
+    parts = _parts(tup, atleast_1d)
+    return shaping.concatenate(parts, 0 if parts[0].ndim == 1 else 1)
+
+
+def dstack(tup: Sequence[Any]) -> Node:
+    """Join along the third axis."""
+    return shaping.concatenate(_parts(tup, atleast_3d), 2)
+
+
+def column_stack(tup: Sequence[Any]) -> Node:
+    """Join columns; one-dimensional arrays are columns."""
+    parts = _parts(tup, atleast_1d)
+    return shaping.concatenate([expand_dims(p, 1) if p.ndim == 1 else p for p in parts], 1)
+
+
+def _at_least(rank: int, shapes: Sequence[Any]) -> Callable[..., Any]:
+    """Return ``atleast_nd``; `shapes` are the axes to insert by the rank of the argument."""
+
+    def atleast(*arys: Any) -> Any:
+        nodes = _parts(arys, _same)
+        found = [x if x.ndim >= rank else expand_dims(x, shapes[x.ndim]) for x in nodes]
+        return found[0] if len(found) == 1 else tuple(found)
+
+    atleast.__name__ = f"atleast_{rank}d"
+    return atleast
+
+
+def _same(x: Node) -> Node:
+    return x
+
+
+atleast_1d = _at_least(1, [0])
+atleast_2d = _at_least(2, [(0, 1), 0])
+atleast_3d = _at_least(3, [(0, 1, 2), (0, 2), 2])
+
+
+# -- cutting ----------------------------------------------------------------------------------
+
+
+def split(ary: Node, indices_or_sections: Any, axis: int = 0) -> list[Node]:
+    """Cut into equal parts, or at the given indices."""
+    if isinstance(indices_or_sections, (int, np.integer)):
+        return splitting.split(ary, int(indices_or_sections), axis)
+    return _cut(ary, list(indices_or_sections), axis)
+
+
+def array_split(ary: Node, indices_or_sections: Any, axis: int = 0) -> list[Node]:
+    """Cut into parts that differ by one entry at most, or at the given indices."""
+    if not isinstance(indices_or_sections, (int, np.integer)):
+        return _cut(ary, list(indices_or_sections), axis)
+    dim, parts = ary.dims[axis], int(indices_or_sections)
+    if not isinstance(dim, int):
+        raise ShapeError(f"array_split: dim {dim} is known only in a run; use ag.ops.split")
+    sizes = [dim // parts + (part < dim % parts) for part in range(parts)]
+    return _cut(ary, np.cumsum(sizes)[:-1].tolist(), axis)
+
+
+def _cut(ary: Node, indices: list[Any], axis: int) -> list[Node]:
+    place = shaping.one_axis(axis, ary.ndim, "split")
+    ends = zip([None, *indices], [*indices, None], strict=True)
+    return [ary[(*[_FULL] * place, slice(start, stop))] for start, stop in ends]
+
+
+def hsplit(ary: Node, indices_or_sections: Any) -> list[Node]:
+    """Cut along the second axis, or the first of a one-dimensional array."""
+    return split(ary, indices_or_sections, 0 if ary.ndim == 1 else 1)
+
+
+def vsplit(ary: Node, indices_or_sections: Any) -> list[Node]:
+    """Cut along the first axis."""
+    return split(ary, indices_or_sections, 0)
+
+
+def dsplit(ary: Node, indices_or_sections: Any) -> list[Node]:
+    """Cut along the third axis."""
+    return split(ary, indices_or_sections, 2)
+
+
+def unstack(x: Node, *, axis: int = 0) -> tuple[Node, ...]:
+    """Return the entries along an axis."""
+    return tuple(splitting.unstack(x, axis))
+
+
+# -- turning ----------------------------------------------------------------------------------
+
+
+def fliplr(m: Node) -> Node:
+    """Reverse the second axis."""
+    return rearranging.flip(m, 1)
+
+
+def flipud(m: Node) -> Node:
+    """Reverse the first axis."""
+    return rearranging.flip(m, 0)
+
+
+def rot90(m: Node, k: int = 1, axes: Sequence[int] = (0, 1)) -> Node:
+    """Turn by quarters in the plane of two axes."""
+    first, second = (shaping.one_axis(axis, m.ndim, "rot90") for axis in axes)
+    if first == second:
+        raise ShapeError(f"rot90: the axes {tuple(axes)} are one axis")
+    quarters = k % 4
+    if quarters == 2:
+        return rearranging.flip(m, (first, second))
+    if quarters == 1:
+        return shaping.swapaxes(rearranging.flip(m, second), first, second)
+    return rearranging.flip(shaping.swapaxes(m, first, second), second) if quarters else m
+
+
+def rollaxis(a: Node, axis: int, start: int = 0) -> Node:
+    """Move an axis before the place `start`."""
+    place = shaping.one_axis(axis, a.ndim, "rollaxis")
+    start = start + a.ndim if start < 0 else start
+    return rearranging.moveaxis(a, place, start - (place < start))
+
+
+def matrix_transpose(x: Node) -> Node:
+    """Exchange the last two axes."""
+    return shaping.swap_last(x)
+
+
+# -- arithmetic -------------------------------------------------------------------------------
+
+
+def diff(a: Node, n: int = 1, axis: int = -1) -> Node:
+    """Differences of neighbours, `n` times."""
+    place = shaping.one_axis(axis, a.ndim, "diff")
+    lead = (_FULL,) * place
+    for _ in range(n):
+        a = a[(*lead, slice(1, None))] - a[(*lead, slice(None, -1))]
+    return a
+
+
+def gradient(f: Node, *varargs: Any, axis: Any = None) -> Any:
+    """Central differences, one-sided at the ends, for equal spacing (numbers in `varargs`)."""
+    axes = tuple(range(f.ndim)) if axis is None else axis if isinstance(axis, tuple) else (axis,)
+    steps = varargs * len(axes) if len(varargs) == 1 else varargs or (1.0,) * len(axes)
+    if len(steps) != len(axes) or any(np.ndim(step) for step in steps):
+        raise GraphTypeError("np.gradient on nodes takes one number, or one for each axis")
+    found = [_slope(f, step, axis_) for step, axis_ in zip(steps, axes, strict=True)]
+    return found[0] if len(found) == 1 else tuple(found)
+
+
+def _slope(f: Node, step: Any, axis: int) -> Node:
+    lead = (_FULL,) * shaping.one_axis(axis, f.ndim, "gradient")
+    first, last = f[(*lead, slice(0, 2))], f[(*lead, slice(-2, None))]
+    middle = (f[(*lead, slice(2, None))] - f[(*lead, slice(None, -2))]) / (2.0 * step)
+    return shaping.concatenate(
+        [diff(first, 1, axis) / step, middle, diff(last, 1, axis) / step], axis
+    )
+
+
+def cross(a: Any, b: Any) -> Any:
+    """Cross products of vectors along the last axis, of size 3."""
+    left, right = _parts((a, b), _same)
+    for x in (left, right):
+        if not x.ndim or x.dims[-1] != 3:
+            raise ShapeError(f"np.cross on nodes takes vectors of 3 along the last axis, got {x!r}")
+    one, two = [1, 2, 0], [2, 0, 1]
+    return left[..., one] * right[..., two] - left[..., two] * right[..., one]
+
+
+def inner(a: Any, b: Any) -> Any:
+    """Sum of products over the last axes."""
+    left, right = _parts((a, b), _same)
+    return np.tensordot(left, right, axes=(-1, -1)) if left.ndim and right.ndim else left * right
+
+
+def nan_to_num(
+    x: Node, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None
+) -> Any:
+    """Numbers in place of NaN and infinities, which get no gradient."""
+    limits = np.finfo(x.dtype)
+    high = float(limits.max) if posinf is None else posinf
+    low = float(limits.min) if neginf is None else neginf
+    finite: Any = np.where(np.isnan(x), nan, x)
+    return np.where(x == np.inf, high, np.where(x == -np.inf, low, finite))
+
+
+def ptp(a: Node, axis: Any = None, out: Any = None, keepdims: bool = False) -> Any:
+    """Range of the values along axes."""
+    return np.max(a, axis=axis, keepdims=keepdims) - np.min(a, axis=axis, keepdims=keepdims)
+
+
+def copy(a: Node) -> Node:
+    """Return the node itself: nodes are immutable."""
+    return a
+
+
+# -- creation ---------------------------------------------------------------------------------
+
+
+def linspace(
+    start: Any, stop: Any, num: Any = 50, endpoint: bool = True, *, dtype: Any = None
+) -> Node:
+    """Evenly spaced numbers between two, of which one is a node."""
+    return creation.linspace(_node_of(start, stop), start, stop, num, endpoint, dtype)
+
+
+def meshgrid(*xi: Any, indexing: str = "xy") -> tuple[Node, ...]:
+    """Coordinate arrays of a grid."""
+    return tuple(creation.meshgrid(*_parts(xi, _same), indexing=indexing))
+
+
+# -- Fourier transforms and norms -------------------------------------------------------------
+
+
+def norm(x: Node, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Node:  # noqa: A002
+    """Norm of vectors, or the Frobenius norm of matrices."""
+    vector = isinstance(axis, int) or (axis is None and x.ndim == 1)
+    if ord not in (None, "fro") and not vector:
+        raise GraphTypeError(
+            f"np.linalg.norm on nodes takes no ord={ord!r} of matrices; name one axis for norms of "
+            "vectors"
+        )
+    return statistics.norm(x, 2 if ord in (None, "fro") else ord, axis, keepdims)
+
+
+def svd(a: Node, full_matrices: bool = True) -> Any:
+    """Singular values and vectors; whole bases unless told otherwise, unlike `ag.ops.svd`."""
+    return spectral.svd(a, full_matrices)
+
+
+def _last_two(name: str) -> Callable[..., Any]:
+    def transform(a: Node, axes: Sequence[int] = (-2, -1), norm: Any = None) -> Any:
+        return getattr(np.fft, name)(a, axes=axes, norm=norm)
+
+    transform.__name__ = name
+    return transform
+
+
+def rfftn(a: Node, axes: Sequence[int] | None = None, norm: Any = None) -> Any:
+    """Transform real values along axes, the last of them by `rfft`."""
+    *others, last = range(a.ndim) if axes is None else axes
+    half = np.fft.rfft(a, axis=last, norm=norm)
+    return np.fft.fftn(half, axes=others, norm=norm) if others else half
+
+
+def irfftn(a: Node, axes: Sequence[int] | None = None, norm: Any = None) -> Any:
+    """Transform back to real values along axes, the last of them by `irfft`."""
+    *others, last = range(a.ndim) if axes is None else axes
+    rows: Any = np.fft.ifftn(a, axes=others, norm=norm) if others else a
+    return np.fft.irfft(rows, axis=last, norm=norm)
+
+
+def _shifted(x: Node, axes: Any, back: bool) -> Node:
+    places = tuple(range(x.ndim)) if axes is None else axes if isinstance(axes, tuple) else (axes,)
+    sizes = [x.dims[place] for place in places]
+    if not all(isinstance(size, int) for size in sizes):
+        raise ShapeError(f"fftshift: the dims of {x!r} have to be known ints")
+    shifts = [-(size // 2) if back else size // 2 for size in sizes]
+    return rearranging.roll(x, shifts, places)
+
+
+def fftshift(x: Node, axes: Any = None) -> Node:
+    """Put the frequency 0 into the middle."""
+    return _shifted(x, axes, back=False)
+
+
+def ifftshift(x: Node, axes: Any = None) -> Node:
+    """Undo `fftshift`."""
+    return _shifted(x, axes, back=True)
+
+
+NUMPY_ONLY: dict[str, Callable[..., Any]] = {
+    function.__name__: function
+    for function in (
+        append, array_split, atleast_1d, atleast_2d, atleast_3d, column_stack, copy, cross, diff,
+        dsplit, dstack, fliplr, flipud, gradient, hsplit, hstack, inner, linspace,
+        matrix_transpose, meshgrid, nan_to_num, ptp, rollaxis, rot90, split, unstack, vsplit,
+        vstack,
+    )
+} | {
+    "fft.fft2": _last_two("fftn"),
+    "fft.fftshift": fftshift,
+    "fft.ifft2": _last_two("ifftn"),
+    "fft.ifftshift": ifftshift,
+    "fft.irfft2": _last_two("irfftn"),
+    "fft.irfftn": irfftn,
+    "fft.rfft2": _last_two("rfftn"),
+    "fft.rfftn": rfftn,
+    "linalg.norm": norm,
+    "linalg.svd": svd,
+}  # fmt: skip
+"""By NumPy's name without ``numpy.``."""
