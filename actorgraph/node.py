@@ -228,6 +228,21 @@ class Node:
         def mean(self, axis: Any = None, keepdims: bool = False) -> Node: ...  # noqa: D102 - see ops
         def max(self, axis: Any = None, keepdims: bool = False) -> Node: ...  # noqa: D102 - see ops
         def min(self, axis: Any = None, keepdims: bool = False) -> Node: ...  # noqa: D102 - see ops
+        def prod(self, axis: Any = None, keepdims: bool = False) -> Node: ...  # noqa: D102 - see ops
+        def any(self, axis: Any = None, keepdims: bool = False) -> Node: ...  # noqa: D102 - see ops
+        def all(self, axis: Any = None, keepdims: bool = False) -> Node: ...  # noqa: D102 - see ops
+        def argmax(self, axis: Any = None, keepdims: bool = False) -> Node: ...  # noqa: D102 - see ops
+        def argmin(self, axis: Any = None, keepdims: bool = False) -> Node: ...  # noqa: D102 - see ops
+        def cumsum(self, axis: Any = None) -> Node: ...  # noqa: D102 - see ops
+        def cumprod(self, axis: Any = None) -> Node: ...  # noqa: D102 - see ops
+        def round(self, decimals: int = 0) -> Node: ...  # noqa: D102 - see ops
+        def conj(self) -> Node: ...  # noqa: D102 - see ops
+        def var(  # noqa: D102 - see ops
+            self, axis: Any = None, keepdims: bool = False, *, ddof: int = 0
+        ) -> Node: ...
+        def std(  # noqa: D102 - see ops
+            self, axis: Any = None, keepdims: bool = False, *, ddof: int = 0
+        ) -> Node: ...
         def reshape(self, *shape: Any) -> Node: ...  # noqa: D102 - see ops
         def transpose(self, *axes: Any) -> Node: ...  # noqa: D102 - see ops
         def astype(self, dtype: Any) -> Node: ...  # noqa: D102 - see ops

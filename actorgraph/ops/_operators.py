@@ -9,8 +9,19 @@ from collections.abc import Callable
 from typing import Any
 
 from actorgraph.graph import Node
-from actorgraph.ops import arithmetic, comparison, reductions
-from actorgraph.ops.broadcasting import sum  # noqa: A004 - NumPy's name
+from actorgraph.ops import (
+    arithmetic,
+    comparison,
+    counting,
+    cumulative,
+    reductions,
+    rounding,
+    statistics,
+)
+from actorgraph.ops.broadcasting import (
+    conj,
+    sum,  # noqa: A004 - NumPy's name
+)
 from actorgraph.ops.casting import astype
 from actorgraph.ops.indexing import getitem
 from actorgraph.ops.linalg import matmul
@@ -48,6 +59,17 @@ _METHODS: dict[str, Any] = {
     "mean": reductions.mean,
     "max": reductions.max,
     "min": reductions.min,
+    "prod": cumulative.prod,
+    "var": statistics.var,
+    "std": statistics.std,
+    "any": counting.any,
+    "all": counting.all,
+    "argmax": counting.argmax,
+    "argmin": counting.argmin,
+    "cumsum": cumulative.cumsum,
+    "cumprod": cumulative.cumprod,
+    "round": rounding.round,
+    "conj": conj,
     "reshape": reshape,
     "astype": astype,
 }

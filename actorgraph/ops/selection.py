@@ -35,6 +35,8 @@ def _where_forward(xp: Any, condition: Any, x: Any, y: Any) -> Any:
 
 def select_positive(xp: Any, x: Any, y: Any) -> Any:
     """Return x where y > 0, else 0: a forward."""
+    if y.size < _MANY:
+        return xp.where(xp.greater(y, zero(xp, y)), x, zero(xp, x))
     return _where_forward(xp, xp.greater(y, zero(xp, y)), x, zero(xp, x))
 
 

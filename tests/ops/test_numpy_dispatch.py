@@ -10,13 +10,15 @@ from tests._evaluate import evaluate
 VALUE = np.random.default_rng(1).uniform(0.5, 2, (2, 3))
 OTHER = np.random.default_rng(2).uniform(0.5, 2, (2, 3))
 UNARY = [
-    "absolute", "cos", "exp", "expm1", "log", "log1p", "negative", "positive", "reciprocal",
-    "sign", "sin", "sqrt", "square", "tanh",
+    "absolute", "arcsinh", "arctan", "cbrt", "ceil", "conjugate", "cos", "cosh", "deg2rad",
+    "degrees", "exp", "exp2", "expm1", "fabs", "floor", "isfinite", "isinf", "isnan", "log",
+    "log10", "log1p", "log2", "negative", "positive", "rad2deg", "radians", "reciprocal", "rint",
+    "sign", "sin", "sinh", "sqrt", "square", "tan", "tanh", "trunc",
 ]  # fmt: skip
 BINARY = [
-    "add", "divide", "equal", "floor_divide", "greater", "greater_equal", "less", "less_equal",
-    "maximum", "minimum", "mod", "multiply", "not_equal", "power", "remainder", "subtract",
-    "true_divide",
+    "add", "arctan2", "divide", "equal", "floor_divide", "fmax", "fmin", "greater", "greater_equal",
+    "hypot", "less", "less_equal", "logaddexp", "logaddexp2", "maximum", "minimum", "mod",
+    "multiply", "not_equal", "power", "remainder", "subtract", "true_divide",
 ]  # fmt: skip
 CALLS = {
     "sum": lambda x: np.sum(x),
@@ -26,6 +28,22 @@ CALLS = {
     "max": lambda x: np.max(x, axis=-1),
     "amin": lambda x: np.amin(x, 0),
     "min of all": lambda x: np.min(x, axis=None, out=None),
+    "prod": lambda x: np.prod(x, axis=1),
+    "cumsum": lambda x: np.cumsum(x, axis=1),
+    "cumprod flat": lambda x: np.cumprod(x),
+    "var": lambda x: np.var(x, axis=0, ddof=1),
+    "var corrected": lambda x: np.var(x, axis=0, correction=1),
+    "std": lambda x: np.std(x, 1, keepdims=True),
+    "argmax": lambda x: np.argmax(x, 1),
+    "argmin": lambda x: np.argmin(x, axis=0, keepdims=True),
+    "any": lambda x: np.any(x > 1, axis=0),
+    "all": lambda x: np.all(x > 1, keepdims=True),
+    "count_nonzero": lambda x: np.count_nonzero(x > 1, axis=1),
+    "round": lambda x: np.round(x, 1),
+    "around": lambda x: np.around(x, decimals=2),
+    "real": lambda x: np.real(x),
+    "imag": lambda x: np.imag(x),
+    "angle": lambda x: np.angle(x - 1.2),
     "reshape": lambda x: np.reshape(x, (3, 2)),
     "reshape flat": lambda x: np.reshape(x, -1),
     "transpose": lambda x: np.transpose(x),

@@ -21,6 +21,18 @@ def value_of(build, array):
     return evaluate([build(x)], {x: np.asarray(array)})[0]
 
 
+def test_reductions_are_methods_of_nodes_too():
+    x = leaf((2, 3))
+    for name in ("sum", "mean", "max", "min", "prod", "var", "std", "any", "all", "argmax"):
+        assert getattr(x, name)(axis=1) is getattr(ops, name)(x, 1)
+        assert getattr(x, name)().shape == ()
+    assert x.cumsum(0) is ops.cumsum(x, 0)
+    assert x.cumprod(0) is ops.cumprod(x, 0)
+    assert x.argmin(0, keepdims=True).shape == (1, 3)
+    assert x.round(1) is ops.round(x, 1)
+    assert x.conj() is x
+
+
 # -- products ---------------------------------------------------------------------------------
 
 
