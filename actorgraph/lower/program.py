@@ -105,23 +105,56 @@ def lower_directly(
         if node.op is CONSTANT and node.id not in expressions:
             expressions[node.id] = f"c{len(constants)}"
             constants.append(node)
-    expressions.update({step.id: f"v{j}" for j, step in enumerate(steps)})
+    freed_after = _name_steps(steps, results, expressions)
     kernels = [f"k{j}" for j in range(len(steps))]
     made_of = ", ".join([*kernels, *(expressions[node.id] for node in constants)])
     values = ", ".join(expressions[leaf.id] for leaf in leaves)
     body = [f"def actor({made_of}):", f"    def program({values}):"]
-    unused = last_uses(steps, results)
     lines: dict[int, Node] = {}
     for j, step in enumerate(steps):
         args = ", ".join(expressions[part.id] for part in step.inputs)
-        body.append(f"        v{j} = k{j}({args})")
+        body.append(f"        {expressions[step.id]} = k{j}({args})")
         lines[len(body)] = step
-        freed = [expressions[n] for n in unused[j] if expressions[n][0] == "v"]
-        if freed:
-            body.append(f"        {' = '.join(freed)} = None")
+        if freed_after[j]:
+            body.append(f"        {' = '.join(freed_after[j])} = None")
     body.append(f"        return [{', '.join(expressions[node.id] for node in results)}]")
     text = "\n".join([*body, "    return program"]) + "\n"
     return Program(text, *_compiled(text), expressions, lines, tuple(constants))
+
+
+def _name_steps(
+    steps: Sequence[Node], kept: Iterable[Node], expressions: dict[int, str]
+) -> list[list[str]]:
+    """Give each step a local variable; return, by step, the ones to forget after it.
+
+    A step takes over the variable of an operand that nothing needs any more: that frees the
+    operand at the same moment as forgetting it would, and saves the line.
+    """
+    unused = last_uses(steps, kept)
+    freed_after: list[list[str]] = []
+    idle: list[str] = []
+    count = 0
+    for step, ended in zip(steps, unused, strict=True):
+        freed = [expressions[n] for n in ended if n != step.id and _is_local(expressions[n])]
+        # A residual's variable is forgotten, not taken over: its name says what it is.
+        own = [name for name in freed if name[0] == "v"]
+        if own:
+            name = own[0]
+            freed.remove(name)
+        elif idle:
+            name = idle.pop()
+        else:
+            name, count = f"v{count}", count + 1
+        expressions[step.id] = name
+        if step.id in ended:
+            freed.append(name)
+        idle += [other for other in freed if other[0] == "v"]
+        freed_after.append(freed)
+    return freed_after
+
+
+def _is_local(expression: str) -> bool:
+    return expression[0] in "vr"
 
 
 def last_uses(steps: Sequence[Node], kept: Iterable[Node]) -> list[list[int]]:
@@ -199,8 +232,9 @@ class _Writer:
                 if node.op is CONSTANT and node.id not in self.expressions:
                     self.expressions[node.id] = f"c{len(self.constants)}"
                     self.constants.append(node)
-        for j, step in enumerate(self.spec.steps):
-            self.expressions[step.id] = f"v{j}"
+        spec = self.spec
+        kept = [node for node, _ in (*spec.sends, *spec.results)] + spec.saves
+        self.freed_after = _name_steps(spec.steps, kept, self.expressions)
 
     def _header(self) -> None:
         spec = self.spec
@@ -241,22 +275,18 @@ class _Writer:
             if port.kind == "residual":
                 names = "".join(f"r{j}, " for j in range(len(spec.residuals)))
                 body.append(f"            {names}= m{i}")
-        kept = [node for node, _ in (*spec.sends, *spec.results)] + spec.saves
-        unused = last_uses(spec.steps, kept)
         single = len(spec.steps) == 1
         for j, step in enumerate(spec.steps):
             kernel = f"run.kernels[k{j}]" if step.id in self.bound else f"k{j}"
             args = ", ".join(self.expressions[node.id] for node in step.inputs)
             if step.op.blocking:
-                body.append(f"            v{j} = {kernel}({args})")
+                body.append(f"            {self.expressions[step.id]} = {kernel}({args})")
             else:
                 self._call_async(step, kernel, f"({args},)" if args else "()")
-                body.append(f"            v{j} = reply.pop()()")
+                body.append(f"            {self.expressions[step.id]} = reply.pop()()")
             self.lines[len(body)] = step
-            ended = [] if single else [self.expressions[number] for number in unused[j]]
-            freed = [name for name in ended if name[0] in "vr"]
-            if freed:
-                body.append(f"            {' = '.join(freed)} = None")
+            if self.freed_after[j] and not single:
+                body.append(f"            {' = '.join(self.freed_after[j])} = None")
 
     def _call_async(self, step: Node, kernel: str, args: str) -> None:
         """Write a call whose reply the actor waits for, parked outside every ``try``."""
@@ -328,7 +358,7 @@ class _Writer:
         spec = self.spec
         names = [f"m{i}" for i in range(len(spec.ports))]
         names += [name for name in messages if name not in names]
-        names += [self.expressions[step.id] for step in spec.steps]
+        names += dict.fromkeys(self.expressions[step.id] for step in spec.steps)
         names += [f"r{j}" for j in range(len(spec.residuals))]
         names += ["reply"] if self.has_async else []
         self.body += [
