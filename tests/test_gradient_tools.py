@@ -545,6 +545,57 @@ def test_checkpoints_change_no_bit_of_symbolic_second_and_forward_derivatives(bu
         np.testing.assert_allclose(got, plain, rtol=1e-11, atol=1e-11 * np.abs(plain).max())
 
 
+def random_graph(seed, wrap):
+    """Nested blocks of two results with fan-outs, captured parameters and dropout.
+
+    Each node has a factor of its own: equal nodes inside and outside of a part would be one node
+    without checkpoints and two with them, and sums of cotangents another order.
+    """
+    rng = np.random.default_rng(seed)
+    g = ag.Graph()
+    v, w = leaves(g)
+    count = iter(range(1000))
+
+    def piece(depth):
+        def apply(*xs):
+            pool = list(xs)
+            for _ in range(rng.integers(2, 6)):
+                a, b = (pool[i] for i in rng.integers(0, len(pool), 2))
+                choices = (a @ w, a * b, a + b, ag.ops.tanh(a), ag.ops.dropout(b, 0.5))
+                node = choices[rng.integers(len(choices))] * (1 + 1e-3 * next(count))
+                if depth and rng.random() < 0.3:
+                    node = wrap(piece(depth - 1))(node, a)[0]
+                pool.append(node)
+            return pool[-2], [pool[-1]]
+
+        return apply
+
+    pool = [v, v * 2.0]
+    for _ in range(4):
+        a, b = (pool[i] for i in rng.integers(0, len(pool), 2))
+        y, (z,) = wrap(piece(2))(a, b)
+        pool += [y * 0.5, z * 0.1]
+    return v, w, (ag.ops.concatenate(pool) * 0.01).sum()
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_checkpoints_change_no_bit_on_random_graphs(seed):
+    results = []
+    for wrap in (unwrapped, ag.checkpoint):
+        v, w, loss = random_graph(seed, wrap)
+        for machine, settings in (
+            (ag.LispMachine, {}),
+            (ag.ActorMachine, {"workers": 2, "fuse": "none", "seed": seed}),
+            (ag.ActorMachine, {"workers": 2, "capacity": 1}),
+        ):
+            with machine([loss], wrt=[v, w], **settings) as running:
+                run = running.run_sync({"v": V}, backward=True)
+                results.append([run[loss].value, run[v].grad, run[w].grad])
+    for others in zip(*results, strict=True):
+        for other in others[1:]:
+            same_bits(other, others[0])
+
+
 def test_the_backward_pass_recomputes_from_the_inputs_alone():
     v, w, loss = chained(ag.checkpoint)
     forward = {node for node in loss.graph.nodes if node.op.name in ("tanh", "exp")}

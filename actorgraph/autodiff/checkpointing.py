@@ -48,10 +48,10 @@ _CHECKPOINT: Op = register(
     Op(
         "checkpoint",
         first_of_many,
-        lambda xp, y, *xs, call: y,
-        vjp=(lambda ct, *_, call: ct,),
-        jvp=lambda tans, *_, call: tans[0],
-        samples=(Sample(((3, 4), (2,)), {"call": 0}),),
+        lambda xp, y, *xs: y,
+        vjp=(lambda ct, *_: ct,),
+        jvp=lambda tans, *_: tans[0],
+        samples=(Sample(((3, 4), (2,))),),
         doc="The first argument, which the backward pass recomputes from the others.",
     )
 )
@@ -60,7 +60,8 @@ _CHECKPOINT: Op = register(
 def checkpoint(function: Callable[..., Any]) -> Callable[..., Any]:
     """Let the backward pass recompute what `function` computes instead of storing it.
 
-    Gradients are those without `checkpoint`, bit for bit, in every machine and to every order.
+    Gradients are those without `checkpoint`, in every machine bit for bit; only where the same
+    result is built outside of the part too, and used there, cotangents are added in another order.
     Memory falls to the inputs of the part (what it captures from outside included) and the values
     of one part at a time; time grows by one more forward pass of the part.  A part may hold
     others.  Forward mode stores nothing anyway and passes through.
@@ -102,7 +103,7 @@ def checkpoint(function: Callable[..., Any]) -> Callable[..., Any]:
         ends = [graph.lift(node) for node in results if isinstance(node, Node)]
         boundary = starts_of(ends, given, start)
         marked = [
-            build(_CHECKPOINT, leaf, *boundary, call=start) if isinstance(leaf, Node) else leaf
+            build(_CHECKPOINT, leaf, *boundary) if isinstance(leaf, Node) else leaf
             for leaf in results
         ]
         return unflatten(structure, marked)
@@ -161,14 +162,14 @@ class Recomputation:
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
         self._operands: dict[Node, tuple[Node, tuple[Node, ...]]] = {}
-        self._calls: dict[int, dict[Node, Node]] = {}
+        self._copies: dict[tuple[Node, ...], dict[Node, Node]] = {}
 
     def enter(self, node: Node, ct: Node) -> None:
         """Recompute the part of a checkpoint node that `ct` has reached; ignore other nodes."""
         if node.op is not _CHECKPOINT:
             return
-        copies = self._calls.setdefault(node.attrs["call"], {})
         _, (_, *values) = self.operands(node)
+        copies = self._copies.setdefault(tuple(values), {})  # results of one call share them
         for start, value in zip(node.inputs[1:], values, strict=True):
             if start not in copies:
                 copies[start] = build(_RECOMPUTE, value, ct)
