@@ -185,7 +185,7 @@ def blamed(
         if step is None:
             assert program is not None
             step = _failing_step(program, error)
-        return explained(joint, *step, error)
+        return _explained(joint, *step, error)
     except BaseException as problem:  # noqa: BLE001 - the run has to end in any case
         problem.__cause__ = error
         return problem
@@ -206,7 +206,7 @@ def _failing_step(program: Program, error: BaseException) -> tuple[Node, list[An
     return node, inputs
 
 
-def explained(joint: Joint, node: Node, inputs: list[Any], cause: BaseException) -> NodeError:
+def _explained(joint: Joint, node: Node, inputs: list[Any], cause: BaseException) -> NodeError:
     """Return the `NodeError` of a failed step, for the user's node that the step belongs to."""
     source = joint.source(node)
     direction = "backward" if joint.is_backward(node) else "forward"

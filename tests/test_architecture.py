@@ -1,6 +1,6 @@
 """The sentences of docs/design.md about structure, as tests: who imports whom, what is where.
 
-    errors <- dims <- types <- op, node, dual <- graph <- ops <- autodiff <- lower
+    errors <- dims <- types <- op <- node <- operands <- graph <- ops <- autodiff, rewrite <- lower
            <- channels, node_actor, scheduler <- machines <- transforms <- _demo <- cli
 
 Beside the line: drawing (below graph), devices (below machines), solvers and data (below _demo).
@@ -27,10 +27,12 @@ LAYERS = (
     ("errors", "_version"),
     ("dims",),
     ("types", "drawing", "dual", "devices", "solvers", "data", "_doctor", "_progress"),
-    ("op", "node"),
+    ("op",),
+    ("node",),
+    ("operands",),
     ("graph",),
     ("ops",),
-    ("autodiff",),
+    ("autodiff", "rewrite"),
     ("lower",),
     ("channels", "node_actor", "scheduler"),
     ("machines",),
