@@ -78,7 +78,9 @@ from actorgraph.ops.ctc import ctc_loss
 from actorgraph.ops.cumulative import cumprod, cumsum, prod
 from actorgraph.ops.decompositions import cholesky, qr
 from actorgraph.ops.define import define
+from actorgraph.ops.detection import yolo_decode
 from actorgraph.ops.einsum import einsum
+from actorgraph.ops.embedding import embedding
 from actorgraph.ops.exponential import (
     exp,
     exp2,
@@ -168,6 +170,15 @@ from actorgraph.ops.reductions import (
     mean,
     min,  # noqa: A004 - NumPy's name
 )
+from actorgraph.ops.resampling import (
+    adaptive_avg_pool1d,
+    adaptive_avg_pool2d,
+    adaptive_max_pool1d,
+    adaptive_max_pool2d,
+    pixel_shuffle,
+    pixel_unshuffle,
+    upsample,
+)
 from actorgraph.ops.reshaping import flatten, ravel, reshape
 from actorgraph.ops.rounding import (
     ceil,
@@ -181,6 +192,7 @@ from actorgraph.ops.rounding import (
 from actorgraph.ops.selection import clip, fmax, fmin, maximum, minimum, where
 from actorgraph.ops.shaping import concatenate, stack, swapaxes, transpose
 from actorgraph.ops.sorting import argsort, searchsorted, sort, topk, unique
+from actorgraph.ops.sparsemax import sparsemax
 from actorgraph.ops.special import digamma, erf, erfc, lgamma, polygamma
 from actorgraph.ops.spectral import eigh, eigvalsh, svd, svdvals
 from actorgraph.ops.splitting import split, unstack
@@ -207,7 +219,8 @@ from actorgraph.ops.trigonometric import (
 from actorgraph.ops.windows import col2im, im2col
 
 __all__ = [
-    "Sample", "abs", "add", "all", "angle", "any", "arange", "arccos", "arccosh", "arcsin",
+    "Sample", "abs", "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_max_pool1d",
+    "adaptive_max_pool2d", "add", "all", "angle", "any", "arange", "arccos", "arccosh", "arcsin",
     "arcsinh", "arctan", "arctan2", "arctanh", "argmax", "argmin", "argsort", "astype", "at",
     "avg_pool1d", "avg_pool2d", "batch_norm", "bce_with_logits", "bernoulli",
     "binary_cross_entropy", "binomial", "bmm", "broadcast_to", "categorical", "cbrt", "ceil",
@@ -215,11 +228,11 @@ __all__ = [
     "conv_transpose1d", "conv_transpose2d", "cos", "cosh", "cosine_similarity", "count_nonzero",
     "cross_entropy", "ctc_loss", "cube", "cumprod", "cumsum", "define", "deg2rad", "det", "diag",
     "diag_embed", "diagflat", "diagonal", "digamma", "divide", "dot", "dropout", "eigh", "eigvalsh",
-    "einsum", "elu", "equal", "erf", "erfc", "exp", "exp2", "expand_dims", "expm1", "eye", "fft",
-    "fftn", "flatten", "flip", "floor", "floor_divide", "fmax", "fmin", "full", "full_like",
-    "gather", "gather_nd", "gelu", "getitem", "global_avg_pool", "global_max_pool", "greater",
-    "greater_equal", "group_norm", "gru_cell", "hardshrink", "hardsigmoid", "hardswish", "hardtanh",
-    "hinge_loss", "huber_loss", "hypot", "ifft", "ifftn", "im2col", "imag", "index_add",
+    "einsum", "elu", "embedding", "equal", "erf", "erfc", "exp", "exp2", "expand_dims", "expm1",
+    "eye", "fft", "fftn", "flatten", "flip", "floor", "floor_divide", "fmax", "fmin", "full",
+    "full_like", "gather", "gather_nd", "gelu", "getitem", "global_avg_pool", "global_max_pool",
+    "greater", "greater_equal", "group_norm", "gru_cell", "hardshrink", "hardsigmoid", "hardswish",
+    "hardtanh", "hinge_loss", "huber_loss", "hypot", "ifft", "ifftn", "im2col", "imag", "index_add",
     "index_put", "instance_norm", "inv", "irfft", "isfinite", "isinf", "isnan", "kl_div", "kron",
     "l1_loss", "layer_norm", "leaky_relu", "less", "less_equal", "lgamma", "linspace",
     "local_response_norm", "log", "log10", "log1p", "log2", "log_softmax", "logaddexp",
@@ -228,15 +241,16 @@ __all__ = [
     "maximum", "mean", "meshgrid", "min", "minimum", "mish", "mod", "moveaxis", "mse_loss",
     "multiply", "neg", "nll_loss", "norm", "normal", "not_equal", "one_hot", "ones", "ones_like",
     "opaque", "outer", "pad", "permute", "pick", "pick_neg_log_softmax", "pick_softmax", "pinv",
-    "polygamma", "power", "prelu", "prod", "put", "qr", "rad2deg", "ravel", "real", "reciprocal",
-    "relu", "relu6", "repeat", "reshape", "rfft", "rms_norm", "rnn_cell", "roll", "round", "rsqrt",
-    "scaled_dot_product_attention", "scatter", "scatter_add", "searchsorted", "selu", "sigmoid",
-    "sign", "silu", "sin", "sinh", "size_of", "slogdet", "smooth_l1_loss", "softmax", "softplus",
-    "softshrink", "softsign", "solve", "sort", "split", "sqrt", "square", "squeeze", "stack", "std",
-    "subtract", "sum", "svd", "svdvals", "swapaxes", "take", "take_along_axis", "tan", "tanh",
-    "tanhshrink", "tensordot", "threshold", "tile", "topk", "trace", "transpose", "tril",
-    "triplet_margin_loss", "triu", "trunc", "truncated_normal", "uniform", "unique", "unstack",
-    "var", "vecdot", "where", "zeros", "zeros_like",
+    "pixel_shuffle", "pixel_unshuffle", "polygamma", "power", "prelu", "prod", "put", "qr",
+    "rad2deg", "ravel", "real", "reciprocal", "relu", "relu6", "repeat", "reshape", "rfft",
+    "rms_norm", "rnn_cell", "roll", "round", "rsqrt", "scaled_dot_product_attention", "scatter",
+    "scatter_add", "searchsorted", "selu", "sigmoid", "sign", "silu", "sin", "sinh", "size_of",
+    "slogdet", "smooth_l1_loss", "softmax", "softplus", "softshrink", "softsign", "solve", "sort",
+    "sparsemax", "split", "sqrt", "square", "squeeze", "stack", "std", "subtract", "sum", "svd",
+    "svdvals", "swapaxes", "take", "take_along_axis", "tan", "tanh", "tanhshrink", "tensordot",
+    "threshold", "tile", "topk", "trace", "transpose", "tril", "triplet_margin_loss", "triu",
+    "trunc", "truncated_normal", "uniform", "unique", "unstack", "upsample", "var", "vecdot",
+    "where", "yolo_decode", "zeros", "zeros_like",
 ]  # fmt: skip
 
 _operators.attach()
