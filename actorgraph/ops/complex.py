@@ -34,7 +34,7 @@ def _to_real(arity: int, attrs: Attrs) -> str:
     return f"c[*s] -> {attrs['dtype']}[*s]"
 
 
-def real_dtype(x: Node) -> str:
+def _real_dtype(x: Node) -> str:
     """Return the name of the dtype of the parts of a complex node."""
     return "float32" if x.dtype == np.complex64 else "float64"
 
@@ -76,8 +76,14 @@ def real(x: Node) -> Node:
     Returns
     -------
     Node
+
+    Examples
+    --------
+    >>> from actorgraph.graph import Graph
+    >>> real(Graph().input("z", (3,), "complex64")).dtype
+    dtype('float32')
     """
-    return real_part(x, real_dtype(x)) if is_complex(x) else x
+    return real_part(x, _real_dtype(x)) if is_complex(x) else x
 
 
 def imag(x: Node) -> Node:
@@ -93,12 +99,12 @@ def imag(x: Node) -> Node:
     -------
     Node
     """
-    return build(_IMAG, x, dtype=real_dtype(x)) if is_complex(x) else zeros_like(x)
+    return build(_IMAG, x, dtype=_real_dtype(x)) if is_complex(x) else zeros_like(x)
 
 
 def complex_abs(x: Node) -> Node:
     """Length of complex numbers; its gradient at 0 is 0."""
-    return build(_ABS, x, dtype=real_dtype(x))
+    return build(_ABS, x, dtype=_real_dtype(x))
 
 
 def complex_sign(x: Node) -> Node:

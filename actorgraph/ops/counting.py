@@ -65,6 +65,12 @@ def any(x: Node, axis: Any = None, keepdims: bool = False) -> Node:  # noqa: A00
     ------
     ShapeError
         An axis is out of range or given twice.
+
+    Examples
+    --------
+    >>> from actorgraph.graph import Graph
+    >>> any(Graph().input("x", ("batch", 3)), axis=0)
+    <any_1: bool[3]>
     """
     return build(_ANY, x, axis=axes_of(axis, x.ndim, "any"), keepdims=bool(keepdims))
 
@@ -181,6 +187,12 @@ def argmax(x: Node, axis: int | None = None, keepdims: bool = False) -> Node:
     ------
     ShapeError
         There is nothing to choose from, or the axis is out of range or not one.
+
+    Examples
+    --------
+    >>> from actorgraph.graph import Graph
+    >>> argmax(Graph().input("x", ("batch", 3)), axis=1)
+    <argmax_1: int64[batch]>
     """
     return _positions(_ARGMAX, x, axis, keepdims)
 

@@ -202,6 +202,12 @@ def cumsum(x: Node, axis: int | None = None) -> Node:
     ------
     ShapeError
         The axis is out of range.
+
+    Examples
+    --------
+    >>> from actorgraph.graph import Graph
+    >>> cumsum(Graph().input("x", ("batch", 3)), axis=0)
+    <cumsum_1: float32[batch, 3]>
     """
     return _run(_CUMSUM, x, axis)
 
@@ -226,6 +232,12 @@ def cumprod(x: Node, axis: int | None = None) -> Node:
     ------
     ShapeError
         The axis is out of range.
+
+    Examples
+    --------
+    >>> from actorgraph.graph import Graph
+    >>> cumprod(Graph().input("x", (2, 3)))
+    <cumprod_2: float32[6]>
     """
     return _run(_CUMPROD, x, axis)
 
@@ -298,5 +310,11 @@ def prod(x: Node, axis: Any = None, keepdims: bool = False) -> Node:
     ------
     ShapeError
         An axis is out of range or given twice.
+
+    Examples
+    --------
+    >>> from actorgraph.graph import Graph
+    >>> prod(Graph().input("x", ("batch", 3)), axis=1)
+    <prod_1: float32[batch]>
     """
     return build(_PROD, x, axis=axes_of(axis, x.ndim, "prod"), keepdims=bool(keepdims))

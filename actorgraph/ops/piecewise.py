@@ -378,6 +378,12 @@ def gelu(x: Node, approximate: str = "none") -> Node:
         `x` is no float.
     GraphError
         SciPy is missing, or `approximate` is neither name.
+
+    Examples
+    --------
+    >>> from actorgraph.graph import Graph
+    >>> gelu(Graph().input("x", ("batch", 3)), approximate="tanh").shape
+    (batch, 3)
     """
     if approximate not in ("none", "tanh"):
         raise GraphError(f"gelu: approximate is 'none' or 'tanh', got {approximate!r}")

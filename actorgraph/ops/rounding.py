@@ -67,6 +67,12 @@ def round(x: Any, decimals: int = 0) -> Node:  # noqa: A001 - NumPy's name
     ------
     GraphTypeError
         `x` is complex or bool, or an int to be rounded to tens.
+
+    Examples
+    --------
+    >>> from actorgraph.graph import Graph
+    >>> round(Graph().input("x", (3,)))
+    <round_1: float32[3]>
     """
     if isinstance(x, Node) and x.dtype.kind in "iu" and decimals >= 0:
         return x

@@ -165,6 +165,12 @@ def var(x: Node, axis: Any = None, keepdims: bool = False, *, ddof: int = 0) -> 
         `x` is an int or bool.
     ShapeError
         An axis is out of range or given twice.
+
+    Examples
+    --------
+    >>> from actorgraph.graph import Graph
+    >>> var(Graph().input("x", ("batch", 3)), axis=0, ddof=1)
+    <var_1: float32[3]>
     """
     if is_complex(x):
         return _spread_of(_VAR, real(x), axis, keepdims, ddof) + _spread_of(
@@ -198,6 +204,12 @@ def std(x: Node, axis: Any = None, keepdims: bool = False, *, ddof: int = 0) -> 
         `x` is an int or bool.
     ShapeError
         An axis is out of range or given twice.
+
+    Examples
+    --------
+    >>> from actorgraph.graph import Graph
+    >>> std(Graph().input("x", ("batch", 3)), axis=0, keepdims=True)
+    <std_1: float32[1, 3]>
     """
     if is_complex(x):
         parts = [_spread_of(_STD, part, axis, keepdims, ddof) for part in (real(x), imag(x))]
@@ -315,7 +327,7 @@ def norm(x: Node, p: float = 2, axis: Any = None, keepdims: bool = False) -> Nod
     --------
     >>> from actorgraph.graph import Graph
     >>> norm(Graph().input("x", ("batch", 3), "float32"), axis=1).shape
-    ('batch',)
+    (batch,)
     """
     if isinstance(p, (str, bool)) or not isinstance(p, (int, float, np.number)) or p != p:
         raise GraphError(f"norm: p is a number such as 1, 2 or inf, got {p!r}")
