@@ -26,11 +26,12 @@ import random
 import threading
 from bisect import insort
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from operator import itemgetter
 from queue import SimpleQueue
 from time import monotonic, perf_counter, sleep
 from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import ref
 
 from threadpoolctl import ThreadpoolController
 
@@ -38,7 +39,9 @@ if TYPE_CHECKING:
     from actorgraph.machines.run import Run
     from actorgraph.node_actor import Task
 
-__all__ = ["Deadlines", "POOL", "Pool", "Scheduler", "available_cores", "inside"]
+__all__ = [
+    "Deadlines", "POOL", "Pool", "Scheduler", "available_cores", "inside", "waited_for",
+]  # fmt: skip
 
 _HANDOVER_S = 0.0005
 _SAMPLED = 16
@@ -57,7 +60,20 @@ def available_cores() -> int:
 
 def inside(scheduler: Scheduler) -> bool:
     """Return whether the calling thread is running an op for this scheduler."""
-    return getattr(_current, "scheduler", None) is scheduler
+    return any(held is scheduler for held, _ in _work_of_this_thread())
+
+
+def waited_for(scheduler: Scheduler) -> list[Run]:
+    """Return the runs whose end the calling thread waits for while it works for the scheduler."""
+    return [run for held, run in _work_of_this_thread() if held is scheduler and run is not None]
+
+
+def _work_of_this_thread() -> Iterator[tuple[Scheduler, Run | None]]:
+    # An op may run another machine, whose ops may run another one ...
+    held = getattr(_current, "held", None)
+    while held is not None:
+        scheduler, run, held = held
+        yield scheduler, run
 
 
 class Scheduler:
@@ -135,16 +151,16 @@ class Scheduler:
         until : Run, optional
             Return as soon as this run has ended.
         """
-        self.call(self._work, slot, until)
+        self.call(self._work, slot, until, until=until)
 
-    def call(self, function: Callable[..., _T], *args: Any) -> _T:
+    def call(self, function: Callable[..., _T], *args: Any, until: Run | None = None) -> _T:
         """Call `function` with the thread marked as running ops for this scheduler."""
-        outer = getattr(_current, "scheduler", None)
-        _current.scheduler = self
+        outer = getattr(_current, "held", None)
+        _current.held = self, until, outer
         try:
             return function(*args)
         finally:
-            _current.scheduler = outer
+            _current.held = outer
 
     def _work(self, slot: int, until: Run | None) -> None:
         self._handover_at = perf_counter() + _HANDOVER_S
@@ -258,24 +274,23 @@ class Pool:
         self._jobs: SimpleQueue[tuple[Scheduler, int] | None] = SimpleQueue()
         self._threads: list[threading.Thread] = []
         self._idle = 0
-        self._limits: list[int] = []
+        self._shares: dict[Scheduler, int] = {}
         self._blas: Any = None
         self.deadlines = Deadlines()
 
-    def retain(self, workers: int) -> None:
-        """Count a machine with so many workers as open."""
+    def retain(self, scheduler: Scheduler) -> None:
+        """Count the machine of a scheduler as open."""
         with self._lock:
-            if not self._limits:
+            if not self._shares:
                 self._blas = _one_blas_thread()
-            self._limits.append(workers)
+            self._shares[scheduler] = scheduler.workers
 
-    def release(self, workers: int, join: bool = True) -> None:
+    def release(self, scheduler: Scheduler, join: bool = True) -> None:
         """Count a machine as closed; with the last one the threads end, and `join` waits for it."""
         with self._lock:
-            if workers not in self._limits:
-                return  # opened before a fork
-            self._limits.remove(workers)
-            if self._limits:
+            if self._shares.pop(scheduler, None) is None:
+                return  # closed already, or opened before a fork
+            if self._shares:
                 return
             threads, self._threads = self._threads, []
             jobs, self._jobs = self._jobs, SimpleQueue()
@@ -288,15 +303,21 @@ class Pool:
         for thread in threads if join else ():
             if thread.ident != threading.get_ident():
                 thread.join()
-        if blas is not None:
-            blas.restore_original_limits()
+        with self._lock:
+            if self._shares:
+                self._blas = blas  # a machine was opened meanwhile: it took 1 for the original
+            elif blas is not None:
+                blas.restore_original_limits()
 
     def submit(self, scheduler: Scheduler, slot: int) -> None:
         """Have a thread run ``scheduler.work(slot)``."""
         with self._lock:
+            if scheduler not in self._shares:
+                scheduler.free.append(slot)
+                return  # its machine was closed
             if self._idle:
                 self._idle -= 1
-            elif len(self._threads) < max(self._limits, default=1):
+            elif len(self._threads) < max(self._shares.values()):
                 self._start_thread()
             self._jobs.put((scheduler, slot))
 
@@ -330,21 +351,24 @@ class Deadlines:
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._heap: list[tuple[float, int, Run]] = []
+        # A run in flight is held by its machine; here it must not keep its results alive.
+        self._heap: list[tuple[float, int, ref[Run]]] = []
         self._thread: threading.Thread | None = None
         self._stopped = False
         self._number = self._live = 0
 
     def add(self, run: Run, timeout_s: float) -> None:
         """Call ``run.expire()`` after `timeout_s` seconds unless the run has ended."""
+        if timeout_s > threading.TIMEOUT_MAX:
+            return  # centuries
         with self._changed:
             if len(self._heap) > 2 * self._live + 64:
                 # Most runs end long before their deadline: forget them.
-                self._heap = [entry for entry in self._heap if not entry[2].done]
+                self._heap = [entry for entry in self._heap if not _has_ended(entry[2])]
                 heapq.heapify(self._heap)
                 self._live = len(self._heap)
             self._number += 1
-            heapq.heappush(self._heap, (monotonic() + timeout_s, self._number, run))
+            heapq.heappush(self._heap, (monotonic() + timeout_s, self._number, ref(run)))
             if self._thread is None:
                 self._thread = threading.Thread(
                     target=self._watch, name="actorgraph-deadlines", daemon=True
@@ -364,7 +388,7 @@ class Deadlines:
     def _watch(self) -> None:
         while True:
             with self._changed:
-                while self._heap and self._heap[0][2].done:
+                while self._heap and _has_ended(self._heap[0][2]):
                     heapq.heappop(self._heap)
                 if self._stopped:
                     return
@@ -372,9 +396,15 @@ class Deadlines:
                 if left is None or left > 0:
                     self._changed.wait(left)
                     continue
-                run = heapq.heappop(self._heap)[2]
-            run.expire()
+                run = heapq.heappop(self._heap)[2]()
+            if run is not None:
+                run.expire()
             del run
+
+
+def _has_ended(run: ref[Run]) -> bool:
+    found = run()
+    return found is None or found.done
 
 
 def _one_blas_thread() -> Any:

@@ -20,8 +20,9 @@ from actorgraph.errors import FeedError, GraphError, MachineClosedError, ShapeEr
 from actorgraph.graph import Graph, Node, as_nodes
 from actorgraph.lower.joint import Mode
 from actorgraph.machines import inspection
-from actorgraph.machines.core import Core, current_errors
+from actorgraph.machines.core import Core, current_errors, starting
 from actorgraph.machines.feeds import bind_feeds, by_node, check_dims, check_like
+from actorgraph.machines.options import choice, choices, positive
 from actorgraph.machines.plan import Plan
 from actorgraph.machines.run import Run, in_event_loop, in_ipython_kernel, loop_notifier
 from actorgraph.scheduler import available_cores
@@ -102,11 +103,11 @@ class Machine(ABC):
         chosen = parameters if wrt is None else as_nodes(wrt)
         check_differentiable(chosen, "wrt")
         self.wrt: tuple[Node, ...] = tuple(self.graph.lift(node) for node in chosen)
-        self.workers = _positive("workers", available_cores() if workers is None else workers)
-        self.max_in_flight = _positive("max_in_flight", max_in_flight)
-        self.capacity = None if capacity is None else _positive("capacity", capacity)
-        self.fuse = _choice("fuse", fuse, _FUSE)
-        self.watch = tuple(_choice("watch", word, _WATCH) for word in _words(watch))
+        self.workers = positive("workers", available_cores() if workers is None else workers)
+        self.max_in_flight = positive("max_in_flight", max_in_flight)
+        self.capacity = None if capacity is None else positive("capacity", capacity)
+        self.fuse = choice("fuse", fuse, _FUSE)
+        self.watch = choices("watch", watch, _WATCH)
         self.exact, self.max_bytes, self.seed = bool(exact), max_bytes, int(seed)
         self.device = devices.get(device)
         self._statistics = bool(statistics)
@@ -171,7 +172,7 @@ class Machine(ABC):
         MachineClosedError, TimeoutError, DeadlockError
         """
         run = self._prepare(feeds, backward, tangents, priority, run_number, host=loop_notifier())
-        core = self._started()
+        core = run.core
         if not (timeout_s is None and self._small(run) and core.run_directly(run)):
             self._launch(core, run, None, timeout_s)
         return await run
@@ -207,7 +208,7 @@ class Machine(ABC):
             call = partial(self.run, feeds, backward=backward, tangents=tangents)
             more = {"timeout_s": timeout_s, "priority": priority, "run_number": run_number}
             return self._run_on_own_loop(partial(call, **more))
-        core = self._started()
+        core = run.core
         if timeout_s is None and self._small(run) and core.run_directly(run):
             run._raise_if_failed()
             return run
@@ -246,7 +247,7 @@ class Machine(ABC):
                 "this graph has asynchronous ops, which run on the caller's event loop: "
                 "call start() inside one, or use run_sync()"
             )
-        self._launch(self._started(), run, None, timeout_s)
+        self._launch(run.core, run, None, timeout_s)
         return run
 
     @staticmethod
@@ -377,6 +378,16 @@ class Machine(ABC):
         """Return the core, a fresh one at the first run, after a fork and after an interrupt."""
         core = self._core
         if core is None or core.closed or self._process != os.getpid():
+            core = self._start()
+        return core
+
+    def _start(self) -> Core:
+        with starting():
+            core = self._core
+            if core is not None and not core.closed and self._process == os.getpid():
+                return core  # another thread was faster
+            if self._closed:
+                raise MachineClosedError("the machine was closed; make a new one")
             self._process = os.getpid()
             core = self._core = Core(
                 workers=1 if self._one_task else self.workers,
@@ -389,18 +400,26 @@ class Machine(ABC):
                 self._finalizer.detach()
             self._finalizer = weakref.finalize(self, _collect, core, self._process)
             self._finalizer.atexit = False  # an open machine never holds up the exit
-        return core
+            return core
+
+    def _stop(self) -> Core | None:
+        """Close for new runs; return the core if there is one to be ended."""
+        with starting():
+            core = self._core
+            alive = core is not None and not core.closed and self._process == os.getpid()
+            if core is not None and alive:
+                core.refuse_inside_op("close")
+            self._closed, self._core = True, None
+        return core if alive else None
 
     def close(self) -> None:
         """End the machine: runs in flight fail with `MachineClosedError`; closing twice is allowed.
 
         Blocks until the operations already running end.
         """
-        self._closed = True
-        core, self._core = self._core, None
-        if core is None or core.closed or self._process != os.getpid():
+        core = self._stop()
+        if core is None:
             return
-        core.refuse_inside_op("close")
         for run in core.stop_admitting():
             core.help(run)
             run._wait()
@@ -408,9 +427,8 @@ class Machine(ABC):
 
     async def aclose(self) -> None:
         """End the machine like `close`, without blocking the event loop."""
-        self._closed = True
-        core, self._core = self._core, None
-        if core is None or core.closed or self._process != os.getpid():
+        core = self._stop()
+        if core is None:
             return
         with anyio.CancelScope(shield=True):
             for run in core.stop_admitting():
@@ -477,19 +495,3 @@ def _collect(core: Core, process: int) -> None:
 
 def _number(node: Node) -> int:
     return node.id
-
-
-def _words(given: Iterable[str]) -> tuple[str, ...]:
-    return (given,) if isinstance(given, str) else tuple(given)
-
-
-def _positive(what: str, value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ValueError(f"{what} must be an int of at least 1, got {value!r}")
-    return value
-
-
-def _choice(what: str, value: str, known: tuple[str, ...]) -> str:
-    if value not in known:
-        raise ValueError(f"{what} must be one of {', '.join(map(repr, known))}, got {value!r}")
-    return value

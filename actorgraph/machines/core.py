@@ -14,6 +14,7 @@ Invariants, all under `lock`:
 from __future__ import annotations
 
 import heapq
+import os
 import sys
 import threading
 from collections import deque
@@ -28,11 +29,11 @@ import numpy as np
 from actorgraph.errors import DeadlockError, GraphError, MachineClosedError, text_of
 from actorgraph.machines.network import Network
 from actorgraph.machines.plan import Plan
-from actorgraph.machines.run import Run, in_trio
+from actorgraph.machines.run import Run, in_main_thread, in_trio
 from actorgraph.node_actor import Dead, Task, blamed
 from actorgraph.scheduler import POOL, Scheduler, inside
 
-__all__ = ["Core", "current_errors", "spawn"]
+__all__ = ["Core", "current_errors", "spawn", "starting"]
 
 _DEFAULT_ERRORS = {"divide": "warn", "over": "warn", "under": "ignore", "invalid": "warn"}
 _NETWORKS_KEPT = 16
@@ -74,7 +75,7 @@ class Core:
         self.interrupted = False
         self.pool = POOL
         self.scheduler = Scheduler(workers, seed, self.pool, self.on_idle, self.abandon)
-        self.pool.retain(workers)
+        self.pool.retain(self.scheduler)
 
     # -- starting -----------------------------------------------------------------------------
 
@@ -180,13 +181,13 @@ class Core:
         slot = self.scheduler.acquire()
         if slot is None:
             return False
-        program = run.plan.direct_program(run.binding)
-        self._read_variables(run)
         try:
+            program = run.plan.direct_program(run.binding)
+            self._read_variables(run)
             run.results = self.scheduler.call(program, *run.values)
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:  # noqa: BLE001 - becomes the run's NodeError
+        except BaseException as error:
+            if isinstance(error, KeyboardInterrupt) and in_main_thread():
+                raise
             run.dead = blamed(run.plan.joint, run.plan.direct, None, error)
         finally:
             self._release(run)
@@ -313,7 +314,8 @@ class Core:
             runs = [*self.in_flight.values()]
             queued = [run for _, _, run in self.queued]
             self.queued = []
-            for _, cancel in list(self.calls.values()):
+            for caller, cancel in list(self.calls.values()):
+                caller.dead = caller.dead or cause
                 cancel()
         for run in queued:
             run.dead = run.dead or cause
@@ -322,7 +324,7 @@ class Core:
         for run in runs:
             self._end_now(run, cause)
         self.networks.clear()
-        self.pool.release(self.scheduler.workers, join)
+        self.pool.release(self.scheduler, join)
 
     def stop_admitting(self) -> list[Run]:
         """Refuse new runs, let those there are die, and return what is still in flight."""
@@ -338,7 +340,7 @@ class Core:
         for network in self.networks.values():
             network.close()
         self.networks.clear()
-        self.pool.release(self.scheduler.workers)
+        self.pool.release(self.scheduler)
 
     # -- asynchronous ops -----------------------------------------------------------------------
 
@@ -412,6 +414,23 @@ class _Raised:
 
     def __call__(self) -> Any:
         raise self.error
+
+
+_starting = threading.RLock()
+
+
+def starting() -> Any:
+    """Return the lock under which machines start and stop: two threads may ask for a first run."""
+    return _starting
+
+
+def _after_fork_in_child() -> None:
+    global _starting
+    _starting = threading.RLock()  # a thread of the parent may have held it
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 _background: set[Any] = set()

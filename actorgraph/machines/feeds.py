@@ -18,6 +18,7 @@ from actorgraph.types import UNKNOWN, Dim, bind_dims
 __all__ = ["as_array", "bind_feeds", "by_node", "check_dims", "check_like", "resolve"]
 
 Array = np.ndarray[Any, Any]
+_KINDS = "biufc"
 
 
 def resolve(key: object, known: Mapping[str, Node], what: str) -> Node:
@@ -102,9 +103,7 @@ def as_array(value: Any, node: Node, what: str) -> Array:
     elif isinstance(value, np.ma.MaskedArray):
         raise FeedError(f"{what} {node.name!r} is a masked array; use .filled(...)")
     elif is_weak(value) and not node.ndim:
-        array = np.asarray(value)
-        if "biufc".index(array.dtype.kind) <= "biufc".index(node.dtype.kind):
-            return np.asarray(value, node.dtype)
+        return _scalar(value, node, what)
     else:
         try:
             array = np.asarray(value)
@@ -116,6 +115,16 @@ def as_array(value: Any, node: Node, what: str) -> Array:
             f"dtype {array.dtype}, not {node.dtype}; convert it with .astype({node.dtype.name!r})",
         )  # fmt: skip
     return array
+
+
+def _scalar(value: Any, node: Node, what: str) -> Array:
+    array = np.asarray(value)
+    try:
+        if _KINDS.index(array.dtype.kind) <= _KINDS.index(node.dtype.kind):
+            return np.asarray(value, node.dtype)
+    except (ValueError, OverflowError):
+        pass  # an int beyond 64 bits, or beyond the node's dtype
+    raise _wrong(array, node, what, f"the scalar {value!r} does not fit {node.dtype}")
 
 
 def _wrong(array: Array, node: Node, what: str, problem: str) -> FeedError:
@@ -154,8 +163,13 @@ def check_like(value: Any, node: Node, symbols: Mapping[str, int], what: str) ->
             f"{what} of {node!r}: only float and complex nodes have one; convert with .astype"
         )
     dims = [None if d is UNKNOWN else _bound(d, symbols) for d in node.dims]
-    if is_weak(value) and None not in dims:
-        return np.full([d for d in dims if d is not None], value, node.dtype)
+    if is_weak(value) and dims:
+        if None in dims:
+            raise FeedError(
+                f"{what} {node.name!r}: its shape {node.type} is known only in a run; "
+                "give an array instead of a scalar"
+            )
+        return np.full([d for d in dims if d is not None], _scalar(value, node, what), node.dtype)
     array = as_array(value, node, what)
     fits = array.ndim == len(dims) and all(
         want is None or want == got for want, got in zip(dims, array.shape, strict=False)

@@ -20,6 +20,7 @@ from actorgraph.lower.kernels import depends_on_symbols, kernel
 from actorgraph.lower.program import Program, lower_directly
 from actorgraph.lower.regions import TaskSpec, connect, cut
 from actorgraph.node import Buffer, Variable
+from actorgraph.types import UNKNOWN
 
 if TYPE_CHECKING:
     from actorgraph.machines.run import Run
@@ -85,7 +86,8 @@ class Plan:
         self.wrt = tuple(wrt)
         self.device = device
         self.watch = watch
-        self.readables = {**{node.name: node for node in wrt}, **outputs}
+        by_name = {node.name: node for node in (*wrt, *outputs.values())}
+        self.readables = {**by_name, **outputs}
         self.nodes = tuple(dict.fromkeys((*outputs.values(), *wrt)))
         self.assignments = _assignments(self.nodes)
         assigned = [value for _, value in self.assignments]
@@ -113,6 +115,7 @@ class Plan:
             if not node.is_leaf and node not in self.result_of:
                 self.result_of[node] = len(self.result_of)
         self.result_count = len(self.result_of)
+        self._late = self._late_checks()
         read = set(joint.values.values())
         self._reads: list[tuple[Node, int | Node, int | Node | None, bool]] = []
         for node in self.nodes:
@@ -122,6 +125,21 @@ class Plan:
             self._reads.append((node, self.result_of.get(value, value), place, again))
             if derivative is not None:
                 read.add(derivative)
+
+    def _late_checks(self) -> list[tuple[int, Node]]:
+        """Return the seeds and tangents whose shape only a run can check, with what they belong to.
+
+        What belongs to a node that is neither read nor fed is left to NumPy.
+        """
+        leaves = self.joint.leaves
+        known = {leaf.source: leaf.node for leaf in leaves if leaf.kind == "feed"}
+        known |= self.joint.values
+        return [
+            (index, known[leaf.source])
+            for index, leaf in enumerate(leaves)
+            if leaf.kind in ("seed", "tangent") and leaf.source in known
+            if any(dim is UNKNOWN for dim in leaf.source.dims)
+        ]
 
     def readable(self, key: object) -> Node:
         """Return the node that a run may be asked for by `key`, or raise `KeyError`."""
@@ -197,6 +215,8 @@ class Plan:
         read; whatever else would share memory with a feed, a variable or another result is copied.
         """
         arrays = self._owned(run)
+        for index, node in self._late:
+            self._check_shape(run, index, node, arrays)
         duals: dict[Node, Dual] = {}
         for node, value, derivative, again in self._reads:
             array = arrays[value] if isinstance(value, int) else self._leaf_value(run, value)
@@ -214,10 +234,20 @@ class Plan:
         assigned = []
         for buffer, node in self.assignments:
             copied = self.joint.values[node]
-            index = self.result_of.get(copied)
-            array = self._leaf_value(run, copied) if index is None else arrays[index]
+            place = self.result_of.get(copied)
+            array = self._leaf_value(run, copied) if place is None else arrays[place]
             assigned.append((buffer, array))
         return duals, assigned
+
+    def _check_shape(self, run: Run, index: int, node: Node, arrays: list[Any]) -> None:
+        place = self.result_of.get(node)
+        value = self._leaf_value(run, node) if place is None else arrays[place]
+        if run.leaves[index].shape != value.shape:
+            leaf = self.joint.leaves[index]
+            raise FeedError(
+                f"{leaf.kind} {leaf.source.name!r} has shape {run.leaves[index].shape}, "
+                f"but in this run the node has shape {value.shape}"
+            )
 
     def _owned(self, run: Run) -> list[np.ndarray[Any, Any]]:
         """Return the results as arrays that share memory with no leaf and not with each other."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import threading
 from collections import deque
@@ -18,12 +19,15 @@ from actorgraph.errors import GraphError, RunCancelled
 from actorgraph.graph import Node
 from actorgraph.node import Buffer
 from actorgraph.node_actor import Task
+from actorgraph.scheduler import waited_for
 
 if TYPE_CHECKING:
     from actorgraph.machines.core import Core
     from actorgraph.machines.plan import Binding, Plan
 
-__all__ = ["Run", "in_event_loop", "in_ipython_kernel", "in_trio", "loop_notifier"]
+__all__ = [
+    "Run", "in_event_loop", "in_ipython_kernel", "in_main_thread", "in_trio", "loop_notifier",
+]  # fmt: skip
 
 
 class Run:
@@ -67,7 +71,7 @@ class Run:
         self.duals: dict[Node, Dual] = {}
         self.assigned: list[tuple[Buffer, Any]] = []
         count = plan.result_count
-        self.results: list[Any] = [None] * count
+        self.results: Any = [None] * count
         # `deliver` pops one a result; the last popped is the True, whoever pops it.
         self.tokens: list[bool] = [True] + [False] * (count - 1)
         self._lock = threading.Lock()
@@ -149,9 +153,11 @@ class Run:
     def fail(self, error: BaseException) -> None:
         """End the run because of an op's error."""
         cause = error.__cause__
-        if isinstance(cause, KeyboardInterrupt) and _in_main_thread():
+        if isinstance(cause, KeyboardInterrupt) and in_main_thread():
             self.core.interrupted = True
             error = RunCancelled(f"run {self.number} was interrupted")
+            for run in waited_for(self.core.scheduler):
+                run.cancel()  # the caller waits for this one, and helped with another
         self.abort(error)
 
     def call_async(
@@ -182,7 +188,8 @@ class Run:
 
     def complete(self) -> None:
         """Wake who waits.  Called once, after `collect`."""
-        self.results = self.values = self.leaves = []
+        self.values = self.leaves = []
+        self.results = {}  # takes what actors deliver to a run that has been ended early
         self.network = self.machine = None
         self.done = True
         self._lock.release()
@@ -191,7 +198,11 @@ class Run:
                 callback = self._callbacks.popleft()
             except IndexError:
                 break
-            callback()
+            try:
+                callback()
+            except Exception:
+                # It may be an actor that we are called from, which has to go on.
+                logging.getLogger("actorgraph").exception("a callback of %r failed", self)
 
     def add_done_callback(self, callback: Callable[[], object]) -> None:
         """Call `callback` in the thread that ends the run, or now where it has ended."""
@@ -210,6 +221,7 @@ class Run:
     def _wait(self, until: float | None = None) -> bool:
         if not self.done:
             left = -1.0 if until is None else max(0.0, until - monotonic())
+            left = min(left, threading.TIMEOUT_MAX)
             if not self._lock.acquire(timeout=left):
                 return False
             self._lock.release()
@@ -241,7 +253,8 @@ def _nothing() -> None:
     return None
 
 
-def _in_main_thread() -> bool:
+def in_main_thread() -> bool:
+    """Return whether this is the thread that Ctrl-C interrupts."""
     return threading.get_ident() == threading.main_thread().ident
 
 
