@@ -22,6 +22,7 @@ from actorgraph.ops.indexing import (
     ALONG,
     ARRAY,
     Index,
+    add_at,
     filled,
     getitem,
     indexed_shape,
@@ -63,18 +64,18 @@ def _places(xp: Any, shape: tuple[int, ...], arrays: Sequence[Any], index: Index
 
 def _put_forward(xp: Any, x: Any, values: Any, *arrays: Any, index: Index) -> Any:
     out = xp.array(x, order="C")
+    _check_values(values, x.shape, arrays, index)
     if arrays:
         # One dim of positions, so that "last" means what it says for any layout of the operands.
         places = _places(xp, x.shape, arrays, index)
-        _check_values(values, places.shape)
         out.reshape(-1)[places.reshape(-1)] = values.reshape(-1)
     else:
-        _check_values(values, out[index].shape)
         out[index] = values
     return out
 
 
-def _check_values(values: Any, shape: tuple[int, ...]) -> None:
+def _check_values(values: Any, x: Shape, arrays: Sequence[Any], index: Index) -> None:
+    shape = indexed_shape(Checks(), x, *(array.shape for array in arrays), index=index)
     if values.shape != shape:
         raise ValueError(f"values of shape {values.shape} for positions of shape {shape}")
 
@@ -157,12 +158,11 @@ _INDEX_PUT: Op = register(
 
 def _add_forward(xp: Any, x: Any, values: Any, *arrays: Any, index: Index) -> Any:
     out = xp.array(x, order="C")
-    key = filled(xp, index, arrays)
-    _check_values(values, out[key].shape)
+    _check_values(values, x.shape, arrays, index)
     if arrays:
-        xp.add.at(out, key, values)
+        add_at(xp, out, values, arrays, index)
     else:
-        out[key] += values
+        out[index] += values
     return out
 
 

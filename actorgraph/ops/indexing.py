@@ -24,8 +24,8 @@ from actorgraph.ops.reshaping import reshape
 from actorgraph.types import UNKNOWN, Checks, Dim, Shape, dtype_of, slice_size
 
 __all__ = [
-    "ALONG", "ARRAY", "Index", "check_classes", "filled", "getitem", "indexed_shape", "one_hot",
-    "read_index", "take", "take_index",
+    "ALONG", "ARRAY", "Index", "add_at", "check_classes", "filled", "getitem", "indexed_shape",
+    "one_hot", "read_index", "take", "take_index",
 ]  # fmt: skip
 
 ARRAY = "array"
@@ -167,16 +167,27 @@ def _adjoint_shape(checks: Checks, ct: Shape, *arrays: Shape, index: Index, shap
 
 def _adjoint_forward(xp: Any, ct: Any, *arrays: Any, index: Index, shape: tuple[int, ...]) -> Any:
     out = xp.zeros(shape, ct.dtype)
-    if not arrays:
-        out[index] = ct
-    elif len(index) == 1 and len(shape) > 1 and out.size:
-        # Rows: one flat scatter is five times faster than ufunc.at with rows.
-        width = out.size // shape[0]
-        starts = arrays[0].reshape(-1, 1).astype(xp.int64) * width
-        xp.add.at(out.reshape(-1), (starts + xp.arange(width)).reshape(-1), ct.reshape(-1))
+    if arrays:
+        add_at(xp, out, ct, arrays, index)
     else:
-        xp.add.at(out, filled(xp, index, arrays), ct)
+        out[index] = ct
     return out
+
+
+def add_at(xp: Any, out: Any, values: Any, arrays: Sequence[Any], index: Index) -> None:
+    """Add values to `out`, which is C-contiguous, at an index with arrays; repeats add up."""
+    if len(index) == 1 and out.ndim > 1 and out.size:
+        # Rows: one flat scatter is five times faster than ufunc.at with rows.
+        rows, width = out.shape[0], out.size // out.shape[0]
+        first = arrays[0].reshape(-1, 1).astype(xp.int64)
+        if first.size and not -rows <= first.min() <= first.max() < rows:
+            raise IndexError(
+                f"index {first.min()} or {first.max()} is out of bounds for dim {rows}"
+            )
+        places = (first * width + xp.arange(width)).reshape(-1)
+        xp.add.at(out.reshape(-1), places, values.reshape(-1))
+    else:
+        xp.add.at(out, filled(xp, index, arrays), values)
 
 
 def _adjoint_vjp(argnum: int, ct: Node, y: Node, x: Node, *arrays: Node, **attrs: Any) -> Any:

@@ -30,12 +30,29 @@ def _cost(shapes: tuple[tuple[int, ...], ...], result: tuple[int, ...], attrs: A
 # -- sort and argsort -------------------------------------------------------------------------
 
 
+def _stable_order(xp: Any, x: Any, axis: int) -> Any:
+    """Return ``argsort(x, kind="stable")``.
+
+    Rows without ties and NaN are in the same order by any algorithm, and NumPy's default one is
+    several times faster for floats, also with the check for ties.
+    """
+    if x.dtype.kind != "f":
+        return xp.argsort(x, axis=axis, kind="stable")
+    rows = xp.moveaxis(x, axis, -1)
+    order = xp.argsort(rows, axis=-1)
+    ordered = xp.take_along_axis(rows, order, -1)
+    tied = xp.logical_not((ordered[..., :-1] < ordered[..., 1:]).all(axis=-1))
+    if tied.any():
+        order[tied] = xp.argsort(rows[tied], axis=-1, kind="stable")
+    return xp.moveaxis(order, -1, axis)
+
+
 def _argsort_forward(xp: Any, x: Any, axis: int, descending: bool) -> Any:
     if not descending:
-        return xp.argsort(x, axis=axis, kind="stable").astype(xp.int64, copy=False)
+        return _stable_order(xp, x, axis).astype(xp.int64, copy=False)
     # Reversed before and after, so that ties keep their order.
-    order = xp.argsort(xp.flip(x, axis), axis=axis, kind="stable")
-    return x.shape[axis] - 1 - xp.flip(order, axis)
+    order = _stable_order(xp, xp.flip(x, axis), axis)
+    return (x.shape[axis] - 1 - xp.flip(order, axis)).astype(xp.int64, copy=False)
 
 
 _SORT_SAMPLES = (

@@ -236,6 +236,21 @@ def test_known_defect_gorgonia_concat_gradient_slices_axis_0_whatever_the_axis()
     )
 
 
+def test_known_defect_attributes_absent_from_hashes_merge_different_nodes():
+    """Systems 1.12, number 10: also where attributes differ by a multiple of 256."""
+    x = ag.Graph().input("x", (600, 4))
+    different = [
+        ops.roll(x, 1, 0), ops.roll(x, 257, 0), ops.roll(x, 1, 1), ops.pad(x, 1, "reflect"),
+        ops.pad(x, 1, "symmetric"), ops.pad(x, 1), ops.pad(x, 257), ops.pad(x, 1, "constant", 1.0),
+        ops.repeat(x, 2, 0), ops.repeat(x, 2, 1), ops.repeat(x, 258, 0), ops.tile(x, 2),
+        ops.sort(x, 0), ops.sort(x, 0, descending=True), ops.argsort(x, 1), ops.argsort(x, 0),
+        ops.topk(x, 2)[1], ops.topk(x, 2, largest=False)[1], *ops.split(x, 2, 0),
+    ]  # fmt: skip
+    assert len(set(different)) == len(different)
+    assert ops.roll(x, 1, -2) is different[0]
+    assert ops.pad(x, ((1, 1), (1, 1)), "reflect") is different[3]
+
+
 def test_known_defect_gorgonia_reshape_gradient_overwrites_instead_of_adding():
     """Systems 1.12, number 15."""
     x = ag.Graph().input("x", (2, 3), "float64")

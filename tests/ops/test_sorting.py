@@ -41,6 +41,20 @@ def test_equal_values_keep_their_order_and_nan_is_the_largest():
     np.testing.assert_array_equal(got[1], [3, 5, 0, 2, 1, 4])
 
 
+@pytest.mark.parametrize("dtype", ["float64", "float32", "int8"])
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_rows_with_and_without_ties_are_sorted_stably(axis, dtype):
+    value = np.random.default_rng(6).integers(0, 40, (7, 8, 9)).astype(dtype)
+    if dtype != "int8":
+        value[2, 3] = np.nan
+        value[0, 1] = [0.0, -0.0, np.inf, -np.inf, np.nan, 1, 1, 2, 3]
+    x = ag.Graph().input("x", value.shape, dtype)
+    up, down = evaluate([ops.argsort(x, axis), ops.argsort(x, axis, descending=True)], {x: value})
+    np.testing.assert_array_equal(up, np.argsort(value, axis, kind="stable"))
+    ahead = np.argsort(np.flip(value, axis), axis, kind="stable")
+    np.testing.assert_array_equal(down, value.shape[axis] - 1 - np.flip(ahead, axis))
+
+
 def test_topk_takes_the_first_of_equal_values():
     x = ag.Graph().input("x", (6,), "float64")
     values, indices = ops.topk(x, 3)
