@@ -17,6 +17,7 @@ from actorgraph.errors import ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import Attrs, Op, Sample, register
 from actorgraph.ops._declare import add_all
+from actorgraph.ops._half import through_float32
 from actorgraph.ops.windows import (
     Frame,
     fold,
@@ -52,6 +53,7 @@ def _is_pointwise(frame: Frame) -> bool:
     return prod(frame.kernel) == 1 and frame.sizes == frame.outs and not any(frame.lows)
 
 
+@through_float32
 def _conv_forward(
     xp: Any,
     x: Any,
@@ -92,6 +94,7 @@ def _sizes(cts: Any, kernel: Ints, like: Any, attrs: Attrs) -> Any:
     )
 
 
+@through_float32
 def _transpose_forward(xp: Any, ct: Any, w: Any, *like: Any, **attrs: Any) -> Any:
     groups, kernel, outs = attrs["groups"], w.shape[2:], ct.shape[2:]
     sizes = _sizes(outs, kernel, [one.shape for one in like], attrs)
@@ -110,6 +113,7 @@ def _transpose_forward(xp: Any, ct: Any, w: Any, *like: Any, **attrs: Any) -> An
     return out
 
 
+@through_float32
 def _weight_forward(
     xp: Any,
     x: Any,

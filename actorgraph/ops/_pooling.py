@@ -18,6 +18,7 @@ import numpy as np
 from actorgraph.errors import ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import Op, Sample, register
+from actorgraph.ops._half import through_float32
 from actorgraph.ops.windows import (
     Frame,
     frame_of,
@@ -99,7 +100,7 @@ def _reduce_windows(xp: Any, combine: Callable[..., Any], x: Any, start: Any, fr
 
 
 def _lowest(dtype: Any) -> Any:
-    return -np.inf if dtype.kind == "f" else np.iinfo(dtype).min
+    return -np.inf if dtype.kind in "fV" else np.iinfo(dtype).min
 
 
 def _max_forward(xp: Any, x: Any, **geometry: Any) -> Any:
@@ -120,7 +121,7 @@ def _places_forward(xp: Any, x: Any, y: Any, **geometry: Any) -> Any:
     frame = _frame(x.shape[x.ndim - axes :], y.shape[y.ndim - axes :], **geometry)
     numbers = _numbers(frame.sizes) if xp is np else xp.asarray(_numbers(frame.sizes))
     places = xp.zeros(y.shape, xp.int64)
-    with_nan = bool(xp.isnan(xp.add.reduce(y, axis=None))) and x.dtype.kind == "f"
+    with_nan = bool(xp.isnan(xp.add.reduce(y, axis=None))) and x.dtype.kind in "fV"
     # From the last tap to the first, so that the first of equal entries stays.
     for out, part in reversed(taps(frame)):
         entries = x[part]
@@ -285,6 +286,7 @@ def _divided(xp: Any, x: Any, frame: Frame, padding: Any, count_include_pad: boo
     return xp.divide(x, divisors, dtype=x.dtype)
 
 
+@through_float32
 def _average_forward(xp: Any, x: Any, count_include_pad: bool, **geometry: Any) -> Any:
     sizes = x.shape[x.ndim - len(geometry["kernel"]) :]
     frame = _frame(sizes, **geometry)
@@ -293,6 +295,7 @@ def _average_forward(xp: Any, x: Any, count_include_pad: bool, **geometry: Any) 
     return _divided(xp, total, frame, pads, count_include_pad)
 
 
+@through_float32
 def _spread_forward(
     xp: Any, ct: Any, *like: Any, size: Any, count_include_pad: bool, **geometry: Any
 ) -> Any:

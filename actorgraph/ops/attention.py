@@ -10,6 +10,7 @@ import numpy as np
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import Op, Sample, register
+from actorgraph.ops._scalars import highest
 from actorgraph.ops.linalg import matmul
 from actorgraph.ops.losses import softmax
 from actorgraph.ops.selection import where
@@ -94,7 +95,7 @@ def scaled_dot_product_attention(
     if seen is None:
         return matmul(softmax(scores), value)
     # A large finite number: in a row of -inf softmax would be NaN.
-    lowest = float(np.finfo(scores.dtype).min) / 2
+    lowest = -highest(scores.dtype) / 2
     weights = softmax(where(seen, scores, lowest))
     return matmul(where(seen, weights, 0), value)
 

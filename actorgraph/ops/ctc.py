@@ -19,6 +19,7 @@ from actorgraph.errors import GraphTypeError
 from actorgraph.graph import Node, build
 from actorgraph.op import Op, Sample, register
 from actorgraph.ops._declare import add_all
+from actorgraph.ops._half import through_float32
 from actorgraph.ops.broadcasting import broadcast_like, sum  # noqa: A004
 from actorgraph.ops.casting import astype
 from actorgraph.ops.indexing import check_classes
@@ -185,6 +186,7 @@ def _check(shape: Any, targets: Any, steps: Any, counts: Any, blank: int) -> Non
 # -- forward passes ---------------------------------------------------------------------------
 
 
+@through_float32
 def _loss_forward(
     xp: Any, log_probs: Any, targets: Any, *lengths: Any, blank: int, zero_infinity: bool
 ) -> Any:
@@ -193,6 +195,7 @@ def _loss_forward(
     return xp.where(losses == np.inf, 0, losses).astype(losses.dtype) if zero_infinity else losses
 
 
+@through_float32
 def _pull_forward(
     xp: Any, ct: Any, log_probs: Any, targets: Any, *lengths: Any, blank: int, zero_infinity: bool
 ) -> Any:
@@ -201,6 +204,7 @@ def _pull_forward(
     return lattice.scatter(posterior * -ct[:, None])
 
 
+@through_float32
 def _curvature_forward(
     xp: Any,
     u: Any,

@@ -14,6 +14,7 @@ import numpy as np
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node
 from actorgraph.ops._declare import unary
+from actorgraph.ops._half import tiny
 from actorgraph.ops.activations import relu, softplus
 from actorgraph.ops.arithmetic import neg
 from actorgraph.ops.broadcasting import broadcast_like, sum  # noqa: A004
@@ -216,7 +217,7 @@ def _log_of_rest_forward(xp: Any, x: Any) -> Any:
 
 def _least(dtype: Any) -> float:
     """Return the smallest divisor; in half precision 1e-12 would be 0."""
-    return max(_SMALLEST, float(np.finfo(dtype).tiny))
+    return max(_SMALLEST, tiny(dtype))
 
 
 _log_floored = unary(

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from actorgraph.errors import GraphTypeError
 from actorgraph.graph import Node
+from actorgraph.ops._half import tiny
 from actorgraph.ops.activations import relu
 from actorgraph.ops.arithmetic import abs, multiply, power, sqrt, square  # noqa: A004
 from actorgraph.ops.broadcasting import broadcast_like, sum  # noqa: A004
@@ -158,7 +157,7 @@ def cosine_similarity(x: Any, y: Any, axis: int = 1, eps: float = 1e-8) -> Node:
     product = multiply(x, y)
     place = one_axis(axis, product.ndim, "cosine_similarity")
     # In half precision the square of eps would be 0.
-    least = max(float(eps) ** 2, float(np.finfo(product.dtype).tiny))
+    least = max(float(eps) ** 2, tiny(product.dtype))
     for part in product.inputs:
         square_norm = sum(square(broadcast_like(part, product)), place, keepdims=True)
         product = product / sqrt(maximum(square_norm, least))

@@ -4,7 +4,7 @@ All but the last stand on one op, `normalize`: values minus their mean, divided 
 deviation, over some axes.  With ``y = (x - mean) r`` and ``r = 1 / sqrt(var + eps)`` its gradient
 is ``r (ct - mean(ct) - y mean(ct y))``, an op of its own with its own rules.  Source: J. L. Ba et
 al., Layer normalization, 2016, and S. Ioffe, C. Szegedy, Batch normalization, 2015.  The variance
-is computed from centred values; float16 is computed in float32.
+is computed from centred values; floats of two bytes are computed in float32.
 """
 
 from __future__ import annotations
@@ -12,13 +12,12 @@ from __future__ import annotations
 from math import nan, prod
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import Op, Sample, register
 from actorgraph.ops import reductions
 from actorgraph.ops._declare import add_all
+from actorgraph.ops._half import machine_epsilon, through_float32
 from actorgraph.ops._pooling import AVERAGE
 from actorgraph.ops.arithmetic import power, sqrt, square
 from actorgraph.ops.broadcasting import expand_dims, reduced_shape, sum  # noqa: A004
@@ -46,13 +45,8 @@ def _mean(xp: Any, x: Any, axis: Axes) -> Any:
     return total
 
 
-def _wide(x: Any) -> Any:
-    return x.astype(np.float32) if x.dtype == np.float16 else x
-
-
 def _spread(xp: Any, x: Any, axis: Axes, eps: float, centred: bool) -> tuple[Any, Any]:
     """Return the values without their mean, and one over their standard deviation."""
-    x = _wide(x)
     if centred:
         x = xp.subtract(x, _mean(xp, x, axis))
     deviation = _mean(xp, xp.multiply(x, x), axis)
@@ -61,25 +55,27 @@ def _spread(xp: Any, x: Any, axis: Axes, eps: float, centred: bool) -> tuple[Any
     return x, xp.reciprocal(deviation)
 
 
+@through_float32
 def _normalize_forward(xp: Any, x: Any, axis: Axes, eps: float, centred: bool) -> Any:
     values, inverse = _spread(xp, x, axis, eps, centred)
-    return xp.multiply(values, inverse).astype(x.dtype, copy=False)
+    return xp.multiply(values, inverse)
 
 
+@through_float32
 def _inverse_forward(xp: Any, x: Any, axis: Axes, eps: float, centred: bool) -> Any:
-    return _spread(xp, x, axis, eps, centred)[1].astype(x.dtype, copy=False)
+    return _spread(xp, x, axis, eps, centred)[1]
 
 
+@through_float32
 def _pull_forward(xp: Any, ct: Any, y: Any, inverse: Any, axis: Axes, centred: bool) -> Any:
-    wide, wide_y = _wide(ct), _wide(y)
-    scratch = xp.multiply(wide, wide_y)
+    scratch = xp.multiply(ct, y)
     share = _mean(xp, scratch, axis)
-    xp.multiply(wide_y, share, out=scratch)
-    result = xp.subtract(wide, scratch, out=scratch)
+    xp.multiply(y, share, out=scratch)
+    result = xp.subtract(ct, scratch, out=scratch)
     if centred:
-        result -= _mean(xp, wide, axis)
+        result -= _mean(xp, ct, axis)
     result *= inverse
-    return result.astype(ct.dtype, copy=False)
+    return result
 
 
 def _kept(checks: Checks, x: Shape, *, axis: Axes, **attrs: Any) -> Shape:
@@ -293,7 +289,7 @@ def rms_norm(x: Node, normalized_shape: Any, weight: Any = None, eps: float | No
     """
     axes = _trailing(x, normalized_shape, "rms_norm")
     if eps is None:
-        eps = float(np.finfo(x.dtype).eps) if x.dtype.kind == "f" else 0.0
+        eps = machine_epsilon(x.dtype) if x.dtype.kind in "fV" else 0.0
     return _affine(_normalized(x, axes, eps, centred=False), weight, None)
 
 

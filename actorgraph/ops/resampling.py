@@ -18,6 +18,7 @@ import numpy as np
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import Op, Sample, register
+from actorgraph.ops._half import through_float32
 from actorgraph.ops._pooling import pool_put, pool_take
 from actorgraph.ops.grouping import group_dim, ungroup_dims
 from actorgraph.ops.shaping import transpose
@@ -122,6 +123,7 @@ def _apply(xp: Any, x: Any, axis: int, matrix: _Rows, count: int) -> Any:
     return out
 
 
+@through_float32
 def _resample_forward(xp: Any, x: Any, size: Sizes, mode: str) -> Any:
     for axis, out in enumerate(size, x.ndim - len(size)):
         if mode != "nearest" and x.shape[axis] == out:
@@ -130,6 +132,7 @@ def _resample_forward(xp: Any, x: Any, size: Sizes, mode: str) -> Any:
     return x
 
 
+@through_float32
 def _adjoint_forward(xp: Any, ct: Any, *like: Any, size: Any, axes: int, mode: str) -> Any:
     sizes = like[0].shape[like[0].ndim - axes :] if like else size
     for axis, count in enumerate(sizes, ct.ndim - axes):
