@@ -120,7 +120,7 @@ def as_array(value: Any, node: Node, what: str) -> Array:
 def _scalar(value: Any, node: Node, what: str) -> Array:
     array = np.asarray(value)
     try:
-        if _KINDS.index(array.dtype.kind) <= _KINDS.index(node.dtype.kind):
+        if _KINDS.index(array.dtype.kind) <= _KINDS.index(node.dtype.kind.replace("V", "f")):
             return np.asarray(value, node.dtype)
     except (ValueError, OverflowError):
         pass  # an int beyond 64 bits, or beyond the node's dtype
