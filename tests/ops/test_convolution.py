@@ -219,3 +219,11 @@ def test_a_window_that_does_not_fit_raises_in_the_run():
 
     with pytest.raises(ShapeError, match="does not fit in size 1"):
         evaluate(ag.ops.conv1d(x, np.ones((1, 1, 2))), {x: np.ones((1, 1, 1))})
+
+
+def test_settings_of_windows_are_part_of_a_nodes_identity():
+    """Regression: Gorgonia's hash of im2col leaves out the dilation."""
+    x = ag.Graph().input("x", (1, 1, 9))
+    settings = [{}, {"dilation": 2}, {"stride": 2}, {"padding": 1}]
+
+    assert len({ag.ops.im2col(x, 3, **more) for more in settings}) == 4

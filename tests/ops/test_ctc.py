@@ -221,3 +221,11 @@ def test_wrong_types_raise_when_the_node_is_built():
         ag.ops.ctc_loss(x, TARGETS * 1.0, STEPS, COUNTS)
     with pytest.raises(GraphTypeError, match="ctc_loss: reduction is one of"):
         ag.ops.ctc_loss(x, TARGETS, STEPS, COUNTS, reduction="avg")
+
+
+def test_settings_of_ctc_are_part_of_a_nodes_identity():
+    """Regression: Gorgonia's hash leaves out the reduction."""
+    x = ag.Graph().input("x", (6, 3, 4))
+    settings = [{}, {"reduction": "sum"}, {"blank": 3}, {"zero_infinity": True}]
+
+    assert len({ag.ops.ctc_loss(x, TARGETS, STEPS, COUNTS, **more) for more in settings}) == 4

@@ -173,3 +173,11 @@ def test_wrong_yolo_heads_are_explained(shape, anchors, mask, error, text):
 
     with pytest.raises(error, match=text):
         ag.ops.yolo_decode(x, anchors, 8, 1, mask)
+
+
+def test_settings_of_yolo_are_part_of_a_nodes_identity():
+    """Regression: Gorgonia's hash leaves out everything but the anchors."""
+    x = ag.Graph().input("x", (1, 12, 2, 2))
+    settings = [(8, 1, [0, 1]), (16, 1, [0, 1]), (8, 1, [1, 0])]
+
+    assert len({ag.ops.yolo_decode(x, ANCHORS, *more) for more in settings}) == 3
