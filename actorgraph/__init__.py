@@ -1,6 +1,6 @@
 """actorgraph: a concurrent, actor-style executor for differentiable array graphs."""
 
-from actorgraph import data, errors, ops, solvers, types
+from actorgraph import data, errors, ops, rewrite, solvers, types
 from actorgraph._version import __version__
 from actorgraph.autodiff import (
     checkpoint,
@@ -23,12 +23,14 @@ from actorgraph.errors import (
 )
 from actorgraph.graph import Graph, Node, Parameter
 from actorgraph.machines import ActorMachine, LispMachine, Machine, Run, TapeMachine
+from actorgraph.rewrite import autocast
 from actorgraph.transforms import grad, hessian, hvp, jacobian, jvp, value_and_grad, vjp
 
 __all__ = [
     "ActorMachine", "DeadlockError", "Dual", "FeedError", "Graph", "GraphError", "GraphTypeError",
     "LispMachine", "Machine", "MachineClosedError", "Node", "NodeError", "Parameter", "Run",
-    "RunCancelled", "ShapeError", "TapeMachine", "__version__", "checkpoint", "custom_jvp",
-    "custom_vjp", "data", "errors", "grad", "gradients", "hessian", "hook_gradient", "hvp",
-    "jacobian", "jvp", "ops", "solvers", "stop_gradient", "types", "value_and_grad", "vjp",
+    "RunCancelled", "ShapeError", "TapeMachine", "__version__", "autocast", "checkpoint",
+    "custom_jvp", "custom_vjp", "data", "errors", "grad", "gradients", "hessian", "hook_gradient",
+    "hvp", "jacobian", "jvp", "ops", "rewrite", "solvers", "stop_gradient", "types",
+    "value_and_grad", "vjp",
 ]  # fmt: skip

@@ -16,6 +16,8 @@ from actorgraph.autodiff.reverse import pull_back
 from actorgraph.graph import Graph, Node, topological_order
 from actorgraph.node import Variable
 from actorgraph.op import CONSTANT, RUN_NUMBER
+from actorgraph.rewrite import Pass
+from actorgraph.rewrite.copying import RewrittenCopies
 
 __all__ = ["Joint", "Leaf", "Mode", "join"]
 
@@ -82,26 +84,33 @@ class Joint:
         return self.sources[owner.id]
 
 
-def join(outputs: Sequence[Node], wrt: Sequence[Node], mode: Mode) -> Joint:
-    """Copy what `outputs` and `wrt` depend on and differentiate it as `mode` says.
+def join(
+    outputs: Sequence[Node], wrt: Sequence[Node], mode: Mode, passes: Sequence[Pass] = ()
+) -> Joint:
+    """Copy what `outputs` and `wrt` depend on, rewritten, and differentiate it as `mode` says.
 
-    `outputs` hold what is assigned to buffers too.
+    `outputs` hold what is assigned to buffers too.  Each of `outputs`, `wrt` and the nodes of the
+    mode gets a copy of its own, and no pass sees through a wrt or a node of the mode.
     """
     wanted = [*outputs, *wrt, *mode.nodes]
     graph = Graph(wanted[0].graph.name)
     copies: dict[Node, Node] = {}
-    for node in topological_order(wanted):
-        copies[node] = graph.adopt(node, tuple([copies[part] for part in node.inputs]))
+    order = topological_order(wanted)
+    rewritten = RewrittenCopies(graph, order, passes, outputs, (*wrt, *mode.nodes))
+    for node in order:
+        copy = graph.adopt(node, tuple([copies[part] for part in node.inputs]))
+        copies[node] = rewritten.settle(node, copy) if passes else copy
+    forward = topological_order([copies[node] for node in wanted])
     forward_ids = len(graph.nodes)
-    derived, seeds = _differentiate(graph, copies, wrt, mode)
+    derived, seeds = _differentiate(graph, forward, copies, wrt, mode)
     values = {node: copies[node] for node in (*outputs, *wrt)}
     if mode.kind == "tangents":
         derivatives = {node: derived[copy] for node, copy in values.items() if copy in derived}
     else:
         derivatives = {node: derived[copies[node]] for node in wrt if copies[node] in derived}
-    order = topological_order([*values.values(), *derivatives.values()])
-    sources = {copy.id: node for node, copy in copies.items()}
-    used = {node.id for node in order}
+    needed = topological_order([*values.values(), *derivatives.values()])
+    sources = rewritten.sources if passes else {copy.id: node for node, copy in copies.items()}
+    used = {node.id for node in needed}
     leaves = [
         Leaf(copy, _kind(node), node)
         for node, copy in copies.items()
@@ -111,7 +120,7 @@ def join(outputs: Sequence[Node], wrt: Sequence[Node], mode: Mode) -> Joint:
     leaves += [Leaf(seed, derivative_kind, node) for node, seed in seeds if seed.id in used]
     return Joint(
         mode=mode,
-        order=_computed(order),
+        order=_computed(needed),
         leaves=tuple(leaves),
         values=values,
         derivatives=derivatives,
@@ -132,7 +141,11 @@ def _computed(order: Iterable[Node]) -> tuple[Node, ...]:
 
 
 def _differentiate(
-    graph: Graph, copies: dict[Node, Node], wrt: Sequence[Node], mode: Mode
+    graph: Graph,
+    forward: Sequence[Node],
+    copies: dict[Node, Node],
+    wrt: Sequence[Node],
+    mode: Mode,
 ) -> tuple[dict[Node, Node], list[tuple[Node, Node]]]:
     """Return joint node to derivative, and the user's seeded nodes with their seed leaves."""
     seeds = []
@@ -140,7 +153,6 @@ def _differentiate(
         seed = graph.adopt(copies[node], (), leaf=True, name=f"{mode.kind} seed of {node.name}")
         seeds.append((node, seed))
     by_copy = {copies[node]: seed for node, seed in seeds}
-    forward = tuple(copies.values())
     if mode.kind == "backward":
         found = pull_back(graph, forward, by_copy, [copies[node] for node in wrt], owned=True)
         return {node: ct for node, ct in found.items() if ct is not None}, seeds

@@ -22,7 +22,7 @@ from actorgraph.lower.joint import Mode
 from actorgraph.machines import inspection
 from actorgraph.machines.core import Core, current_errors, starting
 from actorgraph.machines.feeds import bind_feeds, by_node, check_dims, check_like
-from actorgraph.machines.options import choice, choices, positive
+from actorgraph.machines.options import allowed, choice, choices, positive
 from actorgraph.machines.plan import Plan
 from actorgraph.machines.run import Run, in_event_loop, in_ipython_kernel, loop_notifier
 from actorgraph.scheduler import available_cores
@@ -51,7 +51,9 @@ class Machine(ABC):
         ``"none"``: one actor a node.  ``"all"``: as few actors as possible.  ``"auto"``: the
         machine's choice.
     exact : bool
-        Accepted for programs that are allowed to change bits; there are none yet.
+        False lets rewriting change bits: stable forms of what was written (see `ag.rewrite`).
+    passes : iterable of Pass or str, optional
+        Rewriting passes; default all that `exact` allows, ``()`` for none.
     seed : int
         0 for the natural ready order, another number permutes it; results never depend on it.
     max_in_flight : int
@@ -83,6 +85,7 @@ class Machine(ABC):
         workers: int | None = None,
         fuse: str = "auto",
         exact: bool = True,
+        passes: Any = None,
         seed: int = 0,
         max_in_flight: int = 8,
         capacity: int | None = None,
@@ -109,10 +112,10 @@ class Machine(ABC):
         self.fuse = choice("fuse", fuse, _FUSE)
         self.watch = choices("watch", watch, _WATCH)
         self.exact, self.max_bytes, self.seed = bool(exact), max_bytes, int(seed)
+        self.passes = allowed(passes, self.exact)
         self.device = devices.get(device)
-        self._statistics = bool(statistics)
+        self._statistics, self._closed = bool(statistics), False
         self._plans: dict[Any, Plan] = {}
-        self._closed = False
         self._core: Core | None = None
         self._process = os.getpid()
         self._finalizer: Any = None
@@ -368,7 +371,7 @@ class Machine(ABC):
         if plan is None:
             plan = self._plans[mode.key] = Plan(
                 self.outputs, self.wrt, mode, self._cut(), self.device, self.watch,
-                self._interpreter(),
+                self._interpreter(), self.passes,
             )  # fmt: skip
         return plan
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-__all__ = ["choice", "choices", "positive"]
+from actorgraph.errors import GraphError
+from actorgraph.rewrite import Pass, chosen
+
+__all__ = ["allowed", "choice", "choices", "positive"]
 
 
 def positive(what: str, value: Any) -> int:
@@ -26,3 +29,18 @@ def choices(what: str, given: Iterable[str], known: tuple[str, ...]) -> tuple[st
     """Return a word or several, each a known one."""
     words = (given,) if isinstance(given, str) else given
     return tuple(choice(what, word, known) for word in words)
+
+
+def allowed(given: Iterable[Pass | str] | Pass | str | None, exact: bool) -> tuple[Pass, ...]:
+    """Return the chosen passes, default all; where `exact`, those that change no bits.
+
+    Raises
+    ------
+    GraphError
+        There is no pass of a name, or one that was named changes bits and `exact` forbids it.
+    """
+    found = chosen(given)
+    changing = [one for one in found if one.changes_bits]
+    if exact and changing and given is not None:
+        raise GraphError(f"{changing[0]!r} may change bits; ask for it with exact=False")
+    return tuple([one for one in found if not (exact and one.changes_bits)])

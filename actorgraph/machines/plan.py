@@ -20,6 +20,7 @@ from actorgraph.lower.kernels import depends_on_symbols, kernel
 from actorgraph.lower.program import Program, lower_directly
 from actorgraph.lower.regions import TaskSpec, connect, cut
 from actorgraph.node import Buffer, Variable
+from actorgraph.rewrite import Pass
 from actorgraph.types import UNKNOWN
 
 if TYPE_CHECKING:
@@ -69,6 +70,8 @@ class Plan:
     watch : tuple of str
     interpreter : callable, optional
         Generator function that stands for the generated programs (`LispMachine`).
+    passes : sequence of Pass
+        How the forward nodes are rewritten.
     """
 
     def __init__(
@@ -80,6 +83,7 @@ class Plan:
         device: Device,
         watch: tuple[str, ...] = (),
         interpreter: Callable[..., Any] | None = None,
+        passes: Sequence[Pass] = (),
     ) -> None:
         self.mode = mode
         self.interpreter = interpreter
@@ -91,7 +95,7 @@ class Plan:
         self.nodes = tuple(dict.fromkeys((*outputs.values(), *wrt)))
         self.assignments = _assignments(self.nodes)
         assigned = [value for _, value in self.assignments]
-        self.joint: Joint = join([*outputs.values(), *assigned], wrt, mode)
+        self.joint: Joint = join([*outputs.values(), *assigned], wrt, mode, passes)
         leaves = self.joint.leaves
         self.inputs = tuple(leaf.source for leaf in leaves if leaf.kind == "feed")
         self.needed = frozenset(self.inputs)

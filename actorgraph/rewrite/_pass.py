@@ -1,0 +1,177 @@
+"""`Pass`, the record of one rewriting, and `Rewriter`, which applies passes to nodes.
+
+A rule looks at one node whose inputs are rewritten already and returns what to put in its place,
+built in the same graph, of the same type.  No node is ever changed: who else uses it keeps it.
+The work is linear in the number of nodes, nothing recurses, and rules that undo each other raise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias, final
+
+from actorgraph.errors import GraphError
+from actorgraph.graph import Graph, Node
+from actorgraph.op import Op, Sample, register
+from actorgraph.types import shapes_differ
+
+__all__ = ["Pass", "Rewriter", "Rule"]
+
+Rule: TypeAlias = Callable[[Node], Node | None]
+"""What looks at a node and returns its replacement, or None."""
+
+_MOST_STEPS = 1000
+"""Replacements for one node after which rules are said never to come to rest."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Pass:
+    """One rewriting of a graph.
+
+    Parameters
+    ----------
+    name : str
+        By which it is chosen.
+    doc : str
+        What becomes what, on one line.
+    rule : callable
+        ``rule(node) -> node or None``: the replacement of a node whose inputs are rewritten
+        already.  It is built in the graph of the node, has its dtype and dims, may be an older
+        node, and does not use the node itself.  Its new parts are rewritten too.
+    roots : tuple of Op
+        The ops at whose nodes the rule looks; none means all.
+    changes_bits : bool
+        Whether a value or a gradient may differ in any bit.
+
+    Examples
+    --------
+    >>> from actorgraph import ops
+    >>> from actorgraph.op import REGISTRY
+    >>> def rule(node):
+    ...     x, y = node.inputs
+    ...     return ops.square(x) if x is y else None
+    >>> Pass("square", "x * x becomes square(x)", rule, (REGISTRY["multiply"],))
+    <pass square: x * x becomes square(x)>
+    """
+
+    name: str
+    doc: str
+    rule: Rule
+    roots: tuple[Op, ...] = ()
+    changes_bits: bool = True
+
+    def __repr__(self) -> str:
+        return f"<pass {self.name}: {self.doc}>"
+
+
+# The number makes nodes that stand for different nodes differ.
+_AS_IT_IS: Op = register(
+    Op(
+        "as_it_is",
+        "a[*s] -> a[*s]",
+        lambda xp, x, number: x,
+        vjp=(lambda ct, y, x, number: ct,),
+        jvp=lambda tans, y, x, number: tans[0],
+        samples=(Sample(((3, 4),), {"number": 0}), Sample(((),), {"number": 1})),
+        doc="The value, through which no rewriting sees.",
+    )
+)
+
+
+@final
+class Rewriter:
+    """Applies passes to nodes of one graph and remembers what it has seen.
+
+    Parameters
+    ----------
+    graph : Graph
+        Where replacements are built.
+    passes : sequence of Pass
+        The first whose rule fires wins.
+    """
+
+    def __init__(self, graph: Graph, passes: Sequence[Pass]) -> None:
+        self._graph = graph
+        self._everywhere = [one for one in passes if not one.roots]
+        self._rules: dict[Op, list[Pass]] = {}
+        for one in passes:
+            for root in one.roots:
+                self._rules.setdefault(root, [])
+        for op, rules in self._rules.items():
+            rules += [one for one in passes if not one.roots or op in one.roots]
+        self._settled: dict[Node, Node] = {}
+        self._becomes: dict[Node, Node] = {}
+
+    def settle(self, node: Node) -> Node:
+        """Return what stands for `node` when no rule fires any more.
+
+        Raises
+        ------
+        GraphError
+            The rules never come to rest, or one changed a type.
+        """
+        settled, becomes = self._settled, self._becomes
+        stack, steps = [node], 0
+        while stack:
+            top = stack[-1]
+            if top in settled:
+                stack.pop()
+                continue
+            new = becomes.get(top)
+            if new is not None:
+                if new not in settled or steps > _MOST_STEPS:
+                    raise GraphError(
+                        f"the passes do not come to rest at {node!r}: {top!r} becomes {new!r} and "
+                        "so on; leave out the one that undoes another, or uses the node itself"
+                    )
+                settled[top] = settled[new]
+                continue
+            waiting = [part for part in top.inputs if part not in settled]
+            if waiting:
+                stack += reversed(waiting)
+                continue
+            new = self._next(top)
+            if new is None:
+                settled[top] = top
+                continue
+            steps += 1
+            becomes[top] = new
+            stack.append(new if steps <= _MOST_STEPS else top)
+        return settled[node]
+
+    def opaque(self, node: Node, number: int) -> Node:
+        """Return a node of the value of `node`, one for each number, through which no rule sees."""
+        with self._graph.building(node.line):
+            made = self._graph.apply(_AS_IT_IS, (node,), {"number": number})
+        self._settled[made] = made
+        return made
+
+    def _next(self, node: Node) -> Node | None:
+        """Return what the node, whose inputs are settled, becomes in one step."""
+        inputs = tuple([self._settled[part] for part in node.inputs])
+        if any([new is not old for new, old in zip(inputs, node.inputs, strict=True)]):  # noqa: C419
+            with self._graph.building(node.line):
+                return self._graph.apply(node.op, inputs, node.attrs)
+        rules = self._rules.get(node.op, self._everywhere)
+        if not rules or node.is_leaf:
+            return None
+        with self._graph.building(node.line):
+            for one in rules:
+                new = one.rule(node)
+                if new is not None and new is not node:
+                    return _checked(new, node, one)
+        return None
+
+
+def _checked(new: Any, node: Node, one: Pass) -> Node:
+    if not isinstance(new, Node) or new.graph is not node.graph:
+        raise GraphError(
+            f"{one!r} put {new!r} in the place of {node!r}; a rule returns a node of the same "
+            "graph, or None"
+        )
+    if new.dtype != node.dtype or new.ndim != node.ndim or shapes_differ(new.dims, node.dims):
+        raise GraphError(
+            f"{one!r} put {new!r} in the place of {node!r}; a replacement has the same type"
+        )
+    return new

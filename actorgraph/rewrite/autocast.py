@@ -1,0 +1,121 @@
+"""`autocast`: matrix products and convolutions of a part of the graph in a smaller float.
+
+Source: P. Micikevicius et al., Mixed precision training, 2018.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from actorgraph.errors import GraphError, GraphTypeError, near_names
+from actorgraph.graph import Node, as_nodes
+from actorgraph.op import REGISTRY
+from actorgraph.ops._scalars import is_half
+from actorgraph.ops.casting import astype
+from actorgraph.ops.linalg import matmul
+from actorgraph.rewrite._graph import rebuilt, restored
+from actorgraph.types import dtype_of
+
+__all__ = ["autocast"]
+
+_PRODUCTS = tuple("conv conv_transpose matmul outer tensordot vecdot".split())
+"""The ops that compute on cast operands; whatever else there is stays as it is."""
+
+_MATMUL, _ASTYPE = REGISTRY["matmul"], REGISTRY["astype"]
+
+
+def autocast(
+    outputs: Any, dtype: Any = "float16", *, keep: Iterable[Node | str] | Node = ()
+) -> Any:
+    """Return nodes like `outputs` whose matrix products and convolutions compute in `dtype`.
+
+    Every ``conv``, ``conv_transpose``, ``matmul``, ``outer``, ``tensordot`` and ``vecdot`` of
+    float32 gets its operands through an ``astype`` node and gives its result back as float32; two
+    casts that meet are one.  So attention, recurrent steps and ``einsum`` of such products are cast
+    too, while sums, softmax, normalisation, losses and everything elementwise stay in float32, and
+    parameters stay the float32 leaves that they are: their gradients come back in float32.
+    Products of two-byte floats are summed in float32 and rounded once.
+
+    In the backward pass cotangents are cast as well, and small ones become 0: float16 ends at
+    6e-8.  So scale the loss through the seed and divide the gradients: ``machine.run(feeds,
+    backward={loss: 1024.0})``, then ``run[W].grad / 1024``.  A power of two changes no bits but
+    those saved.  bfloat16 reaches as far as float32 and needs no scale.
+
+    Parameters
+    ----------
+    outputs : node, or list, tuple or dict of nodes
+        What is computed; everything that they depend on is looked at.
+    dtype : "float16" or "bfloat16"
+    keep : node, name of an op, or iterable of them
+        What stays in float32: these nodes, and all nodes of these ops.
+
+    Returns
+    -------
+    node, or list, tuple or dict of nodes
+        As `outputs`, of the same types, in the same graph; the node itself where nothing was cast.
+
+    Raises
+    ------
+    GraphTypeError
+        `dtype` is no float of two bytes, or bfloat16 and ml_dtypes is not installed.
+    GraphError
+        `keep` names an op that is never cast.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from actorgraph.graph import Graph
+    >>> g = Graph()
+    >>> x = g.input("x", shape=("batch", 4), dtype="float32")
+    >>> W = g.parameter("W", np.ones((4, 2), "float32"))
+    >>> autocast(x @ W)
+    <astype_6: float32[batch, 2]>
+    """
+    target = dtype_of(dtype)
+    if not is_half(target):
+        raise GraphTypeError(f"autocast casts to float16 or bfloat16, got {target.name}")
+    targets = as_nodes(outputs)
+    if not targets:
+        return outputs
+    kept = set(as_nodes([one for one in _several(keep) if not isinstance(one, str)]))
+    products = {REGISTRY[name] for name in _PRODUCTS} - {
+        REGISTRY[_known(one)] for one in _several(keep) if isinstance(one, str)
+    }
+
+    def settled(made: Node, node: Node) -> Node:
+        if node.op not in products or node in kept or node.dtype.name != "float32":
+            return made
+        with node.graph.building(node.line):
+            return astype(
+                _product([_cast(part, target.name) for part in made.inputs], made), "float32"
+            )
+
+    return restored(outputs, rebuilt(targets[0].graph, targets, settled))
+
+
+def _several(keep: Iterable[Node | str] | Node) -> list[Node | str]:
+    return [keep] if isinstance(keep, (Node, str)) else list(keep)
+
+
+def _known(name: str) -> str:
+    if name not in _PRODUCTS:
+        raise GraphError(
+            f"autocast never casts an op {name!r}{near_names(name, _PRODUCTS)}; "
+            f"it casts {', '.join(_PRODUCTS)}"
+        )
+    return name
+
+
+def _cast(node: Node, dtype: str) -> Node:
+    """Return the node in `dtype`; what was widened from it is taken from before, bit for bit."""
+    if node.op is _ASTYPE and node.inputs[0].dtype.name == dtype:
+        return node.inputs[0]
+    return astype(node, dtype)
+
+
+def _product(operands: list[Node], like: Node) -> Node:
+    """Return the op of `like` on other operands."""
+    if like.op is _MATMUL:
+        return matmul(*operands)  # which accumulates in float32
+    return like.graph.apply(like.op, operands, like.attrs)

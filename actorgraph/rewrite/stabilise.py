@@ -1,0 +1,243 @@
+"""Passes that put a stable form where a formula was written as in a book.
+
+Such a formula overflows, cancels, or has 0 / 0 or 0 * inf in its gradient where the limit is
+finite.  A pattern fires only if its constant is literally 1 and the shape stays the same:
+``log(a - 1)``, ``log(a + 2)`` or ``exp(x) + 1`` stay as they are.  All are about real floats, but
+``neg(neg(x))``, which is about every number.
+
+Source: Gorgonia's table of stabilisations (a shared softmax is not changed here, its log gets a
+node of its own), and the limits of sqrt, x / x and norms at 0.
+"""
+
+from __future__ import annotations
+
+from math import nan
+
+from actorgraph.graph import Node
+from actorgraph.op import CONSTANT, REGISTRY, Op
+from actorgraph.ops.activations import logsigmoid, sigmoid, softplus
+from actorgraph.ops.arithmetic import abs as size_of_each
+from actorgraph.ops.arithmetic import sqrt
+from actorgraph.ops.exponential import expm1, log, log1p
+from actorgraph.ops.losses import log_softmax, softmax
+from actorgraph.ops.reductions import logsumexp
+from actorgraph.ops.selection import where
+from actorgraph.ops.statistics import norm
+from actorgraph.rewrite._pass import Pass, Rule
+
+__all__ = ["STABLE"]
+
+_ADD, _SUBTRACT, _MULTIPLY, _DIVIDE, _NEG, _RECIPROCAL, _SQUARE, _SQRT = (
+    REGISTRY[name] for name in "add subtract multiply divide neg reciprocal square sqrt".split()
+)
+_EXP, _LOG, _LOG1P, _SIGMOID, _SOFTMAX, _SUM, _BROADCAST = (
+    REGISTRY[name] for name in "exp log log1p sigmoid softmax sum broadcast_to".split()
+)
+
+
+# -- what patterns are made of ----------------------------------------------------------------
+
+
+def _is(node: Node, value: float) -> bool:
+    """Return whether the node is literally this number, everywhere."""
+    while node.op is _BROADCAST:
+        node = node.inputs[0]
+    if node.op is not CONSTANT or node.attrs["value"].size != 1:
+        return False
+    return bool(node.attrs["value"].item() == value)
+
+
+def _inside(node: Node, op: Op) -> Node | None:
+    """Return x where the node is ``op(x)`` of floats."""
+    return node.inputs[0] if node.op is op and node.dtype.kind in "fV" else None
+
+
+def _plus(node: Node, value: float) -> Node | None:
+    """Return a where the node is ``a + value``, ``value + a`` or ``a - (-value)``."""
+    if node.op is _ADD:
+        pairs = [node.inputs, node.inputs[::-1]]
+    elif node.op is _SUBTRACT:
+        pairs, value = [node.inputs], -value
+    else:
+        return None
+    for a, constant in pairs:
+        if _is(constant, value) and a.dims == node.dims and node.dtype.kind in "fV":
+            return a
+    return None
+
+
+def _one_minus(node: Node) -> Node | None:
+    """Return a where the node is ``1 - a``."""
+    if node.op is not _SUBTRACT or not _is(node.inputs[0], 1) or node.dtype.kind not in "fV":
+        return None
+    a = node.inputs[1]
+    return a if a.dims == node.dims else None
+
+
+def _squared(node: Node) -> Node | None:
+    """Return x where the node is ``square(x)`` or ``x * x``."""
+    if node.op is _MULTIPLY and node.inputs[0] is not node.inputs[1]:
+        return None
+    return _inside(node, _SQUARE) or _inside(node, _MULTIPLY)
+
+
+# -- logarithms -------------------------------------------------------------------------------
+
+
+def _log_of_sum(node: Node) -> Node | None:
+    a = _plus(node.inputs[0], 1)
+    return None if a is None else log1p(a)
+
+
+def _log_of_difference(node: Node) -> Node | None:
+    a = _one_minus(node.inputs[0])
+    return None if a is None else log1p(-a)
+
+
+def _log_of_sigmoid(node: Node) -> Node | None:
+    x = _inside(node.inputs[0], _SIGMOID)
+    return None if x is None else logsigmoid(x)
+
+
+def _log_of_softmax(node: Node) -> Node | None:
+    inner = node.inputs[0]
+    x = _inside(inner, _SOFTMAX)
+    return None if x is None else log_softmax(x, inner.attrs["axis"])
+
+
+def _log_of_product(node: Node) -> Node | None:
+    product = node.inputs[0]
+    if product.op is not _MULTIPLY:
+        return None
+    for a, share in (product.inputs, product.inputs[::-1]):
+        x = _inside(share, _SOFTMAX)
+        if x is not None:
+            return log(a) + log_softmax(x, share.attrs["axis"])
+    return None
+
+
+def _log_of_exponentials(node: Node) -> Node | None:
+    total = node.inputs[0]
+    exponentials = _inside(total, _SUM)
+    x = None if exponentials is None else _inside(exponentials, _EXP)
+    if x is None or any(x.dims[i] == 0 for i in total.attrs["axis"]):
+        return None  # the logarithm of the sum of nothing is -inf, but logsumexp refuses it
+    return logsumexp(x, total.attrs["axis"], total.attrs["keepdims"])
+
+
+def _log1p_of_exp(node: Node) -> Node | None:
+    x = _inside(node.inputs[0], _EXP)
+    return None if x is None else softplus(x)
+
+
+def _log1p_of_sigmoid(node: Node) -> Node | None:
+    negated = _inside(node.inputs[0], _NEG)
+    x = None if negated is None else _inside(negated, _SIGMOID)
+    return None if x is None else -softplus(x)
+
+
+# -- exponentials -----------------------------------------------------------------------------
+
+
+def _exp_less_one(node: Node) -> Node | None:
+    exponential = _plus(node, -1)
+    x = None if exponential is None else _inside(exponential, _EXP)
+    return None if x is None else expm1(x)
+
+
+def _rest_of_sigmoid(node: Node) -> Node | None:
+    gate = _one_minus(node)
+    if gate is None and node.op is _ADD:
+        negated = _plus(node, 1)
+        gate = None if negated is None else _inside(negated, _NEG)
+    x = None if gate is None else _inside(gate, _SIGMOID)
+    return None if x is None else sigmoid(-x)
+
+
+def _by_hand_sigmoid(node: Node) -> Node | None:
+    if node.op is _DIVIDE and not _is(node.inputs[0], 1):
+        return None
+    exponential = _plus(node.inputs[-1], 1)
+    negated = None if exponential is None else _inside(exponential, _EXP)
+    x = None if negated is None else _inside(negated, _NEG)
+    return None if x is None or x.dims != node.dims else sigmoid(x)
+
+
+def _by_hand_softmax(node: Node) -> Node | None:
+    above, total = node.inputs
+    x, below = _inside(above, _EXP), _inside(total, _SUM)
+    if x is None or below is not above:
+        return None
+    axis = total.attrs["axis"]
+    return softmax(x, axis[0]) if total.attrs["keepdims"] and len(axis) == 1 else None
+
+
+# -- roots and quotients ----------------------------------------------------------------------
+
+
+def _root_of_square(node: Node) -> Node | None:
+    x = _squared(node.inputs[0])
+    return None if x is None else size_of_each(x)
+
+
+def _square_of_root(node: Node) -> Node | None:
+    root = _squared(node)
+    x = None if root is None else _inside(root, _SQRT)
+    return None if x is None else where(x >= 0, x, nan)
+
+
+def _root_of_squares(node: Node) -> Node | None:
+    total = node.inputs[0]
+    squares = _inside(total, _SUM)
+    x = None if squares is None else _squared(squares)
+    return None if x is None else norm(x, 2, total.attrs["axis"], total.attrs["keepdims"])
+
+
+def _by_itself(node: Node) -> Node | None:
+    x, y = node.inputs
+    return where(x == x, 1, x) if x is y and x.dtype.kind in "fV" else None
+
+
+def _by_its_root(node: Node) -> Node | None:
+    x, root = node.inputs
+    return sqrt(x) if _inside(root, _SQRT) is x else None
+
+
+def _negated_twice(node: Node) -> Node | None:
+    inner = node.inputs[0]
+    return inner.inputs[0] if inner.op is _NEG else None
+
+
+_TABLE: tuple[tuple[str, str, Rule, tuple[Op, ...]], ...] = (
+    ("log1p", "log(1 + a) becomes log1p(a)", _log_of_sum, (_LOG,)),
+    ("log1p_neg", "log(1 - a) becomes log1p(-a)", _log_of_difference, (_LOG,)),
+    ("logsigmoid", "log(sigmoid(x)) becomes -softplus(-x), one op", _log_of_sigmoid, (_LOG,)),
+    ("log_softmax", "log(softmax(a)) becomes log_softmax(a)", _log_of_softmax, (_LOG,)),
+    (
+        "log_product", "log(a * softmax(b)) becomes log(a) + log_softmax(b)",
+        _log_of_product, (_LOG,),
+    ),
+    ("logsumexp", "log(sum(exp(x))) becomes logsumexp(x)", _log_of_exponentials, (_LOG,)),
+    ("softplus", "log1p(exp(x)) becomes softplus(x)", _log1p_of_exp, (_LOG1P,)),
+    ("softplus_neg", "log1p(-sigmoid(x)) becomes -softplus(x)", _log1p_of_sigmoid, (_LOG1P,)),
+    ("expm1", "exp(x) - 1 becomes expm1(x)", _exp_less_one, (_ADD, _SUBTRACT)),
+    ("sigmoid_rest", "1 - sigmoid(x) becomes sigmoid(-x)", _rest_of_sigmoid, (_ADD, _SUBTRACT)),
+    ("sigmoid", "1 / (1 + exp(-x)) becomes sigmoid(x)", _by_hand_sigmoid, (_DIVIDE, _RECIPROCAL)),
+    ("softmax", "exp(x) / sum(exp(x)) becomes softmax(x)", _by_hand_softmax, (_DIVIDE,)),
+    ("abs", "sqrt(x * x) becomes abs(x), with gradient 0 at 0", _root_of_square, (_SQRT,)),
+    (
+        "sqrt_squared", "sqrt(x) * sqrt(x) becomes x where x >= 0, with gradient 1 at 0",
+        _square_of_root, (_MULTIPLY, _SQUARE),
+    ),
+    (
+        "norm", "sqrt(sum(x * x)) becomes norm(x), with gradient 0 at 0", _root_of_squares,
+        (_SQRT,),
+    ),
+    ("ratio", "x / x becomes 1, also at 0 and inf; NaN stays", _by_itself, (_DIVIDE,)),
+    ("sqrt_ratio", "x / sqrt(x) becomes sqrt(x), 0 at 0", _by_its_root, (_DIVIDE,)),
+    ("double_neg", "-(-x) becomes x", _negated_twice, (_NEG,)),
+)  # fmt: skip
+
+STABLE: tuple[Pass, ...] = tuple(Pass(*row) for row in _TABLE)
+"""All of them.  Each changes bits: `double_neg` changes none of a value, but sums of cotangents
+are then taken in another order."""
