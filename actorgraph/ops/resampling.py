@@ -45,6 +45,8 @@ class _Rows(NamedTuple):
     """Where each row that has entries starts."""
     filled: Any
     """The numbers of those rows, or None where all rows have entries."""
+    width: int
+    """How many entries each row has, 0 where they differ."""
 
 
 Entries = tuple[Any, Any, Any]
@@ -106,21 +108,37 @@ def _matrix(mode: str, size: int, out: int, transposed: bool) -> _Rows:
         weights = None if weights is None else weights[order]
     starts = np.flatnonzero(np.diff(rows, prepend=-1))
     filled = None if len(starts) == count else rows[starts]
-    return _Rows(columns, weights, starts, filled)
+    widths = set(np.diff(starts, append=len(rows)).tolist())
+    return _Rows(columns, weights, starts, filled, widths.pop() if len(widths) == 1 else 0)
+
+
+# Up to so many entries a row, one call per entry is three times faster than reduceat.
+_FEW = 8
 
 
 def _apply(xp: Any, x: Any, axis: int, matrix: _Rows, count: int) -> Any:
-    y = x.take(xp.asarray(matrix.columns), axis)
-    if matrix.weights is not None:
-        shape = (-1,) + (1,) * (x.ndim - axis - 1)
-        y *= xp.asarray(matrix.weights, x.dtype).reshape(shape)
-    if len(matrix.starts) < len(matrix.columns):
+    if 0 < matrix.width <= _FEW:
+        parts = [slice(first, None, matrix.width) for first in range(matrix.width)]
+        y = _weighted(xp, x, axis, matrix, parts[0])
+        for part in parts[1:]:
+            y += _weighted(xp, x, axis, matrix, part)
+    else:
+        y = _weighted(xp, x, axis, matrix, slice(None))
         y = xp.add.reduceat(y, xp.asarray(matrix.starts), axis, dtype=x.dtype)
     if matrix.filled is None:
         return y
     out = xp.zeros((*x.shape[:axis], count, *x.shape[axis + 1 :]), x.dtype)
     out[(slice(None),) * axis + (xp.asarray(matrix.filled),)] = y
     return out
+
+
+def _weighted(xp: Any, x: Any, axis: int, matrix: _Rows, part: slice) -> Any:
+    """Return some of the matrix's entries times the entries of x that they meet."""
+    y = x.take(xp.asarray(matrix.columns[part]), axis)
+    if matrix.weights is not None:
+        shape = (-1,) + (1,) * (x.ndim - axis - 1)
+        y *= xp.asarray(matrix.weights[part], x.dtype).reshape(shape)
+    return y
 
 
 @through_float32
