@@ -45,8 +45,8 @@ class _Rows(NamedTuple):
     """Where each row that has entries starts."""
     filled: Any
     """The numbers of those rows, or None where all rows have entries."""
-    width: int
-    """How many entries each row has, 0 where they differ."""
+    layers: tuple[tuple[Any, Any], ...]
+    """The first entries of all rows, the second ones, ...: which, and of which rows (None: all)."""
 
 
 Entries = tuple[Any, Any, Any]
@@ -96,6 +96,21 @@ _MODES: dict[str, Callable[[int, int], Entries]] = {
 }
 
 
+# Up to so many entries a row, one call per entry is several times faster than reduceat.
+_FEW = 8
+
+
+def _layers(starts: Any, count: int) -> tuple[tuple[Any, Any], ...]:
+    widths = np.diff(starts, append=count)
+    if widths.max() > _FEW:
+        return ()
+    layers = []
+    for place in range(widths.max()):
+        rows = np.flatnonzero(widths > place)
+        layers.append((starts[rows] + place, None if len(rows) == len(starts) else rows))
+    return tuple(layers)
+
+
 @lru_cache(maxsize=256)
 def _matrix(mode: str, size: int, out: int, transposed: bool) -> _Rows:
     if not size or not out:
@@ -108,20 +123,15 @@ def _matrix(mode: str, size: int, out: int, transposed: bool) -> _Rows:
         weights = None if weights is None else weights[order]
     starts = np.flatnonzero(np.diff(rows, prepend=-1))
     filled = None if len(starts) == count else rows[starts]
-    widths = set(np.diff(starts, append=len(rows)).tolist())
-    return _Rows(columns, weights, starts, filled, widths.pop() if len(widths) == 1 else 0)
-
-
-# Up to so many entries a row, one call per entry is three times faster than reduceat.
-_FEW = 8
+    return _Rows(columns, weights, starts, filled, _layers(starts, len(rows)))
 
 
 def _apply(xp: Any, x: Any, axis: int, matrix: _Rows, count: int) -> Any:
-    if 0 < matrix.width <= _FEW:
-        parts = [slice(first, None, matrix.width) for first in range(matrix.width)]
-        y = _weighted(xp, x, axis, matrix, parts[0])
-        for part in parts[1:]:
-            y += _weighted(xp, x, axis, matrix, part)
+    if matrix.layers:
+        y = _weighted(xp, x, axis, matrix, matrix.layers[0][0])
+        for part, rows in matrix.layers[1:]:
+            place = (slice(None),) * axis + (slice(None) if rows is None else xp.asarray(rows),)
+            y[place] += _weighted(xp, x, axis, matrix, part)
     else:
         y = _weighted(xp, x, axis, matrix, slice(None))
         y = xp.add.reduceat(y, xp.asarray(matrix.starts), axis, dtype=x.dtype)
@@ -132,7 +142,7 @@ def _apply(xp: Any, x: Any, axis: int, matrix: _Rows, count: int) -> Any:
     return out
 
 
-def _weighted(xp: Any, x: Any, axis: int, matrix: _Rows, part: slice) -> Any:
+def _weighted(xp: Any, x: Any, axis: int, matrix: _Rows, part: Any) -> Any:
     """Return some of the matrix's entries times the entries of x that they meet."""
     y = x.take(xp.asarray(matrix.columns[part]), axis)
     if matrix.weights is not None:
