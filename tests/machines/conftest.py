@@ -14,11 +14,11 @@ def anyio_backend(request):
 
 @pytest.fixture(autouse=True)
 def no_thread_is_left():
-    """Every test has to close its machines; then no thread remains."""
+    """Every test has to close its machines; then no thread of the library remains."""
     before = set(threading.enumerate())
     yield
-    now = [thread for thread in threading.enumerate() if thread not in before]
-    left = [thread for thread in now if not thread.name.startswith("Trio thread")]  # its cache
+    left = [thread for thread in threading.enumerate() if thread not in before]
+    left = [thread for thread in left if thread.name.startswith("actorgraph")]
     assert not left, f"threads are left: {left}"
 
 

@@ -1,0 +1,406 @@
+"""Runs that overlap stay isolated: failure, cancellation, deadlines, priority, admission."""
+
+import gc
+import os
+import random
+import threading
+import tracemalloc
+
+import anyio
+import numpy as np
+import pytest
+
+import actorgraph as ag
+from tests.machines._faults import TRAP, feeds, gate, new_gate, traced_model, trap
+from tests.machines._graphs import results
+
+SOAK = os.environ.get("ACTORGRAPH_SOAK") == "1"
+TIMES = 10 if SOAK else 1
+MACHINES = [
+    pytest.param(ag.LispMachine, {}, id="lisp"),
+    pytest.param(ag.TapeMachine, {}, id="tape"),
+    pytest.param(ag.ActorMachine, {"workers": 1, "fuse": "none"}, id="one worker"),
+    pytest.param(ag.ActorMachine, {"workers": 3, "seed": 5, "capacity": 1}, id="three workers"),
+    pytest.param(ag.ActorMachine, {"workers": 2, "fuse": "all"}, id="fused"),
+]
+machines = pytest.mark.parametrize(("machine_type", "options"), MACHINES)
+ONES = {"x": np.ones(2)}
+
+
+def gated():
+    """x -> tanh -> gate -> * 2: a run that stands in the middle for as long as a test wants."""
+    x = ag.Graph().input("x", (2,), "float64")
+    return gate(ag.ops.tanh(x)) * 2.0
+
+
+def wanted(value):
+    return (np.tanh(value) + 1) * 2
+
+
+@pytest.fixture
+def passing():
+    found = new_gate()
+    yield found
+    found.open(1000)
+
+
+@machines
+@pytest.mark.parametrize("end", ["cancel", "deadline", "fault"])
+def test_neighbours_of_a_run_that_dies_finish_with_the_right_bits(
+    machine_type, options, passing, end
+):
+    y = trap(gated())
+    with machine_type([y], wrt=[], **options) as machine:
+        before = machine.start({"x": np.full(2, 1.0)})
+        passing.wait_entered()
+        doomed = machine.start(
+            {"x": np.full(2, 2.0)}, timeout_s=0.001 if end == "deadline" else None
+        )
+        after = machine.start({"x": np.full(2, 3.0)})
+        if end == "cancel":
+            assert doomed.cancel()
+            error, match = ag.RunCancelled, "run 1 was cancelled"
+        elif end == "fault":
+            error, match = ag.RunCancelled, "for a reason"
+            doomed.abort(ag.RunCancelled("for a reason"))
+        else:
+            error, match = TimeoutError, "run 1 did not end in time"
+            while doomed.dead is None:
+                pass  # the deadline's thread sets it
+        passing.open(2)
+        np.testing.assert_array_equal(before.result()[y].value, wanted(np.full(2, 1.0)))
+        np.testing.assert_array_equal(after.result()[y].value, wanted(np.full(2, 3.0)))
+        with pytest.raises(error, match=match):
+            doomed.result()
+        assert not doomed.cancel()
+        assert passing.calls == 2  # the doomed run never came to the gate
+
+
+@machines
+def test_a_run_that_fails_among_others_fails_alone(machine_type, options):
+    graph = ag.Graph()
+    x = graph.input("x", (), "float64")
+    y = picky(ag.ops.exp(x)) * 3.0
+    with machine_type([y], wrt=[x], **options) as machine:
+        runs = [machine.start({"x": float(i)}, backward=True) for i in range(20)]
+        for i, run in enumerate(runs):
+            if i % 5 == 4:
+                with pytest.raises(ag.NodeError, match="picky"):
+                    run.result()
+            else:
+                assert run.result()[y].value == np.exp(float(i)) * 3
+                assert run[x].grad == np.exp(float(i)) * 3
+
+
+def _picky(xp, x):
+    if round(float(np.log(x))) % 5 == 4:
+        raise ValueError("not this one")
+    return x
+
+
+picky = ag.ops.define(
+    "machines_picky", scheme="f[*s] -> f[*s]", forward=_picky, vjp=(lambda ct, y, x: ct,)
+)
+
+
+@machines
+def test_a_run_can_be_cancelled_while_it_is_queued(machine_type, options, passing):
+    y = gated()
+    with machine_type([y], max_in_flight=1, **options) as machine:
+        first = machine.start(ONES)
+        passing.wait_entered()
+        queued = machine.start(ONES)
+        assert not queued.done
+        assert queued.cancel()
+        assert queued.done
+        with pytest.raises(ag.RunCancelled, match="run 1 was cancelled"):
+            queued.result()
+        passing.open()
+        first.result()
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3])
+def test_no_more_runs_are_in_flight_than_was_allowed(passing, limit):
+    x = ag.Graph().input("x", (2,), "float64")
+    y = gate(gate(gate(gate(x) * 1.0) * 1.0) * 1.0)
+    with ag.ActorMachine([y], workers=4, max_in_flight=limit, fuse="none") as machine:
+        runs = [machine.start(ONES) for _ in range(8)]
+        passing.wait_entered()  # run 0 in the first gate
+        passing.open()
+        for _ in range(min(limit, 2)):
+            passing.wait_entered()  # run 0 in the second, run 1 in the first if it may
+        assert passing.inside == min(limit, 2)
+        passing.open(4 * len(runs))
+        for run in runs:
+            run.result()
+    assert passing.most_inside <= limit
+    assert passing.calls == 4 * len(runs)
+
+
+@machines
+def test_an_urgent_run_overtakes_those_that_wait(machine_type, options, passing):
+    y = gated()
+    order = []
+    with machine_type([y], max_in_flight=1, **options) as machine:
+        runs = {"first": machine.start(ONES)}
+        passing.wait_entered()
+        for name, priority in (("late", 5), ("normal", 0), ("urgent", -1), ("normal too", 0)):
+            runs[name] = machine.start(ONES, priority=priority)
+        for name, run in runs.items():
+            run.add_done_callback(lambda name=name: order.append(name))
+        passing.open(5)
+        for run in runs.values():
+            run.result()
+    assert order == ["first", "urgent", "normal", "normal too", "late"]
+
+
+def test_a_callback_that_fails_harms_nobody(caplog):
+    _, outputs = traced_model()
+    with ag.ActorMachine(outputs) as machine:
+        run = machine.start(feeds())
+        run.add_done_callback(lambda: 1 / 0)
+        run.result()
+        machine.run_sync(feeds())
+    assert "division by zero" in caplog.text
+
+
+@machines
+def test_result_waits_no_longer_than_it_is_told(machine_type, options, passing):
+    y = gated()
+    with machine_type([y], **options) as machine:
+        run = machine.start(ONES)
+        passing.wait_entered()
+        with pytest.raises(TimeoutError, match=r"run 0 has not ended after 0.001 s"):
+            run.result(timeout_s=0.001)
+        assert "running" in repr(run)
+        passing.open()
+        assert run.result(timeout_s=float("inf")) is run
+        assert "done" in repr(run)
+
+
+@machines
+def test_deadlines_far_away_and_at_once(machine_type, options):
+    _, outputs = traced_model()
+    with machine_type(outputs, **options) as machine:
+        for far in (1e6, 1e300, float("inf")):
+            machine.run_sync(feeds(), timeout_s=far)
+        run = machine.start(feeds(), timeout_s=0)
+        try:
+            run.result()
+        except TimeoutError as error:
+            assert "did not end in time" in str(error)  # noqa: PT017 - it may be in time
+        machine.run_sync(feeds(), timeout_s=1e6)
+
+
+@machines
+@pytest.mark.anyio
+async def test_cancelling_the_caller_returns_when_the_running_ops_end(
+    machine_type, options, passing, anyio_backend
+):
+    y = gated()
+    async with machine_type([y], **options) as machine:
+        ended = []
+
+        async def call():
+            try:
+                await machine.run(ONES)
+            finally:
+                ended.append(passing.inside)
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(call)
+            await anyio.to_thread.run_sync(passing.wait_entered)
+            group.cancel_scope.cancel()
+            threading.Thread(target=passing.open).start()
+        assert ended == [0]
+        passing.open()
+        run = await machine.run(ONES)
+        np.testing.assert_array_equal(run[y].value, wanted(np.ones(2)))
+
+
+@machines
+@pytest.mark.anyio
+async def test_a_started_run_can_be_awaited_by_several(machine_type, options, anyio_backend):
+    _, outputs = traced_model()
+    async with machine_type(outputs, **options) as machine:
+        run = machine.start(feeds())
+        seen = []
+
+        async def wait():
+            seen.append((await run)[outputs[0]].value)
+
+        async with anyio.create_task_group() as group:
+            for _ in range(3):
+                group.start_soon(wait)
+        assert await run is run
+        assert len({id(value) for value in seen}) == 1
+
+
+@machines
+@pytest.mark.anyio
+async def test_many_awaited_runs_overlap(machine_type, options, anyio_backend):
+    _, outputs = traced_model()
+    async with machine_type(outputs, max_in_flight=3, **options) as machine:
+        nodes = [*outputs, *machine.wrt]
+        right = {n: results(await machine.run(feeds(n), backward=True), nodes) for n in range(1, 5)}
+
+        async def call(n):
+            assert results(await machine.run(feeds(n), backward=True), nodes) == right[n]
+
+        async with anyio.create_task_group() as group:
+            for i in range(40):
+                group.start_soon(call, i % 4 + 1)
+
+
+def test_run_sync_inside_an_op_of_the_same_machine_says_so():
+    x = ag.Graph().input("x", (2,), "float64")
+    inner = ag.ActorMachine([x * 2.0])
+    reentered = []
+
+    def again(which):
+        def call():
+            which().run_sync(ONES)
+            return RuntimeError("it came back")
+
+        return call
+
+    with ag.ActorMachine([trap(x)], workers=1) as outer, inner:
+        TRAP.forward = again(lambda: outer)
+        try:
+            with pytest.raises(ag.NodeError, match="run_sync was called inside an op of the same"):
+                outer.run_sync(ONES)
+            TRAP.forward = again(lambda: inner)  # another machine is allowed
+            with pytest.raises(ag.NodeError, match="it came back"):
+                outer.run_sync(ONES)
+
+            def close():
+                reentered.append(1)
+                outer.close()
+
+            TRAP.forward = close
+            with pytest.raises(ag.NodeError, match="close was called inside an op of the same"):
+                outer.run_sync(ONES)
+        finally:
+            TRAP.forward = None
+        assert reentered
+        outer.run_sync(ONES)
+
+
+def test_run_sync_inside_an_op_of_an_op_says_so():
+    x = ag.Graph().input("x", (2,), "float64")
+    with ag.ActorMachine([trap(x)], workers=1) as outer, ag.ActorMachine([trap(x)]) as inner:
+        depth = []
+
+        def down():
+            depth.append(1)
+            (inner if len(depth) == 1 else outer).run_sync(ONES)
+            return RuntimeError("it came back")
+
+        TRAP.forward = down
+        try:
+            with pytest.raises(ag.NodeError, match="run_sync was called inside an op of the same"):
+                outer.run_sync(ONES)
+        finally:
+            TRAP.forward = None
+        assert len(depth) == 2
+
+
+def open_when_dead(passing, runs):
+    while any(run.dead is None for run in runs):
+        pass
+    passing.open(len(runs))
+
+
+@machines
+def test_closing_ends_runs_in_flight_and_queued(machine_type, options, passing):
+    y = gated()
+    machine = machine_type([y], max_in_flight=1, **options)
+    runs = [machine.start(ONES) for _ in range(3)]
+    passing.wait_entered()
+    threading.Thread(target=open_when_dead, args=(passing, runs)).start()
+    machine.close()
+    for run in runs:
+        with pytest.raises(ag.MachineClosedError, match="was closed during run"):
+            run.result()
+    assert passing.inside == 0
+
+
+@machines
+@pytest.mark.anyio
+async def test_closing_on_a_loop_ends_runs_in_flight(machine_type, options, passing, anyio_backend):
+    y = gated()
+    machine = machine_type([y], **options)
+    runs = [machine.start(ONES) for _ in range(3)]
+    await anyio.to_thread.run_sync(passing.wait_entered)
+    threading.Thread(target=open_when_dead, args=(passing, runs)).start()
+    with anyio.fail_after(20):
+        await machine.aclose()
+    for run in runs:
+        with pytest.raises(ag.MachineClosedError, match="was closed during run"):
+            await run
+
+
+@pytest.mark.soak
+@machines
+def test_runs_cancelled_at_random_points_leave_the_next_run_right(machine_type, options):
+    _, outputs = traced_model()
+    random_points = random.Random(1)
+    with machine_type(outputs, **options) as machine:
+        nodes = [*outputs, *machine.wrt]
+        right = results(machine.run_sync(feeds(), backward=True), nodes)
+        for _ in range(40 * TIMES):
+            runs = [machine.start(feeds(), backward=True) for _ in range(10)]
+            doomed = random_points.sample(runs, 5)
+            for run in doomed:
+                for _ in range(random_points.randrange(200)):
+                    pass
+                run.cancel()
+            for run in runs:
+                try:
+                    assert results(run.result(), nodes) == right
+                except ag.RunCancelled:
+                    assert run in doomed  # others go on
+            assert results(machine.run_sync(feeds(), backward=True), nodes) == right
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("fuse", ["none", "auto"])
+def test_memory_stays_flat_over_many_runs(fuse):
+    _, outputs = traced_model(4)
+    with ag.ActorMachine(outputs, workers=2, fuse=fuse) as machine:
+
+        def some(count):
+            for i in range(count):
+                runs = [machine.start(feeds(), backward=True, timeout_s=100) for _ in range(4)]
+                if i % 4 == 0:
+                    runs[0].cancel()
+                if i % 10 == 0:
+                    TRAP.forward = MemoryError
+                for run in runs:
+                    try:
+                        run.result()
+                    except (ag.RunCancelled, ag.NodeError):
+                        TRAP.forward = None
+                TRAP.forward = None
+            del runs
+            gc.collect()
+
+        some(100)
+        tracemalloc.start()
+        some(50)
+        before = tracemalloc.get_traced_memory()[0]
+        some(500 * TIMES)
+        grown = tracemalloc.get_traced_memory()[0] - before
+        tracemalloc.stop()
+    assert grown < 100_000, f"{grown} bytes more after {2000 * TIMES} runs"
+
+
+def test_results_of_ended_runs_are_not_kept_by_their_deadlines():
+    x = ag.Graph().input("x", (100_000,), "float64")
+    with ag.ActorMachine([x + 1.0]) as machine:
+        tracemalloc.start()
+        for _ in range(60):
+            machine.run_sync({"x": np.ones(100_000)}, timeout_s=1000)
+        held = tracemalloc.get_traced_memory()[0]
+        tracemalloc.stop()
+    assert held < 10_000_000
