@@ -60,6 +60,7 @@ class Graph:
 
     Examples
     --------
+    >>> import numpy as np
     >>> g = Graph("line")
     >>> x = g.input("x", shape=("batch", 3), dtype="float32")
     >>> w = g.parameter("w", np.ones(3, "float32"))

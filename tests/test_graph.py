@@ -261,7 +261,7 @@ def altered(value):
         return [value + 1, value - 1, float(value), value + 256]
     if isinstance(value, float):
         whole = int(value) if np.isfinite(value) and value == int(value) else 0
-            return [np.nextafter(value, 0.5), -value, whole]
+        return [np.nextafter(value, 12.5), -value, whole]
     if isinstance(value, str):
         return [value + "'", value.upper() + "_"]
     if isinstance(value, slice):
@@ -297,6 +297,14 @@ def test_nodes_that_differ_in_any_single_attribute_never_merge(op, sample):
     assert len(keys) == count + 1
 
 
+def dtype_in(sample, position):
+    if position in sample.ints:
+        return "int64"
+    if position in sample.bools:
+        return "bool"
+    return "complex128" if position in sample.complexes else "float64"
+
+
 @pytest.mark.parametrize(("op", "sample"), APPLICATIONS)
 def test_an_op_applied_twice_is_one_node_and_to_other_inputs_another(g, op, sample):
     def leaves(tag):
@@ -304,7 +312,7 @@ def test_an_op_applied_twice_is_one_node_and_to_other_inputs_another(g, op, samp
             g.input(
                 f"{tag}{i}",
                 shape,
-                "int64" if i in sample.ints else "bool" if i in sample.bools else "float64",
+                dtype_in(sample, i),
             )
             for i, shape in enumerate(sample.shapes)
         ]

@@ -189,6 +189,7 @@ from actorgraph.ops.rounding import (
     round,  # noqa: A004 - NumPy's name
     trunc,
 )
+from actorgraph.ops.running_statistics import running_batch_norm
 from actorgraph.ops.selection import clip, fmax, fmin, maximum, minimum, where
 from actorgraph.ops.shaping import concatenate, stack, swapaxes, transpose
 from actorgraph.ops.sorting import argsort, searchsorted, sort, topk, unique
@@ -243,14 +244,14 @@ __all__ = [
     "opaque", "outer", "pad", "permute", "pick", "pick_neg_log_softmax", "pick_softmax", "pinv",
     "pixel_shuffle", "pixel_unshuffle", "polygamma", "power", "prelu", "prod", "put", "qr",
     "rad2deg", "ravel", "real", "reciprocal", "relu", "relu6", "repeat", "reshape", "rfft",
-    "rms_norm", "rnn_cell", "roll", "round", "rsqrt", "scaled_dot_product_attention", "scatter",
-    "scatter_add", "searchsorted", "selu", "sigmoid", "sign", "silu", "sin", "sinh", "size_of",
-    "slogdet", "smooth_l1_loss", "softmax", "softplus", "softshrink", "softsign", "solve", "sort",
-    "sparsemax", "split", "sqrt", "square", "squeeze", "stack", "std", "subtract", "sum", "svd",
-    "svdvals", "swapaxes", "take", "take_along_axis", "tan", "tanh", "tanhshrink", "tensordot",
-    "threshold", "tile", "topk", "trace", "transpose", "tril", "triplet_margin_loss", "triu",
-    "trunc", "truncated_normal", "uniform", "unique", "unstack", "upsample", "var", "vecdot",
-    "where", "yolo_decode", "zeros", "zeros_like",
+    "rms_norm", "rnn_cell", "roll", "round", "rsqrt", "running_batch_norm",
+    "scaled_dot_product_attention", "scatter", "scatter_add", "searchsorted", "selu", "sigmoid",
+    "sign", "silu", "sin", "sinh", "size_of", "slogdet", "smooth_l1_loss", "softmax", "softplus",
+    "softshrink", "softsign", "solve", "sort", "sparsemax", "split", "sqrt", "square", "squeeze",
+    "stack", "std", "subtract", "sum", "svd", "svdvals", "swapaxes", "take", "take_along_axis",
+    "tan", "tanh", "tanhshrink", "tensordot", "threshold", "tile", "topk", "trace", "transpose",
+    "tril", "triplet_margin_loss", "triu", "trunc", "truncated_normal", "uniform", "unique",
+    "unstack", "upsample", "var", "vecdot", "where", "yolo_decode", "zeros", "zeros_like",
 ]  # fmt: skip
 
 _operators.attach()

@@ -190,10 +190,13 @@ def uniform(
     (2, 3)
     """
     drawn = _unit(graph, shape, dtype)
-    if isinstance(low, Node) or isinstance(high, Node):
-        return drawn * (high - low) + low
-    scaled = drawn if high - low == 1 else drawn * (high - low)
-    return scaled if low == 0 else scaled + low
+    if not (isinstance(low, Node) or isinstance(high, Node)) and high - low == 1:
+        return _shifted(drawn, low)
+    return _shifted(drawn * (high - low), low)
+
+
+def _shifted(drawn: Node, by: Any) -> Node:
+    return drawn if not isinstance(by, Node) and by == 0 else drawn + by
 
 
 def normal(
@@ -202,7 +205,7 @@ def normal(
     """Draw normal numbers; gradients flow to `mean` and `std`, parameters as in `uniform`."""
     drawn = _draw(_NORMAL, _graph_of(graph), shape=shape_from(shape), dtype=_float_name(dtype))
     scaled = drawn if not isinstance(std, Node) and std == 1 else drawn * std
-    return scaled if not isinstance(mean, Node) and mean == 0 else scaled + mean
+    return _shifted(scaled, mean)
 
 
 def truncated_normal(
@@ -235,7 +238,7 @@ def truncated_normal(
         low=float(low), high=float(high),
     )  # fmt: skip
     scaled = drawn if not isinstance(std, Node) and std == 1 else drawn * std
-    return scaled if not isinstance(mean, Node) and mean == 0 else scaled + mean
+    return _shifted(scaled, mean)
 
 
 def bernoulli(graph: Graph | Node, shape: Any, p: Any = 0.5, dtype: Any = "bool") -> Node:

@@ -232,6 +232,8 @@ def _lowest(x: Any) -> Any:
 
 
 def _logsumexp_forward(xp: Any, x: Any, axis: Axes, keepdims: bool) -> Any:
+    if not x.size:
+        return xp.full_like(xp.add.reduce(x, axis=axis, keepdims=keepdims), -xp.inf)
     largest, lowest = x.max(axis=axis, keepdims=True), x.dtype.type(_lowest(x))
     # Of an infinite row only finite numbers are subtracted: inf - inf would be NaN.
     finite = xp.minimum(xp.maximum(largest, lowest), -lowest)
@@ -274,7 +276,7 @@ def logsumexp(x: Node, axis: Any = None, keepdims: bool = False) -> Node:
     """Return ``log(sum(exp(x)))`` over `axis`, without overflow.
 
     Type ``f[*s] -> f[*out]``, computed as ``max(x) + log(sum(exp(x - max(x))))``.  A row of -inf
-    gives -inf, with gradient 0.
+    gives -inf, with gradient 0, and so does an axis that a run finds empty.
 
     Parameters
     ----------

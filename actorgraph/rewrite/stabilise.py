@@ -76,9 +76,8 @@ def _one_minus(node: Node) -> Node | None:
 
 def _squared(node: Node) -> Node | None:
     """Return x where the node is ``square(x)`` or ``x * x``."""
-    if node.op is _MULTIPLY and node.inputs[0] is not node.inputs[1]:
-        return None
-    return _inside(node, _SQUARE) or _inside(node, _MULTIPLY)
+    twice = node.op is _MULTIPLY and node.inputs[0] is node.inputs[1]
+    return _inside(node, _MULTIPLY if twice else _SQUARE)
 
 
 # -- logarithms -------------------------------------------------------------------------------

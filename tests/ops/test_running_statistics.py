@@ -52,7 +52,7 @@ def test_evaluation_uses_the_running_statistics_and_changes_nothing():
 
 
 def test_statistics_have_to_be_buffers_and_momentum_a_fraction():
-    g, y, mean, var = layer(training=True)
+    g, _, mean, var = layer(training=True)
     with pytest.raises(ag.GraphTypeError, match=r"are buffers, got <scale.*graph\.buffer"):
         ag.ops.running_batch_norm(g["x"], None, None, g["scale"], var, training=True)
     with pytest.raises(ag.GraphTypeError, match=r"momentum is in \[0, 1\], got 2"):
