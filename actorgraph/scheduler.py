@@ -122,12 +122,27 @@ class Scheduler:
         return queues
 
     def quiet(self) -> bool:
-        """Return whether nothing runs and nothing is ready."""
-        return len(self.free) == self.workers and not self.any_ready()
+        """Return whether nothing runs and nothing is ready; nobody must make a task ready meanwhile.
+
+        All slots are taken for the look: a worker that began between a look at the slots and one
+        at the queues would be seen in neither.
+        """
+        held = []
+        while (slot := self.acquire()) is not None:
+            held.append(slot)
+        quiet = len(held) == self.workers and not self.any_ready()
+        self.free.extend(held)
+        if not quiet and self.any_ready():
+            self.offer()  # whoever offered meanwhile has found no slot
+        return quiet
 
     def any_ready(self) -> bool:
         """Return whether a task waits for a worker."""
-        return any(queue for _, queues in self.classes for queue in queues)
+        for _, queues in self.classes:
+            for queue in queues:
+                if queue:
+                    return True
+        return False
 
     def acquire(self) -> int | None:
         """Take a slot, or return None where all are taken."""
@@ -207,6 +222,8 @@ class Scheduler:
         self.free.append(slot)
         if self.any_ready():
             self.offer()
+        elif len(self.free) == self.workers:
+            self.on_idle()
 
     def _timed_turn(self, task: Task, queue: deque[Task]) -> Task | None:
         if task.heavy and queue and self.free:

@@ -265,6 +265,8 @@ class Core:
 
     def on_idle(self) -> None:
         """End runs that can make no step any more, with who waits for what."""
+        if not self.in_flight:
+            return  # most often; whoever adds a run from now on has a worker come by
         with self.lock:
             if not self.in_flight or self.calls or not self.scheduler.quiet():
                 return
@@ -379,6 +381,8 @@ class Core:
                 self._answer(task, reply, _Raised(Dead()))
 
         with self.lock:
+            if run.dead is not None:
+                raise Dead  # it has died since the actor looked, and has cancelled what it knew of
             self.calls[id(reply)] = run, cancel
         if not host(partial(spawn, call)):
             with self.lock:
