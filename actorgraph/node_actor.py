@@ -211,7 +211,8 @@ def _explained(joint: Joint, node: Node, inputs: list[Any], cause: BaseException
     source = joint.source(node)
     direction = "backward" if joint.is_backward(node) else "forward"
     got = tuple(f"{value.dtype}{list(np.shape(value))}" for value in map(np.asarray, inputs))
-    step = "" if node.op is source.op else f" (step {node.op.name!r} of its derivative)"
+    of = "rewritten form" if node.owner is None else "derivative"
+    step = "" if node.op is source.op else f" (step {node.op.name!r} of its {of})"
     error = NodeError(
         f"{direction} of node {source.name!r} failed in op {source.op.name!r}{step}: "
         f"{text_of(cause)}\n  inputs: {', '.join(got) or 'none'}\n"
