@@ -122,7 +122,7 @@ class Scheduler:
         return queues
 
     def quiet(self) -> bool:
-        """Return whether nothing runs and nothing is ready; nobody must make a task ready meanwhile.
+        """Return whether nothing runs and nothing is ready; from outside nothing must become so.
 
         All slots are taken for the look: a worker that began between a look at the slots and one
         at the queues would be seen in neither.
