@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from types import TracebackType
 from typing import Any, Self
@@ -16,15 +16,17 @@ import numpy as np
 from actorgraph import devices
 from actorgraph.autodiff.reverse import check_differentiable
 from actorgraph.channels import ChannelStatistics
-from actorgraph.errors import FeedError, GraphError, MachineClosedError, ShapeError
+from actorgraph.errors import FeedError, GraphError, MachineClosedError
 from actorgraph.graph import Graph, Node, as_nodes
 from actorgraph.lower.joint import Mode
 from actorgraph.machines import inspection
 from actorgraph.machines.core import Core, current_errors, starting
 from actorgraph.machines.feeds import bind_feeds, by_node, check_dims, check_like
+from actorgraph.machines.modes import mode_of
 from actorgraph.machines.options import allowed, choice, choices, positive
 from actorgraph.machines.plan import Plan
 from actorgraph.machines.run import Run, in_event_loop, in_ipython_kernel, loop_notifier
+from actorgraph.machines.stream import Stream
 from actorgraph.scheduler import available_cores
 
 __all__ = ["Machine"]
@@ -253,6 +255,32 @@ class Machine(ABC):
         self._launch(run.core, run, None, timeout_s)
         return run
 
+    def stream(
+        self,
+        source: Iterable[Any] | AsyncIterable[Any],
+        *,
+        max_in_flight: int | None = None,
+        ordered: bool = True,
+        **options: Any,
+    ) -> Stream:
+        """Run the graph for each item of `source`, pipelined; iterate with ``for``, ``async for``.
+
+        Parameters
+        ----------
+        source : iterable or async iterable of feeds
+        max_in_flight : int, optional
+            Runs started and not handed out yet; default the machine's.
+        ordered : bool
+            False hands runs out as they finish.
+        **options
+            `backward`, `tangents`, `timeout_s` and `priority` of each run, as in `run`.
+        """
+        if isinstance(source, Mapping) or not isinstance(source, (Iterable, AsyncIterable)):
+            raise FeedError(f"a stream takes an iterable of feeds, got {type(source).__name__}")
+        limit = self.max_in_flight if max_in_flight is None else max_in_flight
+        start = partial(self.start, **options)
+        return Stream(start, source, positive("max_in_flight", limit), ordered)
+
     @staticmethod
     def _run_on_own_loop(call: Callable[[], Awaitable[Run]]) -> Run:
         if in_event_loop():
@@ -301,7 +329,7 @@ class Machine(ABC):
         if self._closed:
             raise MachineClosedError("the machine was closed; make a new one")
         given = {} if feeds is None else by_node(feeds, self._inputs, "feed")
-        mode, seeds = self._mode(backward, tangents)
+        mode, seeds = mode_of(self.graph, self.outputs, backward, tangents)
         plan = self._plan(mode)
         symbols: dict[str, int] = {}
         arrays = bind_feeds(plan.inputs, given, symbols)
@@ -325,46 +353,6 @@ class Machine(ABC):
         run.host = host
         run.awaited = host is not None
         return run
-
-    def _mode(self, backward: Any, tangents: Any) -> tuple[Mode, dict[Node, Any]]:
-        if backward is not False and tangents is not None:
-            raise FeedError(
-                "backward and tangents in one run would be a second derivative; use ag.hvp, or "
-                "differentiate symbolically with ag.gradients and run with tangents"
-            )
-        if tangents is not None:
-            known = {node.name: node for node in self.graph.nodes if node.dtype.kind in "fcV"}
-            directions = by_node(tangents, known, "tangent")
-            return Mode("tangents", tuple(sorted(directions, key=_number))), directions
-        if backward is False:
-            return Mode(), {}
-        if backward is True:
-            first = next(iter(self.outputs.values()))
-            check_differentiable([first], "output")
-            if first.ndim:
-                raise ShapeError(
-                    f"backward=True differentiates the first output, which must be a scalar, but "
-                    f"it is {first!r}; seed it with backward={{{first.name!r}: array}} or make "
-                    "the first output a scalar such as its sum"
-                )
-            return Mode("backward", (first,)), {first: 1}
-        readable = {**{node.name: node for node in self.outputs.values()}, **self.outputs}
-        seeds = {}
-        if not isinstance(backward, Mapping):
-            raise FeedError(f"backward is True or a dict of output to seed, got {backward!r}")
-        for key, value in backward.items():
-            node = readable.get(key) if isinstance(key, str) else key
-            seeds.update(
-                by_node(
-                    {key if node is None else node.name: value},
-                    {n.name: n for n in self.outputs.values()},
-                    "seed",
-                )
-            )
-        if not seeds:
-            raise FeedError("backward={} seeds nothing; name at least one output")
-        check_differentiable(seeds, "seeded output")
-        return Mode("backward", tuple(sorted(seeds, key=_number))), seeds
 
     def _plan(self, mode: Mode) -> Plan:
         plan = self._plans.get(mode.key)
@@ -494,7 +482,3 @@ def _collect(core: Core, process: int) -> None:
     if not core.closed and process == os.getpid():
         error = MachineClosedError("the machine was dropped while the run was in flight")
         core.pool.later(partial(core.abandon, error, join=False))
-
-
-def _number(node: Node) -> int:
-    return node.id

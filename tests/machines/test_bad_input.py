@@ -107,7 +107,7 @@ def test_feeds_that_do_not_fit_are_refused(refused, match, given):
         (ag.FeedError, "backward is True or a dict of output to seed, got 1", {"backward": 1}),
         (ag.FeedError, "seeds nothing; name at least one output", {"backward": {}}),
         (ag.FeedError, r"unknown seed 'los'", {"backward": {"los": 1}}),
-        (ag.FeedError, r"unknown seed 'W'", {"backward": lambda g, *_: {g["W"]: 1}}),
+        (ag.FeedError, r"<W.*> is no seed of this", {"backward": lambda g, *_: {g["W"]: 1}}),
         (ag.FeedError, r"should be float32\[\], got float64\[2\]: dtype float64",
          {"backward": lambda g, loss, _: {loss: np.ones(2)}}),
         (ag.FeedError, r"another shape",

@@ -1,0 +1,70 @@
+"""What a run is asked to differentiate: reading `backward=` and `tangents=`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from operator import attrgetter
+from typing import Any
+
+from actorgraph.autodiff.reverse import check_differentiable
+from actorgraph.errors import FeedError, ShapeError
+from actorgraph.graph import Graph, Node
+from actorgraph.lower.joint import Mode
+from actorgraph.machines.feeds import by_node
+
+__all__ = ["mode_of"]
+
+_NUMBER = attrgetter("id")
+
+
+def mode_of(
+    graph: Graph, outputs: Mapping[str, Node], backward: Any, tangents: Any
+) -> tuple[Mode, dict[Node, Any]]:
+    """Return the mode of a run, and the seed or tangent of each node that it names.
+
+    Raises
+    ------
+    FeedError
+        Both are given, or a name is unknown, or nothing is seeded.
+    ShapeError
+        ``backward=True`` and the first output is no scalar.
+    GraphTypeError
+        What would be differentiated is neither float nor complex.
+    """
+    if backward is not False and tangents is not None:
+        raise FeedError(
+            "backward and tangents in one run would be a second derivative; use ag.hvp, or "
+            "differentiate symbolically with ag.gradients and run with tangents"
+        )
+    if tangents is not None:
+        known = {node.name: node for node in graph.nodes if node.dtype.kind in "fcV"}
+        directions = by_node(tangents, known, "tangent")
+        return Mode("tangents", tuple(sorted(directions, key=_NUMBER))), directions
+    if backward is False:
+        return Mode(), {}
+    if backward is True:
+        return _first(outputs)
+    if not isinstance(backward, Mapping):
+        raise FeedError(f"backward is True or a dict of output to seed, got {backward!r}")
+    by_name = {node.name: node for node in outputs.values()}
+    seeds: dict[Node, Any] = {}
+    for key, value in backward.items():
+        # An output may go by the name it has in the dict of outputs.
+        node = outputs.get(key, key) if isinstance(key, str) else key
+        seeds.update(by_node({node: value}, by_name, "seed"))
+    if not seeds:
+        raise FeedError("backward={} seeds nothing; name at least one output")
+    check_differentiable(seeds, "seeded output")
+    return Mode("backward", tuple(sorted(seeds, key=_NUMBER))), seeds
+
+
+def _first(outputs: Mapping[str, Node]) -> tuple[Mode, dict[Node, Any]]:
+    first = next(iter(outputs.values()))
+    check_differentiable([first], "output")
+    if first.ndim:
+        raise ShapeError(
+            f"backward=True differentiates the first output, which must be a scalar, but "
+            f"it is {first!r}; seed it with backward={{{first.name!r}: array}} or make "
+            "the first output a scalar such as its sum"
+        )
+    return Mode("backward", (first,)), {first: 1}

@@ -1,0 +1,306 @@
+"""`Stream`: many runs of one machine, pipelined, bounded, in order.
+
+A stream starts a run for each item of its source while fewer than `max_in_flight` of its runs are
+outstanding, that is started and not handed out yet.  So a slow consumer holds the source back and
+memory stays bounded, and a slow source leaves the consumer waiting.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections import deque
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator
+from functools import partial
+from types import TracebackType
+from typing import Any, Self
+
+import anyio
+import anyio.lowlevel
+
+from actorgraph.errors import GraphError
+from actorgraph.machines.core import spawn
+from actorgraph.machines.run import Run, in_event_loop, in_ipython_kernel, loop_notifier
+
+__all__ = ["Stream"]
+
+
+class Stream:
+    """An iterator of runs, for ``for`` and for ``async for``; made by `Machine.stream`.
+
+    Runs come in the order of the source, or as they finish with ``ordered=False``.  A run that
+    fails raises when its turn comes; then, as on break, error or cancellation, the runs that are
+    outstanding are cancelled.  When the source fails, what came before it is delivered first.
+    """
+
+    def __init__(
+        self,
+        start: Callable[[Any], Run],
+        source: Iterable[Any] | AsyncIterable[Any],
+        max_in_flight: int,
+        ordered: bool,
+    ) -> None:
+        self._start = start
+        self._source = source
+        self._limit = max_in_flight
+        self._ordered = ordered
+        self._outstanding: deque[Run] = deque()
+        self._finished: deque[Run] = deque()
+        self._items: Iterator[Any] | None = None
+        self._exhausted = False
+        self._failure: BaseException | None = None
+        self._closed = False
+        # Plain threads wait here; an event loop is told by `_notify`.
+        self._changed = threading.Condition()
+        self._notify: Callable[[], object] | None = None
+        self._fetch: _Fetch | None = None
+
+    # -- both ways ------------------------------------------------------------------------------
+
+    def _launch(self, feeds: Any) -> None:
+        run = self._start(feeds)
+        self._outstanding.append(run)
+        # The callback must not keep the stream alive, or dropping it would not end it.
+        run.add_done_callback(partial(_tell, weakref.ref(self), run))
+
+    def _fill(self) -> None:
+        """Start runs while there is room and the source, a plain iterable, has items."""
+        if self._items is None:
+            assert isinstance(self._source, Iterable)
+            self._items = iter(self._source)
+        while not self._exhausted and len(self._outstanding) < self._limit:
+            try:
+                self._launch(next(self._items))
+            except StopIteration:
+                self._exhausted = True
+            except Exception as error:  # noqa: BLE001 - delivered after what came before it
+                self._exhausted, self._failure = True, error
+
+    def _take(self) -> Run | None:
+        """Return the run whose turn it is, None where it has not ended yet."""
+        if not self._ordered:
+            while self._finished:
+                run = self._finished.popleft()
+                if run in self._outstanding:
+                    self._outstanding.remove(run)
+                    return run
+            return None
+        if self._outstanding and self._outstanding[0].done:
+            return self._outstanding.popleft()
+        return None
+
+    def _over(self) -> bool:
+        return self._exhausted and not self._outstanding
+
+    def _deliver(self, run: Run) -> Run:
+        try:
+            run._raise_if_failed()
+        except BaseException:
+            self.close()
+            raise
+        return run
+
+    def close(self) -> None:
+        """Cancel the outstanding runs and end; does not wait for operations already running."""
+        self._closed = self._exhausted = True
+        if self._fetch is not None:
+            self._fetch.cancel()
+        while self._outstanding:
+            self._outstanding.pop().cancel()
+        self._finished.clear()
+
+    def __del__(self) -> None:
+        if not self._closed:
+            self.close()
+
+    # -- for plain threads ------------------------------------------------------------------------
+
+    def __iter__(self) -> Self:
+        if not isinstance(self._source, Iterable):
+            raise GraphError("the source is asynchronous; write `async for` over this stream")
+        return self
+
+    def __next__(self) -> Run:
+        if in_event_loop() and not in_ipython_kernel():
+            raise GraphError("iterating would block the event loop; write `async for`")
+        if not self._closed:
+            self._fill()
+        if self._over():
+            self._end()
+            raise StopIteration
+        try:
+            run = self._wait()
+        except BaseException:
+            self.close()
+            raise
+        return self._deliver(run)
+
+    def _wait(self) -> Run:
+        if self._ordered:
+            first = self._outstanding[0]
+            if not first.done:
+                first.core.help(first)
+                first._wait()
+        while (run := self._take()) is None:
+            with self._changed:
+                if not self._finished:
+                    self._changed.wait()
+        return run
+
+    def _end(self) -> None:
+        self._closed = True
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise failure
+
+    # -- for event loops ------------------------------------------------------------------------
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Run:
+        notify = loop_notifier()
+        try:
+            while True:
+                event = anyio.Event()
+                self._notify = partial(notify, event.set)
+                if not self._closed:
+                    self._fill_async(notify)
+                run = self._take()
+                if run is not None:
+                    await anyio.lowlevel.checkpoint()
+                    return self._deliver(run)
+                if self._over():
+                    self._end()
+                    raise StopAsyncIteration
+                await event.wait()
+        except Exception:
+            raise
+        except BaseException:  # cancelled
+            self.close()
+            raise
+
+    def _fill_async(self, notify: Callable[[Callable[[], object]], object]) -> None:
+        if isinstance(self._source, Iterable):
+            self._fill()
+            return
+        if self._fetch is None:
+            self._fetch = _Fetch(aiter(self._source), weakref.ref(self), notify)
+        if not self._exhausted and len(self._outstanding) < self._limit:
+            self._fetch.start()
+
+    def _fetched(self, feeds: Any) -> None:
+        """Start the run of an item of an asynchronous source, and ask for the next one."""
+        try:
+            self._launch(feeds)
+        except Exception as error:  # noqa: BLE001 - bad feeds are delivered in their turn
+            self._exhausted, self._failure = True, error
+        room = len(self._outstanding) < self._limit
+        if self._fetch is not None and room and not self._exhausted:
+            self._fetch.start()
+        self._tell()
+
+    def _drained(self, failure: BaseException | None) -> None:
+        self._exhausted, self._failure = True, failure
+        self._tell()
+
+    async def aclose(self) -> None:
+        """Cancel the outstanding runs, wait for their end, and close the source if it can be."""
+        runs = list(self._outstanding)
+        self.close()
+        with anyio.CancelScope(shield=True):
+            for run in runs:
+                if not run.done:
+                    await run._ended()
+            if self._fetch is not None:
+                await self._fetch.ended.wait()
+            close = getattr(self._source, "aclose", None)
+            if close is not None:
+                await close()
+        if isinstance(self._items, Iterator) and hasattr(self._items, "close"):
+            self._items.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    # -- told by runs -----------------------------------------------------------------------------
+
+    def _tell(self, run: Run | None = None) -> None:
+        with self._changed:
+            if run is not None:
+                self._finished.append(run)
+            self._changed.notify_all()
+        if self._notify is not None:
+            self._notify()
+
+
+def _tell(stream: weakref.ref[Stream], run: Run) -> None:
+    found = stream()
+    if found is not None:
+        found._tell(run)
+
+
+class _Fetch:
+    """Takes items from an asynchronous source, one at a time, in a task of its own.
+
+    The consumer may go away while the source is waited for: so the task holds the stream weakly,
+    and the source is never cancelled in the middle but by the end of the stream.
+    """
+
+    def __init__(
+        self,
+        items: AsyncIterator[Any],
+        stream: weakref.ref[Stream],
+        notify: Callable[[Callable[[], object]], object],
+    ) -> None:
+        self._items = items
+        self._stream = stream
+        self._notify = notify
+        self._running = self._cancelled = False
+        self._scope: anyio.CancelScope | None = None
+        self.ended = anyio.Event()
+        self.ended.set()
+
+    def start(self) -> None:
+        """Ask for the next item, unless that is under way."""
+        if not self._running:
+            self._running = True
+            self.ended = anyio.Event()
+            self._notify(partial(spawn, self._take))
+
+    def cancel(self) -> None:
+        """Give up waiting for the source; may be called from any thread."""
+        self._cancelled = True
+        if self._scope is not None and self._running:
+            self._notify(self._scope.cancel)
+
+    async def _take(self) -> None:
+        feeds: Any = None
+        ended, failure = True, None
+        try:
+            with anyio.CancelScope() as self._scope:
+                if not self._cancelled:
+                    feeds = await anext(self._items)
+                    ended = False
+        except StopAsyncIteration:
+            pass
+        except Exception as error:  # noqa: BLE001 - delivered after what came before it
+            failure = error
+        finally:
+            self._running = False
+            self.ended.set()
+        stream = self._stream()
+        if stream is None or stream._closed:
+            return
+        if ended:
+            stream._drained(failure)
+        else:
+            stream._fetched(feeds)
