@@ -1,0 +1,350 @@
+"""Machines among processes, threads, signals and the garbage collector."""
+
+import gc
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+import weakref
+
+import numpy as np
+import pytest
+
+import actorgraph as ag
+from tests.machines._faults import feeds, gate, new_gate, traced_model
+from tests.machines._graphs import results
+
+HEAD = """
+import os, signal, sys, threading, warnings
+import numpy as np
+import actorgraph as ag
+from tests.machines._faults import feeds, gate, new_gate, traced_model, trap, TRAP
+
+_, outputs = traced_model()
+x = ag.Graph().input("x", (2,), "float64")
+ONES = {"x": np.ones(2)}
+"""
+
+
+def run_script(body, timeout=30):
+    """Run a program in a new interpreter that has to end by itself; return what it printed."""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", HEAD + textwrap.dedent(body)],
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+        cwd=os.getcwd(),
+        env={**os.environ, "PYTHONPATH": os.getcwd()},
+    )
+    assert done.returncode == 0, done.stderr
+    assert not done.stderr, done.stderr
+    return done.stdout.split()
+
+
+forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+FORK = """
+warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12: fork of a threaded process
+def in_child(call):
+    sys.stdout.flush()
+    pid = os.fork()
+    if not pid:
+        signal.alarm(15)  # a child that hangs is killed, and its parent sees it
+        call()
+        sys.stdout.flush()
+        os._exit(0)
+    assert os.waitpid(pid, 0)[1] == 0
+"""
+
+
+@forks
+def test_a_forked_child_uses_the_machine_afresh():
+    printed = run_script(
+        FORK
+        + textwrap.dedent("""
+        machine = ag.ActorMachine(outputs, workers=2)
+        value = machine.run_sync(feeds(), backward=True)[outputs[0]].value
+        machine.start(feeds()).result(timeout_s=10)
+        def child():
+            assert machine.run_sync(feeds(), backward=True)[outputs[0]].value == value
+            assert machine.start(feeds()).result(timeout_s=10)[outputs[0]].value == value
+            machine.close()
+            print("child", threading.active_count())
+        in_child(child)
+        assert machine.run_sync(feeds())[outputs[0]].value == value
+        machine.close()
+        print("parent", threading.active_count())
+    """)
+    )
+    assert printed == ["child", "1", "parent", "1"]
+
+
+@forks
+def test_a_child_forked_during_a_run_does_not_hang():
+    printed = run_script(
+        FORK
+        + textwrap.dedent("""
+        y = gate(x * 1.0)
+        w = y.graph.parameter("w", np.ones(2))
+        serial = ag.ops.define("serial", scheme="f[*s] -> f[*s]", concurrent=False,
+                               forward=lambda xp, x: gate_body(xp, x))
+        passing = new_gate()
+        gate_body = passing
+        z = serial(x * 2.0) * w
+        machine = ag.ActorMachine([z], workers=2)
+        run = machine.start(ONES)
+        passing.wait_entered()  # a worker of the parent holds the lock of the op
+        def child():
+            passing.__init__()
+            passing.open(10)
+            w.value = np.full(2, 5.0)
+            assert machine.run_sync(ONES)[z].value[0] == 15
+            try:
+                run.result(timeout_s=0.01)
+            except TimeoutError:
+                print("child")
+            machine.close()
+            ag.LispMachine([z]).run_sync(ONES)
+        in_child(child)
+        passing.open()
+        assert run.result()[z].value[0] == 3
+        machine.close()
+        print("parent")
+    """)
+    )
+    assert printed == ["child", "parent"]
+
+
+@forks
+def test_a_child_that_only_closes_or_drops_the_machine_leaves_the_parents_alone():
+    printed = run_script(
+        FORK
+        + textwrap.dedent("""
+        machine = ag.ActorMachine(outputs, workers=2)
+        machine.start(feeds()).result(timeout_s=10)
+        in_child(machine.close)
+        def drop():
+            global machine
+            del machine
+        in_child(drop)
+        machine.start(feeds()).result(timeout_s=10)
+        machine.close()
+        print(threading.active_count())
+    """)
+    )
+    assert printed == ["1"]
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "trio"])
+def test_the_interpreter_ends_with_an_open_machine(loop):
+    printed = run_script(f"""
+        import anyio
+        machine = ag.ActorMachine(outputs, workers=2)
+        async def main():
+            await machine.run(feeds(), timeout_s=100)
+            await machine.start(feeds())
+        anyio.run(main, backend={loop!r})
+        machine.start(feeds()).result(timeout_s=10)
+        print("end")
+    """)
+    assert printed == ["end"]
+
+
+@pytest.mark.parametrize("place", ["in flight", "queued", "in a cycle"])
+def test_the_interpreter_ends_with_a_run_under_way(place):
+    printed = run_script(f"""
+        passing = new_gate()
+        y = gate(x * 1.0)
+        machine = ag.ActorMachine([y], workers=2, max_in_flight=1)
+        runs = [machine.start(ONES, timeout_s=1000)]
+        if {place!r} == "queued":
+            runs += [machine.start(ONES) for _ in range(3)]
+        if {place!r} == "in a cycle":
+            cycle = [machine]
+            cycle.append(cycle)
+            del machine
+        passing.wait_entered()
+        print("end")
+    """)
+    assert printed == ["end"]
+
+
+def test_ctrl_c_during_run_sync_interrupts_it_and_the_machine_works_afterwards():
+    printed = run_script("""
+        for machine_type in (ag.ActorMachine, ag.TapeMachine, ag.LispMachine):
+            for fuse in ("none", "auto"):
+                _, outputs = traced_model(4)
+                machine = machine_type(outputs, workers=2, fuse=fuse)
+                class Interrupt(Exception):
+                    def __init__(self):
+                        os.kill(os.getpid(), signal.SIGINT)
+                for _ in range(3):
+                    TRAP.forward = Interrupt
+                    try:
+                        machine.run_sync(feeds())
+                    except KeyboardInterrupt:
+                        print("interrupted")
+                    except ag.NodeError:
+                        print("failed")  # a worker was in the op
+                    TRAP.forward = None
+                    machine.run_sync(feeds(), backward=True)
+                machine.close()
+        assert threading.active_count() == 1, threading.enumerate()
+    """)
+    assert len(printed) == 18
+    assert printed.count("interrupted") >= 12
+
+
+def test_ctrl_c_while_waiting_for_a_worker_returns_when_its_op_ends():
+    printed = run_script("""
+        passing = new_gate()
+        y = gate(x * 1.0)
+        machine = ag.ActorMachine([y], workers=1)
+        first = machine.start(ONES)
+        passing.wait_entered()
+        def interrupt():
+            while machine._core is None or len(machine._core.in_flight) < 2:
+                pass
+            os.kill(os.getpid(), signal.SIGINT)
+            while machine._core.in_flight[1].dead is None:
+                pass
+            passing.open()
+        threading.Thread(target=interrupt).start()
+        try:
+            machine.run_sync(ONES)
+        except KeyboardInterrupt:
+            print("interrupted")
+        first.result()
+        passing.open()
+        machine.run_sync(ONES)
+        machine.close()
+    """)
+    assert printed == ["interrupted"]
+
+
+def test_a_loop_closed_in_mid_run_leaves_the_machine_working():
+    printed = run_script("""
+        import asyncio
+        passing = new_gate()
+        y = gate(x * 1.0)
+        machine = ag.ActorMachine([y], workers=2)
+        async def leave():
+            waiting = asyncio.ensure_future(machine.run(ONES))
+            run = machine.start(ONES)
+            while not passing.inside:
+                await asyncio.sleep(0)
+            return waiting, run
+        loop = asyncio.new_event_loop()
+        waiting, run = loop.run_until_complete(leave())
+        waiting.cancel()
+        loop.run_until_complete(asyncio.sleep(0))
+        loop.close()  # nobody will hear of the end of either run
+        passing.open(10)
+        run.result()
+        assert machine.run_sync(ONES)[y].value[0] == 2
+        waiting._log_destroy_pending = False
+        machine.close()
+        print(threading.active_count())
+    """)
+    assert printed == ["1"]
+
+
+def test_several_machines_in_several_threads_at_once():
+    _, outputs = traced_model()
+    nodes = list(outputs)
+    with ag.LispMachine(outputs) as machine:
+        right = results(machine.run_sync(feeds(), backward=True), nodes)
+    shared = ag.ActorMachine(outputs, workers=2, fuse="none")
+    wrong = []
+
+    def work(number):
+        try:
+            with ag.ActorMachine(outputs, workers=number % 3 + 1, fuse="none") as own:
+                for machine in [own, shared] * 10:
+                    if results(machine.run_sync(feeds(), backward=True), nodes) != right:
+                        wrong.append(number)
+                    if results(machine.start(feeds(), backward=True).result(), nodes) != right:
+                        wrong.append(number)
+        except BaseException as error:
+            wrong.append(error)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    shared.close()
+    assert wrong == []
+
+
+def test_a_machine_that_many_threads_start_at_once_starts_once():
+    for _ in range(20):
+        _, outputs = traced_model()
+        machine = ag.ActorMachine(outputs, workers=2, fuse="none")
+        barrier = threading.Barrier(6)
+        cores = []
+
+        def first(machine=machine, barrier=barrier, cores=cores):
+            barrier.wait(20)
+            cores.append(machine.start(feeds()).result().core)
+
+        threads = [threading.Thread(target=first) for _ in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(20)
+        machine.close()
+        assert len(cores) == 6
+        assert len(set(map(id, cores))) == 1
+
+
+def test_a_dropped_machine_ends_its_threads():
+    _, outputs = traced_model()
+    machine = ag.ActorMachine(outputs, workers=2, fuse="none")
+    machine.start(feeds(), timeout_s=100).result(timeout_s=20)
+    assert own_threads()
+    dropped = weakref.ref(machine)
+    del machine
+    gc.collect()
+    assert dropped() is None
+    for thread in own_threads():
+        thread.join(20)
+    assert not own_threads()
+
+
+def test_a_machine_that_is_dropped_with_a_run_in_flight_ends_after_the_run():
+    passing = new_gate()
+    x = ag.Graph().input("x", (2,), "float64")
+    y = gate(x)
+    run = ag.ActorMachine([y], workers=2).start({"x": np.ones(2)})
+    passing.wait_entered()
+    gc.collect()
+    passing.open()
+    np.testing.assert_array_equal(run.result()[y].value, 2)
+    gc.collect()
+    for thread in own_threads():
+        thread.join(20)
+    assert not own_threads()
+
+
+def own_threads():
+    return [thread for thread in threading.enumerate() if thread.name.startswith("actorgraph")]
+
+
+def test_blas_has_its_threads_back_when_the_last_machine_is_closed():
+    from threadpoolctl import threadpool_info
+
+    def blas_threads():
+        return [lib["num_threads"] for lib in threadpool_info() if lib["user_api"] == "blas"]
+
+    before = blas_threads()
+    _, outputs = traced_model()
+    one, two = ag.ActorMachine(outputs), ag.TapeMachine(outputs)
+    one.run_sync(feeds())
+    two.run_sync(feeds())
+    assert set(blas_threads()) <= {1}
+    one.close()
+    assert set(blas_threads()) <= {1}
+    two.close()
+    assert blas_threads() == before
