@@ -78,7 +78,8 @@ def weak_array(value: Any, partner: np.dtype[Any] | Node | None, op: Op) -> np.n
             f"write graph.constant({value!r}, dtype=...)"
         )
     target = partner.dtype if isinstance(partner, Node) else partner
-    kind = np.asarray(value).dtype.kind.replace("u", "i")
+    # An int of more than 64 bits is an object to NumPy.
+    kind = np.asarray(value).dtype.kind.replace("u", "i").replace("O", "i")
     fits = _rank(kind) <= _rank(target.kind)
     try:
         if not fits:
@@ -114,7 +115,8 @@ def explained(error: GraphError, op: Op, inputs: tuple[Node, ...], attrs: Attrs)
             f"{other.type.dtype}; convert one, as {other.name}.astype({str(first.type.dtype)!r})"
         )
     advice = ""
-    if " is not " in str(error) or " cannot be unified" in str(error):
+    about_dtypes = " is not " in str(error) or " cannot be unified" in str(error)
+    if about_dtypes and isinstance(error, GraphTypeError):
         advice = "; convert with .astype(...) to a dtype that the op takes"
     return type(error)(f"{op.name}: {error}{advice}; got {', '.join(map(repr, inputs))}")
 

@@ -4,6 +4,7 @@
 """
 
 import ast
+import re
 import sys
 from functools import cache
 from pathlib import Path
@@ -60,7 +61,10 @@ def _oracle_parts(tree):
 
 @cache
 def compared_with_pytorch():
-    """Return the names that tests marked ``oracle`` use: ``ops.name``, or a text in a table."""
+    """Return a pattern of the names that tests marked ``oracle`` use.
+
+    ``ops.name``, a text in a table, or the text of an f-string as ``f"conv{axes}d"``.
+    """
     found = set()
     for path in sorted(ORACLES.rglob("test_*.py")):
         text = path.read_text()
@@ -71,8 +75,13 @@ def compared_with_pytorch():
                 if isinstance(node, ast.Attribute) and ast.unparse(node.value).endswith("ops"):
                     found.add(node.attr)
                 elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-                    found.add(node.value)
-    return frozenset(found)
+                    found.add(re.escape(node.value))
+                elif isinstance(node, ast.JoinedStr) and isinstance(node.values[0], ast.Constant):
+                    parts = [getattr(part, "value", None) for part in node.values]
+                    found.add(
+                        "".join(re.escape(p) if isinstance(p, str) else "[a-z0-9]+" for p in parts)
+                    )
+    return re.compile("|".join(sorted(found)))
 
 
 # -- docs/ops.md ------------------------------------------------------------------------------
@@ -140,7 +149,7 @@ def ops_page():
     lines += ["## Ops", "", _row("op", "type", "shape", "gradient", "cost", "PyTorch", "what"),
               _row(*["---"] * 7)]  # fmt: skip
     for op in own:
-        yes = "yes" if op.name in compared else "no"
+        yes = "yes" if compared.fullmatch(op.name) else "no"
         lines.append(
             _row(
                 f"`{op.name}`",
@@ -157,7 +166,7 @@ def ops_page():
               _row("function", "PyTorch", "what"), _row(*["---"] * 3)]  # fmt: skip
     for name in public:
         first = (getattr(ag.ops, name).__doc__ or "").strip().split("\n\n")[0]
-        yes = "yes" if name in compared else "no"
+        yes = "yes" if compared.fullmatch(name) else "no"
         lines.append(_row(f"`{name}`", yes, " ".join(first.split())))
     return "\n".join(lines) + "\n"
 

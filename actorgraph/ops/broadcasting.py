@@ -44,11 +44,11 @@ def axes_of(axis: Any, ndim: int, what: str) -> tuple[int, ...]:
     """
     if axis is None:
         return tuple(range(ndim))
-    given = tuple(axis) if isinstance(axis, Iterable) else (axis,)
     axes = []
-    for one in given:
+    for one in tuple(axis) if isinstance(axis, Iterable) else (axis,):
         if not isinstance(one, (int, np.integer)) or not -ndim <= one < ndim:
-            raise ShapeError(f"{what}: axis {one!r} is not an int in [-{ndim}, {ndim})")
+            wanted = f"an int in [-{ndim}, {ndim})" if ndim else "there: a scalar has no axes"
+            raise ShapeError(f"{what}: axis {one!r} is not {wanted}")
         axes.append(int(one) % ndim)
     if len(set(axes)) != len(axes):
         raise ShapeError(f"{what}: axis {axis!r} names a dim twice")

@@ -78,14 +78,31 @@ def reshape(x: Node, *shape: Any) -> Node:
     Raises
     ------
     ShapeError
-        The sizes can be shown to differ, or -1 stands twice.
+        The sizes can be shown to differ, or -1 stands twice or beside a 0.
     """
     given = shape[0] if len(shape) == 1 and not isinstance(shape[0], (int, str, Dim)) else shape
     given = tuple(given)
     if len([dim for dim in given if isinstance(dim, int) and dim == -1]) > 1:
         raise ShapeError(f"reshape: only one dim of {given} may be -1")
     dims = tuple(-1 if isinstance(d, int) and d == -1 else shape_from((d,))[0] for d in given)
+    dims = _resolved(dims, x.dims)
     return x if dims == x.dims and UNKNOWN not in dims else build(_RESHAPE, x, shape=dims)
+
+
+def _resolved(dims: Shape, shape: Shape) -> Shape:
+    """Return `dims` with the number that -1 stands for where it is known before a run.
+
+    So an empty array, where NumPy could not tell it, has its shape in the run too.
+    """
+    known = size_of(tuple(dim for dim in dims if dim != -1))
+    if -1 not in dims or known is UNKNOWN:
+        return dims
+    if known == 0:
+        raise ShapeError(f"reshape: -1 in {dims} could be any size beside a 0; write its size")
+    missing = size_of(shape) // known
+    if not isinstance(missing, int) or missing * known - size_of(shape) != 0:
+        return dims  # the run finds it, or the shape rule what does not fit
+    return tuple(missing if dim == -1 else dim for dim in dims)
 
 
 def reshape_like(x: Node, like: Node) -> Node:

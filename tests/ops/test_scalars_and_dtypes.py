@@ -54,6 +54,13 @@ def test_integer_scalar_out_of_range_raises():
         leaf("uint8") + -1
 
 
+def test_an_int_of_more_than_64_bits_is_a_float_or_refused():
+    assert (ag.Graph().input("x", (), "float64") + 2**70).dtype == "float64"
+    for dtype in ("int64", "uint8", "bool"):
+        with pytest.raises(GraphTypeError, match="cannot hold the scalar 1180591620717411303424"):
+            ag.Graph().input("x", (), dtype) + 2**70
+
+
 def test_two_scalars_meet_no_operand():
     x = leaf("bool")
     with pytest.raises(GraphTypeError, match="meets no operand that gives it a dtype"):

@@ -45,6 +45,28 @@ def test_a_transpose_that_changes_nothing_is_the_node_itself():
     assert ag.ops.transpose(v) is v
 
 
+def test_an_empty_batch_is_reshaped_where_numpy_alone_could_not_tell_its_size():
+    x = ag.Graph().input("x", ("n", 3, 4))
+    y = ag.ops.reshape(x, ("n", -1))
+    assert str(y.type) == "float32[n, 12]"
+    assert evaluate([y], {x: np.zeros((0, 3, 4), "float32")})[0].shape == (0, 12)
+
+
+def test_a_size_beside_a_zero_has_to_be_written():
+    with pytest.raises(ShapeError, match=r"-1 in \(0, -1\) could be any size beside a 0"):
+        ag.ops.reshape(ag.Graph().input("x", (0, 3)), (0, -1))
+
+
+def test_what_cannot_be_squeezed_is_not_to_be_converted():
+    with pytest.raises(ShapeError, match=r"^squeeze: dim 3 at axis 0 is not 1.*squeezed; got"):
+        ag.ops.squeeze(ag.Graph().input("x", (3,)), 0)
+
+
+def test_a_scalar_has_no_axis_to_name():
+    with pytest.raises(ShapeError, match="sum: axis 0 is not there: a scalar has no axes"):
+        ag.ops.sum(ag.Graph().input("x", ()), 0)
+
+
 def test_transpose_undoes_itself_in_the_gradient():
     g = ag.Graph()
     x = g.input("x", (2, 3, 4), "float64")

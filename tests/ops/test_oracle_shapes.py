@@ -1,0 +1,125 @@
+"""Ops of shapes, products and pools that no other file compares with PyTorch, to second order."""
+
+import numpy as np
+import pytest
+
+import actorgraph as ag
+from tests._evaluate import evaluate
+from tests.ops._compare import compare, draw
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.oracle
+
+F = torch.nn.functional
+
+FUNCTIONS = {
+    "bmm": (lambda t, x, y: torch.bmm(x, y), (2, 3, 4), (2, 4, 2)),
+    "dot": (lambda t, x, y: torch.dot(x, y), (5,), (5,)),
+    "outer": (lambda t, x, y: torch.outer(x, y), (3,), (4,)),
+    "ravel": (lambda t, x: torch.ravel(x), (2, 3)),
+}
+CALLS = {
+    "broadcast_to": (
+        lambda x: ag.ops.broadcast_to(x, (2, 3, 4)),
+        lambda t, x: torch.broadcast_to(x, (2, 3, 4)),
+        (3, 1),
+    ),
+    "diagflat": (ag.ops.diagflat, lambda t, x: torch.diagflat(x), (2, 2)),
+    "expand_dims": (
+        lambda x: ag.ops.expand_dims(x, 1),
+        lambda t, x: torch.unsqueeze(x, 1),
+        (2, 3),
+    ),
+    "global_avg_pool": (
+        ag.ops.global_avg_pool,
+        lambda t, x: F.adaptive_avg_pool2d(x, 1),
+        (2, 3, 4, 5),
+    ),
+    "global_max_pool": (
+        ag.ops.global_max_pool,
+        lambda t, x: F.adaptive_max_pool2d(x, 1),
+        (2, 3, 4, 5),
+    ),
+    "reshape": (
+        lambda x: ag.ops.reshape(x, (3, -1)),
+        lambda t, x: torch.reshape(x, (3, -1)),
+        (2, 3, 4),
+    ),
+    "squeeze": (lambda x: ag.ops.squeeze(x, 1), lambda t, x: torch.squeeze(x, 1), (3, 1, 2)),
+    "gelu_tanh": (
+        lambda x: ag.ops.gelu(x, approximate="tanh"),
+        lambda t, x: F.gelu(x, approximate="tanh"),
+        (5, 7),
+    ),
+}
+NO_GRADIENT = {
+    "floor_divide": (lambda x: ag.ops.floor_divide(x, 0.3), lambda t: torch.floor_divide(t, 0.3)),
+    "isfinite": (ag.ops.isfinite, torch.isfinite),
+    "isinf": (ag.ops.isinf, torch.isinf),
+    "isnan": (ag.ops.isnan, torch.isnan),
+    "logical_not": (lambda x: ag.ops.logical_not(x > 0), lambda t: torch.logical_not(t > 0)),
+    "ones_like": (ag.ops.ones_like, torch.ones_like),
+    "zeros_like": (ag.ops.zeros_like, torch.zeros_like),
+    "full_like": (lambda x: ag.ops.full_like(x, 2.5), lambda t: torch.full_like(t, 2.5)),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_function_agrees_with_pytorch(name):
+    theirs, *shapes = FUNCTIONS[name]
+    compare(getattr(ag.ops, name), theirs, draw(*shapes))
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_call_agrees_with_pytorch(name):
+    ours, theirs, shape = CALLS[name]
+    compare(ours, theirs, draw(shape))
+
+
+@pytest.mark.parametrize("name", NO_GRADIENT)
+def test_function_without_gradient_agrees_with_pytorch(name):
+    ours, theirs = NO_GRADIENT[name]
+    (value,) = draw((3, 5))
+    if name.startswith("is"):
+        value[0, :3] = np.nan, np.inf, -np.inf
+    x = ag.Graph().input("x", (3, 5), "float64")
+    (got,) = evaluate([ours(x)], {x: value})
+    wanted = theirs(torch.tensor(value)).numpy()
+    assert got.dtype == wanted.dtype
+    np.testing.assert_array_equal(got, wanted)
+
+
+def test_astype_agrees_with_pytorch_in_value_and_gradient():
+    (value,) = draw((3, 4))
+    x = ag.Graph().input("x", (3, 4), "float64")
+    y = ag.ops.astype(x, "float32")
+    t = torch.tensor(value, requires_grad=True)
+    got, gradient = evaluate([y, *ag.gradients((y * y).sum(), [x])], {x: value})
+    half = t.to(torch.float32)
+    (wanted,) = torch.autograd.grad((half * half).sum(), [t])
+    np.testing.assert_array_equal(got, half.numpy(force=True))
+    np.testing.assert_array_equal(gradient, wanted.numpy())
+
+
+def test_one_hot_agrees_with_pytorch():
+    value = np.array([[0, 3], [2, 1]])
+    x = ag.Graph().input("x", (2, 2), "int64")
+    (got,) = evaluate([ag.ops.one_hot(x, 4)], {x: value})
+    np.testing.assert_array_equal(got, F.one_hot(torch.tensor(value), 4).numpy())
+
+
+def test_meshgrid_agrees_with_pytorch():
+    compare(
+        lambda x, y: ag.ops.stack(ag.ops.meshgrid(x, y, indexing="ij")),
+        lambda t, x, y: torch.stack(torch.meshgrid(x, y, indexing="ij")),
+        draw((3,), (4,)),
+    )
+
+
+def test_index_put_with_accumulate_agrees_with_pytorch():
+    rows = np.array([0, 2, 0])
+    compare(
+        lambda x, v: ag.ops.index_put(x, rows, v, accumulate=True),
+        lambda t, x, v: torch.index_put(x, (torch.tensor(rows),), v, accumulate=True),
+        draw((3, 2), (3, 2)),
+    )
