@@ -27,6 +27,7 @@ import threading
 from bisect import insort
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from operator import itemgetter
 from queue import SimpleQueue
 from time import monotonic, perf_counter, sleep
@@ -40,7 +41,8 @@ if TYPE_CHECKING:
     from actorgraph.node_actor import Task
 
 __all__ = [
-    "Deadlines", "POOL", "Pool", "Scheduler", "available_cores", "inside", "waited_for",
+    "Deadlines", "POOL", "Pool", "Scheduler", "available_cores", "inside", "inside_any",
+    "waited_for",
 ]  # fmt: skip
 
 _HANDOVER_S = 0.0005
@@ -61,6 +63,11 @@ def available_cores() -> int:
 def inside(scheduler: Scheduler) -> bool:
     """Return whether the calling thread is running an op for this scheduler."""
     return any(held is scheduler for held, _ in _work_of_this_thread())
+
+
+def inside_any() -> bool:
+    """Return whether the calling thread is running an op for any scheduler."""
+    return getattr(_current, "held", None) is not None
 
 
 def waited_for(scheduler: Scheduler) -> list[Run]:
@@ -279,8 +286,9 @@ class Pool:
     """The threads of the process, shared by all machines.
 
     Threads are started when a job finds none idle, up to the largest share that an open machine
-    has asked for, and end with the last machine.  While a machine is open, BLAS runs on one
-    thread: its results depend on how many it uses, and its own threads fight ours for cores.
+    has asked for, and end with the last machine.  A thread that waits for a run inside an op of
+    another machine does not count: the run may need a thread.  While a machine is open, BLAS runs
+    on one thread: its results depend on how many it uses, and its own threads fight ours for cores.
     """
 
     def __init__(self) -> None:
@@ -290,7 +298,7 @@ class Pool:
     def _reset(self) -> None:
         self._jobs: SimpleQueue[tuple[Scheduler, int] | None] = SimpleQueue()
         self._threads: list[threading.Thread] = []
-        self._idle = 0
+        self._idle = self._waiting = 0
         self._shares: dict[Scheduler, int] = {}
         self._blas: Any = None
         self.deadlines = Deadlines()
@@ -334,9 +342,22 @@ class Pool:
                 return  # its machine was closed
             if self._idle:
                 self._idle -= 1
-            elif len(self._threads) < max(self._shares.values()):
+            elif len(self._threads) < max(self._shares.values()) + self._waiting:
                 self._start_thread()
             self._jobs.put((scheduler, slot))
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Let another thread take the place of the calling one, which waits inside an op."""
+        with self._lock:
+            self._waiting += 1
+            if not self._idle and not self._jobs.empty():
+                self._start_thread()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._waiting -= 1
 
     def later(self, function: Callable[[], None]) -> None:
         """Call `function` soon, in a thread of its own: a finalizer may not wait for our locks."""
