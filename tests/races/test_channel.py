@@ -91,6 +91,7 @@ def given_up() -> Exchange:
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("make", [in_full, without_credits, counted, given_up])
 def test_messages_arrive_once_in_order_and_within_the_bound(make):
     assert_holds(make, f"channel {make.__name__}", 3000)

@@ -60,6 +60,7 @@ def returning_of_two():
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("make", [busy, busy_with_two, returning, returning_of_two])
 def test_a_busy_machine_is_not_taken_for_a_stalled_one(make):
     assert_holds(make, f"idle {make.__name__}", 5000, FOCUS)
@@ -109,6 +110,7 @@ def stalled_beside_another():
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("make", [stalled, stalled_beside_another])
 def test_a_stall_ends_the_runs_in_flight_and_no_other(make):
     assert_holds(make, f"idle {make.__name__}", 3000, FOCUS)

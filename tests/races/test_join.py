@@ -40,6 +40,7 @@ def row_with_credits():
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("make", [unbounded, with_credits, row, row_with_credits])
 def test_every_run_ends_with_the_sequential_result(make):
     assert_holds(make, f"join {make.__name__}", 2000, FOCUS)

@@ -129,6 +129,7 @@ def helped_by_two():
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     "make",
     [

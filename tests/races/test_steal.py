@@ -95,6 +95,7 @@ def one_worker():
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("make", [two_workers, in_seeded_order, one_worker])
 def test_every_task_that_is_ready_runs_once(make):
     assert_holds(make, f"steal {make.__name__}", 3000, FOCUS)

@@ -141,6 +141,7 @@ def abandoned():
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     "make",
     [
