@@ -13,7 +13,8 @@ import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, TypeVar
+from operator import index
+from typing import Any, SupportsIndex, TypeVar
 from weakref import WeakSet
 
 from actorgraph import drawing
@@ -69,8 +70,10 @@ class Graph:
     """
 
     def __init__(self, name: str = "graph", seed: int = 0) -> None:
+        if not isinstance(seed, SupportsIndex) or not 0 <= index(seed) < 2**64:
+            raise ValueError(f"a graph's seed is an int in [0, 2**64), got {seed!r}")
         self.name = name
-        self.seed = seed
+        self.seed = index(seed)
         self.assignments: list[tuple[Buffer, Node, Node]] = []
         self.lock = threading.RLock()
         _GRAPHS.add(self)

@@ -46,7 +46,7 @@ def _generator(run_number: Any, seed: int, draw: int) -> np.random.Generator:
 def _floats(xp: Any, draw: Any, shape: Any, dtype: str) -> Any:
     """Return what ``draw(shape, dtype)`` gives, in a dtype that the generator may not know."""
     own = dtype if dtype in ("float32", "float64") else "float32"
-    return xp.asarray(draw(shape, own)).astype(dtype, copy=False)
+    return xp.asarray(draw(shape, own)).astype(dtype_of(dtype), copy=False)
 
 
 def _given_shape(checks: Checks, *shapes: Shape, shape: Shape | None, **_: Any) -> Shape:
@@ -79,7 +79,7 @@ def _truncated_forward(
     while outside.any():
         values[outside] = generator.standard_normal(int(outside.sum()))
         outside = (values < low) | (values > high)
-    return xp.asarray(values).astype(dtype)
+    return xp.asarray(values).astype(dtype_of(dtype))
 
 
 def _binomial_forward(
@@ -156,7 +156,7 @@ def _draw(op: Op, graph: Graph, *inputs: Any, **attrs: Any) -> Node:
 
 def _float_name(dtype: Any) -> str:
     name = dtype_of(dtype).name
-    if dtype_of(dtype).kind != "f":
+    if dtype_of(dtype).kind not in "fV":
         raise GraphTypeError(f"random floats need a float dtype, got {name}; convert with .astype")
     return name
 
@@ -242,8 +242,10 @@ def truncated_normal(
 
 
 def bernoulli(graph: Graph | Node, shape: Any, p: Any = 0.5, dtype: Any = "bool") -> Node:
-    """Draw True, or 1 in `dtype`, with probability `p` (a scalar or a node); no gradient."""
-    unit = _unit(graph, shape, p.dtype if isinstance(p, Node) else "float32")
+    """Draw True, or 1 in `dtype`, with probability `p` (a number, array or node); no gradient."""
+    if not isinstance(p, Node):
+        p = _probability(p, "bernoulli", np.float32)
+    unit = _unit(graph, shape, p.dtype)
     drawn = less(unit, p)
     return drawn if dtype_of(dtype).kind == "b" else astype(drawn, dtype)
 
@@ -251,8 +253,17 @@ def bernoulli(graph: Graph | Node, shape: Any, p: Any = 0.5, dtype: Any = "bool"
 def binomial(graph: Graph | Node, shape: Any, trials: int, p: Any) -> Node:
     """Draw int64 numbers of successes in `trials` trials of probability `p`; no gradient."""
     owner = _graph_of(graph)
-    probability = p if isinstance(p, Node) else owner.constant(np.asarray(p, np.float64))
-    return _draw(_BINOMIAL, owner, probability, trials=int(trials), shape=shape_from(shape))
+    if trials < 0:
+        raise ValueError(f"binomial: a number of trials is not negative, got {trials!r}")
+    given = p if isinstance(p, Node) else owner.constant(_probability(p, "binomial", np.float64))
+    return _draw(_BINOMIAL, owner, given, trials=int(trials), shape=shape_from(shape))
+
+
+def _probability(p: Any, what: str, dtype: Any) -> np.ndarray[Any, Any]:
+    probability = np.asarray(p, dtype)
+    if not ((probability >= 0) & (probability <= 1)).all():
+        raise ValueError(f"{what}: p is a probability, got {p!r}")
+    return probability
 
 
 def categorical(logits: Node) -> Node:

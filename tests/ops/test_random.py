@@ -61,6 +61,70 @@ def test_runs_differ_and_the_same_run_number_repeats_one():
     assert not np.array_equal(first[nodes[0]].value, second[nodes[0]].value)
 
 
+def test_bits_are_these_on_any_computer():
+    """What was drawn once is drawn for ever: a change here would break repeated experiments."""
+    g = ag.Graph(seed=3)
+    x = g.constant(np.ones((2, 3)))
+    drawn = {
+        ag.ops.uniform(g, (3,), dtype="float64"): [
+            "0x1.7c71f9452de8ep-2",
+            "0x1.5680ebfc00a9ep-1",
+            "0x1.33642fcf0e560p-1",
+        ],
+        ag.ops.bernoulli(g, (9,), 0.3): [1, 0, 1, 1, 0, 1, 0, 0, 0],
+        ag.ops.binomial(g, (4,), 10, 0.5): [5, 5, 4, 3],
+        ag.ops.dropout(x, 0.4): [[0, 0, 1], [1, 1, 1]],
+    }
+    with ag.TapeMachine(list(drawn), wrt=[]) as machine:
+        run = machine.run_sync(run_number=7)
+    uniform, *counts = drawn.items()
+    assert [float(value).hex() for value in run[uniform[0]].value] == uniform[1]
+    for node, wanted in counts:
+        np.testing.assert_array_equal(
+            run[node].value > 0 if node.ndim == 2 else run[node].value, wanted
+        )
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_floats_of_two_bytes_are_drawn_and_dropped(dtype):
+    if dtype == "bfloat16":
+        pytest.importorskip("ml_dtypes")
+    g = ag.Graph()
+    x = g.constant(np.ones(2000), dtype=dtype)
+    nodes = [
+        ag.ops.uniform(g, (2000,), dtype=dtype),
+        ag.ops.normal(g, (2000,), 0.5, dtype=dtype),
+        ag.ops.truncated_normal(g, (2000,), 0.5, dtype=dtype),
+        ag.ops.dropout(x, 0.5) / 2,
+    ]
+    with ag.TapeMachine(nodes, wrt=[]) as machine:
+        run = machine.run_sync()
+    values = [run[node].value for node in nodes]
+    assert [str(value.dtype) for value in values] == [dtype] * 4
+    for value in values:
+        assert abs(value.astype("float64").mean() - 0.5) < 0.1
+
+
+@pytest.mark.parametrize("p", [0.0, 0.2, 0.5])
+def test_gradient_of_dropout_is_the_mask_over_what_is_kept(p):
+    """Regression: Gorgonia divides by p in place of 1 - p, so that p = 0 gives no gradient."""
+    g = ag.Graph()
+    x = g.input("x", (200,), "float64")
+    y = ag.ops.dropout(x, p)
+    (dx,) = ag.gradients(y.sum(), [x])
+    with ag.TapeMachine([y, dx], wrt=[]) as machine:
+        run = machine.run_sync({"x": np.ones(200)})
+    np.testing.assert_allclose(run[dx].value, run[y].value, rtol=1e-15)
+    np.testing.assert_allclose(np.unique(run[dx].value)[-1], 1 / (1 - p), rtol=1e-15)
+    assert (run[dx].value == 0).any() == (p > 0)
+
+
+def test_settings_of_dropout_are_part_of_a_nodes_identity():
+    """Regression: Gorgonia's hash of dropout leaves out the probability."""
+    x = ag.Graph().input("x", (3,))
+    assert ag.ops.dropout(x, 0.25) is not ag.ops.dropout(x, 0.5)
+
+
 def test_every_call_and_every_seed_is_a_draw_of_its_own():
     g, _x, nodes = graph()
     other = ag.ops.uniform(g, (5,), -1.0, 3.0)
@@ -158,3 +222,24 @@ def test_bad_arguments_say_what_to_do():
         ag.ops.normal(ag.Graph(), (2,), dtype="int64")
     with pytest.raises(ValueError, match="holds .* of the distribution"):
         ag.ops.truncated_normal(ag.Graph(), (2,), low=8.0, high=9.0)
+    for p in (1.5, -0.1, np.nan, [0.5, 2.0]):
+        with pytest.raises(ValueError, match="bernoulli: p is a probability, got"):
+            ag.ops.bernoulli(ag.Graph(), (2,), p)
+        with pytest.raises(ValueError, match="binomial: p is a probability, got"):
+            ag.ops.binomial(ag.Graph(), (2,), 3, p)
+    with pytest.raises(ValueError, match="binomial: a number of trials is not negative, got -1"):
+        ag.ops.binomial(ag.Graph(), (2,), -1, 0.5)
+
+
+@pytest.mark.parametrize("seed", [-1, 1.5, 2**64, "a"])
+def test_a_seed_is_an_int_of_64_bits(seed):
+    with pytest.raises(ValueError, match=r"seed is an int in \[0, 2\*\*64\), got"):
+        ag.Graph(seed=seed)
+
+
+def test_bernoulli_takes_an_array_of_probabilities():
+    g = ag.Graph()
+    drawn = ag.ops.bernoulli(g, (4, 3), np.array([0.0, 0.5, 1.0]))
+    value = ag.LispMachine(drawn).run_sync()[drawn].value
+    np.testing.assert_array_equal(value[:, 0], [False] * 4)
+    np.testing.assert_array_equal(value[:, 2], [True] * 4)
