@@ -41,7 +41,7 @@ def lifted_pair(x: Any, y: Any, what: str) -> tuple[Node, Node]:
 
 def _vecdot_forward(xp: Any, x: Any, y: Any) -> Any:
     if xp is np:
-        return np.vecdot(x, y)
+        return np.vecdot(x, y).astype(x.dtype, copy=False)  # of bfloat16 it is float32
     return xp.matmul(xp.conjugate(x)[..., None, :], y[..., :, None])[..., 0, 0]
 
 

@@ -118,3 +118,11 @@ def test_bfloat16_without_ml_dtypes_says_what_to_install(monkeypatch):
     monkeypatch.setattr(types, "import_module", missing)
     with pytest.raises(GraphTypeError, match=r'pip install "actorgraph\[bfloat16\]"'):
         ag.Graph().input("x", (2,), "bfloat16")
+
+
+def test_products_along_an_axis_keep_bfloat16():
+    x = ag.Graph().input("x", (2, 3), "bfloat16")
+    fed = np.ones((2, 3), x.dtype)
+    (value,) = evaluate([ag.ops.vecdot(x, x)], {x: fed})
+    assert value.dtype == x.dtype
+    np.testing.assert_array_equal(value.astype("float32"), [3, 3])
