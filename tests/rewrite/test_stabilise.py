@@ -10,9 +10,9 @@ from tests.rewrite._draw import draw
 ops, minus, inf, nan = ag.ops, ag.ops.neg, np.inf, np.nan
 
 
-def leaves(dtype="float64"):
+def leaves(dtype="float64", rows="n"):
     graph = ag.Graph()
-    return graph.input("a", ("n", 3), dtype), graph.input("b", ("n", 3), dtype)
+    return graph.input("a", (rows, 3), dtype), graph.input("b", (rows, 3), dtype)
 
 
 def shares_by_hand(x):
@@ -226,6 +226,24 @@ def test_dtype_is_kept(name, dtype):
     new = ag.rewrite.rewrite(PATTERNS[name][0](*leaves(dtype)))
     assert new.dtype.name == dtype
     assert draw(new) == PATTERNS[name][2]
+
+
+@pytest.mark.parametrize("name", PATTERNS)
+def test_dims_that_only_a_run_knows_are_no_hindrance(name):
+    a, b = leaves(rows=None)
+    node = PATTERNS[name][0](a, b)
+    new = ag.rewrite.rewrite(node)
+    assert draw(new) == PATTERNS[name][2]
+    feeds = {"a": np.full((2, 3), 0.5), "b": np.ones((2, 3))}
+    machines = [ag.TapeMachine(node, wrt=[a]), ag.ActorMachine(node, wrt=[a], exact=False)]
+    seed = np.ones(evaluate([node], {a: feeds["a"], b: feeds["b"]})[0].shape)
+    runs = []
+    for machine in machines:
+        with machine:
+            runs.append(machine.run_sync(feeds, backward={node: seed}))
+    for part in (node, a):
+        np.testing.assert_allclose(runs[1][part].value, runs[0][part].value, rtol=1e-12)
+    np.testing.assert_allclose(runs[1][a].grad, runs[0][a].grad, rtol=1e-12, atol=1e-15)
 
 
 def test_log_of_a_shared_softmax_leaves_the_softmax_to_others():
