@@ -32,7 +32,8 @@ class LispMachine(Machine):
         As `Machine`; `workers` and `fuse` have no meaning here.
     log : callable, optional
         ``log(node, value)`` is called after every node, in order; for the nodes of a derivative
-        with a node that belongs to no graph of the user and says in `owner` whose it is.
+        with a node that belongs to no graph of the user and says in `owner` whose it is; so are
+        rewritten forms (``exact=False``), which have no owner.
     """
 
     _one_task = True
@@ -113,6 +114,7 @@ def _interpret(
 
 
 def _for_user(task: Task, step: Node) -> Node:
-    """Return the user's own node for a step of the forward pass."""
+    """Return the user's own node for a step of the forward pass that is not a rewritten form."""
     assert task.joint is not None
-    return step if step.owner is not None else task.joint.source(step)
+    source = task.joint.source(step)
+    return step if step.owner is not None or step.op is not source.op else source

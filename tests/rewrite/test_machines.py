@@ -149,6 +149,17 @@ def test_errors_name_the_node_of_the_user():
     assert caught.value.line == node.where_built()
 
 
+def test_log_names_what_is_computed():
+    x = ag.Graph().input("x", (), "float64")
+    node = ops.tanh(ops.log(1 + x))
+    seen = []
+    with ag.LispMachine(node, exact=False, log=lambda step, _: seen.append(step)) as machine:
+        machine.run_sync({"x": 1.0})
+    assert [step.op.name for step in seen] == ["log1p", "tanh"]
+    assert seen[-1] is node
+    assert seen[0].line == node.inputs[0].line
+
+
 def test_buffers_are_assigned():
     graph = ag.Graph()
     x = graph.input("x", (3,), "float64")
