@@ -107,6 +107,7 @@ class Op:
         ``jvp(tans, y, *xs, **attrs) -> node or None``; a tangent is None where it is zero.
     cost : callable, optional
         ``cost(shapes, result_shape, attrs) -> flops`` for concrete shapes; default one per element.
+        A user's op without it is taken for a long one, and gets an actor of its own.
     samples : tuple of Sample
         Where the law tests try the op.
     ufunc : str, optional

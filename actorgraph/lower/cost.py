@@ -19,10 +19,17 @@ _CALL_US = 0.5
 _ADDITIONS_PER_US = 8_000.0
 _BLAS_FLOPS_PER_US = 80_000.0
 _BYTES_PER_US = 16_000.0
+_UNKNOWN_US = 100.0  # a user's op may do anything, such as sleep
 
 
 def predicted_us(node: Node, symbols: Mapping[str, int]) -> float:
-    """Return the predicted microseconds of one call; unknown dims count as 1."""
+    """Return the predicted microseconds of one call; unknown dims count as 1.
+
+    A user's op that states no cost is taken for a long one: it gets an actor of its own, so that
+    a run can be cancelled before and after it, and it never runs in a caller's event loop.
+    """
+    if node.op.checked and node.op.cost is None:
+        return _UNKNOWN_US
     shapes = tuple(_concrete(part, symbols) for part in node.inputs)
     result = _concrete(node, symbols)
     flops = node.op.flops(shapes, result, node.attrs)

@@ -34,6 +34,9 @@ __all__ = ["Machine"]
 INLINE_US = 50.0
 """Runs predicted to take less are run in the calling thread: waking another costs as much."""
 
+INLINE_SIZE = 4096
+"""Elements fed above which a run with dims of None, whose cost is not predicted, is not small."""
+
 _FUSE = ("none", "auto", "all")
 _WATCH = ("nan", "inf")
 
@@ -298,6 +301,7 @@ class Machine(ABC):
             and self.fuse != "none"
             and not (self.seed or self._statistics)
             and run.plan.allows_direct
+            and not (run.plan.unsized and sum(map(np.size, run.leaves)) > INLINE_SIZE)
         )
 
     def _launch(self, core: Core, run: Run, slot: int | None, timeout_s: float | None) -> None:

@@ -74,6 +74,7 @@ class Core:
         self.closed = False
         self.interrupted = False
         self.pool = POOL
+        self.process = os.getpid()
         self.scheduler = Scheduler(workers, seed, self.pool, self.on_idle, self.abandon)
         self.pool.retain(self.scheduler)
 

@@ -106,6 +106,8 @@ class Plan:
         self.bound = [node for node in self.joint.order if depends_on_symbols(node)]
         self.checked = [node for node in self.joint.order if node.checks]
         self.has_async = any(not node.op.blocking for node in self.joint.order)
+        # Feeds of dims that no symbol tells: their cost is known only from their sizes.
+        self.unsized = any(dim is UNKNOWN for node in self.inputs for dim in node.dims)
         self.direct: Program | None = None
         self.allows_direct = not (self.has_async or self.assignments or interpreter)
         self._bindings: OrderedDict[tuple[tuple[str, int], ...], Binding] = OrderedDict()

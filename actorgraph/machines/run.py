@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import threading
 from collections import deque
@@ -109,6 +110,7 @@ class Run:
         NodeError, RunCancelled, DeadlockError, MachineClosedError, TimeoutError
             What ended the run; `TimeoutError` also when `timeout_s` is over, and the run goes on.
         """
+        self._refuse_after_fork()
         self.core.refuse_inside_op("run.result()")
         if not self.done and in_event_loop() and not in_ipython_kernel():
             raise GraphError("run.result() would block the running event loop; write `await run`")
@@ -128,7 +130,7 @@ class Run:
 
         Operations that are running are not interrupted; others of this run do not start.
         """
-        if self.done:
+        if self.done or self.core.process != os.getpid():
             return False
         self.abort(RunCancelled(f"run {self.number} was cancelled"))
         return True
@@ -215,6 +217,14 @@ class Run:
                 return  # the ending thread has taken it
             callback()
 
+    def _refuse_after_fork(self) -> None:
+        """Raise where the run is under way in the parent process: nobody here will end it."""
+        if not self.done and self.core.process != os.getpid():
+            raise GraphError(
+                f"run {self.number} was started by the parent process and goes on there; "
+                "start it again in this one"
+            )
+
     def _raise_if_failed(self) -> None:
         if self.dead is not None:
             raise self.dead
@@ -234,6 +244,7 @@ class Run:
         if self.done:
             await anyio.lowlevel.checkpoint()
         else:
+            self._refuse_after_fork()
             await self._ended()
         self._raise_if_failed()
         return self
@@ -245,6 +256,9 @@ class Run:
         self.add_done_callback(partial(notify, event.set))
         try:
             await event.wait()
+        except GeneratorExit:  # the loop was closed, and nothing can be awaited any more
+            self.cancel()
+            raise
         except BaseException:
             self.cancel()
             with anyio.CancelScope(shield=True):
