@@ -165,7 +165,10 @@ def ops_page():
               "Their gradients are those of the ops that they are built of.", "",
               _row("function", "PyTorch", "what"), _row(*["---"] * 3)]  # fmt: skip
     for name in public:
-        first = (getattr(ag.ops, name).__doc__ or "").strip().split("\n\n")[0]
+        function = getattr(ag.ops, name)
+        first = (function.__doc__ or "").strip().split("\n\n")[0]
+        if function.__name__ != name and function.__name__ in public:
+            first = f"Another name of `{function.__name__}`."
         yes = "yes" if compared.fullmatch(name) else "no"
         lines.append(_row(f"`{name}`", yes, " ".join(first.split())))
     return "\n".join(lines) + "\n"
@@ -197,7 +200,6 @@ MISSING = {
     "partition": "use `np.sort`",
     "real_if_close": "the dtype would depend on values; use `np.real`",
     "select": "use `np.where`",
-    "sinc": "no op yet",
 }
 """Why a name of `AUTOGRAD` does not work on nodes."""
 

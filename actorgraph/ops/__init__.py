@@ -35,6 +35,7 @@ from actorgraph.ops.arithmetic import (
 from actorgraph.ops.assignment import index_add, index_put, put, scatter, scatter_add
 from actorgraph.ops.attention import scaled_dot_product_attention
 from actorgraph.ops.broadcasting import (
+    broadcast_like,
     broadcast_to,
     expand_dims,
     squeeze,
@@ -68,6 +69,7 @@ from actorgraph.ops.creation import (
     full,
     full_like,
     linspace,
+    logspace,
     meshgrid,
     ones,
     ones_like,
@@ -106,6 +108,7 @@ from actorgraph.ops.losses_classification import (
     cross_entropy,
     hinge_loss,
     nll_loss,
+    pick_neg_log_sigmoid,
     pick_neg_log_softmax,
     pick_softmax,
 )
@@ -192,6 +195,7 @@ from actorgraph.ops.rounding import (
 from actorgraph.ops.running_statistics import running_batch_norm
 from actorgraph.ops.selection import clip, fmax, fmin, maximum, minimum, where
 from actorgraph.ops.shaping import concatenate, stack, swapaxes, transpose
+from actorgraph.ops.sinc import sinc
 from actorgraph.ops.sorting import argsort, searchsorted, sort, topk, unique
 from actorgraph.ops.sparsemax import sparsemax
 from actorgraph.ops.special import digamma, erf, erfc, lgamma, polygamma
@@ -209,9 +213,12 @@ from actorgraph.ops.trigonometric import (
     arctanh,
     cos,
     cosh,
+    cot,
+    csc,
     deg2rad,
     hypot,
     rad2deg,
+    sec,
     sin,
     sinh,
     tan,
@@ -224,35 +231,42 @@ __all__ = [
     "adaptive_max_pool2d", "add", "all", "angle", "any", "arange", "arccos", "arccosh", "arcsin",
     "arcsinh", "arctan", "arctan2", "arctanh", "argmax", "argmin", "argsort", "astype", "at",
     "avg_pool1d", "avg_pool2d", "batch_norm", "bce_with_logits", "bernoulli",
-    "binary_cross_entropy", "binomial", "bmm", "broadcast_to", "categorical", "cbrt", "ceil",
-    "celu", "cholesky", "clip", "col2im", "concatenate", "conj", "conv1d", "conv2d", "conv3d",
-    "conv_transpose1d", "conv_transpose2d", "cos", "cosh", "cosine_similarity", "count_nonzero",
-    "cross_entropy", "ctc_loss", "cube", "cumprod", "cumsum", "define", "deg2rad", "det", "diag",
-    "diag_embed", "diagflat", "diagonal", "digamma", "divide", "dot", "dropout", "eigh", "eigvalsh",
-    "einsum", "elu", "embedding", "equal", "erf", "erfc", "exp", "exp2", "expand_dims", "expm1",
-    "eye", "fft", "fftn", "flatten", "flip", "floor", "floor_divide", "fmax", "fmin", "full",
-    "full_like", "gather", "gather_nd", "gelu", "getitem", "global_avg_pool", "global_max_pool",
-    "greater", "greater_equal", "group_norm", "gru_cell", "hardshrink", "hardsigmoid", "hardswish",
-    "hardtanh", "hinge_loss", "huber_loss", "hypot", "ifft", "ifftn", "im2col", "imag", "index_add",
-    "index_put", "instance_norm", "inv", "irfft", "isfinite", "isinf", "isnan", "kl_div", "kron",
-    "l1_loss", "layer_norm", "leaky_relu", "less", "less_equal", "lgamma", "linspace",
-    "local_response_norm", "log", "log10", "log1p", "log2", "log_softmax", "logaddexp",
+    "binary_cross_entropy", "binary_cross_entropy_with_logits", "binomial", "bmm", "broadcast_like",
+    "broadcast_to", "categorical", "cbrt", "ceil", "celu", "cholesky", "clip", "col2im",
+    "concatenate", "conj", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d",
+    "cos", "cosh", "cosine_similarity", "cot", "count_nonzero", "cross_entropy", "csc", "ctc_loss",
+    "cube", "cumprod", "cumsum", "define", "deg2rad", "det", "diag", "diag_embed", "diagflat",
+    "diagonal", "digamma", "divide", "dot", "dropout", "eigh", "eigvalsh", "einsum", "elu",
+    "embedding", "equal", "erf", "erfc", "exp", "exp2", "expand_dims", "expm1", "eye", "fft",
+    "fftn", "flatten", "flip", "floor", "floor_divide", "fmax", "fmin", "full", "full_like",
+    "gather", "gather_nd", "gelu", "getitem", "global_avg_pool", "global_max_pool", "greater",
+    "greater_equal", "group_norm", "gru_cell", "hardshrink", "hardsigmoid", "hardswish", "hardtanh",
+    "hinge", "hinge_loss", "huber", "huber_loss", "hypot", "ifft", "ifftn", "im2col", "imag",
+    "index_add", "index_put", "instance_norm", "inv", "irfft", "isfinite", "isinf", "isnan",
+    "kl_div", "kron", "l1", "l1_loss", "layer_norm", "leaky_relu", "less", "less_equal", "lgamma",
+    "linspace", "local_response_norm", "log", "log10", "log1p", "log2", "log_softmax", "logaddexp",
     "logaddexp2", "logical_and", "logical_not", "logical_or", "logical_xor", "logsigmoid",
-    "logsumexp", "lstm_cell", "lstsq", "matmul", "matrix_power", "max", "max_pool1d", "max_pool2d",
-    "maximum", "mean", "meshgrid", "min", "minimum", "mish", "mod", "moveaxis", "mse_loss",
-    "multiply", "neg", "nll_loss", "norm", "normal", "not_equal", "one_hot", "ones", "ones_like",
-    "opaque", "outer", "pad", "permute", "pick", "pick_neg_log_softmax", "pick_softmax", "pinv",
-    "pixel_shuffle", "pixel_unshuffle", "polygamma", "power", "prelu", "prod", "put", "qr",
-    "rad2deg", "ravel", "real", "reciprocal", "relu", "relu6", "repeat", "reshape", "rfft",
-    "rms_norm", "rnn_cell", "roll", "round", "rsqrt", "running_batch_norm",
-    "scaled_dot_product_attention", "scatter", "scatter_add", "searchsorted", "selu", "sigmoid",
-    "sign", "silu", "sin", "sinh", "size_of", "slogdet", "smooth_l1_loss", "softmax", "softplus",
-    "softshrink", "softsign", "solve", "sort", "sparsemax", "split", "sqrt", "square", "squeeze",
-    "stack", "std", "subtract", "sum", "svd", "svdvals", "swapaxes", "take", "take_along_axis",
-    "tan", "tanh", "tanhshrink", "tensordot", "threshold", "tile", "topk", "trace", "transpose",
-    "tril", "triplet_margin_loss", "triu", "trunc", "truncated_normal", "uniform", "unique",
-    "unstack", "upsample", "var", "vecdot", "where", "yolo_decode", "zeros", "zeros_like",
+    "logspace", "logsumexp", "lstm_cell", "lstsq", "matmul", "matrix_power", "max", "max_pool1d",
+    "max_pool2d", "maximum", "mean", "meshgrid", "min", "minimum", "mish", "mod", "moveaxis", "mse",
+    "mse_loss", "multiply", "neg", "nll", "nll_loss", "norm", "normal", "not_equal", "one_hot",
+    "ones", "ones_like", "opaque", "outer", "pad", "permute", "pick", "pick_neg_log_sigmoid",
+    "pick_neg_log_softmax", "pick_softmax", "pinv", "pixel_shuffle", "pixel_unshuffle", "polygamma",
+    "power", "prelu", "prod", "put", "qr", "rad2deg", "ravel", "real", "reciprocal", "relu",
+    "relu6", "repeat", "reshape", "rfft", "rms_norm", "rnn_cell", "roll", "round", "rsqrt",
+    "running_batch_norm", "scaled_dot_product_attention", "scatter", "scatter_add", "searchsorted",
+    "sec", "selu", "sigmoid", "sign", "silu", "sin", "sinc", "sinh", "size_of", "slogdet",
+    "smooth_l1", "smooth_l1_loss", "softmax", "softplus", "softshrink", "softsign", "solve", "sort",
+    "sparsemax", "split", "sqrt", "square", "squeeze", "stack", "std", "subtract", "sum", "svd",
+    "svdvals", "swapaxes", "take", "take_along_axis", "tan", "tanh", "tanhshrink", "tensordot",
+    "threshold", "tile", "topk", "trace", "transpose", "tril", "triplet", "triplet_margin_loss",
+    "triu", "trunc", "truncated_normal", "uniform", "unique", "unstack", "upsample", "var",
+    "vecdot", "where", "yolo_decode", "zeros", "zeros_like",
 ]  # fmt: skip
+
+# Other names: the short ones of losses, and PyTorch's for one that has a shorter name here.
+mse, l1, smooth_l1, huber = mse_loss, l1_loss, smooth_l1_loss, huber_loss
+nll, hinge, triplet = nll_loss, hinge_loss, triplet_margin_loss
+binary_cross_entropy_with_logits = bce_with_logits
 
 _operators.attach()
 _numpy.attach(

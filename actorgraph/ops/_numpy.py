@@ -110,6 +110,7 @@ _PARAMETERS = {
     "roll": "x=a shift axis",
     "round": "x=a decimals -out",
     "searchsorted": "ordered=a x=v side -sorter",
+    "sinc": "x",
     "sort": "x=a axis -kind -order -stable",
     "squeeze": "x=a axis",
     "stack": _JOIN,

@@ -297,7 +297,10 @@ def broadcast_to(x: Node, shape: Any) -> Node:
 
 
 def broadcast_like(x: Node, like: Node) -> Node:
-    """Broadcast `x` to the shape of `like`; the node itself where it has that shape."""
+    """Broadcast `x` to the shape of `like`, as ``torch.Tensor.expand_as``; also a shape of a run.
+
+    The node itself where it has that shape.
+    """
     if any(dim is UNKNOWN for dim in (*x.dims, *like.dims)):
         return build(_BROADCAST_LIKE, x, like)
     return broadcast_to(x, like.dims)

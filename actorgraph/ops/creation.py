@@ -22,8 +22,8 @@ from actorgraph.ops.shaping import swapaxes
 from actorgraph.types import UNKNOWN, Dim, Shape, dim_max, dtype_of, shape_from, symbol
 
 __all__ = [
-    "arange", "eye", "full", "full_like", "linspace", "meshgrid", "ones", "ones_like", "zeros",
-    "zeros_like",
+    "arange", "eye", "full", "full_like", "linspace", "logspace", "meshgrid", "ones", "ones_like",
+    "zeros", "zeros_like",
 ]  # fmt: skip
 
 
@@ -301,6 +301,19 @@ def linspace(
         for end in (start, stop)
     ]
     return build(_LINSPACE, *ends, num=size, endpoint=bool(endpoint))
+
+
+def logspace(
+    graph: Any,
+    start: Any,
+    stop: Any,
+    num: Any = 50,
+    endpoint: bool = True,
+    base: float = 10.0,
+    dtype: Any = None,
+) -> Node:
+    """Return ``base ** linspace(start, stop)``, as ``numpy.logspace``; parameters of `linspace`."""
+    return float(base) ** linspace(graph, start, stop, num, endpoint, dtype)
 
 
 # -- eye and meshgrid -------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node
 from actorgraph.ops._declare import unary
 from actorgraph.ops._half import tiny
-from actorgraph.ops.activations import relu, softplus
+from actorgraph.ops.activations import logsigmoid, relu, softplus
 from actorgraph.ops.arithmetic import neg
 from actorgraph.ops.broadcasting import broadcast_like, sum  # noqa: A004
 from actorgraph.ops.exponential import exp
@@ -33,6 +33,7 @@ from actorgraph.ops.selection import maximum, where
 
 __all__ = [
     "bce_with_logits", "binary_cross_entropy", "cross_entropy", "hinge_loss", "nll_loss",
+    "pick_neg_log_sigmoid",
     "pick_neg_log_softmax", "pick_softmax",
 ]  # fmt: skip
 
@@ -197,6 +198,14 @@ def pick_softmax(logits: Node, index: Any) -> Node:
     Parameters and errors are those of `cross_entropy`.
     """
     return exp(neg(plain_cross_entropy(logits, index, "none")))
+
+
+def pick_neg_log_sigmoid(logits: Node, index: Any) -> Node:
+    """Return ``-log(sigmoid(logits))`` at the index of each row; Ginn's `PickNegLogSigmoid`.
+
+    Parameters and errors are those of `pick`.
+    """
+    return neg(logsigmoid(pick(logits, index)))
 
 
 # -- two classes ------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from actorgraph.ops.selection import clip, minimum, where
 
 __all__ = [
     "angle", "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctan2", "arctanh", "cos",
-    "cosh", "deg2rad", "hypot", "rad2deg", "sin", "sinh", "tan", "tanh",
+    "cosh", "cot", "csc", "deg2rad", "hypot", "rad2deg", "sec", "sin", "sinh", "tan", "tanh",
 ]  # fmt: skip
 
 _REALS, _FLOAT = "f[*s] -> f[*t] -> f[*s|t]", "f[*s] -> f[*s]"
@@ -114,3 +114,18 @@ def angle(x: Node) -> Node:
     Node
     """
     return arctan2(imag(x), real(x))
+
+
+def sec(x: Node) -> Node:
+    """Return the secant of radians, ``1 / cos(x)``."""
+    return reciprocal(cos(x))
+
+
+def csc(x: Node) -> Node:
+    """Return the cosecant of radians, ``1 / sin(x)``."""
+    return reciprocal(sin(x))
+
+
+def cot(x: Node) -> Node:
+    """Return the cotangent of radians, ``cos(x) / sin(x)``."""
+    return cos(x) * csc(x)

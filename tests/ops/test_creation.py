@@ -123,6 +123,17 @@ def test_ends_and_fill_values_that_are_nodes_get_gradients():
     assert got[2] == (weights * np.linspace(0, 1, 5)).sum()
 
 
+@pytest.mark.oracle
+def test_logspace_is_that_of_numpy_and_of_pytorch():
+    torch = pytest.importorskip("torch")
+    g = ag.Graph()
+    y = ag.ops.logspace(g, -1, 2, 7, base=3, dtype="float64")
+    (value,) = evaluate([y], {})
+    np.testing.assert_allclose(value, np.logspace(-1, 2, 7, base=3), rtol=1e-14)
+    wanted = torch.logspace(-1, 2, 7, base=3, dtype=torch.float64)
+    np.testing.assert_allclose(value, wanted.numpy(), rtol=1e-14)
+
+
 @pytest.mark.parametrize("indexing", ["xy", "ij"])
 @pytest.mark.parametrize(
     "shapes", [((2,), (3,), (4,)), (("a",), ("b",), (4,)), ((None,), (3,), (None,))]

@@ -148,6 +148,25 @@ def test_pick_softmax_family_equals_pytorch_to_second_order():
     )
 
 
+@pytest.mark.oracle
+def test_pick_neg_log_sigmoid_equals_pytorch_to_second_order():
+    index = np.array([2, 0, 1])
+    compare(
+        lambda x: ag.ops.pick_neg_log_sigmoid(x, index),
+        lambda torch, x: -torch.nn.functional.logsigmoid(x[torch.arange(3), torch.tensor(index)]),
+        draw((3, 4), low=-30, high=30),
+    )
+
+
+def test_losses_have_short_names_too():
+    for name, short in {
+        "mse_loss": "mse", "l1_loss": "l1", "smooth_l1_loss": "smooth_l1", "huber_loss": "huber",
+        "nll_loss": "nll", "hinge_loss": "hinge", "triplet_margin_loss": "triplet",
+        "bce_with_logits": "binary_cross_entropy_with_logits",
+    }.items():  # fmt: skip
+        assert getattr(ag.ops, short) is getattr(ag.ops, name)
+
+
 def test_pick_softmax_keeps_the_digits_of_small_probabilities():
     x = ag.Graph().input("x", (1, 2), "float64")
 

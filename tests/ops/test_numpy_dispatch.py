@@ -127,7 +127,7 @@ def test_shape_and_ndim_are_answered_without_a_node(x):
     ("call", "nearest"),
     [
         (lambda x: np.copysign(x, x), "ag.ops.sign"),
-        (lambda x: np.sinc(x), "ag.ops.sin"),
+        (lambda x: np.nansum(x), "ag.ops.sum"),
         (lambda x: np.partition(x, 1), "ag.ops.ar"),
         (lambda x: np.nanmean(x), "ag.ops.mean"),
     ],

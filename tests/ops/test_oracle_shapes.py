@@ -25,6 +25,14 @@ CALLS = {
         (3, 1),
     ),
     "diagflat": (ag.ops.diagflat, lambda t, x: torch.diagflat(x), (2, 2)),
+    "broadcast_like": (
+        lambda x: ag.ops.broadcast_like(x, x.graph.constant(np.ones((2, 3, 4)))),
+        lambda t, x: x.expand_as(torch.ones(2, 3, 4)),
+        (3, 1),
+    ),
+    "cot": (lambda x: ag.ops.cot(x + 4.5), lambda t, x: 1 / torch.tan(x + 4.5), (5,), (-1, 1)),
+    "csc": (lambda x: ag.ops.csc(x + 4.5), lambda t, x: 1 / torch.sin(x + 4.5), (5,), (-1, 1)),
+    "sec": (ag.ops.sec, lambda t, x: 1 / torch.cos(x), (5,), (-1, 1)),
     "expand_dims": (
         lambda x: ag.ops.expand_dims(x, 1),
         lambda t, x: torch.unsqueeze(x, 1),
@@ -72,8 +80,9 @@ def test_function_agrees_with_pytorch(name):
 
 @pytest.mark.parametrize("name", CALLS)
 def test_call_agrees_with_pytorch(name):
-    ours, theirs, shape = CALLS[name]
-    compare(ours, theirs, draw(shape))
+    ours, theirs, shape, *limits = CALLS[name]
+    low, high = limits[0] if limits else (-2, 2)
+    compare(ours, theirs, draw(shape, low=low, high=high))
 
 
 @pytest.mark.parametrize("name", NO_GRADIENT)
