@@ -196,6 +196,22 @@ def test_argnums_choose_arguments():
     assert ag.grad(f, ())(X, y, z) == ()
 
 
+def test_wrt_of_a_function_is_another_name_of_argnums():
+    def f(x, y):
+        return x * y * y
+
+    assert ag.grad(f, wrt=1)(2.0, 3.0) == 12
+    assert ag.grad(f, wrt=(0, 1))(2.0, 3.0) == (9, 12)
+    assert ag.value_and_grad(f, wrt=1)(2.0, 3.0) == (18, 12)
+    assert ag.jacobian(f, wrt=1)(2.0, 3.0) == 12
+    assert ag.hessian(f, wrt=1)(2.0, 3.0) == 4
+    for transform in (ag.grad, ag.value_and_grad, ag.jacobian, ag.hessian):
+        with pytest.raises(FeedError, match="argnums=1 and wrt=0 say the same of a function"):
+            transform(f, 1, wrt=0)
+    with pytest.raises(FeedError, match="is given when it is called, as seed="):
+        ag.grad(f, seed=1.0)
+
+
 def test_arguments_and_results_are_trees():
     def f(parameters, batch, *, scale):
         x, t = batch

@@ -10,6 +10,7 @@ from actorgraph.errors import FeedError, ShapeError
 from actorgraph.graph import Node
 from actorgraph.transforms.staging import (
     Staged,
+    argnums_of,
     chosen,
     graph_of,
     name_of,
@@ -45,7 +46,7 @@ def grad(
         Positional arguments to differentiate by; a tuple gives a tuple of gradients.
     wrt : node, or dict, list or tuple of nodes
         For a node as `f`: what to differentiate by (may also be given second); default all
-        parameters of its graph.
+        parameters of its graph.  For a function another name of `argnums`, as in Tangent.
     has_aux : bool
         The function returns (result, anything else); so then does the gradient function.
     input_derivative : "one", "ones" or "required"
@@ -78,6 +79,7 @@ def grad(
     _check_choice(input_derivative)
     if isinstance(f, Node):
         return _grad_of_node(f, argnums, wrt, input_derivative, seed)
+    argnums = _of_function(argnums, wrt, seed)
     return _gradient_function(f, argnums, has_aux, input_derivative, "grad")
 
 
@@ -100,6 +102,7 @@ def value_and_grad(
     _check_choice(input_derivative)
     if isinstance(f, Node):
         return f, _grad_of_node(f, argnums, wrt, input_derivative, seed)
+    argnums = _of_function(argnums, wrt, seed)
     return _gradient_function(f, argnums, has_aux, input_derivative, "value_and_grad")
 
 
@@ -118,6 +121,12 @@ def seed_of(output: Node, seed: Any, input_derivative: str, what: str) -> Node:
 def _check_seed(input_derivative: str, seed: Any, name: str) -> None:
     if input_derivative == "required" and seed is None:
         raise FeedError(f"the gradient of {name} requires its seed; pass seed=, of its shape")
+
+
+def _of_function(argnums: Any, wrt: Any, seed: Any) -> Any:
+    if seed is not None:
+        raise FeedError("the seed of a function's gradient is given when it is called, as seed=")
+    return argnums_of(argnums, wrt)
 
 
 def _check_choice(input_derivative: str) -> None:

@@ -13,7 +13,16 @@ from actorgraph.autodiff.trees import Structure, flatten, unflatten
 from actorgraph.graph import Graph, Node
 from actorgraph.transforms.gradient import grad
 from actorgraph.transforms.products import cotangents_of, pushed
-from actorgraph.transforms.staging import Staged, chosen, graph_of, name_of, named, parted, wrt_of
+from actorgraph.transforms.staging import (
+    Staged,
+    argnums_of,
+    chosen,
+    graph_of,
+    name_of,
+    named,
+    parted,
+    wrt_of,
+)
 
 __all__ = ["hessian", "jacobian"]
 
@@ -50,6 +59,7 @@ def jacobian(f: Any, argnums: Any = 0, *, wrt: Any = None, has_aux: bool = False
         nodes, structure = derivatives.output_nodes(graph_of(f), f, "outputs")
         wrt = wrt_of(nodes[0], argnums, wrt)
         return derivatives.jacobian_tree(nodes, structure, wrt, "wrt")
+    argnums = argnums_of(argnums, wrt)
     return named(_JacobianFunction(f, argnums, has_aux), "jacobian", f)
 
 
@@ -153,5 +163,6 @@ def hessian(f: Any, argnums: Any = 0, *, wrt: Any = None, has_aux: bool = False)
     if isinstance(f, Node):
         wrt = wrt_of(f, argnums, wrt)
         return jacobian(grad(f, wrt=wrt), wrt=wrt)
+    argnums = argnums_of(argnums, wrt)
     result = jacobian(grad(f, argnums, has_aux=has_aux), argnums, has_aux=has_aux)
     return named(result, "hessian", f)

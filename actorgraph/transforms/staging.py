@@ -19,7 +19,10 @@ from actorgraph.graph import Graph, Node
 from actorgraph.machines import TapeMachine
 from actorgraph.machines.run import in_event_loop, in_ipython_kernel
 
-__all__ = ["Staged", "chosen", "graph_of", "name_of", "named", "one_output", "parted", "wrt_of"]
+__all__ = [
+    "Staged", "argnums_of", "chosen", "graph_of", "name_of", "named", "one_output", "parted",
+    "wrt_of",
+]  # fmt: skip
 
 _TRACES_KEPT = 64
 
@@ -134,6 +137,15 @@ def one_output(graph: Graph, tree: Any, name: str) -> Node:
             "(result, anything else) and pass has_aux=True"
         )
     return nodes[0]
+
+
+def argnums_of(argnums: Any, wrt: Any) -> Any:
+    """Return the numbers of the arguments of a function, for which `wrt` is the other name."""
+    if wrt is None:
+        return argnums
+    if isinstance(argnums, bool) or argnums != 0:
+        raise FeedError(f"argnums={argnums!r} and wrt={wrt!r} say the same of a function; give one")
+    return wrt
 
 
 def chosen(args: tuple[Any, ...], argnums: int | tuple[int, ...], name: str) -> Any:
