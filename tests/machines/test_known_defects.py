@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -42,6 +44,6 @@ def test_known_defect_gradients_accumulate_from_run_to_run(machine_type):
 def test_known_defect_equality_of_nodes_trusts_a_hash_and_forgets_the_inputs():
     g = ag.Graph()
     nodes = [g.input(f"x{i}", shape=(), dtype="float64") for i in range(300)]
-    sums = [one + other for one, other in zip(nodes, nodes[1:], strict=False)]
+    sums = [one + other for one, other in pairwise(nodes)]
     assert len({node.id for node in sums}) == len(sums)
     assert sums[0] is nodes[0] + nodes[1]
