@@ -133,7 +133,8 @@ def near_names(wanted: str, known: Iterable[str], limit: int = 3) -> str:
     """
     from difflib import get_close_matches  # only errors pay for it
 
-    close = get_close_matches(wanted, list(known), limit)
+    by_lower = {name.lower(): name for name in known}
+    close = [by_lower[name] for name in get_close_matches(wanted.lower(), by_lower, limit)]
     return f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
 
 

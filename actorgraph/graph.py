@@ -37,6 +37,7 @@ from actorgraph.operands import (
     explained,
     foreign,
     is_weak,
+    lifted,
     partner_of,
     weak_array,
 )
@@ -220,7 +221,7 @@ class Graph:
                 if arg.graph is not self:
                     raise foreign(arg, self)
             return tuple(args)
-        nodes: list[Any] = [None if is_weak(arg) else self.lift(arg) for arg in args]
+        nodes: list[Any] = [None if is_weak(arg) else lifted(arg, self, op) for arg in args]
         scheme = op.signature(len(args), attrs).args
         if len(scheme) != len(args):
             raise GraphTypeError(f"{op.name} takes {len(scheme)} arguments, got {len(args)}")
@@ -435,12 +436,15 @@ def as_nodes(outputs: Any) -> list[Node]:
     if isinstance(outputs, Node):
         return [outputs]
     values = outputs.values() if isinstance(outputs, Mapping) else outputs
+    if isinstance(values, str):
+        values = [values]
     if not isinstance(values, Iterable):
         raise GraphTypeError(f"expected a node, a list or a dict of nodes, got {outputs!r}")
     nodes = list(values)
     for node in nodes:
         if not isinstance(node, Node):
-            raise GraphTypeError(f"expected a node, got {type(node).__name__} {node!r}")
+            advice = "; look it up in the graph: graph[name]" if isinstance(node, str) else ""
+            raise GraphTypeError(f"expected a node, got {type(node).__name__} {node!r}{advice}")
     return nodes
 
 

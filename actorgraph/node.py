@@ -182,6 +182,11 @@ class Node:
 
     __float__ = __int__ = __complex__ = __index__ = _no_value
 
+    def __format__(self, spec: str) -> str:
+        if spec.endswith(tuple("bcdeEfFgGnoxX%")):  # a number was expected
+            self._no_value()
+        return format(repr(self), spec)
+
     def __array__(self, dtype: object = None, copy: object = None) -> NoReturn:
         self._no_value()
 

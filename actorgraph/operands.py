@@ -24,6 +24,7 @@ __all__ = [
     "explained",
     "foreign",
     "is_weak",
+    "lifted",
     "partner_of",
     "weak_array",
 ]
@@ -105,6 +106,15 @@ def partner_of(
     return None
 
 
+def lifted(value: Any, graph: Graph, op: Op) -> Node:
+    """Return an operand as a node of the graph, or raise with what it is."""
+    try:
+        return graph.lift(value)
+    except GraphTypeError as error:
+        what = f"an operand is the {type(value).__name__} {repr(value)[:60]}"
+        raise GraphTypeError(f"{op.name}: {what}: {error}") from None
+
+
 def explained(error: GraphError, op: Op, inputs: tuple[Node, ...], attrs: Attrs) -> GraphError:
     """Return the error of an application with the operands and what to do."""
     mixed = _mixed(op.signature(len(inputs), attrs).args, inputs)
@@ -133,7 +143,10 @@ def _mixed(scheme: Sequence[Any], inputs: Sequence[Node]) -> tuple[Node, Node] |
 
 def foreign(node: Node, graph: Graph) -> GraphError:
     """Return the error for a node of another graph."""
+    other = f"to graph {node.graph.name!r}, not to {graph.name!r}"
+    if node.graph.name == graph.name:
+        other = f"to another graph that is also named {graph.name!r} (built a second time?)"
     return GraphError(
-        f"{node!r} belongs to graph {node.graph.name!r}, not to {graph.name!r}; build both in one "
-        "graph, or feed the value of one to an input of the other"
+        f"{node!r} belongs {other}; build both in one graph, or feed the value of one to an input "
+        "of the other"
     )

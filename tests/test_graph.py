@@ -419,6 +419,25 @@ def test_a_foreign_node_names_both_graphs(g):
             use()
 
 
+def test_a_graph_that_was_built_twice_is_told_apart(g):
+    with pytest.raises(GraphError, match="another graph that is also named 'net' .built a second"):
+        g.input("x", shape=(2,)) + ag.Graph("net").input("x", shape=(2,))
+
+
+@pytest.mark.parametrize(("operand", "what"), [(None, "NoneType None"), ("a", "str 'a'")])
+def test_an_operand_that_is_no_array_is_named(g, operand, what):
+    with pytest.raises(GraphTypeError, match=f"multiply: an operand is the {what}"):
+        g.input("x") * operand
+
+
+def test_a_node_is_formatted_as_text_only(g):
+    x = g.input("x")
+    assert f"{x}" == repr(x)
+    assert f"{x:>40}" == f"{x!r:>40}"
+    with pytest.raises(GraphTypeError, match="no value outside a run"):
+        f"{x:.3f}"
+
+
 def test_what_is_no_node_is_named(g):
     with pytest.raises(GraphTypeError, match="expected a node, a list or a dict of nodes, got 3"):
         g.topological_order(3)

@@ -13,6 +13,7 @@ import numpy as np
 
 from actorgraph.errors import FeedError, GraphTypeError, near_names
 from actorgraph.graph import Node, is_weak
+from actorgraph.node import Variable
 from actorgraph.types import UNKNOWN, Dim, bind_dims
 
 __all__ = ["as_array", "bind_feeds", "by_node", "check_dims", "check_like", "resolve"]
@@ -32,7 +33,12 @@ def resolve(key: object, known: Mapping[str, Node], what: str) -> Node:
     if isinstance(key, Node):
         if known.get(key.name) is key:
             return key
-        raise FeedError(f"{key!r} is no {what} of this machine; they are {_list(known)}")
+        why = ""
+        if any(node.graph is not key.graph for node in known.values()):
+            why = " (it belongs to another graph)"
+        elif what == "feed" and isinstance(key, Variable):
+            why = " (its value is set by node.value = array)"
+        raise FeedError(f"{key!r} is no {what} of this machine{why}; they are {_list(known)}")
     if isinstance(key, str) and key in known:
         return known[key]
     if not isinstance(key, str):
@@ -109,10 +115,17 @@ def as_array(value: Any, node: Node, what: str) -> Array:
             array = np.asarray(value)
         except ValueError as error:
             raise FeedError(f"{what} {node.name!r} is no array: {error}") from None
+    if array.dtype.kind in "OSU" and not isinstance(value, np.ndarray):
+        raise FeedError(
+            f"{what} {node.name!r} should be {node.type}, "
+            f"got {type(value).__name__} {repr(value)[:60]}"
+        )
     if array.dtype != node.dtype:
         raise _wrong(
             array, node, what,
-            f"dtype {array.dtype}, not {node.dtype}; convert it with .astype({node.dtype.name!r})",
+            f"dtype {array.dtype}, not {node.dtype}; convert it with "
+            + (".astype(" if isinstance(value, np.ndarray) else "np.asarray(..., ")
+            + f"{node.dtype.name!r})",
         )  # fmt: skip
     return array
 

@@ -152,6 +152,8 @@ class Plan:
         if isinstance(key, Node):
             if any(key is node for node in self.nodes):
                 return key
+            if all(key.graph is not node.graph for node in self.nodes):
+                raise KeyError(f"{key!r} belongs to another graph than this machine")
             name = key.name
         else:
             found = self.readables.get(key) if isinstance(key, str) else None

@@ -69,13 +69,15 @@ without_targets = {key: value for key, value in feeds().items() if key != "targe
          feeds(feature=1)),
         (r"missing feed 'targets' \(int64\[batch\]\); got 'features', 'scale'", without_targets),
         (r"missing feed 'features'", None),
+        (r"unknown feed 'SCALE'; did you mean 'scale'", feeds(SCALE=1)),
         (r"got int64\[2, 3\]: dtype int64, not float32; convert it with .astype\('float32'\)",
          feeds(features=np.ones((2, 3), "int64"))),
         (r"dtype float64, not float32", feeds(features=np.ones((2, 3)))),
-        (r"dtype float64, not float32", feeds(features=[[1.0, 2.0, 3.0]] * 2)),
+        (r"dtype float64, not float32; convert it with np.asarray\(..., 'float32'\)",
+         feeds(features=[[1.0, 2.0, 3.0]] * 2)),
         (r"dtype object", feeds(features=np.ones((2, 3), object))),
         (r"dtype object|is no array", feeds(features=[[1.0], [1.0, 2.0]])),
-        (r"dtype <U", feeds(features=[["a", "b", "c"]] * 2)),
+        (r"got list \[\['a', 'b'", feeds(features=[["a", "b", "c"]] * 2)),
         (r"dtype float64, not int64", feeds(targets=np.zeros(2))),
         (r"dtype >f4, not float32", feeds(features=np.ones((2, 3), ">f4"))),
         (r"rank 1, not 2", feeds(features=np.ones(3, "float32"))),
@@ -90,9 +92,9 @@ without_targets = {key: value for key, value in feeds().items() if key != "targe
         (r"is a masked array; use .filled", feeds(features=np.ma.ones((2, 3)))),
         (r"is the node .* feed an array", lambda g, *_: feeds(features=g["features"])),
         (r"is given twice, by name and by node", lambda g, *_: {**feeds(), g["scale"]: 1}),
-        (r"is no feed of this machine", lambda *_: {**feeds(), model()[0]["scale"]: 1}),
-        (r"is no feed of this machine", lambda g, *_: {**feeds(), g["W"]: np.ones((3, 4))}),
-        (r"dtype NoneType|dtype object", feeds(features=None)),
+        (r"is no feed .* another graph\)", lambda *_: {**feeds(), model()[0]["scale"]: 1}),
+        (r"is no feed .* node.value = array", lambda g, *_: {**feeds(), g["W"]: np.ones((3, 4))}),
+        (r"got NoneType None", feeds(features=None)),
     ],
 )  # fmt: skip
 def test_feeds_that_do_not_fit_are_refused(refused, match, given):
@@ -183,17 +185,16 @@ def test_outputs_and_wrt_are_nodes_of_one_graph(machine_type):
     graph, loss, _ = model()
     with pytest.raises(ag.GraphError, match="at least one output"):
         machine_type([])
-    with pytest.raises(ag.GraphTypeError, match="expected a node, got str 'loss'"):
-        machine_type(["loss"])
+    for outputs in ("loss", ["loss"]):
+        with pytest.raises(ag.GraphTypeError, match="got str 'loss'; look it up in the graph"):
+            machine_type(outputs)
     with pytest.raises(
         ag.GraphTypeError, match="expected a node, a list or a dict of nodes, got 1"
     ):
         machine_type(1)
-    with pytest.raises(
-        ag.GraphError, match=r"belongs to .* another graph|of another graph|graph 'model'"
-    ):
+    with pytest.raises(ag.GraphError, match="another graph that is also named 'model'"):
         machine_type([loss, model()[1]])
-    with pytest.raises(ag.GraphError, match=r"graph 'model'"):
+    with pytest.raises(ag.GraphError, match="also named 'model'"):
         machine_type([loss], wrt=[model()[0]["W"]])
     with pytest.raises(ag.GraphTypeError, match=r"wrt .* is int64 and has no gradient.*astype"):
         machine_type([loss], wrt=[graph["targets"]])
@@ -266,7 +267,7 @@ def test_reading_what_was_not_asked_for_is_a_key_error(machine_type):
             run["los"]
         with pytest.raises(KeyError, match="name it among the outputs to read it"):
             run[logits]
-        with pytest.raises(KeyError, match="neither an output nor a wrt"):
+        with pytest.raises(KeyError, match="belongs to another graph"):
             run[model()[1]]
         with pytest.raises(KeyError, match="neither an output nor a wrt"):
             run[7]
