@@ -39,7 +39,7 @@ def with_credits():
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("make", [unbounded, with_credits])
 def test_the_sum_of_cotangents_has_the_sequential_bits(make):
-    assert_holds(make, f"fan-out {make.__name__}", 2000, FOCUS)
+    assert_holds(make, f"fan-out {make.__name__}", 1000, FOCUS)
 
 
 class Stamped(Message):

@@ -63,7 +63,7 @@ def returning_of_two():
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("make", [busy, busy_with_two, returning, returning_of_two])
 def test_a_busy_machine_is_not_taken_for_a_stalled_one(make):
-    assert_holds(make, f"idle {make.__name__}", 5000, FOCUS)
+    assert_holds(make, f"idle {make.__name__}", 3000, FOCUS)
 
 
 class Stalled(Machine):
