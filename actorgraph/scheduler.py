@@ -27,7 +27,6 @@ import threading
 from bisect import insort
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from operator import itemgetter
 from queue import SimpleQueue
 from time import monotonic, perf_counter, sleep
@@ -41,11 +40,12 @@ if TYPE_CHECKING:
     from actorgraph.node_actor import Task
 
 __all__ = [
-    "Deadlines", "POOL", "Pool", "Scheduler", "available_cores", "inside", "inside_any",
-    "waited_for",
+    "Deadlines", "POOL", "Pool", "Scheduler", "available_cores", "inside", "waited_for",
 ]  # fmt: skip
 
 _HANDOVER_S = 0.0005
+_CROWDED = 1024
+"""Places in a ready queue above which tasks are looked for that have several."""
 _SAMPLED = 16
 """One turn in so many is timed; a clock around each would cost 0.1 us."""
 
@@ -63,11 +63,6 @@ def available_cores() -> int:
 def inside(scheduler: Scheduler) -> bool:
     """Return whether the calling thread is running an op for this scheduler."""
     return any(held is scheduler for held, _ in _work_of_this_thread())
-
-
-def inside_any() -> bool:
-    """Return whether the calling thread is running an op for any scheduler."""
-    return getattr(_current, "held", None) is not None
 
 
 def waited_for(scheduler: Scheduler) -> list[Run]:
@@ -114,6 +109,7 @@ class Scheduler:
         self.free: deque[int] = deque(range(workers - 1, -1, -1))
         self.classes: list[tuple[int, list[deque[Task]]]] = []
         self.awaited = 0
+        self.crowded = _CROWDED
         self.random = random.Random(seed) if seed else None
 
     def ready_queues(self, priority: int) -> list[deque[Task]]:
@@ -235,6 +231,8 @@ class Scheduler:
     def _timed_turn(self, task: Task, queue: deque[Task]) -> Task | None:
         if task.heavy and queue and self.free:
             self.offer()
+        if len(queue) > self.crowded:
+            self._thin(queue)
         started = perf_counter()
         following = task.send(queue.append)
         ended = perf_counter()
@@ -246,6 +244,22 @@ class Scheduler:
             sleep(0)
             self._handover_at = ended + _HANDOVER_S
         return following
+
+    def _thin(self, queue: deque[Task]) -> None:
+        """Keep one place of each task, the newest.
+
+        A task that has messages waiting is made ready by its worker and by whoever sends more.
+        The places that it does not need sink to the end of its queue, and under a load that never
+        ends nobody would come to them.
+        """
+        kept: dict[Task, None] = {}
+        while queue:
+            try:
+                kept[queue.pop()] = None
+            except IndexError:  # stolen in between
+                break
+        queue.extendleft(kept)
+        self.crowded = max(_CROWDED, 2 * len(kept))
 
     def _take(self, slot: int) -> Task | None:
         """Return a ready task of the most urgent class: the newest own, or the oldest of others."""
@@ -285,10 +299,12 @@ class Scheduler:
 class Pool:
     """The threads of the process, shared by all machines.
 
-    Threads are started when a job finds none idle, up to the largest share that an open machine
-    has asked for, and end with the last machine.  A thread that waits for a run inside an op of
-    another machine does not count: the run may need a thread.  While a machine is open, BLAS runs
-    on one thread: its results depend on how many it uses, and its own threads fight ours for cores.
+    Threads are started when a job finds none idle, up to the sum of what the open machines have
+    asked for, and end with the last machine.  With fewer, a machine that is always busy would
+    starve the others, and an op that waits for a run of another machine would wait forever.
+
+    While a machine is open, BLAS runs on one thread: its results depend on how many it uses, and
+    its own threads fight ours for cores.
     """
 
     def __init__(self) -> None:
@@ -298,7 +314,7 @@ class Pool:
     def _reset(self) -> None:
         self._jobs: SimpleQueue[tuple[Scheduler, int] | None] = SimpleQueue()
         self._threads: list[threading.Thread] = []
-        self._idle = self._waiting = 0
+        self._idle = 0
         self._shares: dict[Scheduler, int] = {}
         self._blas: Any = None
         self.deadlines = Deadlines()
@@ -342,22 +358,9 @@ class Pool:
                 return  # its machine was closed
             if self._idle:
                 self._idle -= 1
-            elif len(self._threads) < max(self._shares.values()) + self._waiting:
+            elif len(self._threads) < sum(self._shares.values()):
                 self._start_thread()
             self._jobs.put((scheduler, slot))
-
-    @contextmanager
-    def waiting(self) -> Iterator[None]:
-        """Let another thread take the place of the calling one, which waits inside an op."""
-        with self._lock:
-            self._waiting += 1
-            if not self._idle and not self._jobs.empty():
-                self._start_thread()
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._waiting -= 1
 
     def later(self, function: Callable[[], None]) -> None:
         """Call `function` soon, in a thread of its own: a finalizer may not wait for our locks."""

@@ -8,7 +8,6 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Generator
-from contextlib import nullcontext
 from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -21,7 +20,7 @@ from actorgraph.errors import GraphError, RunCancelled
 from actorgraph.graph import Node
 from actorgraph.node import Buffer
 from actorgraph.node_actor import Task
-from actorgraph.scheduler import inside_any, waited_for
+from actorgraph.scheduler import waited_for
 
 if TYPE_CHECKING:
     from actorgraph.machines.core import Core
@@ -233,10 +232,8 @@ class Run:
         if not self.done:
             left = -1.0 if until is None else max(0.0, until - monotonic())
             left = min(left, threading.TIMEOUT_MAX)
-            # A thread of the pool that waits here, in an op, must not keep others from the run.
-            with self.core.pool.waiting() if inside_any() else nullcontext():
-                if not self._lock.acquire(timeout=left):
-                    return False
+            if not self._lock.acquire(timeout=left):
+                return False
             self._lock.release()
         return True
 

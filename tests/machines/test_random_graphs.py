@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 import actorgraph as ag
 import actorgraph.machines.plan
+from actorgraph.lower import fusion
 from tests.machines._graphs import bits, graphs, results
 
 SOAK = os.environ.get("ACTORGRAPH_SOAK") == "1"
@@ -39,6 +40,13 @@ def expected(example):
         ]
 
 
+def check_in_turn(machine, example, nodes, wanted):
+    """Run everything that the example asks for, one after the other."""
+    for number, feeds in enumerate(example.feeds):
+        for place, mode in enumerate(example.modes(number)):
+            assert results(machine.run_sync(feeds, **mode), nodes) == wanted[number][place]
+
+
 def check_overlapping(machine, example, nodes, wanted):
     """Start every run of the example twice before the first is read."""
     runs = [
@@ -58,10 +66,7 @@ def test_actors_give_the_bits_of_the_sequential_machine(example, data):
     for workers in (1, 2, 4):
         drawn = data.draw(options)
         with ag.ActorMachine(example.outputs, wrt=example.wrt, workers=workers, **drawn) as machine:
-            for number, feeds in enumerate(example.feeds):
-                for place, mode in enumerate(example.modes(number)):
-                    got = results(machine.run_sync(feeds, **mode), nodes)
-                    assert got == wanted[number][place]
+            check_in_turn(machine, example, nodes, wanted)
             check_overlapping(machine, example, nodes, wanted)
 
 
@@ -69,17 +74,18 @@ def test_actors_give_the_bits_of_the_sequential_machine(example, data):
 @given(graphs(), st.data())
 def test_actors_on_threads_that_really_meet_give_the_same_bits(example, data):
     nodes, wanted = expected(example)
-    before = actorgraph.machines.plan.HEAVY_US
-    actorgraph.machines.plan.HEAVY_US = 0.0  # every turn is offered to idle workers
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        # Every turn is offered to idle workers, and the cut by cost makes many regions.
+        patch.setattr(actorgraph.machines.plan, "HEAVY_US", 0.0)
+        patch.setattr(fusion, "HEAVY_US", data.draw(st.sampled_from([0.5, 1.0, 3.0])))
+        patch.setattr(fusion, "_PARALLEL_US", data.draw(st.sampled_from([0.1, 5.0])))
+        patch.setattr(fusion, "_PARTS", data.draw(st.sampled_from([1, 4, 16])))
         for workers in (2, 4):
             drawn = data.draw(options)
             with ag.ActorMachine(
                 example.outputs, wrt=example.wrt, workers=workers, **drawn
             ) as machine:
                 check_overlapping(machine, example, nodes, wanted)
-    finally:
-        actorgraph.machines.plan.HEAVY_US = before
 
 
 @quick
@@ -87,7 +93,17 @@ def test_actors_on_threads_that_really_meet_give_the_same_bits(example, data):
 def test_the_tape_gives_the_bits_of_the_sequential_machine(example):
     nodes, wanted = expected(example)
     with ag.TapeMachine(example.outputs, wrt=example.wrt) as machine:
+        check_in_turn(machine, example, nodes, wanted)
         check_overlapping(machine, example, nodes, wanted)
+
+
+@quick
+@given(graphs())
+def test_small_runs_in_the_calling_thread_have_the_same_bits(example):
+    nodes, wanted = expected(example)
+    with ag.ActorMachine(example.outputs, wrt=example.wrt) as machine:
+        for _ in range(2):
+            check_in_turn(machine, example, nodes, wanted)
 
 
 @quick

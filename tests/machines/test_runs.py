@@ -5,12 +5,14 @@ import os
 import random
 import threading
 import tracemalloc
+from collections import deque
 
 import anyio
 import numpy as np
 import pytest
 
 import actorgraph as ag
+import actorgraph.scheduler
 from tests.machines._faults import TRAP, feeds, gate, new_gate, traced_model, trap
 from tests.machines._graphs import results
 
@@ -393,6 +395,41 @@ def test_memory_stays_flat_over_many_runs(fuse):
         grown = tracemalloc.get_traced_memory()[0] - before
         tracemalloc.stop()
     assert grown < 100_000, f"{grown} bytes more after {2000 * TIMES} runs"
+
+
+def test_places_in_ready_queues_do_not_pile_up_under_a_load_that_never_ends(monkeypatch):
+    monkeypatch.setattr(actorgraph.scheduler, "_CROWDED", 64)
+    x = ag.Graph().input("x", (20_000,), "float64")
+    y = x
+    for _ in range(5):
+        y = ag.ops.tanh(y) + x
+    array = {"x": np.ones(20_000)}
+    with ag.ActorMachine([y], workers=1, fuse="none") as machine:
+        machine.start(array).result()
+        scheduler = machine._core.scheduler
+        runs = deque(machine.start(array) for _ in range(24))
+        most = 0
+        for _ in range(400):
+            runs.popleft().result(timeout_s=20)  # with a timeout the caller does not work along
+            runs.append(machine.start(array))
+            most = max(most, *(len(queue) for _, queues in scheduler.classes for queue in queues))
+        for run in runs:
+            run.result()
+    assert most < 200
+
+
+def test_a_busy_machine_does_not_starve_another(passing):
+    y = gated()
+    x = ag.Graph().input("x", (2,), "float64")
+    other = ag.ops.tanh(x)
+    with ag.ActorMachine([y], workers=1) as busy, ag.ActorMachine([other], workers=1) as machine:
+        run = busy.start(ONES)
+        passing.wait_entered()
+        np.testing.assert_array_equal(
+            machine.start(ONES).result(timeout_s=20)[other].value, np.tanh(np.ones(2))
+        )
+        passing.open()
+        run.result()
 
 
 def test_results_of_ended_runs_are_not_kept_by_their_deadlines():
