@@ -72,6 +72,7 @@ def lower(
     credited_in: set[int],
     credited_out: set[int],
     bound: Container[int],
+    long_steps: Container[int] = (),
 ) -> Program:
     """Return the program of a task.
 
@@ -84,8 +85,10 @@ def lower(
         Ports and sends (by position) whose channels have credits.
     bound : container of int
         Ids of nodes whose kernels depend on the run's symbols.
+    long_steps : container of int
+        Ids of nodes before which the program looks whether the run is still wanted.
     """
-    writer = _Writer(spec, preferred, credited_in, credited_out, bound)
+    writer = _Writer(spec, preferred, credited_in, credited_out, bound, long_steps)
     text = writer.write()
     return Program(
         text, *_compiled(text), writer.expressions, writer.lines, tuple(writer.constants)
@@ -189,8 +192,10 @@ class _Writer:
         credited_in: set[int],
         credited_out: set[int],
         bound: Container[int],
+        long_steps: Container[int],
     ) -> None:
         self.spec = spec
+        self.long_steps = long_steps
         self.preferred = preferred
         self.credited_in = sorted(credited_in)
         self.credited_out = sorted(credited_out)
@@ -277,6 +282,8 @@ class _Writer:
                 body.append(f"            {names}= m{i}")
         single = len(spec.steps) == 1
         for j, step in enumerate(spec.steps):
+            if j and step.id in self.long_steps:
+                body += ["            if run.dead is not None:", "                raise Dead"]
             kernel = f"run.kernels[k{j}]" if step.id in self.bound else f"k{j}"
             args = ", ".join(self.expressions[node.id] for node in step.inputs)
             if step.op.blocking:

@@ -23,7 +23,7 @@ from actorgraph.machines import inspection
 from actorgraph.machines.core import Core, current_errors, starting
 from actorgraph.machines.feeds import bind_feeds, by_node, check_dims, check_like
 from actorgraph.machines.modes import mode_of
-from actorgraph.machines.options import allowed, choice, choices, positive
+from actorgraph.machines.options import allowed, choice, choices, positive, seconds, whole
 from actorgraph.machines.plan import Plan
 from actorgraph.machines.run import Run, in_event_loop, in_ipython_kernel, loop_notifier
 from actorgraph.machines.stream import Stream
@@ -116,7 +116,7 @@ class Machine(ABC):
         self.capacity = None if capacity is None else positive("capacity", capacity)
         self.fuse = choice("fuse", fuse, _FUSE)
         self.watch = choices("watch", watch, _WATCH)
-        self.exact, self.max_bytes, self.seed = bool(exact), max_bytes, int(seed)
+        self.exact, self.max_bytes, self.seed = bool(exact), max_bytes, whole("seed", seed)
         self.passes = allowed(passes, self.exact)
         self.device = devices.get(device)
         self._statistics, self._closed = bool(statistics), False
@@ -309,11 +309,9 @@ class Machine(ABC):
         run.errors = current_errors()
         try:
             if timeout_s is not None:
-                if not timeout_s >= 0:
-                    raise ValueError(
-                        f"timeout_s is a number of seconds of at least 0, got {timeout_s!r}"
-                    )
-                core.pool.deadlines.add(run, timeout_s)
+                core.pool.deadlines.add(run, seconds("timeout_s", timeout_s))
+                if timeout_s == 0:
+                    run.expire()
             core.start(run, slot)
         except BaseException:
             if slot is not None:
@@ -352,7 +350,7 @@ class Machine(ABC):
                 leaves.append(np.array(number if run_number is None else run_number, np.int64))
             elif leaf.kind != "variable":
                 leaves.append(check_like(seeds[leaf.source], leaf.source, symbols, leaf.kind))
-        run = Run(core, plan, plan.bind(symbols), number, int(priority))
+        run = Run(core, plan, plan.bind(symbols), number, whole("priority", priority))
         run.leaves = leaves
         run.host = host
         run.awaited = host is not None

@@ -7,7 +7,7 @@ from operator import attrgetter
 from typing import Any
 
 from actorgraph.autodiff.reverse import check_differentiable
-from actorgraph.errors import FeedError, ShapeError
+from actorgraph.errors import FeedError, ShapeError, near_names
 from actorgraph.graph import Graph, Node
 from actorgraph.lower.joint import Mode
 from actorgraph.machines.feeds import by_node
@@ -37,8 +37,7 @@ def mode_of(
             "differentiate symbolically with ag.gradients and run with tangents"
         )
     if tangents is not None:
-        known = {node.name: node for node in graph.nodes if node.dtype.kind in "fcV"}
-        directions = by_node(tangents, known, "tangent")
+        directions = _directions(graph, tangents)
         return Mode("tangents", tuple(sorted(directions, key=_NUMBER))), directions
     if backward is False:
         return Mode(), {}
@@ -56,6 +55,25 @@ def mode_of(
         raise FeedError("backward={} seeds nothing; name at least one output")
     check_differentiable(seeds, "seeded output")
     return Mode("backward", tuple(sorted(seeds, key=_NUMBER))), seeds
+
+
+def _directions(graph: Graph, tangents: Any) -> dict[Node, Any]:
+    if not isinstance(tangents, Mapping):
+        raise FeedError(
+            f"tangents are a dict of name or node to array, got {type(tangents).__name__}"
+        )
+    names = [key.name if isinstance(key, Node) else key for key in tangents]
+    known: dict[str, Node] = {}
+    for name in names:
+        if isinstance(name, str):
+            try:
+                known[name] = graph.node(name)
+            except KeyError:
+                near = near_names(name, [node.name for node in graph.nodes])
+                raise FeedError(f"unknown tangent {name!r}{near}") from None
+    directions = by_node(tangents, known, "tangent")
+    check_differentiable(directions, "tangent of")
+    return directions
 
 
 def _first(outputs: Mapping[str, Node]) -> tuple[Mode, dict[Node, Any]]:

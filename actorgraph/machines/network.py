@@ -159,6 +159,7 @@ class Network:
             credited_in=credited_in,
             credited_out=credited_out,
             bound=self.bound_index,
+            long_steps=self.plan.long_steps,
         )
         task.program = program
         args: list[Any] = [task, Message, Dead, fail]

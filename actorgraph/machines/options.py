@@ -8,7 +8,7 @@ from typing import Any
 from actorgraph.errors import GraphError
 from actorgraph.rewrite import Pass, chosen
 
-__all__ = ["allowed", "choice", "choices", "positive"]
+__all__ = ["allowed", "choice", "choices", "positive", "seconds", "whole"]
 
 
 def positive(what: str, value: Any) -> int:
@@ -16,6 +16,20 @@ def positive(what: str, value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise ValueError(f"{what} must be an int of at least 1, got {value!r}")
     return value
+
+
+def whole(what: str, value: Any) -> int:
+    """Return an int, or raise `ValueError`."""
+    if not isinstance(value, int):
+        raise ValueError(f"{what} must be an int, got {value!r}")
+    return int(value)
+
+
+def seconds(what: str, value: Any) -> float:
+    """Return a number of seconds of at least 0, or raise `ValueError`."""
+    if not isinstance(value, (int, float)) or not value >= 0:
+        raise ValueError(f"{what} is a number of seconds of at least 0, got {value!r}")
+    return float(value)
 
 
 def choice(what: str, value: str, known: tuple[str, ...]) -> str:

@@ -103,6 +103,7 @@ class Plan:
         self._place_results()
         self.fuse = fuse
         self.tasks: list[TaskSpec] = []
+        self.long_steps: set[int] = set()
         self.bound = [node for node in self.joint.order if depends_on_symbols(node)]
         self.checked = [node for node in self.joint.order if node.checks]
         self.has_async = any(not node.op.blocking for node in self.joint.order)
@@ -189,6 +190,7 @@ class Plan:
         by_node = {node.id: predicted_us(node, symbols) for node in self.joint.order}
         if not self.tasks:
             # The first run's dims decide the cut; it stands for all later ones.
+            self.long_steps = {number for number, cost in by_node.items() if cost >= HEAVY_US}
             self.tasks = connect(cut(self.joint, self.fuse, by_node), self.result_of)
         costs = [sum(by_node[node.id] for node in spec.steps) for spec in self.tasks]
         return Binding(
