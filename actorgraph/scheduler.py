@@ -229,8 +229,8 @@ class Scheduler:
             self.on_idle()
 
     def _timed_turn(self, task: Task, queue: deque[Task]) -> Task | None:
-        if task.heavy and queue and self.free:
-            self.offer()
+        if task.heavy and self.free and any(task.ready):
+            self.offer()  # who comes does the same, until all that is ready has a worker
         if len(queue) > self.crowded:
             self._thin(queue)
         started = perf_counter()
