@@ -448,6 +448,11 @@ def spawn(call: Callable[[], Awaitable[None]]) -> None:
     else:
         import asyncio
 
-        task = asyncio.ensure_future(call())
+        async def held() -> None:
+            try:
+                await call()
+            finally:
+                _background.discard(task)
+
+        task = asyncio.ensure_future(held())
         _background.add(task)  # the loop keeps only weak references
-        task.add_done_callback(_background.discard)

@@ -206,7 +206,8 @@ def test_ctrl_c_while_waiting_for_a_worker_returns_when_its_op_ends():
         first = machine.start(ONES)
         passing.wait_entered()
         def interrupt():
-            while machine._core is None or len(machine._core.in_flight) < 2:
+            main = threading.main_thread().ident
+            while sys._current_frames()[main].f_code.co_name != "_wait":
                 pass
             os.kill(os.getpid(), signal.SIGINT)
             while machine._core.in_flight[1].dead is None:
