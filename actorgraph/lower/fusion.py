@@ -11,11 +11,11 @@ The cut decides where nodes run, never what they compute: results are the same b
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from actorgraph.graph import Node
 
-__all__ = ["HEAVY_US", "chunked", "cluster"]
+__all__ = ["HEAVY_US", "chunked", "cluster", "is_heavy"]
 
 HEAVY_US = 10.0
 """A node or turn predicted to take longer is worth another worker."""
@@ -39,7 +39,18 @@ def chunked(nodes: Sequence[Node], size: int) -> list[list[Node]]:
     return chunks
 
 
-def cluster(nodes: Sequence[Node], costs: Mapping[int, float], size: int) -> list[list[Node]]:
+def is_heavy(cost_us: float) -> bool:
+    """Return whether a step of that cost is worth another worker.
+
+    What counts is the single step, for it is NumPy inside of one call that gives up the GIL: ten
+    calls of 2 us on another thread only fight for it.
+    """
+    return cost_us >= HEAVY_US
+
+
+def cluster(
+    nodes: Sequence[Node], costs: Mapping[int, float], heavy: Collection[int], size: int
+) -> list[list[Node]]:
     """Return the regions of forward nodes, given in topological order.
 
     Parameters
@@ -48,12 +59,15 @@ def cluster(nodes: Sequence[Node], costs: Mapping[int, float], size: int) -> lis
         Forward nodes, and the leaves that own sums of cotangents.
     costs : mapping
         Predicted microseconds by node id, both directions together.
+    heavy : collection of int
+        Ids of the nodes that have a heavy step in one direction.
     size : int
         Most nodes of a region.
     """
-    heavy = sum(cost for cost in costs.values() if cost >= HEAVY_US)
     # Asynchronous ops wait beside each other, whatever their cost.
-    if heavy < _PARALLEL_US and all(node.op.blocking for node in nodes):
+    if sum(costs[number] for number in heavy) < _PARALLEL_US and all(
+        node.op.blocking for node in nodes
+    ):
         return chunked(nodes, size)
     limit = max(_PARALLEL_US, sum(costs.values()) / _PARTS)
     consumers: dict[int, int] = {}
@@ -74,7 +88,7 @@ def cluster(nodes: Sequence[Node], costs: Mapping[int, float], size: int) -> lis
             and node.op.blocking
             and groups[index][-1].op.blocking
             and len(groups[index]) < size
-            and (cost < HEAVY_US or (alone and taken[index] + cost < limit))
+            and (node.id not in heavy or (alone and taken[index] + cost < limit))
         )
         if not joins:
             index = len(groups)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from actorgraph.graph import Node
-from actorgraph.lower.fusion import chunked, cluster
+from actorgraph.lower.fusion import chunked, cluster, is_heavy
 from actorgraph.lower.joint import Joint
 from actorgraph.op import CONSTANT
 
@@ -101,9 +101,13 @@ def cut(joint: Joint, fuse: str, costs: Mapping[int, float] | None = None) -> li
     forward = [owners[number] for number in sorted(owners)]
     if fuse == "auto":
         totals = dict.fromkeys(owners, 0.0)
+        heavy: set[int] = set()
         for node in joint.order:
-            totals[_owner(node).id] += (costs or {}).get(node.id, 0.0)
-        groups = cluster(forward, totals, REGION_LIMIT)
+            cost = (costs or {}).get(node.id, 0.0)
+            totals[_owner(node).id] += cost
+            if is_heavy(cost):
+                heavy.add(_owner(node).id)
+        groups = cluster(forward, totals, heavy, REGION_LIMIT)
     else:
         groups = chunked(forward, REGION_LIMIT if fuse == "all" else 1)
     return by_region(joint, groups)

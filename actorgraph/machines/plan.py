@@ -14,7 +14,7 @@ from actorgraph.dual import Dual
 from actorgraph.errors import FeedError, near_names
 from actorgraph.graph import Node, topological_order
 from actorgraph.lower.cost import predicted_us
-from actorgraph.lower.fusion import HEAVY_US
+from actorgraph.lower.fusion import is_heavy
 from actorgraph.lower.joint import Joint, Mode, join
 from actorgraph.lower.kernels import depends_on_symbols, kernel
 from actorgraph.lower.program import Program, lower_directly
@@ -190,13 +190,15 @@ class Plan:
         by_node = {node.id: predicted_us(node, symbols) for node in self.joint.order}
         if not self.tasks:
             # The first run's dims decide the cut; it stands for all later ones.
-            self.long_steps = {number for number, cost in by_node.items() if cost >= HEAVY_US}
+            self.long_steps = {number for number, cost in by_node.items() if is_heavy(cost)}
             self.tasks = connect(cut(self.joint, self.fuse, by_node), self.result_of)
         costs = [sum(by_node[node.id] for node in spec.steps) for spec in self.tasks]
         return Binding(
             symbols=symbols,
             kernels=[self.kernel(node, symbols) for node in self.bound],
-            heavy=tuple(cost >= HEAVY_US for cost in costs),
+            heavy=tuple(
+                any(is_heavy(by_node[node.id]) for node in spec.steps) for spec in self.tasks
+            ),
             predicted_us=sum(costs),
         )
 

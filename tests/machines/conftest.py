@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-import actorgraph.machines.plan
+from actorgraph.lower import fusion
 
 
 @pytest.fixture(params=["asyncio", "trio"])
@@ -25,4 +25,4 @@ def no_thread_is_left():
 @pytest.fixture
 def every_turn_is_worth_a_worker(monkeypatch):
     """Have even the smallest op offered to idle workers, so that threads really meet."""
-    monkeypatch.setattr(actorgraph.machines.plan, "HEAVY_US", 0.0)
+    monkeypatch.setattr(fusion, "HEAVY_US", 0.0)

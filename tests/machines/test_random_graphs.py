@@ -8,7 +8,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import actorgraph as ag
-import actorgraph.machines.plan
 from actorgraph.lower import fusion
 from tests.machines._graphs import bits, graphs, results
 
@@ -76,7 +75,6 @@ def test_actors_on_threads_that_really_meet_give_the_same_bits(example, data):
     nodes, wanted = expected(example)
     with pytest.MonkeyPatch.context() as patch:
         # Every turn is offered to idle workers, and the cut by cost makes many regions.
-        patch.setattr(actorgraph.machines.plan, "HEAVY_US", 0.0)
         patch.setattr(fusion, "HEAVY_US", data.draw(st.sampled_from([0.5, 1.0, 3.0])))
         patch.setattr(fusion, "_PARALLEL_US", data.draw(st.sampled_from([0.1, 5.0])))
         patch.setattr(fusion, "_PARTS", data.draw(st.sampled_from([1, 4, 16])))
