@@ -27,6 +27,7 @@ import threading
 from bisect import insort
 from collections import deque
 from collections.abc import Callable, Iterator
+from itertools import count
 from operator import itemgetter
 from queue import SimpleQueue
 from time import monotonic, perf_counter, sleep
@@ -110,6 +111,7 @@ class Scheduler:
         self.classes: list[tuple[int, list[deque[Task]]]] = []
         self.awaited = 0
         self.crowded = _CROWDED
+        self._phases = count()
         self.random = random.Random(seed) if seed else None
 
     def ready_queues(self, priority: int) -> list[deque[Task]]:
@@ -182,7 +184,8 @@ class Scheduler:
 
     def _work(self, slot: int, until: Run | None) -> None:
         self._handover_at = perf_counter() + _HANDOVER_S
-        turns = 0
+        # Short runs would never come to the turn that is timed if each began to count at 0.
+        turns = next(self._phases)
         while True:
             task = self._take(slot)
             if task is None:

@@ -108,7 +108,8 @@ async def test_no_task_is_left_on_the_loop(anyio_backend):
             await run
         machine.start(ONES)
     await anyio.lowlevel.checkpoint()
-    assert not core._background
+    # Other tests close loops in mid-run, which leaves their tasks where they were.
+    assert all(task.get_loop().is_closed() for task in core._background)
     if anyio_backend == "trio":
         import trio
 
