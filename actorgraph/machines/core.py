@@ -214,13 +214,17 @@ class Core:
                 return
             self.scheduler.awaited -= run.awaited
             self._release(run)
-        run.collect()
-        self._commit()
-        run.complete()
+        self._conclude(run)
         with self.lock:
             if self.queued:
                 self._admit()
                 self.scheduler.offer()
+
+    def _conclude(self, run: Run) -> None:
+        """Make the results of a run that is over, commit what it assigns, and wake who waits."""
+        run.collect()
+        self._commit()
+        run.complete()
 
     def _commit(self) -> None:
         """Give buffers what runs assign to them: run after run, in the order of their numbers."""
@@ -260,9 +264,7 @@ class Core:
                 self.queued.remove(queued[0])
                 heapq.heapify(self.queued)
         if queued:
-            run.collect()
-            self._commit()
-            run.complete()
+            self._conclude(run)
 
     def on_idle(self) -> None:
         """End runs that can make no step any more, with who waits for what."""
@@ -303,9 +305,7 @@ class Core:
             self.scheduler.awaited -= run.awaited
             run.dead = run.dead or cause
             self._release(run)
-        run.collect()
-        self._commit()
-        run.complete()
+        self._conclude(run)
 
     def abandon(self, cause: BaseException, join: bool = True) -> None:
         """End every run at once and close; actors may have stopped anywhere.
