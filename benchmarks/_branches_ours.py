@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 
 from benchmarks._harness import Trial
-from benchmarks.graphs import Array, branch_arrays, branches
+from benchmarks._work import Array, branch_arrays, branches
 
 
 def ours_trial(

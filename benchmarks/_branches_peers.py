@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from benchmarks._harness import Trial, installed
-from benchmarks.graphs import Array, branch_arrays
+from benchmarks._work import Array, branch_arrays
 
 if TYPE_CHECKING:
     import jax

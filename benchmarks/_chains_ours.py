@@ -12,7 +12,7 @@ import numpy as np
 
 from benchmarks._chains_arrays import CountingTanh
 from benchmarks._harness import Trial, awaited
-from benchmarks.graphs import Array, Built, chain_arrays, chains, one_tanh
+from benchmarks._work import Array, Built, chain_arrays, chains, one_tanh
 
 if TYPE_CHECKING:
     import actorgraph as ag

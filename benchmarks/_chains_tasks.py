@@ -14,7 +14,7 @@ import numpy as np
 from benchmarks._chains_arrays import CountingTanh, Unary, executions
 from benchmarks._harness import Trial, Unavailable, installed
 from benchmarks._report import usable_cores
-from benchmarks.graphs import DEPTH, Array, chain_arrays
+from benchmarks._work import DEPTH, Array, chain_arrays
 
 RAY_HOPS = DEPTH + 1  # into the first node, between nodes, and out of the last
 

@@ -39,11 +39,11 @@ class Target:
     plus_s: float = 0.0
 
 
-def options(name: str, description: str | None) -> Options:
+def options(name: str, description: str | None, only: str = "only rows with this text") -> Options:
     """Parse the command line that all benchmarks share."""
     parser = argparse.ArgumentParser(prog=f"python -m benchmarks.{name}", description=description)
     parser.add_argument("--quick", action="store_true", help="a short run, for a first look")
-    parser.add_argument("--only", default="", metavar="SUBSTR", help="only rows with this text")
+    parser.add_argument("--only", default="", metavar="SUBSTR", help=only)
     default = Path(__file__).parent / "results" / f"{name}.json"
     parser.add_argument("--json", type=Path, default=default, metavar="PATH")
     parsed = parser.parse_args()

@@ -1,119 +1,328 @@
-"""The pieces of work that the benchmarks share: their arrays, and our graphs of them.
+"""30 graphs of mixed sizes: is the default machine ever slower than a simpler one?
 
-actorgraph is imported when a graph is built, so that peers can be measured without it.
+`ActorMachine` as it comes with two workers, against one worker and against `TapeMachine`, forward
+and forward + backward. More than 1.10 times the time of either is flagged; graphs with parallel
+work should gain from the second worker.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+import statistics
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from benchmarks._harness import Case, Effort, Figure, Peer, Trial, measure
+from benchmarks._report import exit_status, options, print_environment, print_rows, write_json
 
 if TYPE_CHECKING:
     import actorgraph as ag
 
-Array = np.ndarray
+TWO, ONE, TAPE = "ours: ActorMachine", "ours: ActorMachine workers=1", "ours: TapeMachine"
+FORWARD, BACKWARD = "forward", "f+b"
+SLOWER, FASTER = 1.10, 1 / 1.05
+SIZES = ("small", "medium", "large")
+MATRICES = ((8, 8), (64, 256), (512, 512))  # rows and columns of elementwise work
+LAYERS = ((8, 16), (64, 256), (128, 512))  # batch and width of products
+ATTENTION = ((1, 8, 16), (4, 32, 64), (8, 64, 256))  # batch, length, width
+IMAGES = ((2, 8, 4), (8, 16, 16), (16, 32, 32))  # batch, side, channels
+RECURRENT = ((4, 16), (32, 64), (64, 256))  # batch and width
 
-CHAINS, DEPTH = 100, 10
-BRANCHES, LAYERS = 16, 6
-# (batch, width) of the wide graph.
-SIZES = ((8, 64), (64, 256), (128, 512))
+Built = tuple["ag.Node", dict[str, np.ndarray]]
+
+
+class Draft:
+    """A graph under construction: arrays are drawn from one seed, parameters number themselves."""
+
+    def __init__(self, name: str) -> None:
+        import actorgraph as ag
+
+        self.ops: Any = ag.ops
+        self.graph = ag.Graph(name)
+        self.feeds: dict[str, np.ndarray] = {}
+        self.draw = np.random.default_rng(3)
+
+    def input(self, *shape: int) -> ag.Node:
+        """Add an input with its feed."""
+        name = f"x{len(self.feeds)}"
+        self.feeds[name] = self.draw.standard_normal(shape, dtype="float32")
+        return self.graph.input(name, shape=shape, dtype="float32")
+
+    def weight(self, *shape: int) -> ag.Node:
+        """Add a parameter whose products keep the scale of what they are applied to."""
+        gain = np.float32(1 / np.sqrt(np.prod(shape[1:] if len(shape) == 4 else shape[:-1])))
+        array = self.draw.standard_normal(shape, dtype="float32") * gain
+        return self.graph.parameter(f"w{len(self.graph)}", array)
+
+    def scale(self) -> ag.Node:
+        """Add a scalar parameter, so that no two branches are one by hash-consing."""
+        value = np.float32(0.9 + 0.2 * self.draw.random())
+        return self.graph.parameter(f"s{len(self.graph)}", np.asarray(value))
+
+    def dense(self, x: ag.Node, width: int, into: int) -> ag.Node:
+        """Apply an affine layer."""
+        bias = self.graph.parameter(f"b{len(self.graph)}", np.zeros(into, "float32"))
+        return x @ self.weight(width, into) + bias
+
+    def mlp(self, x: ag.Node, width: int, depth: int) -> ag.Node:
+        """Apply `depth` layers of `width` with relu."""
+        for _ in range(depth):
+            x = self.ops.relu(self.dense(x, width, width))
+        return x
+
+    def built(self, end: ag.Node) -> Built:
+        """Return the mean square of `end` as the loss, and the feeds."""
+        return (end * end).mean(), self.feeds
+
+
+def _elementwise(draft: Draft, x: ag.Node, depth: int) -> ag.Node:
+    x = x * draft.scale()
+    for number in range(depth):
+        x = draft.ops.tanh(x) if number % 2 else draft.ops.sigmoid(x) + x
+    return x
+
+
+def chain(size: int) -> Built:
+    """40 elementwise steps, one after the other."""
+    draft = Draft("chain")
+    return draft.built(_elementwise(draft, draft.input(*MATRICES[size]), 40))
+
+
+def chains(size: int) -> Built:
+    """8 chains of 8 elementwise steps from one input, added up."""
+    draft = Draft("chains")
+    x = draft.input(*MATRICES[size])
+    return draft.built(draft.ops.stack([_elementwise(draft, x, 8) for _ in range(8)]).sum(axis=0))
+
+
+def tree(size: int) -> Built:
+    """16 leaves, joined in pairs by a sum under tanh."""
+    draft = Draft("tree")
+    x = draft.input(*MATRICES[size])
+    level = [draft.ops.tanh(x * draft.scale()) for _ in range(16)]
+    while len(level) > 1:
+        level = [draft.ops.tanh(a + b) for a, b in zip(level[::2], level[1::2], strict=True)]
+    return draft.built(level[0])
+
+
+def mlp(size: int) -> Built:
+    """4 layers of products, bias and relu."""
+    draft = Draft("mlp")
+    batch, width = LAYERS[size]
+    return draft.built(draft.mlp(draft.input(batch, width), width, 4))
+
+
+def towers(size: int) -> Built:
+    """Two MLPs of 4 layers on inputs of their own, whose ends are multiplied."""
+    draft = Draft("towers")
+    batch, width = LAYERS[size]
+    left, right = (draft.mlp(draft.input(batch, width), width, 4) for _ in range(2))
+    return draft.built(left * right)
+
+
+def ensemble(size: int) -> Built:
+    """8 MLPs of 3 layers on one input, averaged."""
+    draft = Draft("ensemble")
+    batch, width = LAYERS[size]
+    x = draft.input(batch, width)
+    return draft.built(draft.ops.stack([draft.mlp(x, width, 3) for _ in range(8)]).mean(axis=0))
+
+
+def attention(size: int) -> Built:
+    """A transformer block whose 4 heads are nodes of their own."""
+    draft = Draft("attention")
+    batch, length, width = ATTENTION[size]
+    ops, part = draft.ops, width // 4
+    x = draft.input(batch, length, width)
+    normed = ops.layer_norm(x, (width,))
+    heads = []
+    for _ in range(4):
+        query, key, value = (normed @ draft.weight(width, part) for _ in range(3))
+        heads.append(ops.scaled_dot_product_attention(query, key, value))
+    x = x + draft.ops.concatenate(heads, axis=-1) @ draft.weight(width, width)
+    hidden = ops.relu(draft.dense(ops.layer_norm(x, (width,)), width, 4 * width))
+    return draft.built(x + draft.dense(hidden, 4 * width, width))
+
+
+def convnet(size: int) -> Built:
+    """Two convolutions with relu and pooling, then a layer of products."""
+    draft = Draft("convnet")
+    batch, side, channels = IMAGES[size]
+    ops = draft.ops
+    x = draft.input(batch, 3, side, side)
+    for inside, outside in ((3, channels), (channels, 2 * channels)):
+        x = ops.relu(ops.conv2d(x, draft.weight(outside, inside, 3, 3), padding=1))
+        x = ops.max_pool2d(x, 2)
+    features = 2 * channels * (side // 4) ** 2
+    return draft.built(draft.dense(ops.flatten(x, 1), features, 10))
+
+
+def inception(size: int) -> Built:
+    """Three convolutions of different reach beside each other, joined, twice."""
+    draft = Draft("inception")
+    batch, side, channels = IMAGES[size]
+    ops = draft.ops
+    x, inside = draft.input(batch, 3, side, side), 3
+    for _ in range(2):
+        branches = [
+            ops.relu(
+                ops.conv2d(x, draft.weight(channels, inside, reach, reach), padding=reach // 2)
+            )
+            for reach in (1, 3, 5)
+        ]
+        x, inside = ops.max_pool2d(draft.ops.concatenate(branches, axis=1), 2), 3 * channels
+    return draft.built(ops.global_avg_pool(x))
+
+
+def lstm(size: int) -> Built:
+    """8 steps of one LSTM cell."""
+    draft = Draft("lstm")
+    batch, width = RECURRENT[size]
+    hidden = cell = draft.graph.constant(np.zeros((batch, width), "float32"))
+    w_ih, w_hh = draft.weight(4 * width, width), draft.weight(4 * width, width)
+    for _ in range(8):
+        hidden, cell = draft.ops.lstm_cell(draft.input(batch, width), (hidden, cell), w_ih, w_hh)
+    return draft.built(hidden)
 
 
 @dataclass(frozen=True)
-class Built:
-    """A graph with the nodes that a benchmark feeds and reads."""
+class Family:
+    """Graphs of one form; `parallel` where branches can run beside each other."""
 
-    graph: ag.Graph
-    x: ag.Node
-    ends: Sequence[ag.Node]
-    loss: ag.Node
-    parameters: Sequence[ag.Node] = ()
+    build: Callable[[int], Built]
+    parallel: bool
 
 
-def chain_arrays() -> tuple[Array, list[Array]]:
-    """Make the 8x8 input, and one factor per chain so that no two chains are equal.
+FAMILIES = (
+    Family(chain, parallel=False),
+    Family(chains, parallel=True),
+    Family(tree, parallel=True),
+    Family(mlp, parallel=False),
+    Family(towers, parallel=True),
+    Family(ensemble, parallel=True),
+    Family(attention, parallel=True),
+    Family(convnet, parallel=False),
+    Family(inception, parallel=True),
+    Family(lstm, parallel=False),
+)
 
-    The factors are 0-d arrays: of all scalars NumPy is fastest with those.
-    """
-    x = np.random.default_rng(0).standard_normal((8, 8)).astype("float32")
-    return x, [np.array(c, "float32") for c in np.linspace(0.5, 1.5, CHAINS)]
+
+def case_name(family: Family, size: int, *, backward: bool) -> str:
+    """Name a graph in a mode, such as `tree large f+b`."""
+    return f"{family.build.__name__} {SIZES[size]} {BACKWARD if backward else FORWARD}"
 
 
-def chains() -> Built:
-    """Build 100 chains of 10 tanh from `x * c_w`; the loss is the sum of all chain ends."""
+def make_case(family: Family, size: int, *, backward: bool) -> Case:
+    """Three machines on one graph; the tape's results are what the others must return."""
     import actorgraph as ag
 
-    graph = ag.Graph("chains")
-    x = graph.input("x", shape=(8, 8), dtype="float32")
-    ends = []
-    for scale in chain_arrays()[1]:
-        node = x * graph.constant(scale)
-        for _ in range(DEPTH):
-            node = np.tanh(node)
-        ends.append(node)
-    return Built(graph, x, ends, np.stack(ends).sum())
+    loss, feeds = family.build(size)
+    parameters = loss.graph.parameters
+
+    def machine(kind: str, **settings: object) -> Callable[[ExitStack], Trial]:
+        def build(scope: ExitStack) -> Trial:
+            made = scope.enter_context(getattr(ag, kind)([loss], **settings))
+
+            def run() -> list[object]:
+                done = made.run_sync(feeds, backward=backward)
+                return [done[loss].value, *(done[p].grad for p in parameters if backward)]
+
+            return Trial(run)
+
+        return build
+
+    peers = [
+        Peer(TAPE, machine("TapeMachine"), ours=True),
+        Peer(ONE, machine("ActorMachine", workers=1), ours=True),
+        Peer(TWO, machine("ActorMachine", workers=2), ours=True),
+    ]
+    with ag.LispMachine([loss]) as lisp:
+        done = lisp.run_sync(feeds, backward=backward)
+        expected = [done[loss].value, *(done[p].grad for p in parameters if backward)]
+    return Case(case_name(family, size, backward=backward), peers, expected=expected)
 
 
-def one_tanh() -> Built:
-    """Build the smallest graph: what a call costs."""
-    import actorgraph as ag
+@dataclass(frozen=True)
+class Verdict:
+    """One graph in one mode: what the default machine needs of the time of the others."""
 
-    graph = ag.Graph("one tanh")
-    x = graph.input("x", shape=(8, 8), dtype="float32")
-    end = np.tanh(x)
-    return Built(graph, x, [end], end)
+    case: str
+    parallel: bool
+    ms: Mapping[str, float]
+    best: Mapping[str, float]
+    median: Mapping[str, float]
 
+    @property
+    def slower(self) -> bool:
+        """Whether both the best call and the median round say so: one alone is noise."""
+        return any(min(self.best[name], self.median[name]) > SLOWER for name in (ONE, TAPE))
 
-def branch_arrays(batch: int, width: int) -> tuple[Array, list[list[tuple[Array, Array]]]]:
-    """Draw the input, and weights and biases by branch and layer.
-
-    Scaled so that activations and gradients stay of order 1: denormals make tanh 50 times
-    slower, and saturated units would be a different benchmark.
-    """
-    draw = np.random.default_rng(1).standard_normal
-    gain = 1.5 / np.sqrt(width)
-
-    def layer() -> tuple[Array, Array]:
-        weight = gain * draw((width, width), dtype="float32")
-        return weight.astype("float32"), 0.1 * draw(width, dtype="float32")
-
-    x = draw((batch, width), dtype="float32")
-    return x, [[layer() for _ in range(LAYERS)] for _ in range(BRANCHES)]
+    @property
+    def faster(self) -> bool:
+        """Whether the second worker is worth it, by the best call and by the median round."""
+        return max(self.best[ONE], self.median[ONE]) <= FASTER
 
 
-def branches(batch: int, width: int) -> Built:
-    """Build 16 branches x 6 layers of `tanh(x @ W + b)`; the loss sums all branch ends."""
-    import actorgraph as ag
-
-    graph = ag.Graph("branches")
-    x = graph.input("x", shape=(batch, width), dtype="float32")
-    ends, parameters = [], []
-    for number, layers in enumerate(branch_arrays(batch, width)[1]):
-        node = x
-        for depth, (weight, bias) in enumerate(layers):
-            W = graph.parameter(f"W{number}_{depth}", weight)
-            b = graph.parameter(f"b{number}_{depth}", bias)
-            node = np.tanh(node @ W + b)
-            parameters += [W, b]
-        ends.append(node)
-    return Built(graph, x, ends, np.stack(ends).sum(), parameters)
+def verdict(case: str, parallel: bool, figures: Sequence[Figure]) -> Verdict | None:
+    """Compare the figures of one case; None where not all of them were measured."""
+    by_name = {figure.system: figure for figure in figures if figure.rounds}
+    if len(by_name) < 3:
+        return None
+    two = by_name[TWO].rounds
+    best = {name: min(two) / min(by_name[name].rounds) for name in (ONE, TAPE)}
+    median = {
+        name: statistics.median(a / b for a, b in zip(two, by_name[name].rounds, strict=True))
+        for name in (ONE, TAPE)
+    }
+    ms = {name: min(figure.rounds) * 1e3 for name, figure in by_name.items()}
+    return Verdict(case, parallel, ms, best, median)
 
 
-def matmul_weights(size: int = 512) -> Array:
-    """Draw a square matrix whose products keep their scale."""
-    draw = np.random.default_rng(2).standard_normal((size, size))
-    return (draw / np.sqrt(size)).astype("float32")
+def print_verdicts(verdicts: Sequence[Verdict]) -> None:
+    """Print times, ratios as best (median), and what is too slow or gains nothing."""
+    print("\ngraphs: ms of the best call; ratios of the default machine, best (median of rounds)")
+    rows = [["graph", "tape", "1 worker", "2 workers", "2 : tape", "2 : 1 worker", ""]]
+    for v in verdicts:
+        times = [f"{v.ms[name]:.3f}" for name in (TAPE, ONE, TWO)]
+        ratios = [f"{v.best[name]:.2f} ({v.median[name]:.2f})" for name in (TAPE, ONE)]
+        note = "SLOWER" if v.slower else "gains" if v.faster else "no gain" if v.parallel else ""
+        rows.append([v.case, *times, *ratios, note])
+    print_rows(rows)
+    slower = sum(v.slower for v in verdicts)
+    large = [v for v in verdicts if v.parallel and "small" not in v.case]
+    faster = sum(v.faster for v in large)
+    print(
+        f"\nmore than {SLOWER:.2f}x one worker or TapeMachine: {slower} of {len(verdicts)} (want 0)"
+    )
+    print(f"faster than one worker, with parallel work, medium and large: {faster} of {len(large)}")
 
 
-def matmuls(size: int = 512, count: int = 8) -> Built:
-    """Build `count` independent products of square matrices, each about 2 ms of BLAS."""
-    import actorgraph as ag
+def main() -> int:
+    """Measure, print, write; the exit status is 1 when a row of ours has no figure."""
+    asked = options("graphs", __doc__, only="only graphs with this text, such as 'tree large f+b'")
+    effort = Effort(5, 0.03) if asked.quick else Effort(15, 0.1)
+    print_environment()
+    figures: list[Figure] = []
+    verdicts = []
+    for family in FAMILIES:
+        for size in range(len(SIZES)):
+            for backward in (False, True):
+                if asked.only not in case_name(family, size, backward=backward):
+                    continue
+                case = make_case(family, size, backward=backward)
+                found = measure(case, effort)
+                figures += found
+                judged = verdict(case.name, family.parallel, found)
+                verdicts += [judged] if judged else []
+    print_verdicts(verdicts)
+    extra = {"verdicts": [{**asdict(v), "slower": v.slower, "faster": v.faster} for v in verdicts]}
+    write_json("graphs", asked, figures, extra)
+    return exit_status(figures)
 
-    graph = ag.Graph("matmuls")
-    x = graph.input("x", shape=(size, size), dtype="float32")
-    weight = matmul_weights(size)
-    ends = [x @ graph.constant(np.roll(weight, shift)) for shift in range(count)]
-    return Built(graph, x, ends, np.stack(ends).sum())
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -19,7 +19,7 @@ import numpy as np
 from benchmarks._chains_arrays import numpy_forward
 from benchmarks._harness import MISSING_OURS, SETTLE_S
 from benchmarks._report import options, print_environment, print_rows, write_json
-from benchmarks.graphs import Built, chain_arrays, chains, matmul_weights, matmuls
+from benchmarks._work import Built, chain_arrays, chains, matmul_weights, matmuls
 
 TICK_S = 0.001
 LATE_S = 0.005

@@ -23,7 +23,7 @@ from benchmarks._report import (
     print_table,
     write_json,
 )
-from benchmarks.graphs import CHAINS, DEPTH, chain_arrays
+from benchmarks._work import CHAINS, DEPTH, chain_arrays
 
 NODES = CHAINS * DEPTH
 LOOP = "NumPy loop, hand-written"

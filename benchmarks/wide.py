@@ -22,7 +22,7 @@ from benchmarks._report import (
     print_table,
     write_json,
 )
-from benchmarks.graphs import SIZES
+from benchmarks._work import SIZES
 
 FLOOR = "NumPy, 1 thread"
 RIVALS = (
