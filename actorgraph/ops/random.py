@@ -2,16 +2,15 @@
 
 A draw is a pure function of three numbers: the graph's seed, the number of the draw (given when
 the op is built and kept ever after), and the number of the run, which is a leaf of the graph.
-They key and offset a Philox 4x64 generator (J. Salmon et al., Parallel random numbers: as easy as
-1, 2, 3, 2011), so nothing depends on what was drawn before.  Every call of a function here is a
-draw of its own; `machine.run(..., run_number=)` repeats a run.
+They key and offset a Philox 4x64 generator, so nothing depends on what was drawn before; what is
+made of its words stands in `_philox` and depends on no library.  Every call of a function here is
+a draw of its own; `machine.run(..., run_number=)` repeats a run.
 
 The functions take a graph, or a node for its graph, first.
 """
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ import numpy as np
 from actorgraph.errors import GraphTypeError
 from actorgraph.graph import Graph, Node
 from actorgraph.op import Attrs, Op, Sample, register
+from actorgraph.ops._philox import Stream, normal_share
 from actorgraph.ops.casting import astype
 from actorgraph.ops.comparison import less
 from actorgraph.types import UNKNOWN, Checks, Shape, dtype_of, shape_from
@@ -33,18 +33,19 @@ __all__ = [
     "uniform",
 ]
 
-_LEAST_ACCEPTED = 1e-3
+_LEAST_HELD = 1e-300
+"""What the interval of a truncated normal distribution has to hold."""
+_MOST_TRIALS = 2**24
+"""A binomial number takes about a 32th of a word for each trial: 4 ms for so many."""
 
 
-def _generator(run_number: Any, seed: int, draw: int) -> np.random.Generator:
-    # The run stands in the counter's highest word: 2**192 numbers apart from the next run's.
-    key = np.array([seed, draw], np.uint64)
-    counter = np.array([0, 0, 0, int(run_number) % 2**64], np.uint64)
-    return np.random.Generator(np.random.Philox(key=key, counter=counter))
+def _host(x: Any) -> Any:
+    """Return an array of the device as one of NumPy, where numbers are drawn."""
+    return x.get() if hasattr(x, "get") else x
 
 
 def _floats(xp: Any, draw: Any, shape: Any, dtype: str) -> Any:
-    """Return what ``draw(shape, dtype)`` gives, in a dtype that the generator may not know."""
+    """Return what ``draw(shape, dtype)`` gives, in a dtype that streams may not know."""
     own = dtype if dtype in ("float32", "float64") else "float32"
     return xp.asarray(draw(shape, own)).astype(dtype_of(dtype), copy=False)
 
@@ -63,37 +64,31 @@ def _uniform_forward(
     xp: Any, number: Any, *like: Any, shape: Any, dtype: str, seed: int, draw: int
 ) -> Any:
     shape = xp.shape(like[0]) if shape is None else shape
-    return _floats(xp, _generator(number, seed, draw).random, shape, dtype)
+    return _floats(xp, Stream(seed, draw, int(number)).uniform, shape, dtype)
 
 
 def _normal_forward(xp: Any, number: Any, *, shape: Any, dtype: str, seed: int, draw: int) -> Any:
-    return _floats(xp, _generator(number, seed, draw).standard_normal, shape, dtype)
+    return _floats(xp, Stream(seed, draw, int(number)).normal, shape, dtype)
 
 
 def _truncated_forward(
     xp: Any, number: Any, *, shape: Any, dtype: str, low: float, high: float, seed: int, draw: int
 ) -> Any:
-    generator = _generator(number, seed, draw)
-    values = generator.standard_normal(shape)
-    outside = (values < low) | (values > high)
-    while outside.any():
-        values[outside] = generator.standard_normal(int(outside.sum()))
-        outside = (values < low) | (values > high)
+    values = Stream(seed, draw, int(number)).truncated_normal(shape, low, high)
     return xp.asarray(values).astype(dtype_of(dtype))
 
 
 def _binomial_forward(
     xp: Any, number: Any, p: Any, *, trials: int, shape: Any, seed: int, draw: int
 ) -> Any:
-    host = p.get() if hasattr(p, "get") else p
-    return xp.asarray(_generator(number, seed, draw).binomial(trials, host, shape), np.int64)
+    chances = np.broadcast_to(_probability(_host(p), "binomial", np.float64), shape)
+    return xp.asarray(Stream(seed, draw, int(number)).binomial(trials, chances))
 
 
 def _categorical_forward(xp: Any, number: Any, logits: Any, *, seed: int, draw: int) -> Any:
-    uniform = _generator(number, seed, draw).random(xp.shape(logits))
     # The largest of logits plus Gumbel noise is distributed as softmax(logits).
-    noise = -xp.log(-xp.log(xp.asarray(uniform) + np.finfo(np.float64).tiny))
-    return xp.argmax(logits + noise, axis=-1)
+    noise = Stream(seed, draw, int(number)).gumbel(xp.shape(logits))
+    return xp.argmax(logits + xp.asarray(noise), axis=-1)
 
 
 _CASE = {"shape": (3, 4), "dtype": "float64", "seed": 1, "draw": 2}
@@ -220,18 +215,18 @@ def truncated_normal(
 ) -> Node:
     """Draw normal numbers that lie between `low` and `high` standard deviations from the mean.
 
-    Values outside are drawn again, so the interval must hold at least 0.1 % of the distribution.
+    By the inverse of the distribution function, so that far tails take no longer.
 
     Raises
     ------
     ValueError
-        It holds less.
+        The interval is empty, or so far out (beyond 37) that its share is no number.
     """
-    held = (math.erf(high / math.sqrt(2)) - math.erf(low / math.sqrt(2))) / 2
-    if held < _LEAST_ACCEPTED:
+    held = abs(normal_share(-abs(low)) - normal_share(-abs(high))) if low * high > 0 else 1.0
+    if not (low < high and held >= _LEAST_HELD):
         raise ValueError(
-            f"truncated_normal: [{low}, {high}] holds {held:.1g} of the distribution, "
-            f"and at least {_LEAST_ACCEPTED} is needed"
+            f"truncated_normal: [{low}, {high}] holds {held if low < high else 0:.1g} of the "
+            f"distribution, and at least {_LEAST_HELD} is needed"
         )
     drawn = _draw(
         _TRUNCATED, _graph_of(graph), shape=shape_from(shape), dtype=_float_name(dtype),
@@ -251,10 +246,18 @@ def bernoulli(graph: Graph | Node, shape: Any, p: Any = 0.5, dtype: Any = "bool"
 
 
 def binomial(graph: Graph | Node, shape: Any, trials: int, p: Any) -> Node:
-    """Draw int64 numbers of successes in `trials` trials of probability `p`; no gradient."""
+    """Draw int64 numbers of successes in `trials` trials of probability `p`; no gradient.
+
+    Exact, at a cost that grows with `trials`, which is 2**24 at most.
+    """
     owner = _graph_of(graph)
-    if trials < 0:
-        raise ValueError(f"binomial: a number of trials is not negative, got {trials!r}")
+    if not 0 <= trials <= _MOST_TRIALS:
+        raise ValueError(
+            f"binomial: a number of trials is not negative, got {trials!r}"
+            if trials < 0
+            else f"binomial counts up to {_MOST_TRIALS} trials, got {trials!r}; draw from normal "
+            "with mean trials * p and variance trials * p * (1 - p) instead"
+        )
     given = p if isinstance(p, Node) else owner.constant(_probability(p, "binomial", np.float64))
     return _draw(_BINOMIAL, owner, given, trials=int(trials), shape=shape_from(shape))
 
