@@ -8,7 +8,7 @@ graph is a graph.  This module knows nothing of graphs: nodes are whatever has `
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from types import MappingProxyType
@@ -42,6 +42,7 @@ __all__ = [
     "REGISTRY",
     "RUN_NUMBER",
     "Sample",
+    "Together",
     "attrs_key",
     "bind_attrs",
     "infer",
@@ -84,6 +85,23 @@ class Sample:
     complexes: tuple[int, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Together:
+    """A reverse rule that serves many arguments in one call, so that its work is linear in them.
+
+    Parameters
+    ----------
+    rule : callable
+        ``rule(argnums, ct, y, *xs, **attrs)`` returns a node or None for each of `argnums`, which
+        are increasing.
+    first : int
+        Arguments before this one have no gradient.
+    """
+
+    rule: Rule
+    first: int = 0
+
+
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Op:
     """The rule record of an op.
@@ -100,9 +118,10 @@ class Op:
     shape : callable, optional
         ``shape(checks, *shapes, **attrs)`` gives the result's dims where the scheme does not;
         ``checks.equal`` and ``checks.broadcast`` state what must hold.
-    vjp : tuple of rules, or one rule, optional
+    vjp : tuple of rules, one rule or Together, optional
         Rule ``(ct, y, *xs, **attrs) -> node or None`` per argument, None for an argument without
-        a gradient.  An op of any arity gives one rule ``(argnum, ct, y, *xs, **attrs)``.
+        a gradient.  An op of any arity gives one rule ``(argnum, ct, y, *xs, **attrs)``, or
+        `Together` where any number of its arguments has a gradient.
     jvp : callable, optional
         ``jvp(tans, y, *xs, **attrs) -> node or None``; a tangent is None where it is zero.
     cost : callable, optional
@@ -126,7 +145,7 @@ class Op:
     scheme: str | Callable[[int, Attrs], str]
     forward: Callable[..., Array]
     shape: Callable[..., Shape] | None = None
-    vjp: tuple[Rule | None, ...] | Rule | None = None
+    vjp: tuple[Rule | None, ...] | Rule | Together | None = None
     jvp: Rule | None = None
     cost: Callable[[tuple[tuple[int, ...], ...], tuple[int, ...], Attrs], float] | None = None
     samples: tuple[Sample, ...] = ()
@@ -143,18 +162,25 @@ class Op:
         """Return the parsed type scheme for so many arguments."""
         return parse(self.scheme if isinstance(self.scheme, str) else self.scheme(arity, attrs))
 
-    def vjp_rule(self, argnum: int) -> Rule | None:
-        """Return the rule ``(ct, y, *xs, **attrs)`` of one argument, or None."""
+    def has_vjp(self, argnum: int) -> bool:
+        """Return whether there is a reverse rule for an argument."""
         if isinstance(self.vjp, tuple):
-            return self.vjp[argnum] if argnum < len(self.vjp) else None
-        if self.vjp is None:
-            return None
-        rule = self.vjp
+            return argnum < len(self.vjp) and self.vjp[argnum] is not None
+        if isinstance(self.vjp, Together):
+            return argnum >= self.vjp.first
+        return self.vjp is not None
 
-        def vjp_of_argument(*operands: Any, **attrs: Any) -> Any:
-            return rule(argnum, *operands, **attrs)
-
-        return vjp_of_argument
+    def pull(
+        self, argnums: Sequence[int], ct: Any, y: Any, xs: Sequence[Any], attrs: Attrs
+    ) -> list[Any]:
+        """Return the cotangent of each of some arguments that have a rule, None for a zero."""
+        if isinstance(self.vjp, tuple):
+            rules = [self.vjp[argnum] for argnum in argnums]
+            return [None if rule is None else rule(ct, y, *xs, **attrs) for rule in rules]
+        if isinstance(self.vjp, Together):
+            return list(self.vjp.rule(argnums, ct, y, *xs, **attrs))
+        assert self.vjp is not None, f"{self!r} has no reverse rule"
+        return [self.vjp(argnum, ct, y, *xs, **attrs) for argnum in argnums]
 
     def flops(
         self, shapes: tuple[tuple[int, ...], ...], result: tuple[int, ...], attrs: Attrs

@@ -144,7 +144,11 @@ def ops_page():
     """Return the text of docs/ops.md."""
     own = sorted((op for op in REGISTRY.values() if not op.checked), key=lambda op: op.name)
     compared = compared_with_pytorch()
-    public = [name for name in ag.ops.__all__ if name not in REGISTRY and name != "Sample"]
+    public = [
+        name
+        for name in ag.ops.__all__
+        if name not in REGISTRY and name not in ("Sample", "Together")
+    ]
     lines = [OPS_HEAD.format(count=len(own), composites=len(public))]
     lines += ["## Ops", "", _row("op", "type", "shape", "gradient", "cost", "PyTorch", "what"),
               _row(*["---"] * 7)]  # fmt: skip

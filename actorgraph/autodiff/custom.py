@@ -8,7 +8,7 @@ nodes, which can be differentiated again.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from functools import update_wrapper
 from typing import Any, final
 
@@ -16,7 +16,7 @@ from actorgraph.autodiff.checkpointing import first_of_many, starts_of
 from actorgraph.autodiff.reverse import check_like, pull_back
 from actorgraph.errors import FeedError, GraphTypeError
 from actorgraph.graph import Node, build, topological_order
-from actorgraph.op import CONSTANT, Attrs, Op, Rule
+from actorgraph.op import CONSTANT, Op, Rule, Together
 from actorgraph.ops.broadcasting import zeros_like
 from actorgraph.types import UNKNOWN
 
@@ -73,10 +73,11 @@ class CustomRule:
         y = self._function(*xs, **kwargs)
         if not isinstance(y, Node):
             raise GraphTypeError(f"{self.name} has to return one node, got {type(y).__name__}")
+        arguments = set(xs)
         captured = [
             node
             for node in starts_of([y], xs, start)
-            if node.dtype.kind in "fcV" and not any(node is x for x in xs) and _varies(node)
+            if node.dtype.kind in "fcV" and node not in arguments and _varies(node)
         ]
         if captured:
             raise GraphTypeError(
@@ -93,13 +94,15 @@ class CustomRule:
                 self.name,
                 first_of_many,
                 _first,
-                vjp=(None, *(_rule_of(pull, argnum) for argnum in range(arity))),
+                vjp=Together(pull, first=1),
                 jvp=None if self._kind == "vjp" else self._push,
                 doc=f"A function with a rule of its own (custom_{self._kind}).",
             )
         return found
 
-    def _pull(self, argnum: int, ct: Node, y: Node, xs: tuple[Node, ...], attrs: Attrs) -> Any:
+    def _pull(
+        self, argnums: Sequence[int], ct: Node, y: Node, _: Node, *xs: Node, **attrs: Any
+    ) -> list[Node | None]:
         assert self._rule is not None
         found = self._rule(ct, y, *xs, **attrs)
         cts = (found,) if isinstance(found, Node) or found is None else tuple(found)
@@ -108,9 +111,11 @@ class CustomRule:
                 f"the vjp rule of {self.name} returned {len(cts)} cotangents for {len(xs)} "
                 "arguments; return one for each, None where there is none"
             )
-        if cts[argnum] is not None:
-            check_like(cts[argnum], xs[argnum], f"cotangent that the rule of {self.name} gave")
-        return cts[argnum]
+        asked = [(cts[argnum - 1], xs[argnum - 1]) for argnum in argnums]
+        for found, x in asked:
+            if found is not None:
+                check_like(found, x, f"cotangent that the rule of {self.name} gave")
+        return [found for found, _ in asked]
 
     def _push(
         self, tans: tuple[Node | None, ...], y: Node, _: Node, *xs: Node, **attrs: Any
@@ -126,25 +131,29 @@ class CustomRule:
             check_like(tan, y, f"tangent that the rule of {self.name} gave")
         return tan
 
-    def _transpose(self, argnum: int, ct: Node, y: Node, xs: tuple[Node, ...], attrs: Attrs) -> Any:
-        """Return the cotangent of an argument: the reverse pass through the linear rule.
+    def _transpose(
+        self, argnums: Sequence[int], ct: Node, y: Node, _: Node, *xs: Node, **attrs: Any
+    ) -> list[Node | None]:
+        """Return the cotangents of arguments: the reverse pass through the linear rule.
 
-        The rule is applied to tangents that stand for any; what flows back to one is the answer.
+        The rule is applied to tangents that stand for any; what flows back to them is the answer.
         """
         first = len(y.graph)
         probes = [build(_PROBE, x, number=(ct.id, i)) for i, x in enumerate(xs)]
         tan = self._push((None, *probes), y, y, *xs, **attrs)
         if tan is None:
-            return None
+            return [None] * len(argnums)
         first = min(first, *(probe.id for probe in probes))
-        probe = probes[argnum]
-        result = pull_back(y.graph, _since(tan, first), {tan: ct}, [probe])[probe]
+        asked = [probes[argnum - 1] for argnum in argnums]
+        found = pull_back(y.graph, _since([tan], first), {tan: ct}, asked)
+        results = [found[probe] for probe in asked]
         exact = all(UNKNOWN not in x.dims for x in xs)
-        if exact and result is not None and any(n.op is _PROBE for n in _since(result, first)):
+        made = _since([result for result in results if result is not None], first)
+        if exact and any(node.op is _PROBE for node in made):
             raise GraphTypeError(
                 f"the jvp rule of {self.name} is not linear in its tangents, so it has no reverse"
             )
-        return result
+        return results
 
 
 _PROBE: Op = Op("tangent_probe", "a[*s] -> a[*s]", lambda xp, x, number: xp.zeros_like(x))
@@ -154,21 +163,14 @@ def _first(xp: Any, y: Any, *xs: Any, **attrs: Any) -> Any:
     return y
 
 
-def _rule_of(pull: Callable[..., Any], argnum: int) -> Rule:
-    def rule(ct: Node, y: Node, _: Node, *xs: Node, **attrs: Any) -> Any:
-        return pull(argnum, ct, y, xs, attrs)
-
-    return rule
-
-
 def _varies(node: Node) -> bool:
     return any(part.is_leaf and part.op is not CONSTANT for part in topological_order([node]))
 
 
-def _since(end: Node, number: int) -> list[Node]:
-    """Return what `end` depends on among the nodes built since, in build order."""
+def _since(ends: Iterable[Node], number: int) -> list[Node]:
+    """Return what `ends` depend on among the nodes built since, in build order."""
     found: dict[int, Node] = {}
-    stack = [end]
+    stack = list(ends)
     while stack:
         node = stack.pop()
         if node.id >= number and node.id not in found:

@@ -57,7 +57,7 @@ def push_forward(
             continue
         if node.op.jvp is None:
             reached = [i for i, tan in enumerate(tans) if tan is not None]
-            if node.op.vjp is None or any(node.op.vjp_rule(i) is not None for i in reached):
+            if node.op.vjp is None or any(map(node.op.has_vjp, reached)):
                 raise GraphTypeError(
                     f"op {node.op.name!r} of {node!r} (built at {node.where_built()}) has no "
                     "forward-mode rule, but a tangent reaches it"

@@ -117,9 +117,9 @@ def active_nodes(order: Sequence[Node], wrt: Iterable[Node]) -> set[Node]:
     active = set(wrt)
     for node in order:
         if node not in active and node.dtype.kind in "fcV":
-            rule = node.op.vjp_rule
+            op = node.op
             for argnum, part in enumerate(node.inputs):
-                if part in active and (node.op.vjp is None or rule(argnum) is not None):
+                if part in active and (op.vjp is None or op.has_vjp(argnum)):
                     active.add(node)
                     break
     return active
@@ -163,11 +163,9 @@ def pull_back(
             if node in wanted:
                 totals[node] = ct
             again.enter(node, ct)
-            for argnum, part in enumerate(node.inputs):
-                if part in active:
-                    pulled = _pull_through(node, argnum, ct, *again.operands(node))
-                    if pulled is not None:
-                        arrived.setdefault(part, []).append(pulled)
+            for part, pulled in _pull_through(node, active, ct, *again.operands(node)):
+                if pulled is not None:
+                    arrived.setdefault(part, []).append(pulled)
     return {node: totals.get(node) for node in wrt}
 
 
@@ -175,17 +173,21 @@ def _fragment(graph: Graph, node: Node, owned: bool) -> AbstractContextManager[N
     return graph.building(node.line, node) if owned else nullcontext()
 
 
-def _pull_through(node: Node, argnum: int, ct: Node, y: Node, xs: tuple[Node, ...]) -> Node | None:
-    """Apply the rule of an argument; `y` and `xs` are the node and its inputs, or recomputed."""
-    rule = node.op.vjp_rule(argnum)
-    if rule is None:
-        if node.op.vjp is None:
-            raise GraphTypeError(
-                f"op {node.op.name!r} of {node!r} (built at {node.where_built()}) has no gradient "
-                "rule, but a wrt reaches an output through it; give the op a vjp, or put "
-                "ag.stop_gradient around what should have no gradient"
-            )
-        return None
-    result = rule(ct, y, *xs, **node.attrs)
-    assert result is None or isinstance(result, Node)
-    return result
+def _pull_through(
+    node: Node, active: set[Node], ct: Node, y: Node, xs: tuple[Node, ...]
+) -> Iterable[tuple[Node, Node | None]]:
+    """Return what the rules give to each active input, in the order of arguments.
+
+    `y` and `xs` are the node and its inputs, or these recomputed.
+    """
+    op = node.op
+    reached = [argnum for argnum, part in enumerate(node.inputs) if part in active]
+    if op.vjp is None and reached:
+        raise GraphTypeError(
+            f"op {op.name!r} of {node!r} (built at {node.where_built()}) has no gradient "
+            "rule, but a wrt reaches an output through it; give the op a vjp, or put "
+            "ag.stop_gradient around what should have no gradient"
+        )
+    argnums = [argnum for argnum in reached if op.has_vjp(argnum)]
+    pulled = op.pull(argnums, ct, y, xs, node.attrs) if argnums else []
+    return zip([node.inputs[argnum] for argnum in argnums], pulled, strict=True)

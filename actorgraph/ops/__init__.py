@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from actorgraph.op import Sample
+from actorgraph.op import Sample, Together
 from actorgraph.ops import _numpy, _operators
 from actorgraph.ops.activations import (
     logsigmoid,
@@ -227,10 +227,10 @@ from actorgraph.ops.trigonometric import (
 from actorgraph.ops.windows import col2im, im2col
 
 __all__ = [
-    "Sample", "abs", "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_max_pool1d",
-    "adaptive_max_pool2d", "add", "all", "angle", "any", "arange", "arccos", "arccosh", "arcsin",
-    "arcsinh", "arctan", "arctan2", "arctanh", "argmax", "argmin", "argsort", "astype", "at",
-    "avg_pool1d", "avg_pool2d", "batch_norm", "bce_with_logits", "bernoulli",
+    "Sample", "Together", "abs", "adaptive_avg_pool1d", "adaptive_avg_pool2d",
+    "adaptive_max_pool1d", "adaptive_max_pool2d", "add", "all", "angle", "any", "arange", "arccos",
+    "arccosh", "arcsin", "arcsinh", "arctan", "arctan2", "arctanh", "argmax", "argmin", "argsort",
+    "astype", "at", "avg_pool1d", "avg_pool2d", "batch_norm", "bce_with_logits", "bernoulli",
     "binary_cross_entropy", "binary_cross_entropy_with_logits", "binomial", "bmm", "broadcast_like",
     "broadcast_to", "categorical", "cbrt", "ceil", "celu", "cholesky", "clip", "col2im",
     "concatenate", "conj", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d",
@@ -270,5 +270,9 @@ binary_cross_entropy_with_logits = bce_with_logits
 
 _operators.attach()
 _numpy.attach(
-    {name: globals()[name] for name in __all__ if name not in ("Sample", "define", "opaque")}
+    {
+        name: globals()[name]
+        for name in __all__
+        if name not in ("Sample", "Together", "define", "opaque")
+    }
 )

@@ -8,7 +8,7 @@ from typing import Any
 
 from actorgraph.errors import GraphTypeError
 from actorgraph.graph import Node, build
-from actorgraph.op import Attrs, Op, Rule, Sample, register
+from actorgraph.op import Attrs, Op, Rule, Sample, Together, register
 from actorgraph.types import Shape, parse
 
 __all__ = ["define"]
@@ -19,7 +19,7 @@ def define(
     *,
     scheme: str | Callable[[int, Attrs], str],
     forward: Callable[..., Any],
-    vjp: Iterable[Rule | None] | Rule | None = None,
+    vjp: Iterable[Rule | None] | Rule | Together | None = None,
     jvp: Rule | None = None,
     shape: Callable[..., Shape] | None = None,
     cost: Callable[[tuple[tuple[int, ...], ...], tuple[int, ...], Attrs], float] | None = None,
@@ -40,7 +40,7 @@ def define(
         type.  An ``async def`` runs on the caller's event loop while its actor is parked.
     vjp : tuple of rules, or one rule, optional
         A rule ``(ct, y, *xs, **attrs) -> node`` per argument, None for one without a gradient; or
-        one rule ``(argnum, ct, y, *xs, **attrs) -> node``.
+        one rule ``(argnum, ct, y, *xs, **attrs) -> node``; or `ag.ops.Together` for many arguments.
     jvp : callable, optional
         ``jvp(tans, y, *xs, **attrs) -> node``; without it forward mode through the op raises.
     shape, cost, samples, concurrent, doc : optional
@@ -57,7 +57,7 @@ def define(
     >>> cube = define("docs_cube", scheme="f[*s] -> f[*s]", forward=lambda xp, x: x * x * x,
     ...               vjp=(lambda ct, y, x: ct * 3 * x * x,))
     """
-    rules = vjp if vjp is None or callable(vjp) else tuple(vjp)
+    rules = vjp if vjp is None or callable(vjp) or isinstance(vjp, Together) else tuple(vjp)
     _check(name, scheme, forward, rules, concurrent)
     record = Op(
         name, scheme, forward, shape, rules, jvp, cost, tuple(samples),

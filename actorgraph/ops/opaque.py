@@ -7,7 +7,7 @@ from typing import Any
 
 from actorgraph.errors import GraphTypeError
 from actorgraph.graph import Node, build
-from actorgraph.op import Attrs, Op, Rule
+from actorgraph.op import Attrs, Op, Rule, Together
 from actorgraph.types import Checks, Shape, dtype_of, shape_from
 
 __all__ = ["opaque"]
@@ -18,7 +18,7 @@ def opaque(
     *,
     shape: Any = None,
     dtype: Any = None,
-    vjp: Iterable[Rule | None] | Rule | None = None,
+    vjp: Iterable[Rule | None] | Rule | Together | None = None,
     jvp: Rule | None = None,
     name: str | None = None,
     concurrent: bool = False,
@@ -38,8 +38,7 @@ def opaque(
     dtype : dtype, optional
         Of the result; default the first argument's.
     vjp : tuple of rules, or one rule, optional
-        As in `ag.ops.define`: a rule ``(ct, y, *xs, **attrs) -> node`` per argument, or one
-        ``(argnum, ct, y, *xs, **attrs) -> node``.  A rule may call another opaque function.
+        As in `ag.ops.define`.  A rule may call another opaque function.
     jvp : callable, optional
         ``jvp(tans, y, *xs, **attrs) -> node``.
     name : str, optional
@@ -80,7 +79,7 @@ def opaque(
             return first
         return shape_from(shape(first, *others, **attrs) if callable(shape) else shape)
 
-    rules = vjp if vjp is None or callable(vjp) else tuple(vjp)
+    rules = vjp if vjp is None or callable(vjp) or isinstance(vjp, Together) else tuple(vjp)
     op = Op(
         name or str(getattr(fn, "__name__", "opaque")), scheme, forward, shape_rule, rules, jvp,
         concurrent=concurrent, checked=True, doc="A function of arrays that the user has given.",

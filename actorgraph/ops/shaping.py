@@ -6,12 +6,13 @@ Dims may be symbols: joining ``batch`` and 3 rows gives ``batch + 3``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate
 from typing import Any
 
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
-from actorgraph.op import Attrs, Op, Sample, register
+from actorgraph.op import Attrs, Op, Sample, Together, register
 from actorgraph.ops._declare import linear_jvp
 from actorgraph.ops.broadcasting import axes_of, zeros_like
 from actorgraph.ops.indexing import getitem
@@ -121,12 +122,16 @@ def _concatenated(checks: Checks, *shapes: Shape, axis: int) -> Shape:
     return tuple(result)
 
 
-def _concatenate_vjp(argnum: int, ct: Node, y: Node, *xs: Node, axis: int) -> Node:
-    start: Any = sum((x.dims[axis] for x in xs[:argnum]), 0)
-    stop = start + xs[argnum].dims[axis]
-    if start is UNKNOWN or stop is UNKNOWN:
-        return build(_PART, ct, *xs, axis=axis, argnum=argnum)
-    return getitem(ct, (*[slice(None)] * axis, slice(start, stop)))
+def _concatenate_vjp(
+    argnums: Sequence[int], ct: Node, y: Node, *xs: Node, axis: int
+) -> Iterator[Node]:
+    ends: list[Any] = list(accumulate((x.dims[axis] for x in xs), initial=0))
+    for argnum in argnums:
+        start, stop = ends[argnum], ends[argnum + 1]
+        if start is UNKNOWN or stop is UNKNOWN:
+            yield build(_PART, ct, *xs, axis=axis, argnum=argnum)
+        else:
+            yield getitem(ct, (*[slice(None)] * axis, slice(start, stop)))
 
 
 def _with_zeros(tans: Sequence[Node | None], xs: Sequence[Node]) -> list[Node]:
@@ -144,7 +149,7 @@ _CONCATENATE: Op = register(
         _join_scheme,
         lambda xp, *xs, axis: xp.concatenate(xs, axis),
         shape=_concatenated,
-        vjp=_concatenate_vjp,
+        vjp=Together(_concatenate_vjp),
         jvp=_concatenate_jvp,
         samples=(
             Sample(((2, 3), (4, 3)), {"axis": 0}),
@@ -241,8 +246,9 @@ def _stack_shape(checks: Checks, *shapes: Shape, axis: int) -> Shape:
     return (*result[:axis], len(shapes), *result[axis:])
 
 
-def _stack_vjp(argnum: int, ct: Node, y: Node, *xs: Node, axis: int) -> Node:
-    return getitem(ct, (*[slice(None)] * axis, argnum))
+def _stack_vjp(argnums: Sequence[int], ct: Node, y: Node, *xs: Node, axis: int) -> Iterator[Node]:
+    before = [slice(None)] * axis
+    return (getitem(ct, (*before, argnum)) for argnum in argnums)
 
 
 def _stack_jvp(tans: tuple[Node | None, ...], y: Node, *xs: Node, axis: int) -> Node:
@@ -255,7 +261,7 @@ _STACK: Op = register(
         _join_scheme,
         lambda xp, *xs, axis: xp.stack(xs, axis),
         shape=_stack_shape,
-        vjp=_stack_vjp,
+        vjp=Together(_stack_vjp),
         jvp=_stack_jvp,
         samples=(
             Sample(((2, 3), (2, 3)), {"axis": 0}),

@@ -48,7 +48,7 @@ class Case:
         self.wrt = [
             x
             for i, x in enumerate(dict.fromkeys(self.xs))
-            if x.dtype.kind in "fc" and op.vjp_rule(i) is not None and self.y.dtype.kind in "fc"
+            if x.dtype.kind in "fc" and op.has_vjp(i) and self.y.dtype.kind in "fc"
             if i not in RAISING_RULES.get(op.name, ())
         ]
 

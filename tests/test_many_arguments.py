@@ -1,0 +1,112 @@
+"""Ops and functions of thousands of arguments: differentiating them takes linear work."""
+
+import sys
+
+import numpy as np
+import pytest
+
+import actorgraph as ag
+from actorgraph.autodiff import tangents
+from tests._evaluate import evaluate
+
+
+@ag.custom_vjp
+def total_by_vjp(*xs):
+    return ag.ops.stack(xs).sum(0)
+
+
+@total_by_vjp.defvjp
+def total_pulled(ct, y, *xs):
+    return [ct] * len(xs)
+
+
+@ag.custom_jvp
+def total_by_jvp(*xs):
+    return ag.ops.stack(xs).sum(0)
+
+
+@total_by_jvp.defjvp
+def total_pushed(tans, y, *xs):
+    return ag.ops.stack(tans).sum(0)
+
+
+FUNCTIONS = {
+    "concatenate": ag.ops.concatenate,
+    "stack": ag.ops.stack,
+    "custom_vjp": lambda xs: total_by_vjp(*xs),
+    "custom_jvp": lambda xs: total_by_jvp(*xs),
+}
+
+
+def calls_in(function):
+    """Return how many Python and C functions are called."""
+    count = 0
+
+    def note(frame, event, arg):
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    sys.setprofile(note)
+    try:
+        function()
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+def graph_of(function, size):
+    g = ag.Graph()
+    xs = [g.input(f"x{i}", (2,), "float64") for i in range(size)]
+    return xs, function(xs)
+
+
+MODES = {(name, mode) for name in FUNCTIONS for mode in ("build", "reverse", "forward")}
+
+
+@pytest.mark.parametrize(("name", "mode"), sorted(MODES - {("custom_vjp", "forward")}))
+def test_twice_the_arguments_take_twice_the_steps(name, mode):
+    function = FUNCTIONS[name]
+
+    def steps(size):
+        if mode == "build":
+            return calls_in(lambda: graph_of(function, size))
+        xs, y = graph_of(function, size)
+        if mode == "reverse":
+            return calls_in(lambda: ag.gradients([y], xs, [y]))
+        return calls_in(lambda: tangents([y], {x: x for x in xs}))
+
+    steps(10)  # what is made once
+    assert steps(1200) <= 2.05 * steps(600)
+
+
+def test_a_rule_that_serves_many_arguments_is_called_once_with_those_that_are_wanted():
+    seen = []
+
+    def rule(argnums, ct, y, *xs):
+        seen.append(tuple(argnums))
+        return [ct * (argnum + 1) for argnum in argnums]
+
+    total = ag.ops.define(
+        "total_of_many",
+        scheme=lambda arity, attrs: " -> ".join(["f[*s]"] * arity) + " -> f[*s]",
+        forward=lambda xp, *arrays: sum(arrays),
+        vjp=ag.ops.Together(rule, first=1),
+    )
+    xs, y = graph_of(lambda xs: total(*xs), 5)
+    found = ag.gradients(y.sum(), [xs[3], xs[0], xs[1]])
+
+    assert seen == [(1, 3)]
+    values = evaluate(found, {x: np.ones(2) for x in xs})
+    np.testing.assert_array_equal(values, [[4, 4], [0, 0], [2, 2]])
+    ag.gradients(y.sum(), [xs[0]])
+    assert seen == [(1, 3)]  # the first argument has no gradient
+
+
+def test_one_node_given_many_times_gets_the_sum():
+    for function in FUNCTIONS.values():
+        g = ag.Graph()
+        x, y = g.input("x", (2,), "float64"), g.input("y", (2,), "float64")
+        found = ag.gradients(function([x, y, x]).sum(), [x, y])
+        np.testing.assert_array_equal(
+            evaluate(found, {x: np.ones(2), y: np.ones(2)}), [[2, 2], [1, 1]]
+        )
