@@ -130,7 +130,8 @@ class Op:
     samples : tuple of Sample
         Where the law tests try the op.
     ufunc : str, optional
-        Name in `xp` of the ufunc that is exactly the forward, which then is called with no wrapper.
+        Name in `xp` of the ufunc that is exactly the forward, which then is called with no wrapper;
+        floats of two bytes take the forward, which may widen them.
     concurrent : bool
         False serialises all calls of the op in the process.
     checked : bool

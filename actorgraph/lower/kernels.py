@@ -21,6 +21,7 @@ import numpy as np
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node
 from actorgraph.op import Op, bind_attrs, is_symbolic
+from actorgraph.ops._scalars import is_half
 from actorgraph.types import UNKNOWN, Dim, bind_dims
 
 __all__ = ["depends_on_symbols", "kernel", "with_errstate"]
@@ -79,7 +80,7 @@ def kernel(
     """
     op = node.op
     attrs = bind_attrs(dict(node.attrs), symbols)
-    if op.ufunc is not None and not attrs:
+    if op.ufunc is not None and not attrs and not is_half(node.dtype):
         found: Kernel = getattr(xp, op.ufunc)
     else:
         found = partial(op.forward, xp, **attrs)

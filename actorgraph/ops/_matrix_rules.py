@@ -49,7 +49,7 @@ def cubic_cost(factor: float) -> Callable[..., float]:
 def as_matrices(x: Node, what: str) -> Node:
     """Return `x`, or raise where it is no batch of matrices that LAPACK takes."""
     if x.dtype.kind not in "fc" or x.dtype.itemsize < 4:
-        wanted = "float32" if x.dtype.kind == "f" else "float64"
+        wanted = "float32" if x.dtype.kind in "fV" else "float64"
         raise GraphTypeError(
             f"{what} takes float32, float64, complex64 and complex128, got {x!r}; "
             f"convert with .astype({wanted!r})"

@@ -155,6 +155,7 @@ def _take_forward(xp: Any, x: Any, places: Any, axes: int) -> Any:
     return x.reshape(-1).take(_flat_places(xp, places, axes, size))
 
 
+@through_float32
 def _put_forward(xp: Any, ct: Any, places: Any, like: Any, axes: int) -> Any:
     out = xp.zeros(like.shape, ct.dtype)
     size = prod(like.shape[like.ndim - axes :])

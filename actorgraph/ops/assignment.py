@@ -16,6 +16,7 @@ import numpy as np
 from actorgraph.errors import ShapeError
 from actorgraph.graph import Node, build, is_weak
 from actorgraph.op import Attrs, Op, Sample, register
+from actorgraph.ops._half import through_float32
 from actorgraph.ops.broadcasting import broadcast_like, zeros_like
 from actorgraph.ops.gathering import check_along, positions_of
 from actorgraph.ops.indexing import (
@@ -156,6 +157,7 @@ _INDEX_PUT: Op = register(
 )
 
 
+@through_float32
 def _add_forward(xp: Any, x: Any, values: Any, *arrays: Any, index: Index) -> Any:
     out = xp.array(x, order="C")
     _check_values(values, x.shape, arrays, index)

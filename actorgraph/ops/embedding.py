@@ -9,6 +9,7 @@ import numpy as np
 from actorgraph.errors import ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import Op, Sample, register
+from actorgraph.ops._half import through_float32
 from actorgraph.ops.broadcasting import expand_dims
 from actorgraph.ops.indexing import check_classes
 from actorgraph.ops.selection import where
@@ -22,6 +23,7 @@ def _rows_forward(xp: Any, weight: Any, index: Any, padding: int | None) -> Any:
     return weight.take(index.astype(xp.int64, copy=False), 0)
 
 
+@through_float32
 def _add_forward(xp: Any, ct: Any, index: Any, *like: Any, size: Any, padding: int | None) -> Any:
     count = like[0].shape[0] if like else size
     check_classes(xp, index, count)

@@ -18,6 +18,7 @@ from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import CONSTANT, Attrs, Op, Sample, register
 from actorgraph.ops._declare import linear_jvp
+from actorgraph.ops._scalars import accumulator
 from actorgraph.ops.broadcasting import axes_of
 from actorgraph.ops.masking import without_masks
 from actorgraph.ops.reshaping import reshape
@@ -166,12 +167,13 @@ def _adjoint_shape(checks: Checks, ct: Shape, *arrays: Shape, index: Index, shap
 
 
 def _adjoint_forward(xp: Any, ct: Any, *arrays: Any, index: Index, shape: tuple[int, ...]) -> Any:
-    out = xp.zeros(shape, ct.dtype)
-    if arrays:
-        add_at(xp, out, ct, arrays, index)
-    else:
+    if not arrays:
+        out = xp.zeros(shape, ct.dtype)
         out[index] = ct
-    return out
+        return out
+    out = xp.zeros(shape, accumulator(ct.dtype))
+    add_at(xp, out, ct, arrays, index)
+    return out.astype(ct.dtype, copy=False)
 
 
 def add_at(xp: Any, out: Any, values: Any, arrays: Sequence[Any], index: Index) -> None:

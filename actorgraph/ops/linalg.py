@@ -14,7 +14,7 @@ from actorgraph.errors import ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import Attrs, Op, Rule, Sample, register
 from actorgraph.ops._declare import add_all
-from actorgraph.ops._scalars import accumulator, is_half
+from actorgraph.ops._half import through_float32
 from actorgraph.ops.arithmetic import multiply
 from actorgraph.ops.broadcasting import conj, expand_dims, squeeze, unbroadcast
 from actorgraph.ops.reshaping import reshape
@@ -93,7 +93,7 @@ _MATMUL = register(
     Op(
         "matmul",
         "n[*s] -> n[*t] -> n[*out]",
-        lambda xp, x, y: xp.matmul(x, y),
+        through_float32(lambda xp, x, y: xp.matmul(x, y)),
         shape=_matmul_shape,
         vjp=(_matmul_vjp_x, _matmul_vjp_y),
         jvp=_bilinear_jvp(lambda x, y: matmul(x, y)),
@@ -101,26 +101,6 @@ _MATMUL = register(
         ufunc="matmul",
         samples=tuple(map(Sample, _MATMUL_SHAPES)),
         doc="Matrix product of vectors, matrices and batches of matrices.",
-    )
-)
-
-
-def _half_forward(xp: Any, x: Any, y: Any) -> Any:
-    dtype = accumulator(x.dtype)
-    return xp.matmul(x.astype(dtype), y.astype(dtype)).astype(x.dtype)
-
-
-_MATMUL_HALF = register(
-    Op(
-        "matmul_half",
-        "f[*s] -> f[*t] -> f[*out]",
-        _half_forward,
-        shape=_matmul_shape,
-        vjp=(_matmul_vjp_x, _matmul_vjp_y),
-        jvp=_bilinear_jvp(lambda x, y: matmul(x, y)),
-        cost=_matmul_flops,
-        samples=tuple(map(Sample, _MATMUL_SHAPES[:2])),
-        doc="Matrix product of floats of two bytes, accumulated in float32.",
     )
 )
 
@@ -150,9 +130,7 @@ def matmul(x: Any, y: Any) -> Node:
     ShapeError
         The inner dims differ, the leading dims do not broadcast, or an operand is a scalar.
     """
-    known = x if isinstance(x, Node) else y
-    half = isinstance(known, Node) and is_half(known.dtype)
-    return build(_MATMUL_HALF if half else _MATMUL, x, y)
+    return build(_MATMUL, x, y)
 
 
 def dot(x: Any, y: Any) -> Node:

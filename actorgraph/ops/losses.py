@@ -13,6 +13,7 @@ from typing import Any
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import Attrs, Op, Sample, register
+from actorgraph.ops._half import through_float32
 from actorgraph.ops.arithmetic import multiply, subtract
 from actorgraph.ops.broadcasting import broadcast_like, expand_dims, sum  # noqa: A004
 from actorgraph.ops.exponential import exp
@@ -44,6 +45,7 @@ def _shifted(xp: Any, x: Any, axis: int, **more: Any) -> Any:
     return xp.subtract(x, top, **more)
 
 
+@through_float32
 def _softmax_forward(xp: Any, x: Any, axis: int) -> Any:
     e = _shifted(xp, x, axis)
     xp.exp(e, out=e)
@@ -70,6 +72,7 @@ _SOFTMAX = register(
 )
 
 
+@through_float32
 def _log_softmax_forward(xp: Any, x: Any, axis: int) -> Any:
     shifted = _shifted(xp, x, axis)
     if shifted.size:  # The log of an empty sum would warn.
@@ -150,6 +153,7 @@ def _places(xp: Any, targets: Any, rows: int, classes: int) -> Any:
     return xp.arange(rows) * classes + targets.reshape(-1).astype(xp.int64)
 
 
+@through_float32
 def _entropy_forward(xp: Any, logits: Any, targets: Any, reduction: str) -> Any:
     places = _places(xp, targets, targets.size, logits.shape[-1])
     shifted = _shifted(xp, logits, -1, order="C")
@@ -165,6 +169,7 @@ def _entropy_forward(xp: Any, logits: Any, targets: Any, reduction: str) -> Any:
     return total / losses.size if losses.size else xp.full((), xp.nan, losses.dtype)
 
 
+@through_float32
 def _entropy_pull(xp: Any, ct: Any, logits: Any, targets: Any, reduction: str) -> Any:
     places = _places(xp, targets, targets.size, logits.shape[-1])
     out = _shifted(xp, logits, -1, order="C")

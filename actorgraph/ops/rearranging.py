@@ -15,6 +15,7 @@ from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import Op, Sample, register
 from actorgraph.ops._declare import linear_jvp
+from actorgraph.ops._half import through_float32
 from actorgraph.ops._scalars import accumulator
 from actorgraph.ops.broadcasting import axes_of
 from actorgraph.ops.indexing import getitem
@@ -209,6 +210,7 @@ def _sum_copies(xp: Any, x: Any, axis: int) -> Any:
     return total.astype(x.dtype, copy=False)
 
 
+@through_float32
 def _repeat_back(xp: Any, ct: Any, x: Any, repeats: Any, axis: int) -> Any:
     shape = x.shape
     if isinstance(repeats, int):

@@ -10,6 +10,7 @@ from typing import Any
 
 from actorgraph.graph import Node, build
 from actorgraph.op import Op, Sample, register
+from actorgraph.ops._half import through_float32
 from actorgraph.ops.broadcasting import sum  # noqa: A004
 from actorgraph.ops.casting import astype
 from actorgraph.ops.selection import maximum
@@ -18,6 +19,7 @@ from actorgraph.ops.shaping import one_axis
 __all__ = ["sparsemax"]
 
 
+@through_float32
 def _forward(xp: Any, x: Any, axis: int) -> Any:
     if not x.size:
         return x.copy()

@@ -18,6 +18,7 @@ import numpy as np
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import Op, Sample, register
+from actorgraph.ops._half import through_float32
 from actorgraph.types import UNKNOWN, Checks, Dim, Shape, dim_max, dim_min
 
 __all__ = [
@@ -271,6 +272,7 @@ def _col2im_shape(
     return (columns[0], channels, *sizes)
 
 
+@through_float32
 def _col2im_forward(
     xp: Any,
     columns: Any,

@@ -13,7 +13,6 @@ from actorgraph.graph import Node, as_nodes
 from actorgraph.op import REGISTRY
 from actorgraph.ops._scalars import is_half
 from actorgraph.ops.casting import astype
-from actorgraph.ops.linalg import matmul
 from actorgraph.rewrite._graph import rebuilt, restored
 from actorgraph.types import dtype_of
 
@@ -22,7 +21,7 @@ __all__ = ["autocast"]
 _PRODUCTS = tuple("conv conv_transpose matmul outer tensordot vecdot".split())
 """The ops that compute on cast operands; whatever else there is stays as it is."""
 
-_MATMUL, _ASTYPE = REGISTRY["matmul"], REGISTRY["astype"]
+_ASTYPE = REGISTRY["astype"]
 
 
 def autocast(
@@ -87,9 +86,8 @@ def autocast(
         if node.op not in products or node in kept or node.dtype.name != "float32":
             return made
         with node.graph.building(node.line):
-            return astype(
-                _product([_cast(part, target.name) for part in made.inputs], made), "float32"
-            )
+            operands = [_cast(part, target.name) for part in made.inputs]
+            return astype(node.graph.apply(made.op, operands, made.attrs), "float32")
 
     return restored(outputs, rebuilt(targets[0].graph, targets, settled))
 
@@ -112,10 +110,3 @@ def _cast(node: Node, dtype: str) -> Node:
     if node.op is _ASTYPE and node.inputs[0].dtype.name == dtype:
         return node.inputs[0]
     return astype(node, dtype)
-
-
-def _product(operands: list[Node], like: Node) -> Node:
-    """Return the op of `like` on other operands."""
-    if like.op is _MATMUL:
-        return matmul(*operands)  # which accumulates in float32
-    return like.graph.apply(like.op, operands, like.attrs)
