@@ -99,6 +99,7 @@ from actorgraph.ops.fourier_real import irfft, rfft
 from actorgraph.ops.gathering import at, gather, gather_nd, size_of, take_along_axis
 from actorgraph.ops.indexing import getitem, one_hot, take
 from actorgraph.ops.inverses import det, inv, matrix_power, slogdet, solve
+from actorgraph.ops.least_squares import lstsq
 from actorgraph.ops.linalg import dot, matmul, outer
 from actorgraph.ops.linalg_products import bmm, kron, tensordot, vecdot
 from actorgraph.ops.losses import log_softmax, mse_loss, softmax
@@ -155,7 +156,7 @@ from actorgraph.ops.pooling import (
     max_pool1d,
     max_pool2d,
 )
-from actorgraph.ops.pseudo_inverse import lstsq, pinv
+from actorgraph.ops.pseudo_inverse import matrix_rank, pinv
 from actorgraph.ops.random import (
     bernoulli,
     binomial,
@@ -246,21 +247,21 @@ __all__ = [
     "kl_div", "kron", "l1", "l1_loss", "layer_norm", "leaky_relu", "less", "less_equal", "lgamma",
     "linspace", "local_response_norm", "log", "log10", "log1p", "log2", "log_softmax", "logaddexp",
     "logaddexp2", "logical_and", "logical_not", "logical_or", "logical_xor", "logsigmoid",
-    "logspace", "logsumexp", "lstm_cell", "lstsq", "matmul", "matrix_power", "max", "max_pool1d",
-    "max_pool2d", "maximum", "mean", "meshgrid", "min", "minimum", "mish", "mod", "moveaxis", "mse",
-    "mse_loss", "multiply", "neg", "nll", "nll_loss", "norm", "normal", "not_equal", "one_hot",
-    "ones", "ones_like", "opaque", "outer", "pad", "permute", "pick", "pick_neg_log_sigmoid",
-    "pick_neg_log_softmax", "pick_softmax", "pinv", "pixel_shuffle", "pixel_unshuffle", "polygamma",
-    "power", "prelu", "prod", "put", "qr", "rad2deg", "ravel", "real", "reciprocal", "relu",
-    "relu6", "repeat", "reshape", "rfft", "rms_norm", "rnn_cell", "roll", "round", "rsqrt",
-    "running_batch_norm", "scaled_dot_product_attention", "scatter", "scatter_add", "searchsorted",
-    "sec", "selu", "sigmoid", "sign", "silu", "sin", "sinc", "sinh", "size_of", "slogdet",
-    "smooth_l1", "smooth_l1_loss", "softmax", "softplus", "softshrink", "softsign", "solve", "sort",
-    "sparsemax", "split", "sqrt", "square", "squeeze", "stack", "std", "subtract", "sum", "svd",
-    "svdvals", "swapaxes", "take", "take_along_axis", "tan", "tanh", "tanhshrink", "tensordot",
-    "threshold", "tile", "topk", "trace", "transpose", "tril", "triplet", "triplet_margin_loss",
-    "triu", "trunc", "truncated_normal", "uniform", "unique", "unstack", "upsample", "var",
-    "vecdot", "where", "yolo_decode", "zeros", "zeros_like",
+    "logspace", "logsumexp", "lstm_cell", "lstsq", "matmul", "matrix_power", "matrix_rank", "max",
+    "max_pool1d", "max_pool2d", "maximum", "mean", "meshgrid", "min", "minimum", "mish", "mod",
+    "moveaxis", "mse", "mse_loss", "multiply", "neg", "nll", "nll_loss", "norm", "normal",
+    "not_equal", "one_hot", "ones", "ones_like", "opaque", "outer", "pad", "permute", "pick",
+    "pick_neg_log_sigmoid", "pick_neg_log_softmax", "pick_softmax", "pinv", "pixel_shuffle",
+    "pixel_unshuffle", "polygamma", "power", "prelu", "prod", "put", "qr", "rad2deg", "ravel",
+    "real", "reciprocal", "relu", "relu6", "repeat", "reshape", "rfft", "rms_norm", "rnn_cell",
+    "roll", "round", "rsqrt", "running_batch_norm", "scaled_dot_product_attention", "scatter",
+    "scatter_add", "searchsorted", "sec", "selu", "sigmoid", "sign", "silu", "sin", "sinc", "sinh",
+    "size_of", "slogdet", "smooth_l1", "smooth_l1_loss", "softmax", "softplus", "softshrink",
+    "softsign", "solve", "sort", "sparsemax", "split", "sqrt", "square", "squeeze", "stack", "std",
+    "subtract", "sum", "svd", "svdvals", "swapaxes", "take", "take_along_axis", "tan", "tanh",
+    "tanhshrink", "tensordot", "threshold", "tile", "topk", "trace", "transpose", "tril", "triplet",
+    "triplet_margin_loss", "triu", "trunc", "truncated_normal", "uniform", "unique", "unstack",
+    "upsample", "var", "vecdot", "where", "yolo_decode", "zeros", "zeros_like",
 ]  # fmt: skip
 
 # Other names: the short ones of losses, and PyTorch's for one that has a shorter name here.

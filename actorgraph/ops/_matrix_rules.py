@@ -23,8 +23,8 @@ from actorgraph.types import UNKNOWN
 
 __all__ = [
     "SQUARE_SAMPLES", "adjoint", "as_matrices", "as_square", "cubic_cost", "gap_divide",
-    "half_lower", "half_upper", "hermitian", "hermitian_array", "known", "read_rows", "real_like",
-    "real_of", "rows_stacked",
+    "half_lower", "half_upper", "hermitian", "hermitian_array", "known", "one_triangle",
+    "read_rows", "real_like", "real_of", "rows_stacked",
 ]  # fmt: skip
 
 
@@ -81,6 +81,15 @@ def hermitian_array(xp: Any, x: Any) -> Any:
     """Hermitian part of each matrix of an array; exact where it is Hermitian already."""
     half = x.dtype.type(0.5)
     return (x + xp.conjugate(xp.swapaxes(x, -1, -2))) * half
+
+
+def one_triangle(x: Node, uplo: str | None, what: str) -> Node:
+    """Return matrices whose Hermitian part is that of the lower or upper triangle, or all of x."""
+    if uplo is None:
+        return x
+    if uplo not in ("L", "U"):
+        raise GraphTypeError(f"{what}: UPLO is 'L', 'U' or None, got {uplo!r}")
+    return (half_lower(x) if uplo == "L" else half_upper(x)) * 2
 
 
 def real_of(x: Node) -> Node:

@@ -266,9 +266,9 @@ def norm(x: Node, ord: Any = None, axis: Any = None, keepdims: bool = False) -> 
     return statistics.norm(x, 2 if ord in (None, "fro") else ord, axis, keepdims)
 
 
-def svd(a: Node, full_matrices: bool = True) -> Any:
+def svd(a: Node, full_matrices: bool = True, compute_uv: bool = True) -> Any:
     """Singular values and vectors; whole bases unless told otherwise, unlike `ag.ops.svd`."""
-    return spectral.svd(a, full_matrices)
+    return spectral.svd(a, full_matrices) if compute_uv else spectral.svdvals(a)
 
 
 def _last_two(name: str) -> Callable[..., Any]:

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from actorgraph.errors import ShapeError
+from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import Op, Sample, register
+from actorgraph.ops._complement import complement
 from actorgraph.ops._matrix_rules import (
     SQUARE_SAMPLES,
     adjoint,
@@ -27,6 +28,7 @@ from actorgraph.ops._matrix_rules import (
     known,
     read_rows,
 )
+from actorgraph.ops.broadcasting import zeros_like
 from actorgraph.ops.indexing import getitem
 from actorgraph.ops.inverses import solve
 from actorgraph.ops.shaping import concatenate
@@ -67,7 +69,7 @@ _CHOLESKY: Op = register(
 )
 
 
-def cholesky(x: Node) -> Node:
+def cholesky(x: Node, upper: bool = False) -> Node:
     """Return L with ``x = L @ L^H``, as ``numpy.linalg.cholesky``.
 
     The gradient is ``L^-H low(L^H ct) L^-1``, of which the Hermitian part is taken; low is the
@@ -79,11 +81,13 @@ def cholesky(x: Node) -> Node:
     x : node
         Shape (..., n, n), float or complex of at least 32 bits a number; the Hermitian part of
         each matrix counts.
+    upper : bool
+        Return ``L^H`` instead.
 
     Returns
     -------
     Node
-        Lower triangles.
+        Lower triangles, or upper ones.
 
     Raises
     ------
@@ -98,7 +102,8 @@ def cholesky(x: Node) -> Node:
     >>> cholesky(Graph().input("x", ("batch", 3, 3), "float64")).shape
     (batch, 3, 3)
     """
-    return build(_CHOLESKY, as_square(x, "cholesky"))
+    lower = build(_CHOLESKY, as_square(x, "cholesky"))
+    return adjoint(lower) if upper else lower
 
 
 # -- qr ---------------------------------------------------------------------------------------
@@ -161,28 +166,51 @@ _QR: Op = register(
 )
 
 
-def qr(x: Node) -> QRResult:
-    """Decompose each matrix as ``Q @ R``, as ``numpy.linalg.qr`` does by default.
+def _reduced(x: Node) -> tuple[Node, Node]:
+    columns, rows = known(as_matrices(x, "qr"), -1, "qr"), x.dims[-2]
+    if not (isinstance(rows, int) and isinstance(columns, int) and rows < columns):
+        return _qr_parts(build(_QR, x))
+    # A wide matrix: the first columns give Q, which rotates the others.
+    left = getitem(x, (Ellipsis, slice(None), slice(None, rows)))
+    right = getitem(x, (Ellipsis, slice(None), slice(rows, None)))
+    q, r = _qr_parts(build(_QR, left))
+    return q, concatenate([r, adjoint(q) @ right], axis=-1)
+
+
+def _completed(q: Node, r: Node, x: Node) -> QRResult:
+    rows = known(x, -2, "qr with mode='complete'")
+    if rows == r.dims[-2]:
+        return QRResult(q, r)
+    rest = complement(q)
+    below = zeros_like(adjoint(rest) @ q)
+    return QRResult(concatenate([q, rest], axis=-1), concatenate([r, below], axis=-2))
+
+
+def qr(x: Node, mode: str = "reduced") -> Any:
+    """Decompose each matrix as ``Q @ R``, as ``numpy.linalg.qr``.
 
     The gradient holds where the first min(m, n) columns are independent (Walter and Lehmann 2010);
-    where R is singular it raises in the run.
+    where R is singular it raises in the run.  The last m - n columns of a complete Q are arbitrary
+    within their space: a loss that depends on the choice raises in the run that differentiates it.
 
     Parameters
     ----------
     x : node
         Shape (..., m, n), float or complex of at least 32 bits a number; where m or n is a symbol,
         runs have to feed m >= n.
+    mode : {"reduced", "complete", "r"}
+        With k = min(m, n) for "reduced" and k = m for "complete"; "r" gives the reduced `R` alone.
 
     Returns
     -------
-    QRResult
+    QRResult, or a Node
         `Q` of shape (..., m, k) with orthonormal columns and the upper triangle `R` of shape
-        (..., k, n), with k = min(m, n); the diagonal of `R` is real.
+        (..., k, n); the diagonal of `R` is real.
 
     Raises
     ------
     GraphTypeError
-        The dtype is none that LAPACK takes.
+        The dtype is none that LAPACK takes, or there is no such mode.
     ShapeError
         `x` has fewer than two dims, or the number of columns is None.
 
@@ -192,11 +220,9 @@ def qr(x: Node) -> QRResult:
     >>> qr(Graph().input("x", ("batch", 3), "float64")).R.shape
     (3, 3)
     """
-    columns, rows = known(as_matrices(x, "qr"), -1, "qr"), x.dims[-2]
-    if not (isinstance(rows, int) and isinstance(columns, int) and rows < columns):
-        return QRResult(*_qr_parts(build(_QR, x)))
-    # A wide matrix: the first columns give Q, which rotates the others.
-    left = getitem(x, (Ellipsis, slice(None), slice(None, rows)))
-    right = getitem(x, (Ellipsis, slice(None), slice(rows, None)))
-    q, r = _qr_parts(build(_QR, left))
-    return QRResult(q, concatenate([r, adjoint(q) @ right], axis=-1))
+    if mode not in ("reduced", "complete", "r"):
+        raise GraphTypeError(f"qr: mode is 'reduced', 'complete' or 'r', got {mode!r}")
+    q, r = _reduced(x)
+    if mode == "r":
+        return r
+    return _completed(q, r, x) if mode == "complete" else QRResult(q, r)

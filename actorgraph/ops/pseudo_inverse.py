@@ -1,4 +1,4 @@
-"""Pseudo-inverses and least squares, over batches of matrices.
+"""Pseudo-inverses and ranks, over batches of matrices.
 
 Formula: G. H. Golub and V. Pereyra, The differentiation of pseudo-inverses and nonlinear least
 squares problems whose variables separate, 1973.
@@ -11,10 +11,8 @@ from typing import Any
 from actorgraph.graph import Node, build
 from actorgraph.op import Op, Sample, register
 from actorgraph.ops._matrix_rules import adjoint, as_matrices, cubic_cost
-from actorgraph.ops.linalg import matmul
-from actorgraph.ops.linalg_products import lifted_pair
 
-__all__ = ["lstsq", "pinv"]
+__all__ = ["matrix_rank", "pinv"]
 
 
 def _pinv_forward(xp: Any, x: Any, rtol: float | None) -> Any:
@@ -96,39 +94,53 @@ def pinv(x: Node, rtol: float | None = None) -> Node:
     return build(_PINV, as_matrices(x, "pinv"), rtol=None if rtol is None else float(rtol))
 
 
-def lstsq(a: Any, b: Any, rcond: float | None = None) -> Node:
-    """Return the least-squares solution of ``a @ x = b`` of least norm: ``pinv(a) @ b``.
+# -- rank -------------------------------------------------------------------------------------
 
-    Built of `pinv` and `matmul`; NumPy's other results (residuals, rank, singular values) are not
-    given.  Gradients as of `pinv`, for any rank that is constant.
+
+def _rank_forward(xp: Any, x: Any, rtol: float | None) -> Any:
+    if not x.size:
+        return xp.zeros(x.shape[:-2], xp.int64)
+    return xp.asarray(xp.linalg.matrix_rank(x, rtol=rtol), xp.int64)
+
+
+_RANK: Op = register(
+    Op(
+        "matrix_rank",
+        "x[*s, m, n] -> int64[*s]",
+        _rank_forward,
+        cost=cubic_cost(4),
+        samples=(Sample(((4, 2),), {"rtol": None}), Sample(((2, 2, 3),), {"rtol": 1e-3})),
+        doc="Number of singular values of each matrix that are not 0.",
+    )
+)
+
+
+def matrix_rank(x: Node, rtol: float | None = None) -> Node:
+    """Return the rank of each matrix, as ``numpy.linalg.matrix_rank``; no gradient.
 
     Parameters
     ----------
-    a : node or array
+    x : node
         Shape (..., m, n), float or complex of at least 32 bits a number.
-    b : node or array
-        Shape (m,) or (..., m, k), of the dtype of `a`.
-    rcond : float, optional
-        As `rtol` in `pinv`.
+    rtol : float, optional
+        As in `pinv`.
 
     Returns
     -------
     Node
-        Shape (..., n) where `b` is a vector, else (..., n, k).
+        int64, shape (...).
 
     Raises
     ------
     GraphTypeError
-        The dtypes differ or are none that LAPACK takes.
+        The dtype is none that LAPACK takes.
     ShapeError
-        The dims do not fit.
+        `x` has fewer than two dims.
 
     Examples
     --------
     >>> from actorgraph import Graph
-    >>> a = Graph().input("a", ("batch", 3), "float64")
-    >>> lstsq(a, a).shape
-    (3, 3)
+    >>> matrix_rank(Graph().input("x", ("batch", 4, 3), "float64"))
+    <matrix_rank_1: int64[batch]>
     """
-    a, b = lifted_pair(a, b, "lstsq")
-    return matmul(pinv(as_matrices(a, "lstsq"), rcond), b)
+    return build(_RANK, as_matrices(x, "matrix_rank"), rtol=None if rtol is None else float(rtol))

@@ -14,9 +14,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from actorgraph.errors import GraphTypeError
 from actorgraph.graph import Node, build
 from actorgraph.op import Op, Sample, register
+from actorgraph.ops._complement import complement
 from actorgraph.ops._matrix_rules import (
     SQUARE_SAMPLES,
     adjoint,
@@ -27,6 +27,7 @@ from actorgraph.ops._matrix_rules import (
     hermitian,
     hermitian_array,
     known,
+    one_triangle,
     read_rows,
     real_like,
     real_of,
@@ -35,6 +36,7 @@ from actorgraph.ops._matrix_rules import (
 from actorgraph.ops.broadcasting import conj, expand_dims
 from actorgraph.ops.indexing import getitem
 from actorgraph.ops.matrices import diag_embed, matrix_diagonal
+from actorgraph.ops.shaping import concatenate
 from actorgraph.types import UNKNOWN, Checks, Dim, Shape, dim_min
 
 __all__ = ["EighResult", "SVDResult", "eigh", "eigvalsh", "svd", "svdvals"]
@@ -91,7 +93,7 @@ _EIGH: Op = register(
 )
 
 
-def eigh(x: Node) -> EighResult:
+def eigh(x: Node, UPLO: str | None = None) -> EighResult:
     """Return eigenvalues and eigenvectors of Hermitian matrices, as ``numpy.linalg.eigh``.
 
     The gradient is ``V (diag(ct_w) + (V^H ct_V) / E) V^H`` with ``E[i, j] = w[j] - w[i]`` (Giles
@@ -101,8 +103,10 @@ def eigh(x: Node) -> EighResult:
     Parameters
     ----------
     x : node
-        Shape (..., n, n), float or complex of at least 32 bits a number; the Hermitian part of
-        each matrix counts.
+        Shape (..., n, n), float or complex of at least 32 bits a number.
+    UPLO : {"L", "U"}, optional
+        The triangle that counts, and gets the gradient; by default the Hermitian part of each
+        matrix counts.
 
     Returns
     -------
@@ -112,7 +116,7 @@ def eigh(x: Node) -> EighResult:
     Raises
     ------
     GraphTypeError
-        The dtype is none that LAPACK takes.
+        The dtype is none that LAPACK takes, or there is no such triangle.
     ShapeError
         The matrices are not square.
 
@@ -122,7 +126,7 @@ def eigh(x: Node) -> EighResult:
     >>> eigh(Graph().input("x", ("batch", 3, 3), "float64")).eigenvalues.shape
     (batch, 3)
     """
-    both = build(_EIGH, as_square(x, "eigh"))
+    both = build(_EIGH, one_triangle(as_square(x, "eigh"), UPLO, "eigh"))
     return EighResult(real_like(_first_row(both)), read_rows(both, 1, None))
 
 
@@ -151,7 +155,7 @@ _EIGVALSH: Op = register(
 )
 
 
-def eigvalsh(x: Node) -> Node:
+def eigvalsh(x: Node, UPLO: str | None = None) -> Node:
     """Return the eigenvalues of Hermitian matrices, as ``numpy.linalg.eigvalsh``.
 
     The gradient is ``V diag(ct) V^H``; of eigenvalues that coincide only what is symmetric in
@@ -160,6 +164,7 @@ def eigvalsh(x: Node) -> Node:
     Parameters
     ----------
     x : node
+    UPLO : {"L", "U"}, optional
         As in `eigh`.
 
     Returns
@@ -170,7 +175,7 @@ def eigvalsh(x: Node) -> Node:
     Raises
     ------
     GraphTypeError
-        The dtype is none that LAPACK takes.
+        The dtype is none that LAPACK takes, or there is no such triangle.
     ShapeError
         The matrices are not square.
 
@@ -180,7 +185,7 @@ def eigvalsh(x: Node) -> Node:
     >>> eigvalsh(Graph().input("x", (3, 3), "complex128")).dtype
     dtype('float64')
     """
-    return real_like(build(_EIGVALSH, as_square(x, "eigvalsh")))
+    return real_like(build(_EIGVALSH, one_triangle(as_square(x, "eigvalsh"), UPLO, "eigvalsh")))
 
 
 # -- svd --------------------------------------------------------------------------------------
@@ -280,31 +285,35 @@ _SVD: Op = register(
 )
 
 
+def _completed(x: Node) -> Node:
+    return x if x.dims[-2] == x.dims[-1] else concatenate([x, complement(x)], axis=-1)
+
+
 def svd(x: Node, full_matrices: bool = False) -> SVDResult:
     """Decompose each matrix as ``U @ diag(S) @ Vh``, as ``numpy.linalg.svd``.
 
     Gradients as Giles (2008, 3.2) and Townsend (2016) give them.  Where singular values coincide,
     within rounding, or a vector belongs to the value 0 and the matrix is not square, the vectors
-    have no derivative: a run that needs it raises.
+    have no derivative: a run that needs it raises.  Nor have vectors that belong to no singular
+    value, but for losses that are the same for every basis of their space.
 
     Parameters
     ----------
     x : node
         Shape (..., m, n), float or complex of at least 32 bits a number.
     full_matrices : bool
-        Only False, unlike NumPy's default: vectors that belong to no singular value are arbitrary
-        and have no gradient.
+        Complete `U` and `Vh` to square matrices; the default is not NumPy's.
 
     Returns
     -------
     SVDResult
         With k = min(m, n): `U` of shape (..., m, k), `S`, real, shape (..., k), descending, and
-        `Vh` of shape (..., k, n).
+        `Vh` of shape (..., k, n); of full matrices (..., m, m) and (..., n, n).
 
     Raises
     ------
     GraphTypeError
-        The dtype is none that LAPACK takes, or full matrices are asked for.
+        The dtype is none that LAPACK takes.
     ShapeError
         `x` has fewer than two dims, or one of the last two is None.
 
@@ -314,11 +323,11 @@ def svd(x: Node, full_matrices: bool = False) -> SVDResult:
     >>> svd(Graph().input("x", (4, 3), "float64")).Vh.shape
     (3, 3)
     """
-    if full_matrices:
-        raise GraphTypeError("svd: pass full_matrices=False; the full ones have no gradient")
     as_matrices(x, "svd")
     known(x, -1, "svd"), known(x, -2, "svd")
     s, u, v = _svd_parts(build(_SVD, x), x)
+    if full_matrices:
+        u, v = _completed(u), _completed(v)
     return SVDResult(u, real_like(s), adjoint(v))
 
 

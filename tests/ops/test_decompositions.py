@@ -175,9 +175,104 @@ def test_lstsq_is_the_solution_of_least_norm(shapes):
     g = ag.Graph()
     x, y = g.input("x", a.shape, "float64"), g.input("y", b.shape, "float64")
 
-    (got,) = evaluate(ag.ops.lstsq(x, y), {x: a, y: b})
+    found = evaluate(np.linalg.lstsq(x, y), {x: a, y: b})
 
-    np.testing.assert_allclose(got, np.linalg.lstsq(a, b)[0], rtol=1e-10)
+    for got, want in zip(found, np.linalg.lstsq(a, b), strict=True):
+        assert got.shape == np.shape(want)
+        np.testing.assert_allclose(got, want, rtol=1e-10)
+
+
+def test_lstsq_takes_batches_of_systems_and_one_right_side_for_all():
+    a, b = square(4, 5, 3), square(5, 1)[:, 0]
+    x = input_for(a, "batch")
+
+    solution, residuals, rank, values = evaluate(ag.ops.lstsq(x, b), {x: a})
+
+    assert (solution.shape, residuals.shape, values.shape) == ((4, 3), (4, 1), (4, 3))
+    assert rank.tolist() == [3] * 4
+    for got, left in zip(solution, a, strict=True):
+        np.testing.assert_allclose(got, np.linalg.lstsq(left, b)[0], rtol=1e-10)
+
+
+def test_rank_counts_what_is_not_zero_within_rounding():
+    value = np.stack([np.diag([1.0, 1e-3, 1e-17]), np.zeros((3, 3)), np.eye(3)])
+    x = input_for(value, None)
+
+    got = evaluate([np.linalg.matrix_rank(x), ag.ops.matrix_rank(x, 0.1)], {x: value})
+
+    assert [part.tolist() for part in got] == [[2, 0, 3], [1, 0, 3]]
+
+
+# -- whole bases ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(3, 3), (5, 3), (2, 3, 5), (0, 3), (3, 0)])
+def test_full_svd_has_whole_bases_and_gives_back_the_matrix(shape, dtype):
+    value = square(*shape, dtype=dtype)
+    x = input_for(value)
+    k = min(shape[-2:])
+    nodes = np.linalg.svd(x)
+
+    u, s, vh = evaluate(nodes, {x: value})
+
+    wanted = np.linalg.svd(value)
+    assert [part.shape for part in (u, s, vh)] == [part.shape for part in wanted]
+    assert [node.shape for node in nodes] == [part.shape for part in wanted]
+    close((u[..., :k] * s[..., None, :]) @ vh[..., :k, :], value, dtype)
+    for basis in (u, vh):
+        gram = basis @ basis.conj().swapaxes(-1, -2)
+        close(gram, np.broadcast_to(np.eye(gram.shape[-1]), gram.shape), dtype)
+
+
+@pytest.mark.parametrize("mode", ["reduced", "complete"])
+@pytest.mark.parametrize("shape", [(3, 3), (5, 3), (2, 3, 5), (2, 5, 3)])
+def test_qr_in_every_mode_has_numpys_shapes_and_gives_back_the_matrix(shape, mode):
+    value = square(*shape, dtype="complex128")
+    x = input_for(value)
+    node, wanted = np.linalg.qr(x, mode=mode), np.linalg.qr(value, mode=mode)
+
+    q, r = evaluate(node, {x: value})
+
+    assert [part.shape for part in (q, r)] == [part.shape for part in wanted]
+    close(r, wanted.R, "float64")
+    close(q @ r, value, "float64")
+    gram = q.conj().swapaxes(-1, -2) @ q
+    close(gram, np.broadcast_to(np.eye(gram.shape[-1]), gram.shape), "float64")
+
+
+@pytest.mark.parametrize("shape", [(3, 3), (5, 3), (2, 3, 5)])
+def test_qr_gives_the_triangle_alone(shape):
+    value = square(*shape)
+    x = input_for(value)
+
+    (got,) = evaluate([np.linalg.qr(x, "r")], {x: value})
+
+    close(got, np.linalg.qr(value, "r"), "float64")
+
+
+def test_whole_bases_may_be_of_sizes_that_a_run_knows():
+    x = ag.Graph().input("x", ("rows", 2), "float64")
+    q, r = ag.ops.qr(x, mode="complete")
+    u, _, vh = ag.ops.svd(x, full_matrices=True)
+    assert [node.shape for node in (q, r, u, vh)] == [
+        ("rows", "rows"), ("rows", 2), ("rows", "rows"), (2, 2),
+    ]  # fmt: skip
+    found = evaluate([q, r, u, vh], {x: square(5, 2)})
+    assert [value.shape for value in found] == [(5, 5), (5, 2), (5, 5), (2, 2)]
+
+
+@pytest.mark.parametrize("machine", [ag.ActorMachine, LispMachine])
+def test_gradient_that_depends_on_the_choice_of_a_basis_raises_in_the_run(machine):
+    value = square(5, 2)
+    x = input_for(value)
+    for basis in (ag.ops.qr(x, mode="complete").Q, ag.ops.svd(x, full_matrices=True).U):
+        with pytest.raises(NodeError, match="arbitrary within their space.*the reduced factors"):
+            run_backward((basis[:, 2:] * np.arange(15.0).reshape(5, 3)).sum(), x, value, machine)
+        # What the choice does not change has its gradient.
+        rest = basis[:, 2:] @ ag.ops.transpose(basis[:, 2:])
+        gradient = run_backward((rest * square(5, 5, seed=1)).sum(), x, value, machine)
+        assert np.abs(gradient).max() > 0.01
 
 
 @pytest.mark.parametrize("right", [(3,), (3, 2), (4, 3, 2), (2, 1, 3, 1)])
@@ -427,8 +522,10 @@ def test_dims_that_only_the_run_knows_are_refused_where_results_are_cut(name):
 def test_other_misuses_say_what_to_do():
     g = ag.Graph()
     x = g.input("x", (3, 3), "float64")
-    with pytest.raises(GraphTypeError, match="pass full_matrices=False"):
-        ag.ops.svd(x, full_matrices=True)
+    with pytest.raises(GraphTypeError, match="mode is 'reduced', 'complete' or 'r', got 'raw'"):
+        ag.ops.qr(x, mode="raw")
+    with pytest.raises(GraphTypeError, match="eigh: UPLO is 'L', 'U' or None, got 'l'"):
+        ag.ops.eigh(x, UPLO="l")
     with pytest.raises(GraphTypeError, match=r"takes an int as the power, got 0\.5"):
         ag.ops.matrix_power(x, 0.5)
     with pytest.raises(ShapeError, match="right side of at least one dim"):
@@ -462,6 +559,10 @@ def test_functions_stand_behind_their_numpy_names():
         lambda a: np.linalg.eigh(a).eigenvalues,
         lambda a: np.linalg.qr(a).R,
         lambda a: np.linalg.svd(a, full_matrices=False).S,
+        lambda a: np.linalg.svd(a, compute_uv=False),
+        lambda a: np.linalg.cholesky(a, upper=True),
+        lambda a: np.linalg.eigh(a + np.tri(3, k=-1), UPLO="L").eigenvalues,
+        lambda a: np.linalg.eigvalsh(a + np.tri(3, k=-1), UPLO="U"),
         lambda a: np.linalg.slogdet(a).logabsdet,
     ]  # fmt: skip
     for call in calls:
@@ -471,5 +572,5 @@ def test_functions_stand_behind_their_numpy_names():
         GraphTypeError, match=r"np\.linalg\.eig has no op; the nearest is ag\.ops\."
     ):
         np.linalg.eig(x)
-    with pytest.raises(GraphTypeError, match="takes no UPLO="):
-        np.linalg.eigh(x, UPLO="U")
+    with pytest.raises(GraphTypeError, match="takes no hermitian="):
+        np.linalg.pinv(x, hermitian=True)

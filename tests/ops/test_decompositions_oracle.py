@@ -87,7 +87,22 @@ def test_solve_agrees_with_pytorch(left, right, dtype):
 @pytest.mark.parametrize("shape", [(5, 3), (3, 5)])
 def test_lstsq_agrees_with_pytorch(shape, dtype):
     values = [matrices(*shape, dtype=dtype), matrices(shape[0], 2, dtype=dtype, seed=1)]
-    compare(ag.ops.lstsq, lambda a, b: torch.linalg.pinv(a) @ b, values)
+    compare(lambda a, b: ag.ops.lstsq(a, b)[0], lambda a, b: torch.linalg.pinv(a) @ b, values)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_residuals_of_lstsq_agree_with_pytorch(dtype):
+    values = [matrices(5, 3, dtype=dtype), matrices(5, 2, dtype=dtype, seed=1)]
+    compare(
+        lambda a, b: ag.ops.lstsq(a, b).residuals,
+        lambda a, b: ((b - a @ (torch.linalg.pinv(a) @ b)).abs() ** 2).sum(-2),
+        values,
+    )
+    a, b = map(torch.tensor, values)
+    graph = ag.Graph()
+    ours = evaluate(ag.ops.lstsq(*map(graph.constant, values)), {})
+    for mine, other in zip(ours, torch.linalg.lstsq(a, b, driver="gelsd"), strict=True):
+        np.testing.assert_allclose(mine, other.numpy(), rtol=1e-9)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -109,6 +124,85 @@ def test_cholesky_agrees_with_pytorch(dtype):
         lambda t: torch.linalg.cholesky(t @ t.mH + torch.eye(3, dtype=t.dtype)),
         [value],
     )
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_upper_cholesky_agrees_with_pytorch(dtype):
+    value = matrices(2, 3, 3, dtype=dtype)
+    compare(
+        lambda x: ag.ops.cholesky(x @ transposed(x) + np.eye(3).astype(dtype), upper=True),
+        lambda t: torch.linalg.cholesky(t @ t.mH + torch.eye(3, dtype=t.dtype), upper=True),
+        [value],
+    )
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("triangle", ["L", "U"])
+def test_eigenvalues_of_one_triangle_agree_with_pytorch(triangle, dtype):
+    """PyTorch's gradient is Hermitian, so there the triangle is taken by hand."""
+
+    def theirs(t):
+        half = t.tril(-1) if triangle == "L" else t.triu(1)
+        return torch.linalg.eigvalsh(half + half.mH + torch.diag_embed(t.diagonal(0, -2, -1).real))
+
+    compare(
+        lambda x: ag.ops.eigvalsh(x, UPLO=triangle) ** 3,
+        lambda t: theirs(t) ** 3,
+        [matrices(2, 4, 4, dtype=dtype)],
+    )
+    compare(
+        lambda x: ag.ops.eigh(x, UPLO=triangle).eigenvalues ** 3,
+        lambda t: theirs(t) ** 3,
+        [matrices(2, 4, 4, dtype=dtype)],
+    )
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(4, 4), (2, 3), (2, 5, 2)])
+def test_complete_qr_agrees_with_pytorch(shape, dtype):
+    """Of a tall matrix through a function that does not depend on the arbitrary columns."""
+
+    def theirs(t):
+        q, r = torch.linalg.qr(t)
+        if t.shape[-2] <= t.shape[-1]:
+            return q.abs() ** 2 @ r.abs() ** 2
+        rest = torch.eye(t.shape[-2], dtype=t.dtype) - q @ q.mH
+        return (rest.abs() ** 2)[..., : t.shape[-1]] @ r.abs() ** 2
+
+    def ours(x):
+        q, r = ag.ops.qr(x, mode="complete")
+        if x.shape[-2] <= x.shape[-1]:
+            return square_of(q) @ square_of(r)
+        k = x.shape[-1]
+        rest = q[..., k:] @ transposed(q[..., k:])
+        return square_of(rest)[..., :k] @ square_of(r[..., :k, :])
+
+    compare(ours, theirs, [matrices(*shape, dtype=dtype)[..., :3, :] if shape == (2, 3)
+                           else matrices(*shape, dtype=dtype)])  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(4, 2), (2, 3, 5), (3, 3)])
+def test_full_svd_agrees_with_pytorch(shape, dtype):
+    """Through functions that are the same for every basis of what has no singular value."""
+
+    def ours(x):
+        u, s, vh = ag.ops.svd(x, full_matrices=True)
+        k = min(x.shape[-2:])
+        left, right = u[..., k:] @ transposed(u[..., k:]), transposed(vh[..., k:, :])
+        right = right @ transposed(right)
+        if not (left.shape[-1] > k or right.shape[-1] > k):
+            return square_of(u) @ ag.ops.expand_dims(s, -1)
+        return square_of(left) if left.shape[-1] > k else square_of(right)
+
+    def theirs(t):
+        u, s, vh = torch.linalg.svd(t, full_matrices=False)
+        if t.shape[-1] == t.shape[-2]:
+            return u.abs() ** 2 @ s[..., :, None]
+        part = u if t.shape[-2] > t.shape[-1] else vh.mH
+        return (torch.eye(part.shape[-2], dtype=t.dtype) - part @ part.mH).abs() ** 2
+
+    compare(ours, theirs, [matrices(*shape, dtype=dtype)], rtol=1e-8)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

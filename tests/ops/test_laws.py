@@ -227,7 +227,7 @@ def test_rules_agree_with_each_other_and_with_differences(op, sample, dtype):
 
 
 # Complex vectors are defined up to phases: see test_decompositions.py.
-PHASES = ("eigh", "svd")
+PHASES = ("eigh", "svd", "complement", "turn_free")
 
 
 def _admits_complex(op, sample):
