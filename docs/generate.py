@@ -302,6 +302,7 @@ CALLS = _tables() | {
     "linalg.matmul": lambda x, m: np.linalg.matmul(x, m),
     "linalg.matrix_power": lambda x, m: np.linalg.matrix_power(m, 3),
     "linalg.lstsq": lambda x, m: np.linalg.lstsq(m, x[0]),
+    "linalg.matrix_rank": lambda x, m: np.linalg.matrix_rank(m),
     "linalg.outer": lambda x, m: np.linalg.outer(x[0], x[1]),
     "linalg.slogdet": lambda x, m: np.linalg.slogdet(m),
     "linalg.solve": lambda x, m: np.linalg.solve(m, x[0]),
