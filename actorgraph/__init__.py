@@ -1,5 +1,7 @@
 """actorgraph: a concurrent, actor-style executor for differentiable array graphs."""
 
+from typing import TYPE_CHECKING, Any
+
 from actorgraph import data, errors, ops, rewrite, solvers, types
 from actorgraph._version import __version__
 from actorgraph.autodiff import (
@@ -26,11 +28,24 @@ from actorgraph.machines import ActorMachine, LispMachine, Machine, Run, TapeMac
 from actorgraph.rewrite import autocast
 from actorgraph.transforms import grad, hessian, hvp, jacobian, jvp, value_and_grad, vjp
 
+if TYPE_CHECKING:
+    from actorgraph import trace
+
 __all__ = [
     "ActorMachine", "DeadlockError", "Dual", "FeedError", "Graph", "GraphError", "GraphTypeError",
     "LispMachine", "Machine", "MachineClosedError", "Node", "NodeError", "Parameter", "Run",
     "RunCancelled", "ShapeError", "TapeMachine", "__version__", "autocast", "checkpoint",
     "custom_jvp", "custom_vjp", "data", "errors", "grad", "gradients", "hessian", "hook_gradient",
-    "hvp", "jacobian", "jvp", "ops", "rewrite", "solvers", "stop_gradient", "types",
-    "value_and_grad", "vjp",
+    "hvp", "jacobian", "jvp", "ops", "rewrite", "solvers", "stop_gradient", "trace",
+    "types", "value_and_grad", "vjp",
 ]  # fmt: skip
+
+_LAZY = ("trace",)  # imported when they are first asked for: no machine needs them
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        from importlib import import_module
+
+        return import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -24,6 +24,7 @@ from actorgraph.lower.program import Program
 from actorgraph.lower.regions import Region, TaskSpec
 
 if TYPE_CHECKING:
+    from actorgraph.channels import Channel
     from actorgraph.graph import Node
     from actorgraph.machines.run import Run
 
@@ -74,10 +75,13 @@ class Task:
         Whether a turn is worth waking another worker for.
     turns, seconds : int, float
         Turns that were timed, and how long they took together.
+    ports : list of Channel
+        Where it receives; the first never holds residuals.
     """
 
     __slots__ = (
-        "heavy", "joint", "program", "ready", "seconds", "send", "spec", "step", "turns", "wait",
+        "free", "heavy", "joint", "observed", "ports", "program", "ready", "seconds", "send",
+        "spec", "step", "turns", "wait",
     )  # fmt: skip
 
     def __init__(self, spec: TaskSpec, ready: list[deque[Task]]) -> None:
@@ -90,6 +94,9 @@ class Task:
         self.program: Program | None = None
         self.step: tuple[Node, list[Any]] | None = None  # where an interpreter stands
         self.joint: Joint | None = None
+        self.ports: list[Channel] = []
+        self.observed: Callable[[Any], Task | None] | None = None  # see `instrument.observed`
+        self.free: deque[None] | None = None
         self.send: Callable[[Any], Task | None] = _unstarted
 
     def start(self, coroutine: Generator[Task | None, Any, None], preferred: Any) -> None:

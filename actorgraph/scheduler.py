@@ -36,6 +36,8 @@ from weakref import ref
 
 from threadpoolctl import ThreadpoolController
 
+from actorgraph import instrument
+
 if TYPE_CHECKING:
     from actorgraph.machines.run import Run
     from actorgraph.node_actor import Task
@@ -205,6 +207,8 @@ class Scheduler:
                 try:
                     if task.heavy or not turns % _SAMPLED:
                         following = self._timed_turn(task, queue)
+                    elif instrument.listening:
+                        following = (task.observed or instrument.observed(task))(push)
                     else:
                         following = task.send(push)
                 except ValueError:
@@ -237,7 +241,10 @@ class Scheduler:
         if len(queue) > self.crowded:
             self._thin(queue)
         started = perf_counter()
-        following = task.send(queue.append)
+        if instrument.listening:
+            following = (task.observed or instrument.observed(task))(queue.append)
+        else:
+            following = task.send(queue.append)
         ended = perf_counter()
         weight = 1 if task.heavy else _SAMPLED
         task.turns += weight

@@ -1,9 +1,9 @@
 """The sentences of docs/design.md about structure, as tests: who imports whom, what is where.
 
     errors <- dims <- types <- op <- node <- operands <- graph <- ops <- autodiff, rewrite <- lower
-           <- channels, node_actor, scheduler <- machines <- transforms <- _demo <- cli
+           <- channels, node_actor, scheduler <- machines <- transforms, trace <- _demo <- cli
 
-Beside the line: drawing (below graph), devices (below machines), solvers and data (below _demo).
+Beside the line: instrument (below node_actor), drawing (below graph), devices (below machines), solvers and data (below _demo).
 """
 
 import ast
@@ -26,7 +26,17 @@ PACKAGE = ROOT / "actorgraph"
 LAYERS = (
     ("errors", "_version"),
     ("dims",),
-    ("types", "drawing", "dual", "devices", "solvers", "data", "_doctor", "_progress"),
+    (
+        "types",
+        "drawing",
+        "dual",
+        "devices",
+        "solvers",
+        "data",
+        "instrument",
+        "_doctor",
+        "_progress",
+    ),
     ("op",),
     ("node",),
     ("operands",),
@@ -36,7 +46,7 @@ LAYERS = (
     ("lower",),
     ("channels", "node_actor", "scheduler"),
     ("machines",),
-    ("transforms",),
+    ("transforms", "trace"),
     ("_demo",),
     ("cli",),
     ("",),  # the root, which re-exports

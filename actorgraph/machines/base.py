@@ -7,13 +7,14 @@ import weakref
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping
 from functools import partial
+from time import perf_counter
 from types import TracebackType
 from typing import Any, Self
 
 import anyio
 import numpy as np
 
-from actorgraph import devices
+from actorgraph import devices, instrument
 from actorgraph.autodiff.reverse import check_differentiable
 from actorgraph.channels import ChannelStatistics
 from actorgraph.errors import FeedError, GraphError, MachineClosedError
@@ -330,6 +331,7 @@ class Machine(ABC):
         """Check everything that a run is given, and make it."""
         if self._closed:
             raise MachineClosedError("the machine was closed; make a new one")
+        started = perf_counter() if instrument.listening else None
         given = {} if feeds is None else by_node(feeds, self._inputs, "feed")
         mode, seeds = mode_of(self.graph, self.outputs, backward, tangents)
         plan = self._plan(mode)
@@ -354,6 +356,8 @@ class Machine(ABC):
         run.leaves = leaves
         run.host = host
         run.awaited = host is not None
+        if started is not None:
+            instrument.tell("on_feeds", run, started, perf_counter())
         return run
 
     def _plan(self, mode: Mode) -> Plan:

@@ -21,11 +21,13 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from contextvars import Context
 from functools import partial
+from time import perf_counter
 from typing import Any
 
 import anyio
 import numpy as np
 
+from actorgraph import instrument
 from actorgraph.errors import DeadlockError, GraphError, MachineClosedError, text_of
 from actorgraph.machines.network import Network
 from actorgraph.machines.plan import Plan
@@ -85,6 +87,8 @@ class Core:
 
         `slot` is one that the calling thread holds and is going to work in.
         """
+        if instrument.listening:
+            instrument.tell("on_run_start", run)
         with self.lock:
             if self.closed:
                 raise MachineClosedError("the machine was closed; make a new one")
@@ -109,6 +113,8 @@ class Core:
             self.in_flight[run.number] = run
             self.scheduler.awaited += run.awaited
             self._read_variables(run)
+            if instrument.listening:
+                instrument.tell("on_run_admitted", run)
             if run.plan.result_count:
                 run.network.inject(run, 0 if slot is None else slot)
             else:
@@ -182,6 +188,9 @@ class Core:
         slot = self.scheduler.acquire()
         if slot is None:
             return False
+        started = perf_counter() if instrument.listening else None
+        if started is not None:
+            instrument.tell("on_run_start", run)
         try:
             program = run.plan.direct_program(run.binding)
             self._read_variables(run)
@@ -193,6 +202,8 @@ class Core:
         finally:
             self._release(run)
             self.scheduler.leave(slot)
+        if started is not None:
+            instrument.tell("on_direct", run, started, perf_counter())
         run.collect()
         run.complete()
         return True
@@ -358,6 +369,8 @@ class Core:
         scopes: list[anyio.CancelScope] = []
         host = run.host
         assert host is not None
+        if instrument.listening:
+            kernel = _observed(run, task, kernel)
 
         async def call() -> None:
             answer: Callable[[], Any] = _Raised(RuntimeError("the event loop gave up the call"))
@@ -399,6 +412,19 @@ class Core:
             if task.wait is reply:
                 task.ready[0].append(task)
         self.scheduler.offer()
+
+
+def _observed(
+    run: Run, task: Task, kernel: Callable[..., Awaitable[Any]]
+) -> Callable[..., Awaitable[Any]]:
+    async def observed(*args: Any) -> Any:
+        started = perf_counter()
+        try:
+            return await kernel(*args)
+        finally:
+            instrument.tell("on_call", task, run, started, perf_counter())
+
+    return observed
 
 
 class _Returned:

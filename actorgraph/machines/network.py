@@ -143,7 +143,7 @@ class Network:
         return opened
 
     def _start(self, task: Task, ports: list[Channel], sends: list[list[Channel]]) -> None:
-        spec = task.spec
+        spec, task.ports = task.spec, ports
         producers = [-1 if port.producer is None else port.producer for port in spec.ports]
         preferred = max(range(len(ports)), key=producers.__getitem__)
         kernels = self._kernels(spec)

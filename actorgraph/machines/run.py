@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import anyio.lowlevel
 
+from actorgraph import instrument
 from actorgraph.dual import Dual
 from actorgraph.errors import GraphError, RunCancelled
 from actorgraph.graph import Node
@@ -44,8 +45,8 @@ class Run:
 
     __slots__ = (
         "__weakref__", "_callbacks", "_lock", "assigned", "awaited", "binding", "collected", "core",
-        "dead", "done", "duals", "errors", "host", "kernels", "leaves", "machine", "network",
-        "number", "plan", "priority", "readers", "results", "tokens", "values",
+        "dead", "done", "duals", "errors", "host", "kernels", "leaves", "machine", "microbatch",
+        "network", "number", "plan", "priority", "readers", "results", "tokens", "values",
     )  # fmt: skip
 
     def __init__(
@@ -59,6 +60,7 @@ class Run:
         self.priority = priority
         self.network: Any = None
         self.machine: object = None
+        self.microbatch: int | None = None  # of a pipeline
         self.values: list[Any] = []
         self.leaves: list[Any] = []
         self.readers: list[Any] = []
@@ -194,6 +196,10 @@ class Run:
         self.results = {}  # takes what actors deliver to a run that has been ended early
         self.network = self.machine = None
         self.done = True
+        if instrument.listening:
+            if self.dead is not None:
+                instrument.tell("on_error", self, self.dead)
+            instrument.tell("on_run_end", self)
         self._lock.release()
         while self._callbacks:
             try:

@@ -1,0 +1,81 @@
+"""`use`: have an instrument listen for a while, to all machines or to some."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from actorgraph.instrument import Instrument, listen, silence
+from actorgraph.machines import Machine, Run
+
+__all__ = ["use"]
+
+
+@contextmanager
+def use(instrument: Instrument, *machines: Machine) -> Iterator[Instrument]:
+    """Have the hooks of an instrument called inside the ``with`` block; blocks nobody.
+
+    Parameters
+    ----------
+    instrument : Instrument
+    *machines : Machine
+        Whose runs it is told of; default those of all machines of the process.
+
+    Raises
+    ------
+    TypeError
+        `instrument` is not an instance of `Instrument`, or `machines` are no machines.
+
+    Examples
+    --------
+    >>> import actorgraph as ag
+    >>> class Ends(ag.trace.Instrument):
+    ...     def on_run_end(self, run):
+    ...         print("run", run.number, "has ended")
+    >>> g = ag.Graph()
+    >>> x = g.input("x", shape=())
+    >>> with ag.ActorMachine([x * 2]) as machine, ag.trace.use(Ends()):
+    ...     run = machine.run_sync({"x": 1.0})
+    run 0 has ended
+    """
+    if not isinstance(instrument, Instrument):
+        raise TypeError(f"expected an instance of ag.trace.Instrument, got {instrument!r}")
+    for machine in machines:
+        if not isinstance(machine, Machine):
+            raise TypeError(f"expected machines after the instrument, got {type(machine).__name__}")
+    told = _Filtered(instrument, machines) if machines else instrument
+    listen(told)
+    try:
+        yield instrument
+    finally:
+        silence(told)
+
+
+class _Filtered(Instrument):
+    """Passes on what concerns runs of some machines."""
+
+    def __init__(self, instrument: Instrument, machines: tuple[Machine, ...]) -> None:
+        self._instrument = instrument
+        self._machines = machines
+
+    def __repr__(self) -> str:
+        return repr(self._instrument)
+
+    def _ours(self, run: Run) -> bool:
+        # A plan belongs to one machine; its core may change, and a run may never meet one.
+        return any(
+            run.plan is plan for machine in self._machines for plan in machine._plans.values()
+        )
+
+
+def _filtered(hook: str, place_of_run: int) -> Callable[..., None]:
+    def passed_on(self: _Filtered, *args: Any) -> None:
+        if self._ours(args[place_of_run]):
+            getattr(self._instrument, hook)(*args)
+
+    return passed_on
+
+
+for _hook in [name for name in vars(Instrument) if name.startswith("on_")]:
+    setattr(_Filtered, _hook, _filtered(_hook, _hook in ("on_turn", "on_call")))

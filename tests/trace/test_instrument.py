@@ -1,0 +1,163 @@
+"""Hooks are called for what happens, in its order, and never break a run."""
+
+import logging
+from collections import Counter
+
+import anyio
+import anyio.lowlevel
+import numpy as np
+import pytest
+
+import actorgraph as ag
+from actorgraph import instrument
+from actorgraph.errors import NodeError
+
+
+def refuse(xp, value):
+    raise ValueError("no")
+
+
+gates = []  # an event of the loop that runs
+
+
+async def answer(xp, value):
+    await gates[-1].wait()
+    return value + 1
+
+
+broken = ag.ops.define("trace_broken", scheme="f[*s] -> f[*s]", forward=refuse)
+later = ag.ops.define("trace_later", scheme="f[*s] -> f[*s]", forward=answer)
+
+
+class Log(instrument.Instrument):
+    def __init__(self):
+        self.told = []
+
+    def on_feeds(self, run, started, ended):
+        self.told.append(("feeds", run.number, started <= ended))
+
+    def on_run_start(self, run):
+        self.told.append(("start", run.number))
+
+    def on_run_admitted(self, run):
+        self.told.append(("admitted", run.number))
+
+    def on_direct(self, run, started, ended):
+        self.told.append(("direct", run.number, started <= ended))
+
+    def on_turn(self, task, run, started, ended):
+        self.told.append(("turn", run.number, task.spec.name, started <= ended))
+
+    def on_call(self, task, run, started, ended):
+        self.told.append(("call", run.number, task.spec.name, started <= ended))
+
+    def on_error(self, run, error):
+        self.told.append(("error", run.number, type(error).__name__))
+
+    def on_run_end(self, run):
+        self.told.append(("end", run.number, run.done))
+
+    def of(self, kind):
+        return [entry[1:] for entry in self.told if entry[0] == kind]
+
+
+def settled(machine):
+    instrument.settle(task for network in machine._networks() for task in network.tasks)
+
+
+def test_every_turn_of_every_run_is_told_of_with_its_run(model):
+    log = Log()
+    with model.actors(workers=3, max_in_flight=4) as machine:
+        machine.run_sync(model.feeds, backward=True)
+        tasks = {task.spec.name for network in machine._networks() for task in network.tasks}
+        with ag.trace.use(log):
+            runs = [machine.start(model.feeds, backward=True) for _ in range(50)]
+            for run in runs:
+                run.result()
+            settled(machine)
+        machine.run_sync(model.feeds, backward=True)
+    numbers = [run.number for run in runs]
+    turns = Counter((number, name) for number, name, _ in log.of("turn"))
+    assert turns == dict.fromkeys([(n, name) for n in numbers for name in tasks], 1)
+    for kind in ("feeds", "start", "admitted", "end"):
+        assert sorted(entry[0] for entry in log.of(kind)) == numbers
+    assert all(entry[-1] for kind in ("turn", "feeds", "end") for entry in log.of(kind))
+
+
+def test_run_computed_by_its_caller_is_told_of_as_one_piece(model):
+    log = Log()
+    with ag.ActorMachine([model.loss]) as machine, ag.trace.use(log):
+        machine.run_sync(model.feeds)
+    assert [entry[0] for entry in log.told] == ["feeds", "start", "direct", "end"]
+
+
+def test_what_fails_is_told_of_once(model):
+    log = Log()
+    with ag.ActorMachine([broken(model.loss)]) as machine, ag.trace.use(log):
+        run = machine.start(model.feeds)
+        with pytest.raises(NodeError, match="no"):
+            run.result()
+    assert log.of("error") == [(0, "NodeError")]
+    assert log.of("end") == [(0, True)]
+
+
+@pytest.mark.anyio
+async def test_an_asynchronous_op_is_a_call_and_turns_before_and_after(model):
+    log = Log()
+    async with ag.ActorMachine([later(model.loss).named("reply")]) as machine:
+        with ag.trace.use(log):
+            gates.append(anyio.Event())
+            runs = [machine.start(model.feeds) for _ in range(3)]
+            while (0, "reply", True) not in log.of(
+                "turn"
+            ):  # it has called, and its actor is parked
+                await anyio.lowlevel.checkpoint()
+            gates[-1].set()
+            for run in runs:
+                await run
+            settled(machine)
+    assert sorted(log.of("call")) == [(n, "reply", True) for n in range(3)]
+    turns = [number for number, name, _ in log.of("turn") if name == "reply"]
+    assert set(turns) == {0, 1, 2}
+    assert turns == sorted(turns)
+    assert turns.count(0) == 2
+
+
+HOOKS = [name for name in vars(instrument.Instrument) if name.startswith("on_")]
+
+
+@pytest.mark.parametrize("hook", HOOKS)
+@pytest.mark.parametrize("error", [RuntimeError, SystemExit])
+def test_an_instrument_that_raises_is_dismissed_and_the_run_goes_on(hook, error, model, caplog):
+    def fail(*args):
+        raise error("a bug of the tool")
+
+    faulty, log = type("Faulty", (instrument.Instrument,), {hook: fail})(), Log()
+    with model.actors() as machine, caplog.at_level(logging.ERROR, "actorgraph"):
+        with ag.trace.use(faulty), ag.trace.use(log):
+            first = machine.run_sync(model.feeds)
+            second = machine.run_sync(model.feeds)
+            settled(machine)
+        assert np.array_equal(first[model.loss].value, second[model.loss].value)
+    assert len(log.of("end")) == 2
+    raised = hook not in ("on_direct", "on_call", "on_error")
+    assert (f"{hook} of " in caplog.text) == raised
+    assert caplog.text.count("is not called any more") == raised
+
+
+def test_an_instrument_of_one_machine_hears_of_no_other(model):
+    log = Log()
+    with model.actors() as machine, model.actors() as other, ag.trace.use(log, machine):
+        other.run_sync(model.feeds)
+        assert log.told == []
+        run = machine.run_sync(model.feeds)
+        settled(machine)
+    assert {entry[1] for entry in log.told} == {run.number}
+    assert len(log.of("turn")) > 0
+
+
+def test_use_refuses_what_is_no_instrument(model):
+    with pytest.raises(TypeError, match=r"expected an instance of ag.trace.Instrument, got <class"):
+        ag.trace.use(Log).__enter__()
+    with pytest.raises(TypeError, match="expected machines after the instrument, got str"):
+        ag.trace.use(Log(), "machine").__enter__()
