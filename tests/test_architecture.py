@@ -3,7 +3,8 @@
     errors <- dims <- types <- op <- node <- operands <- graph <- ops <- autodiff, rewrite <- lower
            <- channels, node_actor, scheduler <- machines <- transforms, trace <- _demo <- cli
 
-Beside the line: instrument (below node_actor), drawing (below graph), devices (below machines), solvers and data (below _demo).
+Beside the line: instrument (below scheduler), drawing (below graph), devices (below machines),
+solvers and data (below _demo).
 """
 
 import ast
