@@ -26,6 +26,7 @@ class Options:
     quick: bool
     only: str
     json: Path
+    profile: bool = False
 
 
 @dataclass(frozen=True)
@@ -39,15 +40,23 @@ class Target:
     plus_s: float = 0.0
 
 
-def options(name: str, description: str | None, only: str = "only rows with this text") -> Options:
-    """Parse the command line that all benchmarks share."""
+def options(
+    name: str,
+    description: str | None,
+    *,
+    only: str = "only rows with this text",
+    profile: bool = False,
+) -> Options:
+    """Parse the command line that all benchmarks share; `profile` adds that option."""
     parser = argparse.ArgumentParser(prog=f"python -m benchmarks.{name}", description=description)
     parser.add_argument("--quick", action="store_true", help="a short run, for a first look")
     parser.add_argument("--only", default="", metavar="SUBSTR", help=only)
     default = Path(__file__).parent / "results" / f"{name}.json"
     parser.add_argument("--json", type=Path, default=default, metavar="PATH")
+    if profile:
+        parser.add_argument("--profile", action="store_true", help="print where the time goes")
     parsed = parser.parse_args()
-    return Options(parsed.quick, parsed.only, parsed.json)
+    return Options(**vars(parsed))
 
 
 def usable_cores() -> int:
