@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import heapq
 import os
-import random
 import threading
 from bisect import insort
 from collections import deque
@@ -34,11 +33,11 @@ from time import monotonic, perf_counter, sleep
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import ref
 
-from threadpoolctl import ThreadpoolController
-
 from actorgraph import instrument
 
 if TYPE_CHECKING:
+    from random import Random
+
     from actorgraph.machines.run import Run
     from actorgraph.node_actor import Task
 
@@ -114,7 +113,11 @@ class Scheduler:
         self.awaited = 0
         self.crowded = _CROWDED
         self._phases = count()
-        self.random = random.Random(seed) if seed else None
+        self.random: Random | None = None
+        if seed:
+            from random import Random  # 1 ms that only tests of interleavings pay
+
+            self.random = Random(seed)
 
     def ready_queues(self, priority: int) -> list[deque[Task]]:
         """Return the ready queues of a class of priority (lower is more urgent)."""
@@ -459,6 +462,8 @@ def _has_ended(run: ref[Run]) -> bool:
 
 
 def _one_blas_thread() -> Any:
+    from threadpoolctl import ThreadpoolController  # 1.5 ms that only a run pays
+
     return ThreadpoolController().limit(limits=1, user_api="blas")
 
 

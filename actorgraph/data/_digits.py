@@ -1,9 +1,13 @@
 """The UCI handwritten digits: 1,797 images of 8x8 pixels; their licence is in DIGITS_LICENSE.md."""
 
-from typing import Any
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 _LARGEST_PIXEL = 16
 

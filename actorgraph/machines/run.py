@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 import threading
@@ -13,7 +12,6 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import anyio
-import anyio.lowlevel
 
 from actorgraph import instrument
 from actorgraph.dual import Dual
@@ -210,6 +208,8 @@ class Run:
                 callback()
             except Exception:
                 # It may be an actor that we are called from, which has to go on.
+                import logging  # 2.5 ms, for a fault of the caller's only
+
                 logging.getLogger("actorgraph").exception("a callback of %r failed", self)
 
     def add_done_callback(self, callback: Callable[[], object]) -> None:
@@ -245,7 +245,9 @@ class Run:
 
     async def _wait_async(self) -> Run:
         if self.done:
-            await anyio.lowlevel.checkpoint()
+            from anyio import lowlevel  # 1.5 ms that importing the package need not pay
+
+            await lowlevel.checkpoint()
         else:
             self._refuse_after_fork()
             await self._ended()

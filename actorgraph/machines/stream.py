@@ -16,7 +16,6 @@ from types import TracebackType
 from typing import Any, Self
 
 import anyio
-import anyio.lowlevel
 
 from actorgraph.errors import GraphError
 from actorgraph.machines.core import spawn
@@ -168,7 +167,9 @@ class Stream:
                     self._fill_async(notify)
                 run = self._take()
                 if run is not None:
-                    await anyio.lowlevel.checkpoint()
+                    from anyio import lowlevel  # late, as in run.py
+
+                    await lowlevel.checkpoint()
                     return self._deliver(run)
                 if self._over():
                     self._end()

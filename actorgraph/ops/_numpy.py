@@ -9,7 +9,6 @@ with the name of the nearest one.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from difflib import get_close_matches
 from functools import partial
 from inspect import signature
 from typing import Any
@@ -153,6 +152,8 @@ class _Dispatch:
         targets = {name: name for name in self.functions}
         for alias, function in self.ufuncs.items():
             targets.setdefault(alias, getattr(function, "__name__", alias))
+        from difflib import get_close_matches  # only errors pay for it
+
         (found,) = get_close_matches(name, targets, n=1, cutoff=0)
         target = targets[found]
         return f"ag.ops.{target}" if target in self.functions else f"np.{target}"

@@ -5,13 +5,12 @@ from math import sqrt
 from typing import Any, final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from actorgraph.solvers._base import AbstractSolver
 
 __all__ = ["Adam"]
 
-Array = NDArray[Any]
+Array = np.ndarray[Any, np.dtype[Any]]
 
 
 @dataclass(slots=True)

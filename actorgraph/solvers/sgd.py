@@ -4,13 +4,12 @@ from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from actorgraph.solvers._base import AbstractSolver
 
 __all__ = ["SGD"]
 
-Array = NDArray[Any]
+Array = np.ndarray[Any, np.dtype[Any]]
 
 
 @dataclass(slots=True)
