@@ -201,9 +201,7 @@ MISSING = {
     "array": "a list of nodes is joined by `np.stack`",
     "full": "NumPy does not ask its arguments; use `ag.ops.full`",
     "linalg.eig": "the eigenvalues of a general matrix change dtype; use `np.linalg.eigh`",
-    "partition": "use `np.sort`",
     "real_if_close": "the dtype would depend on values; use `np.real`",
-    "select": "use `np.where`",
 }
 """Why a name of `AUTOGRAD` does not work on nodes."""
 
@@ -298,6 +296,10 @@ CALLS = _tables() | {
     "full": lambda x, m: np.full((2, 2), x[0, 0]),
     "full_like": lambda x, m: np.full_like(x, 2.5),
     "hsplit": lambda x, m: np.hsplit(x, [1]),
+    "allclose": lambda x, m: np.allclose(x, x + 1e-9),
+    "argpartition": lambda x, m: np.argpartition(x, 1),
+    "array_equal": lambda x, m: np.array_equal(x, x),
+    "isclose": lambda x, m: np.isclose(x, 0.5, rtol=0.3),
     "invert": lambda x, m: np.invert(x > 0.5),
     "linalg.matmul": lambda x, m: np.linalg.matmul(x, m),
     "linalg.matrix_power": lambda x, m: np.linalg.matrix_power(m, 3),

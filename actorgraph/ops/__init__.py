@@ -42,6 +42,8 @@ from actorgraph.ops.broadcasting import (
     sum,  # noqa: A004 - NumPy's name
 )
 from actorgraph.ops.casting import astype
+from actorgraph.ops.clipping import clip_by_global_norm, clip_by_norm
+from actorgraph.ops.closeness import allclose, array_equal, isclose
 from actorgraph.ops.comparison import (
     equal,
     greater,
@@ -229,23 +231,24 @@ from actorgraph.ops.windows import col2im, im2col
 
 __all__ = [
     "Sample", "Together", "abs", "adaptive_avg_pool1d", "adaptive_avg_pool2d",
-    "adaptive_max_pool1d", "adaptive_max_pool2d", "add", "all", "angle", "any", "arange", "arccos",
-    "arccosh", "arcsin", "arcsinh", "arctan", "arctan2", "arctanh", "argmax", "argmin", "argsort",
-    "astype", "at", "avg_pool1d", "avg_pool2d", "batch_norm", "bce_with_logits", "bernoulli",
-    "binary_cross_entropy", "binary_cross_entropy_with_logits", "binomial", "bmm", "broadcast_like",
-    "broadcast_to", "categorical", "cbrt", "ceil", "celu", "cholesky", "clip", "col2im",
-    "concatenate", "conj", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d",
-    "cos", "cosh", "cosine_similarity", "cot", "count_nonzero", "cross_entropy", "csc", "ctc_loss",
-    "cube", "cumprod", "cumsum", "define", "deg2rad", "det", "diag", "diag_embed", "diagflat",
-    "diagonal", "digamma", "divide", "dot", "dropout", "eigh", "eigvalsh", "einsum", "elu",
-    "embedding", "equal", "erf", "erfc", "exp", "exp2", "expand_dims", "expm1", "eye", "fft",
-    "fftn", "flatten", "flip", "floor", "floor_divide", "fmax", "fmin", "full", "full_like",
-    "gather", "gather_nd", "gelu", "getitem", "global_avg_pool", "global_max_pool", "greater",
-    "greater_equal", "group_norm", "gru_cell", "hardshrink", "hardsigmoid", "hardswish", "hardtanh",
-    "hinge", "hinge_loss", "huber", "huber_loss", "hypot", "ifft", "ifftn", "im2col", "imag",
-    "index_add", "index_put", "instance_norm", "inv", "irfft", "isfinite", "isinf", "isnan",
-    "kl_div", "kron", "l1", "l1_loss", "layer_norm", "leaky_relu", "less", "less_equal", "lgamma",
-    "linspace", "local_response_norm", "log", "log10", "log1p", "log2", "log_softmax", "logaddexp",
+    "adaptive_max_pool1d", "adaptive_max_pool2d", "add", "all", "allclose", "angle", "any",
+    "arange", "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctan2", "arctanh", "argmax",
+    "argmin", "argsort", "array_equal", "astype", "at", "avg_pool1d", "avg_pool2d", "batch_norm",
+    "bce_with_logits", "bernoulli", "binary_cross_entropy", "binary_cross_entropy_with_logits",
+    "binomial", "bmm", "broadcast_like", "broadcast_to", "categorical", "cbrt", "ceil", "celu",
+    "cholesky", "clip", "clip_by_global_norm", "clip_by_norm", "col2im", "concatenate", "conj",
+    "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "cos", "cosh",
+    "cosine_similarity", "cot", "count_nonzero", "cross_entropy", "csc", "ctc_loss", "cube",
+    "cumprod", "cumsum", "define", "deg2rad", "det", "diag", "diag_embed", "diagflat", "diagonal",
+    "digamma", "divide", "dot", "dropout", "eigh", "eigvalsh", "einsum", "elu", "embedding",
+    "equal", "erf", "erfc", "exp", "exp2", "expand_dims", "expm1", "eye", "fft", "fftn", "flatten",
+    "flip", "floor", "floor_divide", "fmax", "fmin", "full", "full_like", "gather", "gather_nd",
+    "gelu", "getitem", "global_avg_pool", "global_max_pool", "greater", "greater_equal",
+    "group_norm", "gru_cell", "hardshrink", "hardsigmoid", "hardswish", "hardtanh", "hinge",
+    "hinge_loss", "huber", "huber_loss", "hypot", "ifft", "ifftn", "im2col", "imag", "index_add",
+    "index_put", "instance_norm", "inv", "irfft", "isclose", "isfinite", "isinf", "isnan", "kl_div",
+    "kron", "l1", "l1_loss", "layer_norm", "leaky_relu", "less", "less_equal", "lgamma", "linspace",
+    "local_response_norm", "log", "log10", "log1p", "log2", "log_softmax", "logaddexp",
     "logaddexp2", "logical_and", "logical_not", "logical_or", "logical_xor", "logsigmoid",
     "logspace", "logsumexp", "lstm_cell", "lstsq", "matmul", "matrix_power", "matrix_rank", "max",
     "max_pool1d", "max_pool2d", "maximum", "mean", "meshgrid", "min", "minimum", "mish", "mod",

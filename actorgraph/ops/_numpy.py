@@ -49,6 +49,7 @@ _JOIN = "nodes=arrays axis -out -dtype -casting"
 # Parameters in NumPy's order: "ours=theirs" where the names differ, "-theirs" for what is refused.
 _PARAMETERS = {
     "all": _TEST,
+    "allclose": "x=a y=b rtol atol equal_nan",
     "amax": _EXTREMUM,
     "amin": _EXTREMUM,
     "angle": "x=z -deg",
@@ -56,6 +57,7 @@ _PARAMETERS = {
     "argmax": _POSITION,
     "argmin": _POSITION,
     "argsort": "x=a axis -kind -order -stable",
+    "array_equal": "x=a1 y=a2 equal_nan",
     "around": "x=a decimals -out",
     "astype": "x dtype -copy -device",
     "broadcast_to": "x=array shape -subok",
@@ -78,6 +80,7 @@ _PARAMETERS = {
     "flip": "x=m axis",
     "full_like": "x=a fill_value dtype -order -subok -shape -device",
     "imag": "x=val",
+    "isclose": "x=a y=b rtol atol equal_nan",
     "kron": "x=a y=b",
     "linalg.cholesky": "x=a upper",
     "linalg.det": "x=a",

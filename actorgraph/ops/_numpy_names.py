@@ -15,6 +15,7 @@ from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node
 from actorgraph.ops import creation, rearranging, shaping, spectral, splitting, statistics
 from actorgraph.ops.broadcasting import expand_dims
+from actorgraph.types import size_of
 
 __all__ = ["NUMPY_ONLY"]
 
@@ -237,6 +238,42 @@ def copy(a: Node) -> Node:
     return a
 
 
+# -- choosing ---------------------------------------------------------------------------------
+
+
+def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0) -> Any:
+    """The first choice whose condition holds."""
+    if len(condlist) != len(choicelist):
+        raise ShapeError(
+            f"np.select on nodes takes as many conditions as choices, got {len(condlist)} and "
+            f"{len(choicelist)}"
+        )
+    # np.where answers arrays too: the default may meet a choice that is one, and no node.
+    chosen = default
+    for condition, choice in zip(reversed(condlist), reversed(choicelist), strict=True):
+        chosen = np.where(condition, choice, chosen)
+    return chosen
+
+
+def _places(a: Node, kth: Any, axis: int | None) -> None:
+    size = size_of(a.dims if axis is None else (a.dims[shaping.one_axis(axis, a.ndim, "sort")],))
+    for place in np.ravel(kth):
+        if isinstance(size, int) and not -size <= place < size:
+            raise ShapeError(f"np.partition on nodes: kth={place} is outside of {size} entries")
+
+
+def partition(a: Node, kth: Any, axis: int | None = -1) -> Any:
+    """Entries with the k-th in its place, of which the sorted ones are an instance."""
+    _places(a, kth, axis)
+    return np.sort(a, axis=axis)
+
+
+def argpartition(a: Node, kth: Any, axis: int | None = -1) -> Any:
+    """Positions of the entries in the order of `partition`."""
+    _places(a, kth, axis)
+    return np.argsort(a, axis=axis)
+
+
 # -- creation ---------------------------------------------------------------------------------
 
 
@@ -315,10 +352,10 @@ def ifftshift(x: Node, axes: Any = None) -> Node:
 NUMPY_ONLY: dict[str, Callable[..., Any]] = {
     function.__name__: function
     for function in (
-        append, array_split, atleast_1d, atleast_2d, atleast_3d, column_stack, copy, cross, diff,
-        dsplit, dstack, fliplr, flipud, gradient, hsplit, hstack, inner, linspace,
-        matrix_transpose, meshgrid, nan_to_num, ptp, rollaxis, rot90, split, unstack, vsplit,
-        vstack,
+        append, argpartition, array_split, atleast_1d, atleast_2d, atleast_3d, column_stack, copy,
+        cross, diff, dsplit, dstack, fliplr, flipud, gradient, hsplit, hstack, inner, linspace,
+        matrix_transpose, meshgrid, nan_to_num, partition, ptp, rollaxis, rot90, select, split,
+        unstack, vsplit, vstack,
     )
 } | {
     "fft.fft2": _last_two("fftn"),

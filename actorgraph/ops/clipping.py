@@ -1,0 +1,107 @@
+"""Vectors cut to a length: clip_by_norm of one node, clip_by_global_norm of several.
+
+For gradients where they flow, with `ag.hook_gradient`, or as nodes from `ag.gradients`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from actorgraph.errors import GraphError
+from actorgraph.graph import Node, is_weak
+from actorgraph.ops.casting import astype
+from actorgraph.ops.selection import maximum
+from actorgraph.ops.shaping import stack
+from actorgraph.ops.statistics import norm
+
+__all__ = ["clip_by_global_norm", "clip_by_norm"]
+
+
+def _shrunk(x: Node, length: Node, max_norm: Any) -> Node:
+    # Exactly x where the length is within bounds, and nothing is divided by 0.
+    factor = max_norm / maximum(length, max_norm)
+    return x * (factor if factor.dtype == x.dtype else astype(factor, x.dtype))
+
+
+def _checked(max_norm: Any, what: str) -> Any:
+    if is_weak(max_norm) and not max_norm > 0:
+        raise GraphError(f"{what}: max_norm has to be above 0, got {max_norm!r}")
+    return max_norm
+
+
+def clip_by_norm(x: Node, max_norm: Any, axis: Any = None) -> Node:
+    """Scale `x` down to the length `max_norm` where it is longer; TensorFlow's ``clip_by_norm``.
+
+    ``x * max_norm / max(norm(x), max_norm)``, with gradients through the norm as well.
+
+    Parameters
+    ----------
+    x : node
+        Float or complex.
+    max_norm : scalar or node
+        Above 0.
+    axis : int, tuple of int, or None for all
+        The axes that make a vector; each vector is clipped by itself.
+
+    Returns
+    -------
+    Node
+        Of the shape and dtype of `x`.
+
+    Raises
+    ------
+    GraphError
+        `max_norm` is a number not above 0.
+    GraphTypeError
+        `x` is an int or bool.
+    ShapeError
+        An axis is out of range or given twice.
+
+    Examples
+    --------
+    >>> from actorgraph.graph import Graph
+    >>> clip_by_norm(Graph().input("x", ("batch", 3)), 1.0, axis=1).shape
+    (batch, 3)
+    """
+    max_norm = _checked(max_norm, "clip_by_norm")
+    return _shrunk(x, norm(x, 2, axis, keepdims=True), max_norm)
+
+
+def clip_by_global_norm(nodes: Sequence[Node], max_norm: Any) -> tuple[list[Node], Node]:
+    """Scale several nodes down by one factor, so that together they are no longer than `max_norm`.
+
+    TensorFlow's ``clip_by_global_norm``; PyTorch's ``clip_grad_norm_`` adds 1e-6 to the norm.
+
+    Parameters
+    ----------
+    nodes : sequence of node
+        Float, of one dtype, or complex; such as what `ag.gradients` returns.
+    max_norm : scalar or node
+        Above 0.
+
+    Returns
+    -------
+    list of Node, Node
+        The scaled nodes, and the norm of all elements before.
+
+    Raises
+    ------
+    GraphError
+        There are no nodes, or `max_norm` is a number not above 0.
+    GraphTypeError
+        A dtype is int or bool, or they differ.
+
+    Examples
+    --------
+    >>> from actorgraph.graph import Graph
+    >>> g = Graph()
+    >>> clipped, total = clip_by_global_norm([g.input("a", (3,)), g.input("b", (2, 2))], 1.0)
+    >>> [node.shape for node in clipped], total.shape
+    ([(3,), (2, 2)], ())
+    """
+    max_norm = _checked(max_norm, "clip_by_global_norm")
+    if not nodes:
+        raise GraphError("clip_by_global_norm needs at least one node")
+    total = norm(stack([norm(node) for node in nodes]))
+    return [_shrunk(node, total, max_norm) for node in nodes], total
