@@ -140,7 +140,7 @@ def matrix_rank(x: Node, rtol: float | None = None) -> Node:
     Examples
     --------
     >>> from actorgraph import Graph
-    >>> matrix_rank(Graph().input("x", ("batch", 4, 3), "float64"))
-    <matrix_rank_1: int64[batch]>
+    >>> matrix_rank(Graph().input("x", ("batch", 4, 3), "float64")).shape
+    (batch,)
     """
     return build(_RANK, as_matrices(x, "matrix_rank"), rtol=None if rtol is None else float(rtol))
