@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from actorgraph.autodiff import derivatives
@@ -10,17 +9,16 @@ from actorgraph.errors import FeedError, ShapeError
 from actorgraph.graph import Node
 from actorgraph.transforms.staging import (
     Staged,
+    Subject,
     argnums_of,
+    check_on_nodes,
     chosen,
-    graph_of,
-    name_of,
     named,
-    one_output,
-    parted,
+    what_of,
     wrt_of,
 )
 
-__all__ = ["grad", "seed_of", "value_and_grad"]
+__all__ = ["check_choice", "check_seed", "grad", "seed_of", "value_and_grad"]
 
 _SEEDS = ("required", "one", "ones")
 
@@ -33,6 +31,8 @@ def grad(
     has_aux: bool = False,
     input_derivative: str = "one",
     seed: Any = None,
+    exact: bool = True,
+    passes: Any = None,
 ) -> Any:
     """Return the gradient of a node as nodes, or of a function as a function.
 
@@ -54,6 +54,12 @@ def grad(
         gradient of the sum), or an error.
     seed : array or node, optional
         For a node as `f`: its cotangent.  Gradient functions take ``seed=`` when called.
+    exact : bool
+        False rewrites what a function builds into stable forms before it is differentiated, which
+        may change bits: ``log(1 + exp(x))`` then has the slope 1 at 1000.  A transform in a
+        function goes by its own.  Nodes are rewritten by `ag.rewrite.rewrite`.
+    passes : iterable of Pass or str, optional
+        Rewriting passes, as machines have; default all that `exact` allows, ``()`` for none.
 
     Returns
     -------
@@ -65,6 +71,8 @@ def grad(
     GraphTypeError, ShapeError, FeedError
         What is differentiated is no float, no scalar, or the seed does not fit.  Gradient
         functions raise when they are called; they block, so not inside a running event loop.
+    GraphError
+        There is no such pass, or `exact` forbids it.
 
     Examples
     --------
@@ -76,11 +84,13 @@ def grad(
     >>> float(grad(grad(lambda x: x ** 3))(2.0))
     12.0
     """
-    _check_choice(input_derivative)
+    check_choice(input_derivative)
     if isinstance(f, Node):
+        check_on_nodes(has_aux, exact, passes)
         return _grad_of_node(f, argnums, wrt, input_derivative, seed)
     argnums = _of_function(argnums, wrt, seed)
-    return _gradient_function(f, argnums, has_aux, input_derivative, "grad")
+    subject = Subject.of(f, has_aux, exact, passes)
+    return _gradient_function(subject, argnums, input_derivative, "grad")
 
 
 def value_and_grad(
@@ -91,6 +101,8 @@ def value_and_grad(
     has_aux: bool = False,
     input_derivative: str = "one",
     seed: Any = None,
+    exact: bool = True,
+    passes: Any = None,
 ) -> Any:
     """Return (value, gradient), as `grad` does; with `has_aux`, ((value, aux), gradient).
 
@@ -99,11 +111,13 @@ def value_and_grad(
     >>> value_and_grad(lambda x: x * x)(3.0)
     (array(9.), array(6.))
     """
-    _check_choice(input_derivative)
+    check_choice(input_derivative)
     if isinstance(f, Node):
+        check_on_nodes(has_aux, exact, passes)
         return f, _grad_of_node(f, argnums, wrt, input_derivative, seed)
     argnums = _of_function(argnums, wrt, seed)
-    return _gradient_function(f, argnums, has_aux, input_derivative, "value_and_grad")
+    subject = Subject.of(f, has_aux, exact, passes)
+    return _gradient_function(subject, argnums, input_derivative, "value_and_grad")
 
 
 def seed_of(output: Node, seed: Any, input_derivative: str, what: str) -> Node:
@@ -118,7 +132,8 @@ def seed_of(output: Node, seed: Any, input_derivative: str, what: str) -> Node:
     return derivatives.ones_seed(output)
 
 
-def _check_seed(input_derivative: str, seed: Any, name: str) -> None:
+def check_seed(input_derivative: str, seed: Any, name: str) -> None:
+    """Raise `FeedError` where a seed is required and missing."""
     if input_derivative == "required" and seed is None:
         raise FeedError(f"the gradient of {name} requires its seed; pass seed=, of its shape")
 
@@ -129,7 +144,8 @@ def _of_function(argnums: Any, wrt: Any, seed: Any) -> Any:
     return argnums_of(argnums, wrt)
 
 
-def _check_choice(input_derivative: str) -> None:
+def check_choice(input_derivative: str) -> None:
+    """Raise `ValueError` for what is no way to seed."""
     if input_derivative not in _SEEDS:
         raise ValueError(
             f"input_derivative is one of {', '.join(map(repr, _SEEDS))}, got {input_derivative!r}"
@@ -137,32 +153,28 @@ def _check_choice(input_derivative: str) -> None:
 
 
 def _grad_of_node(f: Node, argnums: Any, wrt: Any, input_derivative: str, seed: Any) -> Any:
-    _check_seed(input_derivative, seed, f.name)
+    check_seed(input_derivative, seed, f.name)
     seeds = [seed_of(f, seed, input_derivative, f"node {f.name}")]
     return derivatives.gradient_tree([f], wrt_of(f, argnums, wrt), seeds, "wrt")
 
 
-def _gradient_function(
-    f: Callable[..., Any], argnums: Any, has_aux: bool, input_derivative: str, kind: str
-) -> Any:
-    name = name_of(f)
+def _gradient_function(subject: Subject, argnums: Any, input_derivative: str, kind: str) -> Any:
+    name, has_aux = subject.name, subject.has_aux
 
     def builder(args: tuple[Any, ...], kwargs: dict[str, Any], seed: Any) -> Any:
-        wrt = chosen(args, argnums, name)
-        derivatives.float_nodes(wrt, f"argument {argnums} of {name}")
-        graph = graph_of(args, kwargs)
-        result, aux = parted(f(*args, **kwargs), has_aux, name)
-        output = one_output(graph, result, name)
+        wrt, what = chosen(args, argnums, name), what_of(argnums, name)
+        derivatives.float_nodes(wrt, what)
+        output, aux = subject.one(args, kwargs)
         seeds = [seed_of(output, seed, input_derivative, f"what {name} returned")]
-        found = derivatives.gradient_tree([output], wrt, seeds, f"argument {argnums} of {name}")
+        found = derivatives.gradient_tree([output], wrt, seeds, what)
         if kind == "grad":
             return (found, aux) if has_aux else found
         return ((output, aux) if has_aux else output), found
 
-    staged = Staged(builder, f)
+    staged = Staged(builder, subject.function)
 
     def gradient(*args: Any, seed: Any = None, **kwargs: Any) -> Any:
-        _check_seed(input_derivative, seed, name)
+        check_seed(input_derivative, seed, name)
         return staged(args, kwargs, seed)
 
-    return named(gradient, kind, f)
+    return named(gradient, kind, subject.function)

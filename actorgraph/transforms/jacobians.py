@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,25 +14,35 @@ from actorgraph.transforms.gradient import grad
 from actorgraph.transforms.products import cotangents_of, pushed
 from actorgraph.transforms.staging import (
     Staged,
+    Subject,
     argnums_of,
+    check_on_nodes,
     chosen,
     graph_of,
     name_of,
     named,
-    parted,
+    what_of,
     wrt_of,
 )
 
 __all__ = ["hessian", "jacobian"]
 
 
-def jacobian(f: Any, argnums: Any = 0, *, wrt: Any = None, has_aux: bool = False) -> Any:
+def jacobian(
+    f: Any,
+    argnums: Any = 0,
+    *,
+    wrt: Any = None,
+    has_aux: bool = False,
+    exact: bool = True,
+    passes: Any = None,
+) -> Any:
     """Return the Jacobian, by forward or reverse mode, whichever takes fewer passes.
 
     Parameters
     ----------
     f : callable, or node, dict, list or tuple of nodes
-    argnums, wrt, has_aux
+    argnums, wrt, has_aux, exact, passes
         As `grad`.
 
     Returns
@@ -56,22 +65,24 @@ def jacobian(f: Any, argnums: Any = 0, *, wrt: Any = None, has_aux: bool = False
            [0., 4.]])
     """
     if not callable(f):
+        check_on_nodes(has_aux, exact, passes)
         nodes, structure = derivatives.output_nodes(graph_of(f), f, "outputs")
         wrt = wrt_of(nodes[0], argnums, wrt)
         return derivatives.jacobian_tree(nodes, structure, wrt, "wrt")
     argnums = argnums_of(argnums, wrt)
-    return named(_JacobianFunction(f, argnums, has_aux), "jacobian", f)
+    subject = Subject.of(f, has_aux, exact, passes)
+    return named(_JacobianFunction(subject, argnums), "jacobian", f)
 
 
 class _JacobianFunction:
     """The Jacobian of a function: one pass of a machine a row or a column."""
 
-    def __init__(self, f: Callable[..., Any], argnums: Any, has_aux: bool) -> None:
-        self._f, self._argnums, self._has_aux = f, argnums, has_aux
-        self._name = name_of(f)
-        self._value = Staged(self._build_value, f)
-        self._push = Staged(self._build_push, f)
-        self._pull = Staged(self._build_pull, f)
+    def __init__(self, subject: Subject, argnums: Any) -> None:
+        self._subject, self._argnums = subject, argnums
+        self._name = subject.name
+        self._value = Staged(self._build_value, subject.function)
+        self._push = Staged(self._build_push, subject.function)
+        self._pull = Staged(self._build_pull, subject.function)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         graph = active_graph(flatten((args, kwargs))[0])
@@ -88,25 +99,24 @@ class _JacobianFunction:
         else:
             blocks = self._by_rows(args, kwargs, outputs, wrt, structure)
         found = unflatten(structure, [unflatten(inner, row) for row in blocks])
-        return (found, aux) if self._has_aux else found
+        return (found, aux) if self._subject.has_aux else found
 
     def _on_nodes(self, graph: Graph, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         result, aux = self._build_value(args, kwargs)
         nodes, structure = flatten(result)
         wrt = chosen(args, self._argnums, self._name)
         found = derivatives.jacobian_tree(nodes, structure, wrt, f"an argument of {self._name}")
-        return (found, aux) if self._has_aux else found
+        return (found, aux) if self._subject.has_aux else found
 
     def _build_value(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         wrt = chosen(args, self._argnums, self._name)
-        derivatives.float_nodes(wrt, f"argument {self._argnums} of {self._name}")
-        result, aux = parted(self._f(*args, **kwargs), self._has_aux, self._name)
-        nodes, structure = derivatives.output_nodes(graph_of(args, kwargs), result, self._name)
+        derivatives.float_nodes(wrt, what_of(self._argnums, self._name))
+        nodes, structure, aux = self._subject(args, kwargs)
         return unflatten(structure, nodes), aux
 
     def _build_push(self, args: tuple[Any, ...], kwargs: dict[str, Any], tangents: Any) -> Any:
         wrt = chosen(args, self._argnums, self._name)
-        return pushed(self._f, args, kwargs, wrt, tangents, self._has_aux)[1]
+        return pushed(self._subject, args, kwargs, wrt, tangents)[1]
 
     def _build_pull(self, args: tuple[Any, ...], kwargs: dict[str, Any], seeds: Any) -> Any:
         nodes, structure = flatten(self._build_value(args, kwargs)[0])
@@ -143,7 +153,15 @@ class _JacobianFunction:
         return blocks
 
 
-def hessian(f: Any, argnums: Any = 0, *, wrt: Any = None, has_aux: bool = False) -> Any:
+def hessian(
+    f: Any,
+    argnums: Any = 0,
+    *,
+    wrt: Any = None,
+    has_aux: bool = False,
+    exact: bool = True,
+    passes: Any = None,
+) -> Any:
     """Return the matrix of second derivatives of a scalar: the Jacobian of the gradient.
 
     Parameters and errors are those of `jacobian`; use `hvp` where products with it are enough.
@@ -161,8 +179,10 @@ def hessian(f: Any, argnums: Any = 0, *, wrt: Any = None, has_aux: bool = False)
            [1., 0.]])
     """
     if isinstance(f, Node):
+        check_on_nodes(has_aux, exact, passes)
         wrt = wrt_of(f, argnums, wrt)
         return jacobian(grad(f, wrt=wrt), wrt=wrt)
     argnums = argnums_of(argnums, wrt)
-    result = jacobian(grad(f, argnums, has_aux=has_aux), argnums, has_aux=has_aux)
-    return named(result, "hessian", f)
+    slope = grad(f, argnums, has_aux=has_aux, exact=exact, passes=passes)
+    subject = Subject(slope, name_of(f), has_aux, ())  # rewritten already
+    return named(_JacobianFunction(subject, argnums), "hessian", f)

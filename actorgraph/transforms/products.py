@@ -8,30 +8,56 @@ from actorgraph.autodiff import derivatives
 from actorgraph.autodiff.trees import Structure, flatten, unflatten
 from actorgraph.errors import FeedError
 from actorgraph.graph import Node
-from actorgraph.transforms.gradient import seed_of
-from actorgraph.transforms.staging import Staged, graph_of, name_of, one_output, parted
+from actorgraph.transforms.gradient import check_choice, check_seed, seed_of
+from actorgraph.transforms.staging import (
+    Staged,
+    Subject,
+    argnums_of,
+    check_on_nodes,
+    chosen,
+    graph_of,
+    what_of,
+)
 
 __all__ = ["cotangents_of", "hvp", "jvp", "pushed", "vjp"]
 
 
-def vjp(f: Any, *primals: Any, has_aux: bool = False) -> Any:
+def vjp(
+    f: Any,
+    *primals: Any,
+    argnums: Any = None,
+    wrt: Any = None,
+    has_aux: bool = False,
+    input_derivative: str = "required",
+    exact: bool = True,
+    passes: Any = None,
+) -> Any:
     """Return the value at the primals and the function from cotangents to gradients.
 
-    On nodes: ``vjp(outputs, wrt, seeds)`` returns the gradients in the structure of `wrt`.
+    On nodes: ``vjp(outputs, wrt, seeds)`` returns the gradients in the structure of `wrt`, which
+    may be given by its name: ``vjp(outputs, seeds, wrt=wrt)``.
 
     Parameters
     ----------
     f : callable, or node, dict, list or tuple of nodes
     *primals
-        Arguments of the function, all differentiated; or `wrt` and `seeds`.
+        Arguments of the function; or `wrt` and `seeds`.
+    argnums : int or tuple of int, optional
+        Arguments to differentiate by; default all, as a tuple.
+    wrt
+        For a function another name of `argnums`; for nodes what to differentiate by.
     has_aux : bool
         The function returns (result, anything else), which is returned third.
+    input_derivative : "required", "one" or "ones"
+        Seed of each output where none is given, as for `grad`.
+    exact, passes
+        As `grad`.
 
     Returns
     -------
     (result, pull), (result, pull, aux), or tree of nodes
-        ``pull(ct)`` takes cotangents in the structure of the result and returns a tuple of
-        gradients, one per primal; it computes `f` again.
+        ``pull(ct)`` takes cotangents in the structure of the result and returns gradients, one
+        per argument as `argnums` has them; it computes `f` again.
 
     Raises
     ------
@@ -44,41 +70,67 @@ def vjp(f: Any, *primals: Any, has_aux: bool = False) -> Any:
     >>> y, pull = vjp(lambda x: x * x, np.array([1.0, 2.0]))
     >>> pull(np.array([1.0, 10.0]))
     (array([ 2., 40.]),)
+    >>> vjp(lambda x, y: x * y, 2.0, 3.0, argnums=1, input_derivative="one")[1]()
+    array(2.)
     """
+    check_choice(input_derivative)
     if not callable(f):
-        wrt, seeds = _two_of(primals, "vjp(outputs, wrt, seeds)")
-        nodes, structure = derivatives.output_nodes(graph_of(f), f, "outputs")
-        cts = cotangents_of(seeds, nodes, structure, "the outputs")
-        return derivatives.gradient_tree(nodes, wrt, cts, "wrt")
-    name = name_of(f)
+        check_on_nodes(has_aux, exact, passes)
+        return _vjp_of_nodes(f, primals, argnums, wrt, input_derivative)
+    numbers, subject = argnums_of(argnums, wrt, None), Subject.of(f, has_aux, exact, passes)
+    name = subject.name
 
     def evaluate(args: tuple[Any, ...]) -> Any:
-        result, aux = parted(f(*args), has_aux, name)
-        nodes, structure = derivatives.output_nodes(graph_of(args), result, name)
+        derivatives.float_nodes(chosen(args, numbers, name), what_of(numbers, name))
+        nodes, structure, aux = subject(args)
         return unflatten(structure, nodes), aux
 
     def builder(args: tuple[Any, ...], seeds: Any) -> Any:
-        nodes, structure = flatten(evaluate(args)[0])
-        cts = cotangents_of(seeds, nodes, structure, f"what {name} returned")
-        return derivatives.gradient_tree(nodes, args, cts, f"an argument of {name}")
+        nodes, structure, _ = subject(args)
+        cts = cotangents_of(seeds, nodes, structure, f"what {name} returned", input_derivative)
+        return derivatives.gradient_tree(
+            nodes, chosen(args, numbers, name), cts, what_of(numbers, name)
+        )
 
     result, aux = Staged(evaluate, f)(primals)
     staged = Staged(builder, f)
 
-    def pull(ct: Any) -> Any:
+    def pull(ct: Any = None) -> Any:
+        check_seed(input_derivative, ct, name)
         return staged(primals, ct)
 
     return (result, pull, aux) if has_aux else (result, pull)
 
 
-def _two_of(primals: tuple[Any, ...], form: str) -> tuple[Any, Any]:
-    if len(primals) != 2:
-        raise FeedError(f"for nodes write {form}; got {len(primals)} further arguments, not 2")
-    return primals[0], primals[1]
+def _vjp_of_nodes(
+    f: Any, given: tuple[Any, ...], argnums: Any, wrt: Any, input_derivative: str
+) -> Any:
+    _refuse_argnums(argnums)
+    rest = given
+    if wrt is None and given:
+        wrt, rest = given[0], given[1:]
+    missing = not rest and input_derivative == "required"
+    if wrt is None or len(rest) > 1 or missing:
+        raise FeedError(
+            "for nodes write vjp(outputs, wrt, seeds) or vjp(outputs, seeds, wrt=wrt); got "
+            f"{len(given)} further arguments"
+        )
+    nodes, structure = derivatives.output_nodes(graph_of(f), f, "outputs")
+    seeds = rest[0] if rest else None
+    cts = cotangents_of(seeds, nodes, structure, "the outputs", input_derivative)
+    return derivatives.gradient_tree(nodes, wrt, cts, "wrt")
 
 
-def cotangents_of(seeds: Any, nodes: list[Node], structure: Structure, what: str) -> list[Node]:
-    """Return the seeds of a function's results, given in their structure."""
+def cotangents_of(
+    seeds: Any,
+    nodes: list[Node],
+    structure: Structure,
+    what: str,
+    input_derivative: str = "required",
+) -> list[Node]:
+    """Return the seeds of results: given in their structure, or what `input_derivative` says."""
+    if seeds is None and input_derivative != "required":
+        return [seed_of(node, None, input_derivative, what) for node in nodes]
     leaves, found = flatten(seeds)
     if found != structure:
         raise FeedError(
@@ -88,18 +140,33 @@ def cotangents_of(seeds: Any, nodes: list[Node], structure: Structure, what: str
     return [derivatives.seed_node(seed, node, what) for seed, node in pairs]
 
 
-def jvp(f: Any, primals: Any, tangents: Any, *, has_aux: bool = False) -> Any:
+def jvp(
+    f: Any,
+    primals: Any = None,
+    tangents: Any = None,
+    *,
+    argnums: Any = None,
+    wrt: Any = None,
+    has_aux: bool = False,
+    exact: bool = True,
+    passes: Any = None,
+) -> Any:
     """Return the value at the primals and its tangent along the tangents (forward mode).
 
     Parameters
     ----------
     f : callable, or node, dict, list or tuple of nodes
     primals : tuple or list
-        Arguments of the function; for nodes a node or tree of nodes.
+        Arguments of the function; for nodes a node or tree of nodes, which `wrt` names too.
     tangents : tuple or list
-        In the structure of the primals; 0 for what is no float.
+        In the structure of the primals, or of those that `argnums` chooses; 0 for what is no
+        float.
+    argnums, wrt
+        As `vjp`: which arguments move.
     has_aux : bool
         The function returns (result, anything else), which is returned third.
+    exact, passes
+        As `grad`.
 
     Returns
     -------
@@ -115,44 +182,50 @@ def jvp(f: Any, primals: Any, tangents: Any, *, has_aux: bool = False) -> Any:
     --------
     >>> jvp(lambda x: x * x, (3.0,), (1.0,))
     (array(9.), array(6.))
+    >>> jvp(lambda x, y: x * y, (3.0, 2.0), 1.0, argnums=1)
+    (array(6.), array(3.))
     """
     if not callable(f):
+        check_on_nodes(has_aux, exact, passes)
         nodes, structure = derivatives.output_nodes(graph_of(f), f, "outputs")
-        wrt, inner = derivatives.float_nodes(primals, "wrt")
-        directions = derivatives.direction_nodes(tangents, inner, wrt, "the outputs")
+        leaves, inner = derivatives.float_nodes(_moving_nodes(primals, argnums, wrt, "jvp"), "wrt")
+        directions = derivatives.direction_nodes(tangents, inner, leaves, "the outputs")
         return derivatives.push_tree(nodes, structure, directions)
-    name = name_of(f)
+    numbers, subject = argnums_of(argnums, wrt, None), Subject.of(f, has_aux, exact, passes)
 
-    def builder(args: tuple[Any, ...], directions: tuple[Any, ...]) -> Any:
-        return pushed(f, args, {}, args, directions, has_aux)
+    def builder(args: tuple[Any, ...], directions: Any) -> Any:
+        moving = chosen(args, numbers, subject.name)
+        if numbers is not None:
+            derivatives.float_nodes(moving, what_of(numbers, subject.name))
+        return pushed(subject, args, {}, moving, directions)
 
-    result, tangent, aux = Staged(builder, f)(_tuple_of(primals, name), _tuple_of(tangents, name))
+    given = _along(primals, tangents, numbers, subject.name)
+    result, tangent, aux = Staged(builder, f)(*given)
     return (result, tangent, aux) if has_aux else (result, tangent)
 
 
 def pushed(
-    f: Any, args: tuple[Any, ...], kwargs: dict[str, Any], wrt: Any, tangents: Any, has_aux: bool
+    subject: Subject, args: tuple[Any, ...], kwargs: dict[str, Any], wrt: Any, tangents: Any
 ) -> Any:
     """Return (result, tangent, aux) of a function of nodes, with tangents of `wrt`."""
-    name = name_of(f)
-    result, aux = parted(f(*args, **kwargs), has_aux, name)
-    nodes, structure = derivatives.output_nodes(graph_of(args, kwargs), result, name)
+    nodes, structure, aux = subject(args, kwargs)
     leaves, inner = flatten(wrt)
-    directions = derivatives.direction_nodes(tangents, inner, leaves, name)
+    directions = derivatives.direction_nodes(tangents, inner, leaves, subject.name)
     tangent = derivatives.push_tree(nodes, structure, directions)
     return unflatten(structure, nodes), tangent, aux
 
 
-def _tuple_of(given: Any, name: str) -> tuple[Any, ...]:
-    if not isinstance(given, (tuple, list)):
-        raise FeedError(
-            f"primals and tangents are tuples, one entry per argument of {name}; got "
-            f"{type(given).__name__}: write ({given!r},)"
-        )
-    return tuple(given)
-
-
-def hvp(f: Any, primals: Any, tangents: Any) -> Any:
+def hvp(
+    f: Any,
+    primals: Any = None,
+    tangents: Any = None,
+    *,
+    argnums: Any = None,
+    wrt: Any = None,
+    has_aux: bool = False,
+    exact: bool = True,
+    passes: Any = None,
+) -> Any:
     """Return the product of the Hessian with the tangents; the Hessian is never built.
 
     Forward over reverse, in about the time of three evaluations.
@@ -161,13 +234,17 @@ def hvp(f: Any, primals: Any, tangents: Any) -> Any:
     ----------
     f : callable or node
         Function that returns a scalar, or a scalar node.
-    primals, tangents
-        As `jvp`.
+    primals, tangents, argnums, wrt
+        As `jvp`; the Hessian is by the arguments that `argnums` chooses.
+    has_aux : bool
+        The function returns (result, anything else), which is returned second.
+    exact, passes
+        As `grad`.
 
     Returns
     -------
     tuple of arrays, or tree of nodes
-        In the structure of the primals.
+        In the structure of the tangents; (product, aux) with `has_aux`.
 
     Raises
     ------
@@ -181,14 +258,50 @@ def hvp(f: Any, primals: Any, tangents: Any) -> Any:
     (array([ 6., 12.]),)
     """
     if isinstance(f, Node):
+        check_on_nodes(has_aux, exact, passes)
         seed_of(f, None, "one", f"node {f.name}")
-        return derivatives.product_tree(f, primals, tangents, f"node {f.name}")
-    name = name_of(f)
+        moving = _moving_nodes(primals, argnums, wrt, "hvp")
+        return derivatives.product_tree(f, moving, tangents, f"node {f.name}")
+    numbers, subject = argnums_of(argnums, wrt, None), Subject.of(f, has_aux, exact, passes)
+    name = subject.name
 
-    def builder(args: tuple[Any, ...], vectors: tuple[Any, ...]) -> Any:
-        derivatives.float_nodes(args, f"an argument of {name}")
-        output = one_output(graph_of(args), f(*args), name)
+    def builder(args: tuple[Any, ...], vectors: Any) -> Any:
+        moving = chosen(args, numbers, name)
+        derivatives.float_nodes(moving, what_of(numbers, name))
+        output, aux = subject.one(args)
         seed_of(output, None, "one", f"what {name} returned")
-        return derivatives.product_tree(output, args, vectors, name)
+        return derivatives.product_tree(output, moving, vectors, name), aux
 
-    return Staged(builder, f)(_tuple_of(primals, name), _tuple_of(tangents, name))
+    product, aux = Staged(builder, f)(*_along(primals, tangents, numbers, name))
+    return (product, aux) if has_aux else product
+
+
+def _along(primals: Any, tangents: Any, argnums: Any, name: str) -> tuple[Any, Any]:
+    """Return primals and tangents as tuples; the tangent of one chosen argument is its own."""
+    one = argnums is not None and not isinstance(argnums, tuple)
+    return _tuple_of(primals, name), tangents if one else _tuple_of(tangents, name)
+
+
+def _tuple_of(given: Any, name: str) -> tuple[Any, ...]:
+    if not isinstance(given, (tuple, list)):
+        raise FeedError(
+            f"primals and tangents are tuples, one entry per argument of {name}; got "
+            f"{type(given).__name__}: write ({given!r},)"
+        )
+    return tuple(given)
+
+
+def _moving_nodes(primals: Any, argnums: Any, wrt: Any, kind: str) -> Any:
+    """Return what moves among nodes: the primals, which are also called `wrt`."""
+    _refuse_argnums(argnums)
+    if (primals is None) == (wrt is None):
+        raise FeedError(
+            f"for nodes write {kind}(output, wrt, tangents) or {kind}(output, tangents=tangents, "
+            "wrt=wrt)"
+        )
+    return wrt if primals is None else primals
+
+
+def _refuse_argnums(argnums: Any) -> None:
+    if argnums is not None:
+        raise FeedError(f"argnums={argnums!r} is for functions; for nodes pass wrt=")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from functools import update_wrapper
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -17,11 +18,13 @@ from actorgraph.autodiff.trees import Structure, flatten, unflatten
 from actorgraph.errors import FeedError, GraphError, GraphTypeError
 from actorgraph.graph import Graph, Node
 from actorgraph.machines import TapeMachine
+from actorgraph.machines.options import allowed
 from actorgraph.machines.run import in_event_loop, in_ipython_kernel
+from actorgraph.rewrite import Pass, rewrite
 
 __all__ = [
-    "Staged", "argnums_of", "chosen", "graph_of", "name_of", "named", "one_output", "parted",
-    "wrt_of",
+    "Staged", "Subject", "argnums_of", "check_on_nodes", "chosen", "graph_of", "name_of", "named",
+    "what_of", "wrt_of",
 ]  # fmt: skip
 
 _TRACES_KEPT = 64
@@ -117,39 +120,101 @@ def named(result: Any, kind: str, function: Any) -> Any:
     return result
 
 
-def parted(result: Any, has_aux: bool, name: str) -> tuple[Any, Any]:
-    """Return what a function has returned as (result, aux)."""
-    if not has_aux:
-        return result, None
-    if not isinstance(result, tuple) or len(result) != 2:
-        raise GraphTypeError(
-            f"with has_aux=True {name} returns (result, anything else), got {type(result).__name__}"
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """The function that a transform is of, and how what it builds becomes what is differentiated.
+
+    Attributes
+    ----------
+    function : callable
+    name : str
+        Its name for errors.
+    has_aux : bool
+        Whether it returns (result, anything else).
+    passes : tuple of Pass
+        Rewriting of what it has built, before that is differentiated.
+    """
+
+    function: Callable[..., Any]
+    name: str
+    has_aux: bool
+    passes: tuple[Pass, ...]
+
+    @classmethod
+    def of(cls, function: Callable[..., Any], has_aux: bool, exact: bool, passes: Any) -> Subject:
+        """Check the options that all transforms have."""
+        if not callable(function):
+            raise GraphTypeError(f"expected a function or one node, got {type(function).__name__}")
+        return cls(function, name_of(function), has_aux, allowed(passes, exact))
+
+    def __call__(
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any] = MappingProxyType({})
+    ) -> tuple[list[Node], Structure, Any]:
+        """Return what a call with nodes gives: the leaves, the structure and aux."""
+        result, aux = self.function(*args, **kwargs), None
+        if self.has_aux:
+            if not isinstance(result, tuple) or len(result) != 2:
+                raise GraphTypeError(
+                    f"with has_aux=True {self.name} returns (result, anything else), got "
+                    f"{type(result).__name__}"
+                )
+            result, aux = result
+        graph = graph_of(args, dict(kwargs))
+        nodes, structure = derivatives.output_nodes(graph, result, self.name)
+        if self.passes:
+            nodes, aux = self._rewritten(nodes, aux)
+        return nodes, structure, aux
+
+    def _rewritten(self, nodes: list[Node], aux: Any) -> tuple[list[Node], Any]:
+        leaves, structure = flatten(aux)
+        places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Node)]
+        found = rewrite([*nodes, *(leaves[i] for i in places)], self.passes)
+        for i, node in zip(places, found[len(nodes) :], strict=True):
+            leaves[i] = node
+        return found[: len(nodes)], unflatten(structure, leaves)
+
+    def one(
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any] = MappingProxyType({})
+    ) -> tuple[Node, Any]:
+        """Return the only array that a call with nodes gives, and aux."""
+        nodes, structure, aux = self(args, kwargs)
+        if len(nodes) != 1 or structure.parts:
+            raise GraphTypeError(
+                f"{self.name} returned {structure}; a gradient is of one array: return it alone, "
+                "or (result, anything else) and pass has_aux=True"
+            )
+        return nodes[0], aux
+
+
+def check_on_nodes(has_aux: bool = False, exact: bool = True, passes: Any = None) -> None:
+    """Raise `FeedError` for options that say how a function is traced, where nodes are given."""
+    if has_aux:
+        raise FeedError("has_aux is for functions; nodes come without anything else")
+    if not exact or passes is not None:
+        raise FeedError(
+            "exact= and passes= are for functions; rewrite nodes before they are differentiated, "
+            "as ag.grad(ag.rewrite.rewrite(node), wrt)"
         )
-    return result[0], result[1]
 
 
-def one_output(graph: Graph, tree: Any, name: str) -> Node:
-    """Return the only array that a function has returned, or raise `GraphTypeError`."""
-    nodes, structure = derivatives.output_nodes(graph, tree, name)
-    if len(nodes) != 1 or structure.parts:
-        raise GraphTypeError(
-            f"{name} returned {structure}; a gradient is of one array: return it alone, or "
-            "(result, anything else) and pass has_aux=True"
-        )
-    return nodes[0]
-
-
-def argnums_of(argnums: Any, wrt: Any) -> Any:
+def argnums_of(argnums: Any, wrt: Any, default: Any = 0) -> Any:
     """Return the numbers of the arguments of a function, for which `wrt` is the other name."""
     if wrt is None:
         return argnums
-    if isinstance(argnums, bool) or argnums != 0:
+    if isinstance(argnums, bool) or argnums != default:
         raise FeedError(f"argnums={argnums!r} and wrt={wrt!r} say the same of a function; give one")
     return wrt
 
 
-def chosen(args: tuple[Any, ...], argnums: int | tuple[int, ...], name: str) -> Any:
-    """Return the arguments to differentiate by: one, or a tuple of them."""
+def what_of(argnums: Any, name: str) -> str:
+    """Return the words for the arguments to differentiate by in errors."""
+    return f"an argument of {name}" if argnums is None else f"argument {argnums} of {name}"
+
+
+def chosen(args: tuple[Any, ...], argnums: int | tuple[int, ...] | None, name: str) -> Any:
+    """Return the arguments to differentiate by: one, or a tuple of them; None means all."""
+    if argnums is None:
+        return args
     count = len(args)
     numbers = argnums if isinstance(argnums, tuple) else (argnums,)
     for number in numbers:
