@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -132,6 +132,15 @@ class Op:
     ufunc : str, optional
         Name in `xp` of the ufunc that is exactly the forward, which then is called with no wrapper;
         floats of two bytes take the forward, which may widen them.
+    layout : "any", "ordered", "kept" or "c"
+        What is sure of the result's memory.  An array is ordered where no stride is larger than
+        one before it, those of broadcast dims aside.  ``"c"``: fresh and C-contiguous.  ``"kept"``:
+        fresh, and C-contiguous where all operands of its shape are ordered (all operands if none
+        has its shape).  ``"ordered"``: perhaps a view, ordered where all operands are.  ``"any"``:
+        nothing, perhaps a view.  Plans of buffers rely on it.
+    takes_out : bool
+        Whether ``forward(xp, *arrays, out, **attrs)`` may write to `out`, a C-contiguous array of
+        the result's shape and dtype that shares memory with no operand, and return it.
     concurrent : bool
         False serialises all calls of the op in the process.
     checked : bool
@@ -151,6 +160,8 @@ class Op:
     cost: Callable[[tuple[tuple[int, ...], ...], tuple[int, ...], Attrs], float] | None = None
     samples: tuple[Sample, ...] = ()
     ufunc: str | None = None
+    layout: Literal["any", "ordered", "kept", "c"] = "any"
+    takes_out: bool = False
     concurrent: bool = True
     checked: bool = False
     blocking: bool = True

@@ -40,6 +40,7 @@ _RECOMPUTE: Op = register(
         vjp=(lambda ct, y, x, _: ct, None),
         jvp=lambda tans, y, x, ct: tans[0],
         samples=(Sample(((3, 4), (2,))),),
+        layout="ordered",
         doc="The first argument, not before the second is there.",
     )
 )
@@ -52,6 +53,7 @@ _CHECKPOINT: Op = register(
         vjp=(lambda ct, *_: ct,),
         jvp=lambda tans, *_: tans[0],
         samples=(Sample(((3, 4), (2,))),),
+        layout="ordered",
         doc="The first argument, which the backward pass recomputes from the others.",
     )
 )

@@ -21,6 +21,7 @@ _STOP: Op = register(
         vjp=(None,),
         jvp=lambda tans, y, x: None,
         samples=(Sample(((3, 4),)), Sample(((),))),
+        layout="ordered",
         doc="The value, through which neither cotangents nor tangents flow.",
     )
 )

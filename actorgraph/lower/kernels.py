@@ -148,16 +148,16 @@ def _serialised(forward: Kernel, op: Op) -> Kernel:
     with _locks_lock:
         mutex = _locks.setdefault(op, _Mutex())
 
-    def serialised(*arrays: Any) -> Any:
+    def serialised(*arrays: Any, **out: Any) -> Any:
         with mutex.lock:
-            return forward(*arrays)
+            return forward(*arrays, **out)
 
     return serialised
 
 
 def _watched(forward: Kernel, watch: tuple[str, ...]) -> Kernel:
-    def watched(*arrays: Any) -> Any:
-        return _watch(forward(*arrays), watch)
+    def watched(*arrays: Any, **out: Any) -> Any:
+        return _watch(forward(*arrays, **out), watch)
 
     return watched
 
@@ -174,9 +174,9 @@ def _watch(result: Any, watch: tuple[str, ...]) -> Any:
 def with_errstate(forward: Kernel, errors: Mapping[str, Any]) -> Kernel:
     """Return `forward` under ``np.errstate(**errors)``, which otherwise ends at the thread."""
 
-    def guarded(*arrays: Any) -> Any:
+    def guarded(*arrays: Any, **out: Any) -> Any:
         with np.errstate(**errors):
-            return forward(*arrays)
+            return forward(*arrays, **out)
 
     async def guarded_async(*arrays: Any) -> Any:
         with np.errstate(**errors):  # of this task only

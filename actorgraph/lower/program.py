@@ -20,7 +20,7 @@ ready twice; the second turn finds nothing and parks again.
 from __future__ import annotations
 
 import linecache
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
@@ -73,6 +73,7 @@ def lower(
     credited_out: set[int],
     bound: Container[int],
     long_steps: Container[int] = (),
+    buffered: Collection[int] = (),
 ) -> Program:
     """Return the program of a task.
 
@@ -87,8 +88,11 @@ def lower(
         Ids of nodes whose kernels depend on the run's symbols.
     long_steps : container of int
         Ids of nodes before which the program looks whether the run is still wanted.
+    buffered : collection of int
+        Ids of the steps that write into a buffer; the run's kernels have a list of these (or of
+        None) at the index ``kb``.
     """
-    writer = _Writer(spec, preferred, credited_in, credited_out, bound, long_steps)
+    writer = _Writer(spec, preferred, credited_in, credited_out, bound, long_steps, buffered)
     text = writer.write()
     return Program(
         text, *_compiled(text), writer.expressions, writer.lines, tuple(writer.constants)
@@ -96,11 +100,15 @@ def lower(
 
 
 def lower_directly(
-    steps: Sequence[Node], leaves: Sequence[Node], results: Sequence[Node]
+    steps: Sequence[Node],
+    leaves: Sequence[Node],
+    results: Sequence[Node],
+    buffered: Collection[int] = (),
 ) -> Program:
     """Return a program that a thread calls by itself: leaves in, results out, no messages.
 
-    ``make(*kernels, *constants)`` returns ``program(*leaf values)``.
+    ``make(*kernels, *constants, *buffers)`` returns ``program(*leaf values)``; there is a buffer
+    (or None) for each of the `buffered` steps, in the order of `steps`.
     """
     expressions = {leaf.id: f"x{i}" for i, leaf in enumerate(leaves)}
     constants: list[Node] = []
@@ -108,15 +116,16 @@ def lower_directly(
         if node.op is CONSTANT and node.id not in expressions:
             expressions[node.id] = f"c{len(constants)}"
             constants.append(node)
-    freed_after = _name_steps(steps, results, expressions)
+    freed_after = _name_steps(steps, results, expressions, buffered)
     kernels = [f"k{j}" for j in range(len(steps))]
-    made_of = ", ".join([*kernels, *(expressions[node.id] for node in constants)])
+    outs = {step.id: f"b{j}" for j, step in enumerate(steps) if step.id in buffered}
+    made_of = ", ".join([*kernels, *(expressions[node.id] for node in constants), *outs.values()])
     values = ", ".join(expressions[leaf.id] for leaf in leaves)
     body = [f"def actor({made_of}):", f"    def program({values}):"]
     lines: dict[int, Node] = {}
     for j, step in enumerate(steps):
-        args = ", ".join(expressions[part.id] for part in step.inputs)
-        body.append(f"        {expressions[step.id]} = k{j}({args})")
+        call = _call(step, f"k{j}", expressions, outs.get(step.id))
+        body.append(f"        {expressions[step.id]} = {call}")
         lines[len(body)] = step
         if freed_after[j]:
             body.append(f"        {' = '.join(freed_after[j])} = None")
@@ -126,34 +135,47 @@ def lower_directly(
 
 
 def _name_steps(
-    steps: Sequence[Node], kept: Iterable[Node], expressions: dict[int, str]
+    steps: Sequence[Node],
+    kept: Iterable[Node],
+    expressions: dict[int, str],
+    buffered: Container[int] = (),
 ) -> list[list[str]]:
     """Give each step a local variable; return, by step, the ones to forget after it.
 
     A step takes over the variable of an operand that nothing needs any more: that frees the
-    operand at the same moment as forgetting it would, and saves the line.
+    operand at the same moment as forgetting it would, and saves the line.  What stands in a buffer
+    need not be forgotten.
     """
     unused = last_uses(steps, kept)
     freed_after: list[list[str]] = []
     idle: list[str] = []
     count = 0
     for step, ended in zip(steps, unused, strict=True):
-        freed = [expressions[n] for n in ended if n != step.id and _is_local(expressions[n])]
+        freed = {expressions[n]: n for n in ended if n != step.id and _is_local(expressions[n])}
         # A residual's variable is forgotten, not taken over: its name says what it is.
         own = [name for name in freed if name[0] == "v"]
         if own:
             name = own[0]
-            freed.remove(name)
+            del freed[name]
         elif idle:
             name = idle.pop()
         else:
             name, count = f"v{count}", count + 1
         expressions[step.id] = name
         if step.id in ended:
-            freed.append(name)
+            freed[name] = step.id
         idle += [other for other in freed if other[0] == "v"]
-        freed_after.append(freed)
+        freed_after.append([other for other, number in freed.items() if number not in buffered])
     return freed_after
+
+
+def _call(step: Node, kernel: str, expressions: Mapping[int, str], out: str | None) -> str:
+    """Return the call of a step's kernel, which writes to `out` where one is named."""
+    args = [expressions[part.id] for part in step.inputs]
+    if out is not None:
+        # NumPy deprecates a third positional argument of these two.
+        args.append(f"out={out}" if step.op.ufunc in ("maximum", "minimum") else out)
+    return f"{kernel}({', '.join(args)})"
 
 
 def _is_local(expression: str) -> bool:
@@ -193,8 +215,12 @@ class _Writer:
         credited_out: set[int],
         bound: Container[int],
         long_steps: Container[int],
+        buffered: Collection[int],
     ) -> None:
         self.spec = spec
+        self.buffered = buffered
+        planned = [step.id for step in spec.steps if step.id in buffered]
+        self.outs = {number: f"b{j}" for j, number in enumerate(planned)}
         self.long_steps = long_steps
         self.preferred = preferred
         self.credited_in = sorted(credited_in)
@@ -238,8 +264,7 @@ class _Writer:
                     self.expressions[node.id] = f"c{len(self.constants)}"
                     self.constants.append(node)
         spec = self.spec
-        kept = [node for node, _ in (*spec.sends, *spec.results)] + spec.saves
-        self.freed_after = _name_steps(spec.steps, kept, self.expressions)
+        self.freed_after = _name_steps(spec.steps, spec.kept, self.expressions, self.buffered)
 
     def _header(self) -> None:
         spec = self.spec
@@ -247,6 +272,7 @@ class _Writer:
         params += [f"{letter}{i}" for i in range(len(spec.ports)) for letter in ("q", "p")]
         params += [f"{letter}{i}" for i in self.credited_in for letter in ("g", "h", "w")]
         params += [f"k{j}" for j in range(len(spec.steps))]
+        params += ["kb"] if self.outs else []
         params += [f"c{i}" for i in range(len(self.constants))]
         targets = len(spec.sends) + (spec.saves_to is not None)
         params += [f"{letter}{i}" for i in range(targets) for letter in ("o", "a", "t")]
@@ -280,15 +306,18 @@ class _Writer:
             if port.kind == "residual":
                 names = "".join(f"r{j}, " for j in range(len(spec.residuals)))
                 body.append(f"            {names}= m{i}")
+        if self.outs:
+            body.append(f"            {', '.join(self.outs.values())}, = run.kernels[kb]")
         single = len(spec.steps) == 1
         for j, step in enumerate(spec.steps):
             if j and step.id in self.long_steps:
                 body += ["            if run.dead is not None:", "                raise Dead"]
             kernel = f"run.kernels[k{j}]" if step.id in self.bound else f"k{j}"
-            args = ", ".join(self.expressions[node.id] for node in step.inputs)
             if step.op.blocking:
-                body.append(f"            {self.expressions[step.id]} = {kernel}({args})")
+                call = _call(step, kernel, self.expressions, self.outs.get(step.id))
+                body.append(f"            {self.expressions[step.id]} = {call}")
             else:
+                args = ", ".join(self.expressions[node.id] for node in step.inputs)
                 self._call_async(step, kernel, f"({args},)" if args else "()")
                 body.append(f"            {self.expressions[step.id]} = reply.pop()()")
             self.lines[len(body)] = step

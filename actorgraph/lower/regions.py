@@ -75,6 +75,11 @@ class TaskSpec:
     results: list[tuple[Node, int]] = field(default_factory=list)
 
     @property
+    def kept(self) -> list[Node]:
+        """What outlives a turn: values that are sent, saved or delivered."""
+        return [*(node for node, _ in (*self.sends, *self.results)), *self.saves]
+
+    @property
     def name(self) -> str:
         """Region and direction, for errors and traces."""
         return f"{self.region.name}{'' if self.direction == 'forward' else ' (backward)'}"

@@ -354,6 +354,7 @@ class Machine(ABC):
                 leaves.append(check_like(seeds[leaf.source], leaf.source, symbols, leaf.kind))
         run = Run(core, plan, plan.bind(symbols), number, whole("priority", priority))
         run.leaves = leaves
+        run.regular = all(array.flags.c_contiguous for array in leaves)
         run.host = host
         run.awaited = host is not None
         if started is not None:

@@ -191,8 +191,10 @@ class Core:
         started = perf_counter() if instrument.listening else None
         if started is not None:
             instrument.tell("on_run_start", run)
+        plan, binding, regular = run.plan, run.binding, run.regular
+        program = None
         try:
-            program = run.plan.direct_program(run.binding)
+            program = plan.take_direct(binding, regular)
             self._read_variables(run)
             run.results = self.scheduler.call(program, *run.values)
         except BaseException as error:
@@ -205,6 +207,8 @@ class Core:
         if started is not None:
             instrument.tell("on_direct", run, started, perf_counter())
         run.collect()
+        if program is not None:
+            plan.give_direct(binding, regular, program)
         run.complete()
         return True
 

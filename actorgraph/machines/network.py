@@ -14,7 +14,7 @@ from actorgraph.channels import Channel
 from actorgraph.lower.kernels import with_errstate
 from actorgraph.lower.program import lower
 from actorgraph.lower.regions import TaskSpec
-from actorgraph.machines.plan import Plan
+from actorgraph.machines.plan import MEMORIES_KEPT, Binding, Plan
 from actorgraph.machines.run import Run
 from actorgraph.node_actor import Dead, Message, NodeActor, Task, fail
 
@@ -54,9 +54,14 @@ class Network:
         self.capacity = max_in_flight if capacity is None else min(capacity, max_in_flight)
         self.credited = self.capacity < max_in_flight
         self.counted = counted
-        self.binding: Any = None
+        self.binding: Binding | None = None
+        self.regular = True
         self.bound_kernels: list[Any] = []
+        self._adopted: dict[tuple[int, bool], tuple[Binding, list[Any]]] = {}
         self.bound_index = {node.id: index for index, node in enumerate(plan.bound)}
+        first = len(plan.bound)
+        with_memory = [index for index, planned in enumerate(plan.buffered) if planned]
+        self.memory_index = {task: first + place for place, task in enumerate(with_memory)}
         self.tasks = [Task(spec, ready) for spec in plan.tasks]
         self.channels: list[Channel] = []
         self.actors = self._make_actors()
@@ -67,11 +72,8 @@ class Network:
 
         Runs must be injected one at a time, in the order in which they are to pass.
         """
-        if run.binding is not self.binding:
-            self.binding = run.binding
-            self.bound_kernels = [self._guarded(found) for found in run.binding.kernels]
-            for task, heavy in zip(self.tasks, run.binding.heavy, strict=True):
-                task.heavy = heavy
+        if run.binding is not self.binding or run.regular is not self.regular:
+            self._adopt(run.binding, run.regular)
         run.kernels = self.bound_kernels
         ready = self.ready[slot]
         for value, targets in zip((*run.values, None), self.entries, strict=True):
@@ -81,6 +83,23 @@ class Network:
                     append(message)
                     if task.wait is queue:
                         ready.append(task)
+
+    def _adopt(self, binding: Binding, regular: bool) -> None:
+        """Make ready for runs of other sizes: kernels, memory to write into, predictions."""
+        self.binding, self.regular = binding, regular
+        key = id(binding), regular
+        kept = self._adopted.get(key)
+        if kept is None or kept[0] is not binding:
+            kernels = [self._guarded(found) for found in binding.kernels]
+            for index, planned in enumerate(self.plan.buffered):
+                if planned:
+                    kernels.append(self.plan.task_buffers(index, binding, regular))
+            while len(self._adopted) >= MEMORIES_KEPT:
+                del self._adopted[next(iter(self._adopted))]
+            kept = self._adopted[key] = binding, kernels
+        self.bound_kernels = kept[1]
+        for task, heavy in zip(self.tasks, binding.heavy, strict=True):
+            task.heavy = heavy
 
     def close(self) -> None:
         """Close every channel and drop the coroutines with all that they hold."""
@@ -160,6 +179,7 @@ class Network:
             credited_out=credited_out,
             bound=self.bound_index,
             long_steps=self.plan.long_steps,
+            buffered=self.plan.buffered[spec.index],
         )
         task.program = program
         args: list[Any] = [task, Message, Dead, fail]
@@ -170,6 +190,8 @@ class Network:
             assert held is not None
             args += [held.append, held, self.tasks[producers[i]]]
         args += kernels
+        if spec.index in self.memory_index:
+            args.append(self.memory_index[spec.index])
         args += [self.plan.device.to_device(node.attrs["value"]) for node in program.constants]
         consumers = [self.tasks[consumer] for _, consumer in spec.sends]
         consumers += [self.tasks[spec.saves_to]] if spec.saves_to is not None else []

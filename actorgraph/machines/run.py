@@ -44,7 +44,8 @@ class Run:
     __slots__ = (
         "__weakref__", "_callbacks", "_lock", "assigned", "awaited", "binding", "collected", "core",
         "dead", "done", "duals", "errors", "host", "kernels", "leaves", "machine", "microbatch",
-        "network", "number", "plan", "priority", "readers", "results", "tokens", "values",
+        "network", "number", "plan", "priority", "readers", "regular", "results", "tokens",
+        "values",
     )  # fmt: skip
 
     def __init__(
@@ -63,6 +64,7 @@ class Run:
         self.leaves: list[Any] = []
         self.readers: list[Any] = []
         self.awaited = False
+        self.regular = True  # whether everything that it brings is C-contiguous
         self.errors: dict[str, Any] | None = None
         self.host: Callable[[Callable[[], object]], object] | None = None
         # Set once, by whatever ends the run early; actors read it without a lock.

@@ -285,6 +285,7 @@ CONV: Op = register(
             *(Sample((x, w), {**attrs, "size": None}) for x, w, _, attrs in _CASES),
             Sample(((0, 3, 4), (2, 3, 1)), {**_CASES[2][3], "size": None}),
         ),
+        layout="kept",
         doc="Convolution over trailing axes.",
     )
 )
@@ -327,6 +328,7 @@ _WEIGHT: Op = register(
         jvp=_bilinear_jvp,
         cost=lambda shapes, result, attrs: _flops(result, shapes[1]),
         samples=tuple(Sample((x, y), {**attrs, "size": w[2:]}) for x, w, y, attrs in _CASES),
+        layout="kept",
         doc="Adjoint of convolution in its weight.",
     )
 )

@@ -61,6 +61,7 @@ def nary_elementwise(
         def forward(xp: Any, *arrays: Any) -> Any:
             return getattr(xp, ufunc)(*arrays)
 
+    more.setdefault("layout", "kept")
     vjp = tuple(None if d is None else _vjp_of(d, i) for i, d in enumerate(derivatives))
 
     def jvp(tans: tuple[Node | None, ...], y: Node, *xs: Node, **attrs: Any) -> Node | None:

@@ -253,6 +253,7 @@ MAX: Op = register(
             Sample(((7,),), {**_OVERLAP, "dilation": (2,)}),
             Sample(((0, 1, 4, 5),), _PLAIN),
         ),
+        layout="kept",
         doc="Maximum over windows.",
     )
 )
@@ -352,6 +353,7 @@ AVERAGE: Op = register(
             Sample(((2, 6),), {**_OVERLAP, "count_include_pad": False}),
             Sample(((0, 6),), {**_OVERLAP, "count_include_pad": True}),
         ),
+        layout="kept",
         doc="Average over windows.",
     )
 )

@@ -61,12 +61,12 @@ logsigmoid = unary(
 
 where_positive: Binary = binary(
     "where_positive", select_positive, (lambda t, z, x, y: where_positive(t, y), None),
-    "x where y > 0, else 0.", scheme="r[*s] -> r[*t] -> r[*s|t]", flops=2,
+    "x where y > 0, else 0.", scheme="r[*s] -> r[*t] -> r[*s|t]", flops=2, takes_out=True,
     notes="What is not chosen may be infinite or NaN; a NaN in y chooses 0.",
 )  # fmt: skip
 relu = unary(
-    "relu", lambda xp, x: xp.maximum(x, zero(xp, x)), lambda t, y, x: where_positive(t, y),
-    "max(x, 0).", scheme="r[*s] -> r[*s]",
+    "relu", lambda xp, x, out=None: xp.maximum(x, zero(xp, x), out=out),
+    lambda t, y, x: where_positive(t, y), "max(x, 0).", scheme="r[*s] -> r[*s]", takes_out=True,
     notes="The gradient at 0 is 0.  An inactive unit gets 0 also of an infinite cotangent, as "
     "``where(y > 0, ct, 0)`` gives it.",
 )  # fmt: skip

@@ -78,6 +78,7 @@ _ADD: Op = register(
         ),
         jvp=_add_jvp,
         ufunc="add",
+        layout="kept",
         samples=tuple(
             Sample(shapes)
             for shapes in (
@@ -123,6 +124,7 @@ _CONJ: Op = register(
         vjp=(lambda ct, y, x: conj(ct),),
         jvp=lambda tans, y, x: conj(tans[0]),
         ufunc="conjugate",
+        layout="kept",
         samples=(Sample(((3, 4),)),),
         doc="Complex conjugate; a real array as it is.",
     )
@@ -151,6 +153,7 @@ _EXPAND: Op = register(
         vjp=(lambda ct, y, x, axis: build(_SQUEEZE, ct, axis=axis),),
         jvp=lambda tans, y, x, axis: build(_EXPAND, tans[0], axis=axis),
         samples=(Sample(((3, 4),), {"axis": (0, 2)}), Sample(((),), {"axis": (0,)})),
+        layout="ordered",
         doc="Insert dims of size 1.",
     )
 )
@@ -196,6 +199,7 @@ _SQUEEZE: Op = register(
         vjp=(lambda ct, y, x, axis: build(_EXPAND, ct, axis=axis),),
         jvp=lambda tans, y, x, axis: build(_SQUEEZE, tans[0], axis=axis),
         samples=(Sample(((1, 3, 1),), {"axis": (0, 2)}),),
+        layout="ordered",
         doc="Remove dims of size 1.",
     )
 )
@@ -252,6 +256,7 @@ _BROADCAST: Op = register(
             Sample(((3, 1),), {"shape": (2, 3, 4)}),
             Sample(((),), {"shape": (2,)}),
         ),
+        layout="ordered",
         doc="Broadcast to a shape.",
     )
 )
@@ -266,6 +271,7 @@ _BROADCAST_LIKE: Op = register(
             None if tans[0] is None else build(_BROADCAST_LIKE, tans[0], like)
         ),
         samples=(Sample(((4,), (3, 4))),),
+        layout="ordered",
         doc="Broadcast to the shape of another array.",
     )
 )
@@ -321,12 +327,12 @@ def reduced_shape(checks: Checks, x: Shape, *, axis: tuple[int, ...], keepdims: 
     return tuple(dim for i, dim in enumerate(x) if i not in axis)
 
 
-def _sum_forward(xp: Any, x: Any, axis: tuple[int, ...], keepdims: bool) -> Any:
+def _sum_forward(xp: Any, x: Any, out: Any = None, *, axis: tuple[int, ...], keepdims: bool) -> Any:
     # Integers keep their dtype, where NumPy would widen them.
     if x.dtype.itemsize == 2:
         total = xp.add.reduce(x, axis=axis, dtype=accumulator(x.dtype), keepdims=keepdims)
         return total.astype(x.dtype, copy=False)
-    return xp.add.reduce(x, axis=axis, dtype=x.dtype, keepdims=keepdims)
+    return xp.add.reduce(x, axis=axis, dtype=x.dtype, keepdims=keepdims, out=out)
 
 
 def _sum_vjp(ct: Node, y: Node, x: Node, axis: tuple[int, ...], keepdims: bool) -> Node:
@@ -347,6 +353,8 @@ _SUM: Op = register(
         "n[*s] -> n[*out]",
         _sum_forward,
         shape=reduced_shape,
+        layout="kept",
+        takes_out=True,
         vjp=(_sum_vjp,),
         jvp=lambda tans, y, x, **attrs: build(_SUM, tans[0], **attrs),
         samples=(*REDUCTION_SAMPLES, Sample(((0, 2),), {"axis": (0,), "keepdims": False})),
@@ -398,7 +406,7 @@ def _sum_to(xp: Any, ct: Any, shape: tuple[int, ...]) -> Any:
     axes = tuple(range(lead)) + tuple(
         lead + i for i, dim in enumerate(shape) if dim == 1 and ct.shape[lead + i] != 1
     )
-    return _sum_forward(xp, ct, axes, True).reshape(shape) if axes else ct
+    return _sum_forward(xp, ct, axis=axes, keepdims=True).reshape(shape) if axes else ct
 
 
 def unbroadcast(ct: Node, x: Node) -> Node:

@@ -33,11 +33,11 @@ def _all_forward(xp: Any, x: Any, axis: tuple[int, ...], keepdims: bool) -> Any:
 
 _ANY = register(
     Op("any", "a[*s] -> bool[*out]", _any_forward, shape=reduced_shape, samples=_SAMPLES,
-       doc="Whether an element over axes is not zero.")
+       layout="kept", doc="Whether an element over axes is not zero.")
 )  # fmt: skip
 _ALL = register(
     Op("all", "a[*s] -> bool[*out]", _all_forward, shape=reduced_shape, samples=_SAMPLES,
-       doc="Whether no element over axes is zero.")
+       layout="kept", doc="Whether no element over axes is zero.")
 )  # fmt: skip
 _COUNT = register(
     Op("count_nonzero", "a[*s] -> int64[*out]", _count_forward, shape=reduced_shape,
@@ -151,11 +151,11 @@ def _argmin_forward(xp: Any, x: Any, axis: int | None, keepdims: bool) -> Any:
 
 _ARGMAX = register(
     Op("argmax", "r[*s] -> int64[*out]", _argmax_forward, shape=_position_shape,
-       samples=_POSITIONS, doc="Position of the maximum along an axis.")
+       samples=_POSITIONS, layout="kept", doc="Position of the maximum along an axis.")
 )  # fmt: skip
 _ARGMIN = register(
     Op("argmin", "r[*s] -> int64[*out]", _argmin_forward, shape=_position_shape,
-       samples=_POSITIONS, doc="Position of the minimum along an axis.")
+       samples=_POSITIONS, layout="kept", doc="Position of the minimum along an axis.")
 )  # fmt: skip
 
 

@@ -283,6 +283,7 @@ _PROD: Op = register(
         vjp=(_prod_vjp,),
         jvp=_prod_jvp,
         samples=(*REDUCTION_SAMPLES, Sample(((0, 2),), {"axis": (0,), "keepdims": False})),
+        layout="kept",
         doc="Product over axes; the dtype is kept.",
     )
 )

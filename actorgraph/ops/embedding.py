@@ -103,6 +103,7 @@ _ADD: Op = register(
             Sample(((5, 3), (5,)), {"size": 4, "padding": 2}, ints={1: 4}),
             Sample(((2, 2, 3), (2, 2), (4, 3)), {"size": None, "padding": None}, ints={1: 4}),
         ),
+        layout="kept",
         doc="Rows added into a table of zeros.",
     )
 )

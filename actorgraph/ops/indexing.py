@@ -432,6 +432,7 @@ _ONE_HOT = register(
             Sample(((3,),), {"depth": 4, "dtype": "float64"}, ints={0: 4}),
             Sample(((2, 0),), {"depth": 3, "dtype": "float32"}, ints={0: 3}),
         ),
+        layout="kept",
         doc="Rows of zeros with a one at each index.",
     )
 )

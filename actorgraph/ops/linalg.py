@@ -93,12 +93,14 @@ _MATMUL = register(
     Op(
         "matmul",
         "n[*s] -> n[*t] -> n[*out]",
-        through_float32(lambda xp, x, y: xp.matmul(x, y)),
+        through_float32(lambda xp, x, y, out=None: xp.matmul(x, y, out=out)),
         shape=_matmul_shape,
         vjp=(_matmul_vjp_x, _matmul_vjp_y),
         jvp=_bilinear_jvp(lambda x, y: matmul(x, y)),
         cost=_matmul_flops,
         ufunc="matmul",
+        layout="c",
+        takes_out=True,
         samples=tuple(map(Sample, _MATMUL_SHAPES)),
         doc="Matrix product of vectors, matrices and batches of matrices.",
     )

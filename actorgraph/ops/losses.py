@@ -67,6 +67,7 @@ _SOFTMAX = register(
         jvp=lambda tans, y, x, axis: _softmax_derivative(tans[0], y, axis),
         cost=lambda shapes, result, attrs: 25.0 * _size(result),
         samples=_AXIS_SAMPLES,
+        layout="kept",
         doc="Exponentials that sum to 1 along an axis.",
     )
 )
@@ -89,6 +90,7 @@ _LOG_SOFTMAX = register(
         jvp=lambda tans, y, x, axis: tans[0] - sum(exp(y) * tans[0], axis, keepdims=True),
         cost=lambda shapes, result, attrs: 25.0 * _size(result),
         samples=_AXIS_SAMPLES,
+        layout="kept",
         doc="Logarithm of softmax.",
     )
 )
@@ -262,6 +264,7 @@ _ENTROPY_PULL = register(
                 ("none", (), ()),
             )
         ),
+        layout="kept",
         doc="Gradient of cross_entropy: (softmax - onehot) times the cotangent.",
     )
 )
@@ -279,6 +282,7 @@ _ENTROPY = register(
             for reduction in REDUCTIONS
             for rows in ((3,), (2, 3), ())
         ),
+        layout="kept",
         doc="Negative log of the softmax at the target class.",
     )
 )

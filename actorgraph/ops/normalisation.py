@@ -142,6 +142,7 @@ _NORMALIZE: Op = register(
         jvp=lambda tans, y, x, **attrs: _normalize_derivative(tans[0], y, x, **attrs),
         cost=lambda shapes, result, attrs: 6 * prod(result),
         samples=_SAMPLES,
+        layout="kept",
         doc="Values without their mean over axes, divided by their standard deviation.",
     )
 )
@@ -156,6 +157,7 @@ _INVERSE: Op = register(
         jvp=_inverse_jvp,
         cost=lambda shapes, result, attrs: 4 * prod(shapes[0]),
         samples=_SAMPLES,
+        layout="kept",
         doc="1 / sqrt(variance + eps) over axes, which stay as dims of size 1.",
     )
 )
@@ -176,6 +178,7 @@ _PULL: Op = register(
             Sample(((3, 4), (3, 4), (3, 1)), {"axis": (1,), "centred": True}),
             Sample(((2, 3, 4), (2, 3, 4), (1, 3, 1)), {"axis": (0, 2), "centred": False}),
         ),
+        layout="kept",
         doc="Gradient of normalize: r (ct - mean(ct) - y mean(ct y)).",
     )
 )

@@ -71,6 +71,7 @@ _PAD: Op = register(
             Sample(((0, 2), ()), {"widths": ((1, 0), (0, 0))}),
             Sample(((), ()), {"widths": ()}),
         ),
+        layout="kept",
         doc="An array with a constant border.",
     )
 )

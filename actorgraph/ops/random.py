@@ -96,14 +96,14 @@ _UNIFORM = register(
     Op(
         "random_uniform", _scheme, _uniform_forward, shape=_given_shape,
         samples=(Sample(((),), _CASE, ints={0: 9}),),
-        doc="Uniform numbers in [0, 1).",
+        layout="kept", doc="Uniform numbers in [0, 1).",
     )
 )  # fmt: skip
 _NORMAL = register(
     Op(
         "random_normal", _scheme, _normal_forward, shape=_given_shape,
         samples=(Sample(((),), _CASE, ints={0: 9}),),
-        doc="Numbers of the standard normal distribution.",
+        layout="kept", doc="Numbers of the standard normal distribution.",
     )
 )  # fmt: skip
 _TRUNCATED = register(

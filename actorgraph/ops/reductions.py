@@ -52,6 +52,7 @@ _DIVIDE_BY: Op = register(
         vjp=(lambda ct, y, x, size: build(_DIVIDE_BY, ct, size=size),),
         jvp=lambda tans, y, x, size: build(_DIVIDE_BY, tans[0], size=size),
         samples=(Sample(((3, 4),), {"size": 12}), Sample(((),), {"size": 0})),
+        layout="kept",
         doc="Divide by a number of elements that the run knows.",
     )
 )
@@ -98,6 +99,7 @@ _MEAN: Op = register(
         vjp=(_mean_vjp,),
         jvp=lambda tans, y, x, **attrs: build(_MEAN, tans[0], **attrs),
         samples=(*REDUCTION_SAMPLES, Sample(((0, 2),), {"axis": (1,), "keepdims": False})),
+        layout="kept",
         doc="Arithmetic mean over axes.",
     )
 )
@@ -163,6 +165,7 @@ def _extremum(name: str, forward: Callable[..., Any], doc: str) -> Op:
             vjp=(vjp,),
             jvp=jvp,
             samples=(*REDUCTION_SAMPLES, Sample(((0, 2),), {"axis": (1,), "keepdims": False})),
+            layout="kept",
             doc=doc,
         )
     )
@@ -267,6 +270,7 @@ _LOGSUMEXP: Op = register(
         jvp=_logsumexp_jvp,
         cost=lambda shapes, result, attrs: 6 * prod(shapes[0]),
         samples=(*REDUCTION_SAMPLES, Sample(((0, 2),), {"axis": (1,), "keepdims": False})),
+        layout="kept",
         doc="log(sum(exp(x))) over axes, without overflow.",
     )
 )

@@ -40,6 +40,7 @@ _RESHAPE: Op = register(
             Sample(((3, 4),), {"shape": (-1, 2)}),
             Sample(((),), {"shape": (1, 1)}),
         ),
+        layout="ordered",
         doc="The same elements in another shape.",
     )
 )
@@ -54,6 +55,7 @@ _RESHAPE_LIKE: Op = register(
             None if tans[0] is None else build(_RESHAPE_LIKE, tans[0], like)
         ),
         samples=(Sample(((3, 4), (6, 2))),),
+        layout="ordered",
         doc="The same elements in the shape of another array.",
     )
 )
@@ -170,6 +172,7 @@ _FLATTEN: Op = register(
             Sample(((2, 3, 4),), {"start": 1, "stop": 3}),
             Sample(((0, 3, 4),), {"start": 0, "stop": 2}),
         ),
+        layout="ordered",
         doc="Neighbouring dims merged, where only the run knows the other dims.",
     )
 )

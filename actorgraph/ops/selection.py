@@ -20,24 +20,25 @@ _MANY = 2048
 _WORDS = {1: np.int8, 2: np.int16, 4: np.int32, 8: np.int64}
 
 
-def _where_forward(xp: Any, condition: Any, x: Any, y: Any) -> Any:
+def _where_forward(xp: Any, condition: Any, x: Any, y: Any, out: Any = None) -> Any:
     if condition.size < _MANY or xp is not np or x.dtype.itemsize not in _WORDS:
         return xp.where(condition, x, y)
     word = _WORDS[x.dtype.itemsize]
     mask = np.negative(condition.view(np.int8))  # -1 has every bit in any wider word too
     x_bits, y_bits = x.view(word), y.view(word)
+    room = None if out is None else out.view(word)
     if not y.ndim and not y_bits:
-        return np.bitwise_and(x_bits, mask).view(x.dtype)
-    bits = np.bitwise_xor(x_bits, y_bits)
-    bits = np.bitwise_and(bits, mask, out=bits if bits.shape == mask.shape else None)
+        return np.bitwise_and(x_bits, mask, out=room).view(x.dtype)
+    bits = np.bitwise_xor(x_bits, y_bits, out=room if x.shape == mask.shape else None)
+    bits = np.bitwise_and(bits, mask, out=bits if bits.shape == mask.shape else room)
     return np.bitwise_xor(bits, y_bits, out=bits).view(x.dtype)
 
 
-def select_positive(xp: Any, x: Any, y: Any) -> Any:
+def select_positive(xp: Any, x: Any, y: Any, out: Any = None) -> Any:
     """Return x where y > 0, else 0: a forward."""
     if y.size < _MANY:
         return xp.where(xp.greater(y, zero(xp, y)), x, zero(xp, x))
-    return _where_forward(xp, xp.greater(y, zero(xp, y)), x, zero(xp, x))
+    return _where_forward(xp, xp.greater(y, zero(xp, y)), x, zero(xp, x), out)
 
 
 _WHERE = nary_elementwise(
@@ -54,6 +55,7 @@ _WHERE = nary_elementwise(
             ((0, 2), (2,), ()),
         )
     ),
+    takes_out=True,
     doc="x where the condition holds, else y.",
 )
 

@@ -157,6 +157,7 @@ _CONCATENATE: Op = register(
             Sample(((3,),), {"axis": 0}),
             Sample(((0, 2), (1, 2)), {"axis": 0}),
         ),
+        layout="kept",
         doc="Join arrays along an axis.",
     )
 )
@@ -268,6 +269,7 @@ _STACK: Op = register(
             Sample(((2, 3), (2, 3), (2, 3)), {"axis": 2}),
             Sample(((), ()), {"axis": 0}),
         ),
+        layout="kept",
         doc="Join arrays along a new axis.",
     )
 )

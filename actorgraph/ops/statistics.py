@@ -123,7 +123,18 @@ def _reduction(
         return float(flops * prod(shapes[0]))
 
     return register(
-        Op(name, "f[*s] -> f[*out]", forward, _shape, (vjp,), jvp, cost, samples, doc=doc)
+        Op(
+            name,
+            "f[*s] -> f[*out]",
+            forward,
+            _shape,
+            (vjp,),
+            jvp,
+            cost,
+            samples,
+            layout="kept",
+            doc=doc,
+        )
     )
 
 

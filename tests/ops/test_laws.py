@@ -15,7 +15,7 @@ from hypothesis.extra import numpy as hnp
 import actorgraph as ag
 from actorgraph.autodiff import tangents
 from actorgraph.errors import GraphTypeError
-from actorgraph.op import REGISTRY, Op, Sample
+from actorgraph.op import REGISTRY, Op, Sample, bind_attrs
 from tests._evaluate import evaluate
 
 LIBRARY = [op for op in REGISTRY.values() if not op.checked]  # the others are ops of tests
@@ -196,6 +196,42 @@ def test_arguments_are_only_read(op, sample):
     evaluate([case.y], case.feeds)  # which hands out read-only arrays
     for old, value in zip(before, case.feeds.values(), strict=True):
         np.testing.assert_array_equal(value, old)
+
+
+def _broadcast_variants(arrays):
+    """The arrays, and the same with strides of 0 along one axis of one array, and along all."""
+    yield arrays
+    for i, array in enumerate(arrays):
+        for axis in range(array.ndim):
+            flat = np.broadcast_to(array[(slice(None),) * axis + (slice(0, 1),)], array.shape)
+            if flat.shape[axis]:
+                yield [*arrays[:i], flat, *arrays[i + 1 :]]
+    if all(array.size for array in arrays):
+        yield [np.broadcast_to(array[(0,) * array.ndim], array.shape) for array in arrays]
+
+
+@pytest.mark.parametrize(("op", "sample"), [c for c in CASES if c.values[0].layout != "any"])
+def test_results_have_the_layout_that_the_op_declares(op, sample):
+    case = Case(op, sample)
+    attrs = bind_attrs(sample.attrs, {})
+    for arrays in _broadcast_variants([case.feeds[x] for x in case.xs]):
+        result = np.asarray(op.forward(np, *arrays, **attrs))
+        if op.layout == "ordered":
+            strides = [s for s, n in zip(result.strides, result.shape, strict=True) if s and n > 1]
+            assert strides == sorted(strides, reverse=True)
+        else:
+            assert result.flags.c_contiguous
+            assert not any(np.may_share_memory(result, array) for array in arrays)
+
+
+@pytest.mark.parametrize(("op", "sample"), [c for c in CASES if c.values[0].takes_out])
+def test_what_is_written_to_memory_that_is_given_is_the_result(op, sample):
+    case = Case(op, sample)
+    arrays, attrs = [case.feeds[x] for x in case.xs], bind_attrs(sample.attrs, {})
+    expected = np.asarray(op.forward(np, *arrays, **attrs))
+    if expected.ndim:
+        out = np.full(expected.shape, 7, expected.dtype)
+        np.testing.assert_array_equal(op.forward(np, *arrays, out, **attrs), expected)
 
 
 @pytest.mark.parametrize(("op", "sample"), CASES)

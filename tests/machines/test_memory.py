@@ -1,0 +1,140 @@
+"""Programs write into memory that they keep; what a user sees never changes by it."""
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+import actorgraph as ag
+from actorgraph.lower.buffers import assign, regular, usage, writable
+from tests.machines._graphs import graphs, results
+
+KINDS = [ag.TapeMachine, ag.ActorMachine]
+quick = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+def chain(length=12, size=64):
+    g = ag.Graph()
+    x = g.input("x", ("n", size), "float64")
+    w = g.parameter("w", np.linspace(0.5, 1.5, size))
+    y = x
+    for i in range(length):
+        y = np.tanh(y * w) + y if i % 3 else y * (i + 2.0)
+    return g, y, y.sum()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@quick
+@given(graphs(feed_count=3))
+def test_results_stay_as_they_are_through_later_runs(kind, example):
+    with kind(example.outputs, wrt=example.wrt, workers=2) as machine:
+        nodes = [*example.outputs, *machine.wrt]
+        runs = [
+            machine.run_sync(feeds, **mode)
+            for number, feeds in enumerate(example.feeds)
+            for mode in example.modes(number)
+        ]
+        before = [results(run, nodes) for run in runs]
+        for number, feeds in enumerate(example.feeds):
+            for mode in example.modes(number):
+                machine.run_sync(feeds, **mode)
+        assert [results(run, nodes) for run in runs] == before
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("size", [4, 700])
+def test_a_feed_of_another_layout_gives_the_bits_of_the_sequential_machine(kind, size):
+    _, y, loss = chain(size=size)
+    array = np.random.default_rng(0).normal(size=(size, 50)).T  # F-contiguous
+    with ag.LispMachine([loss, y]) as lisp, kind([loss, y]) as machine:
+        for fed in (array, array.copy(), array[::-1], array):
+            expected = results(lisp.run_sync({"x": fed}, backward=True), [loss, y])
+            assert results(machine.run_sync({"x": fed}, backward=True), [loss, y]) == expected
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_sizes_that_alternate_keep_their_bits(kind):
+    _, _, loss = chain()
+    feeds = [np.random.default_rng(n).normal(size=(n, 64)) for n in (3, 200, 1, 50, 400, 7)]
+    with ag.LispMachine([loss]) as lisp, kind([loss]) as machine:
+        for array in feeds * 3:
+            expected = results(lisp.run_sync({"x": array}, backward=True), [loss])
+            assert results(machine.run_sync({"x": array}, backward=True), [loss]) == expected
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_an_op_of_the_user_keeps_is_never_written_over(kind):
+    kept = []
+
+    def forward(xp, x):
+        kept.append(x)
+        return x
+
+    op = ag.ops.define(
+        name=f"keep_operand_of_{kind.__name__}", scheme="a[*s] -> a[*s]", forward=forward
+    )
+    g = ag.Graph()
+    x = g.input("x", (50, 50), "float64")
+    y = np.tanh(op(np.tanh(x * 2.0)) * 3.0).sum()
+    with kind([y]) as machine:
+        for seed in range(3):
+            machine.run_sync({"x": np.random.default_rng(seed).normal(size=(50, 50))})
+    for seed, array in enumerate(kept):
+        fed = np.random.default_rng(seed).normal(size=(50, 50))
+        np.testing.assert_array_equal(array, np.tanh(fed * 2.0))
+
+
+def test_results_that_are_views_of_one_another_are_the_callers_own():
+    g = ag.Graph()
+    x = g.input("x", (40, 40), "float64")
+    y = np.tanh(x * 2.0)
+    outputs = [y.transpose(), y.reshape(1600), (y + 1.0)[3:]]
+    with ag.TapeMachine(outputs) as machine:
+        first = machine.run_sync({"x": np.ones((40, 40))})
+        copies = [first[node].value.copy() for node in outputs]
+        machine.run_sync({"x": np.zeros((40, 40))})
+        for node, copy in zip(outputs, copies, strict=True):
+            np.testing.assert_array_equal(first[node].value, copy)
+
+
+def test_steps_share_slots_and_write_in_place():
+    g, y, loss = chain(length=12)
+    order = [node for node in g.topological_order(loss) if not node.is_leaf]
+    planned = writable(order, [loss], regular(order))
+    buffers = assign(order, [loss], planned, {"n": 10})
+    assert len(planned) > 15
+    assert len(buffers.sizes) <= 3
+    assert buffers.in_place
+    assert all(size == 10 * 64 * 8 for size in buffers.sizes)
+
+
+def test_nothing_is_planned_behind_dims_that_only_a_run_knows():
+    g = ag.Graph()
+    x = g.input("x", (None, 4), "float64")
+    order = [np.tanh(x)]
+    order += [np.tanh(order[0])]
+    assert writable(order, order[1:], regular(order)) == frozenset()
+
+
+def test_memory_that_a_view_shows_lives_as_long_as_the_view():
+    g = ag.Graph()
+    x = g.input("x", (4, 4), "float64")
+    a = x * 2.0
+    view = a.transpose()
+    b = np.tanh(x)
+    c = b + view
+    steps = [a, view, b, c]
+    assert usage(steps, [c], {}).last[a.id] == 3
+    buffers = assign(steps, [c], writable(steps, [c], regular(steps)), {})
+    assert buffers.slot_of[a.id] != buffers.slot_of[b.id]
+
+
+def test_two_threads_that_run_one_machine_do_not_share_memory():
+    g, y, loss = chain(length=6, size=8)
+    with ag.TapeMachine([loss]) as machine:
+        machine.run_sync({"x": np.ones((2, 8))})
+        plan = next(iter(machine._plans.values()))
+        binding = plan.bind({"n": 2})
+        first, second = plan.take_direct(binding, True), plan.take_direct(binding, True)
+        assert first is not second
+        plan.give_direct(binding, True, first)
+        assert plan.take_direct(binding, True) is first
