@@ -90,7 +90,7 @@ class Network:
         key = id(binding), regular
         kept = self._adopted.get(key)
         if kept is None or kept[0] is not binding:
-            kernels = [self._guarded(found) for found in binding.kernels]
+            kernels: list[Any] = [self._guarded(found) for found in binding.kernels]
             for index, planned in enumerate(self.plan.buffered):
                 if planned:
                     kernels.append(self.plan.task_buffers(index, binding, regular))

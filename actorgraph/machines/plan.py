@@ -28,7 +28,7 @@ from actorgraph.types import UNKNOWN
 if TYPE_CHECKING:
     from actorgraph.machines.run import Run
 
-__all__ = ["MEMORIES_KEPT", "Binding", "Plan"]
+__all__ = ["Binding", "MEMORIES_KEPT", "Plan"]
 
 _BINDINGS_KEPT = 32
 MEMORIES_KEPT = 4

@@ -97,7 +97,7 @@ def test_results_that_are_views_of_one_another_are_the_callers_own():
 
 
 def test_steps_share_slots_and_write_in_place():
-    g, y, loss = chain(length=12)
+    g, _, loss = chain(length=12)
     order = [node for node in g.topological_order(loss) if not node.is_leaf]
     planned = writable(order, [loss], regular(order))
     buffers = assign(order, [loss], planned, {"n": 10})
@@ -129,7 +129,7 @@ def test_memory_that_a_view_shows_lives_as_long_as_the_view():
 
 
 def test_two_threads_that_run_one_machine_do_not_share_memory():
-    g, y, loss = chain(length=6, size=8)
+    _, _, loss = chain(length=6, size=8)
     with ag.TapeMachine([loss]) as machine:
         machine.run_sync({"x": np.ones((2, 8))})
         plan = next(iter(machine._plans.values()))
