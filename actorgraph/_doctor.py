@@ -1,4 +1,4 @@
-"""What `actorgraph doctor` finds: versions, cores, BLAS libraries and GPUs.
+"""What `actorgraph doctor` finds: versions, cores, BLAS libraries, the provider of matmul and GPUs.
 
 GPUs are asked of the CUDA driver through ctypes, so that they are found without cupy.
 """
@@ -23,12 +23,12 @@ def examine() -> dict[str, Any]:
     -------
     dict
         What `json` can write: ``python``, ``platform``, ``versions`` (None where a package is
-        missing), ``cores``, ``blas`` and ``cuda``.
+        missing), ``cores``, ``blas``, ``matmul`` and ``cuda``.
 
     Examples
     --------
     >>> sorted(examine())
-    ['blas', 'cores', 'cuda', 'platform', 'python', 'versions']
+    ['blas', 'cores', 'cuda', 'matmul', 'platform', 'python', 'versions']
     """
     packages = (*REQUIRED, *OPTIONAL, *CUPY.values())
     versions = {name: _version(name) for name in packages}
@@ -38,6 +38,7 @@ def examine() -> dict[str, Any]:
         "versions": versions,
         "cores": {"usable": _usable_cores(), "total": os.cpu_count()},
         "blas": _blas(),
+        "matmul": _matmul(),
         "cuda": _cuda([name for name in CUPY.values() if versions[name]]),
     }
 
@@ -54,6 +55,9 @@ def describe(findings: dict[str, Any]) -> list[str]:
         f"{blas['architecture']} ({blas['file']})"
         for blas in findings["blas"]
     ] or ["blas           none that threadpoolctl knows; its threads cannot be limited"]
+    matmul = findings["matmul"]
+    named = "none" if matmul["provider"] is None else f"{matmul['provider']} {matmul['version']}"
+    lines.append(f"matmul         {named}: {matmul['why']}")
     cuda = findings["cuda"]
     lines.append(f"cupy           {', '.join(cuda['cupy']) or 'not installed'}")
     lines += [
@@ -91,6 +95,26 @@ def _blas() -> list[dict[str, Any]]:
         for pool in threadpool_info()
         if pool["user_api"] == "blas"
     ]
+
+
+def _matmul() -> dict[str, Any]:
+    from actorgraph.devices import blas
+    from actorgraph.errors import GraphError
+
+    asked = os.environ.get(blas.VARIABLE)
+    try:
+        provider = blas.provider()
+    except GraphError as error:
+        return {"provider": None, "version": None, "why": str(error)}
+    if asked:
+        why = f"{blas.VARIABLE} says so"
+    elif provider.name == "mkl":
+        why = f"it is installed; {blas.VARIABLE}=numpy chooses NumPy's BLAS"
+    elif blas.library() is None:
+        why = "the extra mkl is not installed"
+    else:
+        why = "MKL is installed, but cannot be loaded"
+    return {"provider": provider.name, "version": provider.version, "why": why}
 
 
 def _cuda(installed: list[str]) -> dict[str, Any]:

@@ -12,6 +12,8 @@ Invariants:
 - A task runs on one worker at a time: its generator refuses a second ``send``; the worker that
   runs it looks at its marker when it has parked, so the dropped turn is not lost.
 - The hot path takes no lock; deque operations are atomic.
+- A worker that finds nothing ready helps with large products of others (`lower.tiles`); none is
+  needed there, so nobody looks a last time.  Aides are slots for that alone.
 
 Sources of the numbers: handing the GIL over every 0.5 ms keeps a 1 ms ticker's lateness at
 p99 1 to 2 ms instead of 46; waking a thread costs 50 to 80 us, so only tasks of about 10 us and
@@ -35,6 +37,9 @@ from weakref import ref
 
 from actorgraph import instrument
 
+from actorgraph.devices import blas
+from actorgraph.lower.tiles import Board, here
+
 if TYPE_CHECKING:
     from random import Random
 
@@ -52,7 +57,6 @@ _SAMPLED = 16
 """One turn in so many is timed; a clock around each would cost 0.1 us."""
 
 _T = TypeVar("_T")
-_current = threading.local()
 
 
 def available_cores() -> int:
@@ -74,7 +78,7 @@ def waited_for(scheduler: Scheduler) -> list[Run]:
 
 def _work_of_this_thread() -> Iterator[tuple[Scheduler, Run | None]]:
     # An op may run another machine, whose ops may run another one ...
-    held = getattr(_current, "held", None)
+    held = getattr(here, "held", None)
     while held is not None:
         scheduler, run, held = held
         yield scheduler, run
@@ -87,6 +91,8 @@ class Scheduler:
     ----------
     workers : int
         Slots: how many tasks may run at once.
+    crew : int, optional
+        Threads that may compute tiles of large products at once, if more than `workers`.
     seed : int
         0 keeps the natural order; another seed permutes the ready order (for tests).
     pool : Pool
@@ -103,12 +109,16 @@ class Scheduler:
         pool: Pool,
         on_idle: Callable[[], None],
         on_crash: Callable[[BaseException], None],
+        crew: int = 0,
     ) -> None:
         self.workers = workers
+        self.crew = max(workers, crew)
         self.pool = pool
         self.on_idle = on_idle
         self.on_crash = on_crash
         self.free: deque[int] = deque(range(workers - 1, -1, -1))
+        self.aides: deque[int] = deque(range(workers, self.crew))
+        self.board = Board(self._summon)
         self.classes: list[tuple[int, list[deque[Task]]]] = []
         self.awaited = 0
         self.crowded = _CROWDED
@@ -167,6 +177,15 @@ class Scheduler:
         if slot is not None:
             self.pool.submit(self, slot)
 
+    def _summon(self) -> bool:
+        """Have a thread of the pool help with tiles, if a slot is free."""
+        try:
+            slot = self.free.pop() if self.free else self.aides.pop()
+        except IndexError:
+            return False
+        self.pool.submit(self, slot)
+        return True
+
     def work(self, slot: int, until: Run | None = None) -> None:
         """Run ready tasks in `slot`, which the caller has acquired; the slot is free at the end.
 
@@ -180,20 +199,26 @@ class Scheduler:
 
     def call(self, function: Callable[..., _T], *args: Any, until: Run | None = None) -> _T:
         """Call `function` with the thread marked as running ops for this scheduler."""
-        outer = getattr(_current, "held", None)
-        _current.held = self, until, outer
+        outer = getattr(here, "held", None)
+        here.held = self, until, outer
         try:
             return function(*args)
         finally:
-            _current.held = outer
+            here.held = outer
 
     def _work(self, slot: int, until: Run | None) -> None:
+        if slot >= self.workers:
+            self.board.help()
+            self.aides.append(slot)
+            return
         self._handover_at = perf_counter() + _HANDOVER_S
         # Short runs would never come to the turn that is timed if each began to count at 0.
         turns = next(self._phases)
         while True:
             task = self._take(slot)
             if task is None:
+                if self.board.help():
+                    continue
                 self.free.append(slot)
                 again = self.acquire() if self.any_ready() else None
                 if again is None:
@@ -334,10 +359,11 @@ class Pool:
 
     def retain(self, scheduler: Scheduler) -> None:
         """Count the machine of a scheduler as open."""
+        blas.chosen()  # an impossible choice is told before anything starts
         with self._lock:
             if not self._shares:
                 self._blas = _one_blas_thread()
-            self._shares[scheduler] = scheduler.workers
+            self._shares[scheduler] = scheduler.crew
 
     def release(self, scheduler: Scheduler, join: bool = True) -> None:
         """Count a machine as closed; with the last one the threads end, and `join` waits for it."""
@@ -367,7 +393,7 @@ class Pool:
         """Have a thread run ``scheduler.work(slot)``."""
         with self._lock:
             if scheduler not in self._shares:
-                scheduler.free.append(slot)
+                (scheduler.free if slot < scheduler.workers else scheduler.aides).append(slot)
                 return  # its machine was closed
             if self._idle:
                 self._idle -= 1

@@ -3,7 +3,7 @@
     errors <- dims <- types <- op <- node <- operands <- graph <- ops <- autodiff, rewrite <- lower
            <- channels, node_actor, scheduler <- machines <- transforms, trace <- _demo <- cli
 
-Beside the line: instrument (below scheduler), drawing (below graph), devices (below machines),
+Beside the line: instrument (below scheduler), drawing (below graph), devices (below lower),
 solvers and data (below _demo).
 """
 
@@ -27,17 +27,7 @@ PACKAGE = ROOT / "actorgraph"
 LAYERS = (
     ("errors", "_version"),
     ("dims",),
-    (
-        "types",
-        "drawing",
-        "dual",
-        "devices",
-        "solvers",
-        "data",
-        "instrument",
-        "_doctor",
-        "_progress",
-    ),
+    ("types", "drawing", "dual", "devices", "solvers", "data", "instrument", "_progress"),
     ("op",),
     ("node",),
     ("operands",),
@@ -47,8 +37,7 @@ LAYERS = (
     ("lower",),
     ("channels", "node_actor", "scheduler"),
     ("machines",),
-    ("transforms", "trace"),
-    ("_demo",),
+    ("types", "drawing", "dual", "devices", "solvers", "data", "instrument", "_progress"),
     ("cli",),
     ("",),  # the root, which re-exports
 )

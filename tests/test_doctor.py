@@ -1,8 +1,10 @@
 import json
 
+import numpy as np
 import pytest
 
 from actorgraph import _doctor
+from actorgraph.devices import blas
 
 GPU = {"name": "Some GPU", "memory_bytes": 2**34}
 
@@ -38,6 +40,20 @@ def test_findings_can_be_written_as_json_and_read_as_lines():
 def test_blas_of_numpy_is_found_with_its_threads():
     blas = _doctor.examine()["blas"]
     assert all(pool["threads"] >= 1 and "/" not in pool["file"] for pool in blas)
+
+
+def test_the_provider_of_matrix_products_is_told(monkeypatch):
+    monkeypatch.setattr(blas, "library", lambda: None)
+    monkeypatch.delenv(blas.VARIABLE, raising=False)
+    blas.provider.cache_clear()
+    text = "\n".join(_doctor.describe(_doctor.examine()))
+    assert f"matmul         numpy {np.__version__}: the extra mkl is not installed" in text
+    monkeypatch.setenv(blas.VARIABLE, "numpy")
+    assert _doctor.examine()["matmul"]["why"] == "ACTORGRAPH_MATMUL says so"
+    blas.provider.cache_clear()
+    monkeypatch.setenv(blas.VARIABLE, "cublas")
+    text = "\n".join(_doctor.describe(_doctor.examine()))
+    assert "matmul         none: ACTORGRAPH_MATMUL is 'cublas'" in text
 
 
 def test_gpus_are_found_without_cupy(monkeypatch):

@@ -1,9 +1,9 @@
 """Kernels: the callables that a program applies to arrays, one a node.
 
 A kernel is an op's forward with the array module and the attributes bound.  For an op that is a
-ufunc it is the ufunc itself.  Wrappers are added only where something asks for them: user ops
-(read-only operands, checked results), ops that must not run twice at once, a `np.errstate` other
-than the default, and the watch for NaN and Inf.
+ufunc it is the ufunc itself, for matrix products what `lower.matmul` makes of it.  Wrappers are
+added only where something asks for them: user ops (read-only operands, checked results), ops that
+must not run twice at once, a `np.errstate` other than the default, and the watch for NaN and Inf.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import numpy as np
 
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node
+from actorgraph.lower.matmul import product
 from actorgraph.op import Op, bind_attrs, is_symbolic
 from actorgraph.ops._scalars import is_half
 from actorgraph.types import UNKNOWN, Dim, bind_dims
@@ -80,8 +81,11 @@ def kernel(
     """
     op = node.op
     attrs = bind_attrs(dict(node.attrs), symbols)
-    if op.ufunc is not None and not attrs and not is_half(node.dtype):
-        found: Kernel = getattr(xp, op.ufunc)
+    bare = op.ufunc is not None and not attrs and not is_half(node.dtype)
+    if bare and op.ufunc == "matmul" and xp is np:
+        found: Kernel = product(node, symbols)
+    elif bare:
+        found = getattr(xp, str(op.ufunc))
     else:
         found = partial(op.forward, xp, **attrs)
     if not op.blocking:

@@ -389,6 +389,7 @@ class Machine(ABC):
             self._process = os.getpid()
             core = self._core = Core(
                 workers=1 if self._one_task else self.workers,
+                crew=self.workers,
                 seed=self.seed,
                 max_in_flight=self.max_in_flight,
                 capacity=self.capacity,

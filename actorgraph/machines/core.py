@@ -56,12 +56,19 @@ class Core:
 
     Parameters
     ----------
-    workers, seed, max_in_flight, capacity, counted
+    workers, crew, seed, max_in_flight, capacity, counted
         As the machine was given them.
     """
 
     def __init__(
-        self, *, workers: int, seed: int, max_in_flight: int, capacity: int | None, counted: bool
+        self,
+        *,
+        workers: int,
+        crew: int = 0,
+        seed: int,
+        max_in_flight: int,
+        capacity: int | None,
+        counted: bool,
     ) -> None:
         self.max_in_flight = max_in_flight
         self.capacity = capacity
@@ -77,7 +84,7 @@ class Core:
         self.interrupted = False
         self.pool = POOL
         self.process = os.getpid()
-        self.scheduler = Scheduler(workers, seed, self.pool, self.on_idle, self.abandon)
+        self.scheduler = Scheduler(workers, seed, self.pool, self.on_idle, self.abandon, crew)
         self.pool.retain(self.scheduler)
 
     # -- starting -----------------------------------------------------------------------------

@@ -13,7 +13,8 @@ __all__ = ["TapeMachine"]
 class TapeMachine(Machine):
     """Run a graph in sequential order in one thread at a time; lowest latency for small graphs.
 
-    Parameters are those of `Machine`; `workers` and `fuse` have no meaning here.
+    Parameters are those of `Machine`; `fuse` has no meaning here, and `workers` matters for large
+    matrix products only, whose tiles other threads take while the one waits.
     """
 
     _one_task = True
