@@ -36,7 +36,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import ref
 
 from actorgraph import instrument
-
 from actorgraph.devices import blas
 from actorgraph.lower.tiles import Board, here
 
@@ -47,7 +46,7 @@ if TYPE_CHECKING:
     from actorgraph.node_actor import Task
 
 __all__ = [
-    "Deadlines", "POOL", "Pool", "Scheduler", "available_cores", "inside", "waited_for",
+    "Deadlines", "POOL", "Pool", "Scheduler", "inside", "waited_for",
 ]  # fmt: skip
 
 _HANDOVER_S = 0.0005
@@ -57,13 +56,6 @@ _SAMPLED = 16
 """One turn in so many is timed; a clock around each would cost 0.1 us."""
 
 _T = TypeVar("_T")
-
-
-def available_cores() -> int:
-    """Return the number of cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def inside(scheduler: Scheduler) -> bool:

@@ -37,7 +37,8 @@ LAYERS = (
     ("lower",),
     ("channels", "node_actor", "scheduler"),
     ("machines",),
-    ("types", "drawing", "dual", "devices", "solvers", "data", "instrument", "_progress"),
+    ("transforms", "trace"),
+    ("_demo", "_doctor"),
     ("cli",),
     ("",),  # the root, which re-exports
 )

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any, final
 
 import numpy as np
 
 from actorgraph.devices.base import Device
 
-__all__ = ["CPU"]
+__all__ = ["CPU", "available_cores"]
+
+
+def available_cores() -> int:
+    """Return the number of cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 @final

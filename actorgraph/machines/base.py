@@ -17,6 +17,7 @@ import numpy as np
 from actorgraph import devices, instrument
 from actorgraph.autodiff.reverse import check_differentiable
 from actorgraph.channels import ChannelStatistics
+from actorgraph.devices.cpu import available_cores
 from actorgraph.errors import FeedError, GraphError, MachineClosedError
 from actorgraph.graph import Graph, Node, as_nodes
 from actorgraph.lower.joint import Mode
@@ -28,7 +29,6 @@ from actorgraph.machines.options import allowed, choice, choices, positive, seco
 from actorgraph.machines.plan import Plan
 from actorgraph.machines.run import Run, in_event_loop, in_ipython_kernel, loop_notifier
 from actorgraph.machines.stream import Stream
-from actorgraph.scheduler import available_cores
 
 __all__ = ["Machine"]
 
