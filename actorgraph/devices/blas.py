@@ -14,10 +14,8 @@ import ctypes
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
-from glob import escape, glob
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -45,8 +43,7 @@ _SEQUENTIAL_LAYER, _INTERFACE_LP64, _REPRODUCIBLE_AUTO = 1, 0, 2
 Array = np.ndarray[Any, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Provider:
+class Provider(NamedTuple):
     """A way to multiply matrices.
 
     Attributes
@@ -128,6 +125,8 @@ def library() -> str | None:
 
     The record is read by hand: `importlib.metadata` takes 30 ms to import.
     """
+    from glob import escape, glob
+
     for folder in sys.path:
         for record in glob(os.path.join(escape(folder), "mkl-*.dist-info", "RECORD")):
             with open(record, encoding="utf-8") as lines:
