@@ -8,6 +8,7 @@ product ``Re sum(conj(a) * b)``.  See docs/complex.md.
 
 from __future__ import annotations
 
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -110,4 +111,4 @@ def complex_abs(x: Node) -> Node:
 def complex_sign(x: Node) -> Node:
     """Return x / abs(x) of complex numbers, 0 of 0."""
     length = complex_abs(x)
-    return x / astype(where(length == 0, 1, length), x.dtype)
+    return x / astype(where(length == 0, inf, length), x.dtype)

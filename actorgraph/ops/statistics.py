@@ -101,8 +101,7 @@ def _var_slope(y: Node, x: Node, axis: Axes, keepdims: bool, ddof: float) -> Nod
 
 
 def _std_slope(y: Node, x: Node, axis: Axes, keepdims: bool, ddof: float) -> Node:
-    flat = y == 0
-    rate = where(flat, 0, 1 / where(flat, 1, y))
+    rate = 1 / where(y == 0, inf, y)
     return build(_DEVIATION, x, axis=axis, ddof=ddof) * _spread(rate, x, axis, keepdims)
 
 
@@ -286,11 +285,10 @@ def _norm_slope(y: Node, x: Node, axis: Axes, keepdims: bool, p: float) -> Node:
         chosen = astype(size_of_each(x) == y, x.dtype)
         count = sum(chosen, axis, keepdims=True)
         return sign(x) * (chosen / (count + astype(count == 0, x.dtype)))
-    flat = y == 0
-    unit = x / where(flat, 1, y)
+    # At the origin x / inf is 0, and so are all its derivatives.
+    unit = x / where(y == 0, inf, y)
     if p == 2:
         return unit
-    unit = where(flat, 0, unit)
     # |u| ** (p - 1) at u = 0 would be infinite for p < 1, and its derivative for p < 2.
     return sign(unit) * power(where(unit == 0, 1, size_of_each(unit)), p - 1)
 
@@ -310,7 +308,9 @@ def norm(x: Node, p: float = 2, axis: Any = None, keepdims: bool = False) -> Nod
     is 0.
 
     The gradient is finite everywhere: 0 at the origin, and 0 for an element that is 0; elements
-    that tie for p = inf share it equally.
+    that tie for p = inf share it equally.  Higher derivatives at the origin have no limit (the
+    Hessian for p = 2, ``(I - u u^T) / norm(x)``, grows without bound); they are 0 like those of
+    `abs` at 0, and like these follow the gradient that is chosen there.
 
     Parameters
     ----------

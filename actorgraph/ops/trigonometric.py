@@ -6,7 +6,7 @@ Derivatives of the inverses are written so that no square overflows: for real x,
 
 from __future__ import annotations
 
-from math import pi
+from math import inf, pi
 
 from actorgraph.graph import Node
 from actorgraph.ops._declare import Unary, binary, unary
@@ -42,26 +42,26 @@ rad2deg = unary(
 hypot = binary(
     "hypot", "hypot", (lambda t, z, x, y: t * _over(x, z), lambda t, z, x, y: t * _over(y, z)),
     "sqrt(x * x + y * y), without overflow.", scheme=_REALS, flops=20,
-    notes="The gradient at the origin is 0.",
+    notes="At the origin all derivatives are 0.",
 )  # fmt: skip
 arctan2 = binary(
     "arctan2", "arctan2",
     (lambda t, z, x, y: t * _turn(y, x, y), lambda t, z, x, y: -(t * _turn(x, x, y))),
     "Angle of the point (y, x) in (-pi, pi]; the first argument is the ordinate.", scheme=_REALS,
-    flops=30, notes="The gradient at the origin is 0.",
+    flops=30, notes="At the origin all derivatives are 0.",
 )  # fmt: skip
 
 
 def _over(part: Node, length: Node) -> Node:
-    """Return part / length, 0 at the origin, and 1 for an infinite part."""
+    """Return part / length, 0 with all derivatives at the origin, and 1 for an infinite part."""
     top = highest(part.dtype)
-    return clip(part, -top, top) / where(length == 0, 1, minimum(length, top))
+    return clip(part, -top, top) / where(length == 0, inf, minimum(length, top))
 
 
 def _turn(part: Node, x: Node, y: Node) -> Node:
-    """Return part / (x * x + y * y), 0 at the origin."""
+    """Return part / (x * x + y * y), 0 with all derivatives at the origin."""
     length = hypot(x, y)
-    safe = where(length == 0, 1, length)
+    safe = where(length == 0, inf, length)
     return part / safe / safe
 
 
