@@ -37,7 +37,7 @@ LAYERS = (
     ("lower",),
     ("channels", "node_actor", "scheduler"),
     ("machines",),
-    ("transforms", "trace"),
+    ("transforms", "trace", "nn"),
     ("_demo", "_doctor"),
     ("cli",),
     ("",),  # the root, which re-exports

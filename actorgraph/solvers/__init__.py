@@ -2,6 +2,7 @@
 
 from actorgraph.solvers._base import AbstractSolver, ValueGrad
 from actorgraph.solvers.adam import Adam
+from actorgraph.solvers.adamw import AdamW
 from actorgraph.solvers.sgd import SGD
 
-__all__ = ["AbstractSolver", "Adam", "SGD", "ValueGrad"]
+__all__ = ["AbstractSolver", "Adam", "AdamW", "SGD", "ValueGrad"]

@@ -1,31 +1,23 @@
 """Adam: steps scaled by running estimates of the first two moments of the gradient."""
 
-from dataclasses import dataclass
-from math import sqrt
 from typing import Any, final
 
-import numpy as np
+from numpy.typing import NDArray
 
 from actorgraph.solvers._base import AbstractSolver
+from actorgraph.solvers._moments import Moments, checked_settings
 
 __all__ = ["Adam"]
 
-Array = np.ndarray[Any, np.dtype[Any]]
-
-
-@dataclass(slots=True)
-class _State:
-    step: int
-    mean: Array
-    variance: Array
-    scratch: Array
+Array = NDArray[Any]
 
 
 @final
-class Adam(AbstractSolver[_State]):
+class Adam(AbstractSolver[Moments]):
     r"""Adam with bias correction.
 
     .. math::
+        g &\leftarrow g + \lambda p \\
         m &\leftarrow \beta_1 m + (1 - \beta_1) g \\
         v &\leftarrow \beta_2 v + (1 - \beta_2) g^2 \\
         p &\leftarrow p - \frac{\eta}{1 - \beta_1^t}
@@ -43,6 +35,9 @@ class Adam(AbstractSolver[_State]):
         Decay of the two moments, each from 0 to below 1.
     eps : float
         :math:`\epsilon \ge 0`, keeps the step finite where the gradient vanishes.
+    weight_decay : float
+        :math:`\lambda \ge 0`, an L2 penalty that goes through the moments; `AdamW` decays the
+        parameter itself.
 
     Examples
     --------
@@ -56,45 +51,23 @@ class Adam(AbstractSolver[_State]):
     """
 
     def __init__(
-        self, lr: float = 1e-3, *, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8
+        self,
+        lr: float = 1e-3,
+        *,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
     ) -> None:
         super().__init__()
-        if not (lr >= 0.0 and eps >= 0.0):
-            raise ValueError(f"lr is {lr} and eps is {eps}, expected numbers of at least 0")
-        if len(betas) != 2 or not all(0.0 <= beta < 1.0 for beta in betas):
-            raise ValueError(f"betas are {betas}, expected two numbers from 0 to below 1")
-        self.lr = float(lr)
-        self.betas = (float(betas[0]), float(betas[1]))
-        self.eps = float(eps)
+        checked = checked_settings(lr, betas, eps, weight_decay)
+        self.lr, self.betas, self.eps, self.weight_decay = checked
 
-    def init(self, value: Array) -> _State:
+    def init(self, value: Array) -> Moments:
         """Return zero moments; see `AbstractSolver.init`."""
-        return _State(0, np.zeros_like(value), np.zeros_like(value), np.empty_like(value))
+        return Moments.of(value)
 
-    def update(self, state: _State, grad: Array, current: Array, out: Array) -> None:
+    def update(self, state: Moments, grad: Array, current: Array, out: Array) -> None:
         """Write the stepped parameter to `out`; see `AbstractSolver.update`."""
-        state.step += 1
-        arrays = (grad, state.mean, state.variance, state.scratch, current, out)
-        if np.iscomplexobj(out):
-            self._step(state.step, *(array.real for array in arrays))
-            self._step(state.step, *(array.imag for array in arrays))
-        else:
-            self._step(state.step, *arrays)
-
-    def _step(
-        self, t: int, g: Array, m: Array, v: Array, scratch: Array, current: Array, out: Array
-    ) -> None:
-        beta1, beta2 = self.betas
-        np.multiply(g, 1.0 - beta1, out=scratch)
-        m *= beta1
-        m += scratch
-        np.multiply(g, g, out=scratch)
-        scratch *= 1.0 - beta2
-        v *= beta2
-        v += scratch
-        np.sqrt(v, out=scratch)
-        scratch /= sqrt(1.0 - beta2**t)
-        scratch += self.eps
-        np.divide(m, scratch, out=scratch)
-        scratch *= self.lr / (1.0 - beta1**t)
-        np.subtract(current, scratch, out=out)
+        if self.weight_decay:
+            grad = grad + self.weight_decay * current
+        state.descend(grad, current, out, lr=self.lr, betas=self.betas, eps=self.eps)

@@ -1,4 +1,4 @@
-"""Stochastic gradient descent with momentum, Nesterov's momentum and weight decay."""
+"""Stochastic gradient descent with momentum, Nesterov's momentum, L1 and L2 penalties."""
 
 from dataclasses import dataclass
 from typing import Any, final
@@ -23,7 +23,7 @@ class SGD(AbstractSolver[_State]):
     r"""Stochastic gradient descent.
 
     .. math::
-        g &\leftarrow g + \lambda p \\
+        g &\leftarrow g + \lambda p + \lambda_1 \operatorname{sign}(p) \\
         v &\leftarrow \mu v + g \qquad (v = g \text{ at the first step}) \\
         p &\leftarrow p - \eta v \qquad \text{or, with Nesterov, } p - \eta (g + \mu v)
 
@@ -41,6 +41,9 @@ class SGD(AbstractSolver[_State]):
         Look ahead along the velocity; needs a momentum.
     weight_decay : float
         :math:`\lambda \ge 0`, an L2 penalty of :math:`\lambda p^2 / 2`.
+    l1 : float
+        :math:`\lambda_1 \ge 0`, a penalty of :math:`\lambda_1 |p|`, whose gradient at 0 is 0; a
+        complex sign is :math:`p / |p|`.
 
     Examples
     --------
@@ -60,6 +63,7 @@ class SGD(AbstractSolver[_State]):
         momentum: float = 0.0,
         nesterov: bool = False,
         weight_decay: float = 0.0,
+        l1: float = 0.0,
     ) -> None:
         super().__init__()
         if not lr >= 0.0:
@@ -70,10 +74,13 @@ class SGD(AbstractSolver[_State]):
             raise ValueError("nesterov=True has no effect with momentum 0; give a momentum")
         if not weight_decay >= 0.0:
             raise ValueError(f"weight_decay is {weight_decay}, expected a number of at least 0")
+        if not l1 >= 0.0:
+            raise ValueError(f"l1 is {l1}, expected a number of at least 0")
         self.lr = float(lr)
         self.momentum = float(momentum)
         self.nesterov = nesterov
         self.weight_decay = float(weight_decay)
+        self.l1 = float(l1)
 
     def init(self, value: Array) -> _State:
         """Return a state with room for one temporary; see `AbstractSolver.init`."""
@@ -83,6 +90,8 @@ class SGD(AbstractSolver[_State]):
         """Write the stepped parameter to `out`; see `AbstractSolver.update`."""
         if self.weight_decay:
             grad = grad + self.weight_decay * current
+        if self.l1:
+            grad = grad + self.l1 * np.sign(current)
         if self.momentum:
             grad = self._accelerated(state, grad)
         np.multiply(grad, self.lr, out=state.scratch)

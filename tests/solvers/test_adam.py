@@ -8,7 +8,8 @@ from tests.solvers.fake_node import FakeDual
 @pytest.mark.oracle
 @pytest.mark.parametrize("dtype", ["float32", "float64", "complex128"])
 @pytest.mark.parametrize(
-    "options", [{}, {"betas": (0.5, 0.9)}, {"betas": (0.0, 0.9)}, {"eps": 1e-2}]
+    "options",
+    [{}, {"betas": (0.5, 0.9)}, {"betas": (0.0, 0.9)}, {"eps": 1e-2}, {"weight_decay": 0.1}],
 )
 def test_steps_are_those_of_pytorch(options, dtype):
     torch = pytest.importorskip("torch")
@@ -47,6 +48,7 @@ def test_zero_gradient_leaves_the_parameter():
         ({"eps": -1.0}, "eps is -1.0"),
         ({"betas": (0.9, 1.0)}, r"betas are \(0.9, 1.0\)"),
         ({"betas": (0.9,)}, r"betas are \(0.9,\)"),
+        ({"weight_decay": -0.1}, "weight_decay is -0.1"),
     ],
 )
 def test_bad_settings_raise(options, text):

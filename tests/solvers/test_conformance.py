@@ -13,7 +13,10 @@ FACTORIES = {
     "sgd_momentum": lambda lr: solvers.SGD(lr=lr, momentum=0.5),
     "sgd_nesterov": lambda lr: solvers.SGD(lr=lr, momentum=0.5, nesterov=True),
     "sgd_weight_decay": lambda lr: solvers.SGD(lr=lr, momentum=0.5, weight_decay=1e-3),
+    "sgd_l1": lambda lr: solvers.SGD(lr=lr, momentum=0.5, l1=1e-3),
     "adam": lambda lr: solvers.Adam(lr=lr),
+    "adam_weight_decay": lambda lr: solvers.Adam(lr=lr, weight_decay=1e-4),
+    "adamw": lambda lr: solvers.AdamW(lr=lr, weight_decay=1e-4),
 }
 
 

@@ -1,0 +1,356 @@
+"""Initial values of weights: seeded functions that return NumPy arrays.
+
+The same arguments give the same array; take another `seed` for each parameter.  The numbers are
+those of `actorgraph.ops`' random draws, so that no library changes them.
+
+Scaled initialisers keep the variance of what flows through a layer: forward by the fan in, the
+number of products in each sum, and backward by the fan out.  `fans` reads both off the shape of a
+weight.  Glorot is also known as Xavier, He as Kaiming, by the authors' first names.
+"""
+
+from __future__ import annotations
+
+from math import prod, sqrt
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from actorgraph.errors import GraphError, GraphTypeError, ShapeError
+from actorgraph.ops._philox import Stream
+from actorgraph.types import dtype_of
+
+__all__ = [
+    "constant", "fans", "glorot_normal", "glorot_uniform", "he_normal", "he_uniform",
+    "lecun_normal", "lecun_uniform", "normal", "ones", "orthogonal", "uniform", "zeros",
+]  # fmt: skip
+
+Array = NDArray[Any]
+Shape = tuple[int, ...]
+_MODES = ("fan_in", "fan_out", "fan_avg")
+
+
+def _checked(shape: Any, dtype: Any) -> tuple[Shape, np.dtype[Any]]:
+    sizes = (shape,) if isinstance(shape, (int, np.integer)) else tuple(shape)
+    for size in sizes:
+        if isinstance(size, bool) or not isinstance(size, (int, np.integer)) or size < 0:
+            raise ShapeError(f"the shape of a weight is made of ints of at least 0, got {shape!r}")
+    found = dtype_of(dtype)
+    if found.kind not in "fV":
+        raise GraphTypeError(f"weights are floats, got dtype {found.name}")
+    return tuple(map(int, sizes)), found
+
+
+def _stream(seed: int) -> Stream:
+    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or not 0 <= seed < 2**64:
+        raise GraphError(f"a seed is an int in [0, 2**64), got {seed!r}")
+    # Graphs number their draws from 0: the last number is no draw of theirs.
+    return Stream(int(seed), 2**64 - 1)
+
+
+def _wide(dtype: np.dtype[Any]) -> str:
+    """Return the dtype in which numbers are drawn."""
+    return dtype.name if dtype.name in ("float32", "float64") else "float32"
+
+
+def zeros(shape: Any, dtype: Any = "float32") -> Array:
+    """Return zeros, as for biases.
+
+    Parameters
+    ----------
+    shape : tuple of int
+    dtype : float dtype
+
+    Returns
+    -------
+    ndarray
+
+    Raises
+    ------
+    ShapeError, GraphTypeError
+        The shape is none, or the dtype no float.
+
+    Examples
+    --------
+    >>> zeros((2,))
+    array([0., 0.], dtype=float32)
+    """
+    return constant(shape, 0.0, dtype)
+
+
+def ones(shape: Any, dtype: Any = "float32") -> Array:
+    """Return ones, as for scales of a normalisation; parameters as those of `zeros`."""
+    return constant(shape, 1.0, dtype)
+
+
+def constant(shape: Any, value: float, dtype: Any = "float32") -> Array:
+    """Return an array of one value; other parameters as those of `zeros`."""
+    sizes, found = _checked(shape, dtype)
+    return np.full(sizes, value, found)
+
+
+def uniform(
+    shape: Any, low: float = 0.0, high: float = 1.0, dtype: Any = "float32", *, seed: int = 0
+) -> Array:
+    """Return uniform numbers in [low, high).
+
+    Parameters
+    ----------
+    shape : tuple of int
+    low, high : float
+    dtype : float dtype
+    seed : int
+        In [0, 2**64).
+
+    Returns
+    -------
+    ndarray
+
+    Raises
+    ------
+    ShapeError, GraphTypeError
+        The shape is none, or the dtype no float.
+    GraphError
+        The seed is no such int.
+
+    Examples
+    --------
+    >>> uniform((2, 3), -1.0, 1.0, seed=4).shape
+    (2, 3)
+    """
+    sizes, found = _checked(shape, dtype)
+    values = _stream(seed).uniform(sizes, _wide(found))
+    values *= high - low
+    values += low
+    return values.astype(found, copy=False)
+
+
+def normal(
+    shape: Any, mean: float = 0.0, std: float = 1.0, dtype: Any = "float32", *, seed: int = 0
+) -> Array:
+    """Return normal numbers; other parameters and errors as those of `uniform`."""
+    sizes, found = _checked(shape, dtype)
+    values = _stream(seed).normal(sizes, _wide(found))
+    values *= std
+    values += mean
+    return values.astype(found, copy=False)
+
+
+# -- by fans ----------------------------------------------------------------------------------
+
+
+def fans(shape: Any) -> tuple[int, int]:
+    """Return fan in and fan out of a weight.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        (in, out) of the weight of ``x @ W``; (features, channels / groups, *kernel) of a
+        convolution, where each counts once per entry of the kernel.  PyTorch's linear layers keep
+        (out, in), so that there the two change places.
+
+    Returns
+    -------
+    fan in, fan out : int
+
+    Raises
+    ------
+    ShapeError
+        There are fewer than two dims.
+
+    Examples
+    --------
+    >>> fans((784, 100)), fans((16, 3, 5, 5))
+    ((784, 100), (75, 400))
+    """
+    sizes, _ = _checked(shape, "float32")
+    if len(sizes) < 2:
+        raise ShapeError(f"fans are those of weights of at least two dims, got shape {sizes}")
+    if len(sizes) == 2:
+        return sizes
+    kernel = prod(sizes[2:])
+    return sizes[1] * kernel, sizes[0] * kernel
+
+
+def _std(shape: Any, gain: float, mode: str) -> float:
+    """Return the deviation that keeps the variance."""
+    if mode not in _MODES:
+        raise GraphError(f"mode is one of {', '.join(_MODES)}, got {mode!r}")
+    fan_in, fan_out = fans(shape)
+    fan = {"fan_in": fan_in, "fan_out": fan_out, "fan_avg": (fan_in + fan_out) / 2}[mode]
+    return gain / sqrt(max(fan, 1))
+
+
+def _scaled_uniform(shape: Any, gain: float, mode: str, dtype: Any, seed: int) -> Array:
+    bound = sqrt(3) * _std(shape, gain, mode)
+    return uniform(shape, -bound, bound, dtype, seed=seed)
+
+
+def _scaled_normal(shape: Any, gain: float, mode: str, dtype: Any, seed: int) -> Array:
+    return normal(shape, 0.0, _std(shape, gain, mode), dtype, seed=seed)
+
+
+def glorot_uniform(
+    shape: Any, gain: float = 1.0, dtype: Any = "float32", *, seed: int = 0
+) -> Array:
+    """Return uniform numbers within ``gain * sqrt(6 / (fan in + fan out))``.
+
+    Source: X. Glorot and Y. Bengio, Understanding the difficulty of training deep feedforward
+    neural networks, 2010.  PyTorch's ``xavier_uniform_``.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        As in `fans`.
+    gain : float
+        Factor; 5 / 3 suits tanh.
+    dtype : float dtype
+    seed : int
+        In [0, 2**64).
+
+    Returns
+    -------
+    ndarray
+
+    Raises
+    ------
+    ShapeError, GraphTypeError
+        The shape has fewer than two dims, or the dtype is no float.
+    GraphError
+        The seed is no such int.
+
+    Examples
+    --------
+    >>> round(float(abs(glorot_uniform((300, 300), seed=1)).max()), 3)
+    0.1
+    """
+    return _scaled_uniform(shape, gain, "fan_avg", dtype, seed)
+
+
+def glorot_normal(shape: Any, gain: float = 1.0, dtype: Any = "float32", *, seed: int = 0) -> Array:
+    """Return normal numbers of deviation ``gain * sqrt(2 / (fan in + fan out))``.
+
+    PyTorch's ``xavier_normal_``; source, parameters and errors as those of `glorot_uniform`.
+    """
+    return _scaled_normal(shape, gain, "fan_avg", dtype, seed)
+
+
+def he_uniform(
+    shape: Any,
+    negative_slope: float = 0.0,
+    mode: str = "fan_in",
+    dtype: Any = "float32",
+    *,
+    seed: int = 0,
+) -> Array:
+    """Return uniform numbers within ``sqrt(6 / ((1 + negative_slope**2) * fan))``.
+
+    Source: K. He et al., Delving deep into rectifiers, 2015.  PyTorch's ``kaiming_uniform_``.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        As in `fans`.
+    negative_slope : float
+        Of the leaky ReLU that follows; 0 is ReLU.
+    mode : {"fan_in", "fan_out", "fan_avg"}
+        Whether the variance is kept forward, backward or about both.
+    dtype : float dtype
+    seed : int
+        In [0, 2**64).
+
+    Returns
+    -------
+    ndarray
+
+    Raises
+    ------
+    ShapeError, GraphTypeError
+        The shape has fewer than two dims, or the dtype is no float.
+    GraphError
+        The seed is no such int, or there is no such mode.
+
+    Examples
+    --------
+    >>> he_uniform((64, 3, 3, 3), seed=1).shape
+    (64, 3, 3, 3)
+    """
+    return _scaled_uniform(shape, sqrt(2 / (1 + negative_slope**2)), mode, dtype, seed)
+
+
+def he_normal(
+    shape: Any,
+    negative_slope: float = 0.0,
+    mode: str = "fan_in",
+    dtype: Any = "float32",
+    *,
+    seed: int = 0,
+) -> Array:
+    """Return normal numbers of deviation ``sqrt(2 / ((1 + negative_slope**2) * fan))``.
+
+    PyTorch's ``kaiming_normal_``; source, parameters and errors as those of `he_uniform`.
+    """
+    return _scaled_normal(shape, sqrt(2 / (1 + negative_slope**2)), mode, dtype, seed)
+
+
+def lecun_uniform(shape: Any, dtype: Any = "float32", *, seed: int = 0) -> Array:
+    """Return uniform numbers within ``sqrt(3 / fan in)``.
+
+    Source: Y. LeCun et al., Efficient backprop, 1998.  Parameters and errors as those of
+    `glorot_uniform`.
+    """
+    return _scaled_uniform(shape, 1.0, "fan_in", dtype, seed)
+
+
+def lecun_normal(shape: Any, dtype: Any = "float32", *, seed: int = 0) -> Array:
+    """Return normal numbers of deviation ``sqrt(1 / fan in)``, as selu asks for.
+
+    Source, parameters and errors as those of `lecun_uniform`.
+    """
+    return _scaled_normal(shape, 1.0, "fan_in", dtype, seed)
+
+
+def orthogonal(shape: Any, gain: float = 1.0, dtype: Any = "float32", *, seed: int = 0) -> Array:
+    """Return `gain` times orthonormal rows or columns, whichever are fewer.
+
+    From the QR decomposition of normal numbers, with the signs that make it uniform over such
+    matrices; its last bits depend on LAPACK.  Dims behind the first count as one.  Source: A. Saxe
+    et al., Exact solutions to the nonlinear dynamics of learning in deep linear neural networks,
+    2013.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        At least two dims.
+    gain : float
+        Factor.
+    dtype : float dtype
+    seed : int
+        In [0, 2**64).
+
+    Returns
+    -------
+    ndarray
+
+    Raises
+    ------
+    ShapeError, GraphTypeError
+        The shape has fewer than two dims, or the dtype is no float.
+    GraphError
+        The seed is no such int.
+
+    Examples
+    --------
+    >>> w = orthogonal((3, 2), dtype="float64", seed=1)
+    >>> (w.T @ w).round(6)
+    array([[1., 0.],
+           [0., 1.]])
+    """
+    sizes, found = _checked(shape, dtype)
+    if len(sizes) < 2:
+        raise ShapeError(f"orthogonal weights have at least two dims, got shape {sizes}")
+    rows, columns = sizes[0], prod(sizes[1:])
+    drawn = _stream(seed).normal((max(rows, columns), min(rows, columns)))
+    q, r = np.linalg.qr(drawn)
+    q *= np.copysign(gain, np.diagonal(r))
+    return (q if rows >= columns else q.T).reshape(sizes).astype(found)

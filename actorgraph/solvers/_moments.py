@@ -1,0 +1,86 @@
+"""The running moments of a gradient, and the step that `Adam` and `AdamW` make with them."""
+
+from dataclasses import dataclass
+from math import sqrt
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Moments", "checked_settings"]
+
+Array = NDArray[Any]
+
+
+def checked_settings(
+    lr: float, betas: tuple[float, float], eps: float, weight_decay: float
+) -> tuple[float, tuple[float, float], float, float]:
+    """Return the settings as floats, or raise `ValueError` where one is out of bounds."""
+    if not (lr >= 0.0 and eps >= 0.0):
+        raise ValueError(f"lr is {lr} and eps is {eps}, expected numbers of at least 0")
+    if len(betas) != 2 or not all(0.0 <= beta < 1.0 for beta in betas):
+        raise ValueError(f"betas are {betas}, expected two numbers from 0 to below 1")
+    if not weight_decay >= 0.0:
+        raise ValueError(f"weight_decay is {weight_decay}, expected a number of at least 0")
+    return float(lr), (float(betas[0]), float(betas[1])), float(eps), float(weight_decay)
+
+
+@dataclass(slots=True)
+class Moments:
+    """Number of steps, moments of the gradient so far, and room for one temporary."""
+
+    step: int
+    mean: Array
+    variance: Array
+    scratch: Array
+
+    @classmethod
+    def of(cls, value: Array) -> "Moments":
+        """Return zero moments for a parameter."""
+        return cls(0, np.zeros_like(value), np.zeros_like(value), np.empty_like(value))
+
+    def descend(
+        self,
+        grad: Array,
+        current: Array,
+        out: Array,
+        *,
+        lr: float,
+        betas: tuple[float, float],
+        eps: float,
+    ) -> None:
+        """Take the gradient in and write the stepped parameter to `out`."""
+        self.step += 1
+        arrays = (grad, self.mean, self.variance, self.scratch, current, out)
+        # The real and the imaginary part of a complex parameter are two parameters.
+        parts = ("real", "imag") if np.iscomplexobj(out) else ("real",)
+        for part in parts:
+            _descend(self.step, lr, betas, eps, *(getattr(array, part) for array in arrays))
+
+
+def _descend(
+    t: int,
+    lr: float,
+    betas: tuple[float, float],
+    eps: float,
+    g: Array,
+    m: Array,
+    v: Array,
+    scratch: Array,
+    current: Array,
+    out: Array,
+) -> None:
+    beta1, beta2 = betas
+    np.multiply(g, 1.0 - beta1, out=scratch)
+    m *= beta1
+    m += scratch
+    np.multiply(g, g, out=scratch)
+    scratch *= 1.0 - beta2
+    v *= beta2
+    v += scratch
+    np.sqrt(v, out=scratch)
+    scratch /= sqrt(1.0 - beta2**t)
+    scratch += eps
+    np.divide(m, scratch, out=scratch)
+    scratch *= lr / (1.0 - beta1**t)
+    np.subtract(current, scratch, out=out)
