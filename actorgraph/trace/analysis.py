@@ -1,0 +1,304 @@
+"""What a recording says: busiest nodes, the critical path, and why lanes were idle."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from actorgraph.trace.assembly import Records
+from actorgraph.trace.records import Message, RunSpan, Slice
+
+__all__ = ["CAUSES", "Busy", "Step", "Summary", "critical_path", "idle_by_cause", "summarise"]
+
+Table = tuple[str, tuple[str, ...], list[tuple[str, ...]]]
+
+CAUSES = ("no run", "hand-over", "asynchronous call", "dependencies")
+"""Why a worker is idle: nothing is in flight; something is ready and nobody has taken it yet; all
+wait for a call on the event loop; or what could run is running elsewhere already."""
+
+
+@dataclass(frozen=True, slots=True)
+class Busy:
+    """What the turns of one actor come to."""
+
+    name: str
+    direction: str
+    machine: str
+    firings: int
+    seconds: float
+    waited_s: float
+    sent_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of a critical path: `waited_s` from the message that it needed to its start."""
+
+    name: str
+    direction: str
+    lane: str
+    waited_s: float
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """Tables about a recording; `str` gives them as text, and rich draws them.
+
+    Attributes
+    ----------
+    duration_s : float
+    runs, failed : int
+    admission_wait_s : float
+        Of all runs together.
+    busy_s, idle_s : dict
+        By lane: seconds of work; and by cause (see `CAUSES`): seconds of `workers` lanes together.
+    workers : int
+        Those of the largest machine, or the lanes if these are fewer.
+    busiest : tuple of Busy
+    path : tuple of Step
+        The longest run, backwards from its last slice along the messages that came last.
+    path_run : int or None
+        The number of that run.
+    """
+
+    duration_s: float
+    runs: int
+    failed: int
+    admission_wait_s: float
+    workers: int
+    busy_s: dict[str, float]
+    idle_s: dict[str, float]
+    busiest: tuple[Busy, ...]
+    path: tuple[Step, ...]
+    path_run: int | None
+    path_length: int
+
+    def tables(self) -> Iterator[Table]:
+        """Yield title, heads of columns and rows of each table."""
+        yield "busiest", ("node", "firings", "ms", "us each", "wait us", "sent"), [
+            (
+                one.name, f"{one.firings}", f"{one.seconds * 1e3:.3f}",
+                f"{one.seconds / one.firings * 1e6:.1f}", f"{one.waited_s / one.firings * 1e6:.1f}",
+                _bytes(one.sent_bytes),
+            )
+            for one in self.busiest
+        ]  # fmt: skip
+        spent = sum(step.seconds for step in self.path) * 1e3
+        waited = sum(step.waited_s for step in self.path) * 1e3
+        title = f"critical path of run {self.path_run}: {spent:.3f} ms work, {waited:.3f} ms waits"
+        if self.path_length > len(self.path):
+            title += f" in the longest {len(self.path)} of {self.path_length} steps"
+        yield title, ("node", "lane", "wait us", "us"), [
+            (step.name, step.lane, f"{step.waited_s * 1e6:.1f}",
+             f"{step.seconds * 1e6:.1f}")
+            for step in self.path
+        ]  # fmt: skip
+        lanes: list[tuple[str, ...]] = [
+            (lane, f"{s * 1e3:.3f}", self._share(s)) for lane, s in self.busy_s.items()
+        ]
+        yield "busy by lane", ("lane", "ms", "share"), lanes
+        idle: list[tuple[str, ...]] = [
+            (cause, f"{s * 1e3:.3f}") for cause, s in self.idle_s.items()
+        ]
+        yield f"idle by cause, {self.workers} workers together", ("cause", "ms"), idle
+
+    def _share(self, seconds: float) -> str:
+        return f"{seconds / self.duration_s:.0%}" if self.duration_s else "-"
+
+    def head(self) -> str:
+        """Return the line above the tables."""
+        failed = f", {self.failed} failed" if self.failed else ""
+        return (
+            f"{self.runs} runs{failed} in {self.duration_s * 1e3:.3f} ms, "
+            f"{self.admission_wait_s * 1e3:.3f} ms of waiting for admission"
+        )
+
+    def __str__(self) -> str:
+        lines = [self.head()]
+        for title, heads, rows in self.tables():
+            lines += ["", title, *_columns(heads, rows)]
+        return "\n".join(lines)
+
+    def __rich_console__(self, console: Any, options: Any) -> Iterator[Any]:
+        from rich import table as rich_table
+
+        yield self.head()
+        for title, heads, rows in self.tables():
+            table = rich_table.Table(title=title, title_justify="left")
+            for number, head in enumerate(heads):
+                table.add_column(head, justify="left" if _is_text(rows, number) else "right")
+            for row in rows:
+                table.add_row(*row)
+            yield table
+
+
+def summarise(records: Records, count: int) -> Summary:
+    """Return the summary of a recording with at most `count` rows a table."""
+    path, number = critical_path(records)
+    longest = sorted(path, key=_taken, reverse=True)[:count]
+    kept = {id(step) for step in longest}
+    return Summary(
+        duration_s=records.duration_s,
+        runs=len(records.runs),
+        failed=sum(run.error is not None for run in records.runs),
+        admission_wait_s=sum(run.admission_wait_s for run in records.runs),
+        workers=_workers(records),
+        busy_s={
+            lane: sum(end - start for start, end in _busy(records.slices, lane))
+            for lane in records.lanes
+        },
+        idle_s=idle_by_cause(records),
+        busiest=tuple(_busiest(records)[:count]),
+        path=tuple([step for step in path if id(step) in kept]),
+        path_run=number,
+        path_length=len(path),
+    )
+
+
+def _busiest(records: Records) -> list[Busy]:
+    of: dict[int, list[Slice]] = {}
+    for part in records.slices:
+        if part.actor is not None:
+            of.setdefault(part.actor, []).append(part)
+    found = [
+        Busy(
+            name=records.actors[actor].name,
+            direction=records.actors[actor].direction,
+            machine=records.actors[actor].machine,
+            firings=len({part.run for part in parts}),
+            seconds=sum(part.seconds for part in parts),
+            waited_s=sum(part.waited_s for part in parts),
+            sent_bytes=sum(part.sent_bytes for part in parts),
+        )
+        for actor, parts in of.items()
+    ]
+    return sorted(found, key=_seconds, reverse=True)
+
+
+def critical_path(records: Records) -> tuple[list[Step], int | None]:
+    """Return the steps that the longest run has waited for, first to last, and its number."""
+    lengths: dict[tuple[str, int], tuple[float, float]] = {}
+    for part in records.slices:
+        if part.actor is not None:
+            key = part.machine, part.run
+            start, end = lengths.get(key, (part.start, part.end))
+            lengths[key] = min(start, part.start), max(end, part.end)
+    if not lengths:
+        return [], None
+    spans = {key: end - start for key, (start, end) in lengths.items()}
+    longest = max(spans, key=spans.__getitem__)
+    arrived: dict[int, Message] = {}
+    for message in records.messages:  # by time: the latest stays
+        arrived[message.target] = message
+    before: dict[int, int] = {}  # the turn of the same firing that ended in an asynchronous call
+    latest: dict[int, int] = {}
+    ours = []
+    for index, part in enumerate(records.slices):
+        if (part.machine, part.run) == longest and part.actor is not None:
+            ours.append(index)
+            if part.actor in latest:
+                before[index] = latest[part.actor]
+            latest[part.actor] = index
+    at: int | None = max(ours, key=[part.end for part in records.slices].__getitem__)
+    steps: list[Step] = []
+    while at is not None:
+        part = records.slices[at]
+        steps.append(Step(part.name, part.kind, part.lane, part.waited_s, part.seconds))
+        at = before[at] if at in before else arrived[at].source if at in arrived else None
+    return steps[::-1], longest[1]
+
+
+def idle_by_cause(records: Records) -> dict[str, float]:
+    """Return the seconds in which workers were idle, by cause, of all workers together."""
+    points: list[tuple[float, int, int]] = []
+    for run in records.runs:
+        if run.started is not None:
+            start = run.started if run.admitted is None else run.admitted
+            _span(points, start, _end_of(run, records), 0)
+    for part in records.slices:
+        if part.actor is not None:
+            _span(points, part.ready, part.start, 1)
+    for call in records.calls:
+        _span(points, call.start, call.end, 2)
+    for lane in records.lanes:
+        for start, end in _busy(records.slices, lane):
+            _span(points, start, end, 3)
+    points += [(0.0, 0, 0), (records.duration_s, 0, 0)]
+    points.sort()
+    idle = dict.fromkeys(CAUSES, 0.0)
+    counts, workers = [0, 0, 0, 0], _workers(records)
+    for (time, step, what), (following, _, _) in pairwise(points):
+        counts[what] += step
+        in_flight, ready, calls, busy = counts
+        if not in_flight:
+            cause = "no run"
+        elif ready:
+            cause = "hand-over"
+        elif calls:
+            cause = "asynchronous call"
+        else:
+            cause = "dependencies"
+        idle[cause] += (following - time) * max(0, workers - busy)
+    return idle
+
+
+def _workers(records: Records) -> int:
+    # A thread that waits for its run works along in a slot of the machine: it is a lane, no worker.
+    return min(records.workers, len(records.lanes))
+
+
+def _span(points: list[tuple[float, int, int]], start: float, end: float, what: int) -> None:
+    if end > start:
+        points += [(start, 1, what), (end, -1, what)]
+
+
+def _end_of(run: RunSpan, records: Records) -> float:
+    return records.duration_s if run.ended is None else run.ended
+
+
+def _busy(slices: Sequence[Slice], lane: str) -> list[tuple[float, float]]:
+    """Return when a lane worked; an op that runs a machine has slices within its own."""
+    spans: list[tuple[float, float]] = []
+    for part in slices:
+        if part.lane != lane:
+            continue
+        if spans and part.start < spans[-1][1]:
+            spans[-1] = spans[-1][0], max(spans[-1][1], part.end)
+        else:
+            spans.append((part.start, part.end))
+    return spans
+
+
+def _taken(step: Step) -> float:
+    return step.waited_s + step.seconds
+
+
+def _seconds(busy: Busy) -> float:
+    return busy.seconds
+
+
+def _bytes(count: int) -> str:
+    if count < 10_000:
+        return f"{count} B"
+    return f"{count / 1e3:.1f} kB" if count < 10_000_000 else f"{count / 1e6:.1f} MB"
+
+
+def _is_text(rows: Sequence[tuple[str, ...]], column: int) -> bool:
+    return not all(row[column][:1].isdigit() for row in rows)
+
+
+def _columns(heads: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> list[str]:
+    table = [heads, *rows]
+    widths = [max(len(row[column]) for row in table) for column in range(len(heads))]
+    left = [_is_text(rows, column) for column in range(len(heads))]
+    return [
+        "  "
+        + "  ".join(
+            cell.ljust(width) if is_left else cell.rjust(width)
+            for cell, width, is_left in zip(row, widths, left, strict=True)
+        ).rstrip()
+        for row in table
+    ]

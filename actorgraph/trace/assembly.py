@@ -1,0 +1,269 @@
+"""Making plain records of what a recorder has noted."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from actorgraph.graph import Node
+from actorgraph.trace.records import Actor, Call, Edge, Message, RunSpan, Slice
+from actorgraph.types import bind_dims
+
+if TYPE_CHECKING:
+    from actorgraph.lower.regions import Port, TaskSpec
+    from actorgraph.machines.plan import Plan
+    from actorgraph.node_actor import Task
+    from actorgraph.trace.recorder import Recorder, RunNotes
+
+__all__ = ["Records", "assemble"]
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """All that a trace holds, sorted by time; `workers` are those of the largest machine."""
+
+    duration_s: float
+    workers: int
+    lanes: tuple[str, ...]
+    actors: tuple[Actor, ...]
+    slices: tuple[Slice, ...]
+    messages: tuple[Message, ...]
+    runs: tuple[RunSpan, ...]
+    calls: tuple[Call, ...]
+
+
+def assemble(recorder: Recorder, ended: float) -> Records:
+    """Return the records of a recorder that listens no more."""
+    assembly = _Assembly(recorder)
+    assembly.add_actors()
+    assembly.add_turns()
+    assembly.add_pieces()
+    assembly.sort()
+    assembly.connect()
+    return Records(
+        duration_s=ended - recorder.began,
+        workers=max([notes.core.scheduler.workers for notes in assembly.notes], default=0),
+        lanes=tuple(dict.fromkeys([part.lane for part in assembly.slices])),
+        actors=tuple(assembly.actors),
+        slices=tuple(assembly.slices),
+        messages=tuple(sorted(assembly.messages, key=_sent)),
+        runs=tuple(assembly.spans()),
+        calls=tuple(assembly.calls()),
+    )
+
+
+class _Assembly:
+    def __init__(self, recorder: Recorder) -> None:
+        self.recorder = recorder
+        self.began = recorder.began
+        self.notes = list(recorder.runs.values())
+        self.machines = _names(self.notes)
+        self.actors: list[Actor] = []
+        self.slices: list[Slice] = []
+        self.messages: list[Message] = []
+        self.actor_of: dict[Task | Plan, int] = {}
+        self.machine_of: dict[Task, tuple[str, Any]] = {}
+        self.task_of: dict[int, Task] = {}
+        self.sizes = _Sizes()
+
+    def add_actors(self) -> None:
+        for network in self.recorder.networks:
+            machine, core = next(
+                (self.machines[id(n.core)], n.core) for n in self.notes if n.network is network
+            )
+            first = len(self.actors)
+            for index, task in enumerate(network.tasks, first):
+                self.actor_of[task], self.machine_of[task] = index, (machine, core)
+                self.task_of[index] = task
+                names = [channel.name for channel in task.ports]
+                edges = [
+                    Edge(name, port.kind, None if port.producer is None else first + port.producer)
+                    for name, port in zip(names, task.spec.ports, strict=True)
+                ]
+                self._add_actor(task.spec.name, task.spec.direction, machine, task.spec, edges)
+        for notes in self.notes:
+            if notes.direct is not None and notes.plan not in self.actor_of:
+                self.actor_of[notes.plan] = len(self.actors)
+                machine = self.machines[id(notes.core)]
+                name = ", ".join(node.name for node in notes.plan.nodes[:3])
+                steps = notes.plan.joint.order
+                nodes = dict.fromkeys(notes.plan.joint.source(step).name for step in steps)
+                index = len(self.actors)
+                self.actors.append(Actor(index, name, "direct", machine, tuple(nodes), ()))
+
+    def _add_actor(
+        self, name: str, direction: str, machine: str, spec: TaskSpec, edges: list[Edge]
+    ) -> None:
+        joint = self.task_of[len(self.actors)].joint
+        assert joint is not None
+        nodes = dict.fromkeys(joint.source(step).name for step in spec.steps)
+        self.actors.append(
+            Actor(len(self.actors), name, direction, machine, tuple(nodes), tuple(edges))
+        )
+
+    def add_turns(self) -> None:
+        for lane, turns in self.recorder.lanes:
+            fields = iter(turns)
+            for task, number, started, ended in zip(fields, fields, fields, fields, strict=True):
+                if task not in self.actor_of:
+                    continue  # of a run that was in flight before the recording
+                machine, core = self.machine_of[task]
+                notes = self.recorder.runs.get((core, number))
+                self._add(
+                    lane, started, ended, task.spec.name, task.spec.direction, number, machine,
+                    None if notes is None else notes.microbatch, self.actor_of[task],
+                )  # fmt: skip
+
+    def add_pieces(self) -> None:
+        """Add what runs do outside actors."""
+        for notes in self.notes:
+            machine = self.machines[id(notes.core)]
+            run = notes.number, machine, notes.microbatch
+            if notes.feeds is not None:
+                started, ended, lane = notes.feeds
+                self._add(lane, started, ended, "check feeds", "feeds", *run, None)
+            if notes.direct is not None:
+                started, ended, lane = notes.direct
+                actor = self.actor_of[notes.plan]
+                name = self.actors[actor].name
+                self._add(lane, started, ended, name, "direct", *run, actor)
+
+    def _add(
+        self, lane: str, started: float, ended: float, name: str, kind: str, run: int,
+        machine: str, microbatch: int | None, actor: int | None,
+    ) -> None:  # fmt: skip
+        start = started - self.began
+        self.slices.append(
+            Slice(
+                lane, start, ended - self.began, name, kind, run, machine, microbatch, actor,
+                start, 0, 0,
+            )
+        )  # fmt: skip
+
+    def sort(self) -> None:
+        self.slices.sort(key=_start)
+
+    def connect(self) -> None:
+        """Find which slice has sent to which: each actor fires once for a run."""
+        last: dict[tuple[int, int], int] = {}
+        first: dict[tuple[int, int], int] = {}
+        for index, part in enumerate(self.slices):
+            if part.actor is not None:
+                last[part.actor, part.run] = index
+                first.setdefault((part.actor, part.run), index)
+        sent_bytes: Counter[int] = Counter()
+        updates: dict[int, tuple[float, int]] = {}
+        for (actor, run), target in first.items():
+            task = self.task_of.get(actor)
+            if task is None:
+                continue
+            notes = self.recorder.runs.get((self.machine_of[task][1], run))
+            ready, received_bytes = -1.0, 0
+            for edge, port in zip(self.actors[actor].edges, task.spec.ports, strict=True):
+                source = None if edge.producer is None else last.get((edge.producer, run))
+                message = self._message(source, target, edge, port, task.spec, notes)
+                if message is None:
+                    continue
+                self.messages.append(message)
+                ready = max(ready, message.sent)
+                received_bytes += message.bytes
+                if source is not None:
+                    sent_bytes[source] += message.bytes
+            updates[target] = ready if ready >= 0 else self.slices[target].start, received_bytes
+        for index, (ready, received) in updates.items():
+            part = self.slices[index]
+            self.slices[index] = replace(
+                part, ready=min(ready, part.start), received_bytes=received
+            )
+        for index, count in sent_bytes.items():
+            self.slices[index] = replace(self.slices[index], sent_bytes=count)
+
+    def _message(
+        self,
+        source: int | None,
+        target: int,
+        edge: Edge,
+        port: Port,
+        spec: TaskSpec,
+        notes: RunNotes | None,
+    ) -> Message | None:
+        to = self.slices[target]
+        if source is not None:
+            sender = self.slices[source]
+            # Sent somewhere within the turn; another worker may have begun with it before its end.
+            sent = max(sender.start, min(sender.end, to.start))
+        elif edge.producer is None and notes is not None and notes.admitted is not None:
+            sent = min(notes.admitted - self.began, to.start)
+        else:
+            return None
+        symbols = {} if notes is None else notes.symbols
+        held = spec.residuals if port.kind == "residual" else [port.node]
+        size = sum(self.sizes.of(node, symbols) for node in held if node is not None)
+        return Message(source, target, edge, sent, max(sent, to.start), size)
+
+    def spans(self) -> list[RunSpan]:
+        spans = [
+            RunSpan(
+                self.machines[id(notes.core)], notes.number, notes.microbatch,
+                self._since(notes.started), self._since(notes.admitted), self._since(notes.ended),
+                notes.error,
+            )
+            for notes in self.notes
+        ]  # fmt: skip
+        return sorted(spans, key=_beginning)
+
+    def calls(self) -> list[Call]:
+        calls = [
+            Call(name, self.machines[id(notes.core)], notes.number, start - self.began,
+                 end - self.began)
+            for notes in self.notes
+            for name, start, end in notes.calls
+        ]  # fmt: skip
+        return sorted(calls, key=_start)
+
+    def _since(self, time: float | None) -> float | None:
+        return None if time is None else max(0.0, time - self.began)
+
+
+class _Sizes:
+    """Bytes of a node's value, by its type."""
+
+    def __init__(self) -> None:
+        self._known: dict[Any, int] = {}
+
+    def of(self, node: Node, symbols: Mapping[str, int]) -> int:
+        key = id(node), tuple(symbols.items())  # nodes build nodes when they are compared
+        if key not in self._known:
+            try:
+                shape = [bind_dims(dim, symbols) for dim in node.dims]
+            except KeyError:
+                shape = [0]
+            self._known[key] = prod(shape) * node.dtype.itemsize
+        return self._known[key]
+
+
+def _names(notes: Sequence[RunNotes]) -> dict[int, str]:
+    """Name each machine by its graph, and by a number where several run graphs of one name."""
+    names: dict[int, str] = {}
+    seen: Counter[str] = Counter()
+    for one in notes:
+        if id(one.core) not in names:
+            graph = str(one.plan.nodes[0].graph.name)
+            seen[graph] += 1
+            names[id(one.core)] = graph if seen[graph] == 1 else f"{graph} ({seen[graph]})"
+    return names
+
+
+def _start(part: Slice | Call) -> float:
+    return part.start
+
+
+def _sent(message: Message) -> float:
+    return message.sent
+
+
+def _beginning(span: RunSpan) -> float:
+    return next((at for at in (span.started, span.admitted, span.ended) if at is not None), 0.0)

@@ -1,0 +1,152 @@
+"""`record`: an instrument that writes down what happens, and makes a `Trace` of it at the end.
+
+While it listens it appends four fields a turn to a flat list of the thread's own: no lock, and no
+tuple that stays and that the garbage collector would have to visit.  Everything else is worked out
+when the recording ends.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from actorgraph.instrument import Instrument, listen, settle, silence
+from actorgraph.trace.assembly import assemble
+from actorgraph.trace.trace import Trace
+
+if TYPE_CHECKING:
+    from actorgraph.machines.core import Core
+    from actorgraph.machines.network import Network
+    from actorgraph.machines.plan import Plan
+    from actorgraph.machines.run import Run
+    from actorgraph.node_actor import Task
+
+__all__ = ["Recorder", "RunNotes", "record"]
+
+
+@contextmanager
+def record() -> Iterator[Trace]:
+    """Record what all machines of the process do inside the ``with`` block.
+
+    The trace can be read when the block has ended.  Recording costs under half a microsecond a
+    turn of an actor; nothing blocks.  Small runs, which their caller computes without actors, are
+    one slice each: make the machine with ``fuse="none"`` to see every node.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import actorgraph as ag
+    >>> g = ag.Graph()
+    >>> x = g.input("x", shape=(2,))
+    >>> y = np.tanh(x).named("y")
+    >>> with ag.ActorMachine([y], fuse="none") as machine, ag.trace.record() as t:
+    ...     run = machine.run_sync({"x": np.ones(2, "float32")})
+    >>> [(s.name, s.kind, s.run) for s in t.slices if s.actor is not None]
+    [('y', 'forward', 0)]
+    """
+    recorder = Recorder()
+    trace = Trace()
+    listen(recorder)
+    try:
+        yield trace
+    finally:
+        settle([task for network in list(recorder.networks) for task in network.tasks])
+        silence(recorder)
+        trace._fill(assemble(recorder, perf_counter()))
+
+
+class _Lane(threading.local):
+    """The list of the calling thread."""
+
+    def __init__(self, lanes: list[tuple[str, list[Any]]]) -> None:
+        turns: list[Any] = []
+        lanes.append((threading.current_thread().name, turns))
+        self.extend = turns.extend
+
+
+@dataclass(slots=True)
+class RunNotes:
+    """What is noted of a run; it keeps no array alive."""
+
+    plan: Plan
+    core: Core
+    number: int
+    microbatch: int | None
+    symbols: dict[str, int]
+    network: Network | None = None
+    feeds: tuple[float, float, str] | None = None
+    direct: tuple[float, float, str] | None = None
+    started: float | None = None
+    admitted: float | None = None
+    ended: float | None = None
+    error: str | None = None
+    calls: list[tuple[str, float, float]] = field(default_factory=list)
+
+
+class Recorder(Instrument):
+    """Writes down what it is told.
+
+    Attributes
+    ----------
+    began : float
+    lanes : list of (str, list)
+        Name of a thread, and task, number of the run, start and end of each of its turns.
+    runs : dict
+        `RunNotes` by core and number.
+    networks : dict
+        The networks that took runs, in this order.
+    """
+
+    def __init__(self) -> None:
+        self.began = perf_counter()
+        self.lanes: list[tuple[str, list[Any]]] = []
+        self.runs: dict[tuple[Core, int], RunNotes] = {}
+        self.networks: dict[Network, None] = {}
+        self._lane = _Lane(self.lanes)
+
+    def on_turn(self, task: Task, run: Run, started: float, ended: float) -> None:
+        """Note a turn."""
+        self._lane.extend((task, run.number, started, ended))
+
+    def _notes(self, run: Run) -> RunNotes:
+        notes = self.runs.get((run.core, run.number))
+        if notes is None:
+            symbols = dict(run.binding.symbols)
+            notes = RunNotes(run.plan, run.core, run.number, run.microbatch, symbols)
+            self.runs[run.core, run.number] = notes
+        return notes
+
+    def on_feeds(self, run: Run, started: float, ended: float) -> None:
+        """Note how long feeds were checked."""
+        self._notes(run).feeds = started, ended, threading.current_thread().name
+
+    def on_run_start(self, run: Run) -> None:
+        """Note a start."""
+        notes = self._notes(run)
+        notes.started, notes.microbatch = perf_counter(), run.microbatch
+
+    def on_run_admitted(self, run: Run) -> None:
+        """Note the admission, and the network that the run passes through."""
+        notes = self._notes(run)
+        notes.admitted, notes.network = perf_counter(), run.network
+        self.networks[run.network] = None
+
+    def on_direct(self, run: Run, started: float, ended: float) -> None:
+        """Note a run in one piece."""
+        self._notes(run).direct = started, ended, threading.current_thread().name
+
+    def on_call(self, task: Task, run: Run, started: float, ended: float) -> None:
+        """Note an asynchronous call."""
+        self._notes(run).calls.append((task.spec.name, started, ended))
+
+    def on_error(self, run: Run, error: BaseException) -> None:
+        """Note how a run ends."""
+        self._notes(run).error = type(error).__name__
+
+    def on_run_end(self, run: Run) -> None:
+        """Note an end."""
+        self._notes(run).ended = perf_counter()

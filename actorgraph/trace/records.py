@@ -1,0 +1,187 @@
+"""What a recording holds: plain records, which keep no array, graph or machine alive.
+
+All times are seconds since the beginning of the recording.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["Actor", "Call", "Edge", "Message", "PredictedSlice", "RunSpan", "Slice"]
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """Where an actor receives from.
+
+    Attributes
+    ----------
+    name : str
+        As the channel is called: ``"x -> tanh"``.
+    kind : str
+        "value", "residual" or "trigger".
+    producer : int or None
+        Index of the actor that sends; None where the run brings it.
+    """
+
+    name: str
+    kind: str
+    producer: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Actor:
+    """One direction of a region, or what a calling thread computes by itself.
+
+    Attributes
+    ----------
+    index : int
+        Its place in `Trace.actors`.
+    name : str
+    direction : str
+        "forward", "backward", or "direct" for a run that its caller computes.
+    machine : str
+    nodes : tuple of str
+        Names of the user's nodes that its steps belong to.
+    edges : tuple of Edge
+    """
+
+    index: int
+    name: str
+    direction: str
+    machine: str
+    nodes: tuple[str, ...]
+    edges: tuple[Edge, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Something that one thread has done.
+
+    Attributes
+    ----------
+    lane : str
+        Name of the thread.
+    start, end : float
+    name, kind : str
+        The actor's name and direction; or "check feeds" and "feeds".
+    run : int
+        Number of the run, counted by its machine.
+    machine : str
+    microbatch : int or None
+        None outside pipelines.
+    actor : int or None
+        Index of the actor.
+    ready : float
+        When the last message that it needs had been sent.
+    received_bytes, sent_bytes : int
+        Size of the arrays in its messages, by the types of the nodes; unknown dims count as 0.
+    """
+
+    lane: str
+    start: float
+    end: float
+    name: str
+    kind: str
+    run: int
+    machine: str
+    microbatch: int | None
+    actor: int | None
+    ready: float
+    received_bytes: int
+    sent_bytes: int
+
+    @property
+    def seconds(self) -> float:
+        """How long it took."""
+        return self.end - self.start
+
+    @property
+    def waited_s(self) -> float:
+        """How long its messages waited for a worker."""
+        return max(0.0, self.start - self.ready)
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """What one slice has sent to another, or a run to a slice (`source` is None).
+
+    Attributes
+    ----------
+    source, target : int or None, int
+        Indices in `Trace.slices`.
+    edge : Edge
+    sent, received : float
+        At the latest and at the earliest: the program is not stopped to look at the moment.
+    bytes : int
+    """
+
+    source: int | None
+    target: int
+    edge: Edge
+    sent: float
+    received: float
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunSpan:
+    """The life of a run; None for what was before or after the recording.
+
+    `error` is the name of the error that it ended with, or None.
+    """
+
+    machine: str
+    number: int
+    microbatch: int | None
+    started: float | None
+    admitted: float | None
+    ended: float | None
+    error: str | None
+
+    @property
+    def admission_wait_s(self) -> float:
+        """How long it waited for its admission."""
+        if self.started is None or self.admitted is None:
+            return 0.0
+        return self.admitted - self.started
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call of an asynchronous op, on an event loop."""
+
+    name: str
+    machine: str
+    run: int
+    start: float
+    end: float
+
+
+@dataclass(frozen=True, slots=True)
+class PredictedSlice:
+    """A slice of a timeline that was computed, not measured."""
+
+    lane: str
+    start: float
+    end: float
+    label: str
+
+    @classmethod
+    def of(cls, found: Any, unit_s: float) -> PredictedSlice:
+        """Return what any object with lane, start, end and label says.
+
+        Raises
+        ------
+        TypeError
+            The object has not got them, or its start and end are no numbers.
+        """
+        try:
+            start, end = float(found.start) * unit_s, float(found.end) * unit_s
+            return cls(str(found.lane), start, end, str(found.label))
+        except (AttributeError, TypeError, ValueError) as problem:
+            raise TypeError(
+                f"a predicted slice has lane, start, end (numbers) and label, got {found!r}: "
+                f"{problem}"
+            ) from None

@@ -1,0 +1,150 @@
+"""`Trace`: what was recorded, and how to look at it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from os import PathLike
+from pathlib import Path
+from typing import Any, final
+
+from actorgraph.errors import GraphError
+from actorgraph.trace.analysis import Summary, summarise
+from actorgraph.trace.assembly import Records
+from actorgraph.trace.chrome import events
+from actorgraph.trace.page import page
+from actorgraph.trace.records import Actor, Call, Message, PredictedSlice, RunSpan, Slice
+
+__all__ = ["Trace"]
+
+
+@final
+class Trace:
+    """A recording, made by `record`; readable when its ``with`` block has ended.
+
+    Attributes
+    ----------
+    duration_s : float
+    lanes : tuple of str
+        Names of the threads that worked.
+    actors : tuple of Actor
+    slices : tuple of Slice
+        By time of their start.
+    messages : tuple of Message
+        By the time when they were sent.
+    runs : tuple of RunSpan
+    calls : tuple of Call
+        Of asynchronous ops.
+    predicted : dict
+        Predicted slices by the name under which `predict` was given them.
+    """
+
+    def __init__(self) -> None:
+        self._records: Records | None = None
+        self.predicted: dict[str, tuple[PredictedSlice, ...]] = {}
+
+    def _fill(self, records: Records) -> None:
+        self._records = records
+
+    def _read(self) -> Records:
+        if self._records is None:
+            raise GraphError("the recording has not ended; read it after its `with` block")
+        return self._records
+
+    @property
+    def duration_s(self) -> float:  # noqa: D102 - listed above, like the others
+        return self._read().duration_s
+
+    @property
+    def lanes(self) -> tuple[str, ...]:  # noqa: D102
+        return self._read().lanes
+
+    @property
+    def actors(self) -> tuple[Actor, ...]:  # noqa: D102
+        return self._read().actors
+
+    @property
+    def slices(self) -> tuple[Slice, ...]:  # noqa: D102
+        return self._read().slices
+
+    @property
+    def messages(self) -> tuple[Message, ...]:  # noqa: D102
+        return self._read().messages
+
+    @property
+    def runs(self) -> tuple[RunSpan, ...]:  # noqa: D102
+        return self._read().runs
+
+    @property
+    def calls(self) -> tuple[Call, ...]:  # noqa: D102
+        return self._read().calls
+
+    def predict(
+        self, slices: Iterable[Any], *, unit_s: float = 1.0, name: str = "predicted"
+    ) -> None:
+        """Put a predicted timeline next to the measured one, in files and pages made from now on.
+
+        Parameters
+        ----------
+        slices : iterable
+            Objects with ``lane``, ``start``, ``end`` and ``label``, such as those of a simulator.
+        unit_s : float
+            Seconds in the unit of their times.
+        name : str
+            Another prediction of the same name is replaced.
+
+        Raises
+        ------
+        TypeError
+            An object is no such slice.
+        """
+        self.predicted[name] = tuple([PredictedSlice.of(found, unit_s) for found in slices])
+
+    def summary(self, count: int = 10) -> Summary:
+        """Return the busiest nodes, the critical path of the longest run, and idle time by cause.
+
+        Parameters
+        ----------
+        count : int
+            Most lines of each table.
+
+        Returns
+        -------
+        Summary
+            Its text are plain tables; rich draws them where it is used to print.
+        """
+        return summarise(self._read(), count)
+
+    def chrome_events(self) -> list[dict[str, Any]]:
+        """Return the events of the Chrome trace format, times in microseconds.
+
+        One track a lane, flow arrows along edges, counters of what is in the channels, runs and
+        asynchronous calls as spans; predictions are processes of their own.
+
+        Source: Trace Event Format, Google, 2016.
+        """
+        return events(self._read(), self.predicted)
+
+    def to_json(self, path: str | PathLike[str]) -> Path:
+        """Write a file that https://ui.perfetto.dev and chrome://tracing open; return its path."""
+        content = {"traceEvents": self.chrome_events(), "displayTimeUnit": "ms"}
+        return _write(path, json.dumps(content, separators=(",", ":")))
+
+    def to_html(self, path: str | PathLike[str], *, title: str = "actorgraph trace") -> Path:
+        """Write one page with the timeline and the graph coloured by time; return its path.
+
+        The page needs nothing but itself: it opens in any browser, offline.
+        """
+        return _write(path, page(self._read(), self.predicted, self.summary(), title))
+
+    def __repr__(self) -> str:
+        if self._records is None:
+            return "<Trace, recording>"
+        turns, runs = len(self.slices), len(self.runs)
+        return f"<Trace of {turns} slices in {runs} runs, {self.duration_s:.3f} s>"
+
+
+def _write(path: str | PathLike[str], text: str) -> Path:
+    file = Path(path)
+    file.write_text(text, encoding="utf-8")
+    return file

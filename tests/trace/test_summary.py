@@ -1,0 +1,119 @@
+"""Busiest nodes, the critical path and idle time, on timelines where the answer is known."""
+
+import numpy as np
+import pytest
+
+import actorgraph as ag
+from actorgraph.trace.analysis import critical_path, idle_by_cause, summarise
+from actorgraph.trace.assembly import Records
+from actorgraph.trace.records import Actor, Call, Edge, Message, RunSpan, Slice
+
+#      0    1    2    3    4    5    6    7    8
+# one  |  a a a a a |           | d d d d |         a: 1 to 3, d: 5 to 7
+# two  |            | b b b |                       b: 3.5 to 5; c waits for a call, 3 to 4.5
+#
+#   a ---> b ---> d        the run is admitted at 0.5 and ends at 7
+
+EDGES = {"a": (), "b": (("a -> b", 0),), "d": (("b -> d", 1), ("a -> d", 0))}
+
+
+def part(name, index, lane, start, end, ready, sent=0):
+    return Slice(lane, start, end, name, "forward", 0, "g", None, index, ready, 0, sent)
+
+
+@pytest.fixture
+def records():
+    actors = tuple(
+        Actor(i, name, "forward", "g", (name,), tuple(Edge(e, "value", p) for e, p in edges))
+        for i, (name, edges) in enumerate(EDGES.items())
+    )
+    a_b, b_d, a_d = actors[1].edges[0], *actors[2].edges
+    return Records(
+        duration_s=8.0,
+        workers=2,
+        lanes=("one", "two"),
+        actors=actors,
+        slices=(
+            part("a", 0, "one", 1.0, 3.0, 0.5, sent=12),
+            part("b", 1, "two", 3.5, 5.0, 3.0),
+            part("d", 2, "one", 5.0, 7.0, 5.0),
+        ),
+        messages=(
+            Message(0, 1, a_b, 3.0, 3.5, 8),
+            Message(0, 2, a_d, 3.0, 5.0, 4),
+            Message(1, 2, b_d, 5.0, 5.0, 4),
+        ),
+        runs=(RunSpan("g", 0, None, 0.25, 0.5, 7.0, None),),
+        calls=(Call("c", "g", 0, 3.0, 4.5),),
+    )
+
+
+def test_critical_path_follows_the_message_that_came_last(records):
+    steps, number = critical_path(records)
+    assert number == 0
+    assert [(s.name, s.lane, s.waited_s, s.seconds) for s in steps] == [
+        ("a", "one", 0.5, 2.0),
+        ("b", "two", 0.5, 1.5),
+        ("d", "one", 0.0, 2.0),
+    ]
+
+
+def test_idle_time_has_one_cause_at_each_moment(records):
+    idle = idle_by_cause(records)
+    assert idle == {
+        "no run": 2 * 0.5 + 2 * 1.0,  # before the admission and after the end
+        "hand-over": 2 * 0.5 + 2 * 0.5,  # a and b are ready, and nobody has taken them
+        "asynchronous call": 1.0,  # 3.5 to 4.5, while b works
+        "dependencies": 2.0 + 0.5 + 2.0,  # the other lane during a, the end of b, and d
+    }
+    busy = 2.0 + 1.5 + 2.0
+    assert sum(idle.values()) + busy == 2 * records.duration_s
+
+
+def test_summary_orders_by_time_and_keeps_to_its_count(records):
+    summary = summarise(records, 2)
+    assert [(b.name, b.firings, b.seconds, b.sent_bytes) for b in summary.busiest] == [
+        ("a", 1, 2.0, 12),
+        ("d", 1, 2.0, 0),
+    ]
+    assert summary.busy_s == {"one": 4.0, "two": 1.5}
+    assert (summary.runs, summary.failed, summary.admission_wait_s) == (1, 0, 0.25)
+    assert [step.name for step in summary.path] == ["a", "b"]
+    assert "in the longest 2 of 3 steps" in str(summary)
+
+
+def test_text_of_the_summary_is_plain_tables(records):
+    lines = str(summarise(records, 10)).splitlines()
+    assert lines[0] == "1 runs in 8000.000 ms, 250.000 ms of waiting for admission"
+    assert lines[2:5] == [
+        "busiest",
+        "  node  firings        ms    us each   wait us  sent",
+        "  a           1  2000.000  2000000.0  500000.0  12 B",
+    ]
+    assert "critical path of run 0: 5500.000 ms work, 1000.000 ms waits" in lines
+    assert "  one   4000.000    50%" in lines
+    assert "idle by cause, 2 workers together" in lines
+    assert "  hand-over          2000.000" in lines
+
+
+def test_rich_draws_the_same_tables(records):
+    rich = pytest.importorskip("rich.console", reason="rich is not installed")
+    console = rich.Console(width=120, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    with console.file:
+        console.print(summarise(records, 10))
+        text = console.export_text()
+    assert "busiest" in text
+    assert "dependencies" in text
+
+
+def test_busiest_node_of_a_real_run_is_the_large_product():
+    g = ag.Graph()
+    x = g.input("x", shape=(256, 256))
+    y = np.tanh((x @ x).named("large"))
+    with ag.ActorMachine([y], fuse="none") as machine, ag.trace.record() as t:
+        for _ in range(3):
+            machine.run_sync({"x": np.ones((256, 256), "float32")})
+    summary = t.summary()
+    assert summary.busiest[0].name == "large"
+    assert summary.busiest[0].firings == 3
+    assert summary.path[0].name == "large"
