@@ -12,7 +12,7 @@ from actorgraph.trace.records import Message, RunSpan, Slice
 
 __all__ = ["CAUSES", "Busy", "Step", "Summary", "critical_path", "idle_by_cause", "summarise"]
 
-Table = tuple[str, tuple[str, ...], list[tuple[str, ...]]]
+_Table = tuple[str, tuple[str, ...], list[tuple[str, ...]]]
 
 CAUSES = ("no run", "hand-over", "asynchronous call", "dependencies")
 """Why a worker is idle: nothing is in flight; something is ready and nobody has taken it yet; all
@@ -76,7 +76,7 @@ class Summary:
     path_run: int | None
     path_length: int
 
-    def tables(self) -> Iterator[Table]:
+    def tables(self) -> Iterator[_Table]:
         """Yield title, heads of columns and rows of each table."""
         yield "busiest", ("node", "firings", "ms", "us each", "wait us", "sent"), [
             (
