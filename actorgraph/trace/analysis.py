@@ -10,7 +10,7 @@ from typing import Any
 from actorgraph.trace.assembly import Records
 from actorgraph.trace.records import Message, RunSpan, Slice
 
-__all__ = ["CAUSES", "Busy", "Step", "Summary", "critical_path", "idle_by_cause", "summarise"]
+__all__ = ["Busy", "CAUSES", "Step", "Summary", "critical_path", "idle_by_cause", "summarise"]
 
 _Table = tuple[str, tuple[str, ...], list[tuple[str, ...]]]
 
