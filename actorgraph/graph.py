@@ -29,6 +29,7 @@ from actorgraph.op import (
     Attrs,
     Op,
     attrs_key,
+    frozen,
     infer,
 )
 from actorgraph.operands import (
@@ -201,7 +202,7 @@ class Graph:
         GraphTypeError, ShapeError
             The types do not unify, or the shape rule refuses.
         """
-        attrs = attrs or {}
+        attrs = frozen(attrs) if attrs else {}
         inputs = self._operands(op, args, attrs)
         key_of_attrs = attrs_key(attrs)
         key = (op, key_of_attrs, tuple([node.id for node in inputs]), self._owner_id())

@@ -8,9 +8,10 @@ graph is a graph.  This module knows nothing of graphs: nodes are whatever has `
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
+from operator import eq
 from types import MappingProxyType
 from typing import Any, Literal, TypeAlias
 
@@ -45,6 +46,7 @@ __all__ = [
     "Together",
     "attrs_key",
     "bind_attrs",
+    "frozen",
     "infer",
     "is_symbolic",
     "register",
@@ -238,25 +240,62 @@ def register(op: Op) -> Op:
 # ---------------------------------------------------------------------------------------------
 
 
-class _Bits:
-    """Hashable view of an array that compares dtype, shape and every byte."""
+_BLOCK = 1 << 20
+"""Bytes that are hashed or compared at a time, so that no second copy of a large array is made."""
 
-    __slots__ = ("array", "bytes")
+
+class _Bits:
+    """Hashable view of an array that compares dtype, shape and every byte.
+
+    It keeps a digest, and of an array that somebody may write to a copy of what it held; one that
+    is fixed, as constants and attributes of nodes are, is kept as it is.
+    """
+
+    __slots__ = ("array", "digest")
 
     def __init__(self, array: np.ndarray[Any, Any]) -> None:
-        self.array = array
-        self.bytes = array.tobytes()
+        self.array = _fixed(array)
+        self.digest = hash((array.shape, *map(hash, self.blocks())))
+
+    def blocks(self) -> Iterator[bytes]:
+        """Return the bytes in C order, a block at a time."""
+        if self.array.nbytes <= _BLOCK:
+            yield self.array.tobytes()
+            return
+        flat = np.ascontiguousarray(self.array).reshape(-1).view(np.uint8)
+        for start in range(0, flat.size, _BLOCK):
+            yield flat[start : start + _BLOCK].tobytes()
 
     def __hash__(self) -> int:
-        return hash(self.bytes)
+        return self.digest
 
     def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, _Bits)
-            and self.array.dtype == other.array.dtype
-            and self.array.shape == other.array.shape
-            and self.bytes == other.bytes
-        )
+        if not isinstance(other, _Bits) or self.digest != other.digest:
+            return False
+        one, two = self.array, other.array
+        if one is two:
+            return True
+        same = one.dtype == two.dtype and one.shape == two.shape
+        return same and all(map(eq, self.blocks(), other.blocks()))
+
+
+def _fixed(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return the array if nobody can write to it, and else a copy of that kind."""
+    flags = array.flags
+    if flags.writeable or not flags.owndata:
+        array = array.copy()
+        array.flags.writeable = False
+    return array
+
+
+def frozen(attrs: Attrs) -> Attrs:
+    """Return attributes of a node: writing to an array that was given changes none of them."""
+    if not any([isinstance(value, np.ndarray) for value in attrs.values()]):  # noqa: C419 - faster
+        return attrs
+    return {
+        name: _fixed(value) if isinstance(value, np.ndarray) else value
+        for name, value in attrs.items()
+    }
 
 
 def attrs_key(value: Any) -> Hashable:
@@ -278,7 +317,10 @@ def attrs_key(value: Any) -> Hashable:
     if kind is slice:
         return kind, tuple(map(attrs_key, (value.start, value.stop, value.step)))
     if isinstance(value, (np.ndarray, np.generic)):
-        return kind, _Bits(np.asarray(value))
+        array = np.asarray(value)
+        if array.dtype.hasobject:  # Their bytes are addresses.
+            return kind, array.shape, attrs_key(array.tolist())
+        return kind, _Bits(array)
     if isinstance(value, np.dtype):
         return np.dtype, value.str
     hash(value)

@@ -2,13 +2,14 @@
 
 import inspect
 import sys
+import tracemalloc
 
 import numpy as np
 import pytest
 
 import actorgraph as ag
 from actorgraph.errors import FeedError, GraphError, GraphTypeError, ShapeError
-from actorgraph.op import REGISTRY, attrs_key
+from actorgraph.op import REGISTRY, Op, attrs_key
 from tests._evaluate import evaluate
 
 
@@ -364,6 +365,62 @@ def test_an_array_attribute_is_keyed_by_what_it_held_when_the_key_was_made():
 
     assert key == attrs_key(np.zeros(3))
     assert key != attrs_key(array)
+
+
+def test_a_large_constant_is_held_once(g):
+    size = 4 << 20
+    array = np.zeros(size, "uint8")
+
+    tracemalloc.start()
+    node = g.constant(array)
+    held, _ = tracemalloc.get_traced_memory()
+    again = g.constant(array)
+    after, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert node is again
+    assert held < 1.1 * size
+    assert after < 1.1 * size
+
+
+def test_arrays_of_one_digest_are_told_apart_by_their_bytes(monkeypatch):
+    left, right = attrs_key(np.zeros(3)), attrs_key(np.ones(3))
+    for _, bits in (left, right):
+        monkeypatch.setattr(type(bits), "__hash__", lambda self: 0)
+        bits.digest = 0
+
+    assert left != right
+    assert len({left, right}) == 2
+
+
+def test_arrays_that_differ_in_their_last_byte_differ(g):
+    size = (1 << 20) + 3
+    arrays = [np.zeros(size, "uint8") for _ in range(3)]
+    arrays[1][-1] = 1
+
+    first, second, third = map(g.constant, arrays)
+
+    assert first is not second
+    assert first is third
+    assert g.constant(arrays[0][::-1]) is first
+
+
+@pytest.mark.parametrize("array", [np.zeros((0, 3)), np.array(1.5), np.array([None, "a"], object)])
+def test_empty_scalar_and_object_arrays_have_keys(array):
+    assert attrs_key(array) == attrs_key(array.copy())
+    assert attrs_key(array) != attrs_key(array.reshape((1, *array.shape)))
+
+
+def test_writing_to_an_array_that_was_an_attribute_changes_no_node(g):
+    lookup = Op("lookup", "a[*s] -> a[*s]", lambda xp, x, table: x + table)
+    x, table = g.input("x", (2,)), np.zeros(2, "float32")
+
+    node = g.apply(lookup, [x], {"table": table})
+    table += 1
+
+    assert g.apply(lookup, [x], {"table": np.zeros(2, "float32")}) is node
+    assert g.apply(lookup, [x], {"table": table}) is not node
+    np.testing.assert_array_equal(evaluate([node], {x: np.ones(2, "float32")})[0], [1, 1])
 
 
 # -- queries ----------------------------------------------------------------------------------
