@@ -63,6 +63,11 @@ class Joint:
         Joint nodes with a smaller id are the copied forward nodes.
     backward : bool
         Whether the nodes added by differentiation run in the backward direction.
+    sources : dict
+        Number of a forward node to the user's node that it stands for.
+    owners : tuple of Node
+        What is cut into regions: the forward nodes as they were differentiated, and the leaves
+        that own sums of cotangents.
     """
 
     mode: Mode
@@ -73,6 +78,7 @@ class Joint:
     forward_ids: int
     backward: bool
     sources: dict[int, Node]
+    owners: tuple[Node, ...]
 
     def is_backward(self, node: Node) -> bool:
         """Return whether the node runs in the backward direction."""
@@ -80,8 +86,7 @@ class Joint:
 
     def source(self, node: Node) -> Node:
         """Return the user's node that a joint node stands for or belongs to."""
-        owner = node if node.owner is None else node.owner
-        return self.sources[owner.id]
+        return self.sources[_owner(node).id]
 
 
 def join(
@@ -116,17 +121,20 @@ def join(
         for node, copy in copies.items()
         if node.is_leaf and node.op is not CONSTANT and copy.id in used
     ]
+    computed = _computed(needed)
+    owners = {owner.id: owner for owner in map(_owner, computed)}
     derivative_kind: Literal["seed", "tangent"] = "seed" if mode.kind == "backward" else "tangent"
     leaves += [Leaf(seed, derivative_kind, node) for node, seed in seeds if seed.id in used]
     return Joint(
         mode=mode,
-        order=_computed(needed),
+        order=computed,
         leaves=tuple(leaves),
         values=values,
         derivatives=derivatives,
         forward_ids=forward_ids,
         backward=mode.kind == "backward",
         sources=sources,
+        owners=tuple([owners[number] for number in sorted(owners)]),
     )
 
 
@@ -134,6 +142,10 @@ def _kind(node: Node) -> Literal["feed", "variable", "run_number"]:
     if isinstance(node, Variable):
         return "variable"
     return "run_number" if node.op is RUN_NUMBER else "feed"
+
+
+def _owner(node: Node) -> Node:
+    return node if node.owner is None else node.owner
 
 
 def _computed(order: Iterable[Node]) -> tuple[Node, ...]:

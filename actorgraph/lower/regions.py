@@ -102,10 +102,9 @@ def cut(joint: Joint, fuse: str, costs: Mapping[int, float] | None = None) -> li
         whole = [list(joint.order)] if joint.order else []
         chunks = whole if fuse == "lisp" else chunked(joint.order, REGION_LIMIT)
         return [TaskSpec(i, Region(i, steps), "forward", steps) for i, steps in enumerate(chunks)]
-    owners = {owner.id: owner for owner in map(_owner, joint.order)}
-    forward = [owners[number] for number in sorted(owners)]
+    forward = joint.owners
     if fuse == "auto":
-        totals = dict.fromkeys(owners, 0.0)
+        totals = dict.fromkeys([owner.id for owner in forward], 0.0)
         heavy: set[int] = set()
         for node in joint.order:
             cost = (costs or {}).get(node.id, 0.0)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from itertools import repeat
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -79,7 +81,7 @@ class Plan:
     interpreter : callable, optional
         Generator function that stands for the generated programs (`LispMachine`).
     passes : sequence of Pass
-        How the forward nodes are rewritten.
+        How the forward nodes are rewritten, and the late ones the whole.
     """
 
     def __init__(
@@ -103,7 +105,11 @@ class Plan:
         self.nodes = tuple(dict.fromkeys((*outputs.values(), *wrt)))
         self.assignments = _assignments(self.nodes)
         assigned = [value for _, value in self.assignments]
-        self.joint: Joint = join([*outputs.values(), *assigned], wrt, mode, passes)
+        early = [one for one in passes if not one.late]
+        joint = join([*outputs.values(), *assigned], wrt, mode, early)
+        # What is watched is looked at node by node, as it was written.
+        self.late = () if watch else tuple([one for one in passes if one.late])
+        self.joint: Joint = _late_passes().simplified(joint, self.late)
         leaves = self.joint.leaves
         self.inputs = tuple(leaf.source for leaf in leaves if leaf.kind == "feed")
         self.needed = frozenset(self.inputs)
@@ -119,6 +125,7 @@ class Plan:
         # Feeds of dims that no symbol tells: their cost is known only from their sizes.
         self.unsized = any(dim is UNKNOWN for node in self.inputs for dim in node.dims)
         self.direct: Program | None = None
+        self.direct_steps: Sequence[Node] = ()
         self.direct_buffered: frozenset[int] = frozenset()
         self._with_memory: list[Binding] = []
         self.allows_direct = not (self.has_async or self.assignments or interpreter)
@@ -213,7 +220,9 @@ class Plan:
         if not self.tasks:
             # The first run's dims decide the cut; it stands for all later ones.
             self.long_steps = {number for number, cost in by_node.items() if is_heavy(cost)}
-            self.tasks = connect(cut(self.joint, self.fuse, by_node), self.result_of)
+            tasks = cut(self.joint, self.fuse, by_node)
+            tasks = _late_passes().combined(tasks, self.joint, self.late)
+            self.tasks = connect(tasks, self.result_of)
             self._plan_buffers()
         costs = [sum(by_node[node.id] for node in spec.steps) for spec in self.tasks]
         return Binding(
@@ -241,20 +250,21 @@ class Plan:
         binding.direct.setdefault(in_buffers, []).append(program)
 
     def _make_direct(self, binding: Binding, in_buffers: bool) -> Direct:
-        order, device = self.joint.order, self.device
-        results = list(self.result_of)
+        device, results = self.device, list(self.result_of)
         if self.direct is None:
+            self.direct_steps = _late_passes().combined_steps(self.joint, self.late)
+            order = self.direct_steps
             leaves = [leaf.node for leaf in self.joint.leaves]
             self.direct_buffered = writable(order, results, regular(order))
             self.direct = lower_directly(order, leaves, results, self.direct_buffered)
-        kernels = [self.kernel(node, binding.symbols) for node in order]
+        kernels = [self.kernel(node, binding.symbols) for node in self.direct_steps]
         fixed = [device.to_device(node.attrs["value"]) for node in self.direct.constants]
         if all(other is not binding for other in self._with_memory):
             self._with_memory.append(binding)
             for other in self._with_memory[:-MEMORIES_KEPT]:
                 other.direct = {}
             del self._with_memory[:-MEMORIES_KEPT]
-        buffers = self._memory(order, results, self.direct_buffered, binding, in_buffers)
+        buffers = self._memory(self.direct_steps, results, self.direct_buffered, binding, in_buffers)
         made: Direct = self.direct.make(*kernels, *fixed, *buffers)
         return made
 
@@ -361,6 +371,11 @@ class Plan:
         if node.dtype.kind not in "fcV" or self.mode.kind == "forward":
             return False
         return self.mode.kind == "tangents" or any(node is other for other in self.wrt)
+
+
+def _late_passes() -> ModuleType:
+    """Return the module of passes that change no bit: a machine needs it, an import does not."""
+    return import_module("actorgraph.lower.simplify")
 
 
 def _assignments(nodes: Sequence[Node]) -> list[tuple[Buffer, Node]]:

@@ -16,12 +16,19 @@ __all__ = ["chosen", "passes", "rebuilt", "restored", "rewrite", "starts_of_part
 def passes() -> tuple[Pass, ...]:
     """Return all passes, in the order in which they are tried; each prints as what it does.
 
+    First those that change bits, for ``exact=False`` and `rewrite`, then those that change none,
+    which machines apply by default.
+
     Examples
     --------
     >>> passes()[0]
     <pass log1p: log(1 + a) becomes log1p(a)>
+    >>> passes()[-2]
+    <pass merge: equal nodes of one task become one: the same kernel on the same operands>
     """
-    return STABLE
+    from actorgraph.rewrite.exact import EXACT  # a machine needs it, an import does not
+
+    return (*STABLE, *EXACT)
 
 
 def chosen(given: Iterable[Pass | str] | Pass | str | None) -> tuple[Pass, ...]:
@@ -32,9 +39,10 @@ def chosen(given: Iterable[Pass | str] | Pass | str | None) -> tuple[Pass, ...]:
     GraphError
         There is no pass of a name.
     """
+    every = passes()
     if given is None:
-        return STABLE
-    known = {one.name: one for one in STABLE}
+        return every
+    known = {one.name: one for one in every}
     found = []
     for one in [given] if isinstance(given, (Pass, str)) else given:
         if not isinstance(one, Pass) and one not in known:
@@ -56,7 +64,8 @@ def rewrite(outputs: Any, passes: Iterable[Pass | str] | None = None, *, keep: A
     ----------
     outputs : node, or list, tuple or dict of nodes
     passes : iterable of Pass or str, optional
-        Passes or their names; default all of `ag.rewrite.passes()`.
+        Passes or their names; default all of `ag.rewrite.passes()`.  Late ones are passed over:
+        they are for machines.
     keep : node, or list or dict of nodes
         Nodes that no pass sees through, so that what comes back depends on them: what you
         differentiate with respect to, other than leaves.

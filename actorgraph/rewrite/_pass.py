@@ -35,7 +35,7 @@ class Pass:
         By which it is chosen.
     doc : str
         What becomes what, on one line.
-    rule : callable
+    rule : callable or None
         ``rule(node) -> node or None``: the replacement of a node whose inputs are rewritten
         already.  It is built in the graph of the node, has its dtype and dims, may be an older
         node, and does not use the node itself.  Its new parts are rewritten too.
@@ -43,6 +43,9 @@ class Pass:
         The ops at whose nodes the rule looks; none means all.
     changes_bits : bool
         Whether a value or a gradient may differ in any bit.
+    late : bool
+        Whether it is for machines only, which apply it after differentiation (see
+        `rewrite.exact`); it may have no rule: then the machine does it without one.
 
     Examples
     --------
@@ -57,9 +60,10 @@ class Pass:
 
     name: str
     doc: str
-    rule: Rule
+    rule: Rule | None
     roots: tuple[Op, ...] = ()
     changes_bits: bool = True
+    late: bool = False
 
     def __repr__(self) -> str:
         return f"<pass {self.name}: {self.doc}>"
@@ -89,11 +93,12 @@ class Rewriter:
     graph : Graph
         Where replacements are built.
     passes : sequence of Pass
-        The first whose rule fires wins.
+        The first whose rule fires wins; late ones are left to machines.
     """
 
     def __init__(self, graph: Graph, passes: Sequence[Pass]) -> None:
         self._graph = graph
+        passes = [one for one in passes if not one.late]
         self._everywhere = [one for one in passes if not one.roots]
         self._rules: dict[Op, list[Pass]] = {}
         for one in passes:
@@ -159,7 +164,7 @@ class Rewriter:
             return None
         with self._graph.building(node.line):
             for one in rules:
-                new = one.rule(node)
+                new = None if one.rule is None else one.rule(node)
                 if new is not None and new is not node:
                     return _checked(new, node, one)
         return None

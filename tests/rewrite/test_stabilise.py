@@ -202,7 +202,8 @@ def test_formula_stays_as_it_is(name):
 
 
 def test_every_pass_has_a_pattern():
-    assert [one.name for one in ag.rewrite.passes()] == list(PATTERNS)
+    changing = [one.name for one in ag.rewrite.passes() if one.changes_bits]
+    assert changing == list(PATTERNS)
 
 
 @pytest.mark.parametrize("dtype", ["complex64", "complex128"])

@@ -1,0 +1,203 @@
+"""Simplifying a joint graph without changing a bit: rules, equal nodes, dead nodes.
+
+It comes after differentiation, so it sees derivatives too.  Three things have to survive:
+
+- *owners*: a rewritten node keeps its number and its owner, and regions are cut from the graph as
+  it was differentiated (`Joint.owners`).  What a node depends on afterwards, it depended on before,
+  if through others; so tasks form no cycle that they did not form before.
+- *results*: what a run delivers is never replaced by another node, so each result stays an array
+  of its own.
+- *checks*: a node that makes a run check dims stays.
+
+Merging needs more care, because equal nodes of two owners may run in two tasks, and one that waits
+for the other might close a cycle.  So `simplified` merges only a node of the backward pass with
+an equal one of the forward pass, which never waits for it; and `combined` merges in each task, once
+the cut is known.
+
+All of it is one walk in build order, linear in the number of nodes.  Inputs are settled before
+their consumers, so the walk is the fixed point.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from dataclasses import replace
+
+from actorgraph.graph import Node
+from actorgraph.lower.joint import Joint
+from actorgraph.lower.regions import TaskSpec
+from actorgraph.op import CONSTANT, Op, attrs_key
+from actorgraph.rewrite import Pass
+from actorgraph.rewrite._pass import Rule
+from actorgraph.rewrite.exact import is_pure, restated
+
+__all__ = ["combined", "combined_steps", "simplified"]
+
+_MOST_STEPS = 16
+"""Replacements of one node before it is left as it is."""
+
+_SMALL = 16
+"""Elements of a constant that is compared with others by its bits."""
+
+
+def _kept_ids(joint: Joint) -> set[int]:
+    """Return the numbers of the nodes that stand for themselves: results, and what is checked."""
+    kept = {node.id for node in (*joint.values.values(), *joint.derivatives.values())}
+    kept.update([node.id for node in joint.order if node.checks])
+    return kept
+
+
+def simplified(joint: Joint, passes: Sequence[Pass]) -> Joint:
+    """Return the joint graph after the late passes; itself where there are none.
+
+    Leaves stay, also those that nothing needs any more: what a run has to be fed does not depend
+    on passes.
+    """
+    late = [one for one in passes if one.late]
+    if not late:
+        return joint
+    kept = _kept_ids(joint)
+    stands: dict[int, Node] = {}
+    rules = _Rules([one for one in late if one.rule is not None])
+    merge = joint.backward and any(one.name == "merge" for one in late)
+    forward = _Equals(joint.order) if merge else None
+    order: list[Node] = []
+    for node in joint.order:
+        new = rules.settle(_on(node, stands), node.id in kept)
+        if forward is not None and new.id == node.id:
+            found = forward.find(new, 0, add=not joint.is_backward(new))
+            if found is not None and joint.is_backward(new) and node.id not in kept:
+                new = found
+        if new.id == node.id and not new.is_leaf:
+            order.append(new)
+        if new is not node:
+            stands[node.id] = new
+    return replace(
+        joint,
+        order=_needed(order, kept),
+        values={node: stands.get(new.id, new) for node, new in joint.values.items()},
+        derivatives={node: stands.get(new.id, new) for node, new in joint.derivatives.items()},
+    )
+
+
+def combined(tasks: list[TaskSpec], joint: Joint, passes: Sequence[Pass]) -> list[TaskSpec]:
+    """Give the tasks, fresh from the cut, their steps with equal ones merged; return them."""
+    if any(one.name == "merge" for one in passes):
+        parts = _merged_within([spec.steps for spec in tasks], _kept_ids(joint))
+        for spec, steps in zip(tasks, parts, strict=True):
+            spec.steps = steps
+    return tasks
+
+
+def combined_steps(joint: Joint, passes: Sequence[Pass]) -> Sequence[Node]:
+    """Return the whole as the steps of one task."""
+    if any(one.name == "merge" for one in passes):
+        return _merged_within([list(joint.order)], _kept_ids(joint))[0]
+    return joint.order
+
+
+def _merged_within(parts: Sequence[list[Node]], kept: Collection[int]) -> list[list[Node]]:
+    """Return the steps of each task with equal ones merged; `kept` stay, as in `_kept_ids`."""
+    part_of = {node.id: index for index, steps in enumerate(parts) for node in steps}
+    steps = [node for part in parts for node in part]
+    equals = _Equals(steps)
+    stands: dict[int, Node] = {}
+    merged: list[list[Node]] = [[] for _ in parts]
+    for node in sorted(steps, key=_number) if len(parts) > 1 else steps:
+        new = _on(node, stands)
+        index = part_of[node.id]
+        found = equals.find(new, index)
+        if found is not None and node.id not in kept:
+            stands[node.id] = found
+            continue
+        if new is not node:
+            stands[node.id] = new
+        merged[index].append(new)
+    return merged
+
+
+def _number(node: Node) -> int:
+    return node.id
+
+
+def _on(node: Node, stands: Mapping[int, Node]) -> Node:
+    """Return the node on what stands for its inputs."""
+    for part in node.inputs if stands else ():
+        if part.id in stands:
+            inputs = tuple([stands.get(part.id, part) for part in node.inputs])
+            return restated(node, node.op, inputs, node.attrs)
+    return node
+
+
+class _Equals:
+    """Finds equal nodes: one op with equal attributes on the same inputs.
+
+    Keys are ints where they can be, which the garbage collector need not look at.
+    """
+
+    def __init__(self, order: Sequence[Node]) -> None:
+        self._seen: dict[Op, dict[Hashable, Node]] = {}
+        self._same = _equal_constants(order)
+
+    def find(self, node: Node, part: int, add: bool = True) -> Node | None:
+        """Return the first equal node of the same part, None for the first one itself."""
+        seen = self._seen.get(node.op)
+        if seen is None:
+            if not add or not is_pure(node.op):
+                return None
+            seen = self._seen[node.op] = {}
+        same, key = self._same, part + 1  # so that the number of inputs tells
+        for one in node.inputs:
+            key = key << 32 | same.get(one.id, one.id)
+        whole = (key, attrs_key(node.attrs)) if node.attrs else key
+        found = seen.setdefault(whole, node) if add else seen.get(whole)
+        return None if found is node else found
+
+
+def _equal_constants(order: Sequence[Node]) -> dict[int, int]:
+    """Return which small constants equal an earlier one: those of derivatives belong to owners."""
+    first: dict[Hashable, int] = {}
+    same: dict[int, int] = {}
+    constants = {part.id: part for node in order for part in node.inputs if part.op is CONSTANT}
+    for number, node in constants.items():
+        if node.attrs["value"].size <= _SMALL:
+            found = first.setdefault(attrs_key(node.attrs), number)
+            if found != number:
+                same[number] = found
+    return same
+
+
+def _needed(order: Sequence[Node], kept: Collection[int]) -> tuple[Node, ...]:
+    """Return the nodes that results and checks depend on."""
+    needed = set(kept)
+    for node in reversed(order):
+        if node.id in needed:
+            needed.update([part.id for part in node.inputs])
+    return tuple([node for node in order if node.id in needed])
+
+
+class _Rules:
+    """The rules of passes by the op that they look at."""
+
+    def __init__(self, passes: Sequence[Pass]) -> None:
+        self._everywhere: list[Rule] = [one.rule for one in passes if one.rule and not one.roots]
+        self._by_op: dict[Op, list[Rule]] = {}
+        for one in passes:
+            for op in one.roots:
+                rules = [other.rule for other in passes if not other.roots or op in other.roots]
+                self._by_op[op] = [rule for rule in rules if rule is not None]
+
+    def settle(self, node: Node, kept: bool) -> Node:
+        """Return what stands for the node: itself restated, or an older one unless it is kept."""
+        for _ in range(_MOST_STEPS):
+            for rule in self._by_op.get(node.op, self._everywhere):
+                new = rule(node)
+                if new is None or (kept and (new.id != node.id or new.is_leaf)):
+                    continue
+                if new.id != node.id or new.is_leaf:
+                    return new
+                node = new
+                break
+            else:
+                return node
+        return node

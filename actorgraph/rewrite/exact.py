@@ -1,0 +1,333 @@
+"""Passes that change no bit: machines apply them to the joint graph, by default.
+
+They run after differentiation, so derivatives are simplified too and sums of cotangents keep
+their order.  A rule looks at one node whose inputs are settled.  It returns an older node of the
+same value, or the node `restated`: one op in its place, which keeps its number, its owner and the
+user's line.  So one walk in build order is the fixed point, and regions are those of the graph as
+it was differentiated (see `lower.simplify`, which also does what needs no rule: merging equal
+nodes and dropping dead ones).
+
+No bit changes means that layouts stay as well: how NumPy adds up a sum, and which loop a product
+takes, depends on the strides of operands.  So a copy such as ``x * 1`` is left out only where `x`
+is known to be an array without gaps already.  A feed is not: it is whatever the user gave.
+
+Not here, because a bit could change: ``x + 0`` (-0 becomes 0), ``x * 0`` (NaN, inf, -0),
+``x - x``, complex ``x * 1`` (inf * 0), ``(-x) * (-y)`` and ``x - (-y)`` (the sign of a NaN),
+``x ** 1`` (vector libraries may round), and a sum over no axis or over dims of size 1 (it adds 0
+to -0).  A matrix product takes a transposed operand as the view that it is, without any pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from actorgraph.graph import Node
+from actorgraph.node import Variable
+from actorgraph.op import CONSTANT, REGISTRY, Op, is_symbolic
+from actorgraph.rewrite._pass import Pass, Rule
+
+__all__ = ["EXACT", "is_pure", "restated"]
+
+_FOLDED_BYTES = 65_536
+"""Largest constant that folding makes: it lives as long as the machine."""
+
+_LOOKED_AT = 32
+"""Nodes that `_is_c` looks at before it gives up, so that the work stays linear."""
+
+
+def is_pure(op: Op) -> bool:
+    """Return whether nobody can tell how often the op is called: no user code, no waiting."""
+    return op.blocking and op.concurrent and not op.checked
+
+
+def restated(node: Node, op: Op, inputs: tuple[Node, ...], attrs: Mapping[str, Any]) -> Node:
+    """Return a node of another form in the place of `node`: same number, type, owner and line."""
+    return Node(
+        node.graph, node.id, op, inputs, attrs, node.type, node.checks, node.line, node.owner,
+        node._name,
+    )  # fmt: skip
+
+
+def _ops(names: str) -> tuple[Op, ...]:
+    return tuple(REGISTRY[name] for name in names.split())
+
+
+def _ops_there_are(names: str) -> tuple[Op, ...]:
+    """Return the ops among the names; those of `autodiff` are declared only if it is imported."""
+    return tuple(REGISTRY[name] for name in names.split() if name in REGISTRY)
+
+
+# -- what is known about layouts ----------------------------------------------------------------
+
+
+def _is_compact(node: Node) -> bool:
+    """Return whether the array surely has no gaps, whatever the order of its axes."""
+    while node.op is _TRANSPOSE:
+        node = node.inputs[0]
+    if node.op is CONSTANT:
+        flags = node.attrs["value"].flags
+        return bool(flags.c_contiguous or flags.f_contiguous)
+    return not node.ndim or _is_variable(node) or _is_fresh(node)
+
+
+def _is_variable(node: Node) -> bool:
+    return isinstance(node, Variable) or node.op.name in ("parameter", "buffer")
+
+
+def _is_fresh(node: Node) -> bool:
+    """Return whether a ufunc has made the array: then its strides follow from the operands'."""
+    return node.op.ufunc is not None and (node.op is not _MATMUL or node.ndim <= 2)
+
+
+def _is_c(node: Node) -> bool:
+    """Return whether the array surely is C-contiguous: made from such by elementwise ops."""
+    stack, looked_at = [node], 0
+    while stack:
+        top = stack.pop()
+        looked_at += 1
+        if not top.ndim or _is_variable(top) or (top.op is _MATMUL and top.ndim == 2):
+            continue
+        if top.op is CONSTANT:
+            if not top.attrs["value"].flags.c_contiguous:
+                return False
+            continue
+        if top.op.ufunc is None or top.op is _MATMUL or looked_at > _LOOKED_AT:
+            return False
+        stack += top.inputs
+    return True
+
+
+# -- algebra --------------------------------------------------------------------------------------
+
+
+def _number(node: Node) -> Any:
+    """Return the number that the node is everywhere, or None."""
+    while node.op is _BROADCAST:
+        node = node.inputs[0]
+    if node.op is not CONSTANT or node.attrs["value"].size != 1:
+        return None
+    return node.attrs["value"].reshape(())[()]
+
+
+def _times_one(node: Node) -> Node | None:
+    x, y = node.inputs
+    if node.dtype.kind not in "fiu":
+        return None
+    if _number(y) == 1 and _keeps(x, node):
+        return x
+    return y if node.op is _MULTIPLY and _number(x) == 1 and _keeps(y, node) else None
+
+
+def _zero_term(node: Node) -> Node | None:
+    x, y = node.inputs
+    kind = node.dtype.kind
+    if kind not in "fiu":
+        return None
+    for one, other in ((x, y), (y, x)) if node.op is _ADD else ((x, y),):
+        term = _number(other)
+        if term is None or term != 0 or not _keeps(one, node):
+            continue
+        # x - 0 and x + (-0) are x for every x, -0 included; x + 0 is not.
+        if kind != "f" or bool(np.signbit(term)) == (node.op is _ADD):
+            return one
+    return None
+
+
+def _keeps(x: Node, node: Node) -> bool:
+    """Return whether `x` itself may stand for a copy of it."""
+    return x.dims == node.dims and _is_compact(x)
+
+
+def _undone(node: Node) -> Node | None:
+    inner = node.inputs[0]
+    if inner.op is not node.op or node.dtype.kind == "V":
+        return None
+    x = inner.inputs[0]
+    return x if x.dtype == node.dtype and _is_compact(x) else None
+
+
+def _repeated(node: Node) -> Node | None:
+    inner = node.inputs[0]
+    return inner if inner.op is node.op and node.dtype.kind != "V" else None
+
+
+def _abs_of_neg(node: Node) -> Node | None:
+    inner = node.inputs[0]
+    if inner.op is not _NEG or node.dtype.kind not in "fi":
+        return None
+    return restated(node, node.op, inner.inputs, node.attrs)
+
+
+def _same_choice(node: Node) -> Node | None:
+    x, y = node.inputs[-2:]
+    if x is not y or node.dtype.kind == "V" or not _keeps(x, node):
+        return None
+    # `where` lays its result out by its condition too.
+    return x if node.op is not _WHERE or not node.inputs[0].ndim or node.ndim <= 1 else None
+
+
+def _there_and_back(node: Node) -> Node | None:
+    inner = node.inputs[0]
+    if inner.op is not _ASTYPE:
+        return None
+    x = inner.inputs[0]
+    # Within a kind: int64 is no part of float64, whatever `can_cast` says.
+    if x.dtype != node.dtype or x.dtype.kind != inner.dtype.kind or x.dtype.kind not in "fiuc":
+        return None
+    return x if np.can_cast(x.dtype, inner.dtype, "safe") and _is_compact(x) else None
+
+
+# -- views ----------------------------------------------------------------------------------------
+
+
+def _transposed_twice(node: Node) -> Node | None:
+    inner = node.inputs[0]
+    if inner.op is not _TRANSPOSE:
+        return None
+    axes = tuple([inner.attrs["axes"][axis] for axis in node.attrs["axes"]])
+    if axes == tuple(range(node.ndim)):
+        return inner.inputs[0]
+    return restated(node, _TRANSPOSE, inner.inputs, {"axes": axes})
+
+
+def _reshaped_twice(node: Node) -> Node | None:
+    inner = node.inputs[0]
+    if inner.op is not _RESHAPE or not _is_c(inner.inputs[0]):
+        return None
+    x = inner.inputs[0]
+    if x.dims == node.dims and all(isinstance(dim, int) for dim in x.dims):
+        return x
+    return restated(node, _RESHAPE, inner.inputs, node.attrs)
+
+
+def _broadcast_twice(node: Node) -> Node | None:
+    inner = node.inputs[0]
+    return restated(node, node.op, inner.inputs, node.attrs) if inner.op is _BROADCAST else None
+
+
+def _expanded_and_squeezed(node: Node) -> Node | None:
+    inner = node.inputs[0]
+    same = inner.op is _EXPAND and inner.attrs["axis"] == node.attrs["axis"]
+    return inner.inputs[0] if same else None
+
+
+def _passed_through(node: Node) -> Node | None:
+    return node.inputs[0]
+
+
+def _flipped_twice(node: Node) -> Node | None:
+    inner = node.inputs[0]
+    if inner.op is not _GETITEM or len(node.inputs) != 1 or len(inner.inputs) != 1:
+        return None
+    index = node.attrs.get("index")
+    if index != inner.attrs.get("index") or not isinstance(index, tuple):
+        return None
+    flips = (slice(None), slice(None, None, -1))
+    if not all(isinstance(part, slice) and part in flips for part in index):
+        return None
+    return inner.inputs[0]
+
+
+# -- constants ------------------------------------------------------------------------------------
+
+
+def _folded(node: Node) -> Node | None:
+    for part in node.inputs:
+        if part.op is not CONSTANT:
+            return None
+    if not node.inputs or node.checks or not is_pure(node.op) or is_symbolic(node.attrs):
+        return None
+    sizes = [dim for dim in node.dims if isinstance(dim, int)]
+    if len(sizes) < node.ndim or prod(sizes) * node.dtype.itemsize > _FOLDED_BYTES:
+        return None
+    forward = getattr(np, node.op.ufunc) if node.op.ufunc and not node.attrs else None
+    arrays = [part.attrs["value"] for part in node.inputs]
+    try:
+        # What would warn or fail has to do so in the run, under the run's np.errstate.
+        with np.errstate(all="raise"):
+            value = forward(*arrays) if forward else node.op.forward(np, *arrays, **node.attrs)
+    except Exception:  # noqa: BLE001 - whatever an op raises, it shall raise in the run
+        return None
+    value = np.asarray(value)
+    if value.base is not None or value.dtype != node.dtype or value.shape != tuple(sizes):
+        return None  # a view costs nothing, and a copy of it could have another layout
+    if any(value is array for array in arrays):
+        return None
+    value.flags.writeable = False
+    return restated(node, CONSTANT, (), {"value": value})
+
+
+_ADD, _MULTIPLY, _NEG, _MATMUL = _ops("add multiply neg matmul")
+_WHERE, _ASTYPE, _TRANSPOSE, _RESHAPE = _ops("where astype transpose reshape")
+_BROADCAST, _EXPAND, _SQUEEZE, _GETITEM = _ops("broadcast_to expand_dims squeeze getitem")
+
+_TABLE: tuple[tuple[str, str, Rule | None, str], ...] = (
+    (
+        "times_one", "x * 1, 1 * x and x / 1 become x: multiplying by 1 is exact",
+        _times_one, "multiply divide",
+    ),
+    (
+        "zero_term", "x - 0 and x + (-0) become x, also where x is -0; integers x + 0 too",
+        _zero_term, "add subtract",
+    ),
+    (
+        "undo", "-(-x), conj(conj(x)) and not not x become x: each flips a bit, twice",
+        _undone, "neg conj logical_not",
+    ),
+    (
+        "repeat", "abs(abs(x)) becomes abs(x), so floor, ceil, trunc and round: fixed points",
+        _repeated, "abs floor ceil trunc round",
+    ),
+    ("abs_neg", "abs(-x) becomes abs(x): the sign bit is cleared", _abs_of_neg, "abs"),
+    (
+        "same_choice", "where(c, x, x), maximum(x, x) and minimum(x, x) become x: a choice of one",
+        _same_choice, "where maximum minimum",
+    ),
+    (
+        "cast_back", "astype to a wider dtype and back becomes x: widening is exact",
+        _there_and_back, "astype",
+    ),
+    (
+        "transpose", "a transpose of a transpose becomes one, or x: the same view",
+        _transposed_twice, "transpose",
+    ),
+    (
+        "reshape", "a reshape of a reshape becomes one, or x, where both are views",
+        _reshaped_twice, "reshape",
+    ),
+    (
+        "broadcast", "a broadcast of a broadcast becomes one: the same view",
+        _broadcast_twice, "broadcast_to",
+    ),
+    (
+        "squeeze", "squeeze of expand_dims at the same axes becomes x: the same view",
+        _expanded_and_squeezed, "squeeze",
+    ),
+    (
+        "flip", "reversing the same axes twice becomes x: the same view", _flipped_twice,
+        "getitem",
+    ),
+    (
+        "pass_through", "stop_gradient, checkpoint and the like become x: they return it as it is",
+        _passed_through, "stop_gradient hook_gradient checkpoint as_it_is",
+    ),
+    ("fold", "an op on constants becomes its value, computed once by the same kernel", _folded, ""),
+    (
+        "merge", "equal nodes of one task become one: the same kernel on the same operands",
+        None, "",
+    ),
+    (
+        "blocks", "elementwise ops on large arrays run block by block, in the cache",
+        None, "",
+    ),
+)  # fmt: skip
+
+EXACT: tuple[Pass, ...] = tuple(
+    Pass(name, doc, rule, _ops_there_are(roots), changes_bits=False, late=True)
+    for name, doc, rule, roots in _TABLE
+)
+"""All of them, in the order in which they are tried."""
