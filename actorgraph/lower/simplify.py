@@ -24,6 +24,7 @@ from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import replace
 
 from actorgraph.graph import Node
+from actorgraph.lower.folding import folded
 from actorgraph.lower.joint import Joint
 from actorgraph.lower.regions import TaskSpec
 from actorgraph.op import CONSTANT, Op, attrs_key
@@ -58,7 +59,7 @@ def simplified(joint: Joint, passes: Sequence[Pass]) -> Joint:
         return joint
     kept = _kept_ids(joint)
     stands: dict[int, Node] = {}
-    rules = _Rules([one for one in late if one.rule is not None])
+    rules = _Rules(late)
     merge = joint.backward and any(one.name == "merge" for one in late)
     forward = _Equals(joint.order) if merge else None
     order: list[Node] = []
@@ -180,12 +181,15 @@ class _Rules:
     """The rules of passes by the op that they look at."""
 
     def __init__(self, passes: Sequence[Pass]) -> None:
-        self._everywhere: list[Rule] = [one.rule for one in passes if one.rule and not one.roots]
+        fold = any(one.name == "fold" for one in passes)
+        self._everywhere: list[Rule] = [folded] if fold else []
         self._by_op: dict[Op, list[Rule]] = {}
         for one in passes:
-            for op in one.roots:
-                rules = [other.rule for other in passes if not other.roots or op in other.roots]
-                self._by_op[op] = [rule for rule in rules if rule is not None]
+            if one.rule is not None:
+                for op in one.roots:
+                    self._by_op.setdefault(op, []).append(one.rule)
+        for rules in self._by_op.values():
+            rules += self._everywhere
 
     def settle(self, node: Node, kept: bool) -> Node:
         """Return what stands for the node: itself restated, or an older one unless it is kept."""

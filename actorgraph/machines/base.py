@@ -59,7 +59,8 @@ class Machine(ABC):
     exact : bool
         False lets rewriting change bits: stable forms of what was written (see `ag.rewrite`).
     passes : iterable of Pass or str, optional
-        Rewriting passes; default all that `exact` allows, ``()`` for none.
+        Rewriting passes; default all that `exact` allows, ``()`` for none.  Late ones, which
+        change no bit, are left out where something is watched.
     seed : int
         0 for the natural ready order, another number permutes it; results never depend on it.
     max_in_flight : int

@@ -257,14 +257,15 @@ class Plan:
             leaves = [leaf.node for leaf in self.joint.leaves]
             self.direct_buffered = writable(order, results, regular(order))
             self.direct = lower_directly(order, leaves, results, self.direct_buffered)
-        kernels = [self.kernel(node, binding.symbols) for node in self.direct_steps]
+        steps = self.direct_steps
+        kernels = [self.kernel(node, binding.symbols) for node in steps]
         fixed = [device.to_device(node.attrs["value"]) for node in self.direct.constants]
         if all(other is not binding for other in self._with_memory):
             self._with_memory.append(binding)
             for other in self._with_memory[:-MEMORIES_KEPT]:
                 other.direct = {}
             del self._with_memory[:-MEMORIES_KEPT]
-        buffers = self._memory(self.direct_steps, results, self.direct_buffered, binding, in_buffers)
+        buffers = self._memory(steps, results, self.direct_buffered, binding, in_buffers)
         made: Direct = self.direct.make(*kernels, *fixed, *buffers)
         return made
 

@@ -20,20 +20,16 @@ to -0).  A matrix product takes a transposed operand as the view that it is, wit
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import prod
 from typing import Any
 
 import numpy as np
 
 from actorgraph.graph import Node
 from actorgraph.node import Variable
-from actorgraph.op import CONSTANT, REGISTRY, Op, is_symbolic
+from actorgraph.op import CONSTANT, REGISTRY, Op
 from actorgraph.rewrite._pass import Pass, Rule
 
 __all__ = ["EXACT", "is_pure", "restated"]
-
-_FOLDED_BYTES = 65_536
-"""Largest constant that folding makes: it lives as long as the machine."""
 
 _LOOKED_AT = 32
 """Nodes that `_is_c` looks at before it gives up, so that the work stays linear."""
@@ -79,8 +75,7 @@ def _is_variable(node: Node) -> bool:
 
 
 def _is_fresh(node: Node) -> bool:
-    """Return whether a ufunc has made the array: then its strides follow from the operands'."""
-    return node.op.ufunc is not None and (node.op is not _MATMUL or node.ndim <= 2)
+    return node.op.layout in ("kept", "c") and not node.op.checked
 
 
 def _is_c(node: Node) -> bool:
@@ -89,13 +84,13 @@ def _is_c(node: Node) -> bool:
     while stack:
         top = stack.pop()
         looked_at += 1
-        if not top.ndim or _is_variable(top) or (top.op is _MATMUL and top.ndim == 2):
+        if not top.ndim or _is_variable(top) or (top.op.layout == "c" and _is_fresh(top)):
             continue
         if top.op is CONSTANT:
             if not top.attrs["value"].flags.c_contiguous:
                 return False
             continue
-        if top.op.ufunc is None or top.op is _MATMUL or looked_at > _LOOKED_AT:
+        if not _is_fresh(top) or looked_at > _LOOKED_AT:
             return False
         stack += top.inputs
     return True
@@ -232,36 +227,7 @@ def _flipped_twice(node: Node) -> Node | None:
     return inner.inputs[0]
 
 
-# -- constants ------------------------------------------------------------------------------------
-
-
-def _folded(node: Node) -> Node | None:
-    for part in node.inputs:
-        if part.op is not CONSTANT:
-            return None
-    if not node.inputs or node.checks or not is_pure(node.op) or is_symbolic(node.attrs):
-        return None
-    sizes = [dim for dim in node.dims if isinstance(dim, int)]
-    if len(sizes) < node.ndim or prod(sizes) * node.dtype.itemsize > _FOLDED_BYTES:
-        return None
-    forward = getattr(np, node.op.ufunc) if node.op.ufunc and not node.attrs else None
-    arrays = [part.attrs["value"] for part in node.inputs]
-    try:
-        # What would warn or fail has to do so in the run, under the run's np.errstate.
-        with np.errstate(all="raise"):
-            value = forward(*arrays) if forward else node.op.forward(np, *arrays, **node.attrs)
-    except Exception:  # noqa: BLE001 - whatever an op raises, it shall raise in the run
-        return None
-    value = np.asarray(value)
-    if value.base is not None or value.dtype != node.dtype or value.shape != tuple(sizes):
-        return None  # a view costs nothing, and a copy of it could have another layout
-    if any(value is array for array in arrays):
-        return None
-    value.flags.writeable = False
-    return restated(node, CONSTANT, (), {"value": value})
-
-
-_ADD, _MULTIPLY, _NEG, _MATMUL = _ops("add multiply neg matmul")
+_ADD, _MULTIPLY, _NEG = _ops("add multiply neg")
 _WHERE, _ASTYPE, _TRANSPOSE, _RESHAPE = _ops("where astype transpose reshape")
 _BROADCAST, _EXPAND, _SQUEEZE, _GETITEM = _ops("broadcast_to expand_dims squeeze getitem")
 
@@ -315,7 +281,7 @@ _TABLE: tuple[tuple[str, str, Rule | None, str], ...] = (
         "pass_through", "stop_gradient, checkpoint and the like become x: they return it as it is",
         _passed_through, "stop_gradient hook_gradient checkpoint as_it_is",
     ),
-    ("fold", "an op on constants becomes its value, computed once by the same kernel", _folded, ""),
+    ("fold", "an op on constants becomes its value, computed once by the same kernel", None, ""),
     (
         "merge", "equal nodes of one task become one: the same kernel on the same operands",
         None, "",

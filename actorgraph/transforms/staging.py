@@ -145,7 +145,8 @@ class Subject:
         """Check the options that all transforms have."""
         if not callable(function):
             raise GraphTypeError(f"expected a function or one node, got {type(function).__name__}")
-        return cls(function, name_of(function), has_aux, allowed(passes, exact))
+        early = tuple([one for one in allowed(passes, exact) if not one.late])
+        return cls(function, name_of(function), has_aux, early)
 
     def __call__(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any] = MappingProxyType({})
