@@ -1,7 +1,8 @@
 """Losses against classes: cross entropy, negative log-likelihood, binary cross entropy, hinge.
 
-Classes stand in the last axis.  Built of other ops, but for the logarithms of binary cross entropy,
-which are finite at 0.  Definitions are PyTorch's, except that no class is ignored unless asked.
+Classes stand in the last axis unless told otherwise.  Built of other ops, but for the logarithms of
+binary cross entropy, which are finite at 0.  Definitions are PyTorch's, except that no class is
+ignored unless asked.
 """
 
 from __future__ import annotations
@@ -28,8 +29,11 @@ from actorgraph.ops.losses import (
     same_shape,
 )
 from actorgraph.ops.picking import pick
+from actorgraph.ops.rearranging import moveaxis
 from actorgraph.ops.reductions import mean
 from actorgraph.ops.selection import maximum, where
+from actorgraph.ops.shaping import one_axis
+from actorgraph.types import shapes_differ
 
 __all__ = [
     "bce_with_logits", "binary_cross_entropy", "cross_entropy", "hinge_loss", "nll_loss",
@@ -62,6 +66,11 @@ def _picked(
     return chosen, weights, valid
 
 
+def _classes_last(x: Node, axis: int, what: str) -> Node:
+    place = one_axis(axis, x.ndim, what)
+    return x if place == x.ndim - 1 else moveaxis(x, place, -1)
+
+
 def _averaged(losses: Node, weights: Node, reduction: str) -> Node:
     if reduction != "mean":
         return reduced(losses, reduction)
@@ -76,6 +85,7 @@ def nll_loss(
     weight: Any = None,
     ignore_index: int | None = None,
     reduction: str = "mean",
+    axis: int = -1,
 ) -> Node:
     """Return ``-weight[target] log_probs[target]``, reduced.
 
@@ -84,13 +94,15 @@ def nll_loss(
     log_probs : node
         Float, shape (..., classes).
     targets : node or array
-        Integers of shape (...), in ``[0, classes)`` or equal to `ignore_index`; others raise in the
-        run.
+        Integers of the shape of `log_probs` without the classes, in ``[0, classes)`` or equal to
+        `ignore_index`; others raise in the run.
     weight : node or array, optional
         One entry per class; a mean divides by the sum of the weights of the targets.
     ignore_index : int, optional
         Targets that do not count; PyTorch's default is -100, here none is ignored.
     reduction : {"mean", "sum", "none"}
+    axis : int
+        Where the classes stand; 1 in PyTorch.
 
     Returns
     -------
@@ -103,9 +115,10 @@ def nll_loss(
     GraphTypeError
         A dtype does not fit, or there is no such reduction.
     ShapeError
-        The shape of `targets` is not that of `log_probs` without the last dim.
+        The shape of `targets` is not that of `log_probs` without the classes.
     """
     check_reduction(reduction, "nll_loss")
+    log_probs = _classes_last(log_probs, axis, "nll_loss")
     chosen, weights, valid = _picked(log_probs, targets, weight, ignore_index)
     if weight is None and valid is None:
         return reduced(neg(chosen), reduction)
@@ -121,20 +134,24 @@ def cross_entropy(
     weight: Any = None,
     ignore_index: int | None = None,
     label_smoothing: float = 0.0,
+    axis: int = -1,
 ) -> Node:
     """Return ``logsumexp(logits) - logits[target]``, stable; in one op where no option is given.
 
-    With options: ``(1 - s) w[t] (-log p[t]) + s / classes * sum over c of w[c] (-log p[c])`` for
-    the smoothing s and the weights w; a mean divides by the sum of ``w[t]`` over the targets that
-    count, as PyTorch does.
+    With probabilities q of classes as targets: ``-sum over c of w[c] q[c] log p[c]``, and a mean
+    divides by the number of rows.  With options of the others:
+    ``(1 - s) w[t] (-log p[t]) + s / classes * sum over c of w[c] (-log p[c])`` for the smoothing s
+    and the weights w; a mean divides by the sum of ``w[t]`` over the targets that count, as
+    PyTorch does.
 
     Parameters
     ----------
     logits : node
         Float, shape (..., classes).
     targets : node or array
-        Integers in ``[0, classes)``, or equal to `ignore_index`, of shape (...); others raise in
-        the run.
+        Integers in ``[0, classes)``, or equal to `ignore_index`, of the shape of `logits` without
+        the classes; others raise in the run.  Or floats of the shape of `logits`: probabilities of
+        the classes, which get a gradient, too.
     reduction : {"mean", "sum", "none"}
         Over all targets; "none" gives one loss per target.
     weight : node or array, optional
@@ -143,19 +160,21 @@ def cross_entropy(
         Targets that do not count; PyTorch's default is -100, here none is ignored.
     label_smoothing : float
         In [0, 1]: the share of the target that is spread over all classes.
+    axis : int
+        Where the classes stand in `logits` (and in probabilities); 1 in PyTorch.
 
     Returns
     -------
     Node
-        A scalar, or of the shape of `targets`; the dtype of `logits`.
+        A scalar, or of the shape of `logits` without the classes; the dtype of `logits`.
 
     Raises
     ------
     GraphTypeError
-        `logits` is no float, `targets` no integer, the smoothing is not in [0, 1], or there is no
-        such reduction.
+        A dtype does not fit, the smoothing is not in [0, 1], there is no such reduction, or
+        `ignore_index` is given with probabilities.
     ShapeError
-        The shape of `targets` is not that of `logits` without the last dim.
+        The shape of `targets` does not fit, or there is no such axis.
 
     Examples
     --------
@@ -168,6 +187,16 @@ def cross_entropy(
     check_reduction(reduction, "cross_entropy")
     if not 0 <= label_smoothing <= 1:
         raise GraphTypeError(f"cross_entropy: label_smoothing is in [0, 1], got {label_smoothing}")
+    targets = logits.graph.lift(targets)
+    logits = _classes_last(logits, axis, "cross_entropy")
+    if targets.dtype.kind in "fV":
+        if ignore_index is not None:
+            raise GraphTypeError(
+                "cross_entropy: probabilities have no index to ignore; give rows of zeros instead"
+            )
+        soft = targets if targets.ndim < logits.ndim else _classes_last(targets, axis, "targets")
+        losses = _soft_losses(logits, soft, weight, float(label_smoothing))
+        return reduced(losses, reduction)
     if weight is None and ignore_index is None and not label_smoothing:
         return plain_cross_entropy(logits, targets, reduction)
     log_probs = log_softmax(logits)
@@ -180,6 +209,20 @@ def cross_entropy(
     share = float(label_smoothing)
     losses = neg(weights * chosen * (1 - share) + spread * share)
     return _averaged(losses, weights, reduction)
+
+
+def _soft_losses(logits: Node, targets: Node, weight: Any, share: float) -> Node:
+    if shapes_differ(logits.dims, targets.dims):
+        raise ShapeError(
+            f"cross_entropy: float targets are probabilities of the shape of the logits, "
+            f"{logits.shape} with the classes last, got {targets.shape}; classes are integers"
+        )
+    log_probs = log_softmax(logits)
+    weighted = log_probs if weight is None else log_probs * weight
+    losses = sum(weighted * targets, -1)
+    if share:
+        losses = losses * (1 - share) + mean(weighted, -1) * share
+    return neg(losses)
 
 
 def pick_neg_log_softmax(logits: Node, index: Any) -> Node:

@@ -211,7 +211,7 @@ def test_a_target_out_of_range_raises_in_the_run_forward_and_backward(wrong):
     [
         ((4,), "int64", "dims do not fit: 3 and 4"),
         ((3, 1), "int64", "rank 2 .* does not fit rank 1"),
-        ((3,), "float32", "float32 is not an integer"),
+        ((3,), "float32", "float targets are probabilities"),
         ((3,), "bool", "bool is not an integer"),
     ],
 )

@@ -64,6 +64,71 @@ def test_nll_loss_equals_that_of_pytorch(reduction, ignored):
     )  # fmt: skip
 
 
+@pytest.mark.oracle
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize(("weighted", "smoothing"), [(False, 0.0), (True, 0.3)])
+@pytest.mark.parametrize("shape", [(2, 4, 3), (4,)])
+def test_cross_entropy_of_probabilities_equals_that_of_pytorch(
+    shape, weighted, smoothing, reduction
+):
+    """In PyTorch's layout, (N, C, d1, ...); targets get a gradient, too."""
+    z, w = draw(shape, (4,), low=0.1, high=3)
+    q = np.exp(draw(shape, seed=1)[0])
+    axis = 1 if len(shape) > 1 else 0
+    q /= q.sum(axis, keepdims=True)
+
+    compare(
+        lambda z, q: ag.ops.cross_entropy(
+            z, q, reduction, weight=w if weighted else None, label_smoothing=smoothing, axis=axis
+        ),
+        lambda torch, z, q: torch.nn.functional.cross_entropy(
+            z, q, torch.tensor(w) if weighted else None, reduction=reduction,
+            label_smoothing=smoothing,
+        ),
+        [z, q],
+    )  # fmt: skip
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+@pytest.mark.parametrize("options", [{}, {"ignore_index": 2}, {"label_smoothing": 0.2}])
+@pytest.mark.parametrize("shape", [(5, 4), (2, 4, 3, 2)])
+def test_classes_may_stand_in_axis_1_as_in_pytorch(shape, options, reduction):
+    targets = np.random.default_rng(0).integers(0, 4, (shape[0], *shape[2:]))
+
+    compare(
+        lambda z: ag.ops.cross_entropy(z, targets, reduction, axis=1, **options),
+        lambda torch, z: torch.nn.functional.cross_entropy(
+            z, torch.tensor(targets), reduction=reduction, **options
+        ),
+        draw(shape),
+    )
+
+
+@pytest.mark.oracle
+def test_nll_loss_of_classes_in_axis_1_equals_that_of_pytorch():
+    (w,) = draw((4,), low=0.2, high=2)
+    targets = np.random.default_rng(0).integers(0, 4, (2, 3))
+
+    compare(
+        lambda z: ag.ops.nll_loss(z, targets, w, axis=1),
+        lambda torch, z: torch.nn.functional.nll_loss(z, torch.tensor(targets), torch.tensor(w)),
+        draw((2, 4, 3)),
+    )
+
+
+def test_targets_that_are_neither_classes_nor_probabilities_are_explained():
+    z = ag.Graph().input("z", ("batch", 4), "float64")
+    with pytest.raises(
+        ShapeError, match=r"probabilities of the shape .* \(5,\); classes are integ"
+    ):
+        ag.ops.cross_entropy(z, np.zeros(5))
+    with pytest.raises(GraphTypeError, match="no index to ignore; give rows of zeros"):
+        ag.ops.cross_entropy(z, np.zeros((5, 4)), ignore_index=1)
+    with pytest.raises(ShapeError, match="axis 2"):
+        ag.ops.cross_entropy(z, np.zeros(5, int), axis=2)
+
+
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_mean_over_nothing_that_counts_is_nan_without_a_warning(smoothing):
     g = ag.Graph()

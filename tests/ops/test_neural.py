@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import actorgraph as ag
+from actorgraph.autodiff import tangents
 from actorgraph.errors import GraphTypeError, ShapeError
 from tests._evaluate import evaluate
 from tests.ops._compare import compare, draw
@@ -156,6 +157,40 @@ def test_yolo_decode_keeps_float32_and_has_a_gradient_by_differences():
     (gradient,) = evaluate(ag.gradients((y * y).sum(), [x]), {x: value})
     ahead, behind = ((evaluate(y, {x: value + s * direction})[0] ** 2).sum() for s in (1e-6, -1e-6))
     assert (gradient * direction).sum() == pytest.approx((ahead - behind) / 2e-6, rel=1e-6)
+
+
+def decoded_by_pytorch(torch, x, anchors, net_size):
+    """Decode by PyTorch's ops, with strides of the two sizes."""
+    batch, _, height, width = x.shape
+    t = x.reshape(batch, len(anchors), -1, height, width).permute(0, 3, 4, 1, 2)
+    rows, columns = torch.meshgrid(torch.arange(height), torch.arange(width), indexing="ij")
+    cells = torch.stack([columns, rows], -1)[:, :, None]
+    strides = torch.tensor([net_size[1] / width, net_size[0] / height], dtype=x.dtype)
+    centre = (t[..., :2].sigmoid() + cells) * strides
+    sizes = t[..., 2:4].exp() * torch.tensor(anchors, dtype=x.dtype)
+    return torch.cat([centre, sizes, t[..., 4:].sigmoid()], -1).reshape(batch, -1, t.shape[-1])
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("mask", [None, [3, 1]])
+def test_yolo_decode_agrees_with_pytorch_to_second_order(mask):
+    chosen = ANCHORS if mask is None else [ANCHORS[i] for i in mask]
+    compare(
+        lambda x: ag.ops.yolo_decode(x, ANCHORS, (32, 48), 2, mask),
+        lambda torch, x: decoded_by_pytorch(torch, x, chosen, (32, 48)),
+        draw((2, len(chosen) * 7, 2, 3)),
+    )
+
+
+def test_tangents_of_yolo_decode_are_adjoint_to_its_gradient():
+    g = ag.Graph()
+    x, v = (g.input(name, (1, 12, 2, 2), "float64") for name in "xv")
+    y = ag.ops.yolo_decode(x, ANCHORS, 8, 1, [0, 1])
+    value, direction = draw(x.shape, x.shape)
+    seed = np.random.default_rng(1).normal(size=y.shape)
+    nodes = [*ag.gradients([y], [x], seeds=[seed]), *tangents([y], {x: v})]
+    pulled, pushed = evaluate(nodes, {x: value, v: direction})
+    assert np.vdot(seed, pushed) == pytest.approx(np.vdot(pulled, direction), rel=1e-12)
 
 
 @pytest.mark.parametrize(
