@@ -319,6 +319,12 @@ class Variable(Node):
             if out is not state.array:
                 self._switch(out)
 
+    def exchange(self, state: VariableState) -> VariableState:
+        """Take another array of the same type, under the graph's lock; return the one before."""
+        before = self.state
+        object.__setattr__(self, "state", state)
+        return before
+
     def _switch(self, array: np.ndarray[Any, Any]) -> None:
         object.__setattr__(self, "state", VariableState(array))
 

@@ -25,7 +25,7 @@ from actorgraph.op import CONSTANT
 from actorgraph.ops._scalars import is_half
 from actorgraph.types import UNKNOWN, bind_dims
 
-__all__ = ["Buffers", "Usage", "assign", "is_fresh", "regular", "usage", "writable"]
+__all__ = ["Buffers", "Usage", "assign", "is_fresh", "peak_bytes", "regular", "usage", "writable"]
 
 _VIEWS = ("any", "ordered")
 """Layouts of ops that may return a view of an operand."""
@@ -154,6 +154,26 @@ def _shape(node: Node, symbols: Mapping[str, int]) -> tuple[int, ...] | None:
 def _bytes_of(node: Node, symbols: Mapping[str, int]) -> int:
     shape = _shape(node, symbols)
     return 0 if shape is None else prod(shape) * node.dtype.itemsize
+
+
+def peak_bytes(
+    steps: Sequence[Node],
+    kept: Collection[Node],
+    symbols: Mapping[str, int],
+    without: Collection[int] = (),
+) -> int:
+    """Return the most bytes that live at once if arrays die at their last use; views count none."""
+    lives = usage(steps, kept, symbols)
+    ending: list[int] = [0] * (len(steps) + 1)
+    live = peak = 0
+    for i, step in enumerate(steps):
+        if step.id not in without and step.op.layout not in _VIEWS:
+            size = lives.bytes[step.id]
+            live += size
+            ending[lives.last[step.id]] += size
+            peak = max(peak, live)
+        live -= ending[i]
+    return peak
 
 
 @dataclass(slots=True)

@@ -3,32 +3,32 @@
 from __future__ import annotations
 
 import os
-import weakref
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from time import perf_counter
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import anyio
 import numpy as np
 
 from actorgraph import devices, instrument
 from actorgraph.autodiff.reverse import check_differentiable
-from actorgraph.channels import ChannelStatistics
 from actorgraph.devices.cpu import available_cores
 from actorgraph.errors import FeedError, GraphError, MachineClosedError
 from actorgraph.graph import Graph, Node, as_nodes
 from actorgraph.lower.joint import Mode
-from actorgraph.machines import inspection
-from actorgraph.machines.core import Core, current_errors, starting
+from actorgraph.machines.core import Core, current_errors
 from actorgraph.machines.feeds import bind_feeds, by_node, check_dims, check_like
+from actorgraph.machines.inspection import Inspectable
+from actorgraph.machines.life import Lifetime
 from actorgraph.machines.modes import mode_of
 from actorgraph.machines.options import allowed, choice, choices, positive, seconds, whole
 from actorgraph.machines.plan import Plan
 from actorgraph.machines.run import Run, in_event_loop, in_ipython_kernel, loop_notifier
+from actorgraph.machines.step import Step
 from actorgraph.machines.stream import Stream
+from actorgraph.solvers import AbstractSolver
 
 __all__ = ["Machine"]
 
@@ -42,7 +42,7 @@ _FUSE = ("none", "auto", "all")
 _WATCH = ("nan", "inf")
 
 
-class Machine(ABC):
+class Machine(Lifetime, Inspectable, ABC):
     """What every machine can do.
 
     Parameters
@@ -207,12 +207,7 @@ class Machine(ABC):
             Called inside a running event loop (await `run` there; IPython's kernel is allowed),
             or inside an op of the same machine.
         """
-        if in_event_loop() and not in_ipython_kernel():
-            raise GraphError(
-                "run_sync would block the running event loop; write `await machine.run(...)`"
-            )
-        if self._core is not None:
-            self._core.refuse_inside_op("run_sync")
+        self.refuse_blocking("run_sync", "await machine.run(...)")
         run = self._prepare(feeds, backward, tangents, priority, run_number, host=None)
         if run.plan.has_async:
             call = partial(self.run, feeds, backward=backward, tangents=tangents)
@@ -286,6 +281,52 @@ class Machine(ABC):
         start = partial(self.start, **options)
         return Stream(start, source, positive("max_in_flight", limit), ordered)
 
+    def compile_step(self, solver: AbstractSolver[Any]) -> Step:
+        """Return a function ``step(feeds) -> Run`` that trains: gradients and update in one call.
+
+        It differentiates the first output, a scalar, and has `solver` update every wrt, each a
+        parameter.  All gradients are computed before the first write, and a failure leaves every
+        parameter as it was.  `TapeMachine`, machines of one worker and short steps run as one
+        program in the calling thread.
+
+        Parameters
+        ----------
+        solver : AbstractSolver
+            Its state is that of ``solver.step``, and goes on with it.
+
+        Returns
+        -------
+        Step
+            Call it, or ``await step.run(feeds)``.
+
+        Raises
+        ------
+        GraphError
+            No solver, or a wrt that is no parameter.
+        ShapeError
+            The first output is no scalar.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import actorgraph as ag
+        >>> g = ag.Graph()
+        >>> w = g.parameter("w", np.array([1.0, 2.0]))
+        >>> loss = (w * w).sum()
+        >>> with ag.TapeMachine([loss]) as machine:
+        ...     step = machine.compile_step(ag.solvers.SGD(lr=0.25))
+        ...     [float(step()[loss].value) for _ in range(3)]
+        [5.0, 1.25, 0.3125]
+        """
+        return Step(self, solver)
+
+    def refuse_blocking(self, what: str, instead: str) -> None:
+        """Raise where blocking would stop an event loop, or an op of this machine."""
+        if in_event_loop() and not in_ipython_kernel():
+            raise GraphError(f"{what} would block the running event loop; write `{instead}`")
+        if self._core is not None:
+            self._core.refuse_inside_op(what)
+
     @staticmethod
     def _run_on_own_loop(call: Callable[[], Awaitable[Run]]) -> Run:
         if in_event_loop():
@@ -328,14 +369,15 @@ class Machine(ABC):
         priority: int,
         run_number: int | None,
         host: Callable[[Callable[[], object]], object] | None,
+        plan: Plan | None = None,
     ) -> Run:
-        """Check everything that a run is given, and make it."""
+        """Check everything that a run is given, and make it; `plan` may stand for the mode's."""
         if self._closed:
             raise MachineClosedError("the machine was closed; make a new one")
         started = perf_counter() if instrument.listening else None
         given = {} if feeds is None else by_node(feeds, self._inputs, "feed")
         mode, seeds = mode_of(self.graph, self.outputs, backward, tangents)
-        plan = self._plan(mode)
+        plan = self._plan(mode) if plan is None else plan
         symbols: dict[str, int] = {}
         arrays = bind_feeds(plan.inputs, given, symbols)
         if len(given) > len(arrays):
@@ -371,123 +413,6 @@ class Machine(ABC):
             )  # fmt: skip
         return plan
 
-    # -- life -------------------------------------------------------------------------------------
-
-    def _started(self) -> Core:
-        """Return the core, a fresh one at the first run, after a fork and after an interrupt."""
-        core = self._core
-        if core is None or core.closed or self._process != os.getpid():
-            core = self._start()
-        return core
-
-    def _start(self) -> Core:
-        with starting():
-            core = self._core
-            if core is not None and not core.closed and self._process == os.getpid():
-                return core  # another thread was faster
-            if self._closed:
-                raise MachineClosedError("the machine was closed; make a new one")
-            self._process = os.getpid()
-            core = self._core = Core(
-                workers=1 if self._one_task else self.workers,
-                crew=self.workers,
-                seed=self.seed,
-                max_in_flight=self.max_in_flight,
-                capacity=self.capacity,
-                counted=self._statistics,
-            )
-            if self._finalizer is not None:
-                self._finalizer.detach()
-            self._finalizer = weakref.finalize(self, _collect, core, self._process)
-            self._finalizer.atexit = False  # an open machine never holds up the exit
-            return core
-
-    def _stop(self) -> Core | None:
-        """Close for new runs; return the core if there is one to be ended."""
-        with starting():
-            core = self._core
-            alive = core is not None and not core.closed and self._process == os.getpid()
-            if core is not None and alive:
-                core.refuse_inside_op("close")
-            self._closed, self._core = True, None
-        return core if alive else None
-
-    def close(self) -> None:
-        """End the machine: runs in flight fail with `MachineClosedError`; closing twice is allowed.
-
-        Blocks until the operations already running end.
-        """
-        core = self._stop()
-        if core is None:
-            return
-        for run in core.stop_admitting():
-            core.help(run)
-            run._wait()
-        core.close()
-
-    async def aclose(self) -> None:
-        """End the machine like `close`, without blocking the event loop."""
-        core = self._stop()
-        if core is None:
-            return
-        with anyio.CancelScope(shield=True):
-            for run in core.stop_admitting():
-                core.scheduler.offer()
-                await run._ended()
-        core.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.aclose()
-
-    # -- looking inside ---------------------------------------------------------------------------
-
-    @property
-    def source(self) -> str:
-        """The generated programs of every plan compiled so far, with node names as comments."""
-        return inspection.source(self._plans.values(), self._networks())
-
-    def channels(self) -> list[ChannelStatistics]:
-        """Return the statistics of every channel; counts where ``statistics=True`` was given."""
-        return [c.statistics() for network in self._networks() for c in network.channels]
-
-    def busiest(self, count: int = 5) -> list[tuple[str, str, float, int]]:
-        """Return (node name, op name, seconds, firings) of the nodes that took longest.
-
-        Turns of about 10 us and more are all timed, of shorter ones one in 16; the figures are
-        extrapolated.  A region of several nodes goes by the name of its first.  Runs that were
-        small enough to be computed in the calling thread are not counted.
-        """
-        return inspection.busiest(self._networks(), count)
-
-    def _networks(self) -> list[Any]:
-        return list(self._core.networks.values()) if self._core is not None else []
-
     def __repr__(self) -> str:
         state = "closed" if self._closed else "open" if self._core is not None else "not started"
         return f"<{type(self).__name__} of {', '.join(self.outputs)} ({state})>"
-
-
-def _collect(core: Core, process: int) -> None:
-    """Close the core of a machine that was dropped, outside the garbage collector's call."""
-    if not core.closed and process == os.getpid():
-        error = MachineClosedError("the machine was dropped while the run was in flight")
-        core.pool.later(partial(core.abandon, error, join=False))

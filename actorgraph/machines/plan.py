@@ -84,6 +84,9 @@ class Plan:
         How the forward nodes are rewritten, and the late ones the whole.
     """
 
+    keeps_derivatives = True
+    """Whether derivatives are handed out; else they are read before `give_direct`."""
+
     def __init__(
         self,
         outputs: Mapping[str, Node],
@@ -102,6 +105,7 @@ class Plan:
         self.watch = watch
         by_name = {node.name: node for node in (*wrt, *outputs.values())}
         self.readables = {**by_name, **outputs}
+        self.outputs = tuple(dict.fromkeys(outputs.values()))
         self.nodes = tuple(dict.fromkeys((*outputs.values(), *wrt)))
         self.assignments = _assignments(self.nodes)
         assigned = [value for _, value in self.assignments]
@@ -129,6 +133,7 @@ class Plan:
         self.direct_buffered: frozenset[int] = frozenset()
         self._with_memory: list[Binding] = []
         self.allows_direct = not (self.has_async or self.assignments or interpreter)
+        self.latest: Binding | None = None
         self._bindings: OrderedDict[tuple[tuple[str, int], ...], Binding] = OrderedDict()
 
     def _place_results(self) -> None:
@@ -210,7 +215,7 @@ class Plan:
                     f"no feed binds the dim {missing.args[0]!r}; feed an input that has it, "
                     "though no result depends on its values"
                 ) from None
-            self._bindings[key] = found
+            self._bindings[key] = self.latest = found
             while len(self._bindings) > _BINDINGS_KEPT:
                 self._bindings.popitem(last=False)
         return found
@@ -255,7 +260,9 @@ class Plan:
             self.direct_steps = _late_passes().combined_steps(self.joint, self.late)
             order = self.direct_steps
             leaves = [leaf.node for leaf in self.joint.leaves]
-            self.direct_buffered = writable(order, results, regular(order))
+            values = set(self.joint.values.values())
+            handed_out = [node for node in results if self.keeps_derivatives or node in values]
+            self.direct_buffered = writable(order, handed_out, regular(order))
             self.direct = lower_directly(order, leaves, results, self.direct_buffered)
         steps = self.direct_steps
         kernels = [self.kernel(node, binding.symbols) for node in steps]

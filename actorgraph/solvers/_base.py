@@ -145,6 +145,21 @@ class AbstractSolver(ABC, Generic[State]):
         for item in items:
             self._write(item)
 
+    def slots(self, nodes: Iterable[Any]) -> list[_Slot[State]]:
+        """Return the state of each parameter node, made where this solver has not seen it.
+
+        For whoever calls `update` by himself, such as a compiled step; `step` goes on with it.
+        """
+        found = []
+        for node in nodes:
+            value = node.value
+            slot = self._slots.setdefault(
+                ("node", id(node)), _Slot(node, value.shape, value.dtype, self.init(value))
+            )
+            _check_unchanged(slot, value, f"parameter {node.name!r}")
+            found.append(slot)
+        return found
+
     def _validated(self, duals: list[ValueGrad]) -> list[_Item[State]]:
         items, unkeyed, fresh = [], 0, {}
         seen: set[tuple[str, int]] = set()

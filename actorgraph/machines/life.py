@@ -1,0 +1,123 @@
+"""`Lifetime`: how a machine starts at its first run and ends, in every way that it may end."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from functools import partial
+from types import TracebackType
+from typing import Any, Self
+
+import anyio
+
+from actorgraph.errors import MachineClosedError
+from actorgraph.machines.core import Core, starting
+
+__all__ = ["Lifetime"]
+
+
+class Lifetime:
+    """The part of a `Machine` that owns its core."""
+
+    workers: int
+    seed: int
+    max_in_flight: int
+    capacity: int | None
+    _one_task: bool
+    _statistics: bool
+    _closed: bool
+    _core: Core | None
+    _process: int
+    _finalizer: Any
+
+    def _started(self) -> Core:
+        """Return the core, a fresh one at the first run, after a fork and after an interrupt."""
+        core = self._core
+        if core is None or core.closed or self._process != os.getpid():
+            core = self._start()
+        return core
+
+    def _start(self) -> Core:
+        with starting():
+            core = self._core
+            if core is not None and not core.closed and self._process == os.getpid():
+                return core  # another thread was faster
+            if self._closed:
+                raise MachineClosedError("the machine was closed; make a new one")
+            self._process = os.getpid()
+            core = self._core = Core(
+                workers=1 if self._one_task else self.workers,
+                crew=self.workers,
+                seed=self.seed,
+                max_in_flight=self.max_in_flight,
+                capacity=self.capacity,
+                counted=self._statistics,
+            )
+            if self._finalizer is not None:
+                self._finalizer.detach()
+            self._finalizer = weakref.finalize(self, _collect, core, self._process)
+            self._finalizer.atexit = False  # an open machine never holds up the exit
+            return core
+
+    def _stop(self) -> Core | None:
+        """Close for new runs; return the core if there is one to be ended."""
+        with starting():
+            core = self._core
+            alive = core is not None and not core.closed and self._process == os.getpid()
+            if core is not None and alive:
+                core.refuse_inside_op("close")
+            self._closed, self._core = True, None
+        return core if alive else None
+
+    def close(self) -> None:
+        """End the machine: runs in flight fail with `MachineClosedError`; closing twice is allowed.
+
+        Blocks until the operations already running end.
+        """
+        core = self._stop()
+        if core is None:
+            return
+        for run in core.stop_admitting():
+            core.help(run)
+            run._wait()
+        core.close()
+
+    async def aclose(self) -> None:
+        """End the machine like `close`, without blocking the event loop."""
+        core = self._stop()
+        if core is None:
+            return
+        with anyio.CancelScope(shield=True):
+            for run in core.stop_admitting():
+                core.scheduler.offer()
+                await run._ended()
+        core.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+
+def _collect(core: Core, process: int) -> None:
+    """Close the core of a machine that was dropped, outside the garbage collector's call."""
+    if not core.closed and process == os.getpid():
+        error = MachineClosedError("the machine was dropped while the run was in flight")
+        core.pool.later(partial(core.abandon, error, join=False))

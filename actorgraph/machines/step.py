@@ -1,0 +1,169 @@
+"""`Step`: gradients and the solver's update as one call, all or nothing."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, final
+
+import numpy as np
+
+from actorgraph.dual import Dual
+from actorgraph.errors import GraphError
+from actorgraph.graph import Node
+from actorgraph.machines.modes import mode_of
+from actorgraph.machines.plan import Plan
+from actorgraph.node import Buffer, Parameter, VariableState
+from actorgraph.solvers import AbstractSolver
+
+if TYPE_CHECKING:
+    from actorgraph.machines.base import Machine
+    from actorgraph.machines.run import Run
+
+__all__ = ["Step"]
+
+Array = np.ndarray[Any, Any]
+
+
+@final
+class Step:
+    """One training step of a machine as a function of the feeds; see `Machine.compile_step`.
+
+    Every gradient is computed before a parameter changes.  New values are written to second arrays
+    and all parameters switch to theirs at once, so whatever fails leaves every parameter as it was;
+    the two arrays of a parameter take turns.
+    """
+
+    def __init__(self, machine: Machine, solver: AbstractSolver[Any]) -> None:
+        if not isinstance(solver, AbstractSolver):
+            raise GraphError(
+                f"compile_step takes a solver such as ag.solvers.SGD(lr=0.1), got {solver!r}"
+            )
+        parameters = [node for node in machine.wrt if isinstance(node, Parameter)]
+        foreign = [node for node in machine.wrt if not isinstance(node, Parameter)]
+        if foreign or not parameters:
+            found = f"{foreign[0]!r} is none" if foreign else "it has none"
+            raise GraphError(f"a step changes parameters, which wrt must list only: {found}")
+        self._machine, self._solver = machine, solver
+        self._parameters = parameters
+        self._spares = [VariableState(np.empty_like(node.state.array)) for node in parameters]
+        self._slots = solver.slots(parameters)
+        mode, _ = mode_of(machine.graph, machine.outputs, True, None)
+        self._plan = _StepPlan(
+            machine.outputs, machine.wrt, mode, "tape", machine.device, machine.watch,
+            machine._interpreter(), machine.passes,
+        )  # fmt: skip
+        self._plan.step = self
+        self._free = threading.Lock()
+
+    def __call__(
+        self, feeds: Mapping[Any, Any] | None = None, *, run_number: int | None = None
+    ) -> Run:
+        """Step once and return the ended run, whose outputs are those before the update.
+
+        Blocks the calling thread, which works along.
+
+        Parameters
+        ----------
+        feeds : dict
+            As in `Machine.run`.
+        run_number : int, optional
+            As in `Machine.run`.
+
+        Returns
+        -------
+        Run
+            Read outputs from it; gradients are used up.
+
+        Raises
+        ------
+        FeedError, NodeError, GraphError
+            As `Machine.run_sync`; and where another step is under way, or a parameter was set
+            meanwhile.  No parameter has changed then.
+        """
+        machine = self._machine
+        with self._alone():
+            machine.refuse_blocking("a step", "await step.run(...)")
+            if self._plan.allows_direct and machine.fuse != "none":
+                run = machine._prepare(feeds, True, None, 0, run_number, None, self._plan)
+                inline = machine._one_task or machine.workers == 1 or machine._small(run)
+                if inline and run.core.run_directly(run):
+                    run._raise_if_failed()
+                    return run
+            run = machine.run_sync(feeds, backward=True, run_number=run_number)
+            self._update_from(run)
+            return run
+
+    async def run(
+        self, feeds: Mapping[Any, Any] | None = None, *, run_number: int | None = None
+    ) -> Run:
+        """Step once without blocking the event loop, but for the update; see `__call__`."""
+        with self._alone():
+            run = await self._machine.run(feeds, backward=True, run_number=run_number)
+            self._update_from(run)
+            return run
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        if not self._free.acquire(blocking=False):
+            raise GraphError("another step of this machine and solver is under way; await it first")
+        try:
+            yield
+        finally:
+            self._free.release()
+
+    def _update_from(self, run: Run) -> None:
+        duals = [run[node] for node in self._parameters]
+        self.update([dual.value for dual in duals], [dual.grad for dual in duals])
+
+    def update(self, values: Sequence[Array], grads: Sequence[Array]) -> None:
+        """Write what the solver makes of values and gradients, and switch all parameters to it."""
+        solver, parameters, spares = self._solver, self._parameters, self._spares
+        for i, (slot, value, grad) in enumerate(zip(self._slots, values, grads, strict=True)):
+            if spares[i].readers:  # a run that began before the last step
+                spares[i] = VariableState(np.empty_like(value))
+            solver.update(slot.state, grad, value, spares[i].array)
+        with self._machine.graph.lock:
+            for node, value in zip(parameters, values, strict=True):
+                if node.state.array is not value:
+                    raise GraphError(
+                        f"parameter {node.name!r} was set while a step was under way; the step has "
+                        "changed nothing, repeat it"
+                    )
+            self._spares = [
+                node.exchange(spare) for node, spare in zip(parameters, spares, strict=True)
+            ]
+
+
+class _StepPlan(Plan):
+    """A plan whose gradients are read by the step, while the program that made them still waits.
+
+    So they may stand in its buffers.
+    """
+
+    step: Step
+    keeps_derivatives = False
+
+    def collect(self, run: Run) -> tuple[dict[Node, Dual], list[tuple[Buffer, Any]]]:
+        """Return the Duals of the outputs, after the update."""
+        joint, results = self.joint, run.results
+        values, grads = [], []
+        for parameter in self.step._parameters:
+            value = run.leaves[self.leaf_index[joint.values[parameter]]]
+            values.append(value)
+            grads.append(self._gradient(joint.derivatives.get(parameter), run, value))
+        duals: dict[Node, Dual] = {}
+        for node in self.outputs:
+            place = self.result_of.get(joint.values[node])
+            array = self._leaf_value(run, joint.values[node]) if place is None else results[place]
+            array = np.array(array) if place is None or not isinstance(array, np.ndarray) else array
+            duals[node] = Dual(array if array.base is None else array.copy(), None, None, node)
+        self.step.update(values, grads)
+        return duals, []
+
+    def _gradient(self, derivative: Node | None, run: Run, value: Array) -> Any:
+        if derivative is None:
+            return np.zeros_like(value)
+        place = self.result_of.get(derivative)
+        return self._leaf_value(run, derivative) if place is None else run.results[place]

@@ -1,0 +1,217 @@
+"""A compiled step is a run with gradients and the solver's step, as one call, all or nothing."""
+
+import anyio
+import numpy as np
+import pytest
+
+import actorgraph as ag
+from actorgraph.errors import GraphError, NodeError, ShapeError
+
+KINDS = [ag.TapeMachine, ag.ActorMachine, ag.LispMachine]
+SOLVERS = {
+    "sgd": lambda: ag.solvers.SGD(lr=0.1),
+    "momentum": lambda: ag.solvers.SGD(lr=0.1, momentum=0.9, nesterov=True, weight_decay=0.01),
+    "adam": lambda: ag.solvers.Adam(lr=0.01),
+}
+
+
+def mlp(width=16):
+    rng = np.random.default_rng(5)
+    g = ag.Graph()
+    x = g.input("x", ("n", 8), "float32")
+    t = g.input("t", ("n",), "int64")
+    w = g.parameter("w", rng.normal(size=(8, width)).astype("float32"))
+    b = g.parameter("b", np.zeros(width, "float32"))
+    v = g.parameter("v", rng.normal(size=(width, 3)).astype("float32"))
+    loss = ag.ops.cross_entropy(ag.ops.relu(x @ w + b) @ v, t)
+    return g, loss, [w, b, v]
+
+
+def batches(count, size=12):
+    rng = np.random.default_rng(1)
+    for _ in range(count):
+        x = rng.normal(size=(size, 8)).astype("float32")
+        yield {"x": x, "t": rng.integers(0, 3, size)}
+
+
+def trained_by_hand(solver, count, size):
+    _, loss, parameters = mlp()
+    losses = []
+    with ag.LispMachine([loss]) as machine:
+        for feeds in batches(count, size):
+            run = machine.run_sync(feeds, backward=True)
+            losses.append(run[loss].value)
+            solver.step([run[node] for node in parameters])
+    return losses, [node.value.copy() for node in parameters]
+
+
+@pytest.mark.parametrize("size", [4, 600])
+@pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_step_has_the_bits_of_a_run_and_a_solver_step(kind, solver, size):
+    losses, values = trained_by_hand(SOLVERS[solver](), 5, size)
+    _, loss, parameters = mlp()
+    with kind([loss], workers=2) as machine:
+        step = machine.compile_step(SOLVERS[solver]())
+        got = [step(feeds)[loss].value for feeds in batches(5, size)]
+    assert got == losses
+    for node, value in zip(parameters, values, strict=True):
+        np.testing.assert_array_equal(node.value, value)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_step_can_be_awaited(kind):
+    losses, _ = await anyio.to_thread.run_sync(trained_by_hand, SOLVERS["adam"](), 4, 12)
+    _, loss, _ = mlp()
+    async with kind([loss], workers=2) as machine:
+        step = machine.compile_step(SOLVERS["adam"]())
+        assert [(await step.run(feeds))[loss].value for feeds in batches(4)] == losses
+        with pytest.raises(GraphError, match="await step.run"):
+            step(next(batches(1)))
+
+
+def test_steps_and_solver_steps_share_the_state_of_the_solver():
+    losses, _ = trained_by_hand(SOLVERS["adam"](), 6, 12)
+    _, loss, parameters = mlp()
+    solver = SOLVERS["adam"]()
+    got = []
+    with ag.TapeMachine([loss]) as machine:
+        step = machine.compile_step(solver)
+        for number, feeds in enumerate(batches(6)):
+            if number % 2:
+                got.append(step(feeds)[loss].value)
+            else:
+                run = machine.run_sync(feeds, backward=True)
+                got.append(run[loss].value)
+                solver.step([run[node] for node in parameters])
+    assert got == losses
+
+
+class FailsAtTheSecondParameter(ag.solvers.AbstractSolver):
+    def init(self, value):
+        return None
+
+    def update(self, state, grad, current, out):
+        if grad.ndim == 1:
+            raise ArithmeticError("no more")
+        out[...] = 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_solver_that_fails_leaves_every_parameter_as_it_was(kind):
+    _, loss, parameters = mlp()
+    before = [node.value.copy() for node in parameters]
+    with kind([loss], workers=2) as machine:
+        step = machine.compile_step(FailsAtTheSecondParameter())
+        with pytest.raises(ArithmeticError, match="no more"):
+            step(next(batches(1)))
+        for node, value in zip(parameters, before, strict=True):
+            np.testing.assert_array_equal(node.value, value)
+        with pytest.raises(ArithmeticError, match="no more"):
+            step(next(batches(1)))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_gradient_that_fails_leaves_every_parameter_as_it_was(kind):
+    _, loss, parameters = mlp()
+    before = [node.value.copy() for node in parameters]
+    feeds = {"x": np.ones((2, 8), "float32"), "t": np.array([0, 7])}  # there is no class 7
+    with kind([loss], workers=2) as machine:
+        step = machine.compile_step(SOLVERS["sgd"]())
+        with pytest.raises(NodeError, match="cross_entropy"):
+            step(feeds)
+        for node, value in zip(parameters, before, strict=True):
+            np.testing.assert_array_equal(node.value, value)
+        step(next(batches(1)))
+
+
+def test_a_run_in_flight_keeps_the_parameters_that_it_began_with():
+    _, loss, parameters = mlp()
+    feeds = next(batches(1))
+    with ag.ActorMachine([loss, *parameters], workers=2) as machine:
+        step = machine.compile_step(SOLVERS["sgd"]())
+        before = [node.value.copy() for node in parameters]
+        for state in [node.state for node in parameters]:
+            state.readers += 1  # as a run in flight does
+        held = [node.state for node in parameters]
+        for _ in range(4):
+            step(feeds)
+        for state, value in zip(held, before, strict=True):
+            np.testing.assert_array_equal(state.array, value)
+            state.readers -= 1
+
+
+def test_a_parameter_that_is_set_during_a_step_stays_as_it_was_set():
+    _, _, (w, *_) = mlp()
+    loss = (w * w).sum()
+
+    class Sets(ag.solvers.AbstractSolver):
+        def init(self, value):
+            return None
+
+        def update(self, state, grad, current, out):
+            w.state.readers += 1
+            w.value = np.full_like(current, 3)
+            out[...] = current - grad
+
+    with ag.TapeMachine([loss], wrt=[w]) as machine:
+        step = machine.compile_step(Sets())
+        with pytest.raises(GraphError, match="'w' was set while a step"):
+            step()
+    assert (w.value == 3).all()
+
+
+def test_what_cannot_be_stepped_is_said_before_anything_runs():
+    g, loss, (w, *_) = mlp()
+    x = g.node("x")
+    with ag.TapeMachine([loss], wrt=[w, x]) as machine, pytest.raises(GraphError, match="x.* none"):
+        machine.compile_step(SOLVERS["sgd"]())
+    with ag.TapeMachine([loss]) as machine, pytest.raises(GraphError, match="takes a solver"):
+        machine.compile_step(0.1)
+    vector = w.sum(axis=0)
+    with ag.TapeMachine([vector]) as machine, pytest.raises(ShapeError, match="must be a scalar"):
+        machine.compile_step(SOLVERS["sgd"]())
+
+
+def test_two_steps_at_once_are_refused():
+    _, loss, _ = mlp()
+    with ag.TapeMachine([loss]) as machine:
+        inner = []
+
+        class Steps(ag.solvers.AbstractSolver):
+            def init(self, value):
+                return None
+
+            def update(self, state, grad, current, out):
+                out[...] = current
+                with pytest.raises(GraphError, match="another step"):
+                    step(next(batches(1)))
+                inner.append(1)
+
+        step = machine.compile_step(Steps())
+        step(next(batches(1)))
+    assert len(inner) == 3
+
+
+def test_a_parameter_that_the_loss_does_not_depend_on_gets_a_zero_gradient():
+    g = ag.Graph()
+    a, b = g.parameter("a", np.ones(3)), g.parameter("b", np.ones(3))
+    loss = (a * a).sum()
+    with ag.TapeMachine([loss], wrt=[a, b]) as machine:
+        step = machine.compile_step(ag.solvers.SGD(lr=0.5, weight_decay=0.5))
+        step()
+    np.testing.assert_array_equal(b.value, np.full(3, 0.75))
+
+
+def test_running_statistics_are_committed_by_a_step():
+    g = ag.Graph()
+    x = g.input("x", ("n", 4), "float64")
+    w = g.parameter("w", np.ones(4))
+    mean = g.buffer("mean", np.zeros(4))
+    y = x * w
+    g.assign(mean, y.mean(axis=0), y)
+    loss = (y * y).mean()
+    with ag.TapeMachine([loss], wrt=[w]) as machine:
+        machine.compile_step(ag.solvers.SGD(lr=0.0))({"x": np.full((2, 4), 2.0)})
+    np.testing.assert_array_equal(mean.value, np.full(4, 2.0))
