@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib import metadata
+from typing import Any
 
 __all__ = ["main"]
 
@@ -87,7 +88,30 @@ def _parser() -> argparse.ArgumentParser:
     )
     doctor.add_argument("--json", action="store_true", help="print one JSON object")
     doctor.set_defaults(command=_doctor)
+    _add_trace(commands)
     return parser
+
+
+def _add_trace(commands: Any) -> None:
+    trace = commands.add_parser(
+        "trace",
+        help="record runs of a graph: where the time goes",
+        description="Call the function, which returns (outputs, feeds), run the graph, print a "
+        "summary, and write PREFIX.json for https://ui.perfetto.dev and PREFIX.html.",
+    )
+    trace.add_argument("target", metavar="FILE.py:FUNCTION", help="what returns (outputs, feeds)")
+    trace.add_argument(
+        "--machine", choices=("actor", "lisp", "tape"), default="actor", help="which one (actor)"
+    )
+    trace.add_argument("--workers", type=_at_least(1), help="worker threads (all cores)")
+    trace.add_argument(
+        "--fuse", choices=("none", "auto", "all"), default="auto", help="actors (auto)"
+    )
+    trace.add_argument("--runs", type=_at_least(1), default=1, help="runs, pipelined (1)")
+    trace.add_argument("--backward", action="store_true", help="differentiate the first output")
+    trace.add_argument("--cold", action="store_true", help="record the compilation too")
+    trace.add_argument("-o", "--output", metavar="PREFIX", help="of the files (the function)")
+    trace.set_defaults(command=_trace)
 
 
 def _at_least(smallest: int) -> Callable[[str], int]:
@@ -119,6 +143,33 @@ def _doctor(arguments: argparse.Namespace) -> None:
 
     findings = examine()
     print(json.dumps(findings) if arguments.json else "\n".join(describe(findings)))
+
+
+def _trace(arguments: argparse.Namespace) -> None:
+    from actorgraph.trace.command import Settings, trace
+
+    settings = Settings(
+        arguments.machine, arguments.workers, arguments.fuse, arguments.runs, arguments.backward,
+        arguments.cold,
+    )  # fmt: skip
+    recorded = trace(arguments.target, settings)
+    _show(recorded.summary())
+    prefix = arguments.output or arguments.target.rpartition(":")[2]
+    print(f"\nwrote {recorded.to_json(f'{prefix}.json')}, to be opened in https://ui.perfetto.dev")
+    print(f"wrote {recorded.to_html(f'{prefix}.html', title=arguments.target)}")
+
+
+def _show(tables: object) -> None:
+    """Print what rich can draw, drawn where there is a terminal and rich, else as text."""
+    if sys.stdout.isatty():
+        try:
+            from rich.console import Console
+        except ImportError:
+            pass
+        else:
+            Console().print(tables)
+            return
+    print(tables)
 
 
 def _is_graph_error(error: Exception) -> bool:

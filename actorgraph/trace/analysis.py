@@ -110,9 +110,10 @@ class Summary:
 
     def head(self) -> str:
         """Return the line above the tables."""
+        runs = "run" if self.runs == 1 else "runs"
         failed = f", {self.failed} failed" if self.failed else ""
         return (
-            f"{self.runs} runs{failed} in {self.duration_s * 1e3:.3f} ms, "
+            f"{self.runs} {runs}{failed} in {self.duration_s * 1e3:.3f} ms, "
             f"{self.admission_wait_s * 1e3:.3f} ms of waiting for admission"
         )
 

@@ -84,7 +84,7 @@ def test_summary_orders_by_time_and_keeps_to_its_count(records):
 
 def test_text_of_the_summary_is_plain_tables(records):
     lines = str(summarise(records, 10)).splitlines()
-    assert lines[0] == "1 runs in 8000.000 ms, 250.000 ms of waiting for admission"
+    assert lines[0] == "1 run in 8000.000 ms, 250.000 ms of waiting for admission"
     assert lines[2:5] == [
         "busiest",
         "  node  firings        ms    us each   wait us  sent",
