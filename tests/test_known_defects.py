@@ -164,7 +164,9 @@ def test_known_defect_batch_norms_of_other_momentum_merge():
     means = [g.buffer(f"mean{i}", np.zeros(2)) for i in range(2)]
     variances = [g.buffer(f"variance{i}", np.ones(2)) for i in range(2)]
     outputs = [
-        ag.ops.running_batch_norm(x, np.ones(2), np.zeros(2), mean, variance, momentum=momentum)
+        ag.ops.running_batch_norm(
+            x, np.ones(2), np.zeros(2), mean, variance, training=True, momentum=momentum
+        )
         for mean, variance, momentum in zip(means, variances, (0.1, 0.12), strict=True)
     ]
     value = np.random.default_rng(0).normal(3.0, 1.0, (8, 2))
