@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import warnings
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 from itertools import pairwise
@@ -12,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks._chains_arrays import CountingTanh, Unary, executions
-from benchmarks._harness import Trial, Unavailable, installed
+from benchmarks._harness import Trial, installed
+from benchmarks._ray import started
 from benchmarks._report import usable_cores
 from benchmarks._work import DEPTH, Array, chain_arrays
 
@@ -156,25 +156,9 @@ def _dask_graph(tanh: Unary) -> tuple[dict[str, object], list[str]]:
 
 def ray_hops(scope: ExitStack) -> Trial:
     """Compile one chain through two Ray actors in turn; the figure is per hop."""
-    installed("ray")
+    started(scope)
     import ray
 
-    # Ray forks to start its daemons; JAX, loaded by then, warns about every fork.
-    warnings.filterwarnings("ignore", message=r"os\.fork\(\) was called")
-    try:
-        ray.init(
-            num_cpus=2,
-            include_dashboard=False,
-            log_to_driver=False,
-            logging_level="error",
-            object_store_memory=200_000_000,
-        )
-    except Exception as error:  # a sandbox may forbid any part of what Ray starts
-        first_line = (str(error).splitlines() or [""])[0]
-        raise Unavailable(
-            f"Ray could not start here: {type(error).__name__}: {first_line}"
-        ) from error
-    scope.callback(ray.shutdown)
     program = _ray_program()
     scope.callback(program.teardown)
     x, _ = chain_arrays()

@@ -1,0 +1,217 @@
+"""Table 7: the peak memory of forward + backward, and what is left after many steps.
+
+The bound is computed here, from the order in which `TapeMachine` executes and the sizes of what
+each step makes: an array lives from the step that makes it until the last step that reads it or a
+view of it, results until the end, and a step's operands until it has made its result. Leaves and
+what a kernel allocates inside itself do not count. Several workers may need that much each.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+import tracemalloc
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from benchmarks._report import Options, options, print_environment, print_rows, write_json
+from benchmarks.graphs import Built, attention, chain, convnet, ensemble, lstm, mlp
+
+if TYPE_CHECKING:
+    import actorgraph as ag
+
+GRAPHS: tuple[Callable[[int], Built], ...] = (chain, mlp, ensemble, attention, convnet, lstm)
+MEDIUM, LARGE = 1, 2
+WITHIN = 1.1
+STEPS = (10, 100, 1_000)
+MACHINES: tuple[tuple[str, str, dict[str, Any], int], ...] = (
+    ("TapeMachine", "TapeMachine", {}, 1),
+    ("ActorMachine workers=1", "ActorMachine", {"workers": 1}, 1),
+    ("ActorMachine workers=2", "ActorMachine", {"workers": 2}, 2),
+    ('ActorMachine fuse="none" workers=1', "ActorMachine", {"fuse": "none", "workers": 1}, 1),
+)
+
+
+@dataclass(frozen=True)
+class Peak:
+    """Bytes that a machine needed at most in one run, against the bound."""
+
+    graph: str
+    machine: str
+    peak_bytes: int
+    bound_bytes: int
+    ratio: float
+    met: bool
+
+
+@dataclass(frozen=True)
+class Growth:
+    """Bytes of arrays, and of all Python objects, alive after so many steps."""
+
+    machine: str
+    steps: int
+    array_bytes: int
+    all_bytes: int
+
+
+def bound_bytes(loss: ag.Node, feeds: dict[str, np.ndarray]) -> int:
+    """Return the most bytes that are alive at once in the order of `TapeMachine`."""
+    from actorgraph.lower.joint import Mode, join
+    from actorgraph.lower.kernels import kernel
+
+    joint = join([loss], list(loss.graph.parameters), Mode("backward", (loss,)))
+    steps = len(joint.order)
+    values: dict[int, Any] = {}
+    for leaf in joint.leaves:
+        source: Any = leaf.source
+        if leaf.kind == "feed":
+            values[leaf.node.id] = feeds[source.name]
+        else:
+            seed = leaf.kind == "seed"
+            values[leaf.node.id] = np.ones(source.shape, "float32") if seed else source.value
+    for node in joint.order:
+        for part in node.inputs:
+            if part.op.name == "constant":
+                values[part.id] = part.attrs["value"]
+    owners = {id(_owner(value)): -1 for value in values.values()}  # array to the step that made it
+    held = {node.id for node in (*joint.values.values(), *joint.derivatives.values())}
+    sizes, last = [0] * steps, list(range(steps))
+    for number, node in enumerate(joint.order):
+        operands = [values[part.id] for part in node.inputs]
+        made = values[node.id] = np.asarray(kernel(node, np, {})(*operands))
+        owner = _owner(made)
+        if owners.setdefault(id(owner), number) == number:
+            sizes[number] = owner.nbytes
+        for used in (*operands, made):
+            maker = owners[id(_owner(used))]
+            if maker >= 0:
+                last[maker] = max(
+                    last[maker], steps if used is made and node.id in held else number
+                )
+    alive = peak = 0
+    for number, size in enumerate(sizes):
+        alive += size
+        peak = max(peak, alive)
+        alive -= sum(sizes[maker] for maker in range(number + 1) if last[maker] == number)
+    return peak
+
+
+def _owner(array: np.ndarray) -> np.ndarray:
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array
+
+
+def peak_bytes(machine: Any, feeds: dict[str, np.ndarray]) -> int:
+    """Return the most bytes that one warm run needs beyond what was there before."""
+
+    def run() -> None:
+        machine.run_sync(feeds, backward=True)
+
+    for _ in range(3):
+        run()
+    gc.collect()
+    before = tracemalloc.get_traced_memory()[0]
+    tracemalloc.reset_peak()
+    run()
+    return tracemalloc.get_traced_memory()[1] - before
+
+
+def array_bytes() -> int:
+    """Return the bytes of all NumPy arrays that are alive."""
+    mine = tracemalloc.DomainFilter(inclusive=True, domain=np.lib.tracemalloc_domain)
+    snapshot = tracemalloc.take_snapshot().filter_traces([mine])
+    return sum(trace.size for trace in snapshot.traces)
+
+
+def peaks(asked: Options) -> list[Peak]:
+    """Measure all graphs on all machines."""
+    import actorgraph as ag
+
+    found = []
+    for build in GRAPHS:
+        loss, feeds = build(MEDIUM if asked.quick else LARGE)
+        bound = bound_bytes(loss, feeds)
+        for name, kind, settings, times in MACHINES:
+            if asked.only.lower() not in name.lower():
+                continue
+            with getattr(ag, kind)([loss], **settings) as machine:
+                peak = peak_bytes(machine, feeds)
+            ratio = peak / (bound * times)
+            found.append(Peak(build.__name__, name, peak, bound * times, ratio, ratio <= WITHIN))
+    return found
+
+
+def growth(asked: Options) -> list[Growth]:
+    """Train a small network for many steps, and count what stays."""
+    import actorgraph as ag
+
+    found = []
+    for name, kind, settings, _ in MACHINES:
+        if asked.only.lower() not in name.lower():
+            continue
+        loss, feeds = mlp(0)
+        parameters = loss.graph.parameters
+        solver = ag.solvers.SGD(lr=1e-3)
+        with ExitStack() as scope:
+            machine = scope.enter_context(getattr(ag, kind)([loss], **settings))
+            done = 0
+            for steps in STEPS:
+                for _ in range(steps - done):
+                    run = machine.run_sync(feeds, backward=True)
+                    solver.step([run[p] for p in parameters])
+                    del run
+                done = steps
+                gc.collect()
+                whole = tracemalloc.get_traced_memory()[0]
+                found.append(Growth(name, steps, array_bytes(), whole))
+    return found
+
+
+def print_peaks(found: list[Peak]) -> None:
+    """Print megabytes, bound and verdict."""
+    print(f"\nmemory: peak of one run f+b; wanted <= {WITHIN:g}x the bound (times the workers)")
+    rows = [["graph", "machine", "peak MB", "bound MB", "ratio", ""]]
+    for p in found:
+        figures = (f"{p.peak_bytes / 1e6:.2f}", f"{p.bound_bytes / 1e6:.2f}", f"{p.ratio:.2f}")
+        rows.append([p.graph, p.machine, *figures, "met" if p.met else "MISSED"])
+    print_rows(rows, words=2)
+
+
+def print_growth(found: list[Growth]) -> list[dict[str, object]]:
+    """Print what is alive after steps; arrays must not grow by a byte."""
+    print("\nbytes alive after steps of training; wanted: no growth of arrays")
+    rows = [["machine", "steps", "arrays", "since 10 steps", "all objects, since 10 steps", ""]]
+    first = {g.machine: g for g in reversed(found)}
+    verdicts: list[dict[str, object]] = []
+    for g in found:
+        start = first[g.machine]
+        grown, objects = g.array_bytes - start.array_bytes, g.all_bytes - start.all_bytes
+        met = grown <= 0
+        verdicts.append({"machine": g.machine, "steps": g.steps, "grown": grown, "met": met})
+        figures = (f"{g.steps:,}", f"{g.array_bytes:,}", f"{grown:,}", f"{objects:,}")
+        rows.append([g.machine, *figures, "met" if met else "MISSED"])
+    print_rows(rows)
+    return verdicts
+
+
+def main() -> int:
+    """Measure, print and write."""
+    asked = options("memory", __doc__)
+    print_environment()
+    tracemalloc.start()
+    found = peaks(asked)
+    grown = growth(asked)
+    tracemalloc.stop()
+    print_peaks(found)
+    verdicts = print_growth(grown)
+    write_json("memory", asked, found, {"growth": [vars(g) for g in grown], "targets": verdicts})
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,214 @@
+"""Table 3: the smallest useful grain, Task Bench's METG(50 %).
+
+The duration of a task at which a system still reaches half of what its workers could do at best:
+tasks x duration / workers / time. `np.exp` and products of matrices, in columns that are chains of
+their own (independent) or wait for their neighbours too (stencil); 8 columns of 50 tasks.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+
+from benchmarks import _grid_peers as peers
+from benchmarks._grid_peers import RAY_DEPTH, RAY_WIDTH, TASKS, WORKERS, Grid
+from benchmarks._harness import Case, Effort, Figure, Peer, Trial, Unavailable, measure
+from benchmarks._ray import started
+from benchmarks._report import (
+    exit_status,
+    options,
+    print_environment,
+    print_rows,
+    write_json,
+)
+
+ALONE = "one thread (how long a task is)"
+BARE = "two bare threads, no dependencies"
+PER_NODE, DEFAULT = 'ours: ActorMachine fuse="none"', "ours: ActorMachine"
+RAY = "Ray compiled graph (2 columns of 10, sends numbers)"
+HALF = 0.5
+FACTOR = 2.0
+PATTERNS = ("independent", "stencil")
+SIZES = {
+    "exp": tuple(2**power for power in range(7, 19)),
+    "matmul": (8, 16, 24, 32, 48, 64, 96, 128, 192),
+}
+
+
+@dataclass(frozen=True)
+class Grain:
+    """METG of a system in microseconds; `bound` says on which side of the sizes it lies."""
+
+    case: str
+    system: str
+    us: float | None
+    bound: str = ""
+    efficiency: tuple[tuple[float, float], ...] = ()
+
+    @property
+    def text(self) -> str:
+        """The figure as the table shows it."""
+        return "-" if self.us is None else f"{self.bound}{self.us:.1f}"
+
+
+def make_case(grid: Grid) -> Case:
+    """All systems but Ray on tasks of one size."""
+    rows: list[tuple[str, Callable[[ExitStack], Trial]]] = [
+        (ALONE, partial(peers.one_thread, grid)),
+        (BARE, partial(peers.bare_threads, grid)),
+        (PER_NODE, partial(peers.ours, grid, {"fuse": "none"})),
+        (DEFAULT, partial(peers.ours, grid, {})),
+        ("ThreadPoolExecutor", partial(peers.executor, grid)),
+        ("Dask threaded", partial(peers.dask_threads, grid)),
+    ]
+    systems = [Peer(system, build, ours=system.startswith("ours")) for system, build in rows]
+    return Case(f"{grid.pattern} {grid.op} {grid.size}", systems, per_run=TASKS)
+
+
+def grains(name: str, sized: Sequence[Sequence[Figure]], tasks: dict[int, float]) -> list[Grain]:
+    """Find the smallest tasks with which each system reaches one half.
+
+    `sized` holds, by size, the figures of the case; `tasks` the seconds of a task by place there.
+    """
+    found = []
+    for system in dict.fromkeys(figure.system for figures in sized for figure in figures):
+        if system == ALONE:
+            continue
+        curve = [
+            (tasks[place], tasks[place] / WORKERS / figure.seconds)
+            for place, figures in enumerate(sized)
+            for figure in figures
+            if figure.system == system and figure.seconds is not None
+        ]
+        found.append(_grain(name, system, sorted(curve)))
+    return found
+
+
+def _grain(name: str, system: str, curve: list[tuple[float, float]]) -> Grain:
+    points = tuple((seconds * 1e6, efficiency) for seconds, efficiency in curve)
+    if not points:
+        return Grain(name, system, None)
+    if points[0][1] >= HALF:
+        return Grain(name, system, points[0][0], "< ", points)
+    for (low, worse), (high, better) in itertools.pairwise(points):
+        if better >= HALF:
+            share = (HALF - worse) / (better - worse)
+            us = math.exp(math.log(low) + share * (math.log(high) - math.log(low)))
+            return Grain(name, system, us, "", points)
+    return Grain(name, system, points[-1][0], "> ", points)
+
+
+def measure_grid(
+    pattern: str, op: str, effort: Effort, only: str
+) -> tuple[list[Figure], list[Grain]]:
+    """Measure all sizes of one pattern and op."""
+    figures: list[Figure] = []
+    sized = []
+    for size in SIZES[op]:
+        found = measure(make_case(Grid(pattern, op, size)), effort, only, keep=ALONE)
+        sized.append(found)
+        figures += found
+    tasks = _task_seconds(sized)
+    return figures, grains(f"{pattern} {op}", sized, tasks)
+
+
+def _task_seconds(sized: Sequence[Sequence[Figure]]) -> dict[int, float]:
+    return {
+        place: next(f.seconds for f in figures if f.system == ALONE and f.seconds is not None)
+        for place, figures in enumerate(sized)
+    }
+
+
+def _sized(trial: Callable[[int], Trial], size: int, _: ExitStack) -> Trial:
+    return trial(size)
+
+
+def measure_ray(
+    effort: Effort, tasks: dict[str, dict[int, float]]
+) -> tuple[list[Figure], list[Grain]]:
+    """Measure Ray last: its daemons would disturb the others."""
+    figures: list[Figure] = []
+    found: list[Grain] = []
+    for case, by_place in tasks.items():
+        pattern, op = case.split()
+        sized: list[list[Figure]] = []
+        try:
+            with ExitStack() as scope:
+                started(scope)
+                trial = peers.ray_grid(Grid(pattern, op, 0), scope, SIZES[op])
+                for size in SIZES[op]:
+                    one = Case(
+                        f"{case} {size}",
+                        [Peer(RAY, partial(_sized, trial, size))],
+                        per_run=RAY_WIDTH * RAY_DEPTH,
+                    )
+                    sized.append(measure(one, effort))
+        except (Unavailable, TimeoutError) as error:  # on a busy machine its channels time out
+            sized = [[Figure(case, RAY, note=str(error))]]
+        figures += [figure for one in sized for figure in one]
+        found += grains(case, sized, by_place)
+    return figures, found
+
+
+def print_grains(found: Sequence[Grain], figures: Sequence[Figure]) -> list[dict[str, object]]:
+    """Print METG by system and case, why some have none, and the targets."""
+    cases = list(dict.fromkeys(grain.case for grain in found))
+    cells = {(grain.system, grain.case): grain for grain in found}
+    systems = list(dict.fromkeys(grain.system for grain in found))
+    print("\nmetg: microseconds of the smallest task with 50 % efficiency")
+    rows = [["system", *cases]]
+    for system in systems:
+        row = [cells.get((system, case)) for case in cases]
+        rows.append([system, *(grain.text if grain else "-" for grain in row)])
+    print_rows(rows)
+    for note in dict.fromkeys(f"  {f.system}: {f.note}" for f in figures if f.note):
+        print(note)
+    verdicts: list[dict[str, object]] = []
+    lines = [["case", "system", "against", "ratio", "target", ""]]
+    for case in cases:
+        mine, bare = cells.get((PER_NODE, case)), cells.get((BARE, case))
+        if mine is None or bare is None or mine.us is None or bare.us is None:
+            continue
+        ratio = mine.us / bare.us
+        met = ratio <= FACTOR and mine.bound != "> "
+        verdicts.append({"case": case, "ratio": ratio, "met": met})
+        word = "met" if met else "MISSED"
+        lines.append([case, PER_NODE, BARE, f"{ratio:.2f}", f"<= {FACTOR:g}x", word])
+    if verdicts:
+        print("\nTargets")
+        print_rows(lines, words=3)
+    return verdicts
+
+
+def main() -> int:
+    """Measure, print, write; the exit status is 1 when a row of ours has no figure."""
+    asked = options("metg", __doc__)
+    effort = Effort(3, 0.02) if asked.quick else Effort(10, 0.1)
+    print_environment()
+    figures: list[Figure] = []
+    found: list[Grain] = []
+    tasks: dict[str, dict[int, float]] = {}
+    for op in SIZES:
+        for pattern in PATTERNS:
+            more, measured = measure_grid(pattern, op, effort, asked.only)
+            figures += more
+            found += measured
+            alone = [[f] for f in more if f.system == ALONE]
+            tasks[f"{pattern} {op}"] = _task_seconds(alone)
+    if asked.only.lower() in RAY.lower():
+        more, measured = measure_ray(effort, tasks)
+        figures += more
+        found += measured
+    verdicts = print_grains(found, figures)
+    extra = {"targets": verdicts, "grains": [vars(grain) for grain in found]}
+    write_json("metg", asked, figures, extra)
+    return exit_status(figures)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
