@@ -5,12 +5,13 @@ And the errors of an application, which name its operands.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import numpy as np
 
-from actorgraph.errors import FeedError, GraphError, GraphTypeError
+from actorgraph.errors import FeedError, GraphError, GraphTypeError, ShapeError
 from actorgraph.node import Node
 from actorgraph.op import Attrs, Op
 from actorgraph.types import DType, Var, dtype_of
@@ -25,9 +26,13 @@ __all__ = [
     "foreign",
     "is_weak",
     "lifted",
+    "naming_itself",
     "partner_of",
     "weak_array",
 ]
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 
 _WEAK_KINDS = "biufc"
 
@@ -150,3 +155,19 @@ def foreign(node: Node, graph: Graph) -> GraphError:
         f"{node!r} belongs {other}; build both in one graph, or feed the value of one to an input "
         "of the other"
     )
+
+
+def naming_itself(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Return a function built of ops whose errors begin with its own name, which the user wrote."""
+
+    @wraps(function)
+    def named(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        try:
+            return function(*args, **kwargs)
+        except (GraphTypeError, ShapeError) as error:
+            name = function.__name__
+            if str(error).startswith((f"{name}:", f"{name} ")):
+                raise
+            raise type(error)(f"{name}: {error}") from None
+
+    return named

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from actorgraph.errors import GraphTypeError
 from actorgraph.graph import Node, is_weak
 from actorgraph.op import CONSTANT
 from actorgraph.ops._declare import Unary, binary, unary
@@ -182,13 +183,24 @@ def power(x: Any, y: Any) -> Node:
     GraphTypeError, ShapeError
         The operands do not fit the type, or an integer x meets a negative or fractional scalar.
     """
+    _refuse_negative_powers_of_ints(x, y)
     if isinstance(x, Node) and is_weak(y) and not isinstance(y, (complex, np.complexfloating)):
         exact = _EXACT_POWERS.get(y)
         if exact is not None and (x.dtype.kind in "fcV" or (x.dtype.kind in "iu" and _is_int(y))):
             return exact(x)
-        if x.dtype.kind in "iu" and y < 0:
-            return reciprocal(x)  # raises, and names .astype
     return _power(x, y)
+
+
+def _refuse_negative_powers_of_ints(x: Any, y: Any) -> None:
+    fixed = not isinstance(y, Node) or y.op is CONSTANT
+    if not fixed or not isinstance(x, Node) or x.dtype.kind not in "iu":
+        return
+    exponents = np.asarray(y.attrs["value"] if isinstance(y, Node) else y)
+    if exponents.dtype.kind in "if" and (exponents < 0).any():
+        raise GraphTypeError(
+            f"power: {x!r} is {x.dtype} and an exponent is negative, got {y!r}; the result would "
+            "be no integer: convert with .astype('float64') first"
+        )
 
 
 def _is_int(value: Any) -> bool:

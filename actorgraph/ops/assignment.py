@@ -16,6 +16,7 @@ import numpy as np
 from actorgraph.errors import ShapeError
 from actorgraph.graph import Node, build, is_weak
 from actorgraph.op import Attrs, Op, Sample, register
+from actorgraph.operands import naming_itself
 from actorgraph.ops._half import through_float32
 from actorgraph.ops.broadcasting import broadcast_like, zeros_like
 from actorgraph.ops.gathering import check_along, positions_of
@@ -197,6 +198,7 @@ def _as_values(x: Node, values: Any) -> Node:
     return x.graph.lift(values)
 
 
+@naming_itself
 def index_put(x: Node, index: Any, values: Any, accumulate: bool = False) -> Node:
     """Return `x` after ``x[index] = values``, or ``x[index] += values`` to accumulate.
 
@@ -240,6 +242,7 @@ def index_put(x: Node, index: Any, values: Any, accumulate: bool = False) -> Nod
     return reshape_like(build(op, flat, written, *arrays, index=static), x)
 
 
+@naming_itself
 def put(x: Node, indices: Any, values: Any, accumulate: bool = False) -> Node:
     """Return `x` with values at positions of the flattened array, as ``numpy.put`` on a copy.
 

@@ -10,6 +10,7 @@ import numpy as np
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import Op, Sample, register
+from actorgraph.operands import naming_itself
 from actorgraph.ops._scalars import highest
 from actorgraph.ops.linalg import matmul
 from actorgraph.ops.losses import softmax
@@ -30,6 +31,7 @@ _CAUSAL: Op = register(
 )
 
 
+@naming_itself
 def scaled_dot_product_attention(
     query: Node,
     key: Any,

@@ -15,6 +15,7 @@ import numpy as np
 from actorgraph.errors import ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import Op, Sample, register
+from actorgraph.operands import naming_itself
 from actorgraph.ops._scalars import accumulator
 from actorgraph.types import UNKNOWN, Checks, Shape, shape_from
 
@@ -302,6 +303,7 @@ def broadcast_to(x: Node, shape: Any) -> Node:
     return x if dims == x.dims and UNKNOWN not in dims else build(_BROADCAST, x, shape=dims)
 
 
+@naming_itself
 def broadcast_like(x: Node, like: Node) -> Node:
     """Broadcast `x` to the shape of `like`, as ``torch.Tensor.expand_as``; also a shape of a run.
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from actorgraph.errors import GraphError
 from actorgraph.graph import Node, is_weak
+from actorgraph.operands import naming_itself
 from actorgraph.ops.casting import astype
 from actorgraph.ops.selection import maximum
 from actorgraph.ops.shaping import stack
@@ -30,6 +31,7 @@ def _checked(max_norm: Any, what: str) -> Any:
     return max_norm
 
 
+@naming_itself
 def clip_by_norm(x: Node, max_norm: Any, axis: Any = None) -> Node:
     """Scale `x` down to the length `max_norm` where it is longer; TensorFlow's ``clip_by_norm``.
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from actorgraph.graph import Node, build
 from actorgraph.op import Op, Sample, register
+from actorgraph.operands import naming_itself
 from actorgraph.ops._declare import nary_elementwise
 from actorgraph.ops.counting import all  # noqa: A004 - NumPy's name
 
@@ -61,6 +62,7 @@ def isclose(
     return build(_ISCLOSE, x, y, **attrs)
 
 
+@naming_itself
 def allclose(
     x: Any, y: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
 ) -> Node:

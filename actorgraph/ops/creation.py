@@ -15,6 +15,7 @@ import numpy as np
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Graph, Node, build
 from actorgraph.op import Op, Sample, register
+from actorgraph.operands import naming_itself
 from actorgraph.ops._declare import add_all
 from actorgraph.ops.broadcasting import add, broadcast_like, broadcast_to, expand_dims, sum  # noqa: A004
 from actorgraph.ops.casting import astype
@@ -97,6 +98,7 @@ def ones(graph: Any, shape: Any, dtype: Any = "float32") -> Node:
     return full(graph, shape, 1, dtype)
 
 
+@naming_itself
 def full_like(x: Node, fill_value: Any, dtype: Any = None) -> Node:
     """Return an array of one value in the shape of `x`, also where only a run knows it.
 

@@ -17,6 +17,7 @@ import numpy as np
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import CONSTANT, Attrs, Op, Sample, register
+from actorgraph.operands import naming_itself
 from actorgraph.ops._declare import linear_jvp
 from actorgraph.ops._scalars import accumulator
 from actorgraph.ops.broadcasting import axes_of
@@ -251,6 +252,7 @@ _GETITEM_ADJOINT_LIKE: Op = register(
 # -- reading index expressions ----------------------------------------------------------------
 
 
+@naming_itself
 def getitem(x: Node, index: Any) -> Node:
     """Take a part of `x`, as ``x[index]`` and as NumPy does.
 
@@ -381,6 +383,7 @@ def _bound(value: Any, where: str) -> Any:
 # -- take and one_hot -------------------------------------------------------------------------
 
 
+@naming_itself
 def take(x: Node, indices: Any, axis: int | None = None) -> Node:
     """Take entries along an axis, as ``numpy.take``.
 

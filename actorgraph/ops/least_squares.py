@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from actorgraph.graph import Node
+from actorgraph.operands import naming_itself
 from actorgraph.ops._matrix_rules import as_matrices, real_like
 from actorgraph.ops.broadcasting import conj, expand_dims, squeeze
 from actorgraph.ops.broadcasting import sum as sum_over
@@ -27,6 +28,7 @@ class LstsqResult(NamedTuple):
     singular_values: Node
 
 
+@naming_itself
 def lstsq(a: Any, b: Any, rcond: float | None = None) -> LstsqResult:
     """Return the least-squares solution of ``a @ x = b`` of least norm, as ``numpy.linalg.lstsq``.
 

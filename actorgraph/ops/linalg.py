@@ -13,6 +13,7 @@ import numpy as np
 from actorgraph.errors import ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import Attrs, Op, Rule, Sample, register
+from actorgraph.operands import naming_itself
 from actorgraph.ops._declare import add_all
 from actorgraph.ops._half import through_float32
 from actorgraph.ops.arithmetic import multiply
@@ -135,6 +136,7 @@ def matmul(x: Any, y: Any) -> Node:
     return build(_MATMUL, x, y)
 
 
+@naming_itself
 def dot(x: Any, y: Any) -> Node:
     """Multiply as ``numpy.dot`` does for ranks up to 2.
 

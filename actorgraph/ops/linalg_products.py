@@ -14,6 +14,7 @@ import numpy as np
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import Attrs, Op, Sample, register
+from actorgraph.operands import naming_itself
 from actorgraph.ops._declare import add_all
 from actorgraph.ops.arithmetic import multiply
 from actorgraph.ops.broadcasting import conj, expand_dims, unbroadcast
@@ -112,6 +113,7 @@ def _moved_last(x: Node, axis: int) -> Node:
     return transpose(x, (*(i for i in range(x.ndim) if i != place), place))
 
 
+@naming_itself
 def bmm(x: Any, y: Any, *, transpose_x: bool = False, transpose_y: bool = False) -> Node:
     """Multiply batches of matrices, each transposed first where asked; no copies are made.
 

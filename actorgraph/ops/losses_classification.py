@@ -14,6 +14,7 @@ import numpy as np
 
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node
+from actorgraph.operands import naming_itself
 from actorgraph.ops._declare import unary
 from actorgraph.ops._half import tiny
 from actorgraph.ops.activations import logsigmoid, relu, softplus
@@ -79,6 +80,7 @@ def _averaged(losses: Node, weights: Node, reduction: str) -> Node:
     return sum(losses) / where(total == 0, nan, total)
 
 
+@naming_itself
 def nll_loss(
     log_probs: Node,
     targets: Any,
@@ -243,6 +245,7 @@ def pick_softmax(logits: Node, index: Any) -> Node:
     return exp(neg(plain_cross_entropy(logits, index, "none")))
 
 
+@naming_itself
 def pick_neg_log_sigmoid(logits: Node, index: Any) -> Node:
     """Return ``-log(sigmoid(logits))`` at the index of each row; Ginn's `PickNegLogSigmoid`.
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from actorgraph.errors import GraphTypeError
 from actorgraph.graph import Node
+from actorgraph.operands import naming_itself
 from actorgraph.ops._half import tiny
 from actorgraph.ops.activations import relu
 from actorgraph.ops.arithmetic import abs, multiply, power, sqrt, square  # noqa: A004
@@ -133,6 +134,7 @@ def kl_div(log_probs: Any, targets: Any, reduction: str = "mean", log_target: bo
     return reduced(losses, reduction)
 
 
+@naming_itself
 def cosine_similarity(x: Any, y: Any, axis: int = 1, eps: float = 1e-8) -> Node:
     """Return the cosine of the angle between vectors along an axis.
 
@@ -156,6 +158,10 @@ def cosine_similarity(x: Any, y: Any, axis: int = 1, eps: float = 1e-8) -> Node:
     """
     product = multiply(x, y)
     place = one_axis(axis, product.ndim, "cosine_similarity")
+    if product.dtype.kind not in "fV":
+        raise GraphTypeError(
+            f"cosine_similarity: {product.dtype} is not a float; convert with .astype('float32')"
+        )
     # In half precision the square of eps would be 0.
     least = max(float(eps) ** 2, tiny(product.dtype))
     for part in product.inputs:
@@ -173,6 +179,7 @@ def _distance(x: Node, y: Node, p: float, eps: float) -> Node:
     return power(sum(power(abs(difference), p), -1), 1 / p)
 
 
+@naming_itself
 def triplet_margin_loss(
     anchor: Any,
     positive: Any,

@@ -14,6 +14,7 @@ import numpy as np
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import Op, Sample, register
+from actorgraph.operands import naming_itself
 from actorgraph.ops._declare import linear_jvp
 from actorgraph.ops._half import through_float32
 from actorgraph.ops._scalars import accumulator
@@ -31,6 +32,7 @@ _FULL = slice(None)
 # -- permute, moveaxis, flip ------------------------------------------------------------------
 
 
+@naming_itself
 def permute(x: Node, *axes: Any) -> Node:
     """Reorder the axes, as ``permute(x, 2, 0, 1)`` or ``permute(x, (2, 0, 1))``.
 

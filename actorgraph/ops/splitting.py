@@ -14,6 +14,7 @@ import numpy as np
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import Op, Sample, register
+from actorgraph.operands import naming_itself
 from actorgraph.ops._declare import linear_jvp
 from actorgraph.ops.indexing import getitem
 from actorgraph.ops.shaping import one_axis
@@ -84,6 +85,7 @@ _PART_ADJOINT: Op = register(
 )
 
 
+@naming_itself
 def split(x: Node, parts: Any, axis: int = 0) -> list[Node]:
     """Cut an axis into parts: equal ones by their number, others by their sizes.
 
@@ -125,8 +127,28 @@ def split(x: Node, parts: Any, axis: int = 0) -> list[Node]:
         raise GraphTypeError(f"split: parts is a number or a list of sizes, got {parts!r}")
     if count < 1 or (sizes and UNKNOWN in sizes):
         raise ShapeError(f"split: at least one part of a known size is needed, got {parts!r}")
+    _check_sizes(x, x.dims[place], place, count, sizes)
     attrs = {"parts": count, "sizes": sizes, "axis": place}
     return [_part(x, part, attrs) for part in range(count)]
+
+
+def _check_sizes(x: Node, dim: Any, axis: int, parts: int, sizes: Any) -> None:
+    whole = None if sizes is None else sum(sizes, 0)
+    if not isinstance(dim, int) or not isinstance(whole, (int, type(None))):
+        return  # A run knows.
+    if whole is None and dim % parts:
+        small, rest = divmod(dim, parts)
+        uneven = [small + 1] * rest + [small] * (parts - rest)
+        advice = f"[{small + 1}, ...]" if parts > 8 else str(uneven)
+        raise ShapeError(
+            f"split: dim {dim} at axis {axis} of {x!r} cannot be split into {parts} equal parts; "
+            f"give the sizes of the parts, as split(x, {advice}, axis={axis})"
+        )
+    if whole is not None and whole != dim:
+        raise ShapeError(
+            f"split: the sizes {list(sizes)} add up to {whole}, but dim at axis {axis} of {x!r} is "
+            f"{dim}; give sizes that add up to it, or one number for equal parts"
+        )
 
 
 def _part(x: Node, part: int, attrs: dict[str, Any]) -> Node:
