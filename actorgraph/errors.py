@@ -6,6 +6,7 @@ The tree::
     |-- GraphTypeError (also TypeError)    dtypes or kinds that do not fit
     |-- ShapeError     (also ValueError)   dims that do not fit
     |-- FeedError      (also ValueError)   what was given to a run does not fit the graph
+    |-- ScheduleError  (also ValueError)   a pipeline's schedule cannot be made or executed
     |-- NodeError                          an op failed while a run was under way
     |-- DeadlockError                      a run can make no step any more
     |-- MachineClosedError                 the machine was closed
@@ -33,6 +34,7 @@ __all__ = [
     "MachineClosedError",
     "NodeError",
     "RunCancelled",
+    "ScheduleError",
     "ShapeError",
     "WouldBlock",
     "near_names",
@@ -54,6 +56,10 @@ class ShapeError(GraphError, ValueError):
 
 class FeedError(GraphError, ValueError):
     """A feed, seed or tangent is missing, unknown, or of the wrong dtype or shape."""
+
+
+class ScheduleError(GraphError, ValueError):
+    """A pipeline's schedule, or what it is to be made or simulated with, makes no sense."""
 
 
 class NodeError(GraphError):

@@ -1,0 +1,21 @@
+"""Pipelines: named schedules, and a simulator that says what they take.
+
+`schedule` says who does what in which order, `simulate` how long it takes, how long devices are
+idle and how much they hold; `recommend` compares all schedules under a limit of memory.
+
+>>> from actorgraph import pipeline
+>>> print(pipeline.simulate("zb-h1", stages=2, microbatches=3, costs=(1, 1, 1)).grid())
+0 | F0 F1 ...B0 W0 F2 B1 W1 B2 W2
+1 | ...F0 B0 F1 B1 W0 F2 B2 W1 W2
+"""
+
+from actorgraph.pipeline.actions import Action, Schedule, load
+from actorgraph.pipeline.dynamic import dynamic
+from actorgraph.pipeline.orders import SCHEDULES, schedule
+from actorgraph.pipeline.recommendation import recommend
+from actorgraph.pipeline.simulation import Simulation, Timed, simulate
+
+__all__ = [
+    "Action", "SCHEDULES", "Schedule", "Simulation", "Timed", "dynamic", "load", "recommend",
+    "schedule", "simulate",
+]  # fmt: skip

@@ -1,0 +1,395 @@
+"""A schedule: what every device of a pipeline does, as lists of actions.
+
+A schedule is data.  It says who does what in which order, never when: the simulator and the actors
+read the same lists.  A `Schedule` that exists can be executed, because it is checked when made.
+
+A *device* works through one list, its lane.  A *stage* is a part of the model; a device holds one
+stage or several, its *chunks*.  Times and memory are in `simulation`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple
+
+from actorgraph.errors import ScheduleError
+from actorgraph.pipeline.grids import Bar, draw
+from actorgraph.pipeline.notation import KINDS, Kind, Notation, parse, read, write
+
+__all__ = ["Action", "Schedule", "Step", "load"]
+
+
+class Action(NamedTuple):
+    """One thing to do for one microbatch in one stage.
+
+    Attributes
+    ----------
+    stage : int
+        Number of the stage, from 0.
+    kind : str
+        ``"F"``: forward.  ``"B"``: gradients of what the stage received, which the stage before
+        waits for.  ``"W"``: gradients of the weights.  ``"BW"``: both at once.
+    microbatch : int
+        Number of the microbatch, from 0.
+    joined : bool
+        Whether it may overlap with the action before it; both start when both can.
+
+    Examples
+    --------
+    >>> str(Action(2, "F", 0))
+    '2F0'
+    """
+
+    stage: int
+    kind: Kind
+    microbatch: int
+    joined: bool = False
+
+    def __str__(self) -> str:
+        return f"{'+' * self.joined}{self.stage}{self.kind}{self.microbatch}"
+
+
+Step = tuple[Action, ...]
+"""What a device does at a time: an action, or two that are joined."""
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The actions of each device in order, checked: complete, none twice, and executable.
+
+    Parameters
+    ----------
+    lanes : tuple of tuple of Action
+        For each device what it does, in order.
+    name : str
+        For tables and errors.
+
+    Raises
+    ------
+    ScheduleError
+        If an action misses or stands twice, if a stage is on two devices, or if the devices would
+        wait for each other forever.
+
+    Examples
+    --------
+    >>> two = Schedule.parse(["0F0 0F1 0BW0 0BW1", "1F0 1BW0 1F1 1BW1"])
+    >>> print(two.grid())
+    0 | 0F0  0F1       0BW0      0BW1
+    1 |      1F0  1BW0 1F1  1BW1
+    """
+
+    lanes: tuple[tuple[Action, ...], ...]
+    name: str = "custom"
+
+    def __post_init__(self) -> None:
+        _check_complete(self)
+        _ = self.order  # raises if there is none
+
+    @classmethod
+    def parse(cls, lanes: Iterable[str], name: str = "custom") -> Schedule:
+        """Return the schedule of one text a device, such as ``"0F0 0BW0 0F1 0BW1"``.
+
+        Parameters
+        ----------
+        lanes : iterable of str
+            Actions as `Action` prints them, with blanks between them.
+        name : str
+            For tables and errors.
+
+        Raises
+        ------
+        ScheduleError
+            As the class does, and for text that is no action.
+        """
+        return cls(_actions(line.split() for line in lanes), name)
+
+    def save(self, path: str | Path, *, notation: Notation = "actorgraph") -> None:
+        """Write a CSV file with a row for each device, a cell for each action.
+
+        Parameters
+        ----------
+        path : path
+            Written over if it exists.
+        notation : str
+            ``"actorgraph"``: cells as `Action` prints them.  ``"torch"``: the letters of
+            ``torch.distributed.pipelining``, which writes I for B, and B for BW.
+        """
+        write(path, self.lanes, notation)
+
+    @property
+    def devices(self) -> int:
+        """Number of devices."""
+        return len(self.lanes)
+
+    @cached_property
+    def microbatches(self) -> int:
+        """Number of microbatches."""
+        return 1 + max(action.microbatch for lane in self.lanes for action in lane)
+
+    @cached_property
+    def device_of(self) -> tuple[int, ...]:
+        """The device of every stage."""
+        found = {action.stage: device for device, lane in enumerate(self.lanes) for action in lane}
+        return tuple(device for _, device in sorted(found.items()))
+
+    @property
+    def stages(self) -> int:
+        """Number of stages of the model, over all devices."""
+        return len(self.device_of)
+
+    @cached_property
+    def chunks(self) -> tuple[int, ...]:
+        """How many stages each device holds."""
+        held = Counter(self.device_of)
+        return tuple(held[device] for device in range(self.devices))
+
+    @cached_property
+    def order(self) -> tuple[tuple[int, Step], ...]:
+        """All steps as (device, step), as one worker could do them one after the other."""
+        return _Walk(self).order()
+
+    @cached_property
+    def peak_activations(self) -> tuple[Fraction, ...]:
+        """Most activations that each device holds at a time.
+
+        The unit is what one microbatch needs for all stages of one device.  Activations are held
+        from the start of F to the end of BW, or of W where the backward pass is split.
+        """
+        return tuple(Fraction(_peak(lane), chunks) for lane, chunks in zip(self.lanes, self.chunks))
+
+    def grid(self) -> str:
+        """Draw the order: a row for each device, a column for each step if all took as long."""
+        results = Results(self)
+        ends: dict[int, int] = {}
+        free = [0] * self.devices
+        bars: list[list[Bar]] = [[] for _ in self.lanes]
+        for device, step in self.order:
+            sent = [ends[needed] for needed in map(results.received, step) if needed is not None]
+            start = max(free[device], *sent, 0)
+            free[device] = start + 1
+            ends.update((results.of(action), start + 1) for action in step if action.kind != "W")
+            bars[device].append(Bar(start, start + 1, "".join(map(str, step)), step[0].kind))
+        widest = max(len(bar.label) for row in bars for bar in row)
+        return draw(bars, cells=widest + 1, idle=" ")
+
+
+def load(path: str | Path, *, notation: Notation = "actorgraph", name: str = "") -> Schedule:
+    """Read a schedule from a CSV file, as `Schedule.save` writes it.
+
+    Parameters
+    ----------
+    path : path
+        A row for each device, a cell for each action; empty cells are passed over.
+    notation : str
+        ``"actorgraph"`` or ``"torch"``, see `Schedule.save`.
+    name : str
+        By default the name of the file.
+
+    Returns
+    -------
+    Schedule
+
+    Raises
+    ------
+    ScheduleError
+        If a cell is no action, or the whole is no schedule; see `Schedule`.
+    OSError
+        If the file cannot be read.
+    """
+    return Schedule(_actions(read(path, notation)), name or Path(path).stem)
+
+
+def _actions(lanes: Iterable[Iterable[str]]) -> tuple[tuple[Action, ...], ...]:
+    return tuple(tuple(Action(*parse(cell)) for cell in lane) for lane in lanes)
+
+
+class Results:
+    """Numbers for what actions wait for: forward and backward of each stage and microbatch."""
+
+    def __init__(self, schedule: Schedule) -> None:
+        self.row = 2 * schedule.microbatches  # of one stage
+        self.end = self.row * schedule.stages
+
+    def of(self, action: Action) -> int:
+        """Return the number of what an action gives; a W gives nothing, and has that of its B."""
+        stage, kind, microbatch, _ = action
+        return self.row * stage + 2 * microbatch + (kind != "F")
+
+    def received(self, action: Action) -> int | None:
+        """Return what an action needs of the stage before or after its own, if there is one."""
+        kind = action.kind
+        if kind == "W":
+            return None
+        number = self.of(action) - self.row if kind == "F" else self.of(action) + self.row
+        return number if 0 <= number < self.end else None
+
+    def name(self, number: int) -> tuple[int, str]:
+        """Return the stage that gives a result, and words for it."""
+        stage, rest = divmod(number, self.row)
+        direction = "backward" if rest % 2 else "forward"
+        return stage, f"the {direction} action of stage {stage} for microbatch {rest // 2}"
+
+
+def steps_of(lane: Sequence[Action]) -> list[Step]:
+    """Return the actions of a lane with joined ones together."""
+    steps: list[Step] = []
+    for action in lane:
+        if action.joined:
+            steps[-1] += (action,)
+        else:
+            steps.append((action,))
+    return steps
+
+
+def _peak(lane: Sequence[Action]) -> int:
+    """Return most microbatches held at a time, counted over all chunks."""
+    held = most = 0
+    for step in steps_of(lane):
+        held += sum(action.kind == "F" for action in step)
+        most = max(most, held)
+        held -= sum(action.kind in ("W", "BW") for action in step)
+    return most
+
+
+def _check_complete(schedule: Schedule) -> None:
+    """Raise unless every stage does everything once for every microbatch, on one device."""
+    if not schedule.lanes or not all(schedule.lanes):
+        empty = [device for device, lane in enumerate(schedule.lanes) if not lane]
+        who = f"device {empty[0]} has no action" if empty else "there is no device"
+        raise ScheduleError(f"{who}; every device needs at least one action")
+    seen: dict[tuple[int, str, int], int] = {}
+    home: dict[int, int] = {}
+    for device, lane in enumerate(schedule.lanes):
+        for position, action in enumerate(lane):
+            if action.kind not in KINDS or action.stage < 0 or action.microbatch < 0:
+                raise ScheduleError(
+                    f"device {device} lists {action}; stage and microbatch count from 0, and the "
+                    f"kind is one of {', '.join(KINDS)}"
+                )
+            if seen.setdefault(action[:3], device) != device or (
+                home.setdefault(action.stage, device) != device
+            ):
+                raise ScheduleError(
+                    f"stage {action.stage} is on device {home[action.stage]} and on device "
+                    f"{device}, which lists {action}; a stage stays on one device"
+                )
+            _check_joined(device, lane, position)
+    if len(seen) < sum(map(len, schedule.lanes)):
+        doubled = Counter(action[:3] for lane in schedule.lanes for action in lane)
+        key, count = doubled.most_common(1)[0]
+        text = "{}{}{}".format(*key)
+        raise ScheduleError(f"device {seen[key]} lists {text} {count} times instead of once")
+    for stage in range(1 + max(home)):
+        if stage not in home:
+            raise ScheduleError(f"no device lists stage {stage}, but one lists stage {max(home)}")
+        for microbatch in range(schedule.microbatches):
+            _check_microbatch(stage, microbatch, seen, home[stage])
+
+
+def _check_joined(device: int, lane: Sequence[Action], position: int) -> None:
+    action = lane[position]
+    if not action.joined:
+        return
+    before = lane[position - 1] if position else None
+    if before is None or before.joined or (before.kind == "F") == (action.kind == "F"):
+        raise ScheduleError(
+            f"device {device} joins {action} to {before}; only a forward and a backward "
+            "action that follow each other can be joined, in pairs"
+        )
+
+
+def _check_microbatch(
+    stage: int, microbatch: int, seen: dict[tuple[int, str, int], int], device: int
+) -> None:
+    found = {kind for kind in KINDS if (stage, kind, microbatch) in seen}
+    if found in ({"F", "BW"}, {"F", "B", "W"}):
+        return
+    doubled = found & {"B", "W"} if "BW" in found else set()
+    if doubled:
+        raise ScheduleError(
+            f"device {device} lists {stage}BW{microbatch} and {stage}{min(doubled)}{microbatch}: "
+            "BW is B and W at once; leave one out"
+        )
+    wanted = ("F", "BW") if not found & {"B", "W"} else KINDS[:3]
+    missing = " and ".join(f"{stage}{kind}{microbatch}" for kind in wanted if kind not in found)
+    raise ScheduleError(
+        f"device {device} does not list {missing}; a stage needs F and either BW or both B and W "
+        "for every microbatch"
+    )
+
+
+class _Walk:
+    """One pass through all lanes in an order that keeps what waits for what."""
+
+    def __init__(self, schedule: Schedule) -> None:
+        self.results = Results(schedule)
+        self.device_of = schedule.device_of
+        self.lanes = [steps_of(lane) for lane in schedule.lanes]
+        self.position = [0] * schedule.devices
+        self.done = bytearray(self.results.end)
+        self.waiting: dict[int, int] = {}  # result to the device that waits for it
+
+    def order(self) -> tuple[tuple[int, Step], ...]:
+        order: list[tuple[int, Step]] = []
+        ready = list(range(len(self.lanes)))
+        while ready:
+            self._advance(ready.pop(), order, ready)
+        if len(order) < sum(map(len, self.lanes)):
+            raise ScheduleError(self._blocked())
+        return tuple(order)
+
+    def _advance(self, device: int, order: list[tuple[int, Step]], ready: list[int]) -> None:
+        """Do what the device can do now."""
+        steps = self.lanes[device]
+        for position in range(self.position[device], len(steps)):
+            step = steps[position]
+            for action in step:
+                missing = self._missing(action)
+                if missing is not None:
+                    self.position[device] = position
+                    self.waiting[missing] = device
+                    return
+            order.append((device, step))
+            for action in step:
+                if action.kind != "W":
+                    result = self.results.of(action)
+                    self.done[result] = True
+                    if result in self.waiting:
+                        ready.append(self.waiting.pop(result))
+        self.position[device] = len(steps)
+
+    def _missing(self, action: Action) -> int | None:
+        """Return a result that the action needs and that is not there."""
+        kind = action.kind
+        if kind != "F":
+            own = self.results.of(action) - (kind != "W")  # W needs its B, others their forward
+            if not self.done[own]:
+                return own
+        received = self.results.received(action)
+        return None if received is None or self.done[received] else received
+
+    def _blocked(self) -> str:
+        """Name a circle of devices, each of which waits for what the next would do later."""
+        waits = {device: result for result, device in self.waiting.items()}
+        path: list[int] = [next(iter(waits))]
+        while path.count(path[-1]) < 2:
+            path.append(self.device_of[self.results.name(waits[path[-1]])[0]])
+        circle = path[path.index(path[-1]) : -1]
+        return "this order cannot be executed: " + "; ".join(
+            self._waiting_for(device, *self.results.name(waits[device])) for device in circle
+        )
+
+    def _waiting_for(self, device: int, stage: int, wanted: str) -> str:
+        other = self.device_of[stage]
+        now, then = (
+            "".join(map(str, self.lanes[who][self.position[who]])) for who in (device, other)
+        )
+        later = (
+            "comes later in its list" if other == device else f"device {other} does after {then}"
+        )
+        return f"device {device} cannot start {now} before {wanted}, which {later}"

@@ -1,0 +1,156 @@
+"""Schedules that nobody wrote down: every device does what is ready, by a fixed preference.
+
+Actors with credits need no list to get 1F1B: a device that prefers a ready backward pass, and
+starts a forward pass only while fewer than p - d microbatches are in flight on it, does just that.
+The result is an ordinary `Schedule`: the order that this rule leads to for given costs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from heapq import heappop, heappush
+from typing import Any, Literal, Unpack
+
+from actorgraph.errors import ScheduleError
+from actorgraph.pipeline.actions import Action, Schedule
+from actorgraph.pipeline.model import Costs, Model, Setting, at_least
+from actorgraph.pipeline.simulation import Links
+
+__all__ = ["dynamic"]
+
+
+def dynamic(
+    *,
+    stages: int,
+    microbatches: int,
+    costs: Costs,
+    credits: int | Sequence[int] | None = None,  # noqa: A002 - the term of flow control
+    prefer: Literal["forward", "backward"] = "backward",
+    split: bool = False,
+    **setting: Unpack[Setting],
+) -> Schedule:
+    """Return the order in which devices act that do what is ready.
+
+    Parameters
+    ----------
+    stages, microbatches : int
+        One stage for each device.
+    costs : sequence
+        As `simulate` takes them; they decide what is ready first.
+    credits : int or sequence of int, optional
+        Most microbatches that each device holds activations of; by default p - d for device d of
+        p, which makes 1F1B.  As many as microbatches make no limit.
+    prefer : str
+        What to do first when both are ready: ``"backward"`` or ``"forward"``.
+    split : bool
+        Whether backward passes are split; their W are done when nothing else is ready.
+    **setting
+        Latency and the like, as `simulate` takes them.
+
+    Returns
+    -------
+    Schedule
+        With this setting `simulate` gives it the times of the devices.
+
+    Raises
+    ------
+    ScheduleError
+        For numbers that make no sense.
+
+    Examples
+    --------
+    >>> print(dynamic(stages=2, microbatches=3, costs=(1, 1, 1)).grid())
+    0 | 0F0  0F1       0BW0 0F2  0BW1      0BW2
+    1 |      1F0  1BW0 1F1  1BW1 1F2  1BW2
+    """
+    p, m = at_least("stages", stages, 1), at_least("microbatches", microbatches, 1)
+    if prefer not in ("forward", "backward"):
+        raise ScheduleError(f"prefer is {prefer!r}; it can be 'forward' or 'backward'")
+    limits = [p - d for d in range(p)] if credits is None else credits
+    limits = [limits] * p if isinstance(limits, int) else list(limits)
+    if len(limits) != p:
+        raise ScheduleError(f"credits has {len(limits)} entries, but there are {p} devices")
+    limits = [at_least("credits", limit, 1) for limit in limits]
+    sizes = ("activation_size", "weight_size")
+    times: dict[str, Any] = {key: value for key, value in setting.items() if key not in sizes}
+    model = Model(range(p), costs, **times)
+    devices = [_Device(d, m, limits[d], prefer == "forward", split) for d in range(p)]
+    devices[0].ready["F"] = list(range(m))
+    _Play(devices, model).run()
+    return Schedule(tuple(tuple(device.lane) for device in devices), "dynamic")
+
+
+class _Device:
+    """What one device has done, has ready and holds."""
+
+    def __init__(self, number: int, microbatches: int, limit: int, first: bool, split: bool):
+        self.number = number
+        self.credits = limit
+        self.kinds: list[str] = ["B", "F", "W"] if split else ["BW", "F"]
+        if first:
+            self.kinds[:2] = self.kinds[1::-1]
+        self.backward = self.kinds[first]
+        self.ready: dict[str, list[int]] = {kind: [] for kind in self.kinds}
+        self.lane: list[Action] = []
+        self.held = 0
+        self.busy = False
+
+    def choose(self) -> Action | None:
+        """Return what to do next, if anything is ready."""
+        for kind in self.kinds:
+            if self.ready[kind] and (kind != "F" or self.held < self.credits):
+                self.held += kind == "F"
+                action = Action(self.number, kind, heappop(self.ready[kind]))  # type: ignore[arg-type]
+                self.lane.append(action)
+                return action
+        return None
+
+
+class _Play:
+    """All devices, and what will happen when."""
+
+    def __init__(self, devices: list[_Device], model: Model) -> None:
+        self.devices = devices
+        self.model = model
+        self.links = Links(range(len(devices)), model)
+        self.events: list[tuple[Any, int, int, Action | None, tuple[str, int]]] = []
+        self.number = 0
+
+    def run(self) -> None:
+        """Play to the end: all that happens at one time comes before what is chosen then."""
+        now: Any = 0
+        while True:
+            for device in self.devices:
+                action = None if device.busy else device.choose()
+                if action is not None:
+                    device.busy = True
+                    end = now + self.model.duration(device.number, (action,))
+                    self._at(end, device.number, action, ("", 0))
+            if not self.events:
+                return
+            now = self.events[0][0]
+            while self.events and self.events[0][0] == now:
+                _, _, number, action, arrived = heappop(self.events)
+                if action is None:
+                    heappush(self.devices[number].ready[arrived[0]], arrived[1])
+                else:
+                    self._ended(self.devices[number], action, now)
+
+    def _at(self, time: Any, device: int, action: Action | None, arrived: tuple[str, int]) -> None:
+        self.number += 1
+        heappush(self.events, (time, self.number, device, action, arrived))
+
+    def _ended(self, device: _Device, action: Action, now: Any) -> None:
+        device.busy = False
+        stage, kind, microbatch, _ = action
+        if kind in ("W", "BW"):
+            device.held -= 1
+        elif kind == "B":
+            heappush(device.ready["W"], microbatch)
+        elif stage == len(self.devices) - 1:
+            heappush(device.ready[device.backward], microbatch)
+        forward = kind == "F"
+        receiver = stage + (1 if forward else -1)
+        if kind != "W" and 0 <= receiver < len(self.devices):
+            arrived = "F" if forward else device.backward, microbatch
+            self._at(self.links.arrival(stage, forward, now), receiver, None, arrived)

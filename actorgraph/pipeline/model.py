@@ -1,0 +1,200 @@
+"""How long steps and messages take, as exact numbers where they are given as such.
+
+Whole numbers and fractions stay exact: all times are counted in the largest unit that divides each
+of them, so that the simulator adds integers.  One float among them makes all of them floats.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from fractions import Fraction
+from itertools import pairwise
+from math import isfinite, lcm
+from numbers import Rational, Real
+from operator import index
+from typing import Any, SupportsIndex, TypedDict
+
+from actorgraph.errors import ScheduleError
+from actorgraph.pipeline.actions import Step
+
+__all__ = [
+    "Amount", "Costs", "Model", "PerDevice", "PerLink", "Setting", "amount",
+    "at_least", "per_device", "plain",
+]  # fmt: skip
+
+Amount = int | float | Fraction
+"""A time, size or speed, in any unit."""
+
+Costs = Sequence[Amount] | Sequence[Sequence[Amount]]
+"""(F, B, W) of all stages of a device for one microbatch, or (F, B, W) for each stage itself."""
+
+PerDevice = Amount | Sequence[Amount]
+"""One amount for all devices, or one for each."""
+
+PerLink = Amount | Mapping[tuple[int, int], Amount]
+"""One amount for all links between devices, or one for each (from, to)."""
+
+
+class Setting(TypedDict, total=False):
+    """What `simulate` takes about devices and links, for functions that hand it on."""
+
+    t_fb: Amount | None
+    latency: PerLink
+    bandwidth: PerLink | None
+    message_size: Amount
+    speeds: PerDevice
+    activation_size: PerDevice
+    weight_size: PerDevice
+
+
+class Model:
+    """Durations in whole multiples of one unit, or floats.
+
+    Parameters
+    ----------
+    device_of : sequence of int
+        The device of each stage.
+    costs, t_fb, latency, bandwidth, message_size, speeds
+        As `simulate` takes them.
+
+    Raises
+    ------
+    ScheduleError
+        For what is no amount, is negative, or does not fit the number of stages or devices.
+    """
+
+    def __init__(
+        self,
+        device_of: Sequence[int],
+        costs: Costs,
+        *,
+        t_fb: Amount | None = None,
+        latency: PerLink = 0,
+        bandwidth: PerLink | None = None,
+        message_size: Amount = 0,
+        speeds: PerDevice = 1,
+    ) -> None:
+        devices = 1 + max(device_of)
+        rates = per_device("speeds", speeds, devices, positive=True)
+        times: dict[Any, Amount] = {}
+        for stage, (forward, inputs, weights) in enumerate(_by_stage(device_of, costs)):
+            rate = rates[device_of[stage]]
+            parts = {"F": forward, "B": inputs, "W": weights, "BW": inputs + weights}
+            times.update({(stage, kind): _over(time, rate) for kind, time in parts.items()})
+        if t_fb is not None:
+            block = amount("t_fb", t_fb)
+            times.update({("block", d): _over(block, rate) for d, rate in enumerate(rates)})
+        size = amount("message_size", message_size)
+        links = {pair for a, b in pairwise(device_of) if a != b for pair in ((a, b), (b, a))}
+        for pair in sorted(links):
+            times["delay", *pair] = _of_link("latency", latency, pair)
+            times["sending", *pair] = (
+                0
+                if bandwidth is None
+                else _over(size, _of_link("bandwidth", bandwidth, pair, positive=True))
+            )
+        self._times, self._unit = _in_units(times)
+
+    def duration(self, device: int, step: Step) -> Any:
+        """How long a step takes."""
+        if len(step) == 2 and ("block", device) in self._times:
+            return self._times["block", device]
+        return sum(self._times[action.stage, action.kind] for action in step)
+
+    def delay(self, source: int, target: int) -> Any:
+        """How long after it has left a message arrives."""
+        return self._times["delay", source, target]
+
+    def sending(self, source: int, target: int) -> Any:
+        """How long a message keeps its link busy."""
+        return self._times["sending", source, target]
+
+    def time(self, count: Any) -> Amount:
+        """Return what a number of units is in the user's terms."""
+        return count if self._unit is None else plain(Fraction(count, self._unit))
+
+
+def amount(what: str, given: Any, *, positive: bool = False) -> Amount:
+    """Return a finite number that is not negative, or raise saying what it is for."""
+    fits = isinstance(given, Real) and isfinite(given) and float(given) >= 0
+    if not fits or (positive and not given):
+        least = "above 0" if positive else "of at least 0"
+        raise ScheduleError(f"{what} is {given!r}; expected a number {least}")
+    return Fraction(given) if isinstance(given, Rational) else float(given)
+
+
+def at_least(what: str, number: SupportsIndex, least: int) -> int:
+    """Return a whole number that is not too small, or raise saying what it is for."""
+    try:
+        value = index(number)
+    except TypeError:
+        value = least - 1
+    if value < least:
+        raise ScheduleError(f"{what} is {number!r}; it has to be a whole number from {least} on")
+    return value
+
+
+def per_device(
+    what: str, given: PerDevice, devices: int, *, positive: bool = False
+) -> list[Amount]:
+    """Return one amount for each device."""
+    if not isinstance(given, Iterable):
+        return [amount(what, given, positive=positive)] * devices
+    found = [amount(f"{what}[{i}]", one, positive=positive) for i, one in enumerate(given)]
+    if len(found) != devices:
+        raise ScheduleError(f"{what} has {len(found)} entries, but there are {devices} devices")
+    return found
+
+
+def plain(number: Amount) -> Amount:
+    """Return an int for a fraction that is one."""
+    if isinstance(number, Fraction) and number.denominator == 1:
+        return number.numerator
+    return number
+
+
+def _by_stage(device_of: Sequence[int], costs: Costs) -> list[list[Amount]]:
+    """Return F, B and W of each stage."""
+    given: list[Any] = list(costs) if isinstance(costs, Iterable) else [costs]
+    if not any(isinstance(one, Iterable) for one in given):
+        whole = _triple("costs", given)
+        chunks = Counter(device_of)
+        return [[_over(time, chunks[device]) for time in whole] for device in device_of]
+    if len(given) != len(device_of):
+        raise ScheduleError(
+            f"costs has {len(given)} entries, but there are {len(device_of)} stages; expected "
+            "(F, B, W) for all of them or one such triple for each"
+        )
+    return [_triple(f"costs[{stage}]", one) for stage, one in enumerate(given)]
+
+
+def _triple(what: str, given: Any) -> list[Amount]:
+    parts = list(given) if isinstance(given, Iterable) else [given]
+    if len(parts) != 3:
+        raise ScheduleError(
+            f"{what} is {given!r}; expected three times: forward, backward to the inputs, "
+            "backward to the weights"
+        )
+    return [amount(f"{name} of {what}", part) for name, part in zip("FBW", parts)]
+
+
+def _of_link(what: str, given: PerLink, pair: tuple[int, int], *, positive: bool = False) -> Amount:
+    if not isinstance(given, Mapping):
+        return amount(what, given, positive=positive)
+    if pair not in given:
+        raise ScheduleError(f"{what} has no entry for {pair}, the link from device to device")
+    return amount(f"{what}[{pair}]", given[pair], positive=positive)
+
+
+def _over(one: Amount, other: Amount) -> Amount:
+    return one / other
+
+
+def _in_units(times: dict[Any, Amount]) -> tuple[dict[Any, Any], int | None]:
+    """Return all times as multiples of 1 / unit and the unit; floats and None if one is a float."""
+    exact = [time for time in times.values() if not isinstance(time, float)]
+    if len(exact) < len(times):
+        return {key: float(time) for key, time in times.items()}, None
+    unit = lcm(*(Fraction(time).denominator for time in exact))
+    return {key: int(time * unit) for key, time in times.items()}, unit

@@ -1,0 +1,111 @@
+"""Actions as text, and CSV files of them.
+
+Two notations, since the letter B stands for two things: in ours it is the part of the backward pass
+that the stage before waits for; in ``torch.distributed.pipelining`` it is the whole (there the part
+is I).
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal, Protocol, cast
+
+from actorgraph.errors import ScheduleError
+
+__all__ = ["KINDS", "Kind", "Notation", "parse", "read", "write"]
+
+Kind = Literal["F", "B", "W", "BW"]
+"""Kinds of actions, see `Action`."""
+
+KINDS: tuple[Kind, ...] = ("F", "B", "W", "BW")
+"""All of them."""
+
+Notation = Literal["actorgraph", "torch"]
+"""How a file writes actions, see `Schedule.save`."""
+
+_ACTION = re.compile(r"(\+?)(\d+)(F|BW|B|W)(\d+)")
+_TORCH_PAIR = re.compile(r"\(([^;]+);([^;]+)\)OVERLAP_F_B")
+_TO_TORCH = {"F": "F", "B": "I", "W": "W", "BW": "B"}
+_FROM_TORCH = {letter: kind for kind, letter in _TO_TORCH.items()}
+
+
+class _Action(Protocol):
+    @property
+    def stage(self) -> int: ...
+    @property
+    def kind(self) -> Kind: ...
+    @property
+    def microbatch(self) -> int: ...
+    @property
+    def joined(self) -> bool: ...
+
+
+def parse(text: str) -> tuple[int, Kind, int, bool]:
+    """Return stage, kind, microbatch and joined of a text such as ``"2F0"`` or ``"+1BW3"``.
+
+    Examples
+    --------
+    >>> parse("+1BW3")
+    (1, 'BW', 3, True)
+    """
+    found = _ACTION.fullmatch(text.strip())
+    if found is None:
+        raise ScheduleError(
+            f"{text!r} is no action; expected stage, kind (F, B, W or BW) and microbatch, as in "
+            "'2F0', with a '+' before one that overlaps with the action before it"
+        )
+    joined, stage, kind, microbatch = found.groups()
+    return int(stage), cast(Kind, kind), int(microbatch), bool(joined)
+
+
+def read(path: str | Path, notation: Notation) -> list[list[str]]:
+    """Return the cells of a file in our notation, row by row, without empty ones."""
+    _check(notation)
+    with Path(path).open(newline="", encoding="utf-8") as file:
+        rows = [[cell.strip() for cell in row if cell.strip()] for row in csv.reader(file)]
+    rows = [row for row in rows if row]
+    if notation == "torch":
+        return [[text for cell in row for text in _from_torch(cell)] for row in rows]
+    return rows
+
+
+def write(path: str | Path, lanes: Sequence[Sequence[_Action]], notation: Notation) -> None:
+    """Write a row for each lane."""
+    _check(notation)
+    rows = [_to_torch(lane) if notation == "torch" else list(map(str, lane)) for lane in lanes]
+    with Path(path).open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file, lineterminator="\n").writerows(rows)
+
+
+def _check(notation: str) -> None:
+    if notation not in ("actorgraph", "torch"):
+        raise ScheduleError(f"notation is {notation!r}; it can be 'actorgraph' or 'torch'")
+
+
+def _to_torch(lane: Sequence[_Action]) -> list[str]:
+    cells: list[str] = []
+    for action in lane:
+        cell = f"{action.stage}{_TO_TORCH[action.kind]}{action.microbatch}"
+        if action.joined:
+            cells[-1] = f"({cells[-1]};{cell})OVERLAP_F_B"
+        else:
+            cells.append(cell)
+    return cells
+
+
+def _from_torch(cell: str) -> list[str]:
+    pair = _TORCH_PAIR.fullmatch(cell)
+    if pair is not None:
+        first, second = pair.groups()
+        return [*_from_torch(first), *(f"+{text}" for text in _from_torch(second))]
+    found = re.fullmatch(r"(\d+)([FIBW])(\d+)", cell.strip())
+    if found is None:
+        raise ScheduleError(
+            f"{cell!r} is no action in PyTorch's notation; expected one such as '2F0', '2I0', "
+            "'2W0', '2B0' or '(0F1;3B0)OVERLAP_F_B'"
+        )
+    stage, letter, microbatch = found.groups()
+    return [f"{stage}{_FROM_TORCH[letter]}{microbatch}"]

@@ -1,0 +1,308 @@
+"""The named schedules: in which order each device does its forward and backward actions.
+
+A device d of p has a warm-up of forwards, then alternates, then drains.  Orders of the papers hold
+for enough microbatches, some for multiples of p; for other numbers the order of the next fitting
+number is made, and whole microbatches are left out of it: what waits for what stays within one
+microbatch, so the rest can still be executed.
+
+Sources: GPipe (arXiv 1811.06965); 1F1B and its interleaved form (2104.04473); looped breadth-first
+(2211.05953); ZB-H1, ZB-H2 (2401.10241); ZB-V (2405.15362); the eight steps of DualPipeV as its
+authors describe them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from actorgraph.errors import ScheduleError, near_names
+from actorgraph.pipeline.actions import Action, Schedule
+from actorgraph.pipeline.model import at_least
+
+__all__ = ["SCHEDULES", "schedule"]
+
+
+class _Size(NamedTuple):
+    """What an order is made for: device `d` of `p`, `m` microbatches, `v` chunks a device."""
+
+    d: int
+    p: int
+    m: int
+    v: int
+    extra: int  # forwards beyond the order's own warm-up
+
+
+def schedule(
+    name: str,
+    *,
+    stages: int,
+    microbatches: int,
+    chunks: int | None = None,
+    extra_warmup: int = 0,
+) -> Schedule:
+    """Return a named schedule.
+
+    Parameters
+    ----------
+    name : str
+        One of `SCHEDULES`.
+    stages : int
+        Number of devices.  With chunks, a device holds that many stages of the model.
+    microbatches : int
+        May be smaller than `stages`.
+    chunks : int, optional
+        Stages on each device, for ``"interleaved"``, ``"looped_bfs"`` (2 if not given) and
+        ``"zb-h1"`` (1 if not given); ``"zb-v"`` and ``"dualpipe-v"`` have 2, others 1.
+    extra_warmup : int
+        How many forwards more than its order says device 0 does before it alternates, for orders
+        with a warm-up; the last device does none, those between in proportion.  Hides the time
+        between devices and costs activations: where messages take up to half a microbatch's
+        time, 1F1B with ``stages - 1`` loses no more to them than GPipe.
+
+    Returns
+    -------
+    Schedule
+
+    Raises
+    ------
+    ScheduleError
+        For an unknown name, numbers below their least, and options that the order does not have.
+
+    Examples
+    --------
+    >>> print(schedule("1f1b", stages=2, microbatches=3).grid())
+    0 | 0F0  0F1       0BW0 0F2  0BW1      0BW2
+    1 |      1F0  1BW0 1F1  1BW1 1F2  1BW2
+    """
+    order = SCHEDULES.get(name)
+    if order is None:
+        raise ScheduleError(
+            f"there is no schedule {name!r}{near_names(str(name), SCHEDULES)}; "
+            f"known are {', '.join(SCHEDULES)}"
+        )
+    p, m = at_least("stages", stages, 1), at_least("microbatches", microbatches, 1)
+    v = order.chunks if chunks is None else at_least("chunks", chunks, 1)
+    if v != order.chunks and not order.any_chunks:
+        raise ScheduleError(
+            f"chunks={v} does not fit {name!r}, which has {order.chunks}; "
+            "'interleaved', 'looped_bfs' and 'zb-h1' take any number"
+        )
+    extra = at_least("extra_warmup", extra_warmup, 0)
+    if extra and not order.has_warmup:
+        raise ScheduleError(f"extra_warmup={extra} does not fit {name!r}, which has no warm-up")
+    whole = order.fitting(p, m, v)
+    # In proportion to the distance from the last device: that is how many microbatches are on
+    # their way to it and back.  The same for all would only hold up the last devices.
+    extras = [-(-extra * (p - 1 - d) // max(p - 1, 1)) for d in range(p)]
+    lanes = (order.lane(_Size(d, p, whole, v, extras[d])) for d in range(p))
+    options = f" chunks={v}" * (v != order.chunks) + f" extra_warmup={extra}" * bool(extra)
+    try:
+        return Schedule(tuple(_first(m, lane) for lane in lanes), name + options)
+    except ScheduleError as error:
+        if not extra:
+            raise
+        text = f"extra_warmup={extra} is too much for {name!r} with {p} devices and {v} chunks"
+        raise ScheduleError(f"{text}; {p - 1} always fits") from error
+
+
+def _first(microbatches: int, lane: list[Action]) -> tuple[Action, ...]:
+    """Return the lane without actions of other microbatches than the first ones."""
+    if all(action.microbatch < microbatches for action in lane):
+        return tuple(lane)
+    kept: list[Action] = []
+    for before, action in zip([None, *lane], lane):
+        if action.microbatch < microbatches:
+            alone = before is None or before.microbatch >= microbatches
+            kept.append(action._replace(joined=False) if action.joined and alone else action)
+    return tuple(kept)
+
+
+# -- orders of stages in a loop: chunk c of device d is stage c p + d ----------------------------
+
+
+def _gpipe(size: _Size) -> list[Action]:
+    """All forwards, then all backwards, chunk by chunk."""
+    forward = [c * size.p + size.d for c in range(size.v)]
+    lane = [Action(stage, "F", j) for stage in forward for j in range(size.m)]
+    return lane + [Action(stage, "BW", j) for stage in forward[::-1] for j in range(size.m)]
+
+
+def _one_f_one_b(size: _Size) -> list[Action]:
+    return _alternate(size, warmup=size.p - 1 - size.d)
+
+
+def _interleaved(size: _Size) -> list[Action]:
+    return _alternate(size, warmup=2 * (size.p - 1 - size.d))
+
+
+def _zb_h1(size: _Size) -> list[Action]:
+    return _alternate(size, warmup=size.p - 1 - size.d, late=size.d)
+
+
+def _zb_h2(size: _Size) -> list[Action]:
+    return _alternate(size, warmup=2 * (size.p - 1 - size.d), late=2 * size.d)
+
+
+def _alternate(size: _Size, warmup: int, late: int | None = None) -> list[Action]:
+    """Return `warmup` forwards, then one forward and one backward by turns, then the rest.
+
+    With chunks, a warm-up begins with a round through all chunks but the last.  `late` splits
+    backwards: W follows that many B behind its own; what is left at the end comes last.
+    """
+    rounds = [range(j, min(j + size.p, size.m)) for j in range(0, size.m, size.p)]
+    if size.v == 1:
+        rounds = [range(size.m)]
+    chunks = range(size.v)
+    forward = [(c * size.p + size.d, j) for js in rounds for c in chunks for j in js]
+    backward = [(c * size.p + size.d, j) for js in rounds for c in chunks[::-1] for j in js]
+    warmup += (size.v - 1) * size.p + size.extra
+    lane = [Action(stage, "F", j) for stage, j in forward[:warmup]]
+    for number, (stage, j) in enumerate(backward):
+        lane += [Action(s, "F", k) for s, k in forward[warmup + number : warmup + number + 1]]
+        lane.append(Action(stage, "BW" if late is None else "B", j))
+        if late is not None and number >= late:
+            lane.append(_weights(backward[number - late]))
+    if late is not None:
+        lane += map(_weights, backward[max(0, len(backward) - late) :])
+    return lane
+
+
+def _weights(of: tuple[int, int]) -> Action:
+    return Action(of[0], "W", of[1])
+
+
+# -- orders of stages in a V: device d holds the stages d and 2 p - 1 - d ------------------------
+
+
+class _Vee:
+    """The lane of a device with two chunks, as its actions are listed one by one."""
+
+    def __init__(self, size: _Size) -> None:
+        self.stage = (size.d, 2 * size.p - 1 - size.d)
+        self.lane: list[Action] = []
+        self.next: dict[tuple[str, int], int] = {}
+        self.weights: list[Action] = []  # of B without their W yet, the oldest first
+
+    def forward(self, chunk: int) -> None:
+        self.lane.append(self._take("F", chunk))
+
+    def backward(self, chunk: int, split: bool = False) -> None:
+        """List a backward pass; W waits for `weight` where it is split."""
+        action = self._take("B", chunk)
+        self.lane.append(action if split else action._replace(kind="BW"))
+        if split:
+            self.weights.append(action._replace(kind="W"))
+
+    def weight(self, chunk: int | None = None) -> None:
+        """List the W that waits longest, of any chunk or of one."""
+        stage = None if chunk is None else self.stage[chunk]
+        oldest = next(action for action in self.weights if stage in (None, action.stage))
+        self.weights.remove(oldest)
+        self.lane.append(oldest)
+
+    def both(self, forward: int, backward: int) -> None:
+        """List a forward and a backward pass of different chunks that overlap."""
+        self.lane.append(self._take("F", forward))
+        self.lane.append(self._take("B", backward)._replace(kind="BW", joined=True))
+
+    def _take(self, kind: str, chunk: int) -> Action:
+        number = self.next.get((kind, chunk), 0)
+        self.next[kind, chunk] = number + 1
+        return Action(self.stage[chunk], "F" if kind == "F" else "B", number)
+
+
+def _zb_v(size: _Size) -> list[Action]:
+    """Return the order of ZB-V; needs at least 2 p - 1 microbatches."""
+    d, p, m, vee = size.d, size.p, size.m, _Vee(size)
+    for _ in range(2 * (p - d) - 1):
+        vee.forward(0)
+    for _ in range(d):
+        vee.forward(1)
+        vee.forward(0)
+    for _ in range(p - d):
+        vee.forward(1)
+        vee.backward(1, split=True)
+        vee.weight()
+    for number in range(m - p):
+        if number < m - (2 * p - d - 1):  # as many forwards came before
+            vee.forward(0)
+        vee.backward(0, split=True)
+        vee.weight()
+        vee.forward(1)
+        vee.backward(1, split=True)
+        vee.weight()
+    for _ in range(d):
+        vee.backward(0, split=True)
+        vee.backward(1, split=True)
+    for _ in range(p - d):
+        vee.backward(0, split=True)
+        vee.weight(0)
+    for chunk in (1, 0):
+        for _ in range(d):
+            vee.weight(chunk)
+    return vee.lane
+
+
+def _dualpipe_v(size: _Size) -> list[Action]:
+    """Return the eight steps of DualPipeV; needs at least 2 p microbatches."""
+    d, p, m, vee = size.d, size.p, size.m, _Vee(size)
+    for _ in range(2 * (p - d - 1)):
+        vee.forward(0)
+    for _ in range(d + 1):
+        vee.forward(0)
+        vee.forward(1)
+    for _ in range(p - d - 1):
+        vee.backward(1, split=True)
+        vee.weight()
+        vee.forward(1)
+    for number in range(m - 2 * p + d + 1):
+        if number == 0 and d == p - 1:  # the first loss: nothing to overlap with yet
+            vee.forward(0)
+            vee.backward(1)
+        else:
+            vee.both(0, 1)
+        vee.both(1, 0)
+    for _ in range(p - d - 1):
+        vee.backward(1)
+        vee.both(1, 0)
+    for number in range(2 * (d + 1)):  # the second half of these is split
+        vee.backward((number + 1) % 2, split=number > d)
+    for _ in range(p - d - 1):
+        vee.weight()
+        vee.backward(0, split=True)
+    while vee.weights:
+        vee.weight()
+    return vee.lane
+
+
+# -- the table ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Order:
+    """A named order: its lanes, and what it can be made for."""
+
+    lane: Callable[[_Size], list[Action]]
+    chunks: int = 1
+    any_chunks: bool = False
+    has_warmup: bool = False
+    fitting: Callable[[int, int, int], int] = lambda p, m, v: m
+
+
+def _full_rounds(p: int, m: int, v: int) -> int:
+    """Return the least number of microbatches that interleaved orders take."""
+    return m if v == 1 else -(-m // p) * p
+
+
+SCHEDULES: dict[str, _Order] = {
+    "gpipe": _Order(_gpipe),
+    "1f1b": _Order(_one_f_one_b, has_warmup=True),
+    "interleaved": _Order(_interleaved, 2, True, fitting=_full_rounds),
+    "looped_bfs": _Order(_gpipe, 2, True),
+    "zb-h1": _Order(_zb_h1, 1, True, True, _full_rounds),
+    "zb-h2": _Order(_zb_h2, has_warmup=True),
+    "zb-v": _Order(_zb_v, 2, fitting=lambda p, m, v: max(m, 2 * p - 1)),
+    "dualpipe-v": _Order(_dualpipe_v, 2, fitting=lambda p, m, v: max(m, 2 * p)),
+}
+"""Known names."""

@@ -1,0 +1,129 @@
+"""Which schedule to take: all of them simulated, those that fit ranked by time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Unpack
+
+from actorgraph.errors import ScheduleError
+from actorgraph.pipeline.model import Amount, Costs, PerDevice, Setting, at_least, per_device
+from actorgraph.pipeline.orders import SCHEDULES
+from actorgraph.pipeline.simulation import Simulation, simulate
+
+__all__ = ["recommend"]
+
+
+def recommend(
+    *,
+    stages: int,
+    microbatches: int,
+    costs: Costs,
+    memory: PerDevice | None = None,
+    chunks: Sequence[int] = (1, 2),
+    schedules: Iterable[str] | None = None,
+    **setting: Unpack[Setting],
+) -> list[Simulation]:
+    """Return the simulations of all schedules that fit, the fastest first.
+
+    Parameters
+    ----------
+    stages : int
+        Number of devices.
+    microbatches : int
+        Of one step.
+    costs : sequence
+        As `simulate` takes them.  With a triple for each stage of the model, only schedules with
+        that many stages are compared.
+    memory : number or sequence, optional
+        What all devices or each have, in the unit of `activation_size` and `weight_size`; with
+        the defaults of these, in activations of one microbatch.
+    chunks : sequence of int
+        How many stages a device may hold; ``(1,)`` leaves out all schedules that need two.
+    schedules : iterable of str, optional
+        Names to compare; by default all.
+    **setting
+        Devices and links, as `simulate` takes them.
+
+    Returns
+    -------
+    list of Simulation
+        By makespan, then by the largest peak of memory.  Orders with a warm-up are tried with
+        longer ones too.
+
+    Raises
+    ------
+    ScheduleError
+        If nothing fits; says what the least is.
+
+    Examples
+    --------
+    >>> for found in recommend(stages=4, microbatches=8, costs=(1, 1, 1), memory=4)[:3]:
+    ...     print(found.schedule.name, found.makespan)
+    zb-h1 chunks=2 51/2
+    zb-v 51/2
+    zb-h1 27
+    """
+    p = at_least("stages", stages, 1)
+    limits = None if memory is None else per_device("memory", memory, p)
+    names = list(SCHEDULES if schedules is None else schedules)
+    tried = [
+        simulate(
+            name,
+            stages=p,
+            microbatches=microbatches,
+            costs=costs,
+            chunks=v,
+            extra_warmup=extra,
+            **setting,
+        )
+        for name in names
+        for v, extra in _options(name, p, chunks, costs)
+    ]
+    if not tried:
+        raise ScheduleError(
+            f"none of {', '.join(names)} can hold {' or '.join(map(str, chunks))} stages on a "
+            f"device, with costs for {_stages_of(costs) or 'any number of'} stages on {p} devices"
+        )
+    fitting = [one for one in tried if limits is None or _fits(one, limits)]
+    if not fitting:
+        least = min(tried, key=_peak)
+        raise ScheduleError(
+            f"no schedule fits memory={memory!r}; the least is taken by {least.schedule.name!r}, "
+            f"{float(_peak(least)):g} on one device. Take less memory per microbatch, or fewer "
+            "microbatches"
+        )
+    return sorted(fitting, key=_rank)
+
+
+def _rank(simulation: Simulation) -> tuple[float, float]:
+    return float(simulation.makespan), float(_peak(simulation))
+
+
+def _peak(simulation: Simulation) -> float:
+    return float(max(simulation.peak_memory))
+
+
+def _fits(simulation: Simulation, limits: Sequence[Amount]) -> bool:
+    return all(peak <= limit for peak, limit in zip(simulation.peak_memory, limits))
+
+
+def _options(
+    name: str, devices: int, chunks: Sequence[int], costs: Costs
+) -> Iterator[tuple[int | None, int]]:
+    """Yield chunks and extra warm-ups to try."""
+    order = SCHEDULES.get(name)
+    if order is None:
+        yield None, 0  # `simulate` says what is wrong with the name
+        return
+    # Interleaved orders of one chunk bear another name.
+    possible = [v for v in chunks if v >= order.chunks] if order.any_chunks else [order.chunks]
+    warmups = sorted({0, devices // 2, devices - 1}) if order.has_warmup else [0]
+    for v in possible:
+        if v in chunks and _stages_of(costs) in (None, devices * v):
+            yield from ((v, extra) for extra in warmups)
+
+
+def _stages_of(costs: Costs) -> int | None:
+    """Return for how many stages the costs are, or None where they are for whole devices."""
+    given = list(costs) if isinstance(costs, Iterable) else []
+    return len(given) if any(isinstance(one, Iterable) for one in given) else None

@@ -1,0 +1,318 @@
+"""What a schedule would take: its times, its bubbles and its memory, without running it.
+
+Every device does its list in order and starts each step as soon as the device is free and what the
+step needs has arrived, so the times are the longest paths of an acyclic graph and one pass over it
+finds them.  Messages leave when their step ends and travel while the device goes on; on a link
+with a bandwidth they follow one another.
+
+The terms are those of the zero-bubble paper (arXiv 2401.10241): the *global* bubble is the idle
+time of the busiest device between the first start and the last end of any device, the *span* bubble
+the largest idle time of a device between its own first start and last end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from actorgraph.errors import ScheduleError
+from actorgraph.pipeline.actions import Results, Schedule, Step
+from actorgraph.pipeline.grids import Bar, draw
+from actorgraph.pipeline.model import Amount, Costs, Model, PerDevice, PerLink, per_device, plain
+from actorgraph.pipeline.orders import schedule as named
+
+__all__ = ["Simulation", "Timed", "simulate"]
+
+
+class Timed(NamedTuple):
+    """A step, where it runs, and from when to when."""
+
+    device: int
+    step: Step
+    start: Amount
+    end: Amount
+
+    def __str__(self) -> str:
+        return f"{''.join(map(str, self.step))} on device {self.device}: {self.start}-{self.end}"
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """What `simulate` found; times have the unit of its costs, and are exact if those are.
+
+    Attributes
+    ----------
+    schedule : Schedule
+        What was simulated.
+    makespan : number
+        From the first start to the last end of any device.
+    busy : tuple of number
+        For each device how long it works.
+    peak_activations : tuple of number
+        For each device how many microbatches' activations it holds at most; the unit is what one
+        microbatch needs for all stages of the device.
+    peak_memory : tuple of number
+        For each device the size of its weights and of its peak activations.
+    """
+
+    schedule: Schedule
+    makespan: Amount
+    busy: tuple[Amount, ...]
+    peak_activations: tuple[Amount, ...]
+    peak_memory: tuple[Amount, ...]
+    _model: Model
+    _starts: list[Any]
+    _ends: list[Any]
+    _causes: list[int]
+
+    @property
+    def global_bubble(self) -> Amount:
+        """Idle time of the busiest device within the makespan."""
+        return plain(self.makespan - max(self.busy))
+
+    @cached_property
+    def span_bubble(self) -> Amount:
+        """Largest idle time of a device between its own first start and last end."""
+        first: dict[int, Any] = {}
+        last: dict[int, Any] = {}
+        for (device, _), start, end in zip(self.schedule.order, self._starts, self._ends):
+            first.setdefault(device, start)
+            last[device] = end
+        return plain(
+            max(self._model.time(last[d] - first[d]) - busy for d, busy in enumerate(self.busy))
+        )
+
+    @cached_property
+    def timeline(self) -> tuple[Timed, ...]:
+        """All steps with their times, each device's in order."""
+        return tuple(map(self._timed, range(len(self._starts))))
+
+    @cached_property
+    def critical_path(self) -> tuple[Timed, ...]:
+        """Steps that decide the makespan: each starts as soon as the one before it allows."""
+        path = [max(range(len(self._ends)), key=self._ends.__getitem__)]
+        while self._causes[path[-1]] >= 0:
+            path.append(self._causes[path[-1]])
+        return tuple(map(self._timed, reversed(path)))
+
+    def bars(self) -> list[list[Bar]]:
+        """Return what there is to draw, for each device."""
+        rows: list[list[Bar]] = [[] for _ in self.busy]
+        many = self.schedule.stages > self.schedule.devices
+        for device, step, start, end in self.timeline:
+            label = "+".join(f"{a.stage if many else ''}{a.kind}{a.microbatch}" for a in step)
+            kind = "FBW" if len(step) > 1 else step[0].kind
+            rows[device].append(Bar(float(start), float(end), label, kind))
+        return rows
+
+    def grid(self, width: int | None = None) -> str:
+        """Draw the times: a row for each device, dots where it is idle.
+
+        Parameters
+        ----------
+        width : int, optional
+            Characters for the whole; by default as many as let the shortest step show its name.
+
+        Returns
+        -------
+        str
+        """
+        rows = self.bars()
+        return draw(rows, cells=cells_for(rows, float(self.makespan), width), idle=".")
+
+    def __str__(self) -> str:
+        peak = max(self.peak_activations)
+        return (
+            f"{self.schedule.name}: {self.schedule.devices} devices, "
+            f"{self.schedule.microbatches} microbatches, makespan {self.makespan}, "
+            f"bubble {self.global_bubble} (within spans {self.span_bubble}), "
+            f"peak activations {peak}"
+        )
+
+    def _timed(self, number: int) -> Timed:
+        device, step = self.schedule.order[number]
+        time = self._model.time
+        return Timed(device, step, time(self._starts[number]), time(self._ends[number]))
+
+
+def cells_for(rows: list[list[Bar]], makespan: float, width: int | None) -> float:
+    """Return characters for a unit of time, for a width or so that every label fits."""
+    if width is not None:
+        room = width - len(f"{len(rows) - 1} | ")
+        return max(room, 1) / makespan if makespan else 1.0
+    scales = [
+        (len(bar.label) + 1) / (bar.end - bar.start)
+        for row in rows
+        for bar in row
+        if bar.end > bar.start
+    ]
+    return max(scales, default=1.0)
+
+
+def simulate(
+    schedule: str | Schedule,
+    *,
+    costs: Costs,
+    stages: int | None = None,
+    microbatches: int | None = None,
+    chunks: int | None = None,
+    extra_warmup: int = 0,
+    t_fb: Amount | None = None,
+    latency: PerLink = 0,
+    bandwidth: PerLink | None = None,
+    message_size: Amount = 0,
+    speeds: PerDevice = 1,
+    activation_size: PerDevice = 1,
+    weight_size: PerDevice = 0,
+) -> Simulation:
+    """Return what a schedule takes in time and memory.
+
+    Parameters
+    ----------
+    schedule : str or Schedule
+        A name (see `schedule`) or actions.
+    costs : sequence
+        Times of forward, backward to the inputs and backward to the weights, (F, B, W), of one
+        microbatch through all stages of a device; with v chunks each takes the v-th part.  Or one
+        such triple for each stage of the model, in its own time.
+    stages, microbatches, chunks, extra_warmup : int, optional
+        What the named schedule is made for, see `schedule`; `stages` is the number of devices.
+        Not with a `Schedule`, which knows.
+    t_fb : number, optional
+        Time of two joined actions (DualPipeV overlaps a forward with a backward pass), as one
+        block of a chunk; by default the sum of both, hence F + B + W of a chunk.
+    latency : number or mapping
+        Time from the end of a step to the arrival of its message on another device, for all links
+        or by (from, to).
+    bandwidth : number or mapping, optional
+        Size per time of a link; by default links are never busy.
+    message_size : number
+        Size of what stages send each other.
+    speeds : number or sequence
+        For all devices or each: how many times as fast as `costs` say.
+    activation_size, weight_size : number or sequence
+        For all devices or each: memory for one microbatch's activations, and for the weights.
+
+    Returns
+    -------
+    Simulation
+
+    Raises
+    ------
+    ScheduleError
+        For a schedule that cannot be made, and numbers that make no sense.
+
+    Examples
+    --------
+    >>> simulation = simulate("zb-h1", stages=4, microbatches=8, costs=(1, 1, 1))
+    >>> simulation.makespan, simulation.global_bubble, simulation.peak_activations
+    (27, 3, (4, 4, 4, 4))
+    >>> print(simulate("1f1b", stages=2, microbatches=2, costs=(1, 1, 1)).grid())
+    0 | F0 F1 ......BW0   ...BW1
+    1 | ...F0 BW0   F1 BW1
+    """
+    if isinstance(schedule, Schedule):
+        if (stages, microbatches, chunks, extra_warmup) != (None, None, None, 0):
+            raise ScheduleError(
+                "stages, microbatches, chunks and extra_warmup say how a named schedule is made; "
+                f"the schedule {schedule.name!r} is made already"
+            )
+    elif stages is None or microbatches is None:
+        raise ScheduleError(f"simulating {schedule!r} by name takes stages= and microbatches=")
+    else:
+        schedule = named(
+            schedule,
+            stages=stages,
+            microbatches=microbatches,
+            chunks=chunks,
+            extra_warmup=extra_warmup,
+        )
+    model = Model(
+        schedule.device_of,
+        costs,
+        t_fb=t_fb,
+        latency=latency,
+        bandwidth=bandwidth,
+        message_size=message_size,
+        speeds=speeds,
+    )
+    activations = per_device("activation_size", activation_size, schedule.devices)
+    weights = per_device("weight_size", weight_size, schedule.devices)
+    starts, ends, causes, busy = _times(schedule, model)
+    peaks = schedule.peak_activations
+    return Simulation(
+        schedule,
+        model.time(max(ends) - min(starts)),
+        tuple(map(model.time, busy)),
+        tuple(map(plain, peaks)),
+        tuple(plain(w + peak * a) for w, peak, a in zip(weights, peaks, activations)),
+        model,
+        starts,
+        ends,
+        causes,
+    )
+
+
+def _times(schedule: Schedule, model: Model) -> tuple[list[Any], list[Any], list[int], list[Any]]:
+    """Return start, end and cause of every step of the order, and how long each device works.
+
+    The cause is the step whose end or message came last; -1 where a step starts at once.
+    """
+    home, results = schedule.device_of, Results(schedule)
+    free: list[Any] = [0] * schedule.devices
+    before = [-1] * schedule.devices
+    busy: list[Any] = [0] * schedule.devices
+    arrivals: list[Any] = [0] * results.end
+    senders = [-1] * results.end
+    durations: dict[tuple[Any, ...], Any] = {}
+    links = Links(home, model)
+    starts: list[Any] = []
+    ends: list[Any] = []
+    causes: list[int] = []
+    for number, (device, step) in enumerate(schedule.order):
+        start, cause = free[device], before[device]
+        for action in step:
+            received = results.received(action)
+            if received is not None and arrivals[received] > start:
+                start, cause = arrivals[received], senders[received]
+        form = (*step[0][:2], *step[-1][:2])
+        if form not in durations:
+            durations[form] = model.duration(device, step)
+        end = start + durations[form]
+        busy[device] += durations[form]
+        free[device], before[device] = end, number
+        starts.append(start)
+        ends.append(end)
+        causes.append(cause)
+        for action in step:
+            if action.kind != "W":
+                result = results.of(action)
+                arrivals[result] = links.arrival(action.stage, action.kind == "F", end)
+                senders[result] = number
+    return starts, ends, causes, busy
+
+
+class Links:
+    """When messages arrive that leave one after the other."""
+
+    def __init__(self, device_of: Sequence[int], model: Model) -> None:
+        self._free: dict[tuple[int, int], Any] = {}
+        self._of: dict[tuple[int, bool], tuple[tuple[int, int], Any, Any]] = {}
+        for stage, pair in enumerate(pairwise(device_of)):
+            if pair[0] != pair[1]:
+                back = pair[::-1]
+                self._of[stage, True] = pair, model.sending(*pair), model.delay(*pair)
+                self._of[stage + 1, False] = back, model.sending(*back), model.delay(*back)
+
+    def arrival(self, stage: int, forward: bool, end: Any) -> Any:
+        """Return when the result of a stage that ends then is where it is needed."""
+        link = self._of.get((stage, forward))
+        if link is None:
+            return end
+        pair, sending, delay = link
+        if sending:
+            end = self._free[pair] = max(end, self._free.get(pair, 0)) + sending
+        return end + delay
