@@ -29,18 +29,18 @@ from actorgraph.rewrite import autocast
 from actorgraph.transforms import grad, hessian, hvp, jacobian, jvp, value_and_grad, vjp
 
 if TYPE_CHECKING:
-    from actorgraph import nn, trace
+    from actorgraph import nn, pipeline, trace
 
 __all__ = [
     "ActorMachine", "DeadlockError", "Dual", "FeedError", "Graph", "GraphError", "GraphTypeError",
     "LispMachine", "Machine", "MachineClosedError", "Node", "NodeError", "Parameter", "Run",
     "RunCancelled", "ShapeError", "TapeMachine", "__version__", "autocast", "checkpoint",
     "custom_jvp", "custom_vjp", "data", "errors", "grad", "gradients", "hessian", "hook_gradient",
-    "hvp", "jacobian", "jvp", "nn", "ops", "rewrite", "solvers", "stop_gradient", "trace",
-    "types", "value_and_grad", "vjp",
+    "hvp", "jacobian", "jvp", "nn", "ops", "pipeline", "rewrite", "solvers", "stop_gradient",
+    "trace", "types", "value_and_grad", "vjp",
 ]  # fmt: skip
 
-_LAZY = ("nn", "trace")  # imported when they are first asked for: no machine needs them
+_LAZY = ("nn", "pipeline", "trace")  # imported when first asked for: no machine needs them
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""The command `actorgraph`: a demonstration that trains a model, and a look at this machine.
+"""The command `actorgraph`: a model to train, a look at this machine, pipelines to compare.
 
 Importing this module is cheap: each command imports what it needs when it runs. Exit codes: 0, 1
 for an error that is told in one line, 2 for bad usage, 130 after Ctrl-C.
@@ -7,8 +7,10 @@ for an error that is told in one line, 2 for bad usage, 130 after Ctrl-C.
 import argparse
 import json
 import os
+import shutil
 import sys
 from collections.abc import Callable, Sequence
+from fractions import Fraction
 from importlib import metadata
 from typing import Any
 
@@ -89,6 +91,7 @@ def _parser() -> argparse.ArgumentParser:
     doctor.add_argument("--json", action="store_true", help="print one JSON object")
     doctor.set_defaults(command=_doctor)
     _add_trace(commands)
+    _add_pipeline(commands)
     return parser
 
 
@@ -112,6 +115,52 @@ def _add_trace(commands: Any) -> None:
     trace.add_argument("--cold", action="store_true", help="record the compilation too")
     trace.add_argument("-o", "--output", metavar="PREFIX", help="of the files (the function)")
     trace.set_defaults(command=_trace)
+
+
+def _add_pipeline(commands: Any) -> None:
+    parser = commands.add_parser(
+        "pipeline",
+        help="compare schedules of a pipeline",
+        description="Simulate schedules of a pipeline and show their times in a table, the fastest "
+        "one as a picture. Times are for one microbatch on one device, in any unit.",
+    )
+    parser.add_argument("--stages", type=_at_least(1), default=4, help="number of devices (4)")
+    parser.add_argument("--microbatches", type=_at_least(1), default=8, help="of one step (8)")
+    parser.add_argument(
+        "--costs", type=_numbers(3), default=[1, 1, 1], metavar="F,B,W",
+        help="times of forward, backward to the inputs, backward to the weights (1,1,1)",
+    )  # fmt: skip
+    parser.add_argument("--latency", type=_number, default=0, help="time of a message (0)")
+    parser.add_argument(
+        "--memory", type=_number, help="activations that fit on a device, in microbatches"
+    )
+    parser.add_argument(
+        "--schedule", action="append", metavar="NAME", help="one to compare; may be repeated (all)"
+    )
+    parser.add_argument("--load", metavar="FILE.csv", help="show the schedule of a file instead")
+    parser.add_argument("--save", metavar="FILE.csv", help="write the actions of the fastest")
+    parser.add_argument("--json", action="store_true", help="print one JSON array")
+    parser.set_defaults(command=_pipeline)
+
+
+def _number(text: str) -> Fraction:
+    try:
+        value = Fraction(text)
+    except (ValueError, ZeroDivisionError):
+        value = Fraction(-1)
+    if value < 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of at least 0")
+    return value
+
+
+def _numbers(count: int) -> Callable[[str], list[Fraction]]:
+    def numbers(text: str) -> list[Fraction]:
+        parts = text.split(",")
+        if len(parts) != count:
+            raise argparse.ArgumentTypeError(f"{text!r} is not {count} numbers with commas between")
+        return [_number(part) for part in parts]
+
+    return numbers
 
 
 def _at_least(smallest: int) -> Callable[[str], int]:
@@ -170,6 +219,30 @@ def _show(tables: object) -> None:
             Console().print(tables)
             return
     print(tables)
+
+
+def _pipeline(arguments: argparse.Namespace) -> None:
+    from actorgraph.pipeline import load, recommend, simulate
+    from actorgraph.pipeline.reporting import as_json, show
+
+    costs, latency = arguments.costs, arguments.latency
+    if arguments.load is not None:
+        found = [simulate(load(arguments.load), costs=costs, latency=latency)]
+    else:
+        found = recommend(
+            stages=arguments.stages,
+            microbatches=arguments.microbatches,
+            costs=costs,
+            latency=latency,
+            memory=arguments.memory,
+            schedules=arguments.schedule,
+        )
+    if arguments.save is not None:
+        found[0].schedule.save(arguments.save)
+    if arguments.json:
+        print(json.dumps([as_json(simulation) for simulation in found]))
+    else:
+        show(found, sys.stdout, width=shutil.get_terminal_size().columns)
 
 
 def _is_graph_error(error: Exception) -> bool:

@@ -1,7 +1,8 @@
 """The sentences of docs/design.md about structure, as tests: who imports whom, what is where.
 
     errors <- dims <- types <- op <- node <- operands <- graph <- ops <- autodiff, rewrite <- lower
-           <- channels, node_actor, scheduler <- machines <- transforms, trace, nn <- _demo <- cli
+           <- channels, node_actor, scheduler <- machines <- transforms, trace, nn, pipeline
+           <- _demo <- cli
 
 Beside the line: instrument (below scheduler), drawing (below graph), devices (below lower),
 solvers and data (below _demo).
@@ -37,7 +38,7 @@ LAYERS = (
     ("lower",),
     ("channels", "node_actor", "scheduler"),
     ("machines",),
-    ("transforms", "trace", "nn"),
+    ("transforms", "trace", "nn", "pipeline"),
     ("_demo", "_doctor"),
     ("cli",),
     ("",),  # the root, which re-exports

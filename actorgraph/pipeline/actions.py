@@ -21,7 +21,7 @@ from actorgraph.errors import ScheduleError
 from actorgraph.pipeline.grids import Bar, draw
 from actorgraph.pipeline.notation import KINDS, Kind, Notation, parse, read, write
 
-__all__ = ["Action", "Schedule", "Step", "load"]
+__all__ = ["Action", "Results", "Schedule", "Step", "load", "steps_of"]
 
 
 class Action(NamedTuple):
@@ -120,6 +120,12 @@ class Schedule:
             ``torch.distributed.pipelining``, which writes I for B, and B for BW.
         """
         write(path, self.lanes, notation)
+
+    def __repr__(self) -> str:
+        return (
+            f"<Schedule {self.name!r}: {self.devices} devices, {self.stages} stages, "
+            f"{self.microbatches} microbatches>"
+        )
 
     @property
     def devices(self) -> int:

@@ -19,7 +19,7 @@ from actorgraph.errors import ScheduleError
 from actorgraph.pipeline.actions import Step
 
 __all__ = [
-    "Amount", "Costs", "Model", "PerDevice", "PerLink", "Setting", "amount",
+    "Amount", "Costs", "Model", "PerDevice", "PerLink", "Setting", "amount", "are_by_stage",
     "at_least", "per_device", "plain",
 ]  # fmt: skip
 
@@ -154,10 +154,17 @@ def plain(number: Amount) -> Amount:
     return number
 
 
+def are_by_stage(costs: Costs) -> bool:
+    """Return whether the costs are a triple for each stage of the model."""
+    return isinstance(costs, Iterable) and any(
+        isinstance(one, Iterable) and not isinstance(one, str) for one in costs
+    )
+
+
 def _by_stage(device_of: Sequence[int], costs: Costs) -> list[list[Amount]]:
     """Return F, B and W of each stage."""
     given: list[Any] = list(costs) if isinstance(costs, Iterable) else [costs]
-    if not any(isinstance(one, Iterable) for one in given):
+    if not are_by_stage(costs):
         whole = _triple("costs", given)
         chunks = Counter(device_of)
         return [[_over(time, chunks[device]) for time in whole] for device in device_of]

@@ -6,7 +6,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Unpack
 
 from actorgraph.errors import ScheduleError
-from actorgraph.pipeline.model import Amount, Costs, PerDevice, Setting, at_least, per_device
+from actorgraph.pipeline.model import (
+    Amount,
+    Costs,
+    PerDevice,
+    Setting,
+    are_by_stage,
+    at_least,
+    per_device,
+)
 from actorgraph.pipeline.orders import SCHEDULES
 from actorgraph.pipeline.simulation import Simulation, simulate
 
@@ -88,7 +96,7 @@ def recommend(
     if not fitting:
         least = min(tried, key=_peak)
         raise ScheduleError(
-            f"no schedule fits memory={memory!r}; the least is taken by {least.schedule.name!r}, "
+            f"no schedule fits memory={memory}; the least is taken by {least.schedule.name!r}, "
             f"{float(_peak(least)):g} on one device. Take less memory per microbatch, or fewer "
             "microbatches"
         )
@@ -125,5 +133,4 @@ def _options(
 
 def _stages_of(costs: Costs) -> int | None:
     """Return for how many stages the costs are, or None where they are for whole devices."""
-    given = list(costs) if isinstance(costs, Iterable) else []
-    return len(given) if any(isinstance(one, Iterable) for one in given) else None
+    return len(costs) if are_by_stage(costs) else None

@@ -24,7 +24,7 @@ from actorgraph.pipeline.grids import Bar, draw
 from actorgraph.pipeline.model import Amount, Costs, Model, PerDevice, PerLink, per_device, plain
 from actorgraph.pipeline.orders import schedule as named
 
-__all__ = ["Simulation", "Timed", "simulate"]
+__all__ = ["Links", "Simulation", "Timed", "cells_for", "simulate"]
 
 
 class Timed(NamedTuple):
@@ -131,6 +131,9 @@ class Simulation:
             f"bubble {self.global_bubble} (within spans {self.span_bubble}), "
             f"peak activations {peak}"
         )
+
+    def __repr__(self) -> str:
+        return f"<Simulation of {self}>"
 
     def _timed(self, number: int) -> Timed:
         device, step = self.schedule.order[number]
@@ -296,7 +299,7 @@ def _times(schedule: Schedule, model: Model) -> tuple[list[Any], list[Any], list
 
 
 class Links:
-    """When messages arrive that leave one after the other."""
+    """The links between devices: when messages arrive that leave one after the other."""
 
     def __init__(self, device_of: Sequence[int], model: Model) -> None:
         self._free: dict[tuple[int, int], Any] = {}
