@@ -1,9 +1,9 @@
 """Declarers: what most ops share is named once, so that a rule states only its own mathematics.
 
 `unary` and `binary` declare elementwise ops by one derivative an argument: a function linear in
-its first argument, which serves as vjp (summed to the argument's shape) and as jvp.  Both
-register the op and return the function that users call.  `linear_jvp` is the jvp of an op that
-is linear in its first argument.
+its first argument, which serves as vjp (summed to the argument's shape) and as jvp.  They and
+`reduction` register the op and return the function that users call.  `linear_jvp` is the jvp of an
+op that is linear in its first argument.
 """
 
 from __future__ import annotations
@@ -11,14 +11,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import reduce
 from math import prod
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from actorgraph.graph import Node, build
 from actorgraph.op import Op, Sample, register
-from actorgraph.ops.broadcasting import add, broadcast_like, conj, unbroadcast
+from actorgraph.ops.broadcasting import (
+    REDUCTION_SAMPLES,
+    add,
+    axes_of,
+    broadcast_like,
+    conj,
+    reduced_shape,
+    unbroadcast,
+)
 
 __all__ = [
-    "Binary", "Unary", "add_all", "binary", "documented", "linear_jvp", "nary_elementwise", "unary",
+    "Binary", "Reduction", "Unary", "add_all", "binary", "documented", "linear_jvp",
+    "nary_elementwise", "reduction", "unary",
 ]  # fmt: skip
 
 Derivative: TypeAlias = Callable[..., Any]
@@ -26,6 +35,14 @@ Unary: TypeAlias = Callable[[Any], Node]
 """What users call for an op of one argument."""
 Binary: TypeAlias = Callable[[Any, Any], Node]
 """What users call for an op of two arguments."""
+
+
+class Reduction(Protocol):
+    """What users call for a reduction over axes."""
+
+    def __call__(self, x: Any, axis: Any = None, keepdims: bool = False) -> Node:
+        """Build the node; `axis` is an int, a tuple of ints, or None for all."""
+
 
 _UNARY_SHAPES: tuple[tuple[int, ...], ...] = ((3, 4), (), (0, 2))
 _BINARY_SHAPES: tuple[tuple[tuple[int, ...], ...], ...] = (
@@ -134,6 +151,26 @@ def binary(
         return build(op, x, y)
 
     documented(function, op, "x, y : node, array or scalar\n    Shapes that broadcast.", notes)
+    return function
+
+
+_OVER_AXES = """x : node
+axis : int, tuple of int, or None for all
+keepdims : bool
+    Keep the axes as dims of size 1."""
+
+
+def reduction(
+    name: str, scheme: str, forward: Any, doc: str, *, notes: str = "", **more: Any
+) -> Reduction:
+    """Declare a reduction, ``forward(xp, x, axis, keepdims)``, and return the function of nodes."""
+    more = {"shape": reduced_shape, "samples": REDUCTION_SAMPLES, **more}
+    op = register(Op(name, scheme, forward, doc=doc, **more))
+
+    def function(x: Any, axis: Any = None, keepdims: bool = False) -> Node:
+        return build(op, x, axis=axes_of(axis, x.ndim, name), keepdims=bool(keepdims))
+
+    documented(function, op, _OVER_AXES, notes)
     return function
 
 

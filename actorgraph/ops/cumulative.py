@@ -16,7 +16,7 @@ from typing import Any
 
 from actorgraph.graph import Node, build
 from actorgraph.op import Op, Sample, register
-from actorgraph.ops._declare import add_all
+from actorgraph.ops._declare import Reduction, add_all, reduction
 from actorgraph.ops._scalars import accumulator
 from actorgraph.ops.broadcasting import (
     REDUCTION_SAMPLES,
@@ -24,7 +24,6 @@ from actorgraph.ops.broadcasting import (
     broadcast_like,
     conj,
     expand_dims,
-    reduced_shape,
     sum,  # noqa: A004 - NumPy's name
 )
 from actorgraph.ops.reshaping import reshape
@@ -274,48 +273,10 @@ def _prod_jvp(
     return tans[0] if others is None else sum(tans[0] * others, axis, keepdims)
 
 
-_PROD: Op = register(
-    Op(
-        "prod",
-        "n[*s] -> n[*out]",
-        _prod_forward,
-        shape=reduced_shape,
-        vjp=(_prod_vjp,),
-        jvp=_prod_jvp,
-        samples=(*REDUCTION_SAMPLES, Sample(((0, 2),), {"axis": (0,), "keepdims": False})),
-        layout="kept",
-        doc="Product over axes; the dtype is kept.",
-    )
-)
-
-
-def prod(x: Node, axis: Any = None, keepdims: bool = False) -> Node:
-    """Product over `axis`; the dtype is kept, also of integers.
-
-    Type ``n[*s] -> n[*out]``.  The product of no elements is 1.  The gradient of an element is
-    the product of the others, taken without a division: it is right where one or several factors
-    are zero.
-
-    Parameters
-    ----------
-    x : node
-    axis : int, tuple of int, or None for all
-    keepdims : bool
-        Keep the axes as dims of size 1.
-
-    Returns
-    -------
-    Node
-
-    Raises
-    ------
-    ShapeError
-        An axis is out of range or given twice.
-
-    Examples
-    --------
-    >>> from actorgraph.graph import Graph
-    >>> prod(Graph().input("x", ("batch", 3)), axis=1)
-    <prod_1: float32[batch]>
-    """
-    return build(_PROD, x, axis=axes_of(axis, x.ndim, "prod"), keepdims=bool(keepdims))
+prod: Reduction = reduction(
+    "prod", "n[*s] -> n[*out]", _prod_forward, "Product over axes; the dtype is kept.",
+    vjp=(_prod_vjp,), jvp=_prod_jvp, layout="kept",
+    samples=(*REDUCTION_SAMPLES, Sample(((0, 2),), {"axis": (0,), "keepdims": False})),
+    notes="The product of no elements is 1.  The gradient of an element is the product of the "
+    "others, taken without a division: it is right where one or several factors are zero.",
+)  # fmt: skip

@@ -226,36 +226,7 @@ def fft(x: Node, n: Any = None, axis: int = -1, norm: str | None = None) -> Node
 
 
 def ifft(x: Node, n: Any = None, axis: int = -1, norm: str | None = None) -> Node:
-    """Inverse of `fft`, as ``numpy.fft.ifft``.
-
-    Parameters
-    ----------
-    x : node
-        Float or complex.
-    n : int, str or Dim, optional
-        Number of points: the axis is cut, or extended with zeros.
-    axis : int
-    norm : {"backward", "ortho", "forward"}, optional
-        As in `fft`.
-
-    Returns
-    -------
-    Node
-        Complex.
-
-    Raises
-    ------
-    GraphTypeError
-        The dtype is neither float nor complex, or there is no such norm.
-    ShapeError
-        There is no such axis, or no points along it.
-
-    Examples
-    --------
-    >>> from actorgraph import Graph
-    >>> ifft(Graph().input("x", ("batch", 8), "complex64"), 4).shape
-    (batch, 4)
-    """
+    """Inverse of `fft`, as ``numpy.fft.ifft``; parameters and errors as those of `fft`."""
     return _transform(x, None if n is None else (n,), (axis,), norm, True, "ifft")
 
 
@@ -295,35 +266,5 @@ def fftn(x: Node, s: Any = None, axes: Any = None, norm: str | None = None) -> N
 
 
 def ifftn(x: Node, s: Any = None, axes: Any = None, norm: str | None = None) -> Node:
-    """Inverse of `fftn`, as ``numpy.fft.ifftn``.
-
-    Parameters
-    ----------
-    x : node
-        Float or complex.
-    s : sequence of int, str or Dim, optional
-        Number of points along each of the axes.
-    axes : sequence of int, optional
-        Default: all, or as many of the last ones as `s` has entries.
-    norm : {"backward", "ortho", "forward"}, optional
-        As in `fft`.
-
-    Returns
-    -------
-    Node
-        Complex.
-
-    Raises
-    ------
-    GraphTypeError
-        The dtype is neither float nor complex, or there is no such norm.
-    ShapeError
-        An axis is given twice or does not exist, or there are no points along it.
-
-    Examples
-    --------
-    >>> from actorgraph import Graph
-    >>> ifftn(Graph().input("x", (4, 8), "complex128")).dtype
-    dtype('complex128')
-    """
+    """Inverse of `fftn`, as ``numpy.fft.ifftn``; parameters and errors as there."""
     return _transform(x, s, axes, norm, True, "ifftn")

@@ -15,7 +15,7 @@ import numpy as np
 from actorgraph.errors import GraphError, ShapeError
 from actorgraph.graph import Node, build, is_weak
 from actorgraph.op import Op, Sample
-from actorgraph.ops._declare import binary, nary_elementwise
+from actorgraph.ops._declare import binary, nary_elementwise, unary
 from actorgraph.ops._scalars import limited, one, scalar, zero
 from actorgraph.ops.activations import sigmoid
 from actorgraph.ops.broadcasting import expand_dims
@@ -49,20 +49,6 @@ _HARDTANH = _op(
     lambda t, y, x, low, high: where((x > low) & (x < high), t, 0),
     "x limited to an interval.",
     {"low": -1.0, "high": 1.0},
-)
-_HARDSIGMOID = _op(
-    "hardsigmoid",
-    lambda xp, x: _sixth(xp, x),
-    lambda t, y, x: where((x > -3) & (x < 3), t / 6, 0),
-    "clip(x + 3, 0, 6) / 6.",
-    {},
-)
-_HARDSWISH = _op(
-    "hardswish",
-    lambda xp, x: xp.multiply(xp.maximum(x, scalar(x, -3)), _sixth(xp, x)),
-    lambda t, y, x: t * where(x >= 3, 1, where(x > -3, clip(x, -3, 3) / 3 + 0.5, 0)),
-    "x * hardsigmoid(x).",
-    {},
 )
 
 
@@ -118,46 +104,18 @@ def relu6(x: Node) -> Node:
     return hardtanh(x, 0.0, 6.0)
 
 
-def hardsigmoid(x: Node) -> Node:
-    """``clip(x + 3, 0, 6) / 6``, with gradient 0 at -3 and 3.
-
-    Type ``f[*s] -> f[*s]``.
-
-    Parameters
-    ----------
-    x : node
-
-    Returns
-    -------
-    Node
-
-    Raises
-    ------
-    GraphTypeError
-        `x` is no float.
-    """
-    return build(_HARDSIGMOID, x)
-
-
-def hardswish(x: Node) -> Node:
-    """``x * hardsigmoid(x)``, with gradient 0 at -3 and 1 at 3.
-
-    Type ``f[*s] -> f[*s]``.  Source: Howard et al., Searching for MobileNetV3, 2019.
-
-    Parameters
-    ----------
-    x : node
-
-    Returns
-    -------
-    Node
-
-    Raises
-    ------
-    GraphTypeError
-        `x` is no float.
-    """
-    return build(_HARDSWISH, x)
+hardsigmoid = unary(
+    "hardsigmoid", lambda xp, x: _sixth(xp, x),
+    lambda t, y, x: where((x > -3) & (x < 3), t / 6, 0), "clip(x + 3, 0, 6) / 6.",
+    scheme="f[*s] -> f[*s]", flops=6, notes="The gradient is 0 at -3 and 3.",
+)  # fmt: skip
+hardswish = unary(
+    "hardswish", lambda xp, x: xp.multiply(xp.maximum(x, scalar(x, -3)), _sixth(xp, x)),
+    lambda t, y, x: t * where(x >= 3, 1, where(x > -3, clip(x, -3, 3) / 3 + 0.5, 0)),
+    "x * hardsigmoid(x).", scheme="f[*s] -> f[*s]", flops=6,
+    notes="The gradient is 0 at -3 and 1 at 3.  Source: Howard et al., Searching for MobileNetV3, "
+    "2019.",
+)  # fmt: skip
 
 
 # -- leaky_relu and prelu ---------------------------------------------------------------------

@@ -6,17 +6,16 @@ dtype.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import nan, prod
 from typing import Any
 
 from actorgraph.errors import ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import Op, Sample, register
+from actorgraph.ops._declare import Reduction, reduction
 from actorgraph.ops._scalars import accumulator, highest, one
 from actorgraph.ops.broadcasting import (
     REDUCTION_SAMPLES,
-    axes_of,
     broadcast_like,
     expand_dims,
     reduced_shape,
@@ -30,10 +29,7 @@ from actorgraph.types import UNKNOWN, Checks, Shape, size_of
 __all__ = ["divide_by_size", "logsumexp", "max", "mean", "min"]
 
 Axes = tuple[int, ...]
-
-
-def _reduce(op: Op, x: Node, axis: Any, keepdims: bool) -> Node:
-    return build(op, x, axis=axes_of(axis, x.ndim, op.name), keepdims=bool(keepdims))
+_SAMPLES = (*REDUCTION_SAMPLES, Sample(((0, 2),), {"axis": (1,), "keepdims": False}))
 
 
 def _kept(reduced: Node, axis: Axes, keepdims: bool) -> Node:
@@ -90,46 +86,13 @@ def _mean_vjp(ct: Node, y: Node, x: Node, axis: Axes, keepdims: bool) -> Node:
     return broadcast_like(divide_by_size(_kept(ct, axis, keepdims), x, axis), x)
 
 
-_MEAN: Op = register(
-    Op(
-        "mean",
-        "x[*s] -> x[*out]",
-        _mean_forward,
-        shape=reduced_shape,
-        vjp=(_mean_vjp,),
-        jvp=lambda tans, y, x, **attrs: build(_MEAN, tans[0], **attrs),
-        samples=(*REDUCTION_SAMPLES, Sample(((0, 2),), {"axis": (1,), "keepdims": False})),
-        layout="kept",
-        doc="Arithmetic mean over axes.",
-    )
-)
-
-
-def mean(x: Node, axis: Any = None, keepdims: bool = False) -> Node:
-    """Arithmetic mean over `axis`.
-
-    Type ``x[*s] -> x[*out]``: integers have to be converted with ``.astype`` first.  The mean of
-    no elements is NaN.
-
-    Parameters
-    ----------
-    x : node
-    axis : int, tuple of int, or None for all
-    keepdims : bool
-        Keep the axes as dims of size 1.
-
-    Returns
-    -------
-    Node
-
-    Raises
-    ------
-    GraphTypeError
-        `x` is neither float nor complex.
-    ShapeError
-        An axis is out of range or given twice.
-    """
-    return _reduce(_MEAN, x, axis, keepdims)
+mean: Reduction = reduction(
+    "mean", "x[*s] -> x[*out]", _mean_forward, "Arithmetic mean over axes.",
+    vjp=(_mean_vjp,),
+    jvp=lambda tans, y, x, axis, keepdims: mean(tans[0], axis, keepdims),
+    samples=_SAMPLES, layout="kept",
+    notes="Integers have to be converted with ``.astype`` first.  The mean of no elements is NaN.",
+)  # fmt: skip
 
 
 # -- max and min ------------------------------------------------------------------------------
@@ -149,82 +112,26 @@ def _shares(y: Node, x: Node, axis: Axes, keepdims: bool) -> Node:
     return chosen / (count + astype(count == 0, x.dtype))
 
 
-def _extremum(name: str, forward: Callable[..., Any], doc: str) -> Op:
+def _extremum(name: str, doc: str) -> Reduction:
+    def forward(xp: Any, x: Any, axis: Axes, keepdims: bool) -> Any:
+        return getattr(x, name)(axis=axis, keepdims=keepdims)
+
     def vjp(ct: Node, y: Node, x: Node, axis: Axes, keepdims: bool) -> Node:
         return _kept(ct, axis, keepdims) * _shares(y, x, axis, keepdims)
 
     def jvp(tans: tuple[Node, ...], y: Node, x: Node, axis: Axes, keepdims: bool) -> Node:
         return sum(tans[0] * _shares(y, x, axis, keepdims), axis, keepdims)
 
-    return register(
-        Op(
-            name,
-            "r[*s] -> r[*out]",
-            forward,
-            shape=_extremum_shape,
-            vjp=(vjp,),
-            jvp=jvp,
-            samples=(*REDUCTION_SAMPLES, Sample(((0, 2),), {"axis": (1,), "keepdims": False})),
-            layout="kept",
-            doc=doc,
-        )
-    )
+    return reduction(
+        name, "r[*s] -> r[*out]", forward, doc, shape=_extremum_shape, vjp=(vjp,), jvp=jvp,
+        samples=_SAMPLES, layout="kept",
+        notes="Elements that tie share the gradient equally.  NaN where a value is NaN, and then "
+        "without a gradient.",
+    )  # fmt: skip
 
 
-_MAX = _extremum(
-    "max", lambda xp, x, axis, keepdims: x.max(axis=axis, keepdims=keepdims), "Maximum over axes."
-)
-_MIN = _extremum(
-    "min", lambda xp, x, axis, keepdims: x.min(axis=axis, keepdims=keepdims), "Minimum over axes."
-)
-
-
-def max(x: Node, axis: Any = None, keepdims: bool = False) -> Node:  # noqa: A001 - NumPy's name
-    """Maximum over `axis`; elements that tie share the gradient equally.
-
-    Type ``r[*s] -> r[*out]``.  NaN where a value is NaN, and then without a gradient.
-
-    Parameters
-    ----------
-    x : node
-    axis : int, tuple of int, or None for all
-    keepdims : bool
-        Keep the axes as dims of size 1.
-
-    Returns
-    -------
-    Node
-
-    Raises
-    ------
-    ShapeError
-        There is nothing to choose from, or an axis is out of range or given twice.
-    """
-    return _reduce(_MAX, x, axis, keepdims)
-
-
-def min(x: Node, axis: Any = None, keepdims: bool = False) -> Node:  # noqa: A001 - NumPy's name
-    """Minimum over `axis`; elements that tie share the gradient equally.
-
-    Type ``r[*s] -> r[*out]``.  NaN where a value is NaN, and then without a gradient.
-
-    Parameters
-    ----------
-    x : node
-    axis : int, tuple of int, or None for all
-    keepdims : bool
-        Keep the axes as dims of size 1.
-
-    Returns
-    -------
-    Node
-
-    Raises
-    ------
-    ShapeError
-        There is nothing to choose from, or an axis is out of range or given twice.
-    """
-    return _reduce(_MIN, x, axis, keepdims)
+max = _extremum("max", "Maximum over axes.")  # noqa: A001 - NumPy's name
+min = _extremum("min", "Minimum over axes.")  # noqa: A001 - NumPy's name
 
 
 # -- logsumexp --------------------------------------------------------------------------------
@@ -260,42 +167,11 @@ def _logsumexp_jvp(tans: tuple[Node, ...], y: Node, x: Node, axis: Axes, keepdim
     return sum(tans[0] * _softmax(y, x, axis, keepdims), axis, keepdims)
 
 
-_LOGSUMEXP: Op = register(
-    Op(
-        "logsumexp",
-        "f[*s] -> f[*out]",
-        _logsumexp_forward,
-        shape=_extremum_shape,
-        vjp=(_logsumexp_vjp,),
-        jvp=_logsumexp_jvp,
-        cost=lambda shapes, result, attrs: 6 * prod(shapes[0]),
-        samples=(*REDUCTION_SAMPLES, Sample(((0, 2),), {"axis": (1,), "keepdims": False})),
-        layout="kept",
-        doc="log(sum(exp(x))) over axes, without overflow.",
-    )
-)
-
-
-def logsumexp(x: Node, axis: Any = None, keepdims: bool = False) -> Node:
-    """Return ``log(sum(exp(x)))`` over `axis`, without overflow.
-
-    Type ``f[*s] -> f[*out]``, computed as ``max(x) + log(sum(exp(x - max(x))))``.  A row of -inf
-    gives -inf, with gradient 0, and so does an axis that a run finds empty.
-
-    Parameters
-    ----------
-    x : node
-    axis : int, tuple of int, or None for all
-    keepdims : bool
-        Keep the axes as dims of size 1.
-
-    Returns
-    -------
-    Node
-
-    Raises
-    ------
-    ShapeError
-        There is nothing to sum, or an axis is out of range or given twice.
-    """
-    return _reduce(_LOGSUMEXP, x, axis, keepdims)
+logsumexp = reduction(
+    "logsumexp", "f[*s] -> f[*out]", _logsumexp_forward,
+    "log(sum(exp(x))) over axes, without overflow.",
+    shape=_extremum_shape, vjp=(_logsumexp_vjp,), jvp=_logsumexp_jvp, samples=_SAMPLES,
+    cost=lambda shapes, result, attrs: 6 * prod(shapes[0]), layout="kept",
+    notes="Computed as ``max(x) + log(sum(exp(x - max(x))))``.  A row of -inf gives -inf, with "
+    "gradient 0, and so does an axis that a run finds empty.",
+)  # fmt: skip
