@@ -122,7 +122,7 @@ class Node:
     @property
     def dtype(self) -> np.dtype[Any]:
         """NumPy dtype of the values."""
-        return _numpy_dtype(str(self.type.dtype))
+        return _numpy_dtype(self.type.dtype.name)
 
     @property
     def ndim(self) -> int:

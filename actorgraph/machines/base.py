@@ -123,6 +123,7 @@ class Machine(Lifetime, Inspectable, ABC):
         self.device = devices.get(device)
         self._statistics, self._closed = bool(statistics), False
         self._plans: dict[Any, Plan] = {}
+        self._first: tuple[Mode, dict[Node, Any]] | None = None
         self._core: Core | None = None
         self._process = os.getpid()
         self._finalizer: Any = None
@@ -376,7 +377,10 @@ class Machine(Lifetime, Inspectable, ABC):
             raise MachineClosedError("the machine was closed; make a new one")
         started = perf_counter() if instrument.listening else None
         given = {} if feeds is None else by_node(feeds, self._inputs, "feed")
-        mode, seeds = mode_of(self.graph, self.outputs, backward, tangents)
+        if backward is True and tangents is None:
+            mode, seeds = self._first_mode()
+        else:
+            mode, seeds = mode_of(self.graph, self.outputs, backward, tangents)
         plan = self._plan(mode) if plan is None else plan
         symbols: dict[str, int] = {}
         arrays = bind_feeds(plan.inputs, given, symbols)
@@ -393,7 +397,11 @@ class Machine(Lifetime, Inspectable, ABC):
                 leaves.append(next(fed))
             elif leaf.kind == "run_number":
                 leaves.append(np.array(number if run_number is None else run_number, np.int64))
-            elif leaf.kind != "variable":
+            elif leaf.kind == "variable":
+                continue
+            elif backward is True:
+                leaves.append(seeds[leaf.source])
+            else:
                 leaves.append(check_like(seeds[leaf.source], leaf.source, symbols, leaf.kind))
         run = Run(core, plan, plan.bind(symbols), number, whole("priority", priority))
         run.leaves = leaves
@@ -403,6 +411,13 @@ class Machine(Lifetime, Inspectable, ABC):
         if started is not None:
             instrument.tell("on_feeds", run, started, perf_counter())
         return run
+
+    def _first_mode(self) -> tuple[Mode, dict[Node, Any]]:
+        """Return the mode of ``backward=True``, which most runs ask for, and its seed."""
+        if self._first is None:
+            mode, seeds = mode_of(self.graph, self.outputs, True, None)
+            self._first = mode, {node: np.asarray(one, node.dtype) for node, one in seeds.items()}
+        return self._first
 
     def _plan(self, mode: Mode) -> Plan:
         plan = self._plans.get(mode.key)

