@@ -15,12 +15,12 @@ from collections.abc import Collection, Mapping, Sequence
 
 from actorgraph.graph import Node
 
-__all__ = ["HEAVY_US", "chunked", "cluster", "is_heavy"]
+__all__ = ["HEAVY_US", "PARALLEL_US", "chunked", "cluster", "is_heavy"]
 
 HEAVY_US = 10.0
 """A node or turn predicted to take longer is worth another worker."""
 
-_PARALLEL_US = 100.0
+PARALLEL_US = 100.0
 """Heavy work of a graph below which one worker alone is faster."""
 
 _PARTS = 16
@@ -65,11 +65,11 @@ def cluster(
         Most nodes of a region.
     """
     # Asynchronous ops wait beside each other, whatever their cost.
-    if sum(costs[number] for number in heavy) < _PARALLEL_US and all(
+    if sum(costs[number] for number in heavy) < PARALLEL_US and all(
         node.op.blocking for node in nodes
     ):
         return chunked(nodes, size)
-    limit = max(_PARALLEL_US, sum(costs.values()) / _PARTS)
+    limit = max(PARALLEL_US, sum(costs.values()) / _PARTS)
     consumers: dict[int, int] = {}
     for node in nodes:
         for part in set(node.inputs):

@@ -84,6 +84,11 @@ class Joint:
         """Return whether the node runs in the backward direction."""
         return self.backward and node.id >= self.forward_ids
 
+    @property
+    def forward(self) -> list[Node]:
+        """The computed forward nodes, without what differentiation has added."""
+        return [node for node in self.order if node.owner is None and not self.is_backward(node)]
+
     def source(self, node: Node) -> Node:
         """Return the user's node that a joint node stands for or belongs to."""
         return self.sources[_owner(node).id]

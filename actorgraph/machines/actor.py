@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import final
 
+from actorgraph.lower.joint import Mode
 from actorgraph.machines.base import Machine
+from actorgraph.machines.plan import Plan
+from actorgraph.machines.refine import CUTS_AFTER, refined
 
 __all__ = ["ActorMachine"]
 
@@ -16,6 +19,10 @@ class ActorMachine(Machine):
     Every region of the graph (with ``fuse="none"`` every node) is a `NodeActor`: it waits on its
     input channels, emits Duals downstream, and returns cotangents through reverse channels.
     Results do not depend on the number of workers, on the seed, or on timing: bit for bit.
+
+    Regions are cut by predicted cost; after 8 and after 64 runs of a mode the cut is compared with
+    measured time and made anew where that was off by a factor of two: other regions, same bits.
+    `costs` freezes it.
 
     Parameters are those of `Machine`.
 
@@ -35,3 +42,19 @@ class ActorMachine(Machine):
 
     def _cut(self) -> str:
         return self.fuse
+
+    def _plan(self, mode: Mode) -> Plan:
+        plan = super()._plan(mode)
+        plan.runs += 1
+        if plan.runs in CUTS_AFTER and self.fuse == "auto" and self._given_costs is None:
+            return self._cut_again(mode, plan)
+        return plan
+
+    def _cut_again(self, mode: Mode, plan: Plan) -> Plan:
+        """Cut by measured time where predictions were wrong; runs in flight keep their regions."""
+        factors = refined(plan, self._networks())
+        if factors is None or self._core is None:
+            return plan
+        better = self._plans[mode.key] = plan.with_factors(factors)
+        self._core.retire(plan)
+        return better

@@ -25,6 +25,7 @@ from actorgraph.machines.life import Lifetime
 from actorgraph.machines.modes import mode_of
 from actorgraph.machines.options import allowed, choice, choices, positive, seconds, whole
 from actorgraph.machines.plan import Plan
+from actorgraph.machines.refine import checked_costs
 from actorgraph.machines.run import Run, in_event_loop, in_ipython_kernel, loop_notifier
 from actorgraph.machines.step import Step
 from actorgraph.machines.stream import Stream
@@ -73,6 +74,9 @@ class Machine(Lifetime, Inspectable, ABC):
         ``"cpu"``.
     watch : tuple of "nan" and "inf"
         Fail the run at the first node whose result has one.
+    costs : dict, optional
+        Microseconds of forward nodes, by node or name, such as another machine's ``costs()``: what
+        regions are cut by instead of predictions and measured time.
     statistics : bool
         Whether channels count and time their messages (see `channels`).
 
@@ -99,6 +103,7 @@ class Machine(Lifetime, Inspectable, ABC):
         max_bytes: int | None = None,
         device: str = "cpu",
         watch: Iterable[str] = (),
+        costs: Mapping[Any, float] | None = None,
         statistics: bool = False,
     ) -> None:
         nodes = as_nodes(outputs)
@@ -121,6 +126,7 @@ class Machine(Lifetime, Inspectable, ABC):
         self.exact, self.max_bytes, self.seed = bool(exact), max_bytes, whole("seed", seed)
         self.passes = allowed(passes, self.exact)
         self.device = devices.get(device)
+        self._given_costs = checked_costs(self.graph, costs)
         self._statistics, self._closed = bool(statistics), False
         self._plans: dict[Any, Plan] = {}
         self._first: tuple[Mode, dict[Node, Any]] | None = None
@@ -424,7 +430,7 @@ class Machine(Lifetime, Inspectable, ABC):
         if plan is None:
             plan = self._plans[mode.key] = Plan(
                 self.outputs, self.wrt, mode, self._cut(), self.device, self.watch,
-                self._interpreter(), self.passes,
+                self._interpreter(), self.passes, self._given_costs,
             )  # fmt: skip
         return plan
 

@@ -149,7 +149,8 @@ class Core:
         key = id(plan), rank, None if errors is None else tuple(errors.items())
         network = self.networks.get(key)
         if network is None:
-            self._drop_idle_networks()
+            if len(self.networks) >= _NETWORKS_KEPT:  # many modes and error states
+                self._drop_idle_networks()
             network = self.networks[key] = Network(
                 plan,
                 self.scheduler.ready_queues(rank),
@@ -160,14 +161,17 @@ class Core:
             )
         return network
 
-    def _drop_idle_networks(self) -> None:
-        """Bound what many modes and error states keep alive."""
-        if len(self.networks) >= _NETWORKS_KEPT:
-            used = {id(run.network) for run in self.in_flight.values()}
-            used |= {id(run.network) for _, _, run in self.queued}
-            for key, network in list(self.networks.items()):
-                if id(network) not in used:
-                    del self.networks[key]
+    def retire(self, plan: Plan) -> None:
+        """Let go of the networks of a plan that takes no new runs, where none is in flight."""
+        with self.lock:
+            self._drop_idle_networks(plan)
+
+    def _drop_idle_networks(self, plan: Plan | None = None) -> None:
+        used = {id(run.network) for run in self.in_flight.values()}
+        used |= {id(run.network) for _, _, run in self.queued}
+        for key, network in list(self.networks.items()):
+            if id(network) not in used and (plan is None or network.plan is plan):
+                del self.networks[key]
 
     # -- working ------------------------------------------------------------------------------
 
@@ -195,9 +199,9 @@ class Core:
         slot = self.scheduler.acquire()
         if slot is None:
             return False
-        started = perf_counter() if instrument.listening else None
-        if started is not None:
+        if instrument.listening:
             instrument.tell("on_run_start", run)
+        began = perf_counter()
         plan, binding, regular = run.plan, run.binding, run.regular
         program = None
         try:
@@ -211,8 +215,11 @@ class Core:
         finally:
             self._release(run)
             self.scheduler.leave(slot)
-        if started is not None:
-            instrument.tell("on_direct", run, started, perf_counter())
+        ended = perf_counter()
+        binding.direct_turns += 1
+        binding.direct_seconds += ended - began
+        if instrument.listening:
+            instrument.tell("on_direct", run, began, ended)
         run.collect()
         if program is not None:
             plan.give_direct(binding, regular, program)
@@ -389,7 +396,7 @@ class Core:
                 with anyio.CancelScope() as scope:
                     scopes.append(scope)
                     if run.dead is None:
-                        answer = _Returned(await kernel(*args))
+                        answer = partial(_returned, await kernel(*args))
             except (KeyboardInterrupt, GeneratorExit, anyio.get_cancelled_exc_class()):
                 raise
             except BaseException as error:  # noqa: BLE001 - the actor names the node
@@ -438,14 +445,8 @@ def _observed(
     return observed
 
 
-class _Returned:
-    __slots__ = ("value",)
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
-
-    def __call__(self) -> Any:
-        return self.value
+def _returned(value: Any) -> Any:
+    return value
 
 
 class _Raised:

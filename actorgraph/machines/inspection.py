@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from actorgraph.channels import ChannelStatistics
 from actorgraph.lower.buffers import assign, peak_bytes
+from actorgraph.lower.fusion import HEAVY_US, PARALLEL_US, is_heavy
 from actorgraph.machines.core import Core
 from actorgraph.machines.network import Network
 from actorgraph.machines.plan import Plan
+from actorgraph.machines.refine import spent_us
 
 __all__ = ["Inspectable", "MemoryPlan"]
 
@@ -44,7 +47,8 @@ class MemoryPlan:
 class Inspectable:
     """The part of a `Machine` that answers questions about it."""
 
-    _plans: dict[object, Plan]
+    _plans: dict[Any, Plan]
+    workers: int
     _core: Core | None
 
     @property
@@ -73,6 +77,30 @@ class Inspectable:
         small enough to be computed in the calling thread are not counted.
         """
         return _busiest(self._networks(), count)
+
+    def costs(self) -> dict[str, float]:
+        """Return microseconds a forward call by node name: predicted, or refined by measured time.
+
+        They hold for the sizes of the latest new binding.  A machine that is given them as
+        ``costs=`` cuts its regions by them, and never again.
+        """
+        found: dict[str, float] = {}
+        for plan in self._plans.values():
+            if plan.latest is not None:
+                symbols = plan.latest.symbols
+                for node in plan.joint.forward:
+                    name = plan.joint.source(node).name
+                    found.setdefault(name, plan.cost_us(node, symbols))
+        return found
+
+    def explain(self) -> str:
+        """Return what runs where and why: regions, predicted and measured costs, placement."""
+        texts = [
+            _explanation(plan, spent_us(plan, self._networks()), self.workers)
+            for plan in self._plans.values()
+            if plan.latest is not None
+        ]
+        return "\n\n".join(texts) or "nothing has run yet, and regions are cut at the first run"
 
     def memory_plan(self) -> list[MemoryPlan]:
         """Return what the memory of each mode that has run is planned to be.
@@ -110,6 +138,59 @@ def _busiest(networks: Iterable[Network], count: int) -> list[tuple[str, str, fl
 
 def _seconds(entry: tuple[str, str, float, int]) -> float:
     return entry[2]
+
+
+_WHY = {
+    "none": "one region a forward node, as fuse='none' asks",
+    "all": "as few regions as their limit of size allows, as fuse='all' asks",
+    "tape": "the whole in sequential order, as TapeMachine runs it",
+    "lisp": "the whole, interpreted node by node",
+}
+
+
+def _explanation(plan: Plan, spent: Mapping[int, float], workers: int) -> str:
+    binding = plan.latest
+    assert binding is not None
+    sizes = ", ".join(f"{name} = {size}" for name, size in binding.symbols.items())
+    costs = "refined by measured time" if plan.factors else "predicted"
+    if plan.given_costs is not None:
+        costs = "given"
+    name = f"mode {plan.mode.kind}{f' ({sizes})' if sizes else ''}"
+    lines = [
+        f"{name}: {len(plan.joint.order)} steps, {binding.predicted_us:.0f} us {costs}",
+        f"cut: {_WHY.get(plan.fuse) or _why_auto(plan)}",
+    ]
+    if binding.direct_turns:
+        mean = binding.direct_seconds / binding.direct_turns * 1e6
+        lines.append(
+            f"small enough to run in the calling thread, without actors: {binding.direct_turns} "
+            f"runs, {mean:.0f} us each"
+        )
+    rows = [("region", "steps", "predicted us", "measured us", "where")]
+    for spec, heavy in zip(plan.tasks, binding.heavy, strict=True):
+        cost = sum(plan.cost_us(step, binding.symbols) for step in spec.steps)
+        measured = f"{spent[spec.index]:.1f}" if spec.index in spent else "-"
+        where = f"any of {workers} workers" if heavy else "after its input, on the same worker"
+        rows.append((spec.name, str(len(spec.steps)), f"{cost:.1f}", measured, where))
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    return "\n".join([*lines, *("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)])
+
+
+def _why_auto(plan: Plan) -> str:
+    binding = plan.latest
+    assert binding is not None
+    steps = [plan.cost_us(step, binding.symbols) for step in plan.joint.order]
+    heavy = sum(cost for cost in steps if is_heavy(cost))
+    regions = len({spec.region.index for spec in plan.tasks})
+    if regions == 1 or heavy < PARALLEL_US:
+        return (
+            f"one sequence, since steps of {HEAVY_US:.0f} us and more make up only {heavy:.0f} us, "
+            f"and below {PARALLEL_US:.0f} us one worker alone is faster"
+        )
+    return (
+        f"{regions} regions, since steps of {HEAVY_US:.0f} us and more make up {heavy:.0f} us; "
+        "cheap steps join the region of their inputs"
+    )
 
 
 def _memory_plan(plan: Plan) -> MemoryPlan:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from importlib import import_module
 from itertools import repeat
@@ -53,6 +54,8 @@ class Binding:
         Per task: whether a turn is worth another worker.
     predicted_us : float
         All steps together.
+    direct_turns, direct_seconds : int, float
+        Direct runs, and how long they took together.
     direct : dict
         The whole as functions of the leaves' values that nobody runs at the moment, by whether
         they write into buffers; see `Plan.take_direct`.
@@ -63,6 +66,8 @@ class Binding:
     heavy: tuple[bool, ...]
     predicted_us: float
     direct: dict[bool, list[Direct]] = field(default_factory=dict)
+    direct_turns: int = 0
+    direct_seconds: float = 0.0
 
 
 class Plan:
@@ -82,6 +87,8 @@ class Plan:
         Generator function that stands for the generated programs (`LispMachine`).
     passes : sequence of Pass
         How the forward nodes are rewritten, and the late ones the whole.
+    costs : dict, optional
+        Microseconds of the user's nodes, forward, instead of predictions.
     """
 
     keeps_derivatives = True
@@ -97,8 +104,10 @@ class Plan:
         watch: tuple[str, ...] = (),
         interpreter: Callable[..., Any] | None = None,
         passes: Sequence[Pass] = (),
+        costs: Mapping[Node, float] | None = None,
     ) -> None:
         self.mode = mode
+        self.given_costs = costs
         self.interpreter = interpreter
         self.wrt = tuple(wrt)
         self.device = device
@@ -134,6 +143,8 @@ class Plan:
         self._with_memory: list[Binding] = []
         self.allows_direct = not (self.has_async or self.assignments or interpreter)
         self.latest: Binding | None = None
+        self.factors: Mapping[Node, float] = {}
+        self.runs = 0
         self._bindings: OrderedDict[tuple[tuple[str, int], ...], Binding] = OrderedDict()
 
     def _place_results(self) -> None:
@@ -221,7 +232,9 @@ class Plan:
         return found
 
     def _make_binding(self, symbols: Mapping[str, int]) -> Binding:
-        by_node = {node.id: predicted_us(node, symbols) for node in self.joint.order}
+        if self.given_costs and not self.factors:
+            self.factors = self._given_factors(self.given_costs, symbols)
+        by_node = {node.id: self.cost_us(node, symbols) for node in self.joint.order}
         if not self.tasks:
             # The first run's dims decide the cut; it stands for all later ones.
             self.long_steps = {number for number, cost in by_node.items() if is_heavy(cost)}
@@ -238,6 +251,38 @@ class Plan:
             ),
             predicted_us=sum(costs),
         )
+
+    def _given_factors(
+        self, costs: Mapping[Node, float], symbols: Mapping[str, int]
+    ) -> dict[Node, float]:
+        forward = [(self.joint.source(node), node) for node in self.joint.forward]
+        return {
+            source: costs[source] / predicted_us(node, symbols)
+            for source, node in forward
+            if source in costs
+        }
+
+    def cost_us(self, node: Node, symbols: Mapping[str, int]) -> float:
+        """Return the microseconds that a joint node is taken to need."""
+        cost = predicted_us(node, symbols)
+        return cost * self.factors.get(self.joint.source(node), 1.0) if self.factors else cost
+
+    @property
+    def only_binding(self) -> Binding | None:
+        """The binding of all runs so far, None where there were several or none."""
+        return self.latest if len(self._bindings) == 1 else None
+
+    def with_factors(self, factors: Mapping[Node, float]) -> Plan:
+        """Return a plan of the same joint graph that is cut anew, by other costs.
+
+        Runs of this one go on as they are.
+        """
+        other = copy(self)
+        other.factors = factors
+        other.tasks, other.buffered, other.long_steps = [], [], set()
+        other._with_memory, other._bindings = [], OrderedDict()
+        other.latest = None
+        return other
 
     def take_direct(self, binding: Binding, in_buffers: bool) -> Direct:
         """Return a function that computes the results from the values of the leaves.

@@ -76,7 +76,7 @@ def test_actors_on_threads_that_really_meet_give_the_same_bits(example, data):
     with pytest.MonkeyPatch.context() as patch:
         # Every turn is offered to idle workers, and the cut by cost makes many regions.
         patch.setattr(fusion, "HEAVY_US", data.draw(st.sampled_from([0.5, 1.0, 3.0])))
-        patch.setattr(fusion, "_PARALLEL_US", data.draw(st.sampled_from([0.1, 5.0])))
+        patch.setattr(fusion, "PARALLEL_US", data.draw(st.sampled_from([0.1, 5.0])))
         patch.setattr(fusion, "_PARTS", data.draw(st.sampled_from([1, 4, 16])))
         for workers in (2, 4):
             drawn = data.draw(options)

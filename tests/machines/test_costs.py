@@ -1,0 +1,143 @@
+"""Regions are cut by cost: predicted, measured or given; the bits are the same."""
+
+import numpy as np
+import pytest
+
+import actorgraph as ag
+from actorgraph.errors import FeedError, GraphError
+from actorgraph.machines.refine import CUTS_AFTER
+
+
+def branches(count=4, size=200):
+    g = ag.Graph()
+    x = g.input("x", (size, size), "float64")
+    return [np.tanh((x * (i + 1.0)).named(f"scaled_{i}")).named(f"end_{i}") for i in range(count)]
+
+
+FEEDS = {"x": np.random.default_rng(0).normal(size=(200, 200))}
+
+
+def regions(machine):
+    return sorted(
+        plan.tasks[i].name for plan in machine._plans.values() for i in range(len(plan.tasks))
+    )
+
+
+def bits(machine, ends):
+    run = machine.run_sync(FEEDS, backward={ends[0]: 1.0})
+    return [run[end].value.tobytes() for end in ends]
+
+
+def test_given_costs_decide_the_cut_and_freeze_it():
+    ends = branches()
+    with ag.ActorMachine(ends, workers=2, costs=dict.fromkeys(ends, 500.0)) as machine:
+        expected = bits(machine, ends)
+        assert "8 regions" in machine.explain()
+        assert machine.costs()["end_1"] == pytest.approx(500.0)
+        plans = list(machine._plans.values())
+        for _ in range(max(CUTS_AFTER) + 1):
+            assert bits(machine, ends) == expected
+        assert list(machine._plans.values()) == plans
+    with ag.ActorMachine(ends, workers=2, costs={end.name: 0.5 for end in ends}) as machine:
+        assert bits(machine, ends) == expected
+        assert "given" in machine.explain()
+
+
+def test_costs_of_one_machine_are_taken_by_another():
+    ends = branches()
+    with ag.ActorMachine(ends) as first:
+        bits(first, ends)
+        with ag.ActorMachine(ends, costs=first.costs()) as second:
+            bits(second, ends)
+            assert second.costs() == pytest.approx(first.costs())
+            assert regions(second) == regions(first)
+
+
+def test_measured_time_that_predictions_missed_cuts_anew_with_the_same_bits():
+    ends = branches()
+    with ag.LispMachine(ends) as lisp, ag.ActorMachine(ends, workers=2) as machine:
+        expected = bits(lisp, ends)
+        machine.run_sync(FEEDS, backward={ends[0]: 1.0})
+        [plan] = machine._plans.values()
+        assert plan.factors == {}
+        for network in machine._networks():
+            for task in network.tasks:
+                task.turns, task.seconds = 100, 1.0  # 10 ms a turn
+        plan.latest.direct_turns, plan.latest.direct_seconds = 0, 0.0
+        plan.runs = CUTS_AFTER[0] - 1
+        assert bits(machine, ends) == expected
+        [better] = machine._plans.values()
+        assert better is not plan
+        assert "refined by measured time" in machine.explain()
+        assert machine.costs()["end_1"] > 1000
+        assert bits(machine, ends) == expected
+        assert all(network.plan is better for network in machine._networks())
+
+
+def test_a_small_run_that_takes_long_leaves_the_calling_thread():
+    g = ag.Graph()
+    x = g.input("x", (4,), "float64")
+    y = np.tanh(x)
+    with ag.ActorMachine([y], workers=2) as machine:
+        machine.run_sync({"x": np.ones(4)})
+        [plan] = machine._plans.values()
+        assert plan.latest.direct_turns == 1
+        plan.latest.direct_turns, plan.latest.direct_seconds = 10, 1.0
+        plan.runs = CUTS_AFTER[0] - 1
+        machine.run_sync({"x": np.ones(4)})
+        [better] = machine._plans.values()
+        assert better.latest.predicted_us == pytest.approx(100_000)
+        assert better.latest.direct_turns == 0
+
+
+def test_predictions_that_hold_are_left_alone():
+    ends = branches()
+    with ag.ActorMachine(ends, workers=2) as machine:
+        bits(machine, ends)
+        [plan] = machine._plans.values()
+        for network in machine._networks():
+            for task in network.tasks:
+                cost = sum(plan.cost_us(step, {}) for step in task.spec.steps)
+                task.turns, task.seconds = 100, cost * 1e-4
+        plan.latest.direct_turns = 0
+        plan.runs = CUTS_AFTER[0] - 1
+        bits(machine, ends)
+        assert list(machine._plans.values()) == [plan]
+
+
+def test_runs_in_flight_keep_their_regions_while_later_ones_have_others():
+    ends = branches()
+    with ag.ActorMachine(ends, workers=2) as machine:
+        expected = bits(machine, ends)
+        runs = []
+        for number in range(30):
+            if number in (10, 20):
+                mode, plan = next(iter(machine._plans.items()))
+                other = plan.with_factors({ends[0]: 100.0 * number})
+                machine._plans[mode] = other
+                machine._core.retire(plan)
+            runs.append(machine.start(FEEDS, backward={ends[0]: 1.0}))
+        for run in runs:
+            assert [run.result()[end].value.tobytes() for end in ends] == expected
+
+
+def test_explain_tells_regions_costs_and_reasons():
+    ends = branches()
+    with ag.ActorMachine(ends, workers=2) as machine:
+        assert "cut at the first run" in machine.explain()
+        machine.run_sync(FEEDS)
+        text = machine.explain()
+        assert "mode forward" in text
+        assert "predicted us" in text
+        assert "scaled_0" in text
+    with ag.TapeMachine(ends) as tape:
+        tape.run_sync(FEEDS)
+        assert "sequential order" in tape.explain()
+
+
+def test_costs_that_are_none_are_refused_before_anything_runs():
+    ends = branches()
+    with pytest.raises(FeedError, match="unknown cost 'nobody'"):
+        ag.ActorMachine(ends, costs={"nobody": 1.0})
+    with pytest.raises(GraphError, match="microseconds above 0, got -1"):
+        ag.ActorMachine(ends, costs={"end_0": -1})
