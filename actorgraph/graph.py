@@ -40,7 +40,7 @@ from actorgraph.operands import (
     is_weak,
     lifted,
     partner_of,
-    weak_array,
+    weak_constant,
 )
 from actorgraph.types import Checks, Tensor, dtype_of, shape_from
 
@@ -82,6 +82,7 @@ class Graph:
         self._nodes: list[Node] = []
         self._names: dict[str, Node] = {}
         self._consed: dict[Any, Node] = {}
+        self.weak: dict[Any, Node] = {}
         self._owner: Node | None = None
         self._run_number: Node | None = None
         self._draws = 0
@@ -167,7 +168,7 @@ class Graph:
         array = array.copy() if dtype is None else converted(array, dtype_of(dtype))
         array.flags.writeable = False
         attrs = {"value": array}
-        key = (CONSTANT, attrs_key(attrs), (), self._owner_id())
+        key = (CONSTANT, attrs_key(attrs), (), -1)
         node = self._consed.get(key)
         if node is None:
             if name is not None:
@@ -180,9 +181,7 @@ class Graph:
         if not isinstance(name, str) or not name:
             raise GraphError(f"an {op.name} needs a name, got {name!r}")
         self._check_free(name)
-        node = self._add(kind, op, (), {}, type_, Checks())
-        node.named(name)
-        return node
+        return self._add(kind, op, (), {}, type_, Checks()).named(name)
 
     # -- building -----------------------------------------------------------------------------
 
@@ -229,9 +228,8 @@ class Graph:
         for position, arg in enumerate(args):
             if nodes[position] is None:
                 wanted = getattr(scheme[position], "dtype", None)
-                nodes[position] = self.constant(
-                    weak_array(arg, partner_of(wanted, scheme, nodes), op)
-                )
+                partner = partner_of(wanted, scheme, nodes)
+                nodes[position] = weak_constant(arg, partner, self, op)
         return tuple(nodes)
 
     def lift(self, value: Any) -> Node:
@@ -252,7 +250,9 @@ class Graph:
         checks: Checks,
     ) -> _N:
         line = self._line or _user_line()
-        node = kind(self, len(self._nodes), op, inputs, attrs, type_, checks, line, self._owner)
+        # A constant never travels, so owners share it.
+        owner = None if op is CONSTANT else self._owner
+        node = kind(self, len(self._nodes), op, inputs, attrs, type_, checks, line, owner)
         self._nodes.append(node)
         return node
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from actorgraph.errors import FeedError, GraphError, GraphTypeError, ShapeError
 from actorgraph.node import Node
-from actorgraph.op import Attrs, Op
+from actorgraph.op import Attrs, Op, attrs_key
 from actorgraph.types import DType, Var, dtype_of
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ __all__ = [
     "naming_itself",
     "partner_of",
     "weak_array",
+    "weak_constant",
 ]
 
 _P = ParamSpec("_P")
@@ -97,6 +98,18 @@ def weak_array(value: Any, partner: np.dtype[Any] | Node | None, op: Op) -> np.n
             f"{op.name}: {met} is {target} and cannot hold the scalar {value!r}; "
             f"convert it with .astype(...)"
         ) from None
+
+
+def weak_constant(value: Any, partner: np.dtype[Any] | Node | None, graph: Graph, op: Op) -> Node:
+    """Return a weak scalar as the constant that `weak_array` makes of it.
+
+    Rules of differentiation ask for the same few over and over: the graph remembers them.
+    """
+    key = attrs_key(value), partner.dtype if isinstance(partner, Node) else partner
+    node = graph.weak.get(key)
+    if node is None:
+        node = graph.weak[key] = graph.constant(weak_array(value, partner, op))
+    return node
 
 
 def partner_of(

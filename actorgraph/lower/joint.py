@@ -1,8 +1,9 @@
 """The joint graph of one mode: a private copy of the forward nodes, and what differentiates them.
 
 Every node that differentiation adds is owned by the forward node whose rule built it, and
-fragments of different owners never share a node.  So a cut of the forward nodes into regions is
-a cut of the whole: a region owns the fragments of its nodes, and what crosses owners travels.
+fragments of different owners share no node but constants.  So a cut of the forward nodes into
+regions is a cut of the whole: a region owns the fragments of its nodes, and what crosses owners
+travels.
 """
 
 from __future__ import annotations
