@@ -50,7 +50,10 @@ def _blocks(batch: int, size_of_one: int) -> Iterator[slice]:
 
 def _is_pointwise(frame: Frame) -> bool:
     """Return whether the columns are the input itself."""
-    return prod(frame.kernel) == 1 and frame.sizes == frame.outs and not any(frame.lows)
+    if prod(frame.kernel) > 1 or frame.sizes != frame.outs or any(frame.lows):
+        return False
+    # A stride with padding at the end can give as many entries as there were, but others.
+    return all(step == 1 or size <= 1 for step, size in zip(frame.stride, frame.sizes, strict=True))
 
 
 @through_float32

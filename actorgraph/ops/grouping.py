@@ -13,17 +13,20 @@ from actorgraph.types import UNKNOWN, Checks, Shape
 __all__ = ["group_dim", "ungroup_dims"]
 
 
-def _split_shape(checks: Checks, x: Shape, *, axis: int, parts: int) -> Shape:
+def _split_shape(checks: Checks, x: Shape, *, axis: int, parts: int, size: int) -> Shape:
+    known = max(parts, size)
     if x[axis] is not UNKNOWN:
-        checks.equal(x[axis] // parts * parts, x[axis], f"dim {x[axis]} in parts of {parts}")
-    return (*x[:axis], parts, x[axis] // parts, *x[axis + 1 :])
+        checks.equal(x[axis] // known * known, x[axis], f"dim {x[axis]} as a multiple of {known}")
+    halves = (x[axis] // known, size) if parts < 0 else (parts, x[axis] // known)
+    return (*x[:axis], *halves, *x[axis + 1 :])
 
 
-def _split_forward(xp: Any, x: Any, axis: int, parts: int) -> Any:
-    size = x.shape[axis]
-    if size % parts:
-        raise ShapeError(f"dim {size} cannot be divided into {parts} parts")
-    return x.reshape((*x.shape[:axis], parts, size // parts, *x.shape[axis + 1 :]))
+def _split_forward(xp: Any, x: Any, axis: int, parts: int, size: int) -> Any:
+    count, known = x.shape[axis], max(parts, size)
+    if count % known:
+        raise ShapeError(f"dim {count} is no multiple of {known}")
+    halves = (count // known, size) if parts < 0 else (parts, count // known)
+    return x.reshape((*x.shape[:axis], *halves, *x.shape[axis + 1 :]))
 
 
 def _merged(shape: Any, axis: int) -> Any:
@@ -36,11 +39,14 @@ _SPLIT: Op = register(
         "a[*s] -> a[*out]",
         _split_forward,
         shape=_split_shape,
-        vjp=(lambda ct, y, x, axis, parts: reshape_like(ct, x),),
-        jvp=lambda tans, y, x, axis, parts: group_dim(tans[0], axis, parts),
+        vjp=(lambda ct, y, x, axis, parts, size: reshape_like(ct, x),),
+        jvp=lambda tans, y, x, axis, parts, size: group_dim(tans[0], axis, parts, size),
         cost=lambda shapes, result, attrs: 1,
-        samples=(Sample(((2, 6, 3),), {"axis": 1, "parts": 2}),),
-        doc="One dim as two: so many parts and what each holds.",
+        samples=(
+            Sample(((2, 6, 3),), {"axis": 1, "parts": 2, "size": -1}),
+            Sample(((6, 0),), {"axis": 1, "parts": -1, "size": 2}),
+        ),
+        doc="One dim as two: parts and what each holds, one of both given and the other -1.",
     )
 )
 
@@ -59,9 +65,9 @@ _MERGE: Op = register(
 )
 
 
-def group_dim(x: Node, axis: int, parts: int) -> Node:
-    """Return `x` with the dim at `axis` as two, ``(parts, dim / parts)``."""
-    return build(_SPLIT, x, axis=axis, parts=parts)
+def group_dim(x: Node, axis: int, parts: int = -1, size: int = -1) -> Node:
+    """Return `x` with the dim at `axis` as two, so many parts or parts of a size, 1 at least."""
+    return build(_SPLIT, x, axis=axis, parts=parts, size=size)
 
 
 def ungroup_dims(x: Node, axis: int) -> Node:

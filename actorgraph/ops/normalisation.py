@@ -441,6 +441,8 @@ def local_response_norm(
     axes = _behind_channels(x, "local_response_norm")
     if size < 1:
         raise ShapeError(f"local_response_norm: size is an int >= 1, got {size!r}")
+    if 0 in x.dims:
+        return x  # no window fits, and there is nothing to divide
     ones = (1,) * len(axes)
     average = build(
         AVERAGE, square(x), kernel=(size, *ones), stride=(1, *ones), dilation=(1, *ones),

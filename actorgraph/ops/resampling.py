@@ -463,7 +463,7 @@ def pixel_shuffle(x: Node, upscale_factor: int) -> Node:
     if isinstance(channels, Dim) or channels % factor**2:
         raise ShapeError(f"pixel_shuffle: channels {channels} are no known multiple of {factor**2}")
     # (..., c, r, r, h, w)
-    x = group_dim(group_dim(x, lead, channels // factor**2), lead + 1, factor)
+    x = group_dim(group_dim(x, lead, size=factor), lead, size=factor)
     x = transpose(x, (*range(lead + 1), lead + 3, lead + 1, lead + 4, lead + 2))
     return ungroup_dims(ungroup_dims(x, lead + 1), lead + 2)
 
@@ -485,12 +485,10 @@ def pixel_unshuffle(x: Node, downscale_factor: int) -> Node:
     """
     factor = _check_blocks(x, downscale_factor, "pixel_unshuffle")
     lead = x.ndim - 3
-    sizes = []
     for dim in x.dims[lead + 1 :]:
         if isinstance(dim, Dim) or dim % factor:
             raise ShapeError(f"pixel_unshuffle: size {dim} is no known multiple of {factor}")
-        sizes.append(dim // factor)
     # (..., c, h, r, w, r)
-    x = group_dim(group_dim(x, lead + 2, sizes[1]), lead + 1, sizes[0])
+    x = group_dim(group_dim(x, lead + 2, size=factor), lead + 1, size=factor)
     x = transpose(x, (*range(lead + 1), lead + 2, lead + 4, lead + 1, lead + 3))
     return ungroup_dims(ungroup_dims(x, lead), lead)

@@ -227,3 +227,10 @@ def test_settings_of_windows_are_part_of_a_nodes_identity():
     settings = [{}, {"dilation": 2}, {"stride": 2}, {"padding": 1}]
 
     assert len({ag.ops.im2col(x, 3, **more) for more in settings}) == 4
+
+
+def test_a_pointwise_kernel_with_a_stride_and_padding_at_the_end_skips_entries():
+    x = ag.Graph().input("x", (1, 1, 2), "float64")
+    y = ag.ops.conv1d(x, np.full((1, 1, 1), 5.0), stride=2, padding=((0, 1),))
+    (got,) = evaluate([y], {x: np.array([[[2.0, 3.0]]])})
+    np.testing.assert_array_equal(got, [[[10.0, 0.0]]])

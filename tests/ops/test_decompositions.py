@@ -9,7 +9,7 @@ from actorgraph.errors import GraphTypeError, NodeError, ShapeError
 from actorgraph.machines import LispMachine
 from actorgraph.op import REGISTRY, Sample
 from tests._evaluate import evaluate
-from tests.ops.test_laws import Case, check_first_order, check_second_order
+from tests.ops._laws import Case, check_first_order, check_second_order
 
 DTYPES = ["float32", "float64", "complex64", "complex128"]
 

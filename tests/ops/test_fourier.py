@@ -7,7 +7,7 @@ import actorgraph as ag
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.op import REGISTRY
 from tests._evaluate import evaluate
-from tests.ops.test_laws import Case, check_first_order, check_second_order
+from tests.ops._laws import Case, check_first_order, check_second_order
 
 NORMS = [None, "backward", "ortho", "forward"]
 ALONG = ["fft", "ifft", "irfft", "rfft"]

@@ -238,5 +238,10 @@ def test_batch_norm_takes_both_statistics_or_neither():
 def test_channels_that_do_not_make_groups_raise_in_the_run():
     x = ag.Graph().input("x", (1, None), "float64")
 
-    with pytest.raises(ShapeError, match="dim 3 cannot be divided into 2 parts"):
+    with pytest.raises(ShapeError, match="dim 3 is no multiple of 2"):
         evaluate(ag.ops.group_norm(x, 2), {x: np.ones((1, 3))})
+
+
+def test_local_response_norm_of_nothing_is_nothing():
+    x = ag.Graph().input("x", (2, 3, 0), "float32")
+    assert ag.ops.local_response_norm(x, 5).shape == (2, 3, 0)

@@ -7,7 +7,8 @@ import actorgraph as ag
 from actorgraph.autodiff import tangents
 from actorgraph.machines import ActorMachine, LispMachine, TapeMachine
 from tests._evaluate import evaluate
-from tests.ops.test_laws import LIBRARY, Case
+from tests.ops._laws import Case
+from tests.ops.test_laws import LIBRARY
 
 MACHINES = [
     pytest.param(LispMachine, {}, id="lisp"),

@@ -155,3 +155,14 @@ def test_wrong_resampling_is_explained(name, shape, arguments, error, text):
 
     with pytest.raises(error, match=text):
         getattr(ag.ops, name)(x, *arguments)
+
+
+@pytest.mark.parametrize("shape", [(2, 0, 2, 2), (0, 4, 0, 2)])
+def test_pixels_are_shuffled_where_there_are_none(shape):
+    n, c, h, w = shape
+    x = ag.Graph().input("x", shape, "float32")
+    y = ag.ops.pixel_shuffle(x, 2)
+    assert y.shape == (n, c // 4, 2 * h, 2 * w)
+    assert ag.ops.pixel_unshuffle(y, 2).shape == shape
+    for node in (y, *ag.gradients((y * y).sum(), [x])):
+        assert evaluate([node], {x: np.zeros(shape, "float32")})[0].shape == node.shape

@@ -1,0 +1,102 @@
+"""Laws of every op and function on calls that hypothesis chooses; see `_drawn`.
+
+Normal runs try a few, the same ones each time; with ACTORGRAPH_SOAK=1 many, and new ones.
+"""
+
+import os
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import actorgraph as ag
+from actorgraph.graph import topological_order
+from actorgraph.op import REGISTRY
+from tests._evaluate import evaluate
+from tests.ops import (  # noqa: F401 - they fill the rows
+    _drawn_neural,
+    _drawn_places,
+    _drawn_products,
+    _drawn_shapes,
+    _drawn_windows,
+)
+from tests.ops._drawn import LIBRARY, MADE_OF, ROWS
+from tests.ops._laws import (
+    check_first_order,
+    check_float32,
+    check_layouts,
+    check_second_order,
+    check_type,
+)
+
+SOAK = os.environ.get("ACTORGRAPH_SOAK") == "1"
+EXAMPLES = 100 if SOAK else 8
+
+REDUCTIONS = "all any count_nonzero logsumexp max mean min prod sum var std".split()
+NOT_DRAWN = {
+    "takes no array": "eye full ones zeros",
+    "asks for the number of the run; the op inside is drawn": (
+        "bernoulli binomial categorical dropout normal truncated_normal uniform"
+    ),
+    "writes to buffers; batch_norm inside is drawn": "running_batch_norm",
+    "makes ops, and is none": "Sample define opaque",
+}
+
+
+def check_laws(one):
+    case = one.case()
+    check_type(case)
+    check_first_order(case)
+    if one.second:
+        check_second_order(one.case())
+    check_layouts(one.case(), one.rtol_layout)
+    check_float32(one.case("float32"), one.case(), one.rtol32)
+    if one.repeatable:
+        check_first_order(one.case(repeat=True))
+        if one.second:
+            check_second_order(one.case(repeat=True))
+
+
+@pytest.mark.parametrize("name", sorted(ROWS))
+def test_laws_hold_for_any_call(name):
+    applied = set()
+
+    @settings(
+        max_examples=EXAMPLES,
+        deadline=None,
+        derandomize=not SOAK,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(ROWS[name])
+    def check(one):
+        applied.update(node.op.name for node in topological_order([one.case().y]))
+        check_laws(one)
+
+    check()
+    meant = {op for op, made_of in MADE_OF.items() if made_of == name} | ({name} & set(REGISTRY))
+    assert meant <= applied
+
+
+def test_every_op_is_drawn():
+    assert {op.name for op in LIBRARY} <= {*ROWS, *MADE_OF}
+    assert set(MADE_OF.values()) <= set(ROWS)
+
+
+def test_every_function_is_drawn_or_says_why_not():
+    drawn = {getattr(ag.ops, name, None) for name in ROWS}
+    missing = {name for name in ag.ops.__all__ if getattr(ag.ops, name) not in drawn}
+    assert missing == {name for names in NOT_DRAWN.values() for name in names.split()}
+
+
+@pytest.mark.parametrize("name", REDUCTIONS)
+@settings(max_examples=EXAMPLES, deadline=None, derandomize=not SOAK, database=None)
+@given(picks=st.data())
+def test_reduction_is_that_of_numpy_over_any_axes(name, picks):
+    one = picks.draw(ROWS[name])
+    case = one.case()
+    (value,) = evaluate([case.y], case.feeds)
+    reference = {"logsumexp": np.logaddexp.reduce}.get(name) or getattr(np, name)
+    wanted = reference(case.feeds[case.xs[0]], **one.call.keywords)
+    np.testing.assert_allclose(value, wanted, rtol=1e-12)
