@@ -11,6 +11,7 @@ from tests.ops._drawn import (
     applied,
     axes_or_none,
     axis_in,
+    broadcast,
     drawn,
     entries_along,
     flags,
@@ -122,6 +123,31 @@ def size_of(draw, f):
     shape = draw(shapes())
     axis = draw(st.one_of(st.none(), axis_in(len(shape)))) if shape else None
     return drawn(f, shape, options={"axis": axis}, sizes=draw(knowledge))
+
+
+@row("clip_by_norm")
+def clip_by_norm(draw, f):
+    shape, options = over_axes(draw, f, empty=False)
+    return drawn(f, shape, options={"max_norm": 1.5, "axis": options["axis"]}, low=0.3)
+
+
+@row("clip_by_global_norm")
+def clip_by_global_norm(draw, f):
+    def call(*xs):
+        return f(xs, 1.5)[0][-1]
+
+    return drawn(call, *draw(st.lists(shapes(), min_size=1, max_size=3)), low=0.3)
+
+
+@row("array_equal")
+def array_equal(draw, f):
+    shape = draw(shapes())
+    return drawn(f, shape, draw(st.one_of(st.just(shape), shapes())))
+
+
+@row("allclose")
+def allclose(draw, f):
+    return drawn(f, *draw(broadcast(2)))
 
 
 # -- positions ----------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 import actorgraph as ag
+from actorgraph.ops._complement import complement as complete
 from tests.ops._drawn import (
     ROWS,
     applied,
@@ -147,8 +148,9 @@ def solve(draw, f):
 @row("cholesky")
 def cholesky(draw, f):
     def call(x):
-        return f(well(x @ ag.ops.swapaxes(x, -1, -2), 1.0))
+        return f(well(x @ ag.ops.swapaxes(x, -1, -2), 1.0), upper=upper)
 
+    upper = draw(flags)
     return drawn(call, square(draw), low=-1, high=1)
 
 
@@ -159,8 +161,8 @@ def eigvalsh(draw, f):
 
 @row("eigh")
 def eigh(draw, f):
-    f = one_of_results(draw, f, 2)
-    return drawn(lambda x: f(well(x)), square(draw), low=-1, high=1)
+    f, triangle = one_of_results(draw, f, 2), draw(st.sampled_from((None, "L", "U")))
+    return drawn(lambda x: f(well(x), UPLO=triangle), square(draw), low=-1, high=1)
 
 
 def rectangle(draw, tall=False):
@@ -189,7 +191,7 @@ def svd(draw, f):
     return drawn(lambda x: f(apart(x)), rectangle(draw), low=-1, high=1)
 
 
-@row("svdvals", "pinv")
+@row("svdvals", "pinv", "matrix_rank")
 def of_rectangle(draw, f):
     return drawn(lambda x: f(apart(x)), rectangle(draw), low=-1, high=1)
 
@@ -198,7 +200,17 @@ def of_rectangle(draw, f):
 def lstsq(draw, f):
     a = rectangle(draw)[-2:]
     b = (a[-2],) if draw(flags) else (a[-2], draw(sizes()))
+    f = one_of_results(draw, f, 4)
     return drawn(lambda a, b: f(apart(a), b), a, b, low=-1, high=1)
+
+
+@row("complement")
+def complement(draw, f):
+    def projection(x):  # the basis itself is arbitrary
+        basis = complete(apart(x))
+        return basis @ ag.ops.swapaxes(basis, -1, -2)
+
+    return drawn(projection, rectangle(draw, tall=True), low=-1, high=1)
 
 
 # -- Fourier ------------------------------------------------------------------------------------
@@ -258,5 +270,5 @@ ROWS.update({
     "gap_divide": applied("gap_divide", gaps()),
     "irfft_adjoint": pulled("irfft"),
     "rfft_adjoint": pulled("rfft"),
-    "matmul_half": applied("matmul_half", factors().map(lambda found: (found, {}, {}))),
+    "turn_free": pulled("complement"),
 })  # fmt: skip

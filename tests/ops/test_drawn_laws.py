@@ -40,7 +40,7 @@ NOT_DRAWN = {
         "bernoulli binomial categorical dropout normal truncated_normal uniform"
     ),
     "writes to buffers; batch_norm inside is drawn": "running_batch_norm",
-    "makes ops, and is none": "Sample define opaque",
+    "makes ops, and is none": "Sample Together define opaque",
 }
 
 
