@@ -23,12 +23,13 @@ def examine() -> dict[str, Any]:
     -------
     dict
         What `json` can write: ``python``, ``platform``, ``versions`` (None where a package is
-        missing), ``cores``, ``blas``, ``matmul`` and ``cuda``.
+        missing), ``cores``, ``blas``, ``matmul``,
+        ``costs`` and ``cuda``.
 
     Examples
     --------
     >>> sorted(examine())
-    ['blas', 'cores', 'cuda', 'matmul', 'platform', 'python', 'versions']
+    ['blas', 'cores', 'costs', 'cuda', 'matmul', 'platform', 'python', 'versions']
     """
     packages = (*REQUIRED, *OPTIONAL, *CUPY.values())
     versions = {name: _version(name) for name in packages}
@@ -39,6 +40,7 @@ def examine() -> dict[str, Any]:
         "cores": {"usable": _usable_cores(), "total": os.cpu_count()},
         "blas": _blas(),
         "matmul": _matmul(),
+        "costs": _costs(),
         "cuda": _cuda([name for name in CUPY.values() if versions[name]]),
     }
 
@@ -58,6 +60,7 @@ def describe(findings: dict[str, Any]) -> list[str]:
     matmul = findings["matmul"]
     named = "none" if matmul["provider"] is None else f"{matmul['provider']} {matmul['version']}"
     lines.append(f"matmul         {named}: {matmul['why']}")
+    lines.append(f"costs          {findings['costs']}")
     cuda = findings["cuda"]
     lines.append(f"cupy           {', '.join(cuda['cupy']) or 'not installed'}")
     lines += [
@@ -115,6 +118,12 @@ def _matmul() -> dict[str, Any]:
     else:
         why = "MKL is installed, but cannot be loaded"
     return {"provider": provider.name, "version": provider.version, "why": why}
+
+
+def _costs() -> str:
+    from actorgraph.lower.rates import stored
+
+    return stored()[1]
 
 
 def _cuda(installed: list[str]) -> dict[str, Any]:

@@ -92,6 +92,7 @@ def _parser() -> argparse.ArgumentParser:
     doctor.set_defaults(command=_doctor)
     _add_trace(commands)
     _add_pipeline(commands)
+    _add_calibrate(commands)
     return parser
 
 
@@ -161,6 +162,18 @@ def _numbers(count: int) -> Callable[[str], list[Fraction]]:
         return [_number(part) for part in parts]
 
     return numbers
+
+
+def _add_calibrate(commands: Any) -> None:
+    calibrate = commands.add_parser(
+        "calibrate",
+        help="measure this machine for the cost model",
+        description="Measure in some 5 seconds how fast this machine calls, adds, moves and "
+        "multiplies, store it in the cache directory, and say which provider of matrix products is "
+        "faster here. The figures decide where nodes run, never what they compute.",
+    )
+    calibrate.add_argument("--json", action="store_true", help="print one JSON object")
+    calibrate.set_defaults(command=_calibrate)
 
 
 def _at_least(smallest: int) -> Callable[[str], int]:
@@ -243,6 +256,15 @@ def _pipeline(arguments: argparse.Namespace) -> None:
         print(json.dumps([as_json(simulation) for simulation in found]))
     else:
         show(found, sys.stdout, width=shutil.get_terminal_size().columns)
+
+
+def _calibrate(arguments: argparse.Namespace) -> None:
+    from actorgraph._calibrate import calibrate
+    from actorgraph._progress import progress_for
+
+    outcome = calibrate(progress_for(sys.stdout, silent=arguments.json).say)
+    if arguments.json:
+        print(json.dumps(outcome))
 
 
 def _is_graph_error(error: Exception) -> bool:

@@ -39,7 +39,7 @@ LAYERS = (
     ("channels", "node_actor", "scheduler"),
     ("machines",),
     ("transforms", "trace", "nn", "pipeline"),
-    ("_demo", "_doctor"),
+    ("_calibrate", "_demo", "_doctor"),
     ("cli",),
     ("",),  # the root, which re-exports
 )

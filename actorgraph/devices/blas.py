@@ -21,7 +21,16 @@ import numpy as np
 
 from actorgraph.errors import GraphError
 
-__all__ = ["BLAS_DTYPES", "Provider", "VARIABLE", "chosen", "library", "provider"]
+__all__ = [
+    "BLAS_DTYPES",
+    "NUMPY",
+    "Provider",
+    "VARIABLE",
+    "chosen",
+    "library",
+    "load_mkl",
+    "provider",
+]
 
 VARIABLE = "ACTORGRAPH_MATMUL"
 """Environment variable that overrides the choice."""
@@ -64,7 +73,8 @@ class Provider(NamedTuple):
     least_flops: float
 
 
-_NUMPY = Provider("numpy", np.__version__, np.matmul, float("inf"))
+NUMPY = Provider("numpy", np.__version__, np.matmul, float("inf"))
+"""NumPy's own BLAS."""
 
 
 def chosen() -> str:
@@ -108,15 +118,15 @@ def provider() -> Provider:
     """
     path = library() if chosen() == "mkl" else None
     if path is None:
-        return _NUMPY
+        return NUMPY
     try:
-        return _mkl(path)
+        return load_mkl(path)
     except (OSError, AttributeError) as error:
         if os.environ.get(VARIABLE) == "mkl":
             raise GraphError(
                 f"{VARIABLE} is 'mkl', but {os.path.basename(path)} cannot be loaded: {error}"
             ) from error
-        return _NUMPY
+        return NUMPY
 
 
 @cache
@@ -138,7 +148,14 @@ def library() -> str | None:
     return None
 
 
-def _mkl(path: str) -> Provider:
+def load_mkl(path: str) -> Provider:
+    """Return MKL as a provider.
+
+    Raises
+    ------
+    OSError, AttributeError
+        The library cannot be loaded, or is none of MKL.
+    """
     loaded = ctypes.CDLL(path)
     loaded.MKL_Set_Interface_Layer(_INTERFACE_LP64)
     loaded.MKL_Set_Threading_Layer(_SEQUENTIAL_LAYER)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import threading
+from queue import SimpleQueue
+from time import perf_counter, sleep
 from typing import Any, final
 
 import numpy as np
 
 from actorgraph.devices.base import Device
 
-__all__ = ["CPU", "available_cores"]
+__all__ = ["CPU", "answer_us", "available_cores"]
 
 
 def available_cores() -> int:
@@ -17,6 +20,30 @@ def available_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def answer_us() -> float:
+    """Return the median microseconds until a thread that slept has answered; takes 0.3 s."""
+    asked: SimpleQueue[bool] = SimpleQueue()
+    answered: SimpleQueue[bool] = SimpleQueue()
+
+    def answer() -> None:
+        while asked.get():
+            answered.put(True)
+
+    def ask() -> float:
+        sleep(0.001)  # until it is asleep, and its core too
+        started = perf_counter()
+        asked.put(True)
+        answered.get()
+        return perf_counter() - started
+
+    thread = threading.Thread(target=answer, daemon=True)
+    thread.start()
+    times = sorted(ask() for _ in range(200))
+    asked.put(False)
+    thread.join()
+    return times[len(times) // 2] * 1e6
 
 
 @final

@@ -1,4 +1,7 @@
-"""What a node is predicted to cost, for placement only: results never depend on it."""
+"""What a node is predicted to cost, for placement only: results never depend on it.
+
+An op states its flops, additions as the unit; `rates` says how fast this machine does them.
+"""
 
 from __future__ import annotations
 
@@ -8,18 +11,24 @@ from math import prod
 
 import numpy as np
 
+from actorgraph.devices import blas
 from actorgraph.graph import Node
+from actorgraph.lower.rates import Rates, rates
 from actorgraph.types import bind_dims
 
 __all__ = ["predicted_us"]
 
-# A middling core, measured within a factor of two on NumPy's own loops and on matrix products
-# from 8x64x64 to 128x512x512.
-_CALL_US = 0.5
-_ADDITIONS_PER_US = 8_000.0
-_BLAS_FLOPS_PER_US = 80_000.0
-_BYTES_PER_US = 16_000.0
 _UNKNOWN_US = 100.0  # a user's op may do anything, such as sleep
+
+_TRANSCENDENTAL = 4.0
+"""Flops an element from which an op is taken for a transcendental function, not a pass of sums."""
+
+_PRODUCTS = frozenset({
+    "cholesky", "cofactor", "complement", "conv", "conv_transpose", "conv_weight", "det", "eigh",
+    "eigvalsh", "inv", "matmul", "matrix_rank", "pinv", "qr", "slogdet", "solve", "svd", "svdvals",
+    "tensordot",
+})  # fmt: skip
+"""Ops that do their flops in BLAS or LAPACK, on data in the cache."""
 
 
 def predicted_us(node: Node, symbols: Mapping[str, int]) -> float:
@@ -33,12 +42,25 @@ def predicted_us(node: Node, symbols: Mapping[str, int]) -> float:
     shapes = tuple(_concrete(part, symbols) for part in node.inputs)
     result = _concrete(node, symbols)
     flops = node.op.flops(shapes, result, node.attrs)
-    moved = prod(result) * _itemsize(node)
+    elements = prod(result)
+    moved = elements * _itemsize(node)
     for shape, part in zip(shapes, node.inputs, strict=True):
+        elements = max(elements, prod(shape))
         moved += prod(shape) * _itemsize(part)
-    # More than a flop a byte is work on data that is in the cache: BLAS, not a pass over memory.
-    rate = _BLAS_FLOPS_PER_US if flops > moved else _ADDITIONS_PER_US
-    return _CALL_US + flops / rate + moved / _BYTES_PER_US
+    found = rates()
+    computing = _computing_us(node, flops, elements, found)
+    return found.call_us + computing + moved / found.bytes_per_us
+
+
+def _computing_us(node: Node, flops: float, elements: int, found: Rates) -> float:
+    if node.op.name in _PRODUCTS:
+        provider = blas.provider()
+        large = flops >= provider.least_flops and node.dtype.char in blas.BLAS_DTYPES
+        return found.product_us(flops, provider.name if large else "numpy")
+    if flops < _TRANSCENDENTAL * elements:
+        return flops / found.additions_per_us
+    # The rate is that of float32.
+    return flops * _itemsize(node) / 4 / found.transcendental_flops_per_us
 
 
 def _concrete(node: Node, symbols: Mapping[str, int]) -> tuple[int, ...]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from actorgraph.graph import Node
+from actorgraph.lower.rates import rates
 
 __all__ = ["HEAVY_US", "PARALLEL_US", "chunked", "cluster", "is_heavy"]
 
@@ -21,7 +22,10 @@ HEAVY_US = 10.0
 """A node or turn predicted to take longer is worth another worker."""
 
 PARALLEL_US = 100.0
-"""Heavy work of a graph below which one worker alone is faster."""
+"""Heavy work of a graph below which one worker alone is faster, where waking another takes
+`_WAKE_US` or less; in proportion where it takes longer."""
+
+_WAKE_US = 50.0
 
 _PARTS = 16
 """A region takes at most this part of the whole, so that runs in flight can overlap."""
@@ -64,12 +68,13 @@ def cluster(
     size : int
         Most nodes of a region.
     """
+    parallel_us = PARALLEL_US * max(1.0, rates().wake_us / _WAKE_US)
     # Asynchronous ops wait beside each other, whatever their cost.
-    if sum(costs[number] for number in heavy) < PARALLEL_US and all(
+    if sum(costs[number] for number in heavy) < parallel_us and all(
         node.op.blocking for node in nodes
     ):
         return chunked(nodes, size)
-    limit = max(PARALLEL_US, sum(costs.values()) / _PARTS)
+    limit = max(parallel_us, sum(costs.values()) / _PARTS)
     consumers: dict[int, int] = {}
     for node in nodes:
         for part in set(node.inputs):

@@ -1,0 +1,191 @@
+"""What `actorgraph calibrate` does: measure this machine once, for the cost model.
+
+Every figure is the best of many on one thread.  Providers of matrix products are measured, and
+compared; the choice stays with the user.
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from datetime import date
+from math import exp, log
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from threadpoolctl import ThreadpoolController
+
+from actorgraph.devices import blas
+from actorgraph.devices.cpu import answer_us
+from actorgraph.lower.rates import Rates, store
+
+_SECONDS = 0.25
+"""For each figure."""
+
+_ELEMENTS = 8192
+_TANH_FLOPS = 5  # what the op states
+_MEMORY = 2**22
+_PRODUCTS = ((8, 64, 64), (64, 256, 256), (128, 512, 512), (512, 512, 512))
+_WEIGHTS = 4
+_BETTER = 1.05
+"""A provider has to be faster by this factor to be worth a word."""
+
+_AVX512 = "SkylakeX"
+_CHILD = "from actorgraph._calibrate import large_product_rate as f; print(f())"
+
+Tell = Callable[[str], None]
+
+
+def calibrate(tell: Tell) -> dict[str, Any]:
+    """Measure, store, and say what would be faster; blocks for some 5 seconds.
+
+    Parameters
+    ----------
+    tell : callable
+        Is given a line after each measurement.
+
+    Returns
+    -------
+    dict
+        What `json` can write: ``rates``, ``file`` and ``advice``, a list of lines.
+
+    Raises
+    ------
+    OSError
+        The result cannot be stored.
+    GraphError
+        ``ACTORGRAPH_MATMUL`` names a provider that is not there.
+    """
+    with ThreadpoolController().limit(limits=1, user_api="blas"):
+        measured = _rates(tell)
+    advice = [*_advice_on_providers(measured), *_advice_on_kernels(tell)]
+    file = store(measured, date.today().isoformat())
+    for line in advice:
+        tell(f"advice           {line}")
+    tell(f"stored in {file}")
+    return {"rates": measured._asdict(), "file": file, "advice": advice}
+
+
+def large_product_rate() -> float:
+    """Return the flops per microsecond of NumPy's product 128x512x512 on one thread."""
+    with ThreadpoolController().limit(limits=1, user_api="blas"):
+        return _product_rate(np.matmul, *_PRODUCTS[2])
+
+
+def _rates(tell: Tell) -> Rates:
+    one, many = np.ones(1, "f"), np.linspace(0.1, 2.0, _ELEMENTS, dtype="f")
+    call_us = _best_us(lambda: np.add(one, one))
+    tell(f"call             {call_us:.2f} us")
+    additions = _ELEMENTS / max(_best_us(lambda: np.add(many, many)) - call_us, call_us / 10)
+    tell(f"additions        {additions:,.0f} per us")
+    tanh_us = max(_best_us(lambda: np.tanh(many)) - call_us, call_us / 10)
+    tell(f"tanh             {_ELEMENTS / tanh_us:,.0f} per us")
+    memory = np.ones(_MEMORY, "f")
+    moved = 3 * memory.nbytes / _best_us(lambda: np.add(memory, memory))
+    tell(f"memory           {moved:,.0f} bytes per us")
+    wake_us = answer_us()
+    tell(f"another thread   {wake_us:.0f} us")
+    products = {name: _product_rates(name, tell) for name in _providers()}
+    return Rates(call_us, additions, _TANH_FLOPS * _ELEMENTS / tanh_us, moved, wake_us, products)
+
+
+def _best_us(call: Callable[[], object]) -> float:
+    call()
+    best, end = float("inf"), perf_counter() + _SECONDS
+    while (started := perf_counter()) < end:
+        call()
+        best = min(best, perf_counter() - started)
+    return best * 1e6
+
+
+def _providers() -> dict[str, blas.Provider]:
+    found = {"numpy": blas.NUMPY}
+    path = blas.library()
+    if path is not None:
+        try:
+            found["mkl"] = blas.load_mkl(path)
+        except (OSError, AttributeError):
+            pass  # doctor says so
+    return found
+
+
+def _product_rates(name: str, tell: Tell) -> list[tuple[float, float]]:
+    provider = _providers()[name]
+    rates = []
+    for m, k, n in _PRODUCTS:
+        if 2.0 * m * k * n >= provider.least_flops or name == "numpy":
+            rates.append((2.0 * m * k * n, _product_rate(provider.multiply, m, k, n)))
+            tell(f"matmul by {name:<6} {rates[-1][1] / 1e3:.1f} Gflop/s at {m}x{k}x{n}")
+    return rates
+
+
+def _product_rate(multiply: Callable[..., object], m: int, k: int, n: int) -> float:
+    x, out = np.ones((m, k), "f"), np.empty((m, n), "f")
+    weights = [np.full((k, n), i, "f") for i in range(_WEIGHTS)]
+
+    def products() -> None:
+        for w in weights:
+            multiply(x, w, out)
+
+    return 2.0 * m * k * n * _WEIGHTS / _best_us(products)
+
+
+def _advice_on_providers(measured: Rates) -> list[str]:
+    """Return what to set so that the fastest provider multiplies."""
+    if "mkl" not in measured.products:
+        return []
+    chosen = blas.provider().name
+    other = "numpy" if chosen == "mkl" else "mkl"
+    tables = {name: dict(table) for name, table in measured.products.items()}
+    both = [size for size in tables["mkl"] if size in tables["numpy"]]
+    ratios = [log(tables[other][size] / tables[chosen][size]) for size in both]
+    ratio = exp(sum(ratios) / len(ratios))
+    if ratio >= _BETTER:
+        return [f"set {blas.VARIABLE}={other}: {ratio:.2f} times as fast as {chosen} here"]
+    return [f"{chosen} multiplies, at {1 / ratio:.2f} times the speed of {other}: leave it so"]
+
+
+def _advice_on_kernels(tell: Tell) -> list[str]:
+    """Return whether OpenBLAS would be faster with the AVX-512 kernels that it does not take.
+
+    It knows processors by name, and takes those of AVX2 for what it does not know.
+    """
+    taken = _openblas_kernels()
+    if not taken or taken & {_AVX512, "Cooperlake", "Sapphirerapids"} or not _has_avx512():
+        return []
+    ratio = _rate_in_child(_AVX512) / _rate_in_child(None)
+    tell(f"AVX-512 kernels  {ratio:.2f} times NumPy's own choice ({', '.join(taken)})")
+    if ratio < _BETTER:
+        return []
+    return [f"set OPENBLAS_CORETYPE={_AVX512}: NumPy then multiplies {ratio:.2f} times as fast"]
+
+
+def _openblas_kernels() -> set[str]:
+    return {
+        str(library.get("architecture"))
+        for library in ThreadpoolController().info()
+        if library["internal_api"] == "openblas"
+    }
+
+
+def _rate_in_child(kernels: str | None) -> float:
+    """Return the rate in a process of its own: OpenBLAS chooses its kernels when it is loaded."""
+    chosen = {} if kernels is None else {"OPENBLAS_CORETYPE": kernels}
+    child = subprocess.run(
+        [sys.executable, "-c", _CHILD],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **chosen},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    return float(child.stdout)
+
+
+def _has_avx512() -> bool:
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            return " avx512f" in file.read()
+    except OSError:
+        return False

@@ -1,0 +1,146 @@
+"""How fast this machine is: measured once by ``actorgraph calibrate``, else a middling core.
+
+The file lies in the user's cache directory and counts for one machine (by its network name) and one
+version of NumPy.  A file that cannot be used is passed over; `actorgraph doctor` tells why.
+Rates decide where nodes run, never what they compute.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+__all__ = ["Rates", "path", "rates", "store", "stored"]
+
+_FORMAT = 1
+_MIDDLING = ((2.0**16, 20_000.0), (2.0**20, 60_000.0), (2.0**24, 80_000.0))
+
+
+class Rates(NamedTuple):
+    """What calls, elements, bytes and products cost on one thread.
+
+    Attributes
+    ----------
+    call_us : float
+        Microseconds of a call of NumPy on next to nothing.
+    additions_per_us : float
+        float32 elements added, in the cache.
+    transcendental_flops_per_us : float
+        float32 elements of tanh times the flops that its op states.
+    bytes_per_us : float
+        Bytes read and written by a pass over memory.
+    wake_us : float
+        Microseconds to have another thread answer.
+    products : mapping
+        By provider, (flops, flops per microsecond) of matrix products, from the smallest.
+    """
+
+    call_us: float = 0.5
+    additions_per_us: float = 8_000.0
+    transcendental_flops_per_us: float = 8_000.0
+    bytes_per_us: float = 16_000.0
+    wake_us: float = 50.0
+    products: Mapping[str, Sequence[tuple[float, float]]] = {"numpy": _MIDDLING}
+
+    def product_us(self, flops: float, provider: str) -> float:
+        """Return the predicted microseconds of a matrix product.
+
+        Examples
+        --------
+        >>> round(Rates(products={"numpy": [(1e3, 10.0), (1e5, 990.0)]}).product_us(1e4, "numpy"))
+        20
+        """
+        table = self.products.get(provider) or self.products.get("numpy") or _MIDDLING
+        sizes = [math.log2(size) for size, _ in table]
+        return flops / float(np.interp(math.log2(flops), sizes, [rate for _, rate in table]))
+
+
+@cache
+def rates() -> Rates:
+    """Return the rates that hold in this process: read once."""
+    return stored()[0]
+
+
+def stored() -> tuple[Rates, str]:
+    """Return the rates that are stored, or the default ones, and a line that says which and why."""
+    where = path()
+    if not os.path.exists(where):
+        return Rates(), "those of a middling core; `actorgraph calibrate` measures this one"
+    import json
+
+    try:
+        with open(where, encoding="utf-8") as file:
+            found = json.load(file)
+        measured = _checked(found)
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        why = f"{type(error).__name__}: {error}"
+        return Rates(), f"{where} is passed over ({why}); run `actorgraph calibrate` again"
+    return measured, f"measured on this machine on {found['date']}"
+
+
+def store(measured: Rates, date: str) -> str:
+    """Write the rates where `rates` of later processes finds them; return the path.
+
+    Raises
+    ------
+    OSError
+        The cache directory cannot be written.
+    """
+    import json
+
+    where = path()
+    os.makedirs(os.path.dirname(where), exist_ok=True)
+    content = {
+        "format": _FORMAT,
+        "numpy": np.__version__,
+        "date": date,
+        "rates": measured._asdict(),
+    }
+    draft = f"{where}.{os.getpid()}"
+    with open(draft, "w", encoding="utf-8") as file:
+        json.dump(content, file, indent=1)
+    os.replace(draft, where)  # nobody reads half a file
+    return where
+
+
+def path() -> str:
+    """Return the path of this machine's file, whether it exists or not."""
+    host = os.uname().nodename if hasattr(os, "uname") else os.environ.get("COMPUTERNAME", "")
+    name = f"rates-{re.sub('[^A-Za-z0-9.-]', '_', host)}-numpy-{np.__version__}.json"
+    return os.path.join(_cache_directory(), "actorgraph", name)
+
+
+def _cache_directory() -> str:
+    chosen = os.environ.get("XDG_CACHE_HOME", "")
+    if os.path.isabs(chosen):  # others are to be ignored, says the XDG specification
+        return chosen
+    home = os.path.expanduser("~")
+    if sys.platform == "win32":
+        return os.environ.get("LOCALAPPDATA") or os.path.join(home, "AppData", "Local")
+    return os.path.join(home, *(["Library", "Caches"] if sys.platform == "darwin" else [".cache"]))
+
+
+def _checked(found: Any) -> Rates:
+    if found["format"] != _FORMAT or found["numpy"] != np.__version__:
+        raise ValueError(f"it is of format {found['format']} for NumPy {found['numpy']}")
+    given = dict(found["rates"])
+    tables = {
+        str(name): sorted((_positive(size), _positive(rate)) for size, rate in table)
+        for name, table in given.pop("products").items()
+    }
+    if not all(tables.values()):
+        raise ValueError("a provider has no products")
+    return Rates(**{name: _positive(value) for name, value in given.items()}, products=tables)
+
+
+def _positive(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
+        raise ValueError(f"{value!r} is no rate")
+    return float(value)
