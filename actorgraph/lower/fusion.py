@@ -16,14 +16,13 @@ from collections.abc import Collection, Mapping, Sequence
 from actorgraph.graph import Node
 from actorgraph.lower.rates import rates
 
-__all__ = ["HEAVY_US", "PARALLEL_US", "chunked", "cluster", "is_heavy"]
+__all__ = ["HEAVY_US", "chunked", "cluster", "is_heavy", "parallel_us"]
 
 HEAVY_US = 10.0
 """A node or turn predicted to take longer is worth another worker."""
 
 PARALLEL_US = 100.0
-"""Heavy work of a graph below which one worker alone is faster, where waking another takes
-`_WAKE_US` or less; in proportion where it takes longer."""
+"""What `parallel_us` is where waking another worker takes `_WAKE_US` or less."""
 
 _WAKE_US = 50.0
 
@@ -52,6 +51,11 @@ def is_heavy(cost_us: float) -> bool:
     return cost_us >= HEAVY_US
 
 
+def parallel_us() -> float:
+    """Return the heavy work of a graph below which one worker alone is faster here."""
+    return PARALLEL_US * max(1.0, rates().wake_us / _WAKE_US)
+
+
 def cluster(
     nodes: Sequence[Node], costs: Mapping[int, float], heavy: Collection[int], size: int
 ) -> list[list[Node]]:
@@ -68,13 +72,13 @@ def cluster(
     size : int
         Most nodes of a region.
     """
-    parallel_us = PARALLEL_US * max(1.0, rates().wake_us / _WAKE_US)
+    worth_us = parallel_us()
     # Asynchronous ops wait beside each other, whatever their cost.
-    if sum(costs[number] for number in heavy) < parallel_us and all(
+    if sum(costs[number] for number in heavy) < worth_us and all(
         node.op.blocking for node in nodes
     ):
         return chunked(nodes, size)
-    limit = max(parallel_us, sum(costs.values()) / _PARTS)
+    limit = max(worth_us, sum(costs.values()) / _PARTS)
     consumers: dict[int, int] = {}
     for node in nodes:
         for part in set(node.inputs):

@@ -8,7 +8,7 @@ from typing import Any
 
 from actorgraph.channels import ChannelStatistics
 from actorgraph.lower.buffers import assign, peak_bytes
-from actorgraph.lower.fusion import HEAVY_US, PARALLEL_US, is_heavy
+from actorgraph.lower.fusion import HEAVY_US, is_heavy, parallel_us
 from actorgraph.machines.core import Core
 from actorgraph.machines.network import Network
 from actorgraph.machines.plan import Plan
@@ -182,10 +182,10 @@ def _why_auto(plan: Plan) -> str:
     steps = [plan.cost_us(step, binding.symbols) for step in plan.joint.order]
     heavy = sum(cost for cost in steps if is_heavy(cost))
     regions = len({spec.region.index for spec in plan.tasks})
-    if regions == 1 or heavy < PARALLEL_US:
+    if regions == 1 or heavy < parallel_us():
         return (
             f"one sequence, since steps of {HEAVY_US:.0f} us and more make up only {heavy:.0f} us, "
-            f"and below {PARALLEL_US:.0f} us one worker alone is faster"
+            f"and below {parallel_us():.0f} us one worker alone is faster"
         )
     return (
         f"{regions} regions, since steps of {HEAVY_US:.0f} us and more make up {heavy:.0f} us; "
