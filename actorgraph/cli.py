@@ -93,7 +93,21 @@ def _parser() -> argparse.ArgumentParser:
     _add_trace(commands)
     _add_pipeline(commands)
     _add_calibrate(commands)
+    _add_top(commands)
     return parser
+
+
+def _add_top(commands: Any) -> None:
+    top = commands.add_parser(
+        "top",
+        help="watch the machines of a running program",
+        description="Show actors, queues, throughput and lateness of a program that runs `with "
+        "ag.trace.serve(SOCKET): ...`; Ctrl-C ends it.",
+    )
+    top.add_argument("socket", metavar="SOCKET", help="the path that the program serves at")
+    top.add_argument("--every", type=_at_least(1), default=1, help="seconds between looks (1)")
+    top.add_argument("--once", action="store_true", help="look once and end")
+    top.set_defaults(command=_top)
 
 
 def _add_trace(commands: Any) -> None:
@@ -219,6 +233,12 @@ def _trace(arguments: argparse.Namespace) -> None:
     prefix = arguments.output or arguments.target.rpartition(":")[2]
     print(f"\nwrote {recorded.to_json(f'{prefix}.json')}, to be opened in https://ui.perfetto.dev")
     print(f"wrote {recorded.to_html(f'{prefix}.html', title=arguments.target)}")
+
+
+def _top(arguments: argparse.Namespace) -> None:
+    from actorgraph.trace.live import watch
+
+    watch(arguments.socket, sys.stdout, every_s=arguments.every, once=arguments.once)
 
 
 def _show(tables: object) -> None:

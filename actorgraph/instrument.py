@@ -1,8 +1,9 @@
 """`Instrument`: hooks that machines call while they work, and the instruments that listen now.
 
-Machines tell of what happens only where `listening` is not empty, so nothing is paid when nobody
-listens but a look at it.  A hook that raises is logged and its instrument listens no more: looking
-at a run never breaks it.  Nothing here knows a machine; times are those of `time.perf_counter`.
+Machines tell of what happens only where `listening` is not empty, and of turns where `turn_hooks`
+is not; so nothing is paid when nobody listens but a look.  A hook that raises is logged and its
+instrument listens no more: looking at a run never breaks it.  Nothing here knows a machine; times
+are those of `time.perf_counter`.
 """
 
 from __future__ import annotations
@@ -18,7 +19,10 @@ if TYPE_CHECKING:
     from actorgraph.machines.run import Run
     from actorgraph.node_actor import Task
 
-__all__ = ["Instrument", "listen", "listening", "observed", "settle", "silence", "tell"]
+__all__ = [
+    "Instrument", "hears_turns", "listen", "listening", "observed", "settle", "silence", "tell",
+    "turn_hooks",
+]  # fmt: skip
 
 
 class Instrument:
@@ -67,7 +71,9 @@ class Instrument:
 listening: tuple[Instrument, ...] = ()
 """The instruments that are told; replaced, never mutated."""
 
-_turn_hooks: tuple[Callable[..., None], ...] = ()
+turn_hooks: tuple[Callable[..., None], ...] = ()
+"""Their methods `on_turn`, of those that have one: the scheduler asks at every turn."""
+
 _lock = threading.Lock()
 
 
@@ -84,11 +90,15 @@ def silence(instrument: Instrument) -> None:
 
 
 def _set(instruments: tuple[Instrument, ...]) -> None:
-    global listening, _turn_hooks
+    global listening, turn_hooks
     # Looked up once: there may be a turn every half microsecond.
-    overridden = [one for one in instruments if type(one).on_turn is not Instrument.on_turn]
-    _turn_hooks = tuple([one.on_turn for one in overridden])
+    turn_hooks = tuple([one.on_turn for one in instruments if hears_turns(one)])
     listening = instruments
+
+
+def hears_turns(instrument: Instrument) -> bool:
+    """Return whether the instrument has an `on_turn` of its own."""
+    return type(instrument).on_turn is not Instrument.on_turn
 
 
 def tell(hook: str, *args: Any) -> None:
@@ -164,7 +174,7 @@ def _observed(task: Task) -> Callable[[Any], Task | None]:
                 run = parked or first.run
                 if parks:  # having made its results it waits for a port, else for a reply
                     parked = None if _waits_for(task, ports) else run
-                for hook in _turn_hooks:
+                for hook in turn_hooks:
                     try:
                         hook(task, run, started, ended)
                     except KeyboardInterrupt:

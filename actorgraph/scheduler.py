@@ -227,7 +227,7 @@ class Scheduler:
                 try:
                     if task.heavy or not turns % _SAMPLED:
                         following = self._timed_turn(task, queue)
-                    elif instrument.listening:
+                    elif instrument.turn_hooks:
                         following = (task.observed or instrument.observed(task))(push)
                     else:
                         following = task.send(push)
@@ -261,7 +261,7 @@ class Scheduler:
         if len(queue) > self.crowded:
             self._thin(queue)
         started = perf_counter()
-        if instrument.listening:
+        if instrument.turn_hooks:
             following = (task.observed or instrument.observed(task))(queue.append)
         else:
             following = task.send(queue.append)

@@ -125,14 +125,15 @@ class Summary:
 
     def __rich_console__(self, console: Any, options: Any) -> Iterator[Any]:
         from rich import table as rich_table
+        from rich.text import Text
 
         yield self.head()
         for title, heads, rows in self.tables():
-            table = rich_table.Table(title=title, title_justify="left")
+            table = rich_table.Table(title=Text(title), title_justify="left")
             for number, head in enumerate(heads):
                 table.add_column(head, justify="left" if _is_text(rows, number) else "right")
             for row in rows:
-                table.add_row(*row)
+                table.add_row(*map(Text, row))  # a name may look like rich's markup
             yield table
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from actorgraph.instrument import Instrument, listen, silence
+from actorgraph.instrument import Instrument, hears_turns, listen, silence
 from actorgraph.machines import Machine, Run
 
 __all__ = ["use"]
@@ -44,7 +44,9 @@ def use(instrument: Instrument, *machines: Machine) -> Iterator[Instrument]:
     for machine in machines:
         if not isinstance(machine, Machine):
             raise TypeError(f"expected machines after the instrument, got {type(machine).__name__}")
-    told = _Filtered(instrument, machines) if machines else instrument
+    told = instrument
+    if machines:
+        told = (_FilteredTurns if hears_turns(instrument) else _Filtered)(instrument, machines)
     listen(told)
     try:
         yield instrument
@@ -77,5 +79,10 @@ def _filtered(hook: str, place_of_run: int) -> Callable[..., None]:
     return passed_on
 
 
+class _FilteredTurns(_Filtered):
+    """The same for an instrument that hears of turns, which cost more."""
+
+
 for _hook in [name for name in vars(Instrument) if name.startswith("on_")]:
-    setattr(_Filtered, _hook, _filtered(_hook, _hook in ("on_turn", "on_call")))
+    _kind = _FilteredTurns if _hook == "on_turn" else _Filtered
+    setattr(_kind, _hook, _filtered(_hook, _hook in ("on_turn", "on_call")))

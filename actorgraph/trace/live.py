@@ -1,0 +1,412 @@
+"""A live view of machines at work: figures of this moment, drawn here or asked for by a socket.
+
+Runs are counted by an `Instrument` that hears of no turns, so actors are not slowed down; all else
+is read from the machines when somebody looks.  A connection to the socket is answered by one line
+of JSON and closed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import threading
+from collections import Counter, deque
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict, dataclass
+from functools import partial
+from time import monotonic, sleep
+from typing import TYPE_CHECKING, Any, TextIO
+from weakref import WeakKeyDictionary
+
+from actorgraph.errors import GraphError
+from actorgraph.instrument import Instrument
+from actorgraph.machines import Machine
+from actorgraph.scheduler import POOL
+from actorgraph.trace.using import use
+
+if TYPE_CHECKING:
+    from actorgraph.machines.core import Core
+    from actorgraph.machines.run import Run
+
+__all__ = [
+    "ActorView", "Live", "MachineView", "ask", "serve", "table", "text", "top", "watch",
+]  # fmt: skip
+
+WINDOW_S = 5.0
+"""Seconds over which the throughput is taken."""
+
+_ENDS_KEPT = 100_000
+_ACTORS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class ActorView:
+    """An actor: messages in its channels, turns so far and the seconds they took.
+
+    Short turns are sampled, so `turns` and `seconds` are extrapolated.
+    """
+
+    name: str
+    depth: int
+    turns: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class MachineView:
+    """A machine at one moment.
+
+    Attributes
+    ----------
+    name : str
+        Of its graph.
+    workers, busy : int
+    queued, in_flight : int
+        Runs that wait for admission, and that are under way.
+    ended, failed, late : int
+        Runs since the view began; those that failed in whichever way; of these, past a deadline.
+    per_s : float
+        Runs ended a second, over the last `WINDOW_S` seconds.
+    loop_late_s : float or None
+        How long the caller's event loop took to come to what it was asked last; None where no run
+        was awaited.
+    actors : list of ActorView
+        The busiest ones.
+    """
+
+    name: str
+    workers: int
+    busy: int
+    queued: int
+    in_flight: int
+    ended: int
+    failed: int
+    late: int
+    per_s: float
+    loop_late_s: float | None
+    actors: list[ActorView]
+
+
+class _Counts:
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.ended = self.failed = self.late = 0
+        self.ends: deque[float] = deque(maxlen=_ENDS_KEPT)
+        self.loop_late_s: float | None = None
+        self.asked_at: float | None = None  # the loop, which has not answered yet
+
+
+class Live(Instrument):
+    """Counts runs, and looks at the machines that they belong to."""
+
+    def __init__(self) -> None:
+        self._began = monotonic()
+        self._lock = threading.Lock()
+        self._counts: WeakKeyDictionary[Core, _Counts] = WeakKeyDictionary()
+
+    def on_run_start(self, run: Run) -> None:
+        """Learn of the run's machine."""
+        with self._lock:
+            if run.core not in self._counts:
+                self._counts[run.core] = _Counts(str(run.plan.nodes[0].graph.name))
+
+    def on_error(self, run: Run, error: BaseException) -> None:
+        """Count a failure."""
+        counts = self._counts.get(run.core)
+        if counts is not None:
+            with self._lock:
+                counts.failed += 1
+                counts.late += isinstance(error, TimeoutError)
+
+    def on_run_end(self, run: Run) -> None:
+        """Count an end."""
+        counts = self._counts.get(run.core)
+        if counts is not None:
+            with self._lock:
+                counts.ended += 1
+                counts.ends.append(monotonic())
+
+    def views(self) -> list[MachineView]:
+        """Return what the machines are doing now; blocks nobody."""
+        with self._lock:
+            seen = list(self._counts.items())
+        return [self._view(core, counts) for core, counts in seen if not core.closed]
+
+    def _view(self, core: Core, counts: _Counts) -> MachineView:
+        now = monotonic()
+        window = min(WINDOW_S, now - self._began) or WINDOW_S
+        with self._lock:
+            recent = sum(now - at <= window for at in counts.ends)
+        _ask_loop(core, counts, now)
+        scheduler = core.scheduler
+        return MachineView(
+            name=counts.name,
+            workers=scheduler.workers,
+            busy=scheduler.workers - len(scheduler.free),
+            queued=len(core.queued),
+            in_flight=len(core.in_flight),
+            ended=counts.ended,
+            failed=counts.failed,
+            late=counts.late,
+            per_s=recent / window,
+            loop_late_s=counts.loop_late_s,
+            actors=_actors(core),
+        )
+
+
+def _ask_loop(core: Core, counts: _Counts, now: float) -> None:
+    """Have the event loop of a run in flight say when it comes to it."""
+    if counts.asked_at is not None:
+        counts.loop_late_s = now - counts.asked_at
+        if counts.loop_late_s < WINDOW_S:
+            return  # else the loop may have been closed meanwhile, and another may answer
+    hosts = [run.host for run in list(core.in_flight.values()) if run.host is not None]
+    counts.asked_at = now if hosts else None
+    if hosts and not hosts[0](partial(_answered, counts, now)):
+        counts.asked_at = None
+
+
+def _answered(counts: _Counts, asked_at: float) -> None:
+    counts.loop_late_s = monotonic() - asked_at
+    counts.asked_at = None
+
+
+def _actors(core: Core) -> list[ActorView]:
+    depths: Counter[str] = Counter()
+    turns: Counter[str] = Counter()
+    seconds: Counter[str] = Counter()
+    for network in list(core.networks.values()):
+        for task in network.tasks:
+            name = task.spec.name
+            depths[name] += sum(len(channel.messages) for channel in task.ports)
+            turns[name] += task.turns
+            seconds[name] += task.seconds  # type: ignore[assignment]
+    busiest = [name for name, _ in seconds.most_common(_ACTORS)]
+    return [ActorView(name, depths[name], turns[name], float(seconds[name])) for name in busiest]
+
+
+# -- in this process ----------------------------------------------------------------------------
+
+
+@contextmanager
+def top(*machines: Machine, per_second: float = 4.0) -> Iterator[Live]:
+    """Draw the machines in the terminal while the ``with`` block runs; needs rich.
+
+    Parameters
+    ----------
+    *machines : Machine
+        Default all of the process, each from its first run on.
+    per_second : float
+        How often it is drawn, in a thread of rich's.
+
+    Raises
+    ------
+    GraphError
+        rich is not installed.
+    """
+    try:
+        from rich.live import Live as Screen
+    except ImportError:
+        raise GraphError("the live view needs rich: pip install 'actorgraph[demo]'") from None
+    live = Live()
+    screen = Screen(get_renderable=partial(_table_of, live), refresh_per_second=per_second)
+    with use(live, *machines), screen:
+        yield live
+
+
+def _table_of(live: Live) -> Any:
+    return table(live.views())
+
+
+def table(views: list[MachineView]) -> Any:
+    """Return what rich draws."""
+    from rich import table as rich_table
+    from rich.console import Group
+    from rich.text import Text
+
+    parts: list[Any] = []
+    for view in views:
+        drawn = rich_table.Table()
+        drawn.add_column("actor")
+        for head in ("depth", "turns", "ms"):
+            drawn.add_column(head, justify="right")
+        for row in map(_row, view.actors):
+            drawn.add_row(*map(Text, row))  # a name may look like rich's markup
+        parts += [Text(_head(view)), drawn]
+    return Group(*parts) if parts else Text("no machine has run yet")
+
+
+def text(views: list[MachineView]) -> str:
+    """Return the same as plain lines."""
+    lines = []
+    for view in views:
+        lines.append(_head(view))
+        rows = [("actor", "depth", "turns", "ms"), *map(_row, view.actors)]
+        width = max(len(row[0]) for row in rows)
+        lines += [f"  {row[0]:<{width}}  {row[1]:>6}  {row[2]:>9}  {row[3]:>11}" for row in rows]
+    return "\n".join(lines) or "no machine has run yet"
+
+
+def _head(view: MachineView) -> str:
+    late = "" if view.loop_late_s is None else f", loop late {view.loop_late_s * 1e3:.2f} ms"
+    return (
+        f"{view.name}: {view.busy} of {view.workers} workers busy, {view.in_flight} in flight, "
+        f"{view.queued} queued, {view.per_s:.1f} runs/s, {view.ended} ended, "
+        f"{view.failed} failed, {view.late} past a deadline{late}"
+    )
+
+
+def _row(actor: ActorView) -> tuple[str, str, str, str]:
+    return actor.name, f"{actor.depth}", f"{actor.turns}", f"{actor.seconds * 1e3:.3f}"
+
+
+# -- by a socket --------------------------------------------------------------------------------
+
+
+@contextmanager
+def serve(path: str | os.PathLike[str], *machines: Machine) -> Iterator[Live]:
+    """Answer ``actorgraph top PATH`` inside the ``with`` block, from a thread of its own.
+
+    Parameters
+    ----------
+    path : path
+        Where the Unix socket is made, for this user only; it is removed at the end.
+    *machines : Machine
+        Default all of the process, each from its first run on.
+
+    Raises
+    ------
+    GraphError
+        There are no Unix sockets here, or something else is at `path`.
+    """
+    listener = _listener(os.fspath(path))
+    live, stop, ended = Live(), threading.Event(), threading.Event()
+    POOL.later(partial(_answer, listener, live, stop, ended))
+    try:
+        with use(live, *machines):
+            yield live
+    finally:
+        stop.set()
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as waker:
+            waker.connect(os.fspath(path))
+        ended.wait()
+        os.unlink(path)
+
+
+def _listener(path: str) -> socket.socket:
+    if not hasattr(socket, "AF_UNIX"):
+        raise GraphError("this system has no Unix sockets; use ag.trace.top in the same process")
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        _remove_stale(path)
+        listener.bind(path)
+        os.chmod(path, 0o600)
+        listener.listen()
+    except BaseException as error:
+        listener.close()
+        if isinstance(error, OSError):
+            raise GraphError(f"no socket can be made at {path!r}: {error}") from error
+        raise
+    return listener
+
+
+def _remove_stale(path: str) -> None:
+    """Remove the socket of a process that was killed."""
+    if not os.path.exists(path):
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            probe.connect(path)
+        except ConnectionRefusedError:
+            if not os.path.isfile(path):
+                os.unlink(path)
+                return
+    raise GraphError(f"something else is at {path!r} already; choose another path")
+
+
+def _answer(
+    listener: socket.socket, live: Live, stop: threading.Event, ended: threading.Event
+) -> None:
+    with listener:
+        while not stop.is_set():
+            connection, _ = listener.accept()
+            connection.settimeout(1.0)  # who does not read holds up nobody
+            with connection:
+                try:
+                    answer = json.dumps([asdict(view) for view in live.views()]) + "\n"
+                    connection.sendall(answer.encode())
+                except OSError:
+                    pass  # who asked has gone
+    ended.set()
+
+
+def ask(path: str | os.PathLike[str], *, timeout_s: float = 5.0) -> list[MachineView]:
+    """Return what a process that serves at `path` is doing now; blocks until it answers.
+
+    Raises
+    ------
+    GraphError
+        Nobody serves there, or does not answer in time.
+    """
+    if not hasattr(socket, "AF_UNIX"):
+        raise GraphError("this system has no Unix sockets; use ag.trace.top in the same process")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.settimeout(timeout_s)
+        try:
+            connection.connect(os.fspath(path))
+            with connection.makefile(encoding="utf-8") as lines:
+                found = json.loads(lines.readline())
+        except (OSError, ValueError) as error:
+            raise GraphError(
+                f"nobody answers at {os.fspath(path)!r} ({error}); the program has to run "
+                "`with ag.trace.serve(path): ...`"
+            ) from error
+    return [
+        MachineView(**{**view, "actors": [ActorView(**actor) for actor in view["actors"]]})
+        for view in found
+    ]
+
+
+def watch(
+    path: str | os.PathLike[str], stream: TextIO, *, every_s: float, once: bool = False
+) -> None:
+    """Show what a process that serves at `path` is doing until it ends, or Ctrl-C.
+
+    Redrawn in place in a terminal with rich, else as one block of lines a look.
+
+    Raises
+    ------
+    GraphError
+        Nobody serves there when it begins.
+    """
+    views = ask(path)
+    screen = None if once else _screen(stream)
+    if screen is None:
+        stream.write(text(views) + "\n")
+    if once:
+        return
+    with screen or nullcontext():
+        while True:
+            if screen is not None:
+                screen.update(table(views), refresh=True)
+            sleep(every_s)
+            try:
+                views = ask(path)
+            except GraphError:
+                return  # the program has ended
+            if screen is None:
+                stream.write(text(views) + "\n")
+                stream.flush()
+
+
+def _screen(stream: TextIO) -> Any:
+    if not stream.isatty():
+        return None
+    try:
+        from rich.console import Console
+        from rich.live import Live as Screen
+    except ImportError:
+        return None
+    return Screen(console=Console(file=stream), auto_refresh=False)

@@ -1,0 +1,245 @@
+"""A live view says what machines do now, in this process and through a socket."""
+
+import io
+import os
+import socket
+import stat
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+import actorgraph as ag
+from actorgraph import cli, instrument
+from actorgraph.errors import GraphError, NodeError
+from actorgraph.trace import live as live_module
+from actorgraph.trace.live import Live, ask, text, watch
+
+needs_sockets = pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="no Unix sockets here")
+
+entered, go = threading.Event(), threading.Event()
+gates = []
+
+
+def hold(xp, value):
+    entered.set()
+    go.wait(20)
+    return value
+
+
+def refuse(xp, value):
+    raise ValueError("no")
+
+
+async def answer(xp, value):
+    await gates[-1].wait()
+    return value + 1
+
+
+held = ag.ops.define("live_held", scheme="f[*s] -> f[*s]", forward=hold)
+broken = ag.ops.define("live_broken", scheme="f[*s] -> f[*s]", forward=refuse)
+later = ag.ops.define("live_later", scheme="f[*s] -> f[*s]", forward=answer)
+
+
+@pytest.fixture
+def path(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # the path of a socket may be 100 characters long
+    return "live.sock"
+
+
+def test_runs_are_counted_and_actors_listed(model):
+    with model.actors() as machine, ag.trace.use(Live()) as live:
+        assert live.views() == []
+        for _ in range(5):
+            machine.run_sync(model.feeds)
+        (view,) = live.views()
+    assert (view.name, view.workers, view.ended, view.failed) == ("model", 2, 5, 0)
+    assert (view.queued, view.in_flight, view.loop_late_s) == (0, 0, None)
+    assert view.per_s > 0
+    assert {actor.name for actor in view.actors} >= {"h", "left", "right", "loss"}
+    assert all(actor.depth == 0 for actor in view.actors)
+    assert live.views() == []  # the machine was closed
+
+
+def test_small_runs_of_their_caller_are_counted_too(model):
+    with ag.ActorMachine([model.loss]) as machine, ag.trace.use(Live()) as live:
+        machine.run_sync(model.feeds)
+        assert [view.ended for view in live.views()] == [1]
+
+
+def test_what_is_stuck_is_seen(model):
+    entered.clear()
+    go.clear()
+    first = held(model.loss).named("first")
+    options = {"fuse": "none", "workers": 1, "max_in_flight": 2}
+    with ag.ActorMachine([first], **options) as machine, ag.trace.use(Live()) as live:
+        runs = [machine.start(model.feeds) for _ in range(5)]
+        entered.wait(20)
+        (view,) = live.views()
+        go.set()
+        for run in runs:
+            run.result()
+        (after,) = live.views()
+    assert (view.busy, view.in_flight, view.queued, view.ended) == (1, 2, 3, 0)
+    assert sum(actor.depth for actor in view.actors) > 0
+    assert (after.in_flight, after.queued, after.ended) == (0, 0, 5)
+
+
+def test_failures_and_missed_deadlines_are_counted(model):
+    machine = ag.ActorMachine([broken(model.loss)], fuse="none")
+    with machine, ag.trace.use(Live()) as live:
+        with pytest.raises(NodeError, match="no"):
+            machine.run_sync(model.feeds)
+        with pytest.raises(TimeoutError, match="did not end in time"):
+            machine.run_sync(model.feeds, timeout_s=0)
+        (view,) = live.views()
+    assert (view.ended, view.failed, view.late) == (2, 2, 1)
+
+
+@pytest.mark.anyio
+async def test_lateness_is_that_of_the_loop_that_awaits_a_run(model):
+    gates.append(anyio.Event())
+    async with ag.ActorMachine([later(model.loss)]) as machine:
+        with ag.trace.use(Live()) as live:
+            run = machine.start(model.feeds)
+            while not machine._core.calls:
+                await anyio.lowlevel.checkpoint()
+            assert live.views()[0].loop_late_s is None  # asked only now
+            for _ in range(20):
+                await anyio.lowlevel.checkpoint()
+            late_s = live.views()[0].loop_late_s
+            gates[-1].set()
+            await run
+    assert late_s is not None
+    assert late_s >= 0
+
+
+def test_counting_runs_does_not_look_at_turns(model):
+    with model.actors() as machine, ag.trace.use(Live()), ag.trace.use(Live(), machine):
+        assert instrument.turn_hooks == ()
+        assert len(instrument.listening) == 2
+
+
+def test_text_has_a_line_a_machine_and_a_line_an_actor(model):
+    assert text([]) == "no machine has run yet"
+    with model.actors() as machine, ag.trace.use(Live()) as live:
+        machine.run_sync(model.feeds)
+        lines = text(live.views()).splitlines()
+    assert lines[0].startswith("model: ")
+    assert "0 in flight, 0 queued" in lines[0]
+    assert lines[1].split() == ["actor", "depth", "turns", "ms"]
+    assert any(line.split()[:2] == ["h", "0"] for line in lines[2:])
+
+
+def test_top_draws_in_this_process(model, monkeypatch):
+    console = pytest.importorskip("rich.console", reason="rich is not installed")
+    drawn = io.StringIO()
+    screen = console.Console(file=drawn, force_terminal=True, width=120)
+    monkeypatch.setattr("rich.live.get_console", lambda: screen)
+    with model.actors() as machine, ag.trace.top(per_second=20):
+        machine.run_sync(model.feeds)
+    assert "1 ended, 0 failed" in drawn.getvalue()
+    assert "right" in drawn.getvalue()
+    assert instrument.listening == ()
+
+
+def test_top_without_rich_says_how_to_get_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "rich.live", None)
+    with pytest.raises(GraphError, match=r"needs rich: pip install 'actorgraph\[demo\]'"):
+        ag.trace.top().__enter__()
+
+
+# -- the socket ---------------------------------------------------------------------------------
+
+
+@needs_sockets
+def test_a_socket_answers_with_the_same_figures_and_is_gone_afterwards(model, path):
+    with model.actors() as machine, ag.trace.serve(path) as live:
+        assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
+        machine.run_sync(model.feeds)
+        first, second = ask(path), live.views()
+        assert [view.actors for view in first] == [view.actors for view in second]
+        assert (first[0].name, first[0].ended) == ("model", 1)
+    assert not os.path.exists(path)
+    assert not [t for t in threading.enumerate() if t.name == "actorgraph-collector"]
+
+
+@needs_sockets
+def test_a_socket_of_one_machine_tells_of_no_other(model, path):
+    with model.actors() as machine, model.actors() as other, ag.trace.serve(path, machine):
+        other.run_sync(model.feeds)
+        assert ask(path) == []
+
+
+@needs_sockets
+def test_a_path_that_is_taken_is_refused_and_left_alone(path):
+    with ag.trace.serve(path):
+        with pytest.raises(GraphError, match="something else is at 'live.sock' already"):
+            ag.trace.serve(path).__enter__()
+        assert ask(path) == []
+    Path(path).write_text("mine")
+    with pytest.raises(GraphError, match="'live.sock'"):
+        ag.trace.serve(path).__enter__()
+    assert Path(path).read_text() == "mine"
+
+
+@needs_sockets
+def test_the_socket_of_a_killed_process_is_taken_over(path):
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as left:
+        left.bind(path)
+    with ag.trace.serve(path):
+        assert ask(path) == []
+
+
+@needs_sockets
+@pytest.mark.parametrize("address", ["absent.sock", "no/folder/x.sock", "x" * 300])
+def test_asking_where_nobody_serves_says_what_to_do(address, path):
+    with pytest.raises(GraphError, match="nobody answers at .*ag.trace.serve"):
+        ask(address)
+
+
+@needs_sockets
+def test_a_socket_that_cannot_be_made_is_an_error_before_anything_starts(path):
+    with pytest.raises(GraphError, match="no socket can be made at 'no/folder/x.sock'"):
+        ag.trace.serve("no/folder/x.sock").__enter__()
+    assert instrument.listening == ()
+
+
+@needs_sockets
+def test_top_on_the_command_line_looks_once_from_another_process(model, path):
+    with model.actors() as machine, ag.trace.serve(path):
+        machine.run_sync(model.feeds)
+        seen = subprocess.run(
+            [sys.executable, "-m", "actorgraph.cli", "top", os.path.abspath(path), "--once"],
+            capture_output=True, text=True, timeout=50, check=False,
+            cwd=os.path.dirname(os.path.dirname(os.path.dirname(__file__))),
+        )  # fmt: skip
+    assert (seen.returncode, seen.stderr) == (0, "")
+    assert seen.stdout.startswith("model: ")
+    assert "1 ended, 0 failed" in seen.stdout
+
+
+@needs_sockets
+def test_watching_goes_on_until_the_program_ends(model, path, monkeypatch):
+    shown, looks = io.StringIO(), []
+
+    def look_again(seconds):
+        looks.append(seconds)
+        if len(looks) == 3:
+            serving.__exit__(None, None, None)
+
+    monkeypatch.setattr(live_module, "sleep", look_again)
+    serving = ag.trace.serve(path)
+    serving.__enter__()
+    watch(path, shown, every_s=7)
+    assert looks == [7, 7, 7]
+    assert shown.getvalue().splitlines() == ["no machine has run yet"] * 3
+
+
+def test_top_where_nobody_serves_is_one_line(path, capsys):
+    assert cli.main(["top", path]) == 1
+    assert capsys.readouterr().err.startswith("actorgraph: error: ")
