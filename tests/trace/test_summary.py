@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 import actorgraph as ag
@@ -110,14 +109,16 @@ def test_rich_draws_the_same_tables(records):
     assert "[a]" in text
 
 
-def test_busiest_node_of_a_real_run_is_the_large_product():
-    g = ag.Graph()
-    x = g.input("x", shape=(256, 256))
-    y = np.tanh((x @ x).named("large"))
-    with ag.ActorMachine([y], fuse="none") as machine, ag.trace.record() as t:
+def test_summary_of_a_real_run_has_every_node_and_the_path_through_all(model):
+    with model.actors() as machine, ag.trace.record() as t:
         for _ in range(3):
-            machine.run_sync({"x": np.ones((256, 256), "float32")})
+            machine.run_sync(model.feeds)
     summary = t.summary()
-    assert summary.busiest[0].name == "large"
-    assert summary.busiest[0].firings == 3
-    assert summary.path[0].name == "large"
+    assert {busy.name for busy in summary.busiest} == {actor.name for actor in t.actors}
+    assert all(busy.firings == 3 for busy in summary.busiest)
+    assert [busy.seconds for busy in summary.busiest] == sorted(
+        [busy.seconds for busy in summary.busiest], reverse=True
+    )
+    assert summary.path[-1].name == "loss"
+    assert summary.path[1].name == "h"
+    assert len(summary.path) == 4
