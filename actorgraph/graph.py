@@ -9,9 +9,8 @@ Building is not thread-safe; reading is.
 from __future__ import annotations
 
 import os
-import sys
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from operator import index
 from typing import Any, SupportsIndex, TypeVar
@@ -19,7 +18,17 @@ from weakref import WeakSet
 
 from actorgraph import drawing
 from actorgraph.errors import GraphError, GraphTypeError, ShapeError, near_names
-from actorgraph.node import Buffer, Line, Node, Parameter, Variable, VariableState
+from actorgraph.node import (
+    Buffer,
+    Line,
+    Node,
+    Parameter,
+    Variable,
+    VariableState,
+    as_nodes,
+    topological_order,
+    user_line,
+)
 from actorgraph.op import (
     BUFFER,
     CONSTANT,
@@ -48,7 +57,6 @@ __all__ = ["Graph", "Node", "Parameter", "as_nodes", "build", "is_weak", "topolo
 
 _N = TypeVar("_N", bound=Node)
 _V = TypeVar("_V", bound=Variable)
-_PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
 
 class Graph:
@@ -87,6 +95,8 @@ class Graph:
         self._run_number: Node | None = None
         self._draws = 0
         self._line: Line | None = None
+        self._stage: int | None = None
+        self.stages: dict[int, int] = {}
 
     # -- leaves -------------------------------------------------------------------------------
 
@@ -249,11 +259,13 @@ class Graph:
         type_: Tensor,
         checks: Checks,
     ) -> _N:
-        line = self._line or _user_line()
+        line = self._line or user_line()
         # A constant never travels, so owners share it.
         owner = None if op is CONSTANT else self._owner
         node = kind(self, len(self._nodes), op, inputs, attrs, type_, checks, line, owner)
         self._nodes.append(node)
+        if self._stage is not None:
+            self.stages[node.id] = self._stage
         return node
 
     def adopt(
@@ -284,7 +296,7 @@ class Graph:
         owner's fragment stays whole.
         """
         # The line is taken here: inside the generator the caller would be contextlib.
-        return self._building(line or self._line or _user_line(), owner)
+        return self._building(line or self._line or user_line(), owner)
 
     @contextmanager
     def _building(self, line: Line, owner: Node | None) -> Iterator[None]:
@@ -294,6 +306,21 @@ class Graph:
             yield
         finally:
             self._line, self._owner = before
+
+    @contextmanager
+    def stage(self, number: int) -> Iterator[None]:
+        """Place the nodes that are built inside in that stage of a pipeline, from 0 on.
+
+        A placement is no part of what a node is: a node that exists already stays where it is.
+        `stages` holds the stage of each placed node, by its number.
+        """
+        if not isinstance(number, SupportsIndex) or index(number) < 0:
+            raise GraphError(f"a stage is a whole number from 0 on, got {number!r}")
+        before, self._stage = self._stage, index(number)
+        try:
+            yield
+        finally:
+            self._stage = before
 
     # -- names --------------------------------------------------------------------------------
 
@@ -404,6 +431,9 @@ class Graph:
             held = copies.get(buffer)
             if isinstance(held, Buffer) and value in copies and on in copies:
                 copy.assign(held, copies[value], copies[on])
+        copy.stages = {
+            made.id: self.stages[node.id] for node, made in copies.items() if node.id in self.stages
+        }
         copy._draws = self._draws
         return copy
 
@@ -432,35 +462,6 @@ class Graph:
         return drawing.mimebundle(self)
 
 
-def as_nodes(outputs: Any) -> list[Node]:
-    """Return a node, an iterable of nodes or a dict of nodes as a list."""
-    if isinstance(outputs, Node):
-        return [outputs]
-    values = outputs.values() if isinstance(outputs, Mapping) else outputs
-    if isinstance(values, str):
-        values = [values]
-    if not isinstance(values, Iterable):
-        raise GraphTypeError(f"expected a node, a list or a dict of nodes, got {outputs!r}")
-    nodes = list(values)
-    for node in nodes:
-        if not isinstance(node, Node):
-            advice = "; look it up in the graph: graph[name]" if isinstance(node, str) else ""
-            raise GraphTypeError(f"expected a node, got {type(node).__name__} {node!r}{advice}")
-    return nodes
-
-
-def topological_order(outputs: Iterable[Node]) -> tuple[Node, ...]:
-    """Return what `outputs` depend on in build order, without recursion."""
-    found: dict[int, Node] = {}
-    stack = list(outputs)
-    while stack:
-        node = stack.pop()
-        if node.id not in found:
-            found[node.id] = node
-            stack.extend(node.inputs)
-    return tuple(found[number] for number in sorted(found))
-
-
 def build(op: Op, *args: Any, **attrs: Any) -> Node:
     """Apply `op` in the graph of the first node among `args`.
 
@@ -477,14 +478,6 @@ def build(op: Op, *args: Any, **attrs: Any) -> Node:
         f"{', '.join(type(arg).__name__ for arg in args) or 'none'}; for arrays use NumPy itself, "
         "for a constant in a graph graph.constant(value)"
     )
-
-
-def _user_line() -> Line:
-    """Return the innermost line outside this package."""
-    frame = sys._getframe(2)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
-        frame = frame.f_back
-    return frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name
 
 
 _GRAPHS: WeakSet[Graph] = WeakSet()

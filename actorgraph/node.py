@@ -10,7 +10,9 @@ array.  Readers are counted per array, under the graph's lock.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import os
+import sys
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn, Self, final
@@ -24,10 +26,16 @@ from actorgraph.types import Checks, Dim, Shape, Tensor, public_shape
 if TYPE_CHECKING:
     from actorgraph.graph import Graph
 
-__all__ = ["Buffer", "Line", "Node", "Parameter", "Variable", "VariableState"]
+__all__ = [
+    "Buffer", "Line", "Node", "Parameter", "Variable", "VariableState", "as_nodes",
+    "topological_order", "user_line",
+]  # fmt: skip
 
 Line = tuple[str, int, str]
 """File, line number and function of the user's line that built a node."""
+
+
+_PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
 
 @cache
@@ -341,3 +349,40 @@ class Buffer(Variable):
     """A leaf that runs read at their start and may replace at their end, see `Graph.assign`."""
 
     __slots__ = ()
+
+
+def as_nodes(outputs: Any) -> list[Node]:
+    """Return a node, an iterable of nodes or a dict of nodes as a list."""
+    if isinstance(outputs, Node):
+        return [outputs]
+    values = outputs.values() if isinstance(outputs, Mapping) else outputs
+    if isinstance(values, str):
+        values = [values]
+    if not isinstance(values, Iterable):
+        raise GraphTypeError(f"expected a node, a list or a dict of nodes, got {outputs!r}")
+    nodes = list(values)
+    for node in nodes:
+        if not isinstance(node, Node):
+            advice = "; look it up in the graph: graph[name]" if isinstance(node, str) else ""
+            raise GraphTypeError(f"expected a node, got {type(node).__name__} {node!r}{advice}")
+    return nodes
+
+
+def topological_order(outputs: Iterable[Node]) -> tuple[Node, ...]:
+    """Return what `outputs` depend on in build order, without recursion."""
+    found: dict[int, Node] = {}
+    stack = list(outputs)
+    while stack:
+        node = stack.pop()
+        if node.id not in found:
+            found[node.id] = node
+            stack.extend(node.inputs)
+    return tuple(found[number] for number in sorted(found))
+
+
+def user_line() -> Line:
+    """Return the innermost line outside this package, as seen by the caller of the caller."""
+    frame = sys._getframe(2)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        frame = frame.f_back
+    return frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name

@@ -1,0 +1,176 @@
+"""Which nodes of a graph are which stage: as the user placed them, or cut automatically.
+
+A stage takes values of earlier stages only, of any of them: skip connections and several inputs
+and outputs are as good as a chain.  The automatic cut divides the build order, which is a
+topological one, into consecutive parts.  Among the cuts whose slowest stage is the fastest possible
+it takes one that sends the fewest bytes; a value counts at every cut that it passes.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from itertools import accumulate, pairwise
+
+from actorgraph.errors import ScheduleError
+from actorgraph.graph import Node
+
+__all__ = ["cut_by_cost", "cut_by_placement", "placed"]
+
+
+def placed(nodes: Sequence[Node]) -> bool:
+    """Return whether the user placed any of the nodes, with ``graph.stage``."""
+    return any(node.id in node.graph.stages for node in nodes if not node.is_leaf)
+
+
+def cut_by_placement(nodes: Sequence[Node]) -> list[list[Node]]:
+    """Return the stages that the user gave, with ``with graph.stage(0): ...``.
+
+    Parameters
+    ----------
+    nodes : sequence of Node
+        In build order; leaves belong to no stage and are left out.
+
+    Returns
+    -------
+    list of list of Node
+        A node without a placement is in the first stage that has all its inputs.
+
+    Raises
+    ------
+    ScheduleError
+        If a node is placed before one of its inputs, or a stage has no nodes.
+    """
+    stage_of: dict[int, int] = {}
+    stages: dict[int, list[Node]] = {}
+    for node in nodes:
+        if node.is_leaf:
+            continue
+        inputs = {stage_of[part.id]: part for part in node.inputs if part.id in stage_of}
+        earliest = max(inputs, default=0)
+        stage = node.graph.stages.get(node.id, earliest)
+        if stage < earliest:
+            raise ScheduleError(
+                f"node {node.name!r} (built at {node.where_built()}) is placed in stage {stage}, "
+                f"but takes {inputs[earliest].name!r} of stage {earliest}; a stage takes values "
+                "of earlier stages only"
+            )
+        stage_of[node.id] = stage
+        stages.setdefault(stage, []).append(node)
+    count = 1 + max(stages, default=-1)
+    empty = [stage for stage in range(count) if stage not in stages]
+    if empty:
+        raise ScheduleError(f"stage {empty[0]} of {count} has no nodes; stages count from 0")
+    return [stages[stage] for stage in range(count)]
+
+
+def cut_by_cost(
+    nodes: Sequence[Node],
+    stages: int,
+    *,
+    costs: Mapping[int, float],
+    sizes: Mapping[int, float],
+) -> list[list[Node]]:
+    """Return consecutive parts of the build order whose slowest is as fast as possible.
+
+    Parameters
+    ----------
+    nodes : sequence of Node
+        In build order; leaves belong to no stage and are left out.
+    stages : int
+        How many parts; none is empty.
+    costs : mapping
+        Time of a node by its number, forward and backward, in any unit.
+    sizes : mapping
+        Size of a node's value by its number, in any unit.
+
+    Raises
+    ------
+    ScheduleError
+        If there are fewer nodes than stages.
+    """
+    steps = [node for node in nodes if not node.is_leaf]
+    if len(steps) < stages:
+        raise ScheduleError(
+            f"{stages} stages need as many nodes, but there are {len(steps)}; take fewer stages"
+        )
+    total = [0.0, *accumulate(costs.get(node.id, 0.0) for node in steps)]
+    limit = _least_slowest(total, stages)
+    ends = _cheapest_ends(total, _crossing(steps, sizes), stages, limit)
+    return [steps[start:end] for start, end in zip([0, *ends], ends)]
+
+
+def _crossing(steps: Sequence[Node], sizes: Mapping[int, float]) -> list[float]:
+    """Return for every k what travels if the first k nodes are cut from the rest."""
+    position = {node.id: number for number, node in enumerate(steps)}
+    last_use = dict(position)
+    for node in steps:
+        for part in node.inputs:
+            if part.id in position:
+                last_use[part.id] = max(last_use[part.id], position[node.id])
+    change = [0.0] * (len(steps) + 2)
+    for number, node in enumerate(steps):
+        change[number + 1] += sizes.get(node.id, 0.0)
+        change[last_use[node.id] + 1] -= sizes.get(node.id, 0.0)
+    return list(accumulate(change))[: len(steps) + 1]
+
+
+def _least_slowest(total: Sequence[float], stages: int) -> float:
+    """Return the least cost that no part has to exceed, exactly: it is a sum of some stretch.
+
+    Filling parts greedily tells whether a limit suffices; bisection over doubles ends where
+    neighbouring limits differ by rounding only, and the greedy parts of the upper one are real.
+    """
+    low, high = max(b - a for a, b in pairwise(total)), total[-1]
+    while True:
+        middle = (low + high) / 2
+        if not low < middle < high:
+            break
+        if _parts(total, middle) <= stages:
+            high = middle
+        else:
+            low = middle
+    return low if _parts(total, low) <= stages else high
+
+
+def _parts(total: Sequence[float], limit: float) -> int:
+    """Return how many parts of at most that cost are needed."""
+    parts, start = 0, 0
+    for end in range(1, len(total)):
+        if total[end] - total[start] > limit:
+            parts, start = parts + 1, end - 1
+    return parts + 1
+
+
+def _cheapest_ends(
+    total: Sequence[float], crossing: Sequence[float], stages: int, limit: float
+) -> list[int]:
+    """Return the ends of parts within the limit that send least.
+
+    `best[end]` is what is sent with the last part ending there.  The starts that a part ending
+    at `end` may have are a window that only moves on, so a queue of candidates in rising order
+    finds the best one in constant time: the whole is linear for each stage.
+    """
+    count = len(total) - 1
+    best = [0.0] + [float("inf")] * count
+    choices: list[list[int]] = []
+    for _ in range(stages):
+        following = [float("inf")] * (count + 1)
+        choice = [-1] * (count + 1)
+        window: deque[int] = deque()
+        for end in range(1, count + 1):
+            start = end - 1
+            while window and best[window[-1]] >= best[start]:
+                window.pop()
+            window.append(start)
+            while total[end] - total[window[0]] > limit:
+                window.popleft()
+            if best[window[0]] < float("inf"):
+                following[end] = best[window[0]] + crossing[end]
+                choice[end] = window[0]
+        best = following
+        choices.append(choice)
+    ends = [count]
+    for choice in reversed(choices[1:]):
+        ends.append(choice[ends[-1]])
+    return ends[::-1]
