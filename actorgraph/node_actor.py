@@ -123,21 +123,22 @@ def _closed(push: Any) -> None:
 
 
 class NodeActor:
-    """The actor of one region: a forward and a backward task.
+    """The actor of one region: a forward and a backward task, and perhaps one for weights.
 
     Attributes
     ----------
     region : Region
-    forward, backward : Task or None
+    forward, backward, weights : Task or None
         A leaf whose cotangents are summed has only a backward task.
     """
 
-    __slots__ = ("backward", "forward", "region")
+    __slots__ = ("backward", "forward", "region", "weights")
 
     def __init__(self, region: Region) -> None:
         self.region = region
         self.forward: Task | None = None
         self.backward: Task | None = None
+        self.weights: Task | None = None
 
     @property
     def name(self) -> str:
@@ -147,7 +148,8 @@ class NodeActor:
     @property
     def tasks(self) -> tuple[Task, ...]:
         """The tasks that there are."""
-        return tuple(task for task in (self.forward, self.backward) if task is not None)
+        tasks = self.forward, self.backward, self.weights
+        return tuple(task for task in tasks if task is not None)
 
     def __repr__(self) -> str:
         return f"<NodeActor {self.name}>"

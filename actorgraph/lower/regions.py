@@ -11,7 +11,7 @@ Invariant: the cut is by build order or along chains, so tasks form no cycle.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -20,7 +20,16 @@ from actorgraph.lower.fusion import chunked, cluster, is_heavy
 from actorgraph.lower.joint import Joint
 from actorgraph.op import CONSTANT
 
-__all__ = ["Port", "Region", "TaskSpec", "by_region", "connect", "cut", "split_backward"]
+__all__ = [
+    "Port",
+    "Region",
+    "TaskSpec",
+    "by_region",
+    "connect",
+    "cut",
+    "split_backward",
+    "with_weights_apart",
+]
 
 REGION_LIMIT = 1000
 """Most forward nodes of one region: longer straight-line functions compile superlinearly."""
@@ -55,8 +64,10 @@ class Port:
 
 @dataclass(slots=True)
 class TaskSpec:
-    """One direction of a region: what it receives, computes, sends, saves and delivers.
+    """What one direction of a region receives, computes, sends, saves and delivers.
 
+    ``"weights"`` is the part of the backward direction that only gradients of leaves need, where
+    that is a task of its own.
     `sends` holds (node, consumer task); `results` holds (node, index of the run's result);
     `saves` of a forward task are the `residuals` of its backward task.  `exclusive` are the ports
     whose message nobody else receives, so that the task may send it on with another value.
@@ -64,7 +75,7 @@ class TaskSpec:
 
     index: int
     region: Region
-    direction: Literal["forward", "backward"]
+    direction: Literal["forward", "backward", "weights"]
     steps: list[Node] = field(default_factory=list)
     ports: list[Port] = field(default_factory=list)
     sends: list[tuple[Node, int]] = field(default_factory=list)
@@ -82,7 +93,7 @@ class TaskSpec:
     @property
     def name(self) -> str:
         """Region and direction, for errors and traces."""
-        return f"{self.region.name}{'' if self.direction == 'forward' else ' (backward)'}"
+        return f"{self.region.name}{'' if self.direction == 'forward' else f' ({self.direction})'}"
 
 
 def cut(joint: Joint, fuse: str, costs: Mapping[int, float] | None = None) -> list[TaskSpec]:
@@ -114,7 +125,8 @@ def cut(joint: Joint, fuse: str, costs: Mapping[int, float] | None = None) -> li
         groups = cluster(forward, totals, heavy, REGION_LIMIT)
     else:
         groups = chunked(forward, REGION_LIMIT if fuse == "all" else 1)
-    return by_region(joint, groups)
+    tasks = by_region(joint, groups)
+    return with_weights_apart(tasks, costs or {}) if fuse == "auto" and costs else tasks
 
 
 def by_region(joint: Joint, groups: Sequence[list[Node]]) -> list[TaskSpec]:
@@ -143,11 +155,37 @@ def split_backward(spec: TaskSpec, tasks: Sequence[TaskSpec]) -> tuple[list[Node
 
     Source: P. Qi et al., Zero bubble pipeline parallelism, 2023.
     """
-    leaving = {
-        node.id
-        for node, consumer in spec.sends
-        if any(not owner.is_leaf for owner in tasks[consumer].region.nodes)
-    }
+    return _split(spec, _leaving(tasks))
+
+
+def with_weights_apart(tasks: list[TaskSpec], costs: Mapping[int, float]) -> list[TaskSpec]:
+    """Give the W part of a backward task a task of its own where both parts have heavy steps.
+
+    So the gradient of a layer's weights is computed beside that of the layer before.
+    """
+    leaving = _leaving(tasks)
+    found = list(tasks)
+    for spec in tasks:
+        if spec.direction == "backward":
+            parts = _split(spec, leaving)
+            if all(any(is_heavy(costs[step.id]) for step in part) for part in parts):
+                spec.steps, weights = parts
+                found.append(TaskSpec(len(found), spec.region, "weights", weights))
+    return found
+
+
+def _leaving(tasks: Sequence[TaskSpec]) -> set[int]:
+    """Return the ids of values that another task, of forward nodes and not of a leaf, needs."""
+    task_of = {step.id: spec for spec in tasks for step in spec.steps}
+    found: set[int] = set()
+    for spec in tasks:
+        if any(not owner.is_leaf for owner in spec.region.nodes):
+            parts = {part.id for step in spec.steps for part in step.inputs}
+            found.update([number for number in parts if task_of.get(number, spec) is not spec])
+    return found
+
+
+def _split(spec: TaskSpec, leaving: Collection[int]) -> tuple[list[Node], list[Node]]:
     needed: set[int] = set()
     for step in reversed(spec.steps):
         if step.id in leaving or step.id in needed:
@@ -174,7 +212,9 @@ def connect(tasks: list[TaskSpec], results: Mapping[Node, int]) -> list[TaskSpec
     task_of = {node.id: spec for spec in tasks for node in spec.steps}
     forward = {spec.region.index: spec for spec in tasks if spec.direction == "forward"}
     for spec in tasks:
-        _connect(spec, forward.get(spec.region.index), task_of)
+        # What a weights task needs of its region travels like any other value.
+        own = forward.get(spec.region.index) if spec.direction != "weights" else None
+        _connect(spec, own, task_of)
     for node, index in results.items():
         task_of[node.id].results.append((node, index))
     uses = Counter(port.node.id for spec in tasks for port in spec.ports if port.node is not None)

@@ -119,10 +119,7 @@ class Network:
         for task in self.tasks:
             task.joint = self.plan.joint
             actor = actors.setdefault(task.spec.region.index, NodeActor(task.spec.region))
-            if task.spec.direction == "forward":
-                actor.forward = task
-            else:
-                actor.backward = task
+            setattr(actor, task.spec.direction, task)
         return [actors[index] for index in sorted(actors)]
 
     def _connect(self) -> None:
@@ -146,7 +143,7 @@ class Network:
             source = port.node.name if port.node is not None else port.kind
             if port.producer is not None and port.node is None:
                 source = f"residual of {self.tasks[port.producer].spec.name}"
-            direction = "reverse" if task.spec.direction == "backward" else "forward"
+            direction = "forward" if task.spec.direction == "forward" else "reverse"
             channel = opened[key] = Channel(
                 self.capacity,
                 f"{source} -> {task.spec.name}",

@@ -90,3 +90,35 @@ def test_w_needs_b_or_what_was_saved_and_never_the_other_way_round():
     b_part, w_part = split_backward(last, tasks)
     later = {step.id for step in w_part}
     assert not any(part.id in later for step in b_part for part in step.inputs)
+
+
+def deep(width, layers=3):
+    g = ag.Graph()
+    y = g.input("x", shape=(64, width))
+    weights = []
+    for i in range(layers):
+        weights.append(g.parameter(f"W{i}", np.full((width, width), 0.01, "float32")))
+        y = np.tanh(y @ weights[-1])
+    return y.sum(), weights
+
+
+def test_heavy_gradients_of_weights_are_tasks_of_their_own_with_the_same_bits():
+    loss, weights = deep(256)
+    feeds = {"x": np.random.default_rng(0).normal(size=(64, 256)).astype("float32")}
+    with ag.LispMachine([loss]) as lisp, ag.ActorMachine([loss], workers=2) as machine:
+        expected = lisp.run_sync(feeds, backward=True)
+        got = machine.run_sync(feeds, backward=True)
+        for node in weights:
+            np.testing.assert_array_equal(got[node].grad, expected[node].grad)
+        [plan] = machine._plans.values()
+        apart = [spec for spec in plan.tasks if spec.direction == "weights"]
+        # The first layer has no cotangent to pass on, so its backward is all weights.
+        assert [ops_of(spec.steps).count("matmul") for spec in apart] == [1, 1]
+
+
+def test_light_gradients_of_weights_stay_with_the_cotangent():
+    loss, _ = deep(8)
+    with ag.ActorMachine([loss], workers=2) as machine:
+        machine.run_sync({"x": np.ones((64, 8), "float32")}, backward=True)
+        [plan] = machine._plans.values()
+        assert {spec.direction for spec in plan.tasks} <= {"forward", "backward"}
