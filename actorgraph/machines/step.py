@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
@@ -83,7 +82,8 @@ class Step:
             meanwhile.  No parameter has changed then.
         """
         machine = self._machine
-        with self._alone():
+        self._begin()
+        try:
             machine.refuse_blocking("a step", "await step.run(...)")
             if self._plan.allows_direct and machine.fuse != "none":
                 run = machine._prepare(feeds, True, None, 0, run_number, None, self._plan)
@@ -94,24 +94,24 @@ class Step:
             run = machine.run_sync(feeds, backward=True, run_number=run_number)
             self._update_from(run)
             return run
+        finally:
+            self._free.release()
 
     async def run(
         self, feeds: Mapping[Any, Any] | None = None, *, run_number: int | None = None
     ) -> Run:
         """Step once without blocking the event loop, but for the update; see `__call__`."""
-        with self._alone():
+        self._begin()
+        try:
             run = await self._machine.run(feeds, backward=True, run_number=run_number)
             self._update_from(run)
             return run
-
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
-        if not self._free.acquire(blocking=False):
-            raise GraphError("another step of this machine and solver is under way; await it first")
-        try:
-            yield
         finally:
             self._free.release()
+
+    def _begin(self) -> None:
+        if not self._free.acquire(blocking=False):
+            raise GraphError("another step of this machine and solver is under way; await it first")
 
     def _update_from(self, run: Run) -> None:
         duals = [run[node] for node in self._parameters]
@@ -143,16 +143,21 @@ class _StepPlan(Plan):
     """
 
     step: Step
+    _places_of: list[tuple[int, int | Node | None]] | None = None
     keeps_derivatives = False
 
     def collect(self, run: Run) -> tuple[dict[Node, Dual], list[tuple[Buffer, Any]]]:
         """Return the Duals of the outputs, after the update."""
         joint, results = self.joint, run.results
         values, grads = [], []
-        for parameter in self.step._parameters:
-            value = run.leaves[self.leaf_index[joint.values[parameter]]]
-            values.append(value)
-            grads.append(self._gradient(joint.derivatives.get(parameter), run, value))
+        for leaf, derivative in self._update_places():
+            values.append(value := run.leaves[leaf])
+            if isinstance(derivative, int):
+                grads.append(results[derivative])
+            elif derivative is not None:
+                grads.append(self._leaf_value(run, derivative))
+            else:
+                grads.append(np.zeros_like(value))
         duals: dict[Node, Dual] = {}
         for node in self.outputs:
             place = self.result_of.get(joint.values[node])
@@ -162,8 +167,14 @@ class _StepPlan(Plan):
         self.step.update(values, grads)
         return duals, []
 
-    def _gradient(self, derivative: Node | None, run: Run, value: Array) -> Any:
-        if derivative is None:
-            return np.zeros_like(value)
-        place = self.result_of.get(derivative)
-        return self._leaf_value(run, derivative) if place is None else run.results[place]
+    def _update_places(self) -> list[tuple[int, int | Node | None]]:
+        """Return for each parameter the index of its leaf, and of its gradient or what it is."""
+        if self._places_of is None:
+            joint = self.joint
+            derivatives = [joint.derivatives.get(node) for node in self.step._parameters]
+            leaves = [self.leaf_index[joint.values[node]] for node in self.step._parameters]
+            self._places_of = [
+                (leaf, None if node is None else self.result_of.get(node, node))
+                for leaf, node in zip(leaves, derivatives, strict=True)
+            ]
+        return self._places_of
