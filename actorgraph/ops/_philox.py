@@ -207,7 +207,10 @@ class Stream:
                 heads[place] = np.bitwise_count(self._words(int(count))).sum(dtype=np.int64)
             done = tosses // 64 * 64
             return heads + self._heads(tosses - done) if done.any() else heads
-        for start in range(0, int(tosses.max()), 64):
+        whole = int(tosses.min()) // 64 * 64
+        for _ in range(0, whole, 64):
+            heads += np.bitwise_count(self._words(tosses.size))
+        for start in range(whole, int(tosses.max()), 64):
             places = np.flatnonzero(tosses > start)
             unused = np.maximum(64 - (tosses[places] - start), 0).astype(np.uint64)
             words = self._words(places.size) >> unused
