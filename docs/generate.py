@@ -3,10 +3,7 @@
 `tests/test_generated_pages.py` fails where a page is not what this writes.
 """
 
-import ast
-import re
 import sys
-from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -17,71 +14,13 @@ from actorgraph.op import REGISTRY
 from actorgraph.ops import _numpy
 
 DOCS = Path(__file__).parent
-ORACLES = DOCS.parent / "tests"
 
 # -- what tests compare with PyTorch ----------------------------------------------------------
 
 
-def _is_oracle(decorators):
-    return any(ast.unparse(one) == "pytest.mark.oracle" for one in decorators)
-
-
-def _oracle_parts(tree):
-    """Yield the parts of a test file that compare with PyTorch, tables of the file included."""
-    marks = [
-        node
-        for node in tree.body
-        if isinstance(node, ast.Assign) and "pytest.mark.oracle" in ast.unparse(node)
-    ]
-    if marks:
-        yield tree
-        return
-    helpers = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
-    helpers |= {
-        target.id: node
-        for node in tree.body
-        if isinstance(node, ast.Assign)
-        for target in node.targets
-        if isinstance(target, ast.Name)
-    }
-    waiting = [
-        node
-        for node in tree.body
-        if isinstance(node, ast.FunctionDef) and _is_oracle(node.decorator_list)
-    ]
-    seen = set()
-    while waiting:
-        part = waiting.pop()
-        yield part
-        for node in ast.walk(part):
-            if isinstance(node, ast.Name) and node.id in helpers and node.id not in seen:
-                seen.add(node.id)
-                waiting.append(helpers[node.id])
-
-
-@cache
 def compared_with_pytorch():
-    """Return a pattern of the names that tests marked ``oracle`` use.
-
-    ``ops.name``, a text in a table, or the text of an f-string as ``f"conv{axes}d"``.
-    """
-    found = set()
-    for path in sorted(ORACLES.rglob("test_*.py")):
-        text = path.read_text()
-        if "pytest.mark.oracle" not in text or "torch" not in text:
-            continue
-        for part in _oracle_parts(ast.parse(text)):
-            for node in ast.walk(part):
-                if isinstance(node, ast.Attribute) and ast.unparse(node.value).endswith("ops"):
-                    found.add(node.attr)
-                elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-                    found.add(re.escape(node.value))
-                elif isinstance(node, ast.JoinedStr) and isinstance(node.values[0], ast.Constant):
-                    parts = [getattr(part, "value", None) for part in node.values]
-                    found.add(
-                        "".join(re.escape(p) if isinstance(p, str) else "[a-z0-9]+" for p in parts)
-                    )
-    return re.compile("|".join(sorted(found)))
+    """Return the names that `compared.py` has recorded."""
+    return set((DOCS / "compared.txt").read_text().split())
 
 
 # -- docs/ops.md ------------------------------------------------------------------------------
@@ -98,7 +37,7 @@ the broadcast of two shapes.
 - *gradient*: which arguments have one ("all", "0" for the first), and whether forward mode has a
   rule.
 - *cost*: additions for an element, or "own" where a function of the shapes says it.
-- *PyTorch*: whether a test compares with PyTorch.
+- *PyTorch*: whether a test that compares with PyTorch runs it, as `docs/compared.py` recorded.
 
 """
 
@@ -153,7 +92,7 @@ def ops_page():
     lines += ["## Ops", "", _row("op", "type", "shape", "gradient", "cost", "PyTorch", "what"),
               _row(*["---"] * 7)]  # fmt: skip
     for op in own:
-        yes = "yes" if compared.fullmatch(op.name) else "no"
+        yes = "yes" if op.name in compared else "no"
         lines.append(
             _row(
                 f"`{op.name}`",
@@ -173,7 +112,7 @@ def ops_page():
         first = (function.__doc__ or "").strip().split("\n\n")[0]
         if function.__name__ != name and function.__name__ in public:
             first = f"Another name of `{function.__name__}`."
-        yes = "yes" if compared.fullmatch(name) else "no"
+        yes = "yes" if name in compared else "no"
         lines.append(_row(f"`{name}`", yes, " ".join(first.split())))
     return "\n".join(lines) + "\n"
 

@@ -1,0 +1,86 @@
+"""Records which ops and functions the tests marked ``oracle`` compare with PyTorch.
+
+Run ``python docs/compared.py``: it runs these tests and writes ``docs/compared.txt``, from which
+`generate.py` takes a column of ops.md.  A name is listed if a test that passed and that called
+PyTorch ran it or applied it; gradients and functions built of others count what they are made of.
+"""
+
+import inspect
+import sys
+from pathlib import Path
+
+import pytest
+from torch.overrides import TorchFunctionMode
+
+import actorgraph as ag
+from actorgraph.graph import Graph
+
+ROOT = Path(__file__).parent.parent
+LIST = Path(__file__).parent / "compared.txt"
+
+
+class _Calls(TorchFunctionMode):
+    """Notes whether anything of PyTorch is called."""
+
+    any = False
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        self.any = True
+        return function(*args, **(kwargs or {}))
+
+
+class Recorder:
+    """A plugin that notes in `names` what the tests run with PyTorch."""
+
+    def __init__(self):
+        self.names = set()
+        functions = {name: inspect.unwrap(getattr(ag.ops, name)) for name in ag.ops.__all__}
+        codes = [getattr(function, "__code__", None) for function in functions.values()]
+        # Functions that one factory makes share their code; they are ops, which `apply` tells.
+        self.codes = {}
+        for (name, function), code in zip(functions.items(), codes, strict=True):
+            others = {id(functions[n]) for n, c in zip(functions, codes, strict=True) if c is code}
+            if code is not None and others == {id(function)}:
+                self.codes.setdefault(code, []).append(name)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_call(self, item):
+        """Note what a test runs, if it calls PyTorch and passes."""
+        if item.get_closest_marker("oracle") is None:
+            return (yield)
+        found, apply = set(), Graph.apply
+
+        def noted(graph, op, *args, **kwargs):
+            found.add(op.name)
+            return apply(graph, op, *args, **kwargs)
+
+        def profile(frame, event, _):
+            if event == "call":
+                found.update(self.codes.get(frame.f_code, ()))
+
+        Graph.apply = noted
+        sys.setprofile(profile)
+        try:
+            with _Calls() as calls:
+                result = yield
+        finally:
+            sys.setprofile(None)
+            Graph.apply = apply
+        if calls.any:  # and it passed
+            self.names |= found
+        return result
+
+
+def record():
+    """Run the tests; return what passed ones compare, or raise where one fails."""
+    recorder = Recorder()
+    folders = [str(ROOT / "tests" / folder) for folder in ("ops", "models")]
+    # The library is imported already, so pytest cannot rewrite the assertions of its plugins.
+    status = pytest.main(["-q", "--assert=plain", "-m", "oracle", *folders], plugins=[recorder])
+    if status:
+        raise SystemExit(int(status))
+    return sorted(recorder.names)
+
+
+if __name__ == "__main__":
+    LIST.write_text("".join(f"{name}\n" for name in record()))
