@@ -23,7 +23,7 @@ def passes() -> tuple[Pass, ...]:
     --------
     >>> passes()[0]
     <pass log1p: log(1 + a) becomes log1p(a)>
-    >>> passes()[-2]
+    >>> passes()[-1]
     <pass merge: equal nodes of one task become one: the same kernel on the same operands>
     """
     from actorgraph.rewrite.exact import EXACT  # a machine needs it, an import does not

@@ -15,6 +15,11 @@ Not here, because a bit could change: ``x + 0`` (-0 becomes 0), ``x * 0`` (NaN, 
 ``x - x``, complex ``x * 1`` (inf * 0), ``(-x) * (-y)`` and ``x - (-y)`` (the sign of a NaN),
 ``x ** 1`` (vector libraries may round), and a sum over no axis or over dims of size 1 (it adds 0
 to -0).  A matrix product takes a transposed operand as the view that it is, without any pass.
+
+Nor are elementwise chains computed block by block, a bias and an activation behind a product
+included: against steps that write into planned buffers, in place where they can, blocks of 16 to
+128 Ki elements took 1.0 to 1.6 times as long for arrays of up to 8 MB and about as long for 16 MB
+(float32, one thread, second-level cache of 1 MiB, third of 32 MiB).
 """
 
 from __future__ import annotations
@@ -284,10 +289,6 @@ _TABLE: tuple[tuple[str, str, Rule | None, str], ...] = (
     ("fold", "an op on constants becomes its value, computed once by the same kernel", None, ""),
     (
         "merge", "equal nodes of one task become one: the same kernel on the same operands",
-        None, "",
-    ),
-    (
-        "blocks", "elementwise ops on large arrays run block by block, in the cache",
         None, "",
     ),
 )  # fmt: skip

@@ -1,5 +1,7 @@
 """Passes that change no bit: what each makes of a graph, what it leaves alone, and equal bits."""
 
+import os
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -7,6 +9,7 @@ from hypothesis import strategies as st
 
 import actorgraph as ag
 from actorgraph.errors import FeedError, GraphError, NodeError
+from actorgraph.lower import fusion
 from actorgraph.op import CONSTANT
 from actorgraph.rewrite.exact import EXACT
 from tests.machines._graphs import UNARY, bits, graphs, results
@@ -304,7 +307,34 @@ def formulas_to_draw(monkeypatch):
         monkeypatch.setitem(UNARY, name, formula)
 
 
-@settings(max_examples=60, suppress_health_check=list(HealthCheck), deadline=None)
+quick = settings(
+    max_examples=500 if os.environ.get("ACTORGRAPH_SOAK") == "1" else 60,
+    suppress_health_check=list(HealthCheck),
+    deadline=None,
+)
+
+
+@quick
+@given(graphs(feed_count=1, max_ops=20), st.data())
+def test_tasks_form_no_cycle_however_the_graph_is_cut(example, data):
+    asked = {"outputs": example.outputs, "wrt": example.wrt}
+    nodes = [*example.outputs, *(example.wrt or example.graph.parameters)]
+    with pytest.MonkeyPatch.context() as patch, np.errstate(all="ignore"):
+        # Every node may be heavy, and get a region of its own.
+        patch.setattr(fusion, "HEAVY_US", data.draw(st.sampled_from([0.5, 0.53, 0.6, 1.0])))
+        patch.setattr(fusion, "PARALLEL_US", data.draw(st.sampled_from([0.1, 1.0, 5.0])))
+        patch.setattr(fusion, "_PARTS", data.draw(st.sampled_from([1, 4, 16])))
+        with (
+            ag.LispMachine(**asked, passes=()) as written,
+            ag.ActorMachine(**asked, workers=2, seed=1) as machine,
+        ):
+            for mode in example.modes(0):
+                wanted = results(written.run_sync(example.feeds[0], **mode), nodes)
+                run = machine.run_sync(example.feeds[0], **mode, timeout_s=30)
+                assert results(run, nodes) == wanted
+
+
+@quick
 @given(graphs(feed_count=1), st.data())
 def test_all_machines_give_the_bits_of_the_unrewritten_graph(example, data):
     asked = {"outputs": example.outputs, "wrt": example.wrt}
