@@ -198,7 +198,7 @@ def _memory_plan(plan: Plan) -> MemoryPlan:
     symbols = plan.latest.symbols
     results = list(plan.result_of)
     direct = plan.direct is not None
-    order = plan.joint.order if direct else [step for spec in plan.tasks for step in spec.steps]
+    order = plan.direct_steps if direct else [step for spec in plan.tasks for step in spec.steps]
     if direct:
         planned = plan.direct_buffered
         kept_bytes = sum(assign(order, results, planned, symbols).sizes)
