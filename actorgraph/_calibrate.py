@@ -4,9 +4,6 @@ Every figure is the best of many on one thread.  Providers of matrix products ar
 compared; the choice stays with the user.
 """
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from datetime import date
 from math import exp, log
@@ -30,9 +27,6 @@ _PRODUCTS = ((8, 64, 64), (64, 256, 256), (128, 512, 512), (512, 512, 512))
 _WEIGHTS = 4
 _BETTER = 1.05
 """A provider has to be faster by this factor to be worth a word."""
-
-_AVX512 = "SkylakeX"
-_CHILD = "from actorgraph._calibrate import large_product_rate as f; print(f())"
 
 Tell = Callable[[str], None]
 
@@ -59,18 +53,12 @@ def calibrate(tell: Tell) -> dict[str, Any]:
     """
     with ThreadpoolController().limit(limits=1, user_api="blas"):
         measured = _rates(tell)
-    advice = [*_advice_on_providers(measured), *_advice_on_kernels(tell)]
+    advice = _advice(measured)
     file = store(measured, date.today().isoformat())
     for line in advice:
         tell(f"advice           {line}")
     tell(f"stored in {file}")
     return {"rates": measured._asdict(), "file": file, "advice": advice}
-
-
-def large_product_rate() -> float:
-    """Return the flops per microsecond of NumPy's product 128x512x512 on one thread."""
-    with ThreadpoolController().limit(limits=1, user_api="blas"):
-        return _product_rate(np.matmul, *_PRODUCTS[2])
 
 
 def _rates(tell: Tell) -> Rates:
@@ -131,7 +119,7 @@ def _product_rate(multiply: Callable[..., object], m: int, k: int, n: int) -> fl
     return 2.0 * m * k * n * _WEIGHTS / _best_us(products)
 
 
-def _advice_on_providers(measured: Rates) -> list[str]:
+def _advice(measured: Rates) -> list[str]:
     """Return what to set so that the fastest provider multiplies."""
     if "mkl" not in measured.products:
         return []
@@ -144,48 +132,3 @@ def _advice_on_providers(measured: Rates) -> list[str]:
     if ratio >= _BETTER:
         return [f"set {blas.VARIABLE}={other}: {ratio:.2f} times as fast as {chosen} here"]
     return [f"{chosen} multiplies, at {1 / ratio:.2f} times the speed of {other}: leave it so"]
-
-
-def _advice_on_kernels(tell: Tell) -> list[str]:
-    """Return whether OpenBLAS would be faster with the AVX-512 kernels that it does not take.
-
-    It knows processors by name, and takes those of AVX2 for what it does not know.
-    """
-    taken = _openblas_kernels()
-    if not taken or taken & {_AVX512, "Cooperlake", "Sapphirerapids"} or not _has_avx512():
-        return []
-    ratio = _rate_in_child(_AVX512) / _rate_in_child(None)
-    tell(f"AVX-512 kernels  {ratio:.2f} times NumPy's own choice ({', '.join(taken)})")
-    if ratio < _BETTER:
-        return []
-    return [f"set OPENBLAS_CORETYPE={_AVX512}: NumPy then multiplies {ratio:.2f} times as fast"]
-
-
-def _openblas_kernels() -> set[str]:
-    return {
-        str(library.get("architecture"))
-        for library in ThreadpoolController().info()
-        if library["internal_api"] == "openblas"
-    }
-
-
-def _rate_in_child(kernels: str | None) -> float:
-    """Return the rate in a process of its own: OpenBLAS chooses its kernels when it is loaded."""
-    chosen = {} if kernels is None else {"OPENBLAS_CORETYPE": kernels}
-    child = subprocess.run(
-        [sys.executable, "-c", _CHILD],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **chosen},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
-    return float(child.stdout)
-
-
-def _has_avx512() -> bool:
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as file:
-            return " avx512f" in file.read()
-    except OSError:
-        return False

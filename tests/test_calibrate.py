@@ -13,7 +13,6 @@ from actorgraph.lower.rates import Rates, stored
 def quick(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(_calibrate, "_SECONDS", 0.005)
-    monkeypatch.setattr(_calibrate, "_has_avx512", lambda: False)
 
 
 def test_what_is_measured_is_stored_and_shown_line_by_line(capsys):
@@ -52,22 +51,8 @@ def test_it_recommends_the_faster_provider_and_switches_none(
 ):
     provider = blas.NUMPY._replace(name=chosen)
     monkeypatch.setattr(blas, "provider", lambda: provider)
-    assert _calibrate._advice_on_providers(measured(numpy, mkl)) == [advice]
+    assert _calibrate._advice(measured(numpy, mkl)) == [advice]
 
 
 def test_without_mkl_there_is_nothing_to_recommend():
-    assert _calibrate._advice_on_providers(Rates()) == []
-
-
-@pytest.mark.parametrize(("ratio", "said"), [(1.5, True), (1.0, False)])
-def test_kernels_that_openblas_does_not_take_are_recommended(ratio, said, monkeypatch):
-    monkeypatch.setattr(_calibrate, "_has_avx512", lambda: True)
-    monkeypatch.setattr(_calibrate, "_openblas_kernels", lambda: {"Haswell"})
-    monkeypatch.setattr(_calibrate, "_rate_in_child", lambda kernels: ratio if kernels else 1.0)
-    advice = _calibrate._advice_on_kernels(lambda line: None)
-    assert bool(advice) == said
-    assert all(line.startswith("set OPENBLAS_CORETYPE=SkylakeX") for line in advice)
-
-
-def test_the_rate_of_another_choice_is_measured_in_a_process_of_its_own():
-    assert _calibrate._rate_in_child(None) > 0
+    assert _calibrate._advice(Rates()) == []
