@@ -65,9 +65,10 @@ class _Filtered(Instrument):
         return repr(self._instrument)
 
     def _ours(self, run: Run) -> bool:
-        # A plan belongs to one machine; its core may change, and a run may never meet one.
+        # A closed machine has forgotten its core, a compiled step has a plan of its own.
         return any(
-            run.plan is plan for machine in self._machines for plan in machine._plans.values()
+            run.core is machine._core or any(run.plan is plan for plan in machine._plans.values())
+            for machine in self._machines
         )
 
 

@@ -161,3 +161,10 @@ def test_use_refuses_what_is_no_instrument(model):
         ag.trace.use(Log).__enter__()
     with pytest.raises(TypeError, match="expected machines after the instrument, got str"):
         ag.trace.use(Log(), "machine").__enter__()
+
+
+def test_compiled_steps_are_told_of_too(model):
+    log = Log()
+    with ag.TapeMachine([model.loss]) as machine, ag.trace.use(log, machine):
+        machine.compile_step(ag.solvers.SGD(0.1))(model.feeds)
+    assert [entry[0] for entry in log.told] == ["feeds", "start", "direct", "end"]
