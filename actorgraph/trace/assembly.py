@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -112,9 +112,10 @@ class _Assembly:
                     continue  # of a run that was in flight before the recording
                 machine, core = self.machine_of[task]
                 notes = self.recorder.runs.get((core, number))
+                actor = self.actors[self.actor_of[task]]
                 self._add(
-                    lane, started, ended, task.spec.name, task.spec.direction, number, machine,
-                    None if notes is None else notes.microbatch, self.actor_of[task],
+                    lane, started, ended, actor.name, actor.direction, number, machine,
+                    None if notes is None else notes.microbatch, actor.index,
                 )  # fmt: skip
 
     def add_pieces(self) -> None:
@@ -173,13 +174,14 @@ class _Assembly:
                 if source is not None:
                     sent_bytes[source] += message.bytes
             updates[target] = ready if ready >= 0 else self.slices[target].start, received_bytes
-        for index, (ready, received) in updates.items():
+        for index in updates.keys() | sent_bytes.keys():
             part = self.slices[index]
-            self.slices[index] = replace(
-                part, ready=min(ready, part.start), received_bytes=received
+            ready, received_bytes = updates.get(index, (part.ready, 0))
+            self.slices[index] = part._replace(
+                ready=min(ready, part.start),
+                received_bytes=received_bytes,
+                sent_bytes=sent_bytes[index],
             )
-        for index, count in sent_bytes.items():
-            self.slices[index] = replace(self.slices[index], sent_bytes=count)
 
     def _message(
         self,

@@ -1,12 +1,13 @@
 """What a recording holds: plain records, which keep no array, graph or machine alive.
 
-All times are seconds since the beginning of the recording.
+All times are seconds since the beginning of the recording.  What there is one of a turn is a named
+tuple: a recording may hold a million.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 __all__ = ["Actor", "Call", "Edge", "Message", "PredictedSlice", "RunSpan", "Slice"]
 
@@ -55,8 +56,7 @@ class Actor:
     edges: tuple[Edge, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Slice:
+class Slice(NamedTuple):
     """Something that one thread has done.
 
     Attributes
@@ -103,8 +103,7 @@ class Slice:
         return max(0.0, self.start - self.ready)
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(NamedTuple):
     """What one slice has sent to another, or a run to a slice (`source` is None).
 
     Attributes
