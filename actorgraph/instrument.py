@@ -8,7 +8,6 @@ are those of `time.perf_counter`.
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -128,6 +127,8 @@ def settle(tasks: Iterable[Task], timeout_s: float = 1.0) -> None:
 
 
 def _dismiss(instrument: Instrument, hook: str, error: BaseException) -> None:
+    import logging  # 3 ms, for a fault of the instrument's only
+
     silence(instrument)
     logging.getLogger("actorgraph").error(
         "%s of %r raised, so it is not called any more", hook, instrument, exc_info=error

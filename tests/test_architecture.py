@@ -48,7 +48,17 @@ LAYERS = (
 LONGEST_FILE, LONGEST_FUNCTION = 500, 60
 THREADS = ("scheduler.py", "devices/")
 STARTS_THREADS = {"Thread", "Timer", "ThreadPoolExecutor", "start_new_thread", "to_thread"}
-HEAVY = {"IPython", "asyncio", "cupy", "jax", "rich", "torch", "trio"}
+HEAVY = {
+    "IPython",
+    "asyncio",
+    "cupy",
+    "jax",
+    "numpy.typing",
+    "rich",
+    "threadpoolctl",
+    "torch",
+    "trio",
+}
 IMPORT_MS = 250
 """Far above what it takes (28 to 40 ms), for machines under load."""
 

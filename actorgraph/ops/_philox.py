@@ -19,11 +19,10 @@ from math import erfc, sqrt
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 __all__ = ["Stream", "normal_share"]
 
-Array = NDArray[Any]
+Array = np.ndarray[Any, np.dtype[Any]]
 _BLOCK = 8192
 """Numbers made at a time, so that the steps of a formula find them in the cache."""
 _LN2 = 0.6931471805599453

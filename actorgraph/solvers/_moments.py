@@ -5,11 +5,10 @@ from math import sqrt
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 __all__ = ["Moments", "checked_settings"]
 
-Array = NDArray[Any]
+Array = np.ndarray[Any, np.dtype[Any]]
 
 
 def checked_settings(

@@ -2,14 +2,14 @@
 
 from typing import Any, final
 
-from numpy.typing import NDArray
+import numpy as np
 
 from actorgraph.solvers._base import AbstractSolver
 from actorgraph.solvers._moments import Moments, checked_settings
 
 __all__ = ["Adam"]
 
-Array = NDArray[Any]
+Array = np.ndarray[Any, np.dtype[Any]]
 
 
 @final

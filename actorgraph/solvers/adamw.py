@@ -3,14 +3,13 @@
 from typing import Any, final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from actorgraph.solvers._base import AbstractSolver
 from actorgraph.solvers._moments import Moments, checked_settings
 
 __all__ = ["AdamW"]
 
-Array = NDArray[Any]
+Array = np.ndarray[Any, np.dtype[Any]]
 
 
 @final
