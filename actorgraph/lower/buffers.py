@@ -7,16 +7,17 @@ What of this does not depend on the sizes of a run is `writable`, told once for 
 `assign` then lays steps into slots by liveness for the sizes of a run, in place where an operand
 ends at the step.
 
-A program runs in one thread at a time, so its slots need no lock; a run that brings leaves that
-are not C-contiguous uses none of them.
+A turn of a task leases the memory from its machine (`lower.arenas`); a run that brings leaves that
+are not C-contiguous uses none.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from math import prod
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -25,10 +26,24 @@ from actorgraph.op import CONSTANT
 from actorgraph.ops._scalars import is_half
 from actorgraph.types import UNKNOWN, bind_dims
 
-__all__ = ["Buffers", "Usage", "assign", "is_fresh", "peak_bytes", "regular", "usage", "writable"]
+__all__ = [
+    "Buffers",
+    "Memory",
+    "Usage",
+    "aligned",
+    "assign",
+    "is_fresh",
+    "peak_bytes",
+    "regular",
+    "usage",
+    "writable",
+]
 
 _VIEWS = ("any", "ordered")
 """Layouts of ops that may return a view of an operand."""
+
+Memory: TypeAlias = np.ndarray[Any, Any]
+"""Bytes."""
 
 _ALIGNMENT = 64
 """Bytes: a cache line and the widest vector; aligned additions ran up to twice as fast."""
@@ -194,13 +209,21 @@ class Buffers:
     slot_of: dict[int, int]
     in_place: set[int]
 
-    def arrays(self, steps: Sequence[Node], symbols: Mapping[str, int]) -> list[Any]:
-        """Return fresh memory: one array for each planned step, in the order of `steps`.
+    @property
+    def total_bytes(self) -> int:
+        """Bytes of one memory that holds all slots."""
+        return sum(map(_padded, self.sizes))
+
+    def arrays(
+        self, steps: Sequence[Node], symbols: Mapping[str, int], memory: Memory | None = None
+    ) -> list[Any]:
+        """Return one array for each planned step, in the order of `steps`, in `memory` or a fresh.
 
         Steps of one shape and dtype in one slot share the array, so that a step in place is
         given its very operand.
         """
-        slots = [_aligned(size) for size in self.sizes]
+        memory = aligned(self.total_bytes) if memory is None else memory
+        starts = list(accumulate(map(_padded, self.sizes), initial=0))
         views: dict[Any, np.ndarray[Any, Any]] = {}
         found = []
         for step in steps:
@@ -211,13 +234,18 @@ class Buffers:
             assert shape is not None
             key = slot, shape, step.dtype
             if key not in views:
-                size = prod(shape) * step.dtype.itemsize
-                views[key] = slots[slot][:size].view(step.dtype).reshape(shape)
+                end = starts[slot] + prod(shape) * step.dtype.itemsize
+                views[key] = memory[starts[slot] : end].view(step.dtype).reshape(shape)
             found.append(views[key])
         return found
 
 
-def _aligned(size: int) -> np.ndarray[Any, Any]:
+def _padded(size: int) -> int:
+    return size + -size % _ALIGNMENT
+
+
+def aligned(size: int) -> Memory:
+    """Return `size` bytes that begin at a cache line."""
     raw = np.empty(size + _ALIGNMENT, np.uint8)
     start = -raw.ctypes.data % _ALIGNMENT
     return raw[start : start + size]

@@ -89,8 +89,8 @@ def lower(
     long_steps : container of int
         Ids of nodes before which the program looks whether the run is still wanted.
     buffered : collection of int
-        Ids of the steps that write into a buffer; the run's kernels have a list of these (or of
-        None) at the index ``kb``.
+        Ids of the steps that write into a buffer; the run's kernels have at the index ``kb`` what
+        returns these and the arena that holds them, or as many None.
     """
     writer = _Writer(spec, preferred, credited_in, credited_out, bound, long_steps, buffered)
     text = writer.write()
@@ -248,6 +248,8 @@ class _Writer:
             f"            {marks} = fail(task, error, {self.messages})",
             "            bad = error = None",
         ]
+        if self.outs:
+            self.body += ["        if arena is not None:", "            give(arena)"]
         self._sends(outgoing)
         return "\n".join(self.body) + "\n"
 
@@ -272,12 +274,14 @@ class _Writer:
         params += [f"{letter}{i}" for i in range(len(spec.ports)) for letter in ("q", "p")]
         params += [f"{letter}{i}" for i in self.credited_in for letter in ("g", "h", "w")]
         params += [f"k{j}" for j in range(len(spec.steps))]
-        params += ["kb"] if self.outs else []
+        params += ["kb", "give"] if self.outs else []
         params += [f"c{i}" for i in range(len(self.constants))]
         targets = len(spec.sends) + (spec.saves_to is not None)
         params += [f"{letter}{i}" for i in range(targets) for letter in ("o", "a", "t")]
         params += [f"{letter}{i}" for i in self.credited_out for letter in ("x", "y")]
-        self.body += [f"def actor({', '.join(params)}):", "    push = yield", "    while True:"]
+        self.body += [f"def actor({', '.join(params)}):"]
+        self.body += ["    arena = None"] if self.outs else []
+        self.body += ["    push = yield", "    while True:"]
 
     def _waits(self) -> None:
         count = len(self.spec.ports)
@@ -307,7 +311,7 @@ class _Writer:
                 names = "".join(f"r{j}, " for j in range(len(spec.residuals)))
                 body.append(f"            {names}= m{i}")
         if self.outs:
-            body.append(f"            {', '.join(self.outs.values())}, = run.kernels[kb]")
+            body.append(f"            {', '.join(self.outs.values())}, arena = run.kernels[kb]()")
         single = len(spec.steps) == 1
         for j, step in enumerate(spec.steps):
             if j and step.id in self.long_steps:
@@ -397,6 +401,7 @@ class _Writer:
         names += dict.fromkeys(self.expressions[step.id] for step in spec.steps)
         names += [f"r{j}" for j in range(len(spec.residuals))]
         names += ["reply"] if self.has_async else []
+        names += ["arena"] if self.outs else []
         self.body += [
             f"        task.wait = q{self.preferred}",
             f"        {' = '.join([*names, 'run'])} = None",

@@ -29,6 +29,7 @@ import numpy as np
 
 from actorgraph import instrument
 from actorgraph.errors import DeadlockError, GraphError, MachineClosedError, text_of
+from actorgraph.lower.arenas import Arenas
 from actorgraph.machines.network import Network
 from actorgraph.machines.plan import Plan
 from actorgraph.machines.run import Run, in_main_thread, in_trio
@@ -75,6 +76,7 @@ class Core:
         self.counted = counted
         self.lock = threading.RLock()
         self.networks: dict[Any, Network] = {}
+        self.arenas = Arenas()
         self.queued: list[tuple[int, int, Run]] = []
         self.in_flight: dict[int, Run] = {}
         self.assigning: dict[int, Run] = {}
@@ -154,6 +156,7 @@ class Core:
             network = self.networks[key] = Network(
                 plan,
                 self.scheduler.ready_queues(rank),
+                arenas=self.arenas,
                 capacity=self.capacity,
                 max_in_flight=self.max_in_flight,
                 errors=errors,

@@ -26,12 +26,12 @@ class MemoryPlan:
     mode : str
         ``"forward"``, ``"backward"`` or ``"tangents"``.
     peak_bytes : int
-        Kept slots and, beside them, the fresh arrays of one run at its worst moment.
+        Kept memory and, beside it, the fresh arrays of one run in sequential order at its worst.
     bound_bytes : int
         The liveness lower bound: the most bytes that live at once in sequential order, if every
         array appears when it is computed and dies at its last use.
     kept_bytes : int
-        What stays with the machine between runs.
+        What stays with the machine between runs, for each worker that works on it at once.
     steps, buffered : int
         Steps of the mode, and how many of them write into kept memory.
     """
@@ -201,11 +201,11 @@ def _memory_plan(plan: Plan) -> MemoryPlan:
     order = plan.direct_steps if direct else [step for spec in plan.tasks for step in spec.steps]
     if direct:
         planned = plan.direct_buffered
-        kept_bytes = sum(assign(order, results, planned, symbols).sizes)
+        kept_bytes = assign(order, results, planned, symbols).total_bytes
     else:
         planned = frozenset().union(*plan.buffered)
-        kept_bytes = sum(
-            sum(assign(spec.steps, spec.kept, buffered, symbols).sizes)
+        kept_bytes = max(
+            assign(spec.steps, spec.kept, buffered, symbols).total_bytes
             for spec, buffered in zip(plan.tasks, plan.buffered, strict=True)
         )
     fresh = peak_bytes(order, results, symbols, without=planned)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from actorgraph.channels import Channel
+from actorgraph.lower.arenas import Arenas
 from actorgraph.lower.kernels import with_errstate
 from actorgraph.lower.program import lower
 from actorgraph.lower.regions import TaskSpec
@@ -29,6 +30,8 @@ class Network:
     plan : Plan
     ready : list of deque
         Ready queues of the class of priority, one per worker.
+    arenas : Arenas
+        Memory for the turns of tasks.
     capacity : int or None
         Most messages of a channel; None means `max_in_flight`, which admission guarantees.
     max_in_flight : int
@@ -43,6 +46,7 @@ class Network:
         plan: Plan,
         ready: list[deque[Task]],
         *,
+        arenas: Arenas,
         capacity: int | None,
         max_in_flight: int,
         errors: Mapping[str, Any] | None,
@@ -50,6 +54,7 @@ class Network:
     ) -> None:
         self.plan = plan
         self.ready = ready
+        self.arenas = arenas
         self.errors = errors
         self.capacity = max_in_flight if capacity is None else min(capacity, max_in_flight)
         self.credited = self.capacity < max_in_flight
@@ -93,7 +98,7 @@ class Network:
             kernels: list[Any] = [self._guarded(found) for found in binding.kernels]
             for index, planned in enumerate(self.plan.buffered):
                 if planned:
-                    kernels.append(self.plan.task_buffers(index, binding, regular))
+                    kernels.append(self.plan.layout(index, binding, regular, self.arenas))
             while len(self._adopted) >= MEMORIES_KEPT:
                 del self._adopted[next(iter(self._adopted))]
             kept = self._adopted[key] = binding, kernels
@@ -188,7 +193,7 @@ class Network:
             args += [held.append, held, self.tasks[producers[i]]]
         args += kernels
         if spec.index in self.memory_index:
-            args.append(self.memory_index[spec.index])
+            args += [self.memory_index[spec.index], self.arenas.idle.append]
         args += [self.plan.device.to_device(node.attrs["value"]) for node in program.constants]
         consumers = [self.tasks[consumer] for _, consumer in spec.sends]
         consumers += [self.tasks[spec.saves_to]] if spec.saves_to is not None else []

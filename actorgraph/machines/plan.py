@@ -6,6 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
+from functools import partial
 from importlib import import_module
 from itertools import repeat
 from types import ModuleType
@@ -17,6 +18,7 @@ from actorgraph.devices import Device
 from actorgraph.dual import Dual
 from actorgraph.errors import FeedError, near_names
 from actorgraph.graph import Node, topological_order
+from actorgraph.lower.arenas import Arenas, Layout
 from actorgraph.lower.buffers import assign, is_fresh, regular, writable
 from actorgraph.lower.cost import predicted_us
 from actorgraph.lower.fusion import is_heavy
@@ -317,7 +319,10 @@ class Plan:
             for other in self._with_memory[:-MEMORIES_KEPT]:
                 other.direct = {}
             del self._with_memory[:-MEMORIES_KEPT]
-        buffers = self._memory(steps, results, self.direct_buffered, binding, in_buffers)
+        buffers: list[Any] = [None] * len(self.direct_buffered)
+        if in_buffers:
+            plan = assign(steps, results, self.direct_buffered, binding.symbols)
+            buffers = plan.arrays(steps, binding.symbols)
         made: Direct = self.direct.make(*kernels, *fixed, *buffers)
         return made
 
@@ -331,22 +336,16 @@ class Plan:
             planned = writable(spec.steps, spec.kept, regular_ids) if inside else frozenset()
             self.buffered.append(planned)
 
-    def task_buffers(self, index: int, binding: Binding, in_buffers: bool) -> list[Any]:
-        """Return fresh memory for the buffered steps of a task, or as many None."""
-        spec = self.tasks[index]
-        return self._memory(spec.steps, spec.kept, self.buffered[index], binding, in_buffers)
-
-    @staticmethod
-    def _memory(
-        steps: Sequence[Node],
-        kept: Sequence[Node],
-        planned: frozenset[int],
-        binding: Binding,
-        in_buffers: bool,
-    ) -> list[Any]:
+    def layout(
+        self, index: int, binding: Binding, in_buffers: bool, arenas: Arenas
+    ) -> Callable[[], list[Any]]:
+        """Return what gives a turn of a task its arrays and their arena, or as many None."""
+        planned = self.buffered[index]
         if not in_buffers:
-            return [None] * len(planned)
-        return assign(steps, kept, planned, binding.symbols).arrays(steps, binding.symbols)
+            return partial(list, [None] * (len(planned) + 1))
+        spec, symbols = self.tasks[index], binding.symbols
+        buffers = assign(spec.steps, spec.kept, planned, symbols)
+        return Layout(arenas, buffers, spec.steps, symbols).lease
 
     def kernel(self, node: Node, symbols: Mapping[str, int]) -> Callable[..., Any]:
         """Return the kernel of a node on this plan's device."""

@@ -138,3 +138,41 @@ def test_two_threads_that_run_one_machine_do_not_share_memory():
         assert first is not second
         plan.give_direct(binding, True, first)
         assert plan.take_direct(binding, True) is first
+
+
+def test_tasks_share_memory_as_turns_that_run_at_once_do():
+    g = ag.Graph()
+    x = g.input("x", (200, 200), "float64")
+    y = x
+    for _ in range(30):
+        y = np.tanh(y * 1.5)
+    with ag.ActorMachine([y.sum()], workers=1) as machine:
+        machine.run_sync({"x": np.ones((200, 200))})
+        [plan] = machine._plans.values()
+        assert len(plan.tasks) > 5
+        assert len(machine._core.arenas.idle) == 1
+        [report] = machine.memory_plan()
+        assert report.kept_bytes <= 2 * 200 * 200 * 8
+        assert report.peak_bytes <= 1.6 * report.bound_bytes
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_run_that_fails_gives_its_memory_back(kind):
+    def forward(xp, x):
+        if x[0, 0] < 0:
+            raise ArithmeticError("negative")
+        return x.copy()
+
+    name = f"no_negative_of_{kind.__name__}"
+    op = ag.ops.define(name=name, scheme="a[*s] -> a[*s]", forward=forward)
+    g = ag.Graph()
+    x = g.input("x", (200, 200), "float64")
+    y = np.tanh(op(np.tanh(x * 2.0)) * 3.0 * 2.0).sum()
+    good = np.ones((200, 200))
+    with kind([y], fuse="all") as machine:
+        expected = machine.run_sync({"x": good})[y].value
+        for _ in range(5):
+            with pytest.raises(ag.errors.NodeError, match="negative"):
+                machine.run_sync({"x": -good})
+            assert machine.run_sync({"x": good})[y].value == expected
+        assert len(machine._core.arenas.idle) <= 1
