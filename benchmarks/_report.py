@@ -100,15 +100,19 @@ def cpu_name() -> str:
 
 
 def blas() -> str:
-    """Name NumPy's matmul provider and its threads."""
+    """Name NumPy's BLAS with its kernels and threads, and who multiplies for us."""
+    from actorgraph.devices.blas import provider
+
     try:
         from threadpoolctl import threadpool_info
     except ModuleNotFoundError:
         return "unknown: threadpoolctl is not installed"
     pools = [pool for pool in threadpool_info() if pool["user_api"] == "blas"]
-    return ", ".join(
-        f"{p['internal_api']} {p['version']} ({p['num_threads']} thread)" for p in pools
-    )
+    named = [
+        f"{p['internal_api']} {p['version']} ({p.get('architecture')}, {p['num_threads']} thread)"
+        for p in pools
+    ]
+    return ", ".join([*named, f"matmul by {provider().name} {provider().version}"])
 
 
 def print_environment() -> None:
