@@ -26,6 +26,17 @@ def test_chunks_stand_in_a_loop(name, v):
     assert made.device_of == (0, 1, 2) * v
 
 
+@every_name
+def test_every_stage_takes_microbatches_in_order(name):
+    """Runs pass an actor in order, so actors can follow such lists only."""
+    made = schedule(name, stages=4, microbatches=9)
+    for lane in made.lanes:
+        for stage in {action.stage for action in lane}:
+            for kinds in (("F",), ("B", "BW"), ("W", "BW")):
+                found = [a.microbatch for a in lane if a.stage == stage and a.kind in kinds]
+                assert found == list(range(9))
+
+
 @pytest.mark.parametrize("name", ["zb-v", "dualpipe-v"])
 def test_chunks_stand_in_a_v(name):
     assert schedule(name, stages=3, microbatches=2).device_of == (0, 1, 2, 2, 1, 0)
