@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from actorgraph.errors import ScheduleError
 from actorgraph.pipeline.grids import Bar, draw
@@ -64,8 +64,9 @@ class Schedule:
 
     Parameters
     ----------
-    lanes : tuple of tuple of Action
-        For each device what it does, in order.
+    lanes : sequence of sequence of Action
+        For each device what it does, in order; an action may be a plain tuple (stage, kind,
+        microbatch).
     name : str
         For tables and errors.
 
@@ -83,10 +84,11 @@ class Schedule:
     1 |      1F0  1BW0 1F1  1BW1
     """
 
-    lanes: tuple[tuple[Action, ...], ...]
+    lanes: Sequence[Sequence[Action]]
     name: str = "custom"
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "lanes", tuple(tuple(map(_action, lane)) for lane in self.lanes))
         _check_complete(self)
         _ = self.order  # raises if there is none
 
@@ -208,6 +210,14 @@ def load(path: str | Path, *, notation: Notation = "actorgraph", name: str = "")
         If the file cannot be read.
     """
     return Schedule(_actions(read(path, notation)), name or Path(path).stem)
+
+
+def _action(given: tuple[Any, ...]) -> Action:
+    if type(given) is Action:
+        return given
+    if not isinstance(given, tuple) or not 3 <= len(given) <= 4:
+        raise ScheduleError(f"an action is a tuple (stage, kind, microbatch), got {given!r}")
+    return Action(*given)
 
 
 def _actions(lanes: Iterable[Iterable[str]]) -> tuple[tuple[Action, ...], ...]:

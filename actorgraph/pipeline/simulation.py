@@ -183,7 +183,7 @@ def simulate(
         such triple for each stage of the model, in its own time.
     stages, microbatches, chunks, extra_warmup : int, optional
         What the named schedule is made for, see `schedule`; `stages` is the number of devices.
-        Not with a `Schedule`, which knows.
+        A `Schedule` knows, and is refused where it has others.
     t_fb : number, optional
         Time of two joined actions (DualPipeV overlaps a forward with a backward pass), as one
         block of a chunk; by default the sum of both, hence F + B + W of a chunk.
@@ -218,11 +218,7 @@ def simulate(
     1 | ...F0 BW0   F1 BW1
     """
     if isinstance(schedule, Schedule):
-        if (stages, microbatches, chunks, extra_warmup) != (None, None, None, 0):
-            raise ScheduleError(
-                "stages, microbatches, chunks and extra_warmup say how a named schedule is made; "
-                f"the schedule {schedule.name!r} is made already"
-            )
+        _check_given(schedule, stages, microbatches, chunks, extra_warmup)
     elif stages is None or microbatches is None:
         raise ScheduleError(f"simulating {schedule!r} by name takes stages= and microbatches=")
     else:
@@ -257,6 +253,28 @@ def simulate(
         ends,
         causes,
     )
+
+
+def _check_given(
+    schedule: Schedule,
+    stages: int | None,
+    microbatches: int | None,
+    chunks: int | None,
+    extra_warmup: int,
+) -> None:
+    """Refuse numbers that are not those of a schedule that is made already."""
+    held = {
+        "stages": (stages, schedule.devices),
+        "microbatches": (microbatches, schedule.microbatches),
+        "chunks": (chunks, max(schedule.chunks)),
+        "extra_warmup": (extra_warmup or None, 0),
+    }
+    for what, (given, has) in held.items():
+        if given not in (None, has):
+            raise ScheduleError(
+                f"{what} is {given}, but the schedule {schedule.name!r} is made already, with "
+                f"{what}={has}"
+            )
 
 
 def _times(schedule: Schedule, model: Model) -> tuple[list[Any], list[Any], list[int], list[Any]]:

@@ -157,6 +157,19 @@ def test_an_order_that_cannot_be_executed_names_who_waits_for_whom():
     )
 
 
+def test_actions_may_be_plain_tuples():
+    lanes = [[(0, "F", 0), (0, "BW", 0)], [(1, "F", 0), (1, "B", 0), (1, "W", 0)]]
+    made = Schedule(lanes)
+    assert made.lanes == Schedule.parse(["0F0 0BW0", "1F0 1B0 1W0"]).lanes
+    assert made.lanes[1][1].kind == "B"
+
+
+@pytest.mark.parametrize("action", [(0, "F"), "0F0", 3])
+def test_what_is_no_action_is_refused(action):
+    with pytest.raises(ScheduleError, match="an action is a tuple .stage, kind, microbatch., got"):
+        Schedule([[action]])
+
+
 @pytest.mark.parametrize("action", [Action(-1, "F", 0), Action(0, "F", -1), Action(0, "G", 0)])
 def test_actions_count_from_0_and_have_known_kinds(action):
     with pytest.raises(ScheduleError, match="count from 0, and the kind is one of F, B, W, BW"):

@@ -155,10 +155,16 @@ def test_numbers_that_make_no_sense_are_refused(options, text):
         simulate("1f1b", **{"costs": (1, 1, 1), **FOUR, **options})
 
 
-def test_a_made_schedule_takes_no_numbers():
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [("stages", 5), ("microbatches", 7), ("chunks", 2), ("extra_warmup", 1)],
+)
+def test_a_made_schedule_takes_no_other_numbers(name, number):
     made = schedule("1f1b", **FOUR)
-    with pytest.raises(ScheduleError, match="the schedule '1f1b' is made already"):
-        simulate(made, stages=4, costs=(1, 1, 1))
+    same = simulate(made, costs=(1, 1, 1), chunks=1, **FOUR)
+    assert same.makespan == simulate("1f1b", costs=(1, 1, 1), **FOUR).makespan
+    with pytest.raises(ScheduleError, match=f"{name} is {number}, but the schedule '1f1b' is made"):
+        simulate(made, costs=(1, 1, 1), **{name: number})
 
 
 # -- recommendations --------------------------------------------------------------------------
