@@ -111,12 +111,12 @@ class Inspectable:
         --------
         >>> import numpy as np
         >>> import actorgraph as ag
-        >>> x = ag.Graph().input("x", shape=(100, 10))
+        >>> x = ag.Graph().input("x", shape=(64, 10))
         >>> with ag.TapeMachine([np.tanh(np.tanh(np.tanh(x)))]) as machine:
-        ...     _ = machine.run_sync({"x": np.zeros((100, 10), "float32")})
+        ...     _ = machine.run_sync({"x": np.zeros((64, 10), "float32")})
         ...     [plan] = machine.memory_plan()
         >>> plan.peak_bytes, plan.bound_bytes, plan.buffered
-        (8000, 8000, 2)
+        (5120, 5120, 2)
         """
         return [_memory_plan(plan) for plan in self._plans.values() if plan.latest is not None]
 
