@@ -166,12 +166,16 @@ def _observed(task: Task) -> Callable[[Any], Task | None]:
         except IndexError:
             raise ValueError("another worker runs this task") from None
         try:
+            if not (queue or parks):
+                # What the task would do; resumed, it might take a message that comes meanwhile.
+                task.wait = queue
+                return None
             first: Any = queue[0] if queue else None
             started = now()
             following = task.send(push)
             ended = now()
-            fired = first is not None and not (queue and queue[0] is first)
-            if fired or parked:
+            after = queue[0] if queue else None  # the queue is looked at once: it may fill
+            if parked or (first is not None and after is not first):
                 run = parked or first.run
                 if parks:  # having made its results it waits for a port, else for a reply
                     parked = None if _waits_for(task, ports) else run

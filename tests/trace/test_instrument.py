@@ -1,7 +1,8 @@
 """Hooks are called for what happens, in its order, and never break a run."""
 
 import logging
-from collections import Counter
+from collections import Counter, deque
+from types import SimpleNamespace
 
 import anyio
 import anyio.lowlevel
@@ -11,6 +12,7 @@ import pytest
 import actorgraph as ag
 from actorgraph import instrument
 from actorgraph.errors import NodeError
+from actorgraph.node_actor import Task
 
 
 def refuse(xp, value):
@@ -168,3 +170,41 @@ def test_compiled_steps_are_told_of_too(model):
     with ag.TapeMachine([model.loss]) as machine, ag.trace.use(log, machine):
         machine.compile_step(ag.solvers.SGD(0.1))(model.feeds)
     assert [entry[0] for entry in log.told] == ["feeds", "start", "direct", "end"]
+
+
+class Late(deque):
+    """A queue into which a message comes right after somebody has found it empty."""
+
+    def __bool__(self):
+        empty = len(self) == 0
+        if empty:
+            self.append(SimpleNamespace(run="the run"))
+        return not empty
+
+
+def test_a_message_that_comes_after_the_look_waits_for_the_next_turn():
+    queue = Late()
+    task = Task(SimpleNamespace(steps=()), [])
+    task.ports = [SimpleNamespace(messages=queue)]
+    task.send = lambda push: queue.popleft() and None
+    told = []
+    hears = type("Hears", (instrument.Instrument,), {"on_turn": lambda self, *a: told.append(a[1])})
+    with ag.trace.use(hears()):
+        turn = instrument.observed(task)
+        turn(None)
+        assert told == []
+        assert task.wait is queue  # filled, so the worker makes the task ready again
+        assert len(queue) == 1
+        turn(None)
+    assert told == ["the run"]
+
+
+def test_a_second_worker_is_refused_while_a_turn_is_looked_at(model):
+    with model.actors() as machine, ag.trace.use(Log()):
+        machine.run_sync(model.feeds)
+        task = machine._networks()[0].tasks[0]
+        settled(machine)
+        task.free.pop()  # as if a worker were in the middle of a turn
+        with pytest.raises(ValueError, match="another worker runs this task"):
+            task.observed(None)
+        task.free.append(None)

@@ -1,5 +1,6 @@
 """A recording holds who did what, when, for which run, and what was sent to whom."""
 
+import os
 import threading
 from collections import Counter
 from itertools import pairwise
@@ -12,6 +13,7 @@ import pytest
 import actorgraph as ag
 from actorgraph import instrument
 from actorgraph.errors import GraphError, NodeError
+from actorgraph.lower import fusion
 
 gates = []
 
@@ -216,3 +218,28 @@ def test_recording_leaves_results_as_they_are(model):
     assert np.array_equal(plain[model.W].grad, seen[model.W].grad)
     assert np.array_equal(plain[model.loss].value, seen[model.loss].value)
     assert instrument.listening == ()
+
+
+SEEDS = range(12) if os.environ.get("ACTORGRAPH_SOAK") == "1" else range(2)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("capacity", [None, 1])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_no_turn_is_missed_or_told_twice_while_workers_meet(seed, capacity, monkeypatch):
+    monkeypatch.setattr(fusion, "HEAVY_US", 0.0)  # every turn is offered to other workers
+    g = ag.Graph()
+    x = g.input("x", shape=(4,))
+    W = g.parameter("W", np.ones(4, "float32"))
+    branches = [np.tanh(x * W * float(i + 1)).sum() for i in range(12)]
+    loss = ag.ops.stack(branches).sum()
+    feeds = {"x": np.ones(4, "float32")}
+    options = {"fuse": "none", "workers": 4, "max_in_flight": 6}
+    machine = ag.ActorMachine([loss], seed=seed, capacity=capacity, **options)
+    with machine, ag.trace.record() as t:
+        runs = [machine.start(feeds, backward=True) for _ in range(40)]
+        for run in runs:
+            run.result()
+    fired = Counter((part.actor, part.run) for part in turns(t))
+    assert fired == dict.fromkeys([(a.index, r.number) for a in t.actors for r in runs], 1)
+    assert all(message.sent <= message.received for message in t.messages)
