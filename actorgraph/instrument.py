@@ -166,16 +166,18 @@ def _observed(task: Task) -> Callable[[Any], Task | None]:
         except IndexError:
             raise ValueError("another worker runs this task") from None
         try:
-            if not (queue or parks):
+            first: Any = None
+            if queue:
+                first = queue[0]
+            elif not parks:
                 # What the task would do; resumed, it might take a message that comes meanwhile.
                 task.wait = queue
                 return None
-            first: Any = queue[0] if queue else None
             started = now()
             following = task.send(push)
             ended = now()
             after = queue[0] if queue else None  # the queue is looked at once: it may fill
-            if parked or (first is not None and after is not first):
+            if (after is not first and first is not None) or parked:
                 run = parked or first.run
                 if parks:  # having made its results it waits for a port, else for a reply
                     parked = None if _waits_for(task, ports) else run
