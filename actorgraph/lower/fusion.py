@@ -16,7 +16,7 @@ from collections.abc import Collection, Mapping, Sequence
 from actorgraph.graph import Node
 from actorgraph.lower.rates import rates
 
-__all__ = ["HEAVY_US", "chunked", "cluster", "is_heavy", "parallel_us"]
+__all__ = ["HEAVY_US", "chunked", "cluster", "is_heavy", "one_after_another", "parallel_us"]
 
 HEAVY_US = 10.0
 """A node or turn predicted to take longer is worth another worker."""
@@ -25,6 +25,9 @@ PARALLEL_US = 100.0
 """What `parallel_us` is where waking another worker takes `_WAKE_US` or less."""
 
 _WAKE_US = 50.0
+
+_LONGEST = 0.85
+"""Part of all work that may lie on one path: above, two workers gain less than messages cost."""
 
 _PARTS = 16
 """A region takes at most this part of the whole, so that runs in flight can overlap."""
@@ -56,6 +59,25 @@ def parallel_us() -> float:
     return PARALLEL_US * max(1.0, rates().wake_us / _WAKE_US)
 
 
+def one_after_another(order: Sequence[Node], costs: Mapping[int, float], workers: int) -> bool:
+    """Return whether the steps gain nothing from running beside each other.
+
+    Either there is one worker, or too little heavy work, or the longest path through the steps of
+    both directions takes nearly as long as all of them: a chain that is cut only passes messages,
+    and loses memory that its steps could share.  Asynchronous ops always wait beside each other.
+    """
+    if not all(node.op.blocking for node in order):
+        return False
+    heavy = sum([costs[node.id] for node in order if is_heavy(costs[node.id])])
+    if workers == 1 or heavy < parallel_us():
+        return True
+    until: dict[int, float] = {}
+    for node in order:
+        before = max([until.get(part.id, 0.0) for part in node.inputs], default=0.0)
+        until[node.id] = before + costs[node.id]
+    return max(until.values()) > _LONGEST * sum([costs[node.id] for node in order])
+
+
 def cluster(
     nodes: Sequence[Node], costs: Mapping[int, float], heavy: Collection[int], size: int
 ) -> list[list[Node]]:
@@ -72,13 +94,7 @@ def cluster(
     size : int
         Most nodes of a region.
     """
-    worth_us = parallel_us()
-    # Asynchronous ops wait beside each other, whatever their cost.
-    if sum(costs[number] for number in heavy) < worth_us and all(
-        node.op.blocking for node in nodes
-    ):
-        return chunked(nodes, size)
-    limit = max(worth_us, sum(costs.values()) / _PARTS)
+    limit = max(parallel_us(), sum(costs.values()) / _PARTS)
     consumers: dict[int, int] = {}
     for node in nodes:
         for part in set(node.inputs):

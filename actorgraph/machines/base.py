@@ -430,7 +430,7 @@ class Machine(Lifetime, Inspectable, ABC):
         if plan is None:
             plan = self._plans[mode.key] = Plan(
                 self.outputs, self.wrt, mode, self._cut(), self.device, self.watch,
-                self._interpreter(), self.passes, self._given_costs,
+                self._interpreter(), self.passes, self._given_costs, self.workers,
             )  # fmt: skip
         return plan
 

@@ -29,8 +29,7 @@ import numpy as np
 
 from actorgraph import instrument
 from actorgraph.errors import DeadlockError, GraphError, MachineClosedError, text_of
-from actorgraph.lower.arenas import Arenas
-from actorgraph.machines.network import Network
+from actorgraph.machines.network import Networks
 from actorgraph.machines.plan import Plan
 from actorgraph.machines.run import Run, in_main_thread, in_trio
 from actorgraph.node_actor import Dead, Task, blamed
@@ -39,7 +38,6 @@ from actorgraph.scheduler import POOL, Scheduler, inside
 __all__ = ["Core", "current_errors", "spawn", "starting"]
 
 _DEFAULT_ERRORS = {"divide": "warn", "over": "warn", "under": "ignore", "invalid": "warn"}
-_NETWORKS_KEPT = 16
 
 
 def current_errors() -> dict[str, Any] | None:
@@ -72,11 +70,7 @@ class Core:
         counted: bool,
     ) -> None:
         self.max_in_flight = max_in_flight
-        self.capacity = capacity
-        self.counted = counted
         self.lock = threading.RLock()
-        self.networks: dict[Any, Network] = {}
-        self.arenas = Arenas()
         self.queued: list[tuple[int, int, Run]] = []
         self.in_flight: dict[int, Run] = {}
         self.assigning: dict[int, Run] = {}
@@ -87,6 +81,7 @@ class Core:
         self.pool = POOL
         self.process = os.getpid()
         self.scheduler = Scheduler(workers, seed, self.pool, self.on_idle, self.abandon, crew)
+        self.networks = Networks(self.scheduler, max_in_flight, capacity, counted)
         self.pool.retain(self.scheduler)
 
     # -- starting -----------------------------------------------------------------------------
@@ -101,7 +96,7 @@ class Core:
         with self.lock:
             if self.closed:
                 raise MachineClosedError("the machine was closed; make a new one")
-            run.network = self._network(run.plan, run.priority, run.errors)
+            run.network = self.networks.of(run, self._runs())
             if run.plan.assignments:
                 self.assigning[run.number] = run
             heapq.heappush(self.queued, (run.priority, run.number, run))
@@ -144,37 +139,13 @@ class Core:
             ]
         run.values = list(map(plan.device.to_device, run.leaves))
 
-    def _network(self, plan: Plan, priority: int, errors: dict[str, Any] | None) -> Network:
-        # Three classes have networks of their own: urgent, normal, and the rest.  Within a class
-        # the order of admission decides, and nobody overtakes inside a channel.
-        rank = (priority > 0) - (priority < 0)
-        key = id(plan), rank, None if errors is None else tuple(errors.items())
-        network = self.networks.get(key)
-        if network is None:
-            if len(self.networks) >= _NETWORKS_KEPT:  # many modes and error states
-                self._drop_idle_networks()
-            network = self.networks[key] = Network(
-                plan,
-                self.scheduler.ready_queues(rank),
-                arenas=self.arenas,
-                capacity=self.capacity,
-                max_in_flight=self.max_in_flight,
-                errors=errors,
-                counted=self.counted,
-            )
-        return network
-
     def retire(self, plan: Plan) -> None:
         """Let go of the networks of a plan that takes no new runs, where none is in flight."""
         with self.lock:
-            self._drop_idle_networks(plan)
+            self.networks.drop_idle(self._runs(), plan)
 
-    def _drop_idle_networks(self, plan: Plan | None = None) -> None:
-        used = {id(run.network) for run in self.in_flight.values()}
-        used |= {id(run.network) for _, _, run in self.queued}
-        for key, network in list(self.networks.items()):
-            if id(network) not in used and (plan is None or network.plan is plan):
-                del self.networks[key]
+    def _runs(self) -> list[Run]:
+        return [*self.in_flight.values(), *(run for _, _, run in self.queued)]
 
     # -- working ------------------------------------------------------------------------------
 
@@ -307,10 +278,11 @@ class Core:
                 return
             stalled = list(self.in_flight.values())
             error = DeadlockError(f"no actor can make a step: {self._story()}")
-            stuck, self.networks = self.networks, {}
+            stuck = list(self.networks.values())
+            self.networks.clear()
             for _, _, run in self.queued:
-                if run.network in stuck.values():
-                    run.network = self._network(run.plan, run.priority, run.errors)
+                if run.network in stuck:
+                    run.network = self.networks.of(run, [])
         for run in stalled:
             self._end_now(run, error)
         with self.lock:

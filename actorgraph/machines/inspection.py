@@ -182,7 +182,11 @@ def _why_auto(plan: Plan) -> str:
     steps = [plan.cost_us(step, binding.symbols) for step in plan.joint.order]
     heavy = sum(cost for cost in steps if is_heavy(cost))
     regions = len({spec.region.index for spec in plan.tasks})
-    if regions == 1 or heavy < parallel_us():
+    if plan.sequential and heavy >= parallel_us() and plan.workers > 1:
+        return "one sequence, since nearly all work lies on one path; runs overlap, steps do not"
+    if plan.sequential and plan.workers == 1:
+        return "one sequence, since there is one worker"
+    if plan.sequential or regions == 1:
         return (
             f"one sequence, since steps of {HEAVY_US:.0f} us and more make up only {heavy:.0f} us, "
             f"and below {parallel_us():.0f} us one worker alone is faster"

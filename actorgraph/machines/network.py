@@ -7,7 +7,7 @@ A machine has one network for each mode (forward, backward, tangents), class of 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from actorgraph.channels import Channel
@@ -18,8 +18,12 @@ from actorgraph.lower.regions import TaskSpec
 from actorgraph.machines.plan import MEMORIES_KEPT, Binding, Plan
 from actorgraph.machines.run import Run
 from actorgraph.node_actor import Dead, Message, NodeActor, Task, fail
+from actorgraph.scheduler import Scheduler
 
-__all__ = ["Network"]
+__all__ = ["Network", "Networks"]
+
+_KEPT = 16
+"""Networks of a machine before idle ones are dropped: many modes and error states."""
 
 
 class Network:
@@ -55,6 +59,7 @@ class Network:
         self.plan = plan
         self.ready = ready
         self.arenas = arenas
+        self.replica = 0
         self.errors = errors
         self.capacity = max_in_flight if capacity is None else min(capacity, max_in_flight)
         self.credited = self.capacity < max_in_flight
@@ -214,3 +219,63 @@ class Network:
             else:
                 kernels.append(self._guarded(self.plan.kernel(node, {})))
         return kernels
+
+
+class Networks(dict[Any, Network]):
+    """The networks of a machine; its lock is held where they change.
+
+    Parameters
+    ----------
+    scheduler : Scheduler
+    max_in_flight, capacity, counted
+        As the machine was given them.
+    """
+
+    def __init__(
+        self, scheduler: Scheduler, max_in_flight: int, capacity: int | None, counted: bool
+    ) -> None:
+        super().__init__()
+        self._scheduler = scheduler
+        self.arenas = Arenas()
+        self._max_in_flight, self._capacity, self._counted = max_in_flight, capacity, counted
+
+    def of(self, run: Run, others: Sequence[Run]) -> Network:
+        """Return the network for a run beside `others`, which are queued or in flight.
+
+        Three classes of priority have networks of their own: urgent, normal, and the rest.  Within
+        a class the order of admission decides, and nobody overtakes inside a channel.  A plan
+        that is one sequence has a network a worker, so that its runs overlap.
+        """
+        rank = (run.priority > 0) - (run.priority < 0)
+        errors = None if run.errors is None else tuple(run.errors.items())
+        replica = self._least_used(run.plan, others) if run.plan.sequential and others else 0
+        key = id(run.plan), rank, errors, replica
+        network = self.get(key)
+        if network is None:
+            if len(self) >= _KEPT:
+                self.drop_idle(others)
+            network = self[key] = Network(
+                run.plan,
+                self._scheduler.ready_queues(rank),
+                arenas=self.arenas,
+                capacity=self._capacity,
+                max_in_flight=self._max_in_flight,
+                errors=run.errors,
+                counted=self._counted,
+            )
+            network.replica = replica
+        return network
+
+    def drop_idle(self, runs: Iterable[Run], plan: Plan | None = None) -> None:
+        """Forget networks that none of the runs is in: all, or those of a plan."""
+        used = {id(run.network) for run in runs}
+        for key, network in list(self.items()):
+            if id(network) not in used and (plan is None or network.plan is plan):
+                del self[key]
+
+    def _least_used(self, plan: Plan, runs: Iterable[Run]) -> int:
+        used = [0] * self._scheduler.workers
+        for run in runs:
+            if run.plan is plan:
+                used[run.network.replica] += 1
+        return used.index(min(used))

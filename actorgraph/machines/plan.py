@@ -21,7 +21,7 @@ from actorgraph.graph import Node, topological_order
 from actorgraph.lower.arenas import Arenas, Layout
 from actorgraph.lower.buffers import assign, is_fresh, regular, writable
 from actorgraph.lower.cost import predicted_us
-from actorgraph.lower.fusion import is_heavy
+from actorgraph.lower.fusion import is_heavy, one_after_another
 from actorgraph.lower.joint import Joint, Mode, join
 from actorgraph.lower.kernels import depends_on_symbols, kernel
 from actorgraph.lower.program import Program, lower_directly
@@ -91,6 +91,8 @@ class Plan:
         How the forward nodes are rewritten, and the late ones the whole.
     costs : dict, optional
         Microseconds of the user's nodes, forward, instead of predictions.
+    workers : int
+        For how many ``fuse="auto"`` cuts.
     """
 
     keeps_derivatives = True
@@ -107,8 +109,11 @@ class Plan:
         interpreter: Callable[..., Any] | None = None,
         passes: Sequence[Pass] = (),
         costs: Mapping[Node, float] | None = None,
+        workers: int = 1,
     ) -> None:
         self.mode = mode
+        self.workers = workers
+        self.sequential = False  # whether ``"auto"`` means one sequence, decided at the first run
         self.given_costs = costs
         self.interpreter = interpreter
         self.wrt = tuple(wrt)
@@ -240,7 +245,10 @@ class Plan:
         if not self.tasks:
             # The first run's dims decide the cut; it stands for all later ones.
             self.long_steps = {number for number, cost in by_node.items() if is_heavy(cost)}
-            tasks = cut(self.joint, self.fuse, by_node)
+            order = self.joint.order
+            if self.fuse == "auto":
+                self.sequential = one_after_another(order, by_node, self.workers)
+            tasks = cut(self.joint, "tape" if self.sequential else self.fuse, by_node)
             tasks = _late_passes().combined(tasks, self.joint, self.late)
             self.tasks = connect(tasks, self.result_of)
             self._plan_buffers()
@@ -283,7 +291,7 @@ class Plan:
         other.factors = factors
         other.tasks, other.buffered, other.long_steps = [], [], set()
         other._with_memory, other._bindings = [], OrderedDict()
-        other.latest = None
+        other.latest, other.sequential = None, False
         return other
 
     def take_direct(self, binding: Binding, in_buffers: bool) -> Direct:
