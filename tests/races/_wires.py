@@ -140,7 +140,8 @@ class Machine:
             _replaced(network_module, "lower", lower),
             _replaced(network_module, "Message", message),
         ):
-            self.network = self.core._network(self.plan, 0, None)
+            first = Run(self.core, self.plan, self.plan.bind({}), -1, 0)
+            self.network = self.core.networks.of(first, [])
         assert text is None or text.planted
         finish = self.core.finish
 
