@@ -22,7 +22,11 @@ MACHINES = [
     pytest.param(ag.LispMachine, {}, id="lisp"),
     pytest.param(ag.TapeMachine, {}, id="tape"),
     pytest.param(ag.ActorMachine, {"workers": 1, "fuse": "none"}, id="one worker"),
-    pytest.param(ag.ActorMachine, {"workers": 3, "fuse": "none", "seed": 5, "capacity": 1}, id="three workers"),
+    pytest.param(
+        ag.ActorMachine,
+        {"workers": 3, "fuse": "none", "seed": 5, "capacity": 1},
+        id="three workers",
+    ),
     pytest.param(ag.ActorMachine, {"workers": 2, "fuse": "all"}, id="fused"),
 ]
 machines = pytest.mark.parametrize(("machine_type", "options"), MACHINES)
