@@ -33,8 +33,10 @@ __all__ = [
     "aligned",
     "assign",
     "is_fresh",
+    "leaving",
     "peak_bytes",
     "regular",
+    "sizes_of",
     "usage",
     "writable",
 ]
@@ -114,6 +116,22 @@ def writable(
     )
 
 
+def leaving(
+    steps: Sequence[Node], planned: Collection[int], regular_ids: Collection[int]
+) -> frozenset[int]:
+    """Return the ids of the other steps that may write into an array that they are given."""
+    return frozenset(
+        step.id
+        for step in steps
+        if step.id in regular_ids and step.id not in planned and _takes_out(step)
+    )
+
+
+def sizes_of(node: Node, symbols: Mapping[str, int]) -> tuple[int, ...]:
+    """Return the shape of a node whose dims the symbols tell."""
+    return tuple([bind_dims(dim, symbols) for dim in node.dims])
+
+
 def _takes_out(step: Node) -> bool:
     op = step.op
     # Floats of two bytes are widened on their way.
@@ -163,7 +181,7 @@ def usage(steps: Sequence[Node], kept: Collection[Node], symbols: Mapping[str, i
 def _shape(node: Node, symbols: Mapping[str, int]) -> tuple[int, ...] | None:
     if any(dim is UNKNOWN for dim in node.dims):
         return None
-    return tuple([bind_dims(dim, symbols) for dim in node.dims])
+    return sizes_of(node, symbols)
 
 
 def _bytes_of(node: Node, symbols: Mapping[str, int]) -> int:

@@ -74,6 +74,7 @@ def lower(
     bound: Container[int],
     long_steps: Container[int] = (),
     buffered: Collection[int] = (),
+    leaving: Collection[int] = (),
 ) -> Program:
     """Return the program of a task.
 
@@ -88,11 +89,13 @@ def lower(
         Ids of nodes whose kernels depend on the run's symbols.
     long_steps : container of int
         Ids of nodes before which the program looks whether the run is still wanted.
-    buffered : collection of int
-        Ids of the steps that write into a buffer; the run's kernels have at the index ``kb`` what
-        returns these and the arena that holds them, or as many None.
+    buffered, leaving : collection of int
+        Ids of the steps that write into memory of the turn, and into arrays that leave it; the
+        run's kernels have at the index ``kb`` what returns these and the arena, or as many None.
     """
-    writer = _Writer(spec, preferred, credited_in, credited_out, bound, long_steps, buffered)
+    writer = _Writer(
+        spec, preferred, credited_in, credited_out, bound, long_steps, buffered, leaving
+    )
     text = writer.write()
     return Program(
         text, *_compiled(text), writer.expressions, writer.lines, tuple(writer.constants)
@@ -216,11 +219,12 @@ class _Writer:
         bound: Container[int],
         long_steps: Container[int],
         buffered: Collection[int],
+        leaving: Collection[int],
     ) -> None:
         self.spec = spec
         self.buffered = buffered
-        planned = [step.id for step in spec.steps if step.id in buffered]
-        self.outs = {number: f"b{j}" for j, number in enumerate(planned)}
+        written = [step.id for step in spec.steps if step.id in buffered or step.id in leaving]
+        self.outs = {number: f"b{j}" for j, number in enumerate(written)}
         self.long_steps = long_steps
         self.preferred = preferred
         self.credited_in = sorted(credited_in)
@@ -401,7 +405,7 @@ class _Writer:
         names += dict.fromkeys(self.expressions[step.id] for step in spec.steps)
         names += [f"r{j}" for j in range(len(spec.residuals))]
         names += ["reply"] if self.has_async else []
-        names += ["arena"] if self.outs else []
+        names += ["arena", *self.outs.values()] if self.outs else []
         self.body += [
             f"        task.wait = q{self.preferred}",
             f"        {' = '.join([*names, 'run'])} = None",

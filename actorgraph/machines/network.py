@@ -15,6 +15,7 @@ from actorgraph.lower.arenas import Arenas
 from actorgraph.lower.kernels import with_errstate
 from actorgraph.lower.program import lower
 from actorgraph.lower.regions import TaskSpec
+from actorgraph.lower.rings import Rings
 from actorgraph.machines.plan import MEMORIES_KEPT, Binding, Plan
 from actorgraph.machines.run import Run
 from actorgraph.node_actor import Dead, Message, NodeActor, Task, fail
@@ -70,7 +71,11 @@ class Network:
         self._adopted: dict[tuple[int, bool], tuple[Binding, list[Any]]] = {}
         self.bound_index = {node.id: index for index, node in enumerate(plan.bound)}
         first = len(plan.bound)
-        with_memory = [index for index, planned in enumerate(plan.buffered) if planned]
+        with_memory = [
+            index
+            for index, written in enumerate(zip(plan.buffered, plan.leaving, strict=True))
+            if any(written)
+        ]
         self.memory_index = {task: first + place for place, task in enumerate(with_memory)}
         self.tasks = [Task(spec, ready) for spec in plan.tasks]
         self.channels: list[Channel] = []
@@ -101,9 +106,11 @@ class Network:
         kept = self._adopted.get(key)
         if kept is None or kept[0] is not binding:
             kernels: list[Any] = [self._guarded(found) for found in binding.kernels]
-            for index, planned in enumerate(self.plan.buffered):
-                if planned:
-                    kernels.append(self.plan.layout(index, binding, regular, self.arenas))
+            rings = Rings()
+            kernels += [
+                self.plan.layout(index, binding, regular, self.arenas, rings)
+                for index in self.memory_index
+            ]
             while len(self._adopted) >= MEMORIES_KEPT:
                 del self._adopted[next(iter(self._adopted))]
             kept = self._adopted[key] = binding, kernels
@@ -187,6 +194,7 @@ class Network:
             bound=self.bound_index,
             long_steps=self.plan.long_steps,
             buffered=self.plan.buffered[spec.index],
+            leaving=self.plan.leaving[spec.index],
         )
         task.program = program
         args: list[Any] = [task, Message, Dead, fail]

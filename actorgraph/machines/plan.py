@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
 from itertools import repeat
+from math import prod
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -19,13 +20,21 @@ from actorgraph.dual import Dual
 from actorgraph.errors import FeedError, near_names
 from actorgraph.graph import Node, topological_order
 from actorgraph.lower.arenas import Arenas, Layout
-from actorgraph.lower.buffers import assign, is_fresh, regular, writable
+from actorgraph.lower.buffers import (
+    assign,
+    is_fresh,
+    leaving,
+    regular,
+    sizes_of,
+    writable,
+)  # fmt: skip
 from actorgraph.lower.cost import predicted_us
 from actorgraph.lower.fusion import is_heavy, one_after_another
 from actorgraph.lower.joint import Joint, Mode, join
 from actorgraph.lower.kernels import depends_on_symbols, kernel
 from actorgraph.lower.program import Program, lower_directly
 from actorgraph.lower.regions import TaskSpec, connect, cut
+from actorgraph.lower.rings import RECYCLED_BYTES, Ring, Rings
 from actorgraph.node import Buffer, Variable
 from actorgraph.rewrite import Pass
 from actorgraph.types import UNKNOWN
@@ -139,6 +148,7 @@ class Plan:
         self.tasks: list[TaskSpec] = []
         self.long_steps: set[int] = set()
         self.buffered: list[frozenset[int]] = []
+        self.leaving: list[frozenset[int]] = []
         self.bound = [node for node in self.joint.order if depends_on_symbols(node)]
         self.checked = [node for node in self.joint.order if node.checks]
         self.has_async = any(not node.op.blocking for node in self.joint.order)
@@ -289,7 +299,7 @@ class Plan:
         """
         other = copy(self)
         other.factors = factors
-        other.tasks, other.buffered, other.long_steps = [], [], set()
+        other.tasks, other.buffered, other.leaving, other.long_steps = [], [], [], set()
         other._with_memory, other._bindings = [], OrderedDict()
         other.latest, other.sequential = None, False
         return other
@@ -343,17 +353,27 @@ class Plan:
             inside = len(spec.steps) > 1 and self.interpreter is None
             planned = writable(spec.steps, spec.kept, regular_ids) if inside else frozenset()
             self.buffered.append(planned)
+            fused = self.fuse != "none" and self.interpreter is None
+            self.leaving.append(leaving(spec.steps, planned, regular_ids) if fused else frozenset())
 
     def layout(
-        self, index: int, binding: Binding, in_buffers: bool, arenas: Arenas
+        self, index: int, binding: Binding, in_buffers: bool, arenas: Arenas, rings: Rings
     ) -> Callable[[], list[Any]]:
         """Return what gives a turn of a task its arrays and their arena, or as many None."""
-        planned = self.buffered[index]
+        planned, out = self.buffered[index], self.leaving[index]
         if not in_buffers:
-            return partial(list, [None] * (len(planned) + 1))
+            return partial(list, [None] * (len(planned) + len(out) + 1))
         spec, symbols = self.tasks[index], binding.symbols
+        results = {node.id for node, _ in spec.results}
+        found: dict[int, Ring | None] = {}
+        for step in spec.steps:
+            if step.id in out:
+                shape, handed_out = sizes_of(step, symbols), step.id in results
+                large = prod(shape) * step.dtype.itemsize >= RECYCLED_BYTES
+                ring = rings.of(shape, step.dtype, handed_out, 2) if large else None
+                found[step.id] = ring
         buffers = assign(spec.steps, spec.kept, planned, symbols)
-        return Layout(arenas, buffers, spec.steps, symbols).lease
+        return Layout(arenas, buffers, spec.steps, symbols, found).lease
 
     def kernel(self, node: Node, symbols: Mapping[str, int]) -> Callable[..., Any]:
         """Return the kernel of a node on this plan's device."""
