@@ -12,11 +12,20 @@ The cut decides where nodes run, never what they compute: results are the same b
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from heapq import heapify, heappop, heappush
 
 from actorgraph.graph import Node
 from actorgraph.lower.rates import rates
 
-__all__ = ["HEAVY_US", "chunked", "cluster", "is_heavy", "one_after_another", "parallel_us"]
+__all__ = [
+    "HEAVY_US",
+    "chunked",
+    "cluster",
+    "gains",
+    "is_heavy",
+    "one_after_another",
+    "parallel_us",
+]
 
 HEAVY_US = 10.0
 """A node or turn predicted to take longer is worth another worker."""
@@ -28,6 +37,15 @@ _WAKE_US = 50.0
 
 _LONGEST = 0.85
 """Part of all work that may lie on one path: above, two workers gain less than messages cost."""
+
+_TURN_US = 6.0
+"""What a turn costs beside its steps: messages, fresh memory, and waiting for the GIL."""
+
+_BESIDE = 1.1
+"""How much longer steps take beside others: two threads share the GIL and the memory."""
+
+_WORTH = 0.85
+"""Part of the sequential time that tasks may be predicted to take, to be worth their messages."""
 
 _PARTS = 16
 """A region takes at most this part of the whole, so that runs in flight can overlap."""
@@ -59,23 +77,32 @@ def parallel_us() -> float:
     return PARALLEL_US * max(1.0, rates().wake_us / _WAKE_US)
 
 
-def one_after_another(order: Sequence[Node], costs: Mapping[int, float], workers: int) -> bool:
-    """Return whether the steps gain nothing from running beside each other.
+def one_after_another(
+    order: Sequence[Node], costs: Mapping[int, float], workers: int
+) -> str | None:
+    """Return why the steps gain nothing from running beside each other, None where they may.
 
     Either there is one worker, or too little heavy work, or the longest path through the steps of
     both directions takes nearly as long as all of them: a chain that is cut only passes messages,
     and loses memory that its steps could share.  Asynchronous ops always wait beside each other.
     """
     if not all(node.op.blocking for node in order):
-        return False
+        return None
+    if workers == 1:
+        return "there is one worker"
     heavy = sum([costs[node.id] for node in order if is_heavy(costs[node.id])])
-    if workers == 1 or heavy < parallel_us():
-        return True
+    if heavy < parallel_us():
+        return (
+            f"steps of {HEAVY_US:.0f} us and more make up only {heavy:.0f} us, and below "
+            f"{parallel_us():.0f} us one worker alone is faster"
+        )
     until: dict[int, float] = {}
     for node in order:
         before = max([until.get(part.id, 0.0) for part in node.inputs], default=0.0)
         until[node.id] = before + costs[node.id]
-    return max(until.values()) > _LONGEST * sum([costs[node.id] for node in order])
+    if max(until.values()) > _LONGEST * sum([costs[node.id] for node in order]):
+        return "nearly all work lies on one path; runs overlap, steps do not"
+    return None
 
 
 def cluster(
@@ -95,10 +122,7 @@ def cluster(
         Most nodes of a region.
     """
     limit = max(parallel_us(), sum(costs.values()) / _PARTS)
-    consumers: dict[int, int] = {}
-    for node in nodes:
-        for part in set(node.inputs):
-            consumers[part.id] = consumers.get(part.id, 0) + 1
+    ends: set[int] = set()  # nodes that no node before has consumed
     groups: list[list[Node]] = []
     group_of: dict[int, int] = {}
     taken: list[float] = []
@@ -107,13 +131,14 @@ def cluster(
         # A leaf's region runs backward only, and after all others: it is no source.
         sources = {group_of[part.id] for part in node.inputs if part.id in group_of}
         index = sources.pop() if len(sources) == 1 else -1
-        alone = all(consumers[part.id] == 1 for part in node.inputs if part.id in group_of)
+        # A second heavy consumer begins a branch, which may run beside the first.
+        follows = any(part.id in ends for part in node.inputs)
         joins = (
             index >= 0
             and node.op.blocking
             and groups[index][-1].op.blocking
             and len(groups[index]) < size
-            and (node.id not in heavy or (alone and taken[index] + cost < limit))
+            and (node.id not in heavy or (follows and taken[index] + cost < limit))
         )
         if not joins:
             index = len(groups)
@@ -123,4 +148,40 @@ def cluster(
         taken[index] += cost
         if not node.is_leaf:
             group_of[node.id] = index
+            ends.difference_update([part.id for part in node.inputs])
+            ends.add(node.id)
     return groups
+
+
+def gains(tasks: Sequence[Collection[int]], costs: Sequence[float], workers: int) -> bool:
+    """Return whether tasks are expected to end clearly sooner on several workers than on one.
+
+    A simulation: whoever is free takes the task that became ready first.
+
+    Parameters
+    ----------
+    tasks : sequence of collections of int
+        By task, the tasks that it waits for.
+    costs : sequence of float
+        Microseconds by task.
+    workers : int
+    """
+    followers: list[list[int]] = [[] for _ in tasks]
+    waiting = [len(set(before)) for before in tasks]
+    for task, before in enumerate(tasks):
+        for other in set(before):
+            followers[other].append(task)
+    ready = [(0.0, task) for task, count in enumerate(waiting) if not count]
+    free = [0.0] + [rates().wake_us] * (workers - 1)
+    heapify(free)
+    last = 0.0
+    while ready:
+        since, task = heappop(ready)
+        ended = max(since, heappop(free)) + costs[task] * _BESIDE + _TURN_US
+        heappush(free, ended)
+        last = max(last, ended)
+        for other in followers[task]:
+            waiting[other] -= 1
+            if not waiting[other]:
+                heappush(ready, (ended, other))
+    return last < _WORTH * sum(costs)

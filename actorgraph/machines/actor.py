@@ -7,7 +7,7 @@ from typing import final
 from actorgraph.lower.joint import Mode
 from actorgraph.machines.base import Machine
 from actorgraph.machines.plan import Plan
-from actorgraph.machines.refine import CUTS_AFTER, refined
+from actorgraph.machines.refine import CUTS_AFTER, SETTLED_AFTER, forget, refined
 
 __all__ = ["ActorMachine"]
 
@@ -46,13 +46,17 @@ class ActorMachine(Machine):
     def _plan(self, mode: Mode) -> Plan:
         plan = super()._plan(mode)
         plan.runs += 1
-        if plan.runs in CUTS_AFTER and self.fuse == "auto" and self._given_costs is None:
-            return self._cut_again(mode, plan)
+        if self.fuse == "auto" and self._given_costs is None:
+            if plan.runs == SETTLED_AFTER:
+                forget(plan, self._networks())
+            elif plan.runs in CUTS_AFTER:
+                return self._cut_again(mode, plan)
         return plan
 
     def _cut_again(self, mode: Mode, plan: Plan) -> Plan:
         """Cut by measured time where predictions were wrong; runs in flight keep their regions."""
         factors = refined(plan, self._networks())
+        forget(plan, self._networks())
         if factors is None or self._core is None:
             return plan
         better = self._plans[mode.key] = plan.with_factors(factors)

@@ -8,7 +8,7 @@ from typing import Any
 
 from actorgraph.channels import ChannelStatistics
 from actorgraph.lower.buffers import assign, peak_bytes
-from actorgraph.lower.fusion import HEAVY_US, is_heavy, parallel_us
+from actorgraph.lower.fusion import HEAVY_US, is_heavy
 from actorgraph.machines.core import Core
 from actorgraph.machines.network import Network
 from actorgraph.machines.plan import Plan
@@ -177,20 +177,13 @@ def _explanation(plan: Plan, spent: Mapping[int, float], workers: int) -> str:
 
 
 def _why_auto(plan: Plan) -> str:
+    if plan.sequential is not None:
+        return f"one sequence, since {plan.sequential}"
     binding = plan.latest
     assert binding is not None
     steps = [plan.cost_us(step, binding.symbols) for step in plan.joint.order]
     heavy = sum(cost for cost in steps if is_heavy(cost))
     regions = len({spec.region.index for spec in plan.tasks})
-    if plan.sequential and heavy >= parallel_us() and plan.workers > 1:
-        return "one sequence, since nearly all work lies on one path; runs overlap, steps do not"
-    if plan.sequential and plan.workers == 1:
-        return "one sequence, since there is one worker"
-    if plan.sequential or regions == 1:
-        return (
-            f"one sequence, since steps of {HEAVY_US:.0f} us and more make up only {heavy:.0f} us, "
-            f"and below {parallel_us():.0f} us one worker alone is faster"
-        )
     return (
         f"{regions} regions, since steps of {HEAVY_US:.0f} us and more make up {heavy:.0f} us; "
         "cheap steps join the region of their inputs"

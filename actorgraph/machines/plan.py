@@ -29,7 +29,7 @@ from actorgraph.lower.buffers import (
     writable,
 )  # fmt: skip
 from actorgraph.lower.cost import predicted_us
-from actorgraph.lower.fusion import is_heavy, one_after_another
+from actorgraph.lower.fusion import gains, is_heavy, one_after_another
 from actorgraph.lower.joint import Joint, Mode, join
 from actorgraph.lower.kernels import depends_on_symbols, kernel
 from actorgraph.lower.program import Program, lower_directly
@@ -122,7 +122,8 @@ class Plan:
     ) -> None:
         self.mode = mode
         self.workers = workers
-        self.sequential = False  # whether ``"auto"`` means one sequence, decided at the first run
+        # Why ``"auto"`` means one sequence, None where it does not; decided at the first run.
+        self.sequential: str | None = None
         self.given_costs = costs
         self.interpreter = interpreter
         self.wrt = tuple(wrt)
@@ -255,13 +256,7 @@ class Plan:
         if not self.tasks:
             # The first run's dims decide the cut; it stands for all later ones.
             self.long_steps = {number for number, cost in by_node.items() if is_heavy(cost)}
-            order = self.joint.order
-            if self.fuse == "auto":
-                self.sequential = one_after_another(order, by_node, self.workers)
-            tasks = cut(self.joint, "tape" if self.sequential else self.fuse, by_node)
-            tasks = _late_passes().combined(tasks, self.joint, self.late)
-            self.tasks = connect(tasks, self.result_of)
-            self._plan_buffers()
+            self._cut(by_node)
         costs = [sum(by_node[node.id] for node in spec.steps) for spec in self.tasks]
         return Binding(
             symbols=symbols,
@@ -271,6 +266,28 @@ class Plan:
             ),
             predicted_us=sum(costs),
         )
+
+    def _cut(self, costs: Mapping[int, float]) -> None:
+        """Make the tasks: as `fuse` says, or one sequence where several are not worth it."""
+        if self.fuse == "auto":
+            self.sequential = one_after_another(self.joint.order, costs, self.workers)
+            if self.sequential is None:
+                self.tasks = self._connected("auto", costs)
+                before = [
+                    [port.producer for port in spec.ports if port.producer is not None]
+                    for spec in self.tasks
+                ]
+                spent = [sum([costs[node.id] for node in spec.steps]) for spec in self.tasks]
+                if not (self.has_async or gains(before, spent, self.workers)):
+                    self.sequential = f"{self.workers} workers would end hardly sooner than one"
+        if self.sequential or self.fuse != "auto":
+            self.tasks = self._connected("tape" if self.sequential else self.fuse, costs)
+        self._plan_buffers()
+
+    def _connected(self, fuse: str, costs: Mapping[int, float]) -> list[TaskSpec]:
+        tasks = cut(self.joint, fuse, costs)
+        tasks = _late_passes().combined(tasks, self.joint, self.late)
+        return connect(tasks, self.result_of)
 
     def _given_factors(
         self, costs: Mapping[Node, float], symbols: Mapping[str, int]
@@ -301,7 +318,7 @@ class Plan:
         other.factors = factors
         other.tasks, other.buffered, other.leaving, other.long_steps = [], [], [], set()
         other._with_memory, other._bindings = [], OrderedDict()
-        other.latest, other.sequential = None, False
+        other.latest, other.sequential = None, None
         return other
 
     def take_direct(self, binding: Binding, in_buffers: bool) -> Direct:

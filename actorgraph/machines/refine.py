@@ -15,10 +15,13 @@ from actorgraph.machines.feeds import by_node
 from actorgraph.machines.network import Network
 from actorgraph.machines.plan import Binding, Plan
 
-__all__ = ["CUTS_AFTER", "checked_costs", "refined", "spent_us"]
+__all__ = ["CUTS_AFTER", "SETTLED_AFTER", "checked_costs", "forget", "refined", "spent_us"]
 
 CUTS_AFTER = (8, 64)
 """Runs of a mode after which its cut is compared with measured time: at most twice."""
+
+SETTLED_AFTER = 3
+"""Runs that do not count, here and after a comparison: threads start, memory is touched first."""
 
 _WORTH = 2.0
 """Predictions off by less than this are left alone: another cut would gain little."""
@@ -53,6 +56,16 @@ def spent_us(plan: Plan, networks: Iterable[Network]) -> dict[int, float]:
                 if task.turns >= _TURNS:
                     found[task.spec.index] = task.seconds / task.turns * 1e6
     return found
+
+
+def forget(plan: Plan, networks: Iterable[Network]) -> None:
+    """Begin to measure anew."""
+    for network in networks:
+        if network.plan is plan:
+            for task in network.tasks:
+                task.turns, task.seconds = 0, 0.0
+    if plan.latest is not None:
+        plan.latest.direct_turns, plan.latest.direct_seconds = 0, 0.0
 
 
 def refined(plan: Plan, networks: Iterable[Network]) -> dict[Node, float] | None:
