@@ -12,11 +12,13 @@ from typing import Any
 
 from actorgraph.channels import Channel
 from actorgraph.lower.arenas import Arenas
+from actorgraph.lower.collector import paused
 from actorgraph.lower.kernels import with_errstate
 from actorgraph.lower.program import lower
 from actorgraph.lower.regions import TaskSpec
 from actorgraph.lower.rings import Rings
-from actorgraph.machines.plan import MEMORIES_KEPT, Binding, Plan
+from actorgraph.machines.binding import Binding
+from actorgraph.machines.plan import MEMORIES_KEPT, Plan
 from actorgraph.machines.run import Run
 from actorgraph.node_actor import Dead, Message, NodeActor, Task, fail
 from actorgraph.scheduler import Scheduler
@@ -79,8 +81,9 @@ class Network:
         self.memory_index = {task: first + place for place, task in enumerate(with_memory)}
         self.tasks = [Task(spec, ready) for spec in plan.tasks]
         self.channels: list[Channel] = []
-        self.actors = self._make_actors()
-        self._connect()
+        with paused():
+            self.actors = self._make_actors()
+            self._connect()
 
     def inject(self, run: Run, slot: int) -> None:
         """Give a run's leaves to their consumers and make ready who waits for them.

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
 from itertools import repeat
 from math import prod
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -28,6 +27,7 @@ from actorgraph.lower.buffers import (
     sizes_of,
     writable,
 )  # fmt: skip
+from actorgraph.lower.collector import paused
 from actorgraph.lower.cost import predicted_us
 from actorgraph.lower.fusion import gains, is_heavy, one_after_another
 from actorgraph.lower.joint import Joint, Mode, join
@@ -35,6 +35,7 @@ from actorgraph.lower.kernels import depends_on_symbols, kernel
 from actorgraph.lower.program import Program, lower_directly
 from actorgraph.lower.regions import TaskSpec, connect, cut
 from actorgraph.lower.rings import RECYCLED_BYTES, Ring, Rings
+from actorgraph.machines.binding import Binding, Direct
 from actorgraph.node import Buffer, Variable
 from actorgraph.rewrite import Pass
 from actorgraph.types import UNKNOWN
@@ -42,43 +43,11 @@ from actorgraph.types import UNKNOWN
 if TYPE_CHECKING:
     from actorgraph.machines.run import Run
 
-__all__ = ["Binding", "MEMORIES_KEPT", "Plan"]
+__all__ = ["MEMORIES_KEPT", "Plan"]
 
 _BINDINGS_KEPT = 32
 MEMORIES_KEPT = 4
 """Of so many bindings the buffers are kept: a batch, the rest of the batches, and their kind."""
-
-Direct: TypeAlias = Callable[..., list[Any]]
-"""A direct program, which one thread at a time may call."""
-
-
-@dataclass(slots=True)
-class Binding:
-    """What follows from the dims of a run: kernels, and predictions for placement.
-
-    Attributes
-    ----------
-    symbols : dict
-    kernels : list
-        Kernels of the nodes that depend on symbols; programs index it.
-    heavy : tuple of bool
-        Per task: whether a turn is worth another worker.
-    predicted_us : float
-        All steps together.
-    direct_turns, direct_seconds : int, float
-        Direct runs, and how long they took together.
-    direct : dict
-        The whole as functions of the leaves' values that nobody runs at the moment, by whether
-        they write into buffers; see `Plan.take_direct`.
-    """
-
-    symbols: Mapping[str, int]
-    kernels: list[Any]
-    heavy: tuple[bool, ...]
-    predicted_us: float
-    direct: dict[bool, list[Direct]] = field(default_factory=dict)
-    direct_turns: int = 0
-    direct_seconds: float = 0.0
 
 
 class Plan:
@@ -136,7 +105,8 @@ class Plan:
         self.assignments = _assignments(self.nodes)
         assigned = [value for _, value in self.assignments]
         early = [one for one in passes if not one.late]
-        joint = join([*outputs.values(), *assigned], wrt, mode, early)
+        with paused():
+            joint = join([*outputs.values(), *assigned], wrt, mode, early)
         # What is watched is looked at node by node, as it was written.
         self.late = () if watch else tuple([one for one in passes if one.late])
         self.joint: Joint = _late_passes().simplified(joint, self.late)
@@ -238,7 +208,8 @@ class Plan:
         found = self._bindings.get(key)
         if found is None:
             try:
-                found = self._make_binding(dict(symbols))
+                with paused():
+                    found = self._make_binding(dict(symbols))
             except KeyError as missing:
                 raise FeedError(
                     f"no feed binds the dim {missing.args[0]!r}; feed an input that has it, "
@@ -252,7 +223,7 @@ class Plan:
     def _make_binding(self, symbols: Mapping[str, int]) -> Binding:
         if self.given_costs and not self.factors:
             self.factors = self._given_factors(self.given_costs, symbols)
-        by_node = {node.id: self.cost_us(node, symbols) for node in self.joint.order}
+        by_node = self._costs(symbols)
         if not self.tasks:
             # The first run's dims decide the cut; it stands for all later ones.
             self.long_steps = {number for number, cost in by_node.items() if is_heavy(cost)}
@@ -303,6 +274,22 @@ class Plan:
         """Return the microseconds that a joint node is taken to need."""
         cost = predicted_us(node, symbols)
         return cost * self.factors.get(self.joint.source(node), 1.0) if self.factors else cost
+
+    def _costs(self, symbols: Mapping[str, int]) -> dict[int, float]:
+        """Return the costs of all nodes by id; equal types, which are one object, cost the same."""
+        known: dict[Any, float] = {}
+        found = {}
+        for node in self.joint.order:
+            key = None
+            if not node.attrs and not self.factors:
+                key = node.op, id(node.type), *map(id, [part.type for part in node.inputs])
+            cost = known.get(key) if key is not None else None
+            if cost is None:
+                cost = self.cost_us(node, symbols)
+                if key is not None:
+                    known[key] = cost
+            found[node.id] = cost
+        return found
 
     @property
     def only_binding(self) -> Binding | None:

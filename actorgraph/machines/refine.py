@@ -11,9 +11,10 @@ from typing import Any
 
 from actorgraph.errors import GraphError
 from actorgraph.graph import Graph, Node
+from actorgraph.machines.binding import Binding
 from actorgraph.machines.feeds import by_node
 from actorgraph.machines.network import Network
-from actorgraph.machines.plan import Binding, Plan
+from actorgraph.machines.plan import Plan
 
 __all__ = ["CUTS_AFTER", "SETTLED_AFTER", "checked_costs", "forget", "refined", "spent_us"]
 

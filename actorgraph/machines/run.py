@@ -22,8 +22,9 @@ from actorgraph.node_actor import Task
 from actorgraph.scheduler import waited_for
 
 if TYPE_CHECKING:
+    from actorgraph.machines.binding import Binding
     from actorgraph.machines.core import Core
-    from actorgraph.machines.plan import Binding, Plan
+from actorgraph.machines.plan import Plan
 
 __all__ = [
     "Run", "in_event_loop", "in_ipython_kernel", "in_main_thread", "in_trio", "loop_notifier",
