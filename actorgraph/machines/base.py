@@ -347,7 +347,7 @@ class Machine(Lifetime, Inspectable, ABC):
         the actors; assignments to buffers keep the order of runs.
         """
         return (
-            run.binding.predicted_us < INLINE_US
+            run.predicted_us < INLINE_US
             and self.fuse != "none"
             and not (self.seed or self._statistics)
             and run.plan.allows_direct
@@ -356,7 +356,9 @@ class Machine(Lifetime, Inspectable, ABC):
 
     def _launch(self, core: Core, run: Run, slot: int | None, timeout_s: float | None) -> None:
         run.machine = self  # a machine that is dropped ends after its runs
-        run.errors = current_errors()
+        errors = current_errors()
+        for part in run.parts:
+            part.errors = errors
         try:
             if timeout_s is not None:
                 core.pool.deadlines.add(run, seconds("timeout_s", timeout_s))

@@ -7,6 +7,8 @@ Invariants, all under `lock`:
 - A run is queued, or in flight, or ended.  It is injected into its network when it is admitted,
   and all runs of a network in the order of their admission.
 - Of the queued runs the most urgent is admitted next, the oldest among equals.
+- A group (see `group`) is queued as one; its parts are admitted, injected and in flight one by
+  one, all under the same hold of the lock.
 - A run in flight ends when every result was delivered, be it as a poison mark: no worker is in
   the middle of it then.
 """
@@ -15,10 +17,9 @@ from __future__ import annotations
 
 import heapq
 import os
-import sys
 import threading
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextvars import Context
 from functools import partial
 from time import perf_counter
@@ -28,14 +29,22 @@ import anyio
 import numpy as np
 
 from actorgraph import instrument
-from actorgraph.errors import DeadlockError, GraphError, MachineClosedError, text_of
+from actorgraph.errors import (
+    DeadlockError,
+    GraphError,
+    MachineClosedError,
+    NodeError,
+    text_of,
+)
+from actorgraph.machines.binding import Direct
+from actorgraph.machines.calls import Raised, observed, returned, spawn
 from actorgraph.machines.network import Networks
 from actorgraph.machines.plan import Plan
-from actorgraph.machines.run import Run, in_main_thread, in_trio
+from actorgraph.machines.run import Run, in_main_thread
 from actorgraph.node_actor import Dead, Task, blamed
 from actorgraph.scheduler import POOL, Scheduler, inside
 
-__all__ = ["Core", "current_errors", "spawn", "starting"]
+__all__ = ["Core", "current_errors", "starting"]
 
 _DEFAULT_ERRORS = {"divide": "warn", "over": "warn", "under": "ignore", "invalid": "warn"}
 
@@ -92,11 +101,15 @@ class Core:
         `slot` is one that the calling thread holds and is going to work in.
         """
         if instrument.listening:
-            instrument.tell("on_run_start", run)
+            for part in run.parts:
+                instrument.tell("on_run_start", part)
         with self.lock:
             if self.closed:
                 raise MachineClosedError("the machine was closed; make a new one")
-            run.network = self.networks.of(run, self._runs())
+            others = self._runs()
+            for part in run.parts:
+                part.network = self.networks.of(part, others)
+                others.append(part)
             if run.plan.assignments:
                 self.assigning[run.number] = run
             heapq.heappush(self.queued, (run.priority, run.number, run))
@@ -104,40 +117,48 @@ class Core:
         if slot is None:
             self.scheduler.offer()
 
-    def next_number(self) -> int:
-        """Return the number of the next run."""
+    def next_number(self, count: int = 1) -> int:
+        """Return the number of the next run, the first of `count`."""
         with self.lock:
-            self.numbers += 1
-            return self.numbers - 1
+            self.numbers += count
+            return self.numbers - count
 
     def _admit(self, slot: int | None = None) -> None:
-        """Inject queued runs while there is room."""
-        while self.queued and len(self.in_flight) < self.max_in_flight:
-            run = heapq.heappop(self.queued)[2]
-            self.in_flight[run.number] = run
-            self.scheduler.awaited += run.awaited
-            self._read_variables(run)
-            if instrument.listening:
-                instrument.tell("on_run_admitted", run)
-            if run.plan.result_count:
-                run.network.inject(run, 0 if slot is None else slot)
-            else:
-                self.finish(run)  # every output is a leaf
+        """Inject queued runs while there is room; a group larger than all room goes alone."""
+        while self.queued:
+            parts = self.queued[0][2].parts
+            if self.in_flight and len(self.in_flight) + len(parts) > self.max_in_flight:
+                return
+            heapq.heappop(self.queued)
+            for part in parts:
+                self.in_flight[part.number] = part
+                self.scheduler.awaited += part.awaited
+            self._read_variables(parts)
+            for part in parts:
+                if instrument.listening:
+                    instrument.tell("on_run_admitted", part)
+                if part.plan.result_count:
+                    part.network.inject(part, 0 if slot is None else slot)
+                else:
+                    self.finish(part)  # every output is a leaf
 
-    def _read_variables(self, run: Run) -> None:
-        """Take the variables' arrays, which from now on nobody writes until the run ends."""
-        plan = run.plan
+    def _read_variables(self, runs: Sequence[Run]) -> None:
+        """Take the variables' arrays at one moment; nobody writes them until the runs end."""
+        plan = runs[0].plan
         if plan.variables:
             with plan.variables[0].graph.lock:
-                for node in plan.variables:
-                    node.state.readers += 1
-                    run.readers.append(node.state)
-            states, given = iter(run.readers), iter(run.leaves)
-            run.leaves = [
-                next(states).array if leaf.kind == "variable" else next(given)
-                for leaf in plan.joint.leaves
-            ]
-        run.values = list(map(plan.device.to_device, run.leaves))
+                for run in runs:
+                    for node in run.plan.variables:
+                        node.state.readers += 1
+                        run.readers.append(node.state)
+        for run in runs:
+            if run.readers:
+                states, given = iter(run.readers), iter(run.leaves)
+                run.leaves = [
+                    next(states).array if leaf.kind == "variable" else next(given)
+                    for leaf in run.plan.joint.leaves
+                ]
+            run.values = list(map(plan.device.to_device, run.leaves))
 
     def retire(self, plan: Plan) -> None:
         """Let go of the networks of a plan that takes no new runs, where none is in flight."""
@@ -145,7 +166,8 @@ class Core:
             self.networks.drop_idle(self._runs(), plan)
 
     def _runs(self) -> list[Run]:
-        return [*self.in_flight.values(), *(run for _, _, run in self.queued)]
+        queued = (part for _, _, run in self.queued for part in run.parts)
+        return [*self.in_flight.values(), *queued]
 
     # -- working ------------------------------------------------------------------------------
 
@@ -173,32 +195,43 @@ class Core:
         slot = self.scheduler.acquire()
         if slot is None:
             return False
+        parts = run.parts
+        try:
+            self._read_variables(parts)
+            programs = list(map(self._compute, parts))
+        finally:
+            for part in parts:
+                self._release(part)
+            self.scheduler.leave(slot)
+        for part, program in zip(parts, programs, strict=True):
+            part.collect()
+            if program is not None:
+                part.plan.give_direct(part.binding, part.regular, program)
+            self._conclude(part)
+        return True
+
+    def _compute(self, run: Run) -> Direct | None:
+        """Compute the results of a run that is not dead, and return the program, not given back."""
+        if run.dead is not None:
+            return None
         if instrument.listening:
             instrument.tell("on_run_start", run)
         began = perf_counter()
-        plan, binding, regular = run.plan, run.binding, run.regular
+        plan, binding = run.plan, run.binding
         program = None
         try:
-            program = plan.take_direct(binding, regular)
-            self._read_variables(run)
+            program = plan.take_direct(binding, run.regular)
             run.results = self.scheduler.call(program, *run.values)
         except BaseException as error:
             if isinstance(error, KeyboardInterrupt) and in_main_thread():
                 raise
-            run.dead = blamed(run.plan.joint, run.plan.direct, None, error)
-        finally:
-            self._release(run)
-            self.scheduler.leave(slot)
+            self.abort(run, blamed(plan.joint, plan.direct, None, error))
         ended = perf_counter()
         binding.direct_turns += 1
         binding.direct_seconds += ended - began
         if instrument.listening:
             instrument.tell("on_direct", run, began, ended)
-        run.collect()
-        if program is not None:
-            plan.give_direct(binding, regular, program)
-        run.complete()
-        return True
+        return program
 
     def refuse_inside_op(self, what: str) -> None:
         """Raise where the calling thread runs an op of this machine: it would wait for itself."""
@@ -225,9 +258,16 @@ class Core:
 
     def _conclude(self, run: Run) -> None:
         """Make the results of a run that is over, commit what it assigns, and wake who waits."""
-        run.collect()
+        if not run.collected:
+            run.collect()
         self._commit()
         run.complete()
+        group = run.group
+        if group is not None:
+            if run.dead is not None:
+                self.abort(group, run.dead)
+            if group.tokens.pop():
+                self._conclude(group)
 
     def _commit(self) -> None:
         """Give buffers what runs assign to them: run after run, in the order of their numbers."""
@@ -250,8 +290,16 @@ class Core:
             run.readers = []
 
     def abort(self, run: Run, cause: BaseException) -> None:
-        """Let a run die; queued it ends now, in flight when its poison marks have arrived."""
+        """Let a run die; queued it ends now, in flight when its poison marks have arrived.
+
+        A part of a group dies with all others.
+        """
         with self.lock:
+            group = run.group
+            if group is not None:
+                if isinstance(cause, NodeError):
+                    cause.add_note(f"in part {run.microbatch} of {len(group.parts)} of the batch")
+                run = group
             if run.done:
                 return
             if run.dead is not None:
@@ -259,15 +307,18 @@ class Core:
                     run.dead.add_note(f"later: {text_of(cause)}")
                 return
             run.dead = cause
+            for part in run.parts:
+                part.dead = part.dead or cause
             for caller, cancel in list(self.calls.values()):
-                if caller is run:
+                if caller is run or caller.group is run:
                     cancel()
             queued = [entry for entry in self.queued if entry[2] is run]
             if queued:
                 self.queued.remove(queued[0])
                 heapq.heapify(self.queued)
         if queued:
-            self._conclude(run)
+            for part in run.parts:
+                self._conclude(part)
 
     def on_idle(self) -> None:
         """End runs that can make no step any more, with who waits for what."""
@@ -280,9 +331,9 @@ class Core:
             error = DeadlockError(f"no actor can make a step: {self._story()}")
             stuck = list(self.networks.values())
             self.networks.clear()
-            for _, _, run in self.queued:
-                if run.network in stuck:
-                    run.network = self.networks.of(run, [])
+            for part in [part for _, _, run in self.queued for part in run.parts]:
+                if part.network in stuck:
+                    part.network = self.networks.of(part, [])
         for run in stalled:
             self._end_now(run, error)
         with self.lock:
@@ -325,9 +376,9 @@ class Core:
                 caller.dead = caller.dead or cause
                 cancel()
         for run in queued:
-            run.dead = run.dead or cause
-            run.collect()
-            run.complete()
+            for part in run.parts:
+                part.dead = part.dead or cause
+                self._conclude(part)
         for run in runs:
             self._end_now(run, cause)
         self.networks.clear()
@@ -337,7 +388,7 @@ class Core:
         """Refuse new runs, let those there are die, and return what is still in flight."""
         with self.lock:
             self.closed = True
-            runs = [*self.in_flight.values(), *(run for _, _, run in self.queued)]
+            runs = self._runs()
         for run in runs:
             run.abort(MachineClosedError(f"the machine was closed during run {run.number}"))
         return [run for run in runs if not run.done]
@@ -363,21 +414,21 @@ class Core:
         host = run.host
         assert host is not None
         if instrument.listening:
-            kernel = _observed(run, task, kernel)
+            kernel = observed(run, task, kernel)
 
         async def call() -> None:
-            answer: Callable[[], Any] = _Raised(RuntimeError("the event loop gave up the call"))
+            answer: Callable[[], Any] = Raised(RuntimeError("the event loop gave up the call"))
             try:
                 with anyio.CancelScope() as scope:
                     scopes.append(scope)
                     if run.dead is None:
-                        answer = partial(_returned, await kernel(*args))
+                        answer = partial(returned, await kernel(*args))
             except (KeyboardInterrupt, GeneratorExit, anyio.get_cancelled_exc_class()):
                 raise
             except BaseException as error:  # noqa: BLE001 - the actor names the node
-                answer = _Raised(error)
+                answer = Raised(error)
             finally:
-                self._answer(task, reply, answer if run.dead is None else _Raised(Dead()))
+                self._answer(task, reply, answer if run.dead is None else Raised(Dead()))
 
         def cancel_scopes() -> None:
             for scope in scopes:
@@ -385,7 +436,7 @@ class Core:
 
         def cancel() -> None:
             if not host(cancel_scopes):  # the loop was closed, perhaps before the call began
-                self._answer(task, reply, _Raised(Dead()))
+                self._answer(task, reply, Raised(Dead()))
 
         with self.lock:
             if run.dead is not None:
@@ -407,33 +458,6 @@ class Core:
         self.scheduler.offer()
 
 
-def _observed(
-    run: Run, task: Task, kernel: Callable[..., Awaitable[Any]]
-) -> Callable[..., Awaitable[Any]]:
-    async def observed(*args: Any) -> Any:
-        started = perf_counter()
-        try:
-            return await kernel(*args)
-        finally:
-            instrument.tell("on_call", task, run, started, perf_counter())
-
-    return observed
-
-
-def _returned(value: Any) -> Any:
-    return value
-
-
-class _Raised:
-    __slots__ = ("error",)
-
-    def __init__(self, error: BaseException) -> None:
-        self.error = error
-
-    def __call__(self) -> Any:
-        raise self.error
-
-
 _starting = threading.RLock()
 
 
@@ -449,23 +473,3 @@ def _after_fork_in_child() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork_in_child)
-
-
-_background: set[Any] = set()
-
-
-def spawn(call: Callable[[], Awaitable[None]]) -> None:
-    """Start `call` on the running loop, outside any task group: its run owns it, not a scope."""
-    if in_trio():
-        sys.modules["trio"].lowlevel.spawn_system_task(call)
-    else:
-        import asyncio
-
-        async def held() -> None:
-            try:
-                await call()
-            finally:
-                _background.discard(task)
-
-        task = asyncio.ensure_future(held())
-        _background.add(task)  # the loop keeps only weak references

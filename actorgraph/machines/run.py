@@ -6,10 +6,10 @@ import os
 import sys
 import threading
 from collections import deque
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import anyio
 
@@ -44,10 +44,13 @@ class Run:
 
     __slots__ = (
         "__weakref__", "_callbacks", "_lock", "assigned", "awaited", "binding", "collected", "core",
-        "dead", "done", "duals", "errors", "host", "kernels", "leaves", "machine", "microbatch",
-        "network", "number", "plan", "priority", "readers", "regular", "results", "tokens",
-        "values",
+        "dead", "done", "duals", "errors", "group", "host", "kernels", "leaves", "machine",
+        "microbatch", "network", "number", "plan", "priority", "readers", "regular", "results",
+        "tokens", "values",
     )  # fmt: skip
+
+    told: ClassVar[bool] = True
+    """Whether instruments hear of it."""
 
     def __init__(
         self, core: Core, plan: Plan, binding: Binding, number: int, priority: int
@@ -60,6 +63,7 @@ class Run:
         self.priority = priority
         self.network: Any = None
         self.machine: object = None
+        self.group: Run | None = None  # of which this is a part
         self.microbatch: int | None = None  # of a pipeline
         self.values: list[Any] = []
         self.leaves: list[Any] = []
@@ -144,6 +148,16 @@ class Run:
         state = "running" if not self.done else "done" if self.dead is None else "failed"
         return f"<Run {self.number} {state}>"
 
+    @property
+    def parts(self) -> Sequence[Run]:
+        """What is admitted for this run: itself, or the parts of a `Group`."""
+        return (self,)
+
+    @property
+    def predicted_us(self) -> float:
+        """Microseconds that its steps are taken to need together."""
+        return self.binding.predicted_us
+
     # -- for actors ---------------------------------------------------------------------------
 
     def deliver(self, index: int, value: Any) -> None:
@@ -197,7 +211,7 @@ class Run:
         self.results = {}  # takes what actors deliver to a run that has been ended early
         self.network = self.machine = None
         self.done = True
-        if instrument.listening:
+        if instrument.listening and self.told:
             if self.dead is not None:
                 instrument.tell("on_error", self, self.dead)
             instrument.tell("on_run_end", self)

@@ -18,7 +18,7 @@ from typing import Any, Self
 import anyio
 
 from actorgraph.errors import GraphError
-from actorgraph.machines.core import spawn
+from actorgraph.machines.calls import spawn
 from actorgraph.machines.run import Run, in_event_loop, in_ipython_kernel, loop_notifier
 
 __all__ = ["Stream"]

@@ -10,9 +10,9 @@ import pytest
 import actorgraph as ag
 from actorgraph.lower.joint import Mode, join
 from actorgraph.lower.kernels import kernel
+from actorgraph.machines.batching import Batching
 from actorgraph.op import CONSTANT
 from actorgraph.pipeline import SCHEDULES, schedule
-from actorgraph.pipeline.batching import Batching
 from actorgraph.pipeline.cutting import cut_by_cost
 from actorgraph.pipeline.tasks import stage_tasks
 

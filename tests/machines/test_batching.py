@@ -5,7 +5,7 @@ import pytest
 
 import actorgraph as ag
 from actorgraph.errors import FeedError, GraphTypeError, ShapeError
-from actorgraph.pipeline.batching import Batching
+from actorgraph.machines.batching import Batching
 
 
 def model(reduce="mean", dtype="float64"):
