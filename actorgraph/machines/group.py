@@ -2,8 +2,8 @@
 
 Parts read the parameters at the same moment, enter their networks one after the other without
 another run between them, and live and die together: what ends one of them early ends all.  When
-the last has ended, their results are joined, whatever order they came in, and what they assign to
-buffers is committed: all of it in the order of the parts, or nothing.
+the last has ended, their results and what they assign to buffers are joined, whatever order they
+came in; buffers get all of it or nothing.
 
 Instruments are told of the parts.
 """
@@ -11,16 +11,18 @@ Instruments are told of the parts.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import ClassVar, TypeAlias, final
+from typing import Any, ClassVar, TypeAlias, final
 
 from actorgraph.dual import Dual
 from actorgraph.graph import Node
 from actorgraph.machines.run import Run
+from actorgraph.node import Buffer
 
 __all__ = ["Group", "Join"]
 
-Join: TypeAlias = Callable[[Sequence[Run]], dict[Node, Dual]]
-"""Makes the results of a group of those of its parts, all of which have succeeded."""
+Assigned: TypeAlias = list[tuple[Buffer, Any]]
+Join: TypeAlias = Callable[[Sequence[Run]], tuple[dict[Node, Dual], Assigned]]
+"""Makes the results of a group, and what it assigns, of those of its parts: all have succeeded."""
 
 
 @final
@@ -35,7 +37,8 @@ class Group(Run):
         Not started, of one graph, core and priority, at least one; in the order in which they are
         injected.
     join : callable
-        Given the parts, returns the results by node.  Called by the thread that ends the last.
+        Given the parts, returns results by node and what is assigned to buffers, in this order.
+        Called by the thread that ends the last part.
     """
 
     __slots__ = ("_join", "_parts")
@@ -65,8 +68,7 @@ class Group(Run):
         """Join the results of the parts, if nothing went wrong."""
         if self.dead is None:
             try:
-                self.duals = self._join(self._parts)
-                self.assigned = [one for part in self._parts for one in part.assigned]
+                self.duals, self.assigned = self._join(self._parts)
             except BaseException as error:  # noqa: BLE001 - a failed join ends the run
                 self.dead = error
         self.collected = True

@@ -35,10 +35,8 @@ def group_of(machine, batches):
     nodes = list(machine.outputs.values())
 
     def join(parts):
-        return {
-            node: ag.Dual(np.stack([part.duals[node].value for part in parts]), node=node)
-            for node in nodes
-        }
+        values = {node: np.stack([part.duals[node].value for part in parts]) for node in nodes}
+        return {node: ag.Dual(value, node=node) for node, value in values.items()}, []
 
     return Group(parts[0].number, parts, join)
 
