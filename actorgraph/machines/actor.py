@@ -7,7 +7,7 @@ from typing import final
 from actorgraph.lower.joint import Mode
 from actorgraph.machines.base import Machine
 from actorgraph.machines.plan import Plan
-from actorgraph.machines.refine import CUTS_AFTER, SETTLED_AFTER, forget, refined
+from actorgraph.machines.refine import CUTS_AFTER, forget, refined
 
 __all__ = ["ActorMachine"]
 
@@ -43,19 +43,11 @@ class ActorMachine(Machine):
     def _cut(self) -> str:
         return self.fuse
 
-    def _plan(self, mode: Mode) -> Plan:
-        plan = super()._plan(mode)
-        plan.runs += 1
-        if self.fuse == "auto" and self._given_costs is None:
-            if plan.runs == SETTLED_AFTER:
-                forget(plan, self._networks())
-            elif plan.runs in CUTS_AFTER:
-                return self._cut_again(mode, plan)
-        return plan
-
-    def _cut_again(self, mode: Mode, plan: Plan) -> Plan:
+    def _looked_at(self, mode: Mode, plan: Plan) -> Plan:
         """Cut by measured time where predictions were wrong; runs in flight keep their regions."""
-        factors = refined(plan, self._networks())
+        if self.fuse != "auto" or self._given_costs is not None:
+            return plan
+        factors = refined(plan, self._networks()) if plan.runs in CUTS_AFTER else None
         forget(plan, self._networks())
         if factors is None or self._core is None:
             return plan

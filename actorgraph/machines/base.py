@@ -25,7 +25,7 @@ from actorgraph.machines.life import Lifetime
 from actorgraph.machines.modes import mode_of
 from actorgraph.machines.options import allowed, choice, choices, positive, seconds, whole
 from actorgraph.machines.plan import Plan
-from actorgraph.machines.refine import checked_costs
+from actorgraph.machines.refine import LOOKS, checked_costs
 from actorgraph.machines.run import Run, in_event_loop, in_ipython_kernel, loop_notifier
 from actorgraph.machines.step import Step
 from actorgraph.machines.stream import Stream
@@ -36,9 +36,16 @@ __all__ = ["Machine"]
 INLINE_US = 50.0
 """Runs predicted to take less are run in the calling thread: waking another costs as much."""
 
+SYNC_US = 1000.0
+"""The same for run_sync and graphs of one sequence, which the calling thread would compute anyway.
+
+Longer runs go through the machine, where they can be cancelled between steps."""
+
 INLINE_SIZE = 4096
 """Elements fed above which a run with dims of None, whose cost is not predicted, is not small."""
 
+_FORWARD = Mode()
+_FORWARD_KEY = _FORWARD.key
 _FUSE = ("none", "auto", "all")
 _WATCH = ("nan", "inf")
 
@@ -128,6 +135,7 @@ class Machine(Lifetime, Inspectable, ABC):
         self.device = devices.get(device)
         self._given_costs = checked_costs(self.graph, costs)
         self._statistics, self._closed = bool(statistics), False
+        self._inline = not (self.fuse == "none" or self.seed or self._statistics)
         self._plans: dict[Any, Plan] = {}
         self._first: tuple[Mode, dict[Node, Any]] | None = None
         self._core: Core | None = None
@@ -221,7 +229,7 @@ class Machine(Lifetime, Inspectable, ABC):
             more = {"timeout_s": timeout_s, "priority": priority, "run_number": run_number}
             return self._run_on_own_loop(partial(call, **more))
         core = run.core
-        if timeout_s is None and self._small(run) and core.run_directly(run):
+        if timeout_s is None and self._small(run, SYNC_US) and core.run_directly(run):
             run._raise_if_failed()
             return run
         slot = core.scheduler.acquire()
@@ -340,18 +348,20 @@ class Machine(Lifetime, Inspectable, ABC):
             raise GraphError("this graph has asynchronous ops: await machine.run(...)")
         return anyio.run(call)
 
-    def _small(self, run: Run) -> bool:
+    def _small(self, run: Run, sequential_us: float = INLINE_US) -> bool:
         """Return whether the calling thread may compute the run at once, without actors.
 
         Somebody who asked for one actor a node, for another ready order or for statistics gets
-        the actors; assignments to buffers keep the order of runs.
+        the actors; assignments to buffers keep the order of runs.  A graph of one sequence may
+        take `sequential_us`.
         """
+        plan, predicted_us = run.plan, run.predicted_us
+        one = self._one_task or plan.sequential is not None
         return (
-            run.predicted_us < INLINE_US
-            and self.fuse != "none"
-            and not (self.seed or self._statistics)
-            and run.plan.allows_direct
-            and not (run.plan.unsized and sum(map(np.size, run.leaves)) > INLINE_SIZE)
+            predicted_us < (sequential_us if one else INLINE_US)
+            and plan.allows_direct
+            and self._inline
+            and not (plan.unsized and sum(map(np.size, run.leaves)) > INLINE_SIZE)
         )
 
     def _launch(self, core: Core, run: Run, slot: int | None, timeout_s: float | None) -> None:
@@ -387,6 +397,8 @@ class Machine(Lifetime, Inspectable, ABC):
         given = {} if feeds is None else by_node(feeds, self._inputs, "feed")
         if backward is True and tangents is None:
             mode, seeds = self._first_mode()
+        elif backward is False and tangents is None:
+            mode, seeds = _FORWARD, {}
         else:
             mode, seeds = mode_of(self.graph, self.outputs, backward, tangents)
         plan = self._plan(mode) if plan is None else plan
@@ -428,12 +440,18 @@ class Machine(Lifetime, Inspectable, ABC):
         return self._first
 
     def _plan(self, mode: Mode) -> Plan:
-        plan = self._plans.get(mode.key)
+        key = _FORWARD_KEY if mode is _FORWARD else mode.key
+        plan = self._plans.get(key)
         if plan is None:
-            plan = self._plans[mode.key] = Plan(
+            plan = self._plans[key] = Plan(
                 self.outputs, self.wrt, mode, self._cut(), self.device, self.watch,
                 self._interpreter(), self.passes, self._given_costs, self.workers,
             )  # fmt: skip
+        plan.runs += 1
+        return self._looked_at(mode, plan) if plan.runs in LOOKS else plan
+
+    def _looked_at(self, mode: Mode, plan: Plan) -> Plan:
+        """Return a better plan where measured time tells of one."""
         return plan
 
     def __repr__(self) -> str:

@@ -16,13 +16,13 @@ from actorgraph.machines.feeds import by_node
 from actorgraph.machines.network import Network
 from actorgraph.machines.plan import Plan
 
-__all__ = ["CUTS_AFTER", "SETTLED_AFTER", "checked_costs", "forget", "refined", "spent_us"]
+__all__ = ["CUTS_AFTER", "LOOKS", "checked_costs", "forget", "refined", "spent_us"]
 
 CUTS_AFTER = (8, 64)
 """Runs of a mode after which its cut is compared with measured time: at most twice."""
 
-SETTLED_AFTER = 3
-"""Runs that do not count, here and after a comparison: threads start, memory is touched first."""
+LOOKS = frozenset((3, *CUTS_AFTER))
+"""Runs after which measuring begins anew: at first threads start and memory is touched."""
 
 _WORTH = 2.0
 """Predictions off by less than this are left alone: another cut would gain little."""
