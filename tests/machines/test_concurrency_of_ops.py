@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import actorgraph as ag
-from actorgraph.machines import core
+from actorgraph.machines import calls
 from tests.machines._faults import COSTLY
 
 ONES = {"x": np.ones(2)}
@@ -96,7 +96,7 @@ def test_an_op_that_is_not_concurrent_runs_once_at_a_time_in_the_process():
 
 @pytest.mark.anyio
 async def test_no_task_is_left_on_the_loop(anyio_backend):
-    before = set(core._background)  # other tests close loops in mid-run
+    before = set(calls._background)  # other tests close loops in mid-run
     x = ag.Graph().input("x", (2,), "float64")
     y = slow(x)
     async with ag.ActorMachine([y], workers=2) as machine:
@@ -109,7 +109,7 @@ async def test_no_task_is_left_on_the_loop(anyio_backend):
             await run
         machine.start(ONES)
     await anyio.lowlevel.checkpoint()
-    assert core._background == before
+    assert calls._background == before
     if anyio_backend == "trio":
         import trio
 
