@@ -1,0 +1,302 @@
+"""Whether tasks that wait for each other come to an end: a token game, played before any run.
+
+A *task* fires once for each run: it takes a message from every edge that enters it and puts one
+into every edge that leaves it.  A *lane* says in which order its tasks fire.  An edge of capacity c
+and a credit of c are the same thing: one task may be at most c firings ahead of another.
+
+Nothing competes: an edge has one sender and one receiver, and a task stands in one lane.  So
+whatever order is played in, the game ends in the same state, and one game decides.  For the same
+reason the depths that one complete game has reached are capacities that suffice.
+
+Sources: F. Commoner et al., Marked directed graphs, 1971; T. Parks, Bounded scheduling of process
+networks, 1995.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from actorgraph.errors import DeadlockError
+
+__all__ = ["Credit", "Edge", "Verdict", "check", "check_order"]
+
+Action = tuple[int, int]
+"""Number of a task, and of the run that it fires for."""
+
+
+class Edge(NamedTuple):
+    """A channel from one task to another.
+
+    Attributes
+    ----------
+    source, target : int
+        Numbers of the tasks.
+    capacity : int or None
+        Most messages; None for no bound.
+    name : str
+    fifo : bool
+        Whether messages leave in the order in which they came; else the receiver picks its run's.
+    """
+
+    source: int
+    target: int
+    capacity: int | None
+    name: str
+    fifo: bool = True
+
+
+class Credit(NamedTuple):
+    """The right of a task to be at most `count` firings ahead of another.
+
+    Attributes
+    ----------
+    spender, giver : int
+        Numbers of the tasks: who spends a credit at each firing, and who gives it back.
+    count : int or None
+        None for no bound.
+    name : str
+    """
+
+    spender: int
+    giver: int
+    count: int | None
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a check has found.
+
+    Attributes
+    ----------
+    ok : bool
+        Whether every action happens, in whatever order lanes are served.
+    blocked : tuple of str
+        Otherwise a cycle of lanes, each waiting for the next, in words.
+    capacities, credits : tuple of int, or None
+        For each edge, and each credit, a number that suffices; None where no number does.
+    """
+
+    ok: bool
+    blocked: tuple[str, ...]
+    capacities: tuple[int, ...] | None
+    credits: tuple[int, ...] | None
+
+
+def check(
+    tasks: Sequence[str],
+    edges: Sequence[Edge],
+    lanes: Sequence[Sequence[Action]],
+    credits: Sequence[Credit] = (),
+) -> Verdict:
+    """Return whether the lanes come to their ends, in time linear in actions and edges.
+
+    Parameters
+    ----------
+    tasks : sequence of str
+        Names.
+    edges : sequence of Edge
+    lanes : sequence of sequences of (task, run)
+        A task stands in one lane, and once for a run.
+    credits : sequence of Credit
+
+    Returns
+    -------
+    Verdict
+        What suffices are the peak depths of the same orders with no bound on the edges; where that
+        is not enough, with no bound on credits either.
+
+    Examples
+    --------
+    The second lane wants both runs of b before it looks at a, whose edge holds one message:
+
+    >>> edges = [Edge(0, 1, 1, "a -> b"), Edge(0, 2, 1, "a -> c")]
+    >>> verdict = check("abc", edges, [[(0, 0), (0, 1)], [(1, 0), (1, 1), (2, 0), (2, 1)]])
+    >>> print(*verdict.blocked, sep="\\n")
+    lane 0 is at 'a' of run 1, which waits for room in a -> c (capacity 1)
+    lane 1 is at 'b' of run 1, which waits for a message in a -> b
+    >>> verdict.capacities
+    (1, 2)
+    """
+    found = _Game(tasks, edges, lanes, credits)
+    found.play()
+    blocked = () if found.complete else found.story()
+    game = found
+    if not game.complete:
+        edges = [edge._replace(capacity=None) for edge in edges]
+        game = _Game(tasks, edges, lanes, credits)
+        game.play()
+    if not game.complete and credits:
+        game = _Game(tasks, edges, lanes, [credit._replace(count=None) for credit in credits])
+        game.play()
+    if not game.complete:
+        return Verdict(False, blocked, None, None)
+    capacities = tuple([max(1, peak) for peak in game.peaks])
+    return Verdict(found.complete, blocked, capacities, tuple(game.most_spent))
+
+
+def check_order(tasks: Sequence[str], edges: Iterable[tuple[int, int]]) -> None:
+    """Raise unless the edges, given as (source, target), form no cycle; linear.
+
+    Where every task is free to fire and every capacity is at least 1, this is all there is to
+    check: each cycle of such a network goes through the room of an edge and so holds a token.
+
+    Raises
+    ------
+    DeadlockError
+        Names the tasks of a cycle.
+    """
+    entering: list[list[int]] = [[] for _ in tasks]
+    leaving: list[list[int]] = [[] for _ in tasks]
+    for source, target in edges:
+        entering[target].append(source)
+        leaving[source].append(target)
+    missing = [len(sources) for sources in entering]
+    ready = [task for task, count in enumerate(missing) if not count]
+    for task in ready:  # grows on the way
+        for target in leaving[task]:
+            missing[target] -= 1
+            if not missing[target]:
+                ready.append(target)
+    if len(ready) == len(tasks):
+        return
+    path = [next(task for task, count in enumerate(missing) if count)]
+    while path.count(path[-1]) < 2:
+        path.append(next(source for source in entering[path[-1]] if missing[source]))
+    cycle = [tasks[task] for task in path[path.index(path[-1]) :]]
+    raise DeadlockError(f"tasks wait for each other: {' waits for '.join(map(repr, cycle))}")
+
+
+_MESSAGE, _ROOM, _CREDIT, _TURN = range(4)
+
+
+class _Game:
+    """One game: how far every lane is, what every edge holds, and who waits for what."""
+
+    def __init__(
+        self,
+        tasks: Sequence[str],
+        edges: Sequence[Edge],
+        lanes: Sequence[Sequence[Action]],
+        credits: Sequence[Credit],
+    ) -> None:
+        self.tasks, self.edges, self.lanes, self.credits = tasks, edges, lanes, credits
+        self.position = [0] * len(lanes)
+        self.lane_of: dict[int, int] = {}
+        for lane, actions in enumerate(lanes):
+            for task, _ in actions:
+                if self.lane_of.setdefault(task, lane) != lane:
+                    raise ValueError(
+                        f"task {tasks[task]!r} stands in lane {self.lane_of[task]} and in lane "
+                        f"{lane}; a task stands in one lane"
+                    )
+        self.held: list[deque[int]] = [deque() for _ in edges]
+        self.peaks = [0] * len(edges)
+        self.spent = [0] * len(credits)
+        self.most_spent = [0] * len(credits)
+        self.entering: list[list[int]] = [[] for _ in tasks]
+        self.leaving: list[list[int]] = [[] for _ in tasks]
+        for number, edge in enumerate(edges):
+            self.leaving[edge.source].append(number)
+            self.entering[edge.target].append(number)
+        self.spending: list[list[int]] = [[] for _ in tasks]
+        self.giving: list[list[int]] = [[] for _ in tasks]
+        for number, credit in enumerate(credits):
+            self.spending[credit.spender].append(number)
+            self.giving[credit.giver].append(number)
+        self.waiting: dict[tuple[int, int], int] = {}
+
+    @property
+    def complete(self) -> bool:
+        """Whether every lane has come to its end."""
+        return all(at == len(lane) for at, lane in zip(self.position, self.lanes, strict=True))
+
+    def play(self) -> None:
+        """Fire what can fire, receivers before senders, so that depths stay small."""
+        ready = list(range(len(self.lanes)))
+        while ready:
+            lane = ready.pop()
+            if self.position[lane] == len(self.lanes[lane]):
+                continue
+            missing = self._missing(*self.lanes[lane][self.position[lane]])
+            if missing is not None:
+                self.waiting[missing] = lane
+                continue
+            ready.append(lane)
+            ready += self._fire(*self.lanes[lane][self.position[lane]])
+            self.position[lane] += 1
+
+    def _missing(self, task: int, run: int) -> tuple[int, int] | None:
+        """Return what the task cannot fire without: a kind, and the number of an edge or credit."""
+        for number in self.entering[task]:
+            held = self.held[number]
+            if not held or (run not in held and not self.edges[number].fifo):
+                return _MESSAGE, number
+            if held[0] != run and self.edges[number].fifo:
+                return _TURN, number
+        for number in self.leaving[task]:
+            capacity = self.edges[number].capacity
+            if capacity is not None and len(self.held[number]) >= capacity:
+                return _ROOM, number
+        for number in self.spending[task]:
+            count = self.credits[number].count
+            if count is not None and self.spent[number] >= count:
+                return _CREDIT, number
+        return None
+
+    def _fire(self, task: int, run: int) -> list[int]:
+        """Move the tokens; return the lanes that have waited for one of them."""
+        moved: list[tuple[int, int]] = []
+        for number in self.entering[task]:
+            self.held[number].remove(run)
+            moved.append((_ROOM, number))
+        for number in self.spending[task]:
+            self.spent[number] += 1
+            self.most_spent[number] = max(self.most_spent[number], self.spent[number])
+        for number in self.giving[task]:
+            self.spent[number] -= 1
+            moved.append((_CREDIT, number))
+        for number in self.leaving[task]:
+            self.held[number].append(run)
+            self.peaks[number] = max(self.peaks[number], len(self.held[number]))
+            moved.append((_MESSAGE, number))
+        return [self.waiting.pop(token) for token in moved if token in self.waiting]
+
+    def story(self) -> tuple[str, ...]:
+        """Return, in words, a cycle of lanes that wait for each other, or a chain to its end."""
+        first = next(i for i, lane in enumerate(self.lanes) if self.position[i] < len(lane))
+        path: list[int] = []
+        lines: list[str] = []
+        lane: int | None = first
+        while lane is not None and lane not in path:
+            path.append(lane)
+            text, lane = self._wait_of(lane)
+            lines.append(text)
+        return tuple(lines if lane is None else lines[path.index(lane) :])
+
+    def _wait_of(self, lane: int) -> tuple[str, int | None]:
+        """Return what a lane waits for, and the lane that would have to give it, if one would."""
+        task, run = self.lanes[lane][self.position[lane]]
+        missing = self._missing(task, run)
+        assert missing is not None
+        kind, number = missing
+        if kind == _CREDIT:
+            credit = self.credits[number]
+            what, who = f"a credit of {credit.name} (of {credit.count})", credit.giver
+        elif kind == _ROOM:
+            edge = self.edges[number]
+            what, who = f"room in {edge.name} (capacity {edge.capacity})", edge.target
+        elif kind == _MESSAGE:
+            edge = self.edges[number]
+            what, who = f"a message in {edge.name}", edge.source
+        else:
+            edge, head = self.edges[number], self.held[number][0]
+            what, who = f"its turn in {edge.name}, where run {head} is first", edge.target
+        giver = self.lane_of.get(who)
+        text = f"lane {lane} is at {self.tasks[task]!r} of run {run}, which waits for {what}"
+        if giver is None or self.position[giver] == len(self.lanes[giver]):
+            return f"{text}; no lane lists {self.tasks[who]!r} for it", None
+        return text, giver
