@@ -19,6 +19,7 @@ from actorgraph.errors import (
     GraphError,
     GraphTypeError,
     MachineClosedError,
+    MemoryLimitError,
     NodeError,
     RunCancelled,
     ShapeError,
@@ -33,11 +34,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ActorMachine", "DeadlockError", "Dual", "FeedError", "Graph", "GraphError", "GraphTypeError",
-    "LispMachine", "Machine", "MachineClosedError", "Node", "NodeError", "Parameter", "Run",
-    "RunCancelled", "ShapeError", "TapeMachine", "__version__", "autocast", "checkpoint",
-    "custom_jvp", "custom_vjp", "data", "errors", "grad", "gradients", "hessian", "hook_gradient",
-    "hvp", "jacobian", "jvp", "nn", "ops", "pipeline", "rewrite", "solvers", "stop_gradient",
-    "trace", "types", "value_and_grad", "vjp",
+    "LispMachine", "Machine", "MachineClosedError", "MemoryLimitError", "Node", "NodeError",
+    "Parameter", "Run", "RunCancelled", "ShapeError", "TapeMachine", "__version__", "autocast",
+    "checkpoint", "custom_jvp", "custom_vjp", "data", "errors", "grad", "gradients", "hessian",
+    "hook_gradient", "hvp", "jacobian", "jvp", "nn", "ops", "pipeline", "rewrite", "solvers",
+    "stop_gradient", "trace", "types", "value_and_grad", "vjp",
 ]  # fmt: skip
 
 _LAZY = ("nn", "pipeline", "trace")  # imported when first asked for: no machine needs them

@@ -10,6 +10,7 @@ The tree::
     |-- NodeError                          an op failed while a run was under way
     |-- DeadlockError                      a run can make no step any more
     |-- MachineClosedError                 the machine was closed
+    |-- MemoryLimitError (also MemoryError) a run does not fit into `max_bytes`
     |-- RunCancelled                       the run was cancelled
     |-- ChannelError                       misuse or end of a channel
         |-- ClosedChannelError             this end was closed by its owner
@@ -32,6 +33,7 @@ __all__ = [
     "GraphError",
     "GraphTypeError",
     "MachineClosedError",
+    "MemoryLimitError",
     "NodeError",
     "RunCancelled",
     "ScheduleError",
@@ -107,6 +109,10 @@ class DeadlockError(GraphError):
 
 class MachineClosedError(GraphError):
     """The machine was closed before the run could finish, or before it was asked for."""
+
+
+class MemoryLimitError(GraphError, MemoryError):
+    """A run needs more than the machine's `max_bytes` even by itself and in sequential order."""
 
 
 class RunCancelled(GraphError):

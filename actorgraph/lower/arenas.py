@@ -9,12 +9,16 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any, final
+from weakref import ref
 
 from actorgraph.graph import Node
 from actorgraph.lower.buffers import Buffers, Memory, aligned
 from actorgraph.lower.rings import Ring
 
 __all__ = ["Arenas", "Layout"]
+
+_CROWDED = 64
+"""Layouts above which those are looked for that are gone."""
 
 
 class _Arena:
@@ -35,12 +39,44 @@ class Arenas:
     idle : deque
         Arenas that no turn owns; taking and giving back are atomic.
     bytes : int
-        What the largest layout needs.
+        What the largest layout needs of those that were leased.
     """
 
     def __init__(self) -> None:
         self.idle: deque[_Arena] = deque()
         self.bytes = 0
+        self._all: list[_Arena] = []
+        self._layouts: list[ref[Layout]] = []
+        self._crowded = _CROWDED
+
+    @property
+    def count(self) -> int:
+        """How many arenas there are."""
+        return len(self._all)
+
+    def add(self, layout: Layout) -> None:
+        """Note a layout, whose arrays are to go with the memory that they show."""
+        if len(self._layouts) >= self._crowded:
+            self._layouts = [held for held in self._layouts if held() is not None]
+            self._crowded = max(_CROWDED, 2 * len(self._layouts))
+        self._layouts.append(ref(layout))
+
+    def clear(self) -> None:
+        """Give up all memory; no turn may be running."""
+        self.bytes = 0
+        for arena in self._all:
+            self._replace(arena)
+        self._all.clear()
+        self.idle.clear()
+
+    def _replace(self, arena: _Arena) -> None:
+        """Give the arena other memory, of `bytes`; the old one goes before."""
+        arena.memory = aligned(0)
+        for held in self._layouts:
+            layout = held()
+            if layout is not None:
+                layout.forget(arena)
+        arena.memory = aligned(self.bytes)
 
     def take(self) -> _Arena:
         """Return an arena of at least `bytes`."""
@@ -48,8 +84,9 @@ class Arenas:
             arena = self.idle.pop()
         except IndexError:
             arena = _Arena()
+            self._all.append(arena)
         if arena.memory.nbytes < self.bytes:
-            arena.memory = aligned(self.bytes)
+            self._replace(arena)
         return arena
 
 
@@ -87,7 +124,8 @@ class Layout:
         ]
         self._count = len(written)
         self._laid: dict[_Arena, tuple[Memory, list[Any]]] = {}
-        arenas.bytes = max(arenas.bytes, buffers.total_bytes)
+        self._bytes = buffers.total_bytes
+        arenas.add(self)
 
     def lease(self) -> list[Any]:
         """Return an array (or None) for each step that writes and, last, the arena or None.
@@ -95,6 +133,8 @@ class Layout:
         The arena is to be given back at the end of the turn.
         """
         if self._kept:
+            if self._bytes > self._arenas.bytes:
+                self._arenas.bytes = self._bytes
             arena = self._arenas.take()
             laid = self._laid.get(arena)
             if laid is None or laid[0] is not arena.memory:
@@ -116,3 +156,7 @@ class Layout:
         found[-1] = arena
         laid = self._laid[arena] = arena.memory, found
         return laid
+
+    def forget(self, arena: _Arena) -> None:
+        """Drop the arrays that show this arena's memory."""
+        self._laid.pop(arena, None)

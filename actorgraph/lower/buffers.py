@@ -36,6 +36,7 @@ __all__ = [
     "leaving",
     "peak_bytes",
     "regular",
+    "size_in_bytes",
     "sizes_of",
     "usage",
     "writable",
@@ -169,7 +170,7 @@ def usage(steps: Sequence[Node], kept: Collection[Node], symbols: Mapping[str, i
             last[node.id] = len(steps)
     sizes = {}
     for step in reversed(steps):
-        sizes[step.id] = _bytes_of(step, symbols)
+        sizes[step.id] = size_in_bytes(step, symbols)
         if step.op.layout in _VIEWS:
             # It may be a view: its operands live as long as it does.
             for part in step.inputs:
@@ -184,7 +185,8 @@ def _shape(node: Node, symbols: Mapping[str, int]) -> tuple[int, ...] | None:
     return sizes_of(node, symbols)
 
 
-def _bytes_of(node: Node, symbols: Mapping[str, int]) -> int:
+def size_in_bytes(node: Node, symbols: Mapping[str, int]) -> int:
+    """Return the bytes of the value, 0 for dims that only the run knows."""
     shape = _shape(node, symbols)
     return 0 if shape is None else prod(shape) * node.dtype.itemsize
 

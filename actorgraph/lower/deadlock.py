@@ -49,20 +49,20 @@ class Edge(NamedTuple):
 
 
 class Credit(NamedTuple):
-    """The right of a task to be at most `count` firings ahead of another.
+    """The right of a task to be at most `limit` firings ahead of another.
 
     Attributes
     ----------
     spender, giver : int
         Numbers of the tasks: who spends a credit at each firing, and who gives it back.
-    count : int or None
+    limit : int or None
         None for no bound.
     name : str
     """
 
     spender: int
     giver: int
-    count: int | None
+    limit: int | None
     name: str
 
 
@@ -90,9 +90,9 @@ def check(
     tasks: Sequence[str],
     edges: Sequence[Edge],
     lanes: Sequence[Sequence[Action]],
-    credits: Sequence[Credit] = (),
+    credits: Sequence[Credit] = (),  # noqa: A002 - the word for it
 ) -> Verdict:
-    """Return whether the lanes come to their ends, in time linear in actions and edges.
+    r"""Return whether the lanes come to their ends, in time linear in actions and edges.
 
     Parameters
     ----------
@@ -115,7 +115,7 @@ def check(
 
     >>> edges = [Edge(0, 1, 1, "a -> b"), Edge(0, 2, 1, "a -> c")]
     >>> verdict = check("abc", edges, [[(0, 0), (0, 1)], [(1, 0), (1, 1), (2, 0), (2, 1)]])
-    >>> print(*verdict.blocked, sep="\\n")
+    >>> print(*verdict.blocked, sep="\n")
     lane 0 is at 'a' of run 1, which waits for room in a -> c (capacity 1)
     lane 1 is at 'b' of run 1, which waits for a message in a -> b
     >>> verdict.capacities
@@ -130,7 +130,7 @@ def check(
         game = _Game(tasks, edges, lanes, credits)
         game.play()
     if not game.complete and credits:
-        game = _Game(tasks, edges, lanes, [credit._replace(count=None) for credit in credits])
+        game = _Game(tasks, edges, lanes, [credit._replace(limit=None) for credit in credits])
         game.play()
     if not game.complete:
         return Verdict(False, blocked, None, None)
@@ -181,7 +181,7 @@ class _Game:
         tasks: Sequence[str],
         edges: Sequence[Edge],
         lanes: Sequence[Sequence[Action]],
-        credits: Sequence[Credit],
+        credits: Sequence[Credit],  # noqa: A002 - the word for it
     ) -> None:
         self.tasks, self.edges, self.lanes, self.credits = tasks, edges, lanes, credits
         self.position = [0] * len(lanes)
@@ -242,8 +242,8 @@ class _Game:
             if capacity is not None and len(self.held[number]) >= capacity:
                 return _ROOM, number
         for number in self.spending[task]:
-            count = self.credits[number].count
-            if count is not None and self.spent[number] >= count:
+            limit = self.credits[number].limit
+            if limit is not None and self.spent[number] >= limit:
                 return _CREDIT, number
         return None
 
@@ -285,7 +285,7 @@ class _Game:
         kind, number = missing
         if kind == _CREDIT:
             credit = self.credits[number]
-            what, who = f"a credit of {credit.name} (of {credit.count})", credit.giver
+            what, who = f"a credit of {credit.name} (of {credit.limit})", credit.giver
         elif kind == _ROOM:
             edge = self.edges[number]
             what, who = f"room in {edge.name} (capacity {edge.capacity})", edge.target

@@ -18,6 +18,8 @@ from actorgraph.devices.cpu import available_cores
 from actorgraph.errors import FeedError, GraphError, MachineClosedError
 from actorgraph.graph import Graph, Node, as_nodes
 from actorgraph.lower.joint import Mode
+from actorgraph.machines.admission import fitted
+from actorgraph.machines.capacities import Capacities
 from actorgraph.machines.core import Core, current_errors
 from actorgraph.machines.feeds import bind_feeds, by_node, check_dims, check_like
 from actorgraph.machines.inspection import Inspectable
@@ -73,10 +75,15 @@ class Machine(Lifetime, Inspectable, ABC):
         0 for the natural ready order, another number permutes it; results never depend on it.
     max_in_flight : int
         Runs in flight at once; more wait.
-    capacity : int, optional
-        Most messages in a channel; default `max_in_flight`.
+    capacity : int or dict, optional
+        Most messages in a channel; default `max_in_flight`.  A dict says it by edge,
+        ``{(producer, consumer): int}``, or for all edges out of a node, ``{producer: int}``, by
+        node or name; it holds for values, and for cotangents on their way back (see `check`).
     max_bytes : int, optional
-        Accepted; admission by bytes comes with streams.
+        Bytes that runs in flight may allocate together, as predicted from the dims of their feeds:
+        runs wait until they fit, and one that never will is refused.  Not counted are dims of
+        None, what an op needs inside of its call, and what belongs to the user: feeds, parameters,
+        results of runs that have ended (a stream has at most `max_in_flight` of them).
     device : str
         ``"cpu"``.
     watch : tuple of "nan" and "inf"
@@ -106,7 +113,7 @@ class Machine(Lifetime, Inspectable, ABC):
         passes: Any = None,
         seed: int = 0,
         max_in_flight: int = 8,
-        capacity: int | None = None,
+        capacity: int | Mapping[Any, int] | None = None,
         max_bytes: int | None = None,
         device: str = "cpu",
         watch: Iterable[str] = (),
@@ -127,10 +134,11 @@ class Machine(Lifetime, Inspectable, ABC):
         self.wrt: tuple[Node, ...] = tuple(self.graph.lift(node) for node in chosen)
         self.workers = positive("workers", available_cores() if workers is None else workers)
         self.max_in_flight = positive("max_in_flight", max_in_flight)
-        self.capacity = None if capacity is None else positive("capacity", capacity)
+        self.capacity, self._capacities = capacity, Capacities.checked(self.graph, capacity)
+        self.max_bytes = None if max_bytes is None else positive("max_bytes", max_bytes)
         self.fuse = choice("fuse", fuse, _FUSE)
         self.watch = choices("watch", watch, _WATCH)
-        self.exact, self.max_bytes, self.seed = bool(exact), max_bytes, whole("seed", seed)
+        self.exact, self.seed = bool(exact), whole("seed", seed)
         self.passes = allowed(passes, self.exact)
         self.device = devices.get(device)
         self._given_costs = checked_costs(self.graph, costs)
@@ -194,6 +202,8 @@ class Machine(Lifetime, Inspectable, ABC):
             Before anything starts, for whatever does not fit the graph.
         NodeError
             An op failed.
+        MemoryLimitError
+            The run does not fit into `max_bytes`.
         MachineClosedError, TimeoutError, DeadlockError
         """
         run = self._prepare(feeds, backward, tangents, priority, run_number, host=loop_notifier())
@@ -423,9 +433,13 @@ class Machine(Lifetime, Inspectable, ABC):
                 leaves.append(seeds[leaf.source])
             else:
                 leaves.append(check_like(seeds[leaf.source], leaf.source, symbols, leaf.kind))
-        run = Run(core, plan, plan.bind(symbols), number, whole("priority", priority))
-        run.leaves = leaves
-        run.regular = all(array.flags.c_contiguous for array in leaves)
+        regular = all(array.flags.c_contiguous for array in leaves)
+        binding, claim = plan.bind(symbols), None
+        if self.max_bytes is not None:
+            workers = core.scheduler.workers
+            plan, binding, claim = fitted(plan, binding, regular, self.max_bytes, workers)
+        run = Run(core, plan, binding, number, whole("priority", priority))
+        run.leaves, run.regular, run.claim = leaves, regular, claim
         run.host = host
         run.awaited = host is not None
         if started is not None:

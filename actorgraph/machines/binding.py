@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+if TYPE_CHECKING:
+    from actorgraph.machines.admission import Claim
 
 __all__ = ["Binding", "Direct"]
 
@@ -25,6 +28,8 @@ class Binding:
         Per task: whether a turn is worth another worker.
     predicted_us : float
         All steps together.
+    claims : dict
+        What a run claims of `max_bytes`, by whether it may use buffers.
     direct_turns, direct_seconds : int, float
         Direct runs, and how long they took together.
     direct : dict
@@ -36,6 +41,7 @@ class Binding:
     kernels: list[Any]
     heavy: tuple[bool, ...]
     predicted_us: float
+    claims: dict[bool, Claim] = field(default_factory=dict)
     direct: dict[bool, list[Direct]] = field(default_factory=dict)
     direct_turns: int = 0
     direct_seconds: float = 0.0

@@ -1,4 +1,4 @@
-"""`Core`: what a machine shares with its workers: networks, runs in flight, admission.
+"""`Core`: what a machine shares with its workers: networks, runs, and how they begin and end.
 
 A core does not know its machine, so a machine that is dropped is collected, and its core closed.
 
@@ -6,7 +6,6 @@ Invariants, all under `lock`:
 
 - A run is queued, or in flight, or ended.  It is injected into its network when it is admitted,
   and all runs of a network in the order of their admission.
-- Of the queued runs the most urgent is admitted next, the oldest among equals.
 - A group (see `group`) is queued as one; its parts are admitted, injected and in flight one by
   one, all under the same hold of the lock.
 - A run in flight ends when every result was delivered, be it as a poison mark: no worker is in
@@ -15,7 +14,6 @@ Invariants, all under `lock`:
 
 from __future__ import annotations
 
-import heapq
 import os
 import threading
 from collections import deque
@@ -36,8 +34,10 @@ from actorgraph.errors import (
     NodeError,
     text_of,
 )
+from actorgraph.machines.admission import Admission
 from actorgraph.machines.binding import Direct
 from actorgraph.machines.calls import Raised, observed, returned, spawn
+from actorgraph.machines.capacities import Capacities
 from actorgraph.machines.network import Networks
 from actorgraph.machines.plan import Plan
 from actorgraph.machines.run import Run, in_main_thread
@@ -64,7 +64,7 @@ class Core:
 
     Parameters
     ----------
-    workers, crew, seed, max_in_flight, capacity, counted
+    workers, crew, seed, max_in_flight, max_bytes, capacities, counted
         As the machine was given them.
     """
 
@@ -75,13 +75,12 @@ class Core:
         crew: int = 0,
         seed: int,
         max_in_flight: int,
-        capacity: int | None,
+        max_bytes: int | None = None,
+        capacities: Capacities,
         counted: bool,
     ) -> None:
-        self.max_in_flight = max_in_flight
         self.lock = threading.RLock()
-        self.queued: list[tuple[int, int, Run]] = []
-        self.in_flight: dict[int, Run] = {}
+        self.admission = Admission(max_in_flight, max_bytes, workers)
         self.assigning: dict[int, Run] = {}
         self.calls: dict[int, tuple[Run, Callable[[], object]]] = {}
         self.numbers = 0
@@ -90,7 +89,13 @@ class Core:
         self.pool = POOL
         self.process = os.getpid()
         self.scheduler = Scheduler(workers, seed, self.pool, self.on_idle, self.abandon, crew)
-        self.networks = Networks(self.scheduler, max_in_flight, capacity, counted)
+        self.networks = Networks(
+            self.scheduler,
+            max_in_flight=max_in_flight,
+            capacities=capacities,
+            counted=counted,
+            recycling=max_bytes is None,  # what no run holds would be counted by nobody
+        )
         self.pool.retain(self.scheduler)
 
     # -- starting -----------------------------------------------------------------------------
@@ -106,13 +111,13 @@ class Core:
         with self.lock:
             if self.closed:
                 raise MachineClosedError("the machine was closed; make a new one")
-            others = self._runs()
+            others = self.admission.runs
             for part in run.parts:
                 part.network = self.networks.of(part, others)
                 others.append(part)
+            self.admission.add(run)
             if run.plan.assignments:
                 self.assigning[run.number] = run
-            heapq.heappush(self.queued, (run.priority, run.number, run))
             self._admit(slot)
         if slot is None:
             self.scheduler.offer()
@@ -124,15 +129,9 @@ class Core:
             return self.numbers - count
 
     def _admit(self, slot: int | None = None) -> None:
-        """Inject queued runs while there is room; a group larger than all room goes alone."""
-        while self.queued:
-            parts = self.queued[0][2].parts
-            if self.in_flight and len(self.in_flight) + len(parts) > self.max_in_flight:
-                return
-            heapq.heappop(self.queued)
-            for part in parts:
-                self.in_flight[part.number] = part
-                self.scheduler.awaited += part.awaited
+        """Inject queued runs while there is room."""
+        for parts in self.admission.admitted(self.networks.arenas):
+            self.scheduler.awaited += sum([part.awaited for part in parts])
             self._read_variables(parts)
             for part in parts:
                 if instrument.listening:
@@ -163,11 +162,7 @@ class Core:
     def retire(self, plan: Plan) -> None:
         """Let go of the networks of a plan that takes no new runs, where none is in flight."""
         with self.lock:
-            self.networks.drop_idle(self._runs(), plan)
-
-    def _runs(self) -> list[Run]:
-        queued = (part for _, _, run in self.queued for part in run.parts)
-        return [*self.in_flight.values(), *queued]
+            self.networks.drop_idle(self.admission.runs, plan)
 
     # -- working ------------------------------------------------------------------------------
 
@@ -191,7 +186,9 @@ class Core:
             raise KeyboardInterrupt
 
     def run_directly(self, run: Run) -> bool:
-        """Compute a small run in the calling thread, without actors; False if no slot is free."""
+        """Compute a small run in the calling thread, without actors; False if it may not be."""
+        if self.admission.max_bytes is not None:
+            return False
         slot = self.scheduler.acquire()
         if slot is None:
             return False
@@ -246,13 +243,13 @@ class Core:
     def finish(self, run: Run) -> None:
         """End a run whose results are all there; called once, by whoever delivered the last."""
         with self.lock:
-            if self.in_flight.pop(run.number, None) is None:
+            if self.admission.in_flight.pop(run.number, None) is None:
                 return
             self.scheduler.awaited -= run.awaited
             self._release(run)
         self._conclude(run)
         with self.lock:
-            if self.queued:
+            if self.admission.queued:
                 self._admit()
                 self.scheduler.offer()
 
@@ -312,26 +309,24 @@ class Core:
             for caller, cancel in list(self.calls.values()):
                 if caller is run or caller.group is run:
                     cancel()
-            queued = [entry for entry in self.queued if entry[2] is run]
-            if queued:
-                self.queued.remove(queued[0])
-                heapq.heapify(self.queued)
+            queued = self.admission.remove(run)
         if queued:
             for part in run.parts:
                 self._conclude(part)
 
     def on_idle(self) -> None:
         """End runs that can make no step any more, with who waits for what."""
-        if not self.in_flight:
+        in_flight = self.admission.in_flight
+        if not in_flight:
             return  # most often; whoever adds a run from now on has a worker come by
         with self.lock:
-            if not self.in_flight or self.calls or not self.scheduler.quiet():
+            if not in_flight or self.calls or not self.scheduler.quiet():
                 return
-            stalled = list(self.in_flight.values())
+            stalled = list(in_flight.values())
             error = DeadlockError(f"no actor can make a step: {self._story()}")
             stuck = list(self.networks.values())
             self.networks.clear()
-            for part in [part for _, _, run in self.queued for part in run.parts]:
+            for part in self.admission.waiting:
                 if part.network in stuck:
                     part.network = self.networks.of(part, [])
         for run in stalled:
@@ -355,7 +350,7 @@ class Core:
     def _end_now(self, run: Run, cause: BaseException) -> None:
         """End a run whatever its actors do."""
         with self.lock:
-            if self.in_flight.pop(run.number, None) is None:
+            if self.admission.in_flight.pop(run.number, None) is None:
                 return
             self.scheduler.awaited -= run.awaited
             run.dead = run.dead or cause
@@ -369,16 +364,14 @@ class Core:
         """
         with self.lock:
             self.closed = True
-            runs = [*self.in_flight.values()]
-            queued = [run for _, _, run in self.queued]
-            self.queued = []
+            runs, queued = [*self.admission.in_flight.values()], self.admission.waiting
+            self.admission.queued = []
             for caller, cancel in list(self.calls.values()):
                 caller.dead = caller.dead or cause
                 cancel()
-        for run in queued:
-            for part in run.parts:
-                part.dead = part.dead or cause
-                self._conclude(part)
+        for part in queued:
+            part.dead = part.dead or cause
+            self._conclude(part)
         for run in runs:
             self._end_now(run, cause)
         self.networks.clear()
@@ -388,7 +381,7 @@ class Core:
         """Refuse new runs, let those there are die, and return what is still in flight."""
         with self.lock:
             self.closed = True
-            runs = self._runs()
+            runs = self.admission.runs
         for run in runs:
             run.abort(MachineClosedError(f"the machine was closed during run {run.number}"))
         return [run for run in runs if not run.done]

@@ -11,6 +11,7 @@ from typing import Any, Self
 import anyio
 
 from actorgraph.errors import MachineClosedError
+from actorgraph.machines.capacities import Capacities
 from actorgraph.machines.core import Core, starting
 
 __all__ = ["Lifetime"]
@@ -22,7 +23,8 @@ class Lifetime:
     workers: int
     seed: int
     max_in_flight: int
-    capacity: int | None
+    max_bytes: int | None
+    _capacities: Capacities
     _one_task: bool
     _statistics: bool
     _closed: bool
@@ -50,7 +52,8 @@ class Lifetime:
                 crew=self.workers,
                 seed=self.seed,
                 max_in_flight=self.max_in_flight,
-                capacity=self.capacity,
+                max_bytes=self.max_bytes,
+                capacities=self._capacities,
                 counted=self._statistics,
             )
             if self._finalizer is not None:

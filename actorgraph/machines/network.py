@@ -18,6 +18,7 @@ from actorgraph.lower.program import lower
 from actorgraph.lower.regions import TaskSpec
 from actorgraph.lower.rings import Rings
 from actorgraph.machines.binding import Binding
+from actorgraph.machines.capacities import Capacities
 from actorgraph.machines.plan import MEMORIES_KEPT, Plan
 from actorgraph.machines.run import Run
 from actorgraph.node_actor import Dead, Message, NodeActor, Task, fail
@@ -39,13 +40,15 @@ class Network:
         Ready queues of the class of priority, one per worker.
     arenas : Arenas
         Memory for the turns of tasks.
-    capacity : int or None
-        Most messages of a channel; None means `max_in_flight`, which admission guarantees.
+    capacities : Capacities
+        Most messages of channels; None means `max_in_flight`, which admission guarantees.
     max_in_flight : int
     errors : mapping or None
         `np.errstate` of the runs, None for NumPy's defaults.
     counted : bool
         Whether channels count and time their messages.
+    recycling : bool
+        Whether arrays that leave a turn are kept to be used again.
     """
 
     def __init__(
@@ -54,19 +57,21 @@ class Network:
         ready: list[deque[Task]],
         *,
         arenas: Arenas,
-        capacity: int | None,
+        capacities: Capacities,
         max_in_flight: int,
         errors: Mapping[str, Any] | None,
         counted: bool,
+        recycling: bool = True,
     ) -> None:
         self.plan = plan
         self.ready = ready
         self.arenas = arenas
         self.replica = 0
         self.errors = errors
-        self.capacity = max_in_flight if capacity is None else min(capacity, max_in_flight)
-        self.credited = self.capacity < max_in_flight
+        self.capacities = capacities
+        self.max_in_flight = max_in_flight
         self.counted = counted
+        self.recycling = recycling
         self.binding: Binding | None = None
         self.regular = True
         self.bound_kernels: list[Any] = []
@@ -109,7 +114,7 @@ class Network:
         kept = self._adopted.get(key)
         if kept is None or kept[0] is not binding:
             kernels: list[Any] = [self._guarded(found) for found in binding.kernels]
-            rings = Rings()
+            rings = Rings() if self.recycling else None
             kernels += [
                 self.plan.layout(index, binding, regular, self.arenas, rings)
                 for index in self.memory_index
@@ -158,18 +163,24 @@ class Network:
     def _open_ports(self, task: Task) -> dict[Any, Channel]:
         """Open the channels into a task, and note the entries for what runs bring along."""
         opened: dict[Any, Channel] = {}
-        for port in task.spec.ports:
+        bounds = self.capacities.of(self.plan.joint, task.spec)
+        for port, bound in zip(task.spec.ports, bounds, strict=True):
+            # What a run brings comes as runs are admitted, and a residual waits for its cotangent
+            # for as long as its run is in flight.
+            bounded = port.producer is not None and port.kind == "value"
+            capacity = self.max_in_flight
+            if bounded and bound is not None:
+                capacity = min(bound, self.max_in_flight)
             key = port.node.id if port.node is not None else port.kind
             source = port.node.name if port.node is not None else port.kind
             if port.producer is not None and port.node is None:
                 source = f"residual of {self.tasks[port.producer].spec.name}"
             direction = "forward" if task.spec.direction == "forward" else "reverse"
             channel = opened[key] = Channel(
-                self.capacity,
+                capacity,
                 f"{source} -> {task.spec.name}",
                 direction,  # type: ignore[arg-type]
-                # A residual waits for its cotangent, for as long as the run is in flight.
-                credited=self.credited and port.producer is not None and port.kind == "value",
+                credited=capacity < self.max_in_flight,
                 counted=self.counted,
             )
             self.channels.append(channel)
@@ -238,17 +249,15 @@ class Networks(dict[Any, Network]):
     Parameters
     ----------
     scheduler : Scheduler
-    max_in_flight, capacity, counted
-        As the machine was given them.
+    **options
+        `max_in_flight`, `capacities`, `counted` and `recycling` of the networks.
     """
 
-    def __init__(
-        self, scheduler: Scheduler, max_in_flight: int, capacity: int | None, counted: bool
-    ) -> None:
+    def __init__(self, scheduler: Scheduler, **options: Any) -> None:
         super().__init__()
         self._scheduler = scheduler
         self.arenas = Arenas()
-        self._max_in_flight, self._capacity, self._counted = max_in_flight, capacity, counted
+        self._options = options
 
     def of(self, run: Run, others: Sequence[Run]) -> Network:
         """Return the network for a run beside `others`, which are queued or in flight.
@@ -269,10 +278,8 @@ class Networks(dict[Any, Network]):
                 run.plan,
                 self._scheduler.ready_queues(rank),
                 arenas=self.arenas,
-                capacity=self._capacity,
-                max_in_flight=self._max_in_flight,
                 errors=run.errors,
-                counted=self._counted,
+                **self._options,
             )
             network.replica = replica
         return network

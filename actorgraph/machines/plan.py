@@ -19,14 +19,7 @@ from actorgraph.dual import Dual
 from actorgraph.errors import FeedError, near_names
 from actorgraph.graph import Node, topological_order
 from actorgraph.lower.arenas import Arenas, Layout
-from actorgraph.lower.buffers import (
-    assign,
-    is_fresh,
-    leaving,
-    regular,
-    sizes_of,
-    writable,
-)  # fmt: skip
+from actorgraph.lower.buffers import assign, is_fresh, leaving, regular, sizes_of, writable
 from actorgraph.lower.collector import paused
 from actorgraph.lower.cost import predicted_us
 from actorgraph.lower.fusion import gains, is_heavy, one_after_another
@@ -133,6 +126,7 @@ class Plan:
         self.latest: Binding | None = None
         self.factors: Mapping[Node, float] = {}
         self.runs = 0
+        self._in_sequence: Plan | None = None
         self._bindings: OrderedDict[tuple[tuple[str, int], ...], Binding] = OrderedDict()
 
     def _place_results(self) -> None:
@@ -301,8 +295,20 @@ class Plan:
 
         Runs of this one go on as they are.
         """
+        return self._cut_anew(self.fuse, factors)
+
+    def in_sequence(self) -> Plan:
+        """Return a plan of the same joint graph, and of the same bits, in sequential order."""
+        if self.fuse in ("tape", "lisp") or self.sequential:
+            return self
+        if self._in_sequence is None:
+            self._in_sequence = self._cut_anew("tape", self.factors)
+            self._in_sequence.sequential = "only so it fits into max_bytes"
+        return self._in_sequence
+
+    def _cut_anew(self, fuse: str, factors: Mapping[Node, float]) -> Plan:
         other = copy(self)
-        other.factors = factors
+        other.fuse, other.factors, other._in_sequence = fuse, factors, None
         other.tasks, other.buffered, other.leaving, other.long_steps = [], [], [], set()
         other._with_memory, other._bindings = [], OrderedDict()
         other.latest, other.sequential = None, None
@@ -361,7 +367,7 @@ class Plan:
             self.leaving.append(leaving(spec.steps, planned, regular_ids) if fused else frozenset())
 
     def layout(
-        self, index: int, binding: Binding, in_buffers: bool, arenas: Arenas, rings: Rings
+        self, index: int, binding: Binding, in_buffers: bool, arenas: Arenas, rings: Rings | None
     ) -> Callable[[], list[Any]]:
         """Return what gives a turn of a task its arrays and their arena, or as many None."""
         planned, out = self.buffered[index], self.leaving[index]
@@ -374,8 +380,9 @@ class Plan:
             if step.id in out:
                 shape, handed_out = sizes_of(step, symbols), step.id in results
                 large = prod(shape) * step.dtype.itemsize >= RECYCLED_BYTES
-                ring = rings.of(shape, step.dtype, handed_out, 2) if large else None
-                found[step.id] = ring
+                found[step.id] = None
+                if large and rings is not None:
+                    found[step.id] = rings.of(shape, step.dtype, handed_out, 2)
         buffers = assign(spec.steps, spec.kept, planned, symbols)
         return Layout(arenas, buffers, spec.steps, symbols, found).lease
 
@@ -404,7 +411,7 @@ class Plan:
             array = arrays[value] if isinstance(value, int) else self._leaf_value(run, value)
             duals[node] = dual = Dual(array, None, None, node)
             if derivative is None:
-                found = np.zeros_like(array) if self._derivative_is_zero(node) else None
+                found = np.zeros_like(array) if self.derivative_is_zero(node) else None
             elif isinstance(derivative, int):
                 found = arrays[derivative].copy() if again else arrays[derivative]
             else:
@@ -451,7 +458,8 @@ class Plan:
         array: np.ndarray[Any, Any] = run.leaves[index]
         return array if self.joint.leaves[index].kind == "variable" else array.copy()
 
-    def _derivative_is_zero(self, node: Node) -> bool:
+    def derivative_is_zero(self, node: Node) -> bool:
+        """Return whether the node's derivative is zero because nothing depends on it."""
         if node.dtype.kind not in "fcV" or self.mode.kind == "forward":
             return False
         return self.mode.kind == "tangents" or any(node is other for other in self.wrt)

@@ -22,6 +22,7 @@ from actorgraph.node_actor import Task
 from actorgraph.scheduler import waited_for
 
 if TYPE_CHECKING:
+    from actorgraph.machines.admission import Claim
     from actorgraph.machines.binding import Binding
     from actorgraph.machines.core import Core
 from actorgraph.machines.plan import Plan
@@ -43,10 +44,10 @@ class Run:
     """
 
     __slots__ = (
-        "__weakref__", "_callbacks", "_lock", "assigned", "awaited", "binding", "collected", "core",
-        "dead", "done", "duals", "errors", "group", "host", "kernels", "leaves", "machine",
-        "microbatch", "network", "number", "plan", "priority", "readers", "regular", "results",
-        "tokens", "values",
+        "__weakref__", "_callbacks", "_lock", "assigned", "awaited", "binding", "claim",
+        "collected", "core", "dead", "done", "duals", "errors", "group", "host", "kernels",
+        "leaves", "machine", "microbatch", "network", "number", "plan", "priority", "readers",
+        "regular", "results", "tokens", "values",
     )  # fmt: skip
 
     told: ClassVar[bool] = True
@@ -62,6 +63,7 @@ class Run:
         self.number = number
         self.priority = priority
         self.network: Any = None
+        self.claim: Claim | None = None  # on the machine's `max_bytes`
         self.machine: object = None
         self.group: Run | None = None  # of which this is a part
         self.microbatch: int | None = None  # of a pipeline

@@ -85,7 +85,8 @@ class Step:
         self._begin()
         try:
             machine.refuse_blocking("a step", "await step.run(...)")
-            if self._plan.allows_direct and machine.fuse != "none":
+            limited = machine.max_bytes is not None
+            if self._plan.allows_direct and machine.fuse != "none" and not limited:
                 run = machine._prepare(feeds, True, None, 0, run_number, None, self._plan)
                 inline = machine._one_task or machine.workers == 1 or machine._small(run)
                 if inline and run.core.run_directly(run):

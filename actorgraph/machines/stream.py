@@ -236,7 +236,7 @@ class Stream:
 
     def _tell(self, run: Run | None = None) -> None:
         with self._changed:
-            if run is not None:
+            if run is not None and not self._ordered:  # nobody would take it out
                 self._finished.append(run)
             self._changed.notify_all()
         if self._notify is not None:

@@ -145,8 +145,8 @@ class Live(Instrument):
             name=counts.name,
             workers=scheduler.workers,
             busy=scheduler.workers - len(scheduler.free),
-            queued=len(core.queued),
-            in_flight=len(core.in_flight),
+            queued=len(core.admission.queued),
+            in_flight=len(core.admission.in_flight),
             ended=counts.ended,
             failed=counts.failed,
             late=counts.late,
@@ -162,7 +162,7 @@ def _ask_loop(core: Core, counts: _Counts, now: float) -> None:
         counts.loop_late_s = now - counts.asked_at
         if counts.loop_late_s < WINDOW_S:
             return  # else the loop may have been closed meanwhile, and another may answer
-    hosts = [run.host for run in list(core.in_flight.values()) if run.host is not None]
+    hosts = [run.host for run in list(core.admission.in_flight.values()) if run.host is not None]
     counts.asked_at = now if hosts else None
     if hosts and not hosts[0](partial(_answered, counts, now)):
         counts.asked_at = None

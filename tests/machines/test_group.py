@@ -55,7 +55,7 @@ def test_parts_are_joined_in_their_order(kind, count):
         runs = [started(machine, group_of(machine, batches)) for _ in range(3)]
         for run in runs:
             np.testing.assert_array_equal(run.result()[y].value, np.tanh(batches))
-        assert not machine._core.in_flight
+        assert not machine._core.admission.in_flight
 
 
 def test_small_parts_run_in_the_calling_thread():
@@ -113,7 +113,7 @@ def test_a_group_in_the_queue_is_cancelled_as_one():
         slot = core.scheduler.acquire()  # nobody can work
         machine._launch(core, first, slot, None)
         machine._launch(core, second, slot, None)
-        assert len(core.in_flight) == 2
+        assert len(core.admission.in_flight) == 2
         assert second.cancel()
         assert second.done
         core.help(first, slot)
@@ -140,4 +140,4 @@ def test_a_group_in_flight_ends_as_one(how):
         }  # fmt: skip
         with pytest.raises(wanted[how], match="run|machine"):
             group.result()
-        assert not core.in_flight
+        assert not core.admission.in_flight

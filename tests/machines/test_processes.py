@@ -210,7 +210,7 @@ def test_ctrl_c_while_waiting_for_a_worker_returns_when_its_op_ends():
             while sys._current_frames()[main].f_code.co_name != "_wait":
                 pass
             os.kill(os.getpid(), signal.SIGINT)
-            while machine._core.in_flight[1].dead is None:
+            while machine._core.admission.in_flight[1].dead is None:
                 pass
             passing.open()
         threading.Thread(target=interrupt).start()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import weakref
 
 import anyio
 import anyio.lowlevel
@@ -100,6 +101,17 @@ async def test_a_slow_consumer_holds_an_asynchronous_source_back():
 
 
 @pytest.mark.parametrize("ordered", [True, False])
+def test_a_run_that_was_handed_out_is_no_longer_held(ordered):
+    held = []
+    with ag.ActorMachine(squared()) as machine:
+        for run in machine.stream(feeds(30), max_in_flight=2, ordered=ordered):
+            held.append(weakref.ref(run))
+            del run
+            gc.collect()
+            assert sum(one() is not None for one in held) <= 1
+
+
+@pytest.mark.parametrize("ordered", [True, False])
 def test_what_came_before_a_failure_of_the_source_is_delivered_first(ordered):
     values = []
     with ag.ActorMachine(squared()) as machine:
@@ -144,7 +156,7 @@ def test_a_stream_that_is_dropped_cancels_its_runs():
             break
         gc.collect()
         assert machine.run_sync({"x": 3.0})["y"].value == 9.0
-        assert not machine._core.queued
+        assert not machine._core.admission.queued
 
 
 @pytest.mark.parametrize("source", SOURCES)
@@ -156,7 +168,7 @@ async def test_leaving_the_block_ends_the_runs_and_closes_the_source(source):
             async for run in runs:
                 assert run["y"].value == 0.0
                 break
-        assert not machine._core.in_flight
+        assert not machine._core.admission.in_flight
         with pytest.raises((StopIteration, StopAsyncIteration)):
             next(items) if source is feeds else await anext(items)
 

@@ -17,6 +17,7 @@ from actorgraph.lower import program
 from actorgraph.lower.joint import Mode
 from actorgraph.machines import core as core_module
 from actorgraph.machines import network as network_module
+from actorgraph.machines.capacities import Capacities
 from actorgraph.machines.core import Core
 from actorgraph.machines.plan import Plan
 from actorgraph.machines.run import Run
@@ -131,8 +132,8 @@ class Machine:
             _replaced(core_module, "Scheduler", scheduler),
         ):
             self.core = core(workers=workers, seed=0, max_in_flight=max_in_flight,
-                             capacity=capacity, counted=False)  # fmt: skip
-        self.core.in_flight = self.in_flight = InFlight()
+                             capacities=Capacities(capacity), counted=False)  # fmt: skip
+        self.core.admission.in_flight = self.in_flight = InFlight()
         self.scheduler = self.core.scheduler
         self.scheduler.free = Slots(self.scheduler.free)
         lower = program.lower if text is None else _lower_with(text)
@@ -188,7 +189,7 @@ class Machine:
     def check(self, *, dead: tuple[Run, ...] = ()) -> None:
         """Check what holds for every interleaving, after the jobs left over have been done."""
         self.pool.work_off()
-        assert self.in_flight.most <= self.core.max_in_flight, "too many runs in flight"
+        assert self.in_flight.most <= self.core.admission.max_in_flight, "too many runs in flight"
         assert sorted(self.scheduler.free) == list(range(self.scheduler.workers)), "a slot was lost"
         for run in self.runs:
             assert run.done, f"{run} did not end"
@@ -201,7 +202,7 @@ class Machine:
             else:
                 assert run in dead, f"{run} died of {run.dead!r}"
         assert not self.in_flight
-        assert not self.core.queued
+        assert not self.core.admission.queued
         assert not self.scheduler.any_ready()
 
 

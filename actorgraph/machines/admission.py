@@ -1,0 +1,272 @@
+"""`Admission`: which run is next, and whether there is room for it: in number, and in bytes.
+
+Of the queued runs the most urgent is next, the oldest among equals; nobody overtakes it, so none
+starves.  With `max_bytes` a run is admitted only where all runs in flight could reach their worst
+moments at the same time: then none of them ever has to wait for memory, so all come to their ends.
+That is the banker's rule with claims that are held whole; to look again before every turn would let
+more runs in, and cost each turn the look.
+
+A run whose claim is too large even alone is given another plan of the same bits: the sequential
+order, in which arrays die as early as they can.  What does not fit then is refused before it
+starts.
+
+Sources: E. W. Dijkstra, The mathematics behind the banker's algorithm (EWD 623), 1977.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from actorgraph.errors import MemoryLimitError
+from actorgraph.graph import Node
+from actorgraph.lower.arenas import Arenas
+from actorgraph.lower.buffers import assign, is_fresh, size_in_bytes
+from actorgraph.machines.binding import Binding
+from actorgraph.machines.plan import Plan
+from actorgraph.node import Variable
+
+if TYPE_CHECKING:
+    from actorgraph.machines.run import Run
+
+__all__ = ["Admission", "Claim", "claim_of", "fitted"]
+
+_ALWAYS_VIEWS = frozenset((
+    "as_it_is", "broadcast_like", "broadcast_to", "checkpoint", "diagonal", "expand_dims",
+    "recompute", "squeeze", "stop_gradient", "transpose",
+))  # fmt: skip
+"""Ops that show memory of their first operand and allocate none."""
+
+_NAMED = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The most bytes that a run can hold at once, in whatever order its tasks run.
+
+    Attributes
+    ----------
+    kept : int
+        What outlives the turn that makes it (messages, residuals, results), as if all of it were
+        alive at once.
+    turn : int
+        What a turn of a task needs beside that, at its worst moment; only running turns need it.
+    arena : int
+        Planned memory of a turn, which the machine keeps.
+    tasks : int
+        How many turns can run at once.
+    """
+
+    kept: int
+    turn: int
+    arena: int
+    tasks: int
+
+    def alone(self, workers: int) -> int:
+        """Return the bytes of the run by itself."""
+        return self.kept + min(self.tasks, workers) * (self.turn + self.arena)
+
+
+class Admission:
+    """The runs of a machine that are queued and in flight; its lock is held where they change.
+
+    Parameters
+    ----------
+    max_in_flight : int
+    max_bytes : int or None
+        Bytes that all runs in flight may allocate; None for no limit.
+    workers : int
+    """
+
+    def __init__(self, max_in_flight: int, max_bytes: int | None, workers: int) -> None:
+        self.max_in_flight = max_in_flight
+        self.max_bytes = max_bytes
+        self.workers = workers
+        self.queued: list[tuple[int, int, Run]] = []
+        self.in_flight: dict[int, Run] = {}
+
+    @property
+    def runs(self) -> list[Run]:
+        """Runs in flight, then those that wait; of groups their parts."""
+        return [*self.in_flight.values(), *self.waiting]
+
+    @property
+    def waiting(self) -> list[Run]:
+        """Runs that are queued; of groups their parts."""
+        return [part for _, _, run in self.queued for part in run.parts]
+
+    def add(self, run: Run) -> None:
+        """Queue a run, or a group as one.
+
+        Raises
+        ------
+        MemoryLimitError
+            The parts of a group do not fit together.
+        """
+        if self.max_bytes is not None and len(run.parts) > 1:
+            needed = self._together(Arenas(), run.parts)
+            if needed > self.max_bytes:
+                raise MemoryLimitError(
+                    f"{len(run.parts)} parts of a run, which are admitted together, need "
+                    f"{needed:_} bytes, but max_bytes is {self.max_bytes:_}; make fewer parts at a "
+                    "time, or give more"
+                )
+        heapq.heappush(self.queued, (run.priority, run.number, run))
+
+    def remove(self, run: Run) -> bool:
+        """Take a run out of the queue; return whether it was there."""
+        for entry in self.queued:
+            if entry[2] is run:
+                self.queued.remove(entry)
+                heapq.heapify(self.queued)
+                return True
+        return False
+
+    def admitted(self, arenas: Arenas) -> Iterator[Sequence[Run]]:
+        """Move runs from the queue into flight while there is room, and yield the parts of each.
+
+        With nothing in flight there is always room: a group of more parts than may be in flight
+        goes alone, what needs too many bytes was refused, and the arenas that earlier runs have
+        left are given up.
+        """
+        while self.queued:
+            parts = self.queued[0][2].parts
+            if self.in_flight and len(self.in_flight) + len(parts) > self.max_in_flight:
+                return
+            if self.max_bytes is not None and self.claimed(arenas, *parts) > self.max_bytes:
+                if self.in_flight:
+                    return
+                arenas.clear()
+            heapq.heappop(self.queued)
+            self.in_flight.update([(part.number, part) for part in parts])
+            yield parts
+
+    def claimed(self, arenas: Arenas, *more: Run) -> int:
+        """Return the most bytes that the runs in flight and some more can hold at once."""
+        return self._together(arenas, (*self.in_flight.values(), *more))
+
+    def _together(self, arenas: Arenas, runs: Sequence[Run]) -> int:
+        claims = [run.claim for run in runs if run.claim is not None]
+        turns = min(self.workers, sum([claim.tasks for claim in claims]))
+        turn = max([claim.turn for claim in claims], default=0)
+        arena = max([arenas.bytes, *(claim.arena for claim in claims)])
+        kept = sum([claim.kept for claim in claims])
+        return kept + turns * turn + max(turns, arenas.count) * arena
+
+
+def fitted(
+    plan: Plan, binding: Binding, regular: bool, max_bytes: int, workers: int
+) -> tuple[Plan, Binding, Claim]:
+    """Return the plan by which a run fits into `max_bytes`: its own, or that in sequential order.
+
+    Raises
+    ------
+    MemoryLimitError
+        It does not fit in sequential order.
+    """
+    claim = claim_of(plan, binding, regular)
+    if claim.alone(workers) <= max_bytes:
+        return plan, binding, claim
+    sequence = plan.in_sequence()
+    binding = sequence.bind(binding.symbols)
+    claim = claim_of(sequence, binding, regular)
+    if claim.alone(workers) <= max_bytes:
+        return sequence, binding, claim
+    raise MemoryLimitError(_refusal(sequence, binding, claim.alone(workers), max_bytes))
+
+
+def claim_of(plan: Plan, binding: Binding, regular: bool) -> Claim:
+    """Return what a run claims, predicted from its dims.
+
+    Not counted: dims that only a run knows (None), what an op allocates inside of its call, and
+    arrays that the user owns: feeds, parameters, and results of runs that have ended.
+
+    Parameters
+    ----------
+    plan : Plan
+    binding : Binding
+        Of the same plan.
+    regular : bool
+        Whether all leaves are C-contiguous; else no arena is used.
+    """
+    found = binding.claims.get(regular)
+    if found is None:
+        kept = _copied_bytes(plan, binding.symbols)
+        turn = arena = 0
+        for spec, buffered in zip(plan.tasks, plan.buffered, strict=True):
+            planned = buffered if regular else frozenset()
+            more, most = _bytes_of(spec.steps, spec.kept, planned, binding)
+            kept, turn = kept + more, max(turn, most)
+            if planned:
+                slots = assign(spec.steps, spec.kept, planned, binding.symbols)
+                arena = max(arena, slots.total_bytes)
+        found = binding.claims[regular] = Claim(kept, turn, arena, len(plan.tasks))
+    return found
+
+
+def _copied_bytes(plan: Plan, symbols: Mapping[str, int]) -> int:
+    """Return the most bytes that making results the caller's own takes."""
+    joint = plan.joint
+    total = sum([size_in_bytes(node, symbols) for node in plan.result_of if not is_fresh(node)])
+    read = set(joint.values.values())
+    for node in plan.nodes:
+        value, derivative = joint.values[node], joint.derivatives.get(node)
+        size = size_in_bytes(value, symbols)
+        total += size * (value not in plan.result_of and not isinstance(node, Variable))
+        if derivative is None:
+            total += size * plan.derivative_is_zero(node)
+        else:
+            total += size * (derivative not in plan.result_of or derivative in read)
+            read.add(derivative)
+    return total
+
+
+def _bytes_of(
+    steps: Sequence[Node], kept: Sequence[Node], planned: frozenset[int], binding: Binding
+) -> tuple[int, int]:
+    """Return the bytes of a task that outlive its turn, and the most of the others at once.
+
+    What may be a view is counted by itself and keeps what it may show alive.
+    """
+    after = len(steps)
+    last: dict[int, int] = dict.fromkeys([node.id for node in kept], after)
+    for position in range(after - 1, -1, -1):
+        step = steps[position]
+        last.setdefault(step.id, position)
+        until = last[step.id] if step.op.layout in ("any", "ordered") else position
+        for part in step.inputs:
+            last[part.id] = max(last.get(part.id, 0), until)
+    ending = [0] * (after + 1)
+    live = most = outliving = 0
+    for position, step in enumerate(steps):
+        if step.id not in planned:
+            size = _allocated(step, binding)
+            if last[step.id] == after:
+                outliving += size
+            else:
+                live += size
+                ending[last[step.id]] += size
+                most = max(most, live)
+        live -= ending[position]
+    return outliving, most
+
+
+def _allocated(step: Node, binding: Binding) -> int:
+    return 0 if step.op.name in _ALWAYS_VIEWS else size_in_bytes(step, binding.symbols)
+
+
+def _refusal(plan: Plan, binding: Binding, needed: int, given: int) -> str:
+    largest: dict[Node, int] = {}
+    for step in plan.joint.order:
+        node = plan.joint.source(step)
+        largest[node] = max(largest.get(node, 0), _allocated(step, binding))
+    ranked = sorted(largest, key=largest.__getitem__, reverse=True)[:_NAMED]
+    sizes = ", ".join(f"{node.name!r} {largest[node]:_}" for node in ranked)
+    dims = ", ".join(f"{name} = {size}" for name, size in binding.symbols.items())
+    return (
+        f"a run needs {needed:_} bytes even in sequential order"
+        f"{f' ({dims})' if dims else ''}, but max_bytes is {given:_}; the largest values, by node: "
+        f"{sizes}; feed smaller arrays, ask for fewer outputs, use ag.checkpoint, or give more"
+    )

@@ -1,0 +1,112 @@
+"""`Capacities`: how many messages each edge of the user's graph may hold, in both directions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from actorgraph.errors import GraphError, near_names
+from actorgraph.graph import Graph, Node
+from actorgraph.lower.joint import Joint
+from actorgraph.lower.regions import Port, TaskSpec
+from actorgraph.machines.options import positive
+
+__all__ = ["Capacities", "Pair", "edges_of"]
+
+Pair = tuple[Node, Node]
+"""Two nodes of the user's graph, the one that the other takes as an input first."""
+
+
+@dataclass(frozen=True)
+class Capacities:
+    """Bounds on channels.
+
+    Parameters
+    ----------
+    default : int or None
+        Of edges that nothing else is said about; None for what `max_in_flight` allows.
+    by_edge, by_node : dict
+        Of an edge, given as (producer, consumer), and of all edges out of a node.
+    """
+
+    default: int | None = None
+    by_edge: Mapping[Pair, int] = field(default_factory=dict)
+    by_node: Mapping[Node, int] = field(default_factory=dict)
+
+    @classmethod
+    def checked(cls, graph: Graph, given: Any) -> Capacities:
+        """Return what a user gave as `capacity`.
+
+        Raises
+        ------
+        GraphError
+            There is no such node or edge.
+        ValueError
+            A capacity is no int of at least 1.
+        """
+        if given is None or not isinstance(given, Mapping):
+            return cls(None if given is None else positive("capacity", given))
+        by_edge: dict[Pair, int] = {}
+        by_node: dict[Node, int] = {}
+        for key, value in given.items():
+            if not isinstance(key, tuple):
+                node = _node(graph, key)
+                by_node[node] = positive(f"the capacity of edges out of {node.name!r}", value)
+                continue
+            if len(key) != 2:
+                raise GraphError(f"an edge is (producer, consumer), got {key!r}")
+            producer, consumer = [_node(graph, end) for end in key]
+            if all(producer is not part for part in consumer.inputs):
+                takers = [f"{node.name!r}" for node in graph.consumers(producer)]
+                raise GraphError(
+                    f"capacity is given for the edge {producer.name!r} -> {consumer.name!r}, which "
+                    f"the graph has not; {producer.name!r} goes to {', '.join(takers) or 'nobody'}"
+                )
+            what = f"the capacity of {producer.name!r} -> {consumer.name!r}"
+            by_edge[producer, consumer] = positive(what, value)
+        return cls(None, by_edge, by_node)
+
+    def of(self, joint: Joint, spec: TaskSpec) -> list[int | None]:
+        """Return the bound of the channel into each port of a task: the least of its edges'."""
+        if not self.by_edge and not self.by_node:
+            return [self.default] * len(spec.ports)
+        found: list[int | None] = []
+        for edges in edges_of(joint, spec):
+            known = [self.by_edge.get(edge, self.by_node.get(edge[0])) for edge in edges]
+            found.append(min([one for one in known if one is not None], default=self.default))
+        return found
+
+
+def edges_of(joint: Joint, spec: TaskSpec) -> list[list[Pair]]:
+    """Return the edges of the user's graph whose values or cotangents each port receives."""
+    users: dict[int, list[Node]] = {}
+    for step in spec.steps:
+        for part in step.inputs:
+            users.setdefault(part.id, []).append(joint.source(step))
+    return [_edges(joint, port, users) for port in spec.ports]
+
+
+def _edges(joint: Joint, port: Port, users: Mapping[int, list[Node]]) -> list[Pair]:
+    if port.node is None:
+        return []
+    here = joint.source(port.node)
+    found: dict[Pair, None] = {}
+    for other in users.get(port.node.id, ()):
+        producer, consumer = (here, other) if here.id < other.id else (other, here)
+        if any(producer is part for part in consumer.inputs):
+            found[producer, consumer] = None
+    return list(found)
+
+
+def _node(graph: Graph, key: object) -> Node:
+    known = {node.name: node for node in graph.nodes}
+    if isinstance(key, Node) and known.get(key.name) is key:
+        return key
+    if isinstance(key, str) and key in known:
+        return known[key]
+    near = near_names(key, known) if isinstance(key, str) else ""
+    raise GraphError(
+        f"capacity is given for {key!r}, which is no node of the graph{near}; "
+        "write an int, or a dict {(producer, consumer): int} or {producer: int}"
+    )
