@@ -117,12 +117,11 @@ class Admission:
 
     def remove(self, run: Run) -> bool:
         """Take a run out of the queue; return whether it was there."""
-        for entry in self.queued:
-            if entry[2] is run:
-                self.queued.remove(entry)
-                heapq.heapify(self.queued)
-                return True
-        return False
+        found = [entry for entry in self.queued if entry[2] is run]
+        if found:
+            self.queued.remove(found[0])
+            heapq.heapify(self.queued)
+        return bool(found)
 
     def admitted(self, arenas: Arenas) -> Iterator[Sequence[Run]]:
         """Move runs from the queue into flight while there is room, and yield the parts of each.

@@ -35,7 +35,9 @@ from frontrun._opcode_observer import start_opcode_trace
 from frontrun._tracing import TraceFilter, set_active_trace_filter
 from frontrun.bytecode import BytecodeShuffler, OpcodeScheduler
 
-TRACED = ("channels.py", "scheduler.py", "core.py", "run.py", "network.py", "tiles.py")
+TRACED = (
+    "admission.py", "channels.py", "scheduler.py", "core.py", "run.py", "network.py", "tiles.py",
+)  # fmt: skip
 PLANTED = "planted_"
 _LONGEST_TURN = 7
 _MEETING = (

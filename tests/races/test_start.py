@@ -8,7 +8,7 @@ from actorgraph.machines.core import Core
 from tests.races._interleave import assert_found, assert_holds, pause, planted
 from tests.races._wires import Machine, join
 
-FOCUS = ("start", "_admit", "finish", "leave", "_work")
+FOCUS = ("start", "_admit", "admitted", "finish", "leave", "_work")
 
 
 class Starters(Machine):

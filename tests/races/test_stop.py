@@ -10,7 +10,7 @@ from actorgraph.node_actor import Dead
 from tests.races._interleave import assert_found, assert_holds, pause, planted
 from tests.races._wires import Machine, chain, join
 
-FOCUS = ("abort", "finish", "_admit", "stop_admitting", "_end_now", "actor")
+FOCUS = ("abort", "remove", "finish", "_admit", "admitted", "stop_admitting", "_end_now", "actor")
 
 
 class Stopped(Machine):
@@ -172,17 +172,11 @@ class AbortsWithoutTheLock(Core):
     abort = planted(
         Core.abort,
         """
-            queued = [entry for entry in self.queued if entry[2] is run]
-            if queued:
-                self.queued.remove(queued[0])
-                heapq.heapify(self.queued)
+            queued = self.admission.remove(run)
         if queued:
         """,
         """
-        queued = [entry for entry in self.queued if entry[2] is run]
-        if queued:
-            self.queued.remove(queued[0])
-            heapq.heapify(self.queued)
+        queued = self.admission.remove(run)
         if queued:
         """,
     )
@@ -193,4 +187,4 @@ def aborts_without_the_lock():
 
 
 def test_a_planted_bug_is_found():
-    assert_found(aborts_without_the_lock, "stop aborts_without_the_lock", 5000, ["abort"])
+    assert_found(aborts_without_the_lock, "stop aborts_without_the_lock", 5000, ["abort", "remove"])
