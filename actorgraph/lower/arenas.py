@@ -115,7 +115,7 @@ class Layout:
     ) -> None:
         self._arenas = arenas
         self._buffers, self._steps, self._symbols = buffers, steps, symbols
-        written = [step.id for step in steps if step.id in buffers.slot_of or step.id in rings]
+        written = [step.id for step in steps if step.id in buffers.place_of or step.id in rings]
         self._kept = [place for place, number in enumerate(written) if number not in rings]
         self._rings = [
             (place, ring)

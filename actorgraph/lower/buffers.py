@@ -13,9 +13,9 @@ are not C-contiguous uses none.
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from math import prod
 from typing import Any, TypeAlias
 
@@ -213,49 +213,43 @@ def peak_bytes(
 
 @dataclass(slots=True)
 class Buffers:
-    """Slots of memory for one program and one binding, and where in them each step writes.
+    """Where in one memory each step of a program writes, for one binding.
 
     Attributes
     ----------
-    sizes : list of int
-        Bytes of the slots.
-    slot_of : dict
-        Node id to slot.
+    total_bytes : int
+        Size of the memory.
+    place_of : dict
+        Node id to the byte at which its array begins.
     in_place : set of int
         Ids of the steps that write over an operand.
     """
 
-    sizes: list[int]
-    slot_of: dict[int, int]
+    total_bytes: int
+    place_of: dict[int, int]
     in_place: set[int]
-
-    @property
-    def total_bytes(self) -> int:
-        """Bytes of one memory that holds all slots."""
-        return sum(map(_padded, self.sizes))
 
     def arrays(
         self, steps: Sequence[Node], symbols: Mapping[str, int], memory: Memory | None = None
     ) -> list[Any]:
         """Return one array for each planned step, in the order of `steps`, in `memory` or a fresh.
 
-        Steps of one shape and dtype in one slot share the array, so that a step in place is
+        Steps of one shape and dtype at one place share the array, so that a step in place is
         given its very operand.
         """
         memory = aligned(self.total_bytes) if memory is None else memory
-        starts = list(accumulate(map(_padded, self.sizes), initial=0))
         views: dict[Any, np.ndarray[Any, Any]] = {}
         found = []
         for step in steps:
-            slot = self.slot_of.get(step.id)
-            if slot is None:
+            place = self.place_of.get(step.id)
+            if place is None:
                 continue
             shape = _shape(step, symbols)
             assert shape is not None
-            key = slot, shape, step.dtype
+            key = place, shape, step.dtype
             if key not in views:
-                end = starts[slot] + prod(shape) * step.dtype.itemsize
-                views[key] = memory[starts[slot] : end].view(step.dtype).reshape(shape)
+                end = place + prod(shape) * step.dtype.itemsize
+                views[key] = memory[place:end].view(step.dtype).reshape(shape)
             found.append(views[key])
         return found
 
@@ -277,58 +271,81 @@ def assign(
     planned: Collection[int],
     symbols: Mapping[str, int],
 ) -> Buffers:
-    """Lay the `planned` steps into as few and small slots as first fit by size finds."""
+    """Lay the `planned` steps into one memory, each into the smallest gap that is free by then."""
     lives = usage(steps, kept, symbols)
     ending: list[list[int]] = [[] for _ in range(len(steps) + 1)]
     for step in steps:
-        ending[lives.last[step.id]].append(step.id)
-    buffers = Buffers([], {}, set())
-    slot_of, sizes = buffers.slot_of, buffers.sizes
-    idle: dict[int, list[int]] = {}  # slots by size
-    taken: set[int] = set()  # nodes whose slot a later step in place has taken over
+        if step.id in planned:
+            ending[lives.last[step.id]].append(step.id)
+    buffers = Buffers(0, {}, set())
+    place_of = buffers.place_of
+    gaps = _Gaps()
+    taken: set[int] = set()  # nodes whose memory a later step in place has taken over
     for i, step in enumerate(steps):
         if step.id in planned:
-            over = _overwritten(step, i, lives, slot_of)
+            over = _overwritten(step, i, lives, place_of)
             if over is None:
-                slot_of[step.id] = _idle_slot(lives.bytes[step.id], idle, sizes)
+                place_of[step.id] = gaps.take(_padded(lives.bytes[step.id]))
             else:
-                slot_of[step.id] = slot_of[over]
+                place_of[step.id] = place_of[over]
                 taken.add(over)
                 buffers.in_place.add(step.id)
         for number in ending[i]:
-            slot = slot_of.get(number)
-            if slot is not None and number not in taken:
-                idle.setdefault(sizes[slot], []).append(slot)
+            if number not in taken:
+                gaps.give(place_of[number], _padded(lives.bytes[number]))
+    buffers.total_bytes = gaps.end
     return buffers
 
 
-def _overwritten(step: Node, position: int, lives: Usage, slot_of: Mapping[int, int]) -> int | None:
+class _Gaps:
+    """The free parts of a memory that grows at its end: (begin, size), in order, never touching."""
+
+    def __init__(self) -> None:
+        self.free: list[tuple[int, int]] = []
+        self.end = 0
+
+    def take(self, size: int) -> int:
+        """Return where `size` bytes begin: in the smallest gap that fits, else at the end."""
+        if not size:
+            return 0
+        fitting = [(gap[1], index) for index, gap in enumerate(self.free) if gap[1] >= size]
+        if fitting:
+            index = min(fitting)[1]
+            begin, free = self.free[index]
+            self.free[index : index + 1] = [(begin + size, free - size)] if free > size else []
+            return begin
+        begin = self.end
+        if self.free and sum(self.free[-1]) == self.end:
+            begin = self.free.pop()[0]
+        self.end = begin + size
+        return begin
+
+    def give(self, begin: int, size: int) -> None:
+        """Take bytes back, joined with the gaps that they touch."""
+        if not size:
+            return
+        index = bisect(self.free, (begin, 0))
+        if index < len(self.free) and begin + size == self.free[index][0]:
+            size += self.free.pop(index)[1]
+        if index and sum(self.free[index - 1]) == begin:
+            begin, before = self.free[index - 1]
+            self.free[index - 1] = begin, before + size
+        else:
+            self.free.insert(index, (begin, size))
+
+
+def _overwritten(
+    step: Node, position: int, lives: Usage, place_of: Mapping[int, int]
+) -> int | None:
     """Return the operand that a ufunc may write over: of its type, and needed by nobody after."""
     if step.op.ufunc is None or step.op.takes_out:
         return None
     for part in step.inputs:
         if (
-            part.id in slot_of
+            part.id in place_of
             and lives.last[part.id] == position
             and part.dims == step.dims
             and part.dtype == step.dtype
         ):
             return part.id
     return None
-
-
-def _idle_slot(size: int, idle: dict[int, list[int]], sizes: list[int]) -> int:
-    """Return an idle slot of the size, one up to twice as large, a smaller one grown, or a new."""
-    found = size
-    if size not in idle:
-        larger = [other for other in idle if size < other <= 2 * size]
-        smaller = [other for other in idle if other < size]
-        found = min(larger) if larger else max(smaller, default=size)
-    if found in idle:
-        slot = idle[found].pop()
-        if not idle[found]:
-            del idle[found]
-        sizes[slot] = max(sizes[slot], size)
-        return slot
-    sizes.append(size)
-    return len(sizes) - 1

@@ -101,6 +101,7 @@ class Machine(Lifetime, Inspectable, ABC):
     """
 
     _one_task = False
+    sync_us = SYNC_US
 
     def __init__(
         self,
@@ -239,7 +240,7 @@ class Machine(Lifetime, Inspectable, ABC):
             more = {"timeout_s": timeout_s, "priority": priority, "run_number": run_number}
             return self._run_on_own_loop(partial(call, **more))
         core = run.core
-        if timeout_s is None and self._small(run, SYNC_US) and core.run_directly(run):
+        if timeout_s is None and self._small(run, self.sync_us) and core.run_directly(run):
             run._raise_if_failed()
             return run
         slot = core.scheduler.acquire()

@@ -88,8 +88,7 @@ class Step:
             limited = machine.max_bytes is not None
             if self._plan.allows_direct and machine.fuse != "none" and not limited:
                 run = machine._prepare(feeds, True, None, 0, run_number, None, self._plan)
-                inline = machine._one_task or machine.workers == 1 or machine._small(run)
-                if inline and run.core.run_directly(run):
+                if self._inline(run) and run.core.run_directly(run):
                     run._raise_if_failed()
                     return run
             run = machine.run_sync(feeds, backward=True, run_number=run_number)
@@ -97,6 +96,15 @@ class Step:
             return run
         finally:
             self._free.release()
+
+    def _inline(self, run: Run) -> bool:
+        """Return whether the calling thread computes the step at once, as it would a run."""
+        machine = self._machine
+        if machine._one_task or machine.workers == 1 or machine._small(run):
+            return True
+        usual = machine._plan(self._plan.mode)
+        usual.bind(run.binding.symbols)
+        return usual.sequential is not None and run.predicted_us < machine.sync_us
 
     async def run(
         self, feeds: Mapping[Any, Any] | None = None, *, run_number: int | None = None
