@@ -11,7 +11,7 @@ from importlib import metadata
 from typing import Any
 
 REQUIRED = ("actorgraph", "numpy", "anyio", "threadpoolctl")
-OPTIONAL = ("rich", "trio", "mkl", "torch", "jax", "autograd", "dask", "ray")
+OPTIONAL = ("rich", "trio", "mkl", "numba", "torch", "jax", "autograd", "dask", "ray")
 CUPY = {12: "cupy-cuda12x", 13: "cupy-cuda13x"}  # by the major version of CUDA
 _NAME_LENGTH = 100
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Generator
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -202,17 +203,26 @@ def blamed(
 
 def _failing_step(program: Program, error: BaseException) -> tuple[Node, list[Any]]:
     """Return the step that failed and its operands, which are locals of the program's frame."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_frame.f_code.co_filename != program.filename:
-        trace = trace.tb_next
+    trace = _frame_of(program, error.__traceback__)
     assert trace is not None
     node = program.lines[trace.tb_lineno]
+    inner = node.attrs.get("program")
+    if isinstance(inner, Program):  # a fused step, of whose steps one has failed
+        within = _frame_of(inner, trace.tb_next)
+        if within is not None:
+            program, trace, node = inner, within, inner.lines[within.tb_lineno]
     names = trace.tb_frame.f_locals
     inputs = [eval(program.expressions[part.id], {}, names) for part in node.inputs]
     if isinstance(names, dict):
         # Before Python 3.13 the frame keeps this copy, and with it the run and its error.
         names.clear()
     return node, inputs
+
+
+def _frame_of(program: Program, trace: TracebackType | None) -> TracebackType | None:
+    while trace is not None and trace.tb_frame.f_code.co_filename != program.filename:
+        trace = trace.tb_next
+    return trace
 
 
 def _explained(joint: Joint, node: Node, inputs: list[Any], cause: BaseException) -> NodeError:

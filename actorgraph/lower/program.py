@@ -62,7 +62,13 @@ class Program:
         for number, node in self.lines.items():
             label = node.name if node.owner is None else f"{node.op.name} for {node.owner.name}"
             lines[number - 1] += f"  # {label}: {node.type}"
-        return "\n".join([f"# {name}", *lines])
+        fused = [(node, node.attrs.get("program")) for node in self.lines.values()]
+        inner = [
+            f"\n{one.annotated(f'the steps of {node.name}')}"
+            for node, one in fused
+            if isinstance(one, Program)
+        ]
+        return "\n".join([f"# {name}", *lines, *inner])
 
 
 def lower(

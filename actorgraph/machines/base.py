@@ -25,7 +25,15 @@ from actorgraph.machines.feeds import bind_feeds, by_node, check_dims, check_lik
 from actorgraph.machines.inspection import Inspectable
 from actorgraph.machines.life import Lifetime
 from actorgraph.machines.modes import mode_of
-from actorgraph.machines.options import allowed, choice, choices, positive, seconds, whole
+from actorgraph.machines.options import (
+    allowed,
+    choice,
+    choices,
+    compiling,
+    positive,
+    seconds,
+    whole,
+)
 from actorgraph.machines.plan import Plan
 from actorgraph.machines.refine import LOOKS, checked_costs
 from actorgraph.machines.run import Run, in_event_loop, in_ipython_kernel, loop_notifier
@@ -68,6 +76,10 @@ class Machine(Lifetime, Inspectable, ABC):
         machine's choice.
     exact : bool
         False lets rewriting change bits: stable forms of what was written (see `ag.rewrite`).
+    jit : bool or "wait"
+        Compile elementwise steps and sums along rows with Numba (the extra ``jit``), with
+        ``exact=False``.  True compiles in the background, and ordinary steps run meanwhile;
+        ``"wait"`` blocks the first run of a mode until that is done.  See `docs/design.md`.
     passes : iterable of Pass or str, optional
         Rewriting passes; default all that `exact` allows, ``()`` for none.  Late ones, which
         change no bit, are left out where something is watched.
@@ -111,6 +123,7 @@ class Machine(Lifetime, Inspectable, ABC):
         workers: int | None = None,
         fuse: str = "auto",
         exact: bool = True,
+        jit: bool | str = False,
         passes: Any = None,
         seed: int = 0,
         max_in_flight: int = 8,
@@ -141,6 +154,7 @@ class Machine(Lifetime, Inspectable, ABC):
         self.watch = choices("watch", watch, _WATCH)
         self.exact, self.seed = bool(exact), whole("seed", seed)
         self.passes = allowed(passes, self.exact)
+        self.jit = compiling(jit, self.exact)
         self.device = devices.get(device)
         self._given_costs = checked_costs(self.graph, costs)
         self._statistics, self._closed = bool(statistics), False
@@ -461,6 +475,7 @@ class Machine(Lifetime, Inspectable, ABC):
             plan = self._plans[key] = Plan(
                 self.outputs, self.wrt, mode, self._cut(), self.device, self.watch,
                 self._interpreter(), self.passes, self._given_costs, self.workers,
+                self.jit,
             )  # fmt: skip
         plan.runs += 1
         return self._looked_at(mode, plan) if plan.runs in LOOKS else plan

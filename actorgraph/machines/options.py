@@ -8,7 +8,7 @@ from typing import Any
 from actorgraph.errors import GraphError
 from actorgraph.rewrite import Pass, chosen
 
-__all__ = ["allowed", "choice", "choices", "positive", "seconds", "whole"]
+__all__ = ["allowed", "choice", "choices", "compiling", "positive", "seconds", "whole"]
 
 
 def positive(what: str, value: Any) -> int:
@@ -43,6 +43,26 @@ def choices(what: str, given: Iterable[str], known: tuple[str, ...]) -> tuple[st
     """Return a word or several, each a known one."""
     words = (given,) if isinstance(given, str) else given
     return tuple(choice(what, word, known) for word in words)
+
+
+def compiling(jit: bool | str, exact: bool) -> bool | str:
+    """Return whether steps are compiled: False, True or ``"wait"``.
+
+    Raises
+    ------
+    GraphError
+        `exact` forbids it, or Numba is not installed.
+    """
+    if jit is not False and jit is not True and jit != "wait":
+        raise ValueError(f"jit must be False, True or 'wait', got {jit!r}")
+    if jit and exact:
+        raise GraphError("jit may change last bits; ask for it with exact=False")
+    if jit:
+        from actorgraph.devices.jit import is_installed
+
+        if not is_installed():
+            raise GraphError(f"jit={jit!r} needs Numba: pip install 'actorgraph[jit]'")
+    return jit
 
 
 def allowed(given: Iterable[Pass | str] | Pass | str | None, exact: bool) -> tuple[Pass, ...]:

@@ -64,6 +64,9 @@ class Plan:
         Microseconds of the user's nodes, forward, instead of predictions.
     workers : int
         For how many ``fuse="auto"`` cuts.
+    jit : bool or "wait"
+        Whether steps are fused and compiled (`lower.jit`), and waited for; not where something is
+        watched or interpreted.
     """
 
     keeps_derivatives = True
@@ -81,8 +84,10 @@ class Plan:
         passes: Sequence[Pass] = (),
         costs: Mapping[Node, float] | None = None,
         workers: int = 1,
+        jit: bool | str = False,
     ) -> None:
         self.mode = mode
+        self.jit = False if watch or interpreter else jit
         self.workers = workers
         # Why ``"auto"`` means one sequence, None where it does not; decided at the first run.
         self.sequential: str | None = None
@@ -221,7 +226,7 @@ class Plan:
         if not self.tasks:
             # The first run's dims decide the cut; it stands for all later ones.
             self.long_steps = {number for number, cost in by_node.items() if is_heavy(cost)}
-            self._cut(by_node)
+            self._cut(by_node, symbols)
         costs = [sum(by_node[node.id] for node in spec.steps) for spec in self.tasks]
         return Binding(
             symbols=symbols,
@@ -232,12 +237,12 @@ class Plan:
             predicted_us=sum(costs),
         )
 
-    def _cut(self, costs: Mapping[int, float]) -> None:
+    def _cut(self, costs: Mapping[int, float], symbols: Mapping[str, int]) -> None:
         """Make the tasks: as `fuse` says, or one sequence where several are not worth it."""
         if self.fuse == "auto":
             self.sequential = one_after_another(self.joint.order, costs, self.workers)
             if self.sequential is None:
-                self.tasks = self._connected("auto", costs)
+                self.tasks = self._connected("auto", costs, symbols)
                 before = [
                     [port.producer for port in spec.ports if port.producer is not None]
                     for spec in self.tasks
@@ -246,12 +251,20 @@ class Plan:
                 if not (self.has_async or gains(before, spent, self.workers)):
                     self.sequential = f"{self.workers} workers would end hardly sooner than one"
         if self.sequential or self.fuse != "auto":
-            self.tasks = self._connected("tape" if self.sequential else self.fuse, costs)
+            fuse = "tape" if self.sequential else self.fuse
+            self.tasks = self._connected(fuse, costs, symbols)
         self._plan_buffers()
 
-    def _connected(self, fuse: str, costs: Mapping[int, float]) -> list[TaskSpec]:
+    def _connected(
+        self, fuse: str, costs: Mapping[int, float], symbols: Mapping[str, int]
+    ) -> list[TaskSpec]:
         tasks = cut(self.joint, fuse, costs)
         tasks = _late_passes().combined(tasks, self.joint, self.late)
+        if self.jit:
+            parts = _jit().fused([spec.steps for spec in tasks], self.result_of, symbols)
+            for spec, steps in zip(tasks, parts, strict=True):
+                spec.steps = steps
+            self.bound = [step for steps in parts for step in steps if depends_on_symbols(step)]
         return connect(tasks, self.result_of)
 
     def _given_factors(
@@ -333,6 +346,8 @@ class Plan:
         device, results = self.device, list(self.result_of)
         if self.direct is None:
             self.direct_steps = _late_passes().combined_steps(self.joint, self.late)
+            if self.jit:
+                [self.direct_steps] = _jit().fused([self.direct_steps], results, binding.symbols)
             order = self.direct_steps
             leaves = [leaf.node for leaf in self.joint.leaves]
             values = set(self.joint.values.values())
@@ -388,6 +403,9 @@ class Plan:
 
     def kernel(self, node: Node, symbols: Mapping[str, int]) -> Callable[..., Any]:
         """Return the kernel of a node on this plan's device."""
+        if self.jit and node.op is _jit().FUSED:
+            made: Callable[..., Any] = _jit().fused_kernel(node, symbols, wait=self.jit == "wait")
+            return made
         return kernel(node, self.device.xp, symbols, watch=self.watch)
 
     # -- results ------------------------------------------------------------------------------
@@ -468,6 +486,11 @@ class Plan:
 def _late_passes() -> ModuleType:
     """Return the module of passes that change no bit: a machine needs it, an import does not."""
     return import_module("actorgraph.lower.simplify")
+
+
+def _jit() -> ModuleType:
+    """Return the module that fuses steps, which only machines with ``jit`` need."""
+    return import_module("actorgraph.lower.jit")
 
 
 def _assignments(nodes: Sequence[Node]) -> list[tuple[Buffer, Node]]:

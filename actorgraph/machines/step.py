@@ -51,7 +51,7 @@ class Step:
         mode, _ = mode_of(machine.graph, machine.outputs, True, None)
         self._plan = _StepPlan(
             machine.outputs, machine.wrt, mode, "tape", machine.device, machine.watch,
-            machine._interpreter(), machine.passes,
+            machine._interpreter(), machine.passes, jit=machine.jit,
         )  # fmt: skip
         self._plan.step = self
         self._free = threading.Lock()
