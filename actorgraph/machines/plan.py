@@ -107,7 +107,7 @@ class Plan:
             joint = join([*outputs.values(), *assigned], wrt, mode, early)
         # What is watched is looked at node by node, as it was written.
         self.late = () if watch else tuple([one for one in passes if one.late])
-        self.joint: Joint = _late_passes().simplified(joint, self.late)
+        self.joint: Joint = _lower("simplify").simplified(joint, self.late)
         leaves = self.joint.leaves
         self.inputs = tuple(leaf.source for leaf in leaves if leaf.kind == "feed")
         self.needed = frozenset(self.inputs)
@@ -259,9 +259,9 @@ class Plan:
         self, fuse: str, costs: Mapping[int, float], symbols: Mapping[str, int]
     ) -> list[TaskSpec]:
         tasks = cut(self.joint, fuse, costs)
-        tasks = _late_passes().combined(tasks, self.joint, self.late)
+        tasks = _lower("simplify").combined(tasks, self.joint, self.late)
         if self.jit:
-            parts = _jit().fused([spec.steps for spec in tasks], self.result_of, symbols)
+            parts = _lower("jit").fused([spec.steps for spec in tasks], self.result_of, symbols)
             for spec, steps in zip(tasks, parts, strict=True):
                 spec.steps = steps
             self.bound = [step for steps in parts for step in steps if depends_on_symbols(step)]
@@ -345,10 +345,10 @@ class Plan:
     def _make_direct(self, binding: Binding, in_buffers: bool) -> Direct:
         device, results = self.device, list(self.result_of)
         if self.direct is None:
-            self.direct_steps = _late_passes().combined_steps(self.joint, self.late)
+            order = _lower("simplify").combined_steps(self.joint, self.late)
             if self.jit:
-                [self.direct_steps] = _jit().fused([self.direct_steps], results, binding.symbols)
-            order = self.direct_steps
+                [order] = _lower("jit").fused([order], results, binding.symbols)
+            self.direct_steps = order
             leaves = [leaf.node for leaf in self.joint.leaves]
             values = set(self.joint.values.values())
             handed_out = [node for node in results if self.keeps_derivatives or node in values]
@@ -403,8 +403,8 @@ class Plan:
 
     def kernel(self, node: Node, symbols: Mapping[str, int]) -> Callable[..., Any]:
         """Return the kernel of a node on this plan's device."""
-        if self.jit and node.op is _jit().FUSED:
-            made: Callable[..., Any] = _jit().fused_kernel(node, symbols, wait=self.jit == "wait")
+        if self.jit and node.op is (jit := _lower("jit")).FUSED:
+            made: Callable[..., Any] = jit.fused_kernel(node, symbols, wait=self.jit == "wait")
             return made
         return kernel(node, self.device.xp, symbols, watch=self.watch)
 
@@ -483,14 +483,9 @@ class Plan:
         return self.mode.kind == "tangents" or any(node is other for other in self.wrt)
 
 
-def _late_passes() -> ModuleType:
-    """Return the module of passes that change no bit: a machine needs it, an import does not."""
-    return import_module("actorgraph.lower.simplify")
-
-
-def _jit() -> ModuleType:
-    """Return the module that fuses steps, which only machines with ``jit`` need."""
-    return import_module("actorgraph.lower.jit")
+def _lower(name: str) -> ModuleType:
+    """Return a module that a machine needs, or only some do, and an import does not."""
+    return import_module(f"actorgraph.lower.{name}")
 
 
 def _assignments(nodes: Sequence[Node]) -> list[tuple[Buffer, Node]]:
