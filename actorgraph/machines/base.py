@@ -37,7 +37,7 @@ from actorgraph.machines.options import (
 from actorgraph.machines.plan import Plan
 from actorgraph.machines.refine import LOOKS, checked_costs
 from actorgraph.machines.run import Run, in_event_loop, in_ipython_kernel, loop_notifier
-from actorgraph.machines.step import Step
+from actorgraph.machines.step import SYNC_US, Step
 from actorgraph.machines.stream import Stream
 from actorgraph.solvers import AbstractSolver
 
@@ -45,11 +45,6 @@ __all__ = ["Machine"]
 
 INLINE_US = 50.0
 """Runs predicted to take less are run in the calling thread: waking another costs as much."""
-
-SYNC_US = 1000.0
-"""The same for run_sync and graphs of one sequence, which the calling thread would compute anyway.
-
-Longer runs go through the machine, where they can be cancelled between steps."""
 
 INLINE_SIZE = 4096
 """Elements fed above which a run with dims of None, whose cost is not predicted, is not small."""
@@ -113,7 +108,6 @@ class Machine(Lifetime, Inspectable, ABC):
     """
 
     _one_task = False
-    sync_us = SYNC_US
 
     def __init__(
         self,
@@ -254,7 +248,7 @@ class Machine(Lifetime, Inspectable, ABC):
             more = {"timeout_s": timeout_s, "priority": priority, "run_number": run_number}
             return self._run_on_own_loop(partial(call, **more))
         core = run.core
-        if timeout_s is None and self._small(run, self.sync_us) and core.run_directly(run):
+        if timeout_s is None and self._small(run, SYNC_US) and core.run_directly(run):
             run._raise_if_failed()
             return run
         slot = core.scheduler.acquire()

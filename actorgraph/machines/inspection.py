@@ -9,6 +9,7 @@ from typing import Any
 from actorgraph.channels import ChannelStatistics
 from actorgraph.lower.buffers import assign, peak_bytes
 from actorgraph.lower.fusion import HEAVY_US, is_heavy
+from actorgraph.machines.binding import Binding
 from actorgraph.machines.core import Core
 from actorgraph.machines.network import Network
 from actorgraph.machines.plan import Plan
@@ -73,10 +74,10 @@ class Inspectable:
         """Return (node name, op name, seconds, firings) of the nodes that took longest.
 
         Turns of about 10 us and more are all timed, of shorter ones one in 16; the figures are
-        extrapolated.  A region of several nodes goes by the name of its first.  Runs that were
-        small enough to be computed in the calling thread are not counted.
+        extrapolated.  A region of several nodes goes by the name of its first.  The time of runs
+        that the calling thread computed is shared among nodes by predicted cost.
         """
-        return _busiest(self._networks(), count)
+        return _busiest(self._plans.values(), self._networks(), count)
 
     def costs(self) -> dict[str, float]:
         """Return microseconds a forward call by node name: predicted, or refined by measured time.
@@ -124,8 +125,13 @@ class Inspectable:
         return list(self._core.networks.values()) if self._core is not None else []
 
 
-def _busiest(networks: Iterable[Network], count: int) -> list[tuple[str, str, float, int]]:
+def _busiest(
+    plans: Iterable[Plan], networks: Iterable[Network], count: int
+) -> list[tuple[str, str, float, int]]:
     found: dict[int, tuple[str, str, float, int]] = {}
+    for plan in plans:
+        if plan.latest is not None and plan.latest.direct_turns:
+            _share(plan, plan.latest, found)
     for network in networks:
         for actor in network.actors:
             node = network.plan.joint.source(actor.region.nodes[0])
@@ -134,6 +140,16 @@ def _busiest(networks: Iterable[Network], count: int) -> list[tuple[str, str, fl
             turns += sum(task.turns for task in actor.tasks)
             found[node.id] = node.name, node.op.name, seconds, turns
     return sorted(found.values(), key=_seconds, reverse=True)[:count]
+
+
+def _share(plan: Plan, binding: Binding, found: dict[int, tuple[str, str, float, int]]) -> None:
+    """Add the time of direct runs, by predicted cost, to what each node has taken."""
+    part = binding.direct_seconds / binding.predicted_us
+    for step in plan.joint.order:
+        node = plan.joint.source(step)
+        _, _, seconds, turns = found.get(node.id, ("", "", 0.0, binding.direct_turns))
+        seconds += part * plan.cost_us(step, binding.symbols)
+        found[node.id] = node.name, node.op.name, seconds, turns
 
 
 def _seconds(entry: tuple[str, str, float, int]) -> float:

@@ -20,7 +20,13 @@ if TYPE_CHECKING:
     from actorgraph.machines.base import Machine
     from actorgraph.machines.run import Run
 
-__all__ = ["Step"]
+__all__ = ["SYNC_US", "Step"]
+
+SYNC_US = 3000.0
+"""Runs of one sequence predicted to take less are computed by the thread that waits for them.
+
+It would work along anyway.  Longer ones are cut: one piece would take half a second to compile.
+"""
 
 Array = np.ndarray[Any, Any]
 
@@ -104,7 +110,7 @@ class Step:
             return True
         usual = machine._plan(self._plan.mode)
         usual.bind(run.binding.symbols)
-        return usual.sequential is not None and run.predicted_us < machine.sync_us
+        return usual.sequential is not None and run.predicted_us < SYNC_US
 
     async def run(
         self, feeds: Mapping[Any, Any] | None = None, *, run_number: int | None = None
