@@ -81,8 +81,8 @@ class Task:
     """
 
     __slots__ = (
-        "free", "heavy", "joint", "observed", "ports", "program", "ready", "seconds", "send",
-        "spec", "step", "turns", "wait",
+        "free", "heavy", "joint", "lane", "observed", "ports", "program", "ready", "seconds",
+        "send", "spec", "step", "turns", "wait",
     )  # fmt: skip
 
     def __init__(self, spec: TaskSpec, ready: list[deque[Task]]) -> None:
@@ -95,6 +95,7 @@ class Task:
         self.program: Program | None = None
         self.step: tuple[Node, list[Any]] | None = None  # where an interpreter stands
         self.joint: Joint | None = None
+        self.lane: str | None = None  # of a pipeline
         self.ports: list[Channel] = []
         self.observed: Callable[[Any], Task | None] | None = None  # see `instrument.observed`
         self.free: deque[None] | None = None

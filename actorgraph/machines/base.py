@@ -20,7 +20,7 @@ from actorgraph.graph import Graph, Node, as_nodes
 from actorgraph.lower.joint import Mode
 from actorgraph.machines.admission import fitted
 from actorgraph.machines.capacities import Capacities
-from actorgraph.machines.core import Core, current_errors
+from actorgraph.machines.core import Core
 from actorgraph.machines.feeds import bind_feeds, by_node, check_dims, check_like
 from actorgraph.machines.inspection import Inspectable
 from actorgraph.machines.life import Lifetime
@@ -31,12 +31,11 @@ from actorgraph.machines.options import (
     choices,
     compiling,
     positive,
-    seconds,
     whole,
 )
 from actorgraph.machines.plan import Plan
 from actorgraph.machines.refine import LOOKS, checked_costs
-from actorgraph.machines.run import Run, in_event_loop, in_ipython_kernel, loop_notifier
+from actorgraph.machines.run import Run, in_event_loop, loop_notifier
 from actorgraph.machines.step import SYNC_US, Step
 from actorgraph.machines.stream import Stream
 from actorgraph.solvers import AbstractSolver
@@ -218,7 +217,7 @@ class Machine(Lifetime, Inspectable, ABC):
         run = self._prepare(feeds, backward, tangents, priority, run_number, host=loop_notifier())
         core = run.core
         if not (timeout_s is None and self._small(run) and core.run_directly(run)):
-            self._launch(core, run, None, timeout_s)
+            self._launch(run, timeout_s)
         return await run
 
     def run_sync(
@@ -251,18 +250,7 @@ class Machine(Lifetime, Inspectable, ABC):
         if timeout_s is None and self._small(run, SYNC_US) and core.run_directly(run):
             run._raise_if_failed()
             return run
-        slot = core.scheduler.acquire()
-        self._launch(core, run, slot, timeout_s)
-        try:
-            if slot is not None:
-                core.help(run, slot)
-            run._wait()
-        except BaseException:
-            run.cancel()
-            run._wait()
-            raise
-        run._raise_if_failed()
-        return run
+        return self._run_here(run, timeout_s)
 
     def start(
         self,
@@ -286,7 +274,7 @@ class Machine(Lifetime, Inspectable, ABC):
                 "this graph has asynchronous ops, which run on the caller's event loop: "
                 "call start() inside one, or use run_sync()"
             )
-        self._launch(run.core, run, None, timeout_s)
+        self._launch(run, timeout_s)
         return run
 
     def stream(
@@ -354,13 +342,6 @@ class Machine(Lifetime, Inspectable, ABC):
         """
         return Step(self, solver)
 
-    def refuse_blocking(self, what: str, instead: str) -> None:
-        """Raise where blocking would stop an event loop, or an op of this machine."""
-        if in_event_loop() and not in_ipython_kernel():
-            raise GraphError(f"{what} would block the running event loop; write `{instead}`")
-        if self._core is not None:
-            self._core.refuse_inside_op(what)
-
     @staticmethod
     def _run_on_own_loop(call: Callable[[], Awaitable[Run]]) -> Run:
         if in_event_loop():
@@ -382,22 +363,6 @@ class Machine(Lifetime, Inspectable, ABC):
             and self._inline
             and not (plan.unsized and sum(map(np.size, run.leaves)) > INLINE_SIZE)
         )
-
-    def _launch(self, core: Core, run: Run, slot: int | None, timeout_s: float | None) -> None:
-        run.machine = self  # a machine that is dropped ends after its runs
-        errors = current_errors()
-        for part in run.parts:
-            part.errors = errors
-        try:
-            if timeout_s is not None:
-                core.pool.deadlines.add(run, seconds("timeout_s", timeout_s))
-                if timeout_s == 0:
-                    run.expire()
-            core.start(run, slot)
-        except BaseException:
-            if slot is not None:
-                core.scheduler.free.append(slot)
-            raise
 
     def _prepare(
         self,

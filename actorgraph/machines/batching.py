@@ -174,6 +174,11 @@ class Batching:
             return self._reduced(values, parts)
         return np.concatenate(values, axis=way)
 
+    def axis_of(self, node: Node) -> int | None:
+        """Return along which axis an input or output is cut and joined, if it is."""
+        way = self._joins.get(node, self.axes.get(node))
+        return way if isinstance(way, int) else None
+
     def _reduced(self, values: Sequence[Array], parts: Sequence[Microbatch]) -> Array:
         if self.reduce == "mean":
             values = [

@@ -1,4 +1,4 @@
-"""`Lifetime`: how a machine starts at its first run and ends, in every way that it may end."""
+"""`Lifetime`: how a machine starts at its first run, starts runs, and ends in every way."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from typing import Any, Self
 
 import anyio
 
-from actorgraph.errors import MachineClosedError
+from actorgraph.errors import GraphError, MachineClosedError
 from actorgraph.machines.capacities import Capacities
-from actorgraph.machines.core import Core, starting
+from actorgraph.machines.core import Core, current_errors, starting
+from actorgraph.machines.options import seconds
+from actorgraph.machines.run import Run, in_event_loop, in_ipython_kernel
 
 __all__ = ["Lifetime"]
 
@@ -71,6 +73,51 @@ class Lifetime:
                 core.refuse_inside_op("close")
             self._closed, self._core = True, None
         return core if alive else None
+
+    # -- runs ---------------------------------------------------------------------------------
+
+    def _launch(self, run: Run, timeout_s: float | None, slot: int | None = None) -> None:
+        """Start a run; the calling thread is going to work in `slot`, if it holds one."""
+        core = run.core
+        run.machine = self  # a machine that is dropped ends after its runs
+        errors = current_errors()
+        for part in run.parts:
+            part.errors = errors
+        try:
+            if timeout_s is not None:
+                core.pool.deadlines.add(run, seconds("timeout_s", timeout_s))
+                if timeout_s == 0:
+                    run.expire()
+            core.start(run, slot)
+        except BaseException:
+            if slot is not None:
+                core.scheduler.free.append(slot)
+            raise
+
+    def _run_here(self, run: Run, timeout_s: float | None) -> Run:
+        """Run to the end; the calling thread works along."""
+        core = run.core
+        slot = core.scheduler.acquire()
+        self._launch(run, timeout_s, slot)
+        try:
+            if slot is not None:
+                core.help(run, slot)
+            run._wait()
+        except BaseException:
+            run.cancel()
+            run._wait()
+            raise
+        run._raise_if_failed()
+        return run
+
+    def refuse_blocking(self, what: str, instead: str) -> None:
+        """Raise where blocking would stop an event loop, or an op of this machine."""
+        if in_event_loop() and not in_ipython_kernel():
+            raise GraphError(f"{what} would block the running event loop; write `{instead}`")
+        if self._core is not None:
+            self._core.refuse_inside_op(what)
+
+    # -- the end ------------------------------------------------------------------------------
 
     def close(self) -> None:
         """End the machine: runs in flight fail with `MachineClosedError`; closing twice is allowed.

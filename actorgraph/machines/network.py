@@ -274,7 +274,7 @@ class Networks(dict[Any, Network]):
         if network is None:
             if len(self) >= _KEPT:
                 self.drop_idle(others)
-            network = self[key] = Network(
+            network = self[key] = (run.plan.network or Network)(
                 run.plan,
                 self._scheduler.ready_queues(rank),
                 arenas=self.arenas,

@@ -72,6 +72,9 @@ class Plan:
     keeps_derivatives = True
     """Whether derivatives are handed out; else they are read before `give_direct`."""
 
+    network: Callable[..., Any] | None = None
+    """What makes the plan's networks, where they are not those of `machines.network`."""
+
     def __init__(
         self,
         outputs: Mapping[str, Node],

@@ -46,8 +46,8 @@ class Run:
     __slots__ = (
         "__weakref__", "_callbacks", "_lock", "assigned", "awaited", "binding", "claim",
         "collected", "core", "dead", "done", "duals", "errors", "group", "host", "kernels",
-        "leaves", "machine", "microbatch", "network", "number", "plan", "priority", "readers",
-        "regular", "results", "tokens", "values",
+        "leaves", "machine", "microbatch", "microbatches", "network", "number", "plan", "priority",
+        "readers", "regular", "results", "tokens", "values",
     )  # fmt: skip
 
     told: ClassVar[bool] = True
@@ -67,6 +67,7 @@ class Run:
         self.machine: object = None
         self.group: Run | None = None  # of which this is a part
         self.microbatch: int | None = None  # of a pipeline
+        self.microbatches: Sequence[Any] = ()  # of a pipeline's batch
         self.values: list[Any] = []
         self.leaves: list[Any] = []
         self.readers: list[Any] = []
@@ -210,6 +211,7 @@ class Run:
     def complete(self) -> None:
         """Wake who waits.  Called once, after `collect`."""
         self.values = self.leaves = []
+        self.microbatches = ()
         self.results = {}  # takes what actors deliver to a run that has been ended early
         self.network = self.machine = None
         self.done = True

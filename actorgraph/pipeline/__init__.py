@@ -1,7 +1,8 @@
-"""Pipelines: named schedules, and a simulator that says what they take.
+"""Pipelines: named schedules, a simulator that says what they take, and actors that run them.
 
 `schedule` says who does what in which order, `simulate` how long it takes, how long devices are
-idle and how much they hold; `recommend` compares all schedules under a limit of memory.
+idle and how much they hold; `recommend` compares all schedules under a limit of memory; a
+`Pipeline` trains by them.
 
 >>> from actorgraph import pipeline
 >>> print(pipeline.simulate("zb-h1", stages=2, microbatches=3, costs=(1, 1, 1)).grid())
@@ -13,9 +14,10 @@ from actorgraph.pipeline.actions import Action, Schedule, load
 from actorgraph.pipeline.dynamic import dynamic
 from actorgraph.pipeline.orders import SCHEDULES, schedule
 from actorgraph.pipeline.recommendation import recommend
+from actorgraph.pipeline.runner import Pipeline
 from actorgraph.pipeline.simulation import Simulation, Timed, simulate
 
 __all__ = [
-    "Action", "SCHEDULES", "Schedule", "Simulation", "Timed", "dynamic", "load", "recommend",
-    "schedule", "simulate",
+    "Action", "Pipeline", "SCHEDULES", "Schedule", "Simulation", "Timed", "dynamic", "load",
+    "recommend", "schedule", "simulate",
 ]  # fmt: skip

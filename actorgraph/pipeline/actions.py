@@ -145,6 +145,14 @@ class Schedule:
         found = {action.stage: device for device, lane in enumerate(self.lanes) for action in lane}
         return tuple(device for _, device in sorted(found.items()))
 
+    @cached_property
+    def lane_names(self) -> tuple[str, ...]:
+        """What the devices are called in recordings: after their stages."""
+        held: list[list[str]] = [[] for _ in self.lanes]
+        for stage, device in enumerate(self.device_of):
+            held[device].append(str(stage))
+        return tuple(f"stage{'s' * (len(one) > 1)} {', '.join(one)}" for one in held)
+
     @property
     def stages(self) -> int:
         """Number of stages of the model, over all devices."""

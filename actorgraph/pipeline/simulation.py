@@ -28,15 +28,24 @@ __all__ = ["Links", "Simulation", "Timed", "cells_for", "simulate"]
 
 
 class Timed(NamedTuple):
-    """A step, where it runs, and from when to when."""
+    """A step, where it runs, and from when to when; ``trace.predict`` takes these.
+
+    `lane` is the device by the name that recordings of a `Pipeline` give it.
+    """
 
     device: int
     step: Step
     start: Amount
     end: Amount
+    lane: str
+
+    @property
+    def label(self) -> str:
+        """The actions, as they are printed."""
+        return "".join(map(str, self.step))
 
     def __str__(self) -> str:
-        return f"{''.join(map(str, self.step))} on device {self.device}: {self.start}-{self.end}"
+        return f"{self.label} on device {self.device}: {self.start}-{self.end}"
 
 
 @dataclass(frozen=True)
@@ -102,7 +111,7 @@ class Simulation:
         """Return what there is to draw, for each device."""
         rows: list[list[Bar]] = [[] for _ in self.busy]
         many = self.schedule.stages > self.schedule.devices
-        for device, step, start, end in self.timeline:
+        for device, step, start, end, _ in self.timeline:
             label = "+".join(f"{a.stage if many else ''}{a.kind}{a.microbatch}" for a in step)
             kind = "FBW" if len(step) > 1 else step[0].kind
             rows[device].append(Bar(float(start), float(end), label, kind))
@@ -138,7 +147,8 @@ class Simulation:
     def _timed(self, number: int) -> Timed:
         device, step = self.schedule.order[number]
         time = self._model.time
-        return Timed(device, step, time(self._starts[number]), time(self._ends[number]))
+        lane = self.schedule.lane_names[device]
+        return Timed(device, step, time(self._starts[number]), time(self._ends[number]), lane)
 
 
 def cells_for(rows: list[list[Bar]], makespan: float, width: int | None) -> float:

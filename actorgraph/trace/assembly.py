@@ -107,15 +107,14 @@ class _Assembly:
     def add_turns(self) -> None:
         for lane, turns in self.recorder.lanes:
             fields = iter(turns)
-            for task, number, started, ended in zip(fields, fields, fields, fields, strict=True):
+            for task, number, microbatch, started, ended in zip(*[fields] * 5, strict=True):
                 if task not in self.actor_of:
                     continue  # of a run that was in flight before the recording
-                machine, core = self.machine_of[task]
-                notes = self.recorder.runs.get((core, number))
+                machine = self.machine_of[task][0]
                 actor = self.actors[self.actor_of[task]]
                 self._add(
-                    lane, started, ended, actor.name, actor.direction, number, machine,
-                    None if notes is None else notes.microbatch, actor.index,
+                    task.lane or lane, started, ended, actor.name, actor.direction, number,
+                    machine, microbatch, actor.index,
                 )  # fmt: skip
 
     def add_pieces(self) -> None:
@@ -148,23 +147,25 @@ class _Assembly:
         self.slices.sort(key=_start)
 
     def connect(self) -> None:
-        """Find which slice has sent to which: each actor fires once for a run."""
-        last: dict[tuple[int, int], int] = {}
-        first: dict[tuple[int, int], int] = {}
+        """Find which slice has sent to which: each actor fires once for a run or microbatch."""
+        last: dict[tuple[int, int, int | None], int] = {}
+        first: dict[tuple[int, int, int | None], int] = {}
         for index, part in enumerate(self.slices):
             if part.actor is not None:
-                last[part.actor, part.run] = index
-                first.setdefault((part.actor, part.run), index)
+                key = part.actor, part.run, part.microbatch
+                last[key] = index
+                first.setdefault(key, index)
         sent_bytes: Counter[int] = Counter()
         updates: dict[int, tuple[float, int]] = {}
-        for (actor, run), target in first.items():
+        for (actor, run, microbatch), target in first.items():
             task = self.task_of.get(actor)
             if task is None:
                 continue
             notes = self.recorder.runs.get((self.machine_of[task][1], run))
             ready, received_bytes = -1.0, 0
             for edge, port in zip(self.actors[actor].edges, task.spec.ports, strict=True):
-                source = None if edge.producer is None else last.get((edge.producer, run))
+                producer = edge.producer
+                source = None if producer is None else last.get((producer, run, microbatch))
                 message = self._message(source, target, edge, port, task.spec, notes)
                 if message is None:
                     continue

@@ -1,6 +1,6 @@
 """`record`: an instrument that writes down what happens, and makes a `Trace` of it at the end.
 
-While it listens it appends four fields a turn to a flat list of the thread's own: no lock, and no
+While it listens it appends five fields a turn to a flat list of the thread's own: no lock, and no
 tuple that stays and that the garbage collector would have to visit.  Everything else is worked out
 when the recording ends.
 """
@@ -94,7 +94,7 @@ class Recorder(Instrument):
     ----------
     began : float
     lanes : list of (str, list)
-        Name of a thread, and task, number of the run, start and end of each of its turns.
+        Name of a thread, and task, number and microbatch of the run, start and end of each turn.
     runs : dict
         `RunNotes` by core and number.
     networks : dict
@@ -110,7 +110,7 @@ class Recorder(Instrument):
 
     def on_turn(self, task: Task, run: Run, started: float, ended: float) -> None:
         """Note a turn."""
-        self._lane.extend((task, run.number, started, ended))
+        self._lane.extend((task, run.number, run.microbatch, started, ended))
 
     def _notes(self, run: Run) -> RunNotes:
         notes = self.runs.get((run.core, run.number))

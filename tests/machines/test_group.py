@@ -42,7 +42,7 @@ def group_of(machine, batches):
 
 
 def started(machine, group):
-    machine._launch(group.core, group, None, None)
+    machine._launch(group, None)
     return group
 
 
@@ -111,8 +111,8 @@ def test_a_group_in_the_queue_is_cancelled_as_one():
         first, second = (group_of(machine, [np.zeros(SIZE)] * 2) for _ in range(2))
         core = first.core
         slot = core.scheduler.acquire()  # nobody can work
-        machine._launch(core, first, slot, None)
-        machine._launch(core, second, slot, None)
+        machine._launch(first, None, slot)
+        machine._launch(second, None, slot)
         assert len(core.admission.in_flight) == 2
         assert second.cancel()
         assert second.done

@@ -28,7 +28,7 @@ def test_no_action_starts_before_what_it_needs_and_no_device_does_two_things(nam
     for timed in found.timeline:
         ends.update({action[:3]: timed.end for action in timed.step})
     free = [0] * 4
-    for device, step, start, end in found.timeline:
+    for device, step, start, end, _ in found.timeline:
         assert start >= free[device]
         free[device] = end
         for stage, kind, microbatch, _ in step:

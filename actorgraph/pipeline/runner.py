@@ -1,0 +1,412 @@
+"""`Pipeline`: training steps in microbatches, on one lane for each device of a schedule."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterable, Iterable, Mapping, Sequence
+from functools import partial
+from statistics import median
+from time import perf_counter
+from typing import Any, Literal, Unpack, final
+
+import numpy as np
+
+from actorgraph import devices, instrument
+from actorgraph.autodiff.reverse import check_differentiable
+from actorgraph.errors import FeedError, GraphError, MachineClosedError, ScheduleError
+from actorgraph.graph import Node, as_nodes, topological_order
+from actorgraph.machines.batching import Batching, Microbatch
+from actorgraph.machines.capacities import Capacities
+from actorgraph.machines.core import Core, starting
+from actorgraph.machines.feeds import bind_feeds, check_dims
+from actorgraph.machines.life import Lifetime
+from actorgraph.machines.options import allowed, positive, whole
+from actorgraph.machines.run import Run, in_event_loop, loop_notifier
+from actorgraph.machines.stream import Stream
+from actorgraph.node import Variable
+from actorgraph.pipeline.actions import Schedule
+from actorgraph.pipeline.cutting import cut_by_placement, placed
+from actorgraph.pipeline.dynamic import dynamic
+from actorgraph.pipeline.lanes import Lanes
+from actorgraph.pipeline.model import Setting
+from actorgraph.pipeline.orders import SCHEDULES
+from actorgraph.pipeline.orders import schedule as named
+from actorgraph.pipeline.simulation import Simulation, simulate
+from actorgraph.pipeline.staged import Part, StagedPlan
+
+__all__ = ["Pipeline"]
+
+
+@final
+class Pipeline(Lifetime):
+    """Losses and gradients of batches, microbatch by microbatch, in the order of a schedule.
+
+    Each device of the schedule is a lane: an actor that does the actions of its list one after the
+    other, while the other lanes do theirs.  The result of a run does not depend on the schedule, on
+    workers or on timing: its bits are those of the same microbatches run one after another, their
+    gradients added in order.  It is close to the result of the whole batch, as far as the loss is
+    the mean, or the sum, of what microbatches give.
+
+    An op that looks over the rows of a batch sees those of its microbatch.  So batch norm
+    normalises by the mean and variance of each microbatch, as in other pipelines, and its running
+    statistics are updated once for each, in their order.  Random ops draw anew in each microbatch.
+
+    A lane may begin with a later run where the next action of an earlier one has to wait.
+
+    Parameters
+    ----------
+    loss : Node
+        A float scalar.
+    wrt : node, or list of nodes, optional
+        What gradients are taken with respect to; default all parameters of the graph.
+    stages : int, optional
+        Number of devices.  Default as many as ``with graph.stage(...)`` was used for.  Where no
+        node was placed the graph is cut at the first run, by predicted cost and the bytes that
+        travel.
+    schedule : str or Schedule
+        A name (`pipeline.SCHEDULES`), ``"dynamic"``, or actions.  ``"dynamic"`` keeps no list: a
+        lane does a backward action where one is ready, else the next forward action while it holds
+        fewer microbatches than its credits, p - d for device d of p.
+    microbatches : int, optional
+        How many a batch is cut into; a `Schedule` knows.
+    split : str
+        The symbolic dim along which feeds are cut; see `machines.batching`.  Terms of the loss
+        without it count once.
+    reduce : str
+        ``"mean"`` if the loss is a mean over that dim, ``"sum"`` if it is a sum.
+    outputs : iterable of Node
+        What else runs return: concatenated along the dim, or reduced like the loss.
+    chunks, extra_warmup : int, optional
+        Options of named schedules, see `pipeline.schedule`.
+    workers : int, optional
+        Threads that may work at once; default one for each lane.
+    max_in_flight : int
+        Runs in flight at once; more wait.
+    seed : int
+        As for machines: permutes the ready order, never a result.
+
+    Raises
+    ------
+    GraphTypeError, ShapeError
+        The loss is no float scalar, or cannot be cut along the dim.
+    ScheduleError
+        The schedule cannot be made, or does not fit the stages or microbatches.
+
+    Examples
+    --------
+    >>> import actorgraph as ag
+    >>> g = ag.Graph()
+    >>> x = g.input("x", shape=("batch", 2))
+    >>> with g.stage(0):
+    ...     h = np.tanh(x @ g.parameter("W0", np.ones((2, 2), "float32")))
+    >>> with g.stage(1):
+    ...     loss = (h @ g.parameter("W1", np.ones((2, 1), "float32"))).mean()
+    >>> with ag.pipeline.Pipeline(loss, schedule="1f1b", microbatches=2) as pipeline:
+    ...     run = pipeline.run_sync({"x": np.ones((4, 2), "float32")})
+    >>> run["W1"].grad.round(3)
+    array([[0.964],
+           [0.964]], dtype=float32)
+    """
+
+    _one_task = False
+    _statistics = False
+    max_bytes = None
+    _capacities = Capacities()
+
+    def __init__(
+        self,
+        loss: Node,
+        wrt: Any = None,
+        *,
+        stages: int | None = None,
+        schedule: str | Schedule = "1f1b",
+        microbatches: int | None = None,
+        split: str = "batch",
+        reduce: Literal["mean", "sum"] = "mean",
+        outputs: Any = (),
+        chunks: int | None = None,
+        extra_warmup: int = 0,
+        workers: int | None = None,
+        max_in_flight: int = 2,
+        seed: int = 0,
+    ) -> None:
+        self.graph = loss.graph
+        self.outputs = tuple(as_nodes(outputs)) if outputs else ()
+        parameters = [node for node in self.graph.parameters if node.dtype.kind in "fcV"]
+        chosen = parameters if wrt is None else as_nodes(wrt)
+        check_differentiable(chosen, "wrt")
+        self.wrt: tuple[Node, ...] = tuple(self.graph.lift(node) for node in chosen)
+        self.loss = loss
+        self._credits: list[int] | None = None
+        given = loss, *self.outputs, *self.wrt
+        self._placed = _placement(given)
+        self.schedule = self._schedule(schedule, stages, microbatches, chunks, extra_warmup)
+        if self._placed is not None and self._placed != self.schedule.stages:
+            raise ScheduleError(
+                f"nodes are placed in {self._placed} stages, but {self.schedule!r} has "
+                f"{self.schedule.stages}; place nodes in as many, or take another schedule"
+            )
+        more = [node for node in self.wrt if not isinstance(node, Variable)]
+        self.batching = Batching(
+            loss, [*self.outputs, *more], split=split,
+            microbatches=self.schedule.microbatches, reduce=reduce,
+        )  # fmt: skip
+        lanes = self.schedule.devices
+        self.workers = positive("workers", lanes if workers is None else workers)
+        self.max_in_flight = positive("max_in_flight", max_in_flight)
+        self.seed = whole("seed", seed)
+        self._plan: StagedPlan | None = None
+        self._closed = False
+        self._core: Core | None = None
+        self._process = 0
+        self._finalizer: Any = None
+
+    def _schedule(
+        self,
+        given: str | Schedule,
+        stages: int | None,
+        microbatches: int | None,
+        chunks: int | None,
+        extra_warmup: int,
+    ) -> Schedule:
+        if isinstance(given, Schedule):
+            told = [
+                ("stages", stages, given.devices),
+                ("microbatches", microbatches, given.microbatches),
+            ]
+            for what, number, has in told:
+                if number not in (None, has):
+                    raise ScheduleError(f"{what} is {number}, but {given!r} has {has}")
+            return given
+        if microbatches is None:
+            raise ScheduleError(f"the schedule {given!r} by name takes microbatches=")
+        if stages is None:
+            if self._placed is None:
+                raise ScheduleError(
+                    "how many stages? Give stages=, or place nodes with `with graph.stage(0): ...`"
+                )
+            known = SCHEDULES.get(given)
+            stages = self._placed // (chunks or (1 if known is None else known.chunks))
+        if given == "dynamic":
+            made = dynamic(stages=stages, microbatches=microbatches, costs=(1, 1, 1))
+            self._credits = [stages - device for device in range(stages)]
+            return made
+        return named(
+            given, stages=stages, microbatches=microbatches, chunks=chunks,
+            extra_warmup=extra_warmup,
+        )  # fmt: skip
+
+    # -- runs -----------------------------------------------------------------------------------
+
+    async def run(
+        self, feeds: Mapping[Any, Any], *, timeout_s: float | None = None, priority: int = 0
+    ) -> Run:
+        """Run a batch and return the ended `Run`: ``run[loss].value``, ``run[W].grad``.
+
+        Works in asyncio and trio.  Cancelling the caller cancels the run and returns when the
+        actions already running end.
+
+        Parameters
+        ----------
+        feeds : dict
+            Array for each input, by name or node, of the whole batch; not copied.
+        timeout_s : float, optional
+            Seconds after which the run fails with `TimeoutError`.
+        priority : int
+            Lower is more urgent.
+
+        Raises
+        ------
+        FeedError
+            Before anything starts, for what does not fit the graph, or too few rows.
+        NodeError
+            An op failed.
+        MachineClosedError, TimeoutError
+        """
+        run = self._prepare(feeds, priority, looped=True)
+        self._launch(run, timeout_s)
+        return await run
+
+    def run_sync(
+        self, feeds: Mapping[Any, Any], *, timeout_s: float | None = None, priority: int = 0
+    ) -> Run:
+        """Run a batch from a plain thread; blocks it, and it works along.
+
+        Parameters, results and errors are those of `run`.
+
+        Raises
+        ------
+        GraphError
+            Called inside a running event loop, or inside an op of this pipeline.
+        """
+        self.refuse_blocking("run_sync", "await pipeline.run(...)")
+        return self._run_here(self._prepare(feeds, priority, looped=False), timeout_s)
+
+    def start(
+        self, feeds: Mapping[Any, Any], *, timeout_s: float | None = None, priority: int = 0
+    ) -> Run:
+        """Start a batch and return its run at once; await it, or call its ``result()``."""
+        run = self._prepare(feeds, priority, looped=in_event_loop())
+        self._launch(run, timeout_s)
+        return run
+
+    def stream(
+        self,
+        source: Iterable[Any] | AsyncIterable[Any],
+        *,
+        max_in_flight: int | None = None,
+        ordered: bool = True,
+        **options: Any,
+    ) -> Stream:
+        """Run each batch of `source`, overlapping; iterate with ``for`` or ``async for``.
+
+        The bubble at the end of a batch is filled with the beginning of the next one.  Each run
+        reads parameters when it is admitted, so with updates in between, later runs in flight see
+        the weights as they were before.
+
+        Parameters
+        ----------
+        source : iterable or async iterable of feeds
+        max_in_flight : int, optional
+            Runs started and not handed out yet; default the pipeline's.
+        ordered : bool
+            False hands runs out as they finish.
+        **options
+            `timeout_s` and `priority` of each run.
+        """
+        if isinstance(source, Mapping) or not isinstance(source, (Iterable, AsyncIterable)):
+            raise FeedError(f"a stream takes an iterable of feeds, got {type(source).__name__}")
+        limit = self.max_in_flight if max_in_flight is None else max_in_flight
+        start = partial(self.start, **options)
+        return Stream(start, source, positive("max_in_flight", limit), ordered)
+
+    def _prepare(self, feeds: Mapping[Any, Any], priority: int, *, looped: bool) -> Run:
+        """Check everything that a run is given, and make it."""
+        if self._closed:
+            raise MachineClosedError("the pipeline was closed; make a new one")
+        started = perf_counter() if instrument.listening else None
+        given = self.batching.cut(feeds)
+        symbols = [self._symbols(part) for part in given]
+        plan = self._planned(symbols[0])
+        for one in symbols:
+            check_dims(plan.checked, one)
+        core = self._started()
+        number = core.next_number()
+        parts = []
+        for microbatch, (cut, sizes) in enumerate(zip(given, symbols, strict=True)):
+            run = Run(core, plan, plan.bind(sizes), number, priority)
+            run.microbatch = microbatch
+            leaves = self._leaves(plan, cut, number, microbatch)
+            run.regular = all(leaf is None or leaf.flags.c_contiguous for leaf in leaves)
+            parts.append(Part(cut, run, leaves))
+        batch = Run(core, plan, parts[0].run.binding, number, whole("priority", priority))
+        batch.microbatches = parts
+        batch.leaves = [None for leaf in plan.joint.leaves if leaf.kind != "variable"]
+        batch.host = loop_notifier() if looped else None
+        batch.awaited = looped
+        if started is not None:
+            instrument.tell("on_feeds", batch, started, perf_counter())
+        return batch
+
+    def _symbols(self, part: Microbatch) -> dict[str, int]:
+        symbols: dict[str, int] = {}
+        bind_feeds(self.batching.inputs, part.feeds, symbols)
+        return symbols
+
+    def _leaves(
+        self, plan: StagedPlan, part: Microbatch, number: int, microbatch: int
+    ) -> list[Any]:
+        """Return the values of the leaves; those of variables are taken at the admission."""
+        seeds = self.batching.seeds(microbatch, part)
+        draw = number * self.batching.microbatches + microbatch
+        leaves: list[Any] = []
+        for leaf in plan.joint.leaves:
+            if leaf.kind == "variable":
+                leaves.append(None)
+            elif leaf.kind == "run_number":
+                leaves.append(np.array(draw, np.int64))
+            else:
+                leaves.append((part.feeds if leaf.kind == "feed" else seeds)[leaf.source])
+        return leaves
+
+    def _planned(self, symbols: Mapping[str, int]) -> StagedPlan:
+        if self._plan is None:
+            with starting():  # two threads may ask for a first run
+                if self._plan is None:
+                    self._plan = StagedPlan(
+                        self.batching, self.outputs, self.wrt, self.schedule, devices.get("cpu"),
+                        allowed(None, True), symbols, partial(Lanes, credits=self._credits),
+                    )  # fmt: skip
+        return self._plan
+
+    # -- looking at it ------------------------------------------------------------------------
+
+    def stages(self) -> list[list[Node]]:
+        """Return the nodes of each stage; known from the first run on.
+
+        Raises
+        ------
+        GraphError
+            There was no run yet.
+        """
+        return self._after_a_run("stages").stages
+
+    def costs(self) -> list[tuple[float, float, float]]:
+        """Return for each stage the seconds of F, B and W as measured, for `simulate`.
+
+        They are medians of the latest turns; where the schedule does not split backward passes, B
+        is the whole of them and W is 0.
+
+        Raises
+        ------
+        GraphError
+            There was no run yet.
+        """
+        plan = self._after_a_run("costs")
+        networks = [] if self._core is None else list(self._core.networks.values())
+        times: list[list[float]] = [[] for _ in plan.tasks]
+        for network in networks:
+            for found, latest in zip(times, getattr(network, "times", ()), strict=True):
+                found += list(latest)
+        medians = {
+            (task.region.index, task.direction): median(found)
+            for task, found in zip(plan.tasks, times, strict=True)
+            if found
+        }
+        return [
+            (
+                medians.get((stage, "forward"), 0.0),
+                medians.get((stage, "backward"), 0.0),
+                medians.get((stage, "weights"), 0.0),
+            )
+            for stage in range(self.schedule.stages)
+        ]
+
+    def simulate(self, **setting: Unpack[Setting]) -> Simulation:
+        """Return what the schedule should take by `costs`, in seconds.
+
+        Parameters
+        ----------
+        **setting
+            Latency and the like, as `pipeline.simulate` takes them.
+
+        Raises
+        ------
+        GraphError
+            There was no run yet.
+        """
+        return simulate(self.schedule, costs=self.costs(), **setting)
+
+    def _after_a_run(self, what: str) -> StagedPlan:
+        if self._plan is None:
+            raise GraphError(f"{what} are known after a first run")
+        return self._plan
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else "open" if self._core is not None else "not started"
+        return f"<Pipeline of {self.loss.name}, {self.schedule.name} ({state})>"
+
+
+def _placement(given: Sequence[Node]) -> int | None:
+    """Return in how many stages the user has placed what these nodes depend on."""
+    nodes = topological_order(given)
+    return len(cut_by_placement(nodes)) if placed(nodes) else None

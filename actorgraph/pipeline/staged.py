@@ -1,0 +1,394 @@
+"""`StagedPlan`: what a pipeline compiles to; tasks of stages, who needs what of whom, and the join.
+
+A microbatch passes through the tasks of all stages; a batch is one run, and its result is made of
+what the lanes have gathered of all its microbatches.  Nothing here runs anything.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import reduce
+from operator import add, attrgetter
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from actorgraph.devices import Device
+from actorgraph.dual import Dual
+from actorgraph.errors import GraphError, ScheduleError
+from actorgraph.graph import Node, topological_order
+from actorgraph.lower.buffers import assign, regular, writable
+from actorgraph.lower.cost import predicted_us
+from actorgraph.lower.joint import Mode
+from actorgraph.lower.kernels import with_errstate
+from actorgraph.lower.program import Program, lower_directly
+from actorgraph.lower.regions import TaskSpec, connect
+from actorgraph.machines.batching import Batching, Microbatch
+from actorgraph.machines.binding import Binding
+from actorgraph.machines.plan import Plan
+from actorgraph.node import Buffer, Variable
+from actorgraph.op import CONSTANT
+from actorgraph.pipeline.actions import Schedule
+from actorgraph.pipeline.cutting import cut_by_cost, cut_by_placement, placed
+from actorgraph.pipeline.tasks import stage_tasks
+from actorgraph.rewrite import Pass
+from actorgraph.types import bind_dims
+
+if TYPE_CHECKING:
+    from actorgraph.machines.run import Run
+
+__all__ = ["DIRECTIONS", "Part", "StageTask", "StagedPlan"]
+
+DIRECTIONS: dict[str, tuple[Literal["forward", "backward", "weights"], ...]] = {
+    "F": ("forward",),
+    "B": ("backward",),
+    "W": ("weights",),
+    "BW": ("backward", "weights"),
+}
+"""The tasks of a stage that are an action; where nothing is to be done there is no task."""
+
+
+@dataclass(slots=True)
+class Part:
+    """A microbatch of a run: what it is given, and the run that recordings know it by."""
+
+    given: Microbatch
+    run: Run
+    leaves: list[Any]
+    functions: Sequence[Callable[..., list[Any]]] = ()
+
+
+@dataclass(slots=True)
+class StageTask:
+    """A task as a function: what goes in, and what comes out for whom.
+
+    Attributes
+    ----------
+    spec : TaskSpec
+    lane : int
+    inputs, outputs : list of int
+        Ids of joint nodes, as the program takes and returns them.
+    foreign : list of int
+        Inputs that come from other lanes, or from the microbatch before.
+    sends : dict
+        Lane to the places of the outputs that it needs.
+    program : Program
+    buffered : frozenset of int
+        Ids of the steps that write into memory which the task keeps.
+    """
+
+    spec: TaskSpec
+    lane: int
+    inputs: list[int]
+    outputs: list[int]
+    program: Program
+    buffered: frozenset[int]
+    foreign: list[int] = field(default_factory=list)
+    sends: dict[int, list[int]] = field(default_factory=dict)
+
+
+class StagedPlan(Plan):
+    """The compiled form of a pipeline.
+
+    Parameters
+    ----------
+    batching : Batching
+    outputs, wrt : sequence of Node
+        What a run is read for, beside the loss.
+    schedule : Schedule
+    device : Device
+    passes : sequence of Pass
+    symbols : mapping
+        Sizes of a microbatch, by which stages are cut where nobody placed them.
+    network : callable
+        Makes the network that runs pass through.
+
+    Attributes
+    ----------
+    stages : list of list of Node
+    stage_tasks : list of StageTask
+        In the order of `tasks`.
+    tails : list of int
+        Tasks that belong to no stage: sums of what several stages give to one leaf.
+    """
+
+    def __init__(
+        self,
+        batching: Batching,
+        outputs: Sequence[Node],
+        wrt: Sequence[Node],
+        schedule: Schedule,
+        device: Device,
+        passes: Sequence[Pass],
+        symbols: Mapping[str, int],
+        network: Callable[..., Any],
+    ) -> None:
+        losses = [batching.batch_loss, batching.once_loss]
+        seeded = sorted([one for one in losses if one is not None], key=attrgetter("id"))
+        computed = dict.fromkeys([*seeded, *batching.outputs])
+        mode = Mode("backward", tuple(seeded))
+        names = {str(place): node for place, node in enumerate(computed)}
+        super().__init__(names, wrt, mode, "all", device, passes=passes)
+        if self.has_async:
+            node = next(node for node in self.joint.order if not node.op.blocking)
+            raise GraphError(
+                f"node {self.joint.source(node).name!r} has an asynchronous op, which would hold "
+                "up its stage; use an ActorMachine, or a blocking op"
+            )
+        self.network = network
+        self.batching, self.schedule = batching, schedule
+        self.computed = tuple(computed)
+        self.nodes = tuple(dict.fromkeys([batching.loss, *outputs, *wrt]))
+        self.readables = {node.name: node for node in self.nodes}
+        self.result_count = schedule.devices  # of a run: what each lane has gathered
+        self.stages = self._stages(symbols)
+        split = any(action.kind == "W" for lane in schedule.lanes for action in lane)
+        specs = stage_tasks(self.joint, self.stages, split=split)
+        self.tasks = connect(specs, self.result_of)
+        self._check_directions()
+        self._note_results()
+        self._make_tasks()
+        self._chain_buffers()
+
+    # -- stages -------------------------------------------------------------------------------
+
+    def _stages(self, symbols: Mapping[str, int]) -> list[list[Node]]:
+        assigned = [value for _, value in self.assignments]
+        nodes = topological_order([*self.computed, *assigned, *self.wrt])
+        if placed(nodes):
+            return cut_by_placement(nodes)
+        costs = dict.fromkeys([node.id for node in nodes], 0.0)
+        for node in self.joint.order:
+            costs[self.joint.source(node).id] += predicted_us(node, symbols)
+        sizes = {node.id: _bytes(node, symbols) for node in nodes}
+        return cut_by_cost(nodes, self.schedule.stages, costs=costs, sizes=sizes)
+
+    def _check_directions(self) -> None:
+        """Raise where a stage would wait for one that waits for it."""
+        stages = self.schedule.stages
+        task_of = {step.id: spec for spec in self.tasks for step in spec.steps}
+        for spec in self.tasks:
+            for node in _received(spec):
+                producer = task_of.get(node.id)
+                if producer is not None and _rank(producer, stages) > _rank(spec, stages):
+                    raise ScheduleError(
+                        f"stage {spec.region.index} needs {self.joint.source(node).name!r} of "
+                        f"stage {producer.region.index} ({producer.direction}) in its "
+                        f"{spec.direction} pass, which comes earlier; place both in one stage"
+                    )
+
+    # -- tasks --------------------------------------------------------------------------------
+
+    def _note_results(self) -> None:
+        """Decide which results lanes keep of every microbatch, which they add up."""
+        joint, batching = self.joint, self.batching
+        self.listed = {joint.values[node].id for node in self.computed}
+        self.summed: set[int] = set()
+        for node, derivative in joint.derivatives.items():
+            kept = self.summed if batching.axis_of(node) is None else self.listed
+            kept.add(derivative.id)
+
+    def _make_tasks(self) -> None:
+        stages, home = self.schedule.stages, self.schedule.device_of
+        self.task_of = {step.id: spec.index for spec in self.tasks for step in spec.steps}
+        self.tails = [spec.index for spec in self.tasks if spec.region.index >= stages]
+        self.at = {(spec.region.index, spec.direction): spec.index for spec in self.tasks}
+        regular_ids = regular(self.joint.order) if self.device.xp is np else set()
+        wanted = {part.id for spec in self.tasks for part in _received(spec)}
+        wanted |= {node.id for node in self.result_of}
+        self.stage_tasks: list[StageTask] = []
+        for spec in self.tasks:
+            inputs = _received(spec)
+            outputs = [step for step in spec.steps if step.id in wanted]
+            planned = writable(spec.steps, outputs, regular_ids)
+            planned = planned if len(spec.steps) > 1 else frozenset()
+            region = spec.region.index
+            if region >= stages:
+                # Cotangents reach the first stage last.
+                region = min(self._region_of(node) for node in inputs)
+            self.stage_tasks.append(
+                StageTask(
+                    spec,
+                    home[region],
+                    [node.id for node in inputs],
+                    [node.id for node in outputs],
+                    lower_directly(spec.steps, inputs, outputs, planned),
+                    planned,
+                )
+            )
+        for task in self.stage_tasks:
+            for number in task.inputs:
+                self._connect_lanes(task, number)
+
+    def _region_of(self, node: Node) -> int:
+        index = self.task_of.get(node.id)
+        return 0 if index is None else self.tasks[index].region.index
+
+    def _connect_lanes(self, task: StageTask, number: int) -> None:
+        index = self.task_of.get(number)
+        producer = None if index is None else self.stage_tasks[index]
+        if producer is not None and producer.lane != task.lane:
+            task.foreign.append(number)
+            places = producer.sends.setdefault(task.lane, [])
+            place = producer.outputs.index(number)
+            if place not in places:
+                places.append(place)
+
+    def _chain_buffers(self) -> None:
+        """Have each microbatch read what the one before it has assigned to a buffer."""
+        self.chained: dict[int, int] = {}
+        self.assigned = {self.joint.values[value].id for _, value in self.assignments}
+        leaf_of = {leaf.source: leaf.node.id for leaf in self.joint.leaves}
+        for buffer, value in self.assignments:
+            index = self.task_of.get(self.joint.values[value].id)
+            if index is None:
+                raise GraphError(
+                    f"buffer {buffer.name!r} is assigned {value.name!r}, which is computed by no "
+                    "stage; assign what a node computes"
+                )
+            region = self.tasks[index].region.index
+            forwards = [a.microbatch for lane in self.schedule.lanes for a in lane
+                        if a.kind == "F" and a.stage == region]  # fmt: skip
+            if forwards != sorted(forwards):
+                raise ScheduleError(
+                    f"stage {region} assigns buffer {buffer.name!r} in every microbatch, so its "
+                    "forward actions have to be in their order"
+                )
+            leaf = leaf_of.get(buffer)
+            for task in self.stage_tasks:
+                if leaf not in task.inputs:
+                    continue
+                assert leaf is not None
+                if task.spec.region.index != region:
+                    raise ScheduleError(
+                        f"buffer {buffer.name!r} is read in stage {task.spec.region.index}, but "
+                        f"assigned in stage {region}; place both in one stage"
+                    )
+                task.foreign.append(leaf)
+                self.chained[self.joint.values[value].id] = leaf
+
+    def uses(self, lane: int) -> Counter[int]:
+        """Return how many tasks of a lane need each value."""
+        mine = [task for task in self.stage_tasks if task.lane == lane]
+        return Counter(number for task in mine for number in task.inputs)
+
+    def function(
+        self, index: int, binding: Binding, in_buffers: bool, errors: Mapping[str, Any] | None
+    ) -> Callable[..., list[Any]]:
+        """Return a task as a function, which one thread at a time may call."""
+        task, symbols = self.stage_tasks[index], binding.symbols
+        steps = task.spec.steps
+        kernels = [self.kernel(node, symbols) for node in steps]
+        if errors is not None:
+            kernels = [with_errstate(kernel, errors) for kernel in kernels]
+        constants = [self.device.to_device(n.attrs["value"]) for n in task.program.constants]
+        arrays: list[Any] = [None] * len(task.buffered)
+        if in_buffers:
+            kept = set(task.outputs)
+            outputs = [step for step in steps if step.id in kept]
+            arrays = assign(steps, outputs, task.buffered, symbols).arrays(steps, symbols)
+        made: Callable[..., list[Any]] = task.program.make(*kernels, *constants, *arrays)
+        return made
+
+    # -- results ------------------------------------------------------------------------------
+
+    def collect(self, run: Run) -> tuple[dict[Node, Dual], list[tuple[Buffer, Any]]]:
+        """Return the Duals of a batch, joined from what its lanes have gathered."""
+        joined = _Joined(self, run)
+        duals: dict[Node, Dual] = {}
+        for node in self.nodes:
+            duals[node] = dual = Dual(joined.value(node), None, None, node)
+            if any(node is one for one in self.wrt):
+                dual.grad = joined.gradient(node, dual.value)
+        last = [
+            (buffer, joined.lists[self.joint.values[value].id][-1])
+            for buffer, value in self.assignments
+        ]
+        return duals, [(buffer, np.array(array)) for buffer, array in last]
+
+
+class _Joined:
+    """The results of one run, each of them the caller's own."""
+
+    def __init__(self, plan: StagedPlan, run: Run) -> None:
+        self.plan, self.run, self.batching = plan, run, plan.batching
+        self.parts: Sequence[Part] = run.microbatches
+        self.given = [part.given for part in self.parts]
+        self.lists: dict[int, list[Any]] = {}
+        self.sums: dict[int, Any] = {}
+        for lists, sums in run.results:
+            self.lists.update(lists)
+            self.sums.update(sums)
+        self.taken = {id(leaf) for part in self.parts for leaf in part.leaves}
+
+    def value(self, node: Node) -> Any:
+        joint, batching = self.plan.joint, self.batching
+        if node is batching.loss:
+            once = (
+                None
+                if batching.once_loss is None
+                else self._all(joint.values[batching.once_loss])[0]
+            )
+            losses = self._all(joint.values[batching.batch_loss])
+            return self._owned(batching.join_loss(losses, self.given, once))
+        values = self._all(joint.values[node])
+        if isinstance(node, Variable):
+            return values[0]  # the very array that the run has read
+        return self._owned(batching.join(node, values, self.given))
+
+    def gradient(self, node: Node, value: Any) -> Any:
+        derivative = self.plan.joint.derivatives.get(node)
+        if derivative is None:
+            return np.zeros_like(value)
+        axis = self.batching.axis_of(node)
+        if axis is not None:
+            return self._owned(np.concatenate(self._all(derivative), axis=axis))
+        if derivative.id in self.sums:
+            return self._owned(self.sums[derivative.id])
+        return self._owned(reduce(add, self._all(derivative)))
+
+    def _all(self, node: Node) -> list[Any]:
+        """Return the value of a joint node for every microbatch."""
+        if node.id in self.lists:
+            return self.lists[node.id]
+        if node not in self.plan.leaf_index:
+            return [node.attrs["value"]] * len(self.parts)
+        index = self.plan.leaf_index[node]
+        return [part.leaves[index] for part in self.parts]
+
+    def _owned(self, raw: Any) -> Any:
+        array = raw if type(raw) is np.ndarray else self.plan.device.to_host(raw)
+        if array.base is not None or id(array) in self.taken:
+            array = np.array(array)
+        self.taken.add(id(array))
+        return array
+
+
+def _received(spec: TaskSpec) -> list[Node]:
+    """Return what the steps of a task take that is neither their own nor constant."""
+    own = {step.id for step in spec.steps}
+    parts = [part for step in spec.steps for part in step.inputs]
+    found = {part.id: part for part in parts if part.id not in own and part.op is not CONSTANT}
+    return list(found.values())
+
+
+def _rank(spec: TaskSpec, stages: int) -> int:
+    """Return when a microbatch comes to a task; every schedule keeps this order."""
+    if spec.region.index >= stages:
+        return 3 * stages
+    if spec.direction == "forward":
+        return spec.region.index
+    last = 2 * stages - 1 - spec.region.index
+    return last if spec.direction == "backward" else last + stages
+
+
+def _bytes(node: Node, symbols: Mapping[str, int]) -> float:
+    size = float(node.dtype.itemsize)
+    for dim in node.dims:
+        try:
+            size *= bind_dims(dim, symbols)
+        except (KeyError, TypeError):
+            continue
+    return size
