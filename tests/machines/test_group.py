@@ -129,7 +129,7 @@ def test_a_group_in_flight_ends_as_one(how):
         group = group_of(machine, [np.zeros(SIZE)] * 3)
         core = group.core
         slot = core.scheduler.acquire()
-        machine._launch(core, group, slot, 0 if how == "timeout" else None)
+        machine._launch(group, 0 if how == "timeout" else None, slot)
         if how == "cancel":
             group.cancel()
         core.scheduler.free.append(slot)
