@@ -43,6 +43,8 @@ class ChannelStatistics:
         Counted where the channel was made with ``counted=True``.
     waited_s : float or None
         Seconds that messages have waited in the channel, together.
+    longest_wait_s : float or None
+        Seconds that the message waited that waited longest.
     sender_open, receiver_open : bool
     """
 
@@ -54,6 +56,7 @@ class ChannelStatistics:
     received: int | None
     peak_depth: int | None
     waited_s: float | None
+    longest_wait_s: float | None
     sender_open: bool
     receiver_open: bool
 
@@ -82,8 +85,8 @@ class Channel:
     """
 
     __slots__ = (
-        "_arrivals", "_peak", "_received", "_sent", "_waited_s", "capacity", "counted", "credits",
-        "direction", "messages", "name", "receiver", "sender",
+        "_arrivals", "_longest_wait_s", "_peak", "_received", "_sent", "_waited_s", "capacity",
+        "counted", "credits", "direction", "messages", "name", "receiver", "sender",
     )  # fmt: skip
 
     def __init__(
@@ -105,7 +108,7 @@ class Channel:
         self.credits: deque[None] | None = deque([None] * capacity) if credited else None
         self._arrivals: deque[float] = deque()
         self._sent = self._received = self._peak = 0
-        self._waited_s = 0.0
+        self._waited_s = self._longest_wait_s = 0.0
         self.sender = Sender(self)
         self.receiver = Receiver(self)
 
@@ -121,6 +124,7 @@ class Channel:
             received=self._received if counted else None,
             peak_depth=self._peak if counted else None,
             waited_s=self._waited_s if counted else None,
+            longest_wait_s=self._longest_wait_s if counted else None,
             sender_open=not self.sender.closed,
             receiver_open=not self.receiver.closed,
         )
@@ -147,7 +151,9 @@ class Channel:
     def _pop_counted(self) -> Any:
         message = self.messages.popleft()
         self._received += 1
-        self._waited_s += perf_counter() - self._arrivals.popleft()
+        waited_s = perf_counter() - self._arrivals.popleft()
+        self._waited_s += waited_s
+        self._longest_wait_s = max(self._longest_wait_s, waited_s)
         return message
 
     def __repr__(self) -> str:

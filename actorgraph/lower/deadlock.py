@@ -15,11 +15,12 @@ networks, 1995.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from actorgraph.errors import DeadlockError
+from actorgraph.errors import DeadlockError, GraphError
+from actorgraph.lower.regions import TaskSpec
 
 __all__ = ["Credit", "Edge", "Verdict", "check", "check_order"]
 
@@ -91,6 +92,7 @@ def check(
     edges: Sequence[Edge],
     lanes: Sequence[Sequence[Action]],
     credits: Sequence[Credit] = (),  # noqa: A002 - the word for it
+    shown: int | None = None,
 ) -> Verdict:
     r"""Return whether the lanes come to their ends, in time linear in actions and edges.
 
@@ -102,12 +104,19 @@ def check(
     lanes : sequence of sequences of (task, run)
         A task stands in one lane, and once for a run.
     credits : sequence of Credit
+    shown : int, optional
+        How many lanes have numbers that the reader knows; others go by their tasks.
 
     Returns
     -------
     Verdict
         What suffices are the peak depths of the same orders with no bound on the edges; where that
         is not enough, with no bound on credits either.
+
+    Raises
+    ------
+    GraphError
+        A task stands in two lanes.
 
     Examples
     --------
@@ -123,7 +132,7 @@ def check(
     """
     found = _Game(tasks, edges, lanes, credits)
     found.play()
-    blocked = () if found.complete else found.story()
+    blocked = () if found.complete else found.story(len(lanes) if shown is None else shown)
     game = found
     if not game.complete:
         edges = [edge._replace(capacity=None) for edge in edges]
@@ -138,8 +147,8 @@ def check(
     return Verdict(found.complete, blocked, capacities, tuple(game.most_spent))
 
 
-def check_order(tasks: Sequence[str], edges: Iterable[tuple[int, int]]) -> None:
-    """Raise unless the edges, given as (source, target), form no cycle; linear.
+def check_order(specs: Sequence[TaskSpec]) -> None:
+    """Raise unless connected tasks form no cycle; linear.
 
     Where every task is free to fire and every capacity is at least 1, this is all there is to
     check: each cycle of such a network goes through the room of an edge and so holds a token.
@@ -149,11 +158,11 @@ def check_order(tasks: Sequence[str], edges: Iterable[tuple[int, int]]) -> None:
     DeadlockError
         Names the tasks of a cycle.
     """
-    entering: list[list[int]] = [[] for _ in tasks]
-    leaving: list[list[int]] = [[] for _ in tasks]
-    for source, target in edges:
-        entering[target].append(source)
-        leaving[source].append(target)
+    entering = [[one.producer for one in spec.ports if one.producer is not None] for spec in specs]
+    leaving: list[list[int]] = [[] for _ in specs]
+    for target, sources in enumerate(entering):
+        for source in sources:
+            leaving[source].append(target)
     missing = [len(sources) for sources in entering]
     ready = [task for task, count in enumerate(missing) if not count]
     for task in ready:  # grows on the way
@@ -161,12 +170,12 @@ def check_order(tasks: Sequence[str], edges: Iterable[tuple[int, int]]) -> None:
             missing[target] -= 1
             if not missing[target]:
                 ready.append(target)
-    if len(ready) == len(tasks):
+    if len(ready) == len(specs):
         return
     path = [next(task for task, count in enumerate(missing) if count)]
     while path.count(path[-1]) < 2:
         path.append(next(source for source in entering[path[-1]] if missing[source]))
-    cycle = [tasks[task] for task in path[path.index(path[-1]) :]]
+    cycle = [specs[task].name for task in path[path.index(path[-1]) :]]
     raise DeadlockError(f"tasks wait for each other: {' waits for '.join(map(repr, cycle))}")
 
 
@@ -189,7 +198,7 @@ class _Game:
         for lane, actions in enumerate(lanes):
             for task, _ in actions:
                 if self.lane_of.setdefault(task, lane) != lane:
-                    raise ValueError(
+                    raise GraphError(
                         f"task {tasks[task]!r} stands in lane {self.lane_of[task]} and in lane "
                         f"{lane}; a task stands in one lane"
                     )
@@ -216,18 +225,23 @@ class _Game:
 
     def play(self) -> None:
         """Fire what can fire, receivers before senders, so that depths stay small."""
-        ready = list(range(len(self.lanes)))
+        # Who can do nothing yet waits from the start, and is there when its message comes.
+        ready = [lane for lane in range(len(self.lanes)) if self._can_move(lane)]
         while ready:
             lane = ready.pop()
-            if self.position[lane] == len(self.lanes[lane]):
-                continue
-            missing = self._missing(*self.lanes[lane][self.position[lane]])
-            if missing is not None:
-                self.waiting[missing] = lane
-                continue
-            ready.append(lane)
-            ready += self._fire(*self.lanes[lane][self.position[lane]])
-            self.position[lane] += 1
+            if self._can_move(lane):
+                ready.append(lane)
+                ready += self._fire(*self.lanes[lane][self.position[lane]])
+                self.position[lane] += 1
+
+    def _can_move(self, lane: int) -> bool:
+        """Return whether the lane can fire its next task; else it waits, if it is not over."""
+        if self.position[lane] == len(self.lanes[lane]):
+            return False
+        missing = self._missing(*self.lanes[lane][self.position[lane]])
+        if missing is not None:
+            self.waiting[missing] = lane
+        return missing is None
 
     def _missing(self, task: int, run: int) -> tuple[int, int] | None:
         """Return what the task cannot fire without: a kind, and the number of an edge or credit."""
@@ -265,7 +279,7 @@ class _Game:
             moved.append((_MESSAGE, number))
         return [self.waiting.pop(token) for token in moved if token in self.waiting]
 
-    def story(self) -> tuple[str, ...]:
+    def story(self, shown: int) -> tuple[str, ...]:
         """Return, in words, a cycle of lanes that wait for each other, or a chain to its end."""
         first = next(i for i, lane in enumerate(self.lanes) if self.position[i] < len(lane))
         path: list[int] = []
@@ -273,11 +287,11 @@ class _Game:
         lane: int | None = first
         while lane is not None and lane not in path:
             path.append(lane)
-            text, lane = self._wait_of(lane)
+            text, lane = self._wait_of(lane, shown)
             lines.append(text)
         return tuple(lines if lane is None else lines[path.index(lane) :])
 
-    def _wait_of(self, lane: int) -> tuple[str, int | None]:
+    def _wait_of(self, lane: int, shown: int) -> tuple[str, int | None]:
         """Return what a lane waits for, and the lane that would have to give it, if one would."""
         task, run = self.lanes[lane][self.position[lane]]
         missing = self._missing(task, run)
@@ -296,7 +310,10 @@ class _Game:
             edge, head = self.edges[number], self.held[number][0]
             what, who = f"its turn in {edge.name}, where run {head} is first", edge.target
         giver = self.lane_of.get(who)
-        text = f"lane {lane} is at {self.tasks[task]!r} of run {run}, which waits for {what}"
+        where = f"lane {lane} is at {self.tasks[task]!r} of run {run}"
+        if lane >= shown:
+            where = f"{self.tasks[task]!r} is at run {run}"
+        text = f"{where}, which waits for {what}"
         if giver is None or self.position[giver] == len(self.lanes[giver]):
             return f"{text}; no lane lists {self.tasks[who]!r} for it", None
         return text, giver

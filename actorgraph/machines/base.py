@@ -428,6 +428,12 @@ class Machine(Lifetime, Inspectable, ABC):
         return self._first
 
     def _plan(self, mode: Mode) -> Plan:
+        plan = self._known(mode)
+        plan.runs += 1
+        return self._looked_at(mode, plan) if plan.runs in LOOKS else plan
+
+    def _known(self, mode: Mode) -> Plan:
+        """Return the plan of a mode, which may not have been cut yet."""
         key = _FORWARD_KEY if mode is _FORWARD else mode.key
         plan = self._plans.get(key)
         if plan is None:
@@ -436,8 +442,7 @@ class Machine(Lifetime, Inspectable, ABC):
                 self._interpreter(), self.passes, self._given_costs, self.workers,
                 self.jit,
             )  # fmt: skip
-        plan.runs += 1
-        return self._looked_at(mode, plan) if plan.runs in LOOKS else plan
+        return plan
 
     def _looked_at(self, mode: Mode, plan: Plan) -> Plan:
         """Return a better plan where measured time tells of one."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +12,7 @@ from actorgraph.lower.joint import Joint
 from actorgraph.lower.regions import Port, TaskSpec
 from actorgraph.machines.options import positive
 
-__all__ = ["Capacities", "Pair", "edges_of"]
+__all__ = ["Capacities", "Pair", "channel_name", "edges_of"]
 
 Pair = tuple[Node, Node]
 """Two nodes of the user's graph, the one that the other takes as an input first."""
@@ -67,15 +67,32 @@ class Capacities:
             by_edge[producer, consumer] = positive(what, value)
         return cls(None, by_edge, by_node)
 
-    def of(self, joint: Joint, spec: TaskSpec) -> list[int | None]:
-        """Return the bound of the channel into each port of a task: the least of its edges'."""
-        if not self.by_edge and not self.by_node:
-            return [self.default] * len(spec.ports)
-        found: list[int | None] = []
-        for edges in edges_of(joint, spec):
-            known = [self.by_edge.get(edge, self.by_node.get(edge[0])) for edge in edges]
-            found.append(min([one for one in known if one is not None], default=self.default))
+    def of(self, joint: Joint, spec: TaskSpec, max_in_flight: int) -> list[int]:
+        """Return the capacity of the channel into each port of a task: the least of its edges'.
+
+        What a run brings comes as runs are admitted, and a residual waits for its cotangent for as
+        long as its run is in flight: these hold `max_in_flight` messages.
+        """
+        edges: list[list[Pair]] = [[] for _ in spec.ports]
+        if self.by_edge or self.by_node:
+            edges = edges_of(joint, spec)
+        found = []
+        for port, pairs in zip(spec.ports, edges, strict=True):
+            bounds = [self.by_edge.get(pair, self.by_node.get(pair[0])) for pair in pairs]
+            known = [bound for bound in bounds if bound is not None]
+            if self.default is not None:
+                known.append(self.default)
+            bounded = known if port.producer is not None and port.kind == "value" else []
+            found.append(min([*bounded, max_in_flight]))
         return found
+
+
+def channel_name(specs: Sequence[TaskSpec], spec: TaskSpec, port: Port) -> str:
+    """Return the name of the channel into a port, such as ``"x -> tanh_3"``."""
+    source = port.node.name if port.node is not None else port.kind
+    if port.producer is not None and port.node is None:
+        source = f"residual of {specs[port.producer].name}"
+    return f"{source} -> {spec.name}"
 
 
 def edges_of(joint: Joint, spec: TaskSpec) -> list[list[Pair]]:
@@ -88,7 +105,7 @@ def edges_of(joint: Joint, spec: TaskSpec) -> list[list[Pair]]:
 
 
 def _edges(joint: Joint, port: Port, users: Mapping[int, list[Node]]) -> list[Pair]:
-    if port.node is None:
+    if port.node is None or port.producer is None:
         return []
     here = joint.source(port.node)
     found: dict[Pair, None] = {}

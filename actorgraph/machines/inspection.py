@@ -4,16 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from actorgraph.channels import ChannelStatistics
+from actorgraph.graph import Graph, Node
 from actorgraph.lower.buffers import assign, peak_bytes
 from actorgraph.lower.fusion import HEAVY_US, is_heavy
+from actorgraph.lower.joint import Mode
 from actorgraph.machines.binding import Binding
+from actorgraph.machines.capacities import Capacities
 from actorgraph.machines.core import Core
+from actorgraph.machines.modes import mode_of
 from actorgraph.machines.network import Network
 from actorgraph.machines.plan import Plan
 from actorgraph.machines.refine import spent_us
+
+if TYPE_CHECKING:
+    from actorgraph.machines.check import Report
 
 __all__ = ["Inspectable", "MemoryPlan"]
 
@@ -48,8 +56,12 @@ class MemoryPlan:
 class Inspectable:
     """The part of a `Machine` that answers questions about it."""
 
+    graph: Graph
+    outputs: dict[str, Node]
     _plans: dict[Any, Plan]
     workers: int
+    max_in_flight: int
+    _capacities: Capacities
     _core: Core | None
 
     @property
@@ -67,8 +79,84 @@ class Inspectable:
         return "\n\n".join(parts)
 
     def channels(self) -> list[ChannelStatistics]:
-        """Return the statistics of every channel; counts where ``statistics=True`` was given."""
+        """Return the state of every channel: depth, and with ``statistics=True`` peaks and waits.
+
+        Blocks nobody.  A channel carries what one task sends another: values, in reverse
+        cotangents, and residuals.  What is counted: messages sent and received, the most that
+        the channel held, and how long messages waited in it.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import actorgraph as ag
+        >>> x = ag.Graph().input("x", (2,))
+        >>> x2 = (x * 2.0).named("double")
+        >>> y = np.tanh(x2).named("y")
+        >>> with ag.ActorMachine(y, fuse="none", statistics=True) as machine:
+        ...     _ = machine.run_sync({"x": np.ones(2, "float32")})
+        ...     [_, edge] = machine.channels()
+        >>> edge.name, edge.direction, edge.depth, edge.sent, edge.received, edge.peak_depth
+        ('double -> y', 'forward', 0, 1, 1, 1)
+        >>> 0 < edge.waited_s == edge.longest_wait_s
+        True
+        """
         return [c.statistics() for network in self._networks() for c in network.channels]
+
+    def check(
+        self,
+        lanes: Iterable[Iterable[tuple[Any, str, int]]] = (),
+        *,
+        credits: Mapping[Any, int] | None = None,  # noqa: A002 - the word for it
+        backward: bool | Mapping[Any, Any] = False,
+    ) -> Report:
+        """Return whether a mode can block, before it runs; see `machines.check.Report`.
+
+        By themselves, no capacities can block: the oldest run can always move.  Orders that tasks
+        have to keep, and credits beside those of the channels, can.
+
+        Parameters
+        ----------
+        lanes : iterable of iterables of (node or name, kind, run)
+            For each worker what it does, in order.  The kind is ``"F"``, ``"B"``, or ``"W"`` for
+            gradients of weights where these are a task of their own; runs count from 0.  The node
+            stands for the task that computes it.  Tasks in no lane are free.
+        credits : dict, optional
+            ``{((node, kind), (node, kind)): n}``: the first task may be at most n runs ahead of
+            the second.
+        backward : bool or dict
+            The mode, as in `run`.
+
+        Raises
+        ------
+        GraphError
+            There is no such task, or it stands in two lanes or twice in one.
+
+        Examples
+        --------
+        >>> import actorgraph as ag
+        >>> x = ag.Graph().input("x", (2,))
+        >>> a = (x * 2.0).named("a")
+        >>> b, c = (a + 1.0).named("b"), (a - 1.0).named("c")
+        >>> machine = ag.ActorMachine([b, c], fuse="none", capacity={"a": 1})
+        >>> machine.check().ok
+        True
+        >>> turns = [("b", "F", 0), ("b", "F", 1), ("c", "F", 0), ("c", "F", 1)]
+        >>> print(machine.check([turns]))
+        forward, 3 tasks, fuse='none': can block
+          lane 0 is at 'b' of run 1, which waits for a message in a -> b
+          'a' is at run 1, which waits for room in a -> c (capacity 1)
+          raise the capacity of a -> c from 1 to 2
+        """
+        checking = import_module("actorgraph.machines.check")  # few machines ask
+        mode, _ = mode_of(self.graph, self.outputs, backward, None)
+        given = checking.Given(
+            self._known(mode), self._networks(), self._capacities, self.max_in_flight
+        )
+        found: Report = checking.report(given, lanes, credits or {})
+        return found
+
+    def _known(self, mode: Mode) -> Plan:
+        raise NotImplementedError
 
     def busiest(self, count: int = 5) -> list[tuple[str, str, float, int]]:
         """Return (node name, op name, seconds, firings) of the nodes that took longest.

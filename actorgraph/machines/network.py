@@ -18,7 +18,7 @@ from actorgraph.lower.program import lower
 from actorgraph.lower.regions import TaskSpec
 from actorgraph.lower.rings import Rings
 from actorgraph.machines.binding import Binding
-from actorgraph.machines.capacities import Capacities
+from actorgraph.machines.capacities import Capacities, channel_name
 from actorgraph.machines.plan import MEMORIES_KEPT, Plan
 from actorgraph.machines.run import Run
 from actorgraph.node_actor import Dead, Message, NodeActor, Task, fail
@@ -163,22 +163,13 @@ class Network:
     def _open_ports(self, task: Task) -> dict[Any, Channel]:
         """Open the channels into a task, and note the entries for what runs bring along."""
         opened: dict[Any, Channel] = {}
-        bounds = self.capacities.of(self.plan.joint, task.spec)
-        for port, bound in zip(task.spec.ports, bounds, strict=True):
-            # What a run brings comes as runs are admitted, and a residual waits for its cotangent
-            # for as long as its run is in flight.
-            bounded = port.producer is not None and port.kind == "value"
-            capacity = self.max_in_flight
-            if bounded and bound is not None:
-                capacity = min(bound, self.max_in_flight)
+        capacities = self.capacities.of(self.plan.joint, task.spec, self.max_in_flight)
+        for port, capacity in zip(task.spec.ports, capacities, strict=True):
             key = port.node.id if port.node is not None else port.kind
-            source = port.node.name if port.node is not None else port.kind
-            if port.producer is not None and port.node is None:
-                source = f"residual of {self.tasks[port.producer].spec.name}"
             direction = "forward" if task.spec.direction == "forward" else "reverse"
             channel = opened[key] = Channel(
                 capacity,
-                f"{source} -> {task.spec.name}",
+                channel_name(self.plan.tasks, task.spec, port),
                 direction,  # type: ignore[arg-type]
                 credited=capacity < self.max_in_flight,
                 counted=self.counted,

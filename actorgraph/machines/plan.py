@@ -268,7 +268,9 @@ class Plan:
             for spec, steps in zip(tasks, parts, strict=True):
                 spec.steps = steps
             self.bound = [step for steps in parts for step in steps if depends_on_symbols(step)]
-        return connect(tasks, self.result_of)
+        specs = connect(tasks, self.result_of)
+        _lower("deadlock").check_order(specs)
+        return specs
 
     def _given_factors(
         self, costs: Mapping[Node, float], symbols: Mapping[str, int]

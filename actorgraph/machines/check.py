@@ -1,0 +1,236 @@
+"""`Report`: whether a mode of a machine can block, given capacities, orders of lanes, and credits.
+
+The tasks of the plan, the admission of runs and their end are the tasks of a token game
+(`lower.deadlock`): `max_in_flight` is a credit that the admission spends and the end gives back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from actorgraph.errors import GraphError, near_names
+from actorgraph.graph import Node
+from actorgraph.lower.deadlock import Action, Credit, Edge, Verdict, check
+from actorgraph.lower.regions import TaskSpec, connect, cut
+from actorgraph.machines.capacities import Capacities, channel_name, edges_of
+from actorgraph.machines.network import Network
+from actorgraph.machines.plan import Plan
+
+__all__ = ["CheckedEdge", "Given", "Report", "report"]
+
+_KINDS = {"F": "forward", "B": "backward", "W": "weights"}
+_SHOWN = 20
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedEdge:
+    """What a check says about one channel.
+
+    Attributes
+    ----------
+    name : str
+        As in ``machine.channels()``.
+    capacity : int
+        As it is.
+    suffices : int or None
+        With it nothing blocks, if all other edges have theirs; None where no capacities suffice.
+    peak_depth : int or None
+        Most messages that it has held so far, where ``statistics=True`` was given.
+    """
+
+    name: str
+    capacity: int
+    suffices: int | None
+    peak_depth: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What `Machine.check` has found; print it.
+
+    Attributes
+    ----------
+    title : str
+        Mode, tasks and cut.
+    ok : bool
+        Whether every run comes to its end, however the workers are timed.
+    blocked : tuple of str
+        Else who waits for what, around one cycle.
+    edges : tuple of CheckedEdge
+        The channels between tasks.
+    credits : dict
+        For each of the given credits, a number that suffices; empty where none does.
+    notes : tuple of str
+        Capacities that were given for edges which this cut has not.
+    """
+
+    title: str
+    ok: bool
+    blocked: tuple[str, ...]
+    edges: tuple[CheckedEdge, ...]
+    credits: Mapping[Any, int]
+    notes: tuple[str, ...]
+
+    def __str__(self) -> str:
+        lines = [f"{self.title}: {'cannot block' if self.ok else 'can block'}"]
+        lines += [f"  {line}" for line in (*self.blocked, *self._advice()[:_SHOWN], *self.notes)]
+        return "\n".join(lines)
+
+    def _advice(self) -> list[str]:
+        """Return what to change, if anything helps."""
+        if self.ok:
+            return []
+        if any(edge.suffices is None for edge in self.edges):
+            return ["no capacities and credits suffice; the lanes need another order"]
+        short = [(edge, edge.suffices) for edge in self.edges if edge.suffices is not None]
+        return [
+            f"raise the capacity of {edge.name} from {edge.capacity} to {suffices}"
+            for edge, suffices in short
+            if suffices > edge.capacity
+        ] + [f"give {count} credits of {key}" for key, count in self.credits.items()]
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What of a machine is checked.
+
+    Attributes
+    ----------
+    plan : Plan
+        Cut or not; one that is not cut yet by cost is checked with one task a node.
+    networks : sequence of Network
+    capacities : Capacities
+    max_in_flight : int
+    """
+
+    plan: Plan
+    networks: Sequence[Network]
+    capacities: Capacities
+    max_in_flight: int
+
+
+def report(
+    given: Given, lanes: Iterable[Iterable[tuple[Any, str, int]]], limits: Mapping[Any, int]
+) -> Report:
+    """Return the report of a machine's mode; parameters as in `Machine.check`."""
+    plan = given.plan
+    fuse = "none" if plan.fuse == "auto" and not plan.tasks else plan.fuse
+    specs = plan.tasks or connect(cut(plan.joint, fuse), plan.result_of)
+    names = [spec.name for spec in specs]
+    edges = _edges(given, specs)
+    known = _Tasks(plan, specs)
+    orders = [[known.action(entry) for entry in lane] for lane in lanes]
+    runs = 1 + max([run for lane in orders for _, run in lane], default=1)
+    # The tasks that stand for the machine: runs come from the one, and end in the other.
+    start, end = len(specs), len(specs) + 1
+    brought = [spec.index for spec in specs if any(port.producer is None for port in spec.ports)]
+    outside = [Edge(start, task, None, f"the start of runs -> {names[task]}") for task in brought]
+    outside += [
+        Edge(spec.index, end, None, f"{spec.name} -> the end of runs")
+        for spec in specs
+        if spec.results
+    ]
+    credits_ = [Credit(start, end, given.max_in_flight, "runs in flight")]
+    for (spender, giver), limit in limits.items():
+        ends = known.task(spender), known.task(giver)
+        credits_.append(Credit(*ends, limit, f"{names[ends[0]]!r} ahead of {names[ends[1]]!r}"))
+    in_lanes = {task for lane in orders for task, _ in lane}
+    free = [[(task, run) for run in range(runs)] for task in range(end + 1) if task not in in_lanes]
+    tasks = [*names, "the start", "the end"]
+    verdict = check(tasks, [*edges, *outside], [*orders, *free], credits_, shown=len(orders))
+    suffice = {} if verdict.credits is None else dict(zip(limits, verdict.credits[1:], strict=True))
+    return Report(
+        f"{plan.mode.kind}, {len(specs)} tasks, fuse={fuse!r}",
+        verdict.ok,
+        verdict.blocked,
+        _checked(given, edges, verdict),
+        suffice,
+        _notes(given, specs),
+    )
+
+
+def _edges(given: Given, specs: Sequence[TaskSpec]) -> list[Edge]:
+    found = []
+    for spec in specs:
+        capacities = given.capacities.of(given.plan.joint, spec, given.max_in_flight)
+        for port, capacity in zip(spec.ports, capacities, strict=True):
+            if port.producer is not None:
+                bound = capacity if capacity < given.max_in_flight else None
+                name = channel_name(specs, spec, port)
+                found.append(Edge(port.producer, spec.index, bound, name))
+    return found
+
+
+def _checked(given: Given, edges: Sequence[Edge], verdict: Verdict) -> tuple[CheckedEdge, ...]:
+    peaks: dict[str, int] = {}
+    for network in given.networks:
+        if network.plan is given.plan and network.counted:
+            for channel in network.channels:
+                depth = channel.statistics().peak_depth or 0
+                peaks[channel.name] = max(peaks.get(channel.name, 0), depth)
+    enough = verdict.capacities or [None] * len(edges)
+    return tuple(
+        [
+            CheckedEdge(edge.name, edge.capacity or given.max_in_flight, one, peaks.get(edge.name))
+            for edge, one in zip(edges, enough, strict=False)
+        ]
+    )
+
+
+def _notes(given: Given, specs: Sequence[TaskSpec]) -> tuple[str, ...]:
+    """Say which of the given capacities have no channel that they could bound."""
+    capacities, joint = given.capacities, given.plan.joint
+    if not capacities.by_edge and not capacities.by_node:
+        return ()
+    found = set()
+    for spec in specs:
+        for port, pairs in zip(spec.ports, edges_of(joint, spec), strict=True):
+            if port.producer is not None and port.kind == "value":
+                found.update(pairs)
+    nodes = {producer for producer, _ in found}
+    lost = [f"{a.name} -> {b.name}" for a, b in capacities.by_edge if (a, b) not in found]
+    lost += [f"{node.name} -> all" for node in capacities.by_node if node not in nodes]
+    return tuple(
+        [
+            f"{name}: no channel, since both ends run in one task, or runs bring the value along"
+            for name in lost
+        ]
+    )
+
+
+class _Tasks:
+    """The tasks by what users call them: a node that they compute, and a kind."""
+
+    def __init__(self, plan: Plan, specs: Sequence[TaskSpec]) -> None:
+        self._numbers: dict[tuple[str, str], int] = {}
+        self._seen: set[Action] = set()
+        for spec in specs:
+            for node in spec.region.nodes:
+                self._numbers.setdefault((plan.joint.source(node).name, spec.direction), spec.index)
+
+    def action(self, entry: tuple[Any, str, int]) -> Action:
+        """Return what an entry of a lane stands for."""
+        if not isinstance(entry, tuple) or len(entry) != 3:
+            raise GraphError(f"a lane lists (node or name, kind, run), got {entry!r}")
+        task, run = self.task(entry[:2]), entry[2]
+        if isinstance(run, bool) or not isinstance(run, int) or run < 0:
+            raise GraphError(f"runs in lanes count from 0, got {entry!r}")
+        if (task, run) in self._seen:
+            raise GraphError(f"lanes list {entry!r} twice; a task fires once for a run")
+        self._seen.add((task, run))
+        return task, run
+
+    def task(self, key: Any) -> int:
+        """Return the number of a task."""
+        node, kind = key if isinstance(key, tuple) and len(key) == 2 else (key, None)
+        if kind not in _KINDS:
+            raise GraphError(f"a task is (node or name, 'F', 'B' or 'W'), got {key!r}")
+        name = node.name if isinstance(node, Node) else node
+        number = self._numbers.get((name, _KINDS[kind]))
+        if number is None:
+            known = [other for other, direction in self._numbers if direction == _KINDS[kind]]
+            near = near_names(name, known) if isinstance(name, str) else ""
+            raise GraphError(f"no task computes {_KINDS[kind]} of {name!r} in this mode{near}")
+        return number
