@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import numpy as np
@@ -18,10 +18,9 @@ from actorgraph.devices.cpu import available_cores
 from actorgraph.errors import FeedError, GraphError, MachineClosedError
 from actorgraph.graph import Graph, Node, as_nodes
 from actorgraph.lower.joint import Mode
-from actorgraph.machines.admission import fitted
 from actorgraph.machines.capacities import Capacities
 from actorgraph.machines.core import Core
-from actorgraph.machines.feeds import bind_feeds, by_node, check_dims, check_like
+from actorgraph.machines.feeds import by_node
 from actorgraph.machines.inspection import Inspectable
 from actorgraph.machines.life import Lifetime
 from actorgraph.machines.modes import mode_of
@@ -34,11 +33,16 @@ from actorgraph.machines.options import (
     whole,
 )
 from actorgraph.machines.plan import Plan
+from actorgraph.machines.preparation import run_of
 from actorgraph.machines.refine import LOOKS, checked_costs
 from actorgraph.machines.run import Run, in_event_loop, loop_notifier
 from actorgraph.machines.step import SYNC_US, Step
 from actorgraph.machines.stream import Stream
 from actorgraph.solvers import AbstractSolver
+
+if TYPE_CHECKING:
+    from actorgraph.machines.batching import Reduce
+    from actorgraph.machines.split import Split
 
 __all__ = ["Machine"]
 
@@ -99,6 +103,15 @@ class Machine(Lifetime, Inspectable, ABC):
         regions are cut by instead of predictions and measured time.
     statistics : bool
         Whether channels count and time their messages (see `channels`).
+    split_batch : int, optional
+        Run so many slices of the batch at once and join their results in slice order: the bits
+        depend on this number only.  Ops that look over the rows of a batch, such as batch norm,
+        see those of their slice; see `machines.split` for random numbers, buffers, and speed.
+    split_dim : str, optional
+        The symbolic dim to cut along; default the one that inputs have as their first.
+    split_reduce : "mean" or "sum", optional
+        What the loss, and any output without the dim, is over the batch, where the ops do not show
+        it.  Terms that do not depend on the dim count once.
 
     Raises
     ------
@@ -126,6 +139,9 @@ class Machine(Lifetime, Inspectable, ABC):
         watch: Iterable[str] = (),
         costs: Mapping[Any, float] | None = None,
         statistics: bool = False,
+        split_batch: int | None = None,
+        split_dim: str | None = None,
+        split_reduce: Reduce | None = None,
     ) -> None:
         nodes = as_nodes(outputs)
         if not nodes:
@@ -158,6 +174,20 @@ class Machine(Lifetime, Inspectable, ABC):
         self._process = os.getpid()
         self._finalizer: Any = None
         self._inputs = {node.name: node for node in self.graph.inputs}
+        self.split_batch = None if split_batch is None else positive("split_batch", split_batch)
+        self._split = self._splitting(split_dim, split_reduce)
+        self._computed = self.outputs if self._split is None else self._split.outputs
+
+    def _splitting(self, dim: str | None, reduce: Reduce | None) -> Split | None:
+        if self.split_batch is None:
+            if dim is not None or reduce is not None:
+                raise ValueError("split_dim and split_reduce say how; say split_batch=n too")
+            return None
+        if reduce is not None:
+            choice("split_reduce", reduce, ("mean", "sum"))
+        from actorgraph.machines.split import Split  # late: 2 ms that other machines need not pay
+
+        return Split(self.outputs, self.wrt, count=self.split_batch, dim=dim, reduce=reduce)
 
     # -- how machines differ --------------------------------------------------------------------
 
@@ -353,10 +383,11 @@ class Machine(Lifetime, Inspectable, ABC):
 
         Somebody who asked for one actor a node, for another ready order or for statistics gets
         the actors; assignments to buffers keep the order of runs.  A graph of one sequence may
-        take `sequential_us`.
+        take `sequential_us`, but not slices that workers can share.
         """
         plan, predicted_us = run.plan, run.predicted_us
-        one = self._one_task or plan.sequential is not None
+        alone = self.split_batch is None or self.workers == 1
+        one = self._one_task or (alone and plan.sequential is not None)
         return (
             predicted_us < (sequential_us if one else INLINE_US)
             and plan.allows_direct
@@ -385,39 +416,18 @@ class Machine(Lifetime, Inspectable, ABC):
             mode, seeds = _FORWARD, {}
         else:
             mode, seeds = mode_of(self.graph, self.outputs, backward, tangents)
-        plan = self._plan(mode) if plan is None else plan
-        symbols: dict[str, int] = {}
-        arrays = bind_feeds(plan.inputs, given, symbols)
-        if len(given) > len(arrays):
-            # Feeds that this mode does not need are checked too, and may bind symbols.
-            bind_feeds([node for node in given if node not in plan.needed], given, symbols)
-        check_dims(plan.checked, symbols)
-        core = self._started()
-        number = core.next_number()
-        fed = iter(arrays)
-        leaves: list[Any] = []
-        for leaf in plan.joint.leaves:
-            if leaf.kind == "feed":
-                leaves.append(next(fed))
-            elif leaf.kind == "run_number":
-                leaves.append(np.array(number if run_number is None else run_number, np.int64))
-            elif leaf.kind == "variable":
-                continue
-            elif backward is True:
-                leaves.append(seeds[leaf.source])
-            else:
-                leaves.append(check_like(seeds[leaf.source], leaf.source, symbols, leaf.kind))
-        regular = all(array.flags.c_contiguous for array in leaves)
-        binding, claim = plan.bind(symbols), None
-        if self.max_bytes is not None:
-            workers = core.scheduler.workers
-            plan, binding, claim = fitted(plan, binding, regular, self.max_bytes, workers)
-        run = Run(core, plan, binding, number, whole("priority", priority))
-        run.leaves, run.regular, run.claim = leaves, regular, claim
-        run.host = host
-        run.awaited = host is not None
+        if self._split is not None:
+            run: Run = self._split.group(self, given, mode, seeds, priority, run_number, host)
+        else:
+            plan = self._plan(mode) if plan is None else plan
+            trusted = backward is True and tangents is None
+            run = run_of(
+                self, plan, given, seeds, priority, host, drawn=run_number, trusted=trusted
+            )
         if started is not None:
-            instrument.tell("on_feeds", run, started, perf_counter())
+            ended = perf_counter()
+            for part in run.parts:
+                instrument.tell("on_feeds", part, started, ended)
         return run
 
     def _first_mode(self) -> tuple[Mode, dict[Node, Any]]:
@@ -438,7 +448,7 @@ class Machine(Lifetime, Inspectable, ABC):
         plan = self._plans.get(key)
         if plan is None:
             plan = self._plans[key] = Plan(
-                self.outputs, self.wrt, mode, self._cut(), self.device, self.watch,
+                self._computed, self.wrt, mode, self._cut(), self.device, self.watch,
                 self._interpreter(), self.passes, self._given_costs, self.workers,
                 self.jit,
             )  # fmt: skip

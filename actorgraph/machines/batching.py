@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce as fold
 from operator import add
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -30,9 +30,15 @@ from actorgraph.machines.feeds import bind_feeds, by_node
 from actorgraph.op import INPUT
 from actorgraph.types import Dim
 
-__all__ = ["Batching", "Microbatch"]
+__all__ = [
+    "Batching", "Microbatch", "Reduce", "axis_of", "check_inputs", "depending_on", "reduction_of",
+    "sliced", "stretches", "terms_of",
+]  # fmt: skip
 
 Array = np.ndarray[Any, Any]
+Reduce: TypeAlias = Literal["mean", "sum"]
+"""How a value that has not the dim comes of the rows."""
+
 _LINEAR = {"add", "subtract", "neg", "multiply", "divide"}
 """Ops through which terms of a loss are found."""
 
@@ -100,17 +106,12 @@ class Batching:
         self.outputs = tuple(outputs)
         nodes = topological_order([loss, *self.outputs])
         self.inputs = tuple(node for node in nodes if node.op is INPUT)
-        self.axes = {node: _axis(node, split) for node in self.inputs}
-        self.depending = _depending(nodes, split)
-        if all(axis is None for axis in self.axes.values()):
-            known = sorted({str(d) for node in self.inputs for d in node.dims if _is_symbol(d)})
-            raise ShapeError(
-                f"no input has the dim {split!r}{near_names(split, known)}; "
-                f"symbolic dims are {', '.join(map(repr, known)) or 'none'}"
-            )
+        self.axes = {node: axis_of(node, split) for node in self.inputs}
+        self.depending = depending_on(nodes, split)
+        check_inputs(self.inputs, split)
         if loss.ndim or loss.dtype.kind not in "fV":
             raise GraphTypeError(f"the loss has to be a float scalar, got {loss!r}")
-        batch_loss, self.once_loss = _terms(loss, self.depending)
+        batch_loss, self.once_loss = terms_of(loss, self.depending)
         if batch_loss is None:
             raise ShapeError(f"the loss {loss!r} does not depend on an input with dim {split!r}")
         self.loss, self.batch_loss = loss, batch_loss
@@ -138,17 +139,13 @@ class Batching:
                 f"{self.split} is {rows}: cannot be cut into {m} microbatches; feed at least as "
                 "many rows, or take fewer microbatches"
             )
-        ends = [rows * (j + 1) // m for j in range(m)]
-        sizes = sorted((end - start for start, end in zip([0, *ends], ends)), reverse=True)
-        parts, start = [], 0
-        for size in sizes:
+        parts = []
+        for start, size in stretches(rows, m):
             part = {
-                node: array if axis is None else _slice(array, axis, start, start + size)
-                for (node, array), axis in zip(arrays.items(), self.axes.values())
+                node: sliced(array, self.axes[node], start, size) for node, array in arrays.items()
             }
             weight = size / rows if self.reduce == "mean" else 1.0
             parts.append(Microbatch(part, size, weight))
-            start += size
         return parts
 
     def seeds(self, number: int, part: Microbatch) -> dict[Node, Array]:
@@ -187,7 +184,7 @@ class Batching:
         return np.asarray(fold(add, values))
 
     def _way_to_join(self, node: Node) -> int | Literal["same", "reduce"]:
-        axis = _axis(node, self.split)
+        axis = axis_of(node, self.split)
         if axis is not None:
             return axis
         if node not in self.depending:
@@ -202,6 +199,29 @@ class Batching:
         return "reduce"
 
 
+def check_inputs(inputs: Iterable[Node], split: str) -> None:
+    """Raise `ShapeError` where no input has the dim `split`."""
+    dims = [dim for node in inputs for dim in node.dims]
+    if not any(str(dim) == split for dim in dims):
+        known = sorted({str(dim) for dim in dims if _is_symbol(dim)})
+        raise ShapeError(
+            f"no input has the dim {split!r}{near_names(split, known)}; "
+            f"symbolic dims are {', '.join(map(repr, known)) or 'none'}"
+        )
+
+
+def stretches(rows: int, parts: int) -> list[tuple[int, int]]:
+    """Return first row and number of rows of each part; the larger come first."""
+    ends = [rows * (j + 1) // parts for j in range(parts)]
+    sizes = sorted((end - start for start, end in zip([0, *ends], ends)), reverse=True)
+    return [(sum(sizes[:j]), size) for j, size in enumerate(sizes)]
+
+
+def sliced(array: Array, axis: int | None, start: int, size: int) -> Array:
+    """Return a view of rows along an axis, or the whole where there is none."""
+    return array if axis is None else array[(slice(None),) * axis + (slice(start, start + size),)]
+
+
 def _is_symbol(dim: object) -> bool:
     return isinstance(dim, Dim) and str(dim).isidentifier()
 
@@ -210,7 +230,7 @@ def _mentions(node: Node, split: str) -> bool:
     return any(re.search(rf"\b{re.escape(split)}\b", str(dim)) for dim in node.dims)
 
 
-def _axis(node: Node, split: str) -> int | None:
+def axis_of(node: Node, split: str) -> int | None:
     """Return the axis of a node that is the dim, or raise where it cannot be cut or joined."""
     if not _mentions(node, split):
         return None
@@ -223,20 +243,60 @@ def _axis(node: Node, split: str) -> int | None:
     return axes[0]
 
 
-def _depending(nodes: Iterable[Node], split: str) -> set[Node]:
-    """Return the nodes whose values differ from microbatch to microbatch."""
+def depending_on(nodes: Iterable[Node], split: str) -> set[Node]:
+    """Return which of the nodes, given inputs first, differ from microbatch to microbatch."""
+    word = re.compile(rf"\b{re.escape(split)}\b")
     found: set[Node] = set()
     for node in nodes:
-        if _mentions(node, split) or any(part in found for part in node.inputs):
+        sizes = (part for value in node.attrs.values() for part in _dims_in(value))
+        if (
+            _mentions(node, split)
+            or any(word.search(str(size)) for size in sizes)
+            or any(part in found for part in node.inputs)
+        ):
             found.add(node)
     return found
 
 
-def _slice(array: Array, axis: int, start: int, end: int) -> Array:
-    return array[(slice(None),) * axis + (slice(start, end),)]
+def _dims_in(value: Any) -> Iterable[Dim]:
+    """Return the symbolic sizes in an attribute."""
+    parts = value if isinstance(value, tuple) else (value,)
+    return [part for part in parts if isinstance(part, Dim)]
 
 
-def _terms(loss: Node, depending: set[Node]) -> tuple[Node | None, Node | None]:
+def reduction_of(node: Node, split: str, depending: set[Node]) -> Reduce | None:
+    """Return whether a node is a mean or a sum over the rows, None where its ops do not show it.
+
+    They show it where a mean, a sum or a cross entropy takes the dim away, and what follows is
+    linear: sums of such terms, products with what does not depend on the dim, other sums and means.
+    """
+    found: dict[Node, Reduce | None] = {}
+    for part in topological_order([node]):
+        if part in depending and not _mentions(part, split):
+            found[part] = _reduction(part, split, depending, found)
+    return found.get(node)
+
+
+def _reduction(
+    node: Node, split: str, depending: set[Node], found: Mapping[Node, Reduce | None]
+) -> Reduce | None:
+    name, first = node.op.name, node.inputs[0] if node.inputs else node
+    kinds = [found.get(part) for part in node.inputs if part in depending]
+    if name in ("sum", "mean", "cross_entropy") and _mentions(first, split):
+        alone = [str(dim) for dim in first.dims].count(split) == 1
+        how = node.attrs["reduction"] if name == "cross_entropy" else name
+        return ("sum" if how == "sum" else "mean") if alone and how != "none" else None
+    same = kinds[0] if kinds and all(kind == kinds[0] for kind in kinds) else None
+    alone = len(kinds) == 1 < len(node.inputs)
+    if name in ("add", "subtract"):
+        return None if alone and same == "sum" else same
+    if name in ("neg", "sum", "mean", "astype"):
+        return same
+    linear = name == "multiply" or (name == "divide" and first in depending)
+    return same if linear and alone else None
+
+
+def terms_of(loss: Node, depending: set[Node]) -> tuple[Node | None, Node | None]:
     """Return the terms of a loss that depend on the batch, and those that do not.
 
     Looks through sums, differences and products with what does not depend; anything else is one

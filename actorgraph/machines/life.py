@@ -25,6 +25,7 @@ class Lifetime:
     workers: int
     seed: int
     max_in_flight: int
+    split_batch: int | None = None
     max_bytes: int | None
     _capacities: Capacities
     _one_task: bool
@@ -53,7 +54,7 @@ class Lifetime:
                 workers=1 if self._one_task else self.workers,
                 crew=self.workers,
                 seed=self.seed,
-                max_in_flight=self.max_in_flight,
+                max_in_flight=self.max_in_flight * (self.split_batch or 1),
                 max_bytes=self.max_bytes,
                 capacities=self._capacities,
                 counted=self._statistics,

@@ -55,11 +55,13 @@ class Step:
         self._spares = [VariableState(np.empty_like(node.state.array)) for node in parameters]
         self._slots = solver.slots(parameters)
         mode, _ = mode_of(machine.graph, machine.outputs, True, None)
-        self._plan = _StepPlan(
-            machine.outputs, machine.wrt, mode, "tape", machine.device, machine.watch,
-            machine._interpreter(), machine.passes, jit=machine.jit,
-        )  # fmt: skip
-        self._plan.step = self
+        self._plan: _StepPlan | None = None  # gradients and update in one program
+        if machine.split_batch is None:
+            self._plan = _StepPlan(
+                machine.outputs, machine.wrt, mode, "tape", machine.device, machine.watch,
+                machine._interpreter(), machine.passes, jit=machine.jit,
+            )  # fmt: skip
+            self._plan.step = self
         self._free = threading.Lock()
 
     def __call__(
@@ -92,8 +94,9 @@ class Step:
         try:
             machine.refuse_blocking("a step", "await step.run(...)")
             limited = machine.max_bytes is not None
-            if self._plan.allows_direct and machine.fuse != "none" and not limited:
-                run = machine._prepare(feeds, True, None, 0, run_number, None, self._plan)
+            plan = self._plan
+            if plan and plan.allows_direct and machine.fuse != "none" and not limited:
+                run = machine._prepare(feeds, True, None, 0, run_number, None, plan)
                 if self._inline(run) and run.core.run_directly(run):
                     run._raise_if_failed()
                     return run
@@ -108,7 +111,7 @@ class Step:
         machine = self._machine
         if machine._one_task or machine.workers == 1 or machine._small(run):
             return True
-        usual = machine._plan(self._plan.mode)
+        usual = machine._plan(run.plan.mode)
         usual.bind(run.binding.symbols)
         return usual.sequential is not None and run.predicted_us < SYNC_US
 

@@ -1,0 +1,81 @@
+"""Making a run of what it is given, once that has been checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from actorgraph.graph import Node
+from actorgraph.machines.admission import fitted
+from actorgraph.machines.feeds import bind_feeds, check_dims, check_like
+from actorgraph.machines.options import whole
+from actorgraph.machines.plan import Plan
+from actorgraph.machines.run import Run
+
+if TYPE_CHECKING:
+    from actorgraph.machines.base import Machine
+
+__all__ = ["run_of"]
+
+
+def run_of(
+    machine: Machine,
+    plan: Plan,
+    given: Mapping[Node, Any],
+    seeds: Mapping[Node, Any],
+    priority: int,
+    host: Callable[[Callable[[], object]], object] | None,
+    *,
+    number: int | None = None,
+    drawn: int | None = None,
+    trusted: bool = False,
+) -> Run:
+    """Return a run of a plan, not started; the machine starts its core if it has none.
+
+    Parameters
+    ----------
+    given, seeds : dict
+        Feeds, and seeds or tangents, by node; `trusted` ones are arrays that fit.
+    number : int, optional
+        Unique in the core; default the next.
+    drawn : int, optional
+        What random ops draw by; default `number`.
+
+    Raises
+    ------
+    FeedError, GraphTypeError
+        Something does not fit; nothing has started then.
+    """
+    symbols: dict[str, int] = {}
+    arrays = bind_feeds(plan.inputs, given, symbols)
+    if len(given) > len(arrays):
+        # Feeds that this mode does not need are checked too, and may bind symbols.
+        bind_feeds([node for node in given if node not in plan.needed], given, symbols)
+    check_dims(plan.checked, symbols)
+    core = machine._started()
+    number = core.next_number() if number is None else number
+    fed = iter(arrays)
+    leaves: list[Any] = []
+    for leaf in plan.joint.leaves:
+        if leaf.kind == "feed":
+            leaves.append(next(fed))
+        elif leaf.kind == "run_number":
+            leaves.append(np.array(number if drawn is None else drawn, np.int64))
+        elif leaf.kind == "variable":
+            continue
+        elif trusted:
+            leaves.append(seeds[leaf.source])
+        else:
+            leaves.append(check_like(seeds[leaf.source], leaf.source, symbols, leaf.kind))
+    regular = all(array.flags.c_contiguous for array in leaves)
+    binding, claim = plan.bind(symbols), None
+    if machine.max_bytes is not None:
+        workers = core.scheduler.workers
+        plan, binding, claim = fitted(plan, binding, regular, machine.max_bytes, workers)
+    run = Run(core, plan, binding, number, whole("priority", priority))
+    run.leaves, run.regular, run.claim = leaves, regular, claim
+    run.host = host
+    run.awaited = host is not None
+    return run
