@@ -30,11 +30,12 @@ from actorgraph.lower.kernels import kernel
 from actorgraph.lower.loops import DTYPES, REDUCTIONS, VALUES, VIEWS, Level, Source, write
 from actorgraph.lower.program import Program, lower_directly
 from actorgraph.lower.rates import path
+from actorgraph.lower.regions import TaskSpec
 from actorgraph.op import CONSTANT, Op, bind_attrs
 from actorgraph.rewrite.exact import restated
 from actorgraph.types import UNKNOWN, Dim, Shape, bind_dims
 
-__all__ = ["CALL_US", "FEWEST", "FUSED", "fused", "fused_kernel"]
+__all__ = ["CALL_US", "FEWEST", "FUSED", "fuse", "fused", "fused_kernel"]
 
 CALL_US = 2.0
 """What a call of loops costs more than a ufunc's."""
@@ -108,6 +109,16 @@ def fused(
         and all(part_of[user.id] == part_of[number] for user in users)
     }
     return [_fused(steps, inside, uses, symbols) for steps in parts]
+
+
+def fuse(
+    tasks: Sequence[TaskSpec], results: Iterable[Node], symbols: Mapping[str, int]
+) -> list[Node]:
+    """Give the tasks, fresh from the cut, their steps with groups fused; return all steps."""
+    parts = fused([spec.steps for spec in tasks], results, symbols)
+    for spec, steps in zip(tasks, parts, strict=True):
+        spec.steps = steps
+    return [step for steps in parts for step in steps]
 
 
 def _fused(

@@ -65,8 +65,7 @@ class Plan:
     workers : int
         For how many ``fuse="auto"`` cuts.
     jit : bool or "wait"
-        Whether steps are fused and compiled (`lower.jit`), and waited for; not where something is
-        watched or interpreted.
+        Whether steps are fused and compiled (`lower.jit`); nothing that is watched or interpreted.
     """
 
     keeps_derivatives = True
@@ -264,10 +263,8 @@ class Plan:
         tasks = cut(self.joint, fuse, costs)
         tasks = _lower("simplify").combined(tasks, self.joint, self.late)
         if self.jit:
-            parts = _lower("jit").fused([spec.steps for spec in tasks], self.result_of, symbols)
-            for spec, steps in zip(tasks, parts, strict=True):
-                spec.steps = steps
-            self.bound = [step for steps in parts for step in steps if depends_on_symbols(step)]
+            steps = _lower("jit").fuse(tasks, self.result_of, symbols)
+            self.bound = [step for step in steps if depends_on_symbols(step)]
         specs = connect(tasks, self.result_of)
         _lower("deadlock").check_order(specs)
         return specs
