@@ -8,6 +8,7 @@ may look at one array at the same moment; then each counts the other, and both p
 
 from __future__ import annotations
 
+from math import prod
 from sys import getrefcount
 from typing import Any, final
 
@@ -65,11 +66,15 @@ class Ring:
 class Rings(dict[Any, Ring]):
     """The rings of a machine's networks for one binding, by shape, dtype and use."""
 
-    def of(self, shape: tuple[int, ...], dtype: np.dtype[Any], handed_out: bool, use: int) -> Ring:
-        """Return the ring of such arrays, and let it keep `use` more.
+    def of(
+        self, shape: tuple[int, ...], dtype: np.dtype[Any], handed_out: bool, use: int
+    ) -> Ring | None:
+        """Return the ring of such arrays, None for small ones, and let it keep `use` more.
 
         What is handed to users is apart: they may keep any number of them.
         """
+        if prod(shape) * dtype.itemsize < RECYCLED_BYTES:
+            return None
         key = shape, dtype, handed_out
         ring = self.get(key)
         if ring is None:

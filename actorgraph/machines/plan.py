@@ -8,7 +8,6 @@ from copy import copy
 from functools import partial
 from importlib import import_module
 from itertools import repeat
-from math import prod
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +26,7 @@ from actorgraph.lower.joint import Joint, Mode, join
 from actorgraph.lower.kernels import depends_on_symbols, kernel
 from actorgraph.lower.program import Program, lower_directly
 from actorgraph.lower.regions import TaskSpec, connect, cut
-from actorgraph.lower.rings import RECYCLED_BYTES, Ring, Rings
+from actorgraph.lower.rings import Ring, Rings
 from actorgraph.machines.binding import Binding, Direct
 from actorgraph.node import Buffer, Variable
 from actorgraph.rewrite import Pass
@@ -396,10 +395,8 @@ class Plan:
         for step in spec.steps:
             if step.id in out:
                 shape, handed_out = sizes_of(step, symbols), step.id in results
-                large = prod(shape) * step.dtype.itemsize >= RECYCLED_BYTES
-                found[step.id] = None
-                if large and rings is not None:
-                    found[step.id] = rings.of(shape, step.dtype, handed_out, 2)
+                ring = None if rings is None else rings.of(shape, step.dtype, handed_out, 2)
+                found[step.id] = ring
         buffers = assign(spec.steps, spec.kept, planned, symbols)
         return Layout(arenas, buffers, spec.steps, symbols, found).lease
 
