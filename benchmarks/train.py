@@ -34,6 +34,7 @@ RIVALS = ("PyTorch eager, 1 thread", "PyTorch eager, 2 threads", "JAX jit")
 FLOORS = ("products alone: NumPy, 1 thread", "products alone: NumPy, 2 threads")
 TORCH_FLOOR = "products alone: PyTorch, 2 threads"
 TAPE, ONE, DEFAULT = "TapeMachine", "ActorMachine workers=1", "ActorMachine"
+SPLIT = "ActorMachine split_batch=2"
 RUN, STEP = "run_sync + solver.step", "compile_step"
 
 
@@ -44,8 +45,9 @@ def ours(size: Size, kind: str, settings: dict[str, object], how: str, scope: Ex
     if how == STEP and not hasattr(ag.Machine, "compile_step"):
         raise Unavailable("compile_step is not there yet")
     graph = ag.Graph("mlp")
-    x = graph.input("x", shape=(size.batch, size.inputs), dtype="float32")
-    t = graph.input("t", shape=(size.batch,), dtype="int64")
+    batch = "batch" if "split_batch" in settings else size.batch
+    x = graph.input("x", shape=(batch, size.inputs), dtype="float32")
+    t = graph.input("t", shape=(batch,), dtype="int64")
     first = peers.first_weights(size)
     weights = [graph.parameter(f"w{i}", array) for i, array in enumerate(first)]
     w1, b1, w2, b2, w3, b3 = weights
@@ -108,7 +110,12 @@ def make_case(size: Size) -> Case:
         row(RIVALS[2], peers.jax_stepper),
     ]
     for how in (RUN, STEP):
-        for name, settings in ((TAPE, {}), (ONE, {"workers": 1}), (DEFAULT, {})):
+        for name, settings in (
+            (TAPE, {}),
+            (ONE, {"workers": 1}),
+            (DEFAULT, {}),
+            (SPLIT, {"split_batch": 2}),
+        ):
             kind = name.partition(" ")[0]
             systems.append(row(f"ours: {name}, {how}", ours, kind, settings, how, mine=how == RUN))
     for threads, floor in enumerate(FLOORS, 1):

@@ -4,6 +4,23 @@ What is cut and how slices are joined is told in `batching`.  Slice j of run r d
 as run ``r * n + j``.  Buffers are read by all slices before any is assigned, and get one value per
 run: a float buffer the mean of what the slices assign, weighted by their rows (hence running means
 over a batch are those of the whole batch), any other what the last slice assigns.
+
+What it brings depends on how busy workers are without it.  A slice costs 70 us, and what an op
+does once for each call; slices give workers that one sequence leaves idle something to do.  Large
+products are shared in tiles anyway.  Measured against unsplit runs, two slices on two cores that
+others used too, best of each: MLP 128x784x512, forward and backward 1.00, step 0.99; batch 512,
+0.91 and 0.86; MLP 32x64x32, which takes 78 us, 2.9; on one worker 1.4 to 1.6 of the first two.
+
+>>> import numpy as np
+>>> import actorgraph as ag
+>>> g = ag.Graph()
+>>> x = g.input("x", ("batch", 2), "float64")
+>>> w = g.parameter("w", np.ones(2))
+>>> loss = (x * w).sum(axis=1).mean()
+>>> with ag.ActorMachine([loss], split_batch=2) as machine:
+...     run = machine.run_sync({"x": np.arange(6.0).reshape(3, 2)}, backward=True)
+>>> float(run[loss].value), run[w].grad
+(5.0, array([2., 3.]))
 """
 
 from __future__ import annotations
@@ -96,8 +113,7 @@ class Split:
         self.count, self.reduce = count, reduce
         self.dim = _first_dim(inputs) if dim is None else dim
         check_inputs(inputs, self.dim)
-        for node in inputs:
-            axis_of(node, self.dim)
+        self._axes = {node: axis_of(node, self.dim) for node in inputs}
         self._depending = depending_on(nodes, self.dim)
         self._ways = {node: self._way(node) for node in (*outputs.values(), *wrt)}
         for node in wrt:
@@ -142,6 +158,12 @@ class Split:
             )
         return _Way(kind, batch, None, once)
 
+    def _axis(self, node: Node) -> int | None:
+        """Return the axis of a feed or tangent that is the dim, looked up once."""
+        if node not in self._axes:
+            self._axes[node] = axis_of(node, self.dim)
+        return self._axes[node]
+
     # -- cutting --------------------------------------------------------------------------------
 
     def group(
@@ -171,7 +193,7 @@ class Split:
             else self._tangents(checked, start, size)
             for place, (start, size) in enumerate(slices)
         ]
-        axes = {node: axis_of(node, self.dim) for node in inputs}
+        axes = {node: self._axis(node) for node in inputs}
         first = machine._started().next_number(self.count)
         number = first // self.count
         drawn = self.count * (number if run_number is None else run_number)
@@ -221,7 +243,7 @@ class Split:
     def _tangents(self, tangents: Mapping[Node, Array], start: int, size: int) -> dict[Node, Array]:
         found = {}
         for node, tangent in tangents.items():
-            axis = axis_of(node, self.dim)
+            axis = self._axis(node)
             depends = bool(depending_on(topological_order([node]), self.dim) & {node})
             if axis is None and depends:
                 raise GraphTypeError(

@@ -10,6 +10,7 @@ import actorgraph as ag
 from actorgraph.errors import (
     FeedError,
     GraphTypeError,
+    MemoryLimitError,
     NodeError,
     RunCancelled,
     ShapeError,
@@ -347,6 +348,18 @@ def test_as_many_runs_are_in_flight_as_the_machine_allows():
         assert [run.number for run in runs] == [1, 2, 3]
         for run in runs:
             run.result()
+
+
+@pytest.mark.parametrize("limit", [100_000, 1_000_000])
+def test_slices_fit_into_the_bytes_of_the_machine_together(limit):
+    loss, _, wrt, _ = mlp(width=200)
+    with ag.ActorMachine([loss], split_batch=3, workers=2, max_bytes=limit) as machine:
+        if limit == 100_000:
+            with pytest.raises(MemoryLimitError, match="max_bytes is 100_000"):
+                machine.run_sync(batch(60), backward=True)
+        bits = parts_of(machine.run_sync(batch(6), backward=True), [loss, *wrt])
+    with ag.LispMachine([loss], split_batch=3) as machine:
+        assert parts_of(machine.run_sync(batch(6), backward=True), [loss, *wrt]) == bits
 
 
 # -- what cannot be split -----------------------------------------------------------------------
