@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterable, Iterable, Mapping, Sequence
 from functools import partial
-from statistics import median
+from statistics import fmean as mean
 from time import perf_counter
 from typing import Any, Literal, Unpack, final
 
@@ -353,8 +353,10 @@ class Pipeline(Lifetime):
     def costs(self) -> list[tuple[float, float, float]]:
         """Return for each stage the seconds of F, B and W as measured, for `simulate`.
 
-        They are medians of the latest turns; where the schedule does not split backward passes, B
-        is the whole of them and W is 0.
+        They are means of the latest turns, so that their sums are what runs take; the turns of a
+        first run count only where there are no others.  Where the schedule does not split backward
+        passes, B is the whole of them and W is 0.  The first stage has no B: nobody waits for the
+        gradients of feeds, which belong to W.
 
         Raises
         ------
@@ -366,17 +368,17 @@ class Pipeline(Lifetime):
         times: list[list[float]] = [[] for _ in plan.tasks]
         for network in networks:
             for found, latest in zip(times, getattr(network, "times", ()), strict=True):
-                found += list(latest)
-        medians = {
-            (task.region.index, task.direction): median(found)
+                found += list(latest)[self.schedule.microbatches :] or list(latest)
+        means = {
+            (task.region.index, task.direction): mean(found)
             for task, found in zip(plan.tasks, times, strict=True)
             if found
         }
         return [
             (
-                medians.get((stage, "forward"), 0.0),
-                medians.get((stage, "backward"), 0.0),
-                medians.get((stage, "weights"), 0.0),
+                means.get((stage, "forward"), 0.0),
+                means.get((stage, "backward"), 0.0),
+                means.get((stage, "weights"), 0.0),
             )
             for stage in range(self.schedule.stages)
         ]
