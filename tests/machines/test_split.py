@@ -1,5 +1,8 @@
 """`split_batch=n`: slices of a batch run at once, and their results are those of the batch."""
 
+import os
+import random
+
 import anyio
 import numpy as np
 import pytest
@@ -19,6 +22,7 @@ from actorgraph.errors import (
 ops = ag.ops
 KINDS = [ag.ActorMachine, ag.TapeMachine, ag.LispMachine]
 TOLERANCE = {"float64": 1e-12, "float32": 1e-5}
+SOAK = os.environ.get("ACTORGRAPH_SOAK") == "1"
 every_machine = pytest.mark.parametrize("kind", KINDS)
 
 
@@ -360,6 +364,36 @@ def test_slices_fit_into_the_bytes_of_the_machine_together(limit):
         bits = parts_of(machine.run_sync(batch(6), backward=True), [loss, *wrt])
     with ag.LispMachine([loss], split_batch=3) as machine:
         assert parts_of(machine.run_sync(batch(6), backward=True), [loss, *wrt]) == bits
+
+
+def test_neighbours_of_runs_that_are_cancelled_or_late_have_the_right_bits():
+    loss, h, wrt, _ = mlp(width=100)
+    nodes, rng = [loss, h, *wrt], random.Random(1)
+    with ag.LispMachine([loss, h], split_batch=3) as machine:
+        wanted = {
+            rows: parts_of(machine.run_sync(batch(rows), backward=True), nodes)
+            for rows in range(1, 9)
+        }
+    with ag.ActorMachine(
+        [loss, h], split_batch=3, workers=2, max_in_flight=3, fuse="none"
+    ) as machine:
+        for _ in range(2000 if SOAK else 40):
+            runs = {}
+            for _ in range(8):
+                late = {"timeout_s": rng.random() * 0.004} if rng.random() < 0.2 else {}
+                rows = rng.randint(1, 8)
+                run = machine.start(batch(rows), backward=True, priority=rng.randint(0, 1), **late)
+                runs[run] = rows
+                if rng.random() < 0.3:
+                    rng.choice(list(runs)).cancel()
+            for run, rows in runs.items():
+                try:
+                    assert parts_of(run.result(), nodes) == wanted[rows]
+                except (RunCancelled, TimeoutError):
+                    assert run.dead is not None
+        core = machine._core
+        assert not (core.admission.runs or core.assigning)
+    assert not any(node.state.readers for node in wrt)
 
 
 # -- what cannot be split -----------------------------------------------------------------------
