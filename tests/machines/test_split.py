@@ -392,7 +392,8 @@ def test_neighbours_of_runs_that_are_cancelled_or_late_have_the_right_bits():
                 except (RunCancelled, TimeoutError):
                     assert run.dead is not None
         core = machine._core
-        assert not (core.admission.runs or core.assigning)
+        assert not core.admission.runs
+        assert not core.assigning
     assert not any(node.state.readers for node in wrt)
 
 
