@@ -29,7 +29,10 @@ if TYPE_CHECKING:
     from actorgraph.graph import Node
     from actorgraph.machines.run import Run
 
-__all__ = ["Dead", "Message", "NodeActor", "Poison", "Task", "blamed", "fail"]
+__all__ = ["Dead", "LATEST", "Message", "NodeActor", "Poison", "Task", "blamed", "fail"]
+
+LATEST = 9
+"""Timed turns of which a median is taken."""
 
 
 class Message(Dual):
@@ -76,13 +79,28 @@ class Task:
         Whether a turn is worth waking another worker for.
     turns, seconds : int, float
         Turns that were timed, and how long they took together.
+    latest : deque of float
+        Seconds of the latest of them.
     ports : list of Channel
         Where it receives; the first never holds residuals.
     """
 
     __slots__ = (
-        "free", "heavy", "joint", "lane", "observed", "ports", "program", "ready", "seconds",
-        "send", "spec", "step", "turns", "wait",
+        "free",
+        "heavy",
+        "joint",
+        "lane",
+        "latest",
+        "observed",
+        "ports",
+        "program",
+        "ready",
+        "seconds",
+        "send",
+        "spec",
+        "step",
+        "turns",
+        "wait",
     )  # fmt: skip
 
     def __init__(self, spec: TaskSpec, ready: list[deque[Task]]) -> None:
@@ -91,6 +109,7 @@ class Task:
         self.heavy = False
         self.turns = 0
         self.seconds = 0.0
+        self.latest: deque[float] = deque(maxlen=LATEST)
         self.wait: Any = ()
         self.program: Program | None = None
         self.step: tuple[Node, list[Any]] | None = None  # where an interpreter stands

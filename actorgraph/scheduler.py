@@ -269,6 +269,7 @@ class Scheduler:
         weight = 1 if task.heavy else _SAMPLED
         task.turns += weight
         task.seconds += (ended - started) * weight
+        task.latest.append(ended - started)
         if self.awaited and ended > self._handover_at:
             # Any other thread that wants the GIL, such as the event loop's, gets it here.
             sleep(0)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
     from actorgraph.machines.admission import Claim
+
+from actorgraph.node_actor import LATEST
 
 __all__ = ["Binding", "Direct"]
 
@@ -32,6 +36,8 @@ class Binding:
         What a run claims of `max_bytes`, by whether it may use buffers.
     direct_turns, direct_seconds : int, float
         Direct runs, and how long they took together.
+    direct_latest : deque of float
+        Seconds of the latest of them.
     direct : dict
         The whole as functions of the leaves' values that nobody runs at the moment, by whether
         they write into buffers; see `Plan.take_direct`.
@@ -45,3 +51,4 @@ class Binding:
     direct: dict[bool, list[Direct]] = field(default_factory=dict)
     direct_turns: int = 0
     direct_seconds: float = 0.0
+    direct_latest: deque[float] = field(default_factory=partial(deque, maxlen=LATEST))

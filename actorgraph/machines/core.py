@@ -226,6 +226,7 @@ class Core:
         ended = perf_counter()
         binding.direct_turns += 1
         binding.direct_seconds += ended - began
+        binding.direct_latest.append(ended - began)
         if instrument.listening:
             instrument.tell("on_direct", run, began, ended)
         return program

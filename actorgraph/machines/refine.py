@@ -7,6 +7,7 @@ node takes, derivative included, than `lower.cost` predicts.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from statistics import median
 from typing import Any
 
 from actorgraph.errors import GraphError
@@ -49,13 +50,16 @@ def checked_costs(graph: Graph, given: Any) -> dict[Node, float] | None:
 
 
 def spent_us(plan: Plan, networks: Iterable[Network]) -> dict[int, float]:
-    """Return the mean measured microseconds of a turn, by task of the plan."""
+    """Return the measured microseconds of a turn, by task of the plan.
+
+    The median of the latest: other work on the machine makes some turns many times as long.
+    """
     found: dict[int, float] = {}
     for network in networks:
         if network.plan is plan:
             for task in network.tasks:
-                if task.turns >= _TURNS:
-                    found[task.spec.index] = task.seconds / task.turns * 1e6
+                if len(task.latest) >= _TURNS:
+                    found[task.spec.index] = median(task.latest) * 1e6
     return found
 
 
@@ -64,9 +68,9 @@ def forget(plan: Plan, networks: Iterable[Network]) -> None:
     for network in networks:
         if network.plan is plan:
             for task in network.tasks:
-                task.turns, task.seconds = 0, 0.0
+                task.latest.clear()
     if plan.latest is not None:
-        plan.latest.direct_turns, plan.latest.direct_seconds = 0, 0.0
+        plan.latest.direct_latest.clear()
 
 
 def refined(plan: Plan, networks: Iterable[Network]) -> dict[Node, float] | None:
@@ -89,8 +93,8 @@ def refined(plan: Plan, networks: Iterable[Network]) -> dict[Node, float] | None
 def _ratios(plan: Plan, binding: Binding, spent: Mapping[int, float]) -> dict[Node, float]:
     """Return measured over predicted time by user's node."""
     sources = dict.fromkeys(plan.joint.source(node) for node in plan.joint.order)
-    if binding.direct_turns >= _TURNS:
-        ratio = binding.direct_seconds / binding.direct_turns * 1e6 / binding.predicted_us
+    if len(binding.direct_latest) >= _TURNS:
+        ratio = median(binding.direct_latest) * 1e6 / binding.predicted_us
         return dict.fromkeys(sources, ratio)
     measured: dict[Node, float] = {}
     predicted: dict[Node, float] = {}

@@ -62,8 +62,8 @@ def test_measured_time_that_predictions_missed_cuts_anew_with_the_same_bits():
         assert plan.factors == {}
         for network in machine._networks():
             for task in network.tasks:
-                task.turns, task.seconds = 100, 1.0  # 10 ms a turn
-        plan.latest.direct_turns, plan.latest.direct_seconds = 0, 0.0
+                task.latest.extend([0.01] * 9)
+        plan.latest.direct_latest.clear()
         plan.runs = CUTS_AFTER[0] - 1
         assert bits(machine, ends) == expected
         [better] = machine._plans.values()
@@ -82,7 +82,7 @@ def test_a_small_run_that_takes_long_leaves_the_calling_thread():
         machine.run_sync({"x": np.ones(4)})
         [plan] = machine._plans.values()
         assert plan.latest.direct_turns == 1
-        plan.latest.direct_turns, plan.latest.direct_seconds = 10, 1.0
+        plan.latest.direct_latest.extend([0.1] * 9)
         plan.runs = CUTS_AFTER[0] - 1
         machine.run_sync({"x": np.ones(4)})
         [better] = machine._plans.values()
@@ -98,8 +98,8 @@ def test_predictions_that_hold_are_left_alone():
         for network in machine._networks():
             for task in network.tasks:
                 cost = sum(plan.cost_us(step, {}) for step in task.spec.steps)
-                task.turns, task.seconds = 100, cost * 1e-4
-        plan.latest.direct_turns = 0
+                task.latest.extend([cost * 1e-6] * 9)
+        plan.latest.direct_latest.clear()
         plan.runs = CUTS_AFTER[0] - 1
         bits(machine, ends)
         assert list(machine._plans.values()) == [plan]
