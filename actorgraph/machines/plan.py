@@ -7,18 +7,16 @@ from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from functools import partial
 from importlib import import_module
-from itertools import repeat
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from actorgraph.devices import Device
-from actorgraph.dual import Dual
-from actorgraph.errors import FeedError, near_names
+from actorgraph.errors import FeedError
 from actorgraph.graph import Node, topological_order
 from actorgraph.lower.arenas import Arenas, Layout
-from actorgraph.lower.buffers import assign, is_fresh, leaving, regular, sizes_of, writable
+from actorgraph.lower.buffers import assign, leaving, regular, sizes_of, writable
 from actorgraph.lower.collector import paused
 from actorgraph.lower.cost import predicted_us
 from actorgraph.lower.fusion import gains, is_heavy, one_after_another
@@ -28,12 +26,13 @@ from actorgraph.lower.program import Program, lower_directly
 from actorgraph.lower.regions import TaskSpec, connect, cut
 from actorgraph.lower.rings import Ring, Rings
 from actorgraph.machines.binding import Binding, Direct
+from actorgraph.machines.results import Results
 from actorgraph.node import Buffer, Variable
 from actorgraph.rewrite import Pass
 from actorgraph.types import UNKNOWN
 
 if TYPE_CHECKING:
-    from actorgraph.machines.run import Run
+    pass
 
 __all__ = ["MEMORIES_KEPT", "Plan"]
 
@@ -42,7 +41,7 @@ MEMORIES_KEPT = 4
 """Of so many bindings the buffers are kept: a batch, the rest of the batches, and their kind."""
 
 
-class Plan:
+class Plan(Results):
     """The compiled form of (outputs, wrt, mode).
 
     Parameters
@@ -134,71 +133,6 @@ class Plan:
         self.runs = 0
         self._in_sequence: Plan | None = None
         self._bindings: OrderedDict[tuple[tuple[str, int], ...], Binding] = OrderedDict()
-
-    def _place_results(self) -> None:
-        """Number the results (a leaf needs none, the run has it) and note who reads which."""
-        joint = self.joint
-        self.leaf_index = {leaf.node: index for index, leaf in enumerate(joint.leaves)}
-        self.result_of: dict[Node, int] = {}
-        for node in (*joint.values.values(), *joint.derivatives.values()):
-            if not node.is_leaf and node not in self.result_of:
-                self.result_of[node] = len(self.result_of)
-        self.result_count = len(self.result_of)
-        self._late = self._late_checks()
-        read = set(joint.values.values())
-        self._reads: list[tuple[Node, int | Node, int | Node | None, bool]] = []
-        for node in self.nodes:
-            value, derivative = joint.values[node], joint.derivatives.get(node)
-            place = None if derivative is None else self.result_of.get(derivative, derivative)
-            again = derivative is not None and derivative in read
-            self._reads.append((node, self.result_of.get(value, value), place, again))
-            if derivative is not None:
-                read.add(derivative)
-        # Where each result is read, if all are fresh arrays and nothing else is asked for.
-        self._places: list[int] | None = None
-        values = [joint.values[node] for node in self.nodes]
-        if (
-            self.mode.kind == "forward"
-            and self.device.xp is np
-            and not self.assignments
-            and all(value in self.result_of and is_fresh(value) for value in values)
-            and len(set(values)) == len(values)
-        ):
-            self._places = [self.result_of[value] for value in values]
-
-    def _late_checks(self) -> list[tuple[int, Node]]:
-        """Return the seeds and tangents whose shape only a run can check, with what they belong to.
-
-        What belongs to a node that is neither read nor fed is left to NumPy.
-        """
-        leaves = self.joint.leaves
-        known = {leaf.source: leaf.node for leaf in leaves if leaf.kind == "feed"}
-        known |= self.joint.values
-        return [
-            (index, known[leaf.source])
-            for index, leaf in enumerate(leaves)
-            if leaf.kind in ("seed", "tangent") and leaf.source in known
-            if any(dim is UNKNOWN for dim in leaf.source.dims)
-        ]
-
-    def readable(self, key: object) -> Node:
-        """Return the node that a run may be asked for by `key`, or raise `KeyError`."""
-        if isinstance(key, Node):
-            if any(key is node for node in self.nodes):
-                return key
-            if all(key.graph is not node.graph for node in self.nodes):
-                raise KeyError(f"{key!r} belongs to another graph than this machine")
-            name = key.name
-        else:
-            found = self.readables.get(key) if isinstance(key, str) else None
-            if found is not None:
-                return found
-            name = str(key)
-        near = near_names(name, self.readables)
-        raise KeyError(
-            f"{name!r} is neither an output nor a wrt of this machine{near}; name it among the "
-            f"outputs to read it; readable are {', '.join(map(repr, self.readables))}"
-        )
 
     # -- bindings -----------------------------------------------------------------------------
 
@@ -406,80 +340,6 @@ class Plan:
             made: Callable[..., Any] = jit.fused_kernel(node, symbols, wait=self.jit == "wait")
             return made
         return kernel(node, self.device.xp, symbols, watch=self.watch)
-
-    # -- results ------------------------------------------------------------------------------
-
-    def collect(self, run: Run) -> tuple[dict[Node, Dual], list[tuple[Buffer, Any]]]:
-        """Return the Duals of a run that has succeeded, and what it assigns to buffers.
-
-        Every array is the caller's own: only a variable's value is the array that the run has
-        read; whatever else would share memory with a feed, a variable or another result is copied.
-        """
-        if self._places is not None:
-            # Only fresh values: 0.2 us a result instead of 0.6.
-            values = map(run.results.__getitem__, self._places)
-            none = repeat(None)
-            return dict(zip(self.nodes, map(Dual, values, none, none, self.nodes))), []
-        arrays = self._owned(run)
-        for index, node in self._late:
-            self._check_shape(run, index, node, arrays)
-        duals: dict[Node, Dual] = {}
-        for node, value, derivative, again in self._reads:
-            array = arrays[value] if isinstance(value, int) else self._leaf_value(run, value)
-            duals[node] = dual = Dual(array, None, None, node)
-            if derivative is None:
-                found = np.zeros_like(array) if self.derivative_is_zero(node) else None
-            elif isinstance(derivative, int):
-                found = arrays[derivative].copy() if again else arrays[derivative]
-            else:
-                found = np.array(self._leaf_value(run, derivative))
-            if self.mode.kind == "tangents":
-                dual.tangent = found
-            else:
-                dual.grad = found
-        assigned = []
-        for buffer, node in self.assignments:
-            copied = self.joint.values[node]
-            place = self.result_of.get(copied)
-            array = self._leaf_value(run, copied) if place is None else arrays[place]
-            assigned.append((buffer, array))
-        return duals, assigned
-
-    def _check_shape(self, run: Run, index: int, node: Node, arrays: list[Any]) -> None:
-        place = self.result_of.get(node)
-        value = self._leaf_value(run, node) if place is None else arrays[place]
-        if run.leaves[index].shape != value.shape:
-            leaf = self.joint.leaves[index]
-            raise FeedError(
-                f"{leaf.kind} {leaf.source.name!r} has shape {run.leaves[index].shape}, "
-                f"but in this run the node has shape {value.shape}"
-            )
-
-    def _owned(self, run: Run) -> list[np.ndarray[Any, Any]]:
-        """Return the results as arrays that share memory with no leaf and not with each other."""
-        taken = set(map(id, run.leaves))
-        arrays = []
-        for raw in run.results:
-            array = raw if type(raw) is np.ndarray else self.device.to_host(raw)
-            if array.base is not None or id(array) in taken:
-                array = np.array(array)
-            taken.add(id(array))
-            arrays.append(array)
-        return arrays
-
-    def _leaf_value(self, run: Run, node: Node) -> np.ndarray[Any, Any]:
-        """Return the value of a leaf: a parameter's own array, a copy of anything else."""
-        if node not in self.leaf_index:
-            return np.array(node.attrs["value"])
-        index = self.leaf_index[node]
-        array: np.ndarray[Any, Any] = run.leaves[index]
-        return array if self.joint.leaves[index].kind == "variable" else array.copy()
-
-    def derivative_is_zero(self, node: Node) -> bool:
-        """Return whether the node's derivative is zero because nothing depends on it."""
-        if node.dtype.kind not in "fcV" or self.mode.kind == "forward":
-            return False
-        return self.mode.kind == "tangents" or any(node is other for other in self.wrt)
 
 
 def _lower(name: str) -> ModuleType:
