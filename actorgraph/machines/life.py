@@ -14,6 +14,7 @@ from actorgraph.errors import GraphError, MachineClosedError
 from actorgraph.machines.capacities import Capacities
 from actorgraph.machines.core import Core, current_errors, starting
 from actorgraph.machines.options import seconds
+from actorgraph.machines.plan import Plan
 from actorgraph.machines.run import Run, in_event_loop, in_ipython_kernel
 
 __all__ = ["Lifetime"]
@@ -34,6 +35,7 @@ class Lifetime:
     _core: Core | None
     _process: int
     _finalizer: Any
+    _plans: dict[Any, Plan]
 
     def _started(self) -> Core:
         """Return the core, a fresh one at the first run, after a fork and after an interrupt."""

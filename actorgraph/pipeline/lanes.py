@@ -275,9 +275,12 @@ class Lane:
             other = flight.siblings[lane]
             other.lane.tell((other, microbatch, values), push)
         ended = perf_counter()
+        known = network.tasks[index]
+        known.turns += 1
+        known.seconds += ended - started
         network.times[index].append(ended - started)
         if instrument.turn_hooks:
-            instrument.tell("on_turn", network.tasks[index], part.run, started, ended)
+            instrument.tell("on_turn", known, part.run, started, ended)
 
     def _keep(self, flight: Flight, index: int, microbatch: int, outputs: list[Any]) -> None:
         plan = self.network.plan

@@ -155,6 +155,7 @@ class Pipeline(Lifetime):
         self.max_in_flight = positive("max_in_flight", max_in_flight)
         self.seed = whole("seed", seed)
         self._plan: StagedPlan | None = None
+        self._plans = {}
         self._closed = False
         self._core: Core | None = None
         self._process = 0
@@ -336,6 +337,7 @@ class Pipeline(Lifetime):
                         self.batching, self.outputs, self.wrt, self.schedule, devices.get("cpu"),
                         allowed(None, True), symbols, partial(Lanes, credits=self._credits),
                     )  # fmt: skip
+                    self._plans["backward"] = self._plan
         return self._plan
 
     # -- looking at it ------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from weakref import WeakKeyDictionary
 
 from actorgraph.errors import GraphError
 from actorgraph.instrument import Instrument
-from actorgraph.machines import Machine
+from actorgraph.machines.life import Lifetime
 from actorgraph.scheduler import POOL
 from actorgraph.trace.using import use
 
@@ -191,12 +191,12 @@ def _actors(core: Core) -> list[ActorView]:
 
 
 @contextmanager
-def top(*machines: Machine, per_second: float = 4.0) -> Iterator[Live]:
+def top(*machines: Lifetime, per_second: float = 4.0) -> Iterator[Live]:
     """Draw the machines in the terminal while the ``with`` block runs; needs rich.
 
     Parameters
     ----------
-    *machines : Machine
+    *machines : Machine or Pipeline
         Default all of the process, each from its first run on.
     per_second : float
         How often it is drawn, in a thread of rich's.
@@ -266,14 +266,14 @@ def _row(actor: ActorView) -> tuple[str, str, str, str]:
 
 
 @contextmanager
-def serve(path: str | os.PathLike[str], *machines: Machine) -> Iterator[Live]:
+def serve(path: str | os.PathLike[str], *machines: Lifetime) -> Iterator[Live]:
     """Answer ``actorgraph top PATH`` inside the ``with`` block, from a thread of its own.
 
     Parameters
     ----------
     path : path
         Where the Unix socket is made, for this user only; it is removed at the end.
-    *machines : Machine
+    *machines : Machine or Pipeline
         Default all of the process, each from its first run on.
 
     Raises

@@ -7,19 +7,20 @@ from contextlib import contextmanager
 from typing import Any
 
 from actorgraph.instrument import Instrument, hears_turns, listen, silence
-from actorgraph.machines import Machine, Run
+from actorgraph.machines import Run
+from actorgraph.machines.life import Lifetime
 
 __all__ = ["use"]
 
 
 @contextmanager
-def use(instrument: Instrument, *machines: Machine) -> Iterator[Instrument]:
+def use(instrument: Instrument, *machines: Lifetime) -> Iterator[Instrument]:
     """Have the hooks of an instrument called inside the ``with`` block; blocks nobody.
 
     Parameters
     ----------
     instrument : Instrument
-    *machines : Machine
+    *machines : Machine or Pipeline
         Whose runs it is told of; default those of all machines of the process.
 
     Raises
@@ -42,7 +43,7 @@ def use(instrument: Instrument, *machines: Machine) -> Iterator[Instrument]:
     if not isinstance(instrument, Instrument):
         raise TypeError(f"expected an instance of ag.trace.Instrument, got {instrument!r}")
     for machine in machines:
-        if not isinstance(machine, Machine):
+        if not isinstance(machine, Lifetime):
             raise TypeError(f"expected machines after the instrument, got {type(machine).__name__}")
     told = instrument
     if machines:
@@ -57,7 +58,7 @@ def use(instrument: Instrument, *machines: Machine) -> Iterator[Instrument]:
 class _Filtered(Instrument):
     """Passes on what concerns runs of some machines."""
 
-    def __init__(self, instrument: Instrument, machines: tuple[Machine, ...]) -> None:
+    def __init__(self, instrument: Instrument, machines: tuple[Lifetime, ...]) -> None:
         self._instrument = instrument
         self._machines = machines
 

