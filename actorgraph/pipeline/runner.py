@@ -129,6 +129,7 @@ class Pipeline(Lifetime):
         max_in_flight: int = 2,
         seed: int = 0,
     ) -> None:
+        (loss,) = as_nodes(loss)
         self.graph = loss.graph
         self.outputs = tuple(as_nodes(outputs)) if outputs else ()
         parameters = [node for node in self.graph.parameters if node.dtype.kind in "fcV"]

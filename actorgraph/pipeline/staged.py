@@ -163,7 +163,25 @@ class StagedPlan(Plan):
         for node in self.joint.order:
             costs[self.joint.source(node).id] += predicted_us(node, symbols)
         sizes = {node.id: _bytes(node, symbols) for node in nodes}
-        return cut_by_cost(nodes, self.schedule.stages, costs=costs, sizes=sizes)
+        stages = cut_by_cost(nodes, self.schedule.stages, costs=costs, sizes=sizes)
+        return self._with_buffers_in_one(stages, nodes)
+
+    def _with_buffers_in_one(
+        self, stages: list[list[Node]], nodes: Sequence[Node]
+    ) -> list[list[Node]]:
+        """Move what lies between reading a buffer and assigning it to the stage of the latter."""
+        stage_of = {node.id: stage for stage, found in enumerate(stages) for node in found}
+        for buffer, value in self.assignments:
+            reached = {buffer.id}
+            for node in topological_order([value]):
+                if any(part.id in reached for part in node.inputs):
+                    reached.add(node.id)
+                    stage_of[node.id] = stage_of[value.id]
+        moved: list[list[Node]] = [[] for _ in stages]
+        for node in nodes:
+            if node.id in stage_of:
+                moved[stage_of[node.id]].append(node)
+        return moved
 
     def _check_directions(self) -> None:
         """Raise where a stage would wait for one that waits for it."""

@@ -236,6 +236,46 @@ def test_a_buffer_is_updated_once_for_each_microbatch_in_their_order():
     assert found.tobytes() == running.value.tobytes()
 
 
+@pytest.mark.parametrize("stages", [2, 5, 12])
+def test_batch_norm_normalises_by_microbatch_and_keeps_its_statistics_in_order(stages):
+    g = ag.Graph()
+    rng = np.random.default_rng(0)
+    h = g.input("x", shape=("batch", WIDTH), dtype="float64")
+    for layer in range(5):
+        W = g.parameter(f"W{layer}", rng.normal(size=(WIDTH, WIDTH)))
+        h = np.tanh(normalised(g, layer, h @ W))
+    loss = (h * h).mean()
+    weights = list(g.parameters)
+    buffers = [buffer for buffer, _, _ in g.assignments]
+    assert len(buffers) == 5
+    start = [buffer.value.copy() for buffer in buffers]
+    feeds = {"x": rng.normal(size=(ROWS, WIDTH))}
+    with Pipeline(loss, weights, stages=stages, microbatches=4) as pipeline:
+        run = pipeline.run_sync(feeds)
+        parts = pipeline.batching.cut(feeds)
+    found = [buffer.value.copy() for buffer in buffers]
+    for buffer, value in zip(buffers, start, strict=True):
+        buffer.value = value
+    with ag.LispMachine([loss], wrt=weights) as machine:
+        runs = [
+            machine.run_sync(part.feeds, backward=pipeline.batching.seeds(number, part))
+            for number, part in enumerate(parts)
+        ]
+    for node in weights:
+        assert run[node].grad.tobytes() == reduce(np.add, [r[node].grad for r in runs]).tobytes()
+    for buffer, value in zip(buffers, found, strict=True):
+        assert buffer.value.tobytes() == value.tobytes()
+
+
+def normalised(g, layer, h):
+    """Return h normalised over the batch; its running mean is a buffer."""
+    running = g.buffer(f"mean{layer}", np.zeros(WIDTH))
+    mean = h.mean(axis=0)
+    out = (h - mean) / np.sqrt(ag.ops.square(h - mean).mean(axis=0) + 1e-5)
+    g.assign(running, 0.9 * running + 0.1 * mean, out)
+    return out
+
+
 # -- order ------------------------------------------------------------------------------------
 
 
@@ -396,6 +436,8 @@ def test_stages_are_those_that_the_user_placed():
 
 def test_what_does_not_fit_is_told_before_anything_starts():
     model = Model()
+    with pytest.raises(ag.GraphTypeError, match="node"):
+        Pipeline(3, microbatches=2)
     with pytest.raises(ScheduleError, match="how many stages"):
         model.pipeline("1f1b", None, 3)
     with pytest.raises(ScheduleError, match="takes microbatches="):
