@@ -267,6 +267,21 @@ def test_batch_norm_normalises_by_microbatch_and_keeps_its_statistics_in_order(s
         assert buffer.value.tobytes() == value.tobytes()
 
 
+def test_a_cut_by_cost_leaves_reading_and_assigning_a_buffer_together():
+    g = ag.Graph()
+    h = g.input("x", shape=("batch", WIDTH), dtype="float64")
+    running = g.buffer("running", np.ones(WIDTH))
+    faded = 0.5 * running
+    for layer in range(6):
+        h = np.tanh(h @ g.parameter(f"W{layer}", np.eye(WIDTH)))
+    loss = (h * h).mean()
+    g.assign(running, faded + h.mean(axis=0), loss)
+    with Pipeline(loss, stages=3, microbatches=2) as pipeline:
+        pipeline.run_sync({"x": np.zeros((4, WIDTH))})
+        assert any(node is faded for node in pipeline.stages()[-1])
+    assert running.value.tolist() == [0.25] * WIDTH
+
+
 def normalised(g, layer, h):
     """Return h normalised over the batch; its running mean is a buffer."""
     running = g.buffer(f"mean{layer}", np.zeros(WIDTH))
