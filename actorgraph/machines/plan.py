@@ -307,14 +307,20 @@ class Plan(Results):
     # -- buffers ------------------------------------------------------------------------------
 
     def _plan_buffers(self) -> None:
-        """Decide which steps of the tasks write into buffers: what stays inside of a turn."""
-        regular_ids = regular(self.joint.order) if self.device.xp is np else set()
+        """Decide which steps of the tasks write into buffers, and which into arrays that leave.
+
+        With one actor a node a turn is too short: leasing memory costs it 0.5 us.
+        """
+        none: frozenset[int] = frozenset()
+        if self.fuse == "none" or self.interpreter is not None or self.device.xp is not np:
+            self.buffered = self.leaving = [none] * len(self.tasks)
+            return
+        regular_ids = regular(self.joint.order)
         for spec in self.tasks:
-            inside = len(spec.steps) > 1 and self.interpreter is None
-            planned = writable(spec.steps, spec.kept, regular_ids) if inside else frozenset()
+            inside = len(spec.steps) > 1
+            planned = writable(spec.steps, spec.kept, regular_ids) if inside else none
             self.buffered.append(planned)
-            fused = self.fuse != "none" and self.interpreter is None
-            self.leaving.append(leaving(spec.steps, planned, regular_ids) if fused else frozenset())
+            self.leaving.append(leaving(spec.steps, planned, regular_ids))
 
     def layout(
         self, index: int, binding: Binding, in_buffers: bool, arenas: Arenas, rings: Rings | None
