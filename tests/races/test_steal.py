@@ -21,6 +21,7 @@ class Tally:
         self.heavy = heavy
         self.turns = 0
         self.seconds = 0.0
+        self.latest = []
         self.ran = 0
         self.send = self._turns(then).send
         self.send(None)
