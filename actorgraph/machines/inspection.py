@@ -218,8 +218,9 @@ def _busiest(
 ) -> list[tuple[str, str, float, int]]:
     found: dict[int, tuple[str, str, float, int]] = {}
     for plan in plans:
-        if plan.latest is not None and plan.latest.direct_turns:
-            _share(plan, plan.latest, found)
+        for binding in plan.bindings():
+            if binding.direct_turns:
+                _share(plan, binding, found)
     for network in networks:
         for actor in network.actors:
             node = network.plan.joint.source(actor.region.nodes[0])
@@ -233,10 +234,13 @@ def _busiest(
 def _share(plan: Plan, binding: Binding, found: dict[int, tuple[str, str, float, int]]) -> None:
     """Add the time of direct runs, by predicted cost, to what each node has taken."""
     part = binding.direct_seconds / binding.predicted_us
+    counted = set()
     for step in plan.joint.order:
         node = plan.joint.source(step)
-        _, _, seconds, turns = found.get(node.id, ("", "", 0.0, binding.direct_turns))
+        _, _, seconds, turns = found.get(node.id, ("", "", 0.0, 0))
         seconds += part * plan.cost_us(step, binding.symbols)
+        turns += 0 if node.id in counted else binding.direct_turns
+        counted.add(node.id)
         found[node.id] = node.name, node.op.name, seconds, turns
 
 

@@ -238,6 +238,10 @@ class Plan(Results):
         """The binding of all runs so far, None where there were several or none."""
         return self.latest if len(self._bindings) == 1 else None
 
+    def bindings(self) -> list[Binding]:
+        """Return those that are kept."""
+        return list(self._bindings.values())
+
     def with_factors(self, factors: Mapping[Node, float]) -> Plan:
         """Return a plan of the same joint graph that is cut anew, by other costs.
 

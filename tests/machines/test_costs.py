@@ -141,3 +141,15 @@ def test_costs_that_are_none_are_refused_before_anything_runs():
         ag.ActorMachine(ends, costs={"nobody": 1.0})
     with pytest.raises(GraphError, match="microseconds above 0, got -1"):
         ag.ActorMachine(ends, costs={"end_0": -1})
+
+
+def test_runs_of_the_calling_thread_count_among_the_busiest_for_all_sizes_and_modes():
+    x = ag.Graph().input("x", ("n",))
+    end = np.tanh(x).named("end").sum()
+    with ag.TapeMachine([end], wrt=[x]) as machine:
+        for size, runs in ((3, 5), (4, 2)):
+            for _ in range(runs):
+                machine.run_sync({"x": np.zeros(size, "float32")}, backward=True)
+        machine.run_sync({"x": np.zeros(3, "float32")})
+        firings = {name: turns for name, _, _, turns in machine.busiest()}
+    assert firings["end"] == 8
