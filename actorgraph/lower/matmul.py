@@ -24,7 +24,7 @@ from actorgraph.graph import Node
 from actorgraph.lower.tiles import compute_parts
 from actorgraph.types import bind_dims
 
-__all__ = ["CUT_FLOPS", "cuts", "product"]
+__all__ = ["CUT_FLOPS", "cuts", "product", "tile_count"]
 
 CUT_FLOPS = 2.0**26
 """Products of at least as many flops are cut: some 0.6 ms, ten times what waking a worker costs."""
@@ -164,6 +164,16 @@ def cuts(m: int, k: int, n: int) -> tuple[slice, ...]:
         while 2 * count * _TILE_FLOPS <= flops and 2 * count * _NARROWEST <= side:
             count *= 2
     return _slices(side, count)
+
+
+def tile_count(node: Node, symbols: Mapping[str, int]) -> int:
+    """Return into how many tiles the step is cut, 1 where it is none or its sizes are not known."""
+    if node.op.name != "matmul":
+        return 1
+    x, y = (_sizes(part, symbols) for part in node.inputs)
+    if x is None or y is None or len(x) < 2 or len(y) != 2:
+        return 1
+    return len(cuts(prod(x[:-1]), x[-1], y[-1]))
 
 
 def _slices(size: int, count: int) -> tuple[slice, ...]:

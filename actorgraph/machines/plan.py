@@ -19,9 +19,10 @@ from actorgraph.lower.arenas import Arenas, Layout
 from actorgraph.lower.buffers import assign, leaving, regular, sizes_of, writable
 from actorgraph.lower.collector import paused
 from actorgraph.lower.cost import predicted_us
-from actorgraph.lower.fusion import gains, is_heavy, one_after_another
+from actorgraph.lower.fusion import gains, is_heavy, one_after_another, sharing
 from actorgraph.lower.joint import Joint, Mode, join
 from actorgraph.lower.kernels import depends_on_symbols, kernel
+from actorgraph.lower.matmul import tile_count
 from actorgraph.lower.program import Program, lower_directly
 from actorgraph.lower.regions import TaskSpec, connect, cut
 from actorgraph.lower.rings import Ring, Rings
@@ -183,7 +184,11 @@ class Plan(Results):
                     for spec in self.tasks
                 ]
                 spent = [sum([costs[node.id] for node in spec.steps]) for spec in self.tasks]
-                if not (self.has_async or gains(before, spent, self.workers)):
+                alone_us = sum(
+                    costs[node.id] / sharing(tile_count(node, symbols), self.workers)
+                    for node in self.joint.order
+                )
+                if not (self.has_async or gains(before, spent, self.workers, alone_us)):
                     self.sequential = f"{self.workers} workers would end hardly sooner than one"
         if self.sequential or self.fuse != "auto":
             fuse = "tape" if self.sequential else self.fuse
