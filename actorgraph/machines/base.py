@@ -8,6 +8,7 @@ from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mappin
 from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 import anyio
 import numpy as np
@@ -171,6 +172,7 @@ class Machine(Lifetime, Inspectable, ABC):
         self._statistics, self._closed = bool(statistics), False
         self._inline = not (self.fuse == "none" or self.seed or self._statistics)
         self._plans: dict[Any, Plan] = {}
+        self._step_plans: WeakSet[Plan] = WeakSet()  # a step holds its machine, not the reverse
         self._first: tuple[Mode, dict[Node, Any]] | None = None
         self._core: Core | None = None
         self._process = os.getpid()

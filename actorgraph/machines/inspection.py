@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 from actorgraph.channels import ChannelStatistics
 from actorgraph.graph import Graph, Node
@@ -33,7 +34,7 @@ class MemoryPlan:
     Attributes
     ----------
     mode : str
-        ``"forward"``, ``"backward"`` or ``"tangents"``.
+        ``"forward"``, ``"backward"`` or ``"tangents"``; ``"step"`` of a compiled step.
     peak_bytes : int
         Kept memory and, beside it, the fresh arrays of one run in sequential order at its worst.
     bound_bytes : int
@@ -59,21 +60,25 @@ class Inspectable:
     graph: Graph
     outputs: dict[str, Node]
     _plans: dict[Any, Plan]
+    _step_plans: WeakSet[Plan]
     workers: int
     max_in_flight: int
     _capacities: Capacities
     _core: Core | None
 
+    def _all_plans(self) -> list[Plan]:
+        return [*self._plans.values(), *self._step_plans]
+
     @property
     def source(self) -> str:
         """The generated programs of every plan compiled so far, with node names as comments."""
         parts = []
-        for plan in self._plans.values():
+        for plan in self._all_plans():
             if plan.direct is not None:
-                parts.append(f"# mode: {plan.mode.kind}")
+                parts.append(f"# mode: {plan.name}")
                 parts.append(plan.direct.annotated("in the calling thread"))
         for network in self._networks():
-            parts.append(f"# mode: {network.plan.mode.kind}")
+            parts.append(f"# mode: {network.plan.name}")
             programs = [(task.program, task.spec.name) for task in network.tasks]
             parts += [program.annotated(name) for program, name in programs if program is not None]
         return "\n\n".join(parts)
@@ -165,7 +170,7 @@ class Inspectable:
         extrapolated.  A region of several nodes goes by the name of its first.  The time of runs
         that the calling thread computed is shared among nodes by predicted cost.
         """
-        return _busiest(self._plans.values(), self._networks(), count)
+        return _busiest(self._all_plans(), self._networks(), count)
 
     def costs(self) -> dict[str, float]:
         """Return microseconds a forward call by node name: predicted, or refined by measured time.
@@ -186,7 +191,7 @@ class Inspectable:
         """Return what runs where and why: regions, predicted and measured costs, placement."""
         texts = [
             _explanation(plan, spent_us(plan, self._networks()), self.workers)
-            for plan in self._plans.values()
+            for plan in self._all_plans()
             if plan.latest is not None
         ]
         return "\n\n".join(texts) or "nothing has run yet, and regions are cut at the first run"
@@ -207,7 +212,7 @@ class Inspectable:
         >>> plan.peak_bytes, plan.bound_bytes, plan.buffered
         (5120, 5120, 2)
         """
-        return [_memory_plan(plan) for plan in self._plans.values() if plan.latest is not None]
+        return [_memory_plan(plan) for plan in self._all_plans() if plan.latest is not None]
 
     def _networks(self) -> list[Network]:
         return list(self._core.networks.values()) if self._core is not None else []
@@ -263,7 +268,7 @@ def _explanation(plan: Plan, spent: Mapping[int, float], workers: int) -> str:
     costs = "refined by measured time" if plan.factors else "predicted"
     if plan.given_costs is not None:
         costs = "given"
-    name = f"mode {plan.mode.kind}{f' ({sizes})' if sizes else ''}"
+    name = f"mode {plan.name}{f' ({sizes})' if sizes else ''}"
     lines = [
         f"{name}: {len(plan.joint.order)} steps, {binding.predicted_us:.0f} us {costs}",
         f"cut: {_WHY.get(plan.fuse) or _why_auto(plan)}",
@@ -315,7 +320,7 @@ def _memory_plan(plan: Plan) -> MemoryPlan:
         )
     fresh = peak_bytes(order, results, symbols, without=planned)
     return MemoryPlan(
-        mode=plan.mode.kind,
+        mode=plan.name,
         peak_bytes=kept_bytes + fresh,
         bound_bytes=peak_bytes(order, results, symbols),
         kept_bytes=kept_bytes,

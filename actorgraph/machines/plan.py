@@ -239,6 +239,11 @@ class Plan(Results):
         return found
 
     @property
+    def name(self) -> str:
+        """What users call the plan."""
+        return self.mode.kind
+
+    @property
     def only_binding(self) -> Binding | None:
         """The binding of all runs so far, None where there were several or none."""
         return self.latest if len(self._bindings) == 1 else None

@@ -62,6 +62,7 @@ class Step:
                 machine._interpreter(), machine.passes, jit=machine.jit,
             )  # fmt: skip
             self._plan.step = self
+            machine._step_plans.add(self._plan)
         self._free = threading.Lock()
 
     def __call__(
@@ -163,6 +164,10 @@ class _StepPlan(Plan):
     step: Step
     _places_of: list[tuple[int, int | Node | None]] | None = None
     keeps_derivatives = False
+
+    @property
+    def name(self) -> str:
+        return "step"
 
     def collect(self, run: Run) -> tuple[dict[Node, Dual], list[tuple[Buffer, Any]]]:
         """Return the Duals of the outputs, after the update."""

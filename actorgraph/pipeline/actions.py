@@ -292,8 +292,8 @@ def _check_complete(schedule: Schedule) -> None:
         for position, action in enumerate(lane):
             if action.kind not in KINDS or action.stage < 0 or action.microbatch < 0:
                 raise ScheduleError(
-                    f"device {device} lists {action}; stage and microbatch count from 0, and the "
-                    f"kind is one of {', '.join(KINDS)}"
+                    f"device {device} lists {action[:3]}; an action is (stage, kind, microbatch): "
+                    f"stage and microbatch count from 0, and the kind is one of {', '.join(KINDS)}"
                 )
             if seen.setdefault(action[:3], device) != device or (
                 home.setdefault(action.stage, device) != device

@@ -215,3 +215,16 @@ def test_running_statistics_are_committed_by_a_step():
     with ag.TapeMachine([loss], wrt=[w]) as machine:
         machine.compile_step(ag.solvers.SGD(lr=0.0))({"x": np.full((2, 4), 2.0)})
     np.testing.assert_array_equal(mean.value, np.full(4, 2.0))
+
+
+def test_a_step_is_seen_where_modes_are():
+    _, loss, weights = mlp()
+    with ag.ActorMachine([loss], wrt=weights) as machine:
+        step = machine.compile_step(ag.solvers.SGD(lr=0.1))
+        for feeds in batches(3):
+            step(feeds)
+        assert machine.explain().startswith("mode step (n = 12)")
+        assert machine.source.startswith("# mode: step")
+        [plan] = [plan for plan in machine.memory_plan() if plan.mode == "step"]
+        assert plan.peak_bytes >= plan.bound_bytes > 0
+        assert machine.busiest(1)[0][3] == 3
