@@ -22,7 +22,7 @@ from __future__ import annotations
 import linecache
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any
 
 from actorgraph.graph import Node
@@ -208,8 +208,8 @@ def last_uses(steps: Sequence[Node], kept: Iterable[Node]) -> list[list[int]]:
 @lru_cache(maxsize=1024)
 def _compiled(text: str) -> tuple[str, Callable[..., Any]]:
     filename = f"<actorgraph program {abs(hash(text)):x}>"
-    # An entry of one callable is read when a traceback wants to show a generated line.
-    linecache.cache[filename] = (partial(str, text),)
+    # Tracebacks show generated lines from here; of names in <> they read no lazy entries.
+    linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
     scope: dict[str, Any] = {}
     exec(compile(text, filename, "exec"), scope)  # our own text, made from numbers only
     return filename, scope["actor"]

@@ -238,3 +238,15 @@ def test_runs_after_a_fault_have_the_bits_of_runs_before(machine_type, options):
                 machine.run_sync(feeds(), backward=True)
             TRAP.backward = None
             assert results(machine.run_sync(feeds(), backward=True), nodes) == before
+
+
+@pytest.mark.parametrize("fuse", ["none", "auto"])
+def test_a_traceback_shows_the_generated_line_and_the_users_line(fuse):
+    x = ag.Graph().input("x", ("n", "n"))
+    inverse = ag.ops.inv(x).named("inverse")
+    with (
+        ag.ActorMachine([inverse], fuse=fuse) as machine,
+        pytest.raises(ag.NodeError, match=r"built at .*test_faults\.py:\d+") as caught,
+    ):
+        machine.run_sync({"x": np.zeros((2, 2), "float32")})
+    assert "v0 = k0(" in "".join(traceback.format_exception(caught.value))
