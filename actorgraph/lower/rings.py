@@ -56,11 +56,19 @@ class Ring:
             place = self._place = (self._place + 1) % count
             array = arrays[place]
             if getrefcount(array) == _IDLE:
+                if self._is_usable(array):
+                    return array
+                arrays[place] = array = np.empty(self._shape, self._dtype)
                 return array
         array = np.empty(self._shape, self._dtype)
         if count < self.limit:
             arrays.append(array)
         return array
+
+    def _is_usable(self, array: np.ndarray[Any, Any]) -> bool:
+        """Return whether a user who held the array has left its shape, dtype and flags alone."""
+        shape, dtype = array.shape, array.dtype
+        return shape == self._shape and dtype == self._dtype and array.flags.writeable
 
 
 class Rings(dict[Any, Ring]):

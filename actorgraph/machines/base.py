@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterable, Callable, Iterable, Mapping
 from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -277,11 +277,12 @@ class Machine(Lifetime, Inspectable, ABC):
         self.refuse_blocking("run_sync", "await machine.run(...)")
         run = self._prepare(feeds, backward, tangents, priority, run_number, host=None)
         if run.plan.has_async:
-            call = partial(self.run, feeds, backward=backward, tangents=tangents)
-            more = {"timeout_s": timeout_s, "priority": priority, "run_number": run_number}
-            return self._run_on_own_loop(partial(call, **more))
-        core = run.core
-        if timeout_s is None and self._small(run, SYNC_US) and core.run_directly(run):
+            return self._run_on_own_loop(run, timeout_s)
+        return self._run_now(run, timeout_s)
+
+    def _run_now(self, run: Run, timeout_s: float | None = None) -> Run:
+        """Run to the end in the calling thread, which works along."""
+        if timeout_s is None and self._small(run, SYNC_US) and run.core.run_directly(run):
             run._raise_if_failed()
             return run
         return self._run_here(run, timeout_s)
@@ -376,11 +377,18 @@ class Machine(Lifetime, Inspectable, ABC):
         """
         return Step(self, solver)
 
-    @staticmethod
-    def _run_on_own_loop(call: Callable[[], Awaitable[Run]]) -> Run:
+    def _run_on_own_loop(self, run: Run, timeout_s: float | None) -> Run:
         if in_event_loop():
             raise GraphError("this graph has asynchronous ops: await machine.run(...)")
-        return anyio.run(call)
+
+        async def awaited() -> Run:
+            host = loop_notifier()
+            for one in {run, *run.parts}:
+                one.host, one.awaited = host, True
+            self._launch(run, timeout_s)
+            return await run
+
+        return anyio.run(awaited)
 
     def _small(self, run: Run, sequential_us: float = INLINE_US) -> bool:
         """Return whether the calling thread may compute the run at once, without actors.
@@ -408,8 +416,12 @@ class Machine(Lifetime, Inspectable, ABC):
         run_number: int | None,
         host: Callable[[Callable[[], object]], object] | None,
         plan: Plan | None = None,
+        number: int | None = None,
     ) -> Run:
-        """Check everything that a run is given, and make it; `plan` may stand for the mode's."""
+        """Check everything that a run is given, and make it.
+
+        `plan` may stand for the mode's, `number` for that of a run that was not started.
+        """
         if self._closed:
             raise MachineClosedError("the machine was closed; make a new one")
         started = perf_counter() if instrument.listening else None
@@ -426,8 +438,9 @@ class Machine(Lifetime, Inspectable, ABC):
             plan = self._plan(mode) if plan is None else plan
             trusted = backward is True and tangents is None
             run = run_of(
-                self, plan, given, seeds, priority, host, drawn=run_number, trusted=trusted
-            )
+                self, plan, given, seeds, priority, host,
+                number=number, drawn=run_number, trusted=trusted,
+            )  # fmt: skip
         if started is not None:
             ended = perf_counter()
             for part in run.parts:

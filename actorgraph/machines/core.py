@@ -83,6 +83,7 @@ class Core:
         self.admission = Admission(max_in_flight, max_bytes, workers)
         self.assigning: dict[int, Run] = {}
         self.calls: dict[int, tuple[Run, Callable[[], object]]] = {}
+        self.direct: deque[Run] = deque()  # as many as threads compute at the moment
         self.numbers = 0
         self.closed = False
         self.interrupted = False
@@ -193,15 +194,22 @@ class Core:
         if slot is None:
             return False
         parts = run.parts
+        self.direct.append(run)
         try:
-            self._read_variables(parts)
-            programs = list(map(self._compute, parts))
+            try:
+                if self.closed:
+                    return False
+                self._read_variables(parts)
+                programs = list(map(self._compute, parts))
+            finally:
+                self.scheduler.leave(slot)
+                self.direct.pop()
+            for part in parts:
+                part.collect()
         finally:
             for part in parts:
                 self._release(part)
-            self.scheduler.leave(slot)
         for part, program in zip(parts, programs, strict=True):
-            part.collect()
             if program is not None:
                 part.plan.give_direct(part.binding, part.regular, program)
             self._conclude(part)
@@ -247,7 +255,8 @@ class Core:
             if self.admission.in_flight.pop(run.number, None) is None:
                 return
             self.scheduler.awaited -= run.awaited
-            self._release(run)
+        run.collect()  # it may have to copy what shows a parameter, which nobody writes until then
+        self._release(run)
         self._conclude(run)
         with self.lock:
             if self.admission.queued:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import weakref
 from functools import partial
+from time import sleep
 from types import TracebackType
 from typing import Any, Self
 
@@ -18,6 +19,9 @@ from actorgraph.machines.plan import Plan
 from actorgraph.machines.run import Run, in_event_loop, in_ipython_kernel
 
 __all__ = ["Lifetime"]
+
+_LOOK_S = 0.0002
+"""Seconds between looks for the end of direct runs: they are short, and tell nobody."""
 
 
 class Lifetime:
@@ -133,6 +137,8 @@ class Lifetime:
         for run in core.stop_admitting():
             core.help(run)
             run._wait()
+        while core.direct:
+            sleep(_LOOK_S)
         core.close()
 
     async def aclose(self) -> None:
@@ -144,6 +150,8 @@ class Lifetime:
             for run in core.stop_admitting():
                 core.scheduler.offer()
                 await run._ended()
+            while core.direct:  # noqa: ASYNC110 - who computes one tells nobody
+                await anyio.sleep(_LOOK_S)
         core.close()
 
     def __enter__(self) -> Self:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
@@ -140,8 +142,13 @@ class Plan(Results):
     def bind(self, symbols: Mapping[str, int]) -> Binding:
         """Return the binding for these symbols; the latest ones are kept."""
         key = tuple(sorted(symbols.items()))
-        found = self._bindings.get(key)
-        if found is None:
+        return self._bindings.get(key) or self._bind(key, symbols)
+
+    def _bind(self, key: tuple[tuple[str, int], ...], symbols: Mapping[str, int]) -> Binding:
+        with _making:
+            found = self._bindings.get(key)  # another thread was faster
+            if found is not None:
+                return found
             try:
                 with paused():
                     found = self._make_binding(dict(symbols))
@@ -292,31 +299,37 @@ class Plan(Results):
         binding.direct.setdefault(in_buffers, []).append(program)
 
     def _make_direct(self, binding: Binding, in_buffers: bool) -> Direct:
-        device, results = self.device, list(self.result_of)
-        if self.direct is None:
-            order = _lower("simplify").combined_steps(self.joint, self.late)
-            if self.jit:
-                [order] = _lower("jit").fused([order], results, binding.symbols)
-            self.direct_steps = order
-            leaves = [leaf.node for leaf in self.joint.leaves]
-            values = set(self.joint.values.values())
-            handed_out = [node for node in results if self.keeps_derivatives or node in values]
-            self.direct_buffered = writable(order, handed_out, regular(order))
-            self.direct = lower_directly(order, leaves, results, self.direct_buffered)
+        results = list(self.result_of)
+        with _making:
+            program = self.direct or self._lower_directly(binding, results)
         steps = self.direct_steps
         kernels = [self.kernel(node, binding.symbols) for node in steps]
-        fixed = [device.to_device(node.attrs["value"]) for node in self.direct.constants]
-        if all(other is not binding for other in self._with_memory):
-            self._with_memory.append(binding)
-            for other in self._with_memory[:-MEMORIES_KEPT]:
-                other.direct = {}
-            del self._with_memory[:-MEMORIES_KEPT]
+        fixed = [self.device.to_device(node.attrs["value"]) for node in program.constants]
+        with _making:
+            if all(other is not binding for other in self._with_memory):
+                self._with_memory.append(binding)
+                for other in self._with_memory[:-MEMORIES_KEPT]:
+                    other.direct = {}
+                del self._with_memory[:-MEMORIES_KEPT]
         buffers: list[Any] = [None] * len(self.direct_buffered)
         if in_buffers:
             plan = assign(steps, results, self.direct_buffered, binding.symbols)
             buffers = plan.arrays(steps, binding.symbols)
-        made: Direct = self.direct.make(*kernels, *fixed, *buffers)
+        made: Direct = program.make(*kernels, *fixed, *buffers)
         return made
+
+    def _lower_directly(self, binding: Binding, results: Sequence[Node]) -> Program:
+        """Return the program of direct runs, which is told last: others look for it unlocked."""
+        order = _lower("simplify").combined_steps(self.joint, self.late)
+        if self.jit:
+            [order] = _lower("jit").fused([order], results, binding.symbols)
+        self.direct_steps = order
+        leaves = [leaf.node for leaf in self.joint.leaves]
+        values = set(self.joint.values.values())
+        handed_out = [node for node in results if self.keeps_derivatives or node in values]
+        self.direct_buffered = writable(order, handed_out, regular(order))
+        self.direct = lower_directly(order, leaves, results, self.direct_buffered)
+        return self.direct
 
     # -- buffers ------------------------------------------------------------------------------
 
@@ -360,6 +373,19 @@ class Plan(Results):
             made: Callable[..., Any] = jit.fused_kernel(node, symbols, wait=self.jit == "wait")
             return made
         return kernel(node, self.device.xp, symbols, watch=self.watch)
+
+
+_making = threading.RLock()
+"""Held while a plan is cut and lowered: two threads may begin with the first run at once."""
+
+
+def _after_fork_in_child() -> None:
+    global _making
+    _making = threading.RLock()  # a thread of the parent may have held it
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 def _lower(name: str) -> ModuleType:

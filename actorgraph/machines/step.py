@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
+from sys import getrefcount
 from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
@@ -13,7 +14,7 @@ from actorgraph.errors import GraphError
 from actorgraph.graph import Node
 from actorgraph.machines.modes import mode_of
 from actorgraph.machines.plan import Plan
-from actorgraph.node import Buffer, Parameter, VariableState
+from actorgraph.node import Buffer, Parameter, Variable, VariableState
 from actorgraph.solvers import AbstractSolver
 
 if TYPE_CHECKING:
@@ -29,6 +30,10 @@ It would work along anyway.  Longer ones are cut: one piece would take half a se
 """
 
 Array = np.ndarray[Any, Any]
+
+_UNREAD = VariableState(np.empty(0))
+_IDLE = getrefcount(_UNREAD.array)
+"""References to an array that only its state holds, as counted where `Step.update` counts."""
 
 
 @final
@@ -95,13 +100,19 @@ class Step:
         try:
             machine.refuse_blocking("a step", "await step.run(...)")
             limited = machine.max_bytes is not None
-            plan = self._plan
+            plan, number = self._plan, None
             if plan and plan.allows_direct and machine.fuse != "none" and not limited:
                 run = machine._prepare(feeds, True, None, 0, run_number, None, plan)
                 if self._inline(run) and run.core.run_directly(run):
                     run._raise_if_failed()
                     return run
-            run = machine.run_sync(feeds, backward=True, run_number=run_number)
+                number = run.number
+            if number is None:
+                run = machine.run_sync(feeds, backward=True, run_number=run_number)
+            else:
+                # The same number once more: what random ops draw depends on no placement.
+                run = machine._prepare(feeds, True, None, 0, run_number, None, number=number)
+                run = machine._run_now(run)
             self._update_from(run)
             return run
         finally:
@@ -112,7 +123,7 @@ class Step:
         machine = self._machine
         if machine._one_task or machine.workers == 1 or machine._small(run):
             return True
-        usual = machine._plan(run.plan.mode)
+        usual = machine._known(run.plan.mode)
         usual.bind(run.binding.symbols)
         return usual.sequential is not None and run.predicted_us < SYNC_US
 
@@ -133,26 +144,41 @@ class Step:
             raise GraphError("another step of this machine and solver is under way; await it first")
 
     def _update_from(self, run: Run) -> None:
+        """Update by a run of the machine's own plan, and leave of it what a direct step leaves."""
         duals = [run[node] for node in self._parameters]
         self.update([dual.value for dual in duals], [dual.grad for dual in duals])
+        run.duals = {
+            node: Dual(value.copy() if isinstance(node, Variable) else value, None, None, node)
+            for node in self._machine.outputs.values()
+            for value in (run.duals[node].value,)
+        }
 
     def update(self, values: Sequence[Array], grads: Sequence[Array]) -> None:
-        """Write what the solver makes of values and gradients, and switch all parameters to it."""
-        solver, parameters, spares = self._solver, self._parameters, self._spares
-        for i, (slot, value, grad) in enumerate(zip(self._slots, values, grads, strict=True)):
-            if spares[i].readers:  # a run that began before the last step
-                spares[i] = VariableState(np.empty_like(value))
-            solver.update(slot.state, grad, value, spares[i].array)
+        """Write what the solver makes of values and gradients, and switch all parameters to it.
+
+        Who sets a parameter meanwhile waits for the lock, or has come before: then nothing changes,
+        the state of the solver neither.
+        """
+        solver, spares = self._solver, self._spares
         with self._machine.graph.lock:
-            for node, value in zip(parameters, values, strict=True):
-                if node.state.array is not value:
-                    raise GraphError(
-                        f"parameter {node.name!r} was set while a step was under way; the step has "
-                        "changed nothing, repeat it"
-                    )
+            self._refuse_others(values)
+            for i, (slot, value, grad) in enumerate(zip(self._slots, values, grads, strict=True)):
+                # Of a run that began before the last step, or held by who has read it.
+                if spares[i].readers or getrefcount(spares[i].array) > _IDLE:
+                    spares[i] = VariableState(np.empty_like(value))
+                solver.update(slot.state, grad, value, spares[i].array)
+            self._refuse_others(values)  # the solver may have set one
             self._spares = [
-                node.exchange(spare) for node, spare in zip(parameters, spares, strict=True)
+                node.exchange(spare) for node, spare in zip(self._parameters, spares, strict=True)
             ]
+
+    def _refuse_others(self, values: Sequence[Array]) -> None:
+        for node, value in zip(self._parameters, values, strict=True):
+            if node.state.array is not value:
+                raise GraphError(
+                    f"parameter {node.name!r} was set while a step was under way; the step has "
+                    "changed nothing, repeat it"
+                )
 
 
 class _StepPlan(Plan):

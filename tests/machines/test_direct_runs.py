@@ -1,0 +1,215 @@
+"""Runs that the calling thread computes: beside each other, beside steps, beside the end."""
+
+import threading
+
+import numpy as np
+import pytest
+
+import actorgraph as ag
+from actorgraph.errors import GraphError, MachineClosedError
+from actorgraph.machines.plan import Plan
+
+_called = [lambda x: x]
+called = ag.ops.define(
+    "machines_called", scheme="f[*s] -> f[*s]", forward=lambda xp, x: _called[0](x),
+    vjp=(lambda ct, y, x: ct,), cost=lambda shapes, result, attrs: 1.0,
+)  # fmt: skip
+
+
+async def _twice(xp, x):
+    return x * 2
+
+
+twice = ag.ops.define("machines_twice", scheme="f[*s] -> f[*s]", forward=_twice)
+
+
+def together(count, function):
+    """Call the function in so many threads at once and return what they raised."""
+    start, errors = threading.Barrier(count), []
+
+    def call():
+        try:
+            start.wait()
+            function()
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=call) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return errors
+
+
+@pytest.mark.parametrize("made", ["_make_binding", "_lower_directly"])
+def test_two_threads_that_begin_with_the_first_run_compile_it_once(made, monkeypatch):
+    """Cutting twice at once left tasks with the buffers of both cuts."""
+    original, both, met = getattr(Plan, made), threading.Barrier(2), []
+
+    def slowly(self, *given):
+        try:
+            both.wait(timeout=0.2)
+            met.append(self)
+        except threading.BrokenBarrierError:
+            pass
+        return original(self, *given)
+
+    monkeypatch.setattr(Plan, made, slowly)
+    x = ag.Graph().input("x", (4,))
+    with ag.ActorMachine([np.tanh(x * 2.0) + x], workers=4) as machine:
+        feeds = {"x": np.ones(4, "float32")}
+        assert together(2, lambda: machine.run_sync(feeds)) == []
+    assert met == []
+
+
+@pytest.mark.parametrize("fuse", ["auto", "none"])
+def test_a_parameter_is_read_until_what_shows_it_was_copied(fuse, monkeypatch):
+    original, g = Plan.collect, ag.Graph()
+    w = g.parameter("w", np.arange(6.0).reshape(2, 3))
+
+    def beside_another_thread(self, run):
+        w.value = np.zeros((2, 3))
+        return original(self, run)
+
+    monkeypatch.setattr(Plan, "collect", beside_another_thread)
+    with ag.ActorMachine([w.T, w + 0.0], fuse=fuse, workers=2) as machine:
+        run = machine.run_sync()
+    np.testing.assert_array_equal(run[w.T].value, np.arange(6.0).reshape(2, 3).T)
+
+
+def test_closing_waits_for_a_run_that_another_thread_computes():
+    """Products change bits with the threads of BLAS, which have their number back at the end."""
+    begun, closed, order = threading.Event(), threading.Event(), []
+
+    def op(x):
+        begun.set()
+        closed.wait(timeout=0.2)
+        order.append("op")
+        return x + 0
+
+    _called[0] = op
+    x = ag.Graph().input("x", (2,))
+    machine = ag.ActorMachine([called(x)], workers=2)
+    feeds = {"x": np.ones(2, "float32")}
+    thread = threading.Thread(target=machine.run_sync, args=(feeds,))
+    thread.start()
+    assert begun.wait(timeout=10)
+    machine.close()
+    order.append("closed")
+    closed.set()
+    thread.join()
+    assert order == ["op", "closed"]
+
+
+def test_a_run_that_was_made_before_the_end_is_not_computed_after_it():
+    x = ag.Graph().input("x", (2,))
+    machine = ag.ActorMachine([x * 2.0], workers=2)
+    run = machine._prepare({"x": np.ones(2, "float32")}, False, None, 0, None, None)
+    machine.close()
+    with pytest.raises(MachineClosedError, match="was closed"):
+        machine._run_now(run)
+
+
+def test_a_result_that_its_owner_has_changed_in_form_spoils_no_later_run():
+    g = ag.Graph()
+    x = g.input("x", (100, 100), "float64")
+    y = np.tanh(x * 2.0)
+    feeds = {"x": np.ones((100, 100))}
+    with ag.ActorMachine([y, y.sum()], fuse="all", workers=1, statistics=True) as machine:
+        expected = machine.run_sync(feeds)[y].value.copy()
+        for number in range(40):
+            value = machine.run_sync(feeds)[y].value
+            np.testing.assert_array_equal(value, expected)
+            if number % 3 == 0:
+                value.flags.writeable = False
+            elif number % 3 == 1:
+                value.shape = -1
+            else:
+                value.dtype = np.int64
+            del value
+
+
+@pytest.mark.parametrize("kind", [ag.TapeMachine, ag.ActorMachine, ag.LispMachine])
+def test_random_ops_draw_the_same_in_steps_of_every_machine_and_placement(kind):
+    def losses(machine_type, **options):
+        g, size = ag.Graph(), 300
+        x = g.input("x", ("n", size))
+        nodes = [g.parameter(name, np.full((size, size), 0.01, "float32")) for name in "wv"]
+        h, k = (ag.ops.dropout(x @ node, 0.5) for node in nodes)
+        with machine_type([(h * k).mean()], costs=dict.fromkeys([h, k], 5000.0), **options) as m:
+            step = m.compile_step(ag.solvers.SGD(lr=0.001))
+            runs = [step({"x": np.ones((200, size), "float32")}) for _ in range(3)]
+            assert [run.number for run in runs] == [0, 1, 2]
+            return [run[next(iter(m.outputs))].value.item() for run in runs]
+
+    assert losses(kind, workers=2) == losses(ag.LispMachine, workers=1)
+
+
+def test_run_sync_of_an_asynchronous_graph_counts_each_run_once():
+    x = ag.Graph().input("x", (2,))
+    with ag.ActorMachine([twice(x)]) as machine:
+        numbers = [machine.run_sync({"x": np.ones(2, "float32")}).number for _ in range(3)]
+    assert numbers == [0, 1, 2]
+
+
+class Counting(ag.solvers.AbstractSolver):
+    updates = 0
+
+    def init(self, value):
+        return None
+
+    def update(self, state, grad, current, out):
+        self.updates += 1
+        np.subtract(current, grad, out=out)
+
+
+def test_a_parameter_that_is_set_while_gradients_are_computed_leaves_the_solver_as_it_was():
+    g, solver = ag.Graph(), Counting()
+    w = g.parameter("w", np.ones(3))
+
+    def sets(x):
+        w.value = np.full(3, 5.0)
+        return x + 0
+
+    _called[0] = sets
+    with ag.TapeMachine([called(w).sum()]) as machine:
+        step = machine.compile_step(solver)
+        with pytest.raises(GraphError, match="'w' was set while a step"):
+            step()
+    assert solver.updates == 0
+    np.testing.assert_array_equal(w.value, np.full(3, 5.0))
+
+
+def test_what_a_run_in_flight_has_read_stays_through_any_number_of_steps():
+    w = ag.Graph().parameter("w", np.ones(3))
+    loss = (w * w).sum()
+    with ag.ActorMachine([loss, w], workers=2) as machine:
+        step = machine.compile_step(ag.solvers.SGD(lr=0.1))
+        seen = []
+
+        def stepped(self, run, original=Plan.collect):
+            if not seen:  # the first run is in flight still
+                seen.append(0)
+                step()
+            return original(self, run)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Plan, "collect", stepped)
+            value = machine.run_sync()[w].value
+        for _ in range(3):
+            step()
+    np.testing.assert_array_equal(value, np.ones(3))
+
+
+@pytest.mark.parametrize("fuse", ["none", "auto"])
+def test_an_ended_step_shows_outputs_which_later_steps_leave_alone(fuse):
+    w = ag.Graph().parameter("w", np.ones(3))
+    loss = (w * w).sum()
+    with ag.ActorMachine([loss, w], workers=2, fuse=fuse) as machine:
+        step = machine.compile_step(ag.solvers.SGD(lr=0.25))
+        run = step()
+        for _ in range(3):
+            step()
+    np.testing.assert_array_equal(run[w].value, np.ones(3))
+    assert run[w].grad is None
