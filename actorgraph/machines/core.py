@@ -120,6 +120,11 @@ class Core:
             if run.plan.assignments:
                 self.assigning[run.number] = run
             self._admit(slot)
+            # Time was up before it began: it waits for nobody.
+            stillborn = run.dead is not None and self.admission.remove(run)
+        if stillborn:
+            for part in run.parts:
+                self._conclude(part)
         if slot is None:
             self.scheduler.offer()
 

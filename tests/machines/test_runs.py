@@ -50,6 +50,19 @@ def passing():
     found.open(1000)
 
 
+def test_a_run_without_time_ends_though_others_fill_the_machine(passing):
+    y = gated()
+    with ag.ActorMachine([y], wrt=[], workers=1, max_in_flight=1) as machine:
+        first = machine.start({"x": np.full(2, 1.0)})
+        passing.wait_entered()
+        late = machine.start({"x": np.full(2, 2.0)}, timeout_s=0)
+        assert late.done
+        with pytest.raises(TimeoutError, match="run 1 did not end in time"):
+            late.result()
+        passing.open(1)
+        np.testing.assert_array_equal(first.result()[y].value, wanted(np.full(2, 1.0)))
+
+
 @machines
 @pytest.mark.parametrize("end", ["cancel", "deadline", "fault"])
 def test_neighbours_of_a_run_that_dies_finish_with_the_right_bits(
