@@ -1,5 +1,6 @@
 """Ops and functions of thousands of arguments: differentiating them takes linear work."""
 
+import gc
 import sys
 
 import numpy as np
@@ -39,18 +40,21 @@ FUNCTIONS = {
 
 
 def calls_in(function):
-    """Return how many Python and C functions are called."""
+    """Return how many Python and C functions are called, none of them by the garbage collector."""
     count = 0
 
     def note(frame, event, arg):
         nonlocal count
         count += event in ("call", "c_call")
 
+    gc.collect()
+    gc.disable()
     sys.setprofile(note)
     try:
         function()
     finally:
         sys.setprofile(None)
+        gc.enable()
     return count
 
 
