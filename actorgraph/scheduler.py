@@ -37,6 +37,7 @@ from weakref import ref
 
 from actorgraph import instrument
 from actorgraph.devices import blas
+from actorgraph.devices.blas_threads import OneThread
 from actorgraph.lower.tiles import Board, here
 
 if TYPE_CHECKING:
@@ -355,7 +356,7 @@ class Pool:
         blas.chosen()  # an impossible choice is told before anything starts
         with self._lock:
             if not self._shares:
-                self._blas = _one_blas_thread()
+                self._blas = OneThread()
             self._shares[scheduler] = scheduler.crew
 
     def release(self, scheduler: Scheduler, join: bool = True) -> None:
@@ -368,7 +369,7 @@ class Pool:
             threads, self._threads = self._threads, []
             jobs, self._jobs = self._jobs, SimpleQueue()
             self._idle = 0
-            blas, self._blas = self._blas, None
+            held, self._blas = self._blas, None
             deadlines, self.deadlines = self.deadlines, Deadlines()
         deadlines.stop(join)
         for _ in threads:
@@ -378,9 +379,9 @@ class Pool:
                 thread.join()
         with self._lock:
             if self._shares:
-                self._blas = blas  # a machine was opened meanwhile: it took 1 for the original
-            elif blas is not None:
-                blas.restore_original_limits()
+                self._blas = held  # a machine was opened meanwhile: it took 1 for the original
+            elif held is not None:
+                held.restore()
 
     def submit(self, scheduler: Scheduler, slot: int) -> None:
         """Have a thread run ``scheduler.work(slot)``."""
@@ -478,12 +479,6 @@ class Deadlines:
 def _has_ended(run: ref[Run]) -> bool:
     found = run()
     return found is None or found.done
-
-
-def _one_blas_thread() -> Any:
-    from threadpoolctl import ThreadpoolController  # 1.5 ms that only a run pays
-
-    return ThreadpoolController().limit(limits=1, user_api="blas")
 
 
 POOL = Pool()
