@@ -155,12 +155,12 @@ class AdmitsWithoutTheLock(Core):
         Core.start,
         """
             self._admit(slot)
-        if slot is None:
+            # Time was up before it began: it waits for nobody.
         """,
         """
             pass
         self._admit(slot)
-        if slot is None:
+        with self.lock:
         """,
     )
 
