@@ -158,9 +158,9 @@ class AdmitsWithoutTheLock(Core):
             # Time was up before it began: it waits for nobody.
         """,
         """
-            pass
-        self._admit(slot)
-        with self.lock:
+            self.lock.release()
+            self._admit(slot)
+            self.lock.acquire()
         """,
     )
 
