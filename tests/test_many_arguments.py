@@ -79,8 +79,11 @@ def test_twice_the_arguments_take_twice_the_steps(name, mode):
             return calls_in(lambda: ag.gradients([y], xs, [y]))
         return calls_in(lambda: tangents([y], {x: x for x in xs}))
 
-    steps(10)  # what is made once
-    assert steps(1200) <= 2.05 * steps(600)
+    def least(size):
+        """Without what is made once, or anew because a cache of types was full."""
+        return min(steps(size) for _ in range(2))
+
+    assert least(1200) <= 2.05 * least(600)
 
 
 def test_a_rule_that_serves_many_arguments_is_called_once_with_those_that_are_wanted():
