@@ -179,16 +179,11 @@ def usage(steps: Sequence[Node], kept: Collection[Node], symbols: Mapping[str, i
     return Usage(last, sizes)
 
 
-def _shape(node: Node, symbols: Mapping[str, int]) -> tuple[int, ...] | None:
-    if any(dim is UNKNOWN for dim in node.dims):
-        return None
-    return sizes_of(node, symbols)
-
-
 def size_in_bytes(node: Node, symbols: Mapping[str, int]) -> int:
     """Return the bytes of the value, 0 for dims that only the run knows."""
-    shape = _shape(node, symbols)
-    return 0 if shape is None else prod(shape) * node.dtype.itemsize
+    if any(dim is UNKNOWN for dim in node.dims):
+        return 0
+    return prod(sizes_of(node, symbols)) * node.dtype.itemsize
 
 
 def peak_bytes(
@@ -244,8 +239,7 @@ class Buffers:
             place = self.place_of.get(step.id)
             if place is None:
                 continue
-            shape = _shape(step, symbols)
-            assert shape is not None
+            shape = sizes_of(step, symbols)
             key = place, shape, step.dtype
             if key not in views:
                 end = place + prod(shape) * step.dtype.itemsize

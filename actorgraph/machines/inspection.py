@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
@@ -160,8 +161,9 @@ class Inspectable:
         found: Report = checking.report(given, lanes, credits or {})
         return found
 
+    @abstractmethod
     def _known(self, mode: Mode) -> Plan:
-        raise NotImplementedError
+        """Return the plan of a mode, which may not have been cut yet."""
 
     def busiest(self, count: int = 5) -> list[tuple[str, str, float, int]]:
         """Return (node name, op name, seconds, firings) of the nodes that took longest.

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
 from typing import TYPE_CHECKING, Any
 
 from actorgraph.graph import Node
+from actorgraph.lower.buffers import size_in_bytes
 from actorgraph.trace.records import Actor, Call, Edge, Message, RunSpan, Slice
-from actorgraph.types import bind_dims
 
 if TYPE_CHECKING:
     from actorgraph.lower.regions import Port, TaskSpec
@@ -240,11 +239,7 @@ class _Sizes:
     def of(self, node: Node, symbols: Mapping[str, int]) -> int:
         key = id(node), tuple(symbols.items())  # nodes build nodes when they are compared
         if key not in self._known:
-            try:
-                shape = [bind_dims(dim, symbols) for dim in node.dims]
-            except KeyError:
-                shape = [0]
-            self._known[key] = prod(shape) * node.dtype.itemsize
+            self._known[key] = size_in_bytes(node, symbols)
         return self._known[key]
 
 
