@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TypeAlias, Union
+from typing import TypeAlias, TypeVar, Union
 
 import numpy as np
 
@@ -22,6 +22,7 @@ __all__ = [
     "Shape",
     "UNKNOWN",
     "bind_dims",
+    "bind_shape",
     "broadcast",
     "dim_max",
     "dim_min",
@@ -354,6 +355,29 @@ def public_shape(shape: Shape) -> tuple[int | Dim | None, ...]:
 def bind_dims(dim: int | Dim, symbols: Mapping[str, int]) -> int:
     """Return the int that `dim` is under `symbols`."""
     return dim.bind(symbols) if isinstance(dim, Dim) else dim
+
+
+_Unknown = TypeVar("_Unknown", int, None)
+
+
+def bind_shape(
+    shape: Shape, symbols: Mapping[str, int], unknown: _Unknown
+) -> tuple[int | _Unknown, ...]:
+    """Return the ints that the dims are under `symbols`, `unknown` for those that they do not tell.
+
+    Examples
+    --------
+    >>> n = symbol("n")
+    >>> bind_shape((n * 2, UNKNOWN, 3), {"n": 5}, None), bind_shape((n, 3), {}, 1)
+    ((10, None, 3), (1, 3))
+    """
+    sizes: list[int | _Unknown] = []
+    for dim in shape:
+        try:
+            sizes.append(bind_dims(dim, symbols))
+        except KeyError:
+            sizes.append(unknown)
+    return tuple(sizes)
 
 
 def size_of(shape: Shape) -> int | Dim:

@@ -24,7 +24,7 @@ import numpy as np
 from actorgraph.graph import Node
 from actorgraph.op import CONSTANT
 from actorgraph.ops._scalars import is_half
-from actorgraph.types import UNKNOWN, bind_dims
+from actorgraph.types import UNKNOWN, bind_shape
 
 __all__ = [
     "Buffers",
@@ -37,7 +37,6 @@ __all__ = [
     "peak_bytes",
     "regular",
     "size_in_bytes",
-    "sizes_of",
     "usage",
     "writable",
 ]
@@ -128,11 +127,6 @@ def leaving(
     )
 
 
-def sizes_of(node: Node, symbols: Mapping[str, int]) -> tuple[int, ...]:
-    """Return the shape of a node whose dims the symbols tell."""
-    return tuple([bind_dims(dim, symbols) for dim in node.dims])
-
-
 def _takes_out(step: Node) -> bool:
     op = step.op
     # Floats of two bytes are widened on their way.
@@ -181,9 +175,7 @@ def usage(steps: Sequence[Node], kept: Collection[Node], symbols: Mapping[str, i
 
 def size_in_bytes(node: Node, symbols: Mapping[str, int]) -> int:
     """Return the bytes of the value, 0 for dims that only the run knows."""
-    if any(dim is UNKNOWN for dim in node.dims):
-        return 0
-    return prod(sizes_of(node, symbols)) * node.dtype.itemsize
+    return prod(bind_shape(node.dims, symbols, 0)) * node.dtype.itemsize
 
 
 def peak_bytes(
@@ -239,7 +231,7 @@ class Buffers:
             place = self.place_of.get(step.id)
             if place is None:
                 continue
-            shape = sizes_of(step, symbols)
+            shape = bind_shape(step.dims, symbols, 0)
             key = place, shape, step.dtype
             if key not in views:
                 end = place + prod(shape) * step.dtype.itemsize

@@ -14,7 +14,7 @@ import numpy as np
 from actorgraph.devices import blas
 from actorgraph.graph import Node
 from actorgraph.lower.rates import Rates, rates
-from actorgraph.types import bind_dims
+from actorgraph.types import bind_shape
 
 __all__ = ["predicted_us"]
 
@@ -39,8 +39,8 @@ def predicted_us(node: Node, symbols: Mapping[str, int]) -> float:
     """
     if node.op.checked and node.op.cost is None:
         return _UNKNOWN_US
-    shapes = tuple(_concrete(part, symbols) for part in node.inputs)
-    result = _concrete(node, symbols)
+    shapes = tuple(bind_shape(part.dims, symbols, 1) for part in node.inputs)
+    result = bind_shape(node.dims, symbols, 1)
     flops = node.op.flops(shapes, result, node.attrs)
     elements = prod(result)
     moved = elements * _itemsize(node)
@@ -61,16 +61,6 @@ def _computing_us(node: Node, flops: float, elements: int, found: Rates) -> floa
         return flops / found.additions_per_us
     # The rate is that of float32.
     return flops * _itemsize(node) / 4 / found.transcendental_flops_per_us
-
-
-def _concrete(node: Node, symbols: Mapping[str, int]) -> tuple[int, ...]:
-    sizes = []
-    for dim in node.dims:
-        try:
-            sizes.append(bind_dims(dim, symbols))
-        except KeyError:
-            sizes.append(1)
-    return tuple(sizes)
 
 
 @cache

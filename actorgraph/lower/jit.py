@@ -33,7 +33,7 @@ from actorgraph.lower.rates import path
 from actorgraph.lower.regions import TaskSpec
 from actorgraph.op import CONSTANT, Op, bind_attrs
 from actorgraph.rewrite.exact import restated
-from actorgraph.types import UNKNOWN, Dim, Shape, bind_dims
+from actorgraph.types import UNKNOWN, Dim, Shape, bind_shape
 
 __all__ = ["CALL_US", "FEWEST", "FUSED", "fuse", "fused", "fused_kernel"]
 
@@ -135,7 +135,7 @@ def _fused(
         if root.id in gone or root.op.name in VIEWS or not _is_known(root):
             continue
         shape = root.inputs[0].dims if root.op.name in REDUCTIONS else root.dims
-        size = _size(shape, symbols)
+        size = prod(bind_shape(shape, symbols, 0))
         if size < FEWEST:
             continue
         barred: set[int] = set()
@@ -164,13 +164,6 @@ def _is_known(node: Node) -> bool:
         and not (name in REDUCTIONS and node.dtype.kind != "f")
         and all(dim is not UNKNOWN for part in (node, *node.inputs) for dim in part.dims)
     )
-
-
-def _size(shape: Shape, symbols: Mapping[str, int]) -> int:
-    try:
-        return prod(bind_dims(dim, symbols) for dim in shape)
-    except KeyError:
-        return 0  # nothing that is fed binds it
 
 
 def _members(

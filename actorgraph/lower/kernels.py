@@ -23,7 +23,7 @@ from actorgraph.graph import Node
 from actorgraph.lower.matmul import product
 from actorgraph.op import Op, bind_attrs, is_symbolic
 from actorgraph.ops._scalars import is_half
-from actorgraph.types import UNKNOWN, Dim, bind_dims
+from actorgraph.types import Dim, bind_shape
 
 __all__ = ["depends_on_symbols", "kernel", "with_errstate"]
 
@@ -107,10 +107,6 @@ def _read_only(value: Any) -> Any:
     return np.asarray(value)
 
 
-def _shape_of(node: Node, symbols: Mapping[str, int]) -> tuple[int | None, ...]:
-    return tuple(None if dim is UNKNOWN else bind_dims(dim, symbols) for dim in node.dims)
-
-
 def _check(result: Any, node: Node, shape: tuple[int | None, ...]) -> Any:
     if not hasattr(result, "dtype"):
         result = np.asarray(result)
@@ -129,7 +125,7 @@ def _check(result: Any, node: Node, shape: tuple[int | None, ...]) -> Any:
 
 
 def _checked(forward: Kernel, node: Node, symbols: Mapping[str, int]) -> Kernel:
-    shape = _shape_of(node, symbols)
+    shape = bind_shape(node.dims, symbols, None)
 
     def checked(*arrays: Any) -> Any:
         return _check(forward(*map(_read_only, arrays)), node, shape)
@@ -140,7 +136,7 @@ def _checked(forward: Kernel, node: Node, symbols: Mapping[str, int]) -> Kernel:
 def _checked_async(
     forward: Kernel, node: Node, symbols: Mapping[str, int], watch: tuple[str, ...]
 ) -> Kernel:
-    shape = _shape_of(node, symbols)
+    shape = bind_shape(node.dims, symbols, None)
 
     async def checked_async(*arrays: Any) -> Any:
         return _watch(_check(await forward(*map(_read_only, arrays)), node, shape), watch)

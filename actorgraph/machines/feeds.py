@@ -14,7 +14,7 @@ import numpy as np
 from actorgraph.errors import FeedError, GraphTypeError, near_names
 from actorgraph.graph import Node, is_weak
 from actorgraph.node import Variable
-from actorgraph.types import UNKNOWN, Dim, bind_dims
+from actorgraph.types import UNKNOWN, bind_dims, bind_shape
 
 __all__ = ["as_array", "bind_feeds", "by_node", "check_dims", "check_like", "resolve"]
 
@@ -175,7 +175,7 @@ def check_like(value: Any, node: Node, symbols: Mapping[str, int], what: str) ->
         raise GraphTypeError(
             f"{what} of {node!r}: only float and complex nodes have one; convert with .astype"
         )
-    dims = [None if d is UNKNOWN else _bound(d, symbols) for d in node.dims]
+    dims = bind_shape(node.dims, symbols, None)
     if is_weak(value) and dims:
         if None in dims:
             raise FeedError(
@@ -190,10 +190,3 @@ def check_like(value: Any, node: Node, symbols: Mapping[str, int], what: str) ->
     if not fits:
         raise _wrong(array, node, what, "another shape")
     return array
-
-
-def _bound(dim: int | Dim, symbols: Mapping[str, int]) -> int | None:
-    try:
-        return bind_dims(dim, symbols)
-    except KeyError:
-        return None

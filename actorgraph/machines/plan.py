@@ -18,7 +18,7 @@ from actorgraph.devices import Device
 from actorgraph.errors import FeedError
 from actorgraph.graph import Node, topological_order
 from actorgraph.lower.arenas import Arenas, Layout
-from actorgraph.lower.buffers import assign, leaving, regular, sizes_of, writable
+from actorgraph.lower.buffers import assign, leaving, regular, writable
 from actorgraph.lower.collector import paused
 from actorgraph.lower.cost import predicted_us
 from actorgraph.lower.fusion import gains, is_heavy, one_after_another, sharing
@@ -32,7 +32,7 @@ from actorgraph.machines.binding import Binding, Direct
 from actorgraph.machines.results import Results
 from actorgraph.node import Buffer, Variable
 from actorgraph.rewrite import Pass
-from actorgraph.types import UNKNOWN
+from actorgraph.types import UNKNOWN, bind_shape
 
 if TYPE_CHECKING:
     pass
@@ -361,7 +361,7 @@ class Plan(Results):
         found: dict[int, Ring | None] = {}
         for step in spec.steps:
             if step.id in out:
-                shape, handed_out = sizes_of(step, symbols), step.id in results
+                shape, handed_out = bind_shape(step.dims, symbols, 0), step.id in results
                 ring = None if rings is None else rings.of(shape, step.dtype, handed_out, 2)
                 found[step.id] = ring
         buffers = assign(spec.steps, spec.kept, planned, symbols)

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
+from math import prod
 from operator import add, attrgetter
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -34,7 +35,7 @@ from actorgraph.pipeline.actions import Schedule
 from actorgraph.pipeline.cutting import cut_by_cost, cut_by_placement, placed
 from actorgraph.pipeline.tasks import stage_tasks
 from actorgraph.rewrite import Pass
-from actorgraph.types import bind_dims
+from actorgraph.types import bind_shape
 
 if TYPE_CHECKING:
     from actorgraph.machines.run import Run
@@ -162,7 +163,10 @@ class StagedPlan(Plan):
         costs = dict.fromkeys([node.id for node in nodes], 0.0)
         for node in self.joint.order:
             costs[self.joint.source(node).id] += predicted_us(node, symbols)
-        sizes = {node.id: _bytes(node, symbols) for node in nodes}
+        sizes = {
+            node.id: float(prod(bind_shape(node.dims, symbols, 1)) * node.dtype.itemsize)
+            for node in nodes
+        }
         stages = cut_by_cost(nodes, self.schedule.stages, costs=costs, sizes=sizes)
         return self._with_buffers_in_one(stages, nodes)
 
@@ -400,13 +404,3 @@ def _rank(spec: TaskSpec, stages: int) -> int:
         return spec.region.index
     last = 2 * stages - 1 - spec.region.index
     return last if spec.direction == "backward" else last + stages
-
-
-def _bytes(node: Node, symbols: Mapping[str, int]) -> float:
-    size = float(node.dtype.itemsize)
-    for dim in node.dims:
-        try:
-            size *= bind_dims(dim, symbols)
-        except (KeyError, TypeError):
-            continue
-    return size
