@@ -34,6 +34,7 @@ def total_pushed(tans, y, *xs):
 
 FUNCTIONS = {
     "concatenate": ag.ops.concatenate,
+    "concatenate along a dim of the run": ag.ops.concatenate,
     "stack": ag.ops.stack,
     "custom_vjp": lambda xs: total_by_vjp(*xs),
     "custom_jvp": lambda xs: total_by_jvp(*xs),
@@ -59,9 +60,9 @@ def calls_in(function):
     return count
 
 
-def graph_of(function, size):
+def graph_of(function, size, dim=2):
     g = ag.Graph()
-    xs = [g.input(f"x{i}", (2,), "float64") for i in range(size)]
+    xs = [g.input(f"x{i}", (dim,), "float64") for i in range(size)]
     return xs, function(xs)
 
 
@@ -71,11 +72,12 @@ MODES = {(name, mode) for name in FUNCTIONS for mode in ("build", "reverse", "fo
 @pytest.mark.parametrize(("name", "mode"), sorted(MODES - {("custom_vjp", "forward")}))
 def test_twice_the_arguments_take_twice_the_steps(name, mode):
     function = FUNCTIONS[name]
+    dim = None if name == "concatenate along a dim of the run" else 2
 
     def steps(size):
         if mode == "build":
-            return calls_in(lambda: graph_of(function, size))
-        xs, y = graph_of(function, size)
+            return calls_in(lambda: graph_of(function, size, dim))
+        xs, y = graph_of(function, size, dim)
         if mode == "reverse":
             return calls_in(lambda: ag.gradients([y], xs, [y]))
         return calls_in(lambda: tangents([y], {x: x for x in xs}))

@@ -126,10 +126,12 @@ def _concatenate_vjp(
     argnums: Sequence[int], ct: Node, y: Node, *xs: Node, axis: int
 ) -> Iterator[Node]:
     ends: list[Any] = list(accumulate((x.dims[axis] for x in xs), initial=0))
+    known = UNKNOWN not in ends
+    starts = None if known else build(_STARTS, *xs, axis=axis)
     for argnum in argnums:
         start, stop = ends[argnum], ends[argnum + 1]
         if start is UNKNOWN or stop is UNKNOWN:
-            yield build(_PART, ct, *xs, axis=axis, argnum=argnum)
+            yield build(_PART, ct, starts, xs[argnum], axis=axis, argnum=argnum)
         else:
             yield getitem(ct, (*[slice(None)] * axis, slice(start, stop)))
 
@@ -163,39 +165,73 @@ _CONCATENATE: Op = register(
 )
 
 
-# The share of one argument in the cotangent, where only the run knows where it starts.
+# Where only the run knows where arguments start, one node tells it for all of them.
+
+_STARTS: Op = register(
+    Op(
+        "concatenate_starts",
+        lambda arity, attrs: " -> ".join([f"a{i}[*s{i}]" for i in range(arity)] + ["int64[*out]"]),
+        lambda xp, *xs, axis: xp.asarray(
+            list(accumulate([x.shape[axis] for x in xs[:-1]], initial=0)), xp.int64
+        ),
+        shape=lambda checks, *shapes, axis: (len(shapes),),
+        cost=lambda shapes, result, attrs: len(shapes),
+        samples=(
+            Sample(((2, 3), (4, 3)), {"axis": 0}),
+            Sample(((2, 3), (2, 1), (2, 2)), {"axis": 1}),
+        ),
+        doc="Where each argument of concatenate begins in its result.",
+    )
+)
 
 
-def _part_forward(xp: Any, ct: Any, *xs: Any, axis: int, argnum: int) -> Any:
-    start = sum(x.shape[axis] for x in xs[:argnum])
-    return ct[(*[slice(None)] * axis, slice(start, start + xs[argnum].shape[axis]))]
+def _place(start: Any, part: Any, axis: int) -> tuple[slice, ...]:
+    return (*[slice(None)] * axis, slice(int(start), int(start) + part.shape[axis]))
 
 
-def _part_scheme(arity: int, attrs: Attrs) -> str:
-    like = [f"a{position}[*s{position}]" for position in range(1, arity)]
-    return " -> ".join(["a[*s]", *like, f"a[*s{attrs['argnum'] + 1}]"])
-
-
-def _part_vjp(place: int, ct: Node, y: Node, of: Node, *xs: Node, axis: int, argnum: int) -> Any:
-    if place > 0:
-        return None
-    shares: list[Node | None] = [None] * len(xs)
-    shares[argnum] = ct
-    return build(_CONCATENATE, *_with_zeros(shares, xs), axis=axis)
+def _placed(xp: Any, part: Any, starts: Any, whole: Any, axis: int, argnum: int) -> Any:
+    out = xp.zeros(whole.shape, part.dtype)
+    out[_place(starts[argnum], part, axis)] = part
+    return out
 
 
 _PART: Op = register(
     Op(
         "concatenate_part",
-        _part_scheme,
-        _part_forward,
-        vjp=_part_vjp,
+        "a[*s] -> int64[k] -> a1[*t] -> a[*t]",
+        lambda xp, x, starts, part, axis, argnum: x[_place(starts[argnum], part, axis)],
+        vjp=(
+            lambda ct, y, x, starts, part, **attrs: build(_PLACED, ct, starts, x, **attrs),
+            None,
+            None,
+        ),
         jvp=linear_jvp(lambda: _PART),
+        cost=lambda shapes, result, attrs: 1,
         samples=(
-            Sample(((6, 3), (2, 3), (4, 3)), {"axis": 0, "argnum": 1}),
-            Sample(((2, 5), (2, 2), (2, 3)), {"axis": 1, "argnum": 0}),
+            Sample(((6, 3), (2,), (2, 3)), {"axis": 0, "argnum": 1}, ints={1: 5}),
+            Sample(((2, 5), (2,), (2, 2)), {"axis": 1, "argnum": 0}, ints={1: 4}),
         ),
         doc="The part of an array that one argument of concatenate would fill.",
+    )
+)
+
+_PLACED: Op = register(
+    Op(
+        "concatenate_part_adjoint",
+        "a[*s] -> int64[k] -> a1[*t] -> a[*t]",
+        _placed,
+        vjp=(
+            lambda ct, y, x, starts, whole, **attrs: build(_PART, ct, starts, x, **attrs),
+            None,
+            None,
+        ),
+        jvp=linear_jvp(lambda: _PLACED),
+        samples=(
+            Sample(((2, 3), (2,), (6, 3)), {"axis": 0, "argnum": 1}, ints={1: 5}),
+            Sample(((2, 2), (2,), (2, 5)), {"axis": 1, "argnum": 0}, ints={1: 4}),
+        ),
+        layout="c",
+        doc="Zeros with an array in the place of one argument of concatenate.",
     )
 )
 

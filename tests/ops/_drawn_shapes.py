@@ -323,8 +323,10 @@ ROWS.update({
     "pad_own_adjoint": pulled("pad_own"),
     "reshape_like": pulled("reshape", sizes="unknown"),
     "concatenate_part": pulled("concatenate", sizes="unknown"),
+    "concatenate_part_adjoint": pulled("concatenate_part", sizes="unknown"),
     "split_part_adjoint": pulled("split", sizes="unknown"),
 })  # fmt: skip
 MADE_OF.update({
+    "concatenate_starts": "concatenate_part",
     "split_part": "split",
 })  # fmt: skip
