@@ -135,27 +135,77 @@ def _add_trace(commands: Any) -> None:
 def _add_pipeline(commands: Any) -> None:
     parser = commands.add_parser(
         "pipeline",
-        help="compare schedules of a pipeline",
+        help="compare schedules of a pipeline, simulated or run",
         description="Simulate schedules of a pipeline and show their times in a table, the fastest "
-        "one as a picture. Times are for one microbatch on one device, in any unit.",
+        "one as a picture. Times are for one microbatch on one device, in any unit. "
+        "`actorgraph pipeline run` measures them instead.",
     )
-    parser.add_argument("--stages", type=_at_least(1), default=4, help="number of devices (4)")
-    parser.add_argument("--microbatches", type=_at_least(1), default=8, help="of one step (8)")
+    _add_schedules(parser, stages=None, microbatches=8, schedule=None, load=None, save=None,
+                   json=False)  # fmt: skip
     parser.add_argument(
-        "--costs", type=_numbers(3), default=[1, 1, 1], metavar="F,B,W",
+        "--costs", type=_numbers(3), metavar="F,B,W",
         help="times of forward, backward to the inputs, backward to the weights (1,1,1)",
     )  # fmt: skip
-    parser.add_argument("--latency", type=_number, default=0, help="time of a message (0)")
+    parser.add_argument("--latency", type=_number, help="time of a message (0)")
     parser.add_argument(
         "--memory", type=_number, help="activations that fit on a device, in microbatches"
     )
-    parser.add_argument(
-        "--schedule", action="append", metavar="NAME", help="one to compare; may be repeated (all)"
-    )
-    parser.add_argument("--load", metavar="FILE.csv", help="show the schedule of a file instead")
-    parser.add_argument("--save", metavar="FILE.csv", help="write the actions of the fastest")
-    parser.add_argument("--json", action="store_true", help="print one JSON array")
     parser.set_defaults(command=_pipeline)
+    _add_pipeline_run(parser.add_subparsers(metavar="run"))
+
+
+def _add_pipeline_run(commands: Any) -> None:
+    parser = commands.add_parser(
+        "run",
+        help="run a graph of yours by schedules, and measure",
+        description="Call the function, which returns (outputs, feeds), the loss first, run the "
+        "batch in microbatches by each schedule, gradients of all parameters included, and show "
+        "measured beside predicted makespans, and the fastest as a picture. Nodes are placed by "
+        "`with graph.stage(0): ...`, else the graph is cut by cost.",
+    )
+    parser.add_argument("target", metavar="FILE.py:FUNCTION", help="what returns (outputs, feeds)")
+    # What is not given here stays as it was given before the word `run`.
+    _add_schedules(parser, **dict.fromkeys(_SCHEDULES, argparse.SUPPRESS))
+    parser.add_argument("--split", default="batch", metavar="DIM", help="what is cut (batch)")
+    parser.add_argument(
+        "--reduce", choices=("mean", "sum"), default="mean", help="what the loss is (mean)"
+    )
+    parser.add_argument("--workers", type=_at_least(1), help="threads (one for each device)")
+    parser.add_argument("--runs", type=_at_least(1), default=5, help="of each schedule (5)")
+    parser.set_defaults(command=_pipeline_run)
+
+
+_SCHEDULES = ("stages", "microbatches", "schedule", "load", "save", "json")
+
+
+def _add_schedules(parser: argparse.ArgumentParser, **defaults: Any) -> None:
+    """Add what simulations and runs are both asked."""
+    parser.add_argument(
+        "--stages", type=_at_least(1), default=defaults["stages"],
+        help="number of devices (4; for a run as many as nodes are placed for)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--microbatches", type=_at_least(1), default=defaults["microbatches"], help="of a step (8)"
+    )
+    parser.add_argument(
+        "--schedule", action="extend", type=_names, metavar="NAMES", default=defaults["schedule"],
+        help="those to compare, with commas between (all; for a run 1f1b)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--load", metavar="FILE.csv", default=defaults["load"],
+        help="take the schedule of a file instead",
+    )  # fmt: skip
+    parser.add_argument(
+        "--save", metavar="FILE.csv", default=defaults["save"],
+        help="write the actions of the fastest",
+    )  # fmt: skip
+    parser.add_argument(
+        "--json", action="store_true", default=defaults["json"], help="print one JSON array"
+    )
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
 
 
 def _number(text: str) -> Fraction:
@@ -256,26 +306,55 @@ def _show(tables: object) -> None:
 
 def _pipeline(arguments: argparse.Namespace) -> None:
     from actorgraph.pipeline import load, recommend, simulate
-    from actorgraph.pipeline.reporting import as_json, show
+    from actorgraph.pipeline.reporting import as_json, simulations
 
-    costs, latency = arguments.costs, arguments.latency
+    costs, latency = arguments.costs or [1, 1, 1], arguments.latency or 0
     if arguments.load is not None:
         found = [simulate(load(arguments.load), costs=costs, latency=latency)]
     else:
         found = recommend(
-            stages=arguments.stages,
+            stages=arguments.stages or 4,
             microbatches=arguments.microbatches,
             costs=costs,
             latency=latency,
             memory=arguments.memory,
             schedules=arguments.schedule,
         )
+    _tell_schedules(arguments, found, [as_json(one) for one in found], simulations(found))
+
+
+def _pipeline_run(arguments: argparse.Namespace) -> None:
+    from actorgraph.errors import GraphError
+    from actorgraph.pipeline import load
+    from actorgraph.pipeline.command import Settings, run
+    from actorgraph.pipeline.reporting import measured_as_json, measurements
+
+    for name in ("costs", "latency", "memory"):
+        if getattr(arguments, name) is not None:
+            raise GraphError(f"--{name} is for simulations; `pipeline run` measures it")
+    if arguments.load is None:
+        schedules = arguments.schedule or ["1f1b"]
+    else:
+        schedules = [load(arguments.load), *(arguments.schedule or ())]
+    settings = Settings(
+        schedules, arguments.stages, arguments.microbatches, arguments.split, arguments.reduce,
+        arguments.workers, arguments.runs,
+    )  # fmt: skip
+    found = run(arguments.target, settings)
+    _tell_schedules(arguments, found, [measured_as_json(one) for one in found], measurements(found))
+
+
+def _tell_schedules(
+    arguments: argparse.Namespace, found: Sequence[Any], plain: Sequence[Any], table: Any
+) -> None:
+    from actorgraph.pipeline.reporting import show
+
     if arguments.save is not None:
         found[0].schedule.save(arguments.save)
     if arguments.json:
-        print(json.dumps([as_json(simulation) for simulation in found]))
+        print(json.dumps(plain))
     else:
-        show(found, sys.stdout, width=shutil.get_terminal_size().columns)
+        show(table, sys.stdout, width=shutil.get_terminal_size().columns)
 
 
 def _calibrate(arguments: argparse.Namespace) -> None:

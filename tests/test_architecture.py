@@ -28,7 +28,17 @@ PACKAGE = ROOT / "actorgraph"
 LAYERS = (
     ("errors", "_version"),
     ("dims",),
-    ("types", "drawing", "dual", "devices", "solvers", "data", "instrument", "_progress"),
+    (
+        "types",
+        "drawing",
+        "dual",
+        "devices",
+        "solvers",
+        "data",
+        "instrument",
+        "_progress",
+        "_target",
+    ),
     ("op",),
     ("node",),
     ("operands",),

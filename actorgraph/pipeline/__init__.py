@@ -2,7 +2,7 @@
 
 `schedule` says who does what in which order, `simulate` how long it takes, how long devices are
 idle and how much they hold; `recommend` compares all schedules under a limit of memory; a
-`Pipeline` trains by them.
+`Pipeline` trains by them, and `measure` tells what its runs took beside what was predicted.
 
 >>> from actorgraph import pipeline
 >>> print(pipeline.simulate("zb-h1", stages=2, microbatches=3, costs=(1, 1, 1)).grid())
@@ -12,12 +12,13 @@ idle and how much they hold; `recommend` compares all schedules under a limit of
 
 from actorgraph.pipeline.actions import Action, Schedule, load
 from actorgraph.pipeline.dynamic import dynamic
+from actorgraph.pipeline.measuring import Measured, measure
 from actorgraph.pipeline.orders import SCHEDULES, schedule
 from actorgraph.pipeline.recommendation import recommend
 from actorgraph.pipeline.runner import Pipeline
 from actorgraph.pipeline.simulation import Simulation, Timed, simulate
 
 __all__ = [
-    "Action", "Pipeline", "SCHEDULES", "Schedule", "Simulation", "Timed", "dynamic", "load",
-    "recommend", "schedule", "simulate",
+    "Action", "Measured", "Pipeline", "SCHEDULES", "Schedule", "Simulation", "Timed", "dynamic",
+    "load", "measure", "recommend", "schedule", "simulate",
 ]  # fmt: skip

@@ -1,69 +1,134 @@
-"""Simulations as tables and pictures for a terminal: with colours if rich is there, else plain."""
+"""Simulations and measurements for a terminal: with colours if rich is there, else plain."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, TextIO
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple, TextIO
 
-from actorgraph.pipeline.grids import spans
+from actorgraph.pipeline.actions import Schedule
+from actorgraph.pipeline.grids import Bar, draw, spans
+from actorgraph.pipeline.measuring import Measured
 from actorgraph.pipeline.simulation import Simulation, cells_for
 
-__all__ = ["as_json", "show"]
+__all__ = ["Picture", "Table", "as_json", "measured_as_json", "measurements", "show", "simulations"]
 
-COLUMNS = ("schedule", "makespan", "bubble", "of makespan", "span bubble", "peak")
 COLOURS = {"F": "on blue", "B": "on green", "BW": "on green", "W": "on magenta", "FBW": "on cyan"}
+_KINDS = "(F forward, B backward, W gradients of weights)"
 
 
-def show(simulations: Sequence[Simulation], stream: TextIO, *, width: int) -> None:
-    """Write a table of the simulations, and a picture of the first.
+class Picture(NamedTuple):
+    """Rows of bars to be drawn below a title; `length` of time is as wide as the terminal."""
+
+    title: str
+    rows: list[list[Bar]]
+    length: float
+
+
+class Table(NamedTuple):
+    """A table of texts, and pictures of what stands in it."""
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    pictures: Sequence[Picture]
+
+
+def simulations(found: Sequence[Simulation]) -> Table:
+    """Return a table of simulations, at least one, and a picture of the first."""
+    columns = ("schedule", "makespan", "bubble", "of makespan", "span bubble", "peak")
+    first = found[0]
+    picture = Picture(f"{first.schedule.name} {_KINDS}", first.bars(), float(first.makespan))
+    return Table(columns, [_simulated(one) for one in found], [picture])
+
+
+def measurements(found: Sequence[Measured]) -> Table:
+    """Return a table of measurements, at least one, and the first drawn above its prediction."""
+    columns = ("schedule", "measured ms", "predicted ms", "ratio", "bubble ms", "whole run ms")
+    first = found[0]
+    predicted = float(first.predicted.makespan)
+    length = max(first.makespan_s, predicted)
+    name = first.schedule.name
+    pictures = [
+        Picture(f"{name}, measured {_KINDS}", first.rows, length),
+        Picture(f"{name}, predicted by its measured costs", first.predicted.bars(), length),
+    ]
+    return Table(columns, [_measured(one) for one in found], pictures)
+
+
+def show(table: Table, stream: TextIO, *, width: int) -> None:
+    """Write a table and its pictures.
 
     Parameters
     ----------
-    simulations : sequence of Simulation
-        At least one.
+    table : Table
     stream : text file
         Coloured if it is a terminal and rich is installed.
     width : int
-        Characters of the picture.
+        Characters of the pictures.
     """
     console = _console(stream)
     if console is None:
-        stream.write("\n".join([*_table(simulations), "", _title(simulations[0]), ""]))
-        stream.write(simulations[0].grid(width) + "\n")
+        stream.write("\n".join(_aligned([table.columns, *table.rows])) + "\n")
+        for _, title, rows, cells in _scaled(table, width):
+            picture = draw(rows, cells=cells, idle=".")
+            stream.write(f"\n{title}\n{picture}\n")
         return
-    from rich.table import Table
+    from rich.table import Table as Grid
     from rich.text import Text
 
-    table = Table(*COLUMNS, box=None)
-    for column in table.columns[1:]:
+    grid = Grid(*table.columns, box=None)
+    for column in grid.columns[1:]:
         column.justify = "right"
-    for simulation in simulations:
-        table.add_row(*_row(simulation))
-    console.print(table)
-    console.print()
-    console.print(Text(_title(simulations[0])))
-    rows = simulations[0].bars()
-    cells = cells_for(rows, float(simulations[0].makespan), width)
-    margin = len(str(len(rows) - 1))
-    for number, row in enumerate(rows):
-        line = Text(f"{number:>{margin}} | ")
-        for piece, kind in spans(row, cells):
-            line.append(piece, COLOURS.get(kind))
-        console.print(line, no_wrap=True, overflow="crop")
+    for row in table.rows:
+        grid.add_row(*row)
+    console.print(grid)
+    for margin, title, rows, cells in _scaled(table, width):
+        console.print()
+        console.print(Text(title))
+        for number, bars in enumerate(rows):
+            line = Text(f"{number:>{margin}} | ")
+            for piece, kind in spans(bars, cells):
+                line.append(piece, COLOURS.get(kind))
+            console.print(line, no_wrap=True, overflow="crop")
+
+
+def _scaled(table: Table, width: int) -> Iterator[tuple[int, str, list[list[Bar]], float]]:
+    """Yield width of the margin, title, rows and scale of each picture."""
+    for title, rows, length in table.pictures:
+        yield len(str(len(rows) - 1)), title, rows, cells_for(rows, length, width)
 
 
 def as_json(simulation: Simulation) -> dict[str, Any]:
     """Return the figures of a simulation as what `json` can write; fractions become floats."""
     return {
-        "schedule": simulation.schedule.name,
-        "devices": simulation.schedule.devices,
-        "stages": simulation.schedule.stages,
-        "microbatches": simulation.schedule.microbatches,
+        **_named(simulation.schedule),
         "makespan": float(simulation.makespan),
         "global_bubble": float(simulation.global_bubble),
         "span_bubble": float(simulation.span_bubble),
         "peak_activations": [float(peak) for peak in simulation.peak_activations],
         "peak_memory": [float(peak) for peak in simulation.peak_memory],
+    }
+
+
+def measured_as_json(measured: Measured) -> dict[str, Any]:
+    """Return the figures of a measurement as what `json` can write."""
+    return {
+        **_named(measured.schedule),
+        "makespan_s": measured.makespan_s,
+        "predicted_s": float(measured.predicted.makespan),
+        "global_bubble_s": measured.global_bubble_s,
+        "run_s": measured.run_s,
+        "costs_s": [list(costs) for costs in measured.costs],
+        "overhead_s": measured.overhead_s,
+        "latency_s": measured.latency_s,
+    }
+
+
+def _named(schedule: Schedule) -> dict[str, Any]:
+    return {
+        "schedule": schedule.name,
+        "devices": schedule.devices,
+        "stages": schedule.stages,
+        "microbatches": schedule.microbatches,
     }
 
 
@@ -78,7 +143,7 @@ def _console(stream: TextIO) -> Any:
     return Console(file=stream, highlight=False)
 
 
-def _row(simulation: Simulation) -> tuple[str, ...]:
+def _simulated(simulation: Simulation) -> tuple[str, ...]:
     share = simulation.global_bubble / simulation.makespan if simulation.makespan else 0
     return (
         simulation.schedule.name,
@@ -90,8 +155,23 @@ def _row(simulation: Simulation) -> tuple[str, ...]:
     )
 
 
-def _table(simulations: Sequence[Simulation]) -> list[str]:
-    rows = [COLUMNS, *map(_row, simulations)]
+def _measured(measured: Measured) -> tuple[str, ...]:
+    predicted_s = float(measured.predicted.makespan)
+    return (
+        measured.schedule.name,
+        _ms(measured.makespan_s),
+        _ms(predicted_s),
+        f"{measured.makespan_s / predicted_s:.2f}",
+        _ms(measured.global_bubble_s),
+        _ms(measured.run_s),
+    )
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1e3:.2f}"
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     widths = [max(map(len, column)) for column in zip(*rows)]
     return [
         "  ".join(
@@ -100,7 +180,3 @@ def _table(simulations: Sequence[Simulation]) -> list[str]:
         )
         for row in rows
     ]
-
-
-def _title(simulation: Simulation) -> str:
-    return f"{simulation.schedule.name} (F forward, B backward, W gradients of weights)"

@@ -1,0 +1,89 @@
+"""``FILE.py:function`` on the command line: load the file, call the function, check its answer.
+
+What goes wrong in the user's file is told in one line, with the line of the file.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Callable, Mapping
+from importlib import util
+from pathlib import Path
+from typing import Any
+
+from actorgraph.errors import GraphError, near_names, text_of
+
+__all__ = ["outputs_and_feeds"]
+
+
+def outputs_and_feeds(target: str) -> tuple[Any, Mapping[Any, Any]]:
+    """Return what the function that ``FILE.py:function`` names returns; runs the file.
+
+    Returns
+    -------
+    outputs
+        As the function returned it; whether these are nodes, machines say.
+    feeds : mapping
+
+    Raises
+    ------
+    GraphError
+        The target is written in another way, there is no such file or function, either raised, or
+        the function does not return outputs and feeds.
+    """
+    name, colon, function = target.rpartition(":")
+    if not colon or not name or not function.isidentifier():
+        raise GraphError(f"expected FILE.py:function, such as model.py:build, got {target!r}")
+    if not Path(name).is_file():
+        raise GraphError(f"there is no file {name!r}; expected FILE.py:function, got {target!r}")
+    returned = _theirs(Path(name), _function(name, function))
+    if not (isinstance(returned, tuple) and len(returned) == 2):
+        raise GraphError(
+            f"{target} should return (outputs, feeds), a node or several and a dict of arrays, "
+            f"got {_described(returned)}"
+        )
+    outputs, feeds = returned
+    if not isinstance(feeds, Mapping):
+        raise GraphError(
+            f"{target} should return (outputs, feeds), with feeds a dict of arrays by name or "
+            f"node, got {_described(feeds)} for feeds"
+        )
+    return outputs, feeds
+
+
+def _function(name: str, function: str) -> Callable[[], Any]:
+    file = Path(name)
+    spec = util.spec_from_file_location(file.stem, file)
+    if spec is None or spec.loader is None:
+        raise GraphError(f"{name!r} is no Python file; its name has to end with .py")
+    module = util.module_from_spec(spec)
+    sys.path.insert(0, str(file.resolve().parent))  # as if the file were run
+    _theirs(file, spec.loader.exec_module, module)
+    found: Callable[[], Any] | None = vars(module).get(function)
+    if not callable(found):
+        functions = [key for key, value in vars(module).items() if callable(value)]
+        raise GraphError(f"{name!r} has no function {function!r}{near_names(function, functions)}")
+    return found
+
+
+def _theirs(file: Path, function: Callable[..., Any], *args: Any) -> Any:
+    """Call code of the user's; what it raises is told with the line of the file."""
+    try:
+        return function(*args)
+    except GraphError:
+        raise
+    except Exception as error:
+        if isinstance(error, SyntaxError):
+            place = f"{error.filename}:{error.lineno}"
+        else:
+            frames = traceback.extract_tb(error.__traceback__)
+            lines = [f.lineno for f in frames if Path(f.filename).name == file.name]
+            place = f"{file}:{lines[-1]}" if lines else str(file)
+        raise GraphError(f"{place} raised {text_of(error)}") from error
+
+
+def _described(value: Any) -> str:
+    if isinstance(value, tuple):
+        return f"a tuple of {len(value)}"
+    return f"{type(value).__name__} {repr(value)[:60]}"

@@ -1,0 +1,68 @@
+"""What `actorgraph pipeline run FILE.py:function` does: run a batch by schedules, and measure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+from actorgraph._target import outputs_and_feeds
+from actorgraph.errors import GraphError
+from actorgraph.graph import as_nodes
+from actorgraph.pipeline.actions import Schedule
+from actorgraph.pipeline.measuring import Measured, measure
+from actorgraph.pipeline.runner import Pipeline
+
+__all__ = ["Settings", "run"]
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How to run: the options of the command line."""
+
+    schedules: Sequence[str | Schedule] = ("1f1b",)
+    stages: int | None = None
+    microbatches: int = 8
+    split: str = "batch"
+    reduce: Any = "mean"
+    workers: int | None = None
+    runs: int = 5
+
+
+def run(target: str, settings: Settings) -> list[Measured]:
+    """Call the function of a target and run what it returns by each schedule, the fastest first.
+
+    The first output is the loss, others are outputs of the pipeline; the gradients are those of all
+    parameters.  Blocks until the runs have ended.
+
+    Raises
+    ------
+    GraphError
+        As `outputs_and_feeds` and `Pipeline`; or the graph has nothing to train.
+    """
+    outputs, feeds = outputs_and_feeds(target)
+    nodes = as_nodes(outputs)
+    if not nodes:
+        raise GraphError(f"{target} returns no outputs; the first is the loss")
+    loss, *others = nodes
+    if not any(node.dtype.kind in "fcV" for node in loss.graph.parameters):
+        raise GraphError(
+            f"{target} builds a graph without parameters; a pipeline computes gradients of "
+            "weights: make some with graph.parameter(...)"
+        )
+    with ExitStack() as scope:
+        pipelines = []
+        for schedule in settings.schedules:
+            made = Pipeline(
+                loss,
+                outputs=others,
+                stages=None if isinstance(schedule, Schedule) else settings.stages,
+                schedule=schedule,
+                microbatches=None if isinstance(schedule, Schedule) else settings.microbatches,
+                split=settings.split,
+                reduce=settings.reduce,
+                workers=settings.workers,
+            )
+            pipelines.append(scope.enter_context(made))
+        return measure(pipelines, feeds, runs=settings.runs)
