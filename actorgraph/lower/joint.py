@@ -8,6 +8,7 @@ travels.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -56,7 +57,8 @@ class Joint:
     Attributes
     ----------
     order : tuple of Node
-        All nodes that are computed, inputs before consumers, without leaves.
+        All nodes that are computed, inputs before consumers, without leaves: in build order, but
+        for sums of cotangents, which come as soon as their terms are there.
     leaves : tuple of Leaf
     values, derivatives : dict
         User's node to joint node: its value, and its cotangent or tangent where it has one.
@@ -133,7 +135,7 @@ def join(
     leaves += [Leaf(seed, derivative_kind, node) for node, seed in seeds if seed.id in used]
     return Joint(
         mode=mode,
-        order=computed,
+        order=_with_sums_early(computed, (*values.values(), *derivatives.values())),
         leaves=tuple(leaves),
         values=values,
         derivatives=derivatives,
@@ -156,6 +158,34 @@ def _owner(node: Node) -> Node:
 
 def _computed(order: Iterable[Node]) -> tuple[Node, ...]:
     return tuple(node for node in order if not node.is_leaf)
+
+
+def _with_sums_early(order: tuple[Node, ...], kept: Iterable[Node]) -> tuple[Node, ...]:
+    """Move each sum of cotangents that ends one of its terms to where the last term is there.
+
+    The reverse pass builds a sum where all terms have arrived.  Where they come one by one, such
+    as those of a weight that an LSTM uses in every step, all of them would live until then.
+    """
+    uses = Counter([part.id for node in order for part in node.inputs])
+    uses.update([node.id for node in kept])
+    places: list[int] = []
+    place_of: dict[int, int] = {}
+    for position, node in enumerate(order):
+        place = position
+        if node.op.ufunc == "add" and node.owner is not None and _ends_a_term(node, uses):
+            place = max([place_of.get(part.id, -1) for part in node.inputs])
+        places.append(place)
+        place_of[node.id] = place
+    # Stable: what moves comes after the term that it waits for, which is where it goes.
+    return tuple(
+        [order[position] for position in sorted(range(len(order)), key=places.__getitem__)]
+    )
+
+
+def _ends_a_term(node: Node, uses: Counter[int]) -> bool:
+    return any(
+        uses[part.id] == 1 and not part.is_leaf and part.dims == node.dims for part in node.inputs
+    )
 
 
 def _differentiate(

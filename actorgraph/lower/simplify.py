@@ -84,7 +84,7 @@ def simplified(joint: Joint, passes: Sequence[Pass]) -> Joint:
 def combined(tasks: list[TaskSpec], joint: Joint, passes: Sequence[Pass]) -> list[TaskSpec]:
     """Give the tasks, fresh from the cut, their steps with equal ones merged; return them."""
     if any(one.name == "merge" for one in passes):
-        parts = _merged_within([spec.steps for spec in tasks], _kept_ids(joint))
+        parts = _merged_within(joint.order, [spec.steps for spec in tasks], _kept_ids(joint))
         for spec, steps in zip(tasks, parts, strict=True):
             spec.steps = steps
     return tasks
@@ -93,18 +93,19 @@ def combined(tasks: list[TaskSpec], joint: Joint, passes: Sequence[Pass]) -> lis
 def combined_steps(joint: Joint, passes: Sequence[Pass]) -> Sequence[Node]:
     """Return the whole as the steps of one task."""
     if any(one.name == "merge" for one in passes):
-        return _merged_within([list(joint.order)], _kept_ids(joint))[0]
+        return _merged_within(joint.order, [joint.order], _kept_ids(joint))[0]
     return joint.order
 
 
-def _merged_within(parts: Sequence[list[Node]], kept: Collection[int]) -> list[list[Node]]:
+def _merged_within(
+    order: Sequence[Node], parts: Sequence[Sequence[Node]], kept: Collection[int]
+) -> list[list[Node]]:
     """Return the steps of each task with equal ones merged; `kept` stay, as in `_kept_ids`."""
     part_of = {node.id: index for index, steps in enumerate(parts) for node in steps}
-    steps = [node for part in parts for node in part]
-    equals = _Equals(steps)
+    equals = _Equals(order)
     stands: dict[int, Node] = {}
     merged: list[list[Node]] = [[] for _ in parts]
-    for node in sorted(steps, key=_number) if len(parts) > 1 else steps:
+    for node in order:
         new = _on(node, stands)
         index = part_of[node.id]
         found = equals.find(new, index)
@@ -115,10 +116,6 @@ def _merged_within(parts: Sequence[list[Node]], kept: Collection[int]) -> list[l
             stands[node.id] = new
         merged[index].append(new)
     return merged
-
-
-def _number(node: Node) -> int:
-    return node.id
 
 
 def _on(node: Node, stands: Mapping[int, Node]) -> Node:

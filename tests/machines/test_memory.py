@@ -205,3 +205,18 @@ def test_no_two_values_that_live_at_once_overlap(example, size):
                 assert other[0] == one[1]
                 assert other[4] in buffers.in_place
                 assert one[2:4] == other[2:4]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_terms_of_a_gradient_do_not_wait_for_one_another(kind):
+    """x -> tanh(x @ w) -> tanh(. @ w) -> ...: twelve terms of one gradient."""
+    g = ag.Graph()
+    x = g.input("x", (2, 200), "float64")
+    w = g.parameter("w", np.eye(200))
+    y = x
+    for _ in range(12):
+        y = np.tanh(y @ w)
+    with kind([y.sum()], workers=1) as machine:
+        machine.run_sync({"x": np.ones((2, 200))}, backward=True)
+        [report] = machine.memory_plan()
+    assert report.bound_bytes < 4 * w.value.nbytes
