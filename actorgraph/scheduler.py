@@ -61,7 +61,8 @@ _T = TypeVar("_T")
 
 def inside(scheduler: Scheduler) -> bool:
     """Return whether the calling thread is running an op for this scheduler."""
-    return any(held is scheduler for held, _ in _work_of_this_thread())
+    held = getattr(here, "held", None)
+    return held is not None and any(one is scheduler for one, _ in _work_of_this_thread())
 
 
 def waited_for(scheduler: Scheduler) -> list[Run]:

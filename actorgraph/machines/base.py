@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterable, Callable, Iterable, Mapping
 from functools import partial
@@ -35,6 +34,7 @@ from actorgraph.machines.options import (
 )
 from actorgraph.machines.plan import Plan
 from actorgraph.machines.preparation import run_of
+from actorgraph.machines.process import THIS
 from actorgraph.machines.refine import LOOKS, checked_costs
 from actorgraph.machines.run import Run, in_event_loop, loop_notifier
 from actorgraph.machines.step import SYNC_US, Step
@@ -175,7 +175,7 @@ class Machine(Lifetime, Inspectable, ABC):
         self._step_plans: WeakSet[Plan] = WeakSet()  # a step holds its machine, not the reverse
         self._first: tuple[Mode, dict[Node, Any]] | None = None
         self._core: Core | None = None
-        self._process = os.getpid()
+        self._process = THIS.id
         self._finalizer: Any = None
         self._inputs = {node.name: node for node in self.graph.inputs}
         self.split_batch = None if split_batch is None else positive("split_batch", split_batch)
@@ -425,7 +425,6 @@ class Machine(Lifetime, Inspectable, ABC):
         if self._closed:
             raise MachineClosedError("the machine was closed; make a new one")
         started = perf_counter() if instrument.listening else None
-        given = {} if feeds is None else by_node(feeds, self._inputs, "feed")
         if backward is True and tangents is None:
             mode, seeds = self._first_mode()
         elif backward is False and tangents is None:
@@ -433,12 +432,13 @@ class Machine(Lifetime, Inspectable, ABC):
         else:
             mode, seeds = mode_of(self.graph, self.outputs, backward, tangents)
         if self._split is not None:
+            given = {} if feeds is None else by_node(feeds, self._inputs, "feed")
             run: Run = self._split.group(self, given, mode, seeds, priority, run_number, host)
         else:
             plan = self._plan(mode) if plan is None else plan
             trusted = backward is True and tangents is None
             run = run_of(
-                self, plan, given, seeds, priority, host,
+                self, plan, feeds, seeds, priority, host,
                 number=number, drawn=run_number, trusted=trusted,
             )  # fmt: skip
         if started is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import weakref
 from functools import partial
 from time import sleep
@@ -16,7 +15,9 @@ from actorgraph.machines.capacities import Capacities
 from actorgraph.machines.core import Core, current_errors, starting
 from actorgraph.machines.options import seconds
 from actorgraph.machines.plan import Plan
+from actorgraph.machines.process import THIS
 from actorgraph.machines.run import Run, in_event_loop, in_ipython_kernel
+from actorgraph.scheduler import inside
 
 __all__ = ["Lifetime"]
 
@@ -44,18 +45,18 @@ class Lifetime:
     def _started(self) -> Core:
         """Return the core, a fresh one at the first run, after a fork and after an interrupt."""
         core = self._core
-        if core is None or core.closed or self._process != os.getpid():
+        if core is None or core.closed or self._process != THIS.id:
             core = self._start()
         return core
 
     def _start(self) -> Core:
         with starting():
             core = self._core
-            if core is not None and not core.closed and self._process == os.getpid():
+            if core is not None and not core.closed and self._process == THIS.id:
                 return core  # another thread was faster
             if self._closed:
                 raise MachineClosedError("the machine was closed; make a new one")
-            self._process = os.getpid()
+            self._process = THIS.id
             core = self._core = Core(
                 workers=1 if self._one_task else self.workers,
                 crew=self.workers,
@@ -75,7 +76,7 @@ class Lifetime:
         """Close for new runs; return the core if there is one to be ended."""
         with starting():
             core = self._core
-            alive = core is not None and not core.closed and self._process == os.getpid()
+            alive = core is not None and not core.closed and self._process == THIS.id
             if core is not None and alive:
                 core.refuse_inside_op("close")
             self._closed, self._core = True, None
@@ -121,8 +122,9 @@ class Lifetime:
         """Raise where blocking would stop an event loop, or an op of this machine."""
         if in_event_loop() and not in_ipython_kernel():
             raise GraphError(f"{what} would block the running event loop; write `{instead}`")
-        if self._core is not None:
-            self._core.refuse_inside_op(what)
+        core = self._core
+        if core is not None and inside(core.scheduler):
+            core.refuse_inside_op(what)
 
     # -- the end ------------------------------------------------------------------------------
 
@@ -179,6 +181,6 @@ class Lifetime:
 
 def _collect(core: Core, process: int) -> None:
     """Close the core of a machine that was dropped, outside the garbage collector's call."""
-    if not core.closed and process == os.getpid():
+    if not core.closed and process == THIS.id:
         error = MachineClosedError("the machine was dropped while the run was in flight")
         core.pool.later(partial(core.abandon, error, join=False))

@@ -29,6 +29,7 @@ from actorgraph.lower.program import Program, lower_directly
 from actorgraph.lower.regions import TaskSpec, connect, cut
 from actorgraph.lower.rings import Ring, Rings
 from actorgraph.machines.binding import Binding, Direct
+from actorgraph.machines.repeats import Repeats
 from actorgraph.machines.results import Results
 from actorgraph.node import Buffer, Variable
 from actorgraph.rewrite import Pass
@@ -98,6 +99,7 @@ class Plan(Results):
         self.interpreter = interpreter
         self.wrt = tuple(wrt)
         self.device = device
+        self.on_host = device.xp is np
         self.watch = watch
         by_name = {node.name: node for node in (*wrt, *outputs.values())}
         self.readables = {**by_name, **outputs}
@@ -114,6 +116,8 @@ class Plan(Results):
         leaves = self.joint.leaves
         self.inputs = tuple(leaf.source for leaf in leaves if leaf.kind == "feed")
         self.needed = frozenset(self.inputs)
+        self.given = [(leaf.kind, leaf.source) for leaf in leaves if leaf.kind != "variable"]
+        self.repeats = Repeats(self.inputs)
         self.variables = tuple(leaf.source for leaf in leaves if isinstance(leaf.source, Variable))
         self._place_results()
         self.fuse = fuse
@@ -280,6 +284,7 @@ class Plan(Results):
         other.fuse, other.factors, other._in_sequence = fuse, factors, None
         other.tasks, other.buffered, other.leaving, other.long_steps = [], [], [], set()
         other._with_memory, other._bindings = [], OrderedDict()
+        other.repeats = Repeats(self.inputs)
         other.latest, other.sequential = None, None
         return other
 
@@ -288,10 +293,9 @@ class Plan(Results):
 
         It is the caller's until `give_direct`.  With buffers it wants leaves that are C-contiguous.
         """
-        idle = binding.direct.setdefault(in_buffers, [])
         try:
-            return idle.pop()
-        except IndexError:
+            return binding.direct[in_buffers].pop()
+        except LookupError:
             return self._make_direct(binding, in_buffers)
 
     def give_direct(self, binding: Binding, in_buffers: bool, program: Direct) -> None:

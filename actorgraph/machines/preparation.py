@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from actorgraph.graph import Node
 from actorgraph.machines.admission import fitted
-from actorgraph.machines.feeds import bind_feeds, check_dims, check_like
+from actorgraph.machines.binding import Binding
+from actorgraph.machines.feeds import bind_feeds, by_node, check_dims, check_like
 from actorgraph.machines.options import whole
 from actorgraph.machines.plan import Plan
 from actorgraph.machines.run import Run
@@ -23,7 +24,7 @@ __all__ = ["run_of"]
 def run_of(
     machine: Machine,
     plan: Plan,
-    given: Mapping[Node, Any],
+    feeds: Any,
     seeds: Mapping[Node, Any],
     priority: int,
     host: Callable[[Callable[[], object]], object] | None,
@@ -36,8 +37,10 @@ def run_of(
 
     Parameters
     ----------
-    given, seeds : dict
-        Feeds, and seeds or tangents, by node; `trusted` ones are arrays that fit.
+    feeds : dict
+        By name or node.
+    seeds : dict
+        Seeds or tangents by node; `trusted` ones are arrays that fit.
     number : int, optional
         Unique in the core; default the next.
     drawn : int, optional
@@ -48,34 +51,44 @@ def run_of(
     FeedError, GraphTypeError
         Something does not fit; nothing has started then.
     """
+    arrays, binding, regular = plan.repeats.find(feeds) or _checked(machine, plan, feeds)
+    core = machine._started()
+    number = core.next_number() if number is None else number
+    fed = iter(arrays)
+    leaves: list[Any] = []
+    for kind, source in plan.given:
+        if kind == "feed":
+            leaves.append(next(fed))
+        elif kind == "run_number":
+            leaves.append(np.array(number if drawn is None else drawn, np.int64))
+        elif trusted:
+            leaves.append(seeds[source])
+        else:
+            leaves.append(check_like(seeds[source], source, binding.symbols, kind))
+            regular = regular and leaves[-1].flags.c_contiguous
+    claim = None
+    if machine.max_bytes is not None:
+        workers = core.scheduler.workers
+        plan, binding, claim = fitted(plan, binding, regular, machine.max_bytes, workers)
+    run = Run(core, plan, binding, number, whole("priority", priority))
+    run.leaves, run.regular, run.claim = leaves, regular, claim
+    if host is not None:
+        run.host, run.awaited = host, True
+    return run
+
+
+def _checked(
+    machine: Machine, plan: Plan, feeds: Any
+) -> tuple[Sequence[np.ndarray[Any, Any]], Binding, bool]:
+    """Return the arrays of a plan's inputs, their binding, and whether all are C-contiguous."""
+    given = {} if feeds is None else by_node(feeds, machine._inputs, "feed")
     symbols: dict[str, int] = {}
     arrays = bind_feeds(plan.inputs, given, symbols)
     if len(given) > len(arrays):
         # Feeds that this mode does not need are checked too, and may bind symbols.
         bind_feeds([node for node in given if node not in plan.needed], given, symbols)
     check_dims(plan.checked, symbols)
-    core = machine._started()
-    number = core.next_number() if number is None else number
-    fed = iter(arrays)
-    leaves: list[Any] = []
-    for leaf in plan.joint.leaves:
-        if leaf.kind == "feed":
-            leaves.append(next(fed))
-        elif leaf.kind == "run_number":
-            leaves.append(np.array(number if drawn is None else drawn, np.int64))
-        elif leaf.kind == "variable":
-            continue
-        elif trusted:
-            leaves.append(seeds[leaf.source])
-        else:
-            leaves.append(check_like(seeds[leaf.source], leaf.source, symbols, leaf.kind))
-    regular = all(array.flags.c_contiguous for array in leaves)
-    binding, claim = plan.bind(symbols), None
-    if machine.max_bytes is not None:
-        workers = core.scheduler.workers
-        plan, binding, claim = fitted(plan, binding, regular, machine.max_bytes, workers)
-    run = Run(core, plan, binding, number, whole("priority", priority))
-    run.leaves, run.regular, run.claim = leaves, regular, claim
-    run.host = host
-    run.awaited = host is not None
-    return run
+    binding = plan.bind(symbols)
+    if len(given) == len(arrays):
+        plan.repeats.keep(arrays, binding)
+    return arrays, binding, all(array.flags.c_contiguous for array in arrays)

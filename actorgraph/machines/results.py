@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -53,7 +52,7 @@ class Results:
             if derivative is not None:
                 read.add(derivative)
         # Where each result is read, if all are fresh arrays and nothing else is asked for.
-        self._places: list[int] | None = None
+        self._places: list[tuple[Node, int]] | None = None
         values = [joint.values[node] for node in self.nodes]
         if (
             self.mode.kind == "forward"
@@ -62,7 +61,10 @@ class Results:
             and all(value in self.result_of and is_fresh(value) for value in values)
             and len(set(values)) == len(values)
         ):
-            self._places = [self.result_of[value] for value in values]
+            self._places = [
+                (node, self.result_of[value])
+                for node, value in zip(self.nodes, values, strict=True)
+            ]
 
     def _late_checks(self) -> list[tuple[int, Node]]:
         """Return the seeds and tangents whose shape only a run can check, with what they belong to.
@@ -105,10 +107,11 @@ class Results:
         read; whatever else would share memory with a feed, a variable or another result is copied.
         """
         if self._places is not None:
-            # Only fresh values: 0.2 us a result instead of 0.6.
-            values = map(run.results.__getitem__, self._places)
-            none = repeat(None)
-            return dict(zip(self.nodes, map(Dual, values, none, none, self.nodes))), []
+            # Only fresh values: 0.25 us a result instead of 0.6.
+            results = run.results
+            return {
+                node: Dual(results[place], None, None, node) for node, place in self._places
+            }, []
         arrays = self._owned(run)
         for index, node in self._late:
             self._check_shape(run, index, node, arrays)

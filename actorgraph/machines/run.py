@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
 from collections import deque
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from actorgraph.machines.binding import Binding
     from actorgraph.machines.core import Core
 from actorgraph.machines.plan import Plan
+from actorgraph.machines.process import THIS
 
 __all__ = [
     "Run", "in_event_loop", "in_ipython_kernel", "in_main_thread", "in_trio", "loop_notifier",
@@ -68,9 +68,9 @@ class Run:
         self.group: Run | None = None  # of which this is a part
         self.microbatch: int | None = None  # of a pipeline
         self.microbatches: Sequence[Any] = ()  # of a pipeline's batch
-        self.values: list[Any] = []
+        self.values: Sequence[Any] = ()
         self.leaves: list[Any] = []
-        self.readers: list[Any] = []
+        self.readers: Sequence[Any] = ()
         self.awaited = False
         self.regular = True  # whether everything that it brings is C-contiguous
         self.errors: dict[str, Any] | None = None
@@ -80,7 +80,7 @@ class Run:
         self.done = False
         self.collected = False
         self.duals: dict[Node, Dual] = {}
-        self.assigned: list[tuple[Buffer, Any]] = []
+        self.assigned: Sequence[tuple[Buffer, Any]] = ()
         count = plan.result_count
         self.results: Any = [None] * count
         # `deliver` pops one a result; the last popped is the True, whoever pops it.
@@ -139,7 +139,7 @@ class Run:
 
         Operations that are running are not interrupted; others of this run do not start.
         """
-        if self.done or self.core.process != os.getpid():
+        if self.done or self.core.process != THIS.id:
             return False
         self.abort(RunCancelled(f"run {self.number} was cancelled"))
         return True
@@ -245,7 +245,7 @@ class Run:
 
     def _refuse_after_fork(self) -> None:
         """Raise where the run is under way in the parent process: nobody here will end it."""
-        if not self.done and self.core.process != os.getpid():
+        if not self.done and self.core.process != THIS.id:
             raise GraphError(
                 f"run {self.number} was started by the parent process and goes on there; "
                 "start it again in this one"

@@ -1,0 +1,67 @@
+"""`Repeats`: feeds like those of an earlier run need no second check.
+
+What a check of feeds finds follows from their dtypes and shapes, so arrays of dtypes and shapes
+that have passed once pass again: a look of 0.4 us instead of 2.2 for one feed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias, final
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from actorgraph.graph import Node
+    from actorgraph.machines.binding import Binding
+
+__all__ = ["Repeats"]
+
+_KEPT = 32
+
+Array: TypeAlias = np.ndarray[Any, Any]
+
+
+@final
+class Repeats:
+    """The bindings of feeds that have passed all checks, by their shapes.
+
+    Parameters
+    ----------
+    inputs : sequence of Node
+        What is fed, in order.
+    """
+
+    __slots__ = ("_known", "_wanted")
+
+    def __init__(self, inputs: Sequence[Node]) -> None:
+        self._wanted = [(node.name, node.dtype) for node in inputs]
+        self._known: dict[tuple[tuple[int, ...], ...], Binding] = {}
+
+    def find(self, feeds: Any) -> tuple[list[Array], Binding, bool] | None:
+        """Return the arrays in order, their binding and True, or None for anything unusual.
+
+        Usual is a dict of names with C-contiguous arrays of the nodes' own dtypes.
+        """
+        wanted = self._wanted
+        if type(feeds) is not dict or len(feeds) != len(wanted):
+            return None
+        arrays, shapes = [], []
+        for name, dtype in wanted:
+            array = feeds.get(name)
+            if (
+                type(array) is not np.ndarray
+                or array.dtype is not dtype
+                or not array.flags.c_contiguous
+            ):
+                return None
+            arrays.append(array)
+            shapes.append(array.shape)
+        binding = self._known.get(tuple(shapes))
+        return None if binding is None else (arrays, binding, True)
+
+    def keep(self, arrays: Sequence[Array], binding: Binding) -> None:
+        """Remember arrays that have passed, in order."""
+        if len(self._known) >= _KEPT:
+            self._known.clear()  # a plan keeps no more bindings either
+        self._known[tuple([array.shape for array in arrays])] = binding

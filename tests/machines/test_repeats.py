@@ -1,0 +1,64 @@
+"""Feeds like those of an earlier run skip the checks; whatever differs from them is checked."""
+
+import numpy as np
+import pytest
+
+import actorgraph as ag
+
+GOOD = np.ones((4, 3), "float32")
+
+
+def machine():
+    g = ag.Graph()
+    x, y = g.input("x", ("n", 3)), g.input("y", ("n", 3))
+    return ag.ActorMachine([x + 2 * y])
+
+
+@pytest.mark.parametrize(
+    ("bad", "problem"),
+    [
+        ({"x": GOOD}, "missing feed 'y'"),
+        ({"x": GOOD, "z": GOOD}, "unknown feed 'z'"),
+        ({"x": GOOD, "y": GOOD.astype("float64")}, "dtype float64, not float32"),
+        ({"x": GOOD, "y": GOOD[:, :2]}, "a dim 2, not 3"),
+        ({"x": GOOD, "y": GOOD[:2]}, "n = 2, but 'x' has n = 4"),
+        ({"x": GOOD, "y": np.ma.masked_array(GOOD)}, "masked array"),
+        ([("x", GOOD), ("y", GOOD)], "got list"),
+    ],
+)
+def test_feeds_that_do_not_fit_are_refused_after_others_that_did(bad, problem):
+    with machine() as one:
+        one.run_sync({"x": GOOD, "y": GOOD})
+        with pytest.raises(ag.FeedError, match=problem):
+            one.run_sync(bad)
+
+
+@pytest.mark.parametrize("rows", [1, 4, 7, 0])
+def test_each_number_of_rows_is_computed_as_what_it_is(rows):
+    with machine() as one:
+        for count in (4, rows, 4, rows):
+            x = np.arange(3 * count, dtype="float32").reshape(count, 3)
+            [found] = one.run_sync({"x": x, "y": x}).duals.values()
+            np.testing.assert_array_equal(found.value, 3 * x)
+
+
+@pytest.mark.parametrize(
+    "unlike",
+    [np.asfortranarray(GOOD), np.ones((8, 6), "float32")[::2, ::2]],
+    ids=["fortran", "strided"],
+)
+def test_feeds_of_another_layout_give_the_same_values_after_regular_ones(unlike):
+    with machine() as one:
+        first = one.run_sync({"x": GOOD, "y": GOOD})
+        again = one.run_sync({"x": unlike, "y": GOOD})
+        for node in first.duals:
+            np.testing.assert_array_equal(first[node].value, again[node].value)
+
+
+def test_more_shapes_than_are_remembered_are_all_computed_right():
+    with machine() as one:
+        for count in [*range(1, 80), *range(1, 80)]:
+            x = np.full((count, 3), count, "float32")
+            [found] = one.run_sync({"x": x, "y": x}).duals.values()
+            assert found.value.shape == (count, 3)
+            assert found.value[0, 0] == 3 * count
