@@ -225,14 +225,14 @@ def _failing_step(program: Program, error: BaseException) -> tuple[Node, list[An
     """Return the step that failed and its operands, which are locals of the program's frame."""
     trace = _frame_of(program, error.__traceback__)
     assert trace is not None
-    node = program.lines[trace.tb_lineno]
+    node = program.step(trace.tb_lineno)
     inner = node.attrs.get("program")
     if isinstance(inner, Program):  # a fused step, of whose steps one has failed
         within = _frame_of(inner, trace.tb_next)
         if within is not None:
-            program, trace, node = inner, within, inner.lines[within.tb_lineno]
+            program, trace, node = inner, within, inner.step(within.tb_lineno)
     names = trace.tb_frame.f_locals
-    inputs = [eval(program.expressions[part.id], {}, names) for part in node.inputs]
+    inputs = [eval(program.expression(part), {}, names) for part in node.inputs]
     if isinstance(names, dict):
         # Before Python 3.13 the frame keeps this copy, and with it the run and its error.
         names.clear()

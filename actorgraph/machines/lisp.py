@@ -12,7 +12,7 @@ from typing import Any, final
 
 from actorgraph.channels import Channel
 from actorgraph.graph import Node
-from actorgraph.lower.program import last_uses
+from actorgraph.lower.text import last_uses
 from actorgraph.machines.base import Machine
 from actorgraph.node_actor import Dead, Task, fail
 from actorgraph.op import CONSTANT
@@ -61,7 +61,8 @@ def _interpret(
         for part in step.inputs
         if part.op is CONSTANT
     }
-    unused_after = last_uses(spec.steps, [node for node, _ in spec.results])
+    uses = [(step.id, *[part.id for part in step.inputs]) for step in spec.steps]
+    unused_after = last_uses(uses, [node.id for node, _ in spec.results])
     messages: Any
     inputs: Any
     values: Any

@@ -14,7 +14,7 @@ from actorgraph.channels import Channel
 from actorgraph.lower.arenas import Arenas
 from actorgraph.lower.collector import paused
 from actorgraph.lower.kernels import with_errstate
-from actorgraph.lower.program import lower
+from actorgraph.lower.program import lower, numbered
 from actorgraph.lower.regions import TaskSpec
 from actorgraph.lower.rings import Rings
 from actorgraph.machines.binding import Binding
@@ -188,11 +188,13 @@ class Network:
         if self.plan.interpreter is not None:
             task.start(self.plan.interpreter(task, ports, kernels), ports[preferred].messages)
             return
-        credited_in = {i for i, channel in enumerate(ports) if channel.credits is not None}
+        credited_in = [i for i, channel in enumerate(ports) if channel.credits is not None]
         outs = sends[spec.index]
-        credited_out = {i for i, channel in enumerate(outs) if channel.credits is not None}
+        credited_out = [i for i, channel in enumerate(outs) if channel.credits is not None]
+        kernel_of, kernels = numbered(kernels)
         program = lower(
             spec,
+            kernel_of,
             preferred=preferred,
             credited_in=credited_in,
             credited_out=credited_out,
@@ -205,7 +207,7 @@ class Network:
         args: list[Any] = [task, Message, Dead, fail]
         for channel in ports:
             args += [channel.messages, channel.popper()]
-        for i in sorted(credited_in):
+        for i in credited_in:
             held = ports[i].credits
             assert held is not None
             args += [held.append, held, self.tasks[producers[i]]]
@@ -217,7 +219,7 @@ class Network:
         consumers += [self.tasks[spec.saves_to]] if spec.saves_to is not None else []
         for channel, consumer in zip(outs, consumers, strict=True):
             args += [channel.messages, channel.appender(), consumer]
-        for i in sorted(credited_out):
+        for i in credited_out:
             held = outs[i].credits
             assert held is not None
             args += [held, held.popleft]
