@@ -162,12 +162,14 @@ class Step:
         solver, spares = self._solver, self._spares
         with self._machine.graph.lock:
             self._refuse_others(values)
+            states = []
             for i, (slot, value, grad) in enumerate(zip(self._slots, values, grads, strict=True)):
                 # Of a run that began before the last step, or held by who has read it.
                 if spares[i].readers or getrefcount(spares[i].array) > _IDLE:
                     spares[i] = VariableState(np.empty_like(value))
-                solver.update(slot.state, grad, value, spares[i].array)
+                states.append(solver.update(slot.state, grad, value, spares[i].array))
             self._refuse_others(values)  # the solver may have set one
+            solver.advance(self._slots, states)
             self._spares = [
                 node.exchange(spare) for node, spare in zip(self._parameters, spares, strict=True)
             ]

@@ -3,6 +3,7 @@
 A solver itself is two methods, `init` and `update`, that see arrays only. Guarantees kept here:
 
 - every parameter of a step is validated before the first one is written;
+- a step is made for all parameters, or changes neither a parameter nor a state;
 - state follows the graph node where there is one, else the position in the list;
 - a node's own `update` decides whether the write is in place (no run in flight reads the
   parameter) or goes to a second array; things without a node are written in place;
@@ -12,8 +13,9 @@ Nodes are compared by identity only: `==` on a node builds a graph node.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Generic, Protocol, TypeVar, cast
 
 import numpy as np
@@ -57,6 +59,7 @@ class _Slot(Generic[State]):
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     state: State
+    saved: Array | None = None  # room for the value before a step
 
 
 @dataclass(slots=True, frozen=True)
@@ -66,6 +69,14 @@ class _Item(Generic[State]):
     slot: _Slot[State]
     value: Array
     grad: Array
+
+    def write(self, change: Write) -> None:
+        """Change the parameter by ``change(current, out)``, as its node does it if it can."""
+        update = getattr(self.slot.node, "update", None)
+        if update is None:
+            change(self.value, self.value)
+        else:
+            cast(Callable[[Write], None], update)(change)
 
 
 class AbstractSolver(ABC, Generic[State]):
@@ -83,6 +94,7 @@ class AbstractSolver(ABC, Generic[State]):
     ...         return None
     ...     def update(self, state, grad, current, out):
     ...         np.subtract(current, 0.1 * np.sign(grad), out=out)
+    ...         return state
     """
 
     def __init__(self) -> None:
@@ -105,23 +117,30 @@ class AbstractSolver(ABC, Generic[State]):
         """
 
     @abstractmethod
-    def update(self, state: State, grad: Array, current: Array, out: Array) -> None:
-        """Write the stepped parameter to `out` and change `state` in place.
+    def update(self, state: State, grad: Array, current: Array, out: Array) -> State:
+        """Write the stepped parameter to `out` and return the state after the step.
 
         Parameters
         ----------
         state : State
-            What `init` returned for this parameter.
+            What `init`, or the step before, returned for this parameter.  Leave in it whatever
+            decides about the next step: where one parameter fails, all keep the state they had.
         grad : ndarray
             The gradient, in the shape and dtype of the parameter; read only.
         current : ndarray
             The value to start from.
         out : ndarray
             Where all of the new value goes; it may be `current` itself.
+
+        Returns
+        -------
+        State
+            Never None, but where `state` is.  It may take over memory of the state before `state`,
+            so that two take turns.
         """
 
     def step(self, duals: Iterable[ValueGrad]) -> None:
-        """Step every parameter once, in place where nobody reads it.
+        """Step every parameter once, in place where nobody reads it, or change nothing.
 
         Parameters
         ----------
@@ -134,16 +153,23 @@ class AbstractSolver(ABC, Generic[State]):
             A value is not a writable float or complex array.
         ValueError
             A gradient is missing or has another shape than its value, a parameter is listed
-            twice, or the list, a shape or a dtype differs from the steps before. Nothing has
-            been written then.
+            twice, or the list, a shape or a dtype differs from the steps before.
+        Exception
+            What `update` raises. Whatever is raised, parameters and state are as they were.
 
         Examples
         --------
         >>> solver.step([run[W], run[b]])  # doctest: +SKIP
         """
         items = self._validated(list(duals))
-        for item in items:
-            self._write(item)
+        begun: list[tuple[_Item[State], Array]] = []
+        try:
+            states = [self._stepped(item, begun) for item in items]
+            self.advance([item.slot for item in items], states)
+        except BaseException:
+            for item, before in begun:
+                item.write(partial(_restore, before))
+            raise
 
     def slots(self, nodes: Iterable[Any]) -> list[_Slot[State]]:
         """Return the state of each parameter node, made where this solver has not seen it.
@@ -159,6 +185,23 @@ class AbstractSolver(ABC, Generic[State]):
             _check_unchanged(slot, value, f"parameter {node.name!r}")
             found.append(slot)
         return found
+
+    def advance(self, slots: Sequence[_Slot[State]], states: Sequence[State]) -> None:
+        """Let all parameters of a step have the states that `update` has returned for them.
+
+        Raises
+        ------
+        TypeError
+            A state is missing; then none has changed.
+        """
+        for slot, state in zip(slots, states, strict=True):
+            if state is None and slot.state is not None:
+                raise TypeError(
+                    f"{type(self).__name__}.update returned None, expected the state of the "
+                    f"parameter after the step, as {type(slot.state).__name__} before it"
+                )
+        for slot, state in zip(slots, states, strict=True):
+            slot.state = state
 
     def _validated(self, duals: list[ValueGrad]) -> list[_Item[State]]:
         items, unkeyed, fresh = [], 0, {}
@@ -194,15 +237,27 @@ class AbstractSolver(ABC, Generic[State]):
             )
         self._unkeyed = expected
 
-    def _write(self, item: _Item[State]) -> None:
-        def write(current: Array, out: Array) -> None:
-            self.update(item.slot.state, item.grad, current, out)
+    def _stepped(self, item: _Item[State], begun: list[tuple[_Item[State], Array]]) -> State:
+        """Write one parameter, note what it was in `begun`, and return its next state."""
+        slot = item.slot
+        states: list[State] = []
 
-        update = getattr(item.slot.node, "update", None)
-        if update is None:
-            write(item.value, item.value)
-        else:
-            cast(Callable[[Write], None], update)(write)
+        def change(current: Array, out: Array) -> None:
+            before = current
+            if out is current:
+                if slot.saved is None:
+                    slot.saved = np.empty_like(current)
+                before = slot.saved
+                np.copyto(before, current)
+            begun.append((item, before))
+            states.append(self.update(slot.state, item.grad, current, out))
+
+        item.write(change)
+        return states[0]
+
+
+def _restore(before: Array, current: Array, out: Array) -> None:
+    np.copyto(out, before)
 
 
 def _describe(dual: ValueGrad, node: object, position: int) -> str:

@@ -26,12 +26,16 @@ def checked_settings(
 
 @dataclass(slots=True)
 class Moments:
-    """Number of steps, moments of the gradient so far, and room for one temporary."""
+    """Number of steps, moments of the gradient so far, and room for one temporary.
+
+    `other` is the state before, whose arrays the state after takes over.
+    """
 
     step: int
     mean: Array
     variance: Array
     scratch: Array
+    other: "Moments | None" = None
 
     @classmethod
     def of(cls, value: Array) -> "Moments":
@@ -47,14 +51,21 @@ class Moments:
         lr: float,
         betas: tuple[float, float],
         eps: float,
-    ) -> None:
-        """Take the gradient in and write the stepped parameter to `out`."""
-        self.step += 1
-        arrays = (grad, self.mean, self.variance, self.scratch, current, out)
+    ) -> "Moments":
+        """Take the gradient in, write the stepped parameter to `out`, return the moments after."""
+        after = self.other
+        if after is None:
+            empty = np.empty_like(self.mean), np.empty_like(self.variance)
+            after = self.other = Moments(0, *empty, self.scratch, self)
+        after.step = self.step + 1
+        arrays = (
+            grad, self.mean, self.variance, after.mean, after.variance, self.scratch, current, out,
+        )  # fmt: skip
         # The real and the imaginary part of a complex parameter are two parameters.
         parts = ("real", "imag") if np.iscomplexobj(out) else ("real",)
         for part in parts:
-            _descend(self.step, lr, betas, eps, *(getattr(array, part) for array in arrays))
+            _descend(after.step, lr, betas, eps, *(getattr(array, part) for array in arrays))
+        return after
 
 
 def _descend(
@@ -63,6 +74,8 @@ def _descend(
     betas: tuple[float, float],
     eps: float,
     g: Array,
+    m_before: Array,
+    v_before: Array,
     m: Array,
     v: Array,
     scratch: Array,
@@ -71,11 +84,11 @@ def _descend(
 ) -> None:
     beta1, beta2 = betas
     np.multiply(g, 1.0 - beta1, out=scratch)
-    m *= beta1
+    np.multiply(m_before, beta1, out=m)
     m += scratch
     np.multiply(g, g, out=scratch)
     scratch *= 1.0 - beta2
-    v *= beta2
+    np.multiply(v_before, beta2, out=v)
     v += scratch
     np.sqrt(v, out=scratch)
     scratch /= sqrt(1.0 - beta2**t)

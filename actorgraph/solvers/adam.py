@@ -66,8 +66,8 @@ class Adam(AbstractSolver[Moments]):
         """Return zero moments; see `AbstractSolver.init`."""
         return Moments.of(value)
 
-    def update(self, state: Moments, grad: Array, current: Array, out: Array) -> None:
+    def update(self, state: Moments, grad: Array, current: Array, out: Array) -> Moments:
         """Write the stepped parameter to `out`; see `AbstractSolver.update`."""
         if self.weight_decay:
             grad = grad + self.weight_decay * current
-        state.descend(grad, current, out, lr=self.lr, betas=self.betas, eps=self.eps)
+        return state.descend(grad, current, out, lr=self.lr, betas=self.betas, eps=self.eps)

@@ -65,7 +65,7 @@ class AdamW(AbstractSolver[Moments]):
         """Return zero moments; see `AbstractSolver.init`."""
         return Moments.of(value)
 
-    def update(self, state: Moments, grad: Array, current: Array, out: Array) -> None:
+    def update(self, state: Moments, grad: Array, current: Array, out: Array) -> Moments:
         """Write the stepped parameter to `out`; see `AbstractSolver.update`."""
         np.multiply(current, 1.0 - self.lr * self.weight_decay, out=out)
-        state.descend(grad, out, out, lr=self.lr, betas=self.betas, eps=self.eps)
+        return state.descend(grad, out, out, lr=self.lr, betas=self.betas, eps=self.eps)

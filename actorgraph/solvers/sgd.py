@@ -15,9 +15,18 @@ Array = np.ndarray[Any, np.dtype[Any]]
 @dataclass(slots=True)
 class _State:
     scratch: Array
-    velocity: Array | None  # None without momentum and before the first step
+    velocity: Array | None = None  # None without momentum and before the first step
     lr: float | None = None  # that `rate` holds
     rate: Any = None
+    other: "_State | None" = None  # the state before, whose velocity the state after takes over
+
+    def after(self) -> "_State":
+        """Return the state after, with room for its velocity."""
+        if self.other is None:
+            self.other = _State(self.scratch, other=self)
+        if self.other.velocity is None:
+            self.other.velocity = np.empty_like(self.scratch)
+        return self.other
 
     def take_rate(self, lr: float) -> Any:
         """Return the learning rate in the dtype of the parameter."""
@@ -91,25 +100,30 @@ class SGD(AbstractSolver[_State]):
 
     def init(self, value: Array) -> _State:
         """Return a state with room for one temporary; see `AbstractSolver.init`."""
-        return _State(scratch=np.empty_like(value), velocity=None)
+        return _State(np.empty_like(value))
 
-    def update(self, state: _State, grad: Array, current: Array, out: Array) -> None:
+    def update(self, state: _State, grad: Array, current: Array, out: Array) -> _State:
         """Write the stepped parameter to `out`; see `AbstractSolver.update`."""
         if self.weight_decay:
             grad = grad + self.weight_decay * current
         if self.l1:
             grad = grad + self.l1 * np.sign(current)
         if self.momentum:
-            grad = self._accelerated(state, grad)
+            state, grad = self._accelerated(state, grad)
         # A 0-d array of the dtype costs 0.25 us less than a Python scalar.
         rate = state.rate if state.lr == self.lr else state.take_rate(self.lr)
         np.multiply(grad, rate, state.scratch)
         np.subtract(current, state.scratch, out)
+        return state
 
-    def _accelerated(self, state: _State, grad: Array) -> Array:
+    def _accelerated(self, state: _State, grad: Array) -> tuple[_State, Array]:
+        """Return the state after and the direction of the step."""
+        after = state.after()
+        velocity = after.velocity
+        assert velocity is not None
         if state.velocity is None:
-            state.velocity = grad.copy()
+            np.copyto(velocity, grad)
         else:
-            state.velocity *= self.momentum
-            state.velocity += grad
-        return grad + self.momentum * state.velocity if self.nesterov else state.velocity
+            np.multiply(state.velocity, self.momentum, velocity)
+            velocity += grad
+        return after, grad + self.momentum * velocity if self.nesterov else velocity

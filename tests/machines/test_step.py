@@ -112,6 +112,48 @@ def test_a_solver_that_fails_leaves_every_parameter_as_it_was(kind):
             step(next(batches(1)))
 
 
+class FailsWhereTold(ag.solvers.AbstractSolver):
+    """A solver that steps and then fails, at the second parameter."""
+
+    def __init__(self, solver):
+        super().__init__()
+        self.inside, self.fails = solver, False
+
+    def init(self, value):
+        return self.inside.init(value)
+
+    def update(self, state, grad, current, out):
+        after = self.inside.update(state, grad, current, out)
+        if self.fails and grad.ndim == 1:
+            raise ArithmeticError("no more")
+        return after
+
+
+@pytest.mark.parametrize("name", SOLVERS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_solver_that_fails_keeps_the_state_that_it_had(kind, name):
+    losses, _ = trained_by_hand(SOLVERS[name](), 5, 12)
+    _, loss, parameters = mlp()
+    solver = FailsWhereTold(SOLVERS[name]())
+    got = []
+    with kind([loss], workers=2) as machine:
+        step = machine.compile_step(solver)
+        for i, feeds in enumerate(batches(5)):
+            solver.fails = True
+            with pytest.raises(ArithmeticError, match="no more"):
+                step(feeds)
+            run = machine.run_sync(feeds, backward=True)
+            with pytest.raises(ArithmeticError, match="no more"):
+                solver.step([run[node] for node in parameters])
+            solver.fails = False
+            if i % 2:
+                got.append(step(feeds)[loss].value)
+            else:
+                got.append(run[loss].value)
+                solver.step([run[node] for node in parameters])
+    assert got == losses
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_gradient_that_fails_leaves_every_parameter_as_it_was(kind):
     _, loss, parameters = mlp()

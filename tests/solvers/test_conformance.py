@@ -206,6 +206,63 @@ def test_bad_parameter_raises_before_anything_is_written(make, bad, error, text)
     assert np.all(good.value < 1.0)
 
 
+class FailsOnce(FakeParameter):
+    """A parameter that cannot be written when it is stepped for the n-th time."""
+
+    def __init__(self, name, value, at):
+        super().__init__(name, value)
+        self.left = at
+
+    def update(self, fn):
+        if self.left:
+            self.left -= 1
+            super().update(fn)
+            return
+        self.left -= 1
+        out = np.empty_like(self.value)
+        out.flags.writeable = False
+        fn(self.value, out)
+
+
+@pytest.mark.parametrize("at", range(3))
+def test_a_step_that_fails_changes_neither_parameters_nor_state(make, at):
+    grads = np.random.default_rng(0).normal(size=(4, 4, 3))
+
+    def steps(last):
+        read = FakeParameter("read", np.ones(3))
+        read.readers = 1
+        parameters = [FakeParameter("W", np.ones(3)), read, last]
+        plain, solver = FakeDual(np.ones(3), None), make(0.1)
+        for step, (grad, *others) in enumerate(grads):
+            plain.grad = grad
+            duals = [plain, *map(dual_of, parameters, others)]
+            if step == at and isinstance(last, FailsOnce):
+                before = [np.copy(dual.value) for dual in duals]
+                with pytest.raises(ValueError, match="read-only"):
+                    solver.step(duals)
+                now = [plain.value, *(parameter.value for parameter in parameters)]
+                np.testing.assert_array_equal(now, before)
+            solver.step(duals)
+        return [plain.value, *(parameter.value for parameter in parameters)]
+
+    found = steps(FailsOnce("last", np.ones(3), at))
+    np.testing.assert_array_equal(found, steps(FakeParameter("last", np.ones(3))))
+
+
+def test_an_update_that_returns_no_state_is_told_and_changes_nothing():
+    class Forgets(solvers.AbstractSolver):
+        def init(self, value):
+            return {"steps": 0}
+
+        def update(self, state, grad, current, out):
+            out[...] = 0
+
+    weight = FakeDual(np.ones(3), np.ones(3))
+    with pytest.raises(TypeError, match="Forgets.update returned None, expected the state .* dict"):
+        Forgets().step([weight])
+    assert np.all(weight.value == 1.0)
+
+
 def test_errors_name_the_node(make):
     weight = FakeParameter("hidden.W", np.ones(3))
     with pytest.raises(ValueError, match=r"parameter 'hidden.W' has no gradient"):
