@@ -1,16 +1,16 @@
 """`Instrument`: hooks that machines call while they work, and the instruments that listen now.
 
-Machines tell of what happens only where `listening` is not empty, and of turns where `turn_hooks`
-is not; so nothing is paid when nobody listens but a look.  A hook that raises is logged and its
-instrument listens no more: looking at a run never breaks it.  Nothing here knows a machine; times
-are those of `time.perf_counter`.
+Machines tell of what happens only where `listening` is not empty, and of turns where there is a
+`turn_hook`; so nothing is paid when nobody listens but a look.  A hook that raises is logged and
+its instrument listens no more: looking at a run never breaks it.  Nothing here knows a machine;
+times are those of `time.perf_counter`.
 """
 
 from __future__ import annotations
 
 import threading
-from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
+from functools import partial
 from time import perf_counter, sleep
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Instrument", "hears_turns", "listen", "listening", "observed", "settle", "silence", "tell",
-    "turn_hooks",
+    "turn_hook",
 ]  # fmt: skip
 
 
@@ -70,10 +70,11 @@ class Instrument:
 listening: tuple[Instrument, ...] = ()
 """The instruments that are told; replaced, never mutated."""
 
-turn_hooks: tuple[Callable[..., None], ...] = ()
-"""Their methods `on_turn`, of those that have one: the scheduler asks at every turn."""
+turn_hook: Callable[..., None] | None = None
+"""What tells those of turns that want to hear of them: the scheduler looks at it at every turn."""
 
 _lock = threading.Lock()
+_LOOK_S = 0.0001
 
 
 def listen(instrument: Instrument) -> None:
@@ -89,9 +90,11 @@ def silence(instrument: Instrument) -> None:
 
 
 def _set(instruments: tuple[Instrument, ...]) -> None:
-    global listening, turn_hooks
-    # Looked up once: there may be a turn every half microsecond.
-    turn_hooks = tuple([one.on_turn for one in instruments if hears_turns(one)])
+    global listening, turn_hook
+    # Looked up once, and called as it is if it is the only one: there may be a turn every half
+    # microsecond, and a loop over one hook costs 0.04.
+    hooks = [one.on_turn for one in instruments if hears_turns(one)]
+    turn_hook = partial(tell, "on_turn") if len(hooks) > 1 else hooks[0] if hooks else None
     listening = instruments
 
 
@@ -122,8 +125,8 @@ def settle(tasks: Iterable[Task], timeout_s: float = 1.0) -> None:
     """
     until = perf_counter() + timeout_s
     for task in tasks:
-        while task.free is not None and not task.free and perf_counter() < until:
-            sleep(0.0001)
+        while task.watch is not None and task.watch.gi_running and perf_counter() < until:
+            sleep(_LOOK_S)
 
 
 def _dismiss(instrument: Instrument, hook: str, error: BaseException) -> None:
@@ -138,58 +141,55 @@ def _dismiss(instrument: Instrument, hook: str, error: BaseException) -> None:
 def observed(task: Task) -> Callable[[Any], Task | None]:
     """Return what resumes a task like ``task.send`` and tells of the turn, if it was one.
 
-    The task keeps it, as `Task.observed`.  Like the generator, it raises `ValueError` where another
-    worker runs the task.  It knows by a token of its own, `Task.free`: a generator refuses a second
-    worker only once it is resumed, and looking at a message and taking it have to be one thing, so
-    that the turn is told of with the run that it was for.
+    The task keeps it, as `Task.observed`.  Like `Task.send` it resumes a generator, which refuses a
+    second worker with `ValueError`: so looking at a message and taking it are one thing, and the
+    turn is told of with the run that it was for.
     """
     with _lock:
         if task.observed is None:
-            task.observed = _observed(task)
+            watch = task.watch = _watch(task)
+            next(watch)
+            task.observed = watch.send
     return task.observed
 
 
-def _observed(task: Task) -> Callable[[Any], Task | None]:
-    # A closure: turns may last a third of a microsecond, and attributes are felt.
-    free = task.free = deque([None])  # a lock; taking it costs a quarter of `threading.Lock`'s
-    acquire, release = free.pop, free.append
+def _watch(task: Task) -> Generator[Task | None, Callable[[Any], None], None]:
     ports = [channel.messages for channel in task.ports]
     queue = ports[0]
-    now = perf_counter
     parks = any(not step.op.blocking for step in task.spec.steps)
+    run: Run | None = None
     parked: Run | None = None
-
-    def turn(push: Callable[[Any], None]) -> Task | None:
-        nonlocal parked
+    push = yield None
+    while True:
+        first = queue[0] if queue else None
+        if first is None and not parks:
+            # What the task would do; resumed, it might take a message that comes meanwhile.
+            task.wait = queue
+            push = yield None
+            continue
+        started = perf_counter()
         try:
-            acquire()
-        except IndexError:
-            raise ValueError("another worker runs this task") from None
-        try:
-            first: Any = None
-            if queue:
-                first = queue[0]
-            elif not parks:
-                # What the task would do; resumed, it might take a message that comes meanwhile.
-                task.wait = queue
-                return None
-            started = now()
             following = task.send(push)
-            ended = now()
-            after = queue[0] if queue else None  # the queue is looked at once: it may fill
-            if (after is not first and first is not None) or parked:
-                run = parked or first.run
-                if parks:  # having made its results it waits for a port, else for a reply
-                    parked = None if _waits_for(task, ports) else run
-                for hook in turn_hooks:
-                    try:
-                        hook(task, run, started, ended)
-                    except KeyboardInterrupt:
-                        raise
-                    except BaseException as error:  # noqa: BLE001 - as in `tell`
-                        _dismiss(hook.__self__, "on_turn", error)  # type: ignore[attr-defined]
-        finally:
-            release(None)
-        return following
-
-    return turn
+        except ValueError:
+            # A turn that began before anybody listened is under way.  Its worker may have looked
+            # for more work already, so ours has to come again.
+            following = None
+            sleep(_LOOK_S)
+        else:
+            ended = perf_counter()
+            if parked is not None:
+                run = parked
+            elif first is not None and not (queue and queue[0] is first):
+                run = first.run  # nobody else takes messages from the queue
+            hook = turn_hook
+            if run is not None and hook is not None:
+                try:
+                    hook(task, run, started, ended)
+                except KeyboardInterrupt:
+                    raise
+                except BaseException as error:  # noqa: BLE001 - as in `tell`
+                    _dismiss(hook.__self__, "on_turn", error)  # type: ignore[attr-defined]
+            if parks:  # having made its results it waits for a port, else for a reply
+                parked = None if _waits_for(task, ports) else run
+        first = run = None  # a frame that waits keeps no run alive
+        push = yield following

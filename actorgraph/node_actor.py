@@ -86,7 +86,6 @@ class Task:
     """
 
     __slots__ = (
-        "free",
         "heavy",
         "joint",
         "lane",
@@ -101,6 +100,7 @@ class Task:
         "step",
         "turns",
         "wait",
+        "watch",
     )  # fmt: skip
 
     def __init__(self, spec: TaskSpec, ready: list[deque[Task]]) -> None:
@@ -117,7 +117,7 @@ class Task:
         self.lane: str | None = None  # of a pipeline
         self.ports: list[Channel] = []
         self.observed: Callable[[Any], Task | None] | None = None  # see `instrument.observed`
-        self.free: deque[None] | None = None
+        self.watch: Generator[Task | None, Any, None] | None = None
         self.send: Callable[[Any], Task | None] = _unstarted
 
     def start(self, coroutine: Generator[Task | None, Any, None], preferred: Any) -> None:

@@ -229,7 +229,7 @@ class Scheduler:
                 try:
                     if task.heavy or not turns % _SAMPLED:
                         following = self._timed_turn(task, queue)
-                    elif instrument.turn_hooks:
+                    elif instrument.turn_hook is not None:
                         following = (task.observed or instrument.observed(task))(push)
                     else:
                         following = task.send(push)
@@ -263,7 +263,7 @@ class Scheduler:
         if len(queue) > self.crowded:
             self._thin(queue)
         started = perf_counter()
-        if instrument.turn_hooks:
+        if instrument.turn_hook is not None:
             following = (task.observed or instrument.observed(task))(queue.append)
         else:
             following = task.send(queue.append)

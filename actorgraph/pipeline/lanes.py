@@ -279,7 +279,7 @@ class Lane:
         known.turns += 1
         known.seconds += ended - started
         network.times[index].append(ended - started)
-        if instrument.turn_hooks:
+        if instrument.turn_hook is not None:
             instrument.tell("on_turn", known, part.run, started, ended)
 
     def _keep(self, flight: Flight, index: int, microbatch: int, outputs: list[Any]) -> None:

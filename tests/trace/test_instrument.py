@@ -1,6 +1,8 @@
 """Hooks are called for what happens, in its order, and never break a run."""
 
+import gc
 import logging
+import weakref
 from collections import Counter, deque
 from types import SimpleNamespace
 
@@ -182,29 +184,85 @@ class Late(deque):
         return not empty
 
 
-def test_a_message_that_comes_after_the_look_waits_for_the_next_turn():
-    queue = Late()
+class Hears(instrument.Instrument):
+    def __init__(self):
+        self.told = []
+
+    def on_turn(self, task, run, started, ended):
+        self.told.append(run)
+
+
+def made_up(queue, send):
+    """Return a task that receives from `queue` and makes its turns by `send`."""
     task = Task(SimpleNamespace(steps=()), [])
     task.ports = [SimpleNamespace(messages=queue)]
-    task.send = lambda push: queue.popleft() and None
-    told = []
-    hears = type("Hears", (instrument.Instrument,), {"on_turn": lambda self, *a: told.append(a[1])})
-    with ag.trace.use(hears()):
+    task.send = send
+    return task
+
+
+def test_a_message_that_comes_after_the_look_waits_for_the_next_turn():
+    queue = Late()
+    task = made_up(queue, lambda push: queue.popleft() and None)
+    with ag.trace.use(Hears()) as hears:
         turn = instrument.observed(task)
         turn(None)
-        assert told == []
+        assert hears.told == []
         assert task.wait is queue  # filled, so the worker makes the task ready again
         assert len(queue) == 1
         turn(None)
-    assert told == ["the run"]
+    assert hears.told == ["the run"]
 
 
-def test_a_second_worker_is_refused_while_a_turn_is_looked_at(model):
-    with model.actors() as machine, ag.trace.use(Log()):
+def test_a_second_worker_is_refused_while_a_turn_is_looked_at():
+    def turn(push):
+        with pytest.raises(ValueError, match="already executing"):
+            task.observed(None)  # as another worker would
+        assert task.watch.gi_running  # which is what `settle` waits for
+        queue.popleft()
+
+    queue = deque([SimpleNamespace(run="the run")])
+    task = made_up(queue, turn)
+    with ag.trace.use(Hears()) as hears:
+        instrument.observed(task)(None)
+    assert hears.told == ["the run"]
+    assert not task.watch.gi_running
+
+
+def test_a_turn_that_began_unseen_is_waited_for_and_not_told_of():
+    def turn(push):
+        if not seen:
+            seen.append(True)
+            raise ValueError("generator already executing")
+        return queue.popleft() and None
+
+    seen, queue = [], deque([SimpleNamespace(run="the run")])
+    task = made_up(queue, turn)
+    task.wait = queue
+    with ag.trace.use(Hears()) as hears:
+        assert instrument.observed(task)(None) is None
+        assert hears.told == []
+        assert task.wait  # so the worker makes the task ready again
+        task.observed(None)
+    assert hears.told == ["the run"]
+
+
+def test_two_instruments_hear_of_the_same_turns_and_of_none_when_they_are_silent(model):
+    with model.actors() as machine:
+        with ag.trace.use(Hears()) as one:
+            with ag.trace.use(Hears()) as other:
+                first = machine.run_sync(model.feeds)
+                settled(machine)
+            second = machine.run_sync(model.feeds)
+            settled(machine)
+        count = len(machine._networks()[0].tasks)
         machine.run_sync(model.feeds)
-        task = machine._networks()[0].tasks[0]
+    assert other.told == [first] * count
+    assert one.told == [first] * count + [second] * count
+
+
+def test_an_actor_that_is_looked_at_keeps_no_run_alive(model):
+    with model.actors() as machine, ag.trace.record():
+        seen = weakref.ref(machine.run_sync(model.feeds))
         settled(machine)
-        task.free.pop()  # as if a worker were in the middle of a turn
-        with pytest.raises(ValueError, match="another worker runs this task"):
-            task.observed(None)
-        task.free.append(None)
+        gc.collect()
+        assert seen() is None

@@ -147,7 +147,7 @@ async def test_an_asynchronous_call_is_a_span_between_two_turns(model):
         with ag.trace.record() as t:
             run = machine.start(model.feeds)
             task = next(task for task in machine._networks()[0].tasks if task.spec.name == "reply")
-            while machine._core.calls == {} or not task.free:  # it has called and is parked
+            while machine._core.calls == {} or task.watch.gi_running:  # until it has called
                 await anyio.lowlevel.checkpoint()
             gates[-1].set()
             await run
