@@ -97,7 +97,8 @@ class Run:
         Raises
         ------
         KeyError
-            The key is neither; near names are given.
+            The key is neither; near names are given. Or it is a wrt that is no output, and the run
+            is that of a compiled step.
         GraphError
             The run has not ended yet.
         """
@@ -107,7 +108,15 @@ class Run:
         if not self.done:
             raise GraphError("the run has not ended; await it or call .result() first")
         self._raise_if_failed()
-        return self.duals[self.plan.readable(key)]
+        node = self.plan.readable(key)
+        if node not in self.duals:
+            raise KeyError(
+                f"{node.name!r} is a parameter that a compiled step has changed, and its gradient "
+                "is used up; read the new value from the node's .value, or name the node among "
+                "the outputs to read the value before; readable are "
+                f"{', '.join(repr(other.name) for other in self.duals)}"
+            )
+        return self.duals[node]
 
     def result(self, timeout_s: float | None = None) -> Run:
         """Block until the run has ended and return it, or raise what ended it.

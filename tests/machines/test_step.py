@@ -88,6 +88,20 @@ def test_steps_and_solver_steps_share_the_state_of_the_solver():
     assert got == losses
 
 
+@pytest.mark.parametrize("options", [{}, {"fuse": "none"}, {"split_batch": 2, "split_dim": "n"}])
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_a_step_has_used_up_is_told_with_where_to_read_it(kind, options):
+    _, loss, (w, b, _) = mlp()
+    with kind({"loss": loss, "w": w}, wrt=[w, b], **options) as machine:
+        run = machine.compile_step(SOLVERS["sgd"]())(next(batches(1)))
+        assert run[w].value.shape == w.shape
+        for key in (b, "b"):
+            with pytest.raises(KeyError, match=r"'b' is a parameter that .* \.value.* '.*', 'w'\""):
+                run[key]
+        with pytest.raises(KeyError, match="'c' is neither an output nor a wrt"):
+            run["c"]
+
+
 class FailsAtTheSecondParameter(ag.solvers.AbstractSolver):
     def init(self, value):
         return None
