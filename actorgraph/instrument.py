@@ -125,7 +125,8 @@ def settle(tasks: Iterable[Task], timeout_s: float = 1.0) -> None:
     """
     until = perf_counter() + timeout_s
     for task in tasks:
-        while task.watch is not None and task.watch.gi_running and perf_counter() < until:
+        watch: Any = task.watch
+        while watch is not None and watch.gi_running and perf_counter() < until:
             sleep(_LOOK_S)
 
 

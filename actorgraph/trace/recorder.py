@@ -33,8 +33,8 @@ def record() -> Iterator[Trace]:
     """Record what all machines of the process do inside the ``with`` block.
 
     The trace can be read when the block has ended.  Recording costs less than half a
-    microsecond a turn of an actor; nothing blocks.  Small runs, which their caller computes without actors, are
-    one slice each: make the machine with ``fuse="none"`` to see every node.
+    microsecond a turn of an actor; nothing blocks.  Small runs, which their caller computes without
+    actors, are one slice each: make the machine with ``fuse="none"`` to see every node.
 
     Examples
     --------
