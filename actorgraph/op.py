@@ -10,7 +10,8 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import prod
+from math import inf, prod
+from numbers import Real
 from operator import eq
 from types import MappingProxyType
 from typing import Any, Literal, TypeAlias
@@ -199,9 +200,21 @@ class Op:
     def flops(
         self, shapes: tuple[tuple[int, ...], ...], result: tuple[int, ...], attrs: Attrs
     ) -> float:
-        """Return the floating-point operations of one call on concrete shapes, at least 1."""
+        """Return the floating-point operations of one call on concrete shapes, at least 1.
+
+        Raises
+        ------
+        GraphTypeError
+            What `cost` returns is no finite number, or is negative.
+        """
         if self.cost is not None:
-            return max(1.0, float(self.cost(shapes, result, attrs)))
+            flops: Any = self.cost(shapes, result, attrs)
+            if not isinstance(flops, Real) or not 0 <= flops < inf:
+                raise GraphTypeError(
+                    f"the cost of op {self.name!r} is {flops!r} for shapes {shapes} and the result "
+                    f"{result}; it has to be the number of its floating-point operations, >= 0"
+                )
+            return max(1.0, float(flops))
         return max(1.0, float(prod(result)), *(float(prod(shape)) for shape in shapes))
 
 

@@ -12,6 +12,7 @@ from math import prod
 import numpy as np
 
 from actorgraph.devices import blas
+from actorgraph.errors import GraphTypeError
 from actorgraph.graph import Node
 from actorgraph.lower.rates import Rates, rates
 from actorgraph.types import bind_shape
@@ -36,12 +37,23 @@ def predicted_us(node: Node, symbols: Mapping[str, int]) -> float:
 
     A user's op that states no cost is taken for a long one: it gets an actor of its own, so that
     a run can be cancelled before and after it, and it never runs in a caller's event loop.
+
+    Raises
+    ------
+    GraphTypeError
+        The `cost` of the op raises, or returns something else than a number.
     """
     if node.op.checked and node.op.cost is None:
         return _UNKNOWN_US
     shapes = tuple(bind_shape(part.dims, symbols, 1) for part in node.inputs)
     result = bind_shape(node.dims, symbols, 1)
-    flops = node.op.flops(shapes, result, node.attrs)
+    try:
+        flops = node.op.flops(shapes, result, node.attrs)
+    except Exception as error:
+        raise GraphTypeError(
+            f"node {node.name!r} ({node.op.name}, built at {node.where_built()}): predicting its "
+            f"cost failed with {type(error).__name__}: {error}"
+        ) from error
     elements = prod(result)
     moved = elements * _itemsize(node)
     for shape, part in zip(shapes, node.inputs, strict=True):

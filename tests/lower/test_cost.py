@@ -75,3 +75,41 @@ def test_every_op_named_as_a_product_exists_and_states_its_flops():
 def test_a_users_op_that_states_no_cost_is_taken_for_a_long_one():
     op = ag.ops.define("cost_unknown", scheme="f[*s] -> f[*s]", forward=lambda xp, x: x)
     assert us(op(vector(dim=1))) == 100.0
+
+
+def refuses(shapes, result, attrs):
+    raise KeyError("no such shape")
+
+
+BAD_COSTS = {
+    "tuple": (
+        lambda shapes, result, attrs: (1, 2),
+        r"cost of op .* is \(1, 2\) for shapes \(\(3,\)",
+    ),
+    "None": (lambda shapes, result, attrs: None, "is None for shapes"),
+    "NaN": (lambda shapes, result, attrs: float("nan"), "is nan for shapes"),
+    "inf": (lambda shapes, result, attrs: float("inf"), "is inf for shapes"),
+    "negative": (lambda shapes, result, attrs: -1, "is -1 for shapes .* has to be the number"),
+    "raises": (refuses, "KeyError: 'no such shape'"),
+    "other arguments": (lambda shapes: 1, "TypeError: .*takes 1 positional argument"),
+}
+
+
+@pytest.mark.parametrize("kind", [ag.TapeMachine, ag.ActorMachine, ag.LispMachine])
+@pytest.mark.parametrize("name", BAD_COSTS)
+def test_a_wrong_cost_of_an_op_is_told_with_op_and_node_before_anything_starts(name, kind):
+    rule, match = BAD_COSTS[name]
+    calls = []
+    op = ag.ops.define(
+        f"badly_priced_{name.replace(' ', '_')}_{kind.__name__}",
+        scheme="f[*s] -> f[*s]",
+        forward=lambda xp, x: calls.append(x),
+        cost=rule,
+    )
+    y = op(vector(dim=3)).named("priced")
+    where = rf"(?s)node 'priced' \({op.__name__}, built at .*test_cost.py.*{match}"
+    with kind(y) as machine:
+        for _ in range(2):
+            with pytest.raises(ag.GraphTypeError, match=where):
+                machine.run_sync({"x": np.ones(3, "float32")})
+    assert not calls
