@@ -209,7 +209,7 @@ class Op:
         """
         if self.cost is not None:
             flops: Any = self.cost(shapes, result, attrs)
-            if not isinstance(flops, Real) or not 0 <= flops < inf:
+            if not (isinstance(flops, Real) and 0 <= float(flops) < inf):
                 raise GraphTypeError(
                     f"the cost of op {self.name!r} is {flops!r} for shapes {shapes} and the result "
                     f"{result}; it has to be the number of its floating-point operations, >= 0"
