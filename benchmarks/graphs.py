@@ -2,7 +2,8 @@
 
 `ActorMachine` as it comes with two workers, against one worker and against `TapeMachine`, forward
 and forward + backward. More than 1.10 times the time of either is flagged; graphs with parallel
-work should gain from the second worker.
+work should gain from the second worker. What a second thread can bring at all is measured beside
+it: two bare threads that run the whole graph once each, with nothing to share and nothing to join.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import statistics
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
@@ -23,8 +25,11 @@ if TYPE_CHECKING:
     import actorgraph as ag
 
 TWO, ONE, TAPE = "ours: ActorMachine", "ours: ActorMachine workers=1", "ours: TapeMachine"
+BARE = "two bare threads, the whole graph in each"
 FORWARD, BACKWARD = "forward", "f+b"
 SLOWER, FASTER = 1.10, 1 / 1.05
+WORTH = 1.25
+"""Two bare threads have to do so many times as much as one for a graph to have parallel work."""
 SIZES = ("small", "medium", "large")
 MATRICES = ((8, 8), (64, 256), (512, 512))  # rows and columns of elementwise work
 LAYERS = ((8, 16), (64, 256), (128, 512))  # batch and width of products
@@ -223,26 +228,37 @@ def make_case(family: Family, size: int, *, backward: bool) -> Case:
     loss, feeds = family.build(size)
     parameters = loss.graph.parameters
 
+    def read(done: ag.Run) -> list[object]:
+        return [done[loss].value, *(done[p].grad for p in parameters if backward)]
+
     def machine(kind: str, **settings: object) -> Callable[[ExitStack], Trial]:
         def build(scope: ExitStack) -> Trial:
             made = scope.enter_context(getattr(ag, kind)([loss], **settings))
 
-            def run() -> list[object]:
-                done = made.run_sync(feeds, backward=backward)
-                return [done[loss].value, *(done[p].grad for p in parameters if backward)]
-
-            return Trial(run)
+            return Trial(lambda: read(made.run_sync(feeds, backward=backward)))
 
         return build
 
+    def bare(scope: ExitStack) -> Trial:
+        first, second = (scope.enter_context(ag.TapeMachine([loss])) for _ in range(2))
+        other = scope.enter_context(ThreadPoolExecutor(1))
+
+        def run() -> list[object]:
+            theirs = other.submit(second.run_sync, feeds, backward=backward)
+            found = read(first.run_sync(feeds, backward=backward))
+            theirs.result()
+            return found
+
+        return Trial(run)
+
     peers = [
+        Peer(BARE, bare),
         Peer(TAPE, machine("TapeMachine"), ours=True),
         Peer(ONE, machine("ActorMachine", workers=1), ours=True),
         Peer(TWO, machine("ActorMachine", workers=2), ours=True),
     ]
     with ag.LispMachine([loss]) as lisp:
-        done = lisp.run_sync(feeds, backward=backward)
-        expected = [done[loss].value, *(done[p].grad for p in parameters if backward)]
+        expected = read(lisp.run_sync(feeds, backward=backward))
     return Case(case_name(family, size, backward=backward), peers, expected=expected)
 
 
@@ -255,6 +271,12 @@ class Verdict:
     ms: Mapping[str, float]
     best: Mapping[str, float]
     median: Mapping[str, float]
+    threads: float
+
+    @property
+    def shareable(self) -> bool:
+        """Whether the graph has branches, and two bare threads do clearly more than one."""
+        return self.parallel and self.threads >= WORTH
 
     @property
     def slower(self) -> bool:
@@ -270,7 +292,7 @@ class Verdict:
 def verdict(case: str, parallel: bool, figures: Sequence[Figure]) -> Verdict | None:
     """Compare the figures of one case; None where not all of them were measured."""
     by_name = {figure.system: figure for figure in figures if figure.rounds}
-    if len(by_name) < 3:
+    if len(by_name) < 4:
         return None
     two = by_name[TWO].rounds
     best = {name: min(two) / min(by_name[name].rounds) for name in (ONE, TAPE)}
@@ -279,26 +301,39 @@ def verdict(case: str, parallel: bool, figures: Sequence[Figure]) -> Verdict | N
         for name in (ONE, TAPE)
     }
     ms = {name: min(figure.rounds) * 1e3 for name, figure in by_name.items()}
-    return Verdict(case, parallel, ms, best, median)
+    bare = zip(by_name[TAPE].rounds, by_name[BARE].rounds, strict=True)
+    threads = statistics.median(2 * one / both for one, both in bare)
+    return Verdict(case, parallel, ms, best, median, threads)
 
 
 def print_verdicts(verdicts: Sequence[Verdict]) -> None:
     """Print times, ratios as best (median), and what is too slow or gains nothing."""
     print("\ngraphs: ms of the best call; ratios of the default machine, best (median of rounds)")
-    rows = [["graph", "tape", "1 worker", "2 workers", "2 : tape", "2 : 1 worker", ""]]
+    rows = [["graph", "tape", "1 worker", "2 workers", "2 : tape", "2 : 1 worker", "threads", ""]]
     for v in verdicts:
         times = [f"{v.ms[name]:.3f}" for name in (TAPE, ONE, TWO)]
         ratios = [f"{v.best[name]:.2f} ({v.median[name]:.2f})" for name in (TAPE, ONE)]
-        note = "SLOWER" if v.slower else "gains" if v.faster else "no gain" if v.parallel else ""
-        rows.append([v.case, *times, *ratios, note])
+        rows.append([v.case, *times, *ratios, f"{v.threads:.2f}", _note(v)])
     print_rows(rows)
     slower = sum(v.slower for v in verdicts)
-    large = [v for v in verdicts if v.parallel and "small" not in v.case]
-    faster = sum(v.faster for v in large)
+    branched = [v for v in verdicts if v.parallel]
+    shareable = [v for v in branched if v.shareable]
     print(
         f"\nmore than {SLOWER:.2f}x one worker or TapeMachine: {slower} of {len(verdicts)} (want 0)"
     )
-    print(f"faster than one worker, with parallel work, medium and large: {faster} of {len(large)}")
+    print(
+        f"faster than one worker: {sum(v.faster for v in shareable)} of the {len(shareable)} where "
+        f"two bare threads do {WORTH} times as much as one (want all), "
+        f"{sum(v.faster for v in branched)} of all {len(branched)} with branches"
+    )
+
+
+def _note(v: Verdict) -> str:
+    if v.slower:
+        return "SLOWER"
+    if v.faster:
+        return "gains"
+    return "no gain" if v.shareable else ""
 
 
 def main() -> int:
