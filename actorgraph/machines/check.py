@@ -21,6 +21,7 @@ from actorgraph.machines.plan import Plan
 __all__ = ["CheckedEdge", "Given", "Report", "report"]
 
 _KINDS = {"F": "forward", "B": "backward", "W": "weights"}
+_MODES = {"backward": "forward and backward"}
 _SHOWN = 20
 
 
@@ -142,7 +143,7 @@ def report(
     verdict = check(tasks, [*edges, *outside], [*orders, *free], credits_, shown=len(orders))
     suffice = {} if verdict.credits is None else dict(zip(limits, verdict.credits[1:], strict=True))
     return Report(
-        f"{plan.mode.kind}, {len(specs)} tasks, fuse={fuse!r}",
+        f"{_MODES.get(plan.mode.kind, plan.mode.kind)}, {len(specs)} tasks, fuse={fuse!r}",
         verdict.ok,
         verdict.blocked,
         _checked(given, edges, verdict),

@@ -17,7 +17,7 @@ from actorgraph.lower.joint import Mode
 from actorgraph.machines.binding import Binding
 from actorgraph.machines.capacities import Capacities
 from actorgraph.machines.core import Core
-from actorgraph.machines.modes import mode_of
+from actorgraph.machines.modes import mode_of, trains
 from actorgraph.machines.network import Network
 from actorgraph.machines.plan import Plan
 from actorgraph.machines.refine import spent_us
@@ -60,6 +60,7 @@ class Inspectable:
 
     graph: Graph
     outputs: dict[str, Node]
+    wrt: tuple[Node, ...]
     _plans: dict[Any, Plan]
     _step_plans: WeakSet[Plan]
     workers: int
@@ -113,7 +114,7 @@ class Inspectable:
         lanes: Iterable[Iterable[tuple[Any, str, int]]] = (),
         *,
         credits: Mapping[Any, int] | None = None,  # noqa: A002 - the word for it
-        backward: bool | Mapping[Any, Any] = False,
+        backward: bool | Mapping[Any, Any] | None = None,
     ) -> Report:
         """Return whether a mode can block, before it runs; see `machines.check.Report`.
 
@@ -129,8 +130,9 @@ class Inspectable:
         credits : dict, optional
             ``{((node, kind), (node, kind)): n}``: the first task may be at most n runs ahead of
             the second.
-        backward : bool or dict
-            The mode, as in `run`.
+        backward : bool or dict, optional
+            The mode, as in `run`.  By default that of a training step, forward and backward, where
+            the machine has a wrt and its first output is a scalar that has a gradient; else forward.
 
         Raises
         ------
@@ -154,6 +156,8 @@ class Inspectable:
           raise the capacity of a -> c from 1 to 2
         """
         checking = import_module("actorgraph.machines.check")  # few machines ask
+        if backward is None:
+            backward = trains(self.outputs, self.wrt)
         mode, _ = mode_of(self.graph, self.outputs, backward, None)
         given = checking.Given(
             self._known(mode), self._networks(), self._capacities, self.max_in_flight

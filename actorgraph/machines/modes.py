@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -12,7 +12,7 @@ from actorgraph.graph import Graph, Node
 from actorgraph.lower.joint import Mode
 from actorgraph.machines.feeds import by_node
 
-__all__ = ["mode_of"]
+__all__ = ["mode_of", "trains"]
 
 _NUMBER = attrgetter("id")
 
@@ -55,6 +55,12 @@ def mode_of(
         raise FeedError("backward={} seeds nothing; name at least one output")
     check_differentiable(seeds, "seeded output")
     return Mode("backward", tuple(sorted(seeds, key=_NUMBER))), seeds
+
+
+def trains(outputs: Mapping[str, Node], wrt: Sequence[Node]) -> bool:
+    """Return whether ``backward=True`` suits a machine: there is a wrt, and a loss comes first."""
+    first = next(iter(outputs.values()))
+    return bool(wrt) and not first.ndim and first.dtype.kind in "fcV"
 
 
 def _directions(graph: Graph, tangents: Any) -> dict[Node, Any]:

@@ -43,6 +43,30 @@ def test_capacities_alone_never_block(fuse, backward, capacity):
     assert all(edge.suffices == 1 for edge in report.edges if "residual" not in edge.name)
 
 
+def test_a_machine_that_trains_is_checked_forward_and_backward_unless_told_otherwise():
+    loss = fork().sum().named("loss")
+    x, which = loss.graph["x"], loss.argmax().named("which")
+    trains = ag.ActorMachine(loss, wrt=[x], fuse="none")
+    assert str(trains.check()) == "forward and backward, 8 tasks, fuse='none': cannot block"
+    assert trains.check(backward=True) == trains.check()
+    assert str(trains.check(backward=False)) == "forward, 5 tasks, fuse='none': cannot block"
+    for outputs, wrt in [(loss, []), (fork(), None), ([which, loss], [x])]:
+        assert ag.ActorMachine(outputs, wrt=wrt).check().title.startswith("forward, ")
+    loss = (loss.graph.parameter("w", 1.0) * 2.0).named("product")
+    assert (
+        ag.ActorMachine(loss).check().title.startswith("forward and backward, ")
+    )  # all parameters
+
+
+def test_lanes_may_name_backward_tasks_of_a_machine_that_trains():
+    loss = fork().sum().named("loss")
+    machine = ag.ActorMachine(loss, wrt=[loss.graph["x"]], fuse="none")
+    assert machine.check([[("a", "F", 0), ("a", "B", 0)]]).ok
+    report = machine.check([[("a", "B", 0), ("a", "F", 0)]])
+    assert not report.ok
+    assert report.blocked[0].startswith("lane 0 is at 'a (backward)' of run 0, which waits for")
+
+
 def test_a_blocked_cycle_is_named_with_capacities_that_suffice():
     machine = ag.ActorMachine(fork(), fuse="none", capacity=1)
     report = machine.check([in_turns("b", "c")])
