@@ -380,7 +380,3 @@ def _failed(error: Exception) -> int:
 def _silence_stdout() -> None:
     # The reader is gone; the interpreter would complain when it flushes stdout at exit.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -2,7 +2,7 @@
 
     errors <- dims <- types <- op <- node <- operands <- graph <- ops <- autodiff, rewrite <- lower
            <- channels, node_actor, scheduler <- machines <- transforms, trace, nn, pipeline
-           <- _demo <- cli
+           <- _demo <- cli <- __main__
 
 Beside the line: instrument (below scheduler), drawing (below graph), devices (below lower),
 solvers and data (below _demo).
@@ -51,6 +51,7 @@ LAYERS = (
     ("transforms", "trace", "nn", "pipeline"),
     ("_calibrate", "_demo", "_doctor"),
     ("cli",),
+    ("__main__",),
     ("",),  # the root, which re-exports
 )
 """A module imports from its own part of the package and from layers above its own line only."""

@@ -10,7 +10,7 @@ import pytest
 from actorgraph import cli
 from actorgraph.errors import GraphError
 
-COMMAND = [sys.executable, "-m", "actorgraph.cli"]
+COMMAND = [sys.executable, "-m", "actorgraph"]
 
 
 def run(*arguments, **options):

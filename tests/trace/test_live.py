@@ -214,7 +214,7 @@ def test_top_on_the_command_line_looks_once_from_another_process(model, path):
     with model.actors() as machine, ag.trace.serve(path):
         machine.run_sync(model.feeds)
         seen = subprocess.run(
-            [sys.executable, "-m", "actorgraph.cli", "top", os.path.abspath(path), "--once"],
+            [sys.executable, "-m", "actorgraph", "top", os.path.abspath(path), "--once"],
             capture_output=True, text=True, timeout=50, check=False,
             cwd=os.path.dirname(os.path.dirname(os.path.dirname(__file__))),
         )  # fmt: skip
