@@ -131,8 +131,8 @@ class Inspectable:
             ``{((node, kind), (node, kind)): n}``: the first task may be at most n runs ahead of
             the second.
         backward : bool or dict, optional
-            The mode, as in `run`.  By default that of a training step, forward and backward, where
-            the machine has a wrt and its first output is a scalar that has a gradient; else forward.
+            The mode, as in `run`.  By default forward and backward, as in a training step, where
+            the machine has a wrt and its first output is a scalar with a gradient; else forward.
 
         Raises
         ------
