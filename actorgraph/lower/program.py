@@ -206,7 +206,9 @@ def lower_directly(
     """Return a program that a thread calls by itself: leaves in, results out, no messages.
 
     ``make(*kernels, *constants, *buffers)`` returns ``program(*leaf values)``; there is a buffer
-    (or None) for each of the `buffered` steps, in the order of `steps`.
+    (or None) for each of the `buffered` steps, in the order of `steps`.  With asynchronous steps
+    the program is a generator: it yields each of their kernels with the operands, is sent the
+    result (or has what was raised thrown into it), and returns the results.
     """
     numbers = {leaf.id: number for number, leaf in enumerate(leaves)}
     how = [_how(step, (), (), buffered, ()) for step in steps]

@@ -118,7 +118,10 @@ def direct_code(form: DirectForm) -> Code:
     ]
     lines: dict[int, int] = {}
     for j, step in enumerate(steps):
-        call = _call(step, f"k{j}", expressions, outs.get(j))
+        if step.how & AWAITED:
+            call = f"yield k{j}, ({''.join([f'{expressions[n]}, ' for n in step.operands])})"
+        else:
+            call = _call(step, f"k{j}", expressions, outs.get(j))
         body.append(f"        {expressions[form.leaves + j]} = {call}")
         lines[len(body)] = j
         if freed_after[j]:

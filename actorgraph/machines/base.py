@@ -9,7 +9,6 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
-import anyio
 import numpy as np
 
 from actorgraph import devices, instrument
@@ -304,11 +303,7 @@ class Machine(Lifetime, Inspectable, ABC):
         looped = in_event_loop()
         host = loop_notifier() if looped else None
         run = self._prepare(feeds, backward, tangents, priority, run_number, host=host)
-        if run.plan.has_async and not looped:
-            raise GraphError(
-                "this graph has asynchronous ops, which run on the caller's event loop: "
-                "call start() inside one, or use run_sync()"
-            )
+        self._refuse_without_loop(run, looped=looped)
         self._launch(run, timeout_s)
         return run
 
@@ -376,19 +371,6 @@ class Machine(Lifetime, Inspectable, ABC):
         [5.0, 1.25, 0.3125]
         """
         return Step(self, solver)
-
-    def _run_on_own_loop(self, run: Run, timeout_s: float | None) -> Run:
-        if in_event_loop():
-            raise GraphError("this graph has asynchronous ops: await machine.run(...)")
-
-        async def awaited() -> Run:
-            host = loop_notifier()
-            for one in {run, *run.parts}:
-                one.host, one.awaited = host, True
-            self._launch(run, timeout_s)
-            return await run
-
-        return anyio.run(awaited)
 
     def _small(self, run: Run, sequential_us: float = INLINE_US) -> bool:
         """Return whether the calling thread may compute the run at once, without actors.

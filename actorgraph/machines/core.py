@@ -416,18 +416,24 @@ class Core:
     # -- asynchronous ops -----------------------------------------------------------------------
 
     def call_async(
-        self, run: Run, task: Task, kernel: Callable[..., Awaitable[Any]], args: tuple[Any, ...]
+        self,
+        run: Run,
+        task: Task,
+        kernel: Callable[..., Awaitable[Any]],
+        args: tuple[Any, ...],
+        known: Task | None = None,
     ) -> deque[Any]:
         """Run ``kernel(*args)`` on the run's event loop and return the queue of its reply.
 
-        The reply is a callable that returns the result or raises what the kernel raised.
+        The reply is a callable that returns the result or raises what the kernel raised; `task`
+        waits for it.  Instruments are told of `known`, where that is another one.
         """
         reply: deque[Callable[[], Any]] = deque()
         scopes: list[anyio.CancelScope] = []
         host = run.host
         assert host is not None
         if instrument.listening:
-            kernel = observed(run, task, kernel)
+            kernel = observed(run, known or task, kernel)
 
         async def call() -> None:
             answer: Callable[[], Any] = Raised(RuntimeError("the event loop gave up the call"))

@@ -16,7 +16,7 @@ from actorgraph.machines.core import Core, current_errors, starting
 from actorgraph.machines.options import seconds
 from actorgraph.machines.plan import Plan
 from actorgraph.machines.process import THIS
-from actorgraph.machines.run import Run, in_event_loop, in_ipython_kernel
+from actorgraph.machines.run import Run, in_event_loop, in_ipython_kernel, loop_notifier
 from actorgraph.scheduler import inside
 
 __all__ = ["Lifetime"]
@@ -117,6 +117,27 @@ class Lifetime:
             raise
         run._raise_if_failed()
         return run
+
+    def _run_on_own_loop(self, run: Run, timeout_s: float | None) -> Run:
+        """Run to the end where asynchronous ops want a loop, and the caller has none."""
+        if in_event_loop():
+            raise GraphError("this graph has asynchronous ops: await machine.run(...)")
+
+        async def awaited() -> Run:
+            host = loop_notifier()
+            for one in {run, *run.parts}:
+                one.host, one.awaited = host, True
+            self._launch(run, timeout_s)
+            return await run
+
+        return anyio.run(awaited)
+
+    def _refuse_without_loop(self, run: Run, *, looped: bool) -> None:
+        if run.plan.has_async and not looped:
+            raise GraphError(
+                "this graph has asynchronous ops, which run on the caller's event loop: "
+                "call start() inside one, or use run_sync()"
+            )
 
     def refuse_blocking(self, what: str, instead: str) -> None:
         """Raise where blocking would stop an event loop, or an op of this machine."""

@@ -7,6 +7,7 @@ its last task has used them.
 
 Invariants:
 
+- A lane whose action calls an asynchronous op waits for it, in the middle of the action.
 - A lane does the actions of one run exactly in the order of its list.  Where the next one of a run
   has to wait and a later run is in flight, the lane goes on with that: so streams have no bubbles.
 - Only the worker that runs a lane touches what the lane holds; messages are the one way in.
@@ -21,15 +22,16 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
 from actorgraph import instrument
 from actorgraph.channels import Channel
 from actorgraph.lower.regions import Region, TaskSpec
+from actorgraph.machines.calls import Raised
 from actorgraph.machines.plan import MEMORIES_KEPT
-from actorgraph.node_actor import NodeActor, Task, blamed
+from actorgraph.node_actor import Dead, NodeActor, Task, blamed
 from actorgraph.pipeline.staged import DIRECTIONS, Part, StagedPlan
 
 if TYPE_CHECKING:
@@ -43,6 +45,10 @@ _TIMES_KEPT = 256
 """Of so many turns of a task the durations are kept, for `costs`."""
 
 Push = Callable[[Task], None]
+
+_T = TypeVar("_T")
+Turn: TypeAlias = Generator[Task | None, Push, _T]
+"""A part of a lane's coroutine, which may park."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,17 +223,17 @@ class Lane:
         if self.task.wait is self.inbox.messages:
             push(self.task)
 
-    def _turns(self) -> Generator[Task | None, Push, None]:
+    def _turns(self) -> Turn[None]:
         task, queue = self.task, self.inbox.messages
-        push = yield None
+        self.push = yield None
         while True:
             self._receive()
-            if self._step(push):
+            if (yield from self._step()):
                 task.wait = ()
-                push = yield task  # the worker goes on here, when it has called others
+                self.push = yield task  # the worker goes on here, when it has called others
             else:
                 task.wait = queue
-                push = yield None
+                self.push = yield None
 
     def _receive(self) -> None:
         while self.inbox.messages:
@@ -237,11 +243,11 @@ class Lane:
             elif flight.held:
                 flight.held[microbatch].update(values)
 
-    def _step(self, push: Push) -> bool:
+    def _step(self) -> Turn[bool]:
         """Do what is next; return whether there was anything to do."""
         for flight in self.flights:
             if flight.run.dead is not None:
-                self._end(flight, push)
+                self._end(flight)
                 return True
             work: Work | None
             if flight.tails and flight.ready(flight.tails[0]):
@@ -250,13 +256,13 @@ class Lane:
                 work = flight.order.take(flight.ready)
             if work is not None:
                 for index in work.tasks:
-                    self._do(flight, index, work.microbatch, push)
+                    yield from self._do(flight, index, work.microbatch)
                 if flight.over():
-                    self._end(flight, push)
+                    self._end(flight)
                 return True
         return False
 
-    def _do(self, flight: Flight, index: int, microbatch: int, push: Push) -> None:
+    def _do(self, flight: Flight, index: int, microbatch: int) -> Turn[None]:
         """Compute a task for a microbatch, send and keep what is needed, forget the rest."""
         network, run = self.network, flight.run
         task, held = network.plan.stage_tasks[index], flight.held[microbatch]
@@ -264,16 +270,19 @@ class Lane:
         started = perf_counter()
         if run.dead is not None:
             return
-        try:
-            outputs = part.functions[index](*[held[number] for number in task.inputs])
-            self._keep(flight, index, microbatch, outputs)
-        except BaseException as error:  # noqa: BLE001 - becomes the run's
-            run.fail(blamed(network.plan.joint, task.program, None, error))
+        function, args = part.functions[index], [held[number] for number in task.inputs]
+        outputs = self._tried(flight, index, function, *args)
+        del args
+        if task.has_async and outputs is not None:
+            outputs = yield from self._awaited(flight, index, outputs)
+        if outputs is None:
+            return
+        if not self._tried(flight, index, self._keep, flight, index, microbatch, outputs):
             return
         for lane, places in task.sends.items():
             values = {task.outputs[place]: outputs[place] for place in places}
             other = flight.siblings[lane]
-            other.lane.tell((other, microbatch, values), push)
+            other.lane.tell((other, microbatch, values), self.push)
         ended = perf_counter()
         known = network.tasks[index]
         known.turns += 1
@@ -282,7 +291,41 @@ class Lane:
         if instrument.turn_hook is not None:
             instrument.tell("on_turn", known, part.run, started, ended)
 
-    def _keep(self, flight: Flight, index: int, microbatch: int, outputs: list[Any]) -> None:
+    def _tried(self, flight: Flight, index: int, function: Callable[..., Any], *args: Any) -> Any:
+        """Return what a part of a task returns, None where the run dies of it or is dead."""
+        plan = self.network.plan
+        try:
+            return function(*args)
+        except Dead:
+            return None
+        except BaseException as error:  # noqa: BLE001 - becomes the run's
+            flight.run.fail(blamed(plan.joint, plan.stage_tasks[index].program, None, error))
+            return None
+
+    def _awaited(self, flight: Flight, index: int, steps: Any) -> Turn[Any]:
+        """Go through the steps of a task, parked while an asynchronous op runs on the loop.
+
+        The lane parks outside every ``try``: to be dropped while it waits is no failure of the run.
+        """
+        known, reply = self.network.tasks[index], None
+        call_async = partial(flight.run.core.call_async, flight.run, self.task, known=known)
+        while (found := self._tried(flight, index, _next_call, steps, reply)) is not None:
+            if isinstance(found, list):
+                return found
+            try:
+                queue = call_async(*found)
+            except Dead:
+                return None
+            except BaseException as error:  # noqa: BLE001 - the step that has asked is to blame
+                queue = deque([Raised(error)])
+            while not queue:
+                self.task.wait = queue
+                self.push = yield None
+            reply = queue.pop()
+        return None
+
+    def _keep(self, flight: Flight, index: int, microbatch: int, outputs: list[Any]) -> bool:
+        """Take what a task gives, and let go of what nothing else needs; return True."""
         plan = self.network.plan
         task, held = plan.stage_tasks[index], flight.held[microbatch]
         uses = flight.uses[microbatch]
@@ -299,6 +342,7 @@ class Lane:
                 flight.lists.setdefault(number, [None] * len(flight.held))[microbatch] = value
             if number in plan.assigned:
                 self._assign(flight, number, microbatch, value)
+        return True
 
     def _assign(self, flight: Flight, number: int, microbatch: int, value: Any) -> None:
         """Give the next microbatch what this one assigns to a buffer, and the run the last."""
@@ -309,7 +353,7 @@ class Lane:
         if number not in self.network.plan.listed:
             flight.lists[number] = [value]
 
-    def _end(self, flight: Flight, push: Push) -> None:
+    def _end(self, flight: Flight) -> None:
         """Give the run what was gathered; of a dead one nothing, and tell the others."""
         run, siblings = flight.run, flight.siblings
         self.flights.remove(flight)
@@ -317,8 +361,22 @@ class Lane:
         if run.dead is not None:
             for other in siblings:
                 if other is not flight:
-                    other.lane.tell((other, 0, {}), push)
+                    other.lane.tell((other, 0, {}), self.push)
         run.deliver(self.number, flight.gathered())
+
+
+def _next_call(steps: Any, reply: Callable[[], Any] | None) -> Any:
+    """Give steps the reply that they wait for; return their next call, or at last their results."""
+    try:
+        if reply is None:
+            return next(steps)
+        try:
+            value = reply()
+        except BaseException as error:  # noqa: BLE001 - the step that has asked is to blame
+            return steps.throw(error)
+        return steps.send(value)
+    except StopIteration as ended:
+        return ended.value
 
 
 class Lanes:

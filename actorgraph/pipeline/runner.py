@@ -52,6 +52,9 @@ class Pipeline(Lifetime):
 
     A lane may begin with a later run where the next action of an earlier one has to wait.
 
+    An asynchronous op runs on the event loop of the run's caller, while its lane waits for it: the
+    order of the list is kept, and other lanes go on.
+
     Parameters
     ----------
     loss : Node
@@ -241,13 +244,24 @@ class Pipeline(Lifetime):
             Called inside a running event loop, or inside an op of this pipeline.
         """
         self.refuse_blocking("run_sync", "await pipeline.run(...)")
-        return self._run_here(self._prepare(feeds, priority, looped=False), timeout_s)
+        run = self._prepare(feeds, priority, looped=False)
+        if run.plan.has_async:
+            return self._run_on_own_loop(run, timeout_s)
+        return self._run_here(run, timeout_s)
 
     def start(
         self, feeds: Mapping[Any, Any], *, timeout_s: float | None = None, priority: int = 0
     ) -> Run:
-        """Start a batch and return its run at once; await it, or call its ``result()``."""
-        run = self._prepare(feeds, priority, looped=in_event_loop())
+        """Start a batch and return its run at once; await it, or call its ``result()``.
+
+        Raises
+        ------
+        GraphError
+            There are asynchronous ops, and no event loop that they could run on.
+        """
+        looped = in_event_loop()
+        run = self._prepare(feeds, priority, looped=looped)
+        self._refuse_without_loop(run, looped=looped)
         self._launch(run, timeout_s)
         return run
 

@@ -78,6 +78,8 @@ class StageTask:
     program : Program
     buffered : frozenset of int
         Ids of the steps that write into memory which the task keeps.
+    has_async : bool
+        Whether the function is a generator, see `lower_directly`.
     """
 
     spec: TaskSpec
@@ -86,6 +88,7 @@ class StageTask:
     outputs: list[int]
     program: Program
     buffered: frozenset[int]
+    has_async: bool
     foreign: list[int] = field(default_factory=list)
     sends: dict[int, list[int]] = field(default_factory=dict)
 
@@ -132,12 +135,6 @@ class StagedPlan(Plan):
         mode = Mode("backward", tuple(seeded))
         names = {str(place): node for place, node in enumerate(computed)}
         super().__init__(names, wrt, mode, "all", device, passes=passes)
-        if self.has_async:
-            node = next(node for node in self.joint.order if not node.op.blocking)
-            raise GraphError(
-                f"node {self.joint.source(node).name!r} has an asynchronous op, which would hold "
-                "up its stage; use an ActorMachine, or a blocking op"
-            )
         self.network = network
         self.batching, self.schedule = batching, schedule
         self.computed = tuple(computed)
@@ -238,6 +235,7 @@ class StagedPlan(Plan):
                     [node.id for node in outputs],
                     lower_directly(spec.steps, inputs, outputs, planned),
                     planned,
+                    any(not step.op.blocking for step in spec.steps),
                 )
             )
         for task in self.stage_tasks:
