@@ -144,6 +144,9 @@ class Op:
     takes_out : bool
         Whether ``forward(xp, *arrays, out, **attrs)`` may write to `out`, a C-contiguous array of
         the result's shape and dtype that shares memory with no operand, and return it.
+    is_view : bool
+        True where the result always shows memory of the first operand and none is allocated for it;
+        predictions of memory rely on it.
     concurrent : bool
         False serialises all calls of the op in the process.
     checked : bool
@@ -165,6 +168,7 @@ class Op:
     ufunc: str | None = None
     layout: Literal["any", "ordered", "kept", "c"] = "any"
     takes_out: bool = False
+    is_view: bool = False
     concurrent: bool = True
     checked: bool = False
     blocking: bool = True

@@ -41,6 +41,7 @@ _RECOMPUTE: Op = register(
         jvp=lambda tans, y, x, ct: tans[0],
         samples=(Sample(((3, 4), (2,))),),
         layout="ordered",
+        is_view=True,
         doc="The first argument, not before the second is there.",
     )
 )
@@ -54,6 +55,7 @@ _CHECKPOINT: Op = register(
         jvp=lambda tans, *_: tans[0],
         samples=(Sample(((3, 4), (2,))),),
         layout="ordered",
+        is_view=True,
         doc="The first argument, which the backward pass recomputes from the others.",
     )
 )

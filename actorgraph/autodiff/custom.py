@@ -96,6 +96,7 @@ class CustomRule:
                 _first,
                 vjp=Together(pull, first=1),
                 jvp=None if self._kind == "vjp" else self._push,
+                is_view=True,
                 doc=f"A function with a rule of its own (custom_{self._kind}).",
             )
         return found

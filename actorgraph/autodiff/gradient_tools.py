@@ -22,6 +22,7 @@ _STOP: Op = register(
         jvp=lambda tans, y, x: None,
         samples=(Sample(((3, 4),)), Sample(((),))),
         layout="ordered",
+        is_view=True,
         doc="The value, through which neither cotangents nor tangents flow.",
     )
 )
@@ -81,6 +82,7 @@ _HOOK: Op = register(
         vjp=(_hooked,),
         jvp=lambda tans, y, *xs, fn: tans[0],
         samples=(Sample(((3, 4),), {"fn": _same}), Sample(((), (2,)), {"fn": lambda ct, y: ct})),
+        is_view=True,
         doc="The value; the cotangent that arrives goes through a function.",
     )
 )

@@ -11,7 +11,7 @@ from __future__ import annotations
 import inspect
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -107,7 +107,7 @@ def _read_only(value: Any) -> Any:
     return np.asarray(value)
 
 
-def _check(result: Any, node: Node, shape: tuple[int | None, ...]) -> Any:
+def _check(result: Any, operands: Sequence[Any], node: Node, shape: tuple[int | None, ...]) -> Any:
     if not hasattr(result, "dtype"):
         result = np.asarray(result)
     if result.dtype != node.dtype:
@@ -121,6 +121,11 @@ def _check(result: Any, node: Node, shape: tuple[int | None, ...]) -> Any:
         raise ShapeError(
             f"op {node.op.name!r} returned shape {got}, but its type scheme says {node.type}"
         )
+    if node.op.is_view and got and 0 not in got and not np.may_share_memory(result, operands[0]):
+        raise GraphTypeError(
+            f"op {node.op.name!r} is declared with is_view=True, but returned an array of its own; "
+            "return a view of the first argument, or declare it without"
+        )
     return result
 
 
@@ -128,7 +133,8 @@ def _checked(forward: Kernel, node: Node, symbols: Mapping[str, int]) -> Kernel:
     shape = bind_shape(node.dims, symbols, None)
 
     def checked(*arrays: Any) -> Any:
-        return _check(forward(*map(_read_only, arrays)), node, shape)
+        operands = [*map(_read_only, arrays)]
+        return _check(forward(*operands), operands, node, shape)
 
     return checked
 
@@ -139,7 +145,8 @@ def _checked_async(
     shape = bind_shape(node.dims, symbols, None)
 
     async def checked_async(*arrays: Any) -> Any:
-        return _watch(_check(await forward(*map(_read_only, arrays)), node, shape), watch)
+        operands = [*map(_read_only, arrays)]
+        return _watch(_check(await forward(*operands), operands, node, shape), watch)
 
     return checked_async
 

@@ -33,12 +33,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Admission", "Claim", "claim_of", "fitted"]
 
-_ALWAYS_VIEWS = frozenset((
-    "as_it_is", "broadcast_like", "broadcast_to", "checkpoint", "diagonal", "expand_dims",
-    "recompute", "squeeze", "stop_gradient", "transpose",
-))  # fmt: skip
-"""Ops that show memory of their first operand and allocate none."""
-
 _NAMED = 5
 
 
@@ -253,7 +247,7 @@ def _bytes_of(
 
 
 def _allocated(step: Node, binding: Binding) -> int:
-    return 0 if step.op.name in _ALWAYS_VIEWS else size_in_bytes(step, binding.symbols)
+    return 0 if step.op.is_view else size_in_bytes(step, binding.symbols)
 
 
 def _refusal(plan: Plan, binding: Binding, needed: int, given: int) -> str:

@@ -41,6 +41,7 @@ _TURN_FREE: Op = register(
         vjp=(lambda ct, y, x, basis: ct, None),
         jvp=lambda tans, y, x, basis: tans[0],
         samples=(Sample(((3, 1), (3, 1))), Sample(((2, 4, 0), (2, 4, 0)))),
+        is_view=True,
         doc="The cotangent of arbitrary vectors; raises where it depends on the choice.",
     )
 )

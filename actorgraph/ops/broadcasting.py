@@ -161,6 +161,7 @@ _EXPAND: Op = register(
         jvp=lambda tans, y, x, axis: build(_EXPAND, tans[0], axis=axis),
         samples=(Sample(((3, 4),), {"axis": (0, 2)}), Sample(((),), {"axis": (0,)})),
         layout="ordered",
+        is_view=True,
         doc="Insert dims of size 1.",
     )
 )
@@ -207,6 +208,7 @@ _SQUEEZE: Op = register(
         jvp=lambda tans, y, x, axis: build(_SQUEEZE, tans[0], axis=axis),
         samples=(Sample(((1, 3, 1),), {"axis": (0, 2)}),),
         layout="ordered",
+        is_view=True,
         doc="Remove dims of size 1.",
     )
 )
@@ -264,6 +266,7 @@ _BROADCAST: Op = register(
             Sample(((),), {"shape": (2,)}),
         ),
         layout="ordered",
+        is_view=True,
         doc="Broadcast to a shape.",
     )
 )
@@ -279,6 +282,7 @@ _BROADCAST_LIKE: Op = register(
         ),
         samples=(Sample(((4,), (3, 4))),),
         layout="ordered",
+        is_view=True,
         doc="Broadcast to the shape of another array.",
     )
 )

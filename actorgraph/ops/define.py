@@ -24,6 +24,7 @@ def define(
     shape: Callable[..., Shape] | None = None,
     cost: Callable[[tuple[tuple[int, ...], ...], tuple[int, ...], Attrs], float] | None = None,
     samples: Iterable[Sample] = (),
+    is_view: bool = False,
     concurrent: bool = True,
     doc: str = "",
 ) -> Callable[..., Node]:
@@ -43,7 +44,7 @@ def define(
         one rule ``(argnum, ct, y, *xs, **attrs) -> node``; or `ag.ops.Together` for many arguments.
     jvp : callable, optional
         ``jvp(tans, y, *xs, **attrs) -> node``; without it forward mode through the op raises.
-    shape, cost, samples, concurrent, doc : optional
+    shape, cost, samples, is_view, concurrent, doc : optional
         As in `actorgraph.op.Op`.
 
     Raises
@@ -61,7 +62,8 @@ def define(
     _check(name, scheme, forward, rules, concurrent)
     record = Op(
         name, scheme, forward, shape, rules, jvp, cost, tuple(samples),
-        concurrent=concurrent, checked=True, blocking=not _is_async(forward), doc=doc,
+        is_view=is_view, concurrent=concurrent, checked=True, blocking=not _is_async(forward),
+        doc=doc,
     )  # fmt: skip
     return _function(register(record))
 

@@ -46,6 +46,7 @@ _SPLIT: Op = register(
             Sample(((2, 6, 3),), {"axis": 1, "parts": 2, "size": -1}),
             Sample(((6, 0),), {"axis": 1, "parts": -1, "size": 2}),
         ),
+        is_view=True,
         doc="One dim as two: parts and what each holds, one of both given and the other -1.",
     )
 )

@@ -64,6 +64,7 @@ _DIAGONAL: Op = register(
             Sample(((2, 2),), {"offset": 5, "square": False}),
             Sample(((0, 2),), {"offset": 0, "square": False}),
         ),
+        is_view=True,
         doc="Diagonal of each matrix of a batch.",
     )
 )

@@ -54,6 +54,7 @@ _TRANSPOSE: Op = register(
             Sample(((2, 3, 4),), {"axes": (2, 0, 1)}),
             Sample(((0, 2),), {"axes": (1, 0)}),
         ),
+        is_view=True,
         doc="The same elements with the axes in another order; a view.",
     )
 )
@@ -211,6 +212,7 @@ _PART: Op = register(
             Sample(((6, 3), (2,), (2, 3)), {"axis": 0, "argnum": 1}, ints={1: 5}),
             Sample(((2, 5), (2,), (2, 2)), {"axis": 1, "argnum": 0}, ints={1: 4}),
         ),
+        is_view=True,
         doc="The part of an array that one argument of concatenate would fill.",
     )
 )

@@ -65,6 +65,7 @@ _PART: Op = register(
             Sample(((6, 2),), {"part": 1, "parts": 3, "sizes": None, "axis": 0}),
             Sample(((2, 6),), {"part": 1, "parts": 3, "sizes": (1, 3, 2), "axis": 1}),
         ),
+        is_view=True,
         doc="One of several parts of an axis; a view.",
     )
 )

@@ -79,6 +79,7 @@ _AS_IT_IS: Op = register(
         jvp=lambda tans, y, x, number: tans[0],
         samples=(Sample(((3, 4),), {"number": 0}), Sample(((),), {"number": 1})),
         layout="ordered",
+        is_view=True,
         doc="The value, through which no rewriting sees.",
     )
 )

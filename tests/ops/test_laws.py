@@ -86,6 +86,20 @@ def test_results_have_the_layout_that_the_op_declares(op, sample):
             assert not any(np.may_share_memory(result, array) for array in arrays)
 
 
+@pytest.mark.parametrize("op", LIBRARY, ids=lambda op: op.name)
+def test_an_op_is_a_view_exactly_where_it_always_shows_memory_of_its_first_operand(op):
+    shown = []
+    for sample in op.samples:
+        case, attrs = Case(op, sample), bind_attrs(sample.attrs, {})
+        arrays = [case.feeds[x] for x in case.xs]
+        spread = [np.repeat(x, 2, axis=-1)[..., ::2] if x.ndim else x for x in arrays]
+        for first, *others in (arrays, spread, [x.T.copy().T for x in arrays]) if arrays else ():
+            result = np.asarray(op.forward(np, first, *others, **attrs))
+            if result.size:
+                shown.append(np.shares_memory(result, first))
+    assert op.is_view == (bool(shown) and all(shown))
+
+
 @pytest.mark.parametrize(("op", "sample"), [c for c in CASES if c.values[0].takes_out])
 def test_what_is_written_to_memory_that_is_given_is_the_result(op, sample):
     case = Case(op, sample)
