@@ -141,9 +141,11 @@ class Op:
         fresh, and C-contiguous where all operands of its shape are ordered (all operands if none
         has its shape).  ``"ordered"``: perhaps a view, ordered where all operands are.  ``"any"``:
         nothing, perhaps a view.  Plans of buffers rely on it.
+    ordered : callable, optional
+        ``ordered(attrs) -> bool``: whether ``"any"`` is ``"ordered"`` with these attributes.
     takes_out : bool
-        Whether ``forward(xp, *arrays, out, **attrs)`` may write to `out`, a C-contiguous array of
-        the result's shape and dtype that shares memory with no operand, and return it.
+        Whether ``forward(xp, *arrays, out=out, **attrs)`` may write to `out`, a C-contiguous array
+        of the result's shape and dtype that shares memory with no operand, and return it.
     is_view : bool
         True where the result always shows memory of the first operand and none is allocated for it;
         predictions of memory rely on it.
@@ -167,6 +169,7 @@ class Op:
     samples: tuple[Sample, ...] = ()
     ufunc: str | None = None
     layout: Literal["any", "ordered", "kept", "c"] = "any"
+    ordered: Callable[[Attrs], bool] | None = None
     takes_out: bool = False
     is_view: bool = False
     concurrent: bool = True

@@ -62,6 +62,8 @@ def regular(order: Sequence[Node]) -> set[int]:
     contiguous: set[int] = set()
     for node in order:
         layout = node.op.layout
+        if layout == "any" and node.op.ordered is not None and node.op.ordered(node.attrs):
+            layout = "ordered"
         parts = node.inputs
         if layout == "kept":
             shaped = tuple([part for part in parts if part.dims == node.dims])

@@ -290,20 +290,21 @@ def fused_kernel(node: Node, symbols: Mapping[str, int], *, wait: bool) -> Calla
     compiled = COMPILER.request(source.text, source.parameters, os.path.dirname(path()))
     if wait:
         compiled.done.wait()
-    count, arrays, numbers = len(node.inputs), group.arrays, group.arrays + group.numbers
+    arrays, numbers = group.arrays, group.arrays + group.numbers
     fixed = [*group.fixed, *_sizes(group, bind_attrs(node.attrs["attrs"], symbols))]
     shape_of, dtype = _result_shape(group.steps[-1]), node.dtype
     first, least = group.full, group.least
 
     def ordinary(given: Sequence[Any]) -> Any:
-        (result,) = one_by_one(*given[:count])
+        (result,) = one_by_one(*given)
         return np.ascontiguousarray(result) if result.ndim else result
 
-    def fused_step(*given: Any) -> Any:
+    def fused_step(*given: Any, out: Any = None) -> Any:
         loops, full = compiled.function, given[first]
         if loops is None or full.size < least or not _USUAL.issuperset(np.geterr().values()):
             return ordinary(given)
-        out = given[count] if len(given) > count else np.empty(shape_of(full.shape), dtype)
+        if out is None:
+            out = np.empty(shape_of(full.shape), dtype)
         live = [one.item() for one in given[arrays:numbers]]
         try:
             done = loops(*given[:arrays], *live, *fixed, out)

@@ -171,8 +171,8 @@ def _how(
         how |= BUFFERED
     elif number in leaving:
         how |= LEAVING
-    # NumPy deprecates a third positional argument of these two.
-    if step.op.ufunc in ("maximum", "minimum"):
+    # Forwards may have any number of operands; of these two NumPy deprecates a third one.
+    if step.op.ufunc in (None, "maximum", "minimum"):
         how |= BY_NAME
     return how
 

@@ -16,7 +16,7 @@ __all__ = ["machine_epsilon", "through_float32", "tiny"]
 def through_float32(forward: Callable[..., Any]) -> Callable[..., Any]:
     """Return the forward with arguments of two-byte floats widened and its result narrowed.
 
-    The first array has the result's dtype.
+    The first array has the result's dtype.  Other dtypes are passed on with their ``out``.
     """
 
     @wraps(forward)

@@ -33,6 +33,9 @@ __all__ = ["AVERAGE", "MAX", "pool_put", "pool_take"]
 
 Ints = tuple[int, ...]
 
+_BLOCK = 1 << 17
+"""Entries that are looked at at a time, and four times the places that are numbered."""
+
 
 # -- geometry ---------------------------------------------------------------------------------
 
@@ -83,17 +86,29 @@ def _axes(frame: Frame) -> tuple[tuple[int, int, Any], ...]:
     return tuple(result)
 
 
-def _reduce_windows(xp: Any, combine: Callable[..., Any], x: Any, start: Any, frame: Frame) -> Any:
-    """Combine the entries of each window, one axis after the other."""
-    for axis, size, moves in _axes(frame):
-        shape = list(x.shape)
-        shape[axis] = size
-        result = xp.full(shape, start, x.dtype)
-        for out, part in moves:
-            place = result[out]
-            combine(place, x[part], out=place)
-        x = result
-    return x
+def _reduce_windows(
+    xp: Any, combine: Callable[..., Any], x: Any, start: Any, frame: Frame, out: Any = None
+) -> Any:
+    """Combine the entries of each window, block by block of the leading axes."""
+    lead = x.shape[: x.ndim - len(frame.sizes)]
+    if out is None:
+        out = xp.empty((*lead, *frame.outs), x.dtype)
+    count = prod(lead)
+    images, into = x.reshape(count, *frame.sizes), out.reshape(count, *frame.outs)
+    rows = max(1, _BLOCK // max(1, prod(frame.sizes)))
+    for first in range(0, count, rows):
+        block = images[first : first + rows]
+        for axis, size, moves in _axes(frame):
+            shape = list(block.shape)
+            shape[axis] = size
+            last = axis == -1
+            result = into[first : first + rows] if last else xp.empty(shape, x.dtype)
+            result.fill(start)
+            for target, part in moves:
+                place = result[target]
+                combine(place, block[part], out=place)
+            block = result
+    return out
 
 
 # -- maximum ----------------------------------------------------------------------------------
@@ -103,9 +118,9 @@ def _lowest(dtype: Any) -> Any:
     return -np.inf if dtype.kind in "fV" else np.iinfo(dtype).min
 
 
-def _max_forward(xp: Any, x: Any, **geometry: Any) -> Any:
+def _max_forward(xp: Any, x: Any, out: Any = None, **geometry: Any) -> Any:
     frame = _frame(x.shape[x.ndim - len(geometry["kernel"]) :], **geometry)
-    return _reduce_windows(xp, xp.maximum, x, _lowest(x.dtype), frame)
+    return _reduce_windows(xp, xp.maximum, x, _lowest(x.dtype), frame, out)
 
 
 @lru_cache(maxsize=256)
@@ -116,20 +131,20 @@ def _numbers(sizes: Ints) -> Any:
     return numbers
 
 
-def _places_forward(xp: Any, x: Any, y: Any, **geometry: Any) -> Any:
+def _places_forward(xp: Any, x: Any, y: Any, out: Any = None, **geometry: Any) -> Any:
     axes = len(geometry["kernel"])
     frame = _frame(x.shape[x.ndim - axes :], y.shape[y.ndim - axes :], **geometry)
     numbers = _numbers(frame.sizes) if xp is np else xp.asarray(_numbers(frame.sizes))
-    places = xp.zeros(y.shape, xp.int64)
+    places = xp.empty(y.shape, xp.int64) if out is None else out
+    places.fill(0)
     with_nan = bool(xp.isnan(xp.add.reduce(y, axis=None))) and x.dtype.kind in "fV"
     # From the last tap to the first, so that the first of equal entries stays.
-    for out, part in reversed(taps(frame)):
+    for place, part in reversed(taps(frame)):
         entries = x[part]
-        chosen = entries == y[out]
+        chosen = entries == y[place]
         if with_nan:
             chosen |= entries != entries
-        target = places[out]
-        xp.copyto(target, numbers[part[1:]], where=chosen)
+        xp.copyto(places[place], numbers[part[1:]], where=chosen)
     return places
 
 
@@ -156,11 +171,18 @@ def _take_forward(xp: Any, x: Any, places: Any, axes: int) -> Any:
 
 
 @through_float32
-def _put_forward(xp: Any, ct: Any, places: Any, like: Any, axes: int) -> Any:
-    out = xp.zeros(like.shape, ct.dtype)
-    size = prod(like.shape[like.ndim - axes :])
-    where = _flat_places(xp, places, axes, size).reshape(-1)
-    xp.add.at(out.reshape(-1), where, ct.reshape(-1))
+def _put_forward(xp: Any, ct: Any, places: Any, like: Any, axes: int, out: Any = None) -> Any:
+    if out is None:
+        out = xp.empty(like.shape, ct.dtype)
+    out.fill(0)
+    lead, size = places.shape[: places.ndim - axes], prod(like.shape[like.ndim - axes :])
+    count, entries = prod(lead), prod(places.shape[places.ndim - axes :])
+    into, rows = out.reshape(-1), max(1, _BLOCK // 4 // max(1, entries))
+    places, ct = places.reshape(count, entries), ct.reshape(count, entries)
+    for start in range(0, count, rows):
+        part = slice(start, start + rows)
+        starts = xp.arange(start, min(start + rows, count))[:, None] * size
+        xp.add.at(into, (starts + places[part]).reshape(-1), ct[part].reshape(-1))
     return out
 
 
@@ -189,6 +211,8 @@ _PUT: Op = register(
             None if tans[0] is None else pool_put(tans[0], places, like, axes)
         ),
         samples=(Sample(((2, 2, 3), (2, 2, 3), (2, 3, 4)), {"axes": 2}, ints={1: 12}),),
+        layout="c",
+        takes_out=True,
         doc="Zeros with entries added at places numbered within the last axes.",
     )
 )
@@ -210,6 +234,8 @@ _PLACES: Op = register(
                 },
             ),
         ),
+        layout="c",
+        takes_out=True,
         doc="Number, within the last axes, of the entry that each maximum comes from.",
     )
 )
@@ -253,7 +279,8 @@ MAX: Op = register(
             Sample(((7,),), {**_OVERLAP, "dilation": (2,)}),
             Sample(((0, 1, 4, 5),), _PLAIN),
         ),
-        layout="kept",
+        layout="c",
+        takes_out=True,
         doc="Maximum over windows.",
     )
 )

@@ -27,12 +27,14 @@ _FLOAT = "f[*s] -> f[*s]"
 _FAR = 1000
 
 
-def _sigmoid_forward(xp: Any, x: Any) -> Any:
+def _sigmoid_forward(xp: Any, x: Any, out: Any = None) -> Any:
+    denominator = xp.negative(x, out=out)
+    out = denominator if denominator.ndim else None
     # Where exp(-x) overflows the result is 0, which is right to the last bit of a normal number.
     with np.errstate(over="ignore"):
-        denominator = xp.exp(xp.negative(x))
+        denominator = xp.exp(denominator, out=out)
     denominator += one(xp, x)
-    return xp.reciprocal(denominator)
+    return xp.reciprocal(denominator, out=out)
 
 
 def _softplus_forward(xp: Any, x: Any) -> Any:
@@ -48,7 +50,7 @@ def _logsigmoid_forward(xp: Any, x: Any) -> Any:
 
 sigmoid = unary(
     "sigmoid", _sigmoid_forward, lambda t, y, x: t * (y * (1 - y)), "1 / (1 + exp(-x)).",
-    scheme=_FLOAT, flops=8,
+    scheme=_FLOAT, flops=8, takes_out=True,
 )  # fmt: skip
 softplus = unary(
     "softplus", _softplus_forward, lambda t, y, x: t * sigmoid(x),

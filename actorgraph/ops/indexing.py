@@ -121,6 +121,14 @@ def _getitem_vjp(argnum: int, ct: Node, y: Node, x: Node, *arrays: Node, index: 
     return build(_GETITEM_ADJOINT, ct, *arrays, index=index, shape=x.dims)
 
 
+def _keeps_order(attrs: Attrs) -> bool:
+    """Return whether an index of ints and slices gives a view whose strides stay in order."""
+    return all(
+        isinstance(part, int) or (isinstance(part, slice) and (part.step is None or part.step > 0))
+        for part in attrs["index"]
+    )
+
+
 _SAMPLES = (
     Sample(((3, 4),), {"index": (1,)}),
     Sample(((3, 4),), {"index": (_FULL, slice(None, None, -2))}),
@@ -146,6 +154,7 @@ _GETITEM: Op = register(
         vjp=_getitem_vjp,
         jvp=linear_jvp(lambda: _GETITEM),
         samples=_SAMPLES,
+        ordered=_keeps_order,
         doc="Part of an array, by ints, slices, None and integer arrays.",
     )
 )
@@ -167,12 +176,17 @@ def _adjoint_shape(checks: Checks, ct: Shape, *arrays: Shape, index: Index, shap
     return shape
 
 
-def _adjoint_forward(xp: Any, ct: Any, *arrays: Any, index: Index, shape: tuple[int, ...]) -> Any:
+def _adjoint_forward(
+    xp: Any, ct: Any, *arrays: Any, index: Index, shape: tuple[int, ...], out: Any = None
+) -> Any:
+    dtype = accumulator(ct.dtype) if arrays else ct.dtype
+    if out is None:
+        out = xp.zeros(shape, dtype)
+    else:
+        out.fill(0)
     if not arrays:
-        out = xp.zeros(shape, ct.dtype)
         out[index] = ct
         return out
-    out = xp.zeros(shape, accumulator(ct.dtype))
     add_at(xp, out, ct, arrays, index)
     return out.astype(ct.dtype, copy=False)
 
@@ -214,6 +228,8 @@ _GETITEM_ADJOINT: Op = register(
             Sample(((0, 4), (0,)), {"index": (ARRAY,), "shape": (3, 4)}, ints={1: 3}),
             Sample(((2, 4), (2, 4)), {"index": (ALONG, 1), "shape": (3, 4)}, ints={1: 4}),
         ),
+        layout="c",
+        takes_out=True,
         doc="Zeros of a shape with an array added at an index; repeated indices add up.",
     )
 )
@@ -244,6 +260,7 @@ _GETITEM_ADJOINT_LIKE: Op = register(
             Sample(((2,), (5,)), {"index": (slice(None, 2),)}),
             Sample(((5, 4), (3, 4), (5,)), {"index": (ARRAY,)}, ints={2: 3}),
         ),
+        layout="c",
         doc="As getitem_adjoint, with the shape of another array.",
     )
 )

@@ -49,8 +49,8 @@ def _shifted(xp: Any, x: Any, axis: int, **more: Any) -> Any:
 
 
 @through_float32
-def _softmax_forward(xp: Any, x: Any, axis: int) -> Any:
-    e = _shifted(xp, x, axis)
+def _softmax_forward(xp: Any, x: Any, axis: int, out: Any = None) -> Any:
+    e = _shifted(xp, x, axis, out=out)
     xp.exp(e, out=e)
     e /= xp.add.reduce(e, axis=axis, keepdims=True)
     return e
@@ -71,14 +71,15 @@ _SOFTMAX = register(
         cost=lambda shapes, result, attrs: 25.0 * _size(result),
         samples=_AXIS_SAMPLES,
         layout="kept",
+        takes_out=True,
         doc="Exponentials that sum to 1 along an axis.",
     )
 )
 
 
 @through_float32
-def _log_softmax_forward(xp: Any, x: Any, axis: int) -> Any:
-    shifted = _shifted(xp, x, axis)
+def _log_softmax_forward(xp: Any, x: Any, axis: int, out: Any = None) -> Any:
+    shifted = _shifted(xp, x, axis, out=out)
     if shifted.size:  # The log of an empty sum would warn.
         shifted -= xp.log(xp.add.reduce(xp.exp(shifted), axis=axis, keepdims=True))
     return shifted
@@ -94,6 +95,7 @@ _LOG_SOFTMAX = register(
         cost=lambda shapes, result, attrs: 25.0 * _size(result),
         samples=_AXIS_SAMPLES,
         layout="kept",
+        takes_out=True,
         doc="Logarithm of softmax.",
     )
 )

@@ -45,30 +45,37 @@ def _mean(xp: Any, x: Any, axis: Axes) -> Any:
     return total
 
 
-def _spread(xp: Any, x: Any, axis: Axes, eps: float, centred: bool) -> tuple[Any, Any]:
-    """Return the values without their mean, and one over their standard deviation."""
-    if centred:
-        x = xp.subtract(x, _mean(xp, x, axis))
-    deviation = _mean(xp, xp.multiply(x, x), axis)
+def _centred(xp: Any, x: Any, axis: Axes, out: Any = None) -> Any:
+    return xp.subtract(x, _mean(xp, x, axis), out=out)
+
+
+def _inverse_of(xp: Any, x: Any, axis: Axes, eps: float, scratch: Any = None) -> Any:
+    """Return one over the standard deviation of centred values."""
+    deviation = _mean(xp, xp.multiply(x, x, out=scratch), axis)
     deviation += x.dtype.type(eps)
     xp.sqrt(deviation, out=deviation)
-    return x, xp.reciprocal(deviation)
+    return xp.reciprocal(deviation)
 
 
 @through_float32
-def _normalize_forward(xp: Any, x: Any, axis: Axes, eps: float, centred: bool) -> Any:
-    values, inverse = _spread(xp, x, axis, eps, centred)
-    return xp.multiply(values, inverse)
+def _normalize_forward(
+    xp: Any, x: Any, axis: Axes, eps: float, centred: bool, out: Any = None
+) -> Any:
+    values = _centred(xp, x, axis, out) if centred else x
+    return xp.multiply(values, _inverse_of(xp, values, axis, eps), out=out)
 
 
 @through_float32
 def _inverse_forward(xp: Any, x: Any, axis: Axes, eps: float, centred: bool) -> Any:
-    return _spread(xp, x, axis, eps, centred)[1]
+    values = _centred(xp, x, axis) if centred else x
+    return _inverse_of(xp, values, axis, eps, scratch=values if centred else None)
 
 
 @through_float32
-def _pull_forward(xp: Any, ct: Any, y: Any, inverse: Any, axis: Axes, centred: bool) -> Any:
-    scratch = xp.multiply(ct, y)
+def _pull_forward(
+    xp: Any, ct: Any, y: Any, inverse: Any, axis: Axes, centred: bool, out: Any = None
+) -> Any:
+    scratch = xp.multiply(ct, y, out=out)
     share = _mean(xp, scratch, axis)
     xp.multiply(y, share, out=scratch)
     result = xp.subtract(ct, scratch, out=scratch)
@@ -143,6 +150,7 @@ _NORMALIZE: Op = register(
         cost=lambda shapes, result, attrs: 6 * prod(result),
         samples=_SAMPLES,
         layout="kept",
+        takes_out=True,
         doc="Values without their mean over axes, divided by their standard deviation.",
     )
 )
@@ -179,6 +187,7 @@ _PULL: Op = register(
             Sample(((2, 3, 4), (2, 3, 4), (1, 3, 1)), {"axis": (0, 2), "centred": False}),
         ),
         layout="kept",
+        takes_out=True,
         doc="Gradient of normalize: r (ct - mean(ct) - y mean(ct y)).",
     )
 )

@@ -44,11 +44,12 @@ _DIVIDE_BY: Op = register(
         "divide_by_size",
         "x[*s] -> x[*s]",
         # A mean over nothing has no elements to send a gradient to.
-        lambda xp, x, size: xp.divide(x, x.dtype.type(size or 1)),
+        lambda xp, x, size, out=None: xp.divide(x, x.dtype.type(size or 1), out=out),
         vjp=(lambda ct, y, x, size: build(_DIVIDE_BY, ct, size=size),),
         jvp=lambda tans, y, x, size: build(_DIVIDE_BY, tans[0], size=size),
         samples=(Sample(((3, 4),), {"size": 12}), Sample(((),), {"size": 0})),
         layout="kept",
+        takes_out=True,
         doc="Divide by a number of elements that the run knows.",
     )
 )
@@ -74,9 +75,9 @@ def divide_by_size(node: Node, x: Node, axis: Axes) -> Node:
     return build(_DIVIDE_BY, node, size=size)
 
 
-def _mean_forward(xp: Any, x: Any, axis: Axes, keepdims: bool) -> Any:
+def _mean_forward(xp: Any, x: Any, axis: Axes, keepdims: bool, out: Any = None) -> Any:
     dtype = accumulator(x.dtype)
-    total = xp.add.reduce(x, axis=axis, dtype=dtype, keepdims=keepdims)
+    total = xp.add.reduce(x, axis=axis, dtype=dtype, keepdims=keepdims, out=out)
     # 0 / NaN is NaN without the warning of 0 / 0.
     total /= dtype.type(prod([x.shape[i] for i in axis]) or nan)
     return total if dtype is x.dtype else total.astype(x.dtype, copy=False)
@@ -90,7 +91,7 @@ mean: Reduction = reduction(
     "mean", "x[*s] -> x[*out]", _mean_forward, "Arithmetic mean over axes.",
     vjp=(_mean_vjp,),
     jvp=lambda tans, y, x, axis, keepdims: mean(tans[0], axis, keepdims),
-    samples=_SAMPLES, layout="kept",
+    samples=_SAMPLES, layout="kept", takes_out=True,
     notes="Integers have to be converted with ``.astype`` first.  The mean of no elements is NaN.",
 )  # fmt: skip
 

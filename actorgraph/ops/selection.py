@@ -17,6 +17,8 @@ __all__ = ["clip", "fmax", "fmin", "maximum", "minimum", "select_positive", "whe
 # np.where branches on every element: 250 us for 256x256 float32 and a random condition, where
 # masking the bits takes 14 to 22 us for the same bits.  Below this size np.where is faster.
 _MANY = 2048
+_BLOCK = 1 << 17
+"""Elements whose masks are made at a time, so that these stay in the cache."""
 _WORDS = {1: np.int8, 2: np.int16, 4: np.int32, 8: np.int64}
 
 
@@ -38,7 +40,20 @@ def select_positive(xp: Any, x: Any, y: Any, out: Any = None) -> Any:
     """Return x where y > 0, else 0: a forward."""
     if y.size < _MANY:
         return xp.where(xp.greater(y, zero(xp, y)), x, zero(xp, x))
-    return _where_forward(xp, xp.greater(y, zero(xp, y)), x, zero(xp, x), out)
+    if y.size <= _BLOCK or not _lie_alike(xp, x, y):
+        return _where_forward(xp, xp.greater(y, zero(xp, y)), x, zero(xp, x), out)
+    out = xp.empty(x.shape, x.dtype) if out is None else out
+    into, chosen, by = out.reshape(-1), x.reshape(-1), y.reshape(-1)
+    count = -(-y.size // _BLOCK)
+    for i in range(count):
+        part = slice(y.size * i // count, y.size * (i + 1) // count)
+        _where_forward(xp, xp.greater(by[part], zero(xp, y)), chosen[part], zero(xp, x), into[part])
+    return out
+
+
+def _lie_alike(xp: Any, x: Any, y: Any) -> bool:
+    alike = xp is np and x.shape == y.shape and x.dtype.itemsize in _WORDS
+    return alike and x.flags.c_contiguous and y.flags.c_contiguous
 
 
 _WHERE = nary_elementwise(

@@ -150,7 +150,7 @@ _CONCATENATE: Op = register(
     Op(
         "concatenate",
         _join_scheme,
-        lambda xp, *xs, axis: xp.concatenate(xs, axis),
+        lambda xp, *xs, axis, out=None: xp.concatenate(xs, axis, out),
         shape=_concatenated,
         vjp=Together(_concatenate_vjp),
         jvp=_concatenate_jvp,
@@ -161,6 +161,7 @@ _CONCATENATE: Op = register(
             Sample(((0, 2), (1, 2)), {"axis": 0}),
         ),
         layout="kept",
+        takes_out=True,
         doc="Join arrays along an axis.",
     )
 )
@@ -298,7 +299,7 @@ _STACK: Op = register(
     Op(
         "stack",
         _join_scheme,
-        lambda xp, *xs, axis: xp.stack(xs, axis),
+        lambda xp, *xs, axis, out=None: xp.stack(xs, axis, out),
         shape=_stack_shape,
         vjp=Together(_stack_vjp),
         jvp=_stack_jvp,
@@ -308,6 +309,7 @@ _STACK: Op = register(
             Sample(((), ()), {"axis": 0}),
         ),
         layout="kept",
+        takes_out=True,
         doc="Join arrays along a new axis.",
     )
 )
