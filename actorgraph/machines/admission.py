@@ -16,9 +16,9 @@ Sources: E. W. Dijkstra, The mathematics behind the banker's algorithm (EWD 623)
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from actorgraph.errors import MemoryLimitError
 from actorgraph.graph import Node
@@ -31,7 +31,7 @@ from actorgraph.node import Variable
 if TYPE_CHECKING:
     from actorgraph.machines.run import Run
 
-__all__ = ["Admission", "Claim", "claim_of", "fitted"]
+__all__ = ["Admission", "Claim", "allocated", "bytes_of", "claim_of", "fitted"]
 
 _NAMED = 5
 
@@ -150,21 +150,29 @@ class Admission:
 
 
 def fitted(
-    plan: Plan, binding: Binding, regular: bool, max_bytes: int, workers: int
+    plan: Plan,
+    binding: Binding,
+    regular: bool,
+    max_bytes: int,
+    workers: int,
+    claims: Callable[[Any, Binding, bool], Claim] | None = None,
 ) -> tuple[Plan, Binding, Claim]:
     """Return the plan by which a run fits into `max_bytes`: its own, or that in sequential order.
+
+    `claims` tells what a run by a plan claims; default `claim_of`.
 
     Raises
     ------
     MemoryLimitError
         It does not fit in sequential order.
     """
-    claim = claim_of(plan, binding, regular)
+    claims = claims or claim_of
+    claim = claims(plan, binding, regular)
     if claim.alone(workers) <= max_bytes:
         return plan, binding, claim
     sequence = plan.in_sequence()
     binding = sequence.bind(binding.symbols)
-    claim = claim_of(sequence, binding, regular)
+    claim = claims(sequence, binding, regular)
     if claim.alone(workers) <= max_bytes:
         return sequence, binding, claim
     raise MemoryLimitError(_refusal(sequence, binding, claim.alone(workers), max_bytes))
@@ -190,7 +198,7 @@ def claim_of(plan: Plan, binding: Binding, regular: bool) -> Claim:
         turn = arena = 0
         for spec, buffered in zip(plan.tasks, plan.buffered, strict=True):
             planned = buffered if regular else frozenset()
-            more, most = _bytes_of(spec.steps, spec.kept, planned, binding)
+            more, most = bytes_of(spec.steps, spec.kept, planned, binding)
             kept, turn = kept + more, max(turn, most)
             if planned:
                 slots = assign(spec.steps, spec.kept, planned, binding.symbols)
@@ -216,7 +224,7 @@ def _copied_bytes(plan: Plan, symbols: Mapping[str, int]) -> int:
     return total
 
 
-def _bytes_of(
+def bytes_of(
     steps: Sequence[Node], kept: Sequence[Node], planned: frozenset[int], binding: Binding
 ) -> tuple[int, int]:
     """Return the bytes of a task that outlive its turn, and the most of the others at once.
@@ -235,7 +243,7 @@ def _bytes_of(
     live = most = outliving = 0
     for position, step in enumerate(steps):
         if step.id not in planned:
-            size = _allocated(step, binding)
+            size = allocated(step, binding)
             if last[step.id] == after:
                 outliving += size
             else:
@@ -246,7 +254,8 @@ def _bytes_of(
     return outliving, most
 
 
-def _allocated(step: Node, binding: Binding) -> int:
+def allocated(step: Node, binding: Binding) -> int:
+    """Return the bytes that a step allocates for its value."""
     return 0 if step.op.is_view else size_in_bytes(step, binding.symbols)
 
 
@@ -254,12 +263,12 @@ def _refusal(plan: Plan, binding: Binding, needed: int, given: int) -> str:
     largest: dict[Node, int] = {}
     for step in plan.joint.order:
         node = plan.joint.source(step)
-        largest[node] = max(largest.get(node, 0), _allocated(step, binding))
+        largest[node] = max(largest.get(node, 0), allocated(step, binding))
     ranked = sorted(largest, key=largest.__getitem__, reverse=True)[:_NAMED]
     sizes = ", ".join(f"{node.name!r} {largest[node]:_}" for node in ranked)
     dims = ", ".join(f"{name} = {size}" for name, size in binding.symbols.items())
     return (
-        f"a run needs {needed:_} bytes even in sequential order"
+        f"a run needs {needed:_} bytes even {plan.in_order}"
         f"{f' ({dims})' if dims else ''}, but max_bytes is {given:_}; the largest values, by node: "
         f"{sizes}; feed smaller arrays, ask for fewer outputs, use ag.checkpoint, or give more"
     )

@@ -76,6 +76,9 @@ class Plan(Results):
     network: Callable[..., Any] | None = None
     """What makes the plan's networks, where they are not those of `machines.network`."""
 
+    in_order = "in sequential order"
+    """How runs pass through `in_sequence`, in words."""
+
     def __init__(
         self,
         outputs: Mapping[str, Node],

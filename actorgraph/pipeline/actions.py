@@ -178,6 +178,21 @@ class Schedule:
         """
         return tuple(Fraction(_peak(lane), chunks) for lane, chunks in zip(self.lanes, self.chunks))
 
+    def in_sequence(self) -> Schedule:
+        """Return what does the same one microbatch after another, and holds only one at a time.
+
+        Examples
+        --------
+        >>> print(Schedule.parse(["0F0 0F1 0BW0 0BW1", "1F0 1BW0 1F1 1BW1"]).in_sequence().grid())
+        0 | 0F0            0BW0 0F1            0BW1
+        1 |      1F0  1BW0           1F1  1BW1
+        """
+        lanes = [
+            [action._replace(joined=False) for action in sorted(lane, key=_place_in_sequence)]
+            for lane in self.lanes
+        ]
+        return Schedule(lanes, f"{self.name}, in sequence")
+
     def grid(self) -> str:
         """Draw the order: a row for each device, a column for each step if all took as long."""
         results = Results(self)
@@ -218,6 +233,11 @@ def load(path: str | Path, *, notation: Notation = "actorgraph", name: str = "")
         If the file cannot be read.
     """
     return Schedule(_actions(read(path, notation)), name or Path(path).stem)
+
+
+def _place_in_sequence(action: Action) -> tuple[int, bool, int, str]:
+    stage, kind, microbatch, _ = action
+    return microbatch, kind != "F", stage if kind == "F" else -stage, kind
 
 
 def _action(given: tuple[Any, ...]) -> Action:

@@ -403,11 +403,10 @@ class Lanes:
         errors: Mapping[str, Any] | None,
         counted: bool,
         recycling: bool,
-        credits: Sequence[int] | None = None,  # noqa: A002 - the term of flow control
     ) -> None:
         self.plan, self.ready, self.errors, self.counted = plan, ready, errors, counted
         self.replica = 0
-        self.credits = credits
+        self.recycling = recycling
         self.times: list[deque[float]] = [deque(maxlen=_TIMES_KEPT) for _ in plan.tasks]
         self.chained = frozenset(plan.chained.values())
         self._functions: dict[tuple[int, bool], tuple[Any, list[Callable[..., Any]]]] = {}
@@ -444,17 +443,19 @@ class Lanes:
             found = [at.get((stage, direction)) for direction in DIRECTIONS[kind]]
             tasks = tuple([index for index in found if index is not None])
             works[stage, kind, microbatch] = self.work(tasks, microbatch)
-        if self.credits is None:
+        if self.plan.credits is None:
             listed = [work for work in works.values() if work.tasks]
             return partial(Listed, listed)
         count = range(schedule.microbatches)
         forward = [works[device, "F", number] for number in count]
         backward = [works[device, "BW", number] for number in count]
-        limit = self.credits[device]
-        return partial(Credited, forward, backward, limit)
+        return partial(Credited, forward, backward, self.plan.credits[device])
 
     def _functions_for(self, part: Run) -> list[Callable[..., Any]]:
-        """Return the tasks as functions for the sizes of a microbatch, each for its lane only."""
+        """Return the tasks as functions for the sizes of a microbatch, each for its lane only.
+
+        With `max_bytes` they keep no memory between turns, which no run would have claimed.
+        """
         key = id(part.binding), part.regular
         kept = self._functions.get(key)
         if kept is None or kept[0] is not part.binding:
@@ -462,7 +463,7 @@ class Lanes:
                 del self._functions[next(iter(self._functions))]
             plan = self.plan
             functions = [
-                plan.function(index, part.binding, part.regular, self.errors)
+                plan.function(index, part.binding, part.regular and self.recycling, self.errors)
                 for index in range(len(plan.tasks))
             ]
             kept = self._functions[key] = part.binding, functions

@@ -14,6 +14,7 @@ from actorgraph import devices, instrument
 from actorgraph.autodiff.reverse import check_differentiable
 from actorgraph.errors import FeedError, GraphError, MachineClosedError, ScheduleError
 from actorgraph.graph import Node, as_nodes, topological_order
+from actorgraph.machines.admission import Claim, fitted
 from actorgraph.machines.batching import Batching, Microbatch
 from actorgraph.machines.capacities import Capacities
 from actorgraph.machines.core import Core, starting
@@ -24,6 +25,7 @@ from actorgraph.machines.run import Run, in_event_loop, loop_notifier
 from actorgraph.machines.stream import Stream
 from actorgraph.node import Variable
 from actorgraph.pipeline.actions import Schedule
+from actorgraph.pipeline.claims import claim_of
 from actorgraph.pipeline.cutting import cut_by_placement, placed
 from actorgraph.pipeline.dynamic import dynamic
 from actorgraph.pipeline.lanes import Lanes
@@ -84,6 +86,9 @@ class Pipeline(Lifetime):
         Threads that may work at once; default one for each lane.
     max_in_flight : int
         Runs in flight at once; more wait.
+    max_bytes : int, optional
+        What all runs in flight may allocate.  Runs wait until what they can hold at most fits; one
+        that does not fit by the schedule goes one microbatch after another.
     seed : int
         As for machines: permutes the ready order, never a result.
 
@@ -112,7 +117,6 @@ class Pipeline(Lifetime):
 
     _one_task = False
     _statistics = False
-    max_bytes = None
     _capacities = Capacities()
 
     def __init__(
@@ -130,6 +134,7 @@ class Pipeline(Lifetime):
         extra_warmup: int = 0,
         workers: int | None = None,
         max_in_flight: int = 2,
+        max_bytes: int | None = None,
         seed: int = 0,
     ) -> None:
         (loss,) = as_nodes(loss)
@@ -157,6 +162,7 @@ class Pipeline(Lifetime):
         lanes = self.schedule.devices
         self.workers = positive("workers", lanes if workers is None else workers)
         self.max_in_flight = positive("max_in_flight", max_in_flight)
+        self.max_bytes = None if max_bytes is None else positive("max_bytes", max_bytes)
         self.seed = whole("seed", seed)
         self._plan: StagedPlan | None = None
         self._plans = {}
@@ -225,6 +231,8 @@ class Pipeline(Lifetime):
             Before anything starts, for what does not fit the graph, or too few rows.
         NodeError
             An op failed.
+        MemoryLimitError
+            The run does not fit into `max_bytes`.
         MachineClosedError, TimeoutError
         """
         run = self._prepare(feeds, priority, looped=True)
@@ -306,6 +314,7 @@ class Pipeline(Lifetime):
         for one in symbols:
             check_dims(plan.checked, one)
         core = self._started()
+        plan, claim = self._fitted(plan, symbols[0])
         number = core.next_number()
         parts = []
         for microbatch, (cut, sizes) in enumerate(zip(given, symbols, strict=True)):
@@ -315,13 +324,25 @@ class Pipeline(Lifetime):
             run.regular = all(leaf is None or leaf.flags.c_contiguous for leaf in leaves)
             parts.append(Part(cut, run, leaves))
         batch = Run(core, plan, parts[0].run.binding, number, whole("priority", priority))
-        batch.microbatches = parts
+        batch.microbatches, batch.claim = parts, claim
         batch.leaves = [None for leaf in plan.joint.leaves if leaf.kind != "variable"]
         batch.host = loop_notifier() if looped else None
         batch.awaited = looped
         if started is not None:
             instrument.tell("on_feeds", batch, started, perf_counter())
         return batch
+
+    def _fitted(
+        self, plan: StagedPlan, largest: Mapping[str, int]
+    ) -> tuple[StagedPlan, Claim | None]:
+        """Return the plan by which a batch fits into `max_bytes`, and what it claims."""
+        if self.max_bytes is None:
+            return plan, None
+        found, _, claim = fitted(
+            plan, plan.bind(largest), True, self.max_bytes, self.workers, claim_of
+        )
+        assert isinstance(found, StagedPlan)
+        return found, claim
 
     def _symbols(self, part: Microbatch) -> dict[str, int]:
         symbols: dict[str, int] = {}
@@ -350,7 +371,7 @@ class Pipeline(Lifetime):
                 if self._plan is None:
                     self._plan = StagedPlan(
                         self.batching, self.outputs, self.wrt, self.schedule, devices.get("cpu"),
-                        allowed(None, True), symbols, partial(Lanes, credits=self._credits),
+                        allowed(None, True), symbols, Lanes, self._credits,
                     )  # fmt: skip
                     self._plans["backward"] = self._plan
         return self._plan

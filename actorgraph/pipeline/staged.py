@@ -6,8 +6,9 @@ what the lanes have gathered of all its microbatches.  Nothing here runs anythin
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from functools import reduce
 from math import prod
@@ -108,6 +109,8 @@ class StagedPlan(Plan):
         Sizes of a microbatch, by which stages are cut where nobody placed them.
     network : callable
         Makes the network that runs pass through.
+    credits : sequence of int, optional
+        Lanes do what is ready, and hold at most so many microbatches each; else the lists are kept.
 
     Attributes
     ----------
@@ -117,6 +120,8 @@ class StagedPlan(Plan):
     tails : list of int
         Tasks that belong to no stage: sums of what several stages give to one leaf.
     """
+
+    in_order = "one microbatch after another"
 
     def __init__(
         self,
@@ -128,6 +133,7 @@ class StagedPlan(Plan):
         passes: Sequence[Pass],
         symbols: Mapping[str, int],
         network: Callable[..., Any],
+        credits: Sequence[int] | None = None,  # noqa: A002 - the term of flow control
     ) -> None:
         losses = [batching.batch_loss, batching.once_loss]
         seeded = sorted([one for one in losses if one is not None], key=attrgetter("id"))
@@ -135,7 +141,7 @@ class StagedPlan(Plan):
         mode = Mode("backward", tuple(seeded))
         names = {str(place): node for place, node in enumerate(computed)}
         super().__init__(names, wrt, mode, "all", device, passes=passes)
-        self.network = network
+        self.network, self.credits = network, credits
         self.batching, self.schedule = batching, schedule
         self.computed = tuple(computed)
         self.nodes = tuple(dict.fromkeys([batching.loss, *outputs, *wrt]))
@@ -149,6 +155,16 @@ class StagedPlan(Plan):
         self._note_results()
         self._make_tasks()
         self._chain_buffers()
+
+    def in_sequence(self) -> StagedPlan:
+        """Return a plan of the same tasks, and of the same bits, that holds least."""
+        if self._in_sequence is None:
+            other = copy(self)
+            other.schedule, other.credits = self.schedule.in_sequence(), None
+            other._bindings, other.latest = OrderedDict(), None
+            other._in_sequence = self._in_sequence = other
+        assert isinstance(self._in_sequence, StagedPlan)
+        return self._in_sequence
 
     # -- stages -------------------------------------------------------------------------------
 

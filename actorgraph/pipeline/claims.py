@@ -1,0 +1,250 @@
+"""What a batch claims of `max_bytes`: the most bytes that it can hold, however its lanes are timed.
+
+Lanes do their lists in order, so which actions are over when one starts is known of a lane's own
+list, and of the others' as far as messages tell: these are vector clocks.  An array dies at the
+first action of its lane that starts after all its uses, on whatever lanes these are.  Adding up the
+worst moments of the lanes bounds the worst moment of all, since no clock tells who meets whom.
+
+Sources: F. Mattern, Virtual time and global states of distributed systems, 1989.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from itertools import accumulate
+
+from actorgraph.lower.buffers import is_fresh, size_in_bytes
+from actorgraph.machines.admission import Claim, allocated, bytes_of
+from actorgraph.machines.binding import Binding
+from actorgraph.node import Variable
+from actorgraph.pipeline.staged import DIRECTIONS, StagedPlan
+
+__all__ = ["claim_of"]
+
+Clock = list[int]
+"""For each lane, how many actions of its list are over."""
+
+
+def claim_of(plan: StagedPlan, binding: Binding, regular: bool) -> Claim:
+    """Return what a batch claims whose microbatches are at most as large as `binding` says.
+
+    Not counted are dims that only a run knows, what an op allocates inside of its call, and arrays
+    of the user.  Lanes that do what is ready, by credits, are taken to hold all of as many
+    microbatches as they may.
+
+    Parameters
+    ----------
+    plan : StagedPlan
+    binding : Binding
+        Of the largest microbatch, by the same plan.
+    regular : bool
+        Of no account here: with `max_bytes`, tasks keep no memory between turns.
+    """
+    found = binding.claims.get(regular)
+    if found is None:
+        arrays = _Arrays(plan, binding)
+        if plan.credits is None:
+            kept = _Clocks(plan).peak(arrays)
+        else:
+            kept = arrays.of_one() * min(plan.schedule.microbatches, plan.credits[0] + 1)
+        kept += arrays.listed() + arrays.sums() + arrays.copies()
+        turn = max([bytes_of(spec.steps, arrays.sent[spec.index], frozenset(), binding)[1]
+                    for spec in plan.tasks])  # fmt: skip
+        found = Claim(kept, turn + arrays.largest_sum(), 0, plan.schedule.devices)
+        binding.claims[regular] = found
+    return found
+
+
+class _Arrays:
+    """What outlives the turn that makes it, in one microbatch, and who needs it.
+
+    Attributes
+    ----------
+    sizes : dict
+        Bytes by the id of the step that allocates them.
+    task_of : dict
+        Its task.
+    users : dict
+        Tasks that need it, be it through a view.
+    sent : list of list of Node
+        The outputs of each task.
+    """
+
+    def __init__(self, plan: StagedPlan, binding: Binding) -> None:
+        self.plan, self.symbols = plan, binding.symbols
+        shown: dict[int, frozenset[int]] = {}
+        by_id = {node.id: node for node in plan.joint.order}
+        self.sent = [[by_id[n] for n in task.outputs] for task in plan.stage_tasks]
+        self.sizes: dict[int, int] = {}
+        self.task_of = plan.task_of
+        for step in plan.joint.order:
+            size = allocated(step, binding)
+            held = frozenset([step.id]) if size else frozenset()
+            if step.op.layout in ("any", "ordered"):  # it may be a view of an operand
+                held = held.union(*[shown.get(part.id, ()) for part in step.inputs])
+            shown[step.id] = held
+            self.sizes[step.id] = size
+        takers: dict[int, list[int]] = defaultdict(list)
+        for index, task in enumerate(plan.stage_tasks):
+            for number in task.inputs:
+                takers[number].append(index)
+        self.users: dict[int, set[int]] = {}
+        self.added: set[int] = set()
+        self.lasting: set[int] = set()
+        for number in [n for task in plan.stage_tasks for n in task.outputs]:
+            for array in shown[number]:
+                self.users.setdefault(array, set()).update(takers[number])
+                if number in plan.summed:
+                    self.added.add(array)
+                if number in plan.listed or number in plan.assigned:
+                    self.lasting.add(array)
+
+    def passing(self) -> Iterator[int]:
+        """Yield the arrays that are dead before the run is over."""
+        return (array for array in self.users if array not in self.lasting)
+
+    def of_one(self) -> int:
+        """Return the bytes of all passing arrays of a microbatch."""
+        return sum([self.sizes[array] for array in self.passing()])
+
+    def listed(self) -> int:
+        """Return the bytes of what is kept of every microbatch until the end."""
+        count = self.plan.schedule.microbatches
+        return count * sum([self.sizes[array] for array in self.lasting])
+
+    def sums(self) -> int:
+        """Return the bytes of the sums over microbatches."""
+        return sum(map(self._size, self.plan.summed))
+
+    def largest_sum(self) -> int:
+        """Return the bytes of the largest sum: adding to it for the first time makes it anew."""
+        return max(map(self._size, self.plan.summed), default=0)
+
+    def _size(self, number: int) -> int:
+        return self.sizes.get(number, 0)
+
+    def copies(self) -> int:
+        """Return the bytes of what is made when results are joined."""
+        joint, batching = self.plan.joint, self.plan.batching
+        count, total = self.plan.schedule.microbatches, 0
+        size = partial(size_in_bytes, symbols=self.symbols)
+        for node in self.plan.nodes:
+            times = 1 if batching.axis_of(node) is None else count
+            if node is not batching.loss and not isinstance(node, Variable):
+                total += size(joint.values[node]) * times
+            derivative = joint.derivatives.get(node)
+            if derivative is None:
+                total += size(joint.values[node]) * times
+            elif times > 1 or derivative.id not in self.plan.summed or not is_fresh(derivative):
+                total += size(derivative) * times
+        return total
+
+
+class _Clocks:
+    """What is over when an action starts."""
+
+    def __init__(self, plan: StagedPlan) -> None:
+        self.plan = plan
+        self.microbatches = plan.schedule.microbatches
+        self.place: dict[tuple[int, int], tuple[int, int]] = {}
+        actions: list[tuple[int, tuple[int, ...], int]] = []
+        lengths = [0] * plan.schedule.devices
+        for lane, step in plan.schedule.order:
+            for stage, kind, microbatch, _ in step:
+                found = [plan.at.get((stage, direction)) for direction in DIRECTIONS[kind]]
+                tasks = tuple([index for index in found if index is not None])
+                if tasks:
+                    actions.append((lane, tasks, microbatch))
+                    for index in tasks:
+                        self.place[index, microbatch] = lane, lengths[lane]
+                    lengths[lane] += 1
+        self.clocks: list[list[Clock]] = [[] for _ in lengths]
+        for lane, tasks, microbatch in actions:
+            self.clocks[lane].append(self._clock(lane, tasks, microbatch))
+        self.tails = [self._clocks_of_tails(lane) for lane in range(len(lengths))]
+
+    def _clock(self, lane: int, tasks: Iterable[int], microbatch: int) -> Clock:
+        """Return what is over when an action of a lane starts that comes next in its list."""
+        before = self.clocks[lane]
+        clock = list(before[-1]) if before else [0] * len(self.clocks)
+        clock[lane] = len(before)
+        for index in tasks:
+            for sender in self._senders(index, microbatch):
+                self._learn(clock, *sender)
+        return clock
+
+    def _senders(self, index: int, microbatch: int) -> Iterator[tuple[int, int]]:
+        """Yield lane and position of the actions that a task receives from other lanes."""
+        for number in self.plan.stage_tasks[index].foreign:
+            found = self.place.get((self.plan.task_of.get(number, -1), microbatch))
+            if found is not None:
+                yield found
+
+    def _learn(self, clock: Clock, lane: int, position: int) -> None:
+        """Note that an action is over, with all that was when it started."""
+        known = self.clocks[lane][position]
+        clock[:] = map(max, clock, known)
+        clock[lane] = max(clock[lane], position + 1)
+
+    def _clocks_of_tails(self, lane: int) -> list[Clock]:
+        """Return what is over when the tails of each microbatch can start, in their order."""
+        mine = [index for index in self.plan.tails if self.plan.stage_tasks[index].lane == lane]
+        clock = [0] * len(self.clocks)
+        found = []
+        for microbatch in range(self.microbatches):
+            for index in mine:
+                for number in self.plan.stage_tasks[index].inputs:
+                    sender = self.place.get((self.plan.task_of.get(number, -1), microbatch))
+                    if sender is not None:
+                        self._learn(clock, *sender)
+            found.append(list(clock))
+        return found
+
+    def peak(self, arrays: _Arrays) -> int:
+        """Return the sum over lanes of the most bytes of passing arrays that each has made."""
+        changes = [[0] * (len(clocks) + 1) for clocks in self.clocks]
+        beside = 0
+        for array in arrays.passing():
+            index, size = arrays.task_of[array], arrays.sizes[array]
+            if index in self.plan.tails:
+                beside += size  # tails of a lane come one after the other
+                continue
+            produced = [self.place[index, number] for number in range(self.microbatches)]
+            last = accumulate([position for _, position in produced], max)
+            for microbatch, ((lane, position), waits) in enumerate(
+                zip(produced, last, strict=True)
+            ):
+                if array in arrays.added and not (microbatch or arrays.users[array]):
+                    continue  # it is the first to be the sum
+                needed = self._needed(arrays.users[array], microbatch)
+                needed[lane] = max(needed[lane], position + 1)
+                if array in arrays.added:  # sums are added up in the order of microbatches
+                    needed[lane] = max(needed[lane], waits + 1)
+                changes[lane][position] += size
+                changes[lane][self._death(lane, position, needed)] -= size
+        return beside + sum([max(accumulate(one)) for one in changes])
+
+    def _needed(self, users: Iterable[int], microbatch: int) -> Clock:
+        """Return what has to be over for a microbatch's value to be dead."""
+        needed = [0] * len(self.clocks)
+        for index in users:
+            found = self.place.get((index, microbatch))
+            if found is not None:
+                needed[found[0]] = max(needed[found[0]], found[1] + 1)
+            else:
+                lane = self.plan.stage_tasks[index].lane
+                needed[:] = map(max, needed, self.tails[lane][microbatch])
+                needed[lane] += 1  # it comes before the next action but one
+        return needed
+
+    def _death(self, lane: int, position: int, needed: Sequence[int]) -> int:
+        """Return the first action of a lane that starts when all that is over."""
+        clocks = self.clocks[lane]
+
+        def over(at: int) -> bool:
+            return all(map(int.__ge__, clocks[at], needed))
+
+        return bisect_left(range(len(clocks)), True, lo=position, key=over)
