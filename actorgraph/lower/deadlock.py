@@ -93,6 +93,7 @@ def check(
     lanes: Sequence[Sequence[Action]],
     credits: Sequence[Credit] = (),  # noqa: A002 - the word for it
     shown: int | None = None,
+    unit: str = "run",
 ) -> Verdict:
     r"""Return whether the lanes come to their ends, in time linear in actions and edges.
 
@@ -106,6 +107,8 @@ def check(
     credits : sequence of Credit
     shown : int, optional
         How many lanes have numbers that the reader knows; others go by their tasks.
+    unit : str
+        What a run is called in words.
 
     Returns
     -------
@@ -132,7 +135,7 @@ def check(
     """
     found = _Game(tasks, edges, lanes, credits)
     found.play()
-    blocked = () if found.complete else found.story(len(lanes) if shown is None else shown)
+    blocked = () if found.complete else found.story(len(lanes) if shown is None else shown, unit)
     game = found
     if not game.complete:
         edges = [edge._replace(capacity=None) for edge in edges]
@@ -279,7 +282,7 @@ class _Game:
             moved.append((_MESSAGE, number))
         return [self.waiting.pop(token) for token in moved if token in self.waiting]
 
-    def story(self, shown: int) -> tuple[str, ...]:
+    def story(self, shown: int, unit: str) -> tuple[str, ...]:
         """Return, in words, a cycle of lanes that wait for each other, or a chain to its end."""
         first = next(i for i, lane in enumerate(self.lanes) if self.position[i] < len(lane))
         path: list[int] = []
@@ -287,11 +290,11 @@ class _Game:
         lane: int | None = first
         while lane is not None and lane not in path:
             path.append(lane)
-            text, lane = self._wait_of(lane, shown)
+            text, lane = self._wait_of(lane, shown, unit)
             lines.append(text)
         return tuple(lines if lane is None else lines[path.index(lane) :])
 
-    def _wait_of(self, lane: int, shown: int) -> tuple[str, int | None]:
+    def _wait_of(self, lane: int, shown: int, unit: str) -> tuple[str, int | None]:
         """Return what a lane waits for, and the lane that would have to give it, if one would."""
         task, run = self.lanes[lane][self.position[lane]]
         missing = self._missing(task, run)
@@ -308,11 +311,11 @@ class _Game:
             what, who = f"a message in {edge.name}", edge.source
         else:
             edge, head = self.edges[number], self.held[number][0]
-            what, who = f"its turn in {edge.name}, where run {head} is first", edge.target
+            what, who = f"its turn in {edge.name}, where {unit} {head} is first", edge.target
         giver = self.lane_of.get(who)
-        where = f"lane {lane} is at {self.tasks[task]!r} of run {run}"
+        where = f"lane {lane} is at {self.tasks[task]!r} of {unit} {run}"
         if lane >= shown:
-            where = f"{self.tasks[task]!r} is at run {run}"
+            where = f"{self.tasks[task]!r} is at {unit} {run}"
         text = f"{where}, which waits for {what}"
         if giver is None or self.position[giver] == len(self.lanes[giver]):
             return f"{text}; no lane lists {self.tasks[who]!r} for it", None

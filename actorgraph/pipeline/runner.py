@@ -25,6 +25,7 @@ from actorgraph.machines.run import Run, in_event_loop, loop_notifier
 from actorgraph.machines.stream import Stream
 from actorgraph.node import Variable
 from actorgraph.pipeline.actions import Schedule
+from actorgraph.pipeline.blocking import check_lanes
 from actorgraph.pipeline.claims import claim_of
 from actorgraph.pipeline.cutting import cut_by_placement, placed
 from actorgraph.pipeline.dynamic import dynamic
@@ -369,11 +370,12 @@ class Pipeline(Lifetime):
         if self._plan is None:
             with starting():  # two threads may ask for a first run
                 if self._plan is None:
-                    self._plan = StagedPlan(
+                    plan = StagedPlan(
                         self.batching, self.outputs, self.wrt, self.schedule, devices.get("cpu"),
                         allowed(None, True), symbols, Lanes, self._credits,
                     )  # fmt: skip
-                    self._plans["backward"] = self._plan
+                    check_lanes(plan)
+                    self._plan = self._plans["backward"] = plan
         return self._plan
 
     # -- looking at it ------------------------------------------------------------------------

@@ -22,7 +22,8 @@ from actorgraph.errors import (
     RunCancelled,
     ScheduleError,
 )
-from actorgraph.pipeline import SCHEDULES, Pipeline, Schedule, schedule
+from actorgraph.lower.deadlock import check
+from actorgraph.pipeline import SCHEDULES, Pipeline, Schedule, blocking, schedule
 from actorgraph.trace.live import Live
 
 pytestmark = pytest.mark.timeout(60)
@@ -465,6 +466,47 @@ def test_what_does_not_fit_is_told_before_anything_starts():
         pipeline.run_sync(model.feeds)
     with model.pipeline() as pipeline, pytest.raises(FeedError, match="unknown feed 'y'"):
         pipeline.run_sync({"y": 1.0})
+
+
+def test_lists_that_would_wait_for_each_other_are_refused_before_anything_starts():
+    model = Model(placed=2)
+    made = Schedule.parse(["0F0 0F1 0BW0 0BW1", "1F0 1BW0 1F1 1BW1"])
+    # No `Schedule` says this; a check of the graph's own tasks finds it whoever has written it.
+    late = Schedule.parse(["0F0 0BW0 0F1 0BW1", "1F0 1BW0 1F1 1BW1"]).lanes[0]
+    blocked = (late, made.lanes[1][:1] + made.lanes[1][2:] + made.lanes[1][1:2])
+    with pytest.raises(ScheduleError, match="this order cannot be executed: device 0 cannot start"):
+        Schedule(blocked)
+    object.__setattr__(made, "lanes", blocked)
+    match = (
+        r"would never come to its end: lane 0 is at 'B of stage 0' of microbatch 0, which waits "
+        r"for a message in B of stage 1 -> B of stage 0; lane 1 is at 'F of stage 1' of "
+        r"microbatch 1, which waits for a message in F of stage 0 -> F of stage 1; change the order"
+    )
+    with model.pipeline(made, None, None) as pipeline:
+        for _ in range(2):
+            with pytest.raises(ScheduleError, match=match):
+                pipeline.run_sync(model.feeds)
+        assert pipeline._core is None
+
+
+@pytest.mark.parametrize("name", [*SCHEDULES, "dynamic"])
+def test_the_check_of_lanes_looks_at_every_task_once_for_a_microbatch(name, monkeypatch):
+    given = []
+
+    def played(tasks, edges, lanes, *args, **options):
+        given.append((tasks, edges, lanes))
+        return check(tasks, edges, lanes, *args, **options)
+
+    monkeypatch.setattr(blocking, "check", played)
+    model = Model()
+    with model.pipeline(name, 2, 4) as pipeline:
+        for _ in range(2):
+            pipeline.run_sync(model.feeds)
+    ((tasks, edges, lanes),) = given
+    assert sorted(action for lane in lanes for action in lane) == [
+        (task, microbatch) for task in range(len(tasks)) for microbatch in range(4)
+    ]
+    assert {edge.target for edge in edges} >= set(range(1, len(tasks)))
 
 
 def test_a_buffer_read_in_another_stage_than_it_is_assigned_in_is_refused():
