@@ -10,7 +10,10 @@ from typing import Any
 from actorgraph.trace.assembly import Records
 from actorgraph.trace.records import Message, RunSpan, Slice
 
-__all__ = ["Busy", "CAUSES", "Step", "Summary", "critical_path", "idle_by_cause", "summarise"]
+__all__ = [
+    "Busy", "CAUSES", "Step", "Summary", "critical_path", "idle_by_cause", "is_text",
+    "summarise",
+]  # fmt: skip
 
 _Table = tuple[str, tuple[str, ...], list[tuple[str, ...]]]
 
@@ -56,10 +59,11 @@ class Summary:
     busy_s, idle_s : dict
         By lane: seconds of work; and by cause (see `CAUSES`): seconds of `workers` lanes together.
     workers : int
-        Those of the largest machine, or the lanes if these are fewer.
+        Those of the largest machine, or the lanes if these are fewer; and the lanes of pipelines.
     busiest : tuple of Busy
     path : tuple of Step
-        The longest run, backwards from its last slice along the messages that came last.
+        The longest run, backwards from its last slice along the messages that came last; in the
+        lane of a pipeline along what the lane did before, where that ended later.
     path_run : int or None
         The number of that run.
     """
@@ -131,7 +135,7 @@ class Summary:
         for title, heads, rows in self.tables():
             table = rich_table.Table(title=Text(title), title_justify="left")
             for number, head in enumerate(heads):
-                table.add_column(head, justify="left" if _is_text(rows, number) else "right")
+                table.add_column(head, justify="left" if is_text(rows, number) else "right")
             for row in rows:
                 table.add_row(*map(Text, row))  # a name may look like rich's markup
             yield table
@@ -170,7 +174,7 @@ def _busiest(records: Records) -> list[Busy]:
             name=records.actors[actor].name,
             direction=records.actors[actor].direction,
             machine=records.actors[actor].machine,
-            firings=len({part.run for part in parts}),
+            firings=len({(part.run, part.microbatch) for part in parts}),
             seconds=sum(part.seconds for part in parts),
             waited_s=sum(part.waited_s for part in parts),
             sent_bytes=sum(part.sent_bytes for part in parts),
@@ -192,46 +196,85 @@ def critical_path(records: Records) -> tuple[list[Step], int | None]:
         return [], None
     spans = {key: end - start for key, (start, end) in lengths.items()}
     longest = max(spans, key=spans.__getitem__)
+    ours = [
+        index
+        for index, part in enumerate(records.slices)
+        if (part.machine, part.run) == longest and part.actor is not None
+    ]
     arrived: dict[int, Message] = {}
     for message in records.messages:  # by time: the latest stays
         arrived[message.target] = message
-    before: dict[int, int] = {}  # the turn of the same firing that ended in an asynchronous call
-    latest: dict[int, int] = {}
-    ours = []
-    for index, part in enumerate(records.slices):
-        if (part.machine, part.run) == longest and part.actor is not None:
-            ours.append(index)
-            if part.actor in latest:
-                before[index] = latest[part.actor]
-            latest[part.actor] = index
+    before = _before(records, ours)
     at: int | None = max(ours, key=[part.end for part in records.slices].__getitem__)
     steps: list[Step] = []
     while at is not None:
         part = records.slices[at]
-        steps.append(Step(part.name, part.kind, part.lane, part.waited_s, part.seconds))
-        at = before[at] if at in before else arrived[at].source if at in arrived else None
+        previous = before.get(at)
+        waited_s = part.waited_s
+        if previous is None:
+            at = arrived[at].source if at in arrived else None
+        else:
+            at, waited_s = previous, min(waited_s, part.start - records.slices[previous].end)
+        steps.append(Step(part.name, part.kind, part.lane, waited_s, part.seconds))
     return steps[::-1], longest[1]
+
+
+def _before(records: Records, ours: Sequence[int]) -> dict[int, int]:
+    """Return, for slices of a run that waited longer for another slice than for messages, that one.
+
+    That is the turn before an asynchronous call of the same firing, and in the lane of a pipeline
+    what the lane did before.
+    """
+    before: dict[int, int] = {}
+    latest: dict[Any, int] = {}
+    for index in ours:
+        part = records.slices[index]
+        assert part.actor is not None
+        lane = records.actors[part.actor].lane
+        key = (part.actor, part.microbatch) if lane is None else lane
+        previous = latest.get(key)
+        if previous is not None and (lane is None or records.slices[previous].end > part.ready):
+            before[index] = previous
+        latest[key] = index
+    return before
 
 
 def idle_by_cause(records: Records) -> dict[str, float]:
     """Return the seconds in which workers were idle, by cause, of all workers together."""
-    points: list[tuple[float, int, int]] = []
+    idle = dict.fromkeys(CAUSES, 0.0)
+    own = _own_lanes(records)
+    runs: list[tuple[float, int, int]] = [(0.0, 0, 0), (records.duration_s, 0, 0)]
     for run in records.runs:
         if run.started is not None:
             start = run.started if run.admitted is None else run.admitted
-            _span(points, start, _end_of(run, records), 0)
+            _span(runs, start, _end_of(run, records), 0)
+    points = list(runs)
     for part in records.slices:
-        if part.actor is not None:
+        if part.actor is not None and part.lane not in own:
             _span(points, part.ready, part.start, 1)
     for call in records.calls:
         _span(points, call.start, call.end, 2)
     for lane in records.lanes:
-        for start, end in _busy(records.slices, lane):
-            _span(points, start, end, 3)
-    points += [(0.0, 0, 0), (records.duration_s, 0, 0)]
+        if lane not in own:
+            for start, end in _busy(records.slices, lane):
+                _span(points, start, end, 3)
+    _count_idle(points, _workers(records) - len(own), idle)
+    for lane in own:
+        # What is ready waits for its turn in the lane's order before it waits for anybody.
+        points, ended = list(runs), 0.0
+        for part in records.slices:
+            if part.lane == lane:
+                _span(points, max(part.ready, ended), part.start, 1)
+                _span(points, part.start, part.end, 3)
+                ended = part.end
+        _count_idle(points, 1, idle)
+    return idle
+
+
+def _count_idle(points: list[tuple[float, int, int]], workers: int, idle: dict[str, float]) -> None:
+    """Add to `idle` what begins and ends of runs, waits, calls and turns come to."""
     points.sort()
-    idle = dict.fromkeys(CAUSES, 0.0)
-    counts, workers = [0, 0, 0, 0], _workers(records)
+    counts = [0, 0, 0, 0]
     for (time, step, what), (following, _, _) in pairwise(points):
         counts[what] += step
         in_flight, ready, calls, busy = counts
@@ -244,12 +287,18 @@ def idle_by_cause(records: Records) -> dict[str, float]:
         else:
             cause = "dependencies"
         idle[cause] += (following - time) * max(0, workers - busy)
-    return idle
+
+
+def _own_lanes(records: Records) -> list[str]:
+    """Return the lanes of pipelines; any worker may do what stands in the others."""
+    own = {actor.lane for actor in records.actors}
+    return [lane for lane in records.lanes if lane in own]
 
 
 def _workers(records: Records) -> int:
     # A thread that waits for its run works along in a slot of the machine: it is a lane, no worker.
-    return min(records.workers, len(records.lanes))
+    own = len(_own_lanes(records))
+    return min(records.workers, len(records.lanes) - own) + own
 
 
 def _span(points: list[tuple[float, int, int]], start: float, end: float, what: int) -> None:
@@ -288,14 +337,15 @@ def _bytes(count: int) -> str:
     return f"{count / 1e3:.1f} kB" if count < 10_000_000 else f"{count / 1e6:.1f} MB"
 
 
-def _is_text(rows: Sequence[tuple[str, ...]], column: int) -> bool:
+def is_text(rows: Sequence[tuple[str, ...]], column: int) -> bool:
+    """Return whether a column of a table holds no figures."""
     return not all(row[column][:1].isdigit() for row in rows)
 
 
 def _columns(heads: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> list[str]:
     table = [heads, *rows]
     widths = [max(len(row[column]) for row in table) for column in range(len(heads))]
-    left = [_is_text(rows, column) for column in range(len(heads))]
+    left = [is_text(rows, column) for column in range(len(heads))]
     return [
         "  "
         + "  ".join(

@@ -22,7 +22,10 @@ __all__ = ["Records", "assemble"]
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """All that a trace holds, sorted by time; `workers` are those of the largest machine."""
+    """All that a trace holds, sorted by time.
+
+    `workers` are those of the largest machine, lanes of pipelines not counted.
+    """
 
     duration_s: float
     workers: int
@@ -44,7 +47,7 @@ def assemble(recorder: Recorder, ended: float) -> Records:
     assembly.connect()
     return Records(
         duration_s=ended - recorder.began,
-        workers=max([notes.core.scheduler.workers for notes in assembly.notes], default=0),
+        workers=assembly.workers(),
         lanes=tuple(dict.fromkeys([part.lane for part in assembly.slices])),
         actors=tuple(assembly.actors),
         slices=tuple(assembly.slices),
@@ -82,7 +85,7 @@ class _Assembly:
                     Edge(name, port.kind, None if port.producer is None else first + port.producer)
                     for name, port in zip(names, task.spec.ports, strict=True)
                 ]
-                self._add_actor(task.spec.name, task.spec.direction, machine, task.spec, edges)
+                self._add_actor(task, machine, edges)
         for notes in self.notes:
             if notes.direct is not None and notes.plan not in self.actor_of:
                 self.actor_of[notes.plan] = len(self.actors)
@@ -93,15 +96,19 @@ class _Assembly:
                 index = len(self.actors)
                 self.actors.append(Actor(index, name, "direct", machine, tuple(nodes), ()))
 
-    def _add_actor(
-        self, name: str, direction: str, machine: str, spec: TaskSpec, edges: list[Edge]
-    ) -> None:
-        joint = self.task_of[len(self.actors)].joint
+    def _add_actor(self, task: Task, machine: str, edges: list[Edge]) -> None:
+        joint, spec = task.joint, task.spec
         assert joint is not None
-        nodes = dict.fromkeys(joint.source(step).name for step in spec.steps)
+        nodes = tuple(dict.fromkeys(joint.source(step).name for step in spec.steps))
+        index = len(self.actors)
         self.actors.append(
-            Actor(len(self.actors), name, direction, machine, tuple(nodes), tuple(edges))
+            Actor(index, spec.name, spec.direction, machine, nodes, tuple(edges), task.lane)
         )
+
+    def workers(self) -> int:
+        own = {core for task, (_, core) in self.machine_of.items() if task.lane is not None}
+        cores = {notes.core for notes in self.notes} - own
+        return max([core.scheduler.workers for core in cores], default=0)
 
     def add_turns(self) -> None:
         for lane, turns in self.recorder.lanes:

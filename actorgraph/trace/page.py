@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from html import escape
 from importlib.resources import files
 from typing import Any
 
-from actorgraph.trace.analysis import Summary
+from actorgraph.trace.analysis import Summary, is_text
 from actorgraph.trace.assembly import Records
 from actorgraph.trace.records import Actor, PredictedSlice
 
@@ -19,6 +20,9 @@ MOST_SLICES = 50_000
 """Slices drawn, the longest ones: a browser has to hold them."""
 MOST_ACTORS = 400
 """Actors drawn, the busiest ones."""
+
+_KINDS = {"F": "forward", "B": "backward", "W": "weights"}
+_SWEEPS = 4
 
 
 def page(
@@ -48,21 +52,30 @@ def page(
 def _tracks(
     records: Records, predicted: Mapping[str, Sequence[PredictedSlice]]
 ) -> list[dict[str, Any]]:
-    """Return name and slices of each lane: start, duration (us), label, kind, run, wait (us)."""
+    """Return name and slices of each lane.
+
+    Of a slice: start and duration (us), label, kind, run, wait (us), index of the actor, and what
+    it did.  In the lane of a pipeline the label is that of the schedule, such as B3.
+    """
     kept = _largest([part.seconds for part in records.slices], MOST_SLICES)
     lanes: dict[str, list[Any]] = {lane: [] for lane in records.lanes}
     for index, part in enumerate(records.slices):
         if index in kept:
+            staged = part.actor is not None and records.actors[part.actor].lane is not None
+            label = f"{part.kind[0].upper()}{part.microbatch}" if staged else part.name
             lanes[part.lane].append([
-                round(part.start * 1e6, 3), round(part.seconds * 1e6, 3), part.name, part.kind,
-                part.run, round(part.waited_s * 1e6, 3),
+                round(part.start * 1e6, 3), round(part.seconds * 1e6, 3), label, part.kind,
+                part.run, round(part.waited_s * 1e6, 3), part.actor, part.name,
             ])  # fmt: skip
     tracks = [{"name": lane, "of": "measured", "slices": parts} for lane, parts in lanes.items()]
     for name, slices in predicted.items():
         by_lane: dict[str, list[Any]] = defaultdict(list)
         for one in slices:
             start, taken = round(one.start * 1e6, 3), round((one.end - one.start) * 1e6, 3)
-            by_lane[one.lane].append([start, taken, one.label, "predicted", None, 0])
+            # The simulator writes stage, kind and microbatch; the lane tells the stage.
+            action = re.fullmatch(r"\d*(([FBW])W?\d+)", one.label)
+            label, kind = (action[1], _KINDS[action[2]]) if action else (one.label, "predicted")
+            by_lane[one.lane].append([start, taken, label, kind, None, 0, None, one.label])
         tracks += [{"name": lane, "of": name, "slices": parts} for lane, parts in by_lane.items()]
     return tracks
 
@@ -70,36 +83,70 @@ def _tracks(
 def _graph(records: Records) -> dict[str, Any]:
     """Return the busiest actors with their place in a layered drawing, and the edges among them."""
     seconds = [0.0] * len(records.actors)
-    firings: list[set[int]] = [set() for _ in records.actors]
+    firings: list[set[tuple[int, int | None]]] = [set() for _ in records.actors]
     for part in records.slices:
         if part.actor is not None:
             seconds[part.actor] += part.seconds
-            firings[part.actor].add(part.run)
+            firings[part.actor].add((part.run, part.microbatch))
     shown = _largest(seconds, MOST_ACTORS)
+    actors = [actor for actor in records.actors if actor.index in shown]
+    edges = [
+        (edge.producer, actor.index, edge.kind)
+        for actor in actors
+        for edge in actor.edges
+        if edge.producer in shown
+    ]
     layers = _layers(records.actors)
-    columns: dict[int, int] = defaultdict(int)
-    nodes, edges = [], []
-    for actor in records.actors:
-        if actor.index not in shown:
-            continue
-        layer = layers[actor.index]
-        nodes.append({
+    columns = _columns([(actor.index, layers[actor.index]) for actor in actors], edges)
+    nodes = [
+        {
             "id": actor.index, "name": actor.name, "direction": actor.direction,
-            "machine": actor.machine, "nodes": actor.nodes[:50], "layer": layer,
-            "column": columns[layer], "us": round(seconds[actor.index] * 1e6, 3),
+            "machine": actor.machine, "nodes": actor.nodes[:50], "layer": layers[actor.index],
+            "column": columns[actor.index], "us": round(seconds[actor.index] * 1e6, 3),
             "firings": len(firings[actor.index]),
-        })  # fmt: skip
-        columns[layer] += 1
-        edges += [
-            [edge.producer, actor.index, edge.kind]
-            for edge in actor.edges
-            if edge.producer in shown
-        ]
+        }
+        for actor in actors
+    ]  # fmt: skip
     return {"nodes": nodes, "edges": edges}
 
 
+def _columns(
+    layered: Sequence[tuple[int, int]], edges: Sequence[tuple[int | None, int, str]]
+) -> dict[int, float]:
+    """Return a place in its layer for each actor, layers centred: near those that it is joined to.
+
+    Barycentre heuristic of Sugiyama, Tagawa and Toda, 1981: sweeps down and up, each of which sorts
+    a layer by the mean place of neighbours in the layers before.
+    """
+    layers: dict[int, list[int]] = defaultdict(list)
+    for index, layer in layered:
+        layers[layer].append(index)
+    near: tuple[dict[int, list[int]], ...] = defaultdict(list), defaultdict(list)
+    for producer, consumer, _ in edges:
+        assert producer is not None
+        near[0][consumer].append(producer)
+        near[1][producer].append(consumer)
+    places = {index: 0.0 for index, _ in layered}
+    for sweep in range(2 * _SWEEPS):
+        for layer in sorted(layers, reverse=sweep % 2 == 1):
+            among = near[sweep % 2]
+            means = {
+                index: sum(places[one] for one in among[index]) / len(among[index])
+                if among[index]
+                else places[index]
+                for index in layers[layer]
+            }
+            layers[layer].sort(key=means.__getitem__)
+            for place, index in enumerate(layers[layer]):
+                places[index] = place - (len(layers[layer]) - 1) / 2
+    return places
+
+
 def _layers(actors: Sequence[Actor]) -> list[int]:
-    """Return the length of the longest path to each actor, without recursion."""
+    """Return the length of the longest path to each actor, without recursion.
+
+    What only runs bring something to stands right above the first that needs it.
+    """
     layers: dict[int, int] = {}
     for actor in actors:
         stack = [actor.index]
@@ -112,7 +159,13 @@ def _layers(actors: Sequence[Actor]) -> list[int]:
             else:
                 layers[at] = 1 + max([layers[producer] for producer in producers], default=-1)
                 stack.pop()
-    return [layers[actor.index] for actor in actors]
+    needed: dict[int, int] = {}
+    for actor in actors:
+        for edge in actor.edges:
+            if edge.producer is not None:
+                layer = layers[actor.index] - 1
+                needed[edge.producer] = min(layer, needed.get(edge.producer, layer))
+    return [layers[a.index] or needed.get(a.index, 0) for a in actors]
 
 
 def _notes(records: Records) -> list[str]:
@@ -125,17 +178,22 @@ def _notes(records: Records) -> list[str]:
 
 
 def _tables(summary: Summary) -> str:
-    parts = [f"<p>{escape(summary.head())}</p>"]
+    parts = [f"<p>{escape(summary.head())}</p>", '<div class="tables">']
     for title, heads, rows in summary.tables():
-        cells = "".join(f"<th>{escape(head)}</th>" for head in heads)
-        body = "".join(
-            "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows
-        )
+        kinds = [' class="text"' if is_text(rows, column) else "" for column in range(len(heads))]
+        lines = [_line("th", heads, kinds), *[_line("td", row, kinds) for row in rows]]
         parts.append(
             f"<details open><summary>{escape(title)}</summary>"
-            f"<table><tr>{cells}</tr>{body}</table></details>"
+            f"<table>{''.join(lines)}</table></details>"
         )
-    return "\n".join(parts)
+    return "\n".join([*parts, "</div>"])
+
+
+def _line(tag: str, cells: Sequence[str], kinds: Sequence[str]) -> str:
+    written = [
+        f"<{tag}{kind}>{escape(cell)}</{tag}>" for cell, kind in zip(cells, kinds, strict=True)
+    ]
+    return f"<tr>{''.join(written)}</tr>"
 
 
 def _largest(values: Sequence[float], count: int) -> set[int]:

@@ -6,7 +6,7 @@ tuple: a recording may hold a million.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 __all__ = ["Actor", "Call", "Edge", "Message", "PredictedSlice", "RunSpan", "Slice"]
@@ -46,6 +46,8 @@ class Actor:
     nodes : tuple of str
         Names of the user's nodes that its steps belong to.
     edges : tuple of Edge
+    lane : str or None
+        In a pipeline, the lane in which it always runs; None where any worker may run it.
     """
 
     index: int
@@ -54,6 +56,7 @@ class Actor:
     machine: str
     nodes: tuple[str, ...]
     edges: tuple[Edge, ...]
+    lane: str | None = None
 
 
 class Slice(NamedTuple):
@@ -166,6 +169,10 @@ class PredictedSlice:
     start: float
     end: float
     label: str
+
+    def later(self, seconds: float) -> PredictedSlice:
+        """Return the same slice, so many seconds later."""
+        return replace(self, start=self.start + seconds, end=self.end + seconds)
 
     @classmethod
     def of(cls, found: Any, unit_s: float) -> PredictedSlice:

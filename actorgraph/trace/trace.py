@@ -84,6 +84,8 @@ class Trace:
     ) -> None:
         """Put a predicted timeline next to the measured one, in files and pages made from now on.
 
+        Its time 0 is put where the first turn was measured.
+
         Parameters
         ----------
         slices : iterable
@@ -123,7 +125,7 @@ class Trace:
 
         Source: Trace Event Format, Google, 2016.
         """
-        return events(self._read(), self.predicted)
+        return events(self._read(), self._placed())
 
     def to_json(self, path: str | PathLike[str]) -> Path:
         """Write a file that https://ui.perfetto.dev and chrome://tracing open; return its path."""
@@ -135,7 +137,11 @@ class Trace:
 
         The page needs nothing but itself: it opens in any browser, offline.
         """
-        return _write(path, page(self._read(), self.predicted, self.summary(), title))
+        return _write(path, page(self._read(), self._placed(), self.summary(), title))
+
+    def _placed(self) -> dict[str, list[PredictedSlice]]:
+        began = next((part.start for part in self.slices if part.actor is not None), 0.0)
+        return {name: [one.later(began) for one in parts] for name, parts in self.predicted.items()}
 
     def __repr__(self) -> str:
         if self._records is None:

@@ -1,5 +1,7 @@
 """What the tests of tracing share: small machines of every kind."""
 
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 
@@ -36,3 +38,21 @@ class Model:
 @pytest.fixture
 def model():
     return Model()
+
+
+@pytest.fixture
+def recorded(model):
+    with model.actors() as machine, ag.trace.record() as t:
+        for run in [machine.start(model.feeds, backward=True) for _ in range(12)]:
+            run.result()
+    return t
+
+
+@dataclass
+class Planned:
+    """What a simulator would give to `Trace.predict`."""
+
+    lane: object
+    start: object
+    end: object
+    label: str

@@ -122,3 +122,73 @@ def test_summary_of_a_real_run_has_every_node_and_the_path_through_all(model):
     assert summary.path[-1].name == "loss"
     assert summary.path[1].name == "h"
     assert len(summary.path) == 4
+
+
+#      0    1    2    3    4    5    6    7
+# s0   | F0 | F1 |         |    B0   |             B0 waits for s1, F1 for its turn in the list
+# s1        |    F0   |   F1    |                  F1 of s1 is ready at 2, and waits for its turn
+#
+# Both actors fire once a microbatch; B1 was left out.
+
+
+@pytest.fixture
+def pipelined():
+    def task(index, lane, producer):
+        edges = () if producer is None else (Edge("edge", "value", producer),)
+        return Actor(index, f"task {index}", "forward", "g", (), edges, lane)
+
+    actors = task(0, "s0", None), task(1, "s1", 0), task(2, "s0", 1)
+    edges = [None, actors[1].edges[0], actors[2].edges[0]]
+    given = [
+        (0, 0, "s0", 0.0, 1.0, 0.0),
+        (0, 1, "s0", 1.0, 2.0, 0.0),
+        (1, 0, "s1", 1.0, 3.0, 1.0),
+        (1, 1, "s1", 3.5, 5.0, 2.0),
+        (2, 0, "s0", 5.0, 7.0, 3.0),
+    ]
+    slices = tuple(
+        Slice(lane, start, end, f"task {actor}", "forward", 0, "g", batch, actor, ready, 0, 0)
+        for actor, batch, lane, start, end, ready in given
+    )
+    messages = tuple(
+        Message(source, target, edges[slices[target].actor], sent, slices[target].start, 4)
+        for source, target, sent in [(0, 2, 1.0), (1, 3, 2.0), (2, 4, 3.0)]
+    )
+    run = RunSpan("g", 0, None, 0.0, 0.0, 7.0, None)
+    return Records(7.0, 0, ("s0", "s1"), actors, slices, messages, (run,), ())
+
+
+def test_an_actor_of_a_pipeline_fires_once_a_microbatch(pipelined):
+    assert {busy.name: busy.firings for busy in summarise(pipelined, 10).busiest} == {
+        "task 0": 2,
+        "task 1": 2,
+        "task 2": 1,
+    }
+
+
+def test_idle_time_of_a_lane_is_its_own(pipelined):
+    # s0 waits for a message until 3, for its thread until 5; s1 until 1, for 0.5, and at the end.
+    assert idle_by_cause(pipelined) == {
+        "no run": 0.0,
+        "hand-over": 2.0 + 0.5,
+        "asynchronous call": 0.0,
+        "dependencies": 1.0 + 1.0 + 2.0,
+    }
+    assert summarise(pipelined, 10).workers == 2
+
+
+def test_critical_path_of_a_pipeline_goes_through_lanes_and_messages(pipelined):
+    steps, _ = critical_path(pipelined)
+    assert [(s.name, s.waited_s) for s in steps] == [
+        ("task 0", 0.0),
+        ("task 1", 0.0),
+        ("task 2", 2.0),
+    ]
+    slices = list(pipelined.slices)
+    slices[3] = slices[3]._replace(end=7.5)  # now it ends last, and had to wait for its lane
+    steps, _ = critical_path(replace(pipelined, slices=tuple(slices)))
+    assert [(s.name, s.waited_s) for s in steps] == [
+        ("task 0", 0.0),
+        ("task 1", 0.0),
+        ("task 1", 0.5),
+    ]
