@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import _train_peers as peers
-from benchmarks._harness import Case, Effort, Figure, Peer, Trial, Unavailable, measure
+from benchmarks._harness import Case, Effort, Figure, Peer, Trial, Unavailable, installed, measure
 from benchmarks._report import (
     Target,
     exit_status,
@@ -35,6 +35,7 @@ FLOORS = ("products alone: NumPy, 1 thread", "products alone: NumPy, 2 threads")
 TORCH_FLOOR = "products alone: PyTorch, 2 threads"
 TAPE, ONE, DEFAULT = "TapeMachine", "ActorMachine workers=1", "ActorMachine"
 SPLIT = "ActorMachine split_batch=2"
+JIT = ' jit="wait"'
 RUN, STEP = "run_sync + solver.step", "compile_step"
 
 
@@ -53,6 +54,8 @@ def ours(size: Size, kind: str, settings: dict[str, object], how: str, scope: Ex
     w1, b1, w2, b2, w3, b3 = weights
     hidden = ag.ops.relu(ag.ops.relu(x @ w1 + b1) @ w2 + b2)
     loss = ag.ops.cross_entropy(hidden @ w3 + b3, t)
+    if "jit" in settings:
+        installed("numba")
     machine: Any = scope.enter_context(getattr(ag, kind)([loss], wrt=weights, **settings))
     solver = ag.solvers.SGD(lr=LR)
     feeds = dict(zip(("x", "t"), peers.data(size), strict=True))
@@ -115,6 +118,8 @@ def make_case(size: Size) -> Case:
             (ONE, {"workers": 1}),
             (DEFAULT, {}),
             (SPLIT, {"split_batch": 2}),
+            (TAPE + JIT, {"exact": False, "jit": "wait"}),
+            (DEFAULT + JIT, {"exact": False, "jit": "wait"}),
         ):
             kind = name.partition(" ")[0]
             systems.append(row(f"ours: {name}, {how}", ours, kind, settings, how, mine=how == RUN))
@@ -129,7 +134,7 @@ def targets() -> list[Target]:
     return [
         target
         for how in (RUN, STEP)
-        for name in (TAPE, DEFAULT)
+        for name in (TAPE, DEFAULT, TAPE + JIT, DEFAULT + JIT)
         for target in (
             Target(SMALL.name, f"ours: {name}, {how}", RIVALS[:2], 0.35),
             Target(SMALL.name, f"ours: {name}, {how}", RIVALS[2:], 1.3),

@@ -153,9 +153,7 @@ def _compile(one: Compiled) -> Callable[..., None]:
     with suppress(OSError):
         _keep(place, one.text)
     exec(compile(one.text, place, "exec"), scope)  # our own text, made of a table
-    *inputs, result = one.parameters
-    types = [_type(numba, *parameter, writable=False) for parameter in inputs]
-    signature = numba.boolean(*types, _type(numba, *result, writable=True))
+    signature = numba.boolean(*[_type(numba, *parameter) for parameter in one.parameters])
     options = {"nogil": True, "error_model": "numpy"}
     try:
         made = numba.njit(signature, cache=True, **options)(scope["kernel"])
@@ -177,7 +175,7 @@ def _keep(place: str, text: str) -> None:
     os.replace(draft, place)
 
 
-def _type(numba: Any, dtype: str, axes: int | None, *, writable: bool) -> Any:
+def _type(numba: Any, dtype: str, axes: int | None, writable: bool) -> Any:
     scalar = numba.boolean if dtype == "bool" else getattr(numba, dtype)
     if axes is None:
         return scalar

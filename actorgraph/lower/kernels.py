@@ -25,9 +25,11 @@ from actorgraph.op import Op, bind_attrs, is_symbolic
 from actorgraph.ops._scalars import is_half
 from actorgraph.types import Dim, bind_shape
 
-__all__ = ["depends_on_symbols", "kernel", "with_errstate"]
+__all__ = ["depends_on_symbols", "is_silent", "kernel", "with_errstate"]
 
 Kernel = Callable[..., Any]
+
+_KINDS = ("divide", "over", "under", "invalid")
 
 
 class _Mutex:
@@ -178,8 +180,18 @@ def _watch(result: Any, watch: tuple[str, ...]) -> Any:
     return result
 
 
+def is_silent(errors: Mapping[str, Any]) -> bool:
+    """Return whether an `np.errstate` does no more than warn."""
+    return all(errors[kind] in ("warn", "ignore") for kind in _KINDS)
+
+
 def with_errstate(forward: Kernel, errors: Mapping[str, Any]) -> Kernel:
-    """Return `forward` under ``np.errstate(**errors)``, which otherwise ends at the thread."""
+    """Return `forward` under ``np.errstate(**errors)``, which otherwise ends at the thread.
+
+    Of a kernel of compiled loops, which raise nothing, the one that they stand for (`lower.jit`).
+    """
+    if not is_silent(errors):
+        forward = getattr(forward, "ordinary", forward)
 
     def guarded(*arrays: Any, **out: Any) -> Any:
         with np.errstate(**errors):

@@ -1,14 +1,16 @@
 """The text of a fused step: nested loops in Python that a compiler makes fast.
 
-All values of a group stand at one of three *levels* of its shape: one number for the whole, one for
-each row (a stretch along the last axis), or one for each element.  A number a row is computed
-before the loop over the row, so softmax-like forms with sums in the middle are several short loops
-over a row that stays in the cache.  What the elements of a second loop need of the first they
-compute anew: the ops here cost less than storing.
+All values of a group stand at a *level* of its shape: one number for the whole, one for each row (a
+stretch along the last axis), or one for each element; behind the loops come sums over all and sums
+over the rows.  A number a row is computed before the loop over the row, so softmax-like forms with
+sums in the middle are several short loops over a row that stays in the cache.  What the elements of
+a second loop need of the first they compute anew: the ops here cost less than storing.
 
-Functions such as ``exp`` are not among them: the C library's cost 4 to 50 times NumPy's vector
-loops (1 ns against 0.3 ns and less an element of float32).  Sums are taken in float64; only their
-additions may be reordered, so that they fill vectors (2 times faster), and nothing else is.
+A softmax, its logarithm, cross entropy and its gradient share the maximum of a row and the sum of
+the exponentials above it, in float64.  Its `exp` is a polynomial that fills vectors (0.8 ns an
+element); that of the C library takes 4 to 50 times as long as NumPy's (0.4 ns), so other ops of the
+kind stay NumPy's.  Sums are taken in float64; only their additions may be reordered, so that they
+fill vectors (2 times faster), and nothing else is.
 
 Names are canonical, so groups of one form are compiled once.
 """
@@ -16,22 +18,30 @@ Names are canonical, so groups of one form are compiled once.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import factorial
 from typing import NamedTuple
 
 from actorgraph.graph import Node
 from actorgraph.types import Dim
 
-__all__ = ["DTYPES", "Level", "Parameter", "REDUCTIONS", "Source", "VALUES", "VIEWS", "write"]
+__all__ = [
+    "DTYPES", "ENTROPIES", "EXPONENTIALS", "HEADER", "Level", "Parameter", "REDUCTIONS", "Source",
+    "VALUES", "VIEWS", "write",
+]  # fmt: skip
 
 Level = str
-"""``"whole"``, ``"row"``, ``"element"``, or ``"column"``: an input with the last axis only."""
+"""``"whole"``, ``"row"``, ``"element"``, ``"column"``: an input with the last axis only;
+``"late"``: one number behind the loops, ``"foot"``: one for each column there."""
 
-DTYPES = {"float32": "float32", "float64": "float64", "bool": "bool_"}
-"""The dtypes that loops know, and how their text writes them."""
+DTYPES = {
+    "float32": "float32", "float64": "float64", "bool": "bool_", "int32": "int32", "int64": "int64"
+}  # fmt: skip
+"""The dtypes that loops know, and how their text writes them; integers are classes only."""
 
 VALUES: Mapping[str, str] = {
     "abs": "abs({0})",
     "add": "{0} + {1}",
+    "as_it_is": "{0}",
     "astype": "{0}",
     "ceil": "ceil({0})",
     "clip": "minimum(maximum({0}, {1}), {2})",
@@ -75,12 +85,27 @@ VIEWS = frozenset({"broadcast_like", "broadcast_to", "expand_dims", "squeeze"})
 REDUCTIONS = frozenset({"mean", "sum"})
 """Ops that loops add up."""
 
-_HEADER = """\
-from math import sqrt
-from numba import njit
-from numpy import bool_, ceil, float32, float64, floor, inf, trunc, zeros
+ENTROPIES: Mapping[str, int] = {"cross_entropy": 0, "cross_entropy_pull": 1}
+"""Ops of classes, whose targets come after their logits, and which argument the logits are."""
 
-@njit(fastmath={"reassoc"})  # sums may fill vectors
+EXPONENTIALS: Mapping[str, int] = {"log_softmax": 0, "softmax": 0, **ENTROPIES}
+"""Ops that need the sum of a row's exponentials, and of which argument."""
+
+
+def _polynomial() -> str:
+    """Return the series of exp up to r ** 12, exact to the last bit of float64 for |r| < 0.35."""
+    text = repr(1 / factorial(12))
+    for power in range(11, -1, -1):
+        text = f"({text} * r + {1 / factorial(power)!r})"
+    return text
+
+
+HEADER = f"""\
+from math import log, sqrt
+from numba import njit
+from numpy import bool_, ceil, float32, float64, floor, inf, int32, int64, trunc, zeros
+
+@njit(fastmath={{"reassoc"}})  # sums may fill vectors
 def plus(a, b):
     return a + b
 
@@ -96,7 +121,17 @@ def minimum(a, b):
 def sign(a):
     return a if a != a else (1 if a > 0 else (-1 if a < 0 else 0))
 
+@njit
+def exp(a):  # of what is at most 0, or NaN: 2 ** k times the exponential of the rest
+    b = a if a > -708.0 else -708.0
+    k = floor(b * 1.4426950408889634 + 0.5)
+    r = (b - k * 0.693145751953125) - k * 1.4286068203094172e-06
+    power = int64((int64(int32(k)) + 1023) << 52).view(float64)
+    e = {_polynomial()} * power
+    return e if a > -708.0 else (0.0 if a <= -708.0 else a)
+
 """
+"""What the text of loops may use."""
 
 
 class Parameter(NamedTuple):
@@ -104,10 +139,11 @@ class Parameter(NamedTuple):
 
     dtype: str
     axes: int | None
+    writable: bool = False
 
 
 class Source(NamedTuple):
-    """What a compiler needs: the text of ``kernel``, and its parameters; the last is the result."""
+    """What a compiler needs: the text of ``kernel``, and its parameters; results come last."""
 
     text: str
     parameters: tuple[Parameter, ...]
@@ -117,20 +153,25 @@ def write(
     steps: Sequence[Node],
     levels: Mapping[int, Level],
     inputs: Sequence[Node],
+    outputs: Sequence[Node],
 ) -> Source:
-    """Return the loops of a group.
+    """Return the loops of a group, which return whether they have computed all.
+
+    They do not where sizes do not fit, nothing is there, or a class is none.
 
     Parameters
     ----------
     steps : sequence of Node
-        In order; the last one is the result.
+        In order.
     levels : mapping
         Of every step and input, by id.
     inputs : sequence of Node
         What the loops read.  Sizes that only a run knows follow them, in the order of the steps.
+    outputs : sequence of Node
+        The steps whose values they write.
     """
-    writer = _Writer(steps, levels, inputs)
-    text = _HEADER + "\n".join(writer.write()) + "\n"
+    writer = _Writer(steps, levels, inputs, outputs)
+    text = HEADER + "\n".join(writer.write()) + "\n"
     return Source(text, tuple(writer.parameters))
 
 
@@ -140,35 +181,40 @@ class _Writer:
         steps: Sequence[Node],
         levels: Mapping[int, Level],
         inputs: Sequence[Node],
+        outputs: Sequence[Node],
     ) -> None:
-        self.steps, self.levels, self.inputs = steps, levels, inputs
-        self.root = steps[-1]
+        self.steps, self.levels, self.inputs, self.outputs = steps, levels, inputs, outputs
         used = {levels[node.id] for node in (*inputs, *steps)}
         # One loop over all elements, or a loop over rows around it.
-        self.rows = bool(used & {"row", "column"}) or self._axes() not in ((), self._all())
+        self.rows = bool(used & {"row", "column", "foot"}) or any(
+            step.op.name in EXPONENTIALS for step in steps
+        )
         self.names: dict[int, str] = {}
         self.sizes: dict[int, str] = {}
+        self.summed: dict[int, int] = {}  # number by the id of what has been summed
+        self.totals: dict[int, str] = {}
         self.parameters: list[Parameter] = []
         self.body: list[str] = []
 
     def write(self) -> list[str]:
         arguments = self._open()
         self._inputs()
-        self._steps_of("whole", "    ")
-        sums = self._sums_over()
-        if sums == "all":
-            self.body.append("    total = 0.0")
-        elif sums == "rows":
-            self.body.append("    totals = zeros(cols)")
+        self._outputs()
+        for step in self.steps:
+            if self.levels[step.id] == "whole":
+                self._assign(step, "    ")
+        self._start_totals()
         if self.rows:
             self.body.append("    for i in range(rows):")
         indent = "        " if self.rows else "    "
         self._row_inputs(indent)
-        for step in self.steps[:-1]:
-            if self.levels[step.id] == "row":
-                self._row(step, indent)
-        self._root(indent, sums)
+        for step in self.steps:
+            self._row(step, indent)
+        self._elements(indent)
+        self._end()
         return [f"def kernel({', '.join(arguments)}):", *self.body, "    return True"]
+
+    # -- what comes in and goes out -------------------------------------------------------------
 
     def _open(self) -> list[str]:
         arguments = []
@@ -183,36 +229,68 @@ class _Writer:
                 self.sizes[step.id] = f"n{len(self.sizes)}"
                 self.parameters.append(Parameter("float64", None))
                 arguments.append(self.sizes[step.id])
-        self.parameters.append(Parameter(self.root.dtype.name, self.root.ndim))
-        return [*arguments, "out"]
+        self.parameters += [Parameter(node.dtype.name, node.ndim, True) for node in self.outputs]
+        return [*arguments, *(f"y{number}" for number in range(len(self.outputs)))]
 
     def _inputs(self) -> None:
         full = next(
             f"x{i}" for i, one in enumerate(self.inputs) if self.levels[one.id] == "element"
         )
+        self.body += [f"    if {full}.size == 0:", "        return False"]
         if self.rows:
             self.body += [f"    cols = {full}.shape[-1]", f"    rows = {full}.size // cols"]
         else:
             self.body.append(f"    cols = {full}.size")
-        shapes = {"element": "(rows, cols)" if self.rows else "cols", "row": "rows"}
         # Views of the sizes are all that stands between the loops and memory of others.
-        sizes = {"element": f"{full}.size", "row": "rows"}
         wrong = [
-            f"x{i}.size != {sizes.get(self.levels[node.id], 'cols')}"
+            f"x{i}.size != {self._size(self.levels[node.id])}"
             for i, node in enumerate(self.inputs)
             if self.levels[node.id] != "whole" and f"x{i}" != full
         ]
-        if wrong:
-            self.body += [f"    if {' or '.join(wrong)}:", "        return False"]
+        wrong += [
+            f"y{i}.size != {self._size(self.levels[node.id])}"
+            for i, node in enumerate(self.outputs)
+        ]
+        self.body += [f"    if {' or '.join(wrong)}:", "        return False"]
         for number, node in enumerate(self.inputs):
             level = self.levels[node.id]
             if level == "whole":
                 self.body.append(f"    c{number} = {DTYPES[node.dtype.name]}(s{number})")
                 self.names[node.id] = f"c{number}"
             else:
-                self.body.append(f"    a{number} = x{number}.reshape({shapes.get(level, 'cols')})")
-                index = {"element": "i, j" if self.rows else "j", "row": "i"}.get(level, "j")
-                self.names[node.id] = f"a{number}[{index}]"
+                self.body.append(f"    a{number} = x{number}.reshape({self._shape(level)})")
+                self.names[node.id] = f"a{number}[{self._index(level)}]"
+
+    def _outputs(self) -> None:
+        for number, node in enumerate(self.outputs):
+            shape = self._shape(self.levels[node.id])
+            self.body.append(f"    o{number} = y{number}.reshape({shape})")
+
+    def _size(self, level: Level) -> str:
+        if level == "element":
+            return "rows * cols" if self.rows else "cols"
+        return {"row": "rows", "whole": "1", "late": "1"}.get(level, "cols")
+
+    def _shape(self, level: Level) -> str:
+        return "(rows, cols)" if level == "element" and self.rows else self._size(level)
+
+    def _index(self, level: Level) -> str:
+        if level == "element":
+            return "i, j" if self.rows else "j"
+        return {"row": "i", "whole": "0", "late": "0"}.get(level, "j")
+
+    # -- loops ----------------------------------------------------------------------------------
+
+    def _start_totals(self) -> None:
+        for step in self.steps:
+            if self._is_total(step):
+                name = self.totals[step.id] = f"t{len(self.totals)}"
+                zero = "zeros(cols)" if self.levels[step.id] == "foot" else "0.0"
+                self.body.append(f"    {name} = {zero}")
+
+    def _is_total(self, step: Node) -> bool:
+        sums = step.op.name in REDUCTIONS or step.op.name == "cross_entropy"
+        return sums and self.levels[step.id] in ("late", "foot")
 
     def _row_inputs(self, indent: str) -> None:
         """Read a row's numbers once, which would else be read for each element."""
@@ -221,101 +299,145 @@ class _Writer:
                 self.body.append(f"{indent}r{number} = a{number}[i]")
                 self.names[node.id] = f"r{number}"
 
-    def _steps_of(self, level: Level, indent: str) -> None:
-        for step in self.steps:
-            if self.levels[step.id] == level:
-                self._assign(step, indent)
-
     def _row(self, step: Node, indent: str) -> None:
-        if step.op.name in REDUCTIONS:
-            self.body.append(f"{indent}t = 0.0")
-            self._sum(step, indent, "t")
-            self.names[step.id] = name = f"v{len(self.names)}"
-            self.body.append(f"{indent}{name} = {self._total(step, 't', 'cols')}")
-        else:
-            self._assign(step, indent)
-
-    def _root(self, indent: str, sums: str) -> None:
-        root, kind = self.root, DTYPES[self.root.dtype.name]
-        if sums == "rows":
-            self._sum(root, indent, "totals[j]")
+        """Write what the step computes for each row, before the loop over its elements."""
+        name, level = step.op.name, self.levels[step.id]
+        if name in EXPONENTIALS:
+            self._sum_exponentials(step.inputs[EXPONENTIALS[name]], indent)
+        if name in ENTROPIES:
+            target = self.names[step.inputs[ENTROPIES[name] + 1].id]
             self.body += [
-                "    o = out.reshape(cols)",
-                "    for j in range(cols):",
-                f"        o[j] = {self._total(root, 'totals[j]', 'rows')}",
-            ]
-        elif sums == "all":
-            self._sum(root, indent, "total")
-            count = "rows * cols" if self.rows else "cols"
-            total = self._total(root, "total", count)
-            self.body += ["    o = out.reshape(1)", f"    o[0] = {total}"]
-        elif sums == "columns":
-            self._row(root, indent)
-            self._result(f"{indent}o[i] = {self.names[root.id]}", "rows")
-        else:
-            inside = self._loop(indent, [root])
-            place = "i, j" if self.rows else "j"
-            text = f"{inside}o[{place}] = {kind}({self._expression(root)})"
-            self._result(text, "(rows, cols)" if self.rows else "cols")
+                f"{indent}if {target} < 0 or {target} >= cols:", f"{indent}    return False"
+            ]  # fmt: skip
+        if name == "cross_entropy":
+            logits = step.inputs[0]
+            self.body.append(f"{indent}j = int64({target})")
+            self._computed([logits], indent)
+            number = self.summed[logits.id]
+            loss = f"log(e{number}) - (float64({self.names[logits.id]}) - m{number})"
+            if level == "late":
+                total = self.totals[step.id]
+                self.body.append(f"{indent}{total} = plus({total}, {loss})")
+                return
+            self._named(step, loss, indent)
+        elif level == "row" and name in REDUCTIONS:
+            self.body.append(f"{indent}t = 0.0")
+            inside = self._loop(indent, step.inputs)
+            self._add("t", step, inside)
+            self._named(step, self._total(step, "t", "cols"), indent)
+        elif level == "row":
+            self._assign(step, indent)
+        if level == "row":
+            self._store_one(step, indent)
 
-    def _result(self, assignment: str, shape: str) -> None:
-        """Write to the result, whose view is made before any loop."""
-        first = next(i for i, line in enumerate(self.body) if line.lstrip().startswith("for "))
-        self.body.insert(first, f"    o = out.reshape({shape})")
-        self.body.append(assignment)
+    def _store_one(self, step: Node, indent: str) -> None:
+        for number, node in enumerate(self.outputs):
+            if node.id == step.id:
+                level = self.levels[step.id]
+                self.body.append(f"{indent}o{number}[{self._index(level)}] = {self.names[step.id]}")
 
-    def _sum(self, step: Node, indent: str, total: str) -> None:
-        inside = self._loop(indent, [step])
-        self.body.append(
-            f"{inside}{total} = plus({total}, float64({self.names[step.inputs[0].id]}))"
-        )
+    def _sum_exponentials(self, x: Node, indent: str) -> None:
+        """Write the maximum of a row, and the sum of exponentials of what is above it, once."""
+        if x.id in self.summed:
+            return
+        number = self.summed[x.id] = len(self.summed)
+        highest, total = f"m{number}", f"e{number}"
+        self.body.append(f"{indent}{highest} = -inf")
+        inside = self._loop(indent, [x])
+        value = f"float64({self.names[x.id]})"
+        self.body += [
+            f"{inside}{highest} = {value} if {value} > {highest} else {highest}",
+            f"{indent}{total} = 0.0",
+        ]
+        inside = self._loop(indent, [x])
+        self.body.append(f"{inside}{total} = plus({total}, exp({value} - {highest}))")
+
+    def _elements(self, indent: str) -> None:
+        """Write the last loop over elements, for results and sums behind it."""
+        sums = [one for one in self.steps if one.id in self.totals and one.op.name in REDUCTIONS]
+        ends = [node for node in self.outputs if self.levels[node.id] == "element"]
+        if not (sums or ends):
+            return
+        inside = self._loop(indent, [*ends, *(step.inputs[0] for step in sums)])
+        for step in sums:
+            total = self.totals[step.id]
+            self._add(f"{total}[j]" if self.levels[step.id] == "foot" else total, step, inside)
+        for step in ends:
+            self._store_one(step, inside)
+
+    def _end(self) -> None:
+        """Write what comes behind the loops."""
+        for step in self.steps:
+            level = self.levels[step.id]
+            if level == "foot":
+                self.body.append("    for j in range(cols):")
+                self.names[step.id] = self._total(step, f"{self.totals[step.id]}[j]", "rows")
+                self._store_one(step, "        ")
+            elif level in ("late", "whole"):
+                if step.id in self.totals:
+                    entropy = step.op.name == "cross_entropy"
+                    count = "rows" if entropy else self._size("element")
+                    self._named(step, self._total(step, self.totals[step.id], count), "    ")
+                elif level == "late":
+                    self._assign(step, "    ")
+                self._store_one(step, "    ")
+
+    def _add(self, total: str, step: Node, indent: str) -> None:
+        value = self.names[step.inputs[0].id]
+        self.body.append(f"{indent}{total} = plus({total}, float64({value}))")
 
     @staticmethod
     def _total(step: Node, total: str, count: str) -> str:
-        mean = f" / ({count})" if step.op.name == "mean" else ""
-        return f"{DTYPES[step.dtype.name]}({total}{mean})"
+        mean = step.op.name == "mean" or step.attrs.get("reduction") == "mean"
+        return f"{DTYPES[step.dtype.name]}({total}{f' / ({count})' if mean else ''})"
 
     def _loop(self, indent: str, ends: Sequence[Node]) -> str:
-        """Write a loop over elements with all that the operands of `ends` need."""
+        """Write a loop over elements up to the values of `ends`; return what indents the rest."""
         self.body.append(f"{indent}for j in range(cols):")
-        inside = f"{indent}    "
-        needed = {part.id for end in ends for part in end.inputs}
+        self._computed(ends, f"{indent}    ")
+        return f"{indent}    "
+
+    def _computed(self, ends: Sequence[Node], indent: str) -> None:
+        """Write the steps of an element that `ends` are or need."""
+        needed = {end.id for end in ends}
         chosen = []
-        for step in reversed(self.steps[:-1]):
+        for step in reversed(self.steps):
             if step.id in needed and self.levels[step.id] == "element":
                 needed.update([part.id for part in step.inputs])
                 chosen.append(step)
         for step in reversed(chosen):
-            self._assign(step, inside)
-        return inside
+            self._assign(step, indent)
+
+    # -- expressions ----------------------------------------------------------------------------
 
     def _assign(self, step: Node, indent: str) -> None:
         if step.op.name in VIEWS:
             self.names[step.id] = self.names[step.inputs[0].id]
-            return
-        expression = self._expression(step)
+        else:
+            self._named(step, self._expression(step), indent)
+
+    def _named(self, step: Node, expression: str, indent: str) -> None:
         name = self.names.setdefault(step.id, f"v{len(self.names)}")
         self.body.append(f"{indent}{name} = {DTYPES[step.dtype.name]}({expression})")
 
     def _expression(self, step: Node) -> str:
-        if step.op.name in VIEWS:
-            return self.names[step.inputs[0].id]
-        size = f"{DTYPES[step.dtype.name]}({self.sizes.get(step.id, step.attrs.get('size'))})"
+        op = step.op.name
         operands = [self.names[part.id] for part in step.inputs]
-        return VALUES[step.op.name].format(*operands, size=size, T=DTYPES[step.dtype.name])
+        if op in EXPONENTIALS:
+            return self._exponential(step, operands)
+        size = f"{DTYPES[step.dtype.name]}({self.sizes.get(step.id, step.attrs.get('size'))})"
+        return VALUES[op].format(*operands, size=size, T=DTYPES[step.dtype.name])
 
-    def _all(self) -> tuple[int, ...]:
-        return tuple(range(self.root.inputs[0].ndim))
-
-    def _axes(self) -> tuple[int, ...]:
-        axes: tuple[int, ...] = self.root.attrs["axis"] if self.root.op.name in REDUCTIONS else ()
-        return axes
-
-    def _sums_over(self) -> str:
-        """Return what the result is a sum over: all, each row's columns, the rows, or nothing."""
-        axes = self._axes()
-        if not axes:
-            return ""
-        if axes == self._all():
-            return "all"
-        return "columns" if axes == self._all()[-1:] else "rows"
+    def _exponential(self, step: Node, operands: Sequence[str]) -> str:
+        place = EXPONENTIALS[step.op.name]
+        number = self.summed[step.inputs[place].id]
+        rest = f"float64({operands[place]}) - m{number}"
+        if step.op.name == "log_softmax":
+            return f"{rest} - log(e{number})"
+        share = f"exp({rest}) / e{number}"
+        if step.op.name == "softmax":
+            return share
+        part = f"float64({operands[0]})"
+        if step.attrs["reduction"] == "mean":
+            part = f"({part} / rows)"
+        return f"({share} - float64(j == {operands[2]})) * {part}"

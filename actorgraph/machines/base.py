@@ -75,11 +75,12 @@ class Machine(Lifetime, Inspectable, ABC):
     exact : bool
         False lets rewriting change bits: stable forms of what was written (see `ag.rewrite`).
     jit : bool or "wait"
-        Compile elementwise steps and the sums at their ends with Numba (the extra ``jit``); needs
-        ``exact=False``.  Values stay within 1e-6 (float32) and 1e-13 (float64) of the largest
-        term; what is compiled warns of no overflow or division by zero.  True compiles in the
-        background while ordinary steps run, ``"wait"`` blocks the first run of a mode until all is
-        compiled.  Not where something is watched, and not on `LispMachine`.
+        Compile elementwise steps, sums, softmax and cross entropy, and the updates of compiled
+        steps, with Numba (the extra ``jit``); needs ``exact=False``.  Values stay within 1e-6
+        (float32) and 1e-13 (float64) of the largest term; what is compiled warns of no overflow or
+        division by zero.  True compiles in the background while ordinary steps run, ``"wait"``
+        blocks the first run of a mode until all is compiled.  Not where something is watched, and
+        not on `LispMachine`.
     passes : iterable of Pass or str, optional
         Rewriting passes; default all that `exact` allows, ``()`` for none.  Late ones, which
         change no bit, are left out where something is watched.

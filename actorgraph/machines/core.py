@@ -34,6 +34,7 @@ from actorgraph.errors import (
     NodeError,
     text_of,
 )
+from actorgraph.lower.kernels import is_silent
 from actorgraph.lower.tiles import here
 from actorgraph.machines.admission import Admission
 from actorgraph.machines.calls import Raised, observed, returned, spawn
@@ -198,7 +199,9 @@ class Core:
     def run_directly(self, run: Run) -> bool:
         """Compute a small run in the calling thread, without actors; False if it may not be."""
         scheduler = self.scheduler
-        slot = None if self.admission.max_bytes is not None else scheduler.acquire()
+        if self.admission.max_bytes is not None or (run.plan.jit and not is_silent(np.geterr())):
+            return False  # compiled loops raise nothing: a network has the ordinary kernels
+        slot = scheduler.acquire()
         if slot is None:
             return False
         parts = run.parts

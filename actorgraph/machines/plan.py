@@ -376,7 +376,7 @@ class Plan(Results):
 
     def kernel(self, node: Node, symbols: Mapping[str, int]) -> Callable[..., Any]:
         """Return the kernel of a node on this plan's device."""
-        if self.jit and node.op is (jit := _lower("jit")).FUSED:
+        if self.jit and node.op in (jit := _lower("jit")).OWN:
             made: Callable[..., Any] = jit.fused_kernel(node, symbols, wait=self.jit == "wait")
             return made
         return kernel(node, self.device.xp, symbols, watch=self.watch)

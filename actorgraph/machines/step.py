@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from sys import getrefcount
 from typing import TYPE_CHECKING, Any, final
 
@@ -12,6 +13,7 @@ import numpy as np
 from actorgraph.dual import Dual
 from actorgraph.errors import GraphError
 from actorgraph.graph import Node
+from actorgraph.lower.kernels import is_silent
 from actorgraph.machines.modes import mode_of
 from actorgraph.machines.plan import Plan
 from actorgraph.node import Buffer, Parameter, Variable, VariableState
@@ -59,6 +61,11 @@ class Step:
         self._parameters = parameters
         self._spares = [VariableState(np.empty_like(node.state.array)) for node in parameters]
         self._slots = solver.slots(parameters)
+        self._updates: Any = None  # the solver's as loops
+        if machine.jit:
+            updates = import_module("actorgraph.lower.updates").Updates
+            values = [node.state.array for node in parameters]
+            self._updates = updates(solver, values, wait=machine.jit == "wait")
         mode, _ = mode_of(machine.graph, machine.outputs, True, None)
         self._plan: _StepPlan | None = None  # gradients and update in one program
         if machine.split_batch is None:
@@ -162,17 +169,26 @@ class Step:
         solver, spares = self._solver, self._spares
         with self._machine.graph.lock:
             self._refuse_others(values)
-            states = []
-            for i, (slot, value, grad) in enumerate(zip(self._slots, values, grads, strict=True)):
+            for i, value in enumerate(values):
                 # Of a run that began before the last step, or held by who has read it.
                 if spares[i].readers or getrefcount(spares[i].array) > _IDLE:
                     spares[i] = VariableState(np.empty_like(value))
-                states.append(solver.update(slot.state, grad, value, spares[i].array))
+            states = self._stepped(values, grads)
             self._refuse_others(values)  # the solver may have set one
             solver.advance(self._slots, states)
             self._spares = [
                 node.exchange(spare) for node, spare in zip(self._parameters, spares, strict=True)
             ]
+
+    def _stepped(self, values: Sequence[Array], grads: Sequence[Array]) -> Sequence[Any]:
+        """Write the stepped parameters to the spare arrays and return the solver's states after."""
+        states = [slot.state for slot in self._slots]
+        outs = [spare.array for spare in self._spares]
+        if self._updates is not None and is_silent(np.geterr()):
+            found: Sequence[Any] | None = self._updates(states, grads, values, outs)
+            if found is not None:
+                return found
+        return list(map(self._solver.update, states, grads, values, outs))
 
     def _refuse_others(self, values: Sequence[Array]) -> None:
         for node, value in zip(self._parameters, values, strict=True):

@@ -16,7 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Generic, Protocol, TypeVar, cast
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar, cast
 
 import numpy as np
 
@@ -79,6 +79,23 @@ class _Item(Generic[State]):
             cast(Callable[[Write], None], update)(change)
 
 
+class Loop(NamedTuple):
+    """What `AbstractSolver.update` does to one element, as text that a compiler makes fast.
+
+    Attributes
+    ----------
+    lines : tuple of str
+        Assignments to the parameter ``p``, the gradient ``g`` and `arrays`, of these and `numbers`,
+        ``sqrt`` and ``sign``; each is rounded to the dtype of the parameter.
+    arrays, numbers : tuple of str
+        Names of arrays of the state, and of numbers.
+    """
+
+    lines: tuple[str, ...]
+    arrays: tuple[str, ...]
+    numbers: tuple[str, ...]
+
+
 class AbstractSolver(ABC, Generic[State]):
     """A solver: `init` makes the state of one parameter, `update` steps it.
 
@@ -138,6 +155,21 @@ class AbstractSolver(ABC, Generic[State]):
             Never None, but where `state` is.  It may take over memory of the state before `state`,
             so that two take turns.
         """
+
+    def loop(self) -> Loop | None:
+        """Return the present form of `update` as a loop, None where there is none.
+
+        Steps of machines with ``jit=`` use it; a solver that has one has `ahead`, too.
+        """
+        return None
+
+    def ahead(self, states: Sequence[State]) -> tuple[tuple[float, ...], Sequence[State]] | None:
+        """Return the numbers of the loop for a step of all `states`, and the states after it.
+
+        The loop reads the arrays of `states` and writes those of the states after.  None where one
+        step of all has no numbers in common.
+        """
+        return None
 
     def step(self, duals: Iterable[ValueGrad]) -> None:
         """Step every parameter once, in place where nobody reads it, or change nothing.

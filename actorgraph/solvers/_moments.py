@@ -1,12 +1,15 @@
 """The running moments of a gradient, and the step that `Adam` and `AdamW` make with them."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import sqrt
 from typing import Any
 
 import numpy as np
 
-__all__ = ["Moments", "checked_settings"]
+from actorgraph.solvers._base import Loop
+
+__all__ = ["ADAM", "ADAM_L2", "ADAM_W", "Moments", "ahead", "checked_settings"]
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -42,6 +45,15 @@ class Moments:
         """Return zero moments for a parameter."""
         return cls(0, np.zeros_like(value), np.zeros_like(value), np.empty_like(value))
 
+    def after(self) -> "Moments":
+        """Return the moments after the next step, which are still to be written."""
+        after = self.other
+        if after is None:
+            empty = np.empty_like(self.mean), np.empty_like(self.variance)
+            after = self.other = Moments(0, *empty, self.scratch, self)
+        after.step = self.step + 1
+        return after
+
     def descend(
         self,
         grad: Array,
@@ -53,11 +65,7 @@ class Moments:
         eps: float,
     ) -> "Moments":
         """Take the gradient in, write the stepped parameter to `out`, return the moments after."""
-        after = self.other
-        if after is None:
-            empty = np.empty_like(self.mean), np.empty_like(self.variance)
-            after = self.other = Moments(0, *empty, self.scratch, self)
-        after.step = self.step + 1
+        after = self.after()
         arrays = (
             grad, self.mean, self.variance, after.mean, after.variance, self.scratch, current, out,
         )  # fmt: skip
@@ -66,6 +74,37 @@ class Moments:
         for part in parts:
             _descend(after.step, lr, betas, eps, *(getattr(array, part) for array in arrays))
         return after
+
+
+_LINES = (
+    "mean = mean * beta1 + g * rest1",
+    "variance = variance * beta2 + g * g * rest2",
+    "p = p - mean / (sqrt(variance) / scale + eps) * rate",
+)
+_NAMES = ("beta1", "rest1", "beta2", "rest2", "scale", "eps", "rate", "decay")
+
+ADAM, ADAM_L2, ADAM_W = (
+    Loop((*first, *_LINES), ("mean", "variance"), _NAMES)
+    for first in ((), ("g = g + decay * p",), ("p = p * decay",))
+)
+"""`Moments.descend`, after nothing, an L2 penalty, or a decay of the parameter."""
+
+
+def ahead(
+    states: Sequence[Moments],
+    lr: float,
+    betas: tuple[float, float],
+    eps: float,
+    decay: float,
+) -> tuple[tuple[float, ...], Sequence[Moments]] | None:
+    """Return the numbers of the loop and the moments after; None where steps count differently."""
+    t = states[0].step + 1
+    if any(state.step + 1 != t for state in states):
+        return None
+    beta1, beta2 = betas
+    scale, rate = sqrt(1.0 - beta2**t), lr / (1.0 - beta1**t)
+    numbers = beta1, 1.0 - beta1, beta2, 1.0 - beta2, scale, eps, rate, decay
+    return numbers, [state.after() for state in states]
 
 
 def _descend(

@@ -1,11 +1,12 @@
 """Adam: steps scaled by running estimates of the first two moments of the gradient."""
 
+from collections.abc import Sequence
 from typing import Any, final
 
 import numpy as np
 
-from actorgraph.solvers._base import AbstractSolver
-from actorgraph.solvers._moments import Moments, checked_settings
+from actorgraph.solvers._base import AbstractSolver, Loop
+from actorgraph.solvers._moments import ADAM, ADAM_L2, Moments, ahead, checked_settings
 
 __all__ = ["Adam"]
 
@@ -71,3 +72,13 @@ class Adam(AbstractSolver[Moments]):
         if self.weight_decay:
             grad = grad + self.weight_decay * current
         return state.descend(grad, current, out, lr=self.lr, betas=self.betas, eps=self.eps)
+
+    def loop(self) -> Loop:
+        """Return `update` as a loop; see `AbstractSolver.loop`."""
+        return ADAM_L2 if self.weight_decay else ADAM
+
+    def ahead(
+        self, states: Sequence[Moments]
+    ) -> tuple[tuple[float, ...], Sequence[Moments]] | None:
+        """Return the settings and counts; see `AbstractSolver.ahead`."""
+        return ahead(states, self.lr, self.betas, self.eps, self.weight_decay)

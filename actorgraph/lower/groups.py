@@ -1,0 +1,347 @@
+"""Which steps of a task become one compiled step: the groups of `lower.jit`.
+
+First a step with all that only it needs, as far as `loops` knows the ops.  Then neighbours of one
+shape that read the same values, or one the other's, are joined: a group may have several results.
+It stands where its last step stood, so it is joined over others only if they need nothing of it.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from actorgraph.graph import Node
+from actorgraph.lower.loops import (
+    DTYPES,
+    ENTROPIES,
+    EXPONENTIALS,
+    REDUCTIONS,
+    VALUES,
+    VIEWS,
+    Level,
+)  # fmt: skip
+from actorgraph.types import UNKNOWN, Shape, bind_shape
+
+__all__ = ["CALL_US", "FEWEST", "Group", "groups", "is_read"]
+
+CALL_US = 0.25
+"""What a call of loops costs more than a ufunc's."""
+
+FEWEST = 256
+"""Elements below which loops are never worth it: a compilation takes a quarter of a second."""
+
+_STEP_US, _BYTE_US = 0.25, 2e-5
+"""What a step that is spared costs, and a byte of its result."""
+
+_MOST_STEPS = 64
+_MOST_ARRAYS = 24
+_FURTHEST = 50
+"""Steps that a group is joined over."""
+
+_CALLS: Mapping[str, int] = {
+    "cross_entropy": 5, "cross_entropy_pull": 5, "log_softmax": 3, "softmax": 3
+}  # fmt: skip
+"""What ops cost that are several calls of NumPy, as so many steps."""
+
+_INTEGERS = frozenset({"int32", "int64"})
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Steps in order, where their values stand, and which of them others need."""
+
+    steps: tuple[Node, ...]
+    levels: Mapping[int, Level]
+    inputs: tuple[Node, ...]
+    outputs: tuple[Node, ...]
+
+
+def groups(
+    steps: Sequence[Node],
+    kept: Collection[int],
+    uses: Mapping[int, Sequence[Node]],
+    symbols: Mapping[str, int],
+) -> list[Group]:
+    """Return the groups of one task.
+
+    Parameters
+    ----------
+    steps : sequence of Node
+        In order.
+    kept : collection of int
+        Ids of what has to stay.
+    uses : mapping
+        By id, who takes a value, in whatever task.
+    symbols : mapping
+        Sizes that tell which groups are large enough.
+    """
+    finder = _Finder(steps, kept, uses, symbols)
+    finder.grow()
+    finder.join()
+    return [group for group in map(finder.group, finder.ends.values()) if group is not None]
+
+
+class _Finder:
+    """The steps of a task; `ends` has a candidate, its steps in order, by its last position."""
+
+    def __init__(
+        self,
+        steps: Sequence[Node],
+        kept: Collection[int],
+        uses: Mapping[int, Sequence[Node]],
+        symbols: Mapping[str, int],
+    ) -> None:
+        self.steps, self.kept, self.uses, self.symbols = steps, kept, uses, symbols
+        self.at = {step.id: position for position, step in enumerate(steps)}
+        self.ends: dict[int, list[Node]] = {}
+        self.taken: set[int] = set()
+
+    # -- a step and what only it needs ----------------------------------------------------------
+
+    def grow(self) -> None:
+        """Find the candidates with one result: every known step with all that only it needs."""
+        for position in range(len(self.steps) - 1, -1, -1):
+            root = self.steps[position]
+            if root.id in self.taken or root.op.name in VIEWS or not _is_known(root):
+                continue
+            members, barred = self._members(root, ()), set[int]()
+            while len(members) > 1:
+                found = _levels(members, _space(root), {root.id})
+                if not isinstance(found, int):
+                    break
+                if found == root.id:
+                    members = [root]
+                    break
+                barred.add(found)
+                members = self._members(root, barred)
+            self.ends[position] = members
+            self.taken.update([step.id for step in members])
+
+    def _members(self, root: Node, barred: Collection[int]) -> list[Node]:
+        """Return, in order, `root` and the known steps that only it needs, from the latest."""
+        members = {root.id}
+        waiting = [-self.at[part.id] for part in root.inputs if part.id in self.at]
+        heapq.heapify(waiting)
+        while waiting and len(members) < _MOST_STEPS:
+            step = self.steps[-heapq.heappop(waiting)]
+            if step.id in members or step.id in barred or step.id in self.taken:
+                continue
+            if not _is_known(step) or self._is_needed(step, members):
+                continue
+            members.add(step.id)
+            for part in step.inputs:
+                if part.id in self.at:
+                    heapq.heappush(waiting, -self.at[part.id])
+        return [self.steps[position] for position in sorted(self.at[n] for n in members)]
+
+    def _is_needed(self, step: Node, members: Collection[int]) -> bool:
+        """Return whether anything else needs the step."""
+        return step.id in self.kept or any(
+            user.id not in members for user in self.uses.get(step.id, ())
+        )
+
+    # -- neighbours -----------------------------------------------------------------------------
+
+    def join(self) -> None:
+        """Join each candidate with later ones that read what it reads or computes."""
+        for first in sorted(self.ends):
+            position, furthest = first, first + _FURTHEST
+            while position < min(furthest, len(self.steps) - 1) and first in self.ends:
+                position += 1
+                step = self.steps[position]
+                other = self.ends.get(position)
+                if other is None and step.id in self.taken:
+                    continue  # it is computed later, in the place of its candidate
+                mine = self.ends[first]
+                own = {one.id for one in mine}
+                inputs = {part.id for one in other or [step] for part in one.inputs}
+                joined = self._joined(mine, other, own, inputs) if other else None
+                if joined is not None:
+                    del self.ends[first]
+                    first, self.ends[position] = position, joined
+                    furthest = position + _FURTHEST
+                elif own & inputs:
+                    break  # it would have to stand before what it takes
+
+    def _joined(
+        self, one: list[Node], other: list[Node], own: set[int], inputs: set[int]
+    ) -> list[Node] | None:
+        """Return the steps of both in order, None where they have too little in common."""
+        follows = bool(inputs & own)
+        read = {part.id for step in one for part in step.inputs if part.dims}
+        if len(one) + len(other) > _MOST_STEPS or not (follows or inputs & read):
+            return None
+        if not follows and self._space(one) != self._space(other):
+            return None
+        steps = [self.steps[place] for place in sorted(self.at[s.id] for s in (*one, *other))]
+        space = self._space(steps)
+        members = {step.id for step in steps}
+        outputs = {step.id for step in steps if self._is_needed(step, members)}
+        return None if isinstance(_levels(steps, space, outputs), int) else steps
+
+    # -- what becomes of a candidate ------------------------------------------------------------
+
+    def group(self, steps: Sequence[Node]) -> Group | None:
+        """Return the group, None where it is not worth its call."""
+        spared = sum(_calls(step) for step in steps) - 1
+        if spared < 1:
+            return None
+        space = self._space(steps)
+        longest = max(part.dtype.itemsize for part in steps)
+        least = max(FEWEST, int((CALL_US / spared - _STEP_US) / (_BYTE_US * longest)))
+        if self._size(space) < least:
+            return None
+        members = {step.id for step in steps}
+        outputs = [step for step in steps if self._is_needed(step, members)]
+        levels = _levels(steps, space, {step.id for step in outputs})
+        if isinstance(levels, int) or not outputs:
+            return None
+        return Group(tuple(steps), levels, _inputs(steps), tuple(outputs))
+
+    def _space(self, steps: Sequence[Node]) -> Shape:
+        """Return the widest shape that the steps go through."""
+        widest, size = _space(steps[0]), -1
+        for step in steps:
+            space = _space(step)
+            if space != widest or size < 0:
+                found = self._size(space)
+                if found > size:
+                    widest, size = space, found
+        return widest
+
+    def _size(self, shape: Shape) -> int:
+        return prod(bind_shape(shape, self.symbols, 0))  # of what nothing binds that is fed
+
+
+def _calls(step: Node) -> int:
+    return 0 if step.op.name in VIEWS else _CALLS.get(step.op.name, 1)
+
+
+def _is_known(node: Node) -> bool:
+    name = node.op.name
+    floats = node.inputs if name not in ENTROPIES else node.inputs[: ENTROPIES[name] + 1]
+    dtypes = {node.dtype.name, *(part.dtype.name for part in floats)}
+    return (
+        (name in VALUES or name in VIEWS or name in REDUCTIONS or name in EXPONENTIALS)
+        and not node.op.checked
+        and dtypes <= DTYPES.keys() - _INTEGERS
+        and all(part.dtype.name in _INTEGERS for part in node.inputs[len(floats) :])
+        and not (name in REDUCTIONS and node.dtype.kind != "f")
+        and all(dim is not UNKNOWN for part in (node, *node.inputs) for dim in part.dims)
+    )
+
+
+def _space(step: Node) -> Shape:
+    """Return the shape of the elements that a step goes through."""
+    name = step.op.name
+    if name in REDUCTIONS:
+        return step.inputs[0].dims
+    return step.inputs[EXPONENTIALS[name]].dims if name in EXPONENTIALS else step.dims
+
+
+def _inputs(steps: Iterable[Node]) -> tuple[Node, ...]:
+    """Return what the steps take that is not of them."""
+    steps = list(steps)
+    own = {step.id for step in steps}
+    found = {part.id: part for step in steps for part in step.inputs if part.id not in own}
+    return tuple(found.values())
+
+
+# -- where values stand ---------------------------------------------------------------------------
+
+
+def is_read(step: Node, place: int) -> bool:
+    """Return whether the step needs the numbers of an operand: of some only the shape counts."""
+    return not (place and step.op.name in VIEWS)
+
+
+def _levels(
+    steps: Sequence[Node], shape: Shape, outputs: Collection[int]
+) -> dict[int, Level] | int:
+    """Return where each value of a group stands, or the id of a step that does not fit."""
+    levels: dict[int, Level] = {}
+    own = {step.id for step in steps}
+    arrays, full = set(), False
+    for step in steps:
+        flat = _flat_places(step)
+        for place, part in enumerate(step.inputs):
+            if part.id in own:
+                continue
+            level = _level_of_input(part, shape, place in flat)
+            if is_read(step, place):
+                if level is None or levels.get(part.id, level) != level:
+                    return step.id
+                arrays.update([part.id] if level != "whole" else [])
+                full |= level == "element"
+            levels[part.id] = level or "whole"
+    for step in steps:
+        level = _level(step, shape, levels, step.id in outputs)
+        if level is None:
+            return step.id
+        levels[step.id] = level
+    return levels if full and len(arrays) + len(outputs) <= _MOST_ARRAYS else steps[0].id
+
+
+def _flat_places(step: Node) -> tuple[int, ...]:
+    """Return which operands have an entry for each row, in the shape without the last axis."""
+    name = step.op.name
+    if name == "cross_entropy_pull" and step.attrs["reduction"] == "none":
+        return 0, 2
+    return (ENTROPIES[name] + 1,) if name in ENTROPIES else ()
+
+
+def _level_of_input(node: Node, shape: Shape, flat: bool) -> Level | None:
+    dims = node.dims
+    if flat:
+        return "row" if dims == shape[:-1] and len(shape) > 1 else None
+    if dims == shape:
+        return "element"
+    if all(dim == 1 for dim in dims):
+        return "whole"
+    if len(dims) <= len(shape) and dims[-1] == shape[-1] and all(dim == 1 for dim in dims[:-1]):
+        return "column"
+    return "row" if dims == (*shape[:-1], 1) else None
+
+
+def _level(step: Node, shape: Shape, levels: Mapping[int, Level], is_output: bool) -> Level | None:
+    """Return where the value of a step stands, None where loops cannot compute it."""
+    first, name = step.inputs[0], step.op.name
+    if name in EXPONENTIALS:
+        return _level_of_exponential(step, shape, levels)
+    if name in REDUCTIONS:
+        axis, whole = step.attrs["axis"], tuple(range(len(shape)))
+        if not axis or first.dims != shape or levels[first.id] != "element":
+            return None
+        return {whole[:-1]: "foot", whole: "late", whole[-1:]: "row"}.get(axis)
+    parts = [first] if name in VIEWS else list(step.inputs)
+    found = {levels[part.id] for part in parts}
+    if found & {"late", "foot"}:
+        return "late" if found <= {"late", "whole"} and all(d == 1 for d in step.dims) else None
+    if step.dims == shape:
+        if is_output or found & {"element", "column"}:
+            return "element"
+        return "row" if "row" in found else "whole"
+    if found == {"whole"}:
+        return "whole" if all(dim == 1 for dim in step.dims) else None
+    flat, kept = shape[:-1], (*shape[:-1], 1)
+    if found - {"whole", "row"} or step.dims not in (flat, kept):
+        return None
+    rows = {part.dims for part in parts if levels[part.id] == "row"}
+    if name in ("expand_dims", "squeeze"):
+        return "row" if rows <= {flat, kept} else None
+    return "row" if rows == {step.dims} else None
+
+
+def _level_of_exponential(step: Node, shape: Shape, levels: Mapping[int, Level]) -> Level | None:
+    name = step.op.name
+    x = step.inputs[EXPONENTIALS[name]]
+    if x.dims != shape or levels[x.id] != "element":
+        return None
+    if name not in ENTROPIES:
+        return "element" if step.attrs["axis"] == len(shape) - 1 else None
+    each = step.attrs["reduction"] == "none"
+    if name == "cross_entropy":
+        return "row" if each else "late"
+    return "element" if levels[step.inputs[0].id] == ("row" if each else "whole") else None
