@@ -86,6 +86,7 @@ class Graph:
         self.seed = index(seed)
         self.assignments: list[tuple[Buffer, Node, Node]] = []
         self.lock = threading.RLock()
+        self.reading = 0  # direct runs that may read any variable's array at the moment
         _GRAPHS.add(self)
         self._nodes: list[Node] = []
         self._names: dict[str, Node] = {}

@@ -5,7 +5,8 @@ this package, and its hash is its identity.  The operators are attached by `acto
 
 A variable's array is read by runs while solvers write.  The rule: an array that a run in flight
 has read is never written again; a writer that finds readers switches the variable to a second
-array.  Readers are counted per array, under the graph's lock.
+array.  Readers are counted per array, under the graph's lock; runs that a thread computes at once,
+without actors, only once for all arrays of the graph (`Graph.reading`): they may read hundreds.
 """
 
 from __future__ import annotations
@@ -292,7 +293,7 @@ class Variable(Node):
             On setting another dtype or shape.
         """
         with self.graph.lock:
-            if self.state.readers:
+            if self.state.readers or self.graph.reading:
                 self._switch(self.state.array.copy())
             return self.state.array
 
@@ -322,7 +323,8 @@ class Variable(Node):
         """
         with self.graph.lock:
             state = self.state
-            out = np.empty_like(state.array) if state.readers else state.array
+            read = state.readers or self.graph.reading
+            out = np.empty_like(state.array) if read else state.array
             write(state.array, out)
             if out is not state.array:
                 self._switch(out)

@@ -14,7 +14,6 @@ Invariants, all under `lock`:
 
 from __future__ import annotations
 
-import os
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
@@ -46,7 +45,7 @@ from actorgraph.machines.run import Run, in_main_thread
 from actorgraph.node_actor import Dead, Task, blamed
 from actorgraph.scheduler import POOL, Scheduler, inside
 
-__all__ = ["Core", "current_errors", "starting"]
+__all__ = ["Core", "current_errors"]
 
 _DEFAULT_ERRORS = {"divide": "warn", "over": "warn", "under": "ignore", "invalid": "warn"}
 
@@ -151,24 +150,18 @@ class Core:
 
     def _read_variables(self, runs: Sequence[Run]) -> None:
         """Take the variables' arrays at one moment; nobody writes them until the runs end."""
-        plan = runs[0].plan
-        if plan.variables:
-            with plan.variables[0].graph.lock:
+        variables = runs[0].plan.variables
+        if variables:
+            with variables[0].graph.lock:
                 for run in runs:
                     run.readers = readers = []
                     for node in run.plan.variables:
                         node.state.readers += 1
                         readers.append(node.state)
+                    run.take_arrays()
+        else:
             for run in runs:
-                states, given = iter(run.readers), iter(run.leaves)
-                run.leaves = [
-                    next(states).array if leaf.kind == "variable" else next(given)
-                    for leaf in run.plan.joint.leaves
-                ]
-        for run in runs:
-            run.values = (
-                run.leaves if plan.on_host else list(map(plan.device.to_device, run.leaves))
-            )
+                run.take_arrays()
 
     def retire(self, plan: Plan) -> None:
         """Let go of the networks of a plan that takes no new runs, where none is in flight."""
@@ -209,17 +202,33 @@ class Core:
         try:
             if self.closed:
                 return False
-            self._read_variables(parts)
-            for part in parts:
-                self._compute(part)
+            self._compute_all(parts)
         finally:
             scheduler.leave(slot)
             self.direct.pop()
-            for part in parts:
-                self._release(part)
         for part in parts:
             self._conclude(part)
         return True
+
+    def _compute_all(self, parts: Sequence[Run]) -> None:
+        """Compute runs of one graph, whose variables nobody writes meanwhile."""
+        variables = parts[0].plan.variables
+        if not variables:
+            for part in parts:
+                part.take_arrays()
+                self._compute(part)
+            return
+        graph = variables[0].graph
+        with graph.lock:
+            graph.reading += 1
+            for part in parts:
+                part.take_arrays()
+        try:
+            for part in parts:
+                self._compute(part)
+        finally:
+            with graph.lock:
+                graph.reading -= 1
 
     def _compute(self, run: Run) -> None:
         """Compute and collect the results of a run, if it is not dead."""
@@ -478,20 +487,3 @@ class Core:
             if task.wait is reply:
                 task.ready[0].append(task)
         self.scheduler.offer()
-
-
-_starting = threading.RLock()
-
-
-def starting() -> Any:
-    """Return the lock under which machines start and stop: two threads may ask for a first run."""
-    return _starting
-
-
-def _after_fork_in_child() -> None:
-    global _starting
-    _starting = threading.RLock()  # a thread of the parent may have held it
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -12,7 +12,7 @@ import anyio
 
 from actorgraph.errors import GraphError, MachineClosedError
 from actorgraph.machines.capacities import Capacities
-from actorgraph.machines.core import Core, current_errors, starting
+from actorgraph.machines.core import Core, current_errors
 from actorgraph.machines.options import seconds
 from actorgraph.machines.plan import Plan
 from actorgraph.machines.process import THIS
@@ -50,7 +50,7 @@ class Lifetime:
         return core
 
     def _start(self) -> Core:
-        with starting():
+        with THIS.starting:
             core = self._core
             if core is not None and not core.closed and self._process == THIS.id:
                 return core  # another thread was faster
@@ -74,7 +74,7 @@ class Lifetime:
 
     def _stop(self) -> Core | None:
         """Close for new runs; return the core if there is one to be ended."""
-        with starting():
+        with THIS.starting:
             core = self._core
             alive = core is not None and not core.closed and self._process == THIS.id
             if core is not None and alive:

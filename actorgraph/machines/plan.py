@@ -31,7 +31,7 @@ from actorgraph.lower.rings import Ring, Rings
 from actorgraph.machines.binding import Binding, Direct
 from actorgraph.machines.repeats import Repeats
 from actorgraph.machines.results import Results
-from actorgraph.node import Buffer, Variable
+from actorgraph.node import Buffer
 from actorgraph.rewrite import Pass
 from actorgraph.types import UNKNOWN, bind_shape
 
@@ -119,9 +119,11 @@ class Plan(Results):
         leaves = self.joint.leaves
         self.inputs = tuple(leaf.source for leaf in leaves if leaf.kind == "feed")
         self.needed = frozenset(self.inputs)
-        self.given = [(leaf.kind, leaf.source) for leaf in leaves if leaf.kind != "variable"]
+        given = [(place, leaf) for place, leaf in enumerate(leaves) if leaf.kind != "variable"]
+        self.given = [(leaf.kind, leaf.source) for _, leaf in given]
+        self.places = [place for place, _ in given]
         self.repeats = Repeats(self.inputs)
-        self.variables = tuple(leaf.source for leaf in leaves if isinstance(leaf.source, Variable))
+        self.variables = tuple(leaf.source for leaf in leaves if leaf.kind == "variable")
         self._place_results()
         self.fuse = fuse
         self.tasks: list[TaskSpec] = []

@@ -170,6 +170,16 @@ class Run:
         """Microseconds that its steps are taken to need together."""
         return self.binding.predicted_us
 
+    def take_arrays(self) -> None:
+        """Put the variables' arrays, kept from writers, among what was given."""
+        plan, leaves = self.plan, self.leaves
+        if plan.variables:
+            leaves = [node.state.array for node in plan.variables]
+            for place, given in zip(plan.places, self.leaves, strict=True):
+                leaves.insert(place, given)
+            self.leaves = leaves
+        self.values = leaves if plan.on_host else list(map(plan.device.to_device, leaves))
+
     # -- for actors ---------------------------------------------------------------------------
 
     def deliver(self, index: int, value: Any) -> None:

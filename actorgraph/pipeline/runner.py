@@ -17,10 +17,11 @@ from actorgraph.graph import Node, as_nodes, topological_order
 from actorgraph.machines.admission import Claim, fitted
 from actorgraph.machines.batching import Batching, Microbatch
 from actorgraph.machines.capacities import Capacities
-from actorgraph.machines.core import Core, starting
+from actorgraph.machines.core import Core
 from actorgraph.machines.feeds import bind_feeds, check_dims
 from actorgraph.machines.life import Lifetime
 from actorgraph.machines.options import allowed, positive, whole
+from actorgraph.machines.process import THIS
 from actorgraph.machines.run import Run, in_event_loop, loop_notifier
 from actorgraph.machines.stream import Stream
 from actorgraph.node import Variable
@@ -368,7 +369,7 @@ class Pipeline(Lifetime):
 
     def _planned(self, symbols: Mapping[str, int]) -> StagedPlan:
         if self._plan is None:
-            with starting():  # two threads may ask for a first run
+            with THIS.starting:  # two threads may ask for a first run
                 if self._plan is None:
                     plan = StagedPlan(
                         self.batching, self.outputs, self.wrt, self.schedule, devices.get("cpu"),

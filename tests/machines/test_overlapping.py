@@ -131,8 +131,8 @@ async def test_neighbours_and_order_survive_runs_that_end_in_every_way(options, 
                 assert channel.credits is None or len(channel.credits) == channel.capacity
         if options["fuse"] == "none":
             assert order == sorted(order)
-        gc.collect()
-        assert not [run for run in storm.seen if run() is not None]
+    gc.collect()  # after the close: a worker may have been on its way out of a run
+    assert not [run for run in storm.seen if run() is not None]
 
 
 @pytest.mark.parametrize("ordered", [True, False])
