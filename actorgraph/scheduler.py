@@ -432,10 +432,15 @@ class Deadlines:
         self._stopped = False
         self._number = self._live = 0
 
-    def add(self, run: Run, timeout_s: float) -> None:
-        """Call ``run.expire()`` after `timeout_s` seconds unless the run has ended."""
+    def add(self, run: Run, timeout_s: float) -> float:
+        """Call ``run.expire()`` after `timeout_s` seconds unless the run has ended.
+
+        Returns the time of the deadline, by `monotonic`.  A run that ends at once may do so before
+        the thread comes by: what is due then is for the run to see.
+        """
+        until = monotonic() + timeout_s
         if timeout_s > threading.TIMEOUT_MAX:
-            return  # centuries
+            return until  # centuries
         with self._changed:
             if len(self._heap) > 2 * self._live + 64:
                 # Most runs end long before their deadline: forget them.
@@ -443,13 +448,14 @@ class Deadlines:
                 heapq.heapify(self._heap)
                 self._live = len(self._heap)
             self._number += 1
-            heapq.heappush(self._heap, (monotonic() + timeout_s, self._number, ref(run)))
+            heapq.heappush(self._heap, (until, self._number, ref(run)))
             if self._thread is None:
                 self._thread = threading.Thread(
                     target=self._watch, name="actorgraph-deadlines", daemon=True
                 )
                 self._thread.start()
             self._changed.notify()
+        return until
 
     def stop(self, join: bool) -> None:
         """End the thread, and wait for its end if asked to."""

@@ -64,12 +64,11 @@ class Group(Run):
         """Microseconds that the steps of all parts are taken to need together."""
         return sum(part.predicted_us for part in self._parts)
 
-    def collect(self) -> None:
-        """Join the results of the parts, if nothing went wrong."""
-        if self.dead is None:
-            try:
-                self.duals, self.assigned = self._join(self._parts)
-            except BaseException as error:  # noqa: BLE001 - a failed join ends the run
-                self.dead = error
-        self.collected = True
+    def _results(self) -> tuple[dict[Node, Dual], Assigned]:
+        """Join the results of the parts."""
+        return self._join(self._parts)
+
+    def complete(self) -> None:
+        """Let go of the parts, and wake who waits."""
         self._parts = ()
+        super().complete()

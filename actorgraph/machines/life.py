@@ -93,7 +93,7 @@ class Lifetime:
             part.errors = errors
         try:
             if timeout_s is not None:
-                core.pool.deadlines.add(run, seconds("timeout_s", timeout_s))
+                run.until = core.pool.deadlines.add(run, seconds("timeout_s", timeout_s))
                 if timeout_s == 0:
                     run.expire()
             core.start(run, slot)

@@ -47,7 +47,7 @@ class Run:
         "__weakref__", "_callbacks", "_lock", "assigned", "awaited", "binding", "claim",
         "collected", "core", "dead", "done", "duals", "errors", "group", "host", "kernels",
         "leaves", "machine", "microbatch", "microbatches", "network", "number", "plan", "priority",
-        "readers", "regular", "results", "tokens", "values",
+        "readers", "regular", "results", "tokens", "until", "values",
     )  # fmt: skip
 
     told: ClassVar[bool] = True
@@ -77,6 +77,7 @@ class Run:
         self.host: Callable[[Callable[[], object]], object] | None = None
         # Set once, by whatever ends the run early; actors read it without a lock.
         self.dead: BaseException | None = None
+        self.until: float | None = None  # the time of its deadline, by `monotonic`
         self.done = False
         self.collected = False
         self.duals: dict[Node, Dual] = {}
@@ -216,16 +217,29 @@ class Run:
     def expire(self) -> None:
         """End the run because its time is up."""
         if not self.done:
-            self.abort(TimeoutError(f"run {self.number} did not end in time"))
+            self.abort(self._lateness())
+
+    def _lateness(self) -> TimeoutError:
+        return TimeoutError(f"run {self.number} did not end in time")
 
     def collect(self) -> None:
-        """Turn what was delivered into Duals, if nothing went wrong."""
+        """Turn what was delivered into Duals, if nothing went wrong and it is not too late.
+
+        The thread that watches deadlines may not have come by; so the clock decides.
+        """
         if self.dead is None:
             try:
-                self.duals, self.assigned = self.plan.collect(self)
+                self.duals, self.assigned = self._results()
             except BaseException as error:  # noqa: BLE001 - a failed copy ends the run
                 self.dead = error
+        if self.until is not None and self.dead is None and monotonic() > self.until:
+            self.duals, self.assigned = {}, ()
+            self.dead = self._lateness()
         self.collected = True
+
+    def _results(self) -> tuple[dict[Node, Dual], Sequence[tuple[Buffer, Any]]]:
+        """Return the Duals of what was delivered, and what is assigned to buffers."""
+        return self.plan.collect(self)
 
     def complete(self) -> None:
         """Wake who waits.  Called once, after `collect`."""
