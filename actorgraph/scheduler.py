@@ -435,8 +435,7 @@ class Deadlines:
     def add(self, run: Run, timeout_s: float) -> float:
         """Call ``run.expire()`` after `timeout_s` seconds unless the run has ended.
 
-        Returns the time of the deadline, by `monotonic`.  A run that ends at once may do so before
-        the thread comes by: what is due then is for the run to see.
+        Returns the time of the deadline: a run may end after it, and before the thread comes by.
         """
         until = monotonic() + timeout_s
         if timeout_s > threading.TIMEOUT_MAX:
