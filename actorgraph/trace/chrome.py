@@ -2,7 +2,8 @@
 
 Source: Trace Event Format, Google, 2016.  Times are microseconds.  Phases used: ``M`` names, ``X``
 slices, ``s`` and ``f`` the two ends of an arrow, ``C`` counters, ``b`` and ``e`` spans that may
-overlap.  All but names are sorted by time.
+overlap.  All but names are sorted by time.  Lanes are threads from 1 on: until 2025 Perfetto
+took 0 and 1 for the same thread (https://github.com/thoren-d/tracing-chrome/issues/32).
 """
 
 from __future__ import annotations
@@ -27,26 +28,30 @@ Event = dict[str, Any]
 
 def events(records: Records, predicted: Mapping[str, Sequence[PredictedSlice]]) -> list[Event]:
     """Return the events of a recording, and of predictions as further processes."""
-    names = _tracks(_MEASURED, "measured", records.lanes)
+    names = _tracks(_MEASURED, "measured", _threads(records.lanes))
     timed = [*_slices(records), *_arrows(records), *_counters(records), *_spans(records)]
     for process, (name, slices) in enumerate(predicted.items(), _MEASURED + 1):
-        lanes = tuple(dict.fromkeys(part.lane for part in slices))
-        names += _tracks(process, name, lanes)
+        threads = _threads(dict.fromkeys(part.lane for part in slices))
+        names += _tracks(process, name, threads)
         timed += [
-            _slice(process, lanes.index(part.lane), part.label, "predicted", part.start, part.end)
+            _slice(process, threads[part.lane], part.label, "predicted", part.start, part.end)
             for part in slices
         ]
     return [*names, *sorted(timed, key=_when)]
 
 
-def _tracks(process: int, name: str, lanes: Iterable[str]) -> list[Event]:
+def _threads(lanes: Iterable[str]) -> dict[str, int]:
+    return {lane: number for number, lane in enumerate(lanes, 1)}
+
+
+def _tracks(process: int, name: str, threads: Mapping[str, int]) -> list[Event]:
     """Name a process and its threads, and keep them in this order."""
     named = [
-        {"ph": "M", "name": "process_name", "pid": process, "tid": 0, "args": {"name": name}},
-        {"ph": "M", "name": "process_sort_index", "pid": process, "tid": 0,
+        {"ph": "M", "name": "process_name", "pid": process, "tid": 1, "args": {"name": name}},
+        {"ph": "M", "name": "process_sort_index", "pid": process, "tid": 1,
          "args": {"sort_index": process}},
     ]  # fmt: skip
-    for number, lane in enumerate(lanes):
+    for lane, number in threads.items():
         place = {"ph": "M", "pid": process, "tid": number}
         named.append({**place, "name": "thread_name", "args": {"name": lane}})
         named.append({**place, "name": "thread_sort_index", "args": {"sort_index": number}})
@@ -67,7 +72,7 @@ def _slice(
 
 
 def _slices(records: Records) -> list[Event]:
-    lanes = {lane: number for number, lane in enumerate(records.lanes)}
+    lanes = _threads(records.lanes)
     found = []
     for part in records.slices:
         args: dict[str, Any] = {"run": part.run, "machine": part.machine}
@@ -84,13 +89,14 @@ def _slices(records: Records) -> list[Event]:
 
 
 def _arrows(records: Records) -> list[Event]:
-    lanes = {lane: number for number, lane in enumerate(records.lanes)}
+    lanes = _threads(records.lanes)
     found = []
     for number, message in enumerate(records.messages):
         if message.source is None:
             continue
         sender, receiver = records.slices[message.source], records.slices[message.target]
-        start = max(_us(message.sent), _us(sender.start))
+        # A slice encloses the moment of its start, and not that of its end.
+        start = max(_us(sender.start), min(_us(message.sent), round(_us(sender.end) - 1e-3, 3)))
         both = {"name": message.edge.kind, "cat": "edge", "id": number, "pid": _MEASURED}
         edge = {"edge": message.edge.name, "bytes": message.bytes}
         found.append({**both, "ph": "s", "tid": lanes[sender.lane], "ts": start, "args": edge})
@@ -130,7 +136,7 @@ def _counters(records: Records) -> list[Event]:
 
 
 def _counter(name: str, what: str, at: float, level: int) -> Event:
-    return {"ph": "C", "name": name, "pid": _MEASURED, "tid": 0, "ts": at, "args": {what: level}}
+    return {"ph": "C", "name": name, "pid": _MEASURED, "tid": 1, "ts": at, "args": {what: level}}
 
 
 def _spans(records: Records) -> list[Event]:
@@ -158,7 +164,7 @@ def _spans(records: Records) -> list[Event]:
 def _span(
     name: str, category: str, key: str, start: float, end: float, args: dict[str, Any]
 ) -> list[Event]:
-    both = {"name": name, "cat": category, "id": key, "pid": _MEASURED, "tid": 0}
+    both = {"name": name, "cat": category, "id": key, "pid": _MEASURED, "tid": 1}
     begun, ended = _us(start), max(_us(start), _us(end))
     return [{**both, "ph": "b", "ts": begun, "args": args}, {**both, "ph": "e", "ts": ended}]
 

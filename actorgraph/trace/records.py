@@ -7,6 +7,7 @@ tuple: a recording may hold a million.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Any, NamedTuple
 
 __all__ = ["Actor", "Call", "Edge", "Message", "PredictedSlice", "RunSpan", "Slice"]
@@ -181,10 +182,12 @@ class PredictedSlice:
         Raises
         ------
         TypeError
-            The object has not got them, or its start and end are no numbers.
+            The object has not got them, or its start and end are no numbers in this order.
         """
         try:
             start, end = float(found.start) * unit_s, float(found.end) * unit_s
+            if not 0 <= end - start < inf:
+                raise ValueError("it should end after its start, both at finite times")
             return cls(str(found.lane), start, end, str(found.label))
         except (AttributeError, TypeError, ValueError) as problem:
             raise TypeError(

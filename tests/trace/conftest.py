@@ -56,3 +56,20 @@ class Planned:
     start: object
     end: object
     label: str
+
+
+def pipelined(schedule="1f1b"):
+    """Record a run of a pipeline of two stages and four microbatches, its simulation beside it."""
+    g = ag.Graph("pipeline")
+    h = g.input("x", shape=("batch", 4))
+    for stage in range(2):
+        with g.stage(stage):
+            h = np.tanh(h @ g.parameter(f"W{stage}", np.eye(4, dtype="float32"))).named(f"h{stage}")
+    with g.stage(1):
+        loss = h.mean().named("loss")
+    with ag.pipeline.Pipeline(loss, schedule=schedule, microbatches=4) as pipeline:
+        pipeline.run_sync({"x": np.ones((8, 4), "float32")})
+        with ag.trace.record() as t:
+            pipeline.run_sync({"x": np.ones((8, 4), "float32")})
+        t.predict(pipeline.simulate().timeline)
+    return t

@@ -12,7 +12,7 @@ import actorgraph as ag
 from actorgraph.trace.page import _columns, _layers
 from actorgraph.trace.records import Actor, Edge
 from tests.trace import _browser
-from tests.trace.conftest import Planned
+from tests.trace.conftest import Planned, pipelined
 
 
 class Reader(HTMLParser):
@@ -78,23 +78,6 @@ def test_page_of_a_large_recording_draws_the_largest_and_says_so(recorded, tmp_p
         "the longest 10",
         "the busiest 3",
     ]
-
-
-def pipelined(schedule="1f1b"):
-    """Record a run of a pipeline of two stages and four microbatches, its simulation beside it."""
-    g = ag.Graph("pipeline")
-    h = g.input("x", shape=("batch", 4))
-    for stage in range(2):
-        with g.stage(stage):
-            h = np.tanh(h @ g.parameter(f"W{stage}", np.eye(4, dtype="float32"))).named(f"h{stage}")
-    with g.stage(1):
-        loss = h.mean().named("loss")
-    with ag.pipeline.Pipeline(loss, schedule=schedule, microbatches=4) as pipeline:
-        pipeline.run_sync({"x": np.ones((8, 4), "float32")})
-        with ag.trace.record() as t:
-            pipeline.run_sync({"x": np.ones((8, 4), "float32")})
-        t.predict(pipeline.simulate().timeline)
-    return t
 
 
 def test_a_pipeline_is_drawn_by_its_actions_and_so_is_its_prediction(tmp_path):
