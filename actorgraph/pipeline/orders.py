@@ -12,15 +12,16 @@ authors describe them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import NamedTuple
 
 from actorgraph.errors import ScheduleError, near_names
 from actorgraph.pipeline.actions import Action, Schedule
 from actorgraph.pipeline.model import at_least
 
-__all__ = ["SCHEDULES", "schedule"]
+__all__ = ["ORDERS", "Order", "SCHEDULES", "schedule"]
 
 
 class _Size(NamedTuple):
@@ -75,7 +76,7 @@ def schedule(
     0 | 0F0  0F1       0BW0 0F2  0BW1      0BW2
     1 |      1F0  1BW0 1F1  1BW1 1F2  1BW2
     """
-    order = SCHEDULES.get(name)
+    order = ORDERS.get(name)
     if order is None:
         raise ScheduleError(
             f"there is no schedule {name!r}{near_names(str(name), SCHEDULES)}; "
@@ -245,7 +246,13 @@ def _zb_v(size: _Size) -> list[Action]:
 
 
 def _dualpipe_v(size: _Size) -> list[Action]:
-    """Return the eight steps of DualPipeV; needs at least 2 p microbatches."""
+    """Return the eight steps of DualPipeV; needs at least 2 p microbatches.
+
+    The authors' formula for its bubble, (p - 1) (T_FB + B_f - 3 W) in times of a chunk, with B_f =
+    B + W, is that of an order whose pairs are all joined.  It holds exactly for F <= B (and W <= B)
+    if the last device's first pair is joined too, which they leave apart to shorten the bubble: by
+    B - F, once.  For F > B each hop costs F - B more, in either order.
+    """
     d, p, m, vee = size.d, size.p, size.m, _Vee(size)
     for _ in range(2 * (p - d - 1)):
         vee.forward(0)
@@ -280,9 +287,24 @@ def _dualpipe_v(size: _Size) -> list[Action]:
 
 
 @dataclass(frozen=True)
-class _Order:
-    """A named order: its lanes, and what it can be made for."""
+class Order:
+    """A named order: its lanes, and what it can be made for.
 
+    Attributes
+    ----------
+    about : str
+        What it is, in a line.
+    lane : callable
+        Makes the actions of a device.
+    chunks : int
+        Stages on each device, where nothing else is asked for.
+    any_chunks, has_warmup : bool
+        Whether `chunks` and `extra_warmup` may be asked for.
+    fitting : callable
+        The least number of microbatches from m on for which it is stated.
+    """
+
+    about: str
     lane: Callable[[_Size], list[Action]]
     chunks: int = 1
     any_chunks: bool = False
@@ -295,14 +317,39 @@ def _full_rounds(p: int, m: int, v: int) -> int:
     return m if v == 1 else -(-m // p) * p
 
 
-SCHEDULES: dict[str, _Order] = {
-    "gpipe": _Order(_gpipe),
-    "1f1b": _Order(_one_f_one_b, has_warmup=True),
-    "interleaved": _Order(_interleaved, 2, True, fitting=_full_rounds),
-    "looped_bfs": _Order(_gpipe, 2, True),
-    "zb-h1": _Order(_zb_h1, 1, True, True, _full_rounds),
-    "zb-h2": _Order(_zb_h2, has_warmup=True),
-    "zb-v": _Order(_zb_v, 2, fitting=lambda p, m, v: max(m, 2 * p - 1)),
-    "dualpipe-v": _Order(_dualpipe_v, 2, fitting=lambda p, m, v: max(m, 2 * p)),
-}
-"""Known names."""
+ORDERS: dict[str, Order] = {
+    "gpipe": Order("all forwards, then all backwards; holds every microbatch", _gpipe),
+    "1f1b": Order(
+        "a forward and a backward by turns; the bubble of gpipe, holds p - d microbatches",
+        _one_f_one_b,
+        has_warmup=True,
+    ),
+    "interleaved": Order(
+        "1f1b with v stages a device: a v-th of its bubble, v times the messages",
+        _interleaved, 2, True, fitting=_full_rounds,
+    ),
+    "looped_bfs": Order(
+        "gpipe with v stages a device: a v-th of its bubble, holds every microbatch",
+        _gpipe, 2, True,
+    ),
+    "zb-h1": Order(
+        "1f1b with W put off: a third of its bubble if F = B = W, holds p microbatches",
+        _zb_h1, 1, True, True, _full_rounds,
+    ),
+    "zb-h2": Order(
+        "zb-h1 with a longer warm-up: no bubble within spans if F = B = W, holds 2 p - 1",
+        _zb_h2, has_warmup=True,
+    ),
+    "zb-v": Order(
+        "two stages a device in a V: no bubble within spans if F = B = W, holds p microbatches",
+        _zb_v, 2, fitting=lambda p, m, v: max(m, 2 * p - 1),
+    ),
+    "dualpipe-v": Order(
+        "two stages a device in a V, forwards overlapping backwards; holds p + 1/2 microbatches",
+        _dualpipe_v, 2, fitting=lambda p, m, v: max(m, 2 * p),
+    ),
+}  # fmt: skip
+"""The table; everything else about a name is looked up here."""
+
+SCHEDULES: Mapping[str, str] = MappingProxyType({name: one.about for name, one in ORDERS.items()})
+"""Names that `schedule` knows, with what they are: p devices, d the device, v stages on each."""

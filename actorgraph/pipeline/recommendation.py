@@ -15,7 +15,7 @@ from actorgraph.pipeline.model import (
     at_least,
     per_device,
 )
-from actorgraph.pipeline.orders import SCHEDULES
+from actorgraph.pipeline.orders import ORDERS
 from actorgraph.pipeline.simulation import Simulation, simulate
 
 __all__ = ["recommend"]
@@ -73,7 +73,7 @@ def recommend(
     """
     p = at_least("stages", stages, 1)
     limits = None if memory is None else per_device("memory", memory, p)
-    names = list(SCHEDULES if schedules is None else schedules)
+    names = list(ORDERS if schedules is None else schedules)
     tried = [
         simulate(
             name,
@@ -119,7 +119,7 @@ def _options(
     name: str, devices: int, chunks: Sequence[int], costs: Costs
 ) -> Iterator[tuple[int | None, int]]:
     """Yield chunks and extra warm-ups to try."""
-    order = SCHEDULES.get(name)
+    order = ORDERS.get(name)
     if order is None:
         yield None, 0  # `simulate` says what is wrong with the name
         return

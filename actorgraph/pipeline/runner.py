@@ -32,7 +32,7 @@ from actorgraph.pipeline.cutting import cut_by_placement, placed
 from actorgraph.pipeline.dynamic import dynamic
 from actorgraph.pipeline.lanes import Lanes
 from actorgraph.pipeline.model import Setting
-from actorgraph.pipeline.orders import SCHEDULES
+from actorgraph.pipeline.orders import ORDERS
 from actorgraph.pipeline.orders import schedule as named
 from actorgraph.pipeline.simulation import Simulation, simulate
 from actorgraph.pipeline.staged import Part, StagedPlan
@@ -197,7 +197,7 @@ class Pipeline(Lifetime):
                 raise ScheduleError(
                     "how many stages? Give stages=, or place nodes with `with graph.stage(0): ...`"
                 )
-            known = SCHEDULES.get(given)
+            known = ORDERS.get(given)
             stages = self._placed // (chunks or (1 if known is None else known.chunks))
         if given == "dynamic":
             made = dynamic(stages=stages, microbatches=microbatches, costs=(1, 1, 1))

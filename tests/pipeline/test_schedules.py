@@ -4,6 +4,7 @@ import pytest
 
 from actorgraph.errors import ScheduleError
 from actorgraph.pipeline import SCHEDULES, Action, Schedule, load, schedule, simulate
+from actorgraph.pipeline.orders import ORDERS
 
 every_name = pytest.mark.parametrize("name", SCHEDULES)
 SIZES = [(1, 1), (1, 4), (2, 1), (3, 2), (4, 3), (4, 4), (4, 9), (5, 23)]
@@ -15,8 +16,41 @@ def test_every_schedule_exists_for_every_number_of_microbatches(name, p, m):
     """Making one checks that it is complete and can be executed."""
     made = schedule(name, stages=p, microbatches=m)
     assert (made.devices, made.microbatches) == (p, m)
-    assert made.stages == p * SCHEDULES[name].chunks
+    assert made.stages == p * ORDERS[name].chunks
     assert max(made.peak_activations) <= m
+
+
+def test_what_is_printed_of_the_names_is_a_line_about_each():
+    assert dict(SCHEDULES) == {name: one.about for name, one in ORDERS.items()}
+    for name, about in SCHEDULES.items():
+        assert f"{name!r}: {about!r}" in str(SCHEDULES)
+        assert "\n" not in about
+    with pytest.raises(TypeError, match="does not support item assignment"):
+        SCHEDULES["mine"] = "none"
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("gpipe", "holds every microbatch"), ("1f1b", "holds p - d microbatches"),
+        ("zb-h1", "holds p microbatches"), ("zb-v", "holds p microbatches"),
+        ("zb-h2", "holds 2 p - 1"), ("dualpipe-v", "holds p + 1/2 microbatches"),
+    ],
+)  # fmt: skip
+def test_what_the_lines_say_of_memory_is_what_orders_hold(name, text):
+    assert text in SCHEDULES[name]
+    p, m = 4, 16
+    held = {
+        "holds every microbatch": [m] * p,
+        "holds p - d microbatches": [p - d for d in range(p)],
+        "holds p microbatches": [p] * p,
+        "holds 2 p - 1": [2 * p - 1] * p,
+    }
+    peaks = list(schedule(name, stages=p, microbatches=m).peak_activations)
+    if text in held:
+        assert peaks == held[text]
+    else:
+        assert max(peaks) == p + 0.5
 
 
 @pytest.mark.parametrize("name", ["interleaved", "looped_bfs", "zb-h1"])
