@@ -9,7 +9,7 @@ from itertools import product
 
 import pytest
 
-from actorgraph.pipeline import dynamic, schedule, simulate
+from actorgraph.pipeline import Schedule, dynamic, schedule, simulate
 
 RATIOS = [(1, 1, 1), (2, 2, 1), (1, 2, 1), (3, 3, 2), (2, 3, 2), (10, 9, 8)]
 DEVICES = (1, 2, 3, 6)
@@ -135,13 +135,39 @@ def test_dualpipe_v(p, costs):
 @every_p
 @pytest.mark.parametrize("costs", [(2, 1, 1), (10, 9, 8), (5, 2, 1), (1, 2, 1), (2, 4, 3)])
 def test_dualpipe_v_differs_from_the_formula_by_what_f_and_b_differ(p, costs):
-    """The formula is for F = B: with F > B each hop costs their difference, with F < B the first
-    two actions of the last device, which do not overlap, save it once."""
+    """The formula counts every pair as one block, but the authors leave the first one apart.
+
+    So it holds for F = B; with F < B the first two actions of the last device, which do not
+    overlap, save the difference once, with F > B each hop costs it.
+    """
     forward, inputs, _ = costs
     excess = Fraction((p - 1) * max(forward - inputs, 0) - max(inputs - forward, 0), 2)
     expected = dualpipe_v(p, *costs) + (excess if p > 1 else 0)
     for m in (2 * p, 3 * p + 1):
         assert measured("dualpipe-v", p, m, costs)[:2] == (expected, expected)
+
+
+def with_the_first_pair_joined(p, m):
+    """Return DualPipeV where the last device's first two actions overlap like all other pairs."""
+    *others, last = schedule("dualpipe-v", stages=p, microbatches=m).lanes
+    at = next(i for i, action in enumerate(last) if (action.stage, action.kind) == (p, "BW"))
+    assert last[at - 1][:2] == (p - 1, "F")
+    assert not last[at].joined
+    return Schedule((*others, (*last[:at], last[at]._replace(joined=True), *last[at + 1 :])))
+
+
+@pytest.mark.parametrize("p", [1, 2, 3, 4, 6, 8])
+def test_dualpipe_v_has_the_formula_for_all_f_up_to_b_if_its_first_pair_is_joined_too(p):
+    """With F > B each hop costs their difference more, as it does without."""
+    for m in (2 * p, 3 * p + 1):
+        made = with_the_first_pair_joined(p, m)
+        for costs in product((0, 1, 2, 3, 5, 7), (0, 1, 2, 3, 5, 8), (0, 1, 2, 3, 6)):
+            forward, inputs, weights = costs
+            if weights > inputs or not any(costs):
+                continue
+            expected = dualpipe_v(p, *costs) + Fraction((p - 1) * max(forward - inputs, 0), 2)
+            found = simulate(made, costs=costs)
+            assert (found.global_bubble, found.span_bubble) == (expected, expected), (m, costs)
 
 
 @every_p
