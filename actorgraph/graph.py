@@ -215,7 +215,8 @@ class Graph:
         attrs = frozen(attrs) if attrs else {}
         inputs = self._operands(op, args, attrs)
         key_of_attrs = attrs_key(attrs)
-        key = (op, key_of_attrs, tuple([node.id for node in inputs]), self._owner_id())
+        owner = -1 if self._owner is None else self._owner.id
+        key = (op, key_of_attrs, tuple([node.id for node in inputs]), owner)
         node = self._consed.get(key)
         if node is None:
             types = tuple([node.type for node in inputs])
@@ -227,10 +228,12 @@ class Graph:
         return node
 
     def _operands(self, op: Op, args: Sequence[Any], attrs: Attrs) -> tuple[Node, ...]:
-        if all([isinstance(arg, Node) for arg in args]):  # noqa: C419 - a generator is slower
-            for arg in args:
-                if arg.graph is not self:
-                    raise foreign(arg, self)
+        for arg in args:
+            if not isinstance(arg, Node):
+                break
+            if arg.graph is not self:
+                raise foreign(arg, self)
+        else:
             return tuple(args)
         nodes: list[Any] = [None if is_weak(arg) else lifted(arg, self, op) for arg in args]
         scheme = op.signature(len(args), attrs).args
@@ -284,9 +287,6 @@ class Graph:
         self._names[name] = copy
         self._nodes.append(copy)
         return copy
-
-    def _owner_id(self) -> int:
-        return -1 if self._owner is None else self._owner.id
 
     def building(
         self, line: Line | None = None, owner: Node | None = None

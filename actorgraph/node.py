@@ -44,6 +44,10 @@ def _numpy_dtype(name: str) -> np.dtype[Any]:
     return np.dtype(name)
 
 
+def _is_proxy(attrs: object) -> bool:
+    return type(attrs) is MappingProxyType
+
+
 class Node:
     """An op applied to nodes, or a leaf.
 
@@ -60,11 +64,15 @@ class Node:
         Attributes of the application, such as ``axis``.
     type : Tensor
         Dtype and dims as a Hindley-Milner term.
+    dims : tuple of int or Dim
+        Dims as shape rules see them, with `types.UNKNOWN` where only a run knows.
+    dtype : np.dtype
+        NumPy dtype of the values.
     """
 
     __slots__ = (
-        "__weakref__", "_name", "attrs", "checks", "graph", "id", "inputs", "line", "op", "owner",
-        "type",
+        "__weakref__", "_name", "attrs", "checks", "dims", "dtype", "graph", "id", "inputs", "line",
+        "op", "owner", "type",
     )  # fmt: skip
 
     graph: Graph
@@ -73,6 +81,8 @@ class Node:
     inputs: tuple[Node, ...]
     attrs: Mapping[str, Any]
     type: Tensor
+    dims: Shape
+    dtype: np.dtype[Any]
     checks: Checks
     line: Line
     owner: Node | None
@@ -96,8 +106,10 @@ class Node:
         put(self, "id", id)
         put(self, "op", op)
         put(self, "inputs", inputs)
-        put(self, "attrs", MappingProxyType(attrs))
+        put(self, "attrs", attrs if _is_proxy(attrs) else MappingProxyType(attrs))
         put(self, "type", type)
+        put(self, "dims", type.row.dims)  # a node's type has no variables
+        put(self, "dtype", _numpy_dtype(type.dtype.name))
         put(self, "checks", checks)
         put(self, "line", line)
         put(self, "owner", owner)
@@ -124,19 +136,9 @@ class Node:
         return public_shape(self.dims)
 
     @property
-    def dims(self) -> Shape:
-        """Dims as shape rules see them, with `types.UNKNOWN` where only a run knows."""
-        return self.type.row.dims  # type: ignore[return-value]  # a node has no variables
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """NumPy dtype of the values."""
-        return _numpy_dtype(self.type.dtype.name)
-
-    @property
     def ndim(self) -> int:
         """Number of dims."""
-        return len(self.type.row.dims)
+        return len(self.dims)
 
     @property
     def is_leaf(self) -> bool:

@@ -318,13 +318,20 @@ def frozen(attrs: Attrs) -> Attrs:
     }
 
 
+_PLAIN = frozenset((str, int, bool, type(None)))
+_MAPPINGS = frozenset((dict, MappingProxyType))
+"""Kinds of mappings that are told without asking abstract classes."""
+
+
 def attrs_key(value: Any) -> Hashable:
     """Return a key that is equal exactly for attributes that mean the same.
 
     1, 1.0 and True differ, and so do 0.0 and -0.0; NaN equals NaN of the same bits.
     """
     kind = type(value)
-    if value is None or kind in (str, int, bool, Dim):
+    if kind in _MAPPINGS:
+        return dict, tuple([(name, attrs_key(value[name])) for name in sorted(value)])
+    if kind in _PLAIN or kind is Dim:
         return kind, value
     if kind is float:
         return kind, struct.pack("d", value)
@@ -333,7 +340,7 @@ def attrs_key(value: Any) -> Hashable:
     if kind in (tuple, list):
         return kind, tuple(map(attrs_key, value))
     if isinstance(value, Mapping):
-        return dict, tuple((name, attrs_key(value[name])) for name in sorted(value))
+        return attrs_key(dict(value))
     if kind is slice:
         return kind, tuple(map(attrs_key, (value.start, value.stop, value.step)))
     if isinstance(value, (np.ndarray, np.generic)):
@@ -349,22 +356,26 @@ def attrs_key(value: Any) -> Hashable:
 
 def is_symbolic(value: Any) -> bool:
     """Return whether an attribute holds a dim that only a run can bind."""
+    if type(value) in _PLAIN:
+        return False
     if isinstance(value, (tuple, list)):
         return any(map(is_symbolic, value))
     if isinstance(value, slice):
         return is_symbolic((value.start, value.stop, value.step))
-    if isinstance(value, Mapping):
+    if type(value) in _MAPPINGS or isinstance(value, Mapping):
         return any(map(is_symbolic, value.values()))
     return isinstance(value, Dim)
 
 
 def bind_attrs(value: Any, symbols: Mapping[str, int]) -> Any:
     """Return the attribute with its symbolic dims replaced by what the run binds them to."""
+    if type(value) in _PLAIN:
+        return value
     if isinstance(value, (tuple, list)):
-        return type(value)(bind_attrs(part, symbols) for part in value)
+        return type(value)([bind_attrs(part, symbols) for part in value])
     if isinstance(value, slice):
         return slice(*(bind_attrs(part, symbols) for part in (value.start, value.stop, value.step)))
-    if isinstance(value, Mapping):
+    if type(value) in _MAPPINGS or isinstance(value, Mapping):
         return {name: bind_attrs(part, symbols) for name, part in value.items()}
     return bind_dims(value, symbols) if isinstance(value, Dim) else value
 

@@ -23,10 +23,10 @@ Robinson 1965.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib import import_module
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -185,11 +185,22 @@ class Tensor:
 
     dtype: DType | Var
     row: Row
+    _hash: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        # Types are looked up for every node that is built.
+        object.__setattr__(self, "_hash", hash((self.dtype, self.row)))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Tensor, (self.dtype, self.row)  # hashes of texts differ between processes
 
     @staticmethod
     def of(dtype: object, shape: Shape) -> Tensor:
         """Return the concrete type of an array of `dtype` and `shape`."""
-        return Tensor(DType(dtype_of(dtype).name), Row((), shape))
+        return _concrete(dtype_of(dtype).name, shape)
 
     @property
     def shape(self) -> Shape:
@@ -200,6 +211,12 @@ class Tensor:
 
     def __str__(self) -> str:
         return f"{self.dtype}[{self.row}]"
+
+
+@lru_cache(maxsize=16384)
+def _concrete(dtype: str, shape: Shape) -> Tensor:
+    """Return one object for equal types, so that they are told to be equal by identity."""
+    return Tensor(DType(dtype), Row((), shape))
 
 
 @dataclass(frozen=True, slots=True)

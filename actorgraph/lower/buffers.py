@@ -13,7 +13,7 @@ are not C-contiguous uses none.
 
 from __future__ import annotations
 
-from bisect import bisect
+from bisect import bisect, insort
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -62,20 +62,19 @@ def regular(order: Sequence[Node]) -> set[int]:
     contiguous: set[int] = set()
     for node in order:
         layout = node.op.layout
-        if layout == "any" and node.op.ordered is not None and node.op.ordered(node.attrs):
+        if layout == "any":
+            if node.op.ordered is None or not node.op.ordered(node.attrs):
+                continue
             layout = "ordered"
-        parts = node.inputs
+        parts = node.inputs if layout != "c" else ()
         if layout == "kept":
             shaped = tuple([part for part in parts if part.dims == node.dims])
-            if any(part.id in contiguous or part.id not in computed for part in shaped):
+            if [part for part in shaped if part.id in contiguous or part.id not in computed]:
                 parts = shaped
-        if layout == "c" or (
-            layout != "any"
-            and all(
-                part.id in ordered if part.id in computed else _arrives_regular(part)
-                for part in parts
-            )
-        ):
+        for part in parts:
+            if not (part.id in ordered if part.id in computed else _arrives_regular(part)):
+                break
+        else:
             ordered.add(node.id)
             if layout not in _VIEWS:
                 contiguous.add(node.id)
@@ -132,9 +131,10 @@ def leaving(
 def _takes_out(step: Node) -> bool:
     op = step.op
     # Floats of two bytes are widened on their way.
-    takes = (op.takes_out or (op.ufunc is not None and not step.attrs)) and not is_half(step.dtype)
+    if not (op.takes_out or (op.ufunc is not None and not step.attrs)) or is_half(step.dtype):
+        return False
     # The result of a ufunc on 0-d arrays is a scalar, and costs nothing to make.
-    return takes and bool(step.dims) and all(dim is not UNKNOWN for dim in step.dims)
+    return bool(step.dims) and not [dim for dim in step.dims if dim is UNKNOWN]
 
 
 @dataclass(slots=True)
@@ -165,8 +165,12 @@ def usage(steps: Sequence[Node], kept: Collection[Node], symbols: Mapping[str, i
         if node.id in last:
             last[node.id] = len(steps)
     sizes = {}
+    of_type: dict[int, int] = {}  # most nodes share their types
     for step in reversed(steps):
-        sizes[step.id] = size_in_bytes(step, symbols)
+        size = of_type.get(id(step.type))
+        if size is None:
+            size = of_type[id(step.type)] = size_in_bytes(step, symbols)
+        sizes[step.id] = size
         if step.op.layout in _VIEWS:
             # It may be a view: its operands live as long as it does.
             for part in step.inputs:
@@ -233,9 +237,9 @@ class Buffers:
             place = self.place_of.get(step.id)
             if place is None:
                 continue
-            shape = bind_shape(step.dims, symbols, 0)
-            key = place, shape, step.dtype
+            key = place, step.dims, step.dtype
             if key not in views:
+                shape = bind_shape(step.dims, symbols, 0)
                 end = place + prod(shape) * step.dtype.itemsize
                 views[key] = memory[place:end].view(step.dtype).reshape(shape)
             found.append(views[key])
@@ -286,25 +290,32 @@ def assign(
 
 
 class _Gaps:
-    """The free parts of a memory that grows at its end: (begin, size), in order, never touching."""
+    """The free parts of a memory that grows at its end; they never touch.
+
+    By size, then by where they begin; and their sizes by where they begin and by where they end.
+    """
 
     def __init__(self) -> None:
         self.free: list[tuple[int, int]] = []
+        self.from_begin: dict[int, int] = {}
+        self.to_end: dict[int, int] = {}
         self.end = 0
 
     def take(self, size: int) -> int:
         """Return where `size` bytes begin: in the smallest gap that fits, else at the end."""
         if not size:
             return 0
-        fitting = [(gap[1], index) for index, gap in enumerate(self.free) if gap[1] >= size]
-        if fitting:
-            index = min(fitting)[1]
-            begin, free = self.free[index]
-            self.free[index : index + 1] = [(begin + size, free - size)] if free > size else []
+        index = bisect(self.free, (size, -1))
+        if index < len(self.free):
+            free, begin = self.free[index]
+            self._remove(begin, free)
+            if free > size:
+                self._add(begin + size, free - size)
             return begin
-        begin = self.end
-        if self.free and sum(self.free[-1]) == self.end:
-            begin = self.free.pop()[0]
+        last = self.to_end.get(self.end, 0)
+        begin = self.end - last
+        if last:
+            self._remove(begin, last)
         self.end = begin + size
         return begin
 
@@ -312,14 +323,21 @@ class _Gaps:
         """Take bytes back, joined with the gaps that they touch."""
         if not size:
             return
-        index = bisect(self.free, (begin, 0))
-        if index < len(self.free) and begin + size == self.free[index][0]:
-            size += self.free.pop(index)[1]
-        if index and sum(self.free[index - 1]) == begin:
-            begin, before = self.free[index - 1]
-            self.free[index - 1] = begin, before + size
-        else:
-            self.free.insert(index, (begin, size))
+        after = self.from_begin.get(begin + size, 0)
+        if after:
+            self._remove(begin + size, after)
+        before = self.to_end.get(begin, 0)
+        if before:
+            self._remove(begin - before, before)
+        self._add(begin - before, before + size + after)
+
+    def _add(self, begin: int, size: int) -> None:
+        insort(self.free, (size, begin))
+        self.from_begin[begin] = self.to_end[begin + size] = size
+
+    def _remove(self, begin: int, size: int) -> None:
+        del self.free[bisect(self.free, (size, begin)) - 1]
+        del self.from_begin[begin], self.to_end[begin + size]
 
 
 def _overwritten(

@@ -10,6 +10,9 @@ from contextlib import contextmanager
 __all__ = ["paused"]
 
 _lock = threading.Lock()
+_MANY = 10_000
+"""New objects; of fewer the collector itself makes little work."""
+
 _pausing = 0
 _was_enabled = False
 
@@ -19,7 +22,8 @@ def paused() -> Iterator[None]:
     """Collect no cycles meanwhile, in the whole process.
 
     Compiling a graph makes some hundred thousand objects and no garbage; going through them again
-    and again took a third of the time.  Whoever is last of several threads switches it on again.
+    and again took a third of the time.  Whoever is last of several threads switches it on again,
+    and has it go through what there is once, not twice, before that counts as old.
     """
     global _pausing, _was_enabled
     with _lock:
@@ -33,4 +37,6 @@ def paused() -> Iterator[None]:
         with _lock:
             _pausing -= 1
             if _pausing == 0 and _was_enabled:
+                if gc.get_count()[0] > _MANY:
+                    gc.collect(1)
                 gc.enable()

@@ -25,7 +25,7 @@ from actorgraph.op import Op, bind_attrs, is_symbolic
 from actorgraph.ops._scalars import is_half
 from actorgraph.types import Dim, bind_shape
 
-__all__ = ["depends_on_symbols", "is_silent", "kernel", "with_errstate"]
+__all__ = ["alike", "depends_on_symbols", "is_silent", "kernel", "with_errstate"]
 
 Kernel = Callable[..., Any]
 
@@ -55,11 +55,19 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
+def alike(node: Node) -> tuple[Any, ...]:
+    """Return what is equal for applications of one op to the same types, which are one object.
+
+    With equal attributes they may share a kernel, and are predicted to cost the same.
+    """
+    return (node.op, id(node.type), *[id(part.type) for part in node.inputs])
+
+
 def depends_on_symbols(node: Node) -> bool:
     """Return whether the node's kernel differs between bindings of the symbols."""
-    return is_symbolic(node.attrs) or (
-        node.op.checked and any(isinstance(dim, Dim) for dim in node.dims)
-    )
+    if node.attrs and is_symbolic(node.attrs):
+        return True
+    return node.op.checked and any(isinstance(dim, Dim) for dim in node.dims)
 
 
 def kernel(
@@ -82,7 +90,7 @@ def kernel(
         Raise `FloatingPointError` where a result has one.
     """
     op = node.op
-    attrs = bind_attrs(dict(node.attrs), symbols)
+    attrs = bind_attrs(node.attrs, symbols) if node.attrs else {}
     bare = op.ufunc is not None and not attrs and not is_half(node.dtype)
     if bare and op.ufunc == "matmul" and xp is np:
         found: Kernel = product(node, symbols)

@@ -131,18 +131,16 @@ def lower(
     ports = []
     count = 0
     for port in spec.ports:
-        ports.append(len(spec.residuals) if port.kind == "residual" else -1)
-        for node in spec.residuals if port.kind == "residual" else (port.node,):
-            if node is not None:
-                numbers[node.id] = count
-            count += 1
+        ports.append(len(port.nodes) if port.kind in ("bundle", "residual") else -1)
+        numbers.update({node.id: number for number, node in enumerate(port.nodes, count)})
+        count += len(port.nodes) or 1
     how = [_how(step, bound, long_steps, buffered, leaving) for step in spec.steps]
     steps, constants = _numbered_steps(spec.steps, kernels, how, numbers, count)
     form = Form(
         tuple(ports),
         steps,
         tuple([numbers[node.id] for node, _ in spec.sends]),
-        None if spec.saves_to is None else tuple([numbers[node.id] for node in spec.saves]),
+        tuple([tuple([numbers[node.id] for node in nodes]) for nodes, _ in spec.bundles]),
         tuple(spec.exclusive),
         tuple([(numbers[node.id], index) for node, index in spec.results]),
         preferred,

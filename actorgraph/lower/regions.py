@@ -31,6 +31,9 @@ __all__ = [
     "with_weights_apart",
 ]
 
+BUNDLED = 8
+"""So many values and more that come to a task from one place travel in one message, a tuple."""
+
 REGION_LIMIT = 1000
 """Most forward nodes of one region: longer straight-line functions compile superlinearly."""
 
@@ -51,26 +54,31 @@ class Region:
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """Where a task receives: the value of `node` from task `producer` (None: brought by the run).
+    """Where a task receives: values of `nodes` from task `producer` (None: brought by the run).
 
-    `kind` is ``"value"``, ``"residual"`` (all that the region's forward task saved, in one
-    message) or ``"trigger"`` (for a task that receives no value).
+    `kind` is ``"value"``, ``"bundle"`` (many values in one message), ``"residual"`` (the bundle
+    that the region's forward task has saved) or ``"trigger"`` (for a task that receives no value).
     """
 
-    kind: Literal["value", "residual", "trigger"]
-    node: Node | None
+    kind: Literal["value", "bundle", "residual", "trigger"]
+    nodes: tuple[Node, ...]
     producer: int | None
+
+    @property
+    def node(self) -> Node | None:
+        """The node of a single value."""
+        return self.nodes[0] if self.kind == "value" else None
 
 
 @dataclass(slots=True)
 class TaskSpec:
-    """What one direction of a region receives, computes, sends, saves and delivers.
+    """What one direction of a region receives, computes, sends and delivers.
 
     ``"weights"`` is the part of the backward direction that only gradients of leaves need, where
     that is a task of its own.
-    `sends` holds (node, consumer task); `results` holds (node, index of the run's result);
-    `saves` of a forward task are the `residuals` of its backward task.  `exclusive` are the ports
-    whose message nobody else receives, so that the task may send it on with another value.
+    `sends` holds (node, consumer task), `bundles` (nodes, consumer task), `results` (node, index of
+    the run's result).  `exclusive` are the ports whose message nobody else receives, so that the
+    task may send it on with another value.
     """
 
     index: int
@@ -79,16 +87,15 @@ class TaskSpec:
     steps: list[Node] = field(default_factory=list)
     ports: list[Port] = field(default_factory=list)
     sends: list[tuple[Node, int]] = field(default_factory=list)
-    saves: list[Node] = field(default_factory=list)
-    saves_to: int | None = None
-    residuals: list[Node] = field(default_factory=list)
+    bundles: list[tuple[tuple[Node, ...], int]] = field(default_factory=list)
     exclusive: list[int] = field(default_factory=list)
     results: list[tuple[Node, int]] = field(default_factory=list)
 
     @property
     def kept(self) -> list[Node]:
-        """What outlives a turn: values that are sent, saved or delivered."""
-        return [*(node for node, _ in (*self.sends, *self.results)), *self.saves]
+        """What outlives a turn: values that are sent or delivered."""
+        bundled = [node for nodes, _ in self.bundles for node in nodes]
+        return [*(node for node, _ in (*self.sends, *self.results)), *bundled]
 
     @property
     def name(self) -> str:
@@ -200,7 +207,7 @@ def _owner(node: Node) -> Node:
 
 
 def connect(tasks: list[TaskSpec], results: Mapping[Node, int]) -> list[TaskSpec]:
-    """Give the tasks their ports, sends, residuals and results; return them.
+    """Give the tasks their ports, sends and results; return them.
 
     Parameters
     ----------
@@ -214,43 +221,52 @@ def connect(tasks: list[TaskSpec], results: Mapping[Node, int]) -> list[TaskSpec
     for spec in tasks:
         # What a weights task needs of its region travels like any other value.
         own = forward.get(spec.region.index) if spec.direction != "weights" else None
-        _connect(spec, own, task_of)
+        _connect(spec, own, tasks, task_of)
     for node, index in results.items():
         task_of[node.id].results.append((node, index))
-    uses = Counter(port.node.id for spec in tasks for port in spec.ports if port.node is not None)
-    uses.update(node.id for node in results)
+    uses = Counter([p.node.id for spec in tasks for p in spec.ports if p.node is not None])
+    uses.update([node.id for node in results])
     for spec in tasks:
         spec.exclusive = [
             i for i, p in enumerate(spec.ports) if p.node is not None and uses[p.node.id] == 1
         ]
-        if all(port.kind == "residual" for port in spec.ports):
-            spec.ports.insert(0, Port("trigger", None, None))  # messages say whose run it is
+        if not spec.ports or spec.ports[0].kind != "value":
+            spec.ports.insert(0, Port("trigger", (), None))  # messages say whose run it is
     return tasks
 
 
-def _connect(spec: TaskSpec, forward: TaskSpec | None, task_of: dict[int, TaskSpec]) -> None:
-    """Give the task its ports, and the producers of what it needs their sends and saves."""
-    own = {node.id for node in spec.steps}
-    seen: set[int] = set()
+def _connect(
+    spec: TaskSpec, forward: TaskSpec | None, tasks: list[TaskSpec], task_of: dict[int, TaskSpec]
+) -> None:
+    """Give the task its ports, and the producers of what it needs their sends and bundles."""
+    seen = {node.id for node in spec.steps}
     at_hand = _at_hand(forward) if forward is not None and spec is not forward else {}
+    saved: list[Node] = []
+    needed: dict[int | None, list[Node]] = {}
     for step in spec.steps:
         for node in step.inputs:
-            if node.id in own or node.id in seen or node.op is CONSTANT:
+            if node.id in seen or node.op is CONSTANT:
                 continue
             seen.add(node.id)
-            producer = task_of.get(node.id)
             if node.id in at_hand:
-                assert forward is not None
-                forward.saves.append(node)
-            elif producer is None:
-                spec.ports.append(Port("value", node, None))
+                saved.append(node)
             else:
-                spec.ports.append(Port("value", node, producer.index))
-                producer.sends.append((node, spec.index))
-    if forward is not None and spec is not forward and forward.saves:
-        forward.saves_to = spec.index
-        spec.residuals = forward.saves
-        spec.ports.append(Port("residual", None, forward.index))
+                producer = task_of.get(node.id)
+                needed.setdefault(None if producer is None else producer.index, []).append(node)
+    bundles: list[Port] = []
+    for index, nodes in needed.items():
+        if len(nodes) >= BUNDLED:
+            bundles.append(Port("bundle", tuple(nodes), index))
+            continue
+        spec.ports += [Port("value", (node,), index) for node in nodes]
+        if index is not None:
+            tasks[index].sends += [(node, spec.index) for node in nodes]
+    if forward is not None and saved:
+        bundles.append(Port("residual", tuple(saved), forward.index))
+    for port in bundles:
+        spec.ports.append(port)
+        if port.producer is not None:
+            tasks[port.producer].bundles.append((port.nodes, spec.index))
 
 
 def _at_hand(forward: TaskSpec) -> dict[int, Node]:

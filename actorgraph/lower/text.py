@@ -80,13 +80,14 @@ class Form(NamedTuple):
     """All that the text of a task depends on, so that tasks of one form share their code.
 
     Values have numbers: first those that the ports bring, then those of the steps; constants count
-    down from -1.  A port is -1 for a message with one value, or the number of values of a residual.
+    down from -1.  A port is the number of values of a bundle, or -1 for a message with one value (a
+    trigger has it for nothing).
     """
 
     ports: tuple[int, ...]
     steps: tuple[Step, ...]
     sends: tuple[int, ...]
-    saves: tuple[int, ...] | None
+    bundles: tuple[tuple[int, ...], ...]
     exclusive: tuple[int, ...]
     results: tuple[tuple[int, int], ...]
     preferred: int
@@ -157,10 +158,8 @@ def _name_steps(
     count = 0
     for number, ended in zip(own_numbers, unused, strict=True):
         freed = {expressions[n]: n for n in ended if n != number and _is_local(expressions[n])}
-        # A residual's variable is forgotten, not taken over: its name says what it is.
-        own = [name for name in freed if name[0] == "v"]
-        if own:
-            name = own[0]
+        if freed:
+            name = next(iter(freed))
             del freed[name]
         elif idle:
             name = idle.pop()
@@ -169,7 +168,7 @@ def _name_steps(
         expressions[number] = name
         if number in ended:
             freed[name] = number
-        idle += [other for other in freed if other[0] == "v"]
+        idle += freed
         freed_after.append([other for other, number in freed.items() if number not in buffered])
     return freed_after
 
@@ -233,7 +232,6 @@ class _Writer:
         self.lines: dict[int, int] = {}
         self.body: list[str] = []
         self.has_async = any([step.how & AWAITED for step in form.steps])  # noqa: C419
-        self.targets = len(form.sends) + (form.saves is not None)
         # What `fail` is told: a message of each port, to find the mark of a dead run among them.
         self.messages = ", ".join([f"m{i}" for i in range(len(form.ports))])
 
@@ -258,19 +256,20 @@ class _Writer:
 
     def _name_values(self) -> None:
         form = self.form
-        self.residuals: dict[int, list[str]] = {}
+        self.bundles: dict[int, list[str]] = {}
         count = 0
         for i, size in enumerate(form.ports):
             if size < 0:
                 self.expressions[count] = f"m{i}.value"
                 count += 1
             else:
-                names = self.residuals[i] = [f"r{j}" for j in range(size)]
+                names = self.bundles[i] = [f"r{number}" for number in range(count, count + size)]
                 self.expressions.update(enumerate(names, count))
                 count += size
         self.first = count
         self.constants = _name_constants(form.steps, self.expressions)
-        kept = [*form.sends, *(number for number, _ in form.results), *(form.saves or ())]
+        bundled = [number for numbers in form.bundles for number in numbers]
+        kept = [*form.sends, *(number for number, _ in form.results), *bundled]
         self.freed_after = _name_steps(form.steps, count, kept, self.expressions)
 
     def _header(self) -> None:
@@ -281,7 +280,8 @@ class _Writer:
         params += dict.fromkeys([f"k{step.kernel}" for step in form.steps])
         params += ["kb", "give"] if self.outs else []
         params += self.constants
-        params += [f"{letter}{i}" for i in range(self.targets) for letter in ("o", "a", "t")]
+        targets = range(len(form.sends) + len(form.bundles))
+        params += [f"{letter}{i}" for i in targets for letter in ("o", "a", "t")]
         params += [f"{letter}{i}" for i in form.credited_out for letter in ("x", "y")]
         self.body += [f"def actor({', '.join(params)}):"]
         self.body += ["    arena = None"] if self.outs else []
@@ -311,8 +311,9 @@ class _Writer:
     def _steps(self) -> None:
         body, form = self.body, self.form
         body += ["            if run.dead is not None:", "                raise Dead"]
-        for i, names in self.residuals.items():
-            body.append(f"            {', '.join(names)}, = m{i}")
+        for i, names in self.bundles.items():
+            # The message would keep alive what a step has used for the last time.
+            body += [f"            {', '.join(names)}, = m{i}", f"            m{i} = None"]
         if self.outs:
             body.append(f"            {', '.join(self.outs.values())}, arena = run.kernels[kb]()")
         single = len(form.steps) == 1
@@ -346,17 +347,18 @@ class _Writer:
         ]
 
     def _outgoing(self) -> dict[Any, str]:
-        """Write what makes the messages; return their names by number (and the residual's).
+        """Write what makes the messages; return their names by number, and by numbers of bundles.
 
         A message that only this task has received is sent on with the new value: making another
         costs 0.13 us.
         """
         form = self.form
         outgoing: dict[Any, str] = {}
-        if form.saves is not None:
-            values = "".join([f"{self.expressions[number]}, " for number in form.saves])
-            outgoing["residual"] = "s"
-            self.body.append(f"            s = ({values})")
+        for numbers in form.bundles:
+            if numbers not in outgoing:
+                name = outgoing[numbers] = f"s{len(outgoing)}"
+                values = "".join([f"{self.expressions[number]}, " for number in numbers])
+                self.body.append(f"            {name} = ({values})")
         spare = list(form.exclusive)
         for number in form.sends:
             if number in outgoing:
@@ -373,16 +375,19 @@ class _Writer:
         form, body = self.form, self.body
         body += [f"        y{i}()" for i in form.credited_out]
         for number, index in form.results:
+            body.append(f"        run.results[{index}] = {self.expressions[number]}")
+        if form.results:
+            many = len(form.results) > 1
+            body += [f"        for _ in range({len(form.results)}):"] if many else []
+            indent = " " * (12 if many else 8)
             body += [
-                f"        run.results[{index}] = {self.expressions[number]}",
-                "        if run.tokens.pop():",
-                "            run.core.finish(run)",
+                f"{indent}if run.tokens.pop():",
+                f"{indent}    run.core.finish(run)",
             ]
         targets = [outgoing[number] for number in form.sends]
-        if form.saves is not None:
-            # The residual goes first: its own backward may be resumed by what follows.
-            residual = len(form.sends)
-            body += [f"        a{residual}({outgoing['residual']})", *self._wake(residual)]
+        # Residuals go first: the task's own backward may be resumed by what follows.
+        for i, numbers in enumerate(form.bundles, len(targets)):
+            body += [f"        a{i}({outgoing[numbers]})", *self._wake(i)]
         for i, name in enumerate(targets):
             body.append(f"        a{i}({name})")
             if i < len(targets) - 1:
@@ -399,7 +404,7 @@ class _Writer:
         names = [f"m{i}" for i in range(len(form.ports))]
         names += [name for name in messages if name not in names]
         names += dict.fromkeys([self.expressions[self.first + j] for j in range(len(form.steps))])
-        names += [name for held in self.residuals.values() for name in held]
+        names += [name for held in self.bundles.values() for name in held]
         names += ["reply"] if self.has_async else []
         names += ["arena", *self.outs.values()] if self.outs else []
         self.body += [

@@ -14,6 +14,9 @@ from actorgraph.machines.options import positive
 
 __all__ = ["Capacities", "Pair", "channel_name", "edges_of"]
 
+_BOUNDED = ("value", "bundle")
+"""Ports whose channels have the bounds of edges; a residual has none."""
+
 Pair = tuple[Node, Node]
 """Two nodes of the user's graph, the one that the other takes as an input first."""
 
@@ -82,7 +85,7 @@ class Capacities:
             known = [bound for bound in bounds if bound is not None]
             if self.default is not None:
                 known.append(self.default)
-            bounded = known if port.producer is not None and port.kind == "value" else []
+            bounded = known if port.producer is not None and port.kind in _BOUNDED else []
             found.append(min([*bounded, max_in_flight]))
         return found
 
@@ -90,7 +93,10 @@ class Capacities:
 def channel_name(specs: Sequence[TaskSpec], spec: TaskSpec, port: Port) -> str:
     """Return the name of the channel into a port, such as ``"x -> tanh_3"``."""
     source = port.node.name if port.node is not None else port.kind
-    if port.producer is not None and port.node is None:
+    if port.kind == "bundle":
+        sender = "the run" if port.producer is None else specs[port.producer].name
+        source = f"{len(port.nodes)} values of {sender}"
+    elif port.producer is not None and port.kind == "residual":
         source = f"residual of {specs[port.producer].name}"
     return f"{source} -> {spec.name}"
 
@@ -105,14 +111,15 @@ def edges_of(joint: Joint, spec: TaskSpec) -> list[list[Pair]]:
 
 
 def _edges(joint: Joint, port: Port, users: Mapping[int, list[Node]]) -> list[Pair]:
-    if port.node is None or port.producer is None:
+    if port.producer is None or port.kind not in _BOUNDED:
         return []
-    here = joint.source(port.node)
     found: dict[Pair, None] = {}
-    for other in users.get(port.node.id, ()):
-        producer, consumer = (here, other) if here.id < other.id else (other, here)
-        if any(producer is part for part in consumer.inputs):
-            found[producer, consumer] = None
+    for node in port.nodes:
+        here = joint.source(node)
+        for other in users.get(node.id, ()):
+            producer, consumer = (here, other) if here.id < other.id else (other, here)
+            if any(producer is part for part in consumer.inputs):
+                found[producer, consumer] = None
     return list(found)
 
 

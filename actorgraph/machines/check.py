@@ -188,7 +188,7 @@ def _notes(given: Given, specs: Sequence[TaskSpec]) -> tuple[str, ...]:
     found = set()
     for spec in specs:
         for port, pairs in zip(spec.ports, edges_of(joint, spec), strict=True):
-            if port.producer is not None and port.kind == "value":
+            if port.producer is not None:
                 found.update(pairs)
     nodes = {producer for producer, _ in found}
     lost = [f"{a.name} -> {b.name}" for a, b in capacities.by_edge if (a, b) not in found]

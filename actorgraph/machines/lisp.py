@@ -54,7 +54,7 @@ def _interpret(
 ) -> Generator[Task | None, Any, None]:
     """Do what a generated program does, as a loop over the steps."""
     spec = task.spec
-    leaves = [None if port.node is None else port.node.id for port in spec.ports]
+    brought = [[node.id for node in port.nodes] for port in spec.ports]
     fixed = {
         part.id: part.attrs["value"]
         for step in spec.steps
@@ -78,8 +78,9 @@ def _interpret(
         run = messages[0].run
         parked = False
         try:
-            values = {leaf: message.value for leaf, message in zip(leaves, messages, strict=True)}
-            values.update(fixed)
+            values = dict(fixed)
+            for leaves, message in zip(brought, messages, strict=True):
+                values.update(zip(leaves, message if leaves[1:] else [message.value], strict=False))
             for step, kernel, unused in zip(spec.steps, kernels, unused_after, strict=True):
                 inputs = [values[part.id] for part in step.inputs]
                 task.step = step, inputs

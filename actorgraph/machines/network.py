@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 from actorgraph.channels import Channel
 from actorgraph.lower.arenas import Arenas
 from actorgraph.lower.collector import paused
-from actorgraph.lower.kernels import with_errstate
+from actorgraph.lower.kernels import alike, with_errstate
 from actorgraph.lower.program import lower, numbered
 from actorgraph.lower.regions import TaskSpec
 from actorgraph.lower.rings import Rings
@@ -86,6 +87,7 @@ class Network:
         self.memory_index = {task: first + place for place, task in enumerate(with_memory)}
         self.tasks = [Task(spec, ready) for spec in plan.tasks]
         self.channels: list[Channel] = []
+        self._shared: dict[Any, Callable[..., Any]] = {}
         with paused():
             self.actors = self._make_actors()
             self._connect()
@@ -106,6 +108,10 @@ class Network:
                     append(message)
                     if task.wait is queue:
                         ready.append(task)
+        for chosen, append, queue, task in self.bundles:
+            append(chosen(run.values))
+            if task.wait is queue:
+                ready.append(task)
 
     def _adopt(self, binding: Binding, regular: bool) -> None:
         """Make ready for runs of other sizes: kernels, memory to write into, predictions."""
@@ -115,10 +121,11 @@ class Network:
         if kept is None or kept[0] is not binding:
             kernels: list[Any] = [self._guarded(found) for found in binding.kernels]
             rings = Rings() if self.recycling else None
-            kernels += [
-                self.plan.layout(index, binding, regular, self.arenas, rings)
-                for index in self.memory_index
-            ]
+            with paused():
+                kernels += [
+                    self.plan.layout(index, binding, regular, self.arenas, rings)
+                    for index in self.memory_index
+                ]
             while len(self._adopted) >= MEMORIES_KEPT:
                 del self._adopted[next(iter(self._adopted))]
             kept = self._adopted[key] = binding, kernels
@@ -150,13 +157,14 @@ class Network:
     def _connect(self) -> None:
         leaves = self.plan.leaf_index
         self.entries: list[list[tuple[Any, Any, Task]]] = [[] for _ in range(len(leaves) + 1)]
+        self.bundles: list[tuple[Callable[[Any], tuple[Any, ...]], Any, Any, Task]] = []
         ports = [self._open_ports(task) for task in self.tasks]
         sends: list[list[Channel]] = [[] for _ in self.tasks]
         for task in self.tasks:
             for node, consumer in task.spec.sends:
                 sends[task.spec.index].append(ports[consumer][node.id])
-            if task.spec.saves_to is not None:
-                sends[task.spec.index].append(ports[task.spec.saves_to]["residual"])
+            for nodes, consumer in task.spec.bundles:
+                sends[task.spec.index].append(ports[consumer][nodes[0].id])
         for task in self.tasks:
             self._start(task, list(ports[task.spec.index].values()), sends)
 
@@ -165,7 +173,7 @@ class Network:
         opened: dict[Any, Channel] = {}
         capacities = self.capacities.of(self.plan.joint, task.spec, self.max_in_flight)
         for port, capacity in zip(task.spec.ports, capacities, strict=True):
-            key = port.node.id if port.node is not None else port.kind
+            key = port.nodes[0].id if port.nodes else port.kind
             direction = "forward" if task.spec.direction == "forward" else "reverse"
             channel = opened[key] = Channel(
                 capacity,
@@ -176,8 +184,12 @@ class Network:
             )
             self.channels.append(channel)
             if port.producer is None:
-                leaf = self.plan.leaf_index[port.node] if port.node is not None else -1
-                self.entries[leaf].append((channel.appender(), channel.messages, task))
+                places = [self.plan.leaf_index[node] for node in port.nodes] or [-1]
+                entry = channel.appender(), channel.messages, task
+                if port.kind == "bundle":
+                    self.bundles.append((itemgetter(*places), *entry))
+                else:
+                    self.entries[places[0]].append(entry)
         return opened
 
     def _start(self, task: Task, ports: list[Channel], sends: list[list[Channel]]) -> None:
@@ -215,8 +227,7 @@ class Network:
         if spec.index in self.memory_index:
             args += [self.memory_index[spec.index], self.arenas.idle.append]
         args += [self.plan.device.to_device(node.attrs["value"]) for node in program.constants]
-        consumers = [self.tasks[consumer] for _, consumer in spec.sends]
-        consumers += [self.tasks[spec.saves_to]] if spec.saves_to is not None else []
+        consumers = [self.tasks[consumer] for _, consumer in (*spec.sends, *spec.bundles)]
         for channel, consumer in zip(outs, consumers, strict=True):
             args += [channel.messages, channel.appender(), consumer]
         for i in credited_out:
@@ -229,10 +240,17 @@ class Network:
         """Return a kernel per step, or its index among those that depend on the run's symbols."""
         kernels: list[Callable[..., Any] | int] = []
         for node in spec.steps:
-            if node.id in self.bound_index:
-                kernels.append(self.bound_index[node.id])
-            else:
-                kernels.append(self._guarded(self.plan.kernel(node, {})))
+            index = self.bound_index.get(node.id)
+            if index is not None:
+                kernels.append(index)
+                continue
+            key = None if node.attrs else alike(node)
+            found = self._shared.get(key)
+            if found is None:
+                found = self._guarded(self.plan.kernel(node, {}))
+                if key is not None:
+                    self._shared[key] = found
+            kernels.append(found)
         return kernels
 
 

@@ -23,7 +23,7 @@ from actorgraph.lower.collector import paused
 from actorgraph.lower.cost import predicted_us
 from actorgraph.lower.fusion import gains, is_heavy, one_after_another, sharing
 from actorgraph.lower.joint import Joint, Mode, join
-from actorgraph.lower.kernels import depends_on_symbols, kernel
+from actorgraph.lower.kernels import alike, depends_on_symbols, kernel
 from actorgraph.lower.matmul import tile_count
 from actorgraph.lower.program import Program, lower_directly
 from actorgraph.lower.regions import TaskSpec, connect, cut
@@ -32,6 +32,7 @@ from actorgraph.machines.binding import Binding, Direct
 from actorgraph.machines.repeats import Repeats
 from actorgraph.machines.results import Results
 from actorgraph.node import Buffer
+from actorgraph.op import attrs_key
 from actorgraph.rewrite import Pass
 from actorgraph.types import UNKNOWN, bind_shape
 
@@ -113,9 +114,9 @@ class Plan(Results):
         early = [one for one in passes if not one.late]
         with paused():
             joint = join([*outputs.values(), *assigned], wrt, mode, early)
-        # What is watched is looked at node by node, as it was written.
-        self.late = () if watch else tuple([one for one in passes if one.late])
-        self.joint: Joint = _lower("simplify").simplified(joint, self.late)
+            # What is watched is looked at node by node, as it was written.
+            self.late = () if watch else tuple([one for one in passes if one.late])
+            self.joint: Joint = _lower("simplify").simplified(joint, self.late)
         leaves = self.joint.leaves
         self.inputs = tuple(leaf.source for leaf in leaves if leaf.kind == "feed")
         self.needed = frozenset(self.inputs)
@@ -243,14 +244,12 @@ class Plan(Results):
         known: dict[Any, float] = {}
         found = {}
         for node in self.joint.order:
-            key = None
-            if not node.attrs and not self.factors:
-                key = node.op, id(node.type), *map(id, [part.type for part in node.inputs])
-            cost = known.get(key) if key is not None else None
+            key: Any = alike(node)
+            if node.attrs:
+                key = key, attrs_key(node.attrs)
+            cost = None if self.factors else known.get(key)
             if cost is None:
-                cost = self.cost_us(node, symbols)
-                if key is not None:
-                    known[key] = cost
+                cost = known[key] = self.cost_us(node, symbols)
             found[node.id] = cost
         return found
 

@@ -423,8 +423,10 @@ def _sum_to(xp: Any, ct: Any, shape: tuple[int, ...]) -> Any:
 
 def unbroadcast(ct: Node, x: Node) -> Node:
     """Sum `ct`, which has the shape that `x` was broadcast to, back to the shape of `x`."""
-    if any(dim is UNKNOWN for dim in (*ct.dims, *x.dims)):
+    if any([dim is UNKNOWN for dim in (*ct.dims, *x.dims)]):  # noqa: C419 - a generator is slower
         return build(_SUM_LIKE, ct, x)
+    if ct.dims == x.dims:
+        return ct
     lead = ct.ndim - x.ndim
     stretched = [lead + i for i, d in enumerate(x.dims) if d == 1 and ct.dims[lead + i] != 1]
     axes = (*range(lead), *stretched)

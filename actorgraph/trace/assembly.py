@@ -12,7 +12,7 @@ from actorgraph.lower.buffers import size_in_bytes
 from actorgraph.trace.records import Actor, Call, Edge, Message, RunSpan, Slice
 
 if TYPE_CHECKING:
-    from actorgraph.lower.regions import Port, TaskSpec
+    from actorgraph.lower.regions import Port
     from actorgraph.machines.plan import Plan
     from actorgraph.node_actor import Task
     from actorgraph.trace.recorder import Recorder, RunNotes
@@ -172,7 +172,7 @@ class _Assembly:
             for edge, port in zip(self.actors[actor].edges, task.spec.ports, strict=True):
                 producer = edge.producer
                 source = None if producer is None else last.get((producer, run, microbatch))
-                message = self._message(source, target, edge, port, task.spec, notes)
+                message = self._message(source, target, edge, port, notes)
                 if message is None:
                     continue
                 self.messages.append(message)
@@ -196,7 +196,6 @@ class _Assembly:
         target: int,
         edge: Edge,
         port: Port,
-        spec: TaskSpec,
         notes: RunNotes | None,
     ) -> Message | None:
         to = self.slices[target]
@@ -209,8 +208,7 @@ class _Assembly:
         else:
             return None
         symbols = {} if notes is None else notes.symbols
-        held = spec.residuals if port.kind == "residual" else [port.node]
-        size = sum(self.sizes.of(node, symbols) for node in held if node is not None)
+        size = sum(self.sizes.of(node, symbols) for node in port.nodes)
         return Message(source, target, edge, sent, max(sent, to.start), size)
 
     def spans(self) -> list[RunSpan]:

@@ -22,7 +22,7 @@ class Edge:
     name : str
         As the channel is called: ``"x -> tanh"``.
     kind : str
-        "value", "residual" or "trigger".
+        "value", "bundle", "residual" or "trigger".
     producer : int or None
         Index of the actor that sends; None where the run brings it.
     """

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import actorgraph as ag
-from actorgraph.lower import fusion
+from actorgraph.lower import fusion, regions
 from tests.machines._graphs import bits, graphs, results
 
 SOAK = os.environ.get("ACTORGRAPH_SOAK") == "1"
@@ -93,6 +93,22 @@ def test_the_tape_gives_the_bits_of_the_sequential_machine(example):
     with ag.TapeMachine(example.outputs, wrt=example.wrt) as machine:
         check_in_turn(machine, example, nodes, wanted)
         check_overlapping(machine, example, nodes, wanted)
+
+
+@quick
+@given(graphs(), st.data())
+def test_values_that_travel_in_bundles_have_the_same_bits(example, data):
+    nodes, wanted = expected(example)
+    with pytest.MonkeyPatch.context() as patch:
+        # As in graphs of thousands of nodes: many stretches, many values between two of them.
+        patch.setattr(regions, "REGION_LIMIT", data.draw(st.integers(2, 9)))
+        patch.setattr(regions, "BUNDLED", 2)
+        with ag.TapeMachine(example.outputs, wrt=example.wrt) as machine:
+            check_in_turn(machine, example, nodes, wanted)
+            check_overlapping(machine, example, nodes, wanted)
+        drawn = data.draw(options)
+        with ag.ActorMachine(example.outputs, wrt=example.wrt, workers=2, **drawn) as machine:
+            check_overlapping(machine, example, nodes, wanted)
 
 
 @quick
