@@ -272,15 +272,21 @@ def _doctor(arguments: argparse.Namespace) -> None:
 
 
 def _trace(arguments: argparse.Namespace) -> None:
-    from actorgraph.trace.command import Settings, trace
+    from actorgraph.errors import GraphError
+    from actorgraph.trace.command import Settings, hint, trace
 
+    prefix = arguments.output or arguments.target.rpartition(":")[2]
+    folder = os.path.dirname(prefix) or "."
+    if not os.path.isdir(folder):
+        raise GraphError(f"there is no folder {folder!r} for the files of --output {prefix!r}")
     settings = Settings(
         arguments.machine, arguments.workers, arguments.fuse, arguments.runs, arguments.backward,
         arguments.cold,
     )  # fmt: skip
     recorded = trace(arguments.target, settings)
     _show(recorded.summary())
-    prefix = arguments.output or arguments.target.rpartition(":")[2]
+    if (tip := hint(recorded)) is not None:
+        print(f"\n{tip}")
     print(f"\nwrote {recorded.to_json(f'{prefix}.json')}, to be opened in https://ui.perfetto.dev")
     print(f"wrote {recorded.to_html(f'{prefix}.html', title=arguments.target)}")
 

@@ -107,7 +107,8 @@ class Summary:
         idle: list[tuple[str, ...]] = [
             (cause, f"{s * 1e3:.3f}") for cause, s in self.idle_s.items()
         ]
-        yield f"idle by cause, {self.workers} workers together", ("cause", "ms"), idle
+        together = f", {self.workers} workers together" if self.workers > 1 else ""
+        yield f"idle by cause{together}", ("cause", "ms"), idle
 
     def _share(self, seconds: float) -> str:
         return f"{seconds / self.duration_s:.0%}" if self.duration_s else "-"

@@ -13,7 +13,7 @@ from actorgraph.machines import ActorMachine, LispMachine, Machine, TapeMachine
 from actorgraph.trace.recorder import record
 from actorgraph.trace.trace import Trace
 
-__all__ = ["MACHINES", "Settings", "trace"]
+__all__ = ["MACHINES", "Settings", "hint", "trace"]
 
 MACHINES: dict[str, Callable[..., Machine]] = {
     "actor": ActorMachine,
@@ -50,18 +50,30 @@ def trace(target: str, settings: Settings) -> Trace:
     with make(outputs, workers=settings.workers, fuse=settings.fuse) as machine:
         if not settings.cold:
             machine.run_sync(feeds, backward=settings.backward)
-        with record() as found:
-            _run(machine, feeds, settings)
-    return found
+        return _recorded(machine, feeds, settings)
 
 
-def _run(machine: Machine, feeds: Mapping[Any, Any], settings: Settings) -> None:
+def _recorded(machine: Machine, feeds: Mapping[Any, Any], settings: Settings) -> Trace:
     if settings.runs == 1:
-        machine.run_sync(feeds, backward=settings.backward)
-        return
+        with record() as found:
+            machine.run_sync(feeds, backward=settings.backward)
+        return found
 
-    async def stream() -> None:
-        async for _ in machine.stream([feeds] * settings.runs, backward=settings.backward):
-            pass
+    async def stream() -> Trace:
+        # Within the loop: to import and start one takes longer than many a run.
+        with record() as found:
+            async for _ in machine.stream([feeds] * settings.runs, backward=settings.backward):
+                pass
+        return found
 
-    anyio.run(stream)
+    return anyio.run(stream)
+
+
+def hint(found: Trace) -> str | None:
+    """Return what to try where a recording shows no actors, or None."""
+    if all(actor.direction == "direct" for actor in found.actors):
+        return (
+            "small runs are computed in one piece by their caller; "
+            "--fuse none gives each node an actor"
+        )
+    return None

@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from actorgraph import cli
+from actorgraph.trace import command, recorder
 
 MODEL = """
 import numpy as np
@@ -74,6 +75,32 @@ def test_summary_is_printed_and_both_files_are_written(file, capsys):
     names = [event["name"] for event in events if event["ph"] == "X"]
     assert names.count("h") == names.count("h (backward)") == 3
     assert "<title>model.py:build</title>" in file.with_name("build.html").read_text()
+
+
+def test_the_start_of_the_event_loop_is_not_recorded(file, monkeypatch):
+    def slow_run(function):
+        clock[0] += 1000.0
+        return run(function)
+
+    run, clock = command.anyio.run, [0.0]
+    monkeypatch.setattr(command.anyio, "run", slow_run)
+    monkeypatch.setattr(recorder, "perf_counter", lambda: clock[0])
+    assert command.trace("model.py:build", command.Settings(runs=2)).duration_s == 0.0
+
+
+def test_a_recording_without_actors_comes_with_a_hint(file, capsys):
+    hint = "--fuse none gives each node an actor"
+    assert cli.main(["trace", "model.py:build"]) == 0
+    assert hint in capsys.readouterr().out
+    assert cli.main(["trace", "model.py:build", "--fuse", "none"]) == 0
+    assert hint not in capsys.readouterr().out
+
+
+def test_a_folder_that_is_not_there_is_told_before_anything_runs(file, capsys):
+    assert cli.main(["trace", "model.py:failing", "-o", "absent/files"]) == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "there is no folder 'absent' for the files of --output 'absent/files'" in err
 
 
 @pytest.mark.parametrize("machine", ["actor", "tape", "lisp"])
