@@ -151,8 +151,20 @@ def test_overflow_is_told_as_numpy_tells_it(name, monkeypatch):
         kernel(huge, y)
 
 
-def test_a_product_known_to_be_small_is_the_ufunc_itself(monkeypatch):
-    assert kernel_by("numpy", monkeypatch, (8, 64), (64, 64)) is np.matmul
+def test_a_product_known_to_be_small_is_numpys_own(monkeypatch):
+    assert kernel_by("numpy", monkeypatch, (8, 64), (64, 64)) in (np.ndarray.dot, np.matmul)
+    assert kernel_by("numpy", monkeypatch, (8, 64), (64,)) is np.matmul
+    assert kernel_by("numpy", monkeypatch, (2, 8, 64), (64, 64)) is np.matmul
+
+
+def test_small_products_of_known_and_unknown_dims_have_the_same_bits(monkeypatch):
+    for shapes in [((8, 64), (64, 64)), ((1, 3), (3, 5)), ((7, 1), (1, 4)), ((0, 3), (3, 2))]:
+        x, y = map(array, shapes)
+        known = kernel_by("numpy", monkeypatch, *shapes)
+        unknown = kernel_by("numpy", monkeypatch, (None, None), (None, None))
+        for left in (x, np.asfortranarray(x)):
+            assert known(left, y).tobytes() == unknown(left, y).tobytes()
+            np.testing.assert_allclose(known(left, y), left @ y, rtol=1e-5, atol=1e-6)
 
 
 def test_tiles_cover_the_longer_side_once_and_depend_on_the_shape_alone():

@@ -41,6 +41,22 @@ def test_errors_are_raised_where_the_caller_says_so(machine_type, options, way):
 
 @machines
 @ways
+def test_small_products_raise_or_warn_of_overflow_as_the_caller_says(machine_type, options, way):
+    graph = ag.Graph()
+    x = graph.input("x", (2, 2), "float64")
+    y = x @ x
+    huge = {"x": np.full((2, 2), 1e200)}
+    with machine_type([y], **options) as machine:
+        with np.errstate(over="raise"), pytest.raises(ag.NodeError, match="overflow"):
+            way(machine, huge)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            assert np.isinf(way(machine, huge)[y].value).all()
+        assert any("overflow" in str(one.message) for one in caught)
+
+
+@machines
+@ways
 def test_the_default_warns(machine_type, options, way):
     y = quotient()
     with machine_type([y], **options) as machine:
