@@ -36,7 +36,10 @@ _STEP_US, _BYTE_US = 0.25, 2e-5
 """What a step that is spared costs, and a byte of its result."""
 
 _MOST_STEPS = 64
-_MOST_ARRAYS = 24
+_MOST_ARRAYS, _MOST_WRITTEN = 16, 4
+"""Arrays that loops over elements may meet, and write: beyond, LLVM does not compare all addresses
+and gives up vectors (5 written ran 20 times slower)."""
+
 _FURTHEST = 50
 """Steps that a group is joined over."""
 
@@ -116,6 +119,9 @@ class _Finder:
                     break
                 barred.add(found)
                 members = self._members(root, barred)
+            # What does not become a group stays in its place, step by step.
+            if len(members) > 1 and self.group(members) is None:
+                members = [root]
             self.ends[position] = members
             self.taken.update([step.id for step in members])
 
@@ -176,10 +182,7 @@ class _Finder:
         if not follows and self._space(one) != self._space(other):
             return None
         steps = [self.steps[place] for place in sorted(self.at[s.id] for s in (*one, *other))]
-        space = self._space(steps)
-        members = {step.id for step in steps}
-        outputs = {step.id for step in steps if self._is_needed(step, members)}
-        return None if isinstance(_levels(steps, space, outputs), int) else steps
+        return steps if self.group(steps) is not None else None
 
     # -- what becomes of a candidate ------------------------------------------------------------
 
@@ -281,7 +284,9 @@ def _levels(
         if level is None:
             return step.id
         levels[step.id] = level
-    return levels if full and len(arrays) + len(outputs) <= _MOST_ARRAYS else steps[0].id
+    written = sum(levels[number] in ("element", "foot") for number in outputs)
+    fits = full and written <= _MOST_WRITTEN and len(arrays) + written <= _MOST_ARRAYS
+    return levels if fits else steps[0].id
 
 
 def _flat_places(step: Node) -> tuple[int, ...]:

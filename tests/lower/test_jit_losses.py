@@ -8,6 +8,7 @@ import pytest
 import actorgraph as ag
 from actorgraph import ops
 from actorgraph.errors import NodeError
+from actorgraph.lower import groups
 
 pytest.importorskip("numba", reason="the extra jit is not installed")
 
@@ -189,6 +190,29 @@ def test_a_group_stands_before_what_takes_its_results():
     first = ops.relu(x * 2 - 1)
     across = first @ a  # needs the first and is needed by what could be joined with it
     agree([across * first + x, first], {"x": np.ones((20, 8), "f")}, modes=[{}])
+
+
+def test_steps_too_small_for_a_group_stay_where_their_operands_are_there(monkeypatch):
+    monkeypatch.setattr(groups, "FEWEST", 256)
+    graph = ag.Graph()
+    x = graph.input("x", ("n", 16))
+    w = graph.parameter("w", np.linspace(0.5, 1, 16).astype("f"))
+    y = x
+    for number in range(7):  # sums of 16 numbers are added between the steps of the chain
+        y = ops.relu(y * w + 0.1 * number) * x
+    value = np.random.default_rng(0).normal(size=(20, 16)).astype("f")
+    loss = ops.mean(ops.square(y))
+    steps = agree([loss], {"x": value}, [w], modes=[{"backward": True}])
+    assert steps.count("add") == 6
+
+
+def test_a_group_writes_four_arrays_at_most_so_that_loops_fill_vectors():
+    graph = ag.Graph()
+    x = graph.input("x", ("n", 8))
+    outputs = [ops.relu(x * number) - 1 for number in range(6)]
+    steps = agree(outputs, {"x": np.ones((20, 8), "f")}, modes=[{}])
+    assert steps.count("fused") == 2
+    assert steps.count("room") == 4
 
 
 def test_numbers_behind_a_sum_are_computed_behind_the_loops():
