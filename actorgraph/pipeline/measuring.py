@@ -13,7 +13,7 @@ waited for it.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from statistics import fmean, median
@@ -153,30 +153,30 @@ class _Watched:
         self.latencies: list[float] = []
 
     def run(self, feeds: Mapping[Any, Any]) -> None:
-        """Run a batch and note its turns, by lane and in order."""
+        """Run a batch and note it."""
         heard = _Turns()
         listen(heard)
         try:
             started = perf_counter()
             self.pipeline.run_sync(feeds)
-            self.whole.append(perf_counter() - started)
+            whole = perf_counter() - started
         finally:
             silence(heard)
-        turns = sorted(heard.turns, key=attrgetter("started"))
+        self.note(sorted(heard.turns, key=attrgetter("started")), whole)
+
+    def note(self, turns: Sequence[_Turn], whole: float) -> None:
+        """Note a run: how long its turns took, by their start, and what was between them."""
+        self.whole.append(whole)
         self.makespans.append(max([turn.ended for turn in turns]) - turns[0].started)
         lanes: dict[str | None, list[_Turn]] = {name: [] for name in self.schedule.lane_names}
         for turn in turns:
             lanes[turn.task.lane].append(turn)
         self.runs.append(lanes)
-        self._note(turns, lanes.values())
-
-    def _note(self, turns: Sequence[_Turn], lanes: Iterable[Sequence[_Turn]]) -> None:
-        """Note how long turns took, and what was between them."""
         ended = {(turn.task.spec.index, turn.microbatch): turn.ended for turn in turns}
         for turn in turns:
             region, direction = turn.task.spec.region.index, turn.task.spec.direction
             self.times[region, direction].append(turn.ended - turn.started)
-        for lane in lanes:
+        for lane in lanes.values():
             free = 0.0
             for turn in lane:
                 arrived = max([ended[one] for one in self._senders(turn)], default=0.0)
@@ -210,7 +210,8 @@ class _Watched:
             self.makespans[typical] - busiest,
             median(self.whole),
             rows,
-            simulate(self.schedule, costs=costs, latency=latency),
+            # Latency counts from the end of a turn, the simulator's from the end of an action.
+            simulate(self.schedule, costs=costs, latency=max(0.0, latency - overhead)),
             costs,
             overhead,
             latency,
