@@ -68,8 +68,8 @@ class Channel:
     ----------
     capacity : int
         At least 1.
-    name : str
-        For errors and statistics, such as ``"x -> tanh_3"``.
+    name : str or callable
+        For errors and statistics, such as ``"x -> tanh_3"``; or what returns it when asked.
     direction : "forward" or "reverse"
     credited : bool
         Whether the bound is kept by credits; False where something else keeps it.
@@ -85,32 +85,49 @@ class Channel:
     """
 
     __slots__ = (
-        "_arrivals", "_longest_wait_s", "_peak", "_received", "_sent", "_waited_s", "capacity",
-        "counted", "credits", "direction", "messages", "name", "receiver", "sender",
+        "_arrivals", "_longest_wait_s", "_name", "_peak", "_received", "_sent", "_waited_s",
+        "capacity", "counted", "credits", "direction", "messages", "receiver_closed",
+        "sender_closed",
     )  # fmt: skip
 
     def __init__(
         self,
         capacity: int,
-        name: str = "channel",
+        name: str | Callable[[], str] = "channel",
         direction: Literal["forward", "reverse"] = "forward",
         *,
         credited: bool = True,
         counted: bool = False,
     ) -> None:
         if not isinstance(capacity, int) or capacity < 1:
+            name = name if isinstance(name, str) else name()
             raise ValueError(f"the capacity of {name!r} is an int of at least 1, got {capacity!r}")
         self.capacity = capacity
-        self.name = name
+        self._name = name
         self.direction = direction
         self.counted = counted
         self.messages: deque[Any] = deque()
         self.credits: deque[None] | None = deque([None] * capacity) if credited else None
-        self._arrivals: deque[float] = deque()
-        self._sent = self._received = self._peak = 0
-        self._waited_s = self._longest_wait_s = 0.0
-        self.sender = Sender(self)
-        self.receiver = Receiver(self)
+        self.sender_closed = self.receiver_closed = False
+        if counted:
+            self._arrivals: deque[float] = deque()
+            self._sent = self._received = self._peak = 0
+            self._waited_s = self._longest_wait_s = 0.0
+
+    @property
+    def name(self) -> str:
+        """For errors and statistics."""
+        return self._name if isinstance(self._name, str) else self._name()
+
+    @property
+    def sender(self) -> Sender:
+        """The end that sends."""
+        return Sender(self)
+
+    @property
+    def receiver(self) -> Receiver:
+        """The end that receives."""
+        return Receiver(self)
 
     def statistics(self) -> ChannelStatistics:
         """Return the channel's state; blocks nobody."""
@@ -125,14 +142,13 @@ class Channel:
             peak_depth=self._peak if counted else None,
             waited_s=self._waited_s if counted else None,
             longest_wait_s=self._longest_wait_s if counted else None,
-            sender_open=not self.sender.closed,
-            receiver_open=not self.receiver.closed,
+            sender_open=not self.sender_closed,
+            receiver_open=not self.receiver_closed,
         )
 
     def close(self) -> None:
         """Close both ends and drop what the channel holds."""
-        self.sender.close()
-        self.receiver.close()
+        self.sender_closed = self.receiver_closed = True
 
     def appender(self) -> Callable[[Any], None]:
         """Return the function that puts a message into the channel, its room being known."""
@@ -160,22 +176,22 @@ class Channel:
         return f"<Channel {self.name!r} {len(self.messages)}/{self.capacity}>"
 
 
-class _End:
-    __slots__ = ("channel", "closed")
+class Sender:
+    """The end that sends."""
+
+    __slots__ = ("channel",)
 
     def __init__(self, channel: Channel) -> None:
         self.channel = channel
-        self.closed = False
+
+    @property
+    def closed(self) -> bool:
+        """Whether this end was closed."""
+        return self.channel.sender_closed
 
     def close(self) -> None:
         """Close this end; closing twice is allowed."""
-        self.closed = True
-
-
-class Sender(_End):
-    """The end that sends."""
-
-    __slots__ = ()
+        self.channel.sender_closed = True
 
     def send_nowait(self, message: Any) -> None:
         """Put a message in, without blocking.
@@ -192,7 +208,7 @@ class Sender(_End):
         channel = self.channel
         if self.closed:
             raise ClosedChannelError(f"the sender of {channel.name!r} was closed; open another")
-        if channel.receiver.closed:
+        if channel.receiver_closed:
             raise BrokenChannelError(f"the receiver of {channel.name!r} is gone")
         if channel.credits is None:
             if len(channel.messages) >= channel.capacity:
@@ -205,10 +221,22 @@ class Sender(_End):
         channel.appender()(message)
 
 
-class Receiver(_End):
+class Receiver:
     """The end that receives."""
 
-    __slots__ = ()
+    __slots__ = ("channel",)
+
+    def __init__(self, channel: Channel) -> None:
+        self.channel = channel
+
+    @property
+    def closed(self) -> bool:
+        """Whether this end was closed."""
+        return self.channel.receiver_closed
+
+    def close(self) -> None:
+        """Close this end; closing twice is allowed."""
+        self.channel.receiver_closed = True
 
     def receive_nowait(self) -> Any:
         """Take the oldest message, without blocking.

@@ -33,6 +33,7 @@ from actorgraph.op import (
     BUFFER,
     CONSTANT,
     INPUT,
+    NO_ATTRS,
     PARAMETER,
     RUN_NUMBER,
     Attrs,
@@ -153,7 +154,7 @@ class Graph:
         """The leaf that is the number of the run, an int64 scalar."""
         if self._run_number is None:
             type_ = Tensor.of("int64", ())
-            self._run_number = self._add(Node, RUN_NUMBER, (), {}, type_, Checks())
+            self._run_number = self._add(Node, RUN_NUMBER, (), NO_ATTRS, type_, Checks())
         return self._run_number
 
     def next_draw(self) -> int:
@@ -192,7 +193,7 @@ class Graph:
         if not isinstance(name, str) or not name:
             raise GraphError(f"an {op.name} needs a name, got {name!r}")
         self._check_free(name)
-        return self._add(kind, op, (), {}, type_, Checks()).named(name)
+        return self._add(kind, op, (), NO_ATTRS, type_, Checks()).named(name)
 
     # -- building -----------------------------------------------------------------------------
 
@@ -212,7 +213,7 @@ class Graph:
         GraphTypeError, ShapeError
             The types do not unify, or the shape rule refuses.
         """
-        attrs = frozen(attrs) if attrs else {}
+        attrs = frozen(attrs) if attrs else NO_ATTRS
         inputs = self._operands(op, args, attrs)
         key_of_attrs = attrs_key(attrs)
         owner = -1 if self._owner is None else self._owner.id
@@ -279,7 +280,7 @@ class Graph:
 
         `leaf` makes the copy a placeholder of the same type; a parameter's copy holds no value.
         """
-        op, attrs = (INPUT, {}) if leaf else (node.op, node.attrs)
+        op, attrs = (INPUT, NO_ATTRS) if leaf else (node.op, node.attrs)
         name = node.name if name is None else name
         number = len(self._nodes)
         checks = Checks() if leaf else node.checks

@@ -12,7 +12,7 @@ inside the actor's ``try``, and the hot path pays nothing.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -79,8 +79,8 @@ class Task:
         Whether a turn is worth waking another worker for.
     turns, seconds : int, float
         Turns that were timed, and how long they took together.
-    latest : deque of float
-        Seconds of the latest of them.
+    latest : tuple of float
+        Seconds of the latest of them, at most `LATEST`.
     ports : list of Channel
         Where it receives; the first never holds residuals.
     """
@@ -109,13 +109,13 @@ class Task:
         self.heavy = False
         self.turns = 0
         self.seconds = 0.0
-        self.latest: deque[float] = deque(maxlen=LATEST)
+        self.latest: tuple[float, ...] = ()
         self.wait: Any = ()
         self.program: Program | None = None
         self.step: tuple[Node, list[Any]] | None = None  # where an interpreter stands
         self.joint: Joint | None = None
         self.lane: str | None = None  # of a pipeline
-        self.ports: list[Channel] = []
+        self.ports: Sequence[Channel] = ()
         self.observed: Callable[[Any], Task | None] | None = None  # see `instrument.observed`
         self.watch: Generator[Task | None, Any, None] | None = None
         self.send: Callable[[Any], Task | None] = _unstarted
@@ -125,6 +125,12 @@ class Task:
         self.wait = preferred
         next(coroutine)
         self.send = coroutine.send
+
+    def note_turns(self, count: int, seconds: float) -> None:
+        """Note a turn that was timed, and stands for so many."""
+        self.turns += count
+        self.seconds += seconds * count
+        self.latest = (*self.latest[1 - LATEST :], seconds)
 
     def close(self) -> None:
         """Drop the coroutine; a worker that is inside it finishes its turn."""

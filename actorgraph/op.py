@@ -39,6 +39,7 @@ __all__ = [
     "CONSTANT",
     "INPUT",
     "LEAVES",
+    "NO_ATTRS",
     "Op",
     "PARAMETER",
     "REGISTRY",
@@ -317,6 +318,9 @@ def frozen(attrs: Attrs) -> Attrs:
         for name, value in attrs.items()
     }
 
+
+NO_ATTRS: Attrs = MappingProxyType({})
+"""The attributes of a node that has none, one object for all such nodes."""
 
 _PLAIN = frozenset((str, int, bool, type(None)))
 _MAPPINGS = frozenset((dict, MappingProxyType))

@@ -268,10 +268,7 @@ class Scheduler:
         else:
             following = task.send(queue.append)
         ended = perf_counter()
-        weight = 1 if task.heavy else _SAMPLED
-        task.turns += weight
-        task.seconds += (ended - started) * weight
-        task.latest.append(ended - started)
+        task.note_turns(1 if task.heavy else _SAMPLED, ended - started)
         if self.awaited and ended > self._handover_at:
             # Any other thread that wants the GIL, such as the event loop's, gets it here.
             sleep(0)

@@ -170,7 +170,7 @@ def _how(
     elif number in leaving:
         how |= LEAVING
     # Forwards may have any number of operands; of these two NumPy deprecates a third one.
-    if step.op.ufunc in (None, "maximum", "minimum"):
+    if how >= BUFFERED and step.op.ufunc in (None, "maximum", "minimum"):
         how |= BY_NAME
     return how
 

@@ -10,7 +10,7 @@ Invariant: the cut is by build order or along chains, so tasks form no cycle.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -85,11 +85,11 @@ class TaskSpec:
     region: Region
     direction: Literal["forward", "backward", "weights"]
     steps: list[Node] = field(default_factory=list)
-    ports: list[Port] = field(default_factory=list)
-    sends: list[tuple[Node, int]] = field(default_factory=list)
-    bundles: list[tuple[tuple[Node, ...], int]] = field(default_factory=list)
-    exclusive: list[int] = field(default_factory=list)
-    results: list[tuple[Node, int]] = field(default_factory=list)
+    ports: Sequence[Port] = ()
+    sends: Sequence[tuple[Node, int]] = ()
+    bundles: Sequence[tuple[tuple[Node, ...], int]] = ()
+    exclusive: Sequence[int] = ()
+    results: Sequence[tuple[Node, int]] = ()
 
     @property
     def kept(self) -> list[Node]:
@@ -218,27 +218,37 @@ def connect(tasks: list[TaskSpec], results: Mapping[Node, int]) -> list[TaskSpec
     """
     task_of = {node.id: spec for spec in tasks for node in spec.steps}
     forward = {spec.region.index: spec for spec in tasks if spec.direction == "forward"}
+    sends: defaultdict[int, list[tuple[Node, int]]] = defaultdict(list)
+    bundles: defaultdict[int, list[tuple[tuple[Node, ...], int]]] = defaultdict(list)
+    delivered: defaultdict[int, list[tuple[Node, int]]] = defaultdict(list)
     for spec in tasks:
         # What a weights task needs of its region travels like any other value.
         own = forward.get(spec.region.index) if spec.direction != "weights" else None
-        _connect(spec, own, tasks, task_of)
+        spec.ports = _ports(spec, own, task_of)
+        for port in spec.ports:
+            if port.producer is not None and port.node is not None:
+                sends[port.producer].append((port.node, spec.index))
+            elif port.producer is not None:
+                bundles[port.producer].append((port.nodes, spec.index))
     for node, index in results.items():
-        task_of[node.id].results.append((node, index))
+        delivered[task_of[node.id].index].append((node, index))
     uses = Counter([p.node.id for spec in tasks for p in spec.ports if p.node is not None])
     uses.update([node.id for node in results])
     for spec in tasks:
-        spec.exclusive = [
-            i for i, p in enumerate(spec.ports) if p.node is not None and uses[p.node.id] == 1
-        ]
-        if not spec.ports or spec.ports[0].kind != "value":
-            spec.ports.insert(0, Port("trigger", (), None))  # messages say whose run it is
+        # Most tasks have no more than one of each.
+        spec.sends = tuple(sends.get(spec.index, ()))
+        spec.bundles = tuple(bundles.get(spec.index, ()))
+        spec.results = tuple(delivered.get(spec.index, ()))
+        spec.exclusive = tuple(
+            [i for i, p in enumerate(spec.ports) if p.node is not None and uses[p.node.id] == 1]
+        )
     return tasks
 
 
-def _connect(
-    spec: TaskSpec, forward: TaskSpec | None, tasks: list[TaskSpec], task_of: dict[int, TaskSpec]
-) -> None:
-    """Give the task its ports, and the producers of what it needs their sends and bundles."""
+def _ports(
+    spec: TaskSpec, forward: TaskSpec | None, task_of: Mapping[int, TaskSpec]
+) -> tuple[Port, ...]:
+    """Return where the task receives what its steps need: values first, then bundles."""
     seen = {node.id for node in spec.steps}
     at_hand = _at_hand(forward) if forward is not None and spec is not forward else {}
     saved: list[Node] = []
@@ -253,20 +263,18 @@ def _connect(
             else:
                 producer = task_of.get(node.id)
                 needed.setdefault(None if producer is None else producer.index, []).append(node)
+    values: list[Port] = []
     bundles: list[Port] = []
     for index, nodes in needed.items():
         if len(nodes) >= BUNDLED:
             bundles.append(Port("bundle", tuple(nodes), index))
-            continue
-        spec.ports += [Port("value", (node,), index) for node in nodes]
-        if index is not None:
-            tasks[index].sends += [(node, spec.index) for node in nodes]
+        else:
+            values += [Port("value", (node,), index) for node in nodes]
     if forward is not None and saved:
         bundles.append(Port("residual", tuple(saved), forward.index))
-    for port in bundles:
-        spec.ports.append(port)
-        if port.producer is not None:
-            tasks[port.producer].bundles.append((port.nodes, spec.index))
+    if not values:
+        values.append(Port("trigger", (), None))  # messages say whose run it is
+    return (*values, *bundles)
 
 
 def _at_hand(forward: TaskSpec) -> dict[int, Node]:

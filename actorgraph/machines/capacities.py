@@ -76,11 +76,14 @@ class Capacities:
         What a run brings comes as runs are admitted, and a residual waits for its cotangent for as
         long as its run is in flight: these hold `max_in_flight` messages.
         """
-        edges: list[list[Pair]] = [[] for _ in spec.ports]
-        if self.by_edge or self.by_node:
-            edges = edges_of(joint, spec)
+        if not self.by_edge and not self.by_node:
+            least = max_in_flight if self.default is None else min(self.default, max_in_flight)
+            return [
+                least if port.producer is not None and port.kind in _BOUNDED else max_in_flight
+                for port in spec.ports
+            ]
         found = []
-        for port, pairs in zip(spec.ports, edges, strict=True):
+        for port, pairs in zip(spec.ports, edges_of(joint, spec), strict=True):
             bounds = [self.by_edge.get(pair, self.by_node.get(pair[0])) for pair in pairs]
             known = [bound for bound in bounds if bound is not None]
             if self.default is not None:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from operator import itemgetter
-from typing import Any
+from typing import Any, Literal
 
 from actorgraph.channels import Channel
 from actorgraph.lower.arenas import Arenas
@@ -85,10 +86,10 @@ class Network:
             if any(written)
         ]
         self.memory_index = {task: first + place for place, task in enumerate(with_memory)}
-        self.tasks = [Task(spec, ready) for spec in plan.tasks]
         self.channels: list[Channel] = []
         self._shared: dict[Any, Callable[..., Any]] = {}
         with paused():
+            self.tasks = [Task(spec, ready) for spec in plan.tasks]
             self.actors = self._make_actors()
             self._connect()
 
@@ -172,13 +173,14 @@ class Network:
         """Open the channels into a task, and note the entries for what runs bring along."""
         opened: dict[Any, Channel] = {}
         capacities = self.capacities.of(self.plan.joint, task.spec, self.max_in_flight)
+        direction: Literal["forward", "reverse"]
+        direction = "forward" if task.spec.direction == "forward" else "reverse"
         for port, capacity in zip(task.spec.ports, capacities, strict=True):
             key = port.nodes[0].id if port.nodes else port.kind
-            direction = "forward" if task.spec.direction == "forward" else "reverse"
             channel = opened[key] = Channel(
                 capacity,
-                channel_name(self.plan.tasks, task.spec, port),
-                direction,  # type: ignore[arg-type]
+                partial(channel_name, self.plan.tasks, task.spec, port),
+                direction,
                 credited=capacity < self.max_in_flight,
                 counted=self.counted,
             )

@@ -68,7 +68,7 @@ def forget(plan: Plan, networks: Iterable[Network]) -> None:
     for network in networks:
         if network.plan is plan:
             for task in network.tasks:
-                task.latest.clear()
+                task.latest = ()
     if plan.latest is not None:
         plan.latest.direct_latest.clear()
 

@@ -420,9 +420,8 @@ class Lanes:
         task = Task(spec, self.ready)
         task.joint = self.plan.joint
         task.lane = names[self.plan.stage_tasks[spec.index].lane]
-        for port in spec.ports:
-            source = port.node.name if port.node is not None else port.kind
-            task.ports.append(Channel(1, f"{source} -> {spec.name}", credited=False))
+        sources = [port.kind if port.node is None else port.node.name for port in spec.ports]
+        task.ports = [Channel(1, f"{one} -> {spec.name}", credited=False) for one in sources]
         return task
 
     def work(self, tasks: tuple[int, ...], microbatch: int) -> Work:

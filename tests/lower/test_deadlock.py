@@ -85,7 +85,8 @@ def test_tasks_in_a_cycle_are_named():
     def joined(*edges):
         specs = [TaskSpec(i, Region(i, [g.input(name)]), "forward") for i, name in enumerate("abc")]
         for source, target in edges:
-            specs[target].ports.append(Port("value", (specs[source].region.nodes[0],), source))
+            entering = Port("value", (specs[source].region.nodes[0],), source)
+            specs[target].ports = (*specs[target].ports, entering)
         return specs
 
     g = Graph()

@@ -62,7 +62,7 @@ def test_measured_time_that_predictions_missed_cuts_anew_with_the_same_bits():
         assert plan.factors == {}
         for network in machine._networks():
             for task in network.tasks:
-                task.latest.extend([0.01] * 9)
+                task.latest = (0.01,) * 9
         plan.latest.direct_latest.clear()
         plan.runs = CUTS_AFTER[0] - 1
         assert bits(machine, ends) == expected

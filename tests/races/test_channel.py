@@ -20,7 +20,6 @@ class Exchange:
         self, *, credited: bool = True, counted: bool = False, stop_after: int = MESSAGES + 1
     ):
         self.channel = Channel(2, credited=credited, counted=counted)
-        self.channel.receiver = self.receiver(self.channel)
         self.stop_after = stop_after
         self.sent: list[int] = []
         self.received: list[int] = []
@@ -45,7 +44,7 @@ class Exchange:
         sender.close()
 
     def receive(self):
-        receiver = self.channel.receiver
+        receiver = self.receiver(self.channel)
         while len(self.received) < self.stop_after:
             try:
                 self.received.append(receiver.receive_nowait())
