@@ -45,19 +45,7 @@ from actorgraph.machines.run import Run, in_main_thread
 from actorgraph.node_actor import Dead, Task, blamed
 from actorgraph.scheduler import POOL, Scheduler, inside
 
-__all__ = ["Core", "current_errors"]
-
-_DEFAULT_ERRORS = {"divide": "warn", "over": "warn", "under": "ignore", "invalid": "warn"}
-
-
-def current_errors() -> dict[str, Any] | None:
-    """Return the caller's `np.errstate` as keywords, None where it is NumPy's default."""
-    errors: dict[str, Any] = dict(np.geterr())
-    if errors == _DEFAULT_ERRORS:
-        return None
-    if "call" in errors.values() or "log" in errors.values():
-        errors["call"] = np.geterrcall()
-    return errors
+__all__ = ["Core"]
 
 
 class Core:
@@ -171,44 +159,66 @@ class Core:
     # -- working ------------------------------------------------------------------------------
 
     def help(self, run: Run, slot: int | None = None) -> None:
-        """Work in the calling thread until `run` has ended or nothing is ready.
+        """Work in the calling thread until `run` has ended or nothing is ready."""
+        self.work(run, slot)
+        self.tell_interrupt()
 
-        Whatever interrupts the calling thread in here (Ctrl-C) may have stopped an actor in the
-        middle of a turn, so the core is given up and every run of it ends.
-        """
-        slot = self.scheduler.acquire() if slot is None else slot
-        if slot is None:
-            return
+    def work(self, run: Run, slot: int | None = None) -> None:
+        """Work as `help`, and leave it to `tell_interrupt` that an op was interrupted by Ctrl-C."""
         try:
-            # An empty context: runs of others must not meet this caller's np.errstate.
-            Context().run(self.scheduler.work, slot, run)
+            slot = self.scheduler.acquire() if slot is None else slot
+            if slot is not None:
+                # An empty context: runs of others must not meet this caller's np.errstate.
+                Context().run(self.scheduler.work, slot, run)
         except BaseException:
-            self.abandon(GraphError("the machine was interrupted while it worked on this run"))
+            self.give_up()
             raise
+
+    def tell_interrupt(self) -> None:
+        """Raise `KeyboardInterrupt` where it has ended an op in this thread, and a run with it."""
         if self.interrupted:
             self.interrupted = False
             raise KeyboardInterrupt
 
+    def give_up(self) -> None:
+        """End every run and close, after Ctrl-C has stopped the calling thread while it worked.
+
+        It may have stopped an actor in the middle of a turn, and slots that it held may be lost.
+        """
+        held = getattr(here, "held", None)
+        while held is not None and held[0] is self.scheduler:
+            held = held[2]
+        here.held = held
+        self.abandon(GraphError("the machine was interrupted while it worked on this run"))
+
     def run_directly(self, run: Run) -> bool:
         """Compute a small run in the calling thread, without actors; False if it may not be."""
-        scheduler = self.scheduler
-        if self.admission.max_bytes is not None or (run.plan.jit and not is_silent(np.geterr())):
-            return False  # compiled loops raise nothing: a network has the ordinary kernels
-        slot = scheduler.acquire()
-        if slot is None:
-            return False
-        parts = run.parts
-        self.direct.append(run)
         try:
-            if self.closed:
+            scheduler = self.scheduler
+            if self.admission.max_bytes is not None or (
+                run.plan.jit and not is_silent(np.geterr())
+            ):
+                return False  # compiled loops raise nothing: a network has the ordinary kernels
+            slot = scheduler.acquire()
+            if slot is None:
                 return False
-            self._compute_all(parts)
-        finally:
-            scheduler.leave(slot)
-            self.direct.pop()
-        for part in parts:
-            self._conclude(part)
-        return True
+            parts = run.parts
+            self.direct.append(run)
+            try:
+                if self.closed:
+                    return False
+                self._compute_all(parts)
+            finally:
+                scheduler.leave(slot)
+                self.direct.pop()
+            for part in parts:
+                self._conclude(part)
+            return True
+        except Exception:
+            raise
+        except BaseException:
+            self.give_up()
+            raise
 
     def _compute_all(self, parts: Sequence[Run]) -> None:
         """Compute runs of one graph, whose variables nobody writes meanwhile."""

@@ -9,10 +9,11 @@ from types import TracebackType
 from typing import Any, Self
 
 import anyio
+import numpy as np
 
 from actorgraph.errors import GraphError, MachineClosedError
 from actorgraph.machines.capacities import Capacities
-from actorgraph.machines.core import Core, current_errors
+from actorgraph.machines.core import Core
 from actorgraph.machines.options import seconds
 from actorgraph.machines.plan import Plan
 from actorgraph.machines.process import THIS
@@ -23,6 +24,8 @@ __all__ = ["Lifetime"]
 
 _LOOK_S = 0.0002
 """Seconds between looks for the end of direct runs: they are short, and tell nobody."""
+
+_DEFAULT_ERRORS = {"divide": "warn", "over": "warn", "under": "ignore", "invalid": "warn"}
 
 
 class Lifetime:
@@ -88,7 +91,7 @@ class Lifetime:
         """Start a run; the calling thread is going to work in `slot`, if it holds one."""
         core = run.core
         run.machine = self  # a machine that is dropped ends after its runs
-        errors = current_errors()
+        errors = _current_errors()
         for part in run.parts:
             part.errors = errors
         try:
@@ -103,13 +106,23 @@ class Lifetime:
             raise
 
     def _run_here(self, run: Run, timeout_s: float | None) -> Run:
-        """Run to the end; the calling thread works along."""
+        """Run to the end; the calling thread works along.
+
+        Ctrl-C before it waits gives the core up, wherever it strikes: a slot may be lost.
+        """
         core = run.core
-        slot = core.scheduler.acquire()
-        self._launch(run, timeout_s, slot)
         try:
+            slot = core.scheduler.acquire()
+            self._launch(run, timeout_s, slot)
             if slot is not None:
-                core.help(run, slot)
+                core.work(run, slot)
+        except Exception:
+            raise
+        except BaseException:
+            core.give_up()
+            raise
+        try:
+            core.tell_interrupt()
             run._wait()
         except BaseException:
             run.cancel()
@@ -198,6 +211,16 @@ class Lifetime:
         trace: TracebackType | None,
     ) -> None:
         await self.aclose()
+
+
+def _current_errors() -> dict[str, Any] | None:
+    """Return the caller's `np.errstate` as keywords, None where it is NumPy's default."""
+    errors: dict[str, Any] = dict(np.geterr())
+    if errors == _DEFAULT_ERRORS:
+        return None
+    if "call" in errors.values() or "log" in errors.values():
+        errors["call"] = np.geterrcall()
+    return errors
 
 
 def _collect(core: Core, process: int) -> None:

@@ -179,7 +179,11 @@ class Plan(Results):
         if not self.tasks:
             # The first run's dims decide the cut; it stands for all later ones.
             self.long_steps = {number for number, cost in by_node.items() if is_heavy(cost)}
-            self._cut(by_node, symbols)
+            try:
+                self._cut(by_node, symbols)
+            except BaseException:
+                self.tasks = []  # Ctrl-C in the middle: the next run cuts anew
+                raise
         costs = [sum(by_node[node.id] for node in spec.steps) for spec in self.tasks]
         return Binding(
             symbols=symbols,
@@ -351,6 +355,7 @@ class Plan(Results):
             self.buffered = self.leaving = [none] * len(self.tasks)
             return
         regular_ids = regular(self.joint.order)
+        self.buffered, self.leaving = [], []
         for spec in self.tasks:
             inside = len(spec.steps) > 1
             planned = writable(spec.steps, spec.kept, regular_ids) if inside else none

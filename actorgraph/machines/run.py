@@ -7,6 +7,7 @@ import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from functools import partial
+from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -30,6 +31,9 @@ from actorgraph.machines.process import THIS
 __all__ = [
     "Run", "in_event_loop", "in_ipython_kernel", "in_main_thread", "in_trio", "loop_notifier",
 ]  # fmt: skip
+
+_GLANCE_S = 1.0
+"""Seconds after which who waits looks by itself: Ctrl-C just before it waits is handled then."""
 
 
 class Run:
@@ -289,12 +293,12 @@ class Run:
             raise self.dead
 
     def _wait(self, until: float | None = None) -> bool:
-        if not self.done:
-            left = -1.0 if until is None else max(0.0, until - monotonic())
-            left = min(left, threading.TIMEOUT_MAX)
-            if not self._lock.acquire(timeout=left):
-                return False
-            self._lock.release()
+        while not self.done:
+            left = inf if until is None else max(0.0, until - monotonic())
+            if self._lock.acquire(timeout=min(left, _GLANCE_S)):
+                self._lock.release()
+            elif left <= _GLANCE_S:
+                return self.done
         return True
 
     async def _wait_async(self) -> Run:

@@ -293,6 +293,7 @@ def test_a_loop_that_ends_in_mid_run_ends_the_run(machine_type, options, service
 @machines
 def test_closing_after_the_loop_has_ended_does_not_hang(machine_type, options, service):
     _, outputs = branches()
+    service.never = True
     machine = machine_type(outputs, **options)
 
     async def leave_at_once():

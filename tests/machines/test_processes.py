@@ -226,6 +226,50 @@ def test_ctrl_c_while_waiting_for_a_worker_returns_when_its_op_ends():
     assert printed == ["interrupted"]
 
 
+@pytest.mark.parametrize(
+    "machine",
+    [
+        "ag.TapeMachine(y)",
+        "ag.ActorMachine(y, workers=1, fuse='none')",
+        "ag.ActorMachine(y, workers=2, fuse='none')",
+    ],
+)
+def test_ctrl_c_at_any_moment_leaves_a_machine_that_works(machine):
+    printed = run_script(f"""
+        import random
+        place = random.Random(1)
+        w = ag.Graph().parameter("w", np.ones((8, 8)))
+        y = (np.tanh(w @ w) + w).sum()
+        sys.unraisablehook = id  # what strikes in a callback of Python's own is told and ignored
+        def interrupt(*_):
+            raise KeyboardInterrupt
+        signal.signal(signal.SIGALRM, interrupt)
+        def interrupted(machine, runs, latest_s):
+            try:
+                try:
+                    signal.setitimer(signal.ITIMER_REAL, place.uniform(2e-6, latest_s))
+                    for _ in range(runs):
+                        machine.run_sync()
+                finally:
+                    signal.setitimer(signal.ITIMER_REAL, 0)
+            except KeyboardInterrupt:
+                pass
+        kept = {machine}
+        value = kept.run_sync()[y].value
+        for _ in range(500):
+            interrupted(kept, 30, 4e-4)
+            assert kept.run_sync()[y].value == value
+        kept.close()
+        for _ in range(150):
+            machine = {machine}
+            interrupted(machine, 1, 3e-3)  # while it is compiled
+            assert machine.run_sync(backward=True)[w].grad.shape == (8, 8)
+            machine.close()
+        print("end")
+    """)
+    assert printed == ["end"]
+
+
 def test_a_loop_closed_in_mid_run_leaves_the_machine_working():
     printed = run_script("""
         import asyncio
