@@ -1,7 +1,8 @@
 """Records which ops and functions the tests marked ``oracle`` compare with PyTorch.
 
 Run ``python docs/compared.py``: it runs these tests and writes ``docs/compared.txt``, from which
-`generate.py` takes a column of ops.md.  A name is listed if a test that passed and that called
+`generate.py` takes a column of ops.md.  With ``--check``, as CI runs them, it fails where that file
+is stale instead.  A name is listed if a test that passed and that called
 PyTorch ran it or applied it; gradients and functions built of others count what they are made of.
 """
 
@@ -74,13 +75,29 @@ class Recorder:
 def record():
     """Run the tests; return what passed ones compare, or raise where one fails."""
     recorder = Recorder()
-    folders = [str(ROOT / "tests" / folder) for folder in ("ops", "models")]
     # The library is imported already, so pytest cannot rewrite the assertions of its plugins.
-    status = pytest.main(["-q", "--assert=plain", "-m", "oracle", *folders], plugins=[recorder])
+    status = pytest.main(
+        ["-q", "--assert=plain", "-m", "oracle", str(ROOT / "tests")], plugins=[recorder]
+    )
     if status:
         raise SystemExit(int(status))
     return sorted(recorder.names)
 
 
+def check(names):
+    """Raise where the recorded list differs from `names`."""
+    listed = set(LIST.read_text().split())
+    added, gone = sorted(set(names) - listed), sorted(listed - set(names))
+    if added or gone:
+        raise SystemExit(
+            f"docs/compared.txt is stale: tests compare {added or 'nothing'} beside what it lists, "
+            f"and {gone or 'nothing'} of that no more; run: python docs/compared.py"
+        )
+
+
 if __name__ == "__main__":
-    LIST.write_text("".join(f"{name}\n" for name in record()))
+    found = record()
+    if sys.argv[1:] == ["--check"]:
+        check(found)
+    else:
+        LIST.write_text("".join(f"{name}\n" for name in found))
