@@ -9,7 +9,8 @@ What it brings depends on how busy workers are without it.  A slice costs 70 us,
 does once for each call; slices give workers that one sequence leaves idle something to do.  Large
 products are shared in tiles anyway.  Measured against unsplit runs, two slices on two cores that
 others used too, best of each: MLP 128x784x512, forward and backward 1.00, step 0.99; batch 512,
-0.91 and 0.86; MLP 32x64x32, which takes 78 us, 2.9; on one worker 1.4 to 1.6 of the first two.
+0.91 and 0.86; MLP 32x64x32, which takes 78 us, 2.9.  With one worker there is nothing to gain: two
+slices took 1.1 to 1.2 times the processor time of the unsplit run on one, 2.9 times for the small.
 
 >>> import numpy as np
 >>> import actorgraph as ag
