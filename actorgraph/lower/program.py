@@ -142,7 +142,7 @@ def lower(
         tuple([numbers[node.id] for node, _ in spec.sends]),
         tuple([tuple([numbers[node.id] for node in nodes]) for nodes, _ in spec.bundles]),
         tuple(spec.exclusive),
-        tuple([(numbers[node.id], index) for node, index in spec.results]),
+        tuple([numbers[node.id] for node, _ in spec.results]),
         preferred,
         tuple(credited_in),
         tuple(credited_out),

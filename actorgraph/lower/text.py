@@ -89,7 +89,7 @@ class Form(NamedTuple):
     sends: tuple[int, ...]
     bundles: tuple[tuple[int, ...], ...]
     exclusive: tuple[int, ...]
-    results: tuple[tuple[int, int], ...]
+    results: tuple[int, ...]
     preferred: int
     credited_in: tuple[int, ...]
     credited_out: tuple[int, ...]
@@ -242,7 +242,7 @@ class _Writer:
         self.body += ["        try:"]
         self._steps()
         outgoing = self._outgoing()
-        delivered = {self.expressions[number]: None for number, _ in self.form.results}
+        delivered = {self.expressions[number]: None for number in self.form.results}
         marks = " = ".join([*outgoing.values(), *delivered, "bad"])
         self.body += [
             "        except BaseException as error:",
@@ -269,7 +269,7 @@ class _Writer:
         self.first = count
         self.constants = _name_constants(form.steps, self.expressions)
         bundled = [number for numbers in form.bundles for number in numbers]
-        kept = [*form.sends, *(number for number, _ in form.results), *bundled]
+        kept = [*form.sends, *form.results, *bundled]
         self.freed_after = _name_steps(form.steps, count, kept, self.expressions)
 
     def _header(self) -> None:
@@ -283,6 +283,7 @@ class _Writer:
         targets = range(len(form.sends) + len(form.bundles))
         params += [f"{letter}{i}" for i in targets for letter in ("o", "a", "t")]
         params += [f"{letter}{i}" for i in form.credited_out for letter in ("x", "y")]
+        params += [f"i{i}" for i in range(len(form.results))]
         self.body += [f"def actor({', '.join(params)}):"]
         self.body += ["    arena = None"] if self.outs else []
         self.body += ["    push = yield", "    while True:"]
@@ -374,8 +375,8 @@ class _Writer:
     def _sends(self, outgoing: dict[Any, str]) -> None:
         form, body = self.form, self.body
         body += [f"        y{i}()" for i in form.credited_out]
-        for number, index in form.results:
-            body.append(f"        run.results[{index}] = {self.expressions[number]}")
+        for i, number in enumerate(form.results):
+            body.append(f"        run.results[i{i}] = {self.expressions[number]}")
         if form.results:
             many = len(form.results) > 1
             body += [f"        for _ in range({len(form.results)}):"] if many else []

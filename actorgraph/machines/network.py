@@ -236,6 +236,7 @@ class Network:
             held = outs[i].credits
             assert held is not None
             args += [held, held.popleft]
+        args += [index for _, index in spec.results]
         task.start(program.make(*args), ports[preferred].messages)
 
     def _kernels(self, spec: TaskSpec) -> list[Any]:
