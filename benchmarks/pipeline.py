@@ -4,7 +4,7 @@ Two stages, each with an op of 1 ms for F, B and W.  One kind of op *computes*: 
 that stays in the cache, again and again, without the GIL.  The other *waits* 1 ms without the GIL,
 as for a device: its figures are those of the executor, whatever else the cores have to do.
 
-A prediction is simulated with what the same runs have shown (`ag.pipeline.measure`): mean times of
+A prediction is simulated with what the same run has shown (`ag.pipeline.measure`): mean times of
 actions, the mean overhead between two of them, and the mean latency of a hand-off to a stage that
 waits for it.  Makespans are from the start of the first action to the end of the last; what the
 caller waits for beside that stands in a column of its own.  The figure of a row is the median over

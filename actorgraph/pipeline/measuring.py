@@ -4,10 +4,10 @@ A run's makespan is what the simulator means by it: from the start of the first 
 device to the end of the last.  A whole run is longer by what happens before and after: cutting
 feeds, starting the lanes, joining results.
 
-A prediction is simulated with what the same runs have shown, all of it means: the times of
-actions, the *overhead* between two actions of a device that does not wait, which counts to the
-first, and the *latency* from the end of an action to the start of one on another device that has
-waited for it.
+A prediction is simulated with what the same run has shown, all of it means: the times of actions,
+the *overhead* between two actions of a device that does not wait, which counts to the first, and
+the *latency* from the end of an action to the start of one on another device that has waited for
+it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
-from statistics import fmean, median
+from statistics import fmean
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -40,23 +40,23 @@ SUM = "+"
 
 @dataclass(frozen=True)
 class Measured:
-    """What runs by a schedule took, in seconds.
+    """What a run by a schedule took, in seconds: of several that of the median makespan.
 
     Attributes
     ----------
     schedule : Schedule
     makespan_s : float
-        Median over the runs.
     global_bubble_s : float
-        Of the run that took this: idle time of the busiest device within the makespan.
+        Idle time of the busiest device within the makespan.
     run_s : float
-        What the caller waited for, median.
+        What the caller waited for.
     rows : list of list of Bar
-        For each device what it did in that run, from the run's first start on.
+        For each device what it did, from the run's first start on.
     predicted : Simulation
     costs : sequence of (F, B, W)
         Of each stage, as the simulation took them: with the overhead.
     overhead_s, latency_s : float
+        See above; a latency counts from the end of the sender's ops.
     """
 
     schedule: Schedule
@@ -111,11 +111,9 @@ def measure(
     positive("runs", runs)
     for pipeline in pipelines:
         pipeline.run_sync(feeds)
-    watched = [_Watched(pipeline) for pipeline in pipelines]
-    for _ in range(runs):
-        for one in watched:
-            one.run(feeds)
-    return sorted([one.measured() for one in watched], key=attrgetter("makespan_s"))
+    found = [[_noted(pipeline, feeds) for pipeline in pipelines] for _ in range(runs)]
+    typical = [sorted(of_one, key=_makespan)[runs // 2] for of_one in zip(*found, strict=True)]
+    return [one.measured() for one in sorted(typical, key=_makespan)]
 
 
 class _Turn(NamedTuple):
@@ -139,44 +137,37 @@ class _Turns(Instrument):
             self.turns.append(_Turn(task, run.microbatch, started, ended))
 
 
-class _Watched:
-    """A pipeline and the turns of its runs."""
+def _noted(pipeline: Pipeline, feeds: Mapping[Any, Any]) -> _Noted:
+    """Run a batch and note its turns."""
+    heard = _Turns()
+    listen(heard)
+    try:
+        started = perf_counter()
+        pipeline.run_sync(feeds)
+        whole = perf_counter() - started
+    finally:
+        silence(heard)
+    return _Noted(pipeline, heard.turns, whole)
 
-    def __init__(self, pipeline: Pipeline) -> None:
-        self.pipeline, self.schedule = pipeline, pipeline.schedule
+
+class _Noted:
+    """A run: its turns by lane, how long they took, and what was between them."""
+
+    def __init__(self, pipeline: Pipeline, turns: Sequence[_Turn], whole: float) -> None:
+        self.schedule, self.whole = pipeline.schedule, whole
         self.plan = pipeline._after_a_run("measurements")
-        self.whole: list[float] = []
-        self.makespans: list[float] = []
-        self.runs: list[dict[str | None, list[_Turn]]] = []
+        self.began = min([turn.started for turn in turns])
+        self.makespan = max([turn.ended for turn in turns]) - self.began
+        self.lanes: dict[str | None, list[_Turn]] = {name: [] for name in self.schedule.lane_names}
         self.times: dict[tuple[int, str], list[float]] = defaultdict(list)
+        for turn in sorted(turns, key=attrgetter("started")):
+            self.lanes[turn.task.lane].append(turn)
+            spec = turn.task.spec
+            self.times[spec.region.index, spec.direction].append(turn.ended - turn.started)
         self.overheads: list[float] = []
         self.latencies: list[float] = []
-
-    def run(self, feeds: Mapping[Any, Any]) -> None:
-        """Run a batch and note it."""
-        heard = _Turns()
-        listen(heard)
-        try:
-            started = perf_counter()
-            self.pipeline.run_sync(feeds)
-            whole = perf_counter() - started
-        finally:
-            silence(heard)
-        self.note(sorted(heard.turns, key=attrgetter("started")), whole)
-
-    def note(self, turns: Sequence[_Turn], whole: float) -> None:
-        """Note a run: how long its turns took, by their start, and what was between them."""
-        self.whole.append(whole)
-        self.makespans.append(max([turn.ended for turn in turns]) - turns[0].started)
-        lanes: dict[str | None, list[_Turn]] = {name: [] for name in self.schedule.lane_names}
-        for turn in turns:
-            lanes[turn.task.lane].append(turn)
-        self.runs.append(lanes)
         ended = {(turn.task.spec.index, turn.microbatch): turn.ended for turn in turns}
-        for turn in turns:
-            region, direction = turn.task.spec.region.index, turn.task.spec.direction
-            self.times[region, direction].append(turn.ended - turn.started)
-        for lane in lanes.values():
+        for lane in self.lanes.values():
             free = 0.0
             for turn in lane:
                 arrived = max([ended[one] for one in self._senders(turn)], default=0.0)
@@ -194,10 +185,8 @@ class _Watched:
                 yield index, turn.microbatch
 
     def measured(self) -> Measured:
-        """Return what is known of the runs."""
-        order = sorted(range(len(self.makespans)), key=self.makespans.__getitem__)
-        typical = order[len(order) // 2]
-        rows = self._rows(self.runs[typical])
+        """Return what the run took and what it was predicted to take."""
+        rows = list(map(self._row, self.lanes.values()))
         busiest = max([sum([bar.end - bar.start for bar in row]) for row in rows])
         overhead, latency = _mean(self.overheads), _mean(self.latencies)
         costs = [
@@ -206,11 +195,11 @@ class _Watched:
         ]
         return Measured(
             self.schedule,
-            median(self.makespans),
-            self.makespans[typical] - busiest,
-            median(self.whole),
+            self.makespan,
+            self.makespan - busiest,
+            self.whole,
             rows,
-            # Latency counts from the end of a turn, the simulator's from the end of an action.
+            # The simulator's latency counts from the end of an action, overhead included.
             simulate(self.schedule, costs=costs, latency=max(0.0, latency - overhead)),
             costs,
             overhead,
@@ -222,19 +211,21 @@ class _Watched:
         found = self.times.get((stage, direction))
         return _mean(found) + overhead if found else 0.0
 
-    def _rows(self, lanes: Mapping[str | None, Sequence[_Turn]]) -> list[list[Bar]]:
+    def _row(self, lane: Sequence[_Turn]) -> list[Bar]:
         many = self.schedule.stages > self.schedule.devices
-        split = any(action.kind == "W" for lane in self.schedule.lanes for action in lane)
+        split = any(action.kind == "W" for actions in self.schedule.lanes for action in actions)
         kinds = KINDS if split else KINDS | {"backward": "BW"}
-        began = min([turn.started for lane in lanes.values() for turn in lane])
-        rows: list[list[Bar]] = [[] for _ in lanes]
-        for row, lane in zip(rows, lanes.values(), strict=True):
-            for task, microbatch, started, ended in lane:
-                stage = task.spec.region.index
-                kind = kinds[task.spec.direction] if stage < self.schedule.stages else SUM
-                label = f"{stage if many and kind != SUM else ''}{kind}{microbatch}"
-                row.append(Bar(started - began, ended - began, label, kind))
-        return rows
+        row = []
+        for task, microbatch, started, ended in lane:
+            stage = task.spec.region.index
+            kind = kinds[task.spec.direction] if stage < self.schedule.stages else SUM
+            label = f"{stage if many and kind != SUM else ''}{kind}{microbatch}"
+            row.append(Bar(started - self.began, ended - self.began, label, kind))
+        return row
+
+
+def _makespan(noted: _Noted) -> float:
+    return noted.makespan
 
 
 def _mean(found: Sequence[float]) -> float:

@@ -1,14 +1,12 @@
 """`pipeline.measure`: what runs took, and the prediction by what they have shown themselves."""
 
-from operator import attrgetter
-
 import numpy as np
 import pytest
 
 import actorgraph as ag
 from actorgraph.errors import FeedError
 from actorgraph.pipeline import Pipeline, measure, simulate
-from actorgraph.pipeline.measuring import _Turn, _Watched
+from actorgraph.pipeline.measuring import _Noted, _Turn
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -39,7 +37,6 @@ def test_turns_that_the_simulator_times_give_back_its_costs_and_its_makespan(
     """
     with pipeline(name) as made:
         made.run_sync(FEEDS)
-        watched = _Watched(made)
         at, tasks = made._plan.at, next(iter(made._core.networks.values())).tasks
         whole = name != "zb-h1"
         costs = [
@@ -54,9 +51,7 @@ def test_turns_that_the_simulator_times_give_back_its_costs_and_its_makespan(
             if (stage, direction) in at:
                 task = tasks[at[stage, direction]]
                 turns.append(_Turn(task, microbatch, timed.start + 9, timed.end + 9 - overhead))
-        turns.sort(key=attrgetter("started"))
-        watched.note(turns, 99.0)
-    found = watched.measured()
+        found = _Noted(made, turns[::-1], 99.0).measured()
     assert found.costs == [pytest.approx(one) for one in costs]
     assert found.overhead_s == pytest.approx(overhead)
     assert found.latency_s == pytest.approx(latency + overhead)
