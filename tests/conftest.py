@@ -16,6 +16,8 @@ def older_objects_are_not_looked_at():
     """
     gc.collect()
     gc.freeze()
+    yield
+    gc.unfreeze()  # what comes after the tests may ask who refers to what, as hypothesis does
 
 
 @pytest.fixture(scope="session", autouse=True)
