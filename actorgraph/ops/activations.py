@@ -37,15 +37,23 @@ def _sigmoid_forward(xp: Any, x: Any, out: Any = None) -> Any:
     return xp.reciprocal(denominator, out=out)
 
 
-def _softplus_forward(xp: Any, x: Any) -> Any:
-    result = xp.log1p(xp.exp(xp.negative(xp.absolute(x))))
-    result += xp.maximum(x, zero(xp, x))
-    return result
+def _far_part(xp: Any, x: Any, out: Any) -> Any:
+    """Return log1p(exp(-abs(x))), computed in one array: fresh ones cost more than the numbers."""
+    result = xp.absolute(x, out=out)
+    out = result if result.ndim else None
+    result = xp.negative(result, out=out)
+    result = xp.exp(result, out=out)
+    return xp.log1p(result, out=out)
 
 
-def _logsigmoid_forward(xp: Any, x: Any) -> Any:
-    result = xp.log1p(xp.exp(xp.negative(xp.absolute(x))))
-    return xp.subtract(xp.minimum(x, zero(xp, x)), result)
+def _softplus_forward(xp: Any, x: Any, out: Any = None) -> Any:
+    result = _far_part(xp, x, out)
+    return xp.add(result, xp.maximum(x, zero(xp, x)), out=result if result.ndim else None)
+
+
+def _logsigmoid_forward(xp: Any, x: Any, out: Any = None) -> Any:
+    result = _far_part(xp, x, out)
+    return xp.subtract(xp.minimum(x, zero(xp, x)), result, out=result if result.ndim else None)
 
 
 sigmoid = unary(
@@ -55,10 +63,12 @@ sigmoid = unary(
 softplus = unary(
     "softplus", _softplus_forward, lambda t, y, x: t * sigmoid(x),
     "log(1 + exp(x)), computed as max(x, 0) + log1p(exp(-abs(x))).", scheme=_FLOAT, flops=12,
+    takes_out=True,
 )  # fmt: skip
 logsigmoid = unary(
     "logsigmoid", _logsigmoid_forward, lambda t, y, x: t * sigmoid(-x),
     "log(sigmoid(x)), computed as min(x, 0) - log1p(exp(-abs(x))).", scheme=_FLOAT, flops=12,
+    takes_out=True,
 )  # fmt: skip
 
 where_positive: Binary = binary(

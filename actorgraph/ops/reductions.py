@@ -148,7 +148,8 @@ def _logsumexp_forward(xp: Any, x: Any, axis: Axes, keepdims: bool) -> Any:
     largest, lowest = x.max(axis=axis, keepdims=True), x.dtype.type(_lowest(x))
     # Of an infinite row only finite numbers are subtracted: inf - inf would be NaN.
     finite = xp.minimum(xp.maximum(largest, lowest), -lowest)
-    weights = xp.exp(xp.subtract(x, finite))
+    weights = xp.subtract(x, finite)
+    weights = xp.exp(weights, out=weights if weights.ndim else None)
     total = xp.add.reduce(weights, axis=axis, dtype=accumulator(x.dtype), keepdims=True)
     # The sum holds exp(0), so it is below 1 in a row of -inf only; there log(1) - inf is right.
     result = (xp.log(xp.maximum(total, one(xp, total))) + largest).astype(x.dtype, copy=False)

@@ -235,7 +235,16 @@ def _spread_of(op: Op, x: Node, axis: Any, keepdims: bool, ddof: float) -> Node:
 # -- norm -------------------------------------------------------------------------------------
 
 
+# Sums of squares above this have lost nothing to underflow.
+_SMALL = {np.dtype(code): np.finfo(code).tiny / np.finfo(code).eps ** 2 for code in "fd"}
+
+
 def _norm_forward(xp: Any, x: Any, axis: Axes, keepdims: bool, p: float) -> Any:
+    if p == 2 and xp is np and x.dtype in _SMALL:
+        with np.errstate(over="ignore"):
+            total = xp.add.reduce(xp.square(x), axis=axis, keepdims=keepdims)
+        if ((total > _SMALL[x.dtype]) & (total < inf)).all():
+            return xp.sqrt(total)
     size = xp.absolute(x)
     if p == inf:
         return size.max(axis=axis, keepdims=keepdims, initial=zero(xp, x))
@@ -251,17 +260,8 @@ def _norm_forward(xp: Any, x: Any, axis: Axes, keepdims: bool, p: float) -> Any:
     return total.astype(x.dtype, copy=False)
 
 
-# Sums of squares above this have lost nothing to underflow.
-_SMALL = {np.dtype(code): np.finfo(code).tiny / np.finfo(code).eps ** 2 for code in "fd"}
-
-
 def _power_norm(xp: Any, size: Any, axis: Axes, keepdims: bool, p: float) -> Any:
     """Return sum(size ** p) ** (1 / p), of sizes that neither overflow nor vanish."""
-    if p == 2 and xp is np:
-        with np.errstate(over="ignore"):
-            total = xp.add.reduce(xp.square(size), axis=axis, keepdims=keepdims)
-        if ((total > _SMALL[size.dtype]) & (total < inf)).all():
-            return xp.sqrt(total)
     largest = size.max(axis=axis, keepdims=True, initial=zero(xp, size))
     plain = (largest == 0) | (largest == inf)
     scale = xp.where(plain, size.dtype.type(1), largest)
