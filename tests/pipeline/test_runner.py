@@ -713,6 +713,45 @@ async def test_an_asynchronous_op_that_fails_is_named_and_its_neighbours_go_on()
                 await anyio.to_thread.run_sync(assert_same_bits, model, pipeline, run)
 
 
+@pytest.mark.anyio
+@pytest.mark.parametrize("seed", range(40) if SOAK else range(3))
+async def test_awaited_runs_that_end_early_leave_their_neighbours_the_right_bits(seed):
+    rng = random.Random(seed)
+    model = Model(between=service)
+    spoilt = {"x": model.feeds["x"] * np.nan}
+    pipeline = model.pipeline(
+        rng.choice([*SCHEDULES, "dynamic"]), rng.choice([1, 2, 3]), rng.choice([1, 3, 5]),
+        workers=rng.choice([1, 2, 4]), max_in_flight=rng.choice([1, 2, 4]), seed=seed,
+    )  # fmt: skip
+    expected = await anyio.to_thread.run_sync(one_after_another, model, pipeline)
+    async with pipeline:
+        for _ in range(4):
+            runs = []
+            for _ in range(8):
+                what = rng.choice(["whole", "whole", "urgent", "failing", "cancelled", "late"])
+                run = pipeline.start(
+                    spoilt if what == "failing" else model.feeds,
+                    timeout_s=rng.choice([0, 0.001]) if what == "late" else None,
+                    priority=-(what == "urgent"),
+                )
+                for _ in range(rng.choice([0, 0, 1, 5])):
+                    await anyio.lowlevel.checkpoint()
+                if what == "cancelled":
+                    run.cancel()
+                runs.append((what, run))
+            for what, run in runs:
+                try:
+                    await run
+                except (NodeError, RunCancelled, TimeoutError):
+                    assert what in ("failing", "cancelled", "late")
+                else:
+                    assert what != "failing"  # the others may have been faster
+                    for node, gradient in zip(model.wrt, expected, strict=True):
+                        assert run[node].grad.tobytes() == gradient.tobytes()
+        assert not pipeline._core.admission.in_flight
+        assert not pipeline._core.calls
+
+
 async def forever(xp, value):
     """Answer the rows of a batch of 11; for one of 4 rows, never."""
     if len(value) == 1:
@@ -744,6 +783,18 @@ async def test_a_call_ends_with_its_cancelled_run_and_the_lane_goes_on():
         run = await second
         assert ended == [True]
         await anyio.to_thread.run_sync(assert_same_bits, model, pipeline, run)
+
+
+@pytest.mark.anyio
+async def test_closing_ends_a_call_that_a_lane_waits_for():
+    reached, ended = calls["reached"], calls["ended"] = anyio.Event(), []
+    model = Model(between=endless)
+    async with model.pipeline(microbatches=4) as pipeline:
+        run = pipeline.start({"x": model.feeds["x"][:4]})
+        await reached.wait()
+    assert ended == [True]
+    with pytest.raises(MachineClosedError, match="closed during run 0"):
+        await run
 
 
 @pytest.mark.anyio
