@@ -37,14 +37,16 @@ Ints = tuple[int, ...]
 # Columns of so many elements are made at a time, in memory that is written again: they stay in a
 # core's cache until they are used.  Four times as many were as fast at best.
 _BLOCK = 1 << 17
+# Or so many for each entry of the kernel: each costs a call, which fewer would not be worth.
+_LEAST = 3 << 12
 
 
 # -- forward passes ---------------------------------------------------------------------------
 
 
-def _rows(batch: int, size_of_one: int) -> int:
+def _rows(batch: int, entries: int, size_of_one: int) -> int:
     """Return how many of the batch are taken at a time; sums keep the order that follows."""
-    return max(1, min(batch, _BLOCK // max(1, size_of_one)))
+    return max(1, min(batch, max(_BLOCK, _LEAST * entries) // max(1, size_of_one)))
 
 
 def _blocks(batch: int, rows: int) -> Iterator[slice]:
@@ -80,7 +82,7 @@ def _conv_forward(
     if out is None:
         out = xp.empty((batch, features, *frame.outs), x.dtype)
     result = out.reshape(batch, groups, features // groups, places)
-    at_a_time = _rows(batch, channels * entries * places)
+    at_a_time = _rows(batch, entries, channels * entries * places)
     columns = None
     if not _is_pointwise(frame):
         # Written again for each block, which leaves the zeros of the padding.
@@ -122,7 +124,7 @@ def _transpose_forward(xp: Any, ct: Any, w: Any, *like: Any, out: Any = None, **
     if out is None:
         out = xp.empty((batch, channels, *sizes), ct.dtype)
     out.fill(0)
-    at_a_time = _rows(batch, channels * entries * places)
+    at_a_time = _rows(batch, entries, channels * entries * places)
     columns = xp.empty((at_a_time, groups, rows, places), ct.dtype)
     # One feature a group leaves an outer product, for which matmul is slow.
     product = xp.multiply if features == groups else xp.matmul
@@ -155,8 +157,7 @@ def _weight_forward(
     total = out.reshape(groups, features // groups, rows)
     # Batch and places side by side: one product per group sums over both.
     ct = xp.swapaxes(ct, 0, 1)
-    # Half as many as elsewhere, for `ct` has to be copied: one image at a time needs no copy.
-    at_a_time = _rows(batch, 2 * (channels * entries + features) * places)
+    at_a_time = _rows(batch, entries, (channels * entries + features) * places)
     whole = xp.zeros((channels * entries * at_a_time, *frame.outs), x.dtype)
     for part in _blocks(batch, at_a_time):
         block = x[part]
@@ -166,8 +167,9 @@ def _weight_forward(
             columns.fill(0)
         unfold(xp, block, frame, xp.transpose(columns, (2, 0, 1, *range(3, 3 + axes))))
         columns = columns.reshape(groups, rows, count * places)
-        block_ct = ct[:, part].reshape(groups, features // groups, count * places)
-        total += xp.matmul(block_ct, xp.swapaxes(columns, 1, 2))
+        pulled = ct[:, part].reshape(groups, features // groups, count * places)
+        total += xp.matmul(pulled, xp.swapaxes(columns, 1, 2))
+        del pulled  # before the next copy is made
     return out
 
 
