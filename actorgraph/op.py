@@ -147,6 +147,9 @@ class Op:
     takes_out : bool
         Whether ``forward(xp, *arrays, out=out, **attrs)`` may write to `out`, a C-contiguous array
         of the result's shape and dtype that shares memory with no operand, and return it.
+    in_place : tuple of int
+        Arguments whose memory `out` may be, where they have the result's shape and dtype and share
+        memory with no other argument.
     is_view : bool
         True where the result always shows memory of the first operand and none is allocated for it;
         predictions of memory rely on it.
@@ -172,6 +175,7 @@ class Op:
     layout: Literal["any", "ordered", "kept", "c"] = "any"
     ordered: Callable[[Attrs], bool] | None = None
     takes_out: bool = False
+    in_place: tuple[int, ...] = ()
     is_view: bool = False
     concurrent: bool = True
     checked: bool = False

@@ -11,9 +11,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, final
 from weakref import ref
 
+import numpy as np
+
 from actorgraph.graph import Node
 from actorgraph.lower.buffers import Buffers, Memory, aligned
 from actorgraph.lower.rings import Ring
+from actorgraph.types import bind_shape
 
 __all__ = ["Arenas", "Layout"]
 
@@ -98,7 +101,7 @@ class Layout:
     ----------
     arenas : Arenas
     buffers : Buffers
-        Of the steps whose results stay inside of the turn.
+        Of the steps whose results stay inside of the turn; some may lie in arrays of the rings.
     steps : sequence of Node
     symbols : mapping
     rings : dict of int to Ring or None
@@ -115,11 +118,28 @@ class Layout:
     ) -> None:
         self._arenas = arenas
         self._buffers, self._steps, self._symbols = buffers, steps, symbols
-        written = [step.id for step in steps if step.id in buffers.place_of or step.id in rings]
-        self._kept = [place for place, number in enumerate(written) if number not in rings]
+        writing = [step for step in steps if step.id in buffers.place_of or step.id in rings]
+        written = {step.id: place for place, step in enumerate(writing)}
+        self._kept = [
+            place
+            for number, place in written.items()
+            if number not in rings and number not in buffers.lender_of
+        ]
+        # Shown anew every turn: a view that is kept would look to the ring like somebody's.
+        self._lent = [
+            (
+                written[step.id],
+                written[buffers.lender_of[step.id]],
+                bind_shape(step.dims, symbols, 0),
+                step.dtype,
+                buffers.place_of[step.id],
+            )
+            for step in writing
+            if step.id in buffers.lender_of
+        ]
         self._rings = [
             (place, ring)
-            for place, number in enumerate(written)
+            for number, place in written.items()
             if (ring := rings.get(number)) is not None
         ]
         self._count = len(written)
@@ -146,6 +166,8 @@ class Layout:
             found = [None] * (self._count + 1)
         for place, ring in self._rings:
             found[place] = ring.take()
+        for place, lender, shape, dtype, begin in self._lent:
+            found[place] = np.ndarray(shape, dtype, found[lender], begin)
         return found
 
     def _lay(self, arena: _Arena) -> tuple[Memory, list[Any]]:

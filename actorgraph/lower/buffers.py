@@ -4,8 +4,8 @@ A step may, if its kernel takes ``out=``, its dims are known before it runs, its
 nothing that outlives the program (results, messages, residuals, user ops), and its result would be
 C-contiguous anyway: operand layouts, and with them bits, are those of a program without buffers.
 What of this does not depend on the sizes of a run is `writable`, told once for the program text;
-`assign` then lays steps into slots by liveness for the sizes of a run, in place where an operand
-ends at the step.
+`packing.assign` then lays steps into slots by liveness for the sizes of a run, in place where an
+operand ends at the step.
 
 A turn of a task leases the memory from its machine (`lower.arenas`); a run that brings leaves that
 are not C-contiguous uses none.
@@ -13,9 +13,9 @@ are not C-contiguous uses none.
 
 from __future__ import annotations
 
-from bisect import bisect, insort
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from math import prod
 from typing import Any, TypeAlias
 
@@ -27,11 +27,12 @@ from actorgraph.ops._scalars import is_half
 from actorgraph.types import UNKNOWN, bind_shape
 
 __all__ = [
+    "ALIGNMENT",
     "Buffers",
     "Memory",
     "Usage",
+    "VIEWS",
     "aligned",
-    "assign",
     "is_fresh",
     "leaving",
     "peak_bytes",
@@ -41,13 +42,13 @@ __all__ = [
     "writable",
 ]
 
-_VIEWS = ("any", "ordered")
+VIEWS = ("any", "ordered")
 """Layouts of ops that may return a view of an operand."""
 
 Memory: TypeAlias = np.ndarray[Any, Any]
 """Bytes."""
 
-_ALIGNMENT = 64
+ALIGNMENT = 64
 """Bytes: a cache line and the widest vector; aligned additions ran up to twice as fast."""
 
 
@@ -76,7 +77,7 @@ def regular(order: Sequence[Node]) -> set[int]:
                 break
         else:
             ordered.add(node.id)
-            if layout not in _VIEWS:
+            if layout not in VIEWS:
                 contiguous.add(node.id)
     return ordered
 
@@ -108,7 +109,7 @@ def writable(
     escaping = {node.id for node in kept}
     for step in reversed(steps):
         # A user's op may keep its operands; what may be a view escapes with its operands.
-        if step.op.checked or (step.op.layout in _VIEWS and step.id in escaping):
+        if step.op.checked or (step.op.layout in VIEWS and step.id in escaping):
             escaping.update([part.id for part in step.inputs])
     return frozenset(
         step.id
@@ -171,7 +172,7 @@ def usage(steps: Sequence[Node], kept: Collection[Node], symbols: Mapping[str, i
         if size is None:
             size = of_type[id(step.type)] = size_in_bytes(step, symbols)
         sizes[step.id] = size
-        if step.op.layout in _VIEWS:
+        if step.op.layout in VIEWS:
             # It may be a view: its operands live as long as it does.
             for part in step.inputs:
                 if part.id in last:
@@ -189,19 +190,20 @@ def peak_bytes(
     kept: Collection[Node],
     symbols: Mapping[str, int],
     without: Collection[int] = (),
+    early: Mapping[int, int] | None = None,
 ) -> int:
-    """Return the most bytes that live at once if arrays die at their last use; views count none."""
+    """Return the most bytes that live at once if arrays die at their last use; views count none.
+
+    Arrays appear at their step, those of `early` at the position that it gives.
+    """
     lives = usage(steps, kept, symbols)
-    ending: list[int] = [0] * (len(steps) + 1)
-    live = peak = 0
+    change = [0] * (len(steps) + 2)
     for i, step in enumerate(steps):
-        if step.id not in without and step.op.layout not in _VIEWS:
+        if step.id not in without and step.op.layout not in VIEWS:
             size = lives.bytes[step.id]
-            live += size
-            ending[lives.last[step.id]] += size
-            peak = max(peak, live)
-        live -= ending[i]
-    return peak
+            change[early.get(step.id, i) if early else i] += size
+            change[lives.last[step.id] + 1] -= size
+    return max(accumulate(change))
 
 
 @dataclass(slots=True)
@@ -216,16 +218,19 @@ class Buffers:
         Node id to the byte at which its array begins.
     in_place : set of int
         Ids of the steps that write over an operand.
+    lender_of : dict
+        Node id to the step in whose array it lies, for those that do not lie in the memory.
     """
 
     total_bytes: int
     place_of: dict[int, int]
     in_place: set[int]
+    lender_of: dict[int, int]
 
     def arrays(
         self, steps: Sequence[Node], symbols: Mapping[str, int], memory: Memory | None = None
     ) -> list[Any]:
-        """Return one array for each planned step, in the order of `steps`, in `memory` or a fresh.
+        """Return one array for each step in `memory`, or a fresh one, in the order of `steps`.
 
         Steps of one shape and dtype at one place share the array, so that a step in place is
         given its very operand.
@@ -235,7 +240,7 @@ class Buffers:
         found = []
         for step in steps:
             place = self.place_of.get(step.id)
-            if place is None:
+            if place is None or step.id in self.lender_of:
                 continue
             key = place, step.dims, step.dtype
             if key not in views:
@@ -246,112 +251,8 @@ class Buffers:
         return found
 
 
-def _padded(size: int) -> int:
-    return size + -size % _ALIGNMENT
-
-
 def aligned(size: int) -> Memory:
     """Return `size` bytes that begin at a cache line."""
-    raw = np.empty(size + _ALIGNMENT, np.uint8)
-    start = -raw.ctypes.data % _ALIGNMENT
+    raw = np.empty(size + ALIGNMENT, np.uint8)
+    start = -raw.ctypes.data % ALIGNMENT
     return raw[start : start + size]
-
-
-def assign(
-    steps: Sequence[Node],
-    kept: Collection[Node],
-    planned: Collection[int],
-    symbols: Mapping[str, int],
-) -> Buffers:
-    """Lay the `planned` steps into one memory, each into the smallest gap that is free by then."""
-    lives = usage(steps, kept, symbols)
-    ending: list[list[int]] = [[] for _ in range(len(steps) + 1)]
-    for step in steps:
-        if step.id in planned:
-            ending[lives.last[step.id]].append(step.id)
-    buffers = Buffers(0, {}, set())
-    place_of = buffers.place_of
-    gaps = _Gaps()
-    taken: set[int] = set()  # nodes whose memory a later step in place has taken over
-    for i, step in enumerate(steps):
-        if step.id in planned:
-            over = _overwritten(step, i, lives, place_of)
-            if over is None:
-                place_of[step.id] = gaps.take(_padded(lives.bytes[step.id]))
-            else:
-                place_of[step.id] = place_of[over]
-                taken.add(over)
-                buffers.in_place.add(step.id)
-        for number in ending[i]:
-            if number not in taken:
-                gaps.give(place_of[number], _padded(lives.bytes[number]))
-    buffers.total_bytes = gaps.end
-    return buffers
-
-
-class _Gaps:
-    """The free parts of a memory that grows at its end; they never touch.
-
-    By size, then by where they begin; and their sizes by where they begin and by where they end.
-    """
-
-    def __init__(self) -> None:
-        self.free: list[tuple[int, int]] = []
-        self.from_begin: dict[int, int] = {}
-        self.to_end: dict[int, int] = {}
-        self.end = 0
-
-    def take(self, size: int) -> int:
-        """Return where `size` bytes begin: in the smallest gap that fits, else at the end."""
-        if not size:
-            return 0
-        index = bisect(self.free, (size, -1))
-        if index < len(self.free):
-            free, begin = self.free[index]
-            self._remove(begin, free)
-            if free > size:
-                self._add(begin + size, free - size)
-            return begin
-        last = self.to_end.get(self.end, 0)
-        begin = self.end - last
-        if last:
-            self._remove(begin, last)
-        self.end = begin + size
-        return begin
-
-    def give(self, begin: int, size: int) -> None:
-        """Take bytes back, joined with the gaps that they touch."""
-        if not size:
-            return
-        after = self.from_begin.get(begin + size, 0)
-        if after:
-            self._remove(begin + size, after)
-        before = self.to_end.get(begin, 0)
-        if before:
-            self._remove(begin - before, before)
-        self._add(begin - before, before + size + after)
-
-    def _add(self, begin: int, size: int) -> None:
-        insort(self.free, (size, begin))
-        self.from_begin[begin] = self.to_end[begin + size] = size
-
-    def _remove(self, begin: int, size: int) -> None:
-        del self.free[bisect(self.free, (size, begin)) - 1]
-        del self.from_begin[begin], self.to_end[begin + size]
-
-
-def _overwritten(
-    step: Node, position: int, lives: Usage, place_of: Mapping[int, int]
-) -> int | None:
-    """Return the operand that a ufunc may write over: of its type, and needed by nobody after."""
-    if step.op.ufunc is None or step.op.takes_out:
-        return None
-    for part in step.inputs:
-        if (
-            part.id in place_of
-            and lives.last[part.id] == position
-            and part.dims == step.dims
-            and part.dtype == step.dtype
-        ):
-            return part.id
-    return None

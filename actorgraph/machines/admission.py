@@ -18,12 +18,13 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from actorgraph.errors import MemoryLimitError
 from actorgraph.graph import Node
 from actorgraph.lower.arenas import Arenas
-from actorgraph.lower.buffers import assign, is_fresh, size_in_bytes
+from actorgraph.lower.buffers import is_fresh, size_in_bytes
 from actorgraph.machines.binding import Binding
 from actorgraph.machines.plan import Plan
 from actorgraph.node import Variable
@@ -201,6 +202,7 @@ def claim_of(plan: Plan, binding: Binding, regular: bool) -> Claim:
             more, most = bytes_of(spec.steps, spec.kept, planned, binding)
             kept, turn = kept + more, max(turn, most)
             if planned:
+                assign = import_module("actorgraph.lower.packing").assign  # not all machines need
                 slots = assign(spec.steps, spec.kept, planned, binding.symbols)
                 arena = max(arena, slots.total_bytes)
         found = binding.claims[regular] = Claim(kept, turn, arena, len(plan.tasks))

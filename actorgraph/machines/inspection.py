@@ -11,7 +11,7 @@ from weakref import WeakSet
 
 from actorgraph.channels import ChannelStatistics
 from actorgraph.graph import Graph, Node
-from actorgraph.lower.buffers import assign, peak_bytes
+from actorgraph.lower.buffers import peak_bytes
 from actorgraph.lower.fusion import HEAVY_US, is_heavy
 from actorgraph.lower.joint import Mode
 from actorgraph.machines.binding import Binding
@@ -37,10 +37,12 @@ class MemoryPlan:
     mode : str
         ``"forward"``, ``"backward"`` or ``"tangents"``; ``"step"`` of a compiled step.
     peak_bytes : int
-        Kept memory and, beside it, the fresh arrays of one run in sequential order at its worst.
+        Kept memory and, beside it, the other arrays of one run in sequential order at its worst;
+        not what an op allocates inside of its call.
     bound_bytes : int
         The liveness lower bound: the most bytes that live at once in sequential order, if every
-        array appears when it is computed and dies at its last use.
+        array appears when it is computed and dies at its last use.  The peak may be below, where
+        steps write over an operand.
     kept_bytes : int
         What stays with the machine between runs, for each worker that works on it at once.
     steps, buffered : int
@@ -65,6 +67,7 @@ class Inspectable:
     _step_plans: WeakSet[Plan]
     workers: int
     max_in_flight: int
+    max_bytes: int | None
     _capacities: Capacities
     _core: Core | None
 
@@ -218,7 +221,8 @@ class Inspectable:
         >>> plan.peak_bytes, plan.bound_bytes, plan.buffered
         (5120, 5120, 2)
         """
-        return [_memory_plan(plan) for plan in self._all_plans() if plan.latest is not None]
+        lends = self.max_bytes is None
+        return [_memory_plan(plan, lends) for plan in self._all_plans() if plan.latest is not None]
 
     def _networks(self) -> list[Network]:
         return list(self._core.networks.values()) if self._core is not None else []
@@ -309,22 +313,27 @@ def _why_auto(plan: Plan) -> str:
     )
 
 
-def _memory_plan(plan: Plan) -> MemoryPlan:
+def _memory_plan(plan: Plan, lends: bool) -> MemoryPlan:
+    """Return the memory of a plan, whose results are kept for later runs where it `lends` them."""
     assert plan.latest is not None
     symbols = plan.latest.symbols
     results = list(plan.result_of)
-    direct = plan.direct is not None
-    order = plan.direct_steps if direct else [step for spec in plan.tasks for step in spec.steps]
-    if direct:
-        planned = plan.direct_buffered
+    planned: frozenset[int] = plan.direct_buffered
+    assign = import_module("actorgraph.lower.packing").assign
+    early: dict[int, int] = {}
+    if plan.direct is not None:
+        order = plan.direct_steps
         kept_bytes = assign(order, results, planned, symbols).total_bytes
     else:
+        order, kept_bytes = [], 0
         planned = frozenset().union(*plan.buffered)
-        kept_bytes = max(
-            assign(spec.steps, spec.kept, buffered, symbols).total_bytes
-            for spec, buffered in zip(plan.tasks, plan.buffered, strict=True)
-        )
-    fresh = peak_bytes(order, results, symbols, without=planned)
+        for index, spec in enumerate(plan.tasks):
+            lenders = plan.lenders(index, symbols) if lends else ()
+            early.update(dict.fromkeys(lenders, len(order)))
+            order += spec.steps
+            laid = assign(spec.steps, spec.kept, plan.buffered[index], symbols, lenders)
+            kept_bytes = max(kept_bytes, laid.total_bytes)
+    fresh = peak_bytes(order, results, symbols, without=planned, early=early)
     return MemoryPlan(
         mode=plan.name,
         peak_bytes=kept_bytes + fresh,

@@ -18,7 +18,7 @@ from actorgraph.devices import Device
 from actorgraph.errors import FeedError
 from actorgraph.graph import Node, topological_order
 from actorgraph.lower.arenas import Arenas, Layout
-from actorgraph.lower.buffers import assign, leaving, regular, writable
+from actorgraph.lower.buffers import leaving, regular, size_in_bytes, writable
 from actorgraph.lower.collector import paused
 from actorgraph.lower.cost import predicted_us
 from actorgraph.lower.fusion import gains, is_heavy, one_after_another, sharing
@@ -27,7 +27,7 @@ from actorgraph.lower.kernels import alike, depends_on_symbols, kernel
 from actorgraph.lower.matmul import tile_count
 from actorgraph.lower.program import Program, lower_directly
 from actorgraph.lower.regions import TaskSpec, connect, cut
-from actorgraph.lower.rings import Ring, Rings
+from actorgraph.lower.rings import RECYCLED_BYTES, Ring, Rings
 from actorgraph.machines.binding import Binding, Direct
 from actorgraph.machines.repeats import Repeats
 from actorgraph.machines.results import Results
@@ -325,6 +325,7 @@ class Plan(Results):
                 del self._with_memory[:-MEMORIES_KEPT]
         buffers: list[Any] = [None] * len(self.direct_buffered)
         if in_buffers:
+            assign = _lower("packing").assign
             plan = assign(steps, results, self.direct_buffered, binding.symbols)
             buffers = plan.arrays(steps, binding.symbols)
         made: Direct = program.make(*kernels, *fixed, *buffers)
@@ -377,8 +378,18 @@ class Plan(Results):
                 shape, handed_out = bind_shape(step.dims, symbols, 0), step.id in results
                 ring = None if rings is None else rings.of(shape, step.dtype, handed_out, 2)
                 found[step.id] = ring
-        buffers = assign(spec.steps, spec.kept, planned, symbols)
+        lenders = () if rings is None else self.lenders(index, symbols)
+        buffers = _lower("packing").assign(spec.steps, spec.kept, planned, symbols, lenders)
         return Layout(arenas, buffers, spec.steps, symbols, found).lease
+
+    def lenders(self, index: int, symbols: Mapping[str, int]) -> list[int]:
+        """Return the steps of a task whose arrays leave it and are there from its beginning."""
+        out = self.leaving[index]
+        return [
+            step.id
+            for step in self.tasks[index].steps
+            if step.id in out and size_in_bytes(step, symbols) >= RECYCLED_BYTES
+        ]
 
     def kernel(self, node: Node, symbols: Mapping[str, int]) -> Callable[..., Any]:
         """Return the kernel of a node on this plan's device."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -41,6 +42,7 @@ class Results:
             if not node.is_leaf and node not in self.result_of:
                 self.result_of[node] = len(self.result_of)
         self.result_count = len(self.result_of)
+        self._alone = _shown_by_one(self.result_of)
         self._late = self._late_checks()
         on_host = self.device.xp is np
         self._shared: list[int] = []
@@ -164,7 +166,8 @@ class Results:
                 if not taken:
                     taken.update(map(id, run.leaves))
                     taken.update([id(arrays[place]) for place in self._unshared])
-                if array.base is not None or id(array) in taken:
+                shows = array.base is not None and not (place in self._alone and _shows_all(array))
+                if shows or id(array) in taken:
                     array = np.array(array)
                 taken.add(id(array))
             arrays[place] = array
@@ -183,3 +186,24 @@ class Results:
         if node.dtype.kind not in "fcV" or self.mode.kind == "forward":
             return False
         return self.mode.kind == "tangents" or any(node is other for other in self.wrt)
+
+
+def _shown_by_one(result_of: Mapping[Node, int]) -> frozenset[int]:
+    """Return the results that are views of a fresh array which no other result is or shows."""
+    shown: dict[Node, list[int]] = {}
+    for node, place in result_of.items():
+        root = node
+        while root.op.is_view and not root.is_leaf:
+            root = root.inputs[0]
+        shown.setdefault(root, []).append(place)
+    return frozenset(
+        places[0]
+        for root, places in shown.items()
+        if len(places) == 1 and is_fresh(root) and not root.is_leaf
+    )
+
+
+def _shows_all(array: np.ndarray[Any, Any]) -> bool:
+    """Return whether a view shows the whole array that it is a view of, such as its transpose."""
+    base = array.base
+    return type(base) is np.ndarray and base.size == array.size and base.dtype == array.dtype

@@ -59,6 +59,7 @@ def _logsigmoid_forward(xp: Any, x: Any, out: Any = None) -> Any:
 sigmoid = unary(
     "sigmoid", _sigmoid_forward, lambda t, y, x: t * (y * (1 - y)), "1 / (1 + exp(-x)).",
     scheme=_FLOAT, flops=8, takes_out=True,
+    in_place=(0,),
 )  # fmt: skip
 softplus = unary(
     "softplus", _softplus_forward, lambda t, y, x: t * sigmoid(x),
@@ -74,11 +75,13 @@ logsigmoid = unary(
 where_positive: Binary = binary(
     "where_positive", select_positive, (lambda t, z, x, y: where_positive(t, y), None),
     "x where y > 0, else 0.", scheme="r[*s] -> r[*t] -> r[*s|t]", flops=2, takes_out=True,
+    in_place=(0,),
     notes="What is not chosen may be infinite or NaN; a NaN in y chooses 0.",
 )  # fmt: skip
 relu = unary(
     "relu", lambda xp, x, out=None: xp.maximum(x, zero(xp, x), out=out),
     lambda t, y, x: where_positive(t, y), "max(x, 0).", scheme="r[*s] -> r[*s]", takes_out=True,
+    in_place=(0,),
     notes="The gradient at 0 is 0.  An inactive unit gets 0 also of an infinite cotangent, as "
     "``where(y > 0, ct, 0)`` gives it.",
 )  # fmt: skip

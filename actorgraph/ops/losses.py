@@ -72,6 +72,7 @@ _SOFTMAX = register(
         samples=_AXIS_SAMPLES,
         layout="kept",
         takes_out=True,
+        in_place=(0,),
         doc="Exponentials that sum to 1 along an axis.",
     )
 )
@@ -96,6 +97,7 @@ _LOG_SOFTMAX = register(
         samples=_AXIS_SAMPLES,
         layout="kept",
         takes_out=True,
+        in_place=(0,),
         doc="Logarithm of softmax.",
     )
 )

@@ -151,6 +151,7 @@ _NORMALIZE: Op = register(
         samples=_SAMPLES,
         layout="kept",
         takes_out=True,
+        in_place=(0,),
         doc="Values without their mean over axes, divided by their standard deviation.",
     )
 )

@@ -50,6 +50,7 @@ _DIVIDE_BY: Op = register(
         samples=(Sample(((3, 4),), {"size": 12}), Sample(((),), {"size": 0})),
         layout="kept",
         takes_out=True,
+        in_place=(0,),
         doc="Divide by a number of elements that the run knows.",
     )
 )

@@ -71,6 +71,7 @@ _WHERE = nary_elementwise(
         )
     ),
     takes_out=True,
+    in_place=(1,),
     doc="x where the condition holds, else y.",
 )
 

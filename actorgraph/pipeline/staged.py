@@ -21,10 +21,11 @@ from actorgraph.devices import Device
 from actorgraph.dual import Dual
 from actorgraph.errors import GraphError, ScheduleError
 from actorgraph.graph import Node, topological_order
-from actorgraph.lower.buffers import assign, regular, writable
+from actorgraph.lower.buffers import regular, writable
 from actorgraph.lower.cost import predicted_us
 from actorgraph.lower.joint import Mode
 from actorgraph.lower.kernels import with_errstate
+from actorgraph.lower.packing import assign
 from actorgraph.lower.program import Program, lower_directly
 from actorgraph.lower.regions import TaskSpec, connect
 from actorgraph.machines.batching import Batching, Microbatch

@@ -25,6 +25,20 @@ def values(build, *arrays, dtype="float64"):
     return evaluate([build(*xs)], dict(zip(xs, arrays, strict=True)))[0]
 
 
+def test_large_gradients_of_relu_are_masked_in_blocks(monkeypatch):
+    monkeypatch.setattr("actorgraph.ops.selection._BLOCK", 5_000)
+    x, seed = np.random.default_rng(0).normal(size=(2, 123, 131))
+    graph = ag.Graph()
+    node = graph.input("x", x.shape, "float64")
+    [dx] = ag.gradients([ops.relu(node)], [node], seeds=[seed])
+    for feed in (x, np.asfortranarray(x)):
+        np.testing.assert_array_equal(evaluate([dx], {node: feed})[0], np.where(x > 0, seed, 0))
+    assert dx.op.in_place == (0,)
+    expected = np.where(x > 0, seed, 0)
+    np.testing.assert_array_equal(dx.op.forward(np, seed, x, out=seed), expected)
+    np.testing.assert_array_equal(seed, expected)
+
+
 # -- infinities: value and slope at -inf, -largest, largest, inf ------------------------------
 
 LIMITS = {

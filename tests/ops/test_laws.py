@@ -115,6 +115,18 @@ def test_what_is_written_to_memory_that_is_given_is_the_result(op, sample):
         np.testing.assert_array_equal(op.forward(np, *arrays, out=out, **attrs), expected)
 
 
+@pytest.mark.parametrize(("op", "sample"), [c for c in CASES if c.values[0].in_place])
+def test_what_is_written_over_an_operand_is_the_result(op, sample):
+    case = Case(op, sample)
+    attrs = bind_attrs(sample.attrs, {})
+    expected = np.asarray(op.forward(np, *(case.feeds[x] for x in case.xs), **attrs))
+    for number in op.in_place:
+        arrays = [np.array(case.feeds[x]) for x in case.xs]
+        if expected.ndim and arrays[number].shape == expected.shape:
+            found = op.forward(np, *arrays, out=arrays[number], **attrs)
+            np.testing.assert_array_equal(found, expected)
+
+
 @pytest.mark.parametrize(("op", "sample"), CASES)
 def test_cost_is_positive(op, sample):
     case = Case(op, sample)

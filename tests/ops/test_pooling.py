@@ -53,6 +53,14 @@ def test_average_pool_equals_that_of_pytorch_to_second_order(axes, shape, settin
 
 
 @pytest.mark.oracle
+@pytest.mark.parametrize("name", ["max_pool2d", "avg_pool2d"])
+def test_pools_of_many_blocks_equal_those_of_pytorch(name, monkeypatch):
+    monkeypatch.setattr("actorgraph.ops._pooling._BLOCK", 100)  # two images of 42
+    settings = {"kernel_size": 3, "stride": 2, "padding": 1}
+    compare(*both(name, settings), draw((3, 3, 6, 7)))
+
+
+@pytest.mark.oracle
 def test_ties_of_a_max_pool_agree_with_pytorch():
     value = np.round(draw((2, 2, 7, 7))[0])
 

@@ -1,0 +1,304 @@
+"""Packing: where in memory values lie that live from one step of a program to another.
+
+A *span* is a piece of memory that is needed from one step to another.  Spans lie in one room that
+grows, or in a *loan*: an array that leaves the program, but is there from the beginning and is not
+written before a certain step.  What is large and ends before that lies there, so that results and
+what is needed on the way to them do not take memory beside each other.
+
+Spans are laid by time, each into the smallest gap that is free by then: linear, and mostly as good
+as can be.  Where gaps stay that nothing fits into, and memory is large, they are laid once more, by
+size.  Source: Y. Pisarchyk, J. Lee, Efficient memory management for deep neural net inference,
+2020.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect, insort
+from collections.abc import Collection, Mapping, Sequence
+from itertools import chain
+from typing import NamedTuple, TypeAlias
+
+from actorgraph.graph import Node
+from actorgraph.lower.buffers import ALIGNMENT, VIEWS, Buffers, Usage, usage
+
+__all__ = ["LENT_BYTES", "Loan", "Place", "Span", "assign", "pack"]
+
+LENT_BYTES = 64 * 1024
+"""Spans from this size on lie in loans: showing a part of one takes 0.3 us in every turn, and of
+smaller values it matters that such arrays do not begin at a cache line."""
+
+_GOOD = 1.02
+_WORTH_BYTES = 1 << 20
+_MOST_SPANS = 2_000
+"""Spans are laid again, which is quadratic, above so much of the bound and so many bytes, and only
+so many of them."""
+
+
+class Span:
+    """Memory of `size` bytes that is needed from the step `begin` to the step `end`, inclusive."""
+
+    __slots__ = ("begin", "end", "size")
+
+    def __init__(self, size: int, begin: int, end: int) -> None:
+        self.size, self.begin, self.end = size, begin, end
+
+
+class Loan(NamedTuple):
+    """An array of `size` bytes that is nobody's before the step `until`, which writes into it."""
+
+    size: int
+    until: int
+
+
+class Place(NamedTuple):
+    """Where a span begins: in the loan of that number, or in the room that grows (-1)."""
+
+    loan: int
+    begin: int
+
+
+def pack(spans: Sequence[Span], loans: Sequence[Loan]) -> tuple[int, list[Place]]:
+    """Return how large the room becomes, and where each span lies.
+
+    Parameters
+    ----------
+    spans : sequence of Span
+        By `begin`.
+    loans : sequence of Loan
+        By `until`.
+    """
+    total, places = _by_time(spans, loans)
+    if _WORTH_BYTES < total > _GOOD * _bound(spans, loans) and len(spans) <= _MOST_SPANS:
+        again = _by_size(spans, loans)
+        if again[0] < total:
+            return again
+    return total, places
+
+
+def assign(
+    steps: Sequence[Node],
+    kept: Collection[Node],
+    planned: Collection[int],
+    symbols: Mapping[str, int],
+    lenders: Collection[int] = (),
+) -> Buffers:
+    """Lay the `planned` steps into one memory, as `pack` does.
+
+    The steps `lenders` write into arrays that leave, but are there from the beginning: what ends
+    before may lie in these.
+    """
+    lives = usage(steps, kept, symbols)
+    spans: list[Span] = []
+    loans: list[Loan] = []
+    lending: list[int] = []
+    span_of: dict[int, int] = {}
+    in_place: set[int] = set()
+    for i, step in enumerate(steps):
+        if step.id in planned:
+            over = _overwritten(step, i, lives, span_of)
+            if over is None:
+                span_of[step.id] = len(spans)
+                spans.append(Span(lives.bytes[step.id], i, lives.last[step.id]))
+            else:
+                found = span_of[step.id] = span_of[over]
+                spans[found].end = lives.last[step.id]
+                in_place.add(step.id)
+        elif step.id in lenders:
+            loans.append(Loan(lives.bytes[step.id], i))
+            lending.append(step.id)
+    total, places = pack(spans, loans)
+    return Buffers(
+        total,
+        {number: places[span].begin for number, span in span_of.items()},
+        in_place,
+        {
+            number: lending[places[span].loan]
+            for number, span in span_of.items()
+            if places[span].loan >= 0
+        },
+    )
+
+
+def _overwritten(step: Node, position: int, lives: Usage, span_of: Mapping[int, int]) -> int | None:
+    """Return the operand that a step may write over: of its type, and needed by nobody after.
+
+    NumPy sees where operands of a ufunc overlap; other ops want one that no other operand shows.
+    """
+    op = step.op
+    if op.ufunc is not None and not op.takes_out:
+        parts = step.inputs
+    elif op.in_place and not any(part.op.layout in VIEWS for part in step.inputs):
+        parts = tuple([step.inputs[number] for number in op.in_place])
+    else:
+        return None
+    for part in parts:
+        if (
+            part.id in span_of
+            and lives.last[part.id] == position
+            and part.dims == step.dims
+            and part.dtype == step.dtype
+            and (op.ufunc is not None or sum([one is part for one in step.inputs]) == 1)
+        ):
+            return part.id
+    return None
+
+
+def _padded(size: int) -> int:
+    return size + -size % ALIGNMENT
+
+
+def _capacity(loan: Loan) -> int:
+    return loan.size - loan.size % ALIGNMENT
+
+
+def _last(spans: Sequence[Span]) -> int:
+    return max([span.end for span in spans], default=0)
+
+
+def _bound(spans: Sequence[Span], loans: Sequence[Loan]) -> int:
+    """Return bytes below which the room cannot stay."""
+    last = _last(spans)
+    change = [0] * (last + 2)
+    for span in spans:
+        change[span.begin] += _padded(span.size)
+        change[span.end + 1] -= _padded(span.size)
+    for loan in loans:
+        change[0] -= _capacity(loan)
+        change[min(loan.until, last + 1)] += _capacity(loan)
+    live = most = 0
+    for one in change:
+        live += one
+        most = max(most, live)
+    return most
+
+
+# -- by time ----------------------------------------------------------------------------------
+
+
+def _by_time(spans: Sequence[Span], loans: Sequence[Loan]) -> tuple[int, list[Place]]:
+    own, lent = _Room(), [_Room(_capacity(loan)) for loan in loans]
+    ending: list[list[int]] = [[] for _ in range(_last(spans) + 1)]
+    places: list[Place] = []
+    released = 0
+    for number, span in enumerate(spans):
+        for one in chain.from_iterable(ending[released : span.begin]):
+            place = places[one]
+            room = own if place.loan < 0 else lent[place.loan]
+            room.give(place.begin, _padded(spans[one].size))
+        released = span.begin
+        size, chosen = _padded(span.size), -1
+        if size >= LENT_BYTES and not own.fits(size):
+            for index, loan in enumerate(loans):
+                if span.end < loan.until and lent[index].fits(size):
+                    chosen = index
+                    break
+        places.append(Place(chosen, (own if chosen < 0 else lent[chosen]).take(size)))
+        ending[span.end].append(number)
+    return own.end, places
+
+
+class _Room:
+    """Memory that grows at its end, or an array of `size` bytes, and the gaps in it.
+
+    Gaps never touch: by size, then by where they begin; and their sizes by where they begin and by
+    where they end.
+    """
+
+    def __init__(self, size: int = 0) -> None:
+        self.free: list[tuple[int, int]] = []
+        self.from_begin: dict[int, int] = {}
+        self.to_end: dict[int, int] = {}
+        self.end = size
+        self.give(0, size)
+
+    def fits(self, size: int) -> bool:
+        """Return whether there is a gap of so many bytes."""
+        return bool(self.free) and self.free[-1][0] >= size
+
+    def take(self, size: int) -> int:
+        """Return where `size` bytes begin: in the smallest gap that fits, else at the end."""
+        if not size:
+            return 0
+        index = bisect(self.free, (size, -1))
+        if index < len(self.free):
+            free, begin = self.free[index]
+            self._remove(begin, free)
+            if free > size:
+                self._add(begin + size, free - size)
+            return begin
+        last = self.to_end.get(self.end, 0)
+        begin = self.end - last
+        if last:
+            self._remove(begin, last)
+        self.end = begin + size
+        return begin
+
+    def give(self, begin: int, size: int) -> None:
+        """Take bytes back, joined with the gaps that they touch."""
+        if not size:
+            return
+        after = self.from_begin.get(begin + size, 0)
+        if after:
+            self._remove(begin + size, after)
+        before = self.to_end.get(begin, 0)
+        if before:
+            self._remove(begin - before, before)
+        self._add(begin - before, before + size + after)
+
+    def _add(self, begin: int, size: int) -> None:
+        insort(self.free, (size, begin))
+        self.from_begin[begin] = self.to_end[begin + size] = size
+
+    def _remove(self, begin: int, size: int) -> None:
+        del self.free[bisect(self.free, (size, begin)) - 1]
+        del self.from_begin[begin], self.to_end[begin + size]
+
+
+# -- by size ----------------------------------------------------------------------------------
+
+
+_Laid: TypeAlias = list[tuple[int, int, Span]]
+"""Begin and end in memory, and the span."""
+
+
+def _by_size(spans: Sequence[Span], loans: Sequence[Loan]) -> tuple[int, list[Place]]:
+    """Lay the largest first, each into the smallest gap between those that live beside it."""
+    own: _Laid = []
+    lent: list[_Laid] = [[] for _ in loans]
+    places = [Place(-1, 0)] * len(spans)
+    total = 0
+    for number in sorted(range(len(spans)), key=[-span.size for span in spans].__getitem__):
+        span, size = spans[number], _padded(spans[number].size)
+        chosen, begin = -1, None
+        for index, loan in enumerate(loans if size >= LENT_BYTES else ()):
+            if span.end < loan.until:
+                begin = _gap(lent[index], span, size, _capacity(loan))
+                if begin is not None:
+                    chosen = index
+                    break
+        if begin is None:
+            begin = _gap(own, span, size, None)
+            assert begin is not None
+            total = max(total, begin + size)
+        places[number] = Place(chosen, begin)
+        (own if chosen < 0 else lent[chosen]).append((begin, begin + size, span))
+    return total, places
+
+
+def _gap(laid: _Laid, span: Span, size: int, limit: int | None) -> int | None:
+    """Return the begin of the smallest gap of `size` bytes, the end where no limit forbids it."""
+    beside = [
+        (begin, end)
+        for begin, end, other in laid
+        if other.begin <= span.end and span.begin <= other.end
+    ]
+    best = found = None
+    free = 0
+    for begin, end in sorted(beside):
+        gap = begin - free
+        if gap >= size and (best is None or gap < best):
+            best, found = gap, free
+        free = max(free, end)
+    if found is None and (limit is None or limit - free >= size):
+        return free
+    return found
