@@ -373,7 +373,10 @@ class Pool:
         for _ in threads:
             jobs.put(None)
         for thread in threads if join else ():
-            if thread.ident != threading.get_ident():
+            if thread.ident not in (
+                None,
+                threading.get_ident(),
+            ):  # None where Ctrl-C forestalled it
                 thread.join()
         with self._lock:
             if self._shares:

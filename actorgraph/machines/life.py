@@ -100,9 +100,12 @@ class Lifetime:
                 if timeout_s == 0:
                     run.expire()
             core.start(run, slot)
-        except BaseException:
+        except Exception:
             if slot is not None:
                 core.scheduler.free.append(slot)
+            raise
+        except BaseException:
+            core.give_up()  # Ctrl-C: the run may have come into its network in part
             raise
 
     def _run_here(self, run: Run, timeout_s: float | None) -> Run:

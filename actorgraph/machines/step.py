@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from sys import getrefcount
@@ -75,7 +74,7 @@ class Step:
             )  # fmt: skip
             self._plan.step = self
             machine._step_plans.add(self._plan)
-        self._free = threading.Lock()
+        self._under_way: dict[str, object] = {}  # {"step": whose}
 
     def __call__(
         self, feeds: Mapping[Any, Any] | None = None, *, run_number: int | None = None
@@ -102,9 +101,9 @@ class Step:
             As `Machine.run_sync`; and where another step is under way, or a parameter was set
             meanwhile.  No parameter has changed then.
         """
-        machine = self._machine
-        self._begin()
+        machine, mine = self._machine, object()
         try:
+            self._begin(mine)
             machine.refuse_blocking("a step", "await step.run(...)")
             limited = machine.max_bytes is not None
             plan, number = self._plan, None
@@ -122,8 +121,9 @@ class Step:
                 run = machine._run_now(run)
             self._update_from(run)
             return run
-        finally:
-            self._free.release()
+        finally:  # no calls, in which Ctrl-C could strike
+            if "step" in self._under_way and self._under_way["step"] is mine:
+                del self._under_way["step"]
 
     def _inline(self, run: Run) -> bool:
         """Return whether the calling thread computes the step at once, as it would a run."""
@@ -138,16 +138,18 @@ class Step:
         self, feeds: Mapping[Any, Any] | None = None, *, run_number: int | None = None
     ) -> Run:
         """Step once without blocking the event loop, but for the update; see `__call__`."""
-        self._begin()
+        mine = object()
         try:
+            self._begin(mine)
             run = await self._machine.run(feeds, backward=True, run_number=run_number)
             self._update_from(run)
             return run
-        finally:
-            self._free.release()
+        finally:  # no calls, in which Ctrl-C could strike
+            if "step" in self._under_way and self._under_way["step"] is mine:
+                del self._under_way["step"]
 
-    def _begin(self) -> None:
-        if not self._free.acquire(blocking=False):
+    def _begin(self, mine: object) -> None:
+        if self._under_way.setdefault("step", mine) is not mine:
             raise GraphError("another step of this machine and solver is under way; await it first")
 
     def _update_from(self, run: Run) -> None:

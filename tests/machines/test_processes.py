@@ -270,6 +270,35 @@ def test_ctrl_c_at_any_moment_leaves_a_machine_that_works(machine):
     assert printed == ["end"]
 
 
+@pytest.mark.parametrize("call", ["step()", "machine.start().result()"])
+def test_ctrl_c_at_any_moment_of_a_step_or_a_started_run_leaves_a_machine_that_works(call):
+    printed = run_script(f"""
+        import random
+        place = random.Random(1)
+        w = ag.Graph().parameter("w", np.ones((8, 8)) / 100)
+        machine = ag.ActorMachine((np.tanh(w @ w) + w).sum(), workers=2, fuse="none")
+        step = machine.compile_step(ag.solvers.SGD(lr=1e-9))
+        sys.unraisablehook = id  # what strikes in a callback of Python's own is told and ignored
+        def interrupt(*_):
+            raise KeyboardInterrupt
+        signal.signal(signal.SIGALRM, interrupt)
+        for _ in range(500):
+            try:
+                try:
+                    signal.setitimer(signal.ITIMER_REAL, place.uniform(2e-6, 4e-4))
+                    for _ in range(30):
+                        {call}
+                finally:
+                    signal.setitimer(signal.ITIMER_REAL, 0)
+            except (KeyboardInterrupt, RuntimeError):
+                pass  # the latter where it strikes in Python's own start of a thread
+            {call}
+        machine.close()
+        print("end")
+    """)
+    assert printed == ["end"]
+
+
 def test_a_loop_closed_in_mid_run_leaves_the_machine_working():
     printed = run_script("""
         import asyncio
