@@ -262,13 +262,16 @@ class Scheduler:
             self.offer()  # who comes does the same, until all that is ready has a worker
         if len(queue) > self.crowded:
             self._thin(queue)
+        # Else it only finds that another message is missing: no turn to learn from.
+        complete = all(port.messages for port in task.ports)
         started = perf_counter()
         if instrument.turn_hook is not None:
             following = (task.observed or instrument.observed(task))(queue.append)
         else:
             following = task.send(queue.append)
         ended = perf_counter()
-        task.note_turns(1 if task.heavy else _SAMPLED, ended - started)
+        if complete:
+            task.note_turns(1 if task.heavy else _SAMPLED, ended - started)
         if self.awaited and ended > self._handover_at:
             # Any other thread that wants the GIL, such as the event loop's, gets it here.
             sleep(0)
