@@ -14,7 +14,7 @@ FOCUS = ("_work", "_take", "offer")
 class Tally:
     """A task that counts its turns; its generator lets in one at a time, as that of an actor."""
 
-    wait = ()
+    wait = ports = ()
 
     def __init__(self, ready, *, heavy=False, then=None):
         self.ready = ready
