@@ -8,11 +8,13 @@ import threading
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 import actorgraph as ag
 from actorgraph import ops
 from actorgraph.devices import jit as compiling
 from actorgraph.errors import GraphError, NodeError
+from actorgraph.lower import groups as forming
 from actorgraph.lower import jit
 from actorgraph.ops.activations import where_positive
 from tests.machines._graphs import graphs
@@ -185,6 +187,34 @@ def test_drawn_graphs_agree_with_the_reference(example, eager):
                                 assert one.shape == two.shape
                                 # Drawn graphs amplify: a kink may lie between two last bits.
                                 near(one, two, 1e3)
+
+
+@settings(
+    max_examples=1000 if SOAK else 15, deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)  # fmt: skip
+@given(example=graphs(), fewest=st.integers(1, 40))
+def test_whichever_steps_are_grouped_ordinary_kernels_have_the_bits_of_the_reference(
+    example, fewest, monkeypatch
+):
+    def broken(one):
+        raise RuntimeError("nothing is compiled here")
+
+    monkeypatch.setattr(jit, "COMPILER", compiling.Compiler(broken))
+    monkeypatch.setattr(forming, "FEWEST", fewest)
+    options = {"exact": False, "wrt": example.wrt}
+    with (
+        ag.LispMachine(example.outputs, **options) as lisp,
+        ag.TapeMachine(example.outputs, jit=True, **options) as tape,
+    ):
+        for number, feeds in enumerate(example.feeds):
+            for mode in example.modes(number):
+                wanted, got = lisp.run_sync(feeds, **mode), tape.run_sync(feeds, **mode)
+                for node in (*lisp.outputs.values(), *lisp.wrt):
+                    for part in ("value", "grad", "tangent"):
+                        one, two = getattr(got[node], part), getattr(wanted[node], part)
+                        assert (one is None) == (two is None)
+                        assert one is None or one.tobytes() == two.tobytes()
 
 
 def test_a_sum_of_many_float32_is_as_exact_as_one_in_float64(eager):

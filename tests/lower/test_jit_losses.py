@@ -7,8 +7,9 @@ import pytest
 
 import actorgraph as ag
 from actorgraph import ops
+from actorgraph.devices.jit import Compiler
 from actorgraph.errors import NodeError
-from actorgraph.lower import groups
+from actorgraph.lower import groups, jit
 
 pytest.importorskip("numba", reason="the extra jit is not installed")
 
@@ -193,7 +194,11 @@ def test_a_group_stands_before_what_takes_its_results():
 
 
 def test_steps_too_small_for_a_group_stay_where_their_operands_are_there(monkeypatch):
+    def broken(one):
+        raise RuntimeError("nothing is compiled here")
+
     monkeypatch.setattr(groups, "FEWEST", 256)
+    monkeypatch.setattr(jit, "COMPILER", Compiler(broken))
     graph = ag.Graph()
     x = graph.input("x", ("n", 16))
     w = graph.parameter("w", np.linspace(0.5, 1, 16).astype("f"))
@@ -243,12 +248,12 @@ def test_a_training_step_is_its_products_and_a_loop_for_each_layer(kind):
     feeds = {"x": rng.normal(size=(32, 16)).astype("f"), "t": rng.integers(0, 10, 32)}
     first = [node.value.copy() for node in graph.parameters]
     losses = {}
-    for jit in (False, "wait"):
+    for how in (False, "wait"):
         for node, value in zip(graph.parameters, first, strict=True):
             node.value = value
-        with getattr(ag, kind)([loss], wrt=graph.parameters, exact=False, jit=jit) as machine:
+        with getattr(ag, kind)([loss], wrt=graph.parameters, exact=False, jit=how) as machine:
             step = machine.compile_step(ag.solvers.SGD(lr=0.1, momentum=0.9))
-            losses[jit] = [float(step(feeds)[loss].value) for _ in range(20)]
+            losses[how] = [float(step(feeds)[loss].value) for _ in range(20)]
             steps = [one.op.name for one in step._plan.direct_steps]
     np.testing.assert_allclose(losses["wait"], losses[False], rtol=1e-4)
     assert losses["wait"][-1] < losses["wait"][0] / 2
