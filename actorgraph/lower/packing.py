@@ -29,7 +29,7 @@ smaller values it matters that such arrays do not begin at a cache line."""
 
 _GOOD = 1.02
 _WORTH_BYTES = 1 << 20
-_MOST_SPANS = 2_000
+_MOST_SPANS = 500
 """Spans are laid again, which is quadratic, above so much of the bound and so many bytes, and only
 so many of them."""
 
