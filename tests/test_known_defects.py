@@ -51,7 +51,8 @@ WHERE = {
     "test_known_defect_gorgonia_glorot_uniform_of_float32_is_normal",
     "he differs from its documentation": "nn/test_init.py::"
     "test_known_defect_gorgonia_he_is_not_what_its_documentation_says",
-    "constants merge by their texts": "test_graph.py::test_constants_differ_by_dtype_and_bits",
+    "constants merge by their texts": "test_hash_consing.py::"
+    "test_constants_differ_by_dtype_and_bits",
     "softmax and log-softmax merge": "ops/test_losses.py::"
     "test_softmax_and_log_softmax_of_one_node_never_merge",
     "dropouts merge": "ops/test_random.py::test_settings_of_dropout_are_part_of_a_nodes_identity",
@@ -67,7 +68,7 @@ WHERE = {
     "test_sparsemax_of_different_axes_are_different_nodes",
     "yolo heads merge": "ops/test_neural.py::test_settings_of_yolo_are_part_of_a_nodes_identity",
     "slices 256 apart merge": "ops/test_indexing.py::test_equal_index_expressions_are_one_node",
-    "attributes are left out of hashes": "test_graph.py::"
+    "attributes are left out of hashes": "test_hash_consing.py::"
     "test_nodes_that_differ_in_any_single_attribute_never_merge",
     "common subexpressions are found by a hash alone": "test_known_defects.py::"
     "test_known_defect_nodes_of_equal_hashes_merge",

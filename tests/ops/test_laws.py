@@ -155,7 +155,7 @@ def test_rules_agree_with_each_other_and_with_differences(op, sample, dtype):
             assert value.dtype in (np.float32, np.complex64)
 
 
-# Complex vectors are defined up to phases: see test_decompositions.py.
+# Complex vectors are defined up to phases: see test_decompositions_singular.py.
 PHASES = ("eigh", "svd", "complement", "turn_free")
 
 
