@@ -24,16 +24,11 @@ from actorgraph.lower.loops import (
 )  # fmt: skip
 from actorgraph.types import UNKNOWN, Shape, bind_shape
 
-__all__ = ["CALL_US", "FEWEST", "Group", "groups", "is_read"]
-
-CALL_US = 0.25
-"""What a call of loops costs more than a ufunc's."""
+__all__ = ["FEWEST", "Group", "groups", "is_read"]
 
 FEWEST = 256
-"""Elements below which loops are never worth it: a compilation takes a quarter of a second."""
-
-_STEP_US, _BYTE_US = 0.25, 2e-5
-"""What a step that is spared costs, and a byte of its result."""
+"""Elements from which loops are worth it: a call costs less than two ufuncs, but what it gains has
+to pay for a compilation, a quarter of a second."""
 
 _MOST_STEPS = 64
 _MOST_ARRAYS, _MOST_WRITTEN = 16, 4
@@ -42,11 +37,6 @@ and gives up vectors (5 written ran 20 times slower)."""
 
 _FURTHEST = 50
 """Steps that a group is joined over."""
-
-_CALLS: Mapping[str, int] = {
-    "cross_entropy": 5, "cross_entropy_pull": 5, "log_softmax": 3, "softmax": 3
-}  # fmt: skip
-"""What ops cost that are several calls of NumPy, as so many steps."""
 
 _INTEGERS = frozenset({"int32", "int64"})
 
@@ -188,13 +178,8 @@ class _Finder:
 
     def group(self, steps: Sequence[Node]) -> Group | None:
         """Return the group, None where it is not worth its call."""
-        spared = sum(_calls(step) for step in steps) - 1
-        if spared < 1:
-            return None
         space = self._space(steps)
-        longest = max(part.dtype.itemsize for part in steps)
-        least = max(FEWEST, int((CALL_US / spared - _STEP_US) / (_BYTE_US * longest)))
-        if self._size(space) < least:
+        if self._size(space) < FEWEST or sum(map(_calls, steps)) < 2:
             return None
         members = {step.id for step in steps}
         outputs = [step for step in steps if self._is_needed(step, members)]
@@ -219,7 +204,8 @@ class _Finder:
 
 
 def _calls(step: Node) -> int:
-    return 0 if step.op.name in VIEWS else _CALLS.get(step.op.name, 1)
+    """Return how many calls of NumPy the step is: none, one, or several, which count as two."""
+    return 0 if step.op.name in VIEWS else 1 + (step.op.name in EXPONENTIALS)
 
 
 def _is_known(node: Node) -> bool:

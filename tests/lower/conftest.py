@@ -17,5 +17,4 @@ def machine_code(tmp_path_factory):
 @pytest.fixture
 def eager(monkeypatch):
     """Fuse whatever can be, of any size."""
-    monkeypatch.setattr(groups, "CALL_US", 0.0)
     monkeypatch.setattr(groups, "FEWEST", 1)
