@@ -22,7 +22,6 @@ more are worth it.
 
 from __future__ import annotations
 
-import heapq
 import os
 import threading
 from bisect import insort
@@ -31,11 +30,11 @@ from collections.abc import Callable, Iterator
 from itertools import count
 from operator import itemgetter
 from queue import SimpleQueue
-from time import monotonic, perf_counter, sleep
+from time import perf_counter, sleep
 from typing import TYPE_CHECKING, Any, TypeVar
-from weakref import ref
 
 from actorgraph import instrument
+from actorgraph.deadlines import Deadlines
 from actorgraph.devices import blas
 from actorgraph.devices.blas_threads import OneThread
 from actorgraph.lower.tiles import Board, here
@@ -46,9 +45,7 @@ if TYPE_CHECKING:
     from actorgraph.machines.run import Run
     from actorgraph.node_actor import Task
 
-__all__ = [
-    "Deadlines", "POOL", "Pool", "Scheduler", "inside", "waited_for",
-]  # fmt: skip
+__all__ = ["POOL", "Pool", "Scheduler", "inside", "waited_for"]
 
 _HANDOVER_S = 0.0005
 _CROWDED = 1024
@@ -422,72 +419,6 @@ class Pool:
             with self._lock:
                 if jobs is self._jobs and jobs.empty():
                     self._idle += 1
-
-
-class Deadlines:
-    """One thread that ends runs whose time is up; started by the first deadline."""
-
-    def __init__(self) -> None:
-        self._changed = threading.Condition()
-        # A run in flight is held by its machine; here it must not keep its results alive.
-        self._heap: list[tuple[float, int, ref[Run]]] = []
-        self._thread: threading.Thread | None = None
-        self._stopped = False
-        self._number = self._live = 0
-
-    def add(self, run: Run, timeout_s: float) -> float:
-        """Call ``run.expire()`` after `timeout_s` seconds unless the run has ended.
-
-        Returns the time of the deadline: a run may end after it, and before the thread comes by.
-        """
-        until = monotonic() + timeout_s
-        if timeout_s > threading.TIMEOUT_MAX:
-            return until  # centuries
-        with self._changed:
-            if len(self._heap) > 2 * self._live + 64:
-                # Most runs end long before their deadline: forget them.
-                self._heap = [entry for entry in self._heap if not _has_ended(entry[2])]
-                heapq.heapify(self._heap)
-                self._live = len(self._heap)
-            self._number += 1
-            heapq.heappush(self._heap, (until, self._number, ref(run)))
-            if self._thread is None:
-                self._thread = threading.Thread(
-                    target=self._watch, name="actorgraph-deadlines", daemon=True
-                )
-                self._thread.start()
-            self._changed.notify()
-        return until
-
-    def stop(self, join: bool) -> None:
-        """End the thread, and wait for its end if asked to."""
-        with self._changed:
-            self._stopped = True
-            self._changed.notify()
-        thread = self._thread
-        if join and thread is not None and thread.ident != threading.get_ident():
-            thread.join()
-
-    def _watch(self) -> None:
-        while True:
-            with self._changed:
-                while self._heap and _has_ended(self._heap[0][2]):
-                    heapq.heappop(self._heap)
-                if self._stopped:
-                    return
-                left = self._heap[0][0] - monotonic() if self._heap else None
-                if left is None or left > 0:
-                    self._changed.wait(left)
-                    continue
-                run = heapq.heappop(self._heap)[2]()
-            if run is not None:
-                run.expire()
-            del run
-
-
-def _has_ended(run: ref[Run]) -> bool:
-    found = run()
-    return found is None or found.done
 
 
 POOL = Pool()

@@ -1,8 +1,8 @@
 """The sentences of docs/design.md about structure, as tests: who imports whom, what is where.
 
     errors <- dims <- types <- op <- node <- operands <- graph <- ops <- autodiff, rewrite <- lower
-           <- channels, node_actor, scheduler <- machines <- transforms, trace, nn, pipeline
-           <- _demo <- cli <- __main__
+           <- channels, deadlines, node_actor, scheduler <- machines
+           <- transforms, trace, nn, pipeline <- _demo <- cli <- __main__
 
 Beside the line: instrument (below scheduler), drawing (below graph), devices (below lower),
 solvers and data (below _demo).
@@ -46,7 +46,7 @@ LAYERS = (
     ("ops",),
     ("autodiff", "rewrite"),
     ("lower",),
-    ("channels", "node_actor", "scheduler"),
+    ("channels", "deadlines", "node_actor", "scheduler"),
     ("machines",),
     ("transforms", "trace", "nn", "pipeline"),
     ("_calibrate", "_demo", "_doctor"),
@@ -57,7 +57,7 @@ LAYERS = (
 """A module imports from its own part of the package and from layers above its own line only."""
 
 LONGEST_FILE, LONGEST_FUNCTION = 500, 60
-THREADS = ("scheduler.py", "devices/")
+THREADS = ("deadlines.py", "scheduler.py", "devices/")
 STARTS_THREADS = {"Thread", "Timer", "ThreadPoolExecutor", "start_new_thread", "to_thread"}
 HEAVY = {
     "IPython",

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import actorgraph as ag
-from actorgraph import scheduler
+from actorgraph import deadlines
 from actorgraph.machines import run as run_module
 from actorgraph.pipeline import Pipeline
 
@@ -33,7 +33,7 @@ slow = ag.ops.define(
 @pytest.fixture(autouse=True)
 def clock(monkeypatch):
     now[0] = 0.0
-    for module in (scheduler, run_module):
+    for module in (deadlines, run_module):
         monkeypatch.setattr(module, "monotonic", lambda: now[0])
 
 
