@@ -22,6 +22,7 @@ from actorgraph.errors import (
     MemoryLimitError,
     NodeError,
     RunCancelled,
+    ScheduleError,
     ShapeError,
 )
 from actorgraph.graph import Graph, Node, Parameter
@@ -35,10 +36,10 @@ if TYPE_CHECKING:
 __all__ = [
     "ActorMachine", "DeadlockError", "Dual", "FeedError", "Graph", "GraphError", "GraphTypeError",
     "LispMachine", "Machine", "MachineClosedError", "MemoryLimitError", "Node", "NodeError",
-    "Parameter", "Run", "RunCancelled", "ShapeError", "TapeMachine", "__version__", "autocast",
-    "checkpoint", "custom_jvp", "custom_vjp", "data", "errors", "grad", "gradients", "hessian",
-    "hook_gradient", "hvp", "jacobian", "jvp", "nn", "ops", "pipeline", "rewrite", "solvers",
-    "stop_gradient", "trace", "types", "value_and_grad", "vjp",
+    "Parameter", "Run", "RunCancelled", "ScheduleError", "ShapeError", "TapeMachine", "__version__",
+    "autocast", "checkpoint", "custom_jvp", "custom_vjp", "data", "errors", "grad", "gradients",
+    "hessian", "hook_gradient", "hvp", "jacobian", "jvp", "nn", "ops", "pipeline", "rewrite",
+    "solvers", "stop_gradient", "trace", "types", "value_and_grad", "vjp",
 ]  # fmt: skip
 
 _LAZY = ("nn", "pipeline", "trace")  # imported when first asked for: no machine needs them

@@ -28,6 +28,7 @@ from actorgraph.machines.options import (
     choice,
     choices,
     compiling,
+    flag,
     positive,
     whole,
 )
@@ -164,12 +165,12 @@ class Machine(Lifetime, Inspectable, ABC):
         self.max_bytes = None if max_bytes is None else positive("max_bytes", max_bytes)
         self.fuse = choice("fuse", fuse, _FUSE)
         self.watch = choices("watch", watch, _WATCH)
-        self.exact, self.seed = bool(exact), whole("seed", seed)
+        self.exact, self.seed = flag("exact", exact), whole("seed", seed)
         self.passes = allowed(passes, self.exact)
         self.jit = compiling(jit, self.exact)
         self.device = devices.get(device)
         self._given_costs = checked_costs(self.graph, costs)
-        self._statistics, self._closed = bool(statistics), False
+        self._statistics, self._closed = flag("statistics", statistics), False
         self._inline = not (self.fuse == "none" or self.seed or self._statistics)
         self._plans: dict[Any, Plan] = {}
         self._step_plans: WeakSet[Plan] = WeakSet()  # a step holds its machine, not the reverse
@@ -327,12 +328,35 @@ class Machine(Lifetime, Inspectable, ABC):
             False hands runs out as they finish.
         **options
             `backward`, `tangents`, `timeout_s` and `priority` of each run, as in `run`.
+
+        Returns
+        -------
+        Stream
+            Its ``for`` blocks the thread while no run has ended, its ``async for`` only the task.
+            Dropping it cancels its runs; ``async with`` closes an asynchronous source too.
+
+        Raises
+        ------
+        FeedError
+            `source` is one dict of feeds, or cannot be iterated.  What an item does not fit raises
+            when its turn comes, with a note of its place in the source; so does what the source
+            raises, and what `run` does.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import actorgraph as ag
+        >>> x = ag.Graph().input("x", ("n",), "float64")
+        >>> y = x.sum()
+        >>> with ag.ActorMachine([y]) as machine:
+        ...     [float(run[y].value) for run in machine.stream({"x": np.ones(n)} for n in (1, 2))]
+        [1.0, 2.0]
         """
         if isinstance(source, Mapping) or not isinstance(source, (Iterable, AsyncIterable)):
             raise FeedError(f"a stream takes an iterable of feeds, got {type(source).__name__}")
         limit = self.max_in_flight if max_in_flight is None else max_in_flight
         start = partial(self.start, **options)
-        return Stream(start, source, positive("max_in_flight", limit), ordered)
+        return Stream(start, source, positive("max_in_flight", limit), flag("ordered", ordered))
 
     def compile_step(self, solver: AbstractSolver[Any]) -> Step:
         """Return a function ``step(feeds) -> Run`` that trains: gradients and update in one call.
@@ -408,6 +432,8 @@ class Machine(Lifetime, Inspectable, ABC):
         if self._closed:
             raise MachineClosedError("the machine was closed; make a new one")
         started = perf_counter() if instrument.listening else None
+        if run_number is not None:
+            run_number = whole("run_number", run_number)
         if backward is True and tangents is None:
             mode, seeds = self._first_mode()
         elif backward is False and tangents is None:

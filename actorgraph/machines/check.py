@@ -122,6 +122,13 @@ def report(
     names = [spec.name for spec in specs]
     edges = _edges(given, specs)
     known = _Tasks(plan, specs)
+    if not isinstance(lanes, Iterable) or isinstance(lanes, (str, Mapping)):
+        raise GraphError(f"lanes are a list of lists, one for each worker, got {lanes!r}")
+    for lane in (lanes := list(lanes)):
+        if not isinstance(lane, Iterable):
+            raise GraphError(f"a lane is a list of (node or name, kind, run), got {lane!r}")
+    if not isinstance(limits, Mapping):
+        raise GraphError(f"credits are a dict {{(task, task): int}}, got {limits!r}")
     orders = [[known.action(entry) for entry in lane] for lane in lanes]
     runs = 1 + max([run for lane in orders for _, run in lane], default=1)
     # The tasks that stand for the machine: runs come from the one, and end in the other.

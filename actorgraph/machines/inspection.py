@@ -286,8 +286,8 @@ def _explanation(plan: Plan, spent: Mapping[int, float], workers: int) -> str:
     if binding.direct_turns:
         mean = binding.direct_seconds / binding.direct_turns * 1e6
         lines.append(
-            f"small enough to run in the calling thread, without actors: {binding.direct_turns} "
-            f"runs, {mean:.0f} us each"
+            "small enough to run in the calling thread, without actors: "
+            f"{mean:.0f} us each, mean of {binding.direct_turns}"
         )
     rows = [("region", "steps", "predicted us", "measured us", "where")]
     for spec, heavy in zip(plan.tasks, binding.heavy, strict=True):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from operator import index
 from typing import Any
 
 from actorgraph.errors import GraphError
 from actorgraph.rewrite import Pass, chosen
 
-__all__ = ["allowed", "choice", "choices", "compiling", "positive", "seconds", "whole"]
+__all__ = ["allowed", "choice", "choices", "compiling", "flag", "positive", "seconds", "whole"]
 
 
 def positive(what: str, value: Any) -> int:
@@ -19,10 +20,18 @@ def positive(what: str, value: Any) -> int:
 
 
 def whole(what: str, value: Any) -> int:
-    """Return an int, or raise `ValueError`."""
-    if not isinstance(value, int):
-        raise ValueError(f"{what} must be an int, got {value!r}")
-    return int(value)
+    """Return an int, NumPy's too, or raise `ValueError`."""
+    try:
+        return index(value)
+    except TypeError:
+        raise ValueError(f"{what} must be an int, got {value!r}") from None
+
+
+def flag(what: str, value: Any) -> bool:
+    """Return True or False, or raise `ValueError`: ``"no"`` would count as True."""
+    if value is not True and value is not False:
+        raise ValueError(f"{what} must be True or False, got {value!r}")
+    return bool(value)
 
 
 def seconds(what: str, value: Any) -> float:
@@ -41,7 +50,7 @@ def choice(what: str, value: str, known: tuple[str, ...]) -> str:
 
 def choices(what: str, given: Iterable[str], known: tuple[str, ...]) -> tuple[str, ...]:
     """Return a word or several, each a known one."""
-    words = (given,) if isinstance(given, str) else given
+    words = given if isinstance(given, Iterable) and not isinstance(given, str) else (given,)
     return tuple(choice(what, word, known) for word in words)
 
 

@@ -46,6 +46,7 @@ class Stream:
         self._outstanding: deque[Run] = deque()
         self._finished: deque[Run] = deque()
         self._items: Iterator[Any] | None = None
+        self._items_taken = 0
         self._exhausted = False
         self._failure: BaseException | None = None
         self._closed = False
@@ -57,7 +58,12 @@ class Stream:
     # -- both ways ------------------------------------------------------------------------------
 
     def _launch(self, feeds: Any) -> None:
-        run = self._start(feeds)
+        self._items_taken += 1
+        try:
+            run = self._start(feeds)
+        except GraphError as error:
+            error.add_note(f"item {self._items_taken} of the stream's source, counted from 1")
+            raise
         self._outstanding.append(run)
         # The callback must not keep the stream alive, or dropping it would not end it.
         run.add_done_callback(partial(_tell, weakref.ref(self), run))

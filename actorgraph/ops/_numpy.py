@@ -151,15 +151,22 @@ class _Dispatch:
             self.ufuncs[alias] = functions[name]
 
     def nearest(self, name: str) -> str:
-        """Return the name of the function of `ag.ops` whose name, here or in NumPy, is nearest."""
+        """Tell which function of `ag.ops` has a name, here or in NumPy, near to this one."""
         targets = {name: name for name in self.functions}
         for alias, function in self.ufuncs.items():
             targets.setdefault(alias, getattr(function, "__name__", alias))
-        from difflib import get_close_matches  # only errors pay for it
-
-        (found,) = get_close_matches(name, targets, n=1, cutoff=0)
-        target = targets[found]
-        return f"ag.ops.{target}" if target in self.functions else f"np.{target}"
+        # By likeness alone np.interp would be ag.ops.logical_not, for np.invert is that.
+        like = [
+            (abs(len(known) - len(name)), known)
+            for known in targets
+            if len(known) > 2 and (known in name or name in known)
+        ]
+        listed = "; docs/numpy.md lists what works on nodes"
+        if not like:
+            return f"{listed}; declare your own with ag.ops.define"
+        target = targets[min(like)[1]]
+        package = "ag.ops" if target in self.functions else "np"
+        return f"; the nearest name is {package}.{target}{listed}"
 
     def ufunc(self, ufunc: np.ufunc, method: str, inputs: Any, given: Mapping[str, Any]) -> Node:
         """Build the node of a ufunc call."""
@@ -169,7 +176,7 @@ class _Dispatch:
             advice = f"ag.ops.{instead}" if method == "reduce" and instead else "an op"
             raise GraphTypeError(f"np.{name}.{method} does not take nodes; use {advice}")
         if name not in self.ufuncs:
-            raise GraphTypeError(f"np.{name} has no op; the nearest is {self.nearest(name)}")
+            raise GraphTypeError(f"np.{name} has no op{self.nearest(name)}")
         for parameter in given:
             raise GraphTypeError(_refusal(name, parameter))
         result = self.ufuncs[name](*inputs)
@@ -188,7 +195,7 @@ class _Dispatch:
         if full in NUMPY_ONLY:
             return _call_own(NUMPY_ONLY[full], full, args, given)
         if full not in _PARAMETERS:
-            raise GraphTypeError(f"np.{full} has no op; the nearest is {self.nearest(name)}")
+            raise GraphTypeError(f"np.{full} has no op{self.nearest(name)}")
         target = self.functions[_FUNCTION_ALIASES.get(name, name)]
         return _call(target, full, args, given)
 

@@ -92,7 +92,8 @@ def cut_by_cost(
     steps = [node for node in nodes if not node.is_leaf]
     if len(steps) < stages:
         raise ScheduleError(
-            f"{stages} stages need as many nodes, but there are {len(steps)}; take fewer stages"
+            f"{stages} stages need as many nodes, but there are {len(steps)}; take fewer "
+            "stages (devices times the chunks of the schedule)"
         )
     total = [0.0, *accumulate(costs.get(node.id, 0.0) for node in steps)]
     limit = _least_slowest(total, stages)

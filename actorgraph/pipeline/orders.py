@@ -80,7 +80,7 @@ def schedule(
     if order is None:
         raise ScheduleError(
             f"there is no schedule {name!r}{near_names(str(name), SCHEDULES)}; "
-            f"known are {', '.join(SCHEDULES)}"
+            f"known are {', '.join(SCHEDULES)}, and to a Pipeline 'dynamic'"
         )
     p, m = at_least("stages", stages, 1), at_least("microbatches", microbatches, 1)
     v = order.chunks if chunks is None else at_least("chunks", chunks, 1)

@@ -20,7 +20,7 @@ from actorgraph.machines.capacities import Capacities
 from actorgraph.machines.core import Core
 from actorgraph.machines.feeds import bind_feeds, check_dims
 from actorgraph.machines.life import Lifetime
-from actorgraph.machines.options import allowed, positive, whole
+from actorgraph.machines.options import allowed, flag, positive, whole
 from actorgraph.machines.process import THIS
 from actorgraph.machines.run import Run, in_event_loop, loop_notifier
 from actorgraph.machines.stream import Stream
@@ -195,7 +195,8 @@ class Pipeline(Lifetime):
         if stages is None:
             if self._placed is None:
                 raise ScheduleError(
-                    "how many stages? Give stages=, or place nodes with `with graph.stage(0): ...`"
+                    "how many stages? Give stages= (--stages of the command), "
+                    "or place nodes with `with graph.stage(0): ...`"
                 )
             known = ORDERS.get(given)
             stages = self._placed // (chunks or (1 if known is None else known.chunks))
@@ -303,7 +304,7 @@ class Pipeline(Lifetime):
             raise FeedError(f"a stream takes an iterable of feeds, got {type(source).__name__}")
         limit = self.max_in_flight if max_in_flight is None else max_in_flight
         start = partial(self.start, **options)
-        return Stream(start, source, positive("max_in_flight", limit), ordered)
+        return Stream(start, source, positive("max_in_flight", limit), flag("ordered", ordered))
 
     def _prepare(self, feeds: Mapping[Any, Any], priority: int, *, looped: bool) -> Run:
         """Check everything that a run is given, and make it."""

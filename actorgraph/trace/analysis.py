@@ -93,6 +93,8 @@ class Summary:
         spent = sum(step.seconds for step in self.path) * 1e3
         waited = sum(step.waited_s for step in self.path) * 1e3
         title = f"critical path of run {self.path_run}: {spent:.3f} ms work, {waited:.3f} ms waits"
+        if self.path_run is None:
+            title = "critical path: no run has ended"
         if self.path_length > len(self.path):
             title += f" in the longest {len(self.path)} of {self.path_length} steps"
         yield title, ("node", "lane", "wait us", "us"), [

@@ -164,6 +164,9 @@ def test_backward_of_an_integer_output_is_refused(machine_type):
         (ValueError, "workers must be an int of at least 1, got True", {"workers": True}),
         (ValueError, "workers must be an int of at least 1, got 1.5", {"workers": 1.5}),
         (ValueError, "capacity must be an int of at least 1, got 0", {"capacity": 0}),
+        (ValueError, "exact must be True or False, got 'no'", {"exact": "no"}),
+        (ValueError, "statistics must be True or False, got 'no'", {"statistics": "no"}),
+        (ValueError, "watch must be one of 'nan', 'inf', got 3", {"watch": 3}),
         (ValueError, "max_in_flight must be an int of at least 1, got -1", {"max_in_flight": -1}),
         (ValueError, "fuse must be one of 'none', 'auto', 'all', got 'x'", {"fuse": "x"}),
         (ValueError, "watch must be one of 'nan', 'inf', got 'zero'", {"watch": ("zero",)}),
@@ -379,3 +382,14 @@ def test_dims_known_only_in_a_run_are_checked_there(machine_type):
                 machine.run_sync({"x": np.ones(3)}, backward={y: wrong})
             with pytest.raises(ag.GraphError, match="shape"):
                 machine.run_sync({"x": np.ones(3)}, tangents={"x": wrong})
+
+
+@machines
+@pytest.mark.parametrize("number", [1.5, "1"])
+def test_a_run_number_that_is_no_whole_number_is_refused_not_cut_off(machine_type, number):
+    _, loss, _ = model()
+    with (
+        machine_type([loss]) as machine,
+        pytest.raises(ValueError, match=f"run_number must be an int, got {number!r}"),
+    ):
+        machine.run_sync(feeds(), run_number=number)

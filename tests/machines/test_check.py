@@ -111,6 +111,8 @@ def test_credits_and_runs_in_flight_block_too():
         ([[("z", "F", 0)]], "no task computes forward of 'z' in this mode"),
         ([[("a", "B", 0)]], "no task computes backward of 'a' in this mode"),
         ([[("a", "X", 0)]], "a task is .node or name, 'F', 'B' or 'W'., got"),
+        (3, "lanes are a list of lists, one for each worker, got 3"),
+        ([3], "a lane is a list of .node or name, kind, run., got 3"),
         ([["a"]], "a lane lists .node or name, kind, run., got 'a'"),
         ([[("a", "F", -1)]], "runs in lanes count from 0"),
         ([[("a", "F", 0)], [("a", "F", 1)]], "'a' stands in lane 0 and in lane 1"),
@@ -120,6 +122,11 @@ def test_credits_and_runs_in_flight_block_too():
 def test_lanes_that_make_no_sense_are_refused(lanes, match):
     with pytest.raises(ag.GraphError, match=match):
         ag.ActorMachine(fork(), fuse="none").check(lanes)
+
+
+def test_credits_that_are_no_dict_are_refused():
+    with pytest.raises(ag.GraphError, match="credits are a dict .*, got .'a', 'd'."):
+        ag.ActorMachine(fork(), fuse="none").check(credits=("a", "d"))
 
 
 @pytest.mark.parametrize(

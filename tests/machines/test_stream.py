@@ -196,8 +196,23 @@ def test_bad_feeds_raise_in_their_turn():
     with ag.ActorMachine(squared()) as machine:
         stream = machine.stream([{"x": 1.0}, {"z": 1.0}])
         assert next(stream)["y"].value == 1.0
-        with pytest.raises(ag.FeedError, match="unknown feed 'z'"):
+        with pytest.raises(ag.FeedError, match="unknown feed 'z'") as caught:
             next(stream)
+    assert caught.value.__notes__ == ["item 2 of the stream's source, counted from 1"]
+
+
+@pytest.mark.anyio
+async def test_bad_feeds_of_an_asynchronous_source_are_told_by_their_place_too():
+    async def items():
+        yield {"x": 1.0}
+        yield {"x": "one"}
+
+    async with ag.ActorMachine(squared()) as machine:
+        stream = machine.stream(items())
+        assert (await anext(stream))["y"].value == 1.0
+        with pytest.raises(ag.FeedError, match="got str 'one'") as caught:
+            await anext(stream)
+    assert caught.value.__notes__ == ["item 2 of the stream's source, counted from 1"]
 
 
 def test_what_is_no_source_is_refused():
@@ -206,6 +221,8 @@ def test_what_is_no_source_is_refused():
             machine.stream({"x": 1.0})
         with pytest.raises(ValueError, match="max_in_flight must be an int of at least 1"):
             machine.stream([], max_in_flight=0)
+        with pytest.raises(ValueError, match="ordered must be True or False, got 'no'"):
+            machine.stream([], ordered="no")
         with pytest.raises(ag.GraphError, match="write `async for`"):
             iter(machine.stream(async_feeds(3)))
 

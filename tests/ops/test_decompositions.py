@@ -351,7 +351,7 @@ def test_functions_stand_behind_their_numpy_names():
         (got,) = evaluate([call(x)], {x: value})
         np.testing.assert_allclose(got, call(value), rtol=1e-10, atol=1e-14)
     with pytest.raises(
-        GraphTypeError, match=r"np\.linalg\.eig has no op; the nearest is ag\.ops\."
+        GraphTypeError, match=r"np\.linalg\.eig has no op; the nearest name is ag\.ops\."
     ):
         np.linalg.eig(x)
     with pytest.raises(GraphTypeError, match="takes no hermitian="):

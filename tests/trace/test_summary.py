@@ -97,6 +97,12 @@ def test_text_of_the_summary_is_plain_tables(records):
     assert "  hand-over          2000.000" in lines
 
 
+def test_a_recording_of_no_run_has_no_critical_path():
+    with ag.trace.record() as trace:
+        pass
+    assert "critical path: no run has ended" in str(trace.summary())
+
+
 def test_rich_draws_the_same_tables(records):
     rich = pytest.importorskip("rich.console", reason="rich is not installed")
     console = rich.Console(width=120, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
