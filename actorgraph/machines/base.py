@@ -109,8 +109,9 @@ class Machine(Lifetime, Inspectable, ABC):
         Whether channels count and time their messages (see `channels`).
     split_batch : int, optional
         Run so many slices of the batch at once and join their results in slice order: the bits
-        depend on this number only.  Ops that look over the rows of a batch, such as batch norm,
-        see those of their slice; see `machines.split` for random numbers, buffers, and speed.
+        depend on this number only.  A batch of fewer rows is cut into its rows.  Ops that look
+        over the rows of a batch, such as batch norm, see those of their slice; see `machines.split`
+        for random numbers, buffers, and speed.
     split_dim : str, optional
         The symbolic dim to cut along; default the one that inputs have as their first.
     split_reduce : "mean" or "sum", optional

@@ -17,7 +17,7 @@ from typing import Any, Self
 
 import anyio
 
-from actorgraph.errors import GraphError
+from actorgraph.errors import FeedError, GraphError, MemoryLimitError
 from actorgraph.machines.calls import spawn
 from actorgraph.machines.run import Run, in_event_loop, in_ipython_kernel, loop_notifier
 
@@ -61,7 +61,7 @@ class Stream:
         self._items_taken += 1
         try:
             run = self._start(feeds)
-        except GraphError as error:
+        except (FeedError, MemoryLimitError) as error:
             error.add_note(f"item {self._items_taken} of the stream's source, counted from 1")
             raise
         self._outstanding.append(run)

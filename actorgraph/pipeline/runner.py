@@ -183,12 +183,12 @@ class Pipeline(Lifetime):
     ) -> Schedule:
         if isinstance(given, Schedule):
             told = [
-                ("stages", stages, given.devices),
-                ("microbatches", microbatches, given.microbatches),
+                ("stages", stages, given.devices, "devices"),
+                ("microbatches", microbatches, given.microbatches, "microbatches"),
             ]
-            for what, number, has in told:
+            for what, number, has, unit in told:
                 if number not in (None, has):
-                    raise ScheduleError(f"{what} is {number}, but {given!r} has {has}")
+                    raise ScheduleError(f"{what} is {number}, but {given!r} has {has} {unit}")
             return given
         if microbatches is None:
             raise ScheduleError(f"the schedule {given!r} by name takes microbatches=")

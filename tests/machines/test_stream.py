@@ -215,6 +215,14 @@ async def test_bad_feeds_of_an_asynchronous_source_are_told_by_their_place_too()
     assert caught.value.__notes__ == ["item 2 of the stream's source, counted from 1"]
 
 
+def test_a_closed_machine_is_no_fault_of_an_item():
+    machine = ag.ActorMachine(squared())
+    machine.close()
+    with pytest.raises(ag.MachineClosedError) as caught:
+        next(machine.stream([{"x": 1.0}]))
+    assert not hasattr(caught.value, "__notes__")
+
+
 def test_what_is_no_source_is_refused():
     with ag.ActorMachine(squared()) as machine:
         with pytest.raises(ag.FeedError, match="takes an iterable of feeds, got dict"):
