@@ -123,7 +123,8 @@ class Batching:
         Parameters
         ----------
         feeds : mapping
-            Node or name to array, for all inputs.
+            Node or name to array, for all inputs that are needed; others of the graph may stand
+            there too.
 
         Raises
         ------
@@ -131,8 +132,10 @@ class Batching:
             If a feed does not fit its input, or there are fewer rows than microbatches.
         """
         symbols: dict[str, int] = {}
-        given = by_node(feeds, {node.name: node for node in self.inputs}, "feed")
-        arrays = dict(zip(self.inputs, bind_feeds(self.inputs, given, symbols)))
+        given = by_node(feeds, {node.name: node for node in self.loss.graph.inputs}, "feed")
+        # As in machines, what other outputs of the graph need may be fed too, and is checked.
+        inputs = [*self.inputs, *(node for node in given if node not in self.axes)]
+        arrays = dict(zip(self.inputs, bind_feeds(inputs, given, symbols)))
         rows, m = symbols[self.split], self.microbatches
         if rows < m:
             raise FeedError(

@@ -439,6 +439,21 @@ def test_instruments_and_the_live_view_hear_of_one_pipeline_as_of_a_machine():
 # -- stages and schedules that do not fit -----------------------------------------------------
 
 
+def test_feeds_that_only_other_outputs_need_are_checked_and_left_out():
+    graph = ag.Graph()
+    x, label = graph.input("x", ("batch", 2)), graph.input("label", ("batch",), "int64")
+    w = graph.parameter("w", np.ones((2, 2), "float32"))
+    loss = np.tanh(x @ w).mean()
+    feeds = {"x": np.ones((4, 2), "float32"), "label": np.zeros(4, "int64")}
+    with ag.pipeline.Pipeline(loss, stages=2, microbatches=2) as pipeline:
+        assert pipeline.run_sync(feeds)[w].grad.shape == (2, 2)
+        assert pipeline.run_sync({x: feeds["x"], label: feeds["label"]})[w].grad.shape == (2, 2)
+        with pytest.raises(ag.FeedError, match="feed 'label' .* batch = 3, but 'x' has batch = 4"):
+            pipeline.run_sync({**feeds, "label": np.zeros(3, "int64")})
+        with pytest.raises(ag.FeedError, match="unknown feed 'labels'; did you mean 'label'"):
+            pipeline.run_sync({"x": feeds["x"], "labels": feeds["label"]})
+
+
 def test_stages_are_those_that_the_user_placed():
     model = Model(placed=2)
     with model.pipeline("1f1b", None, 3) as pipeline:
