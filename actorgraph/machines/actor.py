@@ -7,7 +7,7 @@ from typing import final
 from actorgraph.lower.joint import Mode
 from actorgraph.machines.base import Machine
 from actorgraph.machines.plan import Plan
-from actorgraph.machines.refine import CUTS_AFTER, forget, refined
+from actorgraph.machines.refine import CUT_AFTER, TRIAL_AFTER, decided, forget, on_trial, refined
 
 __all__ = ["ActorMachine"]
 
@@ -20,9 +20,10 @@ class ActorMachine(Machine):
     input channels, emits Duals downstream, and returns cotangents through reverse channels.
     Results do not depend on the number of workers, on the seed, or on timing: bit for bit.
 
-    Regions are cut by predicted cost; after 8 and after 64 runs of a mode the cut is compared with
-    measured time and made anew where that was off by a factor of two: other regions, same bits.
-    `costs` freezes it.
+    Regions are cut by predicted cost; after 8 runs of a mode the cut is compared with measured time
+    and made anew where that was off by a factor of two.  After 16 runs that a thread waited for,
+    several regions are tried against one sequence, and the faster one stays: other regions, same
+    bits.  `costs` freezes the cut.
 
     Parameters are those of `Machine`.
 
@@ -45,12 +46,25 @@ class ActorMachine(Machine):
 
     def _looked_at(self, mode: Mode, plan: Plan) -> Plan:
         """Cut by measured time where predictions were wrong; runs in flight keep their regions."""
-        if self.fuse != "auto" or self._given_costs is not None:
+        core = self._core
+        if self.fuse != "auto" or self._given_costs is not None or core is None:
             return plan
-        factors = refined(plan, self._networks()) if plan.runs in CUTS_AFTER else None
+        if plan.rival is not None and plan.runs == CUT_AFTER:
+            better, worse = decided(plan, self.workers)
+            self._plans[mode.key] = better
+            core.retire(worse)
+            return better
+        if plan.runs == TRIAL_AFTER and self.max_bytes is None:
+            tried = on_trial(plan)
+            if tried is not None:
+                self._plans[mode.key] = tried
+                return tried
+        factors = None
+        if plan.runs == CUT_AFTER and plan.rival is None:
+            factors = refined(plan, self._networks())
         forget(plan, self._networks())
-        if factors is None or self._core is None:
+        if factors is None:
             return plan
         better = self._plans[mode.key] = plan.with_factors(factors)
-        self._core.retire(plan)
+        core.retire(plan)
         return better

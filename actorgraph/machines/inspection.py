@@ -281,7 +281,7 @@ def _explanation(plan: Plan, spent: Mapping[int, float], workers: int) -> str:
     name = f"mode {plan.name}{f' ({sizes})' if sizes else ''}"
     lines = [
         f"{name}: {len(plan.joint.order)} steps, {binding.predicted_us:.0f} us {costs}",
-        f"cut: {_WHY.get(plan.fuse) or _why_auto(plan)}",
+        f"cut: {_why(plan)}",
     ]
     if binding.direct_turns:
         mean = binding.direct_seconds / binding.direct_turns * 1e6
@@ -299,9 +299,11 @@ def _explanation(plan: Plan, spent: Mapping[int, float], workers: int) -> str:
     return "\n".join([*lines, *("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)])
 
 
-def _why_auto(plan: Plan) -> str:
+def _why(plan: Plan) -> str:
     if plan.sequential is not None:
         return f"one sequence, since {plan.sequential}"
+    if plan.fuse in _WHY:
+        return _WHY[plan.fuse]
     binding = plan.latest
     assert binding is not None
     steps = [plan.cost_us(step, binding.symbols) for step in plan.joint.order]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from functools import partial
-from time import sleep
+from time import perf_counter, sleep
 from types import TracebackType
 from typing import Any, Self
 
@@ -114,6 +114,8 @@ class Lifetime:
         Ctrl-C before it waits gives the core up, wherever it strikes: a slot may be lost.
         """
         core = run.core
+        alone = not core.admission.in_flight
+        started = perf_counter()
         try:
             slot = core.scheduler.acquire()
             self._launch(run, timeout_s, slot)
@@ -132,6 +134,8 @@ class Lifetime:
             run._wait()
             raise
         run._raise_if_failed()
+        if alone and not core.admission.in_flight:
+            run.plan.walls.append(perf_counter() - started)
         return run
 
     def _run_on_own_loop(self, run: Run, timeout_s: float | None) -> Run:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from functools import partial
@@ -32,6 +32,7 @@ from actorgraph.machines.binding import Binding, Direct
 from actorgraph.machines.repeats import Repeats
 from actorgraph.machines.results import Results
 from actorgraph.node import Buffer
+from actorgraph.node_actor import LATEST
 from actorgraph.op import attrs_key
 from actorgraph.rewrite import Pass
 from actorgraph.types import UNKNOWN, bind_shape
@@ -144,6 +145,8 @@ class Plan(Results):
         self.latest: Binding | None = None
         self.factors: Mapping[Node, float] = {}
         self.runs = 0
+        self.walls: deque[float] = deque(maxlen=LATEST)  # seconds of runs that were alone
+        self.rival: Plan | None = None  # what stays if this one, on trial, is no faster
         self._in_sequence: Plan | None = None
         self._bindings: OrderedDict[tuple[tuple[str, int], ...], Binding] = OrderedDict()
 
@@ -293,6 +296,7 @@ class Plan(Results):
         other.tasks, other.buffered, other.leaving, other.long_steps = [], [], [], set()
         other._with_memory, other._bindings = [], OrderedDict()
         other.repeats = Repeats(self.inputs)
+        other.walls, other.rival = deque(maxlen=LATEST), None
         other.latest, other.sequential = None, None
         return other
 

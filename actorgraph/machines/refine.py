@@ -17,12 +17,21 @@ from actorgraph.machines.feeds import by_node
 from actorgraph.machines.network import Network
 from actorgraph.machines.plan import Plan
 
-__all__ = ["CUTS_AFTER", "LOOKS", "checked_costs", "forget", "refined", "spent_us"]
+__all__ = [
+    "CUT_AFTER", "LOOKS", "TRIAL_AFTER", "checked_costs", "decided", "forget", "on_trial",
+    "refined", "spent_us",
+]  # fmt: skip
 
-CUTS_AFTER = (8, 64)
-"""Runs of a mode after which its cut is compared with measured time: at most twice."""
+CUT_AFTER = 8
+"""Runs of a mode after which its cut is compared with measured time, and a trial is decided."""
 
-LOOKS = frozenset((3, *CUTS_AFTER))
+TRIAL_AFTER = 16
+"""Runs after which several tasks have to show that they are faster than one sequence."""
+
+_TRIED_NODES = 2000
+"""Nodes above which nothing is tried: compiling the sequence alone takes 0.1 s and more."""
+
+LOOKS = frozenset((3, CUT_AFTER, TRIAL_AFTER))
 """Runs after which measuring begins anew: at first threads start and memory is touched."""
 
 _WORTH = 2.0
@@ -69,8 +78,46 @@ def forget(plan: Plan, networks: Iterable[Network]) -> None:
         if network.plan is plan:
             for task in network.tasks:
                 task.latest = ()
+    plan.walls.clear()
     if plan.latest is not None:
         plan.latest.direct_latest.clear()
+
+
+def on_trial(plan: Plan) -> Plan | None:
+    """Return the plan in sequential order, to be tried against one of several tasks, or None.
+
+    No prediction tells what a second core is worth on a machine that others use too, nor what the
+    GIL costs when it changes hands: only runs do, and only those that met no other.
+    """
+    if (
+        plan.sequential is not None
+        or plan.has_async
+        or len(plan.tasks) < 2
+        or len(plan.walls) < _TURNS
+        or plan.only_binding is None
+        or len(plan.joint.order) > _TRIED_NODES
+    ):
+        return None
+    tried = plan.in_sequence()
+    tried.rival, tried.runs = plan, 0
+    tried.sequential = f"it is on trial against {len(plan.tasks)} tasks"
+    return tried
+
+
+def decided(tried: Plan, workers: int) -> tuple[Plan, Plan]:
+    """Return the faster one of a plan on trial and its rival, and the other."""
+    rival, tried.rival = tried.rival, None
+    assert rival is not None
+    rival._in_sequence = None
+    binding = tried.only_binding
+    seconds = tried.walls or (binding.direct_latest if binding is not None else ())
+    if len(seconds) < _TURNS or median(seconds) > median(rival.walls):
+        return rival, tried
+    tried.sequential = (
+        f"runs took {median(seconds) * 1e6:.0f} us so, and {median(rival.walls) * 1e6:.0f} us as "
+        f"{len(rival.tasks)} tasks on {workers} workers"
+    )
+    return tried, rival
 
 
 def refined(plan: Plan, networks: Iterable[Network]) -> dict[Node, float] | None:

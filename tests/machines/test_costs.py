@@ -5,7 +5,7 @@ import pytest
 
 import actorgraph as ag
 from actorgraph.errors import FeedError, GraphError
-from actorgraph.machines.refine import CUTS_AFTER
+from actorgraph.machines.refine import CUT_AFTER, TRIAL_AFTER
 
 
 def branches(count=4, size=200):
@@ -35,7 +35,7 @@ def test_given_costs_decide_the_cut_and_freeze_it():
         assert "8 regions" in machine.explain()
         assert machine.costs()["end_1"] == pytest.approx(500.0)
         plans = list(machine._plans.values())
-        for _ in range(max(CUTS_AFTER) + 1):
+        for _ in range(TRIAL_AFTER + 1):
             assert bits(machine, ends) == expected
         assert list(machine._plans.values()) == plans
     with ag.ActorMachine(ends, workers=2, costs={end.name: 0.5 for end in ends}) as machine:
@@ -74,7 +74,7 @@ def test_measured_time_that_predictions_missed_cuts_anew_with_the_same_bits():
             for task in network.tasks:
                 task.latest = (0.01,) * 9
         plan.latest.direct_latest.clear()
-        plan.runs = CUTS_AFTER[0] - 1
+        plan.runs = CUT_AFTER - 1
         assert bits(machine, ends) == expected
         [better] = machine._plans.values()
         assert better is not plan
@@ -82,6 +82,43 @@ def test_measured_time_that_predictions_missed_cuts_anew_with_the_same_bits():
         assert machine.costs()["end_1"] > 1000
         assert bits(machine, ends) == expected
         assert all(network.plan is better for network in machine._networks())
+
+
+@pytest.mark.parametrize(("seconds", "stays"), [(10.0, "one sequence"), (1e-9, "regions")])
+def test_regions_stay_only_where_their_runs_are_faster_than_one_sequence(seconds, stays):
+    ends = branches()
+    costs = {end.name: 500.0 for end in ends}
+    with ag.ActorMachine(ends, workers=2) as machine:
+        expected = bits(machine, ends)
+        mode, plan = next(iter(machine._plans.items()))
+        parallel = plan.with_factors({machine.graph.node(name): 100.0 for name in costs})
+        machine._plans[mode] = parallel
+        assert bits(machine, ends) == expected
+        parallel.walls.extend([seconds] * 5)
+        parallel.runs = TRIAL_AFTER - 1
+        assert bits(machine, ends) == expected
+        tried = machine._plans[mode]
+        assert tried.rival is parallel
+        assert "on trial" in machine.explain()
+        for _ in range(CUT_AFTER):
+            assert bits(machine, ends) == expected
+        assert machine._plans[mode] is (tried if stays == "one sequence" else parallel)
+        assert ("runs took" in machine.explain()) == (stays == "one sequence")
+        assert tried.rival is None
+
+
+def test_runs_that_met_others_decide_nothing():
+    ends = branches()
+    with ag.ActorMachine(ends, workers=2) as machine:
+        machine.run_sync(FEEDS, backward={ends[0]: 1.0})
+        mode, plan = next(iter(machine._plans.items()))
+        parallel = machine._plans[mode] = plan.with_factors(dict.fromkeys(ends, 100.0))
+        for run in [machine.start(FEEDS, backward={ends[0]: 1.0}) for _ in range(4)]:
+            run.result()
+        assert not parallel.walls
+        parallel.runs = TRIAL_AFTER - 1
+        machine.run_sync(FEEDS, backward={ends[0]: 1.0})
+        assert machine._plans[mode] is parallel
 
 
 def test_a_small_run_that_takes_long_leaves_the_calling_thread():
@@ -93,7 +130,7 @@ def test_a_small_run_that_takes_long_leaves_the_calling_thread():
         [plan] = machine._plans.values()
         assert plan.latest.direct_turns == 1
         plan.latest.direct_latest.extend([0.1] * 9)
-        plan.runs = CUTS_AFTER[0] - 1
+        plan.runs = CUT_AFTER - 1
         machine.run_sync({"x": np.ones(4)})
         [better] = machine._plans.values()
         assert better.latest.predicted_us == pytest.approx(100_000)
@@ -110,7 +147,7 @@ def test_predictions_that_hold_are_left_alone():
                 cost = sum(plan.cost_us(step, {}) for step in task.spec.steps)
                 task.latest = (cost * 1e-6,) * 9
         plan.latest.direct_latest.clear()
-        plan.runs = CUTS_AFTER[0] - 1
+        plan.runs = CUT_AFTER - 1
         bits(machine, ends)
         assert list(machine._plans.values()) == [plan]
 
