@@ -28,10 +28,10 @@ from actorgraph.errors import (
 from actorgraph.graph import Graph, Node, Parameter
 from actorgraph.machines import ActorMachine, LispMachine, Machine, Run, TapeMachine
 from actorgraph.rewrite import autocast
-from actorgraph.transforms import grad, hessian, hvp, jacobian, jvp, value_and_grad, vjp
 
 if TYPE_CHECKING:
     from actorgraph import nn, pipeline, trace
+    from actorgraph.transforms import grad, hessian, hvp, jacobian, jvp, value_and_grad, vjp
 
 __all__ = [
     "ActorMachine", "DeadlockError", "Dual", "FeedError", "Graph", "GraphError", "GraphTypeError",
@@ -42,12 +42,20 @@ __all__ = [
     "solvers", "stop_gradient", "trace", "types", "value_and_grad", "vjp",
 ]  # fmt: skip
 
-_LAZY = ("nn", "pipeline", "trace")  # imported when first asked for: no machine needs them
+# Imported when first asked for: no machine needs them.
+_LAZY = ("nn", "pipeline", "trace")
+_TRANSFORMS = ("grad", "hessian", "hvp", "jacobian", "jvp", "value_and_grad", "vjp")
 
 
 def __getattr__(name: str) -> Any:
-    if name in _LAZY:
-        from importlib import import_module
+    from importlib import import_module
 
+    if name in _LAZY:
         return import_module(f"{__name__}.{name}")
+    if name in _TRANSFORMS:
+        return getattr(import_module(f"{__name__}.transforms"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
