@@ -6,6 +6,7 @@ from typing import final
 
 from actorgraph.lower.joint import Mode
 from actorgraph.machines.base import Machine
+from actorgraph.machines.core import Core
 from actorgraph.machines.plan import Plan
 from actorgraph.machines.refine import CUT_AFTER, TRIAL_AFTER, decided, forget, on_trial, refined
 
@@ -49,7 +50,13 @@ class ActorMachine(Machine):
         core = self._core
         if self.fuse != "auto" or self._given_costs is not None or core is None:
             return plan
-        if plan.rival is not None and plan.runs == CUT_AFTER:
+        with core.lock:
+            current = self._plans.get(mode.key, plan)
+            # Else two threads have counted to the same number, and the other was faster.
+            return self._better(mode, plan, core) if current is plan else current
+
+    def _better(self, mode: Mode, plan: Plan, core: Core) -> Plan:
+        if plan.rival is not None and plan.runs >= CUT_AFTER:
             better, worse = decided(plan, self.workers)
             self._plans[mode.key] = better
             core.retire(worse)

@@ -105,6 +105,10 @@ def test_regions_stay_only_where_their_runs_are_faster_than_one_sequence(seconds
         assert machine._plans[mode] is (tried if stays == "one sequence" else parallel)
         assert ("runs took" in machine.explain()) == (stays == "one sequence")
         assert tried.rival is None
+        late = parallel if stays == "one sequence" else tried
+        assert (
+            machine._looked_at(late.mode, late) is machine._plans[mode]
+        )  # by a thread that was slow
 
 
 def test_runs_that_met_others_decide_nothing():
