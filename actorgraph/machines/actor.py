@@ -66,9 +66,7 @@ class ActorMachine(Machine):
             if tried is not None:
                 self._plans[mode.key] = tried
                 return tried
-        factors = None
-        if plan.runs == CUT_AFTER and plan.rival is None:
-            factors = refined(plan, self._networks())
+        factors = refined(plan, self._networks()) if plan.runs == CUT_AFTER else None
         forget(plan, self._networks())
         if factors is None:
             return plan

@@ -629,26 +629,35 @@ def test_a_stream_gives_every_batch_in_order():
             assert_same_bits(model, pipeline, run)
 
 
+def drawn_pipeline(rng, model, seed):
+    return model.pipeline(
+        rng.choice([*SCHEDULES, "dynamic"]), rng.choice([1, 2, 3]), rng.choice([1, 3, 5]),
+        workers=rng.choice([1, 2, 4]), max_in_flight=rng.choice([1, 2, 4]), seed=seed,
+    )  # fmt: skip
+
+
+def drawn_run(rng, pipeline, feeds):
+    """Start a run that is to end in a way that was drawn; return the way and the run."""
+    what = rng.choice(["whole", "whole", "urgent", "failing", "cancelled", "late"])
+    run = pipeline.start(
+        {"x": feeds["x"] * np.nan} if what == "failing" else feeds,
+        timeout_s=rng.choice([0, 0.001]) if what == "late" else None,
+        priority=-(what == "urgent"),
+    )
+    return what, run
+
+
 @pytest.mark.parametrize("seed", range(40) if SOAK else range(4))
 def test_runs_that_end_early_leave_their_neighbours_the_right_bits(seed):
     rng = random.Random(seed)
     model = Model(between=sensitive)
-    spoilt = {"x": model.feeds["x"] * np.nan}
-    pipeline = model.pipeline(
-        rng.choice([*SCHEDULES, "dynamic"]), rng.choice([1, 2, 3]), rng.choice([1, 3, 5]),
-        workers=rng.choice([1, 2, 4]), max_in_flight=rng.choice([1, 2, 4]), seed=seed,
-    )  # fmt: skip
+    pipeline = drawn_pipeline(rng, model, seed)
     with pipeline:
         expected = one_after_another(model, pipeline)
         for _ in range(5):
             runs = []
             for _ in range(10):
-                what = rng.choice(["whole", "whole", "urgent", "failing", "cancelled", "late"])
-                run = pipeline.start(
-                    spoilt if what == "failing" else model.feeds,
-                    timeout_s=rng.choice([0, 0.001]) if what == "late" else None,
-                    priority=-(what == "urgent"),
-                )
+                what, run = drawn_run(rng, pipeline, model.feeds)
                 if what == "cancelled":
                     run.cancel()
                 runs.append((what, run))
@@ -733,22 +742,13 @@ async def test_an_asynchronous_op_that_fails_is_named_and_its_neighbours_go_on()
 async def test_awaited_runs_that_end_early_leave_their_neighbours_the_right_bits(seed):
     rng = random.Random(seed)
     model = Model(between=service)
-    spoilt = {"x": model.feeds["x"] * np.nan}
-    pipeline = model.pipeline(
-        rng.choice([*SCHEDULES, "dynamic"]), rng.choice([1, 2, 3]), rng.choice([1, 3, 5]),
-        workers=rng.choice([1, 2, 4]), max_in_flight=rng.choice([1, 2, 4]), seed=seed,
-    )  # fmt: skip
+    pipeline = drawn_pipeline(rng, model, seed)
     expected = await anyio.to_thread.run_sync(one_after_another, model, pipeline)
     async with pipeline:
         for _ in range(4):
             runs = []
             for _ in range(8):
-                what = rng.choice(["whole", "whole", "urgent", "failing", "cancelled", "late"])
-                run = pipeline.start(
-                    spoilt if what == "failing" else model.feeds,
-                    timeout_s=rng.choice([0, 0.001]) if what == "late" else None,
-                    priority=-(what == "urgent"),
-                )
+                what, run = drawn_run(rng, pipeline, model.feeds)
                 for _ in range(rng.choice([0, 0, 1, 5])):
                     await anyio.lowlevel.checkpoint()
                 if what == "cancelled":
