@@ -2,8 +2,13 @@
 
 import gc
 import os
+from time import monotonic
 
 import pytest
+
+from actorgraph import deadlines
+from actorgraph.machines import run as run_module
+from actorgraph.scheduler import POOL
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -18,6 +23,31 @@ def older_objects_are_not_looked_at():
     gc.freeze()
     yield
     gc.unfreeze()  # what comes after the tests may ask who refers to what, as hypothesis does
+
+
+class Clock:
+    """The clock of deadlines: ahead of the real one by as many seconds as a test says."""
+
+    def __init__(self):
+        self.ahead = 0.0
+
+    def now(self):
+        return monotonic() + self.ahead
+
+    def move_on(self, seconds):
+        """Let time pass, and have the thread that watches deadlines look."""
+        self.ahead += seconds
+        with POOL.deadlines._changed:
+            POOL.deadlines._changed.notify()
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """Put deadlines into the hands of a test."""
+    made = Clock()
+    for module in (deadlines, run_module):
+        monkeypatch.setattr(module, "monotonic", made.now)
+    return made
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -474,11 +474,12 @@ class Machine(Lifetime, Inspectable, ABC):
         key = _FORWARD_KEY if mode is _FORWARD else mode.key
         plan = self._plans.get(key)
         if plan is None:
-            plan = self._plans[key] = Plan(
+            made = Plan(
                 self._computed, self.wrt, mode, self._cut(), self.device, self.watch,
                 self._interpreter(), self.passes, self._given_costs, self.workers,
                 self.jit,
             )  # fmt: skip
+            plan = self._plans.setdefault(key, made)  # another thread may have been faster
         return plan
 
     def _looked_at(self, mode: Mode, plan: Plan) -> Plan:

@@ -187,12 +187,16 @@ async def test_cancelling_the_run_cancels_the_call(machine_type, options, servic
 
 @machines
 @pytest.mark.anyio
-async def test_a_deadline_ends_the_call(machine_type, options, service):
+async def test_a_deadline_ends_the_call(machine_type, options, service, clock):
     _, outputs = branches()
     service.never = True
     async with machine_type(outputs, **options) as machine:
+        run = machine.start(ONES, timeout_s=3600)
+        while not service.inside:
+            await anyio.lowlevel.checkpoint()
+        clock.move_on(3600)
         with anyio.fail_after(20), pytest.raises(TimeoutError, match="did not end in time"):
-            await machine.run(ONES, timeout_s=0.01)
+            await run
         assert service.inside == 0
 
 

@@ -7,6 +7,7 @@ import pytest
 
 import actorgraph as ag
 from actorgraph.errors import GraphError, MachineClosedError
+from actorgraph.machines import life, plan
 from actorgraph.machines.plan import Plan
 
 _called = [lambda x: x]
@@ -42,25 +43,43 @@ def together(count, function):
     return errors
 
 
+class Watched:
+    """A lock whose holder may wait until another thread asks for it."""
+
+    def __init__(self):
+        self._lock = threading.RLock()
+        self._asked = threading.Semaphore(0)
+
+    def __enter__(self):
+        self._asked.release()
+        self._lock.acquire()
+        self._asked.acquire()
+
+    def __exit__(self, *error):
+        self._lock.release()
+
+    def wait_for_another(self):
+        assert self._asked.acquire(timeout=20), "no other thread asks for the lock"
+        self._asked.release()
+
+
 @pytest.mark.parametrize("made", ["_make_binding", "_lower_directly"])
 def test_two_threads_that_begin_with_the_first_run_compile_it_once(made, monkeypatch):
     """Cutting twice at once left tasks with the buffers of both cuts."""
-    original, both, met = getattr(Plan, made), threading.Barrier(2), []
+    original, lock, calls = getattr(Plan, made), Watched(), []
 
-    def slowly(self, *given):
-        try:
-            both.wait(timeout=0.2)
-            met.append(self)
-        except threading.BrokenBarrierError:
-            pass
+    def while_another_asks(self, *given):
+        calls.append(self)
+        lock.wait_for_another()
         return original(self, *given)
 
-    monkeypatch.setattr(Plan, made, slowly)
+    monkeypatch.setattr(Plan, made, while_another_asks)
+    monkeypatch.setattr(plan, "_making", lock)
     x = ag.Graph().input("x", (4,))
     with ag.ActorMachine([np.tanh(x * 2.0) + x], workers=4) as machine:
         feeds = {"x": np.ones(4, "float32")}
         assert together(2, lambda: machine.run_sync(feeds)) == []
-    assert met == []
+    assert len(calls) == 1
 
 
 @pytest.mark.parametrize("fuse", ["auto", "none"])
@@ -78,13 +97,14 @@ def test_a_parameter_is_read_until_what_shows_it_was_copied(fuse, monkeypatch):
     np.testing.assert_array_equal(run[w.T].value, np.arange(6.0).reshape(2, 3).T)
 
 
-def test_closing_waits_for_a_run_that_another_thread_computes():
+def test_closing_waits_for_a_run_that_another_thread_computes(monkeypatch):
     """Products change bits with the threads of BLAS, which have their number back at the end."""
-    begun, closed, order = threading.Event(), threading.Event(), []
+    begun, waits, order = threading.Event(), threading.Event(), []
+    monkeypatch.setattr(life, "sleep", lambda seconds: waits.set())
 
     def op(x):
         begun.set()
-        closed.wait(timeout=0.2)
+        assert waits.wait(20)
         order.append("op")
         return x + 0
 
@@ -94,10 +114,10 @@ def test_closing_waits_for_a_run_that_another_thread_computes():
     feeds = {"x": np.ones(2, "float32")}
     thread = threading.Thread(target=machine.run_sync, args=(feeds,))
     thread.start()
-    assert begun.wait(timeout=10)
+    assert begun.wait(20)
     machine.close()
     order.append("closed")
-    closed.set()
+    waits.set()
     thread.join()
     assert order == ["op", "closed"]
 

@@ -22,6 +22,7 @@ from actorgraph.errors import (
 ops = ag.ops
 KINDS = [ag.ActorMachine, ag.TapeMachine, ag.LispMachine]
 TOLERANCE = {"float64": 1e-12, "float32": 1e-5}
+HOUR_S = 3600.0
 SOAK = os.environ.get("ACTORGRAPH_SOAK") == "1"
 every_machine = pytest.mark.parametrize("kind", KINDS)
 
@@ -312,29 +313,41 @@ async def test_awaited_runs_and_streams_on_both_event_loops(anyio_backend):
 
 
 async def _parked(xp, a):
+    parked_now.append(a)
     await anyio.sleep_forever()
     return a
 
 
+parked_now: list[object] = []
 parked = ops.define("split_parked", scheme="x[*s] -> x[*s]", forward=_parked)
 
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("how", ["cancel", "timeout", "scope"])
-async def test_a_run_that_is_cancelled_or_late_ends_all_its_slices(how, anyio_backend):
+async def test_a_run_that_is_cancelled_or_late_ends_all_its_slices(how, clock, anyio_backend):
     g = ag.Graph()
     x = g.input("x", ("n",), "float64")
     y = parked(x)
+    parked_now.clear()
+
+    async def one_is_parked():
+        while not parked_now:
+            await anyio.lowlevel.checkpoint()
+
     async with ag.ActorMachine([y], split_batch=3, workers=2) as machine:
         if how == "scope":
-            with anyio.move_on_after(0.05) as scope:
-                await machine.run({"x": np.zeros(6)})
-            assert scope.cancelled_caught
+            async with anyio.create_task_group() as group:
+                group.start_soon(machine.run, {"x": np.zeros(6)})
+                await one_is_parked()
+                group.cancel_scope.cancel()
         else:
-            run = machine.start({"x": np.zeros(6)}, timeout_s=0.05 if how == "timeout" else None)
+            run = machine.start({"x": np.zeros(6)}, timeout_s=HOUR_S if how == "timeout" else None)
+            await one_is_parked()
             assert len(machine._core.admission.in_flight) == 3
             if how == "cancel":
                 assert run.cancel()
+            else:
+                clock.move_on(HOUR_S)
             with pytest.raises(RunCancelled if how == "cancel" else TimeoutError, match="run 0"):
                 await run
         assert not machine._core.admission.in_flight
