@@ -10,8 +10,6 @@ from actorgraph import deadlines
 from actorgraph.machines import run as run_module
 from actorgraph.pipeline import Pipeline
 
-pytestmark = pytest.mark.timeout(60)
-
 HOUR_S = 3600.0
 """Deadlines are so far away that the thread that watches them sleeps through every test."""
 

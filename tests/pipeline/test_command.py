@@ -8,8 +8,6 @@ import pytest
 from actorgraph import cli
 from actorgraph.pipeline import load
 
-pytestmark = pytest.mark.timeout(60)
-
 MODEL = """
 import numpy as np
 import actorgraph as ag

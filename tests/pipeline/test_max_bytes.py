@@ -9,8 +9,6 @@ import actorgraph as ag
 from actorgraph.errors import MemoryLimitError
 from actorgraph.pipeline import SCHEDULES, Pipeline, Schedule, schedule
 
-pytestmark = pytest.mark.timeout(60)
-
 SIDE = 192
 BLOCK = SIDE * SIDE * 8
 """Bytes of a weight, and of a value of one microbatch."""

@@ -8,8 +8,6 @@ from actorgraph.errors import FeedError
 from actorgraph.pipeline import Pipeline, measure, simulate
 from actorgraph.pipeline.measuring import _Noted, _Turn
 
-pytestmark = pytest.mark.timeout(60)
-
 
 def pipeline(schedule="1f1b", stages=2, microbatches=4, width=3):
     g = ag.Graph()

@@ -203,3 +203,11 @@ def test_where_nothing_fits_the_least_is_named():
         recommend(costs=(1, 1, 1), memory=3, **FOUR)
     with pytest.raises(ScheduleError, match="can hold 1 or 2 stages on a device, with costs for 5"):
         recommend(costs=[(1, 1, 1)] * 5, **FOUR)
+
+
+def test_the_timeline_of_a_simulation_has_the_lanes_and_steps_of_its_schedule():
+    made = schedule("zb-h1", stages=2, microbatches=4)
+    timeline = simulate(made, costs=[(Fraction(1), Fraction(1), Fraction(1))] * 2).timeline
+    for name, lane in zip(made.lane_names, made.lanes, strict=True):
+        timed = [timed.label for timed in timeline if timed.lane == name]
+        assert timed == [str(action) for action in lane]

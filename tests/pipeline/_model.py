@@ -1,0 +1,80 @@
+"""The model that pipelines are tested on, and what its gradients have to be."""
+
+from contextlib import nullcontext
+from functools import reduce
+
+import numpy as np
+
+import actorgraph as ag
+from actorgraph.pipeline import Pipeline, Schedule
+
+ROWS, WIDTH = 11, 4
+
+
+class Model:
+    """x -> tanh(x W0 + b0) -> ... -> loss, with a skip over all stages and a tied weight."""
+
+    def __init__(self, layers=8, dtype="float64", placed=0, between=None, decay=False):
+        rng = np.random.default_rng(0)
+        self.graph = g = ag.Graph()
+        x = g.input("x", shape=("batch", WIDTH), dtype=dtype)
+        tied = g.parameter("tied", rng.normal(size=(WIDTH, WIDTH)).astype(dtype))
+        h = first = np.tanh(x @ tied)
+        for number in range(layers):
+            with g.stage(number * placed // layers) if placed else nullcontext():
+                W = g.parameter(f"W{number}", rng.normal(size=(WIDTH, WIDTH)).astype(dtype))
+                b = g.parameter(f"b{number}", rng.normal(size=WIDTH).astype(dtype))
+                h = np.tanh(h @ W + b)
+                if between is not None and number == layers // 2:
+                    h = self.called = between(h)
+        self.hidden = h
+        h = h @ tied.T + first
+        self.loss = (h * h).mean()
+        if decay:
+            self.loss = self.loss + 0.1 * (tied * tied).sum()
+        self.wrt = list(g.parameters)
+        self.feeds = {"x": rng.normal(size=(ROWS, WIDTH)).astype(dtype)}
+
+    def pipeline(self, schedule="1f1b", stages=2, microbatches=4, **options):
+        if isinstance(schedule, Schedule):
+            stages = microbatches = None
+        return Pipeline(
+            self.loss, self.wrt, stages=stages, schedule=schedule, microbatches=microbatches,
+            **options,
+        )  # fmt: skip
+
+
+def one_after_another(model, pipeline):
+    """Return the gradients of the same microbatches on the machine that defines the answer."""
+    parts = pipeline.batching.cut(model.feeds)
+    losses = [pipeline.batching.batch_loss, pipeline.batching.once_loss]
+    seeded = [node for node in losses if node is not None]
+    with ag.LispMachine(seeded, wrt=model.wrt) as machine:
+        runs = [
+            machine.run_sync(part.feeds, backward=pipeline.batching.seeds(number, part))
+            for number, part in enumerate(parts)
+        ]
+    return [reduce(np.add, [run[node].grad for run in runs]) for node in model.wrt]
+
+
+def assert_same_bits(model, pipeline, run):
+    expected = one_after_another(model, pipeline)
+    for node, gradient in zip(model.wrt, expected, strict=True):
+        assert run[node].grad.tobytes() == gradient.tobytes(), node
+
+
+def actions_of(trace, lane, pipeline):
+    """Return what a lane did, as actions of stages; B and W of one stage together are BW."""
+    stage_of = {
+        frozenset(node.name for node in nodes): stage
+        for stage, nodes in enumerate(pipeline.stages())
+    }
+    names = {"forward": "F", "backward": "B", "weights": "W"}
+    found = []
+    for part in trace.slices:
+        if part.lane == lane and part.actor is not None:
+            nodes = set(trace.actors[part.actor].nodes)
+            stages = [stage for held, stage in stage_of.items() if nodes <= held]
+            if stages:
+                found.append((stages[0], names[part.kind], part.microbatch))
+    return found
