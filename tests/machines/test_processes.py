@@ -24,6 +24,8 @@ from tests.machines._faults import feeds, gate, new_gate, traced_model, trap, TR
 _, outputs = traced_model()
 x = ag.Graph().input("x", (2,), "float64")
 ONES = {"x": np.ones(2)}
+# A shell has what it starts in the background ignore Ctrl-C, and children inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 """
 
 

@@ -8,18 +8,7 @@ from actorgraph.autodiff import tangents
 from actorgraph.errors import FeedError, GraphError, GraphTypeError, ShapeError
 from actorgraph.op import Op
 from tests._evaluate import evaluate
-
-X = np.array([0.5, -1.0, 2.0])
-
-
-@pytest.fixture
-def g():
-    return ag.Graph("net")
-
-
-@pytest.fixture
-def x(g):
-    return g.input("x", (3,), "float64")
+from tests.autodiff._checks import X
 
 
 def ruleless(name="ruleless"):
@@ -236,7 +225,7 @@ def test_an_op_without_a_rule_on_the_way_is_named_with_its_line(g, x):
     y = g.apply(ruleless(), [x]).sum()
 
     with pytest.raises(
-        GraphTypeError, match=r"op 'ruleless'.*test_autodiff\.py:.*no gradient rule"
+        GraphTypeError, match=r"op 'ruleless'.*test_derivatives\.py:.*no gradient rule"
     ):
         ag.gradients(y, [x])
     with pytest.raises(GraphTypeError, match="op 'ruleless'.*no forward-mode rule"):
