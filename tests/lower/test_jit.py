@@ -1,29 +1,19 @@
-"""Steps that are fused and compiled: what they compute, when they run, and what else may happen."""
+"""Steps that are fused and compiled: when they run, their errors, what stays as it is."""
 
-import os
-import subprocess
-import sys
 import threading
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 import actorgraph as ag
 from actorgraph import ops
 from actorgraph.devices import jit as compiling
 from actorgraph.errors import GraphError, NodeError
-from actorgraph.lower import groups as forming
 from actorgraph.lower import jit
-from actorgraph.ops.activations import where_positive
-from tests.machines._graphs import graphs
+from tests.lower._jit import chain, near, sample, steps_of
 
 pytest.importorskip("numba", reason="the extra jit is not installed")
-
-RTOL = {np.dtype("float32"): 1e-6, np.dtype("float64"): 1e-13}
 pytestmark = pytest.mark.usefixtures("machine_code")
-SOAK = os.environ.get("ACTORGRAPH_SOAK") == "1"
 
 
 @pytest.fixture
@@ -39,191 +29,6 @@ def by_hand(monkeypatch):
     monkeypatch.setattr(jit, "COMPILER", compiler)
     yield allowed, compiler
     allowed.set()
-
-
-def near(got, wanted, scale=1.0):
-    tolerance = RTOL[wanted.dtype] * scale
-    size = np.abs(wanted[np.isfinite(wanted)]).max(initial=1.0)
-    np.testing.assert_allclose(got, wanted, rtol=tolerance, atol=tolerance * size)
-
-
-def chain(dtype="float32", rows="n", columns=64):
-    """Return a graph whose forward is one group: relu(x * w + b) - x / 4."""
-    graph = ag.Graph()
-    x = graph.input("x", (rows, columns), dtype)
-    w = graph.parameter("w", np.linspace(-1, 1, columns).astype(dtype))
-    b = graph.parameter("b", np.linspace(1, 2, columns).astype(dtype))
-    return graph, x, ops.relu(x * w + b) - x * 0.25
-
-
-def sample(rows=256, columns=64, dtype="float32"):
-    return np.random.default_rng(0).normal(size=(rows, columns)).astype(dtype)
-
-
-def steps_of(machine):
-    """Return the op names of all steps of the programs that have run."""
-    found = []
-    for plan in machine._plans.values():
-        specs = [spec.steps for spec in plan.tasks]
-        found += [step.op.name for steps in (specs if not plan.direct else [plan.direct_steps])
-                  for step in steps]  # fmt: skip
-    return found
-
-
-# -- what is computed -------------------------------------------------------------------------
-
-
-def layer_norm(x, w, b):
-    centred = x - x.mean(-1, keepdims=True)
-    spread = ops.square(centred).mean(-1, keepdims=True)
-    return centred / ops.sqrt(spread + 1e-5) * w + b
-
-
-def squared_mean(x, w, b):
-    return ops.square(x * w - b).mean()
-
-
-FORMS = {
-    "columns and numbers": lambda x, w, b: ops.relu(x * w + b) * 0.5 - ops.abs(x),
-    "numbers first": lambda x, w, b: 1.5 - x * w,
-    "where": lambda x, w, b: ops.where((x > 0) & (x < w), x * b, ops.clip(x, -0.5, 0.5)),
-    "maximum and minimum": lambda x, w, b: ops.maximum(x, w) * ops.minimum(x, b) + ops.sign(x),
-    "roots": lambda x, w, b: ops.sqrt(ops.square(x) + 1) + ops.rsqrt(ops.square(w * x) + 1),
-    "rounding": lambda x, w, b: ops.floor(x * 3) + ops.ceil(x) * w - ops.trunc(x * b),
-    "tests": lambda x, w, b: ops.where(ops.isfinite(x / w) | ops.isnan(x), x * 2, b),
-    "casts": lambda x, w, b: (x > w).astype(x.dtype) * x + b,
-    "sums of rows": lambda x, w, b: (x * w + b).sum(-1),
-    "means of rows": lambda x, w, b: ops.mean(ops.square(x) - w, -1, keepdims=True),
-    "sums of columns": lambda x, w, b: (x * w + b).sum(0),
-    "means of columns": lambda x, w, b: ops.mean(x * w + b, 0, keepdims=True),
-    "a sum of all": lambda x, w, b: (x * w + b).sum(),
-    "a mean of all": squared_mean,
-    "a mean of all, flat": lambda x, w, b: ops.square(x * x - 1).mean(),
-    "layer norm": layer_norm,
-    "layer norm, then a mean": lambda x, w, b: ops.square(layer_norm(x, w, b)).mean(),
-    "numbers a row": lambda x, w, b: x * ops.expand_dims((x * w).sum(-1), 1) + b,
-}
-
-
-ALL = [(form, dtype, True) for form in FORMS for dtype in ("float32", "float64")]
-# A compilation takes a quarter of a second.
-SOME = [(form, "float32", form in ("where", "layer norm, then a mean")) for form in FORMS]
-SOME.append(("layer norm", "float64", False))
-
-
-@pytest.mark.parametrize(("form", "dtype", "derived"), ALL if SOAK else SOME)
-def test_loops_agree_with_the_reference_within_the_tolerance(form, dtype, derived, eager):
-    graph = ag.Graph()
-    x = graph.input("x", ("n", 24), dtype)
-    w = graph.parameter("w", np.linspace(-1, 1.5, 24).astype(dtype))
-    b = graph.parameter("b", np.linspace(1, 2, 24).astype(dtype))
-    y = FORMS[form](x, w, b)
-    outputs = [ops.tanh(y).mean() if y.ndim else y, y] if derived else [y]
-    feeds = {"x": sample(40, 24, dtype)}
-    with (
-        ag.LispMachine(outputs, exact=False) as lisp,
-        ag.TapeMachine(outputs, exact=False, jit="wait") as tape,
-    ):
-        modes = [{}, {"backward": True}, {"tangents": {"x": feeds["x"][::-1].copy()}}]
-        for mode in modes if derived else modes[:1]:
-            wanted, got = lisp.run_sync(feeds, **mode), tape.run_sync(feeds, **mode)
-            for node in outputs:
-                assert type(got[node].value) is np.ndarray
-                assert got[node].value.dtype == dtype
-                near(got[node].value, wanted[node].value)
-                if "tangents" in mode:
-                    near(got[node].tangent, wanted[node].tangent, 10)
-            if "backward" in mode:
-                near(got[w].grad, wanted[w].grad, 10)
-        assert "fused" in steps_of(tape)
-
-
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")
-@pytest.mark.parametrize("dtype", ["float32", "float64"] if SOAK else ["float32"])
-def test_special_values_are_those_of_numpy(dtype, eager):
-    special = [np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0, 1e-40, 1e38, -2.5]
-    x_values, y_values = np.meshgrid(special, special)
-    graph = ag.Graph()
-    x, y = graph.input("x", ("n", 10), dtype), graph.input("y", ("n", 10), dtype)
-    formulas = [
-        ops.maximum(x, y) + 0.0, ops.minimum(x, y) + 0.0, ops.relu(x) * 1.5, ops.sign(x) * 1.5,
-        ops.clip(x * 1.5, y, 1), x / y * 1.5, ops.sqrt(x * 1.5), ops.reciprocal(x * 1.5),
-        where_positive(x, y) * 1.5, (x == y).astype(dtype) * 1.5, ops.floor(x * 1.5),
-        ops.isinf(x * y).astype(dtype) + ops.isnan(x * y).astype(dtype), (x * y).sum(-1),
-    ]  # fmt: skip
-    feeds = {"x": x_values.astype(dtype), "y": y_values.astype(dtype)}
-    with ag.LispMachine(formulas) as lisp, ag.TapeMachine(
-        formulas, exact=False, passes=(), jit="wait"
-    ) as tape:  # fmt: skip
-        wanted, got = lisp.run_sync(feeds), tape.run_sync(feeds)
-        for node in formulas[:-1]:
-            np.testing.assert_array_equal(got[node].value, wanted[node].value, err_msg=node.name)
-        near(got[formulas[-1]].value, wanted[formulas[-1]].value)
-        assert steps_of(tape).count("fused") >= 1
-
-
-@settings(
-    max_examples=200 if SOAK else 4, deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)  # fmt: skip
-@given(example=graphs())
-def test_drawn_graphs_agree_with_the_reference(example, eager):
-    options = {"exact": False, "wrt": example.wrt}
-    with (
-        ag.LispMachine(example.outputs, **options) as lisp,
-        ag.TapeMachine(example.outputs, jit="wait", **options) as tape,
-        ag.ActorMachine(example.outputs, jit="wait", workers=2, **options) as actors,
-    ):
-        for number, feeds in enumerate(example.feeds):
-            for mode in example.modes(number):
-                wanted = lisp.run_sync(feeds, **mode)
-                for machine in (tape, actors):
-                    got = machine.run_sync(feeds, **mode)
-                    for node in (*lisp.outputs.values(), *lisp.wrt):
-                        for part in ("value", "grad", "tangent"):
-                            one, two = getattr(got[node], part), getattr(wanted[node], part)
-                            assert (one is None) == (two is None)
-                            if two is not None:
-                                assert one.shape == two.shape
-                                # Drawn graphs amplify: a kink may lie between two last bits.
-                                near(one, two, 1e3)
-
-
-@settings(
-    max_examples=1000 if SOAK else 15, deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)  # fmt: skip
-@given(example=graphs(), fewest=st.integers(1, 40))
-def test_whichever_steps_are_grouped_ordinary_kernels_have_the_bits_of_the_reference(
-    example, fewest, monkeypatch
-):
-    def broken(one):
-        raise RuntimeError("nothing is compiled here")
-
-    monkeypatch.setattr(jit, "COMPILER", compiling.Compiler(broken))
-    monkeypatch.setattr(forming, "FEWEST", fewest)
-    options = {"exact": False, "wrt": example.wrt}
-    with (
-        ag.LispMachine(example.outputs, **options) as lisp,
-        ag.TapeMachine(example.outputs, jit=True, **options) as tape,
-    ):
-        for number, feeds in enumerate(example.feeds):
-            for mode in example.modes(number):
-                wanted, got = lisp.run_sync(feeds, **mode), tape.run_sync(feeds, **mode)
-                for node in (*lisp.outputs.values(), *lisp.wrt):
-                    for part in ("value", "grad", "tangent"):
-                        one, two = getattr(got[node], part), getattr(wanted[node], part)
-                        assert (one is None) == (two is None)
-                        assert one is None or one.tobytes() == two.tobytes()
-
-
-def test_a_sum_of_many_float32_is_as_exact_as_one_in_float64(eager):
-    graph = ag.Graph()
-    x = graph.input("x", ("n",))
-    value = np.random.default_rng(1).random(1_000_001, "f")
-    with ag.TapeMachine({"total": (x * 0.5).sum()}, exact=False, jit="wait") as machine:
-        got = machine.run_sync({"x": value})["total"].value
-    assert abs(got / (value.astype("d") * 0.5).sum() - 1) < 1e-7
 
 
 # -- when loops run ---------------------------------------------------------------------------
@@ -444,84 +249,3 @@ def test_what_tells_about_a_machine_knows_groups(eager):
         assert "mode backward" in machine.explain()
         [plan] = machine.memory_plan()
         assert plan.peak_bytes >= plan.bound_bytes > 0
-
-
-# -- processes --------------------------------------------------------------------------------
-
-PROGRAM = """
-import os, sys, threading
-import numpy as np
-import actorgraph as ag
-from actorgraph import ops
-x = ag.Graph().input("x", ("n",))
-y = ops.relu(x * 2 + 1) - x
-feeds = {"x": np.ones(100_000, "f")}
-"""
-
-
-def run_program(text, cache, **environment):
-    ended = subprocess.run(
-        [sys.executable, "-c", PROGRAM + text],
-        env={**os.environ, "XDG_CACHE_HOME": str(cache), **environment}, capture_output=True,
-        text=True, timeout=50, check=False,
-    )  # fmt: skip
-    assert ended.returncode == 0, ended.stderr
-    assert ended.stderr == ""
-    return ended.stdout.split()
-
-
-def test_nothing_starts_without_jit_and_the_process_may_end_at_once(tmp_path):
-    text = """
-with ag.TapeMachine([y], exact=False) as machine:
-    machine.run_sync(feeds)
-    print(threading.active_count(), "numba" in sys.modules, "actorgraph.lower.jit" in sys.modules)
-machine = ag.TapeMachine([y], exact=False, jit=True)
-print(float(machine.run_sync(feeds)[y].value[0]))
-"""
-    assert run_program(text, tmp_path) == ["1", "False", "False", "2.0"]
-
-
-WAIT = """
-with ag.TapeMachine([y], exact=False, jit="wait") as machine:
-    print(float(machine.run_sync(feeds)[y].value[0]))
-from actorgraph.devices.jit import COMPILER
-[one] = COMPILER._known.values()
-print(one.error, sum(one.function.stats.cache_hits.values()))
-"""
-
-
-def test_machine_code_is_cached_on_disk_and_damaged_files_are_passed_over(tmp_path):
-    assert run_program(WAIT, tmp_path) == ["2.0", "None", "0"]
-    assert run_program(WAIT, tmp_path) == ["2.0", "None", "1"]
-    files = list(tmp_path.rglob("*.nb?"))
-    assert len(files) == 2
-    for path in files:
-        path.write_bytes(b"\x80damaged")
-    assert run_program(WAIT, tmp_path) == ["2.0", "None", "0"]
-
-
-def test_without_a_place_for_files_loops_are_compiled_all_the_same(tmp_path):
-    place = tmp_path / "file"
-    place.write_text("")
-    text = "def kernel(x0, out):\n    out[0] = x0[0] * 2\n    return True\n"
-    one = compiling.Compiled(text, (("float32", 1, False), ("float32", 1, True)), str(place))
-    out = np.zeros(1, "f")
-    assert compiling._compile(one)(np.full(1, 3, "f"), out)
-    assert out == 6
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_child_of_a_fork_compiles_for_itself(tmp_path):
-    text = """
-machine = ag.TapeMachine([y], exact=False, jit=True)
-machine.run_sync(feeds)  # something is being compiled now
-child = os.fork()
-if not child:
-    z = y * x - 3
-    with ag.TapeMachine([z], exact=False, jit="wait") as other:
-        value = float(other.run_sync(feeds)[z].value[0])
-    os._exit(0 if value == -1.0 else 1)
-print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-"""
-    assert run_program(text, tmp_path, PYTHONWARNINGS="ignore") == ["0"]

@@ -1,0 +1,91 @@
+"""Compiled steps among processes: their cache, their thread, forks."""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from actorgraph.devices import jit as compiling
+
+pytest.importorskip("numba", reason="the extra jit is not installed")
+pytestmark = pytest.mark.usefixtures("machine_code")
+
+PROGRAM = """
+import os, sys, threading
+import numpy as np
+import actorgraph as ag
+from actorgraph import ops
+x = ag.Graph().input("x", ("n",))
+y = ops.relu(x * 2 + 1) - x
+feeds = {"x": np.ones(100_000, "f")}
+"""
+
+
+def run_program(text, cache, **environment):
+    ended = subprocess.run(
+        [sys.executable, "-c", PROGRAM + text],
+        env={**os.environ, "XDG_CACHE_HOME": str(cache), **environment}, capture_output=True,
+        text=True, timeout=50, check=False,
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stderr == ""
+    return ended.stdout.split()
+
+
+def test_nothing_starts_without_jit_and_the_process_may_end_at_once(tmp_path):
+    text = """
+with ag.TapeMachine([y], exact=False) as machine:
+    machine.run_sync(feeds)
+    print(threading.active_count(), "numba" in sys.modules, "actorgraph.lower.jit" in sys.modules)
+machine = ag.TapeMachine([y], exact=False, jit=True)
+print(float(machine.run_sync(feeds)[y].value[0]))
+"""
+    assert run_program(text, tmp_path) == ["1", "False", "False", "2.0"]
+
+
+WAIT = """
+with ag.TapeMachine([y], exact=False, jit="wait") as machine:
+    print(float(machine.run_sync(feeds)[y].value[0]))
+from actorgraph.devices.jit import COMPILER
+[one] = COMPILER._known.values()
+print(one.error, sum(one.function.stats.cache_hits.values()))
+"""
+
+
+def test_machine_code_is_cached_on_disk_and_damaged_files_are_passed_over(tmp_path):
+    assert run_program(WAIT, tmp_path) == ["2.0", "None", "0"]
+    assert run_program(WAIT, tmp_path) == ["2.0", "None", "1"]
+    files = list(tmp_path.rglob("*.nb?"))
+    assert len(files) == 2
+    for path in files:
+        path.write_bytes(b"\x80damaged")
+    assert run_program(WAIT, tmp_path) == ["2.0", "None", "0"]
+
+
+def test_without_a_place_for_files_loops_are_compiled_all_the_same(tmp_path):
+    place = tmp_path / "file"
+    place.write_text("")
+    text = "def kernel(x0, out):\n    out[0] = x0[0] * 2\n    return True\n"
+    one = compiling.Compiled(text, (("float32", 1, False), ("float32", 1, True)), str(place))
+    out = np.zeros(1, "f")
+    assert compiling._compile(one)(np.full(1, 3, "f"), out)
+    assert out == 6
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_child_of_a_fork_compiles_for_itself(tmp_path):
+    text = """
+machine = ag.TapeMachine([y], exact=False, jit=True)
+machine.run_sync(feeds)  # something is being compiled now
+child = os.fork()
+if not child:
+    z = y * x - 3
+    with ag.TapeMachine([z], exact=False, jit="wait") as other:
+        value = float(other.run_sync(feeds)[z].value[0])
+    os._exit(0 if value == -1.0 else 1)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+    assert run_program(text, tmp_path, PYTHONWARNINGS="ignore") == ["0"]
