@@ -11,8 +11,9 @@ import shutil
 import sys
 from collections.abc import Callable, Sequence
 from fractions import Fraction
-from importlib import metadata
 from typing import Any
+
+from actorgraph._version import __version__
 
 __all__ = ["main"]
 
@@ -67,8 +68,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="actorgraph", description="A concurrent executor for differentiable array graphs."
     )
-    version = f"actorgraph {metadata.version('actorgraph')}"
-    parser.add_argument("--version", action="version", version=version)
+    parser.add_argument("--version", action="version", version=f"actorgraph {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
 
     demo = commands.add_parser(

@@ -38,6 +38,18 @@ def test_version_is_that_of_the_package(capsys):
     assert capsys.readouterr().out == f"actorgraph {metadata.version('actorgraph')}\n"
 
 
+def test_a_checkout_that_is_not_installed_has_the_command_too(capsys, monkeypatch):
+    expected = metadata.version("actorgraph")
+
+    def missing(name):
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "version", missing)
+    with pytest.raises(SystemExit, match="0"):
+        cli.main(["--version"])
+    assert capsys.readouterr().out == f"actorgraph {expected}\n"
+
+
 @pytest.mark.parametrize("arguments", [["-h"], ["demo", "-h"], ["doctor", "--help"]])
 def test_help_is_shown(arguments, capsys):
     with pytest.raises(SystemExit, match="0"):

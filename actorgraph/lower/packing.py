@@ -123,8 +123,11 @@ def _overwritten(step: Node, position: int, lives: Usage, span_of: Mapping[int, 
     """Return the operand that a step may write over: of its type, and needed by nobody after.
 
     NumPy sees where operands of a ufunc overlap; other ops want one that no other operand shows.
+    Complex ones never: NumPy rounds a product of one element otherwise when it is written in place.
     """
     op = step.op
+    if step.dtype.kind == "c":
+        return None
     if op.ufunc is not None and not op.takes_out:
         parts = step.inputs
     elif op.in_place and not any(part.op.layout in VIEWS for part in step.inputs):

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from functools import partial
-from typing import Any, final
+from inspect import Parameter, Signature, signature
+from typing import Any, ClassVar, final
 
 from actorgraph.channels import Channel
 from actorgraph.graph import Node
@@ -37,6 +38,7 @@ class LispMachine(Machine):
     """
 
     _one_task = True
+    __signature__: ClassVar[Signature]
 
     def __init__(self, outputs: Any, *, log: Log | None = None, **options: Any) -> None:
         super().__init__(outputs, **options)
@@ -47,6 +49,14 @@ class LispMachine(Machine):
 
     def _interpreter(self) -> Callable[..., Any]:
         return partial(_interpret, log=self._log)
+
+
+LispMachine.__signature__ = signature(Machine).replace(
+    parameters=[
+        *signature(Machine).parameters.values(),
+        Parameter("log", Parameter.KEYWORD_ONLY, default=None, annotation="Log | None"),
+    ]
+)
 
 
 def _interpret(

@@ -13,7 +13,7 @@ from actorgraph.errors import FeedError, near_names
 from actorgraph.graph import Node
 from actorgraph.lower.buffers import is_fresh
 from actorgraph.lower.joint import Joint, Mode
-from actorgraph.node import Buffer
+from actorgraph.node import Buffer, Parameter
 from actorgraph.types import UNKNOWN
 
 if TYPE_CHECKING:
@@ -69,13 +69,13 @@ class Results:
                 read.add(derivative)
 
     def _is_read(self, value: Node) -> bool:
-        """Return whether this is a variable of which a gradient is asked, and so its array."""
+        """Return whether this is a parameter of which a gradient is asked, and so its array."""
         index = self.leaf_index.get(value)
-        return (
-            index is not None
-            and self.joint.leaves[index].kind == "variable"
-            and self.mode.kind == "backward"
-        )
+        return index is not None and self._is_parameter(index) and self.mode.kind == "backward"
+
+    def _is_parameter(self, index: int) -> bool:
+        leaf = self.joint.leaves[index]
+        return leaf.kind == "variable" and isinstance(leaf.source, Parameter)
 
     def _late_checks(self) -> list[tuple[int, Node]]:
         """Return the seeds and tangents whose shape only a run can check, with what they belong to.
@@ -114,7 +114,7 @@ class Results:
     def collect(self, run: Run) -> tuple[dict[Node, Dual], list[tuple[Buffer, Any]]]:
         """Return the Duals of a run that has succeeded, and what it assigns to buffers.
 
-        Every array is the caller's own: only a variable's value is the array that the run has
+        Every array is the caller's own: only a parameter's value is the array that the run has
         read; whatever else would share memory with a feed, a variable or another result is copied.
         """
         arrays = self._owned(run) if self._shared else run.results
@@ -167,7 +167,7 @@ class Results:
                     taken.update(map(id, run.leaves))
                     taken.update([id(arrays[place]) for place in self._unshared])
                 shows = array.base is not None and not (place in self._alone and _shows_all(array))
-                if shows or id(array) in taken:
+                if shows or id(array) in taken or not array.flags.writeable:
                     array = np.array(array)
                 taken.add(id(array))
             arrays[place] = array
@@ -179,7 +179,7 @@ class Results:
             return np.array(node.attrs["value"])
         index = self.leaf_index[node]
         array: np.ndarray[Any, Any] = run.leaves[index]
-        return array if self.joint.leaves[index].kind == "variable" else array.copy()
+        return array if self._is_parameter(index) else array.copy()
 
     def derivative_is_zero(self, node: Node) -> bool:
         """Return whether the node's derivative is zero because nothing depends on it."""

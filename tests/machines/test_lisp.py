@@ -1,5 +1,7 @@
 """`LispMachine`, the reference: what it watches and what it logs."""
 
+import inspect
+
 import numpy as np
 import pytest
 
@@ -79,3 +81,10 @@ def test_a_log_that_fails_is_a_node_error():
     expectation = pytest.raises(ag.NodeError, match="the disk is full")
     with ag.LispMachine([loss], log=log) as machine, expectation:
         machine.run_sync({"x": np.ones(3)})
+
+
+@pytest.mark.parametrize("machine_type", [ag.ActorMachine, ag.TapeMachine, ag.LispMachine])
+def test_all_machines_tell_the_same_constructor(machine_type):
+    own = dict(inspect.signature(machine_type).parameters)
+    assert own.pop("log", None) is None or machine_type is ag.LispMachine
+    assert own == dict(inspect.signature(ag.Machine).parameters)

@@ -54,6 +54,23 @@ def test_a_feed_of_another_layout_gives_the_bits_of_the_sequential_machine(kind,
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+def test_products_of_complex_numbers_have_the_same_bits_also_where_there_is_one(kind, dtype):
+    g = ag.Graph()
+    x = g.input("x", ("n",), dtype)
+    y = x * (0.6 + 0.8j)
+    for _ in range(3):
+        y = ag.ops.square(y * y) * x  # NumPy rounds the product of one element by where it writes
+    z, rng = y + 1.0, np.random.default_rng(0)
+    with ag.LispMachine([z]) as lisp, kind([z]) as machine:
+        for n in [1, 2, 7] * 20:
+            feeds = {"x": np.exp(1j * rng.normal(size=n)).astype(dtype)}
+            expected = lisp.run_sync(feeds, tangents=feeds)
+            found = machine.run_sync(feeds, tangents=feeds)
+            assert results(found, [z]) == results(expected, [z])
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_sizes_that_alternate_keep_their_bits(kind):
     _, _, loss = chain()
     feeds = [np.random.default_rng(n).normal(size=(n, 64)) for n in (3, 200, 1, 50, 400, 7)]

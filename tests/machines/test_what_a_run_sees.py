@@ -93,11 +93,13 @@ def sharing_graph():
     graph = ag.Graph()
     x = graph.input("x", (2, 3), "float64")
     w = graph.parameter("W", np.arange(6.0).reshape(2, 3))
+    state = graph.buffer("B", np.arange(6.0).reshape(2, 3))
     h = ag.ops.tanh(x)
     c = graph.constant(np.ones((2, 3)))
     outputs = {
         "the input": x,
         "the parameter": w,
+        "the buffer": state,
         "the constant": c,
         "of the input": x.T,
         "of the parameter": w.reshape(3, 2),
@@ -107,6 +109,7 @@ def sharing_graph():
         "reshaped": h.reshape(6),
         "row": h[0],
         "broadcast": ag.ops.broadcast_to(h[0], (4, 3)),
+        "broadcast to its own size": ag.ops.broadcast_to(ag.ops.exp(x), (1, 2, 3)),
         "expanded": ag.ops.expand_dims(h, 0),
         "again": h,
         "sum": h + w,
@@ -143,7 +146,7 @@ def test_results_share_memory_with_nothing(machine_type, options, mode):
         arrays = arrays_of(run)
         assert len(arrays) >= 12
         del arrays["W", "value"]
-        outside = [feed, seed, graph["W"].value]
+        outside = [feed, seed, graph["W"].value, graph["B"].value]
         outside += [n.attrs["value"] for n in graph.nodes if n.op.name == "constant"]
         for (name, array), other in itertools.product(arrays.items(), outside):
             assert not np.shares_memory(array, other), name
