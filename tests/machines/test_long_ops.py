@@ -75,6 +75,6 @@ def test_a_cancelled_run_starts_no_further_op_of_unknown_cost(machine_type):
         assert begun.wait(20)
         run.cancel()
         allowed.set()
-        with pytest.raises(ag.RunCancelled):
+        with pytest.raises(ag.RunCancelled, match="run 0 was cancelled"):
             run.result()
     assert len(calls) == 1

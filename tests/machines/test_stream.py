@@ -189,7 +189,10 @@ async def test_cancelling_the_consumer_cancels_the_runs():
 
         group.start_soon(consume)
         await anyio.wait_all_tasks_blocked()
+        assert machine._core.admission.in_flight
         group.cancel_scope.cancel()
+        core = machine._core
+    assert not core.admission.runs
 
 
 def test_bad_feeds_raise_in_their_turn():
@@ -218,7 +221,7 @@ async def test_bad_feeds_of_an_asynchronous_source_are_told_by_their_place_too()
 def test_a_closed_machine_is_no_fault_of_an_item():
     machine = ag.ActorMachine(squared())
     machine.close()
-    with pytest.raises(ag.MachineClosedError) as caught:
+    with pytest.raises(ag.MachineClosedError, match="was closed") as caught:
         next(machine.stream([{"x": 1.0}]))
     assert not hasattr(caught.value, "__notes__")
 

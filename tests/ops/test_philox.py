@@ -146,7 +146,7 @@ def test_binomial_numbers_have_the_right_moments(trials, p):
     assert values.min() >= 0
     assert values.max() <= trials
     assert abs(values.mean() - trials * p) < 4 * spread / size**0.5
-    assert abs(values.std() / spread - 1) < 0.15 if spread < 0.2 else 0.04
+    assert abs(values.std() / spread - 1) < (0.15 if spread < 0.2 else 0.04)
 
 
 def test_binomial_numbers_have_the_right_probabilities():

@@ -26,7 +26,7 @@ def measured(name, p, m, costs, **options):
 
 @every_p
 @every_ratio
-def test_gpipe(p, costs):
+def test_gpipe_has_the_bubble_and_the_peaks_of_its_formula(p, costs):
     bubble = (p - 1) * sum(costs)
     for m in (1, 2, p, 3 * p + 1):
         assert measured("gpipe", p, m, costs) == (bubble, bubble, (m,) * p)
@@ -34,7 +34,7 @@ def test_gpipe(p, costs):
 
 @every_p
 @every_ratio
-def test_1f1b(p, costs):
+def test_1f1b_has_the_bubble_of_gpipe_and_peaks_that_fall_from_device_to_device(p, costs):
     for m in (p, p + 1, 4 * p + 3):
         bubble, _, peaks = measured("1f1b", p, m, costs)
         assert bubble == (p - 1) * sum(costs)
@@ -44,7 +44,7 @@ def test_1f1b(p, costs):
 @every_p
 @pytest.mark.parametrize("v", [2, 3])
 @every_ratio
-def test_interleaved(p, v, costs):
+def test_interleaved_divides_the_bubble_by_its_chunks_for_a_higher_peak(p, v, costs):
     for rounds in (2, 3):
         bubble, _, peaks = measured("interleaved", p, rounds * p, costs, chunks=v)
         assert bubble == Fraction((p - 1) * sum(costs), v)
@@ -54,7 +54,7 @@ def test_interleaved(p, v, costs):
 @every_p
 @pytest.mark.parametrize("v", [2, 3])
 @every_ratio
-def test_looped_bfs(p, v, costs):
+def test_looped_bfs_divides_the_bubble_by_its_chunks_and_holds_all_microbatches(p, v, costs):
     for m in (p, 2 * p + 1):
         bubble, _, peaks = measured("looped_bfs", p, m, costs, chunks=v)
         assert bubble == Fraction((p - 1) * sum(costs), v)
@@ -63,7 +63,7 @@ def test_looped_bfs(p, v, costs):
 
 @every_p
 @every_mild_ratio
-def test_zb_h1(p, costs):
+def test_zb_h1_fills_bubbles_with_gradients_of_weights_at_the_peak_of_1f1b(p, costs):
     forward, inputs, weights = costs
     bubble = (p - 1) * (forward + inputs - weights)
     for m in (p, p + 1, 4 * p):
@@ -73,7 +73,7 @@ def test_zb_h1(p, costs):
 @every_p
 @pytest.mark.parametrize("v", [2, 3])
 @every_mild_ratio
-def test_interleaved_zb1p(p, v, costs):
+def test_interleaved_zb1p_divides_the_span_bubble_by_its_chunks(p, v, costs):
     forward, inputs, weights = costs
     for m in (p, 2 * p, 4 * p):
         _, span, peaks = measured("zb-h1", p, m, costs, chunks=v)
@@ -83,7 +83,7 @@ def test_interleaved_zb1p(p, v, costs):
 
 @every_p
 @every_ratio
-def test_zb_h2(p, costs):
+def test_zb_h2_has_the_bubbles_of_its_formula_for_nearly_twice_the_peak(p, costs):
     forward, inputs, weights = costs
     span = (p - 1) * max(forward + inputs - 2 * weights, inputs - forward, 0)
     for m in (3 * p, 3 * p + 1, 5 * p):
@@ -126,7 +126,7 @@ def dualpipe_v(p, forward, inputs, weights):
 
 @every_p
 @pytest.mark.parametrize("costs", [(1, 1, 1), (2, 2, 1), (3, 3, 2), (4, 4, 0)])
-def test_dualpipe_v(p, costs):
+def test_dualpipe_v_has_the_bubble_of_its_authors_formula(p, costs):
     expected = dualpipe_v(p, *costs)
     for m in (2 * p, 2 * p + 1, 4 * p):
         assert measured("dualpipe-v", p, m, costs)[:2] == (expected, expected)

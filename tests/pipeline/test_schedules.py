@@ -240,6 +240,7 @@ def test_a_file_in_another_notation_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("p", [2, 3, 4])
-def test_the_longest_extra_warmup_that_always_fits(p):
+def test_the_extra_warmup_that_refusals_name_fits_any_number_of_chunks(p):
     for v in (1, 2, 3):
-        schedule("zb-h1", stages=p, microbatches=6 * p, chunks=v, extra_warmup=p - 1)
+        made = schedule("zb-h1", stages=p, microbatches=6 * p, chunks=v, extra_warmup=p - 1)
+        assert made.microbatches == 6 * p

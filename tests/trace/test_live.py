@@ -27,7 +27,7 @@ gates = []
 
 def hold(xp, value):
     entered.set()
-    go.wait(20)
+    assert go.wait(20)
     return value
 
 
@@ -78,7 +78,7 @@ def test_what_is_stuck_is_seen(model):
     options = {"fuse": "none", "workers": 1, "max_in_flight": 2}
     with ag.ActorMachine([first], **options) as machine, ag.trace.use(Live()) as live:
         runs = [machine.start(model.feeds) for _ in range(5)]
-        entered.wait(20)
+        assert entered.wait(20)
         (view,) = live.views()
         go.set()
         for run in runs:
@@ -101,7 +101,9 @@ def test_failures_and_missed_deadlines_are_counted(model):
 
 
 @pytest.mark.anyio
-async def test_lateness_is_that_of_the_loop_that_awaits_a_run(model):
+async def test_lateness_is_that_of_the_loop_that_awaits_a_run(model, monkeypatch):
+    now = [10.0]
+    monkeypatch.setattr(live_module, "monotonic", lambda: now[0])
     gates.append(anyio.Event())
     async with ag.ActorMachine([later(model.loss)]) as machine:
         with ag.trace.use(Live()) as live:
@@ -109,13 +111,13 @@ async def test_lateness_is_that_of_the_loop_that_awaits_a_run(model):
             while not machine._core.calls:
                 await anyio.lowlevel.checkpoint()
             assert live.views()[0].loop_late_s is None  # asked only now
+            now[0] += 0.25
             for _ in range(20):
                 await anyio.lowlevel.checkpoint()
             late_s = live.views()[0].loop_late_s
             gates[-1].set()
             await run
-    assert late_s is not None
-    assert late_s >= 0
+    assert late_s == 0.25
 
 
 def test_counting_runs_does_not_look_at_turns(model):

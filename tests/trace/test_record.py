@@ -186,13 +186,13 @@ def test_a_run_in_flight_before_the_recording_is_left_out_and_does_no_harm(model
 
     def wait(xp, value):
         entered.set()
-        go.wait(20)
+        assert go.wait(20)
         return value
 
     held = ag.ops.define("record_held", scheme="f[*s] -> f[*s]", forward=wait)
     with ag.ActorMachine([held(model.loss)], fuse="none") as machine:
         early = machine.start(model.feeds)
-        entered.wait(20)
+        assert entered.wait(20)
         with ag.trace.record() as t:
             go.set()
             early.result()
