@@ -291,16 +291,32 @@ def test_examples_in_docstrings_are_true():
 # -- size and form ----------------------------------------------------------------------------
 
 
-@every_module
-def test_files_and_functions_are_short(module):
-    assert len(FILES[module].read_text().splitlines()) <= LONGEST_FILE
-    too_long = []
-    for node in ast.walk(tree(module)):
+def too_long(path):
+    """Return what is too long in a file: its name, names of functions."""
+    text = path.read_text()
+    found = [path.name] if len(text.splitlines()) > LONGEST_FILE else []
+    for node in ast.walk(ast.parse(text)):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             body = node.body[1:] if ast.get_docstring(node) else node.body
             if body and body[-1].end_lineno - body[0].lineno + 1 > LONGEST_FUNCTION:
-                too_long.append(node.name)
-    assert too_long == []
+                found.append(node.name)
+    return found
+
+
+@every_module
+def test_files_and_functions_are_short(module):
+    assert too_long(FILES[module]) == []
+
+
+@pytest.mark.parametrize("folder", ["tests", "examples", "benchmarks", "docs"])
+def test_files_and_functions_outside_of_the_package_are_short_too(folder):
+    assert [part for path in (ROOT / folder).rglob("*.py") for part in too_long(path)] == []
+
+
+def test_tests_wait_for_events_and_never_for_time():
+    sleeps = re.compile(r"\bsleep" + r"\((?!0\))")
+    assert [str(path) for path in (ROOT / "tests").rglob("*.py")
+            if sleeps.search(path.read_text())] == []  # fmt: skip
 
 
 @every_module
@@ -338,13 +354,13 @@ def test_nothing_is_left_to_do_in_comments(folder):
 
 IMPORT = """
 import signal, sys, threading
-from time import perf_counter
+from time import process_time
 import numpy, anyio, threadpoolctl
 handlers = [signal.getsignal(number) for number in signal.valid_signals()]
 modules = set(sys.modules)
-started = perf_counter()
+started = process_time()
 import actorgraph
-print(perf_counter() - started)
+print(process_time() - started)
 print(threading.active_count())
 print(handlers == [signal.getsignal(number) for number in signal.valid_signals()])
 print(*{name.partition(".")[0] for name in set(sys.modules) - modules})
