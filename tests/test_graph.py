@@ -209,7 +209,7 @@ def test_unnamed_inputs_do_not_exist_so_that_they_cannot_merge(g):
 # -- queries ----------------------------------------------------------------------------------
 
 
-def test_queries_of_a_diamond(g):
+def test_a_graph_answers_who_feeds_whom_in_which_order(g):
     x, left, right, y = diamond(g)
     w = g.parameter("w", np.ones(3))
     z = y * w

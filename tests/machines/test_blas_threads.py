@@ -55,7 +55,7 @@ def printed(body):
 
 @pytest.mark.parametrize("first", ["in_turn()", "elsewhere(in_turn)"])
 @pytest.mark.parametrize("second", ["in_turn()", "elsewhere(in_turn)"])
-def test_one_thread_while_open_and_all_of_them_after(first, second):
+def test_blas_has_one_thread_while_a_machine_is_open_and_all_of_them_after(first, second):
     at_rest = printed("seen.append(threads())")[0]
     assert printed(f"{first}\n{second}\n{first}") == ["1", at_rest] * 3
 

@@ -349,7 +349,7 @@ def test_a_loop_closed_over_a_task_that_awaits_says_only_what_asyncio_says():
     assert printed == ["1"]
 
 
-def test_several_machines_in_several_threads_at_once():
+def test_several_machines_work_in_several_threads_at_once():
     _, outputs = traced_model()
     nodes = list(outputs)
     with ag.LispMachine(outputs) as machine:

@@ -199,16 +199,14 @@ def test_result_waits_no_longer_than_it_is_told(machine_type, options, passing):
 
 
 @machines
-def test_deadlines_far_away_and_at_once(machine_type, options):
+def test_a_deadline_may_be_centuries_away_or_over(machine_type, options):
     _, outputs = traced_model()
     with machine_type(outputs, **options) as machine:
         for far in (1e6, 1e300, float("inf")):
             machine.run_sync(feeds(), timeout_s=far)
         run = machine.start(feeds(), timeout_s=0)
-        try:
+        with pytest.raises(TimeoutError, match="did not end in time"):
             run.result()
-        except TimeoutError as error:
-            assert "did not end in time" in str(error)  # noqa: PT017 - it may be in time
         machine.run_sync(feeds(), timeout_s=1e6)
 
 

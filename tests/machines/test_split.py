@@ -180,7 +180,7 @@ def test_gradients_are_summed_in_the_order_of_slices(kind):
 
 
 @every_machine
-def test_a_batch_of_fewer_rows_than_slices_and_of_none(kind):
+def test_a_batch_may_have_fewer_rows_than_slices_or_none(kind):
     loss, h, wrt, _ = mlp()
     with kind([loss, h], split_batch=4) as machine, kind([loss, h]) as other:
         for rows in (1, 2, 3):

@@ -152,7 +152,7 @@ def test_meshgrid_is_that_of_numpy(indexing, shapes):
         np.testing.assert_array_equal(gradient, 2 * value * (24 // len(value)))
 
 
-def test_meshgrid_of_one_and_of_a_scalar():
+def test_meshgrid_takes_one_array_and_scalars():
     g = ag.Graph()
     x, s = g.input("x", (3,), "float64"), g.input("s", (), "float64")
     assert [node.shape for node in ops.meshgrid(x)] == [(3,)]

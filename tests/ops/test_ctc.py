@@ -148,7 +148,7 @@ def test_impossible_labels_give_infinity_and_no_nan():
     np.testing.assert_array_equal(got[1:], 0)
 
 
-def test_empty_inputs_batches_and_targets():
+def test_inputs_batches_and_targets_may_be_empty():
     g = ag.Graph()
     x = g.input("x", ("t", "n", 3), "float64")
     t = g.input("t", ("n", "s"), "int64")

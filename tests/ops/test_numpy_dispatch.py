@@ -82,13 +82,13 @@ def x():
 
 
 @pytest.mark.parametrize("name", UNARY)
-def test_ufunc_of_one_argument(x, name):
+def test_ufunc_of_one_argument_does_on_nodes_what_it_does_on_arrays(x, name):
     (got,) = evaluate([getattr(np, name)(x)], {x: VALUE})
     np.testing.assert_array_equal(got, getattr(np, name)(VALUE))
 
 
 @pytest.mark.parametrize("name", BINARY)
-def test_ufunc_of_two_arguments_on_either_side(x, name):
+def test_ufunc_of_two_arguments_takes_a_node_on_either_side(x, name):
     ufunc = getattr(np, name)
     got = evaluate([ufunc(x, OTHER), ufunc(OTHER, x)], {x: VALUE})
     np.testing.assert_array_equal(got[0], ufunc(VALUE, OTHER))

@@ -219,7 +219,7 @@ def test_reduction_without_gradient_is_that_of_numpy(name, axis, keepdims, dtype
 
 
 @pytest.mark.parametrize("name", ["any", "all"])
-def test_any_and_all_of_nothing(name):
+def test_any_of_nothing_is_false_and_all_of_nothing_true(name):
     assert value_of(getattr(ops, name), np.ones((0,), bool)) == (name == "all")
 
 

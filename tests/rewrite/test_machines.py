@@ -91,7 +91,7 @@ def test_exact_machine_applies_a_pass_that_changes_none():
         }
 
 
-def test_gradient_with_respect_to_a_node_inside_a_pattern():
+def test_a_gradient_may_be_with_respect_to_a_node_inside_a_pattern():
     """
     ::
 
