@@ -146,7 +146,7 @@ def test_kinds_that_share_dtypes_without_one_being_narrower_meet_in_what_both_ad
     for left, right in ((Var("r", "r"), Var("x", "x")), (Var("x", "x"), Var("r", "r"))):
         for dtype in ("int8", "complex64"):
             found = unify(left, right)
-            with pytest.raises(GraphTypeError, match="is not"):
+            with pytest.raises(GraphTypeError, match="is not a float"):
                 unify(right, DType(dtype), found)
         found = unify(left, right)
         unify(left, DType("float32"), found)
@@ -295,7 +295,7 @@ def test_min_and_max_resolve_where_symbols_that_are_sizes_decide():
 
 
 def test_a_symbol_that_is_not_bound_is_named():
-    with pytest.raises(KeyError, match="n"):
+    with pytest.raises(KeyError, match="^'n'$"):
         (n + 1).bind({"m": 2})
     with pytest.raises(KeyError, match="only at run time"):
         UNKNOWN.bind({})
@@ -319,7 +319,7 @@ def test_shapes_are_read_as_users_write_them():
 
 @pytest.mark.parametrize("dims", [(-1,), (2.5,), (True,), ("a b",), ("2n",), object(), (b"n",)])
 def test_what_is_no_shape_is_a_shape_error(dims):
-    with pytest.raises(ShapeError, match="got"):
+    with pytest.raises(ShapeError, match="(a shape is|a dim is|a dim symbol must be) .* got"):
         shape_from(dims)
 
 

@@ -334,9 +334,9 @@ def test_scalars_feed_scalar_inputs_in_its_dtype(machine_type):
         run = machine.run_sync({"small": 7, "flag": True})
         assert [dual.value.dtype.name for dual in run.duals.values()] == ["int8", "bool"]
         for wrong in (300, -1000, 1.5):
-            with pytest.raises(ag.FeedError, match="small"):
+            with pytest.raises(ag.FeedError, match="'small'"):
                 machine.run_sync({"small": wrong, "flag": True})
-        with pytest.raises(ag.FeedError, match="flag"):
+        with pytest.raises(ag.FeedError, match="'flag'"):
             machine.run_sync({"small": 7, "flag": 2})
 
 
@@ -377,10 +377,11 @@ def test_dims_known_only_in_a_run_are_checked_there(machine_type):
         assert run[x].grad.shape == (3,)
         with pytest.raises(ag.FeedError, match="known only in a run; give an array"):
             machine.run_sync({"x": np.ones(3)}, backward={y: 1})
+        mismatch = "but in this run the node has shape|could not be broadcast"  # the op came first
         for wrong in (np.ones(1), np.ones(2)):
-            with pytest.raises(ag.GraphError, match="shape"):
+            with pytest.raises(ag.GraphError, match=mismatch):
                 machine.run_sync({"x": np.ones(3)}, backward={y: wrong})
-            with pytest.raises(ag.GraphError, match="shape"):
+            with pytest.raises(ag.GraphError, match=mismatch):
                 machine.run_sync({"x": np.ones(3)}, tangents={"x": wrong})
 
 

@@ -216,7 +216,7 @@ def test_unknown_sizes_are_still_checked():
     for passes in ((), None):
         with (
             ag.TapeMachine(node, passes=passes) as machine,
-            pytest.raises(FeedError, match="n"),
+            pytest.raises(FeedError, match=r"needs n == m, but this run has 3 and 4"),
         ):
             machine.run_sync({"x": np.ones(3), "y": np.ones(4)})
 
@@ -227,7 +227,7 @@ def test_feeds_are_asked_for_although_nothing_needs_them():
     y = ops.exp(x)
     with (
         ag.TapeMachine(ops.where(c > 0, y, y) + 0.5) as machine,
-        pytest.raises(FeedError, match="c"),
+        pytest.raises(FeedError, match="missing feed 'c'"),
     ):
         machine.run_sync({"x": 1.0})
 
@@ -237,7 +237,7 @@ def test_watched_machines_look_at_every_node():
     node = (x * 1).named("copy").sum()
     with (
         ag.TapeMachine(node, watch="nan") as machine,
-        pytest.raises(NodeError, match="'copy'"),
+        pytest.raises(NodeError, match="'copy' failed .* the result has NaN"),
     ):
         machine.run_sync({})
 

@@ -99,7 +99,7 @@ def test_what_fails_is_told_of_once(model):
     log = Log()
     with ag.ActorMachine([broken(model.loss)]) as machine, ag.trace.use(log):
         run = machine.start(model.feeds)
-        with pytest.raises(NodeError, match="no"):
+        with pytest.raises(NodeError, match="ValueError: no"):
             run.result()
     assert log.of("error") == [(0, "NodeError")]
     assert log.of("end") == [(0, True)]

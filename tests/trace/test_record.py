@@ -134,7 +134,7 @@ def test_all_machines_of_the_process_are_recorded_and_told_apart(model):
 def test_errors_are_noted_with_their_run(model):
     with ag.ActorMachine([broken(model.loss)], fuse="none") as machine, ag.trace.record() as t:
         run = machine.start(model.feeds)
-        with pytest.raises(NodeError, match="no"):
+        with pytest.raises(NodeError, match="ValueError: no"):
             run.result()
     assert [run.error for run in t.runs] == ["NodeError"]
     assert t.summary().failed == 1
