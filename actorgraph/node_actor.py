@@ -12,7 +12,7 @@ inside the actor's ``try``, and the hot path pays nothing.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -23,6 +23,7 @@ from actorgraph.errors import NodeError, text_of
 from actorgraph.lower.joint import Joint
 from actorgraph.lower.program import Program
 from actorgraph.lower.regions import Region, TaskSpec
+from actorgraph.op import CONSTANT
 
 if TYPE_CHECKING:
     from actorgraph.channels import Channel
@@ -231,18 +232,27 @@ def _failing_step(program: Program, error: BaseException) -> tuple[Node, list[An
     """Return the step that failed and its operands, which are locals of the program's frame."""
     trace = _frame_of(program, error.__traceback__)
     assert trace is not None
-    node = program.step(trace.tb_lineno)
-    inner = node.attrs.get("program")
-    if isinstance(inner, Program):  # a fused step, of whose steps one has failed
+    left = []  # frames of functions that the program has called
+    while (inner := program.inner(trace.tb_lineno)) is not None:
         within = _frame_of(inner, trace.tb_next)
-        if within is not None:
-            program, trace, node = inner, within, inner.step(within.tb_lineno)
+        if within is None:
+            break
+        left.append(within.tb_frame)
+        program, trace = inner, within
+    node = program.step(trace.tb_lineno)
     names = trace.tb_frame.f_locals
-    inputs = [eval(program.expression(part), {}, names) for part in node.inputs]
+    inputs = [_operand(program, part, names) for part in node.inputs]
     if isinstance(names, dict):
         # Before Python 3.13 the frame keeps this copy, and with it the run and its error.
         names.clear()
+    for frame in left:
+        frame.clear()  # the error keeps them, and with them the run
     return node, inputs
+
+
+def _operand(program: Program, part: Node, names: Mapping[str, Any]) -> Any:
+    constant = part.op is CONSTANT
+    return part.attrs["value"] if constant else eval(program.expression(part), {}, names)
 
 
 def _frame_of(program: Program, trace: TracebackType | None) -> TracebackType | None:

@@ -33,6 +33,7 @@ __all__ = [
     "Usage",
     "VIEWS",
     "aligned",
+    "bulky",
     "is_fresh",
     "leaving",
     "peak_bytes",
@@ -44,6 +45,9 @@ __all__ = [
 
 VIEWS = ("any", "ordered")
 """Layouts of ops that may return a view of an operand."""
+
+_BULKY_BYTES = 16 * 1024
+"""A part of a program, of up to 128 steps, keeps what it is given until it returns."""
 
 Memory: TypeAlias = np.ndarray[Any, Any]
 """Bytes."""
@@ -183,6 +187,18 @@ def usage(steps: Sequence[Node], kept: Collection[Node], symbols: Mapping[str, i
 def size_in_bytes(node: Node, symbols: Mapping[str, int]) -> int:
     """Return the bytes of the value, 0 for dims that only the run knows."""
     return prod(bind_shape(node.dims, symbols, 0)) * node.dtype.itemsize
+
+
+def bulky(order: Sequence[Node], symbols: Mapping[str, int]) -> set[int]:
+    """Return the ids of values so large that memory would show if one was forgotten late."""
+    of_type: dict[int, bool] = {}
+    for node in order:
+        if id(node.type) not in of_type:
+            size = prod(bind_shape(node.dims, symbols, _BULKY_BYTES)) * node.dtype.itemsize
+            of_type[id(node.type)] = size >= _BULKY_BYTES
+    if not any(of_type.values()):
+        return set()
+    return {node.id for node in order if of_type[id(node.type)]}
 
 
 def peak_bytes(

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from actorgraph.graph import Node
+from actorgraph.lower.parts import FEWEST, cut_steps
 from actorgraph.lower.regions import TaskSpec
 from actorgraph.lower.text import (
     AWAITED,
@@ -19,6 +20,7 @@ from actorgraph.lower.text import (
     BY_NAME,
     LEAVING,
     LONG,
+    Call,
     Code,
     DirectForm,
     Form,
@@ -28,7 +30,7 @@ from actorgraph.lower.text import (
 )
 from actorgraph.op import CONSTANT
 
-__all__ = ["Program", "lower", "lower_directly", "numbered"]
+__all__ = ["Part", "Program", "lower", "lower_directly", "numbered"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +44,15 @@ class Program:
     numbers : dict
         Joint node id to number.
     constants : tuple of Node
+    parts : tuple of Part
+        What the text calls in place of the steps.
     """
 
     code: Code
     steps: Sequence[Node]
     numbers: dict[int, int]
     constants: tuple[Node, ...]
+    parts: tuple[Part, ...] = ()
 
     @property
     def filename(self) -> str:
@@ -60,8 +65,28 @@ class Program:
         return self.code.make
 
     def step(self, line: int) -> Node:
-        """Return the step whose kernel is called in a line of the text."""
-        return self.steps[self.code.lines[line]]
+        """Return the step whose kernel is called in a line of the text, or the first of a part."""
+        place = self.code.lines[line]
+        return self.parts[place].program.steps[0] if self.parts else self.steps[place]
+
+    def inner(self, line: int) -> Program | None:
+        """Return the program that a line of the text calls: a part, or that of a fused step."""
+        if self.parts:
+            return self.parts[self.code.lines[line]].program
+        found = self.step(line).attrs.get("program")
+        return found if isinstance(found, Program) else None
+
+    def callables(
+        self, kernels: Sequence[Any], to_device: Callable[[Any], Any]
+    ) -> tuple[list[Any], list[Any]]:
+        """Return what the text calls, given the task's kernels, and its constants."""
+        if not self.parts:
+            return list(kernels), [to_device(node.attrs["value"]) for node in self.constants]
+        made = []
+        for program, chosen, written in self.parts:
+            called, constants = program.callables([kernels[i] for i in chosen], to_device)
+            made.append(program.make(*called, *constants, *written))
+        return made, []
 
     def expression(self, node: Node) -> str:
         """Return how the text refers to the value of a node."""
@@ -70,17 +95,35 @@ class Program:
     def annotated(self, name: str) -> str:
         """Return the text with the names of nodes as comments."""
         lines = self.code.text.splitlines()
-        called = [(number, self.steps[place]) for number, place in self.code.lines.items()]
-        for number, node in called:
+        inner = []
+        for number, place in self.code.lines.items():
+            node, one = self.step(number), self.inner(number)
             label = node.name if node.owner is None else f"{node.op.name} for {node.owner.name}"
-            lines[number - 1] += f"  # {label}: {node.type}"
-        fused = [(node, node.attrs.get("program")) for _, node in called]
-        inner = [
-            f"\n{one.annotated(f'the steps of {node.name}')}"
-            for node, one in fused
-            if isinstance(one, Program)
-        ]
+            if self.parts and one is not None:
+                title = f"the {len(one.steps)} steps of f{place} in {name}"
+                lines[number - 1] += f"  # {len(one.steps)} steps, from {label} on"
+            else:
+                title = f"the steps of {node.name}"
+                lines[number - 1] += f"  # {label}: {node.type}"
+            inner += [] if one is None else [f"\n{one.annotated(title)}"]
         return "\n".join([f"# {name}", *lines, *inner])
+
+
+class Part(NamedTuple):
+    """A part of a task's steps, which is a function.
+
+    Attributes
+    ----------
+    program : Program
+    kernels : tuple of int
+        Numbers of the task's kernels that it calls.
+    written : (int, int), or ()
+        Where its arrays are among those of the turn.
+    """
+
+    program: Program
+    kernels: tuple[int, ...]
+    written: tuple[int, ...]
 
 
 def numbered(things: Iterable[Any]) -> tuple[tuple[int, ...], list[Any]]:
@@ -107,6 +150,7 @@ def lower(
     long_steps: Container[int] = (),
     buffered: Container[int] = (),
     leaving: Container[int] = (),
+    bulky: Container[int] = (),
 ) -> Program:
     """Return the program of a task.
 
@@ -126,6 +170,8 @@ def lower(
     buffered, leaving : container of int
         Ids of the steps that write into memory of the turn, and into arrays that leave it; the
         run's kernels have at the index ``kb`` what returns these and the arena, or as many None.
+    bulky : container of int
+        Ids of steps whose results are to be forgotten at once; tasks with none may be in parts.
     """
     numbers: dict[int, int] = {}
     ports = []
@@ -135,7 +181,14 @@ def lower(
         numbers.update({node.id: number for number, node in enumerate(port.nodes, count)})
         count += len(port.nodes) or 1
     how = [_how(step, bound, long_steps, buffered, leaving) for step in spec.steps]
-    steps, constants = _numbered_steps(spec.steps, kernels, how, numbers, count)
+    steps: tuple[Step, ...] = ()
+    constants: tuple[Node, ...] = ()
+    parts: tuple[Part, ...] = ()
+    calls: tuple[Call, ...] = ()
+    if _may_be_in_parts(spec.steps, how, bulky):
+        parts, calls = _in_parts(spec, kernels, how, numbers, count)
+    else:
+        steps, constants = _numbered_steps(spec.steps, kernels, how, numbers, count)
     form = Form(
         tuple(ports),
         steps,
@@ -146,8 +199,43 @@ def lower(
         preferred,
         tuple(credited_in),
         tuple(credited_out),
+        calls,
     )
-    return Program(code_of(form), spec.steps, numbers, constants)
+    return Program(code_of(form), spec.steps, numbers, constants, parts)
+
+
+def _may_be_in_parts(steps: Sequence[Node], how: Iterable[int], bulky: Container[int]) -> bool:
+    if len(steps) < FEWEST or any([one & (LONG | AWAITED) for one in how]):  # noqa: C419
+        return False
+    return not any([step.id in bulky for step in steps])  # noqa: C419
+
+
+def _in_parts(
+    spec: TaskSpec,
+    kernels: Sequence[int],
+    how: Sequence[int],
+    numbers: dict[int, int],
+    first: int,
+) -> tuple[tuple[Part, ...], tuple[Call, ...]]:
+    """Return the parts of a task and how they are called; number what they return."""
+    parts: list[Part] = []
+    calls: list[Call] = []
+    written = 0
+    for begin, end, given, returned in cut_steps(spec.steps, spec.kept):
+        steps = spec.steps[begin:end]
+        inner = {node.id: number for number, node in enumerate(given)}
+        chosen: dict[int, int] = {}
+        called = [chosen.setdefault(number, len(chosen)) for number in kernels[begin:end]]
+        found, constants = _numbered_steps(steps, called, how[begin:end], inner, len(given))
+        form = DirectForm(len(given), found, tuple([inner[node.id] for node in returned]), True)
+        arrays = len([one for one in how[begin:end] if one & (BUFFERED | LEAVING)])
+        program = Program(direct_code(form), steps, inner, constants)
+        parts.append(Part(program, tuple(chosen), (written, written + arrays)))
+        calls.append(Call(tuple([numbers[node.id] for node in given]), len(returned), arrays > 0))
+        numbers.update({node.id: number for number, node in enumerate(returned, first)})
+        first += len(returned)
+        written += arrays
+    return tuple(parts), tuple(calls)
 
 
 def _how(

@@ -24,11 +24,12 @@ from __future__ import annotations
 import linecache
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
+from itertools import count, islice
 from typing import Any, NamedTuple
 
 __all__ = [
-    "AWAITED", "BOUND", "BUFFERED", "BY_NAME", "Code", "DirectForm", "Form", "LEAVING", "LONG",
-    "Step", "code_of", "direct_code", "last_uses",
+    "AWAITED", "BOUND", "BUFFERED", "BY_NAME", "Call", "Code", "DirectForm", "Form", "LEAVING",
+    "LONG", "Step", "code_of", "direct_code", "last_uses",
 ]  # fmt: skip
 
 
@@ -52,6 +53,14 @@ class Code(NamedTuple):
     make: Callable[..., Any]
     expressions: dict[int, str]
     lines: dict[int, int]
+
+
+class Call(NamedTuple):
+    """A call of a part of the steps: what it is given, how many values it returns, if it writes."""
+
+    operands: tuple[int, ...]
+    results: int
+    writes: bool
 
 
 class Step(NamedTuple):
@@ -81,7 +90,7 @@ class Form(NamedTuple):
 
     Values have numbers: first those that the ports bring, then those of the steps; constants count
     down from -1.  A port is the number of values of a bundle, or -1 for a message with one value (a
-    trigger has it for nothing).
+    trigger has it for nothing).  Where there are `calls`, they stand for the steps.
     """
 
     ports: tuple[int, ...]
@@ -93,14 +102,19 @@ class Form(NamedTuple):
     preferred: int
     credited_in: tuple[int, ...]
     credited_out: tuple[int, ...]
+    calls: tuple[Call, ...] = ()
 
 
 class DirectForm(NamedTuple):
-    """All that the text of a direct program depends on, see `Form`."""
+    """All that the text of a direct program depends on, see `Form`.
+
+    Or of a part of a task's steps, which is given the run and the arrays of its turn.
+    """
 
     leaves: int
     steps: tuple[Step, ...]
     results: tuple[int, ...]
+    is_part: bool = False
 
 
 @lru_cache(maxsize=1024)
@@ -110,19 +124,24 @@ def direct_code(form: DirectForm) -> Code:
     expressions = {number: f"x{number}" for number in range(form.leaves)}
     constants = _name_constants(steps, expressions)
     freed_after = _name_steps(steps, form.leaves, results, expressions)
-    kernels = [f"k{j}" for j in range(len(steps))]
-    outs = {j: f"b{j}" for j, step in enumerate(steps) if step.how & BUFFERED}
-    values = ", ".join([expressions[number] for number in range(form.leaves)])
-    body = [
-        f"def actor({', '.join([*kernels, *constants, *outs.values()])}):",
-        f"    def program({values}):",
-    ]
+    kernels = dict.fromkeys([f"k{step.kernel}" for step in steps])
+    written = [j for j, step in enumerate(steps) if step.how & (BUFFERED | LEAVING)]
+    outs = {j: f"b{i}" for i, j in enumerate(written)}
+    values = [expressions[number] for number in range(form.leaves)]
+    given = ["begin", "end"] if form.is_part else outs.values()
+    body = [f"def actor({', '.join([*kernels, *constants, *given])}):"]
+    if form.is_part:
+        body.append(f"    def program({', '.join(['run', 'out', *values])}):")
+        body += [f"        {', '.join(outs.values())}, = out[begin:end]"] if outs else []
+    else:
+        body.append(f"    def program({', '.join(values)}):")
     lines: dict[int, int] = {}
     for j, step in enumerate(steps):
+        kernel = f"run.kernels[k{step.kernel}]" if step.how & BOUND else f"k{step.kernel}"
         if step.how & AWAITED:
-            call = f"yield k{j}, ({''.join([f'{expressions[n]}, ' for n in step.operands])})"
+            call = f"yield {kernel}, ({''.join([f'{expressions[n]}, ' for n in step.operands])})"
         else:
-            call = _call(step, f"k{j}", expressions, outs.get(j))
+            call = _call(step, kernel, expressions, outs.get(j))
         body.append(f"        {expressions[form.leaves + j]} = {call}")
         lines[len(body)] = j
         if freed_after[j]:
@@ -170,6 +189,25 @@ def _name_steps(
             freed[name] = number
         idle += freed
         freed_after.append([other for other, number in freed.items() if number not in buffered])
+    return freed_after
+
+
+def _name_results(
+    calls: Sequence[Call], first: int, kept: Collection[int], expressions: dict[int, str]
+) -> list[list[str]]:
+    """Give what calls return local variables; return, by call, the ones to forget after it."""
+    numbers = count(first)
+    made = [tuple(islice(numbers, call.results)) for call in calls]
+    uses = [(*own, *call.operands) for own, call in zip(made, calls, strict=True)]
+    freed_after: list[list[str]] = []
+    idle: list[str] = []
+    names = (f"v{number}" for number in count())
+    for own, ended in zip(made, last_uses(uses, kept), strict=True):
+        for number in own:
+            expressions[number] = idle.pop() if idle else next(names)
+        freed = [expressions[number] for number in ended if _is_local(expressions[number])]
+        idle += freed
+        freed_after.append(freed)
     return freed_after
 
 
@@ -228,6 +266,7 @@ class _Writer:
         self.form = form
         written = [j for j, step in enumerate(form.steps) if step.how & (BUFFERED | LEAVING)]
         self.outs = {j: f"b{i}" for i, j in enumerate(written)}
+        self.writes = bool(self.outs) or any([call.writes for call in form.calls])  # noqa: C419
         self.expressions: dict[int, str] = {}
         self.lines: dict[int, int] = {}
         self.body: list[str] = []
@@ -249,7 +288,7 @@ class _Writer:
             f"            {marks} = fail(task, error, {self.messages})",
             "            bad = error = None",
         ]
-        if self.outs:
+        if self.writes:
             self.body += ["        if arena is not None:", "            give(arena)"]
         self._sends(outgoing)
         return "\n".join(self.body) + "\n"
@@ -257,20 +296,24 @@ class _Writer:
     def _name_values(self) -> None:
         form = self.form
         self.bundles: dict[int, list[str]] = {}
-        count = 0
+        first = 0
         for i, size in enumerate(form.ports):
             if size < 0:
-                self.expressions[count] = f"m{i}.value"
-                count += 1
+                self.expressions[first] = f"m{i}.value"
+                first += 1
             else:
-                names = self.bundles[i] = [f"r{number}" for number in range(count, count + size)]
-                self.expressions.update(enumerate(names, count))
-                count += size
-        self.first = count
+                names = self.bundles[i] = [f"r{number}" for number in range(first, first + size)]
+                self.expressions.update(enumerate(names, first))
+                first += size
+        self.first = first
         self.constants = _name_constants(form.steps, self.expressions)
         bundled = [number for numbers in form.bundles for number in numbers]
         kept = [*form.sends, *form.results, *bundled]
-        self.freed_after = _name_steps(form.steps, count, kept, self.expressions)
+        self.freed_after = (
+            _name_results(form.calls, first, kept, self.expressions)
+            if form.calls
+            else _name_steps(form.steps, first, kept, self.expressions)
+        )
 
     def _header(self) -> None:
         form = self.form
@@ -278,14 +321,15 @@ class _Writer:
         params += [f"{letter}{i}" for i in range(len(form.ports)) for letter in ("q", "p")]
         params += [f"{letter}{i}" for i in form.credited_in for letter in ("g", "h", "w")]
         params += dict.fromkeys([f"k{step.kernel}" for step in form.steps])
-        params += ["kb", "give"] if self.outs else []
+        params += [f"f{i}" for i in range(len(form.calls))]
+        params += ["kb", "give"] if self.writes else []
         params += self.constants
         targets = range(len(form.sends) + len(form.bundles))
         params += [f"{letter}{i}" for i in targets for letter in ("o", "a", "t")]
         params += [f"{letter}{i}" for i in form.credited_out for letter in ("x", "y")]
         params += [f"i{i}" for i in range(len(form.results))]
         self.body += [f"def actor({', '.join(params)}):"]
-        self.body += ["    arena = None"] if self.outs else []
+        self.body += ["    arena = None"] if self.writes else []
         self.body += ["    push = yield", "    while True:"]
 
     def _waits(self) -> None:
@@ -315,6 +359,9 @@ class _Writer:
         for i, names in self.bundles.items():
             # The message would keep alive what a step has used for the last time.
             body += [f"            {', '.join(names)}, = m{i}", f"            m{i} = None"]
+        if form.calls:
+            self._calls()
+            return
         if self.outs:
             body.append(f"            {', '.join(self.outs.values())}, arena = run.kernels[kb]()")
         single = len(form.steps) == 1
@@ -333,6 +380,22 @@ class _Writer:
             self.lines[len(body)] = j
             if self.freed_after[j] and not single:
                 body.append(f"            {' = '.join(self.freed_after[j])} = None")
+
+    def _calls(self) -> None:
+        body = self.body
+        if self.writes:
+            body += ["            out = run.kernels[kb]()", "            arena = out[-1]"]
+        first = self.first
+        for i, (call, freed) in enumerate(zip(self.form.calls, self.freed_after, strict=True)):
+            names = [self.expressions[first + j] for j in range(call.results)]
+            first += call.results
+            args = ["run", "out" if call.writes else "None"]
+            args += [self.expressions[number] for number in call.operands]
+            target = f"{', '.join(names)}, = " if names else ""
+            body.append(f"            {target}f{i}({', '.join(args)})")
+            self.lines[len(body)] = i
+            if freed:
+                body.append(f"            {' = '.join(freed)} = None")
 
     def _call_async(self, j: int, kernel: str, args: str) -> None:
         """Write a call whose reply the actor waits for, parked outside every ``try``."""
@@ -404,10 +467,12 @@ class _Writer:
         form = self.form
         names = [f"m{i}" for i in range(len(form.ports))]
         names += [name for name in messages if name not in names]
-        names += dict.fromkeys([self.expressions[self.first + j] for j in range(len(form.steps))])
+        made = len(form.steps) + sum([call.results for call in form.calls])
+        names += dict.fromkeys([self.expressions[self.first + j] for j in range(made)])
         names += [name for held in self.bundles.values() for name in held]
         names += ["reply"] if self.has_async else []
-        names += ["arena", *self.outs.values()] if self.outs else []
+        names += ["arena", *self.outs.values()] if self.writes else []
+        names += ["out"] if self.writes and form.calls else []
         self.body += [
             f"        task.wait = q{form.preferred}",
             f"        {' = '.join([*names, 'run'])} = None",

@@ -216,6 +216,7 @@ class Network:
             long_steps=self.plan.long_steps,
             buffered=self.plan.buffered[spec.index],
             leaving=self.plan.leaving[spec.index],
+            bulky=self.plan.bulky,
         )
         task.program = program
         args: list[Any] = [task, Message, Dead, fail]
@@ -225,10 +226,11 @@ class Network:
             held = ports[i].credits
             assert held is not None
             args += [held.append, held, self.tasks[producers[i]]]
-        args += kernels
+        called, constants = program.callables(kernels, self.plan.device.to_device)
+        args += called
         if spec.index in self.memory_index:
             args += [self.memory_index[spec.index], self.arenas.idle.append]
-        args += [self.plan.device.to_device(node.attrs["value"]) for node in program.constants]
+        args += constants
         consumers = [self.tasks[consumer] for _, consumer in (*spec.sends, *spec.bundles)]
         for channel, consumer in zip(outs, consumers, strict=True):
             args += [channel.messages, channel.appender(), consumer]

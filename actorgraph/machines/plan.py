@@ -18,7 +18,7 @@ from actorgraph.devices import Device
 from actorgraph.errors import FeedError
 from actorgraph.graph import Node, topological_order
 from actorgraph.lower.arenas import Arenas, Layout
-from actorgraph.lower.buffers import leaving, regular, size_in_bytes, writable
+from actorgraph.lower.buffers import bulky, leaving, regular, size_in_bytes, writable
 from actorgraph.lower.collector import paused
 from actorgraph.lower.cost import predicted_us
 from actorgraph.lower.fusion import gains, is_heavy, one_after_another, sharing
@@ -130,6 +130,7 @@ class Plan(Results):
         self.fuse = fuse
         self.tasks: list[TaskSpec] = []
         self.long_steps: set[int] = set()
+        self.bulky: set[int] = set()
         self.buffered: list[frozenset[int]] = []
         self.leaving: list[frozenset[int]] = []
         self.bound = [node for node in self.joint.order if depends_on_symbols(node)]
@@ -182,6 +183,7 @@ class Plan(Results):
         if not self.tasks:
             # The first run's dims decide the cut; it stands for all later ones.
             self.long_steps = {number for number, cost in by_node.items() if is_heavy(cost)}
+            self.bulky = bulky(self.joint.order, symbols)
             try:
                 self._cut(by_node, symbols)
             except BaseException:

@@ -1,0 +1,162 @@
+"""Long tasks of small steps are in parts, functions that what repeats in a graph shares."""
+
+import gc
+import traceback
+import weakref
+
+import numpy as np
+import pytest
+
+import actorgraph as ag
+from actorgraph.lower import text
+from actorgraph.lower.parts import FEWEST, cut_steps
+
+_broken = []
+
+
+def _trapped(xp, x):
+    if _broken:
+        _broken.append(weakref.ref(x.base))
+        raise RuntimeError("on command")
+    return x + 0
+
+
+trapped = ag.ops.define(
+    "lower_parts_trapped", scheme="f[*s] -> f[*s]", forward=_trapped,
+    vjp=(lambda ct, y, x: ct,), cost=lambda shapes, result, attrs: 1.0,
+)  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def disarmed():
+    yield
+    _broken.clear()
+
+
+def branches(count, middle=lambda value, branch: value):
+    """Return a loss of so many equal branches of 13 steps, over a batch of any size."""
+    x = ag.Graph().input("x", ("n", 3), dtype="float64")
+    w = x.graph.parameter("w", np.linspace(-1, 1, 9).reshape(3, 3))
+    ends = []
+    for branch in range(count):
+        value = x @ w * (1 + branch / 16)
+        for _ in range(8):
+            value = np.tanh(value)
+        value = middle(value - value.mean(0), branch)
+        ends.append((value * value).sum().named(f"end {branch}"))
+    return ag.ops.stack(ends).sum()
+
+
+def feeds(rows):
+    return {"x": np.linspace(-1, 1, 3 * rows).reshape(rows, 3)}
+
+
+def programs(machine):
+    return [task.program for network in machine._networks() for task in network.tasks]
+
+
+MACHINES = pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        pytest.param(ag.TapeMachine, {}, id="tape"),
+        pytest.param(ag.ActorMachine, {"workers": 1}, id="one worker"),
+        pytest.param(ag.ActorMachine, {"workers": 2, "fuse": "all"}, id="fused"),
+    ],
+)
+
+
+@MACHINES
+def test_parts_have_the_bits_of_steps_one_by_one(kind, options):
+    loss = branches(64)
+    with ag.LispMachine([loss]) as sequential, kind([loss], **options) as machine:
+        for rows in (5, 2, 5):
+            wanted = sequential.run_sync(feeds(rows), backward=True)
+            # `start` takes the way through tasks.
+            got = machine.start(feeds(rows), backward=True).result()
+            assert got[loss].value == wanted[loss].value
+            np.testing.assert_array_equal(got["w"].grad, wanted["w"].grad)
+        assert [program for program in programs(machine) if program.parts]
+
+
+def test_what_repeats_is_compiled_once():
+    loss = branches(64)
+    text.direct_code.cache_clear()
+    with ag.TapeMachine([loss]) as machine:
+        machine.start(feeds(5), backward=True).result()
+        made = programs(machine)
+    parts = [part.program for program in made for part in program.parts]
+    steps = sum(len(program.steps) for program in made)
+    compiled = {id(part.code): part.code.text.count("\n") for part in parts}
+    assert sum(len(part.steps) for part in parts) > 0.9 * steps
+    assert sum(compiled.values()) < 0.4 * steps
+
+
+def test_parts_end_where_the_fewest_values_pass():
+    loss = branches(32)
+    order = loss.graph.topological_order(loss)
+    steps = [node for node in order if not node.is_leaf]
+    cuts = list(cut_steps(steps, [loss]))
+    assert [begin for begin, *_ in cuts[1:]] == [end for _, end, *_ in cuts[:-1]]
+    assert (cuts[0][0], cuts[-1][1]) == (0, len(steps))
+    # The product with w is shared by all; of a branch nothing but its end is handed over.
+    ends = {node.name for *_, returned in cuts[:-2] for node in returned}
+    assert len([name for name in ends if not name.startswith("end ")]) == 1
+
+
+def test_the_source_shows_every_step_with_its_name():
+    loss = branches(32)
+    with ag.TapeMachine([loss]) as machine:
+        machine.start(feeds(5)).result()
+        source = machine.source
+    for branch in range(32):
+        assert source.count(f"  # end {branch}: float64[]") == 1
+    assert " steps, from " in source
+
+
+@MACHINES
+def test_a_fault_in_a_part_names_the_node_and_shows_the_generated_line(kind, options):
+    def middle(value, branch):
+        return trapped(value).named("the trap") if branch == 20 else value
+
+    loss = branches(32, middle)
+    with kind([loss], **options) as machine:
+        machine.start(feeds(5), backward=True).result()
+        assert any(program.parts for program in programs(machine))
+        _broken.append(True)
+        with pytest.raises(ag.NodeError, match="'the trap' failed .*: on command") as caught:
+            machine.start(feeds(5), backward=True).result()
+        assert caught.value.inputs == ("float64[5, 3]",)
+        assert "test_parts.py" in caught.value.line
+        shown = "".join(traceback.format_exception(caught.value))
+        assert "<actorgraph program" in shown
+        assert " in program\n    v" in shown  # the line of the part
+        _, held = _broken
+        _broken.clear()
+        machine.start(feeds(5), backward=True).result()  # overwrites what the machine keeps
+
+
+def test_an_error_keeps_nothing_of_its_run_alive():
+    def middle(value, branch):
+        return trapped(value) if branch == 20 else value
+
+    loss = branches(32, middle)
+    with ag.TapeMachine([loss]) as machine:
+        _broken.append(True)
+        run = machine.start(feeds(5), backward=True)
+        with pytest.raises(ag.NodeError, match="on command") as caught:
+            run.result()
+        cause, gone = caught.value.__cause__, weakref.ref(run)
+        del caught, run
+        gc.collect()
+        assert cause.__traceback__ is not None
+        assert gone() is None
+
+
+@pytest.mark.parametrize(("rows", "in_parts"), [(16, True), (2048, False)])
+def test_large_values_are_forgotten_at_once_so_their_tasks_have_no_parts(rows, in_parts):
+    loss = branches(32)
+    with ag.TapeMachine([loss]) as machine:
+        machine.start(feeds(rows)).result()
+        long = [program for program in programs(machine) if len(program.steps) >= FEWEST]
+    assert long
+    assert all(bool(program.parts) is in_parts for program in long)
