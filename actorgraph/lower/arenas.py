@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Any, final
 from weakref import ref
 
@@ -18,7 +19,7 @@ from actorgraph.lower.buffers import Buffers, Memory, aligned
 from actorgraph.lower.rings import Ring
 from actorgraph.types import bind_shape
 
-__all__ = ["Arenas", "Layout"]
+__all__ = ["Arenas", "Layout", "in_parts"]
 
 _CROWDED = 64
 """Layouts above which those are looked for that are gone."""
@@ -106,6 +107,8 @@ class Layout:
     symbols : mapping
     rings : dict of int to Ring or None
         Of the steps whose results leave it, by id; None for small ones, which are made afresh.
+    sizes : sequence of int
+        Of the task's parts, see `in_parts`.
     """
 
     def __init__(
@@ -115,8 +118,9 @@ class Layout:
         steps: Sequence[Node],
         symbols: Mapping[str, int],
         rings: Mapping[int, Ring | None],
+        sizes: Sequence[int] = (),
     ) -> None:
-        self._arenas = arenas
+        self._arenas, self._sizes = arenas, sizes
         self._buffers, self._steps, self._symbols = buffers, steps, symbols
         writing = [step for step in steps if step.id in buffers.place_of or step.id in rings]
         written = {step.id: place for place, step in enumerate(writing)}
@@ -143,12 +147,14 @@ class Layout:
             if (ring := rings.get(number)) is not None
         ]
         self._count = len(written)
-        self._laid: dict[_Arena, tuple[Memory, list[Any]]] = {}
+        self._laid: dict[_Arena, tuple[Memory, list[Any], list[Any]]] = {}
         self._bytes = buffers.total_bytes
         arenas.add(self)
 
     def lease(self) -> list[Any]:
         """Return an array (or None) for each step that writes and, last, the arena or None.
+
+        Where the task has parts, these arrays are in lists, one a part.
 
         The arena is to be given back at the end of the turn.
         """
@@ -160,7 +166,7 @@ class Layout:
             if laid is None or laid[0] is not arena.memory:
                 laid = self._lay(arena)
             if not self._rings:
-                return laid[1]
+                return laid[2]
             found = laid[1].copy()
         else:
             found = [None] * (self._count + 1)
@@ -168,17 +174,29 @@ class Layout:
             found[place] = ring.take()
         for place, lender, shape, dtype, begin in self._lent:
             found[place] = np.ndarray(shape, dtype, found[lender], begin)
-        return found
+        return in_parts(found, self._sizes) if self._sizes else found
 
-    def _lay(self, arena: _Arena) -> tuple[Memory, list[Any]]:
+    def _lay(self, arena: _Arena) -> tuple[Memory, list[Any], list[Any]]:
         arrays = self._buffers.arrays(self._steps, self._symbols, arena.memory)
         found: list[Any] = [None] * (self._count + 1)
         for place, array in zip(self._kept, arrays, strict=True):
             found[place] = array
         found[-1] = arena
-        laid = self._laid[arena] = arena.memory, found
+        laid = self._laid[arena] = arena.memory, found, in_parts(found, self._sizes)
         return laid
 
     def forget(self, arena: _Arena) -> None:
         """Drop the arrays that show this arena's memory."""
         self._laid.pop(arena, None)
+
+
+def in_parts(arrays: list[Any], sizes: Sequence[int]) -> list[Any]:
+    """Return arrays in lists of these sizes, and what is left; as they are where there are none.
+
+    Examples
+    --------
+    >>> in_parts([1, 2, 3, 4], [1, 2])
+    [[1], [2, 3], 4]
+    """
+    given = iter(arrays)
+    return [*[list(islice(given, size)) for size in sizes], *given]

@@ -64,6 +64,11 @@ class Program:
         """The compiled function."""
         return self.code.make
 
+    @property
+    def arrays(self) -> list[int]:
+        """How many arrays each part writes into, of those that write; nothing without parts."""
+        return [part.arrays for part in self.parts if part.arrays]
+
     def step(self, line: int) -> Node:
         """Return the step whose kernel is called in a line of the text, or the first of a part."""
         place = self.code.lines[line]
@@ -83,9 +88,9 @@ class Program:
         if not self.parts:
             return list(kernels), [to_device(node.attrs["value"]) for node in self.constants]
         made = []
-        for program, chosen, written in self.parts:
+        for program, chosen, _ in self.parts:
             called, constants = program.callables([kernels[i] for i in chosen], to_device)
-            made.append(program.make(*called, *constants, *written))
+            made.append(program.make(*called, *constants))
         return made, []
 
     def expression(self, node: Node) -> str:
@@ -117,13 +122,13 @@ class Part(NamedTuple):
     program : Program
     kernels : tuple of int
         Numbers of the task's kernels that it calls.
-    written : (int, int), or ()
-        Where its arrays are among those of the turn.
+    arrays : int
+        How many it writes into.
     """
 
     program: Program
     kernels: tuple[int, ...]
-    written: tuple[int, ...]
+    arrays: int
 
 
 def numbered(things: Iterable[Any]) -> tuple[tuple[int, ...], list[Any]]:
@@ -169,7 +174,8 @@ def lower(
         Ids of nodes before which the program looks whether the run is still wanted.
     buffered, leaving : container of int
         Ids of the steps that write into memory of the turn, and into arrays that leave it; the
-        run's kernels have at the index ``kb`` what returns these and the arena, or as many None.
+        run's kernels have at the index ``kb`` what returns these and the arena, or as many None; a
+        list of them for each part that writes.
     bulky : container of int
         Ids of steps whose results are to be forgotten at once; tasks with none may be in parts.
     """
@@ -220,7 +226,6 @@ def _in_parts(
     """Return the parts of a task and how they are called; number what they return."""
     parts: list[Part] = []
     calls: list[Call] = []
-    written = 0
     for begin, end, given, returned in cut_steps(spec.steps, spec.kept):
         steps = spec.steps[begin:end]
         inner = {node.id: number for number, node in enumerate(given)}
@@ -230,11 +235,10 @@ def _in_parts(
         form = DirectForm(len(given), found, tuple([inner[node.id] for node in returned]), True)
         arrays = len([one for one in how[begin:end] if one & (BUFFERED | LEAVING)])
         program = Program(direct_code(form), steps, inner, constants)
-        parts.append(Part(program, tuple(chosen), (written, written + arrays)))
+        parts.append(Part(program, tuple(chosen), arrays))
         calls.append(Call(tuple([numbers[node.id] for node in given]), len(returned), arrays > 0))
         numbers.update({node.id: number for number, node in enumerate(returned, first)})
         first += len(returned)
-        written += arrays
     return tuple(parts), tuple(calls)
 
 

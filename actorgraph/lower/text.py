@@ -108,7 +108,7 @@ class Form(NamedTuple):
 class DirectForm(NamedTuple):
     """All that the text of a direct program depends on, see `Form`.
 
-    Or of a part of a task's steps, which is given the run and the arrays of its turn.
+    Or of a part of a task's steps, which is given the run and the arrays that it writes into.
     """
 
     leaves: int
@@ -128,11 +128,11 @@ def direct_code(form: DirectForm) -> Code:
     written = [j for j, step in enumerate(steps) if step.how & (BUFFERED | LEAVING)]
     outs = {j: f"b{i}" for i, j in enumerate(written)}
     values = [expressions[number] for number in range(form.leaves)]
-    given = ["begin", "end"] if form.is_part else outs.values()
+    given = () if form.is_part else outs.values()
     body = [f"def actor({', '.join([*kernels, *constants, *given])}):"]
     if form.is_part:
         body.append(f"    def program({', '.join(['run', 'out', *values])}):")
-        body += [f"        {', '.join(outs.values())}, = out[begin:end]"] if outs else []
+        body += [f"        {', '.join(outs.values())}, = out"] if outs else []
     else:
         body.append(f"    def program({', '.join(values)}):")
     lines: dict[int, int] = {}
@@ -264,9 +264,10 @@ class _Writer:
 
     def __init__(self, form: Form) -> None:
         self.form = form
+        # What steps write into, or lists of that for calls.
         written = [j for j, step in enumerate(form.steps) if step.how & (BUFFERED | LEAVING)]
+        written += [i for i, call in enumerate(form.calls) if call.writes]
         self.outs = {j: f"b{i}" for i, j in enumerate(written)}
-        self.writes = bool(self.outs) or any([call.writes for call in form.calls])  # noqa: C419
         self.expressions: dict[int, str] = {}
         self.lines: dict[int, int] = {}
         self.body: list[str] = []
@@ -288,7 +289,7 @@ class _Writer:
             f"            {marks} = fail(task, error, {self.messages})",
             "            bad = error = None",
         ]
-        if self.writes:
+        if self.outs:
             self.body += ["        if arena is not None:", "            give(arena)"]
         self._sends(outgoing)
         return "\n".join(self.body) + "\n"
@@ -322,14 +323,14 @@ class _Writer:
         params += [f"{letter}{i}" for i in form.credited_in for letter in ("g", "h", "w")]
         params += dict.fromkeys([f"k{step.kernel}" for step in form.steps])
         params += [f"f{i}" for i in range(len(form.calls))]
-        params += ["kb", "give"] if self.writes else []
+        params += ["kb", "give"] if self.outs else []
         params += self.constants
         targets = range(len(form.sends) + len(form.bundles))
         params += [f"{letter}{i}" for i in targets for letter in ("o", "a", "t")]
         params += [f"{letter}{i}" for i in form.credited_out for letter in ("x", "y")]
         params += [f"i{i}" for i in range(len(form.results))]
         self.body += [f"def actor({', '.join(params)}):"]
-        self.body += ["    arena = None"] if self.writes else []
+        self.body += ["    arena = None"] if self.outs else []
         self.body += ["    push = yield", "    while True:"]
 
     def _waits(self) -> None:
@@ -359,11 +360,9 @@ class _Writer:
         for i, names in self.bundles.items():
             # The message would keep alive what a step has used for the last time.
             body += [f"            {', '.join(names)}, = m{i}", f"            m{i} = None"]
-        if form.calls:
-            self._calls()
-            return
         if self.outs:
             body.append(f"            {', '.join(self.outs.values())}, arena = run.kernels[kb]()")
+        self._calls()
         single = len(form.steps) == 1
         for j, step in enumerate(form.steps):
             if j and step.how & LONG:
@@ -382,20 +381,17 @@ class _Writer:
                 body.append(f"            {' = '.join(self.freed_after[j])} = None")
 
     def _calls(self) -> None:
-        body = self.body
-        if self.writes:
-            body += ["            out = run.kernels[kb]()", "            arena = out[-1]"]
-        first = self.first
-        for i, (call, freed) in enumerate(zip(self.form.calls, self.freed_after, strict=True)):
+        body, first = self.body, self.first
+        for i, call in enumerate(self.form.calls):
             names = [self.expressions[first + j] for j in range(call.results)]
             first += call.results
-            args = ["run", "out" if call.writes else "None"]
+            args = ["run", self.outs.get(i, "None")]
             args += [self.expressions[number] for number in call.operands]
             target = f"{', '.join(names)}, = " if names else ""
             body.append(f"            {target}f{i}({', '.join(args)})")
             self.lines[len(body)] = i
-            if freed:
-                body.append(f"            {' = '.join(freed)} = None")
+            if self.freed_after[i]:
+                body.append(f"            {' = '.join(self.freed_after[i])} = None")
 
     def _call_async(self, j: int, kernel: str, args: str) -> None:
         """Write a call whose reply the actor waits for, parked outside every ``try``."""
@@ -471,8 +467,7 @@ class _Writer:
         names += dict.fromkeys([self.expressions[self.first + j] for j in range(made)])
         names += [name for held in self.bundles.values() for name in held]
         names += ["reply"] if self.has_async else []
-        names += ["arena", *self.outs.values()] if self.writes else []
-        names += ["out"] if self.writes and form.calls else []
+        names += ["arena", *self.outs.values()] if self.outs else []
         self.body += [
             f"        task.wait = q{form.preferred}",
             f"        {' = '.join([*names, 'run'])} = None",

@@ -123,10 +123,12 @@ class Network:
             kernels: list[Any] = [self._guarded(found) for found in binding.kernels]
             rings = Rings() if self.recycling else None
             with paused():
-                kernels += [
-                    self.plan.layout(index, binding, regular, self.arenas, rings)
-                    for index in self.memory_index
-                ]
+                for index in self.memory_index:
+                    program = self.tasks[index].program
+                    sizes = () if program is None else program.arrays
+                    kernels.append(
+                        self.plan.layout(index, binding, regular, self.arenas, rings, sizes)
+                    )
             while len(self._adopted) >= MEMORIES_KEPT:
                 del self._adopted[next(iter(self._adopted))]
             kept = self._adopted[key] = binding, kernels

@@ -17,7 +17,7 @@ import numpy as np
 from actorgraph.devices import Device
 from actorgraph.errors import FeedError
 from actorgraph.graph import Node, topological_order
-from actorgraph.lower.arenas import Arenas, Layout
+from actorgraph.lower.arenas import Arenas, Layout, in_parts
 from actorgraph.lower.buffers import bulky, leaving, regular, size_in_bytes, writable
 from actorgraph.lower.collector import paused
 from actorgraph.lower.cost import predicted_us
@@ -370,12 +370,21 @@ class Plan(Results):
             self.leaving.append(leaving(spec.steps, planned, regular_ids))
 
     def layout(
-        self, index: int, binding: Binding, in_buffers: bool, arenas: Arenas, rings: Rings | None
+        self,
+        index: int,
+        binding: Binding,
+        in_buffers: bool,
+        arenas: Arenas,
+        rings: Rings | None,
+        sizes: Sequence[int],
     ) -> Callable[[], list[Any]]:
-        """Return what gives a turn of a task its arrays and their arena, or as many None."""
+        """Return what gives a turn of a task its arrays and their arena, or as many None.
+
+        They are in lists of these `sizes` where the task has parts.
+        """
         planned, out = self.buffered[index], self.leaving[index]
         if not in_buffers:
-            return partial(list, [None] * (len(planned) + len(out) + 1))
+            return partial(list, in_parts([None] * (len(planned) + len(out) + 1), sizes))
         spec, symbols = self.tasks[index], binding.symbols
         results = {node.id for node, _ in spec.results}
         found: dict[int, Ring | None] = {}
@@ -386,7 +395,7 @@ class Plan(Results):
                 found[step.id] = ring
         lenders = () if rings is None else self.lenders(index, symbols)
         buffers = _lower("packing").assign(spec.steps, spec.kept, planned, symbols, lenders)
-        return Layout(arenas, buffers, spec.steps, symbols, found).lease
+        return Layout(arenas, buffers, spec.steps, symbols, found, sizes).lease
 
     def lenders(self, index: int, symbols: Mapping[str, int]) -> list[int]:
         """Return the steps of a task whose arrays leave it and are there from its beginning."""

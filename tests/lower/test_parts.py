@@ -130,7 +130,6 @@ def test_a_fault_in_a_part_names_the_node_and_shows_the_generated_line(kind, opt
         shown = "".join(traceback.format_exception(caught.value))
         assert "<actorgraph program" in shown
         assert " in program\n    v" in shown  # the line of the part
-        _, held = _broken
         _broken.clear()
         machine.start(feeds(5), backward=True).result()  # overwrites what the machine keeps
 
