@@ -11,18 +11,23 @@ from actorgraph.machines import run as run_module
 from actorgraph.scheduler import POOL
 
 
+@pytest.fixture(scope="session", autouse=True)
+def all_objects_are_looked_at_in_the_end():
+    yield
+    gc.unfreeze()  # what comes after the tests may ask who refers to what, as hypothesis does
+
+
 @pytest.fixture(scope="module", autouse=True)
-def older_objects_are_not_looked_at():
+def older_objects_are_not_looked_at(all_objects_are_looked_at_in_the_end):
     """Keep what is there before a module's first test out of garbage collections.
 
     Some tests collect garbage again and again.  With 21,000 tests collected, and with Numba, that
     took 0.5 s a time and more, so that a test ran out of time on a machine under load, in the
-    middle of whatever it did, and others failed for it.
+    middle of whatever it did, and others failed for it.  What is kept out stays out: to look at
+    it once a module took 50 s of a whole run.
     """
     gc.collect()
     gc.freeze()
-    yield
-    gc.unfreeze()  # what comes after the tests may ask who refers to what, as hypothesis does
 
 
 class Clock:

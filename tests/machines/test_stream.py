@@ -98,6 +98,7 @@ async def test_a_slow_consumer_holds_an_asynchronous_source_back():
             for _ in range(20):
                 await anyio.lowlevel.checkpoint()
             assert len(seen) <= handed_out + 4
+    assert handed_out == 50
 
 
 @pytest.mark.parametrize("ordered", [True, False])
@@ -109,6 +110,7 @@ def test_a_run_that_was_handed_out_is_no_longer_held(ordered):
             del run
             gc.collect()
             assert sum(one() is not None for one in held) <= 1
+    assert len(held) == 30
 
 
 @pytest.mark.parametrize("ordered", [True, False])
