@@ -45,6 +45,7 @@ __all__ = [
     "REGISTRY",
     "RUN_NUMBER",
     "Sample",
+    "Split",
     "Together",
     "attrs_key",
     "bind_attrs",
@@ -106,6 +107,34 @@ class Together:
     first: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Split:
+    """An op in two: one on its first shared argument, and the rest, to the bit.
+
+    Where a task has several ops that begin alike with the same arguments, it computes the beginning
+    once (`lower.sharing`).
+
+    Parameters
+    ----------
+    first : Op
+        The beginning.
+    attrs : mapping
+        Its attributes.
+    shared : tuple of int
+        Arguments that ops which begin alike have in common; `first` is applied to the first.
+    rest : Op
+        Takes the result of `first` in place of that argument, and the op's attributes.
+    follows : bool
+        Whether `rest` relies on what an op that does not follow has checked of the arguments.
+    """
+
+    first: Op
+    attrs: Attrs
+    shared: tuple[int, ...]
+    rest: Op
+    follows: bool = False
+
+
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Op:
     """The rule record of an op.
@@ -159,6 +188,8 @@ class Op:
         True checks each result against the declared type (user ops).
     blocking : bool
         False for an ``async def`` forward, which runs on the caller's event loop.
+    split : Split, optional
+        How steps may share the beginning of the op, not with floats of two bytes.
     doc : str
         One line for tables.
     """
@@ -180,6 +211,7 @@ class Op:
     concurrent: bool = True
     checked: bool = False
     blocking: bool = True
+    split: Split | None = None
     doc: str = ""
 
     def __repr__(self) -> str:

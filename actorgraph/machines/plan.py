@@ -118,6 +118,11 @@ class Plan(Results):
             # What is watched is looked at node by node, as it was written.
             self.late = () if watch else tuple([one for one in passes if one.late])
             self.joint: Joint = _lower("simplify").simplified(joint, self.late)
+        self._shares = (
+            not (interpreter or self.jit)
+            and any(one.name == "share" for one in self.late)
+            and any(node.op.split is not None for node in self.joint.order)
+        )
         leaves = self.joint.leaves
         self.inputs = tuple(leaf.source for leaf in leaves if leaf.kind == "feed")
         self.needed = frozenset(self.inputs)
@@ -189,12 +194,14 @@ class Plan(Results):
             except BaseException:
                 self.tasks = []  # Ctrl-C in the middle: the next run cuts anew
                 raise
-        costs = [sum(by_node[node.id] for node in spec.steps) for spec in self.tasks]
+        # What steps share (`lower.sharing`) is a part of what they were predicted to cost.
+        costs = [sum(by_node.get(node.id, 0.0) for node in spec.steps) for spec in self.tasks]
         return Binding(
             symbols=symbols,
             kernels=[self.kernel(node, symbols) for node in self.bound],
             heavy=tuple(
-                any(is_heavy(by_node[node.id]) for node in spec.steps) for spec in self.tasks
+                any(is_heavy(by_node.get(node.id, 0.0)) for node in spec.steps)
+                for spec in self.tasks
             ),
             predicted_us=sum(costs),
         )
@@ -229,9 +236,16 @@ class Plan(Results):
         if self.jit:
             steps = _lower("jit").fuse(tasks, self.result_of, symbols)
             self.bound = [step for step in steps if depends_on_symbols(step)]
+        elif self._shares:
+            for spec in tasks:
+                spec.steps = self._with_shared(spec.steps)
         specs = connect(tasks, self.result_of)
         _lower("deadlock").check_order(specs)
         return specs
+
+    def _with_shared(self, steps: Sequence[Node]) -> list[Node]:
+        found: list[Node] = _lower("sharing").shared(steps, self.joint)
+        return found
 
     def _given_factors(
         self, costs: Mapping[Node, float], symbols: Mapping[str, int]
@@ -342,6 +356,8 @@ class Plan(Results):
         order = _lower("simplify").combined_steps(self.joint, self.late)
         if self.jit:
             [order] = _lower("jit").fused([order], results, binding.symbols)
+        elif self._shares:
+            order = self._with_shared(order)
         self.direct_steps = order
         leaves = [leaf.node for leaf in self.joint.leaves]
         values = set(self.joint.values.values())
@@ -365,6 +381,9 @@ class Plan(Results):
         self.buffered, self.leaving = [], []
         for spec in self.tasks:
             inside = len(spec.steps) > 1
+            # What begins several steps (`lower.sharing`) is laid out like its operand.
+            begun = [step for step in spec.steps if step.id < 0] if self._shares else ()
+            regular_ids.update([step.id for step in begun if step.inputs[0].id in regular_ids])
             planned = writable(spec.steps, spec.kept, regular_ids) if inside else none
             self.buffered.append(planned)
             self.leaving.append(leaving(spec.steps, planned, regular_ids))

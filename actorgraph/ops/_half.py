@@ -16,7 +16,8 @@ __all__ = ["machine_epsilon", "through_float32", "tiny"]
 def through_float32(forward: Callable[..., Any]) -> Callable[..., Any]:
     """Return the forward with arguments of two-byte floats widened and its result narrowed.
 
-    The first array has the result's dtype.  Other dtypes are passed on with their ``out``.
+    The first array has the result's dtype.  Other dtypes are passed on with their ``out``; who
+    knows that there is one of these takes the forward itself, the attribute ``own``.
     """
 
     @wraps(forward)
@@ -27,6 +28,7 @@ def through_float32(forward: Callable[..., Any]) -> Callable[..., Any]:
         widened = [x.astype(np.float32) if is_half(x.dtype) else x for x in arrays]
         return forward(xp, *widened, **attrs).astype(dtype)
 
+    wide.own = forward  # type: ignore[attr-defined]
     return wide
 
 

@@ -1,7 +1,13 @@
 """Softmax and the losses that training needs, in their stable forms.
 
-Cross entropy is one op forward and one op backward; both subtract the row's maximum before `exp`,
-so no finite logits overflow.  Source of the gradient: d loss / d logits = softmax - onehot.
+Cross entropy is one op forward and one op backward, and both begin with the logarithm of softmax:
+where one task computes both, it computes that once (`Op.split`).  The row's maximum is subtracted
+before `exp`, so no finite logits overflow.  Source of the gradient: d loss / d logits = softmax -
+onehot.
+
+Where classes are few, NumPy spends its time on the ends of rows; so softmax, its logarithm and
+cross entropy look at a copy with the classes in the first axis: 2 to 5 times faster from 128 rows
+of 10 classes on.
 
 An empty batch: the mean of no losses is NaN, without a warning, and gradients are empty.
 """
@@ -15,8 +21,9 @@ import numpy as np
 
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
-from actorgraph.op import Attrs, Op, Sample, register
+from actorgraph.op import Attrs, Op, Sample, Split, register
 from actorgraph.ops._half import through_float32
+from actorgraph.ops._scalars import one
 from actorgraph.ops.arithmetic import multiply, subtract
 from actorgraph.ops.broadcasting import broadcast_like, expand_dims, sum  # noqa: A004
 from actorgraph.ops.exponential import exp
@@ -48,8 +55,36 @@ def _shifted(xp: Any, x: Any, axis: int, **more: Any) -> Any:
     return xp.subtract(x, top, **more)
 
 
+_FEW_CLASSES, _SEVERAL_ROWS = 16, 32
+
+
+def _has_few(x: Any, axis: int) -> bool:
+    """Return whether entries along the axis are so few, and stand beside each other."""
+    few = axis in (-1, x.ndim - 1) and 0 < x.shape[-1] <= _FEW_CLASSES
+    return few and x.size >= _SEVERAL_ROWS * x.shape[-1]
+
+
+def _by_columns(x: Any) -> Any:
+    """Return a copy with the last axis first and one other."""
+    return x.reshape(-1, x.shape[-1]).T.copy()
+
+
+def _by_rows(columns: Any, x: Any, out: Any) -> Any:
+    """Return what `_by_columns` has made of `x` in its shape."""
+    if out is None:
+        return columns.T.copy().reshape(x.shape)
+    out.reshape(columns.shape[::-1])[...] = columns.T
+    return out
+
+
 @through_float32
 def _softmax_forward(xp: Any, x: Any, axis: int, out: Any = None) -> Any:
+    if _has_few(x, axis):
+        e = _by_columns(x)
+        e -= xp.maximum.reduce(e, 0)
+        xp.exp(e, out=e)
+        e /= xp.add.reduce(e, 0)
+        return _by_rows(e, x, out)
     e = _shifted(xp, x, axis, out=out)
     xp.exp(e, out=e)
     e /= xp.add.reduce(e, axis=axis, keepdims=True)
@@ -80,6 +115,11 @@ _SOFTMAX = register(
 
 @through_float32
 def _log_softmax_forward(xp: Any, x: Any, axis: int, out: Any = None) -> Any:
+    if _has_few(x, axis):
+        columns = _by_columns(x)
+        columns -= xp.maximum.reduce(columns, 0)
+        columns -= xp.log(xp.add.reduce(xp.exp(columns), 0))
+        return _by_rows(columns, x, out)
     shifted = _shifted(xp, x, axis, out=out)
     if shifted.size:  # The log of an empty sum would warn.
         shifted -= xp.log(xp.add.reduce(xp.exp(shifted), axis=axis, keepdims=True))
@@ -156,9 +196,9 @@ def _pull_scheme(arity: int, attrs: Attrs) -> str:
     return f"{_loss_type(attrs)} -> f[*s, c] -> i[*s] -> f[*s, c]"
 
 
-def _places(xp: Any, targets: Any, rows: int, classes: int) -> Any:
+def _places(xp: Any, targets: Any, classes: int) -> Any:
     """Return where each row's target stands in the flattened logits."""
-    check_classes(xp, targets, classes)
+    rows = targets.size
     starts = _row_starts(rows, classes) if xp is np and rows <= _MANY_ROWS else None
     starts = xp.arange(rows) * classes if starts is None else starts
     return starts + targets.reshape(-1).astype(xp.int64, copy=False)
@@ -175,34 +215,59 @@ def _row_starts(rows: int, classes: int) -> Any:
     return starts
 
 
-@through_float32
-def _entropy_forward(xp: Any, logits: Any, targets: Any, reduction: str) -> Any:
-    places = _places(xp, targets, targets.size, logits.shape[-1])
-    shifted = _shifted(xp, logits, -1, order="C")
-    chosen = shifted.reshape(-1)[places].reshape(targets.shape)
-    xp.exp(shifted, out=shifted)
-    losses = xp.log(xp.add.reduce(shifted, axis=-1))
-    losses -= chosen
+def _losses(xp: Any, logs: Any, targets: Any, reduction: str) -> Any:
+    """Return cross entropy by the logarithm of softmax."""
+    check_classes(xp, targets, logs.shape[-1])
+    chosen = logs.reshape(-1).take(_places(xp, targets, logs.shape[-1]))
     if reduction == "none":
-        return losses
-    total = xp.add.reduce(losses, axis=None)
+        return xp.subtract(0, chosen).reshape(targets.shape)  # neg would make -0 of 0
+    total = 0 - xp.add.reduce(chosen, None)
     if reduction == "sum":
         return total
-    return total / losses.size if losses.size else xp.full((), xp.nan, losses.dtype)
+    return total / chosen.size if chosen.size else xp.full((), xp.nan, logs.dtype)
+
+
+def _slopes(xp: Any, ct: Any, logs: Any, targets: Any, reduction: str, out: Any = None) -> Any:
+    """Return the gradient of cross entropy by the logarithm of softmax, for targets in range."""
+    out = xp.exp(logs, out=out, order="C")
+    out.reshape(-1)[_places(xp, targets, logs.shape[-1])] -= one(xp, logs)
+    if reduction == "none":
+        ct = ct[..., None]
+    elif reduction == "mean":
+        ct = xp.asarray(ct / max(targets.size, 1))  # a scalar costs a ufunc 0.5 us more
+    out *= ct
+    return out
+
+
+@through_float32
+def _entropy_forward(xp: Any, logits: Any, targets: Any, reduction: str) -> Any:
+    return _losses(xp, _log_softmax_forward(xp, logits, -1), targets, reduction)
 
 
 @through_float32
 def _entropy_pull(xp: Any, ct: Any, logits: Any, targets: Any, reduction: str) -> Any:
-    places = _places(xp, targets, targets.size, logits.shape[-1])
-    out = _shifted(xp, logits, -1, order="C")
-    xp.exp(out, out=out)
-    out /= xp.add.reduce(out, axis=-1, keepdims=True)
-    out.reshape(-1)[places] -= 1
-    if reduction == "none":
-        out *= ct[..., None]
-    else:
-        out *= ct / max(targets.size, 1) if reduction == "mean" else ct
-    return out
+    check_classes(xp, targets, logits.shape[-1])
+    logs = _log_softmax_forward(xp, logits, -1)
+    return _slopes(xp, ct, logs, targets, reduction, logs if logs.flags.c_contiguous else None)
+
+
+# What is left of both ops where they share the logarithm; a pull comes behind its loss then.
+_REST_OF_ENTROPY = Op(
+    "cross_entropy_of_logs",
+    _entropy_scheme,
+    _losses,
+    cost=lambda shapes, result, attrs: float(_size(shapes[1])),
+    layout="kept",
+)
+_REST_OF_PULL = Op(
+    "cross_entropy_pull_of_logs",
+    _pull_scheme,
+    _slopes,
+    cost=lambda shapes, result, attrs: 12.0 * _size(result),
+    layout="c",
+    takes_out=True,
+    in_place=(1,),
+)
 
 
 def _entropy_vjp(ct: Node, y: Node, logits: Node, targets: Node, reduction: str) -> Node:
@@ -285,6 +350,7 @@ _ENTROPY_PULL = register(
             )
         ),
         layout="kept",
+        split=Split(_LOG_SOFTMAX, {"axis": -1}, (1, 2), _REST_OF_PULL, follows=True),
         doc="Gradient of cross_entropy: (softmax - onehot) times the cotangent.",
     )
 )
@@ -303,6 +369,7 @@ _ENTROPY = register(
             for rows in ((3,), (2, 3), ())
         ),
         layout="kept",
+        split=Split(_LOG_SOFTMAX, {"axis": -1}, (0, 1), _REST_OF_ENTROPY),
         doc="Negative log of the softmax at the target class.",
     )
 )

@@ -24,7 +24,7 @@ def passes() -> tuple[Pass, ...]:
     >>> passes()[0]
     <pass log1p: log(1 + a) becomes log1p(a)>
     >>> passes()[-1]
-    <pass merge: equal nodes of one task become one: the same kernel on the same operands>
+    <pass share: ops of one task that begin alike compute their beginning once: the same kernels>
     """
     from actorgraph.rewrite.exact import EXACT  # a machine needs it, an import does not
 

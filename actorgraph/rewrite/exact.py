@@ -291,6 +291,10 @@ _TABLE: tuple[tuple[str, str, Rule | None, str], ...] = (
         "merge", "equal nodes of one task become one: the same kernel on the same operands",
         None, "",
     ),
+    (
+        "share", "ops of one task that begin alike compute their beginning once: the same kernels",
+        None, "",
+    ),
 )  # fmt: skip
 
 EXACT: tuple[Pass, ...] = tuple(

@@ -65,6 +65,29 @@ def test_softmax_is_stable_far_from_zero(shift):
     )
 
 
+@pytest.mark.parametrize("order", ["C", "F", "strided"])
+@pytest.mark.parametrize("rows", [(31,), (32,), (8, 4), (300,)])
+@pytest.mark.parametrize("classes", [1, 2, 16, 17])
+def test_few_classes_are_computed_like_many(rows, classes, order):
+    """From 32 rows on NumPy is faster along columns, so that few classes take another way."""
+    value, targets = logits_and_targets(*rows, classes=classes)
+    value += 100 * np.arange(value[..., 0].size).reshape(*rows, 1)
+    laid = np.asfortranarray(value) if order == "F" else value
+    if order == "strided":
+        laid = np.repeat(value, 2, axis=-1)[..., ::2]
+    z, t, loss = graph_of(value, targets, "none")
+    shifted = value - value.max(-1, keepdims=True)
+    p = np.exp(shifted) / np.exp(shifted).sum(-1, keepdims=True)
+    one_hot = targets[..., None] == np.arange(classes)
+    wanted = p, np.log(p), -np.log(p[one_hot]).reshape(rows), p - one_hot
+
+    nodes = [ag.ops.softmax(z), ag.ops.log_softmax(z), loss, *ag.gradients(loss.sum(), [z])]
+    results = evaluate(nodes, {z: laid, t: targets})
+
+    for got, true in zip(results, wanted, strict=True):
+        assert np.allclose(got, true, rtol=1e-12, atol=1e-13)
+
+
 def test_softmax_gives_masked_entries_nothing():
     g = ag.Graph()
     x = g.input("x", (3,), "float64")

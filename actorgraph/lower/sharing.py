@@ -1,0 +1,73 @@
+"""Sharing: steps of a task that begin alike compute their beginning once.
+
+An op may say that it is another one and a rest (`op.Split`): cross entropy and its gradient are the
+logarithm of a softmax each, and something cheap.  Where a task has both, with the same operands,
+the beginning becomes a step of its own before the first of them, and each becomes its rest.  No bit
+changes, for an op computes what its two parts do.
+
+It comes when tasks have their steps, like the merging of equal ones, of which it is a kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from actorgraph.graph import Node
+from actorgraph.lower.joint import Joint
+from actorgraph.op import attrs_key
+from actorgraph.ops._scalars import is_half
+from actorgraph.rewrite.exact import restated
+from actorgraph.types import Checks
+
+__all__ = ["shared"]
+
+
+def shared(steps: Sequence[Node], joint: Joint) -> list[Node]:
+    """Return the steps of a task, in order, with common beginnings as steps of their own.
+
+    These have negative numbers, and `joint` knows of which user's node they are.
+    """
+    groups: dict[object, list[Node]] = {}
+    for step in steps:
+        split = step.op.split
+        if split is not None and not is_half(step.dtype):
+            operands = tuple([step.inputs[place].id for place in split.shared])
+            key = split.first, attrs_key(split.attrs), operands
+            if not split.follows or key in groups:
+                groups.setdefault(key, []).append(step)
+    beginning_of = {
+        step.id: begun
+        for members in groups.values()
+        if len(members) > 1
+        for begun in (_beginning(members[0], joint),)
+        for step in members
+    }
+    if not beginning_of:
+        return list(steps)
+    found: list[Node] = []
+    for step in steps:
+        beginning = beginning_of.get(step.id)
+        if beginning is None:
+            found.append(step)
+            continue
+        if beginning.id == ~step.id:
+            found.append(beginning)
+        split = step.op.split
+        assert split is not None
+        place = split.shared[0]
+        inputs = (*step.inputs[:place], beginning, *step.inputs[place + 1 :])
+        found.append(restated(step, split.rest, inputs, step.attrs))
+    return found
+
+
+def _beginning(step: Node, joint: Joint) -> Node:
+    """Return the beginning of a step, for this and later ones."""
+    split = step.op.split
+    assert split is not None
+    operand = step.inputs[split.shared[0]]
+    number = ~step.id
+    joint.sources[number] = joint.source(step)
+    return Node(
+        step.graph, number, split.first, (operand,), split.attrs, operand.type, Checks(),
+        step.line, None, f"{split.first.name} of {joint.source(step).name}",
+    )  # fmt: skip
