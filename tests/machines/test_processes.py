@@ -29,7 +29,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 """
 
 
-def run_script(body, timeout=30):
+def run_script(body, timeout=50):
     """Run a program in a new interpreter that has to end by itself; return what it printed."""
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", HEAD + textwrap.dedent(body)],
@@ -52,7 +52,7 @@ def in_child(call):
     sys.stdout.flush()
     pid = os.fork()
     if not pid:
-        signal.alarm(15)  # a child that hangs is killed, and its parent sees it
+        signal.alarm(40)  # a child that hangs is killed, and its parent sees it
         call()
         sys.stdout.flush()
         os._exit(0)
