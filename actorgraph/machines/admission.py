@@ -16,6 +16,7 @@ Sources: E. W. Dijkstra, The mathematics behind the banker's algorithm (EWD 623)
 from __future__ import annotations
 
 import heapq
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -27,7 +28,7 @@ from actorgraph.lower.arenas import Arenas
 from actorgraph.lower.buffers import is_fresh, size_in_bytes
 from actorgraph.machines.binding import Binding
 from actorgraph.machines.plan import Plan
-from actorgraph.node import Variable
+from actorgraph.node import Parameter
 
 if TYPE_CHECKING:
     from actorgraph.machines.run import Run
@@ -73,6 +74,11 @@ class Admission:
     max_bytes : int or None
         Bytes that all runs in flight may allocate; None for no limit.
     workers : int
+
+    Attributes
+    ----------
+    direct : deque of Run
+        What threads compute by themselves at the moment; it takes room, and never bytes.
     """
 
     def __init__(self, max_in_flight: int, max_bytes: int | None, workers: int) -> None:
@@ -81,6 +87,7 @@ class Admission:
         self.workers = workers
         self.queued: list[tuple[int, int, Run]] = []
         self.in_flight: dict[int, Run] = {}
+        self.direct: deque[Run] = deque()
 
     @property
     def runs(self) -> list[Run]:
@@ -91,6 +98,19 @@ class Admission:
     def waiting(self) -> list[Run]:
         """Runs that are queued; of groups their parts."""
         return [part for _, _, run in self.queued for part in run.parts]
+
+    def enter(self, parts: Sequence[Run]) -> bool:
+        """Let a thread compute a run by itself; False where it would have to wait."""
+        others = len(self.in_flight) + len(self.direct)
+        if self.queued or (others and others + len(parts) > self.max_in_flight):
+            return False
+        self.direct.extend(parts)
+        return True
+
+    def leave(self, parts: Sequence[Run]) -> None:
+        """Make the room of such a run free."""
+        for _ in parts:
+            self.direct.pop()
 
     def add(self, run: Run) -> None:
         """Queue a run, or a group as one.
@@ -127,7 +147,8 @@ class Admission:
         """
         while self.queued:
             parts = self.queued[0][2].parts
-            if self.in_flight and len(self.in_flight) + len(parts) > self.max_in_flight:
+            others = len(self.in_flight) + len(self.direct)
+            if others and others + len(parts) > self.max_in_flight:
                 return
             if self.max_bytes is not None and self.claimed(arenas, *parts) > self.max_bytes:
                 if self.in_flight:
@@ -217,7 +238,7 @@ def _copied_bytes(plan: Plan, symbols: Mapping[str, int]) -> int:
     for node in plan.nodes:
         value, derivative = joint.values[node], joint.derivatives.get(node)
         size = size_in_bytes(value, symbols)
-        total += size * (value not in plan.result_of and not isinstance(node, Variable))
+        total += size * (value not in plan.result_of and not isinstance(node, Parameter))
         if derivative is None:
             total += size * plan.derivative_is_zero(node)
         else:

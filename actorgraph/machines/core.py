@@ -72,7 +72,6 @@ class Core:
         self.admission = Admission(max_in_flight, max_bytes, workers)
         self.assigning: dict[int, Run] = {}
         self.calls: dict[int, tuple[Run, Callable[[], object]]] = {}
-        self.direct: deque[Run] = deque()  # as many as threads compute at the moment
         self.numbers = 0
         self.closed = False
         self.interrupted = False
@@ -203,14 +202,18 @@ class Core:
             if slot is None:
                 return False
             parts = run.parts
-            self.direct.append(run)
+            entered = False
             try:
-                if self.closed:
+                with self.lock:
+                    entered = not self.closed and self.admission.enter(parts)
+                if not entered:
                     return False
                 self._compute_all(parts)
             finally:
                 scheduler.leave(slot)
-                self.direct.pop()
+                if entered:
+                    self.admission.leave(parts)
+                    self._admit_more()
             for part in parts:
                 self._conclude(part)
             return True
@@ -288,10 +291,14 @@ class Core:
         run.collect()  # it may have to copy what shows a parameter, which nobody writes until then
         self._release(run)
         self._conclude(run)
-        with self.lock:
-            if self.admission.queued:
+        self._admit_more()
+
+    def _admit_more(self) -> None:
+        """Inject what there is room for, after a run has left."""
+        if self.admission.queued:  # who is queued after this look has seen the room
+            with self.lock:
                 self._admit()
-                self.scheduler.offer()
+            self.scheduler.offer()
 
     def _conclude(self, run: Run) -> None:
         """Make the results of a run that is over, commit what it assigns, and wake who waits."""
@@ -365,7 +372,7 @@ class Core:
             if not in_flight or self.calls or not self.scheduler.quiet():
                 return
             stalled = list(in_flight.values())
-            error = DeadlockError(f"no actor can make a step: {self._story()}")
+            error = DeadlockError(f"no actor can make a step: {self.networks.story()}")
             stuck = list(self.networks.values())
             self.networks.clear()
             for part in self.admission.waiting:
@@ -376,18 +383,6 @@ class Core:
         with self.lock:
             self._admit()
         self.scheduler.offer()
-
-    def _story(self) -> str:
-        waiting: list[str] = []
-        for network in self.networks.values():
-            empty = {id(c.messages): f"a message from {c.name}" for c in network.channels}
-            empty |= {id(c.credits): f"room in {c.name}" for c in network.channels}
-            waiting += [
-                f"{task.spec.name!r} waits for {empty[id(task.wait)]}"
-                for task in network.tasks
-                if not task.wait and id(task.wait) in empty
-            ]
-        return "; ".join(waiting[:20]) or "nobody waits"
 
     def _end_now(self, run: Run, cause: BaseException) -> None:
         """End a run whatever its actors do."""

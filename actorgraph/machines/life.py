@@ -180,7 +180,7 @@ class Lifetime:
         for run in core.stop_admitting():
             core.help(run)
             run._wait()
-        while core.direct:
+        while core.admission.direct:
             sleep(_LOOK_S)
         core.close()
 
@@ -193,7 +193,7 @@ class Lifetime:
             for run in core.stop_admitting():
                 core.scheduler.offer()
                 await run._ended()
-            while core.direct:  # noqa: ASYNC110 - who computes one tells nobody
+            while core.admission.direct:  # noqa: ASYNC110 - who computes one tells nobody
                 await anyio.sleep(_LOOK_S)
         core.close()
 

@@ -302,6 +302,19 @@ class Networks(dict[Any, Network]):
             network.replica = replica
         return network
 
+    def story(self) -> str:
+        """Return which tasks wait for what."""
+        waiting: list[str] = []
+        for network in self.values():
+            empty = {id(c.messages): f"a message from {c.name}" for c in network.channels}
+            empty |= {id(c.credits): f"room in {c.name}" for c in network.channels}
+            waiting += [
+                f"{task.spec.name!r} waits for {empty[id(task.wait)]}"
+                for task in network.tasks
+                if not task.wait and id(task.wait) in empty
+            ]
+        return "; ".join(waiting[:20]) or "nobody waits"
+
     def drop_idle(self, runs: Iterable[Run], plan: Plan | None = None) -> None:
         """Forget networks that none of the runs is in: all, or those of a plan."""
         used = {id(run.network) for run in runs}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from numbers import Integral, Real
 from operator import index
 from typing import Any
 
@@ -13,10 +14,10 @@ __all__ = ["allowed", "choice", "choices", "compiling", "flag", "positive", "sec
 
 
 def positive(what: str, value: Any) -> int:
-    """Return an int of at least 1, or raise `ValueError`."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+    """Return an int of at least 1, NumPy's too, or raise `ValueError`."""
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
         raise ValueError(f"{what} must be an int of at least 1, got {value!r}")
-    return value
+    return int(value)
 
 
 def whole(what: str, value: Any) -> int:
@@ -36,7 +37,7 @@ def flag(what: str, value: Any) -> bool:
 
 def seconds(what: str, value: Any) -> float:
     """Return a number of seconds of at least 0, or raise `ValueError`."""
-    if not isinstance(value, (int, float)) or not value >= 0:
+    if isinstance(value, bool) or not isinstance(value, Real) or not float(value) >= 0:
         raise ValueError(f"{what} is a number of seconds of at least 0, got {value!r}")
     return float(value)
 

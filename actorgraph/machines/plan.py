@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
@@ -29,6 +27,7 @@ from actorgraph.lower.program import Program, lower_directly
 from actorgraph.lower.regions import TaskSpec, connect, cut
 from actorgraph.lower.rings import RECYCLED_BYTES, Ring, Rings
 from actorgraph.machines.binding import Binding, Direct
+from actorgraph.machines.process import THIS
 from actorgraph.machines.repeats import Repeats
 from actorgraph.machines.results import Results
 from actorgraph.node import Buffer
@@ -164,7 +163,7 @@ class Plan(Results):
         return self._bindings.get(key) or self._bind(key, symbols)
 
     def _bind(self, key: tuple[tuple[str, int], ...], symbols: Mapping[str, int]) -> Binding:
-        with _making:
+        with THIS.making:
             found = self._bindings.get(key)  # another thread was faster
             if found is not None:
                 return found
@@ -332,12 +331,12 @@ class Plan(Results):
 
     def _make_direct(self, binding: Binding, in_buffers: bool) -> Direct:
         results = list(self.result_of)
-        with _making:
+        with THIS.making:
             program = self.direct or self._lower_directly(binding, results)
         steps = self.direct_steps
         kernels = [self.kernel(node, binding.symbols) for node in steps]
         fixed = [self.device.to_device(node.attrs["value"]) for node in program.constants]
-        with _making:
+        with THIS.making:
             if all(other is not binding for other in self._with_memory):
                 self._with_memory.append(binding)
                 for other in self._with_memory[:-MEMORIES_KEPT]:
@@ -431,19 +430,6 @@ class Plan(Results):
             made: Callable[..., Any] = jit.fused_kernel(node, symbols, wait=self.jit == "wait")
             return made
         return kernel(node, self.device.xp, symbols, watch=self.watch)
-
-
-_making = threading.RLock()
-"""Held while a plan is cut and lowered: two threads may begin with the first run at once."""
-
-
-def _after_fork_in_child() -> None:
-    global _making
-    _making = threading.RLock()  # a thread of the parent may have held it
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 def _lower(name: str) -> ModuleType:

@@ -1,4 +1,4 @@
-"""What a process has one of: its number, and the lock of its machines' starts.
+"""What a process has one of: its number, and the locks of its machines' starts.
 
 Only a fork changes them, so they are looked up once: asking the system costs 0.17 us.
 """
@@ -11,21 +11,47 @@ from typing import final
 
 __all__ = ["THIS"]
 
+_FORK_S = 10.0
+"""Seconds that a fork waits for a lock at most, whatever locks its holder waits for."""
+
 
 @final
 class _Process:
-    """The process that runs this code, after a fork the new one."""
+    """The process that runs this code, after a fork the new one.
+
+    A fork waits for what machines of other threads are beginning.  Else the child would find plans
+    half made, modules half imported and a BLAS half loaded, and no thread of it would finish them.
+
+    Attributes
+    ----------
+    id : int
+    starting : RLock
+        Machines start and stop under it: two threads may ask for a first run.
+    making : RLock
+        Plans are cut and lowered under it: two threads may begin with the first run.
+    """
 
     def __init__(self) -> None:
-        self.look()
+        self._held: list[threading.RLock] = []
+        self._look()
         if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self.look)
+            os.register_at_fork(
+                before=self._hold, after_in_parent=self._release, after_in_child=self._look
+            )
 
-    def look(self) -> None:
-        """See which process this is, and forget a lock that a thread of the parent may hold."""
+    def _hold(self) -> None:
+        self._held = [
+            lock for lock in (self.starting, self.making) if lock.acquire(timeout=_FORK_S)
+        ]
+
+    def _release(self) -> None:
+        for lock in self._held:
+            lock.release()
+
+    def _look(self) -> None:
+        """See which process this is, whose threads hold no lock."""
         self.id = os.getpid()
-        # Machines start and stop under it: two threads may ask for a first run.
-        self.starting = threading.RLock()
+        self.starting, self.making = threading.RLock(), threading.RLock()
 
 
 THIS = _Process()

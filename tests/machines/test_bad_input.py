@@ -394,3 +394,12 @@ def test_a_run_number_that_is_no_whole_number_is_refused_not_cut_off(machine_typ
         pytest.raises(ValueError, match=f"run_number must be an int, got {number!r}"),
     ):
         machine.run_sync(feeds(), run_number=number)
+
+
+@machines
+def test_numbers_of_numpy_are_options_too(machine_type):
+    _, loss, _ = model()
+    options = {"workers": np.int64(1), "max_in_flight": np.uint8(3), "max_bytes": np.int64(10**9)}
+    with machine_type([loss], **options) as machine:
+        machine.run_sync(feeds(), timeout_s=np.float32(30.0))
+        assert repr(machine.workers) == "1"

@@ -7,10 +7,11 @@ import pytest
 
 import actorgraph as ag
 from actorgraph.errors import GraphError, MachineClosedError
-from actorgraph.machines import life, plan
+from actorgraph.machines import life
 from actorgraph.machines.plan import Plan
+from actorgraph.machines.process import THIS
 
-_called = [lambda x: x]
+_called = {0: lambda x: x}
 called = ag.ops.define(
     "machines_called", scheme="f[*s] -> f[*s]", forward=lambda xp, x: _called[0](x),
     vjp=(lambda ct, y, x: ct,), cost=lambda shapes, result, attrs: 1.0,
@@ -74,12 +75,47 @@ def test_two_threads_that_begin_with_the_first_run_compile_it_once(made, monkeyp
         return original(self, *given)
 
     monkeypatch.setattr(Plan, made, while_another_asks)
-    monkeypatch.setattr(plan, "_making", lock)
+    monkeypatch.setattr(THIS, "making", lock)
     x = ag.Graph().input("x", (4,))
     with ag.ActorMachine([np.tanh(x * 2.0) + x], workers=4) as machine:
         feeds = {"x": np.ones(4, "float32")}
         assert together(2, lambda: machine.run_sync(feeds)) == []
     assert len(calls) == 1
+
+
+def test_a_run_waits_for_those_that_threads_compute_where_as_many_are_in_flight_as_may_be(
+    monkeypatch,
+):
+    entered, go = threading.Event(), threading.Event()
+
+    def hold(x):
+        entered.set()
+        assert go.wait(20)
+        return x.copy()
+
+    monkeypatch.setitem(_called, 0, hold)
+    x = ag.Graph().input("x", (2,), "float64")
+    feeds = {"x": np.ones(2)}
+    with ag.ActorMachine([called(x * 2.0)], workers=4, max_in_flight=2) as machine:
+        threads = [threading.Thread(target=machine.run_sync, args=(feeds,)) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+            assert entered.wait(20)
+            entered.clear()
+        core = machine._core
+        assert len(core.admission.direct) == 2
+        third, fourth = (
+            machine.start(feeds),
+            threading.Thread(target=machine.run_sync, args=(feeds,)),
+        )
+        assert core.admission.waiting == [third]
+        fourth.start()
+        go.set()
+        third.result(timeout_s=20)
+        for thread in (*threads, fourth):
+            thread.join(20)
+            assert not thread.is_alive()
+        assert not core.admission.direct
 
 
 @pytest.mark.parametrize("fuse", ["auto", "none"])

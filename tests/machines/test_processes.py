@@ -121,6 +121,37 @@ def test_a_child_forked_during_a_run_does_not_hang():
 
 
 @forks
+def test_a_fork_waits_for_a_first_run_that_another_thread_begins():
+    printed = run_script(
+        FORK
+        + textwrap.dedent("""
+        from actorgraph.machines.plan import Plan
+        entered, forking = threading.Event(), threading.Event()
+        original = Plan._plan_buffers
+        def half_made(self):
+            entered.set()
+            assert forking.wait(20)
+            original(self)
+        Plan._plan_buffers = half_made
+        y = x * 2.0
+        machine = ag.ActorMachine([y], workers=2, fuse="none")
+        thread = threading.Thread(target=machine.run_sync, args=(ONES,))
+        thread.start()
+        assert entered.wait(20)
+        os.register_at_fork(before=forking.set)  # called before those that are there already
+        def child():
+            assert machine.run_sync(ONES)[y].value[0] == 2
+            print("child")
+        in_child(child)
+        thread.join()
+        machine.close()
+        print("parent")
+    """)
+    )
+    assert printed == ["child", "parent"]
+
+
+@forks
 def test_a_child_that_only_closes_or_drops_the_machine_leaves_the_parents_alone():
     printed = run_script(
         FORK
