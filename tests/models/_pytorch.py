@@ -1,10 +1,11 @@
-"""Comparison of a whole model with the same model in PyTorch, weights and all, in float32."""
+"""Comparison of a whole model with the same model in PyTorch, weights and all."""
 
 import numpy as np
+import pytest
 
 import actorgraph as ag
 
-RTOL = 1e-4
+RTOL = {"float32": 1e-4, "float64": 1e-9}
 
 
 def parameters_of(graph, module):
@@ -37,10 +38,11 @@ def assert_machine_agrees(kind, outputs, parameters, feeds, wanted, **options):
 
 
 def assert_close(got, wanted, name):
-    assert got.dtype == np.float32
+    assert got.dtype == wanted.dtype
     assert got.shape == wanted.shape
-    atol = RTOL * np.abs(wanted).max(initial=0)
-    np.testing.assert_allclose(got, wanted, rtol=RTOL, atol=atol, err_msg=name)
+    rtol = RTOL[wanted.dtype.name]
+    atol = rtol * np.abs(wanted).max(initial=0)
+    np.testing.assert_allclose(got, wanted, rtol=rtol, atol=atol, err_msg=name)
 
 
 MACHINES = {
@@ -49,3 +51,6 @@ MACHINES = {
     "one actor per node": (ag.ActorMachine, {"workers": 2, "fuse": "none"}),
     "rewritten": (ag.ActorMachine, {"workers": 2, "exact": False}),
 }
+every_machine = pytest.mark.parametrize(
+    ("machine", "dtype"), [*((name, "float32") for name in MACHINES), ("actors", "float64")]
+)

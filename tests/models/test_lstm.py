@@ -13,7 +13,13 @@ import numpy as np
 import pytest
 
 import actorgraph as ag
-from tests.models._pytorch import MACHINES, assert_machine_agrees, parameters_of, results_of
+from tests.models._pytorch import (
+    MACHINES,
+    assert_machine_agrees,
+    every_machine,
+    parameters_of,
+    results_of,
+)
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.oracle
@@ -23,7 +29,7 @@ STEPS, BATCH, FEATURES, HIDDEN, CLASSES, LAYERS = 7, 5, 6, 8, 4, 2
 
 
 @cache
-def theirs():
+def theirs(dtype):
     """Return the module, its feeds and its results."""
     torch.manual_seed(3)
     module = torch.nn.ModuleDict(
@@ -31,8 +37,9 @@ def theirs():
             "lstm": torch.nn.LSTM(FEATURES, HIDDEN, LAYERS),
             "head": torch.nn.Linear(HIDDEN, CLASSES),
         }
-    )
-    x, targets = torch.randn(STEPS, BATCH, FEATURES), torch.randint(CLASSES, (BATCH,))
+    ).to(getattr(torch, dtype))
+    x = torch.randn(STEPS, BATCH, FEATURES, dtype=getattr(torch, dtype))
+    targets = torch.randint(CLASSES, (BATCH,))
     sequence, (_, cells) = module["lstm"](x)
     logits = module["head"](sequence[-1])
     loss = torch.nn.functional.cross_entropy(logits, targets)
@@ -40,12 +47,12 @@ def theirs():
     return module, {"x": x.numpy(), "t": targets.numpy()}, results_of(module, outputs, loss)
 
 
-def ours():
+def ours(dtype):
     """Return the outputs, the loss first, and the parameters."""
     graph = ag.Graph("lstm")
-    x = graph.input("x", (STEPS, "batch", FEATURES), "float32")
+    x = graph.input("x", (STEPS, "batch", FEATURES), dtype)
     targets = graph.input("t", ("batch",), "int64")
-    weights = parameters_of(graph, theirs()[0])
+    weights = parameters_of(graph, theirs(dtype)[0])
     zeros = ops.zeros_like(ops.broadcast_to(ops.sum(x[0], -1, keepdims=True), ("batch", HIDDEN)))
     sequence = [x[step] for step in range(STEPS)]
     cells = []
@@ -67,16 +74,16 @@ def ours():
     return outputs, weights
 
 
-@pytest.mark.parametrize("machine", MACHINES)
-def test_lstm_agrees_with_pytorch(machine):
+@every_machine
+def test_lstm_agrees_with_pytorch(machine, dtype):
     kind, options = MACHINES[machine]
-    _, feeds, wanted = theirs()
-    assert_machine_agrees(kind, *ours(), feeds, wanted, **options)
+    _, feeds, wanted = theirs(dtype)
+    assert_machine_agrees(kind, *ours(dtype), feeds, wanted, **options)
 
 
 def test_gradients_as_nodes_agree_with_pytorch():
-    _, feeds, wanted = theirs()
-    outputs, weights = ours()
+    _, feeds, wanted = theirs("float32")
+    outputs, weights = ours("float32")
     gradients = dict(zip(weights, ag.gradients(outputs["loss"], weights), strict=True))
     with ag.TapeMachine(gradients) as machine:
         run = machine.run_sync(feeds)

@@ -22,6 +22,7 @@ from tests.models._pytorch import (
     MACHINES,
     assert_close,
     assert_machine_agrees,
+    every_machine,
     parameters_of,
     results_of,
 )
@@ -74,10 +75,10 @@ class ResNet(torch.nn.Module):
 
 
 @cache
-def theirs(training):
+def theirs(training, dtype):
     """Return the module as it was, its feeds and its results, the new statistics among them."""
     torch.manual_seed(11)
-    module = ResNet()
+    module = ResNet().to(getattr(torch, dtype))
     for name, parameter in module.named_parameters():
         if parameter.ndim == 1:
             torch.nn.init.normal_(parameter, 0.8 if name.endswith("weight") else 0.1, 0.2)
@@ -88,7 +89,8 @@ def theirs(training):
             torch.nn.init.uniform_(value, 0.5, 1.5)
     before = {name: value.numpy().copy() for name, value in module.named_buffers()}
     module.train(training)
-    images, targets = torch.randn(BATCH, 3, IMAGE, IMAGE), torch.randint(CLASSES, (BATCH,))
+    images = torch.randn(BATCH, 3, IMAGE, IMAGE, dtype=getattr(torch, dtype))
+    targets = torch.randint(CLASSES, (BATCH,))
     logits = module(images)
     loss = torch.nn.functional.cross_entropy(logits, targets)
     wanted = results_of(module, {"logits": logits}, loss)
@@ -102,8 +104,9 @@ def theirs(training):
 class Net:
     """The same network as a graph."""
 
-    def __init__(self, training):
-        module, before, *_ = theirs(training)
+    def __init__(self, training, dtype):
+        module, before, *_ = theirs(training, dtype)
+        self.dtype = dtype
         self.graph = ag.Graph("resnet")
         self.training = training
         self.weights = parameters_of(self.graph, module)
@@ -138,7 +141,7 @@ class Net:
         return ops.relu(y + x)
 
     def outputs(self):
-        images = self.graph.input("images", ("batch", 3, IMAGE, IMAGE), "float32")
+        images = self.graph.input("images", ("batch", 3, IMAGE, IMAGE), self.dtype)
         targets = self.graph.input("t", ("batch",), "int64")
         x = ops.relu(self.norm(self.conv(images, "conv1", stride=2, padding=3), "bn1"))
         x = ops.max_pool2d(x, 3, 2, 1)
@@ -153,12 +156,12 @@ class Net:
         return {"loss": loss, "logits": logits}
 
 
-@pytest.mark.parametrize("machine", MACHINES)
+@every_machine
 @pytest.mark.parametrize("training", [True, False])
-def test_resnet_agrees_with_pytorch(training, machine):
+def test_resnet_agrees_with_pytorch(training, machine, dtype):
     kind, options = MACHINES[machine]
-    _, before, feeds, wanted = theirs(training)
-    net = Net(training)
+    _, before, feeds, wanted = theirs(training, dtype)
+    net = Net(training, dtype)
     assert_machine_agrees(kind, net.outputs(), net.weights, feeds, wanted, **options)
     for name, buffer in net.statistics.items():
         assert_close(buffer.value, wanted[name], name)

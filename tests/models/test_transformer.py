@@ -13,7 +13,13 @@ from functools import cache
 import pytest
 
 import actorgraph as ag
-from tests.models._pytorch import MACHINES, assert_machine_agrees, parameters_of, results_of
+from tests.models._pytorch import (
+    MACHINES,
+    assert_machine_agrees,
+    every_machine,
+    parameters_of,
+    results_of,
+)
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("scipy", reason="the exact gelu is computed by SciPy")
@@ -25,7 +31,7 @@ VARIANTS = [(True, False), (False, True)]
 
 
 @cache
-def theirs(norm_first, causal):
+def theirs(norm_first, causal, dtype):
     """Return the module, its feeds and its results."""
     torch.manual_seed(5)
     layer = torch.nn.TransformerEncoderLayer(
@@ -42,13 +48,15 @@ def theirs(norm_first, causal):
             "encoder": encoder,
             "head": torch.nn.Linear(WIDTH, CLASSES),
         }
-    )
+    ).to(getattr(torch, dtype))
     for name, parameter in module.named_parameters():
         if name.endswith("bias") or parameter.ndim == 1:
             torch.nn.init.normal_(parameter, 0.5)  # neither zeros nor ones
     tokens, targets = torch.randint(TOKENS, (BATCH, LENGTH)), torch.randint(CLASSES, (BATCH,))
     x = module["tokens"](tokens) + module["places"](torch.arange(LENGTH))
-    mask = torch.nn.Transformer.generate_square_subsequent_mask(LENGTH) if causal else None
+    mask = None
+    if causal:
+        mask = torch.nn.Transformer.generate_square_subsequent_mask(LENGTH, dtype=x.dtype)
     encoded = encoder(x, mask=mask, is_causal=causal)
     logits = module["head"](encoded.mean(1))
     loss = torch.nn.functional.cross_entropy(logits, targets)
@@ -86,12 +94,12 @@ def block(x, weights, name, norm_first, causal):
     return norm(x + network(x), "norm2")
 
 
-def ours(norm_first, causal):
+def ours(norm_first, causal, dtype):
     """Return the outputs, the loss first, and the parameters."""
     graph = ag.Graph("transformer")
     tokens = graph.input("tokens", ("batch", LENGTH), "int64")
     targets = graph.input("t", ("batch",), "int64")
-    weights = parameters_of(graph, theirs(norm_first, causal)[0])
+    weights = parameters_of(graph, theirs(norm_first, causal, dtype)[0])
     x = ops.embedding(weights["tokens.weight"], tokens) + weights["places.weight"]
     for layer in range(LAYERS):
         x = block(x, weights, f"encoder.layers.{layer}", norm_first, causal)
@@ -105,9 +113,9 @@ def ours(norm_first, causal):
     }, weights
 
 
-@pytest.mark.parametrize("machine", MACHINES)
+@every_machine
 @pytest.mark.parametrize(("norm_first", "causal"), VARIANTS)
-def test_transformer_agrees_with_pytorch(norm_first, causal, machine):
+def test_transformer_agrees_with_pytorch(norm_first, causal, machine, dtype):
     kind, options = MACHINES[machine]
-    _, feeds, wanted = theirs(norm_first, causal)
-    assert_machine_agrees(kind, *ours(norm_first, causal), feeds, wanted, **options)
+    _, feeds, wanted = theirs(norm_first, causal, dtype)
+    assert_machine_agrees(kind, *ours(norm_first, causal, dtype), feeds, wanted, **options)
