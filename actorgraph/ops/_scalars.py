@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["accumulator", "highest", "is_half", "limited", "one", "scalar", "zero"]
+__all__ = ["accumulator", "highest", "is_half", "one", "scalar", "zero"]
 
 
 class _ByDtype(dict[np.dtype[Any], Any]):
@@ -44,13 +44,6 @@ def one(xp: Any, x: Any) -> Any:
 def scalar(x: Any, value: float) -> Any:
     """Return `value` in the dtype of `x`."""
     return x.dtype.type(value)
-
-
-def limited(xp: Any, x: Any, low: Any, high: Any) -> Any:
-    """Return `x` limited to an interval, in its dtype; clip makes float32 of bfloat16."""
-    if x.dtype.kind == "V":
-        return xp.minimum(xp.maximum(x, low), high)
-    return xp.clip(x, low, high)
 
 
 def is_half(dtype: np.dtype[Any]) -> bool:

@@ -7,13 +7,16 @@ an infinite argument makes no NaN.
 
 from __future__ import annotations
 
+from math import inf
 from typing import Any
 
 import numpy as np
 
 from actorgraph.graph import Node
 from actorgraph.ops._declare import Binary, binary, unary
+from actorgraph.ops._quick import all_finite, at_least, exp_without_warning
 from actorgraph.ops._scalars import highest, one, scalar, zero
+from actorgraph.ops.exponential import expm1
 from actorgraph.ops.selection import clip, select_positive
 from actorgraph.ops.trigonometric import tanh
 
@@ -31,29 +34,39 @@ def _sigmoid_forward(xp: Any, x: Any, out: Any = None) -> Any:
     denominator = xp.negative(x, out=out)
     out = denominator if denominator.ndim else None
     # Where exp(-x) overflows the result is 0, which is right to the last bit of a normal number.
-    with np.errstate(over="ignore"):
-        denominator = xp.exp(denominator, out=out)
+    denominator = exp_without_warning(xp, denominator, out)
     denominator += one(xp, x)
-    return xp.reciprocal(denominator, out=out)
+    return xp.divide(one(xp, x), denominator, out=out)  # half the time of reciprocal
 
 
-def _far_part(xp: Any, x: Any, out: Any) -> Any:
-    """Return log1p(exp(-abs(x))), computed in one array: fresh ones cost more than the numbers."""
-    result = xp.absolute(x, out=out)
-    out = result if result.ndim else None
-    result = xp.negative(result, out=out)
-    result = xp.exp(result, out=out)
-    return xp.log1p(result, out=out)
+def _exp_then_log1p(xp: Any, x: Any, out: Any) -> Any:
+    """Return log(1 + exp(x)), inf where exp(x) is too large."""
+    result = exp_without_warning(xp, x, out)
+    return xp.log1p(result, out=result if result.ndim else None)
 
 
 def _softplus_forward(xp: Any, x: Any, out: Any = None) -> Any:
-    result = _far_part(xp, x, out)
-    return xp.add(result, xp.maximum(x, zero(xp, x)), out=result if result.ndim else None)
+    result = _exp_then_log1p(xp, x, out)
+    # Where exp(x) overflows, x differs from the result by less than half a bit.
+    if xp is np and all_finite(result):
+        return result
+    return _replaced(xp, result, result == inf, x)
 
 
 def _logsigmoid_forward(xp: Any, x: Any, out: Any = None) -> Any:
-    result = _far_part(xp, x, out)
-    return xp.subtract(xp.minimum(x, zero(xp, x)), result, out=result if result.ndim else None)
+    result = xp.negative(x, out=out)
+    result = _exp_then_log1p(xp, result, result if result.ndim else None)
+    result = xp.negative(result, out=result if result.ndim else None)
+    if xp is np and all_finite(result):
+        return result
+    return _replaced(xp, result, result == -inf, x)
+
+
+def _replaced(xp: Any, result: Any, where: Any, x: Any) -> Any:
+    if not result.ndim:
+        return xp.where(where, x, result)
+    xp.copyto(result, x, where=where)
+    return result
 
 
 sigmoid = unary(
@@ -62,13 +75,13 @@ sigmoid = unary(
     in_place=(0,),
 )  # fmt: skip
 softplus = unary(
-    "softplus", _softplus_forward, lambda t, y, x: t * sigmoid(x),
-    "log(1 + exp(x)), computed as max(x, 0) + log1p(exp(-abs(x))).", scheme=_FLOAT, flops=12,
+    "softplus", _softplus_forward, lambda t, y, x: -(t * expm1(-y)),
+    "log(1 + exp(x)), which is x where exp(x) overflows.", scheme=_FLOAT, flops=12,
     takes_out=True,
 )  # fmt: skip
 logsigmoid = unary(
-    "logsigmoid", _logsigmoid_forward, lambda t, y, x: t * sigmoid(-x),
-    "log(sigmoid(x)), computed as min(x, 0) - log1p(exp(-abs(x))).", scheme=_FLOAT, flops=12,
+    "logsigmoid", _logsigmoid_forward, lambda t, y, x: -(t * expm1(y)),
+    "log(sigmoid(x)), computed as -log(1 + exp(-x)).", scheme=_FLOAT, flops=12,
     takes_out=True,
 )  # fmt: skip
 
@@ -79,7 +92,7 @@ where_positive: Binary = binary(
     notes="What is not chosen may be infinite or NaN; a NaN in y chooses 0.",
 )  # fmt: skip
 relu = unary(
-    "relu", lambda xp, x, out=None: xp.maximum(x, zero(xp, x), out=out),
+    "relu", lambda xp, x, out=None: at_least(xp, x, zero(xp, x), out),
     lambda t, y, x: where_positive(t, y), "max(x, 0).", scheme="r[*s] -> r[*s]", takes_out=True,
     in_place=(0,),
     notes="The gradient at 0 is 0.  An inactive unit gets 0 also of an infinite cotangent, as "
@@ -96,7 +109,7 @@ def _near(x: Node) -> Node:
 
 
 def _not_far_below(xp: Any, x: Any) -> Any:
-    return xp.maximum(x, scalar(x, -_FAR))
+    return at_least(xp, x, scalar(x, -_FAR))
 
 
 def _silu_forward(xp: Any, x: Any) -> Any:

@@ -10,13 +10,12 @@ from collections.abc import Callable
 from math import pi, sqrt
 from typing import Any
 
-import numpy as np
-
 from actorgraph.errors import GraphError, ShapeError
 from actorgraph.graph import Node, build, is_weak
 from actorgraph.op import Op, Sample
 from actorgraph.ops._declare import binary, nary_elementwise, unary
-from actorgraph.ops._scalars import limited, one, scalar, zero
+from actorgraph.ops._quick import at_least, at_most, exp_without_warning, limited
+from actorgraph.ops._scalars import one, scalar, zero
 from actorgraph.ops.activations import sigmoid
 from actorgraph.ops.broadcasting import expand_dims
 from actorgraph.ops.exponential import exp
@@ -110,7 +109,7 @@ hardsigmoid = unary(
     scheme="f[*s] -> f[*s]", flops=6, notes="The gradient is 0 at -3 and 3.",
 )  # fmt: skip
 hardswish = unary(
-    "hardswish", lambda xp, x: xp.multiply(xp.maximum(x, scalar(x, -3)), _sixth(xp, x)),
+    "hardswish", lambda xp, x: xp.multiply(at_least(xp, x, scalar(x, -3)), _sixth(xp, x)),
     lambda t, y, x: t * where(x >= 3, 1, where(x > -3, clip(x, -3, 3) / 3 + 0.5, 0)),
     "x * hardsigmoid(x).", scheme="f[*s] -> f[*s]", flops=6,
     notes="The gradient is 0 at -3 and 1 at 3.  Source: Howard et al., Searching for MobileNetV3, "
@@ -189,7 +188,7 @@ def prelu(x: Node, weight: Any) -> Node:
 
 
 def _elu_forward(xp: Any, x: Any, alpha: float, scale: float, rate: float) -> Any:
-    below = xp.expm1(xp.minimum(x, zero(xp, x)) * scalar(x, rate)) * scalar(x, alpha * scale)
+    below = xp.expm1(at_most(xp, x, zero(xp, x)) * scalar(x, rate)) * scalar(x, alpha * scale)
     return xp.where(xp.greater(x, zero(xp, x)), x * scalar(x, scale), below)
 
 
@@ -282,7 +281,7 @@ _ROOT, _CUBIC = sqrt(8 / pi), 0.044715
 
 def _normal_forward(xp: Any, x: Any) -> Any:
     gate = special_function(xp, "erfc", x * scalar(x, -sqrt(0.5))) * scalar(x, 0.5)
-    return xp.multiply(xp.maximum(x, scalar(x, -_EDGE)), gate)
+    return xp.multiply(at_least(xp, x, scalar(x, -_EDGE)), gate)
 
 
 def _normal_slope(t: Node, y: Node, x: Node) -> Node:
@@ -293,11 +292,17 @@ def _normal_slope(t: Node, y: Node, x: Node) -> Node:
 
 def _tanh_forward(xp: Any, x: Any) -> Any:
     near = limited(xp, x, scalar(x, -_EDGE), scalar(x, _EDGE))
-    inner = near * (near * near * scalar(x, _CUBIC) + one(xp, x)) * scalar(x, -_ROOT)
     # (1 + tanh(u)) / 2 is sigmoid(2 u), which keeps its digits where it is small.
-    with np.errstate(over="ignore"):
-        gate = xp.reciprocal(xp.exp(inner) + one(xp, x))
-    return xp.multiply(xp.maximum(x, scalar(x, -_EDGE)), gate)
+    inner = near * near
+    inner *= scalar(x, _CUBIC)
+    inner += one(xp, x)
+    inner *= near
+    inner *= scalar(x, -_ROOT)
+    out = inner if inner.ndim else None
+    inner = exp_without_warning(xp, inner, out)
+    inner += one(xp, x)
+    gate = xp.divide(one(xp, x), inner, out=out)
+    return xp.multiply(at_least(xp, x, scalar(x, -_EDGE)), gate, out=out)
 
 
 def _tanh_slope(t: Node, y: Node, x: Node) -> Node:

@@ -9,7 +9,8 @@ import numpy as np
 from actorgraph.graph import Node, build
 from actorgraph.op import Sample
 from actorgraph.ops._declare import binary, documented, nary_elementwise
-from actorgraph.ops._scalars import limited, zero
+from actorgraph.ops._quick import limited
+from actorgraph.ops._scalars import zero
 from actorgraph.ops.rounding import isnan
 
 __all__ = ["clip", "fmax", "fmin", "maximum", "minimum", "select_positive", "where"]

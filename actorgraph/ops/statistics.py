@@ -10,6 +10,7 @@ import numpy as np
 from actorgraph.errors import GraphError
 from actorgraph.graph import Node, build
 from actorgraph.op import Op, Rule, Sample, register
+from actorgraph.ops._quick import all_finite, sum_of_squares
 from actorgraph.ops._scalars import accumulator, zero
 from actorgraph.ops.arithmetic import abs as size_of_each
 from actorgraph.ops.arithmetic import power, sign
@@ -239,12 +240,14 @@ def _spread_of(op: Op, x: Node, axis: Any, keepdims: bool, ddof: float) -> Node:
 _SMALL = {np.dtype(code): np.finfo(code).tiny / np.finfo(code).eps ** 2 for code in "fd"}
 
 
+_squares_without_warning = np.errstate(over="ignore")(sum_of_squares)
+
+
 def _norm_forward(xp: Any, x: Any, axis: Axes, keepdims: bool, p: float) -> Any:
     if p == 2 and xp is np and x.dtype in _SMALL:
-        with np.errstate(over="ignore"):
-            total = xp.add.reduce(xp.square(x), axis=axis, keepdims=keepdims)
-        if ((total > _SMALL[x.dtype]) & (total < inf)).all():
-            return xp.sqrt(total)
+        total = _squares_without_warning(x, axis, keepdims)
+        if all_finite(total) and total.min(initial=inf) > _SMALL[x.dtype]:
+            return np.sqrt(total)
     size = xp.absolute(x)
     if p == inf:
         return size.max(axis=axis, keepdims=keepdims, initial=zero(xp, x))

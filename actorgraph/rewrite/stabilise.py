@@ -12,9 +12,14 @@ node of its own), and the limits of sqrt, x / x and norms at 0.
 from __future__ import annotations
 
 from math import nan
+from typing import Any
 
-from actorgraph.graph import Node
-from actorgraph.op import CONSTANT, REGISTRY, Op
+import numpy as np
+
+from actorgraph.graph import Node, build
+from actorgraph.op import CONSTANT, REGISTRY, Op, Sample, register
+from actorgraph.ops._quick import all_finite
+from actorgraph.ops._scalars import one
 from actorgraph.ops.activations import logsigmoid, sigmoid, softplus
 from actorgraph.ops.arithmetic import abs as size_of_each
 from actorgraph.ops.arithmetic import sqrt
@@ -192,9 +197,32 @@ def _root_of_squares(node: Node) -> Node | None:
     return None if x is None else norm(x, 2, total.attrs["axis"], total.attrs["keepdims"])
 
 
+def _one_forward(xp: Any, x: Any, out: Any = None) -> Any:
+    if xp is np and x.ndim and all_finite(x):
+        out = np.empty(x.shape, x.dtype) if out is None else out
+        out.fill(1)
+        return out
+    return xp.where(x == x, one(xp, x), x)
+
+
+_ONE = register(
+    Op(
+        "one_unless_nan",
+        "f[*s] -> f[*s]",
+        _one_forward,
+        vjp=(None,),
+        jvp=lambda tans, y, x: None,
+        samples=(Sample(((3, 4),)), Sample(((),))),
+        layout="kept",
+        takes_out=True,
+        doc="1, NaN where x is NaN: a ratio whose limit is taken where it is 0 / 0.",
+    )
+)
+
+
 def _by_itself(node: Node) -> Node | None:
     x, y = node.inputs
-    return where(x == x, 1, x) if x is y and x.dtype.kind in "fV" else None
+    return build(_ONE, x) if x is y and x.dtype.kind in "fV" else None
 
 
 def _by_its_root(node: Node) -> Node | None:

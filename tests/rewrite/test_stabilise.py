@@ -76,7 +76,7 @@ PATTERNS = {
         "sqrt(sum(multiply(a, a), axis=(1,), keepdims=False))",
         "norm(a, axis=(1,), keepdims=False)",
     ),
-    "ratio": (lambda a, b: a / a, "divide(a, a)", "where(equal(a, a), 1, a)"),
+    "ratio": (lambda a, b: a / a, "divide(a, a)", "one_unless_nan(a)"),
     "sqrt_ratio": (lambda a, b: a / ops.sqrt(a), "divide(a, sqrt(a))", "sqrt(a)"),
     "double_neg": (lambda a, b: minus(minus(a)), "neg(neg(a))", "a"),
 }
