@@ -6,6 +6,7 @@ dtypes stay as they are.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -43,7 +44,16 @@ def one(xp: Any, x: Any) -> Any:
 
 def scalar(x: Any, value: float) -> Any:
     """Return `value` in the dtype of `x`."""
-    return x.dtype.type(value)
+    if type(x) is not np.ndarray or not value:
+        return x.dtype.type(value)
+    return _number(x.dtype, value)  # half the cost for the ufunc that gets it
+
+
+@lru_cache(256)
+def _number(dtype: np.dtype[Any], value: float) -> Any:
+    array = np.full((), value, dtype)
+    array.flags.writeable = False
+    return array
 
 
 def is_half(dtype: np.dtype[Any]) -> bool:

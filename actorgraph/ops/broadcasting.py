@@ -8,6 +8,7 @@ how a cotangent or a tangent gets the shape of its value.  Where dims are known 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,7 @@ __all__ = [
     "conj",
     "expand_dims",
     "reduced_shape",
+    "spread",
     "squeeze",
     "sum",
     "unbroadcast",
@@ -145,10 +147,13 @@ def _expand_shape(checks: Checks, x: Shape, *, axis: tuple[int, ...]) -> Shape:
     return tuple(1 if i in axis else next(dims) for i in range(len(x) + len(axis)))
 
 
+@lru_cache(256)
+def _new_axes(axis: tuple[int, ...], ndim: int) -> tuple[slice | None, ...]:
+    return tuple([None if i in axis else slice(None) for i in range(ndim + len(axis))])
+
+
 def _expand_forward(xp: Any, x: Any, axis: tuple[int, ...]) -> Any:
-    # A fifth of the cost of np.expand_dims, and always a view.
-    dims = iter(x.shape)
-    return x.reshape([1 if i in axis else next(dims) for i in range(x.ndim + len(axis))])
+    return x[_new_axes(axis, x.ndim)]  # a tenth of the cost of np.expand_dims
 
 
 _EXPAND: Op = register(
@@ -202,7 +207,7 @@ _SQUEEZE: Op = register(
     Op(
         "squeeze",
         "a[*s] -> a[*out]",
-        lambda xp, x, axis: xp.squeeze(x, axis),
+        lambda xp, x, axis: x.squeeze(axis),
         shape=_squeeze_shape,
         vjp=(lambda ct, y, x, axis: build(_EXPAND, ct, axis=axis),),
         jvp=lambda tans, y, x, axis: build(_SQUEEZE, tans[0], axis=axis),
@@ -252,11 +257,38 @@ def _broadcast_shape(checks: Checks, x: Shape, *, shape: Shape) -> Shape:
     return shape
 
 
+def _broadcast_forward(xp: Any, x: Any, shape: tuple[int, ...]) -> Any:
+    if type(x) is not np.ndarray or not x.flags.c_contiguous or x.dtype.char not in "?fdil":
+        return xp.broadcast_to(x, shape)
+    strides = _broadcast_strides(x.shape, shape, x.itemsize)
+    if strides is None:
+        return np.broadcast_to(x, shape)
+    view = np.ndarray(shape, x.dtype, x, 0, strides)
+    view.flags.writeable = False
+    return view
+
+
+# What np.broadcast_to finds by an iterator, in three times the time of all else.
+@lru_cache(256)
+def _broadcast_strides(
+    old: tuple[int, ...], new: tuple[int, ...], step: int
+) -> tuple[int, ...] | None:
+    """Return the strides of a contiguous array when broadcast, None for what NumPy is asked."""
+    lead = len(new) - len(old)
+    if lead < 0 or 0 in new or any(a not in (1, b) for a, b in zip(old, new[lead:], strict=True)):
+        return None
+    steps = []
+    for size in reversed(old):
+        steps.append(0 if size == 1 else step)
+        step *= size
+    return (*[0] * lead, *reversed(steps))
+
+
 _BROADCAST: Op = register(
     Op(
         "broadcast_to",
         "a[*s] -> a[*out]",
-        lambda xp, x, shape: xp.broadcast_to(x, shape),
+        _broadcast_forward,
         shape=_broadcast_shape,
         vjp=(lambda ct, y, x, shape: unbroadcast(ct, x),),
         jvp=lambda tans, y, x, shape: build(_BROADCAST, tans[0], shape=shape),
@@ -275,7 +307,7 @@ _BROADCAST_LIKE: Op = register(
     Op(
         "broadcast_like",
         "a[*s] -> a1[*t] -> a[*t]",
-        lambda xp, x, like: xp.broadcast_to(x, xp.shape(like)),
+        lambda xp, x, like: _broadcast_forward(xp, x, xp.shape(like)),
         vjp=(lambda ct, y, x, like: unbroadcast(ct, x), None),
         jvp=lambda tans, y, x, like: (
             None if tans[0] is None else build(_BROADCAST_LIKE, tans[0], like)
@@ -347,8 +379,14 @@ def _sum_forward(xp: Any, x: Any, out: Any = None, *, axis: tuple[int, ...], kee
     return xp.add.reduce(x, axis=axis, dtype=x.dtype, keepdims=keepdims, out=out)
 
 
+def spread(node: Node, x: Node, axis: tuple[int, ...], keepdims: bool) -> Node:
+    """Broadcast what belongs to a reduction of `x` to every element that it was reduced from."""
+    kept = node if keepdims or not node.ndim else expand_dims(node, axis)
+    return broadcast_like(kept, x)
+
+
 def _sum_vjp(ct: Node, y: Node, x: Node, axis: tuple[int, ...], keepdims: bool) -> Node:
-    return broadcast_like(ct if keepdims else expand_dims(ct, axis), x)
+    return spread(ct, x, axis, keepdims)
 
 
 REDUCTION_SAMPLES = (

@@ -23,7 +23,7 @@ from actorgraph.ops.broadcasting import (
     axes_of,
     broadcast_like,
     conj,
-    expand_dims,
+    spread,
     sum,  # noqa: A004 - NumPy's name
 )
 from actorgraph.ops.reshaping import reshape
@@ -261,7 +261,7 @@ def _others(x: Node, axis: tuple[int, ...]) -> Node | None:
 
 
 def _prod_vjp(ct: Node, y: Node, x: Node, axis: tuple[int, ...], keepdims: bool) -> Node:
-    ct = broadcast_like(ct if keepdims else expand_dims(ct, axis), x)
+    ct = spread(ct, x, axis, keepdims)
     others = _others(x, axis)
     return ct if others is None else ct * conj(others)
 

@@ -16,12 +16,12 @@ from actorgraph.graph import Node, build
 from actorgraph.op import Op, Sample, register
 from actorgraph.ops._declare import Reduction, reduction
 from actorgraph.ops._quick import sum_of_rows
-from actorgraph.ops._scalars import accumulator, highest, one
+from actorgraph.ops._scalars import accumulator, highest, one, scalar
 from actorgraph.ops.broadcasting import (
     REDUCTION_SAMPLES,
-    broadcast_like,
     expand_dims,
     reduced_shape,
+    spread,
     sum,  # noqa: A004 - NumPy's name
 )
 from actorgraph.ops.casting import astype
@@ -47,7 +47,7 @@ _DIVIDE_BY: Op = register(
         "divide_by_size",
         "x[*s] -> x[*s]",
         # A mean over nothing has no elements to send a gradient to.
-        lambda xp, x, size, out=None: xp.divide(x, x.dtype.type(size or 1), out=out),
+        lambda xp, x, size, out=None: xp.divide(x, scalar(x, size or 1), out=out),
         vjp=(lambda ct, y, x, size: build(_DIVIDE_BY, ct, size=size),),
         jvp=lambda tans, y, x, size: build(_DIVIDE_BY, tans[0], size=size),
         samples=(Sample(((3, 4),), {"size": 12}), Sample(((),), {"size": 0})),
@@ -88,7 +88,7 @@ def _mean_forward(xp: Any, x: Any, axis: Axes, keepdims: bool, out: Any = None) 
 
 
 def _mean_vjp(ct: Node, y: Node, x: Node, axis: Axes, keepdims: bool) -> Node:
-    return broadcast_like(divide_by_size(_kept(ct, axis, keepdims), x, axis), x)
+    return spread(divide_by_size(ct, x, axis), x, axis, keepdims)
 
 
 mean: Reduction = reduction(

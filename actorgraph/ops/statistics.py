@@ -10,6 +10,7 @@ import numpy as np
 from actorgraph.errors import GraphError
 from actorgraph.graph import Node, build
 from actorgraph.op import Op, Rule, Sample, register
+from actorgraph.ops._declare import Binary, binary
 from actorgraph.ops._quick import all_finite, sum_of_squares
 from actorgraph.ops._scalars import accumulator, zero
 from actorgraph.ops.arithmetic import abs as size_of_each
@@ -17,9 +18,9 @@ from actorgraph.ops.arithmetic import power, sign
 from actorgraph.ops.broadcasting import (
     REDUCTION_SAMPLES,
     axes_of,
-    broadcast_like,
     expand_dims,
     reduced_shape,
+    spread,
     sum,  # noqa: A004 - NumPy's name
     zeros_like,
 )
@@ -31,11 +32,6 @@ from actorgraph.ops.trigonometric import hypot
 __all__ = ["norm", "std", "var"]
 
 Axes = tuple[int, ...]
-
-
-def _spread(ct: Node, x: Node, axis: Axes, keepdims: bool) -> Node:
-    """Return what belongs to the result at every element that it was reduced from."""
-    return broadcast_like(ct if keepdims else expand_dims(ct, axis), x)
 
 
 def _with(attrs: dict[str, Any]) -> tuple[Sample, ...]:
@@ -103,7 +99,7 @@ def _var_slope(y: Node, x: Node, axis: Axes, keepdims: bool, ddof: float) -> Nod
 
 def _std_slope(y: Node, x: Node, axis: Axes, keepdims: bool, ddof: float) -> Node:
     rate = 1 / where(y == 0, inf, y)
-    return build(_DEVIATION, x, axis=axis, ddof=ddof) * _spread(rate, x, axis, keepdims)
+    return build(_DEVIATION, x, axis=axis, ddof=ddof) * spread(rate, x, axis, keepdims)
 
 
 def _reduction(
@@ -113,7 +109,7 @@ def _reduction(
 
     def vjp(ct: Node, y: Node, x: Node, **attrs: Any) -> Node:
         slopes: Node = slope(y, x, **attrs)
-        return _spread(ct, x, attrs["axis"], attrs["keepdims"]) * slopes
+        return spread(ct, x, attrs["axis"], attrs["keepdims"]) * slopes
 
     def jvp(tans: tuple[Node, ...], y: Node, x: Node, **attrs: Any) -> Node:
         moved: Node = tans[0] * slope(y, x, **attrs)
@@ -240,13 +236,30 @@ def _spread_of(op: Op, x: Node, axis: Any, keepdims: bool, ddof: float) -> Node:
 _SMALL = {np.dtype(code): np.finfo(code).tiny / np.finfo(code).eps ** 2 for code in "fd"}
 
 
+def _divide_or_zero_forward(xp: Any, x: Any, y: Any, out: Any = None) -> Any:
+    if xp is not np or not y.all():
+        # x / inf is 0, and so are all its derivatives.
+        y = xp.where(y == 0, x.dtype.type(inf), y)
+    return xp.divide(x, y, out=out)
+
+
+_divide_or_zero: Binary = binary(
+    "divide_or_zero", _divide_or_zero_forward,
+    (
+        lambda t, z, x, y: _divide_or_zero(t, y),
+        lambda t, z, x, y: -_divide_or_zero(t * z, y),
+    ),
+    "x / y, 0 where y is 0 and x finite.", scheme="f[*s] -> f[*t] -> f[*s|t]", takes_out=True,
+)  # fmt: skip
+
 _squares_without_warning = np.errstate(over="ignore")(sum_of_squares)
 
 
 def _norm_forward(xp: Any, x: Any, axis: Axes, keepdims: bool, p: float) -> Any:
     if p == 2 and xp is np and x.dtype in _SMALL:
         total = _squares_without_warning(x, axis, keepdims)
-        if all_finite(total) and total.min(initial=inf) > _SMALL[x.dtype]:
+        smallest = np.minimum.reduce(total, axis=None, initial=inf)
+        if smallest > _SMALL[x.dtype] and all_finite(total):
             return np.sqrt(total)
     size = xp.absolute(x)
     if p == inf:
@@ -288,8 +301,7 @@ def _norm_slope(y: Node, x: Node, axis: Axes, keepdims: bool, p: float) -> Node:
         chosen = astype(size_of_each(x) == y, x.dtype)
         count = sum(chosen, axis, keepdims=True)
         return sign(x) * (chosen / (count + astype(count == 0, x.dtype)))
-    # At the origin x / inf is 0, and so are all its derivatives.
-    unit = x / where(y == 0, inf, y)
+    unit = _divide_or_zero(x, y)
     if p == 2:
         return unit
     # |u| ** (p - 1) at u = 0 would be infinite for p < 1, and its derivative for p < 2.

@@ -209,6 +209,26 @@ def _broadcast_twice(node: Node) -> Node | None:
     return restated(node, node.op, inner.inputs, node.attrs) if inner.op is _BROADCAST else None
 
 
+def _broadcast_operand(node: Node) -> Node | None:
+    x, y = node.inputs
+    if y.dims == node.dims and y.op is not _BROADCAST:
+        before = _before_broadcast(x)
+        return None if before is None else restated(node, node.op, (before, y), node.attrs)
+    if x.dims == node.dims and x.op is not _BROADCAST:
+        before = _before_broadcast(y)
+        return None if before is None else restated(node, node.op, (x, before), node.attrs)
+    return None
+
+
+def _before_broadcast(node: Node) -> Node | None:
+    """Return what the node was broadcast from, also if a number then got axes of size 1."""
+    if node.op is _EXPAND:
+        node = node.inputs[0]
+        if node.op is not _BROADCAST or node.inputs[0].ndim:
+            return None
+    return node.inputs[0] if node.op is _BROADCAST else None
+
+
 def _expanded_and_squeezed(node: Node) -> Node | None:
     inner = node.inputs[0]
     same = inner.op is _EXPAND and inner.attrs["axis"] == node.attrs["axis"]
@@ -273,6 +293,10 @@ _TABLE: tuple[tuple[str, str, Rule | None, str], ...] = (
     (
         "broadcast", "a broadcast of a broadcast becomes one: the same view",
         _broadcast_twice, "broadcast_to",
+    ),
+    (
+        "operand", "an operand broadcast to the shape of the other becomes what was broadcast",
+        _broadcast_operand, "add subtract multiply divide",
     ),
     (
         "squeeze", "squeeze of expand_dims at the same axes becomes x: the same view",

@@ -78,6 +78,30 @@ def test_pass_leaves_these_ops_and_every_bit(name, formula, left):
     assert kept.count("broadcast_to") <= 1
 
 
+@pytest.mark.parametrize(
+    ("formula", "left"),
+    [
+        (lambda a: a * ops.broadcast_to(a[:1], a.shape), ["tanh", "getitem", "multiply"]),
+        (lambda a: ops.broadcast_to(a[0], a.shape) / (a + 2), ["tanh", "getitem", "add", "divide"]),
+        (
+            lambda a: a - ops.expand_dims(ops.broadcast_to(a[0, 0], (3,)), 0),
+            ["tanh", "getitem", "subtract"],
+        ),
+        (
+            lambda a: a[:1] + ops.expand_dims(ops.broadcast_to(a[0, 0], (3,)), 1),
+            ["tanh", "getitem", "getitem", "broadcast_to", "expand_dims", "add"],
+        ),
+        (
+            lambda a: ops.broadcast_to(a[:1], a.shape) * ops.broadcast_to(a[1], a.shape),
+            ["tanh", "getitem", "broadcast_to", "getitem", "broadcast_to", "multiply"],
+        ),
+    ],
+)
+def test_an_operand_is_broadcast_by_its_op_where_the_other_has_the_shape(formula, left):
+    _, a, fed = tensor((2, 3))
+    assert rewritten(formula(a), ["operand"], fed) == left
+
+
 def ones(a):
     return a.graph.constant(np.ones((), "float32"))
 

@@ -338,7 +338,7 @@ EXTREMES = {
     "square(sqrt(x))": (lambda x: ops.square(ops.sqrt(x)), [(0, 0, 1, 0), (-1, nan, 0, 0)]),
     "x / x": (
         lambda x: x / x,
-        [(0, 1, 0, 0), (inf, 1, 0, 0), (-inf, 1, 0, 0), (nan, nan, 1, 0), (1e-320, 1, 0, 0)],
+        [(0, 1, 0, 0), (inf, 1, 0, 0), (-inf, 1, 0, 0), (nan, nan, 0, 0), (1e-320, 1, 0, 0)],
     ),
     "x / sqrt(x)": (lambda x: x / ops.sqrt(x), [(4, 2, 0.25, -1 / 32)]),
     "log of softmax of x and 0": (
