@@ -47,7 +47,7 @@ def test_a_machine_that_trains_is_checked_forward_and_backward_unless_told_other
     loss = fork().sum().named("loss")
     x, which = loss.graph["x"], loss.argmax().named("which")
     trains = ag.ActorMachine(loss, wrt=[x], fuse="none")
-    assert str(trains.check()) == "forward and backward, 8 tasks, fuse='none': cannot block"
+    assert str(trains.check()) == "forward and backward, 7 tasks, fuse='none': cannot block"
     assert trains.check(backward=True) == trains.check()
     assert str(trains.check(backward=False)) == "forward, 5 tasks, fuse='none': cannot block"
     for outputs, wrt in [(loss, []), (fork(), None), ([which, loss], [x])]:
