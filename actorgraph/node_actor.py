@@ -153,20 +153,24 @@ def _closed(push: Any) -> None:
 class NodeActor:
     """The actor of one region: a forward and a backward task, and perhaps one for weights.
 
+    A large sum of many cotangents has a task for each addition but the last.
+
     Attributes
     ----------
     region : Region
     forward, backward, weights : Task or None
         A leaf whose cotangents are summed has only a backward task.
+    sums : list of Task
     """
 
-    __slots__ = ("backward", "forward", "region", "weights")
+    __slots__ = ("backward", "forward", "region", "sums", "weights")
 
     def __init__(self, region: Region) -> None:
         self.region = region
         self.forward: Task | None = None
         self.backward: Task | None = None
         self.weights: Task | None = None
+        self.sums: list[Task] = []
 
     @property
     def name(self) -> str:
@@ -176,7 +180,7 @@ class NodeActor:
     @property
     def tasks(self) -> tuple[Task, ...]:
         """The tasks that there are."""
-        tasks = self.forward, self.backward, self.weights
+        tasks = self.forward, self.backward, self.weights, *self.sums
         return tuple(task for task in tasks if task is not None)
 
     def __repr__(self) -> str:

@@ -39,6 +39,7 @@ __all__ = [
     "peak_bytes",
     "regular",
     "size_in_bytes",
+    "takes_out",
     "usage",
     "writable",
 ]
@@ -118,7 +119,7 @@ def writable(
     return frozenset(
         step.id
         for step in steps
-        if step.id in regular_ids and step.id not in escaping and _takes_out(step)
+        if step.id in regular_ids and step.id not in escaping and takes_out(step)
     )
 
 
@@ -129,11 +130,12 @@ def leaving(
     return frozenset(
         step.id
         for step in steps
-        if step.id in regular_ids and step.id not in planned and _takes_out(step)
+        if step.id in regular_ids and step.id not in planned and takes_out(step)
     )
 
 
-def _takes_out(step: Node) -> bool:
+def takes_out(step: Node) -> bool:
+    """Return whether the kernel can write its result into an array of dims known before."""
     op = step.op
     # Floats of two bytes are widened on their way.
     if not (op.takes_out or (op.ufunc is not None and not step.attrs)) or is_half(step.dtype):

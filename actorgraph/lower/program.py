@@ -20,6 +20,7 @@ from actorgraph.lower.text import (
     BY_NAME,
     LEAVING,
     LONG,
+    OVER,
     Call,
     Code,
     DirectForm,
@@ -156,6 +157,7 @@ def lower(
     buffered: Container[int] = (),
     leaving: Container[int] = (),
     bulky: Container[int] = (),
+    over: Container[int] = (),
 ) -> Program:
     """Return the program of a task.
 
@@ -178,6 +180,8 @@ def lower(
         list of them for each part that writes.
     bulky : container of int
         Ids of steps whose results are to be forgotten at once; tasks with none may be in parts.
+    over : container of int
+        Ids of the steps that write over their first operand.
     """
     numbers: dict[int, int] = {}
     ports = []
@@ -186,7 +190,7 @@ def lower(
         ports.append(len(port.nodes) if port.kind in ("bundle", "residual") else -1)
         numbers.update({node.id: number for number, node in enumerate(port.nodes, count)})
         count += len(port.nodes) or 1
-    how = [_how(step, bound, long_steps, buffered, leaving) for step in spec.steps]
+    how = [_how(step, bound, long_steps, buffered, leaving, over) for step in spec.steps]
     steps: tuple[Step, ...] = ()
     constants: tuple[Node, ...] = ()
     parts: tuple[Part, ...] = ()
@@ -248,6 +252,7 @@ def _how(
     long_steps: Container[int],
     buffered: Container[int],
     leaving: Container[int],
+    over: Container[int] = (),
 ) -> int:
     number = step.id
     how = 0
@@ -261,6 +266,8 @@ def _how(
         how |= BUFFERED
     elif number in leaving:
         how |= LEAVING
+    elif number in over:
+        how |= OVER
     # Forwards may have any number of operands; of these two NumPy deprecates a third one.
     if how >= BUFFERED and step.op.ufunc in (None, "maximum", "minimum"):
         how |= BY_NAME

@@ -1,9 +1,10 @@
 """Cutting a joint graph into regions, and regions into tasks.
 
 A region is a set of forward nodes that runs as one unit; it owns the differentiation fragments of
-its nodes.  A region becomes up to two tasks, one per direction.  Where the value of one task is
-used in another, a message travels; where a backward task needs what its own forward task had or
-made, the forward task saves it (a residual).
+its nodes.  A region becomes up to two tasks, one per direction, and large sums of many cotangents
+have a task for each addition.  Where the value of one task is used in another, a message travels;
+where a backward task needs what its own forward task had or made, the forward task saves it (a
+residual).
 
 Invariant: the cut is by build order or along chains, so tasks form no cycle.
 """
@@ -11,11 +12,15 @@ Invariant: the cut is by build order or along chains, so tasks form no cycle.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import compress
+from math import prod
+from operator import not_
 from typing import Literal
 
 from actorgraph.graph import Node
+from actorgraph.lower.buffers import takes_out
 from actorgraph.lower.fusion import chunked, cluster, is_heavy
 from actorgraph.lower.joint import Joint
 from actorgraph.op import CONSTANT
@@ -24,10 +29,12 @@ __all__ = [
     "Port",
     "Region",
     "TaskSpec",
+    "accumulating",
     "by_region",
     "connect",
     "cut",
     "split_backward",
+    "with_sums_apart",
     "with_weights_apart",
 ]
 
@@ -36,6 +43,10 @@ BUNDLED = 8
 
 REGION_LIMIT = 1000
 """Most forward nodes of one region: longer straight-line functions compile superlinearly."""
+
+LARGE_BYTES = 64 * 1024
+"""Terms of a sum from this size on are added as they come: such an addition takes 5 us and more, a
+turn 1 us."""
 
 
 @dataclass(slots=True)
@@ -75,7 +86,7 @@ class TaskSpec:
     """What one direction of a region receives, computes, sends and delivers.
 
     ``"weights"`` is the part of the backward direction that only gradients of leaves need, where
-    that is a task of its own.
+    that is a task of its own; ``"sum"`` is one addition of its cotangents.
     `sends` holds (node, consumer task), `bundles` (nodes, consumer task), `results` (node, index of
     the run's result).  `exclusive` are the ports whose message nobody else receives, so that the
     task may send it on with another value.
@@ -83,7 +94,7 @@ class TaskSpec:
 
     index: int
     region: Region
-    direction: Literal["forward", "backward", "weights"]
+    direction: Literal["forward", "backward", "weights", "sum"]
     steps: list[Node] = field(default_factory=list)
     ports: Sequence[Port] = ()
     sends: Sequence[tuple[Node, int]] = ()
@@ -133,7 +144,9 @@ def cut(joint: Joint, fuse: str, costs: Mapping[int, float] | None = None) -> li
     else:
         groups = chunked(forward, REGION_LIMIT if fuse == "all" else 1)
     tasks = by_region(joint, groups)
-    return with_weights_apart(tasks, costs or {}) if fuse == "auto" and costs else tasks
+    if fuse == "auto" and costs:
+        tasks = with_weights_apart(tasks, costs)
+    return with_sums_apart(tasks, joint)
 
 
 def by_region(joint: Joint, groups: Sequence[list[Node]]) -> list[TaskSpec]:
@@ -181,6 +194,78 @@ def with_weights_apart(tasks: list[TaskSpec], costs: Mapping[int, float]) -> lis
     return found
 
 
+def with_sums_apart(tasks: list[TaskSpec], joint: Joint) -> list[TaskSpec]:
+    """Give each partial sum of many large cotangents a task of its own, as terms come.
+
+    In one task with what follows, an addition could not begin before the last term is there, and
+    all of them would live until then: those of a weight that an LSTM uses in every step.  What a
+    partial sum waits for, its region has waited for before, so tasks form no new cycle.
+    """
+    sums: list[TaskSpec] = []
+    for spec in tasks:
+        if spec.direction != "forward" and len(spec.steps) > 1:
+            apart = _partial_sums(spec.steps)
+            if apart:
+                spec.steps = [step for step in spec.steps if step.id not in apart]
+                sums += [TaskSpec(0, spec.region, "sum", [step]) for step in apart.values()]
+    if not sums:
+        return tasks
+    places = {step.id: place for place, step in enumerate(joint.order)}
+    by_place = {places[spec.steps[0].id]: spec for spec in (*tasks, *sums)}
+    found = [by_place[place] for place in sorted(by_place)]
+    for index, spec in enumerate(found):
+        spec.index = index
+    return found
+
+
+def _partial_sums(steps: Sequence[Node]) -> dict[int, Node]:
+    """Return, by id, the large additions whose sums go on, and which need nothing of the task."""
+    found: dict[int, Node] = {}
+    additions = [step for step in steps if step.op.ufunc == "add"]
+    if len(additions) < 2:
+        return found
+    own = {step.id for step in steps}
+    goes_on = {step.inputs[0].id: step for step in additions}
+    for step in additions:
+        further = goes_on.get(step.id)
+        if (
+            further is not None
+            and further.owner is step.owner
+            and own.isdisjoint([part.id for part in step.inputs])
+            and _least_bytes(step) >= LARGE_BYTES
+        ):
+            found[step.id] = step
+            own.remove(step.id)
+    return found
+
+
+def _least_bytes(node: Node) -> int:
+    """Return the size of a value by the dims that every run has."""
+    return prod([dim for dim in node.dims if isinstance(dim, int)]) * node.dtype.itemsize
+
+
+def accumulating(tasks: Iterable[TaskSpec]) -> frozenset[int]:
+    """Return the ids of the connected partial sums that can be written over the one before.
+
+    That is an array which nobody else has seen, and whose layout a new one would have.
+    """
+    own: set[int] = set()
+    found: set[int] = set()
+    for spec in tasks:
+        step = spec.steps[0]
+        if (
+            spec.direction == "sum"
+            and takes_out(step)
+            and all(part.dims == step.dims for part in step.inputs)
+            and all(part.id in own or part.op.layout == "c" for part in step.inputs)
+        ):
+            own.add(step.id)
+            received = [spec.ports[place].nodes[0].id for place in spec.exclusive]
+            if step.inputs[0].id in own and step.inputs[0].id in received:
+                found.add(step.id)
+    return frozenset(found)
+
+
 def _leaving(tasks: Sequence[TaskSpec]) -> set[int]:
     """Return the ids of values that another task, of forward nodes and not of a leaf, needs."""
     task_of = {step.id: spec for spec in tasks for step in spec.steps}
@@ -222,8 +307,8 @@ def connect(tasks: list[TaskSpec], results: Mapping[Node, int]) -> list[TaskSpec
     bundles: defaultdict[int, list[tuple[tuple[Node, ...], int]]] = defaultdict(list)
     delivered: defaultdict[int, list[tuple[Node, int]]] = defaultdict(list)
     for spec in tasks:
-        # What a weights task needs of its region travels like any other value.
-        own = forward.get(spec.region.index) if spec.direction != "weights" else None
+        # What other tasks need of their region travels like any other value.
+        own = forward.get(spec.region.index) if spec.direction in ("forward", "backward") else None
         spec.ports = _ports(spec, own, task_of)
         for port in spec.ports:
             if port.producer is not None and port.node is not None:
@@ -236,13 +321,25 @@ def connect(tasks: list[TaskSpec], results: Mapping[Node, int]) -> list[TaskSpec
     uses.update([node.id for node in results])
     for spec in tasks:
         # Most tasks have no more than one of each.
-        spec.sends = tuple(sends.get(spec.index, ()))
+        sent = sends.get(spec.index, [])
+        if len(sent) > 1:
+            # The last is gone on with: what only uses values up comes before what makes more.
+            ends = [_only_ends(tasks[taker], sends, bundles) for _, taker in sent]
+            sent = [*compress(sent, map(not_, ends)), *compress(sent, ends)]
+        spec.sends = tuple(sent)
         spec.bundles = tuple(bundles.get(spec.index, ()))
         spec.results = tuple(delivered.get(spec.index, ()))
         spec.exclusive = tuple(
             [i for i, p in enumerate(spec.ports) if p.node is not None and uses[p.node.id] == 1]
         )
     return tasks
+
+
+def _only_ends(spec: TaskSpec, sends: Collection[int], bundles: Collection[int]) -> bool:
+    """Return whether a task only adds up or delivers what it receives, and so frees memory."""
+    return spec.direction in ("weights", "sum") or not (
+        spec.index in sends or spec.index in bundles
+    )
 
 
 def _ports(

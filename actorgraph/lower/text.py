@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 
 __all__ = [
     "AWAITED", "BOUND", "BUFFERED", "BY_NAME", "Call", "Code", "DirectForm", "Form", "LEAVING",
-    "LONG", "Step", "code_of", "direct_code", "last_uses",
+    "LONG", "OVER", "Step", "code_of", "direct_code", "last_uses",
 ]  # fmt: skip
 
 
@@ -83,6 +83,8 @@ LEAVING = 16
 """The step writes into an array that leaves the turn."""
 BY_NAME = 32
 """The kernel takes the array that it writes to by name."""
+OVER = 64
+"""The step writes over its first operand."""
 
 
 class Form(NamedTuple):
@@ -374,7 +376,8 @@ class _Writer:
                 self._call_async(j, kernel, f"({args})")
                 body.append(f"            {name} = reply.pop()()")
             else:
-                call = _call(step, kernel, self.expressions, self.outs.get(j))
+                over = self.expressions[step.operands[0]] if step.how & OVER else None
+                call = _call(step, kernel, self.expressions, self.outs.get(j, over))
                 body.append(f"            {name} = {call}")
             self.lines[len(body)] = j
             if self.freed_after[j] and not single:

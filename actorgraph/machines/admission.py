@@ -220,7 +220,7 @@ def claim_of(plan: Plan, binding: Binding, regular: bool) -> Claim:
         turn = arena = 0
         for spec, buffered in zip(plan.tasks, plan.buffered, strict=True):
             planned = buffered if regular else frozenset()
-            more, most = bytes_of(spec.steps, spec.kept, planned, binding)
+            more, most = bytes_of(spec.steps, spec.kept, planned | plan.over, binding)
             kept, turn = kept + more, max(turn, most)
             if planned:
                 assign = import_module("actorgraph.lower.packing").assign  # not all machines need

@@ -154,7 +154,10 @@ class Network:
         for task in self.tasks:
             task.joint = self.plan.joint
             actor = actors.setdefault(task.spec.region.index, NodeActor(task.spec.region))
-            setattr(actor, task.spec.direction, task)
+            if task.spec.direction == "sum":
+                actor.sums.append(task)
+            else:
+                setattr(actor, task.spec.direction, task)
         return [actors[index] for index in sorted(actors)]
 
     def _connect(self) -> None:
@@ -219,6 +222,7 @@ class Network:
             buffered=self.plan.buffered[spec.index],
             leaving=self.plan.leaving[spec.index],
             bulky=self.plan.bulky,
+            over=self.plan.over,
         )
         task.program = program
         args: list[Any] = [task, Message, Dead, fail]

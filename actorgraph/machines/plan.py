@@ -24,7 +24,7 @@ from actorgraph.lower.joint import Joint, Mode, join
 from actorgraph.lower.kernels import alike, depends_on_symbols, kernel
 from actorgraph.lower.matmul import tile_count
 from actorgraph.lower.program import Program, lower_directly
-from actorgraph.lower.regions import TaskSpec, connect, cut
+from actorgraph.lower.regions import TaskSpec, accumulating, connect, cut
 from actorgraph.lower.rings import RECYCLED_BYTES, Ring, Rings
 from actorgraph.machines.binding import Binding, Direct
 from actorgraph.machines.process import THIS
@@ -73,6 +73,9 @@ class Plan(Results):
 
     keeps_derivatives = True
     """Whether derivatives are handed out; else they are read before `give_direct`."""
+
+    over: frozenset[int] = frozenset()
+    """The steps that write over their first operand."""
 
     network: Callable[..., Any] | None = None
     """What makes the plan's networks, where they are not those of `machines.network`."""
@@ -373,6 +376,7 @@ class Plan(Results):
         With one actor a node a turn is too short: leasing memory costs it 0.5 us.
         """
         none: frozenset[int] = frozenset()
+        self.over = accumulating(self.tasks) if self.on_host else none
         if self.fuse == "none" or self.interpreter is not None or self.device.xp is not np:
             self.buffered = self.leaving = [none] * len(self.tasks)
             return
@@ -385,7 +389,7 @@ class Plan(Results):
             regular_ids.update([step.id for step in begun if step.inputs[0].id in regular_ids])
             planned = writable(spec.steps, spec.kept, regular_ids) if inside else none
             self.buffered.append(planned)
-            self.leaving.append(leaving(spec.steps, planned, regular_ids))
+            self.leaving.append(leaving(spec.steps, planned, regular_ids) - self.over)
 
     def layout(
         self,

@@ -42,7 +42,8 @@ class Actor:
         Its place in `Trace.actors`.
     name : str
     direction : str
-        "forward", "backward", or "direct" for a run that its caller computes.
+        "forward", "backward", "weights" and "sum" for parts of it that are tasks of their own, or
+        "direct" for a run that its caller computes.
     machine : str
     nodes : tuple of str
         Names of the user's nodes that its steps belong to.

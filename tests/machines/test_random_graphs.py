@@ -78,6 +78,8 @@ def test_actors_on_threads_that_really_meet_give_the_same_bits(example, data):
         patch.setattr(fusion, "HEAVY_US", data.draw(st.sampled_from([0.5, 1.0, 3.0])))
         patch.setattr(fusion, "PARALLEL_US", data.draw(st.sampled_from([0.1, 5.0])))
         patch.setattr(fusion, "_PARTS", data.draw(st.sampled_from([1, 4, 16])))
+        # Additions of cotangents are tasks, as those of large ones are.
+        patch.setattr(regions, "LARGE_BYTES", data.draw(st.sampled_from([0, regions.LARGE_BYTES])))
         for workers in (2, 4):
             drawn = data.draw(options)
             with ag.ActorMachine(
