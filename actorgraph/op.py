@@ -124,6 +124,8 @@ class Split:
         Arguments that ops which begin alike have in common; `first` is applied to the first.
     rest : Op
         Takes the result of `first` in place of that argument, and the op's attributes.
+    beside : bool
+        Whether `rest` takes all arguments, and the result of `first` behind them.
     follows : bool
         Whether `rest` relies on what an op that does not follow has checked of the arguments.
     """
@@ -132,6 +134,7 @@ class Split:
     attrs: Attrs
     shared: tuple[int, ...]
     rest: Op
+    beside: bool = False
     follows: bool = False
 
 

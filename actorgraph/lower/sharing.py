@@ -55,7 +55,9 @@ def shared(steps: Sequence[Node], joint: Joint) -> list[Node]:
         split = step.op.split
         assert split is not None
         place = split.shared[0]
-        inputs = (*step.inputs[:place], beginning, *step.inputs[place + 1 :])
+        inputs = (*step.inputs, beginning)
+        if not split.beside:
+            inputs = (*step.inputs[:place], beginning, *step.inputs[place + 1 :])
         found.append(restated(step, split.rest, inputs, step.attrs))
     return found
 

@@ -39,14 +39,9 @@ def _sigmoid_forward(xp: Any, x: Any, out: Any = None) -> Any:
     return xp.divide(one(xp, x), denominator, out=out)  # half the time of reciprocal
 
 
-def _exp_then_log1p(xp: Any, x: Any, out: Any) -> Any:
-    """Return log(1 + exp(x)), inf where exp(x) is too large."""
-    result = exp_without_warning(xp, x, out)
-    return xp.log1p(result, out=result if result.ndim else None)
-
-
 def _softplus_forward(xp: Any, x: Any, out: Any = None) -> Any:
-    result = _exp_then_log1p(xp, x, out)
+    result = exp_without_warning(xp, x, out)
+    result = xp.log1p(result, out=result if result.ndim else None)
     # Where exp(x) overflows, x differs from the result by less than half a bit.
     if xp is np and all_finite(result):
         return result
@@ -55,8 +50,9 @@ def _softplus_forward(xp: Any, x: Any, out: Any = None) -> Any:
 
 def _logsigmoid_forward(xp: Any, x: Any, out: Any = None) -> Any:
     result = xp.negative(x, out=out)
-    result = _exp_then_log1p(xp, result, result if result.ndim else None)
-    result = xp.negative(result, out=result if result.ndim else None)
+    out = result if result.ndim else None
+    result = xp.log1p(exp_without_warning(xp, result, out), out=out)
+    result = xp.negative(result, out=out)
     if xp is np and all_finite(result):
         return result
     return _replaced(xp, result, result == -inf, x)

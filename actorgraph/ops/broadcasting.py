@@ -28,6 +28,7 @@ __all__ = [
     "broadcast_to",
     "conj",
     "expand_dims",
+    "expanded",
     "reduced_shape",
     "spread",
     "squeeze",
@@ -152,7 +153,8 @@ def _new_axes(axis: tuple[int, ...], ndim: int) -> tuple[slice | None, ...]:
     return tuple([None if i in axis else slice(None) for i in range(ndim + len(axis))])
 
 
-def _expand_forward(xp: Any, x: Any, axis: tuple[int, ...]) -> Any:
+def expanded(xp: Any, x: Any, axis: tuple[int, ...]) -> Any:
+    """Return a view of an array with dims of size 1 inserted: the forward of `expand_dims`."""
     return x[_new_axes(axis, x.ndim)]  # a tenth of the cost of np.expand_dims
 
 
@@ -160,7 +162,7 @@ _EXPAND: Op = register(
     Op(
         "expand_dims",
         "a[*s] -> a[*out]",
-        _expand_forward,
+        expanded,
         shape=_expand_shape,
         vjp=(lambda ct, y, x, axis: build(_SQUEEZE, ct, axis=axis),),
         jvp=lambda tans, y, x, axis: build(_EXPAND, tans[0], axis=axis),
@@ -258,6 +260,8 @@ def _broadcast_shape(checks: Checks, x: Shape, *, shape: Shape) -> Shape:
 
 
 def _broadcast_forward(xp: Any, x: Any, shape: tuple[int, ...]) -> Any:
+    if isinstance(x, np.generic):
+        x = np.asarray(x)
     if type(x) is not np.ndarray or not x.flags.c_contiguous or x.dtype.char not in "?fdil":
         return xp.broadcast_to(x, shape)
     strides = _broadcast_strides(x.shape, shape, x.itemsize)

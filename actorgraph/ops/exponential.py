@@ -3,13 +3,27 @@
 from __future__ import annotations
 
 from math import log as log_of
+from math import prod
 
 from actorgraph.graph import Node
+from actorgraph.op import Op
 from actorgraph.ops._declare import Unary, binary, unary
+from actorgraph.ops._quick import exp_without_warning
 from actorgraph.ops._scalars import highest
 from actorgraph.ops.selection import maximum
 
-__all__ = ["exp", "exp2", "expm1", "log", "log10", "log1p", "log2", "logaddexp", "logaddexp2"]
+__all__ = [
+    "EXPONENTIALS",
+    "exp",
+    "exp2",
+    "expm1",
+    "log",
+    "log10",
+    "log1p",
+    "log2",
+    "logaddexp",
+    "logaddexp2",
+]
 
 _LN2, _LN10 = log_of(2), log_of(10)
 
@@ -26,6 +40,13 @@ log10 = unary(
 log1p = unary(
     "log1p", "log1p", lambda t, y, x: t / (x + 1), "log(1 + x), exact near 0.", low=-0.5, flops=5
 )
+
+
+EXPONENTIALS = Op(
+    "exponentials", "f[*s] -> f[*s]", exp_without_warning,
+    cost=lambda shapes, result, attrs: 5.0 * prod(result), layout="kept", takes_out=True,
+)  # fmt: skip
+"""What functions of the exponentials and their gradients share: inf where one is too large."""
 
 
 def _excess(x: Node, z: Node) -> Node:

@@ -13,19 +13,20 @@ import numpy as np
 
 from actorgraph.errors import ShapeError
 from actorgraph.graph import Node, build
-from actorgraph.op import Op, Sample, register
-from actorgraph.ops._declare import Reduction, reduction
-from actorgraph.ops._quick import sum_of_rows
+from actorgraph.op import Op, Sample, Split, register
+from actorgraph.ops._declare import Reduction, add_all, reduction
+from actorgraph.ops._quick import exp_without_warning, sum_of_rows
 from actorgraph.ops._scalars import accumulator, highest, one, scalar
 from actorgraph.ops.broadcasting import (
     REDUCTION_SAMPLES,
     expand_dims,
+    expanded,
     reduced_shape,
     spread,
     sum,  # noqa: A004 - NumPy's name
 )
 from actorgraph.ops.casting import astype
-from actorgraph.ops.exponential import exp
+from actorgraph.ops.exponential import EXPONENTIALS, exp
 from actorgraph.ops.selection import maximum
 from actorgraph.types import UNKNOWN, Checks, Shape, size_of
 
@@ -142,24 +143,33 @@ min = _extremum("min", "Minimum over axes.")  # noqa: A001 - NumPy's name
 # -- logsumexp --------------------------------------------------------------------------------
 
 
-# Between these logarithms of sums nothing was lost to overflow or underflow.
+# Of logarithms of sums between these nothing was lost to overflow or underflow.
 _NEAR = 60
 
 
+def _is_near(y: Any) -> bool:
+    # Of few rows one product tells it in half of the time of two reductions.
+    return bool(np.vdot(y, y) < _NEAR**2 or (y.size and y.min() > -_NEAR and y.max() < _NEAR))
+
+
 def _logsumexp_forward(xp: Any, x: Any, axis: Axes, keepdims: bool) -> Any:
+    if xp is not np or x.dtype.char not in "fd":
+        return _shifted_logsumexp(xp, x, axis, keepdims)
+    return _log_of_sum(xp, x, exp_without_warning(np, x), axis, keepdims)
+
+
+def _log_of_sum(xp: Any, x: Any, e: Any, axis: Axes, keepdims: bool) -> Any:
+    """Return logsumexp by the exponentials, of which some may be inf."""
     if xp is np and x.dtype.char in "fd":
-        result = _plain_logsumexp(x, axis, keepdims)
-        # Of few rows one product tells it in half of the time of two reductions.
-        if np.vdot(result, result) < _NEAR**2:
-            return result
-        if result.size and result.min() > -_NEAR and result.max() < _NEAR:
+        result = _log_of_rows(e, axis, keepdims)
+        if _is_near(result):
             return result
     return _shifted_logsumexp(xp, x, axis, keepdims)
 
 
 @np.errstate(over="ignore", divide="ignore")
-def _plain_logsumexp(x: Any, axis: Axes, keepdims: bool) -> Any:
-    return np.log(sum_of_rows(np.exp(x), axis, keepdims))
+def _log_of_rows(e: Any, axis: Axes, keepdims: bool) -> Any:
+    return np.log(sum_of_rows(e, axis, keepdims))
 
 
 def _shifted_logsumexp(xp: Any, x: Any, axis: Axes, keepdims: bool) -> Any:
@@ -185,20 +195,93 @@ def _softmax(y: Node, x: Node, axis: Axes, keepdims: bool) -> Node:
     return exp(x - maximum(_kept(y, axis, keepdims), _lowest(x)))
 
 
+def _pull_forward(xp: Any, ct: Any, y: Any, x: Any, axis: Axes, keepdims: bool) -> Any:
+    near = xp is np and x.dtype.char in "fd" and _is_near(y)
+    return _pull_by(xp, ct, y, x, exp_without_warning(np, x) if near else None, axis, keepdims)
+
+
+def _pull_by(
+    xp: Any, ct: Any, y: Any, x: Any, e: Any, axis: Axes, keepdims: bool, out: Any = None
+) -> Any:
+    """Return ct * exp(x - y) by the exponentials of x, of which some may be inf."""
+    if xp is np and e is not None and _is_near(y):
+        rates = np.exp(-y) * ct
+        return np.multiply(e, rates if keepdims else expanded(np, rates, axis), out=out)
+    if not keepdims:
+        ct, y = expanded(xp, ct, axis), expanded(xp, y, axis)
+    e = xp.exp(x - xp.maximum(y, scalar(y, _lowest(y))))
+    return xp.multiply(e, ct, out=out)
+
+
+def _pull_vjp(argnum: int) -> Any:
+    def vjp(g: Node, z: Node, ct: Node, y: Node, x: Node, axis: Axes, keepdims: bool) -> Node:
+        if argnum == 0:
+            return sum(g * _softmax(y, x, axis, keepdims), axis, keepdims)
+        return -sum(g * z, axis, keepdims) if argnum == 1 else g * z
+
+    return vjp
+
+
+def _pull_jvp(
+    tans: tuple[Node | None, ...], z: Node, ct: Node, y: Node, x: Node, axis: Axes, keepdims: bool
+) -> Node | None:
+    of_ct, of_y, of_x = tans
+    parts = []
+    if of_ct is not None:
+        parts.append(build(_PULL, of_ct, y, x, axis=axis, keepdims=keepdims))
+    if of_y is not None:
+        parts.append(z * -_kept(of_y, axis, keepdims))
+    if of_x is not None:
+        parts.append(z * of_x)
+    return add_all(parts)
+
+
+_REST_OF_PULL = Op(
+    "logsumexp_pull_of_exponentials", "f[*r] -> f[*r] -> f[*s] -> f[*s] -> f[*s]", _pull_by,
+    cost=lambda shapes, result, attrs: 2.0 * prod(result), layout="kept", takes_out=True,
+    in_place=(3,),
+)  # fmt: skip
+_PULL: Op = register(
+    Op(
+        "logsumexp_pull",
+        "f[*r] -> f[*r] -> f[*s] -> f[*s]",
+        _pull_forward,
+        vjp=tuple(map(_pull_vjp, range(3))),
+        jvp=_pull_jvp,
+        cost=lambda shapes, result, attrs: 6.0 * prod(result),
+        samples=(
+            Sample(((3,), (3,), (3, 4)), {"axis": (1,), "keepdims": False}),
+            Sample(((3, 1), (3, 1), (3, 4)), {"axis": (1,), "keepdims": True}),
+            Sample(((), (), (2, 3)), {"axis": (0, 1), "keepdims": False}),
+            Sample(((), (), ()), {"axis": (), "keepdims": False}),
+        ),
+        layout="kept",
+        split=Split(EXPONENTIALS, {}, (2,), _REST_OF_PULL, beside=True),
+        doc="Gradient of logsumexp: ct * exp(x - y), where y is its result; 0 in a row of -inf.",
+    )
+)
+
+
 def _logsumexp_vjp(ct: Node, y: Node, x: Node, axis: Axes, keepdims: bool) -> Node:
-    return _kept(ct, axis, keepdims) * _softmax(y, x, axis, keepdims)
+    return build(_PULL, ct, y, x, axis=axis, keepdims=keepdims)
 
 
 def _logsumexp_jvp(tans: tuple[Node, ...], y: Node, x: Node, axis: Axes, keepdims: bool) -> Node:
     return sum(tans[0] * _softmax(y, x, axis, keepdims), axis, keepdims)
 
 
+_REST_OF_LOGSUMEXP = Op(
+    "logsumexp_of_exponentials", "f[*s] -> f[*s] -> f[*out]", _log_of_sum,
+    shape=lambda checks, x, e, **attrs: reduced_shape(checks, x, **attrs),
+    cost=lambda shapes, result, attrs: 2.0 * prod(shapes[0]), layout="kept",
+)  # fmt: skip
+
 logsumexp = reduction(
     "logsumexp", "f[*s] -> f[*out]", _logsumexp_forward,
     "log(sum(exp(x))) over axes, without overflow.",
     shape=_extremum_shape, vjp=(_logsumexp_vjp,), jvp=_logsumexp_jvp, samples=_SAMPLES,
     cost=lambda shapes, result, attrs: 6 * prod(shapes[0]), layout="kept",
+    split=Split(EXPONENTIALS, {}, (0,), _REST_OF_LOGSUMEXP, beside=True),
     notes="Computed as ``max(x) + log(sum(exp(x - max(x))))`` where the sum would overflow or "
-    "vanish.  A row of -inf gives -inf, with "
-    "gradient 0, and so does an axis that a run finds empty.",
+    "vanish.  A row of -inf gives -inf, with gradient 0, and so does an empty axis.",
 )  # fmt: skip

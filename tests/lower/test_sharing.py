@@ -166,3 +166,23 @@ def test_what_fails_in_the_shared_part_names_the_users_loss():
         machine.run_sync(feeds, backward=True)
 
     assert (caught.value.node, caught.value.phase) == (loss.name, "forward")
+
+
+@pytest.mark.parametrize("kind", [ag.TapeMachine, ag.ActorMachine])
+@pytest.mark.parametrize("far", [0, 200, -200, 1e4])
+@pytest.mark.parametrize("axis", [1, 0, None])
+def test_logsumexp_and_its_gradient_share_exponentials_also_where_rows_overflow(kind, far, axis):
+    rng = np.random.default_rng(3)
+    values = rng.normal(size=(40, 70)).astype("float32")
+    values[1] += far
+    g = ag.Graph()
+    p = g.parameter("p", values)
+    loss = (ops.logsumexp(p * 1.5, axis) ** 2).sum()
+    with ag.LispMachine([loss]) as lisp, kind([loss]) as machine:
+        done = machine.run_sync(backward=True)
+        same_bits(done, lisp.run_sync(backward=True), [loss, p])
+        (steps,) = steps_of(machine)
+
+    assert steps.count("exponentials") == 1
+    assert not {"logsumexp", "logsumexp_pull"} & set(steps)
+    assert np.isfinite(done[p].grad).all()
