@@ -7,6 +7,9 @@ of the result into tiles, which idle workers share.  Who multiplies, and in how 
 from the shapes alone, because a cut changes bits: so every machine computes the same tiles, with
 any number of workers.
 
+A sum of rows, such as the gradient of a bias, is a product with ones: 0.3 us for 32x32 where
+`np.add.reduce` takes 1.3, 33 for 32768x10 where that takes 410, and float32 keeps more digits.
+
 Measured with OpenBLAS, one thread computes two tiles 1 to 4 % slower than the whole, four 2 to
 7 %, eight 8 to 15 %: each tile packs the other operand again.
 """
@@ -26,7 +29,7 @@ from actorgraph.graph import Node
 from actorgraph.lower.tiles import compute_parts
 from actorgraph.types import bind_shape
 
-__all__ = ["CUT_FLOPS", "cuts", "product", "tile_count"]
+__all__ = ["CUT_FLOPS", "cuts", "product", "sum_of_rows", "tile_count"]
 
 CUT_FLOPS = 2.0**26
 """Products of at least as many flops are cut: some 0.6 ms, ten times what waking a worker costs."""
@@ -56,6 +59,35 @@ def _small(node: Node) -> Product:
     """Return what computes small products; as dims may be unknown, it follows from the type."""
     matrices = all(part.ndim == 2 for part in node.inputs)
     return _dot() if matrices and node.dtype.char in blas.BLAS_DTYPES else np.matmul
+
+
+def sum_of_rows(node: Node) -> Product | None:
+    """Return the kernel of a sum over all axes but the last, None for other sums and dtypes."""
+    x = node.inputs[0]
+    rows = x.ndim > 1 and node.attrs["axis"] == tuple(range(x.ndim - 1))
+    if not rows or node.attrs["keepdims"] or node.dtype.char not in "fd" or _dot() is np.matmul:
+        return None
+    return _sum_of_rows
+
+
+def _sum_of_rows(x: Array, out: Array | None = None) -> Array:
+    if x.ndim > 2:
+        if not x.flags.c_contiguous:
+            return np.add.reduce(x, axis=tuple(range(x.ndim - 1)), out=out)
+        x = x.reshape(prod(x.shape[:-1]), x.shape[-1])
+    rows = len(x)
+    ones = _ones(rows, x.dtype.char) if rows <= _FEW_ROWS else np.ones(rows, x.dtype)
+    return ones.dot(x, out)
+
+
+_FEW_ROWS = 4096
+
+
+@lru_cache(maxsize=64)
+def _ones(count: int, dtype: str) -> Array:
+    ones = np.ones(count, dtype)
+    ones.flags.writeable = False
+    return ones
 
 
 @cache
