@@ -7,9 +7,6 @@ of the result into tiles, which idle workers share.  Who multiplies, and in how 
 from the shapes alone, because a cut changes bits: so every machine computes the same tiles, with
 any number of workers.
 
-A sum of rows, such as the gradient of a bias, is a product with ones: 0.3 us for 32x32 where
-`np.add.reduce` takes 1.3, 33 for 32768x10 where that takes 410, and float32 keeps more digits.
-
 Measured with OpenBLAS, one thread computes two tiles 1 to 4 % slower than the whole, four 2 to
 7 %, eight 8 to 15 %: each tile packs the other operand again.
 """
@@ -27,9 +24,10 @@ import numpy as np
 from actorgraph.devices import blas
 from actorgraph.graph import Node
 from actorgraph.lower.tiles import compute_parts
+from actorgraph.ops._rows import dot_tells
 from actorgraph.types import bind_shape
 
-__all__ = ["CUT_FLOPS", "cuts", "product", "sum_of_rows", "tile_count"]
+__all__ = ["CUT_FLOPS", "cuts", "product", "tile_count"]
 
 CUT_FLOPS = 2.0**26
 """Products of at least as many flops are cut: some 0.6 ms, ten times what waking a worker costs."""
@@ -61,48 +59,10 @@ def _small(node: Node) -> Product:
     return _dot() if matrices and node.dtype.char in blas.BLAS_DTYPES else np.matmul
 
 
-def sum_of_rows(node: Node) -> Product | None:
-    """Return the kernel of a sum over all axes but the last, None for other sums and dtypes."""
-    x = node.inputs[0]
-    rows = x.ndim > 1 and node.attrs["axis"] == tuple(range(x.ndim - 1))
-    if not rows or node.attrs["keepdims"] or node.dtype.char not in "fd" or _dot() is np.matmul:
-        return None
-    return _sum_of_rows
-
-
-def _sum_of_rows(x: Array, out: Array | None = None) -> Array:
-    if x.ndim > 2:
-        if not x.flags.c_contiguous:
-            return np.add.reduce(x, axis=tuple(range(x.ndim - 1)), out=out)
-        x = x.reshape(prod(x.shape[:-1]), x.shape[-1])
-    rows = len(x)
-    ones = _ones(rows, x.dtype.char) if rows <= _FEW_ROWS else np.ones(rows, x.dtype)
-    return ones.dot(x, out)
-
-
-_FEW_ROWS = 4096
-
-
-@lru_cache(maxsize=64)
-def _ones(count: int, dtype: str) -> Array:
-    ones = np.ones(count, dtype)
-    ones.flags.writeable = False
-    return ones
-
-
 @cache
 def _dot() -> Product:
-    """Return NumPy's `dot` of two matrices, or `matmul` where `dot` does not tell of overflow.
-
-    NumPy's does since 2.3.
-    """
-    huge = np.full((2, 2), 1e200)
-    try:
-        with np.errstate(over="raise"):
-            huge.dot(huge)
-    except FloatingPointError:
-        return np.ndarray.dot
-    return np.matmul
+    """Return NumPy's `dot` of two matrices, or `matmul` where `dot` does not tell of overflow."""
+    return np.ndarray.dot if dot_tells() else np.matmul
 
 
 def _least(provider: blas.Provider) -> float:

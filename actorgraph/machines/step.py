@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from sys import getrefcount
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 import numpy as np
 
@@ -168,22 +168,21 @@ class Step:
 
         Compiled loops do so only where the `np.errstate` is `silent`, as it is in a direct run.
 
-        Who sets a parameter meanwhile waits for the lock, or has come before: then nothing changes,
-        the state of the solver neither.
+        Who sets a parameter meanwhile waits for the lock, or has come before, or is the solver:
+        then nothing changes, the state of the solver neither.
         """
-        solver, spares = self._solver, self._spares
+        spares = self._spares
         with self._machine.graph.lock:
-            self._refuse_others(values)
-            for i, value in enumerate(values):
+            for i, spare in enumerate(spares):
                 # Of a run that began before the last step, or held by who has read it.
-                if spares[i].readers or getrefcount(spares[i].array) > _IDLE:
-                    spares[i] = VariableState(np.empty_like(value))
+                if spare.readers or getrefcount(spare.array) > _IDLE:
+                    spares[i] = VariableState(np.empty_like(values[i]))
             states = self._stepped(values, grads, silent)
-            self._refuse_others(values)  # the solver may have set one
-            solver.advance(self._slots, states)
-            self._spares = [
-                node.exchange(spare) for node, spare in zip(self._parameters, spares, strict=True)
-            ]
+            for node, value in zip(self._parameters, values, strict=True):
+                if node.state.array is not value:
+                    raise _was_set(node)
+            self._solver.advance(self._slots, states)
+            self._spares = list(map(Variable.exchange, self._parameters, spares))
 
     def _stepped(
         self, values: Sequence[Array], grads: Sequence[Array], silent: bool
@@ -197,13 +196,21 @@ class Step:
                 return found
         return list(map(self._solver.update, states, grads, values, outs))
 
-    def _refuse_others(self, values: Sequence[Array]) -> None:
-        for node, value in zip(self._parameters, values, strict=True):
-            if node.state.array is not value:
-                raise GraphError(
-                    f"parameter {node.name!r} was set while a step was under way; the step has "
-                    "changed nothing, repeat it"
-                )
+
+def _was_set(node: Parameter) -> GraphError:
+    return GraphError(
+        f"parameter {node.name!r} was set while a step was under way; the step has "
+        "changed nothing, repeat it"
+    )
+
+
+class _Places(NamedTuple):
+    """Where a step finds what it needs, by parameter in order, and what it hands out."""
+
+    variables: list[int]  # values, among the leaves
+    derivatives: list[int]  # gradients that are computed, among the results
+    others: list[tuple[int, Node | None]]  # which are not: a leaf is one, or it is zero
+    outputs: list[tuple[Node, int | Node]]  # among the results, or a leaf
 
 
 class _StepPlan(Plan):
@@ -213,7 +220,7 @@ class _StepPlan(Plan):
     """
 
     step: Step
-    _places_of: list[tuple[int, int | Node | None]] | None = None
+    _places: _Places | None = None
     keeps_derivatives = False
 
     @property
@@ -222,33 +229,34 @@ class _StepPlan(Plan):
 
     def collect(self, run: Run) -> tuple[dict[Node, Dual], list[tuple[Buffer, Any]]]:
         """Return the Duals of the outputs, after the update."""
-        joint, results = self.joint, run.results
-        values, grads = [], []
-        for leaf, derivative in self._update_places():
-            values.append(value := run.leaves[leaf])
-            if isinstance(derivative, int):
-                grads.append(results[derivative])
-            elif derivative is not None:
-                grads.append(self._leaf_value(run, derivative))
-            else:
-                grads.append(np.zeros_like(value))
+        results, leaves = run.results, run.leaves
+        variables, derivatives, others, outputs = self._places or self._find_places()
+        values = [leaves[leaf] for leaf in variables]
+        grads = [results[place] for place in derivatives]
+        for i, other in others:
+            grads.insert(
+                i, np.zeros_like(values[i]) if other is None else self._leaf_value(run, other)
+            )
         duals: dict[Node, Dual] = {}
-        for node in self.outputs:
-            place = self.result_of.get(joint.values[node])
-            array = self._leaf_value(run, joint.values[node]) if place is None else results[place]
-            array = np.array(array) if place is None or not isinstance(array, np.ndarray) else array
+        for node, result in outputs:
+            if isinstance(result, int):
+                array = results[result]
+                array = array if isinstance(array, np.ndarray) else np.array(array)
+            else:
+                array = np.array(self._leaf_value(run, result))
             duals[node] = Dual(array if array.base is None else array.copy(), None, None, node)
         self.step.update(values, grads)
         return duals, []
 
-    def _update_places(self) -> list[tuple[int, int | Node | None]]:
-        """Return for each parameter the index of its leaf, and of its gradient or what it is."""
-        if self._places_of is None:
-            joint = self.joint
-            derivatives = [joint.derivatives.get(node) for node in self.step._parameters]
-            leaves = [self.leaf_index[joint.values[node]] for node in self.step._parameters]
-            self._places_of = [
-                (leaf, None if node is None else self.result_of.get(node, node))
-                for leaf, node in zip(leaves, derivatives, strict=True)
-            ]
-        return self._places_of
+    def _find_places(self) -> _Places:
+        joint, result_of = self.joint, self.result_of
+        parameters = self.step._parameters
+        slopes = [joint.derivatives.get(node) for node in parameters]
+        values = {node: joint.values[node] for node in self.outputs}
+        self._places = _Places(
+            [self.leaf_index[joint.values[node]] for node in parameters],
+            [result_of[slope] for slope in slopes if slope in result_of],
+            [(i, slope) for i, slope in enumerate(slopes) if slope not in result_of],
+            [(node, result_of.get(value, value)) for node, value in values.items()],
+        )
+        return self._places

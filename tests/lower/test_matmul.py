@@ -5,7 +5,6 @@ import pytest
 
 import actorgraph as ag
 from actorgraph.devices import blas
-from actorgraph.errors import NodeError
 from actorgraph.lower import matmul
 
 RANDOM = np.random.default_rng(7)
@@ -174,52 +173,3 @@ def test_tiles_cover_the_longer_side_once_and_depend_on_the_shape_alone():
         side = max(shape[0], shape[2])
         assert [i for tile in tiles for i in range(side)[tile]] == list(range(side))
         assert (len(tiles) > 1) == (2 * np.prod(shape) >= matmul.CUT_FLOPS)
-
-
-# -- sums of rows -----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("order", ["C", "F", "strided"])
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize(
-    "shape", [(32, 10), (3, 5, 7), (1, 4), (0, 3), (4, 0), (2, 0, 3), (5000, 3)]
-)
-def test_sums_of_rows_are_those_of_numpy_in_any_layout(shape, dtype, order):
-    value = np.random.default_rng(1).normal(size=shape).astype(dtype)
-    laid = np.asfortranarray(value) if order == "F" else value
-    if order == "strided":
-        laid = np.repeat(value, 2, axis=-1)[..., ::2]
-    axes = tuple(range(value.ndim - 1))
-    x = ag.Graph().input("x", shape, dtype)
-    total = x.sum(axis=axes)
-    with ag.LispMachine([total]) as lisp, ag.TapeMachine([total]) as tape:
-        one, other = lisp.run_sync({"x": laid}), tape.run_sync({"x": laid})
-
-    assert one[total].value.tobytes() == other[total].value.tobytes()
-    wanted = value.sum(axis=axes)
-    scale = np.abs(value).sum(axis=axes) * 4 * np.finfo(dtype).eps
-    assert other[total].value.dtype == dtype
-    assert (np.abs(other[total].value - wanted) <= scale).all()
-
-
-@pytest.mark.skipif(matmul._dot() is np.matmul, reason="sums are NumPy's own before NumPy 2.3")
-def test_a_sum_of_rows_that_overflows_is_told_as_errstate_wants():
-    x = ag.Graph().input("x", (3, 4))
-    total = x.sum(axis=0)
-    with (
-        np.errstate(over="raise"),
-        ag.TapeMachine([total]) as machine,
-        pytest.raises(NodeError, match="overflow"),
-    ):
-        machine.run_sync({"x": np.full((3, 4), 3e38, "float32")})
-
-
-def test_infinities_and_nan_stay_in_their_column_of_a_sum_of_rows():
-    x = ag.Graph().input("x", (40, 4))
-    value = np.ones((40, 4), "float32")
-    value[3, 1], value[5, 2], value[6, 2] = np.inf, np.inf, np.nan
-    total = x.sum(axis=0)
-    with ag.TapeMachine([total]) as machine:
-        found = machine.run_sync({"x": value})[total].value
-
-    assert np.array_equal(found, [40, np.inf, np.nan, 40], equal_nan=True)

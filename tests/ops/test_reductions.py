@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 import actorgraph as ag
-from actorgraph.errors import GraphError, GraphTypeError, ShapeError
+from actorgraph.errors import GraphError, GraphTypeError, NodeError, ShapeError
+from actorgraph.ops._rows import dot_tells
 from tests._evaluate import evaluate
 from tests.ops.test_kinks import value_and_gradients
 
@@ -302,3 +303,52 @@ def test_gradient_of_a_broadcast_of_halves_is_summed_in_float32(dtype):
     feeds = {x: half_array(dtype, np.zeros((4096, 2))), b: half_array(dtype, np.zeros(2))}
     (got,) = evaluate([gradient], feeds)
     np.testing.assert_array_equal(got.astype("float64"), [4096, 4096])
+
+
+# -- sums of rows -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("order", ["C", "F", "strided"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(
+    "shape", [(32, 10), (3, 5, 7), (1, 4), (0, 3), (4, 0), (2, 0, 3), (5000, 3)]
+)
+def test_sums_of_rows_are_those_of_numpy_in_any_layout(shape, dtype, order):
+    value = np.random.default_rng(1).normal(size=shape).astype(dtype)
+    laid = np.asfortranarray(value) if order == "F" else value
+    if order == "strided":
+        laid = np.repeat(value, 2, axis=-1)[..., ::2]
+    axes = tuple(range(value.ndim - 1))
+    x = ag.Graph().input("x", shape, dtype)
+    total = x.sum(axis=axes)
+    with ag.LispMachine([total]) as lisp, ag.TapeMachine([total]) as tape:
+        one, other = lisp.run_sync({"x": laid}), tape.run_sync({"x": laid})
+
+    assert one[total].value.tobytes() == other[total].value.tobytes()
+    wanted = value.sum(axis=axes)
+    scale = np.abs(value).sum(axis=axes) * 4 * np.finfo(dtype).eps
+    assert other[total].value.dtype == dtype
+    assert (np.abs(other[total].value - wanted) <= scale).all()
+
+
+@pytest.mark.skipif(not dot_tells(), reason="sums are NumPy's own before NumPy 2.3")
+def test_a_sum_of_rows_that_overflows_is_told_as_errstate_wants():
+    x = ag.Graph().input("x", (3, 4))
+    total = x.sum(axis=0)
+    with (
+        np.errstate(over="raise"),
+        ag.TapeMachine([total]) as machine,
+        pytest.raises(NodeError, match="overflow"),
+    ):
+        machine.run_sync({"x": np.full((3, 4), 3e38, "float32")})
+
+
+def test_infinities_and_nan_stay_in_their_column_of_a_sum_of_rows():
+    x = ag.Graph().input("x", (40, 4))
+    value = np.ones((40, 4), "float32")
+    value[3, 1], value[5, 2], value[6, 2] = np.inf, np.inf, np.nan
+    total = x.sum(axis=0)
+    with ag.TapeMachine([total]) as machine:
+        found = machine.run_sync({"x": value})[total].value
+
+    assert np.array_equal(found, [40, np.inf, np.nan, 40], equal_nan=True)
