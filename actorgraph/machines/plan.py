@@ -196,8 +196,7 @@ class Plan(Results):
             except BaseException:
                 self.tasks = []  # Ctrl-C in the middle: the next run cuts anew
                 raise
-        # What steps share (`lower.sharing`) is a part of what they were predicted to cost.
-        costs = [sum(by_node.get(node.id, 0.0) for node in spec.steps) for spec in self.tasks]
+        costs = [_spent_us(spec, by_node) for spec in self.tasks]
         return Binding(
             symbols=symbols,
             kernels=[self.kernel(node, symbols) for node in self.bound],
@@ -218,7 +217,7 @@ class Plan(Results):
                     [port.producer for port in spec.ports if port.producer is not None]
                     for spec in self.tasks
                 ]
-                spent = [sum([costs[node.id] for node in spec.steps]) for spec in self.tasks]
+                spent = [_spent_us(spec, costs) for spec in self.tasks]
                 alone_us = sum(
                     costs[node.id] / sharing(tile_count(node, symbols), self.workers)
                     for node in self.joint.order
@@ -434,6 +433,11 @@ class Plan(Results):
             made: Callable[..., Any] = jit.fused_kernel(node, symbols, wait=self.jit == "wait")
             return made
         return kernel(node, self.device.xp, symbols, watch=self.watch)
+
+
+def _spent_us(spec: TaskSpec, costs: Mapping[int, float]) -> float:
+    """Return the sum; what steps share (`lower.sharing`) is a part of what they cost."""
+    return sum([costs.get(node.id, 0.0) for node in spec.steps])
 
 
 def _lower(name: str) -> ModuleType:

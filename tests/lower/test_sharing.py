@@ -82,6 +82,21 @@ def test_long_steps_in_actors_share_too_and_write_into_buffers():
     assert first.id in plan.buffered[0]
 
 
+def test_tasks_that_may_stand_beside_each_other_share_in_every_mode():
+    logits, t, b, feeds = classes((64, 10))
+    loss = ops.cross_entropy(logits, t)
+    heavy = [ops.tanh(logits * float(factor)) for factor in range(1, 5)]
+    outputs = [loss + sum(branch.sum() for branch in heavy), loss]
+    costs = dict.fromkeys([*heavy, loss], 500.0)
+    with (
+        ag.LispMachine(outputs) as lisp,
+        ag.ActorMachine(outputs, workers=2, costs=costs) as actors,
+    ):
+        for mode in ({}, {"backward": True}, {"tangents": {"b": b.value}}):
+            same_bits(actors.run_sync(feeds, **mode), lisp.run_sync(feeds, **mode), outputs)
+        assert all(len(plan.tasks) > 1 for plan in actors._plans.values())
+
+
 def test_gradients_that_were_built_as_nodes_share_with_their_loss():
     logits, t, b, feeds = classes((40, 10))
     loss = ops.cross_entropy(logits, t)
