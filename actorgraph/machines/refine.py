@@ -6,8 +6,7 @@ node takes, derivative included, than `lower.cost` predicts.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from statistics import median
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from actorgraph.errors import GraphError
@@ -58,6 +57,11 @@ def checked_costs(graph: Graph, given: Any) -> dict[Node, float] | None:
     return found
 
 
+def _median(seconds: Collection[float]) -> float:
+    # The module `statistics` takes 4 ms to import.
+    return sorted(seconds)[len(seconds) // 2]
+
+
 def spent_us(plan: Plan, networks: Iterable[Network]) -> dict[int, float]:
     """Return the measured microseconds of a turn, by task of the plan.
 
@@ -68,7 +72,7 @@ def spent_us(plan: Plan, networks: Iterable[Network]) -> dict[int, float]:
         if network.plan is plan:
             for task in network.tasks:
                 if len(task.latest) >= _TURNS:
-                    found[task.spec.index] = median(task.latest) * 1e6
+                    found[task.spec.index] = _median(task.latest) * 1e6
     return found
 
 
@@ -111,10 +115,10 @@ def decided(tried: Plan, workers: int) -> tuple[Plan, Plan]:
     rival._in_sequence = None
     binding = tried.only_binding
     seconds = tried.walls or (binding.direct_latest if binding is not None else ())
-    if len(seconds) < _TURNS or median(seconds) > median(rival.walls):
+    if len(seconds) < _TURNS or _median(seconds) > _median(rival.walls):
         return rival, tried
     tried.sequential = (
-        f"runs took {median(seconds) * 1e6:.0f} us so, and {median(rival.walls) * 1e6:.0f} us as "
+        f"runs took {_median(seconds) * 1e6:.0f} us so, and {_median(rival.walls) * 1e6:.0f} us as "
         f"{len(rival.tasks)} tasks on {workers} workers"
     )
     return tried, rival
@@ -141,7 +145,7 @@ def _ratios(plan: Plan, binding: Binding, spent: Mapping[int, float]) -> dict[No
     """Return measured over predicted time by user's node."""
     sources = dict.fromkeys(plan.joint.source(node) for node in plan.joint.order)
     if len(binding.direct_latest) >= _TURNS:
-        ratio = median(binding.direct_latest) * 1e6 / binding.predicted_us
+        ratio = _median(binding.direct_latest) * 1e6 / binding.predicted_us
         return dict.fromkeys(sources, ratio)
     measured: dict[Node, float] = {}
     predicted: dict[Node, float] = {}
