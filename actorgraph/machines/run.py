@@ -360,21 +360,25 @@ def loop_notifier() -> Callable[[Callable[[], object]], object]:
     return notify
 
 
+# A module may be there in part, while another thread imports it: nobody runs in its loop then.
+
+
 def in_trio() -> bool:
     """Return whether the calling code runs in trio."""
-    trio = sys.modules.get("trio")
-    return trio is not None and bool(trio.lowlevel.in_trio_run())
+    lowlevel = getattr(sys.modules.get("trio"), "lowlevel", None)
+    in_trio_run = getattr(lowlevel, "in_trio_run", None)
+    return in_trio_run is not None and bool(in_trio_run())
 
 
 def in_event_loop() -> bool:
     """Return whether the calling code runs in an event loop."""
-    asyncio = sys.modules.get("asyncio")
     # Unlike get_running_loop, this does not raise (1 us) where there is none.
-    return (asyncio is not None and asyncio._get_running_loop() is not None) or in_trio()
+    running_loop = getattr(sys.modules.get("asyncio"), "_get_running_loop", None)
+    return (running_loop is not None and running_loop() is not None) or in_trio()
 
 
 def in_ipython_kernel() -> bool:
     """Return whether the code runs in a Jupyter kernel, whose loop waits while a cell runs."""
-    ipython = sys.modules.get("IPython")
-    shell = ipython.get_ipython() if ipython is not None else None
+    get_ipython = getattr(sys.modules.get("IPython"), "get_ipython", None)
+    shell = get_ipython() if get_ipython is not None else None
     return getattr(shell, "kernel", None) is not None

@@ -3,9 +3,11 @@
 import gc
 import os
 import random
+import sys
 import threading
 import tracemalloc
 from collections import deque
+from types import ModuleType
 
 import anyio
 import numpy as np
@@ -457,3 +459,12 @@ def test_results_of_ended_runs_are_not_kept_by_their_deadlines():
         held = tracemalloc.get_traced_memory()[0]
         tracemalloc.stop()
     assert held < 10_000_000
+
+
+@pytest.mark.parametrize("name", ["asyncio", "trio", "IPython"])
+def test_run_sync_works_while_another_thread_imports_an_event_loop(name, monkeypatch):
+    monkeypatch.setitem(sys.modules, name, ModuleType(name))  # there, and empty so far
+    x = ag.Graph().input("x", (2,), "float64")
+    with ag.ActorMachine([x * 2.0]) as machine:
+        run = machine.run_sync({"x": np.ones(2)})
+    assert run[x * 2.0].value.tolist() == [2, 2]
