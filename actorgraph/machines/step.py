@@ -168,19 +168,18 @@ class Step:
 
         Compiled loops do so only where the `np.errstate` is `silent`, as it is in a direct run.
 
-        Who sets a parameter meanwhile waits for the lock, or has come before, or is the solver:
-        then nothing changes, the state of the solver neither.
+        Who sets a parameter meanwhile waits for the lock, or has come before: then nothing changes,
+        the state of the solver neither.
         """
         spares = self._spares
         with self._machine.graph.lock:
+            self._refuse_others(values)
             for i, spare in enumerate(spares):
                 # Of a run that began before the last step, or held by who has read it.
                 if spare.readers or getrefcount(spare.array) > _IDLE:
                     spares[i] = VariableState(np.empty_like(values[i]))
             states = self._stepped(values, grads, silent)
-            for node, value in zip(self._parameters, values, strict=True):
-                if node.state.array is not value:
-                    raise _was_set(node)
+            self._refuse_others(values)  # the solver may have set one
             self._solver.advance(self._slots, states)
             self._spares = list(map(Variable.exchange, self._parameters, spares))
 
@@ -196,12 +195,13 @@ class Step:
                 return found
         return list(map(self._solver.update, states, grads, values, outs))
 
-
-def _was_set(node: Parameter) -> GraphError:
-    return GraphError(
-        f"parameter {node.name!r} was set while a step was under way; the step has "
-        "changed nothing, repeat it"
-    )
+    def _refuse_others(self, values: Sequence[Array]) -> None:
+        for node, value in zip(self._parameters, values, strict=True):
+            if node.state.array is not value:
+                raise GraphError(
+                    f"parameter {node.name!r} was set while a step was under way; the step has "
+                    "changed nothing, repeat it"
+                )
 
 
 class _Places(NamedTuple):
