@@ -63,6 +63,8 @@ _V = TypeVar("_V", bound=Variable)
 class Graph:
     """A differentiable array graph.
 
+    One thread at a time builds it; any number may run machines of it meanwhile.
+
     Parameters
     ----------
     name : str
