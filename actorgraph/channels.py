@@ -152,19 +152,26 @@ class Channel:
 
     def appender(self) -> Callable[[Any], None]:
         """Return the function that puts a message into the channel, its room being known."""
-        return self._append_counted if self.counted else self.messages.append
+        return self.queue.append
 
     def popper(self) -> Callable[[], Any]:
         """Return the function that takes the oldest message, which must be there."""
-        return self._pop_counted if self.counted else self.messages.popleft
+        return self.queue.popleft
 
-    def _append_counted(self, message: Any) -> None:
+    @property
+    def queue(self) -> Channel | deque[Any]:
+        """What has `append` and `popleft` for messages: the channel itself where it counts them."""
+        return self if self.counted else self.messages
+
+    def append(self, message: Any) -> None:
+        """Count a message, and put it into the channel."""
         self._arrivals.append(perf_counter())
         self.messages.append(message)
         self._sent += 1
         self._peak = max(self._peak, len(self.messages))
 
-    def _pop_counted(self) -> Any:
+    def popleft(self) -> Any:
+        """Count the oldest message, and take it out of the channel."""
         message = self.messages.popleft()
         self._received += 1
         waited_s = perf_counter() - self._arrivals.popleft()

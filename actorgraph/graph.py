@@ -34,6 +34,7 @@ from actorgraph.op import (
     CONSTANT,
     INPUT,
     NO_ATTRS,
+    NO_ATTRS_KEY,
     PARAMETER,
     RUN_NUMBER,
     Attrs,
@@ -182,7 +183,7 @@ class Graph:
         array = array.copy() if dtype is None else converted(array, dtype_of(dtype))
         array.flags.writeable = False
         attrs = {"value": array}
-        key = (CONSTANT, attrs_key(attrs), (), -1)
+        key = (CONSTANT, attrs_key(attrs), -1)
         node = self._consed.get(key)
         if node is None:
             if name is not None:
@@ -217,9 +218,9 @@ class Graph:
         """
         attrs = frozen(attrs) if attrs else NO_ATTRS
         inputs = self._operands(op, args, attrs)
-        key_of_attrs = attrs_key(attrs)
+        key_of_attrs = attrs_key(attrs) if attrs else NO_ATTRS_KEY
         owner = -1 if self._owner is None else self._owner.id
-        key = (op, key_of_attrs, tuple([node.id for node in inputs]), owner)
+        key = (op, key_of_attrs, owner, *[node.id for node in inputs])
         node = self._consed.get(key)
         if node is None:
             types = tuple([node.type for node in inputs])
@@ -326,6 +327,10 @@ class Graph:
         finally:
             self._stage = before
 
+    def settle(self) -> None:
+        """Forget the keys of nodes, most of a graph that is complete: later ones merge no more."""
+        self._consed.clear()
+
     # -- names --------------------------------------------------------------------------------
 
     def claim_name(self, name: str, node: Node) -> None:
@@ -429,8 +434,8 @@ class Graph:
             else:
                 made = copies[node] = copy.adopt(node, tuple(copies[part] for part in node.inputs))
                 if node.op is not INPUT:
-                    ids = tuple(part.id for part in made.inputs)
-                    copy._consed[node.op, attrs_key(node.attrs), ids, -1] = made
+                    ids = [part.id for part in made.inputs]
+                    copy._consed[node.op, attrs_key(node.attrs), -1, *ids] = made
         for buffer, value, on in self.assignments:
             held = copies.get(buffer)
             if isinstance(held, Buffer) and value in copies and on in copies:

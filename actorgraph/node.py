@@ -384,7 +384,7 @@ def topological_order(outputs: Iterable[Node]) -> tuple[Node, ...]:
         if node.id not in found:
             found[node.id] = node
             stack.extend(node.inputs)
-    return tuple(found[number] for number in sorted(found))
+    return tuple([found[number] for number in sorted(found)])
 
 
 def user_line() -> Line:

@@ -397,6 +397,10 @@ def attrs_key(value: Any) -> Hashable:
     return kind, value
 
 
+NO_ATTRS_KEY = attrs_key(NO_ATTRS)
+"""The key of a node without attributes, one object for all such nodes."""
+
+
 def is_symbolic(value: Any) -> bool:
     """Return whether an attribute holds a dim that only a run can bind."""
     if type(value) in _PLAIN:

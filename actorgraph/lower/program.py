@@ -11,9 +11,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from actorgraph.graph import Node
-from actorgraph.lower.parts import FEWEST, cut_steps
-from actorgraph.lower.regions import TaskSpec
-from actorgraph.lower.text import (
+from actorgraph.lower.forms import (
     AWAITED,
     BOUND,
     BUFFERED,
@@ -22,19 +20,18 @@ from actorgraph.lower.text import (
     LONG,
     OVER,
     Call,
-    Code,
     DirectForm,
     Form,
     Step,
-    code_of,
-    direct_code,
-)
-from actorgraph.op import CONSTANT
+)  # fmt: skip
+from actorgraph.lower.parts import FEWEST, cut_steps
+from actorgraph.lower.regions import TaskSpec
+from actorgraph.lower.text import Code, code_of, direct_code
 
 __all__ = ["Part", "Program", "lower", "lower_directly", "numbered"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Program:
     """The code of a task, and which nodes its numbers stand for.
 
@@ -188,7 +185,8 @@ def lower(
     count = 0
     for port in spec.ports:
         ports.append(len(port.nodes) if port.kind in ("bundle", "residual") else -1)
-        numbers.update({node.id: number for number, node in enumerate(port.nodes, count)})
+        for number, node in enumerate(port.nodes, count):
+            numbers[node.id] = number
         count += len(port.nodes) or 1
     how = [_how(step, bound, long_steps, buffered, leaving, over) for step in spec.steps]
     steps: tuple[Step, ...] = ()
@@ -215,7 +213,7 @@ def lower(
 
 
 def _may_be_in_parts(steps: Sequence[Node], how: Iterable[int], bulky: Container[int]) -> bool:
-    if len(steps) < FEWEST or any([one & (LONG | AWAITED) for one in how]):  # noqa: C419
+    if len(steps) < FEWEST or any([one & (LONG | AWAITED | OVER) for one in how]):  # noqa: C419
         return False
     return not any([step.id in bulky for step in steps])  # noqa: C419
 
@@ -284,13 +282,18 @@ def _numbered_steps(
     """Return the steps by number, and the constants; note the numbers of both."""
     constants: list[Node] = []
     found = []
-    for number, (step, kernel, one) in enumerate(zip(steps, kernels, how, strict=True), first):
+    number = first
+    for step, kernel, one in zip(steps, kernels, how, strict=True):
+        operands = []
         for part in step.inputs:
-            if part.op is CONSTANT and part.id not in numbers:
+            operand = numbers.get(part.id)
+            if operand is None:  # a constant
                 constants.append(part)
-                numbers[part.id] = -len(constants)
-        found.append(Step(kernel, tuple([numbers[part.id] for part in step.inputs]), one))
+                operand = numbers[part.id] = -len(constants)
+            operands.append(operand)
+        found.append(Step(kernel, tuple(operands), one))
         numbers[step.id] = number
+        number += 1
     return tuple(found), tuple(constants)
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from itertools import compress
 from math import prod
 from operator import not_
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from actorgraph.graph import Node
 from actorgraph.lower.buffers import takes_out
@@ -63,8 +63,7 @@ class Region:
         return f"{self.nodes[0].name}{more}"
 
 
-@dataclass(frozen=True, slots=True)
-class Port:
+class Port(NamedTuple):
     """Where a task receives: values of `nodes` from task `producer` (None: brought by the run).
 
     `kind` is ``"value"``, ``"bundle"`` (many values in one message), ``"residual"`` (the bundle
@@ -311,13 +310,14 @@ def connect(tasks: list[TaskSpec], results: Mapping[Node, int]) -> list[TaskSpec
         own = forward.get(spec.region.index) if spec.direction in ("forward", "backward") else None
         spec.ports = _ports(spec, own, task_of)
         for port in spec.ports:
-            if port.producer is not None and port.node is not None:
-                sends[port.producer].append((port.node, spec.index))
+            if port.producer is not None and port.kind == "value":
+                sends[port.producer].append((port.nodes[0], spec.index))
             elif port.producer is not None:
                 bundles[port.producer].append((port.nodes, spec.index))
     for node, index in results.items():
         delivered[task_of[node.id].index].append((node, index))
-    uses = Counter([p.node.id for spec in tasks for p in spec.ports if p.node is not None])
+    values = [p.nodes[0].id for spec in tasks for p in spec.ports if p.kind == "value"]
+    uses = Counter(values)
     uses.update([node.id for node in results])
     for spec in tasks:
         # Most tasks have no more than one of each.
@@ -330,7 +330,7 @@ def connect(tasks: list[TaskSpec], results: Mapping[Node, int]) -> list[TaskSpec
         spec.bundles = tuple(bundles.get(spec.index, ()))
         spec.results = tuple(delivered.get(spec.index, ()))
         spec.exclusive = tuple(
-            [i for i, p in enumerate(spec.ports) if p.node is not None and uses[p.node.id] == 1]
+            [i for i, p in enumerate(spec.ports) if p.kind == "value" and uses[p.nodes[0].id] == 1]
         )
     return tasks
 
@@ -378,5 +378,6 @@ def _at_hand(forward: TaskSpec) -> dict[int, Node]:
     """Return what a forward task has seen when it ends: its own values and what it received."""
     found = {node.id: node for node in forward.steps}
     for step in forward.steps:
-        found.update({node.id: node for node in step.inputs})
+        for node in step.inputs:
+            found[node.id] = node
     return found

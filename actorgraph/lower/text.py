@@ -27,10 +27,21 @@ from functools import lru_cache
 from itertools import count, islice
 from typing import Any, NamedTuple
 
-__all__ = [
-    "AWAITED", "BOUND", "BUFFERED", "BY_NAME", "Call", "Code", "DirectForm", "Form", "LEAVING",
-    "LONG", "OVER", "Step", "code_of", "direct_code", "last_uses",
-]  # fmt: skip
+from actorgraph.lower.forms import (
+    AWAITED,
+    BOUND,
+    BUFFERED,
+    BY_NAME,
+    LEAVING,
+    LONG,
+    OVER,
+    Call,
+    DirectForm,
+    Form,
+    Step,
+)  # fmt: skip
+
+__all__ = ["Code", "code_of", "direct_code", "last_uses"]
 
 
 class Code(NamedTuple):
@@ -55,68 +66,8 @@ class Code(NamedTuple):
     lines: dict[int, int]
 
 
-class Call(NamedTuple):
-    """A call of a part of the steps: what it is given, how many values it returns, if it writes."""
-
-    operands: tuple[int, ...]
-    results: int
-    writes: bool
-
-
-class Step(NamedTuple):
-    """A call: the number of its kernel, of its operands, and how it is made: flags."""
-
-    kernel: int
-    operands: tuple[int, ...]
-    how: int
-
-
-BOUND = 1
-"""A step's kernel depends on the run's symbols."""
-LONG = 2
-"""Before the step the program looks whether the run is still wanted."""
-AWAITED = 4
-"""The kernel is asynchronous."""
-BUFFERED = 8
-"""The step writes into memory of the turn."""
-LEAVING = 16
-"""The step writes into an array that leaves the turn."""
-BY_NAME = 32
-"""The kernel takes the array that it writes to by name."""
-OVER = 64
-"""The step writes over its first operand."""
-
-
-class Form(NamedTuple):
-    """All that the text of a task depends on, so that tasks of one form share their code.
-
-    Values have numbers: first those that the ports bring, then those of the steps; constants count
-    down from -1.  A port is the number of values of a bundle, or -1 for a message with one value (a
-    trigger has it for nothing).  Where there are `calls`, they stand for the steps.
-    """
-
-    ports: tuple[int, ...]
-    steps: tuple[Step, ...]
-    sends: tuple[int, ...]
-    bundles: tuple[tuple[int, ...], ...]
-    exclusive: tuple[int, ...]
-    results: tuple[int, ...]
-    preferred: int
-    credited_in: tuple[int, ...]
-    credited_out: tuple[int, ...]
-    calls: tuple[Call, ...] = ()
-
-
-class DirectForm(NamedTuple):
-    """All that the text of a direct program depends on, see `Form`.
-
-    Or of a part of a task's steps, which is given the run and the arrays that it writes into.
-    """
-
-    leaves: int
-    steps: tuple[Step, ...]
-    results: tuple[int, ...]
-    is_part: bool = False
+_MANY = 16
+"""Ports, and sends, from which there is a loop: text for each of 900 takes long to compile."""
 
 
 @lru_cache(maxsize=1024)
@@ -333,20 +284,40 @@ class _Writer:
         params += [f"i{i}" for i in range(len(form.results))]
         self.body += [f"def actor({', '.join(params)}):"]
         self.body += ["    arena = None"] if self.outs else []
+        # What fills last goes first: nobody is woken by each message.
+        order = [form.preferred, *(i for i in range(len(form.ports)) if i != form.preferred)]
+        self.queues = [f"q{i}" for i in order] + [f"x{i}" for i in form.credited_out]
+        if len(form.ports) >= _MANY:
+            self.body += [
+                f"    queues = {', '.join(self.queues)}",
+                f"    takes = {', '.join([f'p{i}' for i in range(len(form.ports))])}",
+            ]
+        if len(form.sends) > _MANY:
+            known = [f"(o{i}, a{i}, t{i})" for i in range(len(form.sends) - 1)]
+            self.body += [f"    targets = {', '.join(known)}"]
         self.body += ["    push = yield", "    while True:"]
 
     def _waits(self) -> None:
         form = self.form
-        count = len(form.ports)
-        order = [form.preferred, *(i for i in range(count) if i != form.preferred)]
-        for queue in [f"q{i}" for i in order] + [f"x{i}" for i in form.credited_out]:
+        ports = range(len(form.ports))
+        if len(ports) < _MANY:
+            for queue in self.queues:
+                self.body += [
+                    f"        if not {queue}:",
+                    f"            task.wait = {queue}",
+                    "            push = yield",
+                    "            continue",
+                ]
+            self.body += [f"        m{i} = p{i}.popleft()" for i in ports]
+        else:
+            # All may have filled by then: who parks at a queue with a message is resumed at once.
             self.body += [
-                f"        if not {queue}:",
-                f"            task.wait = {queue}",
+                "        if not all(queues):",
+                "            task.wait = [*[queue for queue in queues if not queue], *queues][0]",
                 "            push = yield",
                 "            continue",
+                f"        {self.messages} = [queue.popleft() for queue in takes]",
             ]
-        self.body += [f"        m{i} = p{i}()" for i in range(count)]
         self.body += ["        run = m0.run"]
         # The sender's credits: given back as soon as the message has left the channel.
         for i in form.credited_in:
@@ -450,11 +421,19 @@ class _Writer:
         targets = [outgoing[number] for number in form.sends]
         # Residuals go first: the task's own backward may be resumed by what follows.
         for i, numbers in enumerate(form.bundles, len(targets)):
-            body += [f"        a{i}({outgoing[numbers]})", *self._wake(i)]
-        for i, name in enumerate(targets):
-            body.append(f"        a{i}({name})")
-            if i < len(targets) - 1:
-                body += self._wake(i)
+            body += [f"        a{i}.append({outgoing[numbers]})", *self._wake(i)]
+        last = len(targets) - 1
+        if last < _MANY:
+            for i, name in enumerate(targets[:last]):
+                body += [f"        a{i}.append({name})", *self._wake(i)]
+        else:
+            body += [
+                f"        for (o, a, t), message in zip(targets, ({', '.join(targets[:last])})):",
+                "            a.append(message)",
+                "            if t.wait is o:",
+                "                push(t)",
+            ]
+        body += [f"        a{last}.append({name})" for name in targets[last:]]
         self._park(sorted(set(outgoing.values())), len(targets) - 1)
 
     @staticmethod
@@ -470,6 +449,7 @@ class _Writer:
         names += dict.fromkeys([self.expressions[self.first + j] for j in range(made)])
         names += [name for held in self.bundles.values() for name in held]
         names += ["reply"] if self.has_async else []
+        names += ["message"] if last >= _MANY else []
         names += ["arena", *self.outs.values()] if self.outs else []
         self.body += [
             f"        task.wait = q{form.preferred}",

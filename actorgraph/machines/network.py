@@ -171,6 +171,7 @@ class Network:
                 sends[task.spec.index].append(ports[consumer][node.id])
             for nodes, consumer in task.spec.bundles:
                 sends[task.spec.index].append(ports[consumer][nodes[0].id])
+        self.with_credits = any(channel.credits is not None for channel in self.channels)
         for task in self.tasks:
             self._start(task, list(ports[task.spec.index].values()), sends)
 
@@ -202,15 +203,14 @@ class Network:
     def _start(self, task: Task, ports: list[Channel], sends: list[list[Channel]]) -> None:
         spec, task.ports = task.spec, ports
         producers = [-1 if port.producer is None else port.producer for port in spec.ports]
-        preferred = max(range(len(ports)), key=producers.__getitem__)
+        preferred = producers.index(max(producers))
         kernels = self._kernels(spec)
         if self.plan.interpreter is not None:
             task.start(self.plan.interpreter(task, ports, kernels), ports[preferred].messages)
             return
-        credited_in = [i for i, channel in enumerate(ports) if channel.credits is not None]
         outs = sends[spec.index]
-        credited_out = [i for i, channel in enumerate(outs) if channel.credits is not None]
-        kernel_of, kernels = numbered(kernels)
+        credited_in, credited_out = self._credited(ports), self._credited(outs)
+        kernel_of, kernels = numbered(kernels) if len(kernels) > 1 else ((0,), kernels)
         program = lower(
             spec,
             kernel_of,
@@ -227,7 +227,7 @@ class Network:
         task.program = program
         args: list[Any] = [task, Message, Dead, fail]
         for channel in ports:
-            args += [channel.messages, channel.popper()]
+            args += (channel.messages, channel.queue)
         for i in credited_in:
             held = ports[i].credits
             assert held is not None
@@ -239,13 +239,18 @@ class Network:
         args += constants
         consumers = [self.tasks[consumer] for _, consumer in (*spec.sends, *spec.bundles)]
         for channel, consumer in zip(outs, consumers, strict=True):
-            args += [channel.messages, channel.appender(), consumer]
+            args += (channel.messages, channel.queue, consumer)
         for i in credited_out:
             held = outs[i].credits
             assert held is not None
             args += [held, held.popleft]
         args += [index for _, index in spec.results]
         task.start(program.make(*args), ports[preferred].messages)
+
+    def _credited(self, channels: Sequence[Channel]) -> Sequence[int]:
+        if not self.with_credits:
+            return ()
+        return [i for i, channel in enumerate(channels) if channel.credits is not None]
 
     def _kernels(self, spec: TaskSpec) -> list[Any]:
         """Return a kernel per step, or its index among those that depend on the run's symbols."""

@@ -140,9 +140,10 @@ class Plan(Results):
         self.bulky: set[int] = set()
         self.buffered: list[frozenset[int]] = []
         self.leaving: list[frozenset[int]] = []
-        self.bound = [node for node in self.joint.order if depends_on_symbols(node)]
+        own = [node for node in self.joint.order if node.attrs or node.op.checked]
+        self.bound = [node for node in own if depends_on_symbols(node)]
         self.checked = [node for node in self.joint.order if node.checks]
-        self.has_async = any(not node.op.blocking for node in self.joint.order)
+        self.has_async = any(not op.blocking for op in {node.op for node in self.joint.order})
         # Feeds of dims that no symbol tells: their cost is known only from their sizes.
         self.unsized = any(dim is UNKNOWN for node in self.inputs for dim in node.dims)
         self.direct: Program | None = None
