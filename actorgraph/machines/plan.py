@@ -140,8 +140,7 @@ class Plan(Results):
         self.bulky: set[int] = set()
         self.buffered: list[frozenset[int]] = []
         self.leaving: list[frozenset[int]] = []
-        own = [node for node in self.joint.order if node.attrs or node.op.checked]
-        self.bound = [node for node in own if depends_on_symbols(node)]
+        self.bound = list(filter(depends_on_symbols, self.joint.order))
         self.checked = [node for node in self.joint.order if node.checks]
         self.has_async = any(not op.blocking for op in {node.op for node in self.joint.order})
         # Feeds of dims that no symbol tells: their cost is known only from their sizes.

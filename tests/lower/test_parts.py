@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import actorgraph as ag
-from actorgraph.lower import text
+from actorgraph.lower import fusion, text
 from actorgraph.lower.parts import FEWEST, cut_steps
 
 _broken = []
@@ -159,3 +159,21 @@ def test_large_values_are_forgotten_at_once_so_their_tasks_have_no_parts(rows, i
         long = [program for program in programs(machine) if len(program.steps) >= FEWEST]
     assert long
     assert all(bool(program.parts) is in_parts for program in long)
+
+
+@pytest.mark.parametrize("options", [{"workers": 1}, {"workers": 4, "capacity": 1, "seed": 5}])
+def test_a_task_of_many_ports_and_sends_waits_for_all_and_serves_all(options, monkeypatch):
+    monkeypatch.setattr(fusion, "HEAVY_US", 0.0)  # every turn may wake a worker
+    loss = branches(40)
+    with (
+        ag.LispMachine([loss]) as sequential,
+        ag.ActorMachine([loss], fuse="none", **options) as machine,
+    ):
+        runs = [machine.start(feeds(rows), backward=True) for rows in range(2, 22)]
+        for rows, run in enumerate(runs, 2):
+            wanted, got = sequential.run_sync(feeds(rows), backward=True), run.result()
+            assert got[loss].value == wanted[loss].value
+            np.testing.assert_array_equal(got["w"].grad, wanted["w"].grad)
+        source = machine.source
+    assert "if not all(queues):" in source
+    assert "for (o, a, t), message in zip(targets, (" in source
