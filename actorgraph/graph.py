@@ -327,10 +327,6 @@ class Graph:
         finally:
             self._stage = before
 
-    def settle(self) -> None:
-        """Forget the keys of nodes, most of a graph that is complete: later ones merge no more."""
-        self._consed.clear()
-
     # -- names --------------------------------------------------------------------------------
 
     def claim_name(self, name: str, node: Node) -> None:

@@ -116,7 +116,6 @@ def join(
     forward = topological_order([copies[node] for node in wanted])
     forward_ids = len(graph.nodes)
     derived, seeds = _differentiate(graph, forward, copies, wrt, mode)
-    graph.settle()
     values = {node: copies[node] for node in (*outputs, *wrt)}
     if mode.kind == "tangents":
         derivatives = {node: derived[copy] for node, copy in values.items() if copy in derived}
