@@ -12,7 +12,7 @@ Invariants:
 - A task runs on one worker at a time: its generator refuses a second ``send``; the worker that
   runs it looks at its marker when it has parked, so the dropped turn is not lost.
 - The hot path takes no lock; deque operations are atomic.
-- A worker that finds nothing ready helps with large products of others (`lower.tiles`); none is
+- A worker that finds nothing ready helps with large products of others (`tiles`); none is
   needed there, so nobody looks a last time.  Aides are slots for that alone.
 
 Sources of the numbers: handing the GIL over every 0.5 ms keeps a 1 ms ticker's lateness at
@@ -37,7 +37,7 @@ from actorgraph import instrument
 from actorgraph.deadlines import Deadlines
 from actorgraph.devices import blas
 from actorgraph.devices.blas_threads import OneThread
-from actorgraph.lower.tiles import Board, here
+from actorgraph.tiles import Board, here
 
 if TYPE_CHECKING:
     from random import Random

@@ -23,8 +23,8 @@ import numpy as np
 
 from actorgraph.devices import blas
 from actorgraph.graph import Node
-from actorgraph.lower.tiles import compute_parts
 from actorgraph.ops._rows import dot_tells
+from actorgraph.tiles import compute_parts
 from actorgraph.types import bind_shape
 
 __all__ = ["CUT_FLOPS", "cuts", "product", "tile_count"]

@@ -34,7 +34,6 @@ from actorgraph.errors import (
     text_of,
 )
 from actorgraph.lower.kernels import is_silent
-from actorgraph.lower.tiles import here
 from actorgraph.machines.admission import Admission
 from actorgraph.machines.calls import Raised, observed, returned, spawn
 from actorgraph.machines.capacities import Capacities
@@ -44,6 +43,7 @@ from actorgraph.machines.process import THIS
 from actorgraph.machines.run import Run, in_main_thread
 from actorgraph.node_actor import Dead, Task, blamed
 from actorgraph.scheduler import POOL, Scheduler, inside
+from actorgraph.tiles import here
 
 __all__ = ["Core"]
 

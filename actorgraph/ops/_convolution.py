@@ -5,13 +5,19 @@ It is linear in x and in w, so three ops are closed under differentiation: `conv
 (which is transposed convolution) and its adjoint in w.  Each is im2col, or col2im, and a matrix
 product per group, in blocks of the batch that fit in a cache.  Source: V. Dumoulin, F. Visin, A
 guide to convolution arithmetic for deep learning, 2016.
+
+Of a long one idle workers take blocks (`tiles`).  What a block is, and in which order sums over
+blocks are taken, follows from the shapes alone, so who computes it changes no bit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
+from functools import partial
 from math import prod
 from typing import Any
+
+import numpy as np
 
 from actorgraph.errors import ShapeError
 from actorgraph.graph import Node, build
@@ -28,9 +34,10 @@ from actorgraph.ops.windows import (
     static_kernel,
     unfold,
 )
+from actorgraph.tiles import compute_parts
 from actorgraph.types import Checks, Shape
 
-__all__ = ["CONV", "TRANSPOSE"]
+__all__ = ["CONV", "LONG_FLOPS", "TRANSPOSE"]
 
 Ints = tuple[int, ...]
 
@@ -49,9 +56,35 @@ def _rows(batch: int, entries: int, size_of_one: int) -> int:
     return max(1, min(batch, max(_BLOCK, _LEAST * entries) // max(1, size_of_one)))
 
 
-def _blocks(batch: int, rows: int) -> Iterator[slice]:
-    for start in range(0, batch, rows):
-        yield slice(start, start + rows)
+LONG_FLOPS = 2.0**26
+"""From so many on workers share the blocks: some 0.6 ms, ten times what waking a worker costs."""
+
+
+def _for_each_block(
+    xp: Any,
+    batch: int,
+    rows: int,
+    flops: float,
+    compute: Callable[[slice, Any], object],
+    scratch: Callable[[], Any],
+) -> None:
+    """Call ``compute(block, scratch())``; who computes several blocks has one array for all."""
+    free: list[Any] = []
+
+    def part(index: int) -> None:
+        try:
+            array = free.pop()
+        except IndexError:
+            array = scratch()
+        compute(slice(index * rows, (index + 1) * rows), array)
+        free.append(array)
+
+    count = -(-batch // rows)
+    if xp is np and flops >= LONG_FLOPS and count > 1:
+        compute_parts(part, count)
+    else:
+        for index in range(count):
+            part(index)
 
 
 def _is_pointwise(frame: Frame) -> bool:
@@ -83,15 +116,20 @@ def _conv_forward(
         out = xp.empty((batch, features, *frame.outs), x.dtype)
     result = out.reshape(batch, groups, features // groups, places)
     at_a_time = _rows(batch, entries, channels * entries * places)
-    columns = None
-    if not _is_pointwise(frame):
+    pointwise = _is_pointwise(frame)
+
+    def scratch() -> Any:
         # Written again for each block, which leaves the zeros of the padding.
-        columns = xp.zeros((at_a_time, channels, entries, *frame.outs), x.dtype)
-    for part in _blocks(batch, at_a_time):
+        shape = (at_a_time, channels, entries, *frame.outs)
+        return None if pointwise else xp.zeros(shape, x.dtype)
+
+    def compute(part: slice, columns: Any) -> None:
         block = x[part]
         if columns is not None:
             block = unfold(xp, block, frame, columns[: len(block)])
         xp.matmul(matrix, block.reshape(len(block), groups, rows, places), out=result[part])
+
+    _for_each_block(xp, batch, at_a_time, _flops(w.shape, out.shape), compute, scratch)
     return out
 
 
@@ -125,13 +163,16 @@ def _transpose_forward(xp: Any, ct: Any, w: Any, *like: Any, out: Any = None, **
         out = xp.empty((batch, channels, *sizes), ct.dtype)
     out.fill(0)
     at_a_time = _rows(batch, entries, channels * entries * places)
-    columns = xp.empty((at_a_time, groups, rows, places), ct.dtype)
     # One feature a group leaves an outer product, for which matmul is slow.
     product = xp.multiply if features == groups else xp.matmul
-    for part in _blocks(batch, at_a_time):
+
+    def compute(part: slice, columns: Any) -> None:
         block = ct[part]
         filled = product(matrix, block, out=columns[: len(block)])
         fold(xp, filled.reshape(len(block), channels, entries, *outs), frame, out[part])
+
+    scratch = partial(xp.empty, (at_a_time, groups, rows, places), ct.dtype)
+    _for_each_block(xp, batch, at_a_time, _flops(w.shape, ct.shape), compute, scratch)
     return out
 
 
@@ -156,21 +197,39 @@ def _weight_forward(
     out.fill(0)
     total = out.reshape(groups, features // groups, rows)
     # Batch and places side by side: one product per group sums over both.
+    flops = _flops(out.shape, ct.shape)
     ct = xp.swapaxes(ct, 0, 1)
     at_a_time = _rows(batch, entries, (channels * entries + features) * places)
-    whole = xp.zeros((channels * entries * at_a_time, *frame.outs), x.dtype)
-    for part in _blocks(batch, at_a_time):
-        block = x[part]
-        count = len(block)
-        columns = whole[: channels * entries * count].reshape(channels, entries, count, *frame.outs)
-        if count < at_a_time:
-            columns.fill(0)
-        unfold(xp, block, frame, xp.transpose(columns, (2, 0, 1, *range(3, 3 + axes))))
-        columns = columns.reshape(groups, rows, count * places)
-        pulled = ct[:, part].reshape(groups, features // groups, count * places)
-        total += xp.matmul(pulled, xp.swapaxes(columns, 1, 2))
-        del pulled  # before the next copy is made
+    chunks = _chunks(-(-batch // at_a_time), flops)
+    totals = [total, *(xp.zeros_like(total) for _ in chunks[1:])]
+
+    def compute(part: slice, whole: Any) -> None:
+        for index in chunks[part.start]:
+            block = x[index * at_a_time : (index + 1) * at_a_time]
+            count = len(block)
+            columns = whole[: channels * entries * count]
+            columns = columns.reshape(channels, entries, count, *frame.outs)
+            if count < at_a_time:
+                columns.fill(0)
+            unfold(xp, block, frame, xp.transpose(columns, (2, 0, 1, *range(3, 3 + axes))))
+            columns = columns.reshape(groups, rows, count * places)
+            pulled = ct[:, index * at_a_time : index * at_a_time + count]
+            pulled = pulled.reshape(groups, features // groups, count * places)
+            totals[part.start] += xp.matmul(pulled, xp.swapaxes(columns, 1, 2))
+            del pulled  # before the next copy is made
+
+    scratch = partial(xp.zeros, (channels * entries * at_a_time, *frame.outs), x.dtype)
+    _for_each_block(xp, len(chunks), 1, flops, compute, scratch)
+    for more in totals[1:]:
+        total += more
     return out
+
+
+def _chunks(blocks: int, flops: float) -> list[range]:
+    """Return the blocks whose products one thread adds up; several chunks where it takes long."""
+    count = 1 if flops < LONG_FLOPS else min(4, max(1, blocks // 2))
+    bounds = [blocks * i // count for i in range(count + 1)]
+    return list(map(range, bounds, bounds[1:]))
 
 
 # -- shapes -----------------------------------------------------------------------------------

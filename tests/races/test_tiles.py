@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from actorgraph.lower import tiles
-from actorgraph.lower.tiles import Board, Tiles
+from actorgraph import tiles
 from actorgraph.scheduler import Scheduler
+from actorgraph.tiles import Board, Tiles
 from tests.races._interleave import assert_found, assert_holds, pause, planted
 from tests.races._wires import Jobs, Slots
 

@@ -5,7 +5,7 @@ import threading
 import numpy as np
 import pytest
 
-from actorgraph.lower.tiles import Board, Tiles, compute_parts
+from actorgraph.tiles import Board, Tiles, compute_parts
 
 
 def nobody():
