@@ -32,7 +32,8 @@ WITHIN = 1.1
 SETTLED = 100
 STEPS = (10, 100, 1_000)
 MACHINES: tuple[tuple[str, str, dict[str, Any], int], ...] = (
-    ("TapeMachine", "TapeMachine", {}, 1),
+    ("TapeMachine workers=1", "TapeMachine", {"workers": 1}, 1),
+    ("TapeMachine workers=2", "TapeMachine", {"workers": 2}, 2),
     ("ActorMachine workers=1", "ActorMachine", {"workers": 1}, 1),
     ("ActorMachine workers=2", "ActorMachine", {"workers": 2}, 2),
     ('ActorMachine fuse="none" workers=1', "ActorMachine", {"fuse": "none", "workers": 1}, 1),

@@ -30,7 +30,7 @@ class LispMachine(Machine):
     Parameters
     ----------
     outputs, wrt, watch, max_in_flight, ...
-        As `Machine`; `fuse` has no meaning here, `workers` only for tiles of large products.
+        As `Machine`; `fuse` has no meaning here, `workers` only for parts of large products.
     log : callable, optional
         ``log(node, value)`` is called after every node, in order; for the nodes of a derivative
         with a node that belongs to no graph of the user and says in `owner` whose it is; so are

@@ -14,7 +14,7 @@ class TapeMachine(Machine):
     """Run a graph in sequential order in one thread at a time; lowest latency for small graphs.
 
     Parameters are those of `Machine`; `fuse` has no meaning here, and `workers` matters for large
-    matrix products only, whose tiles other threads take while the one waits.
+    matrix products and convolutions only, of which other threads take parts while the one waits.
     """
 
     _one_task = True

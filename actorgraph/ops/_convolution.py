@@ -158,6 +158,7 @@ def _transpose_forward(xp: Any, ct: Any, w: Any, *like: Any, out: Any = None, **
     entries, places = prod(kernel), prod(outs)
     rows = w.shape[1] * entries
     matrix = w.reshape(groups, features // groups, rows).swapaxes(1, 2)
+    flops = _flops(w.shape, ct.shape)
     ct = ct.reshape(batch, groups, features // groups, places)
     if out is None:
         out = xp.empty((batch, channels, *sizes), ct.dtype)
@@ -172,7 +173,7 @@ def _transpose_forward(xp: Any, ct: Any, w: Any, *like: Any, out: Any = None, **
         fold(xp, filled.reshape(len(block), channels, entries, *outs), frame, out[part])
 
     scratch = partial(xp.empty, (at_a_time, groups, rows, places), ct.dtype)
-    _for_each_block(xp, batch, at_a_time, _flops(w.shape, ct.shape), compute, scratch)
+    _for_each_block(xp, batch, at_a_time, flops, compute, scratch)
     return out
 
 
@@ -200,7 +201,7 @@ def _weight_forward(
     flops = _flops(out.shape, ct.shape)
     ct = xp.swapaxes(ct, 0, 1)
     at_a_time = _rows(batch, entries, (channels * entries + features) * places)
-    chunks = _chunks(-(-batch // at_a_time), flops)
+    chunks = _chunks(-(-batch // at_a_time), flops, out.size)
     totals = [total, *(xp.zeros_like(total) for _ in chunks[1:])]
 
     def compute(part: slice, whole: Any) -> None:
@@ -225,9 +226,14 @@ def _weight_forward(
     return out
 
 
-def _chunks(blocks: int, flops: float) -> list[range]:
-    """Return the blocks whose products one thread adds up; several chunks where it takes long."""
-    count = 1 if flops < LONG_FLOPS else min(4, max(1, blocks // 2))
+def _chunks(blocks: int, flops: float, size: int) -> list[range]:
+    """Return the blocks whose products one thread adds up; several chunks where it takes long.
+
+    Each has a sum of its own, of `size` numbers.
+    """
+    count = 1
+    if flops >= LONG_FLOPS:
+        count = min(4 if size <= _BLOCK else 2, max(1, blocks // 2))
     bounds = [blocks * i // count for i in range(count + 1)]
     return list(map(range, bounds, bounds[1:]))
 
