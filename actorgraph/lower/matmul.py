@@ -23,7 +23,7 @@ import numpy as np
 
 from actorgraph.devices import blas
 from actorgraph.graph import Node
-from actorgraph.ops._rows import dot_tells
+from actorgraph.ops._quick import dot_tells
 from actorgraph.tiles import compute_parts
 from actorgraph.types import bind_shape
 

@@ -17,7 +17,7 @@ from actorgraph.errors import ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import Op, Sample, register
 from actorgraph.operands import naming_itself
-from actorgraph.ops._rows import are_rows, sum_of_rows
+from actorgraph.ops._quick import are_columns, column_sums
 from actorgraph.ops._scalars import accumulator
 from actorgraph.types import UNKNOWN, Checks, Shape, shape_from
 
@@ -381,8 +381,8 @@ def _sum_forward(xp: Any, x: Any, out: Any = None, *, axis: tuple[int, ...], kee
     if x.dtype.itemsize == 2:
         total = xp.add.reduce(x, axis=axis, dtype=accumulator(x.dtype), keepdims=keepdims)
         return total.astype(x.dtype, copy=False)
-    if xp is np and are_rows(x.ndim, x.dtype, axis, keepdims):
-        return sum_of_rows(x, out)
+    if xp is np and are_columns(x.ndim, x.dtype, axis, keepdims):
+        return column_sums(x, out)
     return xp.add.reduce(x, axis=axis, dtype=x.dtype, keepdims=keepdims, out=out)
 
 

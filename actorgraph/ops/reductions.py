@@ -15,7 +15,7 @@ from actorgraph.errors import ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import Op, Sample, Split, register
 from actorgraph.ops._declare import Reduction, add_all, reduction
-from actorgraph.ops._quick import exp_without_warning, sum_of_rows
+from actorgraph.ops._quick import exp_without_warning, row_sums
 from actorgraph.ops._scalars import accumulator, highest, one, scalar
 from actorgraph.ops.broadcasting import (
     REDUCTION_SAMPLES,
@@ -169,7 +169,7 @@ def _log_of_sum(xp: Any, x: Any, e: Any, axis: Axes, keepdims: bool) -> Any:
 
 @np.errstate(over="ignore", divide="ignore")
 def _log_of_rows(e: Any, axis: Axes, keepdims: bool) -> Any:
-    return np.log(sum_of_rows(e, axis, keepdims))
+    return np.log(row_sums(e, axis, keepdims))
 
 
 def _shifted_logsumexp(xp: Any, x: Any, axis: Axes, keepdims: bool) -> Any:

@@ -11,7 +11,7 @@ from actorgraph.errors import GraphError
 from actorgraph.graph import Node, build
 from actorgraph.op import Op, Rule, Sample, register
 from actorgraph.ops._declare import Binary, binary
-from actorgraph.ops._quick import all_finite, sum_of_squares
+from actorgraph.ops._quick import all_finite, row_squares
 from actorgraph.ops._scalars import accumulator, zero
 from actorgraph.ops.arithmetic import abs as size_of_each
 from actorgraph.ops.arithmetic import power, sign
@@ -252,7 +252,7 @@ _divide_or_zero: Binary = binary(
     "x / y, 0 where y is 0 and x finite.", scheme="f[*s] -> f[*t] -> f[*s|t]", takes_out=True,
 )  # fmt: skip
 
-_squares_without_warning = np.errstate(over="ignore")(sum_of_squares)
+_squares_without_warning = np.errstate(over="ignore")(row_squares)
 
 
 def _norm_forward(xp: Any, x: Any, axis: Axes, keepdims: bool, p: float) -> Any:

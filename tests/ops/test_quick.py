@@ -70,13 +70,13 @@ def test_sums_of_rows_are_as_exact_as_those_of_numpy(shape, dtype, keepdims):
     error = 8 * np.finfo(dtype).eps
 
     for axis in ((len(shape) - 1,), tuple(range(len(shape))), (0,)):
-        found = _quick.sum_of_rows(x, axis, keepdims)
+        found = _quick.row_sums(x, axis, keepdims)
         wanted = np.add.reduce(x.astype(float), axis=axis, keepdims=keepdims)
         assert found.dtype == x.dtype
         np.testing.assert_allclose(found, wanted, rtol=error)
         if dtype != "float16":
             squares = np.add.reduce(x.astype(float) ** 2, axis=axis, keepdims=keepdims)
-            found = _quick.sum_of_squares(x, axis, keepdims)
+            found = _quick.row_squares(x, axis, keepdims)
             np.testing.assert_allclose(found, squares, rtol=error)
 
 
