@@ -29,7 +29,8 @@ _LN2, _LN10 = log_of(2), log_of(10)
 
 exp: Unary = unary("exp", "exp", lambda t, y, x: t * y, "Exponential.", flops=5)
 exp2: Unary = unary("exp2", "exp2", lambda t, y, x: t * (y * _LN2), "2 ** x.", flops=5)
-expm1 = unary("expm1", "expm1", lambda t, y, x: t * (y + 1), "exp(x) - 1, exact near 0.", flops=5)
+# y + 1 would lose the digits of exp(x) far below 0, and those of softplus's second derivative.
+expm1 = unary("expm1", "expm1", lambda t, y, x: t * exp(x), "exp(x) - 1, exact near 0.", flops=5)
 log = unary("log", "log", lambda t, y, x: t / x, "Natural logarithm.", low=0.5, flops=5)
 log2 = unary(
     "log2", "log2", lambda t, y, x: t / (x * _LN2), "Logarithm to base 2.", low=0.5, flops=5

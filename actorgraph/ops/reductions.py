@@ -143,8 +143,9 @@ min = _extremum("min", "Minimum over axes.")  # noqa: A001 - NumPy's name
 # -- logsumexp --------------------------------------------------------------------------------
 
 
-# Of logarithms of sums between these nothing was lost to overflow or underflow.
-_NEAR = 60
+# Of logarithms of sums between these nothing was lost to overflow or underflow, nor is it from
+# cotangents of 1e-25 to 1e25 times exp(-y), of float32.
+_NEAR = 30
 
 
 def _is_near(y: Any) -> bool:

@@ -121,6 +121,18 @@ def test_sigmoid_keeps_its_relative_accuracy_in_the_tail():
     np.testing.assert_allclose(value, np.exp([-30.0, -700.0]), rtol=1e-13)
 
 
+@pytest.mark.parametrize(("op", "sign"), [(ag.ops.softplus, 1), (ag.ops.logsigmoid, -1)])
+def test_second_derivatives_of_softplus_and_logsigmoid_keep_their_digits_in_the_tail(op, sign):
+    g = ag.Graph()
+    x = g.input("x", shape=(3,), dtype="float64")
+    [slope] = ag.gradients(ag.ops.sum(op(x)), [x])
+    [bend] = ag.gradients(ag.ops.sum(slope), [x])
+    places = np.array([20.0, 50.0, 700.0])
+
+    [found] = evaluate([bend], {x: sign * places})
+    np.testing.assert_allclose(found, sign * np.exp(-places), rtol=1e-8)
+
+
 @pytest.mark.parametrize(("op", "wanted"), [(ag.ops.log1p, 1e-20), (ag.ops.expm1, 1e-20)])
 def test_small_arguments_are_not_lost(op, wanted):
     value, _ = value_and_gradients(op, [1e-20])

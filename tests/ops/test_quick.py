@@ -54,6 +54,15 @@ def test_limits_of_what_lies_apart_are_those_of_numpy():
     )
 
 
+def test_the_sign_of_a_limit_of_zero_is_kept_whatever_limits_were_before():
+    zeros = np.zeros(20000, "float32")
+    for low in (np.float32(-0.0), np.float32(0.0), np.float32(-0.0)):
+        few, many = (np.maximum(x, np.full_like(x, low)) for x in (zeros[:1], zeros))
+        found = _quick.at_least(np, zeros, low)
+        assert (np.signbit(found) == np.signbit(many)).all()
+        assert np.signbit(found[0]) == np.signbit(few[0])
+
+
 def test_limits_that_differ_by_place_are_those_of_numpy():
     x, low = floats((128, 129)), np.linspace(-1, 0, 129, dtype="float32")
 
@@ -126,3 +135,18 @@ def test_log_sum_exp_is_exact_in_rows_near_zero_and_in_rows_far_from_it():
             wanted = np.log(np.exp(wide - top).sum(1)) + top[:, 0]
             found = forward("logsumexp", x, axis=(1,), keepdims=False)
             np.testing.assert_allclose(found, wanted.astype("float32"), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("level", [-59, -29, 29, 59])
+@pytest.mark.parametrize("cotangent", [1e-20, 1.0, 1e20])
+def test_gradients_of_log_sum_exp_keep_their_digits_for_small_and_large_cotangents(
+    level, cotangent
+):
+    x = np.full((2, 4), level, "float32")
+    y = forward("logsumexp", x, axis=(1,), keepdims=False)
+    ct = np.full(2, cotangent, "float32")
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = forward("logsumexp_pull", ct, y, x, axis=(1,), keepdims=False)
+    np.testing.assert_allclose(found, cotangent / 4, rtol=1e-5)
