@@ -24,9 +24,13 @@ class Options:
     """What the command line asked for."""
 
     quick: bool
-    only: str
     json: Path
+    only: str = ""
     profile: bool = False
+
+    def wants(self, name: str) -> bool:
+        """Whether a row of this name is asked for."""
+        return self.only.lower() in name.lower()
 
 
 @dataclass(frozen=True)
@@ -44,13 +48,17 @@ def options(
     name: str,
     description: str | None,
     *,
-    only: str = "only rows with this text",
+    only: str | None = "only rows with this text",
     profile: bool = False,
 ) -> Options:
-    """Parse the command line that all benchmarks share; `profile` adds that option."""
+    """Parse the command line that all benchmarks share.
+
+    `profile` adds that option; where `only` is None there is no such option.
+    """
     parser = argparse.ArgumentParser(prog=f"python -m benchmarks.{name}", description=description)
     parser.add_argument("--quick", action="store_true", help="a short run, for a first look")
-    parser.add_argument("--only", default="", metavar="SUBSTR", help=only)
+    if only is not None:
+        parser.add_argument("--only", default="", metavar="SUBSTR", help=only)
     default = Path(__file__).parent / "results" / f"{name}.json"
     parser.add_argument("--json", type=Path, default=default, metavar="PATH")
     if profile:
@@ -214,7 +222,15 @@ def _print_verdicts(verdicts: Sequence[dict[str, object]]) -> None:
 def write_json(
     name: str, asked: Options, figures: Sequence[Any], extra: Mapping[str, object]
 ) -> None:
-    """Write figures (dataclasses) with everything needed to read them later."""
+    """Write figures (dataclasses) with everything needed to read them later.
+
+    Raises
+    ------
+    SystemExit
+        There are none: no row has the text of `--only`.
+    """
+    if not figures:
+        raise SystemExit(f"--only {asked.only!r}: no row has this text")
     asked.json.parent.mkdir(parents=True, exist_ok=True)
     document = {
         "benchmark": name,

@@ -192,7 +192,7 @@ def main() -> int:
         for backward in (False, True)
     ]
     print_environment()
-    chosen = [row for row in rows if asked.only.lower() in row.name.lower()]
+    chosen = [row for row in rows if asked.wants(row.name)]
     figures = measure(chosen, sizes, profiled=asked.profile)
     verdicts = print_figures(figures, sizes)
     write_json("compile", asked, figures, {"targets": verdicts})

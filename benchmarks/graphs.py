@@ -372,14 +372,15 @@ def main() -> int:
     for family in FAMILIES:
         for size in range(len(SIZES)):
             for backward in (False, True):
-                if asked.only not in case_name(family, size, backward=backward):
+                if not asked.wants(case_name(family, size, backward=backward)):
                     continue
                 case = make_case(family, size, backward=backward)
                 found = measure(case, effort)
                 figures += found
                 judged = verdict(case.name, family.parallel, found)
                 verdicts += [judged] if judged else []
-    print_verdicts(verdicts)
+    if verdicts:
+        print_verdicts(verdicts)
     extra = {"verdicts": [{**asdict(v), "slower": v.slower, "faster": v.faster} for v in verdicts]}
     write_json("graphs", asked, figures, extra)
     return exit_status(figures)

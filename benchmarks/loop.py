@@ -242,7 +242,7 @@ def main() -> int:
     asked = options("loop", __doc__)
     rounds, seconds = (1, 1.0) if asked.quick else (5, 1.0)
     print_environment()
-    rows = [row for row in all_rows() if asked.only.lower() in row.name.lower()]
+    rows = [row for row in all_rows() if asked.wants(row.name)]
     for _ in range(rounds):
         measure_round(rows, seconds)
     found = [summary(row) for row in rows]

@@ -145,7 +145,7 @@ def peaks(asked: Options) -> list[Peak]:
         loss, feeds = build(MEDIUM if asked.quick else LARGE)
         bound = bound_bytes(loss, feeds)
         for name, kind, settings, times in MACHINES:
-            if asked.only.lower() not in name.lower():
+            if not asked.wants(f"{build.__name__} {name}"):
                 continue
             peak = peak_bytes(partial(getattr(ag, kind), [loss], **settings), feeds)
             ratio = peak / (bound * times)
@@ -159,7 +159,7 @@ def growth(asked: Options) -> list[Growth]:
 
     found = []
     for name, kind, settings, _ in MACHINES:
-        if asked.only.lower() not in name.lower():
+        if not asked.wants(f"mlp {name}"):
             continue
         loss, feeds = mlp(0)
         parameters = loss.graph.parameters

@@ -200,7 +200,7 @@ def main() -> int:
             found += measured
             alone = [[f] for f in more if f.system == ALONE]
             tasks[f"{pattern} {op}"] = _task_seconds(alone)
-    if asked.only.lower() in RAY.lower():
+    if asked.wants(RAY):
         more, measured = measure_ray(effort, tasks)
         figures += more
         found += measured

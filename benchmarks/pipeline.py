@@ -218,13 +218,13 @@ def table(found: dict[tuple[str, int], Row]) -> list[list[str]]:
 
 def main() -> int:
     """Measure, print, write; the exit status is 1 when a row of ours has no figure."""
-    asked = options("pipeline", __doc__)
+    asked = options("pipeline", __doc__, only="only what computes or only what waits")
     print_environment()
     figures: list[Figure] = []
     told: list[dict[str, object]] = []
     kinds = {"waits": wait, "computes": computing()}
     for kind, work in kinds.items():
-        if asked.only and asked.only not in kind:
+        if not asked.wants(kind):
             continue
         with ExitStack() as scope:
             found = rows(kind, work, scope)

@@ -83,7 +83,7 @@ def measure(rounds: int) -> list[Figure]:
 
 def main() -> int:
     """Measure, print, write; the exit status is 1 when a row of ours has no figure."""
-    asked = options("startup", __doc__, profile=True)
+    asked = options("startup", __doc__, only=None, profile=True)
     print_environment()
     figures = measure(5 if asked.quick else 20)
     rows = [["startup, ms", "best", "median", "wanted", ""]]

@@ -76,7 +76,7 @@ def measure(rounds: int, runs: int = 20) -> list[Figure]:
 
 def main() -> int:
     """Measure, print, write; the exit status is 1 when a row of ours has no figure."""
-    asked = options("tracing", __doc__)
+    asked = options("tracing", __doc__, only=None)
     print_environment()
     figures = measure(10 if asked.quick else 100)
     off, recorded = figures[0].seconds, figures[3].seconds

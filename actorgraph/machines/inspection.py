@@ -294,6 +294,8 @@ def _explanation(plan: Plan, spent: Mapping[int, float], workers: int) -> str:
         cost = sum(plan.cost_us(step, binding.symbols) for step in spec.steps)
         measured = f"{spent[spec.index]:.1f}" if spec.index in spent else "-"
         where = f"any of {workers} workers" if heavy else "after its input, on the same worker"
+        if binding.direct_turns and spec.index not in spent:
+            where = "in the calling thread"
         rows.append((spec.name, str(len(spec.steps)), f"{cost:.1f}", measured, where))
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     return "\n".join([*lines, *("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)])

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 __all__ = ["MEMORIES_KEPT", "Plan"]
 
-_BINDINGS_KEPT = 32
+_BINDINGS_KEPT = 32  # twice what `Repeats` keeps
 MEMORIES_KEPT = 4
 """Of so many bindings the buffers are kept: a batch, the rest of the batches, and their kind."""
 
@@ -161,9 +161,13 @@ class Plan(Results):
     # -- bindings -----------------------------------------------------------------------------
 
     def bind(self, symbols: Mapping[str, int]) -> Binding:
-        """Return the binding for these symbols; the latest ones are kept."""
+        """Return the binding for these symbols; those used latest are kept."""
         key = tuple(sorted(symbols.items()))
-        return self._bindings.get(key) or self._bind(key, symbols)
+        try:
+            self._bindings.move_to_end(key)
+            return self._bindings[key]
+        except KeyError:  # also where another thread has dropped it meanwhile
+            return self._bind(key, symbols)
 
     def _bind(self, key: tuple[tuple[str, int], ...], symbols: Mapping[str, int]) -> Binding:
         with THIS.making:

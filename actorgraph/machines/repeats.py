@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Repeats"]
 
-_KEPT = 32
+_KEPT = 16
+"""Half of what a plan keeps: who is found here tells the plan nothing, so all ask it again now and
+then, and sizes in use do not become its oldest."""
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
@@ -63,5 +65,5 @@ class Repeats:
     def keep(self, arrays: Sequence[Array], binding: Binding) -> None:
         """Remember arrays that have passed, in order."""
         if len(self._known) >= _KEPT:
-            self._known.clear()  # a plan keeps no more bindings either
+            self._known.clear()
         self._known[tuple([array.shape for array in arrays])] = binding

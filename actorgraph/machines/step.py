@@ -76,6 +76,9 @@ class Step:
             machine._step_plans.add(self._plan)
         self._under_way: dict[str, object] = {}  # {"step": whose}
 
+    def __repr__(self) -> str:
+        return f"<Step of {self._machine!r} by {type(self._solver).__name__}>"
+
     def __call__(
         self, feeds: Mapping[Any, Any] | None = None, *, run_number: int | None = None
     ) -> Run:

@@ -6,6 +6,18 @@ import pytest
 import actorgraph as ag
 
 GOOD = np.ones((4, 3), "float32")
+PLANNED = []
+"""Shapes for which a plan has asked what `planned` costs."""
+
+
+def _cost(shapes, result, attrs):
+    PLANNED.append(result)
+    return 1.0
+
+
+planned = ag.ops.define(
+    "machines_planned", scheme="f[*s] -> f[*s]", forward=lambda xp, x: x + 1, cost=_cost
+)
 
 
 def machine():
@@ -62,3 +74,14 @@ def test_more_shapes_than_are_remembered_are_all_computed_right():
             [found] = one.run_sync({"x": x, "y": x}).duals.values()
             assert found.value.shape == (count, 3)
             assert found.value[0, 0] == 3 * count
+
+
+def test_a_size_in_use_is_not_forgotten_however_many_others_come():
+    PLANNED.clear()
+    with ag.ActorMachine([planned(ag.Graph().input("x", ("n",)))]) as one:
+        one.run_sync({"x": np.ones(3, "float32")})
+        first = PLANNED.count((3,))
+        for count in range(4, 100):
+            one.run_sync({"x": np.ones(3, "float32")})
+            one.run_sync({"x": np.ones(count, "float32")})
+    assert PLANNED.count((3,)) == first > 0
