@@ -207,10 +207,10 @@ def check_inputs(inputs: Iterable[Node], split: str) -> None:
     dims = [dim for node in inputs for dim in node.dims]
     if not any(str(dim) == split for dim in dims):
         known = sorted({str(dim) for dim in dims if _is_symbol(dim)})
-        raise ShapeError(
-            f"no input has the dim {split!r}{near_names(split, known)}; "
-            f"symbolic dims are {', '.join(map(repr, known)) or 'none'}"
-        )
+        there = f"symbolic dims are {', '.join(map(repr, known))}: name the one to split along"
+        if not known:
+            there = "symbolic dims are none: give the batch one, as in g.input('x', ('batch', 64))"
+        raise ShapeError(f"no input has the dim {split!r}{near_names(split, known)}; {there}")
 
 
 def stretches(rows: int, parts: int) -> list[tuple[int, int]]:

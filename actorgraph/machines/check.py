@@ -117,7 +117,8 @@ def report(
 ) -> Report:
     """Return the report of a machine's mode; parameters as in `Machine.check`."""
     plan = given.plan
-    fuse = "none" if plan.fuse == "auto" and not plan.tasks else plan.fuse
+    uncut = plan.fuse == "auto" and not plan.tasks
+    fuse = "none" if uncut else plan.fuse
     specs = plan.tasks or connect(cut(plan.joint, fuse), plan.result_of)
     names = [spec.name for spec in specs]
     edges = _edges(given, specs)
@@ -149,8 +150,10 @@ def report(
     tasks = [*names, "the start", "the end"]
     verdict = check(tasks, [*edges, *outside], [*orders, *free], credits_, shown=len(orders))
     suffice = {} if verdict.credits is None else dict(zip(limits, verdict.credits[1:], strict=True))
+    count = f"{len(specs)} task{'s' * (len(specs) != 1)}"
+    how = f"fuse={plan.fuse!r}{' (not cut yet: one a node)' * uncut}"
     return Report(
-        f"{_MODES.get(plan.mode.kind, plan.mode.kind)}, {len(specs)} tasks, fuse={fuse!r}",
+        f"{_MODES.get(plan.mode.kind, plan.mode.kind)}, {count}, {how}",
         verdict.ok,
         verdict.blocked,
         _checked(given, edges, verdict),

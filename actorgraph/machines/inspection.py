@@ -122,7 +122,8 @@ class Inspectable:
         """Return whether a mode can block, before it runs; see `machines.check.Report`.
 
         By themselves, no capacities can block: the oldest run can always move.  Orders that tasks
-        have to keep, and credits beside those of the channels, can.
+        have to keep, and credits beside those of the channels, can.  With ``fuse="auto"`` the first
+        run of a mode cuts it into tasks; until then one task a node is checked.
 
         Parameters
         ----------

@@ -46,6 +46,9 @@ def test_capacities_alone_never_block(fuse, backward, capacity):
 def test_a_machine_that_trains_is_checked_forward_and_backward_unless_told_otherwise():
     loss = fork().sum().named("loss")
     x, which = loss.graph["x"], loss.argmax().named("which")
+    auto = ag.ActorMachine(loss, wrt=[x])
+    cut = "fuse='auto' (not cut yet: one a node): cannot block"
+    assert str(auto.check(backward=False)) == f"forward, 5 tasks, {cut}"
     trains = ag.ActorMachine(loss, wrt=[x], fuse="none")
     assert str(trains.check()) == "forward and backward, 7 tasks, fuse='none': cannot block"
     assert trains.check(backward=True) == trains.check()
