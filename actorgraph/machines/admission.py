@@ -78,7 +78,8 @@ class Admission:
     Attributes
     ----------
     direct : deque of Run
-        What threads compute by themselves at the moment; it takes room, and never bytes.
+        As many as threads compute by themselves at the moment, whichever they are; they take room,
+        and never bytes.
     """
 
     def __init__(self, max_in_flight: int, max_bytes: int | None, workers: int) -> None:

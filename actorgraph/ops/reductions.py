@@ -15,6 +15,7 @@ from actorgraph.errors import ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import Op, Sample, Split, register
 from actorgraph.ops._declare import Reduction, add_all, reduction
+from actorgraph.ops._half import through_float32
 from actorgraph.ops._quick import exp_without_warning, row_sums
 from actorgraph.ops._scalars import accumulator, highest, one, scalar
 from actorgraph.ops.broadcasting import (
@@ -43,12 +44,18 @@ def _kept(reduced: Node, axis: Axes, keepdims: bool) -> Node:
 
 # -- mean -------------------------------------------------------------------------------------
 
+
+@through_float32  # float16 ends at 65504
+def _divide_forward(xp: Any, x: Any, size: int, out: Any = None) -> Any:
+    # A mean over nothing has no elements to send a gradient to.
+    return xp.divide(x, scalar(x, size or 1), out=out)
+
+
 _DIVIDE_BY: Op = register(
     Op(
         "divide_by_size",
         "x[*s] -> x[*s]",
-        # A mean over nothing has no elements to send a gradient to.
-        lambda xp, x, size, out=None: xp.divide(x, scalar(x, size or 1), out=out),
+        _divide_forward,
         vjp=(lambda ct, y, x, size: build(_DIVIDE_BY, ct, size=size),),
         jvp=lambda tans, y, x, size: build(_DIVIDE_BY, tans[0], size=size),
         samples=(Sample(((3, 4),), {"size": 12}), Sample(((),), {"size": 0})),
