@@ -194,6 +194,8 @@ def _actors(core: Core) -> list[ActorView]:
 def top(*machines: Lifetime, per_second: float = 4.0) -> Iterator[Live]:
     """Draw the machines in the terminal while the ``with`` block runs; needs rich.
 
+    What was drawn last stays when all of them are closed.
+
     Parameters
     ----------
     *machines : Machine or Pipeline
@@ -211,13 +213,14 @@ def top(*machines: Lifetime, per_second: float = 4.0) -> Iterator[Live]:
     except ImportError:
         raise GraphError("the live view needs rich: pip install 'actorgraph[demo]'") from None
     live = Live()
-    screen = Screen(get_renderable=partial(_table_of, live), refresh_per_second=per_second)
+    screen = Screen(get_renderable=partial(_table_of, live, []), refresh_per_second=per_second)
     with use(live, *machines), screen:
         yield live
 
 
-def _table_of(live: Live) -> Any:
-    return table(live.views())
+def _table_of(live: Live, latest: list[MachineView]) -> Any:
+    latest[:] = live.views() or latest
+    return table(latest)
 
 
 def table(views: list[MachineView]) -> Any:
@@ -235,7 +238,7 @@ def table(views: list[MachineView]) -> Any:
         for row in map(_row, view.actors):
             drawn.add_row(*map(Text, row))  # a name may look like rich's markup
         parts += [Text(_head(view)), drawn]
-    return Group(*parts) if parts else Text("no machine has run yet")
+    return Group(*parts) if parts else Text("no machine is open and has run")
 
 
 def text(views: list[MachineView]) -> str:
@@ -246,7 +249,7 @@ def text(views: list[MachineView]) -> str:
         rows = [("actor", "depth", "turns", "ms"), *map(_row, view.actors)]
         width = max(len(row[0]) for row in rows)
         lines += [f"  {row[0]:<{width}}  {row[1]:>6}  {row[2]:>9}  {row[3]:>11}" for row in rows]
-    return "\n".join(lines) or "no machine has run yet"
+    return "\n".join(lines) or "no machine is open and has run"
 
 
 def _head(view: MachineView) -> str:

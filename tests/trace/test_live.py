@@ -127,7 +127,7 @@ def test_counting_runs_does_not_look_at_turns(model):
 
 
 def test_text_has_a_line_a_machine_and_a_line_an_actor(model):
-    assert text([]) == "no machine has run yet"
+    assert text([]) == "no machine is open and has run"
     with model.actors() as machine, ag.trace.use(Live()) as live:
         machine.run_sync(model.feeds)
         lines = text(live.views()).splitlines()
@@ -147,6 +147,18 @@ def test_top_draws_in_this_process(model, monkeypatch):
     assert "1 ended, 0 failed" in drawn.getvalue()
     assert "right" in drawn.getvalue()
     assert instrument.listening == ()
+
+
+def test_what_was_drawn_last_stays_when_machines_close(model):
+    pytest.importorskip("rich", reason="rich is not installed")
+    latest = []
+    with ag.trace.use(Live()) as live:
+        with model.actors() as machine:
+            machine.run_sync(model.feeds)
+            live_module._table_of(live, latest)
+        assert live.views() == []
+        head, _ = live_module._table_of(live, latest).renderables
+    assert "1 ended, 0 failed" in str(head)
 
 
 def test_top_without_rich_says_how_to_get_it(monkeypatch):
@@ -239,7 +251,7 @@ def test_watching_goes_on_until_the_program_ends(model, path, monkeypatch):
     serving.__enter__()
     watch(path, shown, every_s=7)
     assert looks == [7, 7, 7]
-    assert shown.getvalue().splitlines() == ["no machine has run yet"] * 3
+    assert shown.getvalue().splitlines() == ["no machine is open and has run"] * 3
 
 
 def test_top_where_nobody_serves_is_one_line(path, capsys):
