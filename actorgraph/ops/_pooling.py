@@ -154,10 +154,11 @@ def _places_forward(xp: Any, x: Any, y: Any, out: Any = None, **geometry: Any) -
     images, tops = x.reshape(count, *frame.sizes), y.reshape(count, *frame.outs)
     into = places.reshape(count, *frame.outs)
     rows = max(1, _BLOCK // max(1, prod(frame.sizes)))
+    unbuffered = {"mode": "clip"} if xp is np else {}  # CuPy has no modes
     for first in range(0, count, rows):
         part = slice(first, first + rows)
         scores = _scores(xp, images[part], tops[part], frame, with_nan)
-        xp.take(by_score, scores, out=into[part], mode="clip")
+        xp.take(by_score, scores, out=into[part], **unbuffered)
         into[part] += starts
         if not scores.all():  # nothing but padding
             into[part][scores == 0] = 0

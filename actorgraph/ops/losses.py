@@ -229,7 +229,7 @@ def _losses(xp: Any, logs: Any, targets: Any, reduction: str) -> Any:
 
 def _slopes(xp: Any, ct: Any, logs: Any, targets: Any, reduction: str, out: Any = None) -> Any:
     """Return the gradient of cross entropy by the logarithm of softmax, for targets in range."""
-    out = xp.exp(logs, out=out, order="C")
+    out = xp.exp(logs, out=xp.empty(logs.shape, logs.dtype) if out is None else out)
     out.reshape(-1)[_places(xp, targets, logs.shape[-1])] -= one(xp, logs)
     if reduction == "none":
         ct = ct[..., None]
