@@ -6,6 +6,7 @@ from time import monotonic
 
 import pytest
 
+import actorgraph as ag
 from actorgraph import deadlines
 from actorgraph.machines import run as run_module
 from actorgraph.scheduler import POOL
@@ -28,6 +29,16 @@ def older_objects_are_not_looked_at(all_objects_are_looked_at_in_the_end):
     """
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture
+def g():
+    return ag.Graph("net")
+
+
+@pytest.fixture
+def x(g):
+    return g.input("x", (3,), "float64")
 
 
 class Clock:

@@ -11,16 +11,6 @@ from tests._evaluate import evaluate
 X = np.array([0.5, -1.0, 2.0])
 
 
-@pytest.fixture
-def g():
-    return ag.Graph("net")
-
-
-@pytest.fixture
-def x(g):
-    return g.input("x", (3,), "float64")
-
-
 def test_an_opaque_function_runs_on_arrays(g):
     v = g.input("v", ("n",), "float64")
     ranks = ag.ops.opaque(lambda v: v.argsort().argsort(), dtype="int64", name="ranks")
