@@ -17,7 +17,7 @@ from actorgraph.autodiff.forward import push_forward
 from actorgraph.autodiff.reverse import pull_back
 from actorgraph.graph import Graph, Node, topological_order
 from actorgraph.node import Variable
-from actorgraph.op import CONSTANT, LEAVES, RUN_NUMBER
+from actorgraph.op import CONSTANT, RUN_NUMBER
 from actorgraph.rewrite import Pass
 from actorgraph.rewrite.copying import RewrittenCopies
 
@@ -157,7 +157,7 @@ def _owner(node: Node) -> Node:
 
 
 def _computed(order: Iterable[Node]) -> tuple[Node, ...]:
-    return tuple([node for node in order if node.inputs or node.op not in LEAVES])
+    return tuple([node for node in order if not node.is_leaf])
 
 
 def _with_sums_early(order: tuple[Node, ...], kept: Iterable[Node]) -> tuple[Node, ...]:

@@ -24,13 +24,10 @@ import numpy as np
 from actorgraph.devices import blas
 from actorgraph.graph import Node
 from actorgraph.ops._quick import dot_tells
-from actorgraph.tiles import compute_parts
+from actorgraph.tiles import CUT_FLOPS, compute_parts, evenly
 from actorgraph.types import bind_shape
 
-__all__ = ["CUT_FLOPS", "cuts", "product", "tile_count"]
-
-CUT_FLOPS = 2.0**26
-"""Products of at least as many flops are cut: some 0.6 ms, ten times what waking a worker costs."""
+__all__ = ["cuts", "product", "tile_count"]
 
 _TILE_FLOPS = 2.0**25
 _NARROWEST = 128
@@ -168,7 +165,7 @@ def cuts(m: int, k: int, n: int) -> tuple[slice, ...]:
     if flops >= CUT_FLOPS:
         while 2 * count * _TILE_FLOPS <= flops and 2 * count * _NARROWEST <= side:
             count *= 2
-    return _slices(side, count)
+    return evenly(side, count)
 
 
 def tile_count(node: Node, symbols: Mapping[str, int]) -> int:
@@ -179,11 +176,6 @@ def tile_count(node: Node, symbols: Mapping[str, int]) -> int:
     if len(x) < 2 or len(y) != 2:
         return 1
     return len(cuts(prod(x[:-1]), x[-1], y[-1]))
-
-
-def _slices(size: int, count: int) -> tuple[slice, ...]:
-    bounds = [size * i // count for i in range(count + 1)]
-    return tuple(map(slice, bounds, bounds[1:]))
 
 
 def _batch(provider: blas.Provider, x: Array, y: Array, out: Array) -> None:
@@ -197,7 +189,7 @@ def _batch(provider: blas.Provider, x: Array, y: Array, out: Array) -> None:
         return
     axis = max(range(len(batch)), key=batch.__getitem__)
     count = min(batch[axis], int(2.0 * out.size * k // _TILE_FLOPS), 16)
-    groups = _slices(batch[axis], max(1, count))
+    groups = evenly(batch[axis], max(1, count))
 
     def group(part: int) -> None:
         chosen = (*[slice(None)] * axis, groups[part])

@@ -35,13 +35,12 @@ def shared(steps: Sequence[Node], joint: Joint) -> list[Node]:
             key = split.first, attrs_key(split.attrs), operands
             if not split.follows or key in groups:
                 groups.setdefault(key, []).append(step)
-    beginning_of = {
-        step.id: begun
-        for members in groups.values()
-        if len(members) > 1
-        for begun in (_beginning(members[0], joint),)
-        for step in members
-    }
+    beginning_of: dict[int, Node] = {}
+    for members in groups.values():
+        if len(members) > 1:
+            beginning_of |= dict.fromkeys(
+                [step.id for step in members], _beginning(members[0], joint)
+            )
     if not beginning_of:
         return list(steps)
     found: list[Node] = []

@@ -51,12 +51,9 @@ class LispMachine(Machine):
         return partial(_interpret, log=self._log)
 
 
-LispMachine.__signature__ = signature(Machine).replace(
-    parameters=[
-        *signature(Machine).parameters.values(),
-        Parameter("log", Parameter.KEYWORD_ONLY, default=None, annotation="Log | None"),
-    ]
-)
+_OF_ALL = signature(Machine)
+_LOG = Parameter("log", Parameter.KEYWORD_ONLY, default=None, annotation="Log | None")
+LispMachine.__signature__ = _OF_ALL.replace(parameters=[*_OF_ALL.parameters.values(), _LOG])
 
 
 def _interpret(

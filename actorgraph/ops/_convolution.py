@@ -34,10 +34,10 @@ from actorgraph.ops.windows import (
     static_kernel,
     unfold,
 )
-from actorgraph.tiles import compute_parts
+from actorgraph.tiles import CUT_FLOPS, compute_parts, evenly
 from actorgraph.types import Checks, Shape
 
-__all__ = ["CONV", "LONG_FLOPS", "TRANSPOSE"]
+__all__ = ["CONV", "TRANSPOSE"]
 
 Ints = tuple[int, ...]
 
@@ -54,10 +54,6 @@ _LEAST = 3 << 12
 def _rows(batch: int, entries: int, size_of_one: int) -> int:
     """Return how many of the batch are taken at a time; sums keep the order that follows."""
     return max(1, min(batch, max(_BLOCK, _LEAST * entries) // max(1, size_of_one)))
-
-
-LONG_FLOPS = 2.0**26
-"""From so many on workers share the blocks: some 0.6 ms, ten times what waking a worker costs."""
 
 
 def _for_each_block(
@@ -80,7 +76,7 @@ def _for_each_block(
         free.append(array)
 
     count = -(-batch // rows)
-    if xp is np and flops >= LONG_FLOPS and count > 1:
+    if xp is np and flops >= CUT_FLOPS and count > 1:
         compute_parts(part, count)
     else:
         for index in range(count):
@@ -205,7 +201,8 @@ def _weight_forward(
     totals = [total, *(xp.zeros_like(total) for _ in chunks[1:])]
 
     def compute(part: slice, whole: Any) -> None:
-        for index in chunks[part.start]:
+        chunk = chunks[part.start]
+        for index in range(chunk.start, chunk.stop):
             block = x[index * at_a_time : (index + 1) * at_a_time]
             count = len(block)
             columns = whole[: channels * entries * count]
@@ -226,16 +223,15 @@ def _weight_forward(
     return out
 
 
-def _chunks(blocks: int, flops: float, size: int) -> list[range]:
+def _chunks(blocks: int, flops: float, size: int) -> tuple[slice, ...]:
     """Return the blocks whose products one thread adds up; several chunks where it takes long.
 
     Each has a sum of its own, of `size` numbers.
     """
     count = 1
-    if flops >= LONG_FLOPS:
+    if flops >= CUT_FLOPS:
         count = min(4 if size <= _BLOCK else 2, max(1, blocks // 2))
-    bounds = [blocks * i // count for i in range(count + 1)]
-    return list(map(range, bounds, bounds[1:]))
+    return evenly(blocks, count)
 
 
 # -- shapes -----------------------------------------------------------------------------------

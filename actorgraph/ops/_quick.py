@@ -12,9 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from actorgraph.ops._scalars import one
+
 __all__ = [
     "all_finite", "are_columns", "at_least", "at_most", "column_sums", "dot_tells",
-    "exp_without_warning", "limited", "row_squares", "row_sums",
+    "exp_without_warning", "limited", "logistic", "row_squares", "row_sums",
 ]  # fmt: skip
 
 # -- limits -----------------------------------------------------------------------------------
@@ -152,6 +154,13 @@ def row_squares(x: Any, axis: tuple[int, ...], keepdims: bool) -> Any:
 def exp_without_warning(xp: Any, x: Any, out: Any = None) -> Any:
     """Return exp(x), inf without a warning where it is too large."""
     return xp.exp(x, out=out)
+
+
+def logistic(xp: Any, negated: Any, out: Any = None) -> Any:
+    """Return 1 / (1 + exp(negated)): 0, which is right to the last bit, where exp is too large."""
+    denominator = exp_without_warning(xp, negated, out)
+    denominator += one(xp, denominator)
+    return xp.divide(one(xp, denominator), denominator, out=out)  # half the time of reciprocal
 
 
 def all_finite(x: Any) -> bool:

@@ -14,7 +14,7 @@ import numpy as np
 
 from actorgraph.graph import Node
 from actorgraph.ops._declare import Binary, binary, unary
-from actorgraph.ops._quick import all_finite, at_least, exp_without_warning
+from actorgraph.ops._quick import all_finite, at_least, exp_without_warning, logistic
 from actorgraph.ops._scalars import highest, one, scalar, zero
 from actorgraph.ops.exponential import expm1
 from actorgraph.ops.selection import clip, select_positive
@@ -31,12 +31,8 @@ _FAR = 1000
 
 
 def _sigmoid_forward(xp: Any, x: Any, out: Any = None) -> Any:
-    denominator = xp.negative(x, out=out)
-    out = denominator if denominator.ndim else None
-    # Where exp(-x) overflows the result is 0, which is right to the last bit of a normal number.
-    denominator = exp_without_warning(xp, denominator, out)
-    denominator += one(xp, x)
-    return xp.divide(one(xp, x), denominator, out=out)  # half the time of reciprocal
+    negated = xp.negative(x, out=out)
+    return logistic(xp, negated, negated if negated.ndim else None)
 
 
 def _softplus_forward(xp: Any, x: Any, out: Any = None) -> Any:

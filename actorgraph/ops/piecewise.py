@@ -14,7 +14,7 @@ from actorgraph.errors import GraphError, ShapeError
 from actorgraph.graph import Node, build, is_weak
 from actorgraph.op import Op, Sample
 from actorgraph.ops._declare import binary, nary_elementwise, unary
-from actorgraph.ops._quick import at_least, at_most, exp_without_warning, limited
+from actorgraph.ops._quick import at_least, at_most, limited, logistic
 from actorgraph.ops._scalars import one, scalar, zero
 from actorgraph.ops.activations import sigmoid
 from actorgraph.ops.broadcasting import expand_dims
@@ -299,9 +299,7 @@ def _tanh_forward(xp: Any, x: Any) -> Any:
     inner *= near
     inner *= scalar(x, -_ROOT)
     out = inner if inner.ndim else None
-    inner = exp_without_warning(xp, inner, out)
-    inner += one(xp, x)
-    gate = xp.divide(one(xp, x), inner, out=out)
+    gate = logistic(xp, inner, out)
     return xp.multiply(at_least(xp, x, scalar(x, -_EDGE)), gate, out=out)
 
 

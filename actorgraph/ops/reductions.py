@@ -160,15 +160,10 @@ def _is_near(y: Any) -> bool:
     return bool(np.vdot(y, y) < _NEAR**2 or (y.size and y.min() > -_NEAR and y.max() < _NEAR))
 
 
-def _logsumexp_forward(xp: Any, x: Any, axis: Axes, keepdims: bool) -> Any:
-    if xp is not np or x.dtype.char not in "fd":
-        return _shifted_logsumexp(xp, x, axis, keepdims)
-    return _log_of_sum(xp, x, exp_without_warning(np, x), axis, keepdims)
-
-
-def _log_of_sum(xp: Any, x: Any, e: Any, axis: Axes, keepdims: bool) -> Any:
-    """Return logsumexp by the exponentials, of which some may be inf."""
+def _logsumexp_forward(xp: Any, x: Any, e: Any = None, *, axis: Axes, keepdims: bool) -> Any:
+    """Return logsumexp, by the exponentials where they are given: some may be inf."""
     if xp is np and x.dtype.char in "fd":
+        e = exp_without_warning(np, x) if e is None else e
         result = _log_of_rows(e, axis, keepdims)
         if _is_near(result):
             return result
@@ -203,16 +198,12 @@ def _softmax(y: Node, x: Node, axis: Axes, keepdims: bool) -> Node:
     return exp(x - maximum(_kept(y, axis, keepdims), _lowest(x)))
 
 
-def _pull_forward(xp: Any, ct: Any, y: Any, x: Any, axis: Axes, keepdims: bool) -> Any:
-    near = xp is np and x.dtype.char in "fd" and _is_near(y)
-    return _pull_by(xp, ct, y, x, exp_without_warning(np, x) if near else None, axis, keepdims)
-
-
-def _pull_by(
-    xp: Any, ct: Any, y: Any, x: Any, e: Any, axis: Axes, keepdims: bool, out: Any = None
+def _pull_forward(
+    xp: Any, ct: Any, y: Any, x: Any, e: Any = None, *, axis: Axes, keepdims: bool, out: Any = None
 ) -> Any:
-    """Return ct * exp(x - y) by the exponentials of x, of which some may be inf."""
-    if xp is np and e is not None and _is_near(y):
+    """Return ct * exp(x - y), by the exponentials of x where they are given: some may be inf."""
+    if xp is np and x.dtype.char in "fd" and _is_near(y):
+        e = exp_without_warning(np, x) if e is None else e
         rates = np.exp(-y) * ct
         return np.multiply(e, rates if keepdims else expanded(np, rates, axis), out=out)
     if not keepdims:
@@ -245,7 +236,7 @@ def _pull_jvp(
 
 
 _REST_OF_PULL = Op(
-    "logsumexp_pull_of_exponentials", "f[*r] -> f[*r] -> f[*s] -> f[*s] -> f[*s]", _pull_by,
+    "logsumexp_pull_of_exponentials", "f[*r] -> f[*r] -> f[*s] -> f[*s] -> f[*s]", _pull_forward,
     cost=lambda shapes, result, attrs: 2.0 * prod(result), layout="kept", takes_out=True,
     in_place=(3,),
 )  # fmt: skip
@@ -279,7 +270,7 @@ def _logsumexp_jvp(tans: tuple[Node, ...], y: Node, x: Node, axis: Axes, keepdim
 
 
 _REST_OF_LOGSUMEXP = Op(
-    "logsumexp_of_exponentials", "f[*s] -> f[*s] -> f[*out]", _log_of_sum,
+    "logsumexp_of_exponentials", "f[*s] -> f[*s] -> f[*out]", _logsumexp_forward,
     shape=lambda checks, x, e, **attrs: reduced_shape(checks, x, **attrs),
     cost=lambda shapes, result, attrs: 2.0 * prod(shapes[0]), layout="kept",
 )  # fmt: skip

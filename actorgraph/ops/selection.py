@@ -12,6 +12,7 @@ from actorgraph.ops._declare import binary, documented, nary_elementwise
 from actorgraph.ops._quick import limited
 from actorgraph.ops._scalars import zero
 from actorgraph.ops.rounding import isnan
+from actorgraph.tiles import evenly
 
 __all__ = ["clip", "fmax", "fmin", "maximum", "minimum", "select_positive", "where"]
 
@@ -45,9 +46,7 @@ def select_positive(xp: Any, x: Any, y: Any, out: Any = None) -> Any:
         return _times_sign(x, y, out)
     out = np.empty(x.shape, x.dtype) if out is None else out
     into, chosen, by = out.reshape(-1), x.reshape(-1), y.reshape(-1)
-    count = -(-y.size // _BLOCK)
-    for i in range(count):
-        part = slice(y.size * i // count, y.size * (i + 1) // count)
+    for part in evenly(y.size, -(-y.size // _BLOCK)):
         _times_sign(chosen[part], by[part], into[part])
     return out
 

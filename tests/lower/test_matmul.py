@@ -6,6 +6,7 @@ import pytest
 import actorgraph as ag
 from actorgraph.devices import blas
 from actorgraph.lower import matmul
+from actorgraph.tiles import CUT_FLOPS
 
 RANDOM = np.random.default_rng(7)
 LARGE = 130, 520, 510  # not divisible, and above the cut
@@ -172,4 +173,4 @@ def test_tiles_cover_the_longer_side_once_and_depend_on_the_shape_alone():
         tiles = matmul.cuts(*shape)
         side = max(shape[0], shape[2])
         assert [i for tile in tiles for i in range(side)[tile]] == list(range(side))
-        assert (len(tiles) > 1) == (2 * np.prod(shape) >= matmul.CUT_FLOPS)
+        assert (len(tiles) > 1) == (2 * np.prod(shape) >= CUT_FLOPS)
