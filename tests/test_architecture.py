@@ -5,7 +5,7 @@
            <- transforms, trace, nn, pipeline <- _demo <- cli <- __main__
 
 Beside the line: instrument (below scheduler), drawing (below graph), devices (below lower),
-solvers and data (below _demo).
+solvers, data and schedules (below _demo: they know no graph).
 """
 
 import ast
@@ -36,6 +36,7 @@ LAYERS = (
         "solvers",
         "data",
         "instrument",
+        "schedules",
         "_progress",
         "_target",
         "tiles",

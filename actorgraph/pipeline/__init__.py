@@ -10,13 +10,13 @@ idle and how much they hold; `recommend` compares all schedules under a limit of
 1 | ...F0 B0 F1 B1 W0 F2 B2 W1 W2
 """
 
-from actorgraph.pipeline.actions import Action, Schedule, load
-from actorgraph.pipeline.dynamic import dynamic
 from actorgraph.pipeline.measuring import Measured, measure
-from actorgraph.pipeline.orders import SCHEDULES, schedule
-from actorgraph.pipeline.recommendation import recommend
 from actorgraph.pipeline.runner import Pipeline
-from actorgraph.pipeline.simulation import Simulation, Timed, simulate
+from actorgraph.schedules.actions import Action, Schedule, load
+from actorgraph.schedules.dynamic import dynamic
+from actorgraph.schedules.orders import SCHEDULES, schedule
+from actorgraph.schedules.recommendation import recommend
+from actorgraph.schedules.simulation import Simulation, Timed, simulate
 
 __all__ = [
     "Action", "Measured", "Pipeline", "SCHEDULES", "Schedule", "Simulation", "Timed", "dynamic",

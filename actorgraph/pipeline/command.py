@@ -10,9 +10,9 @@ from typing import Any
 from actorgraph._target import outputs_and_feeds
 from actorgraph.errors import GraphError
 from actorgraph.graph import as_nodes
-from actorgraph.pipeline.actions import Schedule
 from actorgraph.pipeline.measuring import Measured, measure
 from actorgraph.pipeline.runner import Pipeline
+from actorgraph.schedules.actions import Schedule
 
 __all__ = ["Settings", "run"]
 

@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from actorgraph.instrument import Instrument, listen, silence
 from actorgraph.machines.options import positive
-from actorgraph.pipeline.actions import Schedule
-from actorgraph.pipeline.grids import Bar
 from actorgraph.pipeline.runner import Pipeline
-from actorgraph.pipeline.simulation import Simulation, simulate
+from actorgraph.schedules.actions import Schedule
+from actorgraph.schedules.grids import Bar
+from actorgraph.schedules.simulation import Simulation, simulate
 
 if TYPE_CHECKING:
     from actorgraph.machines.run import Run

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, TextIO
 
-from actorgraph.pipeline.actions import Schedule
-from actorgraph.pipeline.grids import Bar, draw, spans
 from actorgraph.pipeline.measuring import Measured
-from actorgraph.pipeline.simulation import Simulation, cells_for
+from actorgraph.schedules.actions import Schedule
+from actorgraph.schedules.grids import Bar, draw, spans
+from actorgraph.schedules.simulation import Simulation, cells_for
 
 __all__ = ["Picture", "Table", "as_json", "measured_as_json", "measurements", "show", "simulations"]
 

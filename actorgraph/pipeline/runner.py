@@ -25,17 +25,17 @@ from actorgraph.machines.process import THIS
 from actorgraph.machines.run import Run, in_event_loop, loop_notifier
 from actorgraph.machines.stream import Stream
 from actorgraph.node import Variable
-from actorgraph.pipeline.actions import Schedule
 from actorgraph.pipeline.blocking import check_lanes
 from actorgraph.pipeline.claims import claim_of
 from actorgraph.pipeline.cutting import cut_by_placement, placed
-from actorgraph.pipeline.dynamic import dynamic
 from actorgraph.pipeline.lanes import Lanes
-from actorgraph.pipeline.model import Setting
-from actorgraph.pipeline.orders import ORDERS
-from actorgraph.pipeline.orders import schedule as named
-from actorgraph.pipeline.simulation import Simulation, simulate
 from actorgraph.pipeline.staged import Part, StagedPlan
+from actorgraph.schedules.actions import Schedule
+from actorgraph.schedules.dynamic import dynamic
+from actorgraph.schedules.model import Setting
+from actorgraph.schedules.orders import ORDERS
+from actorgraph.schedules.orders import schedule as named
+from actorgraph.schedules.simulation import Simulation, simulate
 
 __all__ = ["Pipeline"]
 

@@ -33,10 +33,10 @@ from actorgraph.machines.binding import Binding
 from actorgraph.machines.plan import Plan
 from actorgraph.node import Buffer, Variable
 from actorgraph.op import CONSTANT
-from actorgraph.pipeline.actions import Schedule
 from actorgraph.pipeline.cutting import cut_by_cost, cut_by_placement, placed
 from actorgraph.pipeline.tasks import stage_tasks
 from actorgraph.rewrite import Pass
+from actorgraph.schedules.actions import Schedule
 from actorgraph.types import bind_shape
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ from heapq import heappop, heappush
 from typing import Any, Literal, Unpack
 
 from actorgraph.errors import ScheduleError
-from actorgraph.pipeline.actions import Action, Schedule
-from actorgraph.pipeline.model import Costs, Model, Setting, at_least
-from actorgraph.pipeline.simulation import Links
+from actorgraph.schedules.actions import Action, Schedule
+from actorgraph.schedules.model import Costs, Model, Setting, at_least
+from actorgraph.schedules.simulation import Links
 
 __all__ = ["dynamic"]
 

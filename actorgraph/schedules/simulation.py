@@ -19,10 +19,10 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from actorgraph.errors import ScheduleError
-from actorgraph.pipeline.actions import Results, Schedule, Step
-from actorgraph.pipeline.grids import Bar, draw
-from actorgraph.pipeline.model import Amount, Costs, Model, PerDevice, PerLink, per_device, plain
-from actorgraph.pipeline.orders import schedule as named
+from actorgraph.schedules.actions import Results, Schedule, Step
+from actorgraph.schedules.grids import Bar, draw
+from actorgraph.schedules.model import Amount, Costs, Model, PerDevice, PerLink, per_device, plain
+from actorgraph.schedules.orders import schedule as named
 
 __all__ = ["Links", "Simulation", "Timed", "cells_for", "simulate"]
 

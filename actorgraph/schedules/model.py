@@ -16,7 +16,7 @@ from operator import index
 from typing import Any, SupportsIndex, TypedDict
 
 from actorgraph.errors import ScheduleError
-from actorgraph.pipeline.actions import Step
+from actorgraph.schedules.actions import Step
 
 __all__ = [
     "Amount", "Costs", "Model", "PerDevice", "PerLink", "Setting", "amount", "are_by_stage",

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from actorgraph.errors import ScheduleError
-from actorgraph.pipeline.grids import Bar, draw
-from actorgraph.pipeline.notation import KINDS, Kind, Notation, parse, read, write
+from actorgraph.schedules.grids import Bar, draw
+from actorgraph.schedules.notation import KINDS, Kind, Notation, parse, read, write
 
 __all__ = ["Action", "Results", "Schedule", "Step", "load", "steps_of"]
 

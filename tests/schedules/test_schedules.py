@@ -4,7 +4,7 @@ import pytest
 
 from actorgraph.errors import ScheduleError
 from actorgraph.pipeline import SCHEDULES, Action, Schedule, load, schedule, simulate
-from actorgraph.pipeline.orders import ORDERS
+from actorgraph.schedules.orders import ORDERS
 
 every_name = pytest.mark.parametrize("name", SCHEDULES)
 SIZES = [(1, 1), (1, 4), (2, 1), (3, 2), (4, 3), (4, 4), (4, 9), (5, 23)]

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Unpack
 
 from actorgraph.errors import ScheduleError
-from actorgraph.pipeline.model import (
+from actorgraph.schedules.model import (
     Amount,
     Costs,
     PerDevice,
@@ -15,8 +15,8 @@ from actorgraph.pipeline.model import (
     at_least,
     per_device,
 )
-from actorgraph.pipeline.orders import ORDERS
-from actorgraph.pipeline.simulation import Simulation, simulate
+from actorgraph.schedules.orders import ORDERS
+from actorgraph.schedules.simulation import Simulation, simulate
 
 __all__ = ["recommend"]
 

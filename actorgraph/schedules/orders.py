@@ -18,8 +18,8 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from actorgraph.errors import ScheduleError, near_names
-from actorgraph.pipeline.actions import Action, Schedule
-from actorgraph.pipeline.model import at_least
+from actorgraph.schedules.actions import Action, Schedule
+from actorgraph.schedules.model import at_least
 
 __all__ = ["ORDERS", "Order", "SCHEDULES", "schedule"]
 
