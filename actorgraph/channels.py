@@ -1,7 +1,6 @@
 """Bounded FIFO channels between node actors, in both directions.
 
-A channel is one state record with two ends.  Forward channels carry Duals from an actor to a
-consumer, reverse channels carry cotangents back.
+Forward channels carry Duals from an actor to a consumer, reverse channels carry cotangents back.
 
 Invariants:
 
@@ -10,8 +9,8 @@ Invariants:
   one back for each message it takes, the sender spends one for each message.  Where the number of
   runs in flight bounds the channel already (one message per run), `credits` is None.
 - ``deque.append`` and ``deque.popleft`` are atomic; no lock is taken.  The generated actors use
-  `messages` and `credits` directly; the two ends are the same protocol for everybody else.
-- Four facts are told apart: closed by its owner, broken by the other end, empty, full.
+  `queue` and `credits` directly: a method call per message would be felt.
+- A channel is never closed: it goes with its machine.
 """
 
 from __future__ import annotations
@@ -22,9 +21,7 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import Any, Literal
 
-from actorgraph.errors import BrokenChannelError, ClosedChannelError, WouldBlock
-
-__all__ = ["Channel", "ChannelStatistics", "Receiver", "Sender"]
+__all__ = ["Channel", "ChannelStatistics"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +42,6 @@ class ChannelStatistics:
         Seconds that messages have waited in the channel, together.
     longest_wait_s : float or None
         Seconds that the message waited that waited longest.
-    sender_open, receiver_open : bool
     """
 
     name: str
@@ -57,8 +53,6 @@ class ChannelStatistics:
     peak_depth: int | None
     waited_s: float | None
     longest_wait_s: float | None
-    sender_open: bool
-    receiver_open: bool
 
 
 class Channel:
@@ -79,15 +73,14 @@ class Channel:
     Examples
     --------
     >>> channel = Channel(capacity=1)
-    >>> channel.sender.send_nowait("a")
-    >>> channel.receiver.receive_nowait()
+    >>> channel.appender()("a")
+    >>> channel.popper()()
     'a'
     """
 
     __slots__ = (
         "_arrivals", "_longest_wait_s", "_name", "_peak", "_received", "_sent", "_waited_s",
-        "capacity", "counted", "credits", "direction", "messages", "receiver_closed",
-        "sender_closed",
+        "capacity", "counted", "credits", "direction", "messages",
     )  # fmt: skip
 
     def __init__(
@@ -108,7 +101,6 @@ class Channel:
         self.counted = counted
         self.messages: deque[Any] = deque()
         self.credits: deque[None] | None = deque([None] * capacity) if credited else None
-        self.sender_closed = self.receiver_closed = False
         if counted:
             self._arrivals: deque[float] = deque()
             self._sent = self._received = self._peak = 0
@@ -118,16 +110,6 @@ class Channel:
     def name(self) -> str:
         """For errors and statistics."""
         return self._name if isinstance(self._name, str) else self._name()
-
-    @property
-    def sender(self) -> Sender:
-        """The end that sends."""
-        return Sender(self)
-
-    @property
-    def receiver(self) -> Receiver:
-        """The end that receives."""
-        return Receiver(self)
 
     def statistics(self) -> ChannelStatistics:
         """Return the channel's state; blocks nobody."""
@@ -142,13 +124,7 @@ class Channel:
             peak_depth=self._peak if counted else None,
             waited_s=self._waited_s if counted else None,
             longest_wait_s=self._longest_wait_s if counted else None,
-            sender_open=not self.sender_closed,
-            receiver_open=not self.receiver_closed,
         )
-
-    def close(self) -> None:
-        """Close both ends and drop what the channel holds."""
-        self.sender_closed = self.receiver_closed = True
 
     def appender(self) -> Callable[[Any], None]:
         """Return the function that puts a message into the channel, its room being known."""
@@ -181,92 +157,3 @@ class Channel:
 
     def __repr__(self) -> str:
         return f"<Channel {self.name!r} {len(self.messages)}/{self.capacity}>"
-
-
-class Sender:
-    """The end that sends."""
-
-    __slots__ = ("channel",)
-
-    def __init__(self, channel: Channel) -> None:
-        self.channel = channel
-
-    @property
-    def closed(self) -> bool:
-        """Whether this end was closed."""
-        return self.channel.sender_closed
-
-    def close(self) -> None:
-        """Close this end; closing twice is allowed."""
-        self.channel.sender_closed = True
-
-    def send_nowait(self, message: Any) -> None:
-        """Put a message in, without blocking.
-
-        Raises
-        ------
-        ClosedChannelError
-            This end was closed.
-        BrokenChannelError
-            The receiver was closed.
-        WouldBlock
-            The channel is full.
-        """
-        channel = self.channel
-        if self.closed:
-            raise ClosedChannelError(f"the sender of {channel.name!r} was closed; open another")
-        if channel.receiver_closed:
-            raise BrokenChannelError(f"the receiver of {channel.name!r} is gone")
-        if channel.credits is None:
-            if len(channel.messages) >= channel.capacity:
-                raise WouldBlock(f"{channel.name!r} is full ({channel.capacity})")
-        else:
-            try:
-                channel.credits.popleft()
-            except IndexError:
-                raise WouldBlock(f"{channel.name!r} is full ({channel.capacity})") from None
-        channel.appender()(message)
-
-
-class Receiver:
-    """The end that receives."""
-
-    __slots__ = ("channel",)
-
-    def __init__(self, channel: Channel) -> None:
-        self.channel = channel
-
-    @property
-    def closed(self) -> bool:
-        """Whether this end was closed."""
-        return self.channel.receiver_closed
-
-    def close(self) -> None:
-        """Close this end; closing twice is allowed."""
-        self.channel.receiver_closed = True
-
-    def receive_nowait(self) -> Any:
-        """Take the oldest message, without blocking.
-
-        Raises
-        ------
-        ClosedChannelError
-            This end was closed.
-        BrokenChannelError
-            The sender was closed and nothing is left.
-        WouldBlock
-            The channel is empty.
-        """
-        channel = self.channel
-        if self.closed:
-            raise ClosedChannelError(f"the receiver of {channel.name!r} was closed; open another")
-        sender_gone = channel.sender.closed  # read before the pop: what was sent first still comes
-        try:
-            message = channel.popper()()
-        except IndexError:
-            if sender_gone:
-                raise BrokenChannelError(f"the sender of {channel.name!r} is gone") from None
-            raise WouldBlock(f"{channel.name!r} is empty") from None
-        if channel.credits is not None:
-            channel.credits.append(None)
-        return message

@@ -12,10 +12,6 @@ The tree::
     |-- MachineClosedError                 the machine was closed
     |-- MemoryLimitError (also MemoryError) a run does not fit into `max_bytes`
     |-- RunCancelled                       the run was cancelled
-    |-- ChannelError                       misuse or end of a channel
-        |-- ClosedChannelError             this end was closed by its owner
-        |-- BrokenChannelError             the other end is gone
-        |-- WouldBlock                     no message, or no room, right now
 
 A run past its deadline raises the built-in ``TimeoutError``.
 """
@@ -25,9 +21,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 __all__ = [
-    "BrokenChannelError",
-    "ChannelError",
-    "ClosedChannelError",
     "DeadlockError",
     "FeedError",
     "GraphError",
@@ -38,7 +31,6 @@ __all__ = [
     "RunCancelled",
     "ScheduleError",
     "ShapeError",
-    "WouldBlock",
     "near_names",
     "text_of",
 ]
@@ -117,22 +109,6 @@ class MemoryLimitError(GraphError, MemoryError):
 
 class RunCancelled(GraphError):
     """Raised by ``Run.result()`` of a run that was cancelled."""
-
-
-class ChannelError(GraphError):
-    """Root of the four facts a channel can report."""
-
-
-class ClosedChannelError(ChannelError):
-    """This end was closed by its own owner: no more use of it is allowed."""
-
-
-class BrokenChannelError(ChannelError):
-    """The other end is gone: nobody will ever receive, or send, again."""
-
-
-class WouldBlock(ChannelError):
-    """The channel is empty (receive) or full (send) at this moment."""
 
 
 def near_names(wanted: str, known: Iterable[str], limit: int = 3) -> str:

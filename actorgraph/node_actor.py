@@ -37,12 +37,15 @@ LATEST = 9
 
 
 class Message(Dual):
-    """A Dual on its way, with the run that it belongs to."""
+    """A Dual on its way, with the run that it belongs to: a value, or a cotangent on its own.
+
+    What else a Dual has is no slot here: the constructor runs once per value of every run.
+    """
 
     __slots__ = ("run",)
+    grad = tangent = node = None
 
     def __init__(self, value: Any, run: Run) -> None:
-        # Two slots only: this constructor runs once per value of every run.
         self.value = value
         self.run = run
 

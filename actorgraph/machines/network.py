@@ -137,9 +137,8 @@ class Network:
             task.heavy = heavy
 
     def close(self) -> None:
-        """Close every channel and drop the coroutines with all that they hold."""
+        """Drop what the channels hold, and the coroutines with all that they hold."""
         for channel in self.channels:
-            channel.close()
             channel.messages.clear()
         for task in self.tasks:
             task.close()

@@ -483,9 +483,8 @@ class Lanes:
             flight.lane.tell((flight, 0, None), push)
 
     def close(self) -> None:
-        """Close the inboxes and drop the coroutines with all that they hold."""
+        """Drop what the inboxes hold, and the coroutines with all that they hold."""
         for lane in self.lanes:
-            lane.inbox.close()
             lane.inbox.messages.clear()
             lane.flights.clear()
             lane.task.close()
