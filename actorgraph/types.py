@@ -25,7 +25,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from functools import lru_cache
-from importlib import import_module
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -109,7 +108,7 @@ def dtype_of(dtype: object) -> np.dtype[np.generic]:
     """
     try:
         if isinstance(dtype, str) and dtype == "bfloat16":
-            import_module("ml_dtypes")
+            import ml_dtypes  # noqa: F401 - declares it to NumPy
         result: np.dtype[np.generic] = np.dtype(dtype)  # type: ignore[call-overload]
     except ImportError:
         raise GraphTypeError(

@@ -180,6 +180,16 @@ def test_no_import_cycles():
         done |= ready
 
 
+def test_nothing_is_imported_by_a_string_but_what_the_root_gives_late():
+    wrong = [
+        relative(module)
+        for module in FILES
+        for node in ast.walk(tree(module))
+        if isinstance(node, ast.Call) and called_name(node) in ("import_module", "__import__")
+    ]
+    assert set(wrong) == {"__init__.py"}
+
+
 def test_cupy_is_imported_in_one_file():
     importing = [
         relative(module)

@@ -18,7 +18,6 @@ from collections import deque
 from collections.abc import Callable, Hashable
 from contextlib import suppress
 from hashlib import sha256
-from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, final
 
@@ -141,7 +140,7 @@ class Compiler:
 
 
 def _compile(one: Compiled) -> Callable[..., None]:
-    numba: Any = import_module("numba")
+    import numba
 
     place = os.path.join(
         one.directory,

@@ -19,7 +19,6 @@ from actorgraph.lower.rates import rates
 
 __all__ = [
     "HEAVY_US",
-    "chunked",
     "cluster",
     "gains",
     "is_heavy",
@@ -55,18 +54,6 @@ Measured between 0.15 (branches of products just above the cut) and 0.6 (a chain
 
 _PARTS = 16
 """A region takes at most this part of the whole, so that runs in flight can overlap."""
-
-
-def chunked(nodes: Sequence[Node], size: int) -> list[list[Node]]:
-    """Cut into runs of at most `size` nodes; an asynchronous op stands alone: its actor parks."""
-    chunks: list[list[Node]] = []
-    full = True
-    for node in nodes:
-        if full or not node.op.blocking or len(chunks[-1]) >= size:
-            chunks.append([])
-        chunks[-1].append(node)
-        full = not node.op.blocking
-    return chunks
 
 
 def is_heavy(cost_us: float) -> bool:

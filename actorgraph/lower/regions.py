@@ -1,4 +1,4 @@
-"""Cutting a joint graph into regions, and regions into tasks.
+"""Regions of a joint graph, and their tasks.
 
 A region is a set of forward nodes that runs as one unit; it owns the differentiation fragments of
 its nodes.  A region becomes up to two tasks, one per direction, and large sums of many cotangents
@@ -21,7 +21,7 @@ from typing import Literal, NamedTuple
 
 from actorgraph.graph import Node
 from actorgraph.lower.buffers import takes_out
-from actorgraph.lower.fusion import chunked, cluster, is_heavy
+from actorgraph.lower.fusion import is_heavy
 from actorgraph.lower.joint import Joint
 from actorgraph.op import CONSTANT
 
@@ -32,7 +32,7 @@ __all__ = [
     "accumulating",
     "by_region",
     "connect",
-    "cut",
+    "owner_of",
     "split_backward",
     "with_sums_apart",
     "with_weights_apart",
@@ -40,9 +40,6 @@ __all__ = [
 
 BUNDLED = 8
 """So many values and more that come to a task from one place travel in one message, a tuple."""
-
-REGION_LIMIT = 1000
-"""Most forward nodes of one region: longer straight-line functions compile superlinearly."""
 
 LARGE_BYTES = 64 * 1024
 """Terms of a sum from this size on are added as they come: such an addition takes 5 us and more, a
@@ -113,48 +110,13 @@ class TaskSpec:
         return f"{self.region.name}{'' if self.direction == 'forward' else f' ({self.direction})'}"
 
 
-def cut(joint: Joint, fuse: str, costs: Mapping[int, float] | None = None) -> list[TaskSpec]:
-    """Cut the joint graph into tasks that know their steps, not yet their ports.
-
-    Parameters
-    ----------
-    joint : Joint
-    fuse : str
-        ``"none"``: one region a forward node.  ``"all"``: as few regions as the size limit
-        allows.  ``"auto"``: by `costs`, see `fusion.cluster`.  ``"tape"``: the whole in
-        sequential order, both directions in one task.  ``"lisp"``: the same without a size limit.
-    costs : mapping, optional
-        Predicted microseconds by joint node id, for ``"auto"``.
-    """
-    if fuse in ("tape", "lisp"):
-        whole = [list(joint.order)] if joint.order else []
-        chunks = whole if fuse == "lisp" else chunked(joint.order, REGION_LIMIT)
-        return [TaskSpec(i, Region(i, steps), "forward", steps) for i, steps in enumerate(chunks)]
-    forward = joint.owners
-    if fuse == "auto":
-        totals = dict.fromkeys([owner.id for owner in forward], 0.0)
-        heavy: set[int] = set()
-        for node in joint.order:
-            cost = (costs or {}).get(node.id, 0.0)
-            totals[_owner(node).id] += cost
-            if is_heavy(cost):
-                heavy.add(_owner(node).id)
-        groups = cluster(forward, totals, heavy, REGION_LIMIT)
-    else:
-        groups = chunked(forward, REGION_LIMIT if fuse == "all" else 1)
-    tasks = by_region(joint, groups)
-    if fuse == "auto" and costs:
-        tasks = with_weights_apart(tasks, costs)
-    return with_sums_apart(tasks, joint)
-
-
 def by_region(joint: Joint, groups: Sequence[list[Node]]) -> list[TaskSpec]:
     """Return the tasks of regions given as groups of forward nodes (and of owning leaves)."""
     regions = [Region(index, nodes) for index, nodes in enumerate(groups)]
     region_of = {node.id: region for region in regions for node in region.nodes}
     specs: dict[tuple[int, str], TaskSpec] = {}
     for node in joint.order:
-        region = region_of[_owner(node).id]
+        region = region_of[owner_of(node).id]
         direction: Literal["forward", "backward"]
         direction = "backward" if joint.is_backward(node) else "forward"
         key = region.index, direction
@@ -286,7 +248,8 @@ def _split(spec: TaskSpec, leaving: Collection[int]) -> tuple[list[Node], list[N
     return b_part, [step for step in spec.steps if step.id not in needed]
 
 
-def _owner(node: Node) -> Node:
+def owner_of(node: Node) -> Node:
+    """Return the forward node (or leaf) whose fragment a joint node belongs to."""
     return node if node.owner is None else node.owner
 
 

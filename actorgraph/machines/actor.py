@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import final
 
+from actorgraph.lower.cuts import Cut, by_cost, checked, fewest, one_per_node
 from actorgraph.lower.joint import Mode
 from actorgraph.machines.base import Machine
 from actorgraph.machines.core import Core
@@ -11,6 +12,8 @@ from actorgraph.machines.plan import Plan
 from actorgraph.machines.refine import CUT_AFTER, TRIAL_AFTER, decided, forget, on_trial, refined
 
 __all__ = ["ActorMachine"]
+
+CUTS = {"none": one_per_node, "auto": by_cost, "all": fewest}
 
 
 @final
@@ -42,8 +45,8 @@ class ActorMachine(Machine):
     array([0., 1., 2.], dtype=float32)
     """
 
-    def _cut(self) -> str:
-        return self.fuse
+    def _cut(self) -> Cut:
+        return CUTS[self.fuse] if isinstance(self.fuse, str) else checked(self.fuse)
 
     def _looked_at(self, mode: Mode, plan: Plan) -> Plan:
         """Cut by measured time where predictions were wrong; runs in flight keep their regions."""

@@ -19,7 +19,6 @@ import heapq
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from actorgraph.errors import MemoryLimitError
@@ -224,7 +223,8 @@ def claim_of(plan: Plan, binding: Binding, regular: bool) -> Claim:
             more, most = bytes_of(spec.steps, spec.kept, planned | plan.over, binding)
             kept, turn = kept + more, max(turn, most)
             if planned:
-                assign = import_module("actorgraph.lower.packing").assign  # not all machines need
+                from actorgraph.lower.packing import assign
+
                 slots = assign(spec.steps, spec.kept, planned, binding.symbols)
                 arena = max(arena, slots.total_bytes)
         found = binding.claims[regular] = Claim(kept, turn, arena, len(plan.tasks))

@@ -16,6 +16,7 @@ from actorgraph.autodiff.reverse import check_differentiable
 from actorgraph.devices.cpu import available_cores
 from actorgraph.errors import FeedError, GraphError, MachineClosedError
 from actorgraph.graph import Graph, Node, as_nodes
+from actorgraph.lower.cuts import Cut
 from actorgraph.lower.joint import Mode
 from actorgraph.machines.capacities import Capacities
 from actorgraph.machines.core import Core
@@ -70,9 +71,9 @@ class Machine(Lifetime, Inspectable, ABC):
         What gradients are taken with respect to; default all parameters of the graph.
     workers : int, optional
         Threads that may work on this machine at once; default the cores this process may use.
-    fuse : "none", "auto" or "all"
+    fuse : "none", "auto", "all" or callable
         ``"none"``: one actor a node.  ``"all"``: as few actors as possible.  ``"auto"``: the
-        machine's choice.
+        machine's choice.  Else a cut of your own, ``(joint, costs) -> tasks`` (see `lower.cuts`).
     exact : bool
         False lets rewriting change bits: stable forms of what was written (see `ag.rewrite`).
     jit : bool or "wait"
@@ -132,7 +133,7 @@ class Machine(Lifetime, Inspectable, ABC):
         *,
         wrt: Any = None,
         workers: int | None = None,
-        fuse: str = "auto",
+        fuse: str | Cut = "auto",
         exact: bool = True,
         jit: bool | str = False,
         passes: Any = None,
@@ -164,7 +165,7 @@ class Machine(Lifetime, Inspectable, ABC):
         self.max_in_flight = positive("max_in_flight", max_in_flight)
         self.capacity, self._capacities = capacity, Capacities.checked(self.graph, capacity)
         self.max_bytes = None if max_bytes is None else positive("max_bytes", max_bytes)
-        self.fuse = choice("fuse", fuse, _FUSE)
+        self.fuse: str | Cut = fuse if callable(fuse) else choice("fuse", fuse, _FUSE)
         self.watch = choices("watch", watch, _WATCH)
         self.exact, self.seed = flag("exact", exact), whole("seed", seed)
         self.passes = allowed(passes, self.exact)
@@ -172,7 +173,7 @@ class Machine(Lifetime, Inspectable, ABC):
         self.device = devices.get(device)
         self._given_costs = checked_costs(self.graph, costs)
         self._statistics, self._closed = flag("statistics", statistics), False
-        self._inline = not (self.fuse == "none" or self.seed or self._statistics)
+        self._actors_only = self.fuse == "none" or bool(self.seed) or self._statistics
         self._plans: dict[Any, Plan] = {}
         self._step_plans: WeakSet[Plan] = WeakSet()  # a step holds its machine, not the reverse
         self._first: tuple[Mode, dict[Node, Any]] | None = None
@@ -198,8 +199,8 @@ class Machine(Lifetime, Inspectable, ABC):
     # -- how machines differ --------------------------------------------------------------------
 
     @abstractmethod
-    def _cut(self) -> str:
-        """Return how regions are cut, see `lower.regions.cut`."""
+    def _cut(self) -> Cut:
+        """Return how the graph becomes tasks, see `lower.cuts`."""
 
     def _interpreter(self) -> Callable[..., Any] | None:
         """Return the generator function that stands for generated programs, if any."""
@@ -411,7 +412,7 @@ class Machine(Lifetime, Inspectable, ABC):
         return (
             predicted_us < (sequential_us if one else INLINE_US)
             and plan.allows_direct
-            and self._inline
+            and not self._actors_only
             and not (plan.unsized and sum(map(np.size, run.leaves)) > INLINE_SIZE)
         )
 

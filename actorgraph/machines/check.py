@@ -12,8 +12,9 @@ from typing import Any
 
 from actorgraph.errors import GraphError, near_names
 from actorgraph.graph import Node
+from actorgraph.lower.cuts import one_per_node
 from actorgraph.lower.deadlock import Action, Credit, Edge, Verdict, check
-from actorgraph.lower.regions import TaskSpec, connect, cut
+from actorgraph.lower.regions import TaskSpec, connect
 from actorgraph.machines.capacities import Capacities, channel_name, edges_of
 from actorgraph.machines.network import Network
 from actorgraph.machines.plan import Plan
@@ -117,9 +118,9 @@ def report(
 ) -> Report:
     """Return the report of a machine's mode; parameters as in `Machine.check`."""
     plan = given.plan
-    uncut = plan.fuse == "auto" and not plan.tasks
-    fuse = "none" if uncut else plan.fuse
-    specs = plan.tasks or connect(cut(plan.joint, fuse), plan.result_of)
+    uncut = plan.weighs and not plan.tasks
+    cut = one_per_node if uncut else plan.cut
+    specs = plan.tasks or connect(cut(plan.joint, {}), plan.result_of)
     names = [spec.name for spec in specs]
     edges = _edges(given, specs)
     known = _Tasks(plan, specs)
@@ -151,7 +152,7 @@ def report(
     verdict = check(tasks, [*edges, *outside], [*orders, *free], credits_, shown=len(orders))
     suffice = {} if verdict.credits is None else dict(zip(limits, verdict.credits[1:], strict=True))
     count = f"{len(specs)} task{'s' * (len(specs) != 1)}"
-    how = f"fuse={plan.fuse!r}{' (not cut yet: one a node)' * uncut}"
+    how = f"cut {cut.__name__}{' (by cost at the first run)' * uncut}"
     return Report(
         f"{_MODES.get(plan.mode.kind, plan.mode.kind)}, {count}, {how}",
         verdict.ok,

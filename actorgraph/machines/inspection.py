@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
@@ -154,20 +153,20 @@ class Inspectable:
         True
         >>> turns = [("b", "F", 0), ("b", "F", 1), ("c", "F", 0), ("c", "F", 1)]
         >>> print(machine.check([turns]))
-        forward, 3 tasks, fuse='none': can block
+        forward, 3 tasks, cut one_per_node: can block
           lane 0 is at 'b' of run 1, which waits for a message in a -> b
           'a' is at run 1, which waits for room in a -> c (capacity 1)
           raise the capacity of a -> c from 1 to 2
         """
-        checking = import_module("actorgraph.machines.check")  # few machines ask
+        from actorgraph.machines import check  # few machines ask
+
         if backward is None:
             backward = trains(self.outputs, self.wrt)
         mode, _ = mode_of(self.graph, self.outputs, backward, None)
-        given = checking.Given(
+        given = check.Given(
             self._known(mode), self._networks(), self._capacities, self.max_in_flight
         )
-        found: Report = checking.report(given, lanes, credits or {})
-        return found
+        return check.report(given, lanes, credits or {})
 
     @abstractmethod
     def _known(self, mode: Mode) -> Plan:
@@ -264,14 +263,6 @@ def _seconds(entry: tuple[str, str, float, int]) -> float:
     return entry[2]
 
 
-_WHY = {
-    "none": "one region a forward node, as fuse='none' asks",
-    "all": "as few regions as their limit of size allows, as fuse='all' asks",
-    "tape": "the whole in sequential order, as TapeMachine runs it",
-    "lisp": "the whole, interpreted node by node",
-}
-
-
 def _explanation(plan: Plan, spent: Mapping[int, float], workers: int) -> str:
     binding = plan.latest
     assert binding is not None
@@ -305,8 +296,9 @@ def _explanation(plan: Plan, spent: Mapping[int, float], workers: int) -> str:
 def _why(plan: Plan) -> str:
     if plan.sequential is not None:
         return f"one sequence, since {plan.sequential}"
-    if plan.fuse in _WHY:
-        return _WHY[plan.fuse]
+    if not plan.weighs:
+        text = plan.cut.__doc__ or plan.cut.__name__
+        return text.partition("\n")[0].removesuffix(".")
     binding = plan.latest
     assert binding is not None
     steps = [plan.cost_us(step, binding.symbols) for step in plan.joint.order]
@@ -324,7 +316,8 @@ def _memory_plan(plan: Plan, lends: bool) -> MemoryPlan:
     symbols = plan.latest.symbols
     results = list(plan.result_of)
     planned: frozenset[int] = plan.direct_buffered
-    assign = import_module("actorgraph.lower.packing").assign
+    from actorgraph.lower.packing import assign
+
     early: dict[int, int] = {}
     if plan.direct is not None:
         order = plan.direct_steps

@@ -13,6 +13,9 @@ from typing import Any, ClassVar, final
 
 from actorgraph.channels import Channel
 from actorgraph.graph import Node
+from actorgraph.lower.cuts import Costs, Cut
+from actorgraph.lower.joint import Joint
+from actorgraph.lower.regions import Region, TaskSpec
 from actorgraph.lower.text import last_uses
 from actorgraph.machines.base import Machine
 from actorgraph.node_actor import Dead, Task, fail
@@ -44,8 +47,8 @@ class LispMachine(Machine):
         super().__init__(outputs, **options)
         self._log = log
 
-    def _cut(self) -> str:
-        return "lisp"
+    def _cut(self) -> Cut:
+        return _whole
 
     def _interpreter(self) -> Callable[..., Any]:
         return partial(_interpret, log=self._log)
@@ -54,6 +57,12 @@ class LispMachine(Machine):
 _OF_ALL = signature(Machine)
 _LOG = Parameter("log", Parameter.KEYWORD_ONLY, default=None, annotation="Log | None")
 LispMachine.__signature__ = _OF_ALL.replace(parameters=[*_OF_ALL.parameters.values(), _LOG])
+
+
+def _whole(joint: Joint, costs: Costs) -> list[TaskSpec]:
+    """The whole, interpreted node by node."""
+    steps = list(joint.order)
+    return [TaskSpec(0, Region(0, steps), "forward", steps)] if steps else []
 
 
 def _interpret(

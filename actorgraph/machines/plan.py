@@ -1,4 +1,7 @@
-"""`Plan`: what one mode of a machine compiles to, once; and its bindings, one per set of dims."""
+"""`Plan`: what one mode of a machine compiles to, once; and its bindings, one per set of dims.
+
+What only compiling needs is imported where it is used: importing the package does not pay for it.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from functools import partial
-from importlib import import_module
-from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -19,31 +20,32 @@ from actorgraph.lower.arenas import Arenas, Layout, in_parts
 from actorgraph.lower.buffers import bulky, leaving, regular, size_in_bytes, writable
 from actorgraph.lower.collector import paused
 from actorgraph.lower.cost import predicted_us
+from actorgraph.lower.cuts import Costs, Cut, by_cost, sequential
 from actorgraph.lower.fusion import gains, is_heavy, one_after_another, sharing
 from actorgraph.lower.joint import Joint, Mode, join
 from actorgraph.lower.kernels import alike, depends_on_symbols, kernel
 from actorgraph.lower.matmul import tile_count
 from actorgraph.lower.program import Program, lower_directly
-from actorgraph.lower.regions import TaskSpec, accumulating, connect, cut
+from actorgraph.lower.regions import TaskSpec, accumulating, connect
 from actorgraph.lower.rings import RECYCLED_BYTES, Ring, Rings
 from actorgraph.machines.binding import Binding, Direct
 from actorgraph.machines.process import THIS
 from actorgraph.machines.repeats import Repeats
 from actorgraph.machines.results import Results
-from actorgraph.node import Buffer
+from actorgraph.node import Buffer, Variable
 from actorgraph.node_actor import LATEST
 from actorgraph.op import attrs_key
 from actorgraph.rewrite import Pass
 from actorgraph.types import UNKNOWN, bind_shape
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["MEMORIES_KEPT", "Plan"]
 
 _BINDINGS_KEPT = 32  # twice what `Repeats` keeps
 MEMORIES_KEPT = 4
 """Of so many bindings the buffers are kept: a batch, the rest of the batches, and their kind."""
+
+LEASING_US = 5.0
+"""Turns predicted to take less allocate what they write: leasing memory costs a turn 0.5 us."""
 
 
 class Plan(Results):
@@ -55,8 +57,8 @@ class Plan(Results):
         Name under which an output is read, to node.
     wrt : sequence of Node
     mode : Mode
-    fuse : str
-        How regions are cut, see `lower.regions.cut`.
+    cut : callable
+        How the joint graph becomes tasks, see `lower.cuts`.
     device : Device
     watch : tuple of str
     interpreter : callable, optional
@@ -66,7 +68,7 @@ class Plan(Results):
     costs : dict, optional
         Microseconds of the user's nodes, forward, instead of predictions.
     workers : int
-        For how many ``fuse="auto"`` cuts.
+        How many may run its tasks.
     jit : bool or "wait"
         Whether steps are fused and compiled (`lower.jit`); nothing that is watched or interpreted.
     """
@@ -88,7 +90,7 @@ class Plan(Results):
         outputs: Mapping[str, Node],
         wrt: Sequence[Node],
         mode: Mode,
-        fuse: str,
+        cut: Cut,
         device: Device,
         watch: tuple[str, ...] = (),
         interpreter: Callable[..., Any] | None = None,
@@ -97,11 +99,11 @@ class Plan(Results):
         workers: int = 1,
         jit: bool | str = False,
     ) -> None:
+        from actorgraph.lower.simplify import simplified
+
         self.mode = mode
         self.jit = False if watch or interpreter else jit
         self.workers = workers
-        # Why ``"auto"`` means one sequence, None where it does not; decided at the first run.
-        self.sequential: str | None = None
         self.given_costs = costs
         self.interpreter = interpreter
         self.wrt = tuple(wrt)
@@ -119,7 +121,7 @@ class Plan(Results):
             joint = join([*outputs.values(), *assigned], wrt, mode, early)
             # What is watched is looked at node by node, as it was written.
             self.late = () if watch else tuple([one for one in passes if one.late])
-            self.joint: Joint = _lower("simplify").simplified(joint, self.late)
+            self.joint: Joint = simplified(joint, self.late)
         self._shares = (
             not (interpreter or self.jit)
             and any(one.name == "share" for one in self.late)
@@ -131,15 +133,9 @@ class Plan(Results):
         given = [(place, leaf) for place, leaf in enumerate(leaves) if leaf.kind != "variable"]
         self.given = [(leaf.kind, leaf.source) for _, leaf in given]
         self.places = [place for place, _ in given]
-        self.repeats = Repeats(self.inputs)
-        self.variables = tuple(leaf.source for leaf in leaves if leaf.kind == "variable")
+        read = [leaf.source for leaf in leaves if leaf.kind == "variable"]
+        self.variables = tuple(node for node in read if isinstance(node, Variable))
         self._place_results()
-        self.fuse = fuse
-        self.tasks: list[TaskSpec] = []
-        self.long_steps: set[int] = set()
-        self.bulky: set[int] = set()
-        self.buffered: list[frozenset[int]] = []
-        self.leaving: list[frozenset[int]] = []
         self.bound = list(filter(depends_on_symbols, self.joint.order))
         self.checked = [node for node in self.joint.order if node.checks]
         self.has_async = any(not op.blocking for op in {node.op for node in self.joint.order})
@@ -148,14 +144,26 @@ class Plan(Results):
         self.direct: Program | None = None
         self.direct_steps: Sequence[Node] = ()
         self.direct_buffered: frozenset[int] = frozenset()
-        self._with_memory: list[Binding] = []
         self.allows_direct = not (self.has_async or self.assignments or interpreter)
-        self.latest: Binding | None = None
-        self.factors: Mapping[Node, float] = {}
         self.runs = 0
+        self._begin(cut, {})
+
+    def _begin(self, cut: Cut, factors: Mapping[Node, float]) -> None:
+        """Make ready to be cut, at the first run, and to be measured from then on."""
+        self.cut, self.factors = cut, factors
+        # Why the whole is one sequence, None where it is not; decided at the first run.
+        self.sequential: str | None = None
+        self.tasks: list[TaskSpec] = []
+        self.long_steps: set[int] = set()
+        self.bulky: set[int] = set()
+        self.buffered: list[frozenset[int]] = []
+        self.leaving: list[frozenset[int]] = []
+        self.repeats = Repeats(self.inputs)
+        self.latest: Binding | None = None
         self.walls: deque[float] = deque(maxlen=LATEST)  # seconds of runs that were alone
         self.rival: Plan | None = None  # what stays if this one, on trial, is no faster
         self._in_sequence: Plan | None = None
+        self._with_memory: list[Binding] = []
         self._bindings: OrderedDict[tuple[tuple[str, int], ...], Binding] = OrderedDict()
 
     # -- bindings -----------------------------------------------------------------------------
@@ -211,46 +219,49 @@ class Plan(Results):
             predicted_us=sum(costs),
         )
 
-    def _cut(self, costs: Mapping[int, float], symbols: Mapping[str, int]) -> None:
-        """Make the tasks: as `fuse` says, or one sequence where several are not worth it."""
-        if self.fuse == "auto":
+    def _cut(self, costs: Costs, symbols: Mapping[str, int]) -> None:
+        """Make the tasks: as `cut` says, or one sequence where several are not worth it."""
+        if self.weighs:
             self.sequential = one_after_another(self.joint.order, costs, self.workers)
-            if self.sequential is None:
-                self.tasks = self._connected("auto", costs, symbols)
-                before = [
-                    [port.producer for port in spec.ports if port.producer is not None]
-                    for spec in self.tasks
-                ]
-                spent = [_spent_us(spec, costs) for spec in self.tasks]
-                alone_us = sum(
-                    costs[node.id] / sharing(tile_count(node, symbols), self.workers)
-                    for node in self.joint.order
-                )
-                if not (self.has_async or gains(before, spent, self.workers, alone_us)):
-                    self.sequential = f"{self.workers} workers would end hardly sooner than one"
-        if self.sequential or self.fuse != "auto":
-            fuse = "tape" if self.sequential else self.fuse
-            self.tasks = self._connected(fuse, costs, symbols)
-        self._plan_buffers()
+        if self.sequential is None:
+            self.tasks = self._connected(self.cut, costs, symbols)
+            if self.weighs and not (self.has_async or self._gains(costs, symbols)):
+                self.sequential = f"{self.workers} workers would end hardly sooner than one"
+        if self.sequential is not None:
+            self.tasks = self._connected(sequential, costs, symbols)
+        self._plan_buffers(costs)
 
-    def _connected(
-        self, fuse: str, costs: Mapping[int, float], symbols: Mapping[str, int]
-    ) -> list[TaskSpec]:
-        tasks = cut(self.joint, fuse, costs)
-        tasks = _lower("simplify").combined(tasks, self.joint, self.late)
+    def _gains(self, costs: Costs, symbols: Mapping[str, int]) -> bool:
+        """Return whether the tasks are expected to end clearly sooner than one sequence."""
+        before = [
+            [port.producer for port in spec.ports if port.producer is not None]
+            for spec in self.tasks
+        ]
+        spent = [_spent_us(spec, costs) for spec in self.tasks]
+        alone_us = sum(
+            costs[node.id] / sharing(tile_count(node, symbols), self.workers)
+            for node in self.joint.order
+        )
+        return gains(before, spent, self.workers, alone_us)
+
+    def _connected(self, cut: Cut, costs: Costs, symbols: Mapping[str, int]) -> list[TaskSpec]:
+        from actorgraph.lower.deadlock import check_order
+        from actorgraph.lower.simplify import combined
+
+        tasks = combined(cut(self.joint, costs), self.joint, self.late)
         if self.jit:
-            steps = _lower("jit").fuse(tasks, self.result_of, symbols)
+            from actorgraph.lower import jit
+
+            steps = jit.fuse(tasks, self.result_of, symbols)
             self.bound = [step for step in steps if depends_on_symbols(step)]
         elif self._shares:
-            for spec in tasks:
-                spec.steps = self._with_shared(spec.steps)
-        specs = connect(tasks, self.result_of)
-        _lower("deadlock").check_order(specs)
-        return specs
+            from actorgraph.lower.sharing import shared
 
-    def _with_shared(self, steps: Sequence[Node]) -> list[Node]:
-        found: list[Node] = _lower("sharing").shared(steps, self.joint)
-        return found
+            for spec in tasks:
+                spec.steps = shared(spec.steps, self.joint)
+        specs = connect(tasks, self.result_of)
+        check_order(specs)
+        return specs
 
     def _given_factors(
         self, costs: Mapping[Node, float], symbols: Mapping[str, int]
@@ -282,6 +293,11 @@ class Plan(Results):
         return found
 
     @property
+    def weighs(self) -> bool:
+        """Whether one sequence stands for the tasks of the cut where these gain too little."""
+        return self.cut is by_cost
+
+    @property
     def name(self) -> str:
         """What users call the plan."""
         return self.mode.kind
@@ -300,25 +316,20 @@ class Plan(Results):
 
         Runs of this one go on as they are.
         """
-        return self._cut_anew(self.fuse, factors)
+        return self._cut_anew(self.cut, factors)
 
     def in_sequence(self) -> Plan:
         """Return a plan of the same joint graph, and of the same bits, in sequential order."""
-        if self.fuse in ("tape", "lisp") or self.sequential:
+        if self.sequential is not None or len(self.tasks) < 2:
             return self
         if self._in_sequence is None:
-            self._in_sequence = self._cut_anew("tape", self.factors)
+            self._in_sequence = self._cut_anew(sequential, self.factors)
             self._in_sequence.sequential = "only so it fits into max_bytes"
         return self._in_sequence
 
-    def _cut_anew(self, fuse: str, factors: Mapping[Node, float]) -> Plan:
+    def _cut_anew(self, cut: Cut, factors: Mapping[Node, float]) -> Plan:
         other = copy(self)
-        other.fuse, other.factors, other._in_sequence = fuse, factors, None
-        other.tasks, other.buffered, other.leaving, other.long_steps = [], [], [], set()
-        other._with_memory, other._bindings = [], OrderedDict()
-        other.repeats = Repeats(self.inputs)
-        other.walls, other.rival = deque(maxlen=LATEST), None
-        other.latest, other.sequential = None, None
+        other._begin(cut, factors)
         return other
 
     def take_direct(self, binding: Binding, in_buffers: bool) -> Direct:
@@ -350,7 +361,8 @@ class Plan(Results):
                 del self._with_memory[:-MEMORIES_KEPT]
         buffers: list[Any] = [None] * len(self.direct_buffered)
         if in_buffers:
-            assign = _lower("packing").assign
+            from actorgraph.lower.packing import assign
+
             plan = assign(steps, results, self.direct_buffered, binding.symbols)
             buffers = plan.arrays(steps, binding.symbols)
         made: Direct = program.make(*kernels, *fixed, *buffers)
@@ -358,11 +370,17 @@ class Plan(Results):
 
     def _lower_directly(self, binding: Binding, results: Sequence[Node]) -> Program:
         """Return the program of direct runs, which is told last: others look for it unlocked."""
-        order = _lower("simplify").combined_steps(self.joint, self.late)
+        from actorgraph.lower.simplify import combined_steps
+
+        order = combined_steps(self.joint, self.late)
         if self.jit:
-            [order] = _lower("jit").fused([order], results, binding.symbols)
+            from actorgraph.lower import jit
+
+            [order] = jit.fused([order], results, binding.symbols)
         elif self._shares:
-            order = self._with_shared(order)
+            from actorgraph.lower.sharing import shared
+
+            order = shared(order, self.joint)
         self.direct_steps = order
         leaves = [leaf.node for leaf in self.joint.leaves]
         values = set(self.joint.values.values())
@@ -373,19 +391,20 @@ class Plan(Results):
 
     # -- buffers ------------------------------------------------------------------------------
 
-    def _plan_buffers(self) -> None:
-        """Decide which steps of the tasks write into buffers, and which into arrays that leave.
-
-        With one actor a node a turn is too short: leasing memory costs it 0.5 us.
-        """
+    def _plan_buffers(self, costs: Costs) -> None:
+        """Decide which steps of the tasks write into buffers, and which into arrays that leave."""
         none: frozenset[int] = frozenset()
         self.over = accumulating(self.tasks) if self.on_host else none
-        if self.fuse == "none" or self.interpreter is not None or self.device.xp is not np:
+        if self.interpreter is not None or not self.on_host:
             self.buffered = self.leaving = [none] * len(self.tasks)
             return
         regular_ids = regular(self.joint.order)
         self.buffered, self.leaving = [], []
         for spec in self.tasks:
+            if _spent_us(spec, costs) < LEASING_US:
+                self.buffered.append(none)
+                self.leaving.append(none)
+                continue
             inside = len(spec.steps) > 1
             # What begins several steps (`lower.sharing`) is laid out like its operand.
             begun = [step for step in spec.steps if step.id < 0] if self._shares else ()
@@ -410,6 +429,8 @@ class Plan(Results):
         planned, out = self.buffered[index], self.leaving[index]
         if not in_buffers:
             return partial(list, in_parts([None] * (len(planned) + len(out) + 1), sizes))
+        from actorgraph.lower.packing import assign
+
         spec, symbols = self.tasks[index], binding.symbols
         results = {node.id for node, _ in spec.results}
         found: dict[int, Ring | None] = {}
@@ -419,7 +440,7 @@ class Plan(Results):
                 ring = None if rings is None else rings.of(shape, step.dtype, handed_out, 2)
                 found[step.id] = ring
         lenders = () if rings is None else self.lenders(index, symbols)
-        buffers = _lower("packing").assign(spec.steps, spec.kept, planned, symbols, lenders)
+        buffers = assign(spec.steps, spec.kept, planned, symbols, lenders)
         return Layout(arenas, buffers, spec.steps, symbols, found, sizes).lease
 
     def lenders(self, index: int, symbols: Mapping[str, int]) -> list[int]:
@@ -433,20 +454,17 @@ class Plan(Results):
 
     def kernel(self, node: Node, symbols: Mapping[str, int]) -> Callable[..., Any]:
         """Return the kernel of a node on this plan's device."""
-        if self.jit and node.op in (jit := _lower("jit")).OWN:
-            made: Callable[..., Any] = jit.fused_kernel(node, symbols, wait=self.jit == "wait")
-            return made
+        if self.jit:
+            from actorgraph.lower import jit
+
+            if node.op in jit.OWN:
+                return jit.fused_kernel(node, symbols, wait=self.jit == "wait")
         return kernel(node, self.device.xp, symbols, watch=self.watch)
 
 
 def _spent_us(spec: TaskSpec, costs: Mapping[int, float]) -> float:
     """Return the sum; what steps share (`lower.sharing`) is a part of what they cost."""
     return sum([costs.get(node.id, 0.0) for node in spec.steps])
-
-
-def _lower(name: str) -> ModuleType:
-    """Return a module that a machine needs, or only some do, and an import does not."""
-    return import_module(f"actorgraph.lower.{name}")
 
 
 def _assignments(nodes: Sequence[Node]) -> list[tuple[Buffer, Node]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from importlib import import_module
 from sys import getrefcount
 from typing import TYPE_CHECKING, Any, NamedTuple, final
 
@@ -12,6 +11,7 @@ import numpy as np
 from actorgraph.dual import Dual
 from actorgraph.errors import GraphError
 from actorgraph.graph import Node
+from actorgraph.lower.cuts import sequential
 from actorgraph.lower.kernels import is_silent
 from actorgraph.machines.modes import mode_of
 from actorgraph.machines.plan import Plan
@@ -62,14 +62,15 @@ class Step:
         self._slots = solver.slots(parameters)
         self._updates: Any = None  # the solver's as loops
         if machine.jit:
-            updates = import_module("actorgraph.lower.updates").Updates
+            from actorgraph.lower.updates import Updates  # with Numba, which few machines need
+
             values = [node.state.array for node in parameters]
-            self._updates = updates(solver, values, wait=machine.jit == "wait")
+            self._updates = Updates(solver, values, wait=machine.jit == "wait")
         mode, _ = mode_of(machine.graph, machine.outputs, True, None)
         self._plan: _StepPlan | None = None  # gradients and update in one program
         if machine.split_batch is None:
             self._plan = _StepPlan(
-                machine.outputs, machine.wrt, mode, "tape", machine.device, machine.watch,
+                machine.outputs, machine.wrt, mode, sequential, machine.device, machine.watch,
                 machine._interpreter(), machine.passes, jit=machine.jit,
             )  # fmt: skip
             self._plan.step = self
@@ -110,7 +111,7 @@ class Step:
             machine.refuse_blocking("a step", "await step.run(...)")
             limited = machine.max_bytes is not None
             plan, number = self._plan, None
-            if plan and plan.allows_direct and machine.fuse != "none" and not limited:
+            if plan and plan.allows_direct and not machine._actors_only and not limited:
                 run = machine._prepare(feeds, True, None, 0, run_number, None, plan)
                 if self._inline(run) and run.core.run_directly(run):
                     run._raise_if_failed()

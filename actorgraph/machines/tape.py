@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import final
 
+from actorgraph.lower.cuts import Cut, sequential
 from actorgraph.machines.base import Machine
 
 __all__ = ["TapeMachine"]
@@ -19,5 +20,5 @@ class TapeMachine(Machine):
 
     _one_task = True
 
-    def _cut(self) -> str:
-        return "tape"
+    def _cut(self) -> Cut:
+        return sequential

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import cache
-from importlib import import_module
 from math import pi, sqrt
 from typing import Any
 
@@ -21,12 +20,16 @@ __all__ = ["digamma", "erf", "erfc", "lgamma", "need_scipy", "polygamma", "speci
 @cache
 def _library(name: str) -> Any:
     try:
-        return import_module("cupyx.scipy.special" if name == "cupy" else "scipy.special")
+        if name == "cupy":
+            from cupyx.scipy import special
+        else:
+            from scipy import special
     except ImportError:
         raise GraphError(
             "this op is computed by SciPy, which is not installed; "
             'install it with: pip install "actorgraph[special]"'
         ) from None
+    return special
 
 
 def need_scipy() -> None:

@@ -23,6 +23,7 @@ from actorgraph.errors import GraphError, ScheduleError
 from actorgraph.graph import Node, topological_order
 from actorgraph.lower.buffers import regular, writable
 from actorgraph.lower.cost import predicted_us
+from actorgraph.lower.cuts import fewest
 from actorgraph.lower.joint import Mode
 from actorgraph.lower.kernels import with_errstate
 from actorgraph.lower.packing import assign
@@ -141,7 +142,7 @@ class StagedPlan(Plan):
         computed = dict.fromkeys([*seeded, *batching.outputs])
         mode = Mode("backward", tuple(seeded))
         names = {str(place): node for place, node in enumerate(computed)}
-        super().__init__(names, wrt, mode, "all", device, passes=passes)
+        super().__init__(names, wrt, mode, fewest, device, passes=passes)
         self.network, self.credits = network, credits
         self.batching, self.schedule = batching, schedule
         self.computed = tuple(computed)

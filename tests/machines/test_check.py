@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import actorgraph as ag
-from actorgraph.lower.regions import connect, cut
+from actorgraph.lower.cuts import one_per_node
+from actorgraph.lower.regions import connect
 from actorgraph.machines.modes import mode_of
 from tests.machines._lanes import run_in_lanes
 
@@ -47,12 +48,12 @@ def test_a_machine_that_trains_is_checked_forward_and_backward_unless_told_other
     loss = fork().sum().named("loss")
     x, which = loss.graph["x"], loss.argmax().named("which")
     auto = ag.ActorMachine(loss, wrt=[x])
-    cut = "fuse='auto' (not cut yet: one a node): cannot block"
+    cut = "cut one_per_node (by cost at the first run): cannot block"
     assert str(auto.check(backward=False)) == f"forward, 5 tasks, {cut}"
     trains = ag.ActorMachine(loss, wrt=[x], fuse="none")
-    assert str(trains.check()) == "forward and backward, 7 tasks, fuse='none': cannot block"
+    assert str(trains.check()) == "forward and backward, 7 tasks, cut one_per_node: cannot block"
     assert trains.check(backward=True) == trains.check()
-    assert str(trains.check(backward=False)) == "forward, 5 tasks, fuse='none': cannot block"
+    assert str(trains.check(backward=False)) == "forward, 5 tasks, cut one_per_node: cannot block"
     for outputs, wrt in [(loss, []), (fork(), None), ([which, loss], [x])]:
         assert ag.ActorMachine(outputs, wrt=wrt).check().title.startswith("forward, ")
     loss = (loss.graph.parameter("w", 1.0) * 2.0).named("product")
@@ -206,7 +207,7 @@ def drawn(rng):
         workers=rng.randint(1, 3), max_in_flight=rng.randint(1, 4),
     )  # fmt: skip
     plan = machine._known(mode_of(machine.graph, machine.outputs, backward, None)[0])
-    specs = connect(cut(plan.joint, "none"), plan.result_of)
+    specs = connect(one_per_node(plan.joint, {}), plan.result_of)
     keys = [(plan.joint.source(s.region.nodes[0]).name, LETTERS[s.direction]) for s in specs]
     return machine, backward, keys
 

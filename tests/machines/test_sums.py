@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 import actorgraph as ag
+from actorgraph.lower.cuts import fewest, one_per_node
 from actorgraph.lower.joint import Mode, join
-from actorgraph.lower.regions import accumulating, connect, cut
+from actorgraph.lower.regions import accumulating, connect
 from actorgraph.machines.admission import claim_of
 from tests.machines._graphs import results
 
@@ -25,10 +26,10 @@ def recurrent(width=WIDTH, terms=TERMS, weight=np.transpose):
     return g, (y * y).sum()
 
 
-def tasks_of(loss, fuse="none"):
+def tasks_of(loss, cut=one_per_node):
     joint = join([loss], list(loss.graph.parameters), Mode("backward", (loss,)))
     computed = [node for node in joint.derivatives.values() if not node.is_leaf]
-    return connect(cut(joint, fuse), {node: place for place, node in enumerate(computed)})
+    return connect(cut(joint, {}), {node: place for place, node in enumerate(computed)})
 
 
 def sums_of(specs):
@@ -51,7 +52,7 @@ def test_a_short_sum_and_one_of_small_terms_are_one_task(sizes):
 
 
 def test_what_a_region_adds_of_its_own_stays_in_one_task():
-    assert not sums_of(tasks_of(recurrent()[1], fuse="all"))
+    assert not sums_of(tasks_of(recurrent()[1], cut=fewest))
 
 
 def test_the_first_partial_sum_is_a_new_array_and_later_ones_write_over_it():

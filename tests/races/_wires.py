@@ -14,6 +14,7 @@ import numpy as np
 import actorgraph as ag
 from actorgraph import devices
 from actorgraph.lower import program
+from actorgraph.lower.cuts import one_per_node
 from actorgraph.lower.joint import Mode
 from actorgraph.machines import core as core_module
 from actorgraph.machines import network as network_module
@@ -97,7 +98,7 @@ def plan_of(build: Callable[[], tuple[list[Any], bool]]) -> Plan:
     wrt = outputs[0].graph.inputs if backward else ()
     mode = Mode("backward", (outputs[0],)) if backward else Mode()
     names = {f"out{i}": node for i, node in enumerate(outputs)}
-    plan = Plan(names, wrt, mode, "none", devices.get("cpu"))
+    plan = Plan(names, wrt, mode, one_per_node, devices.get("cpu"))
     plan.bind({})
     return plan
 

@@ -1,0 +1,102 @@
+"""Cuts: how a joint graph becomes the tasks of a machine.
+
+A cut is a function of the joint graph and of what its nodes are predicted to take.  It returns
+tasks that know their steps, not yet their ports (`regions.connect` gives them these): every node of
+``joint.order`` stands in one task, and within a task steps keep that order.  `regions.by_region`
+makes the tasks of any grouping of ``joint.owners`` under which no two groups wait for each other.
+
+A cut decides where nodes run, never what they compute: all have the same bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
+from typing import TypeAlias
+
+from actorgraph.errors import GraphError
+from actorgraph.graph import Node
+from actorgraph.lower.fusion import cluster, is_heavy
+from actorgraph.lower.joint import Joint
+from actorgraph.lower.regions import (
+    Region,
+    TaskSpec,
+    by_region,
+    owner_of,
+    with_sums_apart,
+    with_weights_apart,
+)
+
+__all__ = [
+    "Costs", "Cut", "by_cost", "checked", "chunked", "fewest", "one_per_node", "sequential",
+]  # fmt: skip
+
+Costs: TypeAlias = Mapping[int, float]
+"""Predicted microseconds by id of a node of the joint graph."""
+
+Cut: TypeAlias = Callable[[Joint, Costs], list[TaskSpec]]
+"""How a joint graph becomes tasks."""
+
+REGION_LIMIT = 1000
+"""Most forward nodes of one region: longer straight-line functions compile superlinearly."""
+
+
+def one_per_node(joint: Joint, costs: Costs) -> list[TaskSpec]:
+    """One region a forward node."""
+    return with_sums_apart(by_region(joint, chunked(joint.owners, 1)), joint)
+
+
+def fewest(joint: Joint, costs: Costs) -> list[TaskSpec]:
+    """As few regions as their limit of size allows."""
+    return with_sums_apart(by_region(joint, chunked(joint.owners, REGION_LIMIT)), joint)
+
+
+def by_cost(joint: Joint, costs: Costs) -> list[TaskSpec]:
+    """Heavy nodes may stand beside each other; cheap ones join the region of their inputs."""
+    totals = dict.fromkeys([owner.id for owner in joint.owners], 0.0)
+    heavy: set[int] = set()
+    for node in joint.order:
+        owner = owner_of(node).id
+        totals[owner] += costs[node.id]
+        if is_heavy(costs[node.id]):
+            heavy.add(owner)
+    tasks = by_region(joint, cluster(joint.owners, totals, heavy, REGION_LIMIT))
+    return with_sums_apart(with_weights_apart(tasks, costs), joint)
+
+
+def sequential(joint: Joint, costs: Costs) -> list[TaskSpec]:
+    """The whole in sequential order, both directions in one task, of a limited size."""
+    chunks = chunked(joint.order, REGION_LIMIT)
+    return [TaskSpec(i, Region(i, steps), "forward", steps) for i, steps in enumerate(chunks)]
+
+
+def chunked(nodes: Sequence[Node], size: int) -> list[list[Node]]:
+    """Cut into runs of at most `size` nodes; an asynchronous op stands alone: its actor parks."""
+    chunks: list[list[Node]] = []
+    full = True
+    for node in nodes:
+        if full or not node.op.blocking or len(chunks[-1]) >= size:
+            chunks.append([])
+        chunks[-1].append(node)
+        full = not node.op.blocking
+    return chunks
+
+
+def checked(cut: Cut) -> Cut:
+    """Return a user's own cut, which raises `GraphError` where its tasks cannot be run."""
+
+    @wraps(cut)
+    def guarded(joint: Joint, costs: Costs) -> list[TaskSpec]:
+        tasks = cut(joint, costs)
+        place = {node.id: number for number, node in enumerate(joint.order)}
+        found = [[place.get(step.id, -1) for step in spec.steps] for spec in tasks]
+        if sorted(number for steps in found for number in steps) != list(range(len(place))):
+            raise GraphError(
+                f"the cut {cut.__name__!r} must put each of the {len(place)} nodes of joint.order "
+                "into one task; regions.by_region does so for groups of joint.owners"
+            )
+        if any(steps != sorted(steps) for steps in found):
+            raise GraphError(f"in a task, the cut {cut.__name__!r} must keep joint.order")
+        return tasks
+
+    return guarded

@@ -1,0 +1,100 @@
+"""Cuts: where nodes run, and never what they compute."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import actorgraph as ag
+from actorgraph.errors import DeadlockError, GraphError
+from actorgraph.lower.regions import by_region
+from tests.machines._graphs import results
+
+CONTRIBUTING = Path(__file__).parents[2] / "CONTRIBUTING.md"
+
+
+def contributed():
+    """Return what the page on adding a machine defines."""
+    section = CONTRIBUTING.read_text().partition("## Adding a machine")[2].partition("\n## ")[0]
+    found = {}
+    exec(re.search(r"```python\n(.*?)```", section, re.DOTALL)[1], found)
+    return found
+
+
+@pytest.fixture
+def net():
+    g = ag.Graph()
+    x = g.input("x", ("n", 4), "float64")
+    rng = np.random.default_rng(0)
+    h = x
+    for number in range(4):
+        h = np.tanh(h @ g.parameter(f"W{number}", rng.normal(size=(4, 4))))
+    return (h * h).sum()
+
+
+def run(machine):
+    with machine:
+        ended = machine.run_sync({"x": np.ones((3, 4))}, backward=True)
+        return results(ended, [*machine.outputs.values(), *machine.wrt]), machine
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_cut_of_ones_own_has_the_bits_of_every_other(net, workers):
+    halves = contributed()["halves"]
+    found, machine = run(ag.ActorMachine([net], fuse=halves, workers=workers, seed=1))
+    assert found == run(ag.LispMachine([net]))[0]
+    assert "Two regions of about the same cost" in machine.explain()
+    [plan] = machine._plans.values()
+    assert len({spec.region.index for spec in plan.tasks}) == 2
+
+
+def test_a_machine_of_ones_own_is_written_as_contributing_says(net):
+    found, _ = run(contributed()["HalvesMachine"]([net], seed=1))
+    assert found == run(ag.LispMachine([net]))[0]
+
+
+def lost(joint, costs):
+    return by_region(joint, [list(joint.owners)])[:1]
+
+
+def doubled(joint, costs):
+    [task, *others] = by_region(joint, [list(joint.owners)])
+    task.steps = task.steps + task.steps[:1]
+    return [task, *others]
+
+
+def displaced(joint, costs):
+    [task, *others] = by_region(joint, [list(joint.owners)])
+    task.steps = task.steps[::-1]
+    return [task, *others]
+
+
+@pytest.mark.parametrize(
+    ("cut", "text"),
+    [
+        (lost, "the cut 'lost' must put each of the .* nodes of joint.order into one task"),
+        (doubled, "the cut 'doubled' must put each of the"),
+        (displaced, "in a task, the cut 'displaced' must keep joint.order"),
+    ],
+)
+def test_a_cut_that_loses_doubles_or_displaces_a_node_is_refused(net, cut, text):
+    machine = ag.ActorMachine([net], fuse=cut, seed=1)
+    with machine, pytest.raises(GraphError, match=text):
+        machine.run_sync({"x": np.ones((3, 4))}, backward=True)
+
+
+def odd_and_even(joint, costs):
+    return by_region(joint, [list(joint.owners[::2]), list(joint.owners[1::2])])
+
+
+def test_a_cut_whose_tasks_wait_for_each_other_is_refused_with_their_names(net):
+    machine = ag.ActorMachine([net], fuse=odd_and_even, seed=1)
+    with machine, pytest.raises(DeadlockError, match="tasks wait for each other: .* waits for "):
+        machine.run_sync({"x": np.ones((3, 4))})
+
+
+@pytest.mark.parametrize("fuse", ["some", 3, None, b"auto"])
+def test_what_is_neither_a_known_word_nor_a_function_is_no_cut(net, fuse):
+    with pytest.raises(ValueError, match="fuse must be one of 'none', 'auto', 'all'"):
+        ag.ActorMachine([net], fuse=fuse)
