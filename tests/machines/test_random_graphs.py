@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import actorgraph as ag
-from actorgraph.lower import fusion, regions
+from actorgraph.lower import cuts, fusion, regions
 from tests.machines._graphs import bits, graphs, results
 
 SOAK = os.environ.get("ACTORGRAPH_SOAK") == "1"
@@ -103,7 +103,7 @@ def test_values_that_travel_in_bundles_have_the_same_bits(example, data):
     nodes, wanted = expected(example)
     with pytest.MonkeyPatch.context() as patch:
         # As in graphs of thousands of nodes: many stretches, many values between two of them.
-        patch.setattr(regions, "REGION_LIMIT", data.draw(st.integers(2, 9)))
+        patch.setattr(cuts, "REGION_LIMIT", data.draw(st.integers(2, 9)))
         patch.setattr(regions, "BUNDLED", 2)
         with ag.TapeMachine(example.outputs, wrt=example.wrt) as machine:
             check_in_turn(machine, example, nodes, wanted)
