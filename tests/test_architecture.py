@@ -1,7 +1,7 @@
 """The sentences of docs/design.md about structure, as tests: who imports whom, what is where.
 
-    errors <- dims <- types <- op <- node <- operands <- graph <- ops <- autodiff, rewrite <- lower
-           <- deadlines <- channels, node_actor, scheduler <- machines
+    errors <- dims <- types <- op <- node <- operands <- graph <- ops <- autodiff, rewrite
+           <- memory <- lower <- jit <- deadlines <- channels, node_actor, scheduler <- machines
            <- transforms, trace, nn, pipeline <- _demo <- cli <- __main__
 
 Beside the line: instrument (below scheduler), drawing (below graph), devices (below lower),
@@ -47,7 +47,9 @@ LAYERS = (
     ("graph",),
     ("ops",),
     ("autodiff", "rewrite"),
+    ("memory",),
     ("lower",),
+    ("jit",),
     ("deadlines",),
     ("channels", "node_actor", "scheduler"),
     ("machines",),
@@ -60,7 +62,7 @@ LAYERS = (
 """A module imports from its own part of the package and from layers above its own line only."""
 
 LONGEST_FILE, LONGEST_FUNCTION = 500, 60
-THREADS = ("deadlines.py", "scheduler.py", "devices/")
+THREADS = ("deadlines.py", "scheduler.py", "devices/", "jit/compiler.py")
 STARTS_THREADS = {"Thread", "Timer", "ThreadPoolExecutor", "start_new_thread", "to_thread"}
 HEAVY = {
     "IPython",

@@ -206,7 +206,7 @@ def is_silent(errors: Mapping[str, Any]) -> bool:
 def with_errstate(forward: Kernel, errors: Mapping[str, Any]) -> Kernel:
     """Return `forward` under ``np.errstate(**errors)``, which otherwise ends at the thread.
 
-    Of a kernel of compiled loops, which raise nothing, the one that they stand for (`lower.jit`).
+    Of a kernel of compiled loops, which raise nothing, the one that they stand for (see `jit`).
     """
     if not is_silent(errors):
         forward = getattr(forward, "ordinary", forward)

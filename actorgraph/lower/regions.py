@@ -20,9 +20,9 @@ from operator import not_
 from typing import Literal, NamedTuple
 
 from actorgraph.graph import Node
-from actorgraph.lower.buffers import takes_out
 from actorgraph.lower.fusion import is_heavy
 from actorgraph.lower.joint import Joint
+from actorgraph.memory.buffers import takes_out
 from actorgraph.op import CONSTANT
 
 __all__ = [

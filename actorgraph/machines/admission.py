@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING, Any
 
 from actorgraph.errors import MemoryLimitError
 from actorgraph.graph import Node
-from actorgraph.lower.arenas import Arenas
-from actorgraph.lower.buffers import is_fresh, size_in_bytes
 from actorgraph.machines.binding import Binding
 from actorgraph.machines.plan import Plan
+from actorgraph.memory.arenas import Arenas
+from actorgraph.memory.buffers import is_fresh, size_in_bytes
 from actorgraph.node import Parameter
 
 if TYPE_CHECKING:
@@ -223,7 +223,7 @@ def claim_of(plan: Plan, binding: Binding, regular: bool) -> Claim:
             more, most = bytes_of(spec.steps, spec.kept, planned | plan.over, binding)
             kept, turn = kept + more, max(turn, most)
             if planned:
-                from actorgraph.lower.packing import assign
+                from actorgraph.memory.packing import assign
 
                 slots = assign(spec.steps, spec.kept, planned, binding.symbols)
                 arena = max(arena, slots.total_bytes)

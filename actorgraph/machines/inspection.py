@@ -10,7 +10,6 @@ from weakref import WeakSet
 
 from actorgraph.channels import ChannelStatistics
 from actorgraph.graph import Graph, Node
-from actorgraph.lower.buffers import peak_bytes
 from actorgraph.lower.fusion import HEAVY_US, is_heavy
 from actorgraph.lower.joint import Mode
 from actorgraph.machines.binding import Binding
@@ -20,6 +19,7 @@ from actorgraph.machines.modes import mode_of, trains
 from actorgraph.machines.network import Network
 from actorgraph.machines.plan import Plan
 from actorgraph.machines.refine import spent_us
+from actorgraph.memory.buffers import peak_bytes
 
 if TYPE_CHECKING:
     from actorgraph.machines.check import Report
@@ -316,7 +316,7 @@ def _memory_plan(plan: Plan, lends: bool) -> MemoryPlan:
     symbols = plan.latest.symbols
     results = list(plan.result_of)
     planned: frozenset[int] = plan.direct_buffered
-    from actorgraph.lower.packing import assign
+    from actorgraph.memory.packing import assign
 
     early: dict[int, int] = {}
     if plan.direct is not None:

@@ -13,16 +13,16 @@ from operator import itemgetter
 from typing import Any, Literal
 
 from actorgraph.channels import Channel
-from actorgraph.lower.arenas import Arenas
 from actorgraph.lower.collector import paused
 from actorgraph.lower.kernels import alike, with_errstate
 from actorgraph.lower.program import lower, numbered
 from actorgraph.lower.regions import TaskSpec
-from actorgraph.lower.rings import Rings
 from actorgraph.machines.binding import Binding
 from actorgraph.machines.capacities import Capacities, channel_name
 from actorgraph.machines.plan import MEMORIES_KEPT, Plan
 from actorgraph.machines.run import Run
+from actorgraph.memory.arenas import Arenas
+from actorgraph.memory.rings import Rings
 from actorgraph.node_actor import Dead, Message, NodeActor, Task, fail
 from actorgraph.scheduler import Scheduler
 

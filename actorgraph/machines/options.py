@@ -68,7 +68,7 @@ def compiling(jit: bool | str, exact: bool) -> bool | str:
     if jit and exact:
         raise GraphError("jit may change last bits; ask for it with exact=False")
     if jit:
-        from actorgraph.devices.jit import is_installed
+        from actorgraph.jit.compiler import is_installed
 
         if not is_installed():
             raise GraphError(f"jit={jit!r} needs Numba: pip install 'actorgraph[jit]'")

@@ -16,8 +16,6 @@ import numpy as np
 from actorgraph.devices import Device
 from actorgraph.errors import FeedError
 from actorgraph.graph import Node, topological_order
-from actorgraph.lower.arenas import Arenas, Layout, in_parts
-from actorgraph.lower.buffers import bulky, leaving, regular, size_in_bytes, writable
 from actorgraph.lower.collector import paused
 from actorgraph.lower.cost import predicted_us
 from actorgraph.lower.cuts import Costs, Cut, by_cost, sequential
@@ -27,11 +25,13 @@ from actorgraph.lower.kernels import alike, depends_on_symbols, kernel
 from actorgraph.lower.matmul import tile_count
 from actorgraph.lower.program import Program, lower_directly
 from actorgraph.lower.regions import TaskSpec, accumulating, connect
-from actorgraph.lower.rings import RECYCLED_BYTES, Ring, Rings
 from actorgraph.machines.binding import Binding, Direct
 from actorgraph.machines.process import THIS
 from actorgraph.machines.repeats import Repeats
 from actorgraph.machines.results import Results
+from actorgraph.memory.arenas import Arenas, Layout, in_parts
+from actorgraph.memory.buffers import bulky, leaving, regular, size_in_bytes, writable
+from actorgraph.memory.rings import RECYCLED_BYTES, Ring, Rings
 from actorgraph.node import Buffer, Variable
 from actorgraph.node_actor import LATEST
 from actorgraph.op import attrs_key
@@ -70,7 +70,7 @@ class Plan(Results):
     workers : int
         How many may run its tasks.
     jit : bool or "wait"
-        Whether steps are fused and compiled (`lower.jit`); nothing that is watched or interpreted.
+        Whether steps are fused and compiled (see `jit`); nothing that is watched or interpreted.
     """
 
     keeps_derivatives = True
@@ -250,7 +250,7 @@ class Plan(Results):
 
         tasks = combined(cut(self.joint, costs), self.joint, self.late)
         if self.jit:
-            from actorgraph.lower import jit
+            from actorgraph.jit import lowering as jit
 
             steps = jit.fuse(tasks, self.result_of, symbols)
             self.bound = [step for step in steps if depends_on_symbols(step)]
@@ -361,7 +361,7 @@ class Plan(Results):
                 del self._with_memory[:-MEMORIES_KEPT]
         buffers: list[Any] = [None] * len(self.direct_buffered)
         if in_buffers:
-            from actorgraph.lower.packing import assign
+            from actorgraph.memory.packing import assign
 
             plan = assign(steps, results, self.direct_buffered, binding.symbols)
             buffers = plan.arrays(steps, binding.symbols)
@@ -374,7 +374,7 @@ class Plan(Results):
 
         order = combined_steps(self.joint, self.late)
         if self.jit:
-            from actorgraph.lower import jit
+            from actorgraph.jit import lowering as jit
 
             [order] = jit.fused([order], results, binding.symbols)
         elif self._shares:
@@ -429,7 +429,7 @@ class Plan(Results):
         planned, out = self.buffered[index], self.leaving[index]
         if not in_buffers:
             return partial(list, in_parts([None] * (len(planned) + len(out) + 1), sizes))
-        from actorgraph.lower.packing import assign
+        from actorgraph.memory.packing import assign
 
         spec, symbols = self.tasks[index], binding.symbols
         results = {node.id for node, _ in spec.results}
@@ -455,7 +455,7 @@ class Plan(Results):
     def kernel(self, node: Node, symbols: Mapping[str, int]) -> Callable[..., Any]:
         """Return the kernel of a node on this plan's device."""
         if self.jit:
-            from actorgraph.lower import jit
+            from actorgraph.jit import lowering as jit
 
             if node.op in jit.OWN:
                 return jit.fused_kernel(node, symbols, wait=self.jit == "wait")

@@ -11,8 +11,8 @@ from actorgraph.devices import Device
 from actorgraph.dual import Dual
 from actorgraph.errors import FeedError, near_names
 from actorgraph.graph import Node
-from actorgraph.lower.buffers import is_fresh
 from actorgraph.lower.joint import Joint, Mode
+from actorgraph.memory.buffers import is_fresh
 from actorgraph.node import Buffer, Parameter
 from actorgraph.types import UNKNOWN
 

@@ -62,7 +62,7 @@ class Step:
         self._slots = solver.slots(parameters)
         self._updates: Any = None  # the solver's as loops
         if machine.jit:
-            from actorgraph.lower.updates import Updates  # with Numba, which few machines need
+            from actorgraph.jit.updates import Updates  # with Numba, which few machines need
 
             values = [node.state.array for node in parameters]
             self._updates = Updates(solver, values, wait=machine.jit == "wait")

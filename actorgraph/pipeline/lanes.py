@@ -35,9 +35,9 @@ from actorgraph.node_actor import Dead, NodeActor, Task, blamed
 from actorgraph.pipeline.staged import DIRECTIONS, Part, StagedPlan
 
 if TYPE_CHECKING:
-    from actorgraph.lower.arenas import Arenas
     from actorgraph.machines.capacities import Capacities
     from actorgraph.machines.run import Run
+    from actorgraph.memory.arenas import Arenas
 
 __all__ = ["Credited", "Flight", "Lane", "Lanes", "Listed", "Order", "Sum", "Work"]
 

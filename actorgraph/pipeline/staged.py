@@ -21,17 +21,17 @@ from actorgraph.devices import Device
 from actorgraph.dual import Dual
 from actorgraph.errors import GraphError, ScheduleError
 from actorgraph.graph import Node, topological_order
-from actorgraph.lower.buffers import regular, writable
 from actorgraph.lower.cost import predicted_us
 from actorgraph.lower.cuts import fewest
 from actorgraph.lower.joint import Mode
 from actorgraph.lower.kernels import with_errstate
-from actorgraph.lower.packing import assign
 from actorgraph.lower.program import Program, lower_directly
 from actorgraph.lower.regions import TaskSpec, connect
 from actorgraph.machines.batching import Batching, Microbatch
 from actorgraph.machines.binding import Binding
 from actorgraph.machines.plan import Plan
+from actorgraph.memory.buffers import regular, writable
+from actorgraph.memory.packing import assign
 from actorgraph.node import Buffer, Variable
 from actorgraph.op import CONSTANT
 from actorgraph.pipeline.cutting import cut_by_cost, cut_by_placement, placed

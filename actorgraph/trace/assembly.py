@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from actorgraph.graph import Node
-from actorgraph.lower.buffers import size_in_bytes
+from actorgraph.memory.buffers import size_in_bytes
 from actorgraph.trace.records import Actor, Call, Edge, Message, RunSpan, Slice
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import actorgraph as ag
-from actorgraph.lower.arenas import Arenas
 from actorgraph.machines.admission import Admission, Claim
+from actorgraph.memory.arenas import Arenas
 from tests.machines._faults import gate, new_gate
 from tests.machines._graphs import results
 

@@ -6,8 +6,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import actorgraph as ag
-from actorgraph.lower.buffers import regular, usage, writable
-from actorgraph.lower.packing import assign
+from actorgraph.memory.buffers import regular, usage, writable
+from actorgraph.memory.packing import assign
 from tests.machines._graphs import graphs, results
 
 KINDS = [ag.TapeMachine, ag.ActorMachine]

@@ -1,4 +1,4 @@
-"""Which steps of a task become one compiled step: the groups of `lower.jit`.
+"""Which steps of a task become one compiled step: the groups of `jit.lowering`.
 
 First a step with all that only it needs, as far as `loops` knows the ops.  Then neighbours of one
 shape that read the same values, or one the other's, are joined: a group may have several results.
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from math import prod
 
 from actorgraph.graph import Node
-from actorgraph.lower.loops import (
+from actorgraph.jit.loops import (
     DTYPES,
     ENTROPIES,
     EXPONENTIALS,

@@ -7,7 +7,7 @@ import pytest
 
 import actorgraph as ag
 from actorgraph import ops
-from actorgraph.lower.updates import Updates
+from actorgraph.jit.updates import Updates
 from actorgraph.solvers import SGD, AbstractSolver, Adam, AdamW
 
 pytest.importorskip("numba", reason="the extra jit is not installed")

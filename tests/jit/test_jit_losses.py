@@ -7,9 +7,10 @@ import pytest
 
 import actorgraph as ag
 from actorgraph import ops
-from actorgraph.devices.jit import Compiler
 from actorgraph.errors import NodeError
-from actorgraph.lower import groups, jit
+from actorgraph.jit import groups
+from actorgraph.jit import lowering as jit
+from actorgraph.jit.compiler import Compiler
 
 pytest.importorskip("numba", reason="the extra jit is not installed")
 

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple, final
 
 import numpy as np
 
-from actorgraph.devices.jit import COMPILER, Compiled
-from actorgraph.lower.loops import HEADER, Parameter, Source
+from actorgraph.jit.compiler import COMPILER, Compiled
+from actorgraph.jit.loops import HEADER, Parameter, Source
 from actorgraph.lower.rates import path
 from actorgraph.solvers import AbstractSolver, Loop
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from actorgraph.lower import groups
+from actorgraph.jit import groups
 
 
 @pytest.fixture(scope="module")

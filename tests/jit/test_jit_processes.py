@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from actorgraph.devices import jit as compiling
+from actorgraph.jit import compiler as compiling
 
 pytest.importorskip("numba", reason="the extra jit is not installed")
 pytestmark = pytest.mark.usefixtures("machine_code")
@@ -38,7 +38,8 @@ def test_nothing_starts_without_jit_and_the_process_may_end_at_once(tmp_path):
     text = """
 with ag.TapeMachine([y], exact=False) as machine:
     machine.run_sync(feeds)
-    print(threading.active_count(), "numba" in sys.modules, "actorgraph.lower.jit" in sys.modules)
+    loaded = ["numba" in sys.modules, "actorgraph.jit.lowering" in sys.modules]
+    print(threading.active_count(), *loaded)
 machine = ag.TapeMachine([y], exact=False, jit=True)
 print(float(machine.run_sync(feeds)[y].value[0]))
 """
@@ -48,7 +49,7 @@ print(float(machine.run_sync(feeds)[y].value[0]))
 WAIT = """
 with ag.TapeMachine([y], exact=False, jit="wait") as machine:
     print(float(machine.run_sync(feeds)[y].value[0]))
-from actorgraph.devices.jit import COMPILER
+from actorgraph.jit.compiler import COMPILER
 [one] = COMPILER._known.values()
 print(one.error, sum(one.function.stats.cache_hits.values()))
 """

@@ -7,10 +7,10 @@ import pytest
 
 import actorgraph as ag
 from actorgraph import ops
-from actorgraph.devices import jit as compiling
 from actorgraph.errors import GraphError, NodeError
-from actorgraph.lower import jit
-from tests.lower._jit import chain, near, sample, steps_of
+from actorgraph.jit import compiler as compiling
+from actorgraph.jit import lowering as jit
+from tests.jit._jit import chain, near, sample, steps_of
 
 pytest.importorskip("numba", reason="the extra jit is not installed")
 pytestmark = pytest.mark.usefixtures("machine_code")

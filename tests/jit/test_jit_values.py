@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 import actorgraph as ag
 from actorgraph import ops
-from actorgraph.devices import jit as compiling
-from actorgraph.lower import groups as forming
-from actorgraph.lower import jit
+from actorgraph.jit import compiler as compiling
+from actorgraph.jit import groups as forming
+from actorgraph.jit import lowering as jit
 from actorgraph.ops.activations import where_positive
-from tests.lower._jit import near, sample, steps_of
+from tests.jit._jit import near, sample, steps_of
 from tests.machines._graphs import graphs
 
 pytest.importorskip("numba", reason="the extra jit is not installed")

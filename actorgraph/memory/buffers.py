@@ -7,7 +7,7 @@ What of this does not depend on the sizes of a run is `writable`, told once for 
 `packing.assign` then lays steps into slots by liveness for the sizes of a run, in place where an
 operand ends at the step.
 
-A turn of a task leases the memory from its machine (`lower.arenas`); a run that brings leaves that
+A turn of a task leases the memory from its machine (`memory.arenas`); a run that brings leaves that
 are not C-contiguous uses none.
 """
 

@@ -15,8 +15,8 @@ from weakref import ref
 import numpy as np
 
 from actorgraph.graph import Node
-from actorgraph.lower.buffers import Buffers, Memory, aligned
-from actorgraph.lower.rings import Ring
+from actorgraph.memory.buffers import Buffers, Memory, aligned
+from actorgraph.memory.rings import Ring
 from actorgraph.types import bind_shape
 
 __all__ = ["Arenas", "Layout", "in_parts"]

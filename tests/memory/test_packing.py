@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from actorgraph.lower.buffers import ALIGNMENT
-from actorgraph.lower.packing import (
+from actorgraph.memory.buffers import ALIGNMENT
+from actorgraph.memory.packing import (
     LENT_BYTES,
     Loan,
     Place,

@@ -19,7 +19,7 @@ from itertools import chain
 from typing import NamedTuple, TypeAlias
 
 from actorgraph.graph import Node
-from actorgraph.lower.buffers import ALIGNMENT, VIEWS, Buffers, Usage, usage
+from actorgraph.memory.buffers import ALIGNMENT, VIEWS, Buffers, Usage, usage
 
 __all__ = ["LENT_BYTES", "Loan", "Place", "Span", "assign", "pack"]
 

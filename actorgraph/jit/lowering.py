@@ -1,6 +1,6 @@
 """Fusing elementwise steps, sums and softmax-like ones into compiled steps (``jit=True``).
 
-It comes last, when tasks have their steps.  A *group* (`lower.groups`) becomes one step in the
+It comes last, when tasks have their steps.  A *group* (`jit.groups`) becomes one step in the
 place of its last, with that one's number, type, owner and line, so that programs, buffers and
 errors treat it like any other.  Its other results are steps of their own before it, which only
 bring memory that it writes to.  Its kernel runs the compiled loops where they are there, and else
@@ -24,11 +24,11 @@ from typing import Any
 
 import numpy as np
 
-from actorgraph.devices.jit import COMPILER
 from actorgraph.graph import Node
-from actorgraph.lower.groups import Group, groups, is_read
+from actorgraph.jit.compiler import COMPILER
+from actorgraph.jit.groups import Group, groups, is_read
+from actorgraph.jit.loops import Source, write
 from actorgraph.lower.kernels import kernel
-from actorgraph.lower.loops import Source, write
 from actorgraph.lower.program import Program, lower_directly
 from actorgraph.lower.rates import path
 from actorgraph.lower.regions import TaskSpec
