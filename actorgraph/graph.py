@@ -18,6 +18,7 @@ from weakref import WeakSet
 
 from actorgraph import drawing
 from actorgraph.errors import GraphError, GraphTypeError, ShapeError, near_names
+from actorgraph.legality import check_nodes
 from actorgraph.node import (
     Buffer,
     Line,
@@ -445,6 +446,13 @@ class Graph:
     def clone(self) -> Graph:
         """Return a copy of the whole graph; nodes are found in it by name."""
         return self.subgraph(self.nodes)
+
+    def check(self) -> None:
+        """Raise `GraphError` where the graph is not legal, see `legality.check_nodes`.
+
+        One that was built is; a rewriting pass of one's own may leave one that is not.
+        """
+        check_nodes(self._nodes)
 
     def __len__(self) -> int:
         return len(self._nodes)

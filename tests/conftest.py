@@ -2,12 +2,15 @@
 
 import gc
 import os
+from functools import wraps
 from time import monotonic
 
 import pytest
 
 import actorgraph as ag
 from actorgraph import deadlines
+from actorgraph.lower import simplify
+from actorgraph.machines import plan
 from actorgraph.machines import run as run_module
 from actorgraph.scheduler import POOL
 
@@ -29,6 +32,25 @@ def older_objects_are_not_looked_at(all_objects_are_looked_at_in_the_end):
     """
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def every_joint_graph_is_legal():
+    """Check each graph that a machine differentiates, and once more after the late passes."""
+
+    def checked(make):
+        @wraps(make)
+        def guarded(*args, **options):
+            joint = make(*args, **options)
+            joint.check()
+            return joint
+
+        return guarded
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plan, "join", checked(plan.join))
+        patch.setattr(simplify, "simplified", checked(simplify.simplified))
+        yield
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from typing import Literal
 from actorgraph.autodiff.forward import push_forward
 from actorgraph.autodiff.reverse import pull_back
 from actorgraph.graph import Graph, Node, topological_order
+from actorgraph.legality import check_nodes
 from actorgraph.node import Variable
 from actorgraph.op import CONSTANT, RUN_NUMBER
 from actorgraph.rewrite import Pass
@@ -91,6 +92,10 @@ class Joint:
     def forward(self) -> list[Node]:
         """The computed forward nodes, without what differentiation has added."""
         return [node for node in self.order if node.owner is None and not self.is_backward(node)]
+
+    def check(self) -> None:
+        """Raise `GraphError` where it is not legal: after passes it must be so still."""
+        check_nodes(self.order, [leaf.node for leaf in self.leaves])
 
     def source(self, node: Node) -> Node:
         """Return the user's node that a joint node stands for or belongs to."""

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import actorgraph as ag
+from actorgraph.lower.cuts import one_per_node, sequential
 from actorgraph.machines.admission import Admission, Claim
 from actorgraph.memory.arenas import Arenas
 from tests.machines._faults import gate, new_gate
@@ -123,10 +124,10 @@ def test_what_fits_only_in_sequential_order_runs_so_with_the_same_bits():
         expected = [results(run, [loss]) for run in machine.stream(items)]
     options = {"fuse": "none", "workers": 3}
     with ag.ActorMachine(loss, max_bytes=50 * BLOCK, **options) as machine:
-        assert machine.start(items[0]).plan.fuse == "none"
+        assert machine.start(items[0]).plan.cut is one_per_node
     with ag.ActorMachine(loss, max_bytes=5 * BLOCK, **options) as machine:
         runs = [machine.start(feed) for feed in items]
-        assert {run.plan.fuse for run in runs} == {"tape"}
+        assert {run.plan.cut for run in runs} == {sequential}
         assert [results(run.result(), [loss]) for run in runs] == expected
 
 

@@ -128,10 +128,10 @@ def test_a_fork_waits_for_a_first_run_that_another_thread_begins():
         from actorgraph.machines.plan import Plan
         entered, forking = threading.Event(), threading.Event()
         original = Plan._plan_buffers
-        def half_made(self):
+        def half_made(*args):
             entered.set()
             assert forking.wait(20)
-            original(self)
+            original(*args)
         Plan._plan_buffers = half_made
         y = x * 2.0
         machine = ag.ActorMachine([y], workers=2, fuse="none")
