@@ -42,7 +42,7 @@ from actorgraph.machines.stream import Stream
 from actorgraph.solvers import AbstractSolver
 
 if TYPE_CHECKING:
-    from actorgraph.machines.batching import Reduce
+    from actorgraph.machines.rows import Reduce
     from actorgraph.machines.split import Split
 
 __all__ = ["Machine"]
@@ -182,7 +182,6 @@ class Machine(Lifetime, Inspectable, ABC):
         self._inputs = {node.name: node for node in self.graph.inputs}
         self.split_batch = None if split_batch is None else positive("split_batch", split_batch)
         self._split = self._splitting(split_dim, split_reduce)
-        self._computed = self.outputs if self._split is None else self._split.outputs
 
     def _splitting(self, dim: str | None, reduce: Reduce | None) -> Split | None:
         if self.split_batch is None:
@@ -474,8 +473,9 @@ class Machine(Lifetime, Inspectable, ABC):
         key = _FORWARD_KEY if mode is _FORWARD else mode.key
         plan = self._plans.get(key)
         if plan is None:
+            outputs = self.outputs if self._split is None else self._split.outputs(mode)
             made = Plan(
-                self._computed, self.wrt, mode, self._cut(), self.device, self.watch,
+                outputs, self.wrt, mode, self._cut(), self.device, self.watch,
                 self._interpreter(), self.passes, self._given_costs, self.workers,
                 self.jit,
             )  # fmt: skip

@@ -133,8 +133,9 @@ class _Arrays:
         size = partial(size_in_bytes, symbols=self.symbols)
         for node in self.plan.nodes:
             times = 1 if batching.axis_of(node) is None else count
-            if node is not batching.loss and not isinstance(node, Variable):
-                total += size(joint.values[node]) * times
+            if not isinstance(node, Variable):
+                term = next(iter(batching.terms(node).values()))  # of the node's type
+                total += size(joint.values[term]) * times
             derivative = joint.derivatives.get(node)
             if derivative is None:
                 total += size(joint.values[node]) * times
