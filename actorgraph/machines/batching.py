@@ -117,22 +117,19 @@ class Batching:
         check_inputs(self.inputs, dim)
         self.rows = Rows(nodes, dim, active=(*wrt, *tangents), reduce=reduce, option=option)
         self._axes = {node: axis_of(node, dim) for node in self.inputs}
+        for node in nodes:
+            self.axis_of(node)  # or refuse it
         for node in wrt:
-            if axis_of(node, dim) is None and self.rows.varies(node):
+            if self._axes[node] is None and self.rows.varies(node):
                 raise GraphTypeError(
                     f"wrt {node!r} depends on {dim!r} without having that dim, so slices have no "
                     "gradient of it to join; leave it out of wrt, or run the whole batch"
                 )
-        self._terms = {node: self._terms_of(node) for node in nodes}
+        self._terms: dict[Node, Terms] = {node: self.rows.terms(node) for node in nodes}
         self.whole = tuple(self.rows.whole)
         self._before: Joint | None = None  # what is computed of the whole batch
         if self.whole:
             self._before = join(list(self.rows.whole.values()), (), Mode())
-
-    def _terms_of(self, node: Node) -> Terms:
-        if axis_of(node, self.dim) is not None:
-            return {"rows": node}
-        return self.rows.terms(node)
 
     def terms(self, node: Node) -> Terms:
         """Return what slices compute for an output or wrt."""

@@ -91,7 +91,7 @@ class Rows:
         self._fed: dict[Node, Node] = {}  # depends on feeds alone, to what computes it of them
         self._whole: set[Node] = set()
         self._varying: set[Node] = set()
-        self._scaled: set[Node] = set()  # has rows that were divided by the number of rows
+        self._altered: set[Node] = set()  # has rows in a slice that are not those of the batch
         wanted = dict.fromkeys(wanted)
         order = topological_order(wanted)
         self._note(order)
@@ -112,13 +112,17 @@ class Rows:
         return node in self._varying
 
     def terms(self, output: Node) -> Terms:
-        """Return what slices compute for a node that has not the dim.
+        """Return what slices compute for a node.
 
         Raises
         ------
         GraphTypeError
             The values of slices do not tell that of the batch.
         """
+        if self.has(output):
+            if output in self._altered and self._reduce is None:
+                raise self._refusal(output, output, self._unlike())
+            return {"rows": output}
         if not self.varies(output):
             return {"once": output}
         found: dict[Node, Terms] = {}
@@ -146,10 +150,17 @@ class Rows:
                 continue
             if sized or any(part in self._varying for part in node.inputs):
                 self._varying.add(node)
-            divided = sized and node.op.name == "divide_by_size"
-            divided = divided or (having and node.attrs.get("reduction") == "mean")
-            if divided or any(part in self._scaled for part in node.inputs):
-                self._scaled.add(node)
+            if self._alters(node, sized) or any(part in self._altered for part in node.inputs):
+                self._altered.add(node)
+
+    def _alters(self, node: Node, sized: bool) -> bool:
+        """Return whether rows become others in a slice: shares of it, pairs, fewer or more."""
+        if node in self._having and not self._counts_rows(node):
+            return True
+        return sized and (
+            node.op.name == "divide_by_size"
+            or (node in self._having and node.attrs.get("reduction") == "mean")
+        )
 
     def _computed_of_feeds(self, node: Node) -> Node | None:
         """Return what computes the node where only feeds are known, None where it needs more."""
@@ -217,17 +228,15 @@ class Rows:
     def _reduction(self, output: Node, node: Node) -> Reduce:
         """Return whether what takes the rows away is a sum or a mean over them."""
         name, inputs = node.op.name, node.inputs
-        if not any(part in self._scaled for part in inputs):
+        if not any(part in self._altered for part in inputs):
             if name in _REDUCTIONS and self._counts_rows(inputs[0]):
                 return "sum" if name == "sum" or node.attrs.get("reduction") == "sum" else "mean"
             if name in _CONTRACTIONS and all(map(self._counts_rows, inputs)):
                 return "sum"
         if self._reduce is None or any(dim is UNKNOWN for dim in node.dims):
-            raise self._refusal(
-                output, node,
-                "does not show whether it is a mean or a sum over the rows; write it with .sum() "
-                f"or .mean(), or say {self._option}='mean' or 'sum' if it is one",
-            )  # fmt: skip
+            altered = any(part in self._altered for part in inputs)
+            why = self._unlike() if altered else "does not show whether it is a mean or a sum over"
+            raise self._refusal(output, node, why + self._way_out())
         if node.dtype.kind not in ("fcV" if self._reduce == "mean" else "fcViu"):
             why = f"has no {self._reduce} of {node.dtype}; convert it with .astype"
             raise self._refusal(output, node, why)
@@ -257,6 +266,18 @@ class Rows:
         }
 
     # -- what cannot be joined --------------------------------------------------------------------
+
+    def _way_out(self) -> str:
+        return (
+            " the rows; write it with .sum() or .mean() of single rows, or say "
+            f"{self._option}='mean' or 'sum' if it is one"
+        )
+
+    def _unlike(self) -> str:
+        return (
+            "is given what a slice makes otherwise of its rows than the batch does: pairs of them, "
+            "more or fewer of them, or shares of their number; it is no mean or sum over"
+        )
 
     def _why(self, node: Node, varying: Sequence[int]) -> str:
         divisor = node.op.name == "divide" and 1 in varying
