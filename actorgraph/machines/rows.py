@@ -86,12 +86,14 @@ class Rows:
         self.dim, self._reduce, self._option = dim, reduce, option
         self._word = re.compile(rf"\b{re.escape(dim)}\b")
         self._active = set(active)
+        self._closed = False
         self._noted: set[Node] = set()
         self._having: set[Node] = set()  # the dim
         self._fed: dict[Node, Node] = {}  # depends on feeds alone, to what computes it of them
         self._whole: set[Node] = set()
         self._varying: set[Node] = set()
         self._altered: set[Node] = set()  # has rows in a slice that are not those of the batch
+        self.whole: dict[Node, Node] = {}
         wanted = dict.fromkeys(wanted)
         order = topological_order(wanted)
         self._note(order)
@@ -100,6 +102,9 @@ class Rows:
             node: self._fed[node] for node in order
             if node in self._whole and (node in used or node in wanted)
         }  # fmt: skip
+        # No slice is given another: what is asked about later computes the rest of its own rows.
+        self._varying |= self._whole.difference(self.whole)
+        self._closed = True
 
     def has(self, node: Node) -> bool:
         """Return whether the dim is in the node's dims."""
@@ -164,7 +169,7 @@ class Rows:
 
     def _computed_of_feeds(self, node: Node) -> Node | None:
         """Return what computes the node where only feeds are known, None where it needs more."""
-        if node in self._active:
+        if node in self._active or self._closed:
             return None
         if node.is_leaf:
             return node if node.op in (CONSTANT, INPUT) else None
