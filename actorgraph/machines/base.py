@@ -109,14 +109,17 @@ class Machine(Lifetime, Inspectable, ABC):
         Whether channels count and time their messages (see `channels`).
     split_batch : int, optional
         Run so many slices of the batch at once and join their results in slice order: the bits
-        depend on this number only.  A batch of fewer rows is cut into its rows.  Ops that look
-        over the rows of a batch, such as batch norm, see those of their slice; see `machines.split`
-        for random numbers, buffers, and speed.
+        depend on this number only.  A batch of fewer rows is cut into its rows.  Values and
+        gradients are those of the whole batch within rounding; an output that cannot be joined,
+        such as the root of a mean, is refused.  But ops that look over the rows of a batch, such
+        as batch norm, see those of their slice; see `machines.split` for random numbers, buffers,
+        and speed.
     split_dim : str, optional
         The symbolic dim to cut along; default the one that inputs have as their first.
     split_reduce : "mean" or "sum", optional
-        What the loss, and any output without the dim, is over the batch, where the ops do not show
-        it.  Terms that do not depend on the dim count once.
+        What an op makes of the rows that takes the dim away without showing how, such as one of
+        your own.  Sums and means need nothing said, nor do divisors that feeds alone tell, such
+        as the sum of a mask.
 
     Raises
     ------

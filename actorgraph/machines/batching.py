@@ -114,9 +114,9 @@ class Batching:
         self.dim = dim
         nodes = dict.fromkeys((*outputs, *wrt))
         self.inputs = tuple(node for node in topological_order(nodes) if node.op is INPUT)
-        check_inputs(self.inputs, dim)
+        _check_inputs(self.inputs, dim)
         self.rows = Rows(nodes, dim, active=(*wrt, *tangents), reduce=reduce, option=option)
-        self._axes = {node: axis_of(node, dim) for node in self.inputs}
+        self._axes = {node: _axis_in(node, dim) for node in self.inputs}
         for node in nodes:
             self.axis_of(node)  # or refuse it
         for node in wrt:
@@ -138,7 +138,7 @@ class Batching:
     def axis_of(self, node: Node) -> int | None:
         """Return along which axis a node is cut and joined, if it is."""
         if node not in self._axes:
-            self._axes[node] = axis_of(node, self.dim)
+            self._axes[node] = _axis_in(node, self.dim)
         return self._axes[node]
 
     def mode(self, mode: Mode) -> Mode:
@@ -281,7 +281,7 @@ class Batching:
         return np.asarray(fold(add, map(_weighted, arrays, [one.share for one in slices])))
 
 
-def check_inputs(inputs: Iterable[Node], split: str) -> None:
+def _check_inputs(inputs: Iterable[Node], split: str) -> None:
     """Raise `ShapeError` where no input has the dim `split`."""
     dims = [dim for node in inputs for dim in node.dims]
     if not any(str(dim) == split for dim in dims):
@@ -292,7 +292,7 @@ def check_inputs(inputs: Iterable[Node], split: str) -> None:
         raise ShapeError(f"no input has the dim {split!r}{near_names(split, known)}; {there}")
 
 
-def axis_of(node: Node, split: str) -> int | None:
+def _axis_in(node: Node, split: str) -> int | None:
     """Return the axis of a node that is the dim, or raise where it cannot be cut or joined."""
     words = [re.findall(r"\w+", str(dim)) for dim in node.dims]
     if not any(split in one for one in words):

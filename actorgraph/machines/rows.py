@@ -26,7 +26,7 @@ from actorgraph import ops
 from actorgraph.errors import GraphTypeError
 from actorgraph.graph import Node, topological_order
 from actorgraph.op import CONSTANT, INPUT
-from actorgraph.types import UNKNOWN, Dim, size_of
+from actorgraph.types import UNKNOWN, Dim, Shape, size_of
 
 __all__ = ["Kind", "Reduce", "Rows", "Terms"]
 
@@ -34,6 +34,8 @@ Reduce: TypeAlias = Literal["mean", "sum"]
 """How what takes the rows away makes one of them."""
 
 Kind: TypeAlias = Literal["rows", "mean", "sum", "once"]
+"""How slices join: row by row, by their share of rows, as they are, or the first stands for all."""
+
 Terms: TypeAlias = dict[Kind, Node]
 """Nodes whose sum is a node, each of its type: what slices have to compute for it."""
 
@@ -93,6 +95,7 @@ class Rows:
         self._whole: set[Node] = set()
         self._varying: set[Node] = set()
         self._altered: set[Node] = set()  # has rows in a slice that are not those of the batch
+        self._counted: dict[Shape, bool] = {}
         self.whole: dict[Node, Node] = {}
         wanted = dict.fromkeys(wanted)
         order = topological_order(wanted)
@@ -175,8 +178,8 @@ class Rows:
             return node if node.op in (CONSTANT, INPUT) else None
         if not node.op.blocking or node.op.checked:
             return None  # what users wrote runs as a part of the run
-        if node.op.name in _SHAPES and UNKNOWN not in node.inputs[0].dims:
-            like = node.inputs[0]
+        like = node.inputs[0] if node.inputs else node
+        if node.op.name in _SHAPES and like not in self._fed and UNKNOWN not in like.dims:
             empty = node.graph.constant(np.zeros((), like.dtype))
             return _rebuilt(node, [ops.broadcast_to(empty, like.dims)])
         parts = [self._fed.get(part) for part in node.inputs]
@@ -249,14 +252,15 @@ class Rows:
 
     def _counts_rows(self, node: Node) -> bool:
         """Return whether a node has so many entries for each row."""
-        size = size_of(tuple(dim for dim in node.dims if self._mentioned([dim])))
-        if not isinstance(size, Dim):
-            return False
-        atoms = [monomial for monomial, _ in size.terms]
-        return bool(atoms) and all(
-            [str(atom) for atom in one if self._word.search(str(atom))] == [self.dim]
-            for one in atoms
-        )
+        found = self._counted.get(node.dims)
+        if found is None:
+            size = size_of(tuple(dim for dim in node.dims if self._mentioned([dim])))
+            products = size.terms if isinstance(size, Dim) else ()
+            found = self._counted[node.dims] = bool(products) and all(
+                [str(atom) for atom in atoms if self._word.search(str(atom))] == [self.dim]
+                for atoms, _ in products
+            )
+        return found
 
     def _joined(self, node: Node, fixed: Sequence[int], found: Mapping[Node, Terms]) -> Terms:
         """Return the terms of an op that is linear in all operands together."""

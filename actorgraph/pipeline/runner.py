@@ -54,10 +54,12 @@ class Pipeline(Lifetime):
     Each device of the schedule is a lane: an actor that does the actions of its list one after the
     other, while the other lanes do theirs.  The result of a run does not depend on the schedule, on
     workers or on timing: its bits are those of the same microbatches run one after another, their
-    gradients added in order.  It is close to the result of the whole batch, as far as the loss is
-    the mean, or the sum, of what microbatches give.
+    gradients added in order.  It is that of the whole batch within rounding: sums and means over
+    rows are joined as such, and what feeds alone tell of a batch, such as the sum of a mask, how
+    many targets count or what they weigh, is computed of the whole batch when a run starts.  A
+    loss that cannot be joined, such as the root of a mean, is refused with what to write instead.
 
-    An op that looks over the rows of a batch sees those of its microbatch.  So batch norm
+    But an op that looks over the rows of a batch sees those of its microbatch.  So batch norm
     normalises by the mean and variance of each microbatch, as in other pipelines, and its running
     statistics are updated once for each, in their order.  Random ops draw anew in each microbatch.
 
@@ -83,12 +85,12 @@ class Pipeline(Lifetime):
     microbatches : int, optional
         How many a batch is cut into; a `Schedule` knows.
     split : str
-        The symbolic dim along which feeds are cut; see `machines.batching`.  Terms of the loss
-        without it count once.
-    reduce : str
-        ``"mean"`` if the loss is a mean over that dim, ``"sum"`` if it is a sum.
+        The symbolic dim along which feeds are cut.  Terms of the loss without it count once.
+    reduce : "mean" or "sum", optional
+        What an op makes of the rows that takes the dim away without showing how, such as one of
+        your own.
     outputs : iterable of Node
-        What else runs return: concatenated along the dim, or reduced like the loss.
+        What else runs return: concatenated along the dim, or joined as the loss is.
     chunks, extra_warmup : int, optional
         Options of named schedules, see `pipeline.schedule`.
     workers : int, optional
@@ -104,7 +106,7 @@ class Pipeline(Lifetime):
     Raises
     ------
     GraphTypeError, ShapeError
-        The loss is no float scalar, or cannot be cut along the dim.
+        The loss is no float scalar, or it or an output cannot be cut along the dim and joined.
     ScheduleError
         The schedule cannot be made, or does not fit the stages or microbatches.
 
