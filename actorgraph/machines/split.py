@@ -169,17 +169,23 @@ def _joined(
     duals: dict[Node, Dual] = {}
     for node in nodes:
         dual = duals[node] = Dual(None, node=node)
-        dual.value = batching.joined(node, lambda n: [p.duals[n].value for p in parts], slices)
+        dual.value = batching.joined(node, partial(_values, parts), slices)
         if mode.kind == "tangents":
-            dual.tangent = batching.joined(
-                node, lambda n: [p.duals[n].tangent for p in parts], slices
-            )
+            dual.tangent = batching.joined(node, partial(_tangents, parts), slices)
         elif mode.kind == "backward":
             grads = [part.duals[node].grad for part in parts]
             if grads[0] is not None:
                 rows = batching.axis_of(node) is not None
                 dual.grad = batching.concatenated(node, grads) if rows else _sum(grads)
     return duals, _assigned(batching, slices, parts)
+
+
+def _values(parts: Sequence[Run], node: Node) -> list[Any]:
+    return [part.duals[node].value for part in parts]
+
+
+def _tangents(parts: Sequence[Run], node: Node) -> list[Any]:
+    return [part.duals[node].tangent for part in parts]
 
 
 def _assigned(batching: Batching, slices: Sequence[Slice], parts: Sequence[Run]) -> Assigned:

@@ -363,12 +363,9 @@ class _Joined:
         self.taken = {id(leaf) for part in self.parts for leaf in part.leaves}
 
     def value(self, node: Node) -> Any:
-        values = self.plan.joint.values
         if isinstance(node, Variable):
-            return self._all(values[node])[0]  # the very array that the run has read
-        return self._owned(
-            self.batching.joined(node, lambda term: self._all(values[term]), self.given)
-        )
+            return self._of(node)[0]  # the very array that the run has read
+        return self._owned(self.batching.joined(node, self._of, self.given))
 
     def gradient(self, node: Node, value: Any) -> Any:
         derivative = self.plan.joint.derivatives.get(node)
@@ -379,6 +376,9 @@ class _Joined:
         if derivative.id in self.sums:
             return self._owned(self.sums[derivative.id])
         return self._owned(reduce(add, self._all(derivative)))
+
+    def _of(self, node: Node) -> list[Any]:
+        return self._all(self.plan.joint.values[node])
 
     def _all(self, node: Node) -> list[Any]:
         """Return the value of a joint node for every microbatch."""
