@@ -176,7 +176,7 @@ class Rows:
             return None
         if node.is_leaf:
             return node if node.op in (CONSTANT, INPUT) else None
-        if not node.op.blocking or node.op.checked:
+        if node.op.checked:
             return None  # what users wrote runs as a part of the run
         like = node.inputs[0] if node.inputs else node
         if node.op.name in _SHAPES and like not in self._fed and UNKNOWN not in like.dims:

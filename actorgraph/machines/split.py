@@ -166,18 +166,22 @@ def _joined(
     parts: Sequence[Run],
 ) -> tuple[dict[Node, Dual], Assigned]:
     """Return the results of a run, and what it assigns to buffers."""
-    duals: dict[Node, Dual] = {}
-    for node in nodes:
-        dual = duals[node] = Dual(None, node=node)
-        dual.value = batching.joined(node, partial(_values, parts), slices)
-        if mode.kind == "tangents":
-            dual.tangent = batching.joined(node, partial(_tangents, parts), slices)
-        elif mode.kind == "backward":
-            grads = [part.duals[node].grad for part in parts]
-            if grads[0] is not None:
-                rows = batching.axis_of(node) is not None
-                dual.grad = batching.concatenated(node, grads) if rows else _sum(grads)
+    duals = {node: _dual(batching, node, mode, slices, parts) for node in nodes}
     return duals, _assigned(batching, slices, parts)
+
+
+def _dual(
+    batching: Batching, node: Node, mode: Mode, slices: Sequence[Slice], parts: Sequence[Run]
+) -> Dual:
+    dual = Dual(batching.joined(node, partial(_values, parts), slices), None, None, node)
+    if mode.kind == "tangents":
+        dual.tangent = batching.joined(node, partial(_tangents, parts), slices)
+    elif mode.kind == "backward":
+        grads = [part.duals[node].grad for part in parts]
+        if grads[0] is not None:
+            rows = batching.axis_of(node) is not None
+            dual.grad = batching.concatenated(node, grads) if rows else _sum(grads)
+    return dual
 
 
 def _values(parts: Sequence[Run], node: Node) -> list[Any]:
