@@ -38,7 +38,7 @@ class Mode:
     @property
     def key(self) -> tuple[str, tuple[int, ...], tuple[int, ...]]:
         """Hashable identity; nodes themselves compare by building nodes."""
-        return self.kind, tuple([n.id for n in self.nodes]), tuple([n.id for n in self.whole])
+        return self.kind, _ids(self.nodes), _ids(self.whole) if self.whole else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +155,10 @@ def join(
         sources=sources,
         owners=tuple([owners[number] for number in sorted(owners)]),
     )
+
+
+def _ids(nodes: Sequence[Node]) -> tuple[int, ...]:
+    return tuple([node.id for node in nodes])
 
 
 def _kind(node: Node) -> Literal["feed", "variable", "run_number"]:

@@ -224,10 +224,10 @@ class Rows:
         if len(varying) == 1 and varying[0] in _LINEAR.get(name, ()):
             (place,) = varying
             terms = found[node.inputs[place]]
-            if name == "divide_by_size" and self._is_sized(node):
-                if list(terms) == ["sum"]:
+            if self._is_sized(node):
+                if name == "divide_by_size" and terms.keys() == {"sum"}:
                     return {"mean": _with(node, {place: terms["sum"]})}
-            elif not (name == "astype" and _truncates(node)):
+            elif not _truncates(node):
                 return {kind: _with(node, {place: term}) for kind, term in terms.items()}
         if node.op.checked and self._reduce is not None:
             return {self._reduce: node}
@@ -312,9 +312,10 @@ class Rows:
         )
 
 
-def _truncates(cast: Node) -> bool:
-    """Return whether a cast is not linear."""
-    return cast.dtype.kind not in "fcV" and cast.inputs[0].dtype.kind not in "iu"
+def _truncates(node: Node) -> bool:
+    """Return whether this is a cast that is not linear."""
+    before = node.inputs[0].dtype.kind
+    return node.op.name == "astype" and node.dtype.kind not in "fcV" and before not in "iu"
 
 
 def _rebuilt(node: Node, inputs: Sequence[Node]) -> Node:
