@@ -1,13 +1,18 @@
 """Slices of a batch: which feeds are cut, what outputs are made of, how results are joined."""
 
+import os
+
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 import actorgraph as ag
 from actorgraph.errors import FeedError, GraphTypeError, NodeError, ShapeError
 from actorgraph.machines.batching import Batching
 
 ops = ag.ops
+SOAK = os.environ.get("ACTORGRAPH_SOAK") == "1"
 
 
 def model(kind="mean", dtype="float64"):
@@ -292,3 +297,68 @@ def test_feeds_are_checked_before_anything_is_cut():
     del feeds[nodes["t"]]
     with pytest.raises(FeedError, match="missing feed 't'"):
         batching.bind(feeds)
+
+
+# -- right, or refused ----------------------------------------------------------------------------
+
+REDUCED = [
+    lambda a: a.sum(),
+    lambda a: a.mean(),
+    lambda a: a.sum(axis=0),
+    lambda a: a.mean(axis=0).sum(),
+    lambda a: a.T @ a,
+    lambda a: a.max(),
+    lambda a: a[0],
+    lambda a: ops.size_of(a, 0).astype("float64"),
+]
+MADE = [
+    lambda a, b: a + b,
+    lambda a, b: a - b,
+    lambda a, b: a * b,
+    lambda a, b: a / (ops.square(b) + 1.0),
+    lambda a, b: ops.where(b > 0.0, a, b),
+    lambda a, b: ops.stack([a, b]).sum(axis=0),
+    lambda a, b: ops.concatenate([a.reshape(-1), b.reshape(-1)]),
+    lambda a, b: ops.maximum(a, b),
+    lambda a, b: ops.sqrt(ops.square(a) + 1.0) * b,
+    lambda a, b: -a,
+    lambda a, b: a.reshape(-1)[0] + b.mean(),
+    lambda a, b: ops.broadcast_to(a.sum(), (3,)) * 0.5,
+]
+
+
+@settings(max_examples=2000 if SOAK else 60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.data())
+def test_a_drawn_value_is_that_of_the_whole_batch_or_refused(data):
+    """Nothing that was reduced goes back into rows, but what feeds alone tell."""
+    rng = np.random.default_rng(data.draw(st.integers(0, 99)))
+    g = ag.Graph()
+    x = g.input("x", ("n", 2), "float64")
+    m = g.input("m", ("n", 1), "float64")
+    w = g.parameter("w", rng.normal(size=(2, 2)))
+    rows = [ops.tanh(x @ w), x, m, m * (x @ w), (x @ w) / m.sum(), m - x.mean(axis=0)]
+    values = [(w * w).sum(), m.sum(), g.constant(2.0)]
+    for _ in range(data.draw(st.integers(1, 3))):
+        reduced, row = data.draw(st.sampled_from(REDUCED)), data.draw(st.sampled_from(rows))
+        values += [reduced(row)]
+    for _ in range(data.draw(st.integers(0, 4))):
+        a, b = (data.draw(st.sampled_from(values)) for _ in range(2))
+        try:
+            values.append(data.draw(st.sampled_from(MADE))(a, b))
+        except ShapeError:
+            continue
+    value, loss = values[-1], values[-1].sum()
+    feeds = {"x": rng.normal(size=(5, 2)), "m": rng.random((5, 1)) + 0.1}
+    try:
+        split, whole = split_and_whole([loss, value, x * m], [w], feeds, 3)
+    except GraphTypeError as error:
+        refused = str(error)
+    else:
+        refused = ""
+    if refused:
+        assert "cannot be joined from slices" in refused
+        return
+    for got, wanted in (
+        (split[value].value, whole[value].value), (split[w].grad, whole[w].grad)
+    ):  # fmt: skip
+        np.testing.assert_allclose(got, wanted, rtol=1e-9, atol=1e-9)
