@@ -15,13 +15,14 @@ import numpy as np
 import pytest
 
 import actorgraph as ag
-from actorgraph.errors import NodeError, RunCancelled
+from actorgraph.errors import MemoryLimitError, NodeError, RunCancelled
 from actorgraph.pipeline import SCHEDULES, Pipeline
 
 ops = ag.ops
 SOAK = os.environ.get("ACTORGRAPH_SOAK") == "1"
 ROUNDS = 5
 HUGE = 2**46  # rows of 8 bytes that no address space holds
+LIMIT = 10**9  # bytes, for machines that have one
 MARK = 1e100
 RAISED = [ValueError, MemoryError, StopIteration, SystemExit, RecursionError]
 
@@ -115,6 +116,7 @@ class Target:
             [model.loss, model.hidden], wrt=model.wrt, split_batch=self.count,
             workers=rng.choice([1, 2, 4]), fuse=rng.choice(["auto", "all", "none"]),
             max_in_flight=rng.choice([1, 3, 8]), seed=rng.randrange(9),
+            max_bytes=rng.choice([None, None, LIMIT]),
         )  # fmt: skip
 
     def expected(self, feeds):
@@ -153,6 +155,7 @@ class PipelineTarget(Target):
             model.loss, model.wrt, stages=rng.choice([1, 2, 3]), microbatches=self.count,
             schedule=rng.choice([*SCHEDULES, "dynamic"]), split="n", outputs=[model.hidden],
             workers=rng.choice([1, 2, 4]), max_in_flight=rng.choice([1, 2, 4]),
+            max_bytes=rng.choice([None, None, LIMIT]),
         )  # fmt: skip
 
 
@@ -171,9 +174,10 @@ def failing(target, rng):
 
 
 def too_large(target, rng):
-    with pytest.raises(NodeError) as raised:
+    with pytest.raises((NodeError, MemoryLimitError), match="max_bytes|allocate|memory") as raised:
         target.start(oversized(rng, rng.randint(target.least, 9))).result()
-    assert isinstance(raised.value.__cause__, MemoryError)
+    if isinstance(raised.value, NodeError):
+        assert isinstance(raised.value.__cause__, MemoryError)
 
 
 def cancelled(target, rng):
@@ -246,7 +250,7 @@ def step_that_ends_early(target, rng):
 
     try:
         step(feeds) if how == "called" else anyio.run(awaited, backend="asyncio")
-    except NodeError:
+    except (NodeError, MemoryLimitError):
         assert [n.value.tobytes() for n in target.model.wrt] == [a.tobytes() for a in before]
     values = [node.value.tobytes() for node in target.model.wrt]
     stepped = [one != old.tobytes() for one, old in zip(values, before, strict=True)]
