@@ -8,7 +8,7 @@ import pytest
 import actorgraph as ag
 from actorgraph.errors import MemoryLimitError
 from actorgraph.pipeline import SCHEDULES, Pipeline, Schedule, schedule
-from tests.pipeline._model import Model, assert_same_bits
+from tests.pipeline import _model as small
 
 SIDE = 192
 BLOCK = SIDE * SIDE * 8
@@ -170,6 +170,6 @@ def test_batches_of_a_stream_wait_until_they_fit_and_keep_their_order():
 
 
 def test_a_loss_of_several_terms_has_a_claim():
-    model = Model(decay=True)
+    model = small.Model(decay=True)
     with model.pipeline(max_bytes=10**9) as pipeline:
-        assert_same_bits(model, pipeline, pipeline.run_sync(model.feeds))
+        small.assert_same_bits(model, pipeline, pipeline.run_sync(model.feeds))
