@@ -59,9 +59,10 @@ class Pipeline(Lifetime):
     many targets count or what they weigh, is computed of the whole batch when a run starts.  A
     loss that cannot be joined, such as the root of a mean, is refused with what to write instead.
 
-    But an op that looks over the rows of a batch sees those of its microbatch.  So batch norm
-    normalises by the mean and variance of each microbatch, as in other pipelines, and its running
-    statistics are updated once for each, in their order.  Random ops draw anew in each microbatch.
+    But an op that looks over rows which parameters have changed sees those of its microbatch.  So
+    batch norm normalises by the mean and variance of each microbatch, as in other pipelines, and
+    its running statistics are updated once for each, in their order.  Random ops draw anew in each
+    microbatch.
 
     A lane may begin with a later run where the next action of an earlier one has to wait.
 

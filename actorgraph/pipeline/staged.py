@@ -139,7 +139,7 @@ class StagedPlan(Plan):
         credits: Sequence[int] | None = None,  # noqa: A002 - the term of flow control
     ) -> None:
         nodes = tuple(dict.fromkeys([loss, *outputs, *wrt]))
-        read = [node for node in nodes if not isinstance(node, Variable)]
+        read = [loss, *outputs, *[node for node in wrt if not isinstance(node, Variable)]]
         computed = dict.fromkeys([term for node in read for term in batching.terms(node).values()])
         mode = batching.mode(Mode("backward", (loss,)))
         names = {str(place): node for place, node in enumerate(computed)}

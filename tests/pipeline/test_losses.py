@@ -162,6 +162,18 @@ def test_a_metric_over_a_mask_is_joined_as_a_loss_is():
     assert_close(run, whole, loss, net, outputs)
 
 
+def test_outputs_may_be_variables_that_nothing_is_differentiated_by():
+    net, feeds = Net(), feeds_of(6)
+    fixed = net.graph.buffer("fixed", np.arange(3.0))
+    loss = net.each.mean() + net.wrt[0].sum() * 0.0
+    outputs = [fixed, net.tied, fixed.sum(), net.wrt[1]]
+    with Pipeline(loss, [net.wrt[1]], stages=2, microbatches=2, split="n", outputs=outputs) as one:
+        run = one.run_sync(needed(net, feeds))
+    assert run[fixed].value.tolist() == [0.0, 1.0, 2.0]
+    assert run[outputs[2]].value == 3.0
+    assert run[net.tied].value is net.tied.state.array
+
+
 def test_the_root_of_a_mean_is_trained_as_its_refusal_says():
     net, feeds = Net(), feeds_of(9)
     mean = net.each.mean()
