@@ -168,7 +168,7 @@ def _add_pipeline_run(commands: Any) -> None:
     _add_schedules(parser, **dict.fromkeys(_SCHEDULES, argparse.SUPPRESS))
     parser.add_argument("--split", default="batch", metavar="DIM", help="what is cut (batch)")
     parser.add_argument(
-        "--reduce", choices=("mean", "sum"), default="mean", help="what the loss is (mean)"
+        "--reduce", choices=("mean", "sum"), help="what ops of your own make of the rows"
     )
     parser.add_argument("--workers", type=_at_least(1), help="threads (one for each device)")
     parser.add_argument("--runs", type=_at_least(1), default=5, help="of each schedule (5)")

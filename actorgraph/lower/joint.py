@@ -27,15 +27,19 @@ __all__ = ["Joint", "Leaf", "Mode", "join"]
 
 @dataclass(frozen=True, slots=True)
 class Mode:
-    """What a run computes beside values: cotangents or tangents, seeded at `nodes`."""
+    """What a run computes beside values: cotangents or tangents, seeded at `nodes`.
+
+    The values of `whole` are brought along by the run, and no derivative goes through them.
+    """
 
     kind: Literal["forward", "backward", "tangents"] = "forward"
     nodes: tuple[Node, ...] = ()
+    whole: tuple[Node, ...] = ()
 
     @property
-    def key(self) -> tuple[str, tuple[int, ...]]:
+    def key(self) -> tuple[str, tuple[int, ...], tuple[int, ...]]:
         """Hashable identity; nodes themselves compare by building nodes."""
-        return self.kind, tuple(node.id for node in self.nodes)
+        return self.kind, _ids(self.nodes), _ids(self.whole) if self.whole else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +47,12 @@ class Leaf:
     """A node of the joint graph whose value every run brings along.
 
     `kind` says where from: a ``"feed"``, a ``"variable"`` (parameter or buffer), the
-    ``"run_number"``, or the ``"seed"`` or ``"tangent"`` of `source`, a node of the user's graph.
+    ``"run_number"``, or the ``"seed"``, ``"tangent"`` or value for the ``"whole"`` batch of
+    `source`, a node of the user's graph.
     """
 
     node: Node
-    kind: Literal["feed", "variable", "run_number", "seed", "tangent"]
+    kind: Literal["feed", "variable", "run_number", "seed", "tangent", "whole"]
     source: Node
 
 
@@ -115,8 +120,13 @@ def join(
     copies: dict[Node, Node] = {}
     order = topological_order(wanted)
     rewritten = RewrittenCopies(graph, order, passes, outputs, (*wrt, *mode.nodes))
+    brought: dict[Node, Node] = {}
+    whole = set(mode.whole)
     for node in order:
-        copy = graph.adopt(node, tuple([copies[part] for part in node.inputs]))
+        if node in whole:
+            copy = brought[node] = graph.adopt(node, (), leaf=True)
+        else:
+            copy = graph.adopt(node, tuple([copies[part] for part in node.inputs]))
         copies[node] = rewritten.settle(node, copy) if passes else copy
     forward = topological_order([copies[node] for node in wanted])
     forward_ids = len(graph.nodes)
@@ -134,6 +144,7 @@ def join(
         for node, copy in copies.items()
         if node.is_leaf and node.op is not CONSTANT and copy.id in used
     ]
+    leaves += [Leaf(copy, "whole", node) for node, copy in brought.items() if copy.id in used]
     computed = _computed(needed)
     owners = {owner.id: owner for owner in map(_owner, computed)}
     derivative_kind: Literal["seed", "tangent"] = "seed" if mode.kind == "backward" else "tangent"
@@ -149,6 +160,10 @@ def join(
         sources=sources,
         owners=tuple([owners[number] for number in sorted(owners)]),
     )
+
+
+def _ids(nodes: Sequence[Node]) -> tuple[int, ...]:
+    return tuple([node.id for node in nodes])
 
 
 def _kind(node: Node) -> Literal["feed", "variable", "run_number"]:

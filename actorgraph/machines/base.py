@@ -43,7 +43,7 @@ from actorgraph.machines.stream import Stream
 from actorgraph.solvers import AbstractSolver
 
 if TYPE_CHECKING:
-    from actorgraph.machines.batching import Reduce
+    from actorgraph.machines.rows import Reduce
     from actorgraph.machines.split import Split
 
 __all__ = ["Machine"]
@@ -110,14 +110,17 @@ class Machine(Lifetime, Inspectable, ABC):
         Whether channels count and time their messages (see `channels`).
     split_batch : int, optional
         Run so many slices of the batch at once and join their results in slice order: the bits
-        depend on this number only.  A batch of fewer rows is cut into its rows.  Ops that look
-        over the rows of a batch, such as batch norm, see those of their slice; see `machines.split`
-        for random numbers, buffers, and speed.
+        depend on this number only.  A batch of fewer rows is cut into its rows.  Values and
+        gradients are those of the whole batch within rounding; an output that cannot be joined,
+        such as the root of a mean, is refused.  But ops that look over the rows of a batch, such
+        as batch norm, see those of their slice; see `machines.split` for random numbers, buffers,
+        and speed.
     split_dim : str, optional
         The symbolic dim to cut along; default the one that inputs have as their first.
     split_reduce : "mean" or "sum", optional
-        What the loss, and any output without the dim, is over the batch, where the ops do not show
-        it.  Terms that do not depend on the dim count once.
+        What an op makes of the rows that takes the dim away without showing how, such as one of
+        your own.  Sums and means need nothing said, nor do divisors that feeds alone tell, such
+        as the sum of a mask.
 
     Raises
     ------
@@ -183,7 +186,6 @@ class Machine(Lifetime, Inspectable, ABC):
         self._inputs = {node.name: node for node in self.graph.inputs}
         self.split_batch = None if split_batch is None else positive("split_batch", split_batch)
         self._split = self._splitting(split_dim, split_reduce)
-        self._computed = self.outputs if self._split is None else self._split.outputs
 
     def _splitting(self, dim: str | None, reduce: Reduce | None) -> Split | None:
         if self.split_batch is None:
@@ -475,8 +477,9 @@ class Machine(Lifetime, Inspectable, ABC):
         key = _FORWARD_KEY if mode is _FORWARD else mode.key
         plan = self._plans.get(key)
         if plan is None:
+            outputs = self.outputs if self._split is None else self._split.outputs(mode)
             made = Plan(
-                self._computed, self.wrt, mode, self._cut(), self.device, self.watch,
+                outputs, self.wrt, mode, self._cut(), self.device, self.watch,
                 self._interpreter(), self.passes, self._given_costs, self.workers,
                 self.jit,
             )  # fmt: skip

@@ -40,7 +40,8 @@ def run_of(
     feeds : dict
         By name or node.
     seeds : dict
-        Seeds or tangents by node; `trusted` ones are arrays that fit.
+        Seeds or tangents by node, and values of the whole batch; `trusted` ones are arrays that
+        fit.
     number : int, optional
         Unique in the core; default the next.
     drawn : int, optional
@@ -61,7 +62,7 @@ def run_of(
             leaves.append(next(fed))
         elif kind == "run_number":
             leaves.append(np.array(number if drawn is None else drawn, np.int64))
-        elif trusted:
+        elif trusted or kind == "whole":
             leaves.append(seeds[source])
         else:
             leaves.append(check_like(seeds[source], source, binding.symbols, kind))

@@ -133,11 +133,12 @@ class _Arrays:
         size = partial(size_in_bytes, symbols=self.symbols)
         for node in self.plan.nodes:
             times = 1 if batching.axis_of(node) is None else count
-            if node is not batching.loss and not isinstance(node, Variable):
-                total += size(joint.values[node]) * times
+            term = joint.values[next(iter(batching.terms(node).values()))]  # of the node's type
+            if not isinstance(node, Variable):
+                total += size(term) * times
             derivative = joint.derivatives.get(node)
             if derivative is None:
-                total += size(joint.values[node]) * times
+                total += size(term) * times
             elif times > 1 or derivative.id not in self.plan.summed or not is_fresh(derivative):
                 total += size(derivative) * times
         return total

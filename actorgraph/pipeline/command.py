@@ -25,7 +25,7 @@ class Settings:
     stages: int | None = None
     microbatches: int = 8
     split: str = "batch"
-    reduce: Any = "mean"
+    reduce: Any = None
     workers: int | None = None
     runs: int = 5
 

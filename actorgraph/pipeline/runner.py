@@ -6,25 +6,32 @@ from collections.abc import AsyncIterable, Iterable, Mapping, Sequence
 from functools import partial
 from statistics import fmean as mean
 from time import perf_counter
-from typing import Any, Literal, Unpack, final
+from typing import Any, Unpack, final
 
 import numpy as np
 
 from actorgraph import devices, instrument
 from actorgraph.autodiff.reverse import check_differentiable
-from actorgraph.errors import FeedError, GraphError, MachineClosedError, ScheduleError
+from actorgraph.errors import (
+    FeedError,
+    GraphError,
+    GraphTypeError,
+    MachineClosedError,
+    ScheduleError,
+    ShapeError,
+)
 from actorgraph.graph import Node, as_nodes, topological_order
 from actorgraph.machines.admission import Claim, fitted
-from actorgraph.machines.batching import Batching, Microbatch
+from actorgraph.machines.batching import Batching, Slice
 from actorgraph.machines.capacities import Capacities
 from actorgraph.machines.core import Core
-from actorgraph.machines.feeds import bind_feeds, check_dims
+from actorgraph.machines.feeds import by_node, check_dims
 from actorgraph.machines.life import Lifetime
-from actorgraph.machines.options import allowed, flag, positive, whole
+from actorgraph.machines.options import allowed, choice, flag, positive, whole
 from actorgraph.machines.process import THIS
+from actorgraph.machines.rows import Reduce
 from actorgraph.machines.run import Run, in_event_loop, loop_notifier
 from actorgraph.machines.stream import Stream
-from actorgraph.node import Variable
 from actorgraph.pipeline.blocking import check_lanes
 from actorgraph.pipeline.claims import claim_of
 from actorgraph.pipeline.cutting import cut_by_placement, placed
@@ -47,12 +54,15 @@ class Pipeline(Lifetime):
     Each device of the schedule is a lane: an actor that does the actions of its list one after the
     other, while the other lanes do theirs.  The result of a run does not depend on the schedule, on
     workers or on timing: its bits are those of the same microbatches run one after another, their
-    gradients added in order.  It is close to the result of the whole batch, as far as the loss is
-    the mean, or the sum, of what microbatches give.
+    gradients added in order.  It is that of the whole batch within rounding: sums and means over
+    rows are joined as such, and what feeds alone tell of a batch, such as the sum of a mask, how
+    many targets count or what they weigh, is computed of the whole batch when a run starts.  A
+    loss that cannot be joined, such as the root of a mean, is refused with what to write instead.
 
-    An op that looks over the rows of a batch sees those of its microbatch.  So batch norm
-    normalises by the mean and variance of each microbatch, as in other pipelines, and its running
-    statistics are updated once for each, in their order.  Random ops draw anew in each microbatch.
+    But an op that looks over rows which parameters have changed sees those of its microbatch.  So
+    batch norm normalises by the mean and variance of each microbatch, as in other pipelines, and
+    its running statistics are updated once for each, in their order.  Random ops draw anew in each
+    microbatch.
 
     A lane may begin with a later run where the next action of an earlier one has to wait.
 
@@ -76,12 +86,12 @@ class Pipeline(Lifetime):
     microbatches : int, optional
         How many a batch is cut into; a `Schedule` knows.
     split : str
-        The symbolic dim along which feeds are cut; see `machines.batching`.  Terms of the loss
-        without it count once.
-    reduce : str
-        ``"mean"`` if the loss is a mean over that dim, ``"sum"`` if it is a sum.
+        The symbolic dim along which feeds are cut.  Terms of the loss without it count once.
+    reduce : "mean" or "sum", optional
+        What an op makes of the rows that takes the dim away without showing how, such as one of
+        your own.
     outputs : iterable of Node
-        What else runs return: concatenated along the dim, or reduced like the loss.
+        What else runs return: concatenated along the dim, or joined as the loss is.
     chunks, extra_warmup : int, optional
         Options of named schedules, see `pipeline.schedule`.
     workers : int, optional
@@ -97,7 +107,7 @@ class Pipeline(Lifetime):
     Raises
     ------
     GraphTypeError, ShapeError
-        The loss is no float scalar, or cannot be cut along the dim.
+        The loss is no float scalar, or it or an output cannot be cut along the dim and joined.
     ScheduleError
         The schedule cannot be made, or does not fit the stages or microbatches.
 
@@ -130,7 +140,7 @@ class Pipeline(Lifetime):
         schedule: str | Schedule = "1f1b",
         microbatches: int | None = None,
         split: str = "batch",
-        reduce: Literal["mean", "sum"] = "mean",
+        reduce: Reduce | None = None,
         outputs: Any = (),
         chunks: int | None = None,
         extra_warmup: int = 0,
@@ -156,11 +166,8 @@ class Pipeline(Lifetime):
                 f"nodes are placed in {self._placed} stages, but {self.schedule!r} has "
                 f"{self.schedule.stages}; place nodes in as many, or take another schedule"
             )
-        more = [node for node in self.wrt if not isinstance(node, Variable)]
-        self.batching = Batching(
-            loss, [*self.outputs, *more], split=split,
-            microbatches=self.schedule.microbatches, reduce=reduce,
-        )  # fmt: skip
+        self._inputs = {node.name: node for node in self.graph.inputs}
+        self.batching = self._batching(split, reduce)
         lanes = self.schedule.devices
         self.workers = positive("workers", lanes if workers is None else workers)
         self.max_in_flight = positive("max_in_flight", max_in_flight)
@@ -208,6 +215,19 @@ class Pipeline(Lifetime):
             given, stages=stages, microbatches=microbatches, chunks=chunks,
             extra_warmup=extra_warmup,
         )  # fmt: skip
+
+    def _batching(self, split: str, reduce: Reduce | None) -> Batching:
+        if self.loss.ndim or self.loss.dtype.kind not in "fV":
+            raise GraphTypeError(f"the loss has to be a float scalar, got {self.loss!r}")
+        if reduce is not None:
+            choice("reduce", reduce, ("mean", "sum"))
+        found = Batching((self.loss, *self.outputs), self.wrt, dim=split, reduce=reduce)
+        if not found.rows.varies(self.loss):
+            raise ShapeError(
+                f"the loss {self.loss!r} does not depend on an input with dim {split!r}, but for "
+                "what is known of feeds alone: there is nothing to cut into microbatches"
+            )
+        return found
 
     # -- runs -----------------------------------------------------------------------------------
 
@@ -311,8 +331,10 @@ class Pipeline(Lifetime):
         if self._closed:
             raise MachineClosedError("the pipeline was closed; make a new one")
         started = perf_counter() if instrument.listening else None
-        given = self.batching.cut(feeds)
-        symbols = [self._symbols(part) for part in given]
+        arrays, sizes = self.batching.bind(by_node(feeds, self._inputs, "feed"))
+        self._check_rows(sizes[self.batching.dim])
+        given = self.batching.cut(arrays, sizes, self.schedule.microbatches)
+        symbols = [sizes | {self.batching.dim: one.rows} for one in given]
         plan = self._planned(symbols[0])
         for one in symbols:
             check_dims(plan.checked, one)
@@ -320,10 +342,10 @@ class Pipeline(Lifetime):
         plan, claim = self._fitted(plan, symbols[0])
         number = core.next_number()
         parts = []
-        for microbatch, (cut, sizes) in enumerate(zip(given, symbols, strict=True)):
+        for cut, sizes in zip(given, symbols, strict=True):
             run = Run(core, plan, plan.bind(sizes), number, priority)
-            run.microbatch = microbatch
-            leaves = self._leaves(plan, cut, number, microbatch)
+            run.microbatch = cut.number
+            leaves = self._leaves(plan, cut, number)
             run.regular = all(leaf is None or leaf.flags.c_contiguous for leaf in leaves)
             parts.append(Part(cut, run, leaves))
         batch = Run(core, plan, parts[0].run.binding, number, whole("priority", priority))
@@ -347,17 +369,22 @@ class Pipeline(Lifetime):
         assert isinstance(found, StagedPlan)
         return found, claim
 
-    def _symbols(self, part: Microbatch) -> dict[str, int]:
-        symbols: dict[str, int] = {}
-        bind_feeds(self.batching.inputs, part.feeds, symbols)
-        return symbols
+    def _check_rows(self, rows: int) -> None:
+        microbatches = self.schedule.microbatches
+        if rows < microbatches:
+            raise FeedError(
+                f"{self.batching.dim} is {rows}: cannot be cut into {microbatches} microbatches; "
+                "feed at least as many rows, or take fewer microbatches"
+            )
 
-    def _leaves(
-        self, plan: StagedPlan, part: Microbatch, number: int, microbatch: int
-    ) -> list[Any]:
+    def _leaves(self, plan: StagedPlan, part: Slice, number: int) -> list[Any]:
         """Return the values of the leaves; those of variables are taken at the admission."""
-        seeds = self.batching.seeds(microbatch, part)
-        draw = number * self.batching.microbatches + microbatch
+        one = np.ones((), self.loss.dtype)
+        brought = {
+            "feed": part.feeds, "whole": part.whole,
+            "seed": self.batching.seeds({self.loss: one}, part),
+        }  # fmt: skip
+        draw = number * self.schedule.microbatches + part.number
         leaves: list[Any] = []
         for leaf in plan.joint.leaves:
             if leaf.kind == "variable":
@@ -365,7 +392,7 @@ class Pipeline(Lifetime):
             elif leaf.kind == "run_number":
                 leaves.append(np.array(draw, np.int64))
             else:
-                leaves.append((part.feeds if leaf.kind == "feed" else seeds)[leaf.source])
+                leaves.append(brought[leaf.kind][leaf.source])
         return leaves
 
     def _planned(self, symbols: Mapping[str, int]) -> StagedPlan:
@@ -373,8 +400,8 @@ class Pipeline(Lifetime):
             with THIS.starting:  # two threads may ask for a first run
                 if self._plan is None:
                     plan = StagedPlan(
-                        self.batching, self.outputs, self.wrt, self.schedule, devices.get("cpu"),
-                        allowed(None, True), symbols, Lanes, self._credits,
+                        self.batching, self.loss, self.outputs, self.wrt, self.schedule,
+                        devices.get("cpu"), allowed(None, True), symbols, Lanes, self._credits,
                     )  # fmt: skip
                     check_lanes(plan)
                     self._plan = self._plans["backward"] = plan

@@ -12,7 +12,7 @@ from copy import copy
 from dataclasses import dataclass, field
 from functools import reduce
 from math import prod
-from operator import add, attrgetter
+from operator import add
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -27,7 +27,7 @@ from actorgraph.lower.joint import Mode
 from actorgraph.lower.kernels import with_errstate
 from actorgraph.lower.program import Program, lower_directly
 from actorgraph.lower.regions import TaskSpec, connect
-from actorgraph.machines.batching import Batching, Microbatch
+from actorgraph.machines.batching import Batching, Slice
 from actorgraph.machines.binding import Binding
 from actorgraph.machines.plan import Plan
 from actorgraph.memory.buffers import regular, writable
@@ -58,7 +58,7 @@ DIRECTIONS: dict[str, tuple[Literal["forward", "backward", "weights"], ...]] = {
 class Part:
     """A microbatch of a run: what it is given, and the run that recordings know it by."""
 
-    given: Microbatch
+    given: Slice
     run: Run
     leaves: list[Any]
     functions: Sequence[Callable[..., list[Any]]] = ()
@@ -102,6 +102,7 @@ class StagedPlan(Plan):
     Parameters
     ----------
     batching : Batching
+    loss : Node
     outputs, wrt : sequence of Node
         What a run is read for, beside the loss.
     schedule : Schedule
@@ -128,6 +129,7 @@ class StagedPlan(Plan):
     def __init__(
         self,
         batching: Batching,
+        loss: Node,
         outputs: Sequence[Node],
         wrt: Sequence[Node],
         schedule: Schedule,
@@ -137,16 +139,16 @@ class StagedPlan(Plan):
         network: Callable[..., Any],
         credits: Sequence[int] | None = None,  # noqa: A002 - the term of flow control
     ) -> None:
-        losses = [batching.batch_loss, batching.once_loss]
-        seeded = sorted([one for one in losses if one is not None], key=attrgetter("id"))
-        computed = dict.fromkeys([*seeded, *batching.outputs])
-        mode = Mode("backward", tuple(seeded))
+        nodes = tuple(dict.fromkeys([loss, *outputs, *wrt]))
+        read = [loss, *outputs, *[node for node in wrt if not isinstance(node, Variable)]]
+        computed = dict.fromkeys([term for node in read for term in batching.terms(node).values()])
+        mode = batching.mode(Mode("backward", (loss,)))
         names = {str(place): node for place, node in enumerate(computed)}
         super().__init__(names, wrt, mode, fewest, device, passes=passes)
         self.network, self.credits = network, credits
         self.batching, self.schedule = batching, schedule
         self.computed = tuple(computed)
-        self.nodes = tuple(dict.fromkeys([batching.loss, *outputs, *wrt]))
+        self.nodes = nodes
         self.readables = {node.name: node for node in self.nodes}
         self.result_count = schedule.devices  # of a run: what each lane has gathered
         self.stages = self._stages(symbols)
@@ -362,30 +364,22 @@ class _Joined:
         self.taken = {id(leaf) for part in self.parts for leaf in part.leaves}
 
     def value(self, node: Node) -> Any:
-        joint, batching = self.plan.joint, self.batching
-        if node is batching.loss:
-            once = (
-                None
-                if batching.once_loss is None
-                else self._all(joint.values[batching.once_loss])[0]
-            )
-            losses = self._all(joint.values[batching.batch_loss])
-            return self._owned(batching.join_loss(losses, self.given, once))
-        values = self._all(joint.values[node])
         if isinstance(node, Variable):
-            return values[0]  # the very array that the run has read
-        return self._owned(batching.join(node, values, self.given))
+            return self._of(node)[0]  # the very array that the run has read
+        return self._owned(self.batching.joined(node, self._of, self.given))
 
     def gradient(self, node: Node, value: Any) -> Any:
         derivative = self.plan.joint.derivatives.get(node)
         if derivative is None:
             return np.zeros_like(value)
-        axis = self.batching.axis_of(node)
-        if axis is not None:
-            return self._owned(np.concatenate(self._all(derivative), axis=axis))
+        if self.batching.axis_of(node) is not None:
+            return self._owned(self.batching.concatenated(node, self._all(derivative)))
         if derivative.id in self.sums:
             return self._owned(self.sums[derivative.id])
         return self._owned(reduce(add, self._all(derivative)))
+
+    def _of(self, node: Node) -> list[Any]:
+        return self._all(self.plan.joint.values[node])
 
     def _all(self, node: Node) -> list[Any]:
         """Return the value of a joint node for every microbatch."""

@@ -46,15 +46,26 @@ class Model:
 
 def one_after_another(model, pipeline):
     """Return the gradients of the same microbatches on the machine that defines the answer."""
-    parts = pipeline.batching.cut(model.feeds)
-    losses = [pipeline.batching.batch_loss, pipeline.batching.once_loss]
-    seeded = [node for node in losses if node is not None]
-    with ag.LispMachine(seeded, wrt=model.wrt) as machine:
+    with ag.LispMachine(terms_of(pipeline), wrt=model.wrt) as machine:
         runs = [
-            machine.run_sync(part.feeds, backward=pipeline.batching.seeds(number, part))
-            for number, part in enumerate(parts)
+            machine.run_sync(part.feeds, backward=seeds_of(pipeline, part))
+            for part in microbatches_of(pipeline, model.feeds)
         ]
     return [reduce(np.add, [run[node].grad for run in runs]) for node in model.wrt]
+
+
+def terms_of(pipeline):
+    """Return what microbatches compute for the loss."""
+    return list(pipeline.batching.terms(pipeline.loss).values())
+
+
+def microbatches_of(pipeline, feeds):
+    by_node = {pipeline.graph.node(name): array for name, array in feeds.items()}
+    return pipeline.batching.cut(*pipeline.batching.bind(by_node), pipeline.schedule.microbatches)
+
+
+def seeds_of(pipeline, part):
+    return pipeline.batching.seeds({pipeline.loss: np.ones((), pipeline.loss.dtype)}, part)
 
 
 def assert_same_bits(model, pipeline, run):

@@ -8,6 +8,7 @@ import pytest
 import actorgraph as ag
 from actorgraph.errors import MemoryLimitError
 from actorgraph.pipeline import SCHEDULES, Pipeline, Schedule, schedule
+from tests.pipeline import _model as small
 
 SIDE = 192
 BLOCK = SIDE * SIDE * 8
@@ -166,3 +167,9 @@ def test_batches_of_a_stream_wait_until_they_fit_and_keep_their_order():
         # What the runs have left for their caller: a gradient for each weight.
         left = len(batches) * 6 * BLOCK
         assert peak_of(lambda: list(pipeline.stream(batches))) < one + left + OVERHEAD
+
+
+def test_a_loss_of_several_terms_has_a_claim():
+    model = small.Model(decay=True)
+    with model.pipeline(max_bytes=10**9) as pipeline:
+        small.assert_same_bits(model, pipeline, pipeline.run_sync(model.feeds))

@@ -42,17 +42,16 @@ def even(nodes, count):
     return cut_by_cost(nodes, count, costs=dict.fromkeys(range(len(nodes)), 1.0), sizes={})
 
 
-def play(made, loss, wrt, batching, feeds):
+def play(made, loss, wrt, batching, parts):
     """Do the steps of every action in the order of the schedule; return summed gradients."""
-    joint = join([loss], wrt, Mode("backward", (batching.batch_loss,)))
+    joint = join([loss], wrt, batching.mode(Mode("backward", (loss,))))
     split = any(action.kind == "W" for lane in made.lanes for action in lane)
     tasks = stage_tasks(joint, even(loss.graph.nodes, made.stages), split=split)
     steps = {(task.region.index, task.direction): task.steps for task in tasks}
     assert sorted(step.id for part in steps.values() for step in part) == sorted(
         step.id for step in joint.order
     )
-    parts = batching.cut(feeds)
-    values = [leaf_values(joint, part, batching.seeds(j, part)) for j, part in enumerate(parts)]
+    values = [leaf_values(joint, part, seeds_of(batching, loss, part)) for part in parts]
     directions = {"F": ["forward"], "B": ["backward"], "W": ["weights"]}
     directions["BW"] = directions["B"] + directions["W"]
     for _, step in made.order:
@@ -71,6 +70,10 @@ def play(made, loss, wrt, batching, feeds):
             total = total + held[joint.derivatives[node].id]
         gradients.append(total)
     return gradients
+
+
+def seeds_of(batching, loss, part):
+    return batching.seeds({loss: np.ones(())}, part)
 
 
 def leaf_values(joint, part, seeds):
@@ -95,15 +98,14 @@ def test_gradients_have_the_bits_of_microbatches_one_after_another(model, name, 
     rng = np.random.default_rng(0)
     loss = model(g, rng)
     wrt = list(g.parameters)
-    feeds = {node.name: rng.normal(size=(BATCH, WIDTH)) for node in g.inputs}
-    batching = Batching(loss, split="batch", microbatches=microbatches, reduce="mean")
+    feeds = {node: rng.normal(size=(BATCH, WIDTH)) for node in g.inputs}
+    batching = Batching([loss], wrt, dim="batch")
+    parts = batching.cut(*batching.bind(feeds), microbatches)
     made = schedule(name, stages=3, microbatches=microbatches)
-    gradients = play(made, loss, wrt, batching, feeds)
-    parts = batching.cut(feeds)
+    gradients = play(made, loss, wrt, batching, parts)
     with ag.LispMachine([loss], wrt=wrt) as machine:
         runs = [
-            machine.run_sync(part.feeds, backward=batching.seeds(number, part))
-            for number, part in enumerate(parts)
+            machine.run_sync(part.feeds, backward=seeds_of(batching, loss, part)) for part in parts
         ]
         whole = machine.run_sync(feeds, backward=True)
     for node, gradient in zip(wrt, gradients):

@@ -7,7 +7,14 @@ import pytest
 
 import actorgraph as ag
 from actorgraph.pipeline import SCHEDULES, Pipeline
-from tests.pipeline._model import ROWS, WIDTH, Model, assert_same_bits
+from tests.pipeline._model import (
+    ROWS,
+    WIDTH,
+    Model,
+    assert_same_bits,
+    microbatches_of,
+    seeds_of,
+)
 
 
 @pytest.mark.parametrize("name", [*SCHEDULES, "dynamic"])
@@ -137,15 +144,12 @@ def test_batch_norm_normalises_by_microbatch_and_keeps_its_statistics_in_order(s
     feeds = {"x": rng.normal(size=(ROWS, WIDTH))}
     with Pipeline(loss, weights, stages=stages, microbatches=4) as pipeline:
         run = pipeline.run_sync(feeds)
-        parts = pipeline.batching.cut(feeds)
+        parts = microbatches_of(pipeline, feeds)
     found = [buffer.value.copy() for buffer in buffers]
     for buffer, value in zip(buffers, start, strict=True):
         buffer.value = value
     with ag.LispMachine([loss], wrt=weights) as machine:
-        runs = [
-            machine.run_sync(part.feeds, backward=pipeline.batching.seeds(number, part))
-            for number, part in enumerate(parts)
-        ]
+        runs = [machine.run_sync(part.feeds, backward=seeds_of(pipeline, part)) for part in parts]
     for node in weights:
         assert run[node].grad.tobytes() == reduce(np.add, [r[node].grad for r in runs]).tobytes()
     for buffer, value in zip(buffers, found, strict=True):

@@ -1,0 +1,345 @@
+"""What the rows of a batch give: what differs between slices of it, and what outputs are made of.
+
+A batch is cut along one symbolic dim.  Three things can be said of a node that depends on it:
+
+- It has the dim: its rows are those of the slices, one after the other.
+- It is a *whole*: it has not the dim, and depends on feeds alone.  Such are the number of rows, the
+  sum of a mask or of the weights of targets.  It is computed of the whole batch before the slices
+  start, and is the same for all of them.
+- It is made of rows otherwise.  Then it has to be linear in sums and means over them, and is told
+  as `Terms`: one node that is a sum over rows, one that is a mean, one that is the same for all
+  slices.  Anything else cannot be joined, such as the root of a mean: that of the batch does not
+  follow from those of its slices.
+
+So ``(m * l).sum() / m.sum()`` is a sum over rows, whose divisor is a whole.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+
+from actorgraph import ops
+from actorgraph.errors import GraphTypeError
+from actorgraph.graph import Node, topological_order
+from actorgraph.op import CONSTANT, INPUT
+from actorgraph.types import UNKNOWN, Dim, Shape, size_of
+
+__all__ = ["Kind", "Reduce", "Rows", "Terms"]
+
+Reduce: TypeAlias = Literal["mean", "sum"]
+"""How what takes the rows away makes one of them."""
+
+Kind: TypeAlias = Literal["rows", "mean", "sum", "once"]
+"""How slices join: row by row, by their share of rows, as they are, or the first stands for all."""
+
+Terms: TypeAlias = dict[Kind, Node]
+"""Nodes whose sum is a node, each of its type: what slices have to compute for it."""
+
+_LINEAR = {
+    "astype": (0,), "broadcast_to": (0,), "divide": (0,), "divide_by_size": (0,),
+    "expand_dims": (0,), "getitem": (0,), "matmul": (0, 1), "mean": (0,), "multiply": (0, 1),
+    "neg": (0,), "reshape": (0,), "squeeze": (0,), "sum": (0,), "tensordot": (0, 1),
+    "transpose": (0,), "vecdot": (0, 1),
+}  # fmt: skip
+"""Operands in which an op is linear, the others being the same for all slices."""
+
+_JOINING = {"add": (), "concatenate": (), "stack": (), "subtract": (), "where": (0,)}
+"""Ops that are linear in all operands together, but for these."""
+
+_REDUCTIONS = {"sum", "mean", "cross_entropy"}
+_CONTRACTIONS = {"matmul", "tensordot", "vecdot"}
+_SHAPES = {"size_of", "size_along"}
+"""Ops that look at the shape of their operand only."""
+
+
+class Rows:
+    """What nodes are, as seen along a dim.
+
+    Parameters
+    ----------
+    wanted : iterable of Node
+    dim : str
+    active : iterable of Node
+        What is differentiated with respect to; nothing that depends on it is a whole.
+    reduce : str, optional
+        What an op is that takes the rows away without showing how; it is believed.
+    option : str
+        How users say `reduce`, for errors.
+
+    Attributes
+    ----------
+    whole : dict of Node to Node
+        The wholes that slices need, to what computes them of feeds.
+    """
+
+    def __init__(
+        self,
+        wanted: Iterable[Node],
+        dim: str,
+        *,
+        active: Iterable[Node] = (),
+        reduce: Reduce | None = None,
+        option: str = "reduce",
+    ) -> None:
+        self.dim, self._reduce, self._option = dim, reduce, option
+        self._word = re.compile(rf"\b{re.escape(dim)}\b")
+        self._active = set(active)
+        self._closed = False
+        self._noted: set[Node] = set()
+        self._having: set[Node] = set()  # the dim
+        self._fed: dict[Node, Node] = {}  # depends on feeds alone, to what computes it of them
+        self._whole: set[Node] = set()
+        self._varying: set[Node] = set()
+        self._altered: set[Node] = set()  # has rows in a slice that are not those of the batch
+        self._counted: dict[Shape, bool] = {}
+        self.whole: dict[Node, Node] = {}
+        wanted = dict.fromkeys(wanted)
+        order = topological_order(wanted)
+        self._note(order)
+        used = {part for node in order if node not in self._whole for part in node.inputs}
+        self.whole = {
+            node: self._fed[node] for node in order
+            if node in self._whole and (node in used or node in wanted)
+        }  # fmt: skip
+        # No slice is given another: what is asked about later computes the rest of its own rows.
+        self._varying |= self._whole.difference(self.whole)
+        self._closed = True
+
+    def has(self, node: Node) -> bool:
+        """Return whether the dim is in the node's dims."""
+        self._note(topological_order([node]))
+        return node in self._having
+
+    def varies(self, node: Node) -> bool:
+        """Return whether the node may differ from slice to slice."""
+        self._note(topological_order([node]))
+        return node in self._varying
+
+    def terms(self, output: Node) -> Terms:
+        """Return what slices compute for a node.
+
+        Raises
+        ------
+        GraphTypeError
+            The values of slices do not tell that of the batch.
+        """
+        if self.has(output):
+            if output in self._altered and self._reduce is None:
+                raise self._refusal(output, output, self._unlike())
+            return {"rows": output}
+        if not self.varies(output):
+            return {"once": output}
+        found: dict[Node, Terms] = {}
+        for node in self._between(output):
+            found[node] = self._terms(output, node, found)
+        return found[output]
+
+    # -- what differs -----------------------------------------------------------------------------
+
+    def _note(self, order: Sequence[Node]) -> None:
+        for node in order:
+            if node in self._noted:
+                continue
+            self._noted.add(node)
+            having = self._mentioned(node.dims)
+            sized = having or self._is_sized(node)
+            fed = self._computed_of_feeds(node)
+            if fed is not None:
+                self._fed[node] = fed
+            if having:
+                self._having.add(node)
+            if fed is not None and not having:
+                if sized or any(p in self._whole or p in self._varying for p in node.inputs):
+                    self._whole.add(node)
+                continue
+            if sized or any(part in self._varying for part in node.inputs):
+                self._varying.add(node)
+            if self._alters(node, sized) or any(part in self._altered for part in node.inputs):
+                self._altered.add(node)
+
+    def _alters(self, node: Node, sized: bool) -> bool:
+        """Return whether rows become others in a slice: shares of it, pairs, fewer or more."""
+        if node in self._having and not self._counts_rows(node):
+            return True
+        return sized and (
+            node.op.name == "divide_by_size"
+            or (node in self._having and node.attrs.get("reduction") == "mean")
+        )
+
+    def _computed_of_feeds(self, node: Node) -> Node | None:
+        """Return what computes the node where only feeds are known, None where it needs more."""
+        if node in self._active or self._closed:
+            return None
+        if node.is_leaf:
+            return node if node.op in (CONSTANT, INPUT) else None
+        if node.op.checked:
+            return None  # what users wrote runs as a part of the run
+        like = node.inputs[0] if node.inputs else node
+        if node.op.name in _SHAPES and like not in self._fed and UNKNOWN not in like.dims:
+            empty = node.graph.constant(np.zeros((), like.dtype))
+            return _rebuilt(node, [ops.broadcast_to(empty, like.dims)])
+        parts = [self._fed.get(part) for part in node.inputs]
+        known = [part for part in parts if part is not None]
+        if len(known) < len(parts):
+            return None
+        same = all(one is other for one, other in zip(known, node.inputs, strict=True))
+        return node if same else _rebuilt(node, known)
+
+    def _mentioned(self, dims: Iterable[object]) -> bool:
+        return any(isinstance(dim, Dim) and self._word.search(str(dim)) for dim in dims)
+
+    def _is_sized(self, node: Node) -> bool:
+        """Return whether an attribute of the node has the dim."""
+        return any(
+            self._mentioned(value if isinstance(value, tuple) else (value,))
+            for value in node.attrs.values()
+        )
+
+    # -- terms ------------------------------------------------------------------------------------
+
+    def _between(self, output: Node) -> list[Node]:
+        """Return the nodes from where rows are taken away to an output, inputs first."""
+        found: dict[int, Node] = {}
+        stack = [output]
+        while stack:
+            node = stack.pop()
+            if node.id not in found:
+                found[node.id] = node
+                if not any(part in self._having for part in node.inputs):
+                    stack.extend(part for part in node.inputs if part in self._varying)
+        return [found[number] for number in sorted(found)]
+
+    def _terms(self, output: Node, node: Node, found: Mapping[Node, Terms]) -> Terms:
+        if any(part in self._having for part in node.inputs):
+            return {self._reduction(output, node): node}
+        name = node.op.name
+        varying = [place for place, part in enumerate(node.inputs) if part in found]
+        fixed = _JOINING.get(name)
+        if fixed is not None and not any(place in varying for place in fixed):
+            return self._joined(node, fixed, found)
+        if len(varying) == 1 and varying[0] in _LINEAR.get(name, ()):
+            (place,) = varying
+            terms = found[node.inputs[place]]
+            if self._is_sized(node):
+                if name == "divide_by_size" and terms.keys() == {"sum"}:
+                    return {"mean": _with(node, {place: terms["sum"]})}
+            elif not _truncates(node):
+                return {kind: _with(node, {place: term}) for kind, term in terms.items()}
+        if node.op.checked and self._reduce is not None:
+            return {self._reduce: node}
+        raise self._refusal(output, node, self._why(node, varying))
+
+    def _reduction(self, output: Node, node: Node) -> Reduce:
+        """Return whether what takes the rows away is a sum or a mean over them."""
+        name, inputs = node.op.name, node.inputs
+        if not any(part in self._altered for part in inputs):
+            if name in _REDUCTIONS and self._counts_rows(inputs[0]):
+                return "sum" if name == "sum" or node.attrs.get("reduction") == "sum" else "mean"
+            if name in _CONTRACTIONS and all(map(self._counts_rows, inputs)):
+                return "sum"
+        if self._reduce is None or any(dim is UNKNOWN for dim in node.dims):
+            altered = any(part in self._altered for part in inputs)
+            why = self._unlike() if altered else "does not show whether it is a mean or a sum over"
+            raise self._refusal(output, node, why + self._way_out())
+        if node.dtype.kind not in ("fcV" if self._reduce == "mean" else "fcViu"):
+            why = f"has no {self._reduce} of {node.dtype}; convert it with .astype"
+            raise self._refusal(output, node, why)
+        return self._reduce
+
+    def _counts_rows(self, node: Node) -> bool:
+        """Return whether a node has so many entries for each row."""
+        found = self._counted.get(node.dims)
+        if found is None:
+            size = size_of(tuple(dim for dim in node.dims if self._mentioned([dim])))
+            products = size.terms if isinstance(size, Dim) else ()
+            found = self._counted[node.dims] = bool(products) and all(
+                [str(atom) for atom in atoms if self._word.search(str(atom))] == [self.dim]
+                for atoms, _ in products
+            )
+        return found
+
+    def _joined(self, node: Node, fixed: Sequence[int], found: Mapping[Node, Terms]) -> Terms:
+        """Return the terms of an op that is linear in all operands together."""
+        parts: dict[int, Terms] = {
+            place: found.get(part, {"once": part})
+            for place, part in enumerate(node.inputs) if place not in fixed
+        }  # fmt: skip
+        kinds = dict.fromkeys(kind for terms in parts.values() for kind in terms)
+        return {
+            kind: _only(node, {place: terms.get(kind) for place, terms in parts.items()})
+            for kind in kinds
+        }
+
+    # -- what cannot be joined --------------------------------------------------------------------
+
+    def _way_out(self) -> str:
+        return (
+            " the rows; write it with .sum() or .mean() of single rows, or say "
+            f"{self._option}='mean' or 'sum' if it is one"
+        )
+
+    def _unlike(self) -> str:
+        return (
+            "is given what a slice makes otherwise of its rows than the batch does: pairs of them, "
+            "more or fewer of them, or shares of their number; it is no mean or sum over"
+        )
+
+    def _why(self, node: Node, varying: Sequence[int]) -> str:
+        divisor = node.op.name == "divide" and 1 in varying
+        if divisor or (node.op.name == "multiply" and len(varying) == 2):
+            what = "divides by" if divisor else "multiplies with"
+            return (
+                f"{what} {node.inputs[varying[-1]].name!r}, which differs from slice to slice; "
+                "what rows are divided by or multiplied with can be computed of feeds alone, such "
+                "as the sum of a mask, or without the rows: give numerator and denominator as "
+                "outputs of their own"
+            )
+        return (
+            "is not linear in them; make what it is applied to the loss or output, and apply it to "
+            "the result of the run: the gradient of f(loss) is that of the loss times f'(loss)"
+        )
+
+    def _refusal(self, output: Node, node: Node, why: str) -> GraphTypeError:
+        place = "" if node is output else f" {node.name!r},"
+        return GraphTypeError(
+            f"{output!r} depends on {self.dim!r} without having that dim, and cannot be joined "
+            f"from slices of a batch, which give sums and means over their rows:{place} "
+            f"the op {node.op.name!r} built at {node.where_built()}, {why}"
+        )
+
+
+def _truncates(node: Node) -> bool:
+    """Return whether this is a cast that is not linear."""
+    before = node.inputs[0].dtype.kind
+    return node.op.name == "astype" and node.dtype.kind not in "fcV" and before not in "iu"
+
+
+def _rebuilt(node: Node, inputs: Sequence[Node]) -> Node:
+    with node.graph.building(node.line):
+        return node.graph.apply(node.op, inputs, node.attrs)
+
+
+def _with(node: Node, changed: Mapping[int, Node]) -> Node:
+    """Return the node's op on other operands: the node itself where they are its own."""
+    inputs = [changed.get(place, part) for place, part in enumerate(node.inputs)]
+    same = all(one is other for one, other in zip(inputs, node.inputs, strict=True))
+    return node if same else _rebuilt(node, inputs)
+
+
+def _only(node: Node, terms: Mapping[int, Node | None]) -> Node:
+    """Return the node with these terms for its operands, None meaning zero."""
+    there = {place: term for place, term in terms.items() if term is not None}
+    with node.graph.building(node.line):
+        if node.op.name in ("add", "subtract") and len(there) == 1:
+            ((place, found),) = there.items()
+            found = ops.neg(found) if place and node.op.name == "subtract" else found
+        else:
+            zeros: dict[int, Any] = {
+                place: ops.zeros_like(node.inputs[place]) for place in terms if place not in there
+            }
+            found = _with(node, there | zeros)
+        return ops.broadcast_like(found, node)
