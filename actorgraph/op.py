@@ -240,7 +240,15 @@ class Op:
             rules = [self.vjp[argnum] for argnum in argnums]
             return [None if rule is None else rule(ct, y, *xs, **attrs) for rule in rules]
         if isinstance(self.vjp, Together):
-            return list(self.vjp.rule(argnums, ct, y, *xs, **attrs))
+            found = self.vjp.rule(argnums, ct, y, *xs, **attrs)
+            if isinstance(found, Iterator):
+                found = list(found)
+            if not isinstance(found, (list, tuple)) or len(found) != len(argnums):
+                raise GraphTypeError(
+                    f"the vjp of op {self.name!r} returned {found!r} for {len(argnums)} arguments; "
+                    "return a list of a node for each, None where there is none"
+                )
+            return list(found)
         assert self.vjp is not None, f"{self!r} has no reverse rule"
         return [self.vjp(argnum, ct, y, *xs, **attrs) for argnum in argnums]
 

@@ -11,7 +11,7 @@ from actorgraph.graph import Node, build
 from actorgraph.op import Attrs, Op, Rule, Sample, Together, register
 from actorgraph.types import Shape, parse
 
-__all__ = ["define"]
+__all__ = ["checked_rules", "define"]
 
 
 def define(
@@ -58,7 +58,7 @@ def define(
     >>> cube = define("docs_cube", scheme="f[*s] -> f[*s]", forward=lambda xp, x: x * x * x,
     ...               vjp=(lambda ct, y, x: ct * 3 * x * x,))
     """
-    rules = vjp if vjp is None or callable(vjp) or isinstance(vjp, Together) else tuple(vjp)
+    rules = checked_rules(name, vjp, jvp)
     _check(name, scheme, forward, rules, concurrent)
     record = Op(
         name, scheme, forward, shape, rules, jvp, cost, tuple(samples),
@@ -66,6 +66,27 @@ def define(
         doc=doc,
     )  # fmt: skip
     return _function(register(record))
+
+
+def checked_rules(
+    name: Any, vjp: Iterable[Rule | None] | Rule | Together | None, jvp: Any
+) -> tuple[Rule | None, ...] | Rule | Together | None:
+    """Return the reverse rules of a user's op as `Op` keeps them.
+
+    Raises
+    ------
+    GraphTypeError
+        A rule cannot be called.
+    """
+    if jvp is not None and not callable(jvp):
+        raise GraphTypeError(f"op {name!r}: jvp has to be a function of nodes, got {jvp!r}")
+    if vjp is None or callable(vjp) or isinstance(vjp, Together):
+        return vjp
+    rules = tuple(vjp) if isinstance(vjp, Iterable) else (vjp,)
+    for rule in rules:
+        if rule is not None and not callable(rule):
+            raise GraphTypeError(f"op {name!r}: a vjp rule is a function of nodes, got {rule!r}")
+    return rules
 
 
 def _check(name: Any, scheme: Any, forward: Any, rules: Any, concurrent: Any) -> None:

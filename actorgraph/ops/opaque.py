@@ -8,6 +8,7 @@ from typing import Any
 from actorgraph.errors import GraphTypeError
 from actorgraph.graph import Node, build
 from actorgraph.op import Attrs, Op, Rule, Together
+from actorgraph.ops.define import checked_rules
 from actorgraph.types import Checks, Shape, dtype_of, shape_from
 
 __all__ = ["opaque"]
@@ -66,6 +67,8 @@ def opaque(
     """
     if not callable(fn):
         raise GraphTypeError(f"opaque takes a function of arrays, got {fn!r}")
+    name = name or str(getattr(fn, "__name__", "opaque"))
+    rules = checked_rules(name, vjp, jvp)
     result = "a0" if dtype is None else dtype_of(dtype).name
 
     def scheme(arity: int, attrs: Attrs) -> str:
@@ -79,10 +82,9 @@ def opaque(
             return first
         return shape_from(shape(first, *others, **attrs) if callable(shape) else shape)
 
-    rules = vjp if vjp is None or callable(vjp) or isinstance(vjp, Together) else tuple(vjp)
     op = Op(
-        name or str(getattr(fn, "__name__", "opaque")), scheme, forward, shape_rule, rules, jvp,
-        concurrent=concurrent, checked=True, doc="A function of arrays that the user has given.",
+        name, scheme, forward, shape_rule, rules, jvp, concurrent=concurrent, checked=True,
+        doc="A function of arrays that the user has given.",
     )  # fmt: skip
 
     def apply(*nodes: Any, **attrs: Any) -> Node:
