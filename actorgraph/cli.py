@@ -292,7 +292,7 @@ def _trace(arguments: argparse.Namespace) -> None:
 
 
 def _top(arguments: argparse.Namespace) -> None:
-    from actorgraph.trace.live import watch
+    from actorgraph.trace.serving import watch
 
     watch(arguments.socket, sys.stdout, every_s=arguments.every, once=arguments.once)
 

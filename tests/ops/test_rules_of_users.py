@@ -75,7 +75,9 @@ def test_a_cotangent_that_does_not_fit_is_refused_before_anything_runs(make, wro
 
 @pytest.mark.parametrize("make", [defined, awaiting, opaque, custom_jvp])
 @pytest.mark.parametrize(("wrong", "error", "text"), WRONG, ids=IDS)
-def test_a_tangent_that_does_not_fit_is_refused_before_anything_runs(g, x, make, wrong, error, text):
+def test_a_tangent_that_does_not_fit_is_refused_before_anything_runs(
+    g, x, make, wrong, error, text
+):
     y = make(jvp=lambda tans, y, x: wrong(tans[0]))(x)
     with pytest.raises(error, match=text):
         tangents(y, {x: g.constant(np.ones(3))})
@@ -129,9 +131,7 @@ def test_a_forward_that_forgot_to_await_is_told(x):
     async def later(x):
         return x
 
-    op = ag.ops.define(
-        "checked_forgotten", scheme="f[*s] -> f[*s]", forward=lambda xp, x: later(x)
-    )
+    op = ag.ops.define("checked_forgotten", scheme="f[*s] -> f[*s]", forward=lambda xp, x: later(x))
     with ag.TapeMachine([op(x)]) as machine, pytest.raises(NodeError, match="an `async def`"):
         machine.run_sync({"x": np.ones(3)})
 
