@@ -21,6 +21,7 @@ __all__ = [
     "Dim",
     "Shape",
     "UNKNOWN",
+    "UnboundDim",
     "bind_dims",
     "bind_shape",
     "broadcast",
@@ -45,6 +46,10 @@ _FUNCTIONS: dict[str, Callable[..., int]] = {
     "min": min,
     "slice_size": lambda dim, *bounds: len(range(*slice(*bounds).indices(dim))),
 }
+
+
+class UnboundDim(KeyError):
+    """A run does not tell what a dim is: told apart from any other key that is missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,9 +137,9 @@ class Dim:
         return _call("mod", other, self)
 
     def bind(self, symbols: Mapping[str, int]) -> int:
-        """Return the value under the given symbols; `KeyError` names a symbol that is missing."""
+        """Return the value under the given symbols; `UnboundDim` names one that is missing."""
         if self is UNKNOWN:
-            raise KeyError("a dim that is known only at run time")
+            raise UnboundDim("a dim that is known only at run time")
         total = 0
         for monomial, factor in self.terms:
             for atom in monomial:
@@ -145,7 +150,10 @@ class Dim:
 
 def _bind_atom(atom: str | _Call, symbols: Mapping[str, int]) -> int:
     if isinstance(atom, str):
-        return symbols[atom]
+        try:
+            return symbols[atom]
+        except KeyError:
+            raise UnboundDim(atom) from None
     return _FUNCTIONS[atom.function](*(_bind_argument(arg, symbols) for arg in atom.args))
 
 
@@ -375,7 +383,7 @@ def bind_shape(
     for dim in shape:
         try:
             sizes.append(bind_dims(dim, symbols))
-        except KeyError:
+        except UnboundDim:
             sizes.append(unknown)
     return tuple(sizes)
 

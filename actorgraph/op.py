@@ -18,7 +18,7 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from actorgraph.errors import GraphTypeError
+from actorgraph.errors import GraphTypeError, text_of
 from actorgraph.types import (
     Checks,
     Dim,
@@ -263,7 +263,13 @@ class Op:
             What `cost` returns is no finite number, or is negative.
         """
         if self.cost is not None:
-            flops: Any = self.cost(shapes, result, attrs)
+            try:
+                flops: Any = self.cost(shapes, result, attrs)
+            except Exception as error:
+                raise GraphTypeError(
+                    f"the cost of op {self.name!r} raised {text_of(error)} for shapes {shapes} and "
+                    f"the result {result}"
+                ) from error
             if not (isinstance(flops, Real) and 0 <= float(flops) < inf):
                 raise GraphTypeError(
                     f"the cost of op {self.name!r} is {flops!r} for shapes {shapes} and the result "

@@ -14,7 +14,7 @@ import numpy as np
 from actorgraph.errors import FeedError, GraphTypeError, near_names
 from actorgraph.graph import Node, is_weak
 from actorgraph.node import Variable
-from actorgraph.types import UNKNOWN, bind_dims, bind_shape
+from actorgraph.types import UNKNOWN, UnboundDim, bind_dims, bind_shape
 
 __all__ = ["as_array", "bind_feeds", "by_node", "check_dims", "check_like", "resolve"]
 
@@ -153,7 +153,7 @@ def check_dims(nodes: Iterable[Node], symbols: Mapping[str, int]) -> None:
         for left, right in node.checks:
             try:
                 one, other = bind_dims(left, symbols), bind_dims(right, symbols)
-            except KeyError:
+            except UnboundDim:
                 continue  # a dim that only NumPy will see
             if one != other:
                 what = ", ".join(f"{name} = {size}" for name, size in symbols.items())
