@@ -24,6 +24,8 @@ from actorgraph.machines.inspection import Inspectable
 from actorgraph.machines.life import Lifetime
 from actorgraph.machines.modes import mode_of
 from actorgraph.machines.options import (
+    MOST_BYTES,
+    MOST_WORKERS,
     allowed,
     choice,
     choices,
@@ -160,10 +162,11 @@ class Machine(Lifetime, Inspectable, ABC):
         chosen = parameters if wrt is None else as_nodes(wrt)
         check_differentiable(chosen, "wrt")
         self.wrt: tuple[Node, ...] = tuple(self.graph.lift(node) for node in chosen)
-        self.workers = positive("workers", available_cores() if workers is None else workers)
+        cores = available_cores() if workers is None else workers
+        self.workers = positive("workers", cores, MOST_WORKERS)
         self.max_in_flight = positive("max_in_flight", max_in_flight)
         self.capacity, self._capacities = capacity, Capacities.checked(self.graph, capacity)
-        self.max_bytes = None if max_bytes is None else positive("max_bytes", max_bytes)
+        self.max_bytes = None if max_bytes is None else positive("max_bytes", max_bytes, MOST_BYTES)
         self.fuse = choice("fuse", fuse, _FUSE)
         self.watch = choices("watch", watch, _WATCH)
         self.exact, self.seed = flag("exact", exact), whole("seed", seed)

@@ -17,6 +17,7 @@ from actorgraph import instrument
 from actorgraph.dual import Dual
 from actorgraph.errors import GraphError, RunCancelled
 from actorgraph.graph import Node
+from actorgraph.machines.options import seconds
 from actorgraph.node import Buffer
 from actorgraph.node_actor import Task
 from actorgraph.scheduler import waited_for
@@ -140,7 +141,7 @@ class Run:
         host = self.host if self.plan.has_async and not self.done else None
         if host is not None and not host(_nothing):
             self.abort(GraphError("the event loop of the run was closed"))
-        until = None if timeout_s is None else monotonic() + timeout_s
+        until = None if timeout_s is None else monotonic() + seconds("timeout_s", timeout_s)
         if until is None and not self.done:
             self.core.help(self)
         if not self._wait(until):

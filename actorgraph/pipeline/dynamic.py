@@ -13,7 +13,7 @@ from typing import Any, Literal, Unpack
 
 from actorgraph.errors import ScheduleError
 from actorgraph.pipeline.actions import Action, Schedule
-from actorgraph.pipeline.model import Costs, Model, Setting, at_least
+from actorgraph.pipeline.model import Costs, Model, Setting, at_least, check_size
 from actorgraph.pipeline.simulation import Links
 
 __all__ = ["dynamic"]
@@ -64,6 +64,7 @@ def dynamic(
     1 |      1F0  1BW0 1F1  1BW1 1F2  1BW2
     """
     p, m = at_least("stages", stages, 1), at_least("microbatches", microbatches, 1)
+    check_size(p, 1, m)
     if prefer not in ("forward", "backward"):
         raise ScheduleError(f"prefer is {prefer!r}; it can be 'forward' or 'backward'")
     limits = [p - d for d in range(p)] if credits is None else credits

@@ -10,21 +10,26 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from itertools import pairwise
-from math import isfinite, lcm
+from math import lcm
 from numbers import Rational, Real
 from operator import index
 from typing import Any, SupportsIndex, TypedDict
 
-from actorgraph.errors import ScheduleError
+from actorgraph.errors import ScheduleError, shown
 from actorgraph.pipeline.actions import Step
 
 __all__ = [
-    "Amount", "Costs", "Model", "PerDevice", "PerLink", "Setting", "amount", "are_by_stage",
-    "at_least", "per_device", "plain",
+    "Amount", "Costs", "MOST_ACTIONS", "Model", "PerDevice", "PerLink", "Setting", "amount",
+    "are_by_stage", "at_least", "check_size", "per_device", "plain",
 ]  # fmt: skip
 
 Amount = int | float | Fraction
 """A time, size or speed, in any unit."""
+
+MOST_ACTIONS = 100_000
+"""Most forward actions of a schedule."""
+
+_LARGEST = 10**100
 
 Costs = Sequence[Amount] | Sequence[Sequence[Amount]]
 """(F, B, W) of all stages of a device for one microbatch, or (F, B, W) for each stage itself."""
@@ -116,23 +121,44 @@ class Model:
 
 
 def amount(what: str, given: Any, *, positive: bool = False) -> Amount:
-    """Return a finite number that is not negative, or raise saying what it is for."""
-    fits = isinstance(given, Real) and isfinite(given) and float(given) >= 0
-    if not fits or (positive and not given):
+    """Return a number that is not negative, or raise saying what it is for.
+
+    One that is very large or small is refused: sums and quotients of amounts are numbers too.
+    """
+    found: Amount = -1
+    if isinstance(given, Real) and not isinstance(given, bool):
+        found = Fraction(given) if isinstance(given, Rational) else float(given)
+    in_range = found == 0 or 1 / _LARGEST <= found <= _LARGEST
+    fine = isinstance(found, Fraction) and found.denominator > _LARGEST
+    if not in_range or fine or (positive and not found):
         least = "above 0" if positive else "of at least 0"
-        raise ScheduleError(f"{what} is {given!r}; expected a number {least}")
-    return Fraction(given) if isinstance(given, Rational) else float(given)
+        raise ScheduleError(
+            f"{what} is {shown(given)}; expected a number {least}, of at most 100 digits"
+        )
+    return found
 
 
 def at_least(what: str, number: SupportsIndex, least: int) -> int:
-    """Return a whole number that is not too small, or raise saying what it is for."""
+    """Return a whole number that is neither too small nor absurd, or raise saying what it is."""
     try:
-        value = index(number)
+        value = least - 1 if isinstance(number, bool) else index(number)
     except TypeError:
         value = least - 1
-    if value < least:
-        raise ScheduleError(f"{what} is {number!r}; it has to be a whole number from {least} on")
+    if not least <= value <= MOST_ACTIONS:
+        raise ScheduleError(
+            f"{what} is {shown(number)}; it has to be a whole number from {least} to {MOST_ACTIONS}"
+        )
     return value
+
+
+def check_size(devices: int, chunks: int, microbatches: int) -> None:
+    """Raise for a schedule that takes more memory and time than any is worth."""
+    if devices * chunks * microbatches > MOST_ACTIONS:
+        raise ScheduleError(
+            f"{devices} devices with {chunks} stages each and {microbatches} microbatches make "
+            f"{devices * chunks * microbatches:,} pairs of stage and microbatch; "
+            f"a schedule has at most {MOST_ACTIONS:,}"
+        )
 
 
 def per_device(

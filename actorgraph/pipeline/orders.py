@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from actorgraph.errors import ScheduleError, near_names
 from actorgraph.pipeline.actions import Action, Schedule
-from actorgraph.pipeline.model import at_least
+from actorgraph.pipeline.model import at_least, check_size
 
 __all__ = ["ORDERS", "Order", "SCHEDULES", "schedule"]
 
@@ -93,6 +93,7 @@ def schedule(
     if extra and not order.has_warmup:
         raise ScheduleError(f"extra_warmup={extra} does not fit {name!r}, which has no warm-up")
     whole = order.fitting(p, m, v)
+    check_size(p, v, whole)
     # In proportion to the distance from the last device: that is how many microbatches are on
     # their way to it and back.  The same for all would only hold up the last devices.
     extras = [-(-extra * (p - 1 - d) // max(p - 1, 1)) for d in range(p)]

@@ -20,7 +20,7 @@ from actorgraph.machines.capacities import Capacities
 from actorgraph.machines.core import Core
 from actorgraph.machines.feeds import bind_feeds, check_dims
 from actorgraph.machines.life import Lifetime
-from actorgraph.machines.options import allowed, flag, positive, whole
+from actorgraph.machines.options import MOST_BYTES, MOST_WORKERS, allowed, flag, positive, whole
 from actorgraph.machines.process import THIS
 from actorgraph.machines.run import Run, in_event_loop, loop_notifier
 from actorgraph.machines.stream import Stream
@@ -162,9 +162,9 @@ class Pipeline(Lifetime):
             microbatches=self.schedule.microbatches, reduce=reduce,
         )  # fmt: skip
         lanes = self.schedule.devices
-        self.workers = positive("workers", lanes if workers is None else workers)
+        self.workers = positive("workers", lanes if workers is None else workers, MOST_WORKERS)
         self.max_in_flight = positive("max_in_flight", max_in_flight)
-        self.max_bytes = None if max_bytes is None else positive("max_bytes", max_bytes)
+        self.max_bytes = None if max_bytes is None else positive("max_bytes", max_bytes, MOST_BYTES)
         self.seed = whole("seed", seed)
         self._plan: StagedPlan | None = None
         self._plans = {}
