@@ -49,6 +49,9 @@ __all__ = [
 class GraphError(Exception):
     """Root of every error that actorgraph raises on purpose."""
 
+    def __str__(self) -> str:
+        return "\n".join(map(printable, super().__str__().split("\n")))
+
 
 class GraphTypeError(GraphError, TypeError):
     """Dtypes, kinds or ranks that do not unify; raised in the line that builds the node."""

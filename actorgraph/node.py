@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self, final
 
 import numpy as np
 
-from actorgraph.errors import GraphError, GraphTypeError, ShapeError
+from actorgraph.errors import GraphError, GraphTypeError, ShapeError, printable
 from actorgraph.op import LEAVES, Op
 from actorgraph.types import Checks, Dim, Shape, Tensor, public_shape
 
@@ -162,10 +162,10 @@ class Node:
     def where_built(self) -> str:
         """Return the user's line that built the node, as ``"file.py:12 in main"``."""
         file, number, function = self.line
-        return f"{file}:{number} in {function}"
+        return printable(f"{file}:{number} in {function}")
 
     def __repr__(self) -> str:
-        return f"<{self.name}: {self.type}>"
+        return f"<{printable(self.name)}: {self.type}>"
 
     __hash__ = object.__hash__
 

@@ -18,7 +18,7 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from actorgraph.errors import GraphTypeError, text_of
+from actorgraph.errors import GraphTypeError, printable, text_of
 from actorgraph.types import (
     Checks,
     Dim,
@@ -218,7 +218,7 @@ class Op:
     doc: str = ""
 
     def __repr__(self) -> str:
-        return f"<op {self.name}>"
+        return f"<op {printable(self.name)}>"
 
     def signature(self, arity: int, attrs: Attrs) -> Function:
         """Return the parsed type scheme for so many arguments."""

@@ -14,7 +14,7 @@ import numpy as np
 from actorgraph import devices, instrument
 from actorgraph.autodiff.reverse import check_differentiable
 from actorgraph.devices.cpu import available_cores
-from actorgraph.errors import FeedError, GraphError, MachineClosedError
+from actorgraph.errors import FeedError, GraphError, MachineClosedError, printable
 from actorgraph.graph import Graph, Node, as_nodes
 from actorgraph.lower.joint import Mode
 from actorgraph.machines.capacities import Capacities
@@ -491,4 +491,4 @@ class Machine(Lifetime, Inspectable, ABC):
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else "open" if self._core is not None else "not started"
-        return f"<{type(self).__name__} of {', '.join(self.outputs)} ({state})>"
+        return f"<{type(self).__name__} of {printable(', '.join(self.outputs))} ({state})>"

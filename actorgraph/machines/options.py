@@ -36,11 +36,12 @@ MOST_WORKERS = 1 << 16
 
 def positive(what: str, value: Any, most: int = MOST) -> int:
     """Return an int of at least 1, NumPy's too, or raise `ValueError`."""
-    if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
+    number = int(value) if isinstance(value, Integral) and value is not True else 0
+    if number < 1:
         raise ValueError(f"{what} must be an int of at least 1, got {shown(value)}")
-    if value > most:
+    if number > most:
         raise ValueError(f"{what} must be at most {most:,}, got {shown(value)}")
-    return int(value)
+    return number
 
 
 def whole(what: str, value: Any) -> int:
@@ -63,7 +64,7 @@ def flag(what: str, value: Any) -> bool:
 
 def seconds(what: str, value: Any) -> float:
     """Return a number of seconds of at least 0, or raise `ValueError`."""
-    if isinstance(value, Real) and not isinstance(value, bool):
+    if isinstance(value, Real) and value is not True and value is not False:
         with suppress(OverflowError):  # an int that no float can be
             found = float(value)
             if found >= 0:

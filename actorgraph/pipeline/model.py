@@ -126,7 +126,7 @@ def amount(what: str, given: Any, *, positive: bool = False) -> Amount:
     One that is very large or small is refused: sums and quotients of amounts are numbers too.
     """
     found: Amount = -1
-    if isinstance(given, Real) and not isinstance(given, bool):
+    if isinstance(given, Real) and given is not True and given is not False:
         found = Fraction(given) if isinstance(given, Rational) else float(given)
     in_range = found == 0 or 1 / _LARGEST <= found <= _LARGEST
     fine = isinstance(found, Fraction) and found.denominator > _LARGEST
@@ -146,7 +146,8 @@ def at_least(what: str, number: SupportsIndex, least: int) -> int:
         value = least - 1
     if not least <= value <= MOST_ACTIONS:
         raise ScheduleError(
-            f"{what} is {shown(number)}; it has to be a whole number from {least} to {MOST_ACTIONS}"
+            f"{what} is {shown(number)}; it has to be a whole number from {least} on, at most "
+            f"{MOST_ACTIONS:,}"
         )
     return value
 

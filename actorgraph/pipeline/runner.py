@@ -12,7 +12,7 @@ import numpy as np
 
 from actorgraph import devices, instrument
 from actorgraph.autodiff.reverse import check_differentiable
-from actorgraph.errors import FeedError, GraphError, MachineClosedError, ScheduleError
+from actorgraph.errors import FeedError, GraphError, MachineClosedError, ScheduleError, printable
 from actorgraph.graph import Node, as_nodes, topological_order
 from actorgraph.machines.admission import Claim, fitted
 from actorgraph.machines.batching import Batching, Microbatch
@@ -447,7 +447,8 @@ class Pipeline(Lifetime):
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else "open" if self._core is not None else "not started"
-        return f"<Pipeline of {self.loss.name}, {self.schedule.name} ({state})>"
+        what = printable(f"{self.loss.name}, {self.schedule.name}")
+        return f"<Pipeline of {what} ({state})>"
 
 
 def _placement(given: Sequence[Node]) -> int | None:

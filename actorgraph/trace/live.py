@@ -17,7 +17,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary, WeakSet
 
-from actorgraph.errors import GraphError
+from actorgraph.errors import GraphError, printable
 from actorgraph.instrument import Instrument
 from actorgraph.machines.life import Lifetime
 from actorgraph.trace.using import use
@@ -266,11 +266,11 @@ def text(views: list[MachineView]) -> str:
 def _head(view: MachineView) -> str:
     late = "" if view.loop_late_s is None else f", loop late {view.loop_late_s * 1e3:.2f} ms"
     return (
-        f"{view.name}: {view.busy} of {view.workers} workers busy, {view.in_flight} in flight, "
-        f"{view.queued} queued, {view.per_s:.1f} runs/s, {view.ended} ended, "
-        f"{view.failed} failed, {view.late} past a deadline{late}"
+        f"{printable(view.name)}: {view.busy} of {view.workers} workers busy, "
+        f"{view.in_flight} in flight, {view.queued} queued, {view.per_s:.1f} runs/s, "
+        f"{view.ended} ended, {view.failed} failed, {view.late} past a deadline{late}"
     )
 
 
 def _row(actor: ActorView) -> tuple[str, str, str, str]:
-    return actor.name, f"{actor.depth}", f"{actor.turns}", f"{actor.seconds * 1e3:.3f}"
+    return printable(actor.name), f"{actor.depth}", f"{actor.turns}", f"{actor.seconds * 1e3:.3f}"
