@@ -14,7 +14,7 @@ from typing import TypeAlias, TypeVar, Union
 
 import numpy as np
 
-from actorgraph.errors import ShapeError
+from actorgraph.errors import ShapeError, shown
 
 __all__ = [
     "Checks",
@@ -336,10 +336,12 @@ def shape_from(dims: object) -> Shape:
     ShapeError
         For negative dims and for anything that is not a dim.
     """
+    if isinstance(dims, np.ndarray):
+        dims = dims.tolist()
     if isinstance(dims, (int, np.integer, str, Dim)) or dims is None:
         dims = (dims,)
     if not isinstance(dims, Iterable):
-        raise ShapeError(f"a shape is a tuple of int, str or None, got {dims!r}")
+        raise ShapeError(f"a shape is a tuple of int, str or None, got {shown(dims)}")
     return tuple(_dim_from(dim) for dim in dims)
 
 
@@ -350,9 +352,10 @@ def _dim_from(dim: object) -> int | Dim:
         return dim
     if isinstance(dim, str):
         return symbol(dim)
-    if isinstance(dim, (int, np.integer)) and not isinstance(dim, bool) and dim >= 0:
+    if isinstance(dim, (int, np.integer)) and not isinstance(dim, bool) and 0 <= dim < 1 << 63:
         return int(dim)
-    raise ShapeError(f"a dim is a non-negative int, a symbol such as 'batch', or None, got {dim!r}")
+    what = "a dim is a non-negative int, a symbol such as 'batch', or None"
+    raise ShapeError(f"{what}, got {shown(dim)}")
 
 
 def public_shape(shape: Shape) -> tuple[int | Dim | None, ...]:

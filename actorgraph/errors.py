@@ -140,7 +140,7 @@ class WouldBlock(ChannelError):
     """The channel is empty (receive) or full (send) at this moment."""
 
 
-def near_names(wanted: str, known: Iterable[str], limit: int = 3) -> str:
+def near_names(wanted: object, known: Iterable[str], limit: int = 3) -> str:
     """Return ``"; did you mean 'a' or 'b'?"`` for the nearest known names, or ``""``.
 
     Examples
@@ -149,6 +149,9 @@ def near_names(wanted: str, known: Iterable[str], limit: int = 3) -> str:
     "; did you mean 'weight'?"
     """
     from difflib import get_close_matches  # only errors pay for it
+
+    if not isinstance(wanted, str):
+        return ""
 
     by_lower = {name.lower(): name for name in known}
     close = [by_lower[name] for name in get_close_matches(wanted.lower(), by_lower, limit)]

@@ -30,6 +30,7 @@ from actorgraph.types import (
     Tensor,
     bind_dims,
     parse,
+    shape_from,
     unify,
 )
 
@@ -489,7 +490,8 @@ def _infer(op: Op, types: tuple[Tensor, ...], attrs: Attrs) -> tuple[Tensor, Che
         raise GraphTypeError(f"the dtype of the result {result} does not follow from the arguments")
     shape: Shape
     if op.shape is not None:
-        shape = tuple(op.shape(found.checks, *(part.shape for part in types), **attrs))
+        made = op.shape(found.checks, *(part.shape for part in types), **attrs)
+        shape = shape_from(made) if op.checked else tuple(made)
         if not result.row.prefix and not any(isinstance(dim, DimVar) for dim in result.row.dims):
             unify(result, Tensor.of(dtype.name, shape), found)
     else:

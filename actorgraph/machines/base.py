@@ -23,17 +23,7 @@ from actorgraph.machines.feeds import by_node
 from actorgraph.machines.inspection import Inspectable
 from actorgraph.machines.life import Lifetime
 from actorgraph.machines.modes import mode_of
-from actorgraph.machines.options import (
-    MOST_BYTES,
-    MOST_WORKERS,
-    allowed,
-    choice,
-    choices,
-    compiling,
-    flag,
-    positive,
-    whole,
-)
+from actorgraph.machines.options import allowed, compiling
 from actorgraph.machines.plan import Plan
 from actorgraph.machines.preparation import run_of
 from actorgraph.machines.process import THIS
@@ -41,6 +31,16 @@ from actorgraph.machines.refine import LOOKS, checked_costs
 from actorgraph.machines.run import Run, in_event_loop, loop_notifier
 from actorgraph.machines.step import SYNC_US, Step
 from actorgraph.machines.stream import Stream
+from actorgraph.options import (
+    MOST_BYTES,
+    MOST_WORKERS,
+    choice,
+    choices,
+    flag,
+    positive,
+    text,
+    whole,
+)
 from actorgraph.solvers import AbstractSolver
 
 if TYPE_CHECKING:
@@ -194,6 +194,8 @@ class Machine(Lifetime, Inspectable, ABC):
             return None
         if reduce is not None:
             choice("split_reduce", reduce, ("mean", "sum"))
+        if dim is not None:
+            text("split_dim", dim)
         from actorgraph.machines.split import Split  # late: 2 ms that other machines need not pay
 
         return Split(self.outputs, self.wrt, count=self.split_batch, dim=dim, reduce=reduce)

@@ -10,7 +10,7 @@ from actorgraph.errors import GraphError, near_names, printable
 from actorgraph.graph import Graph, Node
 from actorgraph.lower.joint import Joint
 from actorgraph.lower.regions import Port, TaskSpec
-from actorgraph.machines.options import positive
+from actorgraph.options import positive
 
 __all__ = ["Capacities", "Pair", "channel_name", "edges_of"]
 

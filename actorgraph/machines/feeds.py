@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from actorgraph.errors import FeedError, GraphTypeError, near_names
+from actorgraph.errors import FeedError, GraphTypeError, near_names, shown
 from actorgraph.graph import Node, is_weak
 from actorgraph.node import Variable
 from actorgraph.types import UNKNOWN, UnboundDim, bind_dims, bind_shape
@@ -118,7 +118,7 @@ def as_array(value: Any, node: Node, what: str) -> Array:
     if array.dtype.kind in "OSU" and not isinstance(value, np.ndarray):
         raise FeedError(
             f"{what} {node.name!r} should be {node.type}, "
-            f"got {type(value).__name__} {repr(value)[:60]}"
+            f"got {type(value).__name__} {shown(value, 60)}"
         )
     if array.dtype != node.dtype:
         raise _wrong(
@@ -137,7 +137,7 @@ def _scalar(value: Any, node: Node, what: str) -> Array:
             return np.asarray(value, node.dtype)
     except (ValueError, OverflowError):
         pass  # an int beyond 64 bits, or beyond the node's dtype
-    raise _wrong(array, node, what, f"the scalar {value!r} does not fit {node.dtype}")
+    raise _wrong(array, node, what, f"the scalar {shown(value)} does not fit {node.dtype}")
 
 
 def _wrong(array: Array, node: Node, what: str, problem: str) -> FeedError:

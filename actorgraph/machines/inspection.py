@@ -166,7 +166,7 @@ class Inspectable:
         given = checking.Given(
             self._known(mode), self._networks(), self._capacities, self.max_in_flight
         )
-        found: Report = checking.report(given, lanes, credits or {})
+        found: Report = checking.report(given, lanes, {} if credits is None else credits)
         return found
 
     @abstractmethod

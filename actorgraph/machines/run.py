@@ -17,9 +17,9 @@ from actorgraph import instrument
 from actorgraph.dual import Dual
 from actorgraph.errors import GraphError, RunCancelled
 from actorgraph.graph import Node
-from actorgraph.machines.options import seconds
 from actorgraph.node import Buffer
 from actorgraph.node_actor import Task
+from actorgraph.options import seconds
 from actorgraph.scheduler import waited_for
 
 if TYPE_CHECKING:

@@ -11,16 +11,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from itertools import pairwise
 from math import lcm
-from numbers import Rational, Real
+from numbers import Integral, Rational, Real
 from operator import index
-from typing import Any, SupportsIndex, TypedDict
+from typing import Any, SupportsIndex, TypedDict, TypeGuard
 
 from actorgraph.errors import ScheduleError, shown
 from actorgraph.pipeline.actions import Step
 
 __all__ = [
     "Amount", "Costs", "MOST_ACTIONS", "Model", "PerDevice", "PerLink", "Setting", "amount",
-    "are_by_stage", "at_least", "check_size", "per_device", "plain",
+    "are_by_stage", "at_least", "check_size", "listed", "per_device", "plain",
 ]  # fmt: skip
 
 Amount = int | float | Fraction
@@ -127,7 +127,8 @@ def amount(what: str, given: Any, *, positive: bool = False) -> Amount:
     """
     found: Amount = -1
     if isinstance(given, Real) and given is not True and given is not False:
-        found = Fraction(given) if isinstance(given, Rational) else float(given)
+        whole = int(given) if isinstance(given, Integral) else given
+        found = Fraction(whole) if isinstance(whole, Rational) else float(given)
     in_range = found == 0 or 1 / _LARGEST <= found <= _LARGEST
     fine = isinstance(found, Fraction) and found.denominator > _LARGEST
     if not in_range or fine or (positive and not found):
@@ -152,6 +153,13 @@ def at_least(what: str, number: SupportsIndex, least: int) -> int:
     return value
 
 
+def listed(what: str, given: Any) -> list[Any]:
+    """Return what is in a list, or raise saying what it is for; a text is no list."""
+    if not _are_many(given) or isinstance(given, (str, bytes)):
+        raise ScheduleError(f"{what} are a list, got {shown(given)}")
+    return list(given)
+
+
 def check_size(devices: int, chunks: int, microbatches: int) -> None:
     """Raise for a schedule that takes more memory and time than any is worth."""
     if devices * chunks * microbatches > MOST_ACTIONS:
@@ -166,7 +174,7 @@ def per_device(
     what: str, given: PerDevice, devices: int, *, positive: bool = False
 ) -> list[Amount]:
     """Return one amount for each device."""
-    if not isinstance(given, Iterable):
+    if not _are_many(given):
         return [amount(what, given, positive=positive)] * devices
     found = [amount(f"{what}[{i}]", one, positive=positive) for i, one in enumerate(given)]
     if len(found) != devices:
@@ -183,14 +191,17 @@ def plain(number: Amount) -> Amount:
 
 def are_by_stage(costs: Costs) -> bool:
     """Return whether the costs are a triple for each stage of the model."""
-    return isinstance(costs, Iterable) and any(
-        isinstance(one, Iterable) and not isinstance(one, str) for one in costs
-    )
+    return _are_many(costs) and any(_are_many(one) and not isinstance(one, str) for one in costs)
+
+
+def _are_many(given: Any) -> TypeGuard[Iterable[Any]]:
+    """Return whether there are several; an array of no dims is one."""
+    return isinstance(given, Iterable) and bool(getattr(given, "ndim", 1))
 
 
 def _by_stage(device_of: Sequence[int], costs: Costs) -> list[list[Amount]]:
     """Return F, B and W of each stage."""
-    given: list[Any] = list(costs) if isinstance(costs, Iterable) else [costs]
+    given: list[Any] = list(costs) if _are_many(costs) else [costs]
     if not are_by_stage(costs):
         whole = _triple("costs", given)
         chunks = Counter(device_of)
@@ -204,10 +215,10 @@ def _by_stage(device_of: Sequence[int], costs: Costs) -> list[list[Amount]]:
 
 
 def _triple(what: str, given: Any) -> list[Amount]:
-    parts = list(given) if isinstance(given, Iterable) else [given]
+    parts = list(given) if _are_many(given) else [given]
     if len(parts) != 3:
         raise ScheduleError(
-            f"{what} is {given!r}; expected three times: forward, backward to the inputs, "
+            f"{what} is {shown(given)}; expected three times: forward, backward to the inputs, "
             "backward to the weights"
         )
     return [amount(f"{name} of {what}", part) for name, part in zip("FBW", parts)]

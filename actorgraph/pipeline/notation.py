@@ -87,8 +87,8 @@ def write(path: str | Path, lanes: Sequence[Sequence[_Action]], notation: Notati
 
 
 def _check(notation: str) -> None:
-    if notation not in ("actorgraph", "torch"):
-        raise ScheduleError(f"notation is {notation!r}; it can be 'actorgraph' or 'torch'")
+    if not isinstance(notation, str) or notation not in ("actorgraph", "torch"):
+        raise ScheduleError(f"notation is {shown(notation)}; it can be 'actorgraph' or 'torch'")
 
 
 def _to_torch(lane: Sequence[_Action]) -> list[str]:

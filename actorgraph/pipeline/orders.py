@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple
 
-from actorgraph.errors import ScheduleError, near_names
+from actorgraph.errors import ScheduleError, near_names, shown
 from actorgraph.pipeline.actions import Action, Schedule
 from actorgraph.pipeline.model import at_least, check_size
 
@@ -76,10 +76,10 @@ def schedule(
     0 | 0F0  0F1       0BW0 0F2  0BW1      0BW2
     1 |      1F0  1BW0 1F1  1BW1 1F2  1BW2
     """
-    order = ORDERS.get(name)
+    order = ORDERS.get(name) if isinstance(name, str) else None
     if order is None:
         raise ScheduleError(
-            f"there is no schedule {name!r}{near_names(str(name), SCHEDULES)}; "
+            f"there is no schedule {shown(name)}{near_names(name, SCHEDULES)}; "
             f"known are {', '.join(SCHEDULES)}, and to a Pipeline 'dynamic'"
         )
     p, m = at_least("stages", stages, 1), at_least("microbatches", microbatches, 1)

@@ -20,11 +20,12 @@ from actorgraph.machines.capacities import Capacities
 from actorgraph.machines.core import Core
 from actorgraph.machines.feeds import bind_feeds, check_dims
 from actorgraph.machines.life import Lifetime
-from actorgraph.machines.options import MOST_BYTES, MOST_WORKERS, allowed, flag, positive, whole
+from actorgraph.machines.options import allowed
 from actorgraph.machines.process import THIS
 from actorgraph.machines.run import Run, in_event_loop, loop_notifier
 from actorgraph.machines.stream import Stream
 from actorgraph.node import Variable
+from actorgraph.options import MOST_BYTES, MOST_WORKERS, flag, positive, text, whole
 from actorgraph.pipeline.actions import Schedule
 from actorgraph.pipeline.blocking import check_lanes
 from actorgraph.pipeline.claims import claim_of
@@ -139,9 +140,14 @@ class Pipeline(Lifetime):
         max_bytes: int | None = None,
         seed: int = 0,
     ) -> None:
-        (loss,) = as_nodes(loss)
+        losses = as_nodes(loss)
+        if len(losses) != 1:
+            raise GraphError(f"a pipeline has one loss, got {len(losses)}; name others as outputs=")
+        (loss,) = losses
+        text("split", split)
+        text("reduce", reduce)
         self.graph = loss.graph
-        self.outputs = tuple(as_nodes(outputs)) if outputs else ()
+        self.outputs = () if outputs is None else tuple(as_nodes(outputs))
         parameters = [node for node in self.graph.parameters if node.dtype.kind in "fcV"]
         chosen = parameters if wrt is None else as_nodes(wrt)
         check_differentiable(chosen, "wrt")
@@ -198,9 +204,9 @@ class Pipeline(Lifetime):
                     "how many stages? Give stages= (--stages of the command), "
                     "or place nodes with `with graph.stage(0): ...`"
                 )
-            known = ORDERS.get(given)
+            known = ORDERS.get(given) if isinstance(given, str) else None
             stages = self._placed // (chunks or (1 if known is None else known.chunks))
-        if given == "dynamic":
+        if isinstance(given, str) and given == "dynamic":
             made = dynamic(stages=stages, microbatches=microbatches, costs=(1, 1, 1))
             self._credits = [stages - device for device in range(stages)]
             return made

@@ -20,6 +20,7 @@ from weakref import WeakKeyDictionary, WeakSet
 from actorgraph.errors import GraphError, printable
 from actorgraph.instrument import Instrument
 from actorgraph.machines.life import Lifetime
+from actorgraph.options import real
 from actorgraph.trace.using import use
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ WINDOW_S = 5.0
 
 _ENDS_KEPT = 100_000
 _ACTORS = 20
+_MOST_PER_SECOND = 1000.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,8 +225,12 @@ def top(*machines: Lifetime, per_second: float = 4.0) -> Iterator[Live]:
         from rich.live import Live as Screen
     except ImportError:
         raise GraphError("the live view needs rich: pip install 'actorgraph[demo]'") from None
+    if not 0.0 < real("per_second", per_second) <= _MOST_PER_SECOND:
+        raise ValueError(f"per_second is {per_second}; it has to be above 0, at most 1,000")
     live = Live()
-    screen = Screen(get_renderable=partial(_table_of, live, []), refresh_per_second=per_second)
+    screen = Screen(
+        get_renderable=partial(_table_of, live, []), refresh_per_second=float(per_second)
+    )
     with use(live, *machines), screen:
         yield live
 

@@ -19,8 +19,8 @@ from weakref import WeakSet
 
 from actorgraph.errors import GraphError
 from actorgraph.machines.life import Lifetime
-from actorgraph.machines.options import seconds
 from actorgraph.machines.process import THIS
+from actorgraph.options import seconds
 from actorgraph.scheduler import POOL
 from actorgraph.trace.live import ActorView, Live, MachineView, table, text
 from actorgraph.trace.using import use
