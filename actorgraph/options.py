@@ -12,26 +12,21 @@ from typing import Any
 from actorgraph.errors import GraphTypeError, shown
 
 __all__ = [
-    "MOST", "MOST_BYTES", "MOST_WORKERS", "choice", "choices", "flag", "positive", "real",
-    "seconds", "several", "text", "whole",
+    "MOST", "choice", "choices", "flag", "positive", "real", "seconds", "several", "text", "whole",
 ]  # fmt: skip
 
 MOST = 1_000_000
 """What is counted is at most this: memory is taken for each."""
 
-MOST_BYTES = (1 << 63) - 1
-"""Of a limit on memory."""
-
-MOST_WORKERS = 1 << 16
-"""Of a machine: each is a place of its scheduler."""
+_MOST = {"max_bytes": (1 << 63) - 1, "workers": 1 << 16}
 
 
-def positive(what: str, value: Any, most: int = MOST) -> int:
+def positive(what: str, value: Any) -> int:
     """Return an int of at least 1, NumPy's too, or raise `ValueError`."""
     number = int(value) if isinstance(value, Integral) and value is not True else 0
     if number < 1:
         raise ValueError(f"{what} must be an int of at least 1, got {shown(value)}")
-    if number > most:
+    if number > (most := _MOST.get(what, MOST)):
         raise ValueError(f"{what} must be at most {most:,}, got {shown(value)}")
     return number
 

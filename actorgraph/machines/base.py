@@ -14,7 +14,7 @@ import numpy as np
 from actorgraph import devices, instrument
 from actorgraph.autodiff.reverse import check_differentiable
 from actorgraph.devices.cpu import available_cores
-from actorgraph.errors import FeedError, GraphError, MachineClosedError, printable
+from actorgraph.errors import FeedError, GraphError, GraphTypeError, MachineClosedError, printable
 from actorgraph.graph import Graph, Node, as_nodes
 from actorgraph.lower.joint import Mode
 from actorgraph.machines.capacities import Capacities
@@ -31,16 +31,7 @@ from actorgraph.machines.refine import LOOKS, checked_costs
 from actorgraph.machines.run import Run, in_event_loop, loop_notifier
 from actorgraph.machines.step import SYNC_US, Step
 from actorgraph.machines.stream import Stream
-from actorgraph.options import (
-    MOST_BYTES,
-    MOST_WORKERS,
-    choice,
-    choices,
-    flag,
-    positive,
-    text,
-    whole,
-)
+from actorgraph.options import choice, choices, flag, positive, text, whole
 from actorgraph.solvers import AbstractSolver
 
 if TYPE_CHECKING:
@@ -150,6 +141,8 @@ class Machine(Lifetime, Inspectable, ABC):
         split_dim: str | None = None,
         split_reduce: Reduce | None = None,
     ) -> None:
+        if isinstance(outputs, Graph):
+            raise GraphTypeError(f"a machine takes outputs such as [loss], not {outputs!r}")
         nodes = as_nodes(outputs)
         if not nodes:
             raise GraphError("a machine needs at least one output")
@@ -162,11 +155,10 @@ class Machine(Lifetime, Inspectable, ABC):
         chosen = parameters if wrt is None else as_nodes(wrt)
         check_differentiable(chosen, "wrt")
         self.wrt: tuple[Node, ...] = tuple(self.graph.lift(node) for node in chosen)
-        cores = available_cores() if workers is None else workers
-        self.workers = positive("workers", cores, MOST_WORKERS)
+        self.workers = positive("workers", available_cores() if workers is None else workers)
         self.max_in_flight = positive("max_in_flight", max_in_flight)
         self.capacity, self._capacities = capacity, Capacities.checked(self.graph, capacity)
-        self.max_bytes = None if max_bytes is None else positive("max_bytes", max_bytes, MOST_BYTES)
+        self.max_bytes = None if max_bytes is None else positive("max_bytes", max_bytes)
         self.fuse = choice("fuse", fuse, _FUSE)
         self.watch = choices("watch", watch, _WATCH)
         self.exact, self.seed = flag("exact", exact), whole("seed", seed)

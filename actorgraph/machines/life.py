@@ -96,7 +96,8 @@ class Lifetime:
             part.errors = errors
         try:
             if timeout_s is not None:
-                run.until = core.pool.deadlines.add(run, seconds("timeout_s", timeout_s))
+                run.timeout_s = seconds("timeout_s", timeout_s)
+                run.until = core.pool.deadlines.add(run, run.timeout_s)
                 if timeout_s == 0:
                     run.expire()
             core.start(run, slot)

@@ -25,7 +25,7 @@ from actorgraph.machines.process import THIS
 from actorgraph.machines.run import Run, in_event_loop, loop_notifier
 from actorgraph.machines.stream import Stream
 from actorgraph.node import Variable
-from actorgraph.options import MOST_BYTES, MOST_WORKERS, flag, positive, text, whole
+from actorgraph.options import flag, positive, text, whole
 from actorgraph.pipeline.actions import Schedule
 from actorgraph.pipeline.blocking import check_lanes
 from actorgraph.pipeline.claims import claim_of
@@ -168,9 +168,9 @@ class Pipeline(Lifetime):
             microbatches=self.schedule.microbatches, reduce=reduce,
         )  # fmt: skip
         lanes = self.schedule.devices
-        self.workers = positive("workers", lanes if workers is None else workers, MOST_WORKERS)
+        self.workers = positive("workers", lanes if workers is None else workers)
         self.max_in_flight = positive("max_in_flight", max_in_flight)
-        self.max_bytes = None if max_bytes is None else positive("max_bytes", max_bytes, MOST_BYTES)
+        self.max_bytes = None if max_bytes is None else positive("max_bytes", max_bytes)
         self.seed = whole("seed", seed)
         self._plan: StagedPlan | None = None
         self._plans = {}

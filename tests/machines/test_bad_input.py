@@ -191,6 +191,8 @@ def test_outputs_and_wrt_are_nodes_of_one_graph(machine_type):
     for outputs in ("loss", ["loss"]):
         with pytest.raises(ag.GraphTypeError, match="got str 'loss'; look it up in the graph"):
             machine_type(outputs)
+    with pytest.raises(ag.GraphTypeError, match=r"outputs such as \[loss\], not <Graph 'model' of"):
+        machine_type(graph)
     with pytest.raises(
         ag.GraphTypeError, match="expected a node, a list or a dict of nodes, got 1"
     ):
