@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from actorgraph.autodiff.checkpointing import Recomputation
-from actorgraph.errors import FeedError, GraphError, GraphTypeError, ShapeError
+from actorgraph.errors import FeedError, GraphError, GraphTypeError, ShapeError, shown
 from actorgraph.graph import Graph, Node, as_nodes, topological_order
 from actorgraph.ops.broadcasting import add, broadcast_like, zeros_like
 from actorgraph.types import shapes_differ
@@ -118,7 +118,7 @@ def fitting(given: Any, node: Node, what: str, scalars: bool = False) -> Node:
     if not isinstance(given, Node):
         raise GraphTypeError(
             f"the {what} of {node!r} has to be a node, got {type(given).__name__} "
-            f"{repr(given)[:60]}; build it from what the rule is given"
+            f"{shown(given)}; build it from what the rule is given"
         )
     if given.graph is not node.graph:
         raise GraphTypeError(

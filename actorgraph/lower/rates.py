@@ -17,6 +17,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from actorgraph.errors import shown
+
 __all__ = ["Rates", "path", "rates", "store", "stored"]
 
 _FORMAT = 1
@@ -131,7 +133,7 @@ def _checked(found: Any) -> Rates:
     if found["format"] != _FORMAT or found["numpy"] != np.__version__:
         raise ValueError(f"it is of format {found['format']} for NumPy {found['numpy']}")
     if not isinstance(found["date"], str):
-        raise ValueError(f"{found['date']!r} is no date")
+        raise ValueError(f"{shown(found['date'])} is no date")
     given = dict(found["rates"])
     tables = {
         str(name): sorted((_positive(size), _positive(rate)) for size, rate in table)
@@ -145,5 +147,5 @@ def _checked(found: Any) -> Rates:
 def _positive(value: Any) -> float:
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if not (number and _SLOWEST < value < _FASTEST):
-        raise ValueError(f"{repr(value)[:40]} is no rate")
+        raise ValueError(f"{shown(value)} is no rate")
     return float(value)
