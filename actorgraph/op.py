@@ -245,10 +245,8 @@ class Op:
             if isinstance(found, Iterator):
                 found = list(found)
             if not isinstance(found, (list, tuple)) or len(found) != len(argnums):
-                raise GraphTypeError(
-                    f"the vjp of op {self.name!r} returned {found!r} for {len(argnums)} arguments; "
-                    "return a list of a node for each, None where there is none"
-                )
+                text = f"returned {found!r} for {len(argnums)} arguments; return a list of a node"
+                raise GraphTypeError(f"the vjp of op {self.name!r} {text} or None for each")
             return list(found)
         assert self.vjp is not None, f"{self!r} has no reverse rule"
         return [self.vjp(argnum, ct, y, *xs, **attrs) for argnum in argnums]
@@ -267,10 +265,8 @@ class Op:
             try:
                 flops: Any = self.cost(shapes, result, attrs)
             except Exception as error:
-                raise GraphTypeError(
-                    f"the cost of op {self.name!r} raised {text_of(error)} for shapes {shapes} and "
-                    f"the result {result}"
-                ) from error
+                what = f"{text_of(error)} for shapes {shapes} and the result {result}"
+                raise GraphTypeError(f"the cost of op {self.name!r} raised {what}") from error
             if not (isinstance(flops, Real) and 0 <= float(flops) < inf):
                 raise GraphTypeError(
                     f"the cost of op {self.name!r} is {flops!r} for shapes {shapes} and the result "

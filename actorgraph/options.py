@@ -80,7 +80,7 @@ def real(what: str, value: Any, below: float = inf) -> float:
             if 0 <= found < below:
                 return found
     to = "of at least 0" if below == inf else f"from 0 to below {below:g}"
-    raise ValueError(f"{what} is {shown(value)}, expected a number {to}")
+    raise ValueError(f"{what} is {shown(value)}, expected a finite number {to}")
 
 
 def text(what: str, value: Any) -> str:

@@ -86,12 +86,13 @@ def checked_rules(
         raise GraphTypeError(f"op {name!r}: jvp has to be a function of nodes, got {shown(jvp)}")
     if vjp is None or callable(vjp) or isinstance(vjp, Together):
         return vjp
-    rules = vjp if isinstance(vjp, (list, tuple)) else [vjp]
+    given: Any = vjp
+    rules = tuple(given) if isinstance(given, Iterable) else (given,)
     for rule in rules:
         if rule is not None and not callable(rule):
             got = shown(rule)
             raise GraphTypeError(f"op {name!r}: a vjp rule is a function of nodes, got {got}")
-    return tuple(rules)
+    return rules
 
 
 def _check(name: Any, scheme: Any, forward: Any, rules: Any, concurrent: Any) -> None:
