@@ -1,7 +1,7 @@
 """The sentences of docs/design.md about structure, as tests: who imports whom, what is where.
 
-    errors <- options <- dims <- types <- op <- node <- operands <- graph <- ops <- autodiff, rewrite
-           <- lower <- deadlines <- channels, node_actor, scheduler <- machines
+    errors <- options <- dims <- types <- op <- node <- operands <- graph <- ops
+           <- autodiff, rewrite <- lower <- deadlines <- channels, node_actor, scheduler <- machines
            <- transforms, trace, nn, pipeline <- _demo <- cli <- __main__
 
 Beside the line: instrument (below scheduler), drawing (below graph), devices (below lower),
