@@ -7,9 +7,11 @@ for an error that is told in one line, 2 for bad usage, 130 after Ctrl-C.
 import argparse
 import json
 import os
+import re
 import shutil
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from fractions import Fraction
 from typing import Any
 
@@ -17,6 +19,9 @@ from actorgraph._version import __version__
 
 __all__ = ["main"]
 
+_EXPONENT = re.compile(r"e[+-]?0*[1-9][0-9]{3}", re.IGNORECASE)
+_WORKERS = 1 << 16
+_SEEDS = (1 << 63) - 1
 _INTERRUPTED = 128 + 2  # the shell's code for a program ended by SIGINT
 
 
@@ -77,9 +82,13 @@ def _parser() -> argparse.ArgumentParser:
         description="Train a network on 1,438 handwritten digits with the actor machine, compare "
         "its gradients with the reference machine, and test it on 359 others.",
     )
-    demo.add_argument("--workers", type=_at_least(1), default=2, help="worker threads (2)")
+    demo.add_argument(
+        "--workers", type=_at_least(1, _WORKERS), default=2, help="worker threads (2)"
+    )
     demo.add_argument("--epochs", type=_at_least(1), default=20, help="passes over the images (20)")
-    demo.add_argument("--seed", type=_at_least(0), default=0, help="of weights and order (0)")
+    demo.add_argument(
+        "--seed", type=_at_least(0, _SEEDS), default=0, help="of weights and order (0)"
+    )
     demo.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
     demo.set_defaults(command=_demo)
 
@@ -121,7 +130,7 @@ def _add_trace(commands: Any) -> None:
     trace.add_argument(
         "--machine", choices=("actor", "lisp", "tape"), default="actor", help="which one (actor)"
     )
-    trace.add_argument("--workers", type=_at_least(1), help="worker threads (all cores)")
+    trace.add_argument("--workers", type=_at_least(1, _WORKERS), help="worker threads (all cores)")
     trace.add_argument(
         "--fuse", choices=("none", "auto", "all"), default="auto", help="actors (auto)"
     )
@@ -170,7 +179,9 @@ def _add_pipeline_run(commands: Any) -> None:
     parser.add_argument(
         "--reduce", choices=("mean", "sum"), help="what ops of your own make of the rows"
     )
-    parser.add_argument("--workers", type=_at_least(1), help="threads (one for each device)")
+    parser.add_argument(
+        "--workers", type=_at_least(1, _WORKERS), help="threads (one for each device)"
+    )
     parser.add_argument("--runs", type=_at_least(1), default=5, help="of each schedule (5)")
     parser.set_defaults(command=_pipeline_run)
 
@@ -209,20 +220,27 @@ def _names(text: str) -> list[str]:
 
 
 def _number(text: str) -> Fraction:
-    try:
-        value = Fraction(text)
-    except (ValueError, ZeroDivisionError):
-        value = Fraction(-1)
-    if value < 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of at least 0")
+    value = Fraction(-1)
+    if _EXPONENT.search(text) is None:  # a fraction of 1e99999999 has all these digits
+        with suppress(ValueError, ZeroDivisionError):
+            value = Fraction(text)
+    if not (value == 0 or 1e-100 <= value <= 1e100):
+        raise argparse.ArgumentTypeError(f"{_shown(text)} is not a number from 0 to 1e100")
     return value
+
+
+def _shown(text: str) -> str:
+    from actorgraph.errors import shown
+
+    return shown(text)
 
 
 def _numbers(count: int) -> Callable[[str], list[Fraction]]:
     def numbers(text: str) -> list[Fraction]:
         parts = text.split(",")
         if len(parts) != count:
-            raise argparse.ArgumentTypeError(f"{text!r} is not {count} numbers with commas between")
+            what = f"is not {count} numbers with commas between"
+            raise argparse.ArgumentTypeError(f"{_shown(text)} {what}")
         return [_number(part) for part in parts]
 
     return numbers
@@ -240,16 +258,17 @@ def _add_calibrate(commands: Any) -> None:
     calibrate.set_defaults(command=_calibrate)
 
 
-def _at_least(smallest: int) -> Callable[[str], int]:
+def _at_least(smallest: int, largest: int = 1_000_000) -> Callable[[str], int]:
     def integer(text: str) -> int:
         try:
             value = int(text)
         except ValueError:
             value = smallest - 1
         if value < smallest:
-            raise argparse.ArgumentTypeError(
-                f"{text!r} is not a whole number of at least {smallest}"
-            )
+            what = f"a whole number of at least {smallest}"
+            raise argparse.ArgumentTypeError(f"{_shown(text)} is not {what}")
+        if value > largest:
+            raise argparse.ArgumentTypeError(f"{_shown(text)} is more than {largest:,}")
         return value
 
     return integer
@@ -292,7 +311,7 @@ def _trace(arguments: argparse.Namespace) -> None:
 
 
 def _top(arguments: argparse.Namespace) -> None:
-    from actorgraph.trace.live import watch
+    from actorgraph.trace.serving import watch
 
     watch(arguments.socket, sys.stdout, every_s=arguments.every, once=arguments.once)
 
@@ -379,7 +398,11 @@ def _is_graph_error(error: Exception) -> bool:
 
 
 def _failed(error: Exception) -> int:
-    print(f"actorgraph: error: {str(error) or type(error).__name__}", file=sys.stderr)
+    from actorgraph.errors import printable
+
+    text = str(error) or type(error).__name__
+    lines = "\n".join(map(printable, text.split("\n")))
+    print(f"actorgraph: error: {lines}", file=sys.stderr)
     return 1
 
 

@@ -14,13 +14,14 @@ from typing import TypeAlias, TypeVar, Union
 
 import numpy as np
 
-from actorgraph.errors import ShapeError
+from actorgraph.errors import ShapeError, shown
 
 __all__ = [
     "Checks",
     "Dim",
     "Shape",
     "UNKNOWN",
+    "UnboundDim",
     "bind_dims",
     "bind_shape",
     "broadcast",
@@ -45,6 +46,10 @@ _FUNCTIONS: dict[str, Callable[..., int]] = {
     "min": min,
     "slice_size": lambda dim, *bounds: len(range(*slice(*bounds).indices(dim))),
 }
+
+
+class UnboundDim(KeyError):
+    """A run does not tell what a dim is: told apart from any other key that is missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,9 +137,9 @@ class Dim:
         return _call("mod", other, self)
 
     def bind(self, symbols: Mapping[str, int]) -> int:
-        """Return the value under the given symbols; `KeyError` names a symbol that is missing."""
+        """Return the value under the given symbols; `UnboundDim` names one that is missing."""
         if self is UNKNOWN:
-            raise KeyError("a dim that is known only at run time")
+            raise UnboundDim("a dim that is known only at run time")
         total = 0
         for monomial, factor in self.terms:
             for atom in monomial:
@@ -145,7 +150,10 @@ class Dim:
 
 def _bind_atom(atom: str | _Call, symbols: Mapping[str, int]) -> int:
     if isinstance(atom, str):
-        return symbols[atom]
+        try:
+            return symbols[atom]
+        except KeyError:
+            raise UnboundDim(atom) from None
     return _FUNCTIONS[atom.function](*(_bind_argument(arg, symbols) for arg in atom.args))
 
 
@@ -328,10 +336,12 @@ def shape_from(dims: object) -> Shape:
     ShapeError
         For negative dims and for anything that is not a dim.
     """
+    if isinstance(dims, np.ndarray):
+        dims = dims.tolist()
     if isinstance(dims, (int, np.integer, str, Dim)) or dims is None:
         dims = (dims,)
     if not isinstance(dims, Iterable):
-        raise ShapeError(f"a shape is a tuple of int, str or None, got {dims!r}")
+        raise ShapeError(f"a shape is a tuple of int, str or None, got {shown(dims)}")
     return tuple(_dim_from(dim) for dim in dims)
 
 
@@ -342,9 +352,10 @@ def _dim_from(dim: object) -> int | Dim:
         return dim
     if isinstance(dim, str):
         return symbol(dim)
-    if isinstance(dim, (int, np.integer)) and not isinstance(dim, bool) and dim >= 0:
+    if isinstance(dim, (int, np.integer)) and not isinstance(dim, bool) and 0 <= dim < 1 << 63:
         return int(dim)
-    raise ShapeError(f"a dim is a non-negative int, a symbol such as 'batch', or None, got {dim!r}")
+    what = "a dim is a non-negative int, a symbol such as 'batch', or None"
+    raise ShapeError(f"{what}, got {shown(dim)}")
 
 
 def public_shape(shape: Shape) -> tuple[int | Dim | None, ...]:
@@ -375,7 +386,7 @@ def bind_shape(
     for dim in shape:
         try:
             sizes.append(bind_dims(dim, symbols))
-        except KeyError:
+        except UnboundDim:
             sizes.append(unknown)
     return tuple(sizes)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from actorgraph.errors import printable
+
 __all__ = ["dot", "mermaid", "mimebundle", "text"]
 
 _MAX_DRAWN = 400
@@ -22,19 +24,19 @@ def text(graph: _Drawable) -> str:
     """Return one line a node: name, op with inputs, type."""
     lines = [f"graph {graph.name!r} of {len(graph.nodes)} nodes"]
     for node in graph.nodes:
-        inputs = ", ".join(part.name for part in node.inputs)
+        inputs = ", ".join(printable(part.name) for part in node.inputs)
         attrs = [f"{k}={v!r}" for k, v in node.attrs.items() if k != "value"]
-        call = f"{node.op.name}({', '.join([inputs, *attrs] if inputs else attrs)})"
-        lines.append(f"  {node.name} = {call} : {node.type}")
+        call = f"{_op(node)}({', '.join([inputs, *attrs] if inputs else attrs)})"
+        lines.append(f"  {printable(node.name)} = {call} : {node.type}")
     return "\n".join(lines)
 
 
 def dot(graph: _Drawable) -> str:
     """Return the graph in DOT, operands above consumers."""
     shapes = {"input": "parallelogram", "parameter": "cylinder", "constant": "ellipse"}
-    lines = [f'digraph "{_escaped(graph.name)}" {{', "  node [shape=box];"]
+    lines = [f'digraph "{_escaped(printable(graph.name))}" {{', "  node [shape=box];"]
     for node in graph.nodes:
-        label = _escaped(f"{node.name}\n{node.op.name}: {node.type}")
+        label = _escaped(f"{printable(node.name)}\n{_op(node)}: {node.type}")
         shape = shapes.get(node.op.name, "box")
         lines.append(f'  n{node.id} [label="{label}", shape={shape}];')
         lines += [f"  n{part.id} -> n{node.id};" for part in node.inputs]
@@ -46,7 +48,7 @@ def mermaid(graph: _Drawable) -> str:
     lines = ["flowchart TD"]
     for node in graph.nodes:
         left, right = _SHAPES.get(node.op.name, ("[", "]"))
-        label = f"{node.name}: {node.type}".replace('"', "#quot;").replace("\n", " ")
+        label = f"{printable(node.name)}: {node.type}".replace('"', "#quot;")
         lines.append(f'  n{node.id}{left}"{label}"{right}')
         lines += [f"  n{part.id} --> n{node.id}" for part in node.inputs]
     return "\n".join(lines)
@@ -70,6 +72,10 @@ def mimebundle(graph: _Drawable) -> dict[str, str]:
         except (OSError, subprocess.SubprocessError):
             pass  # A broken Graphviz must not break the notebook: the text says the same.
     return bundle
+
+
+def _op(node: Any) -> str:
+    return printable(node.op.name)
 
 
 def _escaped(label: str) -> str:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from actorgraph.graph import Node
 
+from actorgraph.errors import printable
+
 __all__ = ["Dual"]
 
 
@@ -41,7 +43,7 @@ class Dual:
         self.node = node
 
     def __repr__(self) -> str:
-        name = "" if self.node is None else f" of {self.node.name}"
+        name = "" if self.node is None else f" of {printable(self.node.name)}"
         parts = [f"value={self.value!r}"]
         parts += [f"grad={self.grad!r}"] if self.grad is not None else []
         parts += [f"tangent={self.tangent!r}"] if self.tangent is not None else []

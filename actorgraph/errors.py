@@ -32,12 +32,17 @@ __all__ = [
     "ScheduleError",
     "ShapeError",
     "near_names",
+    "printable",
+    "shown",
     "text_of",
 ]
 
 
 class GraphError(Exception):
     """Root of every error that actorgraph raises on purpose."""
+
+    def __str__(self) -> str:
+        return "\n".join(map(printable, super().__str__().split("\n")))
 
 
 class GraphTypeError(GraphError, TypeError):
@@ -111,7 +116,7 @@ class RunCancelled(GraphError):
     """Raised by ``Run.result()`` of a run that was cancelled."""
 
 
-def near_names(wanted: str, known: Iterable[str], limit: int = 3) -> str:
+def near_names(wanted: object, known: Iterable[str], limit: int = 3) -> str:
     """Return ``"; did you mean 'a' or 'b'?"`` for the nearest known names, or ``""``.
 
     Examples
@@ -121,9 +126,39 @@ def near_names(wanted: str, known: Iterable[str], limit: int = 3) -> str:
     """
     from difflib import get_close_matches  # only errors pay for it
 
+    if not isinstance(wanted, str):
+        return ""
+
     by_lower = {name.lower(): name for name in known}
     close = [by_lower[name] for name in get_close_matches(wanted.lower(), by_lower, limit)]
     return f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
+
+
+def printable(text: str) -> str:
+    r"""Return a name or text with whatever a terminal or a line of code would obey written out.
+
+    Everything that others read goes through here: newlines, escape sequences, characters that turn
+    the direction of writing and halves of surrogate pairs stay in the graph.
+
+    Examples
+    --------
+    >>> print(printable("red\x1b[31m and\nblue"))
+    red\x1b[31m and\nblue
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in text
+    )
+
+
+def shown(value: object, width: int = 80) -> str:
+    """Return the `repr` of what a user gave: of any value, in one line that is not too long."""
+    try:
+        text = printable(repr(value))
+    except Exception:  # noqa: BLE001 - such as an int of too many digits
+        return f"a value of type {type(value).__name__}"
+    return text if len(text) <= width else f"{text[: width - 3]}..."
 
 
 def text_of(error: BaseException) -> str:

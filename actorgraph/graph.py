@@ -12,12 +12,12 @@ import os
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from operator import index
-from typing import Any, SupportsIndex, TypeVar
+from numbers import Integral
+from typing import Any, TypeVar
 from weakref import WeakSet
 
 from actorgraph import drawing
-from actorgraph.errors import GraphError, GraphTypeError, ShapeError, near_names
+from actorgraph.errors import GraphError, GraphTypeError, ShapeError, near_names, shown
 from actorgraph.legality import check_nodes
 from actorgraph.node import (
     Buffer,
@@ -54,6 +54,7 @@ from actorgraph.operands import (
     partner_of,
     weak_constant,
 )
+from actorgraph.options import MOST, text
 from actorgraph.types import Checks, Tensor, dtype_of, shape_from
 
 __all__ = ["Graph", "Node", "Parameter", "as_nodes", "build", "is_weak", "topological_order"]
@@ -85,10 +86,10 @@ class Graph:
     """
 
     def __init__(self, name: str = "graph", seed: int = 0) -> None:
-        if not isinstance(seed, SupportsIndex) or not 0 <= index(seed) < 2**64:
-            raise ValueError(f"a graph's seed is an int in [0, 2**64), got {seed!r}")
-        self.name = name
-        self.seed = index(seed)
+        if not isinstance(seed, (int, Integral)) or not 0 <= seed < 2**64:
+            raise ValueError(f"a graph's seed is an int in [0, 2**64), got {shown(seed)}")
+        self.name = text("a graph's name", name)
+        self.seed = int(seed)
         self.assignments: list[tuple[Buffer, Node, Node]] = []
         self.lock = threading.RLock()
         self.reading = 0  # direct runs that may read any variable's array at the moment
@@ -167,7 +168,7 @@ class Graph:
         return self._draws - 1
 
     def _variable(self, kind: type[_V], op: Op, name: str, value: Any) -> _V:
-        array = as_array(value, f"{op.name} {name!r}").copy()
+        array = as_array(value, f"{op.name} {shown(name)}").copy()
         node = self._leaf(op, name, Tensor.of(array.dtype, array.shape), kind)
         object.__setattr__(node, "state", VariableState(array))
         return node
@@ -195,7 +196,7 @@ class Graph:
 
     def _leaf(self, op: Op, name: str, type_: Tensor, kind: type[_N]) -> _N:
         if not isinstance(name, str) or not name:
-            raise GraphError(f"an {op.name} needs a name, got {name!r}")
+            raise GraphError(f"an {op.name} needs a name, got {shown(name)}")
         self._check_free(name)
         return self._add(kind, op, (), NO_ATTRS, type_, Checks()).named(name)
 
@@ -320,9 +321,9 @@ class Graph:
         A placement is no part of what a node is: a node that exists already stays where it is.
         `stages` holds the stage of each placed node, by its number.
         """
-        if not isinstance(number, SupportsIndex) or index(number) < 0:
-            raise GraphError(f"a stage is a whole number from 0 on, got {number!r}")
-        before, self._stage = self._stage, index(number)
+        if not isinstance(number, (int, Integral)) or not 0 <= number < MOST:
+            raise GraphError(f"a stage is a whole number from 0 on, got {shown(number)}")
+        before, self._stage = self._stage, int(number)
         try:
             yield
         finally:
@@ -336,7 +337,7 @@ class Graph:
         self._names[name] = node
 
     def _check_free(self, name: str, node: Node | None = None) -> None:
-        taken = self._find(name)
+        taken = self._find(text("the name of a node", name))
         if taken is not None and taken is not node:
             raise GraphError(f"the name {name!r} is taken by {taken!r}; use another one")
 
@@ -360,8 +361,8 @@ class Graph:
         """Return the node of that name; `KeyError` with near names where there is none."""
         found = self._find(name) if isinstance(name, str) else None
         if found is None:
-            near = near_names(str(name), {node.name for node in self._nodes})
-            raise KeyError(f"graph {self.name!r} has no node {name!r}{near}")
+            near = near_names(name, {node.name for node in self._nodes})
+            raise KeyError(f"graph {self.name!r} has no node {shown(name)}{near}")
         return found
 
     __getitem__ = node

@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self, final
 
 import numpy as np
 
-from actorgraph.errors import GraphError, GraphTypeError, ShapeError
+from actorgraph.errors import GraphError, GraphTypeError, ShapeError, printable, shown
 from actorgraph.op import LEAVES, Op
+from actorgraph.options import several
 from actorgraph.types import Checks, Dim, Shape, Tensor, public_shape
 
 if TYPE_CHECKING:
@@ -162,10 +163,10 @@ class Node:
     def where_built(self) -> str:
         """Return the user's line that built the node, as ``"file.py:12 in main"``."""
         file, number, function = self.line
-        return f"{file}:{number} in {function}"
+        return printable(f"{file}:{number} in {function}")
 
     def __repr__(self) -> str:
-        return f"<{self.name}: {self.type}>"
+        return f"<{printable(self.name)}: {self.type}>"
 
     __hash__ = object.__hash__
 
@@ -365,13 +366,13 @@ def as_nodes(outputs: Any) -> list[Node]:
     values = outputs.values() if isinstance(outputs, Mapping) else outputs
     if isinstance(values, str):
         values = [values]
-    if not isinstance(values, Iterable):
-        raise GraphTypeError(f"expected a node, a list or a dict of nodes, got {outputs!r}")
-    nodes = list(values)
+    nodes = several("a node, a list or a dict of nodes", values)
     for node in nodes:
         if not isinstance(node, Node):
             advice = "; look it up in the graph: graph[name]" if isinstance(node, str) else ""
-            raise GraphTypeError(f"expected a node, got {type(node).__name__} {node!r}{advice}")
+            raise GraphTypeError(
+                f"expected a node, got {type(node).__name__} {shown(node)}{advice}"
+            )
     return nodes
 
 

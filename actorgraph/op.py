@@ -18,7 +18,7 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from actorgraph.errors import GraphTypeError
+from actorgraph.errors import GraphTypeError, printable, text_of
 from actorgraph.types import (
     Checks,
     Dim,
@@ -30,6 +30,7 @@ from actorgraph.types import (
     Tensor,
     bind_dims,
     parse,
+    shape_from,
     unify,
 )
 
@@ -218,7 +219,7 @@ class Op:
     doc: str = ""
 
     def __repr__(self) -> str:
-        return f"<op {self.name}>"
+        return f"<op {printable(self.name)}>"
 
     def signature(self, arity: int, attrs: Attrs) -> Function:
         """Return the parsed type scheme for so many arguments."""
@@ -240,7 +241,13 @@ class Op:
             rules = [self.vjp[argnum] for argnum in argnums]
             return [None if rule is None else rule(ct, y, *xs, **attrs) for rule in rules]
         if isinstance(self.vjp, Together):
-            return list(self.vjp.rule(argnums, ct, y, *xs, **attrs))
+            found = self.vjp.rule(argnums, ct, y, *xs, **attrs)
+            if isinstance(found, Iterator):
+                found = list(found)
+            if not isinstance(found, (list, tuple)) or len(found) != len(argnums):
+                text = f"returned {found!r} for {len(argnums)} arguments; return a list of a node"
+                raise GraphTypeError(f"the vjp of op {self.name!r} {text} or None for each")
+            return list(found)
         assert self.vjp is not None, f"{self!r} has no reverse rule"
         return [self.vjp(argnum, ct, y, *xs, **attrs) for argnum in argnums]
 
@@ -255,7 +262,11 @@ class Op:
             What `cost` returns is no finite number, or is negative.
         """
         if self.cost is not None:
-            flops: Any = self.cost(shapes, result, attrs)
+            try:
+                flops: Any = self.cost(shapes, result, attrs)
+            except Exception as error:
+                what = f"{text_of(error)} for shapes {shapes} and the result {result}"
+                raise GraphTypeError(f"the cost of op {self.name!r} raised {what}") from error
             if not (isinstance(flops, Real) and 0 <= float(flops) < inf):
                 raise GraphTypeError(
                     f"the cost of op {self.name!r} is {flops!r} for shapes {shapes} and the result "
@@ -475,7 +486,8 @@ def _infer(op: Op, types: tuple[Tensor, ...], attrs: Attrs) -> tuple[Tensor, Che
         raise GraphTypeError(f"the dtype of the result {result} does not follow from the arguments")
     shape: Shape
     if op.shape is not None:
-        shape = tuple(op.shape(found.checks, *(part.shape for part in types), **attrs))
+        made = op.shape(found.checks, *(part.shape for part in types), **attrs)
+        shape = shape_from(made) if op.checked else tuple(made)
         if not result.row.prefix and not any(isinstance(dim, DimVar) for dim in result.row.dims):
             unify(result, Tensor.of(dtype.name, shape), found)
     else:

@@ -34,6 +34,7 @@ from actorgraph.dims import (
     Checks,
     Dim,
     Shape,
+    UnboundDim,
     bind_dims,
     bind_shape,
     broadcast,
@@ -46,7 +47,7 @@ from actorgraph.dims import (
     slice_size,
     symbol,
 )
-from actorgraph.errors import GraphTypeError
+from actorgraph.errors import GraphTypeError, shown
 
 __all__ = [
     "Checks",
@@ -62,6 +63,7 @@ __all__ = [
     "Tensor",
     "Term",
     "UNKNOWN",
+    "UnboundDim",
     "Var",
     "bind_dims",
     "bind_shape",
@@ -115,8 +117,8 @@ def dtype_of(dtype: object) -> np.dtype[np.generic]:
             "bfloat16 needs the library ml_dtypes, which is not installed; "
             'install it with: pip install "actorgraph[bfloat16]"'
         ) from None
-    except TypeError as error:
-        raise GraphTypeError(f"not a dtype: {dtype!r}") from error
+    except (TypeError, ValueError) as error:
+        raise GraphTypeError(f"not a dtype: {shown(dtype)}") from error
     if result.name not in _SUPPORTED or not result.isnative:
         raise GraphTypeError(
             f"dtype {result} is not supported; use one of {', '.join(_SUPPORTED)}"
@@ -429,6 +431,8 @@ def parse(text: str) -> Function:
     >>> print(parse("x[*s, m, m] -> x[*s]"))
     x[*s, m, m] -> x[*s]
     """
+    if not isinstance(text, str):
+        raise GraphTypeError(f"a type scheme is a str such as 'f[*s] -> f[*s]', got {shown(text)}")
     parts = [_parse_tensor(part, text) for part in text.split("->")]
     return Function(tuple(parts[:-1]), parts[-1])
 

@@ -1,7 +1,8 @@
 """The sentences of docs/design.md about structure, as tests: who imports whom, what is where.
 
-    errors <- dims <- types <- op <- node <- legality, operands <- graph <- ops <- autodiff, rewrite
-           <- memory <- lower <- jit <- deadlines <- channels, node_actor, scheduler <- machines
+    errors <- options <- dims <- types <- op <- node <- legality, operands <- graph <- ops
+           <- autodiff, rewrite <- memory <- lower <- jit <- deadlines
+           <- channels, node_actor, scheduler <- machines
            <- transforms, trace, nn, pipeline <- _demo <- cli <- __main__
 
 Beside the line: instrument (below scheduler), drawing (below graph), devices (below lower),
@@ -27,6 +28,7 @@ PACKAGE = ROOT / "actorgraph"
 
 LAYERS = (
     ("errors", "_version"),
+    ("options",),
     ("dims",),
     (
         "types",

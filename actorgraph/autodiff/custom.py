@@ -13,7 +13,7 @@ from functools import update_wrapper
 from typing import Any, final
 
 from actorgraph.autodiff.checkpointing import first_of_many, starts_of
-from actorgraph.autodiff.reverse import check_like, pull_back
+from actorgraph.autodiff.reverse import fitting, pull_back
 from actorgraph.errors import FeedError, GraphTypeError
 from actorgraph.graph import Node, build, topological_order
 from actorgraph.op import CONSTANT, Op, Rule, Together
@@ -106,17 +106,16 @@ class CustomRule:
     ) -> list[Node | None]:
         assert self._rule is not None
         found = self._rule(ct, y, *xs, **attrs)
-        cts = (found,) if isinstance(found, Node) or found is None else tuple(found)
+        cts = tuple(found) if isinstance(found, (tuple, list)) else (found,)
         if len(cts) != len(xs):
             raise FeedError(
                 f"the vjp rule of {self.name} returned {len(cts)} cotangents for {len(xs)} "
                 "arguments; return one for each, None where there is none"
             )
-        asked = [(cts[argnum - 1], xs[argnum - 1]) for argnum in argnums]
-        for found, x in asked:
-            if found is not None:
-                check_like(found, x, f"cotangent that the rule of {self.name} gave")
-        return [found for found, _ in asked]
+        what = f"cotangent that the rule of {self.name} gave"
+        return [
+            None if cts[i - 1] is None else fitting(cts[i - 1], xs[i - 1], what) for i in argnums
+        ]
 
     def _push(
         self, tans: tuple[Node | None, ...], y: Node, _: Node, *xs: Node, **attrs: Any
@@ -128,9 +127,9 @@ class CustomRule:
             zeros_like(x) if tan is None else tan for x, tan in zip(xs, tans[1:], strict=True)
         ]
         tan = self._rule(tuple(filled), y, *xs, **attrs)
-        if tan is not None:
-            check_like(tan, y, f"tangent that the rule of {self.name} gave")
-        return tan
+        if tan is None:
+            return None
+        return fitting(tan, y, f"tangent that the rule of {self.name} gave")
 
     def _transpose(
         self, argnums: Sequence[int], ct: Node, y: Node, _: Node, *xs: Node, **attrs: Any

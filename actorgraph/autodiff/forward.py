@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from actorgraph.autodiff.reverse import check_differentiable, check_like
+from actorgraph.autodiff.reverse import check_differentiable, fitting
 from actorgraph.errors import GraphTypeError
 from actorgraph.graph import Graph, Node, as_nodes, topological_order
 from actorgraph.ops.broadcasting import zeros_like
@@ -36,11 +36,10 @@ def tangents(outputs: Any, seeds: Mapping[Node, Node]) -> list[Node]:
     """
     targets = as_nodes(outputs)
     check_differentiable(seeds, "tangent of")
-    for node, seed in seeds.items():
-        check_like(seed, node, "tangent")
     graph = targets[0].graph
     with graph.building():
-        found = push_forward(graph, topological_order(targets), dict(seeds))
+        fitted = {node: fitting(seed, node, "tangent") for node, seed in seeds.items()}
+        found = push_forward(graph, topological_order(targets), fitted)
         return [zeros_like(node) if found.get(node) is None else found[node] for node in targets]
 
 
@@ -65,6 +64,8 @@ def push_forward(
             continue
         with graph.building(node.line, node) if owned else graph.building():
             tan = node.op.jvp(tans, node, *node.inputs, **node.attrs)
+            if tan is not None and node.op.checked:
+                tan = fitting(tan, node, f"tangent that the jvp of {node.op.name!r} gave")
         if tan is not None:
             found[node] = tan
     return found

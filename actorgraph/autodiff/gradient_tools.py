@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from actorgraph.autodiff.checkpointing import first_of_many
-from actorgraph.autodiff.reverse import check_like
+from actorgraph.autodiff.reverse import fitting
 from actorgraph.errors import GraphTypeError
 from actorgraph.graph import Node, build
 from actorgraph.op import Op, Sample, register
@@ -66,8 +66,7 @@ def _hooked(ct: Node, y: Node, x: Node, *others: Node, fn: Callable[..., Node | 
             f"the hook {fn!r} of the gradient of {x!r} returned {result!r}; return a node built "
             "from its argument, or None to leave the gradient as it is"
         )
-    check_like(result, x, "hooked gradient")
-    return result
+    return fitting(result, x, "hooked gradient")
 
 
 def _same(ct: Node) -> Node:

@@ -18,12 +18,12 @@ from typing import Any
 import numpy as np
 
 from actorgraph.autodiff.checkpointing import Recomputation
-from actorgraph.errors import FeedError, GraphError, GraphTypeError, ShapeError
+from actorgraph.errors import FeedError, GraphError, GraphTypeError, ShapeError, shown
 from actorgraph.graph import Graph, Node, as_nodes, topological_order
 from actorgraph.ops.broadcasting import add, broadcast_like, zeros_like
 from actorgraph.types import shapes_differ
 
-__all__ = ["active_nodes", "check_differentiable", "check_like", "gradients", "pull_back"]
+__all__ = ["active_nodes", "check_differentiable", "fitting", "gradients", "pull_back"]
 
 
 def gradients(outputs: Any, wrt: Any, seeds: Any = None) -> list[Node]:
@@ -99,17 +99,39 @@ def _seed_nodes(graph: Graph, outputs: Sequence[Node], seeds: Any) -> list[Node]
     nodes = []
     for seed, output in zip(given, outputs, strict=True):
         node = seed if isinstance(seed, Node) else graph.constant(seed, dtype=output.dtype)
-        check_like(node, output, "seed", scalars=True)
-        nodes.append(broadcast_like(node, output))
+        nodes.append(fitting(node, output, "seed", scalars=True))
     return nodes
 
 
-def check_like(given: Node, node: Node, what: str, scalars: bool = False) -> None:
-    """Raise where a seed or tangent is not of the dtype and shape of its node."""
+def fitting(given: Any, node: Node, what: str, scalars: bool = False) -> Node:
+    """Return a seed, cotangent or tangent that has the dtype and shape of its node.
+
+    Where only a run can tell whether the shape is the same, the run checks it.
+
+    Raises
+    ------
+    GraphTypeError
+        It is no node of the same graph, or of another dtype.
+    ShapeError
+        It can be shown to have another shape.
+    """
+    if not isinstance(given, Node):
+        raise GraphTypeError(
+            f"the {what} of {node!r} has to be a node, got {type(given).__name__} "
+            f"{shown(given)}; build it from what the rule is given"
+        )
+    if given.graph is not node.graph:
+        raise GraphTypeError(
+            f"the {what} of {node!r} is {given!r} of another graph; a rule may use its arguments "
+            "only, for machines differentiate a copy of the graph"
+        )
     if given.dtype != node.dtype:
         raise GraphTypeError(f"the {what} of {node!r} is {given.dtype}; convert it to {node.dtype}")
     if shapes_differ(given.dims, node.dims) and not (scalars and not given.ndim):
-        raise ShapeError(f"the {what} of {node!r} has shape {given.shape}")
+        raise ShapeError(
+            f"the {what} of {node!r} has shape {given.shape}; it has to have shape {node.shape}"
+        )
+    return broadcast_like(given, node)
 
 
 def active_nodes(order: Sequence[Node], wrt: Iterable[Node]) -> set[Node]:
@@ -190,4 +212,10 @@ def _pull_through(
         )
     argnums = [argnum for argnum in reached if op.has_vjp(argnum)]
     pulled = op.pull(argnums, ct, y, xs, node.attrs) if argnums else []
+    if op.checked:
+        what = f"cotangent that the vjp of {op.name!r} gave"
+        pulled = [
+            None if found is None else fitting(found, xs[argnum], what)
+            for argnum, found in zip(argnums, pulled, strict=True)
+        ]
     return zip([node.inputs[argnum] for argnum in argnums], pulled, strict=True)

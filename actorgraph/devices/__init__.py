@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from actorgraph.devices.base import Device
 from actorgraph.devices.cpu import CPU
-from actorgraph.errors import GraphError
+from actorgraph.errors import GraphError, shown
 
 __all__ = ["CPU", "Device", "get"]
 
@@ -17,12 +17,12 @@ def get(name: str) -> Device:
     GraphError
         There is no such device here; the text says what to install.
     """
-    if name == "cpu":
+    if isinstance(name, str) and name == "cpu":
         return CPU()
     if isinstance(name, str) and name.partition(":")[0] == "cuda":
         raise GraphError(
-            f"device {name!r} is not available: this version runs on the CPU only, and CUDA needs "
-            "CuPy: pip install 'actorgraph[cuda12]' or 'actorgraph[cuda13]' (see nvidia-smi for "
-            "the driver's CUDA version)"
+            f"device {shown(name)} is not available: this version runs on the CPU only; use 'cpu'. "
+            "Nothing that you install changes that, the extras actorgraph[cuda12] and "
+            "actorgraph[cuda13] neither: they bring CuPy for versions to come"
         )
-    raise GraphError(f"unknown device {name!r}; use 'cpu'")
+    raise GraphError(f"unknown device {shown(name)}; use 'cpu'")

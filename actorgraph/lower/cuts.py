@@ -11,10 +11,10 @@ A cut decides where nodes run, never what they compute: all have the same bits.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import wraps
+from functools import update_wrapper
 from typing import TypeAlias
 
-from actorgraph.errors import GraphError
+from actorgraph.errors import GraphError, shown, text_of
 from actorgraph.graph import Node
 from actorgraph.lower.fusion import cluster, is_heavy
 from actorgraph.lower.joint import Joint
@@ -84,19 +84,24 @@ def chunked(nodes: Sequence[Node], size: int) -> list[list[Node]]:
 
 def checked(cut: Cut) -> Cut:
     """Return a user's own cut, which raises `GraphError` where its tasks cannot be run."""
+    name = shown(getattr(cut, "__name__", cut))
 
-    @wraps(cut)
     def guarded(joint: Joint, costs: Costs) -> list[TaskSpec]:
-        tasks = cut(joint, costs)
+        try:
+            tasks = cut(joint, costs)
+        except Exception as error:
+            raise GraphError(f"the cut {name} failed: {text_of(error)}") from error
+        if not isinstance(tasks, list) or not all(isinstance(spec, TaskSpec) for spec in tasks):
+            raise GraphError(f"the cut {name} must return a list of tasks, got {shown(tasks)}")
         place = {node.id: number for number, node in enumerate(joint.order)}
         found = [[place.get(step.id, -1) for step in spec.steps] for spec in tasks]
         if sorted(number for steps in found for number in steps) != list(range(len(place))):
             raise GraphError(
-                f"the cut {cut.__name__!r} must put each of the {len(place)} nodes of joint.order "
-                "into one task; regions.by_region does so for groups of joint.owners"
+                f"the cut {name} must put each of the {len(place)} nodes of joint.order into one "
+                "task; regions.by_region does so for groups of joint.owners"
             )
         if any(steps != sorted(steps) for steps in found):
-            raise GraphError(f"in a task, the cut {cut.__name__!r} must keep joint.order")
+            raise GraphError(f"in a task, the cut {name} must keep joint.order")
         return tasks
 
-    return guarded
+    return update_wrapper(guarded, cut)

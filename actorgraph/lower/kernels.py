@@ -128,7 +128,14 @@ def _read_only(value: Any) -> Any:
 
 
 def _check(result: Any, operands: Sequence[Any], node: Node, shape: tuple[int | None, ...]) -> Any:
-    if not hasattr(result, "dtype"):
+    if isinstance(result, np.ma.MaskedArray):
+        raise GraphTypeError(f"op {node.op.name!r} returned a masked array; use .filled(...)")
+    if inspect.iscoroutine(result):
+        result.close()
+        raise GraphTypeError(
+            f"op {node.op.name!r} returned a coroutine; make its forward an `async def`"
+        )
+    if not isinstance(result, np.generic):
         result = np.asarray(result)
     if result.dtype != node.dtype:
         raise GraphTypeError(

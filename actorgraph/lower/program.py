@@ -10,6 +10,7 @@ from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from actorgraph.errors import printable
 from actorgraph.graph import Node
 from actorgraph.lower.forms import (
     AWAITED,
@@ -101,7 +102,8 @@ class Program:
         inner = []
         for number, place in self.code.lines.items():
             node, one = self.step(number), self.inner(number)
-            label = node.name if node.owner is None else f"{node.op.name} for {node.owner.name}"
+            owner = node.owner
+            label = printable(node.name if owner is None else f"{node.op.name} for {owner.name}")
             if self.parts and one is not None:
                 title = f"the {len(one.steps)} steps of f{place} in {name}"
                 lines[number - 1] += f"  # {len(one.steps)} steps, from {label} on"
@@ -109,7 +111,7 @@ class Program:
                 title = f"the steps of {node.name}"
                 lines[number - 1] += f"  # {label}: {node.type}"
             inner += [] if one is None else [f"\n{one.annotated(title)}"]
-        return "\n".join([f"# {name}", *lines, *inner])
+        return "\n".join([f"# {printable(name)}", *lines, *inner])
 
 
 class Part(NamedTuple):

@@ -17,9 +17,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from actorgraph.errors import shown
+
 __all__ = ["Rates", "path", "rates", "store", "stored"]
 
 _FORMAT = 1
+_SLOWEST, _FASTEST = 1e-9, 1e30
 _MIDDLING = ((2.0**16, 20_000.0), (2.0**20, 60_000.0), (2.0**24, 80_000.0))
 
 
@@ -78,11 +81,10 @@ def stored() -> tuple[Rates, str]:
     try:
         with open(where, encoding="utf-8") as file:
             found = json.load(file)
-        measured = _checked(found)
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        return _checked(found), f"measured on this machine on {found['date']}"
+    except (OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
         why = f"{type(error).__name__}: {error}"
         return Rates(), f"{where} is passed over ({why}); run `actorgraph calibrate` again"
-    return measured, f"measured on this machine on {found['date']}"
 
 
 def store(measured: Rates, date: str) -> str:
@@ -130,6 +132,8 @@ def _cache_directory() -> str:
 def _checked(found: Any) -> Rates:
     if found["format"] != _FORMAT or found["numpy"] != np.__version__:
         raise ValueError(f"it is of format {found['format']} for NumPy {found['numpy']}")
+    if not isinstance(found["date"], str):
+        raise ValueError(f"{shown(found['date'])} is no date")
     given = dict(found["rates"])
     tables = {
         str(name): sorted((_positive(size), _positive(rate)) for size, rate in table)
@@ -141,6 +145,7 @@ def _checked(found: Any) -> Rates:
 
 
 def _positive(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
-        raise ValueError(f"{value!r} is no rate")
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not (number and _SLOWEST < value < _FASTEST):
+        raise ValueError(f"{shown(value)} is no rate")
     return float(value)

@@ -19,6 +19,7 @@ from math import prod
 from operator import not_
 from typing import Literal, NamedTuple
 
+from actorgraph.errors import printable
 from actorgraph.graph import Node
 from actorgraph.lower.fusion import is_heavy
 from actorgraph.lower.joint import Joint
@@ -57,7 +58,7 @@ class Region:
     def name(self) -> str:
         """Name of the first node, and how many more there are."""
         more = f" and {len(self.nodes) - 1} more" if len(self.nodes) > 1 else ""
-        return f"{self.nodes[0].name}{more}"
+        return f"{printable(self.nodes[0].name)}{more}"
 
 
 class Port(NamedTuple):

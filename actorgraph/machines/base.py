@@ -14,7 +14,7 @@ import numpy as np
 from actorgraph import devices, instrument
 from actorgraph.autodiff.reverse import check_differentiable
 from actorgraph.devices.cpu import available_cores
-from actorgraph.errors import FeedError, GraphError, MachineClosedError
+from actorgraph.errors import FeedError, GraphError, GraphTypeError, MachineClosedError, printable
 from actorgraph.graph import Graph, Node, as_nodes
 from actorgraph.lower.cuts import Cut
 from actorgraph.lower.joint import Mode
@@ -24,15 +24,7 @@ from actorgraph.machines.feeds import by_node
 from actorgraph.machines.inspection import Inspectable
 from actorgraph.machines.life import Lifetime
 from actorgraph.machines.modes import mode_of
-from actorgraph.machines.options import (
-    allowed,
-    choice,
-    choices,
-    compiling,
-    flag,
-    positive,
-    whole,
-)
+from actorgraph.machines.options import allowed, compiling
 from actorgraph.machines.plan import Plan
 from actorgraph.machines.preparation import run_of
 from actorgraph.machines.process import THIS
@@ -40,6 +32,7 @@ from actorgraph.machines.refine import LOOKS, checked_costs
 from actorgraph.machines.run import Run, in_event_loop, loop_notifier
 from actorgraph.machines.step import SYNC_US, Step
 from actorgraph.machines.stream import Stream
+from actorgraph.options import choice, choices, flag, positive, text, whole
 from actorgraph.solvers import AbstractSolver
 
 if TYPE_CHECKING:
@@ -152,6 +145,8 @@ class Machine(Lifetime, Inspectable, ABC):
         split_dim: str | None = None,
         split_reduce: Reduce | None = None,
     ) -> None:
+        if isinstance(outputs, Graph):
+            raise GraphTypeError(f"a machine takes outputs such as [loss], not {outputs!r}")
         nodes = as_nodes(outputs)
         if not nodes:
             raise GraphError("a machine needs at least one output")
@@ -194,6 +189,8 @@ class Machine(Lifetime, Inspectable, ABC):
             return None
         if reduce is not None:
             choice("split_reduce", reduce, ("mean", "sum"))
+        if dim is not None:
+            text("split_dim", dim)
         from actorgraph.machines.split import Split  # late: 2 ms that other machines need not pay
 
         return Split(self.outputs, self.wrt, count=self.split_batch, dim=dim, reduce=reduce)
@@ -492,4 +489,4 @@ class Machine(Lifetime, Inspectable, ABC):
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else "open" if self._core is not None else "not started"
-        return f"<{type(self).__name__} of {', '.join(self.outputs)} ({state})>"
+        return f"<{type(self).__name__} of {printable(', '.join(self.outputs))} ({state})>"

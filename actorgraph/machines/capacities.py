@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from actorgraph.errors import GraphError, near_names
+from actorgraph.errors import GraphError, near_names, printable
 from actorgraph.graph import Graph, Node
 from actorgraph.lower.joint import Joint
 from actorgraph.lower.regions import Port, TaskSpec
-from actorgraph.machines.options import positive
+from actorgraph.options import positive
 
 __all__ = ["Capacities", "Pair", "channel_name", "edges_of"]
 
@@ -101,7 +101,7 @@ def channel_name(specs: Sequence[TaskSpec], spec: TaskSpec, port: Port) -> str:
         source = f"{len(port.nodes)} values of {sender}"
     elif port.producer is not None and port.kind == "residual":
         source = f"residual of {specs[port.producer].name}"
-    return f"{source} -> {spec.name}"
+    return f"{printable(source)} -> {spec.name}"
 
 
 def edges_of(joint: Joint, spec: TaskSpec) -> list[list[Pair]]:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from actorgraph.errors import GraphError, near_names
+from actorgraph.errors import GraphError, near_names, shown
 from actorgraph.graph import Node
 from actorgraph.lower.cuts import one_per_node
 from actorgraph.lower.deadlock import Action, Credit, Edge, Verdict, check
@@ -18,6 +18,7 @@ from actorgraph.lower.regions import TaskSpec, connect
 from actorgraph.machines.capacities import Capacities, channel_name, edges_of
 from actorgraph.machines.network import Network
 from actorgraph.machines.plan import Plan
+from actorgraph.options import several
 
 __all__ = ["CheckedEdge", "Given", "Report", "report"]
 
@@ -113,6 +114,10 @@ class Given:
     max_in_flight: int
 
 
+def _is_pair(key: object) -> bool:
+    return isinstance(key, tuple) and len(key) == 2
+
+
 def report(
     given: Given, lanes: Iterable[Iterable[tuple[Any, str, int]]], limits: Mapping[Any, int]
 ) -> Report:
@@ -124,13 +129,13 @@ def report(
     names = [spec.name for spec in specs]
     edges = _edges(given, specs)
     known = _Tasks(plan, specs)
-    if not isinstance(lanes, Iterable) or isinstance(lanes, (str, Mapping)):
-        raise GraphError(f"lanes are a list of lists, one for each worker, got {lanes!r}")
-    for lane in (lanes := list(lanes)):
+    if isinstance(lanes, Mapping):
+        raise GraphError(f"lanes are a list of lists, one for each worker, got {shown(lanes)}")
+    for lane in (lanes := several("a list of lists, one for each worker, as lanes", lanes)):
         if not isinstance(lane, Iterable):
             raise GraphError(f"a lane is a list of (node or name, kind, run), got {lane!r}")
-    if not isinstance(limits, Mapping):
-        raise GraphError(f"credits are a dict {{(task, task): int}}, got {limits!r}")
+    if not isinstance(limits, Mapping) or any(not _is_pair(key) for key in limits):
+        raise GraphError(f"credits are a dict {{(task, task): int}}, got {shown(limits)}")
     orders = [[known.action(entry) for entry in lane] for lane in lanes]
     runs = 1 + max([run for lane in orders for _, run in lane], default=1)
     # The tasks that stand for the machine: runs come from the one, and end in the other.

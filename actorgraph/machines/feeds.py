@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from actorgraph.errors import FeedError, GraphTypeError, near_names
+from actorgraph.errors import FeedError, GraphTypeError, near_names, shown
 from actorgraph.graph import Node, is_weak
 from actorgraph.node import Variable
-from actorgraph.types import UNKNOWN, bind_dims, bind_shape
+from actorgraph.types import UNKNOWN, UnboundDim, bind_dims, bind_shape
 
 __all__ = ["as_array", "bind_feeds", "by_node", "check_dims", "check_like", "resolve"]
 
@@ -118,7 +118,7 @@ def as_array(value: Any, node: Node, what: str) -> Array:
     if array.dtype.kind in "OSU" and not isinstance(value, np.ndarray):
         raise FeedError(
             f"{what} {node.name!r} should be {node.type}, "
-            f"got {type(value).__name__} {repr(value)[:60]}"
+            f"got {type(value).__name__} {shown(value, 60)}"
         )
     if array.dtype != node.dtype:
         raise _wrong(
@@ -137,7 +137,7 @@ def _scalar(value: Any, node: Node, what: str) -> Array:
             return np.asarray(value, node.dtype)
     except (ValueError, OverflowError):
         pass  # an int beyond 64 bits, or beyond the node's dtype
-    raise _wrong(array, node, what, f"the scalar {value!r} does not fit {node.dtype}")
+    raise _wrong(array, node, what, f"the scalar {shown(value)} does not fit {node.dtype}")
 
 
 def _wrong(array: Array, node: Node, what: str, problem: str) -> FeedError:
@@ -153,7 +153,7 @@ def check_dims(nodes: Iterable[Node], symbols: Mapping[str, int]) -> None:
         for left, right in node.checks:
             try:
                 one, other = bind_dims(left, symbols), bind_dims(right, symbols)
-            except KeyError:
+            except UnboundDim:
                 continue  # a dim that only NumPy will see
             if one != other:
                 what = ", ".join(f"{name} = {size}" for name, size in symbols.items())

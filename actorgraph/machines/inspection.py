@@ -166,7 +166,7 @@ class Inspectable:
         given = check.Given(
             self._known(mode), self._networks(), self._capacities, self.max_in_flight
         )
-        return check.report(given, lanes, credits or {})
+        return check.report(given, lanes, {} if credits is None else credits)
 
     @abstractmethod
     def _known(self, mode: Mode) -> Plan:

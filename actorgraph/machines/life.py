@@ -14,10 +14,10 @@ import numpy as np
 from actorgraph.errors import GraphError, MachineClosedError
 from actorgraph.machines.capacities import Capacities
 from actorgraph.machines.core import Core
-from actorgraph.machines.options import seconds
 from actorgraph.machines.plan import Plan
 from actorgraph.machines.process import THIS
 from actorgraph.machines.run import Run, in_event_loop, in_ipython_kernel, loop_notifier
+from actorgraph.options import seconds
 from actorgraph.scheduler import inside
 
 __all__ = ["Lifetime"]
@@ -96,7 +96,8 @@ class Lifetime:
             part.errors = errors
         try:
             if timeout_s is not None:
-                run.until = core.pool.deadlines.add(run, seconds("timeout_s", timeout_s))
+                run.timeout_s = seconds("timeout_s", timeout_s)
+                run.until = core.pool.deadlines.add(run, run.timeout_s)
                 if timeout_s == 0:
                     run.expire()
             core.start(run, slot)

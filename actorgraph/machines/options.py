@@ -1,58 +1,13 @@
-"""Checking the options of a machine."""
+"""Checking the options of a machine that say how graphs are rewritten and compiled."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from numbers import Integral, Real
-from operator import index
-from typing import Any
 
-from actorgraph.errors import GraphError
+from actorgraph.errors import GraphError, shown
 from actorgraph.rewrite import Pass, chosen
 
-__all__ = ["allowed", "choice", "choices", "compiling", "flag", "positive", "seconds", "whole"]
-
-
-def positive(what: str, value: Any) -> int:
-    """Return an int of at least 1, NumPy's too, or raise `ValueError`."""
-    if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
-        raise ValueError(f"{what} must be an int of at least 1, got {value!r}")
-    return int(value)
-
-
-def whole(what: str, value: Any) -> int:
-    """Return an int, NumPy's too, or raise `ValueError`."""
-    try:
-        return index(value)
-    except TypeError:
-        raise ValueError(f"{what} must be an int, got {value!r}") from None
-
-
-def flag(what: str, value: Any) -> bool:
-    """Return True or False, or raise `ValueError`: ``"no"`` would count as True."""
-    if value is not True and value is not False:
-        raise ValueError(f"{what} must be True or False, got {value!r}")
-    return bool(value)
-
-
-def seconds(what: str, value: Any) -> float:
-    """Return a number of seconds of at least 0, or raise `ValueError`."""
-    if isinstance(value, bool) or not isinstance(value, Real) or not float(value) >= 0:
-        raise ValueError(f"{what} is a number of seconds of at least 0, got {value!r}")
-    return float(value)
-
-
-def choice(what: str, value: str, known: tuple[str, ...]) -> str:
-    """Return one of the known words, or raise `ValueError`."""
-    if value not in known:
-        raise ValueError(f"{what} must be one of {', '.join(map(repr, known))}, got {value!r}")
-    return value
-
-
-def choices(what: str, given: Iterable[str], known: tuple[str, ...]) -> tuple[str, ...]:
-    """Return a word or several, each a known one."""
-    words = given if isinstance(given, Iterable) and not isinstance(given, str) else (given,)
-    return tuple(choice(what, word, known) for word in words)
+__all__ = ["allowed", "compiling"]
 
 
 def compiling(jit: bool | str, exact: bool) -> bool | str:
@@ -63,8 +18,8 @@ def compiling(jit: bool | str, exact: bool) -> bool | str:
     GraphError
         `exact` forbids it, or Numba is not installed.
     """
-    if jit is not False and jit is not True and jit != "wait":
-        raise ValueError(f"jit must be False, True or 'wait', got {jit!r}")
+    if jit is not False and jit is not True and not (isinstance(jit, str) and jit == "wait"):
+        raise ValueError(f"jit must be False, True or 'wait', got {shown(jit)}")
     if jit and exact:
         raise GraphError("jit may change last bits; ask for it with exact=False")
     if jit:

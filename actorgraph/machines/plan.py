@@ -36,7 +36,7 @@ from actorgraph.node import Buffer, Variable
 from actorgraph.node_actor import LATEST
 from actorgraph.op import attrs_key
 from actorgraph.rewrite import Pass
-from actorgraph.types import UNKNOWN, bind_shape
+from actorgraph.types import UNKNOWN, UnboundDim, bind_shape
 
 __all__ = ["MEMORIES_KEPT", "Plan"]
 
@@ -185,7 +185,7 @@ class Plan(Results):
             try:
                 with paused():
                     found = self._make_binding(dict(symbols))
-            except KeyError as missing:
+            except UnboundDim as missing:
                 raise FeedError(
                     f"no feed binds the dim {missing.args[0]!r}; feed an input that has it, "
                     "though no result depends on its values"

@@ -11,9 +11,9 @@ from actorgraph.graph import Node
 from actorgraph.machines.admission import fitted
 from actorgraph.machines.binding import Binding
 from actorgraph.machines.feeds import bind_feeds, by_node, check_dims, check_like
-from actorgraph.machines.options import whole
 from actorgraph.machines.plan import Plan
 from actorgraph.machines.run import Run
+from actorgraph.options import whole
 
 if TYPE_CHECKING:
     from actorgraph.machines.base import Machine

@@ -9,7 +9,7 @@ import numpy as np
 
 from actorgraph.devices import Device
 from actorgraph.dual import Dual
-from actorgraph.errors import FeedError, near_names
+from actorgraph.errors import FeedError, near_names, shown
 from actorgraph.graph import Node
 from actorgraph.lower.joint import Joint, Mode
 from actorgraph.memory.buffers import is_fresh
@@ -99,16 +99,15 @@ class Results:
                 return key
             if all(key.graph is not node.graph for node in self.nodes):
                 raise KeyError(f"{key!r} belongs to another graph than this machine")
-            name = key.name
+            key = key.name
         else:
             found = self.readables.get(key) if isinstance(key, str) else None
             if found is not None:
                 return found
-            name = str(key)
-        near = near_names(name, self.readables)
+        near = near_names(key, self.readables)
         raise KeyError(
-            f"{name!r} is neither an output nor a wrt of this machine{near}; name it among the "
-            f"outputs to read it; readable are {', '.join(map(repr, self.readables))}"
+            f"{shown(key)} is neither an output nor a wrt of this machine{near}; name it among "
+            f"the outputs to read it; readable are {', '.join(map(repr, self.readables))}"
         )
 
     def collect(self, run: Run) -> tuple[dict[Node, Dual], list[tuple[Buffer, Any]]]:

@@ -19,6 +19,7 @@ from actorgraph.errors import GraphError, RunCancelled
 from actorgraph.graph import Node
 from actorgraph.node import Buffer
 from actorgraph.node_actor import Task
+from actorgraph.options import seconds
 from actorgraph.scheduler import waited_for
 
 if TYPE_CHECKING:
@@ -51,8 +52,11 @@ class Run:
         "__weakref__", "_callbacks", "_lock", "assigned", "awaited", "binding", "claim",
         "collected", "core", "dead", "done", "duals", "errors", "group", "host", "kernels",
         "leaves", "machine", "microbatch", "microbatches", "network", "number", "plan", "priority",
-        "readers", "regular", "results", "tokens", "until", "values",
+        "readers", "regular", "results", "timeout_s", "tokens", "until", "values",
     )  # fmt: skip
+
+    timeout_s: float
+    """How long it was given, set together with `until`."""
 
     told: ClassVar[bool] = True
     """Whether instruments hear of it."""
@@ -140,11 +144,13 @@ class Run:
         host = self.host if self.plan.has_async and not self.done else None
         if host is not None and not host(_nothing):
             self.abort(GraphError("the event loop of the run was closed"))
-        until = None if timeout_s is None else monotonic() + timeout_s
+        until = None if timeout_s is None else monotonic() + seconds("timeout_s", timeout_s)
         if until is None and not self.done:
             self.core.help(self)
         if not self._wait(until):
-            raise TimeoutError(f"run {self.number} has not ended after {timeout_s} s")
+            raise TimeoutError(
+                f"run {self.number} has not ended after {timeout_s:g} s: {self._at()}"
+            )
         self._raise_if_failed()
         return self
 
@@ -221,10 +227,17 @@ class Run:
     def expire(self) -> None:
         """End the run because its time is up."""
         if not self.done:
-            self.abort(self._lateness())
+            self.abort(self._lateness(self._at()))
 
-    def _lateness(self) -> TimeoutError:
-        return TimeoutError(f"run {self.number} did not end in time")
+    def _lateness(self, at: str) -> TimeoutError:
+        return TimeoutError(f"run {self.number} did not end in time, {self.timeout_s:g} s: {at}")
+
+    def _at(self) -> str:
+        """Return what the run is doing, for somebody who waits for its end."""
+        in_flight = list(self.core.admission.in_flight)
+        if any(part.number in in_flight for part in self.parts):
+            return "it was running"
+        return f"it had not begun, behind {len(in_flight)} in flight"
 
     def collect(self) -> None:
         """Turn what was delivered into Duals, if nothing went wrong and it is not too late.
@@ -238,7 +251,7 @@ class Run:
                 self.dead = error
         if self.until is not None and self.dead is None and monotonic() > self.until:
             self.duals, self.assigned = {}, ()
-            self.dead = self._lateness()
+            self.dead = self._lateness("it ended too late")
         self.collected = True
 
     def _results(self) -> tuple[dict[Node, Dual], Sequence[tuple[Buffer, Any]]]:

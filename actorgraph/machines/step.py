@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, final
 import numpy as np
 
 from actorgraph.dual import Dual
-from actorgraph.errors import GraphError
+from actorgraph.errors import GraphError, shown
 from actorgraph.graph import Node
 from actorgraph.lower.cuts import sequential
 from actorgraph.lower.kernels import is_silent
@@ -49,7 +49,7 @@ class Step:
     def __init__(self, machine: Machine, solver: AbstractSolver[Any]) -> None:
         if not isinstance(solver, AbstractSolver):
             raise GraphError(
-                f"compile_step takes a solver such as ag.solvers.SGD(lr=0.1), got {solver!r}"
+                f"compile_step takes a solver such as ag.solvers.SGD(lr=0.1), got {shown(solver)}"
             )
         parameters = [node for node in machine.wrt if isinstance(node, Parameter)]
         foreign = [node for node in machine.wrt if not isinstance(node, Parameter)]

@@ -6,12 +6,13 @@ import inspect
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from actorgraph.errors import GraphTypeError
+from actorgraph.errors import GraphTypeError, shown
 from actorgraph.graph import Node, build
 from actorgraph.op import Attrs, Op, Rule, Sample, Together, register
+from actorgraph.options import flag, several, text
 from actorgraph.types import Shape, parse
 
-__all__ = ["define"]
+__all__ = ["checked_rules", "define"]
 
 
 def define(
@@ -58,21 +59,50 @@ def define(
     >>> cube = define("docs_cube", scheme="f[*s] -> f[*s]", forward=lambda xp, x: x * x * x,
     ...               vjp=(lambda ct, y, x: ct * 3 * x * x,))
     """
-    rules = vjp if vjp is None or callable(vjp) or isinstance(vjp, Together) else tuple(vjp)
-    _check(name, scheme, forward, rules, concurrent)
+    rules = checked_rules(name, vjp, jvp)
+    _check(name, scheme, forward, rules, flag("concurrent", concurrent))
+    for what, rule in (("shape", shape), ("cost", cost)):
+        if rule is not None and not callable(rule):
+            raise GraphTypeError(f"op {name!r}: {what} has to be a function, got {shown(rule)}")
     record = Op(
-        name, scheme, forward, shape, rules, jvp, cost, tuple(samples),
-        is_view=is_view, concurrent=concurrent, checked=True, blocking=not _is_async(forward),
-        doc=doc,
+        name, scheme, forward, shape, rules, jvp, cost, tuple(several("samples", samples)),
+        is_view=flag("is_view", is_view), concurrent=concurrent, checked=True,
+        blocking=not _is_async(forward), doc=text("doc", doc),
     )  # fmt: skip
     return _function(register(record))
 
 
+def checked_rules(
+    name: Any, vjp: Iterable[Rule | None] | Rule | Together | None, jvp: Any
+) -> tuple[Rule | None, ...] | Rule | Together | None:
+    """Return the reverse rules of a user's op as `Op` keeps them.
+
+    Raises
+    ------
+    GraphTypeError
+        A rule cannot be called.
+    """
+    if jvp is not None and not callable(jvp):
+        raise GraphTypeError(f"op {name!r}: jvp has to be a function of nodes, got {shown(jvp)}")
+    if vjp is None or callable(vjp) or isinstance(vjp, Together):
+        return vjp
+    given: Any = vjp
+    rules = tuple(given) if isinstance(given, Iterable) else (given,)
+    for rule in rules:
+        if rule is not None and not callable(rule):
+            got = shown(rule)
+            raise GraphTypeError(f"op {name!r}: a vjp rule is a function of nodes, got {got}")
+    return rules
+
+
 def _check(name: Any, scheme: Any, forward: Any, rules: Any, concurrent: Any) -> None:
     if not isinstance(name, str) or not name.isidentifier():
-        raise GraphTypeError(f"an op's name is an identifier, got {name!r}")
+        raise GraphTypeError(f"an op's name is an identifier, got {shown(name)}")
     if not callable(forward):
-        raise GraphTypeError(f"op {name!r}: forward has to be callable, got {forward!r}")
+        raise GraphTypeError(f"op {name!r}: forward has to be callable, got {shown(forward)}")
+    if not isinstance(scheme, str) and not callable(scheme):
+        what = "a type such as 'f[*s] -> f[*s]', or a function that returns one"
+        raise GraphTypeError(f"op {name!r}: the scheme is {what}, got {shown(scheme)}")
     if not concurrent and _is_async(forward):
         raise GraphTypeError(
             f"op {name!r}: concurrent=False is not for an async def; hold a lock in it instead"

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from actorgraph.errors import GraphTypeError
+from actorgraph.errors import GraphTypeError, shown
 from actorgraph.graph import Node, build
 from actorgraph.op import Attrs, Op, Rule, Together
+from actorgraph.ops.define import checked_rules
+from actorgraph.options import flag, text
 from actorgraph.types import Checks, Shape, dtype_of, shape_from
 
 __all__ = ["opaque"]
@@ -65,7 +67,9 @@ def opaque(
     <ranks_1: int64[n]>
     """
     if not callable(fn):
-        raise GraphTypeError(f"opaque takes a function of arrays, got {fn!r}")
+        raise GraphTypeError(f"opaque takes a function of arrays, got {shown(fn)}")
+    name = str(getattr(fn, "__name__", "opaque")) if name is None else text("name", name)
+    rules = checked_rules(name, vjp, jvp)
     result = "a0" if dtype is None else dtype_of(dtype).name
 
     def scheme(arity: int, attrs: Attrs) -> str:
@@ -79,10 +83,10 @@ def opaque(
             return first
         return shape_from(shape(first, *others, **attrs) if callable(shape) else shape)
 
-    rules = vjp if vjp is None or callable(vjp) or isinstance(vjp, Together) else tuple(vjp)
     op = Op(
-        name or str(getattr(fn, "__name__", "opaque")), scheme, forward, shape_rule, rules, jvp,
-        concurrent=concurrent, checked=True, doc="A function of arrays that the user has given.",
+        name, scheme, forward, shape_rule, rules, jvp,
+        concurrent=flag("concurrent", concurrent), checked=True,
+        doc="A function of arrays that the user has given.",
     )  # fmt: skip
 
     def apply(*nodes: Any, **attrs: Any) -> Node:

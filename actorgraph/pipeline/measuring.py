@@ -20,8 +20,9 @@ from statistics import fmean
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from actorgraph.errors import GraphTypeError, shown
 from actorgraph.instrument import Instrument, listen, silence
-from actorgraph.machines.options import positive
+from actorgraph.options import positive, several
 from actorgraph.pipeline.runner import Pipeline
 from actorgraph.schedules.actions import Schedule
 from actorgraph.schedules.grids import Bar
@@ -109,6 +110,9 @@ def measure(
     True
     """
     positive("runs", runs)
+    for pipeline in (pipelines := several("a list of pipelines", pipelines)):
+        if not isinstance(pipeline, Pipeline):
+            raise GraphTypeError(f"expected a pipeline, got {shown(pipeline)}")
     for pipeline in pipelines:
         pipeline.run_sync(feeds)
     found = [[_noted(pipeline, feeds) for pipeline in pipelines] for _ in range(runs)]

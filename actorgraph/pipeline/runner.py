@@ -19,6 +19,7 @@ from actorgraph.errors import (
     MachineClosedError,
     ScheduleError,
     ShapeError,
+    printable,
 )
 from actorgraph.graph import Node, as_nodes, topological_order
 from actorgraph.machines.admission import Claim, fitted
@@ -27,11 +28,12 @@ from actorgraph.machines.capacities import Capacities
 from actorgraph.machines.core import Core
 from actorgraph.machines.feeds import by_node, check_dims
 from actorgraph.machines.life import Lifetime
-from actorgraph.machines.options import allowed, choice, flag, positive, whole
+from actorgraph.machines.options import allowed
 from actorgraph.machines.process import THIS
 from actorgraph.machines.rows import Reduce
 from actorgraph.machines.run import Run, in_event_loop, loop_notifier
 from actorgraph.machines.stream import Stream
+from actorgraph.options import choice, flag, positive, text, whole
 from actorgraph.pipeline.blocking import check_lanes
 from actorgraph.pipeline.claims import claim_of
 from actorgraph.pipeline.cutting import cut_by_placement, placed
@@ -149,9 +151,13 @@ class Pipeline(Lifetime):
         max_bytes: int | None = None,
         seed: int = 0,
     ) -> None:
-        (loss,) = as_nodes(loss)
+        losses = as_nodes(loss)
+        if len(losses) != 1:
+            raise GraphError(f"a pipeline has one loss, got {len(losses)}; name others as outputs=")
+        (loss,) = losses
+        text("split", split)
         self.graph = loss.graph
-        self.outputs = tuple(as_nodes(outputs)) if outputs else ()
+        self.outputs = () if outputs is None else tuple(as_nodes(outputs))
         parameters = [node for node in self.graph.parameters if node.dtype.kind in "fcV"]
         chosen = parameters if wrt is None else as_nodes(wrt)
         check_differentiable(chosen, "wrt")
@@ -205,9 +211,9 @@ class Pipeline(Lifetime):
                     "how many stages? Give stages= (--stages of the command), "
                     "or place nodes with `with graph.stage(0): ...`"
                 )
-            known = ORDERS.get(given)
+            known = ORDERS.get(given) if isinstance(given, str) else None
             stages = self._placed // (chunks or (1 if known is None else known.chunks))
-        if given == "dynamic":
+        if isinstance(given, str) and given == "dynamic":
             made = dynamic(stages=stages, microbatches=microbatches, costs=(1, 1, 1))
             self._credits = [stages - device for device in range(stages)]
             return made
@@ -474,7 +480,8 @@ class Pipeline(Lifetime):
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else "open" if self._core is not None else "not started"
-        return f"<Pipeline of {self.loss.name}, {self.schedule.name} ({state})>"
+        what = printable(f"{self.loss.name}, {self.schedule.name}")
+        return f"<Pipeline of {what} ({state})>"
 
 
 def _placement(given: Sequence[Node]) -> int | None:

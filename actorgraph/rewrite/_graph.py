@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from actorgraph.errors import GraphError, near_names
+from actorgraph.errors import GraphError, near_names, shown
 from actorgraph.graph import Graph, Node, as_nodes, topological_order
+from actorgraph.options import several
 from actorgraph.rewrite._pass import Pass, Rewriter
 from actorgraph.rewrite.stabilise import STABLE
 
@@ -44,10 +45,10 @@ def chosen(given: Iterable[Pass | str] | Pass | str | None) -> tuple[Pass, ...]:
         return every
     known = {one.name: one for one in every}
     found = []
-    for one in [given] if isinstance(given, (Pass, str)) else given:
-        if not isinstance(one, Pass) and one not in known:
-            near = near_names(str(one), known)
-            raise GraphError(f"no pass is named {one!r}; ag.rewrite.passes() lists them{near}")
+    for one in [given] if isinstance(given, (Pass, str)) else several("a list of passes", given):
+        if not isinstance(one, Pass) and not (isinstance(one, str) and one in known):
+            near = near_names(one, known)
+            raise GraphError(f"no pass is named {shown(one)}; ag.rewrite.passes() lists them{near}")
         found.append(one if isinstance(one, Pass) else known[one])
     return tuple(found)
 

@@ -14,10 +14,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from numbers import Integral
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
-from actorgraph.errors import ScheduleError
+from actorgraph.errors import ScheduleError, shown
 from actorgraph.schedules.grids import Bar, draw
 from actorgraph.schedules.notation import KINDS, Kind, Notation, parse, read, write
 
@@ -88,7 +89,8 @@ class Schedule:
     name: str = "custom"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "lanes", tuple(tuple(map(_action, lane)) for lane in self.lanes))
+        lanes = [tuple(map(_action, _listed(lane))) for lane in _listed(self.lanes)]
+        object.__setattr__(self, "lanes", tuple(lanes))
         _check_complete(self)
         _ = self.order  # raises if there is none
 
@@ -240,12 +242,28 @@ def _place_in_sequence(action: Action) -> tuple[int, bool, int, str]:
     return microbatch, kind != "F", stage if kind == "F" else -stage, kind
 
 
-def _action(given: tuple[Any, ...]) -> Action:
+def _action(given: Any) -> Action:
     if type(given) is Action:
         return given
     if not isinstance(given, tuple) or not 3 <= len(given) <= 4:
-        raise ScheduleError(f"an action is a tuple (stage, kind, microbatch), got {given!r}")
-    return Action(*given)
+        raise ScheduleError(f"an action is a tuple (stage, kind, microbatch), got {shown(given)}")
+    stage, kind, microbatch = given[:3]
+    if not (_is_number(stage) and isinstance(kind, str) and _is_number(microbatch)):
+        raise ScheduleError(
+            f"an action is (stage, kind, microbatch), two whole numbers and a letter or two, "
+            f"got {shown(given)}"
+        )
+    return Action(int(stage), cast(Kind, kind), int(microbatch), *given[3:])
+
+
+def _is_number(given: Any) -> bool:
+    return isinstance(given, Integral) and not isinstance(given, bool)
+
+
+def _listed(given: Any) -> Iterable[Any]:
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise ScheduleError(f"a schedule is a list of actions for each device, got {shown(given)}")
+    return given
 
 
 def _actions(lanes: Iterable[Iterable[str]]) -> tuple[tuple[Action, ...], ...]:

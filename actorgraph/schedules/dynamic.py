@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from heapq import heappop, heappush
 from typing import Any, Literal, Unpack
 
-from actorgraph.errors import ScheduleError
+from actorgraph.errors import ScheduleError, shown
 from actorgraph.schedules.actions import Action, Schedule
-from actorgraph.schedules.model import Costs, Model, Setting, at_least
+from actorgraph.schedules.model import Costs, Model, Setting, at_least, check_size, listed
 from actorgraph.schedules.simulation import Links
 
 __all__ = ["dynamic"]
@@ -64,10 +64,14 @@ def dynamic(
     1 |      1F0  1BW0 1F1  1BW1 1F2  1BW2
     """
     p, m = at_least("stages", stages, 1), at_least("microbatches", microbatches, 1)
-    if prefer not in ("forward", "backward"):
-        raise ScheduleError(f"prefer is {prefer!r}; it can be 'forward' or 'backward'")
-    limits = [p - d for d in range(p)] if credits is None else credits
-    limits = [limits] * p if isinstance(limits, int) else list(limits)
+    check_size(p, 1, m)
+    if not isinstance(prefer, str) or prefer not in ("forward", "backward"):
+        raise ScheduleError(f"prefer is {shown(prefer)}; it can be 'forward' or 'backward'")
+    if split is not True and split is not False:
+        raise ScheduleError(f"split is {shown(split)}; it can be True or False")
+    limits: list[Any] = [p - d for d in range(p)]
+    if credits is not None:
+        limits = [credits] * p if isinstance(credits, int) else listed("credits", credits)
     if len(limits) != p:
         raise ScheduleError(f"credits has {len(limits)} entries, but there are {p} devices")
     limits = [at_least("credits", limit, 1) for limit in limits]

@@ -10,21 +10,26 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from itertools import pairwise
-from math import isfinite, lcm
-from numbers import Rational, Real
+from math import lcm
+from numbers import Integral, Rational, Real
 from operator import index
-from typing import Any, SupportsIndex, TypedDict
+from typing import Any, SupportsIndex, TypedDict, TypeGuard
 
-from actorgraph.errors import ScheduleError
+from actorgraph.errors import ScheduleError, shown
 from actorgraph.schedules.actions import Step
 
 __all__ = [
-    "Amount", "Costs", "Model", "PerDevice", "PerLink", "Setting", "amount", "are_by_stage",
-    "at_least", "per_device", "plain",
+    "Amount", "Costs", "MOST_ACTIONS", "Model", "PerDevice", "PerLink", "Setting", "amount",
+    "are_by_stage", "at_least", "check_size", "listed", "per_device", "plain",
 ]  # fmt: skip
 
 Amount = int | float | Fraction
 """A time, size or speed, in any unit."""
+
+MOST_ACTIONS = 100_000
+"""Most forward actions of a schedule."""
+
+_LARGEST = 10**100
 
 Costs = Sequence[Amount] | Sequence[Sequence[Amount]]
 """(F, B, W) of all stages of a device for one microbatch, or (F, B, W) for each stage itself."""
@@ -116,30 +121,60 @@ class Model:
 
 
 def amount(what: str, given: Any, *, positive: bool = False) -> Amount:
-    """Return a finite number that is not negative, or raise saying what it is for."""
-    fits = isinstance(given, Real) and isfinite(given) and float(given) >= 0
-    if not fits or (positive and not given):
+    """Return a number that is not negative, or raise saying what it is for.
+
+    One that is very large or small is refused: sums and quotients of amounts are numbers too.
+    """
+    found: Amount = -1
+    if isinstance(given, Real) and given is not True and given is not False:
+        whole = int(given) if isinstance(given, Integral) else given
+        found = Fraction(whole) if isinstance(whole, Rational) else float(given)
+    in_range = found == 0 or 1 / _LARGEST <= found <= _LARGEST
+    fine = isinstance(found, Fraction) and found.denominator > _LARGEST
+    if not in_range or fine or (positive and not found):
         least = "above 0" if positive else "of at least 0"
-        raise ScheduleError(f"{what} is {given!r}; expected a number {least}")
-    return Fraction(given) if isinstance(given, Rational) else float(given)
+        raise ScheduleError(
+            f"{what} is {shown(given)}; expected a number {least}, of at most 100 digits"
+        )
+    return found
 
 
 def at_least(what: str, number: SupportsIndex, least: int) -> int:
-    """Return a whole number that is not too small, or raise saying what it is for."""
+    """Return a whole number that is neither too small nor absurd, or raise saying what it is."""
     try:
-        value = index(number)
+        value = least - 1 if isinstance(number, bool) else index(number)
     except TypeError:
         value = least - 1
-    if value < least:
-        raise ScheduleError(f"{what} is {number!r}; it has to be a whole number from {least} on")
+    if not least <= value <= MOST_ACTIONS:
+        raise ScheduleError(
+            f"{what} is {shown(number)}; it has to be a whole number from {least} on, at most "
+            f"{MOST_ACTIONS:,}"
+        )
     return value
+
+
+def listed(what: str, given: Any) -> list[Any]:
+    """Return what is in a list, or raise saying what it is for; a text is no list."""
+    if not _are_many(given) or isinstance(given, (str, bytes)):
+        raise ScheduleError(f"{what} are a list, got {shown(given)}")
+    return list(given)
+
+
+def check_size(devices: int, chunks: int, microbatches: int) -> None:
+    """Raise for a schedule that takes more memory and time than any is worth."""
+    if devices * chunks * microbatches > MOST_ACTIONS:
+        raise ScheduleError(
+            f"{devices} devices with {chunks} stages each and {microbatches} microbatches make "
+            f"{devices * chunks * microbatches:,} pairs of stage and microbatch; "
+            f"a schedule has at most {MOST_ACTIONS:,}"
+        )
 
 
 def per_device(
     what: str, given: PerDevice, devices: int, *, positive: bool = False
 ) -> list[Amount]:
     """Return one amount for each device."""
-    if not isinstance(given, Iterable):
+    if not _are_many(given):
         return [amount(what, given, positive=positive)] * devices
     found = [amount(f"{what}[{i}]", one, positive=positive) for i, one in enumerate(given)]
     if len(found) != devices:
@@ -156,14 +191,17 @@ def plain(number: Amount) -> Amount:
 
 def are_by_stage(costs: Costs) -> bool:
     """Return whether the costs are a triple for each stage of the model."""
-    return isinstance(costs, Iterable) and any(
-        isinstance(one, Iterable) and not isinstance(one, str) for one in costs
-    )
+    return _are_many(costs) and any(_are_many(one) and not isinstance(one, str) for one in costs)
+
+
+def _are_many(given: Any) -> TypeGuard[Iterable[Any]]:
+    """Return whether there are several; an array of no dims is one."""
+    return isinstance(given, Iterable) and bool(getattr(given, "ndim", 1))
 
 
 def _by_stage(device_of: Sequence[int], costs: Costs) -> list[list[Amount]]:
     """Return F, B and W of each stage."""
-    given: list[Any] = list(costs) if isinstance(costs, Iterable) else [costs]
+    given: list[Any] = list(costs) if _are_many(costs) else [costs]
     if not are_by_stage(costs):
         whole = _triple("costs", given)
         chunks = Counter(device_of)
@@ -177,10 +215,10 @@ def _by_stage(device_of: Sequence[int], costs: Costs) -> list[list[Amount]]:
 
 
 def _triple(what: str, given: Any) -> list[Amount]:
-    parts = list(given) if isinstance(given, Iterable) else [given]
+    parts = list(given) if _are_many(given) else [given]
     if len(parts) != 3:
         raise ScheduleError(
-            f"{what} is {given!r}; expected three times: forward, backward to the inputs, "
+            f"{what} is {shown(given)}; expected three times: forward, backward to the inputs, "
             "backward to the weights"
         )
     return [amount(f"{name} of {what}", part) for name, part in zip("FBW", parts)]

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, Protocol, cast
 
-from actorgraph.errors import ScheduleError
+from actorgraph.errors import ScheduleError, shown
 
 __all__ = ["KINDS", "Kind", "Notation", "parse", "read", "write"]
 
@@ -26,7 +26,7 @@ KINDS: tuple[Kind, ...] = ("F", "B", "W", "BW")
 Notation = Literal["actorgraph", "torch"]
 """How a file writes actions, see `Schedule.save`."""
 
-_ACTION = re.compile(r"(\+?)(\d+)(F|BW|B|W)(\d+)")
+_ACTION = re.compile(r"(\+?)([0-9]{1,9})(F|BW|B|W)([0-9]{1,9})")
 _TORCH_PAIR = re.compile(r"\(([^;]+);([^;]+)\)OVERLAP_F_B")
 _TO_TORCH = {"F": "F", "B": "I", "W": "W", "BW": "B"}
 _FROM_TORCH = {letter: kind for kind, letter in _TO_TORCH.items()}
@@ -54,8 +54,8 @@ def parse(text: str) -> tuple[int, Kind, int, bool]:
     found = _ACTION.fullmatch(text.strip())
     if found is None:
         raise ScheduleError(
-            f"{text!r} is no action; expected stage, kind (F, B, W or BW) and microbatch, as in "
-            "'2F0', with a '+' before one that overlaps with the action before it"
+            f"{shown(text)} is no action; expected stage, kind (F, B, W or BW) and microbatch, as "
+            "in '2F0', with a '+' before one that overlaps with the action before it"
         )
     joined, stage, kind, microbatch = found.groups()
     return int(stage), cast(Kind, kind), int(microbatch), bool(joined)
@@ -64,8 +64,14 @@ def parse(text: str) -> tuple[int, Kind, int, bool]:
 def read(path: str | Path, notation: Notation) -> list[list[str]]:
     """Return the cells of a file in our notation, row by row, without empty ones."""
     _check(notation)
-    with Path(path).open(newline="", encoding="utf-8") as file:
-        rows = [[cell.strip() for cell in row if cell.strip()] for row in csv.reader(file)]
+    try:
+        with Path(path).open(newline="", encoding="utf-8-sig") as file:
+            rows = [[cell.strip() for cell in row if cell.strip()] for row in csv.reader(file)]
+    except (csv.Error, UnicodeError) as error:
+        raise ScheduleError(
+            f"{shown(str(path))} is no schedule: {error}; expected a CSV file in UTF-8, as "
+            "`Schedule.save` writes it"
+        ) from error
     rows = [row for row in rows if row]
     if notation == "torch":
         return [[text for cell in row for text in _from_torch(cell)] for row in rows]
@@ -81,8 +87,8 @@ def write(path: str | Path, lanes: Sequence[Sequence[_Action]], notation: Notati
 
 
 def _check(notation: str) -> None:
-    if notation not in ("actorgraph", "torch"):
-        raise ScheduleError(f"notation is {notation!r}; it can be 'actorgraph' or 'torch'")
+    if not isinstance(notation, str) or notation not in ("actorgraph", "torch"):
+        raise ScheduleError(f"notation is {shown(notation)}; it can be 'actorgraph' or 'torch'")
 
 
 def _to_torch(lane: Sequence[_Action]) -> list[str]:
@@ -101,10 +107,10 @@ def _from_torch(cell: str) -> list[str]:
     if pair is not None:
         first, second = pair.groups()
         return [*_from_torch(first), *(f"+{text}" for text in _from_torch(second))]
-    found = re.fullmatch(r"(\d+)([FIBW])(\d+)", cell.strip())
+    found = re.fullmatch(r"([0-9]{1,9})([FIBW])([0-9]{1,9})", cell.strip())
     if found is None:
         raise ScheduleError(
-            f"{cell!r} is no action in PyTorch's notation; expected one such as '2F0', '2I0', "
+            f"{shown(cell)} is no action in PyTorch's notation; expected one such as '2F0', '2I0', "
             "'2W0', '2B0' or '(0F1;3B0)OVERLAP_F_B'"
         )
     stage, letter, microbatch = found.groups()

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple
 
-from actorgraph.errors import ScheduleError, near_names
+from actorgraph.errors import ScheduleError, near_names, shown
 from actorgraph.schedules.actions import Action, Schedule
-from actorgraph.schedules.model import at_least
+from actorgraph.schedules.model import at_least, check_size
 
 __all__ = ["ORDERS", "Order", "SCHEDULES", "schedule"]
 
@@ -76,10 +76,10 @@ def schedule(
     0 | 0F0  0F1       0BW0 0F2  0BW1      0BW2
     1 |      1F0  1BW0 1F1  1BW1 1F2  1BW2
     """
-    order = ORDERS.get(name)
+    order = ORDERS.get(name) if isinstance(name, str) else None
     if order is None:
         raise ScheduleError(
-            f"there is no schedule {name!r}{near_names(str(name), SCHEDULES)}; "
+            f"there is no schedule {shown(name)}{near_names(name, SCHEDULES)}; "
             f"known are {', '.join(SCHEDULES)}, and to a Pipeline 'dynamic'"
         )
     p, m = at_least("stages", stages, 1), at_least("microbatches", microbatches, 1)
@@ -93,6 +93,7 @@ def schedule(
     if extra and not order.has_warmup:
         raise ScheduleError(f"extra_warmup={extra} does not fit {name!r}, which has no warm-up")
     whole = order.fitting(p, m, v)
+    check_size(p, v, whole)
     # In proportion to the distance from the last device: that is how many microbatches are on
     # their way to it and back.  The same for all would only hold up the last devices.
     extras = [-(-extra * (p - 1 - d) // max(p - 1, 1)) for d in range(p)]

@@ -13,6 +13,7 @@ from actorgraph.schedules.model import (
     Setting,
     are_by_stage,
     at_least,
+    listed,
     per_device,
 )
 from actorgraph.schedules.orders import ORDERS
@@ -73,7 +74,10 @@ def recommend(
     """
     p = at_least("stages", stages, 1)
     limits = None if memory is None else per_device("memory", memory, p)
-    names = list(ORDERS if schedules is None else schedules)
+    names = list(ORDERS) if schedules is None else listed("schedules", schedules)
+    chunks = [at_least("chunks", v, 1) for v in listed("chunks", chunks)]
+    if not names:
+        raise ScheduleError("schedules are none; name some, or leave it out for all")
     tried = [
         simulate(
             name,
@@ -88,9 +92,10 @@ def recommend(
         for v, extra in _options(name, p, chunks, costs)
     ]
     if not tried:
+        stages_of = _stages_of(costs) or "any number of"
         raise ScheduleError(
-            f"none of {', '.join(names)} can hold {' or '.join(map(str, chunks))} stages on a "
-            f"device, with costs for {_stages_of(costs) or 'any number of'} stages on {p} devices"
+            f"none of {', '.join(map(str, names))} can hold {' or '.join(map(str, chunks))} stages "
+            f"on a device, with costs for {stages_of} stages on {p} devices"
         )
     fitting = [one for one in tried if limits is None or _fits(one, limits)]
     if not fitting:
@@ -119,7 +124,7 @@ def _options(
     name: str, devices: int, chunks: Sequence[int], costs: Costs
 ) -> Iterator[tuple[int | None, int]]:
     """Yield chunks and extra warm-ups to try."""
-    order = ORDERS.get(name)
+    order = ORDERS.get(name) if isinstance(name, str) else None
     if order is None:
         yield None, 0  # `simulate` says what is wrong with the name
         return

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from actorgraph.errors import shown
+from actorgraph.options import real
 from actorgraph.solvers._base import Loop
 
 __all__ = ["ADAM", "ADAM_L2", "ADAM_W", "Moments", "ahead", "checked_settings"]
@@ -18,13 +20,10 @@ def checked_settings(
     lr: float, betas: tuple[float, float], eps: float, weight_decay: float
 ) -> tuple[float, tuple[float, float], float, float]:
     """Return the settings as floats, or raise `ValueError` where one is out of bounds."""
-    if not (lr >= 0.0 and eps >= 0.0):
-        raise ValueError(f"lr is {lr} and eps is {eps}, expected numbers of at least 0")
-    if len(betas) != 2 or not all(0.0 <= beta < 1.0 for beta in betas):
-        raise ValueError(f"betas are {betas}, expected two numbers from 0 to below 1")
-    if not weight_decay >= 0.0:
-        raise ValueError(f"weight_decay is {weight_decay}, expected a number of at least 0")
-    return float(lr), (float(betas[0]), float(betas[1])), float(eps), float(weight_decay)
+    if not isinstance(betas, (tuple, list)) or len(betas) != 2:
+        raise ValueError(f"betas are {shown(betas)}, expected two numbers from 0 to below 1")
+    one, two = [real(f"betas[{i}]", beta, below=1.0) for i, beta in enumerate(betas)]
+    return real("lr", lr), (one, two), real("eps", eps), real("weight_decay", weight_decay)
 
 
 @dataclass(slots=True)

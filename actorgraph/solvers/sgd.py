@@ -7,6 +7,7 @@ from typing import Any, final
 
 import numpy as np
 
+from actorgraph.options import flag, real
 from actorgraph.solvers._base import AbstractSolver, Loop
 
 __all__ = ["SGD"]
@@ -95,21 +96,13 @@ class SGD(AbstractSolver[_State]):
         l1: float = 0.0,
     ) -> None:
         super().__init__()
-        if not lr >= 0.0:
-            raise ValueError(f"lr is {lr}, expected a number of at least 0")
-        if not 0.0 <= momentum < 1.0:
-            raise ValueError(f"momentum is {momentum}, expected a number from 0 to below 1")
+        self.lr = real("lr", lr)
+        self.momentum = real("momentum", momentum, below=1.0)
+        self.nesterov = flag("nesterov", nesterov)
         if nesterov and momentum == 0.0:
             raise ValueError("nesterov=True has no effect with momentum 0; give a momentum")
-        if not weight_decay >= 0.0:
-            raise ValueError(f"weight_decay is {weight_decay}, expected a number of at least 0")
-        if not l1 >= 0.0:
-            raise ValueError(f"l1 is {l1}, expected a number of at least 0")
-        self.lr = float(lr)
-        self.momentum = float(momentum)
-        self.nesterov = nesterov
-        self.weight_decay = float(weight_decay)
-        self.l1 = float(l1)
+        self.weight_decay = real("weight_decay", weight_decay)
+        self.l1 = real("l1", l1)
 
     def init(self, value: Array) -> _State:
         """Return a state with room for one temporary; see `AbstractSolver.init`."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+from actorgraph.errors import printable
 from actorgraph.trace.assembly import Records
 from actorgraph.trace.records import Message, RunSpan, Slice
 
@@ -81,7 +82,11 @@ class Summary:
     path_length: int
 
     def tables(self) -> Iterator[_Table]:
-        """Yield title, heads of columns and rows of each table."""
+        """Yield title, heads of columns and rows of each table, as others may read them."""
+        for title, heads, rows in self._tables():
+            yield title, heads, [tuple(map(printable, row)) for row in rows]
+
+    def _tables(self) -> Iterator[_Table]:
         yield "busiest", ("node", "firings", "ms", "us each", "wait us", "sent"), [
             (
                 one.name, f"{one.firings}", f"{one.seconds * 1e3:.3f}",

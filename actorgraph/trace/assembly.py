@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from actorgraph.errors import printable
 from actorgraph.graph import Node
 from actorgraph.memory.buffers import size_in_bytes
 from actorgraph.trace.records import Actor, Call, Edge, Message, RunSpan, Slice
@@ -90,7 +91,7 @@ class _Assembly:
             if notes.direct is not None and notes.plan not in self.actor_of:
                 self.actor_of[notes.plan] = len(self.actors)
                 machine = self.machines[id(notes.core)]
-                name = ", ".join(node.name for node in notes.plan.nodes[:3])
+                name = ", ".join(printable(node.name) for node in notes.plan.nodes[:3])
                 steps = notes.plan.joint.order
                 nodes = dict.fromkeys(notes.plan.joint.source(step).name for step in steps)
                 index = len(self.actors)

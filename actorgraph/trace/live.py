@@ -1,44 +1,40 @@
-"""A live view of machines at work: figures of this moment, drawn here or asked for by a socket.
+"""A live view of machines at work: figures of this moment, drawn in this process.
 
 Runs are counted by an `Instrument` that hears of no turns, so actors are not slowed down; all else
-is read from the machines when somebody looks.  A connection to the socket is answered by one line
-of JSON and closed.
+is read from the machines when somebody looks.
 """
 
 from __future__ import annotations
 
-import json
 import os
-import socket
 import threading
 from collections import Counter, deque
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
-from time import monotonic, sleep
-from typing import TYPE_CHECKING, Any, TextIO
-from weakref import WeakKeyDictionary
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary, WeakSet
 
-from actorgraph.errors import GraphError
+from actorgraph.errors import GraphError, printable
 from actorgraph.instrument import Instrument
 from actorgraph.machines.life import Lifetime
-from actorgraph.scheduler import POOL
+from actorgraph.options import real
 from actorgraph.trace.using import use
 
 if TYPE_CHECKING:
     from actorgraph.machines.core import Core
     from actorgraph.machines.run import Run
 
-__all__ = [
-    "ActorView", "Live", "MachineView", "ask", "serve", "table", "text", "top", "watch",
-]  # fmt: skip
+__all__ = ["ActorView", "Live", "MachineView", "table", "text", "top"]
 
 WINDOW_S = 5.0
 """Seconds over which the throughput is taken."""
 
 _ENDS_KEPT = 100_000
 _ACTORS = 20
+_MOST_PER_SECOND = 1000.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +101,11 @@ class Live(Instrument):
         self._began = monotonic()
         self._lock = threading.Lock()
         self._counts: WeakKeyDictionary[Core, _Counts] = WeakKeyDictionary()
+        _lives.add(self)
+
+    def renew(self) -> None:
+        """Have a lock of this process: a thread of its parent may hold the other for ever."""
+        self._lock = threading.Lock()
 
     def on_run_start(self, run: Run) -> None:
         """Learn of the run's machine."""
@@ -187,6 +188,18 @@ def _actors(core: Core) -> list[ActorView]:
     return [ActorView(name, depths[name], turns[name], float(seconds[name])) for name in busiest]
 
 
+_lives: WeakSet[Live] = WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    for live in _lives:
+        live.renew()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
 # -- in this process ----------------------------------------------------------------------------
 
 
@@ -212,8 +225,12 @@ def top(*machines: Lifetime, per_second: float = 4.0) -> Iterator[Live]:
         from rich.live import Live as Screen
     except ImportError:
         raise GraphError("the live view needs rich: pip install 'actorgraph[demo]'") from None
+    if not 0.0 < real("per_second", per_second) <= _MOST_PER_SECOND:
+        raise ValueError(f"per_second is {per_second}; it has to be above 0, at most 1,000")
     live = Live()
-    screen = Screen(get_renderable=partial(_table_of, live, []), refresh_per_second=per_second)
+    screen = Screen(
+        get_renderable=partial(_table_of, live, []), refresh_per_second=float(per_second)
+    )
     with use(live, *machines), screen:
         yield live
 
@@ -255,161 +272,11 @@ def text(views: list[MachineView]) -> str:
 def _head(view: MachineView) -> str:
     late = "" if view.loop_late_s is None else f", loop late {view.loop_late_s * 1e3:.2f} ms"
     return (
-        f"{view.name}: {view.busy} of {view.workers} workers busy, {view.in_flight} in flight, "
-        f"{view.queued} queued, {view.per_s:.1f} runs/s, {view.ended} ended, "
-        f"{view.failed} failed, {view.late} past a deadline{late}"
+        f"{printable(view.name)}: {view.busy} of {view.workers} workers busy, "
+        f"{view.in_flight} in flight, {view.queued} queued, {view.per_s:.1f} runs/s, "
+        f"{view.ended} ended, {view.failed} failed, {view.late} past a deadline{late}"
     )
 
 
 def _row(actor: ActorView) -> tuple[str, str, str, str]:
-    return actor.name, f"{actor.depth}", f"{actor.turns}", f"{actor.seconds * 1e3:.3f}"
-
-
-# -- by a socket --------------------------------------------------------------------------------
-
-
-@contextmanager
-def serve(path: str | os.PathLike[str], *machines: Lifetime) -> Iterator[Live]:
-    """Answer ``actorgraph top PATH`` inside the ``with`` block, from a thread of its own.
-
-    Parameters
-    ----------
-    path : path
-        Where the Unix socket is made, for this user only; it is removed at the end.
-    *machines : Machine or Pipeline
-        Default all of the process, each from its first run on.
-
-    Raises
-    ------
-    GraphError
-        There are no Unix sockets here, or something else is at `path`.
-    """
-    listener = _listener(os.fspath(path))
-    live, stop, ended = Live(), threading.Event(), threading.Event()
-    POOL.later(partial(_answer, listener, live, stop, ended))
-    try:
-        with use(live, *machines):
-            yield live
-    finally:
-        stop.set()
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as waker:
-            waker.connect(os.fspath(path))
-        ended.wait()
-        os.unlink(path)
-
-
-def _listener(path: str) -> socket.socket:
-    if not hasattr(socket, "AF_UNIX"):
-        raise GraphError("this system has no Unix sockets; use ag.trace.top in the same process")
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        _remove_stale(path)
-        listener.bind(path)
-        os.chmod(path, 0o600)
-        listener.listen()
-    except BaseException as error:
-        listener.close()
-        if isinstance(error, OSError):
-            raise GraphError(f"no socket can be made at {path!r}: {error}") from error
-        raise
-    return listener
-
-
-def _remove_stale(path: str) -> None:
-    """Remove the socket of a process that was killed."""
-    if not os.path.exists(path):
-        return
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        try:
-            probe.connect(path)
-        except ConnectionRefusedError:
-            if not os.path.isfile(path):
-                os.unlink(path)
-                return
-    raise GraphError(f"something else is at {path!r} already; choose another path")
-
-
-def _answer(
-    listener: socket.socket, live: Live, stop: threading.Event, ended: threading.Event
-) -> None:
-    with listener:
-        while not stop.is_set():
-            connection, _ = listener.accept()
-            connection.settimeout(1.0)  # who does not read holds up nobody
-            with connection:
-                try:
-                    answer = json.dumps([asdict(view) for view in live.views()]) + "\n"
-                    connection.sendall(answer.encode())
-                except OSError:
-                    pass  # who asked has gone
-    ended.set()
-
-
-def ask(path: str | os.PathLike[str], *, timeout_s: float = 5.0) -> list[MachineView]:
-    """Return what a process that serves at `path` is doing now; blocks until it answers.
-
-    Raises
-    ------
-    GraphError
-        Nobody serves there, or does not answer in time.
-    """
-    if not hasattr(socket, "AF_UNIX"):
-        raise GraphError("this system has no Unix sockets; use ag.trace.top in the same process")
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-        connection.settimeout(timeout_s)
-        try:
-            connection.connect(os.fspath(path))
-            with connection.makefile(encoding="utf-8") as lines:
-                found = json.loads(lines.readline())
-        except (OSError, ValueError) as error:
-            raise GraphError(
-                f"nobody answers at {os.fspath(path)!r} ({error}); the program has to run "
-                "`with ag.trace.serve(path): ...`"
-            ) from error
-    return [
-        MachineView(**{**view, "actors": [ActorView(**actor) for actor in view["actors"]]})
-        for view in found
-    ]
-
-
-def watch(
-    path: str | os.PathLike[str], stream: TextIO, *, every_s: float, once: bool = False
-) -> None:
-    """Show what a process that serves at `path` is doing until it ends, or Ctrl-C.
-
-    Redrawn in place in a terminal with rich, else as one block of lines a look.
-
-    Raises
-    ------
-    GraphError
-        Nobody serves there when it begins.
-    """
-    views = ask(path)
-    screen = None if once else _screen(stream)
-    if screen is None:
-        stream.write(text(views) + "\n")
-    if once:
-        return
-    with screen or nullcontext():
-        while True:
-            if screen is not None:
-                screen.update(table(views), refresh=True)
-            sleep(every_s)
-            try:
-                views = ask(path)
-            except GraphError:
-                return  # the program has ended
-            if screen is None:
-                stream.write(text(views) + "\n")
-                stream.flush()
-
-
-def _screen(stream: TextIO) -> Any:
-    if not stream.isatty():
-        return None
-    try:
-        from rich.console import Console
-        from rich.live import Live as Screen
-    except ImportError:
-        return None
-    return Screen(console=Console(file=stream), auto_refresh=False)
+    return printable(actor.name), f"{actor.depth}", f"{actor.turns}", f"{actor.seconds * 1e3:.3f}"

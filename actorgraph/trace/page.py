@@ -10,6 +10,7 @@ from html import escape
 from importlib.resources import files
 from typing import Any
 
+from actorgraph.errors import printable
 from actorgraph.trace.analysis import Summary, is_text
 from actorgraph.trace.assembly import Records
 from actorgraph.trace.records import Actor, PredictedSlice
@@ -41,7 +42,7 @@ def page(
     # A name may hold what would end the element, or open a comment in it.
     text = json.dumps(content, separators=(",", ":")).replace("<", "\\u003c")
     template = files("actorgraph.trace").joinpath("page.html").read_text(encoding="utf-8")
-    parts = {"title": escape(title), "summary": _tables(summary), "records": text}
+    parts = {"title": escape(printable(title)), "summary": _tables(summary), "records": text}
     for name, part in parts.items():
         before, mark, after = template.partition(f"<!--{name}-->")
         assert mark

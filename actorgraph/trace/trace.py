@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, final
 
 from actorgraph.errors import GraphError
+from actorgraph.options import positive, real, several, text
 from actorgraph.trace.analysis import Summary, summarise
 from actorgraph.trace.assembly import Records
 from actorgraph.trace.chrome import events
@@ -100,7 +101,8 @@ class Trace:
         TypeError
             An object is no such slice.
         """
-        self.predicted[name] = tuple([PredictedSlice.of(found, unit_s) for found in slices])
+        given, unit_s = several("a list of slices", slices), real("unit_s", unit_s)
+        self.predicted[text("name", name)] = tuple(PredictedSlice.of(one, unit_s) for one in given)
 
     def summary(self, count: int = 10) -> Summary:
         """Return the busiest nodes, the critical path of the longest run, and idle time by cause.
@@ -115,7 +117,7 @@ class Trace:
         Summary
             Its text are plain tables; rich draws them where it is used to print.
         """
-        return summarise(self._read(), count)
+        return summarise(self._read(), positive("count", count))
 
     def chrome_events(self) -> list[dict[str, Any]]:
         """Return the events of the Chrome trace format, times in microseconds.
@@ -137,6 +139,7 @@ class Trace:
 
         The page needs nothing but itself: it opens in any browser, offline.
         """
+        title = text("title", title)
         return _write(path, page(self._read(), self._placed(), self.summary(), title))
 
     def _placed(self) -> dict[str, list[PredictedSlice]]:

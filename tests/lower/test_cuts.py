@@ -70,15 +70,25 @@ def displaced(joint, costs):
     return [task, *others]
 
 
+def failing(joint, costs):
+    raise ValueError("no idea")
+
+
+def of_another_kind(joint, costs):
+    return "tasks"
+
+
 @pytest.mark.parametrize(
     ("cut", "text"),
     [
+        (failing, "the cut 'failing' failed: ValueError: no idea"),
+        (of_another_kind, "the cut 'of_another_kind' must return a list of tasks, got 'tasks'"),
         (lost, "the cut 'lost' must put each of the .* nodes of joint.order into one task"),
         (doubled, "the cut 'doubled' must put each of the"),
         (displaced, "in a task, the cut 'displaced' must keep joint.order"),
     ],
 )
-def test_a_cut_that_loses_doubles_or_displaces_a_node_is_refused(net, cut, text):
+def test_a_cut_that_fails_or_loses_doubles_or_displaces_a_node_is_refused(net, cut, text):
     machine = ag.ActorMachine([net], fuse=cut, seed=1)
     with machine, pytest.raises(GraphError, match=text):
         machine.run_sync({"x": np.ones((3, 4))}, backward=True)

@@ -170,7 +170,7 @@ def test_backward_of_an_integer_output_is_refused(machine_type):
         (ValueError, "max_in_flight must be an int of at least 1, got -1", {"max_in_flight": -1}),
         (ValueError, "fuse must be one of 'none', 'auto', 'all', got 'x'", {"fuse": "x"}),
         (ValueError, "watch must be one of 'nan', 'inf', got 'zero'", {"watch": ("zero",)}),
-        (ag.GraphError, r"CUDA needs CuPy: pip install 'actorgraph\[cuda12\]'",
+        (ag.GraphError, r"runs on the CPU only; use 'cpu'. .* actorgraph\[cuda12\]",
          {"device": "cuda:0"}),
         (ag.GraphError, "unknown device 'tpu'; use 'cpu'", {"device": "tpu"}),
         (ag.GraphError, "unknown device None", {"device": None}),
@@ -191,6 +191,8 @@ def test_outputs_and_wrt_are_nodes_of_one_graph(machine_type):
     for outputs in ("loss", ["loss"]):
         with pytest.raises(ag.GraphTypeError, match="got str 'loss'; look it up in the graph"):
             machine_type(outputs)
+    with pytest.raises(ag.GraphTypeError, match=r"outputs such as \[loss\], not <Graph 'model' of"):
+        machine_type(graph)
     with pytest.raises(
         ag.GraphTypeError, match="expected a node, a list or a dict of nodes, got 1"
     ):

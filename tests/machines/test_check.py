@@ -115,7 +115,7 @@ def test_credits_and_runs_in_flight_block_too():
         ([[("z", "F", 0)]], "no task computes forward of 'z' in this mode"),
         ([[("a", "B", 0)]], "no task computes backward of 'a' in this mode"),
         ([[("a", "X", 0)]], "a task is .node or name, 'F', 'B' or 'W'., got"),
-        (3, "lanes are a list of lists, one for each worker, got 3"),
+        (3, "expected a list of lists, one for each worker, as lanes, got 3"),
         ([3], "a lane is a list of .node or name, kind, run., got 3"),
         ([["a"]], "a lane lists .node or name, kind, run., got 'a'"),
         ([[("a", "F", -1)]], "runs in lanes count from 0"),

@@ -192,12 +192,29 @@ def test_result_waits_no_longer_than_it_is_told(machine_type, options, passing):
     with machine_type([y], **options) as machine:
         run = machine.start(ONES)
         passing.wait_entered()
-        with pytest.raises(TimeoutError, match=r"run 0 has not ended after 0.001 s"):
-            run.result(timeout_s=0.001)
+        with pytest.raises(TimeoutError, match=r"has not ended after 0.001 s: it was running"):
+            run.result(timeout_s=np.float32(0.001))
         assert "running" in repr(run)
         passing.open()
         assert run.result(timeout_s=float("inf")) is run
         assert "done" in repr(run)
+
+
+@machines
+def test_a_missed_deadline_says_how_long_it_was_and_whether_the_run_had_begun(
+    machine_type, options, passing, clock
+):
+    y = gated()
+    with machine_type([y], **{**options, "max_in_flight": 1}) as machine:
+        first = machine.start(ONES, timeout_s=3600)
+        passing.wait_entered()
+        second = machine.start(ONES, timeout_s=1800)
+        clock.move_on(2 * 3600)
+        with pytest.raises(TimeoutError, match="1800 s: it had not begun, behind 1 in flight"):
+            second.result()
+        passing.open()
+        with pytest.raises(TimeoutError, match="did not end in time, 3600 s: it was running"):
+            first.result()
 
 
 @machines

@@ -109,8 +109,8 @@ def test_errors_are_one_line(options, text, capsys):
     ("options", "text"),
     [
         (["--costs", "1,2"], "'1,2' is not 3 numbers with commas between"),
-        (["--costs", "1,2,x"], "'x' is not a number of at least 0"),
-        (["--latency", "-1"], "'-1' is not a number of at least 0"),
+        (["--costs", "1,2,x"], "'x' is not a number from 0 to 1e100"),
+        (["--latency", "-1"], "'-1' is not a number from 0 to 1e100"),
         (["--stages", "0"], "'0' is not a whole number of at least 1"),
         (["run", "model.py:placed", "--runs", "0"], "'0' is not a whole number of at least 1"),
         (["run"], "the following arguments are required: FILE.py:FUNCTION"),

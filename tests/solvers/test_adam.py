@@ -46,7 +46,7 @@ def test_zero_gradient_leaves_the_parameter():
     [
         ({"lr": -1.0}, "lr is -1.0"),
         ({"eps": -1.0}, "eps is -1.0"),
-        ({"betas": (0.9, 1.0)}, r"betas are \(0.9, 1.0\)"),
+        ({"betas": (0.9, 1.0)}, r"betas\[1\] is 1.0"),
         ({"betas": (0.9,)}, r"betas are \(0.9,\)"),
         ({"weight_decay": -0.1}, "weight_decay is -0.1"),
     ],

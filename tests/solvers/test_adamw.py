@@ -46,7 +46,7 @@ def test_decay_does_not_go_through_the_moments():
     ("options", "text"),
     [
         ({"lr": -1.0}, "lr is -1.0"),
-        ({"betas": (1.0, 0.9)}, r"betas are \(1.0, 0.9\)"),
+        ({"betas": (1.0, 0.9)}, r"betas\[0\] is 1.0"),
         ({"weight_decay": -0.1}, "weight_decay is -0.1"),
     ],
 )

@@ -1,25 +1,18 @@
 """A live view says what machines do now, in this process and through a socket."""
 
 import io
-import os
-import socket
-import stat
-import subprocess
 import sys
 import threading
-from pathlib import Path
 
 import anyio
 import anyio.lowlevel
 import pytest
 
 import actorgraph as ag
-from actorgraph import cli, instrument
+from actorgraph import instrument
 from actorgraph.errors import GraphError, NodeError
 from actorgraph.trace import live as live_module
-from actorgraph.trace.live import Live, ask, text, watch
-
-needs_sockets = pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="no Unix sockets here")
+from actorgraph.trace.live import Live, text
 
 entered, go = threading.Event(), threading.Event()
 gates = []
@@ -43,12 +36,6 @@ async def answer(xp, value):
 held = ag.ops.define("live_held", scheme="f[*s] -> f[*s]", forward=hold)
 broken = ag.ops.define("live_broken", scheme="f[*s] -> f[*s]", forward=refuse)
 later = ag.ops.define("live_later", scheme="f[*s] -> f[*s]", forward=answer)
-
-
-@pytest.fixture
-def path(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)  # the path of a socket may be 100 characters long
-    return "live.sock"
 
 
 def test_runs_are_counted_and_actors_listed(model):
@@ -165,95 +152,3 @@ def test_top_without_rich_says_how_to_get_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "rich.live", None)
     with pytest.raises(GraphError, match=r"needs rich: pip install 'actorgraph\[demo\]'"):
         ag.trace.top().__enter__()
-
-
-# -- the socket ---------------------------------------------------------------------------------
-
-
-@needs_sockets
-def test_a_socket_answers_with_the_same_figures_and_is_gone_afterwards(model, path):
-    with model.actors() as machine, ag.trace.serve(path) as live:
-        assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
-        machine.run_sync(model.feeds)
-        first, second = ask(path), live.views()
-        assert [view.actors for view in first] == [view.actors for view in second]
-        assert (first[0].name, first[0].ended) == ("model", 1)
-    assert not os.path.exists(path)
-    assert not [t for t in threading.enumerate() if t.name == "actorgraph-collector"]
-
-
-@needs_sockets
-def test_a_socket_of_one_machine_tells_of_no_other(model, path):
-    with model.actors() as machine, model.actors() as other, ag.trace.serve(path, machine):
-        other.run_sync(model.feeds)
-        assert ask(path) == []
-
-
-@needs_sockets
-def test_a_path_that_is_taken_is_refused_and_left_alone(path):
-    with ag.trace.serve(path):
-        with pytest.raises(GraphError, match="something else is at 'live.sock' already"):
-            ag.trace.serve(path).__enter__()
-        assert ask(path) == []
-    Path(path).write_text("mine")
-    with pytest.raises(GraphError, match="'live.sock'"):
-        ag.trace.serve(path).__enter__()
-    assert Path(path).read_text() == "mine"
-
-
-@needs_sockets
-def test_the_socket_of_a_killed_process_is_taken_over(path):
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as left:
-        left.bind(path)
-    with ag.trace.serve(path):
-        assert ask(path) == []
-
-
-@needs_sockets
-@pytest.mark.parametrize("address", ["absent.sock", "no/folder/x.sock", "x" * 300])
-def test_asking_where_nobody_serves_says_what_to_do(address, path):
-    with pytest.raises(GraphError, match="nobody answers at .*ag.trace.serve"):
-        ask(address)
-
-
-@needs_sockets
-def test_a_socket_that_cannot_be_made_is_an_error_before_anything_starts(path):
-    with pytest.raises(GraphError, match="no socket can be made at 'no/folder/x.sock'"):
-        ag.trace.serve("no/folder/x.sock").__enter__()
-    assert instrument.listening == ()
-
-
-@needs_sockets
-def test_top_on_the_command_line_looks_once_from_another_process(model, path):
-    with model.actors() as machine, ag.trace.serve(path):
-        machine.run_sync(model.feeds)
-        seen = subprocess.run(
-            [sys.executable, "-m", "actorgraph", "top", os.path.abspath(path), "--once"],
-            capture_output=True, text=True, timeout=50, check=False,
-            cwd=os.path.dirname(os.path.dirname(os.path.dirname(__file__))),
-        )  # fmt: skip
-    assert (seen.returncode, seen.stderr) == (0, "")
-    assert seen.stdout.startswith("model: ")
-    assert "1 ended, 0 failed" in seen.stdout
-
-
-@needs_sockets
-def test_watching_goes_on_until_the_program_ends(model, path, monkeypatch):
-    shown, looks = io.StringIO(), []
-
-    def look_again(seconds):
-        looks.append(seconds)
-        if len(looks) == 3:
-            serving.__exit__(None, None, None)
-
-    monkeypatch.setattr(live_module, "sleep", look_again)
-    serving = ag.trace.serve(path)
-    serving.__enter__()
-    watch(path, shown, every_s=7)
-    assert looks == [7, 7, 7]
-    assert shown.getvalue().splitlines() == ["no machine is open and has run"] * 3
-
-
-def test_top_where_nobody_serves_is_one_line(path, capsys):
-    assert cli.main(["top", path]) == 1
-    assert capsys.readouterr().err.startswith("actorgraph: error: ")

@@ -1,0 +1,101 @@
+"""Checking what a user gives: each check returns it, or says what was got and what is expected."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+from math import inf
+from numbers import Integral, Real
+from operator import index
+from typing import Any
+
+from actorgraph.errors import GraphTypeError, shown
+
+__all__ = [
+    "MOST", "choice", "choices", "flag", "positive", "real", "seconds", "several", "text", "whole",
+]  # fmt: skip
+
+MOST = 1_000_000
+"""What is counted is at most this: memory is taken for each."""
+
+_MOST = {"max_bytes": (1 << 63) - 1, "workers": 1 << 16}
+
+
+def positive(what: str, value: Any) -> int:
+    """Return an int of at least 1, NumPy's too, or raise `ValueError`."""
+    number = int(value) if isinstance(value, Integral) and value is not True else 0
+    if number < 1:
+        raise ValueError(f"{what} must be an int of at least 1, got {shown(value)}")
+    if number > (most := _MOST.get(what, MOST)):
+        raise ValueError(f"{what} must be at most {most:,}, got {shown(value)}")
+    return number
+
+
+def whole(what: str, value: Any) -> int:
+    """Return an int of 64 bits, NumPy's too, or raise `ValueError`."""
+    try:
+        number = index(value)
+    except TypeError:
+        raise ValueError(f"{what} must be an int, got {shown(value)}") from None
+    if isinstance(value, bool) or not -(1 << 63) <= number < 1 << 63:
+        raise ValueError(f"{what} must be an int of 64 bits, got {shown(value)}")
+    return number
+
+
+def flag(what: str, value: Any) -> bool:
+    """Return True or False, or raise `ValueError`: ``"no"`` would count as True."""
+    if value is not True and value is not False:
+        raise ValueError(f"{what} must be True or False, got {shown(value)}")
+    return bool(value)
+
+
+def seconds(what: str, value: Any) -> float:
+    """Return a number of seconds of at least 0, or raise `ValueError`."""
+    if isinstance(value, Real) and value is not True and value is not False:
+        with suppress(OverflowError):  # an int that no float can be
+            found = float(value)
+            if found >= 0:
+                return found
+    raise ValueError(f"{what} is a number of seconds of at least 0, got {shown(value)}")
+
+
+def choice(what: str, value: str, known: tuple[str, ...]) -> str:
+    """Return one of the known words, or raise `ValueError`."""
+    if not isinstance(value, str) or value not in known:
+        raise ValueError(f"{what} must be one of {', '.join(map(repr, known))}, got {shown(value)}")
+    return value
+
+
+def choices(what: str, given: Iterable[str], known: tuple[str, ...]) -> tuple[str, ...]:
+    """Return a word or several, each a known one."""
+    words = (given,) if isinstance(given, str) or not isinstance(given, Iterable) else given
+    return tuple(choice(what, word, known) for word in several(f"a tuple of {what}", words))
+
+
+def real(what: str, value: Any, below: float = inf) -> float:
+    """Return a number from 0 to below a bound, or raise `ValueError`."""
+    if isinstance(value, Real):
+        with suppress(OverflowError):
+            found = float(value)
+            if 0 <= found < below:
+                return found
+    to = "of at least 0" if below == inf else f"from 0 to below {below:g}"
+    raise ValueError(f"{what} is {shown(value)}, expected a finite number {to}")
+
+
+def text(what: str, value: Any) -> str:
+    """Return a str, or raise `GraphTypeError`."""
+    if not isinstance(value, str):
+        raise GraphTypeError(f"{what} has to be a str, got {shown(value)}")
+    return value
+
+
+def several(what: str, value: Any) -> list[Any]:
+    """Return a list of what `value` holds, or raise `GraphTypeError`; a text is one thing."""
+    found = None
+    if not isinstance(value, (str, bytes)):
+        with suppress(TypeError):
+            found = iter(value)
+    if found is None:
+        raise GraphTypeError(f"expected {what}, got {shown(value)}")
+    return list(found)

@@ -1,0 +1,269 @@
+"""A live view of machines of another process, by a Unix socket.
+
+A connection to the socket is answered by one line of JSON and closed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import asdict
+from selectors import EVENT_READ, DefaultSelector
+from time import monotonic, sleep
+from typing import Any, TextIO, final
+from weakref import WeakSet
+
+from actorgraph.errors import GraphError
+from actorgraph.machines.life import Lifetime
+from actorgraph.machines.process import THIS
+from actorgraph.options import seconds
+from actorgraph.scheduler import POOL
+from actorgraph.trace.live import ActorView, Live, MachineView, table, text
+from actorgraph.trace.using import use
+
+__all__ = ["ask", "serve", "watch"]
+
+_PAUSE_S = 0.1
+_LONGEST = 1 << 24
+"""Bytes of an answer."""
+
+
+@contextmanager
+def serve(path: str | os.PathLike[str], *machines: Lifetime) -> Iterator[Live]:
+    """Answer ``actorgraph top PATH`` inside the ``with`` block, from a thread of its own.
+
+    A child that is forked meanwhile serves nothing, and leaves the socket to its parent.
+
+    Parameters
+    ----------
+    path : path
+        Where the Unix socket is made, for this user only; it is removed at the end, if it is still
+        there.
+    *machines : Machine or Pipeline
+        Default all of the process, each from its first run on.
+
+    Raises
+    ------
+    GraphError
+        There are no Unix sockets here, or something else is at `path`.
+    """
+    live = Live()
+    server = _Server(path, live)
+    try:
+        with use(live, *machines):
+            yield live
+    finally:
+        server.close()
+
+
+@final
+class _Server:
+    """Answers who connects to a socket, until it is closed.
+
+    Its thread is told to end through a pair of sockets, so it ends whatever has become of the path.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], live: Live) -> None:
+        self._live = live
+        self._process = THIS.id
+        self._ended = threading.Event()
+        self._listener = _listener(path)
+        self._path = os.path.abspath(path)  # the folder may be changed meanwhile
+        self._made = _identity(self._path)
+        self._stop, self._stopped = socket.socketpair()
+        try:
+            POOL.later(self._serve)
+        except BaseException:
+            self._release()
+            raise
+        _servers.add(self)
+
+    def close(self) -> None:
+        """End the thread and remove the socket, in the process that made it."""
+        if self._process != THIS.id:
+            return
+        self._stop.close()
+        self._ended.wait()
+        self._release()
+
+    def _release(self) -> None:
+        self.forget()
+        if self._made is not None and _identity(self._path) == self._made:
+            with suppress(OSError):
+                os.unlink(self._path)
+
+    def forget(self) -> None:
+        """Close what this process has of it."""
+        for one in (self._listener, self._stop, self._stopped):
+            one.close()
+
+    def _serve(self) -> None:
+        try:
+            with DefaultSelector() as selector:
+                selector.register(self._listener, EVENT_READ)
+                selector.register(self._stopped, EVENT_READ)
+                while not any(key.fileobj is self._stopped for key, _ in selector.select()):
+                    self._answer()
+        finally:
+            self._ended.set()
+
+    def _answer(self) -> None:
+        try:
+            connection, _ = self._listener.accept()
+        except OSError:
+            sleep(_PAUSE_S)  # too many files are open, or who asked has gone
+            return
+        connection.settimeout(1.0)  # who does not read holds up nobody
+        with connection, suppress(OSError):
+            answer = json.dumps([asdict(view) for view in self._live.views()]) + "\n"
+            connection.sendall(answer.encode())
+
+
+_servers: WeakSet[_Server] = WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    for server in _servers:
+        server.forget()  # the parent's: who asks would wait here if the parent were killed
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+def _identity(path: str | bytes) -> tuple[int, int] | None:
+    """Return what tells the file at a path from others, None where there is none."""
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _listener(path: str | os.PathLike[str]) -> socket.socket:
+    _need_sockets()
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        _remove_stale(os.fspath(path))
+        listener.bind(os.fspath(path))
+        os.chmod(path, 0o600)
+        listener.listen()
+    except BaseException as error:
+        listener.close()
+        if isinstance(error, (OSError, TypeError, ValueError)):
+            raise GraphError(f"no socket can be made at {path!r}: {error}") from error
+        raise
+    return listener
+
+
+def _need_sockets() -> None:
+    if not hasattr(socket, "AF_UNIX"):
+        raise GraphError("this system has no Unix sockets; use ag.trace.top in the same process")
+
+
+def _remove_stale(path: str) -> None:
+    """Remove the socket of a process that was killed."""
+    if not os.path.exists(path):
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            probe.connect(path)
+        except ConnectionRefusedError:
+            if not os.path.isfile(path):
+                os.unlink(path)
+                return
+    raise GraphError(f"something else is at {path!r} already; choose another path")
+
+
+def ask(path: str | os.PathLike[str], *, timeout_s: float = 5.0) -> list[MachineView]:
+    """Return what a process that serves at `path` is doing now; blocks until it answers.
+
+    Raises
+    ------
+    GraphError
+        Nobody serves there, or has not answered after `timeout_s` seconds.
+    """
+    until = monotonic() + seconds("timeout_s", timeout_s)
+    _need_sockets()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        try:
+            connection.settimeout(_left(until))
+            connection.connect(os.fspath(path))
+            found = json.loads(_line(connection, until))
+            return [
+                MachineView(**{**view, "actors": [ActorView(**actor) for actor in view["actors"]]})
+                for view in found
+            ]
+        except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
+            raise GraphError(
+                f"nobody answers at {path!r} ({error}); the program has to run "
+                "`with ag.trace.serve(path): ...`"
+            ) from error
+
+
+def _line(connection: socket.socket, until: float) -> bytes:
+    """Return the line that is sent, however slowly it comes, but only until some time."""
+    found = bytearray()
+    while not found.endswith(b"\n"):
+        connection.settimeout(_left(until))
+        part = connection.recv(1 << 16)
+        if not part:
+            break
+        found += part
+        if len(found) > _LONGEST:
+            raise ValueError("the answer does not end")
+    return bytes(found)
+
+
+def _left(until: float) -> float:
+    left = until - monotonic()
+    if left <= 0:
+        raise TimeoutError("timed out")
+    return min(left, threading.TIMEOUT_MAX)
+
+
+def watch(
+    path: str | os.PathLike[str], stream: TextIO, *, every_s: float, once: bool = False
+) -> None:
+    """Show what a process that serves at `path` is doing until it ends, or Ctrl-C.
+
+    Redrawn in place in a terminal with rich, else as one block of lines a look.
+
+    Raises
+    ------
+    GraphError
+        Nobody serves there when it begins.
+    """
+    views = ask(path)
+    screen = None if once else _screen(stream)
+    if screen is None:
+        stream.write(text(views) + "\n")
+    if once:
+        return
+    with screen or nullcontext():
+        while True:
+            if screen is not None:
+                screen.update(table(views), refresh=True)
+            sleep(every_s)
+            try:
+                views = ask(path)
+            except GraphError:
+                return  # the program has ended
+            if screen is None:
+                stream.write(text(views) + "\n")
+                stream.flush()
+
+
+def _screen(stream: TextIO) -> Any:
+    if not stream.isatty():
+        return None
+    try:
+        from rich.console import Console
+        from rich.live import Live as Screen
+    except ImportError:
+        return None
+    return Screen(console=Console(file=stream), auto_refresh=False)
