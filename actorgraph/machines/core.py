@@ -271,6 +271,7 @@ class Core:
         run.collect()
         if program is not None:
             plan.give_direct(binding, run.regular, program)
+            program = None  # an error keeps this frame
 
     def refuse_inside_op(self, what: str) -> None:
         """Raise where the calling thread runs an op of this machine: it would wait for itself."""
@@ -305,6 +306,8 @@ class Core:
         if not run.collected:
             run.collect()
         self._commit()
+        if run.dead is not None and isinstance(run.dead.__cause__, MemoryError):
+            self._give_up_memory(run.plan)
         run.complete()
         group = run.group
         if group is not None:
@@ -312,6 +315,12 @@ class Core:
                 self.abort(group, run.dead)
             if group.tokens.pop():
                 self._conclude(group)
+
+    def _give_up_memory(self, plan: Plan) -> None:
+        """Keep nothing for later runs: a run has found no memory, and may have left some here."""
+        plan.give_up_memory()
+        with self.lock:
+            self.networks.give_up_memory()
 
     def _commit(self) -> None:
         """Give buffers what runs assign to them: run after run, in the order of their numbers."""

@@ -17,8 +17,9 @@ from actorgraph import instrument
 from actorgraph.dual import Dual
 from actorgraph.errors import GraphError, RunCancelled
 from actorgraph.graph import Node
+from actorgraph.lower.buffers import Unallocated
 from actorgraph.node import Buffer
-from actorgraph.node_actor import Task
+from actorgraph.node_actor import Task, blamed
 from actorgraph.scheduler import waited_for
 
 if TYPE_CHECKING:
@@ -234,7 +235,9 @@ class Run:
         if self.dead is None:
             try:
                 self.duals, self.assigned = self._results()
-            except BaseException as error:  # noqa: BLE001 - a failed copy ends the run
+            except (MemoryError, Unallocated) as error:
+                self.dead = blamed(self.plan.joint, None, None, error)
+            except BaseException as error:  # noqa: BLE001 - it ends the run, whatever it is
                 self.dead = error
         if self.until is not None and self.dead is None and monotonic() > self.until:
             self.duals, self.assigned = {}, ()

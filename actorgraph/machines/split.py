@@ -36,6 +36,7 @@ import numpy as np
 from actorgraph.dual import Dual
 from actorgraph.errors import FeedError, GraphTypeError, ShapeError
 from actorgraph.graph import Node, topological_order
+from actorgraph.lower.buffers import Unallocated
 from actorgraph.lower.joint import Mode
 from actorgraph.machines.batching import (
     Reduce,
@@ -261,17 +262,27 @@ class Split:
     ) -> tuple[dict[Node, Dual], Assigned]:
         duals: dict[Node, Dual] = {}
         for node in nodes:
-            way = self._ways[node]
-            dual = duals[node] = Dual(None, node=node)
-            dual.value = self._together(way, parts, shares, _value)
-            if mode.kind == "tangents":
-                dual.tangent = self._together(way, parts, shares, _tangent)
-            elif mode.kind == "backward":
-                grads = [part.duals[node].grad for part in parts]
-                if grads[0] is not None:
-                    joined = way.kind == "rows"
-                    dual.grad = np.concatenate(grads, way.axis or 0) if joined else _sum(grads)
+            try:
+                duals[node] = self._joined(node, mode, shares, parts)
+            except MemoryError as error:
+                first = parts[0]
+                known = first.plan.joint.values[self._ways[node].batch]
+                raise Unallocated([known], first.binding.symbols) from error
         return duals, self._assigned(parts, shares)
+
+    def _joined(
+        self, node: Node, mode: Mode, shares: Sequence[float], parts: Sequence[Run]
+    ) -> Dual:
+        way = self._ways[node]
+        dual = Dual(self._together(way, parts, shares, _value), None, None, node)
+        if mode.kind == "tangents":
+            dual.tangent = self._together(way, parts, shares, _tangent)
+        elif mode.kind == "backward":
+            grads = [part.duals[node].grad for part in parts]
+            if grads[0] is not None:
+                joined = way.kind == "rows"
+                dual.grad = np.concatenate(grads, way.axis or 0) if joined else _sum(grads)
+        return dual
 
     @staticmethod
     def _together(

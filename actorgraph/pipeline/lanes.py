@@ -28,6 +28,7 @@ import numpy as np
 
 from actorgraph import instrument
 from actorgraph.channels import Channel
+from actorgraph.lower.buffers import Unallocated
 from actorgraph.lower.regions import Region, TaskSpec
 from actorgraph.machines.calls import Raised
 from actorgraph.machines.plan import MEMORIES_KEPT
@@ -270,8 +271,8 @@ class Lane:
         started = perf_counter()
         if run.dead is not None:
             return
-        function, args = part.functions[index], [held[number] for number in task.inputs]
-        outputs = self._tried(flight, index, function, *args)
+        args = [held[number] for number in task.inputs]
+        outputs = self._tried(flight, index, self._call, part.run, index, args)
         del args
         if task.has_async and outputs is not None:
             outputs = yield from self._awaited(flight, index, outputs)
@@ -291,6 +292,9 @@ class Lane:
         if instrument.turn_hook is not None:
             instrument.tell("on_turn", known, part.run, started, ended)
 
+    def _call(self, part: Run, index: int, args: list[Any]) -> Any:
+        return self.network.function(part, index)(*args)
+
     def _tried(self, flight: Flight, index: int, function: Callable[..., Any], *args: Any) -> Any:
         """Return what a part of a task returns, None where the run dies of it or is dead."""
         plan = self.network.plan
@@ -300,6 +304,7 @@ class Lane:
             return None
         except BaseException as error:  # noqa: BLE001 - becomes the run's
             flight.run.fail(blamed(plan.joint, plan.stage_tasks[index].program, None, error))
+            del function, args  # an error keeps this frame
             return None
 
     def _awaited(self, flight: Flight, index: int, steps: Any) -> Turn[Any]:
@@ -337,7 +342,11 @@ class Lane:
             if number in uses:
                 held[number] = value
             if number in plan.summed:
-                flight.sums.setdefault(number, Sum()).add(microbatch, value)
+                try:
+                    flight.sums.setdefault(number, Sum()).add(microbatch, value)
+                except MemoryError as error:
+                    steps = [step for step in task.spec.steps if step.id == number]
+                    raise Unallocated(steps, flight.parts[microbatch].run.binding.symbols) from error
             if number in plan.listed:
                 flight.lists.setdefault(number, [None] * len(flight.held))[microbatch] = value
             if number in plan.assigned:
@@ -409,7 +418,7 @@ class Lanes:
         self.recycling = recycling
         self.times: list[deque[float]] = [deque(maxlen=_TIMES_KEPT) for _ in plan.tasks]
         self.chained = frozenset(plan.chained.values())
-        self._functions: dict[tuple[int, bool], tuple[Any, list[Callable[..., Any]]]] = {}
+        self._functions: dict[tuple[int, bool], tuple[Any, list[Any]]] = {}
         self.room = max_in_flight * (2 + len(plan.tasks) * plan.schedule.microbatches)
         names = plan.schedule.lane_names
         self.tasks = [self._known_task(spec, names) for spec in plan.tasks]
@@ -450,29 +459,37 @@ class Lanes:
         backward = [works[device, "BW", number] for number in count]
         return partial(Credited, forward, backward, self.plan.credits[device])
 
-    def _functions_for(self, part: Run) -> list[Callable[..., Any]]:
-        """Return the tasks as functions for the sizes of a microbatch, each for its lane only.
+    def function(self, part: Run, index: int) -> Callable[..., Any]:
+        """Return a task as a function for the sizes of a microbatch, made by the lane that has it.
 
-        With `max_bytes` they keep no memory between turns, which no run would have claimed.
+        With `max_bytes` it keeps no memory between turns, which no run would have claimed.
         """
+        made: Callable[..., Any] | None = part.kernels[index]
+        if made is None:
+            in_buffers = part.regular and self.recycling
+            made = self.plan.function(index, part.binding, in_buffers, self.errors)
+            part.kernels[index] = made
+        return made
+
+    def _functions_for(self, part: Run) -> list[Any]:
+        """Return the tasks as functions, None where a lane has not made one yet."""
         key = id(part.binding), part.regular
         kept = self._functions.get(key)
         if kept is None or kept[0] is not part.binding:
             while len(self._functions) >= MEMORIES_KEPT:
                 del self._functions[next(iter(self._functions))]
-            plan = self.plan
-            functions = [
-                plan.function(index, part.binding, part.regular and self.recycling, self.errors)
-                for index in range(len(plan.tasks))
-            ]
-            kept = self._functions[key] = part.binding, functions
+            kept = self._functions[key] = part.binding, [None] * len(self.plan.tasks)
         return kept[1]
+
+    def give_up_memory(self) -> None:
+        """Let go of what functions write into; runs in flight go on with theirs."""
+        self._functions.clear()
 
     def inject(self, run: Run, slot: int) -> None:
         """Tell every lane of a run, all parts of which see the variables as they are now."""
         kinds = [leaf.kind for leaf in self.plan.joint.leaves]
         for part in run.microbatches:
-            part.functions = self._functions_for(part.run)
+            part.run.kernels = self._functions_for(part.run)
             for index, kind in enumerate(kinds):
                 if kind == "variable":
                     part.leaves[index] = run.values[index]

@@ -21,7 +21,7 @@ from actorgraph.devices import Device
 from actorgraph.dual import Dual
 from actorgraph.errors import GraphError, ScheduleError
 from actorgraph.graph import Node, topological_order
-from actorgraph.lower.buffers import regular, writable
+from actorgraph.lower.buffers import Unallocated, regular, writable
 from actorgraph.lower.cost import predicted_us
 from actorgraph.lower.joint import Mode
 from actorgraph.lower.kernels import with_errstate
@@ -60,7 +60,6 @@ class Part:
     given: Microbatch
     run: Run
     leaves: list[Any]
-    functions: Sequence[Callable[..., list[Any]]] = ()
 
 
 @dataclass(slots=True)
@@ -336,9 +335,13 @@ class StagedPlan(Plan):
         joined = _Joined(self, run)
         duals: dict[Node, Dual] = {}
         for node in self.nodes:
-            duals[node] = dual = Dual(joined.value(node), None, None, node)
-            if any(node is one for one in self.wrt):
-                dual.grad = joined.gradient(node, dual.value)
+            try:
+                duals[node] = dual = Dual(joined.value(node), None, None, node)
+                if any(node is one for one in self.wrt):
+                    dual.grad = joined.gradient(node, dual.value)
+            except MemoryError as error:
+                known = self.joint.values.get(node, self.joint.values[self.batching.batch_loss])
+                raise Unallocated([known], run.binding.symbols) from error
         last = [
             (buffer, joined.lists[self.joint.values[value].id][-1])
             for buffer, value in self.assignments
