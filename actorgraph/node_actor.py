@@ -228,7 +228,7 @@ def blamed(
         if isinstance(error, Unallocated):
             return _explained(joint, error.node, error.inputs, _shortage(error))
         if step is None:
-            assert program is not None
+            assert program is not None, "no step was under way"
             step = _failing_step(program, error)
         node, inputs = step
         got = tuple(f"{value.dtype}{list(np.shape(value))}" for value in map(np.asarray, inputs))
@@ -236,7 +236,7 @@ def blamed(
             clear_frames(error.__traceback__)  # of ops, which hold what there was memory for
         return _explained(joint, node, got, error)
     except BaseException as problem:  # noqa: BLE001 - the run has to end in any case
-        found = GraphError(f"a run failed between two ops: {text_of(error)}")
+        found = GraphError(f"a run failed outside of its ops: {text_of(error)}")
         found.add_note(f"no node is to blame: {text_of(problem)}")
         found.__cause__ = error
         return found

@@ -13,8 +13,8 @@ import numpy as np
 _LEAST_BYTES = 64
 """What is smaller is given always: single numbers."""
 
-_MALLOC = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
-_CALLOC = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t)
+_MALLOC = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
+_CALLOC = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t)
 
 
 class _Handler(ctypes.Structure):
@@ -64,6 +64,8 @@ class Allocator:
             yield
         finally:
             self._left = 0
+            # NumPy tells `tracemalloc` of what it did not get, as of bytes at no address.
+            ctypes.pythonapi.PyTraceMalloc_Untrack(np.lib.tracemalloc_domain, ctypes.c_size_t(0))
 
     def gives(self, size):
         """Return whether a call gets so many bytes."""

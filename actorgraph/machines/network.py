@@ -140,7 +140,7 @@ class Network:
 
     def give_up_memory(self) -> None:
         """Let go of what is written into, and of arrays that are kept to be used again."""
-        self.binding = None
+        self.binding, self.bound_kernels = None, []
         self._adopted.clear()
 
     def close(self) -> None:

@@ -250,7 +250,7 @@ class Run:
 
     def complete(self) -> None:
         """Wake who waits.  Called once, after `collect`."""
-        self.values = self.leaves = []
+        self.values = self.leaves = self.kernels = []
         self.microbatches = ()
         self.results = {}  # takes what actors deliver to a run that has been ended early
         self.network = self.machine = None

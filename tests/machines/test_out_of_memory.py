@@ -2,7 +2,11 @@
 
 import gc
 import tracemalloc
+from contextlib import contextmanager, nullcontext, suppress
+from functools import partial
+from time import sleep
 
+import anyio
 import numpy as np
 import pytest
 
@@ -10,7 +14,10 @@ import actorgraph as ag
 from tests import _allocator
 from tests.machines._graphs import results
 
-ROWS = 100
+WIDTH = 90
+"""A square of it has more than `RECYCLED_BYTES`."""
+
+ENDLESS = 10**9
 
 
 @pytest.fixture
@@ -20,46 +27,58 @@ def allocator():
 
 
 def model():
-    """Return outputs and parameters: branches, a view, a sum of cotangents, a large result."""
+    """Return outputs and parameters: branches, a view, sums of cotangents, large results."""
     graph = ag.Graph("model")
     rng = np.random.default_rng(0)
-    x = graph.input("x", ("n", ROWS), "float64")
-    w = graph.parameter("W", rng.normal(size=(ROWS, ROWS)))
-    b = graph.parameter("b", rng.normal(size=ROWS))
+    x = graph.input("x", ("n", WIDTH), "float64")
+    w = graph.parameter("W", rng.normal(size=(WIDTH, WIDTH)))
+    b = graph.parameter("b", rng.normal(size=WIDTH))
     h = ag.ops.tanh(x @ w + b)
     gated = h * ag.ops.sigmoid(h) + h
     loss = (gated * gated).mean()
     return [loss, gated, h.transpose()], [w, b]
 
 
-FEEDS = {"x": np.random.default_rng(1).normal(size=(ROWS, ROWS))}
+def feeds(rows=WIDTH):
+    return {"x": np.random.default_rng(rows).normal(size=(rows, WIDTH))}
+
+
+def check_every_failure(allocator, attempt):
+    """Check what `attempt(rows)` does where its first allocation fails, its second, and so on.
+
+    Sizes are known ones and new ones; one allocation fails, or all from then on.
+    """
+    expected = attempt(WIDTH)
+    assert attempt(WIDTH) == expected
+    for count, known in ((1, True), (1, False), (ENDLESS, False)):
+        place = 0
+        while allocator.failed or not place:
+            rows = WIDTH if known else WIDTH + 1 + place
+            with allocator.failing(place, count):
+                try:
+                    attempt(rows)
+                    raised = None
+                except BaseException as error:
+                    raised = error
+            assert bool(allocator.failed) == bool(raised)
+            if raised is not None:
+                assert isinstance(raised, ag.NodeError), raised
+                assert isinstance(raised.__cause__, MemoryError)
+            del raised
+            assert attempt(WIDTH) == expected
+            place += 1
+
+
 MODES = [
-    pytest.param({}, id="forward"),
-    pytest.param({"backward": True}, id="backward"),
-    pytest.param({"tangents": {"x": FEEDS["x"]}}, id="tangents"),
+    pytest.param(lambda rows: {}, id="forward"),
+    pytest.param(lambda rows: {"backward": True}, id="backward"),
+    pytest.param(lambda rows: {"tangents": {"x": np.ones((rows, WIDTH))}}, id="tangents"),
 ]
-
-
-def awaited(machine, **mode):
-    import anyio
-
-    async def main():
-        return await machine.run(FEEDS, **mode)
-
-    return anyio.run(main)
-
-
-def streamed(machine, **mode):
-    *_, last = machine.stream([FEEDS] * 3, **mode)
-    return last
-
-
-WAYS = [
-    pytest.param(lambda machine, **mode: machine.run_sync(FEEDS, **mode), id="run_sync"),
-    pytest.param(lambda machine, **mode: machine.start(FEEDS, **mode).result(), id="start"),
-    pytest.param(streamed, id="stream"),
-    pytest.param(awaited, id="await"),
-]
+WAYS = {
+    "run_sync": lambda machine, fed, **mode: machine.run_sync(fed, **mode),
+    "start": lambda machine, fed, **mode: machine.start(fed, **mode).result(),
+    "stream": lambda machine, fed, **mode: [*machine.stream([fed] * 3, **mode)][-1],
+}
 MACHINES = [
     pytest.param(ag.LispMachine, {}, id="lisp"),
     pytest.param(ag.TapeMachine, {}, id="tape"),
@@ -72,60 +91,116 @@ MACHINES = [
 ]
 
 
-def causes(error):
-    while error is not None:
-        yield error
-        error = error.__cause__
-
-
-def every_failure(allocator, attempt):
-    """Call `attempt` with each of its allocations failing; yield what it raised, or None."""
-    place = 0
-    while True:
-        raised = None
-        with allocator.failing(place):
-            try:
-                attempt()
-            except BaseException as error:
-                raised = error
-        if not allocator.failed:
-            assert raised is None
-            return
-        yield raised
-        place += 1
-
-
-def kept_bytes():
-    gc.collect()
-    return tracemalloc.get_traced_memory()[0]
-
-
-def is_told(error):
-    return isinstance(error, ag.GraphError) and any(
-        isinstance(one, MemoryError) for one in causes(error)
-    )
-
-
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", ["run_sync", "stream"])
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(("machine_type", "options"), MACHINES)
 def test_each_allocation_of_a_run_may_fail(allocator, machine_type, options, mode, way):
     outputs, wrt = model()
+    given = {rows: (feeds(rows), mode(rows)) for rows in range(WIDTH, 2 * WIDTH)}
     with machine_type(outputs, wrt=wrt, **options) as machine:
-        nodes = [*outputs, *wrt]
-        for _ in range(3):
-            expected = results(way(machine, **mode), nodes)
-        tracemalloc.start()
-        for _ in range(3):
-            way(machine, **mode)
-        before = kept_bytes()
-        count = 0
-        for error in every_failure(allocator, lambda: way(machine, **mode)):
-            assert is_told(error), repr(error)
-            assert isinstance(error, ag.NodeError)
-            del error
-            assert results(way(machine, **mode), nodes) == expected
-            count += 1
-        assert count
-        print(count, kept_bytes()-before)
+
+        def attempt(rows):
+            fed, asked = given[rows]
+            return results(WAYS[way](machine, fed, **asked), [*outputs, *wrt])
+
+        check_every_failure(allocator, attempt)
+
+
+@pytest.mark.parametrize("way", ["run_sync", "start"])
+@pytest.mark.parametrize(("machine_type", "options"), MACHINES)
+def test_a_run_that_finds_no_memory_leaves_none_behind(allocator, machine_type, options, way):
+    outputs, wrt = model()
+    usual, large = feeds(), feeds(20 * WIDTH)
+    run = partial(WAYS[way], backward=True)
+    with (
+        machine_type(outputs, wrt=wrt, **options | {"max_bytes": None}) as machine,
+        traced_bytes() as kept_bytes,
+    ):
+        for _ in range(4):
+            run(machine, usual)
+        before, place = kept_bytes(), 0
+        while allocator.failed or not place:
+            with allocator.failing(place, ENDLESS), suppress(ag.NodeError):
+                run(machine, large)
+            if allocator.failed:
+                arenas = machine._core.networks.arenas
+                wait_until(machine._core.scheduler.quiet)
+                assert kept_bytes() - before < large["x"].nbytes / 2
+                assert arenas.count == len(arenas.idle) == arenas.bytes == 0
+            place += 1
+        assert place > 3
+
+
+@contextmanager
+def traced_bytes():
+    """Yield what tells how many bytes are held, without those that wait for no collection."""
+    tracemalloc.start()
+    gc.collect()
+    gc.disable()
+    try:
+        yield lambda: tracemalloc.get_traced_memory()[0]
+    finally:
+        gc.enable()
         tracemalloc.stop()
+
+
+def wait_until(told):
+    while not told():
+        sleep(0)
+
+
+SOLVERS = [ag.solvers.SGD, partial(ag.solvers.SGD, momentum=0.5), ag.solvers.Adam]
+KINDS = [
+    pytest.param(ag.TapeMachine, {}, id="tape"),
+    pytest.param(ag.ActorMachine, {"workers": 2}, id="auto"),
+    pytest.param(ag.ActorMachine, {"workers": 2, "fuse": "none"}, id="none"),
+    pytest.param(ag.ActorMachine, {"workers": 2, "split_batch": 2}, id="split"),
+]
+
+
+@pytest.mark.parametrize("make", SOLVERS, ids=["sgd", "momentum", "adam"])
+@pytest.mark.parametrize(("machine_type", "options"), KINDS)
+def test_a_step_that_finds_no_memory_changes_nothing(allocator, machine_type, options, make):
+    sizes = [feeds(WIDTH + number) for number in range(100)]
+
+    @contextmanager
+    def training():
+        outputs, wrt = model()
+        with machine_type(outputs, wrt=wrt, **options) as machine:
+            step = machine.compile_step(make(lr=0.1))
+            yield step, lambda: [node.value for node in wrt]
+
+    with training() as (step, values), training() as (other_step, other_values):
+        held = []
+        for place in range(100):
+            held.append(values())  # so that a step cannot write into the arrays before
+            with allocator.failing(place):
+                try:
+                    step(sizes[place])
+                except ag.GraphError as error:
+                    assert isinstance(error.__cause__, MemoryError)
+            if not allocator.failed:
+                break
+            step(sizes[0])
+            other_step(sizes[0])
+            for one, other in zip(values(), other_values(), strict=True):
+                np.testing.assert_array_equal(one, other)
+        assert 3 < place < 99
+
+
+@pytest.mark.parametrize(
+    ("schedule", "way"),
+    [("gpipe", "run_sync"), ("1f1b", "stream"), ("zb-h1", "start"), ("dynamic", "run_sync")],
+)
+def test_each_allocation_of_a_pipeline_may_fail(allocator, schedule, way):
+    outputs, wrt = model()
+    loss, gated, _ = outputs
+    given = {rows: feeds(rows) for rows in range(WIDTH, 2 * WIDTH)}
+    with ag.pipeline.Pipeline(
+        loss, wrt, outputs=[gated], stages=2, schedule=schedule, microbatches=3, split="n",
+    ) as pipeline:  # fmt: skip
+
+        def attempt(rows):
+            return results(WAYS[way](pipeline, given[rows]), [loss, gated, *wrt])
+
+        check_every_failure(allocator, attempt)
