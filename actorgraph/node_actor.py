@@ -284,9 +284,7 @@ def _frame_of(program: Program, trace: TracebackType | None) -> TracebackType | 
     return trace
 
 
-def _explained(
-    joint: Joint, node: Node, got: tuple[str, ...], cause: BaseException
-) -> NodeError:
+def _explained(joint: Joint, node: Node, got: tuple[str, ...], cause: BaseException) -> NodeError:
     """Return the `NodeError` of a failed step, for the user's node that the step belongs to."""
     source = joint.source(node)
     direction = "backward" if joint.is_backward(node) else "forward"

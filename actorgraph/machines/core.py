@@ -307,7 +307,8 @@ class Core:
             run.collect()
         self._commit()
         if run.dead is not None and isinstance(run.dead.__cause__, MemoryError):
-            self._give_up_memory(run.plan)
+            with self.lock:
+                self.networks.give_up_memory(run.plan)
         run.complete()
         group = run.group
         if group is not None:
@@ -315,12 +316,6 @@ class Core:
                 self.abort(group, run.dead)
             if group.tokens.pop():
                 self._conclude(group)
-
-    def _give_up_memory(self, plan: Plan) -> None:
-        """Keep nothing for later runs: a run has found no memory, and may have left some here."""
-        plan.give_up_memory()
-        with self.lock:
-            self.networks.give_up_memory()
 
     def _commit(self) -> None:
         """Give buffers what runs assign to them: run after run, in the order of their numbers."""

@@ -318,8 +318,12 @@ class Networks(dict[Any, Network]):
             network.replica = replica
         return network
 
-    def give_up_memory(self) -> None:
-        """Let go of the memory that is kept for later runs; those in flight go on with theirs."""
+    def give_up_memory(self, plan: Plan) -> None:
+        """Keep nothing for later runs: one of a plan has found no memory, and may have left some.
+
+        Runs in flight go on with what they have.
+        """
+        plan.give_up_memory()
         self.arenas.clear()
         for network in self.values():
             network.give_up_memory()

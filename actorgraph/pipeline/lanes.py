@@ -24,8 +24,6 @@ from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
-import numpy as np
-
 from actorgraph import instrument
 from actorgraph.channels import Channel
 from actorgraph.lower.buffers import Unallocated
@@ -34,13 +32,14 @@ from actorgraph.machines.calls import Raised
 from actorgraph.machines.plan import MEMORIES_KEPT
 from actorgraph.node_actor import Dead, NodeActor, Task, blamed
 from actorgraph.pipeline.staged import DIRECTIONS, Part, StagedPlan
+from actorgraph.pipeline.sums import Sum
 
 if TYPE_CHECKING:
     from actorgraph.lower.arenas import Arenas
     from actorgraph.machines.capacities import Capacities
     from actorgraph.machines.run import Run
 
-__all__ = ["Credited", "Flight", "Lane", "Lanes", "Listed", "Order", "Sum", "Work"]
+__all__ = ["Credited", "Flight", "Lane", "Lanes", "Listed", "Order", "Work"]
 
 _TIMES_KEPT = 256
 """Of so many turns of a task the durations are kept, for `costs`."""
@@ -119,33 +118,6 @@ class Credited:
     def over(self) -> bool:
         """Return whether every microbatch is done."""
         return self._begun == len(self._forward) and not self._held
-
-
-class Sum:
-    """A sum over microbatches in their order, whatever order they come in."""
-
-    __slots__ = ("_count", "_owned", "_waiting", "total")
-
-    def __init__(self) -> None:
-        self.total: Any = None
-        self._count = 0
-        self._owned = False
-        self._waiting: dict[int, Any] = {}
-
-    def add(self, number: int, value: Any) -> None:
-        """Take the term of a microbatch."""
-        self._waiting[number] = value
-        while self._count in self._waiting:
-            value = self._waiting.pop(self._count)
-            if not self._count:
-                self.total = value
-            elif self._owned:
-                np.add(self.total, value, out=self.total)
-            else:
-                # The first term may be needed elsewhere; from the second on the sum is ours.
-                self.total = self.total + value
-                self._owned = type(self.total) is np.ndarray
-            self._count += 1
 
 
 Message = tuple["Flight", int, Mapping[int, Any] | None]
@@ -271,9 +243,9 @@ class Lane:
         started = perf_counter()
         if run.dead is not None:
             return
-        args = [held[number] for number in task.inputs]
-        outputs = self._tried(flight, index, self._call, part.run, index, args)
-        del args
+        outputs = self._tried(
+            flight, index, self._call, part.run, index, [held[number] for number in task.inputs]
+        )
         if task.has_async and outputs is not None:
             outputs = yield from self._awaited(flight, index, outputs)
         if outputs is None:
@@ -293,7 +265,12 @@ class Lane:
             instrument.tell("on_turn", known, part.run, started, ended)
 
     def _call(self, part: Run, index: int, args: list[Any]) -> Any:
-        return self.network.function(part, index)(*args)
+        """Call a task as a function, which is made where it is needed first."""
+        made, network = part.kernels, self.network
+        if made[index] is None:
+            in_buffers = part.regular and network.recycling
+            made[index] = network.plan.function(index, part.binding, in_buffers, network.errors)
+        return made[index](*args)
 
     def _tried(self, flight: Flight, index: int, function: Callable[..., Any], *args: Any) -> Any:
         """Return what a part of a task returns, None where the run dies of it or is dead."""
@@ -333,7 +310,7 @@ class Lane:
         """Take what a task gives, and let go of what nothing else needs; return True."""
         plan = self.network.plan
         task, held = plan.stage_tasks[index], flight.held[microbatch]
-        uses = flight.uses[microbatch]
+        uses, part = flight.uses[microbatch], flight.parts[microbatch].run
         for number in task.inputs:
             uses[number] -= 1
             if not uses[number]:
@@ -345,8 +322,8 @@ class Lane:
                 try:
                     flight.sums.setdefault(number, Sum()).add(microbatch, value)
                 except MemoryError as error:
-                    steps = [step for step in task.spec.steps if step.id == number]
-                    raise Unallocated(steps, flight.parts[microbatch].run.binding.symbols) from error
+                    summed = [step for step in task.spec.steps if step.id == number]
+                    raise Unallocated(summed, part.binding.symbols) from error
             if number in plan.listed:
                 flight.lists.setdefault(number, [None] * len(flight.held))[microbatch] = value
             if number in plan.assigned:
@@ -459,20 +436,11 @@ class Lanes:
         backward = [works[device, "BW", number] for number in count]
         return partial(Credited, forward, backward, self.plan.credits[device])
 
-    def function(self, part: Run, index: int) -> Callable[..., Any]:
-        """Return a task as a function for the sizes of a microbatch, made by the lane that has it.
-
-        With `max_bytes` it keeps no memory between turns, which no run would have claimed.
-        """
-        made: Callable[..., Any] | None = part.kernels[index]
-        if made is None:
-            in_buffers = part.regular and self.recycling
-            made = self.plan.function(index, part.binding, in_buffers, self.errors)
-            part.kernels[index] = made
-        return made
-
     def _functions_for(self, part: Run) -> list[Any]:
-        """Return the tasks as functions, None where a lane has not made one yet."""
+        """Return the tasks as functions; each is None until a lane needs it, and that lane's only.
+
+        With `max_bytes` they keep no memory between turns, which no run would have claimed.
+        """
         key = id(part.binding), part.regular
         kept = self._functions.get(key)
         if kept is None or kept[0] is not part.binding:
@@ -482,7 +450,7 @@ class Lanes:
         return kept[1]
 
     def give_up_memory(self) -> None:
-        """Let go of what functions write into; runs in flight go on with theirs."""
+        """Let go of what functions write into."""
         self._functions.clear()
 
     def inject(self, run: Run, slot: int) -> None:
