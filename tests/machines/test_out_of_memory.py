@@ -1,8 +1,9 @@
 """A run whose memory cannot be had fails by itself: the next is right, and nothing is kept."""
 
 import gc
+import os
 import tracemalloc
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from time import sleep
 
@@ -14,6 +15,7 @@ import actorgraph as ag
 from tests import _allocator
 from tests.machines._graphs import results
 
+TIMES = 20 if os.environ.get("ACTORGRAPH_SOAK") == "1" else 1
 WIDTH = 90
 """A square of it has more than `RECYCLED_BYTES`."""
 
@@ -43,6 +45,14 @@ def feeds(rows=WIDTH):
     return {"x": np.random.default_rng(rows).normal(size=(rows, WIDTH))}
 
 
+def error_of(call):
+    try:
+        call()
+    except BaseException as error:
+        return error
+    return None
+
+
 def check_every_failure(allocator, attempt):
     """Check what `attempt(rows)` does where its first allocation fails, its second, and so on.
 
@@ -55,11 +65,7 @@ def check_every_failure(allocator, attempt):
         while allocator.failed or not place:
             rows = WIDTH if known else WIDTH + 1 + place
             with allocator.failing(place, count):
-                try:
-                    attempt(rows)
-                    raised = None
-                except BaseException as error:
-                    raised = error
+                raised = error_of(partial(attempt, rows))
             assert bool(allocator.failed) == bool(raised)
             if raised is not None:
                 assert isinstance(raised, ag.NodeError), raised
@@ -175,12 +181,11 @@ def test_a_step_that_finds_no_memory_changes_nothing(allocator, machine_type, op
         for place in range(100):
             held.append(values())  # so that a step cannot write into the arrays before
             with allocator.failing(place):
-                try:
-                    step(sizes[place])
-                except ag.GraphError as error:
-                    assert isinstance(error.__cause__, MemoryError)
+                raised = error_of(partial(step, sizes[place]))
             if not allocator.failed:
                 break
+            assert isinstance(raised, ag.GraphError)
+            assert isinstance(raised.__cause__, MemoryError)
             step(sizes[0])
             other_step(sizes[0])
             for one, other in zip(values(), other_values(), strict=True):
@@ -204,3 +209,69 @@ def test_each_allocation_of_a_pipeline_may_fail(allocator, schedule, way):
             return results(WAYS[way](pipeline, given[rows]), [loss, gated, *wrt])
 
         check_every_failure(allocator, attempt)
+
+
+LARGEST = 2**23
+"""Rows of a feed of 32 MB whose outer product has 2**48 bytes: more than a process can have."""
+
+
+@pytest.mark.soak
+@pytest.mark.anyio
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("fuse", ["auto", "none", "all"])
+async def test_a_service_goes_on_under_requests_that_are_too_large(fuse):
+    x = ag.Graph().input("x", ("n", 1))
+    products = np.tanh(x * 0.5) * x.transpose()
+    y = (np.tanh(products) + products).sum(axis=0)
+    fed = [{"x": np.random.default_rng(n).normal(size=(n, 1)).astype("f")} for n in (3, 90, 200)]
+    with ag.LispMachine([y]) as lisp:
+        right = [(await lisp.run(feeds))[y].value for feeds in fed]
+    too_large = {"x": np.zeros((LARGEST, 1), "float32")}
+
+    async def ask(machine, number):
+        if number % 50 == 7:
+            with pytest.raises(ag.NodeError, match="MemoryError: Unable to allocate") as caught:
+                await machine.run(too_large)
+            assert isinstance(caught.value.__cause__, MemoryError)
+        else:
+            run = await machine.run(fed[number % 3])
+            np.testing.assert_array_equal(run[y].value, right[number % 3])
+
+    async def serve(machine, count):
+        for first in range(0, count, 10):
+            async with anyio.create_task_group() as requests:
+                for number in range(first, first + 10):
+                    requests.start_soon(ask, machine, number)
+        gc.collect()
+        return tracemalloc.get_traced_memory()[0]
+
+    async with ag.ActorMachine([y], workers=2, fuse=fuse) as machine:
+        tracemalloc.start()
+        try:
+            before = await serve(machine, 100)
+            after = await serve(machine, 500 * TIMES)
+        finally:
+            tracemalloc.stop()
+        arenas = machine._core.networks.arenas
+        assert arenas.count == len(arenas.idle) <= 2
+        assert after - before < 500_000
+
+
+def test_admission_counts_what_is_there_after_a_failure(allocator):
+    outputs, wrt = model()
+    usual, large = feeds(), feeds(4 * WIDTH)
+    with ag.ActorMachine(outputs, wrt=wrt, workers=2, fuse="all", max_bytes=2**24) as machine:
+        expected = results(machine.run_sync(usual, backward=True), outputs)
+        arenas = machine._core.networks.arenas
+        kept = arenas.bytes
+        for place in range(20):
+            with allocator.failing(place, ENDLESS), suppress(ag.NodeError):
+                machine.run_sync(large, backward=True)
+            if not allocator.failed:
+                break
+            assert arenas.count == arenas.bytes == 0
+            runs = [machine.start(usual, backward=True) for _ in range(6)]
+            assert [results(run.result(), outputs) for run in runs] == [expected] * 6
+            assert arenas.bytes == kept
+            assert arenas.count == len(arenas.idle) <= 2
+        assert place > 3
