@@ -278,6 +278,8 @@ class Buffers:
         ------
         Unallocated
         """
+        if not self.place_of:
+            return []
         if memory is None:
             try:
                 memory = aligned(self.total_bytes)

@@ -328,8 +328,9 @@ class Core:
                 if not run.collected:
                     return
                 del self.assigning[first]
-                for buffer, array in run.assigned:
-                    buffer.value = array
+                for buffer, state in run.assigned:
+                    with buffer.graph.lock:
+                        buffer.exchange(state)
                 run.assigned = ()
 
     def _release(self, run: Run) -> None:

@@ -12,13 +12,14 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import anyio
+import numpy as np
 
 from actorgraph import instrument
 from actorgraph.dual import Dual
 from actorgraph.errors import GraphError, RunCancelled
 from actorgraph.graph import Node
 from actorgraph.lower.buffers import Unallocated
-from actorgraph.node import Buffer
+from actorgraph.node import Buffer, VariableState
 from actorgraph.node_actor import Task, blamed
 from actorgraph.scheduler import waited_for
 
@@ -234,7 +235,14 @@ class Run:
         """
         if self.dead is None:
             try:
-                self.duals, self.assigned = self._results()
+                duals, assigned = self._results()
+                if assigned and self.group is None:  # parts are joined first
+                    # Copied here, where it may fail: to commit is to exchange arrays.
+                    assigned = [
+                        (buffer, VariableState(np.array(array, order="C")))
+                        for buffer, array in assigned
+                    ]
+                self.duals, self.assigned = duals, assigned
             except (MemoryError, Unallocated) as error:
                 self.dead = blamed(self.plan.joint, None, None, error)
             except BaseException as error:  # noqa: BLE001 - it ends the run, whatever it is

@@ -342,11 +342,10 @@ class StagedPlan(Plan):
             except MemoryError as error:
                 known = self.joint.values.get(node, self.joint.values[self.batching.batch_loss])
                 raise Unallocated([known], run.binding.symbols) from error
-        last = [
+        return duals, [
             (buffer, joined.lists[self.joint.values[value].id][-1])
             for buffer, value in self.assignments
         ]
-        return duals, [(buffer, np.array(array)) for buffer, array in last]
 
 
 class _Joined:

@@ -8,10 +8,12 @@ from functools import partial
 from time import sleep
 
 import anyio
+import anyio.lowlevel
 import numpy as np
 import pytest
 
 import actorgraph as ag
+from actorgraph.machines.plan import Plan
 from tests import _allocator
 from tests.machines._graphs import results
 
@@ -153,6 +155,79 @@ def traced_bytes():
 def wait_until(told):
     while not told():
         sleep(0)
+
+
+async def _later(xp, x):
+    await anyio.lowlevel.checkpoint()
+    return x + 1.0
+
+
+later = ag.ops.define(
+    "memory_later", scheme="f[*s] -> f[*s]", forward=_later, vjp=(lambda ct, y, x: ct,)
+)
+
+
+@pytest.mark.parametrize("kind", ["lisp", "tape", "auto", "none", "pipeline"])
+def test_each_allocation_around_an_asynchronous_op_may_fail(allocator, kind):
+    (_, gated, _), wrt = model()
+    loss = (later(gated * 2.0) * gated).mean()
+    machine = {
+        "lisp": partial(ag.LispMachine, [loss], wrt=wrt),
+        "tape": partial(ag.TapeMachine, [loss], wrt=wrt),
+        "auto": partial(ag.ActorMachine, [loss], wrt=wrt, workers=2),
+        "none": partial(ag.ActorMachine, [loss], wrt=wrt, workers=2, fuse="none"),
+        "pipeline": partial(ag.pipeline.Pipeline, loss, wrt, stages=2, microbatches=3, split="n"),
+    }[kind]()
+    given = {rows: feeds(rows) for rows in range(WIDTH, 2 * WIDTH)}
+    options = {} if kind == "pipeline" else {"backward": True}
+    with machine:
+
+        def attempt(rows):
+            run = anyio.run(partial(machine.run, given[rows], **options))
+            return results(run, [loss, *wrt])
+
+        check_every_failure(allocator, attempt)
+
+
+@pytest.mark.parametrize(("machine_type", "options"), MACHINES)
+def test_a_run_that_finds_no_memory_assigns_to_no_buffer(allocator, machine_type, options):
+    graph = ag.Graph()
+    x = graph.input("x", ("n", WIDTH), "float64")
+    mean, count = graph.buffer("mean", np.zeros(WIDTH)), graph.buffer("count", np.zeros(WIDTH))
+    y = x - mean
+    graph.assign(mean, mean * 0.5 + x.mean(axis=0), on=y)
+    graph.assign(count, count + 1.0, on=y)
+    fed, place = feeds(), 0
+    expected = np.zeros(WIDTH)
+    with machine_type([y], **options) as machine:
+        while allocator.failed or not place:
+            with allocator.failing(place):
+                raised = error_of(partial(machine.run_sync, fed))
+            if allocator.failed:
+                assert isinstance(raised.__cause__, MemoryError)
+                np.testing.assert_array_equal(mean.value, expected)
+                np.testing.assert_array_equal(count.value, place)
+                run = machine.run_sync(fed)
+                np.testing.assert_array_equal(run[y].value, fed["x"] - expected)
+                assert not np.array_equal(mean.value, expected)
+                expected = mean.value.copy()
+            place += 1
+        assert place > 3
+
+
+def test_a_run_whose_network_cannot_be_made_ready_fails_by_itself(monkeypatch):
+    outputs, wrt = model()
+    with ag.ActorMachine(outputs, wrt=wrt, workers=2, fuse="all") as machine:
+        expected = results(machine.run_sync(feeds()), outputs)
+        with monkeypatch.context() as patch:
+            patch.setattr(Plan, "layout", refuse_memory)
+            with pytest.raises(ag.GraphError, match="MemoryError: not even for names"):
+                machine.start(feeds(WIDTH + 1)).result()
+        assert results(machine.run_sync(feeds()), outputs) == expected
+
+
+def refuse_memory(*_):
+    raise MemoryError("not even for names")
 
 
 SOLVERS = [ag.solvers.SGD, partial(ag.solvers.SGD, momentum=0.5), ag.solvers.Adam]
