@@ -1,8 +1,8 @@
 """Memory that turns of tasks write into: as many arenas as turns that run at once.
 
 One memory a task would grow with the number of tasks and be cold in the cache; an arena is taken at
-the beginning of a turn, is as large as the largest task that it has served, and serves whoever comes
-next.
+the beginning of a turn, is as large as the largest task that it has served, and serves whoever
+comes next.
 """
 
 from __future__ import annotations

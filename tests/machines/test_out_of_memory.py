@@ -5,6 +5,7 @@ import os
 import tracemalloc
 from contextlib import contextmanager, suppress
 from functools import partial
+from importlib.util import find_spec
 from time import sleep
 
 import anyio
@@ -96,6 +97,14 @@ MACHINES = [
     pytest.param(ag.ActorMachine, {"workers": 3, "fuse": "all"}, id="all"),
     pytest.param(ag.ActorMachine, {"workers": 2, "max_bytes": 10_000_000}, id="max_bytes"),
     pytest.param(ag.ActorMachine, {"workers": 2, "split_batch": 2}, id="split"),
+    pytest.param(
+        ag.ActorMachine,
+        {"workers": 2, "jit": "wait", "exact": False},
+        id="jit",
+        marks=pytest.mark.skipif(
+            find_spec("numba") is None, reason="the extra jit is not installed"
+        ),
+    ),
 ]
 
 
@@ -293,7 +302,7 @@ LARGEST = 2**23
 @pytest.mark.soak
 @pytest.mark.anyio
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("fuse", ["auto", "none", "all"])
+@pytest.mark.parametrize("fuse", ["auto", "none"])
 async def test_a_service_goes_on_under_requests_that_are_too_large(fuse):
     x = ag.Graph().input("x", ("n", 1))
     products = np.tanh(x * 0.5) * x.transpose()
