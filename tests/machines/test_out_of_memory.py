@@ -359,3 +359,15 @@ def test_admission_counts_what_is_there_after_a_failure(allocator):
             assert arenas.bytes == kept
             assert arenas.count == len(arenas.idle) <= 2
         assert place > 3
+
+
+def test_more_bytes_than_numpy_can_count_are_more_than_there_is_memory_for():
+    x = ag.Graph().input("x", ("n", 1, 1), "float64")
+    cube = np.tanh(x * x.transpose(1, 0, 2) * x.transpose(1, 2, 0))
+    total = (cube * 2.0 + cube).sum()
+    with ag.ActorMachine([total], fuse="all") as machine:
+        for _ in range(2):
+            with pytest.raises(ag.NodeError, match="MemoryError: ") as caught:
+                machine.run_sync({"x": np.zeros((2**22, 1, 1))})
+            assert isinstance(caught.value.__cause__, MemoryError)
+        assert machine.run_sync({"x": np.zeros((3, 1, 1))})[total].value == 0
