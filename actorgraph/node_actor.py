@@ -13,16 +13,18 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
+from traceback import clear_frames
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
 from actorgraph.dual import Dual
-from actorgraph.errors import NodeError, text_of
+from actorgraph.errors import GraphError, NodeError, text_of
 from actorgraph.lower.joint import Joint
 from actorgraph.lower.program import Program
 from actorgraph.lower.regions import Region, TaskSpec
+from actorgraph.memory.buffers import Unallocated
 from actorgraph.op import CONSTANT
 
 if TYPE_CHECKING:
@@ -213,7 +215,7 @@ def blamed(
     step: tuple[Node, list[Any]] | None,
     error: BaseException,
 ) -> BaseException:
-    """Return the `NodeError` for what an op raised.
+    """Return the `NodeError` for what an op raised, or memory that could not be had.
 
     Parameters
     ----------
@@ -221,18 +223,35 @@ def blamed(
     program : Program or None
         The program that was running, whose line tells the step.
     step : (node, operands) or None
-        Where an interpreter stood.
+        Where an interpreter stood.  With neither it was between the steps.
     error : BaseException
         As caught by the program, or by its caller one frame above.
     """
     try:
+        if isinstance(error, Unallocated):
+            return _explained(joint, error.node, error.inputs, _shortage(error))
         if step is None:
-            assert program is not None
+            assert program is not None, "no step was under way"
             step = _failing_step(program, error)
-        return _explained(joint, *step, error)
+        node, inputs = step
+        got = tuple(f"{value.dtype}{list(np.shape(value))}" for value in map(np.asarray, inputs))
+        if isinstance(error, MemoryError):
+            clear_frames(error.__traceback__)  # of ops, which hold what there was memory for
+        return _explained(joint, node, got, error)
     except BaseException as problem:  # noqa: BLE001 - the run has to end in any case
-        problem.__cause__ = error
-        return problem
+        found = GraphError(f"a run failed outside of its ops: {text_of(error)}")
+        found.add_note(f"no node is to blame: {text_of(problem)}")
+        found.__cause__ = error
+        return found
+
+
+def _shortage(error: Unallocated) -> BaseException:
+    """Return why there was no memory, without the frames that hold what was there already."""
+    cause = error.__cause__
+    assert cause is not None
+    if isinstance(cause, (ValueError, OverflowError)):  # so NumPy says of more than 2**63 bytes
+        cause = MemoryError(str(cause))
+    return cause.with_traceback(None)
 
 
 def _failing_step(program: Program, error: BaseException) -> tuple[Node, list[Any]]:
@@ -268,11 +287,10 @@ def _frame_of(program: Program, trace: TracebackType | None) -> TracebackType | 
     return trace
 
 
-def _explained(joint: Joint, node: Node, inputs: list[Any], cause: BaseException) -> NodeError:
+def _explained(joint: Joint, node: Node, got: tuple[str, ...], cause: BaseException) -> NodeError:
     """Return the `NodeError` of a failed step, for the user's node that the step belongs to."""
     source = joint.source(node)
     direction = "backward" if joint.is_backward(node) else "forward"
-    got = tuple(f"{value.dtype}{list(np.shape(value))}" for value in map(np.asarray, inputs))
     of = "rewritten form" if node.owner is None else "derivative"
     step = "" if node.op is source.op else f" (step {node.op.name!r} of its {of})"
     error = NodeError(

@@ -26,6 +26,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import count, islice
 from typing import Any, NamedTuple
+from weakref import finalize
 
 from actorgraph.lower.forms import (
     AWAITED,
@@ -195,13 +196,18 @@ def last_uses(uses: Sequence[Sequence[int]], kept: Collection[int]) -> list[list
     return unused
 
 
+_numbers = count()
+
+
 def _compiled(text: str) -> tuple[str, Callable[..., Any]]:
-    filename = f"<actorgraph program {abs(hash(text)):x}>"
-    # Tracebacks show generated lines from here; of names in <> they read no lazy entries.
-    linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
+    filename = f"<actorgraph program {next(_numbers)}>"
     scope: dict[str, Any] = {}
     exec(compile(text, filename, "exec"), scope)  # our own text, made from numbers only
-    return filename, scope["actor"]
+    actor = scope.pop("actor")
+    # Tracebacks show generated lines from here; of names in <> they read no lazy entries.
+    linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
+    finalize(actor, linecache.cache.pop, filename, None).atexit = False
+    return filename, actor
 
 
 @lru_cache(maxsize=1024)

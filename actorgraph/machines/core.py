@@ -271,6 +271,7 @@ class Core:
         run.collect()
         if program is not None:
             plan.give_direct(binding, run.regular, program)
+            program = None  # an error keeps this frame
 
     def refuse_inside_op(self, what: str) -> None:
         """Raise where the calling thread runs an op of this machine: it would wait for itself."""
@@ -305,6 +306,9 @@ class Core:
         if not run.collected:
             run.collect()
         self._commit()
+        if run.dead is not None and isinstance(run.dead.__cause__, MemoryError):
+            with self.lock:
+                self.networks.give_up_memory(run.plan)
         run.complete()
         group = run.group
         if group is not None:
@@ -324,8 +328,9 @@ class Core:
                 if not run.collected:
                     return
                 del self.assigning[first]
-                for buffer, array in run.assigned:
-                    buffer.value = array
+                for buffer, state in run.assigned:
+                    with buffer.graph.lock:
+                        buffer.exchange(state)
                 run.assigned = ()
 
     def _release(self, run: Run) -> None:

@@ -188,7 +188,7 @@ class Inspectable:
         ``costs=`` cuts its regions by them, and never again.
         """
         found: dict[str, float] = {}
-        for plan in self._plans.values():
+        for plan in [*self._plans.values()]:
             if plan.latest is not None:
                 symbols = plan.latest.symbols
                 for node in plan.joint.forward:

@@ -23,7 +23,7 @@ from actorgraph.machines.plan import MEMORIES_KEPT, Plan
 from actorgraph.machines.run import Run
 from actorgraph.memory.arenas import Arenas
 from actorgraph.memory.rings import Rings
-from actorgraph.node_actor import Dead, Message, NodeActor, Task, fail
+from actorgraph.node_actor import Dead, Message, NodeActor, Task, blamed, fail
 from actorgraph.scheduler import Scheduler
 
 __all__ = ["Network", "Networks"]
@@ -99,7 +99,10 @@ class Network:
         Runs must be injected one at a time, in the order in which they are to pass.
         """
         if run.binding is not self.binding or run.regular is not self.regular:
-            self._adopt(run.binding, run.regular)
+            try:
+                self._adopt(run.binding, run.regular)
+            except Exception as error:  # noqa: BLE001 - its messages are marks, so all stays aligned
+                run.abort(blamed(self.plan.joint, None, None, error))
         run.kernels = self.bound_kernels
         ready = self.ready[slot]
         for value, targets in zip((*run.values, None), self.entries, strict=True):
@@ -116,7 +119,6 @@ class Network:
 
     def _adopt(self, binding: Binding, regular: bool) -> None:
         """Make ready for runs of other sizes: kernels, memory to write into, predictions."""
-        self.binding, self.regular = binding, regular
         key = id(binding), regular
         kept = self._adopted.get(key)
         if kept is None or kept[0] is not binding:
@@ -132,9 +134,14 @@ class Network:
             while len(self._adopted) >= MEMORIES_KEPT:
                 del self._adopted[next(iter(self._adopted))]
             kept = self._adopted[key] = binding, kernels
-        self.bound_kernels = kept[1]
+        self.binding, self.regular, self.bound_kernels = binding, regular, kept[1]
         for task, heavy in zip(self.tasks, binding.heavy, strict=True):
             task.heavy = heavy
+
+    def give_up_memory(self) -> None:
+        """Let go of what is written into, and of arrays that are kept to be used again."""
+        self.binding, self.bound_kernels = None, []
+        self._adopted.clear()
 
     def close(self) -> None:
         """Drop what the channels hold, and the coroutines with all that they hold."""
@@ -309,6 +316,16 @@ class Networks(dict[Any, Network]):
             )
             network.replica = replica
         return network
+
+    def give_up_memory(self, plan: Plan) -> None:
+        """Keep nothing for later runs: one of a plan has found no memory, and may have left some.
+
+        Runs in flight go on with what they have.
+        """
+        plan.give_up_memory()
+        self.arenas.clear()
+        for network in self.values():
+            network.give_up_memory()
 
     def story(self) -> str:
         """Return which tasks wait for what."""

@@ -346,6 +346,11 @@ class Plan(Results):
         """Take back a function of `take_direct`, whose results nobody reads out of any more."""
         binding.direct.setdefault(in_buffers, []).append(program)
 
+    def give_up_memory(self) -> None:
+        """Let go of the direct programs that nobody runs, and their buffers."""
+        for binding in list(self._with_memory):
+            binding.direct = {}
+
     def _make_direct(self, binding: Binding, in_buffers: bool) -> Direct:
         results = list(self.result_of)
         with THIS.making:

@@ -12,7 +12,7 @@ from actorgraph.dual import Dual
 from actorgraph.errors import FeedError, near_names, shown
 from actorgraph.graph import Node
 from actorgraph.lower.joint import Joint, Mode
-from actorgraph.memory.buffers import is_fresh
+from actorgraph.memory.buffers import Unallocated, is_fresh
 from actorgraph.node import Buffer, Parameter
 from actorgraph.types import UNKNOWN
 
@@ -115,24 +115,32 @@ class Results:
 
         Every array is the caller's own: only a parameter's value is the array that the run has
         read; whatever else would share memory with a feed, a variable or another result is copied.
+
+        Raises
+        ------
+        Unallocated
+            There is no memory for a copy.
         """
         arrays = self._owned(run) if self._shared else run.results
         for index, node in self._late:
             self._check_shape(run, index, node, arrays)
         duals = {node: Dual(arrays[place], None, None, node) for node, place in self._fresh}
-        for node, value, derivative, again in self._reads:
-            array = arrays[value] if isinstance(value, int) else self._leaf_value(run, value)
-            duals[node] = dual = Dual(array, None, None, node)
-            if derivative is None:
-                found = np.zeros_like(array) if self.derivative_is_zero(node) else None
-            elif isinstance(derivative, int):
-                found = arrays[derivative].copy() if again else arrays[derivative]
-            else:
-                found = np.array(self._leaf_value(run, derivative))
-            if self.mode.kind == "tangents":
-                dual.tangent = found
-            else:
-                dual.grad = found
+        try:
+            for node, value, derivative, again in self._reads:
+                array = arrays[value] if isinstance(value, int) else self._leaf_value(run, value)
+                duals[node] = dual = Dual(array, None, None, node)
+                if derivative is None:
+                    found = np.zeros_like(array) if self.derivative_is_zero(node) else None
+                elif isinstance(derivative, int):
+                    found = arrays[derivative].copy() if again else arrays[derivative]
+                else:
+                    found = np.array(self._leaf_value(run, derivative))
+                if self.mode.kind == "tangents":
+                    dual.tangent = found
+                else:
+                    dual.grad = found
+        except MemoryError as error:
+            raise Unallocated([self.joint.values[node]], run.binding.symbols) from error
         leaves = run.leaves
         for node, leaf, slope in self._slopes:
             duals[node] = Dual(leaves[leaf], arrays[slope], None, node)
@@ -167,7 +175,11 @@ class Results:
                     taken.update([id(arrays[place]) for place in self._unshared])
                 shows = array.base is not None and not (place in self._alone and _shows_all(array))
                 if shows or id(array) in taken or not array.flags.writeable:
-                    array = np.array(array)
+                    try:
+                        array = np.array(array)
+                    except MemoryError as error:
+                        node = list(self.result_of)[place]
+                        raise Unallocated([node], run.binding.symbols) from error
                 taken.add(id(array))
             arrays[place] = array
         return arrays

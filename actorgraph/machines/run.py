@@ -12,13 +12,15 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import anyio
+import numpy as np
 
 from actorgraph import instrument
 from actorgraph.dual import Dual
 from actorgraph.errors import GraphError, RunCancelled
 from actorgraph.graph import Node
-from actorgraph.node import Buffer
-from actorgraph.node_actor import Task
+from actorgraph.memory.buffers import Unallocated
+from actorgraph.node import Buffer, VariableState
+from actorgraph.node_actor import Task, blamed
 from actorgraph.options import seconds
 from actorgraph.scheduler import waited_for
 
@@ -246,8 +248,17 @@ class Run:
         """
         if self.dead is None:
             try:
-                self.duals, self.assigned = self._results()
-            except BaseException as error:  # noqa: BLE001 - a failed copy ends the run
+                duals, assigned = self._results()
+                if assigned and self.group is None:  # parts are joined first
+                    # Copied here, where it may fail: to commit is to exchange arrays.
+                    assigned = [
+                        (buffer, VariableState(np.array(array, order="C")))
+                        for buffer, array in assigned
+                    ]
+                self.duals, self.assigned = duals, assigned
+            except (MemoryError, Unallocated) as error:
+                self.dead = blamed(self.plan.joint, None, None, error)
+            except BaseException as error:  # noqa: BLE001 - it ends the run, whatever it is
                 self.dead = error
         if self.until is not None and self.dead is None and monotonic() > self.until:
             self.duals, self.assigned = {}, ()
@@ -260,7 +271,7 @@ class Run:
 
     def complete(self) -> None:
         """Wake who waits.  Called once, after `collect`."""
-        self.values = self.leaves = []
+        self.values = self.leaves = self.kernels = []
         self.microbatches = ()
         self.results = {}  # takes what actors deliver to a run that has been ended early
         self.network = self.machine = None

@@ -42,6 +42,7 @@ from actorgraph.machines.group import Assigned, Group
 from actorgraph.machines.preparation import run_of
 from actorgraph.machines.rows import Reduce
 from actorgraph.machines.run import Run
+from actorgraph.memory.buffers import Unallocated
 from actorgraph.op import INPUT
 from actorgraph.types import Dim
 
@@ -166,7 +167,14 @@ def _joined(
     parts: Sequence[Run],
 ) -> tuple[dict[Node, Dual], Assigned]:
     """Return the results of a run, and what it assigns to buffers."""
-    duals = {node: _dual(batching, node, mode, slices, parts) for node in nodes}
+    duals: dict[Node, Dual] = {}
+    for node in nodes:
+        try:
+            duals[node] = _dual(batching, node, mode, slices, parts)
+        except MemoryError as error:
+            values = parts[0].plan.joint.values
+            known = [values[term] for term in batching.terms(node).values()]
+            raise Unallocated(known, parts[0].binding.symbols) from error
     return duals, _assigned(batching, slices, parts)
 
 

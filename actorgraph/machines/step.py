@@ -16,6 +16,7 @@ from actorgraph.lower.kernels import is_silent
 from actorgraph.machines.modes import mode_of
 from actorgraph.machines.plan import Plan
 from actorgraph.node import Buffer, Parameter, Variable, VariableState
+from actorgraph.node_actor import blamed
 from actorgraph.solvers import AbstractSolver
 
 if TYPE_CHECKING:
@@ -160,12 +161,16 @@ class Step:
         """Update by a run of the machine's own plan, and leave of it what a direct step leaves."""
         duals = [run[node] for node in self._parameters]
         silent = self._updates is not None and is_silent(np.geterr())
-        self.update([dual.value for dual in duals], [dual.grad for dual in duals], silent)
-        run.duals = {
-            node: Dual(value.copy() if isinstance(node, Variable) else value, None, None, node)
-            for node in self._machine.outputs.values()
-            for value in (run.duals[node].value,)
-        }
+        try:
+            left = {
+                node: Dual(value.copy() if isinstance(node, Variable) else value, None, None, node)
+                for node in self._machine.outputs.values()
+                for value in (run.duals[node].value,)
+            }
+            self.update([dual.value for dual in duals], [dual.grad for dual in duals], silent)
+        except MemoryError as error:
+            raise blamed(run.plan.joint, None, None, error) from error
+        run.duals = left
 
     def update(self, values: Sequence[Array], grads: Sequence[Array], silent: bool = True) -> None:
         """Write what the solver makes of values and gradients, and switch all parameters to it.

@@ -1,7 +1,8 @@
 """Memory that turns of tasks write into: as many arenas as turns that run at once.
 
 One memory a task would grow with the number of tasks and be cold in the cache; an arena is taken at
-the beginning of a turn, is as large as the largest task needs, and serves whoever comes next.
+the beginning of a turn, is as large as the largest task that it has served, and serves whoever
+comes next.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from weakref import ref
 import numpy as np
 
 from actorgraph.graph import Node
-from actorgraph.memory.buffers import Buffers, Memory, aligned
+from actorgraph.memory.buffers import Buffers, Memory, Unallocated, aligned
 from actorgraph.memory.rings import Ring
 from actorgraph.types import bind_shape
 
@@ -30,28 +31,32 @@ class _Arena:
 
     __slots__ = ("memory",)
 
-    def __init__(self) -> None:
-        self.memory: Memory = aligned(0)
+    def __init__(self, size: int) -> None:
+        self.memory: Memory = aligned(size)
 
 
 @final
 class Arenas:
     """The arenas of a machine.
 
+    Invariant: what is counted is what is there, however a turn or an allocation has ended.
+
     Attributes
     ----------
     idle : deque
         Arenas that no turn owns; taking and giving back are atomic.
-    bytes : int
-        What the largest layout needs of those that were leased.
     """
 
     def __init__(self) -> None:
         self.idle: deque[_Arena] = deque()
-        self.bytes = 0
         self._all: list[_Arena] = []
         self._layouts: list[ref[Layout]] = []
         self._crowded = _CROWDED
+
+    @property
+    def bytes(self) -> int:
+        """How large the largest arena is."""
+        return max([arena.memory.nbytes for arena in self._all], default=0)
 
     @property
     def count(self) -> int:
@@ -66,32 +71,35 @@ class Arenas:
         self._layouts.append(ref(layout))
 
     def clear(self) -> None:
-        """Give up all memory; no turn may be running."""
-        self.bytes = 0
-        for arena in self._all:
-            self._replace(arena)
-        self._all.clear()
-        self.idle.clear()
+        """Give up the memory of the arenas that no turn owns."""
+        while self.idle:
+            try:
+                self._drop(self.idle.pop())
+            except IndexError:  # a turn has taken it in between
+                break
 
-    def _replace(self, arena: _Arena) -> None:
-        """Give the arena other memory, of `bytes`; the old one goes before."""
-        arena.memory = aligned(0)
+    def _drop(self, arena: _Arena) -> None:
+        """Forget an arena, and the arrays that show its memory."""
+        self._all.remove(arena)
         for held in self._layouts:
             layout = held()
             if layout is not None:
                 layout.forget(arena)
-        arena.memory = aligned(self.bytes)
 
-    def take(self) -> _Arena:
-        """Return an arena of at least `bytes`."""
+    def take(self, size: int) -> _Arena:
+        """Return an arena of at least so many bytes; one that is too small goes before."""
         try:
             arena = self.idle.pop()
         except IndexError:
-            arena = _Arena()
-            self._all.append(arena)
-        if arena.memory.nbytes < self.bytes:
-            self._replace(arena)
-        return arena
+            pass
+        else:
+            if arena.memory.nbytes >= size:
+                return arena
+            self._drop(arena)
+            del arena
+        made = _Arena(size)
+        self._all.append(made)
+        return made
 
 
 @final
@@ -122,8 +130,8 @@ class Layout:
     ) -> None:
         self._arenas, self._sizes = arenas, sizes
         self._buffers, self._steps, self._symbols = buffers, steps, symbols
-        writing = [step for step in steps if step.id in buffers.place_of or step.id in rings]
-        written = {step.id: place for place, step in enumerate(writing)}
+        self._writing = [step for step in steps if step.id in buffers.place_of or step.id in rings]
+        written = {step.id: place for place, step in enumerate(self._writing)}
         self._kept = [
             place
             for number, place in written.items()
@@ -138,7 +146,7 @@ class Layout:
                 step.dtype,
                 buffers.place_of[step.id],
             )
-            for step in writing
+            for step in self._writing
             if step.id in buffers.lender_of
         ]
         self._rings = [
@@ -147,7 +155,7 @@ class Layout:
             if (ring := rings.get(number)) is not None
         ]
         self._count = len(written)
-        self._laid: dict[_Arena, tuple[Memory, list[Any], list[Any]]] = {}
+        self._laid: dict[_Arena, tuple[list[Any], list[Any]]] = {}
         self._bytes = buffers.total_bytes
         arenas.add(self)
 
@@ -157,32 +165,43 @@ class Layout:
         Where the task has parts, these arrays are in lists, one a part.
 
         The arena is to be given back at the end of the turn.
-        """
-        if self._kept:
-            if self._bytes > self._arenas.bytes:
-                self._arenas.bytes = self._bytes
-            arena = self._arenas.take()
-            laid = self._laid.get(arena)
-            if laid is None or laid[0] is not arena.memory:
-                laid = self._lay(arena)
-            if not self._rings:
-                return laid[2]
-            found = laid[1].copy()
-        else:
-            found = [None] * (self._count + 1)
-        for place, ring in self._rings:
-            found[place] = ring.take()
-        for place, lender, shape, dtype, begin in self._lent:
-            found[place] = np.ndarray(shape, dtype, found[lender], begin)
-        return in_parts(found, self._sizes) if self._sizes else found
 
-    def _lay(self, arena: _Arena) -> tuple[Memory, list[Any], list[Any]]:
+        Raises
+        ------
+        Unallocated
+            There is no memory; nothing has been taken then.
+        """
+        arena: _Arena | None = None
+        place: int | None = None
+        try:
+            if self._kept:
+                arena = self._arenas.take(self._bytes)
+                laid = self._laid.get(arena)
+                if laid is None:
+                    laid = self._lay(arena)
+                if not self._rings:
+                    return laid[1]
+                found = laid[0].copy()
+            else:
+                found = [None] * (self._count + 1)
+            for place, ring in self._rings:
+                found[place] = ring.take()
+            for place, lender, shape, dtype, begin in self._lent:
+                found[place] = np.ndarray(shape, dtype, found[lender], begin)
+            return in_parts(found, self._sizes) if self._sizes else found
+        except BaseException as error:
+            if arena is not None:
+                self._arenas.idle.append(arena)
+            at_fault = self._kept if place is None else [place]
+            raise Unallocated([self._writing[one] for one in at_fault], self._symbols) from error
+
+    def _lay(self, arena: _Arena) -> tuple[list[Any], list[Any]]:
         arrays = self._buffers.arrays(self._steps, self._symbols, arena.memory)
         found: list[Any] = [None] * (self._count + 1)
         for place, array in zip(self._kept, arrays, strict=True):
             found[place] = array
         found[-1] = arena
-        laid = self._laid[arena] = arena.memory, found, in_parts(found, self._sizes)
+        laid = self._laid[arena] = found, in_parts(found, self._sizes)
         return laid
 
     def forget(self, arena: _Arena) -> None:

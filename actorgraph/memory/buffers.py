@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate
 from math import prod
 from typing import Any, TypeAlias
@@ -30,6 +31,7 @@ __all__ = [
     "ALIGNMENT",
     "Buffers",
     "Memory",
+    "Unallocated",
     "Usage",
     "VIEWS",
     "aligned",
@@ -224,6 +226,25 @@ def peak_bytes(
     return max(accumulate(change))
 
 
+class Unallocated(Exception):
+    """There is no memory for what nodes compute; the cause is chained.
+
+    Attributes
+    ----------
+    node : Node
+        The one of `nodes` that needs most.
+    inputs : tuple of str
+        Dtype and shape of its operands.
+    """
+
+    def __init__(self, nodes: Iterable[Node], symbols: Mapping[str, int]) -> None:
+        super().__init__()
+        self.node = max(nodes, key=partial(size_in_bytes, symbols=symbols))
+        self.inputs = tuple(
+            f"{part.dtype}{list(bind_shape(part.dims, symbols, None))}" for part in self.node.inputs
+        )
+
+
 @dataclass(slots=True)
 class Buffers:
     """Where in one memory each step of a program writes, for one binding.
@@ -252,8 +273,19 @@ class Buffers:
 
         Steps of one shape and dtype at one place share the array, so that a step in place is
         given its very operand.
+
+        Raises
+        ------
+        Unallocated
         """
-        memory = aligned(self.total_bytes) if memory is None else memory
+        if not self.place_of:
+            return []
+        if memory is None:
+            try:
+                memory = aligned(self.total_bytes)
+            except Exception as error:
+                laid = [step for step in steps if step.id in self.place_of]
+                raise Unallocated(laid, symbols) from error
         views: dict[Any, np.ndarray[Any, Any]] = {}
         found = []
         for step in steps:

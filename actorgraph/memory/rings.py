@@ -44,12 +44,13 @@ class Ring:
 
     def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
         self._shape, self._dtype = shape, dtype
+        self._strides = tuple([prod(shape[i:]) * dtype.itemsize for i in range(1, len(shape) + 1)])
         self._arrays: list[Any] = []
         self._place = 0
         self.limit = 0
 
     def take(self) -> Any:
-        """Return an array that nobody else holds."""
+        """Return an array that nobody else holds, laid out as a fresh one."""
         arrays = self._arrays
         count = len(arrays)
         for _ in range(min(_PROBES, count)):
@@ -66,9 +67,13 @@ class Ring:
         return array
 
     def _is_usable(self, array: np.ndarray[Any, Any]) -> bool:
-        """Return whether a user who held the array has left its shape, dtype and flags alone."""
-        shape, dtype = array.shape, array.dtype
-        return shape == self._shape and dtype == self._dtype and array.flags.writeable
+        """Return whether a user who held the array has left all but its elements alone."""
+        return (
+            array.shape == self._shape
+            and array.strides == self._strides
+            and array.dtype == self._dtype
+            and array.flags.writeable
+        )
 
 
 class Rings(dict[Any, Ring]):

@@ -24,22 +24,22 @@ from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
-import numpy as np
-
 from actorgraph import instrument
 from actorgraph.channels import Channel
 from actorgraph.lower.regions import Region, TaskSpec
 from actorgraph.machines.calls import Raised
 from actorgraph.machines.plan import MEMORIES_KEPT
+from actorgraph.memory.buffers import Unallocated
 from actorgraph.node_actor import Dead, NodeActor, Task, blamed
 from actorgraph.pipeline.staged import DIRECTIONS, Part, StagedPlan
+from actorgraph.pipeline.sums import Sum
 
 if TYPE_CHECKING:
     from actorgraph.machines.capacities import Capacities
     from actorgraph.machines.run import Run
     from actorgraph.memory.arenas import Arenas
 
-__all__ = ["Credited", "Flight", "Lane", "Lanes", "Listed", "Order", "Sum", "Work"]
+__all__ = ["Credited", "Flight", "Lane", "Lanes", "Listed", "Order", "Work"]
 
 _TIMES_KEPT = 256
 """Of so many turns of a task the durations are kept, for `costs`."""
@@ -118,33 +118,6 @@ class Credited:
     def over(self) -> bool:
         """Return whether every microbatch is done."""
         return self._begun == len(self._forward) and not self._held
-
-
-class Sum:
-    """A sum over microbatches in their order, whatever order they come in."""
-
-    __slots__ = ("_count", "_owned", "_waiting", "total")
-
-    def __init__(self) -> None:
-        self.total: Any = None
-        self._count = 0
-        self._owned = False
-        self._waiting: dict[int, Any] = {}
-
-    def add(self, number: int, value: Any) -> None:
-        """Take the term of a microbatch."""
-        self._waiting[number] = value
-        while self._count in self._waiting:
-            value = self._waiting.pop(self._count)
-            if not self._count:
-                self.total = value
-            elif self._owned:
-                np.add(self.total, value, out=self.total)
-            else:
-                # The first term may be needed elsewhere; from the second on the sum is ours.
-                self.total = self.total + value
-                self._owned = type(self.total) is np.ndarray
-            self._count += 1
 
 
 Message = tuple["Flight", int, Mapping[int, Any] | None]
@@ -270,9 +243,9 @@ class Lane:
         started = perf_counter()
         if run.dead is not None:
             return
-        function, args = part.functions[index], [held[number] for number in task.inputs]
-        outputs = self._tried(flight, index, function, *args)
-        del args
+        outputs = self._tried(
+            flight, index, self._call, part.run, index, [held[number] for number in task.inputs]
+        )
         if task.has_async and outputs is not None:
             outputs = yield from self._awaited(flight, index, outputs)
         if outputs is None:
@@ -291,6 +264,14 @@ class Lane:
         if instrument.turn_hook is not None:
             instrument.tell("on_turn", known, part.run, started, ended)
 
+    def _call(self, part: Run, index: int, args: list[Any]) -> Any:
+        """Call a task as a function, which is made where it is needed first."""
+        made, network = part.kernels, self.network
+        if made[index] is None:
+            in_buffers = part.regular and network.recycling
+            made[index] = network.plan.function(index, part.binding, in_buffers, network.errors)
+        return made[index](*args)
+
     def _tried(self, flight: Flight, index: int, function: Callable[..., Any], *args: Any) -> Any:
         """Return what a part of a task returns, None where the run dies of it or is dead."""
         plan = self.network.plan
@@ -300,6 +281,7 @@ class Lane:
             return None
         except BaseException as error:  # noqa: BLE001 - becomes the run's
             flight.run.fail(blamed(plan.joint, plan.stage_tasks[index].program, None, error))
+            del function, args  # an error keeps this frame
             return None
 
     def _awaited(self, flight: Flight, index: int, steps: Any) -> Turn[Any]:
@@ -328,7 +310,7 @@ class Lane:
         """Take what a task gives, and let go of what nothing else needs; return True."""
         plan = self.network.plan
         task, held = plan.stage_tasks[index], flight.held[microbatch]
-        uses = flight.uses[microbatch]
+        uses, part = flight.uses[microbatch], flight.parts[microbatch].run
         for number in task.inputs:
             uses[number] -= 1
             if not uses[number]:
@@ -337,7 +319,11 @@ class Lane:
             if number in uses:
                 held[number] = value
             if number in plan.summed:
-                flight.sums.setdefault(number, Sum()).add(microbatch, value)
+                try:
+                    flight.sums.setdefault(number, Sum()).add(microbatch, value)
+                except MemoryError as error:
+                    summed = [step for step in task.spec.steps if step.id == number]
+                    raise Unallocated(summed, part.binding.symbols) from error
             if number in plan.listed:
                 flight.lists.setdefault(number, [None] * len(flight.held))[microbatch] = value
             if number in plan.assigned:
@@ -409,7 +395,7 @@ class Lanes:
         self.recycling = recycling
         self.times: list[deque[float]] = [deque(maxlen=_TIMES_KEPT) for _ in plan.tasks]
         self.chained = frozenset(plan.chained.values())
-        self._functions: dict[tuple[int, bool], tuple[Any, list[Callable[..., Any]]]] = {}
+        self._functions: dict[tuple[int, bool], tuple[Any, list[Any]]] = {}
         self.room = max_in_flight * (2 + len(plan.tasks) * plan.schedule.microbatches)
         names = plan.schedule.lane_names
         self.tasks = [self._known_task(spec, names) for spec in plan.tasks]
@@ -450,8 +436,8 @@ class Lanes:
         backward = [works[device, "BW", number] for number in count]
         return partial(Credited, forward, backward, self.plan.credits[device])
 
-    def _functions_for(self, part: Run) -> list[Callable[..., Any]]:
-        """Return the tasks as functions for the sizes of a microbatch, each for its lane only.
+    def _functions_for(self, part: Run) -> list[Any]:
+        """Return the tasks as functions; each is None until a lane needs it, and that lane's only.
 
         With `max_bytes` they keep no memory between turns, which no run would have claimed.
         """
@@ -460,19 +446,18 @@ class Lanes:
         if kept is None or kept[0] is not part.binding:
             while len(self._functions) >= MEMORIES_KEPT:
                 del self._functions[next(iter(self._functions))]
-            plan = self.plan
-            functions = [
-                plan.function(index, part.binding, part.regular and self.recycling, self.errors)
-                for index in range(len(plan.tasks))
-            ]
-            kept = self._functions[key] = part.binding, functions
+            kept = self._functions[key] = part.binding, [None] * len(self.plan.tasks)
         return kept[1]
+
+    def give_up_memory(self) -> None:
+        """Let go of what functions write into."""
+        self._functions.clear()
 
     def inject(self, run: Run, slot: int) -> None:
         """Tell every lane of a run, all parts of which see the variables as they are now."""
         kinds = [leaf.kind for leaf in self.plan.joint.leaves]
         for part in run.microbatches:
-            part.functions = self._functions_for(part.run)
+            part.run.kernels = self._functions_for(part.run)
             for index, kind in enumerate(kinds):
                 if kind == "variable":
                     part.leaves[index] = run.values[index]

@@ -30,7 +30,7 @@ from actorgraph.lower.regions import TaskSpec, connect
 from actorgraph.machines.batching import Batching, Slice
 from actorgraph.machines.binding import Binding
 from actorgraph.machines.plan import Plan
-from actorgraph.memory.buffers import regular, writable
+from actorgraph.memory.buffers import Unallocated, regular, writable
 from actorgraph.memory.packing import assign
 from actorgraph.node import Buffer, Variable
 from actorgraph.op import CONSTANT
@@ -61,7 +61,6 @@ class Part:
     given: Slice
     run: Run
     leaves: list[Any]
-    functions: Sequence[Callable[..., list[Any]]] = ()
 
 
 @dataclass(slots=True)
@@ -339,14 +338,18 @@ class StagedPlan(Plan):
         joined = _Joined(self, run)
         duals: dict[Node, Dual] = {}
         for node in self.nodes:
-            duals[node] = dual = Dual(joined.value(node), None, None, node)
-            if any(node is one for one in self.wrt):
-                dual.grad = joined.gradient(node, dual.value)
-        last = [
+            try:
+                duals[node] = dual = Dual(joined.value(node), None, None, node)
+                if any(node is one for one in self.wrt):
+                    dual.grad = joined.gradient(node, dual.value)
+            except MemoryError as error:
+                terms = [node, *self.batching.terms(node).values()]
+                known = [self.joint.values[term] for term in terms if term in self.joint.values]
+                raise Unallocated(known, run.binding.symbols) from error
+        return duals, [
             (buffer, joined.lists[self.joint.values[value].id][-1])
             for buffer, value in self.assignments
         ]
-        return duals, [(buffer, np.array(array)) for buffer, array in last]
 
 
 class _Joined:

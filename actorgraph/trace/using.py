@@ -66,9 +66,11 @@ class _Filtered(Instrument):
         return repr(self._instrument)
 
     def _ours(self, run: Run) -> bool:
-        # A closed machine has forgotten its core, a compiled step has a plan of its own.
+        # A closed machine has forgotten its core, a compiled step has a plan of its own.  Plans
+        # are listed at once: other threads add some meanwhile.
         return any(
-            run.core is machine._core or any(run.plan is plan for plan in machine._plans.values())
+            run.core is machine._core
+            or any(run.plan is plan for plan in [*machine._plans.values()])
             for machine in self._machines
         )
 

@@ -297,3 +297,22 @@ def test_results_that_show_one_array_are_copied():
     arrays = [run[node].value for node in outputs]
     for number, array in enumerate(arrays):
         assert not any(np.shares_memory(array, other) for other in arrays[:number])
+
+
+@pytest.mark.filterwarnings("ignore:Setting the:DeprecationWarning")
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("attribute", "value"),
+    [("strides", (8, 1600)), ("shape", (400, 100)), ("dtype", "int64"), ("dtype", ">f8")],
+)
+def test_a_result_that_its_owner_has_laid_out_anew_changes_no_later_run(kind, attribute, value):
+    g = ag.Graph()
+    x = g.input("x", (200, 200), "float64")
+    y = np.tanh(x)
+    fed = [{"x": np.random.default_rng(seed).normal(size=(200, 200))} for seed in range(6)]
+    with kind([y, y.sum(axis=0)]) as machine, ag.LispMachine([y, y.sum(axis=0)]) as lisp:
+        for feeds in fed:
+            run = machine.start(feeds).result()  # never in the calling thread
+            assert results(run, run.duals) == results(lisp.run_sync(feeds), run.duals)
+            setattr(run[y].value, attribute, value)
+            del run

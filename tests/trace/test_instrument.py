@@ -2,6 +2,7 @@
 
 import gc
 import logging
+import sys
 import weakref
 from collections import Counter, deque
 from types import SimpleNamespace
@@ -158,6 +159,33 @@ def test_an_instrument_of_one_machine_hears_of_no_other(model):
         settled(machine)
     assert {entry[1] for entry in log.told} == {run.number}
     assert len(log.of("turn")) > 0
+
+
+def test_an_instrument_stays_while_its_machine_begins_another_mode(model):
+    log = Log()
+    with model.actors() as machine, model.actors() as other, ag.trace.use(log, machine):
+        machine.run_sync(model.feeds)
+        told = len(log.told)
+
+        def begin_mode(frame, event, arg):
+            """Between any two lines of what passes hooks on, as another thread might."""
+            machine._plans[len(machine._plans)] = None
+            return begin_mode
+
+        def trace(frame, event, arg):
+            return begin_mode if frame.f_code.co_filename.endswith("using.py") else None
+
+        before, known = sys.gettrace(), dict(machine._plans)
+        sys.settrace(trace)
+        try:
+            other.run_sync(model.feeds)
+        finally:
+            sys.settrace(before)
+        assert len(machine._plans) > len(known)
+        machine._plans = known
+        machine.run_sync(model.feeds)
+        settled(machine)
+    assert len(log.told) > told
 
 
 def test_use_refuses_what_is_no_instrument(model):
