@@ -57,7 +57,14 @@ from actorgraph.ops.comparison import (
     not_equal,
 )
 from actorgraph.ops.complex import conj, imag, real
-from actorgraph.ops.convolution import conv1d, conv2d, conv3d, conv_transpose1d, conv_transpose2d
+from actorgraph.ops.convolution import (
+    conv1d,
+    conv2d,
+    conv3d,
+    conv_transpose1d,
+    conv_transpose2d,
+    conv_transpose3d,
+)
 from actorgraph.ops.counting import (
     all,  # noqa: A004 - NumPy's name
     any,  # noqa: A004 - NumPy's name
@@ -150,13 +157,28 @@ from actorgraph.ops.piecewise import (
     softshrink,
     threshold,
 )
+from actorgraph.ops.pixels import channel_shuffle, pixel_shuffle, pixel_unshuffle
 from actorgraph.ops.pooling import (
+    adaptive_avg_pool1d,
+    adaptive_avg_pool2d,
+    adaptive_avg_pool3d,
+    adaptive_max_pool1d,
+    adaptive_max_pool2d,
+    adaptive_max_pool3d,
     avg_pool1d,
     avg_pool2d,
+    avg_pool3d,
     global_avg_pool,
     global_max_pool,
+    lp_pool1d,
+    lp_pool2d,
+    lp_pool3d,
     max_pool1d,
     max_pool2d,
+    max_pool3d,
+    max_unpool1d,
+    max_unpool2d,
+    max_unpool3d,
 )
 from actorgraph.ops.pseudo_inverse import matrix_rank, pinv
 from actorgraph.ops.random import (
@@ -176,15 +198,7 @@ from actorgraph.ops.reductions import (
     mean,
     min,  # noqa: A004 - NumPy's name
 )
-from actorgraph.ops.resampling import (
-    adaptive_avg_pool1d,
-    adaptive_avg_pool2d,
-    adaptive_max_pool1d,
-    adaptive_max_pool2d,
-    pixel_shuffle,
-    pixel_unshuffle,
-    upsample,
-)
+from actorgraph.ops.resampling import interpolate
 from actorgraph.ops.reshaping import flatten, ravel, reshape
 from actorgraph.ops.rounding import (
     ceil,
@@ -231,13 +245,14 @@ from actorgraph.ops.windows import col2im, im2col
 
 __all__ = [
     "Sample", "Together", "abs", "adaptive_avg_pool1d", "adaptive_avg_pool2d",
-    "adaptive_max_pool1d", "adaptive_max_pool2d", "add", "all", "allclose", "angle", "any",
-    "arange", "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctan2", "arctanh", "argmax",
-    "argmin", "argsort", "array_equal", "astype", "at", "avg_pool1d", "avg_pool2d", "batch_norm",
-    "bce_with_logits", "bernoulli", "binary_cross_entropy", "binary_cross_entropy_with_logits",
-    "binomial", "bmm", "broadcast_like", "broadcast_to", "categorical", "cbrt", "ceil", "celu",
-    "cholesky", "clip", "clip_by_global_norm", "clip_by_norm", "col2im", "concatenate", "conj",
-    "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "cos", "cosh",
+    "adaptive_avg_pool3d", "adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d",
+    "add", "all", "allclose", "angle", "any", "arange", "arccos", "arccosh", "arcsin", "arcsinh",
+    "arctan", "arctan2", "arctanh", "argmax", "argmin", "argsort", "array_equal", "astype", "at",
+    "avg_pool1d", "avg_pool2d", "avg_pool3d", "batch_norm", "bce_with_logits", "bernoulli",
+    "binary_cross_entropy", "binary_cross_entropy_with_logits", "binomial", "bmm", "broadcast_like",
+    "broadcast_to", "categorical", "cbrt", "ceil", "celu", "channel_shuffle", "cholesky", "clip",
+    "clip_by_global_norm", "clip_by_norm", "col2im", "concatenate", "conj", "conv1d", "conv2d",
+    "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "cos", "cosh",
     "cosine_similarity", "cot", "count_nonzero", "cross_entropy", "csc", "ctc_loss", "cube",
     "cumprod", "cumsum", "define", "deg2rad", "det", "diag", "diag_embed", "diagflat", "diagonal",
     "digamma", "divide", "dot", "dropout", "eigh", "eigvalsh", "einsum", "elu", "embedding",
@@ -246,31 +261,34 @@ __all__ = [
     "gelu", "getitem", "global_avg_pool", "global_max_pool", "greater", "greater_equal",
     "group_norm", "gru_cell", "hardshrink", "hardsigmoid", "hardswish", "hardtanh", "hinge",
     "hinge_loss", "huber", "huber_loss", "hypot", "ifft", "ifftn", "im2col", "imag", "index_add",
-    "index_put", "instance_norm", "inv", "irfft", "isclose", "isfinite", "isinf", "isnan", "kl_div",
-    "kron", "l1", "l1_loss", "layer_norm", "leaky_relu", "less", "less_equal", "lgamma", "linspace",
-    "local_response_norm", "log", "log10", "log1p", "log2", "log_softmax", "logaddexp",
-    "logaddexp2", "logical_and", "logical_not", "logical_or", "logical_xor", "logsigmoid",
-    "logspace", "logsumexp", "lstm_cell", "lstsq", "matmul", "matrix_power", "matrix_rank", "max",
-    "max_pool1d", "max_pool2d", "maximum", "mean", "meshgrid", "min", "minimum", "mish", "mod",
-    "moveaxis", "mse", "mse_loss", "multiply", "neg", "nll", "nll_loss", "norm", "normal",
-    "not_equal", "one_hot", "ones", "ones_like", "opaque", "outer", "pad", "permute", "pick",
-    "pick_neg_log_sigmoid", "pick_neg_log_softmax", "pick_softmax", "pinv", "pixel_shuffle",
-    "pixel_unshuffle", "polygamma", "power", "prelu", "prod", "put", "qr", "rad2deg", "ravel",
-    "real", "reciprocal", "relu", "relu6", "repeat", "reshape", "rfft", "rms_norm", "rnn_cell",
-    "roll", "round", "rsqrt", "running_batch_norm", "scaled_dot_product_attention", "scatter",
-    "scatter_add", "searchsorted", "sec", "selu", "sigmoid", "sign", "silu", "sin", "sinc", "sinh",
-    "size_of", "slogdet", "smooth_l1", "smooth_l1_loss", "softmax", "softplus", "softshrink",
-    "softsign", "solve", "sort", "sparsemax", "split", "sqrt", "square", "squeeze", "stack", "std",
-    "subtract", "sum", "svd", "svdvals", "swapaxes", "take", "take_along_axis", "tan", "tanh",
-    "tanhshrink", "tensordot", "threshold", "tile", "topk", "trace", "transpose", "tril", "triplet",
-    "triplet_margin_loss", "triu", "trunc", "truncated_normal", "uniform", "unique", "unstack",
-    "upsample", "var", "vecdot", "where", "yolo_decode", "zeros", "zeros_like",
+    "index_put", "instance_norm", "interpolate", "inv", "irfft", "isclose", "isfinite", "isinf",
+    "isnan", "kl_div", "kron", "l1", "l1_loss", "layer_norm", "leaky_relu", "less", "less_equal",
+    "lgamma", "linspace", "local_response_norm", "log", "log10", "log1p", "log2", "log_softmax",
+    "logaddexp", "logaddexp2", "logical_and", "logical_not", "logical_or", "logical_xor",
+    "logsigmoid", "logspace", "logsumexp", "lp_pool1d", "lp_pool2d", "lp_pool3d", "lstm_cell",
+    "lstsq", "matmul", "matrix_power", "matrix_rank", "max", "max_pool1d", "max_pool2d",
+    "max_pool3d", "max_unpool1d", "max_unpool2d", "max_unpool3d", "maximum", "mean", "meshgrid",
+    "min", "minimum", "mish", "mod", "moveaxis", "mse", "mse_loss", "multiply", "neg", "nll",
+    "nll_loss", "norm", "normal", "not_equal", "one_hot", "ones", "ones_like", "opaque", "outer",
+    "pad", "permute", "pick", "pick_neg_log_sigmoid", "pick_neg_log_softmax", "pick_softmax",
+    "pinv", "pixel_shuffle", "pixel_unshuffle", "polygamma", "power", "prelu", "prod", "put", "qr",
+    "rad2deg", "ravel", "real", "reciprocal", "relu", "relu6", "repeat", "reshape", "rfft",
+    "rms_norm", "rnn_cell", "roll", "round", "rsqrt", "running_batch_norm",
+    "scaled_dot_product_attention", "scatter", "scatter_add", "searchsorted", "sec", "selu",
+    "sigmoid", "sign", "silu", "sin", "sinc", "sinh", "size_of", "slogdet", "smooth_l1",
+    "smooth_l1_loss", "softmax", "softplus", "softshrink", "softsign", "solve", "sort", "sparsemax",
+    "split", "sqrt", "square", "squeeze", "stack", "std", "subtract", "sum", "svd", "svdvals",
+    "swapaxes", "take", "take_along_axis", "tan", "tanh", "tanhshrink", "tensordot", "threshold",
+    "tile", "topk", "trace", "transpose", "tril", "triplet", "triplet_margin_loss", "triu", "trunc",
+    "truncated_normal", "uniform", "unique", "unstack", "upsample", "var", "vecdot", "where",
+    "yolo_decode", "zeros", "zeros_like",
 ]  # fmt: skip
 
 # Other names: the short ones of losses, and PyTorch's for one that has a shorter name here.
 mse, l1, smooth_l1, huber = mse_loss, l1_loss, smooth_l1_loss, huber_loss
 nll, hinge, triplet = nll_loss, hinge_loss, triplet_margin_loss
 binary_cross_entropy_with_logits = bce_with_logits
+upsample = interpolate
 
 _operators.attach()
 _numpy.attach(

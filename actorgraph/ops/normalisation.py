@@ -457,6 +457,6 @@ def local_response_norm(
     average = build(
         AVERAGE, square(x), kernel=(size, *ones), stride=(1, *ones), dilation=(1, *ones),
         padding=((size // 2, (size - 1) // 2), *(((0, 0),) * len(axes))), ceil=False,
-        count_include_pad=True,
+        divisor="all",
     )  # fmt: skip
     return x / power(average * float(alpha) + float(k), float(beta))

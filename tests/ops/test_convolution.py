@@ -173,7 +173,7 @@ def test_an_infinite_value_outside_of_a_window_does_not_reach_it():
     ("arguments", "settings", "error", "text"),
     [
         (((1, 3, 5), (2, 3, 3)), {}, ShapeError, "weight has to have rank 4"),
-        (((1, 3, 5), (2, 3, 3, 3)), {}, ShapeError, "takes arrays of rank 4"),
+        (((3, 5), (2, 3, 3, 3)), {}, ShapeError, "takes arrays of rank 4"),
         (((1, 3, 5, 5), (2, 2, 3, 3)), {}, ShapeError, "channels of the input and of the weight"),
         (((1, 4, 5, 5), (3, 2, 3, 3)), {"groups": 2}, ShapeError, "3 features cannot be divided"),
         (((1, 3, 2, 5), (2, 3, 3, 3)), {}, ShapeError, "window of 3 entries, 1 apart, does not"),
