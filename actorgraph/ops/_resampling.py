@@ -23,7 +23,7 @@ from actorgraph.ops._pooling import pool_put, pool_take
 from actorgraph.ops.windows import known
 from actorgraph.types import Checks, Shape
 
-__all__ = ["ADAPTIVE_MAX", "ADAPTIVE_PLACES", "RESAMPLE", "cubic_filter"]
+__all__ = ["ADAPTIVE_MAX", "ADAPTIVE_PLACES", "RESAMPLE"]
 
 Sizes = tuple[Any, ...]
 
@@ -80,7 +80,7 @@ def _cubic_at(places: Any, size: int) -> Entries:
     """Return cubic interpolation at `places`; beyond its ends the input goes on as it ends."""
     low = np.floor(places).astype(np.int64)
     taps = low[:, None] + np.arange(-1, 3)
-    weights = cubic_filter(np.abs(places[:, None] - taps), -0.75)
+    weights = _cubic(np.abs(places[:, None] - taps), -0.75)
     return _by_rows(np.clip(taps, 0, size - 1), weights)
 
 
@@ -92,7 +92,7 @@ def _by_rows(columns: Any, weights: Any) -> Entries:
     )
 
 
-def cubic_filter(x: Any, a: float) -> Any:
+def _cubic(x: Any, a: float) -> Any:
     """Return the weight of an entry at distance `x`; source: R. Keys, Cubic convolution, 1981."""
     near = ((a + 2) * x - (a + 3)) * x * x + 1
     far = ((x - 5) * x + 8) * x * a - 4 * a
@@ -127,12 +127,20 @@ def _average(size: int, out: int, ratio: float | None) -> Entries:
     return rows, columns, (1 / (stops - starts))[rows]
 
 
+def _tent(x: Any) -> Any:
+    return np.maximum(1 - x, 0)
+
+
+def _wave(x: Any) -> Any:
+    return _cubic(x, -0.5)
+
+
 def _smooth_linear(size: int, out: int, step: float) -> Entries:
-    return _smooth(lambda x: np.maximum(1 - x, 0), 1, size, out, step)
+    return _smooth(_tent, 1, size, out, step)
 
 
 def _smooth_cubic(size: int, out: int, step: float) -> Entries:
-    return _smooth(lambda x: cubic_filter(x, -0.5), 2, size, out, step)
+    return _smooth(_wave, 2, size, out, step)
 
 
 # From the two sizes and how far two entries of the result lie apart in the input, where that is not

@@ -178,6 +178,11 @@ def log_softmax(x: Node, axis: int = -1) -> Node:
     return build(_LOG_SOFTMAX, x, axis=one_axis(axis, x.ndim, "log_softmax"))
 
 
+def softmin(x: Node, axis: int = -1) -> Node:
+    """Return ``softmax(-x)``; parameters and errors are those of `softmax`."""
+    return softmax(-x, axis)
+
+
 # -- cross entropy ----------------------------------------------------------------------------
 
 REDUCTIONS = ("mean", "sum", "none")
@@ -389,7 +394,7 @@ def check_reduction(reduction: str, what: str) -> None:
 # -- squared error ----------------------------------------------------------------------------
 
 
-def mse_loss(x: Any, y: Any, reduction: str = "mean") -> Node:
+def mse_loss(x: Any, y: Any, *, reduction: str = "mean") -> Node:
     """Return ``(x - y) ** 2``, reduced.
 
     Parameters

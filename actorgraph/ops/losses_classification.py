@@ -85,6 +85,7 @@ def nll_loss(
     log_probs: Node,
     targets: Any,
     weight: Any = None,
+    *,
     ignore_index: int | None = None,
     reduction: str = "mean",
     axis: int = -1,
@@ -131,9 +132,9 @@ def nll_loss(
 def cross_entropy(
     logits: Node,
     targets: Any,
-    reduction: str = "mean",
-    *,
     weight: Any = None,
+    *,
+    reduction: str = "mean",
     ignore_index: int | None = None,
     label_smoothing: float = 0.0,
     axis: int = -1,
@@ -154,10 +155,10 @@ def cross_entropy(
         Integers in ``[0, classes)``, or equal to `ignore_index`, of the shape of `logits` without
         the classes; others raise in the run.  Or floats of the shape of `logits`: probabilities of
         the classes, which get a gradient, too.
-    reduction : {"mean", "sum", "none"}
-        Over all targets; "none" gives one loss per target.
     weight : node or array, optional
         One entry per class.
+    reduction : {"mean", "sum", "none"}
+        Over all targets; "none" gives one loss per target.
     ignore_index : int, optional
         Targets that do not count; PyTorch's default is -100, here none is ignored.
     label_smoothing : float
@@ -203,7 +204,7 @@ def cross_entropy(
         return plain_cross_entropy(logits, targets, reduction)
     log_probs = log_softmax(logits)
     if not label_smoothing:
-        return nll_loss(log_probs, targets, weight, ignore_index, reduction)
+        return nll_loss(log_probs, targets, weight, ignore_index=ignore_index, reduction=reduction)
     chosen, weights, valid = _picked(log_probs, targets, weight, ignore_index)
     spread = mean(log_probs if weight is None else log_probs * weight, -1)
     if valid is not None:
@@ -293,7 +294,7 @@ def _weighted(losses: Node, weight: Any, reduction: str) -> Node:
 
 
 def binary_cross_entropy(
-    probabilities: Any, targets: Any, weight: Any = None, reduction: str = "mean"
+    probabilities: Any, targets: Any, weight: Any = None, *, reduction: str = "mean"
 ) -> Node:
     """Return ``-t log(p) - (1 - t) log(1 - p)``, reduced.
 
@@ -324,7 +325,12 @@ def binary_cross_entropy(
 
 
 def bce_with_logits(
-    logits: Any, targets: Any, weight: Any = None, pos_weight: Any = None, reduction: str = "mean"
+    logits: Any,
+    targets: Any,
+    weight: Any = None,
+    *,
+    pos_weight: Any = None,
+    reduction: str = "mean",
 ) -> Node:
     """Return binary cross entropy of ``sigmoid(logits)``, without overflow or cancellation.
 

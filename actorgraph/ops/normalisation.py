@@ -338,7 +338,7 @@ def group_norm(
     return _affine(reshape_like(y, x), weight, bias, axes)
 
 
-def instance_norm(x: Node, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Node:
+def instance_norm(x: Node, *, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Node:
     """Normalise each channel of each sample over its places.
 
     PyTorch's ``instance_norm`` without running statistics.
@@ -374,6 +374,7 @@ class BatchNorm(NamedTuple):
 
 def batch_norm(
     x: Node,
+    *,
     scale: Any = None,
     bias: Any = None,
     mean: Any = None,

@@ -41,7 +41,12 @@ def affine(draw, shape):
 def batch_norm(draw, f):
     x = channels(draw)
     f = one_of_results(draw, f, 3)
-    return drawn(lambda x, *affine: f(x, *affine, eps=0.01), x, *affine(draw, x[1:2]), rtol32=1e-3)
+    return drawn(named(f, "scale", "bias"), x, *affine(draw, x[1:2]), rtol32=1e-3)
+
+
+def named(f, *names):
+    """A normalisation whose parameters are given by name."""
+    return lambda x, *affine: f(x, **dict(zip(names, affine, strict=False)), eps=0.01)
 
 
 @row("layer_norm")
@@ -77,7 +82,7 @@ def group_norm(draw, f):
 @row("instance_norm")
 def instance_norm(draw, f):
     x = channels(draw)
-    return drawn(lambda x, *affine: f(x, *affine, eps=0.01), x, *affine(draw, x[1:2]), rtol32=1e-3)
+    return drawn(named(f, "weight", "bias"), x, *affine(draw, x[1:2]), rtol32=1e-3)
 
 
 @row("local_response_norm")

@@ -329,7 +329,7 @@ def one_hot(draw, f):
 @row("embedding")
 def embedding(draw, f):
     count, width = draw(sizes(1)), draw(sizes())
-    return drawn(f, (count, width), draw(shapes()), ints={1: count}, sizes=draw(knowledge))
+    return drawn(f, draw(shapes()), (count, width), ints={0: count}, sizes=draw(knowledge))
 
 
 @row("celu", "relu6", "selu", "sec")
