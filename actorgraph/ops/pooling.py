@@ -8,6 +8,7 @@ window, whatever the size of the input.  The ops stand in `_pooling` and `_resam
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import prod
 from typing import Any, NamedTuple
 
 from actorgraph.errors import GraphTypeError, ShapeError
@@ -186,7 +187,8 @@ def _lp_pool(
 ) -> Node:
     """Root of the sum of powers over windows, as ``torch.nn.functional.lp_pool{n}d``.
 
-    ``(sum of x^p)^(1/p)`` for ``p = norm_type``; a negative sum has no root (NaN).
+    ``(sum of x^p)^(1/p)`` for ``p = norm_type``; a negative sum has no root (NaN).  The sum over a
+    window that is cut off is scaled as if it were whole.
 
     Parameters
     ----------
@@ -204,8 +206,8 @@ def _lp_pool(
     """
     what = f"lp_pool{axes}d"
     geometry = _geometry(axes, what, x, kernel_size, stride, 0, 1, ceil_mode)
-    total = build(AVERAGE, power(x, float(norm_type)), divisor=1.0, **geometry)
-    return power(total, 1 / float(norm_type))
+    average = build(AVERAGE, power(x, float(norm_type)), divisor="all", **geometry)
+    return power(average * float(prod(geometry["kernel"])), 1 / float(norm_type))
 
 
 def _max_unpool(

@@ -157,7 +157,11 @@ def test_rows_of_special_values_are_those_of_numpy(dtype):
         [1e38, -1e38, 0, 1e38], [-1e30, 0, -800, -700], [3, 3 - 1e-3, 88, 89],
     ]  # fmt: skip
     feeds = {"x": np.array(rows, dtype), "t": np.array([0, 1, 2, 0, 1, 0, 1, 2])}
-    outputs = [ops.softmax(x + 0), ops.log_softmax(x + 0), ops.cross_entropy(x + 0, t, reduction="none")]
+    outputs = [
+        ops.softmax(x + 0),
+        ops.log_softmax(x + 0),
+        ops.cross_entropy(x + 0, t, reduction="none"),
+    ]
     agree(outputs, feeds, modes=[{}])
 
 

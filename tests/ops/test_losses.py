@@ -353,7 +353,9 @@ def test_cross_entropy_equals_that_of_pytorch_to_second_order(reduction, rows):
         )
         return loss.reshape(rows) if reduction == "none" else loss
 
-    compare_with_torch(lambda z: ag.ops.cross_entropy(z, targets, reduction=reduction), theirs, logits)
+    compare_with_torch(
+        lambda z: ag.ops.cross_entropy(z, targets, reduction=reduction), theirs, logits
+    )
 
 
 @pytest.mark.oracle

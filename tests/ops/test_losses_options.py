@@ -81,7 +81,8 @@ def test_cross_entropy_of_probabilities_equals_that_of_pytorch(
 
     compare(
         lambda z, q: ag.ops.cross_entropy(
-            z, q, reduction=reduction, weight=w if weighted else None, label_smoothing=smoothing, axis=axis
+            z, q, w if weighted else None, reduction=reduction, label_smoothing=smoothing,
+            axis=axis,
         ),
         lambda torch, z, q: torch.nn.functional.cross_entropy(
             z, q, torch.tensor(w) if weighted else None, reduction=reduction,
