@@ -1,4 +1,4 @@
-"""Ops of PyTorch's functional namespace that are made of others, against PyTorch to second order."""
+"""Ops of PyTorch's functional namespace that are made of others: against PyTorch, errors."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,6 @@ from tests.ops._compare import compare, draw
 INTS = np.random.default_rng(3).integers(0, 3, (2, 3))
 SIGNS = np.array([1.0, -1.0, 1.0])
 THETA = ((2, 2, 3),)
-VOLUMES = ((2, 3, 4),)
 
 # Name, shapes that are drawn, options; a tensor in the options is an array on both sides.
 ROWS = [
