@@ -235,5 +235,5 @@ def _over(rule: Callable[Concatenate[int, P], R], name: str, axes: int) -> Calla
     function.__signature__ = given.replace(  # type: ignore[attr-defined]
         parameters=list(given.parameters.values())[1:]
     )
-    del function.__wrapped__  # type: ignore[attr-defined]
+    del function.__wrapped__
     return function

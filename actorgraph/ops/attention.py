@@ -104,28 +104,39 @@ def scaled_dot_product_attention(
         raise ShapeError(
             f"scaled_dot_product_attention takes rank 2 or more, got {query!r} and {keys!r}"
         )
-    given = None if mask is None else query.graph.lift(mask)
-    if is_half(query.dtype):
-        wide = [
-            astype(node, "float32") if node is not None and node.dtype == query.dtype else node
-            for node in (query, keys, values, given)
-        ]
-        if any(node is not None and node.dtype == np.float32 for node in (keys, values, given)):
-            raise GraphTypeError(
-                f"scaled_dot_product_attention: mixed dtypes, {query.dtype} and float32"
-            )
-        settings = {"is_causal": is_causal, "scale": scale, "enable_gqa": enable_gqa}
-        y = scaled_dot_product_attention(*wide, dropout_p=dropout_p, **settings)  # type: ignore[arg-type]
-        return astype(y, query.dtype)
     if enable_gqa:
         keys, values = (_for_heads(node, query) for node in (keys, values))
-    scores = matmul(query * _scale(query, scale), swap_last(keys))
+    scale = _scale(query) if scale is None else float(scale)
+    operands = [query, keys, values, *([] if mask is None else [query.graph.lift(mask)])]
+    if not is_half(query.dtype):
+        return _attended(*operands, scale=scale, dropout_p=dropout_p, is_causal=is_causal)
+    for node in operands:
+        if node.dtype not in (query.dtype, np.bool_):
+            raise GraphTypeError(
+                f"scaled_dot_product_attention: mixed dtypes, {query.dtype} and {node.dtype}"
+            )
+    wide = [node if node.dtype == np.bool_ else astype(node, "float32") for node in operands]
+    y = _attended(*wide, scale=scale, dropout_p=dropout_p, is_causal=is_causal)
+    return astype(y, query.dtype)
+
+
+def _attended(
+    query: Node,
+    keys: Node,
+    values: Node,
+    mask: Node | None = None,
+    *,
+    scale: float,
+    dropout_p: float,
+    is_causal: bool,
+) -> Node:
+    scores = matmul(query * scale, swap_last(keys))
     seen = build(_CAUSAL, scores) if is_causal else None
-    if given is not None:
-        if given.dtype != np.bool_:
-            scores = scores + given
-            given = greater(given, -inf)
-        seen = given if seen is None else seen & given
+    if mask is not None:
+        if mask.dtype != np.bool_:
+            scores = scores + mask
+            mask = greater(mask, -inf)
+        seen = mask if seen is None else seen & mask
     if seen is None:
         return matmul(dropout(softmax(scores), dropout_p), values)
     # A large finite number: in a row of -inf softmax would be NaN.
@@ -144,9 +155,7 @@ def _for_heads(node: Node, query: Node) -> Node:
     return repeat(node, heads // shared, node.ndim - 3)
 
 
-def _scale(query: Node, scale: float | None) -> float:
-    if scale is not None:
-        return float(scale)
+def _scale(query: Node) -> float:
     features = query.dims[-1]
     if isinstance(features, Dim):
         raise GraphTypeError(
@@ -220,5 +229,6 @@ def multi_head_attention(
         projected = linear(lift(x), weight, bias)
         places = projected.ndim - 1
         heads.append(swapaxes(group_dim(projected, places, num_heads), -2, -3))
-    y = scaled_dot_product_attention(*heads, mask, dropout_p=dropout_p, is_causal=is_causal)
+    q, k, v = heads
+    y = scaled_dot_product_attention(q, k, v, mask, dropout_p=dropout_p, is_causal=is_causal)
     return linear(ungroup_dims(swapaxes(y, -2, -3), query.ndim - 1), out_proj_weight, out_proj_bias)

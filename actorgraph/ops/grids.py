@@ -16,7 +16,7 @@ import numpy as np
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node
 from actorgraph.ops.arithmetic import abs, mod, multiply  # noqa: A004 - NumPy's name
-from actorgraph.ops.broadcasting import expand_dims
+from actorgraph.ops.broadcasting import add, expand_dims
 from actorgraph.ops.casting import astype
 from actorgraph.ops.gathering import take_along_axis
 from actorgraph.ops.indexing import getitem
@@ -26,7 +26,7 @@ from actorgraph.ops.rounding import floor
 from actorgraph.ops.rounding import round as nearest
 from actorgraph.ops.selection import clip, where
 from actorgraph.ops.shaping import swap_last
-from actorgraph.types import UNKNOWN, Dim
+from actorgraph.types import UNKNOWN
 
 __all__ = ["affine_grid", "grid_sample"]
 
@@ -99,7 +99,7 @@ def _taps(place: Node, size: int, mode: str, padding_mode: str, align_corners: b
     if mode != "bicubic":
         place = _padded(place, size, padding_mode, align_corners)
     if mode == "nearest":
-        taps = [(nearest(place), None)]
+        taps: list[tuple[Node, Node | None]] = [(nearest(place), None)]
     else:
         low = floor(place)
         share = place - low
@@ -175,10 +175,10 @@ def grid_sample(
             f"grid_sample: mode is one of {modes} and padding_mode 'zeros', 'border' or "
             f"'reflection', got {mode!r} and {padding_mode!r}"
         )
-    sizes = x.dims[2:]
     if axes not in (2, 3) or grid.ndim != x.ndim or grid.dims[-1] != axes:
         raise ShapeError(f"grid_sample: a grid {grid!r} does not fit {x!r}")
-    if any(isinstance(dim, Dim) or dim < 1 for dim in sizes) or UNKNOWN in grid.dims:
+    sizes = [dim for dim in x.dims[2:] if isinstance(dim, int) and dim > 0]
+    if len(sizes) < axes or UNKNOWN in grid.dims:
         raise ShapeError(f"grid_sample: sizes above 0 have to be known, got {x!r} and {grid!r}")
     along = []
     for axis, size in enumerate(sizes):
@@ -187,14 +187,13 @@ def grid_sample(
             (place + 1.0) * (size / 2) - 0.5
         )  # fmt: skip
         along.append(_taps(place, size, mode, padding_mode, align_corners))
-    flat, total = flatten(x, 2), None
+    flat, parts = flatten(x, 2), []
     for taps in product(*along):
         index = reduce(_row_major, zip([tap for tap, _ in taps], sizes, strict=True))[0]
         entries = take_along_axis(flat, index, -1)
         weights = [weight for _, weight in taps if weight is not None]
-        part = entries * reduce(multiply, weights) if weights else entries
-        total = part if total is None else total + part
-    return reshape(total, (*x.dims[:2], *grid.dims[1:-1]))
+        parts.append(entries * reduce(multiply, weights) if weights else entries)
+    return reshape(reduce(add, parts), (*x.dims[:2], *grid.dims[1:-1]))
 
 
 def _row_major(left: Any, right: Any) -> Any:

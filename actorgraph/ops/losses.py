@@ -34,7 +34,7 @@ from actorgraph.types import shapes_differ
 
 __all__ = [
     "REDUCTIONS", "check_reduction", "log_softmax", "mse_loss", "plain_cross_entropy", "reduced",
-    "same_shape", "softmax",
+    "same_shape", "softmax", "softmin",
 ]  # fmt: skip
 
 _AXIS_SAMPLES = (

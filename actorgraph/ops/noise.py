@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import sqrt
+
 from actorgraph.errors import ShapeError
 from actorgraph.graph import Node
 from actorgraph.ops._declare import over_axes
@@ -66,7 +68,7 @@ dropout1d, dropout2d, dropout3d = over_axes(_dropout, "dropout{n}d")
 def _alpha(x: Node, mask: Node | None, p: float) -> Node:
     if mask is None or p == 1:
         return x if mask is None else x * 0.0
-    scale = ((_LOWEST**2 * p + 1) * (1 - p)) ** -0.5
+    scale = 1 / sqrt((_LOWEST**2 * p + 1) * (1 - p))
     return (x * mask + (1 - mask) * _LOWEST) * scale - scale * p * _LOWEST
 
 
