@@ -23,7 +23,10 @@ from actorgraph.ops._pooling import pool_put, pool_take
 from actorgraph.ops.windows import known
 from actorgraph.types import Checks, Shape
 
-__all__ = ["ADAPTIVE_MAX", "ADAPTIVE_PLACES", "RESAMPLE"]
+__all__ = ["ADAPTIVE_MAX", "ADAPTIVE_PLACES", "RESAMPLE", "SHARPNESS", "cubic_far", "cubic_near"]
+
+SHARPNESS = -0.75
+"""Of the cubic, as PyTorch has it."""
 
 Sizes = tuple[Any, ...]
 
@@ -80,7 +83,7 @@ def _cubic_at(places: Any, size: int) -> Entries:
     """Return cubic interpolation at `places`; beyond its ends the input goes on as it ends."""
     low = np.floor(places).astype(np.int64)
     taps = low[:, None] + np.arange(-1, 3)
-    weights = _cubic(np.abs(places[:, None] - taps), -0.75)
+    weights = _cubic(np.abs(places[:, None] - taps), SHARPNESS)
     return _by_rows(np.clip(taps, 0, size - 1), weights)
 
 
@@ -92,11 +95,18 @@ def _by_rows(columns: Any, weights: Any) -> Entries:
     )
 
 
+def cubic_near(x: Any, a: float) -> Any:
+    """Return the weight of an entry at distance `x` up to 1; source: R. Keys, 1981."""
+    return ((a + 2) * x - (a + 3)) * x * x + 1.0
+
+
+def cubic_far(x: Any, a: float) -> Any:
+    """Return the weight of an entry at distance `x` from 1 to 2."""
+    return ((x - 5.0) * x + 8.0) * x * a - 4 * a
+
+
 def _cubic(x: Any, a: float) -> Any:
-    """Return the weight of an entry at distance `x`; source: R. Keys, Cubic convolution, 1981."""
-    near = ((a + 2) * x - (a + 3)) * x * x + 1
-    far = ((x - 5) * x + 8) * x * a - 4 * a
-    return np.where(x <= 1, near, np.where(x < 2, far, 0.0))
+    return np.where(x <= 1, cubic_near(x, a), np.where(x < 2, cubic_far(x, a), 0.0))
 
 
 def _smooth(weigh: Callable[[Any], Any], reach: int, size: int, out: int, step: float) -> Entries:

@@ -15,6 +15,7 @@ import numpy as np
 
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node
+from actorgraph.ops._resampling import SHARPNESS, cubic_far, cubic_near
 from actorgraph.ops.arithmetic import abs, mod, multiply  # noqa: A004 - NumPy's name
 from actorgraph.ops.broadcasting import add, expand_dims
 from actorgraph.ops.casting import astype
@@ -83,17 +84,6 @@ def _padded(place: Node, size: int, padding_mode: str, align_corners: bool) -> N
     return place if padding_mode == "zeros" else clip(place, 0.0, size - 1.0)
 
 
-_A = -0.75
-
-
-def _near(x: Node) -> Node:
-    return ((_A + 2) * x - (_A + 3)) * x * x + 1.0
-
-
-def _far(x: Node) -> Node:
-    return ((x - 5.0) * x + 8.0) * x * _A - 4 * _A
-
-
 def _taps(place: Node, size: int, mode: str, padding_mode: str, align_corners: bool) -> Any:
     """Return the positions that a place is made of along an axis, each with its weight."""
     if mode != "bicubic":
@@ -107,10 +97,11 @@ def _taps(place: Node, size: int, mode: str, padding_mode: str, align_corners: b
         if mode == "bilinear":
             taps = [(low, rest), (low + 1.0, share)]
         else:
-            weights = (_far(share + 1.0), _near(share), _near(rest), _far(rest + 1.0))
+            rules = (cubic_far, cubic_near, cubic_near, cubic_far)
+            distances = (share + 1.0, share, rest, rest + 1.0)
             taps = [
-                (_padded(low + (i - 1.0), size, padding_mode, align_corners), weight)
-                for i, weight in enumerate(weights)
+                (_padded(low + (i - 1.0), size, padding_mode, align_corners), rule(x, SHARPNESS))
+                for i, (rule, x) in enumerate(zip(rules, distances, strict=True))
             ]
     return [_inside(*tap, size, padding_mode) for tap in taps]
 

@@ -251,7 +251,7 @@ def test_an_unknown_reduction_lists_the_known_ones(function):
     x = g.input("x", (3, 4))
 
     with pytest.raises(GraphTypeError, match=r"one of \('mean', 'sum', 'none'\), got 'avg'"):
-        function(x, x, "avg")
+        function(x, x, reduction="avg")
 
 
 @pytest.mark.parametrize("reduction", REDUCTIONS)
