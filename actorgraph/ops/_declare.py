@@ -13,6 +13,7 @@ from collections.abc import Callable
 from functools import reduce, wraps
 from inspect import signature
 from math import prod
+from types import FunctionType
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeAlias, TypeVar
 
 from actorgraph.graph import Node, build
@@ -222,18 +223,22 @@ def over_axes(
 
 
 def _over(rule: Callable[Concatenate[int, P], R], name: str, axes: int) -> Callable[P, R]:
-    @wraps(rule)
+    name = name.replace("{n}", str(axes))
+    # A copy, so that Python's own complaints about arguments have the name that was called.
+    own = FunctionType(rule.__code__, rule.__globals__, name, rule.__defaults__)
+    own.__qualname__, own.__kwdefaults__ = name, rule.__kwdefaults__
+
+    @wraps(own)
     def function(*args: P.args, **kwargs: P.kwargs) -> R:
-        return rule(axes, *args, **kwargs)
+        result: R = own(axes, *args, **kwargs)
+        return result
 
     text = rule.__doc__ or ""
     for word, meaning in {**_OVER[axes - 1], "{n}": str(axes)}.items():
         text = text.replace(word, meaning)
-    function.__name__ = function.__qualname__ = name.replace("{n}", str(axes))
     function.__doc__ = text
     given = signature(rule)
     function.__signature__ = given.replace(  # type: ignore[attr-defined]
         parameters=list(given.parameters.values())[1:]
     )
-    del function.__wrapped__
     return function

@@ -80,6 +80,14 @@ def _averaged(losses: Node, weights: Node, reduction: str) -> Node:
     return sum(losses) / where(total == 0, nan, total)
 
 
+def _check_options(reduction: str, weight: Any, what: str) -> None:
+    check_reduction(reduction, what)
+    if isinstance(weight, str):
+        raise GraphTypeError(
+            f"{what}: the third argument is the weight of the classes; write reduction={weight!r}"
+        )
+
+
 @naming_itself
 def nll_loss(
     log_probs: Node,
@@ -120,7 +128,7 @@ def nll_loss(
     ShapeError
         The shape of `targets` is not that of `log_probs` without the classes.
     """
-    check_reduction(reduction, "nll_loss")
+    _check_options(reduction, weight, "nll_loss")
     log_probs = _classes_last(log_probs, axis, "nll_loss")
     chosen, weights, valid = _picked(log_probs, targets, weight, ignore_index)
     if weight is None and valid is None:
@@ -187,7 +195,7 @@ def cross_entropy(
     >>> cross_entropy(z, t, label_smoothing=0.1).shape
     ()
     """
-    check_reduction(reduction, "cross_entropy")
+    _check_options(reduction, weight, "cross_entropy")
     if not 0 <= label_smoothing <= 1:
         raise GraphTypeError(f"cross_entropy: label_smoothing is in [0, 1], got {label_smoothing}")
     targets = logits.graph.lift(targets)

@@ -245,6 +245,14 @@ def test_cross_entropy_wants_one_integer_per_row(shape, dtype, text):
         ag.ops.cross_entropy(g.input("z", (3, 4)), g.input("t", shape, dtype))
 
 
+@pytest.mark.parametrize("function", [ag.ops.cross_entropy, ag.ops.nll_loss])
+def test_a_reduction_in_the_place_of_the_weight_is_told_its_name(function):
+    g = ag.Graph()
+
+    with pytest.raises(GraphTypeError, match="third argument is the weight .* reduction='sum'"):
+        function(g.input("z", (3, 4)), g.input("t", (3,), "int64"), "sum")
+
+
 @pytest.mark.parametrize("function", [ag.ops.cross_entropy, ag.ops.mse_loss])
 def test_an_unknown_reduction_lists_the_known_ones(function):
     g = ag.Graph()
