@@ -22,6 +22,7 @@ from actorgraph.ops.arithmetic import neg
 from actorgraph.ops.broadcasting import broadcast_like, sum  # noqa: A004
 from actorgraph.ops.exponential import exp
 from actorgraph.ops.indexing import take
+from actorgraph.ops.linear import linear
 from actorgraph.ops.losses import (
     check_reduction,
     log_softmax,
@@ -37,9 +38,9 @@ from actorgraph.ops.shaping import one_axis
 from actorgraph.types import shapes_differ
 
 __all__ = [
-    "bce_with_logits", "binary_cross_entropy", "cross_entropy", "hinge_loss", "nll_loss",
-    "pick_neg_log_sigmoid",
-    "pick_neg_log_softmax", "pick_softmax",
+    "bce_with_logits", "binary_cross_entropy", "cross_entropy", "hinge_loss",
+    "linear_cross_entropy", "nll_loss", "pick_neg_log_sigmoid", "pick_neg_log_softmax",
+    "pick_softmax",
 ]  # fmt: skip
 
 # -- classes ----------------------------------------------------------------------------------
@@ -220,6 +221,23 @@ def cross_entropy(
     share = float(label_smoothing)
     losses = neg(weights * chosen * (1 - share) + spread * share)
     return _averaged(losses, weights, reduction)
+
+
+def linear_cross_entropy(
+    x: Node, linear_weight: Any, targets: Any, *, linear_bias: Any = None, **options: Any
+) -> Node:
+    """Return `cross_entropy` of ``linear(x, linear_weight, linear_bias)``.
+
+    Parameters
+    ----------
+    x : node
+        Float, shape (..., features).
+    linear_weight, linear_bias : node or array
+        Shapes (classes, features) and, optional, (classes,).
+    targets, **options
+        As of `cross_entropy`.
+    """
+    return cross_entropy(linear(x, linear_weight, linear_bias), targets, **options)
 
 
 def _soft_losses(logits: Node, targets: Node, weight: Any, share: float) -> Node:

@@ -1,4 +1,4 @@
-"""Noise for training: dropout of elements and of channels, plain and for `selu`, and `rrelu`."""
+"""Noise for training: dropout of elements and of channels, `rrelu` and `gumbel_softmax`."""
 
 from __future__ import annotations
 
@@ -7,13 +7,16 @@ from math import sqrt
 from actorgraph.errors import ShapeError
 from actorgraph.graph import Node
 from actorgraph.ops._declare import over_axes
+from actorgraph.ops._half import machine_epsilon, tiny
+from actorgraph.ops.exponential import log
+from actorgraph.ops.losses import softmax
 from actorgraph.ops.piecewise import leaky_relu
 from actorgraph.ops.random import kept, unit_like
-from actorgraph.ops.selection import where
+from actorgraph.ops.selection import clip, where
 
 __all__ = [
     "alpha_dropout", "dropout", "dropout1d", "dropout2d", "dropout3d", "feature_alpha_dropout",
-    "rrelu",
+    "gumbel_softmax", "rrelu",
 ]  # fmt: skip
 
 _LOWEST = -1.7580993408473766
@@ -94,3 +97,23 @@ def rrelu(x: Node, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = 
     if not training:
         return leaky_relu(x, (lower + upper) / 2)
     return where(x > 0, x, x * (unit_like(x) * (upper - lower) + lower))
+
+
+def gumbel_softmax(logits: Node, tau: float = 1.0, *, axis: int = -1) -> Node:
+    """Draw almost one-hot vectors with probability ``softmax(logits)``, with a gradient.
+
+    ``softmax((logits + g) / tau)`` for g with Gumbel's distribution; the smaller `tau`, the nearer
+    to one-hot.  Source: E. Jang et al., Categorical reparameterization with Gumbel-softmax, 2017.
+
+    Parameters
+    ----------
+    logits : node
+        Float.
+    tau : float
+        Above 0.
+    axis : int
+        Along which the result sums to 1.
+    """
+    least, most = tiny(logits.dtype), 1 - machine_epsilon(logits.dtype)
+    unit = clip(unit_like(logits), least, most)
+    return softmax((logits - log(-log(unit))) / float(tau), axis)

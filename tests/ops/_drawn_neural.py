@@ -259,6 +259,17 @@ def cross_entropy(draw, f):
     )  # fmt: skip
 
 
+@row("linear_cross_entropy")
+def linear_cross_entropy(draw, f):
+    reduction = draw(reductions)
+    lead, features, count = draw(shapes(max_dims=2, least=1)), draw(sizes(1)), draw(sizes(1))
+    bias = [(count,)] * draw(flags)
+    return drawn(
+        lambda x, w, t, *b: f(x, w, t, linear_bias=b[0] if b else None, reduction=reduction),
+        (*lead, features), (count, features), lead, *bias, ints={2: count},
+    )  # fmt: skip
+
+
 @row("nll")
 def nll(draw, f):
     reduction = draw(reductions)

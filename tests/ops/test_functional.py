@@ -17,6 +17,8 @@ ROWS = [
     ("linear", ((2, 3), (4, 3), (4,)), {}),
     ("linear", ((3,), (3,)), {}),
     ("bilinear", ((2, 3), (2, 4), (5, 3, 4), (5,)), {}),
+    ("linear_cross_entropy", ((3, 4), (5, 4)), {"target": np.array([4, 0, 1]),
+                                                "reduction": "none"}),
     ("glu", ((3, 4),), {}),
     ("glu", ((4, 3),), {"dim": 0}),
     ("softmin", ((3, 4),), {"dim": 0}),
@@ -219,6 +221,17 @@ def test_slopes_are_drawn_in_training_and_the_middle_else():
     slopes = -run[drawn].value
     assert 0.2 <= slopes.min() < 0.21 < 0.39 < slopes.max() < 0.4
     np.testing.assert_allclose(run[fixed].value, -0.3)
+
+
+def test_gumbel_softmax_draws_with_the_probabilities_of_softmax():
+    logits = np.log(np.array([0.1, 0.6, 0.3], "f4")) + np.zeros((4000, 1), "f4")
+    x = ag.Graph().input("x", ("n", 3))
+    y = ag.ops.gumbel_softmax(x, 0.1)
+    with ag.TapeMachine([y]) as machine:
+        value = machine.run_sync({"x": logits})[y].value
+
+    np.testing.assert_allclose(value.sum(-1), 1, rtol=1e-5)
+    np.testing.assert_allclose((value > 0.5).mean(0), [0.1, 0.6, 0.3], atol=0.03)
 
 
 # -- errors -----------------------------------------------------------------------------------
