@@ -5,6 +5,7 @@ from __future__ import annotations
 from actorgraph.op import Sample, Together
 from actorgraph.ops import _numpy, _operators
 from actorgraph.ops.activations import (
+    glu,
     logsigmoid,
     mish,
     relu,
@@ -33,7 +34,7 @@ from actorgraph.ops.arithmetic import (
     subtract,
 )
 from actorgraph.ops.assignment import index_add, index_put, put, scatter, scatter_add
-from actorgraph.ops.attention import scaled_dot_product_attention
+from actorgraph.ops.attention import multi_head_attention, scaled_dot_product_attention
 from actorgraph.ops.broadcasting import (
     broadcast_like,
     broadcast_to,
@@ -57,7 +58,14 @@ from actorgraph.ops.comparison import (
     not_equal,
 )
 from actorgraph.ops.complex import conj, imag, real
-from actorgraph.ops.convolution import conv1d, conv2d, conv3d, conv_transpose1d, conv_transpose2d
+from actorgraph.ops.convolution import (
+    conv1d,
+    conv2d,
+    conv3d,
+    conv_transpose1d,
+    conv_transpose2d,
+    conv_transpose3d,
+)
 from actorgraph.ops.counting import (
     all,  # noqa: A004 - NumPy's name
     any,  # noqa: A004 - NumPy's name
@@ -83,8 +91,9 @@ from actorgraph.ops.cumulative import cumprod, cumsum, prod
 from actorgraph.ops.decompositions import cholesky, qr
 from actorgraph.ops.define import define
 from actorgraph.ops.detection import yolo_decode
+from actorgraph.ops.distances import cdist, cosine_similarity, normalize, pairwise_distance, pdist
 from actorgraph.ops.einsum import einsum
-from actorgraph.ops.embedding import embedding
+from actorgraph.ops.embedding import embedding, embedding_bag
 from actorgraph.ops.exponential import (
     exp,
     exp2,
@@ -96,34 +105,59 @@ from actorgraph.ops.exponential import (
     logaddexp,
     logaddexp2,
 )
+from actorgraph.ops.folding import fold, unfold
 from actorgraph.ops.fourier import fft, fftn, ifft, ifftn
 from actorgraph.ops.fourier_real import irfft, rfft
 from actorgraph.ops.gathering import at, gather, gather_nd, size_of, take_along_axis
+from actorgraph.ops.grids import affine_grid, grid_sample
 from actorgraph.ops.indexing import getitem, one_hot, take
 from actorgraph.ops.inverses import det, inv, matrix_power, slogdet, solve
 from actorgraph.ops.least_squares import lstsq
 from actorgraph.ops.linalg import dot, matmul, outer
 from actorgraph.ops.linalg_products import bmm, kron, tensordot, vecdot
-from actorgraph.ops.losses import log_softmax, mse_loss, softmax
+from actorgraph.ops.linear import bilinear, linear
+from actorgraph.ops.losses import log_softmax, mse_loss, softmax, softmin
 from actorgraph.ops.losses_classification import (
     bce_with_logits,
     binary_cross_entropy,
     cross_entropy,
     hinge_loss,
+    linear_cross_entropy,
     nll_loss,
     pick_neg_log_sigmoid,
     pick_neg_log_softmax,
     pick_softmax,
 )
+from actorgraph.ops.losses_margin import (
+    cosine_embedding_loss,
+    hinge_embedding_loss,
+    margin_ranking_loss,
+    multi_margin_loss,
+    multilabel_margin_loss,
+    multilabel_soft_margin_loss,
+    soft_margin_loss,
+    triplet_margin_loss,
+    triplet_margin_with_distance_loss,
+)
 from actorgraph.ops.losses_regression import (
-    cosine_similarity,
+    gaussian_nll_loss,
     huber_loss,
     kl_div,
     l1_loss,
+    poisson_nll_loss,
     smooth_l1_loss,
-    triplet_margin_loss,
 )
 from actorgraph.ops.matrices import diag, diag_embed, diagflat, diagonal, trace, tril, triu
+from actorgraph.ops.noise import (
+    alpha_dropout,
+    dropout,
+    dropout1d,
+    dropout2d,
+    dropout3d,
+    feature_alpha_dropout,
+    gumbel_softmax,
+    rrelu,
+)
 from actorgraph.ops.normalisation import (
     batch_norm,
     group_norm,
@@ -150,20 +184,34 @@ from actorgraph.ops.piecewise import (
     softshrink,
     threshold,
 )
+from actorgraph.ops.pixels import channel_shuffle, pixel_shuffle, pixel_unshuffle
 from actorgraph.ops.pooling import (
+    adaptive_avg_pool1d,
+    adaptive_avg_pool2d,
+    adaptive_avg_pool3d,
+    adaptive_max_pool1d,
+    adaptive_max_pool2d,
+    adaptive_max_pool3d,
     avg_pool1d,
     avg_pool2d,
+    avg_pool3d,
     global_avg_pool,
     global_max_pool,
+    lp_pool1d,
+    lp_pool2d,
+    lp_pool3d,
     max_pool1d,
     max_pool2d,
+    max_pool3d,
+    max_unpool1d,
+    max_unpool2d,
+    max_unpool3d,
 )
 from actorgraph.ops.pseudo_inverse import matrix_rank, pinv
 from actorgraph.ops.random import (
     bernoulli,
     binomial,
     categorical,
-    dropout,
     normal,
     truncated_normal,
     uniform,
@@ -176,15 +224,7 @@ from actorgraph.ops.reductions import (
     mean,
     min,  # noqa: A004 - NumPy's name
 )
-from actorgraph.ops.resampling import (
-    adaptive_avg_pool1d,
-    adaptive_avg_pool2d,
-    adaptive_max_pool1d,
-    adaptive_max_pool2d,
-    pixel_shuffle,
-    pixel_unshuffle,
-    upsample,
-)
+from actorgraph.ops.resampling import interpolate
 from actorgraph.ops.reshaping import flatten, ravel, reshape
 from actorgraph.ops.rounding import (
     ceil,
@@ -231,46 +271,57 @@ from actorgraph.ops.windows import col2im, im2col
 
 __all__ = [
     "Sample", "Together", "abs", "adaptive_avg_pool1d", "adaptive_avg_pool2d",
-    "adaptive_max_pool1d", "adaptive_max_pool2d", "add", "all", "allclose", "angle", "any",
-    "arange", "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctan2", "arctanh", "argmax",
-    "argmin", "argsort", "array_equal", "astype", "at", "avg_pool1d", "avg_pool2d", "batch_norm",
-    "bce_with_logits", "bernoulli", "binary_cross_entropy", "binary_cross_entropy_with_logits",
-    "binomial", "bmm", "broadcast_like", "broadcast_to", "categorical", "cbrt", "ceil", "celu",
-    "cholesky", "clip", "clip_by_global_norm", "clip_by_norm", "col2im", "concatenate", "conj",
-    "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "cos", "cosh",
-    "cosine_similarity", "cot", "count_nonzero", "cross_entropy", "csc", "ctc_loss", "cube",
-    "cumprod", "cumsum", "define", "deg2rad", "det", "diag", "diag_embed", "diagflat", "diagonal",
-    "digamma", "divide", "dot", "dropout", "eigh", "eigvalsh", "einsum", "elu", "embedding",
-    "equal", "erf", "erfc", "exp", "exp2", "expand_dims", "expm1", "eye", "fft", "fftn", "flatten",
-    "flip", "floor", "floor_divide", "fmax", "fmin", "full", "full_like", "gather", "gather_nd",
-    "gelu", "getitem", "global_avg_pool", "global_max_pool", "greater", "greater_equal",
-    "group_norm", "gru_cell", "hardshrink", "hardsigmoid", "hardswish", "hardtanh", "hinge",
-    "hinge_loss", "huber", "huber_loss", "hypot", "ifft", "ifftn", "im2col", "imag", "index_add",
-    "index_put", "instance_norm", "inv", "irfft", "isclose", "isfinite", "isinf", "isnan", "kl_div",
-    "kron", "l1", "l1_loss", "layer_norm", "leaky_relu", "less", "less_equal", "lgamma", "linspace",
+    "adaptive_avg_pool3d", "adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d",
+    "add", "affine_grid", "all", "allclose", "alpha_dropout", "angle", "any", "arange", "arccos",
+    "arccosh", "arcsin", "arcsinh", "arctan", "arctan2", "arctanh", "argmax", "argmin", "argsort",
+    "array_equal", "astype", "at", "avg_pool1d", "avg_pool2d", "avg_pool3d", "batch_norm",
+    "bce_with_logits", "bernoulli", "bilinear", "binary_cross_entropy",
+    "binary_cross_entropy_with_logits", "binomial", "bmm", "broadcast_like", "broadcast_to",
+    "categorical", "cbrt", "cdist", "ceil", "celu", "channel_shuffle", "cholesky", "clip",
+    "clip_by_global_norm", "clip_by_norm", "col2im", "concatenate", "conj", "conv1d", "conv2d",
+    "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "cos", "cosh",
+    "cosine_embedding_loss", "cosine_similarity", "cot", "count_nonzero", "cross_entropy", "csc",
+    "ctc_loss", "cube", "cumprod", "cumsum", "define", "deg2rad", "det", "diag", "diag_embed",
+    "diagflat", "diagonal", "digamma", "divide", "dot", "dropout", "dropout1d", "dropout2d",
+    "dropout3d", "eigh", "eigvalsh", "einsum", "elu", "embedding", "embedding_bag", "equal", "erf",
+    "erfc", "exp", "exp2", "expand_dims", "expm1", "eye", "feature_alpha_dropout", "fft", "fftn",
+    "flatten", "flip", "floor", "floor_divide", "fmax", "fmin", "fold", "full", "full_like",
+    "gather", "gather_nd", "gaussian_nll_loss", "gelu", "getitem", "global_avg_pool",
+    "global_max_pool", "glu", "greater", "greater_equal", "grid_sample", "group_norm", "gru_cell",
+    "gumbel_softmax", "hardshrink", "hardsigmoid", "hardswish", "hardtanh", "hinge",
+    "hinge_embedding_loss", "hinge_loss", "huber", "huber_loss", "hypot", "ifft", "ifftn", "im2col",
+    "imag", "index_add", "index_put", "instance_norm", "interpolate", "inv", "irfft", "isclose",
+    "isfinite", "isinf", "isnan", "kl_div", "kron", "l1", "l1_loss", "layer_norm", "leaky_relu",
+    "less", "less_equal", "lgamma", "linear", "linear_cross_entropy", "linspace",
     "local_response_norm", "log", "log10", "log1p", "log2", "log_softmax", "logaddexp",
     "logaddexp2", "logical_and", "logical_not", "logical_or", "logical_xor", "logsigmoid",
-    "logspace", "logsumexp", "lstm_cell", "lstsq", "matmul", "matrix_power", "matrix_rank", "max",
-    "max_pool1d", "max_pool2d", "maximum", "mean", "meshgrid", "min", "minimum", "mish", "mod",
-    "moveaxis", "mse", "mse_loss", "multiply", "neg", "nll", "nll_loss", "norm", "normal",
-    "not_equal", "one_hot", "ones", "ones_like", "opaque", "outer", "pad", "permute", "pick",
-    "pick_neg_log_sigmoid", "pick_neg_log_softmax", "pick_softmax", "pinv", "pixel_shuffle",
-    "pixel_unshuffle", "polygamma", "power", "prelu", "prod", "put", "qr", "rad2deg", "ravel",
-    "real", "reciprocal", "relu", "relu6", "repeat", "reshape", "rfft", "rms_norm", "rnn_cell",
-    "roll", "round", "rsqrt", "running_batch_norm", "scaled_dot_product_attention", "scatter",
-    "scatter_add", "searchsorted", "sec", "selu", "sigmoid", "sign", "silu", "sin", "sinc", "sinh",
-    "size_of", "slogdet", "smooth_l1", "smooth_l1_loss", "softmax", "softplus", "softshrink",
-    "softsign", "solve", "sort", "sparsemax", "split", "sqrt", "square", "squeeze", "stack", "std",
-    "subtract", "sum", "svd", "svdvals", "swapaxes", "take", "take_along_axis", "tan", "tanh",
-    "tanhshrink", "tensordot", "threshold", "tile", "topk", "trace", "transpose", "tril", "triplet",
-    "triplet_margin_loss", "triu", "trunc", "truncated_normal", "uniform", "unique", "unstack",
-    "upsample", "var", "vecdot", "where", "yolo_decode", "zeros", "zeros_like",
+    "logspace", "logsumexp", "lp_pool1d", "lp_pool2d", "lp_pool3d", "lstm_cell", "lstsq",
+    "margin_ranking_loss", "matmul", "matrix_power", "matrix_rank", "max", "max_pool1d",
+    "max_pool2d", "max_pool3d", "max_unpool1d", "max_unpool2d", "max_unpool3d", "maximum", "mean",
+    "meshgrid", "min", "minimum", "mish", "mod", "moveaxis", "mse", "mse_loss",
+    "multi_head_attention", "multi_margin_loss", "multilabel_margin_loss",
+    "multilabel_soft_margin_loss", "multiply", "neg", "nll", "nll_loss", "norm", "normal",
+    "normalize", "not_equal", "one_hot", "ones", "ones_like", "opaque", "outer", "pad",
+    "pairwise_distance", "pdist", "permute", "pick", "pick_neg_log_sigmoid", "pick_neg_log_softmax",
+    "pick_softmax", "pinv", "pixel_shuffle", "pixel_unshuffle", "poisson_nll_loss", "polygamma",
+    "power", "prelu", "prod", "put", "qr", "rad2deg", "ravel", "real", "reciprocal", "relu",
+    "relu6", "repeat", "reshape", "rfft", "rms_norm", "rnn_cell", "roll", "round", "rrelu", "rsqrt",
+    "running_batch_norm", "scaled_dot_product_attention", "scatter", "scatter_add", "searchsorted",
+    "sec", "selu", "sigmoid", "sign", "silu", "sin", "sinc", "sinh", "size_of", "slogdet",
+    "smooth_l1", "smooth_l1_loss", "soft_margin_loss", "softmax", "softmin", "softplus",
+    "softshrink", "softsign", "solve", "sort", "sparsemax", "split", "sqrt", "square", "squeeze",
+    "stack", "std", "subtract", "sum", "svd", "svdvals", "swapaxes", "take", "take_along_axis",
+    "tan", "tanh", "tanhshrink", "tensordot", "threshold", "tile", "topk", "trace", "transpose",
+    "tril", "triplet", "triplet_margin_loss", "triplet_margin_with_distance_loss", "triu", "trunc",
+    "truncated_normal", "unfold", "uniform", "unique", "unstack", "upsample", "var", "vecdot",
+    "where", "yolo_decode", "zeros", "zeros_like",
 ]  # fmt: skip
 
 # Other names: the short ones of losses, and PyTorch's for one that has a shorter name here.
 mse, l1, smooth_l1, huber = mse_loss, l1_loss, smooth_l1_loss, huber_loss
 nll, hinge, triplet = nll_loss, hinge_loss, triplet_margin_loss
 binary_cross_entropy_with_logits = bce_with_logits
+upsample = interpolate
 
 _operators.attach()
 _numpy.attach(

@@ -3,15 +3,18 @@
 `unary` and `binary` declare elementwise ops by one derivative an argument: a function linear in
 its first argument, which serves as vjp (summed to the argument's shape) and as jvp.  They and
 `reduction` register the op and return the function that users call.  `linear_jvp` is the jvp of an
-op that is linear in its first argument.
+op that is linear in its first argument.  `over_axes` makes the functions of one to three axes that
+differ in nothing else.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import reduce
+from functools import reduce, wraps
+from inspect import signature
 from math import prod
-from typing import Any, Protocol, TypeAlias
+from types import FunctionType
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeAlias, TypeVar
 
 from actorgraph.graph import Node, build
 from actorgraph.op import Op, Sample, register
@@ -27,8 +30,11 @@ from actorgraph.ops.broadcasting import (
 
 __all__ = [
     "Binary", "Reduction", "Unary", "add_all", "binary", "documented", "linear_jvp",
-    "nary_elementwise", "reduction", "unary",
+    "nary_elementwise", "over_axes", "reduction", "unary",
 ]  # fmt: skip
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 Derivative: TypeAlias = Callable[..., Any]
 Unary: TypeAlias = Callable[[Any], Node]
@@ -192,3 +198,47 @@ def linear_jvp(op_of: Callable[[], Op]) -> Callable[..., Node | None]:
         return None if tans[0] is None else build(op_of(), tans[0], *xs[1:], **attrs)
 
     return jvp
+
+
+_OVER = (
+    {"{axes}": "one axis", "{ints}": "int", "{places}": "size"},
+    {"{axes}": "two axes", "{ints}": "int or pair of int", "{places}": "height, width"},
+    {
+        "{axes}": "three axes", "{ints}": "int or triple of int",
+        "{places}": "depth, height, width",
+    },
+)  # fmt: skip
+
+
+def over_axes(
+    rule: Callable[Concatenate[int, P], R], name: str
+) -> tuple[Callable[P, R], Callable[P, R], Callable[P, R]]:
+    """Return the functions over one, two and three axes; `rule` takes their number first.
+
+    `name` holds ``{n}``.  The rule's docstring is theirs: ``{n}``, ``{axes}``, ``{ints}`` and
+    ``{places}`` stand for the number, its word, what is given per axis, and the names of the axes.
+    """
+    first, second, third = (_over(rule, name, axes) for axes in (1, 2, 3))
+    return first, second, third
+
+
+def _over(rule: Callable[Concatenate[int, P], R], name: str, axes: int) -> Callable[P, R]:
+    name = name.replace("{n}", str(axes))
+    # A copy, so that Python's own complaints about arguments have the name that was called.
+    own = FunctionType(rule.__code__, rule.__globals__, name, rule.__defaults__)
+    own.__qualname__, own.__kwdefaults__ = name, rule.__kwdefaults__
+
+    @wraps(own)
+    def function(*args: P.args, **kwargs: P.kwargs) -> R:
+        result: R = own(axes, *args, **kwargs)
+        return result
+
+    text = rule.__doc__ or ""
+    for word, meaning in {**_OVER[axes - 1], "{n}": str(axes)}.items():
+        text = text.replace(word, meaning)
+    function.__doc__ = text
+    given = signature(rule)
+    function.__signature__ = given.replace(  # type: ignore[attr-defined]
+        parameters=list(given.parameters.values())[1:]
+    )
+    return function

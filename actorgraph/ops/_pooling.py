@@ -29,7 +29,7 @@ from actorgraph.ops.windows import (
 )
 from actorgraph.types import Checks, Shape
 
-__all__ = ["AVERAGE", "MAX", "pool_put", "pool_take"]
+__all__ = ["AVERAGE", "MAX", "PLACES", "pool_put", "pool_take"]
 
 Ints = tuple[int, ...]
 
@@ -253,7 +253,7 @@ _PUT: Op = register(
     )
 )
 
-_PLACES: Op = register(
+PLACES: Op = register(
     Op(
         "max_pool_places",
         "r[*s] -> r[*t] -> int64[*t]",
@@ -278,11 +278,11 @@ _PLACES: Op = register(
 
 
 def _max_vjp(ct: Node, y: Node, x: Node, **geometry: Any) -> Node:
-    return pool_put(ct, build(_PLACES, x, y, **geometry), x, len(geometry["kernel"]))
+    return pool_put(ct, build(PLACES, x, y, **geometry), x, len(geometry["kernel"]))
 
 
 def _max_jvp(tans: tuple[Node, ...], y: Node, x: Node, **geometry: Any) -> Node:
-    return pool_take(tans[0], build(_PLACES, x, y, **geometry), len(geometry["kernel"]))
+    return pool_take(tans[0], build(PLACES, x, y, **geometry), len(geometry["kernel"]))
 
 
 _PLAIN = {
@@ -343,32 +343,33 @@ def _counts(frame: Frame, highs: Ints | None) -> Any:
     return float(divisors.flat[0]) if same else divisors
 
 
-def _divided(xp: Any, x: Any, frame: Frame, padding: Any, count_include_pad: bool) -> Any:
-    highs = tuple(high for _, high in padding) if count_include_pad else None
-    divisors = _counts(frame, highs)
+def _divided(xp: Any, x: Any, frame: Frame, padding: Any, divisor: str | float) -> Any:
+    divisors = divisor
+    if isinstance(divisor, str):
+        divisors = _counts(frame, tuple(high for _, high in padding) if divisor == "all" else None)
     if not isinstance(divisors, float):
         divisors = xp.asarray(divisors, x.dtype)
     return xp.divide(x, divisors, dtype=x.dtype)
 
 
 @through_float32
-def _average_forward(xp: Any, x: Any, count_include_pad: bool, **geometry: Any) -> Any:
+def _average_forward(xp: Any, x: Any, divisor: str | float, **geometry: Any) -> Any:
     sizes = x.shape[x.ndim - len(geometry["kernel"]) :]
     frame = _frame(sizes, **geometry)
     pads = pads_of(geometry["padding"], sizes, frame.kernel, frame.stride, frame.dilation)
     total = _reduce_windows(xp, xp.add, x, 0, frame)
-    return _divided(xp, total, frame, pads, count_include_pad)
+    return _divided(xp, total, frame, pads, divisor)
 
 
 @through_float32
 def _spread_forward(
-    xp: Any, ct: Any, *like: Any, size: Any, count_include_pad: bool, **geometry: Any
+    xp: Any, ct: Any, *like: Any, size: Any, divisor: str | float, **geometry: Any
 ) -> Any:
     axes = len(geometry["kernel"])
     sizes = like[0].shape[like[0].ndim - axes :] if like else size
     frame = _frame(sizes, ct.shape[ct.ndim - axes :], **geometry)
     pads = pads_of(geometry["padding"], sizes, frame.kernel, frame.stride, frame.dilation)
-    ct = _divided(xp, ct, frame, pads, count_include_pad)
+    ct = _divided(xp, ct, frame, pads, divisor)
     for axis, _, moves in _axes(frame):
         shape = list(ct.shape)
         shape[axis] = sizes[axis]
@@ -412,15 +413,17 @@ AVERAGE: Op = register(
         jvp=lambda tans, y, x, **attrs: build(AVERAGE, tans[0], **attrs),
         cost=lambda shapes, result, attrs: sum(attrs["kernel"]) * prod(shapes[0]),
         samples=(
-            Sample(((2, 1, 4, 5),), {**_PLAIN, "count_include_pad": True}),
-            Sample(((2, 6),), {**_OVERLAP, "count_include_pad": False}),
-            Sample(((0, 6),), {**_OVERLAP, "count_include_pad": True}),
+            Sample(((2, 1, 4, 5),), {**_PLAIN, "divisor": "all"}),
+            Sample(((2, 6),), {**_OVERLAP, "divisor": "inside"}),
+            Sample(((0, 6),), {**_OVERLAP, "divisor": 3.0}),
         ),
         layout="kept",
         doc="Average over windows.",
     )
 )
-"""Average over windows of trailing axes."""
+"""Sum over windows of trailing axes over `divisor`: a float, the number of entries "inside" of the
+input, or of "all" with those of the padding.
+"""
 
 _SPREAD: Op = register(
     Op(
@@ -432,8 +435,8 @@ _SPREAD: Op = register(
         jvp=_spread_jvp,
         cost=lambda shapes, result, attrs: sum(attrs["kernel"]) * prod(shapes[0]),
         samples=(
-            Sample(((2, 1, 2, 3),), {**_PLAIN, "count_include_pad": True, "size": (4, 5)}),
-            Sample(((2, 4), (2, 6)), {**_OVERLAP, "count_include_pad": False, "size": None}),
+            Sample(((2, 1, 2, 3),), {**_PLAIN, "divisor": "all", "size": (4, 5)}),
+            Sample(((2, 4), (2, 6)), {**_OVERLAP, "divisor": "inside", "size": None}),
         ),
         doc="Each average's share given back to the entries of its window.",
     )

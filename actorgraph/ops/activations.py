@@ -17,11 +17,12 @@ from actorgraph.ops._declare import Binary, binary, unary
 from actorgraph.ops._quick import all_finite, at_least, exp_without_warning, logistic
 from actorgraph.ops._scalars import highest, one, scalar, zero
 from actorgraph.ops.exponential import expm1
-from actorgraph.ops.selection import clip, select_positive
+from actorgraph.ops.selection import clip, select_positive, where
+from actorgraph.ops.splitting import split
 from actorgraph.ops.trigonometric import tanh
 
 __all__ = [
-    "logsigmoid", "mish", "relu", "sigmoid", "silu", "softplus", "softsign", "tanhshrink",
+    "glu", "logsigmoid", "mish", "relu", "sigmoid", "silu", "softplus", "softsign", "tanhshrink",
     "where_positive",
 ]  # fmt: skip
 
@@ -66,7 +67,7 @@ sigmoid = unary(
     scheme=_FLOAT, flops=8, takes_out=True,
     in_place=(0,),
 )  # fmt: skip
-softplus = unary(
+_softplus = unary(
     "softplus", _softplus_forward, lambda t, y, x: -(t * expm1(-y)),
     "log(1 + exp(x)), which is x where exp(x) overflows.", scheme=_FLOAT, flops=12,
     takes_out=True,
@@ -76,6 +77,33 @@ logsigmoid = unary(
     "log(sigmoid(x)), computed as -log(1 + exp(-x)).", scheme=_FLOAT, flops=12,
     takes_out=True,
 )  # fmt: skip
+
+
+def softplus(x: Node, beta: float = 1.0, threshold: float = inf) -> Node:
+    """``log(1 + exp(beta x)) / beta``, and x where ``beta x`` is above the threshold.
+
+    Type ``f[*s] -> f[*s]``.
+
+    Parameters
+    ----------
+    x : node
+    beta : float
+    threshold : float
+        PyTorch's is 20, from where on float32 sees no difference.
+
+    Returns
+    -------
+    Node
+
+    Raises
+    ------
+    GraphTypeError
+        `x` is no float.
+    """
+    steep = x if beta == 1 else x * float(beta)
+    y = _softplus(steep) if beta == 1 else _softplus(steep) / float(beta)
+    return y if threshold == inf else where(steep > float(threshold), x, y)
+
 
 where_positive: Binary = binary(
     "where_positive", select_positive, (lambda t, z, x, y: where_positive(t, y), None),
@@ -150,3 +178,23 @@ tanhshrink = unary(
     "tanhshrink", lambda xp, x: xp.subtract(x, xp.tanh(x)), lambda t, y, x: t * tanh(x) ** 2,
     "x - tanh(x).", scheme=_FLOAT, flops=6,
 )  # fmt: skip
+
+
+def glu(x: Node, axis: int = -1) -> Node:
+    """Return one half of an axis times the sigmoid of the other, as ``torch.nn.functional.glu``.
+
+    Source: Y. Dauphin et al., Language modeling with gated convolutional networks, 2016.
+
+    Parameters
+    ----------
+    x : node
+        Float; the axis has an even size.
+    axis : int
+
+    Raises
+    ------
+    ShapeError
+        The axis cannot be halved.
+    """
+    values, gates = split(x, 2, axis)
+    return values * sigmoid(gates)

@@ -1,8 +1,11 @@
-"""Scaled dot-product attention, built of other ops."""
+"""Attention, of one head and of several, built of other ops.
+
+Floats of two bytes are computed in float32 and rounded once, at the end.
+"""
 
 from __future__ import annotations
 
-from math import sqrt
+from math import inf, sqrt
 from typing import Any
 
 import numpy as np
@@ -11,14 +14,21 @@ from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import Op, Sample, register
 from actorgraph.operands import naming_itself
-from actorgraph.ops._scalars import highest
+from actorgraph.ops._scalars import highest, is_half
+from actorgraph.ops.casting import astype
+from actorgraph.ops.comparison import greater
+from actorgraph.ops.grouping import group_dim, ungroup_dims
 from actorgraph.ops.linalg import matmul
+from actorgraph.ops.linear import linear
 from actorgraph.ops.losses import softmax
+from actorgraph.ops.noise import dropout
+from actorgraph.ops.rearranging import repeat
 from actorgraph.ops.selection import where
-from actorgraph.ops.shaping import swap_last
+from actorgraph.ops.shaping import swap_last, swapaxes
+from actorgraph.ops.splitting import split
 from actorgraph.types import Dim
 
-__all__ = ["scaled_dot_product_attention"]
+__all__ = ["multi_head_attention", "scaled_dot_product_attention"]
 
 _CAUSAL: Op = register(
     Op(
@@ -37,8 +47,11 @@ def scaled_dot_product_attention(
     key: Any,
     value: Any,
     mask: Any = None,
+    *,
+    dropout_p: float = 0.0,
     is_causal: bool = False,
     scale: float | None = None,
+    enable_gqa: bool = False,
 ) -> Node:
     """Return ``softmax(query key^T scale + mask) value``, as PyTorch's function of that name.
 
@@ -55,11 +68,16 @@ def scaled_dot_product_attention(
         Shape (..., keys, outputs).
     mask : node or array, optional
         Broadcasts to (..., queries, keys).  Bool: True where a query may see a key.  Float: added
-        to the scores.
+        to the scores; -inf hides a key.
+    dropout_p : float
+        Probability with which a weight is dropped in each run.
     is_causal : bool
         Query i sees the keys 0 to i, besides what `mask` says.
     scale : float, optional
         Default: ``1 / sqrt(features)``.
+    enable_gqa : bool
+        Shapes are (..., heads, length, features), and several heads of queries share one of keys
+        and values.
 
     Returns
     -------
@@ -76,38 +94,141 @@ def scaled_dot_product_attention(
 
     Examples
     --------
-    >>> from actorgraph.graph import Graph
-    >>> x = Graph().input("x", ("batch", "length", 8))
-    >>> scaled_dot_product_attention(x, x, x, is_causal=True).shape
+    >>> import actorgraph as ag
+    >>> x = ag.Graph().input("x", ("batch", "length", 8))
+    >>> ag.ops.scaled_dot_product_attention(x, x, x, is_causal=True).shape
     (batch, length, 8)
     """
-    keys = query.graph.lift(key)
+    keys, values = query.graph.lift(key), query.graph.lift(value)
     if min(query.ndim, keys.ndim) < 2:
         raise ShapeError(
             f"scaled_dot_product_attention takes rank 2 or more, got {query!r} and {keys!r}"
         )
-    scores = matmul(query * _scale(query, scale), swap_last(keys))
+    if enable_gqa:
+        keys, values = (_for_heads(node, query) for node in (keys, values))
+    scale = _scale(query) if scale is None else float(scale)
+    operands = [query, keys, values, *([] if mask is None else [query.graph.lift(mask)])]
+    if not is_half(query.dtype):
+        return _attended(*operands, scale=scale, dropout_p=dropout_p, is_causal=is_causal)
+    for node in operands:
+        if node.dtype not in (query.dtype, np.bool_):
+            raise GraphTypeError(
+                f"scaled_dot_product_attention: mixed dtypes, {query.dtype} and {node.dtype}"
+            )
+    wide = [node if node.dtype == np.bool_ else astype(node, "float32") for node in operands]
+    y = _attended(*wide, scale=scale, dropout_p=dropout_p, is_causal=is_causal)
+    return astype(y, query.dtype)
+
+
+def _attended(
+    query: Node,
+    keys: Node,
+    values: Node,
+    mask: Node | None = None,
+    *,
+    scale: float,
+    dropout_p: float,
+    is_causal: bool,
+) -> Node:
+    scores = matmul(query * scale, swap_last(keys))
     seen = build(_CAUSAL, scores) if is_causal else None
     if mask is not None:
-        given = query.graph.lift(mask)
-        if given.dtype == np.bool_:
-            seen = given if seen is None else seen & given
-        else:
-            scores = scores + given
+        if mask.dtype != np.bool_:
+            scores = scores + mask
+            mask = greater(mask, -inf)
+        seen = mask if seen is None else seen & mask
     if seen is None:
-        return matmul(softmax(scores), value)
+        return matmul(dropout(softmax(scores), dropout_p), values)
     # A large finite number: in a row of -inf softmax would be NaN.
     lowest = -highest(scores.dtype) / 2
-    weights = softmax(where(seen, scores, lowest))
-    return matmul(where(seen, weights, 0), value)
+    weights = where(seen, softmax(where(seen, scores, lowest)), 0)
+    return matmul(dropout(weights, dropout_p), values)
 
 
-def _scale(query: Node, scale: float | None) -> float:
-    if scale is not None:
-        return float(scale)
+def _for_heads(node: Node, query: Node) -> Node:
+    """Return keys or values with each head as often as heads of queries share it."""
+    heads, shared = query.dims[-3], node.dims[-3]
+    if isinstance(heads, Dim) or isinstance(shared, Dim) or heads % shared:
+        raise ShapeError(
+            f"scaled_dot_product_attention: {heads} heads of queries cannot share {shared} of keys"
+        )
+    return repeat(node, heads // shared, node.ndim - 3)
+
+
+def _scale(query: Node) -> float:
     features = query.dims[-1]
     if isinstance(features, Dim):
         raise GraphTypeError(
             f"scaled_dot_product_attention: only a run knows the features of {query!r}; give scale"
         )
     return 1 / sqrt(max(features, 1))
+
+
+def multi_head_attention(
+    query: Node,
+    key: Any,
+    value: Any,
+    num_heads: int,
+    *,
+    in_proj_weight: Any,
+    out_proj_weight: Any,
+    in_proj_bias: Any = None,
+    out_proj_bias: Any = None,
+    mask: Any = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+) -> Node:
+    """Project, attend with several heads, and project: PyTorch's ``MultiheadAttention``.
+
+    Source: A. Vaswani et al., Attention is all you need, 2017.  The batch comes first.
+
+    Parameters
+    ----------
+    query, key, value : node or array
+        Shape (..., length, features); those of key and value are alike.
+    num_heads : int
+        Divides the features of the projections.
+    in_proj_weight : node or array, or three of them
+        Shape (3 * features, features): the projections of query, key and value on top of each
+        other; or one for each.
+    out_proj_weight : node or array
+        Shape (outputs, features).
+    in_proj_bias, out_proj_bias : node or array, optional
+        Shapes (3 * features,) and (outputs,).
+    mask : node or array, optional
+        As of `scaled_dot_product_attention`; broadcasts to (..., heads, queries, keys).
+    dropout_p, is_causal
+        As of `scaled_dot_product_attention`.
+
+    Returns
+    -------
+    Node
+        Shape (..., queries, outputs).
+
+    Raises
+    ------
+    GraphTypeError
+        Dtypes differ.
+    ShapeError
+        Shapes do not fit.
+
+    Examples
+    --------
+    >>> import actorgraph as ag, numpy as np
+    >>> x = ag.Graph().input("x", ("batch", "length", 8))
+    >>> w, v = np.zeros((24, 8), "float32"), np.zeros((8, 8), "float32")
+    >>> ag.ops.multi_head_attention(x, x, x, 2, in_proj_weight=w, out_proj_weight=v).shape
+    (batch, length, 8)
+    """
+    lift = query.graph.lift
+    packed = not isinstance(in_proj_weight, (tuple, list))
+    weights = split(lift(in_proj_weight), 3) if packed else in_proj_weight
+    biases = (None,) * 3 if in_proj_bias is None else split(lift(in_proj_bias), 3)
+    heads = []
+    for x, weight, bias in zip((query, key, value), weights, biases, strict=True):
+        projected = linear(lift(x), weight, bias)
+        places = projected.ndim - 1
+        heads.append(swapaxes(group_dim(projected, places, num_heads), -2, -3))
+    q, k, v = heads
+    y = scaled_dot_product_attention(q, k, v, mask, dropout_p=dropout_p, is_causal=is_causal)
+    return linear(ungroup_dims(swapaxes(y, -2, -3), query.ndim - 1), out_proj_weight, out_proj_bias)

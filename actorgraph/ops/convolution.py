@@ -10,25 +10,22 @@ from typing import Any
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.ops._convolution import CONV, TRANSPOSE
-from actorgraph.ops.broadcasting import expand_dims
+from actorgraph.ops._declare import over_axes
+from actorgraph.ops.broadcasting import expand_dims, squeeze
 from actorgraph.ops.windows import per_axis, read_padding, static_kernel
 
-__all__ = ["conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d"]
-
-Ints = tuple[int, ...]
-
-
-def _kernel_of(weight: Any, axes: int, what: str) -> Ints:
-    shape = weight.dims if isinstance(weight, Node) else tuple(getattr(weight, "shape", ()))
-    if len(shape) != axes + 2:
-        raise ShapeError(f"{what}: the weight has to have rank {axes + 2}, got shape {shape}")
-    return static_kernel(shape[2:], what)
+__all__ = [
+    "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d",
+]  # fmt: skip
 
 
 def _geometry(
     weight: Any, stride: Any, padding: Any, dilation: Any, groups: Any, axes: int, what: str
 ) -> dict[str, Any]:
-    kernel = _kernel_of(weight, axes, what)
+    shape = weight.dims if isinstance(weight, Node) else tuple(getattr(weight, "shape", ()))
+    if len(shape) != axes + 2:
+        raise ShapeError(f"{what}: the weight has to have rank {axes + 2}, got shape {shape}")
+    kernel = static_kernel(shape[2:], what)
     steps = per_axis(stride, axes, f"{what}: stride")
     gaps = per_axis(dilation, axes, f"{what}: dilation")
     return {
@@ -39,30 +36,20 @@ def _geometry(
     }
 
 
-def _with_bias(y: Node, bias: Any, axes: int) -> Node:
-    if bias is None:
-        return y
-    bias = y.graph.lift(bias)
-    if bias.ndim != 1:
-        raise ShapeError(f"the bias of a convolution has rank 1, got {bias!r}")
-    return y + expand_dims(bias, tuple(range(1, axes + 1)))
+def _applied(op: Any, x: Node, weight: Any, bias: Any, axes: int, **attrs: Any) -> Node:
+    """Apply the op to a batch, or to one image as to a batch of one, and add the bias."""
+    single = x.ndim == axes + 1
+    y = build(op, expand_dims(x, 0) if single else x, weight, size=None, **attrs)
+    if bias is not None:
+        bias = y.graph.lift(bias)
+        if bias.ndim != 1:
+            raise ShapeError(f"the bias of a convolution has rank 1, got {bias!r}")
+        y = y + expand_dims(bias, tuple(range(1, axes + 1)))
+    return squeeze(y, 0) if single else y
 
 
-def _conv_of(
-    x: Node,
-    weight: Any,
-    bias: Any,
-    stride: Any,
-    padding: Any,
-    dilation: Any,
-    groups: Any,
+def _conv(
     axes: int,
-) -> Node:
-    geometry = _geometry(weight, stride, padding, dilation, groups, axes, f"conv{axes}d")
-    return _with_bias(build(CONV, x, weight, size=None, **geometry), bias, axes)
-
-
-def conv1d(
     x: Node,
     weight: Any,
     bias: Any = None,
@@ -71,20 +58,7 @@ def conv1d(
     dilation: Any = 1,
     groups: int = 1,
 ) -> Node:
-    """Convolution over one axis; see `conv2d`, with shapes (batch, channels, size)."""
-    return _conv_of(x, weight, bias, stride, padding, dilation, groups, 1)
-
-
-def conv2d(
-    x: Node,
-    weight: Any,
-    bias: Any = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-) -> Node:
-    """Convolution over two axes, as ``torch.nn.functional.conv2d``.
+    """Convolution over {axes}, as ``torch.nn.functional.conv{n}d``.
 
     ``y[n, o, p] = bias[o] + sum over c, k of weight[o, c, k] x[n, c, stride p + dilation k - pad]``
     with ``(size + pads - dilation (kernel - 1) - 1) // stride + 1`` entries along each axis.
@@ -92,13 +66,13 @@ def conv2d(
     Parameters
     ----------
     x : node
-        Float, shape (batch, channels, height, width).
+        Float, shape (batch, channels, {places}) or without the batch.
     weight : node or array
-        Shape (features, channels / groups, kernel height, kernel width), of the dtype of `x`.
+        Shape (features, channels / groups, *kernel), of the dtype of `x`.
     bias : node or array, optional
         Shape (features,).
-    stride, dilation : int or pair of int
-    padding : int, pair of int, pair of pairs, "same" or "valid"
+    stride, dilation : {ints}
+    padding : {ints}, pairs of int, "same" or "valid"
         Zeros before and after each axis.  "same" gives ``ceil(size / stride)`` entries, for every
         stride; where the padding is odd, one more stands at the end.
     groups : int
@@ -108,7 +82,7 @@ def conv2d(
     Returns
     -------
     Node
-        Shape (batch, features, height, width) of the result; linear in each of the operands.
+        Shape (batch, features, {places}) of the result; linear in each of the operands.
 
     Raises
     ------
@@ -119,52 +93,17 @@ def conv2d(
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from actorgraph.graph import Graph
-    >>> x = Graph().input("x", ("batch", 3, 8, 8))
-    >>> conv2d(x, np.zeros((16, 3, 3, 3), "float32"), stride=2, padding=1).shape
+    >>> import actorgraph as ag, numpy as np
+    >>> x = ag.Graph().input("x", ("batch", 3, 8, 8))
+    >>> ag.ops.conv2d(x, np.zeros((16, 3, 3, 3), "float32"), stride=2, padding=1).shape
     (batch, 16, 4, 4)
     """
-    return _conv_of(x, weight, bias, stride, padding, dilation, groups, 2)
+    geometry = _geometry(weight, stride, padding, dilation, groups, axes, f"conv{axes}d")
+    return _applied(CONV, x, weight, bias, axes, **geometry)
 
 
-def conv3d(
-    x: Node,
-    weight: Any,
-    bias: Any = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-) -> Node:
-    """Convolution over three axes; see `conv2d`, with (batch, channels, depth, height, width)."""
-    return _conv_of(x, weight, bias, stride, padding, dilation, groups, 3)
-
-
-def _transpose_of(
-    x: Node,
-    weight: Any,
-    bias: Any,
-    stride: Any,
-    padding: Any,
-    output_padding: Any,
-    groups: Any,
-    dilation: Any,
+def _conv_transpose(
     axes: int,
-) -> Node:
-    what = f"conv_transpose{axes}d"
-    if isinstance(padding, str) and padding != "valid":
-        raise GraphTypeError(f"{what}: padding is ints or pairs of ints, got {padding!r}")
-    geometry = _geometry(weight, stride, padding, dilation, groups, axes, what)
-    extra = per_axis(output_padding, axes, f"{what}: output_padding", 0)
-    if any(more >= step for more, step in zip(extra, geometry["stride"], strict=True)):
-        raise ShapeError(
-            f"{what}: output_padding {extra} has to be below the stride {geometry['stride']}"
-        )
-    return _with_bias(build(TRANSPOSE, x, weight, size=None, extra=extra, **geometry), bias, axes)
-
-
-def conv_transpose1d(
     x: Node,
     weight: Any,
     bias: Any = None,
@@ -174,51 +113,54 @@ def conv_transpose1d(
     groups: int = 1,
     dilation: Any = 1,
 ) -> Node:
-    """Transposed convolution over one axis; see `conv_transpose2d`."""
-    return _transpose_of(x, weight, bias, stride, padding, output_padding, groups, dilation, 1)
+    """Transposed convolution over {axes}, as ``torch.nn.functional.conv_transpose{n}d``.
 
-
-def conv_transpose2d(
-    x: Node,
-    weight: Any,
-    bias: Any = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    output_padding: Any = 0,
-    groups: int = 1,
-    dilation: Any = 1,
-) -> Node:
-    """Transposed convolution over two axes, as ``torch.nn.functional.conv_transpose2d``.
-
-    The adjoint, in its input, of `conv2d` with the same weight: along each axis it gives
+    The adjoint, in its input, of `conv{n}d` with the same weight: along each axis it gives
     ``(size - 1) stride - pads + dilation (kernel - 1) + output_padding + 1`` entries.
 
     Parameters
     ----------
     x : node
-        Float, shape (batch, channels, height, width).
+        Float, shape (batch, channels, {places}) or without the batch.
     weight : node or array
-        Shape (channels, features / groups, kernel height, kernel width).
+        Shape (channels, features / groups, *kernel).
     bias : node or array, optional
         Shape (features,).
-    stride, dilation : int or pair of int
-    padding : int, pair of int or pair of pairs
+    stride, dilation : {ints}
+    padding : {ints}, or pairs of int
         How much is cut off the result at each end.
-    output_padding : int or pair of int
-        Entries more at the end of the result, fewer than the stride.
+    output_padding : {ints}
+        Entries more at the end of the result, fewer than the stride or the dilation.
     groups : int
         Channels and features are divided into so many independent groups.
 
     Returns
     -------
     Node
-        Shape (batch, features, height, width) of the result.
+        Shape (batch, features, {places}) of the result.
 
     Raises
     ------
     GraphTypeError
         The dtypes differ, or the padding is a word.
     ShapeError
-        Ranks, channels or groups do not fit, or `output_padding` reaches the stride.
+        Ranks, channels or groups do not fit, or `output_padding` reaches stride and dilation.
     """
-    return _transpose_of(x, weight, bias, stride, padding, output_padding, groups, dilation, 2)
+    what = f"conv_transpose{axes}d"
+    if isinstance(padding, str) and padding != "valid":
+        raise GraphTypeError(f"{what}: padding is ints or pairs of ints, got {padding!r}")
+    geometry = _geometry(weight, stride, padding, dilation, groups, axes, what)
+    extra = per_axis(output_padding, axes, f"{what}: output_padding", 0)
+    limits = map(max, geometry["stride"], geometry["dilation"])
+    if any(more >= limit for more, limit in zip(extra, limits, strict=True)):
+        raise ShapeError(
+            f"{what}: output_padding {extra} has to be below the stride {geometry['stride']} "
+            f"or the dilation {geometry['dilation']}"
+        )
+    return _applied(TRANSPOSE, x, weight, bias, axes, extra=extra, **geometry)
+
+
+conv1d, conv2d, conv3d = over_axes(_conv, "conv{n}d")
+conv_transpose1d, conv_transpose2d, conv_transpose3d = over_axes(
+    _conv_transpose, "conv_transpose{n}d"
+)

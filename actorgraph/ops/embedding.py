@@ -1,21 +1,28 @@
-"""Embedding: rows of a table by integers."""
+"""Embedding: rows of a table by integers, and bags of them."""
 
 from __future__ import annotations
 
+from math import inf
 from typing import Any
 
 import numpy as np
 
-from actorgraph.errors import ShapeError
+from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import Op, Sample, register
 from actorgraph.ops._half import through_float32
-from actorgraph.ops.broadcasting import expand_dims
+from actorgraph.ops.assignment import index_add
+from actorgraph.ops.broadcasting import broadcast_to, expand_dims, sum  # noqa: A004
+from actorgraph.ops.casting import astype
+from actorgraph.ops.counting import any as any_of
+from actorgraph.ops.creation import arange, full_like
 from actorgraph.ops.indexing import check_classes
-from actorgraph.ops.selection import where
+from actorgraph.ops.reductions import max as maximum_over
+from actorgraph.ops.selection import maximum, where
+from actorgraph.ops.sorting import searchsorted
 from actorgraph.types import UNKNOWN, Checks, Shape
 
-__all__ = ["embedding"]
+__all__ = ["embedding", "embedding_bag"]
 
 
 def _rows_forward(xp: Any, weight: Any, index: Any, padding: int | None) -> Any:
@@ -109,17 +116,29 @@ _ADD: Op = register(
 )
 
 
-def embedding(weight: Node, index: Any, padding_idx: int | None = None) -> Node:
-    """Return the rows of a table, as ``torch.nn.functional.embedding(index, weight)``.
+def _entry(padding_idx: int, weight: Node) -> int:
+    """Return the entry that is padding, counted from the start."""
+    entries = weight.dims[0] if weight.ndim else 0
+    if isinstance(entries, (int, np.integer)):
+        if not -entries <= padding_idx < entries:
+            raise ShapeError(f"embedding: padding_idx {padding_idx} is no entry of {weight!r}")
+        return int(padding_idx) % entries
+    if padding_idx < 0:
+        raise ShapeError(f"embedding: padding_idx {padding_idx} counts from an end not known yet")
+    return padding_idx
+
+
+def embedding(index: Any, weight: Node, padding_idx: int | None = None) -> Node:
+    """Return the rows of a table, as ``torch.nn.functional.embedding``.
 
     The gradient of the table is dense; rows that are taken more than once add up.
 
     Parameters
     ----------
-    weight : node
-        Float or complex, shape (entries, features).
     index : node or array
         Integers in ``[0, entries)``, any shape; others raise in the run.
+    weight : node
+        Float or complex, shape (entries, features).
     padding_idx : int, optional
         An entry whose row gets gradient 0; negative counts from the end.
 
@@ -140,16 +159,95 @@ def embedding(weight: Node, index: Any, padding_idx: int | None = None) -> Node:
     >>> import numpy as np
     >>> from actorgraph.graph import Graph
     >>> w = Graph().parameter("w", np.zeros((100, 8), "float32"))
-    >>> embedding(w, np.array([[1, 2, 3]])).shape
+    >>> embedding(np.array([[1, 2, 3]]), w).shape
     (1, 3, 8)
     """
-    padding = padding_idx
-    if padding is not None:
-        entries = weight.dims[0] if weight.ndim else 0
-        if isinstance(entries, (int, np.integer)):
-            if not -entries <= padding < entries:
-                raise ShapeError(f"embedding: padding_idx {padding} is no entry of {weight!r}")
-            padding = int(padding) % entries
-        elif padding < 0:
-            raise ShapeError(f"embedding: padding_idx {padding} counts from an end not known yet")
+    padding = None if padding_idx is None else _entry(padding_idx, weight)
     return build(_ROWS, weight, index, padding=padding)
+
+
+def embedding_bag(
+    index: Any,
+    weight: Node,
+    offsets: Any = None,
+    *,
+    mode: str = "mean",
+    per_sample_weights: Any = None,
+    include_last_offset: bool = False,
+    padding_idx: int | None = None,
+) -> Node:
+    """Return sums, means or maxima of bags of rows, as ``torch.nn.functional.embedding_bag``.
+
+    Parameters
+    ----------
+    index : node or array
+        Integers in ``[0, entries)``: a matrix with a bag in each row, or with `offsets` all bags
+        behind each other.
+    weight : node
+        Float, shape (entries, features).
+    offsets : node or array, optional
+        Where each bag starts, ascending from 0.
+    mode : {"mean", "sum", "max"}
+        An empty bag gives zeros.
+    per_sample_weights : node or array, optional
+        A factor of each row, of the shape of `index`, for sums.
+    include_last_offset : bool
+        The last entry of `offsets` is where the last bag ends.
+    padding_idx : int, optional
+        An entry that belongs to no bag, and gets no gradient.
+
+    Returns
+    -------
+    Node
+        Shape (bags, features).
+
+    Raises
+    ------
+    GraphTypeError
+        There is no such mode, or it takes no weights; a dtype does not fit.
+    ShapeError
+        `index` is no matrix without `offsets`, or no vector with them.
+
+    Notes
+    -----
+    Maxima with `offsets` compare every row with every bag.
+    """
+    if mode not in ("mean", "sum", "max") or (per_sample_weights is not None and mode != "sum"):
+        raise GraphTypeError(
+            f"embedding_bag: mode is 'mean', 'sum' or 'max', and 'sum' with weights, got {mode!r}"
+        )
+    lift = weight.graph.lift
+    index = lift(index)
+    if index.ndim != (2 if offsets is None else 1):
+        raise ShapeError(
+            f"embedding_bag takes a matrix, or a vector with offsets, of indices, got {index!r}"
+        )
+    rows = embedding(index, weight, padding_idx)
+    if per_sample_weights is not None:
+        rows = rows * expand_dims(lift(per_sample_weights), -1)
+    counted = full_like(index, True, dtype="bool")
+    if padding_idx is not None:
+        counted = index != _entry(padding_idx, weight)
+    if offsets is None:
+        bags = None
+    else:
+        starts = lift(offsets)
+        starts = starts[:-1] if include_last_offset else starts
+        bags = searchsorted(starts, arange(weight.graph, index.dims[0]), "right") - 1
+        if mode == "max":
+            belongs = bags == expand_dims(arange(weight.graph, starts.dims[0]), -1)
+            counted, rows = counted & belongs, expand_dims(rows, 0)
+    kept = expand_dims(counted, -1)
+    if mode == "max":
+        top = maximum_over(where(kept, rows, -inf), 1)
+        return where(any_of(counted, 1, keepdims=True), top, 0)
+    parts = [where(kept, rows, 0)]
+    if mode == "mean":
+        parts.append(astype(kept, rows.dtype))
+    if bags is None:
+        sums = [sum(part, 1) for part in parts]
+    else:
+        zero = weight.graph.constant(0, dtype=rows.dtype)
+        empty = [broadcast_to(zero, (starts.dims[0], part.dims[-1])) for part in parts]
+        sums = [index_add(one, 0, bags, part) for one, part in zip(empty, parts, strict=True)]
+    return sums[0] / maximum(sums[1], 1) if mode == "mean" else sums[0]

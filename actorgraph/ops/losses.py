@@ -34,7 +34,7 @@ from actorgraph.types import shapes_differ
 
 __all__ = [
     "REDUCTIONS", "check_reduction", "log_softmax", "mse_loss", "plain_cross_entropy", "reduced",
-    "same_shape", "softmax",
+    "same_shape", "softmax", "softmin",
 ]  # fmt: skip
 
 _AXIS_SAMPLES = (
@@ -176,6 +176,11 @@ def log_softmax(x: Node, axis: int = -1) -> Node:
     Parameters and errors are those of `softmax`.
     """
     return build(_LOG_SOFTMAX, x, axis=one_axis(axis, x.ndim, "log_softmax"))
+
+
+def softmin(x: Node, axis: int = -1) -> Node:
+    """Return ``softmax(-x)``; parameters and errors are those of `softmax`."""
+    return softmax(-x, axis)
 
 
 # -- cross entropy ----------------------------------------------------------------------------
@@ -389,7 +394,7 @@ def check_reduction(reduction: str, what: str) -> None:
 # -- squared error ----------------------------------------------------------------------------
 
 
-def mse_loss(x: Any, y: Any, reduction: str = "mean") -> Node:
+def mse_loss(x: Any, y: Any, *, reduction: str = "mean") -> Node:
     """Return ``(x - y) ** 2``, reduced.
 
     Parameters

@@ -22,6 +22,7 @@ from actorgraph.ops.arithmetic import neg
 from actorgraph.ops.broadcasting import broadcast_like, sum  # noqa: A004
 from actorgraph.ops.exponential import exp
 from actorgraph.ops.indexing import take
+from actorgraph.ops.linear import linear
 from actorgraph.ops.losses import (
     check_reduction,
     log_softmax,
@@ -37,9 +38,9 @@ from actorgraph.ops.shaping import one_axis
 from actorgraph.types import shapes_differ
 
 __all__ = [
-    "bce_with_logits", "binary_cross_entropy", "cross_entropy", "hinge_loss", "nll_loss",
-    "pick_neg_log_sigmoid",
-    "pick_neg_log_softmax", "pick_softmax",
+    "bce_with_logits", "binary_cross_entropy", "cross_entropy", "hinge_loss",
+    "linear_cross_entropy", "nll_loss", "pick_neg_log_sigmoid", "pick_neg_log_softmax",
+    "pick_softmax",
 ]  # fmt: skip
 
 # -- classes ----------------------------------------------------------------------------------
@@ -80,11 +81,20 @@ def _averaged(losses: Node, weights: Node, reduction: str) -> Node:
     return sum(losses) / where(total == 0, nan, total)
 
 
+def _check_options(reduction: str, weight: Any, what: str) -> None:
+    check_reduction(reduction, what)
+    if isinstance(weight, str):
+        raise GraphTypeError(
+            f"{what}: the third argument is the weight of the classes; write reduction={weight!r}"
+        )
+
+
 @naming_itself
 def nll_loss(
     log_probs: Node,
     targets: Any,
     weight: Any = None,
+    *,
     ignore_index: int | None = None,
     reduction: str = "mean",
     axis: int = -1,
@@ -119,7 +129,7 @@ def nll_loss(
     ShapeError
         The shape of `targets` is not that of `log_probs` without the classes.
     """
-    check_reduction(reduction, "nll_loss")
+    _check_options(reduction, weight, "nll_loss")
     log_probs = _classes_last(log_probs, axis, "nll_loss")
     chosen, weights, valid = _picked(log_probs, targets, weight, ignore_index)
     if weight is None and valid is None:
@@ -131,9 +141,9 @@ def nll_loss(
 def cross_entropy(
     logits: Node,
     targets: Any,
-    reduction: str = "mean",
-    *,
     weight: Any = None,
+    *,
+    reduction: str = "mean",
     ignore_index: int | None = None,
     label_smoothing: float = 0.0,
     axis: int = -1,
@@ -154,10 +164,10 @@ def cross_entropy(
         Integers in ``[0, classes)``, or equal to `ignore_index`, of the shape of `logits` without
         the classes; others raise in the run.  Or floats of the shape of `logits`: probabilities of
         the classes, which get a gradient, too.
-    reduction : {"mean", "sum", "none"}
-        Over all targets; "none" gives one loss per target.
     weight : node or array, optional
         One entry per class.
+    reduction : {"mean", "sum", "none"}
+        Over all targets; "none" gives one loss per target.
     ignore_index : int, optional
         Targets that do not count; PyTorch's default is -100, here none is ignored.
     label_smoothing : float
@@ -186,7 +196,7 @@ def cross_entropy(
     >>> cross_entropy(z, t, label_smoothing=0.1).shape
     ()
     """
-    check_reduction(reduction, "cross_entropy")
+    _check_options(reduction, weight, "cross_entropy")
     if not 0 <= label_smoothing <= 1:
         raise GraphTypeError(f"cross_entropy: label_smoothing is in [0, 1], got {label_smoothing}")
     targets = logits.graph.lift(targets)
@@ -203,7 +213,7 @@ def cross_entropy(
         return plain_cross_entropy(logits, targets, reduction)
     log_probs = log_softmax(logits)
     if not label_smoothing:
-        return nll_loss(log_probs, targets, weight, ignore_index, reduction)
+        return nll_loss(log_probs, targets, weight, ignore_index=ignore_index, reduction=reduction)
     chosen, weights, valid = _picked(log_probs, targets, weight, ignore_index)
     spread = mean(log_probs if weight is None else log_probs * weight, -1)
     if valid is not None:
@@ -211,6 +221,23 @@ def cross_entropy(
     share = float(label_smoothing)
     losses = neg(weights * chosen * (1 - share) + spread * share)
     return _averaged(losses, weights, reduction)
+
+
+def linear_cross_entropy(
+    x: Node, linear_weight: Any, targets: Any, *, linear_bias: Any = None, **options: Any
+) -> Node:
+    """Return `cross_entropy` of ``linear(x, linear_weight, linear_bias)``.
+
+    Parameters
+    ----------
+    x : node
+        Float, shape (..., features).
+    linear_weight, linear_bias : node or array
+        Shapes (classes, features) and, optional, (classes,).
+    targets, **options
+        As of `cross_entropy`.
+    """
+    return cross_entropy(linear(x, linear_weight, linear_bias), targets, **options)
 
 
 def _soft_losses(logits: Node, targets: Node, weight: Any, share: float) -> Node:
@@ -293,7 +320,7 @@ def _weighted(losses: Node, weight: Any, reduction: str) -> Node:
 
 
 def binary_cross_entropy(
-    probabilities: Any, targets: Any, weight: Any = None, reduction: str = "mean"
+    probabilities: Any, targets: Any, weight: Any = None, *, reduction: str = "mean"
 ) -> Node:
     """Return ``-t log(p) - (1 - t) log(1 - p)``, reduced.
 
@@ -324,7 +351,12 @@ def binary_cross_entropy(
 
 
 def bce_with_logits(
-    logits: Any, targets: Any, weight: Any = None, pos_weight: Any = None, reduction: str = "mean"
+    logits: Any,
+    targets: Any,
+    weight: Any = None,
+    *,
+    pos_weight: Any = None,
+    reduction: str = "mean",
 ) -> Node:
     """Return binary cross entropy of ``sigmoid(logits)``, without overflow or cancellation.
 

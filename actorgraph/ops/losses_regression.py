@@ -1,28 +1,29 @@
-"""Losses between arrays: absolute, Huber, divergence, cosine, triplet.  All built of other ops."""
+"""Losses between arrays: absolute, Huber, divergence, likelihood.  All built of other ops."""
 
 from __future__ import annotations
 
+import math
+from math import pi
 from typing import Any
 
 from actorgraph.errors import GraphTypeError
-from actorgraph.graph import Node
-from actorgraph.operands import naming_itself
-from actorgraph.ops._half import tiny
-from actorgraph.ops.activations import relu
-from actorgraph.ops.arithmetic import abs, multiply, power, sqrt, square  # noqa: A004
-from actorgraph.ops.broadcasting import broadcast_like, sum  # noqa: A004
+from actorgraph.graph import Node, is_weak
+from actorgraph.ops.arithmetic import abs, square, subtract  # noqa: A004
+from actorgraph.ops.broadcasting import expand_dims, sum  # noqa: A004
 from actorgraph.ops.exponential import exp, log
 from actorgraph.ops.losses import REDUCTIONS, check_reduction, reduced, same_shape
 from actorgraph.ops.reductions import divide_by_size
 from actorgraph.ops.selection import maximum, minimum, where
-from actorgraph.ops.shaping import one_axis
 
 __all__ = [
-    "cosine_similarity", "huber_loss", "kl_div", "l1_loss", "smooth_l1_loss", "triplet_margin_loss",
+    "gaussian_nll_loss", "huber_loss", "kl_div", "l1_loss", "poisson_nll_loss", "positive",
+    "smooth_l1_loss",
 ]  # fmt: skip
 
+_HALF_LOG_2PI = math.log(2 * pi) / 2
 
-def l1_loss(x: Any, y: Any, reduction: str = "mean") -> Node:
+
+def l1_loss(x: Any, y: Any, *, reduction: str = "mean") -> Node:
     """Return ``abs(x - y)``, reduced; the slope is 0 where x = y.
 
     Parameters and errors are those of `mse_loss`.
@@ -41,7 +42,8 @@ def _bent(x: Any, y: Any, delta: float, what: str) -> Node:
     return 0.5 * near * near + delta * (distance - near)
 
 
-def _positive(value: Any, what: str, least: float) -> float:
+def positive(value: Any, what: str, least: float) -> float:
+    """Return an option as a float, or raise `GraphTypeError` where it is below `least`."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= least:
         raise GraphTypeError(f"{what} is a float {'>=' if least == 0 else '>'} 0, got {value!r}")
     return float(value)
@@ -69,11 +71,11 @@ def huber_loss(x: Any, y: Any, reduction: str = "mean", delta: float = 1.0) -> N
     """
     check_reduction(reduction, "huber_loss")
     return reduced(
-        _bent(x, y, _positive(delta, "huber_loss: delta", 1e-300), "huber_loss"), reduction
+        _bent(x, y, positive(delta, "huber_loss: delta", 1e-300), "huber_loss"), reduction
     )
 
 
-def smooth_l1_loss(x: Any, y: Any, reduction: str = "mean", beta: float = 1.0) -> Node:
+def smooth_l1_loss(x: Any, y: Any, *, reduction: str = "mean", beta: float = 1.0) -> Node:
     """Return ``d^2 / (2 beta)`` up to ``d = abs(x - y) = beta``, then ``d - beta / 2``, reduced.
 
     Huber's loss divided by beta; with ``beta = 0`` it is `l1_loss`.
@@ -93,13 +95,15 @@ def smooth_l1_loss(x: Any, y: Any, reduction: str = "mean", beta: float = 1.0) -
         Shapes differ.
     """
     check_reduction(reduction, "smooth_l1_loss")
-    width = _positive(beta, "smooth_l1_loss: beta", 0)
+    width = positive(beta, "smooth_l1_loss: beta", 0)
     if not width:
-        return l1_loss(x, y, reduction)
+        return l1_loss(x, y, reduction=reduction)
     return reduced(_bent(x, y, width, "smooth_l1_loss") / width, reduction)
 
 
-def kl_div(log_probs: Any, targets: Any, reduction: str = "mean", log_target: bool = False) -> Node:
+def kl_div(
+    log_probs: Any, targets: Any, *, reduction: str = "mean", log_target: bool = False
+) -> Node:
     """Return ``target (log(target) - log_probs)``, reduced; 0 where the target is 0.
 
     As in PyTorch the mean divides by all elements; "batchmean", which divides by the first dim, is
@@ -134,91 +138,65 @@ def kl_div(log_probs: Any, targets: Any, reduction: str = "mean", log_target: bo
     return reduced(losses, reduction)
 
 
-@naming_itself
-def cosine_similarity(x: Any, y: Any, axis: int = 1, eps: float = 1e-8) -> Node:
-    """Return the cosine of the angle between vectors along an axis.
-
-    ``sum(x y) / (max(norm(x), eps) max(norm(y), eps))``: of zero vectors 0, with finite gradients.
-
-    Parameters
-    ----------
-    x, y : node or array
-        Float, of one dtype, shapes that broadcast.
-    axis : int
-        Along which the vectors lie; it is removed.
-    eps : float
-        Least norm.
-
-    Raises
-    ------
-    GraphTypeError
-        Dtypes differ or are no floats.
-    ShapeError
-        Shapes do not broadcast, or there is no such axis.
-    """
-    product = multiply(x, y)
-    place = one_axis(axis, product.ndim, "cosine_similarity")
-    if product.dtype.kind not in "fV":
-        raise GraphTypeError(
-            f"cosine_similarity: {product.dtype} is not a float; convert with .astype('float32')"
-        )
-    # In half precision the square of eps would be 0.
-    least = max(float(eps) ** 2, tiny(product.dtype))
-    for part in product.inputs:
-        square_norm = sum(square(broadcast_like(part, product)), place, keepdims=True)
-        product = product / sqrt(maximum(square_norm, least))
-    return sum(product, place)
-
-
-def _distance(x: Node, y: Node, p: float, eps: float) -> Node:
-    difference = x - y + eps
-    if p == 2:
-        return sqrt(sum(square(difference), -1))
-    if p == 1:
-        return sum(abs(difference), -1)
-    return power(sum(power(abs(difference), p), -1), 1 / p)
-
-
-@naming_itself
-def triplet_margin_loss(
-    anchor: Any,
-    positive: Any,
-    negative: Any,
-    margin: float = 1.0,
-    p: float = 2.0,
-    eps: float = 1e-6,
-    swap: bool = False,
+def poisson_nll_loss(
+    x: Any,
+    targets: Any,
+    log_input: bool = True,
+    full: bool = False,
+    *,
+    eps: float = 1e-8,
     reduction: str = "mean",
 ) -> Node:
-    """Return ``max(0, margin + d(anchor, positive) - d(anchor, negative))``, reduced.
-
-    ``d`` is the p-norm of the difference plus `eps` along the last axis, as in PyTorch.  Source: V.
-    Balntas et al., Learning shallow convolutional feature descriptors with triplet losses, 2016.
+    """Return ``exp(x) - target x``: minus the log likelihood of counts, reduced.
 
     Parameters
     ----------
-    anchor, positive, negative : node or array
-        Float, of one dtype and one shape (..., features).
-    margin, eps : float
-    p : float
-        Above 0.
-    swap : bool
-        Take the smaller of the distances of anchor and positive from the negative.
+    x, targets : node or array
+        Of one float dtype and one shape.
+    log_input : bool
+        False takes x as the rate itself: ``x - target log(x + eps)``.
+    full : bool
+        Add Stirling's approximation of ``log(target!)`` for targets above 1.
+    eps : float
     reduction : {"mean", "sum", "none"}
-
-    Raises
-    ------
-    GraphTypeError
-        Dtypes differ, `p` is not above 0, or there is no such reduction.
-    ShapeError
-        Shapes differ.
     """
-    check_reduction(reduction, "triplet_margin_loss")
-    order = _positive(p, "triplet_margin_loss: p", 1e-300)
-    near, far = same_shape(positive, negative, "triplet_margin_loss", anchor)
-    middle, near = same_shape(anchor, near, "triplet_margin_loss")
-    shift = float(eps)
-    away = _distance(middle, far, order, shift)
-    if swap:
-        away = minimum(away, _distance(near, far, order, shift))
-    return reduced(relu(_distance(middle, near, order, shift) - away + float(margin)), reduction)
+    check_reduction(reduction, "poisson_nll_loss")
+    x, t = same_shape(x, targets, "poisson_nll_loss")
+    losses = exp(x) - t * x if log_input else x - t * log(x + float(eps))
+    if full:
+        many = where(t > 1, t, 1)
+        losses = losses + where(t > 1, many * log(many) - many + 0.5 * log(2 * pi * many), 0)
+    return reduced(losses, reduction)
+
+
+def gaussian_nll_loss(
+    x: Any,
+    targets: Any,
+    var: Any,
+    full: bool = False,
+    eps: float = 1e-6,
+    *,
+    reduction: str = "mean",
+) -> Node:
+    """Return ``(log(v) + (x - target)^2 / v) / 2`` for ``v = max(var, eps)``, reduced.
+
+    Parameters
+    ----------
+    x, targets : node or array
+        Of one float dtype, shapes that broadcast.
+    var : node, array or scalar
+        Variances: of the shape of `x`, of the same without its last axis, or what broadcasts.
+    full : bool
+        Add ``log(2 pi) / 2``.
+    eps : float
+    reduction : {"mean", "sum", "none"}
+    """
+    check_reduction(reduction, "gaussian_nll_loss")
+    difference = square(subtract(x, targets))
+    graph = difference.graph
+    spread = graph.constant(var, dtype=difference.dtype) if is_weak(var) else graph.lift(var)
+    if spread.ndim and spread.ndim == difference.ndim - 1 and spread.dims == difference.dims[:-1]:
+        spread = expand_dims(spread, -1)
+    spread = maximum(spread, float(eps))
+    losses = 0.5 * (log(spread) + difference / spread) + (_HALF_LOG_2PI if full else 0.0)
+    return reduced(losses, reduction)

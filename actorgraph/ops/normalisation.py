@@ -1,6 +1,6 @@
 """Normalisation: batch, layer, group, instance, root mean square and local response.
 
-All but the last stand on one op, `normalize`: values minus their mean, divided by their standard
+All but the last stand on one op, `standardize`: values minus their mean, divided by their standard
 deviation, over some axes.  With ``y = (x - mean) r`` and ``r = 1 / sqrt(var + eps)`` its gradient
 is ``r (ct - mean(ct) - y mean(ct y))``, an op of its own with its own rules.  Source: J. L. Ba et
 al., Layer normalization, 2016, and S. Ioffe, C. Szegedy, Batch normalization, 2015.  The variance
@@ -142,7 +142,7 @@ _SAMPLES = (
 
 _NORMALIZE: Op = register(
     Op(
-        "normalize",
+        "standardize",
         "f[*s] -> f[*s]",
         _normalize_forward,
         vjp=(_normalize_derivative,),
@@ -173,7 +173,7 @@ _INVERSE: Op = register(
 
 _PULL: Op = register(
     Op(
-        "normalize_pull",
+        "standardize_pull",
         "f[*s] -> f[*s] -> f[*t] -> f[*s]",
         _pull_forward,
         vjp=(
@@ -189,7 +189,7 @@ _PULL: Op = register(
         ),
         layout="kept",
         takes_out=True,
-        doc="Gradient of normalize: r (ct - mean(ct) - y mean(ct y)).",
+        doc="Gradient of standardize: r (ct - mean(ct) - y mean(ct y)).",
     )
 )
 
@@ -338,7 +338,7 @@ def group_norm(
     return _affine(reshape_like(y, x), weight, bias, axes)
 
 
-def instance_norm(x: Node, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Node:
+def instance_norm(x: Node, *, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Node:
     """Normalise each channel of each sample over its places.
 
     PyTorch's ``instance_norm`` without running statistics.
@@ -374,6 +374,7 @@ class BatchNorm(NamedTuple):
 
 def batch_norm(
     x: Node,
+    *,
     scale: Any = None,
     bias: Any = None,
     mean: Any = None,
@@ -457,6 +458,6 @@ def local_response_norm(
     average = build(
         AVERAGE, square(x), kernel=(size, *ones), stride=(1, *ones), dilation=(1, *ones),
         padding=((size // 2, (size - 1) // 2), *(((0, 0),) * len(axes))), ceil=False,
-        count_include_pad=True,
+        divisor="all",
     )  # fmt: skip
     return x / power(average * float(alpha) + float(k), float(beta))

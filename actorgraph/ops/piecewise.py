@@ -17,7 +17,7 @@ from actorgraph.ops._declare import binary, nary_elementwise, unary
 from actorgraph.ops._quick import at_least, at_most, limited, logistic
 from actorgraph.ops._scalars import one, scalar, zero
 from actorgraph.ops.activations import sigmoid
-from actorgraph.ops.broadcasting import expand_dims
+from actorgraph.ops.broadcasting import expand_dims, squeeze
 from actorgraph.ops.exponential import exp
 from actorgraph.ops.selection import clip, minimum, where
 from actorgraph.ops.special import erfc, need_scipy, special_function
@@ -179,7 +179,9 @@ def prelu(x: Node, weight: Any) -> Node:
         weight = x.graph.lift(weight)
         if weight.ndim > 1:
             raise ShapeError(f"prelu takes one slope or one per channel, got {weight!r}")
-        if weight.ndim and x.ndim > 2:
+        if weight.ndim and x.ndim == 0:
+            weight = squeeze(weight, 0)
+        elif weight.ndim and x.ndim > 2:
             weight = expand_dims(weight, tuple(range(1, x.ndim - 1)))
     return _prelu(x, weight)
 

@@ -1,40 +1,70 @@
-"""Maximum and average over windows, and global pools, for arrays (batch, channels, ...).
+"""Pools over one, two and three axes for arrays (batch, channels, ...), and what undoes them.
 
 The gradient of a maximum goes to the first largest entry of its window in row-major order, as in
 PyTorch; where the maximum is NaN, to the first NaN.  An average divides by the entries of its own
-window, whatever the size of the input.  The ops stand in `_pooling`.
+window, whatever the size of the input.  The ops stand in `_pooling` and `_resampling`.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from math import prod
+from typing import Any, NamedTuple
 
-from actorgraph.errors import ShapeError
+from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
-from actorgraph.ops._pooling import AVERAGE, MAX
+from actorgraph.ops._declare import over_axes
+from actorgraph.ops._pooling import AVERAGE, MAX, PLACES
+from actorgraph.ops._resampling import ADAPTIVE_MAX, ADAPTIVE_PLACES, RESAMPLE
+from actorgraph.ops.arithmetic import power
+from actorgraph.ops.assignment import scatter
+from actorgraph.ops.broadcasting import broadcast_to
 from actorgraph.ops.reductions import max as maximum_over
 from actorgraph.ops.reductions import mean
+from actorgraph.ops.reshaping import flatten, reshape
 from actorgraph.ops.windows import per_axis, read_padding
+from actorgraph.types import UNKNOWN, shape_from
 
 __all__ = [
-    "avg_pool1d", "avg_pool2d", "global_avg_pool", "global_max_pool", "max_pool1d", "max_pool2d",
+    "MaxPool", "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d",
+    "adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d", "avg_pool1d", "avg_pool2d",
+    "avg_pool3d", "global_avg_pool", "global_max_pool", "lp_pool1d", "lp_pool2d", "lp_pool3d",
+    "max_pool1d", "max_pool2d", "max_pool3d", "max_unpool1d", "max_unpool2d", "max_unpool3d",
 ]  # fmt: skip
 
 
-def _pool_geometry(
+class MaxPool(NamedTuple):
+    """What a maximum pool returns with ``return_indices``."""
+
+    y: Node
+    indices: Node
+    """Of each maximum, its number among the entries of its channel in row-major order: int64."""
+
+
+def _check_rank(x: Node, axes: int, what: str) -> None:
+    if x.ndim not in (axes + 1, axes + 2):
+        raise ShapeError(f"{what} takes rank {axes + 1} or {axes + 2}, got {x!r}")
+
+
+def _steps(kernel_size: Any, stride: Any, axes: int, what: str) -> tuple[Any, Any]:
+    kernel = per_axis(kernel_size, axes, f"{what}: kernel_size")
+    # PyTorch takes an empty tuple for None.
+    given = stride is not None and stride != ()
+    return kernel, per_axis(stride, axes, f"{what}: stride") if given else kernel
+
+
+def _geometry(
+    axes: int,
+    what: str,
     x: Node,
     kernel_size: Any,
     stride: Any,
     padding: Any,
     dilation: Any,
     ceil_mode: bool,
-    axes: int,
-    what: str,
 ) -> dict[str, Any]:
-    if x.ndim not in (axes + 1, axes + 2):
-        raise ShapeError(f"{what} takes rank {axes + 1} or {axes + 2}, got {x!r}")
-    kernel = per_axis(kernel_size, axes, f"{what}: kernel_size")
-    steps = kernel if stride is None else per_axis(stride, axes, f"{what}: stride")
+    _check_rank(x, axes, what)
+    kernel, steps = _steps(kernel_size, stride, axes, what)
     gaps = per_axis(dilation, axes, f"{what}: dilation")
     pads = read_padding(padding, kernel, steps, gaps, what)
     for width, gap, pair in zip(kernel, gaps, pads, strict=False):
@@ -49,123 +79,257 @@ def _pool_geometry(
     }  # fmt: skip
 
 
-def max_pool1d(
+def _max_pool(
+    axes: int,
     x: Node,
     kernel_size: Any,
     stride: Any = None,
     padding: Any = 0,
     dilation: Any = 1,
     ceil_mode: bool = False,
-) -> Node:
-    """Maximum over windows of one axis; see `max_pool2d`, with shapes (batch, channels, size)."""
-    return build(
-        MAX,
-        x,
-        **_pool_geometry(x, kernel_size, stride, padding, dilation, ceil_mode, 1, "max_pool1d"),
-    )
-
-
-def max_pool2d(
-    x: Node,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    dilation: Any = 1,
-    ceil_mode: bool = False,
-) -> Node:
-    """Maximum over windows of two axes, as ``torch.nn.functional.max_pool2d``.
+    return_indices: bool = False,
+) -> Any:
+    """Maximum over windows of {axes}, as ``torch.nn.functional.max_pool{n}d``.
 
     The gradient goes to the first largest entry of a window in row-major order.
 
     Parameters
     ----------
     x : node
-        Real, shape (batch, channels, height, width) or without the batch.
-    kernel_size, dilation : int or pair of int
-    stride : int or pair of int, optional
+        Real, shape (batch, channels, {places}) or without the batch.
+    kernel_size, dilation : {ints}
+    stride : {ints}, optional
         Default: the kernel's size.
-    padding : int, pair of int, pair of pairs, "same" or "valid"
-        Before and after each axis (north and south, west and east), at most half of the kernel;
-        never chosen.
+    padding : {ints}, pairs of int, "same" or "valid"
+        Before and after each axis, at most half of the kernel; never chosen.
     ceil_mode : bool
         Keep a last window that is cut off at the end, if it starts inside the input or the padding
         before it.
+    return_indices : bool
+        Return where each maximum stands, too; `max_unpool{n}d` takes it.
 
     Returns
     -------
-    Node
-        Shape (batch, channels, windows, windows), of the dtype of `x`.
+    Node, or MaxPool with ``return_indices``
+        Shape (batch, channels, *windows), of the dtype of `x`.
 
     Raises
     ------
     ShapeError
         Ranks do not fit, the padding is too large, or no window fits.
+
+    Examples
+    --------
+    >>> import actorgraph as ag
+    >>> x = ag.Graph().input("x", ("batch", 3, 8, 8))
+    >>> y, indices = ag.ops.max_pool2d(x, 2, return_indices=True)
+    >>> ag.ops.max_unpool2d(y, indices, 2).shape
+    (batch, 3, 8, 8)
     """
-    return build(
-        MAX,
-        x,
-        **_pool_geometry(x, kernel_size, stride, padding, dilation, ceil_mode, 2, "max_pool2d"),
-    )
+    what = f"max_pool{axes}d"
+    geometry = _geometry(axes, what, x, kernel_size, stride, padding, dilation, ceil_mode)
+    y = build(MAX, x, **geometry)
+    return MaxPool(y, build(PLACES, x, y, **geometry)) if return_indices else y
 
 
-def _average(
-    x: Node,
-    kernel_size: Any,
-    stride: Any,
-    padding: Any,
-    ceil_mode: bool,
-    count_include_pad: bool,
+def _avg_pool(
     axes: int,
-) -> Node:
-    what = f"avg_pool{axes}d"
-    geometry = _pool_geometry(x, kernel_size, stride, padding, 1, ceil_mode, axes, what)
-    return build(AVERAGE, x, count_include_pad=bool(count_include_pad), **geometry)
-
-
-def avg_pool1d(
     x: Node,
     kernel_size: Any,
     stride: Any = None,
     padding: Any = 0,
     ceil_mode: bool = False,
     count_include_pad: bool = True,
+    divisor_override: float | None = None,
 ) -> Node:
-    """Average over windows of one axis; see `avg_pool2d`, with shapes (batch, channels, size)."""
-    return _average(x, kernel_size, stride, padding, ceil_mode, count_include_pad, 1)
-
-
-def avg_pool2d(
-    x: Node,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-) -> Node:
-    """Average over windows of two axes, as ``torch.nn.functional.avg_pool2d``.
+    """Average over windows of {axes}, as ``torch.nn.functional.avg_pool{n}d``.
 
     Parameters
     ----------
     x : node
-        Float, shape (batch, channels, height, width) or without the batch.
+        Float, shape (batch, channels, {places}) or without the batch.
     kernel_size, stride, padding, ceil_mode
-        As of `max_pool2d`; padding is zeros.
+        As of `max_pool{n}d`; padding is zeros.
     count_include_pad : bool
         Whether padding counts as entries; False divides by the entries of the input alone.
+    divisor_override : float, optional
+        What every sum is divided by, instead of a number of entries; 1 gives sums.
 
     Returns
     -------
     Node
-        Shape (batch, channels, windows, windows).
+        Shape (batch, channels, *windows).
+
+    Raises
+    ------
+    GraphTypeError
+        `x` is no float, or the divisor is 0.
+    ShapeError
+        Ranks do not fit, the padding is too large, or no window fits.
+    """
+    what = f"avg_pool{axes}d"
+    geometry = _geometry(axes, what, x, kernel_size, stride, padding, 1, ceil_mode)
+    divisor: str | float = "all" if count_include_pad else "inside"
+    if divisor_override is not None:
+        divisor = float(divisor_override)
+        if not divisor:
+            raise GraphTypeError(f"{what}: divisor_override must not be 0")
+    return build(AVERAGE, x, divisor=divisor, **geometry)
+
+
+def _lp_pool(
+    axes: int,
+    x: Node,
+    norm_type: float,
+    kernel_size: Any,
+    stride: Any = None,
+    ceil_mode: bool = False,
+) -> Node:
+    """Root of the sum of powers over windows, as ``torch.nn.functional.lp_pool{n}d``.
+
+    ``(sum of x^p)^(1/p)`` for ``p = norm_type``; a negative sum has no root (NaN).  The sum over a
+    window that is cut off is scaled as if it were whole.
+
+    Parameters
+    ----------
+    x : node
+        Float, shape (batch, channels, {places}) or without the batch.
+    norm_type : float
+        The power p, not 0.
+    kernel_size, stride, ceil_mode
+        As of `max_pool{n}d`.
+
+    Returns
+    -------
+    Node
+        Shape (batch, channels, *windows).
+    """
+    what = f"lp_pool{axes}d"
+    geometry = _geometry(axes, what, x, kernel_size, stride, 0, 1, ceil_mode)
+    average = build(AVERAGE, power(x, float(norm_type)), divisor="all", **geometry)
+    return power(average * float(prod(geometry["kernel"])), 1 / float(norm_type))
+
+
+def _max_unpool(
+    axes: int,
+    x: Node,
+    indices: Any,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    output_size: Any = None,
+) -> Node:
+    """Write maxima where they stood, zeros elsewhere, as ``torch.nn.functional.max_unpool{n}d``.
+
+    Parameters
+    ----------
+    x : node
+        Maxima, shape (batch, channels, {places}) or without the batch.
+    indices : node or array
+        Of the shape of `x`, as ``max_pool{n}d(..., return_indices=True)`` gives them; of entries
+        with one index the last stays.
+    kernel_size, stride, padding
+        As of the pool.
+    output_size : sequence of int, optional
+        Sizes of what was pooled, with or without batch and channels.  Default: the least sizes
+        that the pool could have had.
+
+    Returns
+    -------
+    Node
+        Shape (batch, channels, *output_size).
+
+    Raises
+    ------
+    ShapeError
+        Ranks or sizes do not fit, or only a run knows them.
+    """
+    what = f"max_unpool{axes}d"
+    _check_rank(x, axes, what)
+    lead = x.ndim - axes
+    kernel, steps = _steps(kernel_size, stride, axes, what)
+    pads = per_axis(padding, axes, f"{what}: padding", 0)
+    if output_size is None:
+        sizes: Any = tuple(
+            (dim - 1) * step - 2 * pad + width
+            for dim, width, step, pad in zip(x.dims[lead:], kernel, steps, pads, strict=True)
+        )
+    else:
+        sizes = shape_from(tuple(output_size)[-axes:])
+    if len(sizes) != axes or UNKNOWN in (*x.dims[:lead], *sizes):
+        raise ShapeError(f"{what}: {axes} sizes have to be known, got {sizes} for {x!r}")
+    total = 1
+    for size in sizes:
+        total = size * total
+    zeros = broadcast_to(x.graph.constant(0, dtype=x.dtype), (*x.dims[:lead], total))
+    places = flatten(x.graph.lift(indices), lead)
+    return reshape(scatter(zeros, -1, places, flatten(x, lead)), (*x.dims[:lead], *sizes))
+
+
+def _adaptive_sizes(x: Node, output_size: Any, axes: int, what: str) -> tuple[Any, ...]:
+    _check_rank(x, axes, what)
+    given = tuple(output_size) if isinstance(output_size, Iterable) else (output_size,) * axes
+    if len(given) != axes:
+        raise ShapeError(f"{what}: output_size is one int or {axes} of them, got {output_size!r}")
+    sizes = []
+    for one, dim in zip(given, x.dims[x.ndim - axes :], strict=True):
+        kept = one is None
+        size = dim if kept else per_axis(one, 1, f"{what}: output_size")[0]
+        if size is UNKNOWN:
+            raise ShapeError(f"{what}: only a run knows the dim of {x!r} that should stay")
+        sizes.append(size)
+    return tuple(sizes)
+
+
+def _adaptive_avg_pool(axes: int, x: Node, output_size: Any) -> Node:
+    """Average over windows that cover {axes}, as ``torch.nn.functional.adaptive_avg_pool{n}d``.
+
+    Window i of n covers the entries from ``floor(i size / n)`` to ``ceil((i + 1) size / n)``.
+
+    Parameters
+    ----------
+    x : node
+        Float, shape (batch, channels, {places}) or without the batch.
+    output_size : {ints}
+        Sizes of the result; None keeps that of the input.
+
+    Returns
+    -------
+    Node
+        Shape (batch, channels, *output_size).
 
     Raises
     ------
     GraphTypeError
         `x` is no float.
     ShapeError
-        Ranks do not fit, the padding is too large, or no window fits.
+        Ranks do not fit, or a size is below 1.
     """
-    return _average(x, kernel_size, stride, padding, ceil_mode, count_include_pad, 2)
+    sizes = _adaptive_sizes(x, output_size, axes, f"adaptive_avg_pool{axes}d")
+    return build(RESAMPLE, x, size=sizes, mode="average", ratios=None)
+
+
+def _adaptive_max_pool(axes: int, x: Node, output_size: Any, return_indices: bool = False) -> Any:
+    """Maximum over the windows of `adaptive_avg_pool{n}d`; the first of equal entries counts.
+
+    Parameters and errors are those of `adaptive_avg_pool{n}d`; `x` is any real number.  With
+    `return_indices` the result is a `MaxPool`.
+    """
+    sizes = _adaptive_sizes(x, output_size, axes, f"adaptive_max_pool{axes}d")
+    y = build(ADAPTIVE_MAX, x, size=sizes)
+    return MaxPool(y, build(ADAPTIVE_PLACES, x, y, size=sizes)) if return_indices else y
+
+
+max_pool1d, max_pool2d, max_pool3d = over_axes(_max_pool, "max_pool{n}d")
+avg_pool1d, avg_pool2d, avg_pool3d = over_axes(_avg_pool, "avg_pool{n}d")
+lp_pool1d, lp_pool2d, lp_pool3d = over_axes(_lp_pool, "lp_pool{n}d")
+max_unpool1d, max_unpool2d, max_unpool3d = over_axes(_max_unpool, "max_unpool{n}d")
+adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d = over_axes(
+    _adaptive_avg_pool, "adaptive_avg_pool{n}d"
+)
+adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d = over_axes(
+    _adaptive_max_pool, "adaptive_max_pool{n}d"
+)
 
 
 def _all_places(x: Node, what: str) -> tuple[int, ...]:

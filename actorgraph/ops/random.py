@@ -21,16 +21,18 @@ from actorgraph.op import Attrs, Op, Sample, register
 from actorgraph.ops._philox import Stream, normal_share
 from actorgraph.ops.casting import astype
 from actorgraph.ops.comparison import less
+from actorgraph.ops.indexing import getitem
 from actorgraph.types import UNKNOWN, Checks, Shape, dtype_of, shape_from
 
 __all__ = [
     "bernoulli",
     "binomial",
     "categorical",
-    "dropout",
+    "kept",
     "normal",
     "truncated_normal",
     "uniform",
+    "unit_like",
 ]
 
 _LEAST_HELD = 1e-300
@@ -274,31 +276,23 @@ def categorical(logits: Node) -> Node:
     return _draw(_CATEGORICAL, logits.graph, logits)
 
 
-def dropout(x: Node, p: float = 0.5, training: bool = True) -> Node:
-    """Zero elements with probability `p` and scale the others by ``1 / (1 - p)``.
+def kept(x: Node, p: float, training: bool, lead: int | None = None) -> Node | None:
+    """Return 1 where an element of `x` stays and 0 where it is dropped; None: all stay.
 
-    The mask is a node of its own: forward, backward and a repeated run see the same.
-
-    Parameters
-    ----------
-    x : float node
-    p : float
-        In [0, 1].
-    training : bool
-        False returns `x` itself.
-
-    Raises
-    ------
-    ValueError
-        `p` is outside of [0, 1].
+    With `lead` all elements that agree in the first so many positions share a fate.
     """
     if not 0 <= p <= 1:
         raise ValueError(f"dropout: p is a probability, got {p!r}")
     if not training or p == 0:
-        return x
+        return None
+    if lead is not None:
+        x = getitem(x, (slice(None),) * lead + (slice(1),) * (x.ndim - lead))
+    unit = unit_like(x)
+    return astype(less(p, unit) if p < 1 else less(unit, 0.0), x.dtype)
+
+
+def unit_like(x: Node) -> Node:
+    """Draw floats in [0, 1) in the shape of `x`, also where only a run knows it."""
     if UNKNOWN in x.dims:
-        unit = _draw(_UNIFORM, x.graph, x, shape=None, dtype=_float_name(x.dtype))
-    else:
-        unit = _draw(_UNIFORM, x.graph, shape=x.dims, dtype=_float_name(x.dtype))
-    kept = astype(less(p, unit) if p < 1 else less(unit, 0.0), x.dtype)
-    return x * (kept * (1 / (1 - p) if p < 1 else 0.0))
+        return _draw(_UNIFORM, x.graph, x, shape=None, dtype=_float_name(x.dtype))
+    return _draw(_UNIFORM, x.graph, shape=x.dims, dtype=_float_name(x.dtype))

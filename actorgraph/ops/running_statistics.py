@@ -60,8 +60,8 @@ def running_batch_norm(
     if not 0 <= momentum <= 1:
         raise GraphTypeError(f"momentum is in [0, 1], got {momentum!r}")
     if not training:
-        return batch_norm(x, scale, bias, running_mean, running_var, eps).y
-    y, mean, var = batch_norm(x, scale, bias, eps=eps)
+        return batch_norm(x, scale=scale, bias=bias, mean=running_mean, var=running_var, eps=eps).y
+    y, mean, var = batch_norm(x, scale=scale, bias=bias, eps=eps)
     for buffer, batch in ((running_mean, mean), (running_var, var)):
         x.graph.assign(buffer, buffer * (1 - momentum) + batch * momentum, on=y)
     return y

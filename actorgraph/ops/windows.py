@@ -48,7 +48,7 @@ class Frame(NamedTuple):
 
 
 def per_axis(value: Any, axes: int, what: str, least: int = 1) -> Ints:
-    """Return an int, or a sequence of one int per axis, as a tuple.
+    """Return an int, or a sequence of one int for all or one per axis, as a tuple.
 
     Raises
     ------
@@ -59,9 +59,9 @@ def per_axis(value: Any, axes: int, what: str, least: int = 1) -> Ints:
     for one in given:
         if isinstance(one, bool) or not isinstance(one, (int, np.integer)) or one < least:
             raise ShapeError(f"{what} is one int >= {least} or {axes} of them, got {value!r}")
-    if len(given) != axes:
+    if len(given) not in (1, axes):
         raise ShapeError(f"{what} is one int or {axes} of them, got {value!r}")
-    return tuple(map(int, given))
+    return tuple(map(int, given if len(given) == axes else given * axes))
 
 
 def read_padding(padding: Any, kernel: Ints, stride: Ints, dilation: Ints, what: str) -> Padding:

@@ -86,7 +86,7 @@ def test_cross_entropy_and_its_gradient_agree_with_the_reference(
     shape, dtype, classes_dtype, reduction
 ):
     x, t, b, feeds = logits_and_classes(shape, dtype, classes_dtype)
-    loss = ops.cross_entropy(x * 0.5 + b, t, reduction)
+    loss = ops.cross_entropy(x * 0.5 + b, t, reduction=reduction)
     seeded = loss if reduction != "none" else ops.tanh(loss).sum()
     agree([seeded, loss], feeds, [b])
 
@@ -158,7 +158,11 @@ def test_rows_of_special_values_are_those_of_numpy(dtype):
         [1e38, -1e38, 0, 1e38], [-1e30, 0, -800, -700], [3, 3 - 1e-3, 88, 89],
     ]  # fmt: skip
     feeds = {"x": np.array(rows, dtype), "t": np.array([0, 1, 2, 0, 1, 0, 1, 2])}
-    outputs = [ops.softmax(x + 0), ops.log_softmax(x + 0), ops.cross_entropy(x + 0, t, "none")]
+    outputs = [
+        ops.softmax(x + 0),
+        ops.log_softmax(x + 0),
+        ops.cross_entropy(x + 0, t, reduction="none"),
+    ]
     agree(outputs, feeds, modes=[{}])
 
 

@@ -54,7 +54,7 @@ def test_a_loss_and_its_gradient_share_the_logarithm_of_softmax_and_keep_their_b
     kind, reduction, shape, dims
 ):
     logits, t, b, feeds = classes(shape, dims=dims)
-    loss = ops.cross_entropy(logits, t, reduction)
+    loss = ops.cross_entropy(logits, t, reduction=reduction)
     total = loss if reduction != "none" else (loss * loss).sum()
     with ag.LispMachine([total, loss]) as lisp, kind([total, loss]) as machine:
         same_bits(

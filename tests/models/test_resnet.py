@@ -121,8 +121,10 @@ class Net:
         scale, bias = self.weights[f"{name}.weight"], self.weights[f"{name}.bias"]
         running = {part: self.statistics[f"{name}.running_{part}"] for part in ("mean", "var")}
         if not self.training:
-            return ops.batch_norm(x, scale, bias, running["mean"], running["var"]).y
-        y, mean, var = ops.batch_norm(x, scale, bias)
+            return ops.batch_norm(
+                x, scale=scale, bias=bias, mean=running["mean"], var=running["var"]
+            ).y
+        y, mean, var = ops.batch_norm(x, scale=scale, bias=bias)
         for part, new in (("mean", mean), ("var", var)):
             self.replaced[running[part]] = running[part] * (1 - MOMENTUM) + new * MOMENTUM
         return y

@@ -100,7 +100,7 @@ def ours(norm_first, causal, dtype):
     tokens = graph.input("tokens", ("batch", LENGTH), "int64")
     targets = graph.input("t", ("batch",), "int64")
     weights = parameters_of(graph, theirs(norm_first, causal, dtype)[0])
-    x = ops.embedding(weights["tokens.weight"], tokens) + weights["places.weight"]
+    x = ops.embedding(tokens, weights["tokens.weight"]) + weights["places.weight"]
     for layer in range(LAYERS):
         x = block(x, weights, f"encoder.layers.{layer}", norm_first, causal)
     encoded = ops.layer_norm(x, WIDTH, weights["encoder.norm.weight"], weights["encoder.norm.bias"])

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 from hypothesis import strategies as st
 
 import actorgraph as ag
@@ -41,7 +42,12 @@ def affine(draw, shape):
 def batch_norm(draw, f):
     x = channels(draw)
     f = one_of_results(draw, f, 3)
-    return drawn(lambda x, *affine: f(x, *affine, eps=0.01), x, *affine(draw, x[1:2]), rtol32=1e-3)
+    return drawn(named(f, "scale", "bias"), x, *affine(draw, x[1:2]), rtol32=1e-3)
+
+
+def named(f, *names):
+    """A normalisation whose parameters are given by name."""
+    return lambda x, *affine: f(x, **dict(zip(names, affine, strict=False)), eps=0.01)
 
 
 @row("layer_norm")
@@ -77,7 +83,7 @@ def group_norm(draw, f):
 @row("instance_norm")
 def instance_norm(draw, f):
     x = channels(draw)
-    return drawn(lambda x, *affine: f(x, *affine, eps=0.01), x, *affine(draw, x[1:2]), rtol32=1e-3)
+    return drawn(named(f, "weight", "bias"), x, *affine(draw, x[1:2]), rtol32=1e-3)
 
 
 @row("local_response_norm")
@@ -122,6 +128,33 @@ def binary(draw, f):
     )
 
 
+@row("pairwise_distance")
+def pairwise_distance(draw, f):
+    x, y = (*draw(shapes(max_dims=2)), draw(sizes(1))), (draw(sizes(1, 1)),)
+    options = {"p": draw(st.sampled_from((2.0, 1.0, 3.0))), "keepdims": draw(flags)}
+    return drawn(f, x, draw(st.sampled_from((x, y))), options=options, repeats=False, rtol32=1e-3)
+
+
+@row("pdist")
+def pdist(draw, f):
+    options = {"p": draw(st.sampled_from((2.0, 1.0, 3.0)))}
+    return drawn(f, (draw(sizes(0, 4)), draw(sizes(1))), options=options, rtol32=1e-3)
+
+
+@row("cdist")
+def cdist(draw, f):
+    stack, n, m, d = draw(shapes(max_dims=1)), draw(sizes()), draw(sizes()), draw(sizes(1))
+    options = {"p": draw(st.sampled_from((2.0, 1.0, 3.0)))}
+    return drawn(f, (*stack, n, d), (*stack, m, d), options=options, repeats=False, rtol32=1e-3)
+
+
+@row("normalize")
+def normalize(draw, f):
+    x = draw(shapes(1, least=1))
+    options = {"axis": draw(axis_in(len(x))), "p": draw(st.sampled_from((2.0, 1.0, 3.0)))}
+    return drawn(f, x, options=options, rtol32=1e-3)
+
+
 @row("cosine_similarity")
 def cosine_similarity(draw, f):
     x, y = draw(broadcast(2, max_dims=3))
@@ -130,6 +163,69 @@ def cosine_similarity(draw, f):
         x = y = (draw(sizes(1)),)
         ndim = 1
     return drawn(f, x, y, options={"axis": draw(axis_in(ndim))}, low=0.5, high=2, rtol32=1e-3)
+
+
+@row("soft_margin_loss", "hinge_embedding_loss", "poisson_nll_loss")
+def of_pairs(draw, f):
+    reduction = draw(reductions)
+    shape = draw(shapes(least=reduction == "mean"))
+    return drawn(f, shape, shape, options={"reduction": reduction}, repeats=False)
+
+
+@row("margin_ranking_loss")
+def ranking(draw, f):
+    options = {"reduction": draw(reductions), "margin": 9.0}
+    shape = draw(shapes(least=1))
+    return drawn(f, shape, shape, draw(part_of(shape)), options=options, repeats=False)
+
+
+@row("gaussian_nll_loss")
+def gaussian(draw, f):
+    shape = draw(shapes(1, least=1))
+    var = draw(st.sampled_from((shape, shape[:-1])))
+    options = {"reduction": draw(reductions), "full": draw(flags)}
+    return drawn(f, shape, shape, var, options=options, low=0.3, repeats=False)
+
+
+@row("cosine_embedding_loss")
+def cosine_embedding(draw, f):
+    lead = draw(shapes(max_dims=1, least=1))
+    x = (*lead, draw(sizes(2)))
+    signs = [1, -1, 1][: lead[0]] if lead else -1
+    options = {"targets": np.array(signs), "reduction": draw(reductions), "margin": -2.0}
+    return drawn(f, x, x, options=options, low=0.5, repeats=False, rtol32=1e-3)
+
+
+@row("multilabel_soft_margin_loss")
+def multilabel_soft(draw, f):
+    x = (*draw(shapes(max_dims=2, least=1)), draw(sizes(1)))
+    weight = [x[-1:]] * draw(flags)
+    reduction = draw(reductions)
+    return drawn(lambda x, t, *w: f(x, t, *w, reduction=reduction), x, x, *weight, repeats=False)
+
+
+@row("multi_margin_loss")
+def multi_margin(draw, f):
+    lead, count = draw(shapes(max_dims=1, least=1)), draw(sizes(1, 4))
+    p, reduction = draw(sizes(1, 2)), draw(reductions)
+    weight = [(count,)] * draw(flags)
+    return drawn(
+        lambda x, t, *w: f(x, t, p, 9.0, *w, reduction=reduction), (*lead, count), lead, *weight,
+        ints={1: count},
+    )  # fmt: skip
+
+
+@row("multilabel_margin_loss")
+def multilabel_margin(draw, f):
+    x, reduction = (*draw(shapes(max_dims=1, least=1)), draw(sizes(1, 4))), draw(reductions)
+    return drawn(lambda x, t: f(x * 0.2, t - 1, reduction=reduction), x, x, ints={1: x[-1] + 1})
+
+
+@row("triplet_margin_with_distance_loss")
+def triplet_of_any_distance(draw, f):
+    shape = draw(shapes(1, 2, least=1))
+    options = {"reduction": draw(reductions), "margin": 9.0, "swap": draw(flags)}
+    return drawn(f, shape, shape, shape, options=options, repeats=False, rtol32=1e-3)
 
 
 @row("triplet")
@@ -160,6 +256,17 @@ def cross_entropy(draw, f):
     return drawn(
         lambda x, t, w: f(x, t, weight=w, **options), x, t, (count,), ints={1: count},
         low=0.2, high=2,
+    )  # fmt: skip
+
+
+@row("linear_cross_entropy")
+def linear_cross_entropy(draw, f):
+    reduction = draw(reductions)
+    lead, features, count = draw(shapes(max_dims=2, least=1)), draw(sizes(1)), draw(sizes(1))
+    bias = [(count,)] * draw(flags)
+    return drawn(
+        lambda x, w, t, *b: f(x, w, t, linear_bias=b[0] if b else None, reduction=reduction),
+        (*lead, features), (count, features), lead, *bias, ints={2: count},
     )  # fmt: skip
 
 
@@ -219,6 +326,21 @@ def attention(draw, f):
         found.append(draw(part_of((*stack, q, k))))
     bools = (3,) if kind == "bool" else ()
     return drawn(f, *found, options={"is_causal": causal}, bools=bools, repeats=False)
+
+
+@row("multi_head_attention")
+def heads(draw, f):
+    stack, count = draw(shapes(max_dims=1, least=1)), draw(sizes(1, 2))
+    width, out, bias = count * draw(sizes(1, 2)), draw(sizes(1)), draw(flags)
+    q, k = (*stack, draw(sizes(1)), width), (*stack, draw(sizes(1)), width)
+    causal = draw(flags)
+
+    def call(q, k, v, w, o, *bias):
+        named = dict(zip(("in_proj_bias", "out_proj_bias"), bias, strict=False))
+        return f(q, k, v, count, in_proj_weight=w, out_proj_weight=o, is_causal=causal, **named)
+
+    found = [q, k, k, (3 * width, width), (out, width), *[(3 * width,), (out,)] * bias]
+    return drawn(call, *found, repeats=False, rtol32=1e-3)
 
 
 def cell_shapes(draw, gates, states):
@@ -291,7 +413,7 @@ def square(value):
 
 
 ROWS.update({
-    "normalize_pull": pulled("layer_norm"),
+    "standardize_pull": pulled("layer_norm"),
     "inverse_deviation": pulled("instance_norm"),
     "cross_entropy_pull": pulled("cross_entropy"),
     "ctc_pull": pulled("ctc_loss").map(lambda one: replace(one, second=False)),
@@ -311,5 +433,5 @@ ROWS.update({
     "hook_gradient": passing("hook_gradient", fn=square),
 })  # fmt: skip
 MADE_OF.update({
-    "normalize": "layer_norm",
+    "standardize": "layer_norm",
 })  # fmt: skip

@@ -82,7 +82,7 @@ def cumulative(draw, f):
     return drawn(f, shape, options={"axis": axis})
 
 
-@row("softmax", "log_softmax", "sparsemax")
+@row("softmax", "softmin", "log_softmax", "sparsemax")
 def along_an_axis(draw, f):
     shape = draw(shapes(1))
     return drawn(f, shape, options={"axis": draw(axis_in(len(shape)))})
@@ -329,7 +329,53 @@ def one_hot(draw, f):
 @row("embedding")
 def embedding(draw, f):
     count, width = draw(sizes(1)), draw(sizes())
-    return drawn(f, (count, width), draw(shapes()), ints={1: count}, sizes=draw(knowledge))
+    return drawn(f, draw(shapes()), (count, width), ints={0: count}, sizes=draw(knowledge))
+
+
+@row("embedding_bag")
+def embedding_bag(draw, f):
+    count, width, mode = (
+        draw(sizes(1)),
+        draw(sizes()),
+        draw(st.sampled_from(("mean", "sum", "max"))),
+    )
+    options = {"mode": mode, "padding_idx": draw(st.sampled_from((None, 0, -1)))}
+    index = draw(shapes(1, 2, least=1))
+    if len(index) == 1:
+        starts = draw(st.lists(st.integers(0, index[0]), max_size=2))
+        options["offsets"] = np.array([0, *sorted(starts)])
+    weights = [index] * (mode == "sum" and draw(flags))
+    return drawn(
+        lambda i, w, *more: f(i, w, per_sample_weights=more[0] if more else None, **options),
+        index, (count, width), *weights, ints={0: count},
+    )  # fmt: skip
+
+
+@row("linear")
+def linear(draw, f):
+    n, out = draw(sizes()), draw(sizes())
+    bias = [(out,)] * draw(flags)
+    return drawn(f, (*draw(shapes()), n), (out, n), *bias, repeats=False)
+
+
+@row("bilinear")
+def bilinear(draw, f):
+    stack, n, m, out = draw(shapes(max_dims=2)), draw(sizes(1)), draw(sizes(1)), draw(sizes(1))
+    bias = [(out,)] * draw(flags)
+    return drawn(f, (*stack, n), (*stack, m), (out, n, m), *bias, repeats=False)
+
+
+@row("glu")
+def glu(draw, f):
+    x = list(draw(shapes(1)))
+    axis = draw(axis_in(len(x)))
+    x[axis] *= 2
+    return drawn(f, tuple(x), options={"axis": axis})
+
+
+@row("rrelu")
+def rrelu(draw, f):
+    return drawn(f, draw(shapes()))
 
 
 @row("celu", "relu6", "selu", "sec")

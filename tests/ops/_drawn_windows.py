@@ -1,5 +1,7 @@
 """Drawn calls of convolutions, pools, windows and resampling."""
 
+import math
+
 from hypothesis import strategies as st
 
 import actorgraph as ag
@@ -77,6 +79,7 @@ def pool_of(axes, kind):
         }  # fmt: skip
         if kind == "avg":
             options["count_include_pad"] = draw(flags)
+            options["divisor_override"] = draw(st.sampled_from((None, 3)))
         elif not any(padding):  # else a window might hold nothing but padding
             options["dilation"] = per_axis(draw, sizes(1, 2), axes)
         pads = [(pad, pad) for pad in padding]
@@ -87,24 +90,48 @@ def pool_of(axes, kind):
     return pool
 
 
+def lp_pool_of(axes):
+    def lp_pool(draw, f):
+        kernel = tuple(draw(sizes(1)) for _ in range(axes))
+        options = {
+            "norm_type": draw(st.sampled_from((1.0, 2.0, 3.0))), "kernel_size": kernel,
+            "stride": per_axis(draw, sizes(1), axes), "ceil_mode": draw(flags),
+        }  # fmt: skip
+        places = image(draw, axes, kernel, 1, ((0, 0),) * axes)
+        x = (draw(sizes(0, 2)), draw(sizes(0, 2)), *places)
+        return drawn(f, x, options=options, low=0.3, rtol32=1e-3)
+
+    return lp_pool
+
+
+def max_unpool_of(axes):
+    def max_unpool(draw, f):
+        options = {"kernel_size": draw(sizes(1)), "stride": per_axis(draw, sizes(1), axes)}
+        places = tuple(draw(sizes(1, 3 if axes < 3 else 2)) for _ in range(axes))
+        x = (*draw(st.sampled_from(((2,), (2, 1), (0, 2)))), *places)
+        # Positions below this lie in the image whatever its sizes are.
+        return drawn(f, x, x, options=options, ints={1: math.prod(places)})
+
+    return max_unpool
+
+
+def adaptive_pool_of(axes):
+    def adaptive_pool(draw, f):
+        places = (draw(sizes(1, 5 if axes < 3 else 3)) for _ in range(axes))
+        x = (draw(sizes(0, 2)), draw(sizes(0, 2)), *places)
+        return drawn(f, x, options={"output_size": per_axis(draw, sizes(1, 4), axes)})
+
+    return adaptive_pool
+
+
 for _axes in (1, 2, 3):
     row(f"conv{_axes}d")(conv_of(_axes))
-for _axes in (1, 2):
     row(f"conv_transpose{_axes}d")(transposed_conv_of(_axes))
+    row(f"lp_pool{_axes}d")(lp_pool_of(_axes))
+    row(f"max_unpool{_axes}d")(max_unpool_of(_axes))
+    row(f"adaptive_avg_pool{_axes}d", f"adaptive_max_pool{_axes}d")(adaptive_pool_of(_axes))
     for _kind in ("max", "avg"):
         row(f"{_kind}_pool{_axes}d")(pool_of(_axes, _kind))
-
-
-@row("adaptive_avg_pool1d", "adaptive_max_pool1d")
-def adaptive_pool1d(draw, f):
-    x = (draw(sizes(0, 2)), draw(sizes(0, 2)), draw(sizes(1, 6)))
-    return drawn(f, x, options={"output_size": draw(sizes(1, 4))})
-
-
-@row("adaptive_avg_pool2d", "adaptive_max_pool2d")
-def adaptive_pool2d(draw, f):
-    x = (draw(sizes(0, 2)), draw(sizes(0, 2)), draw(sizes(1, 5)), draw(sizes(1, 5)))
-    return drawn(f, x, options={"output_size": per_axis(draw, sizes(1, 4), 2)})
 
 
 @row("global_avg_pool", "global_max_pool")
@@ -116,11 +143,13 @@ def global_pool(draw, f):
 @row("upsample")
 def upsample(draw, f):
     axes = draw(sizes(1, 3))
-    names = ("linear", "bilinear", "trilinear")
-    mode = draw(st.sampled_from(("nearest", names[axes - 1])))
-    options = {"mode": mode, "align_corners": mode != "nearest" and draw(flags)}
+    smooth = (("linear",), ("bilinear", "bicubic"), ("trilinear",))[axes - 1]
+    mode = draw(st.sampled_from(("nearest", "nearest-exact", "area", *smooth)))
+    options = {"mode": mode, "align_corners": mode in smooth and draw(flags)}
+    options["antialias"] = axes == 2 and mode in smooth and draw(flags)
     name = draw(st.sampled_from(("size", "scale_factor")))
-    options[name] = per_axis(draw, sizes(1, 5 if name == "size" else 2), axes)
+    scales = st.sampled_from((1, 2, 1.7))
+    options[name] = per_axis(draw, sizes(1, 5) if name == "size" else scales, axes)
     x = (draw(sizes(0, 2)), draw(sizes(0, 2)), *(draw(sizes(1)) for _ in range(axes)))
     return drawn(f, x, options=options)
 
@@ -135,6 +164,62 @@ def im2col(draw, f):
     }  # fmt: skip
     places = image(draw, axes, kernel, options["dilation"], pads)
     return drawn(f, (draw(sizes(0, 2)), draw(sizes(0, 2)), *places), options=options)
+
+
+@row("unfold")
+def unfold(draw, f):
+    kernel, pad = (draw(sizes(1)), draw(sizes(1))), draw(sizes(0, 1))
+    options = {
+        "kernel_size": kernel, "dilation": draw(sizes(1, 2)), "padding": pad,
+        "stride": per_axis(draw, sizes(1), 2),
+    }  # fmt: skip
+    places = image(draw, 2, kernel, options["dilation"], ((pad, pad),) * 2)
+    return drawn(
+        f, (*[draw(sizes(0, 2))] * draw(flags), draw(sizes(0, 2)), *places), options=options
+    )
+
+
+@row("fold")
+def fold(draw, f):
+    kernel, windows = (draw(sizes(1)), draw(sizes(1))), (draw(sizes(1)), draw(sizes(1)))
+    stride, dilation = draw(sizes(1)), draw(sizes(1, 2))
+    output = tuple(
+        (n - 1) * stride + dilation * (k - 1) + 1 for n, k in zip(windows, kernel, strict=True)
+    )
+    options = {
+        "output_size": output, "kernel_size": kernel, "dilation": dilation, "stride": stride,
+    }  # fmt: skip
+    channels = draw(sizes(0, 2)) * math.prod(kernel)
+    lead = [draw(sizes(0, 2))] * draw(flags)
+    return drawn(f, (*lead, channels, math.prod(windows)), options=options)
+
+
+@row("affine_grid")
+def affine_grid(draw, f):
+    axes, batch = draw(sizes(2, 3)), draw(sizes(0, 2))
+    size = (batch, 1, *(draw(sizes(1)) for _ in range(axes)))
+    options = {"size": size, "align_corners": draw(flags)}
+    return drawn(f, (batch, axes, axes + 1), options=options)
+
+
+@row("grid_sample")
+def grid_sample(draw, f):
+    axes, batch = draw(sizes(2, 3)), draw(sizes(0, 2))
+    modes = ("bilinear", "nearest", "bicubic")[: 3 if axes == 2 else 2]
+    options = {
+        "mode": draw(st.sampled_from(modes)), "align_corners": draw(flags),
+        "padding_mode": draw(st.sampled_from(("zeros", "border", "reflection"))),
+    }  # fmt: skip
+    x = (batch, draw(sizes(1, 2)), *(draw(sizes(1)) for _ in range(axes)))
+    grid = (batch, *(draw(sizes(1, 2)) for _ in range(axes)), axes)
+    return drawn(f, x, grid, options=options, rtol32=1e-3)
+
+
+@row("channel_shuffle")
+def channel_shuffle(draw, f):
+    groups = draw(sizes(1))
+    x = (draw(sizes(0, 2)), groups * draw(sizes(0, 2)), draw(sizes(1)))
+    return drawn(f, x, options={"groups": groups})
 
 
 ROWS.update({

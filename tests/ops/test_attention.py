@@ -57,6 +57,90 @@ def test_a_query_that_sees_no_key_gets_zeros_and_no_gradient():
     np.testing.assert_array_equal(gradient[0], 0)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "bfloat16"])
+def test_a_query_whose_keys_a_float_mask_hides_gets_zeros_and_no_gradient(dtype):
+    g = ag.Graph()
+    x, m = g.input("x", (2, 3), dtype), g.input("m", (2, 2), dtype)
+    y = attention(x, x.graph.constant(np.ones((2, 3)), dtype=dtype), x, m)
+    feeds = {x: np.ones((2, 3)).astype(x.dtype),
+             m: np.array([[-np.inf, -np.inf], [-np.inf, 0.5]]).astype(x.dtype)}  # fmt: skip
+    value, *gradients = evaluate([y, *ag.gradients((y * y).sum(), [x, m])], feeds)
+
+    np.testing.assert_array_equal(value.astype("f8"), [[0, 0, 0], [1, 1, 1]])
+    np.testing.assert_array_equal(gradients[0].astype("f8"), [[0, 0, 0], [2, 2, 2]])
+    np.testing.assert_array_equal(gradients[1].astype("f8"), np.zeros((2, 2)))
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_floats_of_two_bytes_lose_no_more_than_in_pytorch(dtype, masked):
+    torch = pytest.importorskip("torch")
+    rng = np.random.default_rng(0)
+    halves = [torch.tensor(rng.normal(size=(4, 64, 32))).to(getattr(torch, dtype))
+              for _ in range(3)]  # fmt: skip
+    if masked:
+        halves.append(torch.tensor(rng.normal(size=(64, 64))).to(halves[0].dtype))
+    exact = theirs(torch, *(one.double() for one in halves)).numpy()
+    given = theirs(torch, *halves).double().numpy()
+    g = ag.Graph()
+    xs = [g.input(f"x{i}", tuple(one.shape), dtype) for i, one in enumerate(halves)]
+    feeds = {x: one.double().numpy().astype(x.dtype) for x, one in zip(xs, halves, strict=True)}
+
+    (got,) = evaluate(attention(*xs), feeds)
+
+    assert np.abs(got.astype("f8") - exact).mean() <= 1.01 * np.abs(given - exact).mean()
+
+
+@pytest.mark.oracle
+def test_heads_of_queries_may_share_heads_of_keys_as_in_pytorch():
+    compare(
+        lambda *xs: attention(*xs, enable_gqa=True),
+        lambda torch, *xs: theirs(torch, *xs, enable_gqa=True),
+        draw((2, 4, 3, 5), (2, 2, 6, 5), (2, 2, 6, 5)),
+        second=False,  # in PyTorch
+    )
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("biased", [False, True])
+@pytest.mark.parametrize("causal", [False, True])
+def test_several_heads_equal_those_of_pytorch(biased, causal):
+    mask = np.where(np.tri(3, 3, dtype=bool), 0.0, -np.inf)
+
+    def ours(x, w, o, *bias):
+        named = dict(zip(("in_proj_bias", "out_proj_bias"), bias, strict=False))
+        return ag.ops.multi_head_attention(
+            x, x, x * 2, 2, in_proj_weight=w, out_proj_weight=o, is_causal=causal, **named
+        )
+
+    def of_torch(torch, x, w, o, *bias):
+        x = x.swapaxes(0, 1)
+        first, second = bias or (None, None)
+        y, _ = torch.nn.functional.multi_head_attention_forward(
+            x, x, x * 2, 4, 2, w, first, None, None, False, 0.0, o, second,
+            attn_mask=torch.tensor(mask) if causal else None,
+        )  # fmt: skip
+        return y.swapaxes(0, 1)
+
+    compare(ours, of_torch, draw((2, 3, 4), (12, 4), (4, 4), *[(12,), (4,)] * biased))
+
+
+def test_projections_may_be_given_one_by_one():
+    g = ag.Graph()
+    x = g.input("x", (2, 3, 4), "float64")
+    value, w, o = draw((2, 3, 4), (12, 4), (5, 4))
+    both = [
+        ag.ops.multi_head_attention(x, x, x, 2, in_proj_weight=weights, out_proj_weight=o)
+        for weights in (w, np.split(w, 3))
+    ]
+
+    one, other = evaluate(both, {x: value})
+
+    assert one.shape == (2, 3, 5)
+    np.testing.assert_array_equal(one, other)
+
+
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 def test_large_scores_neither_overflow_nor_change_the_dtype(dtype):
     x = ag.Graph().input("x", (3, 4), dtype)
@@ -106,3 +190,9 @@ def test_wrong_attention_is_explained():
         attention(free, free, free)
     with pytest.raises(GraphTypeError, match="add: mixed dtypes"):
         attention(x, x, x, mask=np.zeros((3, 3)))
+    half = g.input("half", (3, 4), "float16")
+    with pytest.raises(GraphTypeError, match="mixed dtypes, float16 and float32"):
+        attention(half, half, x)
+    heads = g.input("heads", (1, 3, 2, 4))
+    with pytest.raises(ShapeError, match="3 heads of queries cannot share 2 of keys"):
+        attention(heads, heads[:, :2], heads[:, :2], enable_gqa=True)

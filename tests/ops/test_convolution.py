@@ -23,6 +23,8 @@ CONVOLUTIONS = [
             (2, ((2, 2, 5, 6), (3, 2, 2, 3)), {"padding": "valid"}),
             (2, ((0, 2, 5, 6), (3, 2, 2, 3), (3,)), {}),
             (3, ((1, 2, 4, 3, 5), (2, 2, 2, 1, 3), (2,)), {"stride": (1, 2, 2), "padding": 1}),
+            (1, ((3, 7), (2, 3, 3), (2,)), {}),
+            (2, ((2, 5, 6), (3, 2, 3, 1)), {"padding": "same"}),
         ]
     )
 ]
@@ -34,6 +36,13 @@ TRANSPOSED = [
             (1, ((2, 4, 4), (4, 2, 3)), {"stride": 3, "padding": 1, "groups": 2, "dilation": 2}),
             (2, ((2, 3, 4, 3), (3, 2, 3, 2), (2,)), {"stride": 2, "output_padding": (1, 0)}),
             (2, ((1, 4, 3, 4), (4, 1, 3, 3)), {"groups": 4, "padding": 1, "stride": (2, 1)}),
+            (2, ((3, 4, 3), (3, 2, 3, 2), (2,)), {"dilation": 2, "output_padding": 1}),
+            (3, ((1, 2, 3, 2, 3), (2, 2, 2, 1, 3), (2,)), {"stride": (1, 2, 2), "padding": 1}),
+            (
+                3,
+                ((4, 3, 2, 3), (4, 1, 2, 2, 1)),
+                {"groups": 2, "output_padding": (1, 0, 1), "stride": 2},
+            ),
         ]
     )
 ]
@@ -173,7 +182,7 @@ def test_an_infinite_value_outside_of_a_window_does_not_reach_it():
     ("arguments", "settings", "error", "text"),
     [
         (((1, 3, 5), (2, 3, 3)), {}, ShapeError, "weight has to have rank 4"),
-        (((1, 3, 5), (2, 3, 3, 3)), {}, ShapeError, "takes arrays of rank 4"),
+        (((3, 5), (2, 3, 3, 3)), {}, ShapeError, "takes arrays of rank 4"),
         (((1, 3, 5, 5), (2, 2, 3, 3)), {}, ShapeError, "channels of the input and of the weight"),
         (((1, 4, 5, 5), (3, 2, 3, 3)), {"groups": 2}, ShapeError, "3 features cannot be divided"),
         (((1, 3, 2, 5), (2, 3, 3, 3)), {}, ShapeError, "window of 3 entries, 1 apart, does not"),

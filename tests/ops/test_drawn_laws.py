@@ -37,7 +37,8 @@ REDUCTIONS = "all any count_nonzero logsumexp max mean min prod sum var std".spl
 NOT_DRAWN = {
     "takes no array": "eye full ones zeros",
     "asks for the number of the run; the op inside is drawn": (
-        "bernoulli binomial categorical dropout normal truncated_normal uniform"
+        "alpha_dropout bernoulli binomial categorical dropout dropout1d dropout2d dropout3d "
+        "feature_alpha_dropout gumbel_softmax normal truncated_normal uniform"
     ),
     "writes to buffers; batch_norm inside is drawn": "running_batch_norm",
     "makes ops, and is none": "Sample Together define opaque",

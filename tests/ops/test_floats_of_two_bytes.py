@@ -55,7 +55,7 @@ REDUCTIONS = {
     "index_add": lambda x: ops.index_add(x[:1], 0, ZEROS, x),
     "gradient of broadcasting": gradient(lambda x: x[:1] + x),
     "gradient of an index that repeats": gradient(lambda x: x[ZEROS]),
-    "gradient of embedding": gradient(lambda x: ops.embedding(x.reshape((-1, 1)), ZEROS)),
+    "gradient of embedding": gradient(lambda x: ops.embedding(ZEROS, x.reshape((-1, 1)))),
     "gradient of repeat": gradient(lambda x: ops.repeat(x[:1], SIZE)),
 }
 # Linear algebra asks for float32, see below, and what it is built of is not tried here.

@@ -21,7 +21,7 @@ def graph_of(logits, targets, reduction="mean"):
     g = ag.Graph()
     z = g.input("z", logits.shape, logits.dtype)
     t = g.input("t", np.shape(targets), targets.dtype)
-    return z, t, ag.ops.cross_entropy(z, t, reduction)
+    return z, t, ag.ops.cross_entropy(z, t, reduction=reduction)
 
 
 # -- softmax and log_softmax ------------------------------------------------------------------
@@ -210,7 +210,7 @@ def test_cross_entropy_of_an_empty_batch_is_nan_without_a_warning():
     expected = {"mean": np.nan, "sum": 0, "none": np.zeros(0)}
 
     for reduction in REDUCTIONS:
-        loss = ag.ops.cross_entropy(z, t, reduction)
+        loss = ag.ops.cross_entropy(z, t, reduction=reduction)
         value, grad = evaluate([loss, *ag.gradients(loss.sum(), [z])], feeds)
         assert np.array_equal(value, expected[reduction], equal_nan=True)
         assert value.dtype == grad.dtype == "float32"
@@ -245,13 +245,21 @@ def test_cross_entropy_wants_one_integer_per_row(shape, dtype, text):
         ag.ops.cross_entropy(g.input("z", (3, 4)), g.input("t", shape, dtype))
 
 
+@pytest.mark.parametrize("function", [ag.ops.cross_entropy, ag.ops.nll_loss])
+def test_a_reduction_in_the_place_of_the_weight_is_told_its_name(function):
+    g = ag.Graph()
+
+    with pytest.raises(GraphTypeError, match="third argument is the weight .* reduction='sum'"):
+        function(g.input("z", (3, 4)), g.input("t", (3,), "int64"), "sum")
+
+
 @pytest.mark.parametrize("function", [ag.ops.cross_entropy, ag.ops.mse_loss])
 def test_an_unknown_reduction_lists_the_known_ones(function):
     g = ag.Graph()
     x = g.input("x", (3, 4))
 
     with pytest.raises(GraphTypeError, match=r"one of \('mean', 'sum', 'none'\), got 'avg'"):
-        function(x, x, "avg")
+        function(x, x, reduction="avg")
 
 
 @pytest.mark.parametrize("reduction", REDUCTIONS)
@@ -267,7 +275,7 @@ def test_cross_entropy_differentiates_thrice_with_dims_only_a_run_knows(reductio
         z, t = g.input("z", dims, "float64"), g.input("t", dims[:-1], "int64")
         direction = g.constant(np.array([0.5, -1.0, 2.0, 0.0]))
         feeds = {z: logits, t: targets}
-        loss = ag.ops.cross_entropy(z, t, reduction)
+        loss = ag.ops.cross_entropy(z, t, reduction=reduction)
         loss = (loss * loss).sum()
         (first,) = ag.gradients(loss, [z])
         (second,) = ag.gradients((first * direction).sum(), [z])
@@ -288,7 +296,7 @@ def test_mse_loss_is_the_squared_difference(reduction):
     g = ag.Graph()
     x = g.input("x", (2, 3), "float64")
     a, b = np.arange(6.0).reshape(2, 3), np.ones((2, 3))
-    loss = ag.ops.mse_loss(x, b, reduction)
+    loss = ag.ops.mse_loss(x, b, reduction=reduction)
 
     value, grad = evaluate([loss, *ag.gradients(loss.sum(), [x])], {x: a})
 
@@ -353,7 +361,9 @@ def test_cross_entropy_equals_that_of_pytorch_to_second_order(reduction, rows):
         )
         return loss.reshape(rows) if reduction == "none" else loss
 
-    compare_with_torch(lambda z: ag.ops.cross_entropy(z, targets, reduction), theirs, logits)
+    compare_with_torch(
+        lambda z: ag.ops.cross_entropy(z, targets, reduction=reduction), theirs, logits
+    )
 
 
 @pytest.mark.oracle
@@ -375,7 +385,7 @@ def test_mse_loss_equals_that_of_pytorch_to_second_order(reduction):
     rng = np.random.default_rng(3)
 
     compare_with_torch(
-        lambda x, y: ag.ops.mse_loss(x, y, reduction),
+        lambda x, y: ag.ops.mse_loss(x, y, reduction=reduction),
         lambda torch, x, y: torch.nn.functional.mse_loss(x, y, reduction=reduction),
         rng.standard_normal((2, 3)),
         rng.standard_normal((2, 3)),

@@ -30,7 +30,7 @@ def flat(torch, function, scores, *rest, reduction, **settings):
 def test_cross_entropy_with_options_equals_that_of_pytorch(reduction, smoothing, ignored, weighted):
     def ours(z, *w):
         return ag.ops.cross_entropy(
-            z, TARGETS, reduction, weight=w[0] if w else None, ignore_index=ignored,
+            z, TARGETS, reduction=reduction, weight=w[0] if w else None, ignore_index=ignored,
             label_smoothing=smoothing,
         )  # fmt: skip
 
@@ -55,7 +55,9 @@ def test_nll_loss_equals_that_of_pytorch(reduction, ignored):
     (w,) = draw((4,), low=0.2, high=2)
 
     compare(
-        lambda z: ag.ops.nll_loss(z, TARGETS, w, ignored, reduction),
+        lambda z: ag.ops.nll_loss(
+            z, TARGETS, w, ignore_index=ignored, reduction=reduction
+        ),
         lambda torch, z: flat(
             torch, torch.nn.functional.nll_loss, z, torch.tensor(w), reduction=reduction,
             ignore_index=-100 if ignored is None else ignored,
@@ -79,7 +81,8 @@ def test_cross_entropy_of_probabilities_equals_that_of_pytorch(
 
     compare(
         lambda z, q: ag.ops.cross_entropy(
-            z, q, reduction, weight=w if weighted else None, label_smoothing=smoothing, axis=axis
+            z, q, w if weighted else None, reduction=reduction, label_smoothing=smoothing,
+            axis=axis,
         ),
         lambda torch, z, q: torch.nn.functional.cross_entropy(
             z, q, torch.tensor(w) if weighted else None, reduction=reduction,
@@ -97,7 +100,7 @@ def test_classes_may_stand_in_axis_1_as_in_pytorch(shape, options, reduction):
     targets = np.random.default_rng(0).integers(0, 4, (shape[0], *shape[2:]))
 
     compare(
-        lambda z: ag.ops.cross_entropy(z, targets, reduction, axis=1, **options),
+        lambda z: ag.ops.cross_entropy(z, targets, reduction=reduction, axis=1, **options),
         lambda torch, z: torch.nn.functional.cross_entropy(
             z, torch.tensor(targets), reduction=reduction, **options
         ),
@@ -256,12 +259,14 @@ def test_binary_cross_entropy_equals_that_of_pytorch(reduction, weighted):
 
     weight = w if weighted else None
     compare(
-        lambda x, y: ag.ops.binary_cross_entropy(x, y, weight, reduction),
+        lambda x, y: ag.ops.binary_cross_entropy(x, y, weight, reduction=reduction),
         lambda torch, x, y: theirs(torch, "binary_cross_entropy", x, y),
         [p, t],
     )
     compare(
-        lambda x, y: ag.ops.bce_with_logits(x * 20, y, weight, w * 3, reduction),
+        lambda x, y: ag.ops.bce_with_logits(
+            x * 20, y, weight, pos_weight=w * 3, reduction=reduction
+        ),
         lambda torch, x, y: theirs(
             torch, "binary_cross_entropy_with_logits", x * 20, y, pos_weight=torch.tensor(w * 3)
         ),

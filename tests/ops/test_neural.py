@@ -23,7 +23,7 @@ def test_embedding_equals_that_of_pytorch_to_second_order(padding):
         return rows * rows
 
     def ours(w):
-        rows = ag.ops.embedding(w, INDEX, padding)
+        rows = ag.ops.embedding(INDEX, w, padding)
         return rows * rows
 
     compare(ours, theirs, draw((4, 2)), second=padding is None)
@@ -34,12 +34,12 @@ def test_an_index_out_of_range_raises_in_the_run(wrong):
     w = ag.Graph().input("w", (4, 2))
 
     with pytest.raises(IndexError, match="out of range for 4 classes"):
-        evaluate(ag.ops.embedding(w, np.array([0, wrong])), {w: np.zeros((4, 2), "f4")})
+        evaluate(ag.ops.embedding(np.array([0, wrong]), w), {w: np.zeros((4, 2), "f4")})
 
 
 def test_tables_of_unknown_length_have_gradients():
     w = ag.Graph().input("w", (None, 2), "float64")
-    y = ag.ops.embedding(w, INDEX, 0)
+    y = ag.ops.embedding(INDEX, w, 0)
 
     (gradient,) = evaluate(ag.gradients(y.sum(), [w]), {w: np.ones((5, 2))})
 
@@ -51,11 +51,11 @@ def test_wrong_embeddings_are_explained():
     w = g.input("w", (4, 2))
 
     with pytest.raises(ShapeError, match="padding_idx 4 is no entry of"):
-        ag.ops.embedding(w, INDEX, 4)
+        ag.ops.embedding(INDEX, w, 4)
     with pytest.raises(ShapeError, match="padding_idx -1 counts from an end not known yet"):
-        ag.ops.embedding(g.input("u", ("n", 2)), INDEX, -1)
+        ag.ops.embedding(INDEX, g.input("u", ("n", 2)), -1)
     with pytest.raises(GraphTypeError, match="float64 is not an integer"):
-        ag.ops.embedding(w, INDEX * 1.0)
+        ag.ops.embedding(INDEX * 1.0, w)
 
 
 # -- sparsemax --------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from tests.ops._compare import compare, draw
 @pytest.mark.parametrize("shape", [(5, 3), (4, 3, 2), (2, 3, 2, 3)])
 def test_batch_norm_in_training_equals_that_of_pytorch_to_second_order(shape):
     compare(
-        lambda x, s, b: ag.ops.batch_norm(x, s, b, eps=1e-3).y,
+        lambda x, s, b: ag.ops.batch_norm(x, scale=s, bias=b, eps=1e-3).y,
         lambda torch, x, s, b: torch.nn.functional.batch_norm(
             x, None, None, s, b, training=True, eps=1e-3
         ),
@@ -27,7 +27,7 @@ def test_batch_norm_in_evaluation_equals_that_of_pytorch_to_second_order():
     mean, var = draw((3,), (3,), low=0.5, high=2)
 
     compare(
-        lambda x, s, b: ag.ops.batch_norm(x, s, b, mean, var).y,
+        lambda x, s, b: ag.ops.batch_norm(x, scale=s, bias=b, mean=mean, var=var).y,
         lambda torch, x, s, b: torch.nn.functional.batch_norm(
             x, torch.tensor(mean), torch.tensor(var), s, b
         ),
@@ -101,7 +101,7 @@ def test_group_norm_equals_that_of_pytorch_to_second_order(shape, groups):
 @pytest.mark.parametrize("shape", [(2, 3, 4), (2, 3, 2, 3)])
 def test_instance_norm_equals_that_of_pytorch_to_second_order(shape):
     compare(
-        lambda x, w, b: ag.ops.instance_norm(x, w, b),
+        lambda x, w, b: ag.ops.instance_norm(x, weight=w, bias=b),
         lambda torch, x, w, b: torch.nn.functional.instance_norm(x, weight=w, bias=b),
         draw(shape, (3,), (3,)),
         rtol=1e-8,
@@ -182,8 +182,8 @@ def test_dims_that_only_a_run_knows_give_the_same_to_second_order(dims):
         scale = g.constant(np.arange(1.0, 5.0))
         outputs = [
             ag.ops.group_norm(x, 2, scale, scale),
-            ag.ops.instance_norm(x, scale, scale),
-            ag.ops.batch_norm(x, scale, scale).y,
+            ag.ops.instance_norm(x, weight=scale, bias=scale),
+            ag.ops.batch_norm(x, scale=scale, bias=scale).y,
             ag.ops.local_response_norm(x, 3),
         ]
         total = sum((y * y * y).sum() for y in outputs)

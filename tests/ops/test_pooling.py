@@ -18,12 +18,18 @@ COMMON = [
     (2, (2, 2, 7, 8), {"kernel_size": 3, "stride": (3, 2), "padding": (1, 0), "ceil_mode": True}),
     (2, (2, 2, 7, 8), {"kernel_size": 2, "stride": 5, "ceil_mode": True}),
     (2, (2, 6, 7), {"kernel_size": (1, 2)}),
+    (3, (2, 2, 4, 5, 6), {"kernel_size": (2, 3, 2), "padding": (1, 0, 1)}),
+    (3, (2, 4, 5, 4), {"kernel_size": 2, "stride": (1, 2, 3), "ceil_mode": True}),
 ]
 MAX_ONLY = [
     (1, (2, 3, 11), {"kernel_size": 3, "dilation": 2, "stride": 2, "padding": 1}),
     (2, (2, 2, 7, 8), {"kernel_size": (2, 3), "dilation": (3, 2), "stride": 1, "ceil_mode": True}),
+    (3, (1, 2, 5, 4, 5), {"kernel_size": 2, "dilation": (2, 1, 2), "stride": 1}),
 ]
-AVERAGE_ONLY = [(axes, shape, {**more, "count_include_pad": False}) for axes, shape, more in COMMON]
+AVERAGE_ONLY = [
+    *((axes, shape, {**more, "count_include_pad": False}) for axes, shape, more in COMMON),
+    *((a, x, {**more, "divisor_override": 3}) for a, x, more in COMMON if a > 1),
+]
 
 
 def rows(cases):
@@ -50,6 +56,57 @@ def test_max_pool_equals_that_of_pytorch_to_second_order(axes, shape, settings):
 @pytest.mark.parametrize(("axes", "shape", "settings"), rows(COMMON + AVERAGE_ONLY))
 def test_average_pool_equals_that_of_pytorch_to_second_order(axes, shape, settings):
     compare(*both(f"avg_pool{axes}d", settings), draw(shape))
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize(("axes", "shape", "settings"), rows(COMMON + MAX_ONLY))
+def test_indices_of_a_max_pool_are_those_of_pytorch(axes, shape, settings):
+    torch = pytest.importorskip("torch")
+    (value,) = draw(shape)
+    x = ag.Graph().input("x", shape, "float64")
+    pool = getattr(ag.ops, f"max_pool{axes}d")(x, **settings, return_indices=True)
+    wanted = getattr(torch.nn.functional, f"max_pool{axes}d")(
+        torch.tensor(value), **settings, return_indices=True
+    )
+
+    for got, want in zip(evaluate(list(pool), {x: value}), wanted, strict=True):
+        np.testing.assert_array_equal(got, want.numpy())
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("axes", [1, 2, 3])
+def test_adaptive_indices_and_unpooling_are_those_of_pytorch(axes):
+    torch = pytest.importorskip("torch")
+    (value,) = draw((2, 2, *(5, 4, 3)[:axes]))
+    x = ag.Graph().input("x", value.shape, "float64")
+    y, indices = getattr(ag.ops, f"adaptive_max_pool{axes}d")(x, 2, return_indices=True)
+    pooled = getattr(torch.nn.functional, f"adaptive_max_pool{axes}d")(
+        torch.tensor(value), 2, return_indices=True
+    )
+
+    for got, want in zip(evaluate([y, indices], {x: value}), pooled, strict=True):
+        np.testing.assert_array_equal(got, want.numpy())
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize(
+    ("axes", "settings"),
+    [(1, {"kernel_size": 2}), (2, {"kernel_size": (2, 3), "stride": (2, 3), "padding": (1, 1)}),
+     (3, {"kernel_size": 2})],
+)  # fmt: skip
+def test_a_pool_and_what_undoes_it_equal_those_of_pytorch_to_second_order(axes, settings):
+    sizes = (4, 9, 6)[:axes]
+
+    def chain(namespace, x):
+        y, indices = getattr(namespace, f"max_pool{axes}d")(x, **settings, return_indices=True)
+        unpool = getattr(namespace, f"max_unpool{axes}d")
+        return unpool(y * y, indices, **settings, output_size=sizes)
+
+    compare(
+        lambda x: chain(ag.ops, x),
+        lambda torch, x: chain(torch.nn.functional, x),
+        draw((2, 2, *sizes)),
+    )
 
 
 @pytest.mark.oracle

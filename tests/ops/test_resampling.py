@@ -8,13 +8,25 @@ from actorgraph.errors import GraphTypeError, ShapeError
 from tests._evaluate import evaluate
 from tests.ops._compare import compare, draw
 
-SHAPES = {1: (2, 3, 7), 2: (2, 2, 5, 7)}
+SHAPES = {1: (2, 3, 7), 2: (2, 2, 5, 7), 3: (2, 2, 3, 5, 4)}
 
 
 @pytest.mark.oracle
 @pytest.mark.parametrize("kind", ["avg", "max"])
 @pytest.mark.parametrize(
-    ("axes", "size"), [(1, 3), (1, 7), (1, 9), (1, 1), (2, (3, 4)), (2, 1), (2, (None, 8)), (2, 5)]
+    ("axes", "size"),
+    [
+        (1, 3),
+        (1, 7),
+        (1, 9),
+        (1, 1),
+        (2, (3, 4)),
+        (2, 1),
+        (2, (None, 8)),
+        (2, 5),
+        (3, (2, 5, 3)),
+        (3, 2),
+    ],
 )
 def test_adaptive_pool_equals_that_of_pytorch_to_second_order(kind, axes, size):
     name = f"adaptive_{kind}_pool{axes}d"
@@ -41,6 +53,13 @@ def test_adaptive_pool_equals_that_of_pytorch_to_second_order(kind, axes, size):
         ((1, 2, 5, 7), (3, 4), "bilinear", False),
         ((1, 2, 5, 7), (3, 4), "bilinear", True),
         ((1, 1, 2, 3, 2), (4, 5, 3), "trilinear", False),
+        ((1, 1, 2, 3, 2), (4, 5, 3), "trilinear", True),
+        ((2, 3, 7), 3, "nearest-exact", None),
+        ((1, 2, 3, 4), (5, 11), "nearest-exact", None),
+        ((1, 2, 5, 7), (3, 9), "area", None),
+        ((1, 2, 3, 4), (7, 8), "bicubic", False),
+        ((1, 2, 3, 4), (7, 8), "bicubic", True),
+        ((1, 2, 5, 7), (3, 4), "bicubic", False),
     ],
 )
 def test_upsampling_equals_that_of_pytorch_to_second_order(shape, size, mode, corners):
@@ -48,6 +67,35 @@ def test_upsampling_equals_that_of_pytorch_to_second_order(shape, size, mode, co
         lambda x: ag.ops.upsample(x, size, mode=mode, align_corners=bool(corners)),
         lambda torch, x: torch.nn.functional.interpolate(x, size, mode=mode, align_corners=corners),
         draw(shape),
+    )
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
+@pytest.mark.parametrize("corners", [False, True])
+@pytest.mark.parametrize("size", [(3, 4), (12, 5), (5, 7)])
+def test_antialiasing_equals_that_of_pytorch(mode, corners, size):
+    options = {"mode": mode, "align_corners": corners, "antialias": True}
+
+    compare(
+        lambda x: ag.ops.interpolate(x, size, **options),
+        lambda torch, x: torch.nn.functional.interpolate(x, size, **options),
+        draw((2, 2, 5, 7)),
+        second=False,
+    )
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("mode", ["nearest", "nearest-exact", "bilinear", "bicubic", "area"])
+@pytest.mark.parametrize("scale", [1.7, (0.6, 2.3), (1.2, 2)])
+@pytest.mark.parametrize("again", [None, True])
+def test_factors_that_are_no_integers_equal_those_of_pytorch(mode, scale, again):
+    options = {"mode": mode, "scale_factor": scale, "recompute_scale_factor": again}
+
+    compare(
+        lambda x: ag.ops.interpolate(x, **options),
+        lambda torch, x: torch.nn.functional.interpolate(x, **options),
+        draw((2, 2, 5, 7)),
     )
 
 
@@ -142,8 +190,8 @@ def test_dtypes_stay():
         ("adaptive_avg_pool1d", (1, None), (None,), ShapeError, "only a run knows the dim"),
         ("upsample", (1, 1, 4), (8, None, "bilinear"), GraphTypeError, "mode 'bilinear' does not"),
         ("upsample", (1, 1, 4), (8, None, "nearest", True), GraphTypeError, "no meaning"),
-        ("upsample", (1, 1, 4), (), GraphTypeError, "one of size and scale_factor"),
-        ("upsample", (1, 1, 4), (8, 2), GraphTypeError, "one of size and scale_factor"),
+        ("upsample", (1, 1, 4), (), GraphTypeError, "takes one of size"),
+        ("upsample", (1, 1, 4), (8, 2), GraphTypeError, "takes one of size"),
         ("upsample", (1, 1, 4), (0,), ShapeError, "sizes above 0 have to be known"),
         ("pixel_shuffle", (1, 6, 2, 2), (2,), ShapeError, "no known multiple of 4"),
         ("pixel_shuffle", (4, 2), (2,), ShapeError, "rank 3 or more"),
