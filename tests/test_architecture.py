@@ -27,7 +27,7 @@ PACKAGE = ROOT / "actorgraph"
 
 LAYERS = (
     ("errors", "_version"),
-    ("dims",),
+    ("dims", "store"),
     (
         "types",
         "drawing",

@@ -132,7 +132,8 @@ class Plan(Results):
         self.given = [(leaf.kind, leaf.source) for _, leaf in given]
         self.places = [place for place, _ in given]
         self.repeats = Repeats(self.inputs)
-        self.variables = tuple(leaf.source for leaf in leaves if leaf.kind == "variable")
+        self.store = self.nodes[0].graph.store
+        self.held = [leaf.source.held.place for leaf in leaves if leaf.kind == "variable"]
         self._place_results()
         self.fuse = fuse
         self.tasks: list[TaskSpec] = []

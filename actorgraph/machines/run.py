@@ -51,7 +51,7 @@ class Run:
         "__weakref__", "_callbacks", "_lock", "assigned", "awaited", "binding", "claim",
         "collected", "core", "dead", "done", "duals", "errors", "group", "host", "kernels",
         "leaves", "machine", "microbatch", "microbatches", "network", "number", "plan", "priority",
-        "readers", "regular", "results", "tokens", "until", "values",
+        "regular", "results", "tokens", "until", "values",
     )  # fmt: skip
 
     told: ClassVar[bool] = True
@@ -74,7 +74,6 @@ class Run:
         self.microbatches: Sequence[Any] = ()  # of a pipeline's batch
         self.values: Sequence[Any] = ()
         self.leaves: list[Any] = []
-        self.readers: Sequence[Any] = ()
         self.awaited = False
         self.regular = True  # whether everything that it brings is C-contiguous
         self.errors: dict[str, Any] | None = None
@@ -175,11 +174,11 @@ class Run:
         """Microseconds that its steps are taken to need together."""
         return self.binding.predicted_us
 
-    def take_arrays(self) -> None:
-        """Put the variables' arrays, kept from writers, among what was given."""
+    def take_arrays(self, arrays: Sequence[Any]) -> None:
+        """Put the variables' arrays, of those of the graph's store, among what was given."""
         plan, leaves = self.plan, self.leaves
-        if plan.variables:
-            leaves = [node.state.array for node in plan.variables]
+        if plan.held:
+            leaves = [arrays[place] for place in plan.held]
             for place, given in zip(plan.places, self.leaves, strict=True):
                 leaves.insert(place, given)
             self.leaves = leaves
