@@ -1,6 +1,5 @@
 """Ctrl-C at any moment leaves all of a step or nothing, and everything else working."""
 
-import gc
 from types import SimpleNamespace
 
 import numpy as np

@@ -97,9 +97,8 @@ class Plan(Results):
         workers: int = 1,
         jit: bool | str = False,
     ) -> None:
-        self.mode = mode
+        self.mode, self.workers = mode, workers
         self.jit = False if watch or interpreter else jit
-        self.workers = workers
         # Why ``"auto"`` means one sequence, None where it does not; decided at the first run.
         self.sequential: str | None = None
         self.given_costs = costs
