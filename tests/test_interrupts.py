@@ -1,5 +1,6 @@
 """Ctrl-C at any moment leaves all of a step or nothing, and everything else working."""
 
+import gc
 from types import SimpleNamespace
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 
 import actorgraph as ag
 from tests._strikes import strikes
+from tests.machines._faults import nobody_reads
 
 MACHINES = [
     pytest.param(ag.LispMachine, {}, id="lisp"),
@@ -77,3 +79,75 @@ def test_a_step_is_made_for_everything_or_not_at_all(machine_type, options, how)
     assert not halves
     struck.machine.close()
     twin.machine.close()
+
+
+@machines
+def test_a_run_leaves_parameters_that_can_be_read_and_written(machine_type, options):
+    loss, (w, b) = model()
+    with machine_type([loss], **options) as machine:
+        values, last = iter(range(10**9)), None
+
+        def ready():
+            nonlocal last
+            last = next(values) / 1e4
+            w.value[...] = last
+            assert w.value[0, 0] == last
+            run = machine.run_sync(FEEDS, backward=True)
+            assert run[w].value[0, 0] == last
+            wanted = (np.tanh(FEEDS["x"] @ np.full((4, 2), last)) ** 2).sum()
+            np.testing.assert_allclose(run[loss].value, wanted)
+
+        for _ in strikes(lambda: machine.run_sync(FEEDS, backward=True), ready):
+            assert w.value is w.value
+            gc.collect()  # an error refers to frames, which refer to runs
+            assert nobody_reads(w)
+            assert nobody_reads(b)
+
+
+@machines
+def test_what_a_run_assigns_is_assigned_as_a_whole(machine_type, options):
+    graph = ag.Graph()
+    counts = [graph.buffer(name, np.zeros(2)) for name in "ab"]
+    after = [count + 1 for count in counts]
+    for count, one in zip(counts, after, strict=True):
+        graph.assign(count, one, on=after[0])
+    with machine_type(after, **options) as machine:
+        for _ in strikes(machine.run_sync):
+            np.testing.assert_array_equal(counts[0].value, counts[1].value)
+
+
+@machines
+def test_nobody_listens_after_a_recording(machine_type, options):
+    loss, _ = model()
+    with machine_type([loss], **options) as machine:
+
+        def recorded():
+            with ag.trace.record() as trace, ag.trace.use(ag.trace.Instrument(), machine):
+                machine.run_sync(FEEDS)
+            assert trace.slices
+
+        for _ in strikes(recorded):
+            assert ag.instrument.listening == set()
+            assert ag.instrument.listening_to_turns == set()
+
+
+def test_a_batch_of_a_pipeline_leaves_parameters_that_can_be_read_and_written():
+    graph = ag.Graph()
+    x = graph.input("x", ("batch", 4), "float64")
+    with graph.stage(0):
+        w = graph.parameter("w", np.ones((4, 3)))
+        h = np.tanh(x @ w)
+    with graph.stage(1):
+        v = graph.parameter("v", np.ones((3, 2)))
+        loss = (h @ v).mean()
+    with ag.pipeline.Pipeline(loss, microbatches=2, workers=1) as pipeline:
+        feeds = {"x": np.ones((4, 4))}
+
+        def ready():
+            w.value[...] = 0
+            assert pipeline.run_sync(feeds)[loss].value == 0
+
+        for _ in strikes(lambda: pipeline.run_sync(feeds), ready):
+            gc.collect()
+            assert nobody_reads(w)
+            assert nobody_reads(v)
