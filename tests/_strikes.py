@@ -7,7 +7,7 @@ import signal
 import sys
 
 SOAK = os.environ.get("ACTORGRAPH_SOAK") == "1"
-SAMPLED = 120
+SAMPLED = 60
 """Moments where only some are tried."""
 
 

@@ -1,14 +1,16 @@
 """Ctrl-C at any moment leaves all of a step or nothing, and everything else working."""
 
 import gc
+import textwrap
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import actorgraph as ag
-from tests._strikes import strikes
+from tests._strikes import SOAK, strikes
 from tests.machines._faults import nobody_reads
+from tests.machines.test_processes import FORK, forks, run_script
 
 MACHINES = [
     pytest.param(ag.LispMachine, {}, id="lisp"),
@@ -16,6 +18,8 @@ MACHINES = [
     pytest.param(ag.ActorMachine, {"workers": 1, "fuse": "none"}, id="actor per node"),
 ]
 machines = pytest.mark.parametrize(("machine_type", "options"), MACHINES)
+TIMEOUT_S = 1200 if SOAK else 50
+pytestmark = pytest.mark.timeout(TIMEOUT_S + 10)
 FEEDS = {"x": np.random.default_rng(0).normal(size=(3, 4))}
 
 
@@ -96,12 +100,13 @@ def test_a_run_leaves_parameters_that_can_be_read_and_written(machine_type, opti
             assert run[w].value[0, 0] == last
             wanted = (np.tanh(FEEDS["x"] @ np.full((4, 2), last)) ** 2).sum()
             np.testing.assert_allclose(run[loss].value, wanted)
-
-        for _ in strikes(lambda: machine.run_sync(FEEDS, backward=True), ready):
-            assert w.value is w.value
+            del run
             gc.collect()  # an error refers to frames, which refer to runs
             assert nobody_reads(w)
             assert nobody_reads(b)
+
+        for _ in strikes(lambda: machine.run_sync(FEEDS, backward=True), ready):
+            assert w.value is w.value
 
 
 @machines
@@ -146,8 +151,77 @@ def test_a_batch_of_a_pipeline_leaves_parameters_that_can_be_read_and_written():
         def ready():
             w.value[...] = 0
             assert pipeline.run_sync(feeds)[loss].value == 0
-
-        for _ in strikes(lambda: pipeline.run_sync(feeds), ready):
             gc.collect()
             assert nobody_reads(w)
             assert nobody_reads(v)
+
+        for _ in strikes(lambda: pipeline.run_sync(feeds), ready):
+            assert w.value is w.value
+
+
+@forks
+def test_a_fork_during_a_direct_run_leaves_parameters_that_can_be_written():
+    body = """
+        passing = new_gate()
+        w = ag.Graph().parameter("w", np.ones(2))
+        machine = ag.TapeMachine([gate(w * 1.0)])
+        thread = threading.Thread(target=machine.run_sync)
+        thread.start()
+        passing.wait_entered()
+        def child():
+            for number in range(3):
+                w.value[...] = number
+                array = w.value
+                array[0] = 7
+                assert w.value.tolist() == [7, number]
+            y = w * 2.0
+            with ag.TapeMachine([y]) as other:
+                assert other.run_sync()[y].value.tolist() == [14, 4]
+            print("child")
+        in_child(child)
+        passing.open()
+        thread.join()
+        machine.close()
+        print("parent")
+    """
+    printed = run_script(FORK + textwrap.dedent(body))
+    assert printed == ["child", "parent"]
+
+
+@pytest.mark.parametrize("how", ["compiled", "by a solver"])
+def test_signals_at_random_moments_leave_no_half_step(how):
+    printed = run_script(
+        f"""
+        import random
+        from tests.test_interrupts import Training, same
+        place = random.Random(1)
+        def interrupt(*_):
+            raise KeyboardInterrupt
+        signal.signal(signal.SIGALRM, interrupt)
+        sys.unraisablehook = id  # what strikes in a callback of Python's own is told and ignored
+        struck, twin = (Training(ag.TapeMachine, {{}}, {how!r}) for _ in range(2))
+        hits = 0
+        while hits < {5000 if SOAK else 300}:
+            struck.step()
+            twin.step()
+            before = twin.everything()
+            twin.step()
+            after = twin.everything()
+            try:
+                try:
+                    signal.setitimer(signal.ITIMER_REAL, place.uniform(2e-6, 3e-4))
+                    struck.step()
+                finally:
+                    signal.setitimer(signal.ITIMER_REAL, 0)
+            except KeyboardInterrupt:
+                hits += 1
+            now = struck.everything()
+            if same(now, before):
+                struck.step()
+            else:
+                assert same(now, after)
+        print("end")
+    """,
+        timeout=TIMEOUT_S,
+    )
+    assert printed == ["end"]
