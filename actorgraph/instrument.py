@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from actorgraph.node_actor import Task
 
 __all__ = [
-    "Instrument", "Listening", "hears_turns", "listen", "listening", "observed", "settle",
-    "silence", "tell", "listening_to_turns",
+    "Instrument", "Listening", "hears_turns", "listen", "listening", "listening_to_turns",
+    "observed", "settle", "silence", "tell",
 ]  # fmt: skip
 
 
@@ -106,12 +106,12 @@ def listen(instrument: Instrument) -> Listening:
 
 def silence(held: Listening) -> None:
     """Call those hooks no more; nothing happens where they are not called any more."""
-    _end(lambda one: one() is held)
+    _end([one for one in (*listening, *listening_to_turns) if one() is held])
 
 
-def _end(ends: Callable[[_Told], bool]) -> None:
+def _end(ended: list[_Told]) -> None:
     for told in (listening, listening_to_turns):
-        told.difference_update([one for one in tuple(told) if ends(one)])
+        told.difference_update(ended)
 
 
 def hears_turns(instrument: Instrument) -> bool:
@@ -134,7 +134,8 @@ def tell(hook: str, *args: Any) -> None:
 def _dismiss(instrument: Instrument, hook: str, error: BaseException) -> None:
     import logging  # 3 ms, for a fault of the instrument's only
 
-    _end(lambda one: one.instrument is instrument)
+    told = *listening, *listening_to_turns
+    _end([one for one in told if one.instrument is instrument])
     logging.getLogger("actorgraph").error(
         "%s of %r raised, so it is not called any more", hook, instrument, exc_info=error
     )
