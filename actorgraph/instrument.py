@@ -80,8 +80,9 @@ class Listening:
 
 @final
 class _Told(ref[Listening]):
-    __slots__ = ("instrument",)
+    __slots__ = ("instrument", "on_turn")
     instrument: Instrument
+    on_turn: Callable[..., None]  # looked up once: there may be a turn every half microsecond
 
 
 listening: set[_Told] = set()
@@ -99,7 +100,7 @@ def listen(instrument: Instrument) -> Listening:
     held = Listening()
     for told in (listening, listening_to_turns) if hears_turns(instrument) else (listening,):
         one = _Told(held, told.discard)  # of C: a callback in Python could be struck
-        one.instrument = instrument
+        one.instrument, one.on_turn = instrument, instrument.on_turn
         told.add(one)
     return held
 
@@ -200,8 +201,13 @@ def _watch(task: Task) -> Generator[Task | None, Callable[[Any], None], None]:
                 run = parked
             elif first is not None and not (queue and queue[0] is first):
                 run = first.run  # nobody else takes messages from the queue
-            if run is not None:
-                tell("on_turn", task, run, started, ended)
+            for one in tuple(listening_to_turns) if run is not None else ():
+                try:
+                    one.on_turn(task, run, started, ended)
+                except KeyboardInterrupt:
+                    raise
+                except BaseException as error:  # noqa: BLE001 - as in `tell`
+                    _dismiss(one.instrument, "on_turn", error)
             if parks:  # having made its results it waits for a port, else for a reply
                 parked = None if _waits_for(task, ports) else run
         first = run = None  # a frame that waits keeps no run alive
