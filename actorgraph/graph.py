@@ -8,13 +8,10 @@ Building is not thread-safe; reading is.
 
 from __future__ import annotations
 
-import os
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from numbers import Integral
 from typing import Any, TypeVar
-from weakref import WeakSet
 
 from actorgraph import drawing
 from actorgraph.errors import GraphError, GraphTypeError, ShapeError, near_names, shown
@@ -25,7 +22,6 @@ from actorgraph.node import (
     Node,
     Parameter,
     Variable,
-    VariableState,
     as_nodes,
     topological_order,
     user_line,
@@ -55,6 +51,7 @@ from actorgraph.operands import (
     weak_constant,
 )
 from actorgraph.options import MOST, text
+from actorgraph.store import Store
 from actorgraph.types import Checks, Tensor, dtype_of, shape_from
 
 __all__ = ["Graph", "Node", "Parameter", "as_nodes", "build", "is_weak", "topological_order"]
@@ -91,9 +88,7 @@ class Graph:
         self.name = text("a graph's name", name)
         self.seed = int(seed)
         self.assignments: list[tuple[Buffer, Node, Node]] = []
-        self.lock = threading.RLock()
-        self.reading = 0  # direct runs that may read any variable's array at the moment
-        _GRAPHS.add(self)
+        self.store = Store()
         self._nodes: list[Node] = []
         self._names: dict[str, Node] = {}
         self._consed: dict[Any, Node] = {}
@@ -168,9 +163,9 @@ class Graph:
         return self._draws - 1
 
     def _variable(self, kind: type[_V], op: Op, name: str, value: Any) -> _V:
-        array = as_array(value, f"{op.name} {shown(name)}").copy()
+        array = as_array(value, f"{op.name} {shown(name)}")
         node = self._leaf(op, name, Tensor.of(array.dtype, array.shape), kind)
-        object.__setattr__(node, "state", VariableState(array))
+        object.__setattr__(node, "held", self.store.hold(array))
         return node
 
     def constant(self, value: Any, dtype: Any = None, name: str | None = None) -> Node:
@@ -425,7 +420,7 @@ class Graph:
         for node in self.topological_order(outputs):
             if isinstance(node, Variable):
                 with copy.building(node.line):
-                    array = node.state.array
+                    array = node.held.array
                     copies[node] = copy._variable(type(node), node.op, node.name, array)
             elif node.op is RUN_NUMBER:
                 copies[node] = copy.run_number
@@ -492,16 +487,3 @@ def build(op: Op, *args: Any, **attrs: Any) -> Node:
         f"{', '.join(type(arg).__name__ for arg in args) or 'none'}; for arrays use NumPy itself, "
         "for a constant in a graph graph.constant(value)"
     )
-
-
-_GRAPHS: WeakSet[Graph] = WeakSet()
-
-
-def _after_fork_in_child() -> None:
-    # A thread of the parent may have held the lock; it does not exist here.
-    for graph in _GRAPHS:
-        graph.lock = threading.RLock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -1,26 +1,26 @@
 """`Instrument`: hooks that machines call while they work, and the instruments that listen now.
 
-Machines tell of what happens only where `listening` is not empty, and of turns where there is a
-`turn_hook`; so nothing is paid when nobody listens but a look.  A hook that raises is logged and
-its instrument listens no more: looking at a run never breaks it.  Nothing here knows a machine;
-times are those of `time.perf_counter`.
+Machines tell of what happens only where `listening` is not empty, and of turns where
+`listening_to_turns` is not; so nothing is paid when nobody listens but a look.  A hook that raises
+is logged and its instrument listens no more: looking at a run never breaks it.  Nothing here knows
+a machine; times are those of `time.perf_counter`.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Generator, Iterable
-from functools import partial
 from time import perf_counter, sleep
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, final
+from weakref import ref
 
 if TYPE_CHECKING:
     from actorgraph.machines.run import Run
     from actorgraph.node_actor import Task
 
 __all__ = [
-    "Instrument", "hears_turns", "listen", "listening", "observed", "settle", "silence", "tell",
-    "turn_hook",
+    "Instrument", "Listening", "hears_turns", "listen", "listening", "listening_to_turns",
+    "observed", "settle", "silence", "tell",
 ]  # fmt: skip
 
 
@@ -67,35 +67,52 @@ class Instrument:
         """A run has ended; its results can be read."""
 
 
-listening: tuple[Instrument, ...] = ()
-"""The instruments that are told; replaced, never mutated."""
+@final
+class Listening:
+    """The right of an instrument to be told; who holds it holds it for the instrument.
 
-turn_hook: Callable[..., None] | None = None
-"""What tells those of turns that want to hear of them: the scheduler looks at it at every turn."""
+    It ends by `silence`, or when nobody holds it any more: so an interrupt, wherever it strikes,
+    leaves nobody who listens for ever.
+    """
+
+    __slots__ = ("__weakref__",)
+
+
+@final
+class _Told(ref[Listening]):
+    __slots__ = ("instrument", "on_turn")
+    instrument: Instrument
+    on_turn: Callable[..., None]  # looked up once: there may be a turn every half microsecond
+
+
+listening: set[_Told] = set()
+"""Whom machines tell."""
+
+listening_to_turns: set[_Told] = set()
+"""Those of them that hear of turns: the scheduler looks at it at every turn."""
 
 _lock = threading.Lock()
 _LOOK_S = 0.0001
 
 
-def listen(instrument: Instrument) -> None:
-    """Have the hooks of `instrument` called from now on."""
-    with _lock:
-        _set((*listening, instrument))
+def listen(instrument: Instrument) -> Listening:
+    """Have the hooks of `instrument` called as long as what is returned is held."""
+    held = Listening()
+    for told in (listening, listening_to_turns) if hears_turns(instrument) else (listening,):
+        one = _Told(held, told.discard)  # of C: a callback in Python could be struck
+        one.instrument, one.on_turn = instrument, instrument.on_turn
+        told.add(one)
+    return held
 
 
-def silence(instrument: Instrument) -> None:
-    """Call the hooks of `instrument` no more; nothing happens where it does not listen."""
-    with _lock:
-        _set(tuple([one for one in listening if one is not instrument]))
+def silence(held: Listening) -> None:
+    """Call those hooks no more; nothing happens where they are not called any more."""
+    _end([one for one in (*listening, *listening_to_turns) if one() is held])
 
 
-def _set(instruments: tuple[Instrument, ...]) -> None:
-    global listening, turn_hook
-    # Looked up once, and called as it is if it is the only one: there may be a turn every half
-    # microsecond, and a loop over one hook costs 0.04.
-    hooks = [one.on_turn for one in instruments if hears_turns(one)]
-    turn_hook = partial(tell, "on_turn") if len(hooks) > 1 else hooks[0] if hooks else None
-    listening = instruments
+def _end(ended: list[_Told]) -> None:
+    for told in (listening, listening_to_turns):
+        told.difference_update(ended)
 
 
 def hears_turns(instrument: Instrument) -> bool:
@@ -105,13 +122,24 @@ def hears_turns(instrument: Instrument) -> bool:
 
 def tell(hook: str, *args: Any) -> None:
     """Call the hook of that name of every instrument that listens."""
-    for one in listening:
+    told = listening_to_turns if hook == "on_turn" else listening
+    for one in tuple(told):
         try:
-            getattr(one, hook)(*args)
+            getattr(one.instrument, hook)(*args)
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # noqa: BLE001 - a run must not end by being looked at
-            _dismiss(one, hook, error)
+            _dismiss(one.instrument, hook, error)
+
+
+def _dismiss(instrument: Instrument, hook: str, error: BaseException) -> None:
+    import logging  # 3 ms, for a fault of the instrument's only
+
+    told = *listening, *listening_to_turns
+    _end([one for one in told if one.instrument is instrument])
+    logging.getLogger("actorgraph").error(
+        "%s of %r raised, so it is not called any more", hook, instrument, exc_info=error
+    )
 
 
 def _waits_for(task: Task, queues: Iterable[Any]) -> bool:
@@ -128,15 +156,6 @@ def settle(tasks: Iterable[Task], timeout_s: float = 1.0) -> None:
         watch: Any = task.watch
         while watch is not None and watch.gi_running and perf_counter() < until:
             sleep(_LOOK_S)
-
-
-def _dismiss(instrument: Instrument, hook: str, error: BaseException) -> None:
-    import logging  # 3 ms, for a fault of the instrument's only
-
-    silence(instrument)
-    logging.getLogger("actorgraph").error(
-        "%s of %r raised, so it is not called any more", hook, instrument, exc_info=error
-    )
 
 
 def observed(task: Task) -> Callable[[Any], Task | None]:
@@ -182,14 +201,13 @@ def _watch(task: Task) -> Generator[Task | None, Callable[[Any], None], None]:
                 run = parked
             elif first is not None and not (queue and queue[0] is first):
                 run = first.run  # nobody else takes messages from the queue
-            hook = turn_hook
-            if run is not None and hook is not None:
+            for one in tuple(listening_to_turns) if run is not None else ():
                 try:
-                    hook(task, run, started, ended)
+                    one.on_turn(task, run, started, ended)
                 except KeyboardInterrupt:
                     raise
                 except BaseException as error:  # noqa: BLE001 - as in `tell`
-                    _dismiss(hook.__self__, "on_turn", error)  # type: ignore[attr-defined]
+                    _dismiss(one.instrument, "on_turn", error)
             if parks:  # having made its results it waits for a port, else for a reply
                 parked = None if _waits_for(task, ports) else run
         first = run = None  # a frame that waits keeps no run alive

@@ -2,18 +2,13 @@
 
 Nodes are immutable; comparison operators build nodes, so a node is never compared with ``==`` in
 this package, and its hash is its identity.  The operators are attached by `actorgraph.ops`.
-
-A variable's array is read by runs while solvers write.  The rule: an array that a run in flight
-has read is never written again; a writer that finds readers switches the variable to a second
-array.  Readers are counted per array, under the graph's lock; runs that a thread computes at once,
-without actors, only once for all arrays of the graph (`Graph.reading`): they may read hundreds.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn, Self, final
@@ -23,14 +18,14 @@ import numpy as np
 from actorgraph.errors import GraphError, GraphTypeError, ShapeError, printable, shown
 from actorgraph.op import LEAVES, Op
 from actorgraph.options import several
+from actorgraph.store import Held
 from actorgraph.types import Checks, Dim, Shape, Tensor, public_shape
 
 if TYPE_CHECKING:
     from actorgraph.graph import Graph
 
 __all__ = [
-    "Buffer", "Line", "Node", "Parameter", "Variable", "VariableState", "as_nodes",
-    "topological_order", "user_line",
+    "Buffer", "Line", "Node", "Parameter", "Variable", "as_nodes", "topological_order", "user_line",
 ]  # fmt: skip
 
 Line = tuple[str, int, str]
@@ -265,45 +260,32 @@ class Node:
         def astype(self, dtype: Any) -> Node: ...  # noqa: D102 - see ops
 
 
-class VariableState:
-    """One array of a variable and how many runs in flight have read it."""
-
-    __slots__ = ("array", "readers")
-
-    def __init__(self, array: np.ndarray[Any, Any]) -> None:
-        self.array = array
-        self.readers = 0
-
-
 class Variable(Node):
-    """A leaf that holds its value; `value` reads and sets its array."""
+    """A leaf that has a value; `value` reads and sets it."""
 
-    __slots__ = ("state",)
+    __slots__ = ("held",)
 
-    state: VariableState
+    held: Held
 
     @property
     def value(self) -> np.ndarray[Any, Any]:
-        """The current array.
+        """The array of this moment, which may be written.
 
-        It is writable, and it is never one that a run in flight has read: where there is such a
-        run, reading `value` switches the variable to a copy first.  Setting copies the given
-        array, which must have the same shape and dtype.
+        It is never one that a run, or what a run has returned, still shows: where there is such a
+        run, a copy takes its place first.  Neither steps nor setting change an array that somebody
+        has, so read `value` again before each write.  Setting copies the given array, which must
+        have the same shape and dtype.
 
         Raises
         ------
         GraphTypeError, ShapeError
             On setting another dtype or shape.
         """
-        with self.graph.lock:
-            if self.state.readers or self.graph.reading:
-                self._switch(self.state.array.copy())
-            return self.state.array
+        return self.held.value
 
     @value.setter
     def value(self, value: Any) -> None:
-        new = np.asarray(value)
-        old = self.state.array
+        new, old = np.asarray(value), self.held.array
         if new.dtype != old.dtype:
             raise GraphTypeError(
                 f"{self.op.name} {self.name!r} is {old.dtype}, got {new.dtype}; "
@@ -311,38 +293,7 @@ class Variable(Node):
             )
         if new.shape != old.shape:
             raise ShapeError(f"{self.op.name} {self.name!r} has shape {old.shape}, got {new.shape}")
-
-        def assign(current: np.ndarray[Any, Any], out: np.ndarray[Any, Any]) -> None:
-            out[...] = new
-
-        self.update(assign)
-
-    def update(self, write: Callable[[np.ndarray[Any, Any], np.ndarray[Any, Any]], None]) -> None:
-        """Change the value by ``write(current, out)``.
-
-        `out` is the current array itself where no run in flight has read it, else a second array
-        that becomes the variable's.  An error in `write` leaves the variable on its old array.
-        Blocks while another thread updates a variable of the same graph.
-        """
-        with self.graph.lock:
-            state = self.state
-            read = state.readers or self.graph.reading
-            out = np.empty_like(state.array) if read else state.array
-            write(state.array, out)
-            if out is not state.array:
-                self._switch(out)
-
-    def exchange(self, state: VariableState) -> VariableState:
-        """Take another array of the same type, under the graph's lock; return the one before."""
-        before = self.state
-        _put_state(self, state)
-        return before
-
-    def _switch(self, array: np.ndarray[Any, Any]) -> None:
-        object.__setattr__(self, "state", VariableState(array))
-
-
-_put_state = Variable.__dict__["state"].__set__  # 0.1 us faster than `object.__setattr__`
+        self.held.value = new
 
 
 @final

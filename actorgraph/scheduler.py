@@ -226,7 +226,7 @@ class Scheduler:
                 try:
                     if task.heavy or not turns % _SAMPLED:
                         following = self._timed_turn(task, queue)
-                    elif instrument.turn_hook is not None:
+                    elif instrument.listening_to_turns:
                         following = (task.observed or instrument.observed(task))(push)
                     else:
                         following = task.send(push)
@@ -262,7 +262,7 @@ class Scheduler:
         # Else it only finds that another message is missing: no turn to learn from.
         complete = all(port.messages for port in task.ports)
         started = perf_counter()
-        if instrument.turn_hook is not None:
+        if instrument.listening_to_turns:
             following = (task.observed or instrument.observed(task))(queue.append)
         else:
             following = task.send(queue.append)

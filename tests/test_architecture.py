@@ -29,7 +29,7 @@ PACKAGE = ROOT / "actorgraph"
 LAYERS = (
     ("errors", "_version"),
     ("options",),
-    ("dims",),
+    ("dims", "store"),
     (
         "types",
         "drawing",

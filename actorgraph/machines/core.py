@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from contextvars import Context
 from functools import partial
 from time import perf_counter
@@ -43,6 +43,7 @@ from actorgraph.machines.process import THIS
 from actorgraph.machines.run import Run, in_main_thread
 from actorgraph.node_actor import Dead, Task, blamed
 from actorgraph.scheduler import POOL, Scheduler, inside
+from actorgraph.store import take
 from actorgraph.tiles import here
 
 __all__ = ["Core"]
@@ -126,29 +127,15 @@ class Core:
         """Inject queued runs while there is room."""
         for parts in self.admission.admitted(self.networks.arenas):
             self.scheduler.awaited += sum([part.awaited for part in parts])
-            self._read_variables(parts)
+            arrays = parts[0].plan.store.arrays  # of one moment, for all parts
             for part in parts:
+                part.take_arrays(arrays)
                 if instrument.listening:
                     instrument.tell("on_run_admitted", part)
                 if part.plan.result_count:
                     part.network.inject(part, 0 if slot is None else slot)
                 else:
                     self.finish(part)  # every output is a leaf
-
-    def _read_variables(self, runs: Sequence[Run]) -> None:
-        """Take the variables' arrays at one moment; nobody writes them until the runs end."""
-        variables = runs[0].plan.variables
-        if variables:
-            with variables[0].graph.lock:
-                for run in runs:
-                    run.readers = readers = []
-                    for node in run.plan.variables:
-                        node.state.readers += 1
-                        readers.append(node.state)
-                    run.take_arrays()
-        else:
-            for run in runs:
-                run.take_arrays()
 
     def retire(self, plan: Plan) -> None:
         """Let go of the networks of a plan that takes no new runs, where none is in flight."""
@@ -208,7 +195,10 @@ class Core:
                     entered = not self.closed and self.admission.enter(parts)
                 if not entered:
                     return False
-                self._compute_all(parts)
+                arrays = parts[0].plan.store.arrays  # of one moment, for all parts
+                for part in parts:
+                    part.take_arrays(arrays)
+                    self._compute(part)
             finally:
                 scheduler.leave(slot)
                 if entered:
@@ -222,26 +212,6 @@ class Core:
         except BaseException:
             self.give_up()
             raise
-
-    def _compute_all(self, parts: Sequence[Run]) -> None:
-        """Compute runs of one graph, whose variables nobody writes meanwhile."""
-        variables = parts[0].plan.variables
-        if not variables:
-            for part in parts:
-                part.take_arrays()
-                self._compute(part)
-            return
-        graph = variables[0].graph
-        with graph.lock:
-            graph.reading += 1
-            for part in parts:
-                part.take_arrays()
-        try:
-            for part in parts:
-                self._compute(part)
-        finally:
-            with graph.lock:
-                graph.reading -= 1
 
     def _compute(self, run: Run) -> None:
         """Compute and collect the results of a run, if it is not dead."""
@@ -289,8 +259,6 @@ class Core:
             if self.admission.in_flight.pop(run.number, None) is None:
                 return
             self.scheduler.awaited -= run.awaited
-        run.collect()  # it may have to copy what shows a parameter, which nobody writes until then
-        self._release(run)
         self._conclude(run)
         self._admit_more()
 
@@ -328,17 +296,8 @@ class Core:
                 if not run.collected:
                     return
                 del self.assigning[first]
-                for buffer, state in run.assigned:
-                    with buffer.graph.lock:
-                        buffer.exchange(state)
+                take(run.assigned)
                 run.assigned = ()
-
-    def _release(self, run: Run) -> None:
-        if run.readers:
-            with run.plan.variables[0].graph.lock:
-                for state in run.readers:
-                    state.readers -= 1
-            run.readers = ()
 
     def abort(self, run: Run, cause: BaseException) -> None:
         """Let a run die; queued it ends now, in flight when its poison marks have arrived.
@@ -396,7 +355,6 @@ class Core:
                 return
             self.scheduler.awaited -= run.awaited
             run.dead = run.dead or cause
-            self._release(run)
         self._conclude(run)
 
     def abandon(self, cause: BaseException, join: bool = True) -> None:

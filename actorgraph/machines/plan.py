@@ -101,9 +101,8 @@ class Plan(Results):
     ) -> None:
         from actorgraph.lower.simplify import simplified
 
-        self.mode = mode
+        self.mode, self.workers = mode, workers
         self.jit = False if watch or interpreter else jit
-        self.workers = workers
         self.given_costs = costs
         self.interpreter = interpreter
         self.wrt = tuple(wrt)
@@ -133,8 +132,9 @@ class Plan(Results):
         given = [(place, leaf) for place, leaf in enumerate(leaves) if leaf.kind != "variable"]
         self.given = [(leaf.kind, leaf.source) for _, leaf in given]
         self.places = [place for place, _ in given]
+        self.store = self.nodes[0].graph.store
         read = [leaf.source for leaf in leaves if leaf.kind == "variable"]
-        self.variables = tuple(node for node in read if isinstance(node, Variable))
+        self.held = [node.held.place for node in read if isinstance(node, Variable)]
         self._place_results()
         self.bound = list(filter(depends_on_symbols, self.joint.order))
         self.checked = [node for node in self.joint.order if node.checks]

@@ -12,17 +12,17 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import anyio
-import numpy as np
 
 from actorgraph import instrument
 from actorgraph.dual import Dual
 from actorgraph.errors import GraphError, RunCancelled
 from actorgraph.graph import Node
 from actorgraph.memory.buffers import Unallocated
-from actorgraph.node import Buffer, VariableState
+from actorgraph.node import Buffer
 from actorgraph.node_actor import Task, blamed
 from actorgraph.options import seconds
 from actorgraph.scheduler import waited_for
+from actorgraph.store import copies
 
 if TYPE_CHECKING:
     from actorgraph.machines.admission import Claim
@@ -54,7 +54,7 @@ class Run:
         "__weakref__", "_callbacks", "_lock", "assigned", "awaited", "binding", "claim",
         "collected", "core", "dead", "done", "duals", "errors", "group", "host", "kernels",
         "leaves", "machine", "microbatch", "microbatches", "network", "number", "plan", "priority",
-        "readers", "regular", "results", "timeout_s", "tokens", "until", "values",
+        "regular", "results", "timeout_s", "tokens", "until", "values",
     )  # fmt: skip
 
     timeout_s: float
@@ -80,7 +80,6 @@ class Run:
         self.microbatches: Sequence[Any] = ()  # of a pipeline's batch
         self.values: Sequence[Any] = ()
         self.leaves: list[Any] = []
-        self.readers: Sequence[Any] = ()
         self.awaited = False
         self.regular = True  # whether everything that it brings is C-contiguous
         self.errors: dict[str, Any] | None = None
@@ -91,7 +90,7 @@ class Run:
         self.done = False
         self.collected = False
         self.duals: dict[Node, Dual] = {}
-        self.assigned: Sequence[tuple[Buffer, Any]] = ()
+        self.assigned: Sequence[tuple[Any, Any]] = ()  # of a part (buffer, array), else to `take`
         count = plan.result_count
         self.results: Any = [None] * count
         # `deliver` pops one a result; the last popped is the True, whoever pops it.
@@ -183,11 +182,11 @@ class Run:
         """Microseconds that its steps are taken to need together."""
         return self.binding.predicted_us
 
-    def take_arrays(self) -> None:
-        """Put the variables' arrays, kept from writers, among what was given."""
+    def take_arrays(self, arrays: Sequence[Any]) -> None:
+        """Put the variables' arrays, of those of the graph's store, among what was given."""
         plan, leaves = self.plan, self.leaves
-        if plan.variables:
-            leaves = [node.state.array for node in plan.variables]
+        if plan.held:
+            leaves = [arrays[place] for place in plan.held]
             for place, given in zip(plan.places, self.leaves, strict=True):
                 leaves.insert(place, given)
             self.leaves = leaves
@@ -249,13 +248,13 @@ class Run:
         if self.dead is None:
             try:
                 duals, assigned = self._results()
-                if assigned and self.group is None:  # parts are joined first
-                    # Copied here, where it may fail: to commit is to exchange arrays.
-                    assigned = [
-                        (buffer, VariableState(np.array(array, order="C")))
-                        for buffer, array in assigned
-                    ]
-                self.duals, self.assigned = duals, assigned
+                # Parts are joined first; copied here, where it may fail: to commit is to exchange.
+                self.assigned = (
+                    assigned
+                    if self.group is not None
+                    else copies([(buffer.held, array) for buffer, array in assigned])
+                )
+                self.duals = duals
             except (MemoryError, Unallocated) as error:
                 self.dead = blamed(self.plan.joint, None, None, error)
             except BaseException as error:  # noqa: BLE001 - it ends the run, whatever it is

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from sys import getrefcount
 from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 import numpy as np
@@ -15,7 +14,7 @@ from actorgraph.lower.cuts import sequential
 from actorgraph.lower.kernels import is_silent
 from actorgraph.machines.modes import mode_of
 from actorgraph.machines.plan import Plan
-from actorgraph.node import Buffer, Parameter, Variable, VariableState
+from actorgraph.node import Buffer, Parameter, Variable
 from actorgraph.node_actor import blamed
 from actorgraph.solvers import AbstractSolver
 
@@ -33,18 +32,13 @@ It would work along anyway.  Longer ones are cut: one piece would take half a se
 
 Array = np.ndarray[Any, Any]
 
-_UNREAD = VariableState(np.empty(0))
-_IDLE = getrefcount(_UNREAD.array)
-"""References to an array that only its state holds, as counted where `Step.update` counts."""
-
 
 @final
 class Step:
     """One training step of a machine as a function of the feeds; see `Machine.compile_step`.
 
-    Every gradient is computed before a parameter changes.  New values are written to second arrays
-    and all parameters switch to theirs at once, so whatever fails leaves every parameter as it was;
-    the two arrays of a parameter take turns.
+    Every gradient is computed before a parameter changes.  New values are written to other arrays,
+    and all parameters and states of the solver switch at once: see `store`.
     """
 
     def __init__(self, machine: Machine, solver: AbstractSolver[Any]) -> None:
@@ -59,13 +53,12 @@ class Step:
             raise GraphError(f"a step changes parameters, which wrt must list only: {found}")
         self._machine, self._solver = machine, solver
         self._parameters = parameters
-        self._spares = [VariableState(np.empty_like(node.state.array)) for node in parameters]
         self._slots = solver.slots(parameters)
         self._updates: Any = None  # the solver's as loops
         if machine.jit:
             from actorgraph.jit.updates import Updates  # with Numba, which few machines need
 
-            values = [node.state.array for node in parameters]
+            values = [node.held.array for node in parameters]
             self._updates = Updates(solver, values, wait=machine.jit == "wait")
         mode, _ = mode_of(machine.graph, machine.outputs, True, None)
         self._plan: _StepPlan | None = None  # gradients and update in one program
@@ -173,44 +166,31 @@ class Step:
         run.duals = left
 
     def update(self, values: Sequence[Array], grads: Sequence[Array], silent: bool = True) -> None:
-        """Write what the solver makes of values and gradients, and switch all parameters to it.
+        """Let all parameters and states be what the solver makes of values and gradients.
 
         Compiled loops do so only where the `np.errstate` is `silent`, as it is in a direct run.
-
-        Who sets a parameter meanwhile waits for the lock, or has come before: then nothing changes,
-        the state of the solver neither.
         """
-        spares = self._spares
-        with self._machine.graph.lock:
-            self._refuse_others(values)
-            for i, spare in enumerate(spares):
-                # Of a run that began before the last step, or held by who has read it.
-                if spare.readers or getrefcount(spare.array) > _IDLE:
-                    spares[i] = VariableState(np.empty_like(values[i]))
-            states = self._stepped(values, grads, silent)
-            self._refuse_others(values)  # the solver may have set one
-            self._solver.advance(self._slots, states)
-            self._spares = list(map(Variable.exchange, self._parameters, spares))
+        slots = self._slots
+        outs = [slot.room() for slot in slots]
+        states = self._stepped(values, grads, outs, silent)
+        refused = self._solver.advance(slots, values, outs, states)
+        if refused is not None:
+            raise refused
 
     def _stepped(
-        self, values: Sequence[Array], grads: Sequence[Array], silent: bool
+        self,
+        values: Sequence[Array],
+        grads: Sequence[Array],
+        outs: Sequence[Array],
+        silent: bool,
     ) -> Sequence[Any]:
-        """Write the stepped parameters to the spare arrays and return the solver's states after."""
+        """Write the stepped parameters to `outs` and return the solver's states after."""
         states = [slot.state for slot in self._slots]
-        outs = [spare.array for spare in self._spares]
         if self._updates is not None and silent:
             found: Sequence[Any] | None = self._updates(states, grads, values, outs)
             if found is not None:
                 return found
         return list(map(self._solver.update, states, grads, values, outs))
-
-    def _refuse_others(self, values: Sequence[Array]) -> None:
-        for node, value in zip(self._parameters, values, strict=True):
-            if node.state.array is not value:
-                raise GraphError(
-                    f"parameter {node.name!r} was set while a step was under way; the step has "
-                    "changed nothing, repeat it"
-                )
 
 
 class _Places(NamedTuple):

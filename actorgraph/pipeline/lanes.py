@@ -261,7 +261,7 @@ class Lane:
         known.turns += 1
         known.seconds += ended - started
         network.times[index].append(ended - started)
-        if instrument.turn_hook is not None:
+        if instrument.listening_to_turns:
             instrument.tell("on_turn", known, part.run, started, ended)
 
     def _call(self, part: Run, index: int, args: list[Any]) -> Any:

@@ -144,13 +144,13 @@ class _Turns(Instrument):
 def _noted(pipeline: Pipeline, feeds: Mapping[Any, Any]) -> _Noted:
     """Run a batch and note its turns."""
     heard = _Turns()
-    listen(heard)
+    held = listen(heard)
     try:
         started = perf_counter()
         pipeline.run_sync(feeds)
         whole = perf_counter() - started
     finally:
-        silence(heard)
+        silence(held)
     return _Noted(pipeline, heard.turns, whole)
 
 

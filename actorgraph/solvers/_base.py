@@ -3,33 +3,37 @@
 A solver itself is two methods, `init` and `update`, that see arrays only. Guarantees kept here:
 
 - every parameter of a step is validated before the first one is written;
-- a step is made for all parameters, or changes neither a parameter nor a state;
+- a step is made for all parameters, or changes neither a parameter nor a state: everything is
+  computed into other arrays first, and one `store.switch` decides, wherever an interrupt strikes;
 - state follows the graph node where there is one, else the position in the list;
-- a node's own `update` decides whether the write is in place (no run in flight reads the
-  parameter) or goes to a second array; things without a node are written in place;
+- a node's array is replaced, see `store`; arrays without a node are written;
 - the dtype of a parameter never changes.
 
 Nodes are compared by identity only: `==` on a node builds a graph node.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar, cast
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
+from actorgraph.errors import GraphError
+from actorgraph.store import Held, switch
+
 Array = np.ndarray[Any, np.dtype[Any]]  # numpy.typing costs 2 ms to import
-Write = Callable[[Array, Array], None]
 State = TypeVar("State")
+
+_TRIES = 8
+"""Times that a step begins again where other threads set a parameter meanwhile."""
 
 
 class ValueGrad(Protocol):
     """Anything with a value and its gradient: a Dual of a run, or an object of yours.
 
-    A third attribute, ``node``, is used where it exists: it keys the state, and its ``update``
-    method, if any, does the write.
+    A third attribute, ``node``, is used where it exists: it keys the state, and where it is a
+    parameter of a graph, the parameter is stepped and not the array.
 
     Examples
     --------
@@ -55,11 +59,20 @@ class ValueGrad(Protocol):
 class _Slot(Generic[State]):
     """State of one parameter."""
 
-    node: object  # held, so that its id cannot be given to another node
+    node: Any  # held, so that its id cannot be given to another node
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     state: State
-    saved: Array | None = None  # room for the value before a step
+    held: Held | None  # of a parameter of a graph
+    second: Array | None = None  # room for the value after a step, where nothing is held
+
+    def room(self) -> Array:
+        """Return an array for the value after a step."""
+        if self.held is not None:
+            return self.held.room()
+        if self.second is None:
+            self.second = np.empty(self.shape, self.dtype)
+        return self.second
 
 
 @dataclass(slots=True, frozen=True)
@@ -69,14 +82,6 @@ class _Item(Generic[State]):
     slot: _Slot[State]
     value: Array
     grad: Array
-
-    def write(self, change: Write) -> None:
-        """Change the parameter by ``change(current, out)``, as its node does it if it can."""
-        update = getattr(self.slot.node, "update", None)
-        if update is None:
-            change(self.value, self.value)
-        else:
-            cast(Callable[[Write], None], update)(change)
 
 
 class Loop(NamedTuple):
@@ -172,7 +177,7 @@ class AbstractSolver(ABC, Generic[State]):
         return None
 
     def step(self, duals: Iterable[ValueGrad]) -> None:
-        """Step every parameter once, in place where nobody reads it, or change nothing.
+        """Step every parameter once, or change nothing.
 
         Parameters
         ----------
@@ -187,21 +192,27 @@ class AbstractSolver(ABC, Generic[State]):
             A gradient is missing or has another shape than its value, a parameter is listed
             twice, or the list, a shape or a dtype differs from the steps before.
         Exception
-            What `update` raises. Whatever is raised, parameters and state are as they were.
+            What `update` raises. Whatever is raised, Ctrl-C too, parameters and state are as they
+            were, or all have been stepped.
 
         Examples
         --------
         >>> solver.step([run[W], run[b]])  # doctest: +SKIP
         """
         items = self._validated(list(duals))
-        begun: list[tuple[_Item[State], Array]] = []
-        try:
-            states = [self._stepped(item, begun) for item in items]
-            self.advance([item.slot for item in items], states)
-        except BaseException:
-            for item, before in begun:
-                item.write(partial(_restore, before))
-            raise
+        slots = [item.slot for item in items]
+        grads = [item.grad for item in items]
+        for tries_left in reversed(range(_TRIES)):
+            values = [
+                item.value if item.slot.held is None else item.slot.held.array for item in items
+            ]
+            outs = [slot.room() for slot in slots]
+            states = list(map(self.update, [slot.state for slot in slots], grads, values, outs))
+            refused = self.advance(slots, values, outs, states)
+            if refused is None:
+                return
+            if not tries_left:
+                raise refused
 
     def slots(self, nodes: Iterable[Any]) -> list[_Slot[State]]:
         """Return the state of each parameter node, made where this solver has not seen it.
@@ -210,30 +221,54 @@ class AbstractSolver(ABC, Generic[State]):
         """
         found = []
         for node in nodes:
-            value = node.value
-            slot = self._slots.setdefault(
-                ("node", id(node)), _Slot(node, value.shape, value.dtype, self.init(value))
-            )
+            value = node.held.array
+            slot = self._slots.setdefault(("node", id(node)), self._slot(node, value))
             _check_unchanged(slot, value, f"parameter {node.name!r}")
             found.append(slot)
         return found
 
-    def advance(self, slots: Sequence[_Slot[State]], states: Sequence[State]) -> None:
-        """Let all parameters of a step have the states that `update` has returned for them.
+    def advance(
+        self,
+        slots: Sequence[_Slot[State]],
+        values: Sequence[Array],
+        outs: Sequence[Array],
+        states: Sequence[State],
+    ) -> GraphError | None:
+        """Let all parameters of a step have the values and states that `update` has made.
+
+        Returns what is to be raised where a parameter is another one than that of `values`, as
+        somebody has set it; then nothing has changed.
 
         Raises
         ------
         TypeError
-            A state is missing; then none has changed.
+            A state is missing; then nothing has changed.
         """
-        for slot, state in zip(slots, states, strict=True):
+        changes: list[tuple[Held, Array, Array]] = []
+        calls: list[tuple[Any, ...]] = []
+        for slot, value, out, state in zip(slots, values, outs, states, strict=True):
             if state is None and slot.state is not None:
                 raise TypeError(
                     f"{type(self).__name__}.update returned None, expected the state of the "
                     f"parameter after the step, as {type(slot.state).__name__} before it"
                 )
-        for slot, state in zip(slots, states, strict=True):
-            slot.state = state
+            if slot.held is None:
+                calls.append((np.ndarray.__setitem__, value, ..., out))
+            else:
+                changes.append((slot.held, value, out))
+            calls.append((setattr, slot, "state", state))
+        found = switch(changes, calls)
+        if found is None:
+            return None
+        name = next(slot.node.name for slot in slots if slot.held is found)
+        return GraphError(
+            f"parameter {name!r} was set while a step was under way; the step has changed nothing, "
+            "repeat it"
+        )
+
+    def _slot(self, node: Any, value: Array) -> _Slot[State]:
+        held = getattr(node, "held", None)
+        return _Slot(node, value.shape, value.dtype, self.init(value), held)
 
     def _validated(self, duals: list[ValueGrad]) -> list[_Item[State]]:
         items, unkeyed, fresh = [], 0, {}
@@ -252,8 +287,7 @@ class AbstractSolver(ABC, Generic[State]):
             seen.add(key)
             slot = self._slots.get(key)
             if slot is None:
-                slot = _Slot(node, value.shape, value.dtype, self.init(value))
-                fresh[key] = slot
+                slot = fresh[key] = self._slot(node, value)
             _check_unchanged(slot, value, name)
             items.append(_Item(slot, value, grad))
         self._check_length(unkeyed)
@@ -268,28 +302,6 @@ class AbstractSolver(ABC, Generic[State]):
                 "state goes by position, so pass the same list each time or make a new solver"
             )
         self._unkeyed = expected
-
-    def _stepped(self, item: _Item[State], begun: list[tuple[_Item[State], Array]]) -> State:
-        """Write one parameter, note what it was in `begun`, and return its next state."""
-        slot = item.slot
-        states: list[State] = []
-
-        def change(current: Array, out: Array) -> None:
-            before = current
-            if out is current:
-                if slot.saved is None:
-                    slot.saved = np.empty_like(current)
-                before = slot.saved
-                np.copyto(before, current)
-            begun.append((item, before))
-            states.append(self.update(slot.state, item.grad, current, out))
-
-        item.write(change)
-        return states[0]
-
-
-def _restore(before: Array, current: Array, out: Array) -> None:
-    np.copyto(out, before)
 
 
 def _describe(dual: ValueGrad, node: object, position: int) -> str:
@@ -320,7 +332,7 @@ def _checked(dual: ValueGrad, node: object, name: str) -> tuple[Array, Array]:
             f"{name} is {value.dtype} but its gradient is {grad.dtype}; "
             "take the real part of the gradient"
         )
-    if not value.flags.writeable and getattr(node, "update", None) is None:
+    if not value.flags.writeable and getattr(node, "held", None) is None:
         raise TypeError(f"{name} is a read-only array; pass a writable copy")
     return value, grad.astype(value.dtype, copy=False)
 

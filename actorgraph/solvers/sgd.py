@@ -19,8 +19,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 class _State:
     scratch: Array
     velocity: Array | None = None  # None without momentum and before the first step
-    lr: float | None = None  # that `rate` holds
-    rate: Any = None
+    rate: tuple[float | None, Any] = (None, None)  # as a float, and in the dtype of the parameter
     other: "_State | None" = None  # the state before, whose velocity the state after takes over
 
     def after(self) -> "_State":
@@ -33,8 +32,11 @@ class _State:
 
     def take_rate(self, lr: float) -> Any:
         """Return the learning rate in the dtype of the parameter."""
-        self.lr, self.rate = lr, np.asarray(lr, self.scratch.dtype)
-        return self.rate
+        known, rate = self.rate
+        if known != lr:
+            rate = np.asarray(lr, self.scratch.dtype)
+            self.rate = lr, rate
+        return rate
 
 
 @cache
@@ -117,8 +119,7 @@ class SGD(AbstractSolver[_State]):
         if self.momentum:
             state, grad = self._accelerated(state, grad)
         # A 0-d array of the dtype costs 0.25 us less than a Python scalar.
-        rate = state.rate if state.lr == self.lr else state.take_rate(self.lr)
-        np.multiply(grad, rate, state.scratch)
+        np.multiply(grad, state.take_rate(self.lr), state.scratch)
         np.subtract(current, state.scratch, out)
         return state
 

@@ -50,12 +50,12 @@ def record() -> Iterator[Trace]:
     """
     recorder = Recorder()
     trace = Trace()
-    listen(recorder)
+    held = listen(recorder)
     try:
         yield trace
     finally:
         settle([task for network in list(recorder.networks) for task in network.tasks])
-        silence(recorder)
+        silence(held)
         trace._fill(assemble(recorder, perf_counter()))
 
 

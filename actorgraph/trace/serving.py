@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict
+from functools import partial
 from selectors import EVENT_READ, DefaultSelector
 from time import monotonic, sleep
 from typing import Any, TextIO, final
@@ -65,18 +66,22 @@ class _Server:
     """Answers who connects to a socket, until it is closed.
 
     Its thread is told to end through a pair of sockets, so it ends whatever has become of the path.
+    It does not hold the server: where Ctrl-C strikes on the way in or out, nobody does, and the
+    path is free again.
     """
+
+    _process: int | None = None
 
     def __init__(self, path: str | os.PathLike[str], live: Live) -> None:
         self._live = live
-        self._process = THIS.id
         self._ended = threading.Event()
         self._listener = _listener(path)
+        self._stop, self._stopped = socket.socketpair()
+        self._process = THIS.id
         self._path = os.path.abspath(path)  # the folder may be changed meanwhile
         self._made = _identity(self._path)
-        self._stop, self._stopped = socket.socketpair()
         try:
-            POOL.later(self._serve)
+            POOL.later(partial(_serve, self._listener, self._stopped, self._live, self._ended))
         except BaseException:
             self._release()
             raise
@@ -90,6 +95,11 @@ class _Server:
         self._ended.wait()
         self._release()
 
+    def __del__(self) -> None:
+        if self._process == THIS.id:
+            self._listener.close()
+            self._stop.close()
+
     def _release(self) -> None:
         self.forget()
         if self._made is not None and _identity(self._path) == self._made:
@@ -101,26 +111,31 @@ class _Server:
         for one in (self._listener, self._stop, self._stopped):
             one.close()
 
-    def _serve(self) -> None:
-        try:
-            with DefaultSelector() as selector:
-                selector.register(self._listener, EVENT_READ)
-                selector.register(self._stopped, EVENT_READ)
-                while not any(key.fileobj is self._stopped for key, _ in selector.select()):
-                    self._answer()
-        finally:
-            self._ended.set()
 
-    def _answer(self) -> None:
-        try:
-            connection, _ = self._listener.accept()
-        except OSError:
-            sleep(_PAUSE_S)  # too many files are open, or who asked has gone
-            return
-        connection.settimeout(1.0)  # who does not read holds up nobody
-        with connection, suppress(OSError):
-            answer = json.dumps([asdict(view) for view in self._live.views()]) + "\n"
-            connection.sendall(answer.encode())
+def _serve(
+    listener: socket.socket, stopped: socket.socket, live: Live, ended: threading.Event
+) -> None:
+    try:
+        # Closed before the thread began, the listener cannot be registered.
+        with stopped, suppress(ValueError), DefaultSelector() as selector:
+            selector.register(listener, EVENT_READ)
+            selector.register(stopped, EVENT_READ)
+            while not any(key.fileobj is stopped for key, _ in selector.select()):
+                _answer(listener, live)
+    finally:
+        ended.set()
+
+
+def _answer(listener: socket.socket, live: Live) -> None:
+    try:
+        connection, _ = listener.accept()
+    except OSError:
+        sleep(_PAUSE_S)  # too many files are open, or who asked has gone
+        return
+    connection.settimeout(1.0)  # who does not read holds up nobody
+    with connection, suppress(OSError):
+        answer = json.dumps([asdict(view) for view in live.views()]) + "\n"
+        connection.sendall(answer.encode())
 
 
 _servers: WeakSet[_Server] = WeakSet()

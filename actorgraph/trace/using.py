@@ -48,11 +48,11 @@ def use(instrument: Instrument, *machines: Lifetime) -> Iterator[Instrument]:
     told = instrument
     if machines:
         told = (_FilteredTurns if hears_turns(instrument) else _Filtered)(instrument, machines)
-    listen(told)
+    held = listen(told)
     try:
         yield instrument
     finally:
-        silence(told)
+        silence(held)
 
 
 class _Filtered(Instrument):

@@ -143,7 +143,6 @@ class Target:
         if core is not None:
             assert not core.admission.runs
             assert not core.admission.in_flight
-        assert not any(node.state.readers for node in self.model.wrt)
 
 
 class PipelineTarget(Target):

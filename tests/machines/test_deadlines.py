@@ -9,6 +9,7 @@ import actorgraph as ag
 from actorgraph import deadlines
 from actorgraph.machines import run as run_module
 from actorgraph.pipeline import Pipeline
+from tests.machines._faults import nobody_reads
 
 HOUR_S = 3600.0
 """Deadlines are so far away that the thread that watches them sleeps through every test."""
@@ -94,7 +95,7 @@ def test_parameters_are_free_again_after_a_late_run(kind):
     with machine:
         with pytest.raises(TimeoutError, match="did not end in time"):
             machine.run_sync(taking(2 * HOUR_S), timeout_s=HOUR_S)
-        assert w.state.readers == 0
+        assert nobody_reads(w)
 
 
 def test_a_deadline_in_centuries_is_kept_without_being_watched():

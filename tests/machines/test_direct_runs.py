@@ -223,7 +223,7 @@ class Counting(ag.solvers.AbstractSolver):
 
 
 def test_a_parameter_that_is_set_while_gradients_are_computed_leaves_the_solver_as_it_was():
-    g, solver = ag.Graph(), Counting()
+    g, solver = ag.Graph(), ag.solvers.SGD(lr=0.1, momentum=0.9)
     w = g.parameter("w", np.ones(3))
 
     def sets(x):
@@ -235,7 +235,7 @@ def test_a_parameter_that_is_set_while_gradients_are_computed_leaves_the_solver_
         step = machine.compile_step(solver)
         with pytest.raises(GraphError, match="'w' was set while a step"):
             step()
-    assert solver.updates == 0
+    assert solver.slots([w])[0].state.velocity is None
     np.testing.assert_array_equal(w.value, np.full(3, 5.0))
 
 

@@ -1,5 +1,6 @@
 """`split_batch=n`: slices of a batch run at once, and their results are those of the batch."""
 
+import gc
 import os
 import random
 
@@ -18,6 +19,7 @@ from actorgraph.errors import (
     RunCancelled,
     ShapeError,
 )
+from tests.machines._faults import nobody_reads
 
 ops = ag.ops
 KINDS = [ag.ActorMachine, ag.TapeMachine, ag.LispMachine]
@@ -412,7 +414,9 @@ def test_neighbours_of_runs_that_are_cancelled_or_late_have_the_right_bits():
         core = machine._core
         assert not core.admission.runs
         assert not core.assigning
-    assert not any(node.state.readers for node in wrt)
+    del run, runs
+    gc.collect()
+    assert all(map(nobody_reads, wrt))
 
 
 # -- what cannot be split -----------------------------------------------------------------------

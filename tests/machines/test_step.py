@@ -188,14 +188,11 @@ def test_a_run_in_flight_keeps_the_parameters_that_it_began_with():
     with ag.ActorMachine([loss, *parameters], workers=2) as machine:
         step = machine.compile_step(SOLVERS["sgd"]())
         before = [node.value.copy() for node in parameters]
-        for state in [node.state for node in parameters]:
-            state.readers += 1  # as a run in flight does
-        held = [node.state for node in parameters]
+        held = [node.held.array for node in parameters]  # as a run in flight does
         for _ in range(4):
             step(feeds)
-        for state, value in zip(held, before, strict=True):
-            np.testing.assert_array_equal(state.array, value)
-            state.readers -= 1
+        for array, value in zip(held, before, strict=True):
+            np.testing.assert_array_equal(array, value)
 
 
 def test_a_parameter_that_is_set_during_a_step_stays_as_it_was_set():
@@ -207,7 +204,6 @@ def test_a_parameter_that_is_set_during_a_step_stays_as_it_was_set():
             return None
 
         def update(self, state, grad, current, out):
-            w.state.readers += 1
             w.value = np.full_like(current, 3)
             out[...] = current - grad
 

@@ -1,12 +1,13 @@
 """What a run reads is fixed at its start; what it returns is the caller's own."""
 
 import itertools
+import threading
 
 import numpy as np
 import pytest
 
 import actorgraph as ag
-from tests.machines._faults import gate, new_gate
+from tests.machines._faults import gate, new_gate, nobody_reads
 
 MACHINES = [
     pytest.param(ag.LispMachine, {}, id="lisp"),
@@ -82,10 +83,133 @@ def test_nobody_reads_a_parameter_after_the_last_run_has_ended(machine_type, opt
         runs[2].result()
         with pytest.raises(ag.RunCancelled, match="was cancelled"):
             runs[1].result()
-        assert w.state.readers == 0
+        del runs
+        assert nobody_reads(w)
+
+
+@machines
+@pytest.mark.parametrize("change", ["value", "in place", "solver", "step"])
+def test_what_a_run_has_read_stays_as_long_as_somebody_has_it(machine_type, options, change):
+    graph = ag.Graph()
+    w = graph.parameter("W", np.full((2, 3), 3.0))
+    with machine_type([(w * w).sum()], **options) as machine:
+        solver = ag.solvers.SGD(lr=0.1)
+        step = machine.compile_step(ag.solvers.SGD(lr=0.1))
+        kept, rows = [], []
+        for number in range(4):
+            run = machine.run_sync(backward=True)
+            kept.append((run[w].value, run[w].value.copy()))
+            rows.append((run[w].value[1], run[w].value[1].copy()))
+            if change == "value":
+                w.value = np.full((2, 3), 10.0 + number)
+            elif change == "in place":
+                w.value[...] = 10.0 + number
+                np.testing.assert_array_equal(w.value, 10.0 + number)
+            elif change == "solver":
+                solver.step([run[w]])
+            else:
+                step()
+        for array, was in (*kept, *rows):
+            np.testing.assert_array_equal(array, was)
+        assert len({was[0, 0] for _, was in kept}) == 4
+
+
+@machines
+def test_what_is_handed_out_to_be_written_is_the_parameter_until_a_run_or_step_comes(
+    machine_type, options
+):
+    graph = ag.Graph()
+    w = graph.parameter("W", np.ones(3))
+    with machine_type([w.sum()], **options) as machine:
         array = w.value
-        w.value = np.zeros(2)
-        assert w.value is array  # written in place
+        assert w.value is array
+        for number in range(3):
+            array[0] = number
+            assert machine.run_sync()[w.sum()].value == number + 2
+            assert w.value is array  # nobody has what the run has read
+        run = machine.run_sync(backward=True)
+        w.value[0] = 7
+        assert run[w].value[0] == 2
+        assert w.value[0] == 7
+        assert w.value is w.value
+
+
+@machines
+def test_arrays_of_a_parameter_take_turns(machine_type, options):
+    graph = ag.Graph()
+    w = graph.parameter("W", np.ones(3))
+    loss = (w * w).sum()
+    with machine_type([loss], **options) as machine:
+        solver, places = ag.solvers.SGD(lr=0.1), set()
+        step = machine.compile_step(solver)
+        for _ in range(20):
+            run = machine.run_sync(backward=True)
+            solver.step([run[w]])
+            del run
+            step()
+            places.add(w.held.array.ctypes.data)
+        assert len(places) <= 2  # nothing of a run refers to what it has read
+
+
+class WaitsForARun(ag.solvers.AbstractSolver):
+    """A solver that asks a machine of the same graph while it steps."""
+
+    def __init__(self, ask):
+        super().__init__()
+        self.ask = ask
+
+    def init(self, value):
+        return 0
+
+    def update(self, state, grad, current, out):
+        self.ask()
+        np.subtract(current, grad, out=out)
+        return state + 1
+
+
+@pytest.mark.parametrize("how", ["solver", "step"])
+def test_a_solver_may_wait_for_a_run_of_another_thread(how):
+    graph = ag.Graph()
+    w, count = graph.parameter("W", np.ones(3)), graph.buffer("count", np.zeros(3))
+    loss = (w * w).sum()
+    after = count + w
+    graph.assign(count, after, on=after)
+    with ag.TapeMachine([loss]) as machine, ag.ActorMachine([after], workers=2) as other:
+
+        def ask():
+            thread = threading.Thread(target=other.run_sync)
+            thread.start()
+            thread.join()
+
+        solver = WaitsForARun(ask)
+        if how == "step":
+            machine.compile_step(solver)()
+        else:
+            solver.step([machine.run_sync(backward=True)[w]])
+        np.testing.assert_array_equal(w.value, -1)
+        np.testing.assert_array_equal(count.value, 1)
+
+
+def test_a_step_begins_again_where_another_thread_sets_the_parameter_meanwhile():
+    w = ag.Graph().parameter("W", np.ones(3))
+    values = [np.full(3, 5.0)]
+
+    def set_once():
+        for value in values:
+            w.value = value
+        values.clear()
+
+    solver = WaitsForARun(set_once)
+    solver.step([ag.Dual(w.held.array, np.ones(3), node=w)])
+    np.testing.assert_array_equal(w.value, 4)
+    assert solver.slots([w])[0].state == 1
+
+
+def test_a_solver_that_sets_what_it_steps_is_told():
+    w = ag.Graph().parameter("W", np.ones(3))
+    solver = WaitsForARun(lambda: setattr(w, "value", np.zeros(3)))
+    with pytest.raises(ag.GraphError, match="'W' was set while a step was under way"):
+        solver.step([ag.Dual(w.held.array, np.ones(3), node=w)])
 
 
 def sharing_graph():
@@ -142,11 +266,11 @@ def test_results_share_memory_with_nothing(machine_type, options, mode):
     wrt = [graph[name] for name in names] + [outputs["computed"], outputs["sum"]]
     with machine_type(outputs, wrt=wrt, **options) as machine:
         run = machine.run_sync({"x": feed}, **keywords)
-        assert run["W"].value is graph["W"].value
+        assert run["W"].value is graph["W"].held.array
         arrays = arrays_of(run)
         assert len(arrays) >= 12
         del arrays["W", "value"]
-        outside = [feed, seed, graph["W"].value, graph["B"].value]
+        outside = [feed, seed, graph["W"].held.array, graph["B"].held.array]
         outside += [n.attrs["value"] for n in graph.nodes if n.op.name == "constant"]
         for (name, array), other in itertools.product(arrays.items(), outside):
             assert not np.shares_memory(array, other), name
@@ -210,7 +334,7 @@ def test_a_graph_without_ops_returns_its_leaves(machine_type, options):
     with machine_type([x, w], wrt=[x, w], **options) as machine:
         for run in (machine.run_sync({"x": 2}), machine.start({"x": 2}).result()):
             assert run[x].value == 2
-            assert run[w].value is w.value
+            assert run[w].value is w.held.array
         run = machine.run_sync({"x": 2}, backward=True)
         assert run[x].grad == 1
         np.testing.assert_array_equal(run[w].grad, 0)

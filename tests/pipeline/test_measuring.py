@@ -114,4 +114,4 @@ def test_nothing_is_measured_of_what_cannot_run():
             measure([made], FEEDS, runs=0)
         with pytest.raises(FeedError, match="unknown feed 'y'"):
             measure([made], {"y": 1.0}, runs=1)
-        assert ag.instrument.listening == ()
+        assert ag.instrument.listening == set()

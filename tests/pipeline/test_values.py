@@ -47,7 +47,7 @@ def test_an_uneven_batch_is_close_to_the_whole_in_single_precision():
     np.testing.assert_allclose(run[model.hidden].value, whole[model.hidden].value, rtol=1e-5)
     for node in model.wrt:
         np.testing.assert_allclose(run[node].grad, whole[node].grad, rtol=1e-5, atol=1e-5)
-        assert run[node].value is node.state.array
+        assert run[node].value is node.held.array
 
 
 def test_gradients_of_a_feed_are_joined_along_the_batch():

@@ -228,7 +228,7 @@ def test_result_of_its_own_stays_an_array_of_its_own():
         run = machine.run_sync({})
         arrays = [run[node].value for node in outputs]
     for i, one in enumerate(arrays):
-        others = [*arrays[:i], w.state.array]
+        others = [*arrays[:i], w.held.array]
         assert not any(np.shares_memory(one, other) for other in others)
 
 

@@ -134,7 +134,7 @@ def test_results_are_arrays_of_their_own(kind):
         run = machine.run_sync({"x": fed})
         arrays = [run[node].value for node in outputs]
         for i, one in enumerate(arrays):
-            others = [*arrays[:i], fed, w.state.array]
+            others = [*arrays[:i], fed, w.held.array]
             assert not any(np.shares_memory(one, other) for other in others)
 
 

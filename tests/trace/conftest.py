@@ -17,7 +17,7 @@ def anyio_backend(request):
 @pytest.fixture(autouse=True)
 def nobody_listens_afterwards():
     yield
-    assert instrument.listening == ()
+    assert instrument.listening == set()
 
 
 class Model:

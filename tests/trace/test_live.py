@@ -109,7 +109,7 @@ async def test_lateness_is_that_of_the_loop_that_awaits_a_run(model, monkeypatch
 
 def test_counting_runs_does_not_look_at_turns(model):
     with model.actors() as machine, ag.trace.use(Live()), ag.trace.use(Live(), machine):
-        assert instrument.turn_hook is None
+        assert instrument.listening_to_turns == set()
         assert len(instrument.listening) == 2
 
 
@@ -133,7 +133,7 @@ def test_top_draws_in_this_process(model, monkeypatch):
         machine.run_sync(model.feeds)
     assert "1 ended, 0 failed" in drawn.getvalue()
     assert "right" in drawn.getvalue()
-    assert instrument.listening == ()
+    assert instrument.listening == set()
 
 
 def test_what_was_drawn_last_stays_when_machines_close(model):

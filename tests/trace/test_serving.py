@@ -72,7 +72,7 @@ def test_asking_where_nobody_serves_says_what_to_do(address, path):
 def test_a_socket_that_cannot_be_made_is_an_error_before_anything_starts(path):
     with pytest.raises(GraphError, match="no socket can be made at 'no/folder/x.sock'"):
         ag.trace.serve("no/folder/x.sock").__enter__()
-    assert instrument.listening == ()
+    assert instrument.listening == set()
 
 
 def test_top_on_the_command_line_looks_once_from_another_process(model, path):
@@ -135,7 +135,7 @@ def test_what_the_served_block_raises_is_what_comes_out(path, spoil):
     assert not serving.__exit__(ZeroDivisionError, error, None)
     assert error.__context__ is None
     assert not os.path.exists(path)
-    assert instrument.listening == ()
+    assert instrument.listening == set()
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
