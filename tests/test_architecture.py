@@ -38,6 +38,7 @@ LAYERS = (
         "instrument",
         "_progress",
         "_target",
+        "gates",
         "tiles",
     ),
     ("op",),

@@ -58,14 +58,14 @@ _PARTS = 16
 
 
 def chunked(nodes: Sequence[Node], size: int) -> list[list[Node]]:
-    """Cut into runs of at most `size` nodes; an asynchronous op stands alone: its actor parks."""
+    """Cut into runs of at most `size` nodes; an op that waits stands alone."""
     chunks: list[list[Node]] = []
     full = True
     for node in nodes:
-        if full or not node.op.blocking or len(chunks[-1]) >= size:
+        if full or node.op.waits or len(chunks[-1]) >= size:
             chunks.append([])
         chunks[-1].append(node)
-        full = not node.op.blocking
+        full = node.op.waits
     return chunks
 
 
@@ -90,9 +90,9 @@ def one_after_another(
 
     Either there is one worker, or too little heavy work, or the longest path through the steps of
     both directions takes nearly as long as all of them: a chain that is cut only passes messages,
-    and loses memory that its steps could share.  Asynchronous ops always wait beside each other.
+    and loses memory that its steps could share.  Ops that wait always do so beside each other.
     """
-    if not all(node.op.blocking for node in order):
+    if any(node.op.waits for node in order):
         return None
     if workers == 1:
         return "there is one worker"
@@ -141,8 +141,7 @@ def cluster(
         follows = any(part.id in ends for part in node.inputs)
         joins = (
             index >= 0
-            and node.op.blocking
-            and groups[index][-1].op.blocking
+            and not (node.op.waits or groups[index][-1].op.waits)
             and len(groups[index]) < size
             and (node.id not in heavy or (follows and taken[index] + cost < limit))
         )

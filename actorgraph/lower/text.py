@@ -35,6 +35,7 @@ from actorgraph.lower.forms import (
     LEAVING,
     LONG,
     OVER,
+    OWN,
     Call,
     DirectForm,
     Form,
@@ -94,7 +95,8 @@ def direct_code(form: DirectForm) -> Code:
         if step.how & AWAITED:
             call = f"yield {kernel}, ({''.join([f'{expressions[n]}, ' for n in step.operands])})"
         else:
-            call = _call(step, kernel, expressions, outs.get(j))
+            # Without a run the thread is its caller's, and so is the context.
+            call = _call(step, kernel, expressions, outs.get(j), within=form.is_part)
         body.append(f"        {expressions[form.leaves + j]} = {call}")
         lines[len(body)] = j
         if freed_after[j]:
@@ -164,8 +166,17 @@ def _name_results(
     return freed_after
 
 
-def _call(step: Step, kernel: str, expressions: Mapping[int, str], out: str | None) -> str:
-    """Return the call of a step's kernel, which writes to `out` where one is named."""
+def _call(
+    step: Step, kernel: str, expressions: Mapping[int, str], out: str | None, within: bool = True
+) -> str:
+    """Return the call of a step's kernel, which writes to `out` where one is named.
+
+    A user's kernel is called `within` the context of the run's caller: a copy, because another
+    worker may be in it, and so that no kernel sees what another one has set.
+    """
+    if within and step.how & OWN:
+        args = [expressions[number] for number in step.operands]
+        return f"run.context.copy().run({', '.join([kernel, *args])})"
     args = [expressions[number] for number in step.operands]
     if out is not None:
         args.append(f"out={out}" if step.how & BY_NAME else out)
@@ -224,7 +235,6 @@ class _Writer:
         self.expressions: dict[int, str] = {}
         self.lines: dict[int, int] = {}
         self.body: list[str] = []
-        self.has_async = any([step.how & AWAITED for step in form.steps])  # noqa: C419
         # What `fail` is told: a message of each port, to find the mark of a dead run among them.
         self.messages = ", ".join([f"m{i}" for i in range(len(form.ports))])
 
@@ -342,14 +352,9 @@ class _Writer:
                 body += ["            if run.dead is not None:", "                raise Dead"]
             kernel = f"run.kernels[k{step.kernel}]" if step.how & BOUND else f"k{step.kernel}"
             name = self.expressions[self.first + j]
-            if step.how & AWAITED:
-                args = "".join([f"{self.expressions[number]}, " for number in step.operands])
-                self._call_async(j, kernel, f"({args})")
-                body.append(f"            {name} = reply.pop()()")
-            else:
-                over = self.expressions[step.operands[0]] if step.how & OVER else None
-                call = _call(step, kernel, self.expressions, self.outs.get(j, over))
-                body.append(f"            {name} = {call}")
+            over = self.expressions[step.operands[0]] if step.how & OVER else None
+            call = _call(step, kernel, self.expressions, self.outs.get(j, over))
+            body.append(f"            {name} = {call}")
             self.lines[len(body)] = j
             if self.freed_after[j] and not single:
                 body.append(f"            {' = '.join(self.freed_after[j])} = None")
@@ -366,19 +371,6 @@ class _Writer:
             self.lines[len(body)] = i
             if self.freed_after[i]:
                 body.append(f"            {' = '.join(self.freed_after[i])} = None")
-
-    def _call_async(self, j: int, kernel: str, args: str) -> None:
-        """Write a call whose reply the actor waits for, parked outside every ``try``."""
-        self.body.append(f"            reply = run.call_async(task, {kernel}, {args})")
-        self.lines[len(self.body)] = j
-        self.body += [
-            "        except BaseException as error:",
-            f"            reply = [fail(task, error, {self.messages}).refuse]",
-            "        while not reply:",
-            "            task.wait = reply",
-            "            push = yield",
-            "        try:",
-        ]
 
     def _outgoing(self) -> dict[Any, str]:
         """Write what makes the messages; return their names by number, and by numbers of bundles.
@@ -448,7 +440,6 @@ class _Writer:
         made = len(form.steps) + sum([call.results for call in form.calls])
         names += dict.fromkeys([self.expressions[self.first + j] for j in range(made)])
         names += [name for held in self.bundles.values() for name in held]
-        names += ["reply"] if self.has_async else []
         names += ["message"] if last >= _MANY else []
         names += ["arena", *self.outs.values()] if self.outs else []
         self.body += [

@@ -202,7 +202,7 @@ class Machine(Lifetime, Inspectable, ABC):
         """Return how regions are cut, see `lower.regions.cut`."""
 
     def _interpreter(self) -> Callable[..., Any] | None:
-        """Return the generator function that stands for generated programs, if any."""
+        """Return what stands for generated programs, if anything."""
         return None
 
     # -- runs -----------------------------------------------------------------------------------
@@ -278,7 +278,7 @@ class Machine(Lifetime, Inspectable, ABC):
         """
         self.refuse_blocking("run_sync", "await machine.run(...)")
         run = self._prepare(feeds, backward, tangents, priority, run_number, host=None)
-        if run.plan.has_async:
+        if run.plan.needs_loop:
             return self._run_on_own_loop(run, timeout_s)
         return self._run_now(run, timeout_s)
 

@@ -15,14 +15,10 @@ Invariants, all under `lock`:
 from __future__ import annotations
 
 import threading
-from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from contextvars import Context
-from functools import partial
 from time import perf_counter
-from typing import Any
 
-import anyio
 import numpy as np
 
 from actorgraph import instrument
@@ -35,14 +31,14 @@ from actorgraph.errors import (
 )
 from actorgraph.lower.kernels import is_silent
 from actorgraph.machines.admission import Admission
-from actorgraph.machines.calls import Raised, observed, returned, spawn
+from actorgraph.machines.calls import Calls
 from actorgraph.machines.capacities import Capacities
 from actorgraph.machines.network import Networks
 from actorgraph.machines.plan import Plan
 from actorgraph.machines.process import THIS
 from actorgraph.machines.run import Run, in_main_thread
-from actorgraph.node_actor import Dead, Task, blamed
-from actorgraph.scheduler import POOL, Scheduler, inside
+from actorgraph.node_actor import blamed
+from actorgraph.scheduler import POOL, WAITING, Scheduler, inside
 from actorgraph.tiles import here
 
 __all__ = ["Core"]
@@ -71,13 +67,15 @@ class Core:
         self.lock = threading.RLock()
         self.admission = Admission(max_in_flight, max_bytes, workers)
         self.assigning: dict[int, Run] = {}
-        self.calls: dict[int, tuple[Run, Callable[[], object]]] = {}
+        self.calls = Calls(self)
         self.numbers = 0
         self.closed = False
         self.interrupted = False
         self.pool = POOL
         self.process = THIS.id
-        self.scheduler = Scheduler(workers, seed, self.pool, self.on_idle, self.abandon, crew)
+        self.scheduler = Scheduler(
+            workers, seed, self.pool, self.on_idle, self.abandon, crew, max(max_in_flight, WAITING)
+        )
         self.networks = Networks(
             self.scheduler,
             max_in_flight=max_in_flight,
@@ -355,10 +353,10 @@ class Core:
             run.dead = cause
             for part in run.parts:
                 part.dead = part.dead or cause
-            for caller, cancel in list(self.calls.values()):
-                if caller is run or caller.group is run:
-                    cancel()
+            calls = self.calls.of(run)
             queued = self.admission.remove(run)
+        for call in calls:
+            call.give_up()
         if queued:
             for part in run.parts:
                 self._conclude(part)
@@ -403,9 +401,10 @@ class Core:
             self.closed = True
             runs, queued = [*self.admission.in_flight.values()], self.admission.waiting
             self.admission.queued = []
-            for caller, cancel in list(self.calls.values()):
-                caller.dead = caller.dead or cause
-                cancel()
+            calls = self.calls.of()
+        for call in calls:
+            call.run.dead = call.run.dead or cause
+            call.give_up()
         for part in queued:
             part.dead = part.dead or cause
             self._conclude(part)
@@ -429,66 +428,3 @@ class Core:
             network.close()
         self.networks.clear()
         self.pool.release(self.scheduler)
-
-    # -- asynchronous ops -----------------------------------------------------------------------
-
-    def call_async(
-        self,
-        run: Run,
-        task: Task,
-        kernel: Callable[..., Awaitable[Any]],
-        args: tuple[Any, ...],
-        known: Task | None = None,
-    ) -> deque[Any]:
-        """Run ``kernel(*args)`` on the run's event loop and return the queue of its reply.
-
-        The reply is a callable that returns the result or raises what the kernel raised; `task`
-        waits for it.  Instruments are told of `known`, where that is another one.
-        """
-        reply: deque[Callable[[], Any]] = deque()
-        scopes: list[anyio.CancelScope] = []
-        host = run.host
-        assert host is not None
-        if instrument.listening:
-            kernel = observed(run, known or task, kernel)
-
-        async def call() -> None:
-            answer: Callable[[], Any] = Raised(RuntimeError("the event loop gave up the call"))
-            try:
-                with anyio.CancelScope() as scope:
-                    scopes.append(scope)
-                    if run.dead is None:
-                        answer = partial(returned, await kernel(*args))
-            except (KeyboardInterrupt, GeneratorExit, anyio.get_cancelled_exc_class()):
-                raise
-            except BaseException as error:  # noqa: BLE001 - the actor names the node
-                answer = Raised(error)
-            finally:
-                self._answer(task, reply, answer if run.dead is None else Raised(Dead()))
-
-        def cancel_scopes() -> None:
-            for scope in scopes:
-                scope.cancel()
-
-        def cancel() -> None:
-            if not host(cancel_scopes):  # the loop was closed, perhaps before the call began
-                self._answer(task, reply, Raised(Dead()))
-
-        with self.lock:
-            if run.dead is not None:
-                raise Dead  # it has died since the actor looked, and has cancelled what it knew of
-            self.calls[id(reply)] = run, cancel
-        if not host(partial(spawn, call)):
-            with self.lock:
-                self.calls.pop(id(reply), None)
-            raise RuntimeError("the event loop of the run was closed")
-        return reply
-
-    def _answer(self, task: Task, reply: deque[Any], answer: Callable[[], Any]) -> None:
-        with self.lock:
-            if self.calls.pop(id(reply), None) is None:
-                return
-            reply.append(answer)
-            if task.wait is reply:
-                task.ready[0].append(task)
-        self.scheduler.offer()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from contextvars import copy_context
 from functools import partial
 from time import perf_counter, sleep
 from types import TracebackType
@@ -92,8 +93,9 @@ class Lifetime:
         core = run.core
         run.machine = self  # a machine that is dropped ends after its runs
         errors = _current_errors()
+        context = copy_context() if run.plan.has_own else None
         for part in run.parts:
-            part.errors = errors
+            part.errors, part.context = errors, context
         try:
             if timeout_s is not None:
                 run.until = core.pool.deadlines.add(run, seconds("timeout_s", timeout_s))
@@ -153,7 +155,7 @@ class Lifetime:
         return anyio.run(awaited)
 
     def _refuse_without_loop(self, run: Run, *, looped: bool) -> None:
-        if run.plan.has_async and not looped:
+        if run.plan.needs_loop and not looped:
             raise GraphError(
                 "this graph has asynchronous ops, which run on the caller's event loop: "
                 "call start() inside one, or use run_sync()"

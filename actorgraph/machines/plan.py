@@ -60,7 +60,7 @@ class Plan(Results):
     device : Device
     watch : tuple of str
     interpreter : callable, optional
-        Generator function that stands for the generated programs (`LispMachine`).
+        What stands for the generated programs (`LispMachine`): returns the `Steps` of a task.
     passes : sequence of Pass
         How the forward nodes are rewritten, and the late ones the whole.
     costs : dict, optional
@@ -142,14 +142,17 @@ class Plan(Results):
         self.leaving: list[frozenset[int]] = []
         self.bound = list(filter(depends_on_symbols, self.joint.order))
         self.checked = [node for node in self.joint.order if node.checks]
-        self.has_async = any(not op.blocking for op in {node.op for node in self.joint.order})
+        ops = {node.op for node in self.joint.order}
+        self.needs_loop = any(op.runs_on == "loop" for op in ops)
+        self.waits = any(op.waits for op in ops)
+        self.has_own = any(op.checked for op in ops)  # ops of users, who may ask for their context
         # Feeds of dims that no symbol tells: their cost is known only from their sizes.
         self.unsized = any(dim is UNKNOWN for node in self.inputs for dim in node.dims)
         self.direct: Program | None = None
         self.direct_steps: Sequence[Node] = ()
         self.direct_buffered: frozenset[int] = frozenset()
         self._with_memory: list[Binding] = []
-        self.allows_direct = not (self.has_async or self.assignments or interpreter)
+        self.allows_direct = not (self.waits or self.assignments or interpreter)
         self.latest: Binding | None = None
         self.factors: Mapping[Node, float] = {}
         self.runs = 0
@@ -226,7 +229,7 @@ class Plan(Results):
                     costs[node.id] / sharing(tile_count(node, symbols), self.workers)
                     for node in self.joint.order
                 )
-                if not (self.has_async or gains(before, spent, self.workers, alone_us)):
+                if not (self.waits or gains(before, spent, self.workers, alone_us)):
                     self.sequential = f"{self.workers} workers would end hardly sooner than one"
         if self.sequential or self.fuse != "auto":
             fuse = "tape" if self.sequential else self.fuse
@@ -436,7 +439,8 @@ class Plan(Results):
         if self.jit and node.op in (jit := _lower("jit")).OWN:
             made: Callable[..., Any] = jit.fused_kernel(node, symbols, wait=self.jit == "wait")
             return made
-        return kernel(node, self.device.xp, symbols, watch=self.watch)
+        found: Callable[..., Any] = kernel(node, self.device.xp, symbols, watch=self.watch)
+        return found
 
 
 def _spent_us(spec: TaskSpec, costs: Mapping[int, float]) -> float:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 import threading
 from collections import deque
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextvars import Context
 from functools import partial
 from math import inf
 from time import monotonic
@@ -18,7 +19,6 @@ from actorgraph.dual import Dual
 from actorgraph.errors import GraphError, RunCancelled
 from actorgraph.graph import Node
 from actorgraph.node import Buffer
-from actorgraph.node_actor import Task
 from actorgraph.scheduler import waited_for
 
 if TYPE_CHECKING:
@@ -49,9 +49,9 @@ class Run:
 
     __slots__ = (
         "__weakref__", "_callbacks", "_lock", "assigned", "awaited", "binding", "claim",
-        "collected", "core", "dead", "done", "duals", "errors", "group", "host", "kernels",
-        "leaves", "machine", "microbatch", "microbatches", "network", "number", "plan", "priority",
-        "readers", "regular", "results", "tokens", "until", "values",
+        "collected", "context", "core", "dead", "done", "duals", "errors", "group", "host",
+        "kernels", "leaves", "machine", "microbatch", "microbatches", "network", "number", "plan",
+        "priority", "readers", "regular", "results", "tokens", "until", "values",
     )  # fmt: skip
 
     told: ClassVar[bool] = True
@@ -78,6 +78,7 @@ class Run:
         self.awaited = False
         self.regular = True  # whether everything that it brings is C-contiguous
         self.errors: dict[str, Any] | None = None
+        self.context: Context | None = None  # the caller's, where there are ops of users
         self.host: Callable[[Callable[[], object]], object] | None = None
         # Set once, by whatever ends the run early; actors read it without a lock.
         self.dead: BaseException | None = None
@@ -137,7 +138,7 @@ class Run:
         self.core.refuse_inside_op("run.result()")
         if not self.done and in_event_loop() and not in_ipython_kernel():
             raise GraphError("run.result() would block the running event loop; write `await run`")
-        host = self.host if self.plan.has_async and not self.done else None
+        host = self.host if self.plan.needs_loop and not self.done else None
         if host is not None and not host(_nothing):
             self.abort(GraphError("the event loop of the run was closed"))
         until = None if timeout_s is None else monotonic() + timeout_s
@@ -205,12 +206,6 @@ class Run:
             for run in waited_for(self.core.scheduler):
                 run.cancel()  # the caller waits for this one, and helped with another
         self.abort(error)
-
-    def call_async(
-        self, task: Task, kernel: Callable[..., Awaitable[Any]], args: tuple[Any, ...]
-    ) -> deque[Any]:
-        """Start an asynchronous op on the caller's loop and return the queue of its reply."""
-        return self.core.call_async(self, task, kernel, args)
 
     # -- ends ---------------------------------------------------------------------------------
 

@@ -82,7 +82,8 @@ def opaque(
     rules = vjp if vjp is None or callable(vjp) or isinstance(vjp, Together) else tuple(vjp)
     op = Op(
         name or str(getattr(fn, "__name__", "opaque")), scheme, forward, shape_rule, rules, jvp,
-        concurrent=concurrent, checked=True, doc="A function of arrays that the user has given.",
+        concurrency=None if concurrent else 1, checked=True,
+        doc="A function of arrays that the user has given.",
     )  # fmt: skip
 
     def apply(*nodes: Any, **attrs: Any) -> Node:

@@ -173,11 +173,11 @@ class AbortsWithoutTheLock(Core):
         Core.abort,
         """
             queued = self.admission.remove(run)
-        if queued:
+        for call in calls:
         """,
         """
         queued = self.admission.remove(run)
-        if queued:
+        for call in calls:
         """,
     )
 
