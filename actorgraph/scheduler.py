@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from actorgraph.machines.run import Run
     from actorgraph.node_actor import Task
 
-__all__ = ["POOL", "WAITING", "Pool", "Scheduler", "inside", "waited_for"]
+__all__ = ["POOL", "Pool", "Scheduler", "Threads", "WAITING", "inside", "waited_for"]
 
 WAITING = 32
 """Threads that a machine may have for ops that wait, if no more runs may be in flight."""

@@ -20,7 +20,7 @@ from actorgraph.node_actor import Dead, Task
 if TYPE_CHECKING:
     from actorgraph.machines.core import Core
 
-__all__ = ["Call", "Calls", "resumed", "spawn"]
+__all__ = ["Answer", "Call", "Calls", "Raised", "resumed", "spawn"]
 
 Answer = Callable[[], Any]
 """Returns the result of a call, or raises what it has raised."""
@@ -238,6 +238,10 @@ def resumed(steps: Generator[Any, Any, Any], answer: Answer | None) -> Any:
         return steps.send(value)
     except StopIteration as ended:
         return ended.value
+    except RuntimeError as error:
+        if isinstance(error.__cause__, StopIteration):  # an op has raised it, in a generator
+            raise error.__cause__ from None
+        raise
 
 
 _background: set[Any] = set()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from functools import partial
+from functools import cached_property, partial
 from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -142,10 +142,6 @@ class Plan(Results):
         self.leaving: list[frozenset[int]] = []
         self.bound = list(filter(depends_on_symbols, self.joint.order))
         self.checked = [node for node in self.joint.order if node.checks]
-        ops = {node.op for node in self.joint.order}
-        self.needs_loop = any(op.runs_on == "loop" for op in ops)
-        self.waits = any(op.waits for op in ops)
-        self.has_own = any(op.checked for op in ops)  # ops of users, who may ask for their context
         # Feeds of dims that no symbol tells: their cost is known only from their sizes.
         self.unsized = any(dim is UNKNOWN for node in self.inputs for dim in node.dims)
         self.direct: Program | None = None
@@ -160,6 +156,21 @@ class Plan(Results):
         self.rival: Plan | None = None  # what stays if this one, on trial, is no faster
         self._in_sequence: Plan | None = None
         self._bindings: OrderedDict[tuple[tuple[str, int], ...], Binding] = OrderedDict()
+
+    @cached_property
+    def waits(self) -> bool:
+        """Whether there are ops that wait, on a loop or in threads."""
+        return any(node.op.waits for node in self.joint.order)
+
+    @cached_property
+    def needs_loop(self) -> bool:
+        """Whether there are asynchronous ops."""
+        return any(node.op.runs_on == "loop" for node in self.joint.order)
+
+    @cached_property
+    def has_own(self) -> bool:
+        """Whether there are ops of users, which see the context of the run's caller."""
+        return any(node.op.checked for node in self.joint.order)
 
     # -- bindings -----------------------------------------------------------------------------
 
