@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import linecache
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextvars import copy_context
 from functools import lru_cache
 from itertools import count, islice
 from typing import Any, NamedTuple
@@ -95,8 +96,9 @@ def direct_code(form: DirectForm) -> Code:
         if step.how & AWAITED:
             call = f"yield {kernel}, ({''.join([f'{expressions[n]}, ' for n in step.operands])})"
         else:
-            # Without a run the thread is its caller's, and so is the context.
-            call = _call(step, kernel, expressions, outs.get(j), within=form.is_part)
+            # Without a run the context is that of the calling thread.
+            context = "run.context.copy()" if form.is_part else "copy_context()"
+            call = _call(step, kernel, expressions, outs.get(j), context)
         body.append(f"        {expressions[form.leaves + j]} = {call}")
         lines[len(body)] = j
         if freed_after[j]:
@@ -167,16 +169,20 @@ def _name_results(
 
 
 def _call(
-    step: Step, kernel: str, expressions: Mapping[int, str], out: str | None, within: bool = True
+    step: Step,
+    kernel: str,
+    expressions: Mapping[int, str],
+    out: str | None,
+    context: str = "run.context.copy()",
 ) -> str:
     """Return the call of a step's kernel, which writes to `out` where one is named.
 
-    A user's kernel is called `within` the context of the run's caller: a copy, because another
-    worker may be in it, and so that no kernel sees what another one has set.
+    A user's kernel is called in the context of the run's caller: a copy, because another worker
+    may be in it, and so that no kernel sees what another one has set.
     """
-    if within and step.how & OWN:
+    if step.how & OWN:
         args = [expressions[number] for number in step.operands]
-        return f"run.context.copy().run({', '.join([kernel, *args])})"
+        return f"{context}.run({', '.join([kernel, *args])})"
     args = [expressions[number] for number in step.operands]
     if out is not None:
         args.append(f"out={out}" if step.how & BY_NAME else out)
@@ -210,7 +216,7 @@ def _compiled(text: str) -> tuple[str, Callable[..., Any]]:
     filename = f"<actorgraph program {abs(hash(text)):x}>"
     # Tracebacks show generated lines from here; of names in <> they read no lazy entries.
     linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
-    scope: dict[str, Any] = {}
+    scope: dict[str, Any] = {"copy_context": copy_context}
     exec(compile(text, filename, "exec"), scope)  # our own text, made from numbers only
     return filename, scope["actor"]
 

@@ -239,8 +239,8 @@ def resumed(steps: Generator[Any, Any, Any], answer: Answer | None) -> Any:
     except StopIteration as ended:
         return ended.value
     except RuntimeError as error:
-        if isinstance(error.__cause__, StopIteration):  # an op has raised it, in a generator
-            raise error.__cause__ from None
+        if error.args == ("generator raised StopIteration",):
+            raise (error.__cause__ or error) from None  # as the op has raised it
         raise
 
 
