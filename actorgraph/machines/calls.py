@@ -33,10 +33,10 @@ class Call:
     ----------
     run : Run
     owner : object
-        For whom it is.
-    task, known : Task
+        For whom it is: a `Looped`, which is told of the answer, or what `task` works for.
+    task, known : Task or None
         What goes on with the answer, and what instruments know.
-    put : callable
+    put : callable or None
         Takes the call when it is answered; `task` is made ready if it waits for `signal` then.
     signal : object
     kernel : Waiting
@@ -52,9 +52,9 @@ class Call:
         self,
         run: Run,
         owner: Any,
-        task: Task,
-        known: Task,
-        put: Callable[[Any], object],
+        task: Task | None,
+        known: Task | None,
+        put: Callable[[Any], object] | None,
         signal: object,
         kernel: Waiting,
         args: tuple[Any, ...],
@@ -102,13 +102,15 @@ class Call:
         elif self.kernel.runs_on == "loop" and not (host and host(self._cancel_on_loop)):
             self.end(Raised(Dead()))  # the loop was closed, perhaps before the call began
 
-    def end(self, answer: Answer) -> None:
-        """Answer; only the first answer counts."""
-        if self._started is not None and self.answer is None and instrument.listening:
+    def end(self, answer: Answer, *, here: bool = False) -> None:
+        """Answer, `here` on the loop or elsewhere; only the first answer counts."""
+        if instrument.listening and self._started is not None and self.known is not None:
             instrument.tell("on_call", self.known, self.run, self._started, perf_counter())
         if self.run.core.calls.take(self, answer):
             while self._inside:
                 self._inside.pop().leave()
+            if self.task is None:
+                self.owner.answered(self, here=here)
 
     def _in_thread(self) -> None:
         run, answer = self.run, _DEAD
@@ -141,7 +143,7 @@ class Call:
             if isinstance(error, KeyboardInterrupt) and not in_trio():
                 raise
         finally:
-            self.end(answer)
+            self.end(answer, here=True)
 
     def _cancel_on_loop(self) -> None:
         if self._cancel is not None:
@@ -182,9 +184,12 @@ class Calls:
             del self._open[call]
             call.answer = answer if call.run.dead is None else _DEAD
             call.args = ()
+            task = call.task
+            if task is None or call.put is None:
+                return True
             call.put(call)
-            if call.task.wait is call.signal:
-                call.task.ready[0].append(call.task)
+            if task.wait is call.signal:
+                task.ready[0].append(task)
         self._core.scheduler.offer()
         return True
 

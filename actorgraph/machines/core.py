@@ -33,6 +33,7 @@ from actorgraph.lower.kernels import is_silent
 from actorgraph.machines.admission import Admission
 from actorgraph.machines.calls import Calls
 from actorgraph.machines.capacities import Capacities
+from actorgraph.machines.looped import Looped
 from actorgraph.machines.network import Networks
 from actorgraph.machines.plan import Plan
 from actorgraph.machines.process import THIS
@@ -68,6 +69,7 @@ class Core:
         self.admission = Admission(max_in_flight, max_bytes, workers)
         self.assigning: dict[int, Run] = {}
         self.calls = Calls(self)
+        self.looped: dict[Run, None] = {}
         self.numbers = 0
         self.closed = False
         self.interrupted = False
@@ -192,8 +194,10 @@ class Core:
         """Compute a small run in the calling thread, without actors; False if it may not be."""
         try:
             scheduler = self.scheduler
-            if self.admission.max_bytes is not None or (
-                run.plan.jit and not is_silent(np.geterr())
+            if (
+                run.plan.waits
+                or self.admission.max_bytes is not None
+                or (run.plan.jit and not is_silent(np.geterr()))
             ):
                 return False  # compiled loops raise nothing: a network has the ordinary kernels
             slot = scheduler.acquire()
@@ -220,6 +224,34 @@ class Core:
         except BaseException:
             self.give_up()
             raise
+
+    def start_on_loop(self, run: Run) -> bool:
+        """Compute a small run with ops that wait on its caller's loop; False if it may not be.
+
+        Instruments are told of actors, so it goes through these where somebody listens.
+        """
+        limited = self.admission.max_bytes is not None
+        if run.host is None or len(run.parts) > 1 or limited or instrument.listening:
+            return False
+        if run.plan.jit and not is_silent(np.geterr()):
+            return False  # as in `run_directly`
+        with self.lock:
+            if self.closed or not self.admission.enter(run.parts):
+                return False
+            self.looped[run] = None
+            self._read_variables(run.parts)
+        Looped(run).begin()
+        return True
+
+    def leave_loop(self, run: Run) -> None:
+        """End a run that the loop has computed, or will not go on with."""
+        with self.lock:
+            del self.looped[run]
+            self.admission.leave(run.parts)
+        run.collect()
+        self._release(run)
+        self._conclude(run)
+        self._admit_more()
 
     def _compute_all(self, parts: Sequence[Run]) -> None:
         """Compute runs of one graph, whose variables nobody writes meanwhile."""
@@ -417,7 +449,7 @@ class Core:
         """Refuse new runs, let those there are die, and return what is still in flight."""
         with self.lock:
             self.closed = True
-            runs = self.admission.runs
+            runs = [*self.looped, *self.admission.runs]
         for run in runs:
             run.abort(MachineClosedError(f"the machine was closed during run {run.number}"))
         return [run for run in runs if not run.done]

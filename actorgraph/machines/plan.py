@@ -148,7 +148,7 @@ class Plan(Results):
         self.direct_steps: Sequence[Node] = ()
         self.direct_buffered: frozenset[int] = frozenset()
         self._with_memory: list[Binding] = []
-        self.allows_direct = not (self.waits or self.assignments or interpreter)
+        self.allows_direct = not (self.assignments or interpreter)
         self.latest: Binding | None = None
         self.factors: Mapping[Node, float] = {}
         self.runs = 0
@@ -219,7 +219,7 @@ class Plan(Results):
             symbols=symbols,
             kernels=[self.kernel(node, symbols) for node in self.bound],
             heavy=tuple(
-                any(is_heavy(by_node.get(node.id, 0.0)) for node in spec.steps)
+                any(is_heavy(by_node.get(n.id, 0.0)) and not n.op.waits for n in spec.steps)
                 for spec in self.tasks
             ),
             predicted_us=sum(costs),
@@ -455,8 +455,8 @@ class Plan(Results):
 
 
 def _spent_us(spec: TaskSpec, costs: Mapping[int, float]) -> float:
-    """Return the sum; what steps share (`lower.sharing`) is a part of what they cost."""
-    return sum([costs.get(node.id, 0.0) for node in spec.steps])
+    """Return what workers spend; what steps share (`lower.sharing`) is a part of what they cost."""
+    return sum([costs.get(node.id, 0.0) for node in spec.steps if not node.op.waits])
 
 
 def _lower(name: str) -> ModuleType:
