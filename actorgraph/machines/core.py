@@ -69,7 +69,7 @@ class Core:
         self.admission = Admission(max_in_flight, max_bytes, workers)
         self.assigning: dict[int, Run] = {}
         self.calls = Calls(self)
-        self.looped: dict[Run, None] = {}
+        self.looped: dict[Run, None] = {}  # beside those in flight, see `start_on_loop`
         self.numbers = 0
         self.closed = False
         self.interrupted = False
@@ -230,8 +230,9 @@ class Core:
 
         Instruments are told of actors, so it goes through these where somebody listens.
         """
+        alone = len(run.parts) == 1 and run.plan.waits_in_turn
         limited = self.admission.max_bytes is not None
-        if run.host is None or len(run.parts) > 1 or limited or instrument.listening:
+        if run.host is None or limited or instrument.listening or not alone:
             return False
         if run.plan.jit and not is_silent(np.geterr()):
             return False  # as in `run_directly`

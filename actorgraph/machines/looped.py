@@ -59,11 +59,17 @@ class Looped:
             run.results = found
         except Dead:
             self._program = None
-        except BaseException as error:  # noqa: BLE001 - becomes the run's
+        except BaseException as error:
             self._program = None
-            run.fail(blamed(run.plan.joint, run.plan.direct, None, error))
-        self._steps = None
-        core.leave_loop(run)
+            core.abort(run, blamed(run.plan.joint, run.plan.direct, None, error))
+            if isinstance(error, KeyboardInterrupt) and answer is None:
+                self._end()
+                raise  # Ctrl-C in the thread of the caller, who starts the run
+        self._end()
+
+    def _end(self) -> None:
+        run, self._steps = self.run, None
+        run.core.leave_loop(run)
         if self._program is not None:
             run.plan.give_direct(run.binding, run.regular, self._program)
 

@@ -163,6 +163,21 @@ class Plan(Results):
         return any(node.op.waits for node in self.joint.order)
 
     @cached_property
+    def waits_in_turn(self) -> bool:
+        """Whether each op that waits needs the one before, so that a run has one call at a time."""
+        latest: Node | None = None
+        following: set[int] = set()  # what needs the latest
+        for node in self.joint.order:
+            follows = any(part is latest or part.id in following for part in node.inputs)
+            if node.op.waits and latest is not None and not follows:
+                return False
+            if node.op.waits:
+                latest, following = node, set()
+            elif follows:
+                following.add(node.id)
+        return True
+
+    @cached_property
     def needs_loop(self) -> bool:
         """Whether there are asynchronous ops."""
         return any(node.op.runs_on == "loop" for node in self.joint.order)

@@ -13,6 +13,7 @@ import pytest
 
 import actorgraph as ag
 from actorgraph.machines import calls
+from actorgraph.machines.base import Machine
 
 MACHINES = [
     pytest.param(ag.LispMachine, {}, id="lisp"),
@@ -69,9 +70,12 @@ class Service:
 service = Service()
 
 
-@pytest.fixture(autouse=True)
-def fresh():
+@pytest.fixture(autouse=True, params=["small", "large"])
+def fresh(request, monkeypatch):
+    """A new service; and runs that stay on the loop where they may, or pass through actors."""
     service.__init__()
+    if request.param == "large":
+        monkeypatch.setattr(Machine, "_small", lambda machine, run, sequential_us=0.0: False)
 
 
 async def ask(xp, x):
@@ -318,19 +322,26 @@ def test_plain_threads_may_run_ops_that_block(machine_type, options):
         np.testing.assert_array_equal(machine.run_sync(feeds(3))[y].value, expected(3))
 
 
+_said = threading.Event()
+waits = ag.ops.define(
+    "calls_waits",
+    scheme="f[*s] -> f[*s]",
+    forward=lambda xp, x: x + float(_said.wait(20)),
+    blocking=True,
+)
+tells = ag.ops.define(
+    "calls_tells", scheme="f[*s] -> f[*s]", forward=lambda xp, x: _said.set() or x.copy()
+)
+_inner = []
+again = ag.ops.define(
+    "calls_again", scheme="f[*s] -> f[*s]", forward=lambda xp, x: _inner[0](), blocking=True
+)
+
+
 def test_an_op_that_blocks_holds_no_worker():
     """The one worker computes another branch while the op waits for it."""
     x = ag.Graph().input("x", (2,), "float64")
-    done = threading.Event()
-    waits = ag.ops.define(
-        "calls_waits_for_a_branch",
-        scheme="f[*s] -> f[*s]",
-        forward=lambda xp, x: x + float(done.wait(20)),
-        blocking=True,
-    )
-    tells = ag.ops.define(
-        "calls_tells", scheme="f[*s] -> f[*s]", forward=lambda xp, x: done.set() or x.copy()
-    )
+    _said.clear()
     outputs = [waits(x), tells(x)]
     with ag.ActorMachine(outputs, workers=1, fuse="none") as machine:
         run = machine.run_sync(feeds(1))
@@ -347,13 +358,8 @@ def test_threads_of_ops_that_block_end_with_the_last_machine():
 
 def test_an_op_that_blocks_refuses_a_run_of_its_own_machine():
     x = ag.Graph().input("x", (2,), "float64")
-    again = ag.ops.define(
-        "calls_again",
-        scheme="f[*s] -> f[*s]",
-        forward=lambda xp, x: machine.run_sync(feeds(0))[y].value,
-        blocking=True,
-    )
     y = again(x)
+    _inner[:] = [lambda: machine.run_sync(feeds(0))[y].value]
     with (
         ag.ActorMachine([y], workers=2) as machine,
         pytest.raises(ag.NodeError, match="called inside an op of the same machine"),
@@ -482,3 +488,20 @@ def test_eager_tasks_leave_nothing_behind(machine_type, options):
     asyncio.run(run_it())
     gc.collect()
     assert [ref() for ref in _operands] == [None] * 3
+
+
+def test_calls_of_an_awaited_run_in_flight_share_what_max_bytes_allows():
+    """What waits keeps its memory: no more runs are admitted than fit."""
+    x = ag.Graph().input("x", (1000,), "float64")
+    y = ag.ops.tanh(OPS[LOOP](x * 2.0))
+
+    async def run_it():
+        async with ag.LispMachine([y], max_in_flight=16, max_bytes=100_000) as machine:
+            runs = [machine.start({"x": np.full(1000, float(n))}) for n in range(16)]
+            for number, run in enumerate(runs):
+                await run
+                assert run[y].value[0] == expected(number)[0]
+
+    service.wanted = 2
+    asyncio.run(asyncio.wait_for(run_it(), 30))
+    assert 2 <= service.most < 16
