@@ -505,3 +505,13 @@ def test_calls_of_an_awaited_run_in_flight_share_what_max_bytes_allows():
     service.wanted = 2
     asyncio.run(asyncio.wait_for(run_it(), 30))
     assert 2 <= service.most < 16
+
+
+def test_explain_says_where_calls_wait():
+    x = ag.Graph().input("x", (2,), "float64")
+    y = OPS[LOOP](OPS[THREAD](x * 2.0))
+    with ag.ActorMachine([y], fuse="none") as machine:
+        machine.run_sync(feeds(1))
+        text = machine.explain()
+    assert "calls wait on the caller's event loop" in text
+    assert "calls wait in threads" in text
