@@ -33,7 +33,8 @@ class Call:
     ----------
     run : Run
     owner : object
-        For whom it is: a `Looped`, which is told of the answer, or what `task` works for.
+        For whom it is: what `task` works for, or without one a `Looped`, which is told of the
+        answer and issues calls on the loop.
     task, known : Task or None
         What goes on with the answer, and what instruments know.
     put : callable or None
@@ -73,8 +74,8 @@ class Call:
         if kernel.gate is not None:
             self._ahead.append(kernel.gate)
 
-    def go_on(self) -> None:
-        """Wait at the next gate, or begin."""
+    def go_on(self, *, here: bool = False) -> None:
+        """Wait at the next gate, or begin; `here` where the calling thread is the loop's."""
         if self._ahead:
             gate = self._ahead.pop()
             gate.enter(partial(self._passed, gate), self.run.priority)
@@ -83,6 +84,8 @@ class Call:
         if self.kernel.runs_on == "thread":
             if not core.pool.wait(core.scheduler, self._in_thread):
                 self.end(Raised(RuntimeError("the machine was closed")))
+        elif here:
+            self._on_loop()
         elif host is None or not host(self._on_loop):
             self.end(Raised(RuntimeError("the event loop of the run was closed")))
 
@@ -102,15 +105,15 @@ class Call:
         elif self.kernel.runs_on == "loop" and not (host and host(self._cancel_on_loop)):
             self.end(Raised(Dead()))  # the loop was closed, perhaps before the call began
 
-    def end(self, answer: Answer, *, here: bool = False) -> None:
-        """Answer, `here` on the loop or elsewhere; only the first answer counts."""
+    def end(self, answer: Answer) -> None:
+        """Answer; only the first answer counts."""
         if instrument.listening and self._started is not None and self.known is not None:
             instrument.tell("on_call", self.known, self.run, self._started, perf_counter())
         if self.run.core.calls.take(self, answer):
             while self._inside:
                 self._inside.pop().leave()
             if self.task is None:
-                self.owner.answered(self, here=here)
+                self.owner.go_on(self.answer)
 
     def _in_thread(self) -> None:
         run, answer = self.run, _DEAD
@@ -143,7 +146,7 @@ class Call:
             if isinstance(error, KeyboardInterrupt) and not in_trio():
                 raise
         finally:
-            self.end(answer, here=True)
+            self.end(answer)
 
     def _cancel_on_loop(self) -> None:
         if self._cancel is not None:
@@ -174,7 +177,7 @@ class Calls:
             if call.run.dead is not None:
                 raise Dead
             self._open[call] = None
-        call.go_on()
+        call.go_on(here=call.task is None)
 
     def take(self, call: Call, answer: Answer) -> bool:
         """Give an open call its answer, and have its actor go on; False where it has one."""

@@ -226,11 +226,11 @@ class Core:
             raise
 
     def start_on_loop(self, run: Run) -> bool:
-        """Compute a small run with ops that wait on its caller's loop; False if it may not be.
+        """Compute a small run with asynchronous ops on its caller's loop; False if it may not be.
 
         Instruments are told of actors, so it goes through these where somebody listens.
         """
-        alone = len(run.parts) == 1 and run.plan.waits_in_turn
+        alone = len(run.parts) == 1 and run.plan.fits_loop
         limited = self.admission.max_bytes is not None
         if run.host is None or limited or instrument.listening or not alone:
             return False
@@ -241,7 +241,7 @@ class Core:
                 return False
             self.looped[run] = None
             self._read_variables(run.parts)
-        Looped(run).begin()
+        Looped(run).go_on()
         return True
 
     def leave_loop(self, run: Run) -> None:

@@ -6,7 +6,6 @@ hold up the loop no less.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from actorgraph.machines.calls import Answer, Call, resumed
@@ -19,7 +18,7 @@ __all__ = ["Looped"]
 
 
 class Looped:
-    """A run on the loop; only the loop's thread computes it, or nobody does any more.
+    """A run on the loop.
 
     Parameters
     ----------
@@ -34,18 +33,11 @@ class Looped:
         self._program: Any = None
         self._steps: Any = None
 
-    def begin(self) -> None:
-        """Compute up to the first call."""
-        self._go_on(None)
+    def go_on(self, answer: Answer | None = None) -> None:
+        """Compute up to the first call, or with its answer up to the next one or to the end.
 
-    def answered(self, call: Call, *, here: bool) -> None:
-        """Go on with an answer, which came in the thread of the loop or elsewhere."""
-        go_on = partial(self._go_on, call.answer)
-        host = self.run.host
-        if here or host is None or not host(go_on):
-            go_on()  # the loop was closed: the run is dead
-
-    def _go_on(self, answer: Answer | None) -> None:
+        In another thread than the loop's only where the run is dead or the loop was closed.
+        """
         run = self.run
         core, context = run.core, run.context
         assert context is not None

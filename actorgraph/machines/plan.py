@@ -163,13 +163,14 @@ class Plan(Results):
         return any(node.op.waits for node in self.joint.order)
 
     @cached_property
-    def waits_in_turn(self) -> bool:
-        """Whether each op that waits needs the one before, so that a run has one call at a time."""
+    def fits_loop(self) -> bool:
+        """Whether an event loop can compute a run: its ops that wait do so there, in a chain."""
         latest: Node | None = None
         following: set[int] = set()  # what needs the latest
         for node in self.joint.order:
             follows = any(part is latest or part.id in following for part in node.inputs)
-            if node.op.waits and latest is not None and not follows:
+            on_loop = node.op.runs_on == "loop" and (latest is None or follows)
+            if node.op.waits and not on_loop:
                 return False
             if node.op.waits:
                 latest, following = node, set()

@@ -310,7 +310,7 @@ class Run:
     async def _ended(self) -> None:
         """Wait for the end; a cancelled waiter cancels the run and still waits for its end."""
         event = anyio.Event()
-        notify = loop_notifier()
+        notify = loop_notifier(at_once=True)
         self.add_done_callback(partial(notify, event.set))
         try:
             await event.wait()
@@ -333,11 +333,12 @@ def in_main_thread() -> bool:
     return threading.get_ident() == threading.main_thread().ident
 
 
-def loop_notifier() -> Callable[[Callable[[], object]], object]:
+def loop_notifier(*, at_once: bool = False) -> Callable[[Callable[[], object]], object]:
     """Return a function that runs a callable on the current event loop, from any thread.
 
-    On the loop it is called at once: to wake the loop costs as much as a small run.  A loop that
-    was closed in the meantime is no error: nobody is left to be told.
+    `at_once` calls it without a detour where the calling thread is the loop's: to wake the loop
+    costs as much as a small run.  A loop that was closed in the meantime is no error: nobody is
+    left to be told.
     """
     schedule: Callable[..., object]
     here: Callable[[], object] = _nothing
@@ -347,8 +348,9 @@ def loop_notifier() -> Callable[[Callable[[], object]], object]:
     else:
         import asyncio
 
-        own, here = asyncio.get_running_loop(), asyncio._get_running_loop
+        own = asyncio.get_running_loop()
         schedule = own.call_soon_threadsafe
+        here = asyncio._get_running_loop if at_once else here
 
     def notify(function: Callable[[], object]) -> bool:
         if here() is own:
