@@ -448,3 +448,16 @@ def test_explain_says_where_calls_wait():
         text = machine.explain()
     assert "calls wait on the caller's event loop" in text
     assert "calls wait in threads" in text
+
+
+@kinds
+@machines
+def test_a_compiled_step_waits_for_ops_too(machine_type, options, kind):
+    graph = ag.Graph()
+    w = graph.parameter("w", np.ones(2))
+    loss = OPS[kind](w * 3.0).sum()
+    with machine_type([loss], **options) as machine:
+        step = machine.compile_step(ag.solvers.SGD(lr=0.5))
+        assert step()[loss].value == 8.0
+        # The rule calls the op once more: (1 + 1) * 2, times 3.
+        np.testing.assert_array_equal(w.value, np.full(2, 1.0 - 0.5 * 12.0))
