@@ -230,7 +230,7 @@ class Core:
 
         Instruments are told of actors, so it goes through these where somebody listens.
         """
-        alone = len(run.parts) == 1 and run.plan.fits_loop
+        alone = run.parts[0] is run and run.plan.fits_loop
         limited = self.admission.max_bytes is not None
         if run.host is None or limited or instrument.listening or not alone:
             return False
