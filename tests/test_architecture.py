@@ -41,6 +41,7 @@ LAYERS = (
         "schedules",
         "_progress",
         "_target",
+        "gates",
         "tiles",
     ),
     ("op",),
