@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from actorgraph.solvers import Adam
-from tests.solvers.fake_node import FakeDual
+from actorgraph.testing._parameters import FakeDual
 
 
 @pytest.mark.oracle

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from actorgraph.solvers import SGD
-from tests.solvers.fake_node import FakeDual
+from actorgraph.testing._parameters import FakeDual
 
 RECIPES = {
     "plain": {},

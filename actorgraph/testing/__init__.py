@@ -1,0 +1,10 @@
+"""Laws that every op, solver and machine obeys: one of your own proves itself by one call.
+
+The project's own tests run the same laws.  They need NumPy only, no test runner.
+"""
+
+from actorgraph.testing._evaluate import evaluate
+from actorgraph.testing._laws import Laws
+from actorgraph.testing._solvers import SOLVER_LAWS, check_solver
+
+__all__ = ["Laws", "SOLVER_LAWS", "check_solver", "evaluate"]

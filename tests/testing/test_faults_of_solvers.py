@@ -1,0 +1,94 @@
+"""The laws of solvers catch a fault that is planted, and say which law it breaks."""
+
+from typing import ClassVar
+
+import numpy as np
+import pytest
+
+import actorgraph as ag
+
+
+class Descent(ag.solvers.AbstractSolver[dict]):
+    """Momentum that is right."""
+
+    def __init__(self, lr):
+        super().__init__()
+        self.lr = lr
+
+    def init(self, value):
+        return {"speed": np.zeros_like(value)}
+
+    def update(self, state, grad, current, out):
+        speed = 0.5 * state["speed"] + grad
+        np.subtract(current, self.lr * speed, out=out)
+        return {"speed": speed.astype(out.dtype)}
+
+
+class WritesGradients(Descent):
+    def update(self, state, grad, current, out):
+        if grad.flags.writeable:
+            grad *= self.lr
+            np.subtract(current, grad, out=out)
+            return state
+        return super().update(state, grad, current, out)
+
+
+class WritesItsState(Descent):
+    def update(self, state, grad, current, out):
+        state["speed"] *= 0.5
+        state["speed"] += grad
+        np.subtract(current, self.lr * state["speed"], out=out)
+        return state
+
+
+class WritesCurrentValue(Descent):
+    def update(self, state, grad, current, out):
+        if current.flags.writeable:
+            current -= self.lr * grad
+        np.subtract(current, 0.5 * self.lr * grad, out=out)
+        return state
+
+
+class SharesState(Descent):
+    speeds: ClassVar = {}
+
+    def init(self, value):
+        return self.speeds.setdefault((value.shape, value.dtype.str), super().init(value))
+
+    def update(self, state, grad, current, out):
+        after = super().update(state, grad, current, out)
+        state.update(after)
+        return state
+
+
+class Ascent(Descent):
+    def update(self, state, grad, current, out):
+        return super().update(state, -grad, current, out)
+
+
+def test_a_solver_that_is_right_passes():
+    ag.testing.check_solver(Descent)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "law"),
+    [
+        (Ascent, "a parabola is minimised: got .* expected 0"),
+        (WritesGradients, "gradients are not written: the gradient after two steps: got"),
+        (WritesItsState, "a step that fails changes neither parameters nor state: .*to the bit"),
+        (WritesCurrentValue, "a parameter switches to another array: the array that runs .* read"),
+        (SharesState, "switching and in place give the same bits: a parameter beside a plain array: got"),
+    ],
+)
+def test_a_planted_fault_is_caught_by_the_law_that_it_breaks(wrong, law):
+    with pytest.raises(AssertionError, match=f"(?s)broken law: {law}"):
+        ag.testing.check_solver(wrong)
+
+
+def test_an_error_of_the_solver_itself_is_told_with_the_law():
+    def broken(lr):
+        raise ZeroDivisionError("no rate")
+
+    with pytest.raises(AssertionError, match="broken law: .* ZeroDivisionError: no rate") as caught:
+        ag.testing.check_solver(broken)
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
