@@ -78,11 +78,16 @@ def same_bits(got: Any, wanted: Any, what: str) -> None:
 
 
 @contextmanager
-def raises(kind: type[BaseException], text: str) -> Iterator[None]:
-    """Raise where the body does not raise that error, with a text that matches the pattern."""
+def raises(kind: type[Exception], text: str) -> Iterator[list[Any]]:
+    """Raise where the body does not raise that error, with a text that matches the pattern.
+
+    What it gives is a list, which holds the error in the end.
+    """
+    caught: list[Any] = []
     try:
-        yield
+        yield caught
     except kind as error:
         claim(re.search(text, str(error)), f"got the error {error}, expected /{text}/ in its text")
+        caught.append(error)
     else:
         raise AssertionError(f"nothing was raised, expected {kind.__name__} with /{text}/")

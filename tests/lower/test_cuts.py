@@ -9,7 +9,7 @@ import pytest
 import actorgraph as ag
 from actorgraph.errors import DeadlockError, GraphError
 from actorgraph.lower.regions import by_region
-from tests.machines._graphs import results
+from actorgraph.testing._examples import results
 
 CONTRIBUTING = Path(__file__).parents[2] / "CONTRIBUTING.md"
 

@@ -1,10 +1,9 @@
 """Ops that do on command what ops must not do, and a graph to inject them into."""
 
-import threading
-
 import numpy as np
 
 import actorgraph as ag
+from actorgraph.testing._gate import Gate
 
 COSTLY = 1e9
 """Flops that make the scheduler offer an op to idle workers."""
@@ -83,33 +82,6 @@ def nobody_reads(variable):
     array = id(variable.held.array)
     variable.value  # noqa: B018 - switches to a copy where somebody does
     return id(variable.held.array) == array
-
-
-class Gate:
-    """An op body that says when it is entered and waits until it is let on."""
-
-    def __init__(self):
-        self.entered = threading.Semaphore(0)
-        self.leave = threading.Semaphore(0)
-        self.lock = threading.Lock()
-        self.inside = self.most_inside = self.calls = 0
-
-    def __call__(self, xp, x):
-        with self.lock:
-            self.calls += 1
-            self.inside += 1
-            self.most_inside = max(self.most_inside, self.inside)
-        self.entered.release()
-        assert self.leave.acquire(timeout=20), "nobody opened the gate"
-        with self.lock:
-            self.inside -= 1
-        return x + 1
-
-    def wait_entered(self):
-        assert self.entered.acquire(timeout=20), "nobody came to the gate"
-
-    def open(self, times=1):
-        self.leave.release(times)
 
 
 _gates = [Gate()]

@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 
 import actorgraph as ag
 from actorgraph.errors import GraphTypeError, ShapeError
+from actorgraph.testing._examples import Example
 
 ops = ag.ops
 
@@ -65,25 +66,6 @@ BINARY = {
     "stack": lambda a, b: ops.stack([a, b]) if a.ndim == 1 else ops.add(a, b),
     "dot": lambda a, b: ops.tanh(ops.dot(a, b)) if a.ndim == b.ndim == 1 else a * 0.5 + b,
 }
-
-
-class Example:
-    """A drawn graph with what is asked of it, and several sets of feeds."""
-
-    def __init__(self, graph, outputs, wrt, feeds, backward, tangents):
-        self.graph = graph
-        self.outputs = outputs
-        self.wrt = wrt
-        self.feeds = feeds
-        self.backward = backward
-        self.tangents = tangents
-
-    def modes(self, number):
-        """Return the keywords of the runs to compare, for the feeds of that number."""
-        found = [{}, {"tangents": self.tangents[number]}]
-        if self.backward[number] is not None:
-            found.append({"backward": self.backward[number]})
-        return found
 
 
 @st.composite
@@ -172,16 +154,3 @@ def _seeds(draw, rng, outputs, size, dtype):
         return True
     seeded = draw(st.lists(st.sampled_from(range(len(outputs))), min_size=1, max_size=3))
     return {outputs[i]: _like(rng, outputs[i], size, dtype) for i in seeded}
-
-
-def bits(value):
-    """Return what two arrays of equal bits have in common."""
-    return None if value is None else (value.dtype, value.shape, value.tobytes())
-
-
-def results(run, nodes):
-    """Return the bits of everything that the run can be asked for."""
-    return [
-        (node.name, bits(run[node].value), bits(run[node].grad), bits(run[node].tangent))
-        for node in nodes
-    ]

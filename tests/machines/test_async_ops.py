@@ -96,18 +96,6 @@ def value(factor):
 ONES = {"x": np.ones(2)}
 
 
-@machines
-@pytest.mark.anyio
-async def test_an_asynchronous_op_runs_on_the_callers_loop(machine_type, options, service):
-    _, outputs = branches()
-    async with machine_type(outputs, **options) as machine:
-        for _ in range(2):
-            run = await machine.run(ONES)
-            for factor, output in enumerate(outputs):
-                np.testing.assert_allclose(run[output].value, value(factor + 1))
-    assert service.threads == {threading.get_ident()}
-
-
 @pytest.mark.anyio
 async def test_several_nodes_wait_for_their_service_at_once(service):
     _, outputs = branches(5)
@@ -130,27 +118,6 @@ async def test_several_runs_wait_in_different_nodes_at_once(service):
                 await run
                 wanted = 2 * np.tanh(2 * np.tanh(2 * np.full(2, float(i))))
                 np.testing.assert_array_equal(run[chain].value, wanted)
-
-
-@machines
-@pytest.mark.anyio
-async def test_a_failing_service_is_a_node_error_and_the_next_run_is_right(
-    machine_type, options, service
-):
-    _, outputs = branches()
-    async with machine_type(outputs, **options) as machine:
-        for raised in (ValueError, MemoryError, SystemExit):
-            service.raises = raised
-            with pytest.raises(
-                ag.NodeError, match=f"{raised.__name__}: from the service"
-            ) as caught:
-                await machine.run(ONES)
-            assert caught.value.op == "machines_remote"
-            assert isinstance(caught.value.__cause__, raised)
-        service.raises = None
-        run = await machine.run(ONES)
-        np.testing.assert_allclose(run[outputs[0]].value, value(1))
-    assert service.inside == 0
 
 
 @machines

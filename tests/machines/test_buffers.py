@@ -22,36 +22,6 @@ def counter():
     return g, x, count, y
 
 
-@pytest.mark.parametrize("machine_type", MACHINES)
-def test_a_run_reads_the_buffer_and_commits_its_new_value(machine_type):
-    _, _, count, y = counter()
-    with machine_type(y) as machine:
-        values = [machine.run_sync({"x": 10.0})[y].value for _ in range(3)]
-    assert values == [10.0, 11.0, 12.0]
-    assert count.value == 3.0
-
-
-@pytest.mark.parametrize("machine_type", MACHINES)
-def test_a_run_that_does_not_compute_the_node_assigns_nothing(machine_type):
-    _, x, count, _ = counter()
-    other = x * 2.0
-    with machine_type(other) as machine:
-        machine.run_sync({"x": 1.0})
-    assert count.value == 0.0
-
-
-@pytest.mark.parametrize("machine_type", MACHINES)
-def test_a_failed_run_assigns_nothing(machine_type):
-    _g, _x, count, y = counter()
-    failing = ag.ops.exp(y)
-    with machine_type(failing, watch=("inf",)) as machine:
-        with np.errstate(over="ignore"), pytest.raises(ag.NodeError, match="Inf"):
-            machine.run_sync({"x": 1e6})
-        assert count.value == 0.0
-        machine.run_sync({"x": 1.0})
-    assert count.value == 1.0
-
-
 def test_backward_runs_commit_too_and_buffers_are_no_parameters():
     g, x, count, y = counter()
     assert g.parameters == ()

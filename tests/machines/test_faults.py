@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import actorgraph as ag
+from actorgraph.testing._examples import results
 from tests.machines._faults import PLACES, TRAP, feeds, gate, new_gate, traced_model, trap
-from tests.machines._graphs import results
 
 MACHINES = [
     pytest.param(ag.LispMachine, {}, id="lisp"),

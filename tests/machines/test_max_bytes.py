@@ -10,8 +10,8 @@ import actorgraph as ag
 from actorgraph.lower.cuts import one_per_node, sequential
 from actorgraph.machines.admission import Admission, Claim
 from actorgraph.memory.arenas import Arenas
+from actorgraph.testing._examples import results
 from tests.machines._faults import gate, new_gate
-from tests.machines._graphs import results
 
 SIDE = 256
 BLOCK = SIDE * SIDE * 8

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 import actorgraph as ag
 from actorgraph.memory.buffers import regular, usage, writable
 from actorgraph.memory.packing import assign
-from tests.machines._graphs import graphs, results
+from actorgraph.testing._examples import results
+from tests.machines._graphs import graphs
 
 KINDS = [ag.TapeMachine, ag.ActorMachine]
 quick = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))

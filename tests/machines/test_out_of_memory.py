@@ -15,8 +15,8 @@ import pytest
 
 import actorgraph as ag
 from actorgraph.machines.plan import Plan
+from actorgraph.testing._examples import results
 from tests import _allocator
-from tests.machines._graphs import results
 
 TIMES = 20 if os.environ.get("ACTORGRAPH_SOAK") == "1" else 1
 WIDTH = 90

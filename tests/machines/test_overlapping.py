@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import actorgraph as ag
+from actorgraph.testing._examples import results
 from tests.machines._faults import nobody_reads
-from tests.machines._graphs import results
 
 SOAK = os.environ.get("ACTORGRAPH_SOAK") == "1"
 DISTURBED = 10_000 if SOAK else 200

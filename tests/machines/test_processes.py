@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import actorgraph as ag
+from actorgraph.testing._examples import results
 from tests.machines._faults import feeds, gate, new_gate, traced_model
-from tests.machines._graphs import results
 
 HEAD = """
 import os, signal, sys, threading, warnings

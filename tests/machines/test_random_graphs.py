@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 import actorgraph as ag
 from actorgraph.lower import cuts, fusion, regions
-from tests.machines._graphs import bits, graphs, results
+from actorgraph.testing._examples import bits, check_in_turn, check_overlapping, expected
+from tests.machines._graphs import graphs
 
 SOAK = os.environ.get("ACTORGRAPH_SOAK") == "1"
 quick = settings(
@@ -27,35 +28,6 @@ options = st.fixed_dictionaries(
         "statistics": st.booleans(),
     }
 )
-
-
-def expected(example):
-    """Return, per set of feeds and mode, what `LispMachine` answers without any pass."""
-    with ag.LispMachine(example.outputs, wrt=example.wrt, passes=()) as machine:
-        nodes = [*example.outputs, *machine.wrt]
-        return nodes, [
-            [results(machine.run_sync(feeds, **mode), nodes) for mode in example.modes(number)]
-            for number, feeds in enumerate(example.feeds)
-        ]
-
-
-def check_in_turn(machine, example, nodes, wanted):
-    """Run everything that the example asks for, one after the other."""
-    for number, feeds in enumerate(example.feeds):
-        for place, mode in enumerate(example.modes(number)):
-            assert results(machine.run_sync(feeds, **mode), nodes) == wanted[number][place]
-
-
-def check_overlapping(machine, example, nodes, wanted):
-    """Start every run of the example twice before the first is read."""
-    runs = [
-        (number, place, machine.start(feeds, **mode, priority=again))
-        for again in range(2)
-        for number, feeds in enumerate(example.feeds)
-        for place, mode in enumerate(example.modes(number))
-    ]
-    for number, place, run in runs:
-        assert results(run.result(), nodes) == wanted[number][place]
 
 
 @quick

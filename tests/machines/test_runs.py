@@ -15,8 +15,8 @@ import pytest
 
 import actorgraph as ag
 import actorgraph.scheduler
+from actorgraph.testing._examples import results
 from tests.machines._faults import TRAP, feeds, gate, new_gate, traced_model, trap
-from tests.machines._graphs import results
 
 SOAK = os.environ.get("ACTORGRAPH_SOAK") == "1"
 TIMES = 10 if SOAK else 1
@@ -66,7 +66,7 @@ def test_a_run_without_time_ends_though_others_fill_the_machine(passing):
 
 
 @machines
-@pytest.mark.parametrize("end", ["cancel", "deadline", "fault"])
+@pytest.mark.parametrize("end", ["deadline", "fault"])
 def test_neighbours_of_a_run_that_dies_finish_with_the_right_bits(
     machine_type, options, passing, clock, end
 ):
@@ -78,10 +78,7 @@ def test_neighbours_of_a_run_that_dies_finish_with_the_right_bits(
             {"x": np.full(2, 2.0)}, timeout_s=3600 if end == "deadline" else None
         )
         after = machine.start({"x": np.full(2, 3.0)})
-        if end == "cancel":
-            assert doomed.cancel()
-            error, match = ag.RunCancelled, "run 1 was cancelled"
-        elif end == "fault":
+        if end == "fault":
             error, match = ag.RunCancelled, "for a reason"
             doomed.abort(ag.RunCancelled("for a reason"))
         else:
@@ -96,49 +93,6 @@ def test_neighbours_of_a_run_that_dies_finish_with_the_right_bits(
             doomed.result()
         assert not doomed.cancel()
         assert passing.calls == 2  # the doomed run never came to the gate
-
-
-@machines
-def test_a_run_that_fails_among_others_fails_alone(machine_type, options):
-    graph = ag.Graph()
-    x = graph.input("x", (), "float64")
-    y = picky(ag.ops.exp(x)) * 3.0
-    with machine_type([y], wrt=[x], **options) as machine:
-        runs = [machine.start({"x": float(i)}, backward=True) for i in range(20)]
-        for i, run in enumerate(runs):
-            if i % 5 == 4:
-                with pytest.raises(ag.NodeError, match="picky"):
-                    run.result()
-            else:
-                assert run.result()[y].value == np.exp(float(i)) * 3
-                assert run[x].grad == np.exp(float(i)) * 3
-
-
-def _picky(xp, x):
-    if round(float(np.log(x))) % 5 == 4:
-        raise ValueError("not this one")
-    return x
-
-
-picky = ag.ops.define(
-    "machines_picky", scheme="f[*s] -> f[*s]", forward=_picky, vjp=(lambda ct, y, x: ct,)
-)
-
-
-@machines
-def test_a_run_can_be_cancelled_while_it_is_queued(machine_type, options, passing):
-    y = gated()
-    with machine_type([y], max_in_flight=1, **options) as machine:
-        first = machine.start(ONES)
-        passing.wait_entered()
-        queued = machine.start(ONES)
-        assert not queued.done
-        assert queued.cancel()
-        assert queued.done
-        with pytest.raises(ag.RunCancelled, match="run 1 was cancelled"):
-            queued.result()
-        passing.open()
-        first.result()
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3])
@@ -273,22 +227,6 @@ async def test_a_started_run_can_be_awaited_by_several(machine_type, options, an
         assert len({id(value) for value in seen}) == 1
 
 
-@machines
-@pytest.mark.anyio
-async def test_many_awaited_runs_overlap(machine_type, options, anyio_backend):
-    _, outputs = traced_model()
-    async with machine_type(outputs, max_in_flight=3, **options) as machine:
-        nodes = [*outputs, *machine.wrt]
-        right = {n: results(await machine.run(feeds(n), backward=True), nodes) for n in range(1, 5)}
-
-        async def call(n):
-            assert results(await machine.run(feeds(n), backward=True), nodes) == right[n]
-
-        async with anyio.create_task_group() as group:
-            for i in range(40):
-                group.start_soon(call, i % 4 + 1)
-
-
 def test_run_sync_inside_an_op_of_the_same_machine_says_so():
     x = ag.Graph().input("x", (2,), "float64")
     inner = ag.ActorMachine([x * 2.0])
@@ -346,20 +284,6 @@ def open_when_dead(passing, runs):
     while any(run.dead is None for run in runs):
         pass
     passing.open(len(runs))
-
-
-@machines
-def test_closing_ends_runs_in_flight_and_queued(machine_type, options, passing):
-    y = gated()
-    machine = machine_type([y], max_in_flight=1, **options)
-    runs = [machine.start(ONES) for _ in range(3)]
-    passing.wait_entered()
-    threading.Thread(target=open_when_dead, args=(passing, runs)).start()
-    machine.close()
-    for run in runs:
-        with pytest.raises(ag.MachineClosedError, match="was closed during run"):
-            run.result()
-    assert passing.inside == 0
 
 
 @machines

@@ -50,17 +50,6 @@ async def take_all_async(stream, node, values):
 
 
 @every_machine
-@pytest.mark.parametrize("backward", [False, True])
-def test_runs_come_in_the_order_of_the_source(machine_type, backward):
-    y = squared()
-    with machine_type(y, wrt=[y.graph["x"]]) as machine:
-        runs = list(machine.stream(feeds(30), backward=backward))
-    assert [run["y"].value for run in runs] == [float(n) ** 2 for n in range(30)]
-    if backward:
-        assert [run["x"].grad for run in runs] == [2.0 * n for n in range(30)]
-
-
-@every_machine
 @pytest.mark.parametrize("source", SOURCES)
 @pytest.mark.anyio
 async def test_runs_come_in_order_to_an_event_loop_too(machine_type, source):

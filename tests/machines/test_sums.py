@@ -10,7 +10,7 @@ from actorgraph.lower.cuts import fewest, one_per_node
 from actorgraph.lower.joint import Mode, join
 from actorgraph.lower.regions import accumulating, connect
 from actorgraph.machines.admission import claim_of
-from tests.machines._graphs import results
+from actorgraph.testing._examples import results
 
 WIDTH, TERMS = 128, 12
 

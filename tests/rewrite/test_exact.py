@@ -12,7 +12,8 @@ from actorgraph.errors import FeedError, GraphError, NodeError
 from actorgraph.lower import fusion
 from actorgraph.op import CONSTANT
 from actorgraph.rewrite.exact import EXACT
-from tests.machines._graphs import UNARY, bits, graphs, results
+from actorgraph.testing._examples import bits, results
+from tests.machines._graphs import UNARY, graphs
 
 ops, minus = ag.ops, ag.ops.neg
 NAMES = [one.name for one in EXACT]

@@ -8,7 +8,8 @@ import actorgraph as ag
 from actorgraph.errors import GraphError, NodeError
 from actorgraph.op import REGISTRY
 from actorgraph.rewrite.stabilise import STABLE
-from tests.machines._graphs import graphs, results
+from actorgraph.testing._examples import results
+from tests.machines._graphs import graphs
 
 ops, minus = ag.ops, ag.ops.neg
 MACHINES = [ag.LispMachine, ag.TapeMachine, ag.ActorMachine]
