@@ -14,6 +14,8 @@ from __future__ import annotations
 from math import prod as size_of_shape
 from typing import Any
 
+import numpy as np
+
 from actorgraph.graph import Node, build
 from actorgraph.op import Op, Sample, register
 from actorgraph.ops._declare import Reduction, add_all, reduction
@@ -27,8 +29,10 @@ from actorgraph.ops.broadcasting import (
     sum,  # noqa: A004 - NumPy's name
 )
 from actorgraph.ops.reshaping import reshape
+from actorgraph.ops.selection import where
+from actorgraph.ops.shaping import concatenate
 
-__all__ = ["cumprod", "cumsum", "prod"]
+__all__ = ["cumprod", "cumsum", "prod", "products_before"]
 
 
 def _cost(shapes: Any, result: Any, attrs: Any) -> float:
@@ -145,6 +149,18 @@ _BEFORE: Op = register(
 
 def _before(x: Node, axis: int, reverse: bool) -> Node:
     return build(_BEFORE, x, axis=axis, reverse=reverse)
+
+
+def products_before(x: Node, groups: Node) -> Node:
+    """Return the product of the elements before each one that belong to its group.
+
+    Both have one dim; neighbours whose entries in `groups` are equal are a group.
+    """
+    same = groups[1:] == groups[:-1]
+    none = x.graph.constant(np.zeros(1), x.dtype)
+    starts = concatenate([none + 1, where(same, none, none + 1), none])
+    factors = concatenate([none, where(same, x[:-1], 0), none])
+    return _scan(starts, factors, 0, False)[1:]
 
 
 # -- cumprod ----------------------------------------------------------------------------------
