@@ -1,4 +1,4 @@
-"""Running sums and products, and the product over axes.
+"""Running sums, products, maxima and minima, and the product over axes.
 
 No gradient here divides, so that all are right where factors are zero.  With the product before
 each element, ``L[0] = 1, L[i + 1] = L[i] * x[i]``, everything follows from one linear recurrence,
@@ -28,11 +28,12 @@ from actorgraph.ops.broadcasting import (
     spread,
     sum,  # noqa: A004 - NumPy's name
 )
+from actorgraph.ops.gathering import gather
 from actorgraph.ops.reshaping import reshape
 from actorgraph.ops.selection import where
 from actorgraph.ops.shaping import concatenate
 
-__all__ = ["cumprod", "cumsum", "prod", "products_before"]
+__all__ = ["cummax", "cummin", "cumprod", "cumsum", "prod", "products_before"]
 
 
 def _cost(shapes: Any, result: Any, attrs: Any) -> float:
@@ -255,6 +256,75 @@ def cumprod(x: Node, axis: int | None = None) -> Node:
     <cumprod_2: float32[6]>
     """
     return _run(_CUMPROD, x, axis)
+
+
+# -- cummax and cummin ------------------------------------------------------------------------
+
+
+def _extreme_forward(xp: Any, x: Any, axis: int, largest: bool) -> Any:
+    ufunc = xp.maximum if largest else xp.minimum
+    reached = (x == ufunc.accumulate(x, axis=axis)) | (x != x)
+    shape = (-1, *[1] * (x.ndim - axis - 1))
+    places = xp.where(reached, xp.arange(x.shape[axis]).reshape(shape), 0)
+    return xp.maximum.accumulate(places, axis=axis).astype(xp.int64, copy=False)
+
+
+_EXTREME: Op = register(
+    Op(
+        "running_extreme",
+        "r[*s] -> int64[*s]",
+        _extreme_forward,
+        cost=_cost,
+        samples=tuple(
+            Sample((shape,), {"axis": axis, "largest": largest})
+            for shape, axis in (((3, 4), 1), ((4, 2), 0), ((0, 2), 0))
+            for largest in (False, True)
+        ),
+        doc="Position of the largest or smallest entry so far along an axis, the last of equals.",
+    )
+)
+
+
+def _running(what: str, x: Node, axis: int, largest: bool) -> tuple[Node, Node]:
+    (place,) = axes_of(axis, x.ndim, what)
+    positions = build(_EXTREME, x, axis=place, largest=largest)
+    return gather(x, place, positions), positions
+
+
+def cummax(x: Node, axis: int = -1) -> tuple[Node, Node]:
+    """Return the largest entry so far along an axis, and its position, as ``torch.cummax``.
+
+    Parameters
+    ----------
+    x : node
+        Real numbers; from a NaN on all is NaN.
+    axis : int
+
+    Returns
+    -------
+    values, indices : Node
+        The gradient of the values goes to the entries that they were; of equal entries to the
+        last, as in PyTorch.  The int64 indices have none.
+
+    Raises
+    ------
+    GraphTypeError
+        `x` is bool or complex.
+    ShapeError
+        There is no such axis.
+
+    Examples
+    --------
+    >>> from actorgraph.graph import Graph
+    >>> cummax(Graph().input("x", ("n", 3)), axis=0)[0].shape
+    (n, 3)
+    """
+    return _running("cummax", x, axis, largest=True)
+
+
+def cummin(x: Node, axis: int = -1) -> tuple[Node, Node]:
+    """Return the smallest entry so far along an axis, and its position; otherwise as `cummax`."""
+    return _running("cummin", x, axis, largest=False)
 
 
 # -- prod -------------------------------------------------------------------------------------
