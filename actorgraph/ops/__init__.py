@@ -65,6 +65,7 @@ from actorgraph.ops.counting import (
     argmin,
     count_nonzero,
 )
+from actorgraph.ops.covariance import average, corrcoef, cov
 from actorgraph.ops.creation import (
     arange,
     eye,
@@ -79,7 +80,7 @@ from actorgraph.ops.creation import (
     zeros_like,
 )
 from actorgraph.ops.ctc import ctc_loss
-from actorgraph.ops.cumulative import cumprod, cumsum, prod
+from actorgraph.ops.cumulative import cummax, cummin, cumprod, cumsum, prod
 from actorgraph.ops.decompositions import cholesky, qr
 from actorgraph.ops.define import define
 from actorgraph.ops.detection import yolo_decode
@@ -96,9 +97,11 @@ from actorgraph.ops.exponential import (
     logaddexp,
     logaddexp2,
 )
+from actorgraph.ops.finding import argwhere, flatnonzero, isin, masked_scatter, nonzero
 from actorgraph.ops.fourier import fft, fftn, ifft, ifftn
 from actorgraph.ops.fourier_real import irfft, rfft
 from actorgraph.ops.gathering import at, gather, gather_nd, size_of, take_along_axis
+from actorgraph.ops.histograms import bincount, digitize, histogram
 from actorgraph.ops.indexing import getitem, one_hot, take
 from actorgraph.ops.inverses import det, inv, matrix_power, slogdet, solve
 from actorgraph.ops.least_squares import lstsq
@@ -122,6 +125,17 @@ from actorgraph.ops.losses_regression import (
     l1_loss,
     smooth_l1_loss,
     triplet_margin_loss,
+)
+from actorgraph.ops.masked_reductions import (
+    nanargmax,
+    nanargmin,
+    nancumprod,
+    nancumsum,
+    nanmean,
+    nanprod,
+    nanstd,
+    nansum,
+    nanvar,
 )
 from actorgraph.ops.matrices import diag, diag_embed, diagflat, diagonal, trace, tril, triu
 from actorgraph.ops.normalisation import (
@@ -159,6 +173,14 @@ from actorgraph.ops.pooling import (
     max_pool2d,
 )
 from actorgraph.ops.pseudo_inverse import matrix_rank, pinv
+from actorgraph.ops.quantiles import (
+    median,
+    nanmedian,
+    nanpercentile,
+    nanquantile,
+    percentile,
+    quantile,
+)
 from actorgraph.ops.random import (
     bernoulli,
     binomial,
@@ -175,6 +197,8 @@ from actorgraph.ops.reductions import (
     max,  # noqa: A004 - NumPy's name
     mean,
     min,  # noqa: A004 - NumPy's name
+    nanmax,
+    nanmin,
 )
 from actorgraph.ops.resampling import (
     adaptive_avg_pool1d,
@@ -196,10 +220,12 @@ from actorgraph.ops.rounding import (
     trunc,
 )
 from actorgraph.ops.running_statistics import running_batch_norm
+from actorgraph.ops.sampled import convolve, interp, trapezoid
+from actorgraph.ops.scatter_reductions import index_reduce, scatter_reduce, segment_reduce
 from actorgraph.ops.selection import clip, fmax, fmin, maximum, minimum, where
 from actorgraph.ops.shaping import concatenate, stack, swapaxes, transpose
 from actorgraph.ops.sinc import sinc
-from actorgraph.ops.sorting import argsort, searchsorted, sort, topk, unique
+from actorgraph.ops.sorting import argsort, mode, searchsorted, sort, topk, unique
 from actorgraph.ops.sparsemax import sparsemax
 from actorgraph.ops.special import digamma, erf, erfc, lgamma, polygamma
 from actorgraph.ops.spectral import eigh, eigvalsh, svd, svdvals
@@ -233,38 +259,44 @@ __all__ = [
     "Sample", "Together", "abs", "adaptive_avg_pool1d", "adaptive_avg_pool2d",
     "adaptive_max_pool1d", "adaptive_max_pool2d", "add", "all", "allclose", "angle", "any",
     "arange", "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctan2", "arctanh", "argmax",
-    "argmin", "argsort", "array_equal", "astype", "at", "avg_pool1d", "avg_pool2d", "batch_norm",
-    "bce_with_logits", "bernoulli", "binary_cross_entropy", "binary_cross_entropy_with_logits",
-    "binomial", "bmm", "broadcast_like", "broadcast_to", "categorical", "cbrt", "ceil", "celu",
-    "cholesky", "clip", "clip_by_global_norm", "clip_by_norm", "col2im", "concatenate", "conj",
-    "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "cos", "cosh",
-    "cosine_similarity", "cot", "count_nonzero", "cross_entropy", "csc", "ctc_loss", "cube",
-    "cumprod", "cumsum", "define", "deg2rad", "det", "diag", "diag_embed", "diagflat", "diagonal",
-    "digamma", "divide", "dot", "dropout", "eigh", "eigvalsh", "einsum", "elu", "embedding",
-    "equal", "erf", "erfc", "exp", "exp2", "expand_dims", "expm1", "eye", "fft", "fftn", "flatten",
-    "flip", "floor", "floor_divide", "fmax", "fmin", "full", "full_like", "gather", "gather_nd",
-    "gelu", "getitem", "global_avg_pool", "global_max_pool", "greater", "greater_equal",
-    "group_norm", "gru_cell", "hardshrink", "hardsigmoid", "hardswish", "hardtanh", "hinge",
-    "hinge_loss", "huber", "huber_loss", "hypot", "ifft", "ifftn", "im2col", "imag", "index_add",
-    "index_put", "instance_norm", "inv", "irfft", "isclose", "isfinite", "isinf", "isnan", "kl_div",
-    "kron", "l1", "l1_loss", "layer_norm", "leaky_relu", "less", "less_equal", "lgamma", "linspace",
-    "local_response_norm", "log", "log10", "log1p", "log2", "log_softmax", "logaddexp",
-    "logaddexp2", "logical_and", "logical_not", "logical_or", "logical_xor", "logsigmoid",
-    "logspace", "logsumexp", "lstm_cell", "lstsq", "matmul", "matrix_power", "matrix_rank", "max",
-    "max_pool1d", "max_pool2d", "maximum", "mean", "meshgrid", "min", "minimum", "mish", "mod",
-    "moveaxis", "mse", "mse_loss", "multiply", "neg", "nll", "nll_loss", "norm", "normal",
-    "not_equal", "one_hot", "ones", "ones_like", "opaque", "outer", "pad", "permute", "pick",
-    "pick_neg_log_sigmoid", "pick_neg_log_softmax", "pick_softmax", "pinv", "pixel_shuffle",
-    "pixel_unshuffle", "polygamma", "power", "prelu", "prod", "put", "qr", "rad2deg", "ravel",
-    "real", "reciprocal", "relu", "relu6", "repeat", "reshape", "rfft", "rms_norm", "rnn_cell",
-    "roll", "round", "rsqrt", "running_batch_norm", "scaled_dot_product_attention", "scatter",
-    "scatter_add", "searchsorted", "sec", "selu", "sigmoid", "sign", "silu", "sin", "sinc", "sinh",
-    "size_of", "slogdet", "smooth_l1", "smooth_l1_loss", "softmax", "softplus", "softshrink",
-    "softsign", "solve", "sort", "sparsemax", "split", "sqrt", "square", "squeeze", "stack", "std",
-    "subtract", "sum", "svd", "svdvals", "swapaxes", "take", "take_along_axis", "tan", "tanh",
-    "tanhshrink", "tensordot", "threshold", "tile", "topk", "trace", "transpose", "tril", "triplet",
-    "triplet_margin_loss", "triu", "trunc", "truncated_normal", "uniform", "unique", "unstack",
-    "upsample", "var", "vecdot", "where", "yolo_decode", "zeros", "zeros_like",
+    "argmin", "argsort", "argwhere", "array_equal", "astype", "at", "average", "avg_pool1d",
+    "avg_pool2d", "batch_norm", "bce_with_logits", "bernoulli", "binary_cross_entropy",
+    "binary_cross_entropy_with_logits", "bincount", "binomial", "bmm", "broadcast_like",
+    "broadcast_to", "categorical", "cbrt", "ceil", "celu", "cholesky", "clip",
+    "clip_by_global_norm", "clip_by_norm", "col2im", "concatenate", "conj", "conv1d", "conv2d",
+    "conv3d", "conv_transpose1d", "conv_transpose2d", "convolve", "corrcoef", "cos", "cosh",
+    "cosine_similarity", "cot", "count_nonzero", "cov", "cross_entropy", "csc", "ctc_loss", "cube",
+    "cummax", "cummin", "cumprod", "cumsum", "define", "deg2rad", "det", "diag", "diag_embed",
+    "diagflat", "diagonal", "digamma", "digitize", "divide", "dot", "dropout", "eigh", "eigvalsh",
+    "einsum", "elu", "embedding", "equal", "erf", "erfc", "exp", "exp2", "expand_dims", "expm1",
+    "eye", "fft", "fftn", "flatnonzero", "flatten", "flip", "floor", "floor_divide", "fmax", "fmin",
+    "full", "full_like", "gather", "gather_nd", "gelu", "getitem", "global_avg_pool",
+    "global_max_pool", "greater", "greater_equal", "group_norm", "gru_cell", "hardshrink",
+    "hardsigmoid", "hardswish", "hardtanh", "hinge", "hinge_loss", "histogram", "huber",
+    "huber_loss", "hypot", "ifft", "ifftn", "im2col", "imag", "index_add", "index_put",
+    "index_reduce", "instance_norm", "interp", "inv", "irfft", "isclose", "isfinite", "isin",
+    "isinf", "isnan", "kl_div", "kron", "l1", "l1_loss", "layer_norm", "leaky_relu", "less",
+    "less_equal", "lgamma", "linspace", "local_response_norm", "log", "log10", "log1p", "log2",
+    "log_softmax", "logaddexp", "logaddexp2", "logical_and", "logical_not", "logical_or",
+    "logical_xor", "logsigmoid", "logspace", "logsumexp", "lstm_cell", "lstsq", "masked_scatter",
+    "matmul", "matrix_power", "matrix_rank", "max", "max_pool1d", "max_pool2d", "maximum", "mean",
+    "median", "meshgrid", "min", "minimum", "mish", "mod", "mode", "moveaxis", "mse", "mse_loss",
+    "multiply", "nanargmax", "nanargmin", "nancumprod", "nancumsum", "nanmax", "nanmean",
+    "nanmedian", "nanmin", "nanpercentile", "nanprod", "nanquantile", "nanstd", "nansum", "nanvar",
+    "neg", "nll", "nll_loss", "nonzero", "norm", "normal", "not_equal", "one_hot", "ones",
+    "ones_like", "opaque", "outer", "pad", "percentile", "permute", "pick", "pick_neg_log_sigmoid",
+    "pick_neg_log_softmax", "pick_softmax", "pinv", "pixel_shuffle", "pixel_unshuffle", "polygamma",
+    "power", "prelu", "prod", "put", "qr", "quantile", "rad2deg", "ravel", "real", "reciprocal",
+    "relu", "relu6", "repeat", "reshape", "rfft", "rms_norm", "rnn_cell", "roll", "round", "rsqrt",
+    "running_batch_norm", "scaled_dot_product_attention", "scatter", "scatter_add",
+    "scatter_reduce", "searchsorted", "sec", "segment_reduce", "selu", "sigmoid", "sign", "silu",
+    "sin", "sinc", "sinh", "size_of", "slogdet", "smooth_l1", "smooth_l1_loss", "softmax",
+    "softplus", "softshrink", "softsign", "solve", "sort", "sparsemax", "split", "sqrt", "square",
+    "squeeze", "stack", "std", "subtract", "sum", "svd", "svdvals", "swapaxes", "take",
+    "take_along_axis", "tan", "tanh", "tanhshrink", "tensordot", "threshold", "tile", "topk",
+    "trace", "transpose", "trapezoid", "tril", "triplet", "triplet_margin_loss", "triu", "trunc",
+    "truncated_normal", "uniform", "unique", "unstack", "upsample", "var", "vecdot", "where",
+    "yolo_decode", "zeros", "zeros_like",
 ]  # fmt: skip
 
 # Other names: the short ones of losses, and PyTorch's for one that has a shorter name here.

@@ -166,6 +166,7 @@ INDEX_PUT: Op = register(
         doc="An array with the entries at an index replaced; the last of repeated writes stays.",
     )
 )
+"""What replaces entries at an index."""
 
 
 @through_float32
@@ -199,6 +200,7 @@ INDEX_ADD: Op = register(
         doc="An array with values added at an index; repeated positions add up.",
     )
 )
+"""What adds at an index."""
 
 
 def _as_values(x: Node, values: Any) -> Node:

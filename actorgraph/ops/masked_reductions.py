@@ -7,7 +7,6 @@ gradient.  `nanmax` and `nanmin` stand with `max`, `nanmedian` and `nanquantile`
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import nan
 from typing import Any, Protocol
 
@@ -70,10 +69,10 @@ def reduce_where(
     """
     mask = None if where is True else _mask_of(x, where, name)
     if name in _MOMENTS:
-        plain, masked = _MOMENTS[name]
-        if mask is None:
-            return plain(x, axis, keepdims, **ddof)
-        return masked(x, mask, axis, keepdims, **ddof)
+        moment = _MOMENTS[name][mask is not None]
+        given = (x,) if mask is None else (x, mask)
+        found: Node = moment(*given, axis, keepdims, **ddof)
+        return found
     plain, identity, join = _JOINS[name]
     identity = initial if identity is None else identity
     if mask is not None:
@@ -82,10 +81,13 @@ def reduce_where(
         x = choose(mask, x, identity)
     axes = axes_of(axis, x.ndim, name)
     if initial is not None and any(x.dims[i] == 0 for i in axes):
-        dims = [1 if i in axes else dim for i, dim in enumerate(x.dims) if keepdims or i not in axes]
+        kept = [1 if i in axes else dim for i, dim in enumerate(x.dims)]
+        dims = kept if keepdims else [dim for i, dim in enumerate(kept) if i not in axes]
         return full(x.graph, dims, initial, x.dtype)
-    result = plain(x, axis, keepdims)
-    return result if initial is None else join(result, initial)
+    found = plain(x, axis, keepdims)
+    if initial is not None:
+        found = join(found, initial)
+    return found
 
 
 def _mask_of(x: Node, where: Any, name: str) -> Node:
@@ -132,8 +134,6 @@ class _Spread(Protocol):
     def __call__(
         self, x: Any, axis: Any = None, keepdims: bool = False, *, ddof: int = 0
     ) -> Node: ...
-
-
 
 
 def _passing_over_nan(name: str, of_none: str, spread: bool = False) -> Any:

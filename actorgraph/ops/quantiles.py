@@ -110,9 +110,7 @@ def _of_numbers(ordered: Node, q: Node, method: str) -> Node:
     return y if q.ndim else getitem(y, 0)
 
 
-def _read(
-    ordered: Node, count: Node, q: Node, method: str, take_at: Callable[..., Node]
-) -> Node:
+def _read(ordered: Node, count: Node, q: Node, method: str, take_at: Callable[..., Node]) -> Node:
     """Return the quantiles of rows with so many entries."""
     a, b, ends_of = _METHODS[method]
     size = astype(count, "float64")

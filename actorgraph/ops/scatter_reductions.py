@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from actorgraph.errors import GraphError, GraphTypeError, ShapeError
+from actorgraph.errors import GraphError, ShapeError
 from actorgraph.graph import Node, build
-from actorgraph.op import CONSTANT, Attrs, Op, Sample, register
+from actorgraph.op import Attrs, Op, Sample, register
 from actorgraph.ops._half import through_float32
 from actorgraph.ops.arithmetic import floor_divide
 from actorgraph.ops.assignment import (
@@ -24,7 +24,6 @@ from actorgraph.ops.assignment import (
     WRITES,
     along,
     check_values,
-    index_put,
     of_slices,
     writing_scheme,
     written_shape,
@@ -52,9 +51,7 @@ _REDUCTIONS = ("sum", "mean", *_UFUNCS)
 
 
 @through_float32
-def _reduce_forward(
-    xp: Any, x: Any, values: Any, *arrays: Any, index: Index, reduce: str
-) -> Any:
+def _reduce_forward(xp: Any, x: Any, values: Any, *arrays: Any, index: Index, reduce: str) -> Any:
     out = xp.array(x, order="C")
     check_values(values, x.shape, arrays, index)
     getattr(xp, _UFUNCS[reduce]).at(out, filled(xp, index, arrays), values)
@@ -88,9 +85,7 @@ def _numbers(x: Node) -> Node:
     return reshape_like(cumsum(ones_like(ravel(x), "int64")) - 1, x)
 
 
-def _others(
-    x: Node, values: Node, arrays: Sequence[Node], index: Index
-) -> tuple[Node, Node]:
+def _others(x: Node, values: Node, arrays: Sequence[Node], index: Index) -> tuple[Node, Node]:
     """Return for each element the product of all others of its place."""
     home = _numbers(x)
     places = concatenate([ravel(home), ravel(take_index(home, index, arrays))])
@@ -101,8 +96,7 @@ def _others(
     others = products_before(factors, ordered) * behind
     where_now = argsort(order)
     return tuple(
-        take(others, take(where_now, numbers))
-        for numbers in (home, _numbers(values) + size_of(x))
+        take(others, take(where_now, numbers)) for numbers in (home, _numbers(values) + size_of(x))
     )  # type: ignore[return-value]
 
 
