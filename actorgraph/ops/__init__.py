@@ -223,7 +223,7 @@ from actorgraph.ops.running_statistics import running_batch_norm
 from actorgraph.ops.sampled import convolve, interp, trapezoid
 from actorgraph.ops.scatter_reductions import index_reduce, scatter_reduce, segment_reduce
 from actorgraph.ops.selection import clip, fmax, fmin, maximum, minimum, where
-from actorgraph.ops.shaping import concatenate, stack, swapaxes, transpose
+from actorgraph.ops.shaping import array, concatenate, stack, swapaxes, transpose
 from actorgraph.ops.sinc import sinc
 from actorgraph.ops.sorting import argsort, mode, searchsorted, sort, topk, unique
 from actorgraph.ops.sparsemax import sparsemax
@@ -259,10 +259,10 @@ __all__ = [
     "Sample", "Together", "abs", "adaptive_avg_pool1d", "adaptive_avg_pool2d",
     "adaptive_max_pool1d", "adaptive_max_pool2d", "add", "all", "allclose", "angle", "any",
     "arange", "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctan2", "arctanh", "argmax",
-    "argmin", "argsort", "argwhere", "array_equal", "astype", "at", "average", "avg_pool1d",
-    "avg_pool2d", "batch_norm", "bce_with_logits", "bernoulli", "binary_cross_entropy",
-    "binary_cross_entropy_with_logits", "bincount", "binomial", "bmm", "broadcast_like",
-    "broadcast_to", "categorical", "cbrt", "ceil", "celu", "cholesky", "clip",
+    "argmin", "argsort", "argwhere", "array", "array_equal", "astype", "at", "average",
+    "avg_pool1d", "avg_pool2d", "batch_norm", "bce_with_logits", "bernoulli",
+    "binary_cross_entropy", "binary_cross_entropy_with_logits", "bincount", "binomial", "bmm",
+    "broadcast_like", "broadcast_to", "categorical", "cbrt", "ceil", "celu", "cholesky", "clip",
     "clip_by_global_norm", "clip_by_norm", "col2im", "concatenate", "conj", "conv1d", "conv2d",
     "conv3d", "conv_transpose1d", "conv_transpose2d", "convolve", "corrcoef", "cos", "cosh",
     "cosine_similarity", "cot", "count_nonzero", "cov", "cross_entropy", "csc", "ctc_loss", "cube",

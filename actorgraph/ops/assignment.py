@@ -16,7 +16,7 @@ import numpy as np
 from actorgraph.errors import ShapeError
 from actorgraph.graph import Node, build, is_weak
 from actorgraph.op import Attrs, Op, Sample, register
-from actorgraph.operands import naming_itself
+from actorgraph.operands import as_node, naming_itself
 from actorgraph.ops._half import through_float32
 from actorgraph.ops.broadcasting import broadcast_like, zeros_like
 from actorgraph.ops.gathering import check_along, positions_of
@@ -203,13 +203,6 @@ INDEX_ADD: Op = register(
 """What adds at an index."""
 
 
-def _as_values(x: Node, values: Any) -> Node:
-    """Return values as a node; a scalar takes the dtype of `x`."""
-    if is_weak(values):
-        return x.graph.constant(np.asarray(values), dtype=x.dtype)
-    return x.graph.lift(values)
-
-
 @naming_itself
 def index_put(x: Node, index: Any, values: Any, accumulate: bool = False) -> Node:
     """Return `x` after ``x[index] = values``, or ``x[index] += values`` to accumulate.
@@ -248,7 +241,7 @@ def index_put(x: Node, index: Any, values: Any, accumulate: bool = False) -> Nod
     (3, 4)
     """
     flat, static, arrays = read_index(x, index)
-    written = _as_values(x, values)
+    written = as_node(values, x)
     written = broadcast_like(written, take_index(flat, static, arrays))
     op = INDEX_ADD if accumulate else INDEX_PUT
     return reshape_like(build(op, flat, written, *arrays, index=static), x)
@@ -292,7 +285,7 @@ def along(
     place = one_axis(axis, x.ndim, what)
     node = positions_of(x, index, what)
     check_along(x, node, place, what)
-    values = _as_values(x, src)
+    values = as_node(src, x)
     if values.ndim == node.ndim and values.ndim:
         # PyTorch allows more values than positions, and leaves the others out.
         cut = [
@@ -408,4 +401,4 @@ def of_slices(
     if node.ndim != 1:
         raise ShapeError(f"{what}: the index has one dim, got {node!r}")
     _, static, arrays = read_index(x, (*[_FULL] * place, node))
-    return broadcast_like(_as_values(x, source), take_index(x, static, arrays)), arrays, static
+    return broadcast_like(as_node(source, x), take_index(x, static, arrays)), arrays, static

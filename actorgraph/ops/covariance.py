@@ -9,7 +9,7 @@ import numpy as np
 
 from actorgraph.errors import ShapeError
 from actorgraph.graph import Node
-from actorgraph.operands import naming_itself
+from actorgraph.operands import as_node, naming_itself
 from actorgraph.ops.arithmetic import sqrt
 from actorgraph.ops.broadcasting import axes_of, broadcast_like, conj, expand_dims, squeeze
 from actorgraph.ops.broadcasting import sum as sum_of
@@ -59,7 +59,7 @@ def average(
         found = mean(x, axis, keepdims)
         total = astype(size_of(x), x.dtype) / astype(size_of(found), x.dtype)
         return (found, broadcast_like(total, found)) if returned else found
-    share = weights if isinstance(weights, Node) else x.graph.constant(weights, x.dtype)
+    share = as_node(weights, x)
     if share.dims != x.dims:
         if axis is None or share.ndim != len(axes):
             raise ShapeError(f"weights of shape {share.shape} fit neither {x!r} nor axis {axis}")
@@ -107,8 +107,7 @@ def cov(
     """
     rows = _variables(x, rowvar)
     if y is not None:
-        more = y if isinstance(y, Node) else x.graph.constant(y, x.dtype)
-        rows = concatenate([rows, _variables(more, rowvar)], 0)
+        rows = concatenate([rows, _variables(as_node(y, x), rowvar)], 0)
     ddof = int(not bias) if ddof is None else ddof
     given = [_weights(x, one) for one in (fweights, aweights) if one is not None]
     if given:
@@ -136,7 +135,7 @@ def _variables(x: Node, rowvar: bool) -> Node:
 
 
 def _weights(x: Node, given: Any) -> Node:
-    found = given if isinstance(given, Node) else x.graph.constant(np.asarray(given))
+    found = x.graph.lift(given if isinstance(given, Node) else np.asarray(given))
     if found.ndim != 1:
         raise ShapeError(f"weights of observations have one dim, got {found!r}")
     return astype(found, x.dtype)

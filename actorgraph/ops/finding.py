@@ -8,7 +8,7 @@ import numpy as np
 
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node
-from actorgraph.operands import naming_itself
+from actorgraph.operands import as_node, naming_itself
 from actorgraph.ops.arithmetic import floor_divide, mod
 from actorgraph.ops.assignment import index_put
 from actorgraph.ops.broadcasting import broadcast_like
@@ -119,10 +119,7 @@ def isin(x: Node, test: Any, invert: bool = False) -> Node:
     GraphTypeError
         The dtypes differ, or are bool or complex.
     """
-    among = test if isinstance(test, Node) else np.asarray(test)
-    if not isinstance(among, Node) and among.dtype != x.dtype:
-        among = x.graph.constant(among, x.dtype)
-    ordered = sort(ravel(x.graph.lift(among)))
+    ordered = sort(ravel(as_node(test, x)))
     if ordered.dims[0] == 0:
         found = full_like(x, False, "bool")
     else:
@@ -162,7 +159,7 @@ def masked_scatter(x: Node, mask: Any, source: Any) -> Node:
     if held.dtype.kind != "b":
         raise GraphTypeError(f"masked_scatter: the mask holds bools, got {held!r}")
     flat, held = ravel(x), ravel(broadcast_like(held, x))
-    values = ravel(x.graph.lift(source if isinstance(source, Node) else np.asarray(source)))
+    values = ravel(as_node(source, x))
     places = positions_where(held, flat)
     numbers = getitem(cumsum(astype(held, "int64")) - 1, places)
     return reshape_like(index_put(flat, places, take(values, numbers)), x)

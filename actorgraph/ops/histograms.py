@@ -9,7 +9,7 @@ import numpy as np
 from actorgraph.errors import GraphError, GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import Attrs, Op, Sample, register
-from actorgraph.operands import naming_itself
+from actorgraph.operands import as_node, naming_itself
 from actorgraph.ops.assignment import index_add
 from actorgraph.ops.broadcasting import broadcast_like
 from actorgraph.ops.casting import astype
@@ -104,7 +104,7 @@ def _sorted_edges(x: Node, bins: Any, what: str) -> tuple[Node, Node]:
         raise ShapeError(f"{what}: bins are edges of one dim in rising order, got {bins!r}")
     if edges.dtype.kind == "f" and x.dtype.kind in "iu":
         x = astype(x, "float64")
-    return x.graph.constant(edges, x.dtype), x
+    return as_node(bins, x), x
 
 
 @naming_itself
@@ -210,7 +210,7 @@ def histogram(
     if weights is None:
         values = ones_like(flat, edges.dtype if density else "int64")
     else:
-        values = ravel(broadcast_like(x.graph.lift(weights), x))
+        values = ravel(broadcast_like(as_node(weights, x), x))
     # The first and the last count are of what lies outside.
     counts = index_add(zeros(x, (size + 1,), values.dtype), 0, place, values)[1:-1]
     if density:

@@ -56,7 +56,7 @@ def reduce_where(
     Parameters
     ----------
     name : str
-        sum, prod, max, min, any, all, mean, var or std.
+        sum, prod, max, min, any, all, mean, var or std; with "nan" before it NaN counts no more.
     x : node
     axis, keepdims
         As of the reduction.
@@ -68,6 +68,9 @@ def reduce_where(
         Of var and std.
     """
     mask = None if where is True else _mask_of(x, where, name)
+    if name.startswith("nan"):
+        mask = ~isnan(x) if mask is None else mask & ~isnan(x)
+        name = name.removeprefix("nan")
     if name in _MOMENTS:
         moment = _MOMENTS[name][mask is not None]
         given = (x,) if mask is None else (x, mask)
@@ -140,12 +143,12 @@ def _passing_over_nan(name: str, of_none: str, spread: bool = False) -> Any:
     """Return the reduction of a name over what is not NaN."""
 
     def function(x: Node, axis: Any = None, keepdims: bool = False) -> Node:
-        return reduce_where(name, x, axis, keepdims, where=~isnan(x))
+        return reduce_where(f"nan{name}", x, axis, keepdims)
 
     def spread_function(
         x: Node, axis: Any = None, keepdims: bool = False, *, ddof: int = 0
     ) -> Node:
-        return reduce_where(name, x, axis, keepdims, where=~isnan(x), ddof=ddof)
+        return reduce_where(f"nan{name}", x, axis, keepdims, ddof=ddof)
 
     found: Any = spread_function if spread else function
     found.__name__ = found.__qualname__ = f"nan{name}"

@@ -8,7 +8,7 @@ import numpy as np
 
 from actorgraph.errors import GraphError, ShapeError
 from actorgraph.graph import Node
-from actorgraph.operands import naming_itself
+from actorgraph.operands import as_node, naming_itself
 from actorgraph.ops.arithmetic import mod
 from actorgraph.ops.broadcasting import expand_dims
 from actorgraph.ops.broadcasting import sum as sum_of
@@ -26,14 +26,11 @@ __all__ = ["convolve", "interp", "trapezoid"]
 
 
 def _lifted(*values: Any) -> list[Node]:
-    """Return the values as nodes of one graph; arrays and numbers take the dtype of the first."""
+    """Return the values as nodes of one graph."""
     home = next((value for value in values if isinstance(value, Node)), None)
     if home is None:
         raise GraphError("at least one argument has to be a node")
-    return [
-        value if isinstance(value, Node) else home.graph.constant(np.asarray(value), home.dtype)
-        for value in values
-    ]
+    return [as_node(value, home) for value in values]
 
 
 # -- interp -----------------------------------------------------------------------------------
