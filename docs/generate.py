@@ -137,10 +137,7 @@ AUTOGRAD = (
 """What HIPS autograd 1.9 differentiates under ``autograd.numpy``."""
 
 MISSING = {
-    "array": "a list of nodes is joined by `np.stack`",
-    "full": "NumPy does not ask its arguments; use `ag.ops.full`",
     "linalg.eig": "the eigenvalues of a general matrix change dtype; use `np.linalg.eigh`",
-    "real_if_close": "the dtype would depend on values; use `np.real`",
 }
 """Why a name of `AUTOGRAD` does not work on nodes."""
 
@@ -151,7 +148,10 @@ _UNARY = (
     "atleast_1d atleast_2d atleast_3d copy fliplr flipud rot90 transpose tril triu zeros_like "
     "ones_like sum mean std var prod max min amax amin argmax argmin cumsum cumprod all any "
     "count_nonzero ptp diff gradient sort argsort unique nan_to_num round around squeeze diag "
-    "diagflat diagonal trace matrix_transpose flip unstack array real_if_close sinc "
+    "diagflat diagonal trace matrix_transpose flip unstack real_if_close sinc nansum nanprod "
+    "nanmean nanstd nanvar nanmax nanmin nanmedian nanargmax nanargmin nancumsum nancumprod "
+    "median nonzero argwhere flatnonzero average cov corrcoef trapezoid histogram "
+    "histogram_bin_edges ediff1d fix iscomplex isreal isneginf isposinf unwrap unique_values "
     "fft.fft fft.fft2 fft.fftn fft.fftshift fft.ifft fft.ifft2 fft.ifftn fft.ifftshift fft.rfft "
     "fft.rfft2 fft.rfftn fft.irfft fft.irfft2 fft.irfftn "
     "linalg.norm linalg.pinv linalg.svdvals linalg.qr"
@@ -159,7 +159,8 @@ _UNARY = (
 _BINARY = (
     "add append arctan2 divide equal floor_divide fmax fmin greater greater_equal hypot inner kron "
     "less less_equal logaddexp logaddexp2 maximum minimum multiply not_equal outer power remainder "
-    "subtract linalg.vecdot vecdot tensordot linalg.tensordot"
+    "subtract linalg.vecdot vecdot tensordot linalg.tensordot array_equiv intersect1d setdiff1d "
+    "setxor1d union1d vdot isin broadcast_arrays divmod"
 ).split()
 _LOGICAL = "bitwise_and bitwise_or bitwise_xor logical_and logical_or logical_xor".split()
 _SQUARE = "linalg.cholesky linalg.det linalg.eig linalg.eigh linalg.eigvalsh linalg.inv".split()
@@ -220,25 +221,43 @@ def _has(name):
 
 CALLS = _tables() | {
     "arccosh": lambda x, m: np.arccosh(x + 1.0),
-    "array": lambda x, m: np.array([x, x]),
+    "array": lambda x, m: np.array([x, x], like=x),
+    "asarray": lambda x, m: np.asarray([[x[0, 0], 1.0], [0.0, x[1, 1]]], like=x),
+    "asanyarray": lambda x, m: np.asanyarray([x, x], like=x),
     "array_split": lambda x, m: np.array_split(x, 2, axis=1),
     "astype": lambda x, m: np.astype(x, "float32"),
+    "bincount": lambda x, m: np.bincount([2, 0, 2], x[0]),
+    "block": lambda x, m: np.block([[x, x[:, :1]], [np.zeros((1, 4))]]),
     "broadcast_to": lambda x, m: np.broadcast_to(x, (4, 2, 3)),
+    "choose": lambda x, m: np.choose([1, 0, 1], [x[0], x[1]]),
     "clip": lambda x, m: np.clip(x, 0.2, 0.6),
+    "compress": lambda x, m: np.compress([True, False, True], x, axis=1),
+    "convolve": lambda x, m: np.convolve(x[0], x[1, :2]),
+    "correlate": lambda x, m: np.correlate(x[0], x[1, :2], "full"),
     "cross": lambda x, m: np.cross(x, x * x),
+    "cumulative_prod": lambda x, m: np.cumulative_prod(x, axis=1),
+    "cumulative_sum": lambda x, m: np.cumulative_sum(x, axis=1, include_initial=True),
+    "delete": lambda x, m: np.delete(x, [0, 2], axis=1),
     "diag": lambda x, m: np.diag(m, 1),
+    "digitize": lambda x, m: np.digitize(x, [0.3, 0.6]),
     "dot": lambda x, m: np.dot(x, m),
     "dsplit": lambda x, m: np.dsplit(x[:, None], 3),
     "einsum": lambda x, m: np.einsum("ij,jk->ki", x, m),
     "expand_dims": lambda x, m: np.expand_dims(x, 1),
+    "extract": lambda x, m: np.extract(x > 0.5, x),
     "flip": lambda x, m: np.flip(x, axis=1),
-    "full": lambda x, m: np.full((2, 2), x[0, 0]),
+    "full": lambda x, m: np.full((2, 2), x[0, 0], like=x),
     "full_like": lambda x, m: np.full_like(x, 2.5),
+    "geomspace": lambda x, m: np.geomspace(x[0, 0], 2.0, 5),
     "hsplit": lambda x, m: np.hsplit(x, [1]),
     "allclose": lambda x, m: np.allclose(x, x + 1e-9),
     "argpartition": lambda x, m: np.argpartition(x, 1),
     "array_equal": lambda x, m: np.array_equal(x, x),
+    "insert": lambda x, m: np.insert(x, 1, x[:, 0], axis=1),
+    "interp": lambda x, m: np.interp(x, [0.0, 0.5, 1.0], x[0]),
     "isclose": lambda x, m: np.isclose(x, 0.5, rtol=0.3),
+    "lexsort": lambda x, m: np.lexsort((x[0], np.round(x[1]))),
+    "logspace": lambda x, m: np.logspace(x[0, 0], 1.0, 4),
     "invert": lambda x, m: np.invert(x > 0.5),
     "linalg.matmul": lambda x, m: np.linalg.matmul(x, m),
     "linalg.matrix_power": lambda x, m: np.linalg.matrix_power(m, 3),
@@ -255,6 +274,17 @@ CALLS = _tables() | {
     "meshgrid": lambda x, m: np.meshgrid(x[0], x[1]),
     "moveaxis": lambda x, m: np.moveaxis(x, 0, -1),
     "pad": lambda x, m: np.pad(x, ((1, 0), (0, 2)), "reflect"),
+    "nanpercentile": lambda x, m: np.nanpercentile(x, [20, 70], axis=1),
+    "nanquantile": lambda x, m: np.nanquantile(x, 0.3, axis=0),
+    "percentile": lambda x, m: np.percentile(x, [20, 70], axis=1),
+    "piecewise": lambda x, m: np.piecewise(x, [x < 0.3, x > 0.6], [-1.0, lambda y: y * y, 0.0]),
+    "polyval": lambda x, m: np.polyval(x[0], x),
+    "quantile": lambda x, m: np.quantile(x, 0.3, axis=0, method="hazen"),
+    "ravel_multi_index": lambda x, m: np.ravel_multi_index(
+        np.unravel_index(np.argsort(x[0]), (2, 2)), (2, 2)
+    ),
+    "unravel_index": lambda x, m: np.unravel_index(np.argsort(x[0]), (2, 2)),
+    "vander": lambda x, m: np.vander(x[0], 4),
     "partition": lambda x, m: np.partition(x, 1),
     "repeat": lambda x, m: np.repeat(x, 2, axis=1),
     "reshape": lambda x, m: np.reshape(x, (3, -1)),

@@ -18,7 +18,7 @@ import numpy as np
 from actorgraph.errors import GraphTypeError
 from actorgraph.graph import Node, build
 from actorgraph.op import REGISTRY
-from actorgraph.ops._numpy_extras import EXTRAS
+from actorgraph.ops._numpy_extras import ANSWERS, EXTRAS, answer
 from actorgraph.ops._numpy_names import NUMPY_ONLY
 from actorgraph.ops.masked_reductions import reduce_where
 
@@ -201,11 +201,12 @@ class _Dispatch:
         targets = {name: name for name in self.functions}
         for alias, function in self.ufuncs.items():
             targets.setdefault(alias, getattr(function, "__name__", alias))
-        # By likeness alone np.interp would be ag.ops.logical_not, for np.invert is that.
+        # Part of a name is most of it, or the words in it would mislead: quantile holds tile.
         like = [
             (abs(len(known) - len(name)), known)
             for known in targets
-            if len(known) > 2 and (known in name or name in known)
+            if (known in name or name in known)
+            and 3 * min(len(known), len(name)) >= 2 * max(len(known), len(name))
         ]
         listed = "; docs/numpy.md lists what works on nodes"
         if not like:
@@ -332,8 +333,8 @@ def attach(functions: Mapping[str, Function]) -> None:
     def array_function(
         self: Node, function: Function, types: Any, args: Any, given: Mapping[str, Any]
     ) -> Any:
-        if function is np.shape or function is np.ndim:
-            return getattr(self, function.__name__)
+        if function in ANSWERS:
+            return answer(function.__name__, *args, **given)
         if not all(issubclass(kind, (Node, np.ndarray)) for kind in types):
             return NotImplemented
         if not any(map(_holds_node, (*args, *given.values()))):

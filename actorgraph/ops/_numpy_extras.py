@@ -13,7 +13,6 @@ import numpy as np
 
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node
-from actorgraph.ops import complex as complex_numbers
 from actorgraph.ops import (
     creation,
     cumulative,
@@ -30,12 +29,13 @@ from actorgraph.ops._numpy_names import diff, node_of, nodes_of, select
 from actorgraph.ops.broadcasting import broadcast_like, broadcast_to, conj, expand_dims
 from actorgraph.ops.broadcasting import sum as sum_of
 from actorgraph.ops.casting import astype
+from actorgraph.ops.complex import is_complex
 from actorgraph.ops.gathering import gather, take_along_axis
 from actorgraph.ops.reshaping import ravel
 from actorgraph.ops.rounding import isinf, trunc
 from actorgraph.types import size_of
 
-__all__ = ["EXTRAS"]
+__all__ = ["ANSWERS", "EXTRAS", "answer"]
 
 _FULL = slice(None)
 
@@ -115,22 +115,16 @@ def array_equiv(a1: Any, a2: Any) -> Any:
     return np.all(np.equal(*nodes_of((a1, a2))))
 
 
-def size(a: Node, axis: int | None = None) -> int:
-    """The number of elements, where it is known."""
+def answer(name: str, a: Node, axis: int | None = None) -> Any:
+    """Return what the type of a node tells under a name of `ANSWERS`."""
+    if name in ("shape", "ndim"):
+        return getattr(a, name)
+    if name != "size":
+        return is_complex(a) == (name == "iscomplexobj")
     count = size_of(a.dims if axis is None else (a.dims[axis],))
     if not isinstance(count, int):
         raise ShapeError(f"np.size of {a!r} is known only in a run; use ag.ops.size_of")
     return count
-
-
-def iscomplexobj(x: Node) -> bool:
-    """Whether the dtype is complex."""
-    return complex_numbers.is_complex(x)
-
-
-def isrealobj(x: Node) -> bool:
-    """Whether the dtype is not complex."""
-    return not complex_numbers.is_complex(x)
 
 
 def where(condition: Any, x: Any = None, y: Any = None) -> Any:
@@ -145,7 +139,7 @@ def where(condition: Any, x: Any = None, y: Any = None) -> Any:
 
 def real_if_close(a: Node, tol: float = 100) -> Node:
     """Real numbers as they are; of complex ones the dtype would depend on the values."""
-    if complex_numbers.is_complex(a):
+    if is_complex(a):
         raise GraphTypeError(
             f"np.real_if_close of the complex {a!r}: its dtype would depend on values; use np.real"
         )
@@ -213,8 +207,7 @@ def extract(condition: Any, arr: Any) -> Node:
 
 def choose(a: Any, choices: Any) -> Node:
     """The entry of the choice that `a` numbers."""
-    given = choices if isinstance(choices, (list, tuple)) else list(np.unstack(choices))
-    *values, places = broadcast_arrays(*given, a)
+    *values, places = broadcast_arrays(*choices, a)
     return indexing.getitem(
         gather(shaping.stack(values), 0, expand_dims(astype(places, "int64"), 0)), 0
     )
@@ -365,7 +358,7 @@ def polyval(p: Any, x: Any) -> Any:
 
 def vander(x: Node, N: int | None = None, increasing: bool = False) -> Any:
     """Powers of a vector as columns, the highest first."""
-    count = size(x) if N is None else N
+    count = answer("size", x) if N is None else N
     rising = shaping.stack([x**power for power in range(count)], 1)
     return rising if increasing else rising[:, ::-1]
 
@@ -392,8 +385,8 @@ EXTRAS: dict[str, Callable[..., Any]] = {
     for function in (
         array, array_equiv, asarray, block, broadcast_arrays, choose, compress, correlate, delete,
         ediff1d, extract, fix, full, geomspace, histogram_bin_edges, insert, intersect1d,
-        iscomplex, iscomplexobj, isneginf, isposinf, isreal, isrealobj, lexsort, logspace,
-        piecewise, polyval, ravel_multi_index, real_if_close, setdiff1d, setxor1d, size, union1d,
+        iscomplex, isneginf, isposinf, isreal, lexsort, logspace,
+        piecewise, polyval, ravel_multi_index, real_if_close, setdiff1d, setxor1d, union1d,
         unique_values, unravel_index, unwrap, vander, vdot, where,
     )
 } | {
@@ -402,3 +395,6 @@ EXTRAS: dict[str, Callable[..., Any]] = {
     "cumulative_sum": _cumulative(cumulative.cumsum, 0),
 }  # fmt: skip
 """By NumPy's name without ``numpy.``."""
+
+ANSWERS = (np.iscomplexobj, np.isrealobj, np.ndim, np.shape, np.size)
+"""What the type of a node answers."""
