@@ -1,10 +1,13 @@
-"""Writes docs/ops.md and docs/numpy.md from the registry of ops; run ``python docs/generate.py``.
+"""Writes the pages of ops and of NumPy functions; run ``python docs/generate.py``.
 
 `tests/test_generated_pages.py` fails where a page is not what this writes.
 """
 
 import sys
+from importlib import import_module
+from inspect import signature
 from pathlib import Path
+from pkgutil import iter_modules
 
 import numpy as np
 
@@ -27,17 +30,85 @@ def compared_with_pytorch():
 
 OPS_HEAD = """# Ops
 
-Written by `python docs/generate.py` from the registry; do not edit.
+Written by `python docs/generate.py`; do not edit. What these functions are built of is listed in
+[internal_ops.md](internal_ops.md).
 
-{count} ops and {composites} functions built of them. In a type `a` is any dtype, `n` a number, `r`
-a real number, `x` float or complex, `f` a float, `i` an integer; `*s` any number of dims, `*s|t`
-the broadcast of two shapes.
+{count} functions of `ag.ops`, which take and return nodes. In a type `a` is any dtype, `n` a
+number, `r` a real number, `x` float or complex, `f` a float, `i` an integer; `*s` any number of
+dims, `*s|t` the broadcast of two shapes. A function without a type is built of several ops, and
+differentiable where they are.
 
-- *shape*: what states the dims of the result where the type does not.
 - *gradient*: which arguments have one ("all", "0" for the first), and whether forward mode has a
   rule.
-- *cost*: additions for an element, or "own" where a function of the shapes says it.
 - *PyTorch*: whether a test that compares with PyTorch runs it, as `docs/compared.py` recorded.
+"""
+
+SUBJECTS = {
+    "Creation": "creation random noise",
+    "Arithmetic and comparison": (
+        "arithmetic comparison closeness rounding selection clipping casting complex float_parts "
+        "bits"
+    ),
+    "Exponentials, trigonometry and special functions": (
+        "exponential trigonometric special sinc bessel log_sums entropies"
+    ),
+    "Reductions and statistics": (
+        "reductions masked_reductions counting cumulative statistics quantiles covariance "
+        "histograms"
+    ),
+    "Order and search": "sorting finding",
+    "Shapes and axes": "broadcasting reshaping shaping rearranging splitting padding folding",
+    "Indexing and writing": "indexing gathering picking assignment scatter_reductions embedding",
+    "Linear algebra": (
+        "linalg linalg_products einsum inverses decompositions spectral least_squares "
+        "pseudo_inverse matrices lu eigen matrix_exponential matrix_norms tensor_equations "
+        "triangular"
+    ),
+    "Signals and Fourier transforms": "fourier fourier_real fourier_nd spectrograms sampled",
+    "Activations": "activations piecewise sparsemax",
+    "Losses and distances": (
+        "losses losses_classification losses_regression losses_margin ctc distances"
+    ),
+    "Layers and images": (
+        "linear convolution pooling windows normalisation running_statistics attention recurrent "
+        "resampling grids pixels detection"
+    ),
+    "Ops of your own": "define opaque",
+}
+"""The modules of `actorgraph.ops` by the subject of what they declare."""
+_ELSEWHERE = {
+    "add": "arithmetic", "conj": "complex", "log_softmax": "activations", "softmax": "activations",
+    "sum": "reductions",
+}  # fmt: skip
+
+
+def subjects():
+    """Return the public names by subject; a module without one is a `KeyError`."""
+    subject = {module: title for title, names in SUBJECTS.items() for module in names.split()}
+    home = {
+        id(getattr(module, name)): module.__name__.rpartition(".")[2]
+        for module in map(import_module, _modules())
+        for name in getattr(module, "__all__", ())
+    }
+    found = {title: [] for title in SUBJECTS}
+    for name in sorted(set(ag.ops.__all__) - {"Sample", "Together"}):
+        function = getattr(ag.ops, name)
+        found[subject[_ELSEWHERE.get(name) or home[id(function)]]].append(name)
+    return found
+
+
+def _modules():
+    return [f"actorgraph.ops.{one.name}" for one in iter_modules(ag.ops.__path__)]
+
+
+INTERNAL_HEAD = """# Internal ops
+
+Written by `python docs/generate.py` from the registry; do not edit. Users call the functions of
+[ops.md](ops.md), which are built of these {count} ops and of those that they name.
+
+- *shape*: what states the dims of the result where the type does not.
+- *cost*: additions for an element, or "own" where a function of the shapes says it.
+- *type*, *gradient*, *PyTorch*: as in ops.md.
 
 """
 
@@ -79,41 +150,46 @@ def _row(*cells):
     return "| " + " | ".join(str(cell).replace("|", "\\|") for cell in cells) + " |"
 
 
+def _called(name, function):
+    """Return a call as its signature has it, without annotations."""
+    given = signature(function)
+    bare = [one.replace(annotation=one.empty) for one in given.parameters.values()]
+    return f"`{name}{given.replace(parameters=bare, return_annotation=given.empty)}`"
+
+
+def _said(name, function):
+    if function.__name__ != name and function.__name__ in ag.ops.__all__:
+        return f"Another name of `{function.__name__}`."
+    return " ".join((function.__doc__ or "").strip().split("\n\n")[0].split())
+
+
 def ops_page():
-    """Return the text of docs/ops.md."""
-    own = sorted((op for op in REGISTRY.values() if not op.checked), key=lambda op: op.name)
+    """Return the text of docs/ops.md: what users call, by subject."""
+    compared, listed = compared_with_pytorch(), subjects()
+    lines = [OPS_HEAD.format(count=sum(map(len, listed.values())))]
+    for title, names in listed.items():
+        lines += [f"## {title}", "", _row("call", "type", "gradient", "PyTorch", "what"),
+                  _row(*["---"] * 5)]  # fmt: skip
+        for name in names:
+            function, op = getattr(ag.ops, name), REGISTRY.get(name)
+            typed = ("", "") if op is None else (f"`{_scheme(op)}`", _gradient(op))
+            yes = "yes" if name in compared else "no"
+            lines.append(_row(_called(name, function), *typed, yes, _said(name, function)))
+        lines.append("")
+    return "\n".join(lines)
+
+
+def internal_page():
+    """Return the text of docs/internal_ops.md: the ops that are no function of `ag.ops`."""
     compared = compared_with_pytorch()
-    public = [
-        name
-        for name in ag.ops.__all__
-        if name not in REGISTRY and name not in ("Sample", "Together")
-    ]
-    lines = [OPS_HEAD.format(count=len(own), composites=len(public))]
-    lines += ["## Ops", "", _row("op", "type", "shape", "gradient", "cost", "PyTorch", "what"),
-              _row(*["---"] * 7)]  # fmt: skip
-    for op in own:
+    inner = [REGISTRY[name] for name in sorted(REGISTRY) if name not in ag.ops.__all__]
+    inner = [op for op in inner if not op.checked]
+    head = ("op", "type", "shape", "gradient", "cost", "PyTorch", "what")
+    lines = [INTERNAL_HEAD.format(count=len(inner)) + _row(*head), _row(*["---"] * len(head))]
+    for op in inner:
         yes = "yes" if op.name in compared else "no"
-        lines.append(
-            _row(
-                f"`{op.name}`",
-                f"`{_scheme(op)}`",
-                _shape(op),
-                _gradient(op),
-                _cost(op),
-                yes,
-                op.doc,
-            )
-        )
-    lines += ["", "## Functions built of ops", "",
-              "Their gradients are those of the ops that they are built of.", "",
-              _row("function", "PyTorch", "what"), _row(*["---"] * 3)]  # fmt: skip
-    for name in public:
-        function = getattr(ag.ops, name)
-        first = (function.__doc__ or "").strip().split("\n\n")[0]
-        if function.__name__ != name and function.__name__ in public:
-            first = f"Another name of `{function.__name__}`."
-        yes = "yes" if name in compared else "no"
-        lines.append(_row(f"`{name}`", yes, " ".join(first.split())))
+        cells = (f"`{op.name}`", f"`{_scheme(op)}`", _shape(op), _gradient(op), _cost(op), yes)
+        lines.append(_row(*cells, op.doc))
     return "\n".join(lines) + "\n"
 
 
@@ -326,7 +402,9 @@ NUMPY_HEAD = """# NumPy functions on nodes
 Written by `python docs/generate.py`; do not edit.
 
 A NumPy function of nodes builds nodes: `np.tanh(x @ W)`. Parameters that a graph cannot honour
-(`out`, `where`, `dtype`) raise.
+(`out`, `dtype`) raise. Functions that create arrays do so of nodes with `like=`, any node:
+`np.array([[x, y], [y, x]], like=x)`; `ag.ops.array` needs no `like=`. Where NumPy's dtype would
+depend on values (`np.real_if_close` of complex numbers) nodes raise.
 
 ## What HIPS autograd differentiates
 
@@ -360,7 +438,7 @@ def _listed(names):
     return "\n".join([*text, line])
 
 
-PAGES = {"ops.md": ops_page, "numpy.md": numpy_page}
+PAGES = {"ops.md": ops_page, "internal_ops.md": internal_page, "numpy.md": numpy_page}
 """What writes each page."""
 
 
