@@ -18,6 +18,7 @@ import numpy as np
 
 from actorgraph.graph import Node, build
 from actorgraph.op import Op, Sample, register
+from actorgraph.operands import naming_itself
 from actorgraph.ops._declare import Reduction, add_all, reduction
 from actorgraph.ops._scalars import accumulator
 from actorgraph.ops.broadcasting import (
@@ -291,6 +292,7 @@ def _running(what: str, x: Node, axis: int, largest: bool) -> tuple[Node, Node]:
     return gather(x, place, positions), positions
 
 
+@naming_itself
 def cummax(x: Node, axis: int = -1) -> tuple[Node, Node]:
     """Return the largest entry so far along an axis, and its position, as ``torch.cummax``.
 
@@ -322,6 +324,7 @@ def cummax(x: Node, axis: int = -1) -> tuple[Node, Node]:
     return _running("cummax", x, axis, largest=True)
 
 
+@naming_itself
 def cummin(x: Node, axis: int = -1) -> tuple[Node, Node]:
     """Return the smallest entry so far along an axis, and its position; otherwise as `cummax`."""
     return _running("cummin", x, axis, largest=False)

@@ -68,8 +68,8 @@ def nonzero(x: Node) -> tuple[Node, ...]:
     --------
     >>> from actorgraph.graph import Graph
     >>> rows, columns = nonzero(Graph().input("x", ("n", 3)))
-    >>> rows
-    <floor_divide_1: int64[None]>
+    >>> rows.shape, columns.dtype
+    ((None,), dtype('int64'))
     """
     if not x.ndim:
         raise ShapeError(f"nonzero: {x!r} has no axes; use ag.ops.ravel(x) first")

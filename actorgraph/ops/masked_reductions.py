@@ -14,6 +14,7 @@ import numpy as np
 
 from actorgraph.errors import GraphTypeError
 from actorgraph.graph import Node
+from actorgraph.operands import naming_itself
 from actorgraph.ops._declare import Reduction
 from actorgraph.ops.arithmetic import abs as size_of_each
 from actorgraph.ops.arithmetic import add, multiply, sqrt, square
@@ -72,6 +73,8 @@ def reduce_where(
         mask = ~isnan(x) if mask is None else mask & ~isnan(x)
         name = name.removeprefix("nan")
     if name in _MOMENTS:
+        if x.dtype.kind in "biu":
+            raise GraphTypeError(f"{name} of {x!r}: convert it first, .astype('float64')")
         moment = _MOMENTS[name][mask is not None]
         given = (x,) if mask is None else (x, mask)
         found: Node = moment(*given, axis, keepdims, **ddof)
@@ -162,7 +165,7 @@ def _passing_over_nan(name: str, of_none: str, spread: bool = False) -> Any:
         + "\nReturns\n-------\nNode\n\nRaises\n------\nGraphTypeError, ShapeError\n"
         f"    As `{name}` does.\n"
     )
-    return found
+    return naming_itself(found)
 
 
 nansum: Reduction = _passing_over_nan("sum", "0 of none")
@@ -172,11 +175,13 @@ nanvar: _Spread = _passing_over_nan("var", "NaN of no more than `ddof`", spread=
 nanstd: _Spread = _passing_over_nan("std", "NaN of no more than `ddof`", spread=True)
 
 
+@naming_itself
 def nancumsum(x: Node, axis: int | None = None) -> Node:
     """Running sum with NaN as 0, as ``numpy.nancumsum``; parameters as those of `cumsum`."""
     return cumsum(choose(isnan(x), 0, x), axis)
 
 
+@naming_itself
 def nancumprod(x: Node, axis: int | None = None) -> Node:
     """Running product with NaN as 1, as ``numpy.nancumprod``; parameters as those of `cumprod`."""
     return cumprod(choose(isnan(x), 1, x), axis)
@@ -186,6 +191,7 @@ def _position(x: Node, extremum: Reduction, axis: int | None, keepdims: bool) ->
     return argmax(astype(x == extremum(x, axis, keepdims=True), "int8"), axis, keepdims)
 
 
+@naming_itself
 def nanargmax(x: Node, axis: int | None = None, keepdims: bool = False) -> Node:
     """Position of the largest element that is not NaN; parameters as those of `argmax`.
 
@@ -194,6 +200,7 @@ def nanargmax(x: Node, axis: int | None = None, keepdims: bool = False) -> Node:
     return _position(x, nanmax, axis, keepdims)
 
 
+@naming_itself
 def nanargmin(x: Node, axis: int | None = None, keepdims: bool = False) -> Node:
     """Position of the smallest element that is not NaN; parameters as those of `argmin`.
 

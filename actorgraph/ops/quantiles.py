@@ -14,6 +14,7 @@ import numpy as np
 
 from actorgraph.errors import GraphError, GraphTypeError, ShapeError
 from actorgraph.graph import Node
+from actorgraph.operands import naming_itself
 from actorgraph.ops.broadcasting import axes_of, expand_dims
 from actorgraph.ops.broadcasting import sum as sum_of
 from actorgraph.ops.casting import astype
@@ -37,7 +38,10 @@ def _around(position: Node) -> tuple[Node, Node]:
 
 
 def _one(function: Callable[[Node], Node]) -> Ends:
-    return lambda position: (function(position),) * 2
+    def ends(position: Node) -> tuple[Node, Node]:
+        return (function(position),) * 2
+
+    return ends
 
 
 _METHODS: dict[str, tuple[float, float, Ends]] = {
@@ -130,6 +134,7 @@ def _read(ordered: Node, count: Node, q: Node, method: str, take_at: Callable[..
     return lower * (1 - share) + upper * share
 
 
+@naming_itself
 def quantile(
     x: Node, q: Any, axis: Any = None, keepdims: bool = False, *, method: str = "linear"
 ) -> Node:
@@ -173,6 +178,7 @@ def quantile(
     return _quantile("quantile", x, q, axis, method, keepdims)
 
 
+@naming_itself
 def percentile(
     x: Node, q: Any, axis: Any = None, keepdims: bool = False, *, method: str = "linear"
 ) -> Node:
@@ -180,6 +186,7 @@ def percentile(
     return _quantile("percentile", x, q, axis, method, keepdims, whole=100)
 
 
+@naming_itself
 def median(x: Node, axis: Any = None, keepdims: bool = False) -> Node:
     """The value in the middle, or the mean of the two, as ``numpy.median``.
 
@@ -189,6 +196,7 @@ def median(x: Node, axis: Any = None, keepdims: bool = False) -> Node:
     return _quantile("median", x, 0.5, axis, "linear", keepdims)
 
 
+@naming_itself
 def nanquantile(
     x: Node, q: Any, axis: Any = None, keepdims: bool = False, *, method: str = "linear"
 ) -> Node:
@@ -196,6 +204,7 @@ def nanquantile(
     return _quantile("nanquantile", x, q, axis, method, keepdims)
 
 
+@naming_itself
 def nanpercentile(
     x: Node, q: Any, axis: Any = None, keepdims: bool = False, *, method: str = "linear"
 ) -> Node:
@@ -203,6 +212,7 @@ def nanpercentile(
     return _quantile("nanpercentile", x, q, axis, method, keepdims, whole=100)
 
 
+@naming_itself
 def nanmedian(x: Node, axis: Any = None, keepdims: bool = False) -> Node:
     """`median` of what is not NaN, as ``numpy.nanmedian``; NaN of none, without a warning."""
     return _quantile("nanmedian", x, 0.5, axis, "linear", keepdims)

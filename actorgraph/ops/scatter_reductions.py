@@ -16,6 +16,7 @@ import numpy as np
 from actorgraph.errors import GraphError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import Attrs, Op, Sample, register
+from actorgraph.operands import naming_itself
 from actorgraph.ops._half import through_float32
 from actorgraph.ops.arithmetic import floor_divide
 from actorgraph.ops.assignment import (
@@ -176,6 +177,7 @@ def _reduced(
     return total / count if x.dtype.kind in "fcV" else floor_divide(total, count)
 
 
+@naming_itself
 def scatter_reduce(
     x: Node, axis: int, index: Any, src: Any, reduce: str, *, include_self: bool = True
 ) -> Node:
@@ -224,6 +226,7 @@ def scatter_reduce(
     return _reduced(x, values, arrays, static, reduce, include_self)
 
 
+@naming_itself
 def index_reduce(
     x: Node, axis: int, index: Any, source: Any, reduce: str, *, include_self: bool = True
 ) -> Node:
@@ -247,6 +250,7 @@ def index_reduce(
     return _reduced(x, values, arrays, static, reduce, include_self)
 
 
+@naming_itself
 def segment_reduce(
     x: Node, reduce: str, *, lengths: Any = None, offsets: Any = None, axis: int = 0,
     initial: Any = None,

@@ -13,6 +13,7 @@ import numpy as np
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import Attrs, Op, Sample, register
+from actorgraph.operands import naming_itself
 from actorgraph.ops.assignment import scatter_add
 from actorgraph.ops.broadcasting import reduced_shape, squeeze, zeros_like
 from actorgraph.ops.gathering import gather
@@ -271,6 +272,7 @@ _MODE: Op = register(
 )
 
 
+@naming_itself
 def mode(x: Node, axis: int = -1, keepdims: bool = False) -> tuple[Node, Node]:
     """Return the most frequent value along an axis and its last position, as ``torch.mode``.
 
