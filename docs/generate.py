@@ -58,7 +58,9 @@ SUBJECTS = {
     ),
     "Order and search": "sorting finding",
     "Shapes and axes": "broadcasting reshaping shaping rearranging splitting padding folding",
-    "Indexing and writing": "indexing gathering picking assignment scatter_reductions embedding",
+    "Indexing and writing": (
+        "indexing gathering picking assignment scatter_reductions embedding torch_names"
+    ),
     "Linear algebra": (
         "linalg linalg_products einsum inverses decompositions spectral least_squares "
         "pseudo_inverse matrices lu eigen matrix_exponential matrix_norms tensor_equations "

@@ -80,7 +80,7 @@ from actorgraph.ops.creation import (
     zeros_like,
 )
 from actorgraph.ops.ctc import ctc_loss
-from actorgraph.ops.cumulative import cummax, cummin, cumprod, cumsum, prod
+from actorgraph.ops.cumulative import cummax, cummin, cumprod, cumsum, logcumsumexp, prod
 from actorgraph.ops.decompositions import cholesky, qr
 from actorgraph.ops.define import define
 from actorgraph.ops.detection import yolo_decode
@@ -220,7 +220,7 @@ from actorgraph.ops.rounding import (
     trunc,
 )
 from actorgraph.ops.running_statistics import running_batch_norm
-from actorgraph.ops.sampled import convolve, interp, trapezoid
+from actorgraph.ops.sampled import convolve, cumulative_trapezoid, interp, trapezoid
 from actorgraph.ops.scatter_reductions import index_reduce, scatter_reduce, segment_reduce
 from actorgraph.ops.selection import clip, fmax, fmin, maximum, minimum, where
 from actorgraph.ops.shaping import array, concatenate, stack, swapaxes, transpose
@@ -231,6 +231,25 @@ from actorgraph.ops.special import digamma, erf, erfc, lgamma, polygamma
 from actorgraph.ops.spectral import eigh, eigvalsh, svd, svdvals
 from actorgraph.ops.splitting import split, unstack
 from actorgraph.ops.statistics import norm, std, var
+from actorgraph.ops.torch_names import (
+    aminmax,
+    block_diag,
+    bucketize,
+    cartesian_prod,
+    dist,
+    histc,
+    index_copy,
+    index_fill,
+    index_select,
+    kthvalue,
+    lerp,
+    masked_fill,
+    masked_select,
+    narrow,
+    renorm,
+    select_scatter,
+    slice_scatter,
+)
 from actorgraph.ops.trigonometric import (
     angle,
     arccos,
@@ -257,40 +276,43 @@ from actorgraph.ops.windows import col2im, im2col
 
 __all__ = [
     "Sample", "Together", "abs", "adaptive_avg_pool1d", "adaptive_avg_pool2d",
-    "adaptive_max_pool1d", "adaptive_max_pool2d", "add", "all", "allclose", "angle", "any",
-    "arange", "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctan2", "arctanh", "argmax",
-    "argmin", "argsort", "argwhere", "array", "array_equal", "astype", "at", "average",
+    "adaptive_max_pool1d", "adaptive_max_pool2d", "add", "all", "allclose", "aminmax", "angle",
+    "any", "arange", "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctan2", "arctanh",
+    "argmax", "argmin", "argsort", "argwhere", "array", "array_equal", "astype", "at", "average",
     "avg_pool1d", "avg_pool2d", "batch_norm", "bce_with_logits", "bernoulli",
-    "binary_cross_entropy", "binary_cross_entropy_with_logits", "bincount", "binomial", "bmm",
-    "broadcast_like", "broadcast_to", "categorical", "cbrt", "ceil", "celu", "cholesky", "clip",
-    "clip_by_global_norm", "clip_by_norm", "col2im", "concatenate", "conj", "conv1d", "conv2d",
-    "conv3d", "conv_transpose1d", "conv_transpose2d", "convolve", "corrcoef", "cos", "cosh",
+    "binary_cross_entropy", "binary_cross_entropy_with_logits", "bincount", "binomial",
+    "block_diag", "bmm", "broadcast_like", "broadcast_to", "bucketize", "cartesian_prod",
+    "categorical", "cbrt", "ceil", "celu", "cholesky", "clip", "clip_by_global_norm",
+    "clip_by_norm", "col2im", "concatenate", "conj", "conv1d", "conv2d", "conv3d",
+    "conv_transpose1d", "conv_transpose2d", "convolve", "corrcoef", "cos", "cosh",
     "cosine_similarity", "cot", "count_nonzero", "cov", "cross_entropy", "csc", "ctc_loss", "cube",
-    "cummax", "cummin", "cumprod", "cumsum", "define", "deg2rad", "det", "diag", "diag_embed",
-    "diagflat", "diagonal", "digamma", "digitize", "divide", "dot", "dropout", "eigh", "eigvalsh",
-    "einsum", "elu", "embedding", "equal", "erf", "erfc", "exp", "exp2", "expand_dims", "expm1",
-    "eye", "fft", "fftn", "flatnonzero", "flatten", "flip", "floor", "floor_divide", "fmax", "fmin",
-    "full", "full_like", "gather", "gather_nd", "gelu", "getitem", "global_avg_pool",
-    "global_max_pool", "greater", "greater_equal", "group_norm", "gru_cell", "hardshrink",
-    "hardsigmoid", "hardswish", "hardtanh", "hinge", "hinge_loss", "histogram", "huber",
-    "huber_loss", "hypot", "ifft", "ifftn", "im2col", "imag", "index_add", "index_put",
-    "index_reduce", "instance_norm", "interp", "inv", "irfft", "isclose", "isfinite", "isin",
-    "isinf", "isnan", "kl_div", "kron", "l1", "l1_loss", "layer_norm", "leaky_relu", "less",
-    "less_equal", "lgamma", "linspace", "local_response_norm", "log", "log10", "log1p", "log2",
-    "log_softmax", "logaddexp", "logaddexp2", "logical_and", "logical_not", "logical_or",
-    "logical_xor", "logsigmoid", "logspace", "logsumexp", "lstm_cell", "lstsq", "masked_scatter",
-    "matmul", "matrix_power", "matrix_rank", "max", "max_pool1d", "max_pool2d", "maximum", "mean",
-    "median", "meshgrid", "min", "minimum", "mish", "mod", "mode", "moveaxis", "mse", "mse_loss",
-    "multiply", "nanargmax", "nanargmin", "nancumprod", "nancumsum", "nanmax", "nanmean",
-    "nanmedian", "nanmin", "nanpercentile", "nanprod", "nanquantile", "nanstd", "nansum", "nanvar",
-    "neg", "nll", "nll_loss", "nonzero", "norm", "normal", "not_equal", "one_hot", "ones",
-    "ones_like", "opaque", "outer", "pad", "percentile", "permute", "pick", "pick_neg_log_sigmoid",
-    "pick_neg_log_softmax", "pick_softmax", "pinv", "pixel_shuffle", "pixel_unshuffle", "polygamma",
-    "power", "prelu", "prod", "put", "qr", "quantile", "rad2deg", "ravel", "real", "reciprocal",
-    "relu", "relu6", "repeat", "reshape", "rfft", "rms_norm", "rnn_cell", "roll", "round", "rsqrt",
-    "running_batch_norm", "scaled_dot_product_attention", "scatter", "scatter_add",
-    "scatter_reduce", "searchsorted", "sec", "segment_reduce", "selu", "sigmoid", "sign", "silu",
-    "sin", "sinc", "sinh", "size_of", "slogdet", "smooth_l1", "smooth_l1_loss", "softmax",
+    "cummax", "cummin", "cumprod", "cumsum", "cumulative_trapezoid", "define", "deg2rad", "det",
+    "diag", "diag_embed", "diagflat", "diagonal", "digamma", "digitize", "dist", "divide", "dot",
+    "dropout", "eigh", "eigvalsh", "einsum", "elu", "embedding", "equal", "erf", "erfc", "exp",
+    "exp2", "expand_dims", "expm1", "eye", "fft", "fftn", "flatnonzero", "flatten", "flip", "floor",
+    "floor_divide", "fmax", "fmin", "full", "full_like", "gather", "gather_nd", "gelu", "getitem",
+    "global_avg_pool", "global_max_pool", "greater", "greater_equal", "group_norm", "gru_cell",
+    "hardshrink", "hardsigmoid", "hardswish", "hardtanh", "hinge", "hinge_loss", "histc",
+    "histogram", "huber", "huber_loss", "hypot", "ifft", "ifftn", "im2col", "imag", "index_add",
+    "index_copy", "index_fill", "index_put", "index_reduce", "index_select", "instance_norm",
+    "interp", "inv", "irfft", "isclose", "isfinite", "isin", "isinf", "isnan", "kl_div", "kron",
+    "kthvalue", "l1", "l1_loss", "layer_norm", "leaky_relu", "lerp", "less", "less_equal", "lgamma",
+    "linspace", "local_response_norm", "log", "log10", "log1p", "log2", "log_softmax", "logaddexp",
+    "logaddexp2", "logcumsumexp", "logical_and", "logical_not", "logical_or", "logical_xor",
+    "logsigmoid", "logspace", "logsumexp", "lstm_cell", "lstsq", "masked_fill", "masked_scatter",
+    "masked_select", "matmul", "matrix_power", "matrix_rank", "max", "max_pool1d", "max_pool2d",
+    "maximum", "mean", "median", "meshgrid", "min", "minimum", "mish", "mod", "mode", "moveaxis",
+    "mse", "mse_loss", "multiply", "nanargmax", "nanargmin", "nancumprod", "nancumsum", "nanmax",
+    "nanmean", "nanmedian", "nanmin", "nanpercentile", "nanprod", "nanquantile", "nanstd", "nansum",
+    "nanvar", "narrow", "neg", "nll", "nll_loss", "nonzero", "norm", "normal", "not_equal",
+    "one_hot", "ones", "ones_like", "opaque", "outer", "pad", "percentile", "permute", "pick",
+    "pick_neg_log_sigmoid", "pick_neg_log_softmax", "pick_softmax", "pinv", "pixel_shuffle",
+    "pixel_unshuffle", "polygamma", "power", "prelu", "prod", "put", "qr", "quantile", "rad2deg",
+    "ravel", "real", "reciprocal", "relu", "relu6", "renorm", "repeat", "reshape", "rfft",
+    "rms_norm", "rnn_cell", "roll", "round", "rsqrt", "running_batch_norm",
+    "scaled_dot_product_attention", "scatter", "scatter_add", "scatter_reduce", "searchsorted",
+    "sec", "segment_reduce", "select_scatter", "selu", "sigmoid", "sign", "silu", "sin", "sinc",
+    "sinh", "size_of", "slice_scatter", "slogdet", "smooth_l1", "smooth_l1_loss", "softmax",
     "softplus", "softshrink", "softsign", "solve", "sort", "sparsemax", "split", "sqrt", "square",
     "squeeze", "stack", "std", "subtract", "sum", "svd", "svdvals", "swapaxes", "take",
     "take_along_axis", "tan", "tanh", "tanhshrink", "tensordot", "threshold", "tile", "topk",

@@ -20,7 +20,7 @@ from actorgraph.graph import Node, build
 from actorgraph.op import Op, Sample, register
 from actorgraph.operands import naming_itself
 from actorgraph.ops._declare import Reduction, add_all, reduction
-from actorgraph.ops._scalars import accumulator
+from actorgraph.ops._scalars import accumulator, highest
 from actorgraph.ops.broadcasting import (
     REDUCTION_SAMPLES,
     axes_of,
@@ -28,13 +28,15 @@ from actorgraph.ops.broadcasting import (
     conj,
     spread,
     sum,  # noqa: A004 - NumPy's name
+    zeros_like,
 )
+from actorgraph.ops.exponential import exp
 from actorgraph.ops.gathering import gather
 from actorgraph.ops.reshaping import reshape
-from actorgraph.ops.selection import where
+from actorgraph.ops.selection import maximum, where
 from actorgraph.ops.shaping import concatenate
 
-__all__ = ["cummax", "cummin", "cumprod", "cumsum", "prod", "products_before"]
+__all__ = ["cummax", "cummin", "cumprod", "cumsum", "logcumsumexp", "prod", "products_before"]
 
 
 def _cost(shapes: Any, result: Any, attrs: Any) -> float:
@@ -328,6 +330,75 @@ def cummax(x: Node, axis: int = -1) -> tuple[Node, Node]:
 def cummin(x: Node, axis: int = -1) -> tuple[Node, Node]:
     """Return the smallest entry so far along an axis, and its position; otherwise as `cummax`."""
     return _running("cummin", x, axis, largest=False)
+
+
+# -- logcumsumexp -----------------------------------------------------------------------------
+
+
+def _log_forward(xp: Any, x: Any, axis: int) -> Any:
+    total = xp.logaddexp.accumulate(x, axis=axis, dtype=accumulator(x.dtype))
+    return total.astype(x.dtype, copy=False)
+
+
+def _log_rates(y: Node, x: Node, axis: int) -> tuple[Node, Node]:
+    """Return exp(x - y), and exp(y[i - 1] - y[i]) with 0 before the first: what y keeps of each."""
+    y = maximum(y, -highest(y.dtype))  # a row of -inf keeps nothing, and is no NaN
+    lead = (slice(None),) * axis
+    earlier, later = y[(*lead, slice(None, -1))], y[(*lead, slice(1, None))]
+    first = zeros_like(y[(*lead, slice(0, 1))])
+    return exp(x - y), concatenate([first, exp(earlier - later)], axis)
+
+
+def _log_vjp(ct: Node, y: Node, x: Node, axis: int) -> Node:
+    taken, kept = _log_rates(y, x, axis)
+    lead = (slice(None),) * axis
+    after = concatenate([kept[(*lead, slice(1, None))], kept[(*lead, slice(0, 1))]], axis)
+    return (ct + after * _scan(ct, after, axis, True)) * taken
+
+
+def _log_jvp(tans: tuple[Node, ...], y: Node, x: Node, axis: int) -> Node:
+    taken, kept = _log_rates(y, x, axis)
+    moved = taken * tans[0]
+    return moved + kept * _scan(moved, kept, axis, False)
+
+
+_LOGCUMSUMEXP: Op = register(
+    Op(
+        "logcumsumexp",
+        "f[*s] -> f[*s]",
+        _log_forward,
+        vjp=(_log_vjp,),
+        jvp=_log_jvp,
+        cost=lambda shapes, result, attrs: 40.0 * size_of_shape(result),
+        samples=tuple(Sample(s.shapes, {"axis": s.attrs["axis"]}) for s in _ALONG[::2]),
+        doc="Logarithm of the running sum of exponentials along an axis, without overflow.",
+    )
+)
+
+
+def logcumsumexp(x: Node, axis: int = -1) -> Node:
+    """Return ``log(cumsum(exp(x)))`` along an axis without overflow, as ``torch.logcumsumexp``.
+
+    Type ``f[*s] -> f[*s]``.
+
+    Parameters
+    ----------
+    x : node
+    axis : int
+
+    Returns
+    -------
+    Node
+
+    Raises
+    ------
+    GraphTypeError
+        `x` is not of floats.
+    ShapeError
+        There is no such axis.
+    """
+    (place,) = axes_of((axis,), x.ndim, "logcumsumexp")
+    return build(_LOGCUMSUMEXP, x, axis=place)
 
 
 # -- prod -------------------------------------------------------------------------------------

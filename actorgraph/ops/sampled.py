@@ -13,6 +13,7 @@ from actorgraph.ops.arithmetic import mod
 from actorgraph.ops.broadcasting import expand_dims
 from actorgraph.ops.broadcasting import sum as sum_of
 from actorgraph.ops.convolution import conv1d
+from actorgraph.ops.cumulative import cumsum
 from actorgraph.ops.gathering import size_of
 from actorgraph.ops.indexing import take
 from actorgraph.ops.linalg import matmul
@@ -22,7 +23,7 @@ from actorgraph.ops.selection import clip, maximum, where
 from actorgraph.ops.shaping import concatenate, one_axis
 from actorgraph.ops.sorting import argsort, searchsorted
 
-__all__ = ["convolve", "interp", "trapezoid"]
+__all__ = ["convolve", "cumulative_trapezoid", "interp", "trapezoid"]
 
 
 def _lifted(*values: Any) -> list[Node]:
@@ -113,19 +114,28 @@ def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Node:
     ShapeError
         There is no such axis, or the shapes do not fit.
     """
-    if x is None:
-        (y,) = _lifted(y) if not isinstance(dx, Node) else _lifted(y, dx)[:1]
-        width = dx
-    else:
-        y, x = _lifted(y, x)
+    return sum_of(_areas(y, x, dx, axis), axis)
+
+
+@naming_itself
+def cumulative_trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Node:
+    """Running integral by the trapezoidal rule, one shorter than `y`; otherwise as `trapezoid`."""
+    area = _areas(y, x, dx, axis)
+    return cumsum(area, axis)
+
+
+def _areas(y: Any, x: Any, dx: Any, axis: int) -> Node:
+    """Return the integral between each two neighbours along an axis."""
+    y, *given = _lifted(y, dx if x is None else x)
     lead = (slice(None),) * one_axis(axis, y.ndim, "trapezoid")
     later, earlier = (*lead, slice(1, None)), (*lead, slice(None, -1))
-    if x is not None:
-        if x.ndim == 1:
-            width = expand_dims(x[1:] - x[:-1], tuple(range(1, y.ndim - len(lead))))
-        else:
-            width = x[later] - x[earlier]
-    return sum_of((y[later] + y[earlier]) * 0.5 * width, axis)
+    width = given[0]
+    if x is not None and width.ndim == 1:
+        width = expand_dims(width[1:] - width[:-1], tuple(range(1, y.ndim - len(lead))))
+    elif x is not None:
+        width = width[later] - width[earlier]
+    area: Node = (y[later] + y[earlier]) * 0.5 * width
+    return area
 
 
 # -- convolve ---------------------------------------------------------------------------------

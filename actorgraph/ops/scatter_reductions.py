@@ -15,7 +15,7 @@ import numpy as np
 
 from actorgraph.errors import GraphError, ShapeError
 from actorgraph.graph import Node, build
-from actorgraph.op import Attrs, Op, Sample, register
+from actorgraph.op import CONSTANT, Attrs, Op, Sample, register
 from actorgraph.operands import naming_itself
 from actorgraph.ops._half import through_float32
 from actorgraph.ops.arithmetic import floor_divide
@@ -281,7 +281,8 @@ def segment_reduce(
     GraphError
         There is no such reduction, or not one of `lengths` and `offsets`.
     ShapeError
-        The lengths have not one dim, or a dim of `x` is None.
+        The lengths have not one dim, or other segments than the axis has entries, or a dim of `x` is
+        None.
     """
     reduce = {"max": "amax", "min": "amin"}.get(reduce, reduce)
     _check("segment_reduce", reduce)
@@ -294,6 +295,11 @@ def segment_reduce(
     if given.ndim != 1:
         raise ShapeError(f"segment_reduce: lengths and offsets have one dim, got {given!r}")
     counts = given if offsets is None else given[1:] - given[:-1]
+    if given.op is CONSTANT and isinstance(x.dims[place], int):
+        value = given.attrs["value"]
+        total = value.sum() if offsets is None else value[-1]
+        if total != x.dims[place] or (offsets is not None and value[0] != 0):
+            raise ShapeError(f"segment_reduce: the segments are not all of dim {x.dims[place]}")
     dims = (*x.dims[:place], counts.dims[0], *x.dims[place + 1 :])
     if UNKNOWN in dims:
         raise ShapeError(f"segment_reduce: every dim has to be an int or a symbol, got {dims}")

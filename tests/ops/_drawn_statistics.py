@@ -8,6 +8,7 @@ from tests.ops._drawn import (
     MADE_OF,
     axes_or_none,
     axis_in,
+    broadcast,
     drawn,
     entries_along,
     flags,
@@ -100,6 +101,26 @@ def running_extreme(draw, f):
     return drawn(one_of_results(draw, f, 2), shape, options=options, sizes=draw(knowledge))
 
 
+@row("logcumsumexp")
+def running_logarithm(draw, f):
+    shape = draw(shapes(1))
+    return drawn(f, shape, options={"axis": draw(axis_in(len(shape)))}, sizes=draw(knowledge))
+
+
+@row("kthvalue")
+def kthvalue(draw, f):
+    shape = draw(shapes(1, least=1))
+    axis = draw(axis_in(len(shape)))
+    options = {"k": draw(st.integers(1, shape[axis])), "axis": axis, "keepdims": draw(flags)}
+    return drawn(one_of_results(draw, f, 2), shape, options=options)
+
+
+@row("aminmax")
+def aminmax(draw, f):
+    shape, options = over_axes(draw, f, empty=False)
+    return drawn(one_of_results(draw, f, 2), shape, options=options, sizes=draw(knowledge))
+
+
 @row("mode")
 def mode(draw, f):
     shape = draw(shapes(1, least=1))
@@ -169,7 +190,7 @@ def interp(draw, f):
     return drawn(lambda x, fp: f(x, places, fp, **outside), draw(shapes()), (count,))
 
 
-@row("trapezoid")
+@row("trapezoid", "cumulative_trapezoid")
 def trapezoid(draw, f):
     shape = draw(shapes(1))
     axis = draw(axis_in(len(shape)))
@@ -261,6 +282,83 @@ def segment_reduce(draw, f):
     shape[axis] = sum(lengths)
     options = {"reduce": draw(reductions), "axis": axis, "lengths": np.array(lengths)}
     return drawn(f, tuple(shape), options=options)
+
+
+# -- names of PyTorch ---------------------------------------------------------------------------
+
+
+@row("masked_fill")
+def masked_fill(draw, f):
+    shape = draw(shapes())
+    return drawn(f, shape, draw(part_of(shape)), (), bools=(1,))
+
+
+@row("masked_select")
+def masked_select(draw, f):
+    return drawn(f, *draw(broadcast(2, least=1)), bools=(1,))
+
+
+@row("index_fill", "index_copy", "index_select")
+def at_an_index(draw, f):
+    shape = draw(shapes(1, least=1))
+    axis, count = draw(axis_in(len(shape))), draw(sizes())
+    source = list(shape)
+    source[axis] = count
+    values = () if f is ag.ops.index_fill else tuple(source)
+    if f is ag.ops.index_select:
+        return drawn(lambda x, i: f(x, axis, i), shape, (count,), ints={1: shape[axis]})
+    return drawn(lambda x, v, i: f(x, axis, i, v), shape, values, (count,), ints={2: shape[axis]})
+
+
+@row("select_scatter", "slice_scatter", "narrow")
+def at_a_slice(draw, f):
+    shape = draw(shapes(1, least=1))
+    axis = draw(st.integers(0, len(shape) - 1))
+    place = draw(st.integers(-shape[axis], shape[axis] - 1))
+    if f is ag.ops.narrow:
+        length = draw(st.integers(0, shape[axis] - place % shape[axis]))
+        return drawn(f, shape, options={"axis": axis, "start": place, "length": length})
+    if f is ag.ops.select_scatter:
+        rest = (*shape[:axis], *shape[axis + 1 :])
+        return drawn(f, shape, rest, options={"axis": axis, "index": place})
+    part = list(shape)
+    part[axis] = len(range(shape[axis])[place::2])
+    return drawn(f, shape, tuple(part), options={"axis": axis, "start": place, "step": 2})
+
+
+@row("block_diag", "cartesian_prod")
+def joined(draw, f):
+    most = 2 if f is ag.ops.block_diag else 1
+    found = draw(st.lists(shapes(0 if most == 2 else 1, most), min_size=1, max_size=3))
+    return drawn(f, *found)
+
+
+@row("dist")
+def dist(draw, f):
+    return drawn(f, *draw(broadcast(2, least=1)), options={"p": draw(st.sampled_from((1, 2, 3)))})
+
+
+@row("renorm")
+def renorm(draw, f):
+    shape = draw(shapes(1, least=1))
+    options = {"p": 2, "axis": draw(axis_in(len(shape))), "maxnorm": 1.3}
+    return drawn(f, shape, options=options, rtol32=1e-3)
+
+
+@row("lerp")
+def lerp(draw, f):
+    return drawn(f, *draw(broadcast(3)))
+
+
+@row("bucketize")
+def bucketize(draw, f):
+    options = {"boundaries": [-1, 0, 0, 1.5], "right": draw(flags)}
+    return drawn(f, draw(shapes()), options=options, constants=(0,))
+
+
+@row("histc")
+def histc(draw, f):
+    return drawn(f, draw(shapes()), options={"bins": 3, "low": -1, "high": 1}, constants=(0,))
 
 
 MADE_OF.update({"running_extreme": "cummax", "mode_indices": "mode"})

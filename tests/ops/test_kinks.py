@@ -81,6 +81,12 @@ def test_nan_that_is_passed_over_gets_no_gradient(name):
     assert gradient[1, 1] == 0
 
 
+def test_running_logarithm_starts_at_minus_infinity_and_does_not_overflow():
+    value, gradient = value_and_gradients(ag.ops.logcumsumexp, [-INF, -INF, 1.0, 800.0, -800.0])
+    np.testing.assert_array_equal(value, [-INF, -INF, 1, 800, 800])
+    np.testing.assert_array_equal(gradient, [0, 0, 1, 2, 0])
+
+
 @pytest.mark.parametrize("name", ["nanmax", "nanmin", "nanmedian", "nanmean", "nanvar", "nanstd"])
 def test_row_of_nan_is_nan_without_a_warning(name):
     value, _ = value_and_gradients(lambda x: getattr(ag.ops, name)(x, axis=1), [[NAN, NAN]])

@@ -330,6 +330,8 @@ def test_nan_to_num_takes_any_dtype(dtype):
         (lambda x: ag.ops.quantile(x, 0.5, method="best"), "no method 'best'; there are linear"),
         (lambda x: ag.ops.median(x[:, :0], 1), "median: no elements to choose from along axis"),
         (lambda x: ag.ops.median(x.astype("int64")), r"no numbers between .*\.astype"),
+        (lambda x: ag.ops.narrow(x, 0, 2, 2), "narrow: 2 entries from 2 on are not all in dim 3"),
+        (lambda x: ag.ops.kthvalue(x, 5), "kthvalue: k is between 1 and the dim 4 .* got 5"),
         (lambda x: ag.ops.nanmean(x.astype("int64")), r"nanmean: mean of .* convert it first"),
         (lambda x: np.var(x.astype("int64"), where=x > 0), r"var of .* convert it first"),
         (lambda x: ag.ops.mode(x.astype("complex128")), "mode: .* is not a real number"),
@@ -353,6 +355,8 @@ def test_nan_to_num_takes_any_dtype(dtype):
         (lambda x: ag.ops.scatter_reduce(x, 0, [[0]], x, "max"), "reduce is one of sum, mean"),
         (lambda x: ag.ops.index_reduce(x, 0, [[0]], x, "prod"), "the index has one dim"),
         (lambda x: ag.ops.segment_reduce(x, "sum"), "either lengths= or offsets="),
+        (lambda x: ag.ops.segment_reduce(x, "sum", lengths=[1, 1]), "are not all of dim 3"),
+        (lambda x: ag.ops.segment_reduce(x, "sum", offsets=[1, 3]), "are not all of dim 3"),
         (lambda x: ag.ops.segment_reduce(x, "sum", lengths=[[3]]), "lengths and offsets have one"),
     ],
 )  # fmt: skip
@@ -361,7 +365,9 @@ def test_bad_input_is_told(x, call, said):
         call(x)
 
 
-def test_lengths_of_segments_beyond_the_axis_raise_in_the_run(x):
-    node = ag.ops.segment_reduce(x, "sum", lengths=x.graph.constant(np.array([1, 1])))
+def test_lengths_of_segments_that_leave_entries_raise_in_the_run():
+    graph = ag.Graph()
+    x, lengths = graph.input("x", ("n", 4), "float64"), graph.input("lengths", (2,), "int64")
+    node = ag.ops.segment_reduce(x, "sum", lengths=lengths)
     with pytest.raises((NodeError, IndexError), match="out of bounds"):
-        evaluate([node], {x: FLAT})
+        evaluate([node], {x: FLAT, lengths: np.array([1, 1])})
