@@ -281,8 +281,7 @@ def segment_reduce(
     GraphError
         There is no such reduction, or not one of `lengths` and `offsets`.
     ShapeError
-        The lengths have not one dim, or other segments than the axis has entries, or a dim of `x` is
-        None.
+        The lengths have not one dim, the segments are not all of the axis, or a dim of `x` is None.
     """
     reduce = {"max": "amax", "min": "amin"}.get(reduce, reduce)
     _check("segment_reduce", reduce)
@@ -291,27 +290,32 @@ def segment_reduce(
             "segment_reduce takes either lengths= or offsets=, and initial= but for a mean"
         )
     place = one_axis(axis, x.ndim, "segment_reduce")
-    given = positions_of(x, lengths if offsets is None else offsets, "segment_reduce")
-    if given.ndim != 1:
-        raise ShapeError(f"segment_reduce: lengths and offsets have one dim, got {given!r}")
-    counts = given if offsets is None else given[1:] - given[:-1]
-    if given.op is CONSTANT and isinstance(x.dims[place], int):
-        value = given.attrs["value"]
-        total = value.sum() if offsets is None else value[-1]
-        if total != x.dims[place] or (offsets is not None and value[0] != 0):
-            raise ShapeError(f"segment_reduce: the segments are not all of dim {x.dims[place]}")
+    counts, ends = _segments(x.dims[place], x, lengths, offsets)
     dims = (*x.dims[:place], counts.dims[0], *x.dims[place + 1 :])
     if UNKNOWN in dims:
         raise ShapeError(f"segment_reduce: every dim has to be an int or a symbol, got {dims}")
     row = getitem(x, (*[0] * place, slice(None), *[0] * (x.ndim - place - 1)))
-    ends = cumsum(counts) if offsets is None else given[1:]
     segment = searchsorted(ends, _numbers(row), side="right")
     begin = _identity(x.dtype, reduce) if initial is None else initial
     base = full(x.graph, dims, begin, x.dtype)
-    whole = "sum" if reduce == "mean" else reduce
-    total = index_reduce(base, place, segment, x, whole)
+    total = index_reduce(base, place, segment, x, "sum" if reduce == "mean" else reduce)
     if reduce != "mean":
         return total
     # Of no entries NaN, which divides without a warning.
     count = where(counts == 0, nan, astype(counts, x.dtype))
     return total / expand_dims(count, tuple(range(1, x.ndim - place)))
+
+
+def _segments(dim: Any, x: Node, lengths: Any, offsets: Any) -> tuple[Node, Node]:
+    """Return how many entries each segment has, and where it ends; constants are checked."""
+    given = positions_of(x, lengths if offsets is None else offsets, "segment_reduce")
+    if given.ndim != 1:
+        raise ShapeError(f"segment_reduce: lengths and offsets have one dim, got {given!r}")
+    if given.op is CONSTANT and isinstance(dim, int):
+        value = given.attrs["value"]
+        bounds = (0, value.sum()) if offsets is None else (value[0], value[-1])
+        if bounds != (0, dim):
+            raise ShapeError(f"segment_reduce: the segments are not all of dim {dim} of {x!r}")
+    if offsets is None:
+        return given, cumsum(given)
+    return given[1:] - given[:-1], given[1:]
