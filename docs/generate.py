@@ -230,6 +230,7 @@ _UNARY = (
     "nanmean nanstd nanvar nanmax nanmin nanmedian nanargmax nanargmin nancumsum nancumprod "
     "median nonzero argwhere flatnonzero average cov corrcoef trapezoid histogram "
     "histogram_bin_edges ediff1d fix iscomplex isreal isneginf isposinf unwrap unique_values "
+    "unique_counts unique_inverse unique_all "
     "fft.fft fft.fft2 fft.fftn fft.fftshift fft.ifft fft.ifft2 fft.ifftn fft.ifftshift fft.rfft "
     "fft.rfft2 fft.rfftn fft.irfft fft.irfft2 fft.irfftn "
     "linalg.norm linalg.pinv linalg.svdvals linalg.qr"
@@ -356,6 +357,12 @@ CALLS = _tables() | {
     "nanquantile": lambda x, m: np.nanquantile(x, 0.3, axis=0),
     "percentile": lambda x, m: np.percentile(x, [20, 70], axis=1),
     "piecewise": lambda x, m: np.piecewise(x, [x < 0.3, x > 0.6], [-1.0, lambda y: y * y, 0.0]),
+    "polyadd": lambda x, m: np.polyadd(x[0], x[1, 1:]),
+    "polyder": lambda x, m: np.polyder(x[0], 2),
+    "polyint": lambda x, m: np.polyint(x[0], 2),
+    "polymul": lambda x, m: np.polymul(x[0], x[1, 1:]),
+    "polysub": lambda x, m: np.polysub(x[0, 1:], x[1]),
+    "empty_like": lambda x, m: np.where(x < 0, np.empty_like(x), 1.0),
     "polyval": lambda x, m: np.polyval(x[0], x),
     "quantile": lambda x, m: np.quantile(x, 0.3, axis=0, method="hazen"),
     "ravel_multi_index": lambda x, m: np.ravel_multi_index(

@@ -84,6 +84,7 @@ _PARAMETERS = {
     "diagonal": "x=a offset axis1 axis2",
     "digitize": "x bins right",
     "dot": "x=a y=b -out",
+    "empty_like": "x=prototype dtype -order -subok -shape -device",
     "expand_dims": "x=a axis",
     "fft.fft": _FFT,
     "fft.fftn": _FFTN,
@@ -170,7 +171,7 @@ _PARAMETERS = {
     "var": _SPREAD,
     "zeros_like": "x=a dtype -order -subok -shape -device",
 }
-_FUNCTION_ALIASES = {"amax": "max", "amin": "min", "around": "round"}
+_FUNCTION_ALIASES = {"amax": "max", "amin": "min", "around": "round", "empty_like": "zeros_like"}
 # What a ufunc does along an axis: the function of its reduce, and of its accumulate.
 _UFUNC_METHODS = {
     "add": ("sum", "cumsum"),

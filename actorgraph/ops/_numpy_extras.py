@@ -13,6 +13,7 @@ import numpy as np
 
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node
+from actorgraph.operands import as_node
 from actorgraph.ops import (
     creation,
     cumulative,
@@ -31,6 +32,7 @@ from actorgraph.ops.broadcasting import sum as sum_of
 from actorgraph.ops.casting import astype
 from actorgraph.ops.complex import is_complex
 from actorgraph.ops.gathering import gather, take_along_axis
+from actorgraph.ops.padding import pad
 from actorgraph.ops.reshaping import ravel
 from actorgraph.ops.rounding import isinf, trunc
 from actorgraph.types import size_of
@@ -309,6 +311,21 @@ def unique_values(x: Node) -> Any:
     return sorting.unique(x)
 
 
+def unique_counts(x: Node) -> Any:
+    """The different values, and how often each of them occurs."""
+    return sorting.unique(x, return_counts=True)
+
+
+def unique_inverse(x: Node) -> Any:
+    """The different values, and which of them each element is."""
+    return sorting.unique(x, return_inverse=True)
+
+
+def unique_all(x: Node) -> Any:
+    """The different values, where each is first, which of them each element is, how often."""
+    return sorting.unique(x, True, True, True)
+
+
 # -- sums, products and polynomials -----------------------------------------------------------
 
 
@@ -356,6 +373,44 @@ def polyval(p: Any, x: Any) -> Any:
     return found
 
 
+def _padded(first: Any, other: Any) -> list[Node]:
+    """Return two polynomials with as many coefficients, zeros before those of the shorter one."""
+    nodes = nodes_of((first, other))
+    most = max(answer("size", node) for node in nodes)
+    return [pad(node, (most - answer("size", node), 0)) for node in nodes]
+
+
+def polyadd(a1: Any, a2: Any) -> Any:
+    """Sum of two polynomials."""
+    first, other = _padded(a1, a2)
+    return first + other
+
+
+def polysub(a1: Any, a2: Any) -> Any:
+    """Difference of two polynomials."""
+    first, other = _padded(a1, a2)
+    return first - other
+
+
+def polymul(a1: Any, a2: Any) -> Node:
+    """Product of two polynomials."""
+    return sampled.convolve(a1, a2)
+
+
+def polyder(p: Node, m: int = 1) -> Node:
+    """Derivative of a polynomial, `m` times."""
+    for _ in range(m):
+        p = p[:-1] * as_node(list(range(answer("size", p) - 1, 0, -1)), p)
+    return p
+
+
+def polyint(p: Node, m: int = 1) -> Node:
+    """Integral of a polynomial, `m` times, each 0 at 0."""
+    for _ in range(m):
+        p = pad(p / as_node(list(range(answer("size", p), 0, -1)), p), (0, 1))
+    return p
+
+
 def vander(x: Node, N: int | None = None, increasing: bool = False) -> Any:
     """Powers of a vector as columns, the highest first."""
     count = answer("size", x) if N is None else N
@@ -384,10 +439,11 @@ EXTRAS: dict[str, Callable[..., Any]] = {
     function.__name__: function
     for function in (
         array, array_equiv, asarray, block, broadcast_arrays, choose, compress, correlate, delete,
-        ediff1d, extract, fix, full, geomspace, histogram_bin_edges, insert, intersect1d,
-        iscomplex, isneginf, isposinf, isreal, lexsort, logspace,
-        piecewise, polyval, ravel_multi_index, real_if_close, setdiff1d, setxor1d, union1d,
-        unique_values, unravel_index, unwrap, vander, vdot, where,
+        ediff1d, extract, fix, full, geomspace, histogram_bin_edges, insert, intersect1d, iscomplex,
+        isneginf, isposinf, isreal, lexsort, logspace, piecewise, polyadd, polyder, polyint,
+        polymul, polysub, polyval, ravel_multi_index, real_if_close, setdiff1d, setxor1d, union1d,
+        unique_all, unique_counts, unique_inverse, unique_values, unravel_index, unwrap, vander,
+        vdot, where,
     )
 } | {
     "asanyarray": asarray,
