@@ -43,7 +43,9 @@ def over_numbers(draw, f):
     shape, options = over_some(draw, 2)
     if draw(flags):
         return drawn(with_nan(f), shape, options=options)
-    return drawn(f, shape, options=options, sizes=draw(knowledge))
+    ordered = f in (ag.ops.nanmax, ag.ops.nanmin, ag.ops.nanmedian)
+    complexes = () if ordered or draw(flags) else (0,)
+    return drawn(f, shape, options=options, sizes=draw(knowledge), complexes=complexes)
 
 
 @row("nanvar", "nanstd")
@@ -258,6 +260,7 @@ def scatter_reduce(draw, f):
     return drawn(
         lambda x, src, i: f(x, axis, signed(i, size, back), src, **options), shape, index, index,
         ints={2: size}, sizes=draw(knowledge) if len(shape) == 1 else "told",
+        complexes=(0, 1) if options["reduce"][0] != "a" and draw(flags) else (),
     )  # fmt: skip
 
 
