@@ -121,8 +121,9 @@ def cov(
         off = scaled = rows - mean(rows, 1, keepdims=True)
         count = astype(size_of(rows, 1), x.dtype) - ddof
     divisor = real(count)
-    divisor = astype(where(divisor > 0, divisor, nan), x.dtype)
-    found = matmul(off, conj(transpose(scaled))) / divisor
+    # A complex number that is divided by NaN warns; its product with NaN does not.
+    rate = astype(1 / where(divisor > 0, divisor, nan), x.dtype)
+    found = matmul(off, conj(transpose(scaled))) * rate
     return squeeze(found) if found.dims == (1, 1) else found
 
 

@@ -113,7 +113,8 @@ def _count(mask: Node, like: Node, axis: Any, keepdims: bool, ddof: float = 0) -
 def _mean(x: Node, mask: Node, axis: Any, keepdims: bool) -> Node:
     total = sum_of(choose(mask, x, 0), axis, keepdims)
     count = _count(mask, x, axis, keepdims)
-    return total / (astype(count, x.dtype) if is_complex(x) else count)
+    # A complex number that is divided by NaN warns; its product with NaN does not.
+    return total * astype(1 / count, x.dtype) if is_complex(x) else total / count
 
 
 def _var(x: Node, mask: Node, axis: Any, keepdims: bool, ddof: float = 0) -> Node:

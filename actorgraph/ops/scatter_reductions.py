@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from actorgraph.errors import GraphError, ShapeError
+from actorgraph.errors import GraphError, GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import CONSTANT, Attrs, Op, Sample, register
 from actorgraph.operands import naming_itself
@@ -289,6 +289,8 @@ def segment_reduce(
         raise GraphError(
             "segment_reduce takes either lengths= or offsets=, and initial= but for a mean"
         )
+    if reduce == "mean" and x.dtype.kind in "iu":
+        raise GraphTypeError(f"segment_reduce: mean of {x!r}: convert it first, .astype('float64')")
     place = one_axis(axis, x.ndim, "segment_reduce")
     counts, ends = _segments(x.dims[place], x, lengths, offsets)
     dims = (*x.dims[:place], counts.dims[0], *x.dims[place + 1 :])
@@ -301,9 +303,10 @@ def segment_reduce(
     total = index_reduce(base, place, segment, x, "sum" if reduce == "mean" else reduce)
     if reduce != "mean":
         return total
-    # Of no entries NaN, which divides without a warning.
-    count = where(counts == 0, nan, astype(counts, x.dtype))
-    return total / expand_dims(count, tuple(range(1, x.ndim - place)))
+    # Of no entries NaN, by which complex numbers too are multiplied without a warning.
+    rate = astype(1 / where(counts == 0, nan, astype(counts, "float64")), x.dtype)
+    mean: Node = total * expand_dims(rate, tuple(range(1, x.ndim - place)))
+    return mean
 
 
 def _segments(dim: Any, x: Node, lengths: Any, offsets: Any) -> tuple[Node, Node]:

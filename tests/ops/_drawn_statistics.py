@@ -231,7 +231,7 @@ def average(draw, f):
 def cov(draw, f):
     shape = (draw(sizes(1)), draw(st.integers(2, 4)))
     options = {"bias": draw(flags), "rowvar": draw(flags)}
-    if shape[not options["rowvar"]] < 2:
+    if shape[int(options["rowvar"])] < 2:
         options["bias"] = True
     complexes = (0,) if draw(flags) else ()
     return drawn(f, shape, options=options, complexes=complexes)

@@ -261,7 +261,16 @@ def test_covariance_of_complex_numbers_and_of_one_variable(x):
 
 
 def test_covariance_of_too_few_observations_is_nan_without_a_warning(x):
-    same([ag.ops.cov(x[:, :1])], {x: FLAT}, [np.full((3, 3), np.nan)])
+    z = x.astype("complex128")
+    nodes = [ag.ops.cov(x[:, :1]), ag.ops.cov(z[:, :1])]
+    for got in evaluate(nodes, {x: FLAT}):
+        assert np.isnan(got).all()
+
+
+def test_mean_of_complex_numbers_of_which_none_counts_is_nan_without_a_warning(x):
+    z = ag.ops.where(x == x, np.nan, x).astype("complex128")
+    (got,) = evaluate([ag.ops.nanmean(z, 0)], {x: FLAT})
+    assert np.isnan(got).all()
 
 
 # -- order --------------------------------------------------------------------------------------
@@ -355,6 +364,10 @@ def test_nan_to_num_takes_any_dtype(dtype):
         (lambda x: ag.ops.scatter_reduce(x, 0, [[0]], x, "max"), "reduce is one of sum, mean"),
         (lambda x: ag.ops.index_reduce(x, 0, [[0]], x, "prod"), "the index has one dim"),
         (lambda x: ag.ops.segment_reduce(x, "sum"), "either lengths= or offsets="),
+        (
+            lambda x: ag.ops.segment_reduce(x.astype("int8"), "mean", lengths=[3]),
+            "segment_reduce: mean of .* convert it first",
+        ),
         (lambda x: ag.ops.segment_reduce(x, "sum", lengths=[1, 1]), "are not all of dim 3"),
         (lambda x: ag.ops.segment_reduce(x, "sum", offsets=[1, 3]), "are not all of dim 3"),
         (lambda x: ag.ops.segment_reduce(x, "sum", lengths=[[3]]), "lengths and offsets have one"),
