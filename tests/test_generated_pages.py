@@ -1,4 +1,4 @@
-"""docs/ops.md and docs/numpy.md say what the registry and the dispatch do."""
+"""The generated pages say what the registry and the dispatch do."""
 
 import numpy as np
 import pytest
@@ -84,13 +84,23 @@ def test_the_list_is_what_autograd_differentiates():
     assert found | composites == set(generate.AUTOGRAD)
 
 
-def test_the_page_of_ops_lists_every_op_and_every_function_once():
+def test_the_page_of_ops_lists_what_users_call_once_with_its_signature():
     text = generate.ops_page()
+    for name in set(ag.ops.__all__) - {"Sample", "Together"}:
+        assert text.count(f"\n| `{name}(") == 1
+    assert "| `sum(x, axis=None, keepdims=False)` | `n[*s] -> n[*out]` | all, forward |" in text
+
+
+def test_the_page_of_internal_ops_lists_those_that_users_do_not_call():
+    text, public = generate.internal_page(), set(ag.ops.__all__)
     for op in REGISTRY.values():
         if not op.checked:
-            assert text.count(f"\n| `{op.name}` | ") == 1
-    for name in ag.ops.__all__:
-        assert name in ("Sample", "Together") or text.count(f"\n| `{name}` | ") == 1
+            assert text.count(f"\n| `{op.name}` | ") == (op.name not in public)
+
+
+def test_every_function_has_one_subject():
+    listed = [name for names in generate.subjects().values() for name in names]
+    assert sorted([*listed, "Sample", "Together"]) == sorted(ag.ops.__all__)
 
 
 def test_what_is_compared_with_pytorch_is_a_recorded_list_of_ops_and_functions():

@@ -73,6 +73,7 @@ from actorgraph.ops.counting import (
     argmin,
     count_nonzero,
 )
+from actorgraph.ops.covariance import average, corrcoef, cov
 from actorgraph.ops.creation import (
     arange,
     eye,
@@ -87,7 +88,7 @@ from actorgraph.ops.creation import (
     zeros_like,
 )
 from actorgraph.ops.ctc import ctc_loss
-from actorgraph.ops.cumulative import cumprod, cumsum, prod
+from actorgraph.ops.cumulative import cummax, cummin, cumprod, cumsum, logcumsumexp, prod
 from actorgraph.ops.decompositions import cholesky, qr
 from actorgraph.ops.define import define
 from actorgraph.ops.detection import yolo_decode
@@ -105,11 +106,13 @@ from actorgraph.ops.exponential import (
     logaddexp,
     logaddexp2,
 )
+from actorgraph.ops.finding import argwhere, flatnonzero, isin, masked_scatter, nonzero
 from actorgraph.ops.folding import fold, unfold
 from actorgraph.ops.fourier import fft, fftn, ifft, ifftn
 from actorgraph.ops.fourier_real import irfft, rfft
 from actorgraph.ops.gathering import at, gather, gather_nd, size_of, take_along_axis
 from actorgraph.ops.grids import affine_grid, grid_sample
+from actorgraph.ops.histograms import bincount, digitize, histogram
 from actorgraph.ops.indexing import getitem, one_hot, take
 from actorgraph.ops.inverses import det, inv, matrix_power, slogdet, solve
 from actorgraph.ops.least_squares import lstsq
@@ -146,6 +149,17 @@ from actorgraph.ops.losses_regression import (
     l1_loss,
     poisson_nll_loss,
     smooth_l1_loss,
+)
+from actorgraph.ops.masked_reductions import (
+    nanargmax,
+    nanargmin,
+    nancumprod,
+    nancumsum,
+    nanmean,
+    nanprod,
+    nanstd,
+    nansum,
+    nanvar,
 )
 from actorgraph.ops.matrices import diag, diag_embed, diagflat, diagonal, trace, tril, triu
 from actorgraph.ops.noise import (
@@ -208,6 +222,14 @@ from actorgraph.ops.pooling import (
     max_unpool3d,
 )
 from actorgraph.ops.pseudo_inverse import matrix_rank, pinv
+from actorgraph.ops.quantiles import (
+    median,
+    nanmedian,
+    nanpercentile,
+    nanquantile,
+    percentile,
+    quantile,
+)
 from actorgraph.ops.random import (
     bernoulli,
     binomial,
@@ -223,6 +245,8 @@ from actorgraph.ops.reductions import (
     max,  # noqa: A004 - NumPy's name
     mean,
     min,  # noqa: A004 - NumPy's name
+    nanmax,
+    nanmin,
 )
 from actorgraph.ops.resampling import interpolate
 from actorgraph.ops.reshaping import flatten, ravel, reshape
@@ -236,15 +260,36 @@ from actorgraph.ops.rounding import (
     trunc,
 )
 from actorgraph.ops.running_statistics import running_batch_norm
+from actorgraph.ops.sampled import convolve, cumulative_trapezoid, interp, trapezoid
+from actorgraph.ops.scatter_reductions import index_reduce, scatter_reduce, segment_reduce
 from actorgraph.ops.selection import clip, fmax, fmin, maximum, minimum, where
-from actorgraph.ops.shaping import concatenate, stack, swapaxes, transpose
+from actorgraph.ops.shaping import array, concatenate, stack, swapaxes, transpose
 from actorgraph.ops.sinc import sinc
-from actorgraph.ops.sorting import argsort, searchsorted, sort, topk, unique
+from actorgraph.ops.sorting import argsort, mode, searchsorted, sort, topk, unique
 from actorgraph.ops.sparsemax import sparsemax
 from actorgraph.ops.special import digamma, erf, erfc, lgamma, polygamma
 from actorgraph.ops.spectral import eigh, eigvalsh, svd, svdvals
 from actorgraph.ops.splitting import split, unstack
 from actorgraph.ops.statistics import norm, std, var
+from actorgraph.ops.torch_names import (
+    aminmax,
+    block_diag,
+    bucketize,
+    cartesian_prod,
+    dist,
+    histc,
+    index_copy,
+    index_fill,
+    index_select,
+    kthvalue,
+    lerp,
+    masked_fill,
+    masked_select,
+    narrow,
+    renorm,
+    select_scatter,
+    slice_scatter,
+)
 from actorgraph.ops.trigonometric import (
     angle,
     arccos,
@@ -272,49 +317,57 @@ from actorgraph.ops.windows import col2im, im2col
 __all__ = [
     "Sample", "Together", "abs", "adaptive_avg_pool1d", "adaptive_avg_pool2d",
     "adaptive_avg_pool3d", "adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d",
-    "add", "affine_grid", "all", "allclose", "alpha_dropout", "angle", "any", "arange", "arccos",
-    "arccosh", "arcsin", "arcsinh", "arctan", "arctan2", "arctanh", "argmax", "argmin", "argsort",
-    "array_equal", "astype", "at", "avg_pool1d", "avg_pool2d", "avg_pool3d", "batch_norm",
-    "bce_with_logits", "bernoulli", "bilinear", "binary_cross_entropy",
-    "binary_cross_entropy_with_logits", "binomial", "bmm", "broadcast_like", "broadcast_to",
+    "add", "affine_grid", "all", "allclose", "alpha_dropout", "aminmax", "angle", "any", "arange",
+    "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctan2", "arctanh", "argmax", "argmin",
+    "argsort", "argwhere", "array", "array_equal", "astype", "at", "average", "avg_pool1d",
+    "avg_pool2d", "avg_pool3d", "batch_norm", "bce_with_logits", "bernoulli", "bilinear",
+    "binary_cross_entropy", "binary_cross_entropy_with_logits", "bincount", "binomial",
+    "block_diag", "bmm", "broadcast_like", "broadcast_to", "bucketize", "cartesian_prod",
     "categorical", "cbrt", "cdist", "ceil", "celu", "channel_shuffle", "cholesky", "clip",
     "clip_by_global_norm", "clip_by_norm", "col2im", "concatenate", "conj", "conv1d", "conv2d",
-    "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "cos", "cosh",
-    "cosine_embedding_loss", "cosine_similarity", "cot", "count_nonzero", "cross_entropy", "csc",
-    "ctc_loss", "cube", "cumprod", "cumsum", "define", "deg2rad", "det", "diag", "diag_embed",
-    "diagflat", "diagonal", "digamma", "divide", "dot", "dropout", "dropout1d", "dropout2d",
+    "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "convolve", "corrcoef",
+    "cos", "cosh", "cosine_embedding_loss", "cosine_similarity", "cot", "count_nonzero", "cov",
+    "cross_entropy", "csc", "ctc_loss", "cube", "cummax", "cummin", "cumprod", "cumsum",
+    "cumulative_trapezoid", "define", "deg2rad", "det", "diag", "diag_embed", "diagflat",
+    "diagonal", "digamma", "digitize", "dist", "divide", "dot", "dropout", "dropout1d", "dropout2d",
     "dropout3d", "eigh", "eigvalsh", "einsum", "elu", "embedding", "embedding_bag", "equal", "erf",
     "erfc", "exp", "exp2", "expand_dims", "expm1", "eye", "feature_alpha_dropout", "fft", "fftn",
-    "flatten", "flip", "floor", "floor_divide", "fmax", "fmin", "fold", "full", "full_like",
-    "gather", "gather_nd", "gaussian_nll_loss", "gelu", "getitem", "global_avg_pool",
+    "flatnonzero", "flatten", "flip", "floor", "floor_divide", "fmax", "fmin", "fold", "full",
+    "full_like", "gather", "gather_nd", "gaussian_nll_loss", "gelu", "getitem", "global_avg_pool",
     "global_max_pool", "glu", "greater", "greater_equal", "grid_sample", "group_norm", "gru_cell",
     "gumbel_softmax", "hardshrink", "hardsigmoid", "hardswish", "hardtanh", "hinge",
-    "hinge_embedding_loss", "hinge_loss", "huber", "huber_loss", "hypot", "ifft", "ifftn", "im2col",
-    "imag", "index_add", "index_put", "instance_norm", "interpolate", "inv", "irfft", "isclose",
-    "isfinite", "isinf", "isnan", "kl_div", "kron", "l1", "l1_loss", "layer_norm", "leaky_relu",
-    "less", "less_equal", "lgamma", "linear", "linear_cross_entropy", "linspace",
-    "local_response_norm", "log", "log10", "log1p", "log2", "log_softmax", "logaddexp",
-    "logaddexp2", "logical_and", "logical_not", "logical_or", "logical_xor", "logsigmoid",
-    "logspace", "logsumexp", "lp_pool1d", "lp_pool2d", "lp_pool3d", "lstm_cell", "lstsq",
-    "margin_ranking_loss", "matmul", "matrix_power", "matrix_rank", "max", "max_pool1d",
-    "max_pool2d", "max_pool3d", "max_unpool1d", "max_unpool2d", "max_unpool3d", "maximum", "mean",
-    "meshgrid", "min", "minimum", "mish", "mod", "moveaxis", "mse", "mse_loss",
+    "hinge_embedding_loss", "hinge_loss", "histc", "histogram", "huber", "huber_loss", "hypot",
+    "ifft", "ifftn", "im2col", "imag", "index_add", "index_copy", "index_fill", "index_put",
+    "index_reduce", "index_select", "instance_norm", "interp", "interpolate", "inv", "irfft",
+    "isclose", "isfinite", "isin", "isinf", "isnan", "kl_div", "kron", "kthvalue", "l1", "l1_loss",
+    "layer_norm", "leaky_relu", "lerp", "less", "less_equal", "lgamma", "linear",
+    "linear_cross_entropy", "linspace", "local_response_norm", "log", "log10", "log1p", "log2",
+    "log_softmax", "logaddexp", "logaddexp2", "logcumsumexp", "logical_and", "logical_not",
+    "logical_or", "logical_xor", "logsigmoid", "logspace", "logsumexp", "lp_pool1d", "lp_pool2d",
+    "lp_pool3d", "lstm_cell", "lstsq", "margin_ranking_loss", "masked_fill", "masked_scatter",
+    "masked_select", "matmul", "matrix_power", "matrix_rank", "max", "max_pool1d", "max_pool2d",
+    "max_pool3d", "max_unpool1d", "max_unpool2d", "max_unpool3d", "maximum", "mean", "median",
+    "meshgrid", "min", "minimum", "mish", "mod", "mode", "moveaxis", "mse", "mse_loss",
     "multi_head_attention", "multi_margin_loss", "multilabel_margin_loss",
-    "multilabel_soft_margin_loss", "multiply", "neg", "nll", "nll_loss", "norm", "normal",
+    "multilabel_soft_margin_loss", "multiply", "nanargmax", "nanargmin", "nancumprod", "nancumsum",
+    "nanmax", "nanmean", "nanmedian", "nanmin", "nanpercentile", "nanprod", "nanquantile", "nanstd",
+    "nansum", "nanvar", "narrow", "neg", "nll", "nll_loss", "nonzero", "norm", "normal",
     "normalize", "not_equal", "one_hot", "ones", "ones_like", "opaque", "outer", "pad",
-    "pairwise_distance", "pdist", "permute", "pick", "pick_neg_log_sigmoid", "pick_neg_log_softmax",
-    "pick_softmax", "pinv", "pixel_shuffle", "pixel_unshuffle", "poisson_nll_loss", "polygamma",
-    "power", "prelu", "prod", "put", "qr", "rad2deg", "ravel", "real", "reciprocal", "relu",
-    "relu6", "repeat", "reshape", "rfft", "rms_norm", "rnn_cell", "roll", "round", "rrelu", "rsqrt",
-    "running_batch_norm", "scaled_dot_product_attention", "scatter", "scatter_add", "searchsorted",
-    "sec", "selu", "sigmoid", "sign", "silu", "sin", "sinc", "sinh", "size_of", "slogdet",
-    "smooth_l1", "smooth_l1_loss", "soft_margin_loss", "softmax", "softmin", "softplus",
-    "softshrink", "softsign", "solve", "sort", "sparsemax", "split", "sqrt", "square", "squeeze",
-    "stack", "std", "subtract", "sum", "svd", "svdvals", "swapaxes", "take", "take_along_axis",
-    "tan", "tanh", "tanhshrink", "tensordot", "threshold", "tile", "topk", "trace", "transpose",
-    "tril", "triplet", "triplet_margin_loss", "triplet_margin_with_distance_loss", "triu", "trunc",
-    "truncated_normal", "unfold", "uniform", "unique", "unstack", "upsample", "var", "vecdot",
-    "where", "yolo_decode", "zeros", "zeros_like",
+    "pairwise_distance", "pdist", "percentile", "permute", "pick", "pick_neg_log_sigmoid",
+    "pick_neg_log_softmax", "pick_softmax", "pinv", "pixel_shuffle", "pixel_unshuffle",
+    "poisson_nll_loss", "polygamma", "power", "prelu", "prod", "put", "qr", "quantile", "rad2deg",
+    "ravel", "real", "reciprocal", "relu", "relu6", "renorm", "repeat", "reshape", "rfft",
+    "rms_norm", "rnn_cell", "roll", "round", "rrelu", "rsqrt", "running_batch_norm",
+    "scaled_dot_product_attention", "scatter", "scatter_add", "scatter_reduce", "searchsorted",
+    "sec", "segment_reduce", "select_scatter", "selu", "sigmoid", "sign", "silu", "sin", "sinc",
+    "sinh", "size_of", "slice_scatter", "slogdet", "smooth_l1", "smooth_l1_loss",
+    "soft_margin_loss", "softmax", "softmin", "softplus", "softshrink", "softsign", "solve", "sort",
+    "sparsemax", "split", "sqrt", "square", "squeeze", "stack", "std", "subtract", "sum", "svd",
+    "svdvals", "swapaxes", "take", "take_along_axis", "tan", "tanh", "tanhshrink", "tensordot",
+    "threshold", "tile", "topk", "trace", "transpose", "trapezoid", "tril", "triplet",
+    "triplet_margin_loss", "triplet_margin_with_distance_loss", "triu", "trunc", "truncated_normal",
+    "unfold", "uniform", "unique", "unstack", "upsample", "var", "vecdot", "where", "yolo_decode",
+    "zeros", "zeros_like",
 ]  # fmt: skip
 
 # Other names: the short ones of losses, and PyTorch's for one that has a shorter name here.

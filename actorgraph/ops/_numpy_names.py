@@ -13,8 +13,11 @@ import numpy as np
 
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node
+from actorgraph.operands import as_node
 from actorgraph.ops import creation, rearranging, shaping, spectral, splitting, statistics
-from actorgraph.ops.broadcasting import expand_dims
+from actorgraph.ops._scalars import highest
+from actorgraph.ops.broadcasting import broadcast_like, expand_dims
+from actorgraph.ops.complex import is_complex
 from actorgraph.types import size_of
 
 __all__ = ["NUMPY_ONLY"]
@@ -22,7 +25,8 @@ __all__ = ["NUMPY_ONLY"]
 _FULL = slice(None)
 
 
-def _node_of(*values: Any) -> Node:
+def node_of(*values: Any) -> Node:
+    """Return the first of the values that is a node."""
     for value in values:
         if isinstance(value, Node):
             return value
@@ -37,30 +41,32 @@ def append(arr: Any, values: Any, axis: int | None = None) -> Node:
     return shaping.concatenate([arr, values], axis)
 
 
-def _parts(tup: Sequence[Any], rank: Callable[[Any], Any]) -> list[Any]:
-    home = _node_of(*tup).graph
-    return [rank(home.lift(part)) for part in tup]
+def nodes_of(values: Sequence[Any], rank: Callable[[Any], Any] | None = None) -> list[Any]:
+    """Return the values as nodes of one graph, of at least a rank."""
+    home = node_of(*values)
+    nodes = [as_node(value, home) for value in values]
+    return nodes if rank is None else list(map(rank, nodes))
 
 
 def vstack(tup: Sequence[Any]) -> Node:
     """Stack rows."""
-    return shaping.concatenate(_parts(tup, atleast_2d), 0)
+    return shaping.concatenate(nodes_of(tup, atleast_2d), 0)
 
 
 def hstack(tup: Sequence[Any]) -> Node:
     """Join along the second axis, or the first of one-dimensional arrays."""
-    parts = _parts(tup, atleast_1d)
+    parts = nodes_of(tup, atleast_1d)
     return shaping.concatenate(parts, 0 if parts[0].ndim == 1 else 1)
 
 
 def dstack(tup: Sequence[Any]) -> Node:
     """Join along the third axis."""
-    return shaping.concatenate(_parts(tup, atleast_3d), 2)
+    return shaping.concatenate(nodes_of(tup, atleast_3d), 2)
 
 
 def column_stack(tup: Sequence[Any]) -> Node:
     """Join columns; one-dimensional arrays are columns."""
-    parts = _parts(tup, atleast_1d)
+    parts = nodes_of(tup, atleast_1d)
     return shaping.concatenate([expand_dims(p, 1) if p.ndim == 1 else p for p in parts], 1)
 
 
@@ -68,16 +74,12 @@ def _at_least(rank: int, shapes: Sequence[Any]) -> Callable[..., Any]:
     """Return ``atleast_nd``; `shapes` are the axes to insert by the rank of the argument."""
 
     def atleast(*arys: Any) -> Any:
-        nodes = _parts(arys, _same)
+        nodes = nodes_of(arys)
         found = [x if x.ndim >= rank else expand_dims(x, shapes[x.ndim]) for x in nodes]
         return found[0] if len(found) == 1 else tuple(found)
 
     atleast.__name__ = f"atleast_{rank}d"
     return atleast
-
-
-def _same(x: Node) -> Node:
-    return x
 
 
 atleast_1d = _at_least(1, [0])
@@ -173,10 +175,16 @@ def matrix_transpose(x: Node) -> Node:
 # -- arithmetic -------------------------------------------------------------------------------
 
 
-def diff(a: Node, n: int = 1, axis: int = -1) -> Node:
-    """Differences of neighbours, `n` times."""
+def diff(a: Node, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Node:
+    """Differences of neighbours, `n` times, with values before and behind them."""
     place = shaping.one_axis(axis, a.ndim, "diff")
     lead = (_FULL,) * place
+    ends = [None if end is None else as_node(end, a) for end in (prepend, append)]
+    row = a[(*lead, slice(0, 1))]
+    before, behind = (
+        [] if end is None else [end if end.ndim else broadcast_like(end, row)] for end in ends
+    )
+    a = shaping.concatenate([*before, a, *behind], place) if before or behind else a
     for _ in range(n):
         a = a[(*lead, slice(1, None))] - a[(*lead, slice(None, -1))]
     return a
@@ -203,7 +211,7 @@ def _slope(f: Node, step: Any, axis: int) -> Node:
 
 def cross(a: Any, b: Any) -> Any:
     """Cross products of vectors along the last axis, of size 3."""
-    left, right = _parts((a, b), _same)
+    left, right = nodes_of((a, b))
     for x in (left, right):
         if not x.ndim or x.dims[-1] != 3:
             raise ShapeError(f"np.cross on nodes takes vectors of 3 along the last axis, got {x!r}")
@@ -213,7 +221,7 @@ def cross(a: Any, b: Any) -> Any:
 
 def inner(a: Any, b: Any) -> Any:
     """Sum of products over the last axes."""
-    left, right = _parts((a, b), _same)
+    left, right = nodes_of((a, b))
     return np.tensordot(left, right, axes=(-1, -1)) if left.ndim and right.ndim else left * right
 
 
@@ -221,9 +229,14 @@ def nan_to_num(
     x: Node, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None
 ) -> Any:
     """Numbers in place of NaN and infinities, which get no gradient."""
-    limits = np.finfo(x.dtype)
-    high = float(limits.max) if posinf is None else posinf
-    low = float(limits.min) if neginf is None else neginf
+    if is_complex(x):
+        parts: list[Any] = [np.real(x), np.imag(x)]
+        whole, imaginary = (nan_to_num(part, copy, nan, posinf, neginf) for part in parts)
+        return whole.astype(x.dtype) + 1j * imaginary.astype(x.dtype)
+    if x.dtype.kind in "biu":
+        return x
+    high = highest(x.dtype) if posinf is None else posinf
+    low = -highest(x.dtype) if neginf is None else neginf
     finite: Any = np.where(np.isnan(x), nan, x)
     return np.where(x == np.inf, high, np.where(x == -np.inf, low, finite))
 
@@ -281,12 +294,12 @@ def linspace(
     start: Any, stop: Any, num: Any = 50, endpoint: bool = True, *, dtype: Any = None
 ) -> Node:
     """Evenly spaced numbers between two, of which one is a node."""
-    return creation.linspace(_node_of(start, stop), start, stop, num, endpoint, dtype)
+    return creation.linspace(node_of(start, stop), start, stop, num, endpoint, dtype)
 
 
 def meshgrid(*xi: Any, indexing: str = "xy") -> tuple[Node, ...]:
     """Coordinate arrays of a grid."""
-    return tuple(creation.meshgrid(*_parts(xi, _same), indexing=indexing))
+    return tuple(creation.meshgrid(*nodes_of(xi), indexing=indexing))
 
 
 # -- Fourier transforms and norms -------------------------------------------------------------

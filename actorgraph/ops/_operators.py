@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from actorgraph.errors import GraphTypeError
 from actorgraph.graph import Node
 from actorgraph.ops import (
     arithmetic,
@@ -98,11 +99,40 @@ def _reflected(function: Callable[[Any, Any], Node]) -> Callable[[Any, Any], Nod
     return reflected
 
 
+def _power(self: Node, other: Any, modulus: Any = None) -> Node:
+    if modulus is not None:
+        raise GraphTypeError(f"pow of {self!r} takes no third argument; write (x ** y) % z")
+    return arithmetic.power(self, other)
+
+
+def _divmod(self: Node, other: Any) -> tuple[Node, Node]:
+    return arithmetic.floor_divide(self, other), arithmetic.mod(self, other)
+
+
+def _rdivmod(self: Node, other: Any) -> tuple[Node, Node]:
+    return arithmetic.floor_divide(other, self), arithmetic.mod(other, self)
+
+
+def _rounded(self: Node, digits: int | None = None) -> Node:
+    return rounding.round(self, digits or 0)
+
+
 def attach() -> None:
     """Give `Node` its operators and methods."""
     for name, function in _BINARY.items():
         setattr(Node, f"__{name}__", function)
         setattr(Node, f"__r{name}__", _reflected(function))
-    own = {"__pos__": _positive, "transpose": _transposed, "T": property(_reversed)}
+    own = {
+        "__pos__": _positive,
+        "__pow__": _power,
+        "__divmod__": _divmod,
+        "__rdivmod__": _rdivmod,
+        "__round__": _rounded,
+        "__floor__": rounding.floor,
+        "__ceil__": rounding.ceil,
+        "__trunc__": rounding.trunc,
+        "transpose": _transposed,
+        "T": property(_reversed),
+    }
     for name, method in {**_METHODS, **own}.items():
         setattr(Node, name, method)

@@ -162,8 +162,8 @@ def _is_elementwise(op):
 
 # Attributes of these name an axis.
 ALONG_AN_AXIS = (
-    "argsort cumprod cumprod_before cumsum deviation log_softmax roll scan_before "
-    "softmax sort sparsemax standardize"
+    "argsort cumprod cumprod_before cumsum deviation log_softmax logcumsumexp roll "
+    "running_extreme scan_before softmax sort sparsemax standardize"
 ).split()
 ELEMENTWISE = {op.name: op for op in LIBRARY if _is_elementwise(op)
                and op.name not in ALONG_AN_AXIS}  # fmt: skip

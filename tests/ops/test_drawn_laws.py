@@ -19,6 +19,7 @@ from tests.ops import (  # noqa: F401 - they fill the rows
     _drawn_places,
     _drawn_products,
     _drawn_shapes,
+    _drawn_statistics,
     _drawn_windows,
 )
 from tests.ops._drawn import LIBRARY, MADE_OF, ROWS
