@@ -34,6 +34,18 @@ from actorgraph.ops.arithmetic import (
 )
 from actorgraph.ops.assignment import index_add, index_put, put, scatter, scatter_add
 from actorgraph.ops.attention import scaled_dot_product_attention
+from actorgraph.ops.bessel import i0, i0e, i1, i1e, j0, j1, k0, k0e, k1, k1e, y0, y1
+from actorgraph.ops.bits import (
+    bitwise_and,
+    bitwise_count,
+    bitwise_not,
+    bitwise_or,
+    bitwise_xor,
+    gcd,
+    lcm,
+    left_shift,
+    right_shift,
+)
 from actorgraph.ops.broadcasting import (
     broadcast_like,
     broadcast_to,
@@ -80,11 +92,13 @@ from actorgraph.ops.creation import (
 )
 from actorgraph.ops.ctc import ctc_loss
 from actorgraph.ops.cumulative import cumprod, cumsum, prod
-from actorgraph.ops.decompositions import cholesky, qr
+from actorgraph.ops.decompositions import cholesky, householder_product, qr
 from actorgraph.ops.define import define
 from actorgraph.ops.detection import yolo_decode
+from actorgraph.ops.eigen import eig, eigvals
 from actorgraph.ops.einsum import einsum
 from actorgraph.ops.embedding import embedding
+from actorgraph.ops.entropies import entr, logit, xlog1py, xlogy
 from actorgraph.ops.exponential import (
     exp,
     exp2,
@@ -93,17 +107,55 @@ from actorgraph.ops.exponential import (
     log1p,
     log2,
     log10,
-    logaddexp,
-    logaddexp2,
+)
+from actorgraph.ops.float_parts import (
+    copysign,
+    float_power,
+    fmod,
+    frac,
+    frexp,
+    heaviside,
+    ldexp,
+    modf,
+    nextafter,
+    signbit,
+    spacing,
 )
 from actorgraph.ops.fourier import fft, fftn, ifft, ifftn
+from actorgraph.ops.fourier_nd import (
+    fft2,
+    fftshift,
+    hfft,
+    hfft2,
+    hfftn,
+    ifft2,
+    ifftshift,
+    ihfft,
+    ihfft2,
+    ihfftn,
+    irfft2,
+    irfftn,
+    rfft2,
+    rfftn,
+)
 from actorgraph.ops.fourier_real import irfft, rfft
 from actorgraph.ops.gathering import at, gather, gather_nd, size_of, take_along_axis
 from actorgraph.ops.indexing import getitem, one_hot, take
 from actorgraph.ops.inverses import det, inv, matrix_power, slogdet, solve
 from actorgraph.ops.least_squares import lstsq
 from actorgraph.ops.linalg import dot, matmul, outer
-from actorgraph.ops.linalg_products import bmm, kron, tensordot, vecdot
+from actorgraph.ops.linalg_products import (
+    bmm,
+    cross,
+    kron,
+    matvec,
+    multi_dot,
+    tensordot,
+    vander,
+    vecdot,
+    vecmat,
+)
+from actorgraph.ops.log_sums import logaddexp, logaddexp2
 from actorgraph.ops.losses import log_softmax, mse_loss, softmax
 from actorgraph.ops.losses_classification import (
     bce_with_logits,
@@ -123,7 +175,10 @@ from actorgraph.ops.losses_regression import (
     smooth_l1_loss,
     triplet_margin_loss,
 )
+from actorgraph.ops.lu import lu, lu_factor, lu_solve
 from actorgraph.ops.matrices import diag, diag_embed, diagflat, diagonal, trace, tril, triu
+from actorgraph.ops.matrix_exponential import matrix_exp
+from actorgraph.ops.matrix_norms import cond, matrix_norm, vector_norm
 from actorgraph.ops.normalisation import (
     batch_norm,
     group_norm,
@@ -201,10 +256,26 @@ from actorgraph.ops.shaping import concatenate, stack, swapaxes, transpose
 from actorgraph.ops.sinc import sinc
 from actorgraph.ops.sorting import argsort, searchsorted, sort, topk, unique
 from actorgraph.ops.sparsemax import sparsemax
-from actorgraph.ops.special import digamma, erf, erfc, lgamma, polygamma
+from actorgraph.ops.special import (
+    digamma,
+    erf,
+    erfc,
+    erfcx,
+    erfinv,
+    lgamma,
+    log_ndtr,
+    multigammaln,
+    ndtr,
+    ndtri,
+    polygamma,
+    zeta,
+)
 from actorgraph.ops.spectral import eigh, eigvalsh, svd, svdvals
+from actorgraph.ops.spectrograms import istft, stft
 from actorgraph.ops.splitting import split, unstack
 from actorgraph.ops.statistics import norm, std, var
+from actorgraph.ops.tensor_equations import tensorinv, tensorsolve
+from actorgraph.ops.triangular import cholesky_solve, solve_triangular
 from actorgraph.ops.trigonometric import (
     angle,
     arccos,
@@ -232,45 +303,58 @@ from actorgraph.ops.windows import col2im, im2col
 __all__ = [
     "Sample", "Together", "abs", "adaptive_avg_pool1d", "adaptive_avg_pool2d",
     "adaptive_max_pool1d", "adaptive_max_pool2d", "add", "all", "allclose", "angle", "any",
-    "arange", "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctan2", "arctanh", "argmax",
-    "argmin", "argsort", "array_equal", "astype", "at", "avg_pool1d", "avg_pool2d", "batch_norm",
-    "bce_with_logits", "bernoulli", "binary_cross_entropy", "binary_cross_entropy_with_logits",
-    "binomial", "bmm", "broadcast_like", "broadcast_to", "categorical", "cbrt", "ceil", "celu",
-    "cholesky", "clip", "clip_by_global_norm", "clip_by_norm", "col2im", "concatenate", "conj",
-    "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "cos", "cosh",
-    "cosine_similarity", "cot", "count_nonzero", "cross_entropy", "csc", "ctc_loss", "cube",
-    "cumprod", "cumsum", "define", "deg2rad", "det", "diag", "diag_embed", "diagflat", "diagonal",
-    "digamma", "divide", "dot", "dropout", "eigh", "eigvalsh", "einsum", "elu", "embedding",
-    "equal", "erf", "erfc", "exp", "exp2", "expand_dims", "expm1", "eye", "fft", "fftn", "flatten",
-    "flip", "floor", "floor_divide", "fmax", "fmin", "full", "full_like", "gather", "gather_nd",
-    "gelu", "getitem", "global_avg_pool", "global_max_pool", "greater", "greater_equal",
-    "group_norm", "gru_cell", "hardshrink", "hardsigmoid", "hardswish", "hardtanh", "hinge",
-    "hinge_loss", "huber", "huber_loss", "hypot", "ifft", "ifftn", "im2col", "imag", "index_add",
-    "index_put", "instance_norm", "inv", "irfft", "isclose", "isfinite", "isinf", "isnan", "kl_div",
-    "kron", "l1", "l1_loss", "layer_norm", "leaky_relu", "less", "less_equal", "lgamma", "linspace",
-    "local_response_norm", "log", "log10", "log1p", "log2", "log_softmax", "logaddexp",
-    "logaddexp2", "logical_and", "logical_not", "logical_or", "logical_xor", "logsigmoid",
-    "logspace", "logsumexp", "lstm_cell", "lstsq", "matmul", "matrix_power", "matrix_rank", "max",
-    "max_pool1d", "max_pool2d", "maximum", "mean", "meshgrid", "min", "minimum", "mish", "mod",
-    "moveaxis", "mse", "mse_loss", "multiply", "neg", "nll", "nll_loss", "norm", "normal",
-    "not_equal", "one_hot", "ones", "ones_like", "opaque", "outer", "pad", "permute", "pick",
-    "pick_neg_log_sigmoid", "pick_neg_log_softmax", "pick_softmax", "pinv", "pixel_shuffle",
-    "pixel_unshuffle", "polygamma", "power", "prelu", "prod", "put", "qr", "rad2deg", "ravel",
-    "real", "reciprocal", "relu", "relu6", "repeat", "reshape", "rfft", "rms_norm", "rnn_cell",
+    "arange", "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctan2", "arctanh",
+    "argmax", "argmin", "argsort", "array_equal", "astype", "at", "avg_pool1d", "avg_pool2d",
+    "batch_norm", "bce_with_logits", "bernoulli", "binary_cross_entropy",
+    "binary_cross_entropy_with_logits", "binomial", "bitwise_and", "bitwise_count",
+    "bitwise_not", "bitwise_or", "bitwise_xor", "bmm", "broadcast_like", "broadcast_to",
+    "categorical", "cbrt", "ceil", "celu", "cholesky", "cholesky_solve", "clip",
+    "clip_by_global_norm", "clip_by_norm", "col2im", "concatenate", "cond", "conj", "conv1d",
+    "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "copysign", "cos", "cosh",
+    "cosine_similarity", "cot", "count_nonzero", "cross", "cross_entropy", "csc", "ctc_loss",
+    "cube", "cumprod", "cumsum", "define", "deg2rad", "det", "diag", "diag_embed", "diagflat",
+    "diagonal", "digamma", "divide", "dot", "dropout", "eig", "eigh", "eigvals", "eigvalsh",
+    "einsum", "elu", "embedding", "entr", "equal", "erf", "erfc", "erfcx", "erfinv", "exp",
+    "exp2", "expand_dims", "expit", "expm1", "eye", "fft", "fft2", "fftn", "fftshift",
+    "flatten", "flip", "float_power", "floor", "floor_divide", "fmax", "fmin", "fmod", "frac",
+    "frexp", "full", "full_like", "gammaln", "gather", "gather_nd", "gcd", "gelu", "getitem",
+    "global_avg_pool", "global_max_pool", "greater", "greater_equal", "group_norm", "gru_cell",
+    "hardshrink", "hardsigmoid", "hardswish", "hardtanh", "heaviside", "hfft", "hfft2", "hfftn",
+    "hinge", "hinge_loss", "householder_product", "huber", "huber_loss", "hypot", "i0", "i0e",
+    "i1", "i1e", "ifft", "ifft2", "ifftn", "ifftshift", "ihfft", "ihfft2", "ihfftn", "im2col",
+    "imag", "index_add", "index_put", "instance_norm", "inv", "irfft", "irfft2", "irfftn",
+    "isclose", "isfinite", "isinf", "isnan", "istft", "j0", "j1", "k0", "k0e", "k1", "k1e",
+    "kl_div", "kron", "l1", "l1_loss", "layer_norm", "lcm", "ldexp", "leaky_relu", "left_shift",
+    "less", "less_equal", "lgamma", "linspace", "local_response_norm", "log", "log10", "log1p",
+    "log2", "log_ndtr", "log_softmax", "logaddexp", "logaddexp2", "logical_and", "logical_not",
+    "logical_or", "logical_xor", "logit", "logsigmoid", "logspace", "logsumexp", "lstm_cell",
+    "lstsq", "lu", "lu_factor", "lu_solve", "matmul", "matrix_exp", "matrix_norm",
+    "matrix_power", "matrix_rank", "matvec", "max", "max_pool1d", "max_pool2d", "maximum",
+    "mean", "meshgrid", "min", "minimum", "mish", "mod", "modf", "moveaxis", "mse", "mse_loss",
+    "multi_dot", "multigammaln", "multiply", "ndtr", "ndtri", "neg", "nextafter", "nll",
+    "nll_loss", "norm", "normal", "not_equal", "one_hot", "ones", "ones_like", "opaque",
+    "outer", "pad", "permute", "pick", "pick_neg_log_sigmoid", "pick_neg_log_softmax",
+    "pick_softmax", "pinv", "pixel_shuffle", "pixel_unshuffle", "polygamma", "power", "prelu",
+    "prod", "psi", "put", "qr", "rad2deg", "ravel", "real", "reciprocal", "relu", "relu6",
+    "repeat", "reshape", "rfft", "rfft2", "rfftn", "right_shift", "rms_norm", "rnn_cell",
     "roll", "round", "rsqrt", "running_batch_norm", "scaled_dot_product_attention", "scatter",
-    "scatter_add", "searchsorted", "sec", "selu", "sigmoid", "sign", "silu", "sin", "sinc", "sinh",
-    "size_of", "slogdet", "smooth_l1", "smooth_l1_loss", "softmax", "softplus", "softshrink",
-    "softsign", "solve", "sort", "sparsemax", "split", "sqrt", "square", "squeeze", "stack", "std",
-    "subtract", "sum", "svd", "svdvals", "swapaxes", "take", "take_along_axis", "tan", "tanh",
-    "tanhshrink", "tensordot", "threshold", "tile", "topk", "trace", "transpose", "tril", "triplet",
-    "triplet_margin_loss", "triu", "trunc", "truncated_normal", "uniform", "unique", "unstack",
-    "upsample", "var", "vecdot", "where", "yolo_decode", "zeros", "zeros_like",
+    "scatter_add", "searchsorted", "sec", "selu", "sigmoid", "sign", "signbit", "silu", "sin",
+    "sinc", "sinh", "size_of", "slogdet", "smooth_l1", "smooth_l1_loss", "softmax", "softplus",
+    "softshrink", "softsign", "solve", "solve_triangular", "sort", "spacing", "sparsemax",
+    "split", "sqrt", "square", "squeeze", "stack", "std", "stft", "subtract", "sum", "svd",
+    "svdvals", "swapaxes", "take", "take_along_axis", "tan", "tanh", "tanhshrink", "tensordot",
+    "tensorinv", "tensorsolve", "threshold", "tile", "topk", "trace", "transpose", "tril",
+    "triplet", "triplet_margin_loss", "triu", "trunc", "truncated_normal", "uniform", "unique",
+    "unstack", "upsample", "vander", "var", "vecdot", "vecmat", "vector_norm", "where",
+    "xlog1py", "xlogy", "y0", "y1", "yolo_decode", "zeros", "zeros_like", "zeta",
 ]  # fmt: skip
 
 # Other names: the short ones of losses, and PyTorch's for one that has a shorter name here.
 mse, l1, smooth_l1, huber = mse_loss, l1_loss, smooth_l1_loss, huber_loss
 nll, hinge, triplet = nll_loss, hinge_loss, triplet_margin_loss
 binary_cross_entropy_with_logits = bce_with_logits
+# SciPy's names, which PyTorch has too.
+expit, gammaln, psi = sigmoid, lgamma, digamma
 
 _operators.attach()
 _numpy.attach(

@@ -25,15 +25,18 @@ __all__ = ["attach", "names"]
 Function = Callable[..., Any]
 
 _UFUNC_ALIASES = {
-    "bitwise_and": "logical_and",
-    "bitwise_or": "logical_or",
-    "bitwise_xor": "logical_xor",
     "degrees": "rad2deg",
     "fabs": "abs",
-    "invert": "logical_not",
+    "float_power": "float_power",
+    "frexp": "frexp",
+    "invert": "bitwise_not",
+    "ldexp": "ldexp",
     "matmul": "matmul",
+    "matvec": "matvec",
+    "modf": "modf",
     "radians": "deg2rad",
     "vecdot": "vecdot",
+    "vecmat": "vecmat",
 }
 
 _REDUCTION = "x=a axis -dtype -out keepdims -initial -where"
@@ -71,34 +74,42 @@ _PARAMETERS = {
     "diagonal": "x=a offset axis1 axis2",
     "dot": "x=a y=b -out",
     "expand_dims": "x=a axis",
-    "fft.fft": _FFT,
-    "fft.fftn": _FFTN,
-    "fft.ifft": _FFT,
-    "fft.ifftn": _FFTN,
-    "fft.irfft": _FFT,
-    "fft.rfft": _FFT,
+    **{f"fft.{name}": _FFT for name in "fft hfft ifft ihfft irfft rfft".split()},
+    **{f"fft.{name}": _FFTN for name in "fft2 fftn ifft2 ifftn irfft2 irfftn rfft2 rfftn".split()},
+    "fft.fftshift": "x axes",
+    "fft.ifftshift": "x axes",
     "flip": "x=m axis",
     "full_like": "x=a fill_value dtype -order -subok -shape -device",
+    "i0": "x",
     "imag": "x=val",
     "isclose": "x=a y=b rtol atol equal_nan",
     "kron": "x=a y=b",
     "linalg.cholesky": "x=a upper",
+    "linalg.cond": "x p",
+    "linalg.cross": "x=x1 y=x2 axis",
     "linalg.det": "x=a",
+    "linalg.eig": "x=a",
+    "linalg.eigvals": "x=a",
     "linalg.eigh": "x=a UPLO",
     "linalg.eigvalsh": "x=a UPLO",
     "linalg.inv": "x=a",
     "linalg.lstsq": "a b rcond",
     "linalg.matmul": "x=x1 y=x2",
+    "linalg.matrix_norm": "x keepdims ord",
     "linalg.matrix_power": "x=a n",
-    "linalg.matrix_rank": "x=A -tol -hermitian rtol",
+    "linalg.matrix_rank": "x=A atol=tol hermitian rtol",
+    "linalg.multi_dot": "arrays -out",
     "linalg.outer": "x=x1 y=x2",
-    "linalg.pinv": "x=a rtol=rcond -hermitian rtol",
+    "linalg.pinv": "x=a rtol=rcond hermitian rtol",
     "linalg.qr": "x=a mode",
     "linalg.slogdet": "x=a",
     "linalg.solve": "a b",
     "linalg.svdvals": "x",
     "linalg.tensordot": "x=x1 y=x2 axes",
+    "linalg.tensorinv": "a ind",
+    "linalg.tensorsolve": "a b axes",
     "linalg.vecdot": "x=x1 y=x2 axis",
+    "linalg.vector_norm": "x axis keepdims ord",
     "max": _EXTREMUM,
     "mean": _REDUCTION,
     "min": _EXTREMUM,
@@ -130,6 +141,7 @@ _PARAMETERS = {
     "tril": "x=m k",
     "triu": "x=m k",
     "unique": "x=ar return_index return_inverse return_counts -axis -equal_nan -sorted",
+    "vander": "x n=N increasing",
     "var": _SPREAD,
     "where": "condition x y",
     "zeros_like": "x=a dtype -order -subok -shape -device",
@@ -168,8 +180,8 @@ class _Dispatch:
         package = "ag.ops" if target in self.functions else "np"
         return f"; the nearest name is {package}.{target}{listed}"
 
-    def ufunc(self, ufunc: np.ufunc, method: str, inputs: Any, given: Mapping[str, Any]) -> Node:
-        """Build the node of a ufunc call."""
+    def ufunc(self, ufunc: np.ufunc, method: str, inputs: Any, given: Mapping[str, Any]) -> Any:
+        """Build the node of a ufunc call, or the nodes."""
         name = ufunc.__name__
         if method != "__call__":
             instead = _UFUNC_METHODS.get(name)
@@ -179,9 +191,7 @@ class _Dispatch:
             raise GraphTypeError(f"np.{name} has no op{self.nearest(name)}")
         for parameter in given:
             raise GraphTypeError(_refusal(name, parameter))
-        result = self.ufuncs[name](*inputs)
-        assert isinstance(result, Node)
-        return result
+        return self.ufuncs[name](*inputs)
 
     def function(self, function: Function, args: Any, given: Mapping[str, Any]) -> Any:
         """Build the node of a call of another NumPy function."""
@@ -256,7 +266,7 @@ def attach(functions: Mapping[str, Function]) -> None:
     """Make NumPy call the given functions of `ag.ops` (by name) for nodes."""
     dispatch = _Dispatch(functions)
 
-    def array_ufunc(self: Node, ufunc: np.ufunc, method: str, *inputs: Any, **given: Any) -> Node:
+    def array_ufunc(self: Node, ufunc: np.ufunc, method: str, *inputs: Any, **given: Any) -> Any:
         return dispatch.ufunc(ufunc, method, inputs, given)
 
     def array_function(

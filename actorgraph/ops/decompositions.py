@@ -1,4 +1,4 @@
-"""Triangular decompositions of batches of matrices: cholesky, qr.
+"""Triangular decompositions of batches of matrices: cholesky, qr, and products of reflections.
 
 The op behind `qr` stacks its factors as rows of one array, of which the function gives out slices.
 
@@ -28,13 +28,15 @@ from actorgraph.ops._matrix_rules import (
     known,
     read_rows,
 )
-from actorgraph.ops.broadcasting import zeros_like
+from actorgraph.ops.broadcasting import expand_dims, zeros_like
+from actorgraph.ops.creation import eye
 from actorgraph.ops.indexing import getitem
 from actorgraph.ops.inverses import solve
+from actorgraph.ops.matrices import tril
 from actorgraph.ops.shaping import concatenate
 from actorgraph.types import Checks, Shape
 
-__all__ = ["QRResult", "cholesky", "qr"]
+__all__ = ["QRResult", "cholesky", "householder_product", "qr"]
 
 # -- cholesky ---------------------------------------------------------------------------------
 
@@ -226,3 +228,53 @@ def qr(x: Node, mode: str = "reduced") -> Any:
     if mode == "r":
         return r
     return _completed(q, r, x) if mode == "complete" else QRResult(q, r)
+
+
+# -- reflections ------------------------------------------------------------------------------
+
+
+def householder_product(x: Node, tau: Node) -> Node:
+    """Return the first columns of a product of reflections.
+
+    As ``torch.linalg.householder_product``.
+    Reflection i is ``I - tau[i] v v^H``, where v is column i of `x` below the diagonal, with a 1 on
+    it; their product is Q of a QR decomposition.
+
+    Parameters
+    ----------
+    x : node
+        Shape (..., m, n), m >= n.
+    tau : node
+        Shape (..., k), k <= n, of ints.
+
+    Returns
+    -------
+    Node
+        Shape (..., m, n).
+
+    Raises
+    ------
+    GraphTypeError
+        The dtype is none that LAPACK takes.
+    ShapeError
+        The dims are not known ints, or `x` is wide.
+
+    Examples
+    --------
+    >>> from actorgraph import Graph
+    >>> x = Graph().input("x", (4, 3), "float64")
+    >>> householder_product(x, x[0]).shape
+    (4, 3)
+    """
+    rows, columns = (known(as_matrices(x, "householder_product"), axis, "householder_product")
+                     for axis in (-2, -1))  # fmt: skip
+    count = known(tau, -1, "householder_product")
+    if not all(isinstance(dim, int) for dim in (rows, columns, count)) or rows < columns:
+        raise ShapeError(f"householder_product takes tall matrices of known dims, got {x!r}")
+    unit = eye(x, rows, columns, dtype=x.dtype)
+    vectors, result = tril(x, -1) + unit, zeros_like(x) + unit
+    for i in reversed(range(count)):
+        v = getitem(vectors, (Ellipsis, slice(i, i + 1)))
+        share = expand_dims(getitem(tau, (Ellipsis, slice(i, i + 1))), -1)
+        result = result - share * (v @ (adjoint(v) @ result))
+    return result

@@ -204,6 +204,22 @@ def test_logaddexp_of_minus_infinity_has_no_nan(name):
     np.testing.assert_array_equal(y, [0, 1, 0.5, 0])
 
 
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("name", ["logaddexp", "logaddexp2"])
+def test_shares_of_logaddexp_are_exact_for_any_size(name, dtype):
+    top = float(np.finfo(dtype).max)
+    xs, ys = [INF, top, 0.9 * top, INF, -top, -INF], [1.0, top, -0.9 * top, INF, top, 3.0]
+    _, x, y = value_and_gradients(getattr(ops, name), xs, ys, dtype=dtype)
+    np.testing.assert_array_equal(x, [1, 0.5, 1, 0.5, 0, 0])
+    np.testing.assert_array_equal(y, [0, 0.5, 0, 0.5, 1, 1])
+    _, x, y = value_and_gradients(getattr(ops, name), [1e4], [1e4], dtype=dtype)
+    assert (x, y) == (0.5, 0.5)
+
+
+def test_lgamma_of_both_infinities_is_infinite():
+    np.testing.assert_array_equal(values(ops.lgamma, [-INF, INF]), [INF, INF])
+
+
 @pytest.mark.parametrize("name", ["ceil", "floor", "round", "trunc"])
 def test_rounding_has_gradient_zero_and_leaves_integers_alone(name):
     xs = [-2.5, -0.5, 0.5, 1.5, 2.0]
