@@ -9,7 +9,7 @@ import numpy as np
 from actorgraph.graph import Node
 from actorgraph.op import Sample
 from actorgraph.ops._declare import Binary, Unary, binary, unary
-from actorgraph.ops.arithmetic import neg, power, sign
+from actorgraph.ops.arithmetic import multiply, neg, power, sign
 from actorgraph.ops.casting import astype
 from actorgraph.ops.linalg_products import lifted_pair
 from actorgraph.ops.rounding import trunc
@@ -76,9 +76,9 @@ def ldexp(x: Any, y: Any) -> Node:
     Parameters
     ----------
     x : node or array
-        Float.
+        Float, or of the dtype of `y`.
     y : node or array
-        Integers, which have no gradient.
+        Integers, which have no gradient; or as in PyTorch floats or complex numbers, which have.
 
     Returns
     -------
@@ -90,7 +90,8 @@ def ldexp(x: Any, y: Any) -> Node:
     >>> ldexp(Graph().input("x", (3,)), np.array([1, 2, 3])).shape
     (3,)
     """
-    return _ldexp(*lifted_pair(x, y, "ldexp"))
+    x, y = lifted_pair(x, y, "ldexp")
+    return _ldexp(x, y) if y.dtype.kind in "iu" else multiply(x, power(2.0, y))
 
 
 def frexp(x: Node) -> tuple[Node, Node]:

@@ -175,6 +175,7 @@ def places_and_sizes(x: Node, s: Any, axes: Any, what: str) -> tuple[tuple[int, 
     if axes is None:
         count = x.ndim if s is None else len(tuple(s))
         axes = range(x.ndim - count, x.ndim)
+    axes = (axes,) if isinstance(axes, int) else axes
     places = tuple(one_axis(axis, x.ndim, what) for axis in axes)
     if len(set(places)) != len(places):
         raise ShapeError(f"{what}: axes {tuple(axes)} name a dim twice")

@@ -51,7 +51,7 @@ _PARAMETERS = """
         An axis is given twice or does not exist, or there are no points along it.
     """
 _ALL = "Default: all, or as many of the last ones as `s` has entries."
-_TWO = "Two of them."
+_TWO = "The last two by default."
 
 
 def _described(takes: str, gives: str, axes: str = _ALL) -> Callable[[_T], _T]:
@@ -116,13 +116,13 @@ def _last_two(over_axes: Any, takes: str, gives: str) -> Any:
     name = over_axes.__name__.replace("n", "2")
 
     def transform(x: Node, s: Any = None, axes: Any = (-2, -1), norm: str | None = None) -> Node:
-        if len(axes) != 2:
-            raise ShapeError(f"{name} takes two axes, got {axes!r}")
         result: Node = over_axes(x, s, axes, norm)
         return result
 
     transform.__name__ = transform.__qualname__ = name
-    transform.__doc__ = f"Transform over two axes by `{over_axes.__name__}`."
+    transform.__doc__ = (
+        f"Transform over the last two axes by `{over_axes.__name__}`, as ``numpy.fft`` names it."
+    )
     return _described(takes, gives, _TWO)(transform)
 
 

@@ -16,12 +16,12 @@ from actorgraph.graph import Node, build
 from actorgraph.op import Op, Sample, register
 from actorgraph.ops._matrix_rules import (
     SQUARE_SAMPLES,
-    adjoint,
     as_matrices,
     cubic_cost,
     known,
     read_rows,
 )
+from actorgraph.ops._matrix_rules import adjoint as across
 from actorgraph.ops.broadcasting import expand_dims, squeeze, zeros_like
 from actorgraph.ops.casting import real_part
 from actorgraph.ops.creation import eye
@@ -73,7 +73,8 @@ def _exchange(xp: Any, x: Any, one: int, others: Any) -> None:
 def _panel(xp: Any, x: Any, order: Any) -> None:
     """Decompose matrices of few columns in place, and exchange the entries of `order` alike."""
     for k in range(min(x.shape[-2:])):
-        pivots = xp.abs(x[:, k:, k]).argmax(axis=-1) + k
+        column = x[:, k:, k]  # measured as LAPACK does, so that the rows are in its order
+        pivots = (xp.abs(xp.real(column)) + xp.abs(xp.imag(column))).argmax(axis=-1) + k
         _exchange(xp, x, k, pivots)
         _exchange(xp, order, k, pivots)
         pivot = x[:, k, k, None]
@@ -128,10 +129,6 @@ def _sides(x: Node) -> Any:
     return x.dims[-2:]
 
 
-def _permuted(x: Node, order: Node) -> Node:
-    return take_along_axis(x, expand_dims(order, -1), -2)
-
-
 def _unit_lower(factors: Node, x: Node) -> Node:
     return solve_triangular(factors, x, upper=False, unitriangular=True)
 
@@ -143,15 +140,15 @@ def _by_upper(x: Node, factors: Node) -> Node:
 
 def _by_adjoint_upper(x: Node, factors: Node) -> Node:
     """Return ``x @ U^-H``."""
-    return adjoint(solve_triangular(factors, adjoint(x), upper=True))
+    return across(solve_triangular(factors, across(x), upper=True))
 
 
 def _square_vjp(factors: Node, ct: Node) -> Node:
     """Return the cotangent of a matrix that needs no exchange of rows."""
     lower, upper, ct_lower = tril(factors, -1), triu(factors), tril(ct, -1)
-    below = tril(ct_lower + adjoint(lower) @ ct_lower, -1)
-    inner = below + triu(triu(ct) @ adjoint(upper))
-    back = solve_triangular(adjoint(factors), inner, upper=True, unitriangular=True)
+    below = tril(ct_lower + across(lower) @ ct_lower, -1)
+    inner = below + triu(triu(ct) @ across(upper))
+    back = solve_triangular(across(factors), inner, upper=True, unitriangular=True)
     return _by_adjoint_upper(back, factors)
 
 
@@ -163,15 +160,15 @@ def _vjp(ct: Node, y: Node, x: Node) -> Node:
     elif rows > columns:
         square, below = read_rows(factors, None, columns), read_rows(factors, columns, None)
         rest = _by_adjoint_upper(read_rows(ct, columns, None), square)
-        inner = read_rows(ct, None, columns) - triu(adjoint(below) @ rest)
+        inner = read_rows(ct, None, columns) - triu(across(below) @ rest)
         moved = concatenate([_square_vjp(square, inner), rest], axis=-2)
     else:
         square, right = _columns(factors, None, rows), _columns(factors, rows, None)
-        turned = adjoint(square)
+        turned = across(square)
         rest = solve_triangular(turned, _columns(ct, rows, None), upper=True, unitriangular=True)
-        inner = _columns(ct, None, rows) - tril(rest @ adjoint(right), -1)
+        inner = _columns(ct, None, rows) - tril(rest @ across(right), -1)
         moved = concatenate([_square_vjp(square, inner), rest], axis=-1)
-    return _permuted(moved, argsort(order))
+    return _reordered(moved, argsort(order))
 
 
 def _square_jvp(factors: Node, tan: Node) -> Node:
@@ -182,7 +179,7 @@ def _square_jvp(factors: Node, tan: Node) -> Node:
 
 def _jvp(tans: tuple[Node, ...], y: Node, x: Node) -> Node:
     factors, order = _factors(y)
-    tan, (rows, columns) = _permuted(tans[0], order), _sides(x)
+    tan, (rows, columns) = _reordered(tans[0], order), _sides(x)
     if rows == columns:
         moved = _square_jvp(factors, tan)
     elif rows > columns:
@@ -227,8 +224,8 @@ def _decomposed(x: Node, what: str) -> tuple[Node, Node]:
 def lu(x: Node) -> LUResult:
     """Decompose each matrix as ``P @ L @ U``, as ``scipy.linalg.lu``.
 
-    Rows are exchanged so that no entry of L is larger than 1; where two pivots are equally large,
-    and where the first columns depend on each other, there is no derivative.
+    Rows are exchanged so that no part of an entry of L is larger than 1.  There is no derivative
+    where two pivots are equally large, or the first columns depend on each other.
 
     Parameters
     ----------
@@ -291,7 +288,7 @@ def lu_factor(x: Node) -> LUFactorResult:
     return LUFactorResult(*_decomposed(x, "lu_factor"))
 
 
-def lu_solve(factors: LUFactorResult, b: Any) -> Node:
+def lu_solve(factors: LUFactorResult, b: Any, *, left: bool = True, adjoint: bool = False) -> Node:
     """Solve ``a @ x = b`` with the factors of `a`, which serve any number of right sides.
 
     Parameters
@@ -299,7 +296,12 @@ def lu_solve(factors: LUFactorResult, b: Any) -> Node:
     factors : LUFactorResult
         What `lu_factor` gives for square matrices.
     b : node or array
-        Shape (n,) or (..., n, k), of the dtype of the factors; leading dims broadcast.
+        Shape (n,), (..., n, k), or (..., k, n) without `left`, of the dtype of the factors;
+        leading dims broadcast.
+    left : bool
+        False solves ``x @ a = b``.
+    adjoint : bool
+        Take ``a^H`` for a.
 
     Returns
     -------
@@ -319,11 +321,23 @@ def lu_solve(factors: LUFactorResult, b: Any) -> Node:
     (3,)
     """
     matrix, b = lifted_pair(factors[0], b, "lu_solve")
-    columns = expand_dims(b, -1) if b.ndim == 1 else b
-    order = expand_dims(factors[1], -1)
-    missing = order.ndim - columns.ndim
-    columns = expand_dims(columns, tuple(range(missing))) if missing > 0 else columns
+    columns = expand_dims(b, -1) if b.ndim == 1 else b if left else across(b)
+    if left == adjoint:
+        inner = solve_triangular(across(matrix), columns, upper=False)
+        inner = solve_triangular(across(matrix), inner, upper=True, unitriangular=True)
+        result = _reordered(inner, argsort(factors[1]))
+    else:
+        inner = _unit_lower(matrix, _reordered(columns, factors[1]))
+        result = solve_triangular(matrix, inner, upper=True)
+    if b.ndim == 1:
+        return squeeze(result, -1)
+    return result if left else across(result)
+
+
+def _reordered(x: Node, order: Node) -> Node:
+    """Return the rows in an order, of which either has dims that the other lacks."""
+    order = expand_dims(order, -1)
+    missing = order.ndim - x.ndim
+    x = expand_dims(x, tuple(range(missing))) if missing > 0 else x
     order = expand_dims(order, tuple(range(-missing))) if missing < 0 else order
-    inner = _unit_lower(matrix, take_along_axis(columns, order, -2))
-    result = solve_triangular(matrix, inner, upper=True)
-    return squeeze(result, -1) if b.ndim == 1 else result
+    return take_along_axis(x, order, -2)

@@ -36,9 +36,9 @@ def _of_sums(pick: Callable[..., Node], axis: int) -> Callable[[Node], Node]:
     return of_sums
 
 
-def _singular(place: int) -> Callable[[Node], Node]:
+def _singular(pick: Callable[..., Node]) -> Callable[[Node], Node]:
     def singular(x: Node) -> Node:
-        return getitem(svdvals(x), (Ellipsis, place))
+        return pick(svdvals(x), -1)
 
     return singular
 
@@ -50,8 +50,8 @@ _NORMS: dict[Any, Callable[[Node], Node]] = {
     -1: _of_sums(least, -2),
     inf: _of_sums(largest, -1),
     -inf: _of_sums(least, -1),
-    2: _singular(0),
-    -2: _singular(-1),
+    2: _singular(largest),
+    -2: _singular(least),
 }
 
 

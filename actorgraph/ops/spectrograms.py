@@ -10,6 +10,7 @@ from actorgraph.errors import GraphError, ShapeError
 from actorgraph.graph import Node
 from actorgraph.ops.assignment import index_add
 from actorgraph.ops.broadcasting import broadcast_to
+from actorgraph.ops.casting import astype
 from actorgraph.ops.complex import is_complex, real
 from actorgraph.ops.creation import zeros
 from actorgraph.ops.fourier import fft, ifft
@@ -49,8 +50,7 @@ def _frames(
         )
     if window is None and width == n_fft:
         return _Frames(n_fft, hop, None)
-    dtype = x.dtype.type(0).real.dtype
-    node = x.graph.lift(np.ones(width, dtype) if window is None else window)
+    node = x.graph.lift(np.ones(width, x.dtype) if window is None else window)
     if node.dims != (width,):
         raise ShapeError(f"{what}: the window has {width} points, got {node!r}")
     before = (n_fft - width) // 2
@@ -81,7 +81,7 @@ def stft(
     win_length : int, optional
         Points of the window, in the middle of the frame; all by default.
     window : node or array, optional
-        Factors of the real dtype of `x`, shape (win_length,); ones by default.
+        Factors, shape (win_length,); ones by default.
     center : bool
         Let frame t have its middle at ``t * hop_length``: the signal is padded by half a frame.
     pad_mode : str
@@ -118,7 +118,7 @@ def stft(
     if not x.ndim or not isinstance(x.dims[-1], int):
         raise ShapeError(f"stft: the number of points has to be a known int, got {x!r}")
     frames = take(x, cut.positions(x.dims[-1], "stft"), -1)
-    frames = frames if cut.window is None else frames * cut.window
+    frames = frames if cut.window is None else frames * astype(cut.window, x.dtype)
     transform = rfft if half else fft
     return swap_last(transform(frames, norm="ortho" if normalized else None))
 
@@ -131,8 +131,9 @@ def istft(
     window: Any = None,
     center: bool = True,
     normalized: bool = False,
-    onesided: bool = True,
+    onesided: bool | None = None,
     length: int | None = None,
+    return_complex: bool = False,
 ) -> Node:
     """Undo `stft` by least squares, as ``torch.istft``.
 
@@ -145,20 +146,23 @@ def istft(
         Complex, shape (..., frequencies, frames), of known dims; the last two of them.
     n_fft, hop_length, win_length, window, center, normalized
         As in `stft`.
-    onesided : bool
-        Whether `x` has the frequencies up to ``n_fft // 2`` only.
+    onesided : bool, optional
+        Whether `x` has the frequencies up to ``n_fft // 2`` only; by default their number tells.
     length : int, optional
         Points of the result, cut off or filled up with zeros.
+    return_complex : bool
+        Give complex signals, of both sides of the spectrum; else that of a real signal counts
+        up to ``n_fft // 2``.
 
     Returns
     -------
     Node
-        Float, shape (..., points).
+        Float, or complex, shape (..., points).
 
     Raises
     ------
     GraphError
-        A number is out of range.
+        A number is out of range, or complex signals are asked for of one side.
     ShapeError
         The dims are not known, or not those of such a transform.
 
@@ -169,11 +173,15 @@ def istft(
     (batch, 100)
     """
     cut = _frames(x, n_fft, hop_length, win_length, window, "istft")
+    onesided = x.dims[-2:-1] != (n_fft,) if onesided is None else onesided
     wanted = n_fft // 2 + 1 if onesided else n_fft
     if x.ndim < 2 or x.dims[-2] != wanted or not isinstance(x.dims[-1], int):
         raise ShapeError(f"istft takes (..., {wanted}, frames) with a known number, got {x!r}")
+    if return_complex and onesided:
+        raise GraphError("istft: a complex signal has a spectrum of two sides")
     rows, norm = swap_last(x), "ortho" if normalized else None
-    frames = irfft(rows, n_fft, norm=norm) if onesided else real(ifft(rows, norm=norm))
+    half = getitem(rows, (Ellipsis, slice(None, n_fft // 2 + 1)))
+    frames = ifft(rows, norm=norm) if return_complex else irfft(half, n_fft, norm=norm)
     total = n_fft + cut.hop * (x.dims[-1] - 1)
     ends = (n_fft // 2 if center else 0), total - (n_fft // 2 if center else 0)
     if length is not None:
@@ -182,6 +190,7 @@ def istft(
     weights = cut.window
     if weights is None:
         weights = x.graph.lift(np.ones(n_fft, frames.dtype))
+    weights = weights if weights.dtype == frames.dtype else _like(weights, frames)
     places = cut.positions(total, "istft")
     squares = broadcast_to(weights * weights, places.shape)
     result = getitem(_added(frames * weights, places, total), inside)
@@ -189,6 +198,10 @@ def istft(
     if length is None or length <= ends[1] - ends[0]:
         return result
     return pad(result, ((0, 0),) * (result.ndim - 1) + ((0, length - ends[1] + ends[0]),))
+
+
+def _like(window: Node, frames: Node) -> Node:
+    return real(window) if is_complex(window) else astype(window, frames.dtype)
 
 
 def _added(frames: Node, places: Any, total: int) -> Node:

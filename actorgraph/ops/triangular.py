@@ -176,5 +176,7 @@ def cholesky_solve(b: Any, factor: Any, upper: bool = False) -> Node:
     """
     b, factor = lifted_pair(b, factor, "cholesky_solve")
     lower = adjoint(factor) if upper else factor
-    inner = solve_triangular(lower, b, upper=False)
-    return solve_triangular(adjoint(lower), inner, upper=True)
+    columns = expand_dims(b, -1) if b.ndim == 1 else b
+    inner = solve_triangular(lower, columns, upper=False)
+    result = solve_triangular(adjoint(lower), inner, upper=True)
+    return squeeze(result, -1) if b.ndim == 1 else result
