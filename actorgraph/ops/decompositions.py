@@ -32,6 +32,7 @@ from actorgraph.ops.broadcasting import expand_dims, zeros_like
 from actorgraph.ops.creation import eye
 from actorgraph.ops.indexing import getitem
 from actorgraph.ops.inverses import solve
+from actorgraph.ops.linalg_products import lifted_pair
 from actorgraph.ops.matrices import tril
 from actorgraph.ops.shaping import concatenate
 from actorgraph.types import Checks, Shape
@@ -233,7 +234,7 @@ def qr(x: Node, mode: str = "reduced") -> Any:
 # -- reflections ------------------------------------------------------------------------------
 
 
-def householder_product(x: Node, tau: Node) -> Node:
+def householder_product(x: Any, tau: Any) -> Node:
     """Return the first columns of a product of reflections.
 
     As ``torch.linalg.householder_product``.
@@ -242,10 +243,10 @@ def householder_product(x: Node, tau: Node) -> Node:
 
     Parameters
     ----------
-    x : node
+    x : node or array
         Shape (..., m, n), m >= n.
-    tau : node
-        Shape (..., k), k <= n, of ints.
+    tau : node or array
+        Shape (..., k), k <= n.
 
     Returns
     -------
@@ -266,6 +267,7 @@ def householder_product(x: Node, tau: Node) -> Node:
     >>> householder_product(x, x[0]).shape
     (4, 3)
     """
+    x, tau = lifted_pair(x, tau, "householder_product")
     rows, columns = (known(as_matrices(x, "householder_product"), axis, "householder_product")
                      for axis in (-2, -1))  # fmt: skip
     count = known(tau, -1, "householder_product")
