@@ -139,7 +139,6 @@ AUTOGRAD = (
 MISSING = {
     "array": "a list of nodes is joined by `np.stack`",
     "full": "NumPy does not ask its arguments; use `ag.ops.full`",
-    "linalg.eig": "the eigenvalues of a general matrix change dtype; use `np.linalg.eigh`",
     "real_if_close": "the dtype would depend on values; use `np.real`",
 }
 """Why a name of `AUTOGRAD` does not work on nodes."""
@@ -150,19 +149,27 @@ _UNARY = (
     "radians reciprocal rint sign sin sinh sqrt square tan tanh trunc angle imag real ravel "
     "atleast_1d atleast_2d atleast_3d copy fliplr flipud rot90 transpose tril triu zeros_like "
     "ones_like sum mean std var prod max min amax amin argmax argmin cumsum cumprod all any "
+    "linalg.matrix_transpose "
     "count_nonzero ptp diff gradient sort argsort unique nan_to_num round around squeeze diag "
     "diagflat diagonal trace matrix_transpose flip unstack array real_if_close sinc "
     "fft.fft fft.fft2 fft.fftn fft.fftshift fft.ifft fft.ifft2 fft.ifftn fft.ifftshift fft.rfft "
     "fft.rfft2 fft.rfftn fft.irfft fft.irfft2 fft.irfftn "
-    "linalg.norm linalg.pinv linalg.svdvals linalg.qr"
+    "fft.hfft fft.ihfft frexp i0 modf signbit spacing "
+    "linalg.diagonal linalg.matrix_norm linalg.norm linalg.pinv linalg.svdvals linalg.qr "
+    "linalg.trace linalg.vector_norm"
 ).split()
 _BINARY = (
-    "add append arctan2 divide equal floor_divide fmax fmin greater greater_equal hypot inner kron "
-    "less less_equal logaddexp logaddexp2 maximum minimum multiply not_equal outer power remainder "
-    "subtract linalg.vecdot vecdot tensordot linalg.tensordot"
+    "add append arctan2 copysign divide equal floor_divide fmax fmin fmod greater greater_equal "
+    "heaviside hypot inner kron less less_equal logaddexp logaddexp2 maximum minimum multiply "
+    "nextafter not_equal outer power remainder subtract float_power linalg.vecdot vecdot tensordot "
+    "linalg.tensordot"
 ).split()
+_BITS = "gcd lcm left_shift right_shift".split()
 _LOGICAL = "bitwise_and bitwise_or bitwise_xor logical_and logical_or logical_xor".split()
-_SQUARE = "linalg.cholesky linalg.det linalg.eig linalg.eigh linalg.eigvalsh linalg.inv".split()
+_SQUARE = (
+    "linalg.cholesky linalg.cond linalg.det linalg.eig linalg.eigh linalg.eigvals linalg.eigvalsh "
+    "linalg.inv"
+).split()
 _JOINS = "column_stack concatenate dstack hstack stack vstack".split()
 
 
@@ -185,6 +192,10 @@ def _on_two(function):
     return lambda x, m: function(x, x + 0.5)
 
 
+def _on_ints(function):
+    return lambda x, m: function(np.astype(x * 99.0, "int64"), 3)
+
+
 def _on_bools(function):
     return lambda x, m: function(x > 0.5, x > 0.3)
 
@@ -199,6 +210,7 @@ def _tables():
         _on_x: _UNARY,
         _on_m: _SQUARE,
         _on_two: _BINARY,
+        _on_ints: _BITS,
         _on_bools: _LOGICAL,
         _on_list: _JOINS,
     }
@@ -223,6 +235,7 @@ CALLS = _tables() | {
     "array": lambda x, m: np.array([x, x]),
     "array_split": lambda x, m: np.array_split(x, 2, axis=1),
     "astype": lambda x, m: np.astype(x, "float32"),
+    "bitwise_count": lambda x, m: np.bitwise_count(np.astype(x * 99.0, "int64")),
     "broadcast_to": lambda x, m: np.broadcast_to(x, (4, 2, 3)),
     "clip": lambda x, m: np.clip(x, 0.2, 0.6),
     "cross": lambda x, m: np.cross(x, x * x),
@@ -240,18 +253,24 @@ CALLS = _tables() | {
     "array_equal": lambda x, m: np.array_equal(x, x),
     "isclose": lambda x, m: np.isclose(x, 0.5, rtol=0.3),
     "invert": lambda x, m: np.invert(x > 0.5),
+    "ldexp": lambda x, m: np.ldexp(x, np.array([1, 2, -3])),
+    "linalg.cross": lambda x, m: np.linalg.cross(x, x * x),
     "linalg.matmul": lambda x, m: np.linalg.matmul(x, m),
     "linalg.matrix_power": lambda x, m: np.linalg.matrix_power(m, 3),
     "linalg.lstsq": lambda x, m: np.linalg.lstsq(m, x[0]),
     "linalg.matrix_rank": lambda x, m: np.linalg.matrix_rank(m),
+    "linalg.multi_dot": lambda x, m: np.linalg.multi_dot([x, m, x[0]]),
     "linalg.outer": lambda x, m: np.linalg.outer(x[0], x[1]),
     "linalg.slogdet": lambda x, m: np.linalg.slogdet(m),
     "linalg.solve": lambda x, m: np.linalg.solve(m, x[0]),
     "linalg.svd": lambda x, m: np.linalg.svd(x, full_matrices=False),
     "linalg.tensordot": lambda x, m: np.linalg.tensordot(x, m, axes=1),
+    "linalg.tensorinv": lambda x, m: np.linalg.tensorinv(m, ind=1),
+    "linalg.tensorsolve": lambda x, m: np.linalg.tensorsolve(m, x[0]),
     "linspace": lambda x, m: np.linspace(x[0, 0], 2.0, 5),
     "logical_not": lambda x, m: np.logical_not(x > 0.5),
     "matmul": lambda x, m: np.matmul(x, m),
+    "matvec": lambda x, m: np.matvec(m, x),
     "meshgrid": lambda x, m: np.meshgrid(x[0], x[1]),
     "moveaxis": lambda x, m: np.moveaxis(x, 0, -1),
     "pad": lambda x, m: np.pad(x, ((1, 0), (0, 2)), "reflect"),
@@ -268,6 +287,8 @@ CALLS = _tables() | {
     "take_along_axis": lambda x, m: np.take_along_axis(x, np.argsort(x, axis=1), axis=1),
     "tensordot": lambda x, m: np.tensordot(x, m, axes=1),
     "tile": lambda x, m: np.tile(x, (2, 1)),
+    "vander": lambda x, m: np.vander(x[0], 4),
+    "vecmat": lambda x, m: np.vecmat(x, m),
     "vsplit": lambda x, m: np.vsplit(x, 2),
     "where": lambda x, m: np.where(x > 0.5, x, 0.0),
 }

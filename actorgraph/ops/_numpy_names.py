@@ -342,6 +342,7 @@ NUMPY_ONLY: dict[str, Callable[..., Any]] = {
     )
 } | {
     "linalg.diagonal": diagonal,
+    "linalg.matrix_transpose": matrix_transpose,
     "linalg.norm": norm,
     "linalg.svd": svd,
     "linalg.trace": trace,

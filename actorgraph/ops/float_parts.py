@@ -57,7 +57,8 @@ frac: Unary = unary(
 )  # fmt: skip
 
 _ldexp: Binary = binary(
-    "ldexp", lambda xp, x, y: xp.ldexp(x, y), (lambda t, z, x, y: _ldexp(t, y), None),
+    "ldexp", lambda xp, x, y: xp.ldexp(x, y).astype(x.dtype, copy=False),
+    (lambda t, z, x, y: _ldexp(t, y), None),
     "x times 2 ** y, for integers y.", scheme="f[*s] -> i[*t] -> f[*s|t]",
     samples=tuple(
         Sample(shapes, ints={1: 5})
