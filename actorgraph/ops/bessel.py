@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from actorgraph.graph import Node, build
 from actorgraph.op import Op, Sample
+from actorgraph.operands import naming_itself
 from actorgraph.ops._declare import Unary, documented, nary_elementwise
 from actorgraph.ops.arithmetic import sign
 from actorgraph.ops.special import need_scipy, special_function
@@ -85,7 +86,7 @@ def _function(kind: str, order: int) -> Unary:
         f"By ``scipy.special.{name}``, an extra: ``pip install 'actorgraph[special]'``.",
         name=name, doc=f"{what[0].upper()}{what[1:]}, of order {order}.",
     )  # fmt: skip
-    return apply
+    return naming_itself(apply)
 
 
 i0, i1 = _function("iv", 0), _function("iv", 1)

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import Op, Sample, register
+from actorgraph.operands import naming_itself
 from actorgraph.ops._complement import complement
 from actorgraph.ops._matrix_rules import (
     SQUARE_SAMPLES,
@@ -234,6 +235,7 @@ def qr(x: Node, mode: str = "reduced") -> Any:
 # -- reflections ------------------------------------------------------------------------------
 
 
+@naming_itself
 def householder_product(x: Any, tau: Any) -> Node:
     """Return the first columns of a product of reflections.
 
@@ -271,8 +273,12 @@ def householder_product(x: Any, tau: Any) -> Node:
     rows, columns = (known(as_matrices(x, "householder_product"), axis, "householder_product")
                      for axis in (-2, -1))  # fmt: skip
     count = known(tau, -1, "householder_product")
-    if not all(isinstance(dim, int) for dim in (rows, columns, count)) or rows < columns:
-        raise ShapeError(f"householder_product takes tall matrices of known dims, got {x!r}")
+    known_dims = all(isinstance(dim, int) for dim in (rows, columns, count))
+    if not (known_dims and count <= columns <= rows):
+        raise ShapeError(
+            "householder_product takes tall matrices of known dims, and at most a number for each "
+            f"column, got {x!r} and {tau!r}"
+        )
     unit = eye(x, rows, columns, dtype=x.dtype)
     vectors, result = tril(x, -1) + unit, zeros_like(x) + unit
     for i in reversed(range(count)):

@@ -8,6 +8,7 @@ import numpy as np
 
 from actorgraph.graph import Node
 from actorgraph.op import Sample
+from actorgraph.operands import naming_itself
 from actorgraph.ops._declare import Binary, Unary, binary, unary
 from actorgraph.ops.arithmetic import multiply, neg, power, sign
 from actorgraph.ops.casting import astype
@@ -71,6 +72,7 @@ _exponent = unary(
 )  # fmt: skip
 
 
+@naming_itself
 def ldexp(x: Any, y: Any) -> Node:
     """Multiply by powers of 2, as ``numpy.ldexp``.
 
@@ -95,6 +97,7 @@ def ldexp(x: Any, y: Any) -> Node:
     return _ldexp(x, y) if y.dtype.kind in "iu" else multiply(x, power(2.0, y))
 
 
+@naming_itself
 def frexp(x: Node) -> tuple[Node, Node]:
     """Return mantissas and exponents, as ``numpy.frexp``: ``x = mantissa * 2 ** exponent``.
 
@@ -123,6 +126,7 @@ def modf(x: Node) -> tuple[Node, Node]:
     return frac(x), trunc(x)
 
 
+@naming_itself
 def float_power(x: Any, y: Any) -> Node:
     """Return ``x ** y`` in float64, or complex128, as ``numpy.float_power``."""
     return power(_widest(x), _widest(y))

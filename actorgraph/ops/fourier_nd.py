@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, ParamSpec
 
 from actorgraph.errors import ShapeError
 from actorgraph.graph import Node
+from actorgraph.operands import naming_itself
 from actorgraph.ops.broadcasting import conj
 from actorgraph.ops.fourier import (
     OTHER_NORM,
@@ -24,7 +25,7 @@ __all__ = [
     "ihfftn", "irfft2", "irfftn", "rfft2", "rfftn",
 ]  # fmt: skip
 
-_T = TypeVar("_T", bound=Callable[..., Any])
+_P = ParamSpec("_P")
 _PARAMETERS = """
 
     Parameters
@@ -54,12 +55,12 @@ _ALL = "Default: all, or as many of the last ones as `s` has entries."
 _TWO = "The last two by default."
 
 
-def _described(takes: str, gives: str, axes: str = _ALL) -> Callable[[_T], _T]:
-    def describe(function: _T) -> _T:
+def _described(takes: str, gives: str, axes: str = _ALL) -> Any:
+    def describe(function: Callable[_P, Node]) -> Callable[_P, Node]:
         function.__doc__ = f"{function.__doc__}" + _PARAMETERS.format(
             takes=takes, gives=gives, axes=axes
         )
-        return function
+        return naming_itself(function)
 
     return describe
 
@@ -99,6 +100,7 @@ def ihfftn(x: Node, s: Any = None, axes: Any = None, norm: str | None = None) ->
     return conj(rfftn(x, s, axes, OTHER_NORM[checked(x, norm, "ihfftn")]))
 
 
+@naming_itself
 def hfft(x: Node, n: Any = None, axis: int = -1, norm: str | None = None) -> Node:
     """Transform signals with a real spectrum, given by half, as ``numpy.fft.hfft``.
 
@@ -107,6 +109,7 @@ def hfft(x: Node, n: Any = None, axis: int = -1, norm: str | None = None) -> Nod
     return irfft(conj(x), n, axis, OTHER_NORM[checked(x, norm, "hfft")])
 
 
+@naming_itself
 def ihfft(x: Node, n: Any = None, axis: int = -1, norm: str | None = None) -> Node:
     """Undo `hfft`, as ``numpy.fft.ihfft``; parameters and errors are those of `rfft`."""
     return conj(rfft(x, n, axis, OTHER_NORM[checked(x, norm, "ihfft")]))

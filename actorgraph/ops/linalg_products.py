@@ -157,12 +157,14 @@ def bmm(x: Any, y: Any, *, transpose_x: bool = False, transpose_y: bool = False)
     return matmul(swap_last(x) if transpose_x else x, swap_last(y) if transpose_y else y)
 
 
+@naming_itself
 def matvec(x: Any, y: Any) -> Node:
     """Return products of matrices with vectors, as ``numpy.matvec``; leading dims broadcast."""
     x, y = lifted_pair(x, y, "matvec")
     return squeeze(matmul(x, expand_dims(y, -1)), -1)
 
 
+@naming_itself
 def vecmat(x: Any, y: Any) -> Node:
     """Return products of vectors, conjugated, with matrices, as ``numpy.vecmat``."""
     x, y = lifted_pair(x, y, "vecmat")
@@ -400,6 +402,7 @@ def _cheapest(sizes: Sequence[int]) -> dict[tuple[int, int], tuple[int, int]]:
     return best
 
 
+@naming_itself
 def multi_dot(arrays: Sequence[Any]) -> Node:
     """Multiply a chain of matrices in the cheapest order, as ``numpy.linalg.multi_dot``.
 
@@ -448,6 +451,7 @@ def multi_dot(arrays: Sequence[Any]) -> Node:
 # -- vander -----------------------------------------------------------------------------------
 
 
+@naming_itself
 def vander(x: Node, n: int | None = None, increasing: bool = False) -> Node:
     """Return matrices whose columns are powers of vectors, as ``numpy.vander``.
 

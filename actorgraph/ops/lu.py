@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from actorgraph.errors import ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import Op, Sample, register
+from actorgraph.operands import naming_itself
 from actorgraph.ops._matrix_rules import (
     SQUARE_SAMPLES,
     as_matrices,
@@ -288,6 +289,7 @@ def lu_factor(x: Node) -> LUFactorResult:
     return LUFactorResult(*_decomposed(x, "lu_factor"))
 
 
+@naming_itself
 def lu_solve(factors: LUFactorResult, b: Any, *, left: bool = True, adjoint: bool = False) -> Node:
     """Solve ``a @ x = b`` with the factors of `a`, which serve any number of right sides.
 
@@ -322,6 +324,8 @@ def lu_solve(factors: LUFactorResult, b: Any, *, left: bool = True, adjoint: boo
     """
     matrix, b = lifted_pair(factors[0], b, "lu_solve")
     columns = expand_dims(b, -1) if b.ndim == 1 else b if left else across(b)
+    if columns.dims[-2] != matrix.dims[-1]:
+        raise ShapeError(f"lu_solve: {b!r} has not as many entries as the matrix {matrix!r}")
     if left == adjoint:
         inner = solve_triangular(across(matrix), columns, upper=False)
         inner = solve_triangular(across(matrix), inner, upper=True, unitriangular=True)

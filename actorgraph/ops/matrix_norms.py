@@ -8,6 +8,7 @@ from typing import Any
 
 from actorgraph.errors import GraphError, ShapeError
 from actorgraph.graph import Node
+from actorgraph.operands import naming_itself
 from actorgraph.ops._matrix_rules import as_matrices
 from actorgraph.ops.arithmetic import abs as size_of_each
 from actorgraph.ops.broadcasting import expand_dims
@@ -24,6 +25,7 @@ from actorgraph.ops.statistics import norm
 __all__ = ["cond", "matrix_norm", "vector_norm"]
 
 
+@naming_itself
 def vector_norm(x: Node, ord: float = 2, axis: Any = None, keepdims: bool = False) -> Node:  # noqa: A002
     """Norm of the elements over `axis`, as ``numpy.linalg.vector_norm``: `norm` of order `ord`."""
     return norm(x, ord, axis, keepdims)
@@ -111,6 +113,7 @@ def matrix_norm(
     return expand_dims(result, tuple(sorted((rows, columns)))) if keepdims else result
 
 
+@naming_itself
 def cond(x: Node, p: Any = None) -> Node:
     """Condition number of matrices, as ``numpy.linalg.cond``.
 

@@ -10,11 +10,12 @@ from typing import Any
 from actorgraph.errors import GraphError
 from actorgraph.graph import Node, build
 from actorgraph.op import Op, Sample
+from actorgraph.operands import naming_itself
 from actorgraph.ops._declare import Unary, add_all, documented, nary_elementwise
 from actorgraph.ops._scalars import is_half
-from actorgraph.ops.arithmetic import square
+from actorgraph.ops.arithmetic import reciprocal, square
 from actorgraph.ops.exponential import exp
-from actorgraph.ops.selection import clip
+from actorgraph.ops.selection import clip, where
 
 __all__ = [
     "digamma", "erf", "erfc", "erfcx", "erfinv", "lgamma", "log_ndtr", "multigammaln", "ndtr",
@@ -91,8 +92,18 @@ erfc: Unary = _declared(
     "erfc", "erfc", lambda t, y, x: t * (_bell(x) * -_SLOPE),
     "Complementary error function, 1 - erf(x), exact for large x.",
 )  # fmt: skip
+
+
+def _erfcx_slope(y: Node, x: Node) -> Node:
+    """Return 2 x y - 2 / sqrt(pi), by its series where the difference would lose all digits."""
+    far = x > 100
+    small = square(reciprocal(where(far, x, 100)))
+    tail = small * (small * (1.5 - small * 3.75) - 1) * (_SLOPE / 2)
+    return where(far, tail, clip(x, None, 100) * y * 2 - _SLOPE)
+
+
 erfcx: Unary = _declared(
-    "erfcx", "erfcx", lambda t, y, x: t * (x * y * 2 - _SLOPE),
+    "erfcx", "erfcx", lambda t, y, x: t * _erfcx_slope(y, x),
     "exp(x * x) * erfc(x), without overflow for large x.",
 )  # fmt: skip
 erfinv: Unary = _declared(
@@ -194,6 +205,7 @@ def polygamma(n: int, x: Any) -> Node:
     return zeta(n + 1, x) * ((-1.0) ** (n + 1) * factorial(n)) if n else digamma(x)
 
 
+@naming_itself
 def multigammaln(x: Node, p: int) -> Node:
     """Logarithm of the gamma function of `p` dims, as ``torch.special.multigammaln``.
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from actorgraph.errors import GraphError, ShapeError
 from actorgraph.graph import Node
+from actorgraph.operands import naming_itself
 from actorgraph.ops.assignment import index_add
 from actorgraph.ops.broadcasting import broadcast_to
 from actorgraph.ops.casting import astype
@@ -57,6 +58,7 @@ def _frames(
     return _Frames(n_fft, hop, pad(node, (before, n_fft - width - before)))
 
 
+@naming_itself
 def stft(
     x: Node,
     n_fft: int,
@@ -123,6 +125,7 @@ def stft(
     return swap_last(transform(frames, norm="ortho" if normalized else None))
 
 
+@naming_itself
 def istft(
     x: Node,
     n_fft: int,

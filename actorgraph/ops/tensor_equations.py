@@ -8,6 +8,7 @@ from typing import Any
 
 from actorgraph.errors import ShapeError
 from actorgraph.graph import Node
+from actorgraph.operands import naming_itself
 from actorgraph.ops.inverses import inv, solve
 from actorgraph.ops.linalg_products import lifted_pair
 from actorgraph.ops.rearranging import moveaxis
@@ -22,6 +23,7 @@ def _sizes(dims: Sequence[Any], what: str) -> tuple[int, ...]:
     return tuple(dims)
 
 
+@naming_itself
 def tensorsolve(a: Any, b: Any, axes: Sequence[int] | None = None) -> Node:
     """Solve ``tensordot(a, x, x.ndim) = b``, as ``numpy.linalg.tensorsolve``.
 
@@ -61,6 +63,7 @@ def tensorsolve(a: Any, b: Any, axes: Sequence[int] | None = None) -> Node:
     return reshape(solve(matrix, flat), result)
 
 
+@naming_itself
 def tensorinv(a: Node, ind: int = 2) -> Node:
     """Return the inverse of `a` for `tensordot` over `ind` axes, as ``numpy.linalg.tensorinv``.
 

@@ -11,6 +11,7 @@ from typing import Any
 from actorgraph.errors import ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import Op, Sample, register
+from actorgraph.operands import naming_itself
 from actorgraph.ops._declare import add_all
 from actorgraph.ops._matrix_rules import adjoint, as_square
 from actorgraph.ops.arithmetic import neg
@@ -147,6 +148,7 @@ def solve_triangular(
     return squeeze(result, -1) if b.ndim == 1 else result
 
 
+@naming_itself
 def cholesky_solve(b: Any, factor: Any, upper: bool = False) -> Node:
     """Solve ``(L @ L^H) @ x = b`` for a Cholesky factor L, as ``torch.cholesky_solve``.
 
