@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ParamSpec
+from typing import Any, TypeVar, cast
 
 from actorgraph.errors import ShapeError
 from actorgraph.graph import Node
@@ -25,7 +25,7 @@ __all__ = [
     "ihfftn", "irfft2", "irfftn", "rfft2", "rfftn",
 ]  # fmt: skip
 
-_P = ParamSpec("_P")
+_T = TypeVar("_T", bound=Callable[..., Node])
 _PARAMETERS = """
 
     Parameters
@@ -55,12 +55,12 @@ _ALL = "Default: all, or as many of the last ones as `s` has entries."
 _TWO = "The last two by default."
 
 
-def _described(takes: str, gives: str, axes: str = _ALL) -> Any:
-    def describe(function: Callable[_P, Node]) -> Callable[_P, Node]:
+def _described(takes: str, gives: str, axes: str = _ALL) -> Callable[[_T], _T]:
+    def describe(function: _T) -> _T:
         function.__doc__ = f"{function.__doc__}" + _PARAMETERS.format(
             takes=takes, gives=gives, axes=axes
         )
-        return naming_itself(function)
+        return cast(_T, naming_itself(function))
 
     return describe
 
