@@ -187,11 +187,12 @@ class _Dispatch:
             instead = _UFUNC_METHODS.get(name)
             advice = f"ag.ops.{instead}" if method == "reduce" and instead else "an op"
             raise GraphTypeError(f"np.{name}.{method} does not take nodes; use {advice}")
-        if name not in self.ufuncs:
+        target = self.ufuncs.get(name, self.functions.get(name))  # SciPy's have their op's name
+        if target is None:
             raise GraphTypeError(f"np.{name} has no op{self.nearest(name)}")
         for parameter in given:
             raise GraphTypeError(_refusal(name, parameter))
-        return self.ufuncs[name](*inputs)
+        return target(*inputs)
 
     def function(self, function: Function, args: Any, given: Mapping[str, Any]) -> Any:
         """Build the node of a call of another NumPy function."""

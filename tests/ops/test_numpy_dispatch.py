@@ -103,6 +103,13 @@ def test_logical_ufuncs_take_bool_nodes(x, name):
     np.testing.assert_array_equal(got, ufunc(OTHER > 1, VALUE > 1))
 
 
+@pytest.mark.parametrize("name", "erf erfcx erfinv expit gammaln i0e j1 logit ndtr psi".split())
+def test_ufunc_of_scipy_does_on_nodes_what_it_does_on_arrays(x, name):
+    function = getattr(pytest.importorskip("scipy.special"), name)
+    (got,) = evaluate([function(x / 3)], {x: VALUE})
+    np.testing.assert_allclose(got, function(VALUE / 3), rtol=1e-15)
+
+
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
 def test_numpy_function_means_the_same_on_nodes(x, call):
     node = call(x)
