@@ -29,15 +29,18 @@ Function = Callable[..., Any]
 _OWN = NUMPY_ONLY | EXTRAS
 
 _UFUNC_ALIASES = {
-    "bitwise_and": "logical_and",
-    "bitwise_or": "logical_or",
-    "bitwise_xor": "logical_xor",
     "degrees": "rad2deg",
     "fabs": "abs",
-    "invert": "logical_not",
+    "float_power": "float_power",
+    "frexp": "frexp",
+    "invert": "bitwise_not",
+    "ldexp": "ldexp",
     "matmul": "matmul",
+    "matvec": "matvec",
+    "modf": "modf",
     "radians": "deg2rad",
     "vecdot": "vecdot",
+    "vecmat": "vecmat",
 }
 
 _REDUCTION = "x=a axis -dtype -out keepdims initial where"
@@ -86,38 +89,46 @@ _PARAMETERS = {
     "dot": "x=a y=b -out",
     "empty_like": "x=prototype dtype -order -subok -shape -device",
     "expand_dims": "x=a axis",
-    "fft.fft": _FFT,
-    "fft.fftn": _FFTN,
-    "fft.ifft": _FFT,
-    "fft.ifftn": _FFTN,
-    "fft.irfft": _FFT,
-    "fft.rfft": _FFT,
+    **{f"fft.{name}": _FFT for name in "fft hfft ifft ihfft irfft rfft".split()},
+    **{f"fft.{name}": _FFTN for name in "fft2 fftn ifft2 ifftn irfft2 irfftn rfft2 rfftn".split()},
+    "fft.fftshift": "x axes",
+    "fft.ifftshift": "x axes",
     "flatnonzero": "x=a",
     "flip": "x=m axis",
     "full_like": "x=a fill_value dtype -order -subok -shape -device",
     "histogram": "x=a bins range density weights",
+    "i0": "x",
     "imag": "x=val",
     "interp": "x xp fp left right period",
     "isclose": "x=a y=b rtol atol equal_nan",
     "isin": "x=element test=test_elements ~assume_unique invert ~kind",
     "kron": "x=a y=b",
     "linalg.cholesky": "x=a upper",
+    "linalg.cond": "x p",
+    "linalg.cross": "x=x1 y=x2 axis",
     "linalg.det": "x=a",
+    "linalg.eig": "x=a",
+    "linalg.eigvals": "x=a",
     "linalg.eigh": "x=a UPLO",
     "linalg.eigvalsh": "x=a UPLO",
     "linalg.inv": "x=a",
     "linalg.lstsq": "a b rcond",
     "linalg.matmul": "x=x1 y=x2",
+    "linalg.matrix_norm": "x keepdims ord",
     "linalg.matrix_power": "x=a n",
-    "linalg.matrix_rank": "x=A -tol -hermitian rtol",
+    "linalg.matrix_rank": "x=A atol=tol hermitian rtol",
+    "linalg.multi_dot": "arrays -out",
     "linalg.outer": "x=x1 y=x2",
-    "linalg.pinv": "x=a rtol=rcond -hermitian rtol",
+    "linalg.pinv": "x=a rtol=rcond hermitian rtol",
     "linalg.qr": "x=a mode",
     "linalg.slogdet": "x=a",
     "linalg.solve": "a b",
     "linalg.svdvals": "x",
     "linalg.tensordot": "x=x1 y=x2 axes",
+    "linalg.tensorinv": "a ind",
+    "linalg.tensorsolve": "a b axes",
     "linalg.vecdot": "x=x1 y=x2 axis",
+    "linalg.vector_norm": "x axis keepdims ord",
     "max": _EXTREMUM,
     "mean": _MEAN,
     "median": "x=a axis -out ~overwrite_input keepdims",
@@ -168,6 +179,7 @@ _PARAMETERS = {
     "tril": "x=m k",
     "triu": "x=m k",
     "unique": "x=ar return_index return_inverse return_counts -axis -equal_nan -sorted",
+    "vander": "x n=N increasing",
     "var": _SPREAD,
     "zeros_like": "x=a dtype -order -subok -shape -device",
 }
@@ -217,17 +229,18 @@ class _Dispatch:
         return f"; the nearest name is {package}.{target}{listed}"
 
     def ufunc(self, ufunc: np.ufunc, method: str, inputs: Any, given: Mapping[str, Any]) -> Any:
-        """Build the node of a ufunc call."""
+        """Build the node of a ufunc call, or the nodes."""
         name = ufunc.__name__
         if method != "__call__":
             return self.ufunc_method(name, method, inputs, given)
         if name == "divmod":
             return self.functions["floor_divide"](*inputs), self.functions["mod"](*inputs)
-        if name not in self.ufuncs:
+        target = self.ufuncs.get(name, self.functions.get(name))  # SciPy's have their op's name
+        if target is None:
             raise GraphTypeError(f"np.{name} has no op{self.nearest(name)}")
         for parameter in given:
             raise GraphTypeError(_refusal(name, parameter))
-        return self.ufuncs[name](*inputs)
+        return target(*inputs)
 
     def ufunc_method(self, name: str, method: str, inputs: Any, given: Mapping[str, Any]) -> Node:
         """Build the node of a ufunc's reduce or accumulate, which run along axis 0 by default."""

@@ -411,13 +411,6 @@ def polyint(p: Node, m: int = 1) -> Node:
     return p
 
 
-def vander(x: Node, N: int | None = None, increasing: bool = False) -> Any:
-    """Powers of a vector as columns, the highest first."""
-    count = answer("size", x) if N is None else N
-    rising = shaping.stack([x**power for power in range(count)], 1)
-    return rising if increasing else rising[:, ::-1]
-
-
 def geomspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True) -> Any:
     """Numbers evenly spaced on a logarithmic scale between two."""
     low, high = (exponential.log(node) for node in nodes_of((start, stop)))
@@ -442,7 +435,7 @@ EXTRAS: dict[str, Callable[..., Any]] = {
         ediff1d, extract, fix, full, geomspace, histogram_bin_edges, insert, intersect1d, iscomplex,
         isneginf, isposinf, isreal, lexsort, logspace, piecewise, polyadd, polyder, polyint,
         polymul, polysub, polyval, ravel_multi_index, real_if_close, setdiff1d, setxor1d, union1d,
-        unique_all, unique_counts, unique_inverse, unique_values, unravel_index, unwrap, vander,
+        unique_all, unique_counts, unique_inverse, unique_values, unravel_index, unwrap,
         vdot, where,
     )
 } | {

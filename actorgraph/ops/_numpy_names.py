@@ -14,7 +14,18 @@ import numpy as np
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node
 from actorgraph.operands import as_node
-from actorgraph.ops import creation, rearranging, shaping, spectral, splitting, statistics
+from actorgraph.ops import (
+    creation,
+    linalg_products,
+    matrices,
+    matrix_norms,
+    rearranging,
+    shaping,
+    spectral,
+    splitting,
+    statistics,
+)
+from actorgraph.ops._matrix_rules import hermitian as hermitian_part
 from actorgraph.ops._scalars import highest
 from actorgraph.ops.broadcasting import broadcast_like, expand_dims
 from actorgraph.ops.complex import is_complex
@@ -209,14 +220,15 @@ def _slope(f: Node, step: Any, axis: int) -> Node:
     )
 
 
-def cross(a: Any, b: Any) -> Any:
-    """Cross products of vectors along the last axis, of size 3."""
+def cross(
+    a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: int | None = None
+) -> Node:
+    """Cross products of vectors of 3 along an axis of each."""
     left, right = nodes_of((a, b))
-    for x in (left, right):
-        if not x.ndim or x.dims[-1] != 3:
-            raise ShapeError(f"np.cross on nodes takes vectors of 3 along the last axis, got {x!r}")
-    one, two = [1, 2, 0], [2, 0, 1]
-    return left[..., one] * right[..., two] - left[..., two] * right[..., one]
+    if axis is not None:
+        axisa = axisb = axisc = axis
+    left, right = (rearranging.moveaxis(*one, -1) for one in ((left, axisa), (right, axisb)))
+    return rearranging.moveaxis(linalg_products.cross(left, right), -1, axisc)
 
 
 def inner(a: Any, b: Any) -> Any:
@@ -302,64 +314,35 @@ def meshgrid(*xi: Any, indexing: str = "xy") -> tuple[Node, ...]:
     return tuple(creation.meshgrid(*nodes_of(xi), indexing=indexing))
 
 
-# -- Fourier transforms and norms -------------------------------------------------------------
+# -- matrices ---------------------------------------------------------------------------------
 
 
 def norm(x: Node, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Node:  # noqa: A002
-    """Norm of vectors, or the Frobenius norm of matrices."""
-    vector = isinstance(axis, int) or (axis is None and x.ndim == 1)
-    if ord not in (None, "fro") and not vector:
-        raise GraphTypeError(
-            f"np.linalg.norm on nodes takes no ord={ord!r} of matrices; name one axis for norms of "
-            "vectors"
-        )
-    return statistics.norm(x, 2 if ord in (None, "fro") else ord, axis, keepdims)
+    """Norm of vectors along an axis, or of matrices in two axes."""
+    axes = tuple(range(x.ndim)) if axis is None else axis if isinstance(axis, tuple) else (axis,)
+    if ord is None:
+        return statistics.norm(x, 2, axes, keepdims)
+    if len(axes) == 2:
+        return matrix_norms.matrix_norm(x, ord, axes, keepdims)
+    return statistics.norm(x, ord, axes, keepdims)
 
 
-def svd(a: Node, full_matrices: bool = True, compute_uv: bool = True) -> Any:
+def svd(
+    a: Node, full_matrices: bool = True, compute_uv: bool = True, hermitian: bool = False
+) -> Any:
     """Singular values and vectors; whole bases unless told otherwise, unlike `ag.ops.svd`."""
+    a = hermitian_part(a) if hermitian else a
     return spectral.svd(a, full_matrices) if compute_uv else spectral.svdvals(a)
 
 
-def _last_two(name: str) -> Callable[..., Any]:
-    def transform(a: Node, axes: Sequence[int] = (-2, -1), norm: Any = None) -> Any:
-        return getattr(np.fft, name)(a, axes=axes, norm=norm)
-
-    transform.__name__ = name
-    return transform
+def diagonal(x: Node, /, *, offset: int = 0) -> Node:
+    """Diagonals over the last two axes."""
+    return matrices.diagonal(x, offset, -2, -1)
 
 
-def rfftn(a: Node, axes: Sequence[int] | None = None, norm: Any = None) -> Any:
-    """Transform real values along axes, the last of them by `rfft`."""
-    *others, last = range(a.ndim) if axes is None else axes
-    half = np.fft.rfft(a, axis=last, norm=norm)
-    return np.fft.fftn(half, axes=others, norm=norm) if others else half
-
-
-def irfftn(a: Node, axes: Sequence[int] | None = None, norm: Any = None) -> Any:
-    """Transform back to real values along axes, the last of them by `irfft`."""
-    *others, last = range(a.ndim) if axes is None else axes
-    rows: Any = np.fft.ifftn(a, axes=others, norm=norm) if others else a
-    return np.fft.irfft(rows, axis=last, norm=norm)
-
-
-def _shifted(x: Node, axes: Any, back: bool) -> Node:
-    places = tuple(range(x.ndim)) if axes is None else axes if isinstance(axes, tuple) else (axes,)
-    sizes = [x.dims[place] for place in places]
-    if not all(isinstance(size, int) for size in sizes):
-        raise ShapeError(f"fftshift: the dims of {x!r} have to be known ints")
-    shifts = [-(size // 2) if back else size // 2 for size in sizes]
-    return rearranging.roll(x, shifts, places)
-
-
-def fftshift(x: Node, axes: Any = None) -> Node:
-    """Put the frequency 0 into the middle."""
-    return _shifted(x, axes, back=False)
-
-
-def ifftshift(x: Node, axes: Any = None) -> Node:
-    """Undo `fftshift`."""
-    return _shifted(x, axes, back=True)
+def trace(x: Node, /, *, offset: int = 0) -> Node:
+    """Sums of the diagonals over the last two axes."""
+    return matrices.trace(x, offset, -2, -1)
 
 
 NUMPY_ONLY: dict[str, Callable[..., Any]] = {
@@ -371,15 +354,10 @@ NUMPY_ONLY: dict[str, Callable[..., Any]] = {
         unstack, vsplit, vstack,
     )
 } | {
-    "fft.fft2": _last_two("fftn"),
-    "fft.fftshift": fftshift,
-    "fft.ifft2": _last_two("ifftn"),
-    "fft.ifftshift": ifftshift,
-    "fft.irfft2": _last_two("irfftn"),
-    "fft.irfftn": irfftn,
-    "fft.rfft2": _last_two("rfftn"),
-    "fft.rfftn": rfftn,
+    "linalg.diagonal": diagonal,
+    "linalg.matrix_transpose": matrix_transpose,
     "linalg.norm": norm,
     "linalg.svd": svd,
+    "linalg.trace": trace,
 }  # fmt: skip
 """By NumPy's name without ``numpy.``."""

@@ -12,6 +12,7 @@ from actorgraph.errors import GraphTypeError
 from actorgraph.graph import Node
 from actorgraph.ops import (
     arithmetic,
+    bits,
     comparison,
     counting,
     cumulative,
@@ -40,9 +41,11 @@ _BINARY: dict[str, Callable[[Any, Any], Node]] = {
     "mod": arithmetic.mod,
     "pow": arithmetic.power,
     "matmul": matmul,
-    "and": comparison.logical_and,
-    "or": comparison.logical_or,
-    "xor": comparison.logical_xor,
+    "and": bits.bitwise_and,
+    "or": bits.bitwise_or,
+    "xor": bits.bitwise_xor,
+    "lshift": bits.left_shift,
+    "rshift": bits.right_shift,
 }
 
 _METHODS: dict[str, Any] = {
@@ -54,7 +57,7 @@ _METHODS: dict[str, Any] = {
     "__ge__": comparison.greater_equal,
     "__neg__": arithmetic.neg,
     "__abs__": arithmetic.abs,
-    "__invert__": comparison.logical_not,
+    "__invert__": bits.bitwise_not,
     "__getitem__": getitem,
     "sum": sum,
     "mean": reductions.mean,

@@ -168,7 +168,7 @@ ALONG_AN_AXIS = (
 ELEMENTWISE = {op.name: op for op in LIBRARY if _is_elementwise(op)
                and op.name not in ALONG_AN_AXIS}  # fmt: skip
 # Of x against x these make a tie or a step, where differences say nothing.
-STEPS = ("maximum", "minimum", "fmax", "fmin", "clip", "mod", "floor_divide")
+STEPS = ("maximum", "minimum", "fmax", "fmin", "clip", "mod", "fmod", "floor_divide")
 # NumPy computes these in the same way for any layout, where no gradient sums over a broadcast.
 ANY_LAYOUT = ("add", "subtract", "multiply", "divide", "neg", "abs", "maximum", "minimum", "sign",
               "square", "where", "sqrt", "relu", "floor", "ceil", "trunc")  # fmt: skip
