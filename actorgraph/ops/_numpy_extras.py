@@ -288,7 +288,7 @@ def union1d(ar1: Any, ar2: Any) -> Any:
 def _among(ar1: Any, ar2: Any, invert: bool) -> Any:
     first, second = nodes_of((ar1, ar2))
     values = sorting.unique(first)
-    return values[finding.isin(values, second, invert)]
+    return values[finding.isin(values, second, invert=invert)]
 
 
 def intersect1d(ar1: Any, ar2: Any) -> Any:

@@ -97,7 +97,7 @@ def argwhere(x: Node) -> Node:
 
 
 @naming_itself
-def isin(x: Node, test: Any, invert: bool = False) -> Node:
+def isin(x: Node, test: Any, *, invert: bool = False) -> Node:
     """Whether each element of `x` is among those of `test`, as ``numpy.isin``; no gradient.
 
     Parameters

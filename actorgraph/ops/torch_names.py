@@ -170,7 +170,7 @@ def lerp(x: Node, end: Any, weight: Any) -> Node:
 
 
 @naming_itself
-def bucketize(x: Node, boundaries: Any, right: bool = False) -> Node:
+def bucketize(x: Node, boundaries: Any, *, right: bool = False) -> Node:
     """Tell where each element would be inserted in sorted boundaries; `right`: behind equals."""
     return searchsorted(as_node(boundaries, x), x, "right" if right else "left")
 

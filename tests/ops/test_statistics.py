@@ -151,7 +151,7 @@ def test_positions_of_what_is_not_zero_are_those_of_numpy(shape):
 @pytest.mark.parametrize("invert", [False, True])
 def test_isin_is_that_of_numpy(x, test, invert):
     value = np.round(FLAT * 2) / 2
-    same([ag.ops.isin(x, test, invert)], {x: value}, [np.isin(value, test, invert=invert)])
+    same([ag.ops.isin(x, test, invert=invert)], {x: value}, [np.isin(value, test, invert=invert)])
 
 
 # -- counting -----------------------------------------------------------------------------------
