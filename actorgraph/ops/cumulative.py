@@ -198,7 +198,7 @@ _CUMPROD: Op = register(
 def _run(op: Op, x: Node, axis: Any) -> Node:
     if axis is None:
         x, axis = (x if x.ndim == 1 else reshape(x, (-1,))), 0
-    (one,) = axes_of(axis, x.ndim, op.name)
+    (one,) = axes_of((axis,), x.ndim, op.name)
     return build(op, x, axis=one, reverse=False)
 
 
@@ -289,7 +289,7 @@ _EXTREME: Op = register(
 
 
 def _running(what: str, x: Node, axis: int, largest: bool) -> tuple[Node, Node]:
-    (place,) = axes_of(axis, x.ndim, what)
+    (place,) = axes_of((axis,), x.ndim, what)
     positions = build(_EXTREME, x, axis=place, largest=largest)
     return gather(x, place, positions), positions
 
