@@ -195,7 +195,10 @@ class Node:
         return format(repr(self), spec)
 
     def __array__(self, dtype: object = None, copy: object = None) -> NoReturn:
-        self._no_value()
+        raise GraphTypeError(
+            f"{self!r} has no value outside a run; run a machine and read run[node].value "
+            "(to join nodes use ag.ops.array([x, y]), or np.array([x, y], like=x))"
+        )
 
     if TYPE_CHECKING:
         # Attached by actorgraph.ops, which declares the ops behind them.

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "as_array",
+    "as_node",
     "converted",
     "explained",
     "foreign",
@@ -157,6 +158,13 @@ def _mixed(scheme: Sequence[Any], inputs: Sequence[Node]) -> tuple[Node, Node] |
         if isinstance(getattr(term, "dtype", None), Var) and known.type.dtype != node.type.dtype:
             return known, node
     return None
+
+
+def as_node(value: Any, like: Node) -> Node:
+    """Return a value as a node of the graph of `like`; scalars and lists of them take its dtype."""
+    if isinstance(value, (Node, np.ndarray)):
+        return like.graph.lift(value)
+    return like.graph.constant(np.asarray(value), like.dtype)
 
 
 def foreign(node: Node, graph: Graph) -> GraphError:

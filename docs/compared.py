@@ -35,14 +35,13 @@ class Recorder:
 
     def __init__(self):
         self.names = set()
-        functions = {name: inspect.unwrap(getattr(ag.ops, name)) for name in ag.ops.__all__}
-        codes = [getattr(function, "__code__", None) for function in functions.values()]
-        # Functions that one factory makes share their code; they are ops, which `apply` tells.
+        # Functions that one factory makes share their code, and differ in what they close over.
         self.codes = {}
-        for (name, function), code in zip(functions.items(), codes, strict=True):
-            others = {id(functions[n]) for n, c in zip(functions, codes, strict=True) if c is code}
-            if code is not None and others == {id(function)}:
-                self.codes.setdefault(code, []).append(name)
+        for name in ag.ops.__all__:
+            function = getattr(ag.ops, name)
+            if inspect.isfunction(function):
+                held = inspect.getclosurevars(function).nonlocals
+                self.codes.setdefault(function.__code__, []).append((name, held))
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_call(self, item):
@@ -57,7 +56,9 @@ class Recorder:
 
         def profile(frame, event, _):
             if event == "call":
-                found.update(self.codes.get(frame.f_code, ()))
+                for name, held in self.codes.get(frame.f_code, ()):
+                    if all(frame.f_locals[key] is value for key, value in held.items()):
+                        found.add(name)
 
         Graph.apply = noted
         sys.setprofile(profile)

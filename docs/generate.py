@@ -1,15 +1,17 @@
-"""Writes docs/ops.md and docs/numpy.md from the registry of ops; run ``python docs/generate.py``.
+"""Writes the pages of ops and of NumPy functions; run ``python docs/generate.py``.
 
 `tests/test_generated_pages.py` fails where a page is not what this writes.
 """
 
 import sys
+from importlib import import_module
+from inspect import signature
 from pathlib import Path
+from pkgutil import iter_modules
 
 import numpy as np
 
 import actorgraph as ag
-from actorgraph.errors import GraphError
 from actorgraph.op import REGISTRY
 from actorgraph.ops import _numpy
 
@@ -27,17 +29,87 @@ def compared_with_pytorch():
 
 OPS_HEAD = """# Ops
 
-Written by `python docs/generate.py` from the registry; do not edit.
+Written by `python docs/generate.py`; do not edit. What these functions are built of is listed in
+[internal_ops.md](internal_ops.md).
 
-{count} ops and {composites} functions built of them. In a type `a` is any dtype, `n` a number, `r`
-a real number, `x` float or complex, `f` a float, `i` an integer; `*s` any number of dims, `*s|t`
-the broadcast of two shapes.
+{count} functions of `ag.ops`, which take and return nodes. In a type `a` is any dtype, `n` a
+number, `r` a real number, `x` float or complex, `f` a float, `i` an integer; `*s` any number of
+dims, `*s|t` the broadcast of two shapes. A function without a type is built of several ops, and
+differentiable where they are.
 
-- *shape*: what states the dims of the result where the type does not.
 - *gradient*: which arguments have one ("all", "0" for the first), and whether forward mode has a
   rule.
-- *cost*: additions for an element, or "own" where a function of the shapes says it.
 - *PyTorch*: whether a test that compares with PyTorch runs it, as `docs/compared.py` recorded.
+"""
+
+SUBJECTS = {
+    "Creation": "creation random noise",
+    "Arithmetic and comparison": (
+        "arithmetic comparison closeness rounding selection clipping casting complex float_parts "
+        "bits"
+    ),
+    "Exponentials, trigonometry and special functions": (
+        "exponential trigonometric special sinc bessel log_sums entropies"
+    ),
+    "Reductions and statistics": (
+        "reductions masked_reductions counting cumulative statistics quantiles covariance "
+        "histograms"
+    ),
+    "Order and search": "sorting finding",
+    "Shapes and axes": "broadcasting reshaping shaping rearranging splitting padding folding",
+    "Indexing and writing": (
+        "indexing gathering picking assignment scatter_reductions embedding torch_names"
+    ),
+    "Linear algebra": (
+        "linalg linalg_products einsum inverses decompositions spectral least_squares "
+        "pseudo_inverse matrices lu eigen matrix_exponential matrix_norms tensor_equations "
+        "triangular"
+    ),
+    "Signals and Fourier transforms": "fourier fourier_real fourier_nd spectrograms sampled",
+    "Activations": "activations piecewise sparsemax",
+    "Losses and distances": (
+        "losses losses_classification losses_regression losses_margin ctc distances"
+    ),
+    "Layers and images": (
+        "linear convolution pooling windows normalisation running_statistics attention recurrent "
+        "resampling grids pixels detection"
+    ),
+    "Ops of your own": "define opaque",
+}
+"""The modules of `actorgraph.ops` by the subject of what they declare."""
+_ELSEWHERE = {
+    "add": "arithmetic", "conj": "complex", "log_softmax": "activations", "softmax": "activations",
+    "sum": "reductions",
+}  # fmt: skip
+
+
+def subjects():
+    """Return the public names by subject; a module without one is a `KeyError`."""
+    subject = {module: title for title, names in SUBJECTS.items() for module in names.split()}
+    home = {
+        id(getattr(module, name)): module.__name__.rpartition(".")[2]
+        for module in map(import_module, _modules())
+        for name in getattr(module, "__all__", ())
+    }
+    found = {title: [] for title in SUBJECTS}
+    for name in sorted(set(ag.ops.__all__) - {"Sample", "Together"}):
+        function = getattr(ag.ops, name)
+        found[subject[_ELSEWHERE.get(name) or home[id(function)]]].append(name)
+    return found
+
+
+def _modules():
+    return [f"actorgraph.ops.{one.name}" for one in iter_modules(ag.ops.__path__)]
+
+
+INTERNAL_HEAD = """# Internal ops
+
+Written by `python docs/generate.py` from the registry; do not edit. Users call the functions of
+[ops.md](ops.md), which are built of these {count} ops and of those that they name.
+
+- *shape*: what states the dims of the result where the type does not.
+- *cost*: additions for an element, or "own" where a function of the shapes says it.
+- *type*, *gradient*, *PyTorch*: as in ops.md.
 
 """
 
@@ -79,41 +151,46 @@ def _row(*cells):
     return "| " + " | ".join(str(cell).replace("|", "\\|") for cell in cells) + " |"
 
 
+def _called(name, function):
+    """Return a call as its signature has it, without annotations."""
+    given = signature(function)
+    bare = [one.replace(annotation=one.empty) for one in given.parameters.values()]
+    return f"`{name}{given.replace(parameters=bare, return_annotation=given.empty)}`"
+
+
+def _said(name, function):
+    if function.__name__ != name and function.__name__ in ag.ops.__all__:
+        return f"Another name of `{function.__name__}`."
+    return " ".join((function.__doc__ or "").strip().split("\n\n")[0].split())
+
+
 def ops_page():
-    """Return the text of docs/ops.md."""
-    own = sorted((op for op in REGISTRY.values() if not op.checked), key=lambda op: op.name)
+    """Return the text of docs/ops.md: what users call, by subject."""
+    compared, listed = compared_with_pytorch(), subjects()
+    lines = [OPS_HEAD.format(count=sum(map(len, listed.values())))]
+    for title, names in listed.items():
+        lines += [f"## {title}", "", _row("call", "type", "gradient", "PyTorch", "what"),
+                  _row(*["---"] * 5)]  # fmt: skip
+        for name in names:
+            function, op = getattr(ag.ops, name), REGISTRY.get(name)
+            typed = ("", "") if op is None else (f"`{_scheme(op)}`", _gradient(op))
+            yes = "yes" if name in compared else "no"
+            lines.append(_row(_called(name, function), *typed, yes, _said(name, function)))
+        lines.append("")
+    return "\n".join(lines)
+
+
+def internal_page():
+    """Return the text of docs/internal_ops.md: the ops that are no function of `ag.ops`."""
     compared = compared_with_pytorch()
-    public = [
-        name
-        for name in ag.ops.__all__
-        if name not in REGISTRY and name not in ("Sample", "Together")
-    ]
-    lines = [OPS_HEAD.format(count=len(own), composites=len(public))]
-    lines += ["## Ops", "", _row("op", "type", "shape", "gradient", "cost", "PyTorch", "what"),
-              _row(*["---"] * 7)]  # fmt: skip
-    for op in own:
+    inner = [REGISTRY[name] for name in sorted(REGISTRY) if name not in ag.ops.__all__]
+    inner = [op for op in inner if not op.checked]
+    head = ("op", "type", "shape", "gradient", "cost", "PyTorch", "what")
+    lines = [INTERNAL_HEAD.format(count=len(inner)) + _row(*head), _row(*["---"] * len(head))]
+    for op in inner:
         yes = "yes" if op.name in compared else "no"
-        lines.append(
-            _row(
-                f"`{op.name}`",
-                f"`{_scheme(op)}`",
-                _shape(op),
-                _gradient(op),
-                _cost(op),
-                yes,
-                op.doc,
-            )
-        )
-    lines += ["", "## Functions built of ops", "",
-              "Their gradients are those of the ops that they are built of.", "",
-              _row("function", "PyTorch", "what"), _row(*["---"] * 3)]  # fmt: skip
-    for name in public:
-        function = getattr(ag.ops, name)
-        first = (function.__doc__ or "").strip().split("\n\n")[0]
-        if function.__name__ != name and function.__name__ in public:
-            first = f"Another name of `{function.__name__}`."
-        yes = "yes" if name in compared else "no"
-        lines.append(_row(f"`{name}`", yes, " ".join(first.split())))
+        cells = (f"`{op.name}`", f"`{_scheme(op)}`", _shape(op), _gradient(op), _cost(op), yes)
+        lines.append(_row(*cells, op.doc))
     return "\n".join(lines) + "\n"
 
 
@@ -136,33 +213,38 @@ AUTOGRAD = (
 ).split()
 """What HIPS autograd 1.9 differentiates under ``autograd.numpy``."""
 
-MISSING = {
-    "array": "a list of nodes is joined by `np.stack`",
-    "full": "NumPy does not ask its arguments; use `ag.ops.full`",
-    "linalg.eig": "the eigenvalues of a general matrix change dtype; use `np.linalg.eigh`",
-    "real_if_close": "the dtype would depend on values; use `np.real`",
-}
-"""Why a name of `AUTOGRAD` does not work on nodes."""
-
 _UNARY = (
     "absolute arccos arcsin arcsinh arctan arctanh cbrt ceil conjugate cos cosh deg2rad degrees "
     "exp exp2 expm1 fabs floor isfinite isinf isnan log log10 log1p log2 negative positive rad2deg "
     "radians reciprocal rint sign sin sinh sqrt square tan tanh trunc angle imag real ravel "
     "atleast_1d atleast_2d atleast_3d copy fliplr flipud rot90 transpose tril triu zeros_like "
     "ones_like sum mean std var prod max min amax amin argmax argmin cumsum cumprod all any "
+    "linalg.matrix_transpose "
     "count_nonzero ptp diff gradient sort argsort unique nan_to_num round around squeeze diag "
-    "diagflat diagonal trace matrix_transpose flip unstack array real_if_close sinc "
+    "diagflat diagonal trace matrix_transpose flip unstack real_if_close sinc nansum nanprod "
+    "nanmean nanstd nanvar nanmax nanmin nanmedian nanargmax nanargmin nancumsum nancumprod "
+    "median nonzero argwhere flatnonzero average cov corrcoef trapezoid histogram "
+    "histogram_bin_edges ediff1d fix iscomplex isreal isneginf isposinf unwrap unique_values "
+    "unique_counts unique_inverse unique_all "
     "fft.fft fft.fft2 fft.fftn fft.fftshift fft.ifft fft.ifft2 fft.ifftn fft.ifftshift fft.rfft "
     "fft.rfft2 fft.rfftn fft.irfft fft.irfft2 fft.irfftn "
-    "linalg.norm linalg.pinv linalg.svdvals linalg.qr"
+    "fft.hfft fft.ihfft frexp i0 modf signbit spacing "
+    "linalg.diagonal linalg.matrix_norm linalg.norm linalg.pinv linalg.svdvals linalg.qr "
+    "linalg.trace linalg.vector_norm"
 ).split()
 _BINARY = (
-    "add append arctan2 divide equal floor_divide fmax fmin greater greater_equal hypot inner kron "
-    "less less_equal logaddexp logaddexp2 maximum minimum multiply not_equal outer power remainder "
-    "subtract linalg.vecdot vecdot tensordot linalg.tensordot"
+    "add append arctan2 copysign divide equal floor_divide fmax fmin fmod greater greater_equal "
+    "heaviside hypot inner kron less less_equal logaddexp logaddexp2 maximum minimum multiply "
+    "nextafter not_equal outer power remainder subtract float_power linalg.vecdot vecdot tensordot "
+    "linalg.tensordot array_equiv intersect1d setdiff1d setxor1d union1d vdot isin "
+    "broadcast_arrays divmod"
 ).split()
+_BITS = "gcd lcm left_shift right_shift".split()
 _LOGICAL = "bitwise_and bitwise_or bitwise_xor logical_and logical_or logical_xor".split()
-_SQUARE = "linalg.cholesky linalg.det linalg.eig linalg.eigh linalg.eigvalsh linalg.inv".split()
+_SQUARE = (
+    "linalg.cholesky linalg.cond linalg.det linalg.eig linalg.eigh linalg.eigvals linalg.eigvalsh "
+    "linalg.inv"
+).split()
 _JOINS = "column_stack concatenate dstack hstack stack vstack".split()
 
 
@@ -185,6 +267,10 @@ def _on_two(function):
     return lambda x, m: function(x, x + 0.5)
 
 
+def _on_ints(function):
+    return lambda x, m: function(np.astype(x * 99.0, "int64"), 3)
+
+
 def _on_bools(function):
     return lambda x, m: function(x > 0.5, x > 0.3)
 
@@ -199,6 +285,7 @@ def _tables():
         _on_x: _UNARY,
         _on_m: _SQUARE,
         _on_two: _BINARY,
+        _on_ints: _BITS,
         _on_bools: _LOGICAL,
         _on_list: _JOINS,
     }
@@ -220,41 +307,82 @@ def _has(name):
 
 CALLS = _tables() | {
     "arccosh": lambda x, m: np.arccosh(x + 1.0),
-    "array": lambda x, m: np.array([x, x]),
+    "array": lambda x, m: np.array([x, x], like=x),
+    "asarray": lambda x, m: np.asarray([[x[0, 0], 1.0], [0.0, x[1, 1]]], like=x),
+    "asanyarray": lambda x, m: np.asanyarray([x, x], like=x),
     "array_split": lambda x, m: np.array_split(x, 2, axis=1),
     "astype": lambda x, m: np.astype(x, "float32"),
+    "bincount": lambda x, m: np.bincount([2, 0, 2], x[0]),
+    "bitwise_count": lambda x, m: np.bitwise_count(np.astype(x * 99.0, "int64")),
+    "block": lambda x, m: np.block([[x, x[:, :1]], [np.zeros((1, 4))]]),
     "broadcast_to": lambda x, m: np.broadcast_to(x, (4, 2, 3)),
+    "choose": lambda x, m: np.choose([1, 0, 1], [x[0], x[1]]),
     "clip": lambda x, m: np.clip(x, 0.2, 0.6),
+    "compress": lambda x, m: np.compress([True, False, True], x, axis=1),
+    "convolve": lambda x, m: np.convolve(x[0], x[1, :2]),
+    "correlate": lambda x, m: np.correlate(x[0], x[1, :2], "full"),
     "cross": lambda x, m: np.cross(x, x * x),
+    "cumulative_prod": lambda x, m: np.cumulative_prod(x, axis=1),
+    "cumulative_sum": lambda x, m: np.cumulative_sum(x, axis=1, include_initial=True),
+    "delete": lambda x, m: np.delete(x, [0, 2], axis=1),
     "diag": lambda x, m: np.diag(m, 1),
+    "digitize": lambda x, m: np.digitize(x, [0.3, 0.6]),
     "dot": lambda x, m: np.dot(x, m),
     "dsplit": lambda x, m: np.dsplit(x[:, None], 3),
     "einsum": lambda x, m: np.einsum("ij,jk->ki", x, m),
     "expand_dims": lambda x, m: np.expand_dims(x, 1),
+    "extract": lambda x, m: np.extract(x > 0.5, x),
     "flip": lambda x, m: np.flip(x, axis=1),
-    "full": lambda x, m: np.full((2, 2), x[0, 0]),
+    "full": lambda x, m: np.full((2, 2), x[0, 0], like=x),
     "full_like": lambda x, m: np.full_like(x, 2.5),
+    "geomspace": lambda x, m: np.geomspace(x[0, 0], 2.0, 5),
     "hsplit": lambda x, m: np.hsplit(x, [1]),
     "allclose": lambda x, m: np.allclose(x, x + 1e-9),
     "argpartition": lambda x, m: np.argpartition(x, 1),
     "array_equal": lambda x, m: np.array_equal(x, x),
+    "insert": lambda x, m: np.insert(x, 1, x[:, 0], axis=1),
+    "interp": lambda x, m: np.interp(x, [0.0, 0.5, 1.0], x[0]),
     "isclose": lambda x, m: np.isclose(x, 0.5, rtol=0.3),
+    "lexsort": lambda x, m: np.lexsort((x[0], np.round(x[1]))),
+    "logspace": lambda x, m: np.logspace(x[0, 0], 1.0, 4),
     "invert": lambda x, m: np.invert(x > 0.5),
+    "ldexp": lambda x, m: np.ldexp(x, np.array([1, 2, -3])),
+    "linalg.cross": lambda x, m: np.linalg.cross(x, x * x),
     "linalg.matmul": lambda x, m: np.linalg.matmul(x, m),
     "linalg.matrix_power": lambda x, m: np.linalg.matrix_power(m, 3),
     "linalg.lstsq": lambda x, m: np.linalg.lstsq(m, x[0]),
     "linalg.matrix_rank": lambda x, m: np.linalg.matrix_rank(m),
+    "linalg.multi_dot": lambda x, m: np.linalg.multi_dot([x, m, x[0]]),
     "linalg.outer": lambda x, m: np.linalg.outer(x[0], x[1]),
     "linalg.slogdet": lambda x, m: np.linalg.slogdet(m),
     "linalg.solve": lambda x, m: np.linalg.solve(m, x[0]),
     "linalg.svd": lambda x, m: np.linalg.svd(x, full_matrices=False),
     "linalg.tensordot": lambda x, m: np.linalg.tensordot(x, m, axes=1),
+    "linalg.tensorinv": lambda x, m: np.linalg.tensorinv(m, ind=1),
+    "linalg.tensorsolve": lambda x, m: np.linalg.tensorsolve(m, x[0]),
     "linspace": lambda x, m: np.linspace(x[0, 0], 2.0, 5),
     "logical_not": lambda x, m: np.logical_not(x > 0.5),
     "matmul": lambda x, m: np.matmul(x, m),
+    "matvec": lambda x, m: np.matvec(m, x),
     "meshgrid": lambda x, m: np.meshgrid(x[0], x[1]),
     "moveaxis": lambda x, m: np.moveaxis(x, 0, -1),
     "pad": lambda x, m: np.pad(x, ((1, 0), (0, 2)), "reflect"),
+    "nanpercentile": lambda x, m: np.nanpercentile(x, [20, 70], axis=1),
+    "nanquantile": lambda x, m: np.nanquantile(x, 0.3, axis=0),
+    "percentile": lambda x, m: np.percentile(x, [20, 70], axis=1),
+    "piecewise": lambda x, m: np.piecewise(x, [x < 0.3, x > 0.6], [-1.0, lambda y: y * y, 0.0]),
+    "polyadd": lambda x, m: np.polyadd(x[0], x[1, 1:]),
+    "polyder": lambda x, m: np.polyder(x[0], 2),
+    "polyint": lambda x, m: np.polyint(x[0], 2),
+    "polymul": lambda x, m: np.polymul(x[0], x[1, 1:]),
+    "polysub": lambda x, m: np.polysub(x[0, 1:], x[1]),
+    "empty_like": lambda x, m: np.where(x < 0, np.empty_like(x), 1.0),
+    "polyval": lambda x, m: np.polyval(x[0], x),
+    "quantile": lambda x, m: np.quantile(x, 0.3, axis=0, method="hazen"),
+    "ravel_multi_index": lambda x, m: np.ravel_multi_index(
+        np.unravel_index(np.argsort(x[0]), (2, 2)), (2, 2)
+    ),
+    "unravel_index": lambda x, m: np.unravel_index(np.argsort(x[0]), (2, 2)),
     "partition": lambda x, m: np.partition(x, 1),
     "repeat": lambda x, m: np.repeat(x, 2, axis=1),
     "reshape": lambda x, m: np.reshape(x, (3, -1)),
@@ -268,6 +396,8 @@ CALLS = _tables() | {
     "take_along_axis": lambda x, m: np.take_along_axis(x, np.argsort(x, axis=1), axis=1),
     "tensordot": lambda x, m: np.tensordot(x, m, axes=1),
     "tile": lambda x, m: np.tile(x, (2, 1)),
+    "vander": lambda x, m: np.vander(x[0], 4),
+    "vecmat": lambda x, m: np.vecmat(x, m),
     "vsplit": lambda x, m: np.vsplit(x, 2),
     "where": lambda x, m: np.where(x > 0.5, x, 0.0),
 }
@@ -280,41 +410,26 @@ def arrays():
     return x, x.T @ x + np.eye(3)
 
 
-def works(name):
-    """Return whether the sample call of a NumPy function builds a node."""
-    graph = ag.Graph()
-    x, m = (graph.input(name, value.shape, value.dtype) for name, value in zip("xm", arrays()))
-    try:
-        CALLS[name](x, m)
-    except (GraphError, TypeError):
-        return False
-    return True
-
-
 NUMPY_HEAD = """# NumPy functions on nodes
 
 Written by `python docs/generate.py`; do not edit.
 
 A NumPy function of nodes builds nodes: `np.tanh(x @ W)`. Parameters that a graph cannot honour
-(`out`, `where`, `dtype`) raise.
+(`out`, `dtype`) raise. Functions that create arrays do so of nodes with `like=`, any node:
+`np.array([[x, y], [y, x]], like=x)`; `ag.ops.array` needs no `like=`. Where NumPy's dtype would
+depend on values (`np.real_if_close` of complex numbers) nodes raise.
 
 ## What HIPS autograd differentiates
 
-{works} of the {all} functions of `autograd.numpy` that have derivatives work on nodes under their
-NumPy names.
+All {count} functions of `autograd.numpy` that have derivatives work on nodes, under their NumPy
+names.
 """
 
 
 def numpy_page():
     """Return the text of docs/numpy.md."""
-    found = {name: works(name) for name in AUTOGRAD}
-    lines = [NUMPY_HEAD.format(works=sum(found.values()), all=len(found))]
-    lines += [_listed(name for name, ok in found.items() if ok)]
-    lines += ["", "### Missing", "", _row("function", "why, or what to use"), _row("---", "---")]
-    lines += [
-        _row(f"`np.{name}`", MISSING.get(name, "no op yet")) for name, ok in found.items() if not ok
-    ]
-    more = [name for name in _numpy.names() if name not in found]
+    more = [name for name in _numpy.names() if name not in AUTOGRAD]
+    lines = [NUMPY_HEAD.format(count=len(AUTOGRAD)), _listed(AUTOGRAD)]
     lines += ["", "## Besides", "", "Without derivatives, or not in autograd.", "", _listed(more)]
     return "\n".join(lines) + "\n"
 
@@ -330,7 +445,7 @@ def _listed(names):
     return "\n".join([*text, line])
 
 
-PAGES = {"ops.md": ops_page, "numpy.md": numpy_page}
+PAGES = {"ops.md": ops_page, "internal_ops.md": internal_page, "numpy.md": numpy_page}
 """What writes each page."""
 
 

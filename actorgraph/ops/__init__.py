@@ -35,6 +35,18 @@ from actorgraph.ops.arithmetic import (
 )
 from actorgraph.ops.assignment import index_add, index_put, put, scatter, scatter_add
 from actorgraph.ops.attention import multi_head_attention, scaled_dot_product_attention
+from actorgraph.ops.bessel import i0, i0e, i1, i1e, j0, j1, k0, k0e, k1, k1e, y0, y1
+from actorgraph.ops.bits import (
+    bitwise_and,
+    bitwise_count,
+    bitwise_not,
+    bitwise_or,
+    bitwise_xor,
+    gcd,
+    lcm,
+    left_shift,
+    right_shift,
+)
 from actorgraph.ops.broadcasting import (
     broadcast_like,
     broadcast_to,
@@ -73,6 +85,7 @@ from actorgraph.ops.counting import (
     argmin,
     count_nonzero,
 )
+from actorgraph.ops.covariance import average, corrcoef, cov
 from actorgraph.ops.creation import (
     arange,
     eye,
@@ -87,35 +100,69 @@ from actorgraph.ops.creation import (
     zeros_like,
 )
 from actorgraph.ops.ctc import ctc_loss
-from actorgraph.ops.cumulative import cumprod, cumsum, prod
-from actorgraph.ops.decompositions import cholesky, qr
+from actorgraph.ops.cumulative import cummax, cummin, cumprod, cumsum, logcumsumexp, prod
+from actorgraph.ops.decompositions import cholesky, householder_product, qr
 from actorgraph.ops.define import define
 from actorgraph.ops.detection import yolo_decode
 from actorgraph.ops.distances import cdist, cosine_similarity, normalize, pairwise_distance, pdist
+from actorgraph.ops.eigen import eig, eigvals
 from actorgraph.ops.einsum import einsum
 from actorgraph.ops.embedding import embedding, embedding_bag
-from actorgraph.ops.exponential import (
-    exp,
-    exp2,
-    expm1,
-    log,
-    log1p,
-    log2,
-    log10,
-    logaddexp,
-    logaddexp2,
+from actorgraph.ops.entropies import entr, logit, xlog1py, xlogy
+from actorgraph.ops.exponential import exp, exp2, expm1, log, log1p, log2, log10
+from actorgraph.ops.finding import argwhere, flatnonzero, isin, masked_scatter, nonzero
+from actorgraph.ops.float_parts import (
+    copysign,
+    float_power,
+    fmod,
+    frac,
+    frexp,
+    heaviside,
+    ldexp,
+    modf,
+    nextafter,
+    signbit,
+    spacing,
 )
 from actorgraph.ops.folding import fold, unfold
 from actorgraph.ops.fourier import fft, fftn, ifft, ifftn
+from actorgraph.ops.fourier_nd import (
+    fft2,
+    fftshift,
+    hfft,
+    hfft2,
+    hfftn,
+    ifft2,
+    ifftshift,
+    ihfft,
+    ihfft2,
+    ihfftn,
+    irfft2,
+    irfftn,
+    rfft2,
+    rfftn,
+)
 from actorgraph.ops.fourier_real import irfft, rfft
 from actorgraph.ops.gathering import at, gather, gather_nd, size_of, take_along_axis
 from actorgraph.ops.grids import affine_grid, grid_sample
+from actorgraph.ops.histograms import bincount, digitize, histogram
 from actorgraph.ops.indexing import getitem, one_hot, take
 from actorgraph.ops.inverses import det, inv, matrix_power, slogdet, solve
 from actorgraph.ops.least_squares import lstsq
 from actorgraph.ops.linalg import dot, matmul, outer
-from actorgraph.ops.linalg_products import bmm, kron, tensordot, vecdot
+from actorgraph.ops.linalg_products import (
+    bmm,
+    cross,
+    kron,
+    matvec,
+    multi_dot,
+    tensordot,
+    vander,
+    vecdot,
+    vecmat,
+)
 from actorgraph.ops.linear import bilinear, linear
+from actorgraph.ops.log_sums import logaddexp, logaddexp2
 from actorgraph.ops.losses import log_softmax, mse_loss, softmax, softmin
 from actorgraph.ops.losses_classification import (
     bce_with_logits,
@@ -147,7 +194,21 @@ from actorgraph.ops.losses_regression import (
     poisson_nll_loss,
     smooth_l1_loss,
 )
+from actorgraph.ops.lu import lu, lu_factor, lu_solve
+from actorgraph.ops.masked_reductions import (
+    nanargmax,
+    nanargmin,
+    nancumprod,
+    nancumsum,
+    nanmean,
+    nanprod,
+    nanstd,
+    nansum,
+    nanvar,
+)
 from actorgraph.ops.matrices import diag, diag_embed, diagflat, diagonal, trace, tril, triu
+from actorgraph.ops.matrix_exponential import matrix_exp
+from actorgraph.ops.matrix_norms import cond, matrix_norm, vector_norm
 from actorgraph.ops.noise import (
     alpha_dropout,
     dropout,
@@ -208,6 +269,14 @@ from actorgraph.ops.pooling import (
     max_unpool3d,
 )
 from actorgraph.ops.pseudo_inverse import matrix_rank, pinv
+from actorgraph.ops.quantiles import (
+    median,
+    nanmedian,
+    nanpercentile,
+    nanquantile,
+    percentile,
+    quantile,
+)
 from actorgraph.ops.random import (
     bernoulli,
     binomial,
@@ -223,6 +292,8 @@ from actorgraph.ops.reductions import (
     max,  # noqa: A004 - NumPy's name
     mean,
     min,  # noqa: A004 - NumPy's name
+    nanmax,
+    nanmin,
 )
 from actorgraph.ops.resampling import interpolate
 from actorgraph.ops.reshaping import flatten, ravel, reshape
@@ -236,15 +307,52 @@ from actorgraph.ops.rounding import (
     trunc,
 )
 from actorgraph.ops.running_statistics import running_batch_norm
+from actorgraph.ops.sampled import convolve, cumulative_trapezoid, interp, trapezoid
+from actorgraph.ops.scatter_reductions import index_reduce, scatter_reduce, segment_reduce
 from actorgraph.ops.selection import clip, fmax, fmin, maximum, minimum, where
-from actorgraph.ops.shaping import concatenate, stack, swapaxes, transpose
+from actorgraph.ops.shaping import array, concatenate, stack, swapaxes, transpose
 from actorgraph.ops.sinc import sinc
-from actorgraph.ops.sorting import argsort, searchsorted, sort, topk, unique
+from actorgraph.ops.sorting import argsort, mode, searchsorted, sort, topk, unique
 from actorgraph.ops.sparsemax import sparsemax
-from actorgraph.ops.special import digamma, erf, erfc, lgamma, polygamma
+from actorgraph.ops.special import (
+    digamma,
+    erf,
+    erfc,
+    erfcx,
+    erfinv,
+    lgamma,
+    log_ndtr,
+    multigammaln,
+    ndtr,
+    ndtri,
+    polygamma,
+    zeta,
+)
 from actorgraph.ops.spectral import eigh, eigvalsh, svd, svdvals
+from actorgraph.ops.spectrograms import istft, stft
 from actorgraph.ops.splitting import split, unstack
 from actorgraph.ops.statistics import norm, std, var
+from actorgraph.ops.tensor_equations import tensorinv, tensorsolve
+from actorgraph.ops.torch_names import (
+    aminmax,
+    block_diag,
+    bucketize,
+    cartesian_prod,
+    dist,
+    histc,
+    index_copy,
+    index_fill,
+    index_select,
+    kthvalue,
+    lerp,
+    masked_fill,
+    masked_select,
+    narrow,
+    renorm,
+    select_scatter,
+    slice_scatter,
+)
+from actorgraph.ops.triangular import cholesky_solve, solve_triangular
 from actorgraph.ops.trigonometric import (
     angle,
     arccos,
@@ -272,49 +380,66 @@ from actorgraph.ops.windows import col2im, im2col
 __all__ = [
     "Sample", "Together", "abs", "adaptive_avg_pool1d", "adaptive_avg_pool2d",
     "adaptive_avg_pool3d", "adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d",
-    "add", "affine_grid", "all", "allclose", "alpha_dropout", "angle", "any", "arange", "arccos",
-    "arccosh", "arcsin", "arcsinh", "arctan", "arctan2", "arctanh", "argmax", "argmin", "argsort",
-    "array_equal", "astype", "at", "avg_pool1d", "avg_pool2d", "avg_pool3d", "batch_norm",
-    "bce_with_logits", "bernoulli", "bilinear", "binary_cross_entropy",
-    "binary_cross_entropy_with_logits", "binomial", "bmm", "broadcast_like", "broadcast_to",
-    "categorical", "cbrt", "cdist", "ceil", "celu", "channel_shuffle", "cholesky", "clip",
-    "clip_by_global_norm", "clip_by_norm", "col2im", "concatenate", "conj", "conv1d", "conv2d",
-    "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "cos", "cosh",
-    "cosine_embedding_loss", "cosine_similarity", "cot", "count_nonzero", "cross_entropy", "csc",
-    "ctc_loss", "cube", "cumprod", "cumsum", "define", "deg2rad", "det", "diag", "diag_embed",
-    "diagflat", "diagonal", "digamma", "divide", "dot", "dropout", "dropout1d", "dropout2d",
-    "dropout3d", "eigh", "eigvalsh", "einsum", "elu", "embedding", "embedding_bag", "equal", "erf",
-    "erfc", "exp", "exp2", "expand_dims", "expm1", "eye", "feature_alpha_dropout", "fft", "fftn",
-    "flatten", "flip", "floor", "floor_divide", "fmax", "fmin", "fold", "full", "full_like",
-    "gather", "gather_nd", "gaussian_nll_loss", "gelu", "getitem", "global_avg_pool",
-    "global_max_pool", "glu", "greater", "greater_equal", "grid_sample", "group_norm", "gru_cell",
-    "gumbel_softmax", "hardshrink", "hardsigmoid", "hardswish", "hardtanh", "hinge",
-    "hinge_embedding_loss", "hinge_loss", "huber", "huber_loss", "hypot", "ifft", "ifftn", "im2col",
-    "imag", "index_add", "index_put", "instance_norm", "interpolate", "inv", "irfft", "isclose",
-    "isfinite", "isinf", "isnan", "kl_div", "kron", "l1", "l1_loss", "layer_norm", "leaky_relu",
-    "less", "less_equal", "lgamma", "linear", "linear_cross_entropy", "linspace",
-    "local_response_norm", "log", "log10", "log1p", "log2", "log_softmax", "logaddexp",
-    "logaddexp2", "logical_and", "logical_not", "logical_or", "logical_xor", "logsigmoid",
-    "logspace", "logsumexp", "lp_pool1d", "lp_pool2d", "lp_pool3d", "lstm_cell", "lstsq",
-    "margin_ranking_loss", "matmul", "matrix_power", "matrix_rank", "max", "max_pool1d",
-    "max_pool2d", "max_pool3d", "max_unpool1d", "max_unpool2d", "max_unpool3d", "maximum", "mean",
-    "meshgrid", "min", "minimum", "mish", "mod", "moveaxis", "mse", "mse_loss",
-    "multi_head_attention", "multi_margin_loss", "multilabel_margin_loss",
-    "multilabel_soft_margin_loss", "multiply", "neg", "nll", "nll_loss", "norm", "normal",
-    "normalize", "not_equal", "one_hot", "ones", "ones_like", "opaque", "outer", "pad",
-    "pairwise_distance", "pdist", "permute", "pick", "pick_neg_log_sigmoid", "pick_neg_log_softmax",
-    "pick_softmax", "pinv", "pixel_shuffle", "pixel_unshuffle", "poisson_nll_loss", "polygamma",
-    "power", "prelu", "prod", "put", "qr", "rad2deg", "ravel", "real", "reciprocal", "relu",
-    "relu6", "repeat", "reshape", "rfft", "rms_norm", "rnn_cell", "roll", "round", "rrelu", "rsqrt",
-    "running_batch_norm", "scaled_dot_product_attention", "scatter", "scatter_add", "searchsorted",
-    "sec", "selu", "sigmoid", "sign", "silu", "sin", "sinc", "sinh", "size_of", "slogdet",
-    "smooth_l1", "smooth_l1_loss", "soft_margin_loss", "softmax", "softmin", "softplus",
-    "softshrink", "softsign", "solve", "sort", "sparsemax", "split", "sqrt", "square", "squeeze",
-    "stack", "std", "subtract", "sum", "svd", "svdvals", "swapaxes", "take", "take_along_axis",
-    "tan", "tanh", "tanhshrink", "tensordot", "threshold", "tile", "topk", "trace", "transpose",
-    "tril", "triplet", "triplet_margin_loss", "triplet_margin_with_distance_loss", "triu", "trunc",
-    "truncated_normal", "unfold", "uniform", "unique", "unstack", "upsample", "var", "vecdot",
-    "where", "yolo_decode", "zeros", "zeros_like",
+    "add", "affine_grid", "all", "allclose", "alpha_dropout", "aminmax", "angle", "any", "arange",
+    "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctan2", "arctanh", "argmax", "argmin",
+    "argsort", "argwhere", "array", "array_equal", "astype", "at", "average", "avg_pool1d",
+    "avg_pool2d", "avg_pool3d", "batch_norm", "bce_with_logits", "bernoulli", "bilinear",
+    "binary_cross_entropy", "binary_cross_entropy_with_logits", "bincount", "binomial",
+    "bitwise_and", "bitwise_count", "bitwise_not", "bitwise_or", "bitwise_xor", "block_diag", "bmm",
+    "broadcast_like", "broadcast_to", "bucketize", "cartesian_prod", "categorical", "cbrt", "cdist",
+    "ceil", "celu", "channel_shuffle", "cholesky", "cholesky_solve", "clip", "clip_by_global_norm",
+    "clip_by_norm", "col2im", "concatenate", "cond", "conj", "conv1d", "conv2d", "conv3d",
+    "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "convolve", "copysign", "corrcoef",
+    "cos", "cosh", "cosine_embedding_loss", "cosine_similarity", "cot", "count_nonzero", "cov",
+    "cross", "cross_entropy", "csc", "ctc_loss", "cube", "cummax", "cummin", "cumprod", "cumsum",
+    "cumulative_trapezoid", "define", "deg2rad", "det", "diag", "diag_embed", "diagflat",
+    "diagonal", "digamma", "digitize", "dist", "divide", "dot", "dropout", "dropout1d", "dropout2d",
+    "dropout3d", "eig", "eigh", "eigvals", "eigvalsh", "einsum", "elu", "embedding",
+    "embedding_bag", "entr", "equal", "erf", "erfc", "erfcx", "erfinv", "exp", "exp2",
+    "expand_dims", "expit", "expm1", "eye", "feature_alpha_dropout", "fft", "fft2", "fftn",
+    "fftshift", "flatnonzero", "flatten", "flip", "float_power", "floor", "floor_divide", "fmax",
+    "fmin", "fmod", "fold", "frac", "frexp", "full", "full_like", "gammaln", "gather", "gather_nd",
+    "gaussian_nll_loss", "gcd", "gelu", "getitem", "global_avg_pool", "global_max_pool", "glu",
+    "greater", "greater_equal", "grid_sample", "group_norm", "gru_cell", "gumbel_softmax",
+    "hardshrink", "hardsigmoid", "hardswish", "hardtanh", "heaviside", "hfft", "hfft2", "hfftn",
+    "hinge", "hinge_embedding_loss", "hinge_loss", "histc", "histogram", "householder_product",
+    "huber", "huber_loss", "hypot", "i0", "i0e", "i1", "i1e", "ifft", "ifft2", "ifftn", "ifftshift",
+    "ihfft", "ihfft2", "ihfftn", "im2col", "imag", "index_add", "index_copy", "index_fill",
+    "index_put", "index_reduce", "index_select", "instance_norm", "interp", "interpolate", "inv",
+    "irfft", "irfft2", "irfftn", "isclose", "isfinite", "isin", "isinf", "isnan", "istft", "j0",
+    "j1", "k0", "k0e", "k1", "k1e", "kl_div", "kron", "kthvalue", "l1", "l1_loss", "layer_norm",
+    "lcm", "ldexp", "leaky_relu", "left_shift", "lerp", "less", "less_equal", "lgamma", "linear",
+    "linear_cross_entropy", "linspace", "local_response_norm", "log", "log10", "log1p", "log2",
+    "log_ndtr", "log_softmax", "logaddexp", "logaddexp2", "logcumsumexp", "logical_and",
+    "logical_not", "logical_or", "logical_xor", "logit", "logsigmoid", "logspace", "logsumexp",
+    "lp_pool1d", "lp_pool2d", "lp_pool3d", "lstm_cell", "lstsq", "lu", "lu_factor", "lu_solve",
+    "margin_ranking_loss", "masked_fill", "masked_scatter", "masked_select", "matmul", "matrix_exp",
+    "matrix_norm", "matrix_power", "matrix_rank", "matvec", "max", "max_pool1d", "max_pool2d",
+    "max_pool3d", "max_unpool1d", "max_unpool2d", "max_unpool3d", "maximum", "mean", "median",
+    "meshgrid", "min", "minimum", "mish", "mod", "mode", "modf", "moveaxis", "mse", "mse_loss",
+    "multi_dot", "multi_head_attention", "multi_margin_loss", "multigammaln",
+    "multilabel_margin_loss", "multilabel_soft_margin_loss", "multiply", "nanargmax", "nanargmin",
+    "nancumprod", "nancumsum", "nanmax", "nanmean", "nanmedian", "nanmin", "nanpercentile",
+    "nanprod", "nanquantile", "nanstd", "nansum", "nanvar", "narrow", "ndtr", "ndtri", "neg",
+    "nextafter", "nll", "nll_loss", "nonzero", "norm", "normal", "normalize", "not_equal",
+    "one_hot", "ones", "ones_like", "opaque", "outer", "pad", "pairwise_distance", "pdist",
+    "percentile", "permute", "pick", "pick_neg_log_sigmoid", "pick_neg_log_softmax", "pick_softmax",
+    "pinv", "pixel_shuffle", "pixel_unshuffle", "poisson_nll_loss", "polygamma", "power", "prelu",
+    "prod", "psi", "put", "qr", "quantile", "rad2deg", "ravel", "real", "reciprocal", "relu",
+    "relu6", "renorm", "repeat", "reshape", "rfft", "rfft2", "rfftn", "right_shift", "rms_norm",
+    "rnn_cell", "roll", "round", "rrelu", "rsqrt", "running_batch_norm",
+    "scaled_dot_product_attention", "scatter", "scatter_add", "scatter_reduce", "searchsorted",
+    "sec", "segment_reduce", "select_scatter", "selu", "sigmoid", "sign", "signbit", "silu", "sin",
+    "sinc", "sinh", "size_of", "slice_scatter", "slogdet", "smooth_l1", "smooth_l1_loss",
+    "soft_margin_loss", "softmax", "softmin", "softplus", "softshrink", "softsign", "solve",
+    "solve_triangular", "sort", "spacing", "sparsemax", "split", "sqrt", "square", "squeeze",
+    "stack", "std", "stft", "subtract", "sum", "svd", "svdvals", "swapaxes", "take",
+    "take_along_axis", "tan", "tanh", "tanhshrink", "tensordot", "tensorinv", "tensorsolve",
+    "threshold", "tile", "topk", "trace", "transpose", "trapezoid", "tril", "triplet",
+    "triplet_margin_loss", "triplet_margin_with_distance_loss", "triu", "trunc", "truncated_normal",
+    "unfold", "uniform", "unique", "unstack", "upsample", "vander", "var", "vecdot", "vecmat",
+    "vector_norm", "where", "xlog1py", "xlogy", "y0", "y1", "yolo_decode", "zeros", "zeros_like",
+    "zeta",
 ]  # fmt: skip
 
 # Other names: the short ones of losses, and PyTorch's for one that has a shorter name here.
@@ -322,6 +447,8 @@ mse, l1, smooth_l1, huber = mse_loss, l1_loss, smooth_l1_loss, huber_loss
 nll, hinge, triplet = nll_loss, hinge_loss, triplet_margin_loss
 binary_cross_entropy_with_logits = bce_with_logits
 upsample = interpolate
+# SciPy's names, which PyTorch has too.
+expit, gammaln, psi = sigmoid, lgamma, digamma
 
 _operators.attach()
 _numpy.attach(

@@ -180,12 +180,14 @@ def reduction(
     return function
 
 
-def documented(function: Any, op: Op, parameters: str, notes: str = "") -> None:
+def documented(
+    function: Any, op: Op, parameters: str, notes: str = "", name: str = "", doc: str = ""
+) -> None:
     """Give the function that users call its op's name and a docstring made of the declaration."""
-    function.__name__ = function.__qualname__ = op.name
+    function.__name__ = function.__qualname__ = name or op.name
     function.__module__ = "actorgraph.ops"
     function.__doc__ = (
-        f"{op.doc}\n\nType ``{op.scheme}``.{'  ' if notes else ''}{notes}\n\n"
+        f"{doc or op.doc}\n\nType ``{op.scheme}``.{'  ' if notes else ''}{notes}\n\n"
         f"Parameters\n----------\n{parameters}\n\nReturns\n-------\nNode\n\n"
         "Raises\n------\nGraphTypeError, ShapeError\n    The operands do not fit the type.\n"
     )

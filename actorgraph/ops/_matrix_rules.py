@@ -126,17 +126,20 @@ def rows_stacked(vectors: Node, *matrices: Node) -> Node:
 
 
 def _gaps(w: Any, mode: str) -> Any:
-    """Return w_j - w_i, its like for squares, or w_j (mode "value"), in row i and column j."""
+    """Return w_j - w_i, its like for squares, or w_j (mode "value"), in row i and column j.
+
+    Of "eigenvalues" the differences are complex, of the other modes w is real.
+    """
     columns, rows = w[..., None, :], w[..., :, None]
     if mode == "value":
         return columns
-    return columns - rows if mode == "difference" else (columns - rows) * (columns + rows)
+    return (columns - rows) * (columns + rows) if mode == "squares" else columns - rows
 
 
 def _gap_divide(xp: Any, x: Any, w: Any, mode: str) -> Any:
     if not x.size:
         return xp.zeros(x.shape, x.dtype)
-    w = xp.real(w)
+    w = w if mode == "eigenvalues" else xp.real(w)
     gaps = xp.broadcast_to(_gaps(w, mode), x.shape)
     distances = xp.abs(_gaps(w, "value" if mode == "value" else "difference"))
     # Measured: equal values come out of LAPACK up to about sqrt(n) roundings of the largest apart.
@@ -155,6 +158,8 @@ def _gap_divide(xp: Any, x: Any, w: Any, mode: str) -> Any:
 
 
 _DEGENERATE = {
+    "eigenvalues": "eigenvalues coincide, so that the eigenvectors have no derivative; "
+    "use eigvals where only the eigenvalues matter",
     "difference": "eigenvalues coincide, so that the eigenvectors have no derivative; "
     "use eigvalsh where only the eigenvalues matter",
     "squares": "singular values coincide, so that the singular vectors have no derivative; "
@@ -172,7 +177,8 @@ def _gap_tangent(dw: Node, w: Node, mode: str) -> Node:
 
 
 def _gap_vjp_w(ct: Node, y: Node, x: Node, w: Node, mode: str) -> Node:
-    share = neg(real_of(conj(gap_divide(ct, w, mode)) * y))
+    share = neg(gap_divide(ct, conj(w), mode) * conj(y))
+    share = share if mode == "eigenvalues" else real_of(share)
     total = sum_over(share, -2)
     if mode != "value":
         total = total - sum_over(share, -1)
@@ -182,7 +188,9 @@ def _gap_vjp_w(ct: Node, y: Node, x: Node, w: Node, mode: str) -> Node:
 def _gap_jvp(tans: tuple[Node | None, ...], y: Node, x: Node, w: Node, mode: str) -> Node | None:
     parts = [] if tans[0] is None else [gap_divide(tans[0], w, mode)]
     if tans[1] is not None:
-        moved = _gap_tangent(real_of(tans[1]), real_of(w), mode)
+        moves = tans[1], w
+        dw, values = moves if mode == "eigenvalues" else map(real_of, moves)
+        moved = _gap_tangent(dw, values, mode)
         parts.append(neg(gap_divide(y * moved, w, mode)))
     return add_all(parts)
 
@@ -192,12 +200,13 @@ _GAP_DIVIDE: Op = register(
         "gap_divide",
         "x[*s, m, n] -> x[*s, n] -> x[*s, m, n]",
         _gap_divide,
-        vjp=(lambda ct, y, x, w, mode: gap_divide(ct, w, mode), _gap_vjp_w),
+        vjp=(lambda ct, y, x, w, mode: gap_divide(ct, conj(w), mode), _gap_vjp_w),
         jvp=_gap_jvp,
         samples=(
             Sample(((3, 3), (3,)), {"mode": "difference"}, low=0.5),
             Sample(((2, 3, 3), (2, 3)), {"mode": "squares"}, low=0.5),
             Sample(((4, 3), (3,)), {"mode": "value"}, low=0.5),
+            Sample(((3, 3), (3,)), {"mode": "eigenvalues"}, low=0.5),
             Sample(((0, 0), (0,)), {"mode": "difference"}),
         ),
         doc="Divide matrices by gaps between values; a gap of 0 raises unless nothing needs it.",

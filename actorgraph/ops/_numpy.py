@@ -18,35 +18,45 @@ import numpy as np
 from actorgraph.errors import GraphTypeError
 from actorgraph.graph import Node, build
 from actorgraph.op import REGISTRY
+from actorgraph.ops._numpy_extras import ANSWERS, EXTRAS, answer
 from actorgraph.ops._numpy_names import NUMPY_ONLY
+from actorgraph.ops.masked_reductions import reduce_where
 
 __all__ = ["attach", "names"]
 
 Function = Callable[..., Any]
 
+_OWN = NUMPY_ONLY | EXTRAS
+
 _UFUNC_ALIASES = {
-    "bitwise_and": "logical_and",
-    "bitwise_or": "logical_or",
-    "bitwise_xor": "logical_xor",
     "degrees": "rad2deg",
     "fabs": "abs",
-    "invert": "logical_not",
+    "float_power": "float_power",
+    "frexp": "frexp",
+    "invert": "bitwise_not",
+    "ldexp": "ldexp",
     "matmul": "matmul",
+    "matvec": "matvec",
+    "modf": "modf",
     "radians": "deg2rad",
     "vecdot": "vecdot",
+    "vecmat": "vecmat",
 }
 
-_REDUCTION = "x=a axis -dtype -out keepdims -initial -where"
-_EXTREMUM = "x=a axis -out keepdims -initial -where"
-_TEST = "x=a axis -out keepdims -where"
+_REDUCTION = "x=a axis -dtype -out keepdims initial where"
+_MEAN = "x=a axis -dtype -out keepdims where"
+_EXTREMUM = "x=a axis -out keepdims initial where"
+_TEST = "x=a axis -out keepdims where"
 _POSITION = "x=a axis -out keepdims"
 _RUNNING = "x=a axis -dtype -out"
-_SPREAD = "x=a axis -dtype -out ddof keepdims -where -mean ddof=correction"
+_SPREAD = "x=a axis -dtype -out ddof keepdims where -mean ddof=correction"
+_QUANTILE = "x=a q axis -out ~overwrite_input method keepdims -weights"
 _FFT = "x=a n axis norm -out"
 _FFTN = "x=a s axes norm -out"
 _JOIN = "nodes=arrays axis -out -dtype -casting"
 
-# Parameters in NumPy's order: "ours=theirs" where the names differ, "-theirs" for what is refused.
+# Parameters in NumPy's order: "ours=theirs" where the names differ, "-theirs" for what is refused,
+# "~theirs" for what changes no result: every sort is stable, and nothing is overwritten.
 _PARAMETERS = {
     "all": _TEST,
     "allclose": "x=a y=b rtol atol equal_nan",
@@ -56,57 +66,95 @@ _PARAMETERS = {
     "any": _TEST,
     "argmax": _POSITION,
     "argmin": _POSITION,
-    "argsort": "x=a axis -kind -order -stable",
-    "array_equal": "x=a1 y=a2 equal_nan",
+    "argsort": "x=a axis ~kind -order ~stable",
+    "argwhere": "x=a",
     "around": "x=a decimals -out",
+    "array_equal": "x=a1 y=a2 equal_nan",
     "astype": "x dtype -copy -device",
+    "average": "x=a axis weights returned keepdims",
+    "bincount": "x weights minlength",
     "broadcast_to": "x=array shape -subok",
     "clip": "x=a low=a_min high=a_max -out low=min high=max",
     "concatenate": _JOIN,
+    "convolve": "a v mode",
+    "corrcoef": "x y rowvar -bias -ddof",
     "count_nonzero": "x=a axis keepdims",
+    "cov": "x=m y rowvar bias ddof fweights aweights",
     "cumprod": _RUNNING,
     "cumsum": _RUNNING,
     "diag": "x=v k",
     "diagflat": "x=v k",
     "diagonal": "x=a offset axis1 axis2",
+    "digitize": "x bins right",
     "dot": "x=a y=b -out",
+    "empty_like": "x=prototype dtype -order -subok -shape -device",
     "expand_dims": "x=a axis",
-    "fft.fft": _FFT,
-    "fft.fftn": _FFTN,
-    "fft.ifft": _FFT,
-    "fft.ifftn": _FFTN,
-    "fft.irfft": _FFT,
-    "fft.rfft": _FFT,
+    **{f"fft.{name}": _FFT for name in "fft hfft ifft ihfft irfft rfft".split()},
+    **{f"fft.{name}": _FFTN for name in "fft2 fftn ifft2 ifftn irfft2 irfftn rfft2 rfftn".split()},
+    "fft.fftshift": "x axes",
+    "fft.ifftshift": "x axes",
+    "flatnonzero": "x=a",
     "flip": "x=m axis",
     "full_like": "x=a fill_value dtype -order -subok -shape -device",
+    "histogram": "x=a bins range density weights",
+    "i0": "x",
     "imag": "x=val",
+    "interp": "x xp fp left right period",
     "isclose": "x=a y=b rtol atol equal_nan",
+    "isin": "x=element test=test_elements ~assume_unique invert ~kind",
     "kron": "x=a y=b",
     "linalg.cholesky": "x=a upper",
+    "linalg.cond": "x p",
+    "linalg.cross": "x=x1 y=x2 axis",
     "linalg.det": "x=a",
+    "linalg.eig": "x=a",
+    "linalg.eigvals": "x=a",
     "linalg.eigh": "x=a UPLO",
     "linalg.eigvalsh": "x=a UPLO",
     "linalg.inv": "x=a",
     "linalg.lstsq": "a b rcond",
     "linalg.matmul": "x=x1 y=x2",
+    "linalg.matrix_norm": "x keepdims ord",
     "linalg.matrix_power": "x=a n",
-    "linalg.matrix_rank": "x=A -tol -hermitian rtol",
+    "linalg.matrix_rank": "x=A atol=tol hermitian rtol",
+    "linalg.multi_dot": "arrays -out",
     "linalg.outer": "x=x1 y=x2",
-    "linalg.pinv": "x=a rtol=rcond -hermitian rtol",
+    "linalg.pinv": "x=a rtol=rcond hermitian rtol",
     "linalg.qr": "x=a mode",
     "linalg.slogdet": "x=a",
     "linalg.solve": "a b",
     "linalg.svdvals": "x",
     "linalg.tensordot": "x=x1 y=x2 axes",
+    "linalg.tensorinv": "a ind",
+    "linalg.tensorsolve": "a b axes",
     "linalg.vecdot": "x=x1 y=x2 axis",
+    "linalg.vector_norm": "x axis keepdims ord",
     "max": _EXTREMUM,
-    "mean": _REDUCTION,
+    "mean": _MEAN,
+    "median": "x=a axis -out ~overwrite_input keepdims",
     "min": _EXTREMUM,
     "moveaxis": "x=a source destination",
+    "nanargmax": _POSITION,
+    "nanargmin": _POSITION,
+    "nancumprod": _RUNNING,
+    "nancumsum": _RUNNING,
+    "nanmax": _EXTREMUM,
+    "nanmean": _MEAN,
+    "nanmedian": "x=a axis -out ~overwrite_input keepdims",
+    "nanmin": _EXTREMUM,
+    "nanpercentile": _QUANTILE,
+    "nanprod": _REDUCTION,
+    "nanquantile": _QUANTILE,
+    "nanstd": _SPREAD,
+    "nansum": _REDUCTION,
+    "nanvar": _SPREAD,
+    "nonzero": "x=a",
     "ones_like": "x=a dtype -order -subok -shape -device",
     "outer": "x=a y=b -out",
     "pad": "x=array pad_width mode constant_values",
+    "percentile": _QUANTILE,
     "prod": _REDUCTION,
+    "quantile": _QUANTILE,
     "ravel": "x=a -order",
     "real": "x=val",
     "repeat": "x=a repeats axis",
@@ -115,7 +163,7 @@ _PARAMETERS = {
     "round": "x=a decimals -out",
     "searchsorted": "ordered=a x=v side -sorter",
     "sinc": "x",
-    "sort": "x=a axis -kind -order -stable",
+    "sort": "x=a axis ~kind -order ~stable",
     "squeeze": "x=a axis",
     "stack": _JOIN,
     "std": _SPREAD,
@@ -127,15 +175,26 @@ _PARAMETERS = {
     "tile": "x=A reps",
     "trace": "x=a offset axis1 axis2 -dtype -out",
     "transpose": "x=a axes",
+    "trapezoid": "y x dx axis",
     "tril": "x=m k",
     "triu": "x=m k",
     "unique": "x=ar return_index return_inverse return_counts -axis -equal_nan -sorted",
+    "vander": "x n=N increasing",
     "var": _SPREAD,
-    "where": "condition x y",
     "zeros_like": "x=a dtype -order -subok -shape -device",
 }
-_FUNCTION_ALIASES = {"amax": "max", "amin": "min", "around": "round"}
-_UFUNC_METHODS = {"add": "sum", "maximum": "max", "minimum": "min", "multiply": "prod"}
+_FUNCTION_ALIASES = {"amax": "max", "amin": "min", "around": "round", "empty_like": "zeros_like"}
+# What a ufunc does along an axis: the function of its reduce, and of its accumulate.
+_UFUNC_METHODS = {
+    "add": ("sum", "cumsum"),
+    "multiply": ("prod", "cumprod"),
+    "maximum": ("max", "cummax"),
+    "minimum": ("min", "cummin"),
+    "fmax": ("nanmax", None),
+    "fmin": ("nanmin", None),
+    "logical_and": ("all", None),
+    "logical_or": ("any", None),
+}
 
 
 class _Dispatch:
@@ -155,11 +214,12 @@ class _Dispatch:
         targets = {name: name for name in self.functions}
         for alias, function in self.ufuncs.items():
             targets.setdefault(alias, getattr(function, "__name__", alias))
-        # By likeness alone np.interp would be ag.ops.logical_not, for np.invert is that.
+        # Part of a name is most of it, or the words in it would mislead: quantile holds tile.
         like = [
             (abs(len(known) - len(name)), known)
             for known in targets
-            if len(known) > 2 and (known in name or name in known)
+            if (known in name or name in known)
+            and 3 * min(len(known), len(name)) >= 2 * max(len(known), len(name))
         ]
         listed = "; docs/numpy.md lists what works on nodes"
         if not like:
@@ -168,20 +228,35 @@ class _Dispatch:
         package = "ag.ops" if target in self.functions else "np"
         return f"; the nearest name is {package}.{target}{listed}"
 
-    def ufunc(self, ufunc: np.ufunc, method: str, inputs: Any, given: Mapping[str, Any]) -> Node:
-        """Build the node of a ufunc call."""
+    def ufunc(self, ufunc: np.ufunc, method: str, inputs: Any, given: Mapping[str, Any]) -> Any:
+        """Build the node of a ufunc call, or the nodes."""
         name = ufunc.__name__
         if method != "__call__":
-            instead = _UFUNC_METHODS.get(name)
-            advice = f"ag.ops.{instead}" if method == "reduce" and instead else "an op"
-            raise GraphTypeError(f"np.{name}.{method} does not take nodes; use {advice}")
-        if name not in self.ufuncs:
+            return self.ufunc_method(name, method, inputs, given)
+        if name == "divmod":
+            return self.functions["floor_divide"](*inputs), self.functions["mod"](*inputs)
+        target = self.ufuncs.get(name, self.functions.get(name))  # SciPy's have their op's name
+        if target is None:
             raise GraphTypeError(f"np.{name} has no op{self.nearest(name)}")
         for parameter in given:
             raise GraphTypeError(_refusal(name, parameter))
-        result = self.ufuncs[name](*inputs)
-        assert isinstance(result, Node)
-        return result
+        return target(*inputs)
+
+    def ufunc_method(self, name: str, method: str, inputs: Any, given: Mapping[str, Any]) -> Node:
+        """Build the node of a ufunc's reduce or accumulate, which run along axis 0 by default."""
+        functions = _UFUNC_METHODS.get(name, (None, None))
+        instead = functions[method == "accumulate"]
+        if method not in ("reduce", "accumulate") or instead is None:
+            raise GraphTypeError(f"np.{name}.{method} does not take nodes; use an op of ag.ops")
+        x, *rest = inputs
+        options = {"axis": rest[0] if rest else 0, **given}
+        for parameter in options.keys() - {"axis", "keepdims", "initial", "where"}:
+            raise GraphTypeError(_refusal(f"{name}.{method}", parameter))
+        if not options.keys().isdisjoint(("initial", "where")):
+            return reduce_where(instead, x, **options)
+        found = self.functions[instead](x, **options)
+        node: Node = found[0] if isinstance(found, tuple) else found
+        return node
 
     def function(self, function: Function, args: Any, given: Mapping[str, Any]) -> Any:
         """Build the node of a call of another NumPy function."""
@@ -192,8 +267,8 @@ class _Dispatch:
             for parameter in given.keys() - {"optimize"}:
                 raise GraphTypeError(_refusal(name, parameter))
             return self.functions[name](*args, **given)
-        if full in NUMPY_ONLY:
-            return _call_own(NUMPY_ONLY[full], full, args, given)
+        if full in _OWN:
+            return _call_own(_OWN[full], full, args, given)
         if full not in _PARAMETERS:
             raise GraphTypeError(f"np.{full} has no op{self.nearest(name)}")
         target = self.functions[_FUNCTION_ALIASES.get(name, name)]
@@ -202,6 +277,12 @@ class _Dispatch:
 
 def _same(x: Node) -> Node:
     return x
+
+
+def _holds_node(value: Any) -> bool:
+    if isinstance(value, (list, tuple)):
+        return any(map(_holds_node, value))
+    return isinstance(value, Node)
 
 
 def _refusal(name: str, parameter: str) -> str:
@@ -214,17 +295,19 @@ def _refusal(name: str, parameter: str) -> str:
 def _call(target: Function, name: str, args: Any, given: Mapping[str, Any]) -> Any:
     """Call `target` with NumPy's arguments under its own parameter names."""
     words = _PARAMETERS[name].split()
-    theirs = [word.removeprefix("-").rpartition("=")[2] for word in words]
+    theirs = [word.lstrip("-~").rpartition("=")[2] for word in words]
     ours = {their: word.partition("=")[0] for their, word in zip(theirs, words, strict=True)}
     if len(args) > len(theirs):
         raise GraphTypeError(f"np.{name} on nodes takes {len(theirs)} arguments, got {len(args)}")
     accepted: dict[str, Any] = {}
     for their, value in [*zip(theirs, args, strict=False), *given.items()]:
         own = ours.get(their, "-")
-        if not own.startswith("-"):
+        if not own.startswith(("-", "~")):
             accepted[own] = value
-        elif value is not None and value is not np._NoValue:
+        elif own[0] == "-" and value is not None and value is not np._NoValue:
             raise GraphTypeError(_refusal(name, their))
+    if not accepted.keys().isdisjoint(("initial", "where")):
+        return reduce_where(_FUNCTION_ALIASES.get(name, name), **accepted)
     if name == "reshape":
         return target(*accepted.values())
     try:
@@ -236,9 +319,11 @@ def _call(target: Function, name: str, args: Any, given: Mapping[str, Any]) -> A
 
 def _call_own(target: Function, name: str, args: Any, given: Mapping[str, Any]) -> Any:
     """Call a function that has NumPy's own signature, but for what it refuses."""
-    for parameter in given:
-        if parameter not in signature(target).parameters:
+    known = signature(target).parameters
+    for parameter, value in given.items():
+        if parameter not in known and value is not None:
             raise GraphTypeError(_refusal(name, parameter))
+    given = {parameter: value for parameter, value in given.items() if parameter in known}
     try:
         signature(target).bind(*args, **given)
     except TypeError as error:
@@ -249,23 +334,26 @@ def _call_own(target: Function, name: str, args: Any, given: Mapping[str, Any]) 
 def names() -> list[str]:
     """Return the NumPy functions that build nodes, without ``numpy.``, sorted."""
     ufuncs = {op.ufunc for op in REGISTRY.values() if op.ufunc is not None and not op.checked}
-    return sorted({*ufuncs, *_UFUNC_ALIASES, *_PARAMETERS, *NUMPY_ONLY, "einsum", "positive"})
+    return sorted({*ufuncs, *_UFUNC_ALIASES, *_PARAMETERS, *_OWN, "einsum", "positive"})
 
 
 def attach(functions: Mapping[str, Function]) -> None:
     """Make NumPy call the given functions of `ag.ops` (by name) for nodes."""
     dispatch = _Dispatch(functions)
 
-    def array_ufunc(self: Node, ufunc: np.ufunc, method: str, *inputs: Any, **given: Any) -> Node:
+    def array_ufunc(self: Node, ufunc: np.ufunc, method: str, *inputs: Any, **given: Any) -> Any:
         return dispatch.ufunc(ufunc, method, inputs, given)
 
     def array_function(
         self: Node, function: Function, types: Any, args: Any, given: Mapping[str, Any]
     ) -> Any:
-        if function is np.shape or function is np.ndim:
-            return getattr(self, function.__name__)
+        if function in ANSWERS:
+            return answer(function.__name__, *args, **given)
         if not all(issubclass(kind, (Node, np.ndarray)) for kind in types):
             return NotImplemented
+        if not any(map(_holds_node, (*args, *given.values()))):
+            # np.ones((2, 3), like=node)
+            return self.graph.constant(function(*args, **given))
         return dispatch.function(function, args, given)
 
     for name, method in {

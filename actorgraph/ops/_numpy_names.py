@@ -13,8 +13,22 @@ import numpy as np
 
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node
-from actorgraph.ops import creation, rearranging, shaping, spectral, splitting, statistics
-from actorgraph.ops.broadcasting import expand_dims
+from actorgraph.operands import as_node
+from actorgraph.ops import (
+    creation,
+    linalg_products,
+    matrices,
+    matrix_norms,
+    rearranging,
+    shaping,
+    spectral,
+    splitting,
+    statistics,
+)
+from actorgraph.ops._matrix_rules import hermitian as hermitian_part
+from actorgraph.ops._scalars import highest
+from actorgraph.ops.broadcasting import broadcast_like, expand_dims
+from actorgraph.ops.complex import is_complex
 from actorgraph.types import size_of
 
 __all__ = ["NUMPY_ONLY"]
@@ -22,7 +36,8 @@ __all__ = ["NUMPY_ONLY"]
 _FULL = slice(None)
 
 
-def _node_of(*values: Any) -> Node:
+def node_of(*values: Any) -> Node:
+    """Return the first of the values that is a node."""
     for value in values:
         if isinstance(value, Node):
             return value
@@ -37,30 +52,32 @@ def append(arr: Any, values: Any, axis: int | None = None) -> Node:
     return shaping.concatenate([arr, values], axis)
 
 
-def _parts(tup: Sequence[Any], rank: Callable[[Any], Any]) -> list[Any]:
-    home = _node_of(*tup).graph
-    return [rank(home.lift(part)) for part in tup]
+def nodes_of(values: Sequence[Any], rank: Callable[[Any], Any] | None = None) -> list[Any]:
+    """Return the values as nodes of one graph, of at least a rank."""
+    home = node_of(*values)
+    nodes = [as_node(value, home) for value in values]
+    return nodes if rank is None else list(map(rank, nodes))
 
 
 def vstack(tup: Sequence[Any]) -> Node:
     """Stack rows."""
-    return shaping.concatenate(_parts(tup, atleast_2d), 0)
+    return shaping.concatenate(nodes_of(tup, atleast_2d), 0)
 
 
 def hstack(tup: Sequence[Any]) -> Node:
     """Join along the second axis, or the first of one-dimensional arrays."""
-    parts = _parts(tup, atleast_1d)
+    parts = nodes_of(tup, atleast_1d)
     return shaping.concatenate(parts, 0 if parts[0].ndim == 1 else 1)
 
 
 def dstack(tup: Sequence[Any]) -> Node:
     """Join along the third axis."""
-    return shaping.concatenate(_parts(tup, atleast_3d), 2)
+    return shaping.concatenate(nodes_of(tup, atleast_3d), 2)
 
 
 def column_stack(tup: Sequence[Any]) -> Node:
     """Join columns; one-dimensional arrays are columns."""
-    parts = _parts(tup, atleast_1d)
+    parts = nodes_of(tup, atleast_1d)
     return shaping.concatenate([expand_dims(p, 1) if p.ndim == 1 else p for p in parts], 1)
 
 
@@ -68,16 +85,12 @@ def _at_least(rank: int, shapes: Sequence[Any]) -> Callable[..., Any]:
     """Return ``atleast_nd``; `shapes` are the axes to insert by the rank of the argument."""
 
     def atleast(*arys: Any) -> Any:
-        nodes = _parts(arys, _same)
+        nodes = nodes_of(arys)
         found = [x if x.ndim >= rank else expand_dims(x, shapes[x.ndim]) for x in nodes]
         return found[0] if len(found) == 1 else tuple(found)
 
     atleast.__name__ = f"atleast_{rank}d"
     return atleast
-
-
-def _same(x: Node) -> Node:
-    return x
 
 
 atleast_1d = _at_least(1, [0])
@@ -173,10 +186,16 @@ def matrix_transpose(x: Node) -> Node:
 # -- arithmetic -------------------------------------------------------------------------------
 
 
-def diff(a: Node, n: int = 1, axis: int = -1) -> Node:
-    """Differences of neighbours, `n` times."""
+def diff(a: Node, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Node:
+    """Differences of neighbours, `n` times, with values before and behind them."""
     place = shaping.one_axis(axis, a.ndim, "diff")
     lead = (_FULL,) * place
+    ends = [None if end is None else as_node(end, a) for end in (prepend, append)]
+    row = a[(*lead, slice(0, 1))]
+    before, behind = (
+        [] if end is None else [end if end.ndim else broadcast_like(end, row)] for end in ends
+    )
+    a = shaping.concatenate([*before, a, *behind], place) if before or behind else a
     for _ in range(n):
         a = a[(*lead, slice(1, None))] - a[(*lead, slice(None, -1))]
     return a
@@ -201,19 +220,20 @@ def _slope(f: Node, step: Any, axis: int) -> Node:
     )
 
 
-def cross(a: Any, b: Any) -> Any:
-    """Cross products of vectors along the last axis, of size 3."""
-    left, right = _parts((a, b), _same)
-    for x in (left, right):
-        if not x.ndim or x.dims[-1] != 3:
-            raise ShapeError(f"np.cross on nodes takes vectors of 3 along the last axis, got {x!r}")
-    one, two = [1, 2, 0], [2, 0, 1]
-    return left[..., one] * right[..., two] - left[..., two] * right[..., one]
+def cross(
+    a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: int | None = None
+) -> Node:
+    """Cross products of vectors of 3 along an axis of each."""
+    left, right = nodes_of((a, b))
+    if axis is not None:
+        axisa = axisb = axisc = axis
+    left, right = (rearranging.moveaxis(*one, -1) for one in ((left, axisa), (right, axisb)))
+    return rearranging.moveaxis(linalg_products.cross(left, right), -1, axisc)
 
 
 def inner(a: Any, b: Any) -> Any:
     """Sum of products over the last axes."""
-    left, right = _parts((a, b), _same)
+    left, right = nodes_of((a, b))
     return np.tensordot(left, right, axes=(-1, -1)) if left.ndim and right.ndim else left * right
 
 
@@ -221,9 +241,14 @@ def nan_to_num(
     x: Node, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None
 ) -> Any:
     """Numbers in place of NaN and infinities, which get no gradient."""
-    limits = np.finfo(x.dtype)
-    high = float(limits.max) if posinf is None else posinf
-    low = float(limits.min) if neginf is None else neginf
+    if is_complex(x):
+        parts: list[Any] = [np.real(x), np.imag(x)]
+        whole, imaginary = (nan_to_num(part, copy, nan, posinf, neginf) for part in parts)
+        return whole.astype(x.dtype) + 1j * imaginary.astype(x.dtype)
+    if x.dtype.kind in "biu":
+        return x
+    high = highest(x.dtype) if posinf is None else posinf
+    low = -highest(x.dtype) if neginf is None else neginf
     finite: Any = np.where(np.isnan(x), nan, x)
     return np.where(x == np.inf, high, np.where(x == -np.inf, low, finite))
 
@@ -281,72 +306,43 @@ def linspace(
     start: Any, stop: Any, num: Any = 50, endpoint: bool = True, *, dtype: Any = None
 ) -> Node:
     """Evenly spaced numbers between two, of which one is a node."""
-    return creation.linspace(_node_of(start, stop), start, stop, num, endpoint, dtype)
+    return creation.linspace(node_of(start, stop), start, stop, num, endpoint, dtype)
 
 
 def meshgrid(*xi: Any, indexing: str = "xy") -> tuple[Node, ...]:
     """Coordinate arrays of a grid."""
-    return tuple(creation.meshgrid(*_parts(xi, _same), indexing=indexing))
+    return tuple(creation.meshgrid(*nodes_of(xi), indexing=indexing))
 
 
-# -- Fourier transforms and norms -------------------------------------------------------------
+# -- matrices ---------------------------------------------------------------------------------
 
 
 def norm(x: Node, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Node:  # noqa: A002
-    """Norm of vectors, or the Frobenius norm of matrices."""
-    vector = isinstance(axis, int) or (axis is None and x.ndim == 1)
-    if ord not in (None, "fro") and not vector:
-        raise GraphTypeError(
-            f"np.linalg.norm on nodes takes no ord={ord!r} of matrices; name one axis for norms of "
-            "vectors"
-        )
-    return statistics.norm(x, 2 if ord in (None, "fro") else ord, axis, keepdims)
+    """Norm of vectors along an axis, or of matrices in two axes."""
+    axes = tuple(range(x.ndim)) if axis is None else axis if isinstance(axis, tuple) else (axis,)
+    if ord is None:
+        return statistics.norm(x, 2, axes, keepdims)
+    if len(axes) == 2:
+        return matrix_norms.matrix_norm(x, ord, axes, keepdims)
+    return statistics.norm(x, ord, axes, keepdims)
 
 
-def svd(a: Node, full_matrices: bool = True, compute_uv: bool = True) -> Any:
+def svd(
+    a: Node, full_matrices: bool = True, compute_uv: bool = True, hermitian: bool = False
+) -> Any:
     """Singular values and vectors; whole bases unless told otherwise, unlike `ag.ops.svd`."""
+    a = hermitian_part(a) if hermitian else a
     return spectral.svd(a, full_matrices) if compute_uv else spectral.svdvals(a)
 
 
-def _last_two(name: str) -> Callable[..., Any]:
-    def transform(a: Node, axes: Sequence[int] = (-2, -1), norm: Any = None) -> Any:
-        return getattr(np.fft, name)(a, axes=axes, norm=norm)
-
-    transform.__name__ = name
-    return transform
+def diagonal(x: Node, /, *, offset: int = 0) -> Node:
+    """Diagonals over the last two axes."""
+    return matrices.diagonal(x, offset, -2, -1)
 
 
-def rfftn(a: Node, axes: Sequence[int] | None = None, norm: Any = None) -> Any:
-    """Transform real values along axes, the last of them by `rfft`."""
-    *others, last = range(a.ndim) if axes is None else axes
-    half = np.fft.rfft(a, axis=last, norm=norm)
-    return np.fft.fftn(half, axes=others, norm=norm) if others else half
-
-
-def irfftn(a: Node, axes: Sequence[int] | None = None, norm: Any = None) -> Any:
-    """Transform back to real values along axes, the last of them by `irfft`."""
-    *others, last = range(a.ndim) if axes is None else axes
-    rows: Any = np.fft.ifftn(a, axes=others, norm=norm) if others else a
-    return np.fft.irfft(rows, axis=last, norm=norm)
-
-
-def _shifted(x: Node, axes: Any, back: bool) -> Node:
-    places = tuple(range(x.ndim)) if axes is None else axes if isinstance(axes, tuple) else (axes,)
-    sizes = [x.dims[place] for place in places]
-    if not all(isinstance(size, int) for size in sizes):
-        raise ShapeError(f"fftshift: the dims of {x!r} have to be known ints")
-    shifts = [-(size // 2) if back else size // 2 for size in sizes]
-    return rearranging.roll(x, shifts, places)
-
-
-def fftshift(x: Node, axes: Any = None) -> Node:
-    """Put the frequency 0 into the middle."""
-    return _shifted(x, axes, back=False)
-
-
-def ifftshift(x: Node, axes: Any = None) -> Node:
-    """Undo `fftshift`."""
-    return _shifted(x, axes, back=True)
+def trace(x: Node, /, *, offset: int = 0) -> Node:
+    """Sums of the diagonals over the last two axes."""
+    return matrices.trace(x, offset, -2, -1)
 
 
 NUMPY_ONLY: dict[str, Callable[..., Any]] = {
@@ -358,15 +354,10 @@ NUMPY_ONLY: dict[str, Callable[..., Any]] = {
         unstack, vsplit, vstack,
     )
 } | {
-    "fft.fft2": _last_two("fftn"),
-    "fft.fftshift": fftshift,
-    "fft.ifft2": _last_two("ifftn"),
-    "fft.ifftshift": ifftshift,
-    "fft.irfft2": _last_two("irfftn"),
-    "fft.irfftn": irfftn,
-    "fft.rfft2": _last_two("rfftn"),
-    "fft.rfftn": rfftn,
+    "linalg.diagonal": diagonal,
+    "linalg.matrix_transpose": matrix_transpose,
     "linalg.norm": norm,
     "linalg.svd": svd,
+    "linalg.trace": trace,
 }  # fmt: skip
 """By NumPy's name without ``numpy.``."""

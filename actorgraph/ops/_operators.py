@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from actorgraph.errors import GraphTypeError
 from actorgraph.graph import Node
 from actorgraph.ops import (
     arithmetic,
+    bits,
     comparison,
     counting,
     cumulative,
@@ -39,9 +41,11 @@ _BINARY: dict[str, Callable[[Any, Any], Node]] = {
     "mod": arithmetic.mod,
     "pow": arithmetic.power,
     "matmul": matmul,
-    "and": comparison.logical_and,
-    "or": comparison.logical_or,
-    "xor": comparison.logical_xor,
+    "and": bits.bitwise_and,
+    "or": bits.bitwise_or,
+    "xor": bits.bitwise_xor,
+    "lshift": bits.left_shift,
+    "rshift": bits.right_shift,
 }
 
 _METHODS: dict[str, Any] = {
@@ -53,7 +57,7 @@ _METHODS: dict[str, Any] = {
     "__ge__": comparison.greater_equal,
     "__neg__": arithmetic.neg,
     "__abs__": arithmetic.abs,
-    "__invert__": comparison.logical_not,
+    "__invert__": bits.bitwise_not,
     "__getitem__": getitem,
     "sum": sum,
     "mean": reductions.mean,
@@ -98,11 +102,40 @@ def _reflected(function: Callable[[Any, Any], Node]) -> Callable[[Any, Any], Nod
     return reflected
 
 
+def _power(self: Node, other: Any, modulus: Any = None) -> Node:
+    if modulus is not None:
+        raise GraphTypeError(f"pow of {self!r} takes no third argument; write (x ** y) % z")
+    return arithmetic.power(self, other)
+
+
+def _divmod(self: Node, other: Any) -> tuple[Node, Node]:
+    return arithmetic.floor_divide(self, other), arithmetic.mod(self, other)
+
+
+def _rdivmod(self: Node, other: Any) -> tuple[Node, Node]:
+    return arithmetic.floor_divide(other, self), arithmetic.mod(other, self)
+
+
+def _rounded(self: Node, digits: int | None = None) -> Node:
+    return rounding.round(self, digits or 0)
+
+
 def attach() -> None:
     """Give `Node` its operators and methods."""
     for name, function in _BINARY.items():
         setattr(Node, f"__{name}__", function)
         setattr(Node, f"__r{name}__", _reflected(function))
-    own = {"__pos__": _positive, "transpose": _transposed, "T": property(_reversed)}
+    own = {
+        "__pos__": _positive,
+        "__pow__": _power,
+        "__divmod__": _divmod,
+        "__rdivmod__": _rdivmod,
+        "__round__": _rounded,
+        "__floor__": rounding.floor,
+        "__ceil__": rounding.ceil,
+        "__trunc__": rounding.trunc,
+        "transpose": _transposed,
+        "T": property(_reversed),
+    }
     for name, method in {**_METHODS, **own}.items():
         setattr(Node, name, method)

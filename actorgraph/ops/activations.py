@@ -16,7 +16,9 @@ from actorgraph.graph import Node
 from actorgraph.ops._declare import Binary, binary, unary
 from actorgraph.ops._quick import all_finite, at_least, exp_without_warning, logistic
 from actorgraph.ops._scalars import highest, one, scalar, zero
-from actorgraph.ops.exponential import expm1
+from actorgraph.ops.arithmetic import reciprocal
+from actorgraph.ops.complex import is_complex
+from actorgraph.ops.exponential import exp, expm1
 from actorgraph.ops.selection import clip, select_positive, where
 from actorgraph.ops.splitting import split
 from actorgraph.ops.trigonometric import tanh
@@ -62,11 +64,35 @@ def _replaced(xp: Any, result: Any, where: Any, x: Any) -> Any:
     return result
 
 
-sigmoid = unary(
+_sigmoid = unary(
     "sigmoid", _sigmoid_forward, lambda t, y, x: t * (y * (1 - y)), "1 / (1 + exp(-x)).",
     scheme=_FLOAT, flops=8, takes_out=True,
     in_place=(0,),
 )  # fmt: skip
+
+
+def sigmoid(x: Any) -> Node:
+    """Return ``1 / (1 + exp(-x))``, of complex numbers too.
+
+    Type ``x[*s] -> x[*s]``.
+
+    Parameters
+    ----------
+    x : node
+        Any shape.
+
+    Returns
+    -------
+    Node
+
+    Raises
+    ------
+    GraphTypeError
+        `x` is an int or bool.
+    """
+    return reciprocal(exp(-x) + 1) if is_complex(x) else _sigmoid(x)
+
+
 _softplus = unary(
     "softplus", _softplus_forward, lambda t, y, x: -(t * expm1(-y)),
     "log(1 + exp(x)), which is x where exp(x) overflows.", scheme=_FLOAT, flops=12,

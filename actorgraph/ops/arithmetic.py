@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf, nan
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from actorgraph.errors import GraphTypeError
 from actorgraph.graph import Node, is_weak
 from actorgraph.op import CONSTANT
 from actorgraph.ops._declare import Unary, binary, unary
-from actorgraph.ops.broadcasting import add, broadcast_like
+from actorgraph.ops.broadcasting import add, broadcast_like, zeros_like
 from actorgraph.ops.complex import complex_abs, complex_sign, is_complex
 from actorgraph.ops.exponential import log
 from actorgraph.ops.selection import where
@@ -136,7 +137,11 @@ def _power_by_base(t: Node, z: Node, x: Node, y: Node) -> Node:
 
 def _power_by_exponent(t: Node, z: Node, x: Node, y: Node) -> Node:
     has_log = x != 0 if x.dtype.kind == "c" else x > 0
-    return t * (where(has_log, z, 0) * log(where(has_log, x, 1)))
+    logarithm = log(where(has_log, x, 1))
+    if x.dtype.kind != "c":
+        at_zero = where(y < 0, -inf, zeros_like(y))
+        logarithm = where(has_log, logarithm, where(x < 0, nan, at_zero))
+    return t * (z * logarithm)
 
 
 _power = binary(
@@ -167,7 +172,7 @@ def power(x: Any, y: Any) -> Node:
     Type ``n[*s] -> n[*t] -> n[*s|t]``.  A weak scalar exponent 0, 1, 2, 3, 4, -1, 0.5 or -0.5
     builds the cheaper op that is exactly this power (``square``, ``reciprocal``, ``sqrt``,
     ``rsqrt``).  Gradients: ``y * x ** (y - 1)`` for x, 0 where y is 0; ``x ** y * log(x)`` for y,
-    0 where x <= 0 (of a complex x, where x is 0).
+    which is NaN where x < 0, and 0 where x is 0 and y no negative number.
 
     Parameters
     ----------

@@ -16,7 +16,7 @@ import numpy as np
 from actorgraph.errors import ShapeError
 from actorgraph.graph import Node, build, is_weak
 from actorgraph.op import Attrs, Op, Sample, register
-from actorgraph.operands import naming_itself
+from actorgraph.operands import as_node, naming_itself
 from actorgraph.ops._half import through_float32
 from actorgraph.ops.broadcasting import broadcast_like, zeros_like
 from actorgraph.ops.gathering import check_along, positions_of
@@ -36,12 +36,17 @@ from actorgraph.ops.selection import where
 from actorgraph.ops.shaping import one_axis
 from actorgraph.types import Checks, Shape
 
-__all__ = ["index_add", "index_put", "put", "scatter", "scatter_add"]
+__all__ = [
+    "INDEX_ADD", "INDEX_PUT", "WRITES", "along", "check_values", "index_add", "index_put",
+    "of_slices", "put", "scatter", "scatter_add", "writing_scheme", "written_shape",
+]  # fmt: skip
 
 _FULL = slice(None)
 
 
-def _scheme(kind: str, result: str) -> Any:
+def writing_scheme(kind: str, result: str) -> Any:
+    """Return the scheme of an op of an array, values and the operands of an index."""
+
     def scheme(arity: int, attrs: Attrs) -> str:
         arrays = [f"i{position}[*i{position}]" for position in range(2, arity)]
         return " -> ".join([f"{kind}[*s]", f"{kind}[*v]", *arrays, result])
@@ -49,7 +54,10 @@ def _scheme(kind: str, result: str) -> Any:
     return scheme
 
 
-def _written_shape(checks: Checks, x: Shape, values: Shape, *arrays: Shape, index: Index) -> Shape:
+def written_shape(
+    checks: Checks, x: Shape, values: Shape, *arrays: Shape, index: Index, **_: Any
+) -> Shape:
+    """Shape rule of writing values at an index."""
     wanted = indexed_shape(checks, x, *arrays, index=index)
     if len(values) != len(wanted):
         raise ShapeError(f"values of shape {values} do not fill the index, which takes {wanted}")
@@ -66,7 +74,7 @@ def _places(xp: Any, shape: tuple[int, ...], arrays: Sequence[Any], index: Index
 
 def _put_forward(xp: Any, x: Any, values: Any, *arrays: Any, index: Index) -> Any:
     out = xp.array(x, order="C")
-    _check_values(values, x.shape, arrays, index)
+    check_values(values, x.shape, arrays, index)
     if arrays:
         # One dim of positions, so that "last" means what it says for any layout of the operands.
         places = _places(xp, x.shape, arrays, index)
@@ -76,7 +84,8 @@ def _put_forward(xp: Any, x: Any, values: Any, *arrays: Any, index: Index) -> An
     return out
 
 
-def _check_values(values: Any, x: Shape, arrays: Sequence[Any], index: Index) -> None:
+def check_values(values: Any, x: Shape, arrays: Sequence[Any], index: Index) -> None:
+    """Raise `ValueError` where the values of a run do not fill the index."""
     shape = indexed_shape(Checks(), x, *(array.shape for array in arrays), index=index)
     if values.shape != shape:
         raise ValueError(f"values of shape {values.shape} for positions of shape {shape}")
@@ -92,7 +101,7 @@ def _put_vjp(
     argnum: int, ct: Node, y: Node, x: Node, values: Node, *arrays: Node, index: Index
 ) -> Any:
     if argnum == 0:
-        return build(_INDEX_PUT, ct, zeros_like(values), *arrays, index=index)
+        return build(INDEX_PUT, ct, zeros_like(values), *arrays, index=index)
     return _kept_share(ct, x, arrays, index) if argnum == 1 else None
 
 
@@ -134,7 +143,7 @@ _LAST_WRITES: Op = register(
     )
 )
 
-_SAMPLES = (
+WRITES = (
     Sample(((3, 4), (4,)), {"index": (1,)}),
     Sample(((3, 4), (3, 2)), {"index": (_FULL, slice(None, None, -2))}),
     Sample(((3, 4), (5, 4), (5,)), {"index": (ARRAY,)}, ints={2: 3}),
@@ -143,25 +152,27 @@ _SAMPLES = (
     Sample(((2, 3), (2, 5), (2, 5)), {"index": (ALONG, 1)}, ints={2: 3}),
     Sample(((3, 4), (0, 4), (0,)), {"index": (ARRAY,)}, ints={2: 3}),
 )
+"""Samples of ops that write."""
 
-_INDEX_PUT: Op = register(
+INDEX_PUT: Op = register(
     Op(
         "index_put",
-        _scheme("a", "a[*out]"),
+        writing_scheme("a", "a[*out]"),
         _put_forward,
-        shape=_written_shape,
+        shape=written_shape,
         vjp=_put_vjp,
-        jvp=_both_tangents(lambda: _INDEX_PUT),
-        samples=_SAMPLES,
+        jvp=_both_tangents(lambda: INDEX_PUT),
+        samples=WRITES,
         doc="An array with the entries at an index replaced; the last of repeated writes stays.",
     )
 )
+"""What replaces entries at an index."""
 
 
 @through_float32
 def _add_forward(xp: Any, x: Any, values: Any, *arrays: Any, index: Index) -> Any:
     out = xp.array(x, order="C")
-    _check_values(values, x.shape, arrays, index)
+    check_values(values, x.shape, arrays, index)
     if arrays:
         add_at(xp, out, values, arrays, index)
     else:
@@ -177,25 +188,19 @@ def _add_vjp(
     return take_index(ct, index, arrays) if argnum == 1 else None
 
 
-_INDEX_ADD: Op = register(
+INDEX_ADD: Op = register(
     Op(
         "index_put_add",
-        _scheme("n", "n[*out]"),
+        writing_scheme("n", "n[*out]"),
         _add_forward,
-        shape=_written_shape,
+        shape=written_shape,
         vjp=_add_vjp,
-        jvp=_both_tangents(lambda: _INDEX_ADD),
-        samples=_SAMPLES,
+        jvp=_both_tangents(lambda: INDEX_ADD),
+        samples=WRITES,
         doc="An array with values added at an index; repeated positions add up.",
     )
 )
-
-
-def _as_values(x: Node, values: Any) -> Node:
-    """Return values as a node; a scalar takes the dtype of `x`."""
-    if is_weak(values):
-        return x.graph.constant(np.asarray(values), dtype=x.dtype)
-    return x.graph.lift(values)
+"""What adds at an index."""
 
 
 @naming_itself
@@ -236,9 +241,9 @@ def index_put(x: Node, index: Any, values: Any, accumulate: bool = False) -> Nod
     (3, 4)
     """
     flat, static, arrays = read_index(x, index)
-    written = _as_values(x, values)
+    written = as_node(values, x)
     written = broadcast_like(written, take_index(flat, static, arrays))
-    op = _INDEX_ADD if accumulate else _INDEX_PUT
+    op = INDEX_ADD if accumulate else INDEX_PUT
     return reshape_like(build(op, flat, written, *arrays, index=static), x)
 
 
@@ -273,11 +278,14 @@ def put(x: Node, indices: Any, values: Any, accumulate: bool = False) -> Node:
     return reshape_like(index_put(ravel(x), node, values, accumulate), x)
 
 
-def _scattered(op: Op, what: str, x: Node, axis: int, index: Any, src: Any) -> Node:
+def along(
+    what: str, x: Node, axis: int, index: Any, src: Any
+) -> tuple[Node, Sequence[Node], Index]:
+    """Return the values, operands and attribute ``index`` of a write along an axis."""
     place = one_axis(axis, x.ndim, what)
     node = positions_of(x, index, what)
     check_along(x, node, place, what)
-    values = _as_values(x, src)
+    values = as_node(src, x)
     if values.ndim == node.ndim and values.ndim:
         # PyTorch allows more values than positions, and leaves the others out.
         cut = [
@@ -285,7 +293,7 @@ def _scattered(op: Op, what: str, x: Node, axis: int, index: Any, src: Any) -> N
             for have, dim in zip(values.dims, node.dims, strict=True)
         ]
         values = getitem(values, tuple(cut))
-    return build(op, x, broadcast_like(values, node), node, index=(ALONG, place))
+    return broadcast_like(values, node), (node,), (ALONG, place)
 
 
 def scatter(x: Node, axis: int, index: Any, src: Any) -> Node:
@@ -317,7 +325,8 @@ def scatter(x: Node, axis: int, index: Any, src: Any) -> Node:
     ShapeError
         The shapes do not fit, or there is no such axis.
     """
-    return _scattered(_INDEX_PUT, "scatter", x, axis, index, src)
+    values, arrays, static = along("scatter", x, axis, index, src)
+    return build(INDEX_PUT, x, values, *arrays, index=static)
 
 
 def scatter_add(x: Node, axis: int, index: Any, src: Any) -> Node:
@@ -347,7 +356,8 @@ def scatter_add(x: Node, axis: int, index: Any, src: Any) -> Node:
     ShapeError
         The shapes do not fit, or there is no such axis.
     """
-    return _scattered(_INDEX_ADD, "scatter_add", x, axis, index, src)
+    values, arrays, static = along("scatter_add", x, axis, index, src)
+    return build(INDEX_ADD, x, values, *arrays, index=static)
 
 
 def index_add(x: Node, axis: int, index: Any, source: Any, alpha: Any = 1) -> Node:
@@ -377,10 +387,18 @@ def index_add(x: Node, axis: int, index: Any, source: Any, alpha: Any = 1) -> No
     ShapeError
         The index has not one dim, or the shapes do not fit.
     """
-    place = one_axis(axis, x.ndim, "index_add")
-    node = positions_of(x, index, "index_add")
-    if node.ndim != 1:
-        raise ShapeError(f"index_add: the index has one dim, got {node!r}")
-    values = _as_values(x, source)
+    values, arrays, static = of_slices("index_add", x, axis, index, source)
     values = values if is_weak(alpha) and alpha == 1 else values * alpha
-    return index_put(x, (*[_FULL] * place, node), values, accumulate=True)
+    return build(INDEX_ADD, x, values, *arrays, index=static)
+
+
+def of_slices(
+    what: str, x: Node, axis: int, index: Any, source: Any
+) -> tuple[Node, Sequence[Node], Index]:
+    """Return the values, operands and attribute ``index`` of a write of slices of an axis."""
+    place = one_axis(axis, x.ndim, what)
+    node = positions_of(x, index, what)
+    if node.ndim != 1:
+        raise ShapeError(f"{what}: the index has one dim, got {node!r}")
+    _, static, arrays = read_index(x, (*[_FULL] * place, node))
+    return broadcast_like(as_node(source, x), take_index(x, static, arrays)), arrays, static

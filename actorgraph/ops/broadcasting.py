@@ -42,6 +42,8 @@ __all__ = [
 def axes_of(axis: Any, ndim: int, what: str) -> tuple[int, ...]:
     """Return axes as a sorted tuple of non-negative ints; None means all of them.
 
+    A scalar may be reduced along axis 0 or -1, which changes nothing, as in NumPy and PyTorch.
+
     Raises
     ------
     ShapeError
@@ -49,6 +51,8 @@ def axes_of(axis: Any, ndim: int, what: str) -> tuple[int, ...]:
     """
     if axis is None:
         return tuple(range(ndim))
+    if not ndim and isinstance(axis, (int, np.integer)) and axis in (0, -1):
+        return ()
     axes = []
     for one in tuple(axis) if isinstance(axis, Iterable) else (axis,):
         if not isinstance(one, (int, np.integer)) or not -ndim <= one < ndim:

@@ -69,7 +69,7 @@ def _position(name: str, doc: str) -> Reduction:
         if axis is not None:
             if not isinstance(axis, int):
                 raise ShapeError(f"{name} takes one axis or None, got {axis!r}")
-            (axis,) = axes_of(axis, x.ndim, name)
+            (axis,) = axes_of(axis, x.ndim, name) or (None,)
         return build(op, x, axis=axis, keepdims=bool(keepdims))
 
     parameters = (

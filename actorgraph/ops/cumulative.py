@@ -1,4 +1,4 @@
-"""Running sums and products, and the product over axes.
+"""Running sums, products, maxima and minima, and the product over axes.
 
 No gradient here divides, so that all are right where factors are zero.  With the product before
 each element, ``L[0] = 1, L[i + 1] = L[i] * x[i]``, everything follows from one linear recurrence,
@@ -14,10 +14,13 @@ from __future__ import annotations
 from math import prod as size_of_shape
 from typing import Any
 
+import numpy as np
+
 from actorgraph.graph import Node, build
 from actorgraph.op import Op, Sample, register
+from actorgraph.operands import naming_itself
 from actorgraph.ops._declare import Reduction, add_all, reduction
-from actorgraph.ops._scalars import accumulator
+from actorgraph.ops._scalars import accumulator, highest
 from actorgraph.ops.broadcasting import (
     REDUCTION_SAMPLES,
     axes_of,
@@ -25,10 +28,15 @@ from actorgraph.ops.broadcasting import (
     conj,
     spread,
     sum,  # noqa: A004 - NumPy's name
+    zeros_like,
 )
+from actorgraph.ops.exponential import exp
+from actorgraph.ops.gathering import gather
 from actorgraph.ops.reshaping import reshape
+from actorgraph.ops.selection import maximum, where
+from actorgraph.ops.shaping import concatenate
 
-__all__ = ["cumprod", "cumsum", "prod"]
+__all__ = ["cummax", "cummin", "cumprod", "cumsum", "logcumsumexp", "prod", "products_before"]
 
 
 def _cost(shapes: Any, result: Any, attrs: Any) -> float:
@@ -147,6 +155,18 @@ def _before(x: Node, axis: int, reverse: bool) -> Node:
     return build(_BEFORE, x, axis=axis, reverse=reverse)
 
 
+def products_before(x: Node, groups: Node) -> Node:
+    """Return the product of the elements before each one that belong to its group.
+
+    Both have one dim; neighbours whose entries in `groups` are equal are a group.
+    """
+    same = groups[1:] == groups[:-1]
+    none = x.graph.constant(np.zeros(1), x.dtype)
+    starts = concatenate([none + 1, where(same, none, none + 1), none])
+    factors = concatenate([none, where(same, x[:-1], 0), none])
+    return _scan(starts, factors, 0, False)[1:]
+
+
 # -- cumprod ----------------------------------------------------------------------------------
 
 
@@ -178,7 +198,7 @@ _CUMPROD: Op = register(
 def _run(op: Op, x: Node, axis: Any) -> Node:
     if axis is None:
         x, axis = (x if x.ndim == 1 else reshape(x, (-1,))), 0
-    (one,) = axes_of(axis, x.ndim, op.name)
+    (one,) = axes_of((axis,), x.ndim, op.name)
     return build(op, x, axis=one, reverse=False)
 
 
@@ -239,6 +259,146 @@ def cumprod(x: Node, axis: int | None = None) -> Node:
     <cumprod_2: float32[6]>
     """
     return _run(_CUMPROD, x, axis)
+
+
+# -- cummax and cummin ------------------------------------------------------------------------
+
+
+def _extreme_forward(xp: Any, x: Any, axis: int, largest: bool) -> Any:
+    ufunc = xp.maximum if largest else xp.minimum
+    reached = (x == ufunc.accumulate(x, axis=axis)) | (x != x)
+    shape = (-1, *[1] * (x.ndim - axis - 1))
+    places = xp.where(reached, xp.arange(x.shape[axis]).reshape(shape), 0)
+    return xp.maximum.accumulate(places, axis=axis).astype(xp.int64, copy=False)
+
+
+_EXTREME: Op = register(
+    Op(
+        "running_extreme",
+        "r[*s] -> int64[*s]",
+        _extreme_forward,
+        cost=_cost,
+        samples=tuple(
+            Sample((shape,), {"axis": axis, "largest": largest})
+            for shape, axis in (((3, 4), 1), ((4, 2), 0), ((0, 2), 0))
+            for largest in (False, True)
+        ),
+        doc="Position of the largest or smallest entry so far along an axis, the last of equals.",
+    )
+)
+
+
+def _running(what: str, x: Node, axis: int, largest: bool) -> tuple[Node, Node]:
+    (place,) = axes_of((axis,), x.ndim, what)
+    positions = build(_EXTREME, x, axis=place, largest=largest)
+    return gather(x, place, positions), positions
+
+
+@naming_itself
+def cummax(x: Node, axis: int = -1) -> tuple[Node, Node]:
+    """Return the largest entry so far along an axis, and its position, as ``torch.cummax``.
+
+    Parameters
+    ----------
+    x : node
+        Real numbers; from a NaN on all is NaN.
+    axis : int
+
+    Returns
+    -------
+    values, indices : Node
+        The gradient of the values goes to the entries that they were; of equal entries to the
+        last, as in PyTorch.  The int64 indices have none.
+
+    Raises
+    ------
+    GraphTypeError
+        `x` is bool or complex.
+    ShapeError
+        There is no such axis.
+
+    Examples
+    --------
+    >>> from actorgraph.graph import Graph
+    >>> cummax(Graph().input("x", ("n", 3)), axis=0)[0].shape
+    (n, 3)
+    """
+    return _running("cummax", x, axis, largest=True)
+
+
+@naming_itself
+def cummin(x: Node, axis: int = -1) -> tuple[Node, Node]:
+    """Return the smallest entry so far along an axis, and its position; otherwise as `cummax`."""
+    return _running("cummin", x, axis, largest=False)
+
+
+# -- logcumsumexp -----------------------------------------------------------------------------
+
+
+def _log_forward(xp: Any, x: Any, axis: int) -> Any:
+    total = xp.logaddexp.accumulate(x, axis=axis, dtype=accumulator(x.dtype))
+    return total.astype(x.dtype, copy=False)
+
+
+def _log_rates(y: Node, x: Node, axis: int) -> tuple[Node, Node]:
+    """Return exp(x - y), and exp(y[i - 1] - y[i]) with 0 before the first: what y keeps of each."""
+    y = maximum(y, -highest(y.dtype))  # a row of -inf keeps nothing, and is no NaN
+    lead = (slice(None),) * axis
+    earlier, later = y[(*lead, slice(None, -1))], y[(*lead, slice(1, None))]
+    first = zeros_like(y[(*lead, slice(0, 1))])
+    return exp(x - y), concatenate([first, exp(earlier - later)], axis)
+
+
+def _log_vjp(ct: Node, y: Node, x: Node, axis: int) -> Node:
+    taken, kept = _log_rates(y, x, axis)
+    lead = (slice(None),) * axis
+    after = concatenate([kept[(*lead, slice(1, None))], kept[(*lead, slice(0, 1))]], axis)
+    return (ct + after * _scan(ct, after, axis, True)) * taken
+
+
+def _log_jvp(tans: tuple[Node, ...], y: Node, x: Node, axis: int) -> Node:
+    taken, kept = _log_rates(y, x, axis)
+    moved = taken * tans[0]
+    return moved + kept * _scan(moved, kept, axis, False)
+
+
+_LOGCUMSUMEXP: Op = register(
+    Op(
+        "logcumsumexp",
+        "f[*s] -> f[*s]",
+        _log_forward,
+        vjp=(_log_vjp,),
+        jvp=_log_jvp,
+        cost=lambda shapes, result, attrs: 40.0 * size_of_shape(result),
+        samples=tuple(Sample(s.shapes, {"axis": s.attrs["axis"]}) for s in _ALONG[::2]),
+        doc="Logarithm of the running sum of exponentials along an axis, without overflow.",
+    )
+)
+
+
+def logcumsumexp(x: Node, axis: int = -1) -> Node:
+    """Return ``log(cumsum(exp(x)))`` along an axis without overflow, as ``torch.logcumsumexp``.
+
+    Type ``f[*s] -> f[*s]``.
+
+    Parameters
+    ----------
+    x : node
+    axis : int
+
+    Returns
+    -------
+    Node
+
+    Raises
+    ------
+    GraphTypeError
+        `x` is not of floats.
+    ShapeError
+        There is no such axis.
+    """
+    (place,) = axes_of((axis,), x.ndim, "logcumsumexp")
+    return build(_LOGCUMSUMEXP, x, axis=place)
 
 
 # -- prod -------------------------------------------------------------------------------------

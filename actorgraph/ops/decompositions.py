@@ -1,4 +1,4 @@
-"""Triangular decompositions of batches of matrices: cholesky, qr.
+"""Triangular decompositions of batches of matrices: cholesky, qr, and products of reflections.
 
 The op behind `qr` stacks its factors as rows of one array, of which the function gives out slices.
 
@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import Op, Sample, register
+from actorgraph.operands import naming_itself
 from actorgraph.ops._complement import complement
 from actorgraph.ops._matrix_rules import (
     SQUARE_SAMPLES,
@@ -28,13 +29,16 @@ from actorgraph.ops._matrix_rules import (
     known,
     read_rows,
 )
-from actorgraph.ops.broadcasting import zeros_like
+from actorgraph.ops.broadcasting import expand_dims, zeros_like
+from actorgraph.ops.creation import eye
 from actorgraph.ops.indexing import getitem
 from actorgraph.ops.inverses import solve
+from actorgraph.ops.linalg_products import lifted_pair
+from actorgraph.ops.matrices import tril
 from actorgraph.ops.shaping import concatenate
 from actorgraph.types import Checks, Shape
 
-__all__ = ["QRResult", "cholesky", "qr"]
+__all__ = ["QRResult", "cholesky", "householder_product", "qr"]
 
 # -- cholesky ---------------------------------------------------------------------------------
 
@@ -226,3 +230,59 @@ def qr(x: Node, mode: str = "reduced") -> Any:
     if mode == "r":
         return r
     return _completed(q, r, x) if mode == "complete" else QRResult(q, r)
+
+
+# -- reflections ------------------------------------------------------------------------------
+
+
+@naming_itself
+def householder_product(x: Any, tau: Any) -> Node:
+    """Return the first columns of a product of reflections.
+
+    As ``torch.linalg.householder_product``.
+    Reflection i is ``I - tau[i] v v^H``, where v is column i of `x` below the diagonal, with a 1 on
+    it; their product is Q of a QR decomposition.
+
+    Parameters
+    ----------
+    x : node or array
+        Shape (..., m, n), m >= n.
+    tau : node or array
+        Shape (..., k), k <= n.
+
+    Returns
+    -------
+    Node
+        Shape (..., m, n).
+
+    Raises
+    ------
+    GraphTypeError
+        The dtype is none that LAPACK takes.
+    ShapeError
+        The dims are not known ints, or `x` is wide.
+
+    Examples
+    --------
+    >>> from actorgraph import Graph
+    >>> x = Graph().input("x", (4, 3), "float64")
+    >>> householder_product(x, x[0]).shape
+    (4, 3)
+    """
+    x, tau = lifted_pair(x, tau, "householder_product")
+    rows, columns = (known(as_matrices(x, "householder_product"), axis, "householder_product")
+                     for axis in (-2, -1))  # fmt: skip
+    count = known(tau, -1, "householder_product")
+    known_dims = all(isinstance(dim, int) for dim in (rows, columns, count))
+    if not (known_dims and count <= columns <= rows):
+        raise ShapeError(
+            "householder_product takes tall matrices of known dims, and at most a number for each "
+            f"column, got {x!r} and {tau!r}"
+        )
+    unit = eye(x, rows, columns, dtype=x.dtype)
+    vectors, result = tril(x, -1) + unit, zeros_like(x) + unit
+    for i in reversed(range(count)):
+        v = getitem(vectors, (Ellipsis, slice(i, i + 1)))
+        share = expand_dims(getitem(tau, (Ellipsis, slice(i, i + 1))), -1)
+        result = result - share * (v @ (adjoint(v) @ result))
+    return result

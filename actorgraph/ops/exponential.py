@@ -1,16 +1,13 @@
-"""Exponentials, logarithms and their sums."""
+"""Exponentials and logarithms."""
 
 from __future__ import annotations
 
 from math import log as log_of
 from math import prod
 
-from actorgraph.graph import Node
 from actorgraph.op import Op
-from actorgraph.ops._declare import Unary, binary, unary
+from actorgraph.ops._declare import Unary, unary
 from actorgraph.ops._quick import exp_without_warning
-from actorgraph.ops._scalars import highest
-from actorgraph.ops.selection import maximum
 
 __all__ = [
     "EXPONENTIALS",
@@ -21,8 +18,6 @@ __all__ = [
     "log10",
     "log1p",
     "log2",
-    "logaddexp",
-    "logaddexp2",
 ]
 
 _LN2, _LN10 = log_of(2), log_of(10)
@@ -48,22 +43,3 @@ EXPONENTIALS = Op(
     cost=lambda shapes, result, attrs: 5.0 * prod(result), layout="kept", takes_out=True,
 )  # fmt: skip
 """What functions of the exponentials and their gradients share: inf where one is too large."""
-
-
-def _excess(x: Node, z: Node) -> Node:
-    """Return x - z for z >= x, which is -inf where both are."""
-    return x - maximum(z, -highest(x.dtype))
-
-
-_PAIR, _FLAT = "f[*s] -> f[*t] -> f[*s|t]", "Two of -inf give -inf, with gradient 0."
-
-logaddexp = binary(
-    "logaddexp", "logaddexp",
-    (lambda t, z, x, y: t * exp(_excess(x, z)), lambda t, z, x, y: t * exp(_excess(y, z))),
-    "log(exp(x) + exp(y)), without overflow.", scheme=_PAIR, flops=15, notes=_FLAT,
-)  # fmt: skip
-logaddexp2 = binary(
-    "logaddexp2", "logaddexp2",
-    (lambda t, z, x, y: t * exp2(_excess(x, z)), lambda t, z, x, y: t * exp2(_excess(y, z))),
-    "log2(2**x + 2**y), without overflow.", scheme=_PAIR, flops=15, notes=_FLAT,
-)  # fmt: skip

@@ -22,7 +22,7 @@ from actorgraph.types import Checks, Dim, Shape, shape_from
 
 __all__ = [
     "OTHER_NORM", "checked", "complex_of", "fft", "fftn", "flops_of", "ifft", "ifftn", "like_dtype",
-    "resize", "sized", "to_dtype",
+    "places_and_sizes", "resize", "sized", "to_dtype",
 ]  # fmt: skip
 
 _NORMS = ("backward", "ortho", "forward")
@@ -170,18 +170,26 @@ def checked(x: Node, norm: str | None, what: str) -> str:
     return norm or "backward"
 
 
-def _transform(x: Node, sizes: Any, axes: Any, norm: str | None, inverse: bool, what: str) -> Node:
-    norm = checked(x, norm, what)
+def places_and_sizes(x: Node, s: Any, axes: Any, what: str) -> tuple[tuple[int, ...], list[Any]]:
+    """Return the axes of a transform over several, and the number of points of each or None."""
     if axes is None:
-        count = x.ndim if sizes is None else len(tuple(sizes))
+        count = x.ndim if s is None else len(tuple(s))
         axes = range(x.ndim - count, x.ndim)
+    axes = (axes,) if isinstance(axes, int) else axes
     places = tuple(one_axis(axis, x.ndim, what) for axis in axes)
     if len(set(places)) != len(places):
         raise ShapeError(f"{what}: axes {tuple(axes)} name a dim twice")
-    lengths = [None] * len(places) if sizes is None else list(sizes)
-    if len(lengths) != len(places):
-        raise ShapeError(f"{what}: got {len(lengths)} sizes for {len(places)} axes")
-    for axis, size in zip(places, lengths, strict=True):
+    sizes = [None] * len(places) if s is None else list(s)
+    if len(sizes) != len(places):
+        raise ShapeError(f"{what}: got {len(sizes)} sizes for {len(places)} axes")
+    # As in NumPy, -1 keeps what an axis has.
+    return places, [None if isinstance(size, int) and size == -1 else size for size in sizes]
+
+
+def _transform(x: Node, s: Any, axes: Any, norm: str | None, inverse: bool, what: str) -> Node:
+    norm = checked(x, norm, what)
+    places, sizes = places_and_sizes(x, s, axes, what)
+    for axis, size in zip(places, sizes, strict=True):
         x = resize(x, axis, size, what)
         if x.dims[axis] == 0:
             raise ShapeError(f"{what}: {x!r} has no points along axis {axis}")
@@ -238,7 +246,7 @@ def fftn(x: Node, s: Any = None, axes: Any = None, norm: str | None = None) -> N
     x : node
         Float or complex.
     s : sequence of int, str or Dim, optional
-        Number of points along each of the axes.
+        Number of points along each of the axes; -1 keeps those it has.
     axes : sequence of int, optional
         Default: all, or as many of the last ones as `s` has entries.
     norm : {"backward", "ortho", "forward"}, optional

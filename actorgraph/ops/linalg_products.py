@@ -1,4 +1,4 @@
-"""Products of arrays beyond `matmul`: vecdot, bmm, tensordot, kron.
+"""Products of arrays beyond `matmul`: vecdot, bmm, tensordot, kron, cross, multi_dot, vander.
 
 A complex gradient is the adjoint: the other operand is conjugated.
 """
@@ -16,14 +16,18 @@ from actorgraph.graph import Node, build
 from actorgraph.op import Attrs, Op, Sample, register
 from actorgraph.operands import naming_itself
 from actorgraph.ops._declare import add_all
-from actorgraph.ops.arithmetic import multiply
-from actorgraph.ops.broadcasting import conj, expand_dims, unbroadcast
+from actorgraph.ops.arithmetic import multiply, power
+from actorgraph.ops.broadcasting import conj, expand_dims, squeeze, unbroadcast
 from actorgraph.ops.linalg import matmul
 from actorgraph.ops.merging import merge_dims
+from actorgraph.ops.rearranging import roll
 from actorgraph.ops.shaping import one_axis, swap_last, transpose
 from actorgraph.types import Checks, Shape
 
-__all__ = ["bmm", "kron", "lifted_pair", "tensordot", "vecdot"]
+__all__ = [
+    "bmm", "cross", "kron", "lifted_pair", "matvec", "multi_dot", "tensordot", "vander", "vecdot",
+    "vecmat",
+]  # fmt: skip
 
 
 def lifted_pair(x: Any, y: Any, what: str) -> tuple[Node, Node]:
@@ -151,6 +155,20 @@ def bmm(x: Any, y: Any, *, transpose_x: bool = False, transpose_y: bool = False)
         if node.ndim < 2:
             raise ShapeError(f"bmm takes batches of matrices, got {node!r}; for vectors use matmul")
     return matmul(swap_last(x) if transpose_x else x, swap_last(y) if transpose_y else y)
+
+
+@naming_itself
+def matvec(x: Any, y: Any) -> Node:
+    """Return products of matrices with vectors, as ``numpy.matvec``; leading dims broadcast."""
+    x, y = lifted_pair(x, y, "matvec")
+    return squeeze(matmul(x, expand_dims(y, -1)), -1)
+
+
+@naming_itself
+def vecmat(x: Any, y: Any) -> Node:
+    """Return products of vectors, conjugated, with matrices, as ``numpy.vecmat``."""
+    x, y = lifted_pair(x, y, "vecmat")
+    return squeeze(matmul(expand_dims(conj(x), -2), y), -2)
 
 
 # -- tensordot --------------------------------------------------------------------------------
@@ -323,3 +341,147 @@ def kron(x: Any, y: Any) -> Node:
     left = expand_dims(x, tuple(range(1, 2 * rank, 2)))
     right = expand_dims(y, tuple(range(0, 2 * rank, 2)))
     return merge_dims(multiply(left, right), (2,) * rank)
+
+
+# -- cross ------------------------------------------------------------------------------------
+
+
+def cross(x: Any, y: Any, axis: int = -1) -> Node:
+    """Return the cross products of vectors of three entries, as ``numpy.linalg.cross``.
+
+    Parameters
+    ----------
+    x, y : node or array
+        Of one dtype, any number; shapes that broadcast.
+    axis : int
+        Along which the vectors lie in both.
+
+    Returns
+    -------
+    Node
+        The broadcast shape.
+
+    Raises
+    ------
+    GraphTypeError
+        The dtypes differ or are bool.
+    ShapeError
+        The vectors are not of 3 entries, or there is no such axis.
+
+    Examples
+    --------
+    >>> from actorgraph import Graph
+    >>> x = Graph().input("x", ("batch", 3), "float64")
+    >>> cross(x, [1.0, 0.0, 0.0]).shape
+    (batch, 3)
+    """
+    nodes = lifted_pair(x, y, "cross")
+    for node in nodes:
+        if node.dims[one_axis(axis, node.ndim, "cross")] != 3:
+            raise ShapeError(f"cross takes vectors of 3 along axis {axis}, got {node!r}")
+    (x1, y1), (x2, y2) = ([roll(node, -shift, axis) for node in nodes] for shift in (1, 2))
+    return multiply(x1, y2) - multiply(x2, y1)
+
+
+# -- multi_dot --------------------------------------------------------------------------------
+
+_OPEN_SIZE = 32  # stands for a dim that only the run knows when the order is chosen
+
+
+def _cheapest(sizes: Sequence[int]) -> dict[tuple[int, int], tuple[int, int]]:
+    """Return for each run of factors the multiplications it takes, and where to cut it."""
+    count = len(sizes) - 1
+    best = {(i, i): (0, i) for i in range(count)}
+    for length in range(1, count):
+        for i in range(count - length):
+            j = i + length
+            best[i, j] = min(
+                (best[i, k][0] + best[k + 1, j][0] + sizes[i] * sizes[k + 1] * sizes[j + 1], k)
+                for k in range(i, j)
+            )
+    return best
+
+
+@naming_itself
+def multi_dot(arrays: Sequence[Any]) -> Node:
+    """Multiply a chain of matrices in the cheapest order, as ``numpy.linalg.multi_dot``.
+
+    Parameters
+    ----------
+    arrays : sequence of nodes and arrays
+        Matrices; the first and the last may be vectors.
+
+    Returns
+    -------
+    Node
+
+    Raises
+    ------
+    GraphTypeError
+        No node is among them, or the dtypes differ.
+    ShapeError
+        Dims do not fit, or an operand is neither a matrix nor a vector at an end.
+
+    Examples
+    --------
+    >>> from actorgraph import Graph
+    >>> x = Graph().input("x", (8, 3), "float64")
+    >>> multi_dot([x, x.T, x, np.ones(3)]).shape
+    (8,)
+    """
+    home = next((one for one in arrays if isinstance(one, Node)), None)
+    if home is None:
+        raise GraphTypeError("multi_dot needs at least one node; for arrays use NumPy itself")
+    nodes = [home.graph.lift(one) for one in arrays]
+    for place, node in enumerate(nodes):
+        if node.ndim != 2 and not (node.ndim == 1 and place in (0, len(nodes) - 1)):
+            raise ShapeError(f"multi_dot takes matrices, and vectors at both ends, got {node!r}")
+    inner: list[Any] = [node.dims[0] for node in nodes[1:]]
+    first, last = nodes[0].dims, nodes[-1].dims
+    dims = [first[0] if len(first) > 1 else 1, *inner, last[1] if len(last) > 1 else 1]
+    best = _cheapest([dim if isinstance(dim, int) else _OPEN_SIZE for dim in dims])
+
+    def product(i: int, j: int) -> Node:
+        cut = best[i, j][1]
+        return nodes[i] if i == j else matmul(product(i, cut), product(cut + 1, j))
+
+    return product(0, len(nodes) - 1)
+
+
+# -- vander -----------------------------------------------------------------------------------
+
+
+@naming_itself
+def vander(x: Node, n: int | None = None, increasing: bool = False) -> Node:
+    """Return matrices whose columns are powers of vectors, as ``numpy.vander``.
+
+    Parameters
+    ----------
+    x : node
+        Float or complex, shape (..., m).
+    n : int, optional
+        Number of columns; m by default.
+    increasing : bool
+        Begin with the power 0, as ``torch.linalg.vander``, instead of n - 1.
+
+    Returns
+    -------
+    Node
+        Shape (..., m, n).
+
+    Raises
+    ------
+    ShapeError
+        `x` has no dims, or m is the number of columns and no int.
+
+    Examples
+    --------
+    >>> from actorgraph import Graph
+    >>> vander(Graph().input("x", ("m",), "float64"), 3).shape
+    (m, 3)
+    """
+    count = (x.dims[-1] if x.ndim else None) if n is None else n
+    if not isinstance(count, (int, np.integer)) or not x.ndim:
+        raise ShapeError(f"vander takes vectors and a number of columns, got {x!r} and {n!r}")
+    powers = np.arange(count) if increasing else np.arange(count)[::-1]
+    return power(expand_dims(x, -1), powers.astype(x.dtype))

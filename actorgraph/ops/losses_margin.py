@@ -234,12 +234,12 @@ def triplet_margin_with_distance_loss(
     positive: Any,
     negative: Any,
     *,
-    distance_function: Any = pairwise_distance,
+    distance_function: Any = None,
     margin: float = 1.0,
     swap: bool = False,
     reduction: str = "mean",
 ) -> Node:
-    """Return `triplet_margin_loss` for any distance, a function of two nodes."""
+    """Return `triplet_margin_loss` for any distance of two nodes, `pairwise_distance` if none."""
     return _triplet(
         anchor, positive, negative, distance_function or pairwise_distance, margin, swap, reduction,
         "triplet_margin_with_distance_loss",

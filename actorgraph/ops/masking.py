@@ -17,7 +17,7 @@ from actorgraph.op import CONSTANT, Op, Sample, register
 from actorgraph.ops.reshaping import flatten
 from actorgraph.types import UNKNOWN, Checks, Shape
 
-__all__ = ["without_masks"]
+__all__ = ["positions_where", "without_masks"]
 
 
 def _positions_shape(checks: Checks, mask: Shape, x: Shape, *, axis: int) -> Shape:
@@ -105,4 +105,9 @@ def _read_mask(mask: Node, x: Node, axis: int, position: int) -> Node:
                 f"not fit the dims {dims}"
             )
         return x.graph.constant(np.flatnonzero(mask.attrs["value"]))
+    return positions_where(mask, x, axis)
+
+
+def positions_where(mask: Node, x: Node, axis: int = 0) -> Node:
+    """Return the positions in the flattened dims of `x` from an axis on where a mask holds."""
     return build(_MASK_POSITIONS, mask, x, axis=axis)

@@ -11,15 +11,25 @@ from typing import Any
 from actorgraph.graph import Node, build
 from actorgraph.op import Op, Sample, register
 from actorgraph.ops._matrix_rules import adjoint, as_matrices, cubic_cost
+from actorgraph.ops._matrix_rules import hermitian as hermitian_part
 
 __all__ = ["matrix_rank", "pinv"]
 
 
-def _pinv_forward(xp: Any, x: Any, rtol: float | None) -> Any:
+def _cut(xp: Any, x: Any, rtol: float | None, atol: float) -> Any:
+    """Return up to which share of the largest singular value of each matrix values count as 0."""
+    if rtol is None:
+        rtol = 0.0 if atol else max(x.shape[-2:]) * float(xp.finfo(x.dtype).eps)
+    if not atol:
+        return rtol
+    largest = xp.linalg.norm(x, 2, axis=(-2, -1))
+    return xp.maximum(atol / xp.where(largest == 0, 1, largest), rtol)
+
+
+def _pinv_forward(xp: Any, x: Any, rtol: float | None, atol: float) -> Any:
     if not x.size:
         return xp.zeros((*x.shape[:-2], x.shape[-1], x.shape[-2]), x.dtype)
-    cut = max(x.shape[-2:]) * float(xp.finfo(x.dtype).eps) if rtol is None else rtol
-    return xp.linalg.pinv(x, cut)
+    return xp.linalg.pinv(x, _cut(xp, x, rtol, atol)).astype(x.dtype, copy=False)
 
 
 def _less_projection(p: Node, x: Node, z: Node) -> Node:
@@ -27,14 +37,14 @@ def _less_projection(p: Node, x: Node, z: Node) -> Node:
     return z - p @ (x @ z)
 
 
-def _pinv_vjp(ct: Node, y: Node, x: Node, rtol: float | None) -> Node:
+def _pinv_vjp(ct: Node, y: Node, x: Node, **attrs: Any) -> Node:
     back = adjoint(y)
     outside = _less_projection(x, y, adjoint(ct) @ y @ back)
     inside = adjoint(_less_projection(y, x, ct @ back @ y))
     return outside + inside - back @ ct @ back
 
 
-def _pinv_jvp(tans: tuple[Node, ...], y: Node, x: Node, rtol: float | None) -> Node:
+def _pinv_jvp(tans: tuple[Node, ...], y: Node, x: Node, **attrs: Any) -> Node:
     tan, back = tans[0], adjoint(y)
     # (I - x y) is Hermitian, so it is applied from the left of the adjoint.
     left = adjoint(_less_projection(x, y, tan @ y @ back))
@@ -51,7 +61,7 @@ _PINV: Op = register(
         jvp=_pinv_jvp,
         cost=cubic_cost(20),
         samples=tuple(
-            Sample((shape,), {"rtol": None})
+            Sample((shape,), {"rtol": None, "atol": 0.0})
             for shape in ((3, 3), (4, 2), (2, 2, 3), (0, 2), (2, 0))
         ),
         doc="Moore-Penrose pseudo-inverse of each matrix.",
@@ -59,7 +69,13 @@ _PINV: Op = register(
 )
 
 
-def pinv(x: Node, rtol: float | None = None) -> Node:
+def _tolerances(rtol: float | None, atol: float | None) -> dict[str, float | None]:
+    return {"rtol": None if rtol is None else float(rtol), "atol": float(atol or 0)}
+
+
+def pinv(
+    x: Node, rtol: float | None = None, *, atol: float | None = None, hermitian: bool = False
+) -> Node:
     """Return the pseudo-inverse of each matrix, as ``numpy.linalg.pinv``.
 
     The gradient is that of Golub and Pereyra (1973), which holds where the rank is constant; at a
@@ -71,7 +87,11 @@ def pinv(x: Node, rtol: float | None = None) -> Node:
         Shape (..., m, n), float or complex of at least 32 bits a number.
     rtol : float, optional
         Singular values up to this share of the largest count as 0; default ``max(m, n)`` times
-        the spacing of the dtype at 1, also where NumPy's own default is another.
+        the spacing of the dtype at 1, also where NumPy's own default is another, or 0 with `atol`.
+    atol : float, optional
+        So do singular values up to this one.
+    hermitian : bool
+        Take the Hermitian part of each matrix.
 
     Returns
     -------
@@ -91,16 +111,17 @@ def pinv(x: Node, rtol: float | None = None) -> Node:
     >>> pinv(Graph().input("x", ("batch", 3), "float64")).shape
     (3, batch)
     """
-    return build(_PINV, as_matrices(x, "pinv"), rtol=None if rtol is None else float(rtol))
+    x = as_matrices(x, "pinv")
+    return build(_PINV, hermitian_part(x) if hermitian else x, **_tolerances(rtol, atol))
 
 
 # -- rank -------------------------------------------------------------------------------------
 
 
-def _rank_forward(xp: Any, x: Any, rtol: float | None) -> Any:
+def _rank_forward(xp: Any, x: Any, rtol: float | None, atol: float) -> Any:
     if not x.size:
         return xp.zeros(x.shape[:-2], xp.int64)
-    return xp.asarray(xp.linalg.matrix_rank(x, rtol=rtol), xp.int64)
+    return xp.asarray(xp.linalg.matrix_rank(x, rtol=_cut(xp, x, rtol, atol)), xp.int64)
 
 
 _RANK: Op = register(
@@ -109,20 +130,25 @@ _RANK: Op = register(
         "x[*s, m, n] -> int64[*s]",
         _rank_forward,
         cost=cubic_cost(4),
-        samples=(Sample(((4, 2),), {"rtol": None}), Sample(((2, 2, 3),), {"rtol": 1e-3})),
+        samples=(
+            Sample(((4, 2),), {"rtol": None, "atol": 0.0}),
+            Sample(((2, 2, 3),), {"rtol": 1e-3, "atol": 0.1}),
+        ),
         doc="Number of singular values of each matrix that are not 0.",
     )
 )
 
 
-def matrix_rank(x: Node, rtol: float | None = None) -> Node:
+def matrix_rank(
+    x: Node, rtol: float | None = None, *, atol: float | None = None, hermitian: bool = False
+) -> Node:
     """Return the rank of each matrix, as ``numpy.linalg.matrix_rank``; no gradient.
 
     Parameters
     ----------
     x : node
         Shape (..., m, n), float or complex of at least 32 bits a number.
-    rtol : float, optional
+    rtol, atol, hermitian : optional
         As in `pinv`.
 
     Returns
@@ -143,4 +169,5 @@ def matrix_rank(x: Node, rtol: float | None = None) -> Node:
     >>> matrix_rank(Graph().input("x", ("batch", 4, 3), "float64")).shape
     (batch,)
     """
-    return build(_RANK, as_matrices(x, "matrix_rank"), rtol=None if rtol is None else float(rtol))
+    x = as_matrices(x, "matrix_rank")
+    return build(_RANK, hermitian_part(x) if hermitian else x, **_tolerances(rtol, atol))

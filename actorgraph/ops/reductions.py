@@ -1,5 +1,7 @@
 """Reductions over axes: mean, max, min, logsumexp; `sum` stands with broadcasting.
 
+`nanmax` and `nanmin` are max and min that pass over NaN.
+
 Each takes ``axis`` (an int, a tuple of ints, or None for all) and ``keepdims``, and keeps the
 dtype.
 """
@@ -28,10 +30,11 @@ from actorgraph.ops.broadcasting import (
 )
 from actorgraph.ops.casting import astype
 from actorgraph.ops.exponential import EXPONENTIALS, exp
+from actorgraph.ops.rounding import isnan
 from actorgraph.ops.selection import maximum
 from actorgraph.types import UNKNOWN, Checks, Shape, size_of
 
-__all__ = ["divide_by_size", "logsumexp", "max", "mean", "min"]
+__all__ = ["divide_by_size", "logsumexp", "max", "mean", "min", "nanmax", "nanmin"]
 
 Axes = tuple[int, ...]
 _SAMPLES = (*REDUCTION_SAMPLES, Sample(((0, 2),), {"axis": (1,), "keepdims": False}))
@@ -119,15 +122,19 @@ def _extremum_shape(checks: Checks, x: Shape, *, axis: Axes, keepdims: bool) -> 
 
 def _shares(y: Node, x: Node, axis: Axes, keepdims: bool) -> Node:
     """Return each element's share of the gradient: 1 for the extremum, split equally by ties."""
-    chosen = astype(x == _kept(y, axis, keepdims), x.dtype)
-    # Nothing equals NaN: a row with one has no share at all, rather than 0 / 0.
-    count = sum(chosen, axis, keepdims=True)
-    return chosen / (count + astype(count == 0, x.dtype))
+    y = _kept(y, axis, keepdims)
+    # NaN equals nothing; where it is the result, the elements that are NaN are what it was.
+    chosen = astype((x == y) | (isnan(x) & isnan(y)), x.dtype)
+    return chosen / sum(chosen, axis, keepdims=True)
 
 
-def _extremum(name: str, doc: str) -> Reduction:
+def _extremum(name: str, doc: str, notes: str) -> Reduction:
+    passing_over_nan = {"nanmax": "fmax", "nanmin": "fmin"}.get(name)
+
     def forward(xp: Any, x: Any, axis: Axes, keepdims: bool) -> Any:
-        return getattr(x, name)(axis=axis, keepdims=keepdims)
+        if passing_over_nan is None:
+            return getattr(x, name)(axis=axis, keepdims=keepdims)
+        return getattr(xp, passing_over_nan).reduce(x, axis=axis, keepdims=keepdims)
 
     def vjp(ct: Node, y: Node, x: Node, axis: Axes, keepdims: bool) -> Node:
         return _kept(ct, axis, keepdims) * _shares(y, x, axis, keepdims)
@@ -138,13 +145,16 @@ def _extremum(name: str, doc: str) -> Reduction:
     return reduction(
         name, "r[*s] -> r[*out]", forward, doc, shape=_extremum_shape, vjp=(vjp,), jvp=jvp,
         samples=_SAMPLES, layout="kept",
-        notes="Elements that tie share the gradient equally.  NaN where a value is NaN, and then "
-        "without a gradient.",
+        notes=f"Elements that tie share the gradient equally.  {notes}",
     )  # fmt: skip
 
 
-max = _extremum("max", "Maximum over axes.")  # noqa: A001 - NumPy's name
-min = _extremum("min", "Minimum over axes.")  # noqa: A001 - NumPy's name
+_NAN_WINS = "NaN where a value is NaN, which then gets the gradient."
+_NAN_LOSES = "NaN where all values are."
+max = _extremum("max", "Maximum over axes.", _NAN_WINS)  # noqa: A001 - NumPy's name
+min = _extremum("min", "Minimum over axes.", _NAN_WINS)  # noqa: A001 - NumPy's name
+nanmax = _extremum("nanmax", "Maximum over axes of what is not NaN.", _NAN_LOSES)
+nanmin = _extremum("nanmin", "Minimum over axes of what is not NaN.", _NAN_LOSES)
 
 
 # -- logsumexp --------------------------------------------------------------------------------

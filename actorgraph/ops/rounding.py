@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from actorgraph.graph import Node
 from actorgraph.ops._declare import Unary, unary
+from actorgraph.ops.casting import astype
 
 __all__ = ["ceil", "floor", "isfinite", "isinf", "isnan", "round", "trunc"]
 
@@ -47,10 +50,20 @@ def _of_floats(function: Unary) -> Unary:
 ceil, floor, trunc = _of_floats(_ceil), _of_floats(_floor), _of_floats(_trunc)
 
 
+def _to_tens(x: Node, ten: int) -> Node:
+    """Round integers to multiples of a power of ten, halves to the even multiple."""
+    if ten > np.iinfo(x.dtype).max:
+        return x * 0
+    tens = x // ten
+    left = x - tens * ten
+    more = (left > ten - left) | ((left == ten - left) & (tens % 2 == 1))
+    return (tens + astype(more, x.dtype)) * ten
+
+
 def round(x: Any, decimals: int = 0) -> Node:  # noqa: A001 - NumPy's name
     """Round to the nearest number of so many decimals; halves go to the even neighbour.
 
-    Type ``f[*s] -> f[*s]``; integers are returned as they are for ``decimals >= 0``.  Piecewise
+    Type ``f[*s] -> f[*s]``; of integers only the digits that stand are rounded.  Piecewise
     constant: its gradient is zero.  With decimals the value is ``rint(x * 10**decimals) /
     10**decimals``, as in NumPy.
 
@@ -66,7 +79,7 @@ def round(x: Any, decimals: int = 0) -> Node:  # noqa: A001 - NumPy's name
     Raises
     ------
     GraphTypeError
-        `x` is complex or bool, or an int to be rounded to tens.
+        `x` is complex or bool.
 
     Examples
     --------
@@ -76,6 +89,8 @@ def round(x: Any, decimals: int = 0) -> Node:  # noqa: A001 - NumPy's name
     """
     if isinstance(x, Node) and x.dtype.kind in "iu" and decimals >= 0:
         return x
+    if isinstance(x, Node) and x.dtype.kind in "iu":
+        return _to_tens(x, 10**-decimals)
     if not decimals:
         return _round(x)
     factor = 10.0 ** abs(decimals)

@@ -13,13 +13,15 @@ from typing import Any
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import Attrs, Op, Sample, Together, register
+from actorgraph.operands import as_node
 from actorgraph.ops._declare import linear_jvp
 from actorgraph.ops.broadcasting import axes_of, zeros_like
+from actorgraph.ops.casting import astype
 from actorgraph.ops.indexing import getitem
 from actorgraph.ops.reshaping import reshape
 from actorgraph.types import UNKNOWN, Checks, Shape
 
-__all__ = ["concatenate", "one_axis", "stack", "swap_last", "swapaxes", "transpose"]
+__all__ = ["array", "concatenate", "one_axis", "stack", "swap_last", "swapaxes", "transpose"]
 
 
 def one_axis(axis: Any, ndim: int, what: str) -> int:
@@ -271,6 +273,54 @@ def _lifted(nodes: Iterable[Any], what: str) -> list[Node]:
                 raise GraphTypeError(f"{what} takes a list of nodes, got the node {nodes!r}")
             return [one.graph.lift(part) for part in given]
     raise GraphTypeError(f"{what} needs at least one node, got {len(given)} without any")
+
+
+def array(values: Any, dtype: Any = None) -> Node:
+    """Return the array of nested lists of nodes, arrays and numbers, as ``numpy.array``.
+
+    Parameters
+    ----------
+    values : node or nested sequence
+        At least one node; the parts of a list have one shape.  Numbers take the dtype of the first
+        node.
+    dtype : dtype, optional
+        Default: that of the nodes.
+
+    Returns
+    -------
+    Node
+
+    Raises
+    ------
+    GraphTypeError
+        The dtypes differ, or there is no node.
+    ShapeError
+        The shapes of the parts differ.
+
+    Examples
+    --------
+    >>> from actorgraph.graph import Graph
+    >>> x = Graph().input("x", (2,))
+    >>> array([[x[0], 1], [0, x[1]]]).shape
+    (2, 2)
+    """
+    home = _first_node(values)
+    if home is None:
+        raise GraphTypeError(f"array: there is no node in {values!r}; use graph.constant")
+    found = _nested(values, home)
+    return found if dtype is None else astype(found, dtype)
+
+
+def _first_node(values: Any) -> Node | None:
+    if isinstance(values, (list, tuple)):
+        return next((node for node in map(_first_node, values) if node is not None), None)
+    return values if isinstance(values, Node) else None
+
+
+def _nested(values: Any, home: Node) -> Node:
+    if not isinstance(values, (list, tuple)) or _first_node(values) is None:
+        return as_node(values, home)
+    return stack([_nested(part, home) for part in values])
 
 
 # -- stack ------------------------------------------------------------------------------------

@@ -9,6 +9,8 @@ from actorgraph.graph import Node, build
 from actorgraph.op import Op, Sample
 from actorgraph.ops._declare import nary_elementwise
 from actorgraph.ops._scalars import is_half
+from actorgraph.ops.selection import where
+from actorgraph.ops.trigonometric import sin
 
 __all__ = ["sinc"]
 
@@ -57,7 +59,8 @@ _SINC: Op = nary_elementwise(
 def sinc(x: Node) -> Node:
     """Return ``sin(pi x) / (pi x)``, 1 at 0, as ``numpy.sinc``.
 
-    Type ``f[*s] -> f[*s]``; derivatives of every order are exact near 0 too.
+    Type ``f[*s] -> f[*s]``; derivatives of every order are exact near 0 too.  Of complex numbers
+    it is built of `sin`, with the gradient 0 at 0.
 
     Parameters
     ----------
@@ -74,4 +77,8 @@ def sinc(x: Node) -> Node:
     >>> sinc(Graph().input("x", (3,))).shape
     (3,)
     """
+    if x.dtype.kind == "c":
+        at_zero = x == 0
+        safe = where(at_zero, 1, x) * pi
+        return where(at_zero, 1, sin(safe) / safe)
     return build(_SINC, x, order=0)

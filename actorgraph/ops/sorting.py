@@ -1,4 +1,4 @@
-"""Order: sort, argsort, topk, searchsorted, unique.
+"""Order: sort, argsort, topk, mode, searchsorted, unique.
 
 Sorting is stable, and NaN counts as the largest value, as in NumPy and PyTorch; the gradient of a
 sorted value goes to the element that it was.
@@ -13,14 +13,15 @@ import numpy as np
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import Attrs, Op, Sample, register
+from actorgraph.operands import naming_itself
 from actorgraph.ops.assignment import scatter_add
-from actorgraph.ops.broadcasting import zeros_like
+from actorgraph.ops.broadcasting import reduced_shape, squeeze, zeros_like
 from actorgraph.ops.gathering import gather
 from actorgraph.ops.reshaping import ravel
 from actorgraph.ops.shaping import one_axis
 from actorgraph.types import UNKNOWN, Checks, Dim, Shape, shape_from
 
-__all__ = ["argsort", "searchsorted", "sort", "topk", "unique"]
+__all__ = ["argsort", "mode", "searchsorted", "sort", "topk", "unique"]
 
 
 def _cost(shapes: tuple[tuple[int, ...], ...], result: tuple[int, ...], attrs: Attrs) -> float:
@@ -231,6 +232,77 @@ def topk(x: Node, k: Any, axis: int = -1, largest: bool = True) -> tuple[Node, N
     (count,) = shape_from((k,))
     indices = build(_TOPK, x, k=count, axis=place, largest=bool(largest))
     return gather(x, place, indices), indices
+
+
+# -- mode -------------------------------------------------------------------------------------
+
+
+def _mode_shape(checks: Checks, x: Shape, *, axis: int) -> Shape:
+    if x[axis] == 0:
+        raise ShapeError(f"no elements to choose from along axis {axis} of {x}")
+    return reduced_shape(checks, x, axis=(axis,), keepdims=True)
+
+
+def _mode_forward(xp: Any, x: Any, axis: int) -> Any:
+    rows = xp.moveaxis(x, axis, -1)
+    order = xp.argsort(rows, axis=-1, kind="stable")
+    ordered = xp.take_along_axis(rows, order, -1)
+    places = xp.broadcast_to(xp.arange(rows.shape[-1]), rows.shape)
+    begins = xp.ones(rows.shape, bool)
+    begins[..., 1:] = ordered[..., 1:] != ordered[..., :-1]
+    length = places - xp.maximum.accumulate(xp.where(begins, places, 0), axis=-1)
+    # The first of the longest runs is the smallest value; its end is its last entry.
+    found = xp.take_along_axis(order, length.argmax(axis=-1)[..., None], -1)
+    return xp.moveaxis(found, -1, axis).astype(xp.int64, copy=False)
+
+
+_MODE: Op = register(
+    Op(
+        "mode_indices",
+        "r[*s] -> int64[*out]",
+        _mode_forward,
+        shape=_mode_shape,
+        cost=_cost,
+        samples=(
+            Sample(((3, 4),), {"axis": 1}, ints={0: 3}),
+            Sample(((4, 2),), {"axis": 0}),
+        ),
+        doc="Position of the most frequent value along an axis.",
+    )
+)
+
+
+@naming_itself
+def mode(x: Node, axis: int = -1, keepdims: bool = False) -> tuple[Node, Node]:
+    """Return the most frequent value along an axis and its last position, as ``torch.mode``.
+
+    Parameters
+    ----------
+    x : node
+        Real numbers; each NaN is a value of its own.
+    axis : int
+    keepdims : bool
+        Keep the axis as a dim of size 1.
+
+    Returns
+    -------
+    values, indices : Node
+        Of values that are as frequent the smallest.  Its gradient goes to the entry at its
+        position; the int64 indices have none.
+
+    Raises
+    ------
+    GraphTypeError
+        `x` is bool or complex.
+    ShapeError
+        There is no such axis, or it has no entries.
+    """
+    place = one_axis(axis, x.ndim, "mode")
+    positions = build(_MODE, x, axis=place)
+    values = gather(x, place, positions)
+    if keepdims:
+        return values, positions
+    return squeeze(values, place), squeeze(positions, place)
 
 
 # -- searchsorted -----------------------------------------------------------------------------

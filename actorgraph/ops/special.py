@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from functools import cache
-from math import pi, sqrt
+from math import factorial, inf, log, pi, sqrt
 from typing import Any
 
 from actorgraph.errors import GraphError
 from actorgraph.graph import Node, build
 from actorgraph.op import Op, Sample
-from actorgraph.ops._declare import Unary, documented, nary_elementwise
+from actorgraph.operands import naming_itself
+from actorgraph.ops._declare import Unary, add_all, documented, nary_elementwise
 from actorgraph.ops._scalars import is_half
+from actorgraph.ops.arithmetic import reciprocal, square
 from actorgraph.ops.exponential import exp
-from actorgraph.ops.selection import clip
+from actorgraph.ops.selection import clip, where
 
-__all__ = ["digamma", "erf", "erfc", "lgamma", "need_scipy", "polygamma", "special_function"]
+__all__ = [
+    "digamma", "erf", "erfc", "erfcx", "erfinv", "lgamma", "log_ndtr", "multigammaln", "ndtr",
+    "ndtri", "need_scipy", "polygamma", "special_function", "zeta",
+]  # fmt: skip
 
 
 @cache
@@ -37,12 +42,11 @@ def need_scipy() -> None:
     _library("numpy")
 
 
-def special_function(xp: Any, name: str, x: Any) -> Any:
-    """Return a function of ``scipy.special`` of `x` in its dtype."""
+def special_function(xp: Any, name: str, x: Any, *before: Any) -> Any:
+    """Return a function of ``scipy.special`` of `x`, after the other arguments, in its dtype."""
     function = getattr(_library(xp.__name__), name)
-    if is_half(x.dtype):
-        return function(x.astype(xp.float32)).astype(x.dtype)
-    return function(x)
+    wide = x.astype(xp.float32) if is_half(x.dtype) else x
+    return function(*before, wide).astype(x.dtype, copy=False)
 
 
 def _bell(x: Node) -> Node:
@@ -51,29 +55,37 @@ def _bell(x: Node) -> Node:
     return exp(-(x * x))
 
 
+_BY = "By ``scipy.special.{}``, an extra: ``pip install 'actorgraph[special]'``."
+
+
 def _declared(
-    name: str, function: str, derivative: Any, doc: str, low: float = -2.0, notes: str = ""
+    name: str,
+    function: str,
+    derivative: Any,
+    doc: str,
+    low: float = -2.0,
+    high: float = 2.0,
+    notes: str = "",
+    forward: Any = None,
 ) -> Unary:
-    def forward(xp: Any, x: Any) -> Any:
+    def by_library(xp: Any, x: Any) -> Any:
         return special_function(xp, function, x)
 
     op = nary_elementwise(
-        name, "f[*s] -> f[*s]", forward, (derivative,), flops=30, doc=doc,
-        samples=tuple(Sample((shape,), {}, low) for shape in ((3, 4), (), (0, 2))),
+        name, "f[*s] -> f[*s]", forward or by_library, (derivative,), flops=30, doc=doc,
+        samples=tuple(Sample((shape,), {}, low, high) for shape in ((3, 4), (), (0, 2))),
     )  # fmt: skip
 
     def apply(x: Any) -> Node:
         need_scipy()
         return build(op, x)
 
-    notes = (
-        f"By ``scipy.special.{function}``, an extra: ``pip install 'actorgraph[special]'``.{notes}"
-    )
-    documented(apply, op, "x : node\n    Any shape.", notes)
+    documented(apply, op, "x : node\n    Any shape.", f"{_BY.format(function)}{notes}")
     return apply
 
 
-_SLOPE = 2 / sqrt(pi)
+_SLOPE, _UNIT = 2 / sqrt(pi), 1 / sqrt(2 * pi)
+_NORMAL = "the normal distribution function"
 
 erf: Unary = _declared(
     "erf", "erf", lambda t, y, x: t * (_bell(x) * _SLOPE),
@@ -83,32 +95,97 @@ erfc: Unary = _declared(
     "erfc", "erfc", lambda t, y, x: t * (_bell(x) * -_SLOPE),
     "Complementary error function, 1 - erf(x), exact for large x.",
 )  # fmt: skip
+
+
+def _erfcx_slope(y: Node, x: Node) -> Node:
+    """Return 2 x y - 2 / sqrt(pi), by its series where the difference would lose all digits."""
+    far = x > 100
+    small = square(reciprocal(where(far, x, 100)))
+    tail = small * (small * (1.5 - small * 3.75) - 1) * (_SLOPE / 2)
+    return where(far, tail, clip(x, None, 100) * y * 2 - _SLOPE)
+
+
+erfcx: Unary = _declared(
+    "erfcx", "erfcx", lambda t, y, x: t * _erfcx_slope(y, x),
+    "exp(x * x) * erfc(x), without overflow for large x.",
+)  # fmt: skip
+erfinv: Unary = _declared(
+    "erfinv", "erfinv", lambda t, y, x: t * (exp(square(y)) * (1 / _SLOPE)), "Inverse of erf.",
+    -0.9, 0.9, "  The gradient at -1 and 1 is infinite.",
+)  # fmt: skip
+ndtr: Unary = _declared(
+    "ndtr", "ndtr", lambda t, y, x: t * (_bell(x * sqrt(0.5)) * _UNIT),
+    f"{_NORMAL.capitalize()}, the integral of its density up to x.",
+)  # fmt: skip
+ndtri: Unary = _declared(
+    "ndtri", "ndtri", lambda t, y, x: t * (exp(square(y) * 0.5) * (1 / _UNIT)),
+    f"Inverse of {_NORMAL}.", 0.1, 0.9, "  The gradient at 0 and 1 is infinite.",
+)  # fmt: skip
+# The quotient of density and integral, without a difference of large exponents.
+log_ndtr: Unary = _declared(
+    "log_ndtr", "log_ndtr", lambda t, y, x: t * (2 * _UNIT / erfcx(x * -sqrt(0.5))),
+    f"Logarithm of {_NORMAL}, exact far below 0 too.",
+)  # fmt: skip
+
+
+def _lgamma_forward(xp: Any, x: Any) -> Any:
+    return special_function(xp, "gammaln", xp.where(x == -inf, -x, x))
+
+
 lgamma: Unary = _declared(
     "lgamma", "gammaln", lambda t, y, x: t * digamma(x),
-    "Logarithm of the absolute value of the gamma function.", 0.3,
+    "Logarithm of the absolute value of the gamma function.", 0.3, forward=_lgamma_forward,
 )  # fmt: skip
 digamma: Unary = _declared(
     "digamma", "psi", lambda t, y, x: t * polygamma(1, x), "Derivative of lgamma.", 0.3
 )
 
 
-def _polygamma_forward(xp: Any, x: Any, order: int) -> Any:
-    function = _library(xp.__name__).polygamma
-    return function(order, x).astype(x.dtype)
-
-
-_POLYGAMMA: Op = nary_elementwise(
-    "polygamma", "f[*s] -> f[*s]", _polygamma_forward,
-    (lambda t, y, x, order: t * polygamma(order + 1, x),), flops=60,
-    samples=tuple(Sample(((3, 4),), {"order": n}, 0.5, 3) for n in (1, 2)),
-    doc="Derivative of digamma of an order.",
+_ZETA: Op = nary_elementwise(
+    "zeta", "f[*s] -> f[*s]", lambda xp, x, s: special_function(xp, "zeta", x, s),
+    (lambda t, y, x, s: t * (zeta(s + 1, x) * -s),), flops=60,
+    samples=tuple(Sample(((3, 4),), {"s": s}, 0.5, 3) for s in (1.5, 3.0)),
+    doc="Sum of (x + k) ** -s over k = 0, 1, 2 and so on.",
 )  # fmt: skip
 
 
-def polygamma(n: int, x: Any) -> Node:
-    """Derivative of order `n` of `digamma`.
+def zeta(s: float, x: Any) -> Node:
+    """Zeta function of Hurwitz, the sum of ``(x + k) ** -s`` over k = 0, 1, 2 and so on.
 
-    Type ``f[*s] -> f[*s]``.  By ``scipy.special.polygamma``, an extra: ``pip install
+    Type ``f[*s] -> f[*s]``.  By ``scipy.special.zeta``, an extra: ``pip install
+    'actorgraph[special]'``.
+
+    Parameters
+    ----------
+    s : float
+        The exponent, above 1.
+    x : node
+
+    Returns
+    -------
+    Node
+
+    Raises
+    ------
+    GraphError
+        SciPy is missing, or `s` is not a number above 1.
+
+    Examples
+    --------
+    >>> from actorgraph import Graph
+    >>> zeta(2, Graph().input("x", (3,))).shape
+    (3,)
+    """
+    need_scipy()
+    if not isinstance(s, (int, float)) or not s > 1:
+        raise GraphError(f"zeta: the exponent is a number above 1, got {s!r}")
+    return build(_ZETA, x, s=float(s))
+
+
+def polygamma(n: int, x: Any) -> Node:
+    """Derivative of order `n` of `digamma`; from 1 on ``(-1) ** (n + 1) * n! * zeta(n + 1, x)``.
+
+    Type ``f[*s] -> f[*s]``.  By ``scipy.special.zeta``, an extra: ``pip install
     'actorgraph[special]'``.
 
     Parameters
@@ -126,7 +203,38 @@ def polygamma(n: int, x: Any) -> Node:
     GraphError
         SciPy is missing, or `n` is no order.
     """
-    need_scipy()
     if not isinstance(n, int) or n < 0:
         raise GraphError(f"polygamma: the order is an int >= 0, got {n!r}")
-    return build(_POLYGAMMA, x, order=n) if n else digamma(x)
+    return zeta(n + 1, x) * ((-1.0) ** (n + 1) * factorial(n)) if n else digamma(x)
+
+
+@naming_itself
+def multigammaln(x: Node, p: int) -> Node:
+    """Logarithm of the gamma function of `p` dims, as ``torch.special.multigammaln``.
+
+    Parameters
+    ----------
+    x : node
+        Float, above ``(p - 1) / 2``.
+    p : int
+        Number of dims, at least 1.
+
+    Returns
+    -------
+    Node
+
+    Raises
+    ------
+    GraphError
+        SciPy is missing, or `p` is no number of dims.
+
+    Examples
+    --------
+    >>> from actorgraph import Graph
+    >>> multigammaln(Graph().input("x", (3,)), 2).shape
+    (3,)
+    """
+    if not isinstance(p, int) or p < 1:
+        raise GraphError(f"multigammaln: the number of dims is an int >= 1, got {p!r}")
+    terms: Node = add_all([lgamma(x - j / 2) for j in range(p)])  # type: ignore[assignment]
+    return terms + p * (p - 1) / 4 * log(pi)

@@ -162,13 +162,13 @@ def _is_elementwise(op):
 
 # Attributes of these name an axis.
 ALONG_AN_AXIS = (
-    "argsort cumprod cumprod_before cumsum deviation log_softmax roll scan_before "
-    "softmax sort sparsemax standardize"
+    "argsort cumprod cumprod_before cumsum deviation log_softmax logcumsumexp roll "
+    "running_extreme scan_before softmax sort sparsemax standardize"
 ).split()
 ELEMENTWISE = {op.name: op for op in LIBRARY if _is_elementwise(op)
                and op.name not in ALONG_AN_AXIS}  # fmt: skip
 # Of x against x these make a tie or a step, where differences say nothing.
-STEPS = ("maximum", "minimum", "fmax", "fmin", "clip", "mod", "floor_divide")
+STEPS = ("maximum", "minimum", "fmax", "fmin", "clip", "mod", "fmod", "floor_divide")
 # NumPy computes these in the same way for any layout, where no gradient sums over a broadcast.
 ANY_LAYOUT = ("add", "subtract", "multiply", "divide", "neg", "abs", "maximum", "minimum", "sign",
               "square", "where", "sqrt", "relu", "floor", "ceil", "trunc")  # fmt: skip

@@ -8,6 +8,7 @@ from actorgraph.ops._complement import complement as complete
 from tests.ops._drawn import (
     ROWS,
     applied,
+    axes_in,
     axis_in,
     broadcast,
     drawn,
@@ -233,13 +234,13 @@ def fft(draw, f):
     return drawn(f, shape, options={"n": n, "axis": axis, "norm": draw(norms)}, complexes=complexes)
 
 
-@row("rfft")
+@row("rfft", "ihfft")
 def rfft(draw, f):
     shape, axis, n = one_axis(draw)
     return drawn(f, shape, options={"n": n, "axis": axis, "norm": draw(norms)})
 
 
-@row("irfft")
+@row("irfft", "hfft")
 def irfft(draw, f):
     shape, axis, n = one_axis(draw, least=2)
     return drawn(f, shape, options={"n": n, "axis": axis, "norm": draw(norms)}, complexes=(0,))
@@ -251,6 +252,69 @@ def fftn(draw, f):
     axes = draw(st.one_of(st.none(), st.permutations(range(len(shape))).map(lambda p: p[:2])))
     s = draw(st.one_of(st.none(), st.just([draw(st.integers(1, 5)) for _ in axes or shape])))
     return drawn(f, shape, options={"s": s, "axes": axes, "norm": draw(norms)}, complexes=(0,))
+
+
+def _over_axes(draw, f, two, real_in):
+    shape = tuple(
+        size + 1 for size in draw(shapes(2 if two else 1, least=1))
+    )  # two points at least
+    order = st.permutations(range(len(shape)))
+    axes = draw(order.map(lambda p: p[:2]) if two else st.one_of(st.none(), order))
+    s = draw(st.one_of(st.none(), st.just([draw(st.integers(2, 5)) for _ in axes or shape])))
+    options = {"s": s, "axes": axes, "norm": draw(norms)}
+    return drawn(f, shape, options=options, complexes=() if real_in else (0,))
+
+
+@row("rfftn", "ihfftn")
+def rfftn(draw, f):
+    return _over_axes(draw, f, two=False, real_in=True)
+
+
+@row("irfftn", "hfftn")
+def irfftn(draw, f):
+    return _over_axes(draw, f, two=False, real_in=False)
+
+
+@row("rfft2", "ihfft2")
+def rfft2(draw, f):
+    return _over_axes(draw, f, two=True, real_in=True)
+
+
+@row("irfft2", "hfft2", "fft2", "ifft2")
+def irfft2(draw, f):
+    return _over_axes(draw, f, two=True, real_in=False)
+
+
+@row("fftshift", "ifftshift")
+def fftshift(draw, f):
+    shape = draw(shapes(least=1))
+    return drawn(f, shape, options={"axes": draw(st.one_of(st.none(), axes_in(len(shape))))})
+
+
+@row("stft")
+def stft(draw, f):
+    n_fft, hop, center = draw(st.integers(2, 5)), draw(st.integers(1, 3)), draw(flags)
+    width = draw(st.integers(1, n_fft))
+    options = {
+        "n_fft": n_fft, "hop_length": hop, "win_length": width, "center": center,
+        "normalized": draw(flags), "onesided": draw(flags),
+    }  # fmt: skip
+    shape = (*draw(shapes(max_dims=1, most=2)), n_fft + draw(sizes(2, 6)))
+    return drawn(lambda x, w: f(x, window=w, **options), shape, (width,), repeats=False)
+
+
+@row("istft")
+def istft(draw, f):
+    n_fft, onesided = draw(st.integers(2, 5)), draw(flags)
+    options = {
+        "n_fft": n_fft, "hop_length": 1, "center": draw(flags), "normalized": draw(flags),
+        "onesided": onesided, "length": draw(st.sampled_from((None, 3, 20))),
+    }  # fmt: skip
+    shape = (*draw(shapes(max_dims=1, most=2)), n_fft // 2 + 1 if onesided else n_fft, 6)
+    return drawn(
+        lambda x, w: f(x, window=w * w + 1, **options), shape, (n_fft,), complexes=(0,),
+        repeats=False,
+    )  # fmt: skip
 
 
 # -- ops without a function of their own --------------------------------------------------------

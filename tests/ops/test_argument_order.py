@@ -16,9 +16,10 @@ pytestmark = pytest.mark.oracle
 
 # A parameter here, and what PyTorch and NumPy call it.
 ALIKE = {
-    "x": "input input1 x1 tensor a A ar ary array m v p values tensors",
+    "x": "input input1 x1 tensor a A ar ary array m v p values tensors data e element",
     "y": "other target tensor input2 x2 mat2 vec2 b B input",
-    "a": "input A", "b": "B", "x1": "input input1", "x2": "input2", "n": "N", "m": "M",
+    "a": "input A", "b": "B input1", "factor": "input2", "test": "te test_elements",
+    "x1": "input input1", "x2": "input2", "n": "N", "m": "M",
     "index": "input indices", "indices": "input tensor index ind", "ordered": "sorted_sequence a",
     "log_probs": "input", "logits": "input", "probabilities": "input", "anchor": "input",
     "targets": "target", "mask": "attn_mask", "nodes": "tensors arrays", "values": "source v",
@@ -34,7 +35,8 @@ OTHERWISE = {
     "draw for a graph": "bernoulli binomial",
     "have the options of numpy.linalg": "qr svd",
     "PyTorch and NumPy state without what comes second": "logsumexp max min permute prod",
-    "PyTorch states otherwise than it documents": "polygamma topk",
+    "PyTorch states otherwise than it documents": "cumulative_trapezoid polygamma topk",
+    "stand as in SciPy and torch.linalg": "lu_solve",
     "NumPy has an option before that we do not": "linspace",
 }
 

@@ -15,10 +15,13 @@ from actorgraph.graph import topological_order
 from actorgraph.op import REGISTRY
 from tests._evaluate import evaluate
 from tests.ops import (  # noqa: F401 - they fill the rows
+    _drawn_matrices,
     _drawn_neural,
     _drawn_places,
     _drawn_products,
     _drawn_shapes,
+    _drawn_special,
+    _drawn_statistics,
     _drawn_windows,
 )
 from tests.ops._drawn import LIBRARY, MADE_OF, ROWS

@@ -206,6 +206,63 @@ def test_logaddexp_of_minus_infinity_has_no_nan(name):
     np.testing.assert_array_equal(y, [0, 1, 0.5, 0])
 
 
+@pytest.mark.filterwarnings("ignore:overflow")  # the sum of two largest numbers itself
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("name", ["logaddexp", "logaddexp2"])
+def test_shares_of_logaddexp_are_exact_for_any_size(name, dtype):
+    top = float(np.finfo(dtype).max)
+    xs, ys = [INF, top, 0.9 * top, INF, -top, -INF], [1.0, top, -0.9 * top, INF, top, 3.0]
+    _, x, y = value_and_gradients(getattr(ops, name), xs, ys, dtype=dtype)
+    np.testing.assert_array_equal(x, [1, 0.5, 1, 0.5, 0, 0])
+    np.testing.assert_array_equal(y, [0, 0.5, 0, 0.5, 1, 1])
+    _, x, y = value_and_gradients(getattr(ops, name), [1e4], [1e4], dtype=dtype)
+    assert (x, y) == (0.5, 0.5)
+
+
+def test_lgamma_of_both_infinities_is_infinite():
+    np.testing.assert_array_equal(values(ops.lgamma, [-INF, INF]), [INF, INF])
+
+
+def test_functions_of_the_normal_distribution_keep_their_digits_in_the_tails():
+    x = np.array([-1e4, -1e2, -30.0, 30.0, INF])
+    value, gradient = value_and_gradients(ops.log_ndtr, x)
+    mills = -x[:3] - 1 / x[:3] + 2 / x[:3] ** 3 - 10 / x[:3] ** 5  # of the asymptotic series
+    np.testing.assert_allclose(gradient[:3], mills, rtol=1e-7)
+    np.testing.assert_allclose(gradient[3:], [np.exp(-450) / np.sqrt(2 * np.pi), 0])
+    assert (value[-1], np.isfinite(value).all()) == (0, True)
+    x = np.array([99.0, 101.0, 1e5, INF])
+    _, gradient = value_and_gradients(ops.erfcx, x)
+    wanted = -(x**-2.0) * (1 - 1.5 * x**-2.0 + 3.75 * x**-4.0) / np.sqrt(np.pi)
+    np.testing.assert_allclose(gradient, wanted, rtol=1e-10)
+
+
+def test_limits_of_products_with_logarithms_are_finite():
+    value, x, y = value_and_gradients(ops.xlogy, [0.0, 0.0, 0.0, 0.0], [0.0, -1.0, INF, 3.0])
+    np.testing.assert_array_equal(value, [0, 0, 0, 0])
+    np.testing.assert_allclose(x, [0, 0, 0, np.log(3)])
+    np.testing.assert_array_equal(y, [0, 0, 0, 0])
+    value, gradient = value_and_gradients(ops.entr, [-1.0, 0.5])
+    np.testing.assert_allclose(value, [-INF, np.log(2) / 2])
+    np.testing.assert_allclose(gradient, [NAN, np.log(2) - 1])
+
+
+def test_parts_of_floats_at_zeros_and_infinities():
+    value, x, y = value_and_gradients(ops.copysign, [0.0, -2.0, INF], [-0.0, 1.0, -1.0])
+    np.testing.assert_array_equal(value, [-0.0, 2, -INF])
+    assert np.signbit(value[0])
+    np.testing.assert_array_equal(x, [0, -1, -1])
+    np.testing.assert_array_equal(y, [0, 0, 0])
+    value, _, step = value_and_gradients(ops.heaviside, [0.0, 1.0, NAN], [2.0, 2.0, 2.0])
+    np.testing.assert_array_equal(value, [2, 1, NAN])
+    np.testing.assert_array_equal(step, [1, 0, 0])
+    for name in ("frexp", "modf"):
+        xs = np.array([0.0, -3.7, INF])
+        for part, wanted in enumerate(getattr(np, name)(xs)):
+            got = values(lambda x, name=name, part=part: getattr(ops, name)(x)[part] + 0, xs)
+            np.testing.assert_array_equal(got, wanted)
+    assert values(ops.fmod, [5.0], [INF]) == 5
+
+
 @pytest.mark.parametrize("name", ["ceil", "floor", "round", "trunc"])
 def test_rounding_has_gradient_zero_and_leaves_integers_alone(name):
     xs = [-2.5, -0.5, 0.5, 1.5, 2.0]
@@ -313,7 +370,7 @@ def test_special_functions_without_scipy_say_what_to_install(monkeypatch):
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
-@pytest.mark.parametrize("name", ["erf", "erfc", "lgamma", "digamma", "gelu"])
+@pytest.mark.parametrize("name", ["erf", "erfc", "lgamma", "digamma", "gelu", "i0", "k1e"])
 def test_special_functions_keep_the_dtype(name, dtype):
     value, gradient = value_and_gradients(getattr(ops, name), [0.5, 1.5], dtype=dtype)
     assert value.dtype == gradient.dtype == dtype

@@ -121,6 +121,62 @@ def test_gradients_over_axes_agree_with_pytorch():
         np.testing.assert_allclose(got, wanted.numpy(), rtol=1e-9)
 
 
+TWO_AND_MORE = "fft2 ifft2 rfft2 irfft2 fftn ifftn rfftn irfftn".split()
+HERMITIAN = "hfft2 ihfft2 hfftn ihfftn".split()
+
+
+@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize(
+    ("s", "axes"), [(None, (0, 1)), ((4, 6), (2, 0)), ((-1, 3), (1, 2)), ((3, 5), (-2, -1))]
+)
+@pytest.mark.parametrize("name", TWO_AND_MORE)
+def test_transforms_of_several_axes_are_those_of_numpy(name, s, axes, norm):
+    for dtype in dtypes(name.replace("2", "").replace("n", "").replace("irfft", "fft")):
+        value = signal(4, 3, 5, dtype=dtype)
+        x = ag.Graph().input("x", value.shape, dtype)
+        wanted = getattr(np.fft, name)(value, s, axes, norm)
+        got = evaluate(
+            [getattr(module, name)(x, s, axes, norm) for module in (ag.ops, np.fft)], {x: value}
+        )
+        for mine in got:
+            near(mine, wanted)
+
+
+@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("n", [None, 3, 8])
+@pytest.mark.parametrize("name", ["hfft", "ihfft"])
+def test_transforms_of_hermitian_signals_are_those_of_numpy(name, n, norm):
+    for dtype in dtypes("rfft" if name == "ihfft" else "fft"):
+        value = signal(2, 5, dtype=dtype)
+        x = ag.Graph().input("x", value.shape, dtype)
+        (got,) = evaluate([getattr(np.fft, name)(x, n, -1, norm)], {x: value})
+        near(got, getattr(np.fft, name)(value, n, -1, norm))
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("norm", ["backward", "ortho", "forward"])
+@pytest.mark.parametrize("s", [None, (4, 6)])
+@pytest.mark.parametrize("name", [*TWO_AND_MORE, *HERMITIAN, "hfft", "ihfft"])
+def test_gradients_of_the_others_agree_with_pytorch(name, s, norm):
+    torch = pytest.importorskip("torch")
+    real = name.startswith(("rfft", "ihfft"))
+    value = signal(3, 4, dtype="float64" if real else "complex128")
+    x, t = ag.Graph().input("x", (3, 4), value.dtype), torch.tensor(value, requires_grad=True)
+    size = s if name[-1] in "2n" or s is None else s[0]
+    y = getattr(ag.ops, name)(x, size, norm=norm)
+    z = getattr(torch.fft, name)(t, size, norm=norm)
+    weights = signal(*y.shape, dtype=y.dtype)
+    (first,) = ag.gradients([y * y], [x], seeds=[weights])
+    (second,) = ag.gradients([first * first], [x], seeds=[value])
+    (wanted,) = torch.autograd.grad(z * z, t, torch.tensor(weights), create_graph=True)
+    (wanted_second,) = torch.autograd.grad(wanted * wanted, t, torch.tensor(value))
+    for mine, other in zip(
+        evaluate([y, first, second], {x: value}), [z, wanted, wanted_second], strict=True
+    ):
+        other = other.resolve_conj().numpy(force=True)
+        np.testing.assert_allclose(mine, other, rtol=1e-9, atol=1e-9 * np.abs(other).max())
+
+
 @pytest.mark.parametrize("dim", ["n", None])
 @pytest.mark.parametrize("name", ALONG)
 def test_lengths_that_are_symbols_or_unknown_differentiate(name, dim):

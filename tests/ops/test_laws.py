@@ -199,7 +199,7 @@ def test_second_order_agrees_with_differences_of_the_gradient(op, sample):
 
 
 # Of x against x these make a tie or a step, where differences say nothing.
-STEPS = ("maximum", "minimum", "clip", "mod", "floor_divide")
+STEPS = ("maximum", "minimum", "clip", "mod", "fmod", "floor_divide")
 REPEATABLE = [
     pytest.param(op, sample, id=f"{op.name}-{number}")
     for op in LIBRARY

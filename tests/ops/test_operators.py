@@ -59,10 +59,27 @@ def test_bit_operators_are_logic_on_bools(graph, name, other):
         np.testing.assert_array_equal(got, wanted)
 
 
-def test_bit_operators_refuse_numbers_and_name_astype(graph):
-    n = graph.input("n", (2,), "int64")
-    with pytest.raises(GraphTypeError, match=r"logical_and: bool and int64.*\.astype"):
-        n & n
+@pytest.mark.parametrize("name", ["and_", "or_", "xor", "lshift", "rshift"])
+@pytest.mark.parametrize("other", [3, np.int64(2), np.array([1, 6])])
+def test_bit_operators_work_on_integers(graph, name, other):
+    apply = getattr(operator, name)
+    x, value = graph.input("x", (2,), "int64"), np.array([12, 5])
+    for node, wanted in (
+        (apply(x, other), apply(value, other)),
+        (apply(other, x), apply(other, value)),
+        (~x, ~value),
+    ):
+        (got,) = evaluate([node], {x: value})
+        assert got.dtype == "int64"
+        np.testing.assert_array_equal(got, wanted)
+
+
+def test_bit_operators_refuse_floats_and_mixtures_and_name_astype(graph):
+    n, x = graph.input("n", (2,), "int64"), graph.input("x", (2,), "float32")
+    with pytest.raises(GraphTypeError, match=r"bitwise_and: float32 is not an integer.*\.astype"):
+        x & x
+    with pytest.raises(GraphTypeError, match=r"bitwise_or: bool .*int64|bitwise_or: .*\.astype"):
+        n | (n > 0)
 
 
 def test_signs_build_nodes_and_plus_is_the_node_itself(graph):

@@ -62,9 +62,28 @@ def test_what_cannot_be_squeezed_is_not_to_be_converted():
         ag.ops.squeeze(ag.Graph().input("x", (3,)), 0)
 
 
-def test_a_scalar_has_no_axis_to_name():
-    with pytest.raises(ShapeError, match="sum: axis 0 is not there: a scalar has no axes"):
-        ag.ops.sum(ag.Graph().input("x", ()), 0)
+@pytest.mark.parametrize("axis", [0, -1])
+@pytest.mark.parametrize(
+    "name", "sum mean max var logsumexp argmin nansum median count_nonzero".split()
+)
+def test_a_scalar_is_reduced_along_its_one_axis_to_itself_as_in_numpy(name, axis):
+    x = ag.Graph().input("x", (), "float64")
+    reduce = getattr(ag.ops, name)
+    got, wanted = evaluate([reduce(x, axis=axis), reduce(x)], {x: np.float64(2.5)})
+    assert got.shape == ()
+    assert got == wanted
+
+
+@pytest.mark.parametrize("axis", [1, -2, (0,)])
+def test_a_scalar_has_no_other_axis_to_name(axis):
+    with pytest.raises(ShapeError, match=r"sum: axis .* is not there: a scalar has no axes"):
+        ag.ops.sum(ag.Graph().input("x", ()), axis)
+
+
+@pytest.mark.parametrize("name", "cumsum cummax softmax sort".split())
+def test_a_scalar_has_no_axis_to_go_along(name):
+    with pytest.raises(ShapeError, match=rf"{name}: axis 0 is not there: a scalar has no axes"):
+        getattr(ag.ops, name)(ag.Graph().input("x", ()), 0)
 
 
 def test_transpose_undoes_itself_in_the_gradient():

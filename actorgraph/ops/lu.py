@@ -1,0 +1,347 @@
+"""LU decompositions of batches of matrices.
+
+The op stacks the order of the rows as a column beside the factors, which share one matrix.
+
+Sources: S. Toledo, Locality of reference in LU decomposition with partial pivoting, 1997; S. F.
+Walter and L. Lehmann, Algorithmic differentiation of linear algebra functions, 2010.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any, NamedTuple
+
+from actorgraph.errors import ShapeError
+from actorgraph.graph import Node, build
+from actorgraph.op import Op, Sample, register
+from actorgraph.operands import naming_itself
+from actorgraph.ops._matrix_rules import (
+    SQUARE_SAMPLES,
+    as_matrices,
+    cubic_cost,
+    known,
+    read_rows,
+)
+from actorgraph.ops._matrix_rules import adjoint as across
+from actorgraph.ops.broadcasting import expand_dims, squeeze, zeros_like
+from actorgraph.ops.casting import real_part
+from actorgraph.ops.creation import eye
+from actorgraph.ops.gathering import take_along_axis
+from actorgraph.ops.indexing import getitem, one_hot
+from actorgraph.ops.linalg_products import lifted_pair
+from actorgraph.ops.matrices import tril, triu
+from actorgraph.ops.shaping import concatenate, swap_last
+from actorgraph.ops.sorting import argsort
+from actorgraph.ops.triangular import solve_triangular, triangular_solution
+from actorgraph.types import Checks, Shape
+
+__all__ = ["LUFactorResult", "LUResult", "lu", "lu_factor", "lu_solve"]
+
+_PANEL = 16
+"""Columns that are eliminated one by one."""
+
+
+class LUResult(NamedTuple):
+    """A permutation matrix, and the lower and the upper factor."""
+
+    P: Node
+    L: Node
+    U: Node
+
+
+class LUFactorResult(NamedTuple):
+    """Both factors in one matrix, and which row of the argument is which of theirs."""
+
+    LU: Node
+    permutation: Node
+
+
+# -- the op -----------------------------------------------------------------------------------
+
+
+def _rows(xp: Any, x: Any, order: Any) -> Any:
+    return xp.take_along_axis(x, order[..., None], axis=-2)
+
+
+def _exchange(xp: Any, x: Any, one: int, others: Any) -> None:
+    """Exchange a row of each matrix with another, in place."""
+    batch = xp.arange(len(x))
+    kept = x[:, one].copy()
+    x[:, one] = x[batch, others]
+    x[batch, others] = kept
+
+
+def _panel(xp: Any, x: Any, order: Any) -> None:
+    """Decompose matrices of few columns in place, and exchange the entries of `order` alike."""
+    for k in range(min(x.shape[-2:])):
+        column = x[:, k:, k]  # measured as LAPACK does, so that the rows are in its order
+        pivots = (xp.abs(xp.real(column)) + xp.abs(xp.imag(column))).argmax(axis=-1) + k
+        _exchange(xp, x, k, pivots)
+        _exchange(xp, order, k, pivots)
+        pivot = x[:, k, k, None]
+        # A column of zeros is decomposed as it is.
+        x[:, k + 1 :, k] /= xp.where(pivot == 0, xp.ones((), x.dtype), pivot)
+        x[:, k + 1 :, k + 1 :] -= x[:, k + 1 :, k, None] * x[:, k, None, k + 1 :]
+
+
+def _eliminate(xp: Any, x: Any, order: Any) -> None:
+    """Decompose a stack of matrices in place: the left half, then what it leaves of the right."""
+    rows, columns = x.shape[-2:]
+    half = min(rows, columns) // 2
+    if columns <= _PANEL or half == 0:
+        return _panel(xp, x, order)
+    moved = xp.broadcast_to(xp.arange(rows), x.shape[:-1]).copy()
+    _eliminate(xp, x[..., :half], moved)
+    right = _rows(xp, x[..., half:], moved)
+    top = triangular_solution(xp, x[:, :half, :half], right[:, :half], False, True)
+    x[:, :half, half:] = top
+    x[:, half:, half:] = right[:, half:] - xp.matmul(x[:, half:, :half], top)
+    order[...] = xp.take_along_axis(order, moved, axis=-1)
+    below = xp.broadcast_to(xp.arange(rows - half), (len(x), rows - half)).copy()
+    _eliminate(xp, x[:, half:, half:], below)
+    x[:, half:, :half] = _rows(xp, x[:, half:, :half], below)
+    order[:, half:] = xp.take_along_axis(order[:, half:], below, axis=-1)
+    return None
+
+
+def _forward(xp: Any, x: Any) -> Any:
+    stack = x.reshape(prod(x.shape[:-2]), *x.shape[-2:]).copy()
+    order = xp.broadcast_to(xp.arange(x.shape[-2]), stack.shape[:-1]).copy()
+    _eliminate(xp, stack, order)
+    both = xp.concatenate([stack, order[..., None].astype(x.dtype)], axis=-1)
+    return both.reshape(*x.shape[:-1], x.shape[-1] + 1)
+
+
+# -- derivatives ------------------------------------------------------------------------------
+
+
+def _columns(x: Node, start: Any, stop: Any) -> Node:
+    return getitem(x, (Ellipsis, slice(start, stop)))
+
+
+def _factors(stacked: Node) -> tuple[Node, Node]:
+    """Return both factors in one matrix, and the order of the rows."""
+    column = getitem(stacked, (Ellipsis, -1))
+    return _columns(stacked, None, -1), real_part(column, "int64")
+
+
+def _sides(x: Node) -> Any:
+    """Return the numbers of rows and columns: the same dim, or ints."""
+    return x.dims[-2:]
+
+
+def _unit_lower(factors: Node, x: Node) -> Node:
+    return solve_triangular(factors, x, upper=False, unitriangular=True)
+
+
+def _by_upper(x: Node, factors: Node) -> Node:
+    """Return ``x @ U^-1``."""
+    return solve_triangular(factors, x, upper=True, left=False)
+
+
+def _by_adjoint_upper(x: Node, factors: Node) -> Node:
+    """Return ``x @ U^-H``."""
+    return across(solve_triangular(factors, across(x), upper=True))
+
+
+def _square_vjp(factors: Node, ct: Node) -> Node:
+    """Return the cotangent of a matrix that needs no exchange of rows."""
+    lower, upper, ct_lower = tril(factors, -1), triu(factors), tril(ct, -1)
+    below = tril(ct_lower + across(lower) @ ct_lower, -1)
+    inner = below + triu(triu(ct) @ across(upper))
+    back = solve_triangular(across(factors), inner, upper=True, unitriangular=True)
+    return _by_adjoint_upper(back, factors)
+
+
+def _vjp(ct: Node, y: Node, x: Node) -> Node:
+    (factors, order), ct = _factors(y), _columns(ct, None, -1)
+    rows, columns = _sides(x)
+    if rows == columns:
+        moved = _square_vjp(factors, ct)
+    elif rows > columns:
+        square, below = read_rows(factors, None, columns), read_rows(factors, columns, None)
+        rest = _by_adjoint_upper(read_rows(ct, columns, None), square)
+        inner = read_rows(ct, None, columns) - triu(across(below) @ rest)
+        moved = concatenate([_square_vjp(square, inner), rest], axis=-2)
+    else:
+        square, right = _columns(factors, None, rows), _columns(factors, rows, None)
+        turned = across(square)
+        rest = solve_triangular(turned, _columns(ct, rows, None), upper=True, unitriangular=True)
+        inner = _columns(ct, None, rows) - tril(rest @ across(right), -1)
+        moved = concatenate([_square_vjp(square, inner), rest], axis=-1)
+    return _reordered(moved, argsort(order))
+
+
+def _square_jvp(factors: Node, tan: Node) -> Node:
+    inner = _by_upper(_unit_lower(factors, tan), factors)
+    below = tril(inner, -1)
+    return below + tril(factors, -1) @ below + triu(inner) @ triu(factors)
+
+
+def _jvp(tans: tuple[Node, ...], y: Node, x: Node) -> Node:
+    factors, order = _factors(y)
+    tan, (rows, columns) = _reordered(tans[0], order), _sides(x)
+    if rows == columns:
+        moved = _square_jvp(factors, tan)
+    elif rows > columns:
+        square, below = read_rows(factors, None, columns), read_rows(factors, columns, None)
+        above = _square_jvp(square, read_rows(tan, None, columns))
+        rest = read_rows(tan, columns, None) - below @ triu(above)
+        moved = concatenate([above, _by_upper(rest, square)], axis=-2)
+    else:
+        square, right = _columns(factors, None, rows), _columns(factors, rows, None)
+        left = _square_jvp(square, _columns(tan, None, rows))
+        rest = _columns(tan, rows, None) - tril(left, -1) @ right
+        moved = concatenate([left, _unit_lower(square, rest)], axis=-1)
+    return concatenate([moved, zeros_like(_columns(y, -1, None))], axis=-1)
+
+
+def _shape(checks: Checks, x: Shape) -> Shape:
+    return (*x[:-1], x[-1] + 1)
+
+
+_LU: Op = register(
+    Op(
+        "lu",
+        "x[*s, m, n] -> x[*out]",
+        _forward,
+        shape=_shape,
+        vjp=(_vjp,),
+        jvp=_jvp,
+        cost=cubic_cost(2 / 3),
+        samples=(*SQUARE_SAMPLES, Sample(((4, 2),)), Sample(((2, 2, 3),)), Sample(((0, 3),))),
+        doc="Lower and upper factor of each matrix in one, and the order of its rows.",
+    )
+)
+
+
+def _decomposed(x: Node, what: str) -> tuple[Node, Node]:
+    rows, columns = (known(as_matrices(x, what), axis, what) for axis in (-2, -1))
+    if rows != columns and not (isinstance(rows, int) and isinstance(columns, int)):
+        raise ShapeError(f"{what} takes square matrices or dims that are ints, got {x!r}")
+    return _factors(build(_LU, x))
+
+
+def lu(x: Node) -> LUResult:
+    """Decompose each matrix as ``P @ L @ U``, as ``scipy.linalg.lu``.
+
+    Rows are exchanged so that no part of an entry of L is larger than 1.  There is no derivative
+    where two pivots are equally large, or the first columns depend on each other.
+
+    Parameters
+    ----------
+    x : node
+        Shape (..., m, n), float or complex of at least 32 bits a number; m and n are ints, or the
+        same dim.
+
+    Returns
+    -------
+    LUResult
+        With k = min(m, n): the permutation `P` of shape (..., m, m), `L` of shape (..., m, k) with
+        a diagonal of ones, and `U` of shape (..., k, n).
+
+    Raises
+    ------
+    GraphTypeError
+        The dtype is none that LAPACK takes.
+    ShapeError
+        `x` has fewer than two dims, or these are not known.
+
+    Examples
+    --------
+    >>> from actorgraph import Graph
+    >>> lu(Graph().input("x", ("batch", 4, 3), "float64")).L.shape
+    (batch, 4, 3)
+    """
+    factors, order = _decomposed(x, "lu")
+    rows, columns = _sides(x)
+    least = columns if rows == columns else min(rows, columns)
+    lower = tril(_columns(factors, None, least), -1) + eye(x, rows, least, dtype=x.dtype)
+    upper = triu(read_rows(factors, None, least))
+    return LUResult(swap_last(one_hot(order, rows, x.dtype)), lower, upper)
+
+
+def lu_factor(x: Node) -> LUFactorResult:
+    """Decompose matrices for `lu_solve`: with ``L, U`` as of `lu`, ``x[permutation] = L @ U``.
+
+    Parameters
+    ----------
+    x : node
+        As in `lu`.
+
+    Returns
+    -------
+    LUFactorResult
+        `LU` of the shape of `x`: U, and L below its diagonal; and `permutation`, int64, shape
+        (..., m), where SciPy and PyTorch give the exchanges of which it is made.
+
+    Raises
+    ------
+    GraphTypeError, ShapeError
+        As `lu`.
+
+    Examples
+    --------
+    >>> from actorgraph import Graph
+    >>> lu_factor(Graph().input("x", (3, 3), "float64")).permutation.dtype
+    dtype('int64')
+    """
+    return LUFactorResult(*_decomposed(x, "lu_factor"))
+
+
+@naming_itself
+def lu_solve(factors: LUFactorResult, b: Any, *, left: bool = True, adjoint: bool = False) -> Node:
+    """Solve ``a @ x = b`` with the factors of `a`, which serve any number of right sides.
+
+    Parameters
+    ----------
+    factors : LUFactorResult
+        What `lu_factor` gives for square matrices.
+    b : node or array
+        Shape (n,), (..., n, k), or (..., k, n) without `left`, of the dtype of the factors;
+        leading dims broadcast.
+    left : bool
+        False solves ``x @ a = b``.
+    adjoint : bool
+        Take ``a^H`` for a.
+
+    Returns
+    -------
+    Node
+        Of the shape of `b`, broadcast.
+
+    Raises
+    ------
+    GraphTypeError, ShapeError
+        As `solve`.
+
+    Examples
+    --------
+    >>> from actorgraph import Graph
+    >>> a = Graph().input("a", (3, 3), "float64")
+    >>> lu_solve(lu_factor(a), a[0]).shape
+    (3,)
+    """
+    matrix, b = lifted_pair(factors[0], b, "lu_solve")
+    columns = expand_dims(b, -1) if b.ndim == 1 else b if left else across(b)
+    if columns.dims[-2] != matrix.dims[-1]:
+        raise ShapeError(f"lu_solve: {b!r} has not as many entries as the matrix {matrix!r}")
+    if left == adjoint:
+        inner = solve_triangular(across(matrix), columns, upper=False)
+        inner = solve_triangular(across(matrix), inner, upper=True, unitriangular=True)
+        result = _reordered(inner, argsort(factors[1]))
+    else:
+        inner = _unit_lower(matrix, _reordered(columns, factors[1]))
+        result = solve_triangular(matrix, inner, upper=True)
+    if b.ndim == 1:
+        return squeeze(result, -1)
+    return result if left else across(result)
+
+
+def _reordered(x: Node, order: Node) -> Node:
+    """Return the rows in an order, of which either has dims that the other lacks."""
+    order = expand_dims(order, -1)
+    missing = order.ndim - x.ndim
+    x = expand_dims(x, tuple(range(missing))) if missing > 0 else x
+    order = expand_dims(order, tuple(range(-missing))) if missing < 0 else order
+    return take_along_axis(x, order, -2)

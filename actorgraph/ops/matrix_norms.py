@@ -1,0 +1,154 @@
+"""Norms of vectors and matrices and condition numbers, under NumPy's names: built of ops."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import inf
+from typing import Any
+
+from actorgraph.errors import GraphError, ShapeError
+from actorgraph.graph import Node
+from actorgraph.operands import naming_itself
+from actorgraph.ops._matrix_rules import as_matrices
+from actorgraph.ops.arithmetic import abs as size_of_each
+from actorgraph.ops.broadcasting import expand_dims
+from actorgraph.ops.broadcasting import sum as sum_over
+from actorgraph.ops.indexing import getitem
+from actorgraph.ops.inverses import inv
+from actorgraph.ops.rearranging import moveaxis
+from actorgraph.ops.reductions import max as largest
+from actorgraph.ops.reductions import min as least
+from actorgraph.ops.shaping import one_axis
+from actorgraph.ops.spectral import svdvals
+from actorgraph.ops.statistics import norm
+
+__all__ = ["cond", "matrix_norm", "vector_norm"]
+
+
+@naming_itself
+def vector_norm(x: Node, ord: float = 2, axis: Any = None, keepdims: bool = False) -> Node:  # noqa: A002
+    """Norm of the elements over `axis`, as ``numpy.linalg.vector_norm``: `norm` of order `ord`."""
+    return norm(x, ord, axis, keepdims)
+
+
+def _of_sums(pick: Callable[..., Node], axis: int) -> Callable[[Node], Node]:
+    def of_sums(x: Node) -> Node:
+        return pick(sum_over(size_of_each(x), axis), -1)
+
+    return of_sums
+
+
+def _singular(pick: Callable[..., Node]) -> Callable[[Node], Node]:
+    def singular(x: Node) -> Node:
+        return pick(svdvals(x), -1)
+
+    return singular
+
+
+_NORMS: dict[Any, Callable[[Node], Node]] = {
+    "fro": lambda x: norm(x, 2, (-2, -1)),
+    "nuc": lambda x: sum_over(svdvals(x), -1),
+    1: _of_sums(largest, -2),
+    -1: _of_sums(least, -2),
+    inf: _of_sums(largest, -1),
+    -inf: _of_sums(least, -1),
+    2: _singular(largest),
+    -2: _singular(least),
+}
+
+
+def _norm_of(ord: Any, what: str) -> Callable[[Node], Node]:  # noqa: A002
+    found = None if isinstance(ord, bool) else _NORMS.get(ord)
+    if found is None:
+        raise GraphError(f"{what}: the order is one of {', '.join(map(repr, _NORMS))}, got {ord!r}")
+    return found
+
+
+def matrix_norm(
+    x: Node,
+    ord: Any = "fro",  # noqa: A002
+    axis: tuple[int, int] = (-2, -1),
+    keepdims: bool = False,
+) -> Node:
+    """Norm of matrices, as ``numpy.linalg.matrix_norm``.
+
+    Parameters
+    ----------
+    x : node
+        Float or complex, at least two dims.
+    ord : {"fro", "nuc", 1, -1, 2, -2, inf, -inf}
+        The root of the sum of squares; the sum of the singular values; the largest or smallest sum
+        of a column; singular value; or sum of a row.
+    axis : pair of int
+        Those of the rows and of the columns.
+    keepdims : bool
+        Keep both axes as dims of size 1.
+
+    Returns
+    -------
+    Node
+        Real.
+
+    Raises
+    ------
+    GraphError
+        There is no such order.
+    GraphTypeError
+        The dtype is none that LAPACK takes.
+    ShapeError
+        `x` has fewer than two dims, or the axes are one or do not exist.
+
+    Examples
+    --------
+    >>> from actorgraph import Graph
+    >>> matrix_norm(Graph().input("x", ("batch", 3, 4), "float32"), "nuc").shape
+    (batch,)
+    """
+    one = _norm_of(ord, "matrix_norm")
+    as_matrices(x, "matrix_norm")
+    rows, columns = (one_axis(place, x.ndim, "matrix_norm") for place in axis)
+    if rows == columns:
+        raise ShapeError(f"matrix_norm: the axes {tuple(axis)} are one axis")
+    result = one(moveaxis(x, (rows, columns), (-2, -1)))
+    return expand_dims(result, tuple(sorted((rows, columns)))) if keepdims else result
+
+
+@naming_itself
+def cond(x: Node, p: Any = None) -> Node:
+    """Condition number of matrices, as ``numpy.linalg.cond``.
+
+    Parameters
+    ----------
+    x : node
+        Shape (..., m, n), float or complex of at least 32 bits a number.
+    p : optional
+        An order of `matrix_norm`: the norm of `x` times that of its inverse, which raises in the
+        run for a singular matrix.  None, 2 and -2 are the quotient of the largest and smallest
+        singular value, of matrices of any shape.
+
+    Returns
+    -------
+    Node
+        Real, shape (...).
+
+    Raises
+    ------
+    GraphError
+        There is no such order.
+    GraphTypeError
+        The dtype is none that LAPACK takes.
+    ShapeError
+        The matrices are not square, where they have to be.
+
+    Examples
+    --------
+    >>> from actorgraph import Graph
+    >>> cond(Graph().input("x", ("batch", 3, 3), "float64")).shape
+    (batch,)
+    """
+    if p is None or p in (2, -2):
+        values = svdvals(x)
+        ends = getitem(values, (Ellipsis, 0)), getitem(values, (Ellipsis, -1))
+        return ends[1] / ends[0] if p == -2 else ends[0] / ends[1]
+    one = _norm_of(p, "cond")
+    return one(x) * one(inv(x))

@@ -1,0 +1,324 @@
+"""Reductions of the values that are written to one place: scatter_reduce, index_reduce, segments.
+
+Sums and means are made of the op that adds at an index; products, maxima and minima are the op
+`index_put_reduce`.  No gradient divides: that of a product is the product of the others, also where
+some are zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import inf, nan
+from typing import Any
+
+import numpy as np
+
+from actorgraph.errors import GraphError, GraphTypeError, ShapeError
+from actorgraph.graph import Node, build
+from actorgraph.op import CONSTANT, Attrs, Op, Sample, register
+from actorgraph.operands import naming_itself
+from actorgraph.ops._half import through_float32
+from actorgraph.ops.arithmetic import floor_divide
+from actorgraph.ops.assignment import (
+    INDEX_ADD,
+    INDEX_PUT,
+    WRITES,
+    along,
+    check_values,
+    of_slices,
+    writing_scheme,
+    written_shape,
+)
+from actorgraph.ops.broadcasting import conj, expand_dims
+from actorgraph.ops.casting import astype
+from actorgraph.ops.creation import full, full_like, ones_like
+from actorgraph.ops.cumulative import cumsum, products_before
+from actorgraph.ops.gathering import positions_of, size_of
+from actorgraph.ops.indexing import Index, filled, getitem, take, take_index
+from actorgraph.ops.rearranging import flip
+from actorgraph.ops.reshaping import ravel, reshape_like
+from actorgraph.ops.rounding import isnan
+from actorgraph.ops.selection import where
+from actorgraph.ops.shaping import concatenate, one_axis
+from actorgraph.ops.sorting import argsort, searchsorted
+from actorgraph.types import UNKNOWN
+
+__all__ = ["index_reduce", "scatter_reduce", "segment_reduce"]
+
+_UFUNCS = {"prod": "multiply", "amax": "maximum", "amin": "minimum"}
+_REDUCTIONS = ("sum", "mean", *_UFUNCS)
+
+# -- the op -----------------------------------------------------------------------------------
+
+
+@through_float32
+def _reduce_forward(xp: Any, x: Any, values: Any, *arrays: Any, index: Index, reduce: str) -> Any:
+    out = xp.array(x, order="C")
+    check_values(values, x.shape, arrays, index)
+    getattr(xp, _UFUNCS[reduce]).at(out, filled(xp, index, arrays), values)
+    return out
+
+
+def _reduce_scheme(arity: int, attrs: Attrs) -> str:
+    kind = "n" if attrs["reduce"] == "prod" else "r"
+    found: str = writing_scheme(kind, f"{kind}[*out]")(arity, attrs)
+    return found
+
+
+def _same(x: Node, y: Node) -> Node:
+    return astype((x == y) | (isnan(x) & isnan(y)), x.dtype)
+
+
+def _rates(
+    y: Node, x: Node, values: Node, arrays: Sequence[Node], index: Index, reduce: str
+) -> tuple[Node, Node]:
+    """Return the derivatives of the result by what was there and by the values."""
+    if reduce == "prod":
+        return _others(x, values, arrays, index)
+    # As of `max`, what ties shares the gradient equally.
+    kept, taken = _same(x, y), _same(values, take_index(y, index, arrays))
+    count = build(INDEX_ADD, kept, taken, *arrays, index=index)
+    return kept / count, taken / take_index(count, index, arrays)
+
+
+def _numbers(x: Node) -> Node:
+    """Return the number of each element in C order, in the shape of `x`."""
+    return reshape_like(cumsum(ones_like(ravel(x), "int64")) - 1, x)
+
+
+def _others(x: Node, values: Node, arrays: Sequence[Node], index: Index) -> tuple[Node, Node]:
+    """Return for each element the product of all others of its place."""
+    home = _numbers(x)
+    places = concatenate([ravel(home), ravel(take_index(home, index, arrays))])
+    order = argsort(places)
+    ordered = take(places, order)
+    factors = take(concatenate([ravel(x), ravel(values)]), order)
+    behind = flip(products_before(flip(factors), flip(ordered)))
+    others = products_before(factors, ordered) * behind
+    where_now = argsort(order)
+    return tuple(
+        take(others, take(where_now, numbers)) for numbers in (home, _numbers(values) + size_of(x))
+    )  # type: ignore[return-value]
+
+
+def _reduce_vjp(
+    argnum: int, ct: Node, y: Node, x: Node, values: Node, *arrays: Node, **attrs: Any
+) -> Node | None:
+    if argnum > 1:
+        return None
+    rate = _rates(y, x, values, arrays, **attrs)[argnum]
+    ct = take_index(ct, attrs["index"], arrays) if argnum else ct
+    return ct * conj(rate)
+
+
+def _reduce_jvp(
+    tans: tuple[Node | None, ...], y: Node, x: Node, values: Node, *arrays: Node, **attrs: Any
+) -> Node | None:
+    if tans[0] is None and tans[1] is None:
+        return None
+    of_x, of_values = _rates(y, x, values, arrays, **attrs)
+    moved = of_x * 0 if tans[0] is None else tans[0] * of_x
+    if tans[1] is None:
+        return moved
+    return build(INDEX_ADD, moved, tans[1] * of_values, *arrays, index=attrs["index"])
+
+
+_INDEX_REDUCE: Op = register(
+    Op(
+        "index_put_reduce",
+        _reduce_scheme,
+        _reduce_forward,
+        shape=written_shape,
+        vjp=_reduce_vjp,
+        jvp=_reduce_jvp,
+        samples=tuple(
+            Sample(s.shapes, {**s.attrs, "reduce": reduce}, ints=s.ints)
+            for s in WRITES
+            for reduce in _UFUNCS
+        ),
+        doc="An array with values multiplied, or the largest or smallest taken, at an index.",
+    )
+)
+
+
+# -- functions --------------------------------------------------------------------------------
+
+
+def _identity(dtype: np.dtype[Any], reduce: str) -> Any:
+    """Return what a reduction begins with where there is nothing yet."""
+    if reduce in ("sum", "mean", "prod"):
+        return int(reduce == "prod")
+    if dtype.kind in "iu":
+        limits = np.iinfo(dtype)
+        return limits.min if reduce == "amax" else limits.max
+    return -inf if reduce == "amax" else inf
+
+
+def _check(what: str, reduce: str) -> None:
+    if reduce not in _REDUCTIONS:
+        raise GraphError(f"{what}: reduce is one of {', '.join(_REDUCTIONS)}, got {reduce!r}")
+
+
+def _reduced(
+    x: Node, values: Node, arrays: Sequence[Node], index: Index, reduce: str, include_self: bool
+) -> Node:
+    def begun(start: Node, value: Any) -> Node:
+        if include_self:
+            return start
+        return build(INDEX_PUT, start, full_like(values, value, start.dtype), *arrays, index=index)
+
+    start = begun(x, _identity(x.dtype, reduce))
+    if reduce in _UFUNCS:
+        return build(_INDEX_REDUCE, start, values, *arrays, index=index, reduce=reduce)
+    total = build(INDEX_ADD, start, values, *arrays, index=index)
+    if reduce == "sum":
+        return total
+    count = build(INDEX_ADD, begun(ones_like(x), 0), ones_like(values), *arrays, index=index)
+    return total / count if x.dtype.kind in "fcV" else floor_divide(total, count)
+
+
+@naming_itself
+def scatter_reduce(
+    x: Node, axis: int, index: Any, src: Any, reduce: str, *, include_self: bool = True
+) -> Node:
+    """Return `x` with `src` reduced into it along an axis, as ``torch.scatter_reduce``.
+
+    For axis 1 of a matrix and "prod" ``result[i, index[i, j]] *= src[i, j]``; `scatter_add` is
+    "sum".  What ties for "amax" and "amin" shares the gradient equally.
+
+    Parameters
+    ----------
+    x : node
+        Numbers.
+    axis : int
+    index : integer array or node
+        Of the rank of `x`, along the other axes at most as long as it.
+    src : node, array or scalar
+        Broadcasts to the shape of the index; entries beyond it are left out.
+    reduce : str
+        "sum", "mean" (of integers rounded down), "prod", "amax" or "amin".
+    include_self : bool
+        Whether the entry of `x` counts too where something is written.
+
+    Returns
+    -------
+    Node
+        Of the type of `x`.
+
+    Raises
+    ------
+    GraphError
+        There is no such reduction.
+    GraphTypeError
+        The dtypes differ, or the index is not of integers.
+    ShapeError
+        The shapes do not fit, or there is no such axis.
+
+    Examples
+    --------
+    >>> from actorgraph.graph import Graph
+    >>> x = Graph().input("x", (2, 3))
+    >>> scatter_reduce(x, 1, [[0, 0], [2, 1]], 1.0, "amax", include_self=False).shape
+    (2, 3)
+    """
+    _check("scatter_reduce", reduce)
+    values, arrays, static = along("scatter_reduce", x, axis, index, src)
+    return _reduced(x, values, arrays, static, reduce, include_self)
+
+
+@naming_itself
+def index_reduce(
+    x: Node, axis: int, index: Any, source: Any, reduce: str, *, include_self: bool = True
+) -> Node:
+    """Return `x` with slices of `source` reduced into an axis, as ``torch.index_reduce``.
+
+    For axis 0 and "amax" ``result[index[i]] = maximum(result[index[i]], source[i])``; `index_add`
+    is "sum".  Other parameters, results and errors as of `scatter_reduce`.
+
+    Parameters
+    ----------
+    x : node
+    axis : int
+    index : integer array or node of one dim
+    source : node, array or scalar
+        Broadcasts to the shape of `x` with ``len(index)`` along the axis.
+    reduce : str
+    include_self : bool
+    """
+    _check("index_reduce", reduce)
+    values, arrays, static = of_slices("index_reduce", x, axis, index, source)
+    return _reduced(x, values, arrays, static, reduce, include_self)
+
+
+@naming_itself
+def segment_reduce(
+    x: Node, reduce: str, *, lengths: Any = None, offsets: Any = None, axis: int = 0,
+    initial: Any = None,
+) -> Node:  # fmt: skip
+    """Reduce neighbours along an axis, as ``torch.segment_reduce`` of ``lengths`` of one dim.
+
+    Parameters
+    ----------
+    x : node
+        Dims other than the axis are not None.
+    reduce : str
+        "sum", "mean", "prod", "max" or "min" ("amax" and "amin" are the same).
+    lengths : integer array or node, optional
+        How many entries each segment has.
+    offsets : integer array or node, optional
+        In place of `lengths` where each segment begins, and at last where the last one ends.
+    axis : int
+    initial : scalar, optional
+        What each segment begins with; not for "mean".
+
+    Returns
+    -------
+    Node
+        A segment of no entries is `initial`, or 0, NaN, 1, -inf, inf.
+
+    Raises
+    ------
+    GraphError
+        There is no such reduction, or not one of `lengths` and `offsets`.
+    ShapeError
+        The lengths have not one dim, the segments are not all of the axis, or a dim of `x` is None.
+    """
+    reduce = {"max": "amax", "min": "amin"}.get(reduce, reduce)
+    _check("segment_reduce", reduce)
+    if (lengths is None) == (offsets is None) or (reduce == "mean" and initial is not None):
+        raise GraphError(
+            "segment_reduce takes either lengths= or offsets=, and initial= but for a mean"
+        )
+    if reduce == "mean" and x.dtype.kind in "iu":
+        raise GraphTypeError(f"segment_reduce: mean of {x!r}: convert it first, .astype('float64')")
+    place = one_axis(axis, x.ndim, "segment_reduce")
+    counts, ends = _segments(x.dims[place], x, lengths, offsets)
+    dims = (*x.dims[:place], counts.dims[0], *x.dims[place + 1 :])
+    if UNKNOWN in dims:
+        raise ShapeError(f"segment_reduce: every dim has to be an int or a symbol, got {dims}")
+    row = getitem(x, (*[0] * place, slice(None), *[0] * (x.ndim - place - 1)))
+    segment = searchsorted(ends, _numbers(row), side="right")
+    begin = _identity(x.dtype, reduce) if initial is None else initial
+    base = full(x.graph, dims, begin, x.dtype)
+    total = index_reduce(base, place, segment, x, "sum" if reduce == "mean" else reduce)
+    if reduce != "mean":
+        return total
+    # Of no entries NaN, by which complex numbers too are multiplied without a warning.
+    rate = astype(1 / where(counts == 0, nan, astype(counts, "float64")), x.dtype)
+    mean: Node = total * expand_dims(rate, tuple(range(1, x.ndim - place)))
+    return mean
+
+
+def _segments(dim: Any, x: Node, lengths: Any, offsets: Any) -> tuple[Node, Node]:
+    """Return how many entries each segment has, and where it ends; constants are checked."""
+    given = positions_of(x, lengths if offsets is None else offsets, "segment_reduce")
+    if given.ndim != 1:
+        raise ShapeError(f"segment_reduce: lengths and offsets have one dim, got {given!r}")
+    if given.op is CONSTANT and isinstance(dim, int):
+        value = given.attrs["value"]
+        bounds = (0, value.sum()) if offsets is None else (value[0], value[-1])
+        if bounds != (0, dim):
+            raise ShapeError(f"segment_reduce: the segments are not all of dim {dim} of {x!r}")
+    if offsets is None:
+        return given, cumsum(given)
+    return given[1:] - given[:-1], given[1:]

@@ -1,0 +1,332 @@
+"""Statistics, order and reductions at places are PyTorch's and JAX's, to second order."""
+
+import numpy as np
+import pytest
+
+import actorgraph as ag
+from tests._evaluate import evaluate
+from tests.ops._compare import compare, draw
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.oracle
+
+INDEX = np.array([[0, 2, 0, 1], [1, 1, 1, 1], [2, 0, 2, 0]])
+MASK = np.array([[True, False, True, True], [False, True, False, False], [True] * 4])
+HOLES = np.array([[1.5, np.nan, -0.5, 2.5], [np.nan, np.nan, 0.25, np.nan], [3, 1, 2, 0.5]])
+REDUCTIONS = ["sum", "mean", "prod", "amax", "amin"]
+LENGTHS = np.array([2, 1, 3])
+
+
+@pytest.mark.parametrize("include_self", [True, False])
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("reduce", REDUCTIONS)
+def test_scatter_reduce_is_that_of_pytorch(reduce, axis, include_self):
+    compare(
+        lambda x, src: ag.ops.scatter_reduce(
+            x, axis, INDEX, src, reduce, include_self=include_self
+        ),
+        lambda t, x, src: x.scatter_reduce(
+            axis, t.tensor(INDEX), src, reduce, include_self=include_self
+        ),
+        draw((3, 4), (3, 4)),
+    )
+
+
+@pytest.mark.filterwarnings("ignore:index_reduce:UserWarning")
+@pytest.mark.parametrize("include_self", [True, False])
+@pytest.mark.parametrize("reduce", REDUCTIONS[1:])
+def test_index_reduce_is_that_of_pytorch(reduce, include_self):
+    index = np.array([0, 3, 3, 0, 0])
+    compare(
+        lambda x, src: ag.ops.index_reduce(x, 1, index, src, reduce, include_self=include_self),
+        lambda t, x, src: x.index_reduce(
+            1, t.tensor(index), src, reduce, include_self=include_self
+        ),
+        draw((3, 4), (3, 5)),
+    )
+
+
+@pytest.mark.parametrize("reduce", ["sum", "mean", "prod", "max", "min"])
+@pytest.mark.parametrize("by", ["lengths", "offsets"])
+def test_segment_reduce_is_that_of_pytorch(reduce, by):
+    given = {by: LENGTHS if by == "lengths" else np.array([0, *np.cumsum(LENGTHS)])}
+    compare(
+        lambda x: ag.ops.segment_reduce(x, reduce, **given),
+        lambda t, x: torch.segment_reduce(
+            x, reduce, axis=0, **{by: t.tensor(value) for by, value in given.items()}
+        ),
+        draw((6, 2)),
+        second=False,
+    )
+
+
+@pytest.mark.parametrize("reduce", ["sum", "mean", "prod", "max", "min"])
+def test_segment_of_nothing_is_that_of_pytorch(reduce):
+    (value,) = draw((3, 2))
+    lengths = np.array([1, 0, 2])
+    x = ag.Graph().input("x", (3, 2), "float64")
+    (got,) = evaluate([ag.ops.segment_reduce(x, reduce, lengths=lengths)], {x: value})
+    wanted = torch.segment_reduce(
+        torch.tensor(value), reduce, lengths=torch.tensor(lengths), axis=0
+    )
+    np.testing.assert_allclose(got, wanted.numpy())
+
+
+@pytest.mark.parametrize("zeros", [[0], [0, 1], [1, 4], [0, 1, 2, 3]], ids=str)
+def test_product_at_a_place_has_its_gradient_where_factors_are_zero(zeros):
+    """Against PyTorch's product over an axis, which is right there to second order."""
+    (values,) = draw((2, 4))
+    values.reshape(-1)[zeros] = 0
+    index = np.repeat(np.arange(2), 4)
+
+    def ours(x):
+        return ag.ops.index_reduce(
+            ag.ops.zeros(x, (2,), "float64"), 0, index, x.reshape(-1), "prod", include_self=False
+        )
+
+    compare(ours, lambda t, x: t.prod(x, 1), [values])
+
+
+@pytest.mark.parametrize("source", [(12,), (3, 5)])
+@pytest.mark.parametrize("mask", [MASK, MASK[0]], ids=["whole", "row"])
+def test_masked_scatter_is_that_of_pytorch(mask, source):
+    compare(
+        lambda x, src: ag.ops.masked_scatter(x, mask, src),
+        lambda t, x, src: x.masked_scatter(t.tensor(mask), src),
+        draw((3, 4), source),
+    )
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("name", ["cummax", "cummin"])
+def test_running_extreme_is_that_of_pytorch(name, axis):
+    compare(
+        lambda x: getattr(ag.ops, name)(x, axis)[0],
+        lambda t, x: getattr(t, name)(x, axis)[0],
+        draw((3, 4)),
+        second=False,
+    )
+    for value in (HOLES, np.array([[1.0, 1, 0, 1, 2, 2], [3, 3, 4, 4, 5, 5]])):
+        x = ag.Graph().input("x", value.shape, "float64")
+        got = evaluate(getattr(ag.ops, name)(x, axis), {x: value})
+        for mine, theirs in zip(got, getattr(torch, name)(torch.tensor(value), axis), strict=True):
+            np.testing.assert_array_equal(mine, theirs.numpy())
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_mode_is_that_of_pytorch(axis):
+    value = np.random.default_rng(0).integers(0, 3, (5, 9)).astype("float64")
+    compare(
+        lambda x: ag.ops.mode(x, axis)[0],
+        lambda t, x: t.mode(x, axis)[0],
+        [value],
+        second=False,
+    )
+
+
+@pytest.mark.parametrize("method", ["linear", "lower", "higher", "nearest", "midpoint"])
+@pytest.mark.parametrize("name", ["quantile", "nanquantile"])
+def test_quantile_and_its_gradient_are_those_of_pytorch(name, method):
+    values = draw((3, 4)) if name == "quantile" else [HOLES]
+    for axis, q in ((1, [0.2, 0.9]), (0, [0.5]), (None, [0.37])):
+        compare(
+            lambda x, axis=axis, q=q: getattr(ag.ops, name)(x, q, axis, method=method),
+            lambda t, x, axis=axis, q=q: getattr(t, name)(
+                x, t.tensor(q, dtype=t.float64), axis, interpolation=method
+            ),
+            values,
+            second=False,
+        )
+
+
+@pytest.mark.parametrize("name", ["nansum", "nanmean", "nanmedian"])
+def test_what_passes_over_nan_has_the_gradient_of_pytorch(name):
+    # Odd numbers of values: of two in the middle PyTorch takes the lower.
+    value = np.array([[1.5, np.nan, 2.0, -1], [0.5, 1, 3, np.nan]])
+
+    def theirs(t, x):
+        found = getattr(t, name)(x, 1)
+        return found[0] if name == "nanmedian" else found
+
+    compare(lambda x: getattr(ag.ops, name)(x, 1), theirs, [value], second=False)
+
+
+def test_nan_that_wins_a_maximum_gets_the_gradient_as_in_pytorch():
+    value = np.array([1.0, np.nan, 2.0])
+    for name in ("max", "min", "median"):
+        compare(
+            getattr(ag.ops, name),
+            lambda t, x, name=name: getattr(t, name)(x),
+            [value],
+            second=False,
+        )
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "shapes"),
+    [
+        (lambda x: ag.ops.cov(x), lambda t, x: t.cov(x), [(3, 4)]),
+        (lambda x: ag.ops.cov(x, ddof=0), lambda t, x: t.cov(x, correction=0), [(3, 4)]),
+        (
+            lambda x: ag.ops.cov(x, fweights=[1, 2, 1, 3], aweights=[0.5, 1, 2, 1.0]),
+            lambda t, x: t.cov(
+                x, fweights=t.tensor([1, 2, 1, 3]), aweights=t.tensor([0.5, 1, 2, 1.0]).double()
+            ),
+            [(3, 4)],
+        ),
+        (
+            lambda x: ag.ops.corrcoef(x)[0, 1:],
+            lambda t, x: t.corrcoef(x)[0, 1:],
+            [(3, 4)],
+        ),
+        (lambda y, x: ag.ops.trapezoid(y, x), lambda t, y, x: t.trapezoid(y, x), [(3, 4), (4,)]),
+        (
+            lambda a, v: ag.ops.convolve(a, v),
+            lambda t, a, v: t.conv1d(a[None, None], v.flip(0)[None, None], padding=2)[0, 0],
+            [(5,), (3,)],
+        ),
+        (
+            lambda x, w: ag.ops.average(x, 1, w),
+            lambda t, x, w: (x * w).sum(1) / w.sum(),
+            [(3, 4), (4,)],
+        ),
+    ],
+    ids=["cov", "cov of all", "weighted cov", "corrcoef", "trapezoid", "convolve", "average"],
+)
+def test_function_and_its_gradients_are_those_of_pytorch(ours, theirs, shapes):
+    values = draw(*shapes, low=0.5 if len(shapes) > 1 else -2.0)
+    compare(ours, theirs, values, rtol=1e-8)
+
+
+PLACES = np.array([2, 0, 2])
+CALLS = {
+    "aminmax": (
+        lambda x: ag.ops.stack(ag.ops.aminmax(x, 1)),
+        lambda t, x: t.stack(t.aminmax(x, dim=1)),
+        [(3, 4)],
+    ),
+    "block_diag": (ag.ops.block_diag, lambda t, *xs: t.block_diag(*xs), [(2, 3), (4,), ()]),
+    "cartesian_prod": (
+        ag.ops.cartesian_prod, lambda t, *xs: t.cartesian_prod(*xs), [(2,), (3,), (2,)],
+    ),
+    "cumulative_trapezoid": (
+        ag.ops.cumulative_trapezoid, lambda t, y, x: t.cumulative_trapezoid(y, x), [(3, 4), (4,)],
+    ),
+    "dist": (lambda x, y: ag.ops.dist(x, y, 3), lambda t, x, y: t.dist(x, y, 3), [(3, 4), (4,)]),
+    "index_copy": (
+        lambda x, src: ag.ops.index_copy(x, 1, PLACES[:2], src),
+        lambda t, x, src: x.index_copy(1, t.tensor(PLACES[:2]), src),
+        [(3, 4), (3, 2)],
+    ),
+    "index_fill": (
+        lambda x, value: ag.ops.index_fill(x, 0, PLACES, value),
+        lambda t, x, value: x.index_fill(0, t.tensor(PLACES), value),
+        [(3, 4), ()],
+    ),
+    "index_select": (
+        lambda x: ag.ops.index_select(x, 1, PLACES),
+        lambda t, x: x.index_select(1, t.tensor(PLACES)),
+        [(3, 4)],
+    ),
+    "kthvalue": (
+        lambda x: ag.ops.kthvalue(x, 2, 0)[0], lambda t, x: t.kthvalue(x, 2, 0)[0], [(3, 4)],
+    ),
+    "lerp": (ag.ops.lerp, lambda t, x, y, w: t.lerp(x, y, w), [(3, 4), (4,), (3, 1)]),
+    "logcumsumexp": (
+        lambda x: ag.ops.logcumsumexp(x * 9, 1), lambda t, x: t.logcumsumexp(x * 9, 1), [(3, 4)],
+    ),
+    "masked_fill": (
+        lambda x, value: ag.ops.masked_fill(x, MASK, value),
+        lambda t, x, value: x.masked_fill(t.tensor(MASK), value),
+        [(3, 4), ()],
+    ),
+    "narrow": (
+        lambda x: ag.ops.narrow(x, 1, -2, 2), lambda t, x: x.narrow(1, -2, 2), [(3, 4)],
+    ),
+    "renorm": (
+        lambda x: ag.ops.renorm(x, 2, 0, 1.5), lambda t, x: t.renorm(x, 2, 0, 1.5), [(3, 4)],
+    ),
+    "select_scatter": (
+        lambda x, src: ag.ops.select_scatter(x, src, 1, -1),
+        lambda t, x, src: t.select_scatter(x, src, 1, -1),
+        [(3, 4), (3,)],
+    ),
+    "slice_scatter": (
+        lambda x, src: ag.ops.slice_scatter(x, src, 1, 1, None, 2),
+        lambda t, x, src: t.slice_scatter(x, src, 1, 1, None, 2),
+        [(3, 4), (3, 2)],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_function_under_a_name_of_pytorch_has_its_gradients(name):
+    ours, theirs, shapes = CALLS[name]
+    compare(ours, theirs, draw(*shapes), second=name != "renorm", rtol=1e-8)
+
+
+def test_elements_under_a_mask_and_bins_are_those_of_pytorch():
+    (value,), edges = draw((3, 4)), [-1.0, 0.25, 1]
+    x, tensor = ag.Graph().input("x", (3, 4), "float64"), torch.tensor(value, requires_grad=True)
+    chosen, wanted = ag.ops.masked_select(x, MASK), torch.masked_select(tensor, torch.tensor(MASK))
+    (pulled,) = ag.gradients((chosen * chosen).sum(), [x])
+    nodes = [chosen, pulled, ag.ops.bucketize(x, edges)]
+    nodes += [ag.ops.histc(x, 3), ag.ops.histc(x, 4, -1, 1)]
+    fixed = tensor.detach()
+    targets = [
+        wanted,
+        torch.autograd.grad((wanted * wanted).sum(), tensor)[0],
+        torch.bucketize(fixed, torch.tensor(edges).double()),
+        torch.histc(fixed, 3),
+        torch.histc(fixed, 4, -1, 1),
+    ]
+    for got, want in zip(evaluate(nodes, {x: value}), targets, strict=True):
+        np.testing.assert_allclose(got, want.numpy(force=True))
+
+
+def test_bincount_and_its_gradient_are_those_of_pytorch():
+    graph, index = ag.Graph(), INDEX[0]
+    x, ct = graph.input("x", (4,), "float64"), graph.input("ct", (None,), "float64")
+    y = ag.ops.bincount(graph.constant(index), x)
+    (weights,), seed = draw((4,)), np.array([1.0, 2, 3])
+    got = evaluate([y, *ag.gradients([y], [x], seeds=[ct])], {x: weights, ct: seed})
+    tensor = torch.tensor(weights, requires_grad=True)
+    wanted = torch.zeros(3, dtype=torch.float64).index_add(0, torch.tensor(index), tensor)
+    (pulled,) = torch.autograd.grad(wanted, tensor, torch.tensor(seed))
+    np.testing.assert_allclose(got[0], torch.bincount(torch.tensor(index), torch.tensor(weights)))
+    np.testing.assert_allclose(got[1], pulled)
+
+
+JAX = {
+    "nanmax": (lambda f, x: f.nanmax(x, axis=0)),
+    "nanmin": (lambda f, x: f.nanmin(x, axis=1)),
+    "nanprod": (lambda f, x: f.nanprod(x, axis=1)),
+    "nanvar": (lambda f, x: f.nanvar(x, axis=0)),
+    "nanstd": (lambda f, x: f.nanstd(x[::2], axis=1)),
+    "nancumsum": (lambda f, x: f.nancumsum(x, axis=1)),
+    "nancumprod": (lambda f, x: f.nancumprod(x, axis=1)),
+    "median": (lambda f, x: f.median(x[2])),
+    "percentile": (lambda f, x: f.percentile(x[2], 30)),
+    "nanpercentile": (lambda f, x: f.nanpercentile(x, 30, axis=1)),
+    "interp": (lambda f, x: f.interp(x[2] / 3, x[0, 2:] * 0 + _ramp(2), x[2, 2:])),
+    "histogram": (lambda f, x: f.histogram(x[2] / 4, 3, (0, 1), weights=x[2])[0]),
+}
+
+
+def _ramp(count):
+    return np.linspace(0, 1, count)
+
+
+@pytest.mark.parametrize("name", JAX)
+def test_function_and_its_gradient_are_those_of_jax(name):
+    jax = pytest.importorskip("jax")
+    call = JAX[name]
+    with jax.enable_x64(True):
+        theirs = lambda x: (call(jax.numpy, x) ** 2).sum()  # noqa: E731 - one use
+        value = np.where(np.isnan(HOLES) & (name == "histogram"), 1, HOLES)
+        wanted = jax.value_and_grad(theirs)(value)
+    x = ag.Graph().input("x", value.shape, "float64")
+    y = (call(np, x) ** 2).sum()
+    got = evaluate([y, *ag.gradients(y, [x])], {x: value})
+    np.testing.assert_allclose(got[0], wanted[0], rtol=1e-9)
+    np.testing.assert_allclose(got[1], wanted[1], rtol=1e-9, atol=1e-12)
