@@ -6,6 +6,10 @@ The project's own tests run the same laws.  They need NumPy only, no test runner
 from actorgraph.testing._evaluate import evaluate
 from actorgraph.testing._laws import Laws
 from actorgraph.testing._machines import MACHINE_LAWS, check_machine
+from actorgraph.testing._ops import OP_LAWS, check_op
 from actorgraph.testing._solvers import SOLVER_LAWS, check_solver
 
-__all__ = ["Laws", "MACHINE_LAWS", "SOLVER_LAWS", "check_machine", "check_solver", "evaluate"]
+__all__ = [
+    "Laws", "MACHINE_LAWS", "OP_LAWS", "SOLVER_LAWS", "check_machine", "check_op", "check_solver",
+    "evaluate",
+]  # fmt: skip

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any
 
+import anyio
 import numpy as np
 
 from actorgraph.graph import as_nodes, topological_order
 from actorgraph.node import Node, Parameter
-from actorgraph.op import CONSTANT, bind_attrs
+from actorgraph.op import CONSTANT, Op, bind_attrs
 from actorgraph.types import Dim
 
-__all__ = ["evaluate"]
+__all__ = ["called", "evaluate"]
 
 
 def evaluate(outputs: Any, feeds: Mapping[Node, Any]) -> list[Any]:
@@ -44,8 +45,20 @@ def evaluate(outputs: Any, feeds: Mapping[Node, Any]) -> list[Any]:
             values[node] = node.attrs["value"]
         else:
             args = [_read_only(values[part]) for part in node.inputs]
-            values[node] = node.op.forward(np, *args, **bind_attrs(node.attrs, symbols))
+            values[node] = called(node.op, args, bind_attrs(node.attrs, symbols))
     return [values[node] for node in targets]
+
+
+def called(op: Op, args: Sequence[Any], attrs: Mapping[str, Any], **out: Any) -> Any:
+    """Return what the forward of an op gives, awaited where it is asynchronous."""
+    result = op.forward(np, *args, **out, **attrs)
+    if op.runs_on == "loop":
+        result = anyio.run(_awaited, result)
+    return np.asarray(result) if op.checked else result
+
+
+async def _awaited(result: Awaitable[Any]) -> Any:
+    return await result
 
 
 def _read_only(value: Any) -> Any:

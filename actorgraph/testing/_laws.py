@@ -7,7 +7,7 @@ Laws raise `AssertionError` by functions of this file and of `numpy.testing`, ne
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, final
 
@@ -15,7 +15,7 @@ import numpy as np
 
 from actorgraph.errors import text_of
 
-__all__ = ["Laws", "claim", "raises", "same_bits"]
+__all__ = ["Laws", "claim", "on", "raises", "same_bits"]
 
 Law = Callable[..., None]
 
@@ -45,21 +45,35 @@ class Laws(list[Law]):
         self.append(law)
         return law
 
-    def check(self, *tried: Any) -> None:
-        """Raise at the first law that what is tried breaks.
+    def check(self, tried: Any, without: Iterable[str] = ()) -> None:
+        """Raise at the first law that what is tried breaks, those in `without` aside.
 
         Raises
         ------
         AssertionError
             The text says which law, where, what was got and what was expected.
+        ValueError
+            There is no law of a name in `without`.
         """
+        passed = set(without)
+        unknown = passed - {law.__name__ for law in self}
+        if unknown:
+            known = ", ".join(law.__name__ for law in self)
+            raise ValueError(f"there is no law {min(unknown)!r}; the laws are {known}")
         for law in self:
-            try:
-                law(*tried)
-            except Exception as error:
-                text = str(error) if isinstance(error, AssertionError) else text_of(error)
-                name = law.__name__.replace("_", " ")
-                raise AssertionError(f"broken law: {name}: {text}") from error
+            if law.__name__ not in passed:
+                with on(f"broken law: {law.__name__.replace('_', ' ')}"):
+                    law(tried)
+
+
+@contextmanager
+def on(what: str) -> Iterator[None]:
+    """Open the text of what is raised with that."""
+    try:
+        yield
+    except Exception as error:
+        text = str(error).lstrip() if isinstance(error, AssertionError) else text_of(error)
+        raise AssertionError(f"{what}: {text}") from error
 
 
 def claim(holds: object, text: str) -> None:

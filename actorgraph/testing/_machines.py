@@ -29,7 +29,7 @@ from actorgraph.testing._examples import (
     results,
 )
 from actorgraph.testing._gate import Gate
-from actorgraph.testing._laws import Laws, claim, raises, same_bits
+from actorgraph.testing._laws import Laws, claim, on, raises, same_bits
 
 __all__ = ["MACHINE_LAWS", "check_machine"]
 
@@ -77,7 +77,7 @@ def values_gradients_and_tangents_have_the_bits_of_the_sequential_machine(make: 
     for name, build in EXAMPLES.items():
         example = build()
         nodes, wanted = expected(example)
-        with make(example.outputs, wrt=example.wrt) as machine, _on(name):
+        with make(example.outputs, wrt=example.wrt) as machine, on(f"on the graph {name!r}"):
             check_in_turn(machine, example, nodes, wanted)
 
 
@@ -88,22 +88,8 @@ def runs_that_overlap_have_the_bits_of_runs_in_turn(make: Make) -> None:
         if example.graph.buffers:
             continue  # what a run reads of them depends on which runs have ended
         nodes, wanted = expected(example)
-        with make(example.outputs, wrt=example.wrt) as machine, _on(name):
+        with make(example.outputs, wrt=example.wrt) as machine, on(f"on the graph {name!r}"):
             check_overlapping(machine, example, nodes, wanted)
-
-
-class _on:
-    """Names the graph of the table in what is raised."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, AssertionError):
-            raise AssertionError(f"on the graph {self.name!r}: {error}") from error
 
 
 # -- streams --------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from hypothesis.extra import numpy as hnp
 
 import actorgraph as ag
 from actorgraph.op import REGISTRY
-from tests.ops._laws import Case
+from actorgraph.testing._cases import Case
 
 ROWS = {}
 MADE_OF = {}

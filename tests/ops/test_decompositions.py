@@ -7,8 +7,8 @@ import actorgraph as ag
 from actorgraph.errors import GraphTypeError, NodeError, ShapeError
 from actorgraph.machines import LispMachine
 from actorgraph.op import REGISTRY, Sample
+from actorgraph.testing._cases import Case, check_first_order, check_second_order
 from tests._evaluate import evaluate
-from tests.ops._laws import Case, check_first_order, check_second_order
 from tests.ops._matrices import hermitian, input_for, run_backward, square
 
 DTYPES = ["float32", "float64", "complex64", "complex128"]

@@ -13,6 +13,13 @@ from hypothesis import strategies as st
 import actorgraph as ag
 from actorgraph.graph import topological_order
 from actorgraph.op import REGISTRY
+from actorgraph.testing._cases import (
+    check_first_order,
+    check_float32,
+    check_layouts,
+    check_second_order,
+    check_type,
+)
 from tests._evaluate import evaluate
 from tests.ops import (  # noqa: F401 - they fill the rows
     _drawn_matrices,
@@ -25,13 +32,6 @@ from tests.ops import (  # noqa: F401 - they fill the rows
     _drawn_windows,
 )
 from tests.ops._drawn import LIBRARY, MADE_OF, ROWS
-from tests.ops._laws import (
-    check_first_order,
-    check_float32,
-    check_layouts,
-    check_second_order,
-    check_type,
-)
 
 SOAK = os.environ.get("ACTORGRAPH_SOAK") == "1"
 EXAMPLES = 100 if SOAK else 8

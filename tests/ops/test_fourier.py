@@ -6,8 +6,8 @@ import pytest
 import actorgraph as ag
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.op import REGISTRY
+from actorgraph.testing._cases import Case, check_first_order, check_second_order
 from tests._evaluate import evaluate
-from tests.ops._laws import Case, check_first_order, check_second_order
 
 NORMS = [None, "backward", "ortho", "forward"]
 ALONG = ["fft", "ifft", "irfft", "rfft"]
