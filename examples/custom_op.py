@@ -12,8 +12,10 @@ inverse = ag.ops.define(
     vjp=(lambda ct, y, x: -(y.T @ ct @ y.T),),
     jvp=lambda tans, y, x: -(y @ tans[0] @ y),
     cost=lambda shapes, result, attrs: 2 * result[0] ** 3,
+    samples=[ag.ops.Sample(((3, 3),))],
     doc="Inverse of a square matrix.",
 )
+ag.testing.check_op(inverse)  # both modes against differences, second order, every machine
 
 rng = np.random.default_rng(0)
 start = np.eye(4) + 0.1 * rng.normal(size=(4, 4))

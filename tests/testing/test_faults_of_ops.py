@@ -74,7 +74,7 @@ FAULTS = {
     ),
     "a rule that takes equal arguments for one": (
         {
-            "scheme": "(f[*s], f[*s]) -> f[*s]",
+            "scheme": "f[*s] -> f[*s] -> f[*s]",
             "forward": lambda xp, x, z: x * z,
             "vjp": (lambda ct, y, x, z: ct if x is z else ct * z, lambda ct, y, x, z: ct * x),
             "jvp": None,
