@@ -53,12 +53,12 @@ class Instrument:
     def on_turn(self, task: Task, run: Run, started: float, ended: float) -> None:
         """An actor has computed and sent what it makes of one run's messages.
 
-        ``task.spec`` tells its name, direction and steps.  An actor that waits for an asynchronous
-        op has several turns for one run.
+        ``task.spec`` tells its name, direction and steps.  An actor with ops that wait has several
+        turns for one run: up to each call, and up to its end.
         """
 
     def on_call(self, task: Task, run: Run, started: float, ended: float) -> None:
-        """An asynchronous op of an actor has ended, in whichever way."""
+        """A call of an op that waits has ended, on its loop or in its thread, however it did."""
 
     def on_error(self, run: Run, error: BaseException) -> None:
         """A run ends without results: it failed, was cancelled or is late; told before its end."""
@@ -142,10 +142,6 @@ def _dismiss(instrument: Instrument, hook: str, error: BaseException) -> None:
     )
 
 
-def _waits_for(task: Task, queues: Iterable[Any]) -> bool:
-    return any(task.wait is queue for queue in queues)
-
-
 def settle(tasks: Iterable[Task], timeout_s: float = 1.0) -> None:
     """Wait for the turns that are under way, most often none, to be told of.
 
@@ -174,15 +170,12 @@ def observed(task: Task) -> Callable[[Any], Task | None]:
 
 
 def _watch(task: Task) -> Generator[Task | None, Callable[[Any], None], None]:
-    ports = [channel.messages for channel in task.ports]
-    queue = ports[0]
-    parks = any(not step.op.blocking for step in task.spec.steps)
+    queue = task.ports[0].messages
     run: Run | None = None
-    parked: Run | None = None
     push = yield None
     while True:
         first = queue[0] if queue else None
-        if first is None and not parks:
+        if first is None:
             # What the task would do; resumed, it might take a message that comes meanwhile.
             task.wait = queue
             push = yield None
@@ -197,9 +190,7 @@ def _watch(task: Task) -> Generator[Task | None, Callable[[Any], None], None]:
             sleep(_LOOK_S)
         else:
             ended = perf_counter()
-            if parked is not None:
-                run = parked
-            elif first is not None and not (queue and queue[0] is first):
+            if not (queue and queue[0] is first):
                 run = first.run  # nobody else takes messages from the queue
             for one in tuple(listening_to_turns) if run is not None else ():
                 try:
@@ -208,7 +199,5 @@ def _watch(task: Task) -> Generator[Task | None, Callable[[Any], None], None]:
                     raise
                 except BaseException as error:  # noqa: BLE001 - as in `tell`
                     _dismiss(one.instrument, "on_turn", error)
-            if parks:  # having made its results it waits for a port, else for a reply
-                parked = None if _waits_for(task, ports) else run
         first = run = None  # a frame that waits keeps no run alive
         push = yield following

@@ -60,10 +60,6 @@ class Poison:
     def __init__(self, run: Run) -> None:
         self.run = run
 
-    def refuse(self) -> NoReturn:
-        """Raise `Dead`: what an asynchronous op's reply is for a dead run."""
-        raise Dead
-
 
 class Dead(Exception):
     """Raised and caught inside an actor when it meets a message of a dead run."""
@@ -77,8 +73,9 @@ class Task:
     send : callable
         Resumes the coroutine with the function that makes other tasks ready; returns the task to
         hand over to, or None.
-    wait : deque
-        The queue that the coroutine waits for while it is parked.
+    wait : deque or Calling
+        What the coroutine waits for while it is parked: a queue to be filled, or for a task whose
+        ops wait (`machines.calling`) anything to do.
     ready : list of deque
         Ready queues of the task's class of priority, one per worker.
     heavy : bool

@@ -186,12 +186,13 @@ class Op:
     is_view : bool
         True where the result always shows memory of the first operand and none is allocated for it;
         predictions of memory rely on it.
-    concurrent : bool
-        False serialises all calls of the op in the process.
+    concurrency : int, optional
+        Most calls of the op at once in the process.
     checked : bool
         True checks each result against the declared type (user ops).
-    blocking : bool
-        False for an ``async def`` forward, which runs on the caller's event loop.
+    runs_on : "worker", "loop" or "thread"
+        Where the forward is called: by the worker that runs its actor; as a coroutine function on
+        the event loop of the run's caller; or in a thread of its own, because it only waits.
     split : Split, optional
         How steps may share the beginning of the op, not with floats of two bytes.
     doc : str
@@ -212,14 +213,19 @@ class Op:
     takes_out: bool = False
     in_place: tuple[int, ...] = ()
     is_view: bool = False
-    concurrent: bool = True
+    concurrency: int | None = None
     checked: bool = False
-    blocking: bool = True
+    runs_on: Literal["worker", "loop", "thread"] = "worker"
     split: Split | None = None
     doc: str = ""
 
     def __repr__(self) -> str:
         return f"<op {printable(self.name)}>"
+
+    @property
+    def waits(self) -> bool:
+        """Whether no worker calls it, so that its actor goes on before the reply is there."""
+        return self.runs_on != "worker"
 
     def signature(self, arity: int, attrs: Attrs) -> Function:
         """Return the parsed type scheme for so many arguments."""

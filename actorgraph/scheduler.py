@@ -27,6 +27,7 @@ import threading
 from bisect import insort
 from collections import deque
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import count
 from operator import itemgetter
 from queue import SimpleQueue
@@ -37,6 +38,7 @@ from actorgraph import instrument
 from actorgraph.deadlines import Deadlines
 from actorgraph.devices import blas
 from actorgraph.devices.blas_threads import OneThread
+from actorgraph.gates import Gate
 from actorgraph.tiles import Board, here
 
 if TYPE_CHECKING:
@@ -45,8 +47,10 @@ if TYPE_CHECKING:
     from actorgraph.machines.run import Run
     from actorgraph.node_actor import Task
 
-__all__ = ["POOL", "Pool", "Scheduler", "inside", "waited_for"]
+__all__ = ["POOL", "Pool", "Scheduler", "Threads", "WAITING", "inside", "waited_for"]
 
+WAITING = 32
+"""Threads that a machine may have for ops that wait, if no more runs may be in flight."""
 _HANDOVER_S = 0.0005
 _CROWDED = 1024
 """Places in a ready queue above which tasks are looked for that have several."""
@@ -84,6 +88,8 @@ class Scheduler:
         Slots: how many tasks may run at once.
     crew : int, optional
         Threads that may compute tiles of large products at once, if more than `workers`.
+    waiting : int, optional
+        Most calls at once of ops that wait in threads.
     seed : int
         0 keeps the natural order; another seed permutes the ready order (for tests).
     pool : Pool
@@ -101,8 +107,10 @@ class Scheduler:
         on_idle: Callable[[], None],
         on_crash: Callable[[BaseException], None],
         crew: int = 0,
+        waiting: int = 1,
     ) -> None:
         self.workers = workers
+        self.waiting = Gate(waiting)
         self.crew = max(workers, crew)
         self.pool = pool
         self.on_idle = on_idle
@@ -187,6 +195,13 @@ class Scheduler:
             Return as soon as this run has ended.
         """
         self.call(self._work, slot, until, until=until)
+
+    def serve(self, slot: int) -> None:
+        """Work as a thread of the pool."""
+        try:
+            self.work(slot)
+        except BaseException as error:  # noqa: BLE001 - our bug; the thread lives, the runs end
+            self.on_crash(error)
 
     def call(self, function: Callable[..., _T], *args: Any, until: Run | None = None) -> _T:
         """Call `function` with the thread marked as running ops for this scheduler."""
@@ -326,12 +341,55 @@ class Scheduler:
             return None
 
 
-class Pool:
-    """The threads of the process, shared by all machines.
+class Threads:
+    """Threads that do jobs; one is started when a job finds none idle, up to a limit.
 
-    Threads are started when a job finds none idle, up to the sum of what the open machines have
-    asked for, and end with the last machine.  With fewer, a machine that is always busy would
-    starve the others, and an op that waits for a run of another machine would wait forever.
+    Its owner's lock is held where jobs are added.
+    """
+
+    def __init__(self, name: str, lock: threading.Lock) -> None:
+        self._name, self._lock = name, lock
+        self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._started: list[threading.Thread] = []
+        self._idle = 0
+
+    def add(self, job: Callable[[], None], limit: int) -> None:
+        """Have a thread do a job, which must not raise."""
+        if self._idle:
+            self._idle -= 1
+        elif len(self._started) < limit:
+            number = len(self._started) + 1
+            thread = threading.Thread(
+                target=self._serve, name=f"actorgraph-{self._name}{number}", daemon=True
+            )
+            self._started.append(thread)
+            thread.start()
+        self._jobs.put(job)
+
+    def end(self, join: bool) -> None:
+        """Have the threads end when all jobs are done; no more may be added."""
+        for _ in self._started:
+            self._jobs.put(None)
+        for thread in self._started if join else ():
+            if thread.ident not in (None, threading.get_ident()):  # None: Ctrl-C forestalled it
+                thread.join()
+
+    def _serve(self) -> None:
+        jobs = self._jobs
+        while (job := jobs.get()) is not None:
+            job()
+            del job  # an idle thread keeps no machine alive
+            with self._lock:
+                if jobs.empty():
+                    self._idle += 1
+
+
+class Pool:
+    """The threads of the process, shared by all machines: workers, and those of ops that wait.
+
+    There are as many as the open machines have asked for together, and they end with the last
+    machine.  With fewer, a machine that is always busy would starve the others, and an op that
+    waits for a run of another machine would wait forever.
 
     While a machine is open, BLAS runs on one thread: its results depend on how many it uses, and
     its own threads fight ours for cores.
@@ -339,14 +397,13 @@ class Pool:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._reset()
-
-    def _reset(self) -> None:
-        self._jobs: SimpleQueue[tuple[Scheduler, int] | None] = SimpleQueue()
-        self._threads: list[threading.Thread] = []
-        self._idle = 0
         self._shares: dict[Scheduler, int] = {}
         self._blas: Any = None
+        self._renew()
+
+    def _renew(self) -> None:
+        self._workers = Threads("", self._lock)
+        self._waiting = Threads("waiting-", self._lock)
         self.deadlines = Deadlines()
 
     def retain(self, scheduler: Scheduler) -> None:
@@ -364,20 +421,12 @@ class Pool:
                 return  # closed already, or opened before a fork
             if self._shares:
                 return
-            threads, self._threads = self._threads, []
-            jobs, self._jobs = self._jobs, SimpleQueue()
-            self._idle = 0
             held, self._blas = self._blas, None
-            deadlines, self.deadlines = self.deadlines, Deadlines()
+            workers, waiting, deadlines = self._workers, self._waiting, self.deadlines
+            self._renew()
         deadlines.stop(join)
-        for _ in threads:
-            jobs.put(None)
-        for thread in threads if join else ():
-            if thread.ident not in (
-                None,
-                threading.get_ident(),
-            ):  # None where Ctrl-C forestalled it
-                thread.join()
+        waiting.end(join)
+        workers.end(join)
         with self._lock:
             if self._shares:
                 self._blas = held  # a machine was opened meanwhile: it took 1 for the original
@@ -390,35 +439,21 @@ class Pool:
             if scheduler not in self._shares:
                 (scheduler.free if slot < scheduler.workers else scheduler.aides).append(slot)
                 return  # its machine was closed
-            if self._idle:
-                self._idle -= 1
-            elif len(self._threads) < sum(self._shares.values()):
-                self._start_thread()
-            self._jobs.put((scheduler, slot))
+            self._workers.add(partial(scheduler.serve, slot), sum(self._shares.values()))
 
-    def later(self, function: Callable[[], None]) -> None:
+    def wait(self, scheduler: Scheduler, call: Callable[[], None]) -> bool:
+        """Have a thread make a call that waits, let in by `Scheduler.waiting`; False if closed."""
+        with self._lock:
+            if scheduler not in self._shares:
+                return False
+            self._waiting.add(call, sum([one.waiting.limit for one in self._shares]))
+            return True
+
+    def later(self, function: Callable[[], None]) -> threading.Thread:
         """Call `function` soon, in a thread of its own: a finalizer may not wait for our locks."""
-        threading.Thread(target=function, name="actorgraph-collector", daemon=True).start()
-
-    def _start_thread(self) -> None:
-        number = len(self._threads) + 1
-        thread = threading.Thread(
-            target=self._serve, args=(self._jobs,), name=f"actorgraph-{number}", daemon=True
-        )
-        self._threads.append(thread)
+        thread = threading.Thread(target=function, name="actorgraph-collector", daemon=True)
         thread.start()
-
-    def _serve(self, jobs: SimpleQueue[tuple[Scheduler, int] | None]) -> None:
-        while (job := jobs.get()) is not None:
-            scheduler, slot = job
-            try:
-                scheduler.work(slot)
-            except BaseException as error:  # noqa: BLE001 - our bug; the thread lives, the runs end
-                scheduler.on_crash(error)
-            del scheduler, job  # an idle thread keeps no machine alive
-            with self._lock:
-                if jobs is self._jobs and jobs.empty():
-                    self._idle += 1
+        return thread
 
 
 POOL = Pool()

@@ -71,14 +71,14 @@ def sequential(joint: Joint, costs: Costs) -> list[TaskSpec]:
 
 
 def chunked(nodes: Sequence[Node], size: int) -> list[list[Node]]:
-    """Cut into runs of at most `size` nodes; an asynchronous op stands alone: its actor parks."""
+    """Cut into runs of at most `size` nodes; an op that waits stands alone."""
     chunks: list[list[Node]] = []
     full = True
     for node in nodes:
-        if full or not node.op.blocking or len(chunks[-1]) >= size:
+        if full or node.op.waits or len(chunks[-1]) >= size:
             chunks.append([])
         chunks[-1].append(node)
-        full = not node.op.blocking
+        full = node.op.waits
     return chunks
 
 

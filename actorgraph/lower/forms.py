@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 __all__ = [
     "AWAITED", "BOUND", "BUFFERED", "BY_NAME", "Call", "DirectForm", "Form", "LEAVING", "LONG",
-    "OVER", "Step",
+    "OVER", "OWN", "Step",
 ]  # fmt: skip
 
 
@@ -31,7 +31,7 @@ BOUND = 1
 LONG = 2
 """Before the step the program looks whether the run is still wanted."""
 AWAITED = 4
-"""The kernel is asynchronous."""
+"""No worker calls the kernel."""
 BUFFERED = 8
 """The step writes into memory of the turn."""
 LEAVING = 16
@@ -40,6 +40,8 @@ BY_NAME = 32
 """The kernel takes the array that it writes to by name."""
 OVER = 64
 """The step writes over its first operand."""
+OWN = 128
+"""The kernel is a user's, called in the context of the run's caller."""
 
 
 class Form(NamedTuple):

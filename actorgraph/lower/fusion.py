@@ -77,9 +77,9 @@ def one_after_another(
 
     Either there is one worker, or too little heavy work, or the longest path through the steps of
     both directions takes nearly as long as all of them: a chain that is cut only passes messages,
-    and loses memory that its steps could share.  Asynchronous ops always wait beside each other.
+    and loses memory that its steps could share.  Ops that wait always do so beside each other.
     """
-    if not all(node.op.blocking for node in order):
+    if any(node.op.waits for node in order):
         return None
     if workers == 1:
         return "there is one worker"
@@ -128,8 +128,7 @@ def cluster(
         follows = any(part.id in ends for part in node.inputs)
         joins = (
             index >= 0
-            and node.op.blocking
-            and groups[index][-1].op.blocking
+            and not (node.op.waits or groups[index][-1].op.waits)
             and len(groups[index]) < size
             and (node.id not in heavy or (follows and taken[index] + cost < limit))
         )

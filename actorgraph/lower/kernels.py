@@ -3,7 +3,8 @@
 A kernel is an op's forward with the array module and the attributes bound.  For an op that is a
 ufunc it is the ufunc itself, for matrix products what `lower.matmul` makes of it.  Wrappers are
 added only where something asks for them: user ops (read-only operands, checked results), ops that
-must not run twice at once, a `np.errstate` other than the default, and the watch for NaN and Inf.
+must not run too often at once, a `np.errstate` other than the default, and the watch for NaN and
+Inf.  The kernel of an op that waits is a `Waiting`: no worker calls it.
 """
 
 from __future__ import annotations
@@ -14,12 +15,13 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from actorgraph.errors import GraphTypeError, ShapeError
+from actorgraph.gates import Gate
 from actorgraph.graph import Node
 from actorgraph.lower.matmul import product
 from actorgraph.op import Op, bind_attrs, is_symbolic
@@ -27,7 +29,9 @@ from actorgraph.ops._quick import are_columns, column_sums
 from actorgraph.ops._scalars import is_half
 from actorgraph.types import Dim, bind_shape
 
-__all__ = ["alike", "depends_on_symbols", "is_silent", "kernel", "with_errstate"]
+__all__ = [
+    "Waiting", "alike", "depends_on_symbols", "is_silent", "kernel", "with_errstate",
+]  # fmt: skip
 
 Kernel = Callable[..., Any]
 
@@ -35,23 +39,31 @@ _TURNED: Kernel = attrgetter("T")
 _SILENT = frozenset({"warn", "ignore"})
 
 
-class _Mutex:
-    __slots__ = ("lock",)
+class Waiting(NamedTuple):
+    """The kernel of an op that waits: what is called, on a loop or in a thread, and its gate."""
 
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
+    call: Kernel
+    runs_on: str
+    gate: Gate | None
 
 
-_locks: WeakKeyDictionary[Op, _Mutex] = WeakKeyDictionary()
-_locks_lock = threading.Lock()
+_gates: WeakKeyDictionary[Op, Gate] = WeakKeyDictionary()
+_gates_lock = threading.Lock()
+
+
+def _gate_of(op: Op) -> Gate | None:
+    if op.concurrency is None:
+        return None
+    with _gates_lock:
+        return _gates.setdefault(op, Gate(op.concurrency))
 
 
 def _after_fork_in_child() -> None:
     # Threads of the parent may have held the locks; they do not exist here.
-    global _locks_lock
-    _locks_lock = threading.Lock()
-    for mutex in _locks.values():
-        mutex.lock = threading.Lock()
+    global _gates_lock
+    _gates_lock = threading.Lock()
+    for gate in _gates.values():
+        gate.reset()
 
 
 if hasattr(os, "register_at_fork"):
@@ -79,8 +91,8 @@ def kernel(
     symbols: Mapping[str, int],
     *,
     watch: tuple[str, ...] = (),
-) -> Kernel:
-    """Return the kernel of a node.
+) -> Any:
+    """Return the kernel of a node, a `Waiting` where no worker may call it.
 
     Parameters
     ----------
@@ -108,15 +120,16 @@ def kernel(
         # What widens floats of two bytes costs 0.3 us where there are none.
         forward = op.forward if half else getattr(op.forward, "own", op.forward)
         found = partial(forward, xp, **attrs)
-    if not op.blocking:
-        return _checked_async(found, node, symbols, watch)
+    gate = _gate_of(op)
+    if op.runs_on == "loop":
+        return Waiting(_checked_async(found, node, symbols, watch), "loop", gate)
     if op.checked:
         found = _checked(found, node, symbols)
-    if not op.concurrent:
-        found = _serialised(found, op)
+    if gate is not None and not op.waits:
+        found = _limited(found, gate)
     if watch:
         found = _watched(found, watch)
-    return found
+    return Waiting(found, op.runs_on, gate) if op.waits else found
 
 
 def _read_only(value: Any) -> Any:
@@ -178,15 +191,12 @@ def _checked_async(
     return checked_async
 
 
-def _serialised(forward: Kernel, op: Op) -> Kernel:
-    with _locks_lock:
-        mutex = _locks.setdefault(op, _Mutex())
-
-    def serialised(*arrays: Any, **out: Any) -> Any:
-        with mutex.lock:
+def _limited(forward: Kernel, gate: Gate) -> Kernel:
+    def limited(*arrays: Any, **out: Any) -> Any:
+        with gate.occupied:
             return forward(*arrays, **out)
 
-    return serialised
+    return limited
 
 
 def _watched(forward: Kernel, watch: tuple[str, ...]) -> Kernel:
@@ -210,11 +220,13 @@ def is_silent(errors: Mapping[str, Any]) -> bool:
     return _SILENT.issuperset(errors.values())
 
 
-def with_errstate(forward: Kernel, errors: Mapping[str, Any]) -> Kernel:
+def with_errstate(forward: Any, errors: Mapping[str, Any]) -> Any:
     """Return `forward` under ``np.errstate(**errors)``, which otherwise ends at the thread.
 
     Of a kernel of compiled loops, which raise nothing, the one that they stand for (see `jit`).
     """
+    if isinstance(forward, Waiting):
+        return forward._replace(call=with_errstate(forward.call, errors))
     if not is_silent(errors):
         forward = getattr(forward, "ordinary", forward)
 

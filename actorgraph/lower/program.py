@@ -20,6 +20,7 @@ from actorgraph.lower.forms import (
     LEAVING,
     LONG,
     OVER,
+    OWN,
     Call,
     DirectForm,
     Form,
@@ -260,7 +261,7 @@ def _how(
         how |= BOUND
     if number in long_steps:
         how |= LONG
-    if not step.op.blocking:
+    if step.op.waits:
         how |= AWAITED
     if number in buffered:
         how |= BUFFERED
@@ -271,6 +272,8 @@ def _how(
     # Forwards may have any number of operands; of these two NumPy deprecates a third one.
     if how >= BUFFERED and step.op.ufunc in (None, "maximum", "minimum"):
         how |= BY_NAME
+    if step.op.checked and not step.op.waits:
+        how |= OWN
     return how
 
 
@@ -304,16 +307,19 @@ def lower_directly(
     leaves: Sequence[Node],
     results: Sequence[Node],
     buffered: Container[int] = (),
+    bound: Container[int] | None = None,
 ) -> Program:
     """Return a program that a thread calls by itself: leaves in, results out, no messages.
 
     ``make(*kernels, *constants, *buffers)`` returns ``program(*leaf values)``; there is a buffer
-    (or None) for each of the `buffered` steps, in the order of `steps`.  With asynchronous steps
-    the program is a generator: it yields each of their kernels with the operands, is sent the
-    result (or has what was raised thrown into it), and returns the results.
+    (or None) for each of the `buffered` steps, in the order of `steps`.  Given the ids of `bound`
+    nodes, whose kernels depend on the run's symbols, it is ``program(run, (), *leaf values)``.
+    With steps that wait the program is a generator: it yields each of their kernels with the
+    operands, is sent the result (or has what was raised thrown into it), and returns the results.
     """
     numbers = {leaf.id: number for number, leaf in enumerate(leaves)}
-    how = [_how(step, (), (), buffered, ()) for step in steps]
+    how = [_how(step, bound or (), (), buffered, ()) for step in steps]
     found, constants = _numbered_steps(steps, range(len(steps)), how, numbers, len(leaves))
-    form = DirectForm(len(leaves), found, tuple([numbers[node.id] for node in results]))
+    wanted = tuple([numbers[node.id] for node in results])
+    form = DirectForm(len(leaves), found, wanted, bound is not None)
     return Program(direct_code(form), steps, numbers, constants)

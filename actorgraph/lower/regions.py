@@ -106,6 +106,21 @@ class TaskSpec:
         return [*(node for node, _ in (*self.sends, *self.results)), *bundled]
 
     @property
+    def outputs(self) -> list[Node]:
+        """What outlives a turn, each value once."""
+        return list(dict.fromkeys(self.kept))
+
+    @property
+    def received(self) -> list[Node]:
+        """What the ports bring, in order."""
+        return [node for port in self.ports for node in port.nodes]
+
+    @property
+    def waits(self) -> bool:
+        """Whether it has an op that waits."""
+        return any([step.op.waits for step in self.steps])  # noqa: C419
+
+    @property
     def name(self) -> str:
         """Region and direction, for errors and traces."""
         return f"{self.region.name}{'' if self.direction == 'forward' else f' ({self.direction})'}"

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import linecache
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextvars import copy_context
 from functools import lru_cache
 from itertools import count, islice
 from typing import Any, NamedTuple
@@ -36,6 +37,7 @@ from actorgraph.lower.forms import (
     LEAVING,
     LONG,
     OVER,
+    OWN,
     Call,
     DirectForm,
     Form,
@@ -95,7 +97,9 @@ def direct_code(form: DirectForm) -> Code:
         if step.how & AWAITED:
             call = f"yield {kernel}, ({''.join([f'{expressions[n]}, ' for n in step.operands])})"
         else:
-            call = _call(step, kernel, expressions, outs.get(j))
+            # Without a run the context is that of the calling thread.
+            context = "run.context.copy()" if form.is_part else "copy_context()"
+            call = _call(step, kernel, expressions, outs.get(j), context)
         body.append(f"        {expressions[form.leaves + j]} = {call}")
         lines[len(body)] = j
         if freed_after[j]:
@@ -165,8 +169,21 @@ def _name_results(
     return freed_after
 
 
-def _call(step: Step, kernel: str, expressions: Mapping[int, str], out: str | None) -> str:
-    """Return the call of a step's kernel, which writes to `out` where one is named."""
+def _call(
+    step: Step,
+    kernel: str,
+    expressions: Mapping[int, str],
+    out: str | None,
+    context: str = "run.context.copy()",
+) -> str:
+    """Return the call of a step's kernel, which writes to `out` where one is named.
+
+    A user's kernel is called in the context of the run's caller: a copy, because another worker
+    may be in it, and so that no kernel sees what another one has set.
+    """
+    if step.how & OWN:
+        args = [expressions[number] for number in step.operands]
+        return f"{context}.run({', '.join([kernel, *args])})"
     args = [expressions[number] for number in step.operands]
     if out is not None:
         args.append(f"out={out}" if step.how & BY_NAME else out)
@@ -201,7 +218,7 @@ _numbers = count()
 
 def _compiled(text: str) -> tuple[str, Callable[..., Any]]:
     filename = f"<actorgraph program {next(_numbers)}>"
-    scope: dict[str, Any] = {}
+    scope: dict[str, Any] = {"copy_context": copy_context}
     exec(compile(text, filename, "exec"), scope)  # our own text, made from numbers only
     actor = scope.pop("actor")
     # Tracebacks show generated lines from here; of names in <> they read no lazy entries.
@@ -230,7 +247,6 @@ class _Writer:
         self.expressions: dict[int, str] = {}
         self.lines: dict[int, int] = {}
         self.body: list[str] = []
-        self.has_async = any([step.how & AWAITED for step in form.steps])  # noqa: C419
         # What `fail` is told: a message of each port, to find the mark of a dead run among them.
         self.messages = ", ".join([f"m{i}" for i in range(len(form.ports))])
 
@@ -348,14 +364,9 @@ class _Writer:
                 body += ["            if run.dead is not None:", "                raise Dead"]
             kernel = f"run.kernels[k{step.kernel}]" if step.how & BOUND else f"k{step.kernel}"
             name = self.expressions[self.first + j]
-            if step.how & AWAITED:
-                args = "".join([f"{self.expressions[number]}, " for number in step.operands])
-                self._call_async(j, kernel, f"({args})")
-                body.append(f"            {name} = reply.pop()()")
-            else:
-                over = self.expressions[step.operands[0]] if step.how & OVER else None
-                call = _call(step, kernel, self.expressions, self.outs.get(j, over))
-                body.append(f"            {name} = {call}")
+            over = self.expressions[step.operands[0]] if step.how & OVER else None
+            call = _call(step, kernel, self.expressions, self.outs.get(j, over))
+            body.append(f"            {name} = {call}")
             self.lines[len(body)] = j
             if self.freed_after[j] and not single:
                 body.append(f"            {' = '.join(self.freed_after[j])} = None")
@@ -372,19 +383,6 @@ class _Writer:
             self.lines[len(body)] = i
             if self.freed_after[i]:
                 body.append(f"            {' = '.join(self.freed_after[i])} = None")
-
-    def _call_async(self, j: int, kernel: str, args: str) -> None:
-        """Write a call whose reply the actor waits for, parked outside every ``try``."""
-        self.body.append(f"            reply = run.call_async(task, {kernel}, {args})")
-        self.lines[len(self.body)] = j
-        self.body += [
-            "        except BaseException as error:",
-            f"            reply = [fail(task, error, {self.messages}).refuse]",
-            "        while not reply:",
-            "            task.wait = reply",
-            "            push = yield",
-            "        try:",
-        ]
 
     def _outgoing(self) -> dict[Any, str]:
         """Write what makes the messages; return their names by number, and by numbers of bundles.
@@ -454,7 +452,6 @@ class _Writer:
         made = len(form.steps) + sum([call.results for call in form.calls])
         names += dict.fromkeys([self.expressions[self.first + j] for j in range(made)])
         names += [name for held in self.bundles.values() for name in held]
-        names += ["reply"] if self.has_async else []
         names += ["message"] if last >= _MANY else []
         names += ["arena", *self.outs.values()] if self.outs else []
         self.body += [

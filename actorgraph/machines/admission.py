@@ -221,7 +221,11 @@ def claim_of(plan: Plan, binding: Binding, regular: bool) -> Claim:
         for spec, buffered in zip(plan.tasks, plan.buffered, strict=True):
             planned = buffered if regular else frozenset()
             more, most = bytes_of(spec.steps, spec.kept, planned | plan.over, binding)
-            kept, turn = kept + more, max(turn, most)
+            kept += more
+            if spec.waits:  # it is in the middle of the turns of all runs in flight
+                kept += most
+            else:
+                turn = max(turn, most)
             if planned:
                 from actorgraph.memory.packing import assign
 

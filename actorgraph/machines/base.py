@@ -202,7 +202,7 @@ class Machine(Lifetime, Inspectable, ABC):
         """Return how the graph becomes tasks, see `lower.cuts`."""
 
     def _interpreter(self) -> Callable[..., Any] | None:
-        """Return the generator function that stands for generated programs, if any."""
+        """Return what stands for generated programs, if anything."""
         return None
 
     # -- runs -----------------------------------------------------------------------------------
@@ -251,9 +251,9 @@ class Machine(Lifetime, Inspectable, ABC):
         MachineClosedError, TimeoutError, DeadlockError
         """
         run = self._prepare(feeds, backward, tangents, priority, run_number, host=loop_notifier())
-        core = run.core
-        if not (timeout_s is None and self._small(run) and core.run_directly(run)):
-            self._launch(run, timeout_s)
+        small, core = self._small(run), run.core
+        if not (small and timeout_s is None and core.run_directly(run)):
+            self._launch(run, timeout_s, looped=small and run.plan.waits)
         return await run
 
     def run_sync(
@@ -278,8 +278,8 @@ class Machine(Lifetime, Inspectable, ABC):
         """
         self.refuse_blocking("run_sync", "await machine.run(...)")
         run = self._prepare(feeds, backward, tangents, priority, run_number, host=None)
-        if run.plan.has_async:
-            return self._run_on_own_loop(run, timeout_s)
+        if run.plan.needs_loop:
+            return self._run_on_own_loop(run, timeout_s, looped=self._small(run))
         return self._run_now(run, timeout_s)
 
     def _run_now(self, run: Run, timeout_s: float | None = None) -> Run:
@@ -307,7 +307,7 @@ class Machine(Lifetime, Inspectable, ABC):
         host = loop_notifier() if looped else None
         run = self._prepare(feeds, backward, tangents, priority, run_number, host=host)
         self._refuse_without_loop(run, looped=looped)
-        self._launch(run, timeout_s)
+        self._launch(run, timeout_s, looped=looped and run.plan.waits and self._small(run))
         return run
 
     def stream(

@@ -1,37 +1,204 @@
-"""Calls of asynchronous ops: how they run on an event loop, and what they answer."""
+"""Calls of ops that wait: how they run on an event loop or in a thread, and what they answer."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine, Generator
+from contextvars import Context
+from functools import partial
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import anyio
 
 from actorgraph import instrument
+from actorgraph.gates import Gate
+from actorgraph.lower.kernels import Waiting
 from actorgraph.machines.run import Run, in_trio
-from actorgraph.node_actor import Task
+from actorgraph.node_actor import Dead, Task
 
-__all__ = ["Raised", "observed", "returned", "spawn"]
+if TYPE_CHECKING:
+    from actorgraph.machines.core import Core
+
+__all__ = ["Answer", "Call", "Calls", "Raised", "resumed", "spawn"]
+
+Answer = Callable[[], Any]
+"""Returns the result of a call, or raises what it has raised."""
 
 
-def observed(
-    run: Run, task: Task, kernel: Callable[..., Awaitable[Any]]
-) -> Callable[..., Awaitable[Any]]:
-    """Return the kernel of a task's op, told of to instruments."""
+class Call:
+    """One call of an op that waits.
 
-    async def observed(*args: Any) -> Any:
-        started = perf_counter()
+    Parameters
+    ----------
+    run : Run
+    owner : object
+        For whom it is: what `task` works for, or without one a `Looped`, which is told of the
+        answer and issues calls on the loop.
+    task, known : Task or None
+        What goes on with the answer, and what instruments know.
+    put : callable or None
+        Takes the call when it is answered; `task` is made ready if it waits for `signal` then.
+    signal : object
+    kernel : Waiting
+    args : tuple
+    """
+
+    __slots__ = (
+        "_ahead", "_begun", "_cancel", "_inside", "_started", "answer", "args", "kernel", "known",
+        "owner", "put", "run", "signal", "task",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        run: Run,
+        owner: Any,
+        task: Task | None,
+        known: Task | None,
+        put: Callable[[Any], object] | None,
+        signal: object,
+        kernel: Waiting,
+        args: tuple[Any, ...],
+    ) -> None:
+        self.run, self.owner, self.task, self.known = run, owner, task, known
+        self.put, self.signal = put, signal
+        self.kernel, self.args = kernel, args
+        self.answer: Answer | None = None
+        self._begun = False  # no gate is ahead any more
+        self._started: float | None = None
+        self._cancel: Callable[[], object] | None = None
+        self._inside: list[Gate] = []
+        self._ahead: list[Gate] = []
+        if kernel.runs_on == "thread":
+            self._ahead.append(run.core.scheduler.waiting)
+        if kernel.gate is not None:
+            self._ahead.append(kernel.gate)
+
+    def go_on(self, *, here: bool = False) -> None:
+        """Wait at the next gate, or begin; `here` where the calling thread is the loop's."""
+        if self._ahead:
+            gate = self._ahead.pop()
+            gate.enter(partial(self._passed, gate), self.run.priority)
+            return
+        core, host, self._begun = self.run.core, self.run.host, True
+        if self.kernel.runs_on == "thread":
+            if not core.pool.wait(core.scheduler, self._in_thread):
+                self.end(Raised(RuntimeError("the machine was closed")))
+        elif here:
+            self._on_loop()
+        elif host is None or not host(self._on_loop):
+            self.end(Raised(RuntimeError("the event loop of the run was closed")))
+
+    def _passed(self, gate: Gate) -> bool:
+        with self.run.core.lock:
+            if self.answer is not None:
+                return False
+            self._inside.append(gate)
+        self.go_on()
+        return True
+
+    def give_up(self) -> None:
+        """Cancel the call, of a dead run; what a thread has begun goes on to its end."""
+        host = self.run.host
+        if not self._begun:
+            self.end(Raised(Dead()))
+        elif self.kernel.runs_on == "loop" and not (host and host(self._cancel_on_loop)):
+            self.end(Raised(Dead()))  # the loop was closed, perhaps before the call began
+
+    def end(self, answer: Answer) -> None:
+        """Answer; only the first answer counts."""
+        if instrument.listening and self._started is not None and self.known is not None:
+            instrument.tell("on_call", self.known, self.run, self._started, perf_counter())
+        if self.run.core.calls.take(self, answer):
+            while self._inside:
+                self._inside.pop().leave()
+            if self.task is None:
+                self.owner.go_on(self.answer)
+
+    def _in_thread(self) -> None:
+        run, answer = self.run, _DEAD
+        if run.dead is None:
+            self._started = perf_counter()
+            assert run.context is not None
+            function = partial(run.context.copy().run, self.kernel.call, *self.args)
+            try:
+                answer = partial(_returned, run.core.scheduler.call(function))
+            except BaseException as error:  # noqa: BLE001 - the actor names the node
+                answer = Raised(error)
+        self.end(answer)
+
+    def _on_loop(self) -> None:
+        if self.run.dead is None:
+            self._cancel = spawn(self._awaited, self.run.context)
+        else:
+            self.end(_DEAD)
+
+    async def _awaited(self) -> None:
+        self._started = perf_counter()
+        answer: Answer = _GAVE_UP
         try:
-            return await kernel(*args)
+            answer = partial(_returned, await self.kernel.call(*self.args))
+        except anyio.get_cancelled_exc_class():
+            raise
+        except BaseException as error:
+            answer = Raised(error)
+            # In trio no Ctrl-C is raised in such a task: it was the op.
+            if isinstance(error, KeyboardInterrupt) and not in_trio():
+                raise
         finally:
-            instrument.tell("on_call", task, run, started, perf_counter())
+            self.end(answer)
 
-    return observed
+    def _cancel_on_loop(self) -> None:
+        if self._cancel is not None:
+            self._cancel()
+        if self._started is None:  # a task that is cancelled before its first step never takes it
+            self.end(_DEAD)
 
 
-def returned(value: Any) -> Any:
-    """Answer with a result."""
-    return value
+class Calls:
+    """The calls of a machine that were issued and not answered; its lock is held for changes."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._open: dict[Call, None] = {}
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def issue(self, call: Call) -> None:
+        """Have the call made as soon as its gates let it in.
+
+        Raises
+        ------
+        Dead
+            Its run has died since its actor looked.
+        """
+        with self._core.lock:
+            if call.run.dead is not None:
+                raise Dead
+            self._open[call] = None
+        call.go_on(here=call.task is None)
+
+    def take(self, call: Call, answer: Answer) -> bool:
+        """Give an open call its answer, and have its actor go on; False where it has one."""
+        with self._core.lock:
+            if call not in self._open:
+                return False
+            del self._open[call]
+            call.answer = answer if call.run.dead is None else _DEAD
+            call.args = ()
+            task = call.task
+            if task is None or call.put is None:
+                return True
+            call.put(call)
+            if task.wait is call.signal:
+                task.ready[0].append(task)
+        self._core.scheduler.offer()
+        return True
+
+    def of(self, run: Run | None = None) -> list[Call]:
+        """Return the calls of a run or group, or all."""
+        return [one for one in self._open if run is None or run in (one.run, one.run.group)]
 
 
 class Raised:
@@ -47,21 +214,69 @@ class Raised:
         raise self.error
 
 
+def _returned(value: Any) -> Any:
+    """Answer with a result."""
+    return value
+
+
+def _dead() -> Any:
+    raise Dead
+
+
+def _gave_up() -> Any:
+    raise RuntimeError("the event loop gave up the call")
+
+
+_DEAD: Answer = _dead
+_GAVE_UP: Answer = _gave_up
+
+
+def resumed(steps: Generator[Any, Any, Any], answer: Answer | None) -> Any:
+    """Give steps the answer that they wait for; return their next call, or at last their results.
+
+    A call is a tuple of kernel and operands, results are a list.
+    """
+    try:
+        if answer is None:
+            return next(steps)
+        try:
+            value = answer()
+        except BaseException as error:  # noqa: BLE001 - the step that has asked is to blame
+            return steps.throw(error)
+        return steps.send(value)
+    except StopIteration as ended:
+        return ended.value
+    except RuntimeError as error:
+        if error.args == ("generator raised StopIteration",):
+            raise (error.__cause__ or error) from None  # as the op has raised it
+        raise
+
+
 _background: set[Any] = set()
 
 
-def spawn(call: Callable[[], Awaitable[None]]) -> None:
-    """Start `call` on the running loop, outside any task group: its run owns it, not a scope."""
+def spawn(
+    call: Callable[[], Coroutine[Any, Any, None]], context: Context | None = None
+) -> Callable[[], object]:
+    """Start `call` on the running loop, outside any task group: its run owns it, not a scope.
+
+    It runs in a copy of `context`, default the current one.  Returns what cancels it.
+    """
+    context = None if context is None else context.copy()
     if in_trio():
-        sys.modules["trio"].lowlevel.spawn_system_task(call)
-    else:
-        import asyncio
+        trio = sys.modules["trio"]
+        scope = trio.CancelScope()
 
-        async def held() -> None:
-            try:
+        async def scoped() -> None:
+            with scope:
                 await call()
-            finally:
-                _background.discard(task)
 
-        task = asyncio.ensure_future(held())
-        _background.add(task)  # the loop keeps only weak references
+        trio.lowlevel.spawn_system_task(scoped, context=context)
+        cancel: Callable[[], object] = scope.cancel
+        return cancel
+    import asyncio
+
+    task = asyncio.get_running_loop().create_task(call(), context=context)
+    _background.add(task)  # the loop keeps only weak references
+    task.add_done_callback(_background.discard)
+    return task.cancel

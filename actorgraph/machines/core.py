@@ -15,14 +15,9 @@ Invariants, all under `lock`:
 from __future__ import annotations
 
 import threading
-from collections import deque
-from collections.abc import Awaitable, Callable
 from contextvars import Context
-from functools import partial
 from time import perf_counter
-from typing import Any
 
-import anyio
 import numpy as np
 
 from actorgraph import instrument
@@ -35,14 +30,15 @@ from actorgraph.errors import (
 )
 from actorgraph.lower.kernels import is_silent
 from actorgraph.machines.admission import Admission
-from actorgraph.machines.calls import Raised, observed, returned, spawn
+from actorgraph.machines.calls import Calls
 from actorgraph.machines.capacities import Capacities
+from actorgraph.machines.looped import Looped
 from actorgraph.machines.network import Networks
 from actorgraph.machines.plan import Plan
 from actorgraph.machines.process import THIS
 from actorgraph.machines.run import Run, in_main_thread
-from actorgraph.node_actor import Dead, Task, blamed
-from actorgraph.scheduler import POOL, Scheduler, inside
+from actorgraph.node_actor import blamed
+from actorgraph.scheduler import POOL, WAITING, Scheduler, inside
 from actorgraph.store import take
 from actorgraph.tiles import here
 
@@ -72,13 +68,16 @@ class Core:
         self.lock = threading.RLock()
         self.admission = Admission(max_in_flight, max_bytes, workers)
         self.assigning: dict[int, Run] = {}
-        self.calls: dict[int, tuple[Run, Callable[[], object]]] = {}
+        self.calls = Calls(self)
+        self.looped: dict[Run, None] = {}  # beside those in flight, see `start_on_loop`
         self.numbers = 0
         self.closed = False
         self.interrupted = False
         self.pool = POOL
         self.process = THIS.id
-        self.scheduler = Scheduler(workers, seed, self.pool, self.on_idle, self.abandon, crew)
+        self.scheduler = Scheduler(
+            workers, seed, self.pool, self.on_idle, self.abandon, crew, max(max_in_flight, WAITING)
+        )
         self.networks = Networks(
             self.scheduler,
             max_in_flight=max_in_flight,
@@ -181,8 +180,10 @@ class Core:
         """Compute a small run in the calling thread, without actors; False if it may not be."""
         try:
             scheduler = self.scheduler
-            if self.admission.max_bytes is not None or (
-                run.plan.jit and not is_silent(np.geterr())
+            if (
+                run.plan.waits
+                or self.admission.max_bytes is not None
+                or (run.plan.jit and not is_silent(np.geterr()))
             ):
                 return False  # compiled loops raise nothing: a network has the ordinary kernels
             slot = scheduler.acquire()
@@ -212,6 +213,33 @@ class Core:
         except BaseException:
             self.give_up()
             raise
+
+    def start_on_loop(self, run: Run) -> bool:
+        """Compute a small run with asynchronous ops on its caller's loop; False if it may not be.
+
+        Instruments are told of actors, so it goes through these where somebody listens.
+        """
+        alone = run.parts[0] is run and run.plan.fits_loop
+        limited = self.admission.max_bytes is not None
+        if run.host is None or limited or instrument.listening or not alone:
+            return False
+        if run.plan.jit and not is_silent(np.geterr()):
+            return False  # as in `run_directly`
+        with self.lock:
+            if self.closed or not self.admission.enter(run.parts):
+                return False
+            self.looped[run] = None
+            run.take_arrays(run.plan.store.arrays)
+        Looped(run).go_on()
+        return True
+
+    def leave_loop(self, run: Run) -> None:
+        """End a run that the loop has computed, or will not go on with."""
+        with self.lock:
+            del self.looped[run]
+            self.admission.leave(run.parts)
+        self._conclude(run)
+        self._admit_more()
 
     def _compute(self, run: Run) -> None:
         """Compute and collect the results of a run, if it is not dead."""
@@ -319,10 +347,10 @@ class Core:
             run.dead = cause
             for part in run.parts:
                 part.dead = part.dead or cause
-            for caller, cancel in list(self.calls.values()):
-                if caller is run or caller.group is run:
-                    cancel()
+            calls = self.calls.of(run)
             queued = self.admission.remove(run)
+        for call in calls:
+            call.give_up()
         if queued:
             for part in run.parts:
                 self._conclude(part)
@@ -366,9 +394,10 @@ class Core:
             self.closed = True
             runs, queued = [*self.admission.in_flight.values()], self.admission.waiting
             self.admission.queued = []
-            for caller, cancel in list(self.calls.values()):
-                caller.dead = caller.dead or cause
-                cancel()
+            calls = self.calls.of()
+        for call in calls:
+            call.run.dead = call.run.dead or cause
+            call.give_up()
         for part in queued:
             part.dead = part.dead or cause
             self._conclude(part)
@@ -381,7 +410,7 @@ class Core:
         """Refuse new runs, let those there are die, and return what is still in flight."""
         with self.lock:
             self.closed = True
-            runs = self.admission.runs
+            runs = [*self.looped, *self.admission.runs]
         for run in runs:
             run.abort(MachineClosedError(f"the machine was closed during run {run.number}"))
         return [run for run in runs if not run.done]
@@ -392,66 +421,3 @@ class Core:
             network.close()
         self.networks.clear()
         self.pool.release(self.scheduler)
-
-    # -- asynchronous ops -----------------------------------------------------------------------
-
-    def call_async(
-        self,
-        run: Run,
-        task: Task,
-        kernel: Callable[..., Awaitable[Any]],
-        args: tuple[Any, ...],
-        known: Task | None = None,
-    ) -> deque[Any]:
-        """Run ``kernel(*args)`` on the run's event loop and return the queue of its reply.
-
-        The reply is a callable that returns the result or raises what the kernel raised; `task`
-        waits for it.  Instruments are told of `known`, where that is another one.
-        """
-        reply: deque[Callable[[], Any]] = deque()
-        scopes: list[anyio.CancelScope] = []
-        host = run.host
-        assert host is not None
-        if instrument.listening:
-            kernel = observed(run, known or task, kernel)
-
-        async def call() -> None:
-            answer: Callable[[], Any] = Raised(RuntimeError("the event loop gave up the call"))
-            try:
-                with anyio.CancelScope() as scope:
-                    scopes.append(scope)
-                    if run.dead is None:
-                        answer = partial(returned, await kernel(*args))
-            except (KeyboardInterrupt, GeneratorExit, anyio.get_cancelled_exc_class()):
-                raise
-            except BaseException as error:  # noqa: BLE001 - the actor names the node
-                answer = Raised(error)
-            finally:
-                self._answer(task, reply, answer if run.dead is None else Raised(Dead()))
-
-        def cancel_scopes() -> None:
-            for scope in scopes:
-                scope.cancel()
-
-        def cancel() -> None:
-            if not host(cancel_scopes):  # the loop was closed, perhaps before the call began
-                self._answer(task, reply, Raised(Dead()))
-
-        with self.lock:
-            if run.dead is not None:
-                raise Dead  # it has died since the actor looked, and has cancelled what it knew of
-            self.calls[id(reply)] = run, cancel
-        if not host(partial(spawn, call)):
-            with self.lock:
-                self.calls.pop(id(reply), None)
-            raise RuntimeError("the event loop of the run was closed")
-        return reply
-
-    def _answer(self, task: Task, reply: deque[Any], answer: Callable[[], Any]) -> None:
-        with self.lock:
-            if self.calls.pop(id(reply), None) is None:
-                return
-            reply.append(answer)
-            if task.wait is reply:
-                task.ready[0].append(task)
-        self.scheduler.offer()

@@ -263,6 +263,9 @@ def _seconds(entry: tuple[str, str, float, int]) -> float:
     return entry[2]
 
 
+_WAITS = {"loop": "calls wait on the caller's event loop", "thread": "calls wait in threads"}
+
+
 def _explanation(plan: Plan, spent: Mapping[int, float], workers: int) -> str:
     binding = plan.latest
     assert binding is not None
@@ -286,7 +289,10 @@ def _explanation(plan: Plan, spent: Mapping[int, float], workers: int) -> str:
         cost = sum(plan.cost_us(step, binding.symbols) for step in spec.steps)
         measured = f"{spent[spec.index]:.1f}" if spec.index in spent else "-"
         where = f"any of {workers} workers" if heavy else "after its input, on the same worker"
-        if binding.direct_turns and spec.index not in spent:
+        if spec.waits:
+            kinds = {step.op.runs_on for step in spec.steps if step.op.waits}
+            where = " and ".join(sorted(_WAITS[kind] for kind in kinds))
+        elif binding.direct_turns and spec.index not in spent:
             where = "in the calling thread"
         rows.append((spec.name, str(len(spec.steps)), f"{cost:.1f}", measured, where))
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]

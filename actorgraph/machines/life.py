@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from contextvars import copy_context
 from functools import partial
 from time import perf_counter, sleep
 from types import TracebackType
@@ -87,20 +88,27 @@ class Lifetime:
 
     # -- runs ---------------------------------------------------------------------------------
 
-    def _launch(self, run: Run, timeout_s: float | None, slot: int | None = None) -> None:
-        """Start a run; the calling thread is going to work in `slot`, if it holds one."""
+    def _launch(
+        self, run: Run, timeout_s: float | None, slot: int | None = None, *, looped: bool = False
+    ) -> None:
+        """Start a run; the calling thread is going to work in `slot`, if it holds one.
+
+        A `looped` one is small enough for the event loop, where it waits for its ops.
+        """
         core = run.core
         run.machine = self  # a machine that is dropped ends after its runs
         errors = _current_errors()
+        context = copy_context() if run.plan.has_own else None
         for part in run.parts:
-            part.errors = errors
+            part.errors, part.context = errors, context
         try:
             if timeout_s is not None:
                 run.timeout_s = seconds("timeout_s", timeout_s)
                 run.until = core.pool.deadlines.add(run, run.timeout_s)
                 if timeout_s == 0:
                     run.expire()
-            core.start(run, slot)
+            if not (looped and core.start_on_loop(run)):
+                core.start(run, slot)
         except Exception:
             if slot is not None:
                 core.scheduler.free.append(slot)
@@ -139,7 +147,7 @@ class Lifetime:
             run.plan.walls.append(perf_counter() - started)
         return run
 
-    def _run_on_own_loop(self, run: Run, timeout_s: float | None) -> Run:
+    def _run_on_own_loop(self, run: Run, timeout_s: float | None, *, looped: bool = False) -> Run:
         """Run to the end where asynchronous ops want a loop, and the caller has none."""
         if in_event_loop():
             raise GraphError("this graph has asynchronous ops: await machine.run(...)")
@@ -148,13 +156,13 @@ class Lifetime:
             host = loop_notifier()
             for one in {run, *run.parts}:
                 one.host, one.awaited = host, True
-            self._launch(run, timeout_s)
+            self._launch(run, timeout_s, looped=looped)
             return await run
 
         return anyio.run(awaited)
 
     def _refuse_without_loop(self, run: Run, *, looped: bool) -> None:
-        if run.plan.has_async and not looped:
+        if run.plan.needs_loop and not looped:
             raise GraphError(
                 "this graph has asynchronous ops, which run on the caller's event loop: "
                 "call start() inside one, or use run_sync()"

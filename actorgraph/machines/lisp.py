@@ -9,17 +9,20 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from functools import partial
 from inspect import Parameter, Signature, signature
-from typing import Any, ClassVar, final
+from typing import TYPE_CHECKING, Any, ClassVar, final
 
-from actorgraph.channels import Channel
 from actorgraph.graph import Node
 from actorgraph.lower.cuts import Costs, Cut
 from actorgraph.lower.joint import Joint
 from actorgraph.lower.regions import Region, TaskSpec
 from actorgraph.lower.text import last_uses
 from actorgraph.machines.base import Machine
-from actorgraph.node_actor import Dead, Task, fail
+from actorgraph.machines.calling import Steps
+from actorgraph.node_actor import Dead, Task
 from actorgraph.op import CONSTANT
+
+if TYPE_CHECKING:
+    from actorgraph.machines.run import Run
 
 __all__ = ["LispMachine"]
 
@@ -51,7 +54,7 @@ class LispMachine(Machine):
         return _whole
 
     def _interpreter(self) -> Callable[..., Any]:
-        return partial(_interpret, log=self._log)
+        return partial(_interpreted, log=self._log)
 
 
 _OF_ALL = signature(Machine)
@@ -65,12 +68,10 @@ def _whole(joint: Joint, costs: Costs) -> list[TaskSpec]:
     return [TaskSpec(0, Region(0, steps), "forward", steps)] if steps else []
 
 
-def _interpret(
-    task: Task, ports: list[Channel], kernels: list[Any], *, log: Log | None
-) -> Generator[Task | None, Any, None]:
-    """Do what a generated program does, as a loop over the steps."""
+def _interpreted(task: Task, kernels: list[Any], *, log: Log | None) -> Steps:
+    """Return what does the steps of a task for one run, one kernel after another."""
     spec = task.spec
-    brought = [[node.id for node in port.nodes] for port in spec.ports]
+    received, outputs = [node.id for node in spec.received], spec.outputs
     fixed = {
         part.id: part.attrs["value"]
         for step in spec.steps
@@ -78,57 +79,34 @@ def _interpret(
         if part.op is CONSTANT
     }
     uses = [(step.id, *[part.id for part in step.inputs]) for step in spec.steps]
-    unused_after = last_uses(uses, [node.id for node, _ in spec.results])
-    messages: Any
-    inputs: Any
-    values: Any
-    outgoing: Any
-    yield None
-    while True:
-        empty = next((port.messages for port in ports if not port.messages), None)
-        if empty is not None:
-            task.wait = empty
-            yield None
-            continue
-        messages = [port.popper()() for port in ports]
-        run = messages[0].run
-        parked = False
-        try:
-            values = dict(fixed)
-            for leaves, message in zip(brought, messages, strict=True):
-                values.update(zip(leaves, message if leaves[1:] else [message.value], strict=False))
-            for step, kernel, unused in zip(spec.steps, kernels, unused_after, strict=True):
-                inputs = [values[part.id] for part in step.inputs]
-                task.step = step, inputs
-                if run.dead is not None:
-                    raise Dead
-                kernel = run.kernels[kernel] if isinstance(kernel, int) else kernel
-                if step.op.blocking:
-                    values[step.id] = kernel(*inputs)
-                else:
-                    reply = run.call_async(task, kernel, tuple(inputs))
-                    while not reply:
-                        task.wait = reply
-                        parked = True
-                        yield None
-                        parked = False
-                    values[step.id] = reply.pop()()
-                if log is not None:
-                    log(_for_user(task, step), values[step.id])
-                for number in unused:
-                    del values[number]
-            outgoing = [values[node.id] for node, _ in spec.results]
-        except BaseException as error:
-            if parked:
-                raise  # the machine was dropped, and the coroutine is closed where it waits
-            outgoing = [fail(task, error, *messages)] * len(spec.results)
-        task.step = None
-        for (_, index), message in zip(spec.results, outgoing, strict=True):
-            run.deliver(index, message)
-        task.wait = ports[0].messages
-        # A parked frame must not keep the arrays of the last run alive.
-        messages = values = inputs = outgoing = run = message = kernel = None
-        yield None
+    unused_after = last_uses(uses, [node.id for node in outputs])
+
+    def steps(run: Run, out: Any, *given: Any) -> Generator[Any, Any, list[Any]]:
+        values = {**fixed, **dict(zip(received, given, strict=True))}
+        del given
+        for step, kernel, unused in zip(spec.steps, kernels, unused_after, strict=True):
+            inputs = [values[part.id] for part in step.inputs]
+            task.step = step, inputs
+            if run.dead is not None:
+                raise Dead
+            kernel = run.kernels[kernel] if isinstance(kernel, int) else kernel
+            if step.op.waits:
+                try:
+                    values[step.id] = yield kernel, tuple(inputs)
+                finally:
+                    task.step = step, inputs  # other runs have gone on meanwhile
+            elif step.op.checked:
+                assert run.context is not None
+                values[step.id] = run.context.copy().run(kernel, *inputs)
+            else:
+                values[step.id] = kernel(*inputs)
+            if log is not None:
+                log(_for_user(task, step), values[step.id])
+            for number in unused:
+                del values[number]
+        return [values[node.id] for node in outputs]
+
+    return steps
 
 
 def _for_user(task: Task, step: Node) -> Node:

@@ -15,9 +15,10 @@ from typing import Any, Literal
 from actorgraph.channels import Channel
 from actorgraph.lower.collector import paused
 from actorgraph.lower.kernels import alike, with_errstate
-from actorgraph.lower.program import lower, numbered
+from actorgraph.lower.program import lower, lower_directly, numbered
 from actorgraph.lower.regions import TaskSpec
 from actorgraph.machines.binding import Binding
+from actorgraph.machines.calling import Calling
 from actorgraph.machines.capacities import Capacities, channel_name
 from actorgraph.machines.plan import MEMORIES_KEPT, Plan
 from actorgraph.machines.run import Run
@@ -170,6 +171,10 @@ class Network:
         leaves = self.plan.leaf_index
         self.entries: list[list[tuple[Any, Any, Task]]] = [[] for _ in range(len(leaves) + 1)]
         self.bundles: list[tuple[Callable[[Any], tuple[Any, ...]], Any, Any, Task]] = []
+        interpreted = self.plan.interpreter is not None
+        self.callings = {
+            task.spec.index: Calling(task) for task in self.tasks if interpreted or task.spec.waits
+        }
         ports = [self._open_ports(task) for task in self.tasks]
         sends: list[list[Channel]] = [[] for _ in self.tasks]
         for task in self.tasks:
@@ -199,7 +204,7 @@ class Network:
             self.channels.append(channel)
             if port.producer is None:
                 places = [self.plan.leaf_index[node] for node in port.nodes] or [-1]
-                entry = channel.appender(), channel.messages, task
+                entry = channel.appender(), self._signal(task, channel.messages), task
                 if port.kind == "bundle":
                     self.bundles.append((itemgetter(*places), *entry))
                 else:
@@ -211,10 +216,10 @@ class Network:
         producers = [-1 if port.producer is None else port.producer for port in spec.ports]
         preferred = producers.index(max(producers))
         kernels = self._kernels(spec)
-        if self.plan.interpreter is not None:
-            task.start(self.plan.interpreter(task, ports, kernels), ports[preferred].messages)
-            return
         outs = sends[spec.index]
+        if spec.index in self.callings:
+            self._start_calling(task, kernels, ports, outs)
+            return
         credited_in, credited_out = self._credited(ports), self._credited(outs)
         kernel_of, kernels = numbered(kernels) if len(kernels) > 1 else ((0,), kernels)
         program = lower(
@@ -237,7 +242,8 @@ class Network:
         for i in credited_in:
             held = ports[i].credits
             assert held is not None
-            args += [held.append, held, self.tasks[producers[i]]]
+            producer = self.tasks[producers[i]]
+            args += [held.append, self._signal(producer, held), producer]
         called, constants = program.callables(kernels, self.plan.device.to_device)
         args += called
         if spec.index in self.memory_index:
@@ -245,13 +251,42 @@ class Network:
         args += constants
         consumers = [self.tasks[consumer] for _, consumer in (*spec.sends, *spec.bundles)]
         for channel, consumer in zip(outs, consumers, strict=True):
-            args += (channel.messages, channel.queue, consumer)
+            args += (self._signal(consumer, channel.messages), channel.queue, consumer)
         for i in credited_out:
             held = outs[i].credits
             assert held is not None
             args += [held, held.popleft]
         args += [index for _, index in spec.results]
         task.start(program.make(*args), ports[preferred].messages)
+
+    def _signal(self, task: Task, queue: Any) -> Any:
+        """Return what a task waits for where another one waits for a queue."""
+        return self.callings.get(task.spec.index, queue)
+
+    def _start_calling(
+        self, task: Task, kernels: list[Any], ports: list[Channel], outs: list[Channel]
+    ) -> None:
+        spec, plan = task.spec, self.plan
+        if plan.interpreter is not None:
+            steps = plan.interpreter(task, kernels)
+        else:
+            bound = self.bound_index
+            program = lower_directly(spec.steps, spec.received, spec.outputs, bound=bound)
+            task.program = program
+            called, constants = program.callables(kernels, plan.device.to_device)
+            steps = program.make(*called, *constants)
+        credited = []
+        for port, channel in zip(spec.ports, ports, strict=True):
+            if channel.credits is not None and port.producer is not None:
+                producer, held = self.tasks[port.producer], channel.credits
+                credited.append((self._signal(producer, held), held.append, producer))
+        consumers = [self.tasks[consumer] for _, consumer in (*spec.sends, *spec.bundles)]
+        targets = [
+            (self._signal(consumer, channel.messages), channel.appender(), consumer)
+            for channel, consumer in zip(outs, consumers, strict=True)
+        ]
+        spent = [channel.credits for channel in outs if channel.credits is not None]
+        self.callings[spec.index].start(steps, ports, credited, targets, spent)
 
     def _credited(self, channels: Sequence[Channel]) -> Sequence[int]:
         if not self.with_credits:
@@ -333,11 +368,10 @@ class Networks(dict[Any, Network]):
         for network in self.values():
             empty = {id(c.messages): f"a message from {c.name}" for c in network.channels}
             empty |= {id(c.credits): f"room in {c.name}" for c in network.channels}
-            waiting += [
-                f"{task.spec.name!r} waits for {empty[id(task.wait)]}"
-                for task in network.tasks
-                if not task.wait and id(task.wait) in empty
-            ]
+            for task in network.tasks:
+                wait = task.wait.lacks() if isinstance(task.wait, Calling) else task.wait
+                if not wait and id(wait) in empty:
+                    waiting.append(f"{task.spec.name!r} waits for {empty[id(wait)]}")
         return "; ".join(waiting[:20]) or "nobody waits"
 
     def drop_idle(self, runs: Iterable[Run], plan: Plan | None = None) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -62,7 +62,7 @@ class Plan(Results):
     device : Device
     watch : tuple of str
     interpreter : callable, optional
-        Generator function that stands for the generated programs (`LispMachine`).
+        What stands for the generated programs (`LispMachine`): returns the `Steps` of a task.
     passes : sequence of Pass
         How the forward nodes are rewritten, and the late ones the whole.
     costs : dict, optional
@@ -138,13 +138,12 @@ class Plan(Results):
         self._place_results()
         self.bound = list(filter(depends_on_symbols, self.joint.order))
         self.checked = [node for node in self.joint.order if node.checks]
-        self.has_async = any(not op.blocking for op in {node.op for node in self.joint.order})
         # Feeds of dims that no symbol tells: their cost is known only from their sizes.
         self.unsized = any(dim is UNKNOWN for node in self.inputs for dim in node.dims)
         self.direct: Program | None = None
         self.direct_steps: Sequence[Node] = ()
         self.direct_buffered: frozenset[int] = frozenset()
-        self.allows_direct = not (self.has_async or self.assignments or interpreter)
+        self.allows_direct = not (self.assignments or interpreter)
         self.runs = 0
         self._begin(cut, {})
 
@@ -165,6 +164,37 @@ class Plan(Results):
         self._in_sequence: Plan | None = None
         self._with_memory: list[Binding] = []
         self._bindings: OrderedDict[tuple[tuple[str, int], ...], Binding] = OrderedDict()
+
+    @cached_property
+    def waits(self) -> bool:
+        """Whether there are ops that wait, on a loop or in threads."""
+        return any(node.op.waits for node in self.joint.order)
+
+    @cached_property
+    def fits_loop(self) -> bool:
+        """Whether an event loop can compute a run: its ops that wait do so there, in a chain."""
+        latest: Node | None = None
+        following: set[int] = set()  # what needs the latest
+        for node in self.joint.order:
+            follows = any(part is latest or part.id in following for part in node.inputs)
+            on_loop = node.op.runs_on == "loop" and (latest is None or follows)
+            if node.op.waits and not on_loop:
+                return False
+            if node.op.waits:
+                latest, following = node, set()
+            elif follows:
+                following.add(node.id)
+        return True
+
+    @cached_property
+    def needs_loop(self) -> bool:
+        """Whether there are asynchronous ops."""
+        return any(node.op.runs_on == "loop" for node in self.joint.order)
+
+    @cached_property
+    def has_own(self) -> bool:
+        """Whether there are ops of users, which see the context of the run's caller."""
+        return any(node.op.checked for node in self.joint.order)
 
     # -- bindings -----------------------------------------------------------------------------
 
@@ -213,7 +243,7 @@ class Plan(Results):
             symbols=symbols,
             kernels=[self.kernel(node, symbols) for node in self.bound],
             heavy=tuple(
-                any(is_heavy(by_node.get(node.id, 0.0)) for node in spec.steps)
+                any(is_heavy(by_node.get(n.id, 0.0)) and not n.op.waits for n in spec.steps)
                 for spec in self.tasks
             ),
             predicted_us=sum(costs),
@@ -225,7 +255,7 @@ class Plan(Results):
             self.sequential = one_after_another(self.joint.order, costs, self.workers)
         if self.sequential is None:
             self.tasks = self._connected(self.cut, costs, symbols)
-            if self.weighs and not (self.has_async or self._gains(costs, symbols)):
+            if self.weighs and not (self.waits or self._gains(costs, symbols)):
                 self.sequential = f"{self.workers} workers would end hardly sooner than one"
         if self.sequential is not None:
             self.tasks = self._connected(sequential, costs, symbols)
@@ -464,12 +494,13 @@ class Plan(Results):
 
             if node.op in jit.OWN:
                 return jit.fused_kernel(node, symbols, wait=self.jit == "wait")
-        return kernel(node, self.device.xp, symbols, watch=self.watch)
+        found: Callable[..., Any] = kernel(node, self.device.xp, symbols, watch=self.watch)
+        return found
 
 
 def _spent_us(spec: TaskSpec, costs: Mapping[int, float]) -> float:
-    """Return the sum; what steps share (`lower.sharing`) is a part of what they cost."""
-    return sum([costs.get(node.id, 0.0) for node in spec.steps])
+    """Return what workers spend; what steps share (`lower.sharing`) is a part of what they cost."""
+    return sum([costs.get(node.id, 0.0) for node in spec.steps if not node.op.waits])
 
 
 def _assignments(nodes: Sequence[Node]) -> list[tuple[Buffer, Node]]:

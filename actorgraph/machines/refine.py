@@ -95,7 +95,7 @@ def on_trial(plan: Plan) -> Plan | None:
     """
     if (
         plan.sequential is not None
-        or plan.has_async
+        or plan.waits
         or len(plan.tasks) < 2
         or len(plan.walls) < _TURNS
         or plan.only_binding is None

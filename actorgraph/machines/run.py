@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 import threading
 from collections import deque
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextvars import Context
 from functools import partial
 from math import inf
 from time import monotonic
@@ -19,7 +20,7 @@ from actorgraph.errors import GraphError, RunCancelled
 from actorgraph.graph import Node
 from actorgraph.memory.buffers import Unallocated
 from actorgraph.node import Buffer
-from actorgraph.node_actor import Task, blamed
+from actorgraph.node_actor import blamed
 from actorgraph.options import seconds
 from actorgraph.scheduler import waited_for
 from actorgraph.store import copies
@@ -52,9 +53,9 @@ class Run:
 
     __slots__ = (
         "__weakref__", "_callbacks", "_lock", "assigned", "awaited", "binding", "claim",
-        "collected", "core", "dead", "done", "duals", "errors", "group", "host", "kernels",
-        "leaves", "machine", "microbatch", "microbatches", "network", "number", "plan", "priority",
-        "regular", "results", "timeout_s", "tokens", "until", "values",
+        "collected", "context", "core", "dead", "done", "duals", "errors", "group", "host",
+        "kernels", "leaves", "machine", "microbatch", "microbatches", "network", "number", "plan",
+        "priority", "regular", "results", "timeout_s", "tokens", "until", "values",
     )  # fmt: skip
 
     timeout_s: float
@@ -83,6 +84,7 @@ class Run:
         self.awaited = False
         self.regular = True  # whether everything that it brings is C-contiguous
         self.errors: dict[str, Any] | None = None
+        self.context: Context | None = None  # the caller's, where there are ops of users
         self.host: Callable[[Callable[[], object]], object] | None = None
         # Set once, by whatever ends the run early; actors read it without a lock.
         self.dead: BaseException | None = None
@@ -142,7 +144,7 @@ class Run:
         self.core.refuse_inside_op("run.result()")
         if not self.done and in_event_loop() and not in_ipython_kernel():
             raise GraphError("run.result() would block the running event loop; write `await run`")
-        host = self.host if self.plan.has_async and not self.done else None
+        host = self.host if self.plan.needs_loop and not self.done else None
         if host is not None and not host(_nothing):
             self.abort(GraphError("the event loop of the run was closed"))
         until = None if timeout_s is None else monotonic() + seconds("timeout_s", timeout_s)
@@ -212,12 +214,6 @@ class Run:
             for run in waited_for(self.core.scheduler):
                 run.cancel()  # the caller waits for this one, and helped with another
         self.abort(error)
-
-    def call_async(
-        self, task: Task, kernel: Callable[..., Awaitable[Any]], args: tuple[Any, ...]
-    ) -> deque[Any]:
-        """Start an asynchronous op on the caller's loop and return the queue of its reply."""
-        return self.core.call_async(self, task, kernel, args)
 
     # -- ends ---------------------------------------------------------------------------------
 
@@ -338,7 +334,7 @@ class Run:
     async def _ended(self) -> None:
         """Wait for the end; a cancelled waiter cancels the run and still waits for its end."""
         event = anyio.Event()
-        notify = loop_notifier()
+        notify = loop_notifier(at_once=True)
         self.add_done_callback(partial(notify, event.set))
         try:
             await event.wait()
@@ -361,19 +357,29 @@ def in_main_thread() -> bool:
     return threading.get_ident() == threading.main_thread().ident
 
 
-def loop_notifier() -> Callable[[Callable[[], object]], object]:
+def loop_notifier(*, at_once: bool = False) -> Callable[[Callable[[], object]], object]:
     """Return a function that runs a callable on the current event loop, from any thread.
 
-    A loop that was closed in the meantime is no error: nobody is left to be told.
+    `at_once` calls it without a detour where the calling thread is the loop's: to wake the loop
+    costs as much as a small run.  A loop that was closed in the meantime is no error: nobody is
+    left to be told.
     """
+    schedule: Callable[..., object]
+    here: Callable[[], object] = _nothing
+    own: object = _nothing
     if in_trio():
         schedule = sys.modules["trio"].lowlevel.current_trio_token().run_sync_soon
     else:
         import asyncio
 
-        schedule = asyncio.get_running_loop().call_soon_threadsafe
+        own = asyncio.get_running_loop()
+        schedule = own.call_soon_threadsafe
+        here = asyncio._get_running_loop if at_once else here
 
     def notify(function: Callable[[], object]) -> bool:
+        if here() is own:
+            function()
+            return True
         try:
             schedule(function)
         except RuntimeError:  # closed; trio.RunFinishedError is one too

@@ -105,7 +105,8 @@ class Step:
             machine.refuse_blocking("a step", "await step.run(...)")
             limited = machine.max_bytes is not None
             plan, number = self._plan, None
-            if plan and plan.allows_direct and not machine._actors_only and not limited:
+            inline = plan and plan.allows_direct and not plan.waits
+            if plan and inline and not machine._actors_only and not limited:
                 run = machine._prepare(feeds, True, None, 0, run_number, None, plan)
                 if self._inline(run) and run.core.run_directly(run):
                     run._raise_if_failed()

@@ -27,6 +27,8 @@ def define(
     samples: Iterable[Sample] = (),
     is_view: bool = False,
     concurrent: bool = True,
+    concurrency: int | None = None,
+    blocking: bool = False,
     doc: str = "",
 ) -> Callable[..., Node]:
     """Declare an op and return the function ``op(*nodes, **attrs)`` that applies it.
@@ -39,35 +41,57 @@ def define(
         Type as in `actorgraph.types`, or ``scheme(arity, attrs)`` that returns one.
     forward : callable
         ``forward(xp, *arrays, **attrs)`` on read-only arrays; its result is checked against the
-        type.  An ``async def`` runs on the caller's event loop while its actor is parked.
+        type.  An ``async def`` runs on the event loop of the run's caller, and holds up no worker:
+        its calls for all runs in flight are under way at once.  A forward sees the context
+        variables of the run's caller.
     vjp : tuple of rules, or one rule, optional
         A rule ``(ct, y, *xs, **attrs) -> node`` per argument, None for one without a gradient; or
         one rule ``(argnum, ct, y, *xs, **attrs) -> node``; or `ag.ops.Together` for many arguments.
     jvp : callable, optional
         ``jvp(tans, y, *xs, **attrs) -> node``; without it forward mode through the op raises.
-    shape, cost, samples, is_view, concurrent, doc : optional
+    concurrent : bool
+        False is short for ``concurrency=1``.
+    concurrency : int, optional
+        Most calls of the op at once in the process; others wait for their turn.
+    blocking : bool
+        True for a forward that mostly waits, such as for a file or a server, and cannot be an
+        ``async def``: it is called in a thread of its own and holds up no worker.
+    shape, cost, samples, is_view, doc : optional
         As in `actorgraph.op.Op`.
 
     Raises
     ------
     GraphTypeError
-        The name is taken or no identifier, the scheme cannot be read, or the number of rules is
-        not that of the arguments.
+        The name is taken or no identifier, the scheme cannot be read, the number of rules is not
+        that of the arguments, `concurrency` is no int of at least 1, or an ``async def`` is called
+        blocking.
 
     Examples
     --------
     >>> cube = define("docs_cube", scheme="f[*s] -> f[*s]", forward=lambda xp, x: x * x * x,
     ...               vjp=(lambda ct, y, x: ct * 3 * x * x,))
+
+    A call to a service, at most 8 at once:
+
+    >>> import asyncio
+    >>> async def ask(xp, x):
+    ...     await asyncio.sleep(0.001)
+    ...     return x + 1
+    >>> asked = define("docs_asked", scheme="f[*s] -> f[*s]", forward=ask, concurrency=8)
     """
     rules = checked_rules(name, vjp, jvp)
-    _check(name, scheme, forward, rules, flag("concurrent", concurrent))
+    _check(name, scheme, forward, rules)
+    if not flag("concurrent", concurrent):
+        concurrency = 1
+    _check_calls(name, forward, concurrency, blocking)
     for what, rule in (("shape", shape), ("cost", cost)):
         if rule is not None and not callable(rule):
             raise GraphTypeError(f"op {name!r}: {what} has to be a function, got {shown(rule)}")
     record = Op(
         name, scheme, forward, shape, rules, jvp, cost, tuple(several("samples", samples)),
-        is_view=flag("is_view", is_view), concurrent=concurrent, checked=True,
-        blocking=not _is_async(forward), doc=text("doc", doc),
+        is_view=flag("is_view", is_view), concurrency=concurrency, checked=True,
+        runs_on="loop" if _is_async(forward) else "thread" if blocking else "worker",
+        doc=text("doc", doc),
     )  # fmt: skip
     return _function(register(record))
 
@@ -95,7 +119,7 @@ def checked_rules(
     return rules
 
 
-def _check(name: Any, scheme: Any, forward: Any, rules: Any, concurrent: Any) -> None:
+def _check(name: Any, scheme: Any, forward: Any, rules: Any) -> None:
     if not isinstance(name, str) or not name.isidentifier():
         raise GraphTypeError(f"an op's name is an identifier, got {shown(name)}")
     if not callable(forward):
@@ -103,16 +127,28 @@ def _check(name: Any, scheme: Any, forward: Any, rules: Any, concurrent: Any) ->
     if not isinstance(scheme, str) and not callable(scheme):
         what = "a type such as 'f[*s] -> f[*s]', or a function that returns one"
         raise GraphTypeError(f"op {name!r}: the scheme is {what}, got {shown(scheme)}")
-    if not concurrent and _is_async(forward):
-        raise GraphTypeError(
-            f"op {name!r}: concurrent=False is not for an async def; hold a lock in it instead"
-        )
     if isinstance(scheme, str):
         args = len(parse(scheme).args)
         if isinstance(rules, tuple) and len(rules) != args:
             raise GraphTypeError(
                 f"op {name!r} takes {args} arguments but has {len(rules)} vjp rules"
             )
+
+
+def _check_calls(name: str, forward: Any, concurrency: Any, blocking: Any) -> None:
+    whole = isinstance(concurrency, int) and not isinstance(concurrency, bool)
+    if concurrency is not None and not (whole and concurrency >= 1):
+        raise GraphTypeError(
+            f"op {name!r}: concurrency is the most calls at once, an int of at least 1, or None "
+            f"for no limit; got {concurrency!r}"
+        )
+    if not isinstance(blocking, bool):
+        raise GraphTypeError(f"op {name!r}: blocking is True or False, got {blocking!r}")
+    if blocking and _is_async(forward):
+        raise GraphTypeError(
+            f"op {name!r}: an async def runs on the event loop, which it must not block; leave "
+            "blocking=True out, or give a plain function"
+        )
 
 
 def _function(record: Op) -> Callable[..., Node]:

@@ -85,7 +85,7 @@ def opaque(
 
     op = Op(
         name, scheme, forward, shape_rule, rules, jvp,
-        concurrent=flag("concurrent", concurrent), checked=True,
+        concurrency=None if flag("concurrent", concurrent) else 1, checked=True,
         doc="A function of arrays that the user has given.",
     )  # fmt: skip
 

@@ -7,9 +7,9 @@ its last task has used them.
 
 Invariants:
 
-- A lane whose action calls an asynchronous op waits for it, in the middle of the action.
-- A lane does the actions of one run exactly in the order of its list.  Where the next one of a run
-  has to wait and a later run is in flight, the lane goes on with that: so streams have no bubbles.
+- A lane does the actions of one run exactly in the order of its list, one at a time.  Where the
+  next one of a run has to wait, or the one under way waits for a call, and a later run is in
+  flight, the lane goes on with that: so streams have no bubbles.
 - Only the worker that runs a lane touches what the lane holds; messages are the one way in.
 - A lane that meets a dead run forgets it and wakes the others, so no lane waits for it; the run
   ends when every lane has.
@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 from actorgraph import instrument
 from actorgraph.channels import Channel
 from actorgraph.lower.regions import Region, TaskSpec
-from actorgraph.machines.calls import Raised
+from actorgraph.machines.calls import Call, resumed
 from actorgraph.machines.plan import MEMORIES_KEPT
 from actorgraph.memory.buffers import Unallocated
 from actorgraph.node_actor import Dead, NodeActor, Task, blamed
@@ -47,8 +47,8 @@ _TIMES_KEPT = 256
 Push = Callable[[Task], None]
 
 _T = TypeVar("_T")
-Turn: TypeAlias = Generator[Task | None, Push, _T]
-"""A part of a lane's coroutine, which may park."""
+Acting: TypeAlias = Generator[None, None, _T]
+"""A part of an action, which pauses where the flight waits for a call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,13 +128,16 @@ class Flight:
     """What one lane holds of one run."""
 
     __slots__ = (
-        "held", "lane", "lists", "order", "parts", "run", "siblings", "sums", "tails", "uses",
+        "acting", "call", "held", "lane", "lists", "order", "parts", "run", "siblings", "sums",
+        "tails", "uses",
     )  # fmt: skip
 
     def __init__(self, lane: Lane, run: Run, siblings: list[Flight]) -> None:
         self.lane, self.run, self.siblings = lane, run, siblings
         self.parts: Sequence[Part] = run.microbatches
         self.order = lane.new_order()
+        self.acting: Acting[None] | None = None  # the action that is under way
+        self.call: Call | None = None  # for which it waits
         self.tails = deque(lane.tails)
         self.lists: dict[int, list[Any]] = {}
         self.sums: dict[int, Sum] = {}
@@ -196,12 +199,12 @@ class Lane:
         if self.task.wait is self.inbox.messages:
             push(self.task)
 
-    def _turns(self) -> Turn[None]:
+    def _turns(self) -> Generator[Task | None, Push, None]:
         task, queue = self.task, self.inbox.messages
         self.push = yield None
         while True:
             self._receive()
-            if (yield from self._step()):
+            if self._step():
                 task.wait = ()
                 self.push = yield task  # the worker goes on here, when it has called others
             else:
@@ -216,9 +219,14 @@ class Lane:
             elif flight.held:
                 flight.held[microbatch].update(values)
 
-    def _step(self) -> Turn[bool]:
+    def _step(self) -> bool:
         """Do what is next; return whether there was anything to do."""
         for flight in self.flights:
+            if flight.acting is not None:
+                if flight.call is not None and flight.call.answer is None:
+                    continue
+                self._go_on(flight, flight.acting)
+                return True
             if flight.run.dead is not None:
                 self._end(flight)
                 return True
@@ -228,14 +236,24 @@ class Lane:
             else:
                 work = flight.order.take(flight.ready)
             if work is not None:
-                for index in work.tasks:
-                    yield from self._do(flight, index, work.microbatch)
-                if flight.over():
-                    self._end(flight)
+                self._go_on(flight, self._act(flight, work))
                 return True
         return False
 
-    def _do(self, flight: Flight, index: int, microbatch: int) -> Turn[None]:
+    def _go_on(self, flight: Flight, acting: Acting[None]) -> None:
+        """Go on with an action until it waits for a call, or to its end."""
+        for _ in acting:
+            flight.acting = acting
+            return
+        flight.acting = None
+        if flight.over():
+            self._end(flight)
+
+    def _act(self, flight: Flight, work: Work) -> Acting[None]:
+        for index in work.tasks:
+            yield from self._do(flight, index, work.microbatch)
+
+    def _do(self, flight: Flight, index: int, microbatch: int) -> Acting[None]:
         """Compute a task for a microbatch, send and keep what is needed, forget the rest."""
         network, run = self.network, flight.run
         task, held = network.plan.stage_tasks[index], flight.held[microbatch]
@@ -243,10 +261,10 @@ class Lane:
         started = perf_counter()
         if run.dead is not None:
             return
-        outputs = self._tried(
-            flight, index, self._call, part.run, index, [held[number] for number in task.inputs]
-        )
-        if task.has_async and outputs is not None:
+        args = part.run, index, [held[number] for number in task.inputs]
+        outputs = self._tried(flight, index, self._call, *args)
+        del args
+        if task.spec.waits and outputs is not None:
             outputs = yield from self._awaited(flight, index, outputs)
         if outputs is None:
             return
@@ -275,8 +293,9 @@ class Lane:
     def _tried(self, flight: Flight, index: int, function: Callable[..., Any], *args: Any) -> Any:
         """Return what a part of a task returns, None where the run dies of it or is dead."""
         plan = self.network.plan
+        context = flight.run.context
         try:
-            return function(*args)
+            return function(*args) if context is None else context.copy().run(function, *args)
         except Dead:
             return None
         except BaseException as error:  # noqa: BLE001 - becomes the run's
@@ -284,27 +303,25 @@ class Lane:
             del function, args  # an error keeps this frame
             return None
 
-    def _awaited(self, flight: Flight, index: int, steps: Any) -> Turn[Any]:
-        """Go through the steps of a task, parked while an asynchronous op runs on the loop.
-
-        The lane parks outside every ``try``: to be dropped while it waits is no failure of the run.
-        """
-        known, reply = self.network.tasks[index], None
-        call_async = partial(flight.run.core.call_async, flight.run, self.task, known=known)
-        while (found := self._tried(flight, index, _next_call, steps, reply)) is not None:
-            if isinstance(found, list):
-                return found
+    def _awaited(self, flight: Flight, index: int, steps: Any) -> Acting[Any]:
+        """Go through the steps of a task; the action pauses while an op waits."""
+        known, inbox = self.network.tasks[index], self.inbox.messages
+        answer = None
+        while type(found := self._tried(flight, index, resumed, steps, answer)) is tuple:
+            call = flight.call = Call(
+                flight.run, flight, self.task, known, self._answered, inbox, *found
+            )
             try:
-                queue = call_async(*found)
+                call.run.core.calls.issue(call)
             except Dead:
                 return None
-            except BaseException as error:  # noqa: BLE001 - the step that has asked is to blame
-                queue = deque([Raised(error)])
-            while not queue:
-                self.task.wait = queue
-                self.push = yield None
-            reply = queue.pop()
-        return None
+            while call.answer is None:
+                yield
+            answer, flight.call = call.answer, None
+        return found
+
+    def _answered(self, call: Call) -> None:
+        self._put((call.owner, 0, {}))
 
     def _keep(self, flight: Flight, index: int, microbatch: int, outputs: list[Any]) -> bool:
         """Take what a task gives, and let go of what nothing else needs; return True."""
@@ -349,20 +366,6 @@ class Lane:
                 if other is not flight:
                     other.lane.tell((other, 0, {}), self.push)
         run.deliver(self.number, flight.gathered())
-
-
-def _next_call(steps: Any, reply: Callable[[], Any] | None) -> Any:
-    """Give steps the reply that they wait for; return their next call, or at last their results."""
-    try:
-        if reply is None:
-            return next(steps)
-        try:
-            value = reply()
-        except BaseException as error:  # noqa: BLE001 - the step that has asked is to blame
-            return steps.throw(error)
-        return steps.send(value)
-    except StopIteration as ended:
-        return ended.value
 
 
 class Lanes:

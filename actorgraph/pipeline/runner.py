@@ -282,7 +282,7 @@ class Pipeline(Lifetime):
         """
         self.refuse_blocking("run_sync", "await pipeline.run(...)")
         run = self._prepare(feeds, priority, looped=False)
-        if run.plan.has_async:
+        if run.plan.needs_loop:
             return self._run_on_own_loop(run, timeout_s)
         return self._run_here(run, timeout_s)
 

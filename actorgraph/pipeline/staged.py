@@ -80,8 +80,6 @@ class StageTask:
     program : Program
     buffered : frozenset of int
         Ids of the steps that write into memory which the task keeps.
-    has_async : bool
-        Whether the function is a generator, see `lower_directly`.
     """
 
     spec: TaskSpec
@@ -90,7 +88,6 @@ class StageTask:
     outputs: list[int]
     program: Program
     buffered: frozenset[int]
-    has_async: bool
     foreign: list[int] = field(default_factory=list)
     sends: dict[int, list[int]] = field(default_factory=dict)
 
@@ -241,7 +238,8 @@ class StagedPlan(Plan):
             inputs = _received(spec)
             outputs = [step for step in spec.steps if step.id in wanted]
             planned = writable(spec.steps, outputs, regular_ids)
-            planned = planned if len(spec.steps) > 1 else frozenset()
+            # What waits is in the middle of several microbatches, which would share the memory.
+            planned = planned if len(spec.steps) > 1 and not spec.waits else frozenset()
             region = spec.region.index
             if region >= stages:
                 # Cotangents reach the first stage last.
@@ -254,7 +252,6 @@ class StagedPlan(Plan):
                     [node.id for node in outputs],
                     lower_directly(spec.steps, inputs, outputs, planned),
                     planned,
-                    any(not step.op.blocking for step in spec.steps),
                 )
             )
         for task in self.stage_tasks:

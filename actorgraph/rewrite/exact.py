@@ -42,7 +42,7 @@ _LOOKED_AT = 32
 
 def is_pure(op: Op) -> bool:
     """Return whether nobody can tell how often the op is called: no user code, no waiting."""
-    return op.blocking and op.concurrent and not op.checked
+    return not op.waits and op.concurrency is None and not op.checked
 
 
 def restated(node: Node, op: Op, inputs: tuple[Node, ...], attrs: Mapping[str, Any]) -> Node:

@@ -307,10 +307,3 @@ def test_closing_after_the_loop_has_ended_does_not_hang(machine_type, options, s
     machine.close()
     with pytest.raises(ag.GraphError, match="closed|cancelled"):
         run.result(timeout_s=20)
-
-
-def test_an_asynchronous_op_cannot_be_serialised():
-    with pytest.raises(ag.GraphTypeError, match="concurrent=False.*async def"):
-        ag.ops.define(
-            "machines_serial_async", scheme="f[*s] -> f[*s]", forward=_call, concurrent=False
-        )

@@ -460,7 +460,7 @@ def test_a_machine_that_is_dropped_with_a_run_in_flight_ends_after_the_run():
 
 def own_threads():
     """Return those that run: Python lists one for ever whose start an interrupt has cut off."""
-    running = [thread for thread in threading.enumerate() if thread.ident is not None]
+    running = [thread for thread in threading.enumerate() if thread.is_alive()]
     return [thread for thread in running if thread.name.startswith("actorgraph")]
 
 

@@ -119,11 +119,34 @@ def test_user_ops_are_checked_and_may_be_async_or_serial():
     async_op = ag.ops.define("define_async", scheme="f[*s] -> f[*s]", forward=fetch)
     service_op = ag.ops.define("define_service", scheme="f[*s] -> f[*s]", forward=Service())
     serial_op = ag.ops.define("define_serial", concurrent=False, **UNARY)
+    waiting_op = ag.ops.define("define_waiting", blocking=True, concurrency=3, **UNARY)
     assert async_op.op.checked
-    assert not async_op.op.blocking
-    assert not service_op.op.blocking
-    assert serial_op.op.blocking
-    assert not serial_op.op.concurrent
+    assert async_op.op.runs_on == service_op.op.runs_on == "loop"
+    assert async_op.op.concurrency is None
+    assert (serial_op.op.runs_on, serial_op.op.concurrency) == ("worker", 1)
+    assert (waiting_op.op.runs_on, waiting_op.op.concurrency) == ("thread", 3)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"concurrency": 0}, "an int of at least 1, or None for no limit; got 0"),
+        ({"concurrency": True}, "an int of at least 1, or None for no limit; got True"),
+        ({"concurrency": 2.0}, "an int of at least 1, or None for no limit; got 2.0"),
+        ({"blocking": 1}, "blocking is True or False, got 1"),
+    ],
+)
+def test_a_limit_that_is_none_is_refused(options, told):
+    with pytest.raises(GraphTypeError, match=told):
+        ag.ops.define("define_unlimited", **UNARY, **options)
+
+
+def test_an_async_def_cannot_block():
+    async def fetch(xp, x):
+        return x
+
+    with pytest.raises(GraphTypeError, match="an async def runs on the event loop, which it must"):
+        ag.ops.define("define_both", scheme="f[*s] -> f[*s]", forward=fetch, blocking=True)
 
 
 def test_samples_are_kept_for_the_law_test():

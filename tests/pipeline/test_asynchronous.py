@@ -152,3 +152,31 @@ async def test_closing_ends_a_call_that_a_lane_waits_for():
     assert ended == [True]
     with pytest.raises(MachineClosedError, match="closed during run 0"):
         await run
+
+
+meeting = {}
+
+
+async def meet(xp, value):
+    """Answer nobody before as many are inside as have to meet."""
+    meeting["inside"] += 1
+    while meeting["inside"] < meeting["wanted"]:
+        await anyio.lowlevel.checkpoint()
+    return value * 2.0
+
+
+met = ag.ops.define(
+    "pipeline_meeting", scheme="f[*s] -> f[*s]", forward=meet, vjp=lambda argnum, ct, y, x: ct * y
+)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("name", ["1f1b", "zb-v", "dynamic"])
+async def test_a_lane_goes_on_with_other_runs_while_an_op_waits(name):
+    meeting.update(inside=0, wanted=3)
+    model = Model(between=met)
+    async with model.pipeline(name, 2, 4, max_in_flight=3) as pipeline:
+        with anyio.fail_after(30):
+            for run in [pipeline.start(model.feeds) for _ in range(3)]:
+                await run
+                await anyio.to_thread.run_sync(assert_same_bits, model, pipeline, run)

@@ -36,7 +36,8 @@ from frontrun._tracing import TraceFilter, set_active_trace_filter
 from frontrun.bytecode import BytecodeShuffler, OpcodeScheduler
 
 TRACED = (
-    "admission.py", "channels.py", "scheduler.py", "core.py", "run.py", "network.py", "tiles.py",
+    "admission.py", "calling.py", "calls.py", "channels.py", "core.py", "gates.py", "network.py",
+    "run.py", "scheduler.py", "tiles.py",
 )  # fmt: skip
 PLANTED = "planted_"
 _LONGEST_TURN = 7

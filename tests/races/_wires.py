@@ -6,6 +6,7 @@ import dataclasses
 import re
 from collections import deque
 from collections.abc import Callable
+from contextvars import copy_context
 from functools import cache
 from typing import Any
 
@@ -32,6 +33,7 @@ class Jobs:
 
     def __init__(self) -> None:
         self.jobs: deque[tuple[Scheduler, int]] = deque()
+        self.calls: deque[Callable[[], None]] = deque()  # of ops that wait
 
     def retain(self, workers: int) -> None: ...
 
@@ -40,9 +42,16 @@ class Jobs:
     def submit(self, scheduler: Scheduler, slot: int) -> None:
         self.jobs.append((scheduler, slot))
 
+    def wait(self, scheduler: Scheduler, call: Callable[[], None]) -> bool:
+        self.calls.append(call)
+        return True
+
     def work_off(self) -> None:
         """Do what the pool's threads would do with the jobs that there are."""
-        while self.jobs:
+        while self.jobs or self.calls:
+            if self.calls:
+                self.calls.popleft()()
+                continue
             scheduler, slot = self.jobs.popleft()
             scheduler.work(slot)
 
@@ -90,6 +99,30 @@ def twins() -> tuple[list[Any], bool]:
     """Two results that two actors deliver."""
     x = ag.Graph().input("x", shape=(2,), dtype="float64")
     return [np.sin(x), np.cos(x)], False
+
+
+_asked = ag.ops.define(
+    "races_asked", scheme="f[*s] -> f[*s]", forward=lambda xp, x: x + 1.0, blocking=True
+)
+_asked_in_turn = ag.ops.define(
+    "races_asked_in_turn",
+    scheme="f[*s] -> f[*s]",
+    forward=lambda xp, x: x + 1.0,
+    blocking=True,
+    concurrency=1,
+)
+
+
+def asked() -> tuple[list[Any], bool]:
+    """An op that waits, between two actors."""
+    x = ag.Graph().input("x", shape=(2,), dtype="float64")
+    return [np.cos(_asked(np.sin(x)))], False
+
+
+def asked_in_turn() -> tuple[list[Any], bool]:
+    """Two ops that wait, one call at a time."""
+    x = ag.Graph().input("x", shape=(2,), dtype="float64")
+    return [_asked_in_turn(np.sin(x)) + _asked_in_turn(x)], False
 
 
 @cache
@@ -164,6 +197,7 @@ class Machine:
             for leaf in plan.joint.leaves
             if leaf.kind != "parameter"
         ]
+        run.context = copy_context()
         self.runs.append(run)
         return run
 
@@ -186,6 +220,18 @@ class Machine:
                 pause()
                 continue
             scheduler.work(slot)
+
+    def answer(self, until: Callable[[], bool]) -> None:
+        """Be a thread in which ops wait."""
+        while True:
+            try:
+                call = self.pool.calls.popleft()
+            except IndexError:
+                if until():
+                    return
+                pause()
+                continue
+            call()
 
     def check(self, *, dead: tuple[Run, ...] = ()) -> None:
         """Check what holds for every interleaving, after the jobs left over have been done."""
@@ -224,7 +270,8 @@ def expected(plan: Plan, number: int) -> list[np.ndarray]:
     """Return what one worker computes for the run of this number, alone in a fresh machine."""
     key = id(plan), number
     if key not in _expected:
-        build = next(f for f in (join, fan, chain, twins) if plan_of(f) is plan)
+        builds = join, fan, chain, twins, asked, asked_in_turn
+        build = next(f for f in builds if plan_of(f) is plan)
         alone = Machine(build, workers=1, max_in_flight=1)
         while len(alone.runs) <= number:
             run = alone.run()

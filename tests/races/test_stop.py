@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from actorgraph.errors import GraphError, MachineClosedError, RunCancelled
+from actorgraph.lower.kernels import Waiting
+from actorgraph.machines.calls import Call
 from actorgraph.machines.core import Core
 from actorgraph.node_actor import Dead
 from tests.races._interleave import assert_found, assert_holds, pause, planted
@@ -161,8 +163,9 @@ def test_an_asynchronous_op_does_not_start_for_a_run_that_is_dead():
     run = machine.run()
     run.host = lambda function: pytest.fail("the loop was asked")
     run.cancel()
+    task, kernel = machine.network.tasks[0], Waiting(abs, "loop", None)
     with pytest.raises(Dead):
-        machine.core.call_async(run, machine.network.tasks[0], abs, ())
+        machine.core.calls.issue(Call(run, None, task, task, pytest.fail, None, kernel, ()))
     assert not machine.core.calls
 
 
@@ -173,11 +176,11 @@ class AbortsWithoutTheLock(Core):
         Core.abort,
         """
             queued = self.admission.remove(run)
-        if queued:
+        for call in calls:
         """,
         """
         queued = self.admission.remove(run)
-        if queued:
+        for call in calls:
         """,
     )
 

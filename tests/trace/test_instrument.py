@@ -113,9 +113,7 @@ async def test_an_asynchronous_op_is_a_call_and_turns_before_and_after(model):
         with ag.trace.use(log):
             gates.append(anyio.Event())
             runs = [machine.start(model.feeds) for _ in range(3)]
-            while (0, "reply", True) not in log.of(
-                "turn"
-            ):  # it has called, and its actor is parked
+            while len([name for _, name, _ in log.of("turn") if name == "reply"]) < 3:
                 await anyio.lowlevel.checkpoint()
             gates[-1].set()
             for run in runs:
@@ -123,9 +121,8 @@ async def test_an_asynchronous_op_is_a_call_and_turns_before_and_after(model):
             settled(machine)
     assert sorted(log.of("call")) == [(n, "reply", True) for n in range(3)]
     turns = [number for number, name, _ in log.of("turn") if name == "reply"]
-    assert set(turns) == {0, 1, 2}
-    assert turns == sorted(turns)
-    assert turns.count(0) == 2
+    assert turns[:3] == [0, 1, 2]
+    assert sorted(turns[3:]) == [0, 1, 2]
 
 
 HOOKS = [name for name in vars(instrument.Instrument) if name.startswith("on_")]

@@ -1,0 +1,52 @@
+"""`Gate`: how many calls may run at once, of an op or of a machine."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from heapq import heappop, heappush
+from itertools import count
+from typing import Any
+
+__all__ = ["Gate"]
+
+
+class Gate:
+    """Lets a number of callers in at once; the others wait, the most urgent is next.
+
+    `occupied` is for threads, which block; `enter` for calls, which go on when they are let in.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget who is inside: after a fork these do not exist."""
+        limit = self.limit
+        self.occupied: Any = threading.Lock() if limit == 1 else threading.Semaphore(limit)
+        self._lock = threading.Lock()
+        self._free = self.limit
+        self._queue: list[tuple[int, int, Callable[[], bool]]] = []
+        self._arrivals = count()
+
+    def enter(self, go_on: Callable[[], bool], priority: int = 0) -> None:
+        """Call `go_on` when there is room; it returns whether the room is taken."""
+        with self._lock:
+            if not self._free:
+                heappush(self._queue, (priority, next(self._arrivals), go_on))
+                return
+            self._free -= 1
+        if not go_on():
+            self.leave()
+
+    def leave(self) -> None:
+        """Give the room to the next one."""
+        while True:
+            with self._lock:
+                if not self._queue:
+                    self._free += 1
+                    return
+                go_on = heappop(self._queue)[2]
+            if go_on():
+                return

@@ -1,0 +1,188 @@
+"""`Calling`: a task with ops that wait, which goes on with other runs while they do.
+
+It takes what comes, run after run, does the steps of each up to the next call, and sends results
+on in the order in which the runs have come.  So as many calls are under way as runs are in flight.
+
+Invariants:
+
+- Firings are taken, and sent on, in one order: channels keep the order of runs.
+- A firing has one call under way at most; for a dead run it sends on a mark, like anybody else.
+- The task waits for one thing, which is true while there is anything to do: an answer, a message
+  on every port, or a first firing that is done and has room.  Whoever brings one of these puts it
+  where it belongs first, and looks at ``task.wait`` after.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Generator, Sequence
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from actorgraph import instrument
+from actorgraph.channels import Channel
+from actorgraph.machines.calls import Answer, Call, resumed
+from actorgraph.node_actor import Dead, Message, Poison, Task, blamed
+
+if TYPE_CHECKING:
+    from actorgraph.machines.run import Run
+
+__all__ = ["Calling", "Steps"]
+
+Push = Callable[[Task], object]
+Steps = Callable[..., Generator[Any, Any, list[Any]]]
+"""Given a run, ``()`` and the values that the task receives: yields kernel and operands of each
+call, is sent its result, and returns the task's outputs."""
+
+
+class _Firing:
+    """What the task does for one run; the outputs are there when it is done."""
+
+    __slots__ = ("outputs", "run", "steps")
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.steps: Generator[Any, Any, list[Any]] | None = None
+        self.outputs: Sequence[Any] | Poison | None = None
+
+
+class Calling:
+    """The coroutine of a task with ops that wait, and what it waits for.
+
+    Parameters
+    ----------
+    task : Task
+    """
+
+    def __init__(self, task: Task) -> None:
+        self._task = task
+        self._firings: deque[_Firing] = deque()
+        self._answered: deque[Call] = deque()
+        spec, place = task.spec, {node.id: i for i, node in enumerate(task.spec.outputs)}
+        self._results = [(place[node.id], index) for node, index in spec.results]
+        self._sends = [place[node.id] for node, _ in spec.sends]
+        self._bundles = [[place[node.id] for node in nodes] for nodes, _ in spec.bundles]
+
+    def start(
+        self,
+        steps: Steps,
+        ports: Sequence[Channel],
+        credited: Sequence[tuple[Any, Any, Task]],
+        targets: Sequence[tuple[Any, Any, Task]],
+        spent: Sequence[Any],
+    ) -> None:
+        """Learn what to do, and whom to tell; the task waits from now on.
+
+        Parameters
+        ----------
+        steps : callable
+        ports : sequence of Channel
+        credited : sequence of (queue, callable, Task)
+            Of ports with credits: what the producer waits for, what gives one back, the producer.
+        targets : sequence of (queue, callable, Task)
+            By send, then by bundle: what the consumer waits for, what puts a message into its
+            channel, the consumer.
+        spent : sequence of deque
+            Credits of the channels to consumers.
+        """
+        self._steps, self._credited, self._targets, self._spent = steps, credited, targets, spent
+        self._messages = [channel.messages for channel in ports]
+        self._takes = [channel.popper() for channel in ports]
+        task = self._task
+        task.start(self._turns(), self)
+        task.observed = task.send  # it tells of its turns itself
+
+    def __bool__(self) -> bool:
+        """Return whether there is anything to do."""
+        return bool(self._answered) or all(self._messages) or self._may_send()
+
+    def lacks(self) -> Any:
+        """Return the first empty queue that keeps it from going on, None if it waits for calls."""
+        if self._firings:
+            return next((held for held in self._spent if not held), None)
+        return next((queue for queue in self._messages if not queue), None)
+
+    def _may_send(self) -> bool:
+        try:
+            return self._firings[0].outputs is not None and all(self._spent)
+        except IndexError:  # another worker looks while this one sends
+            return False
+
+    def _turns(self) -> Generator[None, Push, None]:
+        push = yield
+        while True:
+            if self._answered:
+                call = self._answered.popleft()
+                self._go_on(call.owner, call.answer)
+                del call
+            while self._may_send():
+                self._send(self._firings.popleft(), push)
+            if all(self._messages):
+                self._take(push)
+            push = yield
+
+    def _take(self, push: Push) -> None:
+        """Take a message from each port, and begin with the steps."""
+        messages = [take() for take in self._takes]
+        for queue, give_back, producer in self._credited:
+            give_back(None)
+            if producer.wait is queue:
+                push(producer)
+        firing = _Firing(messages[0].run)
+        self._firings.append(firing)
+        if any(type(message) is Poison for message in messages):
+            firing.outputs = Poison(firing.run)
+            return
+        values: list[Any] = []
+        for port, message in zip(self._task.spec.ports, messages, strict=True):
+            if port.kind == "value":
+                values.append(message.value)
+            elif port.kind != "trigger":
+                values += message
+        firing.steps = self._steps(firing.run, (), *values)
+        del messages, message, values  # the steps forget what they have used up
+        self._go_on(firing, None)
+
+    def _go_on(self, firing: _Firing, answer: Answer | None) -> None:
+        """Do the steps up to the next call, or to their end."""
+        task, run = self._task, firing.run
+        started = perf_counter()
+        assert firing.steps is not None
+        try:
+            if run.dead is not None:
+                raise Dead
+            found = resumed(firing.steps, answer)
+            if type(found) is tuple:
+                put = self._answered.append
+                run.core.calls.issue(Call(run, firing, task, task, put, self, *found))
+                found = None
+        except BaseException as error:  # noqa: BLE001 - becomes the run's
+            if type(error) is not Dead:
+                assert task.joint is not None
+                run.fail(blamed(task.joint, task.program, task.step, error))
+            found = Poison(run)
+        if found is not None:
+            firing.outputs, firing.steps, task.step = found, None, None
+        if instrument.listening_to_turns:
+            instrument.tell("on_turn", task, run, started, perf_counter())
+
+    def _send(self, firing: _Firing, push: Push) -> None:
+        """Hand on what a firing has computed, or its mark."""
+        run, outputs = firing.run, firing.outputs
+        for held in self._spent:
+            held.popleft()
+        messages: list[Any]
+        if isinstance(outputs, Poison):
+            values: Any = [outputs] * len(self._task.spec.outputs)
+            messages = [outputs] * len(self._targets)
+        else:
+            values = outputs
+            made = [Message(value, run) for value in values]
+            messages = [made[place] for place in self._sends]
+            messages += [tuple([values[place] for place in places]) for places in self._bundles]
+        for place, index in self._results:
+            run.deliver(index, values[place])
+        for message, (queue, put, consumer) in zip(messages, self._targets, strict=True):
+            put(message)
+            if consumer.wait is queue:
+                push(consumer)

@@ -1,0 +1,115 @@
+"""Answers of ops that wait come while workers work: none is lost, and runs keep their order."""
+
+from __future__ import annotations
+
+import pytest
+
+from actorgraph.errors import RunCancelled
+from actorgraph.machines import network as network_module
+from actorgraph.machines.calling import Calling
+from actorgraph.machines.calls import Calls
+from tests.races._interleave import assert_found, assert_holds, planted
+from tests.races._wires import Machine, _replaced, asked, asked_in_turn
+
+FOCUS = ("take", "issue", "_turns", "_may_send", "__bool__", "_work", "actor", "enter", "leave")
+
+
+class Asked(Machine):
+    """Some runs are under way when two workers and two threads for ops that wait begin."""
+
+    def __init__(self, build=asked, runs=3, calling=Calling, calls=Calls, **options):
+        with _replaced(network_module, "Calling", calling):
+            super().__init__(build, max_in_flight=3, **options)
+        self.core.calls = calls(self.core)
+        self.begin(runs)
+        self.scheduler.offer()
+
+    def threads(self):
+        over = self.over
+        return [lambda: self.serve(until=over)] * 2 + [lambda: self.answer(until=over)] * 2
+
+    def over(self):
+        return all(run.done for run in self.runs)
+
+    def check(self, **options):
+        assert not self.core.calls
+        super().check(**options)
+
+
+def at_once():
+    return Asked()
+
+
+def with_credits():
+    return Asked(capacity=1)
+
+
+def in_turn():
+    return Asked(asked_in_turn)
+
+
+class Cancelled(Asked):
+    """A run dies meanwhile."""
+
+    def threads(self):
+        return [*super().threads(), self.runs[1].cancel]
+
+    def check(self):
+        super().check(dead=(self.runs[1],))
+        assert self.runs[1].dead is None or isinstance(self.runs[1].dead, RunCancelled)
+
+
+def cancelled():
+    return Cancelled()
+
+
+def cancelled_in_turn():
+    return Cancelled(asked_in_turn)
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("make", [at_once, with_credits, in_turn, cancelled, cancelled_in_turn])
+def test_every_run_ends_with_the_sequential_result(make):
+    assert_holds(make, f"calls {make.__name__}", 1000, FOCUS)
+
+
+class LooksAtMessagesOnly(Calling):
+    def __bool__(self):
+        return all(self._messages)
+
+
+def an_answer_is_no_reason_to_look_again():
+    return Asked(calling=LooksAtMessagesOnly)
+
+
+class WakesBeforeItPuts(Calls):
+    take = planted(
+        Calls.take,
+        """
+            call.put(call)
+            if task.wait is call.signal:
+                task.ready[0].append(task)
+        self._core.scheduler.offer()
+        """,
+        """
+            if task.wait is call.signal:
+                task.ready[0].append(task)
+        self._core.scheduler.offer()
+        call.put(call)
+        """,
+    )
+
+
+def the_actor_is_woken_before_the_answer_is_there():
+    return Asked(calls=WakesBeforeItPuts)
+
+
+@pytest.mark.parametrize(
+    ("bug", "place"),
+    [
+        (an_answer_is_no_reason_to_look_again, "_work"),
+        (the_actor_is_woken_before_the_answer_is_there, "take"),
+    ],
+)
+def test_a_planted_bug_is_found(bug, place):
+    assert_found(bug, f"calls {bug.__name__}", 5000, [place])
