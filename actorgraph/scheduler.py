@@ -449,9 +449,11 @@ class Pool:
             self._waiting.add(call, sum([one.waiting.limit for one in self._shares]))
             return True
 
-    def later(self, function: Callable[[], None]) -> None:
+    def later(self, function: Callable[[], None]) -> threading.Thread:
         """Call `function` soon, in a thread of its own: a finalizer may not wait for our locks."""
-        threading.Thread(target=function, name="actorgraph-collector", daemon=True).start()
+        thread = threading.Thread(target=function, name="actorgraph-collector", daemon=True)
+        thread.start()
+        return thread
 
 
 POOL = Pool()

@@ -78,7 +78,7 @@ def record():
     recorder = Recorder()
     # The library is imported already, so pytest cannot rewrite the assertions of its plugins.
     status = pytest.main(
-        ["-q", "--assert=plain", "-m", "oracle", str(ROOT / "tests")], plugins=[recorder]
+        ["-q", "-n0", "--assert=plain", "-m", "oracle", str(ROOT / "tests")], plugins=[recorder]
     )
     if status:
         raise SystemExit(int(status))

@@ -298,7 +298,7 @@ def test_examples_in_docstrings_are_true():
     """In a process of their own: some define ops, and options meant for this one do not fit it."""
     environment = {k: v for k, v in os.environ.items() if k != "PYTEST_ADDOPTS"}
     ended = subprocess.run(
-        [sys.executable, "-m", "pytest", "--doctest-modules", "-q", "-p", "no:cacheprovider",
+        [sys.executable, "-m", "pytest", "--doctest-modules", "-q", "-n0", "-p", "no:cacheprovider",
          "--doctest-continue-on-failure", str(PACKAGE)],
         cwd=ROOT, capture_output=True, text=True, timeout=50, check=False, env=environment,
     )  # fmt: skip

@@ -73,15 +73,13 @@ class _Server:
     _process: int | None = None
 
     def __init__(self, path: str | os.PathLike[str], live: Live) -> None:
-        self._live = live
-        self._ended = threading.Event()
         self._listener = _listener(path)
         self._stop, self._stopped = socket.socketpair()
         self._process = THIS.id
         self._path = os.path.abspath(path)  # the folder may be changed meanwhile
         self._made = _identity(self._path)
         try:
-            POOL.later(partial(_serve, self._listener, self._stopped, self._live, self._ended))
+            self._thread = POOL.later(partial(_serve, self._listener, self._stopped, live))
         except BaseException:
             self._release()
             raise
@@ -92,7 +90,7 @@ class _Server:
         if self._process != THIS.id:
             return
         self._stop.close()
-        self._ended.wait()
+        self._thread.join()
         self._release()
 
     def __del__(self) -> None:
@@ -112,18 +110,13 @@ class _Server:
             one.close()
 
 
-def _serve(
-    listener: socket.socket, stopped: socket.socket, live: Live, ended: threading.Event
-) -> None:
-    try:
-        # Closed before the thread began, the listener cannot be registered.
-        with stopped, suppress(ValueError), DefaultSelector() as selector:
-            selector.register(listener, EVENT_READ)
-            selector.register(stopped, EVENT_READ)
-            while not any(key.fileobj is stopped for key, _ in selector.select()):
-                _answer(listener, live)
-    finally:
-        ended.set()
+def _serve(listener: socket.socket, stopped: socket.socket, live: Live) -> None:
+    # Closed before the thread began, the listener cannot be registered.
+    with stopped, suppress(ValueError), DefaultSelector() as selector:
+        selector.register(listener, EVENT_READ)
+        selector.register(stopped, EVENT_READ)
+        while not any(key.fileobj is stopped for key, _ in selector.select()):
+            _answer(listener, live)
 
 
 def _answer(listener: socket.socket, live: Live) -> None:

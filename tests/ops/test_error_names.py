@@ -93,7 +93,7 @@ WRONG = {
     ),
     "take": lambda f, g: ops.take(f, other(g, 2, 2, dtype="bool")),
     "tensorsolve": lambda f, g: ops.tensorsolve(other(g, 3, 2), f),
-    "triplet_margin_loss": lambda f, g: ops.triplet_margin_loss(other(g), other(g), other(g)),
+    "triplet_margin_loss": lambda f, g: ops.triplet_margin_loss(other(g, 2), other(g, 4), f),
 }
 
 

@@ -35,7 +35,7 @@ class Net:
         for number in range(layers):
             h = ops.tanh(h @ self.tied + g.parameter(f"b{number}", rng.normal(size=4)))
         self.z = h @ g.parameter("W", rng.normal(size=(4, CLASSES)))
-        self.each = ops.cross_entropy(self.z, self.t, "none")
+        self.each = ops.cross_entropy(self.z, self.t, reduction="none")
         self.wrt = list(g.parameters)
 
 
@@ -171,7 +171,7 @@ def test_outputs_may_be_variables_that_nothing_is_differentiated_by():
         run = one.run_sync(needed(net, feeds))
     assert run[fixed].value.tolist() == [0.0, 1.0, 2.0]
     assert run[outputs[2]].value == 3.0
-    assert run[net.tied].value is net.tied.state.array
+    assert run[net.tied].value is net.tied.held.array
 
 
 def test_the_root_of_a_mean_is_trained_as_its_refusal_says():
