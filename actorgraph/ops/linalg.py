@@ -73,7 +73,7 @@ def _matmul_vjp_y(ct: Node, z: Node, x: Node, y: Node) -> Node:
 
 
 def _matmul_flops(shapes: Any, result: tuple[int, ...], attrs: Attrs) -> float:
-    return 2.0 * prod(result) * shapes[0][-1]
+    return float(2 * prod(result) * shapes[0][-1])
 
 
 _MATMUL_SHAPES: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = (

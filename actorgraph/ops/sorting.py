@@ -25,7 +25,7 @@ __all__ = ["argsort", "searchsorted", "sort", "topk", "unique"]
 
 
 def _cost(shapes: tuple[tuple[int, ...], ...], result: tuple[int, ...], attrs: Attrs) -> float:
-    return 20.0 * prod(shapes[0])
+    return float(20 * prod(shapes[0]))
 
 
 # -- sort and argsort -------------------------------------------------------------------------
