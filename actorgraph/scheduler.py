@@ -440,11 +440,16 @@ class Pool:
 
     def submit(self, scheduler: Scheduler, slot: int) -> None:
         """Have a thread run ``scheduler.work(slot)``."""
+        slots = scheduler.free if slot < scheduler.workers else scheduler.aides
         with self._lock:
             if scheduler not in self._shares:
-                (scheduler.free if slot < scheduler.workers else scheduler.aides).append(slot)
+                slots.append(slot)
                 return  # its machine was closed
-            self._workers.add(partial(scheduler.serve, slot), sum(self._shares.values()))
+            try:
+                self._workers.add(partial(scheduler.serve, slot), sum(self._shares.values()))
+            except Exception:  # no thread could be started; whoever comes next takes the slot
+                slots.append(slot)
+                raise
 
     def wait(self, scheduler: Scheduler, call: Callable[[], None]) -> bool:
         """Have a thread make a call that waits, let in by `Scheduler.waiting`; False if closed."""

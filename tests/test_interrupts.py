@@ -266,6 +266,20 @@ def test_a_thread_whose_start_was_struck_is_replaced_and_holds_up_no_run(monkeyp
         assert machine.start(FEEDS).result()[loss].value == machine.run_sync(FEEDS)[loss].value
 
 
+def test_a_thread_that_cannot_be_started_costs_the_machine_no_slot(monkeypatch):
+    loss, _ = model()
+
+    def refused(thread):
+        raise RuntimeError("can't start new thread")
+
+    with ag.ActorMachine([loss], workers=1, fuse="none") as machine:
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", refused)
+            with pytest.raises(RuntimeError, match="can't start new thread"):
+                machine.start(FEEDS)
+        assert machine.start(FEEDS).result()[loss].value == machine.run_sync(FEEDS)[loss].value
+
+
 @pytest.mark.filterwarnings(
     "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
 )
