@@ -11,7 +11,7 @@ from weakref import ref
 if TYPE_CHECKING:
     from actorgraph.machines.run import Run
 
-__all__ = ["Deadlines"]
+__all__ = ["Deadlines", "start"]
 
 
 class Deadlines:
@@ -41,11 +41,11 @@ class Deadlines:
                 self._live = len(self._heap)
             self._number += 1
             heapq.heappush(self._heap, (until, self._number, ref(run)))
-            if self._thread is None:
+            if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(
                     target=self._watch, name="actorgraph-deadlines", daemon=True
                 )
-                self._thread.start()
+                start(self._thread)
             self._changed.notify()
         return until
 
@@ -55,7 +55,8 @@ class Deadlines:
             self._stopped = True
             self._changed.notify()
         thread = self._thread
-        if join and thread is not None and thread.ident != threading.get_ident():
+        here = thread is threading.current_thread()
+        if join and thread is not None and thread.is_alive() and not here:
             thread.join()
 
     def _watch(self) -> None:
@@ -73,6 +74,20 @@ class Deadlines:
             if run is not None:
                 run.expire()
             del run
+
+
+def start(thread: threading.Thread) -> None:
+    """Start a thread; Ctrl-C in the middle is `KeyboardInterrupt`, and it may never be alive.
+
+    Python waits for its first step with a lock, and raises an error of its own where Ctrl-C has
+    kept it from taking that lock again.
+    """
+    try:
+        thread.start()
+    except RuntimeError as error:
+        if isinstance(error.__context__, KeyboardInterrupt):
+            raise KeyboardInterrupt from error
+        raise
 
 
 def _has_ended(run: ref[Run]) -> bool:

@@ -35,7 +35,7 @@ from time import perf_counter, sleep
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from actorgraph import instrument
-from actorgraph.deadlines import Deadlines
+from actorgraph.deadlines import Deadlines, start
 from actorgraph.devices import blas
 from actorgraph.devices.blas_threads import OneThread
 from actorgraph.gates import Gate
@@ -351,19 +351,24 @@ class Threads:
         self._name, self._lock = name, lock
         self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._started: list[threading.Thread] = []
+        self._failed = 0
         self._idle = 0
 
     def add(self, job: Callable[[], None], limit: int) -> None:
         """Have a thread do a job, which must not raise."""
         if self._idle:
             self._idle -= 1
-        elif len(self._started) < limit:
+        elif len(self._started) - self._failed < limit:
             number = len(self._started) + 1
             thread = threading.Thread(
                 target=self._serve, name=f"actorgraph-{self._name}{number}", daemon=True
             )
             self._started.append(thread)
-            thread.start()
+            try:
+                start(thread)
+            except BaseException:
+                self._failed += 1  # whether it ever serves is unknown: another may take its place
+                raise
         self._jobs.put(job)
 
     def end(self, join: bool) -> None:
@@ -371,7 +376,7 @@ class Threads:
         for _ in self._started:
             self._jobs.put(None)
         for thread in self._started if join else ():
-            if thread.ident not in (None, threading.get_ident()):  # None: Ctrl-C forestalled it
+            if thread.is_alive() and thread is not threading.current_thread():
                 thread.join()
 
     def _serve(self) -> None:
@@ -435,11 +440,16 @@ class Pool:
 
     def submit(self, scheduler: Scheduler, slot: int) -> None:
         """Have a thread run ``scheduler.work(slot)``."""
+        slots = scheduler.free if slot < scheduler.workers else scheduler.aides
         with self._lock:
             if scheduler not in self._shares:
-                (scheduler.free if slot < scheduler.workers else scheduler.aides).append(slot)
+                slots.append(slot)
                 return  # its machine was closed
-            self._workers.add(partial(scheduler.serve, slot), sum(self._shares.values()))
+            try:
+                self._workers.add(partial(scheduler.serve, slot), sum(self._shares.values()))
+            except Exception:  # no thread could be started; whoever comes next takes the slot
+                slots.append(slot)
+                raise
 
     def wait(self, scheduler: Scheduler, call: Callable[[], None]) -> bool:
         """Have a thread make a call that waits, let in by `Scheduler.waiting`; False if closed."""

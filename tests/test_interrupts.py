@@ -2,12 +2,14 @@
 
 import gc
 import textwrap
+import threading
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import actorgraph as ag
+from actorgraph.deadlines import Deadlines
 from actorgraph.trace.serving import ask
 from tests._strikes import SOAK, strikes
 from tests.machines._faults import nobody_reads
@@ -226,6 +228,56 @@ def test_signals_at_random_moments_leave_no_half_step(how):
         timeout=TIMEOUT_S,
     )
     assert printed == ["end"]
+
+
+def struck(thread):
+    """Start a thread as Python does where Ctrl-C strikes `Event.wait`."""
+    try:
+        raise KeyboardInterrupt
+    finally:
+        raise RuntimeError("release unlocked lock")
+
+
+def test_deadlines_whose_thread_was_struck_at_its_start_are_kept(monkeypatch):
+    expired = threading.Event()
+
+    class Late:
+        done, expire = False, expired.set
+
+    run = Late()
+    deadlines = Deadlines()
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", struck)
+        with pytest.raises(KeyboardInterrupt):
+            deadlines.add(run, 60)
+    deadlines.add(run, 0.001)
+    assert expired.wait(20)
+    deadlines.stop(join=True)
+
+
+def test_a_thread_whose_start_was_struck_is_replaced_and_holds_up_no_run(monkeypatch):
+    loss, _ = model()
+
+    with ag.ActorMachine([loss], workers=1, fuse="none") as machine:
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", struck)
+            with pytest.raises(KeyboardInterrupt):
+                machine.start(FEEDS)
+        assert machine.start(FEEDS).result()[loss].value == machine.run_sync(FEEDS)[loss].value
+
+
+def test_a_thread_that_cannot_be_started_costs_the_machine_no_slot(monkeypatch):
+    loss, _ = model()
+
+    def refused(thread):
+        raise RuntimeError("can't start new thread")
+
+    with ag.ActorMachine([loss], workers=1, fuse="none") as machine:
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", refused)
+            with pytest.raises(RuntimeError, match="can't start new thread"):
+                machine.start(FEEDS)
+        assert machine.start(FEEDS).result()[loss].value == machine.run_sync(FEEDS)[loss].value
 
 
 @pytest.mark.filterwarnings(

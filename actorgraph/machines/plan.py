@@ -246,7 +246,7 @@ class Plan(Results):
                 any(is_heavy(by_node.get(n.id, 0.0)) and not n.op.waits for n in spec.steps)
                 for spec in self.tasks
             ),
-            predicted_us=sum(costs),
+            predicted_us=sum(costs) or 1.0,  # leaves alone have no steps; ratios divide by it
         )
 
     def _cut(self, costs: Costs, symbols: Mapping[str, int]) -> None:

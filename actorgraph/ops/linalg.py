@@ -6,6 +6,7 @@ A complex gradient is the adjoint: the other operand is conjugated.
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -72,7 +73,7 @@ def _matmul_vjp_y(ct: Node, z: Node, x: Node, y: Node) -> Node:
 
 
 def _matmul_flops(shapes: Any, result: tuple[int, ...], attrs: Attrs) -> float:
-    return float(2 * np.prod(result) * shapes[0][-1])
+    return float(2 * prod(result) * shapes[0][-1])
 
 
 _MATMUL_SHAPES: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = (

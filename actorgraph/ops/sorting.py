@@ -6,6 +6,7 @@ sorted value goes to the element that it was.
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ __all__ = ["argsort", "mode", "searchsorted", "sort", "topk", "unique"]
 
 
 def _cost(shapes: tuple[tuple[int, ...], ...], result: tuple[int, ...], attrs: Attrs) -> float:
-    return 20.0 * float(np.prod(shapes[0]))
+    return float(20 * prod(shapes[0]))
 
 
 # -- sort and argsort -------------------------------------------------------------------------
@@ -312,7 +313,7 @@ _SEARCH: Op = register(
         "searchsorted",
         "r[n] -> r[*s] -> int64[*s]",
         lambda xp, ordered, x, side: xp.asarray(xp.searchsorted(ordered, x, side), xp.int64),
-        cost=lambda shapes, result, attrs: 10.0 * float(np.prod(result)),
+        cost=lambda shapes, result, attrs: 10.0 * prod(result),
         samples=(
             Sample(((4,), (2, 3)), {"side": "left"}, ints={0: 5, 1: 5}),
             Sample(((0,), (3,)), {"side": "right"}),

@@ -84,6 +84,17 @@ def test_measured_time_that_predictions_missed_cuts_anew_with_the_same_bits():
         assert all(network.plan is better for network in machine._networks())
 
 
+@pytest.mark.parametrize("fuse", ["none", "auto", "all"])
+def test_a_graph_of_leaves_alone_runs_on_though_nothing_is_predicted(fuse):
+    graph = ag.Graph()
+    x = graph.input("x", (2,))
+    with ag.ActorMachine([x], fuse=fuse) as machine:
+        for _ in range(CUT_AFTER + 1):
+            run = machine.run_sync({"x": np.ones(2, "float32")})
+            assert run[x].value.tolist() == [1.0, 1.0]
+        assert isinstance(machine.busiest(), list)
+
+
 @pytest.mark.parametrize(("seconds", "stays"), [(10.0, "one sequence"), (1e-9, "regions")])
 def test_regions_stay_only_where_their_runs_are_faster_than_one_sequence(seconds, stays):
     ends = branches()

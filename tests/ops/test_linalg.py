@@ -148,6 +148,18 @@ def test_the_cost_of_matmul_is_two_operations_per_multiplication():
 
 
 @pytest.mark.parametrize(
+    ("name", "shapes", "result", "attrs"),
+    [
+        ("matmul", ((2**60, 4), (4, 4)), (2**60, 4), {}),
+        ("sort", ((2**32, 2**32),), (2**32, 2**32), {"axis": 0}),
+        ("searchsorted", ((4,), (2**32, 2**32)), (2**32, 2**32), {"side": "left"}),
+    ],
+)
+def test_the_cost_of_more_than_an_int64_counts_is_no_negative_number(name, shapes, result, attrs):
+    assert REGISTRY[name].flops(shapes, result, attrs) > 2**62
+
+
+@pytest.mark.parametrize(
     ("left", "right"), [((), (3,)), ((3,), ()), ((3,), (3,)), ((2, 3), (3,)), ((2, 3), (3, 2))]
 )
 def test_dot_equals_numpy_up_to_rank_2(left, right):
