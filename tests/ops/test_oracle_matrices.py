@@ -5,7 +5,7 @@ import pytest
 
 import actorgraph as ag
 from tests._evaluate import evaluate
-from tests.ops.test_decompositions_oracle import DTYPES, compare, matrices, square_of
+from tests.ops._matrix_oracle import DTYPES, compare, matrices, square_of
 
 torch = pytest.importorskip("torch")
 scipy_linalg = pytest.importorskip("scipy.linalg")

@@ -6,7 +6,7 @@ import pytest
 import actorgraph as ag
 from tests._evaluate import evaluate
 from tests.ops._compare import compare as compare_to_second_order
-from tests.ops.test_oracle_elementwise import compare, draw
+from tests.ops._weighed import compare, draw
 
 torch = pytest.importorskip("torch")
 scipy_special = pytest.importorskip("scipy.special")
