@@ -35,7 +35,7 @@ class Net:
         for number in range(layers):
             h = ops.tanh(h @ self.tied + g.parameter(f"b{number}", rng.normal(size=4)))
         self.z = h @ g.parameter("W", rng.normal(size=(4, CLASSES)))
-        self.each = ops.cross_entropy(self.z, self.t, "none")
+        self.each = ops.cross_entropy(self.z, self.t, reduction="none")
         self.wrt = list(g.parameters)
 
 
