@@ -40,15 +40,18 @@ class Looped:
     """
 
     __slots__ = (
-        "_cancel", "_inside", "_program", "_steps", "_stops", "_task", "_thrown", "run",
-        "suspended",
+        "_before", "_cancel", "_due", "_inside", "_program", "_steps", "_stopped", "_task",
+        "_thrown", "run", "suspended",
     )  # fmt: skip
 
     def __init__(self, run: Run) -> None:
         self.run = run
         self.suspended = False
         self._inside = False  # the task is suspended, in an op
-        self._stops = 0  # times that the task was cancelled for the run's sake
+        self._due = self._stopped = (
+            False  # to cancel the op of a dead run, and whether that is done
+        )
+        self._before = 0  # times that it was cancelled before
         self._thrown: BaseException | None = None  # what has cancelled the op
         self._task: Any = None  # of asyncio
         self._cancel: Callable[[], object] = self._stop
@@ -65,40 +68,30 @@ class Looped:
         await self
 
     def __await__(self) -> Generator[Any, Any, None]:
-        task, cancelled = None, 0
         if not in_trio():
             import asyncio
 
             self._task = task = asyncio.current_task()
-            cancelled = 0 if task is None else task.cancelling()
+            self._before = 0 if task is None else task.cancelling()
         try:
             call = self._computed(None)
             while call is not None:
                 answer = yield from self._called(*call)
-                if task is not None and self._thrown is not None:
-                    yield from self._raise_if_cancelled(task, cancelled)
+                if self._thrown is not None and self._task is not None:
+                    self._raise_if_cancelled()
                 call = self._computed(answer)
         finally:
             self._end()
 
-    def _raise_if_cancelled(self, task: Any, before: int) -> Generator[Any, Any, None]:
+    def _raise_if_cancelled(self) -> None:
         """Raise where the task itself was cancelled, whatever the op has made of that."""
-        stops, self._stops = self._stops, 0
-        for _ in range(stops):
-            task.uncancel()
-        if task.cancelling() > before:
+        thrown, self._thrown = self._thrown, None
+        if self._stopped:
+            self._stopped = False
+            self._task.uncancel()
+        if thrown is not None and self._task.cancelling() > self._before:
             self.run.cancel()
-            if stops:
-                # Both came at once, and the scope of anyio that has cancelled the task would not
-                # know the error as its own: it cancels again.
-                try:
-                    yield
-                    yield
-                except BaseException as error:  # noqa: BLE001 - raised below
-                    self._thrown = error
-            assert self._thrown is not None
-            raise self._thrown
-        self._thrown = None
+            raise thrown
 
     def give_up(self) -> None:
         """Cancel the op that is awaited, of a dead run; called from any thread."""
@@ -108,9 +101,17 @@ class Looped:
 
     def _stop(self) -> None:
         """Cancel the op in asyncio, as its timeouts do: the task is not cancelled in the end."""
-        if self._inside and self._task is not None:
-            self._stops += 1
-            self._task.cancel()
+        self._due = True
+        if self._inside:
+            self._stop_op()
+
+    def _stop_op(self) -> None:
+        task = self._task
+        # Where the task is cancelled, so is the op, and a scope of anyio knows its own error; but
+        # that may be a timeout of the op, which goes on.
+        if not self._stopped and task is not None and task.cancelling() <= self._before:
+            self._stopped = True
+            task.cancel()
 
     def _called(self, kernel: Waiting, args: tuple[Any, ...]) -> Generator[Any, Any, Answer]:
         """Await an op; return what it answers."""
@@ -134,6 +135,8 @@ class Looped:
                     raise
                 return GAVE_UP
             self._inside = self.suspended = True
+            if self._due:
+                self._stop_op()
             try:
                 given = yield awaited
                 move = call.send
