@@ -234,6 +234,7 @@ def _gave_up() -> Any:
 
 _DEAD: Answer = _dead
 GAVE_UP: Answer = _gave_up
+"""Of a call that its loop has cancelled, though its run lives."""
 
 
 def resumed(steps: Generator[Any, Any, Any], answer: Answer | None) -> Any:

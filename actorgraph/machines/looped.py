@@ -48,9 +48,8 @@ class Looped:
         self.run = run
         self.suspended = False
         self._inside = False  # the task is suspended, in an op
-        self._due = self._stopped = (
-            False  # to cancel the op of a dead run, and whether that is done
-        )
+        self._due = False  # the run died, so the op is to be cancelled
+        self._stopped = False  # the task was cancelled for that
         self._before = 0  # times that it was cancelled before
         self._thrown: BaseException | None = None  # what has cancelled the op
         self._task: Any = None  # of asyncio
