@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from actorgraph.machines.core import Core
     from actorgraph.machines.looped import Looped
 
-__all__ = ["Answer", "Call", "Calls", "GAVE_UP", "Raised", "resumed", "returned", "spawn"]
+__all__ = ["Answer", "Call", "Calls", "Raised", "gave_up", "resumed", "returned", "spawn"]
 
 Answer = Callable[[], Any]
 """Returns the result of a call, or raises what it has raised."""
@@ -131,7 +131,7 @@ class Call:
 
     async def _awaited(self) -> None:
         self._started = perf_counter()
-        answer: Answer = GAVE_UP
+        answer: Answer = gave_up
         try:
             answer = partial(returned, await self.kernel.call(*self.args))
         except anyio.get_cancelled_exc_class():
@@ -228,13 +228,12 @@ def _dead() -> Any:
     raise Dead
 
 
-def _gave_up() -> Any:
+def gave_up() -> Any:
+    """Answer for a call that its loop has cancelled, though its run lives."""
     raise RuntimeError("the event loop gave up the call")
 
 
 _DEAD: Answer = _dead
-GAVE_UP: Answer = _gave_up
-"""Of a call that its loop has cancelled, though its run lives."""
 
 
 def resumed(steps: Generator[Any, Any, Any], answer: Answer | None) -> Any:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from actorgraph.lower.kernels import Waiting
-from actorgraph.machines.calls import GAVE_UP, Answer, Raised, resumed, returned, spawn
+from actorgraph.machines.calls import Answer, Raised, gave_up, resumed, returned, spawn
 from actorgraph.machines.run import in_trio, loop_notifier
 from actorgraph.node_actor import blamed
 
@@ -132,7 +132,7 @@ class Looped:
                 if in_trio():
                     run.cancel()
                     raise
-                return GAVE_UP
+                return gave_up
             self._inside = self.suspended = True
             if self._due:
                 self._stop_op()
