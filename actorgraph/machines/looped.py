@@ -95,8 +95,11 @@ class Looped:
     def give_up(self) -> None:
         """Cancel the op that is awaited, of a dead run; called from any thread."""
         host = self.run.host
-        if not (host and host(lambda: self._cancel())):
+        if not (host and host(self._cancel_op)):
             self._end()  # the loop was closed
+
+    def _cancel_op(self) -> None:
+        self._cancel()  # looked up late: a run may die before its task in trio is there
 
     def _stop(self) -> None:
         """Cancel the op in asyncio, as its timeouts do: the task is not cancelled in the end."""
