@@ -1,6 +1,7 @@
 """Ops that wait: runs in flight together, beside `asyncio.gather` of the bare coroutine.
 
-Tasks of one loop make one call after the other, as many tasks as calls are to be in flight.
+Tasks of one loop make one call after the other, as many tasks as calls are to be in flight; of a
+stream one task takes the results.
 """
 
 from __future__ import annotations
@@ -19,14 +20,16 @@ import numpy as np
 from benchmarks._harness import MISSING_OURS
 from benchmarks._report import options, print_environment, print_rows, write_json
 
-CASES = ((0.1, 16), (0.01, 64), (0.001, 64))
+CASES = tuple((wait_s, count) for wait_s in (0.1, 0.01, 0.001) for count in (16, 64))
 """Seconds that a call waits, and calls in flight."""
 SLICE_S = 0.3
 WANTED = 0.9
 ROW = np.ones(4)
 
-Call = Callable[[], Awaitable[object]]
-System = Callable[[float, int], AbstractAsyncContextManager[Call]]
+Calls = Callable[[int], Awaitable[object]]
+"""Makes so many calls for each that may be in flight."""
+
+System = Callable[[float, int], AbstractAsyncContextManager[Calls]]
 
 
 @dataclass
@@ -51,19 +54,32 @@ class Figure:
     ratio: float | None
 
 
+def gathered(call: Callable[[], Awaitable[object]], in_flight: int) -> Calls:
+    """Return tasks that make one call after the other."""
+
+    async def calls(each: int) -> None:
+        async def some() -> None:
+            for _ in range(each):
+                await call()
+
+        await asyncio.gather(*[some() for _ in range(in_flight)])
+
+    return calls
+
+
 @asynccontextmanager
-async def bare(wait_s: float, in_flight: int) -> AsyncIterator[Call]:
+async def bare(wait_s: float, in_flight: int) -> AsyncIterator[Calls]:
     """The coroutine by itself."""
 
     async def call() -> object:
         await asyncio.sleep(wait_s)
         return ROW + 1.0
 
-    yield call
+    yield gathered(call, in_flight)
 
 
 @asynccontextmanager
-async def threads(wait_s: float, in_flight: int) -> AsyncIterator[Call]:
+async def threads(wait_s: float, in_flight: int) -> AsyncIterator[Calls]:
     """A pool of as many threads as calls are in flight."""
 
     def blocking() -> object:
@@ -72,14 +88,14 @@ async def threads(wait_s: float, in_flight: int) -> AsyncIterator[Call]:
 
     loop = asyncio.get_running_loop()
     with ThreadPoolExecutor(in_flight) as pool:
-        yield lambda: loop.run_in_executor(pool, blocking)
+        yield gathered(lambda: loop.run_in_executor(pool, blocking), in_flight)
 
 
-def ours(*, blocking: bool = False, **settings: Any) -> System:
+def ours(*, blocking: bool = False, stream: bool = False, **settings: Any) -> System:
     """Runs of a machine, of a graph with the op between two others."""
 
     @asynccontextmanager
-    async def system(wait_s: float, in_flight: int) -> AsyncIterator[Call]:
+    async def system(wait_s: float, in_flight: int) -> AsyncIterator[Calls]:
         import actorgraph as ag
 
         async def wait(xp: Any, x: Any) -> Any:
@@ -98,7 +114,12 @@ def ours(*, blocking: bool = False, **settings: Any) -> System:
         async with ag.ActorMachine([y], workers=2, max_in_flight=in_flight, **settings) as machine:
             run = await machine.run({"x": ROW})
             assert np.array_equal(run[y].value, np.tanh(ROW * 2.0 + 1.0))
-            yield lambda: machine.run({"x": ROW})
+
+            async def streamed(each: int) -> None:
+                async for _ in machine.stream({"x": ROW} for _ in range(each * in_flight)):
+                    pass
+
+            yield streamed if stream else gathered(lambda: machine.run({"x": ROW}), in_flight)
 
     return system
 
@@ -106,15 +127,10 @@ def ours(*, blocking: bool = False, **settings: Any) -> System:
 async def measure(row: Row, wait_s: float, in_flight: int) -> None:
     """Note the calls a second of one round, if it was the best."""
     each = max(2, round(SLICE_S / wait_s))
-    async with row.system(wait_s, in_flight) as call:
-
-        async def calls() -> None:
-            for _ in range(each):
-                await call()
-
-        await asyncio.gather(*[call() for _ in range(in_flight)])
+    async with row.system(wait_s, in_flight) as calls:
+        await calls(1)
         begin = time.perf_counter()
-        await asyncio.gather(*[calls() for _ in range(in_flight)])
+        await calls(each)
         rate = each * in_flight / (time.perf_counter() - begin)
     row.rates[wait_s, in_flight] = max(rate, row.rates.get((wait_s, in_flight), 0.0))
 
@@ -124,6 +140,7 @@ def all_rows() -> list[Row]:
     return [
         Row("asyncio.gather", bare),
         Row("ours", ours(), like="asyncio.gather"),
+        Row("ours stream", ours(stream=True), like="asyncio.gather"),
         Row("ours fuse=none", ours(fuse="none"), like="asyncio.gather"),
         Row("ThreadPoolExecutor", threads),
         Row("ours blocking=True", ours(blocking=True), like="ThreadPoolExecutor"),

@@ -141,6 +141,9 @@ def _read_only(value: Any) -> Any:
 
 
 def _check(result: Any, operands: Sequence[Any], node: Node, shape: tuple[int | None, ...]) -> Any:
+    usual = type(result) is np.ndarray and result.shape == shape and not node.op.is_view
+    if usual and result.dtype == node.dtype:
+        return result
     if isinstance(result, np.ma.MaskedArray):
         raise GraphTypeError(f"op {node.op.name!r} returned a masked array; use .filled(...)")
     if inspect.iscoroutine(result):

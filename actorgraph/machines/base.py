@@ -252,9 +252,9 @@ class Machine(Lifetime, Inspectable, ABC):
         """
         run = self._prepare(feeds, backward, tangents, priority, run_number, host=loop_notifier())
         small, core = self._small(run), run.core
-        if not (small and timeout_s is None and core.run_directly(run)):
-            self._launch(run, timeout_s, looped=small and run.plan.waits)
-        return await run
+        if small and timeout_s is None and core.run_directly(run):
+            return await run
+        return await self._run_awaited(run, timeout_s, looped=small and run.plan.waits)
 
     def run_sync(
         self,
@@ -307,7 +307,10 @@ class Machine(Lifetime, Inspectable, ABC):
         host = loop_notifier() if looped else None
         run = self._prepare(feeds, backward, tangents, priority, run_number, host=host)
         self._refuse_without_loop(run, looped=looped)
-        self._launch(run, timeout_s, looped=looped and run.plan.waits and self._small(run))
+        small = looped and run.plan.waits and self._small(run)
+        on_loop = self._launch(run, timeout_s, looped=small)
+        if on_loop is not None:
+            on_loop.begin()
         return run
 
     def stream(

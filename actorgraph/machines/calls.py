@@ -19,8 +19,9 @@ from actorgraph.node_actor import Dead, Task
 
 if TYPE_CHECKING:
     from actorgraph.machines.core import Core
+    from actorgraph.machines.looped import Looped
 
-__all__ = ["Answer", "Call", "Calls", "Raised", "resumed", "spawn"]
+__all__ = ["Answer", "Call", "Calls", "Raised", "gave_up", "resumed", "returned", "spawn"]
 
 Answer = Callable[[], Any]
 """Returns the result of a call, or raises what it has raised."""
@@ -33,11 +34,10 @@ class Call:
     ----------
     run : Run
     owner : object
-        For whom it is: what `task` works for, or without one a `Looped`, which is told of the
-        answer and issues calls on the loop.
-    task, known : Task or None
+        For whom it is.
+    task, known : Task
         What goes on with the answer, and what instruments know.
-    put : callable or None
+    put : callable
         Takes the call when it is answered; `task` is made ready if it waits for `signal` then.
     signal : object
     kernel : Waiting
@@ -53,9 +53,9 @@ class Call:
         self,
         run: Run,
         owner: Any,
-        task: Task | None,
-        known: Task | None,
-        put: Callable[[Any], object] | None,
+        task: Task,
+        known: Task,
+        put: Callable[[Any], object],
         signal: object,
         kernel: Waiting,
         args: tuple[Any, ...],
@@ -74,8 +74,8 @@ class Call:
         if kernel.gate is not None:
             self._ahead.append(kernel.gate)
 
-    def go_on(self, *, here: bool = False) -> None:
-        """Wait at the next gate, or begin; `here` where the calling thread is the loop's."""
+    def go_on(self) -> None:
+        """Wait at the next gate, or begin."""
         if self._ahead:
             gate = self._ahead.pop()
             gate.enter(partial(self._passed, gate), self.run.priority)
@@ -84,8 +84,6 @@ class Call:
         if self.kernel.runs_on == "thread":
             if not core.pool.wait(core.scheduler, self._in_thread):
                 self.end(Raised(RuntimeError("the machine was closed")))
-        elif here:
-            self._on_loop()
         elif host is None or not host(self._on_loop):
             self.end(Raised(RuntimeError("the event loop of the run was closed")))
 
@@ -107,13 +105,11 @@ class Call:
 
     def end(self, answer: Answer) -> None:
         """Answer; only the first answer counts."""
-        if instrument.listening and self._started is not None and self.known is not None:
+        if instrument.listening and self._started is not None:
             instrument.tell("on_call", self.known, self.run, self._started, perf_counter())
         if self.run.core.calls.take(self, answer):
             while self._inside:
                 self._inside.pop().leave()
-            if self.task is None:
-                self.owner.go_on(self.answer)
 
     def _in_thread(self) -> None:
         run, answer = self.run, _DEAD
@@ -122,7 +118,7 @@ class Call:
             assert run.context is not None
             function = partial(run.context.copy().run, self.kernel.call, *self.args)
             try:
-                answer = partial(_returned, run.core.scheduler.call(function))
+                answer = partial(returned, run.core.scheduler.call(function))
             except BaseException as error:  # noqa: BLE001 - the actor names the node
                 answer = Raised(error)
         self.end(answer)
@@ -135,9 +131,9 @@ class Call:
 
     async def _awaited(self) -> None:
         self._started = perf_counter()
-        answer: Answer = _GAVE_UP
+        answer: Answer = gave_up
         try:
-            answer = partial(_returned, await self.kernel.call(*self.args))
+            answer = partial(returned, await self.kernel.call(*self.args))
         except anyio.get_cancelled_exc_class():
             raise
         except BaseException as error:
@@ -156,11 +152,14 @@ class Call:
 
 
 class Calls:
-    """The calls of a machine that were issued and not answered; its lock is held for changes."""
+    """What waits for ops of a machine; its lock is held for changes.
+
+    Calls that were issued and not answered, and runs that a loop computes.
+    """
 
     def __init__(self, core: Core) -> None:
         self._core = core
-        self._open: dict[Call, None] = {}
+        self._open: dict[Call | Looped, None] = {}
 
     def __len__(self) -> int:
         return len(self._open)
@@ -177,7 +176,15 @@ class Calls:
             if call.run.dead is not None:
                 raise Dead
             self._open[call] = None
-        call.go_on(here=call.task is None)
+        call.go_on()
+
+    def hold(self, looped: Looped) -> None:
+        """Note a run that a loop computes."""
+        self._open[looped] = None
+
+    def drop(self, looped: Looped) -> bool:
+        """Forget such a run; False where that was done."""
+        return self._open.pop(looped, self) is None
 
     def take(self, call: Call, answer: Answer) -> bool:
         """Give an open call its answer, and have its actor go on; False where it has one."""
@@ -188,16 +195,14 @@ class Calls:
             call.answer = answer if call.run.dead is None else _DEAD
             call.args = ()
             task = call.task
-            if task is None or call.put is None:
-                return True
             call.put(call)
             if task.wait is call.signal:
                 task.ready[0].append(task)
         self._core.scheduler.offer()
         return True
 
-    def of(self, run: Run | None = None) -> list[Call]:
-        """Return the calls of a run or group, or all."""
+    def of(self, run: Run | None = None) -> list[Call | Looped]:
+        """Return what waits of a run or group, or all."""
         return [one for one in self._open if run is None or run in (one.run, one.run.group)]
 
 
@@ -214,7 +219,7 @@ class Raised:
         raise self.error
 
 
-def _returned(value: Any) -> Any:
+def returned(value: Any) -> Any:
     """Answer with a result."""
     return value
 
@@ -223,12 +228,12 @@ def _dead() -> Any:
     raise Dead
 
 
-def _gave_up() -> Any:
+def gave_up() -> Any:
+    """Answer for a call that its loop has cancelled, though its run lives."""
     raise RuntimeError("the event loop gave up the call")
 
 
 _DEAD: Answer = _dead
-_GAVE_UP: Answer = _gave_up
 
 
 def resumed(steps: Generator[Any, Any, Any], answer: Answer | None) -> Any:

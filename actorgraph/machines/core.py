@@ -69,7 +69,6 @@ class Core:
         self.admission = Admission(max_in_flight, max_bytes, workers)
         self.assigning: dict[int, Run] = {}
         self.calls = Calls(self)
-        self.looped: dict[Run, None] = {}  # beside those in flight, see `start_on_loop`
         self.numbers = 0
         self.closed = False
         self.interrupted = False
@@ -214,32 +213,35 @@ class Core:
             self.give_up()
             raise
 
-    def start_on_loop(self, run: Run) -> bool:
-        """Compute a small run with asynchronous ops on its caller's loop; False if it may not be.
+    def start_on_loop(self, run: Run) -> Looped | None:
+        """Have its caller's loop compute a small run with asynchronous ops; None if it may not be.
 
         Instruments are told of actors, so it goes through these where somebody listens.
         """
         alone = run.parts[0] is run and run.plan.fits_loop
         limited = self.admission.max_bytes is not None
         if run.host is None or limited or instrument.listening or not alone:
-            return False
+            return None
         if run.plan.jit and not is_silent(np.geterr()):
-            return False  # as in `run_directly`
+            return None  # as in `run_directly`
+        looped = Looped(run)
         with self.lock:
             if self.closed or not self.admission.enter(run.parts):
-                return False
-            self.looped[run] = None
+                return None
+            self.calls.hold(looped)
             run.take_arrays(run.plan.store.arrays)
-        Looped(run).go_on()
-        return True
+        return looped
 
-    def leave_loop(self, run: Run) -> None:
-        """End a run that the loop has computed, or will not go on with."""
+    def leave_loop(self, looped: Looped) -> bool:
+        """End a run that the loop has computed, or will not go on with; False where it has."""
+        run = looped.run
         with self.lock:
-            del self.looped[run]
+            if not self.calls.drop(looped):
+                return False
             self.admission.leave(run.parts)
         self._conclude(run)
         self._admit_more()
+        return True
 
     def _compute(self, run: Run) -> None:
         """Compute and collect the results of a run, if it is not dead."""
@@ -410,7 +412,7 @@ class Core:
         """Refuse new runs, let those there are die, and return what is still in flight."""
         with self.lock:
             self.closed = True
-            runs = [*self.looped, *self.admission.runs]
+            runs = dict.fromkeys([one.run for one in self.calls.of()] + self.admission.runs)
         for run in runs:
             run.abort(MachineClosedError(f"the machine was closed during run {run.number}"))
         return [run for run in runs if not run.done]

@@ -15,9 +15,16 @@ import numpy as np
 from actorgraph.errors import GraphError, MachineClosedError
 from actorgraph.machines.capacities import Capacities
 from actorgraph.machines.core import Core
+from actorgraph.machines.looped import Looped
 from actorgraph.machines.plan import Plan
 from actorgraph.machines.process import THIS
-from actorgraph.machines.run import Run, in_event_loop, in_ipython_kernel, loop_notifier
+from actorgraph.machines.run import (
+    Run,
+    in_event_loop,
+    in_ipython_kernel,
+    in_trio,
+    loop_notifier,
+)
 from actorgraph.options import seconds
 from actorgraph.scheduler import inside
 
@@ -90,25 +97,30 @@ class Lifetime:
 
     def _launch(
         self, run: Run, timeout_s: float | None, slot: int | None = None, *, looped: bool = False
-    ) -> None:
+    ) -> Looped | None:
         """Start a run; the calling thread is going to work in `slot`, if it holds one.
 
-        A `looped` one is small enough for the event loop, where it waits for its ops.
+        A `looped` one is small enough for the event loop, where it waits for its ops: where it may
+        be computed there, that is returned, and is the caller's to await.
         """
         core = run.core
         run.machine = self  # a machine that is dropped ends after its runs
-        errors = _current_errors()
         context = copy_context() if run.plan.has_own else None
         for part in run.parts:
-            part.errors, part.context = errors, context
+            part.context = context
         try:
             if timeout_s is not None:
                 run.timeout_s = seconds("timeout_s", timeout_s)
                 run.until = core.pool.deadlines.add(run, run.timeout_s)
                 if timeout_s == 0:
                     run.expire()
-            if not (looped and core.start_on_loop(run)):
+            on_loop = core.start_on_loop(run) if looped else None
+            if on_loop is None:
+                errors = _current_errors()
+                for part in run.parts:
+                    part.errors = errors
                 core.start(run, slot)
+            return on_loop
         except Exception:
             if slot is not None:
                 core.scheduler.free.append(slot)
@@ -116,6 +128,18 @@ class Lifetime:
         except BaseException:
             core.give_up()  # Ctrl-C: the run may have come into its network in part
             raise
+
+    async def _run_awaited(self, run: Run, timeout_s: float | None, *, looped: bool) -> Run:
+        """Run to the end while the calling task waits."""
+        on_loop = self._launch(run, timeout_s, looped=looped)
+        if on_loop is not None and in_trio():
+            on_loop.begin()  # Ctrl-C strikes the caller's task, and is no error of the op
+        elif on_loop is not None:
+            await on_loop
+            if on_loop.suspended:
+                run._raise_if_failed()
+                return run
+        return await run
 
     def _run_here(self, run: Run, timeout_s: float | None) -> Run:
         """Run to the end; the calling thread works along.
@@ -156,8 +180,7 @@ class Lifetime:
             host = loop_notifier()
             for one in {run, *run.parts}:
                 one.host, one.awaited = host, True
-            self._launch(run, timeout_s, looped=looped)
-            return await run
+            return await self._run_awaited(run, timeout_s, looped=looped)
 
         return anyio.run(awaited)
 

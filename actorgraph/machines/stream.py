@@ -164,35 +164,39 @@ class Stream:
         return self
 
     async def __anext__(self) -> Run:
-        notify = loop_notifier()
+        event, waited = None, False
         try:
             while True:
-                event = anyio.Event()
-                self._notify = partial(notify, event.set)
                 if not self._closed:
-                    self._fill_async(notify)
+                    self._fill_async()
                 run = self._take()
                 if run is not None:
-                    from anyio import lowlevel  # late, as in run.py
+                    if not waited:
+                        from anyio import lowlevel  # late, as in run.py
 
-                    await lowlevel.checkpoint()
+                        await lowlevel.checkpoint()
                     return self._deliver(run)
                 if self._over():
                     self._end()
                     raise StopAsyncIteration
-                await event.wait()
+                if event is None:  # and look again, for what has ended before it was there
+                    event = anyio.Event()
+                    self._notify = partial(loop_notifier(at_once=True), event.set)
+                else:
+                    await event.wait()
+                    event, waited = None, True
         except Exception:
             raise
         except BaseException:  # cancelled
             self.close()
             raise
 
-    def _fill_async(self, notify: Callable[[Callable[[], object]], object]) -> None:
+    def _fill_async(self) -> None:
         if isinstance(self._source, Iterable):
             self._fill()
             return
         if self._fetch is None:
-            self._fetch = _Fetch(aiter(self._source), weakref.ref(self), notify)
+            self._fetch = _Fetch(aiter(self._source), weakref.ref(self), loop_notifier())
         if not self._exhausted and len(self._outstanding) < self._limit:
             self._fetch.start()
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import actorgraph as ag
+from actorgraph.lower.kernels import _gate_of
 from actorgraph.machines import calls
 from actorgraph.machines.base import Machine
 
@@ -115,6 +116,10 @@ def called(op, backward=False):
     return x, ag.ops.tanh(op(x * 2.0))
 
 
+def in_line(op):
+    return len(_gate_of(op.op)._queue)
+
+
 def feeds(number):
     return {"x": np.full(2, float(number))}
 
@@ -213,7 +218,7 @@ async def test_the_most_urgent_run_is_next_at_a_limit(kind):
             while not service.inside:
                 await anyio.lowlevel.checkpoint()
             runs += [machine.start(feeds(n), priority=p) for n, p in ((1, 5), (2, 0), (3, -5))]
-            while len(machine._core.calls) < 4:
+            while in_line(OPS[kind, 1]) < 3:
                 await anyio.lowlevel.checkpoint()
             service.release()
             for run in runs:
@@ -296,8 +301,11 @@ async def test_a_call_that_waits_for_its_turn_ends_with_its_run(machine_type, op
     service.holds = lambda x: x == 0.0
     async with machine_type([y], max_in_flight=4, **options) as machine:
         with anyio.fail_after(30):
-            first, second, third = [machine.start(feeds(number)) for number in range(3)]
-            while len(machine._core.calls) < 3:
+            first = machine.start(feeds(0))
+            while not service.inside:
+                await anyio.lowlevel.checkpoint()
+            second, third = [machine.start(feeds(number)) for number in (1, 2)]
+            while in_line(OPS[LOOP, 1]) < 2:
                 await anyio.lowlevel.checkpoint()
             second.cancel()
             service.release()
