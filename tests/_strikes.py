@@ -10,6 +10,9 @@ SOAK = os.environ.get("ACTORGRAPH_SOAK") == "1"
 SAMPLED = 60
 """Moments where only some are tried."""
 
+SETTLED = 20
+"""Calls after which a machine has compiled, measured and cut what it will."""
+
 
 class _Sigint(int):
     """SIGINT, pending from a look at `now` on.
@@ -65,29 +68,33 @@ def strikes(action, ready=None, times=5000):
     The moments are those of the calling thread, wherever it is: in the package, in NumPy, in
     Python's library.  Before each call comes one of `ready`, by default `action` itself, which
     nothing strikes: what was given up is there again.  With ``ACTORGRAPH_SOAK=1`` all moments are
-    tried, until there were so many `times`, else `SAMPLED` ones once.
+    tried, again and again until so many `times` were struck, else `SAMPLED` ones once.
     """
     ready = ready or action
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        ready()
+        for _ in range(SETTLED):
+            ready()
         moments = _traced(action)
-        sampled = range(0, moments, max(1, moments // SAMPLED))
-        missed = 0
-        for number in range(max(times, moments)) if SOAK else sampled:
+        step = 1 if SOAK else max(1, moments // SAMPLED)
+        number = struck = missed = 0
+        while struck < max(times, moments) if SOAK else number < moments:
             ready()
             try:
-                _traced(action, number % moments)
+                passed = _traced(action, number % moments)
                 for _ in range(2):
                     pass  # it may have come at the very end
-                missed += 1  # not all calls have as many moments
+                missed += 1
+                moments = max(1, min(moments, passed))  # not all calls have as many
             except KeyboardInterrupt:
-                pass
+                struck += 1
             except RuntimeError as error:
                 # Python's own start of a thread may end so.
                 if not isinstance(error.__context__, KeyboardInterrupt):
                     raise
+                struck += 1
             yield number % moments
-        assert missed <= number // 10, f"{missed} of {number + 1} calls were not struck"
+            number += step
+            assert missed <= 20 + struck // 10, f"{missed} calls were not struck, {struck} were"
     finally:
         signal.signal(signal.SIGINT, before)

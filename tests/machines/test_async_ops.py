@@ -254,7 +254,8 @@ def test_a_loop_that_ends_in_mid_run_ends_the_run(machine_type, options, service
                 await anyio.lowlevel.checkpoint()
 
         asyncio.run(leave_without_waiting())
-        with pytest.raises(ag.GraphError, match="the event loop gave up the call"):
+        # Of the two calls one may not have come to the loop before it ended.
+        with pytest.raises(ag.GraphError, match="event loop (gave up the call|of the run was clo)"):
             started[0].result(timeout_s=20)
         assert service.inside == 0
         service.never = False
