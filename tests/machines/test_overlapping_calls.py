@@ -360,7 +360,8 @@ def test_threads_of_ops_that_block_end_with_the_last_machine():
     with ag.ActorMachine([y], workers=2) as machine:
         machine.run_sync(feeds(1))
         assert any("waiting" in thread.name for thread in threading.enumerate())
-    assert not any("actorgraph" in thread.name for thread in threading.enumerate())
+    listed = [thread for thread in threading.enumerate() if "actorgraph" in thread.name]
+    assert not any(thread.is_alive() for thread in listed)
 
 
 def test_an_op_that_blocks_refuses_a_run_of_its_own_machine():
