@@ -459,9 +459,9 @@ class Pool:
             self._waiting.add(call, sum([one.waiting.limit for one in self._shares]))
             return True
 
-    def later(self, function: Callable[[], None]) -> threading.Thread:
+    def later(self, function: Callable[[], None], name: str = "collector") -> threading.Thread:
         """Call `function` soon, in a thread of its own: a finalizer may not wait for our locks."""
-        thread = threading.Thread(target=function, name="actorgraph-collector", daemon=True)
+        thread = threading.Thread(target=function, name=f"actorgraph-{name}", daemon=True)
         thread.start()
         return thread
 

@@ -75,6 +75,8 @@ def strikes(action, ready=None, times=5000):
     try:
         for _ in range(SETTLED):
             ready()
+            action()
+        ready()
         moments = _traced(action)
         step = 1 if SOAK else max(1, moments // SAMPLED)
         number = struck = missed = 0

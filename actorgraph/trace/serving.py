@@ -79,7 +79,8 @@ class _Server:
         self._path = os.path.abspath(path)  # the folder may be changed meanwhile
         self._made = _identity(self._path)
         try:
-            self._thread = POOL.later(partial(_serve, self._listener, self._stopped, live))
+            serve = partial(_serve, self._listener, self._stopped, live)
+            self._thread = POOL.later(serve, "server")
         except BaseException:
             self._release()
             raise

@@ -36,7 +36,7 @@ def test_a_socket_answers_with_the_same_figures_and_is_gone_afterwards(model, pa
         assert [view.actors for view in first] == [view.actors for view in second]
         assert (first[0].name, first[0].ended) == ("model", 1)
     assert not os.path.exists(path)
-    listed = [t for t in threading.enumerate() if t.name == "actorgraph-collector"]
+    listed = [t for t in threading.enumerate() if t.name == "actorgraph-server"]
     assert not any(t.is_alive() for t in listed)
 
 
