@@ -100,7 +100,9 @@ class _Server:
             self._stop.close()
 
     def _release(self) -> None:
-        self.forget()
+        # The other end is the thread's: closed under it, it would never be seen to have ended.
+        self._listener.close()
+        self._stop.close()
         if self._made is not None and _identity(self._path) == self._made:
             with suppress(OSError):
                 os.unlink(self._path)

@@ -29,6 +29,7 @@ def path(tmp_path, monkeypatch):
 
 
 def test_a_socket_answers_with_the_same_figures_and_is_gone_afterwards(model, path):
+    before = set(threading.enumerate())
     with model.actors() as machine, ag.trace.serve(path) as live:
         assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
         machine.run_sync(model.feeds)
@@ -36,8 +37,8 @@ def test_a_socket_answers_with_the_same_figures_and_is_gone_afterwards(model, pa
         assert [view.actors for view in first] == [view.actors for view in second]
         assert (first[0].name, first[0].ended) == ("model", 1)
     assert not os.path.exists(path)
-    listed = [t for t in threading.enumerate() if t.name == "actorgraph-server"]
-    assert not any(t.is_alive() for t in listed)
+    new = set(threading.enumerate()) - before
+    assert not [thread for thread in new if thread.name == "actorgraph-server"]
 
 
 def test_a_socket_of_one_machine_tells_of_no_other(model, path):
