@@ -153,7 +153,7 @@ def _compile(one: Compiled) -> Callable[..., None]:
         _keep(place, one.text)
     exec(compile(one.text, place, "exec"), scope)  # our own text, made of a table
     signature = numba.boolean(*[_type(numba, *parameter) for parameter in one.parameters])
-    options = {"nogil": True, "error_model": "numpy"}
+    options: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
     try:
         made = numba.njit(signature, cache=True, **options)(scope["kernel"])
     except Exception:  # noqa: BLE001 - nowhere to cache, or a file that is damaged
