@@ -96,13 +96,15 @@ class _Server:
 
     def __del__(self) -> None:
         if self._process == THIS.id:
-            self._listener.close()
-            self._stop.close()
+            self._end()
 
-    def _release(self) -> None:
+    def _end(self) -> None:
         # The other end is the thread's: closed under it, it would never be seen to have ended.
         self._listener.close()
         self._stop.close()
+
+    def _release(self) -> None:
+        self._end()
         if self._made is not None and _identity(self._path) == self._made:
             with suppress(OSError):
                 os.unlink(self._path)
