@@ -14,6 +14,7 @@ from actorgraph.graph import Node, build
 from actorgraph.operands import as_node, naming_itself
 from actorgraph.ops.assignment import INDEX_PUT, index_put, of_slices
 from actorgraph.ops.broadcasting import along_axis, broadcast_like, expand_dims, squeeze
+from actorgraph.ops.casting import astype
 from actorgraph.ops.creation import full_like, meshgrid
 from actorgraph.ops.gathering import gather
 from actorgraph.ops.histograms import histogram
@@ -163,7 +164,7 @@ def renorm(x: Node, p: float, axis: int, maxnorm: float) -> Node:
     place = one_axis(axis, x.ndim, "renorm")
     others = tuple(i for i in range(x.ndim) if i != place)
     size = norm(x, p, others, keepdims=True)
-    return x * where(size > maxnorm, maxnorm / (size + 1e-7), 1)
+    return x * astype(where(size > maxnorm, maxnorm / (size + 1e-7), 1), x.dtype)
 
 
 @naming_itself

@@ -21,23 +21,28 @@ def draw(*shapes, low=-2.0, high=2.0, seed=7):
 def compare(ours, theirs, values, rtol=1e-9, second=True):
     """Compare the value, gradients of a weighted sum, and gradients of the sum of their squares.
 
-    `theirs` gets torch and tensors.  float64 throughout.
+    `theirs` gets torch and tensors.  float64 or complex128 throughout.
     """
     torch = pytest.importorskip("torch")
     graph = ag.Graph()
-    xs = [graph.input(f"x{i}", value.shape, "float64") for i, value in enumerate(values)]
+    xs = [graph.input(f"x{i}", value.shape, value.dtype) for i, value in enumerate(values)]
     tensors = [torch.tensor(value, requires_grad=True) for value in values]
     y, z = ours(*xs), theirs(torch, *tensors)
     assert y.shape == tuple(z.shape)
-    weights = np.random.default_rng(8).normal(size=y.shape)
+    rng = np.random.default_rng(8)
+    weights = rng.normal(size=y.shape)
+    if y.dtype.kind == "c":
+        weights = weights + 1j * rng.normal(size=y.shape)
     first = ag.gradients([y], xs, seeds=[weights])
     wanted = torch.autograd.grad(
         z, tensors, torch.tensor(weights), create_graph=second, allow_unused=True
     )
     nodes, targets = [y, *first], [z, *wanted]
     if second:
-        nodes += ag.gradients(sum((node * node).sum() for node in first), xs)
-        total = sum((part * part).sum() for part in wanted if part is not None)
+        nodes += ag.gradients(
+            sum(ag.ops.real(node * ag.ops.conj(node)).sum() for node in first), xs
+        )
+        total = sum((part * part.conj()).real.sum() for part in wanted if part is not None)
         targets += (
             torch.autograd.grad(total, tensors, allow_unused=True)
             if total.requires_grad

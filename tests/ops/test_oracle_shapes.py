@@ -147,6 +147,19 @@ def test_along_axis_0_of_a_scalar_a_function_agrees_with_pytorch(name, axis):
             np.testing.assert_allclose(got, target.numpy(force=True), rtol=1e-12)
 
 
+COMPLEX = {
+    "normalize": (lambda x: ag.ops.normalize(x, 3.0), lambda t, x: F.normalize(x, 3.0)),
+    "renorm": (lambda x: ag.ops.renorm(x, 2, 0, 0.5), lambda t, x: t.renorm(x, 2, 0, 0.5)),
+    "tanhshrink": (ag.ops.tanhshrink, lambda t, x: F.tanhshrink(x)),
+}
+
+
+@pytest.mark.parametrize("name", COMPLEX)
+def test_function_of_complex_numbers_agrees_with_pytorch(name):
+    ours, theirs = COMPLEX[name]
+    compare(ours, theirs, [draw((3, 4), low=-1)[0] + 1j * draw((3, 4), high=1, seed=9)[0]])
+
+
 @pytest.mark.parametrize("name", NO_GRADIENT)
 def test_function_without_gradient_agrees_with_pytorch(name):
     ours, theirs = NO_GRADIENT[name]
