@@ -63,8 +63,8 @@ def test_nll_loss_equals_that_of_pytorch(reduction, ignored):
             z, TARGETS, w.astype(z.dtype), ignore_index=ignored, reduction=reduction
         ),
         lambda torch, z: flat(
-            torch, torch.nn.functional.nll_loss, z, torch.tensor(w, dtype=z.dtype), reduction=reduction,
-            ignore_index=-100 if ignored is None else ignored,
+            torch, torch.nn.functional.nll_loss, z, torch.tensor(w, dtype=z.dtype),
+            reduction=reduction, ignore_index=-100 if ignored is None else ignored,
         ),
         draw((2, 3, 4)),
     )  # fmt: skip
@@ -85,8 +85,8 @@ def test_cross_entropy_of_probabilities_equals_that_of_pytorch(
 
     compare(
         lambda z, q: ag.ops.cross_entropy(
-            z, q, w.astype(z.dtype) if weighted else None, reduction=reduction, label_smoothing=smoothing,
-            axis=axis,
+            z, q, w.astype(z.dtype) if weighted else None, reduction=reduction,
+            label_smoothing=smoothing, axis=axis,
         ),
         lambda torch, z, q: torch.nn.functional.cross_entropy(
             z, q, torch.tensor(w, dtype=z.dtype) if weighted else None, reduction=reduction,

@@ -1,4 +1,4 @@
-"""Functions of NumPy's names that no other file compares with PyTorch: NaN aside, positions, tests."""
+"""Functions under NumPy's names that no other file compares with PyTorch."""
 
 import numpy as np
 import pytest
