@@ -157,9 +157,9 @@ def softmax(x: Node, axis: int = -1) -> Node:
     Parameters
     ----------
     x : node
-        Float, rank 1 or more.
+        Float.
     axis : int
-        Along which the result sums to 1.
+        Along which the result sums to 1; a scalar has axis 0.
 
     Raises
     ------
