@@ -376,7 +376,9 @@ class Graph:
         found = self._find(name) if isinstance(name, str) else None
         if found is None:
             near = near_names(name, {node.name for node in self._nodes})
-            raise KeyError(f"graph {self.name!r} has no node {shown(name)}{near}")
+            raise KeyError(
+                f"graph {self.name!r} has no node {shown(name)}{near or '; print(graph) lists them'}"
+            )
         return found
 
     __getitem__ = node
