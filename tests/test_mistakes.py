@@ -1,8 +1,8 @@
 """What a newcomer gets wrong, and what the library says.
 
-A good message answers four questions: what was got, what was expected, where, and what to do.  Where
-is answered by the traceback for what is built, because errors are raised in the user's own line; by
-the name of the node or feed for what is run.
+A good message answers four questions: what was got, what was expected, where, and what to do.
+Where is answered by the traceback for what is built, because errors are raised in the user's own
+line; by the name of the node or feed for what is run.
 """
 
 import asyncio
@@ -91,9 +91,9 @@ ag.ActorMachine([loss], device='gpu') | 'gpu' | unknown device | use 'cpu'
 ag.ActorMachine([loss], max_bytes=10).run_sync(feeds) | max_bytes is 10 | needs | smaller arrays
 m.run_sync({'x': feeds['x']}) | got 'x' | int64[batch] | missing feed 't'
 m.run_sync({**feeds, 'z': 1}) | 'z' | known are | 'x', 't'
-m.run_sync({**feeds, 'x': np.ones((2, 3))}) | got float64[2, 3] | float32[batch, 3] | .astype('float32')
-m.run_sync({**feeds, 'x': np.ones((2, 4), 'float32')}) | got float32[2, 4] | float32[batch, 3] | not 3
-m.run_sync({**feeds, 'x': np.ones(3, 'float32')}) | got float32[3] | float32[batch, 3] | rank 1, not 2
+m.run_sync({**feeds, 'x': np.ones((2, 3))}) | got float64[2, 3] | float32[batch | .astype('float32')
+m.run_sync({**feeds, 'x': np.ones((2, 4), 'float32')}) | got float32[2, 4] | float32[batch | not 3
+m.run_sync({**feeds, 'x': np.ones(3, 'float32')}) | got float32[3] | float32[batch | rank 1, not 2
 m.run_sync({**feeds, 'x': [[1, 2], [3]]}) | inhomogeneous | array | feed 'x'
 m.run_sync({**feeds, 't': np.zeros(5, 'int64')}) | batch = 5 | batch = 2 | feed 't'
 m.run_sync({**feeds, 'x': None}) | got NoneType | float32[batch, 3] | feed 'x'
@@ -104,7 +104,7 @@ m.run_sync(feeds, backward='yes') | got 'yes' | True or a dict | output to seed
 logits_only.run_sync(feeds, backward=True) | batch, 5 | must be a scalar | seed it with
 m.run_sync(feeds, backward={loss: np.ones(3, 'float32')}) | got float32[3] | float32[] | seed
 m.run_sync(feeds, tangents={'t': np.ones(2)}) | int64 | only float and complex | convert with
-m.run_sync(feeds, tangents={'x': 1.0}, backward=True) | backward and tangents | second derivative | ag.hvp
+m.run_sync(feeds, tangents={'x': 1.0}, backward=True) | backward | second derivative | ag.hvp
 m.run_sync(feeds, timeout_s=-1) | got -1 | at least 0 | timeout_s is
 m.run_sync(feeds, timeout_s='1') | got '1' | a number of seconds | timeout_s is
 m.run_sync(feeds)['los'] | 'los' | readable are | name it among the outputs
@@ -125,8 +125,8 @@ ag.grad(lambda n: n * 2)(3) | the int 3 | no gradient | pass a float
 ag.grad(3.0) | got float | a function | expected a function
 ag.pipeline.Pipeline(loss, [W], stages=2, schedule='1f1b') | '1f1b' | how many | microbatches=4
 ag.pipeline.Pipeline(loss, [W], stages=2, microbatches=0) | is 0 | from 1 on | microbatches is
-ag.pipeline.Pipeline(loss, [W], stages=1, microbatches=3).run_sync(feeds) | batch is 2 | 3 microbatches | at least as many
-ag.ops.define(name='tanh', scheme='f[] -> f[]', forward=abs) | 'tanh' | declared already | choose another name
+thirds.run_sync(feeds) | batch is 2 | 3 microbatches | at least as many
+ag.ops.define(name='tanh', scheme='f[] -> f[]', forward=abs) | 'tanh' | declared | choose another name
 ag.TapeMachine([cut(x)]).run_sync(feeds) | (1, 3) | float32[batch, 3] | built at
 ag.TapeMachine([failing(x)]).run_sync(feeds) | boom | float32[2, 3] | built at
 ag.gradients(failing(x).sum(), [x]) | has no gradient rule | an output | give the op a vjp
@@ -168,6 +168,7 @@ def surroundings():
         "i": g.input("i", (3,), "int64"), "other": ag.Graph("net").input("o", (3,)), "loss": loss,
         "feeds": feeds, "m": ag.TapeMachine([loss], wrt=[W, x]), "closed": closed, "cut": CUT,
         "logits_only": ag.TapeMachine([logits]), "failing": FAILING, "put": put,
+        "thirds": ag.pipeline.Pipeline(loss, [W], stages=1, microbatches=3),
         "if_positive": if_positive, "inside": inside,
     }  # fmt: skip
 
