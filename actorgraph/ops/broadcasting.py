@@ -57,7 +57,8 @@ def axes_of(axis: Any, ndim: int, what: str) -> tuple[int, ...]:
     """
     if axis is None:
         return tuple(range(ndim))
-    given = tuple(axis) if isinstance(axis, Iterable) else (axis,)
+    several = isinstance(axis, Iterable) and not isinstance(axis, str)
+    given = tuple(axis) if several else (axis,)
     if not ndim and len(given) < 2 and all(map(_is_of_scalar, given)):
         return ()
     axes = []
