@@ -22,13 +22,14 @@ from actorgraph.machines import inspection
 from actorgraph.machines.admission import fitted
 from actorgraph.machines.binding import Binding
 from actorgraph.machines.capacities import Capacities
+from actorgraph.machines.event_loops import in_event_loop, loop_notifier
 from actorgraph.machines.feeds import bind_feeds, by_node, check_dims, check_like
 from actorgraph.machines.life import Lifetime
 from actorgraph.machines.modes import mode_of, trains
 from actorgraph.machines.options import allowed, compiling
 from actorgraph.machines.plan import Plan
 from actorgraph.machines.refine import LOOKS, checked_costs
-from actorgraph.machines.run import Run, in_event_loop, loop_notifier
+from actorgraph.machines.run import Run
 from actorgraph.machines.step import SYNC_US, Step
 from actorgraph.machines.stream import Stream
 from actorgraph.options import choice, choices, flag, positive, text, whole

@@ -15,17 +15,17 @@ import numpy as np
 from actorgraph.errors import GraphError, MachineClosedError
 from actorgraph.machines.capacities import Capacities
 from actorgraph.machines.core import Core
-from actorgraph.machines.looped import Looped
-from actorgraph.machines.network import Network
-from actorgraph.machines.plan import Plan
-from actorgraph.machines.process import THIS
-from actorgraph.machines.run import (
-    Run,
+from actorgraph.machines.event_loops import (
     in_event_loop,
     in_ipython_kernel,
     in_trio,
     loop_notifier,
 )
+from actorgraph.machines.looped import Looped
+from actorgraph.machines.network import Network
+from actorgraph.machines.plan import Plan
+from actorgraph.machines.process import THIS
+from actorgraph.machines.run import Run
 from actorgraph.options import positive, seconds, whole
 from actorgraph.scheduler import inside
 
@@ -124,7 +124,7 @@ class Lifetime:
         A `looped` one is small enough for the event loop, where it waits for its ops: where it may
         be computed there, that is returned, and is the caller's to await.
         """
-        core = run.core
+        core: Core = run.core
         run.machine = self  # a machine that is dropped ends after its runs
         context = copy_context() if run.plan.has_own else None
         for part in run.parts:
@@ -167,7 +167,7 @@ class Lifetime:
 
         Ctrl-C before it waits gives the core up, wherever it strikes: a slot may be lost.
         """
-        core = run.core
+        core: Core = run.core
         alone = not core.admission.in_flight
         started = perf_counter()
         try:

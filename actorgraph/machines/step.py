@@ -16,6 +16,7 @@ from actorgraph.machines.modes import mode_of
 from actorgraph.machines.plan import Plan
 from actorgraph.node import Buffer, Parameter, Variable
 from actorgraph.node_actor import blamed
+from actorgraph.runs import AbstractRun
 from actorgraph.solvers import AbstractSolver
 
 if TYPE_CHECKING:
@@ -217,7 +218,7 @@ class _StepPlan(Plan):
     def name(self) -> str:
         return "step"
 
-    def collect(self, run: Run) -> tuple[dict[Node, Dual], list[tuple[Buffer, Any]]]:
+    def collect(self, run: AbstractRun) -> tuple[dict[Node, Dual], list[tuple[Buffer, Any]]]:
         """Return the Duals of the outputs, after the update."""
         results, leaves = run.results, run.leaves
         variables, derivatives, others, outputs = self._places or self._find_places()

@@ -19,7 +19,8 @@ import anyio
 
 from actorgraph.errors import FeedError, GraphError, MemoryLimitError
 from actorgraph.machines.calls import spawn
-from actorgraph.machines.run import Run, in_event_loop, in_ipython_kernel, loop_notifier
+from actorgraph.machines.event_loops import in_event_loop, in_ipython_kernel, loop_notifier
+from actorgraph.machines.run import Run
 from actorgraph.options import flag, positive
 
 __all__ = ["Stream"]

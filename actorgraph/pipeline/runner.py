@@ -22,14 +22,16 @@ from actorgraph.errors import (
     printable,
 )
 from actorgraph.graph import Node, as_nodes, topological_order
-from actorgraph.machines.admission import Claim, fitted
+from actorgraph.machines.admission import fitted
 from actorgraph.machines.batching import Batching, Slice
+from actorgraph.machines.claim import Claim
+from actorgraph.machines.event_loops import in_event_loop, loop_notifier
 from actorgraph.machines.feeds import by_node, check_dims
 from actorgraph.machines.life import Lifetime
 from actorgraph.machines.options import allowed
 from actorgraph.machines.process import THIS
 from actorgraph.machines.rows import Reduce
-from actorgraph.machines.run import Run, in_event_loop, loop_notifier
+from actorgraph.machines.run import Run
 from actorgraph.machines.stream import Stream
 from actorgraph.options import choice, text, whole
 from actorgraph.pipeline.blocking import check_lanes

@@ -42,6 +42,7 @@ from actorgraph.types import bind_shape
 
 if TYPE_CHECKING:
     from actorgraph.machines.run import Run
+    from actorgraph.runs import AbstractRun
 
 __all__ = ["DIRECTIONS", "Part", "StageTask", "StagedPlan"]
 
@@ -330,7 +331,7 @@ class StagedPlan(Plan):
 
     # -- results ------------------------------------------------------------------------------
 
-    def collect(self, run: Run) -> tuple[dict[Node, Dual], list[tuple[Buffer, Any]]]:
+    def collect(self, run: AbstractRun) -> tuple[dict[Node, Dual], list[tuple[Buffer, Any]]]:
         """Return the Duals of a batch, joined from what its lanes have gathered."""
         joined = _Joined(self, run)
         duals: dict[Node, Dual] = {}
@@ -352,7 +353,7 @@ class StagedPlan(Plan):
 class _Joined:
     """The results of one run, each of them the caller's own."""
 
-    def __init__(self, plan: StagedPlan, run: Run) -> None:
+    def __init__(self, plan: StagedPlan, run: AbstractRun) -> None:
         self.plan, self.run, self.batching = plan, run, plan.batching
         self.parts: Sequence[Part] = run.microbatches
         self.given = [part.given for part in self.parts]
