@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import AsyncIterable, Callable, Iterable
 from contextvars import copy_context
 from functools import partial
 from time import perf_counter, sleep
-from types import TracebackType
 from typing import Any, Self
 
 import anyio
@@ -26,6 +26,7 @@ from actorgraph.machines.network import Network
 from actorgraph.machines.plan import Plan
 from actorgraph.machines.process import THIS
 from actorgraph.machines.run import Run
+from actorgraph.machines.stream import Stream
 from actorgraph.options import positive, seconds, whole
 from actorgraph.scheduler import inside
 
@@ -114,7 +115,59 @@ class Lifetime:
             self._closed, self._core = True, None
         return core if alive else None
 
+    def _state(self) -> str:
+        return "closed" if self._closed else "open" if self._core is not None else "not started"
+
     # -- runs ---------------------------------------------------------------------------------
+
+    start: Callable[..., Run]
+    """Starts a run and returns it at once."""
+
+    def stream(
+        self,
+        source: Iterable[Any] | AsyncIterable[Any],
+        *,
+        max_in_flight: int | None = None,
+        ordered: bool = True,
+        **options: Any,
+    ) -> Stream:
+        """Run the graph for each item of `source`, pipelined; iterate with ``for``, ``async for``.
+
+        Parameters
+        ----------
+        source : iterable or async iterable of feeds
+        max_in_flight : int, optional
+            Runs started and not handed out yet; default `max_in_flight`.
+        ordered : bool
+            False hands runs out as they finish.
+        **options
+            What `start` takes for each run.
+
+        Returns
+        -------
+        Stream
+            Its ``for`` blocks the thread while no run has ended, its ``async for`` only the task.
+            Dropping it cancels its runs; ``async with`` closes an asynchronous source too.
+
+        Raises
+        ------
+        FeedError
+            `source` is one dict of feeds, or cannot be iterated.  What an item does not fit raises
+            when its turn comes, with a note of its place in the source; so does what the source
+            raises, and what `run` does.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import actorgraph as ag
+        >>> x = ag.Graph().input("x", ("n",), "float64")
+        >>> y = x.sum()
+        >>> with ag.ActorMachine([y]) as machine:
+        ...     [float(run[y].value) for run in machine.stream({"x": np.ones(n)} for n in (1, 2))]
+        [1.0, 2.0]
+        """
+        limit = self.max_in_flight if max_in_flight is None else max_in_flight
+        return Stream(partial(self.start, **options), source, limit, ordered)
 
     def _launch(
         self, run: Run, timeout_s: float | None, slot: int | None = None, *, looped: bool = False
@@ -256,23 +309,13 @@ class Lifetime:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.close()
 
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *raised: object) -> None:
         await self.aclose()
 
 
