@@ -1,4 +1,4 @@
-"""How large the engine is: a table of docs/design.md; python -m tests.test_engine_size writes it."""
+"""How large the engine is: a table of docs/design.md; `python -m` of this module writes it."""
 
 import ast
 import re

@@ -72,24 +72,22 @@ class Lifetime:
         self._statistics, self._closed = statistics, False
         self._plans: dict[Any, Plan] = {}
         self._core: Core | None = None
-        self._process = THIS.id
         self._finalizer: Any = None
 
     def _started(self) -> Core:
         """Return the core, a fresh one at the first run, after a fork and after an interrupt."""
         core = self._core
-        if core is None or core.closed or self._process != THIS.id:
+        if core is None or core.closed or core.process != THIS.id:
             core = self._start()
         return core
 
     def _start(self) -> Core:
         with THIS.starting:
             core = self._core
-            if core is not None and not core.closed and self._process == THIS.id:
+            if core is not None and not core.closed and core.process == THIS.id:
                 return core  # another thread was faster
             if self._closed:
                 raise MachineClosedError("the machine was closed; make a new one")
-            self._process = THIS.id
             core = self._core = Core(
                 workers=1 if self._one_task else self.workers,
                 crew=self.workers,
@@ -101,7 +99,7 @@ class Lifetime:
             )
             if self._finalizer is not None:
                 self._finalizer.detach()
-            self._finalizer = weakref.finalize(self, _collect, core, self._process)
+            self._finalizer = weakref.finalize(self, _collect, core)
             self._finalizer.atexit = False  # an open machine never holds up the exit
             return core
 
@@ -109,7 +107,7 @@ class Lifetime:
         """Close for new runs; return the core if there is one to be ended."""
         with THIS.starting:
             core = self._core
-            alive = core is not None and not core.closed and self._process == THIS.id
+            alive = core is not None and not core.closed and core.process == THIS.id
             if core is not None and alive:
                 core.refuse_inside_op("close")
             self._closed, self._core = True, None
@@ -329,8 +327,8 @@ def _current_errors() -> dict[str, Any] | None:
     return errors
 
 
-def _collect(core: Core, process: int) -> None:
+def _collect(core: Core) -> None:
     """Close the core of a machine that was dropped, outside the garbage collector's call."""
-    if not core.closed and process == THIS.id:
+    if not core.closed and core.process == THIS.id:
         error = MachineClosedError("the machine was dropped while the run was in flight")
         core.pool.later(partial(core.abandon, error, join=False))
