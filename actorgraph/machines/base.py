@@ -169,7 +169,6 @@ class Machine(Lifetime, ABC):
         chosen = parameters if wrt is None else as_nodes(wrt)
         check_differentiable(chosen, "wrt")
         self.wrt: tuple[Node, ...] = tuple(self.graph.lift(node) for node in chosen)
-        self.capacity = capacity
         self.fuse: str | Cut = fuse if callable(fuse) else choice("fuse", fuse, _FUSE)
         self.watch = choices("watch", watch, _WATCH)
         self.exact = flag("exact", exact)

@@ -86,7 +86,7 @@ def test_the_start_of_the_event_loop_is_not_recorded(file, monkeypatch):
     monkeypatch.setattr(command.anyio, "run", slow_run)
     for module in (recorder, using):
         monkeypatch.setattr(module, "perf_counter", lambda: clock[0])
-    assert command.trace("model.py:build", command.TraceSettings(runs=2)).duration_s == 0.0
+    assert command.trace("model.py:build", runs=2).duration_s == 0.0
 
 
 def test_a_recording_without_actors_comes_with_a_hint(file, capsys):
