@@ -54,10 +54,10 @@ _LOOK_S = 0.0001
 
 def listen(instrument: Any) -> Listening:
     """Have the hooks of `instrument` called as long as what is returned is held."""
-    held = Listening()
+    held, on_turn = Listening(), instrument.on_turn
     for told in (listening, listening_to_turns) if instrument.hears_turns else (listening,):
         one = _Told(held, told.discard)  # of C: a callback in Python could be struck
-        one.instrument, one.on_turn = instrument, instrument.on_turn
+        one.instrument, one.on_turn = instrument, on_turn  # no calls until it is added, as well
         told.add(one)
     return held
 
