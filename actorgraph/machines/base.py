@@ -19,6 +19,7 @@ from actorgraph.graph import Graph, Node, as_nodes
 from actorgraph.lower.cuts import Cut
 from actorgraph.lower.joint import Mode
 from actorgraph.machines.capacities import Capacities
+from actorgraph.machines.compiled import compiled
 from actorgraph.machines.core import Core
 from actorgraph.machines.feeds import by_node
 from actorgraph.machines.inspection import Inspectable
@@ -28,10 +29,10 @@ from actorgraph.machines.options import allowed, compiling
 from actorgraph.machines.plan import Plan
 from actorgraph.machines.preparation import run_of
 from actorgraph.machines.process import THIS
-from actorgraph.machines.refine import LOOKS, checked_costs
 from actorgraph.machines.run import Run, in_event_loop, loop_notifier
 from actorgraph.machines.step import SYNC_US, Step
 from actorgraph.machines.stream import Stream
+from actorgraph.machines.tuner import Tuner, checked_costs
 from actorgraph.options import choice, choices, flag, positive, text, whole
 from actorgraph.solvers import AbstractSolver
 
@@ -48,7 +49,6 @@ INLINE_SIZE = 4096
 """Elements fed above which a run with dims of None, whose cost is not predicted, is not small."""
 
 _FORWARD = Mode()
-_FORWARD_KEY = _FORWARD.key
 _FUSE = ("none", "auto", "all")
 _WATCH = ("nan", "inf")
 
@@ -173,6 +173,7 @@ class Machine(Lifetime, Inspectable, ABC):
         self._statistics, self._closed = flag("statistics", statistics), False
         self._actors_only = self.fuse == "none" or bool(self.seed) or self._statistics
         self._plans: dict[Any, Plan] = {}
+        self._tuners: dict[Any, Tuner] = {}
         self._step_plans: WeakSet[Plan] = WeakSet()  # a step holds its machine, not the reverse
         self._first: tuple[Mode, dict[Node, Any]] | None = None
         self._core: Core | None = None
@@ -254,7 +255,7 @@ class Machine(Lifetime, Inspectable, ABC):
         small, core = self._small(run), run.core
         if small and timeout_s is None and core.run_directly(run):
             return await run
-        return await self._run_awaited(run, timeout_s, looped=small and run.plan.waits)
+        return await self._run_awaited(run, timeout_s, looped=small and run.plan.compiled.waits)
 
     def run_sync(
         self,
@@ -278,7 +279,7 @@ class Machine(Lifetime, Inspectable, ABC):
         """
         self.refuse_blocking("run_sync", "await machine.run(...)")
         run = self._prepare(feeds, backward, tangents, priority, run_number, host=None)
-        if run.plan.needs_loop:
+        if run.plan.compiled.needs_loop:
             return self._run_on_own_loop(run, timeout_s, looped=self._small(run))
         return self._run_now(run, timeout_s)
 
@@ -307,7 +308,7 @@ class Machine(Lifetime, Inspectable, ABC):
         host = loop_notifier() if looped else None
         run = self._prepare(feeds, backward, tangents, priority, run_number, host=host)
         self._refuse_without_loop(run, looped=looped)
-        small = looped and run.plan.waits and self._small(run)
+        small = looped and run.plan.compiled.waits and self._small(run)
         on_loop = self._launch(run, timeout_s, looped=small)
         if on_loop is not None:
             on_loop.begin()
@@ -413,9 +414,9 @@ class Machine(Lifetime, Inspectable, ABC):
         one = self._one_task or (alone and plan.sequential is not None)
         return (
             predicted_us < (sequential_us if one else INLINE_US)
-            and plan.allows_direct
+            and plan.compiled.allows_direct
             and not self._actors_only
-            and not (plan.unsized and sum(map(np.size, run.leaves)) > INLINE_SIZE)
+            and not (plan.compiled.unsized and sum(map(np.size, run.leaves)) > INLINE_SIZE)
         )
 
     def _prepare(
@@ -468,26 +469,31 @@ class Machine(Lifetime, Inspectable, ABC):
         return self._first
 
     def _plan(self, mode: Mode) -> Plan:
-        plan = self._known(mode)
-        plan.runs += 1
-        return self._looked_at(mode, plan) if plan.runs in LOOKS else plan
+        """Return the plan of a mode for one more run."""
+        plan, tuner = self._known(mode), self._tuners.get(mode.key)
+        if tuner is not None and tuner.is_due():
+            core = self._started()
+            with core.lock:
+                if tuner.plan is plan:  # else another thread was faster
+                    given_up = tuner.look(self._networks(), tries=self.max_bytes is None)
+                    if given_up is not None:
+                        core.networks.drop_idle(core.admission.runs, given_up)
+                plan = self._plans[mode.key] = tuner.plan
+        return plan
 
     def _known(self, mode: Mode) -> Plan:
         """Return the plan of a mode, which may not have been cut yet."""
-        key = _FORWARD_KEY if mode is _FORWARD else mode.key
-        plan = self._plans.get(key)
+        plan = self._plans.get(mode.key)
         if plan is None:
             outputs = self.outputs if self._split is None else self._split.outputs(mode)
-            made = Plan(
-                outputs, self.wrt, mode, self._cut(), self.device, self.watch,
-                self._interpreter(), self.passes, self._given_costs, self.workers,
+            found = compiled(
+                outputs, self.wrt, mode, self.device, self.watch, self._interpreter(), self.passes,
                 self.jit,
             )  # fmt: skip
-            plan = self._plans.setdefault(key, made)  # another thread may have been faster
-        return plan
-
-    def _looked_at(self, mode: Mode, plan: Plan) -> Plan:
-        """Return a better plan where measured time tells of one."""
+            made = Plan(found, self._cut(), costs=self._given_costs, workers=self.workers)
+            plan = self._plans.setdefault(mode.key, made)  # another thread may have been faster
+            if made is plan and plan.weighs and self._given_costs is None:
+                self._tuners[mode.key] = Tuner(plan)
         return plan
 
     def __repr__(self) -> str:

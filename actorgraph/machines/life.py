@@ -25,6 +25,7 @@ from actorgraph.machines.run import (
     in_trio,
     loop_notifier,
 )
+from actorgraph.machines.tuner import Tuner
 from actorgraph.options import seconds
 from actorgraph.scheduler import inside
 
@@ -52,6 +53,7 @@ class Lifetime:
     _process: int
     _finalizer: Any
     _plans: dict[Any, Plan]
+    _tuners: dict[Any, Tuner]
 
     def _started(self) -> Core:
         """Return the core, a fresh one at the first run, after a fork and after an interrupt."""
@@ -105,7 +107,7 @@ class Lifetime:
         """
         core = run.core
         run.machine = self  # a machine that is dropped ends after its runs
-        context = copy_context() if run.plan.has_own else None
+        context = copy_context() if run.plan.compiled.has_own else None
         for part in run.parts:
             part.context = context
         try:
@@ -168,7 +170,9 @@ class Lifetime:
             raise
         run._raise_if_failed()
         if alone and not core.admission.in_flight:
-            run.plan.walls.append(perf_counter() - started)
+            tuner = self._tuners.get(run.plan.compiled.mode.key)
+            if tuner is not None:
+                tuner.note(run.plan, perf_counter() - started)
         return run
 
     def _run_on_own_loop(self, run: Run, timeout_s: float | None, *, looped: bool = False) -> Run:
@@ -185,7 +189,7 @@ class Lifetime:
         return anyio.run(awaited)
 
     def _refuse_without_loop(self, run: Run, *, looped: bool) -> None:
-        if run.plan.needs_loop and not looped:
+        if run.plan.compiled.needs_loop and not looped:
             raise GraphError(
                 "this graph has asynchronous ops, which run on the caller's event loop: "
                 "call start() inside one, or use run_sync()"

@@ -57,7 +57,7 @@ def run_of(
     number = core.next_number() if number is None else number
     fed = iter(arrays)
     leaves: list[Any] = []
-    for kind, source in plan.given:
+    for kind, source in plan.compiled.given:
         if kind == "feed":
             leaves.append(next(fed))
         elif kind == "run_number":
@@ -84,11 +84,11 @@ def _checked(
     """Return the arrays of a plan's inputs, their binding, and whether all are C-contiguous."""
     given = {} if feeds is None else by_node(feeds, machine._inputs, "feed")
     symbols: dict[str, int] = {}
-    arrays = bind_feeds(plan.inputs, given, symbols)
+    arrays = bind_feeds(plan.compiled.inputs, given, symbols)
     if len(given) > len(arrays):
         # Feeds that this mode does not need are checked too, and may bind symbols.
-        bind_feeds([node for node in given if node not in plan.needed], given, symbols)
-    check_dims(plan.checked, symbols)
+        bind_feeds([node for node in given if node not in frozenset(plan.compiled.inputs)], given, symbols)
+    check_dims(plan.compiled.checked, symbols)
     binding = plan.bind(symbols)
     if len(given) == len(arrays):
         plan.repeats.keep(arrays, binding)

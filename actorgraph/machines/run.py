@@ -120,7 +120,7 @@ class Run:
         if not self.done:
             raise GraphError("the run has not ended; await it or call .result() first")
         self._raise_if_failed()
-        node = self.plan.readable(key)
+        node = self.plan.names.readable(key)
         if node not in self.duals:
             raise KeyError(
                 f"{node.name!r} is a parameter that a compiled step has changed, and its gradient "
@@ -144,7 +144,7 @@ class Run:
         self.core.refuse_inside_op("run.result()")
         if not self.done and in_event_loop() and not in_ipython_kernel():
             raise GraphError("run.result() would block the running event loop; write `await run`")
-        host = self.host if self.plan.needs_loop and not self.done else None
+        host = self.host if self.plan.compiled.needs_loop and not self.done else None
         if host is not None and not host(_nothing):
             self.abort(GraphError("the event loop of the run was closed"))
         until = None if timeout_s is None else monotonic() + seconds("timeout_s", timeout_s)
@@ -186,13 +186,14 @@ class Run:
 
     def take_arrays(self, arrays: Sequence[Any]) -> None:
         """Put the variables' arrays, of those of the graph's store, among what was given."""
-        plan, leaves = self.plan, self.leaves
-        if plan.held:
-            leaves = [arrays[place] for place in plan.held]
-            for place, given in zip(plan.places, self.leaves, strict=True):
+        compiled, leaves = self.plan.compiled, self.leaves
+        if compiled.held:
+            leaves = [arrays[place] for place in compiled.held]
+            for place, given in zip(compiled.places, self.leaves, strict=True):
                 leaves.insert(place, given)
             self.leaves = leaves
-        self.values = leaves if plan.on_host else list(map(plan.device.to_device, leaves))
+        on_host, to_device = compiled.on_host, compiled.device.to_device
+        self.values = leaves if on_host else list(map(to_device, leaves))
 
     # -- for actors ---------------------------------------------------------------------------
 
@@ -252,7 +253,7 @@ class Run:
                 )
                 self.duals = duals
             except (MemoryError, Unallocated) as error:
-                self.dead = blamed(self.plan.joint, None, None, error)
+                self.dead = blamed(self.plan.compiled.joint, None, None, error)
             except BaseException as error:  # noqa: BLE001 - it ends the run, whatever it is
                 self.dead = error
         if self.until is not None and self.dead is None and monotonic() > self.until:

@@ -180,7 +180,7 @@ class Pipeline(Lifetime):
         self.max_bytes = None if max_bytes is None else positive("max_bytes", max_bytes)
         self.seed = whole("seed", seed)
         self._plan: StagedPlan | None = None
-        self._plans = {}
+        self._plans, self._tuners = {}, {}
         self._closed = False
         self._core: Core | None = None
         self._process = 0
@@ -282,7 +282,7 @@ class Pipeline(Lifetime):
         """
         self.refuse_blocking("run_sync", "await pipeline.run(...)")
         run = self._prepare(feeds, priority, looped=False)
-        if run.plan.needs_loop:
+        if run.plan.compiled.needs_loop:
             return self._run_on_own_loop(run, timeout_s)
         return self._run_here(run, timeout_s)
 
@@ -343,7 +343,7 @@ class Pipeline(Lifetime):
         symbols = [sizes | {self.batching.dim: one.rows} for one in given]
         plan = self._planned(symbols[0])
         for one in symbols:
-            check_dims(plan.checked, one)
+            check_dims(plan.compiled.checked, one)
         core = self._started()
         plan, claim = self._fitted(plan, symbols[0])
         number = core.next_number()
@@ -356,7 +356,7 @@ class Pipeline(Lifetime):
             parts.append(Part(cut, run, leaves))
         batch = Run(core, plan, parts[0].run.binding, number, whole("priority", priority))
         batch.microbatches, batch.claim = parts, claim
-        batch.leaves = [None for leaf in plan.joint.leaves if leaf.kind != "variable"]
+        batch.leaves = [None for leaf in plan.compiled.joint.leaves if leaf.kind != "variable"]
         batch.host = loop_notifier() if looped else None
         batch.awaited = looped
         if started is not None:
@@ -370,7 +370,13 @@ class Pipeline(Lifetime):
         if self.max_bytes is None:
             return plan, None
         found, _, claim = fitted(
-            plan, plan.bind(largest), True, self.max_bytes, self.workers, claim_of
+            plan,
+            plan.bind(largest),
+            True,
+            self.max_bytes,
+            self.workers,
+            claim_of,
+            StagedPlan.one_by_one,
         )
         assert isinstance(found, StagedPlan)
         return found, claim
@@ -392,7 +398,7 @@ class Pipeline(Lifetime):
         }  # fmt: skip
         draw = number * self.schedule.microbatches + part.number
         leaves: list[Any] = []
-        for leaf in plan.joint.leaves:
+        for leaf in plan.compiled.joint.leaves:
             if leaf.kind == "variable":
                 leaves.append(None)
             elif leaf.kind == "run_number":
