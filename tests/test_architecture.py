@@ -1,6 +1,6 @@
 """The sentences of docs/design.md about structure, as tests: who imports whom, what is where.
 
-    errors <- options <- dims <- types <- op <- node <- legality, operands <- graph <- ops
+    errors <- options <- dims, runs <- types <- op <- node <- legality, operands <- graph <- ops
            <- autodiff, rewrite <- memory <- lower <- jit <- deadlines
            <- channels, node_actor, scheduler <- machines
            <- transforms, trace, nn, pipeline, testing <- _demo <- cli <- __main__
@@ -29,7 +29,7 @@ PACKAGE = ROOT / "actorgraph"
 LAYERS = (
     ("errors", "_version"),
     ("options",),
-    ("dims", "store"),
+    ("dims", "runs", "store"),
     (
         "types",
         "drawing",
@@ -65,7 +65,7 @@ LAYERS = (
 )
 """A module imports from its own part of the package and from layers above its own line only."""
 
-LONGEST_FILE, LONGEST_FUNCTION = 700, 60
+LONGEST_FILE, LONGEST_FUNCTION, LARGEST_CIRCLE = 700, 60, 4
 THREADS = ("deadlines.py", "scheduler.py", "devices/", "jit/compiler.py")
 STARTS_THREADS = {"Thread", "Timer", "ThreadPoolExecutor", "start_new_thread", "to_thread"}
 HEAVY = {
@@ -124,9 +124,10 @@ def at_run_time(node, inside_functions):
             yield from at_run_time(child, inside_functions)
 
 
-def imported_names(module, inside_functions=True):
+def imported_names(module, inside_functions=True, for_types=False):
     """Yield every name that the module imports, in full."""
-    for node in at_run_time(tree(module), inside_functions):
+    nodes = ast.walk(tree(module)) if for_types else at_run_time(tree(module), inside_functions)
+    for node in nodes:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -134,9 +135,9 @@ def imported_names(module, inside_functions=True):
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
-def imported_modules(module, inside_functions=True):
+def imported_modules(module, inside_functions=True, for_types=False):
     """Yield the modules of the package that the module imports."""
-    for name in imported_names(module, inside_functions):
+    for name in imported_names(module, inside_functions, for_types):
         if name.split(".")[0] == "actorgraph":
             yield name if name in FILES else name.rpartition(".")[0]
 
@@ -184,6 +185,26 @@ def test_no_import_cycles():
         ready = {module for module, others in edges.items() if others <= done} - done
         assert ready, f"a cycle among {sorted(set(edges) - done)}"
         done |= ready
+
+
+def circles():
+    """Return the groups of files each of which knows all others of its group, types included."""
+    knows = {module: set(imported_modules(module, for_types=True)) - {module} for module in FILES}
+    count = 0
+    while count != len(knows):  # who knows nobody, or is known by nobody, is in no circle
+        count = len(knows)
+        known = set().union(*knows.values())
+        knows = {m: o & knows.keys() for m, o in knows.items() if m in known and o & knows.keys()}
+    for middle in knows:
+        for others in knows.values():
+            if middle in others:
+                others |= knows[middle]
+    groups = {frozenset(o for o in others if m in knows[o]) for m, others in knows.items()}
+    return sorted(map(sorted, filter(None, groups)), key=len, reverse=True)
+
+
+def test_few_files_know_one_another_even_by_the_names_of_types():
+    assert [circle for circle in circles() if len(circle) > LARGEST_CIRCLE] == []
 
 
 def test_nothing_is_imported_by_a_string_but_what_the_root_gives_late():

@@ -32,10 +32,11 @@ from actorgraph.lower.kernels import is_silent
 from actorgraph.machines.admission import Admission
 from actorgraph.machines.calls import Calls
 from actorgraph.machines.capacities import Capacities
+from actorgraph.machines.event_loops import in_main_thread
 from actorgraph.machines.looped import Looped
 from actorgraph.machines.network import Networks
 from actorgraph.machines.process import THIS
-from actorgraph.machines.run import Run, in_main_thread
+from actorgraph.machines.run import Run
 from actorgraph.node_actor import blamed
 from actorgraph.scheduler import POOL, WAITING, Scheduler, inside
 from actorgraph.store import take
@@ -67,7 +68,6 @@ class Core:
         self.lock = threading.RLock()
         self.admission = Admission(max_in_flight, max_bytes, workers)
         self.assigning: dict[int, Run] = {}
-        self.calls = Calls(self)
         self.numbers = 0
         self.closed = False
         self.interrupted = False
@@ -83,6 +83,7 @@ class Core:
             counted=counted,
             recycling=max_bytes is None,  # what no run holds would be counted by nobody
         )
+        self.calls = Calls(self.scheduler, self.lock)
         self.pool.retain(self.scheduler)
 
     # -- starting -----------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from actorgraph.machines.compiled import Compiled
 from actorgraph.machines.process import THIS
 from actorgraph.memory.buffers import regular, writable
 
-__all__ = ["MEMORIES_KEPT", "Inline"]
+__all__ = ["Inline", "MEMORIES_KEPT"]
 
 MEMORIES_KEPT = 4
 """Of so many bindings the buffers are kept: a batch, the rest of the batches, and their kind."""

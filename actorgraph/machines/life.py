@@ -15,18 +15,19 @@ import numpy as np
 from actorgraph.errors import GraphError, MachineClosedError
 from actorgraph.machines.capacities import Capacities
 from actorgraph.machines.core import Core
-from actorgraph.machines.looped import Looped
-from actorgraph.machines.plan import Plan
-from actorgraph.machines.process import THIS
-from actorgraph.machines.run import (
-    Run,
+from actorgraph.machines.event_loops import (
     in_event_loop,
     in_ipython_kernel,
     in_trio,
     loop_notifier,
 )
+from actorgraph.machines.looped import Looped
+from actorgraph.machines.network import Network
+from actorgraph.machines.plan import Plan
+from actorgraph.machines.process import THIS
+from actorgraph.machines.run import Run
 from actorgraph.machines.tuner import Tuner
-from actorgraph.options import seconds
+from actorgraph.options import positive, seconds, whole
 from actorgraph.scheduler import inside
 
 __all__ = ["Lifetime"]
@@ -38,22 +39,42 @@ _DEFAULT_ERRORS = {"divide": "warn", "over": "warn", "under": "ignore", "invalid
 
 
 class Lifetime:
-    """The part of a `Machine` that owns its core."""
+    """What owns a core: a machine, or a pipeline.
 
-    workers: int
-    seed: int
-    max_in_flight: int
-    split_batch: int | None = None
-    max_bytes: int | None
-    _capacities: Capacities
-    _one_task: bool
-    _statistics: bool
-    _closed: bool
-    _core: Core | None
-    _process: int
-    _finalizer: Any
-    _plans: dict[Any, Plan]
-    _tuners: dict[Any, Tuner]
+    Parameters
+    ----------
+    workers, seed, max_in_flight, max_bytes
+        As `Machine` takes them.
+    capacities : Capacities
+    statistics : bool
+        Whether channels count.
+    """
+
+    _one_task = False
+    """Whether every plan is one task: there is nothing for a second worker."""
+
+    def __init__(
+        self,
+        *,
+        workers: int,
+        seed: int,
+        max_in_flight: int,
+        max_bytes: int | None,
+        capacities: Capacities | None = None,
+        statistics: bool = False,
+    ) -> None:
+        self.workers = positive("workers", workers)
+        self.seed = whole("seed", seed)
+        self.max_in_flight = positive("max_in_flight", max_in_flight)
+        self.max_bytes = None if max_bytes is None else positive("max_bytes", max_bytes)
+        self.split_batch: int | None = None
+        self._capacities = Capacities() if capacities is None else capacities
+        self._statistics, self._closed = statistics, False
+        self._plans: dict[Any, Plan] = {}
+        self._tuners: dict[Any, Tuner] = {}
+        self._core: Core | None = None
+        self._process = THIS.id
+        self._finalizer: Any = None
 
     def _started(self) -> Core:
         """Return the core, a fresh one at the first run, after a fork and after an interrupt."""
@@ -105,7 +126,7 @@ class Lifetime:
         A `looped` one is small enough for the event loop, where it waits for its ops: where it may
         be computed there, that is returned, and is the caller's to await.
         """
-        core = run.core
+        core: Core = run.core
         run.machine = self  # a machine that is dropped ends after its runs
         context = copy_context() if run.plan.compiled.has_own else None
         for part in run.parts:
@@ -148,7 +169,7 @@ class Lifetime:
 
         Ctrl-C before it waits gives the core up, wherever it strikes: a slot may be lost.
         """
-        core = run.core
+        core: Core = run.core
         alone = not core.admission.in_flight
         started = perf_counter()
         try:
@@ -232,6 +253,9 @@ class Lifetime:
             while core.admission.direct:  # noqa: ASYNC110 - who computes one tells nobody
                 await anyio.sleep(_LOOK_S)
         core.close()
+
+    def _networks(self) -> list[Network]:
+        return [] if self._core is None else list(self._core.networks.values())
 
     def __enter__(self) -> Self:
         return self

@@ -19,7 +19,7 @@ from actorgraph.memory.buffers import bulky, leaving, regular, size_in_bytes, wr
 from actorgraph.memory.rings import RECYCLED_BYTES, Ring, Rings
 from actorgraph.types import bind_shape
 
-__all__ = ["UNCUT", "Partition", "partitioned", "spent_us"]
+__all__ = ["Partition", "UNCUT", "partitioned", "spent_us"]
 
 _LEASING_US = 5.0
 """Turns predicted to take less allocate what they write: leasing memory costs a turn 0.5 us."""

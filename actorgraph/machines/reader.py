@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -13,10 +13,8 @@ from actorgraph.graph import Node
 from actorgraph.machines.compiled import Compiled
 from actorgraph.memory.buffers import Unallocated, is_fresh
 from actorgraph.node import Buffer, Parameter
+from actorgraph.runs import AbstractRun
 from actorgraph.types import UNKNOWN
-
-if TYPE_CHECKING:
-    from actorgraph.machines.run import Run
 
 __all__ = ["Collected", "Names", "Reader", "duals_of"]
 
@@ -107,7 +105,7 @@ class Reader:
             if derivative is not None:
                 read.add(derivative)
 
-    def collect(self, run: Run) -> Collected:
+    def collect(self, run: AbstractRun) -> Collected:
         """Return the Duals of a run that has succeeded, and what it assigns to buffers.
 
         Every array is the caller's own: only a parameter's value is the array that the run has
@@ -173,7 +171,7 @@ class Reader:
         found: np.ndarray[Any, Any] = array
         return found
 
-    def leaf_value(self, run: Run, node: Node) -> np.ndarray[Any, Any]:
+    def leaf_value(self, run: AbstractRun, node: Node) -> np.ndarray[Any, Any]:
         """Return the value of a leaf: a parameter's own array, a copy of anything else."""
         index = self._compiled.leaf_index.get(node)
         if index is None:
@@ -205,7 +203,7 @@ class Reader:
             if any(dim is UNKNOWN for dim in leaf.source.dims)
         ]
 
-    def _check_shape(self, run: Run, index: int, node: Node, arrays: Sequence[Any]) -> None:
+    def _check_shape(self, run: AbstractRun, index: int, node: Node, arrays: Sequence[Any]) -> None:
         value = self._value(run, node, arrays)
         if run.leaves[index].shape != value.shape:
             leaf = self._compiled.joint.leaves[index]
@@ -214,7 +212,7 @@ class Reader:
                 f"but in this run the node has shape {value.shape}"
             )
 
-    def _owned(self, run: Run) -> list[np.ndarray[Any, Any]]:
+    def _owned(self, run: AbstractRun) -> list[np.ndarray[Any, Any]]:
         """Return the results as arrays that share memory with no leaf and not with each other."""
         arrays = list(run.results)
         taken: set[int] = set()
@@ -229,7 +227,7 @@ class Reader:
                 raise Unallocated([node], run.binding.symbols) from error
         return arrays
 
-    def _value(self, run: Run, node: Node, arrays: Sequence[Any]) -> Any:
+    def _value(self, run: AbstractRun, node: Node, arrays: Sequence[Any]) -> Any:
         """Return the value of a joint node, which is a result or a leaf."""
         place = self._compiled.result_of.get(node)
         return self.leaf_value(run, node) if place is None else arrays[place]

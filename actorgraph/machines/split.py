@@ -39,7 +39,6 @@ from actorgraph.lower.joint import Mode
 from actorgraph.machines.batching import Batching, Slice
 from actorgraph.machines.feeds import check_dims, check_like
 from actorgraph.machines.group import Assigned, Group
-from actorgraph.machines.preparation import run_of
 from actorgraph.machines.reader import duals_of
 from actorgraph.machines.rows import Reduce
 from actorgraph.machines.run import Run
@@ -143,8 +142,8 @@ class Split:
         parts = []
         for one in slices:
             try:
-                part = run_of(
-                    machine, plan, one.feeds, brought[one.number], priority, host,
+                part = machine._run_of(
+                    plan, one.feeds, brought[one.number], priority, host,
                     number=first + one.number, drawn=drawn + one.number,
                 )  # fmt: skip
             except FeedError as error:

@@ -19,6 +19,7 @@ from actorgraph.machines.plan import Plan
 from actorgraph.machines.reader import Collected, Reader
 from actorgraph.node import Parameter, Variable
 from actorgraph.node_actor import blamed
+from actorgraph.runs import AbstractRun
 from actorgraph.solvers import AbstractSolver
 
 if TYPE_CHECKING:
@@ -219,9 +220,7 @@ class _Updating:
         parameters: Sequence[Node],
         update: Callable[[Sequence[Array], Sequence[Array]], None],
     ) -> None:
-        self._reader = Reader(
-            compiled, tuple(dict.fromkeys(compiled.outputs.values())), derivatives=False
-        )
+        self._reader = Reader(compiled, compiled.outputs.values(), derivatives=False)
         self._update = update
         joint, result_of = compiled.joint, compiled.result_of
         slopes = [joint.derivatives.get(node) for node in parameters]
@@ -230,7 +229,7 @@ class _Updating:
         # Not computed: a leaf is one, or it is zero.
         self._others = [(i, one) for i, one in enumerate(slopes) if one not in result_of]
 
-    def collect(self, run: Run) -> Collected:
+    def collect(self, run: AbstractRun) -> Collected:
         """Return the Duals of the outputs, after the update."""
         duals, assigned = self._reader.collect(run)
         results, leaves = run.results, run.leaves

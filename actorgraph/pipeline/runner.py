@@ -22,18 +22,18 @@ from actorgraph.errors import (
     printable,
 )
 from actorgraph.graph import Node, as_nodes, topological_order
-from actorgraph.machines.admission import Claim, fitted
+from actorgraph.machines.admission import fitted
 from actorgraph.machines.batching import Batching, Slice
-from actorgraph.machines.capacities import Capacities
-from actorgraph.machines.core import Core
+from actorgraph.machines.claim import Claim
+from actorgraph.machines.event_loops import in_event_loop, loop_notifier
 from actorgraph.machines.feeds import by_node, check_dims
 from actorgraph.machines.life import Lifetime
 from actorgraph.machines.options import allowed
 from actorgraph.machines.process import THIS
 from actorgraph.machines.rows import Reduce
-from actorgraph.machines.run import Run, in_event_loop, loop_notifier
+from actorgraph.machines.run import Run
 from actorgraph.machines.stream import Stream
-from actorgraph.options import choice, flag, positive, text, whole
+from actorgraph.options import choice, text, whole
 from actorgraph.pipeline.blocking import check_lanes
 from actorgraph.pipeline.claims import claim_of
 from actorgraph.pipeline.cutting import cut_by_placement, placed
@@ -129,10 +129,6 @@ class Pipeline(Lifetime):
            [0.964]], dtype=float32)
     """
 
-    _one_task = False
-    _statistics = False
-    _capacities = Capacities()
-
     def __init__(
         self,
         loss: Node,
@@ -175,16 +171,13 @@ class Pipeline(Lifetime):
         self._inputs = {node.name: node for node in self.graph.inputs}
         self.batching = self._batching(split, reduce)
         lanes = self.schedule.devices
-        self.workers = positive("workers", lanes if workers is None else workers)
-        self.max_in_flight = positive("max_in_flight", max_in_flight)
-        self.max_bytes = None if max_bytes is None else positive("max_bytes", max_bytes)
-        self.seed = whole("seed", seed)
+        super().__init__(
+            workers=lanes if workers is None else workers,
+            seed=seed,
+            max_in_flight=max_in_flight,
+            max_bytes=max_bytes,
+        )
         self._plan: StagedPlan | None = None
-        self._plans, self._tuners = {}, {}
-        self._closed = False
-        self._core: Core | None = None
-        self._process = 0
-        self._finalizer: Any = None
 
     def _schedule(
         self,
@@ -326,11 +319,8 @@ class Pipeline(Lifetime):
         **options
             `timeout_s` and `priority` of each run.
         """
-        if isinstance(source, Mapping) or not isinstance(source, (Iterable, AsyncIterable)):
-            raise FeedError(f"a stream takes an iterable of feeds, got {type(source).__name__}")
         limit = self.max_in_flight if max_in_flight is None else max_in_flight
-        start = partial(self.start, **options)
-        return Stream(start, source, positive("max_in_flight", limit), flag("ordered", ordered))
+        return Stream(partial(self.start, **options), source, limit, ordered)
 
     def _prepare(self, feeds: Mapping[Any, Any], priority: int, *, looped: bool) -> Run:
         """Check everything that a run is given, and make it."""
@@ -445,9 +435,8 @@ class Pipeline(Lifetime):
             There was no run yet.
         """
         plan = self._after_a_run("costs")
-        networks = [] if self._core is None else list(self._core.networks.values())
         times: list[list[float]] = [[] for _ in plan.tasks]
-        for network in networks:
+        for network in self._networks():
             for found, latest in zip(times, getattr(network, "times", ()), strict=True):
                 found += list(latest)[self.schedule.microbatches :] or list(latest)
         means = {

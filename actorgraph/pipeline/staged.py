@@ -44,6 +44,7 @@ from actorgraph.types import bind_shape
 
 if TYPE_CHECKING:
     from actorgraph.machines.run import Run
+    from actorgraph.runs import AbstractRun
 
 __all__ = ["DIRECTIONS", "Part", "StageTask", "StagedPlan"]
 
@@ -336,7 +337,7 @@ class StagedPlan(Plan):
         return made
 
 
-def _collected(plan: StagedPlan, reader: Reader, run: Run) -> Collected:
+def _collected(plan: StagedPlan, reader: Reader, run: AbstractRun) -> Collected:
     """Return the Duals of a batch, joined from what its lanes have gathered."""
     joined, values = _Joined(plan, reader, run), plan.compiled.joint.values
 
@@ -355,7 +356,7 @@ def _collected(plan: StagedPlan, reader: Reader, run: Run) -> Collected:
 class _Joined:
     """The results of one run, each of them the caller's own."""
 
-    def __init__(self, plan: StagedPlan, reader: Reader, run: Run) -> None:
+    def __init__(self, plan: StagedPlan, reader: Reader, run: AbstractRun) -> None:
         self.plan, self.batching = plan, plan.batching
         self.parts: Sequence[Part] = run.microbatches
         self.given = [part.given for part in self.parts]

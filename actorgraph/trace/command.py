@@ -10,8 +10,8 @@ import anyio
 
 from actorgraph._target import outputs_and_feeds
 from actorgraph.machines import ActorMachine, LispMachine, Machine, TapeMachine
-from actorgraph.trace.recorder import record
 from actorgraph.trace.trace import Trace
+from actorgraph.trace.using import record
 
 __all__ = ["MACHINES", "Settings", "hint", "trace"]
 

@@ -89,12 +89,12 @@ class WakesBeforeItPuts(Calls):
             call.put(call)
             if task.wait is call.signal:
                 task.ready[0].append(task)
-        self._core.scheduler.offer()
+        self._scheduler.offer()
         """,
         """
             if task.wait is call.signal:
                 task.ready[0].append(task)
-        self._core.scheduler.offer()
+        self._scheduler.offer()
         call.put(call)
         """,
     )
