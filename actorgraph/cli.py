@@ -275,10 +275,10 @@ def _at_least(smallest: int, largest: int = 1_000_000) -> Callable[[str], int]:
 
 
 def _demo(arguments: argparse.Namespace) -> None:
-    from actorgraph._demo import Settings, train
+    from actorgraph._demo import DemoSettings, train
     from actorgraph._progress import progress_for
 
-    settings = Settings(arguments.workers, arguments.epochs, arguments.seed)
+    settings = DemoSettings(arguments.workers, arguments.epochs, arguments.seed)
     outcome = train(settings, progress_for(sys.stdout, silent=arguments.json))
     print(json.dumps(outcome.as_json()) if arguments.json else "\n".join(outcome.lines()))
 
@@ -292,13 +292,13 @@ def _doctor(arguments: argparse.Namespace) -> None:
 
 def _trace(arguments: argparse.Namespace) -> None:
     from actorgraph.errors import GraphError
-    from actorgraph.trace.command import Settings, hint, trace
+    from actorgraph.trace.command import TraceSettings, hint, trace
 
     prefix = arguments.output or arguments.target.rpartition(":")[2]
     folder = os.path.dirname(prefix) or "."
     if not os.path.isdir(folder):
         raise GraphError(f"there is no folder {folder!r} for the files of --output {prefix!r}")
-    settings = Settings(
+    settings = TraceSettings(
         arguments.machine, arguments.workers, arguments.fuse, arguments.runs, arguments.backward,
         arguments.cold,
     )  # fmt: skip
@@ -351,7 +351,7 @@ def _pipeline(arguments: argparse.Namespace) -> None:
 def _pipeline_run(arguments: argparse.Namespace) -> None:
     from actorgraph.errors import GraphError
     from actorgraph.pipeline import load
-    from actorgraph.pipeline.command import Settings, run
+    from actorgraph.pipeline.command import PipelineSettings, run
     from actorgraph.pipeline.reporting import measured_as_json, measurements
 
     for name in ("costs", "latency", "memory"):
@@ -361,7 +361,7 @@ def _pipeline_run(arguments: argparse.Namespace) -> None:
         schedules = arguments.schedule or ["1f1b"]
     else:
         schedules = [load(arguments.load), *(arguments.schedule or ())]
-    settings = Settings(
+    settings = PipelineSettings(
         schedules, arguments.stages, arguments.microbatches, arguments.split, arguments.reduce,
         arguments.workers, arguments.runs,
     )  # fmt: skip

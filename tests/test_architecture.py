@@ -330,6 +330,66 @@ def test_examples_in_docstrings_are_true():
 # -- size and form ----------------------------------------------------------------------------
 
 
+@cache
+def classes():
+    """Return all classes of the package, private ones and those in functions too, by name."""
+    found = {}
+    for module in FILES:
+        for node in ast.walk(tree(module)):
+            if isinstance(node, ast.ClassDef):
+                found.setdefault(node.name, []).append((module, node))
+    return found
+
+
+def duplicated_names():
+    """Return the names of classes that stand in several files, with these."""
+    return {
+        name: [module for module, _ in places]
+        for name, places in classes().items()
+        if len(places) > 1
+    }
+
+
+def test_the_name_of_a_class_stands_in_one_file():
+    assert duplicated_names() == {}
+
+
+def methods(cls):
+    """Return the methods that a class implements: no dunders, nothing abstract."""
+    return {
+        node.name
+        for node in cls.body
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+        if not node.name.startswith("__")
+        if not any("abstract" in ast.unparse(one) for one in node.decorator_list)
+    }
+
+
+def ancestors(cls):
+    """Yield the classes of the package that a class inherits from; hooks are there to be taken."""
+    for base in cls.bases:
+        name = re.match(r"[\w.]+", ast.unparse(base))[0].rpartition(".")[2]
+        for _, found in classes().get(name, ()) if name != "Instrument" else ():
+            yield found
+            yield from ancestors(found)
+
+
+LEFT = {"_StepPlan", "StagedPlan", "ActorMachine"}
+"""What is still done by overriding."""
+
+
+def test_no_subclass_overrides_an_implemented_method():
+    wrong = [
+        f"{module}: {cls.name}.{name}, which {ancestor.name} implements"
+        for places in classes().values()
+        for module, cls in places
+        if cls.name not in LEFT
+        for ancestor in ancestors(cls)
+        for name in methods(cls) & methods(ancestor)
+    ]
+    assert wrong == []
+
+
 def too_long(path):
     """Return what is too long in a file: its name, names of functions."""
     text = path.read_text()

@@ -124,6 +124,9 @@ class Machine(Lifetime, ABC):
         Outputs or wrt are not nodes of one graph, a wrt is no float, an option is out of range.
     """
 
+    _interpreter: Callable[..., Any] | None = None
+    """What stands for generated programs, if anything."""
+
     def __init__(
         self,
         outputs: Any,
@@ -201,10 +204,6 @@ class Machine(Lifetime, ABC):
     @abstractmethod
     def _cut(self) -> Cut:
         """Return how the graph becomes tasks, see `lower.cuts`."""
-
-    def _interpreter(self) -> Callable[..., Any] | None:
-        """Return what stands for generated programs, if anything."""
-        return None
 
     # -- runs -----------------------------------------------------------------------------------
 
@@ -510,8 +509,7 @@ class Machine(Lifetime, ABC):
             plan, binding, claim = fitted(plan, binding, regular, self.max_bytes, workers)
         run = Run(core, plan, binding, number, whole("priority", priority))
         run.leaves, run.regular, run.claim = leaves, regular, claim
-        if host is not None:
-            run.host, run.awaited = host, True
+        run.host = host
         return run
 
     def _checked(
@@ -555,7 +553,7 @@ class Machine(Lifetime, ABC):
         if plan is None:
             outputs = self.outputs if self._split is None else self._split.outputs(mode)
             found = compiled(
-                outputs, self.wrt, mode, self.device, self.watch, self._interpreter(), self.passes,
+                outputs, self.wrt, mode, self.device, self.watch, self._interpreter, self.passes,
                 self.jit,
             )  # fmt: skip
             made = Plan(found, self._cut(), costs=self._given_costs, workers=self.workers)

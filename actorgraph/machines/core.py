@@ -124,7 +124,7 @@ class Core:
     def _admit(self, slot: int | None = None) -> None:
         """Inject queued runs while there is room."""
         for parts in self.admission.admitted(self.networks.arenas):
-            self.scheduler.awaited += sum([part.awaited for part in parts])
+            self.scheduler.awaited += sum([part.host is not None for part in parts])
             arrays = parts[0].plan.compiled.store.arrays  # of one moment, for all parts
             for part in parts:
                 part.take_arrays(arrays)
@@ -283,7 +283,7 @@ class Core:
         with self.lock:
             if self.admission.in_flight.pop(run.number, None) is None:
                 return
-            self.scheduler.awaited -= run.awaited
+            self.scheduler.awaited -= run.host is not None
         self._conclude(run)
         self._admit_more()
 
@@ -378,7 +378,7 @@ class Core:
         with self.lock:
             if self.admission.in_flight.pop(run.number, None) is None:
                 return
-            self.scheduler.awaited -= run.awaited
+            self.scheduler.awaited -= run.host is not None
             run.dead = run.dead or cause
         self._conclude(run)
 

@@ -204,7 +204,7 @@ class Lifetime:
         async def awaited() -> Run:
             host = loop_notifier()
             for one in {run, *run.parts}:
-                one.host, one.awaited = host, True
+                one.host = host
             return await self._run_awaited(run, timeout_s, looped=looped)
 
         return anyio.run(awaited)

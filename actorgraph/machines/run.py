@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Sequence
 from functools import partial
 from math import inf
 from time import monotonic
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import anyio
 
@@ -24,7 +24,6 @@ from actorgraph.machines.event_loops import (
 )
 from actorgraph.machines.process import THIS
 from actorgraph.memory.buffers import Unallocated
-from actorgraph.node import Buffer
 from actorgraph.node_actor import blamed
 from actorgraph.options import seconds
 from actorgraph.runs import AbstractRun
@@ -34,6 +33,7 @@ from actorgraph.store import copies
 if TYPE_CHECKING:
     from actorgraph.machines.binding import Binding
     from actorgraph.machines.claim import Claim
+    from actorgraph.machines.group import Batch
     from actorgraph.machines.plan import Plan
 
 __all__ = ["Run"]
@@ -54,7 +54,7 @@ class Run(AbstractRun):
     """
 
     __slots__ = (
-        "_callbacks", "_lock", "assigned", "awaited", "claim", "collected", "core", "duals",
+        "_callbacks", "_lock", "assigned", "batch", "claim", "collected", "core", "duals",
         "errors", "group", "kernels", "machine", "microbatch", "network", "plan", "regular",
         "timeout_s", "tokens", "until", "values",
     )  # fmt: skip
@@ -63,9 +63,6 @@ class Run(AbstractRun):
 
     timeout_s: float
     """How long it was given, set together with `until`."""
-
-    told: ClassVar[bool] = True
-    """Whether instruments hear of it."""
 
     def __init__(self, core: Any, plan: Plan, binding: Binding, number: int, priority: int) -> None:
         self.core = core  # a `Core`, which makes runs of it begin and end: it knows them
@@ -77,12 +74,12 @@ class Run(AbstractRun):
         self.network: Any = None
         self.claim: Claim | None = None  # on the machine's `max_bytes`
         self.machine: object = None
+        self.batch: Batch | None = None  # of which this is the whole
         self.group: Run | None = None  # of which this is a part
         self.microbatch: int | None = None  # of a pipeline
         self.microbatches = ()
         self.values: Sequence[Any] = ()
         self.leaves = []
-        self.awaited = False
         self.regular = True  # whether everything that it brings is C-contiguous
         self.errors: dict[str, Any] | None = None
         self.context = self.host = self.dead = None
@@ -174,13 +171,15 @@ class Run(AbstractRun):
 
     @property
     def parts(self) -> Sequence[Run]:
-        """What is admitted for this run: itself, or the parts of a `Group`."""
-        return (self,)
+        """What is admitted for this run: itself, or the runs of its batch."""
+        return (self,) if self.batch is None else self.batch.parts
 
     @property
     def predicted_us(self) -> float:
         """Microseconds that its steps are taken to need together."""
-        return self.binding.predicted_us
+        if self.batch is None:
+            return self.binding.predicted_us
+        return sum(part.binding.predicted_us for part in self.batch.parts)
 
     def take_arrays(self, arrays: Sequence[Any]) -> None:
         """Put the variables' arrays, of those of the graph's store, among what was given."""
@@ -242,7 +241,9 @@ class Run(AbstractRun):
         """
         if self.dead is None:
             try:
-                duals, assigned = self._results()
+                batch = self.batch
+                found = self.plan.collect(self) if batch is None else batch.join(batch.parts)
+                duals, assigned = found
                 # Parts are joined first; copied here, where it may fail: to commit is to exchange.
                 self.assigned = (
                     assigned
@@ -259,18 +260,15 @@ class Run(AbstractRun):
             self.dead = self._lateness("it ended too late")
         self.collected = True
 
-    def _results(self) -> tuple[dict[Node, Dual], Sequence[tuple[Buffer, Any]]]:
-        """Return the Duals of what was delivered, and what is assigned to buffers."""
-        return self.plan.collect(self)
-
     def complete(self) -> None:
         """Wake who waits.  Called once, after `collect`."""
         self.values = self.leaves = self.kernels = []
         self.microbatches = ()
         self.results = {}  # takes what actors deliver to a run that has been ended early
+        told, self.batch = self.batch is None, None  # of a batch they hear the parts
         self.network = self.machine = None
         self.done = True
-        if instrument.listening and self.told:
+        if instrument.listening and told:
             if self.dead is not None:
                 instrument.tell("on_error", self, self.dead)
             instrument.tell("on_run_end", self)

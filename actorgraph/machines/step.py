@@ -20,7 +20,7 @@ from actorgraph.machines.reader import Collected, Reader
 from actorgraph.node import Parameter, Variable
 from actorgraph.node_actor import blamed
 from actorgraph.runs import AbstractRun
-from actorgraph.solvers import AbstractSolver
+from actorgraph.solvers import AbstractSolver, LoopSolver
 
 if TYPE_CHECKING:
     from actorgraph.machines.base import Machine
@@ -59,7 +59,7 @@ class Step:
         self._parameters = parameters
         self._slots = solver.slots(parameters)
         self._updates: Any = None  # the solver's as loops
-        if machine.jit:
+        if machine.jit and isinstance(solver, LoopSolver):
             from actorgraph.jit.updates import Updates  # with Numba, which few machines need
 
             values = [node.held.array for node in parameters]
@@ -69,7 +69,7 @@ class Step:
         if machine.split_batch is None:
             whole = compiled(
                 machine.outputs, machine.wrt, mode, machine.device, machine.watch,
-                machine._interpreter(), machine.passes, machine.jit,
+                machine._interpreter, machine.passes, machine.jit,
             )  # fmt: skip
             updating = _Updating(whole, parameters, self.update)
             inline = Inline(whole, keeps_derivatives=False)

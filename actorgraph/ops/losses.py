@@ -21,7 +21,7 @@ import numpy as np
 
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
-from actorgraph.op import Attrs, Op, Sample, Split, register
+from actorgraph.op import Attrs, Factoring, Op, Sample, register
 from actorgraph.ops._half import through_float32
 from actorgraph.ops._scalars import one
 from actorgraph.ops.arithmetic import multiply, subtract
@@ -355,7 +355,7 @@ _ENTROPY_PULL = register(
             )
         ),
         layout="kept",
-        split=Split(_LOG_SOFTMAX, {"axis": -1}, (1, 2), _REST_OF_PULL, follows=True),
+        split=Factoring(_LOG_SOFTMAX, {"axis": -1}, (1, 2), _REST_OF_PULL, follows=True),
         doc="Gradient of cross_entropy: (softmax - onehot) times the cotangent.",
     )
 )
@@ -374,7 +374,7 @@ _ENTROPY = register(
             for rows in ((3,), (2, 3), ())
         ),
         layout="kept",
-        split=Split(_LOG_SOFTMAX, {"axis": -1}, (0, 1), _REST_OF_ENTROPY),
+        split=Factoring(_LOG_SOFTMAX, {"axis": -1}, (0, 1), _REST_OF_ENTROPY),
         doc="Negative log of the softmax at the target class.",
     )
 )

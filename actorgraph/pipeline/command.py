@@ -14,11 +14,11 @@ from actorgraph.pipeline.measuring import Measured, measure
 from actorgraph.pipeline.runner import Pipeline
 from actorgraph.schedules.actions import Schedule
 
-__all__ = ["Settings", "run"]
+__all__ = ["PipelineSettings", "run"]
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class PipelineSettings:
     """How to run: the options of the command line."""
 
     schedules: Sequence[str | Schedule] = ("1f1b",)
@@ -30,7 +30,7 @@ class Settings:
     runs: int = 5
 
 
-def run(target: str, settings: Settings) -> list[Measured]:
+def run(target: str, settings: PipelineSettings) -> list[Measured]:
     """Call the function of a target and run what it returns by each schedule, the fastest first.
 
     The first output is the loss, others are outputs of the pipeline; the gradients are those of all

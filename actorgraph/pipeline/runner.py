@@ -23,7 +23,7 @@ from actorgraph.errors import (
 )
 from actorgraph.graph import Node, as_nodes, topological_order
 from actorgraph.machines.admission import fitted
-from actorgraph.machines.batching import Batching, Slice
+from actorgraph.machines.batching import Batching, BatchSlice
 from actorgraph.machines.claim import Claim
 from actorgraph.machines.event_loops import in_event_loop, loop_notifier
 from actorgraph.machines.feeds import by_node, check_dims
@@ -38,7 +38,7 @@ from actorgraph.pipeline.blocking import check_lanes
 from actorgraph.pipeline.claims import claim_of
 from actorgraph.pipeline.cutting import cut_by_placement, placed
 from actorgraph.pipeline.lanes import Lanes
-from actorgraph.pipeline.staged import Part, StagedPlan
+from actorgraph.pipeline.staged import Microbatch, StagedPlan
 from actorgraph.schedules.actions import Schedule
 from actorgraph.schedules.dynamic import dynamic
 from actorgraph.schedules.model import Setting
@@ -343,12 +343,11 @@ class Pipeline(Lifetime):
             run.microbatch = cut.number
             leaves = self._leaves(plan, cut, number)
             run.regular = all(leaf is None or leaf.flags.c_contiguous for leaf in leaves)
-            parts.append(Part(cut, run, leaves))
+            parts.append(Microbatch(cut, run, leaves))
         batch = Run(core, plan, parts[0].run.binding, number, whole("priority", priority))
         batch.microbatches, batch.claim = parts, claim
         batch.leaves = [None for leaf in plan.compiled.joint.leaves if leaf.kind != "variable"]
         batch.host = loop_notifier() if looped else None
-        batch.awaited = looped
         if started is not None:
             instrument.tell("on_feeds", batch, started, perf_counter())
         return batch
@@ -379,7 +378,7 @@ class Pipeline(Lifetime):
                 "feed at least as many rows, or take fewer microbatches"
             )
 
-    def _leaves(self, plan: StagedPlan, part: Slice, number: int) -> list[Any]:
+    def _leaves(self, plan: StagedPlan, part: BatchSlice, number: int) -> list[Any]:
         """Return the values of the leaves; those of variables are taken at the admission."""
         one = np.ones((), self.loss.dtype)
         brought = {

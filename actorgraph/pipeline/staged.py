@@ -26,7 +26,7 @@ from actorgraph.lower.joint import Mode
 from actorgraph.lower.kernels import with_errstate
 from actorgraph.lower.program import Program, lower_directly
 from actorgraph.lower.regions import TaskSpec, connect
-from actorgraph.machines.batching import Batching, Slice
+from actorgraph.machines.batching import Batching, BatchSlice
 from actorgraph.machines.binding import Binding
 from actorgraph.machines.compiled import compiled
 from actorgraph.machines.partition import UNCUT
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from actorgraph.machines.run import Run
     from actorgraph.runs import AbstractRun
 
-__all__ = ["DIRECTIONS", "Part", "StageTask", "StagedPlan"]
+__all__ = ["DIRECTIONS", "Microbatch", "StageTask", "StagedPlan"]
 
 DIRECTIONS: dict[str, tuple[Literal["forward", "backward", "weights"], ...]] = {
     "F": ("forward",),
@@ -58,10 +58,10 @@ DIRECTIONS: dict[str, tuple[Literal["forward", "backward", "weights"], ...]] = {
 
 
 @dataclass(slots=True)
-class Part:
+class Microbatch:
     """A microbatch of a run: what it is given, and the run that recordings know it by."""
 
-    given: Slice
+    given: BatchSlice
     run: Run
     leaves: list[Any]
 
@@ -358,7 +358,7 @@ class _Joined:
 
     def __init__(self, plan: StagedPlan, reader: Reader, run: AbstractRun) -> None:
         self.plan, self.batching = plan, plan.batching
-        self.parts: Sequence[Part] = run.microbatches
+        self.parts: Sequence[Microbatch] = run.microbatches
         self.given = [part.given for part in self.parts]
         self.lists: dict[int, list[Any]] = {}
         self.sums: dict[int, Any] = {}

@@ -13,7 +13,7 @@ from actorgraph.machines import ActorMachine, LispMachine, Machine, TapeMachine
 from actorgraph.trace.trace import Trace
 from actorgraph.trace.using import record
 
-__all__ = ["MACHINES", "Settings", "hint", "trace"]
+__all__ = ["MACHINES", "TraceSettings", "hint", "trace"]
 
 MACHINES: dict[str, Callable[..., Machine]] = {
     "actor": ActorMachine,
@@ -24,7 +24,7 @@ MACHINES: dict[str, Callable[..., Machine]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class TraceSettings:
     """How to run: the options of the command line."""
 
     machine: str = "actor"
@@ -35,7 +35,7 @@ class Settings:
     cold: bool = False
 
 
-def trace(target: str, settings: Settings) -> Trace:
+def trace(target: str, settings: TraceSettings) -> Trace:
     """Call the function of a target and record runs of what it returns; blocks until they ended.
 
     The first run compiles the machine; it is not recorded unless ``cold`` is asked for.
@@ -53,7 +53,7 @@ def trace(target: str, settings: Settings) -> Trace:
         return _recorded(machine, feeds, settings)
 
 
-def _recorded(machine: Machine, feeds: Mapping[Any, Any], settings: Settings) -> Trace:
+def _recorded(machine: Machine, feeds: Mapping[Any, Any], settings: TraceSettings) -> Trace:
     if settings.runs == 1:
         with record() as found:
             machine.run_sync(feeds, backward=settings.backward)
