@@ -52,6 +52,7 @@ INLINE_SIZE = 4096
 """Elements fed above which a run with dims of None, whose cost is not predicted, is not small."""
 
 _FORWARD = Mode()
+_NORMAL = 0  # the priority of most runs
 _FUSE = ("none", "auto", "all")
 _WATCH = ("nan", "inf")
 
@@ -285,7 +286,8 @@ class Machine(Lifetime, ABC):
     def _run_now(self, run: Run, timeout_s: float | None = None) -> Run:
         """Run to the end in the calling thread, which works along."""
         if timeout_s is None and self._small(run, SYNC_US) and run.core.run_directly(run):
-            run._raise_if_failed()
+            if run.dead is not None:
+                raise run.dead
             return run
         return self._run_here(run, timeout_s)
 
@@ -488,6 +490,8 @@ class Machine(Lifetime, ABC):
         FeedError, GraphTypeError
             Something does not fit; nothing has started then.
         """
+        if priority is not _NORMAL:
+            priority = whole("priority", priority)
         arrays, binding, regular = plan.repeats.find(feeds) or self._checked(plan, feeds)
         core = self._started()
         number = core.next_number() if number is None else number
@@ -507,7 +511,7 @@ class Machine(Lifetime, ABC):
         if self.max_bytes is not None:
             workers = core.scheduler.workers
             plan, binding, claim = fitted(plan, binding, regular, self.max_bytes, workers)
-        run = Run(core, plan, binding, number, whole("priority", priority))
+        run = Run(core, plan, binding, number, priority)
         run.leaves, run.regular, run.claim = leaves, regular, claim
         run.host = host
         return run
@@ -521,7 +525,8 @@ class Machine(Lifetime, ABC):
         arrays = bind_feeds(plan.compiled.inputs, given, symbols)
         if len(given) > len(arrays):
             # Feeds that this mode does not need are checked too, and may bind symbols.
-            bind_feeds(list(given.keys() - plan.compiled.inputs), given, symbols)
+            needed = set(plan.compiled.inputs)
+            bind_feeds([node for node in given if node not in needed], given, symbols)
         check_dims(plan.compiled.checked, symbols)
         binding = plan.bind(symbols)
         if len(given) == len(arrays):
@@ -536,7 +541,8 @@ class Machine(Lifetime, ABC):
         return self._first
 
     def _plan(self, mode: Mode) -> Plan:
-        plan, tuner = self._known(mode), self._tuners.get(mode.key)
+        plan = self._plans.get(mode.key) or self._known(mode)
+        tuner = self._tuners.get(mode.key)
         if tuner is not None and tuner.is_due():
             core = self._started()
             with core.lock:
@@ -545,6 +551,8 @@ class Machine(Lifetime, ABC):
                     if given_up is not None:
                         core.networks.drop_idle(core.admission.runs, given_up)
                 plan = self._plans[mode.key] = tuner.plan
+                if tuner.is_done():
+                    self._tuners.pop(mode.key, None)
         return plan
 
     def _known(self, mode: Mode) -> Plan:

@@ -183,7 +183,7 @@ class Core:
             slot = scheduler.acquire()
             if slot is None:
                 return False
-            parts = run.parts
+            parts = (run,) if run.batch is None else run.batch.parts
             entered = False
             try:
                 with self.lock:
@@ -198,7 +198,8 @@ class Core:
                 scheduler.leave(slot)
                 if entered:
                     self.admission.leave(parts)
-                    self._admit_more()
+                    if self.admission.queued:
+                        self._admit_more()
             for part in parts:
                 self._conclude(part)
             return True
@@ -235,7 +236,8 @@ class Core:
                 return False
             self.admission.leave(run.parts)
         self._conclude(run)
-        self._admit_more()
+        if self.admission.queued:
+            self._admit_more()
         return True
 
     def _compute(self, run: Run) -> None:
@@ -285,20 +287,24 @@ class Core:
                 return
             self.scheduler.awaited -= run.host is not None
         self._conclude(run)
-        self._admit_more()
+        if self.admission.queued:
+            self._admit_more()
 
     def _admit_more(self) -> None:
-        """Inject what there is room for, after a run has left."""
-        if self.admission.queued:  # who is queued after this look has seen the room
-            with self.lock:
-                self._admit()
-            self.scheduler.offer()
+        """Inject what there is room for, after a run has left.
+
+        Callers look whether any are queued: who is queued after that look has seen the room.
+        """
+        with self.lock:
+            self._admit()
+        self.scheduler.offer()
 
     def _conclude(self, run: Run) -> None:
         """Make the results of a run that is over, commit what it assigns, and wake who waits."""
         if not run.collected:
             run.collect()
-        self._commit()
+        if self.assigning:  # a run that assigns is there from its start
+            self._commit()
         if run.dead is not None and isinstance(run.dead.__cause__, MemoryError):
             with self.lock:
                 self.networks.give_up_memory(run.plan)
@@ -312,8 +318,6 @@ class Core:
 
     def _commit(self) -> None:
         """Give buffers what runs assign to them: run after run, in the order of their numbers."""
-        if not self.assigning:
-            return  # a run that assigns is there from its start
         with self.lock:
             while self.assigning:
                 first = min(self.assigning)

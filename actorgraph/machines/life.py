@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from contextvars import copy_context
 from functools import partial
+from math import inf
 from time import perf_counter, sleep
 from types import TracebackType
 from typing import Any, Self
@@ -28,7 +29,7 @@ from actorgraph.machines.process import THIS
 from actorgraph.machines.run import Run
 from actorgraph.machines.tuner import Tuner
 from actorgraph.options import positive, seconds, whole
-from actorgraph.scheduler import inside
+from actorgraph.tiles import here
 
 __all__ = ["Lifetime"]
 
@@ -133,8 +134,9 @@ class Lifetime:
             part.context = context
         try:
             if timeout_s is not None:
-                run.timeout_s = seconds("timeout_s", timeout_s)
-                run.until = core.pool.deadlines.add(run, run.timeout_s)
+                given_s = seconds("timeout_s", timeout_s)
+                run.deadline = inf, given_s  # which is told if it ends before the next line
+                run.deadline = core.pool.deadlines.add(run, given_s), given_s
                 if timeout_s == 0:
                     run.expire()
             on_loop = core.start_on_loop(run) if looped else None
@@ -221,7 +223,7 @@ class Lifetime:
         if in_event_loop() and not in_ipython_kernel():
             raise GraphError(f"{what} would block the running event loop; write `{instead}`")
         core = self._core
-        if core is not None and inside(core.scheduler):
+        if core is not None and getattr(here, "held", None) is not None:
             core.refuse_inside_op(what)
 
     # -- the end ------------------------------------------------------------------------------

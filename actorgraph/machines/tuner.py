@@ -72,6 +72,10 @@ class Tuner:
         self.runs += 1
         return self.runs in _LOOKS
 
+    def is_done(self) -> bool:
+        """Return whether the plan stays."""
+        return self.runs >= TRIAL_AFTER and self.rival is None
+
     def note(self, plan: Plan, seconds: float) -> None:
         """Note how long a run of a plan took that met no other."""
         if plan is self.plan:
