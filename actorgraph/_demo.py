@@ -32,7 +32,7 @@ _SMOOTHING = 0.9  # of the loss and accuracy that are shown
 
 
 @dataclass(frozen=True, slots=True)
-class DemoSettings:
+class Settings:
     """What the user chose."""
 
     workers: int
@@ -111,12 +111,12 @@ def build(seed: int) -> DemoModel:
     return DemoModel(cross_entropy(layer, labels), layer, parameters)
 
 
-def train(settings: DemoSettings, progress: AbstractProgress) -> Outcome:
+def train(settings: Settings, progress: AbstractProgress) -> Outcome:
     """Train and test the network.
 
     Parameters
     ----------
-    settings : DemoSettings
+    settings : Settings
         Workers, epochs and the seed of weights and order.
     progress : AbstractProgress
         Is begun and ended here.
@@ -175,7 +175,7 @@ def _fit(
     return time.perf_counter() - start
 
 
-def _batches(training: tuple[Array, ...], settings: DemoSettings) -> Iterator[Batch]:
+def _batches(training: tuple[Array, ...], settings: Settings) -> Iterator[Batch]:
     images, labels = training
     rng = np.random.default_rng([settings.seed, 1])  # other draws than those of the weights
     for _ in range(settings.epochs):

@@ -89,21 +89,8 @@ class Task:
     """
 
     __slots__ = (
-        "heavy",
-        "joint",
-        "lane",
-        "latest",
-        "observed",
-        "ports",
-        "program",
-        "ready",
-        "seconds",
-        "send",
-        "spec",
-        "step",
-        "turns",
-        "wait",
-        "watch",
+        "heavy", "joint", "lane", "latest", "observed", "ports", "program", "ready", "seconds",
+        "send", "spec", "step", "turns", "wait", "watch",
     )  # fmt: skip
 
     def __init__(self, spec: TaskSpec, ready: list[deque[Task]]) -> None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterable, Callable, Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
@@ -31,7 +30,6 @@ from actorgraph.machines.options import allowed, compiling
 from actorgraph.machines.plan import Plan
 from actorgraph.machines.run import Run
 from actorgraph.machines.step import SYNC_US, Step
-from actorgraph.machines.stream import Stream
 from actorgraph.machines.tuner import Tuner, checked_costs
 from actorgraph.options import choice, choices, flag, positive, text, whole
 from actorgraph.solvers import AbstractSolver
@@ -172,7 +170,6 @@ class Machine(Lifetime, ABC):
         chosen = parameters if wrt is None else as_nodes(wrt)
         check_differentiable(chosen, "wrt")
         self.wrt: tuple[Node, ...] = tuple(self.graph.lift(node) for node in chosen)
-        self.capacity = capacity
         self.fuse: str | Cut = fuse if callable(fuse) else choice("fuse", fuse, _FUSE)
         self.watch = choices("watch", watch, _WATCH)
         self.exact = flag("exact", exact)
@@ -314,52 +311,6 @@ class Machine(Lifetime, ABC):
         if on_loop is not None:
             on_loop.begin()
         return run
-
-    def stream(
-        self,
-        source: Iterable[Any] | AsyncIterable[Any],
-        *,
-        max_in_flight: int | None = None,
-        ordered: bool = True,
-        **options: Any,
-    ) -> Stream:
-        """Run the graph for each item of `source`, pipelined; iterate with ``for``, ``async for``.
-
-        Parameters
-        ----------
-        source : iterable or async iterable of feeds
-        max_in_flight : int, optional
-            Runs started and not handed out yet; default the machine's.
-        ordered : bool
-            False hands runs out as they finish.
-        **options
-            `backward`, `tangents`, `timeout_s` and `priority` of each run, as in `run`.
-
-        Returns
-        -------
-        Stream
-            Its ``for`` blocks the thread while no run has ended, its ``async for`` only the task.
-            Dropping it cancels its runs; ``async with`` closes an asynchronous source too.
-
-        Raises
-        ------
-        FeedError
-            `source` is one dict of feeds, or cannot be iterated.  What an item does not fit raises
-            when its turn comes, with a note of its place in the source; so does what the source
-            raises, and what `run` does.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> import actorgraph as ag
-        >>> x = ag.Graph().input("x", ("n",), "float64")
-        >>> y = x.sum()
-        >>> with ag.ActorMachine([y]) as machine:
-        ...     [float(run[y].value) for run in machine.stream({"x": np.ones(n)} for n in (1, 2))]
-        [1.0, 2.0]
-        """
-        limit = self.max_in_flight if max_in_flight is None else max_in_flight
-        return Stream(partial(self.start, **options), source, limit, ordered)
 
     def compile_step(self, solver: AbstractSolver[Any]) -> Step:
         """Return a function ``step(feeds) -> Run`` that trains: gradients and update in one call.
@@ -701,5 +652,4 @@ class Machine(Lifetime, ABC):
         return inspection.memory_plan(self._all_plans(), lends=self.max_bytes is None)
 
     def __repr__(self) -> str:
-        state = "closed" if self._closed else "open" if self._core is not None else "not started"
-        return f"<{type(self).__name__} of {printable(', '.join(self.outputs))} ({state})>"
+        return f"<{type(self).__name__} of {printable(', '.join(self.outputs))} ({self._state()})>"

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import AsyncIterable, Callable, Iterable
 from contextvars import copy_context
 from functools import partial
 from math import inf
 from time import perf_counter, sleep
-from types import TracebackType
 from typing import Any, Self
 
 import anyio
@@ -27,6 +27,7 @@ from actorgraph.machines.network import Network
 from actorgraph.machines.plan import Plan
 from actorgraph.machines.process import THIS
 from actorgraph.machines.run import Run
+from actorgraph.machines.stream import Stream
 from actorgraph.machines.tuner import Tuner
 from actorgraph.options import positive, seconds, whole
 from actorgraph.tiles import here
@@ -74,24 +75,22 @@ class Lifetime:
         self._plans: dict[Any, Plan] = {}
         self._tuners: dict[Any, Tuner] = {}
         self._core: Core | None = None
-        self._process = THIS.id
         self._finalizer: Any = None
 
     def _started(self) -> Core:
         """Return the core, a fresh one at the first run, after a fork and after an interrupt."""
         core = self._core
-        if core is None or core.closed or self._process != THIS.id:
+        if core is None or core.closed or core.process != THIS.id:
             core = self._start()
         return core
 
     def _start(self) -> Core:
         with THIS.starting:
             core = self._core
-            if core is not None and not core.closed and self._process == THIS.id:
+            if core is not None and not core.closed and core.process == THIS.id:
                 return core  # another thread was faster
             if self._closed:
                 raise MachineClosedError("the machine was closed; make a new one")
-            self._process = THIS.id
             core = self._core = Core(
                 workers=1 if self._one_task else self.workers,
                 crew=self.workers,
@@ -103,7 +102,7 @@ class Lifetime:
             )
             if self._finalizer is not None:
                 self._finalizer.detach()
-            self._finalizer = weakref.finalize(self, _collect, core, self._process)
+            self._finalizer = weakref.finalize(self, _collect, core)
             self._finalizer.atexit = False  # an open machine never holds up the exit
             return core
 
@@ -111,13 +110,65 @@ class Lifetime:
         """Close for new runs; return the core if there is one to be ended."""
         with THIS.starting:
             core = self._core
-            alive = core is not None and not core.closed and self._process == THIS.id
+            alive = core is not None and not core.closed and core.process == THIS.id
             if core is not None and alive:
                 core.refuse_inside_op("close")
             self._closed, self._core = True, None
         return core if alive else None
 
+    def _state(self) -> str:
+        return "closed" if self._closed else "open" if self._core is not None else "not started"
+
     # -- runs ---------------------------------------------------------------------------------
+
+    start: Callable[..., Run]
+    """Starts a run and returns it at once."""
+
+    def stream(
+        self,
+        source: Iterable[Any] | AsyncIterable[Any],
+        *,
+        max_in_flight: int | None = None,
+        ordered: bool = True,
+        **options: Any,
+    ) -> Stream:
+        """Run the graph for each item of `source`, pipelined; iterate with ``for``, ``async for``.
+
+        Parameters
+        ----------
+        source : iterable or async iterable of feeds
+        max_in_flight : int, optional
+            Runs started and not handed out yet; default `max_in_flight`.
+        ordered : bool
+            False hands runs out as they finish.
+        **options
+            What `start` takes for each run.
+
+        Returns
+        -------
+        Stream
+            Its ``for`` blocks the thread while no run has ended, its ``async for`` only the task.
+            Dropping it cancels its runs; ``async with`` closes an asynchronous source too.
+
+        Raises
+        ------
+        FeedError
+            `source` is one dict of feeds, or cannot be iterated.  What an item does not fit raises
+            when its turn comes, with a note of its place in the source; so does what the source
+            raises, and what `run` does.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import actorgraph as ag
+        >>> x = ag.Graph().input("x", ("n",), "float64")
+        >>> y = x.sum()
+        >>> with ag.ActorMachine([y]) as machine:
+        ...     [float(run[y].value) for run in machine.stream({"x": np.ones(n)} for n in (1, 2))]
+        [1.0, 2.0]
+        """
+        limit = self.max_in_flight if max_in_flight is None else max_in_flight
+        return Stream(partial(self.start, **options), source, limit, ordered)
 
     def _launch(
         self, run: Run, timeout_s: float | None, slot: int | None = None, *, looped: bool = False
@@ -262,23 +313,13 @@ class Lifetime:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.close()
 
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *raised: object) -> None:
         await self.aclose()
 
 
@@ -292,8 +333,8 @@ def _current_errors() -> dict[str, Any] | None:
     return errors
 
 
-def _collect(core: Core, process: int) -> None:
+def _collect(core: Core) -> None:
     """Close the core of a machine that was dropped, outside the garbage collector's call."""
-    if not core.closed and process == THIS.id:
+    if not core.closed and core.process == THIS.id:
         error = MachineClosedError("the machine was dropped while the run was in flight")
         core.pool.later(partial(core.abandon, error, join=False))

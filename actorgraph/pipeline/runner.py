@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from statistics import fmean as mean
 from time import perf_counter
 from typing import Any, Unpack, final
@@ -32,7 +31,6 @@ from actorgraph.machines.options import allowed
 from actorgraph.machines.process import THIS
 from actorgraph.machines.rows import Reduce
 from actorgraph.machines.run import Run
-from actorgraph.machines.stream import Stream
 from actorgraph.options import choice, text, whole
 from actorgraph.pipeline.blocking import check_lanes
 from actorgraph.pipeline.claims import claim_of
@@ -66,7 +64,10 @@ class Pipeline(Lifetime):
     its running statistics are updated once for each, in their order.  Random ops draw anew in each
     microbatch.
 
-    A lane may begin with a later run where the next action of an earlier one has to wait.
+    A lane may begin with a later run where the next action of an earlier one has to wait: so a
+    stream fills the bubble at the end of a batch with the beginning of the next one.  Each run
+    reads parameters when it is admitted, so with updates in between, later runs in flight see the
+    weights as they were before.
 
     An asynchronous op runs on the event loop of the run's caller, while its lane waits for it: the
     order of the list is kept, and other lanes go on.
@@ -295,33 +296,6 @@ class Pipeline(Lifetime):
         self._launch(run, timeout_s)
         return run
 
-    def stream(
-        self,
-        source: Iterable[Any] | AsyncIterable[Any],
-        *,
-        max_in_flight: int | None = None,
-        ordered: bool = True,
-        **options: Any,
-    ) -> Stream:
-        """Run each batch of `source`, overlapping; iterate with ``for`` or ``async for``.
-
-        The bubble at the end of a batch is filled with the beginning of the next one.  Each run
-        reads parameters when it is admitted, so with updates in between, later runs in flight see
-        the weights as they were before.
-
-        Parameters
-        ----------
-        source : iterable or async iterable of feeds
-        max_in_flight : int, optional
-            Runs started and not handed out yet; default the pipeline's.
-        ordered : bool
-            False hands runs out as they finish.
-        **options
-            `timeout_s` and `priority` of each run.
-        """
-        limit = self.max_in_flight if max_in_flight is None else max_in_flight
-        return Stream(partial(self.start, **options), source, limit, ordered)
-
     def _prepare(self, feeds: Mapping[Any, Any], priority: int, *, looped: bool) -> Run:
         """Check everything that a run is given, and make it."""
         if self._closed:
@@ -473,9 +447,8 @@ class Pipeline(Lifetime):
         return self._plan
 
     def __repr__(self) -> str:
-        state = "closed" if self._closed else "open" if self._core is not None else "not started"
         what = printable(f"{self.loss.name}, {self.schedule.name}")
-        return f"<Pipeline of {what} ({state})>"
+        return f"<Pipeline of {what} ({self._state()})>"
 
 
 def _placement(given: Sequence[Node]) -> int | None:
