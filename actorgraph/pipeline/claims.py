@@ -53,7 +53,7 @@ def claim_of(plan: StagedPlan, binding: Binding, regular: bool) -> Claim:
             kept = arrays.of_one() * min(plan.schedule.microbatches, plan.credits[0] + 1)
         kept += arrays.listed() + arrays.sums() + arrays.copies()
         turn = max([bytes_of(spec.steps, arrays.sent[spec.index], frozenset(), binding)[1]
-                    for spec in plan.tasks])  # fmt: skip
+                    for spec in plan.partition.tasks])  # fmt: skip
         found = Claim(kept, turn + arrays.largest_sum(), 0, plan.schedule.devices)
         binding.claims[regular] = found
     return found

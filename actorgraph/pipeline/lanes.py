@@ -400,12 +400,12 @@ class Lanes:
         self.plan, self.ready, self.errors, self.counted = plan, ready, errors, counted
         self.replica = 0
         self.recycling = recycling
-        self.times: list[deque[float]] = [deque(maxlen=_TIMES_KEPT) for _ in plan.tasks]
+        self.times: list[deque[float]] = [deque(maxlen=_TIMES_KEPT) for _ in plan.partition.tasks]
         self.chained = frozenset(plan.chained.values())
         self._functions: dict[tuple[int, bool], tuple[Any, list[Any]]] = {}
-        self.room = max_in_flight * (2 + len(plan.tasks) * plan.schedule.microbatches)
+        self.room = max_in_flight * (2 + len(plan.partition.tasks) * plan.schedule.microbatches)
         names = plan.schedule.lane_names
-        self.tasks = [self._known_task(spec, names) for spec in plan.tasks]
+        self.tasks = [self._known_task(spec, names) for spec in plan.partition.tasks]
         self.lanes = [Lane(self, number, name) for number, name in enumerate(names)]
         self.channels = [lane.inbox for lane in self.lanes]
 
@@ -453,7 +453,7 @@ class Lanes:
         if kept is None or kept[0] is not part.binding:
             while len(self._functions) >= MEMORIES_KEPT:
                 del self._functions[next(iter(self._functions))]
-            kept = self._functions[key] = part.binding, [None] * len(self.plan.tasks)
+            kept = self._functions[key] = part.binding, [None] * len(self.plan.partition.tasks)
         return kept[1]
 
     def give_up_memory(self) -> None:

@@ -198,7 +198,9 @@ class Pipeline(Lifetime):
                     raise ScheduleError(f"{what} is {number}, but {given!r} has {has} {unit}")
             return given
         if microbatches is None:
-            raise ScheduleError(f"the schedule {given!r} by name takes microbatches=")
+            raise ScheduleError(
+                f"the schedule {given!r} by name needs to know how many: microbatches=4"
+            )
         if stages is None:
             if self._placed is None:
                 raise ScheduleError(
@@ -408,13 +410,13 @@ class Pipeline(Lifetime):
             There was no run yet.
         """
         plan = self._after_a_run("costs")
-        times: list[list[float]] = [[] for _ in plan.tasks]
+        times: list[list[float]] = [[] for _ in plan.partition.tasks]
         for network in self._networks():
             for found, latest in zip(times, getattr(network, "times", ()), strict=True):
                 found += list(latest)[self.schedule.microbatches :] or list(latest)
         means = {
             (task.region.index, task.direction): mean(found)
-            for task, found in zip(plan.tasks, times, strict=True)
+            for task, found in zip(plan.partition.tasks, times, strict=True)
             if found
         }
         return [

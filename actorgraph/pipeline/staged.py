@@ -153,8 +153,8 @@ class StagedPlan(Plan):
         self.stages = self._stages(symbols)
         split = any(action.kind == "W" for lane in schedule.lanes for action in lane)
         specs = stage_tasks(found.joint, self.stages, split=split)
-        self.tasks = connect(specs, found.result_of)
-        self.partition = replace(UNCUT, tasks=self.tasks)
+        tasks = connect(specs, found.result_of)
+        self.partition = replace(UNCUT, tasks=tasks)
         self._check_directions()
         self._note_results()
         self._make_tasks()
@@ -206,8 +206,8 @@ class StagedPlan(Plan):
     def _check_directions(self) -> None:
         """Raise where a stage would wait for one that waits for it."""
         stages = self.schedule.stages
-        task_of = {step.id: spec for spec in self.tasks for step in spec.steps}
-        for spec in self.tasks:
+        task_of = {step.id: spec for spec in self.partition.tasks for step in spec.steps}
+        for spec in self.partition.tasks:
             for node in _received(spec):
                 producer = task_of.get(node.id)
                 if producer is not None and _rank(producer, stages) > _rank(spec, stages):
@@ -231,14 +231,14 @@ class StagedPlan(Plan):
 
     def _make_tasks(self) -> None:
         stages, home = self.schedule.stages, self.schedule.device_of
-        self.task_of = {step.id: spec.index for spec in self.tasks for step in spec.steps}
-        self.tails = [spec.index for spec in self.tasks if spec.region.index >= stages]
-        self.at = {(spec.region.index, spec.direction): spec.index for spec in self.tasks}
+        self.task_of = {step.id: spec.index for spec in self.partition.tasks for step in spec.steps}
+        self.tails = [spec.index for spec in self.partition.tasks if spec.region.index >= stages]
+        self.at = {(spec.region.index, spec.direction): spec.index for spec in self.partition.tasks}
         regular_ids = regular(self.compiled.joint.order) if self.compiled.device.xp is np else set()
-        wanted = {part.id for spec in self.tasks for part in _received(spec)}
+        wanted = {part.id for spec in self.partition.tasks for part in _received(spec)}
         wanted |= {node.id for node in self.compiled.result_of}
         self.stage_tasks: list[StageTask] = []
-        for spec in self.tasks:
+        for spec in self.partition.tasks:
             inputs = _received(spec)
             outputs = [step for step in spec.steps if step.id in wanted]
             planned = writable(spec.steps, outputs, regular_ids)
@@ -264,7 +264,7 @@ class StagedPlan(Plan):
 
     def _region_of(self, node: Node) -> int:
         index = self.task_of.get(node.id)
-        return 0 if index is None else self.tasks[index].region.index
+        return 0 if index is None else self.partition.tasks[index].region.index
 
     def _connect_lanes(self, task: StageTask, number: int) -> None:
         index = self.task_of.get(number)
@@ -290,7 +290,7 @@ class StagedPlan(Plan):
                     f"buffer {buffer.name!r} is assigned {value.name!r}, which is computed by no "
                     "stage; assign what a node computes"
                 )
-            region = self.tasks[index].region.index
+            region = self.partition.tasks[index].region.index
             forwards = [a.microbatch for lane in self.schedule.lanes for a in lane
                         if a.kind == "F" and a.stage == region]  # fmt: skip
             if forwards != sorted(forwards):
