@@ -24,8 +24,8 @@ class Inline:
     Parameters
     ----------
     compiled : Compiled
-    reads : "all" or "values"
-        What is read after a function was given back; derivatives may be read before.
+    keeps_derivatives : bool
+        Whether derivatives are handed out; else they are read before the function is given back.
 
     Attributes
     ----------

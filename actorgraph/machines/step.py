@@ -17,7 +17,7 @@ from actorgraph.machines.inline import Inline
 from actorgraph.machines.modes import mode_of
 from actorgraph.machines.plan import Plan
 from actorgraph.machines.reader import Collected, Reader
-from actorgraph.node import Parameter, Variable
+from actorgraph.node import Parameter
 from actorgraph.node_actor import blamed
 from actorgraph.runs import AbstractRun
 from actorgraph.solvers import AbstractSolver, LoopSolver
@@ -162,12 +162,9 @@ class Step:
         """Update by a run of the machine's own plan, and leave of it what a direct step leaves."""
         duals = [run[node] for node in self._parameters]
         silent = self._updates is not None and is_silent(np.geterr())
+        outputs = self._machine.outputs.values()
+        left = {node: Dual(run.duals[node].value, None, None, node) for node in outputs}
         try:
-            left = {
-                node: Dual(value.copy() if isinstance(node, Variable) else value, None, None, node)
-                for node in self._machine.outputs.values()
-                for value in (run.duals[node].value,)
-            }
             self.update([dual.value for dual in duals], [dual.grad for dual in duals], silent)
         except MemoryError as error:
             raise blamed(run.plan.compiled.joint, None, None, error) from error
