@@ -264,6 +264,8 @@ class Scheduler:
     def leave(self, slot: int) -> None:
         """Give a slot back, for others if something is ready."""
         self.free.append(slot)
+        if not self.classes:
+            return  # no network has been made: no task can be ready, and no run wait for one
         if self.any_ready():
             self.offer()
         elif len(self.free) == self.workers:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, final
 
 import numpy as np
 
-from actorgraph.jit.compiler import COMPILER, Compiled
+from actorgraph.jit.compiler import COMPILER, CompiledLoop
 from actorgraph.jit.loops import HEADER, LoopParameter, Source
 from actorgraph.lower.rates import path
 from actorgraph.solvers import Loop, LoopSolver
@@ -64,8 +64,8 @@ class Updates:
             value.dtype.name in _DTYPES and value.flags.c_contiguous for value in values
         )
         self._loop: Loop
-        self._compiled: list[Compiled] = []
-        self._pending: list[Compiled] = []
+        self._compiled: list[CompiledLoop] = []
+        self._pending: list[CompiledLoop] = []
         self._request(solver.loop())
 
     def __call__(

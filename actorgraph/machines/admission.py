@@ -149,10 +149,12 @@ def fitted(
     max_bytes: int,
     workers: int,
     claims: Callable[[Any, Binding, bool], Claim] | None = None,
+    in_sequence: Callable[[Any], Plan] = Plan.in_sequence,
 ) -> tuple[Plan, Binding, Claim]:
     """Return the plan by which a run fits into `max_bytes`: its own, or that in sequential order.
 
-    `claims` tells what a run by a plan claims; default `claim_of`.
+    `claims` tells what a run by a plan claims; default `claim_of`.  `in_sequence` returns the plan
+    that holds least.
 
     Raises
     ------
@@ -163,7 +165,7 @@ def fitted(
     claim = claims(plan, binding, regular)
     if claim.alone(workers) <= max_bytes:
         return plan, binding, claim
-    sequence = plan.in_sequence()
+    sequence = in_sequence(plan)
     binding = sequence.bind(binding.symbols)
     claim = claims(sequence, binding, regular)
     if claim.alone(workers) <= max_bytes:
@@ -187,11 +189,11 @@ def claim_of(plan: Plan, binding: Binding, regular: bool) -> Claim:
     """
     found = binding.claims.get(regular)
     if found is None:
-        kept = _copied_bytes(plan, binding.symbols)
+        kept, cut = _copied_bytes(plan, binding.symbols), plan.partition
         turn = arena = 0
-        for spec, buffered in zip(plan.tasks, plan.buffered, strict=True):
+        for spec, buffered in zip(cut.tasks, cut.buffered, strict=True):
             planned = buffered if regular else frozenset()
-            more, most = bytes_of(spec.steps, spec.kept, planned | plan.over, binding)
+            more, most = bytes_of(spec.steps, spec.kept, planned | cut.over, binding)
             kept += more
             if spec.waits:  # it is in the middle of the turns of all runs in flight
                 kept += most
@@ -202,23 +204,23 @@ def claim_of(plan: Plan, binding: Binding, regular: bool) -> Claim:
 
                 slots = assign(spec.steps, spec.kept, planned, binding.symbols)
                 arena = max(arena, slots.total_bytes)
-        found = binding.claims[regular] = Claim(kept, turn, arena, len(plan.tasks))
+        found = binding.claims[regular] = Claim(kept, turn, arena, len(cut.tasks))
     return found
 
 
 def _copied_bytes(plan: Plan, symbols: Mapping[str, int]) -> int:
     """Return the most bytes that making results the caller's own takes."""
-    joint = plan.joint
-    total = sum([size_in_bytes(node, symbols) for node in plan.result_of if not is_fresh(node)])
+    joint, result_of = plan.compiled.joint, plan.compiled.result_of
+    total = sum([size_in_bytes(node, symbols) for node in result_of if not is_fresh(node)])
     read = set(joint.values.values())
-    for node in plan.nodes:
+    for node in plan.names.nodes:
         value, derivative = joint.values[node], joint.derivatives.get(node)
         size = size_in_bytes(value, symbols)
-        total += size * (value not in plan.result_of and not isinstance(node, Parameter))
+        total += size * (value not in result_of and not isinstance(node, Parameter))
         if derivative is None:
-            total += size * plan.derivative_is_zero(node)
+            total += size * plan.compiled.derivative_is_zero(node)
         else:
-            total += size * (derivative not in plan.result_of or derivative in read)
+            total += size * (derivative not in result_of or derivative in read)
             read.add(derivative)
     return total
 
@@ -260,8 +262,9 @@ def allocated(step: Node, binding: Binding) -> int:
 
 def _refusal(plan: Plan, binding: Binding, needed: int, given: int) -> str:
     largest: dict[Node, int] = {}
-    for step in plan.joint.order:
-        node = plan.joint.source(step)
+    joint = plan.compiled.joint
+    for step in joint.order:
+        node = joint.source(step)
         largest[node] = max(largest.get(node, 0), allocated(step, binding))
     ranked = sorted(largest, key=largest.__getitem__, reverse=True)[:_NAMED]
     sizes = ", ".join(f"{node.name!r} {largest[node]:_}" for node in ranked)

@@ -21,15 +21,16 @@ from actorgraph.machines import inspection
 from actorgraph.machines.admission import fitted
 from actorgraph.machines.binding import Binding
 from actorgraph.machines.capacities import Capacities
+from actorgraph.machines.compiled import compiled
 from actorgraph.machines.event_loops import in_event_loop, loop_notifier
 from actorgraph.machines.feeds import bind_feeds, by_node, check_dims, check_like
 from actorgraph.machines.life import Lifetime
 from actorgraph.machines.modes import mode_of, trains
 from actorgraph.machines.options import allowed, compiling
 from actorgraph.machines.plan import Plan
-from actorgraph.machines.refine import LOOKS, checked_costs
 from actorgraph.machines.run import Run
 from actorgraph.machines.step import SYNC_US, Step
+from actorgraph.machines.tuner import Tuner, checked_costs
 from actorgraph.options import choice, choices, flag, positive, text, whole
 from actorgraph.solvers import AbstractSolver
 
@@ -49,7 +50,7 @@ INLINE_SIZE = 4096
 """Elements fed above which a run with dims of None, whose cost is not predicted, is not small."""
 
 _FORWARD = Mode()
-_FORWARD_KEY = _FORWARD.key
+_NORMAL = 0  # the priority of most runs
 _FUSE = ("none", "auto", "all")
 _WATCH = ("nan", "inf")
 
@@ -251,7 +252,7 @@ class Machine(Lifetime, ABC):
         small, core = self._small(run), run.core
         if small and timeout_s is None and core.run_directly(run):
             return await run
-        return await self._run_awaited(run, timeout_s, looped=small and run.plan.waits)
+        return await self._run_awaited(run, timeout_s, looped=small and run.plan.compiled.waits)
 
     def run_sync(
         self,
@@ -275,14 +276,15 @@ class Machine(Lifetime, ABC):
         """
         self.refuse_blocking("run_sync", "await machine.run(...)")
         run = self._prepare(feeds, backward, tangents, priority, run_number, host=None)
-        if run.plan.needs_loop:
+        if run.plan.compiled.needs_loop:
             return self._run_on_own_loop(run, timeout_s, looped=self._small(run))
         return self._run_now(run, timeout_s)
 
     def _run_now(self, run: Run, timeout_s: float | None = None) -> Run:
         """Run to the end in the calling thread, which works along."""
         if timeout_s is None and self._small(run, SYNC_US) and run.core.run_directly(run):
-            run._raise_if_failed()
+            if run.dead is not None:
+                raise run.dead
             return run
         return self._run_here(run, timeout_s)
 
@@ -304,7 +306,7 @@ class Machine(Lifetime, ABC):
         host = loop_notifier() if looped else None
         run = self._prepare(feeds, backward, tangents, priority, run_number, host=host)
         self._refuse_without_loop(run, looped=looped)
-        small = looped and run.plan.waits and self._small(run)
+        small = looped and run.plan.compiled.waits and self._small(run)
         on_loop = self._launch(run, timeout_s, looped=small)
         if on_loop is not None:
             on_loop.begin()
@@ -361,9 +363,9 @@ class Machine(Lifetime, ABC):
         one = self._one_task or (alone and plan.sequential is not None)
         return (
             predicted_us < (sequential_us if one else INLINE_US)
-            and plan.allows_direct
+            and plan.compiled.allows_direct
             and not self._actors_only
-            and not (plan.unsized and sum(map(np.size, run.leaves)) > INLINE_SIZE)
+            and not (plan.compiled.unsized and sum(map(np.size, run.leaves)) > INLINE_SIZE)
         )
 
     def _prepare(
@@ -439,12 +441,14 @@ class Machine(Lifetime, ABC):
         FeedError, GraphTypeError
             Something does not fit; nothing has started then.
         """
+        if priority is not _NORMAL:
+            priority = whole("priority", priority)
         arrays, binding, regular = plan.repeats.find(feeds) or self._checked(plan, feeds)
         core = self._started()
         number = core.next_number() if number is None else number
         fed = iter(arrays)
         leaves: list[Any] = []
-        for kind, source in plan.given:
+        for kind, source in plan.compiled.given:
             if kind == "feed":
                 leaves.append(next(fed))
             elif kind == "run_number":
@@ -458,7 +462,7 @@ class Machine(Lifetime, ABC):
         if self.max_bytes is not None:
             workers = core.scheduler.workers
             plan, binding, claim = fitted(plan, binding, regular, self.max_bytes, workers)
-        run = Run(core, plan, binding, number, whole("priority", priority))
+        run = Run(core, plan, binding, number, priority)
         run.leaves, run.regular, run.claim = leaves, regular, claim
         run.host = host
         return run
@@ -469,11 +473,12 @@ class Machine(Lifetime, ABC):
         """Return the arrays of a plan's inputs, their binding, and whether all are C-contiguous."""
         given = {} if feeds is None else by_node(feeds, self._inputs, "feed")
         symbols: dict[str, int] = {}
-        arrays = bind_feeds(plan.inputs, given, symbols)
+        arrays = bind_feeds(plan.compiled.inputs, given, symbols)
         if len(given) > len(arrays):
             # Feeds that this mode does not need are checked too, and may bind symbols.
-            bind_feeds([node for node in given if node not in plan.needed], given, symbols)
-        check_dims(plan.checked, symbols)
+            needed = set(plan.compiled.inputs)
+            bind_feeds([node for node in given if node not in needed], given, symbols)
+        check_dims(plan.compiled.checked, symbols)
         binding = plan.bind(symbols)
         if len(given) == len(arrays):
             plan.repeats.keep(arrays, binding)
@@ -487,26 +492,33 @@ class Machine(Lifetime, ABC):
         return self._first
 
     def _plan(self, mode: Mode) -> Plan:
-        plan = self._known(mode)
-        plan.runs += 1
-        return self._looked_at(mode, plan) if plan.runs in LOOKS else plan
+        plan = self._plans.get(mode.key) or self._known(mode)
+        tuner = self._tuners.get(mode.key)
+        if tuner is not None and tuner.is_due():
+            core = self._started()
+            with core.lock:
+                if tuner.plan is plan:  # else another thread was faster
+                    given_up = tuner.look(self._networks(), tries=self.max_bytes is None)
+                    if given_up is not None:
+                        core.networks.drop_idle(core.admission.runs, given_up)
+                plan = self._plans[mode.key] = tuner.plan
+                if tuner.is_done():
+                    self._tuners.pop(mode.key, None)
+        return plan
 
     def _known(self, mode: Mode) -> Plan:
         """Return the plan of a mode, which may not have been cut yet."""
-        key = _FORWARD_KEY if mode is _FORWARD else mode.key
-        plan = self._plans.get(key)
+        plan = self._plans.get(mode.key)
         if plan is None:
             outputs = self.outputs if self._split is None else self._split.outputs(mode)
-            made = Plan(
-                outputs, self.wrt, mode, self._cut(), self.device, self.watch,
-                self._interpreter, self.passes, self._given_costs, self.workers,
+            found = compiled(
+                outputs, self.wrt, mode, self.device, self.watch, self._interpreter, self.passes,
                 self.jit,
             )  # fmt: skip
-            plan = self._plans.setdefault(key, made)  # another thread may have been faster
-        return plan
-
-    def _looked_at(self, mode: Mode, plan: Plan) -> Plan:
-        """Return a better plan where measured time tells of one."""
+            made = Plan(found, self._cut(), costs=self._given_costs, workers=self.workers)
+            plan = self._plans.setdefault(mode.key, made)  # another thread may have been faster
+            if made is plan and plan.weighs and self._given_costs is None:
+                self._tuners[mode.key] = Tuner(plan)
         return plan
 
     # -- what it shows of itself ----------------------------------------------------------------

@@ -38,7 +38,7 @@ class Binding:
         Seconds of the latest of them.
     direct : dict
         The whole as functions of the leaves' values that nobody runs at the moment, by whether
-        they write into buffers; see `Plan.take_direct`.
+        they write into buffers; see `Inline.take`.
     """
 
     symbols: Mapping[str, int]

@@ -123,9 +123,10 @@ def report(
 ) -> Report:
     """Return the report of a machine's mode; parameters as in `Machine.check`."""
     plan = given.plan
-    uncut = plan.weighs and not plan.tasks
+    uncut = plan.weighs and not plan.partition.tasks
     cut = one_per_node if uncut else plan.cut
-    specs = plan.tasks or connect(cut(plan.joint, {}), plan.result_of)
+    joint, kind = plan.compiled.joint, plan.compiled.mode.kind
+    specs = plan.partition.tasks or connect(cut(joint, {}), plan.compiled.result_of)
     names = [spec.name for spec in specs]
     edges = _edges(given, specs)
     known = _Tasks(plan, specs)
@@ -159,7 +160,7 @@ def report(
     count = f"{len(specs)} task{'s' * (len(specs) != 1)}"
     how = f"cut {cut.__name__}{' (by cost at the first run)' * uncut}"
     return Report(
-        f"{_MODES.get(plan.mode.kind, plan.mode.kind)}, {count}, {how}",
+        f"{_MODES.get(kind, kind)}, {count}, {how}",
         verdict.ok,
         verdict.blocked,
         _checked(given, edges, verdict),
@@ -171,7 +172,7 @@ def report(
 def _edges(given: Given, specs: Sequence[TaskSpec]) -> list[Arc]:
     found = []
     for spec in specs:
-        capacities = given.capacities.of(given.plan.joint, spec, given.max_in_flight)
+        capacities = given.capacities.of(given.plan.compiled.joint, spec, given.max_in_flight)
         for port, capacity in zip(spec.ports, capacities, strict=True):
             if port.producer is not None:
                 bound = capacity if capacity < given.max_in_flight else None
@@ -198,7 +199,7 @@ def _checked(given: Given, edges: Sequence[Arc], verdict: Verdict) -> tuple[Chec
 
 def _notes(given: Given, specs: Sequence[TaskSpec]) -> tuple[str, ...]:
     """Say which of the given capacities have no channel that they could bound."""
-    capacities, joint = given.capacities, given.plan.joint
+    capacities, joint = given.capacities, given.plan.compiled.joint
     if not capacities.by_edge and not capacities.by_node:
         return ()
     found = set()
@@ -225,7 +226,8 @@ class _Tasks:
         self._seen: set[Action] = set()
         for spec in specs:
             for node in spec.region.nodes:
-                self._numbers.setdefault((plan.joint.source(node).name, spec.direction), spec.index)
+                name = plan.compiled.joint.source(node).name
+                self._numbers.setdefault((name, spec.direction), spec.index)
 
     def action(self, entry: tuple[Any, str, int]) -> Action:
         """Return what an entry of a lane stands for."""

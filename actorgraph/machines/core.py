@@ -35,7 +35,6 @@ from actorgraph.machines.capacities import Capacities
 from actorgraph.machines.event_loops import in_main_thread
 from actorgraph.machines.looped import Looped
 from actorgraph.machines.network import Networks
-from actorgraph.machines.plan import Plan
 from actorgraph.machines.process import THIS
 from actorgraph.machines.run import Run
 from actorgraph.node_actor import blamed
@@ -105,7 +104,7 @@ class Core:
                 part.network = self.networks.of(part, others)
                 others.append(part)
             self.admission.add(run)
-            if run.plan.assignments:
+            if run.plan.compiled.assignments:
                 self.assigning[run.number] = run
             self._admit(slot)
             # Time was up before it began: it waits for nobody.
@@ -126,7 +125,7 @@ class Core:
         """Inject queued runs while there is room."""
         for parts in self.admission.admitted(self.networks.arenas):
             self.scheduler.awaited += sum([part.host is not None for part in parts])
-            arrays = parts[0].plan.store.arrays  # of one moment, for all parts
+            arrays = parts[0].plan.compiled.store.arrays  # of one moment, for all parts
             for part in parts:
                 part.take_arrays(arrays)
                 if instrument.listening:
@@ -135,11 +134,6 @@ class Core:
                     part.network.inject(part, 0 if slot is None else slot)
                 else:
                     self.finish(part)  # every output is a leaf
-
-    def retire(self, plan: Plan) -> None:
-        """Let go of the networks of a plan that takes no new runs, where none is in flight."""
-        with self.lock:
-            self.networks.drop_idle(self.admission.runs, plan)
 
     # -- working ------------------------------------------------------------------------------
 
@@ -181,22 +175,22 @@ class Core:
         try:
             scheduler = self.scheduler
             if (
-                run.plan.waits
+                run.plan.compiled.waits
                 or self.admission.max_bytes is not None
-                or (run.plan.jit and not is_silent(np.geterr()))
+                or (run.plan.compiled.jit and not is_silent(np.geterr()))
             ):
                 return False  # compiled loops raise nothing: a network has the ordinary kernels
             slot = scheduler.acquire()
             if slot is None:
                 return False
-            parts = run.parts
+            parts = (run,) if run.batch is None else run.batch.parts
             entered = False
             try:
                 with self.lock:
                     entered = not self.closed and self.admission.enter(parts)
                 if not entered:
                     return False
-                arrays = parts[0].plan.store.arrays  # of one moment, for all parts
+                arrays = parts[0].plan.compiled.store.arrays  # of one moment, for all parts
                 for part in parts:
                     part.take_arrays(arrays)
                     self._compute(part)
@@ -204,7 +198,8 @@ class Core:
                 scheduler.leave(slot)
                 if entered:
                     self.admission.leave(parts)
-                    self._admit_more()
+                    if self.admission.queued:
+                        self._admit_more()
             for part in parts:
                 self._conclude(part)
             return True
@@ -219,18 +214,18 @@ class Core:
 
         Instruments are told of actors, so it goes through these where somebody listens.
         """
-        alone = run.parts[0] is run and run.plan.fits_loop
+        alone = run.parts[0] is run and run.plan.compiled.fits_loop
         limited = self.admission.max_bytes is not None
         if run.host is None or limited or instrument.listening or not alone:
             return None
-        if run.plan.jit and not is_silent(np.geterr()):
+        if run.plan.compiled.jit and not is_silent(np.geterr()):
             return None  # as in `run_directly`
         looped = Looped(run)
         with self.lock:
             if self.closed or not self.admission.enter(run.parts):
                 return None
             self.calls.hold(looped)
-            run.take_arrays(run.plan.store.arrays)
+            run.take_arrays(run.plan.compiled.store.arrays)
         return looped
 
     def leave_loop(self, looped: Looped) -> bool:
@@ -241,7 +236,8 @@ class Core:
                 return False
             self.admission.leave(run.parts)
         self._conclude(run)
-        self._admit_more()
+        if self.admission.queued:
+            self._admit_more()
         return True
 
     def _compute(self, run: Run) -> None:
@@ -255,12 +251,12 @@ class Core:
         here.held = self.scheduler, None, outer  # as `Scheduler.call`, which costs 0.2 us
         began = perf_counter()
         try:
-            program = plan.take_direct(binding, run.regular)
+            program = plan.inline.take(binding, run.regular)
             run.results = program(*run.values)
         except BaseException as error:
             if isinstance(error, KeyboardInterrupt) and in_main_thread():
                 raise
-            self.abort(run, blamed(plan.joint, plan.direct, None, error))
+            self.abort(run, blamed(plan.compiled.joint, plan.inline.program, None, error))
         finally:
             here.held = outer
         ended = perf_counter()
@@ -271,7 +267,7 @@ class Core:
             instrument.tell("on_direct", run, began, ended)
         run.collect()
         if program is not None:
-            plan.give_direct(binding, run.regular, program)
+            plan.inline.give(binding, run.regular, program)
             program = None  # an error keeps this frame
 
     def refuse_inside_op(self, what: str) -> None:
@@ -291,20 +287,24 @@ class Core:
                 return
             self.scheduler.awaited -= run.host is not None
         self._conclude(run)
-        self._admit_more()
+        if self.admission.queued:
+            self._admit_more()
 
     def _admit_more(self) -> None:
-        """Inject what there is room for, after a run has left."""
-        if self.admission.queued:  # who is queued after this look has seen the room
-            with self.lock:
-                self._admit()
-            self.scheduler.offer()
+        """Inject what there is room for, after a run has left.
+
+        Callers look whether any are queued: who is queued after that look has seen the room.
+        """
+        with self.lock:
+            self._admit()
+        self.scheduler.offer()
 
     def _conclude(self, run: Run) -> None:
         """Make the results of a run that is over, commit what it assigns, and wake who waits."""
         if not run.collected:
             run.collect()
-        self._commit()
+        if self.assigning:  # a run that assigns is there from its start
+            self._commit()
         if run.dead is not None and isinstance(run.dead.__cause__, MemoryError):
             with self.lock:
                 self.networks.give_up_memory(run.plan)
@@ -318,8 +318,6 @@ class Core:
 
     def _commit(self) -> None:
         """Give buffers what runs assign to them: run after run, in the order of their numbers."""
-        if not self.assigning:
-            return  # a run that assigns is there from its start
         with self.lock:
             while self.assigning:
                 first = min(self.assigning)

@@ -67,7 +67,9 @@ def in_event_loop() -> bool:
     """Return whether the calling code runs in an event loop."""
     # Unlike get_running_loop, this does not raise (1 us) where there is none.
     running_loop = getattr(sys.modules.get("asyncio"), "_get_running_loop", None)
-    return (running_loop is not None and running_loop() is not None) or in_trio()
+    if running_loop is not None and running_loop() is not None:
+        return True
+    return "trio" in sys.modules and in_trio()
 
 
 def in_ipython_kernel() -> bool:

@@ -58,6 +58,7 @@ def grouped(number: int, parts: Sequence[Run], join: Join) -> Run:
     whole.host = first.host
     whole.leaves = [leaf for part in parts for leaf in part.leaves]
     whole.tokens = [True] + [False] * (len(parts) - 1)
+    whole.predicted_us = sum([part.predicted_us for part in parts])
     whole.batch = Batch(tuple(parts), join)
     for place, part in enumerate(parts):
         part.group, part.microbatch = whole, place

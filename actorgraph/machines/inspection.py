@@ -9,7 +9,7 @@ from actorgraph.lower.fusion import HEAVY_US, is_heavy
 from actorgraph.machines.binding import Binding
 from actorgraph.machines.network import Network
 from actorgraph.machines.plan import Plan
-from actorgraph.machines.refine import spent_us
+from actorgraph.machines.tuner import turns_us
 from actorgraph.memory.buffers import peak_bytes
 
 __all__ = ["MemoryPlan", "busiest", "costs", "explain", "memory_plan", "source"]
@@ -48,9 +48,9 @@ def source(plans: Iterable[Plan], networks: Iterable[Network]) -> str:
     """Return the generated programs, with node names as comments."""
     parts = []
     for plan in plans:
-        if plan.direct is not None:
+        if plan.inline.program is not None:
             parts.append(f"# mode: {plan.name}")
-            parts.append(plan.direct.annotated("in the calling thread"))
+            parts.append(plan.inline.program.annotated("in the calling thread"))
     for network in networks:
         parts.append(f"# mode: {network.plan.name}")
         programs = [(task.program, task.spec.name) for task in network.tasks]
@@ -63,9 +63,9 @@ def costs(plans: Iterable[Plan]) -> dict[str, float]:
     found: dict[str, float] = {}
     for plan in [*plans]:
         if plan.latest is not None:
-            symbols = plan.latest.symbols
-            for node in plan.joint.forward:
-                name = plan.joint.source(node).name
+            symbols, joint = plan.latest.symbols, plan.compiled.joint
+            for node in joint.forward:
+                name = joint.source(node).name
                 found.setdefault(name, plan.cost_us(node, symbols))
     return found
 
@@ -81,7 +81,7 @@ def busiest(
                 _share(plan, binding, found)
     for network in networks:
         for actor in network.actors:
-            node = network.plan.joint.source(actor.region.nodes[0])
+            node = network.plan.compiled.joint.source(actor.region.nodes[0])
             _, _, seconds, turns = found.get(node.id, ("", "", 0.0, 0))
             seconds += sum(task.seconds for task in actor.tasks)
             turns += sum(task.turns for task in actor.tasks)
@@ -93,8 +93,8 @@ def _share(plan: Plan, binding: Binding, found: dict[int, tuple[str, str, float,
     """Add the time of direct runs, by predicted cost, to what each node has taken."""
     part = binding.direct_seconds / binding.predicted_us
     counted = set()
-    for step in plan.joint.order:
-        node = plan.joint.source(step)
+    for step in plan.compiled.joint.order:
+        node = plan.compiled.joint.source(step)
         _, _, seconds, turns = found.get(node.id, ("", "", 0.0, 0))
         seconds += part * plan.cost_us(step, binding.symbols)
         turns += 0 if node.id in counted else binding.direct_turns
@@ -109,7 +109,7 @@ def _seconds(entry: tuple[str, str, float, int]) -> float:
 def explain(plans: Iterable[Plan], networks: Sequence[Network], workers: int) -> str:
     """Return what runs where and why, of what has run."""
     texts = [
-        _explanation(plan, spent_us(plan, networks), workers)
+        _explanation(plan, turns_us(plan, networks), workers)
         for plan in plans
         if plan.latest is not None
     ]
@@ -128,7 +128,7 @@ def _explanation(plan: Plan, spent: Mapping[int, float], workers: int) -> str:
         costs = "given"
     name = f"mode {plan.name}{f' ({sizes})' if sizes else ''}"
     lines = [
-        f"{name}: {len(plan.joint.order)} steps, {binding.predicted_us:.0f} us {costs}",
+        f"{name}: {len(plan.compiled.joint.order)} steps, {binding.predicted_us:.0f} us {costs}",
         f"cut: {_why(plan)}",
     ]
     if binding.direct_turns:
@@ -138,7 +138,7 @@ def _explanation(plan: Plan, spent: Mapping[int, float], workers: int) -> str:
             f"{mean:.0f} us each, mean of {binding.direct_turns}"
         )
     rows = [("region", "steps", "predicted us", "measured us", "where")]
-    for spec, heavy in zip(plan.tasks, binding.heavy, strict=True):
+    for spec, heavy in zip(plan.partition.tasks, binding.heavy, strict=True):
         cost = sum(plan.cost_us(step, binding.symbols) for step in spec.steps)
         measured = f"{spent[spec.index]:.1f}" if spec.index in spent else "-"
         where = f"any of {workers} workers" if heavy else "after its input, on the same worker"
@@ -160,9 +160,9 @@ def _why(plan: Plan) -> str:
         return text.partition("\n")[0].removesuffix(".")
     binding = plan.latest
     assert binding is not None
-    steps = [plan.cost_us(step, binding.symbols) for step in plan.joint.order]
+    steps = [plan.cost_us(step, binding.symbols) for step in plan.compiled.joint.order]
     heavy = sum(cost for cost in steps if is_heavy(cost))
-    regions = len({spec.region.index for spec in plan.tasks})
+    regions = len({spec.region.index for spec in plan.partition.tasks})
     return (
         f"{regions} regions, since steps of {HEAVY_US:.0f} us and more make up {heavy:.0f} us; "
         "cheap steps join the region of their inputs"
@@ -178,22 +178,23 @@ def _memory_plan(plan: Plan, lends: bool) -> MemoryPlan:
     """Return the memory of a plan, whose results are kept for later runs where it `lends` them."""
     assert plan.latest is not None
     symbols = plan.latest.symbols
-    results = list(plan.result_of)
-    planned: frozenset[int] = plan.direct_buffered
+    results = list(plan.compiled.result_of)
+    inline, tasks = plan.inline, plan.partition
+    planned: frozenset[int] = inline.buffered
     from actorgraph.memory.packing import assign  # with the first plan
 
     early: dict[int, int] = {}
-    if plan.direct is not None:
-        order = plan.direct_steps
+    if inline.program is not None:
+        order = [*inline.steps]
         kept_bytes = assign(order, results, planned, symbols).total_bytes
     else:
         order, kept_bytes = [], 0
-        planned = frozenset().union(*plan.buffered)
-        for index, spec in enumerate(plan.tasks):
-            lenders = plan.lenders(index, symbols) if lends else ()
+        planned = frozenset().union(*tasks.buffered)
+        for index, spec in enumerate(tasks.tasks):
+            lenders = tasks.lenders(index, symbols) if lends else ()
             early.update(dict.fromkeys(lenders, len(order)))
             order += spec.steps
-            laid = assign(spec.steps, spec.kept, plan.buffered[index], symbols, lenders)
+            laid = assign(spec.steps, spec.kept, tasks.buffered[index], symbols, lenders)
             kept_bytes = max(kept_bytes, laid.total_bytes)
     fresh = peak_bytes(order, results, symbols, without=planned, early=early)
     return MemoryPlan(

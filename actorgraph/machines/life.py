@@ -6,6 +6,7 @@ import weakref
 from collections.abc import AsyncIterable, Callable, Iterable
 from contextvars import copy_context
 from functools import partial
+from math import inf
 from time import perf_counter, sleep
 from typing import Any, Self
 
@@ -27,8 +28,9 @@ from actorgraph.machines.plan import Plan
 from actorgraph.machines.process import THIS
 from actorgraph.machines.run import Run
 from actorgraph.machines.stream import Stream
+from actorgraph.machines.tuner import Tuner
 from actorgraph.options import positive, seconds, whole
-from actorgraph.scheduler import inside
+from actorgraph.tiles import here
 
 __all__ = ["Lifetime"]
 
@@ -71,6 +73,7 @@ class Lifetime:
         self._capacities = Capacities() if capacities is None else capacities
         self._statistics, self._closed = statistics, False
         self._plans: dict[Any, Plan] = {}
+        self._tuners: dict[Any, Tuner] = {}
         self._core: Core | None = None
         self._finalizer: Any = None
 
@@ -177,13 +180,14 @@ class Lifetime:
         """
         core: Core = run.core
         run.machine = self  # a machine that is dropped ends after its runs
-        context = copy_context() if run.plan.has_own else None
+        context = copy_context() if run.plan.compiled.has_own else None
         for part in run.parts:
             part.context = context
         try:
             if timeout_s is not None:
-                run.timeout_s = seconds("timeout_s", timeout_s)
-                run.until = core.pool.deadlines.add(run, run.timeout_s)
+                given_s = seconds("timeout_s", timeout_s)
+                run.deadline = inf, given_s  # which is told if it ends before the next line
+                run.deadline = core.pool.deadlines.add(run, given_s), given_s
                 if timeout_s == 0:
                     run.expire()
             on_loop = core.start_on_loop(run) if looped else None
@@ -240,7 +244,9 @@ class Lifetime:
             raise
         run._raise_if_failed()
         if alone and not core.admission.in_flight:
-            run.plan.walls.append(perf_counter() - started)
+            tuner = self._tuners.get(run.plan.compiled.mode.key)
+            if tuner is not None:
+                tuner.note(run.plan, perf_counter() - started)
         return run
 
     def _run_on_own_loop(self, run: Run, timeout_s: float | None, *, looped: bool = False) -> Run:
@@ -257,7 +263,7 @@ class Lifetime:
         return anyio.run(awaited)
 
     def _refuse_without_loop(self, run: Run, *, looped: bool) -> None:
-        if run.plan.needs_loop and not looped:
+        if run.plan.compiled.needs_loop and not looped:
             raise GraphError(
                 "this graph has asynchronous ops, which run on the caller's event loop: "
                 "call start() inside one, or use run_sync()"
@@ -268,7 +274,7 @@ class Lifetime:
         if in_event_loop() and not in_ipython_kernel():
             raise GraphError(f"{what} would block the running event loop; write `{instead}`")
         core = self._core
-        if core is not None and inside(core.scheduler):
+        if core is not None and getattr(here, "held", None) is not None:
             core.refuse_inside_op(what)
 
     # -- the end ------------------------------------------------------------------------------

@@ -45,52 +45,82 @@ _GLANCE_S = 1.0
 class Run(AbstractRun):
     """One run of a machine; `await` it, or call `result`, then read ``run[node]``.
 
+    What actors see of it is documented by `AbstractRun`.
+
     Attributes
     ----------
-    number : int
-        Counts the runs of the machine, from 0.
-    done : bool
-        Whether it has ended, in whichever way.
+    core : Core
+        Has it begin and end.
+    machine : Machine or None
+        Held while it is under way: a machine that is dropped ends after its runs.
+    plan, binding : Plan, Binding
+        What is computed, and by which kernels.
+    predicted_us : float
+        What its steps are taken to need together.
+    network : Network or None
+        Through which it passes; None for a run that a thread computes by itself.
+    kernels : list
+        Those that depend on its sizes, and memory to write into; programs index it.
+    claim : Claim or None
+        On the machine's `max_bytes`.
+    errors : dict or None
+        The caller's `np.errstate`, None for NumPy's defaults.
+    regular : bool
+        Whether everything that it brings is C-contiguous.
+    batch : Batch or None
+        Of which this is the whole.
+    group : Run or None
+        Of which this is a part.
+    microbatch : int or None
+        Its place in the group, or in a pipeline's batch.
+    values : sequence
+        Its leaves, as the device has them.
+    tokens : list of bool
+        One a result that is to come, the first True: whoever pops that one ends the run.
+    deadline : (float, float) or None
+        When its time is up, by `monotonic`, and the seconds that it was given.
+    collected : bool
+        Whether `duals` and `assigned` are there.
+    duals : dict
+        Its results, by node.
+    assigned : sequence of pairs
+        What buffers are to be: of a part by `Buffer`, else as `store.take` wants it.
     """
 
     __slots__ = (
-        "_callbacks", "_lock", "assigned", "batch", "claim", "collected", "core", "duals",
-        "errors", "group", "kernels", "machine", "microbatch", "network", "plan", "regular",
-        "timeout_s", "tokens", "until", "values",
+        "_callbacks", "_lock", "assigned", "batch", "claim", "collected", "core", "deadline",
+        "duals", "errors", "group", "kernels", "machine", "microbatch", "network", "plan",
+        "predicted_us", "regular", "tokens", "values",
     )  # fmt: skip
 
     binding: Binding
 
-    timeout_s: float
-    """How long it was given, set together with `until`."""
-
     def __init__(self, core: Any, plan: Plan, binding: Binding, number: int, priority: int) -> None:
-        self.core = core  # a `Core`, which makes runs of it begin and end: it knows them
+        self.core = core  # a `Core`, which knows runs
         self.plan = plan
         self.binding = binding
+        self.predicted_us = binding.predicted_us
         self.kernels = binding.kernels
         self.number = number
         self.priority = priority
         self.network: Any = None
-        self.claim: Claim | None = None  # on the machine's `max_bytes`
+        self.claim: Claim | None = None
         self.machine: object = None
-        self.batch: Batch | None = None  # of which this is the whole
-        self.group: Run | None = None  # of which this is a part
-        self.microbatch: int | None = None  # of a pipeline
+        self.batch: Batch | None = None
+        self.group: Run | None = None
+        self.microbatch: int | None = None
         self.microbatches = ()
         self.values: Sequence[Any] = ()
         self.leaves = []
-        self.regular = True  # whether everything that it brings is C-contiguous
+        self.regular = True
         self.errors: dict[str, Any] | None = None
         self.context = self.host = self.dead = None
-        self.until: float | None = None  # the time of its deadline, by `monotonic`
-        self.done = False
-        self.collected = False
+        self.deadline: tuple[float, float] | None = None
+        self.done = self.collected = False
         self.duals: dict[Node, Dual] = {}
-        self.assigned: Sequence[tuple[Any, Any]] = ()  # of a part (buffer, array), else to `take`
+        self.assigned: Sequence[tuple[Any, Any]] = ()
         count = plan.result_count
         self.results = [None] * count
-        # `deliver` pops one a result; the last popped is the True, whoever pops it.
         self.tokens: list[bool] = [True] + [False] * (count - 1)
         self._lock = threading.Lock()
         self._lock.acquire()  # released at the end: waiting is acquiring
@@ -115,7 +145,7 @@ class Run(AbstractRun):
         if not self.done:
             raise GraphError("the run has not ended; await it or call .result() first")
         self._raise_if_failed()
-        node = self.plan.readable(key)
+        node = self.plan.names.readable(key)
         if node not in self.duals:
             raise KeyError(
                 f"{node.name!r} is a parameter that a compiled step has changed, and its gradient "
@@ -139,7 +169,7 @@ class Run(AbstractRun):
         self.core.refuse_inside_op("run.result()")
         if not self.done and in_event_loop() and not in_ipython_kernel():
             raise GraphError("run.result() would block the running event loop; write `await run`")
-        host = self.host if self.plan.needs_loop and not self.done else None
+        host = self.host if self.plan.compiled.needs_loop and not self.done else None
         if host is not None and not host(int):
             self.abort(GraphError("the event loop of the run was closed"))
         until = None if timeout_s is None else monotonic() + seconds("timeout_s", timeout_s)
@@ -174,22 +204,16 @@ class Run(AbstractRun):
         """What is admitted for this run: itself, or the runs of its batch."""
         return (self,) if self.batch is None else self.batch.parts
 
-    @property
-    def predicted_us(self) -> float:
-        """Microseconds that its steps are taken to need together."""
-        if self.batch is None:
-            return self.binding.predicted_us
-        return sum(part.binding.predicted_us for part in self.batch.parts)
-
     def take_arrays(self, arrays: Sequence[Any]) -> None:
         """Put the variables' arrays, of those of the graph's store, among what was given."""
-        plan, leaves = self.plan, self.leaves
-        if plan.held:
-            leaves = [arrays[place] for place in plan.held]
-            for place, given in zip(plan.places, self.leaves, strict=True):
+        compiled, leaves = self.plan.compiled, self.leaves
+        if compiled.held:
+            leaves = [arrays[place] for place in compiled.held]
+            for place, given in zip(compiled.places, self.leaves, strict=True):
                 leaves.insert(place, given)
             self.leaves = leaves
-        self.values = leaves if plan.on_host else list(map(plan.device.to_device, leaves))
+        on_host, to_device = compiled.on_host, compiled.device.to_device
+        self.values = leaves if on_host else list(map(to_device, leaves))
 
     # -- for actors ---------------------------------------------------------------------------
 
@@ -224,7 +248,8 @@ class Run(AbstractRun):
             self.abort(self._lateness(self._at()))
 
     def _lateness(self, at: str) -> TimeoutError:
-        return TimeoutError(f"run {self.number} did not end in time, {self.timeout_s:g} s: {at}")
+        given_s = 0.0 if self.deadline is None else self.deadline[1]
+        return TimeoutError(f"run {self.number} did not end in time, {given_s:g} s: {at}")
 
     def _at(self) -> str:
         """Return what the run is doing, for somebody who waits for its end."""
@@ -242,19 +267,19 @@ class Run(AbstractRun):
             try:
                 batch = self.batch
                 found = self.plan.collect(self) if batch is None else batch.join(batch.parts)
+                assigned: Sequence[tuple[Any, Any]]
                 duals, assigned = found
-                # Parts are joined first; copied here, where it may fail: to commit is to exchange.
-                self.assigned = (
-                    assigned
-                    if self.group is not None
-                    else copies([(buffer.held, array) for buffer, array in assigned])
-                )
+                if assigned and self.group is None:  # parts are joined first
+                    # Copied here, where it may fail: to commit is to exchange.
+                    assigned = copies([(buffer.held, array) for buffer, array in assigned])
+                self.assigned = assigned
                 self.duals = duals
             except (MemoryError, Unallocated) as error:
-                self.dead = blamed(self.plan.joint, None, None, error)
+                self.dead = blamed(self.plan.compiled.joint, None, None, error)
             except BaseException as error:  # noqa: BLE001 - it ends the run, whatever it is
                 self.dead = error
-        if self.until is not None and self.dead is None and monotonic() > self.until:
+        late = self.deadline is not None and monotonic() > self.deadline[0]
+        if late and self.dead is None:
             self.duals, self.assigned = {}, ()
             self.dead = self._lateness("it ended too late")
         self.collected = True

@@ -30,7 +30,7 @@ def check_lanes(plan: StagedPlan) -> None:
         f"{_KINDS[spec.direction]} of stage {spec.region.index}"
         if spec.region.index < stages
         else f"the sum for {spec.name}"
-        for spec in plan.tasks
+        for spec in plan.partition.tasks
     ]
     pairs = {
         (plan.task_of[number], index): None

@@ -278,7 +278,7 @@ class Pipeline(Lifetime):
         """
         self.refuse_blocking("run_sync", "await pipeline.run(...)")
         run = self._prepare(feeds, priority, looped=False)
-        if run.plan.needs_loop:
+        if run.plan.compiled.needs_loop:
             return self._run_on_own_loop(run, timeout_s)
         return self._run_here(run, timeout_s)
 
@@ -309,7 +309,7 @@ class Pipeline(Lifetime):
         symbols = [sizes | {self.batching.dim: one.rows} for one in given]
         plan = self._planned(symbols[0])
         for one in symbols:
-            check_dims(plan.checked, one)
+            check_dims(plan.compiled.checked, one)
         core = self._started()
         plan, claim = self._fitted(plan, symbols[0])
         number = core.next_number()
@@ -322,7 +322,7 @@ class Pipeline(Lifetime):
             parts.append(Microbatch(cut, run, leaves))
         batch = Run(core, plan, parts[0].run.binding, number, whole("priority", priority))
         batch.microbatches, batch.claim = parts, claim
-        batch.leaves = [None for leaf in plan.joint.leaves if leaf.kind != "variable"]
+        batch.leaves = [None for leaf in plan.compiled.joint.leaves if leaf.kind != "variable"]
         batch.host = loop_notifier() if looped else None
         if started is not None:
             instrument.tell("on_feeds", batch, started, perf_counter())
@@ -335,7 +335,13 @@ class Pipeline(Lifetime):
         if self.max_bytes is None:
             return plan, None
         found, _, claim = fitted(
-            plan, plan.bind(largest), True, self.max_bytes, self.workers, claim_of
+            plan,
+            plan.bind(largest),
+            True,
+            self.max_bytes,
+            self.workers,
+            claim_of,
+            StagedPlan.one_by_one,
         )
         assert isinstance(found, StagedPlan)
         return found, claim
@@ -357,7 +363,7 @@ class Pipeline(Lifetime):
         }  # fmt: skip
         draw = number * self.schedule.microbatches + part.number
         leaves: list[Any] = []
-        for leaf in plan.joint.leaves:
+        for leaf in plan.compiled.joint.leaves:
             if leaf.kind == "variable":
                 leaves.append(None)
             elif leaf.kind == "run_number":
@@ -404,13 +410,13 @@ class Pipeline(Lifetime):
             There was no run yet.
         """
         plan = self._after_a_run("costs")
-        times: list[list[float]] = [[] for _ in plan.tasks]
+        times: list[list[float]] = [[] for _ in plan.partition.tasks]
         for network in self._networks():
             for found, latest in zip(times, getattr(network, "times", ()), strict=True):
                 found += list(latest)[self.schedule.microbatches :] or list(latest)
         means = {
             (task.region.index, task.direction): mean(found)
-            for task, found in zip(plan.tasks, times, strict=True)
+            for task, found in zip(plan.partition.tasks, times, strict=True)
             if found
         }
         return [

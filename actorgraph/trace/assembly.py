@@ -91,9 +91,9 @@ class _Assembly:
             if notes.direct is not None and notes.plan not in self.actor_of:
                 self.actor_of[notes.plan] = len(self.actors)
                 machine = self.machines[id(notes.core)]
-                name = ", ".join(printable(node.name) for node in notes.plan.nodes[:3])
-                steps = notes.plan.joint.order
-                nodes = dict.fromkeys(notes.plan.joint.source(step).name for step in steps)
+                name = ", ".join(printable(node.name) for node in notes.plan.names.nodes[:3])
+                steps = notes.plan.compiled.joint.order
+                nodes = dict.fromkeys(notes.plan.compiled.joint.source(step).name for step in steps)
                 index = len(self.actors)
                 self.actors.append(Actor(index, name, "direct", machine, tuple(nodes), ()))
 
@@ -255,7 +255,7 @@ def _names(notes: Sequence[RunNotes]) -> dict[int, str]:
     seen: Counter[str] = Counter()
     for one in notes:
         if id(one.core) not in names:
-            graph = str(one.plan.nodes[0].graph.name)
+            graph = str(one.plan.names.nodes[0].graph.name)
             seen[graph] += 1
             names[id(one.core)] = graph if seen[graph] == 1 else f"{graph} ({seen[graph]})"
     return names
