@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from numbers import Integral
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from actorgraph import drawing
 from actorgraph.errors import GraphError, GraphTypeError, ShapeError, near_names, shown
@@ -51,13 +51,16 @@ from actorgraph.operands import (
     weak_constant,
 )
 from actorgraph.options import MOST, text
-from actorgraph.store import Store
+from actorgraph.parameters import Buffer as HeldBuffer
+from actorgraph.parameters import Parameter as HeldParameter
+from actorgraph.store import Held, Store
 from actorgraph.types import Checks, Tensor, dtype_of, shape_from
 
 __all__ = ["Graph", "Node", "Parameter", "as_nodes", "build", "is_weak", "topological_order"]
 
 _N = TypeVar("_N", bound=Node)
 _V = TypeVar("_V", bound=Variable)
+_HELD: dict[Op, type[Held]] = {PARAMETER: HeldParameter, BUFFER: HeldBuffer}
 
 
 class Graph:
@@ -89,6 +92,7 @@ class Graph:
         self.seed = int(seed)
         self.assignments: list[tuple[Buffer, Node, Node]] = []
         self.store = Store()
+        self._bound: dict[Held, Variable] = {}
         self._nodes: list[Node] = []
         self._names: dict[str, Node] = {}
         self._consed: dict[Any, Node] = {}
@@ -116,7 +120,10 @@ class Graph:
         return self._leaf(INPUT, name, Tensor.of(dtype, shape_from(shape)), Node)
 
     def parameter(self, name: str, value: Any) -> Parameter:
-        """Add a trainable leaf that starts as a copy of the array `value`."""
+        """Add a trainable leaf that starts as a copy of the array `value`.
+
+        Its value, `nn.Parameter`, is the node's ``held``, which other graphs may `bind`, too.
+        """
         return self._variable(Parameter, PARAMETER, name, value)
 
     def buffer(self, name: str, value: Any) -> Buffer:
@@ -163,9 +170,53 @@ class Graph:
         return self._draws - 1
 
     def _variable(self, kind: type[_V], op: Op, name: str, value: Any) -> _V:
-        array = as_array(value, f"{op.name} {shown(name)}")
+        held = (
+            value
+            if isinstance(value, Held)
+            else _HELD[op](as_array(value, f"{op.name} {shown(name)}"))
+        )
+        if type(held) is not _HELD[op]:
+            raise GraphTypeError(f"{op.name} {shown(name)} cannot hold {held!r}")
+        if held in self._bound:
+            raise GraphError(f"{held!r} is bound already, as {self._bound[held]!r}; use that node")
+        array = held.array
         node = self._leaf(op, name, Tensor.of(array.dtype, array.shape), kind)
-        object.__setattr__(node, "held", self.store.hold(array))
+        object.__setattr__(node, "held", held)
+        object.__setattr__(node, "place", self.store.bind(held))
+        if held.name is None:
+            held.name = name
+        self._bound[held] = node
+        return node
+
+    def bind(self, held: Held, name: str | None = None) -> Variable:
+        """Return the leaf that is a `nn.Parameter` or `nn.Buffer` here, made where there is none.
+
+        Parameters
+        ----------
+        held : nn.Parameter or nn.Buffer
+        name : str, optional
+            Of a new leaf; default its own.
+        """
+        node = self._bound.get(held)
+        if node is not None:
+            return node
+        if name is None:
+            name = held.name or f"{held.what}_{len(self._nodes)}"
+        return (
+            self.parameter(name, held)
+            if type(held) is _HELD[PARAMETER]
+            else self.buffer(name, held)
+        )
+
+    def bound(self, held: Held) -> Variable:
+        """Return the leaf that is a `nn.Parameter` or `nn.Buffer` here, or raise `GraphError`."""
+        node = self._bound.get(held)
+        if node is None:
+            raise GraphError(
+                f"{held!r} is not bound by graph {self.name!r}, which has "
+                f"{', '.join(repr(one.name) for one in self._bound.values()) or 'none'}; "
+                "call its module on a node of the graph, or graph.bind(it, name)"
+            )
         return node
 
     def constant(self, value: Any, dtype: Any = None, name: str | None = None) -> Node:
@@ -253,7 +304,7 @@ class Graph:
             if value.graph is not self:
                 raise foreign(value, self)
             return value
-        return self.constant(value)
+        return self.bind(value) if isinstance(value, Held) else self.constant(value)
 
     def _add(
         self,
@@ -449,6 +500,9 @@ class Graph:
         One that was built is; a rewriting pass of one's own may leave one that is not.
         """
         check_nodes(self._nodes)
+
+    def __reduce__(self) -> NoReturn:
+        raise GraphTypeError(f"{self!r} is not copied or pickled this way; use graph.clone()")
 
     def __len__(self) -> int:
         return len(self._nodes)

@@ -134,7 +134,7 @@ class Plan(Results):
         self.places = [place for place, _ in given]
         self.store = self.nodes[0].graph.store
         read = [leaf.source for leaf in leaves if leaf.kind == "variable"]
-        self.held = [node.held.place for node in read if isinstance(node, Variable)]
+        self.held = [node.place for node in read if isinstance(node, Variable)]
         self._place_results()
         self.bound = list(filter(depends_on_symbols, self.joint.order))
         self.checked = [node for node in self.joint.order if node.checks]

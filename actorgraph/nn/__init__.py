@@ -1,5 +1,7 @@
-"""Parts of neural networks: initial values of weights."""
+"""Neural networks: parameters, modules, layers, and initial values of weights."""
 
+from actorgraph import ops as functional
 from actorgraph.nn import init
+from actorgraph.parameters import Buffer, Parameter
 
-__all__ = ["init"]
+__all__ = ["Buffer", "Parameter", "functional", "init"]

@@ -5,8 +5,9 @@ A solver itself is two methods, `init` and `update`, that see arrays only. Guara
 - every parameter of a step is validated before the first one is written;
 - a step is made for all parameters, or changes neither a parameter nor a state: everything is
   computed into other arrays first, and one `store.switch` decides, wherever an interrupt strikes;
-- state follows the graph node where there is one, else the position in the list;
-- a node's array is replaced, see `store`; arrays without a node are written;
+- state follows the `Held` of a parameter, whichever graph's node shows it, else the node, else the
+  position in the list;
+- what is held is replaced, see `store`; arrays without a node are written;
 - the dtype of a parameter never changes.
 
 Nodes are compared by identity only: `==` on a node builds a graph node.
@@ -33,7 +34,8 @@ class ValueGrad(Protocol):
     """Anything with a value and its gradient: a Dual of a run, or an object of yours.
 
     A third attribute, ``node``, is used where it exists: it keys the state, and where it is a
-    parameter of a graph, the parameter is stepped and not the array.
+    parameter of a graph, the parameter is stepped and not the array.  A `nn.Parameter` whose
+    ``grad`` is set is one, too.
 
     Examples
     --------
@@ -59,7 +61,8 @@ class ValueGrad(Protocol):
 class _Slot(Generic[State]):
     """State of one parameter."""
 
-    node: Any  # held, so that its id cannot be given to another node
+    key: Any  # kept, so that its id cannot be given to another one
+    name: str
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     state: State
@@ -222,7 +225,10 @@ class AbstractSolver(ABC, Generic[State]):
         found = []
         for node in nodes:
             value = node.held.array
-            slot = self._slots.setdefault(("node", id(node)), self._slot(node, value))
+            key = ("key", id(node.held))
+            slot = self._slots.get(key)
+            if slot is None:
+                slot = self._slots[key] = self._slot(node.held, f"parameter {node.name!r}", value)
             _check_unchanged(slot, value, f"parameter {node.name!r}")
             found.append(slot)
         return found
@@ -260,34 +266,34 @@ class AbstractSolver(ABC, Generic[State]):
         found = switch(changes, calls)
         if found is None:
             return None
-        name = next(slot.node.name for slot in slots if slot.held is found)
+        name = next(slot.name for slot in slots if slot.held is found)
         return GraphError(
-            f"parameter {name!r} was set while a step was under way; the step has changed nothing, "
-            "repeat it"
+            f"{name} was set while a step was under way; the step has changed nothing, repeat it"
         )
 
-    def _slot(self, node: Any, value: Array) -> _Slot[State]:
-        held = getattr(node, "held", None)
-        return _Slot(node, value.shape, value.dtype, self.init(value), held)
+    def _slot(self, key: Any, name: str, value: Array) -> _Slot[State]:
+        held = key if isinstance(key, Held) else None
+        return _Slot(key, name, value.shape, value.dtype, self.init(value), held)
 
     def _validated(self, duals: list[ValueGrad]) -> list[_Item[State]]:
         items, unkeyed, fresh = [], 0, {}
         seen: set[tuple[str, int]] = set()
         for position, dual in enumerate(duals):
-            node = getattr(dual, "node", None)
+            node = dual if isinstance(dual, Held) else getattr(dual, "node", None)
             name = _describe(dual, node, position)
-            value, grad = _checked(dual, node, name)
-            if node is None:
+            keyed = getattr(node, "held", node)
+            value, grad = _checked(dual, keyed, name)
+            if keyed is None:
                 key = ("position", unkeyed)
                 unkeyed += 1
             else:
-                key = ("node", id(node))
+                key = ("key", id(keyed))
             if key in seen:
                 raise ValueError(f"{name} is listed twice; give each parameter to step once")
             seen.add(key)
             slot = self._slots.get(key)
             if slot is None:
-                slot = fresh[key] = self._slot(node, value)
+                slot = fresh[key] = self._slot(keyed, name, value)
             _check_unchanged(slot, value, name)
             items.append(_Item(slot, value, grad))
         self._check_length(unkeyed)
@@ -309,8 +315,9 @@ def _describe(dual: ValueGrad, node: object, position: int) -> str:
     return f"parameter {name!r}" if name else f"parameter {position} of the list"
 
 
-def _checked(dual: ValueGrad, node: object, name: str) -> tuple[Array, Array]:
-    value, grad = dual.value, dual.grad
+def _checked(dual: ValueGrad, keyed: object, name: str) -> tuple[Array, Array]:
+    value = keyed.array if isinstance(keyed, Held) else dual.value
+    grad = dual.grad
     if not isinstance(value, np.ndarray) or value.dtype.kind not in "fcV":
         got = f"dtype {value.dtype}" if isinstance(value, np.ndarray) else type(value).__name__
         raise TypeError(
@@ -332,7 +339,7 @@ def _checked(dual: ValueGrad, node: object, name: str) -> tuple[Array, Array]:
             f"{name} is {value.dtype} but its gradient is {grad.dtype}; "
             "take the real part of the gradient"
         )
-    if not value.flags.writeable and getattr(node, "held", None) is None:
+    if not value.flags.writeable and not isinstance(keyed, Held):
         raise TypeError(f"{name} is a read-only array; pass a writable copy")
     return value, grad.astype(value.dtype, copy=False)
 
