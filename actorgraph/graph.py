@@ -101,6 +101,8 @@ class Graph:
         self._run_number: Node | None = None
         self._draws = 0
         self._line: Line | None = None
+        self._scope = ""
+        self._scopes: dict[int, str] = {}
         self._stage: int | None = None
         self.stages: dict[int, int] = {}
 
@@ -320,6 +322,8 @@ class Graph:
         owner = None if op is CONSTANT else self._owner
         node = kind(self, len(self._nodes), op, inputs, attrs, type_, checks, line, owner)
         self._nodes.append(node)
+        if self._scope:
+            self._scopes[node.id] = self._scope
         if self._stage is not None:
             self.stages[node.id] = self._stage
         return node
@@ -377,6 +381,22 @@ class Graph:
 
     # -- names --------------------------------------------------------------------------------
 
+    @contextmanager
+    def scope(self, path: str) -> Iterator[None]:
+        """Put a path, such as that of a layer, before the names that nodes built inside get.
+
+        It replaces an outer one; "" is none.  A node that exists already keeps its name.
+        """
+        before, self._scope = self._scope, text("a scope", path)
+        try:
+            yield
+        finally:
+            self._scope = before
+
+    def scope_of(self, node: Node) -> str:
+        """Return the scope that a node of this graph was built in, "" for none."""
+        return self._scopes.get(node.id, "")
+
     def claim_name(self, name: str, node: Node) -> None:
         """Reserve a name for a node, or raise `GraphError` where it is taken."""
         self._check_free(name, node)
@@ -388,8 +408,9 @@ class Graph:
             raise GraphError(f"the name {name!r} is taken by {taken!r}; use another one")
 
     def automatic_name(self, node: Node) -> str:
-        """Return the name of a node that was given none: op and build number."""
-        name = f"{node.op.name}_{node.id}"
+        """Return the name of a node that was given none: scope, op and build number."""
+        scope = self._scopes.get(node.id)
+        name = f"{node.op.name}_{node.id}" if scope is None else f"{scope}.{node.op.name}_{node.id}"
         while name in self._names:
             name += "_"
         return name
