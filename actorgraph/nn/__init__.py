@@ -32,4 +32,4 @@ __all__ = [
     "MultiheadAttention", "Parameter", "RMSNorm", "RNN", "Sequential", "TransformerDecoderLayer",
     "TransformerEncoderLayer", "TreeLSTM", "functional", "init", "manual_seed",
 ]  # fmt: skip
-__all__ += stateless.__all__
+__all__ = [*sorted([*__all__, *stateless.__all__])]

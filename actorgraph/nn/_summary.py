@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from actorgraph.autodiff.trees import flatten, map_leaves
+from actorgraph.autodiff.trees import flatten
 from actorgraph.graph import Graph
 from actorgraph.node import Node
 from actorgraph.types import bind_shape
@@ -36,10 +36,11 @@ class Summary:
     def __init__(self, module: Module, inputs: tuple[Any, ...]) -> None:
         graph = Graph("summary")
         shapes: dict[int, Any] = {}
-        removers = [
-            one.register_forward_hook(lambda one, args, result: shapes.setdefault(id(one), result))
-            for one in module.modules()
-        ]
+
+        def note(one: Module, args: Any, result: Any) -> None:
+            shapes.setdefault(id(one), result)
+
+        removers = [one.register_forward_hook(note) for one in module.modules()]
         try:
             module(*[
                 _input(graph, f"input_{number}", one) for number, one in enumerate(inputs)
@@ -94,8 +95,7 @@ def _input(graph: Graph, name: str, one: Any) -> Node:
 
 
 def _shape(result: Any) -> str:
-    shapes = map_leaves(lambda one: f"({', '.join(map(str, one.shape))})", result)
-    return ", ".join(flatten(shapes)[0])
+    return ", ".join(f"({', '.join(map(str, one.shape))})" for one in flatten(result)[0])
 
 
 def _flops(node: Node) -> int:

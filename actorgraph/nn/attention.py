@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from math import sqrt
 from typing import Any
 
@@ -197,14 +198,10 @@ class TransformerEncoderLayer(_TransformerLayer):
         is_causal: bool = False,
     ) -> Node:  # fmt: skip
         """Return what the layer makes of `src`; masks as those of `MultiheadAttention`."""
-        return self._attend(
-            src,
-            lambda x: self.self_attn(
-                x, x, x, src_key_padding_mask, need_weights=False, attn_mask=src_mask,
-                is_causal=is_causal,
-            )[0],
-            self._feed,
-        )  # fmt: skip
+        look = partial(
+            _looked, self.self_attn, padding=src_key_padding_mask, mask=src_mask, causal=is_causal
+        )
+        return self._attend(src, look, self._feed)
 
 
 class TransformerDecoderLayer(_TransformerLayer):
@@ -226,15 +223,29 @@ class TransformerDecoderLayer(_TransformerLayer):
         memory_is_causal: bool = False,
     ) -> Node:
         """Return what the layer makes of `tgt`; masks as those of `MultiheadAttention`."""
-        return self._attend(
-            tgt,
-            lambda x: self.self_attn(
-                x, x, x, tgt_key_padding_mask, need_weights=False, attn_mask=tgt_mask,
-                is_causal=tgt_is_causal,
-            )[0],
-            lambda x: self.multihead_attn(
-                x, memory, memory, memory_key_padding_mask, need_weights=False,
-                attn_mask=memory_mask, is_causal=memory_is_causal,
-            )[0],
-            self._feed,
+        look = partial(
+            _looked, self.self_attn, padding=tgt_key_padding_mask, mask=tgt_mask,
+            causal=tgt_is_causal,
         )  # fmt: skip
+        look_back = partial(
+            _looked, self.multihead_attn, memory=memory, padding=memory_key_padding_mask,
+            mask=memory_mask, causal=memory_is_causal,
+        )  # fmt: skip
+        return self._attend(tgt, look, look_back, self._feed)
+
+
+def _looked(
+    attention: MultiheadAttention,
+    x: Node,
+    memory: Any = None,
+    *,
+    padding: Any,
+    mask: Any,
+    causal: bool,
+) -> Node:
+    """Return what attention finds for `x` in a memory, by default `x` itself."""
+    seen = x if memory is None else memory
+    result: Node = attention(
+        x, seen, seen, padding, need_weights=False, attn_mask=mask, is_causal=causal
+    )[0]
+    return result

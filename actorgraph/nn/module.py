@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
+from functools import partial
 from itertools import chain, count
 from typing import Any, NamedTuple, Self, TypeVar
 
@@ -164,7 +165,7 @@ class Module:
         hooks = self.__dict__.setdefault("_hooks", ({}, {}))[place]
         key = object()
         hooks[key] = hook
-        return lambda: hooks.pop(key, None)
+        return partial(hooks.pop, key, None)
 
     # -- what belongs to it ---------------------------------------------------------------------
 
@@ -194,7 +195,11 @@ class Module:
         if building is None:
             return held[name]
         bind = building.graph.bind
-        return map_leaves(lambda one: bind(one) if isinstance(one, Held) else one, held[name])
+
+        def bound(one: Any) -> Any:
+            return bind(one) if isinstance(one, Held) else one
+
+        return map_leaves(bound, held[name])
 
     def __delattr__(self, name: str) -> None:
         if self.__dict__.get("_held", {}).pop(name, self) is self:

@@ -177,7 +177,11 @@ class LogSoftmax(Stateless, of=ops.log_softmax):
     """See `ops.log_softmax`."""
 
 
-class Identity(Stateless, of=lambda x: x):
+def _same(x: Node) -> Node:
+    return x
+
+
+class Identity(Stateless, of=_same):
     """What it is called on."""
 
 
@@ -427,4 +431,4 @@ class Fold(Stateless, of=ops.fold):
     """See `ops.fold`."""
 
 
-__all__ = [one.__name__ for one in Stateless.__subclasses__()]
+__all__ = [*sorted(one.__name__ for one in (Stateless, *Stateless.__subclasses__()))]

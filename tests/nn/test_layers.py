@@ -214,7 +214,7 @@ def test_every_layer_has_a_case():
     without = {
         "AlphaDropout", "BatchNorm", "Buffer", "CTCLoss", "Dropout1d", "Dropout2d", "Lambda",
         "MaxUnpool1d", "MaxUnpool2d", "Module", "ModuleDict", "ModuleList", "Parameter", "RReLU",
-        "Sequential", "TreeLSTM",
+        "Sequential", "Stateless", "TreeLSTM",
     }  # fmt: skip
     layers = {name for name in ag.nn.__all__ if name[0].isupper()}
     assert layers - without == {case.name for case in CASES}
