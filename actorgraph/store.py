@@ -103,7 +103,7 @@ class Held:
     version : int
         Counts the arrays that there have been.
     name : str, optional
-        That of the first graph or module that has it.
+        That of its node in the first graph that has bound it.
     """
 
     __slots__ = ("__weakref__", "_spares", "_window", "array", "grad", "homes", "name", "version")

@@ -174,9 +174,6 @@ class Module:
         if any(isinstance(leaf, Held) for leaf in flatten(value)[0]):
             self.__dict__.pop(name, None)
             held[name] = value
-            for path, one in _found(name, value):
-                if isinstance(one, Held) and one.name is None:
-                    one.name = path
             return
         if isinstance(held.get(name), Held) and isinstance(value, (np.ndarray, Node)):
             raise GraphTypeError(

@@ -17,6 +17,23 @@ from actorgraph.nn._sized import settings
 from actorgraph.nn.module import Module
 from actorgraph.node import Node
 
+__all__ = [
+    "AdaptiveAvgPool1d", "AdaptiveAvgPool2d", "AdaptiveAvgPool3d", "AdaptiveMaxPool1d",
+    "AdaptiveMaxPool2d", "AdaptiveMaxPool3d", "AlphaDropout", "AvgPool1d", "AvgPool2d",
+    "AvgPool3d", "BCELoss", "BCEWithLogitsLoss", "CELU", "CTCLoss", "ChannelShuffle",
+    "CosineEmbeddingLoss", "CosineSimilarity", "CrossEntropyLoss", "Dropout", "Dropout1d",
+    "Dropout2d", "ELU", "Flatten", "Fold", "GELU", "GLU", "GaussianNLLLoss", "Hardshrink",
+    "Hardsigmoid", "Hardswish", "Hardtanh", "HingeEmbeddingLoss", "HuberLoss", "Identity",
+    "KLDivLoss", "L1Loss", "LPPool1d", "LPPool2d", "LeakyReLU", "LocalResponseNorm",
+    "LogSigmoid", "LogSoftmax", "MSELoss", "MarginRankingLoss", "MaxPool1d", "MaxPool2d",
+    "MaxPool3d", "MaxUnpool1d", "MaxUnpool2d", "Mish", "MultiLabelMarginLoss",
+    "MultiLabelSoftMarginLoss", "MultiMarginLoss", "NLLLoss", "PairwiseDistance",
+    "PixelShuffle", "PixelUnshuffle", "PoissonNLLLoss", "RReLU", "ReLU", "ReLU6", "SELU",
+    "SiLU", "Sigmoid", "SmoothL1Loss", "SoftMarginLoss", "Softmax", "Softmin", "Softplus",
+    "Softshrink", "Softsign", "Stateless", "Tanh", "Tanhshrink", "Threshold",
+    "TripletMarginLoss", "TripletMarginWithDistanceLoss", "Unfold", "Upsample",
+]  # fmt: skip
+
 _RENAMED = {"axis": "dim"}
 
 
@@ -429,6 +446,3 @@ class Unfold(Stateless, of=ops.unfold):
 
 class Fold(Stateless, of=ops.fold):
     """See `ops.fold`."""
-
-
-__all__ = [*sorted(one.__name__ for one in (Stateless, *Stateless.__subclasses__()))]
