@@ -178,12 +178,9 @@ def test_what_a_graph_has_not_bound_is_refused():
         ag.nn.Parameter(np.array([None]))
 
 
-def test_parameters_are_copied_and_pickled_and_graphs_name_the_way():
+def test_parameters_are_copied_and_pickled_alone():
     w, b = held()
-    loss, _ = bound([w, b])
+    bound([w, b])
     for made in (copy.deepcopy(w), pickle.loads(pickle.dumps(w))):
         np.testing.assert_array_equal(made.array, w.array)
         assert (type(made), made.name, made.homes) == (ag.nn.Parameter, "w", ())
-    for one in (loss, loss.graph):
-        with pytest.raises(ag.GraphTypeError, match=r"graph\.clone\(\)"):
-            copy.deepcopy(one)

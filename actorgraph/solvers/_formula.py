@@ -90,9 +90,10 @@ class Formula(AbstractSolver[Arrays]):
         step, numbers = _compiled(loop), self.numbers(after.step)
         given = [current, grad, *[getattr(state, name) for name in loop.arrays]]
         made = [out, *[getattr(after, name) for name in loop.arrays]]
-        if out.size <= _BLOCK and out.dtype.kind != "c":
-            for one, value in zip(made, step(*given, *numbers), strict=True):
-                np.copyto(one, value)
+        if out.ndim and out.size <= _BLOCK and out.dtype.kind != "c":
+            new = step(*given, *numbers)
+            np.copyto(out, new[0])
+            after.__dict__.update(zip(loop.arrays, new[1:], strict=True))
             return after
         # The real and the imaginary part of a complex parameter are two parameters.
         for part in zip(*[_parts(array) for array in (*given, *made)], strict=True):
