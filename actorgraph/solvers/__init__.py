@@ -25,22 +25,20 @@ __all__ = [
     "LBFGS", "Lion", "Loop", "NAdam", "RAdam", "RMSProp", "SGD", "ValueGrad", "schedules",
 ]  # fmt: skip
 
-# Imported when first asked for: most programs use one.
-_LATE = {
-    "AdaDelta": "adadelta", "AdaGrad": "adagrad", "Adamax": "adamax", "LAMB": "lamb",
-    "BarzilaiBorwein": "barzilai_borwein", "LBFGS": "lbfgs", "Lion": "lion", "NAdam": "nadam",
-    "RAdam": "radam", "RMSProp": "rmsprop",
-}  # fmt: skip
+# Imported when first asked for: most programs use one of those above.
+_LATE = frozenset({*__all__} - {*globals()} - {"schedules"})
 
 
 def __getattr__(name: str) -> Any:
-    from importlib import import_module
-
     if name == "schedules":
-        return import_module(f"{__name__}.schedules")
-    if name in _LATE:
-        return getattr(import_module(f"{__name__}.{_LATE[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        import actorgraph.solvers.schedules as late
+    elif name in _LATE:
+        import actorgraph.solvers._late as others
+
+        return getattr(others, name)
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return late
 
 
 def __dir__() -> list[str]:

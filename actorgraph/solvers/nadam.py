@@ -49,7 +49,7 @@ class NAdam(Formula):
     >>> weight = types.SimpleNamespace(value=np.array([1.0]), grad=np.array([3.0]))
     >>> NAdam(lr=0.1).step([weight])
     >>> weight.value.round(6)
-    array([0.895303])
+    array([0.894355])
     """
 
     def __init__(

@@ -50,7 +50,7 @@ class RMSProp(Formula):
     >>> weight = types.SimpleNamespace(value=np.array([1.0]), grad=np.array([3.0]))
     >>> RMSProp(lr=0.1).step([weight])
     >>> weight.value.round(6)
-    array([0.0])
+    array([0.])
     """
 
     def __init__(
