@@ -236,7 +236,7 @@ class _Search:
             tried = most
             bracket = [start, now]
         stuck = False
-        order = sorted((0, 1), key=lambda i: bracket[i][1])  # low, high
+        order = _by_loss(bracket)  # low, high
         while tried < most:
             if abs(bracket[1][0] - bracket[0][0]) * span < self.least:
                 break
@@ -257,7 +257,7 @@ class _Search:
             best, worst = order
             if now[1] > loss + enough * now[0] * slope or now[1] >= bracket[best][1]:
                 bracket[worst] = now
-                order = sorted((0, 1), key=lambda i: bracket[i][1])
+                order = _by_loss(bracket)
             else:
                 if abs(now[3]) <= -flat * slope:
                     bracket[best] = now
@@ -288,6 +288,11 @@ def _cubic(
     else:
         found = x1 - (x1 - x2) * ((g1 + root - first) / (g1 - g2 + 2 * root))
     return float(min(max(found, bounds[0]), bounds[1]))
+
+
+def _by_loss(bracket: list[tuple[float, float, Array, float]]) -> tuple[int, int]:
+    """Return the places of the lower and of the higher loss."""
+    return (0, 1) if bracket[0][1] <= bracket[1][1] else (1, 0)
 
 
 def _held(dual: Any) -> Held | None:
