@@ -30,6 +30,7 @@ from actorgraph.machines import ActorMachine, LispMachine, Machine, Run, TapeMac
 from actorgraph.rewrite import autocast
 
 if TYPE_CHECKING:
+    from actorgraph.control.functions import cond, fori_loop, map, scan, switch, while_loop
     from actorgraph import nn, pipeline, testing, trace
     from actorgraph.transforms import grad, hessian, hvp, jacobian, jvp, value_and_grad, vjp
 
@@ -37,14 +38,16 @@ __all__ = [
     "ActorMachine", "DeadlockError", "Dual", "FeedError", "Graph", "GraphError", "GraphTypeError",
     "LispMachine", "Machine", "MachineClosedError", "MemoryLimitError", "Node", "NodeError",
     "Parameter", "Run", "RunCancelled", "ScheduleError", "ShapeError", "TapeMachine", "__version__",
-    "autocast", "checkpoint", "custom_jvp", "custom_vjp", "data", "errors", "grad", "gradients",
-    "hessian", "hook_gradient", "hvp", "jacobian", "jvp", "nn", "ops", "pipeline", "rewrite",
-    "solvers", "stop_gradient", "testing", "trace", "types", "value_and_grad", "vjp",
+    "autocast", "checkpoint", "cond", "custom_jvp", "custom_vjp", "data", "errors", "fori_loop", "grad", "gradients",
+    "hessian", "hook_gradient", "hvp", "jacobian", "jvp", "map", "nn", "ops", "pipeline", "rewrite", "scan",
+    "solvers", "stop_gradient", "switch", "testing", "trace", "types", "value_and_grad", "vjp", "while_loop",
 ]  # fmt: skip
 
 # Imported when first asked for: no machine needs them.
 _LAZY = ("nn", "pipeline", "testing", "trace")
 _TRANSFORMS = ("grad", "hessian", "hvp", "jacobian", "jvp", "value_and_grad", "vjp")
+
+_CONTROL = ("cond", "fori_loop", "map", "scan", "switch", "while_loop")
 
 
 def __getattr__(name: str) -> Any:
@@ -52,6 +55,8 @@ def __getattr__(name: str) -> Any:
 
     if name in _LAZY:
         return import_module(f"{__name__}.{name}")
+    if name in _CONTROL:
+        return getattr(import_module(f"{__name__}.control.functions"), name)
     if name in _TRANSFORMS:
         return getattr(import_module(f"{__name__}.transforms"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

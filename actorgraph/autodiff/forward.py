@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from actorgraph.autodiff.reverse import check_differentiable, fitting
+from actorgraph.autodiff.reverse import DERIVED, check_differentiable, fitting
 from actorgraph.errors import GraphTypeError
 from actorgraph.graph import Graph, Node, as_nodes, topological_order
 from actorgraph.ops.broadcasting import zeros_like
@@ -49,7 +49,7 @@ def push_forward(
     """Build the tangent of every node of `order` that has one; see `reverse.pull_back`."""
     found = dict(seeds)
     for node in order:
-        if node in found or node.dtype.kind not in "fcV":
+        if node in found or node.dtype.kind not in DERIVED:
             continue
         tans = tuple(found.get(part) for part in node.inputs)
         if all(tan is None for tan in tans):

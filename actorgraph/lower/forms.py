@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 __all__ = [
     "AWAITED", "BOUND", "BUFFERED", "BY_NAME", "Call", "DirectForm", "Form", "LEAVING", "LONG",
-    "OVER", "OWN", "Step",
+    "OVER", "OWN", "Step", "TOLD",
 ]  # fmt: skip
 
 
@@ -42,6 +42,9 @@ OVER = 64
 """The step writes over its first operand."""
 OWN = 128
 """The kernel is a user's, called in the context of the run's caller."""
+
+TOLD = 256
+"""The kernel is given the run, before the operands."""
 
 
 class Form(NamedTuple):

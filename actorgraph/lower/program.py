@@ -21,6 +21,7 @@ from actorgraph.lower.forms import (
     LONG,
     OVER,
     OWN,
+    TOLD,
     Call,
     DirectForm,
     Form,
@@ -274,6 +275,8 @@ def _how(
         how |= BY_NAME
     if step.op.checked and not step.op.waits:
         how |= OWN
+    if step.op.kernel is not None:
+        how |= TOLD
     return how
 
 

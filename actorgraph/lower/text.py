@@ -38,6 +38,7 @@ from actorgraph.lower.forms import (
     LONG,
     OVER,
     OWN,
+    TOLD,
     Call,
     DirectForm,
     Form,
@@ -98,8 +99,8 @@ def direct_code(form: DirectForm) -> Code:
             call = f"yield {kernel}, ({''.join([f'{expressions[n]}, ' for n in step.operands])})"
         else:
             # Without a run the context is that of the calling thread.
-            context = "run.context.copy()" if form.is_part else "copy_context()"
-            call = _call(step, kernel, expressions, outs.get(j), context)
+            of_run = ("run.context.copy()", "run") if form.is_part else ("copy_context()", "None")
+            call = _call(step, kernel, expressions, outs.get(j), *of_run)
         body.append(f"        {expressions[form.leaves + j]} = {call}")
         lines[len(body)] = j
         if freed_after[j]:
@@ -175,6 +176,7 @@ def _call(
     expressions: Mapping[int, str],
     out: str | None,
     context: str = "run.context.copy()",
+    run: str = "run",
 ) -> str:
     """Return the call of a step's kernel, which writes to `out` where one is named.
 
@@ -184,7 +186,8 @@ def _call(
     if step.how & OWN:
         args = [expressions[number] for number in step.operands]
         return f"{context}.run({', '.join([kernel, *args])})"
-    args = [expressions[number] for number in step.operands]
+    args = [run] if step.how & TOLD else []
+    args += [expressions[number] for number in step.operands]
     if out is not None:
         args.append(f"out={out}" if step.how & BY_NAME else out)
     return f"{kernel}({', '.join(args)})"
