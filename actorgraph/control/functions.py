@@ -261,7 +261,7 @@ def scan(
     )  # fmt: skip
 
 
-def _length_of(elements: Sequence[Node], length: Any) -> int | Dim:
+def _length_of(elements: Sequence[Node], length: Any) -> int | Dim | None:
     for x in elements:
         if not x.ndim:
             raise ShapeError(f"scan goes along the first axis, and {x!r} is a scalar")
@@ -276,7 +276,7 @@ def _length_of(elements: Sequence[Node], length: Any) -> int | Dim:
     if len(set(known)) > 1:
         raise ShapeError(f"the arrays of scan, and length, have different lengths: {known}")
     named = [size for size in found if size is not UNKNOWN]
-    return (known or named or [UNKNOWN])[0]
+    return (known or named or [None])[0]
 
 
 def map(f: _Function, xs: Any) -> Any:  # noqa: A001 - its name in JAX

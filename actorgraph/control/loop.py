@@ -23,7 +23,7 @@ from actorgraph.control.bodies import Body
 from actorgraph.errors import GraphError, GraphTypeError, ShapeError
 from actorgraph.graph import Graph, Node
 from actorgraph.lower.inner import ALONE, Dead, InBody, Inner
-from actorgraph.op import Attrs, Op
+from actorgraph.op import Attrs, Op, Together
 from actorgraph.ops._records import any_types, fields_read
 from actorgraph.types import UNKNOWN, Checks, Dim, Record, Tensor, bind_dims, bind_shape
 
@@ -114,6 +114,11 @@ class Spec:
             marks.append(marks[-1] + size)
         groups = [list(operands[i:j]) for i, j in zip(marks, marks[1:], strict=False)]
         return (operands[0] if self.counted else None, *groups)  # type: ignore[return-value]
+
+    def of_body(self, operands: Sequence[Any]) -> list[Any]:
+        """Return those that are inputs of the body, in its order, without the position."""
+        _, consts, _, carries, xs = self.split(operands)
+        return [*consts, *carries, *xs]
 
     def __str__(self) -> str:
         return self.what
@@ -284,11 +289,25 @@ def _predicted(node: Node, symbols: Mapping[str, int]) -> float:
     return _TURN_US + trips * spec.body.predicted_us(symbols)
 
 
+def _pull(*args: Any, **attrs: Any) -> Any:
+    from actorgraph.control.derivatives import pull_loop  # which builds loops
+
+    return pull_loop(*args, **attrs)
+
+
+def _push(*args: Any, **attrs: Any) -> Any:
+    from actorgraph.control.derivatives import push_loop  # which builds loops
+
+    return push_loop(*args, **attrs)
+
+
 LOOP = Op(
     "loop",
     any_types,
     lambda xp, *arrays, **attrs: None,
     typing=_typing,
+    vjp=Together(_pull),
+    jvp=_push,
     predicted=_predicted,
     kernel=_Kernel,
     doc="A body, applied again and again.",
