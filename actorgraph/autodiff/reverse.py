@@ -24,7 +24,7 @@ from actorgraph.ops._records import summed
 from actorgraph.ops.broadcasting import add, broadcast_like, zeros_like
 from actorgraph.types import shapes_differ
 
-__all__ = ["DERIVED", "active_nodes", "check_differentiable", "fitting", "gradients", "pull_back"]
+__all__ = ["DERIVED", "active_nodes", "check_differentiable", "fitting", "fragment", "gradients", "pull_back"]
 
 DERIVED = "fcVO"
 """Kinds of dtypes through which derivatives go: floats, complex numbers, and records of them."""
@@ -183,7 +183,7 @@ def pull_back(
         contributions = arrived.pop(node, None)
         if contributions is None or node not in active:
             continue
-        with _fragment(graph, node, owned):
+        with fragment(graph, node, owned):
             ct = contributions[0]
             for other in contributions[1:]:
                 ct = summed(ct, other)
@@ -196,7 +196,8 @@ def pull_back(
     return {node: totals.get(node) for node in wrt}
 
 
-def _fragment(graph: Graph, node: Node, owned: bool) -> AbstractContextManager[None]:
+def fragment(graph: Graph, node: Node, owned: bool) -> AbstractContextManager[None]:
+    """Build what a node's rule builds: as the node's own, or as part of what is being built."""
     return graph.building(node.line, node) if owned else nullcontext()
 
 

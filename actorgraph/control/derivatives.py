@@ -13,18 +13,21 @@ changes no bit.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
+from math import isqrt
 
 from actorgraph.autodiff.forward import push_forward
 from actorgraph.autodiff.reverse import active_nodes, pull_back
 from actorgraph.control.bodies import Body, copied, is_float, leaf_of
 from actorgraph.control.loop import Spec, loop
+from actorgraph.control.revolve import Chain, revolved
 from actorgraph.graph import Graph, Node
 from actorgraph.lower.inner import between
 from actorgraph.memory.buffers import size_in_bytes
 from actorgraph.ops._records import cotangents, fields_read, item, tangent_of
 from actorgraph.ops.arithmetic import neg
 from actorgraph.ops.broadcasting import add, zeros_like
-from actorgraph.types import UNKNOWN, Dim, UnboundDim
+from actorgraph.types import UNKNOWN, Dim, Record, UnboundDim
 
 __all__ = ["MOST_BYTES", "Reverse", "pull_loop", "push_loop"]
 
@@ -158,25 +161,44 @@ def pull_loop(
         for j, carry in back.moving.items()
     ]
     begin += [neg(zeros_like(value_of[node])) for node in back.summing]
-    elements = [
-        value_of[x] if field is None else item(y, field) for x, field in back.forward
+    slots = _slots(spec, operands)
+    fields_given = [
+        value_of[x] if x is not None else item(y, field)
+        for x, field in back.forward
+        if slots is None or x is not None
     ]
     given = [
         *([item(y, spec.trips)] if back.spec.counted else []),
         *[value_of[node] for node in back.consts],
         *begin,
-        *elements,
+        *fields_given,
         *[arrived[field] for field in back.arriving],
     ]
-    record = loop(y.graph, back.spec, given)
-    fields = [*range(back.spec.carries), *range(back.spec.carries, back.spec.trips)]
+    if slots is None:
+        record = loop(y.graph, back.spec, given)
+    else:
+        step = replace(spec, test=None, limit=None, counted=spec.length is None, save="carry")
+        entered = tuple([None if x is not None else field - spec.history for x, field in back.forward])
+        first = [item(y, spec.trips)] if step.counted else []
+        chain = Chain(step, back.spec, entered, slots)
+        record = revolved(y.graph, chain, [*first, *spec.of_body(operands), *given])
     ends = [*back.moving.values(), *back.summing, *back.elements]
-    found = dict(zip(ends, fields, strict=True))
+    found = {node: field for field, node in enumerate(ends)}
     numbers = dict(zip(spec.of_body(range(len(operands))), spec.body.inputs[1:], strict=True))
     return [
         item(record, found[numbers[argnum]]) if numbers.get(argnum) in found else None
         for argnum in argnums
     ]
+
+
+def _slots(spec: Spec, operands: Sequence[Node]) -> int | None:
+    """Return how many carries are kept at once, None for all."""
+    *_, carries, _ = spec.split(operands)
+    if isinstance(spec.save, int):
+        return spec.save
+    if spec.save != "auto" or _fits(carries, spec.length) or not isinstance(spec.length, int):
+        return None
+    return isqrt(spec.length) + 1
 
 
 class Reverse:
@@ -273,7 +295,12 @@ class Reverse:
         derived = [node for node in between(leaves, results) if node.id not in again]
         read = [*results, *[part for node in derived for part in node.inputs]]
         kept = {again[node.id] for node in read if node.id in again and node.id in varying}
-        kept = {k for k in kept if UNKNOWN not in spec.body.nodes[k].dims}
+        # A record is no array: a loop in the body is computed again, as with save="carry".
+        kept = {
+            k
+            for k, node in enumerate(spec.body.nodes)
+            if k in kept and UNKNOWN not in node.dims and not isinstance(node.type, Record)
+        }
         if spec.save == "auto" and not _fits([spec.body.nodes[k] for k in kept], spec.length):
             return []
         return sorted(kept)

@@ -27,7 +27,9 @@ from actorgraph.op import Attrs, Op, Together
 from actorgraph.ops._records import any_types, fields_read
 from actorgraph.types import UNKNOWN, Checks, Dim, Record, Tensor, bind_dims, bind_shape
 
-__all__ = ["LOOP", "Spec", "check_carries", "loop"]
+__all__ = [
+    "LOOP", "Spec", "bound_length", "check_carries", "guessed_trips", "joined", "length_of", "loop",
+]  # fmt: skip
 
 _TRIPS = Tensor.of("int64", ())
 _GUESSED_TRIPS = 1000
@@ -202,8 +204,7 @@ class _Kernel:
         self.stacked = [*range(spec.carries, spec.trips), *[spec.inner + k for k in inner]]
         self.fields = len(node.type.fields)  # type: ignore[attr-defined]
         self.symbols = symbols
-        length = spec.length
-        self.length = bind_dims(length, symbols) if isinstance(length, Dim) else length
+        self.length = bound_length(spec, symbols)
         self.types = node.type.fields  # type: ignore[attr-defined]
         self.call = Inner(body.inputs, results, symbols, watch)
         test = spec.test
@@ -214,7 +215,7 @@ class _Kernel:
         spec = self.spec
         number, consts, tested, carries, xs = spec.split(operands)
         run = ALONE if run is None else run
-        length = self._length(number, xs)
+        length = length_of(spec, self.length, number, xs)
         saved: list[Any] = [[] for _ in self.saved]
         stacks: list[Any] = [[] for _ in self.stacked]
         count, call, until = spec.carries, self.call.call, self.test
@@ -254,39 +255,49 @@ class _Kernel:
         fields: list[Any] = [None] * self.fields
         fields[:count] = carries
         fields[spec.trips] = np.int64(trips)
-        for field, stack in zip(self.stacked, stacks, strict=True):
-            fields[field] = self._joined(field, stack)
-        for place, stack in zip(self.saved, saved, strict=True):
-            fields[spec.history + place] = self._joined(spec.history + place, stack)
+        places = [*self.stacked, *[spec.history + place for place in self.saved]]
+        for field, stack in zip(places, [*stacks, *saved], strict=True):
+            fields[field] = joined(self.types[field], stack, self.symbols, spec.reverse)
         return tuple(fields)
 
-    def _length(self, number: Any, xs: Sequence[Any]) -> int:
-        lengths = {len(x) for x in xs}
-        if self.length is not None:
-            lengths.add(self.length)
-        if number is not None:
-            lengths.add(max(0, int(number)))
-        if len(lengths) > 1:
-            raise ShapeError(f"the arrays of {self.spec.what} have lengths {sorted(lengths)}")
-        return lengths.pop() if lengths else 0
 
-    def _joined(self, field: int, values: list[Any]) -> Any:
-        if self.spec.reverse:
-            values = values[::-1]
-        type_: Tensor = self.types[field]
-        if not values:
-            return np.empty((0, *bind_shape(type_.shape[1:], self.symbols, 0)), str(type_.dtype))
-        return np.array(values)
+def bound_length(spec: Spec, symbols: Mapping[str, int]) -> int | None:
+    """Return the length of a loop in a run, where its type tells."""
+    length = spec.length
+    return bind_dims(length, symbols) if isinstance(length, Dim) else length
+
+
+def length_of(spec: Spec, known: int | None, number: Any, xs: Sequence[Any]) -> int:
+    """Return the number of iterations: as known, as counted, and as the arrays have it."""
+    lengths = {len(x) for x in xs}
+    if known is not None:
+        lengths.add(known)
+    if number is not None:
+        lengths.add(max(0, int(number)))
+    if len(lengths) > 1:
+        raise ShapeError(f"the arrays of {spec} have the lengths {sorted(lengths)}")
+    return lengths.pop() if lengths else 0
+
+
+def joined(type_: Tensor, values: list[Any], symbols: Mapping[str, int], reverse: bool) -> Any:
+    """Return what iterations have given as one array, by position."""
+    if not values:
+        return np.empty((0, *bind_shape(type_.shape[1:], symbols, 0)), str(type_.dtype))
+    return np.array(values[::-1] if reverse else values)
+
+
+def guessed_trips(spec: Spec, operands: Sequence[Node], symbols: Mapping[str, int]) -> int:
+    """Return the number of iterations that a prediction counts on."""
+    *_, xs = spec.split(operands)
+    known = spec.length if not xs else xs[0].dims[0]
+    if known is None or spec.test is not None:
+        return _GUESSED_TRIPS
+    return bind_shape((known,), symbols, 1)[0]
 
 
 def _predicted(node: Node, symbols: Mapping[str, int]) -> float:
     spec: Spec = node.attrs["loop"]
-    trips = _GUESSED_TRIPS
-    if spec.test is None:
-        *_, xs = spec.split(node.inputs)
-        known = spec.length if not xs else xs[0].dims[0]
-        trips = _GUESSED_TRIPS if known is None else bind_shape((known,), symbols, 1)[0]
-    return _TURN_US + trips * spec.body.predicted_us(symbols)
+    return _TURN_US + guessed_trips(spec, node.inputs, symbols) * spec.body.predicted_us(symbols)
 
 
 def _pull(*args: Any, **attrs: Any) -> Any:
