@@ -6,6 +6,7 @@ function uses become operands.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -28,6 +29,8 @@ from actorgraph.types import UNKNOWN, Dim, Tensor
 __all__ = ["cond", "fori_loop", "map", "scan", "switch", "while_loop"]
 
 _Function = Callable[..., Any]
+_LOOKED_INTO = 100
+"""Functions, and what they call, among whose surroundings a node is looked for."""
 
 
 # -- what is given --------------------------------------------------------------------------------
@@ -35,14 +38,17 @@ _Function = Callable[..., Any]
 
 def _graph_of(what: str, leaves: Sequence[Any], *functions: Any) -> Graph:
     """Return the graph to build in: that of a leaf, or of what a function closes over."""
-    seen: list[Any] = [*leaves]
-    for function in functions:
-        seen += surroundings(function)
-    for value in seen:
+    waiting: deque[Any] = deque([*leaves, *functions])
+    known: set[int] = set()
+    while waiting:
+        value = waiting.popleft()
         if isinstance(value, Graph):
             return innermost(value)
         if isinstance(value, Node):
             return innermost(_root(value.graph))
+        if callable(value) and id(value) not in known and len(known) < _LOOKED_INTO:
+            known.add(id(value))
+            waiting += surroundings(value)
     found = active_graph(())
     if found is None:
         raise GraphTypeError(
@@ -338,7 +344,8 @@ def fori_loop(lower: Any, upper: Any, body_fun: _Function, init: Any, *, save: A
         length = max(0, int(bounds[1]) - int(bounds[0]))
 
     def called(function: _Function, index: Node, carry: Any, _: Any) -> Any:
-        return function(index + first, carry), None
+        at_zero = isinstance(first, int) and not first
+        return function(index if at_zero else index + first, carry), None
 
     options = {"length": length, "count": count, "save": save}
     return _looped("fori_loop", graph, body_fun, called, init, [], **options)[0]

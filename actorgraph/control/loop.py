@@ -122,6 +122,12 @@ class Spec:
         _, consts, _, carries, xs = self.split(operands)
         return [*consts, *carries, *xs]
 
+    @property
+    def titles(self) -> list[tuple[str, Body]]:
+        """The bodies and what drawings call them."""
+        test = [] if self.test is None else [("test", self.test)]
+        return [*test, ("body", self.body)]
+
     def __str__(self) -> str:
         return self.what
 
