@@ -50,8 +50,8 @@ def counted(lax, np_, x, v):
 
 
 def fori(lax, np_, x, v):
-    body = lambda i, c: c * x[0] + np_.sin(c) * i.astype("float64")  # noqa: E731
-    return lax.fori_loop(1, 4, body, v).sum()
+    body = lambda i, c: c * x[0] + np_.sin(c) * v[i]  # noqa: E731
+    return lax.fori_loop(0, 2, body, v).sum()
 
 
 def no_trips(lax, np_, x, v):
@@ -114,37 +114,48 @@ def fed(seed=0, n=3, k=2):
     return draw(size=k), draw(size=(n, k)), draw(size=k), draw(size=(n, k))
 
 
+def by_jax(program, x, v, dx, dv):
+    """Return value, gradients, tangent, and the same of what `built` makes of the gradients."""
+    jax = pytest.importorskip("jax")
+
+    def f(x, v):
+        return program(jax.lax, jax.numpy, x, v)
+
+    def f2(x, v):
+        a, b = jax.grad(f, (0, 1))(x, v)
+        return (a * a).sum() + b.sum()
+
+    def everything(x, v, dx, dv):
+        return [
+            part
+            for one in (f, f2)
+            for part in (*_flat(jax.value_and_grad(one, (0, 1))(x, v)),
+                         jax.jvp(one, (x, v), (dx, dv))[1])
+        ]  # fmt: skip
+
+    with jax.enable_x64(True), jax.disable_jit():  # to compile takes 10 s a program
+        return everything(x, v, dx, dv)
+
+
+def _flat(value_and_grads):
+    value, grads = value_and_grads
+    return value, *grads
+
+
+def agrees_with_jax(program, x, v, dx, dv):
+    loss, second, wrt = built(program)
+    feeds, moves = {"x": x, "v": v}, {"x": dx, "v": dv}
+    (value, _), grads, (tangent, tangent2) = derivatives([loss, second], feeds, wrt, moves)
+    (value2,), grads2, _ = derivatives([second], feeds, wrt, moves)
+    found = [value, *grads, tangent, value2, *grads2, tangent2]
+    for one, other in zip(found, by_jax(program, x, v, dx, dv), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-9)
+
+
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_values_gradients_second_order_and_tangents_are_those_of_jax(name):
-    jax = pytest.importorskip("jax")
-    program = PROGRAMS[name]
-    loss, second, wrt = built(program)
-    for seed in range(2):
-        x, v, dx, dv = fed(seed)
-        feeds, moves = {"x": x, "v": v}, {"x": dx, "v": dv}
-        (value, _), grads, (tangent, tangent_of_second) = derivatives(
-            [loss, second], feeds, wrt, moves
-        )
-        again = on_every_machine([second], feeds, wrt=wrt, backward={second: 1.0})
-
-        with jax.experimental.enable_x64():
-
-            def f(x, v):
-                return program(jax.lax, jax.numpy, x, v)
-
-            def f2(x, v):
-                a, b = jax.grad(f, (0, 1))(x, v)
-                return (a * a).sum() + b.sum()
-
-            value_and_grads = jax.value_and_grad(f, (0, 1))
-            want, want_grads = value_and_grads(x, v)
-            want2, want_grads2 = jax.value_and_grad(f2, (0, 1))(x, v)
-            want_tangent = jax.jvp(f, (x, v), (dx, dv))[1]
-            want_tangent2 = jax.jvp(f2, (x, v), (dx, dv))[1]
-        found = [value, *grads, tangent, again[0], again[2], again[4], tangent_of_second]
-        wanted = [want, *want_grads, want_tangent, want2, *want_grads2, want_tangent2]
-        for one, other in zip(found, wanted, strict=True):
-            np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-9)
+    pytest.importorskip("jax")
+    agrees_with_jax(PROGRAMS[name], *fed(n=2))
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
@@ -363,7 +374,7 @@ def drawn(recipe, lax, np_, names):
         return names[recipe]
     kind, *parts = recipe
     if kind == "cond":
-        pred = drawn(parts[0], lax, np_, names) > 0.3
+        pred = drawn(parts[0], lax, np_, names).sum() > 0.3
         one, other = (lambda p=p: drawn(p, lax, np_, names) * 1.0 for p in parts[1:])
         return lax.cond(pred, one, other)
     found = [drawn(part, lax, np_, names) for part in parts]
@@ -373,32 +384,18 @@ def drawn(recipe, lax, np_, names):
     return {"+": lambda: left + right, "*": lambda: left * right, "-": lambda: left - right}[kind]()
 
 
-@settings(max_examples=8)
-@given(RECIPE, RECIPE, st.integers(0, 4), st.booleans())
+@settings(max_examples=2, deadline=None)
+@given(RECIPE, RECIPE, st.integers(1, 2), st.booleans())
 def test_drawn_scans_are_those_of_jax(carry, y, length, reverse):
-    jax = pytest.importorskip("jax")
+    pytest.importorskip("jax")
 
     def program(lax, np_, x, v):
         def body(c, e):
             names = {"c": c, "e": e, "x": x}
-            return (drawn(part, lax, np_, names) * 1.0 for part in (carry, y))
+            made = [drawn(part, lax, np_, names) * 1.0 for part in (carry, y)]
+            return made[0], made[1]
 
-        last, ys = lax.scan(lambda c, e: tuple(body(c, e)), x * 1.0, v, reverse=reverse)
-        return last * last + (ys * ys).sum()
+        last, ys = lax.scan(body, x * 1.0, v, reverse=reverse)
+        return (last * last).sum() + (ys * ys).sum()
 
-    g = ag.Graph()
-    x, v = g.input("x", (), "float64"), g.input("v", ("n",), "float64")
-    loss = program(ag, ag.ops, x, v)
-    feeds = {"x": np.array(0.6), "v": np.linspace(-0.8, 0.9, length)}
-    moves = {"x": np.array(1.1), "v": np.ones(length)}
-    (slope,) = ag.gradients(loss, [x])
-    (value, found), grads, tangents = derivatives([loss, slope], feeds, [x, v], moves)
-    with jax.experimental.enable_x64():
-        args = tuple(feeds.values())
-        f = lambda x, v: program(jax.lax, jax.numpy, x, v)  # noqa: E731
-        want, want_grads = jax.value_and_grad(f, (0, 1))(*args)
-        want_tangent = jax.jvp(f, args, tuple(moves.values()))[1]
-        second = jax.jvp(jax.grad(f), args, tuple(moves.values()))[1]
-    wanted = [want, want_grads[0], *want_grads, want_tangent, second]
-    for one, other in zip([value, found, *grads, *tangents], wanted, strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-9)
+    agrees_with_jax(program, *fed(length, length))
