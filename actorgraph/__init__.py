@@ -30,17 +30,25 @@ from actorgraph.machines import ActorMachine, LispMachine, Machine, Run, TapeMac
 from actorgraph.rewrite import autocast
 
 if TYPE_CHECKING:
-    from actorgraph.control.functions import cond, fori_loop, map, scan, switch, while_loop
     from actorgraph import nn, pipeline, testing, trace
+    from actorgraph.control.functions import (
+        cond,
+        fori_loop,
+        map,  # noqa: A004 - its name in JAX
+        scan,
+        switch,
+        while_loop,
+    )
     from actorgraph.transforms import grad, hessian, hvp, jacobian, jvp, value_and_grad, vjp
 
 __all__ = [
     "ActorMachine", "DeadlockError", "Dual", "FeedError", "Graph", "GraphError", "GraphTypeError",
     "LispMachine", "Machine", "MachineClosedError", "MemoryLimitError", "Node", "NodeError",
     "Parameter", "Run", "RunCancelled", "ScheduleError", "ShapeError", "TapeMachine", "__version__",
-    "autocast", "checkpoint", "cond", "custom_jvp", "custom_vjp", "data", "errors", "fori_loop", "grad", "gradients",
-    "hessian", "hook_gradient", "hvp", "jacobian", "jvp", "map", "nn", "ops", "pipeline", "rewrite", "scan",
-    "solvers", "stop_gradient", "switch", "testing", "trace", "types", "value_and_grad", "vjp", "while_loop",
+    "autocast", "checkpoint", "cond", "custom_jvp", "custom_vjp", "data", "errors", "fori_loop",
+    "grad", "gradients", "hessian", "hook_gradient", "hvp", "jacobian", "jvp", "map", "nn", "ops",
+    "pipeline", "rewrite", "scan", "solvers", "stop_gradient", "switch", "testing", "trace",
+    "types", "value_and_grad", "vjp", "while_loop",
 ]  # fmt: skip
 
 # Imported when first asked for: no machine needs them.

@@ -1,7 +1,7 @@
 """The sentences of docs/design.md about structure, as tests: who imports whom, what is where.
 
     errors <- options <- dims <- types <- op <- node <- legality, operands <- graph <- ops
-           <- autodiff, rewrite <- memory <- lower <- jit <- deadlines
+           <- autodiff, rewrite <- memory <- lower <- control, jit <- deadlines
            <- channels, node_actor, scheduler <- machines
            <- transforms, trace, nn, pipeline, testing <- _demo <- cli <- __main__
 
@@ -53,7 +53,7 @@ LAYERS = (
     ("autodiff", "rewrite"),
     ("memory",),
     ("lower",),
-    ("jit",),
+    ("control", "jit"),
     ("deadlines",),
     ("channels", "node_actor", "scheduler"),
     ("machines",),

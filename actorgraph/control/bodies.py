@@ -141,7 +141,7 @@ def leaf_of(graph: Graph, name: str, type_: Tensor) -> Node:
     number, free = 1, name
     while free in graph:
         number, free = number + 1, f"{name}_{number}"
-    return graph.input(free, type_.shape, type_.dtype.name)  # type: ignore[union-attr]
+    return graph.input(free, type_.shape, type_.dtype.name)
 
 
 def is_float(type_: Tensor) -> bool:

@@ -108,7 +108,8 @@ class _Kernel:
 
 
 def _predicted(node: Node, symbols: Mapping[str, int]) -> float:
-    return 1.0 + max([body.predicted_us(symbols) for body in node.attrs["cases"].bodies])
+    cases: Cases = node.attrs["cases"]
+    return 1.0 + max([body.predicted_us(symbols) for body in cases.bodies])
 
 
 # -- derivatives ----------------------------------------------------------------------------------

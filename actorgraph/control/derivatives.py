@@ -112,10 +112,7 @@ def push_loop(tans: Sequence[Node | None], y: Node, *operands: Node, **attrs: Sp
     )  # fmt: skip
     parts, moves = spec.split(operands), spec.split(tans)
     number, consts, tested, carries, xs = parts
-    filled = [
-        zeros_like(carries[j]) if moves[3][j] is None else moves[3][j]  # type: ignore[list-item]
-        for j in moving
-    ]
+    filled = [zeros_like(carries[j]) if moves[3][j] is None else moves[3][j] for j in moving]
     given = [
         *([number] if spec.counted else []),
         *consts, *[tan for tan, n in zip(moves[1], groups.consts, strict=True) if n in slopes],
@@ -163,9 +160,9 @@ def pull_loop(
     begin += [neg(zeros_like(value_of[node])) for node in back.summing]
     slots = _slots(spec, operands)
     fields_given = [
-        value_of[x] if x is not None else item(y, field)
-        for x, field in back.forward
-        if slots is None or x is not None
+        item(y, field) if isinstance(field, int) else value_of[field]
+        for field in back.forward
+        if slots is None or not isinstance(field, int)
     ]
     given = [
         *([item(y, spec.trips)] if back.spec.counted else []),
@@ -178,7 +175,9 @@ def pull_loop(
         record = loop(y.graph, back.spec, given)
     else:
         step = replace(spec, test=None, limit=None, counted=spec.length is None, save="carry")
-        entered = tuple([None if x is not None else field - spec.history for x, field in back.forward])
+        entered = tuple(
+            [one - spec.history if isinstance(one, int) else None for one in back.forward]
+        )
         first = [item(y, spec.trips)] if step.counted else []
         chain = Chain(step, back.spec, entered, slots)
         record = revolved(y.graph, chain, [*first, *spec.of_body(operands), *given])
@@ -211,7 +210,7 @@ class Reverse:
         stacked are the cotangents of `elements`.
     consts : list of Node
         Inputs of the forward body that it captures.
-    forward : list of (Node or None, int or None)
+    forward : list of Node or int
         What its first elements are: an input of the forward body, or a field of its record.
     arriving : list of int
         Fields whose cotangents are its last elements.
@@ -244,17 +243,19 @@ class Reverse:
             ct = found[wrt[node]]
             results.append(zeros_like(wrt[node]) if ct is None else ct)
         saved = self._saved([*inputs, *cts.values(), *ends.values()], results)
-        entered = [(None, spec.inner + k, stands[spec.body.nodes[k]]) for k in saved]
-        entered += [(None, spec.history + j, stands[c]) for j, c in enumerate(groups.carries)]
-        entered += [(x, None, stands[x]) for x in groups.xs]
+        entered: list[tuple[Node | int, Node]] = [
+            (spec.inner + k, stands[spec.body.nodes[k]]) for k in saved
+        ]
+        entered += [(spec.history + j, stands[c]) for j, c in enumerate(groups.carries)]
+        entered += [(x, stands[x]) for x in groups.xs]
         read = {
             node.id
             for node in between(
-                [*[leaf for *_, leaf in entered], *inputs, *cts.values(), *ends.values()], results
+                [*[leaf for _, leaf in entered], *inputs, *cts.values(), *ends.values()], results
             )
         }
-        entered = [one for one in entered if one[2].id in read]
-        self.forward = [(x, field) for x, field, _ in entered]
+        entered = [one for one in entered if one[1].id in read]
+        self.forward = [source for source, _ in entered]
         self.arriving = [field for field, leaf in ends.items() if leaf.id in read]
         self.consts = [node for node in groups.consts if stands[node].id in read]
         body = Body(
@@ -262,7 +263,7 @@ class Reverse:
                 inputs[0],
                 *[stands[node] for node in self.consts],
                 *cts.values(),
-                *[leaf for *_, leaf in entered],
+                *[leaf for _, leaf in entered],
                 *[ends[field] for field in self.arriving],
             ],
             results,

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from actorgraph.autodiff.trees import Structure, flatten, unflatten
 from actorgraph.autodiff.tracing import active_graph, surroundings
-from actorgraph.control.bodies import INDEX, Body, BodyGraph, innermost, traced
+from actorgraph.autodiff.trees import Structure, flatten, unflatten
+from actorgraph.control.bodies import Body, BodyGraph, innermost, traced
 from actorgraph.control.branch import Cases, branch
 from actorgraph.control.loop import Spec, loop
 from actorgraph.errors import GraphError, GraphTypeError, ShapeError, shown
@@ -123,7 +123,7 @@ def cond(pred: Any, true_fun: _Function, false_fun: _Function, *operands: Any) -
     --------
     >>> x = Graph().input("x", (), "float64")
     >>> cond(x > 0, lambda: x * 2, lambda: -x)
-    <item_3: float64[]>
+    <item_4: float64[]>
     """
     pred = _scalar(pred, "the predicate of cond", "b", "a bool scalar")
     if not isinstance(pred, Node):
@@ -171,7 +171,7 @@ def _branched(
 ) -> Any:
     graph = _graph_of(what, [index], *functions)
     nodes, structure = _lifted(graph, tuple(operands), f"an operand of {what}")
-    all_operands: dict[Node, int] = {node: 0 for node in nodes}
+    all_operands: dict[Node, int] = dict.fromkeys(nodes, 0)
     pieces, structures = [], []
     for number, function in enumerate(functions):
         title = f"branch {number} of {what}"

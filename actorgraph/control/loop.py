@@ -114,7 +114,7 @@ class Spec:
         marks = [first]
         for size in (self.consts, self.tested, self.carries, self.xs):
             marks.append(marks[-1] + size)
-        groups = [list(operands[i:j]) for i, j in zip(marks, marks[1:], strict=False)]
+        groups = [list(operands[i:j]) for i, j in itertools.pairwise(marks)]
         return (operands[0] if self.counted else None, *groups)  # type: ignore[return-value]
 
     def of_body(self, operands: Sequence[Any]) -> list[Any]:
@@ -187,7 +187,7 @@ def _check_inputs(
     carries: Sequence[Tensor],
     xs: Sequence[Tensor],
 ) -> None:
-    """Raise where operands are not what the bodies were traced with, as in a graph that is bound."""
+    """Raise where operands are not what the bodies were traced with."""
     elements = [Tensor.of(str(x.dtype), x.shape[1:]) for x in xs]
     pairs = [(spec.body.inputs[1:], [*consts, *carries, *elements])]
     if spec.test is not None:

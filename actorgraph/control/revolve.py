@@ -219,14 +219,12 @@ class _Kernel:
             for action, place in reversal(length, chain.slots):
                 if action == "advance":
                     program = self.step.program
-                    for at in range(at, place):
+                    for step in range(at, place):
                         if run.dead is not None:
                             raise Dead
-                        position = length - 1 - at if down else at
+                        position = length - 1 - step if down else step
                         taken = [x[position] for x in xs]
-                        state = self.step.call(
-                            run, (), np.int64(position), *consts, *state, *taken
-                        )
+                        state = self.step.call(run, (), np.int64(position), *consts, *state, *taken)
                     at = place
                 elif action == "keep":
                     kept.append((place, state))

@@ -72,9 +72,7 @@ def fields_read(record: Node) -> frozenset[int]:
     """Return the fields that nodes of the graph read: only these need to be computed."""
     later = record.graph.nodes[record.id + 1 :]
     return frozenset(
-        node.attrs["field"]
-        for node in later
-        if node.op is _ITEM and node.inputs[0].id == record.id
+        node.attrs["field"] for node in later if node.op is _ITEM and node.inputs[0].id == record.id
     )
 
 

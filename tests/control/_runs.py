@@ -25,7 +25,8 @@ def on_every_machine(outputs, feeds, **how):
         found.append([np.asarray(value) for value in values])
     for other in found[1:]:
         for one, two in zip(found[0], other, strict=True):
-            assert one.dtype == two.dtype and one.shape == two.shape
+            assert one.dtype == two.dtype
+            assert one.shape == two.shape
             assert one.tobytes() == two.tobytes()
     return found[0]
 

@@ -4,9 +4,9 @@ import re
 
 import numpy as np
 import pytest
-from tests.control._runs import MACHINES, values
 
 import actorgraph as ag
+from tests.control._runs import MACHINES, values
 
 on_machines = pytest.mark.parametrize("machine", MACHINES)
 
@@ -34,8 +34,11 @@ def test_only_the_branch_that_is_taken_runs(g):
     noted = ag.ops.define("noted_in_a_branch", scheme="f[*s] -> f[*s]", forward=forward)
     x = scalar(g)
     y = ag.cond(x > 0, lambda: noted(x), lambda: x)
-    assert calls == [] and values(y, {"x": -1.0}) == [-1.0] and calls == []
-    assert values(y, {"x": 1.0}) == [1.0] and calls == [1.0] * len(MACHINES)
+    assert calls == []
+    assert values(y, {"x": -1.0}) == [-1.0]
+    assert calls == []
+    assert values(y, {"x": 1.0}) == [1.0]
+    assert calls == [1.0] * len(MACHINES)
 
 
 def test_a_python_bool_chooses_at_once(g):
@@ -94,7 +97,8 @@ def test_a_scan_in_reverse_is_the_scan_of_what_is_flipped(g):
 def test_a_scan_may_have_no_elements_and_stack_nothing(g):
     x = scalar(g)
     last, ys = ag.scan(lambda c, _: (c * x, None), np.ones(()), None, length=5)
-    assert ys is None and values(last, {"x": 2.0}) == [32.0]
+    assert ys is None
+    assert values(last, {"x": 2.0}) == [32.0]
 
 
 def test_a_scan_may_carry_nothing(g):
@@ -111,7 +115,8 @@ def test_no_iterations_give_the_first_carry_and_empty_stacks(g):
     feed = {"xs": np.zeros((0, 3), "float32"), "c": np.ones(3, "float32")}
     found, stacked = values([last, ys], feed)
     np.testing.assert_array_equal(found, np.ones(3))
-    assert stacked.shape == (0, 3) and stacked.dtype == np.float32
+    assert stacked.shape == (0, 3)
+    assert stacked.dtype == np.float32
     found[...] = 7
     np.testing.assert_array_equal(feed["c"], np.ones(3))
 
@@ -143,7 +148,8 @@ def test_the_index_of_fori_loop_is_an_integer_scalar(g):
         return c + i
 
     total = ag.fori_loop(2, 6, body, g.constant(np.int64(0)))
-    assert values(total, {}) == [2 + 3 + 4 + 5] and seen == [(np.dtype("int64"), ())]
+    assert values(total, {}) == [2 + 3 + 4 + 5]
+    assert seen == [(np.dtype("int64"), ())]
 
 
 @pytest.mark.parametrize(("low", "high", "wanted"), [(0, 3, 8.0), (4, 4, 1.0), (5, 2, 1.0)])
@@ -216,18 +222,24 @@ def test_equal_loops_are_one_node(g):
         return ag.scan(lambda c, x: (c + x * 2, None), np.zeros(()), xs)[0]
 
     other = ag.scan(lambda c, x: (c + x * 3, None), np.zeros(()), xs)[0]
-    assert total() is total() and total() is not other
+    assert total() is total()
+    assert total() is not other
 
 
 def test_a_drawing_shows_bodies_below_their_node(g):
     x = scalar(g)
     y = ag.while_loop(lambda c: c < 9, lambda c: ag.cond(c > 1, lambda: c + x, lambda: c), x)
     text = str(g)
-    for line in (r"  loop_1 = loop\(x, x, loop=while_loop\)", r"    test\(carry_0\):",
-                 r"    body\(iteration, ", r"        cond 1\("):
+    for line in (
+        r"  loop_1 = loop\(x, x, loop=while_loop\)",
+        r"    test\(carry_0\):",
+        r"    body\(iteration, ",
+        r"        cond 1\(",
+    ):
         assert re.search(rf"^{line}", text, re.MULTILINE), text
     dot = g.to_dot()
-    assert dot.count("subgraph cluster_") == 4 and dot.count("{") == dot.count("}")
+    assert dot.count("subgraph cluster_") == 4
+    assert dot.count("{") == dot.count("}")
     assert ag.Graph.clone(g).node(y.name).shape == ()
 
 
@@ -355,9 +367,12 @@ def test_random_ops_draw_by_iteration(g):
         return c, ag.ops.random.uniform(g, (2,), dtype="float64") + x
 
     _, ys = ag.scan(body, None, None, length=4)
-    nested = ag.map(lambda row: ag.map(lambda _: ag.ops.random.normal(x, ()), row), np.zeros((3, 4)))
+    nested = ag.map(
+        lambda row: ag.map(lambda _: ag.ops.random.normal(x, ()), row), np.zeros((3, 4))
+    )
     one, other = values([ys, nested], {"x": 0.0})
-    assert len(np.unique(one)) == 8 and len(np.unique(other)) == 12
+    assert len(np.unique(one)) == 8
+    assert len(np.unique(other)) == 12
     with ag.LispMachine([ys]) as machine:
         runs = [machine.run_sync({"x": 0.0}, run_number=n)[ys].value for n in (0, 1, 1)]
     assert not np.isin(runs[0], runs[1]).any()
@@ -371,7 +386,9 @@ def test_a_reversal_sees_the_draws_of_the_forward_pass(g):
         noise = ag.ops.random.uniform(g, (), dtype="float64")
         return c * noise * x, noise
 
-    results = [ag.scan(body, np.ones(()), None, length=5, save=save) for save in ("all", "carry", 2)]
+    results = [
+        ag.scan(body, np.ones(()), None, length=5, save=save) for save in ("all", "carry", 2)
+    ]
     for last, noise in results:
         slope = ag.gradients(last, [x])[0]
         found, drawn = values([slope, noise], {"x": 1.0})

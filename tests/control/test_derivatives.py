@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.control._runs import derivatives, on_every_machine, values
 
 import actorgraph as ag
 from actorgraph.control.revolve import reversal, steps_again
+from tests.control._runs import derivatives, values
 
 POLICIES = ("all", "carry", 1, 3, "auto")
 every_policy = pytest.mark.parametrize("save", POLICIES)
@@ -295,11 +295,13 @@ def test_forward_runs_keep_no_history(g):
         kept = []
         for backward in (False, True):
             seen = []
-            with ag.LispMachine([last], wrt=[xs], log=lambda node, value: seen.append(value)) as m:
+            log = lambda node, value, seen=seen: seen.append(value)  # noqa: E731
+            with ag.LispMachine([last], wrt=[xs], log=log) as m:
                 m.run_sync({"xs": np.ones(4)}, backward=backward)
             records = [value for value in seen if isinstance(value, tuple)]
             kept.append(sum(part is not None for part in records[0]))
-        assert machine.wrt and kept[0] < kept[1]
+        assert machine.wrt
+        assert kept[0] < kept[1]
 
 
 # -- Revolve --------------------------------------------------------------------------------------
@@ -316,10 +318,15 @@ def test_a_reversal_advances_as_few_steps_as_any_and_keeps_to_its_slots():
                 kept.append(at)
                 most = max(most, len(kept))
             else:
-                (back.append if action == "back" else lambda _: kept.pop())(place)
-                assert action == "drop" or at == place
+                if action == "back":
+                    assert at == place
+                    back.append(place)
+                else:
+                    kept.pop()
                 at = kept[-1]
-        assert back == list(range(length))[::-1] and most <= slots and kept == [0]
+        assert back == list(range(length))[::-1]
+        assert most <= slots
+        assert kept == [0]
         assert advanced == steps_again(length, slots)
 
 
