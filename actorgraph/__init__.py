@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         switch,
         while_loop,
     )
+    from actorgraph.control.vmap import vmap
     from actorgraph.transforms import grad, hessian, hvp, jacobian, jvp, value_and_grad, vjp
 
 __all__ = [
@@ -48,7 +49,7 @@ __all__ = [
     "autocast", "checkpoint", "cond", "custom_jvp", "custom_vjp", "data", "errors", "fori_loop",
     "grad", "gradients", "hessian", "hook_gradient", "hvp", "jacobian", "jvp", "map", "nn", "ops",
     "pipeline", "rewrite", "scan", "solvers", "stop_gradient", "switch", "testing", "trace",
-    "types", "value_and_grad", "vjp", "while_loop",
+    "types", "value_and_grad", "vjp", "vmap", "while_loop",
 ]  # fmt: skip
 
 # Imported when first asked for: no machine needs them.
@@ -63,6 +64,8 @@ def __getattr__(name: str) -> Any:
 
     if name in _LAZY:
         return import_module(f"{__name__}.{name}")
+    if name == "vmap":
+        return import_module(f"{__name__}.control.vmap").vmap
     if name in _CONTROL:
         return getattr(import_module(f"{__name__}.control.functions"), name)
     if name in _TRANSFORMS:

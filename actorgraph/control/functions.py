@@ -26,7 +26,9 @@ from actorgraph.ops.selection import maximum
 from actorgraph.options import positive
 from actorgraph.types import UNKNOWN, Dim, Tensor
 
-__all__ = ["cond", "fori_loop", "map", "scan", "switch", "while_loop"]
+__all__ = [
+    "cond", "fori_loop", "graph_of", "lifted_leaves", "map", "scan", "switch", "while_loop",
+]  # fmt: skip
 
 _Function = Callable[..., Any]
 _LOOKED_INTO = 100
@@ -36,7 +38,7 @@ _LOOKED_INTO = 100
 # -- what is given --------------------------------------------------------------------------------
 
 
-def _graph_of(what: str, leaves: Sequence[Any], *functions: Any) -> Graph:
+def graph_of(what: str, leaves: Sequence[Any], *functions: Any) -> Graph:
     """Return the graph to build in: that of a leaf, or of what a function closes over."""
     waiting: deque[Any] = deque([*leaves, *functions])
     known: set[int] = set()
@@ -64,18 +66,21 @@ def _root(graph: Graph) -> Graph:
     return graph
 
 
-def _lifted(graph: Graph, tree: Any, what: str) -> tuple[list[Node], Structure]:
-    """Return the leaves of a tree as nodes, and its structure."""
-    leaves, structure = flatten(tree)
-    nodes = []
+def lifted_leaves(graph: Graph, leaves: Sequence[Any], what: str) -> list[Node]:
+    """Return leaves as nodes, or raise for a Python scalar, which has no dtype."""
     for leaf in leaves:
         if is_weak(leaf) and not isinstance(leaf, np.generic):
             raise GraphTypeError(
                 f"{what} is the Python scalar {leaf!r}, which has no dtype; give an array, such as "
                 f"np.array({leaf!r}, dtype='float32')"
             )
-        nodes.append(graph.lift(leaf))
-    return nodes, structure
+    return [graph.lift(leaf) for leaf in leaves]
+
+
+def _lifted(graph: Graph, tree: Any, what: str) -> tuple[list[Node], Structure]:
+    """Return the leaves of a tree as nodes, and its structure."""
+    leaves, structure = flatten(tree)
+    return lifted_leaves(graph, leaves, what), structure
 
 
 def _named(names: str, nodes: Sequence[Node]) -> list[tuple[str, Tensor]]:
@@ -169,7 +174,7 @@ def switch(index: Any, branches: Sequence[_Function], *operands: Any) -> Any:
 def _branched(
     what: str, index: Node, functions: Sequence[_Function], operands: Sequence[Any]
 ) -> Any:
-    graph = _graph_of(what, [index], *functions)
+    graph = graph_of(what, [index], *functions)
     nodes, structure = _lifted(graph, tuple(operands), f"an operand of {what}")
     all_operands: dict[Node, int] = dict.fromkeys(nodes, 0)
     pieces, structures = [], []
@@ -250,7 +255,7 @@ def scan(
     <item_4: float64[n]>
     """
     leaves, _ = flatten((init, xs))
-    graph = _graph_of("scan", leaves, f)
+    graph = graph_of("scan", leaves, f)
     elements, x_tree = _lifted(graph, xs, "an array of scan")
     size = _length_of(elements, length)
     save = save if save in ("auto", "all", "carry") else positive("save", save)
@@ -332,7 +337,7 @@ def fori_loop(lower: Any, upper: Any, body_fun: _Function, init: Any, *, save: A
         for name, bound in (("lower", lower), ("upper", upper))
     ]
     leaves, _ = flatten((init, bounds))
-    graph = _graph_of("fori_loop", [x for x in leaves if isinstance(x, Node)], body_fun)
+    graph = graph_of("fori_loop", [x for x in leaves if isinstance(x, Node)], body_fun)
     first: Any = bounds[0] if isinstance(bounds[0], Node) else int(bounds[0])
     count: Any = None
     length: int | None = None
@@ -391,7 +396,7 @@ def while_loop(
     if limit is not None and limit < 0:
         raise GraphError(f"max_trips is a number of iterations, at least 0, got {max_trips!r}")
     leaves, _ = flatten(init)
-    graph = _graph_of("while_loop", leaves, cond_fun, body_fun)
+    graph = graph_of("while_loop", leaves, cond_fun, body_fun)
 
     def called(function: _Function, _: Any, carry: Any, __: Any) -> Any:
         return function(carry), None
