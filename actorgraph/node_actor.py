@@ -14,14 +14,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from traceback import clear_frames
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
 from actorgraph.dual import Dual
 from actorgraph.errors import GraphError, NodeError, text_of
-from actorgraph.lower.inner import Dead, InBody
+from actorgraph.lower.inner import Dead, InBody, frame_of
 from actorgraph.lower.joint import Joint
 from actorgraph.lower.program import Program
 from actorgraph.lower.regions import Region, TaskSpec
@@ -258,11 +257,11 @@ def _shortage(error: Unallocated) -> BaseException:
 
 def _failing_step(program: Program, error: BaseException) -> tuple[Node, list[Any]]:
     """Return the step that failed and its operands, which are locals of the program's frame."""
-    trace = _frame_of(program, error.__traceback__)
+    trace = frame_of(program, error.__traceback__)
     assert trace is not None
     left = []  # frames of functions that the program has called
     while (inner := program.inner(trace.tb_lineno)) is not None:
-        within = _frame_of(inner, trace.tb_next)
+        within = frame_of(inner, trace.tb_next)
         if within is None:
             break
         left.append(within.tb_frame)
@@ -281,12 +280,6 @@ def _failing_step(program: Program, error: BaseException) -> tuple[Node, list[An
 def _operand(program: Program, part: Node, names: Mapping[str, Any]) -> Any:
     constant = part.op is CONSTANT
     return part.attrs["value"] if constant else eval(program.expression(part), {}, names)
-
-
-def _frame_of(program: Program, trace: TracebackType | None) -> TracebackType | None:
-    while trace is not None and trace.tb_frame.f_code.co_filename != program.filename:
-        trace = trace.tb_next
-    return trace
 
 
 def _explained_inside(

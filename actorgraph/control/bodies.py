@@ -201,11 +201,6 @@ class Body:
     def __repr__(self) -> str:
         return f"<body of {len(self.nodes)} nodes>"
 
-    def uses(self, node: Node) -> bool:
-        """Return whether a result depends on that input."""
-        seen = [*self.results, *[part for inner in self.nodes for part in inner.inputs]]
-        return any([one is node for one in seen])  # noqa: C419
-
     def predicted_us(self, symbols: Mapping[str, int]) -> float:
         """Return the microseconds that one call is predicted to take."""
         return sum([predicted_us(node, symbols) for node in self.nodes if node.op is not CONSTANT])

@@ -22,7 +22,7 @@ import numpy as np
 from actorgraph.control.bodies import Body
 from actorgraph.errors import GraphError, GraphTypeError, ShapeError
 from actorgraph.graph import Graph, Node
-from actorgraph.lower.inner import ALONE, Dead, InBody, Inner
+from actorgraph.lower.inner import ALONE, Inner, InnerLoop
 from actorgraph.op import Attrs, Op, Together
 from actorgraph.ops._records import any_types, fields_read
 from actorgraph.types import UNKNOWN, Checks, Dim, Record, Tensor, bind_dims, bind_shape
@@ -116,6 +116,12 @@ class Spec:
             marks.append(marks[-1] + size)
         groups = [list(operands[i:j]) for i, j in itertools.pairwise(marks)]
         return (operands[0] if self.counted else None, *groups)  # type: ignore[return-value]
+
+    def split_inputs(self) -> list[Sequence[Node]]:
+        """Return the inputs of the body: position, captures, carries, elements."""
+        inputs = self.body.inputs
+        ends = [0, 1, 1 + self.consts, 1 + self.consts + self.carries, len(inputs)]
+        return [inputs[i:j] for i, j in itertools.pairwise(ends)]
 
     def of_body(self, operands: Sequence[Any]) -> list[Any]:
         """Return those that are inputs of the body, in its order, without the position."""
@@ -212,54 +218,34 @@ class _Kernel:
         self.symbols = symbols
         self.length = bound_length(spec, symbols)
         self.types = node.type.fields  # type: ignore[attr-defined]
-        self.call = Inner(body.inputs, results, symbols, watch)
         test = spec.test
-        self.test = None if test is None else Inner(test.inputs, test.results, symbols, watch)
-        self.indexed = body.uses(body.inputs[0])
+        self.call = InnerLoop(
+            spec.split_inputs(),
+            results,
+            self.saved,
+            None if test is None else Inner(test.inputs, test.results, symbols, watch),
+            symbols,
+            watch,
+        )
 
     def __call__(self, run: Any, *operands: Any) -> tuple[Any, ...]:
         spec = self.spec
         number, consts, tested, carries, xs = spec.split(operands)
-        run = ALONE if run is None else run
         length = length_of(spec, self.length, number, xs)
-        saved: list[Any] = [[] for _ in self.saved]
-        stacks: list[Any] = [[] for _ in self.stacked]
-        count, call, until = spec.carries, self.call.call, self.test
-        positions: Any = range(length) if until is None else itertools.count()
+        positions: Any = range(length) if spec.test is None else itertools.count()
         if spec.reverse:
             positions = reversed(positions)
-        position, program, trips = 0, self.call.program, 0
-        try:
-            for position in positions:
-                if run.dead is not None:
-                    raise Dead
-                if until is not None:
-                    program = until.program
-                    if not until.call(run, (), *tested, *carries)[0]:
-                        break
-                    if trips == spec.limit:
-                        trips += 1
-                        break
-                    program = self.call.program
-                for place, stack in zip(self.saved, saved, strict=True):
-                    stack.append(carries[place])
-                index = np.int64(position) if self.indexed else None
-                made = call(run, (), index, *consts, *carries, *[x[position] for x in xs])
-                carries = made[:count]
-                for stack, value in zip(stacks, made[count:], strict=True):
-                    stack.append(value)
-                trips += 1
-        except Dead:
-            raise
-        except Exception as error:
-            raise InBody(program, position, error) from error
-        if spec.limit is not None and trips > spec.limit:
+        run, limit = ALONE if run is None else run, spec.limit
+        carries, trips, saved, stacks = self.call(
+            run, positions, limit, tested, consts, carries, xs
+        )
+        if limit is not None and trips > limit:
             raise GraphError(
-                f"{spec.what} {self.name!r} has made max_trips={spec.limit} iterations and its "
-                "test asks for more; raise max_trips, or mend the test"
+                f"{spec.what} {self.name!r} has made max_trips={limit} iterations and its test "
+                "asks for more; raise max_trips, or mend the test"
             )
         fields: list[Any] = [None] * self.fields
-        fields[:count] = carries
+        fields[: spec.carries] = carries
         fields[spec.trips] = np.int64(trips)
         places = [*self.stacked, *[spec.history + place for place in self.saved]]
         for field, stack in zip(places, [*stacks, *saved], strict=True):

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 __all__ = [
     "AWAITED", "BOUND", "BUFFERED", "BY_NAME", "Call", "DirectForm", "Form", "LEAVING", "LONG",
-    "OVER", "OWN", "Step", "TOLD",
+    "LoopForm", "OVER", "OWN", "Step", "TOLD",
 ]  # fmt: skip
 
 
@@ -77,3 +77,20 @@ class DirectForm(NamedTuple):
     steps: tuple[Step, ...]
     results: tuple[int, ...]
     is_part: bool = False
+
+
+class LoopForm(NamedTuple):
+    """All that the text of a loop depends on, see `Form`.
+
+    Leaves are: the position, what the body captures (and constants that it returns), the carries,
+    the elements.  `results` are the carries after an iteration, then what is stacked.
+    """
+
+    captured: int
+    carries: int
+    elements: int
+    steps: tuple[Step, ...]
+    results: tuple[int, ...]
+    saved: tuple[int, ...]
+    indexed: bool
+    tested: bool
