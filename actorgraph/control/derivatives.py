@@ -151,14 +151,16 @@ def pull_loop(
     moved = _moved(spec, argnums, operands)
     if not moved:
         return [None] * len(argnums)
-    back = Reverse(spec, moved, arrived)
+    slots = _slots(spec, operands)
+    back = Reverse(spec, moved, arrived, keeps=slots is None and spec.save in ("all", "auto"))
+    if not any([isinstance(source, int) for source in back.forward]):  # noqa: C419
+        slots = None  # it reads no carry
     value_of = dict(zip(spec.body.inputs[1:], spec.of_body(operands), strict=True))
     begin = [
         arrived[j] if j in arrived else neg(zeros_like(value_of[carry]))
         for j, carry in back.moving.items()
     ]
     begin += [neg(zeros_like(value_of[node])) for node in back.summing]
-    slots = _slots(spec, operands)
     fields_given = [
         item(y, field) if isinstance(field, int) else value_of[field]
         for field in back.forward
@@ -203,6 +205,17 @@ def _slots(spec: Spec, operands: Sequence[Node]) -> int | None:
 class Reverse:
     """The loop that takes cotangents back through another one.
 
+    Parameters
+    ----------
+    spec : Spec
+        The forward loop.
+    moved : sequence of Node
+        Inputs of its body whose cotangents are asked for.
+    arrived : collection of int
+        Fields that have cotangents.
+    keeps : bool
+        Whether values of nodes are kept, as far as they fit, and not only carries.
+
     Attributes
     ----------
     spec : Spec
@@ -216,7 +229,9 @@ class Reverse:
         Fields whose cotangents are its last elements.
     """
 
-    def __init__(self, spec: Spec, moved: Sequence[Node], arrived: Collection[int]) -> None:
+    def __init__(
+        self, spec: Spec, moved: Sequence[Node], arrived: Collection[int], keeps: bool
+    ) -> None:
         self._forward = spec
         self.groups = groups = _Groups(spec)
         varied = set(_varied(spec, groups, moved))
@@ -242,18 +257,14 @@ class Reverse:
         for node in (*self.moving.values(), *self.summing, *self.elements):
             ct = found[wrt[node]]
             results.append(zeros_like(wrt[node]) if ct is None else ct)
-        saved = self._saved([*inputs, *cts.values(), *ends.values()], results)
+        leaves = [*inputs, *cts.values(), *ends.values()]
+        saved = self._saved(leaves, results) if keeps else []
         entered: list[tuple[Node | int, Node]] = [
             (spec.inner + k, stands[spec.body.nodes[k]]) for k in saved
         ]
         entered += [(spec.history + j, stands[c]) for j, c in enumerate(groups.carries)]
         entered += [(x, stands[x]) for x in groups.xs]
-        read = {
-            node.id
-            for node in between(
-                [*[leaf for _, leaf in entered], *inputs, *cts.values(), *ends.values()], results
-            )
-        }
+        read = {node.id for node in between([*[leaf for _, leaf in entered], *leaves], results)}
         entered = [one for one in entered if one[1].id in read]
         self.forward = [source for source, _ in entered]
         self.arriving = [field for field, leaf in ends.items() if leaf.id in read]
@@ -285,8 +296,6 @@ class Reverse:
     def _saved(self, leaves: Sequence[Node], results: Sequence[Node]) -> list[int]:
         """Return which nodes of the forward body have their values kept: those that rules read."""
         spec, stands = self._forward, self._stands
-        if spec.save not in ("all", "auto"):
-            return []
         again = {stands[node].id: k for k, node in enumerate(spec.body.nodes)}
         varying = {stands[node].id for node in (spec.body.inputs[0], *self.groups.carries)}
         varying |= {stands[node].id for node in self.groups.xs}

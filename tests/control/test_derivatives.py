@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import actorgraph as ag
+from actorgraph.control import derivatives as control_derivatives
 from actorgraph.control.revolve import reversal, steps_again
 from tests.control._runs import derivatives, values
 
@@ -286,6 +287,24 @@ def test_what_is_kept_changes_no_bit_of_a_gradient():
     for other in found[1:]:
         for one, two in zip(found[0], other, strict=True):
             assert one.tobytes() == two.tobytes()
+
+
+@pytest.mark.parametrize("most_bytes", [0, 8 * 9, 8 * 9 * 3, 10**9])
+def test_automatic_keeping_changes_no_bit_however_much_fits(most_bytes, monkeypatch):
+    monkeypatch.setattr(control_derivatives, "MOST_BYTES", most_bytes)
+    found = []
+    for save in ("auto", "carry"):
+        g = ag.Graph()
+        x, v = g.input("x", (), "float64"), g.input("v", (9,), "float64")
+        body = lambda c, e, x=x: (  # noqa: E731
+            (ag.ops.sin(c[0] * x) + c[1], c[1] + e, c[2] + e, c[3] + c[2]),
+            e * e,
+        )
+        last, ys = ag.scan(body, (x, x, x, x), v, save=save)
+        slopes = ag.gradients(ys.sum() * last[0], [x, v])
+        found.append(values(slopes, {"x": 0.3, "v": np.linspace(0, 1, 9)}))
+    for one, two in zip(*found, strict=True):
+        assert one.tobytes() == two.tobytes()
 
 
 def test_forward_runs_keep_no_history(g):
