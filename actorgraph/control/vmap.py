@@ -50,7 +50,7 @@ def vmap(fun: Callable[..., Any], in_axes: _Axes = 0, out_axes: int = 0) -> Call
     >>> w, xs = g.input("w", (3,), "float64"), g.input("xs", ("batch", 3), "float64")
     >>> slope = lambda w, x: gradients((w * x).sum() ** 2.0, [w])[0]
     >>> vmap(slope, in_axes=(None, 0))(w, xs).shape
-    ('batch', 3)
+    (batch, 3)
     """
     if not callable(fun):
         raise GraphTypeError(f"vmap takes a function of nodes, got {shown(fun)}")
