@@ -178,6 +178,10 @@ def _branched(
     nodes, structure = _lifted(graph, tuple(operands), f"an operand of {what}")
     all_operands: dict[Node, int] = dict.fromkeys(nodes, 0)
     pieces, structures = [], []
+
+    def called(function: _Function, _: Any, given: list[Node]) -> Any:
+        return function(*unflatten(structure, given))
+
     for number, function in enumerate(functions):
         title = f"branch {number} of {what}"
         traced_graph, given, results, made = traced(
@@ -185,7 +189,7 @@ def _branched(
             graph,
             title,
             _named("operand", nodes),
-            lambda function, _, given: function(*unflatten(structure, given)),
+            called,
             indexed=False,
         )
         captures = traced_graph.captures
@@ -305,7 +309,11 @@ def map(f: _Function, xs: Any) -> Any:  # noqa: A001 - its name in JAX
     >>> map(lambda x: x.sum(), xs)
     <item_2: float64[n]>
     """
-    return scan(lambda _, x: (None, f(x)), None, xs)[1]
+
+    def body(_: None, x: Any) -> tuple[None, Any]:
+        return None, f(x)
+
+    return scan(body, None, xs)[1]
 
 
 def fori_loop(lower: Any, upper: Any, body_fun: _Function, init: Any, *, save: Any = "auto") -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import wraps
+from functools import partial, wraps
 from typing import Any
 
 from actorgraph.autodiff.trees import flatten, map_leaves, unflatten
@@ -77,7 +77,7 @@ def vmap(fun: Callable[..., Any], in_axes: _Axes = 0, out_axes: int = 0) -> Call
             return fun(*unflatten(structure, given))
 
         made = map(of_row, rows)
-        return map_leaves(lambda node: moveaxis(node, 0, out_axes) if out_axes else node, made)
+        return map_leaves(partial(moveaxis, source=0, destination=out_axes), made)
 
     return batched
 
