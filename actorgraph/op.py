@@ -195,6 +195,14 @@ class Op:
         the event loop of the run's caller; or in a thread of its own, because it only waits.
     split : Factoring, optional
         How steps may share the beginning of the op, not with floats of two bytes.
+    typing : callable, optional
+        ``typing(checks, types, attrs) -> Tensor`` stands for scheme and shape rule where the type
+        follows from graphs among the attributes.
+    kernel : callable, optional
+        ``kernel(node, symbols, watch)`` makes the kernel where the attributes do not tell all of
+        it; that kernel takes the run (or None) before the arrays, and looks whether it is dead.
+    predicted : callable, optional
+        ``predicted(node, symbols) -> microseconds`` of one call, in place of `cost`.
     doc : str
         One line for tables.
     """
@@ -217,6 +225,9 @@ class Op:
     checked: bool = False
     runs_on: Literal["worker", "loop", "thread"] = "worker"
     split: Factoring | None = None
+    typing: Callable[[Checks, tuple[Tensor, ...], Attrs], Tensor] | None = None
+    kernel: Callable[..., Any] | None = None
+    predicted: Callable[[Any, Mapping[str, int]], float] | None = None
     doc: str = ""
 
     def __repr__(self) -> str:
@@ -479,6 +490,9 @@ def infer(op: Op, types: tuple[Tensor, ...], attrs: Attrs, key: Hashable) -> tup
 
 
 def _infer(op: Op, types: tuple[Tensor, ...], attrs: Attrs) -> tuple[Tensor, Checks]:
+    if op.typing is not None:
+        checks = Checks()
+        return op.typing(checks, types, attrs), checks
     scheme = op.signature(len(types), attrs)
     if len(scheme.args) != len(types):
         raise GraphTypeError(f"takes {len(scheme.args)} arguments, got {len(types)}")

@@ -1,7 +1,7 @@
 """The sentences of docs/design.md about structure, as tests: who imports whom, what is where.
 
     errors <- options <- dims, runs <- types <- op, parameters <- node <- legality, operands
-           <- graph <- ops <- autodiff, rewrite <- memory <- lower <- jit <- deadlines
+           <- graph <- ops <- autodiff, rewrite <- memory <- lower <- control, jit <- deadlines
            <- channels, node_actor, scheduler <- machines
            <- transforms, trace, nn, pipeline, testing <- _demo <- cli <- __main__
 
@@ -56,7 +56,7 @@ LAYERS = (
     ("autodiff", "rewrite"),
     ("memory",),
     ("lower",),
-    ("jit",),
+    ("control", "jit"),
     ("deadlines",),
     ("channels", "node_actor", "scheduler"),
     ("machines",),
@@ -417,11 +417,13 @@ def ancestors(cls):
 
 
 OTHERWISE = {
-    ("BarzilaiBorwein", "prepared"), ("BatchNorm2d", "make"), ("LAMB", "update"),
+    ("BarzilaiBorwein", "prepared"), ("BatchNorm2d", "make"), ("BodyGraph", "apply"),
+    ("BodyGraph", "lift"), ("BodyGraph", "next_draw"), ("BodyGraph", "run_number"),
+    ("LAMB", "update"),
     ("LSTM", "_shapes"), ("ModuleDict", "_own"), ("ModuleList", "_own"),
     ("_Forward", "size_of_weight"),
 }  # fmt: skip
-"""Layers and solvers that do as their like do, but for this."""
+"""Layers and solvers that do as their like do, but for this; and graphs of bodies, which capture."""
 
 
 def test_no_subclass_overrides_an_implemented_method():

@@ -43,6 +43,8 @@ def predicted_us(node: Node, symbols: Mapping[str, int]) -> float:
     GraphTypeError
         The `cost` of the op raises, or returns something else than a number.
     """
+    if node.op.predicted is not None:
+        return node.op.predicted(node, symbols)
     if node.op.checked and node.op.cost is None:
         return _UNKNOWN_US
     shapes = tuple(bind_shape(part.dims, symbols, 1) for part in node.inputs)

@@ -80,7 +80,7 @@ def alike(node: Node) -> tuple[Any, ...]:
 
 def depends_on_symbols(node: Node) -> bool:
     """Return whether the node's kernel differs between bindings of the symbols."""
-    if node.attrs and is_symbolic(node.attrs):
+    if node.op.kernel is not None or (node.attrs and is_symbolic(node.attrs)):
         return True
     return node.op.checked and any(isinstance(dim, Dim) for dim in node.dims)
 
@@ -105,6 +105,8 @@ def kernel(
         Raise `FloatingPointError` where a result has one.
     """
     op = node.op
+    if op.kernel is not None:
+        return op.kernel(node, symbols, watch)
     attrs = bind_attrs(node.attrs, symbols) if node.attrs else {}
     half = is_half(node.dtype)
     bare = op.ufunc is not None and not attrs and not half

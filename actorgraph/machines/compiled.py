@@ -170,8 +170,11 @@ class Compiled:
 
     @cached_property
     def has_own(self) -> bool:
-        """Whether there are ops of users, which see the context of the run's caller."""
-        return any(node.op.checked for node in self.joint.order)
+        """Whether there are ops of users, which see the context of the run's caller.
+
+        A body may hold one.
+        """
+        return any(node.op.checked or node.op.kernel is not None for node in self.joint.order)
 
     def kernel(self, node: Node, symbols: Mapping[str, int]) -> Callable[..., Any]:
         """Return the kernel of a node on the device."""
