@@ -2,25 +2,25 @@
 
 `unary` and `binary` declare elementwise ops by one derivative an argument: a function linear in
 its first argument, which serves as vjp (summed to the argument's shape) and as jvp.  They and
-`reduction` register the op and return the function that users call.  `linear_jvp` is the jvp of an
-op that is linear in its first argument.  `over_axes` makes the functions of one to three axes that
-differ in nothing else.
+`reduction` register the op and return the function that users call.  `over_axes` makes the
+functions of one to three axes that differ in nothing else.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
-from functools import reduce, wraps
+from functools import wraps
 from inspect import signature
 from math import prod
 from types import FunctionType
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeAlias, TypeVar
 
 from actorgraph.graph import Node, build
-from actorgraph.op import Op, Sample, register
+from actorgraph.op import KEPT, Loop, Op, Sample
+from actorgraph.ops._rules import add_all, declare
 from actorgraph.ops.broadcasting import (
     REDUCTION_SAMPLES,
-    add,
     axes_of,
     broadcast_like,
     conj,
@@ -29,8 +29,8 @@ from actorgraph.ops.broadcasting import (
 )
 
 __all__ = [
-    "Binary", "Reduction", "Unary", "add_all", "binary", "documented", "linear_jvp",
-    "nary_elementwise", "over_axes", "reduction", "unary",
+    "Binary", "Reduction", "Unary", "binary", "documented", "nary_elementwise", "over_axes",
+    "reduction", "unary",
 ]  # fmt: skip
 
 P = ParamSpec("P")
@@ -60,11 +60,6 @@ _BINARY_SHAPES: tuple[tuple[tuple[int, ...], ...], ...] = (
 )
 
 
-def add_all(nodes: list[Node]) -> Node | None:
-    """Return the sum of the nodes from left to right, or None (a symbolic zero) for none."""
-    return reduce(add, nodes) if nodes else None
-
-
 def nary_elementwise(
     name: str,
     scheme: str,
@@ -73,18 +68,22 @@ def nary_elementwise(
     flops: float = 1,
     **more: Any,
 ) -> Op:
-    """Register an elementwise op; `forward` is a ufunc's name or ``forward(xp, *arrays, **attrs)``.
+    """Register an elementwise op.
 
-    A derivative is ``(t, y, *xs, **attrs) -> node``, linear in `t`; None where it is zero or where
-    the argument has none.  `flops` is the cost of an element, in additions.
+    `forward` is the rule of an element, or ``forward(xp, *arrays, **attrs)``.  A rule is the name
+    of a ufunc, or an expression of NumPy's functions and the operands ``x, y, z``; the op, the
+    compiled loops and the laws follow from it.  A derivative is ``(t, y, *xs, **attrs) -> node``,
+    linear in `t`; None where it is zero or where the argument has none.  `flops` is the cost of an
+    element, in additions.
     """
     if isinstance(forward, str):
-        more["ufunc"], ufunc = forward, forward
+        operands = ", ".join("xyz"[: len(derivatives)])
+        if forward.isidentifier():
+            more["ufunc"], forward = forward, f"{forward}({operands})"
+        more["loop"] = Loop("value", forward)
+        forward = _forward_of(forward, operands)
 
-        def forward(xp: Any, *arrays: Any) -> Any:
-            return getattr(xp, ufunc)(*arrays)
-
-    more.setdefault("layout", "kept")
+    more.setdefault("memory", KEPT)
     vjp = tuple(None if d is None else _vjp_of(d, i) for i, d in enumerate(derivatives))
 
     def jvp(tans: tuple[Node | None, ...], y: Node, *xs: Node, **attrs: Any) -> Node | None:
@@ -98,7 +97,12 @@ def nary_elementwise(
     def cost(shapes: Any, result: tuple[int, ...], attrs: Any) -> float:
         return flops * prod(result)
 
-    return register(Op(name, scheme, forward, vjp=vjp, jvp=jvp, cost=cost, **more))
+    return declare(name, scheme, forward, vjp=vjp, jvp=jvp, cost=cost, **more)
+
+
+def _forward_of(rule: str, operands: str) -> Any:
+    calls = re.sub(r"(\w+)\(", r"xp.\1(", rule)
+    return eval(f"lambda xp, {operands}: {calls}")
 
 
 def _vjp_of(derivative: Derivative, argnum: int) -> Derivative:
@@ -171,7 +175,7 @@ def reduction(
 ) -> Reduction:
     """Declare a reduction, ``forward(xp, x, axis, keepdims)``, and return the function of nodes."""
     more = {"shape": reduced_shape, "samples": REDUCTION_SAMPLES, **more}
-    op = register(Op(name, scheme, forward, doc=doc, **more))
+    op = declare(name, scheme, forward, doc=doc, **more)
 
     def function(x: Any, axis: Any = None, keepdims: bool = False) -> Node:
         return build(op, x, axis=axes_of(axis, x.ndim, name), keepdims=bool(keepdims))
@@ -191,15 +195,6 @@ def documented(
         f"Parameters\n----------\n{parameters}\n\nReturns\n-------\nNode\n\n"
         "Raises\n------\nGraphTypeError, ShapeError\n    The operands do not fit the type.\n"
     )
-
-
-def linear_jvp(op_of: Callable[[], Op]) -> Callable[..., Node | None]:
-    """Return the jvp of an op linear in its first argument: the op applied to the tangent."""
-
-    def jvp(tans: tuple[Node | None, ...], y: Node, *xs: Node, **attrs: Any) -> Node | None:
-        return None if tans[0] is None else build(op_of(), tans[0], *xs[1:], **attrs)
-
-    return jvp
 
 
 _OVER = (

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from actorgraph.graph import Node
+from actorgraph.op import IN_PLACE, KEPT_OUT, Loop
 from actorgraph.ops._declare import Binary, binary, unary
 from actorgraph.ops._quick import all_finite, at_least, exp_without_warning, logistic
 from actorgraph.ops._scalars import highest, one, scalar, zero
@@ -66,8 +67,7 @@ def _replaced(xp: Any, result: Any, where: Any, x: Any) -> Any:
 
 _sigmoid = unary(
     "sigmoid", _sigmoid_forward, lambda t, y, x: t * (y * (1 - y)), "1 / (1 + exp(-x)).",
-    scheme=_FLOAT, flops=8, takes_out=True,
-    in_place=(0,),
+    scheme=_FLOAT, flops=8, memory=IN_PLACE,
 )  # fmt: skip
 
 
@@ -95,13 +95,11 @@ def sigmoid(x: Any) -> Node:
 
 _softplus = unary(
     "softplus", _softplus_forward, lambda t, y, x: -(t * expm1(-y)),
-    "log(1 + exp(x)), which is x where exp(x) overflows.", scheme=_FLOAT, flops=12,
-    takes_out=True,
+    "log(1 + exp(x)), which is x where exp(x) overflows.", scheme=_FLOAT, flops=12, memory=KEPT_OUT,
 )  # fmt: skip
 logsigmoid = unary(
     "logsigmoid", _logsigmoid_forward, lambda t, y, x: -(t * expm1(y)),
-    "log(sigmoid(x)), computed as -log(1 + exp(-x)).", scheme=_FLOAT, flops=12,
-    takes_out=True,
+    "log(sigmoid(x)), computed as -log(1 + exp(-x)).", scheme=_FLOAT, flops=12, memory=KEPT_OUT,
 )  # fmt: skip
 
 
@@ -133,14 +131,14 @@ def softplus(x: Node, beta: float = 1.0, threshold: float = inf) -> Node:
 
 where_positive: Binary = binary(
     "where_positive", select_positive, (lambda t, z, x, y: where_positive(t, y), None),
-    "x where y > 0, else 0.", scheme="r[*s] -> r[*t] -> r[*s|t]", flops=2, takes_out=True,
-    in_place=(0,),
+    "x where y > 0, else 0.", scheme="r[*s] -> r[*t] -> r[*s|t]", flops=2,
+    loop=Loop("value", "where(greater(y, 0), x, 0)"), memory=IN_PLACE,
     notes="What is not chosen may be infinite or NaN; a NaN in y chooses 0.",
 )  # fmt: skip
 relu = unary(
     "relu", lambda xp, x, out=None: at_least(xp, x, zero(xp, x), out),
-    lambda t, y, x: where_positive(t, y), "max(x, 0).", scheme="r[*s] -> r[*s]", takes_out=True,
-    in_place=(0,),
+    lambda t, y, x: where_positive(t, y), "max(x, 0).", scheme="r[*s] -> r[*s]",
+    loop=Loop("value", "maximum(x, 0)"), memory=IN_PLACE,
     notes="The gradient at 0 is 0.  An inactive unit gets 0 also of an infinite cotangent, as "
     "``where(y > 0, ct, 0)`` gives it.",
 )  # fmt: skip

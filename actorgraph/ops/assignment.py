@@ -15,9 +15,10 @@ import numpy as np
 
 from actorgraph.errors import ShapeError
 from actorgraph.graph import Node, build, is_weak
-from actorgraph.op import Attrs, Op, Sample, register
+from actorgraph.op import Attrs, Op, Sample
 from actorgraph.operands import as_node, naming_itself
 from actorgraph.ops._half import through_float32
+from actorgraph.ops._rules import declare
 from actorgraph.ops.broadcasting import broadcast_like, zeros_like
 from actorgraph.ops.gathering import check_along, positions_of
 from actorgraph.ops.indexing import (
@@ -129,19 +130,14 @@ def _last_scheme(arity: int, attrs: Attrs) -> str:
     return " -> ".join(["a[*s]", *arrays, "bool[*out]"])
 
 
-_LAST_WRITES: Op = register(
-    Op(
-        "last_writes",
-        _last_scheme,
-        _last_forward,
-        shape=indexed_shape,
-        samples=(
-            Sample(((3, 4), (5,)), {"index": (ARRAY,)}, ints={1: 3}),
-            Sample(((3, 4), (2, 4)), {"index": (ALONG, 0)}, ints={1: 3}),
-        ),
-        doc="Whether no later position of an index is the same.",
-    )
-)
+_LAST_WRITES: Op = declare(
+    "last_writes", _last_scheme, _last_forward, shape=indexed_shape,
+    samples=(
+        Sample(((3, 4), (5,)), {"index": (ARRAY,)}, ints={1: 3}),
+        Sample(((3, 4), (2, 4)), {"index": (ALONG, 0)}, ints={1: 3}),
+    ),
+    doc="Whether no later position of an index is the same.",
+)  # fmt: skip
 
 WRITES = (
     Sample(((3, 4), (4,)), {"index": (1,)}),
@@ -154,18 +150,11 @@ WRITES = (
 )
 """Samples of ops that write."""
 
-INDEX_PUT: Op = register(
-    Op(
-        "index_put",
-        writing_scheme("a", "a[*out]"),
-        _put_forward,
-        shape=written_shape,
-        vjp=_put_vjp,
-        jvp=_both_tangents(lambda: INDEX_PUT),
-        samples=WRITES,
-        doc="An array with the entries at an index replaced; the last of repeated writes stays.",
-    )
-)
+INDEX_PUT: Op = declare(
+    "index_put", writing_scheme("a", "a[*out]"), _put_forward, shape=written_shape, vjp=_put_vjp,
+    jvp=_both_tangents(lambda: INDEX_PUT), samples=WRITES,
+    doc="An array with the entries at an index replaced; the last of repeated writes stays.",
+)  # fmt: skip
 """What replaces entries at an index."""
 
 
@@ -188,18 +177,11 @@ def _add_vjp(
     return take_index(ct, index, arrays) if argnum == 1 else None
 
 
-INDEX_ADD: Op = register(
-    Op(
-        "index_put_add",
-        writing_scheme("n", "n[*out]"),
-        _add_forward,
-        shape=written_shape,
-        vjp=_add_vjp,
-        jvp=_both_tangents(lambda: INDEX_ADD),
-        samples=WRITES,
-        doc="An array with values added at an index; repeated positions add up.",
-    )
-)
+INDEX_ADD: Op = declare(
+    "index_put_add", writing_scheme("n", "n[*out]"), _add_forward, shape=written_shape,
+    vjp=_add_vjp, jvp=_both_tangents(lambda: INDEX_ADD), samples=WRITES,
+    doc="An array with values added at an index; repeated positions add up.",
+)  # fmt: skip
 """What adds at an index."""
 
 

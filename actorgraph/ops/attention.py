@@ -12,8 +12,9 @@ import numpy as np
 
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
-from actorgraph.op import Op, Sample, register
+from actorgraph.op import Op, Sample
 from actorgraph.operands import naming_itself
+from actorgraph.ops._rules import declare
 from actorgraph.ops._scalars import highest, is_half
 from actorgraph.ops.casting import astype
 from actorgraph.ops.comparison import greater
@@ -30,15 +31,12 @@ from actorgraph.types import Dim
 
 __all__ = ["multi_head_attention", "scaled_dot_product_attention"]
 
-_CAUSAL: Op = register(
-    Op(
-        "causal_mask",
-        "a[*s, q, k] -> bool[q, k]",
-        lambda xp, scores: xp.tri(*scores.shape[-2:], dtype=bool),
-        samples=(Sample(((2, 3, 4),)), Sample(((0, 2),))),
-        doc="Which keys each query may see: those up to its own place.",
-    )
-)
+_CAUSAL: Op = declare(
+    "causal_mask", "a[*s, q, k] -> bool[q, k]",
+    lambda xp, scores: xp.tri(*scores.shape[-2:], dtype=bool),
+    samples=(Sample(((2, 3, 4),)), Sample(((0, 2),))),
+    doc="Which keys each query may see: those up to its own place.",
+)  # fmt: skip
 
 
 @naming_itself

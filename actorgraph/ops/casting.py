@@ -6,7 +6,8 @@ from typing import Any
 
 from actorgraph.errors import GraphTypeError
 from actorgraph.graph import Node, build
-from actorgraph.op import Attrs, Op, Sample, register
+from actorgraph.op import Attrs, Loop, Op, Sample
+from actorgraph.ops._rules import declare
 from actorgraph.types import dtype_of
 
 __all__ = ["astype", "real_part"]
@@ -27,34 +28,23 @@ def _cast_tangent(tans: tuple[Node | None, ...], y: Node, x: Node, dtype: str) -
     return None if tans[0] is None or y.dtype.kind not in "fcV" else astype(tans[0], dtype)
 
 
-_ASTYPE: Op = register(
-    Op(
-        "astype",
-        _to_dtype,
-        lambda xp, x, dtype: x.astype(dtype),
-        vjp=(_cast_back,),
-        jvp=_cast_tangent,
-        samples=tuple(
-            Sample((shape,), {"dtype": dtype})
-            for shape in ((3, 4), (), (0, 2))
-            for dtype in ("float64", "complex128")
-        ),
-        doc="Convert to another dtype, as NumPy's astype does.",
-    )
-)
+ASTYPE: Op = declare(
+    "astype", _to_dtype, lambda xp, x, dtype: x.astype(dtype), vjp=(_cast_back,), jvp=_cast_tangent,
+    samples=tuple(
+        Sample((shape,), {"dtype": dtype})
+        for shape in ((3, 4), (), (0, 2))
+        for dtype in ("float64", "complex128")
+    ),
+    loop=Loop("value", "x"), linear=(0,), doc="Convert to another dtype, as NumPy's astype does.",
+)  # fmt: skip
 
 # The adjoint of real -> complex.
-_REAL: Op = register(
-    Op(
-        "real_part",
-        _to_dtype,
-        lambda xp, x, dtype: xp.real(x).astype(dtype),
-        vjp=(lambda ct, y, x, dtype: astype(ct, x.dtype),),
-        jvp=lambda tans, y, x, dtype: build(_REAL, tans[0], dtype=dtype),
-        samples=(Sample(((3, 4),), {"dtype": "float64"}, complexes=(0,)),),
-        doc="Real part, in the given dtype.",
-    )
-)
+_REAL: Op = declare(
+    "real_part", _to_dtype, lambda xp, x, dtype: xp.real(x).astype(dtype),
+    vjp=(lambda ct, y, x, dtype: astype(ct, x.dtype),), linear=(0,),
+    samples=(Sample(((3, 4),), {"dtype": "float64"}, complexes=(0,)),),
+    doc="Real part, in the given dtype.",
+)  # fmt: skip
 
 
 def astype(x: Node, dtype: Any) -> Node:
@@ -83,7 +73,7 @@ def astype(x: Node, dtype: Any) -> Node:
         raise GraphTypeError(
             f"astype: {x!r} is complex and {target} is not: the imaginary part would be lost"
         )
-    return x if target == x.dtype else build(_ASTYPE, x, dtype=target.name)
+    return x if target == x.dtype else build(ASTYPE, x, dtype=target.name)
 
 
 def real_part(x: Node, dtype: Any = None) -> Node:

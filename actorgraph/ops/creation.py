@@ -14,9 +14,9 @@ import numpy as np
 
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Graph, Node, build
-from actorgraph.op import Op, Sample, register
+from actorgraph.op import Op, Sample
 from actorgraph.operands import naming_itself
-from actorgraph.ops._declare import add_all
+from actorgraph.ops._rules import add_all, declare
 from actorgraph.ops.broadcasting import add, broadcast_like, broadcast_to, expand_dims, sum  # noqa: A004
 from actorgraph.ops.casting import astype
 from actorgraph.ops.shaping import swapaxes
@@ -149,22 +149,17 @@ def _counted(xp: Any, offset: Any, first: int, size: int, step: int) -> Any:
     return numbers
 
 
-_ARANGE: Op = register(
-    Op(
-        "arange",
-        "r[] -> r[*out]",
-        _counted,
-        shape=lambda checks, offset, first, size, step: (size,),
-        vjp=(lambda ct, y, offset, **attrs: sum(ct),),
-        jvp=lambda tans, y, offset, **attrs: broadcast_like(tans[0], y),
-        samples=(
-            Sample(((),), {"first": 0, "size": 4, "step": 2}),
-            Sample(((),), {"first": 3, "size": 3, "step": -1}),
-            Sample(((),), {"first": 0, "size": 0, "step": 1}),
-        ),
-        doc="Numbers from an offset on, as many as the run says.",
-    )
-)
+_ARANGE: Op = declare(
+    "arange", "r[] -> r[*out]", _counted, shape=lambda checks, offset, first, size, step: (size,),
+    vjp=(lambda ct, y, offset, **attrs: sum(ct),),
+    jvp=lambda tans, y, offset, **attrs: broadcast_like(tans[0], y),
+    samples=(
+        Sample(((),), {"first": 0, "size": 4, "step": 2}),
+        Sample(((),), {"first": 3, "size": 3, "step": -1}),
+        Sample(((),), {"first": 0, "size": 0, "step": 1}),
+    ),
+    doc="Numbers from an offset on, as many as the run says.",
+)  # fmt: skip
 
 
 def arange(graph: Any, start: Any, stop: Any = None, step: Any = 1, dtype: Any = None) -> Node:
@@ -242,23 +237,17 @@ def _linspace_jvp(tans: tuple[Node | None, ...], y: Node, *ends: Node, **attrs: 
     )
 
 
-_LINSPACE: Op = register(
-    Op(
-        "linspace",
-        "f[] -> f[] -> f[*out]",
-        _linspace_forward,
-        shape=lambda checks, start, stop, num, endpoint: (num,),
-        vjp=_linspace_vjp,
-        jvp=_linspace_jvp,
-        samples=(
-            Sample(((), ()), {"num": 5, "endpoint": True}),
-            Sample(((), ()), {"num": 4, "endpoint": False}),
-            Sample(((), ()), {"num": 1, "endpoint": True}),
-            Sample(((), ()), {"num": 0, "endpoint": True}),
-        ),
-        doc="Evenly spaced numbers between two.",
-    )
-)
+_LINSPACE: Op = declare(
+    "linspace", "f[] -> f[] -> f[*out]", _linspace_forward,
+    shape=lambda checks, start, stop, num, endpoint: (num,), vjp=_linspace_vjp, jvp=_linspace_jvp,
+    samples=(
+        Sample(((), ()), {"num": 5, "endpoint": True}),
+        Sample(((), ()), {"num": 4, "endpoint": False}),
+        Sample(((), ()), {"num": 1, "endpoint": True}),
+        Sample(((), ()), {"num": 0, "endpoint": True}),
+    ),
+    doc="Evenly spaced numbers between two.",
+)  # fmt: skip
 
 
 def linspace(

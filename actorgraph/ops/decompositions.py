@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
-from actorgraph.op import Op, Sample, register
+from actorgraph.op import Op, Sample
 from actorgraph.operands import naming_itself
 from actorgraph.ops._complement import complement
 from actorgraph.ops._matrix_rules import (
@@ -29,6 +29,7 @@ from actorgraph.ops._matrix_rules import (
     known,
     read_rows,
 )
+from actorgraph.ops._rules import declare
 from actorgraph.ops.broadcasting import expand_dims, zeros_like
 from actorgraph.ops.creation import eye
 from actorgraph.ops.indexing import getitem
@@ -54,23 +55,16 @@ def _cholesky_jvp(tans: tuple[Node, ...], y: Node, x: Node) -> Node:
     return y @ half_lower(adjoint(inner))
 
 
-_CHOLESKY: Op = register(
-    Op(
-        "cholesky",
-        "x[*s, n, n] -> x[*s, n, n]",
-        lambda xp, x: xp.linalg.cholesky(hermitian_array(xp, x)),
-        vjp=(_cholesky_vjp,),
-        jvp=_cholesky_jvp,
-        cost=cubic_cost(1 / 3),
-        samples=(
-            Sample(((1, 1),), low=0.5),
-            Sample(((3, 1, 1),), low=0.5),
-            Sample(((0, 0),)),
-            Sample(((0, 2, 2),)),
-        ),
-        doc="Lower Cholesky factor of each matrix.",
-    )
-)
+_CHOLESKY: Op = declare(
+    "cholesky", "x[*s, n, n] -> x[*s, n, n]",
+    lambda xp, x: xp.linalg.cholesky(hermitian_array(xp, x)), vjp=(_cholesky_vjp,),
+    jvp=_cholesky_jvp, cost=cubic_cost(1 / 3),
+    samples=(
+        Sample(((1, 1),), low=0.5), Sample(((3, 1, 1),), low=0.5), Sample(((0, 0),)),
+        Sample(((0, 2, 2),)),
+    ),
+    in_blas=True, doc="Lower Cholesky factor of each matrix.",
+)  # fmt: skip
 
 
 def cholesky(x: Node, upper: bool = False) -> Node:
@@ -155,19 +149,12 @@ def _qr_jvp(tans: tuple[Node, ...], y: Node, x: Node) -> Node:
     return concatenate([upper @ r, moved - q @ upper], axis=-2)
 
 
-_QR: Op = register(
-    Op(
-        "qr",
-        "x[*s, m, n] -> x[*out]",
-        _qr_forward,
-        shape=_qr_shape,
-        vjp=(_qr_vjp,),
-        jvp=_qr_jvp,
-        cost=cubic_cost(4),
-        samples=(*SQUARE_SAMPLES, Sample(((4, 2),)), Sample(((2, 3, 2),)), Sample(((3, 0),))),
-        doc="Triangular and orthonormal factor of each matrix, stacked.",
-    )
-)
+_QR: Op = declare(
+    "qr", "x[*s, m, n] -> x[*out]", _qr_forward, shape=_qr_shape, vjp=(_qr_vjp,), jvp=_qr_jvp,
+    cost=cubic_cost(4),
+    samples=(*SQUARE_SAMPLES, Sample(((4, 2),)), Sample(((2, 3, 2),)), Sample(((3, 0),))),
+    in_blas=True, doc="Triangular and orthonormal factor of each matrix, stacked.",
+)  # fmt: skip
 
 
 def _reduced(x: Node) -> tuple[Node, Node]:

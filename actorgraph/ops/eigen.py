@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from actorgraph.graph import Node, build
-from actorgraph.op import Attrs, Op, Sample, register
+from actorgraph.op import Attrs, Op, Sample
 from actorgraph.ops._matrix_rules import (
     SQUARE_SAMPLES,
     adjoint,
@@ -24,6 +24,7 @@ from actorgraph.ops._matrix_rules import (
     read_rows,
     rows_stacked,
 )
+from actorgraph.ops._rules import declare
 from actorgraph.ops.broadcasting import conj, expand_dims, zeros_like
 from actorgraph.ops.broadcasting import sum as sum_over
 from actorgraph.ops.casting import astype, real_part
@@ -113,19 +114,11 @@ def _eig_shape(checks: Checks, x: Shape, *, dtype: str) -> Shape:
 
 _SAMPLES = tuple(Sample(one.shapes, {"dtype": "complex128"}) for one in SQUARE_SAMPLES)
 
-_EIG: Op = register(
-    Op(
-        "eig",
-        _scheme("*out"),
-        _eig_forward,
-        shape=_eig_shape,
-        vjp=(_eig_vjp,),
-        jvp=_eig_jvp,
-        cost=cubic_cost(25),
-        samples=_SAMPLES,
-        doc="Eigenvalues and eigenvectors of each matrix, stacked.",
-    )
-)
+_EIG: Op = declare(
+    "eig", _scheme("*out"), _eig_forward, shape=_eig_shape, vjp=(_eig_vjp,), jvp=_eig_jvp,
+    cost=cubic_cost(25), samples=_SAMPLES,
+    doc="Eigenvalues and eigenvectors of each matrix, stacked.",
+)  # fmt: skip
 
 
 def _eigvals_vjp(ct: Node, y: Node, x: Node, dtype: str) -> Node:
@@ -139,18 +132,11 @@ def _eigvals_jvp(tans: tuple[Node, ...], y: Node, x: Node, dtype: str) -> Node:
     return matrix_diagonal(inner, square=True)
 
 
-_EIGVALS: Op = register(
-    Op(
-        "eigvals",
-        _scheme("*s, n"),
-        lambda xp, x, dtype: xp.linalg.eigvals(x).astype(dtype, copy=False),
-        vjp=(_eigvals_vjp,),
-        jvp=_eigvals_jvp,
-        cost=cubic_cost(10),
-        samples=_SAMPLES,
-        doc="Eigenvalues of each matrix.",
-    )
-)
+_EIGVALS: Op = declare(
+    "eigvals", _scheme("*s, n"),
+    lambda xp, x, dtype: xp.linalg.eigvals(x).astype(dtype, copy=False), vjp=(_eigvals_vjp,),
+    jvp=_eigvals_jvp, cost=cubic_cost(10), samples=_SAMPLES, doc="Eigenvalues of each matrix.",
+)  # fmt: skip
 
 
 def eig(x: Node) -> EigResult:

@@ -9,8 +9,9 @@ import numpy as np
 
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
-from actorgraph.op import Op, Sample, register
+from actorgraph.op import KEPT, Op, Sample
 from actorgraph.ops._half import through_float32
+from actorgraph.ops._rules import declare
 from actorgraph.ops.assignment import index_add
 from actorgraph.ops.broadcasting import broadcast_to, expand_dims, sum  # noqa: A004
 from actorgraph.ops.casting import astype
@@ -79,41 +80,26 @@ def _add_vjp(
     return _without_padding(build(_ROWS, u, index, padding=padding), index, padding)
 
 
-def _add_jvp(tans: Any, y: Node, ct: Node, *others: Node, **attrs: Any) -> Node | None:
-    return None if tans[0] is None else build(_ADD, tans[0], *others, **attrs)
+_ROWS: Op = declare(
+    "embedding", "x[v, d] -> i[*s] -> x[*s, d]", _rows_forward, vjp=(_rows_vjp, None),
+    jvp=_rows_jvp,
+    samples=tuple(
+        Sample(((4, 3), shape), {"padding": None}, ints={1: 4})
+        for shape in ((5,), (2, 3), (0,))
+    ),
+    doc="Rows of a table by integers.",
+)  # fmt: skip
 
-
-_ROWS: Op = register(
-    Op(
-        "embedding",
-        "x[v, d] -> i[*s] -> x[*s, d]",
-        _rows_forward,
-        vjp=(_rows_vjp, None),
-        jvp=_rows_jvp,
-        samples=tuple(
-            Sample(((4, 3), shape), {"padding": None}, ints={1: 4})
-            for shape in ((5,), (2, 3), (0,))
-        ),
-        doc="Rows of a table by integers.",
-    )
-)
-
-_ADD: Op = register(
-    Op(
-        "embedding_adjoint",
-        lambda arity, attrs: f"x[*s, d] -> i[*s] -> {'a[v, e] -> ' if arity == 3 else ''}x[*out]",
-        _add_forward,
-        shape=_add_shape,
-        vjp=_add_vjp,
-        jvp=_add_jvp,
-        samples=(
-            Sample(((5, 3), (5,)), {"size": 4, "padding": 2}, ints={1: 4}),
-            Sample(((2, 2, 3), (2, 2), (4, 3)), {"size": None, "padding": None}, ints={1: 4}),
-        ),
-        layout="kept",
-        doc="Rows added into a table of zeros.",
-    )
-)
+_ADD: Op = declare(
+    "embedding_adjoint",
+    lambda arity, attrs: f"x[*s, d] -> i[*s] -> {'a[v, e] -> ' if arity == 3 else ''}x[*out]",
+    _add_forward, shape=_add_shape, vjp=_add_vjp, linear=(0,),
+    samples=(
+        Sample(((5, 3), (5,)), {"size": 4, "padding": 2}, ints={1: 4}),
+        Sample(((2, 2, 3), (2, 2), (4, 3)), {"size": None, "padding": None}, ints={1: 4}),
+    ),
+    memory=KEPT, doc="Rows added into a table of zeros.",
+)  # fmt: skip
 
 
 def _entry(padding_idx: int, weight: Node) -> int:

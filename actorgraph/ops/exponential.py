@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import log as log_of
 from math import prod
 
-from actorgraph.op import Op
+from actorgraph.op import KEPT_OUT, Op
 from actorgraph.ops._declare import Unary, unary
 from actorgraph.ops._quick import exp_without_warning
 
@@ -40,6 +40,6 @@ log1p = unary(
 
 EXPONENTIALS = Op(
     "exponentials", "f[*s] -> f[*s]", exp_without_warning,
-    cost=lambda shapes, result, attrs: 5.0 * prod(result), layout="kept", takes_out=True,
+    cost=lambda shapes, result, attrs: 5.0 * prod(result), memory=KEPT_OUT,
 )  # fmt: skip
 """What functions of the exponentials and their gradients share: inf where one is too large."""

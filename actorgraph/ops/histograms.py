@@ -8,8 +8,9 @@ import numpy as np
 
 from actorgraph.errors import GraphError, GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
-from actorgraph.op import Attrs, Op, Sample, register
+from actorgraph.op import Attrs, Op, Sample
 from actorgraph.operands import as_node, naming_itself
+from actorgraph.ops._rules import declare
 from actorgraph.ops.assignment import index_add
 from actorgraph.ops.broadcasting import broadcast_like
 from actorgraph.ops.casting import astype
@@ -43,21 +44,16 @@ def _bincount_jvp(tans: Any, y: Node, x: Node, *weights: Node, minlength: int) -
     return build(_BINCOUNT, x, tans[1], minlength=minlength) if weights else None
 
 
-_BINCOUNT: Op = register(
-    Op(
-        "bincount",
-        _bincount_scheme,
-        _bincount_forward,
-        shape=lambda checks, x, *weights, minlength: (UNKNOWN,),
-        vjp=(None, lambda ct, y, x, weights, minlength: take(ct, x)),
-        jvp=_bincount_jvp,
-        samples=(
-            Sample(((5,), (5,)), {"minlength": 0}, ints={0: 4}),
-            Sample(((5,),), {"minlength": 6}, ints={0: 4}),
-        ),
-        doc="How often each number from 0 on occurs, or the sum of its weights.",
-    )
-)
+_BINCOUNT: Op = declare(
+    "bincount", _bincount_scheme, _bincount_forward,
+    shape=lambda checks, x, *weights, minlength: (UNKNOWN,),
+    vjp=(None, lambda ct, y, x, weights, minlength: take(ct, x)), jvp=_bincount_jvp,
+    samples=(
+        Sample(((5,), (5,)), {"minlength": 0}, ints={0: 4}),
+        Sample(((5,),), {"minlength": 6}, ints={0: 4}),
+    ),
+    doc="How often each number from 0 on occurs, or the sum of its weights.",
+)  # fmt: skip
 
 
 def bincount(x: Node, weights: Any = None, minlength: int = 0) -> Node:

@@ -16,9 +16,9 @@ import numpy as np
 
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
-from actorgraph.op import CONSTANT, Attrs, Op, Sample, register
+from actorgraph.op import CONSTANT, FRESH, FRESH_OUT, KEPT, Attrs, Memory, Op, Sample
 from actorgraph.operands import naming_itself
-from actorgraph.ops._declare import linear_jvp
+from actorgraph.ops._rules import declare
 from actorgraph.ops._scalars import accumulator
 from actorgraph.ops.broadcasting import axes_of
 from actorgraph.ops.masking import without_masks
@@ -145,19 +145,11 @@ _SAMPLES = (
     Sample(((2, 3, 4), (2, 2, 5)), {"index": (ALONG, 2)}, ints={1: 4}),
 )
 
-_GETITEM: Op = register(
-    Op(
-        "getitem",
-        _getitem_scheme,
-        _getitem_forward,
-        shape=indexed_shape,
-        vjp=_getitem_vjp,
-        jvp=linear_jvp(lambda: _GETITEM),
-        samples=_SAMPLES,
-        ordered=_keeps_order,
-        doc="Part of an array, by ints, slices, None and integer arrays.",
-    )
-)
+_GETITEM: Op = declare(
+    "getitem", _getitem_scheme, _getitem_forward, shape=indexed_shape, vjp=_getitem_vjp,
+    linear=(0,), samples=_SAMPLES, memory=Memory(ordered=_keeps_order),
+    doc="Part of an array, by ints, slices, None and integer arrays.",
+)  # fmt: skip
 
 
 # -- the adjoint of getitem -------------------------------------------------------------------
@@ -211,28 +203,21 @@ def _adjoint_vjp(argnum: int, ct: Node, y: Node, x: Node, *arrays: Node, **attrs
     return build(_GETITEM, ct, *arrays, index=attrs["index"]) if argnum == 0 else None
 
 
-_GETITEM_ADJOINT: Op = register(
-    Op(
-        "getitem_adjoint",
-        _adjoint_scheme,
-        _adjoint_forward,
-        shape=_adjoint_shape,
-        vjp=_adjoint_vjp,
-        jvp=linear_jvp(lambda: _GETITEM_ADJOINT),
-        samples=(
-            Sample(((4,),), {"index": (1,), "shape": (3, 4)}),
-            Sample(((3, 2),), {"index": (_FULL, slice(None, None, -2)), "shape": (3, 4)}),
-            Sample(((5, 4), (5,)), {"index": (ARRAY,), "shape": (3, 4)}, ints={1: 3}),
-            Sample(((5,), (5,)), {"index": (ARRAY,), "shape": (3,)}, ints={1: 3}),
-            Sample(((3, 5), (5,)), {"index": (_FULL, ARRAY), "shape": (3, 4)}, ints={1: 4}),
-            Sample(((0, 4), (0,)), {"index": (ARRAY,), "shape": (3, 4)}, ints={1: 3}),
-            Sample(((2, 4), (2, 4)), {"index": (ALONG, 1), "shape": (3, 4)}, ints={1: 4}),
-        ),
-        layout="c",
-        takes_out=True,
-        doc="Zeros of a shape with an array added at an index; repeated indices add up.",
-    )
-)
+_GETITEM_ADJOINT: Op = declare(
+    "getitem_adjoint", _adjoint_scheme, _adjoint_forward, shape=_adjoint_shape, vjp=_adjoint_vjp,
+    linear=(0,),
+    samples=(
+        Sample(((4,),), {"index": (1,), "shape": (3, 4)}),
+        Sample(((3, 2),), {"index": (_FULL, slice(None, None, -2)), "shape": (3, 4)}),
+        Sample(((5, 4), (5,)), {"index": (ARRAY,), "shape": (3, 4)}, ints={1: 3}),
+        Sample(((5,), (5,)), {"index": (ARRAY,), "shape": (3,)}, ints={1: 3}),
+        Sample(((3, 5), (5,)), {"index": (_FULL, ARRAY), "shape": (3, 4)}, ints={1: 4}),
+        Sample(((0, 4), (0,)), {"index": (ARRAY,), "shape": (3, 4)}, ints={1: 3}),
+        Sample(((2, 4), (2, 4)), {"index": (ALONG, 1), "shape": (3, 4)}, ints={1: 4}),
+    ),
+    memory=FRESH_OUT,
+    doc="Zeros of a shape with an array added at an index; repeated indices add up.",
+)  # fmt: skip
 
 
 def _like_scheme(arity: int, attrs: Attrs) -> str:
@@ -249,21 +234,14 @@ def _like_vjp(
     return build(_GETITEM, ct, *arrays, index=index) if argnum == 0 else None
 
 
-_GETITEM_ADJOINT_LIKE: Op = register(
-    Op(
-        "getitem_adjoint_like",
-        _like_scheme,
-        _like_forward,
-        vjp=_like_vjp,
-        jvp=linear_jvp(lambda: _GETITEM_ADJOINT_LIKE),
-        samples=(
-            Sample(((2,), (5,)), {"index": (slice(None, 2),)}),
-            Sample(((5, 4), (3, 4), (5,)), {"index": (ARRAY,)}, ints={2: 3}),
-        ),
-        layout="c",
-        doc="As getitem_adjoint, with the shape of another array.",
-    )
-)
+_GETITEM_ADJOINT_LIKE: Op = declare(
+    "getitem_adjoint_like", _like_scheme, _like_forward, vjp=_like_vjp, linear=(0,),
+    samples=(
+        Sample(((2,), (5,)), {"index": (slice(None, 2),)}),
+        Sample(((5, 4), (3, 4), (5,)), {"index": (ARRAY,)}, ints={2: 3}),
+    ),
+    memory=FRESH, doc="As getitem_adjoint, with the shape of another array.",
+)  # fmt: skip
 
 
 # -- reading index expressions ----------------------------------------------------------------
@@ -442,20 +420,15 @@ def _one_hot_forward(xp: Any, indices: Any, depth: int, dtype: str) -> Any:
     return (indices[..., None] == xp.arange(depth)).astype(dtype)
 
 
-_ONE_HOT = register(
-    Op(
-        "one_hot",
-        lambda arity, attrs: f"i[*s] -> {attrs['dtype']}[*out]",
-        _one_hot_forward,
-        shape=lambda checks, x, depth, dtype: (*x, depth),
-        samples=(
-            Sample(((3,),), {"depth": 4, "dtype": "float64"}, ints={0: 4}),
-            Sample(((2, 0),), {"depth": 3, "dtype": "float32"}, ints={0: 3}),
-        ),
-        layout="kept",
-        doc="Rows of zeros with a one at each index.",
-    )
-)
+_ONE_HOT = declare(
+    "one_hot", lambda arity, attrs: f"i[*s] -> {attrs['dtype']}[*out]", _one_hot_forward,
+    shape=lambda checks, x, depth, dtype: (*x, depth),
+    samples=(
+        Sample(((3,),), {"depth": 4, "dtype": "float64"}, ints={0: 4}),
+        Sample(((2, 0),), {"depth": 3, "dtype": "float32"}, ints={0: 3}),
+    ),
+    memory=KEPT, doc="Rows of zeros with a one at each index.",
+)  # fmt: skip
 
 
 def one_hot(indices: Node, depth: int | Dim, dtype: Any = "float32") -> Node:

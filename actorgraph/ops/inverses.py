@@ -14,8 +14,7 @@ import numpy as np
 
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
-from actorgraph.op import Attrs, Op, Sample, register
-from actorgraph.ops._declare import add_all
+from actorgraph.op import Attrs, Op, Sample
 from actorgraph.ops._matrix_rules import (
     SQUARE_SAMPLES,
     adjoint,
@@ -24,6 +23,7 @@ from actorgraph.ops._matrix_rules import (
     real_like,
     real_of,
 )
+from actorgraph.ops._rules import add_all, declare
 from actorgraph.ops.arithmetic import neg
 from actorgraph.ops.broadcasting import conj, expand_dims, squeeze, unbroadcast, zeros_like
 from actorgraph.ops.broadcasting import sum as sum_over
@@ -43,18 +43,11 @@ def _inv_vjp(ct: Node, y: Node, x: Node) -> Node:
     return neg(across @ ct @ across)
 
 
-_INV: Op = register(
-    Op(
-        "inv",
-        "x[*s, n, n] -> x[*s, n, n]",
-        lambda xp, x: xp.linalg.inv(x),
-        vjp=(_inv_vjp,),
-        jvp=lambda tans, y, x: neg(y @ tans[0] @ y),
-        cost=cubic_cost(2),
-        samples=SQUARE_SAMPLES,
-        doc="Inverse of each matrix.",
-    )
-)
+_INV: Op = declare(
+    "inv", "x[*s, n, n] -> x[*s, n, n]", lambda xp, x: xp.linalg.inv(x), vjp=(_inv_vjp,),
+    jvp=lambda tans, y, x: neg(y @ tans[0] @ y), cost=cubic_cost(2), samples=SQUARE_SAMPLES,
+    in_blas=True, doc="Inverse of each matrix.",
+)  # fmt: skip
 
 
 def inv(x: Node) -> Node:
@@ -116,31 +109,18 @@ def _cofactor_jvp(tans: tuple[Node, ...], y: Node, x: Node) -> Node:
     return weight * y - across @ swap_last(tans[0]) @ y
 
 
-_COFACTOR: Op = register(
-    Op(
-        "cofactor",
-        "x[*s, n, n] -> x[*s, n, n]",
-        _cofactor_forward,
-        vjp=(_cofactor_vjp,),
-        jvp=_cofactor_jvp,
-        cost=cubic_cost(20),
-        samples=SQUARE_SAMPLES,
-        doc="Cofactors of each matrix, singular ones included: the gradient of det.",
-    )
-)
+_COFACTOR: Op = declare(
+    "cofactor", "x[*s, n, n] -> x[*s, n, n]", _cofactor_forward, vjp=(_cofactor_vjp,),
+    jvp=_cofactor_jvp, cost=cubic_cost(20), samples=SQUARE_SAMPLES,
+    in_blas=True, doc="Cofactors of each matrix, singular ones included: the gradient of det.",
+)  # fmt: skip
 
-_DET: Op = register(
-    Op(
-        "det",
-        "x[*s, n, n] -> x[*s]",
-        lambda xp, x: xp.linalg.det(x),
-        vjp=(lambda ct, y, x: expand_dims(ct, (-2, -1)) * conj(build(_COFACTOR, x)),),
-        jvp=lambda tans, y, x: sum_over(tans[0] * build(_COFACTOR, x), (-2, -1)),
-        cost=cubic_cost(1),
-        samples=SQUARE_SAMPLES,
-        doc="Determinant of each matrix.",
-    )
-)
+_DET: Op = declare(
+    "det", "x[*s, n, n] -> x[*s]", lambda xp, x: xp.linalg.det(x),
+    vjp=(lambda ct, y, x: expand_dims(ct, (-2, -1)) * conj(build(_COFACTOR, x)),),
+    jvp=lambda tans, y, x: sum_over(tans[0] * build(_COFACTOR, x), (-2, -1)), cost=cubic_cost(1),
+    samples=SQUARE_SAMPLES, in_blas=True, doc="Determinant of each matrix.",
+)  # fmt: skip
 
 
 def det(x: Node) -> Node:
@@ -211,19 +191,11 @@ def _slogdet_jvp(tans: tuple[Node, ...], y: Node, x: Node) -> Node:
     return stack([turned, real_of(moved)], axis=-1)
 
 
-_SLOGDET: Op = register(
-    Op(
-        "slogdet",
-        "x[*s, n, n] -> x[*out]",
-        _slogdet_forward,
-        shape=_slogdet_shape,
-        vjp=(_slogdet_vjp,),
-        jvp=_slogdet_jvp,
-        cost=cubic_cost(1),
-        samples=SQUARE_SAMPLES,
-        doc="Sign and log(abs(det)) of each matrix, in one array.",
-    )
-)
+_SLOGDET: Op = declare(
+    "slogdet", "x[*s, n, n] -> x[*out]", _slogdet_forward, shape=_slogdet_shape,
+    vjp=(_slogdet_vjp,), jvp=_slogdet_jvp, cost=cubic_cost(1), samples=SQUARE_SAMPLES,
+    in_blas=True, doc="Sign and log(abs(det)) of each matrix, in one array.",
+)  # fmt: skip
 
 
 def slogdet(x: Node) -> SlogdetResult:
@@ -280,27 +252,16 @@ def _solve_flops(shapes: Any, result: tuple[int, ...], attrs: Attrs) -> float:
     return float(shapes[0][-1] * (2 / 3 * prod(shapes[0]) + 2 * prod(result)))
 
 
-_SOLVE: Op = register(
-    Op(
-        "solve",
-        "x[*s, n, n] -> x[*t, n, k] -> x[*s|t, n, k]",
-        lambda xp, a, b: xp.linalg.solve(a, b),
-        vjp=(
-            _solve_vjp_a,
-            lambda ct, y, a, b: unbroadcast(_solve(adjoint(a), ct), b),
-        ),
-        jvp=_solve_jvp,
-        cost=_solve_flops,
-        samples=(
-            Sample(((3, 3), (3, 2))),
-            Sample(((2, 2, 2), (2, 1))),
-            Sample(((2, 2), (3, 2, 2))),
-            Sample(((0, 0), (0, 2))),
-            Sample(((2, 2), (2, 2))),
-        ),
-        doc="Solution of systems of linear equations.",
-    )
-)
+_SOLVE: Op = declare(
+    "solve", "x[*s, n, n] -> x[*t, n, k] -> x[*s|t, n, k]", lambda xp, a, b: xp.linalg.solve(a, b),
+    vjp=(_solve_vjp_a, lambda ct, y, a, b: unbroadcast(_solve(adjoint(a), ct), b)), jvp=_solve_jvp,
+    cost=_solve_flops,
+    samples=(
+        Sample(((3, 3), (3, 2))), Sample(((2, 2, 2), (2, 1))), Sample(((2, 2), (3, 2, 2))),
+        Sample(((0, 0), (0, 2))), Sample(((2, 2), (2, 2))),
+    ),
+    in_blas=True, doc="Solution of systems of linear equations.",
+)  # fmt: skip
 
 
 def _solve(a: Node, b: Node) -> Node:

@@ -13,10 +13,10 @@ import numpy as np
 
 from actorgraph.errors import ShapeError
 from actorgraph.graph import Node, build
-from actorgraph.op import Attrs, Op, Rule, Sample, register
+from actorgraph.op import FRESH_OUT, Attrs, Sample
 from actorgraph.operands import naming_itself
-from actorgraph.ops._declare import add_all
 from actorgraph.ops._half import through_float32
+from actorgraph.ops._rules import declare
 from actorgraph.ops.arithmetic import multiply
 from actorgraph.ops.broadcasting import conj, expand_dims, squeeze, unbroadcast
 from actorgraph.ops.reshaping import reshape
@@ -24,14 +24,6 @@ from actorgraph.ops.shaping import swap_last
 from actorgraph.types import UNKNOWN, Checks, Shape, size_of
 
 __all__ = ["dot", "matmul", "outer"]
-
-
-def _bilinear_jvp(product: Rule) -> Rule:
-    def bilinear_jvp(tans: tuple[Node | None, ...], z: Node, x: Node, y: Node) -> Node | None:
-        parts = [] if tans[0] is None else [product(tans[0], y)]
-        return add_all(parts if tans[1] is None else [*parts, product(x, tans[1])])
-
-    return bilinear_jvp
 
 
 # -- matmul -----------------------------------------------------------------------------------
@@ -91,22 +83,13 @@ _MATMUL_SHAPES: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = (
     ((3, 0), (0, 2)),
 )
 
-_MATMUL = register(
-    Op(
-        "matmul",
-        "n[*s] -> n[*t] -> n[*out]",
-        through_float32(lambda xp, x, y, out=None: xp.matmul(x, y, out=out)),
-        shape=_matmul_shape,
-        vjp=(_matmul_vjp_x, _matmul_vjp_y),
-        jvp=_bilinear_jvp(lambda x, y: matmul(x, y)),
-        cost=_matmul_flops,
-        ufunc="matmul",
-        layout="c",
-        takes_out=True,
-        samples=tuple(map(Sample, _MATMUL_SHAPES)),
-        doc="Matrix product of vectors, matrices and batches of matrices.",
-    )
-)
+_MATMUL = declare(
+    "matmul", "n[*s] -> n[*t] -> n[*out]",
+    through_float32(lambda xp, x, y, out=None: xp.matmul(x, y, out=out)), shape=_matmul_shape,
+    vjp=(_matmul_vjp_x, _matmul_vjp_y), linear=(0, 1), cost=_matmul_flops, ufunc="matmul",
+    memory=FRESH_OUT, samples=tuple(map(Sample, _MATMUL_SHAPES)), total="sum", in_blas=True,
+    doc="Matrix product of vectors, matrices and batches of matrices.",
+)  # fmt: skip
 
 
 def matmul(x: Any, y: Any) -> Node:
@@ -166,20 +149,12 @@ def _rank(value: Any) -> int:
 
 # -- outer ------------------------------------------------------------------------------------
 
-_OUTER = register(
-    Op(
-        "outer",
-        "n[m] -> n[k] -> n[m, k]",
-        lambda xp, x, y: xp.multiply.outer(x, y),
-        vjp=(
-            lambda ct, z, x, y: matmul(ct, conj(y)),
-            lambda ct, z, x, y: matmul(conj(x), ct),
-        ),
-        jvp=_bilinear_jvp(lambda x, y: outer(x, y)),
-        samples=(Sample(((3,), (4,))), Sample(((0,), (2,)))),
-        doc="Product of each element of a vector with each of another.",
-    )
-)
+_OUTER = declare(
+    "outer", "n[m] -> n[k] -> n[m, k]", lambda xp, x, y: xp.multiply.outer(x, y),
+    vjp=(lambda ct, z, x, y: matmul(ct, conj(y)), lambda ct, z, x, y: matmul(conj(x), ct)),
+    linear=(0, 1), samples=(Sample(((3,), (4,))), Sample(((0,), (2,)))),
+    doc="Product of each element of a vector with each of another.",
+)  # fmt: skip
 
 
 def outer(x: Any, y: Any) -> Node:

@@ -13,9 +13,9 @@ import numpy as np
 
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
-from actorgraph.op import Attrs, Op, Sample, register
+from actorgraph.op import Attrs, Op, Sample
 from actorgraph.operands import naming_itself
-from actorgraph.ops._declare import add_all
+from actorgraph.ops._rules import declare
 from actorgraph.ops.arithmetic import multiply, power
 from actorgraph.ops.broadcasting import conj, expand_dims, squeeze, unbroadcast
 from actorgraph.ops.linalg import matmul
@@ -50,32 +50,26 @@ def _vecdot_forward(xp: Any, x: Any, y: Any) -> Any:
     return xp.matmul(xp.conjugate(x)[..., None, :], y[..., :, None])[..., 0, 0]
 
 
-def _vecdot_jvp(tans: tuple[Node | None, ...], z: Node, x: Node, y: Node) -> Node | None:
-    parts = [] if tans[0] is None else [build(_VECDOT, tans[0], y)]
-    return add_all(parts if tans[1] is None else [*parts, build(_VECDOT, x, tans[1])])
-
-
-_VECDOT: Op = register(
-    Op(
-        "vecdot",
-        "n[*s, k] -> n[*t, k] -> n[*s|t]",
-        _vecdot_forward,
-        # The product is antilinear in x, so that its cotangent is conjugated once more.
-        vjp=(
-            lambda ct, z, x, y: unbroadcast(multiply(expand_dims(conj(ct), -1), y), x),
-            lambda ct, z, x, y: unbroadcast(multiply(expand_dims(ct, -1), x), y),
-        ),
-        jvp=_vecdot_jvp,
-        cost=lambda shapes, result, attrs: 2 * prod(result) * shapes[0][-1],
-        samples=(
-            Sample(((3, 4), (3, 4))),
-            Sample(((2, 1, 4), (3, 4))),
-            Sample(((4,), (4,))),
-            Sample(((0, 2), (2,))),
-            Sample(((2, 0), (2, 0))),
-        ),
-        doc="Inner products of the vectors along the last axis; the first is conjugated.",
-    )
+_VECDOT: Op = declare(
+    "vecdot",
+    "n[*s, k] -> n[*t, k] -> n[*s|t]",
+    _vecdot_forward,
+    # The product is antilinear in x, so that its cotangent is conjugated once more.
+    vjp=(
+        lambda ct, z, x, y: unbroadcast(multiply(expand_dims(conj(ct), -1), y), x),
+        lambda ct, z, x, y: unbroadcast(multiply(expand_dims(ct, -1), x), y),
+    ),
+    linear=(0, 1),
+    cost=lambda shapes, result, attrs: 2 * prod(result) * shapes[0][-1],
+    samples=(
+        Sample(((3, 4), (3, 4))),
+        Sample(((2, 1, 4), (3, 4))),
+        Sample(((4,), (4,))),
+        Sample(((0, 2), (2,))),
+        Sample(((2, 0), (2, 0))),
+    ),
+    total="sum",
+    doc="Inner products of the vectors along the last axis; the first is conjugated.",
 )
 
 
@@ -211,36 +205,22 @@ def _tensordot_vjp_y(ct: Node, z: Node, x: Node, y: Node, x_axes: Axes, y_axes: 
     return _in_order(product, (*(axis for _, axis in pairs), *_free(y.ndim, y_axes)))
 
 
-def _tensordot_jvp(
-    tans: tuple[Node | None, ...], z: Node, x: Node, y: Node, **attrs: Any
-) -> Node | None:
-    parts = [] if tans[0] is None else [build(_TENSORDOT, tans[0], y, **attrs)]
-    return add_all(parts if tans[1] is None else [*parts, build(_TENSORDOT, x, tans[1], **attrs)])
-
-
 def _tensordot_flops(shapes: Any, result: tuple[int, ...], attrs: Attrs) -> float:
     return float(2 * prod(result) * prod(shapes[0][axis] for axis in attrs["x_axes"]))
 
 
-_TENSORDOT: Op = register(
-    Op(
-        "tensordot",
-        "n[*s] -> n[*t] -> n[*out]",
-        _tensordot_forward,
-        shape=_tensordot_shape,
-        vjp=(_tensordot_vjp_x, _tensordot_vjp_y),
-        jvp=_tensordot_jvp,
-        cost=_tensordot_flops,
-        samples=(
-            Sample(((2, 3, 4), (4, 3, 5)), {"x_axes": (1, 2), "y_axes": (1, 0)}),
-            Sample(((2, 3, 4), (3, 4)), {"x_axes": (2, 1), "y_axes": (1, 0)}),
-            Sample(((3,), (2,)), {"x_axes": (), "y_axes": ()}),
-            Sample(((2, 3), (2, 3)), {"x_axes": (0, 1), "y_axes": (0, 1)}),
-            Sample(((0, 3), (3, 2)), {"x_axes": (1,), "y_axes": (0,)}),
-        ),
-        doc="Sum of products over pairs of axes.",
-    )
-)
+_TENSORDOT: Op = declare(
+    "tensordot", "n[*s] -> n[*t] -> n[*out]", _tensordot_forward, shape=_tensordot_shape,
+    vjp=(_tensordot_vjp_x, _tensordot_vjp_y), linear=(0, 1), cost=_tensordot_flops,
+    samples=(
+        Sample(((2, 3, 4), (4, 3, 5)), {"x_axes": (1, 2), "y_axes": (1, 0)}),
+        Sample(((2, 3, 4), (3, 4)), {"x_axes": (2, 1), "y_axes": (1, 0)}),
+        Sample(((3,), (2,)), {"x_axes": (), "y_axes": ()}),
+        Sample(((2, 3), (2, 3)), {"x_axes": (0, 1), "y_axes": (0, 1)}),
+        Sample(((0, 3), (3, 2)), {"x_axes": (1,), "y_axes": (0,)}),
+    ),
+    total="sum", in_blas=True, doc="Sum of products over pairs of axes.",
+)  # fmt: skip
 
 
 def _tensordot(x: Node, y: Node, x_axes: Axes, y_axes: Axes) -> Node:

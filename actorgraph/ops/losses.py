@@ -21,8 +21,9 @@ import numpy as np
 
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
-from actorgraph.op import Attrs, Op, Sample, Split, register
+from actorgraph.op import IN_PLACE, KEPT, Attrs, Loop, Memory, Op, Sample, Split
 from actorgraph.ops._half import through_float32
+from actorgraph.ops._rules import declare
 from actorgraph.ops._scalars import one
 from actorgraph.ops.arithmetic import multiply, subtract
 from actorgraph.ops.broadcasting import broadcast_like, expand_dims, sum  # noqa: A004
@@ -96,21 +97,13 @@ def _softmax_derivative(t: Node, y: Node, axis: int) -> Node:
     return y * (t - sum(t * y, axis, keepdims=True))
 
 
-_SOFTMAX = register(
-    Op(
-        "softmax",
-        "f[*s] -> f[*s]",
-        _softmax_forward,
-        vjp=(lambda ct, y, x, axis: _softmax_derivative(ct, y, axis),),
-        jvp=lambda tans, y, x, axis: _softmax_derivative(tans[0], y, axis),
-        cost=lambda shapes, result, attrs: 25.0 * _size(result),
-        samples=_AXIS_SAMPLES,
-        layout="kept",
-        takes_out=True,
-        in_place=(0,),
-        doc="Exponentials that sum to 1 along an axis.",
-    )
-)
+_SOFTMAX = declare(
+    "softmax", "f[*s] -> f[*s]", _softmax_forward,
+    vjp=(lambda ct, y, x, axis: _softmax_derivative(ct, y, axis),),
+    jvp=lambda tans, y, x, axis: _softmax_derivative(tans[0], y, axis),
+    cost=lambda shapes, result, attrs: 25.0 * _size(result), samples=_AXIS_SAMPLES, memory=IN_PLACE,
+    loop=Loop("row", "exp({x} - {m}) / {e}"), doc="Exponentials that sum to 1 along an axis.",
+)  # fmt: skip
 
 
 @through_float32
@@ -126,21 +119,13 @@ def _log_softmax_forward(xp: Any, x: Any, axis: int, out: Any = None) -> Any:
     return shifted
 
 
-_LOG_SOFTMAX = register(
-    Op(
-        "log_softmax",
-        "f[*s] -> f[*s]",
-        _log_softmax_forward,
-        vjp=(lambda ct, y, x, axis: ct - exp(y) * sum(ct, axis, keepdims=True),),
-        jvp=lambda tans, y, x, axis: tans[0] - sum(exp(y) * tans[0], axis, keepdims=True),
-        cost=lambda shapes, result, attrs: 25.0 * _size(result),
-        samples=_AXIS_SAMPLES,
-        layout="kept",
-        takes_out=True,
-        in_place=(0,),
-        doc="Logarithm of softmax.",
-    )
-)
+_LOG_SOFTMAX = declare(
+    "log_softmax", "f[*s] -> f[*s]", _log_softmax_forward,
+    vjp=(lambda ct, y, x, axis: ct - exp(y) * sum(ct, axis, keepdims=True),),
+    jvp=lambda tans, y, x, axis: tans[0] - sum(exp(y) * tans[0], axis, keepdims=True),
+    cost=lambda shapes, result, attrs: 25.0 * _size(result), samples=_AXIS_SAMPLES, memory=IN_PLACE,
+    loop=Loop("row", "{x} - {m} - log({e})"), doc="Logarithm of softmax.",
+)  # fmt: skip
 
 
 def _size(shape: tuple[int, ...]) -> float:
@@ -258,21 +243,14 @@ def _entropy_pull(xp: Any, ct: Any, logits: Any, targets: Any, reduction: str) -
 
 # What is left of both ops where they share the logarithm; a pull comes behind its loss then.
 _REST_OF_ENTROPY = Op(
-    "cross_entropy_of_logs",
-    _entropy_scheme,
-    _losses,
-    cost=lambda shapes, result, attrs: float(_size(shapes[1])),
-    layout="kept",
-)
+    "cross_entropy_of_logs", _entropy_scheme, _losses,
+    cost=lambda shapes, result, attrs: float(_size(shapes[1])), memory=KEPT,
+)  # fmt: skip
 _REST_OF_PULL = Op(
-    "cross_entropy_pull_of_logs",
-    _pull_scheme,
-    _slopes,
+    "cross_entropy_pull_of_logs", _pull_scheme, _slopes,
     cost=lambda shapes, result, attrs: 12.0 * _size(result),
-    layout="c",
-    takes_out=True,
-    in_place=(1,),
-)
+    memory=Memory("c", takes_out=True, in_place=(1,)),
+)  # fmt: skip
 
 
 def _entropy_vjp(ct: Node, y: Node, logits: Node, targets: Node, reduction: str) -> Node:
@@ -331,53 +309,44 @@ def _entropy_pull_jvp(
     return result
 
 
-_ENTROPY_PULL = register(
-    Op(
-        "cross_entropy_pull",
-        _pull_scheme,
-        _entropy_pull,
-        vjp=(
-            lambda u, g, ct, logits, targets, reduction: _along(u, logits, targets, reduction),
-            lambda u, g, ct, logits, targets, reduction: _curvature(
-                u, ct, logits, targets, reduction
-            ),
-            None,
-        ),
-        jvp=_entropy_pull_jvp,
-        cost=lambda shapes, result, attrs: 25.0 * _size(result),
-        samples=tuple(
-            Sample((ct, (*rows, 4), rows), {"reduction": reduction}, ints={2: 4})
-            for reduction, ct, rows in (
-                ("mean", (), (3,)),
-                ("sum", (), (2, 3)),
-                ("none", (3,), (3,)),
-                ("none", (), ()),
-            )
-        ),
-        layout="kept",
-        split=Split(_LOG_SOFTMAX, {"axis": -1}, (1, 2), _REST_OF_PULL, follows=True),
-        doc="Gradient of cross_entropy: (softmax - onehot) times the cotangent.",
-    )
+_ENTROPY_PULL = declare(
+    "cross_entropy_pull",
+    _pull_scheme,
+    _entropy_pull,
+    vjp=(
+        lambda u, g, ct, logits, targets, reduction: _along(u, logits, targets, reduction),
+        lambda u, g, ct, logits, targets, reduction: _curvature(u, ct, logits, targets, reduction),
+        None,
+    ),
+    jvp=_entropy_pull_jvp,
+    cost=lambda shapes, result, attrs: 25.0 * _size(result),
+    samples=tuple(
+        Sample((ct, (*rows, 4), rows), {"reduction": reduction}, ints={2: 4})
+        for reduction, ct, rows in (
+            ("mean", (), (3,)),
+            ("sum", (), (2, 3)),
+            ("none", (3,), (3,)),
+            ("none", (), ()),
+        )
+    ),
+    memory=KEPT,
+    split=Split(_LOG_SOFTMAX, {"axis": -1}, (1, 2), _REST_OF_PULL, follows=True),
+    loop=Loop("row", "(exp({x} - {m}) / {e} - {is_class}) * {ct}", of=1, classes=True),
+    doc="Gradient of cross_entropy: (softmax - onehot) times the cotangent.",
 )
 
-_ENTROPY = register(
-    Op(
-        "cross_entropy",
-        _entropy_scheme,
-        _entropy_forward,
-        vjp=(_entropy_vjp, None),
-        jvp=_entropy_jvp,
-        cost=lambda shapes, result, attrs: 25.0 * _size(shapes[0]),
-        samples=tuple(
-            Sample(((*rows, 4), rows), {"reduction": reduction}, ints={1: 4})
-            for reduction in REDUCTIONS
-            for rows in ((3,), (2, 3), ())
-        ),
-        layout="kept",
-        split=Split(_LOG_SOFTMAX, {"axis": -1}, (0, 1), _REST_OF_ENTROPY),
-        doc="Negative log of the softmax at the target class.",
-    )
-)
+_ENTROPY = declare(
+    "cross_entropy", _entropy_scheme, _entropy_forward, vjp=(_entropy_vjp, None), jvp=_entropy_jvp,
+    cost=lambda shapes, result, attrs: 25.0 * _size(shapes[0]),
+    samples=tuple(
+        Sample(((*rows, 4), rows), {"reduction": reduction}, ints={1: 4})
+        for reduction in REDUCTIONS
+        for rows in ((3,), (2, 3), ())
+    ),
+    memory=KEPT, split=Split(_LOG_SOFTMAX, {"axis": -1}, (0, 1), _REST_OF_ENTROPY),
+    total="reduction", loop=Loop("row", "log({e}) - ({x} - {m})", classes=True, picks=True),
+    doc="Negative log of the softmax at the target class.",
+)  # fmt: skip
 
 
 def plain_cross_entropy(logits: Node, targets: Any, reduction: str) -> Node:

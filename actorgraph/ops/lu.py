@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from actorgraph.errors import ShapeError
 from actorgraph.graph import Node, build
-from actorgraph.op import Op, Sample, register
+from actorgraph.op import Op, Sample
 from actorgraph.operands import naming_itself
 from actorgraph.ops._matrix_rules import (
     SQUARE_SAMPLES,
@@ -23,6 +23,7 @@ from actorgraph.ops._matrix_rules import (
     read_rows,
 )
 from actorgraph.ops._matrix_rules import adjoint as across
+from actorgraph.ops._rules import declare
 from actorgraph.ops.broadcasting import expand_dims, squeeze, zeros_like
 from actorgraph.ops.casting import real_part
 from actorgraph.ops.creation import eye
@@ -200,19 +201,12 @@ def _shape(checks: Checks, x: Shape) -> Shape:
     return (*x[:-1], x[-1] + 1)
 
 
-_LU: Op = register(
-    Op(
-        "lu",
-        "x[*s, m, n] -> x[*out]",
-        _forward,
-        shape=_shape,
-        vjp=(_vjp,),
-        jvp=_jvp,
-        cost=cubic_cost(2 / 3),
-        samples=(*SQUARE_SAMPLES, Sample(((4, 2),)), Sample(((2, 2, 3),)), Sample(((0, 3),))),
-        doc="Lower and upper factor of each matrix in one, and the order of its rows.",
-    )
-)
+_LU: Op = declare(
+    "lu", "x[*s, m, n] -> x[*out]", _forward, shape=_shape, vjp=(_vjp,), jvp=_jvp,
+    cost=cubic_cost(2 / 3),
+    samples=(*SQUARE_SAMPLES, Sample(((4, 2),)), Sample(((2, 2, 3),)), Sample(((0, 3),))),
+    doc="Lower and upper factor of each matrix in one, and the order of its rows.",
+)  # fmt: skip
 
 
 def _decomposed(x: Node, what: str) -> tuple[Node, Node]:

@@ -9,8 +9,8 @@ from typing import Any
 
 from actorgraph.errors import ShapeError
 from actorgraph.graph import Node, build
-from actorgraph.op import Attrs, Op, Sample, register
-from actorgraph.ops._declare import linear_jvp
+from actorgraph.op import Attrs, Memory, Op, Sample
+from actorgraph.ops._rules import declare
 from actorgraph.ops.broadcasting import sum as sum_over
 from actorgraph.ops.reshaping import reshape
 from actorgraph.ops.shaping import one_axis, transpose
@@ -48,42 +48,29 @@ def _diagonal_flops(shapes: Any, result: Any, attrs: Attrs) -> float:
     return 1.0
 
 
-_DIAGONAL: Op = register(
-    Op(
-        "diagonal",
-        "a[*s, m, n] -> a[*out]",
-        _read_diagonal,
-        shape=_diagonal_shape,
-        vjp=(lambda ct, y, x, offset, square: build(_PLACE, ct, x, offset=offset),),
-        jvp=linear_jvp(lambda: _DIAGONAL),
-        cost=_diagonal_flops,
-        samples=(
-            Sample(((3, 3),), {"offset": 0, "square": True}),
-            Sample(((2, 3, 4),), {"offset": 1, "square": False}),
-            Sample(((3, 4),), {"offset": -2, "square": False}),
-            Sample(((2, 2),), {"offset": 5, "square": False}),
-            Sample(((0, 2),), {"offset": 0, "square": False}),
-        ),
-        is_view=True,
-        doc="Diagonal of each matrix of a batch.",
-    )
-)
+_DIAGONAL: Op = declare(
+    "diagonal", "a[*s, m, n] -> a[*out]", _read_diagonal, shape=_diagonal_shape,
+    vjp=(lambda ct, y, x, offset, square: build(_PLACE, ct, x, offset=offset),),
+    linear=(0,), cost=_diagonal_flops,
+    samples=(
+        Sample(((3, 3),), {"offset": 0, "square": True}),
+        Sample(((2, 3, 4),), {"offset": 1, "square": False}),
+        Sample(((3, 4),), {"offset": -2, "square": False}),
+        Sample(((2, 2),), {"offset": 5, "square": False}),
+        Sample(((0, 2),), {"offset": 0, "square": False}),
+    ),
+    memory=Memory(is_view=True), doc="Diagonal of each matrix of a batch.",
+)  # fmt: skip
 
-_PLACE: Op = register(
-    Op(
-        "place_diagonal",
-        "a[*s] -> a1[*t] -> a[*t]",
-        _write_diagonal,
-        vjp=(lambda ct, y, x, like, offset: matrix_diagonal(ct, offset), None),
-        jvp=linear_jvp(lambda: _PLACE),
-        samples=(
-            Sample(((3,), (3, 4)), {"offset": 0}),
-            Sample(((2, 2), (2, 3, 4)), {"offset": 2}),
-            Sample(((1,), (3, 4)), {"offset": -2}),
-        ),
-        doc="Zeros in the shape of another array, with the given diagonal.",
-    )
-)
+_PLACE: Op = declare(
+    "place_diagonal", "a[*s] -> a1[*t] -> a[*t]", _write_diagonal,
+    vjp=(lambda ct, y, x, like, offset: matrix_diagonal(ct, offset), None), linear=(0,),
+    samples=(
+        Sample(((3,), (3, 4)), {"offset": 0}), Sample(((2, 2), (2, 3, 4)), {"offset": 2}),
+        Sample(((1,), (3, 4)), {"offset": -2}),
+    ),
+    doc="Zeros in the shape of another array, with the given diagonal.",
+)  # fmt: skip
 
 
 def matrix_diagonal(x: Node, offset: int = 0, square: bool = False) -> Node:
@@ -178,22 +165,15 @@ def _embed(xp: Any, x: Any, offset: int) -> Any:
     return result
 
 
-_EMBED: Op = register(
-    Op(
-        "diag_embed",
-        "a[*s, n] -> a[*out]",
-        _embed,
-        shape=_embed_shape,
-        vjp=(lambda ct, y, x, offset: matrix_diagonal(ct, offset),),
-        jvp=linear_jvp(lambda: _EMBED),
-        samples=(
-            Sample(((3,),), {"offset": 0}),
-            Sample(((2, 3),), {"offset": -1}),
-            Sample(((0,),), {"offset": 1}),
-        ),
-        doc="Matrices with the given diagonals and zeros elsewhere.",
-    )
-)
+_EMBED: Op = declare(
+    "diag_embed", "a[*s, n] -> a[*out]", _embed, shape=_embed_shape,
+    vjp=(lambda ct, y, x, offset: matrix_diagonal(ct, offset),), linear=(0,),
+    samples=(
+        Sample(((3,),), {"offset": 0}), Sample(((2, 3),), {"offset": -1}),
+        Sample(((0,),), {"offset": 1}),
+    ),
+    doc="Matrices with the given diagonals and zeros elsewhere.",
+)  # fmt: skip
 
 
 def diag_embed(x: Node, offset: int = 0) -> Node:
@@ -300,17 +280,10 @@ def _triangle(name: str, doc: str) -> Op:
         Sample(((2, 3, 3),), {"k": -1}),
         Sample(((2, 0),), {"k": 1}),
     )
-    op = register(
-        Op(
-            name,
-            "a[*s, m, n] -> a[*s, m, n]",
-            forward,
-            vjp=(vjp,),
-            jvp=linear_jvp(lambda: op),
-            samples=samples,
-            doc=doc,
-        )
-    )
+    op = declare(
+        name, "a[*s, m, n] -> a[*s, m, n]", forward, vjp=(vjp,), linear=(0,),
+        samples=samples, doc=doc,
+    )  # fmt: skip
     return op
 
 

@@ -43,12 +43,10 @@ def _op(
 # -- hardtanh and its relatives ---------------------------------------------------------------
 
 _HARDTANH = _op(
-    "hardtanh",
-    lambda xp, x, low, high: limited(xp, x, scalar(x, low), scalar(x, high)),
-    lambda t, y, x, low, high: where((x > low) & (x < high), t, 0),
-    "x limited to an interval.",
+    "hardtanh", lambda xp, x, low, high: limited(xp, x, scalar(x, low), scalar(x, high)),
+    lambda t, y, x, low, high: where((x > low) & (x < high), t, 0), "x limited to an interval.",
     {"low": -1.0, "high": 1.0},
-)
+)  # fmt: skip
 
 
 def _sixth(xp: Any, x: Any) -> Any:
@@ -122,10 +120,9 @@ hardswish = unary(
 _LEAKY = _op(
     "leaky_relu",
     lambda xp, x, slope: xp.where(xp.greater(x, zero(xp, x)), x, x * scalar(x, slope)),
-    lambda t, y, x, slope: where(x > 0, t, t * slope),
-    "x where x > 0, else slope * x.",
+    lambda t, y, x, slope: where(x > 0, t, t * slope), "x where x > 0, else slope * x.",
     {"slope": 0.1},
-)
+)  # fmt: skip
 _prelu = binary(
     "prelu", lambda xp, x, w: xp.where(xp.greater(x, zero(xp, x)), x, xp.multiply(x, w)),
     (lambda t, y, x, w: where(x > 0, t, t * w), lambda t, y, x, w: where(x > 0, 0, t * x)),
@@ -362,23 +359,19 @@ _SOFTSHRINK = _op(
     "softshrink",
     lambda xp, x, lambd: xp.subtract(x, limited(xp, x, scalar(x, -lambd), scalar(x, lambd))),
     lambda t, y, x, lambd: where((x > lambd) | (x < -lambd), t, 0),
-    "x drawn towards 0 by lambd, 0 where that is nearer.",
-    {"lambd": 0.5},
-)
+    "x drawn towards 0 by lambd, 0 where that is nearer.", {"lambd": 0.5},
+)  # fmt: skip
 _HARDSHRINK = _op(
-    "hardshrink",
-    lambda xp, x, lambd: xp.where(xp.absolute(x) <= scalar(x, lambd), zero(xp, x), x),
+    "hardshrink", lambda xp, x, lambd: xp.where(xp.absolute(x) <= scalar(x, lambd), zero(xp, x), x),
     lambda t, y, x, lambd: where((x > lambd) | (x < -lambd), t, 0),
-    "x where abs(x) > lambd, else 0.",
-    {"lambd": 0.5},
-)
+    "x where abs(x) > lambd, else 0.", {"lambd": 0.5},
+)  # fmt: skip
 _THRESHOLD = _op(
     "threshold",
     lambda xp, x, threshold, value: xp.where(x <= scalar(x, threshold), scalar(x, value), x),
     lambda t, y, x, threshold, value: where(x > threshold, t, 0),
-    "x where x > threshold, else value.",
-    {"threshold": 0.25, "value": -3.0},
-)
+    "x where x > threshold, else value.", {"threshold": 0.25, "value": -3.0},
+)  # fmt: skip
 
 
 def softshrink(x: Node, lambd: float = 0.5) -> Node:

@@ -13,10 +13,10 @@ import numpy as np
 
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
-from actorgraph.op import Op, Sample, register
+from actorgraph.op import Op, Sample
 from actorgraph.operands import naming_itself
-from actorgraph.ops._declare import linear_jvp
 from actorgraph.ops._half import through_float32
+from actorgraph.ops._rules import declare
 from actorgraph.ops._scalars import accumulator
 from actorgraph.ops.broadcasting import axes_of
 from actorgraph.ops.indexing import getitem
@@ -126,21 +126,16 @@ def _roll_back(ct: Node, y: Node, x: Node, shift: tuple[int, ...], axis: tuple[i
     return build(_ROLL, ct, shift=tuple(-by for by in shift), axis=axis)
 
 
-_ROLL: Op = register(
-    Op(
-        "roll",
-        "a[*s] -> a[*s]",
-        lambda xp, x, shift, axis: xp.roll(x, shift, axis),
-        vjp=(_roll_back,),
-        jvp=linear_jvp(lambda: _ROLL),
-        samples=(
-            Sample(((3, 4),), {"shift": (1,), "axis": (1,)}),
-            Sample(((3, 4),), {"shift": (-2, 7), "axis": (0, 1)}),
-            Sample(((0, 2),), {"shift": (3,), "axis": (0,)}),
-        ),
-        doc="Elements shifted along axes; what leaves at one end enters at the other.",
-    )
-)
+_ROLL: Op = declare(
+    "roll", "a[*s] -> a[*s]", lambda xp, x, shift, axis: xp.roll(x, shift, axis), vjp=(_roll_back,),
+    linear=(0,),
+    samples=(
+        Sample(((3, 4),), {"shift": (1,), "axis": (1,)}),
+        Sample(((3, 4),), {"shift": (-2, 7), "axis": (0, 1)}),
+        Sample(((0, 2),), {"shift": (3,), "axis": (0,)}),
+    ),
+    doc="Elements shifted along axes; what leaves at one end enters at the other.",
+)  # fmt: skip
 
 
 def roll(x: Node, shift: Any, axis: Any = None) -> Node:
@@ -231,33 +226,22 @@ _REPEAT_SAMPLES = (
     (((0, 2),), {"repeats": 3, "axis": 0}),
 )
 
-_REPEAT: Op = register(
-    Op(
-        "repeat",
-        "a[*s] -> a[*out]",
-        _repeat_forward,
-        shape=_repeated,
-        vjp=(lambda ct, y, x, **attrs: build(_REPEAT_ADJOINT, ct, x, **attrs),),
-        jvp=linear_jvp(lambda: _REPEAT),
-        samples=tuple(Sample(shapes, attrs) for shapes, attrs in _REPEAT_SAMPLES),
-        doc="Each entry along an axis several times in a row.",
-    )
-)
+_REPEAT: Op = declare(
+    "repeat", "a[*s] -> a[*out]", _repeat_forward, shape=_repeated,
+    vjp=(lambda ct, y, x, **attrs: build(_REPEAT_ADJOINT, ct, x, **attrs),), linear=(0,),
+    samples=tuple(Sample(shapes, attrs) for shapes, attrs in _REPEAT_SAMPLES),
+    doc="Each entry along an axis several times in a row.",
+)  # fmt: skip
 
-_REPEAT_ADJOINT: Op = register(
-    Op(
-        "repeat_adjoint",
-        "n[*s] -> a[*t] -> n[*t]",
-        _repeat_back,
-        vjp=(lambda ct, y, c, x, **attrs: build(_REPEAT, ct, **attrs), None),
-        jvp=linear_jvp(lambda: _REPEAT_ADJOINT),
-        samples=(
-            Sample(((3, 8), (3, 4)), {"repeats": 2, "axis": 1}),
-            Sample(((5, 4), (3, 4)), {"repeats": (2, 0, 3), "axis": 0}),
-        ),
-        doc="Sums over the copies that repeat makes.",
-    )
-)
+_REPEAT_ADJOINT: Op = declare(
+    "repeat_adjoint", "n[*s] -> a[*t] -> n[*t]", _repeat_back,
+    vjp=(lambda ct, y, c, x, **attrs: build(_REPEAT, ct, **attrs), None), linear=(0,),
+    samples=(
+        Sample(((3, 8), (3, 4)), {"repeats": 2, "axis": 1}),
+        Sample(((5, 4), (3, 4)), {"repeats": (2, 0, 3), "axis": 0}),
+    ),
+    doc="Sums over the copies that repeat makes.",
+)  # fmt: skip
 
 
 def repeat(x: Node, repeats: Any, axis: int | None = None) -> Node:
@@ -334,38 +318,24 @@ def _tile_back(xp: Any, ct: Any, x: Any, reps: tuple[int, ...]) -> Any:
     return total.astype(ct.dtype, copy=False).reshape(x.shape)
 
 
-_TILE: Op = register(
-    Op(
-        "tile",
-        "a[*s] -> a[*out]",
-        lambda xp, x, reps: xp.tile(x, reps),
-        shape=_tiled,
-        vjp=(lambda ct, y, x, reps: build(_TILE_ADJOINT, ct, x, reps=reps),),
-        jvp=linear_jvp(lambda: _TILE),
-        samples=(
-            Sample(((3, 4),), {"reps": (2,)}),
-            Sample(((2, 3),), {"reps": (2, 1, 3)}),
-            Sample(((),), {"reps": (2,)}),
-            Sample(((2, 3),), {"reps": (0, 1)}),
-        ),
-        doc="The whole array side by side with itself.",
-    )
-)
+_TILE: Op = declare(
+    "tile", "a[*s] -> a[*out]", lambda xp, x, reps: xp.tile(x, reps), shape=_tiled,
+    vjp=(lambda ct, y, x, reps: build(_TILE_ADJOINT, ct, x, reps=reps),), linear=(0,),
+    samples=(
+        Sample(((3, 4),), {"reps": (2,)}), Sample(((2, 3),), {"reps": (2, 1, 3)}),
+        Sample(((),), {"reps": (2,)}), Sample(((2, 3),), {"reps": (0, 1)}),
+    ),
+    doc="The whole array side by side with itself.",
+)  # fmt: skip
 
-_TILE_ADJOINT: Op = register(
-    Op(
-        "tile_adjoint",
-        "n[*s] -> a[*t] -> n[*t]",
-        _tile_back,
-        vjp=(lambda ct, y, c, x, reps: build(_TILE, ct, reps=reps), None),
-        jvp=linear_jvp(lambda: _TILE_ADJOINT),
-        samples=(
-            Sample(((3, 8), (3, 4)), {"reps": (2,)}),
-            Sample(((2, 2, 9), (2, 3)), {"reps": (2, 1, 3)}),
-        ),
-        doc="Sums over the copies that tile makes.",
-    )
-)
+_TILE_ADJOINT: Op = declare(
+    "tile_adjoint", "n[*s] -> a[*t] -> n[*t]", _tile_back,
+    vjp=(lambda ct, y, c, x, reps: build(_TILE, ct, reps=reps), None), linear=(0,),
+    samples=(
+        Sample(((3, 8), (3, 4)), {"reps": (2,)}), Sample(((2, 2, 9), (2, 3)), {"reps": (2, 1, 3)}),
+    ),
+    doc="Sums over the copies that tile makes.",
+)  # fmt: skip
 
 
 def tile(x: Node, reps: Any) -> Node:

@@ -15,12 +15,8 @@ __all__ = ["ceil", "floor", "isfinite", "isinf", "isnan", "round", "trunc"]
 _FLOAT, _TEST = "f[*s] -> f[*s]", "n[*s] -> bool[*s]"
 _FLAT = "Piecewise constant: its gradient is zero.  Integers are returned as they are."
 
-_ceil = unary(
-    "ceil", "ceil", None, "The smallest integer >= x.", scheme=_FLOAT, notes=_FLAT
-)  # fmt: skip
-_floor = unary(
-    "floor", "floor", None, "The largest integer <= x.", scheme=_FLOAT, notes=_FLAT
-)  # fmt: skip
+_ceil = unary("ceil", "ceil", None, "The smallest integer >= x.", scheme=_FLOAT, notes=_FLAT)
+_floor = unary("floor", "floor", None, "The largest integer <= x.", scheme=_FLOAT, notes=_FLAT)
 _trunc = unary(
     "trunc", "trunc", None, "The nearest integer towards zero.", scheme=_FLOAT, notes=_FLAT
 )  # fmt: skip

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from actorgraph.graph import Node, build
-from actorgraph.op import Sample
+from actorgraph.op import Loop, Memory, Sample
 from actorgraph.ops._declare import binary, documented, nary_elementwise
 from actorgraph.ops._quick import limited
 from actorgraph.ops._scalars import zero
@@ -79,8 +79,10 @@ _WHERE = nary_elementwise(
             ((0, 2), (2,), ()),
         )
     ),
-    takes_out=True,
-    in_place=(1,),
+    memory=Memory("kept", takes_out=True, in_place=(1,)),
+    loop=Loop("value", "where(x, y, z)"),
+    linear=(1, 2),
+    jointly=(0,),
     doc="x where the condition holds, else y.",
 )
 
@@ -97,27 +99,23 @@ documented(
 
 # A tie sends half to each side.  Both arguments compare in one way, so that the tests are shared.
 maximum = binary(
-    "maximum",
-    "maximum",
+    "maximum", "maximum",
     (
         lambda t, z, x, y: where(x > y, t, where(x < y, 0, t * 0.5)),
         lambda t, z, x, y: where(x < y, t, where(x > y, 0, t * 0.5)),
     ),
-    "The larger of x and y; NaN where either is NaN.",
-    scheme="r[*s] -> r[*t] -> r[*s|t]",
+    "The larger of x and y; NaN where either is NaN.", scheme="r[*s] -> r[*t] -> r[*s|t]",
     notes="Where they are equal each gets half of the gradient.",
-)
+)  # fmt: skip
 minimum = binary(
-    "minimum",
-    "minimum",
+    "minimum", "minimum",
     (
         lambda t, z, x, y: where(x < y, t, where(x > y, 0, t * 0.5)),
         lambda t, z, x, y: where(x > y, t, where(x < y, 0, t * 0.5)),
     ),
-    "The smaller of x and y; NaN where either is NaN.",
-    scheme="r[*s] -> r[*t] -> r[*s|t]",
+    "The smaller of x and y; NaN where either is NaN.", scheme="r[*s] -> r[*t] -> r[*s|t]",
     notes="Where they are equal each gets half of the gradient.",
-)
+)  # fmt: skip
 
 
 def _only(t: Node, x: Node, y: Node, larger: Node) -> Node:
@@ -126,21 +124,17 @@ def _only(t: Node, x: Node, y: Node, larger: Node) -> Node:
 
 
 fmax = binary(
-    "fmax",
-    "fmax",
+    "fmax", "fmax",
     (lambda t, z, x, y: _only(t, x, y, x > y), lambda t, z, x, y: _only(t, y, x, y > x)),
-    "The larger of x and y; of a number and NaN the number.",
-    scheme="r[*s] -> r[*t] -> r[*s|t]",
+    "The larger of x and y; of a number and NaN the number.", scheme="r[*s] -> r[*t] -> r[*s|t]",
     notes="Where they are equal each gets half of the gradient; two of NaN get none.",
-)
+)  # fmt: skip
 fmin = binary(
-    "fmin",
-    "fmin",
+    "fmin", "fmin",
     (lambda t, z, x, y: _only(t, x, y, x < y), lambda t, z, x, y: _only(t, y, x, y < x)),
-    "The smaller of x and y; of a number and NaN the number.",
-    scheme="r[*s] -> r[*t] -> r[*s|t]",
+    "The smaller of x and y; of a number and NaN the number.", scheme="r[*s] -> r[*t] -> r[*s|t]",
     notes="Where they are equal each gets half of the gradient; two of NaN get none.",
-)
+)  # fmt: skip
 
 
 def _inside(x: Node, low: Node, high: Node) -> Node:
@@ -165,6 +159,7 @@ _CLIP = nary_elementwise(
             ((0, 2), (), (2,)),
         )
     ),
+    loop=Loop("value", "minimum(maximum(x, y), z)"),
     doc="x limited to the interval [low, high]; high where low > high.",
 )
 

@@ -9,8 +9,9 @@ from math import prod
 from typing import Any
 
 from actorgraph.graph import Node, build
-from actorgraph.op import Op, Sample, register
+from actorgraph.op import Sample
 from actorgraph.ops._half import through_float32
+from actorgraph.ops._rules import declare
 from actorgraph.ops.broadcasting import sum  # noqa: A004
 from actorgraph.ops.casting import astype
 from actorgraph.ops.selection import maximum
@@ -44,24 +45,17 @@ def _derivative(t: Node, y: Node, axis: int) -> Node:
     return chosen - support * (sum(chosen, axis, keepdims=True) / count)
 
 
-_SPARSEMAX = register(
-    Op(
-        "sparsemax",
-        "f[*s] -> f[*s]",
-        _forward,
-        vjp=(lambda ct, y, x, axis: _derivative(ct, y, axis),),
-        jvp=lambda tans, y, x, axis: _derivative(tans[0], y, axis),
-        cost=lambda shapes, result, attrs: 60 * prod(result),
-        samples=(
-            Sample(((3, 4),), {"axis": 1}, -0.6, 0.6),
-            Sample(((2, 4, 3),), {"axis": 1}),
-            Sample(((3, 4),), {"axis": 0}),
-            Sample(((0, 2),), {"axis": 1}),
-            Sample(((2, 0),), {"axis": 1}),
-        ),
-        doc="Euclidean projection on the simplex along an axis.",
-    )
-)
+_SPARSEMAX = declare(
+    "sparsemax", "f[*s] -> f[*s]", _forward, vjp=(lambda ct, y, x, axis: _derivative(ct, y, axis),),
+    jvp=lambda tans, y, x, axis: _derivative(tans[0], y, axis),
+    cost=lambda shapes, result, attrs: 60 * prod(result),
+    samples=(
+        Sample(((3, 4),), {"axis": 1}, -0.6, 0.6), Sample(((2, 4, 3),), {"axis": 1}),
+        Sample(((3, 4),), {"axis": 0}), Sample(((0, 2),), {"axis": 1}),
+        Sample(((2, 0),), {"axis": 1}),
+    ),
+    doc="Euclidean projection on the simplex along an axis.",
+)  # fmt: skip
 
 
 def sparsemax(x: Node, axis: int = -1) -> Node:

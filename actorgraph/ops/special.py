@@ -10,7 +10,8 @@ from actorgraph.errors import GraphError
 from actorgraph.graph import Node, build
 from actorgraph.op import Op, Sample
 from actorgraph.operands import naming_itself
-from actorgraph.ops._declare import Unary, add_all, documented, nary_elementwise
+from actorgraph.ops._declare import Unary, documented, nary_elementwise
+from actorgraph.ops._rules import add_all
 from actorgraph.ops._scalars import is_half
 from actorgraph.ops.arithmetic import reciprocal, square
 from actorgraph.ops.exponential import exp

@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from actorgraph.graph import Node, build
-from actorgraph.op import Op, Sample, register
+from actorgraph.op import Op, Sample
 from actorgraph.ops._complement import complement
 from actorgraph.ops._matrix_rules import (
     SQUARE_SAMPLES,
@@ -33,6 +33,7 @@ from actorgraph.ops._matrix_rules import (
     real_of,
     rows_stacked,
 )
+from actorgraph.ops._rules import declare
 from actorgraph.ops.broadcasting import conj, expand_dims
 from actorgraph.ops.indexing import getitem
 from actorgraph.ops.matrices import diag_embed, matrix_diagonal
@@ -78,19 +79,11 @@ def _eigh_jvp(tans: tuple[Node, ...], y: Node, x: Node) -> Node:
     return rows_stacked(moved, vectors @ gap_divide(inner, values, "difference"))
 
 
-_EIGH: Op = register(
-    Op(
-        "eigh",
-        "x[*s, n, n] -> x[*out]",
-        _eigh_forward,
-        shape=_eigh_shape,
-        vjp=(_eigh_vjp,),
-        jvp=_eigh_jvp,
-        cost=cubic_cost(9),
-        samples=SQUARE_SAMPLES,
-        doc="Eigenvalues and eigenvectors of each Hermitian matrix, stacked.",
-    )
-)
+_EIGH: Op = declare(
+    "eigh", "x[*s, n, n] -> x[*out]", _eigh_forward, shape=_eigh_shape, vjp=(_eigh_vjp,),
+    jvp=_eigh_jvp, cost=cubic_cost(9), samples=SQUARE_SAMPLES,
+    in_blas=True, doc="Eigenvalues and eigenvectors of each Hermitian matrix, stacked.",
+)  # fmt: skip
 
 
 def eigh(x: Node, UPLO: str | None = None) -> EighResult:
@@ -141,18 +134,12 @@ def _eigvalsh_jvp(tans: tuple[Node, ...], y: Node, x: Node) -> Node:
     return real_of(matrix_diagonal(inner, square=True))
 
 
-_EIGVALSH: Op = register(
-    Op(
-        "eigvalsh",
-        "x[*s, n, n] -> x[*s, n]",
-        lambda xp, x: xp.linalg.eigvalsh(hermitian_array(xp, x)).astype(x.dtype),
-        vjp=(_eigvalsh_vjp,),
-        jvp=_eigvalsh_jvp,
-        cost=cubic_cost(4 / 3),
-        samples=SQUARE_SAMPLES,
-        doc="Eigenvalues of each Hermitian matrix.",
-    )
-)
+_EIGVALSH: Op = declare(
+    "eigvalsh", "x[*s, n, n] -> x[*s, n]",
+    lambda xp, x: xp.linalg.eigvalsh(hermitian_array(xp, x)).astype(x.dtype), vjp=(_eigvalsh_vjp,),
+    jvp=_eigvalsh_jvp, cost=cubic_cost(4 / 3), samples=SQUARE_SAMPLES,
+    in_blas=True, doc="Eigenvalues of each Hermitian matrix.",
+)  # fmt: skip
 
 
 def eigvalsh(x: Node, UPLO: str | None = None) -> Node:
@@ -270,19 +257,12 @@ def _svd_jvp(tans: tuple[Node, ...], y: Node, x: Node) -> Node:
     return rows_stacked(real_of(moved), du, dv)
 
 
-_SVD: Op = register(
-    Op(
-        "svd",
-        "x[*s, m, n] -> x[*out]",
-        _svd_forward,
-        shape=_svd_shape,
-        vjp=(_svd_vjp,),
-        jvp=_svd_jvp,
-        cost=cubic_cost(20),
-        samples=(*SQUARE_SAMPLES, Sample(((4, 2),)), Sample(((2, 2, 3),)), Sample(((0, 3),))),
-        doc="Singular values and vectors of each matrix, stacked.",
-    )
-)
+_SVD: Op = declare(
+    "svd", "x[*s, m, n] -> x[*out]", _svd_forward, shape=_svd_shape, vjp=(_svd_vjp,), jvp=_svd_jvp,
+    cost=cubic_cost(20),
+    samples=(*SQUARE_SAMPLES, Sample(((4, 2),)), Sample(((2, 2, 3),)), Sample(((0, 3),))),
+    in_blas=True, doc="Singular values and vectors of each matrix, stacked.",
+)  # fmt: skip
 
 
 def _completed(x: Node) -> Node:
@@ -345,19 +325,13 @@ def _svdvals_shape(checks: Checks, x: Shape) -> Shape:
     return (*x[:-2], _least(x[-2], x[-1]))
 
 
-_SVDVALS: Op = register(
-    Op(
-        "svdvals",
-        "x[*s, m, n] -> x[*out]",
-        lambda xp, x: xp.linalg.svd(x, compute_uv=False).astype(x.dtype),
-        shape=_svdvals_shape,
-        vjp=(_svdvals_vjp,),
-        jvp=_svdvals_jvp,
-        cost=cubic_cost(4),
-        samples=(*SQUARE_SAMPLES, Sample(((4, 2),)), Sample(((2, 2, 3),)), Sample(((0, 3),))),
-        doc="Singular values of each matrix.",
-    )
-)
+_SVDVALS: Op = declare(
+    "svdvals", "x[*s, m, n] -> x[*out]",
+    lambda xp, x: xp.linalg.svd(x, compute_uv=False).astype(x.dtype), shape=_svdvals_shape,
+    vjp=(_svdvals_vjp,), jvp=_svdvals_jvp, cost=cubic_cost(4),
+    samples=(*SQUARE_SAMPLES, Sample(((4, 2),)), Sample(((2, 2, 3),)), Sample(((0, 3),))),
+    in_blas=True, doc="Singular values of each matrix.",
+)  # fmt: skip
 
 
 def svdvals(x: Node) -> Node:

@@ -9,9 +9,10 @@ import numpy as np
 
 from actorgraph.errors import GraphError
 from actorgraph.graph import Node, build
-from actorgraph.op import Op, Rule, Sample, register
+from actorgraph.op import KEPT, KEPT_OUT, Op, Rule, Sample
 from actorgraph.ops._declare import Binary, binary
 from actorgraph.ops._quick import all_finite, row_squares
+from actorgraph.ops._rules import declare
 from actorgraph.ops._scalars import accumulator, zero
 from actorgraph.ops.arithmetic import abs as size_of_each
 from actorgraph.ops.arithmetic import power, sign
@@ -76,21 +77,16 @@ def _deviation_forward(xp: Any, x: Any, axis: Axes, ddof: float) -> Any:
 
 
 # A symmetric linear map: it is its own adjoint.
-_DEVIATION: Op = register(
-    Op(
-        "deviation",
-        "f[*s] -> f[*s]",
-        _deviation_forward,
-        vjp=(lambda ct, y, x, **attrs: build(_DEVIATION, ct, **attrs),),
-        jvp=lambda tans, y, x, **attrs: build(_DEVIATION, tans[0], **attrs),
-        cost=lambda shapes, result, attrs: 4 * prod(result),
-        samples=(
-            Sample(((3, 4),), {"axis": (0, 1), "ddof": 1}),
-            Sample(((2, 3),), {"axis": (1,), "ddof": 0}),
-        ),
-        doc="(x - mean(x)) / (n - ddof) over axes.",
-    )
-)
+_DEVIATION: Op = declare(
+    "deviation", "f[*s] -> f[*s]", _deviation_forward,
+    vjp=(lambda ct, y, x, **attrs: build(_DEVIATION, ct, **attrs),), linear=(0,),
+    cost=lambda shapes, result, attrs: 4 * prod(result),
+    samples=(
+        Sample(((3, 4),), {"axis": (0, 1), "ddof": 1}),
+        Sample(((2, 3),), {"axis": (1,), "ddof": 0}),
+    ),
+    doc="(x - mean(x)) / (n - ddof) over axes.",
+)  # fmt: skip
 
 
 def _var_slope(y: Node, x: Node, axis: Axes, keepdims: bool, ddof: float) -> Node:
@@ -118,20 +114,9 @@ def _reduction(
     def cost(shapes: Any, result: Any, attrs: Any) -> float:
         return float(flops * prod(shapes[0]))
 
-    return register(
-        Op(
-            name,
-            "f[*s] -> f[*out]",
-            forward,
-            _shape,
-            (vjp,),
-            jvp,
-            cost,
-            samples,
-            layout="kept",
-            doc=doc,
-        )
-    )
+    return declare(
+        name, "f[*s] -> f[*out]", forward, _shape, (vjp,), jvp, cost, samples, memory=KEPT, doc=doc,
+    )  # fmt: skip
 
 
 def _shape(checks: Any, x: Any, *, axis: Axes, keepdims: bool, **_: Any) -> Any:
@@ -245,11 +230,8 @@ def _divide_or_zero_forward(xp: Any, x: Any, y: Any, out: Any = None) -> Any:
 
 _divide_or_zero: Binary = binary(
     "divide_or_zero", _divide_or_zero_forward,
-    (
-        lambda t, z, x, y: _divide_or_zero(t, y),
-        lambda t, z, x, y: -_divide_or_zero(t * z, y),
-    ),
-    "x / y, 0 where y is 0 and x finite.", scheme="f[*s] -> f[*t] -> f[*s|t]", takes_out=True,
+    (lambda t, z, x, y: _divide_or_zero(t, y), lambda t, z, x, y: -_divide_or_zero(t * z, y)),
+    "x / y, 0 where y is 0 and x finite.", scheme="f[*s] -> f[*t] -> f[*s|t]", memory=KEPT_OUT,
 )  # fmt: skip
 
 _squares_without_warning = np.errstate(over="ignore")(row_squares)

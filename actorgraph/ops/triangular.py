@@ -10,10 +10,10 @@ from typing import Any
 
 from actorgraph.errors import ShapeError
 from actorgraph.graph import Node, build
-from actorgraph.op import Op, Sample, register
+from actorgraph.op import Op, Sample
 from actorgraph.operands import naming_itself
-from actorgraph.ops._declare import add_all
 from actorgraph.ops._matrix_rules import adjoint, as_square
+from actorgraph.ops._rules import add_all, declare
 from actorgraph.ops.arithmetic import neg
 from actorgraph.ops.broadcasting import expand_dims, squeeze, unbroadcast
 from actorgraph.ops.linalg_products import lifted_pair
@@ -75,24 +75,20 @@ def _push(tans: Any, y: Node, a: Node, b: Node, upper: bool, unit: bool) -> Node
     return None if moved is None else _triangular(a, moved, upper, unit)
 
 
-_SOLVE_TRIANGULAR: Op = register(
-    Op(
-        "solve_triangular",
-        "x[*s, n, n] -> x[*t, n, k] -> x[*s|t, n, k]",
-        lambda xp, a, b, upper, unit: triangular_solution(xp, a, b, upper, unit),
-        vjp=(_pull_a, _pull_b),
-        jvp=_push,
-        cost=lambda shapes, result, attrs: float(shapes[0][-1] * prod(result)),
-        samples=(
-            Sample(((3, 3), (3, 2)), {"upper": True, "unit": False}, low=0.5),
-            Sample(((3, 3), (2, 3, 1)), {"upper": False, "unit": False}, low=0.5),
-            Sample(((2, 2, 2), (2, 2)), {"upper": True, "unit": True}),
-            Sample(((2, 2), (2, 2)), {"upper": False, "unit": True}),
-            Sample(((0, 0), (0, 2)), {"upper": False, "unit": False}),
-        ),
-        doc="Solution of systems of equations with triangular matrices.",
-    )
-)
+_SOLVE_TRIANGULAR: Op = declare(
+    "solve_triangular", "x[*s, n, n] -> x[*t, n, k] -> x[*s|t, n, k]",
+    lambda xp, a, b, upper, unit: triangular_solution(xp, a, b, upper, unit),
+    vjp=(_pull_a, _pull_b), jvp=_push,
+    cost=lambda shapes, result, attrs: float(shapes[0][-1] * prod(result)),
+    samples=(
+        Sample(((3, 3), (3, 2)), {"upper": True, "unit": False}, low=0.5),
+        Sample(((3, 3), (2, 3, 1)), {"upper": False, "unit": False}, low=0.5),
+        Sample(((2, 2, 2), (2, 2)), {"upper": True, "unit": True}),
+        Sample(((2, 2), (2, 2)), {"upper": False, "unit": True}),
+        Sample(((0, 0), (0, 2)), {"upper": False, "unit": False}),
+    ),
+    doc="Solution of systems of equations with triangular matrices.",
+)  # fmt: skip
 
 
 def solve_triangular(

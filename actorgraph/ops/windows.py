@@ -17,8 +17,9 @@ import numpy as np
 
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
-from actorgraph.op import Op, Sample, register
+from actorgraph.op import Op, Sample
 from actorgraph.ops._half import through_float32
+from actorgraph.ops._rules import declare
 from actorgraph.types import UNKNOWN, Checks, Dim, Shape, dim_max, dim_min
 
 __all__ = [
@@ -308,45 +309,28 @@ def _col2im_vjp(
     return build(_IM2COL, ct, size=outs if known(outs) else None, **geometry)
 
 
-def _col2im_jvp(tans: Any, y: Node, columns: Node, *like: Node, **attrs: Any) -> Node | None:
-    return None if tans[0] is None else build(_COL2IM, tans[0], *like, **attrs)
-
-
 _GEOMETRY = {"kernel": (2, 3), "stride": (2, 1), "padding": ((1, 0), (1, 1)), "dilation": (1, 1)}
 _WIDE = {"kernel": (2,), "stride": (1,), "padding": ((0, 0),), "dilation": (2,)}
 
-_IM2COL: Op = register(
-    Op(
-        "im2col",
-        "x[*s] -> x[*out]",
-        _im2col_forward,
-        shape=_im2col_shape,
-        vjp=(_im2col_vjp,),
-        jvp=lambda tans, y, x, **attrs: build(_IM2COL, tans[0], **attrs),
-        samples=(
-            Sample(((2, 2, 4, 3),), {**_GEOMETRY, "size": None}),
-            Sample(((1, 2, 5),), {**_WIDE, "size": None}),
-            Sample(((0, 2, 5),), {**_WIDE, "size": None}),
-        ),
-        doc="Windows of an image as rows.",
-    )
-)
+_IM2COL: Op = declare(
+    "im2col", "x[*s] -> x[*out]", _im2col_forward, shape=_im2col_shape, vjp=(_im2col_vjp,),
+    linear=(0,),
+    samples=(
+        Sample(((2, 2, 4, 3),), {**_GEOMETRY, "size": None}),
+        Sample(((1, 2, 5),), {**_WIDE, "size": None}),
+        Sample(((0, 2, 5),), {**_WIDE, "size": None}),
+    ),
+    doc="Windows of an image as rows.",
+)  # fmt: skip
 
-_COL2IM: Op = register(
-    Op(
-        "col2im",
-        _col2im_scheme,
-        _col2im_forward,
-        shape=_col2im_shape,
-        vjp=_col2im_vjp,
-        jvp=_col2im_jvp,
-        samples=(
-            Sample(((1, 2, 3, 12),), {**_GEOMETRY, "size": (4, 3)}),
-            Sample(((1, 3, 4), (1, 2, 5)), {**_WIDE, "size": None}),
-        ),
-        doc="Rows of windows added into an image: the adjoint of im2col.",
-    )
-)
+_COL2IM: Op = declare(
+    "col2im", _col2im_scheme, _col2im_forward, shape=_col2im_shape, vjp=_col2im_vjp, linear=(0,),
+    samples=(
+        Sample(((1, 2, 3, 12),), {**_GEOMETRY, "size": (4, 3)}),
+        Sample(((1, 3, 4), (1, 2, 5)), {**_WIDE, "size": None}),
+    ),
+    doc="Rows of windows added into an image: the adjoint of im2col.",
+)  # fmt: skip
 
 
 def _geometry(kernel: Any, stride: Any, padding: Any, dilation: Any, axes: int, what: str) -> Any:
