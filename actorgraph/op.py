@@ -88,6 +88,8 @@ class Sample:
         Positions of the arguments that are bool arrays.
     complexes : tuple of int, optional
         Positions of the arguments that are complex whatever the others are.
+    constants : tuple of int, optional
+        Positions of the arguments that nothing is differentiated by, as a rule raises by design.
     """
 
     shapes: tuple[tuple[int, ...], ...]
@@ -97,6 +99,7 @@ class Sample:
     ints: Mapping[int, int] = field(default_factory=dict)
     bools: tuple[int, ...] = ()
     complexes: tuple[int, ...] = ()
+    constants: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,9 +185,17 @@ class Memory:
 
 
 VIEW = Memory("ordered", is_view=True)
-KEPT, KEPT_OUT = Memory("kept"), Memory("kept", takes_out=True)
+"""Of ops that show their first operand in another shape."""
+KEPT = Memory("kept")
+"""Of elementwise ops and reductions."""
+KEPT_OUT = Memory("kept", takes_out=True)
+"""Of those that write to memory that is given."""
 IN_PLACE = Memory("kept", takes_out=True, in_place=(0,))
-FRESH, FRESH_OUT = Memory("c"), Memory("c", takes_out=True)
+"""Of those that may write over their first operand."""
+FRESH = Memory("c")
+"""Of ops that make an array of their own."""
+FRESH_OUT = Memory("c", takes_out=True)
+"""Of those that write to memory that is given."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,8 +25,8 @@ from actorgraph.ops.splitting import split
 from actorgraph.ops.trigonometric import tanh
 
 __all__ = [
-    "glu", "logsigmoid", "mish", "relu", "sigmoid", "silu", "softplus", "softsign", "tanhshrink",
-    "where_positive",
+    "expit", "glu", "logsigmoid", "mish", "relu", "sigmoid", "silu", "softplus", "softsign",
+    "tanhshrink",
 ]  # fmt: skip
 
 _FLOAT = "f[*s] -> f[*s]"
@@ -91,6 +91,9 @@ def sigmoid(x: Any) -> Node:
         `x` is an int or bool.
     """
     return reciprocal(exp(-x) + 1) if is_complex(x) else _sigmoid(x)
+
+
+expit = sigmoid
 
 
 _softplus = unary(

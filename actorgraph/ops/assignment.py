@@ -37,10 +37,7 @@ from actorgraph.ops.selection import where
 from actorgraph.ops.shaping import one_axis
 from actorgraph.types import Checks, Shape
 
-__all__ = [
-    "INDEX_ADD", "INDEX_PUT", "WRITES", "along", "check_values", "index_add", "index_put",
-    "of_slices", "put", "scatter", "scatter_add", "writing_scheme", "written_shape",
-]  # fmt: skip
+__all__ = ["index_add", "index_put", "put", "scatter", "scatter_add"]
 
 _FULL = slice(None)
 

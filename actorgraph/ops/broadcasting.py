@@ -22,22 +22,7 @@ from actorgraph.ops._rules import declare
 from actorgraph.ops._scalars import accumulator
 from actorgraph.types import UNKNOWN, Checks, Shape, shape_from
 
-__all__ = [
-    "REDUCTION_SAMPLES",
-    "add",
-    "axes_of",
-    "broadcast_like",
-    "broadcast_to",
-    "conj",
-    "expand_dims",
-    "expanded",
-    "reduced_shape",
-    "spread",
-    "squeeze",
-    "sum",
-    "unbroadcast",
-    "zeros_like",
-]
+__all__ = ["broadcast_like", "broadcast_to", "conj", "expand_dims", "squeeze", "sum"]
 
 
 def axes_of(axis: Any, ndim: int, what: str) -> tuple[int, ...]:

@@ -10,7 +10,7 @@ from actorgraph.op import Attrs, Loop, Op, Sample
 from actorgraph.ops._rules import declare
 from actorgraph.types import dtype_of
 
-__all__ = ["astype", "real_part"]
+__all__ = ["astype"]
 
 
 def _to_dtype(arity: int, attrs: Attrs) -> str:

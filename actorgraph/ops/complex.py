@@ -20,7 +20,7 @@ from actorgraph.ops.broadcasting import conj, zeros_like
 from actorgraph.ops.casting import astype, real_part
 from actorgraph.ops.selection import where
 
-__all__ = ["complex_abs", "complex_sign", "conj", "imag", "is_complex", "real"]
+__all__ = ["imag", "real"]
 
 _SAMPLES = tuple(
     Sample((shape,), {"dtype": "float64"}, complexes=(0,)) for shape in ((3, 4), (), (0, 2))

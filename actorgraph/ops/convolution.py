@@ -14,9 +14,7 @@ from actorgraph.ops._declare import over_axes
 from actorgraph.ops.broadcasting import expand_dims, squeeze
 from actorgraph.ops.windows import per_axis, read_padding, static_kernel
 
-__all__ = [
-    "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d",
-]  # fmt: skip
+__all__ = ["conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d"]
 
 
 def _geometry(

@@ -310,7 +310,11 @@ _CURVATURE: Op = declare(
     "ctc_curvature", f"f[t, n, c] -> f[n] -> f[t, n, c] -> {_REST} -> f[t, n, c]",
     _curvature_forward, vjp=_curvature_vjp, jvp=_curvature_jvp,
     cost=lambda shapes, result, attrs: 300 * shapes[0][0] * prod(shapes[3]),
-    samples=(Sample(((5, 2, 3), (2,), (5, 2, 3), *_INTS), _ATTRS, ints={3: 3, 4: 6, 5: 3}),),
+    samples=(
+        Sample(
+            ((5, 2, 3), (2,), (5, 2, 3), *_INTS), _ATTRS, ints={3: 3, 4: 6, 5: 3}, constants=(2,)
+        ),
+    ),
     doc="Hessian of ctc_loss times a direction.",
 )  # fmt: skip
 

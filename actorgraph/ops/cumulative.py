@@ -37,7 +37,7 @@ from actorgraph.ops.reshaping import reshape
 from actorgraph.ops.selection import maximum, where
 from actorgraph.ops.shaping import concatenate
 
-__all__ = ["cummax", "cummin", "cumprod", "cumsum", "logcumsumexp", "prod", "products_before"]
+__all__ = ["cummax", "cummin", "cumprod", "cumsum", "logcumsumexp", "prod"]
 
 
 def _cost(shapes: Any, result: Any, attrs: Any) -> float:

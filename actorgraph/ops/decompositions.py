@@ -39,7 +39,7 @@ from actorgraph.ops.matrices import tril
 from actorgraph.ops.shaping import concatenate
 from actorgraph.types import Checks, Shape
 
-__all__ = ["QRResult", "cholesky", "householder_product", "qr"]
+__all__ = ["cholesky", "householder_product", "qr"]
 
 # -- cholesky ---------------------------------------------------------------------------------
 

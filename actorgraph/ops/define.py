@@ -12,7 +12,7 @@ from actorgraph.op import Attrs, Memory, Op, Rule, Sample, Together, register
 from actorgraph.options import flag, several, text
 from actorgraph.types import Shape, parse
 
-__all__ = ["checked_rules", "define"]
+__all__ = ["define"]
 
 
 def define(

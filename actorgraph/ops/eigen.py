@@ -36,7 +36,7 @@ from actorgraph.ops.matrices import diag_embed, matrix_diagonal
 from actorgraph.ops.shaping import swap_last
 from actorgraph.types import Checks, Shape
 
-__all__ = ["EigResult", "eig", "eigvals"]
+__all__ = ["eig", "eigvals"]
 
 
 class EigResult(NamedTuple):

@@ -9,16 +9,7 @@ from actorgraph.op import KEPT_OUT, Op
 from actorgraph.ops._declare import Unary, unary
 from actorgraph.ops._quick import exp_without_warning
 
-__all__ = [
-    "EXPONENTIALS",
-    "exp",
-    "exp2",
-    "expm1",
-    "log",
-    "log10",
-    "log1p",
-    "log2",
-]
+__all__ = ["exp", "exp2", "expm1", "log", "log10", "log1p", "log2"]
 
 _LN2, _LN10 = log_of(2), log_of(10)
 

@@ -20,10 +20,7 @@ from actorgraph.ops.casting import astype, real_part
 from actorgraph.ops.shaping import one_axis
 from actorgraph.types import Checks, Dim, Shape, shape_from
 
-__all__ = [
-    "OTHER_NORM", "checked", "complex_of", "fft", "fftn", "flops_of", "ifft", "ifftn", "like_dtype",
-    "places_and_sizes", "resize", "sized", "to_dtype",
-]  # fmt: skip
+__all__ = ["fft", "fftn", "ifft", "ifftn"]
 
 _NORMS = ("backward", "ortho", "forward")
 OTHER_NORM = {"backward": "forward", "ortho": "ortho", "forward": "backward"}

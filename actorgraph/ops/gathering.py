@@ -23,7 +23,7 @@ from actorgraph.ops.shaping import one_axis
 from actorgraph.types import UNKNOWN, Dim, Shape
 from actorgraph.types import size_of as dims_product
 
-__all__ = ["at", "check_along", "gather", "gather_nd", "positions_of", "size_of", "take_along_axis"]
+__all__ = ["at", "gather", "gather_nd", "size_of", "take_along_axis"]
 
 
 def positions_of(x: Node, given: Any, what: str) -> Node:

@@ -11,7 +11,7 @@ from actorgraph.ops._rules import declare
 from actorgraph.ops.reshaping import reshape_like
 from actorgraph.types import UNKNOWN, Checks, Shape
 
-__all__ = ["group_dim", "ungroup_dims"]
+__all__: list[str] = []
 
 
 def _split_shape(checks: Checks, x: Shape, *, axis: int, parts: int, size: int) -> Shape:

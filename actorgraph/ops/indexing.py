@@ -25,10 +25,7 @@ from actorgraph.ops.masking import without_masks
 from actorgraph.ops.reshaping import reshape
 from actorgraph.types import UNKNOWN, Checks, Dim, Shape, dtype_of, slice_size
 
-__all__ = [
-    "ALONG", "ARRAY", "Index", "add_at", "check_classes", "filled", "getitem", "indexed_shape",
-    "one_hot", "read_index", "take", "take_index",
-]  # fmt: skip
+__all__ = ["getitem", "one_hot", "take"]
 
 ARRAY = "array"
 """Stands in the attribute ``index`` where an operand is the index."""

@@ -33,7 +33,7 @@ from actorgraph.ops.matrices import diag_embed, matrix_diagonal
 from actorgraph.ops.shaping import stack, swap_last
 from actorgraph.types import Checks, Shape
 
-__all__ = ["SlogdetResult", "det", "inv", "matrix_power", "slogdet", "solve"]
+__all__ = ["det", "inv", "matrix_power", "slogdet", "solve"]
 
 # -- inv --------------------------------------------------------------------------------------
 

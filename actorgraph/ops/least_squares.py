@@ -16,7 +16,7 @@ from actorgraph.ops.linalg_products import lifted_pair
 from actorgraph.ops.pseudo_inverse import matrix_rank, pinv
 from actorgraph.ops.spectral import svdvals
 
-__all__ = ["LstsqResult", "lstsq"]
+__all__ = ["lstsq"]
 
 
 class LstsqResult(NamedTuple):

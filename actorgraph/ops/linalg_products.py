@@ -24,10 +24,7 @@ from actorgraph.ops.rearranging import roll
 from actorgraph.ops.shaping import one_axis, swap_last, transpose
 from actorgraph.types import Checks, Shape
 
-__all__ = [
-    "bmm", "cross", "kron", "lifted_pair", "matvec", "multi_dot", "tensordot", "vander", "vecdot",
-    "vecmat",
-]  # fmt: skip
+__all__ = ["bmm", "cross", "kron", "matvec", "multi_dot", "tensordot", "vander", "vecdot", "vecmat"]
 
 
 def lifted_pair(x: Any, y: Any, what: str) -> tuple[Node, Node]:

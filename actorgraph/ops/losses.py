@@ -33,10 +33,7 @@ from actorgraph.ops.reductions import divide_by_size, mean
 from actorgraph.ops.shaping import one_axis
 from actorgraph.types import shapes_differ
 
-__all__ = [
-    "REDUCTIONS", "check_reduction", "log_softmax", "mse_loss", "plain_cross_entropy", "reduced",
-    "same_shape", "softmax", "softmin",
-]  # fmt: skip
+__all__ = ["log_softmax", "mse", "mse_loss", "softmax", "softmin"]
 
 _AXIS_SAMPLES = (
     Sample(((3, 4),), {"axis": 1}),
@@ -384,6 +381,9 @@ def mse_loss(x: Any, y: Any, *, reduction: str = "mean") -> Node:
     check_reduction(reduction, "mse_loss")
     difference = subtract(*same_shape(x, y, "mse_loss"))
     return reduced(multiply(difference, difference), reduction)
+
+
+mse = mse_loss
 
 
 def same_shape(x: Any, y: Any, what: str, witness: Any = None) -> tuple[Node, Node]:

@@ -38,9 +38,9 @@ from actorgraph.ops.shaping import one_axis
 from actorgraph.types import shapes_differ
 
 __all__ = [
-    "bce_with_logits", "binary_cross_entropy", "cross_entropy", "hinge_loss",
-    "linear_cross_entropy", "nll_loss", "pick_neg_log_sigmoid", "pick_neg_log_softmax",
-    "pick_softmax",
+    "bce_with_logits", "binary_cross_entropy", "binary_cross_entropy_with_logits", "cross_entropy",
+    "hinge", "hinge_loss", "linear_cross_entropy", "nll", "nll_loss", "pick_neg_log_sigmoid",
+    "pick_neg_log_softmax", "pick_softmax",
 ]  # fmt: skip
 
 # -- classes ----------------------------------------------------------------------------------
@@ -136,6 +136,9 @@ def nll_loss(
         return reduced(neg(chosen), reduction)
     losses = neg(weights * (chosen if valid is None else where(valid, chosen, 0)))
     return _averaged(losses, weights, reduction)
+
+
+nll = nll_loss
 
 
 def cross_entropy(
@@ -386,6 +389,9 @@ def bce_with_logits(
     return _weighted(positive * softplus(neg(x)) + (1 - t) * softplus(x), weight, reduction)
 
 
+binary_cross_entropy_with_logits = bce_with_logits
+
+
 def hinge_loss(scores: Any, targets: Any, margin: float = 1.0, reduction: str = "mean") -> Node:
     """Return ``max(0, margin - targets * scores)``, reduced; the slope at the corner is 0.
 
@@ -408,3 +414,6 @@ def hinge_loss(scores: Any, targets: Any, margin: float = 1.0, reduction: str = 
     check_reduction(reduction, "hinge_loss")
     x, t = same_shape(scores, targets, "hinge_loss")
     return reduced(relu(float(margin) - t * x), reduction)
+
+
+hinge = hinge_loss

@@ -23,7 +23,7 @@ from actorgraph.types import Dim
 
 __all__ = [
     "cosine_embedding_loss", "hinge_embedding_loss", "margin_ranking_loss", "multi_margin_loss",
-    "multilabel_margin_loss", "multilabel_soft_margin_loss", "soft_margin_loss",
+    "multilabel_margin_loss", "multilabel_soft_margin_loss", "soft_margin_loss", "triplet",
     "triplet_margin_loss", "triplet_margin_with_distance_loss",
 ]  # fmt: skip
 
@@ -227,6 +227,9 @@ def triplet_margin_loss(
     return _triplet(
         anchor, positive, negative, distance, margin, swap, reduction, "triplet_margin_loss"
     )
+
+
+triplet = triplet_margin_loss
 
 
 def triplet_margin_with_distance_loss(

@@ -16,8 +16,8 @@ from actorgraph.ops.reductions import divide_by_size
 from actorgraph.ops.selection import maximum, minimum, where
 
 __all__ = [
-    "gaussian_nll_loss", "huber_loss", "kl_div", "l1_loss", "poisson_nll_loss", "positive",
-    "smooth_l1_loss",
+    "gaussian_nll_loss", "huber", "huber_loss", "kl_div", "l1", "l1_loss", "poisson_nll_loss",
+    "smooth_l1", "smooth_l1_loss",
 ]  # fmt: skip
 
 _HALF_LOG_2PI = math.log(2 * pi) / 2
@@ -31,6 +31,9 @@ def l1_loss(x: Any, y: Any, *, reduction: str = "mean") -> Node:
     check_reduction(reduction, "l1_loss")
     first, other = same_shape(x, y, "l1_loss")
     return reduced(abs(first - other), reduction)
+
+
+l1 = l1_loss
 
 
 def _bent(x: Any, y: Any, delta: float, what: str) -> Node:
@@ -75,6 +78,9 @@ def huber_loss(x: Any, y: Any, reduction: str = "mean", delta: float = 1.0) -> N
     )
 
 
+huber = huber_loss
+
+
 def smooth_l1_loss(x: Any, y: Any, *, reduction: str = "mean", beta: float = 1.0) -> Node:
     """Return ``d^2 / (2 beta)`` up to ``d = abs(x - y) = beta``, then ``d - beta / 2``, reduced.
 
@@ -99,6 +105,9 @@ def smooth_l1_loss(x: Any, y: Any, *, reduction: str = "mean", beta: float = 1.0
     if not width:
         return l1_loss(x, y, reduction=reduction)
     return reduced(_bent(x, y, width, "smooth_l1_loss") / width, reduction)
+
+
+smooth_l1 = smooth_l1_loss
 
 
 def kl_div(

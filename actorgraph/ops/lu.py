@@ -36,7 +36,7 @@ from actorgraph.ops.sorting import argsort
 from actorgraph.ops.triangular import solve_triangular, triangular_solution
 from actorgraph.types import Checks, Shape
 
-__all__ = ["LUFactorResult", "LUResult", "lu", "lu_factor", "lu_solve"]
+__all__ = ["lu", "lu_factor", "lu_solve"]
 
 _PANEL = 16
 """Columns that are eliminated one by one."""

@@ -18,7 +18,7 @@ from actorgraph.ops._rules import declare
 from actorgraph.ops.reshaping import flatten
 from actorgraph.types import UNKNOWN, Checks, Shape
 
-__all__ = ["positions_where", "without_masks"]
+__all__: list[str] = []
 
 
 def _positions_shape(checks: Checks, mask: Shape, x: Shape, *, axis: int) -> Shape:

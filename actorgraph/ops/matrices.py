@@ -16,7 +16,7 @@ from actorgraph.ops.reshaping import reshape
 from actorgraph.ops.shaping import one_axis, transpose
 from actorgraph.types import UNKNOWN, Checks, Shape, dim_max, dim_min
 
-__all__ = ["diag", "diag_embed", "diagflat", "diagonal", "matrix_diagonal", "trace", "tril", "triu"]
+__all__ = ["diag", "diag_embed", "diagflat", "diagonal", "trace", "tril", "triu"]
 
 # -- diagonal ---------------------------------------------------------------------------------
 

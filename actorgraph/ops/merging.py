@@ -10,7 +10,7 @@ from actorgraph.ops._rules import declare
 from actorgraph.ops.reshaping import reshape_like
 from actorgraph.types import Checks, Shape, size_of
 
-__all__ = ["merge_dims"]
+__all__: list[str] = []
 
 
 def _merged(dims: Any, groups: tuple[int, ...]) -> tuple[Any, ...]:

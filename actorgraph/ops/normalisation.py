@@ -28,8 +28,7 @@ from actorgraph.ops.statistics import var as variance
 from actorgraph.types import Checks, Shape, shape_from
 
 __all__ = [
-    "BatchNorm", "batch_norm", "group_norm", "instance_norm", "layer_norm", "local_response_norm",
-    "rms_norm",
+    "batch_norm", "group_norm", "instance_norm", "layer_norm", "local_response_norm", "rms_norm",
 ]  # fmt: skip
 
 Axes = tuple[int, ...]

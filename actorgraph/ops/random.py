@@ -25,16 +25,7 @@ from actorgraph.ops.comparison import less
 from actorgraph.ops.indexing import getitem
 from actorgraph.types import UNKNOWN, Checks, Shape, dtype_of, shape_from
 
-__all__ = [
-    "bernoulli",
-    "binomial",
-    "categorical",
-    "kept",
-    "normal",
-    "truncated_normal",
-    "uniform",
-    "unit_like",
-]
+__all__ = ["bernoulli", "binomial", "categorical", "normal", "truncated_normal", "uniform"]
 
 _LEAST_HELD = 1e-300
 """What the interval of a truncated normal distribution has to hold."""

@@ -35,7 +35,7 @@ from actorgraph.ops.rounding import isnan
 from actorgraph.ops.selection import maximum
 from actorgraph.types import UNKNOWN, Checks, Shape, size_of
 
-__all__ = ["divide_by_size", "logsumexp", "max", "mean", "min", "nanmax", "nanmin"]
+__all__ = ["logsumexp", "max", "mean", "min", "nanmax", "nanmin"]
 
 Axes = tuple[int, ...]
 _SAMPLES = (*REDUCTION_SAMPLES, Sample(((0, 2),), {"axis": (1,), "keepdims": False}))

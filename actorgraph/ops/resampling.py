@@ -11,7 +11,7 @@ from actorgraph.graph import Node, build
 from actorgraph.ops._resampling import RESAMPLE
 from actorgraph.types import UNKNOWN, shape_from
 
-__all__ = ["interpolate"]
+__all__ = ["interpolate", "upsample"]
 
 # PyTorch's name, the number of axes (0: any) and the mode of the op.
 _MODES = {
@@ -124,3 +124,6 @@ def interpolate(
         raise ShapeError(f"interpolate: {axes} sizes above 0 have to be known, got {sizes}")
     name = ("smooth " if antialias else "") + kind + (" of corners" if align_corners else "")
     return build(RESAMPLE, x, size=sizes, mode=name, ratios=ratios)
+
+
+upsample = interpolate

@@ -13,7 +13,7 @@ from actorgraph.op import Memory, Op, Sample
 from actorgraph.ops._rules import declare
 from actorgraph.types import UNKNOWN, Checks, Dim, Shape, shape_from, size_of
 
-__all__ = ["flatten", "ravel", "reshape", "reshape_like"]
+__all__ = ["flatten", "ravel", "reshape"]
 
 
 def _reshaped(checks: Checks, x: Shape, *, shape: Shape) -> Shape:

@@ -14,7 +14,7 @@ from actorgraph.ops._scalars import zero
 from actorgraph.ops.rounding import isnan
 from actorgraph.tiles import evenly
 
-__all__ = ["clip", "fmax", "fmin", "maximum", "minimum", "select_positive", "where"]
+__all__ = ["clip", "fmax", "fmin", "maximum", "minimum", "where"]
 
 # np.where branches on every element: 250 us for 256x256 float32 and a random condition, where
 # masking the bits takes 14 to 22 us for the same bits.  Below this size np.where is faster.

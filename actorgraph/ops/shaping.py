@@ -22,7 +22,7 @@ from actorgraph.ops.indexing import getitem
 from actorgraph.ops.reshaping import reshape
 from actorgraph.types import UNKNOWN, Checks, Shape
 
-__all__ = ["array", "concatenate", "one_axis", "stack", "swap_last", "swapaxes", "transpose"]
+__all__ = ["array", "concatenate", "stack", "swapaxes", "transpose"]
 
 
 def one_axis(axis: Any, ndim: int, what: str) -> int:

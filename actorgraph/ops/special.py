@@ -18,8 +18,8 @@ from actorgraph.ops.exponential import exp
 from actorgraph.ops.selection import clip, where
 
 __all__ = [
-    "digamma", "erf", "erfc", "erfcx", "erfinv", "lgamma", "log_ndtr", "multigammaln", "ndtr",
-    "ndtri", "need_scipy", "polygamma", "special_function", "zeta",
+    "digamma", "erf", "erfc", "erfcx", "erfinv", "gammaln", "lgamma", "log_ndtr", "multigammaln",
+    "ndtr", "ndtri", "polygamma", "psi", "zeta",
 ]  # fmt: skip
 
 
@@ -137,9 +137,11 @@ lgamma: Unary = _declared(
     "lgamma", "gammaln", lambda t, y, x: t * digamma(x),
     "Logarithm of the absolute value of the gamma function.", 0.3, forward=_lgamma_forward,
 )  # fmt: skip
+gammaln = lgamma
 digamma: Unary = _declared(
     "digamma", "psi", lambda t, y, x: t * polygamma(1, x), "Derivative of lgamma.", 0.3
 )
+psi = digamma
 
 
 _ZETA: Op = nary_elementwise(

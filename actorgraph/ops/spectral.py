@@ -40,7 +40,7 @@ from actorgraph.ops.matrices import diag_embed, matrix_diagonal
 from actorgraph.ops.shaping import concatenate
 from actorgraph.types import UNKNOWN, Checks, Dim, Shape, dim_min
 
-__all__ = ["EighResult", "SVDResult", "eigh", "eigvalsh", "svd", "svdvals"]
+__all__ = ["eigh", "eigvalsh", "svd", "svdvals"]
 
 # -- eigh -------------------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ from actorgraph.ops.linalg_products import lifted_pair
 from actorgraph.ops.matrices import tril, triu
 from actorgraph.ops.shaping import swap_last
 
-__all__ = ["cholesky_solve", "solve_triangular", "triangular_solution"]
+__all__ = ["cholesky_solve", "solve_triangular"]
 
 _SMALL = 32
 """Size from which on a system is solved by halves; below NumPy substitutes back for one call."""

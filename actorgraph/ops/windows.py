@@ -22,10 +22,7 @@ from actorgraph.ops._half import through_float32
 from actorgraph.ops._rules import declare
 from actorgraph.types import UNKNOWN, Checks, Dim, Shape, dim_max, dim_min
 
-__all__ = [
-    "Frame", "col2im", "fold", "frame_of", "im2col", "known", "out_sizes", "pads_of", "per_axis",
-    "read_padding", "static_kernel", "taps", "unfold",
-]  # fmt: skip
+__all__ = ["col2im", "im2col"]
 
 Ints: TypeAlias = tuple[int, ...]
 Pairs: TypeAlias = tuple[tuple[Any, Any], ...]
