@@ -15,6 +15,7 @@ import numpy as np
 from actorgraph.graph import Node
 from actorgraph.op import IN_PLACE, KEPT_OUT, Loop
 from actorgraph.ops._declare import Binary, binary, unary
+from actorgraph.ops._docs import NO_FLOAT, raises
 from actorgraph.ops._quick import all_finite, at_least, exp_without_warning, logistic
 from actorgraph.ops._scalars import highest, one, scalar, zero
 from actorgraph.ops.arithmetic import reciprocal
@@ -71,6 +72,7 @@ _sigmoid = unary(
 )  # fmt: skip
 
 
+@raises(types="`x` is an int or bool.")
 def sigmoid(x: Any) -> Node:
     """Return ``1 / (1 + exp(-x))``, of complex numbers too.
 
@@ -80,15 +82,6 @@ def sigmoid(x: Any) -> Node:
     ----------
     x : node
         Any shape.
-
-    Returns
-    -------
-    Node
-
-    Raises
-    ------
-    GraphTypeError
-        `x` is an int or bool.
     """
     return reciprocal(exp(-x) + 1) if is_complex(x) else _sigmoid(x)
 
@@ -106,6 +99,7 @@ logsigmoid = unary(
 )  # fmt: skip
 
 
+@raises(types=NO_FLOAT)
 def softplus(x: Node, beta: float = 1.0, threshold: float = inf) -> Node:
     """``log(1 + exp(beta x)) / beta``, and x where ``beta x`` is above the threshold.
 
@@ -117,15 +111,6 @@ def softplus(x: Node, beta: float = 1.0, threshold: float = inf) -> Node:
     beta : float
     threshold : float
         PyTorch's is 20, from where on float32 sees no difference.
-
-    Returns
-    -------
-    Node
-
-    Raises
-    ------
-    GraphTypeError
-        `x` is no float.
     """
     steep = x if beta == 1 else x * float(beta)
     y = _softplus(steep) if beta == 1 else _softplus(steep) / float(beta)
@@ -207,6 +192,7 @@ tanhshrink = unary(
 )  # fmt: skip
 
 
+@raises(shapes="The axis cannot be halved.")
 def glu(x: Node, axis: int = -1) -> Node:
     """Return one half of an axis times the sigmoid of the other, as ``torch.nn.functional.glu``.
 
@@ -217,11 +203,6 @@ def glu(x: Node, axis: int = -1) -> Node:
     x : node
         Float; the axis has an even size.
     axis : int
-
-    Raises
-    ------
-    ShapeError
-        The axis cannot be halved.
     """
     values, gates = split(x, 2, axis)
     return values * sigmoid(gates)

@@ -12,6 +12,7 @@ from actorgraph.errors import GraphTypeError
 from actorgraph.graph import Node, is_weak
 from actorgraph.op import CONSTANT
 from actorgraph.ops._declare import Unary, binary, unary
+from actorgraph.ops._docs import raises
 from actorgraph.ops.broadcasting import add, broadcast_like, zeros_like
 from actorgraph.ops.complex import complex_abs, complex_sign, is_complex
 from actorgraph.ops.exponential import log
@@ -58,6 +59,7 @@ _sign: Unary = unary(
 )  # fmt: skip
 
 
+@raises(types="`x` is bool.")
 def abs(x: Any) -> Node:  # noqa: A001 - NumPy's name
     """Absolute value; of complex numbers the length, which is real.
 
@@ -67,15 +69,6 @@ def abs(x: Any) -> Node:  # noqa: A001 - NumPy's name
     ----------
     x : node
         Any shape.
-
-    Returns
-    -------
-    Node
-
-    Raises
-    ------
-    GraphTypeError
-        `x` is bool.
     """
     return complex_abs(x) if is_complex(x) else _abs(x)
 
@@ -90,10 +83,6 @@ def sign(x: Any) -> Node:
     ----------
     x : node
         Any shape.
-
-    Returns
-    -------
-    Node
 
     Raises
     ------
@@ -173,10 +162,6 @@ def power(x: Any, y: Any) -> Node:
     ----------
     x, y : node, array or scalar
         Shapes that broadcast.
-
-    Returns
-    -------
-    Node
 
     Raises
     ------

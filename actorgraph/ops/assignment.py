@@ -17,6 +17,7 @@ from actorgraph.errors import ShapeError
 from actorgraph.graph import Node, build, is_weak
 from actorgraph.op import Attrs, Op, Sample
 from actorgraph.operands import as_node, naming_itself
+from actorgraph.ops._docs import raises
 from actorgraph.ops._half import through_float32
 from actorgraph.ops._rules import declare
 from actorgraph.ops.broadcasting import broadcast_like, zeros_like
@@ -182,6 +183,10 @@ INDEX_ADD: Op = declare(
 """What adds at an index."""
 
 
+@raises(
+    types="The dtypes differ, or `index` is none.",
+    shapes="The values do not broadcast to the index, or the index does not fit `x`.",
+)  # fmt: skip
 @naming_itself
 def index_put(x: Node, index: Any, values: Any, accumulate: bool = False) -> Node:
     """Return `x` after ``x[index] = values``, or ``x[index] += values`` to accumulate.
@@ -205,13 +210,6 @@ def index_put(x: Node, index: Any, values: Any, accumulate: bool = False) -> Nod
         Of the type of `x`.  Without `accumulate` the last of repeated writes stays, and gets the
         gradient.
 
-    Raises
-    ------
-    GraphTypeError
-        The dtypes differ, or `index` is none.
-    ShapeError
-        The values do not broadcast to the index, or the index does not fit `x`.
-
     Examples
     --------
     >>> from actorgraph.graph import Graph
@@ -226,6 +224,10 @@ def index_put(x: Node, index: Any, values: Any, accumulate: bool = False) -> Nod
     return reshape_like(build(op, flat, written, *arrays, index=static), x)
 
 
+@raises(
+    types="The dtypes differ, or the indices are not integers.",
+    shapes="The values do not broadcast to the indices.",
+)  # fmt: skip
 @naming_itself
 def put(x: Node, indices: Any, values: Any, accumulate: bool = False) -> Node:
     """Return `x` with values at positions of the flattened array, as ``numpy.put`` on a copy.
@@ -245,13 +247,6 @@ def put(x: Node, indices: Any, values: Any, accumulate: bool = False) -> Node:
     -------
     Node
         Without `accumulate` the last of repeated writes stays, and gets the gradient.
-
-    Raises
-    ------
-    GraphTypeError
-        The dtypes differ, or the indices are not integers.
-    ShapeError
-        The values do not broadcast to the indices.
     """
     node = positions_of(x, indices, "put")
     return reshape_like(index_put(ravel(x), node, values, accumulate), x)
@@ -275,6 +270,10 @@ def along(
     return broadcast_like(values, node), (node,), (ALONG, place)
 
 
+@raises(
+    types="The dtypes differ, or the index is not of integers.",
+    shapes="The shapes do not fit, or there is no such axis.",
+)  # fmt: skip
 def scatter(x: Node, axis: int, index: Any, src: Any) -> Node:
     """Return `x` with `src` written along an axis, as ``torch.scatter``.
 
@@ -296,18 +295,15 @@ def scatter(x: Node, axis: int, index: Any, src: Any) -> Node:
     Node
         Of the type of `x`.  Of several writes to one place the last in C order stays, and gets
         the gradient; PyTorch leaves this undefined.
-
-    Raises
-    ------
-    GraphTypeError
-        The dtypes differ, or the index is not of integers.
-    ShapeError
-        The shapes do not fit, or there is no such axis.
     """
     values, arrays, static = along("scatter", x, axis, index, src)
     return build(INDEX_PUT, x, values, *arrays, index=static)
 
 
+@raises(
+    types="The dtypes differ, or the index is not of integers.",
+    shapes="The shapes do not fit, or there is no such axis.",
+)  # fmt: skip
 def scatter_add(x: Node, axis: int, index: Any, src: Any) -> Node:
     """Return `x` with `src` added along an axis, as ``torch.scatter_add``.
 
@@ -327,18 +323,15 @@ def scatter_add(x: Node, axis: int, index: Any, src: Any) -> Node:
     -------
     Node
         Of the type of `x`.
-
-    Raises
-    ------
-    GraphTypeError
-        The dtypes differ, or the index is not of integers.
-    ShapeError
-        The shapes do not fit, or there is no such axis.
     """
     values, arrays, static = along("scatter_add", x, axis, index, src)
     return build(INDEX_ADD, x, values, *arrays, index=static)
 
 
+@raises(
+    types="The dtypes differ, or the index is not of integers.",
+    shapes="The index has not one dim, or the shapes do not fit.",
+)  # fmt: skip
 def index_add(x: Node, axis: int, index: Any, source: Any, alpha: Any = 1) -> Node:
     """Return `x` with the slices of `source` added at positions of an axis, as ``torch.index_add``.
 
@@ -358,13 +351,6 @@ def index_add(x: Node, axis: int, index: Any, source: Any, alpha: Any = 1) -> No
     -------
     Node
         Of the type of `x`.
-
-    Raises
-    ------
-    GraphTypeError
-        The dtypes differ, or the index is not of integers.
-    ShapeError
-        The index has not one dim, or the shapes do not fit.
     """
     values, arrays, static = of_slices("index_add", x, axis, index, source)
     values = values if is_weak(alpha) and alpha == 1 else values * alpha

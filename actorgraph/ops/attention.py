@@ -14,6 +14,7 @@ from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import Op, Sample
 from actorgraph.operands import naming_itself
+from actorgraph.ops._docs import raises
 from actorgraph.ops._rules import declare
 from actorgraph.ops._scalars import highest, is_half
 from actorgraph.ops.casting import astype
@@ -39,6 +40,10 @@ _CAUSAL: Op = declare(
 )  # fmt: skip
 
 
+@raises(
+    types="Dtypes differ, the mask is neither bool nor of the dtype of `query`, or `scale` is "
+    "needed because only a run knows the features.", shapes="Shapes do not fit.",
+)  # fmt: skip
 @naming_itself
 def scaled_dot_product_attention(
     query: Node,
@@ -81,14 +86,6 @@ def scaled_dot_product_attention(
     -------
     Node
         Shape (..., queries, outputs).
-
-    Raises
-    ------
-    GraphTypeError
-        Dtypes differ, the mask is neither bool nor of the dtype of `query`, or `scale` is needed
-        because only a run knows the features.
-    ShapeError
-        Shapes do not fit.
 
     Examples
     --------
@@ -162,6 +159,7 @@ def _scale(query: Node) -> float:
     return 1 / sqrt(max(features, 1))
 
 
+@raises(types="Dtypes differ.", shapes="Shapes do not fit.")
 def multi_head_attention(
     query: Node,
     key: Any,
@@ -202,13 +200,6 @@ def multi_head_attention(
     -------
     Node
         Shape (..., queries, outputs).
-
-    Raises
-    ------
-    GraphTypeError
-        Dtypes differ.
-    ShapeError
-        Shapes do not fit.
 
     Examples
     --------

@@ -17,6 +17,7 @@ from actorgraph.errors import ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import KEPT, KEPT_OUT, VIEW, Attrs, Loop, Op, Sample
 from actorgraph.operands import naming_itself
+from actorgraph.ops._docs import WRONG_AXIS, raises
 from actorgraph.ops._quick import are_columns, column_sums
 from actorgraph.ops._rules import declare
 from actorgraph.ops._scalars import accumulator
@@ -25,15 +26,11 @@ from actorgraph.types import UNKNOWN, Checks, Shape, shape_from
 __all__ = ["broadcast_like", "broadcast_to", "conj", "expand_dims", "squeeze", "sum"]
 
 
+@raises(shapes="An axis is out of range, given twice, or no int.")
 def axes_of(axis: Any, ndim: int, what: str) -> tuple[int, ...]:
     """Return axes as a sorted tuple of non-negative ints; None means all of them.
 
     A scalar may be reduced along axis 0 or -1, which changes nothing, as in NumPy and PyTorch.
-
-    Raises
-    ------
-    ShapeError
-        An axis is out of range, given twice, or no int.
     """
     if axis is None:
         return tuple(range(ndim))
@@ -90,6 +87,7 @@ _ADD: Op = declare(
 )
 
 
+@raises(both="The operands do not fit the type.")
 def add(x: Any, y: Any) -> Node:
     """Add elementwise, as ``x + y``.
 
@@ -99,15 +97,6 @@ def add(x: Any, y: Any) -> Node:
     ----------
     x, y : node, array or scalar
         Shapes that broadcast.
-
-    Returns
-    -------
-    Node
-
-    Raises
-    ------
-    GraphTypeError, ShapeError
-        The operands do not fit the type.
     """
     return build(_ADD, x, y)
 
@@ -150,6 +139,7 @@ _EXPAND: Op = declare(
 )  # fmt: skip
 
 
+@raises(shapes=WRONG_AXIS)
 def expand_dims(x: Node, axis: int | tuple[int, ...]) -> Node:
     """Insert dims of size 1 at the positions `axis` of the result.
 
@@ -159,15 +149,6 @@ def expand_dims(x: Node, axis: int | tuple[int, ...]) -> Node:
     ----------
     x : node
     axis : int or tuple of int
-
-    Returns
-    -------
-    Node
-
-    Raises
-    ------
-    ShapeError
-        An axis is out of range or given twice.
     """
     count = len(tuple(axis)) if isinstance(axis, Iterable) else 1
     axes = axes_of(axis, x.ndim + count, "expand_dims")
@@ -189,6 +170,7 @@ _SQUEEZE: Op = declare(
 )  # fmt: skip
 
 
+@raises(shapes="A dim to be removed is not 1, or an axis is out of range or given twice.")
 def squeeze(x: Node, axis: int | tuple[int, ...] | None = None) -> Node:
     """Remove dims of size 1.
 
@@ -199,15 +181,6 @@ def squeeze(x: Node, axis: int | tuple[int, ...] | None = None) -> Node:
     x : node
     axis : int or tuple of int, optional
         Default: all dims that are literally 1; a symbol stays, whatever a run binds it to.
-
-    Returns
-    -------
-    Node
-
-    Raises
-    ------
-    ShapeError
-        A dim to be removed is not 1, or an axis is out of range or given twice.
     """
     if axis is None:
         axis = tuple(i for i, dim in enumerate(x.dims) if dim == 1)
@@ -275,6 +248,7 @@ _BROADCAST_LIKE: Op = declare(
 )  # fmt: skip
 
 
+@raises(shapes="`x` does not broadcast to `shape`.")
 def broadcast_to(x: Node, shape: Any) -> Node:
     """Broadcast `x` to `shape` by NumPy's rules.
 
@@ -290,11 +264,6 @@ def broadcast_to(x: Node, shape: Any) -> Node:
     -------
     Node
         The node itself where it has that shape.
-
-    Raises
-    ------
-    ShapeError
-        `x` does not broadcast to `shape`.
     """
     dims = shape_from(shape)
     return x if dims == x.dims and UNKNOWN not in dims else build(_BROADCAST, x, shape=dims)
@@ -366,6 +335,7 @@ _SUM: Op = declare(
 )  # fmt: skip
 
 
+@raises(shapes=WRONG_AXIS)
 def sum(x: Node, axis: Any = None, keepdims: bool = False) -> Node:  # noqa: A001 - NumPy's name
     """Sum over `axis`; the dtype is kept, also of integers.
 
@@ -378,15 +348,6 @@ def sum(x: Node, axis: Any = None, keepdims: bool = False) -> Node:  # noqa: A00
     axis : int, tuple of int, or None for all
     keepdims : bool
         Keep the axes as dims of size 1.
-
-    Returns
-    -------
-    Node
-
-    Raises
-    ------
-    ShapeError
-        An axis is out of range or given twice.
     """
     return build(_SUM, x, axis=axes_of(axis, x.ndim, "sum"), keepdims=bool(keepdims))
 

@@ -59,10 +59,6 @@ def astype(x: Node, dtype: Any) -> Node:
     dtype : dtype
         Any dtype of NumPy that graphs hold.
 
-    Returns
-    -------
-    Node
-
     Raises
     ------
     GraphTypeError

@@ -8,6 +8,7 @@ from actorgraph.graph import Node, build
 from actorgraph.op import Sample
 from actorgraph.operands import naming_itself
 from actorgraph.ops._declare import nary_elementwise
+from actorgraph.ops._docs import raises
 from actorgraph.ops._rules import declare
 from actorgraph.ops.counting import all  # noqa: A004 - NumPy's name
 
@@ -26,6 +27,7 @@ _ISCLOSE = nary_elementwise(
 )  # fmt: skip
 
 
+@raises(both="The operands do not fit the type.")
 def isclose(
     x: Any, y: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
 ) -> Node:
@@ -41,15 +43,6 @@ def isclose(
         Share of `y`, and absolute distance, that are allowed.
     equal_nan : bool
         Whether NaN is close to NaN.
-
-    Returns
-    -------
-    Node
-
-    Raises
-    ------
-    GraphTypeError, ShapeError
-        The operands do not fit the type.
 
     Examples
     --------
@@ -80,6 +73,7 @@ _ARRAY_EQUAL = declare(
 )  # fmt: skip
 
 
+@raises(types="The dtypes differ.")
 def array_equal(x: Any, y: Any, equal_nan: bool = False) -> Node:
     """Whether two arrays have one shape and equal elements, as ``numpy.array_equal``; no gradient.
 
@@ -90,15 +84,6 @@ def array_equal(x: Any, y: Any, equal_nan: bool = False) -> Node:
     x, y : node or array
     equal_nan : bool
         Whether NaN equals NaN.
-
-    Returns
-    -------
-    Node
-
-    Raises
-    ------
-    GraphTypeError
-        The dtypes differ.
 
     Examples
     --------

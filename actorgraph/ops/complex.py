@@ -64,10 +64,6 @@ def real(x: Node) -> Node:
     ----------
     x : node
 
-    Returns
-    -------
-    Node
-
     Examples
     --------
     >>> from actorgraph.graph import Graph
@@ -85,10 +81,6 @@ def imag(x: Node) -> Node:
     Parameters
     ----------
     x : node
-
-    Returns
-    -------
-    Node
     """
     return build(_IMAG, x, dtype=_real_dtype(x)) if is_complex(x) else zeros_like(x)
 

@@ -18,6 +18,7 @@ import numpy as np
 from actorgraph.errors import GraphTypeError
 from actorgraph.graph import Node, build
 from actorgraph.op import Op, Sample
+from actorgraph.ops._docs import raises
 from actorgraph.ops._half import through_float32
 from actorgraph.ops._rules import add_all, declare
 from actorgraph.ops.broadcasting import broadcast_like, sum  # noqa: A004
@@ -322,6 +323,9 @@ _CURVATURE: Op = declare(
 # -- what users call --------------------------------------------------------------------------
 
 
+@raises(
+    types="A dtype does not fit, or there is no such reduction.", shapes="The shapes do not fit.",
+)  # fmt: skip
 def ctc_loss(
     log_probs: Node,
     targets: Any,
@@ -356,13 +360,6 @@ def ctc_loss(
     -------
     Node
         A scalar, or of shape (batch,).
-
-    Raises
-    ------
-    GraphTypeError
-        A dtype does not fit, or there is no such reduction.
-    ShapeError
-        The shapes do not fit.
 
     Examples
     --------

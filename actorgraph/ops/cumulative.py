@@ -20,6 +20,7 @@ from actorgraph.graph import Node, build
 from actorgraph.op import KEPT, Op, Sample
 from actorgraph.operands import naming_itself
 from actorgraph.ops._declare import Reduction, reduction
+from actorgraph.ops._docs import NO_AXIS, raises
 from actorgraph.ops._rules import add_all, declare
 from actorgraph.ops._scalars import accumulator, highest
 from actorgraph.ops.broadcasting import (
@@ -179,6 +180,7 @@ def _run(op: Op, x: Node, axis: Any) -> Node:
     return build(op, x, axis=one, reverse=False)
 
 
+@raises(shapes="The axis is out of range.")
 def cumsum(x: Node, axis: int | None = None) -> Node:
     """Running sum along `axis`; the dtype is kept, also of integers.
 
@@ -190,15 +192,6 @@ def cumsum(x: Node, axis: int | None = None) -> Node:
     axis : int, optional
         Default: of the flattened array.
 
-    Returns
-    -------
-    Node
-
-    Raises
-    ------
-    ShapeError
-        The axis is out of range.
-
     Examples
     --------
     >>> from actorgraph.graph import Graph
@@ -208,6 +201,7 @@ def cumsum(x: Node, axis: int | None = None) -> Node:
     return _run(_CUMSUM, x, axis)
 
 
+@raises(shapes="The axis is out of range.")
 def cumprod(x: Node, axis: int | None = None) -> Node:
     """Running product along `axis`; the dtype is kept, also of integers.
 
@@ -219,15 +213,6 @@ def cumprod(x: Node, axis: int | None = None) -> Node:
     x : node
     axis : int, optional
         Default: of the flattened array.
-
-    Returns
-    -------
-    Node
-
-    Raises
-    ------
-    ShapeError
-        The axis is out of range.
 
     Examples
     --------
@@ -266,6 +251,7 @@ def _running(what: str, x: Node, axis: int, largest: bool) -> tuple[Node, Node]:
     return gather(x, place, positions), positions
 
 
+@raises(types="`x` is bool or complex.", shapes=NO_AXIS)
 @naming_itself
 def cummax(x: Node, axis: int = -1) -> tuple[Node, Node]:
     """Return the largest entry so far along an axis, and its position, as ``torch.cummax``.
@@ -281,13 +267,6 @@ def cummax(x: Node, axis: int = -1) -> tuple[Node, Node]:
     values, indices : Node
         The gradient of the values goes to the entries that they were; of equal entries to the
         last, as in PyTorch.  The int64 indices have none.
-
-    Raises
-    ------
-    GraphTypeError
-        `x` is bool or complex.
-    ShapeError
-        There is no such axis.
 
     Examples
     --------
@@ -342,6 +321,7 @@ _LOGCUMSUMEXP: Op = declare(
 )  # fmt: skip
 
 
+@raises(types="`x` is not of floats.", shapes=NO_AXIS)
 def logcumsumexp(x: Node, axis: int = -1) -> Node:
     """Return ``log(cumsum(exp(x)))`` along an axis without overflow, as ``torch.logcumsumexp``.
 
@@ -351,17 +331,6 @@ def logcumsumexp(x: Node, axis: int = -1) -> Node:
     ----------
     x : node
     axis : int
-
-    Returns
-    -------
-    Node
-
-    Raises
-    ------
-    GraphTypeError
-        `x` is not of floats.
-    ShapeError
-        There is no such axis.
     """
     (place,) = axes_of((axis,), x.ndim, "logcumsumexp")
     return build(_LOGCUMSUMEXP, x, axis=place)

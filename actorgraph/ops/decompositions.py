@@ -16,6 +16,7 @@ from actorgraph.graph import Node, build
 from actorgraph.op import Op, Sample
 from actorgraph.operands import naming_itself
 from actorgraph.ops._complement import complement
+from actorgraph.ops._docs import NO_LAPACK, NOT_SQUARE, raises
 from actorgraph.ops._matrix_rules import (
     SQUARE_SAMPLES,
     adjoint,
@@ -67,6 +68,7 @@ _CHOLESKY: Op = declare(
 )  # fmt: skip
 
 
+@raises(types=NO_LAPACK, shapes=NOT_SQUARE)
 def cholesky(x: Node, upper: bool = False) -> Node:
     """Return L with ``x = L @ L^H``, as ``numpy.linalg.cholesky``.
 
@@ -86,13 +88,6 @@ def cholesky(x: Node, upper: bool = False) -> Node:
     -------
     Node
         Lower triangles, or upper ones.
-
-    Raises
-    ------
-    GraphTypeError
-        The dtype is none that LAPACK takes.
-    ShapeError
-        The matrices are not square.
 
     Examples
     --------
@@ -177,6 +172,10 @@ def _completed(q: Node, r: Node, x: Node) -> QRResult:
     return QRResult(concatenate([q, rest], axis=-1), concatenate([r, below], axis=-2))
 
 
+@raises(
+    types="The dtype is none that LAPACK takes, or there is no such mode.",
+    shapes="`x` has fewer than two dims, or the number of columns is None.",
+)  # fmt: skip
 def qr(x: Node, mode: str = "reduced") -> Any:
     """Decompose each matrix as ``Q @ R``, as ``numpy.linalg.qr``.
 
@@ -198,13 +197,6 @@ def qr(x: Node, mode: str = "reduced") -> Any:
         `Q` of shape (..., m, k) with orthonormal columns and the upper triangle `R` of shape
         (..., k, n); the diagonal of `R` is real.
 
-    Raises
-    ------
-    GraphTypeError
-        The dtype is none that LAPACK takes, or there is no such mode.
-    ShapeError
-        `x` has fewer than two dims, or the number of columns is None.
-
     Examples
     --------
     >>> from actorgraph import Graph
@@ -222,6 +214,7 @@ def qr(x: Node, mode: str = "reduced") -> Any:
 # -- reflections ------------------------------------------------------------------------------
 
 
+@raises(types=NO_LAPACK, shapes="The dims are not known ints, or `x` is wide.")
 @naming_itself
 def householder_product(x: Any, tau: Any) -> Node:
     """Return the first columns of a product of reflections.
@@ -241,13 +234,6 @@ def householder_product(x: Any, tau: Any) -> Node:
     -------
     Node
         Shape (..., m, n).
-
-    Raises
-    ------
-    GraphTypeError
-        The dtype is none that LAPACK takes.
-    ShapeError
-        The dims are not known ints, or `x` is wide.
 
     Examples
     --------

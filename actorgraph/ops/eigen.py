@@ -15,6 +15,7 @@ import numpy as np
 
 from actorgraph.graph import Node, build
 from actorgraph.op import Attrs, Op, Sample
+from actorgraph.ops._docs import NO_LAPACK, NOT_SQUARE, raises
 from actorgraph.ops._matrix_rules import (
     SQUARE_SAMPLES,
     adjoint,
@@ -139,6 +140,7 @@ _EIGVALS: Op = declare(
 )  # fmt: skip
 
 
+@raises(types=NO_LAPACK, shapes=NOT_SQUARE)
 def eig(x: Node) -> EigResult:
     """Return eigenvalues and eigenvectors of square matrices, as ``numpy.linalg.eig``.
 
@@ -157,13 +159,6 @@ def eig(x: Node) -> EigResult:
         `eigenvalues`, shape (..., n), in LAPACK's order; `eigenvectors`, shape (..., n, n), of
         length 1, with a largest entry that is real.
 
-    Raises
-    ------
-    GraphTypeError
-        The dtype is none that LAPACK takes.
-    ShapeError
-        The matrices are not square.
-
     Examples
     --------
     >>> from actorgraph import Graph
@@ -173,6 +168,7 @@ def eig(x: Node) -> EigResult:
     return EigResult(*_parts(build(_EIG, as_square(x, "eig"), dtype=_complex_name(x))))
 
 
+@raises(types=NO_LAPACK, shapes=NOT_SQUARE)
 def eigvals(x: Node) -> Node:
     """Return the eigenvalues of square matrices, as ``numpy.linalg.eigvals``.
 
@@ -188,13 +184,6 @@ def eigvals(x: Node) -> Node:
     -------
     Node
         Complex, shape (..., n), in LAPACK's order.
-
-    Raises
-    ------
-    GraphTypeError
-        The dtype is none that LAPACK takes.
-    ShapeError
-        The matrices are not square.
 
     Examples
     --------

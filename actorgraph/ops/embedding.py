@@ -10,6 +10,7 @@ import numpy as np
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import KEPT, Op, Sample
+from actorgraph.ops._docs import raises
 from actorgraph.ops._half import through_float32
 from actorgraph.ops._rules import declare
 from actorgraph.ops.assignment import index_add
@@ -114,6 +115,10 @@ def _entry(padding_idx: int, weight: Node) -> int:
     return padding_idx
 
 
+@raises(
+    types="`index` is no integer, or `weight` neither float nor complex.",
+    shapes="`weight` is no matrix, or `padding_idx` is out of range.",
+)  # fmt: skip
 def embedding(index: Any, weight: Node, padding_idx: int | None = None) -> Node:
     """Return the rows of a table, as ``torch.nn.functional.embedding``.
 
@@ -133,13 +138,6 @@ def embedding(index: Any, weight: Node, padding_idx: int | None = None) -> Node:
     Node
         Shape (*index.shape, features).
 
-    Raises
-    ------
-    GraphTypeError
-        `index` is no integer, or `weight` neither float nor complex.
-    ShapeError
-        `weight` is no matrix, or `padding_idx` is out of range.
-
     Examples
     --------
     >>> import numpy as np
@@ -152,6 +150,10 @@ def embedding(index: Any, weight: Node, padding_idx: int | None = None) -> Node:
     return build(_ROWS, weight, index, padding=padding)
 
 
+@raises(
+    types="There is no such mode, or it takes no weights; a dtype does not fit.",
+    shapes="`index` is no matrix without `offsets`, or no vector with them.",
+)  # fmt: skip
 def embedding_bag(
     index: Any,
     weight: Node,
@@ -186,13 +188,6 @@ def embedding_bag(
     -------
     Node
         Shape (bags, features).
-
-    Raises
-    ------
-    GraphTypeError
-        There is no such mode, or it takes no weights; a dtype does not fit.
-    ShapeError
-        `index` is no matrix without `offsets`, or no vector with them.
 
     Notes
     -----

@@ -82,10 +82,6 @@ def ldexp(x: Any, y: Any) -> Node:
     y : node or array
         Integers, which have no gradient; or as in PyTorch floats or complex numbers, which have.
 
-    Returns
-    -------
-    Node
-
     Examples
     --------
     >>> from actorgraph import Graph

@@ -15,6 +15,7 @@ import numpy as np
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import Attrs, Op, Sample
+from actorgraph.ops._docs import raises
 from actorgraph.ops._rules import declare
 from actorgraph.ops.casting import astype, real_part
 from actorgraph.ops.shaping import one_axis
@@ -173,6 +174,10 @@ def _transform(x: Node, s: Any, axes: Any, norm: str | None, inverse: bool, what
     return build(_FFT, x, axes=places, inverse=inverse, norm=norm, dtype=dtype)
 
 
+@raises(
+    types="The dtype is neither float nor complex, or there is no such norm.",
+    shapes="There is no such axis, or no points along it.",
+)  # fmt: skip
 def fft(x: Node, n: Any = None, axis: int = -1, norm: str | None = None) -> Node:
     """Discrete Fourier transform along an axis, as ``numpy.fft.fft``.
 
@@ -191,13 +196,6 @@ def fft(x: Node, n: Any = None, axis: int = -1, norm: str | None = None) -> Node
     Node
         Complex.
 
-    Raises
-    ------
-    GraphTypeError
-        The dtype is neither float nor complex, or there is no such norm.
-    ShapeError
-        There is no such axis, or no points along it.
-
     Examples
     --------
     >>> from actorgraph import Graph
@@ -212,6 +210,10 @@ def ifft(x: Node, n: Any = None, axis: int = -1, norm: str | None = None) -> Nod
     return _transform(x, None if n is None else (n,), (axis,), norm, True, "ifft")
 
 
+@raises(
+    types="The dtype is neither float nor complex, or there is no such norm.",
+    shapes="An axis is given twice or does not exist, or there are no points along it.",
+)  # fmt: skip
 def fftn(x: Node, s: Any = None, axes: Any = None, norm: str | None = None) -> Node:
     """Discrete Fourier transform over several axes, as ``numpy.fft.fftn``.
 
@@ -230,13 +232,6 @@ def fftn(x: Node, s: Any = None, axes: Any = None, norm: str | None = None) -> N
     -------
     Node
         Complex.
-
-    Raises
-    ------
-    GraphTypeError
-        The dtype is neither float nor complex, or there is no such norm.
-    ShapeError
-        An axis is given twice or does not exist, or there are no points along it.
 
     Examples
     --------

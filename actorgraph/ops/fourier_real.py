@@ -12,6 +12,7 @@ import numpy as np
 from actorgraph.errors import ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import Op, Sample
+from actorgraph.ops._docs import raises
 from actorgraph.ops._rules import declare
 from actorgraph.ops.fourier import (
     OTHER_NORM,
@@ -88,6 +89,10 @@ _RFFT_ADJOINT: Op = declare(
 )  # fmt: skip
 
 
+@raises(
+    types="The dtype is no float, or there is no such norm.",
+    shapes="There is no such axis, or no points along it.",
+)  # fmt: skip
 def rfft(x: Node, n: Any = None, axis: int = -1, norm: str | None = None) -> Node:
     """Half of the spectrum of real signals, as ``numpy.fft.rfft``.
 
@@ -105,13 +110,6 @@ def rfft(x: Node, n: Any = None, axis: int = -1, norm: str | None = None) -> Nod
     -------
     Node
         Complex, with ``n // 2 + 1`` entries along the axis.
-
-    Raises
-    ------
-    GraphTypeError
-        The dtype is no float, or there is no such norm.
-    ShapeError
-        There is no such axis, or no points along it.
 
     Examples
     --------
@@ -177,6 +175,10 @@ _IRFFT_ADJOINT: Op = declare(
 )  # fmt: skip
 
 
+@raises(
+    types="The dtype is neither float nor complex, or there is no such norm.",
+    shapes="There is no such axis, or no points along it.",
+)  # fmt: skip
 def irfft(x: Node, n: Any = None, axis: int = -1, norm: str | None = None) -> Node:
     """Inverse of `rfft`, as ``numpy.fft.irfft``.
 
@@ -197,13 +199,6 @@ def irfft(x: Node, n: Any = None, axis: int = -1, norm: str | None = None) -> No
     -------
     Node
         Float; complex64 gives float32.
-
-    Raises
-    ------
-    GraphTypeError
-        The dtype is neither float nor complex, or there is no such norm.
-    ShapeError
-        There is no such axis, or no points along it.
 
     Examples
     --------

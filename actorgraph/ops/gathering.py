@@ -97,10 +97,6 @@ def take_along_axis(x: Node, indices: Any, axis: int | None = -1) -> Node:
     axis : int or None
         None flattens `x`.
 
-    Returns
-    -------
-    Node
-
     Raises
     ------
     GraphTypeError

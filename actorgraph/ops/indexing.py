@@ -18,6 +18,7 @@ from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import CONSTANT, FRESH, FRESH_OUT, KEPT, Attrs, Memory, Op, Sample
 from actorgraph.operands import naming_itself
+from actorgraph.ops._docs import raises
 from actorgraph.ops._rules import declare
 from actorgraph.ops._scalars import accumulator
 from actorgraph.ops.broadcasting import axes_of
@@ -244,6 +245,11 @@ _GETITEM_ADJOINT_LIKE: Op = declare(
 # -- reading index expressions ----------------------------------------------------------------
 
 
+@raises(
+    types="A single bool, a float, a node in a slice.",
+    shapes="Too many indices, a mask of another shape, or an index that is known to be out of "
+    "range; what only a run can know raises in the run.",
+)  # fmt: skip
 @naming_itself
 def getitem(x: Node, index: Any) -> Node:
     """Take a part of `x`, as ``x[index]`` and as NumPy does.
@@ -263,14 +269,6 @@ def getitem(x: Node, index: Any) -> Node:
     Node
         A view without index arrays, else a fresh array.  The gradient adds into zeros, so
         repeated indices add up.
-
-    Raises
-    ------
-    GraphTypeError
-        A single bool, a float, a node in a slice.
-    ShapeError
-        Too many indices, a mask of another shape, or an index that is known to be out of range;
-        what only a run can know raises in the run.
     """
     x, static, arrays = read_index(x, index)
     return take_index(x, static, arrays) if static else x
@@ -375,6 +373,10 @@ def _bound(value: Any, where: str) -> Any:
 # -- take and one_hot -------------------------------------------------------------------------
 
 
+@raises(
+    types="The indices are not integers.",
+    shapes="There is no such axis, or an index is known to be out of range.",
+)  # fmt: skip
 @naming_itself
 def take(x: Node, indices: Any, axis: int | None = None) -> Node:
     """Take entries along an axis, as ``numpy.take``.
@@ -388,13 +390,6 @@ def take(x: Node, indices: Any, axis: int | None = None) -> Node:
         raises, in the run where it is not known earlier.
     axis : int, optional
         Default: `x` is flattened first.
-
-    Raises
-    ------
-    GraphTypeError
-        The indices are not integers.
-    ShapeError
-        There is no such axis, or an index is known to be out of range.
     """
     if axis is None:
         x, axis = reshape(x, (-1,)), 0
@@ -428,6 +423,7 @@ _ONE_HOT = declare(
 )  # fmt: skip
 
 
+@raises(types="The indices are not integers.", shapes="`depth` is negative.")
 def one_hot(indices: Node, depth: int | Dim, dtype: Any = "float32") -> Node:
     """Return rows of zeros with a one at each index.
 
@@ -439,13 +435,6 @@ def one_hot(indices: Node, depth: int | Dim, dtype: Any = "float32") -> Node:
         Number of classes, the last dim of the result.
     dtype : dtype
         Of the result.
-
-    Raises
-    ------
-    GraphTypeError
-        The indices are not integers.
-    ShapeError
-        `depth` is negative.
     """
     if isinstance(depth, (int, np.integer)) and depth < 0:
         raise ShapeError(f"one_hot: depth {depth} is negative")

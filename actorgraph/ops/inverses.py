@@ -15,6 +15,7 @@ import numpy as np
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import Attrs, Op, Sample
+from actorgraph.ops._docs import NO_LAPACK, NOT_SQUARE, raises
 from actorgraph.ops._matrix_rules import (
     SQUARE_SAMPLES,
     adjoint,
@@ -50,6 +51,7 @@ _INV: Op = declare(
 )  # fmt: skip
 
 
+@raises(types=NO_LAPACK, shapes=NOT_SQUARE)
 def inv(x: Node) -> Node:
     """Invert each matrix, as ``numpy.linalg.inv``.
 
@@ -65,13 +67,6 @@ def inv(x: Node) -> Node:
     -------
     Node
         Of the shape and dtype of `x`.
-
-    Raises
-    ------
-    GraphTypeError
-        The dtype is none that LAPACK takes.
-    ShapeError
-        The matrices are not square.
 
     Examples
     --------
@@ -123,6 +118,7 @@ _DET: Op = declare(
 )  # fmt: skip
 
 
+@raises(types=NO_LAPACK, shapes=NOT_SQUARE)
 def det(x: Node) -> Node:
     """Return the determinant of each matrix, as ``numpy.linalg.det``.
 
@@ -139,13 +135,6 @@ def det(x: Node) -> Node:
     -------
     Node
         Shape (...).
-
-    Raises
-    ------
-    GraphTypeError
-        The dtype is none that LAPACK takes.
-    ShapeError
-        The matrices are not square.
 
     Examples
     --------
@@ -198,6 +187,7 @@ _SLOGDET: Op = declare(
 )  # fmt: skip
 
 
+@raises(types=NO_LAPACK, shapes=NOT_SQUARE)
 def slogdet(x: Node) -> SlogdetResult:
     """Return sign and logarithm of the modulus of determinants, as ``numpy.linalg.slogdet``.
 
@@ -214,13 +204,6 @@ def slogdet(x: Node) -> SlogdetResult:
     -------
     SlogdetResult
         Nodes `sign`, of the dtype of `x`, and `logabsdet`, which is real; shape (...).
-
-    Raises
-    ------
-    GraphTypeError
-        The dtype is none that LAPACK takes.
-    ShapeError
-        The matrices are not square.
 
     Examples
     --------
@@ -268,6 +251,10 @@ def _solve(a: Node, b: Node) -> Node:
     return build(_SOLVE, a, b)
 
 
+@raises(
+    types="The dtypes differ or are none that LAPACK takes.",
+    shapes="The matrices are not square, or the dims do not fit.",
+)  # fmt: skip
 def solve(a: Any, b: Any) -> Node:
     """Solve ``a @ x = b``, as ``numpy.linalg.solve``.
 
@@ -286,13 +273,6 @@ def solve(a: Any, b: Any) -> Node:
     Node
         Shape (..., n) where `b` is a vector, else (..., n, k).
 
-    Raises
-    ------
-    GraphTypeError
-        The dtypes differ or are none that LAPACK takes.
-    ShapeError
-        The matrices are not square, or the dims do not fit.
-
     Examples
     --------
     >>> from actorgraph import Graph
@@ -310,6 +290,10 @@ def solve(a: Any, b: Any) -> Node:
 # -- matrix_power -----------------------------------------------------------------------------
 
 
+@raises(
+    types="`n` is no int, or it is negative and the dtype is none that LAPACK takes.",
+    shapes=NOT_SQUARE,
+)  # fmt: skip
 def matrix_power(x: Node, n: int) -> Node:
     """Raise square matrices to an integer power, as ``numpy.linalg.matrix_power``.
 
@@ -326,13 +310,6 @@ def matrix_power(x: Node, n: int) -> Node:
     -------
     Node
         Of the shape and dtype of `x`.
-
-    Raises
-    ------
-    GraphTypeError
-        `n` is no int, or it is negative and the dtype is none that LAPACK takes.
-    ShapeError
-        The matrices are not square.
 
     Examples
     --------

@@ -15,6 +15,7 @@ from actorgraph.errors import ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import FRESH_OUT, Attrs, Sample
 from actorgraph.operands import naming_itself
+from actorgraph.ops._docs import raises
 from actorgraph.ops._half import through_float32
 from actorgraph.ops._rules import declare
 from actorgraph.ops.arithmetic import multiply
@@ -92,6 +93,10 @@ _MATMUL = declare(
 )  # fmt: skip
 
 
+@raises(
+    types="The dtypes differ or are bool.",
+    shapes="The inner dims differ, the leading dims do not broadcast, or an operand is a scalar.",
+)  # fmt: skip
 def matmul(x: Any, y: Any) -> Node:
     """Multiply matrices, as ``x @ y``.
 
@@ -109,30 +114,19 @@ def matmul(x: Any, y: Any) -> Node:
     -------
     Node
         Shape (..., m, n); leading dims broadcast.
-
-    Raises
-    ------
-    GraphTypeError
-        The dtypes differ or are bool.
-    ShapeError
-        The inner dims differ, the leading dims do not broadcast, or an operand is a scalar.
     """
     return build(_MATMUL, x, y)
 
 
+@raises(
+    types="The dtypes differ.", shapes="The inner dims differ, or an operand has a rank above 2.",
+)  # fmt: skip
 @naming_itself
 def dot(x: Any, y: Any) -> Node:
     """Multiply as ``numpy.dot`` does for ranks up to 2.
 
     The inner product of two vectors, the matrix product where a matrix takes part, the product
     with a scalar where an operand is one.
-
-    Raises
-    ------
-    GraphTypeError
-        The dtypes differ.
-    ShapeError
-        The inner dims differ, or an operand has a rank above 2.
     """
     ranks = _rank(x), _rank(y)
     if max(ranks) > 2:
@@ -157,6 +151,7 @@ _OUTER = declare(
 )  # fmt: skip
 
 
+@raises(types="The dtypes differ or are bool.")
 def outer(x: Any, y: Any) -> Node:
     """Multiply each element of `x` with each element of `y`, as ``numpy.outer``.
 
@@ -169,11 +164,6 @@ def outer(x: Any, y: Any) -> Node:
     -------
     Node
         Shape (size of x, size of y).
-
-    Raises
-    ------
-    GraphTypeError
-        The dtypes differ or are bool.
     """
     return build(_OUTER, _flat(x), _flat(y))
 

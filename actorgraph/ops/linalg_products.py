@@ -15,6 +15,7 @@ from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import Attrs, Op, Sample
 from actorgraph.operands import naming_itself
+from actorgraph.ops._docs import raises
 from actorgraph.ops._rules import declare
 from actorgraph.ops.arithmetic import multiply, power
 from actorgraph.ops.broadcasting import conj, expand_dims, squeeze, unbroadcast
@@ -70,6 +71,10 @@ _VECDOT: Op = declare(
 )
 
 
+@raises(
+    types="The dtypes differ or are bool.",
+    shapes="The vectors are of different lengths, or there is no such axis.",
+)  # fmt: skip
 def vecdot(x: Any, y: Any, axis: int = -1) -> Node:
     """Return the inner products of vectors, as ``numpy.vecdot``: sum of ``conj(x) * y``.
 
@@ -84,13 +89,6 @@ def vecdot(x: Any, y: Any, axis: int = -1) -> Node:
     -------
     Node
         The broadcast shape without `axis`.
-
-    Raises
-    ------
-    GraphTypeError
-        The dtypes differ or are bool.
-    ShapeError
-        The vectors are of different lengths, or there is no such axis.
 
     Examples
     --------
@@ -108,6 +106,11 @@ def _moved_last(x: Node, axis: int) -> Node:
     return transpose(x, (*(i for i in range(x.ndim) if i != place), place))
 
 
+@raises(
+    types="The dtypes differ or are bool.",
+    shapes="An operand has fewer than two dims, the inner dims differ, or the leading dims do "
+    "not broadcast.",
+)  # fmt: skip
 @naming_itself
 def bmm(x: Any, y: Any, *, transpose_x: bool = False, transpose_y: bool = False) -> Node:
     """Multiply batches of matrices, each transposed first where asked; no copies are made.
@@ -125,14 +128,6 @@ def bmm(x: Any, y: Any, *, transpose_x: bool = False, transpose_y: bool = False)
     -------
     Node
         Shape (..., m, n).
-
-    Raises
-    ------
-    GraphTypeError
-        The dtypes differ or are bool.
-    ShapeError
-        An operand has fewer than two dims, the inner dims differ, or the leading dims do not
-        broadcast.
 
     Examples
     --------
@@ -224,6 +219,10 @@ def _tensordot(x: Node, y: Node, x_axes: Axes, y_axes: Axes) -> Node:
     return build(_TENSORDOT, x, y, x_axes=x_axes, y_axes=y_axes)
 
 
+@raises(
+    types="The dtypes differ or are bool.",
+    shapes="The numbers of axes differ, an axis is given twice or out of range, or dims differ.",
+)  # fmt: skip
 def tensordot(x: Any, y: Any, axes: Any = 2) -> Node:
     """Sum products over pairs of axes, as ``numpy.tensordot``.
 
@@ -239,13 +238,6 @@ def tensordot(x: Any, y: Any, axes: Any = 2) -> Node:
     -------
     Node
         The other axes of `x`, then those of `y`.
-
-    Raises
-    ------
-    GraphTypeError
-        The dtypes differ or are bool.
-    ShapeError
-        The numbers of axes differ, an axis is given twice or out of range, or dims differ.
 
     Examples
     --------
@@ -284,6 +276,7 @@ def _distinct(axes: Any, node: Node) -> Axes:
 # -- kron -------------------------------------------------------------------------------------
 
 
+@raises(types="The dtypes differ or are bool.")
 def kron(x: Any, y: Any) -> Node:
     """Return the Kronecker product, as ``numpy.kron``: `x` with each element times `y`.
 
@@ -299,11 +292,6 @@ def kron(x: Any, y: Any) -> Node:
     -------
     Node
         Each dim is the product of the operands' dims.
-
-    Raises
-    ------
-    GraphTypeError
-        The dtypes differ or are bool.
 
     Examples
     --------
@@ -323,6 +311,10 @@ def kron(x: Any, y: Any) -> Node:
 # -- cross ------------------------------------------------------------------------------------
 
 
+@raises(
+    types="The dtypes differ or are bool.",
+    shapes="The vectors are not of 3 entries, or there is no such axis.",
+)  # fmt: skip
 def cross(x: Any, y: Any, axis: int = -1) -> Node:
     """Return the cross products of vectors of three entries, as ``numpy.linalg.cross``.
 
@@ -337,13 +329,6 @@ def cross(x: Any, y: Any, axis: int = -1) -> Node:
     -------
     Node
         The broadcast shape.
-
-    Raises
-    ------
-    GraphTypeError
-        The dtypes differ or are bool.
-    ShapeError
-        The vectors are not of 3 entries, or there is no such axis.
 
     Examples
     --------
@@ -379,6 +364,10 @@ def _cheapest(sizes: Sequence[int]) -> dict[tuple[int, int], tuple[int, int]]:
     return best
 
 
+@raises(
+    types="No node is among them, or the dtypes differ.",
+    shapes="Dims do not fit, or an operand is neither a matrix nor a vector at an end.",
+)  # fmt: skip
 @naming_itself
 def multi_dot(arrays: Sequence[Any]) -> Node:
     """Multiply a chain of matrices in the cheapest order, as ``numpy.linalg.multi_dot``.
@@ -387,17 +376,6 @@ def multi_dot(arrays: Sequence[Any]) -> Node:
     ----------
     arrays : sequence of nodes and arrays
         Matrices; the first and the last may be vectors.
-
-    Returns
-    -------
-    Node
-
-    Raises
-    ------
-    GraphTypeError
-        No node is among them, or the dtypes differ.
-    ShapeError
-        Dims do not fit, or an operand is neither a matrix nor a vector at an end.
 
     Examples
     --------
@@ -428,6 +406,7 @@ def multi_dot(arrays: Sequence[Any]) -> Node:
 # -- vander -----------------------------------------------------------------------------------
 
 
+@raises(shapes="`x` has no dims, or m is the number of columns and no int.")
 @naming_itself
 def vander(x: Node, n: int | None = None, increasing: bool = False) -> Node:
     """Return matrices whose columns are powers of vectors, as ``numpy.vander``.
@@ -445,11 +424,6 @@ def vander(x: Node, n: int | None = None, increasing: bool = False) -> Node:
     -------
     Node
         Shape (..., m, n).
-
-    Raises
-    ------
-    ShapeError
-        `x` has no dims, or m is the number of columns and no int.
 
     Examples
     --------

@@ -22,6 +22,7 @@ import numpy as np
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import IN_PLACE, KEPT, Attrs, Loop, Memory, Op, Sample, Split
+from actorgraph.ops._docs import NO_AXIS, NO_FLOAT, raises
 from actorgraph.ops._half import through_float32
 from actorgraph.ops._rules import declare
 from actorgraph.ops._scalars import one
@@ -132,6 +133,7 @@ def _size(shape: tuple[int, ...]) -> float:
     return size
 
 
+@raises(types=NO_FLOAT, shapes=NO_AXIS)
 def softmax(x: Node, axis: int = -1) -> Node:
     """Return ``exp(x) / sum(exp(x))`` along an axis, computed from ``x - max(x)``.
 
@@ -141,13 +143,6 @@ def softmax(x: Node, axis: int = -1) -> Node:
         Float, rank 1 or more.
     axis : int
         Along which the result sums to 1.
-
-    Raises
-    ------
-    GraphTypeError
-        `x` is no float.
-    ShapeError
-        There is no such axis.
     """
     return build(_SOFTMAX, x, axis=one_axis(axis, x.ndim, "softmax"))
 
@@ -360,6 +355,7 @@ def check_reduction(reduction: str, what: str) -> None:
 # -- squared error ----------------------------------------------------------------------------
 
 
+@raises(types="The dtypes differ, or there is no such reduction.", shapes="The shapes differ.")
 def mse_loss(x: Any, y: Any, *, reduction: str = "mean") -> Node:
     """Return ``(x - y) ** 2``, reduced.
 
@@ -370,13 +366,6 @@ def mse_loss(x: Any, y: Any, *, reduction: str = "mean") -> Node:
         is a mistake more often than a wish.
     reduction : {"mean", "sum", "none"}
         Over all elements; "none" gives one loss per element.
-
-    Raises
-    ------
-    GraphTypeError
-        The dtypes differ, or there is no such reduction.
-    ShapeError
-        The shapes differ.
     """
     check_reduction(reduction, "mse_loss")
     difference = subtract(*same_shape(x, y, "mse_loss"))
@@ -386,14 +375,9 @@ def mse_loss(x: Any, y: Any, *, reduction: str = "mean") -> Node:
 mse = mse_loss
 
 
+@raises(shapes="Their shapes can be shown to differ.")
 def same_shape(x: Any, y: Any, what: str, witness: Any = None) -> tuple[Node, Node]:
-    """Return both as nodes of one graph, where one of them (or the witness) is a node.
-
-    Raises
-    ------
-    ShapeError
-        Their shapes can be shown to differ.
-    """
+    """Return both as nodes of one graph, where one of them (or the witness) is a node."""
     node = next((part for part in (x, y, witness) if isinstance(part, Node)), None)
     if node is None:
         raise GraphTypeError(f"{what} needs at least one node, got {type(x).__name__}")

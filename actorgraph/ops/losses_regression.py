@@ -8,6 +8,7 @@ from typing import Any
 
 from actorgraph.errors import GraphTypeError
 from actorgraph.graph import Node, is_weak
+from actorgraph.ops._docs import DIFFERENT, NO_REDUCTION, raises
 from actorgraph.ops.arithmetic import abs, square, subtract  # noqa: A004
 from actorgraph.ops.broadcasting import expand_dims, sum  # noqa: A004
 from actorgraph.ops.exponential import exp, log
@@ -52,6 +53,9 @@ def positive(value: Any, what: str, least: float) -> float:
     return float(value)
 
 
+@raises(
+    types="Dtypes differ, `delta` is not above 0, or there is no such reduction.", shapes=DIFFERENT,
+)  # fmt: skip
 def huber_loss(x: Any, y: Any, reduction: str = "mean", delta: float = 1.0) -> Node:
     """Return ``d^2 / 2`` up to ``d = abs(x - y) = delta``, then ``delta (d - delta / 2)``, reduced.
 
@@ -64,13 +68,6 @@ def huber_loss(x: Any, y: Any, reduction: str = "mean", delta: float = 1.0) -> N
     reduction : {"mean", "sum", "none"}
     delta : float
         Above 0.
-
-    Raises
-    ------
-    GraphTypeError
-        Dtypes differ, `delta` is not above 0, or there is no such reduction.
-    ShapeError
-        Shapes differ.
     """
     check_reduction(reduction, "huber_loss")
     return reduced(
@@ -81,6 +78,7 @@ def huber_loss(x: Any, y: Any, reduction: str = "mean", delta: float = 1.0) -> N
 huber = huber_loss
 
 
+@raises(types="Dtypes differ, `beta` is negative, or there is no such reduction.", shapes=DIFFERENT)
 def smooth_l1_loss(x: Any, y: Any, *, reduction: str = "mean", beta: float = 1.0) -> Node:
     """Return ``d^2 / (2 beta)`` up to ``d = abs(x - y) = beta``, then ``d - beta / 2``, reduced.
 
@@ -92,13 +90,6 @@ def smooth_l1_loss(x: Any, y: Any, *, reduction: str = "mean", beta: float = 1.0
         Float, of one dtype and one shape.
     reduction : {"mean", "sum", "none"}
     beta : float
-
-    Raises
-    ------
-    GraphTypeError
-        Dtypes differ, `beta` is negative, or there is no such reduction.
-    ShapeError
-        Shapes differ.
     """
     check_reduction(reduction, "smooth_l1_loss")
     width = positive(beta, "smooth_l1_loss: beta", 0)
@@ -110,6 +101,7 @@ def smooth_l1_loss(x: Any, y: Any, *, reduction: str = "mean", beta: float = 1.0
 smooth_l1 = smooth_l1_loss
 
 
+@raises(types=NO_REDUCTION, shapes=DIFFERENT)
 def kl_div(
     log_probs: Any, targets: Any, *, reduction: str = "mean", log_target: bool = False
 ) -> Node:
@@ -126,13 +118,6 @@ def kl_div(
         Probabilities, or their logarithms with `log_target`; of the same dtype and shape.
     reduction : {"mean", "sum", "none", "batchmean"}
     log_target : bool
-
-    Raises
-    ------
-    GraphTypeError
-        Dtypes differ, or there is no such reduction.
-    ShapeError
-        Shapes differ.
     """
     if reduction not in (*REDUCTIONS, "batchmean"):
         known = (*REDUCTIONS, "batchmean")

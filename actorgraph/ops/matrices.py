@@ -10,6 +10,7 @@ from typing import Any
 from actorgraph.errors import ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import Attrs, Memory, Op, Sample
+from actorgraph.ops._docs import raises
 from actorgraph.ops._rules import declare
 from actorgraph.ops.broadcasting import sum as sum_over
 from actorgraph.ops.reshaping import reshape
@@ -87,6 +88,7 @@ def _axes_last(x: Node, axis1: int, axis2: int, what: str) -> Node:
     return transpose(x, (*(i for i in range(x.ndim) if i not in (one, other)), one, other))
 
 
+@raises(shapes="There are no two such axes.")
 def diagonal(x: Node, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Node:
     """Return diagonals, as ``numpy.diagonal``; a view.
 
@@ -104,11 +106,6 @@ def diagonal(x: Node, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Node:
     Node
         The two axes are replaced by one, which is the last.
 
-    Raises
-    ------
-    ShapeError
-        There are no two such axes.
-
     Examples
     --------
     >>> from actorgraph import Graph
@@ -118,6 +115,7 @@ def diagonal(x: Node, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Node:
     return matrix_diagonal(_axes_last(x, axis1, axis2, "diagonal"), offset)
 
 
+@raises(shapes="There are no two such axes.")
 def trace(x: Node, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Node:
     """Sum along diagonals, as ``numpy.trace``; integers keep their dtype.
 
@@ -134,11 +132,6 @@ def trace(x: Node, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Node:
     -------
     Node
         The two axes are gone.
-
-    Raises
-    ------
-    ShapeError
-        There are no two such axes.
 
     Examples
     --------
@@ -176,6 +169,7 @@ _EMBED: Op = declare(
 )  # fmt: skip
 
 
+@raises(types="`x` is a scalar.")
 def diag_embed(x: Node, offset: int = 0) -> Node:
     """Put the last dim on the diagonal of square matrices, as ``torch.diag_embed``.
 
@@ -191,11 +185,6 @@ def diag_embed(x: Node, offset: int = 0) -> Node:
     Node
         Shape (..., n + abs(offset), n + abs(offset)).
 
-    Raises
-    ------
-    GraphTypeError
-        `x` is a scalar.
-
     Examples
     --------
     >>> from actorgraph import Graph
@@ -205,6 +194,7 @@ def diag_embed(x: Node, offset: int = 0) -> Node:
     return build(_EMBED, x, offset=int(offset))
 
 
+@raises(shapes="`x` is neither a vector nor a matrix.")
 def diag(x: Node, k: int = 0) -> Node:
     """Return the diagonal matrix of a vector, or the diagonal of a matrix, as ``numpy.diag``.
 
@@ -214,15 +204,6 @@ def diag(x: Node, k: int = 0) -> Node:
         A vector or a matrix, any dtype.
     k : int
         Which diagonal, as `offset` in `diagonal`.
-
-    Returns
-    -------
-    Node
-
-    Raises
-    ------
-    ShapeError
-        `x` is neither a vector nor a matrix.
 
     Examples
     --------
@@ -237,6 +218,7 @@ def diag(x: Node, k: int = 0) -> Node:
     return diag_embed(x, k) if x.ndim == 1 else matrix_diagonal(x, k)
 
 
+@raises(types="`x` is no node.")
 def diagflat(x: Node, k: int = 0) -> Node:
     """Return the diagonal matrix of the flattened array, as ``numpy.diagflat``.
 
@@ -246,15 +228,6 @@ def diagflat(x: Node, k: int = 0) -> Node:
         Any shape and dtype.
     k : int
         Which diagonal, as `offset` in `diagonal`.
-
-    Returns
-    -------
-    Node
-
-    Raises
-    ------
-    GraphTypeError
-        `x` is no node.
 
     Examples
     --------
@@ -291,6 +264,7 @@ _TRIL = _triangle("tril", "Lower triangle of each matrix, zeros above.")
 _TRIU = _triangle("triu", "Upper triangle of each matrix, zeros below.")
 
 
+@raises(types="`x` has fewer than two dims.")
 def tril(x: Node, k: int = 0) -> Node:
     """Keep the lower triangle of each matrix, with zeros above the `k`-th diagonal.
 
@@ -306,11 +280,6 @@ def tril(x: Node, k: int = 0) -> Node:
     Node
         Of the shape of `x`; the gradient is the same triangle of the cotangent.
 
-    Raises
-    ------
-    GraphTypeError
-        `x` has fewer than two dims.
-
     Examples
     --------
     >>> from actorgraph import Graph
@@ -320,6 +289,7 @@ def tril(x: Node, k: int = 0) -> Node:
     return build(_TRIL, x, k=int(k))
 
 
+@raises(types="`x` has fewer than two dims.")
 def triu(x: Node, k: int = 0) -> Node:
     """Keep the upper triangle of each matrix, with zeros below the `k`-th diagonal.
 
@@ -334,11 +304,6 @@ def triu(x: Node, k: int = 0) -> Node:
     -------
     Node
         Of the shape of `x`; the gradient is the same triangle of the cotangent.
-
-    Raises
-    ------
-    GraphTypeError
-        `x` has fewer than two dims.
 
     Examples
     --------

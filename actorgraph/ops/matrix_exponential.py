@@ -11,6 +11,7 @@ from typing import Any
 
 from actorgraph.graph import Node, build
 from actorgraph.op import Op
+from actorgraph.ops._docs import NO_LAPACK, NOT_SQUARE, raises
 from actorgraph.ops._matrix_rules import SQUARE_SAMPLES, adjoint, as_square, cubic_cost
 from actorgraph.ops._rules import declare
 from actorgraph.ops.broadcasting import zeros_like
@@ -70,6 +71,7 @@ _EXP: Op = declare(
 )  # fmt: skip
 
 
+@raises(types=NO_LAPACK, shapes=NOT_SQUARE)
 def matrix_exp(x: Node) -> Node:
     """Return the exponential of square matrices, ``I + x + x @ x / 2 + ...``.
 
@@ -85,13 +87,6 @@ def matrix_exp(x: Node) -> Node:
     -------
     Node
         Of the shape and dtype of `x`; NaN where `x` is not finite.
-
-    Raises
-    ------
-    GraphTypeError
-        The dtype is none that LAPACK takes.
-    ShapeError
-        The matrices are not square.
 
     Examples
     --------

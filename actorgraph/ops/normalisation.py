@@ -16,6 +16,7 @@ from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import IN_PLACE, KEPT, KEPT_OUT, Op, Sample
 from actorgraph.ops import reductions
+from actorgraph.ops._docs import raises
 from actorgraph.ops._half import machine_epsilon, through_float32
 from actorgraph.ops._pooling import AVERAGE
 from actorgraph.ops._rules import add_all, declare
@@ -208,6 +209,10 @@ def _behind_channels(x: Node, what: str) -> Axes:
     return tuple(range(1, x.ndim - 1))
 
 
+@raises(
+    types="`x` is no float, or `eps` no float >= 0.",
+    shapes="`x` does not end in `normalized_shape`.",
+)  # fmt: skip
 def layer_norm(
     x: Node, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5
 ) -> Node:
@@ -230,13 +235,6 @@ def layer_norm(
     Node
         Of the shape of `x`.
 
-    Raises
-    ------
-    GraphTypeError
-        `x` is no float, or `eps` no float >= 0.
-    ShapeError
-        `x` does not end in `normalized_shape`.
-
     Examples
     --------
     >>> from actorgraph.graph import Graph
@@ -247,6 +245,10 @@ def layer_norm(
     return _affine(_normalized(x, axes, eps), weight, bias)
 
 
+@raises(
+    types="`x` is no float, or `eps` no float >= 0.",
+    shapes="`x` does not end in `normalized_shape`.",
+)  # fmt: skip
 def rms_norm(x: Node, normalized_shape: Any, weight: Any = None, eps: float | None = None) -> Node:
     """Divide by the root mean square over the trailing axes, as ``torch.nn.functional.rms_norm``.
 
@@ -262,13 +264,6 @@ def rms_norm(x: Node, normalized_shape: Any, weight: Any = None, eps: float | No
         Of that shape.
     eps : float, optional
         Default: the machine epsilon of the dtype.
-
-    Raises
-    ------
-    GraphTypeError
-        `x` is no float, or `eps` no float >= 0.
-    ShapeError
-        `x` does not end in `normalized_shape`.
     """
     axes = _trailing(x, normalized_shape, "rms_norm")
     if eps is None:
@@ -276,6 +271,10 @@ def rms_norm(x: Node, normalized_shape: Any, weight: Any = None, eps: float | No
     return _affine(_normalized(x, axes, eps, centred=False), weight, None)
 
 
+@raises(
+    types="`x` is no float, or `eps` no float >= 0.",
+    shapes="`num_groups` does not divide the channels.",
+)  # fmt: skip
 def group_norm(
     x: Node, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5
 ) -> Node:
@@ -290,13 +289,6 @@ def group_norm(
     weight, bias : node or array, optional
         One entry per channel.
     eps : float
-
-    Raises
-    ------
-    GraphTypeError
-        `x` is no float, or `eps` no float >= 0.
-    ShapeError
-        `num_groups` does not divide the channels.
     """
     axes = _behind_channels(x, "group_norm")
     if isinstance(num_groups, bool) or not isinstance(num_groups, int) or num_groups < 1:
@@ -308,6 +300,10 @@ def group_norm(
     return _affine(reshape_like(y, x), weight, bias, axes)
 
 
+@raises(
+    types="`x` is no float, or `eps` no float >= 0.",
+    shapes="There is no axis behind the channels.",
+)  # fmt: skip
 def instance_norm(x: Node, *, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Node:
     """Normalise each channel of each sample over its places.
 
@@ -320,13 +316,6 @@ def instance_norm(x: Node, *, weight: Any = None, bias: Any = None, eps: float =
     weight, bias : node or array, optional
         One entry per channel.
     eps : float
-
-    Raises
-    ------
-    GraphTypeError
-        `x` is no float, or `eps` no float >= 0.
-    ShapeError
-        There is no axis behind the channels.
     """
     if x.ndim < 3:
         raise ShapeError(f"instance_norm takes (batch, channels, axes), got {x!r}")
@@ -342,6 +331,11 @@ class BatchNorm(NamedTuple):
     var: Node
 
 
+@raises(
+    types="`x` is no float, one of `mean` and `var` is missing, or `eps` is no float >= 0.",
+    shapes="A parameter's shape is not (channels,), or a batch has one known value per channel "
+    "and so no variance.",
+)  # fmt: skip
 def batch_norm(
     x: Node,
     *,
@@ -372,14 +366,6 @@ def batch_norm(
     -------
     BatchNorm
         ``(y, mean, var)``: `y` of the shape of `x`, the others of shape (channels,).
-
-    Raises
-    ------
-    GraphTypeError
-        `x` is no float, one of `mean` and `var` is missing, or `eps` is no float >= 0.
-    ShapeError
-        A parameter's shape is not (channels,), or a batch has one known value per channel and so
-        no variance.
     """
     axes = _behind_channels(x, "batch_norm")
     if (mean is None) != (var is None):
@@ -398,6 +384,7 @@ def batch_norm(
     return BatchNorm(y, reductions.mean(x, over), variance(x, over, ddof=1))
 
 
+@raises(shapes="`x` has no channels, or `size` is below 1.")
 def local_response_norm(
     x: Node, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
 ) -> Node:
@@ -413,11 +400,6 @@ def local_response_norm(
     size : int
         Channels in a window.
     alpha, beta, k : float
-
-    Raises
-    ------
-    ShapeError
-        `x` has no channels, or `size` is below 1.
     """
     axes = _behind_channels(x, "local_response_norm")
     if size < 1:

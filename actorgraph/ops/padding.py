@@ -10,6 +10,7 @@ import numpy as np
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import KEPT, Op, Sample
+from actorgraph.ops._docs import raises
 from actorgraph.ops._rules import declare
 from actorgraph.ops.broadcasting import sum, zeros_like  # noqa: A004 - NumPy's name
 from actorgraph.ops.indexing import getitem
@@ -111,6 +112,11 @@ _PAD_OWN_ADJOINT: Op = declare(
 )  # fmt: skip
 
 
+@raises(
+    types="The mode is not known, or a width is no int.",
+    shapes="A width is negative, there are not as many pairs as axes, or an empty dim would have"
+    " to be copied from.",
+)  # fmt: skip
 def pad(x: Node, pad_width: Any, mode: str = "constant", constant_values: Any = 0) -> Node:
     """Put a border around an array, as ``numpy.pad``.
 
@@ -124,18 +130,6 @@ def pad(x: Node, pad_width: Any, mode: str = "constant", constant_values: Any = 
         Where the border's values come from.  A border wider than the array goes on as NumPy's.
     constant_values : scalar or node
         For mode "constant"; a 0-d node of the same dtype gets the gradient of the border.
-
-    Returns
-    -------
-    Node
-
-    Raises
-    ------
-    GraphTypeError
-        The mode is not known, or a width is no int.
-    ShapeError
-        A width is negative, there are not as many pairs as axes, or an empty dim would have to be
-        copied from.
 
     Examples
     --------

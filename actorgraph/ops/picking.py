@@ -6,6 +6,7 @@ from typing import Any
 
 from actorgraph.graph import Node, build
 from actorgraph.op import Op, Sample
+from actorgraph.ops._docs import raises
 from actorgraph.ops._rules import declare
 from actorgraph.ops.indexing import check_classes
 from actorgraph.ops.shaping import one_axis, transpose
@@ -68,6 +69,10 @@ _PUT: Op = declare(
 )  # fmt: skip
 
 
+@raises(
+    types="`index` is no integer.",
+    shapes="The shape of `index` is not that of `x` without `axis`, or there is no such axis.",
+)  # fmt: skip
 def pick(x: Node, index: Any, axis: int = -1) -> Node:
     """Return, along an axis, the entry that the index of each row names.
 
@@ -86,13 +91,6 @@ def pick(x: Node, index: Any, axis: int = -1) -> Node:
     -------
     Node
         Of the shape of `index`.
-
-    Raises
-    ------
-    GraphTypeError
-        `index` is no integer.
-    ShapeError
-        The shape of `index` is not that of `x` without `axis`, or there is no such axis.
     """
     place = one_axis(axis, x.ndim, "pick")
     order = [i for i in range(x.ndim) if i != place] + [place]

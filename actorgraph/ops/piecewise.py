@@ -14,6 +14,7 @@ from actorgraph.errors import GraphError, ShapeError
 from actorgraph.graph import Node, build, is_weak
 from actorgraph.op import Op, Sample
 from actorgraph.ops._declare import binary, nary_elementwise, unary
+from actorgraph.ops._docs import NO_FLOAT, raises
 from actorgraph.ops._quick import at_least, at_most, limited, logistic
 from actorgraph.ops._scalars import one, scalar, zero
 from actorgraph.ops.activations import sigmoid
@@ -54,6 +55,7 @@ def _sixth(xp: Any, x: Any) -> Any:
     return xp.divide(raised, scalar(x, 6))
 
 
+@raises(types=NO_FLOAT, other="``min_val > max_val``.")
 def hardtanh(x: Node, min_val: float = -1.0, max_val: float = 1.0) -> Node:
     """Limit to an interval: ``clip(x, min_val, max_val)``, with gradient 0 at the bounds.
 
@@ -63,23 +65,13 @@ def hardtanh(x: Node, min_val: float = -1.0, max_val: float = 1.0) -> Node:
     ----------
     x : node
     min_val, max_val : float
-
-    Returns
-    -------
-    Node
-
-    Raises
-    ------
-    GraphTypeError
-        `x` is no float.
-    GraphError
-        ``min_val > max_val``.
     """
     if min_val > max_val:
         raise GraphError(f"hardtanh: min_val {min_val!r} is above max_val {max_val!r}")
     return build(_HARDTANH, x, low=float(min_val), high=float(max_val))
 
 
+@raises(types=NO_FLOAT)
 def relu6(x: Node) -> Node:
     """``min(max(x, 0), 6)``, built as ``hardtanh(x, 0, 6)``: gradient 0 at 0 and 6.
 
@@ -88,15 +80,6 @@ def relu6(x: Node) -> Node:
     Parameters
     ----------
     x : node
-
-    Returns
-    -------
-    Node
-
-    Raises
-    ------
-    GraphTypeError
-        `x` is no float.
     """
     return hardtanh(x, 0.0, 6.0)
 
@@ -130,6 +113,7 @@ _prelu = binary(
 )  # fmt: skip
 
 
+@raises(types=NO_FLOAT)
 def leaky_relu(x: Node, negative_slope: float = 0.01) -> Node:
     """``x`` where x > 0, else ``negative_slope * x``; the gradient at 0 is `negative_slope`.
 
@@ -139,19 +123,11 @@ def leaky_relu(x: Node, negative_slope: float = 0.01) -> Node:
     ----------
     x : node
     negative_slope : float
-
-    Returns
-    -------
-    Node
-
-    Raises
-    ------
-    GraphTypeError
-        `x` is no float.
     """
     return build(_LEAKY, x, slope=float(negative_slope))
 
 
+@raises(both="The dtypes differ, or the weight has not one element per channel.")
 def prelu(x: Node, weight: Any) -> Node:
     """``x`` where x > 0, else ``weight * x``, with a slope that is learnt.
 
@@ -162,15 +138,6 @@ def prelu(x: Node, weight: Any) -> Node:
     x : node
     weight : node, array or scalar
         One slope, or a vector with one per channel, which is axis 1 of x.
-
-    Returns
-    -------
-    Node
-
-    Raises
-    ------
-    GraphTypeError, ShapeError
-        The dtypes differ, or the weight has not one element per channel.
     """
     if not is_weak(weight):
         weight = x.graph.lift(weight)
@@ -201,6 +168,7 @@ _ELU = _op(
 )  # fmt: skip
 
 
+@raises(types=NO_FLOAT)
 def elu(x: Node, alpha: float = 1.0) -> Node:
     """``x`` where x > 0, else ``alpha * expm1(x)``; the gradient at 0 is `alpha`.
 
@@ -210,19 +178,11 @@ def elu(x: Node, alpha: float = 1.0) -> Node:
     ----------
     x : node
     alpha : float
-
-    Returns
-    -------
-    Node
-
-    Raises
-    ------
-    GraphTypeError
-        `x` is no float.
     """
     return build(_ELU, x, alpha=float(alpha), scale=1.0, rate=1.0)
 
 
+@raises(types=NO_FLOAT)
 def selu(x: Node) -> Node:
     """``scale * elu(x, alpha)`` with the two constants that keep mean 0 and variance 1.
 
@@ -231,19 +191,11 @@ def selu(x: Node) -> Node:
     Parameters
     ----------
     x : node
-
-    Returns
-    -------
-    Node
-
-    Raises
-    ------
-    GraphTypeError
-        `x` is no float.
     """
     return build(_ELU, x, alpha=1.6732632423543772, scale=1.0507009873554805, rate=1.0)
 
 
+@raises(types=NO_FLOAT, other="`alpha` is 0.")
 def celu(x: Node, alpha: float = 1.0) -> Node:
     """``x`` where x > 0, else ``alpha * expm1(x / alpha)``: its slope has no kink at 0.
 
@@ -254,17 +206,6 @@ def celu(x: Node, alpha: float = 1.0) -> Node:
     x : node
     alpha : float
         Not 0.
-
-    Returns
-    -------
-    Node
-
-    Raises
-    ------
-    GraphTypeError
-        `x` is no float.
-    GraphError
-        `alpha` is 0.
     """
     if not alpha:
         raise GraphError("celu: alpha divides x and cannot be 0")
@@ -316,6 +257,7 @@ _GELU_TANH = _op(
 )  # fmt: skip
 
 
+@raises(types=NO_FLOAT, other="SciPy is missing, or `approximate` is neither name.")
 def gelu(x: Node, approximate: str = "none") -> Node:
     """Gaussian error linear unit: x times the normal distribution function at x.
 
@@ -327,17 +269,6 @@ def gelu(x: Node, approximate: str = "none") -> Node:
     approximate : {"none", "tanh"}
         "none" is exact, by SciPy's erfc, an extra: ``pip install 'actorgraph[special]'``.
         "tanh" is ``x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x**3)))``.
-
-    Returns
-    -------
-    Node
-
-    Raises
-    ------
-    GraphTypeError
-        `x` is no float.
-    GraphError
-        SciPy is missing, or `approximate` is neither name.
 
     Examples
     --------
@@ -374,6 +305,7 @@ _THRESHOLD = _op(
 )  # fmt: skip
 
 
+@raises(types=NO_FLOAT, other="`lambd` is negative.")
 def softshrink(x: Node, lambd: float = 0.5) -> Node:
     """``x - lambd``, 0 or ``x + lambd``: x drawn towards 0; the gradient is 0 up to `lambd`.
 
@@ -384,21 +316,11 @@ def softshrink(x: Node, lambd: float = 0.5) -> Node:
     x : node
     lambd : float
         At least 0.
-
-    Returns
-    -------
-    Node
-
-    Raises
-    ------
-    GraphTypeError
-        `x` is no float.
-    GraphError
-        `lambd` is negative.
     """
     return build(_SOFTSHRINK, x, lambd=_not_negative(lambd, "softshrink"))
 
 
+@raises(types=NO_FLOAT, other="`lambd` is negative.")
 def hardshrink(x: Node, lambd: float = 0.5) -> Node:
     """``x`` where abs(x) > lambd, else 0; the gradient is 0 up to `lambd`.
 
@@ -409,17 +331,6 @@ def hardshrink(x: Node, lambd: float = 0.5) -> Node:
     x : node
     lambd : float
         At least 0.
-
-    Returns
-    -------
-    Node
-
-    Raises
-    ------
-    GraphTypeError
-        `x` is no float.
-    GraphError
-        `lambd` is negative.
     """
     return build(_HARDSHRINK, x, lambd=_not_negative(lambd, "hardshrink"))
 
@@ -430,6 +341,7 @@ def _not_negative(lambd: float, what: str) -> float:
     return float(lambd)
 
 
+@raises(types=NO_FLOAT)
 def threshold(x: Node, threshold: float, value: float) -> Node:
     """``x`` where x > threshold, else `value`; the gradient at the threshold is 0.
 
@@ -439,14 +351,5 @@ def threshold(x: Node, threshold: float, value: float) -> Node:
     ----------
     x : node
     threshold, value : float
-
-    Returns
-    -------
-    Node
-
-    Raises
-    ------
-    GraphTypeError
-        `x` is no float.
     """
     return build(_THRESHOLD, x, threshold=float(threshold), value=float(value))

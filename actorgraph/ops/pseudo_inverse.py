@@ -10,6 +10,7 @@ from typing import Any
 
 from actorgraph.graph import Node, build
 from actorgraph.op import Op, Sample
+from actorgraph.ops._docs import NO_LAPACK, raises
 from actorgraph.ops._matrix_rules import adjoint, as_matrices, cubic_cost
 from actorgraph.ops._matrix_rules import hermitian as hermitian_part
 from actorgraph.ops._rules import declare
@@ -68,6 +69,7 @@ def _tolerances(rtol: float | None, atol: float | None) -> dict[str, float | Non
     return {"rtol": None if rtol is None else float(rtol), "atol": float(atol or 0)}
 
 
+@raises(types=NO_LAPACK, shapes="`x` has fewer than two dims.")
 def pinv(
     x: Node, rtol: float | None = None, *, atol: float | None = None, hermitian: bool = False
 ) -> Node:
@@ -92,13 +94,6 @@ def pinv(
     -------
     Node
         Shape (..., n, m).
-
-    Raises
-    ------
-    GraphTypeError
-        The dtype is none that LAPACK takes.
-    ShapeError
-        `x` has fewer than two dims.
 
     Examples
     --------
@@ -129,6 +124,7 @@ _RANK: Op = declare(
 )  # fmt: skip
 
 
+@raises(types=NO_LAPACK, shapes="`x` has fewer than two dims.")
 def matrix_rank(
     x: Node, rtol: float | None = None, *, atol: float | None = None, hermitian: bool = False
 ) -> Node:
@@ -145,13 +141,6 @@ def matrix_rank(
     -------
     Node
         int64, shape (...).
-
-    Raises
-    ------
-    GraphTypeError
-        The dtype is none that LAPACK takes.
-    ShapeError
-        `x` has fewer than two dims.
 
     Examples
     --------

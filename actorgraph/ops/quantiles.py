@@ -15,6 +15,7 @@ import numpy as np
 from actorgraph.errors import GraphError, GraphTypeError, ShapeError
 from actorgraph.graph import Node
 from actorgraph.operands import naming_itself
+from actorgraph.ops._docs import raises
 from actorgraph.ops.broadcasting import axes_of, expand_dims
 from actorgraph.ops.broadcasting import sum as sum_of
 from actorgraph.ops.casting import astype
@@ -134,6 +135,11 @@ def _read(ordered: Node, count: Node, q: Node, method: str, take_at: Callable[..
     return lower * (1 - share) + upper * share
 
 
+@raises(
+    other="`q` is out of range, or there is no such method.",
+    types="`x` is an int, and the method takes numbers between its values.",
+    shapes="There is no such axis, it has no elements, or `q` has more than one dim.",
+)  # fmt: skip
 @naming_itself
 def quantile(
     x: Node, q: Any, axis: Any = None, keepdims: bool = False, *, method: str = "linear"
@@ -159,15 +165,6 @@ def quantile(
     -------
     Node
         Of several `q` the first dim counts them.
-
-    Raises
-    ------
-    GraphError
-        `q` is out of range, or there is no such method.
-    GraphTypeError
-        `x` is an int, and the method takes numbers between its values.
-    ShapeError
-        There is no such axis, it has no elements, or `q` has more than one dim.
 
     Examples
     --------

@@ -18,6 +18,7 @@ import numpy as np
 from actorgraph.errors import GraphTypeError
 from actorgraph.graph import Graph, Node
 from actorgraph.op import KEPT, Attrs, Op, Sample
+from actorgraph.ops._docs import raises
 from actorgraph.ops._philox import Stream, normal_share
 from actorgraph.ops._rules import declare
 from actorgraph.ops.casting import astype
@@ -141,6 +142,7 @@ def _unit(graph: Graph | Node, shape: Any, dtype: Any) -> Node:
     return _draw(_UNIFORM, _graph_of(graph), shape=shape_from(shape), dtype=_float_name(dtype))
 
 
+@raises(types="The dtype is no float.")
 def uniform(
     graph: Graph | Node, shape: Any, low: Any = 0.0, high: Any = 1.0, dtype: Any = "float32"
 ) -> Node:
@@ -154,11 +156,6 @@ def uniform(
     low, high : scalar or node
         Bounds; gradients flow to nodes (the draw is ``low + (high - low) * u``).
     dtype : float dtype
-
-    Raises
-    ------
-    GraphTypeError
-        The dtype is no float.
 
     Examples
     --------

@@ -15,6 +15,7 @@ from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import Op, Sample
 from actorgraph.operands import naming_itself
+from actorgraph.ops._docs import WRONG_AXIS, raises
 from actorgraph.ops._half import through_float32
 from actorgraph.ops._rules import declare
 from actorgraph.ops._scalars import accumulator
@@ -32,6 +33,7 @@ _FULL = slice(None)
 # -- permute, moveaxis, flip ------------------------------------------------------------------
 
 
+@raises(shapes="`axes` is no permutation of the axes of `x`.")
 @naming_itself
 def permute(x: Node, *axes: Any) -> Node:
     """Reorder the axes, as ``permute(x, 2, 0, 1)`` or ``permute(x, (2, 0, 1))``.
@@ -47,16 +49,12 @@ def permute(x: Node, *axes: Any) -> Node:
     -------
     Node
         A view, as by `transpose`.
-
-    Raises
-    ------
-    ShapeError
-        `axes` is no permutation of the axes of `x`.
     """
     given = axes[0] if len(axes) == 1 and isinstance(axes[0], Iterable) else axes
     return transpose(x, tuple(given))
 
 
+@raises(shapes="An axis is out of range or given twice, or the numbers of axes differ.")
 def moveaxis(x: Node, source: Any, destination: Any) -> Node:
     """Move axes to other places, the others keep their order, as ``numpy.moveaxis``.
 
@@ -71,11 +69,6 @@ def moveaxis(x: Node, source: Any, destination: Any) -> Node:
     -------
     Node
         A view.
-
-    Raises
-    ------
-    ShapeError
-        An axis is out of range or given twice, or the numbers of axes differ.
 
     Examples
     --------
@@ -96,6 +89,7 @@ def moveaxis(x: Node, source: Any, destination: Any) -> Node:
     return transpose(x, order)
 
 
+@raises(shapes=WRONG_AXIS)
 def flip(x: Node, axis: Any = None) -> Node:
     """Reverse the order along axes, as ``numpy.flip``.
 
@@ -109,11 +103,6 @@ def flip(x: Node, axis: Any = None) -> Node:
     -------
     Node
         A view.
-
-    Raises
-    ------
-    ShapeError
-        An axis is out of range or given twice.
     """
     axes = axes_of(axis, x.ndim, "flip")
     return getitem(x, tuple(slice(None, None, -1) if i in axes else _FULL for i in range(x.ndim)))
@@ -138,6 +127,10 @@ _ROLL: Op = declare(
 )  # fmt: skip
 
 
+@raises(
+    types="A shift is no int.",
+    shapes="An axis is out of range or given twice, or there are not as many shifts as axes.",
+)  # fmt: skip
 def roll(x: Node, shift: Any, axis: Any = None) -> Node:
     """Shift along axes, with what leaves at one end entering at the other, as ``numpy.roll``.
 
@@ -149,17 +142,6 @@ def roll(x: Node, shift: Any, axis: Any = None) -> Node:
         One for all axes, or one for each.
     axis : int, sequence of int, or None
         None shifts the flattened array.
-
-    Returns
-    -------
-    Node
-
-    Raises
-    ------
-    GraphTypeError
-        A shift is no int.
-    ShapeError
-        An axis is out of range or given twice, or there are not as many shifts as axes.
     """
     if axis is None:
         return reshape_like(roll(ravel(x), shift, 0), x)
@@ -244,6 +226,10 @@ _REPEAT_ADJOINT: Op = declare(
 )  # fmt: skip
 
 
+@raises(
+    types="`repeats` holds something other than non-negative ints.",
+    shapes="There is no such axis, or it has not as many entries as there are repeats.",
+)  # fmt: skip
 def repeat(x: Node, repeats: Any, axis: int | None = None) -> Node:
     """Repeat each entry along an axis, as ``numpy.repeat``; the gradient sums over the copies.
 
@@ -255,17 +241,6 @@ def repeat(x: Node, repeats: Any, axis: int | None = None) -> Node:
         How often: one number, or one for each entry along the axis.
     axis : int, optional
         Default: `x` is flattened first.
-
-    Returns
-    -------
-    Node
-
-    Raises
-    ------
-    GraphTypeError
-        `repeats` holds something other than non-negative ints.
-    ShapeError
-        There is no such axis, or it has not as many entries as there are repeats.
 
     Examples
     --------
@@ -338,6 +313,7 @@ _TILE_ADJOINT: Op = declare(
 )  # fmt: skip
 
 
+@raises(shapes="A number of copies is negative or no int.")
 def tile(x: Node, reps: Any) -> Node:
     """Put copies of the whole array side by side, as ``numpy.tile``.
 
@@ -347,15 +323,6 @@ def tile(x: Node, reps: Any) -> Node:
         Any shape and dtype.
     reps : int or dim, or sequence of them
         Copies along each axis; the shorter of `reps` and the shape gets ones in front.
-
-    Returns
-    -------
-    Node
-
-    Raises
-    ------
-    ShapeError
-        A number of copies is negative or no int.
     """
     given = tuple(reps) if isinstance(reps, Iterable) and not isinstance(reps, str) else (reps,)
     times = shape_from(given)

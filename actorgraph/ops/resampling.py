@@ -8,6 +8,7 @@ from typing import Any
 
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
+from actorgraph.ops._docs import raises
 from actorgraph.ops._resampling import RESAMPLE
 from actorgraph.types import UNKNOWN, shape_from
 
@@ -43,6 +44,11 @@ def _factors(given: Any, axes: int) -> tuple[float, ...]:
     return factors
 
 
+@raises(
+    types="`x` is no float, there is no such mode, not exactly one of `size` and `scale_factor` "
+    "is given, or an option has no meaning for the mode.",
+    shapes="Ranks do not fit, or only a run knows the size.",
+)  # fmt: skip
 def interpolate(
     x: Node,
     size: Any = None,
@@ -81,14 +87,6 @@ def interpolate(
     -------
     Node
         Shape (batch, channels, *size).
-
-    Raises
-    ------
-    GraphTypeError
-        `x` is no float, there is no such mode, not exactly one of `size` and `scale_factor` is
-        given, or an option has no meaning for the mode.
-    ShapeError
-        Ranks do not fit, or only a run knows the size.
 
     Examples
     --------

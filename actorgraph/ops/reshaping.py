@@ -10,6 +10,7 @@ import numpy as np
 from actorgraph.errors import ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import Memory, Op, Sample
+from actorgraph.ops._docs import raises
 from actorgraph.ops._rules import declare
 from actorgraph.types import UNKNOWN, Checks, Dim, Shape, shape_from, size_of
 
@@ -46,6 +47,7 @@ _RESHAPE_LIKE: Op = declare(
 )  # fmt: skip
 
 
+@raises(shapes="The sizes can be shown to differ, or -1 stands twice or beside a 0.")
 def reshape(x: Node, *shape: Any) -> Node:
     """Give the elements another shape, as ``reshape(x, 3, 4)`` or ``reshape(x, (3, 4))``.
 
@@ -61,11 +63,6 @@ def reshape(x: Node, *shape: Any) -> Node:
     -------
     Node
         The node itself where it has that shape.
-
-    Raises
-    ------
-    ShapeError
-        The sizes can be shown to differ, or -1 stands twice or beside a 0.
     """
     given = shape[0] if len(shape) == 1 and not isinstance(shape[0], (int, str, Dim)) else shape
     given = tuple(given)
@@ -157,6 +154,7 @@ _FLATTEN: Op = declare(
 )  # fmt: skip
 
 
+@raises(shapes="An axis is out of range, or `start_axis` stands behind `end_axis`.")
 def flatten(x: Node, start_axis: int = 0, end_axis: int = -1) -> Node:
     """Merge the dims from `start_axis` to `end_axis`, both included, as ``torch.flatten``.
 
@@ -171,11 +169,6 @@ def flatten(x: Node, start_axis: int = 0, end_axis: int = -1) -> Node:
     -------
     Node
         A view where NumPy gives one; the node itself for a single axis.
-
-    Raises
-    ------
-    ShapeError
-        An axis is out of range, or `start_axis` stands behind `end_axis`.
 
     Examples
     --------

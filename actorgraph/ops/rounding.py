@@ -8,6 +8,7 @@ import numpy as np
 
 from actorgraph.graph import Node
 from actorgraph.ops._declare import Unary, unary
+from actorgraph.ops._docs import raises
 from actorgraph.ops.casting import astype
 
 __all__ = ["ceil", "floor", "isfinite", "isinf", "isnan", "round", "trunc"]
@@ -56,6 +57,7 @@ def _to_tens(x: Node, ten: int) -> Node:
     return (tens + astype(more, x.dtype)) * ten
 
 
+@raises(types="`x` is complex or bool.")
 def round(x: Any, decimals: int = 0) -> Node:  # noqa: A001 - NumPy's name
     """Round to the nearest number of so many decimals; halves go to the even neighbour.
 
@@ -67,15 +69,6 @@ def round(x: Any, decimals: int = 0) -> Node:  # noqa: A001 - NumPy's name
     ----------
     x : node
     decimals : int
-
-    Returns
-    -------
-    Node
-
-    Raises
-    ------
-    GraphTypeError
-        `x` is complex or bool.
 
     Examples
     --------

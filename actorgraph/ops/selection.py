@@ -9,6 +9,7 @@ import numpy as np
 from actorgraph.graph import Node, build
 from actorgraph.op import Loop, Memory, Sample
 from actorgraph.ops._declare import binary, documented, nary_elementwise
+from actorgraph.ops._docs import raises
 from actorgraph.ops._quick import limited
 from actorgraph.ops._scalars import zero
 from actorgraph.ops.rounding import isnan
@@ -164,6 +165,7 @@ _CLIP = nary_elementwise(
 )
 
 
+@raises(both="The operands do not fit the type.")
 def clip(x: Node, low: Any = None, high: Any = None) -> Node:
     """Limit to an interval.
 
@@ -180,11 +182,6 @@ def clip(x: Node, low: Any = None, high: Any = None) -> Node:
     -------
     Node
         ``high`` where low > high, as in NumPy.
-
-    Raises
-    ------
-    GraphTypeError, ShapeError
-        The operands do not fit the type.
     """
     lowest, highest = _limits(x.dtype)
     return build(_CLIP, x, lowest if low is None else low, highest if high is None else high)

@@ -15,6 +15,7 @@ from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import FRESH, KEPT_OUT, Attrs, Memory, Op, Sample, Together
 from actorgraph.operands import as_node
+from actorgraph.ops._docs import raises
 from actorgraph.ops._rules import declare
 from actorgraph.ops.broadcasting import axes_of, zeros_like
 from actorgraph.ops.casting import astype
@@ -203,8 +204,7 @@ _PART: Op = declare(
         Sample(((6, 3), (2,), (2, 3)), {"axis": 0, "argnum": 1}, ints={1: 5}),
         Sample(((2, 5), (2,), (2, 2)), {"axis": 1, "argnum": 0}, ints={1: 4}),
     ),
-    memory=Memory(is_view=True), quick=_quick_transpose,
-    doc="The part of an array that one argument of concatenate would fill.",
+    memory=Memory(is_view=True), doc="The part of an array that one argument of concatenate would fill.",
 )  # fmt: skip
 
 _PLACED: Op = declare(
@@ -219,6 +219,10 @@ _PLACED: Op = declare(
 )  # fmt: skip
 
 
+@raises(
+    types="The dtypes differ, or there is nothing to join.",
+    shapes="Ranks or dims do not fit, or there is no such axis.",
+)  # fmt: skip
 def concatenate(nodes: Iterable[Any], axis: int | None = 0) -> Node:
     """Join arrays along an axis, as ``numpy.concatenate``.
 
@@ -228,13 +232,6 @@ def concatenate(nodes: Iterable[Any], axis: int | None = 0) -> Node:
         At least one node; one dtype; the dims agree but for `axis`, where they add up.
     axis : int or None
         None joins the flattened arrays.
-
-    Raises
-    ------
-    GraphTypeError
-        The dtypes differ, or there is nothing to join.
-    ShapeError
-        Ranks or dims do not fit, or there is no such axis.
     """
     parts = _lifted(nodes, "concatenate")
     if axis is None:
@@ -253,6 +250,7 @@ def _lifted(nodes: Iterable[Any], what: str) -> list[Node]:
     raise GraphTypeError(f"{what} needs at least one node, got {len(given)} without any")
 
 
+@raises(types="The dtypes differ, or there is no node.", shapes="The shapes of the parts differ.")
 def array(values: Any, dtype: Any = None) -> Node:
     """Return the array of nested lists of nodes, arrays and numbers, as ``numpy.array``.
 
@@ -263,17 +261,6 @@ def array(values: Any, dtype: Any = None) -> Node:
         node.
     dtype : dtype, optional
         Default: that of the nodes.
-
-    Returns
-    -------
-    Node
-
-    Raises
-    ------
-    GraphTypeError
-        The dtypes differ, or there is no node.
-    ShapeError
-        The shapes of the parts differ.
 
     Examples
     --------
@@ -334,6 +321,10 @@ _STACK: Op = declare(
 )  # fmt: skip
 
 
+@raises(
+    types="The dtypes differ, or there is nothing to join.",
+    shapes="The shapes differ, or there is no such axis.",
+)  # fmt: skip
 def stack(nodes: Iterable[Any], axis: int = 0) -> Node:
     """Join arrays of one shape along a new axis, as ``numpy.stack``.
 
@@ -343,13 +334,6 @@ def stack(nodes: Iterable[Any], axis: int = 0) -> Node:
         At least one node; one dtype, one shape.
     axis : int
         Place of the new axis in the result.
-
-    Raises
-    ------
-    GraphTypeError
-        The dtypes differ, or there is nothing to join.
-    ShapeError
-        The shapes differ, or there is no such axis.
     """
     parts = _lifted(nodes, "stack")
     return build(_STACK, *parts, axis=one_axis(axis, parts[0].ndim + 1, "stack"))

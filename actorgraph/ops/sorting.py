@@ -102,10 +102,6 @@ def sort(x: Node, axis: int | None = -1, descending: bool = False) -> Node:
     descending : bool
         The largest first; NaN counts as the largest.
 
-    Returns
-    -------
-    Node
-
     Raises
     ------
     GraphTypeError

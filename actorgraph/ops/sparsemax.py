@@ -10,6 +10,7 @@ from typing import Any
 
 from actorgraph.graph import Node, build
 from actorgraph.op import Sample
+from actorgraph.ops._docs import NO_AXIS, NO_FLOAT, raises
 from actorgraph.ops._half import through_float32
 from actorgraph.ops._rules import declare
 from actorgraph.ops.broadcasting import sum  # noqa: A004
@@ -58,6 +59,7 @@ _SPARSEMAX = declare(
 )  # fmt: skip
 
 
+@raises(types=NO_FLOAT, shapes=NO_AXIS)
 def sparsemax(x: Node, axis: int = -1) -> Node:
     """Return the probabilities nearest to `x` along an axis, small ones exactly 0.
 
@@ -75,12 +77,5 @@ def sparsemax(x: Node, axis: int = -1) -> Node:
     -------
     Node
         Of the shape of `x`.
-
-    Raises
-    ------
-    GraphTypeError
-        `x` is no float.
-    ShapeError
-        There is no such axis.
     """
     return build(_SPARSEMAX, x, axis=one_axis(axis, x.ndim, "sparsemax"))

@@ -11,6 +11,7 @@ from actorgraph.graph import Node, build
 from actorgraph.op import Op, Sample
 from actorgraph.operands import naming_itself
 from actorgraph.ops._declare import Unary, documented, nary_elementwise
+from actorgraph.ops._docs import raises
 from actorgraph.ops._rules import add_all
 from actorgraph.ops._scalars import is_half
 from actorgraph.ops.arithmetic import reciprocal, square
@@ -164,10 +165,6 @@ def zeta(s: float, x: Any) -> Node:
         The exponent, above 1.
     x : node
 
-    Returns
-    -------
-    Node
-
     Raises
     ------
     GraphError
@@ -197,10 +194,6 @@ def polygamma(n: int, x: Any) -> Node:
         Order, at least 0.
     x : node
 
-    Returns
-    -------
-    Node
-
     Raises
     ------
     GraphError
@@ -211,6 +204,7 @@ def polygamma(n: int, x: Any) -> Node:
     return zeta(n + 1, x) * ((-1.0) ** (n + 1) * factorial(n)) if n else digamma(x)
 
 
+@raises(other="SciPy is missing, or `p` is no number of dims.")
 @naming_itself
 def multigammaln(x: Node, p: int) -> Node:
     """Logarithm of the gamma function of `p` dims, as ``torch.special.multigammaln``.
@@ -221,15 +215,6 @@ def multigammaln(x: Node, p: int) -> Node:
         Float, above ``(p - 1) / 2``.
     p : int
         Number of dims, at least 1.
-
-    Returns
-    -------
-    Node
-
-    Raises
-    ------
-    GraphError
-        SciPy is missing, or `p` is no number of dims.
 
     Examples
     --------

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from actorgraph.graph import Node, build
 from actorgraph.op import Op, Sample
 from actorgraph.ops._complement import complement
+from actorgraph.ops._docs import NO_LAPACK, NOT_SQUARE, raises
 from actorgraph.ops._matrix_rules import (
     SQUARE_SAMPLES,
     adjoint,
@@ -86,6 +87,9 @@ _EIGH: Op = declare(
 )  # fmt: skip
 
 
+@raises(
+    types="The dtype is none that LAPACK takes, or there is no such triangle.", shapes=NOT_SQUARE,
+)  # fmt: skip
 def eigh(x: Node, UPLO: str | None = None) -> EighResult:
     """Return eigenvalues and eigenvectors of Hermitian matrices, as ``numpy.linalg.eigh``.
 
@@ -105,13 +109,6 @@ def eigh(x: Node, UPLO: str | None = None) -> EighResult:
     -------
     EighResult
         `eigenvalues`, real, shape (..., n), ascending; `eigenvectors`, shape (..., n, n).
-
-    Raises
-    ------
-    GraphTypeError
-        The dtype is none that LAPACK takes, or there is no such triangle.
-    ShapeError
-        The matrices are not square.
 
     Examples
     --------
@@ -142,6 +139,9 @@ _EIGVALSH: Op = declare(
 )  # fmt: skip
 
 
+@raises(
+    types="The dtype is none that LAPACK takes, or there is no such triangle.", shapes=NOT_SQUARE,
+)  # fmt: skip
 def eigvalsh(x: Node, UPLO: str | None = None) -> Node:
     """Return the eigenvalues of Hermitian matrices, as ``numpy.linalg.eigvalsh``.
 
@@ -158,13 +158,6 @@ def eigvalsh(x: Node, UPLO: str | None = None) -> Node:
     -------
     Node
         Real, shape (..., n), ascending.
-
-    Raises
-    ------
-    GraphTypeError
-        The dtype is none that LAPACK takes, or there is no such triangle.
-    ShapeError
-        The matrices are not square.
 
     Examples
     --------
@@ -269,6 +262,7 @@ def _completed(x: Node) -> Node:
     return x if x.dims[-2] == x.dims[-1] else concatenate([x, complement(x)], axis=-1)
 
 
+@raises(types=NO_LAPACK, shapes="`x` has fewer than two dims, or one of the last two is None.")
 def svd(x: Node, full_matrices: bool = False) -> SVDResult:
     """Decompose each matrix as ``U @ diag(S) @ Vh``, as ``numpy.linalg.svd``.
 
@@ -289,13 +283,6 @@ def svd(x: Node, full_matrices: bool = False) -> SVDResult:
     SVDResult
         With k = min(m, n): `U` of shape (..., m, k), `S`, real, shape (..., k), descending, and
         `Vh` of shape (..., k, n); of full matrices (..., m, m) and (..., n, n).
-
-    Raises
-    ------
-    GraphTypeError
-        The dtype is none that LAPACK takes.
-    ShapeError
-        `x` has fewer than two dims, or one of the last two is None.
 
     Examples
     --------
@@ -334,6 +321,7 @@ _SVDVALS: Op = declare(
 )  # fmt: skip
 
 
+@raises(types=NO_LAPACK, shapes="`x` has fewer than two dims, or one of the last two is None.")
 def svdvals(x: Node) -> Node:
     """Return the singular values of matrices, as ``numpy.linalg.svdvals``.
 
@@ -349,13 +337,6 @@ def svdvals(x: Node) -> Node:
     -------
     Node
         Real, shape (..., min(m, n)), descending.
-
-    Raises
-    ------
-    GraphTypeError
-        The dtype is none that LAPACK takes.
-    ShapeError
-        `x` has fewer than two dims, or one of the last two is None.
 
     Examples
     --------

@@ -15,6 +15,7 @@ from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import Memory, Op, Sample
 from actorgraph.operands import naming_itself
+from actorgraph.ops._docs import raises
 from actorgraph.ops._rules import declare
 from actorgraph.ops.indexing import getitem
 from actorgraph.ops.shaping import one_axis
@@ -74,6 +75,10 @@ _PART_ADJOINT: Op = declare(
 )  # fmt: skip
 
 
+@raises(
+    types="`parts` is neither an int nor a sequence of sizes.",
+    shapes="The parts do not add up to the dim, or there is no such axis.",
+)  # fmt: skip
 @naming_itself
 def split(x: Node, parts: Any, axis: int = 0) -> list[Node]:
     """Cut an axis into parts: equal ones by their number, others by their sizes.
@@ -92,13 +97,6 @@ def split(x: Node, parts: Any, axis: int = 0) -> list[Node]:
     -------
     list of Node
         Views.
-
-    Raises
-    ------
-    GraphTypeError
-        `parts` is neither an int nor a sequence of sizes.
-    ShapeError
-        The parts do not add up to the dim, or there is no such axis.
 
     Examples
     --------
@@ -150,6 +148,7 @@ def _part(x: Node, part: int, attrs: dict[str, Any]) -> Node:
     return build(_PART, x, part=part, **attrs)
 
 
+@raises(shapes="The dim is a symbol or unknown, or there is no such axis.")
 def unstack(x: Node, axis: int = 0) -> list[Node]:
     """Return the entries along an axis, each without that axis, as the array API's ``unstack``.
 
@@ -164,11 +163,6 @@ def unstack(x: Node, axis: int = 0) -> list[Node]:
     -------
     list of Node
         Views.
-
-    Raises
-    ------
-    ShapeError
-        The dim is a symbol or unknown, or there is no such axis.
     """
     place = one_axis(axis, x.ndim, "unstack")
     dim = x.dims[place]

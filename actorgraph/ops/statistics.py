@@ -11,6 +11,7 @@ from actorgraph.errors import GraphError
 from actorgraph.graph import Node, build
 from actorgraph.op import KEPT, KEPT_OUT, Op, Rule, Sample
 from actorgraph.ops._declare import Binary, binary
+from actorgraph.ops._docs import WRONG_AXIS, raises
 from actorgraph.ops._quick import all_finite, row_squares
 from actorgraph.ops._rules import declare
 from actorgraph.ops._scalars import accumulator, zero
@@ -132,6 +133,7 @@ _STD = _reduction(
 )  # fmt: skip
 
 
+@raises(types="`x` is an int or bool.", shapes=WRONG_AXIS)
 def var(x: Node, axis: Any = None, keepdims: bool = False, *, ddof: int = 0) -> Node:
     """Variance over `axis`: ``sum(abs(x - mean(x)) ** 2) / (n - ddof)``.
 
@@ -147,17 +149,6 @@ def var(x: Node, axis: Any = None, keepdims: bool = False, *, ddof: int = 0) -> 
     ddof : int
         Degrees of freedom to subtract; 0 as in NumPy, where PyTorch takes 1.
 
-    Returns
-    -------
-    Node
-
-    Raises
-    ------
-    GraphTypeError
-        `x` is an int or bool.
-    ShapeError
-        An axis is out of range or given twice.
-
     Examples
     --------
     >>> from actorgraph.graph import Graph
@@ -171,6 +162,7 @@ def var(x: Node, axis: Any = None, keepdims: bool = False, *, ddof: int = 0) -> 
     return _spread_of(_VAR, x, axis, keepdims, ddof)
 
 
+@raises(types="`x` is an int or bool.", shapes=WRONG_AXIS)
 def std(x: Node, axis: Any = None, keepdims: bool = False, *, ddof: int = 0) -> Node:
     """Standard deviation over `axis`: the square root of `var`.
 
@@ -185,17 +177,6 @@ def std(x: Node, axis: Any = None, keepdims: bool = False, *, ddof: int = 0) -> 
         Keep the axes as dims of size 1.
     ddof : int
         Degrees of freedom to subtract; 0 as in NumPy, where PyTorch takes 1.
-
-    Returns
-    -------
-    Node
-
-    Raises
-    ------
-    GraphTypeError
-        `x` is an int or bool.
-    ShapeError
-        An axis is out of range or given twice.
 
     Examples
     --------
@@ -297,6 +278,7 @@ _NORM = _reduction(
 )  # fmt: skip
 
 
+@raises(other="`p` is no number.", types="`x` is an int or bool.", shapes=WRONG_AXIS)
 def norm(x: Node, p: float = 2, axis: Any = None, keepdims: bool = False) -> Node:
     """Norm of the elements over `axis` as of one vector: ``sum(abs(x) ** p) ** (1 / p)``.
 
@@ -317,19 +299,6 @@ def norm(x: Node, p: float = 2, axis: Any = None, keepdims: bool = False) -> Nod
     axis : int, tuple of int, or None for all
     keepdims : bool
         Keep the axes as dims of size 1.
-
-    Returns
-    -------
-    Node
-
-    Raises
-    ------
-    GraphError
-        `p` is no number.
-    GraphTypeError
-        `x` is an int or bool.
-    ShapeError
-        An axis is out of range or given twice.
 
     Examples
     --------

@@ -12,6 +12,7 @@ from actorgraph.errors import ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import Op, Sample
 from actorgraph.operands import naming_itself
+from actorgraph.ops._docs import raises
 from actorgraph.ops._matrix_rules import adjoint, as_square
 from actorgraph.ops._rules import add_all, declare
 from actorgraph.ops.arithmetic import neg
@@ -91,6 +92,10 @@ _SOLVE_TRIANGULAR: Op = declare(
 )  # fmt: skip
 
 
+@raises(
+    types="The dtypes differ or are none that LAPACK takes.",
+    shapes="The matrices are not square, or the dims do not fit.",
+)  # fmt: skip
 def solve_triangular(
     a: Any, b: Any, *, upper: bool, left: bool = True, unitriangular: bool = False
 ) -> Node:
@@ -117,13 +122,6 @@ def solve_triangular(
     Node
         Of the shape of `b`, broadcast.
 
-    Raises
-    ------
-    GraphTypeError
-        The dtypes differ or are none that LAPACK takes.
-    ShapeError
-        The matrices are not square, or the dims do not fit.
-
     Examples
     --------
     >>> from actorgraph import Graph
@@ -144,6 +142,7 @@ def solve_triangular(
     return squeeze(result, -1) if b.ndim == 1 else result
 
 
+@raises(both="As `solve_triangular`.")
 @naming_itself
 def cholesky_solve(b: Any, factor: Any, upper: bool = False) -> Node:
     """Solve ``(L @ L^H) @ x = b`` for a Cholesky factor L, as ``torch.cholesky_solve``.
@@ -155,15 +154,6 @@ def cholesky_solve(b: Any, factor: Any, upper: bool = False) -> Node:
     factor : node or array
         Shape (..., n, n); L, or with `upper` its adjoint.
     upper : bool
-
-    Returns
-    -------
-    Node
-
-    Raises
-    ------
-    GraphTypeError, ShapeError
-        As `solve_triangular`.
 
     Examples
     --------

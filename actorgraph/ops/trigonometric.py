@@ -107,10 +107,6 @@ def angle(x: Node) -> Node:
     Parameters
     ----------
     x : node
-
-    Returns
-    -------
-    Node
     """
     return arctan2(imag(x), real(x))
 
