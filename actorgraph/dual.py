@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 if TYPE_CHECKING:
     from actorgraph.graph import Node
 
 from actorgraph.errors import printable
 
 __all__ = ["Dual"]
+
+Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class Dual:
@@ -33,6 +37,11 @@ class Dual:
     """
 
     __slots__ = ("grad", "node", "tangent", "value")
+
+    value: Array
+    grad: Any  # an array where it was asked for: an optional one would ask users for assertions
+    tangent: Any
+    node: Node | None
 
     def __init__(
         self, value: Any, grad: Any = None, tangent: Any = None, node: Node | None = None
