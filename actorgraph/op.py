@@ -14,7 +14,7 @@ from math import inf, prod
 from numbers import Real
 from operator import eq
 from types import MappingProxyType
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -150,8 +150,7 @@ class Split:
     follows: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Memory:
+class Memory(NamedTuple):
     """What is sure of the memory of results; plans of buffers and predictions rely on it.
 
     Parameters
@@ -184,6 +183,7 @@ class Memory:
         return "ordered" if self.ordered is not None and self.ordered(attrs) else self.layout
 
 
+_UNKNOWN = Memory()
 VIEW = Memory("ordered", is_view=True)
 """Of ops that show their first operand in another shape."""
 KEPT = Memory("kept")
@@ -198,8 +198,7 @@ FRESH_OUT = Memory("c", takes_out=True)
 """Of those that write to memory that is given."""
 
 
-@dataclass(frozen=True, slots=True)
-class Loop:
+class Loop(NamedTuple):
     """How compiled loops (`jit.loops`) compute an op.
 
     Parameters
@@ -299,7 +298,7 @@ class Op:
     cost: Callable[[tuple[tuple[int, ...], ...], tuple[int, ...], Attrs], float] | None = None
     samples: tuple[Sample, ...] = ()
     ufunc: str | None = None
-    memory: Memory = Memory()
+    memory: Memory = _UNKNOWN
     quick: Callable[[Any, Any, Attrs], Callable[..., Array] | None] | None = None
     loop: Loop | None = None
     linear: tuple[int, ...] = ()

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import wraps
-from inspect import signature
+from inspect import Signature, signature
 from math import prod
 from types import FunctionType
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeAlias, TypeVar
@@ -79,9 +79,11 @@ def nary_elementwise(
     if isinstance(forward, str):
         operands = ", ".join("xyz"[: len(derivatives)])
         if forward.isidentifier():
-            more["ufunc"], forward = forward, f"{forward}({operands})"
-        more["loop"] = Loop("value", forward)
-        forward = _forward_of(forward, operands)
+            more["ufunc"], rule = forward, f"{forward}({operands})"
+            forward = _calling(forward)
+        else:
+            rule, forward = forward, _composed(forward, operands)
+        more["loop"] = Loop("value", rule)
 
     more.setdefault("memory", KEPT)
     vjp = tuple(None if d is None else _vjp_of(d, i) for i, d in enumerate(derivatives))
@@ -100,9 +102,16 @@ def nary_elementwise(
     return declare(name, scheme, forward, vjp=vjp, jvp=jvp, cost=cost, **more)
 
 
-def _forward_of(rule: str, operands: str) -> Any:
+def _calling(ufunc: str) -> Any:
+    def forward(xp: Any, *arrays: Any) -> Any:
+        return getattr(xp, ufunc)(*arrays)
+
+    return forward
+
+
+def _composed(rule: str, operands: str) -> Any:
     calls = re.sub(r"(\w+)\(", r"xp.\1(", rule)
-    return eval(f"lambda xp, {operands}: {calls}")
+    return eval(f"lambda xp, {operands}: {calls}")  # a rule of our own
 
 
 def _vjp_of(derivative: Derivative, argnum: int) -> Derivative:
@@ -215,11 +224,15 @@ def over_axes(
     `name` holds ``{n}``.  The rule's docstring is theirs: ``{n}``, ``{axes}``, ``{ints}`` and
     ``{places}`` stand for the number, its word, what is given per axis, and the names of the axes.
     """
-    first, second, third = (_over(rule, name, axes) for axes in (1, 2, 3))
+    given = signature(rule)
+    given = given.replace(parameters=list(given.parameters.values())[1:])
+    first, second, third = (_over(rule, name, axes, given) for axes in (1, 2, 3))
     return first, second, third
 
 
-def _over(rule: Callable[Concatenate[int, P], R], name: str, axes: int) -> Callable[P, R]:
+def _over(
+    rule: Callable[Concatenate[int, P], R], name: str, axes: int, given: Signature
+) -> Callable[P, R]:
     name = name.replace("{n}", str(axes))
     # A copy, so that Python's own complaints about arguments have the name that was called.
     own = FunctionType(rule.__code__, rule.__globals__, name, rule.__defaults__)
@@ -234,8 +247,5 @@ def _over(rule: Callable[Concatenate[int, P], R], name: str, axes: int) -> Calla
     for word, meaning in {**_OVER[axes - 1], "{n}": str(axes)}.items():
         text = text.replace(word, meaning)
     function.__doc__ = text
-    given = signature(rule)
-    function.__signature__ = given.replace(  # type: ignore[attr-defined]
-        parameters=list(given.parameters.values())[1:]
-    )
+    function.__signature__ = given  # type: ignore[attr-defined]
     return function

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import reduce
 from typing import Any, ParamSpec
 
@@ -27,10 +26,10 @@ def _add(x: Node, y: Node) -> Node:
 def _declaring(make: Callable[P, Op]) -> Callable[P, Op]:
     def declare(*args: P.args, **kwargs: P.kwargs) -> Op:
         """Register an op, the arguments being those of `Op`; a linear one gets its jvp."""
-        op = make(*args, **kwargs)
-        if op.jvp is None and op.linear:
-            op = replace(op, jvp=_linear_jvp(op.name, op.linear))
-        return register(op)
+        linear: Any = kwargs.get("linear")
+        if linear:
+            kwargs.setdefault("jvp", _linear_jvp(str(args[0]), linear))
+        return register(make(*args, **kwargs))
 
     return declare
 

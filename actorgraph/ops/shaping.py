@@ -204,7 +204,8 @@ _PART: Op = declare(
         Sample(((6, 3), (2,), (2, 3)), {"axis": 0, "argnum": 1}, ints={1: 5}),
         Sample(((2, 5), (2,), (2, 2)), {"axis": 1, "argnum": 0}, ints={1: 4}),
     ),
-    memory=Memory(is_view=True), doc="The part of an array that one argument of concatenate would fill.",
+    memory=Memory(is_view=True),
+    doc="The part of an array that one argument of concatenate would fill.",
 )  # fmt: skip
 
 _PLACED: Op = declare(
