@@ -57,3 +57,8 @@ class Dual:
         parts += [f"grad={self.grad!r}"] if self.grad is not None else []
         parts += [f"tangent={self.tangent!r}"] if self.tangent is not None else []
         return f"<Dual{name} {', '.join(parts)}>"
+
+    def _repr_html_(self) -> str:
+        from actorgraph.notebook import of_dual
+
+        return of_dual(self)

@@ -30,7 +30,7 @@ PACKAGE = ROOT / "actorgraph"
 
 LAYERS = (
     ("errors", "_version"),
-    ("options",),
+    ("options", "notebook"),
     ("dims", "store"),
     (
         "types",
