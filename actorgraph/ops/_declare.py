@@ -25,12 +25,15 @@ from actorgraph.ops.broadcasting import (
     broadcast_like,
     conj,
     reduced_shape,
+    spread,
     unbroadcast,
 )
+from actorgraph.ops.broadcasting import sum as sum_over
+from actorgraph.types import Checks, Shape
 
 __all__ = [
     "Binary", "Reduction", "Unary", "binary", "documented", "nary_elementwise", "over_axes",
-    "reduction", "unary",
+    "reduction", "reduction_op", "unary",
 ]  # fmt: skip
 
 P = ParamSpec("P")
@@ -52,12 +55,8 @@ class Reduction(Protocol):
 
 _UNARY_SHAPES: tuple[tuple[int, ...], ...] = ((3, 4), (), (0, 2))
 _BINARY_SHAPES: tuple[tuple[tuple[int, ...], ...], ...] = (
-    ((3, 4), (3, 4)),
-    ((3, 4), (4,)),
-    ((2, 1), (1, 3)),
-    ((), (3,)),
-    ((0, 2), (2,)),
-)
+    ((3, 4), (3, 4)), ((3, 4), (4,)), ((2, 1), (1, 3)), ((), (3,)), ((0, 2), (2,)),
+)  # fmt: skip
 
 
 def nary_elementwise(
@@ -179,12 +178,49 @@ keepdims : bool
     Keep the axes as dims of size 1."""
 
 
+def reduction_op(
+    name: str, scheme: str, forward: Any, slope: Derivative | None = None, **more: Any
+) -> Op:
+    """Register a reduction, ``forward(xp, x, axis, keepdims, **attrs)``.
+
+    `slope` is ``(y, x, **attrs) -> node``, the derivative of the result by each element, or None
+    where that is 1; both rules follow from it.
+    """
+    if slope is not None:
+        more = {"vjp": (_reduction_vjp(slope),), "jvp": _reduction_jvp(slope), **more}
+    more = {"shape": _reduced, "samples": REDUCTION_SAMPLES, "memory": KEPT, **more}
+    return declare(name, scheme, forward, **more)
+
+
+def _reduced(checks: Checks, x: Shape, *, axis: Any, keepdims: bool, **_: Any) -> Shape:
+    return reduced_shape(checks, x, axis=axis, keepdims=keepdims)
+
+
+def _reduction_vjp(slope: Derivative) -> Derivative:
+    def reduction_vjp(ct: Node, y: Node, x: Node, **attrs: Any) -> Node:
+        rate = slope(y, x, **attrs)
+        ct = spread(ct, x, attrs["axis"], attrs["keepdims"])
+        # The adjoint of multiplication by a complex rate is multiplication by its conjugate.
+        return ct if rate is None else ct * conj(rate)
+
+    return reduction_vjp
+
+
+def _reduction_jvp(slope: Derivative) -> Derivative:
+    def reduction_jvp(tans: tuple[Node, ...], y: Node, x: Node, **attrs: Any) -> Node:
+        rate = slope(y, x, **attrs)
+        return sum_over(
+            tans[0] if rate is None else tans[0] * rate, attrs["axis"], attrs["keepdims"]
+        )
+
+    return reduction_jvp
+
+
 def reduction(
     name: str, scheme: str, forward: Any, doc: str, *, notes: str = "", **more: Any
 ) -> Reduction:
-    """Declare a reduction, ``forward(xp, x, axis, keepdims)``, and return the function of nodes."""
-    more = {"shape": reduced_shape, "samples": REDUCTION_SAMPLES, **more}
-    op = declare(name, scheme, forward, doc=doc, **more)
+    """Declare a reduction as `reduction_op` does, and return the function of nodes."""
+    op = reduction_op(name, scheme, forward, doc=doc, **more)
 
     def function(x: Any, axis: Any = None, keepdims: bool = False) -> Node:
         return build(op, x, axis=axes_of(axis, x.ndim, name), keepdims=bool(keepdims))

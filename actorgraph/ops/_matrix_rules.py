@@ -29,11 +29,8 @@ __all__ = [
 
 
 SQUARE_SAMPLES = (
-    Sample(((3, 3),)),
-    Sample(((2, 2, 2),)),
-    Sample(((0, 0),)),
-    Sample(((0, 2, 2),)),
-)
+    Sample(((3, 3),)), Sample(((2, 2, 2),)), Sample(((0, 0),)), Sample(((0, 2, 2),)),
+)  # fmt: skip
 """Where the law tests try functions of square matrices."""
 
 

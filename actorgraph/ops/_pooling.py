@@ -271,19 +271,12 @@ def _max_jvp(tans: tuple[Node, ...], y: Node, x: Node, **geometry: Any) -> Node:
 
 
 _PLAIN = {
-    "kernel": (2, 3),
-    "stride": (2, 2),
-    "padding": ((0, 0), (1, 1)),
-    "dilation": (1, 1),
+    "kernel": (2, 3), "stride": (2, 2), "padding": ((0, 0), (1, 1)), "dilation": (1, 1),
     "ceil": False,
-}
+}  # fmt: skip
 _OVERLAP = {
-    "kernel": (3,),
-    "stride": (2,),
-    "padding": ((1, 1),),
-    "dilation": (1,),
-    "ceil": True,
-}
+    "kernel": (3,), "stride": (2,), "padding": ((1, 1),), "dilation": (1,), "ceil": True,
+}  # fmt: skip
 
 MAX: Op = declare(
     "max_pool", "r[*s] -> r[*out]", _max_forward, shape=_pooled_shape, vjp=(_max_vjp,),

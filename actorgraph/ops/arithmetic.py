@@ -139,15 +139,10 @@ _power = binary(
 )  # fmt: skip
 
 _EXACT_POWERS: dict[float, Callable[[Node], Node]] = {
-    0: lambda x: broadcast_like(x.graph.constant(np.ones((), x.dtype)), x),
-    1: lambda x: x,
-    2: lambda x: square(x),
-    3: lambda x: square(x) * x,
-    4: lambda x: square(square(x)),
-    -1: lambda x: reciprocal(x),
-    0.5: lambda x: sqrt(x),
-    -0.5: lambda x: rsqrt(x),
-}
+    0: lambda x: broadcast_like(x.graph.constant(np.ones((), x.dtype)), x), 1: lambda x: x,
+    2: lambda x: square(x), 3: lambda x: square(x) * x, 4: lambda x: square(square(x)),
+    -1: lambda x: reciprocal(x), 0.5: lambda x: sqrt(x), -0.5: lambda x: rsqrt(x),
+}  # fmt: skip
 
 
 def power(x: Any, y: Any) -> Node:

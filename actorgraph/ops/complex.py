@@ -60,10 +60,6 @@ def real(x: Node) -> Node:
 
     Type ``c[*s] -> float[*s]``, of half the item size.
 
-    Parameters
-    ----------
-    x : node
-
     Examples
     --------
     >>> from actorgraph.graph import Graph
@@ -77,10 +73,6 @@ def imag(x: Node) -> Node:
     """Imaginary part; zeros of a real node.
 
     Type ``c[*s] -> float[*s]``, of half the item size.
-
-    Parameters
-    ----------
-    x : node
     """
     return build(_IMAG, x, dtype=_real_dtype(x)) if is_complex(x) else zeros_like(x)
 

@@ -18,13 +18,11 @@ any = reduction(  # noqa: A001 - NumPy's name
     "any", "a[*s] -> bool[*out]",
     lambda xp, x, axis, keepdims: xp.any(x, axis=axis, keepdims=keepdims),
     "Whether an element over axes is not zero.", notes="Of no elements False; no gradient.",
-    memory=KEPT,
 )  # fmt: skip
 all = reduction(  # noqa: A001 - NumPy's name
     "all", "a[*s] -> bool[*out]",
     lambda xp, x, axis, keepdims: xp.all(x, axis=axis, keepdims=keepdims),
     "Whether no element over axes is zero.", notes="Of no elements True; no gradient.",
-    memory=KEPT,
 )  # fmt: skip
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from actorgraph.graph import Node, build
-from actorgraph.op import KEPT, Op, Sample
+from actorgraph.op import Op, Sample
 from actorgraph.operands import naming_itself
 from actorgraph.ops._declare import Reduction, reduction
 from actorgraph.ops._docs import NO_AXIS, raises
@@ -28,8 +28,6 @@ from actorgraph.ops.broadcasting import (
     axes_of,
     broadcast_like,
     conj,
-    spread,
-    sum,  # noqa: A004 - NumPy's name
     zeros_like,
 )
 from actorgraph.ops.exponential import exp
@@ -326,11 +324,6 @@ def logcumsumexp(x: Node, axis: int = -1) -> Node:
     """Return ``log(cumsum(exp(x)))`` along an axis without overflow, as ``torch.logcumsumexp``.
 
     Type ``f[*s] -> f[*s]``.
-
-    Parameters
-    ----------
-    x : node
-    axis : int
     """
     (place,) = axes_of((axis,), x.ndim, "logcumsumexp")
     return build(_LOGCUMSUMEXP, x, axis=place)
@@ -355,22 +348,13 @@ def _others(x: Node, axis: tuple[int, ...]) -> Node | None:
     return here if more is None else here * broadcast_like(more, x)
 
 
-def _prod_vjp(ct: Node, y: Node, x: Node, axis: tuple[int, ...], keepdims: bool) -> Node:
-    ct = spread(ct, x, axis, keepdims)
-    others = _others(x, axis)
-    return ct if others is None else ct * conj(others)
-
-
-def _prod_jvp(
-    tans: tuple[Node, ...], y: Node, x: Node, axis: tuple[int, ...], keepdims: bool
-) -> Node:
-    others = _others(x, axis)
-    return tans[0] if others is None else sum(tans[0] * others, axis, keepdims)
+def _prod_slope(y: Node, x: Node, axis: tuple[int, ...], keepdims: bool) -> Node | None:
+    return _others(x, axis)
 
 
 prod: Reduction = reduction(
     "prod", "n[*s] -> n[*out]", _prod_forward, "Product over axes; the dtype is kept.",
-    vjp=(_prod_vjp,), jvp=_prod_jvp, memory=KEPT,
+    slope=_prod_slope,
     samples=(*REDUCTION_SAMPLES, Sample(((0, 2),), {"axis": (0,), "keepdims": False})),
     notes="The product of no elements is 1.  The gradient of an element is the product of the "
     "others, taken without a division: it is right where one or several factors are zero.",

@@ -37,12 +37,10 @@ from actorgraph.types import shapes_differ
 __all__ = ["log_softmax", "mse", "mse_loss", "softmax", "softmin"]
 
 _AXIS_SAMPLES = (
-    Sample(((3, 4),), {"axis": 1}),
-    Sample(((3, 4),), {"axis": 0}),
-    Sample(((2, 3, 4),), {"axis": 1}),
-    Sample(((0, 2),), {"axis": 1}),
+    Sample(((3, 4),), {"axis": 1}), Sample(((3, 4),), {"axis": 0}),
+    Sample(((2, 3, 4),), {"axis": 1}), Sample(((0, 2),), {"axis": 1}),
     Sample(((2, 0),), {"axis": 1}),
-)
+)  # fmt: skip
 
 
 # -- softmax ----------------------------------------------------------------------------------

@@ -47,15 +47,10 @@ def _singular(pick: Callable[..., Node]) -> Callable[[Node], Node]:
 
 
 _NORMS: dict[Any, Callable[[Node], Node]] = {
-    "fro": lambda x: norm(x, 2, (-2, -1)),
-    "nuc": lambda x: sum_over(svdvals(x), -1),
-    1: _of_sums(largest, -2),
-    -1: _of_sums(least, -2),
-    inf: _of_sums(largest, -1),
-    -inf: _of_sums(least, -1),
-    2: _singular(largest),
-    -2: _singular(least),
-}
+    "fro": lambda x: norm(x, 2, (-2, -1)), "nuc": lambda x: sum_over(svdvals(x), -1),
+    1: _of_sums(largest, -2), -1: _of_sums(least, -2), inf: _of_sums(largest, -1),
+    -inf: _of_sums(least, -1), 2: _singular(largest), -2: _singular(least),
+}  # fmt: skip
 
 
 def _norm_of(ord: Any, what: str) -> Callable[[Node], Node]:  # noqa: A002

@@ -88,12 +88,10 @@ def _fold(xp: Any, ct: Any, x: Any, widths: Widths, mode: str) -> Any:
 
 
 _BORDER_SAMPLES = (
-    {"widths": ((1, 2), (0, 3)), "mode": "edge"},
-    {"widths": ((2, 1), (3, 0)), "mode": "reflect"},
+    {"widths": ((1, 2), (0, 3)), "mode": "edge"}, {"widths": ((2, 1), (3, 0)), "mode": "reflect"},
     {"widths": ((7, 0), (0, 9)), "mode": "reflect"},
-    {"widths": ((2, 1), (3, 0)), "mode": "symmetric"},
-    {"widths": ((0, 5), (3, 1)), "mode": "wrap"},
-)
+    {"widths": ((2, 1), (3, 0)), "mode": "symmetric"}, {"widths": ((0, 5), (3, 1)), "mode": "wrap"},
+)  # fmt: skip
 
 _PAD_OWN: Op = declare(
     "pad_own", "a[*s] -> a[*out]", lambda xp, x, widths, mode: xp.pad(x, widths, mode),

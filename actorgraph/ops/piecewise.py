@@ -60,11 +60,6 @@ def hardtanh(x: Node, min_val: float = -1.0, max_val: float = 1.0) -> Node:
     """Limit to an interval: ``clip(x, min_val, max_val)``, with gradient 0 at the bounds.
 
     Type ``f[*s] -> f[*s]``.  `clip` has gradient 1 at its bounds; this one is PyTorch's hardtanh.
-
-    Parameters
-    ----------
-    x : node
-    min_val, max_val : float
     """
     if min_val > max_val:
         raise GraphError(f"hardtanh: min_val {min_val!r} is above max_val {max_val!r}")
@@ -76,10 +71,6 @@ def relu6(x: Node) -> Node:
     """``min(max(x, 0), 6)``, built as ``hardtanh(x, 0, 6)``: gradient 0 at 0 and 6.
 
     Type ``f[*s] -> f[*s]``.
-
-    Parameters
-    ----------
-    x : node
     """
     return hardtanh(x, 0.0, 6.0)
 
@@ -118,11 +109,6 @@ def leaky_relu(x: Node, negative_slope: float = 0.01) -> Node:
     """``x`` where x > 0, else ``negative_slope * x``; the gradient at 0 is `negative_slope`.
 
     Type ``f[*s] -> f[*s]``.
-
-    Parameters
-    ----------
-    x : node
-    negative_slope : float
     """
     return build(_LEAKY, x, slope=float(negative_slope))
 
@@ -173,11 +159,6 @@ def elu(x: Node, alpha: float = 1.0) -> Node:
     """``x`` where x > 0, else ``alpha * expm1(x)``; the gradient at 0 is `alpha`.
 
     Type ``f[*s] -> f[*s]``.  Source: Clevert et al., Exponential linear units, 2015.
-
-    Parameters
-    ----------
-    x : node
-    alpha : float
     """
     return build(_ELU, x, alpha=float(alpha), scale=1.0, rate=1.0)
 
@@ -187,10 +168,6 @@ def selu(x: Node) -> Node:
     """``scale * elu(x, alpha)`` with the two constants that keep mean 0 and variance 1.
 
     Type ``f[*s] -> f[*s]``.  Source: Klambauer et al., Self-normalizing neural networks, 2017.
-
-    Parameters
-    ----------
-    x : node
     """
     return build(_ELU, x, alpha=1.6732632423543772, scale=1.0507009873554805, rate=1.0)
 
@@ -346,10 +323,5 @@ def threshold(x: Node, threshold: float, value: float) -> Node:
     """``x`` where x > threshold, else `value`; the gradient at the threshold is 0.
 
     Type ``f[*s] -> f[*s]``.  NaN stays NaN, with gradient 0.
-
-    Parameters
-    ----------
-    x : node
-    threshold, value : float
     """
     return build(_THRESHOLD, x, threshold=float(threshold), value=float(value))

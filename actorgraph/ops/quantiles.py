@@ -46,20 +46,15 @@ def _one(function: Callable[[Node], Node]) -> Ends:
 
 
 _METHODS: dict[str, tuple[float, float, Ends]] = {
-    "linear": (1, 1, _around),
-    "lower": (1, 1, _one(floor)),
-    "higher": (1, 1, _one(ceil)),
-    "nearest": (1, 1, _one(nearest)),
-    "midpoint": (1, 1, _around),
+    "linear": (1, 1, _around), "lower": (1, 1, _one(floor)), "higher": (1, 1, _one(ceil)),
+    "nearest": (1, 1, _one(nearest)), "midpoint": (1, 1, _around),
     "inverted_cdf": (0, 1, _one(ceil)),
     "averaged_inverted_cdf": (0, 1, lambda position: (ceil(position), floor(position + 1))),
     "closest_observation": (0, 1, _one(lambda position: nearest(position + 1) - 1)),
-    "interpolated_inverted_cdf": (0, 1, _around),
-    "hazen": (0.5, 0.5, _around),
-    "weibull": (0, 0, _around),
-    "median_unbiased": (1 / 3, 1 / 3, _around),
+    "interpolated_inverted_cdf": (0, 1, _around), "hazen": (0.5, 0.5, _around),
+    "weibull": (0, 0, _around), "median_unbiased": (1 / 3, 1 / 3, _around),
     "normal_unbiased": (3 / 8, 3 / 8, _around),
-}
+}  # fmt: skip
 """Of each method a, b and the two positions that it reads, which may be one."""
 _PICKS = ("lower", "higher", "nearest", "inverted_cdf", "closest_observation")
 _HALVES = ("midpoint", "averaged_inverted_cdf")

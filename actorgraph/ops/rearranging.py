@@ -202,11 +202,9 @@ def _repeat_back(xp: Any, ct: Any, x: Any, repeats: Any, axis: int) -> Any:
 
 
 _REPEAT_SAMPLES = (
-    (((3, 4),), {"repeats": 2, "axis": 1}),
-    (((3, 4),), {"repeats": (2, 0, 3), "axis": 0}),
-    (((2, 3),), {"repeats": 0, "axis": 0}),
-    (((0, 2),), {"repeats": 3, "axis": 0}),
-)
+    (((3, 4),), {"repeats": 2, "axis": 1}), (((3, 4),), {"repeats": (2, 0, 3), "axis": 0}),
+    (((2, 3),), {"repeats": 0, "axis": 0}), (((0, 2),), {"repeats": 3, "axis": 0}),
+)  # fmt: skip
 
 _REPEAT: Op = declare(
     "repeat", "a[*s] -> a[*out]", _repeat_forward, shape=_repeated,

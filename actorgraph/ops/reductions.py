@@ -122,15 +122,9 @@ def _extremum(name: str, doc: str, notes: str) -> Reduction:
             return getattr(x, name)(axis=axis, keepdims=keepdims)
         return getattr(xp, passing_over_nan).reduce(x, axis=axis, keepdims=keepdims)
 
-    def vjp(ct: Node, y: Node, x: Node, axis: Axes, keepdims: bool) -> Node:
-        return _kept(ct, axis, keepdims) * _shares(y, x, axis, keepdims)
-
-    def jvp(tans: tuple[Node, ...], y: Node, x: Node, axis: Axes, keepdims: bool) -> Node:
-        return sum(tans[0] * _shares(y, x, axis, keepdims), axis, keepdims)
-
     return reduction(
-        name, "r[*s] -> r[*out]", forward, doc, shape=_extremum_shape, vjp=(vjp,), jvp=jvp,
-        samples=_SAMPLES, memory=KEPT,
+        name, "r[*s] -> r[*out]", forward, doc, shape=_extremum_shape, slope=_shares,
+        samples=_SAMPLES,
         notes=f"Elements that tie share the gradient equally.  {notes}",
     )  # fmt: skip
 
@@ -255,10 +249,6 @@ def _logsumexp_vjp(ct: Node, y: Node, x: Node, axis: Axes, keepdims: bool) -> No
     return build(_PULL, ct, y, x, axis=axis, keepdims=keepdims)
 
 
-def _logsumexp_jvp(tans: tuple[Node, ...], y: Node, x: Node, axis: Axes, keepdims: bool) -> Node:
-    return sum(tans[0] * _softmax(y, x, axis, keepdims), axis, keepdims)
-
-
 _REST_OF_LOGSUMEXP = Op(
     "logsumexp_of_exponentials", "f[*s] -> f[*s] -> f[*out]", _logsumexp_forward,
     shape=lambda checks, x, e, **attrs: reduced_shape(checks, x, **attrs),
@@ -268,7 +258,7 @@ _REST_OF_LOGSUMEXP = Op(
 logsumexp = reduction(
     "logsumexp", "f[*s] -> f[*out]", _logsumexp_forward,
     "log(sum(exp(x))) over axes, without overflow.", shape=_extremum_shape, vjp=(_logsumexp_vjp,),
-    jvp=_logsumexp_jvp, samples=_SAMPLES, cost=lambda shapes, result, attrs: 6 * prod(shapes[0]),
+    slope=_softmax, samples=_SAMPLES, cost=lambda shapes, result, attrs: 6 * prod(shapes[0]),
     memory=KEPT, split=Split(EXPONENTIALS, {}, (0,), _REST_OF_LOGSUMEXP, beside=True),
     notes="Computed as ``max(x) + log(sum(exp(x - max(x))))`` where the sum would overflow or "
     "vanish.  A row of -inf gives -inf, with gradient 0, and so does an empty axis.",

@@ -16,14 +16,10 @@ __all__ = ["interpolate", "upsample"]
 
 # PyTorch's name, the number of axes (0: any) and the mode of the op.
 _MODES = {
-    "nearest": (0, "nearest"),
-    "nearest-exact": (0, "nearest-exact"),
-    "area": (0, "average"),
-    "linear": (1, "linear"),
-    "bilinear": (2, "linear"),
-    "trilinear": (3, "linear"),
+    "nearest": (0, "nearest"), "nearest-exact": (0, "nearest-exact"), "area": (0, "average"),
+    "linear": (1, "linear"), "bilinear": (2, "linear"), "trilinear": (3, "linear"),
     "bicubic": (2, "cubic"),
-}
+}  # fmt: skip
 
 
 def _scaled(dim: Any, factor: float) -> Any:

@@ -65,11 +65,6 @@ def round(x: Any, decimals: int = 0) -> Node:  # noqa: A001 - NumPy's name
     constant: its gradient is zero.  With decimals the value is ``rint(x * 10**decimals) /
     10**decimals``, as in NumPy.
 
-    Parameters
-    ----------
-    x : node
-    decimals : int
-
     Examples
     --------
     >>> from actorgraph.graph import Graph

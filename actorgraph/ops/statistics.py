@@ -9,8 +9,8 @@ import numpy as np
 
 from actorgraph.errors import GraphError
 from actorgraph.graph import Node, build
-from actorgraph.op import KEPT, KEPT_OUT, Op, Rule, Sample
-from actorgraph.ops._declare import Binary, binary
+from actorgraph.op import KEPT_OUT, Op, Sample
+from actorgraph.ops._declare import Binary, binary, reduction_op
 from actorgraph.ops._docs import WRONG_AXIS, raises
 from actorgraph.ops._quick import all_finite, row_squares
 from actorgraph.ops._rules import declare
@@ -21,7 +21,6 @@ from actorgraph.ops.broadcasting import (
     REDUCTION_SAMPLES,
     axes_of,
     expand_dims,
-    reduced_shape,
     spread,
     sum,  # noqa: A004 - NumPy's name
     zeros_like,
@@ -99,37 +98,14 @@ def _std_slope(y: Node, x: Node, axis: Axes, keepdims: bool, ddof: float) -> Nod
     return build(_DEVIATION, x, axis=axis, ddof=ddof) * spread(rate, x, axis, keepdims)
 
 
-def _reduction(
-    name: str, forward: Rule, slope: Rule, doc: str, samples: tuple[Sample, ...], flops: int
-) -> Op:
-    """Register a reduction by ``slope(y, x, **attrs)``, its derivative by each element."""
-
-    def vjp(ct: Node, y: Node, x: Node, **attrs: Any) -> Node:
-        slopes: Node = slope(y, x, **attrs)
-        return spread(ct, x, attrs["axis"], attrs["keepdims"]) * slopes
-
-    def jvp(tans: tuple[Node, ...], y: Node, x: Node, **attrs: Any) -> Node:
-        moved: Node = tans[0] * slope(y, x, **attrs)
-        return sum(moved, attrs["axis"], attrs["keepdims"])
-
-    def cost(shapes: Any, result: Any, attrs: Any) -> float:
-        return float(flops * prod(shapes[0]))
-
-    return declare(
-        name, "f[*s] -> f[*out]", forward, _shape, (vjp,), jvp, cost, samples, memory=KEPT, doc=doc,
-    )  # fmt: skip
-
-
-def _shape(checks: Any, x: Any, *, axis: Axes, keepdims: bool, **_: Any) -> Any:
-    return reduced_shape(checks, x, axis=axis, keepdims=keepdims)
-
-
 _SPREADS = (*_with({"ddof": 0}), *_with({"ddof": 1})[:2])
-_VAR = _reduction(
-    "var", _var_forward, _var_slope, "Variance over axes.", _SPREADS, 5
+_VAR = reduction_op(
+    "var", "f[*s] -> f[*out]", _var_forward, _var_slope, samples=_SPREADS,
+    cost=lambda shapes, result, attrs: 5.0 * prod(shapes[0]), doc="Variance over axes.",
 )  # fmt: skip
-_STD = _reduction(
-    "std", _std_forward, _std_slope, "Standard deviation over axes.", _SPREADS, 5
+_STD = reduction_op(
+    "std", "f[*s] -> f[*out]", _std_forward, _std_slope, samples=_SPREADS,
+    cost=lambda shapes, result, attrs: 5.0 * prod(shapes[0]), doc="Standard deviation over axes.",
 )  # fmt: skip
 
 
@@ -271,10 +247,14 @@ def _norm_slope(y: Node, x: Node, axis: Axes, keepdims: bool, p: float) -> Node:
     return sign(unit) * power(where(unit == 0, 1, size_of_each(unit)), p - 1)
 
 
-_NORM = _reduction(
-    "norm", _norm_forward, _norm_slope, "(sum(abs(x) ** p)) ** (1 / p) over axes.",
-    (*_with({"p": 2.0}), *(_with({"p": p})[1] for p in (0.0, 1.0, 1.5, 3.0, -2.0, inf, -inf))),
-    8,
+_NORM = reduction_op(
+    "norm", "f[*s] -> f[*out]", _norm_forward, _norm_slope,
+    cost=lambda shapes, result, attrs: 8.0 * prod(shapes[0]),
+    doc="(sum(abs(x) ** p)) ** (1 / p) over axes.",
+    samples=(
+        *_with({"p": 2.0}),
+        *(_with({"p": p})[1] for p in (0.0, 1.0, 1.5, 3.0, -2.0, inf, -inf)),
+    ),
 )  # fmt: skip
 
 

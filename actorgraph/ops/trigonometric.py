@@ -103,10 +103,6 @@ def angle(x: Node) -> Node:
     """Angle of complex numbers in (-pi, pi]; of real ones 0 or, where negative, pi.
 
     Type ``c[*s] -> float[*s]``, built as ``arctan2(imag(x), real(x))``.  The gradient at 0 is 0.
-
-    Parameters
-    ----------
-    x : node
     """
     return arctan2(imag(x), real(x))
 
