@@ -9,7 +9,7 @@ functions of one to three axes that differ in nothing else.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import wraps
 from inspect import Signature, signature
 from math import prod
@@ -53,10 +53,12 @@ class Reduction(Protocol):
         """Build the node; `axis` is an int, a tuple of ints, or None for all."""
 
 
-_UNARY_SHAPES: tuple[tuple[int, ...], ...] = ((3, 4), (), (0, 2))
-_BINARY_SHAPES: tuple[tuple[tuple[int, ...], ...], ...] = (
-    ((3, 4), (3, 4)), ((3, 4), (4,)), ((2, 1), (1, 3)), ((), (3,)), ((0, 2), (2,)),
-)  # fmt: skip
+_SHAPES: Mapping[int, tuple[tuple[tuple[int, ...], ...], ...]] = {
+    1: (((3, 4),), ((),), ((0, 2),)),
+    2: (((3, 4), (3, 4)), ((3, 4), (4,)), ((2, 1), (1, 3)), ((), (3,)), ((0, 2), (2,))),
+    3: (((3, 4), (3, 4), (3, 4)), ((3, 1), (4,), ()), ((), (3,), ()), ((0, 2), (2,), ())),
+}
+"""What the law tests try an elementwise op on, by the number of its arguments."""
 
 
 def nary_elementwise(
@@ -65,6 +67,9 @@ def nary_elementwise(
     forward: Any,
     derivatives: tuple[Derivative | None, ...],
     flops: float = 1,
+    low: float = -2.0,
+    high: float = 2.0,
+    bools: tuple[int, ...] = (),
     **more: Any,
 ) -> Op:
     """Register an elementwise op.
@@ -73,7 +78,7 @@ def nary_elementwise(
     of a ufunc, or an expression of NumPy's functions and the operands ``x, y, z``; the op, the
     compiled loops and the laws follow from it.  A derivative is ``(t, y, *xs, **attrs) -> node``,
     linear in `t`; None where it is zero or where the argument has none.  `flops` is the cost of an
-    element, in additions.
+    element, in additions; the laws draw float arguments from `low` to `high`.
     """
     if isinstance(forward, str):
         operands = ", ".join("xyz"[: len(derivatives)])
@@ -84,6 +89,9 @@ def nary_elementwise(
             rule, forward = forward, _composed(forward, operands)
         more["loop"] = Loop("value", rule)
 
+    if "samples" not in more:
+        shapes = _SHAPES[len(derivatives)]
+        more["samples"] = tuple([Sample(one, {}, low, high, bools=bools) for one in shapes])
     more.setdefault("memory", KEPT)
     vjp = tuple(None if d is None else _vjp_of(d, i) for i, d in enumerate(derivatives))
 
@@ -129,15 +137,10 @@ def unary(
     doc: str,
     *,
     scheme: str = "x[*s] -> x[*s]",
-    low: float = -2.0,
-    high: float = 2.0,
-    bools: tuple[int, ...] = (),
     notes: str = "",
     **more: Any,
 ) -> Unary:
     """Declare an elementwise op of one argument and return ``op(x)``."""
-    samples = tuple(Sample((shape,), {}, low, high, bools=bools) for shape in _UNARY_SHAPES)
-    more.setdefault("samples", samples)
     op = nary_elementwise(name, scheme, forward, (derivative,), doc=doc, **more)
 
     def function(x: Any) -> Node:
@@ -154,15 +157,10 @@ def binary(
     doc: str,
     *,
     scheme: str = "x[*s] -> x[*t] -> x[*s|t]",
-    low: float = -2.0,
-    high: float = 2.0,
-    bools: tuple[int, ...] = (),
     notes: str = "",
     **more: Any,
 ) -> Binary:
     """Declare a broadcasting elementwise op of two arguments and return ``op(x, y)``."""
-    samples = tuple(Sample(shapes, {}, low, high, bools=bools) for shapes in _BINARY_SHAPES)
-    more.setdefault("samples", samples)
     op = nary_elementwise(name, scheme, forward, derivatives, doc=doc, **more)
 
     def function(x: Any, y: Any) -> Node:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from actorgraph.graph import Node, build
-from actorgraph.op import Loop, Memory, Sample
+from actorgraph.op import Loop, Memory
 from actorgraph.ops._declare import binary, documented, nary_elementwise
 from actorgraph.ops._docs import raises
 from actorgraph.ops._quick import limited
@@ -67,25 +67,11 @@ def _lie_alike(x: Any, y: Any) -> bool:
 
 
 _WHERE = nary_elementwise(
-    "where",
-    "bool[*s] -> a[*t] -> a[*u] -> a[*s|t|u]",
-    _where_forward,
-    (None, lambda t, z, c, x, y: where(c, t, 0), lambda t, z, c, x, y: where(c, 0, t)),
-    samples=tuple(
-        Sample(shapes, bools=(0,))
-        for shapes in (
-            ((3, 4), (3, 4), (3, 4)),
-            ((3, 1), (4,), ()),
-            ((), (3,), ()),
-            ((0, 2), (2,), ()),
-        )
-    ),
-    memory=Memory("kept", takes_out=True, in_place=(1,)),
-    loop=Loop("value", "where(x, y, z)"),
-    linear=(1, 2),
-    jointly=(0,),
-    doc="x where the condition holds, else y.",
-)
+    "where", "bool[*s] -> a[*t] -> a[*u] -> a[*s|t|u]", _where_forward,
+    (None, lambda t, z, c, x, y: where(c, t, 0), lambda t, z, c, x, y: where(c, 0, t)), bools=(0,),
+    memory=Memory("kept", takes_out=True, in_place=(1,)), loop=Loop("value", "where(x, y, z)"),
+    linear=(1, 2), jointly=(0,), doc="x where the condition holds, else y.",
+)  # fmt: skip
 
 
 def where(condition: Any, x: Any, y: Any) -> Node:
@@ -143,26 +129,15 @@ def _inside(x: Node, low: Node, high: Node) -> Node:
 
 
 _CLIP = nary_elementwise(
-    "clip",
-    "r[*s] -> r[*t] -> r[*u] -> r[*s|t|u]",
-    limited,
+    "clip", "r[*s] -> r[*t] -> r[*u] -> r[*s|t|u]", limited,
     (
         lambda t, z, x, low, high: where(_inside(x, low, high), t, 0),
         lambda t, z, x, low, high: where((x < low) & (low <= high), t, 0),
         lambda t, z, x, low, high: where((x > high) | (low > high), t, 0),
     ),
-    samples=tuple(
-        Sample(shapes)
-        for shapes in (
-            ((3, 4), (3, 4), (3, 4)),
-            ((3, 1), (4,), ()),
-            ((), (3,), ()),
-            ((0, 2), (), (2,)),
-        )
-    ),
     loop=Loop("value", "minimum(maximum(x, y), z)"),
     doc="x limited to the interval [low, high]; high where low > high.",
-)
+)  # fmt: skip
 
 
 @raises(both="The operands do not fit the type.")
