@@ -92,8 +92,27 @@ FILES = {
 }
 PUBLIC = [name for name in FILES if not any(part[0] == "_" for part in name.split("."))]
 
-every_module = pytest.mark.parametrize("module", FILES)
-every_public_module = pytest.mark.parametrize("module", PUBLIC)
+
+def of_all(modules):
+    """Return a decorator for a test of one module: it is made of all of them, and names each."""
+
+    def decorator(test):
+        def test_of_all():
+            broken = []
+            for module in modules:
+                try:
+                    test(module)
+                except AssertionError as error:
+                    broken.append(f"{module}: {error}")
+            assert not broken, "\n".join(broken)
+
+        test_of_all.__doc__ = test.__doc__
+        return test_of_all
+
+    return decorator
+
+
+every_module, every_public_module = of_all(FILES), of_all(PUBLIC)
 
 
 @cache

@@ -967,7 +967,7 @@ def tanh(x: Any) -> Node:
 def tanhshrink(x: Any) -> Node:
     """x - tanh(x).
 
-    Type ``f[*s] -> f[*s]``.
+    Type ``x[*s] -> x[*s]``.
     """
 
 def trunc(x: Any) -> Node:

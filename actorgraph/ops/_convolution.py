@@ -24,6 +24,7 @@ from actorgraph.graph import Node, build
 from actorgraph.op import FRESH_OUT, Attrs, Op, Sample
 from actorgraph.ops._half import through_float32
 from actorgraph.ops._rules import declare
+from actorgraph.ops.broadcasting import conj
 from actorgraph.ops.windows import (
     Frame,
     fold,
@@ -324,8 +325,8 @@ def _transpose_vjp(
     **geometry: Any,
 ) -> Node | None:
     if argnum == 0:
-        return _conv(u, w, ct, geometry)
-    return _weight(u, ct, w.dims[2:], geometry) if argnum == 1 else None
+        return _conv(u, conj(w), ct, geometry)
+    return _weight(u, conj(ct), w.dims[2:], geometry) if argnum == 1 else None
 
 
 def _flops(w: tuple[int, ...], places: tuple[int, ...]) -> float:
@@ -353,10 +354,10 @@ _CASES: tuple[tuple[Any, Any, Any, Attrs], ...] = (
 )  # fmt: skip
 
 CONV: Op = declare(
-    "conv", "f[*s] -> f[*t] -> f[*out]", _conv_forward, shape=_conv_shape,
+    "conv", "x[*s] -> x[*t] -> x[*out]", _conv_forward, shape=_conv_shape,
     vjp=(
-        lambda ct, y, x, w, size, **geometry: _transposed(ct, w, x, geometry),
-        lambda ct, y, x, w, size, **geometry: _weight(x, ct, w.dims[2:], geometry),
+        lambda ct, y, x, w, size, **geometry: _transposed(ct, conj(w), x, geometry),
+        lambda ct, y, x, w, size, **geometry: _weight(conj(x), ct, w.dims[2:], geometry),
     ),
     linear=(0, 1), cost=lambda shapes, result, attrs: _flops(shapes[1], result),
     samples=(
@@ -369,7 +370,7 @@ CONV: Op = declare(
 
 TRANSPOSE: Op = declare(
     "conv_transpose",
-    lambda arity, attrs: f"f[*s] -> f[*t]{' -> a[*u]' if arity == 3 else ''} -> f[*out]",
+    lambda arity, attrs: f"x[*s] -> x[*t]{' -> a[*u]' if arity == 3 else ''} -> x[*out]",
     _transpose_forward,
     shape=_transpose_shape,
     vjp=_transpose_vjp,
@@ -390,10 +391,10 @@ TRANSPOSE: Op = declare(
 """The adjoint of convolution in its input."""
 
 _WEIGHT: Op = declare(
-    "conv_weight", "f[*s] -> f[*t] -> f[*out]", _weight_forward, shape=_weight_shape,
+    "conv_weight", "x[*s] -> x[*t] -> x[*out]", _weight_forward, shape=_weight_shape,
     vjp=(
-        lambda u, g, x, ct, size, **geometry: _transposed(ct, u, x, geometry),
-        lambda u, g, x, ct, size, **geometry: _conv(x, u, ct, geometry),
+        lambda u, g, x, ct, size, **geometry: _transposed(conj(ct), u, x, geometry),
+        lambda u, g, x, ct, size, **geometry: _conv(conj(x), u, ct, geometry),
     ),
     linear=(0, 1), cost=lambda shapes, result, attrs: _flops(result, shapes[1]),
     samples=tuple(Sample((x, y), {**attrs, "size": w[2:]}) for x, w, y, attrs in _CASES),

@@ -20,7 +20,7 @@ from actorgraph.operands import as_node, naming_itself
 from actorgraph.ops._docs import raises
 from actorgraph.ops._half import through_float32
 from actorgraph.ops._rules import declare
-from actorgraph.ops.broadcasting import broadcast_like, zeros_like
+from actorgraph.ops.broadcasting import along_axis, broadcast_like, zeros_like
 from actorgraph.ops.gathering import check_along, positions_of
 from actorgraph.ops.indexing import (
     ALONG,
@@ -274,6 +274,7 @@ def along(
     types="The dtypes differ, or the index is not of integers.",
     shapes="The shapes do not fit, or there is no such axis.",
 )  # fmt: skip
+@along_axis("x")
 def scatter(x: Node, axis: int, index: Any, src: Any) -> Node:
     """Return `x` with `src` written along an axis, as ``torch.scatter``.
 
@@ -304,6 +305,7 @@ def scatter(x: Node, axis: int, index: Any, src: Any) -> Node:
     types="The dtypes differ, or the index is not of integers.",
     shapes="The shapes do not fit, or there is no such axis.",
 )  # fmt: skip
+@along_axis("x")
 def scatter_add(x: Node, axis: int, index: Any, src: Any) -> Node:
     """Return `x` with `src` added along an axis, as ``torch.scatter_add``.
 
@@ -332,6 +334,7 @@ def scatter_add(x: Node, axis: int, index: Any, src: Any) -> Node:
     types="The dtypes differ, or the index is not of integers.",
     shapes="The index has not one dim, or the shapes do not fit.",
 )  # fmt: skip
+@along_axis("x")
 def index_add(x: Node, axis: int, index: Any, source: Any, alpha: Any = 1) -> Node:
     """Return `x` with the slices of `source` added at positions of an axis, as ``torch.index_add``.
 

@@ -25,6 +25,7 @@ from actorgraph.ops._rules import add_all, declare
 from actorgraph.ops._scalars import accumulator, highest
 from actorgraph.ops.broadcasting import (
     REDUCTION_SAMPLES,
+    along_axis,
     axes_of,
     broadcast_like,
     conj,
@@ -179,6 +180,7 @@ def _run(op: Op, x: Node, axis: Any) -> Node:
 
 
 @raises(shapes="The axis is out of range.")
+@along_axis("x")
 def cumsum(x: Node, axis: int | None = None) -> Node:
     """Running sum along `axis`; the dtype is kept, also of integers.
 
@@ -200,6 +202,7 @@ def cumsum(x: Node, axis: int | None = None) -> Node:
 
 
 @raises(shapes="The axis is out of range.")
+@along_axis("x")
 def cumprod(x: Node, axis: int | None = None) -> Node:
     """Running product along `axis`; the dtype is kept, also of integers.
 
@@ -251,6 +254,7 @@ def _running(what: str, x: Node, axis: int, largest: bool) -> tuple[Node, Node]:
 
 @raises(types="`x` is bool or complex.", shapes=NO_AXIS)
 @naming_itself
+@along_axis("x")
 def cummax(x: Node, axis: int = -1) -> tuple[Node, Node]:
     """Return the largest entry so far along an axis, and its position, as ``torch.cummax``.
 
@@ -276,6 +280,7 @@ def cummax(x: Node, axis: int = -1) -> tuple[Node, Node]:
 
 
 @naming_itself
+@along_axis("x")
 def cummin(x: Node, axis: int = -1) -> tuple[Node, Node]:
     """Return the smallest entry so far along an axis, and its position; otherwise as `cummax`."""
     return _running("cummin", x, axis, largest=False)
@@ -320,6 +325,7 @@ _LOGCUMSUMEXP: Op = declare(
 
 
 @raises(types="`x` is not of floats.", shapes=NO_AXIS)
+@along_axis("x")
 def logcumsumexp(x: Node, axis: int = -1) -> Node:
     """Return ``log(cumsum(exp(x)))`` along an axis without overflow, as ``torch.logcumsumexp``.
 

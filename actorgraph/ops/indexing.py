@@ -21,7 +21,7 @@ from actorgraph.operands import naming_itself
 from actorgraph.ops._docs import raises
 from actorgraph.ops._rules import declare
 from actorgraph.ops._scalars import accumulator
-from actorgraph.ops.broadcasting import axes_of
+from actorgraph.ops.broadcasting import along_axis, axes_of
 from actorgraph.ops.masking import without_masks
 from actorgraph.ops.reshaping import reshape
 from actorgraph.types import UNKNOWN, Checks, Dim, Shape, dtype_of, slice_size
@@ -378,6 +378,7 @@ def _bound(value: Any, where: str) -> Any:
     shapes="There is no such axis, or an index is known to be out of range.",
 )  # fmt: skip
 @naming_itself
+@along_axis("indices")
 def take(x: Node, indices: Any, axis: int | None = None) -> Node:
     """Take entries along an axis, as ``numpy.take``.
 

@@ -27,7 +27,7 @@ from actorgraph.ops._half import through_float32
 from actorgraph.ops._rules import declare
 from actorgraph.ops._scalars import one
 from actorgraph.ops.arithmetic import multiply, subtract
-from actorgraph.ops.broadcasting import broadcast_like, expand_dims, sum  # noqa: A004
+from actorgraph.ops.broadcasting import along_axis, broadcast_like, expand_dims, sum  # noqa: A004
 from actorgraph.ops.exponential import exp
 from actorgraph.ops.indexing import check_classes
 from actorgraph.ops.reductions import divide_by_size, mean
@@ -132,19 +132,21 @@ def _size(shape: tuple[int, ...]) -> float:
 
 
 @raises(types=NO_FLOAT, shapes=NO_AXIS)
+@along_axis("x")
 def softmax(x: Node, axis: int = -1) -> Node:
     """Return ``exp(x) / sum(exp(x))`` along an axis, computed from ``x - max(x)``.
 
     Parameters
     ----------
     x : node
-        Float, rank 1 or more.
+        Float.
     axis : int
-        Along which the result sums to 1.
+        Along which the result sums to 1; a scalar has axis 0.
     """
     return build(_SOFTMAX, x, axis=one_axis(axis, x.ndim, "softmax"))
 
 
+@along_axis("x")
 def log_softmax(x: Node, axis: int = -1) -> Node:
     """Return ``x - log(sum(exp(x)))`` along an axis, computed from ``x - max(x)``.
 
@@ -153,6 +155,7 @@ def log_softmax(x: Node, axis: int = -1) -> Node:
     return build(_LOG_SOFTMAX, x, axis=one_axis(axis, x.ndim, "log_softmax"))
 
 
+@along_axis("x")
 def softmin(x: Node, axis: int = -1) -> Node:
     """Return ``softmax(-x)``; parameters and errors are those of `softmax`."""
     return softmax(-x, axis)

@@ -17,7 +17,7 @@ from actorgraph.op import Attrs, Op, Sample
 from actorgraph.operands import naming_itself
 from actorgraph.ops._rules import declare
 from actorgraph.ops.assignment import scatter_add
-from actorgraph.ops.broadcasting import reduced_shape, squeeze, zeros_like
+from actorgraph.ops.broadcasting import along_axis, reduced_shape, squeeze, zeros_like
 from actorgraph.ops.gathering import gather
 from actorgraph.ops.reshaping import ravel
 from actorgraph.ops.shaping import one_axis
@@ -90,6 +90,7 @@ _SORT: Op = declare(
 )  # fmt: skip
 
 
+@along_axis("x")
 def sort(x: Node, axis: int | None = -1, descending: bool = False) -> Node:
     """Sort along an axis; the gradient of each value goes to the element that it was.
 
@@ -120,6 +121,7 @@ def sort(x: Node, axis: int | None = -1, descending: bool = False) -> Node:
     return build(_SORT, x, axis=one_axis(axis, x.ndim, "sort"), descending=bool(descending))
 
 
+@along_axis("x")
 def argsort(x: Node, axis: int | None = -1, descending: bool = False) -> Node:
     """Return the int64 positions that sort along an axis; equal values keep their order.
 
@@ -176,6 +178,7 @@ _TOPK: Op = declare(
 )  # fmt: skip
 
 
+@along_axis("x")
 def topk(x: Node, k: Any, axis: int = -1, largest: bool = True) -> tuple[Node, Node]:
     """Return the k largest (or smallest) entries along an axis, in order, and their positions.
 
@@ -242,6 +245,7 @@ _MODE: Op = declare(
 
 
 @naming_itself
+@along_axis("x")
 def mode(x: Node, axis: int = -1, keepdims: bool = False) -> tuple[Node, Node]:
     """Return the most frequent value along an axis and its last position, as ``torch.mode``.
 

@@ -13,7 +13,10 @@ from actorgraph.op import Sample
 from actorgraph.ops._docs import NO_AXIS, NO_FLOAT, raises
 from actorgraph.ops._half import through_float32
 from actorgraph.ops._rules import declare
-from actorgraph.ops.broadcasting import sum  # noqa: A004
+from actorgraph.ops.broadcasting import (
+    along_axis,
+    sum,  # noqa: A004
+)
 from actorgraph.ops.casting import astype
 from actorgraph.ops.selection import maximum
 from actorgraph.ops.shaping import one_axis
@@ -60,6 +63,7 @@ _SPARSEMAX = declare(
 
 
 @raises(types=NO_FLOAT, shapes=NO_AXIS)
+@along_axis("x")
 def sparsemax(x: Node, axis: int = -1) -> Node:
     """Return the probabilities nearest to `x` along an axis, small ones exactly 0.
 
