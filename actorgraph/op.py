@@ -40,12 +40,13 @@ __all__ = [
     "CONSTANT",
     "FRESH",
     "FRESH_OUT",
+    "Factoring",
     "INPUT",
     "IN_PLACE",
     "KEPT",
     "KEPT_OUT",
     "LEAVES",
-    "Loop",
+    "LoopRule",
     "Memory",
     "NO_ATTRS",
     "Op",
@@ -53,7 +54,6 @@ __all__ = [
     "REGISTRY",
     "RUN_NUMBER",
     "Sample",
-    "Split",
     "Together",
     "VIEW",
     "attrs_key",
@@ -120,7 +120,7 @@ class Together:
 
 
 @dataclass(frozen=True, slots=True)
-class Split:
+class Factoring:
     """An op in two: one on its first shared argument, and the rest, to the bit.
 
     Where a task has several ops that begin alike with the same arguments, it computes the beginning
@@ -198,7 +198,7 @@ FRESH_OUT = Memory("c", takes_out=True)
 """Of those that write to memory that is given."""
 
 
-class Loop(NamedTuple):
+class LoopRule(NamedTuple):
     """How compiled loops (`jit.loops`) compute an op.
 
     Parameters
@@ -262,7 +262,7 @@ class Op:
     quick : callable, optional
         ``quick(node, xp, attrs)`` gives what does the work of the forward faster for a node whose
         attributes are bound, or None.
-    loop : Loop, optional
+    loop : LoopRule, optional
         How compiled loops compute it.
     linear : tuple of int
         Operands in each of which it is linear, the others being fixed (of complex ones: over the
@@ -283,7 +283,7 @@ class Op:
     runs_on : "worker", "loop" or "thread"
         Where the forward is called: by the worker that runs its actor; as a coroutine function on
         the event loop of the run's caller; or in a thread of its own, because it only waits.
-    split : Split, optional
+    split : Factoring, optional
         How steps may share the beginning of the op, not with floats of two bytes.
     doc : str
         One line for tables.
@@ -300,7 +300,7 @@ class Op:
     ufunc: str | None = None
     memory: Memory = _UNKNOWN
     quick: Callable[[Any, Any, Attrs], Callable[..., Array] | None] | None = None
-    loop: Loop | None = None
+    loop: LoopRule | None = None
     linear: tuple[int, ...] = ()
     jointly: tuple[int, ...] | None = None
     total: Literal["sum", "mean", "reduction"] | None = None
@@ -309,7 +309,7 @@ class Op:
     concurrency: int | None = None
     checked: bool = False
     runs_on: Literal["worker", "loop", "thread"] = "worker"
-    split: Split | None = None
+    split: Factoring | None = None
     doc: str = ""
 
     def __repr__(self) -> str:

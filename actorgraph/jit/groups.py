@@ -14,7 +14,7 @@ from math import prod
 
 from actorgraph.graph import Node
 from actorgraph.jit.loops import DTYPES, Level, is_sum, is_view, is_written, rows_of
-from actorgraph.op import Loop
+from actorgraph.op import LoopRule
 from actorgraph.types import UNKNOWN, Shape, bind_shape
 
 __all__ = ["FEWEST", "Group", "groups", "is_read"]
@@ -320,7 +320,7 @@ def _level(step: Node, shape: Shape, levels: Mapping[int, Level], is_output: boo
 
 
 def _level_of_rows(
-    step: Node, rule: Loop, shape: Shape, levels: Mapping[int, Level]
+    step: Node, rule: LoopRule, shape: Shape, levels: Mapping[int, Level]
 ) -> Level | None:
     x = step.inputs[rule.of]
     if x.dims != shape or levels[x.id] != "element":

@@ -24,11 +24,11 @@ from math import factorial
 from typing import NamedTuple
 
 from actorgraph.graph import Node
-from actorgraph.op import Loop, Op
+from actorgraph.op import LoopRule, Op
 from actorgraph.types import Dim
 
 __all__ = [
-    "DTYPES", "HEADER", "Level", "Parameter", "Source", "is_sum", "is_view", "is_written",
+    "DTYPES", "HEADER", "Level", "LoopParameter", "Source", "is_sum", "is_view", "is_written",
     "open_sizes", "rows_of", "write",
 ]  # fmt: skip
 
@@ -95,7 +95,7 @@ def is_sum(op: Op) -> bool:
     return op.total in ("sum", "mean") and op.linear == (0,)
 
 
-def rows_of(op: Op) -> Loop | None:
+def rows_of(op: Op) -> LoopRule | None:
     """Return how the op is computed of the sum of a row's exponentials, None where it is not."""
     return op.loop if op.loop is not None and op.loop.kind == "row" else None
 
@@ -147,7 +147,7 @@ def exp(a):  # of what is at most 0, or NaN: 2 ** k times the exponential of the
 """What the text of loops may use."""
 
 
-class Parameter(NamedTuple):
+class LoopParameter(NamedTuple):
     """An array (of so many axes, C-contiguous) or a number (None) that loops are given."""
 
     dtype: str
@@ -159,7 +159,7 @@ class Source(NamedTuple):
     """What a compiler needs: the text of ``kernel``, and its parameters; results come last."""
 
     text: str
-    parameters: tuple[Parameter, ...]
+    parameters: tuple[LoopParameter, ...]
 
 
 def write(
@@ -183,12 +183,12 @@ def write(
     outputs : sequence of Node
         The steps whose values they write.
     """
-    writer = _Writer(steps, levels, inputs, outputs)
+    writer = _LoopWriter(steps, levels, inputs, outputs)
     text = HEADER + "\n".join(writer.write()) + "\n"
     return Source(text, tuple(writer.parameters))
 
 
-class _Writer:
+class _LoopWriter:
     def __init__(
         self,
         steps: Sequence[Node],
@@ -206,7 +206,7 @@ class _Writer:
         self.sizes: dict[tuple[int, str], str] = {}
         self.summed: dict[int, int] = {}  # number by the id of what has been summed
         self.totals: dict[int, str] = {}
-        self.parameters: list[Parameter] = []
+        self.parameters: list[LoopParameter] = []
         self.body: list[str] = []
 
     def write(self) -> list[str]:
@@ -234,14 +234,16 @@ class _Writer:
         for number, node in enumerate(self.inputs):
             whole = self.levels[node.id] == "whole"
             kind = "float64" if whole and node.dtype.kind == "f" else node.dtype.name
-            self.parameters.append(Parameter(kind, None if whole else node.ndim))
+            self.parameters.append(LoopParameter(kind, None if whole else node.ndim))
             arguments.append(f"{'s' if whole else 'x'}{number}")
         for step in self.steps:
             for name in open_sizes(step):
                 self.sizes[step.id, name] = f"n{len(self.sizes)}"
-                self.parameters.append(Parameter("float64", None))
+                self.parameters.append(LoopParameter("float64", None))
                 arguments.append(self.sizes[step.id, name])
-        self.parameters += [Parameter(node.dtype.name, node.ndim, True) for node in self.outputs]
+        self.parameters += [
+            LoopParameter(node.dtype.name, node.ndim, True) for node in self.outputs
+        ]
         return [*arguments, *(f"y{number}" for number in range(len(self.outputs)))]
 
     def _inputs(self) -> None:
@@ -453,7 +455,7 @@ class _Writer:
         ]
         return {**_NUMBERS, **_TESTS}[_name(rule)].format(*parts, T=dtype)
 
-    def _of_row(self, step: Node, rule: Loop) -> str:
+    def _of_row(self, step: Node, rule: LoopRule) -> str:
         operands = [self.names[part.id] for part in step.inputs]
         number = self.summed[step.inputs[rule.of].id]
         share = " / rows" if step.attrs.get("reduction") == "mean" else ""

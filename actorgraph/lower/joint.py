@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from actorgraph.autodiff.forward import push_forward
@@ -35,11 +35,11 @@ class Mode:
     kind: Literal["forward", "backward", "tangents"] = "forward"
     nodes: tuple[Node, ...] = ()
     whole: tuple[Node, ...] = ()
+    key: tuple[str, tuple[int, ...], tuple[int, ...]] = field(init=False)
+    """Hashable identity; nodes themselves compare by building nodes."""
 
-    @property
-    def key(self) -> tuple[str, tuple[int, ...], tuple[int, ...]]:
-        """Hashable identity; nodes themselves compare by building nodes."""
-        return self.kind, _ids(self.nodes), _ids(self.whole) if self.whole else ()
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "key", (self.kind, _ids(self.nodes), _ids(self.whole)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from types import FunctionType
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeAlias, TypeVar
 
 from actorgraph.graph import Node, build
-from actorgraph.op import KEPT, Loop, Op, Sample
+from actorgraph.op import KEPT, LoopRule, Op, Sample
 from actorgraph.ops._rules import add_all, declare
 from actorgraph.ops.broadcasting import (
     REDUCTION_SAMPLES,
@@ -87,7 +87,7 @@ def nary_elementwise(
             forward = _calling(forward)
         else:
             rule, forward = forward, _composed(forward, operands)
-        more["loop"] = Loop("value", rule)
+        more["loop"] = LoopRule("value", rule)
 
     if "samples" not in more:
         shapes = _SHAPES[len(derivatives)]

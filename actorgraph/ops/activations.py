@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from actorgraph.graph import Node
-from actorgraph.op import IN_PLACE, KEPT_OUT, Loop
+from actorgraph.op import IN_PLACE, KEPT_OUT, LoopRule
 from actorgraph.ops._declare import Binary, binary, unary
 from actorgraph.ops._docs import NO_FLOAT, raises
 from actorgraph.ops._quick import all_finite, at_least, exp_without_warning, logistic
@@ -120,13 +120,13 @@ def softplus(x: Node, beta: float = 1.0, threshold: float = inf) -> Node:
 where_positive: Binary = binary(
     "where_positive", select_positive, (lambda t, z, x, y: where_positive(t, y), None),
     "x where y > 0, else 0.", scheme="r[*s] -> r[*t] -> r[*s|t]", flops=2,
-    loop=Loop("value", "where(greater(y, 0), x, 0)"), memory=IN_PLACE,
+    loop=LoopRule("value", "where(greater(y, 0), x, 0)"), memory=IN_PLACE,
     notes="What is not chosen may be infinite or NaN; a NaN in y chooses 0.",
 )  # fmt: skip
 relu = unary(
     "relu", lambda xp, x, out=None: at_least(xp, x, zero(xp, x), out),
     lambda t, y, x: where_positive(t, y), "max(x, 0).", scheme="r[*s] -> r[*s]",
-    loop=Loop("value", "maximum(x, 0)"), memory=IN_PLACE,
+    loop=LoopRule("value", "maximum(x, 0)"), memory=IN_PLACE,
     notes="The gradient at 0 is 0.  An inactive unit gets 0 also of an infinite cotangent, as "
     "``where(y > 0, ct, 0)`` gives it.",
 )  # fmt: skip

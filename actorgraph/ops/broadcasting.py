@@ -16,7 +16,7 @@ import numpy as np
 
 from actorgraph.errors import ShapeError
 from actorgraph.graph import Node, build
-from actorgraph.op import KEPT, KEPT_OUT, VIEW, Attrs, Loop, Op, Sample
+from actorgraph.op import KEPT, KEPT_OUT, VIEW, Attrs, LoopRule, Op, Sample
 from actorgraph.operands import naming_itself
 from actorgraph.ops._docs import WRONG_AXIS, raises
 from actorgraph.ops._quick import are_columns, column_sums
@@ -131,7 +131,7 @@ _ADD: Op = declare(
             ((0, 2), (2,)),
         )
     ),
-    loop=Loop("value", "add(x, y)"),
+    loop=LoopRule("value", "add(x, y)"),
     linear=(0, 1),
     jointly=(),
     doc="Add elementwise.",
@@ -186,7 +186,7 @@ _EXPAND: Op = declare(
     "expand_dims", "a[*s] -> a[*out]", expanded, shape=_expand_shape,
     vjp=(lambda ct, y, x, axis: build(_SQUEEZE, ct, axis=axis),), linear=(0,),
     samples=(Sample(((3, 4),), {"axis": (0, 2)}), Sample(((),), {"axis": (0,)})), memory=VIEW,
-    loop=Loop("view"), doc="Insert dims of size 1.",
+    loop=LoopRule("view"), doc="Insert dims of size 1.",
 )  # fmt: skip
 
 
@@ -216,7 +216,7 @@ def _squeeze_shape(checks: Checks, x: Shape, *, axis: tuple[int, ...]) -> Shape:
 _SQUEEZE: Op = declare(
     "squeeze", "a[*s] -> a[*out]", lambda xp, x, axis: x.squeeze(axis), shape=_squeeze_shape,
     vjp=(lambda ct, y, x, axis: build(_EXPAND, ct, axis=axis),), linear=(0,),
-    samples=(Sample(((1, 3, 1),), {"axis": (0, 2)}),), memory=VIEW, loop=Loop("view"),
+    samples=(Sample(((1, 3, 1),), {"axis": (0, 2)}),), memory=VIEW, loop=LoopRule("view"),
     doc="Remove dims of size 1.",
 )  # fmt: skip
 
@@ -287,14 +287,14 @@ _BROADCAST: Op = declare(
         Sample(((4,),), {"shape": (3, 4)}), Sample(((3, 1),), {"shape": (2, 3, 4)}),
         Sample(((),), {"shape": (2,)}),
     ),
-    memory=VIEW, loop=Loop("view"), doc="Broadcast to a shape.",
+    memory=VIEW, loop=LoopRule("view"), doc="Broadcast to a shape.",
 )  # fmt: skip
 
 _BROADCAST_LIKE: Op = declare(
     "broadcast_like", "a[*s] -> a1[*t] -> a[*t]",
     lambda xp, x, like: _broadcast_forward(xp, x, xp.shape(like)),
     vjp=(lambda ct, y, x, like: unbroadcast(ct, x), None), linear=(0,),
-    samples=(Sample(((4,), (3, 4))),), memory=VIEW, loop=Loop("view"), shape_only=(1,),
+    samples=(Sample(((4,), (3, 4))),), memory=VIEW, loop=LoopRule("view"), shape_only=(1,),
     doc="Broadcast to the shape of another array.",
 )  # fmt: skip
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from actorgraph.errors import GraphTypeError
 from actorgraph.graph import Node, build
-from actorgraph.op import Attrs, Loop, Op, Sample
+from actorgraph.op import Attrs, LoopRule, Op, Sample
 from actorgraph.ops._rules import declare
 from actorgraph.types import dtype_of
 
@@ -35,7 +35,8 @@ ASTYPE: Op = declare(
         for shape in ((3, 4), (), (0, 2))
         for dtype in ("float64", "complex128")
     ),
-    loop=Loop("value", "x"), linear=(0,), doc="Convert to another dtype, as NumPy's astype does.",
+    loop=LoopRule("value", "x"), linear=(0,),
+    doc="Convert to another dtype, as NumPy's astype does.",
 )  # fmt: skip
 
 # The adjoint of real -> complex.

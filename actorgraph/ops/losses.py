@@ -21,7 +21,7 @@ import numpy as np
 
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
-from actorgraph.op import IN_PLACE, KEPT, Attrs, Loop, Memory, Op, Sample, Split
+from actorgraph.op import IN_PLACE, KEPT, Attrs, Factoring, LoopRule, Memory, Op, Sample
 from actorgraph.ops._docs import NO_AXIS, NO_FLOAT, raises
 from actorgraph.ops._half import through_float32
 from actorgraph.ops._rules import declare
@@ -98,7 +98,7 @@ _SOFTMAX = declare(
     vjp=(lambda ct, y, x, axis: _softmax_derivative(ct, y, axis),),
     jvp=lambda tans, y, x, axis: _softmax_derivative(tans[0], y, axis),
     cost=lambda shapes, result, attrs: 25.0 * _size(result), samples=_AXIS_SAMPLES, memory=IN_PLACE,
-    loop=Loop("row", "exp({x} - {m}) / {e}"), doc="Exponentials that sum to 1 along an axis.",
+    loop=LoopRule("row", "exp({x} - {m}) / {e}"), doc="Exponentials that sum to 1 along an axis.",
 )  # fmt: skip
 
 
@@ -120,7 +120,7 @@ _LOG_SOFTMAX = declare(
     vjp=(lambda ct, y, x, axis: ct - exp(y) * sum(ct, axis, keepdims=True),),
     jvp=lambda tans, y, x, axis: tans[0] - sum(exp(y) * tans[0], axis, keepdims=True),
     cost=lambda shapes, result, attrs: 25.0 * _size(result), samples=_AXIS_SAMPLES, memory=IN_PLACE,
-    loop=Loop("row", "{x} - {m} - log({e})"), doc="Logarithm of softmax.",
+    loop=LoopRule("row", "{x} - {m} - log({e})"), doc="Logarithm of softmax.",
 )  # fmt: skip
 
 
@@ -323,8 +323,8 @@ _ENTROPY_PULL = declare(
         )
     ),
     memory=KEPT,
-    split=Split(_LOG_SOFTMAX, {"axis": -1}, (1, 2), _REST_OF_PULL, follows=True),
-    loop=Loop("row", "(exp({x} - {m}) / {e} - {is_class}) * {ct}", of=1, classes=True),
+    split=Factoring(_LOG_SOFTMAX, {"axis": -1}, (1, 2), _REST_OF_PULL, follows=True),
+    loop=LoopRule("row", "(exp({x} - {m}) / {e} - {is_class}) * {ct}", of=1, classes=True),
     doc="Gradient of cross_entropy: (softmax - onehot) times the cotangent.",
 )
 
@@ -336,8 +336,8 @@ _ENTROPY = declare(
         for reduction in REDUCTIONS
         for rows in ((3,), (2, 3), ())
     ),
-    memory=KEPT, split=Split(_LOG_SOFTMAX, {"axis": -1}, (0, 1), _REST_OF_ENTROPY),
-    total="reduction", loop=Loop("row", "log({e}) - ({x} - {m})", classes=True, picks=True),
+    memory=KEPT, split=Factoring(_LOG_SOFTMAX, {"axis": -1}, (0, 1), _REST_OF_ENTROPY),
+    total="reduction", loop=LoopRule("row", "log({e}) - ({x} - {m})", classes=True, picks=True),
     doc="Negative log of the softmax at the target class.",
 )  # fmt: skip
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from actorgraph.errors import ShapeError
 from actorgraph.graph import Node, build
-from actorgraph.op import IN_PLACE, KEPT, KEPT_OUT, Loop, Memory, Op, Sample, Split
+from actorgraph.op import IN_PLACE, KEPT, KEPT_OUT, Factoring, LoopRule, Memory, Op, Sample
 from actorgraph.ops._declare import Reduction, reduction
 from actorgraph.ops._half import through_float32
 from actorgraph.ops._quick import exp_without_warning, row_sums
@@ -59,7 +59,8 @@ DIVIDE_BY_SIZE: Op = declare(
     "divide_by_size", "x[*s] -> x[*s]", _divide_forward,
     vjp=(lambda ct, y, x, size: build(DIVIDE_BY_SIZE, ct, size=size),), linear=(0,),
     samples=(Sample(((3, 4),), {"size": 12}), Sample(((),), {"size": 0})), memory=IN_PLACE,
-    loop=Loop("value", "divide(x, size)"), doc="Divide by a number of elements that the run knows.",
+    loop=LoopRule("value", "divide(x, size)"),
+    doc="Divide by a number of elements that the run knows.",
 )  # fmt: skip
 
 _SIZE_ALONG: Op = declare(
@@ -240,7 +241,7 @@ _PULL: Op = declare(
         Sample(((), (), (2, 3)), {"axis": (0, 1), "keepdims": False}),
         Sample(((), (), ()), {"axis": (), "keepdims": False}),
     ),
-    memory=KEPT, split=Split(EXPONENTIALS, {}, (2,), _REST_OF_PULL, beside=True),
+    memory=KEPT, split=Factoring(EXPONENTIALS, {}, (2,), _REST_OF_PULL, beside=True),
     doc="Gradient of logsumexp: ct * exp(x - y), where y is its result; 0 in a row of -inf.",
 )  # fmt: skip
 
@@ -259,7 +260,7 @@ logsumexp = reduction(
     "logsumexp", "f[*s] -> f[*out]", _logsumexp_forward,
     "log(sum(exp(x))) over axes, without overflow.", shape=_extremum_shape, vjp=(_logsumexp_vjp,),
     slope=_softmax, samples=_SAMPLES, cost=lambda shapes, result, attrs: 6 * prod(shapes[0]),
-    memory=KEPT, split=Split(EXPONENTIALS, {}, (0,), _REST_OF_LOGSUMEXP, beside=True),
+    memory=KEPT, split=Factoring(EXPONENTIALS, {}, (0,), _REST_OF_LOGSUMEXP, beside=True),
     notes="Computed as ``max(x) + log(sum(exp(x - max(x))))`` where the sum would overflow or "
     "vanish.  A row of -inf gives -inf, with gradient 0, and so does an empty axis.",
 )  # fmt: skip

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from actorgraph.graph import Node, build
-from actorgraph.op import Loop, Memory
+from actorgraph.op import LoopRule, Memory
 from actorgraph.ops._declare import binary, documented, nary_elementwise
 from actorgraph.ops._docs import raises
 from actorgraph.ops._quick import limited
@@ -69,7 +69,7 @@ def _lie_alike(x: Any, y: Any) -> bool:
 _WHERE = nary_elementwise(
     "where", "bool[*s] -> a[*t] -> a[*u] -> a[*s|t|u]", _where_forward,
     (None, lambda t, z, c, x, y: where(c, t, 0), lambda t, z, c, x, y: where(c, 0, t)), bools=(0,),
-    memory=Memory("kept", takes_out=True, in_place=(1,)), loop=Loop("value", "where(x, y, z)"),
+    memory=Memory("kept", takes_out=True, in_place=(1,)), loop=LoopRule("value", "where(x, y, z)"),
     linear=(1, 2), jointly=(0,), doc="x where the condition holds, else y.",
 )  # fmt: skip
 
@@ -135,7 +135,7 @@ _CLIP = nary_elementwise(
         lambda t, z, x, low, high: where((x < low) & (low <= high), t, 0),
         lambda t, z, x, low, high: where((x > high) | (low > high), t, 0),
     ),
-    loop=Loop("value", "minimum(maximum(x, y), z)"),
+    loop=LoopRule("value", "minimum(maximum(x, y), z)"),
     doc="x limited to the interval [low, high]; high where low > high.",
 )  # fmt: skip
 
