@@ -461,7 +461,7 @@ OTHERWISE = {
     ("LSTM", "_shapes"), ("ModuleDict", "_own"), ("ModuleList", "_own"),
     ("_Forward", "size_of_weight"),
 }  # fmt: skip
-"""Layers and solvers that do as their like do, but for this; and graphs of bodies, which capture."""
+"""Layers and solvers that do as their like, but for this; and graphs of bodies, which capture."""
 
 
 def test_no_subclass_overrides_an_implemented_method():
