@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import update_wrapper
 from types import FunctionType
 from typing import Any
 
@@ -18,6 +17,7 @@ import numpy as np
 from actorgraph.errors import GraphError, GraphTypeError, shown
 from actorgraph.source.building import Options, Session
 from actorgraph.source.reading import UnsupportedSyntax
+from actorgraph.source.rules import trace
 from actorgraph.source.support import differentiable
 from actorgraph.source.usual import ADJOINTS, TANGENTS
 
@@ -187,18 +187,6 @@ def insert_grad_of(x: Any) -> Iterator[Any]:
     the block may print `dx`, or bind it anew.  Where the function itself runs, `dx` is zero.
     """
     yield np.zeros_like(x)
-
-
-class trace:  # noqa: N801 - a decorator
-    """A function whose source is not looked at: it is traced on nodes, as `ag.grad` does."""
-
-    def __init__(self, func: Function) -> None:
-        update_wrapper(self, func)
-        self._func = func
-
-    def __call__(self, *args: Any) -> Any:
-        """Call the function itself."""
-        return self._func(*args)
 
 
 def _registering(table: dict[Any, Function], func: Function) -> Callable[[Function], Function]:

@@ -99,7 +99,7 @@ class Session:
             made = ast.parse(one.text).body[0].value.func.value  # type: ignore[attr-defined]
             first, owner = [made], function.__func__
         if isinstance(function, Scope):
-            inner = Scope(scope.function, deepcopy(function.tree), function.captured, function.nested)
+            inner = Scope(scope.function, function.tree, function.captured, function.nested)
             name, key = function.tree.name, id(function)
         else:
             self._kept.append(owner)
@@ -232,10 +232,11 @@ class Session:
             first += parse(f"{sweep.tape} = []")
             scope.locals.add(sweep.tape)
         scope.locals |= set(kept.values())
+        read = loads(backward)
         inits = [
             line
             for name in sorted(scope.active - {result})
-            if sweep.b(name) in loads(backward) or name in active
+            if sweep.b(name) in read or name in active
             for line in parse(f"{sweep.b(name)} = None")
         ]
         if result in sweep.owned:
@@ -257,6 +258,9 @@ class Session:
 
     def halves(self, scope: Scope, active: tuple[str, ...]) -> tuple[Any, Any]:
         """Return a function that also gives a record, and one from the record backwards."""
+        name = scope.tree.name
+        forward_name = scope.reserve(f"{name}_forward")
+        backward_name = scope.reserve(f"{name}_backward")
         sweep, result, first, backward, _, written = self.sweeps(scope, active)
         if written:
             own = scope.help("own", support.own)
@@ -272,8 +276,6 @@ class Session:
         first += parse(f"return {answer}, ({''.join(f'{name}, ' for name in needs)})")
         first = self.cleaned(scope, first)
         unpack = parse(f"{', '.join(needs)}, = record") if needs else []
-        name = scope.tree.name
-        forward_name, backward_name = f"{name}_forward", f"{name}_backward"
         seed = sweep.b(result)
         functions = [
             _function(forward_name, scope, [], first),
@@ -300,12 +302,12 @@ class Session:
         """Return a function of arguments and their tangents that gives value and tangent."""
         for one in active:
             scope.derived("d", one)  # the name by which callers give it
+        name = scope.reserve(f"{scope.tree.name}_tangent")
         steps, result = self.steps(scope, active)
         sweep = Forward(scope, self)
-        body = sweep.sweep(steps)
+        body = sweep.start(active) + sweep.sweep(steps)
         body += parse(f"return {result}, {sweep.t(result) if result in scope.active else None}")
         body = self.cleaned(scope, body)
-        name = f"{scope.tree.name}_tangent"
         function = _function(name, scope, [sweep.t(one) for one in active], body)
         made = emit(scope, [function], f"tangent of {scope.tree.name}")[name]
         _with_defaults(made, scope, len(active))
@@ -315,8 +317,9 @@ class Session:
         """Return the gradient function of a user's function."""
         scope = Scope(function, read(function))
         active = _chosen(scope, wrt)
+        name = scope.reserve(f"d{scope.tree.name}d{''.join(active)}")
+        halves = [scope.reserve(f"{scope.tree.name}_{one}") for one in ("forward", "backward")]
         sweep, result, first, backward, kept, written = self.sweeps(scope, active)
-        name = f"d{scope.tree.name}d{''.join(active)}"
         seed = sweep.b(result)
         check = scope.help("check_inputs", support.check_inputs)
         checks = parse(f"{check}({', '.join(f'{one}={one}' for one in active)})")
@@ -341,7 +344,6 @@ class Session:
             first = checks + self._defined(needs, first, scope) + first
             first = self.cleaned(scope, first + parse(f"return {record}"))
             unpack = parse(f"{', '.join(needs)}, = record") if needs else []
-            halves = [f"{scope.tree.name}_forward", f"{scope.tree.name}_backward"]
             functions = [_function(halves[0], scope, [], first),
                          *parse(f"def {halves[1]}(record, {seed}=None): pass"),
                          ]  # fmt: skip
@@ -365,9 +367,11 @@ class Session:
         """Return the forward-mode derivative of a user's function."""
         scope = Scope(function, read(function))
         active = _chosen(scope, wrt)
+        name = scope.reserve(f"d{scope.tree.name}d{''.join(active)}")
+        inner = scope.reserve(f"{scope.tree.name}_tangent")
         steps, result = self.steps(scope, active)
         sweep = Forward(scope, self)
-        body = sweep.sweep(steps)
+        body = sweep.start(active) + sweep.sweep(steps)
         check = scope.help("check_inputs", support.check_inputs)
         fit = scope.help("fitting", support.fitting)
         first = parse(f"{check}({', '.join(f'{one}={one}' for one in active)})")
@@ -379,10 +383,8 @@ class Session:
         tangent = sweep.t(result) if result in scope.active else "None"
         parts = [f"{finish}({tangent}, {result})"] + ([result] if options.preserve_result else [])
         body = self.cleaned(scope, first + body + parse(f"return {', '.join(parts)}"))
-        name = f"d{scope.tree.name}d{''.join(active)}"
         tans = [sweep.t(one) for one in active]
         if options.motion == "split":
-            inner = f"{scope.tree.name}_tangent"
             passed = ", ".join([*_passed(scope), *[f"{tan}={tan}" for tan in tans]])
             functions = [_function(inner, scope, tans, body, "None"),
                          _function(name, scope, tans, parse(f"return {inner}({passed})"), "None")

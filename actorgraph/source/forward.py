@@ -6,10 +6,10 @@ import ast
 from typing import Any
 
 from actorgraph.source import support
-from actorgraph.source.reverse import _block, _call, _index, _literals, _name, _substituted
+from actorgraph.source.reverse import _block, _call, _literals, _name, _substituted
 from actorgraph.source.rules import inline
 from actorgraph.source.scope import Scope, bound_names
-from actorgraph.source.steps import Branch, Context, Insertion, Jump, Loop, Step, loads, parse
+from actorgraph.source.steps import Branch, Context, Insertion, Jump, Loop, Step, index_value, loads, parse
 from actorgraph.source.usual import TANGENTS
 
 __all__ = ["Forward"]
@@ -35,6 +35,12 @@ class Forward:
     def help(self, function: Any) -> str:
         """Return the name of a function of `support`."""
         return self.scope.help(function.__name__, function)
+
+    def start(self, given: tuple[str, ...]) -> list[ast.stmt]:
+        """Return tangents of arguments that are active only later on."""
+        names = [name for name in self.scope.args if name in self.scope.active - {*given}]
+        zero = self.help(support.zero_of)
+        return [line for name in names for line in parse(f"{self.t(name)} = {zero}({name})")]
 
     def sweep(self, steps: list[Any]) -> list[ast.stmt]:
         """Return the statements of a block with those of its tangents."""
@@ -107,7 +113,7 @@ class Forward:
 
     def _item(self, one: Step, made: list[ast.stmt]) -> list[ast.stmt]:
         item, base = self.help(support.item_of), self.of(one.args[0])
-        return parse(f"{self.t(one.target)} = {item}({base}, {_index(one.index)})") + made
+        return parse(f"{self.t(one.target)} = {item}({base}, {index_value(one.index)})") + made
 
     def _build(self, one: Step, made: list[ast.stmt]) -> list[ast.stmt]:
         tans = ", ".join(map(self.of, one.args))

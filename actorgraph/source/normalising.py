@@ -9,11 +9,11 @@ from typing import Any, cast
 import numpy as np
 
 from actorgraph.source.fence import reason
-from actorgraph.source.jumps import Jumps, UnsupportedPattern, jumps
+from actorgraph.source.jumps import Jumps, UnsupportedPattern
 from actorgraph.source.reading import refuse
-from actorgraph.source.rules import OPERATORS, Derived, Kernel, is_literal
+from actorgraph.source.rules import OPERATORS, Derived, Kernel, is_literal, trace
 from actorgraph.source.scope import UNKNOWN, Scope, bound_names, is_numpy, walk_own
-from actorgraph.source.steps import Branch, Context, Insertion, Jump, Loop, Step, loads
+from actorgraph.source.steps import Branch, Context, Insertion, Jump, Loop, Step, index_value, loads
 from actorgraph.source.support import overwritten, refuse_array, refuse_view
 from actorgraph.source.usual import ADJOINTS, METHODS, PURE, SOURCES, TANGENTS
 
@@ -91,12 +91,14 @@ class Normaliser:
         if isinstance(node, ast.FunctionDef):
             if node.name in self.scope.nested:
                 if self._escapes(node.name):
+                    self.refuse_captures(node)
                     self.emit("passive", ast.unparse(node))
                 return
         if isinstance(node, (ast.Break, ast.Continue)):
             self.out.append(Jump(ast.unparse(node), node))
             return
         self.walrus(node)
+        self.refuse_captures(node)
         if self.is_passive(node):
             if not isinstance(node, ast.Pass):
                 self.emit("passive", ast.unparse(node))
@@ -105,6 +107,17 @@ class Normaliser:
         if method is None:
             raise self.refused(node)
         method(node)
+
+    def refuse_captures(self, node: ast.stmt) -> None:
+        """Raise where a function that is a value holds what is active."""
+        for one in ast.walk(node):
+            if isinstance(one, (ast.Lambda, ast.FunctionDef)):
+                own = {arg.arg for arg in ast.walk(one.args) if isinstance(arg, ast.arg)}
+                for name in sorted((loads(one.body) - own) & self.scope.active):
+                    raise self.refused(
+                        one, f"a function that is passed on holds the active {name}; give it "
+                        "as an argument, or call the function by its own name",
+                    )  # fmt: skip
 
     def _escapes(self, name: str) -> bool:
         """Return whether a nested function is used as a value."""
@@ -171,7 +184,7 @@ class Normaliser:
         elif isinstance(target, (ast.Tuple, ast.List)):
             self._unpack(target, value)
         elif isinstance(target, ast.Subscript):
-            base, index = self.atom(target.value), ast.unparse(self.passive(target.slice))
+            base, index = self.atom(target.value), index_text(self.passive(target.slice))
             self._store(base, index, f"{ast.unparse(base)}[{index}]", value)
         elif isinstance(target, ast.Attribute):
             base = self.atom(target.value)
@@ -197,7 +210,7 @@ class Normaliser:
             raise self.refused(self.origin, f"the attribute {place} has no gradient; use a dict")
         old, helper = self.scope.fresh("old"), self.scope.help("overwritten", overwritten)
         self.scope.locals.add(old)
-        self.emit("passive", f"{old} = {helper}({name}, {index})")
+        self.emit("passive", f"{old} = {helper}({name}, {index_value(index)})")
         self.emit("store", f"{place} = {ast.unparse(made)}", target=name,
                   args=[base, made], index=index, slot=old)  # fmt: skip
 
@@ -459,6 +472,9 @@ class Normaliser:
         made = self.bound_after(target, args)
         self.scope.active.add(made)
         self.scope.locals.add(made)
+        if kind in ("user", "dynamic"):
+            more["slot"] = self.scope.fresh("record")
+            self.scope.locals.add(more["slot"])
         self.emit(kind, f"{made} = {value}", target=made, args=args, **more)
         if made != target:
             self.emit("copy", f"{target} = {made}", target=target,
@@ -510,7 +526,7 @@ class Normaliser:
         )  # fmt: skip
 
     def _as_subscript(self, target: str, node: ast.Subscript) -> None:
-        base, index = self.atom(node.value), ast.unparse(self.passive(node.slice))
+        base, index = self.atom(node.value), index_text(self.passive(node.slice))
         value = f"{ast.unparse(base)}[{index}]"
         named = isinstance(self.origin, ast.Assign) and any(
             isinstance(one, ast.Name) and one.id == target for one in self.origin.targets
@@ -596,6 +612,8 @@ class Normaliser:
                 raise self.refused(node, f"the method .{method} of an active value has no gradient")
             extra = [self.atom(base)]
             text = f"{ast.unparse(extra[0])}.{method}"
+            if method in ("reshape", "transpose") and len(node.args) > 1:
+                node = ast.Call(node.func, [ast.Tuple(node.args, ast.Load())], node.keywords)
         if function is UNKNOWN:
             self._dynamic(target, node, text)
             return
@@ -613,7 +631,7 @@ class Normaliser:
             text = scope.help(function.__name__, function)
         if _hashable(function) and (function in ADJOINTS or function in TANGENTS):
             kind = "rule"
-        elif is_numpy(function) or isinstance(function, (Derived, Kernel)):
+        elif is_numpy(function) or isinstance(function, (Derived, Kernel, trace)):
             kind = "call"
         elif function in (abs, pow):
             kind = "call"
@@ -729,6 +747,11 @@ class Normaliser:
         return ""
 
 
+def index_text(node: ast.expr) -> str:
+    """Return what stands in brackets."""
+    return ast.unparse(ast.Subscript(ast.Name("_", ast.Load()), node, ast.Load()))[2:-1]
+
+
 def _hashable(value: Any) -> bool:
     try:
         hash(value)
@@ -756,8 +779,3 @@ class _Unnamed(ast.NodeTransformer):
         if same:
             return ast.copy_location(ast.Name(node.target.id, ast.Load()), node)
         return node
-
-
-def leaves(node: ast.stmt) -> bool:
-    """Return whether a statement may leave its block."""
-    return jumps(node)

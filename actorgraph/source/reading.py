@@ -30,7 +30,7 @@ def refuse(node: Any, message: str, function: FunctionType) -> UnsupportedSyntax
 
 
 def read(function: FunctionType) -> ast.FunctionDef:
-    """Return a copy of the definition of a function; a lambda becomes one that returns.
+    """Return the definition of a function, shared: nobody changes it; a lambda becomes one.
 
     Raises
     ------
@@ -54,7 +54,7 @@ def read(function: FunctionType) -> ast.FunctionDef:
         )
     if not found:
         raise refuse(None, f"the source of {function.__qualname__} has changed", function)
-    node = _copy_of(found[-1])
+    node: Any = found[-1]
     if isinstance(node, ast.Lambda):
         body = ast.copy_location(ast.Return(node.body), node.body)
         made = ast.FunctionDef("lambda_", node.args, [body], [], None, None)
@@ -100,9 +100,3 @@ def _holds(node: Any, code: CodeType) -> bool:
     ]
     starts, ends = min(one for one, _ in inside), max(one for _, one in inside)
     return (starts, ends) == (start, end) and set(names) <= set(code.co_varnames)
-
-
-def _copy_of(node: Any) -> Any:
-    from copy import deepcopy
-
-    return deepcopy(node)

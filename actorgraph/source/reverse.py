@@ -25,6 +25,7 @@ from actorgraph.source.steps import (
     Loop,
     Step,
     bound,
+    index_value,
     loads,
     parse,
 )
@@ -383,7 +384,7 @@ class Reverse:
         state[base] = SOME
         return parse(
             f"{self.b(base)} = {self.help(support.add_at)}({total}, {base}, "
-            f"{_index(one.index)}, {self.b(one.target)})"
+            f"{index_value(one.index)}, {self.b(one.target)})"
         )
 
     def _build_adjoint(self, one: Step, state: State) -> list[ast.stmt]:
@@ -413,7 +414,7 @@ class Reverse:
         ct = self.b(name)
         if one.kind == "store":
             lines = parse(f"{name}[{one.index}] = {one.slot}")
-            place = _index(one.index)
+            place = index_value(one.index)
             part = f"{self.help(support.item_of)}({ct}, {place})"
             cut = f"{ct} = {self.help(support.cleared)}({ct}, {place})"
         else:
@@ -436,8 +437,7 @@ class Reverse:
         """Return the call that also gives what its reversal needs."""
         if not reversed_too:
             return parse(one.text)
-        tape = self._slots.setdefault(id(one), self.scope.fresh("record"))
-        self.scope.locals.add(tape)
+        tape = one.slot
         if one.kind == "dynamic":
             active = tuple(i for i, arg in enumerate(one.args) if self._is_active(arg))
             recorder = self.scope.help("recorded", self.session.recorded)
@@ -450,7 +450,7 @@ class Reverse:
 
     def _dynamic_adjoint(self, one: Step, state: State) -> list[ast.stmt]:
         pulled = self.scope.help("pulled", self.session.pulled)
-        tape = self._slots.setdefault(id(one), self.scope.fresh("record"))
+        tape = one.slot
         targets = [arg for arg in one.args if self._is_active(arg)]
         return self._spread(one, f"{pulled}({tape}, {self.b(one.target)})", targets, state)
 
@@ -458,7 +458,7 @@ class Reverse:
         call = self.session.bind(self.scope, one)
         pair = self.session.pair(call)
         name = self.scope.help(f"{call.name}_backward", pair.backward)
-        tape = self._slots[id(one)]
+        tape = one.slot
         names = [self._slot(one, f"part{i}_t") for i in range(len(call.active))]
         lines = parse(f"{', '.join(names)}, = {name}({tape}, {self.b(one.target)})")
         spread: list[str] = []
@@ -499,18 +499,6 @@ def _literals(kwargs: dict[str, ast.expr]) -> dict[str, Any] | None:
         return {key: ast.literal_eval(value) for key, value in kwargs.items()}
     except (ValueError, TypeError):
         return None
-
-
-def _index(text: str) -> str:
-    """Return an index as an expression that is a value: slices are written out."""
-    node = ast.parse(f"_[{text}]", mode="eval").body.slice  # type: ignore[attr-defined]
-
-    class Slices(ast.NodeTransformer):
-        def visit_Slice(self, node: ast.Slice) -> ast.expr:
-            parts = [part or ast.Constant(None) for part in (node.lower, node.upper, node.step)]
-            return ast.Call(_name("slice"), parts, [])
-
-    return ast.unparse(Slices().visit(node))
 
 
 def _block(header: str, body: list[ast.stmt], orelse: list[ast.stmt] | None = None) -> list[ast.stmt]:

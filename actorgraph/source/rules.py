@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import math
 from collections.abc import Callable, Sequence
+from functools import update_wrapper
 from itertools import product
 from typing import Any
 
@@ -24,7 +25,7 @@ from actorgraph.lower.kernels import kernel
 from actorgraph.op import CONSTANT, INPUT, Op, is_symbolic
 from actorgraph.source import support
 
-__all__ = ["OPERATORS", "Derived", "Kernel", "Inline", "inline", "is_literal", "on_nodes"]
+__all__ = ["OPERATORS", "Derived", "Kernel", "Inline", "inline", "is_literal", "on_nodes", "trace"]
 
 OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
     ast.Add: np.add, ast.Sub: np.subtract, ast.Mult: np.multiply, ast.Div: np.divide,
@@ -47,9 +48,23 @@ def on_nodes(function: Any) -> Any:
     """Return what stands for a function when it is applied to nodes."""
     if isinstance(function, (Derived, Kernel)):
         return function.trace
+    if isinstance(function, trace):
+        return function.func
     if getattr(math, getattr(function, "__name__", ""), None) is function:
         return getattr(np, _MATH.get(function.__name__, function.__name__))
     return {abs: np.absolute, pow: np.power}.get(function, function)
+
+
+class trace:  # noqa: N801 - a decorator
+    """A function whose source is not looked at: it is traced on nodes, as `ag.grad` does."""
+
+    def __init__(self, func: Function) -> None:
+        update_wrapper(self, func)
+        self.func = func
+
+    def __call__(self, *args: Any) -> Any:
+        """Call the function itself."""
+        return self.func(*args)
 
 
 class Kernel:

