@@ -281,6 +281,10 @@ class Reverse:
         known = state.get(one.target, ZERO) if self.optimized else MAYBE
         if one.kind in ("user", "dynamic"):
             made = self._recorded(one, known != ZERO)
+        if one.kind == "pop":  # one entry for each that was appended, whatever it is
+            state[one.target] = ZERO
+            lines = self._pop_adjoint(one, known, state) + parse(f"{self.b(one.target)} = None")
+            return made, comment(one.origin, "gradient of") + lines
         if known == ZERO:
             return made, []
         state[one.target] = ZERO
@@ -398,14 +402,12 @@ class Reverse:
             lines += self.give(arg, part, state, certain=False)
         return lines
 
-    def _pop_adjoint(self, one: Step, state: State) -> list[ast.stmt]:
+    def _pop_adjoint(self, one: Step, known: str, state: State) -> list[ast.stmt]:
         base = ast.unparse(one.args[0])
-        known = state.get(base, ZERO) if self.optimized else MAYBE
-        total = "None" if known == ZERO else self.b(base)
+        total = "None" if self.optimized and state.get(base, ZERO) == ZERO else self.b(base)
+        part = "None" if known == ZERO else self.b(one.target)
         state[base] = SOME
-        return parse(
-            f"{self.b(base)} = {self.help(support.pushed)}({total}, {self.b(one.target)})"
-        )
+        return parse(f"{self.b(base)} = {self.help(support.pushed)}({total}, {part})")
 
     def _write(self, one: Step, state: State) -> list[ast.stmt]:
         """Return what undoes a write, and what gives its place's cotangent to what was written."""
@@ -426,6 +428,8 @@ class Reverse:
             lines += self.give(value, part, state, certain=False)
             lines += parse(cut)
             state[name] = MAYBE if known == MAYBE or one.kind == "append" else SOME
+            if not self.optimized or name in self.popped:
+                state[name] = MAYBE
         return lines
 
     # -- calls of functions -------------------------------------------------------------------

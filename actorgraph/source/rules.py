@@ -82,16 +82,26 @@ class Kernel:
         return graph.apply(self.op, nodes, attrs)
 
 
-def _cotangents(y: Node, ct: Node, wrt: Sequence[Node]) -> list[Node | None]:
-    with y.graph.building():
-        found = pull_back(y.graph, topological_order([y]), {y: ct}, wrt)
+def _cotangents(
+    ys: Sequence[Node], cts: Sequence[Node], wrt: Sequence[Node]
+) -> list[Node | None]:
+    graph = ys[0].graph
+    with graph.building():
+        seeds: dict[Node, Node] = {}
+        for y, ct in zip(ys, cts, strict=True):
+            seeds[y] = seeds[y] + ct if y in seeds else ct
+        found = pull_back(graph, topological_order(list(ys)), seeds, wrt)
     return [found[node] for node in wrt]
 
 
-def _tangent(y: Node, wrt: Sequence[Node], tans: Sequence[Node]) -> Node | None:
-    with y.graph.building():
+def _tangents(
+    ys: Sequence[Node], wrt: Sequence[Node], tans: Sequence[Node]
+) -> list[Node | None]:
+    graph = ys[0].graph
+    with graph.building():
         seeds = dict(zip(wrt, tans, strict=True))
-        return push_forward(y.graph, topological_order([y]), seeds).get(y)
+        found = push_forward(graph, topological_order(list(ys)), seeds)
+    return [found.get(y) for y in ys]
 
 
 # -- text of a fragment -----------------------------------------------------------------------
@@ -251,10 +261,10 @@ def _printed(
         wrt = [nodes[i] for i in active]
         if forward:
             leaves = [graph.input(f"t{i}", nodes[i].dims, float) for i in active]
-            parts: list[Node | None] = [_tangent(result, wrt, leaves)]
+            parts: list[Node | None] = _tangents([result], wrt, leaves)
         else:
             leaves = [graph.input("ct", result.dims, float)]
-            parts = _cotangents(result, leaves[0], wrt)
+            parts = _cotangents([result], leaves, wrt)
         named_so: dict[Node, ast.expr] = {result: ast.Name("y", ast.Load())}
         for node in (*leaves, *nodes.values()):
             named_so[node] = ast.Name(node.name, ast.Load())
@@ -303,7 +313,7 @@ class Derived:
         if self.forward:
             seeds = [np.asarray(one) for one in _seed_leaves(seed, moving)]
         else:
-            seeds = [np.asarray(seed)]
+            seeds = _seeds_of(seed, y)
         return made(*seeds, *arrays)
 
     def _make(self, args: Any, kwargs: Any) -> Any:
@@ -327,18 +337,20 @@ class Derived:
             kept = [leaf if isinstance(leaf, float) else nodes[i] for i, leaf in enumerate(leaves)]
             given, named = unflatten(structure, kept)
             result = on_nodes(self.function)(*given, **named)
+        several = isinstance(result, (list, tuple))
+        results: list[Node] = list(result) if several else [result]
         moving, shape = flatten([given[i] for i in self.active])
         wrt = [one for one in moving if isinstance(one, Node) and one.dtype.kind in "fc"]
         if self.forward:
             seeds = [graph.input(f"t{i}", one.dims, one.dtype) for i, one in enumerate(wrt)]
-            found: list[Any] = [_tangent(result, wrt, seeds)]
+            found: list[Any] = _tangents(results, wrt, seeds)
         else:
-            seeds = [graph.input("ct", result.dims, result.dtype)]
-            by_node = dict(zip(wrt, _cotangents(result, seeds[0], wrt), strict=True))
+            seeds = [graph.input(f"ct{i}", y.dims, y.dtype) for i, y in enumerate(results)]
+            by_node = dict(zip(wrt, _cotangents(results, seeds, wrt), strict=True))
             found = [by_node.get(one) if isinstance(one, Node) else None for one in moving]
         run = _program(found, [*seeds, *inputs])
         if self.forward:
-            return lambda *values: run(*values)[0]
+            return run if several else lambda *values: run(*values)[0]
         single = len(self.active) == 1
         if single and isinstance(given[self.active[0]], Node):
             return lambda *values: run(*values)[0]
@@ -352,16 +364,29 @@ class Derived:
         graph = next(node.graph for node in nodes if isinstance(node, Node))
         given = [graph.lift(one) if isinstance(one, _PLAIN) else one for one in args]
         result = on_nodes(self.function)(*given, **kwargs)
+        several = isinstance(result, (list, tuple))
+        results = list(result) if several else [result]
         moving, shape = flatten([given[i] for i in self.active])
         wrt = [one for one in moving if isinstance(one, Node)]
         zero = graph.constant(np.zeros(()))
         if self.forward:
             tans = [graph.lift(one) for one in _seed_leaves(seed, [given[i] for i in self.active])]
-            found = _tangent(result, wrt, tans)
-            return zero if found is None else found
-        parts = _cotangents(result, graph.lift(seed), wrt)
+            found = [zero if one is None else one for one in _tangents(results, wrt, tans)]
+            return found if several else found[0]
+        cts = [
+            graph.lift(np.zeros(()) if one is None else one) + 0.0 * y
+            for one, y in zip(seed if several else [seed], results, strict=True)
+        ]
+        parts = _cotangents(results, cts, wrt)
         full = [one * 0.0 if part is None else part for one, part in zip(wrt, parts, strict=True)]
         return _shaped(shape, full, len(self.active) == 1)
+
+
+def _seeds_of(seed: Any, y: Any) -> list[Any]:
+    """Return the cotangents of a call's results, of which None is a zero."""
+    if not isinstance(y, (list, tuple)):
+        return [np.asarray(seed)]
+    return [np.zeros_like(one) if ct is None else np.asarray(ct) for ct, one in zip(seed, y, strict=True)]
 
 
 def _seed_leaves(seed: Any, moving: Sequence[Any]) -> list[Any]:

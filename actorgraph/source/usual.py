@@ -80,8 +80,11 @@ _linear(last_of, lambda ct, y, x: [*[None] * (len(x) - 1), ct])
 _linear(shortened, lambda ct, y, x: None if ct is None else [*ct, None])
 _linear(support.finished, lambda ct, y, x, value: (ct, None),
         lambda t, value: support.finished(t, value))  # fmt: skip
-_linear(support.fitting, lambda ct, y, x, *rest: (ct, *_rest(len(rest))), lambda t, *rest: t)
+_linear(support.fitting, lambda ct, y, x, *rest: (ct, *_rest(len(rest))))
 _linear(support.refuse_view, lambda ct, y, x, *rest: (ct, None, None), lambda t, *rest: t)
+TANGENTS[support.fitting] = lambda tans, y, *rest: (
+    support.zero_of(y) if tans[0] is None else tans[0]
+)
 for _function in (add, own):
     ADJOINTS[_function] = lambda ct, y, total, part: (ct, ct)
     TANGENTS[_function] = lambda tans, y, total, part: add(tans[0], tans[1])
