@@ -218,11 +218,13 @@ class Session:
         normaliser = Normaliser(scope)
         return normaliser.steps(), normaliser.jumps.result
 
-    def sweeps(self, scope: Scope, active: tuple[str, ...]) -> Any:
+    def sweeps(self, scope: Scope, active: tuple[str, ...], owned: bool = False) -> Any:
         """Return both sweeps, the name of the result, and what the gradients are compared with."""
         steps, result = self.steps(scope, active)
         sweep = Reverse(scope, self, self.optimized)
         sweep.prepare(steps)
+        if owned:  # gradients are the caller's own
+            sweep.owned |= set(active)
         state = {result: "some"}
         forward, backward = sweep.sweep(steps, state, set(), False)
         rebound = bound(steps)
@@ -319,7 +321,7 @@ class Session:
         active = _chosen(scope, wrt)
         name = scope.reserve(f"d{scope.tree.name}d{''.join(active)}")
         halves = [scope.reserve(f"{scope.tree.name}_{one}") for one in ("forward", "backward")]
-        sweep, result, first, backward, kept, written = self.sweeps(scope, active)
+        sweep, result, first, backward, kept, written = self.sweeps(scope, active, owned=True)
         seed = sweep.b(result)
         check = scope.help("check_inputs", support.check_inputs)
         checks = parse(f"{check}({', '.join(f'{one}={one}' for one in active)})")

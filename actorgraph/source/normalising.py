@@ -194,6 +194,8 @@ class Normaliser:
 
     def _store(self, base: ast.expr, index: str, place: str, value: ast.expr) -> None:
         name = ast.unparse(base)
+        if index.startswith("."):
+            raise self.refused(self.origin, f"the attribute {place} has no gradient; use a dict")
         if not self.is_fresh(name):
             raise self.refused(
                 self.origin, f"a write into {name}, which is an argument or may show memory of "
@@ -206,8 +208,6 @@ class Normaliser:
                 f"copy it: {shown} = {name}.copy()",
             )  # fmt: skip
         made = self.atom(value)
-        if index.startswith("."):
-            raise self.refused(self.origin, f"the attribute {place} has no gradient; use a dict")
         old, helper = self.scope.fresh("old"), self.scope.help("overwritten", overwritten)
         self.scope.locals.add(old)
         self.emit("passive", f"{old} = {helper}({name}, {index_value(index)})")
@@ -545,6 +545,9 @@ class Normaliser:
                       args=[ast.Name(made, ast.Load())])  # fmt: skip
 
     def _as_tuple(self, target: str, node: ast.Tuple | ast.List) -> None:
+        for one in node.elts:
+            if isinstance(one, ast.Starred):
+                raise self.refused(one)
         args = [self.atom(one) for one in node.elts]
         for one in args:
             if isinstance(one, ast.Name) and self.written(one.id):

@@ -29,7 +29,7 @@ from actorgraph.source.steps import (
     loads,
     parse,
 )
-from actorgraph.source.usual import ADJOINTS
+from actorgraph.source.usual import ADJOINTS, LINEAR
 
 __all__ = ["Reverse", "Substituted", "comment"]
 
@@ -70,7 +70,7 @@ class Reverse:
     def __init__(self, scope: Scope, session: Any, optimized: bool) -> None:
         self.scope, self.session, self.optimized = scope, session, optimized
         self.owned: set[str] = set()
-        self.popped: set[str] = set()
+        self.tapes: set[str] = set()
         self.tape = "tape" if "tape" not in scope.used else scope.fresh("tape")
         self.uses_tape = False
         self._kept: dict[tuple[int, str], str] = {}
@@ -90,8 +90,9 @@ class Reverse:
             if isinstance(one, Step):
                 if one.kind in ("item", "store", "append", "pop"):
                     self.owned.add(ast.unparse(one.args[0]))
-                if one.kind == "pop":
-                    self.popped.add(ast.unparse(one.args[0]))
+                if one.kind == "pop" and self.scope.is_generated:
+                    name = ast.unparse(one.args[0])
+                    self.tapes |= {name} if name.startswith("tape") else set()
             elif isinstance(one, Branch):
                 self.prepare(one.body + one.orelse)
             elif isinstance(one, (Loop, Context)):
@@ -370,7 +371,7 @@ class Reverse:
         name = self.scope.help(f"{one.function.__name__}_adjoint", rule)
         args = [self.b(one.target), one.target, *map(ast.unparse, one.args)]
         call = _call(name, args, one.kwargs)
-        if len(one.args) == 1:
+        if len(one.args) == 1 or one.function in LINEAR:
             return self.give(one.args[0], call, state, certain=False)
         names = [
             self._slot(one, f"part{i}_t") if self._is_active(arg) else "_"
@@ -407,7 +408,11 @@ class Reverse:
         total = "None" if self.optimized and state.get(base, ZERO) == ZERO else self.b(base)
         part = "None" if known == ZERO else self.b(one.target)
         state[base] = SOME
-        return parse(f"{self.b(base)} = {self.help(support.pushed)}({total}, {part})")
+        tape = base in self.tapes
+        undo = [] if tape else parse(f"{base}.append({one.target})")
+        value = None if tape else base
+        pushed = self.help(support.pushed)
+        return undo + parse(f"{self.b(base)} = {pushed}({total}, {part}, {value})")
 
     def _write(self, one: Step, state: State) -> list[ast.stmt]:
         """Return what undoes a write, and what gives its place's cotangent to what was written."""
@@ -420,7 +425,7 @@ class Reverse:
             part = f"{self.help(support.item_of)}({ct}, {place})"
             cut = f"{ct} = {self.help(support.cleared)}({ct}, {place})"
         else:
-            lines = [] if name in self.popped else parse(f"{name}.pop()")
+            lines = [] if name in self.tapes else parse(f"{name}.pop()")
             part = f"{self.help(support.last_of)}({ct})"
             cut = f"{ct} = {self.help(support.shortened)}({ct})"
         if known != ZERO:
@@ -428,7 +433,7 @@ class Reverse:
             lines += self.give(value, part, state, certain=False)
             lines += parse(cut)
             state[name] = MAYBE if known == MAYBE or one.kind == "append" else SOME
-            if not self.optimized or name in self.popped:
+            if not self.optimized or name in self.tapes:
                 state[name] = MAYBE
         return lines
 

@@ -84,6 +84,11 @@ class Scope:
         for scope in self.nested.values():
             scope.nested = {**self.nested, **scope.nested}
 
+    @property
+    def is_generated(self) -> bool:
+        """Whether it is the text of a derivative: what it pops is a tape of its own."""
+        return self.function.__code__.co_filename.startswith("<ag ")
+
     def fresh(self, stem: str) -> str:
         """Return a name that the function does not use."""
         number = 1

@@ -7,6 +7,7 @@ like any others.
 
 from __future__ import annotations
 
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -53,7 +54,7 @@ def add(total: Any, part: Any) -> Any:
     if total is None:
         return part
     if isinstance(part, (list, tuple)):
-        return [add(a, b) for a, b in zip(total, part, strict=True)]
+        return [add(a, b) for a, b in zip_longest(total, part)]
     if isinstance(part, dict):
         return {key: add(total.get(key), part.get(key)) for key in {**total, **part}}
     return total + part
@@ -152,9 +153,14 @@ def shortened(total: Any) -> Any:
     return total[:-1] if total else None
 
 
-def pushed(total: Any, part: Any) -> Any:
-    """Return the cotangent of a list before its last element, `part`, was taken."""
-    return [part] if total is None else [*total, part]
+def pushed(total: Any, part: Any, value: Any) -> Any:
+    """Return the cotangent of a list before its last element, of cotangent `part`, was taken.
+
+    `value` is the list with that element, None for a tape, which is always emptied.
+    """
+    if total is None:
+        total = [] if value is None else [None] * (len(value) - 1)
+    return [*total, part]
 
 
 def split_like(ct: Any, value: Any) -> Any:

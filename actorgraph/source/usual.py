@@ -27,22 +27,28 @@ from actorgraph.source.support import (
     sum_like,
 )
 
-__all__ = ["ADJOINTS", "METHODS", "PURE", "SOURCES", "TANGENTS", "astype"]
+__all__ = ["ADJOINTS", "LINEAR", "METHODS", "PURE", "SOURCES", "TANGENTS", "astype"]
 
 Rule = Callable[..., Any]
 ADJOINTS: dict[Any, Rule] = {}
 TANGENTS: dict[Any, Rule] = {}
+LINEAR: set[Any] = set()
+"""Functions of one active argument, the first."""
 PURE: dict[Any, Rule] = {support.add_at: added_at, support.cleared: newly_cleared}
 """What stands for a helper that writes in place, where that helper is differentiated itself."""
 
 
 def _linear(function: Any, adjoint: Rule, tangent: Rule | None = None) -> None:
-    """Declare a function that is linear in its first argument and has no other derivative."""
+    """Declare a function that is linear in its first argument and has no other derivative.
+
+    Its reverse rule returns the cotangent of that argument alone.
+    """
     ADJOINTS[function] = adjoint
-    apply = tangent or (lambda t, *rest, **kwargs: None if t is None else function(t, *rest, **kwargs))
+    LINEAR.add(function)
+    apply = tangent or function
 
     def rule(tans: Any, y: Any, x: Any, *rest: Any, **kwargs: Any) -> Any:
-        return apply(tans[0] if isinstance(tans, tuple) else tans, *rest, **kwargs)
+        return None if tans[0] is None else apply(tans[0], *rest, **kwargs)
 
     TANGENTS[function] = rule
 
@@ -56,40 +62,30 @@ METHODS: dict[str, Rule] = {"astype": astype}
 """Methods of arrays that are no NumPy function."""
 
 
-def _rest(count: int) -> tuple[None, ...]:
-    return (None,) * count
-
-
 for _function in (np.array, np.asarray, np.ascontiguousarray, np.copy, float, np.float64, astype):
-    _linear(
-        _function,
-        lambda ct, y, x, *rest, **kwargs: (split_like(ct, x), *_rest(len(rest)))
-        if rest else split_like(ct, x),
-    )  # fmt: skip
+    _linear(_function, lambda ct, y, x, *rest, **kwargs: split_like(ct, x))
 _linear(list, lambda ct, y, x: join_like(ct, x))
 _linear(tuple, lambda ct, y, x: join_like(ct, x))
-_linear(sum_like, lambda ct, y, x, like: (broadcast_like(ct, x), None))
-_linear(broadcast_like, lambda ct, y, x, like: (sum_like(ct, x), None))
-_linear(split_like, lambda ct, y, x, value: (np.array(ct), None))
-_linear(join_like, lambda ct, y, x, value: (split_like(ct, x), None))
-_linear(item_of, lambda ct, y, x, index: (added_at(None, x, index, ct), None))
-_linear(support.overwritten, lambda ct, y, x, index: (added_at(None, x, index, ct), None),
-        lambda t, index: item_of(t, index))  # fmt: skip
-_linear(newly_cleared, lambda ct, y, x, index: (newly_cleared(ct, index), None))
-_linear(last_of, lambda ct, y, x: [*[None] * (len(x) - 1), ct])
-_linear(shortened, lambda ct, y, x: None if ct is None else [*ct, None])
-_linear(support.finished, lambda ct, y, x, value: (ct, None),
-        lambda t, value: support.finished(t, value))  # fmt: skip
-_linear(support.fitting, lambda ct, y, x, *rest: (ct, *_rest(len(rest))))
-_linear(support.refuse_view, lambda ct, y, x, *rest: (ct, None, None), lambda t, *rest: t)
-TANGENTS[support.fitting] = lambda tans, y, *rest: (
+_linear(sum_like, lambda ct, y, x, like: broadcast_like(ct, x))
+_linear(broadcast_like, lambda ct, y, x, like: sum_like(ct, x))
+_linear(split_like, lambda ct, y, x, value: np.array(ct))
+_linear(join_like, lambda ct, y, x, value: split_like(ct, x))
+_linear(item_of, lambda ct, y, x, index: added_at(None, x, index, ct))
+_linear(support.overwritten, lambda ct, y, x, index: added_at(None, x, index, ct), item_of)
+_linear(newly_cleared, lambda ct, y, x, index: newly_cleared(ct, index))
+_linear(last_of, lambda ct, y, x: [None] * (len(x) - 1) + [ct])
+_linear(shortened, lambda ct, y, x: None if ct is None else pushed(ct, None, None))
+_linear(support.finished, lambda ct, y, x, value: ct)
+_linear(support.fitting, lambda ct, y, x, value, what, default, check: ct)
+_linear(support.refuse_view, lambda ct, y, x, name, source: ct, lambda t, name, source: t)
+TANGENTS[support.fitting] = lambda tans, y, seed, value, what, default, check: (
     support.zero_of(y) if tans[0] is None else tans[0]
 )
 for _function in (add, own):
     ADJOINTS[_function] = lambda ct, y, total, part: (ct, ct)
     TANGENTS[_function] = lambda tans, y, total, part: add(tans[0], tans[1])
-ADJOINTS[pushed] = lambda ct, y, total, part: (shortened(ct), last_of(ct))
-TANGENTS[pushed] = lambda tans, y, total, part: pushed(tans[0], tans[1])
+ADJOINTS[pushed] = lambda ct, y, total, part, value: (shortened(ct), last_of(ct), None)
+TANGENTS[pushed] = lambda tans, y, total, part, value: pushed(tans[0], tans[1], value)
 ADJOINTS[added_at] = lambda ct, y, total, value, index, part: (ct, None, None, item_of(ct, index))
 TANGENTS[added_at] = lambda tans, y, total, value, index, part: added_at(
     tans[0], value, index, tans[3]
