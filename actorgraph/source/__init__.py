@@ -276,5 +276,3 @@ def _zero(value: Any) -> Any:
     from actorgraph.source.support import zero_of
 
     return tuple(map(zero_of, value)) if isinstance(value, tuple) else zero_of(value)
-
-

@@ -117,13 +117,18 @@ class Session:
         spec = call.scope.tree.args
         plain = [arg.arg for arg in (*spec.posonlyargs, *spec.args)]
         call.vararg = spec.vararg.arg if spec.vararg else ""
-        if spec.kwarg is not None and set(call.kwargs) - {*plain, *[a.arg for a in spec.kwonlyargs]}:
+        if spec.kwarg is not None and set(call.kwargs) - {
+            *plain,
+            *[a.arg for a in spec.kwonlyargs],
+        }:
             raise refuse(one.origin, "** of active functions is not supported", scope.function)
         starred = [arg for arg in args if isinstance(arg, ast.Starred)]
         if starred:
             if len(args) > 1 or call.kwargs.keys() - set(call.scope.captured):
                 raise refuse(one.origin, "give starred arguments alone", scope.function)
-            call.given = dict.fromkeys([*plain, *([call.vararg] if call.vararg else [])], starred[0])
+            call.given = dict.fromkeys(
+                [*plain, *([call.vararg] if call.vararg else [])], starred[0]
+            )
         else:
             call.given = dict(zip(plain, args, strict=False))
             if call.vararg:
@@ -253,9 +258,7 @@ class Session:
         """Return a body without dead code."""
         if not self.optimized:
             return body
-        helpers = {
-            name for name, value in scope.helpers.items() if not isinstance(value, Late)
-        }
+        helpers = {name for name, value in scope.helpers.items() if not isinstance(value, Late)}
         return without_dead_code(body, frozenset(helpers))
 
     def halves(self, scope: Scope, active: tuple[str, ...]) -> tuple[Any, Any]:
@@ -362,7 +365,7 @@ class Session:
             _with_defaults(one, scope, int(one.__name__ == name), (None,))
         if options.motion == "split":
             made[halves[1]].__defaults__ = (None,)
-            made[name].forward, made[name].backward = (made[one] for one in halves)  # type: ignore
+            made[name].forward, made[name].backward = (made[one] for one in halves)  # type: ignore[attr-defined]
         return made[name]
 
     def push(self, function: FunctionType, wrt: tuple[int, ...], options: Options) -> Any:
@@ -394,8 +397,8 @@ class Session:
         else:
             functions = [_function(name, scope, tans, body, "None")]
         made = emit(scope, functions, f"tangent of {scope.tree.name}")
-        for one in made.values():
-            _with_defaults(one, scope, len(tans), (None,) * len(tans))
+        for pushed in made.values():
+            _with_defaults(pushed, scope, len(tans), (None,) * len(tans))
         return made[name]
 
 
@@ -455,13 +458,17 @@ def _with_defaults(made: FunctionType, scope: Scope, more: int, values: Any = ()
     if scope.tree.name not in (function.__name__, "lambda_"):
         return  # a nested one, whose defaults are given in each call
     names = list(inspect.signature(function).parameters.values())
-    behind = any(one.kind in (one.VAR_POSITIONAL, one.KEYWORD_ONLY, one.VAR_KEYWORD) for one in names)
+    behind = any(
+        one.kind in (one.VAR_POSITIONAL, one.KEYWORD_ONLY, one.VAR_KEYWORD) for one in names
+    )
     made.__defaults__ = function.__defaults__
     made.__kwdefaults__ = dict(function.__kwdefaults__ or {})
     if more and values:
         if behind:
             code = made.__code__
-            keywords = code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]
+            keywords = code.co_varnames[
+                code.co_argcount : code.co_argcount + code.co_kwonlyargcount
+            ]
             made.__kwdefaults__ |= dict.fromkeys(keywords[-more:])
         else:
             made.__defaults__ = (*(function.__defaults__ or ()), *values)

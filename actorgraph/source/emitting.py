@@ -32,7 +32,7 @@ def text_of(functions: list[ast.stmt]) -> str:
     """Return the text of functions; comments stand as string statements in their trees."""
     tree = ast.fix_missing_locations(ast.Module(functions, []))
     text = ast.unparse(tree)
-    lines = []
+    lines: list[str] = []
     for line in text.split("\n"):
         found = re.match(r"^(\s*)(['\"])(# .*)\2$", line)
         if found:
@@ -49,7 +49,9 @@ def emit(scope: Scope, functions: list[ast.stmt], title: str) -> dict[str, Funct
     text = text_of(functions)
     filename = f"<ag {title} {next(_numbers)}>"
     inner = ast.parse(text).body
-    outer: Any = ast.parse(f"def made({', '.join([*scope.helpers, *scope.cells])}):\n    pass").body[0]
+    outer: Any = ast.parse(
+        f"def made({', '.join([*scope.helpers, *scope.cells])}):\n    pass"
+    ).body[0]
     outer.body = inner
     code = compile(ast.Module([outer], []), filename, "exec")
     (factory,) = [one for one in code.co_consts if isinstance(one, CodeType)]

@@ -73,7 +73,6 @@ def check_everywhere(tree: ast.FunctionDef) -> ast.AST | None:
     for node in ast.walk(tree):
         if type(node).__name__ in ALWAYS:
             return node
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-            if node.func.id in ("exec", "eval"):
-                return node
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("exec", "eval"):
+            return node
     return None

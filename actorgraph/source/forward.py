@@ -9,7 +9,17 @@ from actorgraph.source import support
 from actorgraph.source.reverse import _block, _call, _literals, _name, _substituted
 from actorgraph.source.rules import inline
 from actorgraph.source.scope import Scope, bound_names
-from actorgraph.source.steps import Branch, Context, Insertion, Jump, Loop, Step, index_value, loads, parse
+from actorgraph.source.steps import (
+    Branch,
+    Context,
+    Insertion,
+    Jump,
+    Loop,
+    Step,
+    index_value,
+    loads,
+    parse,
+)
 from actorgraph.source.usual import TANGENTS
 
 __all__ = ["Forward"]
@@ -84,10 +94,8 @@ class Forward:
             tans = [self.of(one.args[i]) for i in active]
             seeds = tans[0] if len(tans) == 1 else f"({', '.join(tans)})"
             call = _call(name, [seeds, one.target, *map(ast.unparse, one.args)], one.kwargs)
-            filled = f"{tan} = {call}\nif {tan} is None:\n    {tan} = " + (
-                f"{self.help(support.zero_of)}({one.target})"
-            )
-            return made + parse(filled)
+            zero = f"{self.help(support.zero_of)}({one.target})"
+            return made + parse(f"{tan} = {call}\nif {tan} is None:\n    {tan} = {zero}")
         names = {f"x{i}": arg for i, arg in enumerate(one.args)}
         names |= {f"t{i}": _name(self.of(one.args[i])) for i in active}
         names |= {"y": _name(one.target), "np": _name(self.session.numpy(self.scope))}
@@ -99,8 +107,8 @@ class Forward:
             names[stem] = _name(fresh)
         (part,) = text.parts
         zero = f"{self.help(support.zero_of)}({one.target})"
-        value = zero if part is None else _substituted(part, names)
-        return made + parse(f"{tan} = {value}")
+        moved = zero if part is None else _substituted(part, names)
+        return made + parse(f"{tan} = {moved}")
 
     def _rule(self, one: Step, made: list[ast.stmt]) -> list[ast.stmt]:
         rule = TANGENTS.get(one.function)

@@ -34,27 +34,26 @@ def fused(body: list[ast.stmt]) -> list[ast.stmt]:
                 setattr(one, name, fused(getattr(one, name)))
         part = _added(one)
         if part is not None and out and isinstance(out[-1], ast.Assign):
-            before = out[-1]
-            same = ast.unparse(before.targets[0]) == ast.unparse(one.targets[0])  # type: ignore[attr-defined]
-            name = ast.unparse(before.targets[0])
-            if same and name not in loads(part) and name not in loads(before.value):
-                if isinstance(before.value, (ast.BinOp, ast.UnaryOp, ast.Call)) and not (
-                    isinstance(before.value, ast.Call)
-                    and ast.unparse(before.value.func) in ("add", "own", "add_at", "item_of")
-                ):
-                    before.value = ast.BinOp(before.value, ast.Add(), part)
-                    continue
+            before, name = out[-1], ast.unparse(one.targets[0])  # type: ignore[attr-defined]
+            value = before.value
+            sums = isinstance(value, (ast.BinOp, ast.UnaryOp)) or (
+                isinstance(value, ast.Call) and ast.unparse(value.func) == "sum_like"
+            )
+            same = ast.unparse(before.targets[0]) == name
+            if sums and same and name not in loads(part) | loads(value):
+                before.value = ast.BinOp(value, ast.Add(), part)
+                continue
         out.append(one)
     return out
 
 
 def _added(one: ast.stmt) -> ast.expr | None:
     """Return y of ``b = b + y``."""
-    if isinstance(one, ast.Assign) and isinstance(one.value, ast.BinOp):
-        if isinstance(one.value.op, ast.Add):
-            if ast.unparse(one.value.left) == ast.unparse(one.targets[0]):
-                return one.value.right
-    return None
+    value = one.value if isinstance(one, ast.Assign) else None
+    if not isinstance(value, ast.BinOp) or not isinstance(value.op, ast.Add):
+        return None
+    same = ast.unparse(value.left) == ast.unparse(one.targets[0])  # type: ignore[attr-defined]
+    return value.right if same else None
 
 
 class _Sweep:
@@ -118,9 +117,9 @@ class _Sweep:
             if inside <= around:
                 break
             around |= inside
-        if not _does(body) and isinstance(one, ast.For) and self.is_pure(one.iter):
-            if not (_names([one.target]) or set()) & live:
-                return None
+        idle = not _does(body) and isinstance(one, ast.For) and self.is_pure(one.iter)
+        if idle and not (_names([one.target]) or set()) & live:  # type: ignore[union-attr]
+            return None
         live |= around
         if isinstance(one, ast.For):
             made: ast.stmt = ast.For(one.target, one.iter, body or [ast.Pass()], one.orelse)

@@ -65,7 +65,8 @@ def read(function: FunctionType) -> ast.FunctionDef:
             node, "a coroutine has no derivative; differentiate the part between two awaits",
             function,
         )  # fmt: skip
-    return node
+    definition: ast.FunctionDef = node
+    return definition
 
 
 @lru_cache(64)

@@ -44,6 +44,7 @@ class Substituted(ast.NodeTransformer):
         self.names = names
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
+        """Return what stands for a name."""
         return self.names.get(node.id, node)
 
 
@@ -113,7 +114,7 @@ class Reverse:
         for i in range(len(steps) - 1, -1, -1):
             one = steps[i]
             after = later | bound(steps[i + 1 :])
-            if isinstance(one, Step) or isinstance(one, Insertion):
+            if isinstance(one, (Step, Insertion)):
                 self._step(one, state, after, loop, group)
                 continue
             made, turned, needs = self._compound(one, state, after, loop)
@@ -237,7 +238,7 @@ class Reverse:
         if one.over:
             needs = sorted(loads(parse(one.over)) & self.scope.locals)
             over, kept = one.over, []
-            if loop and any(name in after for name in needs) or any(
+            if (loop and any(name in after for name in needs)) or any(
                 name in after for name in needs
             ):
                 name = self._slots.setdefault(id(one), self.scope.fresh("range"))
@@ -331,7 +332,11 @@ class Reverse:
             call = _call(name, [ct, one.target, *map(ast.unparse, one.args)], one.kwargs)
             return self._spread(one, call, [one.args[i] for i in active], state)
         names = {f"x{i}": arg for i, arg in enumerate(one.args)}
-        names |= {"y": _name(one.target), "ct": _name(ct), "np": _name(self.session.numpy(self.scope))}
+        names |= {
+            "y": _name(one.target),
+            "ct": _name(ct),
+            "np": _name(self.session.numpy(self.scope)),
+        }
         lines: list[ast.stmt] = []
         for stem, helper in made.helpers.items():
             names[stem] = _name(self.scope.help(stem, helper))
@@ -510,7 +515,9 @@ def _literals(kwargs: dict[str, ast.expr]) -> dict[str, Any] | None:
         return None
 
 
-def _block(header: str, body: list[ast.stmt], orelse: list[ast.stmt] | None = None) -> list[ast.stmt]:
+def _block(
+    header: str, body: list[ast.stmt], orelse: list[ast.stmt] | None = None
+) -> list[ast.stmt]:
     made: Any = parse(f"{header}:\n    pass")[0]
     made.body = list(body) or made.body
     if orelse:
@@ -547,4 +554,3 @@ def _leaves(node: ast.AST) -> bool:
     if isinstance(node, (ast.For, ast.While, ast.FunctionDef)):
         return False
     return any(map(_leaves, ast.iter_child_nodes(node)))
-

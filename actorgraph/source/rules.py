@@ -50,15 +50,16 @@ def on_nodes(function: Any) -> Any:
         return function.trace
     if isinstance(function, trace):
         return function.func
-    if getattr(math, getattr(function, "__name__", ""), None) is function:
-        return getattr(np, _MATH.get(function.__name__, function.__name__))
+    name: str = getattr(function, "__name__", "")
+    if name and getattr(math, name, None) is function:
+        return getattr(np, _MATH.get(name, name))
     return {abs: np.absolute, pow: np.power}.get(function, function)
 
 
-class trace:  # noqa: N801 - a decorator
+class trace:
     """A function whose source is not looked at: it is traced on nodes, as `ag.grad` does."""
 
-    def __init__(self, func: Function) -> None:
+    def __init__(self, func: Callable[..., Any]) -> None:
         update_wrapper(self, func)
         self.func = func
 
@@ -74,6 +75,7 @@ class Kernel:
         self.op, self.__name__ = op, op.name
 
     def __call__(self, *arrays: Any, **attrs: Any) -> Any:
+        """Apply the op to arrays."""
         return self.op.forward(np, *map(np.asarray, arrays), **attrs)
 
     def trace(self, *nodes: Any, **attrs: Any) -> Node:
@@ -82,9 +84,7 @@ class Kernel:
         return graph.apply(self.op, nodes, attrs)
 
 
-def _cotangents(
-    ys: Sequence[Node], cts: Sequence[Node], wrt: Sequence[Node]
-) -> list[Node | None]:
+def _cotangents(ys: Sequence[Node], cts: Sequence[Node], wrt: Sequence[Node]) -> list[Node | None]:
     graph = ys[0].graph
     with graph.building():
         seeds: dict[Node, Node] = {}
@@ -94,9 +94,7 @@ def _cotangents(
     return [found[node] for node in wrt]
 
 
-def _tangents(
-    ys: Sequence[Node], wrt: Sequence[Node], tans: Sequence[Node]
-) -> list[Node | None]:
+def _tangents(ys: Sequence[Node], wrt: Sequence[Node], tans: Sequence[Node]) -> list[Node | None]:
     graph = ys[0].graph
     with graph.building():
         seeds = dict(zip(wrt, tans, strict=True))
@@ -237,6 +235,7 @@ def _inline(
 
 
 def is_literal(node: ast.expr) -> bool:
+    """Return whether an expression is a constant that is written out."""
     try:
         ast.literal_eval(node)
     except (ValueError, TypeError):
@@ -293,6 +292,7 @@ class Derived:
         self._made: dict[Any, Any] = {}
 
     def __call__(self, seed: Any, y: Any, /, *args: Any, **kwargs: Any) -> Any:
+        """Return the derivative for arrays."""
         moving = [args[i] for i in self.active]
         if all([type(one) is np.ndarray for one in args]) and not kwargs:  # noqa: C419 - faster
             key: Any = tuple([(one.shape, one.dtype) for one in args])
@@ -301,10 +301,7 @@ class Derived:
             leaves, structure = flatten((args, kwargs))
             leaves = [_numeric(leaf) for leaf in leaves]
             arrays = [leaf for leaf in leaves if isinstance(leaf, np.ndarray)]
-            key = structure, tuple([
-                (leaf.shape, leaf.dtype) if isinstance(leaf, np.ndarray) else (type(leaf), _key(leaf))
-                for leaf in leaves
-            ])  # fmt: skip
+            key = structure, tuple([_kind_of(leaf) for leaf in leaves])
         made = self._made.get(key)
         if made is None:
             if len(self._made) >= self.LIMIT:
@@ -386,7 +383,10 @@ def _seeds_of(seed: Any, y: Any) -> list[Any]:
     """Return the cotangents of a call's results, of which None is a zero."""
     if not isinstance(y, (list, tuple)):
         return [np.asarray(seed)]
-    return [np.zeros_like(one) if ct is None else np.asarray(ct) for ct, one in zip(seed, y, strict=True)]
+    return [
+        np.zeros_like(one) if ct is None else np.asarray(ct)
+        for ct, one in zip(seed, y, strict=True)
+    ]
 
 
 def _seed_leaves(seed: Any, moving: Sequence[Any]) -> list[Any]:
@@ -415,8 +415,11 @@ def _numeric(leaf: Any) -> Any:
     return np.asarray(leaf) if isinstance(leaf, _PLAIN) else leaf
 
 
-def _key(leaf: Any) -> Any:
-    return repr(leaf) if isinstance(leaf, slice) else leaf
+def _kind_of(leaf: Any) -> Any:
+    """Return what calls of one kind have in common."""
+    if isinstance(leaf, np.ndarray):
+        return leaf.shape, leaf.dtype
+    return type(leaf), repr(leaf) if isinstance(leaf, slice) else leaf
 
 
 def _program(results: Sequence[Node | None], inputs: Sequence[Node]) -> Callable[..., list[Any]]:

@@ -170,7 +170,8 @@ class Scope:
                 return
             self._mark(node.optional_vars, node.context_expr)
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            if node.func.attr in ("append", "extend", "insert") and any(map(self.is_active, node.args)):
+            grows = node.func.attr in ("append", "extend", "insert")
+            if grows and any(map(self.is_active, node.args)):
                 self._mark_root(node.func.value)
 
     def insertion(self, item: ast.withitem) -> ast.expr | None:

@@ -8,7 +8,18 @@ from typing import Any
 
 from actorgraph.source.scope import bound_names
 
-__all__ = ["Branch", "Context", "Insertion", "Jump", "Loop", "Step", "bound", "index_value", "loads", "parse"]
+__all__ = [
+    "Branch",
+    "Context",
+    "Insertion",
+    "Jump",
+    "Loop",
+    "Step",
+    "bound",
+    "index_value",
+    "loads",
+    "parse",
+]
 
 
 @dataclass(eq=False)
@@ -139,9 +150,7 @@ def bound(block: list[Any]) -> set[str]:
             found |= one.binds()
         elif isinstance(one, Branch):
             found |= bound(one.body) | bound(one.orelse)
-        elif isinstance(one, Loop):
-            found |= bound(one.body) | bound_names(parse(f"{one.header}: pass"))
-        elif isinstance(one, Context):
+        elif isinstance(one, (Loop, Context)):
             found |= bound(one.body) | bound_names(parse(f"{one.header}: pass"))
     return found
 

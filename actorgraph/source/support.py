@@ -70,7 +70,8 @@ def zero_of(value: Any) -> Any:
         return {key: zero_of(part) for key, part in value.items()}
     if isinstance(value, (bool, str)):
         return None
-    return value * 0.0 if isinstance(value, (int, *_NUMBERS)) else None
+    number: Any = value
+    return number * 0.0 if isinstance(value, (int, *_NUMBERS)) else None
 
 
 def _zeros(value: Any) -> Any:
@@ -88,7 +89,7 @@ def _get(value: Any, index: Any) -> Any:
 
 def _is_basic(index: Any) -> bool:
     parts = index if type(index) is tuple else (index,)
-    return all([p is None or p is Ellipsis or isinstance(p, (int, slice, np.integer)) for p in parts])
+    return all(p is None or p is Ellipsis or isinstance(p, (int, slice, np.integer)) for p in parts)
 
 
 def add_at(total: Any, value: Any, index: Any, part: Any) -> Any:
@@ -191,9 +192,7 @@ def refuse_array(value: Any, name: str) -> Any:
 def refuse_view(value: Any, name: str, source: str) -> Any:
     """Return what was read, if it does not show memory that is written to later."""
     if isinstance(value, np.ndarray) and value.base is not None:
-        raise GraphError(
-            f"{name} shows memory of {source}, which is written to; copy it: .copy()"
-        )
+        raise GraphError(f"{name} shows memory of {source}, which is written to; copy it: .copy()")
     return value
 
 

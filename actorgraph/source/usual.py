@@ -81,9 +81,9 @@ _linear(support.refuse_view, lambda ct, y, x, name, source: ct, lambda t, name, 
 TANGENTS[support.fitting] = lambda tans, y, seed, value, what, default, check: (
     support.zero_of(y) if tans[0] is None else tans[0]
 )
-for _function in (add, own):
-    ADJOINTS[_function] = lambda ct, y, total, part: (ct, ct)
-    TANGENTS[_function] = lambda tans, y, total, part: add(tans[0], tans[1])
+for _sum_of in (add, own):
+    ADJOINTS[_sum_of] = lambda ct, y, total, part: (ct, ct)
+    TANGENTS[_sum_of] = lambda tans, y, total, part: add(tans[0], tans[1])
 ADJOINTS[pushed] = lambda ct, y, total, part, value: (shortened(ct), last_of(ct), None)
 TANGENTS[pushed] = lambda tans, y, total, part, value: pushed(tans[0], tans[1], value)
 ADJOINTS[added_at] = lambda ct, y, total, value, index, part: (ct, None, None, item_of(ct, index))

@@ -1,3 +1,4 @@
+# ruff: noqa: B007, PERF401, RET504, RET508, RUF021 - how code is written is the subject here
 """Functions that are differentiated in every way: (function, arguments, wrt) by name.
 
 `TRACED` are those that `ag.grad` can trace as well.

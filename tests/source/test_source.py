@@ -1,4 +1,4 @@
-"""What `ag.source` promises besides right gradients: errors, text, rules, order, and old defects."""
+"""What `ag.source` promises besides right gradients: errors, text, rules, orders, old defects."""
 
 import ast
 import gc
@@ -157,7 +157,9 @@ def test_products_with_the_hessian():
     forward = source.jvp(source.grad(rosenbrock))
     reverse = source.vjp(source.grad(rosenbrock))
     np.testing.assert_allclose(forward(x, dx=v), hessian @ v)
-    np.testing.assert_allclose(reverse(x, **{_last(source.grad(rosenbrock), source.vjp): v}), hessian @ v)
+    np.testing.assert_allclose(
+        reverse(x, **{_last(source.grad(rosenbrock), source.vjp): v}), hessian @ v
+    )
 
 
 @pytest.mark.parametrize(
@@ -179,7 +181,8 @@ def test_second_order_through_control_flow_and_containers(name):
 
     moved = (slope(np.asarray(x) + 1e-5) - slope(np.asarray(x) - 1e-5)) / 2e-5
     ones = ag.autodiff.trees.unflatten(
-        structure, [np.ones_like(x) if i == 0 else np.zeros_like(one) for i, one in enumerate(leaves)]
+        structure,
+        [np.ones_like(x) if i == 0 else np.zeros_like(one) for i, one in enumerate(leaves)],
     )
     tangent = source.jvp(first, check_dims=False)(*args, **{_last(first, source.jvp): ones})
     parts, _ = ag.autodiff.trees.flatten(tangent)
@@ -335,7 +338,7 @@ def a_class(x):
 
 
 def escapes(x):
-    return list(map(lambda y: y * x, [1.0]))[0]
+    return list(map(lambda y: y * x, [1.0]))[0]  # noqa: C417, RUF015
 
 
 @pytest.mark.parametrize(
@@ -396,7 +399,7 @@ def test_a_function_without_source_is_refused():
 
 
 def test_lambdas_are_found_on_their_line():
-    pair = (lambda x: x * x, lambda x: x * x * x)  # noqa: E731
+    pair = (lambda x: x * x, lambda x: x * x * x)
     assert [source.grad(one)(2.0) for one in pair] == [4.0, 12.0]
 
 
@@ -486,7 +489,7 @@ def test_a_block_runs_on_the_gradient_where_it_stands():
 
 @source.trace
 def traced(x):
-    return (lambda: np.tanh(x) * x)()
+    return (lambda: np.tanh(x) * x)()  # noqa: PLC3002
 
 
 def uses_traced(x):
@@ -557,7 +560,8 @@ def test_recorded_arrays_are_not_copied_and_a_loop_of_reads_is_linear():
         return total
 
     text = source.grad(f).__source__
-    assert "add_at" in text and ".copy()" not in text
+    assert "add_at" in text
+    assert ".copy()" not in text
     np.testing.assert_allclose(source.grad(f)(np.arange(5.0)), 2 * np.arange(5.0))
 
 
