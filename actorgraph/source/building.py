@@ -24,7 +24,7 @@ from actorgraph.source.rules import Derived
 from actorgraph.source.scope import Scope, bound_names
 from actorgraph.source.steps import bound, loads, parse
 
-__all__ = ["Options", "Session"]
+__all__ = ["Call", "Options", "Pair", "Session"]
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class Session:
         owner: Any = function
         first: list[ast.expr] = []
         if isinstance(function, MethodType):
-            made = ast.parse(one.text).body[0].value.func.value  # type: ignore[attr-defined]
+            made = ast.parse(one.text).body[0].value.func.value
             first, owner = [made], function.__func__
         if isinstance(function, Scope):
             inner = Scope(scope.function, function.tree, function.captured, function.nested)

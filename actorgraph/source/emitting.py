@@ -16,7 +16,7 @@ from weakref import finalize
 
 from actorgraph.source.scope import Scope
 
-__all__ = ["Late", "emit"]
+__all__ = ["Late", "emit", "text_of"]
 
 _numbers = count(1)
 

@@ -28,6 +28,7 @@ ALWAYS: dict[str, tuple[str, str]] = {
     "Global": _MODULE,
     "Nonlocal": _MODULE,
 }
+"""What is refused wherever it stands, by the name of its class: why, and the way out."""
 WHERE_ACTIVE: dict[str, tuple[str, str]] = {
     "Try": _EXCEPTION,
     "TryStar": _EXCEPTION,
@@ -48,6 +49,7 @@ WHERE_ACTIVE: dict[str, tuple[str, str]] = {
     "TemplateStr": ("a template has no derivative", "write an f-string"),
     "Interpolation": ("a template has no derivative", "write an f-string"),
 }
+"""What is refused where active values go through it."""
 SUPPORTED = frozenset(
     """
     Module Interactive Expression FunctionType FunctionDef Return Assign AugAssign AnnAssign For
@@ -57,6 +59,7 @@ SUPPORTED = frozenset(
     MatchValue MatchSingleton MatchAs MatchOr TypeIgnore TypeVar ParamSpec TypeVarTuple
     """.split()
 )
+"""What is differentiated, or is part of something that is."""
 
 
 def reason(node: ast.AST) -> str:

@@ -123,7 +123,7 @@ class Normaliser(Expressions):
                 if isinstance(one, ast.NamedExpr) and self.scope.is_active(one.value):
                     value = deepcopy(one.value)
                     self.assign(one.target.id, value)
-                    one.value = one.target  # type: ignore[assignment]
+                    one.value = one.target
             made = _Unnamed(self.scope).visit(head)
             for field, value in ast.iter_fields(node):
                 if value is head:

@@ -6,7 +6,7 @@ import ast
 
 from actorgraph.source.steps import loads
 
-__all__ = ["needed_before", "without_dead_code"]
+__all__ = ["fused", "needed_before", "without_dead_code"]
 
 _IMPURE = frozenset({"fitting", "check_inputs", "refuse_array", "refuse_view", "overwritten"})
 

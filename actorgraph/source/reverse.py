@@ -91,7 +91,7 @@ class Reverse:
             if isinstance(one, Step):
                 if one.kind in ("item", "store", "append", "pop"):
                     self.owned.add(ast.unparse(one.args[0]))
-                if one.kind == "pop" and self.scope.is_generated:
+                if one.kind in ("append", "pop") and self.scope.is_generated:
                     name = ast.unparse(one.args[0])
                     self.tapes |= {name} if name.startswith("tape") else set()
             elif isinstance(one, Branch):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 import math
 from collections.abc import Callable, Sequence
-from functools import update_wrapper
+from functools import partial, update_wrapper
 from itertools import product
 from typing import Any
 
@@ -25,7 +25,16 @@ from actorgraph.lower.kernels import kernel
 from actorgraph.op import CONSTANT, INPUT, Op, is_symbolic
 from actorgraph.source import support
 
-__all__ = ["OPERATORS", "Derived", "Kernel", "Inline", "inline", "is_literal", "on_nodes", "trace"]
+__all__ = [
+    "Derived",
+    "Inline",
+    "Kernel",
+    "OPERATORS",
+    "inline",
+    "is_literal",
+    "on_nodes",
+    "trace",
+]
 
 OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
     ast.Add: np.add, ast.Sub: np.subtract, ast.Mult: np.multiply, ast.Div: np.divide,
@@ -347,13 +356,13 @@ class Derived:
             found = [by_node.get(one) if isinstance(one, Node) else None for one in moving]
         run = _program(found, [*seeds, *inputs])
         if self.forward:
-            return run if several else lambda *values: run(*values)[0]
+            return run if several else partial(_first, run)
         single = len(self.active) == 1
         if single and isinstance(given[self.active[0]], Node):
-            return lambda *values: run(*values)[0]
+            return partial(_first, run)
         if all(isinstance(given[i], Node) for i in self.active):
             return run
-        return lambda *values: _shaped(shape, run(*values), single)
+        return partial(_in_trees, shape, run, single)
 
     def trace(self, seed: Any, y: Any, /, *args: Any, **kwargs: Any) -> Any:
         """Return the derivative as nodes, so that it has derivatives itself."""
@@ -404,6 +413,14 @@ def _seed_leaves(seed: Any, moving: Sequence[Any]) -> list[Any]:
         ):
             found.append(np.zeros(np.shape(primal)) if tan is None else tan)
     return found
+
+
+def _first(run: Any, *values: Any) -> Any:
+    return run(*values)[0]
+
+
+def _in_trees(shape: Any, run: Any, single: bool, *values: Any) -> Any:
+    return _shaped(shape, run(*values), single)
 
 
 def _shaped(shape: Any, parts: Sequence[Any], single: bool) -> Any:

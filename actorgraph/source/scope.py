@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["PASSIVE_ATTRIBUTES", "PASSIVE_CALLS", "UNKNOWN", "Scope", "bound_names", "is_numpy"]
+__all__ = ["PASSIVE_ATTRIBUTES", "PASSIVE_CALLS", "Scope", "UNKNOWN", "bound_names", "is_numpy"]
 
 UNKNOWN = object()
 """What a local name resolves to: it is known only when the function runs."""

@@ -31,7 +31,9 @@ __all__ = ["ADJOINTS", "LINEAR", "METHODS", "PURE", "SOURCES", "TANGENTS", "asty
 
 Rule = Callable[..., Any]
 ADJOINTS: dict[Any, Rule] = {}
+"""The reverse rule of a function."""
 TANGENTS: dict[Any, Rule] = {}
+"""The forward rule of a function."""
 LINEAR: set[Any] = set()
 """Functions of one active argument, the first."""
 PURE: dict[Any, Rule] = {support.add_at: added_at, support.cleared: newly_cleared}
