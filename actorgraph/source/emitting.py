@@ -33,13 +33,18 @@ def text_of(functions: list[ast.stmt]) -> str:
     tree = ast.fix_missing_locations(ast.Module(functions, []))
     text = ast.unparse(tree)
     lines: list[str] = []
+    told = ""
     for line in text.split("\n"):
         found = re.match(r"^(\s*)(['\"])(# .*)\2$", line)
         if found:
-            mark = found[3].encode().decode("unicode_escape") if "\\" in found[3] else found[3]
-            line = found[1] + mark.replace("\n", " ")
+            line = found[1] + ast.literal_eval(line.strip()).replace("\n", " ")
             while lines and lines[-1].startswith(f"{found[1]}# ") and "gradient of" in lines[-1]:
                 lines.pop()  # nothing of that line is left
+            if line == told:
+                continue
+            told = line
+        elif line.lstrip() == line or line.rstrip().endswith(":"):
+            told = ""
         lines.append(line)
     return "\n".join(lines) + "\n"
 

@@ -26,14 +26,16 @@ _NUMBERS = (float, np.ndarray, np.generic)
 
 def sum_like(ct: Any, like: Any) -> Any:
     """Sum what was broadcast back to the shape of `like`."""
-    shape = np.shape(like)
-    return ct if np.shape(ct) == shape else _SUM_LIKE.forward(np, np.asarray(ct), like)
+    shape = getattr(like, "shape", ())
+    return ct if getattr(ct, "shape", ()) == shape else _SUM_LIKE.forward(np, np.asarray(ct), like)
 
 
 def broadcast_like(x: Any, like: Any) -> Any:
     """Broadcast to the shape of `like`."""
-    shape = np.shape(like)
-    return x if np.shape(x) == shape else _BROADCAST_LIKE.forward(np, np.asarray(x), like)
+    shape = getattr(like, "shape", ())
+    return (
+        x if getattr(x, "shape", ()) == shape else _BROADCAST_LIKE.forward(np, np.asarray(x), like)
+    )
 
 
 def own(total: Any, part: Any) -> Any:
