@@ -5,13 +5,20 @@ from __future__ import annotations
 import ast
 import builtins
 import math
-from collections.abc import Callable
 from types import FunctionType, ModuleType
 from typing import Any
 
 import numpy as np
 
-__all__ = ["PASSIVE_ATTRIBUTES", "PASSIVE_CALLS", "Scope", "UNKNOWN", "bound_names", "is_numpy"]
+__all__ = [
+    "PASSIVE_ATTRIBUTES",
+    "PASSIVE_CALLS",
+    "Scope",
+    "UNKNOWN",
+    "bound_names",
+    "is_numpy",
+    "walk_own",
+]
 
 UNKNOWN = object()
 """What a local name resolves to: it is known only when the function runs."""
@@ -340,6 +347,3 @@ def bound_names(body: Any) -> set[str]:
 def _parameters(args: ast.arguments) -> list[str]:
     rest = [one for one in (args.vararg, args.kwarg) if one is not None]
     return [one.arg for one in (*args.posonlyargs, *args.args, *args.kwonlyargs, *rest)]
-
-
-Fresh = Callable[[str], str]
