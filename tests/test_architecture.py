@@ -1,6 +1,6 @@
 """The sentences of docs/design.md about structure, as tests: who imports whom, what is where.
 
-    errors <- options <- dims <- types <- op <- node <- legality, operands <- graph <- ops
+    errors <- options <- dims, runs <- types <- op <- node <- legality, operands <- graph <- ops
            <- autodiff, rewrite <- memory <- lower <- jit <- deadlines
            <- channels, node_actor, scheduler <- machines
            <- transforms, trace, nn, pipeline, source, testing <- _demo <- cli <- __main__
@@ -29,7 +29,7 @@ PACKAGE = ROOT / "actorgraph"
 LAYERS = (
     ("errors", "_version"),
     ("options", "notebook"),
-    ("dims", "store"),
+    ("dims", "runs", "store"),
     (
         "types",
         "drawing",
@@ -65,7 +65,7 @@ LAYERS = (
 )
 """A module imports from its own part of the package and from layers above its own line only."""
 
-LONGEST_FILE, LONGEST_FUNCTION = 700, 60
+LONGEST_FILE, LONGEST_FUNCTION, LARGEST_CIRCLE = 700, 60, 4
 THREADS = ("deadlines.py", "scheduler.py", "devices/", "jit/compiler.py")
 STARTS_THREADS = {"Thread", "Timer", "ThreadPoolExecutor", "start_new_thread", "to_thread"}
 HEAVY = {
@@ -90,8 +90,27 @@ FILES = {
 }
 PUBLIC = [name for name in FILES if not any(part[0] == "_" for part in name.split("."))]
 
-every_module = pytest.mark.parametrize("module", FILES)
-every_public_module = pytest.mark.parametrize("module", PUBLIC)
+
+def of_all(modules):
+    """Return a decorator for a test of one module: it is made of all of them, and names each."""
+
+    def decorator(test):
+        def test_of_all():
+            broken = []
+            for module in modules:
+                try:
+                    test(module)
+                except AssertionError as error:
+                    broken.append(f"{module}: {error}")
+            assert not broken, "\n".join(broken)
+
+        test_of_all.__doc__ = test.__doc__
+        return test_of_all
+
+    return decorator
+
+
+every_module, every_public_module = of_all(FILES), of_all(PUBLIC)
 
 
 @cache
@@ -124,9 +143,10 @@ def at_run_time(node, inside_functions):
             yield from at_run_time(child, inside_functions)
 
 
-def imported_names(module, inside_functions=True):
+def imported_names(module, inside_functions=True, for_types=False):
     """Yield every name that the module imports, in full."""
-    for node in at_run_time(tree(module), inside_functions):
+    nodes = ast.walk(tree(module)) if for_types else at_run_time(tree(module), inside_functions)
+    for node in nodes:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -134,9 +154,9 @@ def imported_names(module, inside_functions=True):
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
-def imported_modules(module, inside_functions=True):
+def imported_modules(module, inside_functions=True, for_types=False):
     """Yield the modules of the package that the module imports."""
-    for name in imported_names(module, inside_functions):
+    for name in imported_names(module, inside_functions, for_types):
         if name.split(".")[0] == "actorgraph":
             yield name if name in FILES else name.rpartition(".")[0]
 
@@ -184,6 +204,26 @@ def test_no_import_cycles():
         ready = {module for module, others in edges.items() if others <= done} - done
         assert ready, f"a cycle among {sorted(set(edges) - done)}"
         done |= ready
+
+
+def circles():
+    """Return the groups of files each of which knows all others of its group, types included."""
+    knows = {module: set(imported_modules(module, for_types=True)) - {module} for module in FILES}
+    count = 0
+    while count != len(knows):  # who knows nobody, or is known by nobody, is in no circle
+        count = len(knows)
+        known = set().union(*knows.values())
+        knows = {m: o & knows.keys() for m, o in knows.items() if m in known and o & knows.keys()}
+    for middle in knows:
+        for others in knows.values():
+            if middle in others:
+                others |= knows[middle]
+    groups = {frozenset(o for o in others if m in knows[o]) for m, others in knows.items()}
+    return sorted(map(sorted, filter(None, groups)), key=len, reverse=True)
+
+
+def test_few_files_know_one_another_even_by_the_names_of_types():
+    assert [circle for circle in circles() if len(circle) > LARGEST_CIRCLE] == []
 
 
 def test_nothing_is_imported_by_a_string_but_what_the_root_gives_late():
@@ -307,6 +347,66 @@ def test_examples_in_docstrings_are_true():
 
 
 # -- size and form ----------------------------------------------------------------------------
+
+
+@cache
+def classes():
+    """Return all classes of the package, private ones and those in functions too, by name."""
+    found = {}
+    for module in FILES:
+        for node in ast.walk(tree(module)):
+            if isinstance(node, ast.ClassDef):
+                found.setdefault(node.name, []).append((module, node))
+    return found
+
+
+def duplicated_names():
+    """Return the names of classes that stand in several files, with these."""
+    return {
+        name: [module for module, _ in places]
+        for name, places in classes().items()
+        if len(places) > 1
+    }
+
+
+def test_the_name_of_a_class_stands_in_one_file():
+    assert duplicated_names() == {}
+
+
+def methods(cls):
+    """Return the methods that a class implements: no dunders, nothing abstract."""
+    return {
+        node.name
+        for node in cls.body
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+        if not node.name.startswith("__")
+        if not any("abstract" in ast.unparse(one) for one in node.decorator_list)
+    }
+
+
+def ancestors(cls):
+    """Yield the classes of the package that a class inherits from; hooks are there to be taken."""
+    for base in cls.bases:
+        name = re.match(r"[\w.]+", ast.unparse(base))[0].rpartition(".")[2]
+        for _, found in classes().get(name, ()) if name != "Instrument" else ():
+            yield found
+            yield from ancestors(found)
+
+
+LEFT = {"_StepPlan", "StagedPlan", "ActorMachine"}
+"""What is still done by overriding."""
+
+
+def test_no_subclass_overrides_an_implemented_method():
+    wrong = [
+        f"{module}: {cls.name}.{name}, which {ancestor.name} implements"
+        for places in classes().values()
+        for module, cls in places
+        if cls.name not in LEFT
+        for ancestor in ancestors(cls)
+        for name in methods(cls) & methods(ancestor)
+    ]
+    assert wrong == []
 
 
 def too_long(path):

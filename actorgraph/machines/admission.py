@@ -18,50 +18,21 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from actorgraph.errors import MemoryLimitError
 from actorgraph.graph import Node
 from actorgraph.machines.binding import Binding
+from actorgraph.machines.claim import Claim
 from actorgraph.machines.plan import Plan
+from actorgraph.machines.run import Run
 from actorgraph.memory.arenas import Arenas
 from actorgraph.memory.buffers import is_fresh, size_in_bytes
 from actorgraph.node import Parameter
 
-if TYPE_CHECKING:
-    from actorgraph.machines.run import Run
-
-__all__ = ["Admission", "Claim", "allocated", "bytes_of", "claim_of", "fitted"]
+__all__ = ["Admission", "allocated", "bytes_of", "claim_of", "fitted"]
 
 _NAMED = 5
-
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """The most bytes that a run can hold at once, in whatever order its tasks run.
-
-    Attributes
-    ----------
-    kept : int
-        What outlives the turn that makes it (messages, residuals, results), as if all of it were
-        alive at once.
-    turn : int
-        What a turn of a task needs beside that, at its worst moment; only running turns need it.
-    arena : int
-        Planned memory of a turn, which the machine keeps.
-    tasks : int
-        How many turns can run at once.
-    """
-
-    kept: int
-    turn: int
-    arena: int
-    tasks: int
-
-    def alone(self, workers: int) -> int:
-        """Return the bytes of the run by itself."""
-        return self.kept + min(self.tasks, workers) * (self.turn + self.arena)
 
 
 class Admission:

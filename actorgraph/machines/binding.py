@@ -6,11 +6,9 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
-if TYPE_CHECKING:
-    from actorgraph.machines.admission import Claim
-
+from actorgraph.machines.claim import Claim
 from actorgraph.node_actor import LATEST
 
 __all__ = ["Binding", "Direct"]

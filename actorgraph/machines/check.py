@@ -13,7 +13,7 @@ from typing import Any
 from actorgraph.errors import GraphError, near_names, shown
 from actorgraph.graph import Node
 from actorgraph.lower.cuts import one_per_node
-from actorgraph.lower.deadlock import Action, Credit, Edge, Verdict, check
+from actorgraph.lower.deadlock import Action, Arc, Credit, Verdict, check
 from actorgraph.lower.regions import TaskSpec, connect
 from actorgraph.machines.capacities import Capacities, channel_name, edges_of
 from actorgraph.machines.network import Network
@@ -141,9 +141,9 @@ def report(
     # The tasks that stand for the machine: runs come from the one, and end in the other.
     start, end = len(specs), len(specs) + 1
     brought = [spec.index for spec in specs if any(port.producer is None for port in spec.ports)]
-    outside = [Edge(start, task, None, f"the start of runs -> {names[task]}") for task in brought]
+    outside = [Arc(start, task, None, f"the start of runs -> {names[task]}") for task in brought]
     outside += [
-        Edge(spec.index, end, None, f"{spec.name} -> the end of runs")
+        Arc(spec.index, end, None, f"{spec.name} -> the end of runs")
         for spec in specs
         if spec.results
     ]
@@ -168,7 +168,7 @@ def report(
     )
 
 
-def _edges(given: Given, specs: Sequence[TaskSpec]) -> list[Edge]:
+def _edges(given: Given, specs: Sequence[TaskSpec]) -> list[Arc]:
     found = []
     for spec in specs:
         capacities = given.capacities.of(given.plan.joint, spec, given.max_in_flight)
@@ -176,11 +176,11 @@ def _edges(given: Given, specs: Sequence[TaskSpec]) -> list[Edge]:
             if port.producer is not None:
                 bound = capacity if capacity < given.max_in_flight else None
                 name = channel_name(specs, spec, port)
-                found.append(Edge(port.producer, spec.index, bound, name))
+                found.append(Arc(port.producer, spec.index, bound, name))
     return found
 
 
-def _checked(given: Given, edges: Sequence[Edge], verdict: Verdict) -> tuple[CheckedEdge, ...]:
+def _checked(given: Given, edges: Sequence[Arc], verdict: Verdict) -> tuple[CheckedEdge, ...]:
     peaks: dict[str, int] = {}
     for network in given.networks:
         if network.plan is given.plan and network.counted:

@@ -32,11 +32,12 @@ from actorgraph.lower.kernels import is_silent
 from actorgraph.machines.admission import Admission
 from actorgraph.machines.calls import Calls
 from actorgraph.machines.capacities import Capacities
+from actorgraph.machines.event_loops import in_main_thread
 from actorgraph.machines.looped import Looped
 from actorgraph.machines.network import Networks
 from actorgraph.machines.plan import Plan
 from actorgraph.machines.process import THIS
-from actorgraph.machines.run import Run, in_main_thread
+from actorgraph.machines.run import Run
 from actorgraph.node_actor import blamed
 from actorgraph.scheduler import POOL, WAITING, Scheduler, inside
 from actorgraph.store import take
@@ -68,7 +69,6 @@ class Core:
         self.lock = threading.RLock()
         self.admission = Admission(max_in_flight, max_bytes, workers)
         self.assigning: dict[int, Run] = {}
-        self.calls = Calls(self)
         self.numbers = 0
         self.closed = False
         self.interrupted = False
@@ -84,6 +84,7 @@ class Core:
             counted=counted,
             recycling=max_bytes is None,  # what no run holds would be counted by nobody
         )
+        self.calls = Calls(self.scheduler, self.lock)
         self.pool.retain(self.scheduler)
 
     # -- starting -----------------------------------------------------------------------------
@@ -124,7 +125,7 @@ class Core:
     def _admit(self, slot: int | None = None) -> None:
         """Inject queued runs while there is room."""
         for parts in self.admission.admitted(self.networks.arenas):
-            self.scheduler.awaited += sum([part.awaited for part in parts])
+            self.scheduler.awaited += sum([part.host is not None for part in parts])
             arrays = parts[0].plan.store.arrays  # of one moment, for all parts
             for part in parts:
                 part.take_arrays(arrays)
@@ -288,7 +289,7 @@ class Core:
         with self.lock:
             if self.admission.in_flight.pop(run.number, None) is None:
                 return
-            self.scheduler.awaited -= run.awaited
+            self.scheduler.awaited -= run.host is not None
         self._conclude(run)
         self._admit_more()
 
@@ -383,7 +384,7 @@ class Core:
         with self.lock:
             if self.admission.in_flight.pop(run.number, None) is None:
                 return
-            self.scheduler.awaited -= run.awaited
+            self.scheduler.awaited -= run.host is not None
             run.dead = run.dead or cause
         self._conclude(run)
 

@@ -14,7 +14,7 @@ import anyio
 
 from actorgraph.lower.kernels import Waiting
 from actorgraph.machines.calls import Answer, Raised, gave_up, resumed, returned, spawn
-from actorgraph.machines.run import in_trio, loop_notifier
+from actorgraph.machines.event_loops import in_trio, loop_notifier
 from actorgraph.node_actor import blamed
 
 if TYPE_CHECKING:

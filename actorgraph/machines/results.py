@@ -17,7 +17,7 @@ from actorgraph.node import Buffer, Parameter
 from actorgraph.types import UNKNOWN
 
 if TYPE_CHECKING:
-    from actorgraph.machines.run import Run
+    from actorgraph.runs import AbstractRun
 
 __all__ = ["Results"]
 
@@ -110,7 +110,7 @@ class Results:
             f"the outputs to read it; readable are {', '.join(map(repr, self.readables))}"
         )
 
-    def collect(self, run: Run) -> tuple[dict[Node, Dual], list[tuple[Buffer, Any]]]:
+    def collect(self, run: AbstractRun) -> tuple[dict[Node, Dual], list[tuple[Buffer, Any]]]:
         """Return the Duals of a run that has succeeded, and what it assigns to buffers.
 
         Every array is the caller's own: only a parameter's value is the array that the run has
@@ -152,7 +152,7 @@ class Results:
             assigned.append((buffer, array))
         return duals, assigned
 
-    def _check_shape(self, run: Run, index: int, node: Node, arrays: list[Any]) -> None:
+    def _check_shape(self, run: AbstractRun, index: int, node: Node, arrays: list[Any]) -> None:
         place = self.result_of.get(node)
         value = self._leaf_value(run, node) if place is None else arrays[place]
         if run.leaves[index].shape != value.shape:
@@ -162,7 +162,7 @@ class Results:
                 f"but in this run the node has shape {value.shape}"
             )
 
-    def _owned(self, run: Run) -> list[np.ndarray[Any, Any]]:
+    def _owned(self, run: AbstractRun) -> list[np.ndarray[Any, Any]]:
         """Return the results as arrays that share memory with no leaf and not with each other."""
         arrays = list(run.results)
         taken: set[int] = set()
@@ -184,7 +184,7 @@ class Results:
             arrays[place] = array
         return arrays
 
-    def _leaf_value(self, run: Run, node: Node) -> np.ndarray[Any, Any]:
+    def _leaf_value(self, run: AbstractRun, node: Node) -> np.ndarray[Any, Any]:
         """Return the value of a leaf: a parameter's own array, a copy of anything else."""
         if node not in self.leaf_index:
             return np.array(node.attrs["value"])

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
-from contextvars import Context
 from functools import partial
 from math import inf
 from time import monotonic
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import anyio
 
@@ -18,29 +16,33 @@ from actorgraph import instrument
 from actorgraph.dual import Dual
 from actorgraph.errors import GraphError, RunCancelled
 from actorgraph.graph import Node
+from actorgraph.machines.event_loops import (
+    in_event_loop,
+    in_ipython_kernel,
+    in_main_thread,
+    loop_notifier,
+)
+from actorgraph.machines.process import THIS
 from actorgraph.memory.buffers import Unallocated
-from actorgraph.node import Buffer
 from actorgraph.node_actor import blamed
 from actorgraph.options import seconds
+from actorgraph.runs import AbstractRun
 from actorgraph.scheduler import waited_for
 from actorgraph.store import copies
 
 if TYPE_CHECKING:
-    from actorgraph.machines.admission import Claim
     from actorgraph.machines.binding import Binding
-    from actorgraph.machines.core import Core
-from actorgraph.machines.plan import Plan
-from actorgraph.machines.process import THIS
+    from actorgraph.machines.claim import Claim
+    from actorgraph.machines.group import Batch
+    from actorgraph.machines.plan import Plan
 
-__all__ = [
-    "Run", "in_event_loop", "in_ipython_kernel", "in_main_thread", "in_trio", "loop_notifier",
-]  # fmt: skip
+__all__ = ["Run"]
 
 _GLANCE_S = 1.0
 """Seconds after which who waits looks by itself: Ctrl-C just before it waits is handled then."""
 
 
-class Run:
+class Run(AbstractRun):
     """One run of a machine; `await` it, or call `result`, then read ``run[node]``.
 
     Attributes
@@ -52,22 +54,18 @@ class Run:
     """
 
     __slots__ = (
-        "__weakref__", "_callbacks", "_lock", "assigned", "awaited", "binding", "claim",
-        "collected", "context", "core", "dead", "done", "duals", "errors", "group", "host",
-        "kernels", "leaves", "machine", "microbatch", "microbatches", "network", "number", "plan",
-        "priority", "regular", "results", "timeout_s", "tokens", "until", "values",
+        "_callbacks", "_lock", "assigned", "batch", "claim", "collected", "core", "duals",
+        "errors", "group", "kernels", "machine", "microbatch", "network", "plan", "regular",
+        "timeout_s", "tokens", "until", "values",
     )  # fmt: skip
+
+    binding: Binding
 
     timeout_s: float
     """How long it was given, set together with `until`."""
 
-    told: ClassVar[bool] = True
-    """Whether instruments hear of it."""
-
-    def __init__(
-        self, core: Core, plan: Plan, binding: Binding, number: int, priority: int
-    ) -> None:
-        self.core = core
+    def __init__(self, core: Any, plan: Plan, binding: Binding, number: int, priority: int) -> None:
+        self.core = core  # a `Core`, which makes runs of it begin and end: it knows them
         self.plan = plan
         self.binding = binding
         self.kernels = binding.kernels
@@ -76,25 +74,22 @@ class Run:
         self.network: Any = None
         self.claim: Claim | None = None  # on the machine's `max_bytes`
         self.machine: object = None
+        self.batch: Batch | None = None  # of which this is the whole
         self.group: Run | None = None  # of which this is a part
         self.microbatch: int | None = None  # of a pipeline
-        self.microbatches: Sequence[Any] = ()  # of a pipeline's batch
+        self.microbatches = ()
         self.values: Sequence[Any] = ()
-        self.leaves: list[Any] = []
-        self.awaited = False
+        self.leaves = []
         self.regular = True  # whether everything that it brings is C-contiguous
         self.errors: dict[str, Any] | None = None
-        self.context: Context | None = None  # the caller's, where there are ops of users
-        self.host: Callable[[Callable[[], object]], object] | None = None
-        # Set once, by whatever ends the run early; actors read it without a lock.
-        self.dead: BaseException | None = None
+        self.context = self.host = self.dead = None
         self.until: float | None = None  # the time of its deadline, by `monotonic`
         self.done = False
         self.collected = False
         self.duals: dict[Node, Dual] = {}
         self.assigned: Sequence[tuple[Any, Any]] = ()  # of a part (buffer, array), else to `take`
         count = plan.result_count
-        self.results: Any = [None] * count
+        self.results = [None] * count
         # `deliver` pops one a result; the last popped is the True, whoever pops it.
         self.tokens: list[bool] = [True] + [False] * (count - 1)
         self._lock = threading.Lock()
@@ -145,7 +140,7 @@ class Run:
         if not self.done and in_event_loop() and not in_ipython_kernel():
             raise GraphError("run.result() would block the running event loop; write `await run`")
         host = self.host if self.plan.needs_loop and not self.done else None
-        if host is not None and not host(_nothing):
+        if host is not None and not host(int):
             self.abort(GraphError("the event loop of the run was closed"))
         until = None if timeout_s is None else monotonic() + seconds("timeout_s", timeout_s)
         if until is None and not self.done:
@@ -176,13 +171,15 @@ class Run:
 
     @property
     def parts(self) -> Sequence[Run]:
-        """What is admitted for this run: itself, or the parts of a `Group`."""
-        return (self,)
+        """What is admitted for this run: itself, or the runs of its batch."""
+        return (self,) if self.batch is None else self.batch.parts
 
     @property
     def predicted_us(self) -> float:
         """Microseconds that its steps are taken to need together."""
-        return self.binding.predicted_us
+        if self.batch is None:
+            return self.binding.predicted_us
+        return sum(part.binding.predicted_us for part in self.batch.parts)
 
     def take_arrays(self, arrays: Sequence[Any]) -> None:
         """Put the variables' arrays, of those of the graph's store, among what was given."""
@@ -243,7 +240,9 @@ class Run:
         """
         if self.dead is None:
             try:
-                duals, assigned = self._results()
+                batch = self.batch
+                found = self.plan.collect(self) if batch is None else batch.join(batch.parts)
+                duals, assigned = found
                 # Parts are joined first; copied here, where it may fail: to commit is to exchange.
                 self.assigned = (
                     assigned
@@ -260,18 +259,15 @@ class Run:
             self.dead = self._lateness("it ended too late")
         self.collected = True
 
-    def _results(self) -> tuple[dict[Node, Dual], Sequence[tuple[Buffer, Any]]]:
-        """Return the Duals of what was delivered, and what is assigned to buffers."""
-        return self.plan.collect(self)
-
     def complete(self) -> None:
         """Wake who waits.  Called once, after `collect`."""
         self.values = self.leaves = self.kernels = []
         self.microbatches = ()
         self.results = {}  # takes what actors deliver to a run that has been ended early
+        told, self.batch = self.batch is None, None  # of a batch they hear the parts
         self.network = self.machine = None
         self.done = True
-        if instrument.listening and self.told:
+        if instrument.listening and told:
             if self.dead is not None:
                 instrument.tell("on_error", self, self.dead)
             instrument.tell("on_run_end", self)
@@ -346,68 +342,3 @@ class Run:
             with anyio.CancelScope(shield=True):
                 await event.wait()
             raise
-
-
-def _nothing() -> None:
-    return None
-
-
-def in_main_thread() -> bool:
-    """Return whether this is the thread that Ctrl-C interrupts."""
-    return threading.get_ident() == threading.main_thread().ident
-
-
-def loop_notifier(*, at_once: bool = False) -> Callable[[Callable[[], object]], object]:
-    """Return a function that runs a callable on the current event loop, from any thread.
-
-    `at_once` calls it without a detour where the calling thread is the loop's: to wake the loop
-    costs as much as a small run.  A loop that was closed in the meantime is no error: nobody is
-    left to be told.
-    """
-    schedule: Callable[..., object]
-    here: Callable[[], object] = _nothing
-    own: object = _nothing
-    if in_trio():
-        schedule = sys.modules["trio"].lowlevel.current_trio_token().run_sync_soon
-    else:
-        import asyncio
-
-        own = asyncio.get_running_loop()
-        schedule = own.call_soon_threadsafe
-        here = asyncio._get_running_loop if at_once else here
-
-    def notify(function: Callable[[], object]) -> bool:
-        if here() is own:
-            function()
-            return True
-        try:
-            schedule(function)
-        except RuntimeError:  # closed; trio.RunFinishedError is one too
-            return False
-        return True
-
-    return notify
-
-
-# A module may be there in part, while another thread imports it: nobody runs in its loop then.
-
-
-def in_trio() -> bool:
-    """Return whether the calling code runs in trio."""
-    lowlevel = getattr(sys.modules.get("trio"), "lowlevel", None)
-    in_trio_run = getattr(lowlevel, "in_trio_run", None)
-    return in_trio_run is not None and bool(in_trio_run())
-
-
-def in_event_loop() -> bool:
-    """Return whether the calling code runs in an event loop."""
-    # Unlike get_running_loop, this does not raise (1 us) where there is none.
-    running_loop = getattr(sys.modules.get("asyncio"), "_get_running_loop", None)
-    return (running_loop is not None and running_loop() is not None) or in_trio()
-
-
-def in_ipython_kernel() -> bool:
-    """Return whether the code runs in a Jupyter kernel, whose loop waits while a cell runs."""
-    get_ipython = getattr(sys.modules.get("IPython"), "get_ipython", None)
-    shell = get_ipython() if get_ipython is not None else None
-    return getattr(shell, "kernel", None) is not None

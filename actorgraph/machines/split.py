@@ -36,10 +36,9 @@ from actorgraph.dual import Dual
 from actorgraph.errors import FeedError, ShapeError
 from actorgraph.graph import Node, topological_order
 from actorgraph.lower.joint import Mode
-from actorgraph.machines.batching import Batching, Slice
+from actorgraph.machines.batching import Batching, BatchSlice
 from actorgraph.machines.feeds import check_dims, check_like
-from actorgraph.machines.group import Assigned, Group
-from actorgraph.machines.preparation import run_of
+from actorgraph.machines.group import Assigned, grouped
 from actorgraph.machines.rows import Reduce
 from actorgraph.machines.run import Run
 from actorgraph.memory.buffers import Unallocated
@@ -125,7 +124,7 @@ class Split:
         priority: int,
         run_number: int | None,
         host: Callable[[Callable[[], object]], object] | None,
-    ) -> Group:
+    ) -> Run:
         """Check everything that a run is given, and make the group of its slices."""
         batching = self._batching_of(mode)
         plan = machine._plan(batching.mode(mode))
@@ -143,8 +142,8 @@ class Split:
         parts = []
         for one in slices:
             try:
-                part = run_of(
-                    machine, plan, one.feeds, brought[one.number], priority, host,
+                part = machine._run_of(
+                    plan, one.feeds, brought[one.number], priority, host,
                     number=first + one.number, drawn=drawn + one.number,
                 )  # fmt: skip
             except FeedError as error:
@@ -156,14 +155,14 @@ class Split:
                 raise
             parts.append(part)
         nodes = tuple(dict.fromkeys((*machine.outputs.values(), *machine.wrt)))
-        return Group(number, parts, partial(_joined, batching, nodes, mode, slices))
+        return grouped(number, parts, partial(_joined, batching, nodes, mode, slices))
 
 
 def _joined(
     batching: Batching,
     nodes: Sequence[Node],
     mode: Mode,
-    slices: Sequence[Slice],
+    slices: Sequence[BatchSlice],
     parts: Sequence[Run],
 ) -> tuple[dict[Node, Dual], Assigned]:
     """Return the results of a run, and what it assigns to buffers."""
@@ -179,7 +178,7 @@ def _joined(
 
 
 def _dual(
-    batching: Batching, node: Node, mode: Mode, slices: Sequence[Slice], parts: Sequence[Run]
+    batching: Batching, node: Node, mode: Mode, slices: Sequence[BatchSlice], parts: Sequence[Run]
 ) -> Dual:
     dual = Dual(batching.joined(node, partial(_values, parts), slices), None, None, node)
     if mode.kind == "tangents":
@@ -200,7 +199,7 @@ def _tangents(parts: Sequence[Run], node: Node) -> list[Any]:
     return [part.duals[node].tangent for part in parts]
 
 
-def _assigned(batching: Batching, slices: Sequence[Slice], parts: Sequence[Run]) -> Assigned:
+def _assigned(batching: Batching, slices: Sequence[BatchSlice], parts: Sequence[Run]) -> Assigned:
     found: Assigned = []
     for place, (buffer, value) in enumerate(parts[0].plan.assignments):
         arrays = [part.assigned[place][1] for part in parts]

@@ -16,7 +16,8 @@ from actorgraph.machines.modes import mode_of
 from actorgraph.machines.plan import Plan
 from actorgraph.node import Buffer, Parameter, Variable
 from actorgraph.node_actor import blamed
-from actorgraph.solvers import AbstractSolver
+from actorgraph.runs import AbstractRun
+from actorgraph.solvers import AbstractSolver, LoopSolver
 
 if TYPE_CHECKING:
     from actorgraph.machines.base import Machine
@@ -55,7 +56,7 @@ class Step:
         self._parameters = parameters
         self._slots = solver.slots(parameters)
         self._updates: Any = None  # the solver's as loops
-        if machine.jit:
+        if machine.jit and isinstance(solver, LoopSolver):
             from actorgraph.jit.updates import Updates  # with Numba, which few machines need
 
             values = [node.held.array for node in parameters]
@@ -65,7 +66,7 @@ class Step:
         if machine.split_batch is None:
             self._plan = _StepPlan(
                 machine.outputs, machine.wrt, mode, sequential, machine.device, machine.watch,
-                machine._interpreter(), machine.passes, jit=machine.jit,
+                machine._interpreter, machine.passes, jit=machine.jit,
             )  # fmt: skip
             self._plan.step = self
             machine._step_plans.add(self._plan)
@@ -217,7 +218,7 @@ class _StepPlan(Plan):
     def name(self) -> str:
         return "step"
 
-    def collect(self, run: Run) -> tuple[dict[Node, Dual], list[tuple[Buffer, Any]]]:
+    def collect(self, run: AbstractRun) -> tuple[dict[Node, Dual], list[tuple[Buffer, Any]]]:
         """Return the Duals of the outputs, after the update."""
         results, leaves = run.results, run.leaves
         variables, derivatives, others, outputs = self._places or self._find_places()

@@ -16,8 +16,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import accumulate
 
-from actorgraph.machines.admission import Claim, allocated, bytes_of
+from actorgraph.machines.admission import allocated, bytes_of
 from actorgraph.machines.binding import Binding
+from actorgraph.machines.claim import Claim
 from actorgraph.memory.buffers import is_fresh, size_in_bytes
 from actorgraph.node import Variable
 from actorgraph.pipeline.staged import DIRECTIONS, StagedPlan

@@ -31,7 +31,7 @@ from actorgraph.machines.calls import Call, resumed
 from actorgraph.machines.plan import MEMORIES_KEPT
 from actorgraph.memory.buffers import Unallocated
 from actorgraph.node_actor import Dead, NodeActor, Task, blamed
-from actorgraph.pipeline.staged import DIRECTIONS, Part, StagedPlan
+from actorgraph.pipeline.staged import DIRECTIONS, Microbatch, StagedPlan
 from actorgraph.pipeline.sums import Sum
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from actorgraph.machines.run import Run
     from actorgraph.memory.arenas import Arenas
 
-__all__ = ["Credited", "Flight", "Lane", "Lanes", "Listed", "Order", "Work"]
+__all__ = ["Credited", "Flight", "Lane", "LaneOrder", "Lanes", "Listed", "Work"]
 
 _TIMES_KEPT = 256
 """Of so many turns of a task the durations are kept, for `costs`."""
@@ -60,7 +60,7 @@ class Work:
     foreign: tuple[int, ...]
 
 
-class Order(Protocol):
+class LaneOrder(Protocol):
     """What a lane does next in a run."""
 
     def take(self, ready: Callable[[Work], bool]) -> Work | None:
@@ -134,7 +134,7 @@ class Flight:
 
     def __init__(self, lane: Lane, run: Run, siblings: list[Flight]) -> None:
         self.lane, self.run, self.siblings = lane, run, siblings
-        self.parts: Sequence[Part] = run.microbatches
+        self.parts: Sequence[Microbatch] = run.microbatches
         self.order = lane.new_order()
         self.acting: Acting[None] | None = None  # the action that is under way
         self.call: Call | None = None  # for which it waits
@@ -423,7 +423,7 @@ class Lanes:
         ]
         return Work(tasks, microbatch, tuple(dict.fromkeys(foreign)))
 
-    def order_of(self, device: int) -> Callable[[], Order]:
+    def order_of(self, device: int) -> Callable[[], LaneOrder]:
         """Return what makes the order in which a device acts in a run."""
         schedule, at = self.plan.schedule, self.plan.at
         works: dict[tuple[int, str, int], Work] = {}

@@ -27,7 +27,7 @@ from actorgraph.lower.joint import Mode
 from actorgraph.lower.kernels import with_errstate
 from actorgraph.lower.program import Program, lower_directly
 from actorgraph.lower.regions import TaskSpec, connect
-from actorgraph.machines.batching import Batching, Slice
+from actorgraph.machines.batching import Batching, BatchSlice
 from actorgraph.machines.binding import Binding
 from actorgraph.machines.plan import Plan
 from actorgraph.memory.buffers import Unallocated, regular, writable
@@ -42,8 +42,9 @@ from actorgraph.types import bind_shape
 
 if TYPE_CHECKING:
     from actorgraph.machines.run import Run
+    from actorgraph.runs import AbstractRun
 
-__all__ = ["DIRECTIONS", "Part", "StageTask", "StagedPlan"]
+__all__ = ["DIRECTIONS", "Microbatch", "StageTask", "StagedPlan"]
 
 DIRECTIONS: dict[str, tuple[Literal["forward", "backward", "weights"], ...]] = {
     "F": ("forward",),
@@ -55,10 +56,10 @@ DIRECTIONS: dict[str, tuple[Literal["forward", "backward", "weights"], ...]] = {
 
 
 @dataclass(slots=True)
-class Part:
+class Microbatch:
     """A microbatch of a run: what it is given, and the run that recordings know it by."""
 
-    given: Slice
+    given: BatchSlice
     run: Run
     leaves: list[Any]
 
@@ -330,7 +331,7 @@ class StagedPlan(Plan):
 
     # -- results ------------------------------------------------------------------------------
 
-    def collect(self, run: Run) -> tuple[dict[Node, Dual], list[tuple[Buffer, Any]]]:
+    def collect(self, run: AbstractRun) -> tuple[dict[Node, Dual], list[tuple[Buffer, Any]]]:
         """Return the Duals of a batch, joined from what its lanes have gathered."""
         joined = _Joined(self, run)
         duals: dict[Node, Dual] = {}
@@ -352,9 +353,9 @@ class StagedPlan(Plan):
 class _Joined:
     """The results of one run, each of them the caller's own."""
 
-    def __init__(self, plan: StagedPlan, run: Run) -> None:
+    def __init__(self, plan: StagedPlan, run: AbstractRun) -> None:
         self.plan, self.run, self.batching = plan, run, plan.batching
-        self.parts: Sequence[Part] = run.microbatches
+        self.parts: Sequence[Microbatch] = run.microbatches
         self.given = [part.given for part in self.parts]
         self.lists: dict[int, list[Any]] = {}
         self.sums: dict[int, Any] = {}

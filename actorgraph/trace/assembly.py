@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from actorgraph.errors import printable
 from actorgraph.graph import Node
 from actorgraph.memory.buffers import size_in_bytes
-from actorgraph.trace.records import Actor, Call, Edge, Message, RunSpan, Slice
+from actorgraph.trace.records import Actor, CallSpan, Edge, MessageSpan, RunSpan, Slice
 
 if TYPE_CHECKING:
     from actorgraph.lower.regions import Port
@@ -33,9 +33,9 @@ class Records:
     lanes: tuple[str, ...]
     actors: tuple[Actor, ...]
     slices: tuple[Slice, ...]
-    messages: tuple[Message, ...]
+    messages: tuple[MessageSpan, ...]
     runs: tuple[RunSpan, ...]
-    calls: tuple[Call, ...]
+    calls: tuple[CallSpan, ...]
 
 
 def assemble(recorder: Recorder, ended: float) -> Records:
@@ -66,7 +66,7 @@ class _Assembly:
         self.machines = _names(self.notes)
         self.actors: list[Actor] = []
         self.slices: list[Slice] = []
-        self.messages: list[Message] = []
+        self.messages: list[MessageSpan] = []
         self.actor_of: dict[Task | Plan, int] = {}
         self.machine_of: dict[Task, tuple[str, Any]] = {}
         self.task_of: dict[int, Task] = {}
@@ -198,7 +198,7 @@ class _Assembly:
         edge: Edge,
         port: Port,
         notes: RunNotes | None,
-    ) -> Message | None:
+    ) -> MessageSpan | None:
         to = self.slices[target]
         if source is not None:
             sender = self.slices[source]
@@ -210,7 +210,7 @@ class _Assembly:
             return None
         symbols = {} if notes is None else notes.symbols
         size = sum(self.sizes.of(node, symbols) for node in port.nodes)
-        return Message(source, target, edge, sent, max(sent, to.start), size)
+        return MessageSpan(source, target, edge, sent, max(sent, to.start), size)
 
     def spans(self) -> list[RunSpan]:
         spans = [
@@ -223,9 +223,9 @@ class _Assembly:
         ]  # fmt: skip
         return sorted(spans, key=_beginning)
 
-    def calls(self) -> list[Call]:
+    def calls(self) -> list[CallSpan]:
         calls = [
-            Call(name, self.machines[id(notes.core)], notes.number, start - self.began,
+            CallSpan(name, self.machines[id(notes.core)], notes.number, start - self.began,
                  end - self.began)
             for notes in self.notes
             for name, start, end in notes.calls
@@ -261,11 +261,11 @@ def _names(notes: Sequence[RunNotes]) -> dict[int, str]:
     return names
 
 
-def _start(part: Slice | Call) -> float:
+def _start(part: Slice | CallSpan) -> float:
     return part.start
 
 
-def _sent(message: Message) -> float:
+def _sent(message: MessageSpan) -> float:
     return message.sent
 
 

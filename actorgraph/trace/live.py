@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary, WeakSet
 
 from actorgraph.errors import GraphError, printable
-from actorgraph.instrument import Instrument
+from actorgraph.machines.instrument import Instrument
 from actorgraph.machines.life import Lifetime
 from actorgraph.options import real
 from actorgraph.trace.using import use
