@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from actorgraph.graph import Node, build
-from actorgraph.op import Attrs, Op
+from actorgraph.op import Attrs, Memory, Op
 from actorgraph.ops.broadcasting import add
 from actorgraph.types import Checks, Record, Tensor
 
@@ -58,7 +58,7 @@ _ITEM = Op(
     typing=_field,
     vjp=(_pull,),
     jvp=_push,
-    is_view=True,
+    memory=Memory(is_view=True),
     doc="A field of a record.",
 )
 
