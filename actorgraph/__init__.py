@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from actorgraph import data, errors, ops, rewrite, solvers, types
+from actorgraph import data, devices, errors, ops, rewrite, solvers, types
 from actorgraph._version import __version__
 from actorgraph.autodiff import (
     checkpoint,
@@ -12,6 +12,7 @@ from actorgraph.autodiff import (
     hook_gradient,
     stop_gradient,
 )
+from actorgraph.devices import device
 from actorgraph.dual import Dual
 from actorgraph.errors import (
     DeadlockError,
@@ -37,7 +38,8 @@ __all__ = [
     "ActorMachine", "DeadlockError", "Dual", "FeedError", "Graph", "GraphError", "GraphTypeError",
     "LispMachine", "Machine", "MachineClosedError", "MemoryLimitError", "Node", "NodeError",
     "Parameter", "Run", "RunCancelled", "ScheduleError", "ShapeError", "TapeMachine", "__version__",
-    "autocast", "checkpoint", "custom_jvp", "custom_vjp", "data", "errors", "grad", "gradients",
+    "autocast", "checkpoint", "custom_jvp", "custom_vjp", "data", "device", "devices", "errors",
+    "grad", "gradients",
     "hessian", "hook_gradient", "hvp", "jacobian", "jvp", "nn", "ops", "pipeline", "rewrite",
     "solvers", "stop_gradient", "testing", "trace", "types", "value_and_grad", "vjp",
 ]  # fmt: skip

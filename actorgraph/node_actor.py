@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
+from actorgraph.devices.base import Failed
 from actorgraph.dual import Dual
 from actorgraph.errors import GraphError, NodeError, text_of
 from actorgraph.lower.joint import Joint
@@ -225,6 +226,8 @@ def blamed(
         As caught by the program, or by its caller one frame above.
     """
     try:
+        if isinstance(error, Failed):
+            return _explained(joint, error.node, error.inputs, error.cause, error.device)
         if isinstance(error, Unallocated):
             return _explained(joint, error.node, error.inputs, _shortage(error))
         if step is None:
@@ -284,7 +287,9 @@ def _frame_of(program: Program, trace: TracebackType | None) -> TracebackType | 
     return trace
 
 
-def _explained(joint: Joint, node: Node, got: tuple[str, ...], cause: BaseException) -> NodeError:
+def _explained(
+    joint: Joint, node: Node, got: tuple[str, ...], cause: BaseException, device: str = "cpu"
+) -> NodeError:
     """Return the `NodeError` of a failed step, for the user's node that the step belongs to."""
     source = joint.source(node)
     direction = "backward" if joint.is_backward(node) else "forward"
@@ -293,10 +298,11 @@ def _explained(joint: Joint, node: Node, got: tuple[str, ...], cause: BaseExcept
     error = NodeError(
         f"{direction} of node {source.name!r} failed in op {source.op.name!r}{step}: "
         f"{text_of(cause)}\n  inputs: {', '.join(got) or 'none'}\n"
-        f"  device: cpu\n  built at {source.where_built()}",
+        f"  device: {device}\n  built at {source.where_built()}",
         node=source.name,
         op=source.op.name,
         inputs=got,
+        device=device,
         line=source.where_built(),
         phase=direction,
     )

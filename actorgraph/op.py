@@ -190,9 +190,10 @@ class Op:
         Most calls of the op at once in the process.
     checked : bool
         True checks each result against the declared type (user ops).
-    runs_on : "worker", "loop" or "thread"
+    runs_on : "worker", "loop", "thread" or "lane"
         Where the forward is called: by the worker that runs its actor; as a coroutine function on
-        the event loop of the run's caller; or in a thread of its own, because it only waits.
+        the event loop of the run's caller; in a thread of its own, because it only waits; or not
+        at all, for the value of a lane is waited for (`lower.placing`).
     split : Split, optional
         How steps may share the beginning of the op, not with floats of two bytes.
     doc : str
@@ -215,7 +216,7 @@ class Op:
     is_view: bool = False
     concurrency: int | None = None
     checked: bool = False
-    runs_on: Literal["worker", "loop", "thread"] = "worker"
+    runs_on: Literal["worker", "loop", "thread", "lane"] = "worker"
     split: Split | None = None
     doc: str = ""
 

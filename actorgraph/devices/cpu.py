@@ -51,6 +51,7 @@ class CPU(Device):
     """The host's processor; BLAS runs on one thread while workers live."""
 
     name = "cpu"
+    is_host = True
 
     @property
     def xp(self) -> Any:

@@ -30,16 +30,19 @@ class Mode:
     """What a run computes beside values: cotangents or tangents, seeded at `nodes`.
 
     The values of `whole` are brought along by the run, and no derivative goes through them.
+    Without `fetch` results stay on their devices.
     """
 
     kind: Literal["forward", "backward", "tangents"] = "forward"
     nodes: tuple[Node, ...] = ()
     whole: tuple[Node, ...] = ()
+    fetch: bool = True
 
     @property
     def key(self) -> tuple[str, tuple[int, ...], tuple[int, ...]]:
         """Hashable identity; nodes themselves compare by building nodes."""
-        return self.kind, _ids(self.nodes), _ids(self.whole) if self.whole else ()
+        kind = self.kind if self.fetch else f"{self.kind}, not fetched"
+        return kind, _ids(self.nodes), _ids(self.whole) if self.whole else ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterable, Callable, Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -11,10 +12,19 @@ from weakref import WeakSet
 
 import numpy as np
 
-from actorgraph import devices, instrument
+from actorgraph import instrument
 from actorgraph.autodiff.reverse import check_differentiable
+from actorgraph.devices import Device
+from actorgraph.devices import get as named_device
 from actorgraph.devices.cpu import available_cores
-from actorgraph.errors import FeedError, GraphError, GraphTypeError, MachineClosedError, printable
+from actorgraph.errors import (
+    FeedError,
+    GraphError,
+    GraphTypeError,
+    MachineClosedError,
+    printable,
+    shown,
+)
 from actorgraph.graph import Graph, Node, as_nodes
 from actorgraph.lower.cuts import Cut
 from actorgraph.lower.joint import Mode
@@ -36,6 +46,7 @@ from actorgraph.options import choice, choices, flag, positive, text, whole
 from actorgraph.solvers import AbstractSolver
 
 if TYPE_CHECKING:
+    from actorgraph.lower.placing import Placing
     from actorgraph.machines.rows import Reduce
     from actorgraph.machines.split import Split
 
@@ -92,8 +103,13 @@ class Machine(Lifetime, Inspectable, ABC):
         runs wait until they fit, and one that never will is refused.  Not counted are dims of
         None, what an op needs inside of its call, and what belongs to the user: feeds, parameters,
         results of runs that have ended (a stream has at most `max_in_flight` of them).
-    device : str
-        ``"cpu"``.
+    device : str or Device
+        Where nodes run that are placed nowhere: ``"cpu"``, or ``"virtual:0"``, a device of host
+        threads (see `devices`).
+    devices : iterable of str or Device, optional
+        Several of them, in the place of `device`.
+    lanes : int
+        Lanes of each device but the CPU: what is independent runs side by side on them.
     watch : tuple of "nan" and "inf"
         Fail the run at the first node whose result has one.
     costs : dict, optional
@@ -137,7 +153,9 @@ class Machine(Lifetime, Inspectable, ABC):
         max_in_flight: int = 8,
         capacity: int | Mapping[Any, int] | None = None,
         max_bytes: int | None = None,
-        device: str = "cpu",
+        device: str | Device = "cpu",
+        devices: Iterable[str | Device] | None = None,
+        lanes: int = 1,
         watch: Iterable[str] = (),
         costs: Mapping[Any, float] | None = None,
         statistics: bool = False,
@@ -168,7 +186,7 @@ class Machine(Lifetime, Inspectable, ABC):
         self.exact, self.seed = flag("exact", exact), whole("seed", seed)
         self.passes = allowed(passes, self.exact)
         self.jit = compiling(jit, self.exact)
-        self.device = devices.get(device)
+        self._place([device] if devices is None else devices, positive("lanes", lanes))
         self._given_costs = checked_costs(self.graph, costs)
         self._statistics, self._closed = flag("statistics", statistics), False
         self._actors_only = self.fuse == "none" or bool(self.seed) or self._statistics
@@ -181,6 +199,34 @@ class Machine(Lifetime, Inspectable, ABC):
         self._inputs = {node.name: node for node in self.graph.inputs}
         self.split_batch = None if split_batch is None else positive("split_batch", split_batch)
         self._split = self._splitting(split_dim, split_reduce)
+
+    def _place(self, given: Any, lanes: int) -> None:
+        """Decide where nodes run."""
+        if isinstance(given, (str, Device)):
+            raise GraphError(f"devices= takes a list of devices, got {shown(given)}; device= one")
+        self.devices: tuple[Device, ...] = tuple([named_device(one) for one in given])
+        if not self.devices:
+            raise GraphError("devices=[] names no device")
+        self.device = self.devices[0]
+        self._placing: Placing | None = None
+        if self.graph.placements or not all([one.is_host for one in self.devices]):  # noqa: C419
+            from actorgraph.lower.placing import Placing
+
+            self._placing = Placing.of(self.graph, self.devices, lanes)
+        if self._placing is not None:
+            self.devices = tuple(self._placing.used)
+            if self.jit:
+                raise GraphError("jit compiles for the CPU; on other devices leave it out")
+
+    @property
+    def transfers(self) -> dict[str, int]:
+        """Copies to, from and between devices so far, by what was copied.
+
+        Of "parameters", "feeds", "results" and "edges", which are values between nodes.  A
+        parameter is copied again only when it has changed.
+        """
+        none = dict.fromkeys(("parameters", "feeds", "edges", "results"), 0)
+        return none if self._placing is None else dict(self._placing.transfers)
 
     def _splitting(self, dim: str | None, reduce: Reduce | None) -> Split | None:
         if self.split_batch is None:
@@ -201,6 +247,10 @@ class Machine(Lifetime, Inspectable, ABC):
     def _cut(self) -> Cut:
         """Return how the graph becomes tasks, see `lower.cuts`."""
 
+    def _cut_placed(self) -> Cut:
+        cut = self._cut()
+        return cut if self._placing is None else self._placing.cut(cut)
+
     def _interpreter(self) -> Callable[..., Any] | None:
         """Return what stands for generated programs, if anything."""
         return None
@@ -216,6 +266,7 @@ class Machine(Lifetime, Inspectable, ABC):
         timeout_s: float | None = None,
         priority: int = 0,
         run_number: int | None = None,
+        fetch: bool = True,
     ) -> Run:
         """Run the graph and return the ended `Run`.
 
@@ -239,6 +290,9 @@ class Machine(Lifetime, Inspectable, ABC):
         run_number : int, optional
             What random ops draw by, together with the graph's seed: the same number repeats a run.
             Default the count of the machine's runs.
+        fetch : bool
+            False leaves results on their devices: ``run[node].value`` is a `devices.Handed` then,
+            which has a ``.fetch()`` and may be fed to a machine of that device.
 
         Raises
         ------
@@ -250,7 +304,9 @@ class Machine(Lifetime, Inspectable, ABC):
             The run does not fit into `max_bytes`.
         MachineClosedError, TimeoutError, DeadlockError
         """
-        run = self._prepare(feeds, backward, tangents, priority, run_number, host=loop_notifier())
+        run = self._prepare(
+            feeds, backward, tangents, priority, run_number, host=loop_notifier(), fetch=fetch
+        )
         small, core = self._small(run), run.core
         if small and timeout_s is None and core.run_directly(run):
             return await run
@@ -265,6 +321,7 @@ class Machine(Lifetime, Inspectable, ABC):
         timeout_s: float | None = None,
         priority: int = 0,
         run_number: int | None = None,
+        fetch: bool = True,
     ) -> Run:
         """Run the graph from a plain thread; blocks it, and it works along.
 
@@ -277,7 +334,7 @@ class Machine(Lifetime, Inspectable, ABC):
             or inside an op of the same machine.
         """
         self.refuse_blocking("run_sync", "await machine.run(...)")
-        run = self._prepare(feeds, backward, tangents, priority, run_number, host=None)
+        run = self._prepare(feeds, backward, tangents, priority, run_number, host=None, fetch=fetch)
         if run.plan.needs_loop:
             return self._run_on_own_loop(run, timeout_s, looped=self._small(run))
         return self._run_now(run, timeout_s)
@@ -298,6 +355,7 @@ class Machine(Lifetime, Inspectable, ABC):
         timeout_s: float | None = None,
         priority: int = 0,
         run_number: int | None = None,
+        fetch: bool = True,
     ) -> Run:
         """Start a run and return it at once; await it, or call its ``result()``.
 
@@ -305,7 +363,7 @@ class Machine(Lifetime, Inspectable, ABC):
         """
         looped = in_event_loop()
         host = loop_notifier() if looped else None
-        run = self._prepare(feeds, backward, tangents, priority, run_number, host=host)
+        run = self._prepare(feeds, backward, tangents, priority, run_number, host=host, fetch=fetch)
         self._refuse_without_loop(run, looped=looped)
         small = looped and run.plan.waits and self._small(run)
         on_loop = self._launch(run, timeout_s, looped=small)
@@ -428,6 +486,7 @@ class Machine(Lifetime, Inspectable, ABC):
         host: Callable[[Callable[[], object]], object] | None,
         plan: Plan | None = None,
         number: int | None = None,
+        fetch: bool = True,
     ) -> Run:
         """Check everything that a run is given, and make it.
 
@@ -444,6 +503,8 @@ class Machine(Lifetime, Inspectable, ABC):
             mode, seeds = _FORWARD, {}
         else:
             mode, seeds = mode_of(self.graph, self.outputs, backward, tangents)
+        if not fetch:
+            mode = replace(mode, fetch=False)
         if self._split is not None:
             given = {} if feeds is None else by_node(feeds, self._inputs, "feed")
             run: Run = self._split.group(self, given, mode, seeds, priority, run_number, host)
@@ -470,7 +531,7 @@ class Machine(Lifetime, Inspectable, ABC):
     def _plan(self, mode: Mode) -> Plan:
         plan = self._known(mode)
         plan.runs += 1
-        return self._looked_at(mode, plan) if plan.runs in LOOKS else plan
+        return self._looked_at(mode, plan) if plan.runs in LOOKS and plan.on_host else plan
 
     def _known(self, mode: Mode) -> Plan:
         """Return the plan of a mode, which may not have been cut yet."""
@@ -479,9 +540,9 @@ class Machine(Lifetime, Inspectable, ABC):
         if plan is None:
             outputs = self.outputs if self._split is None else self._split.outputs(mode)
             made = Plan(
-                outputs, self.wrt, mode, self._cut(), self.device, self.watch,
+                outputs, self.wrt, mode, self._cut_placed(), self.device, self.watch,
                 self._interpreter(), self.passes, self._given_costs, self.workers,
-                self.jit,
+                self.jit, self._placing,
             )  # fmt: skip
             plan = self._plans.setdefault(key, made)  # another thread may have been faster
         return plan

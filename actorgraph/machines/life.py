@@ -7,7 +7,7 @@ from contextvars import copy_context
 from functools import partial
 from time import perf_counter, sleep
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import anyio
 import numpy as np
@@ -28,6 +28,9 @@ from actorgraph.machines.run import (
 from actorgraph.options import seconds
 from actorgraph.scheduler import inside
 
+if TYPE_CHECKING:
+    from actorgraph.lower.placing import Placing
+
 __all__ = ["Lifetime"]
 
 _LOOK_S = 0.0002
@@ -45,6 +48,7 @@ class Lifetime:
     split_batch: int | None = None
     max_bytes: int | None
     _capacities: Capacities
+    _placing: Placing | None
     _one_task: bool
     _statistics: bool
     _closed: bool
@@ -76,6 +80,7 @@ class Lifetime:
                 max_bytes=self.max_bytes,
                 capacities=self._capacities,
                 counted=self._statistics,
+                placing=self._placing,
             )
             if self._finalizer is not None:
                 self._finalizer.detach()

@@ -13,6 +13,7 @@ from operator import itemgetter
 from typing import Any, Literal
 
 from actorgraph.channels import Channel
+from actorgraph.graph import Node
 from actorgraph.lower.collector import paused
 from actorgraph.lower.kernels import alike, with_errstate
 from actorgraph.lower.program import lower, lower_directly, numbered
@@ -80,6 +81,11 @@ class Network:
         self.bound_kernels: list[Any] = []
         self._adopted: dict[tuple[int, bool], tuple[Binding, list[Any]]] = {}
         self.bound_index = {node.id: index for index, node in enumerate(plan.bound)}
+        self.lane_of = {
+            step.id: lane
+            for spec, lane in zip(plan.tasks, plan.lanes, strict=False)
+            for step in spec.steps
+        }
         first = len(plan.bound)
         with_memory = [
             index
@@ -123,7 +129,11 @@ class Network:
         key = id(binding), regular
         kept = self._adopted.get(key)
         if kept is None or kept[0] is not binding:
-            kernels: list[Any] = [self._guarded(found) for found in binding.kernels]
+            bound = zip(self.plan.bound, binding.kernels, strict=True)
+            kernels: list[Any] = [
+                self._placed(self.lane_of.get(node.id), node, self._guarded(found))
+                for node, found in bound
+            ]
             rings = Rings() if self.recycling else None
             with paused():
                 for index in self.memory_index:
@@ -153,6 +163,18 @@ class Network:
 
     def _guarded(self, found: Callable[..., Any]) -> Callable[..., Any]:
         return found if self.errors is None else with_errstate(found, self.errors)
+
+    def _placed(self, lane: Any, node: Node, found: Any) -> Any:
+        """Return what stands for a kernel where it runs."""
+        plan = self.plan
+        return found if plan.placing is None else plan.placed_kernel(node, found, lane)
+
+    def _to_device(self, spec: TaskSpec) -> Callable[[Any], Any]:
+        """Return what makes constants values of a task."""
+        plan = self.plan
+        if plan.placing is None:
+            return plan.device.to_device
+        return plan.placing.constant(plan.lanes[spec.index])
 
     # -- construction -------------------------------------------------------------------------
 
@@ -244,7 +266,7 @@ class Network:
             assert held is not None
             producer = self.tasks[producers[i]]
             args += [held.append, self._signal(producer, held), producer]
-        called, constants = program.callables(kernels, self.plan.device.to_device)
+        called, constants = program.callables(kernels, self._to_device(spec))
         args += called
         if spec.index in self.memory_index:
             args += [self.memory_index[spec.index], self.arenas.idle.append]
@@ -268,12 +290,12 @@ class Network:
     ) -> None:
         spec, plan = task.spec, self.plan
         if plan.interpreter is not None:
-            steps = plan.interpreter(task, kernels)
+            steps = plan.interpreter(task, kernels, self._to_device(spec))
         else:
             bound = self.bound_index
             program = lower_directly(spec.steps, spec.received, spec.outputs, bound=bound)
             task.program = program
-            called, constants = program.callables(kernels, plan.device.to_device)
+            called, constants = program.callables(kernels, self._to_device(spec))
             steps = program.make(*called, *constants)
         credited = []
         for port, channel in zip(spec.ports, ports, strict=True):
@@ -301,13 +323,14 @@ class Network:
             if index is not None:
                 kernels.append(index)
                 continue
-            key = None if node.attrs else alike(node)
+            lane = self.plan.lanes[spec.index] if self.plan.placing is not None else None
+            key = None if node.attrs else (*alike(node), id(lane))
             found = self._shared.get(key)
             if found is None:
-                found = self._guarded(self.plan.kernel(node, {}))
+                found = self._guarded(self.plan.kernel(node, {}, lane))
                 if key is not None:
                     self._shared[key] = found
-            kernels.append(found)
+            kernels.append(self._placed(lane, node, found))
         return kernels
 
 

@@ -9,11 +9,9 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from functools import cached_property, partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from actorgraph.devices import Device
+from actorgraph.devices import Device, Lane
 from actorgraph.errors import FeedError
 from actorgraph.graph import Node, topological_order
 from actorgraph.lower.collector import paused
@@ -37,6 +35,9 @@ from actorgraph.node_actor import LATEST
 from actorgraph.op import attrs_key
 from actorgraph.rewrite import Pass
 from actorgraph.types import UNKNOWN, UnboundDim, bind_shape
+
+if TYPE_CHECKING:
+    from actorgraph.lower.placing import Placing
 
 __all__ = ["MEMORIES_KEPT", "Plan"]
 
@@ -71,6 +72,8 @@ class Plan(Results):
         How many may run its tasks.
     jit : bool or "wait"
         Whether steps are fused and compiled (see `jit`); nothing that is watched or interpreted.
+    placing : Placing, optional
+        Where nodes run, if not all on the host.
     """
 
     keeps_derivatives = True
@@ -98,6 +101,7 @@ class Plan(Results):
         costs: Mapping[Node, float] | None = None,
         workers: int = 1,
         jit: bool | str = False,
+        placing: Placing | None = None,
     ) -> None:
         from actorgraph.lower.simplify import simplified
 
@@ -107,7 +111,8 @@ class Plan(Results):
         self.interpreter = interpreter
         self.wrt = tuple(wrt)
         self.device = device
-        self.on_host = device.xp is np
+        self.placing = placing
+        self.on_host = placing is None
         self.watch = watch
         by_name = {node.name: node for node in (*wrt, *outputs.values())}
         self.readables = {**by_name, **outputs}
@@ -143,7 +148,7 @@ class Plan(Results):
         self.direct: Program | None = None
         self.direct_steps: Sequence[Node] = ()
         self.direct_buffered: frozenset[int] = frozenset()
-        self.allows_direct = not (self.assignments or interpreter)
+        self.allows_direct = not (self.assignments or interpreter or placing)
         self.runs = 0
         self._begin(cut, {})
 
@@ -153,6 +158,7 @@ class Plan(Results):
         # Why the whole is one sequence, None where it is not; decided at the first run.
         self.sequential: str | None = None
         self.tasks: list[TaskSpec] = []
+        self.lanes: list[Lane | None] = []  # of the tasks, where there is a placing
         self.long_steps: set[int] = set()
         self.bulky: set[int] = set()
         self.buffered: list[frozenset[int]] = []
@@ -232,16 +238,26 @@ class Plan(Results):
         if not self.tasks:
             # The first run's dims decide the cut; it stands for all later ones.
             self.long_steps = {number for number, cost in by_node.items() if is_heavy(cost)}
-            self.bulky = bulky(self.joint.order, symbols)
+            # The parts of a program are for what one thread computes.
+            self.bulky = (
+                bulky(self.joint.order, symbols)
+                if self.on_host
+                else {node.id for node in self.joint.order}
+            )
             try:
                 self._cut(by_node, symbols)
             except BaseException:
                 self.tasks = []  # Ctrl-C in the middle: the next run cuts anew
                 raise
         costs = [_spent_us(spec, by_node) for spec in self.tasks]
+        lane_of = {
+            step.id: lane
+            for spec, lane in zip(self.tasks, self.lanes, strict=False)
+            for step in spec.steps
+        }
         return Binding(
             symbols=symbols,
-            kernels=[self.kernel(node, symbols) for node in self.bound],
+            kernels=[self.kernel(node, symbols, lane_of.get(node.id)) for node in self.bound],
             heavy=tuple(
                 any(is_heavy(by_node.get(n.id, 0.0)) and not n.op.waits for n in spec.steps)
                 for spec in self.tasks
@@ -289,8 +305,13 @@ class Plan(Results):
 
             for spec in tasks:
                 spec.steps = shared(spec.steps, self.joint)
+        if self.placing is not None:
+            tasks = self.placing.split(tasks, self.joint)
         specs = connect(tasks, self.result_of)
         check_order(specs)
+        if self.placing is not None:
+            self.lanes = self.placing.assign(specs, self.joint, costs, symbols)
+            specs = self.placing.with_transfers(specs, self.lanes, self.joint)
         return specs
 
     def _given_factors(
@@ -487,14 +508,22 @@ class Plan(Results):
             if step.id in out and size_in_bytes(step, symbols) >= RECYCLED_BYTES
         ]
 
-    def kernel(self, node: Node, symbols: Mapping[str, int]) -> Callable[..., Any]:
-        """Return the kernel of a node on this plan's device."""
+    def placed_kernel(self, node: Node, found: Any, lane: Lane | None) -> Any:
+        """Return what programs call for a node that runs on a lane, or on the host (None)."""
+        assert self.placing is not None
+        return self.placing.kernel(node, found, lane, self.joint, fetch=self.mode.fetch)
+
+    def kernel(
+        self, node: Node, symbols: Mapping[str, int], lane: Lane | None = None
+    ) -> Callable[..., Any]:
+        """Return the kernel of a node on this plan's device, or that of a lane."""
         if self.jit:
             from actorgraph.jit import lowering as jit
 
             if node.op in jit.OWN:
                 return jit.fused_kernel(node, symbols, wait=self.jit == "wait")
-        found: Callable[..., Any] = kernel(node, self.device.xp, symbols, watch=self.watch)
+        device = self.device if lane is None else lane.device
+        found: Callable[..., Any] = kernel(node, device.xp, symbols, watch=self.watch)
         return found
 
 

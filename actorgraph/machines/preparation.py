@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from actorgraph.devices import Handed
 from actorgraph.graph import Node
 from actorgraph.machines.admission import fitted
 from actorgraph.machines.binding import Binding
-from actorgraph.machines.feeds import bind_feeds, by_node, check_dims, check_like
+from actorgraph.machines.feeds import bind_feeds, by_node, check_device, check_dims, check_like
 from actorgraph.machines.plan import Plan
 from actorgraph.machines.run import Run
 from actorgraph.options import whole
@@ -83,6 +84,9 @@ def _checked(
 ) -> tuple[Sequence[np.ndarray[Any, Any]], Binding, bool]:
     """Return the arrays of a plan's inputs, their binding, and whether all are C-contiguous."""
     given = {} if feeds is None else by_node(feeds, machine._inputs, "feed")
+    for node, value in given.items():
+        if isinstance(value, Handed):
+            check_device(value, node.name, machine.devices)
     symbols: dict[str, int] = {}
     arrays = bind_feeds(plan.inputs, given, symbols)
     if len(given) > len(arrays):

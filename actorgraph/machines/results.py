@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from actorgraph.devices import Device
+from actorgraph.devices import Device, Handed
 from actorgraph.dual import Dual
 from actorgraph.errors import FeedError, near_names, shown
 from actorgraph.graph import Node
@@ -44,11 +44,10 @@ class Results:
         self.result_count = len(self.result_of)
         self._alone = _shown_by_one(self.result_of)
         self._late = self._late_checks()
-        on_host = self.device.xp is np
         self._shared: list[int] = []
         self._unshared: list[int] = []
         for result, number in self.result_of.items():
-            (self._unshared if on_host and is_fresh(result) else self._shared).append(number)
+            (self._unshared if is_fresh(result) else self._shared).append(number)
         read = set(joint.values.values())
         # Most common, and read in 0.25 us instead of 0.6: values and gradients that are fresh.
         self._fresh: list[tuple[Node, int]] = []
@@ -168,8 +167,8 @@ class Results:
         taken: set[int] = set()
         for place in self._shared:
             raw = arrays[place]
-            array = raw if type(raw) is np.ndarray else self.device.to_host(raw)
-            if array is raw:
+            array = raw if type(raw) in (np.ndarray, Handed) else self.device.to_host(raw)
+            if array is raw and type(raw) is np.ndarray:
                 if not taken:
                     taken.update(map(id, run.leaves))
                     taken.update([id(arrays[place]) for place in self._unshared])
@@ -190,7 +189,7 @@ class Results:
             return np.array(node.attrs["value"])
         index = self.leaf_index[node]
         array: np.ndarray[Any, Any] = run.leaves[index]
-        return array if self._is_parameter(index) else array.copy()
+        return array if self._is_parameter(index) else np.array(array, order="C")
 
     def derivative_is_zero(self, node: Node) -> bool:
         """Return whether the node's derivative is zero because nothing depends on it."""

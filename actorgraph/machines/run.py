@@ -192,7 +192,7 @@ class Run:
             for place, given in zip(plan.places, self.leaves, strict=True):
                 leaves.insert(place, given)
             self.leaves = leaves
-        self.values = leaves if plan.on_host else list(map(plan.device.to_device, leaves))
+        self.values = leaves if plan.placing is None else plan.placing.brought(plan.joint, leaves)
 
     # -- for actors ---------------------------------------------------------------------------
 

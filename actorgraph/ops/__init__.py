@@ -246,6 +246,7 @@ from actorgraph.ops.piecewise import (
     threshold,
 )
 from actorgraph.ops.pixels import channel_shuffle, pixel_shuffle, pixel_unshuffle
+from actorgraph.ops.placement import to_device
 from actorgraph.ops.pooling import (
     adaptive_avg_pool1d,
     adaptive_avg_pool2d,
@@ -435,7 +436,7 @@ __all__ = [
     "solve_triangular", "sort", "spacing", "sparsemax", "split", "sqrt", "square", "squeeze",
     "stack", "std", "stft", "subtract", "sum", "svd", "svdvals", "swapaxes", "take",
     "take_along_axis", "tan", "tanh", "tanhshrink", "tensordot", "tensorinv", "tensorsolve",
-    "threshold", "tile", "topk", "trace", "transpose", "trapezoid", "tril", "triplet",
+    "threshold", "tile", "to_device", "topk", "trace", "transpose", "trapezoid", "tril", "triplet",
     "triplet_margin_loss", "triplet_margin_with_distance_loss", "triu", "trunc", "truncated_normal",
     "unfold", "uniform", "unique", "unstack", "upsample", "vander", "var", "vecdot", "vecmat",
     "vector_norm", "where", "xlog1py", "xlogy", "y0", "y1", "yolo_decode", "zeros", "zeros_like",
