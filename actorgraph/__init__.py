@@ -56,8 +56,8 @@ def __getattr__(name: str) -> Any:
         return import_module(f"{__name__}.{name}")
     if name in _TRANSFORMS:
         return getattr(import_module(f"{__name__}.transforms"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    raise AttributeError(f"{__name__} has no {name!r}{errors.near_names(name, __all__)}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted(__all__)

@@ -99,11 +99,15 @@ class Dim:
     def __add__(self, other: int | Dim) -> int | Dim:
         if other is UNKNOWN or self is UNKNOWN:
             return UNKNOWN
+        if not _is_dim(other):
+            return NotImplemented
         return _from_terms([*self.terms, *_terms(other)])
 
     def __mul__(self, other: int | Dim) -> int | Dim:
         if other is UNKNOWN or self is UNKNOWN:
             return UNKNOWN
+        if not _is_dim(other):
+            return NotImplemented
         return _from_terms(
             [
                 (tuple(sorted(left + right, key=str)), a * b)
@@ -116,7 +120,7 @@ class Dim:
         return self * -1
 
     def __sub__(self, other: int | Dim) -> int | Dim:
-        return self + other * -1
+        return self + other * -1 if _is_dim(other) else NotImplemented
 
     def __rsub__(self, other: int) -> int | Dim:
         return -self + other
@@ -125,13 +129,13 @@ class Dim:
     __rmul__ = __mul__
 
     def __floordiv__(self, other: int | Dim) -> int | Dim:
-        return _floordiv(self, other)
+        return _floordiv(self, other) if _is_dim(other) else NotImplemented
 
     def __rfloordiv__(self, other: int) -> int | Dim:
         return _floordiv(other, self)
 
     def __mod__(self, other: int | Dim) -> int | Dim:
-        return _call("mod", self, other)
+        return _call("mod", self, other) if _is_dim(other) else NotImplemented
 
     def __rmod__(self, other: int) -> int | Dim:
         return _call("mod", other, self)
@@ -170,6 +174,10 @@ def _text_of(terms: tuple[tuple[_Monomial, int], ...]) -> str:
         sign = "-" if factor < 0 else "+"
         text += f" {sign} {'*'.join(names)}" if text else "-" * (factor < 0) + "*".join(names)
     return text
+
+
+def _is_dim(value: object) -> bool:
+    return isinstance(value, (int, np.integer, Dim)) or value is UNKNOWN
 
 
 def _terms(dim: int | Dim) -> tuple[tuple[_Monomial, int], ...]:

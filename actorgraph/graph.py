@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from numbers import Integral
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar, get_args
 
 from actorgraph import drawing
 from actorgraph.devices import PLACED, Placement
@@ -42,6 +42,7 @@ from actorgraph.op import (
     infer,
 )
 from actorgraph.operands import (
+    Convert,
     as_array,
     converted,
     explained,
@@ -49,11 +50,12 @@ from actorgraph.operands import (
     is_weak,
     lifted,
     partner_of,
+    promoted,
     weak_constant,
 )
-from actorgraph.options import MOST, text
+from actorgraph.options import MOST, choice, text
 from actorgraph.store import Store
-from actorgraph.types import Checks, Tensor, dtype_of, shape_from
+from actorgraph.types import Checks, Dim, Tensor, dtype_of, shape_from
 
 __all__ = ["Graph", "Node", "Parameter", "as_nodes", "build", "is_weak", "topological_order"]
 
@@ -72,6 +74,13 @@ class Graph:
         For errors and drawings.
     seed : int
         Key of the graph's random ops, with the number of the draw and of the run.
+    convert : {"safe", "same_kind"}, optional
+        Which dtypes are converted without being asked.  By default none are: operands of two
+        dtypes, and feeds of another than the input's, raise.  With ``"safe"`` operands are promoted
+        as NumPy does, and feeds converted where every value stays what it is.  With ``"same_kind"``
+        operands take the dtype of those of the highest kind, so that ``int64 * float32`` is
+        float32, and feeds are converted to any dtype of their kind or a higher one, so that float64
+        is rounded to float32.  Lists are fed by the same rule.
 
     Examples
     --------
@@ -83,11 +92,16 @@ class Graph:
     <multiply_2: float32[batch, 3]>
     """
 
-    def __init__(self, name: str = "graph", seed: int = 0) -> None:
+    def __init__(
+        self, name: str = "graph", seed: int = 0, *, convert: Convert | None = None
+    ) -> None:
         if not isinstance(seed, (int, Integral)) or not 0 <= seed < 2**64:
             raise ValueError(f"a graph's seed is an int in [0, 2**64), got {shown(seed)}")
         self.name = text("a graph's name", name)
         self.seed = int(seed)
+        if convert is not None:
+            choice("convert", convert, get_args(Convert))
+        self.convert: Convert | None = convert
         self.assignments: list[tuple[Buffer, Node, Node]] = []
         self.store = Store()
         self._nodes: list[Node] = []
@@ -226,6 +240,9 @@ class Graph:
             try:
                 type_, checks = infer(op, types, attrs, key_of_attrs)
             except (GraphTypeError, ShapeError) as error:
+                common = promoted(op, inputs, attrs, self.convert)
+                if common is not None:
+                    return self.apply(op, common, attrs)
                 raise explained(error, op, inputs, attrs) from None
             node = self._consed[key] = self._add(Node, op, inputs, attrs, type_, checks)
         return node
@@ -238,7 +255,9 @@ class Graph:
                 raise foreign(arg, self)
         else:
             return tuple(args)
-        nodes: list[Any] = [None if is_weak(arg) else lifted(arg, self, op) for arg in args]
+        nodes: list[Any] = [
+            None if is_weak(arg) or isinstance(arg, Dim) else lifted(arg, self, op) for arg in args
+        ]
         scheme = op.signature(len(args), attrs).args
         if len(scheme) != len(args):
             raise GraphTypeError(f"{op.name} takes {len(scheme)} arguments, got {len(args)}")
@@ -420,9 +439,14 @@ class Graph:
 
         Assignments to buffers go along where all that they name does.
         """
+        return self._copied(self.topological_order(outputs))[0]
+
+    def _copied(self, nodes: Sequence[Node]) -> tuple[Graph, dict[Node, Node]]:
+        """Return a graph of copies of the nodes, and which is whose."""
         copy = Graph(self.name, self.seed)
+        copy.convert = self.convert
         copies: dict[Node, Node] = {}
-        for node in self.topological_order(outputs):
+        for node in nodes:
             if isinstance(node, Variable):
                 with copy.building(node.line):
                     array = node.held.array
@@ -442,11 +466,26 @@ class Graph:
             made.id: self.stages[node.id] for node, made in copies.items() if node.id in self.stages
         }
         copy._draws = self._draws
-        return copy
+        return copy, copies
 
     def clone(self) -> Graph:
         """Return a copy of the whole graph; nodes are found in it by name."""
-        return self.subgraph(self.nodes)
+        return self._copied(self._nodes)[0]
+
+    __copy__ = clone
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Graph:
+        """Return a clone; nodes that are copied along become those of the clone."""
+        copy, copies = self._copied(self._nodes)
+        memo[id(self)] = copy
+        memo.update((id(node), made) for node, made in copies.items())
+        return copy
+
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        raise GraphTypeError(
+            f"{self!r} is not pickled: ops are functions; build it by a function that the other "
+            "process calls as well, and send the values of its parameters"
+        )
 
     def check(self) -> None:
         """Raise `GraphError` where the graph is not legal, see `legality.check_nodes`.

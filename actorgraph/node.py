@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Mapping
+from copy import deepcopy
 from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn, Self, final
@@ -16,11 +17,11 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self, final
 import numpy as np
 
 from actorgraph.devices import Device, Placement, placement
-from actorgraph.errors import GraphError, GraphTypeError, ShapeError, printable, shown
-from actorgraph.op import LEAVES, Op
+from actorgraph.errors import GraphError, GraphTypeError, ShapeError, near_names, printable, shown
+from actorgraph.op import LEAVES, REGISTRY, Op
 from actorgraph.options import several
 from actorgraph.store import Held
-from actorgraph.types import Checks, Dim, Shape, Tensor, public_shape
+from actorgraph.types import Checks, Dim, Shape, Tensor, public_shape, size_of
 
 if TYPE_CHECKING:
     from actorgraph.graph import Graph
@@ -43,6 +44,38 @@ def _numpy_dtype(name: str) -> np.dtype[Any]:
 
 def _is_proxy(attrs: object) -> bool:
     return type(attrs) is MappingProxyType
+
+
+_ELSEWHERE = {
+    "backward": "give machine.run(feeds, backward=True), or build ag.gradients(loss, parameters)",
+    "cpu": "place a machine: device=",
+    "cuda": "place a machine: device=",
+    "data": "run[node].value is the array of a run, parameter.value that of a parameter",
+    "detach": "ag.stop_gradient(node)",
+    "dim": "node.ndim",
+    "double": "node.astype('float64')",
+    "expand": "ag.ops.broadcast_to(node, shape)",
+    "float": "node.astype('float32')",
+    "grad": "run[node].grad is the gradient of a run, ag.gradients(loss, [node]) builds its node",
+    "half": "node.astype('float16')",
+    "int": "node.astype('int32')",
+    "item": "float(run[node].value) in a run",
+    "long": "node.astype('int64')",
+    "masked_fill": "ag.ops.masked_fill(node, mask, value)",
+    "numel": "node.size",
+    "numpy": "run[node].value is the array of a run",
+    "permute": "node.transpose(axes)",
+    "requires_grad": "wrt= of a machine says what is differentiated",
+    "requires_grad_": "wrt= of a machine says what is differentiated",
+    "to": "node.astype(dtype), and device= of a machine",
+    "tolist": "run[node].value.tolist() in a run",
+    "type": "node.dtype",
+    "unsqueeze": "ag.ops.expand_dims(node, axis)",
+    "values": "run[node].value is the array of a run",
+    "view": "node.reshape(shape)",
+    "zero_grad": "gradients never accumulate over runs",
+}
+"""What users of PyTorch and NumPy ask a node for, and who has it here."""
 
 
 class Node:
@@ -138,6 +171,11 @@ class Node:
         return len(self.dims)
 
     @property
+    def size(self) -> int | Dim | None:
+        """Number of entries: int, symbolic `Dim`, or None where only a run knows."""
+        return public_shape((size_of(self.dims),))[0]
+
+    @property
     def is_leaf(self) -> bool:
         """Whether it is fed, fixed or held: an input, constant, parameter, buffer or run number."""
         return not self.inputs and self.op in LEAVES
@@ -181,6 +219,33 @@ class Node:
 
     def __repr__(self) -> str:
         return f"<{printable(self.name)}: {self.type}>"
+
+    def __copy__(self) -> Self:
+        return self  # it is immutable, and one of its graph
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """Return the node of a copy of its graph, the same copy for all that is copied at once."""
+        deepcopy(self.graph, memo)
+        return memo[id(self)]  # type: ignore[no-any-return]
+
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        raise GraphTypeError(
+            f"{self!r} is not pickled: build its graph by a function that the other process calls "
+            "as well, and name nodes by str there: graph[name], run[name]"
+        )
+
+    def __getattr__(self, name: str) -> NoReturn:
+        advice = _ELSEWHERE.get(name, "")
+        if not advice and not name.startswith("_"):  # NumPy looks for its protocols, and often
+            near = near_names(name, dir(type(self))).removeprefix("; ")
+            advice = f"ag.ops.{name} takes nodes" if name in REGISTRY else near
+        raise AttributeError(f"a node has no {name!r}" + (f": {advice}" if advice else ""))
+
+    def __setitem__(self, index: Any, value: Any) -> NoReturn:
+        raise GraphTypeError(
+            f"{self!r} is immutable; ag.ops.index_put(node, index, values) returns a node that has "
+            "other values there, ag.ops.where and ag.ops.masked_fill one by a mask"
+        )
 
     __hash__ = object.__hash__
 
@@ -226,6 +291,9 @@ class Node:
         __array_ufunc__: Any
         __array_function__: Any
         T: Node
+        mT: Node
+        real: Node
+        imag: Node
 
         def __add__(self, other: Any) -> Node: ...
         def __radd__(self, other: Any) -> Node: ...
@@ -280,6 +348,19 @@ class Node:
         def reshape(self, *shape: Any) -> Node: ...  # noqa: D102 - see ops
         def transpose(self, *axes: Any) -> Node: ...  # noqa: D102 - see ops
         def astype(self, dtype: Any) -> Node: ...  # noqa: D102 - see ops
+        def argsort(self, axis: int | None = -1) -> Node: ...  # noqa: D102 - see ops
+        def clip(self, low: Any = None, high: Any = None) -> Node: ...  # noqa: D102 - see ops
+        def copy(self) -> Node: ...  # noqa: D102 - see ops
+        def diagonal(self, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Node: ...  # noqa: D102
+        def dot(self, y: Any) -> Node: ...  # noqa: D102 - see ops
+        def flatten(self, start_axis: int = 0, end_axis: int = -1) -> Node: ...  # noqa: D102
+        def ravel(self) -> Node: ...  # noqa: D102 - see ops
+        def repeat(self, repeats: Any, axis: int | None = None) -> Node: ...  # noqa: D102
+        def sort(self, axis: int | None = -1, descending: bool = False) -> Node: ...  # noqa: D102
+        def squeeze(self, axis: Any = None) -> Node: ...  # noqa: D102 - see ops
+        def swapaxes(self, axis1: int, axis2: int) -> Node: ...  # noqa: D102 - see ops
+        def take(self, indices: Any, axis: int | None = None) -> Node: ...  # noqa: D102
+        def trace(self, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Node: ...  # noqa: D102
 
 
 class Variable(Node):

@@ -7,34 +7,40 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeAlias, TypeVar
 
 import numpy as np
 
 from actorgraph.errors import FeedError, GraphError, GraphTypeError, ShapeError
 from actorgraph.node import Node
-from actorgraph.op import Attrs, Op, attrs_key
-from actorgraph.types import DType, Var, dtype_of
+from actorgraph.op import CONSTANT, REGISTRY, Attrs, Op, attrs_key
+from actorgraph.types import Dim, DType, Var, dtype_of
 
 if TYPE_CHECKING:
     from actorgraph.graph import Graph
 
 __all__ = [
+    "Convert",
     "as_array",
     "as_node",
     "converted",
+    "counted",
     "explained",
     "foreign",
     "is_weak",
     "lifted",
     "naming_itself",
     "partner_of",
+    "promoted",
     "weak_array",
     "weak_constant",
 ]
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
+
+Convert: TypeAlias = Literal["safe", "same_kind"]
+"""Which conversions a graph makes by itself: NumPy's words for them."""
 
 _WEAK_KINDS = "biufc"
 
@@ -102,10 +108,14 @@ def weak_array(value: Any, partner: np.dtype[Any] | Node | None, op: Op) -> np.n
 
 
 def weak_constant(value: Any, partner: np.dtype[Any] | Node | None, graph: Graph, op: Op) -> Node:
-    """Return a weak scalar as the constant that `weak_array` makes of it.
+    """Return a weak scalar as the constant that `weak_array` makes of it, or a dim as a node.
 
     Rules of differentiation ask for the same few over and over: the graph remembers them.
     """
+    if isinstance(value, Dim):
+        target = "int64" if partner is None else weak_array(1, partner, op).dtype
+        number: Node = counted(value, graph).astype(target)
+        return number
     key = attrs_key(value), partner.dtype if isinstance(partner, Node) else partner
     node = graph.weak.get(key)
     if node is None:
@@ -125,6 +135,31 @@ def partner_of(
     return None
 
 
+def counted(dim: Dim, graph: Graph) -> Node:
+    """Return the number that a run gives to a symbolic dim, as an int64 scalar.
+
+    Raises
+    ------
+    GraphTypeError
+        It is no polynomial of symbols which dims of inputs are.
+    """
+    inputs = [node for node in graph.inputs if not all(isinstance(dim, int) for dim in node.dims)]
+    number: Any = None
+    for symbols, factor in dim.terms:
+        term: Any = graph.constant(np.int64(factor))
+        for symbol in symbols:
+            fed = next((node for node in inputs if symbol in node.dims), None)
+            if fed is None:
+                raise GraphTypeError(
+                    f"no input has the dim {symbol}, so no run tells what {dim} is; "
+                    "ag.ops.size_of(node, axis) counts the entries of a node"
+                )
+            size = graph.apply(REGISTRY["size_of"], (fed,), {"axis": fed.dims.index(symbol)})
+            term = size if symbol is symbols[0] and factor == 1 else term * size
+        number = term if number is None else number + term
+    return number  # type: ignore[no-any-return]
+
+
 def lifted(value: Any, graph: Graph, op: Op) -> Node:
     """Return an operand as a node of the graph, or raise with what it is."""
     try:
@@ -139,15 +174,23 @@ def explained(error: GraphError, op: Op, inputs: tuple[Node, ...], attrs: Attrs)
     mixed = _mixed(op.signature(len(inputs), attrs).args, inputs)
     if mixed is not None and isinstance(error, GraphTypeError):
         first, other = mixed
+        low, high = sorted(mixed, key=_importance)
+        what = "array" if low.op is CONSTANT else low.name
         return GraphTypeError(
             f"{op.name}: mixed dtypes: {first.name!r} is {first.type.dtype} but {other.name!r} is "
-            f"{other.type.dtype}; convert one, as {other.name}.astype({str(first.type.dtype)!r})"
+            f"{other.type.dtype}; convert one, as {what}.astype({high.dtype.name!r}), or let the "
+            'graph do it: ag.Graph(convert="safe" or "same_kind")'
         )
     advice = ""
     about_dtypes = " is not " in str(error) or " cannot be unified" in str(error)
     if about_dtypes and isinstance(error, GraphTypeError):
         advice = "; convert with .astype(...) to a dtype that the op takes"
     return type(error)(f"{op.name}: {error}{advice}; got {', '.join(map(repr, inputs))}")
+
+
+def _importance(node: Node) -> tuple[int, bool, int]:
+    """Order nodes by who gives way: of the same kind an array in the graph, else the narrower."""
+    return _rank(node.dtype.kind), node.op is not CONSTANT, node.dtype.itemsize
 
 
 def _mixed(scheme: Sequence[Any], inputs: Sequence[Node]) -> tuple[Node, Node] | None:
@@ -158,6 +201,36 @@ def _mixed(scheme: Sequence[Any], inputs: Sequence[Node]) -> tuple[Node, Node] |
         if isinstance(getattr(term, "dtype", None), Var) and known.type.dtype != node.type.dtype:
             return known, node
     return None
+
+
+def promoted(
+    op: Op, inputs: tuple[Node, ...], attrs: Attrs, convert: Convert | None
+) -> tuple[Node, ...] | None:
+    """Return the operands in the dtype that they have in common, None where nothing changes.
+
+    It is NumPy's with ``"safe"``, and that of the operands of the highest kind (complex, float,
+    int, bool) with ``"same_kind"``.
+    """
+    if convert is None:
+        return None
+    together: dict[Any, list[int]] = {}
+    for position, term in enumerate(op.signature(len(inputs), attrs).args):
+        if isinstance(variable := getattr(term, "dtype", None), Var):
+            together.setdefault(variable, []).append(position)
+    found = list(inputs)
+    for positions in together.values():
+        dtypes = [inputs[position].dtype for position in positions]
+        if convert == "same_kind":
+            highest = max(_rank(dtype.kind) for dtype in dtypes)
+            dtypes = [dtype for dtype in dtypes if _rank(dtype.kind) == highest]
+        try:
+            target = np.result_type(*dtypes)
+        except TypeError:
+            return None  # bfloat16 and a dtype that NumPy knows no common one for
+        for position in positions:
+            found[position] = inputs[position].astype(target)
+    same = all(one is other for one, other in zip(found, inputs, strict=True))
+    return None if same else tuple(found)
 
 
 def as_node(value: Any, like: Node) -> Node:

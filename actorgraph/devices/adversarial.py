@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from random import Random
 from typing import Any, TypeAlias, final
+from weakref import ref
 
 import numpy as np
 
@@ -43,6 +44,7 @@ class Adversary(Device):
         self.inner, self.name = inner, f"adversary({inner.name})"
         self.random = Random(seed)
         self.queues: list[_LateQueue] = []
+        _all.append(ref(self))
 
     @property
     def xp(self) -> Any:
@@ -65,8 +67,12 @@ class Adversary(Device):
         return made
 
     def step(self) -> bool:
-        """Have one lane, drawn among those that may go on, do one thing; False where none may."""
-        ready = [queue for queue in self.queues if queue.may_go_on()]
+        """Have one lane, drawn among those that may go on, do one thing; False where none may.
+
+        It may be one of another such device, for they wait for each other.
+        """
+        there = [device for one in _all if (device := one()) is not None]
+        ready = [queue for device in there for queue in device.queues if queue.may_go_on()]
         if ready:
             self.random.choice(ready).go_on()
         return bool(ready)
@@ -77,6 +83,9 @@ class Adversary(Device):
             while not done():
                 if not self.step():
                     raise RuntimeError(f"the lanes of {self.name} wait for each other")
+
+
+_all: list[ref[Adversary]] = []
 
 
 class _Wait:
@@ -137,12 +146,10 @@ class _LateQueue(Queue):
             pass
 
     def may_go_on(self) -> bool:
-        """Return whether the first thing to do is not to wait for one of the device's own lanes."""
+        """Return whether the first thing to do is not to wait for another list."""
         first = self._todo[0] if self._todo else None
         if isinstance(first, _Wait):
-            event = first.event
-            own = isinstance(event, _LateEvent) and event._device is self._device
-            return event.passed or not own
+            return first.event.passed or not isinstance(first.event, _LateEvent)
         return first is not None
 
     def go_on(self) -> None:

@@ -38,6 +38,9 @@ issuing = threading.RLock()
 """Held while work is launched: lanes of all devices know each other's clocks."""
 
 
+_EARLY = "a value of a device is read before it is there: a wait is missing"
+
+
 class Failed(Exception):
     """What a job has raised, with the node that it was for; all that needs its value fails so."""
 
@@ -107,6 +110,8 @@ class Handed:
         """Return the array, which is complete, or raise what its job has raised."""
         if self.cell.failed is not None:
             raise self.cell.failed
+        if self.cell.array is None:
+            raise RuntimeError(_EARLY)
         return self.cell.array
 
     def left(self) -> Handed:
@@ -161,23 +166,27 @@ class Job:
         For traces and findings.
     reads : tuple of Cell
         The operands, in order.
-    shown : tuple of Cell
-        Memory that the operands may show beside their own.
+    fresh : bool
+        Whether the result shows memory of no operand.
     cell : Cell
         Where the result goes.
     launched : (str, float) or None
         The thread and the time, where an instrument listens.
     """
 
-    __slots__ = ("cell", "context", "lane", "launched", "name", "node", "reads", "shown", "work")
+    __slots__ = ("cell", "context", "fresh", "lane", "launched", "name", "node", "reads", "work")
 
     def __init__(
-        self, lane: Lane, name: str, node: Any, work: Callable[..., Any], operands: Sequence[Handed]
+        self,
+        lane: Lane,
+        name: str,
+        node: Any,
+        work: Callable[..., Any],
+        operands: Sequence[Handed],
+        fresh: bool,
     ) -> None:
-        self.lane, self.name, self.node, self.work = lane, name, node, work
+        self.lane, self.name, self.node, self.work, self.fresh = lane, name, node, work, fresh
         self.reads = tuple([operand.cell for operand in operands])
-        shown = {id(one.cell): one.cell for value in operands for one in value.memories}
-        self.shown = tuple(shown.values())
         self.cell = Cell()
         self.context: Context = copy_context()
         self.launched: tuple[str, float] | None = None
@@ -195,7 +204,7 @@ class Job:
             else:
                 arrays = [one.array for one in self.reads]
                 if any([one is None for one in arrays]):  # noqa: C419
-                    raise RuntimeError("an operand is read before it is there: a wait is missing")
+                    raise RuntimeError(_EARLY)
                 array = self.context.run(self.work, *arrays)
                 cell.shared = any([array is one for one in arrays])  # noqa: C419
                 cell.array = array
@@ -329,7 +338,7 @@ class Lane:
             for operand in operands:
                 self.join(operand)
             self.seq += 1
-            job = Job(self, name, node, work, operands)
+            job = Job(self, name, node, work, operands, fresh)
             self.queue.put(job)
             for operand in operands:
                 for memory in operand.memories:
@@ -443,8 +452,6 @@ class Device(ABC):
     def bring(self, value: Any, node: Any = None) -> Handed:
         """Return a host array, or a value of another device, as one of this device."""
         source = value if isinstance(value, Handed) else None
-        if source is not None and source.lane.device.root is self.root:
-            return self.hold(source.result())
         lane = self.lane("in")
         if source is None:
             return lane.launch(

@@ -54,10 +54,10 @@ class _Access(NamedTuple):
 
 
 class _History:
-    """What was done with a cell."""
+    """What was done with a cell, and which cells' memory it may show beside its own."""
 
-    def __init__(self, write: _Access) -> None:
-        self.write = write
+    def __init__(self, write: _Access, shows: dict[Cell, None]) -> None:
+        self.write, self.shows = write, shows
         self.reads: dict[_CheckedQueue, _Access] = {}
         self.freed = False
 
@@ -136,7 +136,11 @@ class _CheckedQueue(Queue):
 
     def put(self, job: Job) -> None:
         now = self._next(job.name)
-        for cell in dict.fromkeys((*job.reads, *job.shown)):
+        seen = dict.fromkeys(job.reads)
+        for cell in job.reads:
+            if cell in _histories:
+                seen |= _histories[cell].shows
+        for cell in seen:
             history = _histories.get(cell)
             if history is None:
                 continue
@@ -152,7 +156,7 @@ class _CheckedQueue(Queue):
                     f"{now} reads what {made} makes, and waits for no event behind it",
                 )  # fmt: skip
             history.reads[self] = now
-        _histories[job.cell] = _History(now)
+        _histories[job.cell] = _History(now, {} if job.fresh else seen)
         self._inner.put(job)
 
     def record(self) -> Event:

@@ -332,8 +332,12 @@ class Placing:
                 return host.fetch() if isinstance(host, Handed) else host
             kept = brought.on.get(device)
             if kept is None or kept.cell.failed is not None:
-                kept = brought.on[device] = device.bring(host, step)
-                self.transfers[brought.kind] += kept.seq > 0  # else it was there
+                if brought.kind == "feeds" and _is_there(host, device):
+                    kept = device.hold(host.result())
+                else:
+                    kept = device.bring(host, step)
+                    self.transfers[brought.kind] += 1
+                brought.on[device] = kept
             return kept
 
         return moved
@@ -354,6 +358,11 @@ class Placing:
 
 
 _HOST = placement("cpu")
+
+
+def _is_there(value: Any, device: Device) -> bool:
+    """Return whether a feed was left on a device by an earlier run."""
+    return isinstance(value, Handed) and value.lane.device.root is device.root
 
 
 def _same(value: Any) -> Any:

@@ -127,6 +127,9 @@ def as_array(value: Any, node: Node, what: str) -> Any:
             f"got {type(value).__name__} {shown(value, 60)}"
         )
     if array.dtype != node.dtype:
+        convert = node.graph.convert
+        if convert is not None and np.can_cast(array.dtype, node.dtype, convert):
+            return array.astype(node.dtype)
         raise _wrong(
             array, node, what,
             f"dtype {array.dtype}, not {node.dtype}; convert it with "

@@ -22,13 +22,19 @@ from actorgraph.ops import (
 )
 from actorgraph.ops.broadcasting import (
     conj,
+    squeeze,
     sum,  # noqa: A004 - NumPy's name
 )
 from actorgraph.ops.casting import astype
-from actorgraph.ops.indexing import getitem
-from actorgraph.ops.linalg import matmul
-from actorgraph.ops.reshaping import reshape
-from actorgraph.ops.shaping import transpose
+from actorgraph.ops.complex import imag, real
+from actorgraph.ops.indexing import getitem, take
+from actorgraph.ops.linalg import dot, matmul
+from actorgraph.ops.matrices import diagonal, trace
+from actorgraph.ops.rearranging import repeat
+from actorgraph.ops.reshaping import flatten, ravel, reshape
+from actorgraph.ops.selection import clip
+from actorgraph.ops.shaping import swapaxes, transpose
+from actorgraph.ops.sorting import argsort, sort
 
 __all__ = ["attach"]
 
@@ -75,6 +81,18 @@ _METHODS: dict[str, Any] = {
     "round": rounding.round,
     "conj": conj,
     "reshape": reshape,
+    "flatten": flatten,
+    "ravel": ravel,
+    "squeeze": squeeze,
+    "swapaxes": swapaxes,
+    "repeat": repeat,
+    "take": take,
+    "diagonal": diagonal,
+    "trace": trace,
+    "clip": clip,
+    "sort": sort,
+    "argsort": argsort,
+    "dot": dot,
     "astype": astype,
 }
 
@@ -93,6 +111,21 @@ def _transposed(self: Node, *axes: Any) -> Node:
 def _reversed(self: Node) -> Node:
     """The node with its axes reversed."""
     return transpose(self)
+
+
+def _real(self: Node) -> Node:
+    """The real part, see `actorgraph.ops.real`."""
+    return real(self)
+
+
+def _imag(self: Node) -> Node:
+    """The imaginary part, see `actorgraph.ops.imag`."""
+    return imag(self)
+
+
+def _matrix_transposed(self: Node) -> Node:
+    """The node with its last two axes exchanged."""
+    return swapaxes(self, -2, -1)
 
 
 def _reflected(function: Callable[[Any, Any], Node]) -> Callable[[Any, Any], Node]:
@@ -135,7 +168,11 @@ def attach() -> None:
         "__ceil__": rounding.ceil,
         "__trunc__": rounding.trunc,
         "transpose": _transposed,
+        "copy": _positive,
         "T": property(_reversed),
+        "mT": property(_matrix_transposed),
+        "real": property(_real),
+        "imag": property(_imag),
     }
     for name, method in {**_METHODS, **own}.items():
         setattr(Node, name, method)

@@ -78,7 +78,7 @@ def test_mixed_dtypes_name_both_nodes_and_astype(name):
     x = leaf("float32")
     y = leaf("float64", "y", x.graph)
     with pytest.raises(
-        GraphTypeError, match=r"'x' is float32 but 'y' is float64.*y\.astype\('float32'\)"
+        GraphTypeError, match=r"'x' is float32 but 'y' is float64.*x\.astype\('float64'\)"
     ):
         getattr(ag.ops, name)(x, y)
 

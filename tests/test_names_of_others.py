@@ -1,0 +1,61 @@
+"""What users of NumPy and PyTorch type on a node works, or names what does."""
+
+import numpy as np
+import pytest
+
+import actorgraph as ag
+from tests._evaluate import evaluate
+
+VALUE = np.array([[3.0, -1.0, 2.0], [0.5, 5.0, -4.0]])
+
+METHODS = {
+    "flatten": lambda x: x.flatten(), "ravel": lambda x: x.ravel(),
+    "squeeze": lambda x: x[:1].squeeze(0), "clip": lambda x: x.clip(-1, 2),
+    "dot": lambda x: x.dot(np.ones((3, 2))), "copy": lambda x: x.copy(),
+    "mT": lambda x: x.mT, "real": lambda x: x.real, "imag": lambda x: x.imag,
+    "take": lambda x: x.take(np.array([2, 0]), axis=1), "repeat": lambda x: x.repeat(2, axis=0),
+    "swapaxes": lambda x: x.swapaxes(0, 1), "sort": lambda x: np.sort(x, axis=-1),
+    "argsort": lambda x: x.argsort(axis=1), "diagonal": lambda x: x.diagonal(),
+    "trace": lambda x: x.trace(),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_methods_of_arrays_are_methods_of_nodes(name):
+    node = METHODS[name](ag.Graph().input("x", (2, 3), "float64"))
+    np.testing.assert_array_equal(
+        evaluate([node], {node.graph["x"]: VALUE})[0], METHODS[name](VALUE)
+    )
+
+
+def test_size_is_the_number_of_entries():
+    graph = ag.Graph()
+    assert graph.input("x", (2, 3)).size == 6
+    assert graph.input("y", ("n", 3)).size == 3 * graph["y"].shape[0]
+    assert graph.input("z", (None, 3)).size is None
+
+
+@pytest.mark.parametrize(
+    ("typed", "works"),
+    [
+        ("grad", r"run\[node\]\.grad"), ("item", r"float\(run\[node\]\.value\)"),
+        ("detach", "ag.stop_gradient"), ("backward", "backward=True"), ("unsqueeze", "expand_dims"),
+        ("view", r"node\.reshape"), ("numpy", r"run\[node\]\.value"), ("softmax", "ag.ops.softmax"),
+        ("reshap", "'reshape'"),
+    ],
+)  # fmt: skip
+def test_other_words_name_what_works(typed, works):
+    with pytest.raises(AttributeError, match=f"a node has no '{typed}': .*{works}"):
+        getattr(ag.Graph().input("x", (2,)), typed)
+
+
+def test_assignment_to_entries_names_the_ops_that_return_a_new_node():
+    x = ag.Graph().input("x", (2,))
+    with pytest.raises(ag.GraphTypeError, match=r"ag\.ops\.index_put"):
+        x[0] = 0.0
+
+
+def test_a_misspelt_name_of_the_package_names_the_nearest():
+    with pytest.raises(AttributeError, match="'Grph'; did you mean 'Graph'"):
+        ag.Grph  # noqa: B018
+    assert {"Graph", "ops", "trace"} <= set(dir(ag)) <= set(ag.__all__)
