@@ -108,7 +108,8 @@ def as_array(value: Any, node: Node, what: str) -> Any:
 
     A value of a device stays where it is.
     """
-    if (isinstance(value, np.ndarray) and type(value) is np.ndarray) or isinstance(value, Handed):
+    array: Any
+    if type(value) is np.ndarray or isinstance(value, Handed):
         array = value
     elif isinstance(value, Node):
         raise FeedError(f"{what} {node.name!r} is the node {value!r}; feed an array")
@@ -128,7 +129,8 @@ def as_array(value: Any, node: Node, what: str) -> Any:
         )
     if array.dtype != node.dtype:
         convert = node.graph.convert
-        if convert is not None and np.can_cast(array.dtype, node.dtype, convert):
+        on_host = not isinstance(array, Handed)  # else it is fed as it is
+        if on_host and convert is not None and np.can_cast(array.dtype, node.dtype, convert):
             return array.astype(node.dtype)
         raise _wrong(
             array, node, what,

@@ -48,7 +48,7 @@ class Lifetime:
     split_batch: int | None = None
     max_bytes: int | None
     _capacities: Capacities
-    _placing: Placing | None
+    _placing: Placing | None = None
     _one_task: bool
     _statistics: bool
     _closed: bool
