@@ -55,11 +55,16 @@ def mermaid(graph: _Drawable) -> str:
 
 
 def mimebundle(graph: _Drawable) -> dict[str, str]:
-    """Return what Jupyter shows: text always, and a picture where Graphviz is installed."""
+    """Return what Jupyter shows: text, and a picture.
+
+    JupyterLab and Notebook draw Mermaid themselves, offline; Graphviz draws for the others.
+    """
     import shutil
     import subprocess
 
     bundle = {"text/plain": text(graph)}
+    if len(graph.nodes) <= _MAX_DRAWN:
+        bundle["text/vnd.mermaid"] = mermaid(graph)
     program = shutil.which("dot")
     if program is not None and len(graph.nodes) <= _MAX_DRAWN:
         try:

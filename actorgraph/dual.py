@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 if TYPE_CHECKING:
     from actorgraph.graph import Node
 
 from actorgraph.errors import printable
 
 __all__ = ["Dual"]
+
+Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class Dual:
@@ -34,6 +38,11 @@ class Dual:
 
     __slots__ = ("grad", "node", "tangent", "value")
 
+    value: Array
+    grad: Any  # an array where it was asked for: an optional one would ask users for assertions
+    tangent: Any
+    node: Node | None
+
     def __init__(
         self, value: Any, grad: Any = None, tangent: Any = None, node: Node | None = None
     ) -> None:
@@ -48,3 +57,8 @@ class Dual:
         parts += [f"grad={self.grad!r}"] if self.grad is not None else []
         parts += [f"tangent={self.tangent!r}"] if self.tangent is not None else []
         return f"<Dual{name} {', '.join(parts)}>"
+
+    def _repr_html_(self) -> str:
+        from actorgraph.notebook import of_dual
+
+        return of_dual(self)

@@ -381,7 +381,8 @@ class Graph:
         found = self._find(name) if isinstance(name, str) else None
         if found is None:
             near = near_names(name, {node.name for node in self._nodes})
-            raise KeyError(f"graph {self.name!r} has no node {shown(name)}{near}")
+            advice = near or "; print(graph) lists them"
+            raise KeyError(f"graph {self.name!r} has no node {shown(name)}{advice}")
         return found
 
     __getitem__ = node

@@ -47,7 +47,7 @@ from actorgraph.dims import (
     slice_size,
     symbol,
 )
-from actorgraph.errors import GraphTypeError, shown
+from actorgraph.errors import GraphTypeError, near_names, shown
 
 __all__ = [
     "Checks",
@@ -118,7 +118,10 @@ def dtype_of(dtype: object) -> np.dtype[np.generic]:
             'install it with: pip install "actorgraph[bfloat16]"'
         ) from None
     except (TypeError, ValueError) as error:
-        raise GraphTypeError(f"not a dtype: {shown(dtype)}") from error
+        raise GraphTypeError(
+            f"not a dtype: {shown(dtype)}{near_names(dtype, _SUPPORTED)}; expected one of "
+            f"{', '.join(_SUPPORTED)}"
+        ) from error
     if result.name not in _SUPPORTED or not result.isnative:
         raise GraphTypeError(
             f"dtype {result} is not supported; use one of {', '.join(_SUPPORTED)}"

@@ -28,7 +28,7 @@ PACKAGE = ROOT / "actorgraph"
 
 LAYERS = (
     ("errors", "_version"),
-    ("options",),
+    ("options", "notebook"),
     ("dims", "store"),
     (
         "types",

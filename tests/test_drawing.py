@@ -88,10 +88,10 @@ def test_an_empty_graph_can_be_drawn():
     assert g.to_mermaid() == "flowchart TD"
 
 
-def test_jupyter_shows_text_where_graphviz_is_missing(g, monkeypatch, tmp_path):
+def test_jupyter_draws_mermaid_itself_where_graphviz_is_missing(g, monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
 
-    assert g._repr_mimebundle_() == {"text/plain": str(g)}
+    assert g._repr_mimebundle_() == {"text/plain": str(g), "text/vnd.mermaid": g.to_mermaid()}
 
 
 def test_jupyter_shows_a_picture_where_graphviz_is_there(g, monkeypatch, tmp_path):
@@ -114,7 +114,7 @@ def test_jupyter_shows_text_where_graphviz_is_broken(g, monkeypatch, tmp_path, b
     put_program(tmp_path, body)
     monkeypatch.setenv("PATH", str(tmp_path))
 
-    assert g._repr_mimebundle_() == {"text/plain": str(g)}
+    assert set(g._repr_mimebundle_()) == {"text/plain", "text/vnd.mermaid"}
 
 
 def test_jupyter_shows_text_where_dot_is_no_program(g, monkeypatch, tmp_path):
@@ -125,7 +125,7 @@ def test_jupyter_shows_text_where_dot_is_no_program(g, monkeypatch, tmp_path):
     assert g._repr_mimebundle_()["text/plain"] == str(g)
 
 
-def test_large_graphs_are_not_sent_to_graphviz(monkeypatch, tmp_path):
+def test_large_graphs_are_not_drawn(monkeypatch, tmp_path):
     put_program(tmp_path, "print('<svg/>')")
     monkeypatch.setenv("PATH", str(tmp_path))
     g = ag.Graph()

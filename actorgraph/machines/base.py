@@ -167,7 +167,7 @@ class Machine(Lifetime, Inspectable, ABC):
             raise GraphTypeError(f"a machine takes outputs such as [loss], not {outputs!r}")
         nodes = as_nodes(outputs)
         if not nodes:
-            raise GraphError("a machine needs at least one output")
+            raise GraphError(f"a machine needs at least one output node, got {outputs!r}")
         self.graph: Graph = nodes[0].graph
         for node in nodes:
             self.graph.lift(node)

@@ -54,7 +54,7 @@ def axes_of(axis: Any, ndim: int, what: str) -> tuple[int, ...]:
     if not ndim and isinstance(axis, (int, np.integer)) and axis in (0, -1):
         return ()
     axes = []
-    for one in tuple(axis) if isinstance(axis, Iterable) else (axis,):
+    for one in tuple(axis) if isinstance(axis, Iterable) and not isinstance(axis, str) else (axis,):
         if not isinstance(one, (int, np.integer)) or not -ndim <= one < ndim:
             wanted = f"an int in [-{ndim}, {ndim})" if ndim else "there: a scalar has no axes"
             raise ShapeError(f"{what}: axis {one!r} is not {wanted}")

@@ -204,7 +204,9 @@ class Pipeline(Lifetime):
                     raise ScheduleError(f"{what} is {number}, but {given!r} has {has} {unit}")
             return given
         if microbatches is None:
-            raise ScheduleError(f"the schedule {given!r} by name takes microbatches=")
+            raise ScheduleError(
+                f"the schedule {given!r} by name needs to know how many: microbatches=4"
+            )
         if stages is None:
             if self._placed is None:
                 raise ScheduleError(

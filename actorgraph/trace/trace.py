@@ -139,8 +139,15 @@ class Trace:
 
         The page needs nothing but itself: it opens in any browser, offline.
         """
-        title = text("title", title)
-        return _write(path, page(self._read(), self._placed(), self.summary(), title))
+        return _write(path, self._page(text("title", title)))
+
+    def _page(self, title: str) -> str:
+        return page(self._read(), self._placed(), self.summary(), title)
+
+    def _repr_html_(self) -> str | None:
+        from actorgraph.notebook import framed
+
+        return None if self._records is None else framed(self._page("actorgraph trace"))
 
     def _placed(self) -> dict[str, list[PredictedSlice]]:
         began = next((part.start for part in self.slices if part.actor is not None), 0.0)

@@ -42,7 +42,7 @@ def test_what_does_not_fit_is_told_before_anything_starts():
         Pipeline(3, microbatches=2)
     with pytest.raises(ScheduleError, match="how many stages"):
         model.pipeline("1f1b", None, 3)
-    with pytest.raises(ScheduleError, match="takes microbatches="):
+    with pytest.raises(ScheduleError, match="how many: microbatches="):
         model.pipeline("1f1b", 2, None)
     with pytest.raises(ScheduleError, match="there is no schedule '1f1c'.*a Pipeline 'dynamic'"):
         model.pipeline("1f1c")

@@ -1,0 +1,187 @@
+"""What a newcomer gets wrong, and what the library says.
+
+A good message answers four questions: what was got, what was expected, where, and what to do.
+Where is answered by the traceback for what is built, because errors are raised in the user's own
+line; by the name of the node or feed for what is run.
+"""
+
+import asyncio
+import pickle
+
+import numpy as np
+import pytest
+
+import actorgraph as ag
+
+ROWS = """
+x + np.ones(3) | float64 | float32 | array.astype('float32')
+x @ np.ones((4, 2), 'float32') | float32[4, 2] | 3 and 4 | do not fit
+x + g.input('u', ('batch', 4), 'float32') | (batch, 4) | (batch, 3) | do not fit
+i / 2 | int64 | float or complex | convert with .astype
+i.mean() | int64 | float or complex | convert with .astype
+i * x | int64 | float32 | i.astype('float32')
+g.input('x', (3,)) | 'x' is taken | taken by <x | use another one
+g.input('', (3,)) | got '' | needs a name | needs a name
+g.input('v', (3.5,)) | got 3.5 | non-negative int | a symbol such as 'batch'
+g.input('v', (-1,)) | got -1 | non-negative int | or None
+g.input('v', (3,), 'float33') | 'float33' | expected one of bool | did you mean 'float32'
+g.input('v', (3,), object) | object | use one of bool | use one of bool
+g.parameter('p', [['a', 'b']]) | <U1 | float64 | use one of bool
+g.parameter('p', x) | got the node <x | needs an array | parameter 'p'
+x.reshape(-1, -1) | (-1, -1) | only one dim | may be -1
+x.transpose(0, 0) | (0, 0) | each axis | once
+x.sum(axis=2) | axis 2 | an int in [-2, 2) | in [-2, 2)
+x.sum(axis='rows') | 'rows' | an int in [-2, 2) | in [-2, 2)
+x[0, 0, 0] | 3 indices | <x: float32[batch, 3]> | too many
+x[:, 3] | index 3 | dim 3 | out of range
+x['a'] | 'a' | an int, a slice | None or an array
+ag.ops.concatenate([x, W]) | <W: float32[3, 5]> | 3 and 5 | do not fit
+ag.ops.concatenate([]) | got 0 | at least one node | at least one
+ag.ops.softmax(x, axis=5) | axis 5 | an int in | in [-2, 2)
+ag.ops.cross_entropy(x, t, reduction='avg') | got 'avg' | 'mean' | is one of
+ag.ops.conv2d(x, W) | (3, 5) | rank 4 | has to have
+ag.ops.one_hot(x, 3) | float32 | an integer | convert with .astype
+ag.ops.dropout(x, 1.5) | got 1.5 | a probability | p is
+ag.ops.einsum('ij,jk->ik', x) | got 1 | 2 operands | names 2
+ag.ops.matmul(x, 3) | a scalar | matrix product | multiply with *
+ag.ops.embedding(x, W) | float32 | an integer | convert with .astype
+ag.ops.layer_norm(x, 7) | (7,) | 7 and 3 | do not fit
+ag.ops.pad(x, 1.5) | got 1.5 | widths are ints | ints
+ag.ops.tanh(3.0) | got float | at least one node | use NumPy itself
+ag.ops.tanh(np.ones(3)) | got ndarray | at least one node | graph.constant
+bool(x) | <x: float32[batch, 3]> | known only in a run | ag.ops.where
+if_positive(x) | bool[] | known only in a run | ag.ops.where
+len(x) | <x | not defined | node.shape[0]
+[row for row in x] | <x | cannot be iterated | node[0]
+float(x) | <x | no value outside a run | run[node].value
+np.asarray(x) | <x | no value outside a run | ag.ops.array
+x.softmax() | 'softmax' | a node has no | ag.ops.softmax
+x.grad | 'grad' | a node has no | run[node].grad
+x.item() | 'item' | a node has no | float(run[node].value)
+x.backward() | 'backward' | a node has no | backward=True
+x.detach() | 'detach' | a node has no | ag.stop_gradient
+x.cuda() | 'cuda' | a node has no | device=
+x.unsqueeze(0) | 'unsqueeze' | a node has no | ag.ops.expand_dims
+x.permute(1, 0) | 'permute' | a node has no | transpose
+x.numpy() | 'numpy' | a node has no | run[node].value
+x.requires_grad | 'requires_grad' | a node has no | wrt=
+put(x) | <x | immutable | ag.ops.index_put
+g['nosuch'] | 'nosuch' | has no node | print(graph)
+g['Wa'] | 'Wa' | has no node | did you mean 'W'
+other + x | <x | another graph | build both in one graph
+ag.Graph(seed=-1) | got -1 | [0, 2**64) | is an int in
+ag.Graph(convert='float') | got 'float' | 'safe', 'same_kind' | one of
+ag.gradients(x, [W]) | <x: float32[batch, 3]> | no scalar | node.sum()
+ag.gradients(loss, [i]) | int64 | only float and complex | .astype('float32')
+ag.gradients(loss, ['W']) | 'W' | expected a node | graph[name]
+W.named('V') | <W | has a name already | named once
+setattr(W, 'value', np.ones((3, 4), 'float32')) | got (3, 4) | (3, 5) | parameter 'W'
+setattr(W, 'value', np.ones((3, 5))) | got float64 | float32 | .astype('float32')
+setattr(x, 'value', np.ones(3)) | 'value' | immutable | cannot set
+g.assign(W, W, loss) | got <W | only buffers | buffers
+ag.TapeMachine(g) | <Graph 'net' | takes outputs | such as [loss]
+ag.TapeMachine([]) | got [] | at least one output | output node
+ag.TapeMachine(['loss']) | 'loss' | expected a node | graph[name]
+ag.TapeMachine([loss], wrt=[i]) | int64 | only float and complex | .astype('float32')
+ag.ActorMachine([loss], workers=0) | got 0 | at least 1 | workers must be
+ag.ActorMachine([loss], workers=2.5) | got 2.5 | an int | workers must be
+ag.ActorMachine([loss], fuse='some') | got 'some' | 'none', 'auto', 'all' | one of
+ag.ActorMachine([loss], max_in_flight=0) | got 0 | at least 1 | max_in_flight must be
+ag.ActorMachine([loss], device='gpu') | 'gpu' | unknown device | use 'cpu'
+ag.ActorMachine([loss], max_bytes=10).run_sync(feeds) | max_bytes is 10 | needs | smaller arrays
+m.run_sync({'x': feeds['x']}) | got 'x' | int64[batch] | missing feed 't'
+m.run_sync({**feeds, 'z': 1}) | 'z' | known are | 'x', 't'
+m.run_sync({**feeds, 'x': np.ones((2, 3))}) | got float64[2, 3] | float32[batch | .astype('float32')
+m.run_sync({**feeds, 'x': np.ones((2, 4), 'float32')}) | got float32[2, 4] | float32[batch | not 3
+m.run_sync({**feeds, 'x': np.ones(3, 'float32')}) | got float32[3] | float32[batch | rank 1, not 2
+m.run_sync({**feeds, 'x': [[1, 2], [3]]}) | inhomogeneous | array | feed 'x'
+m.run_sync({**feeds, 't': np.zeros(5, 'int64')}) | batch = 5 | batch = 2 | feed 't'
+m.run_sync({**feeds, 'x': None}) | got NoneType | float32[batch, 3] | feed 'x'
+m.run_sync([feeds['x']]) | got list | a dict | name or node to array
+m.run_sync({**feeds, x: feeds['x']}) | given twice | by name and by node | feed 'x'
+m.run_sync({**feeds, W: W.value}) | <W | no feed | node.value = array
+m.run_sync(feeds, backward='yes') | got 'yes' | True or a dict | output to seed
+logits_only.run_sync(feeds, backward=True) | batch, 5 | must be a scalar | seed it with
+m.run_sync(feeds, backward={loss: np.ones(3, 'float32')}) | got float32[3] | float32[] | seed
+m.run_sync(feeds, tangents={'t': np.ones(2)}) | int64 | only float and complex | convert with
+m.run_sync(feeds, tangents={'x': 1.0}, backward=True) | backward | second derivative | ag.hvp
+m.run_sync(feeds, timeout_s=-1) | got -1 | at least 0 | timeout_s is
+m.run_sync(feeds, timeout_s='1') | got '1' | a number of seconds | timeout_s is
+m.run_sync(feeds)['los'] | 'los' | readable are | name it among the outputs
+m.run_sync({**feeds, 't': np.array([0, 9])}) | 0 to 9 | 5 classes | built at
+list(m.stream(feeds)) | got dict | an iterable of feeds | a stream takes
+list(m.stream([feeds], max_in_flight=0)) | got 0 | at least 1 | max_in_flight must be
+closed.run_sync(feeds) | closed | closed | make a new one
+asyncio.run(inside(m)) | block | event loop | await machine.run
+ag.solvers.Adam(lr=-1) | -1 | at least 0 | lr is
+ag.solvers.SGD(momentum=1.5) | 1.5 | from 0 to below 1 | momentum is
+ag.solvers.SGD(nesterov=True) | nesterov=True | momentum 0 | give a momentum
+ag.solvers.SGD(0.1).step([m.run_sync(feeds)[W]]) | 'W' | has no gradient | backward=True
+m.compile_step(0.1) | got 0.1 | takes a solver | such as ag.solvers.SGD(lr=0.1)
+ag.grad(lambda w: w)(np.ones(3)) | float64[3] | of a scalar | differentiate its sum
+ag.grad(lambda w: float(w.sum()))(np.ones(3)) | <sum | no value outside a run | run[node].value
+ag.grad(lambda w: w.sum(), argnums=3)(np.ones(3)) | argnums=3 | 1 positional | was called with
+ag.grad(lambda n: n * 2)(3) | the int 3 | no gradient | pass a float
+ag.grad(3.0) | got float | a function | expected a function
+ag.pipeline.Pipeline(loss, [W], stages=2, schedule='1f1b') | '1f1b' | how many | microbatches=4
+ag.pipeline.Pipeline(loss, [W], stages=2, microbatches=0) | is 0 | from 1 on | microbatches is
+thirds.run_sync(feeds) | batch is 2 | 3 microbatches | at least as many
+ag.ops.define(name='tanh', scheme='f[] -> f[]', forward=abs) | 'tanh' | declared | choose another name
+ag.TapeMachine([cut(x)]).run_sync(feeds) | (1, 3) | float32[batch, 3] | built at
+ag.TapeMachine([failing(x)]).run_sync(feeds) | boom | float32[2, 3] | built at
+ag.gradients(failing(x).sum(), [x]) | has no gradient rule | an output | give the op a vjp
+pickle.dumps(g) | <Graph 'net' | not pickled | by a function
+""".strip().splitlines()
+
+
+def boom(xp, x):
+    raise RuntimeError("boom")
+
+
+FAILING = ag.ops.define("mistake_failing", scheme="f[*s] -> f[*s]", forward=boom)
+CUT = ag.ops.define("mistake_cut", scheme="f[*s] -> f[*s]", forward=lambda xp, x: x[:1])
+
+
+def surroundings():
+    """Return the names that the rows use."""
+    g = ag.Graph("net")
+    x = g.input("x", ("batch", 3), "float32")
+    t = g.input("t", ("batch",), "int64")
+    W = g.parameter("W", np.ones((3, 5), "float32"))
+    logits = x @ W
+    loss = ag.ops.cross_entropy(logits, t)
+    feeds = {"x": np.ones((2, 3), "float32"), "t": np.zeros(2, "int64")}
+    closed = ag.TapeMachine([loss])
+    closed.close()
+
+    def if_positive(node):
+        return node if node.sum() > 0 else -node
+
+    def put(node):
+        node[0] = 0
+
+    async def inside(machine):
+        machine.run_sync(feeds)
+
+    return {
+        "ag": ag, "np": np, "asyncio": asyncio, "pickle": pickle, "g": g, "x": x, "t": t, "W": W,
+        "i": g.input("i", (3,), "int64"), "other": ag.Graph("net").input("o", (3,)), "loss": loss,
+        "feeds": feeds, "m": ag.TapeMachine([loss], wrt=[W, x]), "closed": closed, "cut": CUT,
+        "logits_only": ag.TapeMachine([logits]), "failing": FAILING, "put": put,
+        "thirds": ag.pipeline.Pipeline(loss, [W], stages=1, microbatches=3),
+        "if_positive": if_positive, "inside": inside,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.split(" | ")[0])
+def test_a_mistake_is_answered_with_what_was_got_what_is_expected_and_what_to_do(row):
+    code, *phrases = row.split(" | ")
+    with pytest.raises(Exception) as raised:  # noqa: PT011 - the phrases are the match
+        eval(code, surroundings())
+    message = str(raised.value)
+    assert [phrase for phrase in phrases if phrase.strip() not in message] == [], message
+
+
+def test_there_are_a_hundred_mistakes():
+    assert len(ROWS) >= 100
+    assert all(row.count(" | ") == 3 for row in ROWS)
