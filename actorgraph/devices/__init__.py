@@ -51,11 +51,11 @@ def get(name: str | Device) -> Device:
 
         return _known.setdefault(name, Virtual(name))
     if kind == "cuda":
-        raise GraphError(
-            f"device {shown(name)} is not available: this version runs on the CPU only; use 'cpu'. "
-            "Nothing that you install changes that, the extras actorgraph[cuda12] and "
-            "actorgraph[cuda13] neither: they bring CuPy for versions to come"
-        )
+        if number.isdecimal() and str(int(number)) == number:
+            from actorgraph.devices.cuda import CUDA
+
+            return _known.setdefault(name, CUDA(int(number)))
+        raise GraphError(f"device {shown(name)} has no number: write 'cuda:0'")
     raise GraphError(f"unknown device {shown(name)}; use 'cpu', or 'virtual:0' for host threads")
 
 

@@ -29,6 +29,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from actorgraph import instrument
+from actorgraph.errors import GraphError, text_of
 
 __all__ = [
     "Cell", "Device", "Event", "Failed", "Handed", "Job", "Lane", "Placement", "Queue", "issuing",
@@ -110,6 +111,11 @@ class Handed:
         """Return the array, which is complete, or raise what its job has raised."""
         if self.cell.failed is not None:
             raise self.cell.failed
+        if self.lane.device.lost is not None:
+            raise GraphError(
+                f"device {self.device} is lost, to all of this process: "
+                f"{text_of(self.lane.device.lost)}"
+            ) from self.lane.device.lost
         if self.cell.array is None:
             raise RuntimeError(_EARLY)
         return self.cell.array
@@ -145,7 +151,8 @@ class Handed:
 
     def fetch(self) -> np.ndarray[Any, Any]:
         """Return the value as an array of NumPy, of the caller's own."""
-        return np.array(self.lane.device.to_host(self.result()))
+        self.result()
+        return self.lane.device.read(self)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
         """Return what `fetch` returns: NumPy asks for it where the user does."""
@@ -408,6 +415,8 @@ class Device(ABC):
     inner: Device | None = None
     is_host: bool = False
     """Whether workers compute on it themselves, without lanes."""
+    lost: BaseException | None = None
+    """Why nothing can be done on it any more, in this process."""
 
     def __init__(self) -> None:
         self._lanes: dict[int | str, Lane] = {}
@@ -470,6 +479,10 @@ class Device(ABC):
         return lane.launch(
             self.to_host, [value], name="copy out", node=node, record=True, leaves=True
         )
+
+    def read(self, value: Handed) -> np.ndarray[Any, Any]:
+        """Return a copy of a value that is complete."""
+        return np.array(self.to_host(value.result()))
 
     def retain(self) -> None:
         """Count a machine that uses this device."""

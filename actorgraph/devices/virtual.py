@@ -76,7 +76,7 @@ class ThreadQueue(Queue):
 
     def put(self, job: Job) -> None:
         """Have the thread do it."""
-        self._add(job)
+        self.add(job)
 
     def record(self) -> Event:
         """Return a mark that the thread passes."""
@@ -84,13 +84,13 @@ class ThreadQueue(Queue):
         if self._thread is None:
             event.set()  # nothing is to be done
         else:
-            self._add(event.set)
+            self.add(event.set)
         return event
 
     def wait(self, event: Event) -> None:
         """Have the thread wait."""
         if not event.passed:
-            self._add(event.block)
+            self.add(event.block)
 
     def free(self, cell: Cell) -> None:
         """Nothing: Python's memory goes when nothing refers to it."""
@@ -104,7 +104,8 @@ class ThreadQueue(Queue):
             if join and thread is not threading.current_thread():
                 thread.join()
 
-    def _add(self, call: Any) -> None:
+    def add(self, call: Any) -> None:
+        """Have the thread make a call."""
         self._todo.put(call)
         if self._thread is None:
             self._thread = threading.Thread(

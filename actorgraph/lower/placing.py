@@ -293,14 +293,7 @@ class Placing:
 
     def constant(self, lane: Lane | None) -> Callable[[Any], Any]:
         """Return what makes a constant a value of a lane."""
-        if lane is None:
-            return _same
-        device = lane.device
-
-        def held(array: Any) -> Any:
-            return device.hold(device.to_device(array))
-
-        return held
+        return _same if lane is None else lane.device.bring
 
     def kernel(
         self, step: Node, found: Any, lane: Lane | None, joint: Joint, *, fetch: bool
