@@ -126,7 +126,7 @@ ag.grad(3.0) | got float | a function | expected a function
 ag.pipeline.Pipeline(loss, [W], stages=2, schedule='1f1b') | '1f1b' | how many | microbatches=4
 ag.pipeline.Pipeline(loss, [W], stages=2, microbatches=0) | is 0 | from 1 on | microbatches is
 thirds.run_sync(feeds) | batch is 2 | 3 microbatches | at least as many
-ag.ops.define(name='tanh', scheme='f[] -> f[]', forward=abs) | 'tanh' | declared | choose another name
+ag.ops.define(name='tanh', scheme='f[] -> f[]', forward=abs) | 'tanh' | declared | choose another
 ag.TapeMachine([cut(x)]).run_sync(feeds) | (1, 3) | float32[batch, 3] | built at
 ag.TapeMachine([failing(x)]).run_sync(feeds) | boom | float32[2, 3] | built at
 ag.gradients(failing(x).sum(), [x]) | has no gradient rule | an output | give the op a vjp
