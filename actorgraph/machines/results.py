@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from actorgraph.devices import Device, Handed
+from actorgraph.devices import Handed
 from actorgraph.dual import Dual
 from actorgraph.errors import FeedError, near_names, shown
 from actorgraph.graph import Node
@@ -27,7 +27,6 @@ class Results:
 
     mode: Mode
     joint: Joint
-    device: Device
     nodes: tuple[Node, ...]
     wrt: tuple[Node, ...]
     readables: dict[str, Node]
@@ -167,7 +166,7 @@ class Results:
         taken: set[int] = set()
         for place in self._shared:
             raw = arrays[place]
-            array = raw if type(raw) in (np.ndarray, Handed) else self.device.to_host(raw)
+            array = raw if type(raw) in (np.ndarray, Handed) else np.asarray(raw)
             if array is raw and type(raw) is np.ndarray:
                 if not taken:
                     taken.update(map(id, run.leaves))
