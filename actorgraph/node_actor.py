@@ -31,7 +31,7 @@ from actorgraph.op import CONSTANT
 if TYPE_CHECKING:
     from actorgraph.channels import Channel
     from actorgraph.graph import Node
-    from actorgraph.machines.run import Run
+    from actorgraph.runs import AbstractRun
 
 __all__ = ["Dead", "LATEST", "Message", "NodeActor", "Poison", "Task", "blamed", "fail"]
 
@@ -48,7 +48,7 @@ class Message(Dual):
     __slots__ = ("run",)
     grad = tangent = node = None
 
-    def __init__(self, value: Any, run: Run) -> None:
+    def __init__(self, value: Any, run: AbstractRun) -> None:
         self.value = value
         self.run = run
 
@@ -58,7 +58,7 @@ class Poison:
 
     __slots__ = ("run",)
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: AbstractRun) -> None:
         self.run = run
 
 
@@ -90,21 +90,8 @@ class Task:
     """
 
     __slots__ = (
-        "heavy",
-        "joint",
-        "lane",
-        "latest",
-        "observed",
-        "ports",
-        "program",
-        "ready",
-        "seconds",
-        "send",
-        "spec",
-        "step",
-        "turns",
-        "wait",
-        "watch",
+        "heavy", "joint", "lane", "latest", "observed", "ports", "program", "ready", "seconds",
+        "send", "spec", "step", "turns", "wait", "watch",
     )  # fmt: skip
 
     def __init__(self, spec: TaskSpec, ready: list[deque[Task]]) -> None:

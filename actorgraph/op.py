@@ -38,6 +38,7 @@ __all__ = [
     "Attrs",
     "BUFFER",
     "CONSTANT",
+    "Factoring",
     "INPUT",
     "LEAVES",
     "NO_ATTRS",
@@ -46,7 +47,6 @@ __all__ = [
     "REGISTRY",
     "RUN_NUMBER",
     "Sample",
-    "Split",
     "Together",
     "attrs_key",
     "bind_attrs",
@@ -109,7 +109,7 @@ class Together:
 
 
 @dataclass(frozen=True, slots=True)
-class Split:
+class Factoring:
     """An op in two: one on its first shared argument, and the rest, to the bit.
 
     Where a task has several ops that begin alike with the same arguments, it computes the beginning
@@ -194,7 +194,7 @@ class Op:
         Where the forward is called: by the worker that runs its actor; as a coroutine function on
         the event loop of the run's caller; in a thread of its own, because it only waits; or not
         at all, for the value of a lane is waited for (`lower.placing`).
-    split : Split, optional
+    split : Factoring, optional
         How steps may share the beginning of the op, not with floats of two bytes.
     doc : str
         One line for tables.
@@ -217,7 +217,7 @@ class Op:
     concurrency: int | None = None
     checked: bool = False
     runs_on: Literal["worker", "loop", "thread", "lane"] = "worker"
-    split: Split | None = None
+    split: Factoring | None = None
     doc: str = ""
 
     def __repr__(self) -> str:

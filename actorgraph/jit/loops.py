@@ -25,8 +25,8 @@ from actorgraph.graph import Node
 from actorgraph.types import Dim
 
 __all__ = [
-    "DTYPES", "ENTROPIES", "EXPONENTIALS", "HEADER", "Level", "Parameter", "REDUCTIONS", "Source",
-    "VALUES", "VIEWS", "write",
+    "DTYPES", "ENTROPIES", "EXPONENTIALS", "HEADER", "Level", "LoopParameter", "REDUCTIONS",
+    "Source", "VALUES", "VIEWS", "write",
 ]  # fmt: skip
 
 Level = str
@@ -134,7 +134,7 @@ def exp(a):  # of what is at most 0, or NaN: 2 ** k times the exponential of the
 """What the text of loops may use."""
 
 
-class Parameter(NamedTuple):
+class LoopParameter(NamedTuple):
     """An array (of so many axes, C-contiguous) or a number (None) that loops are given."""
 
     dtype: str
@@ -146,7 +146,7 @@ class Source(NamedTuple):
     """What a compiler needs: the text of ``kernel``, and its parameters; results come last."""
 
     text: str
-    parameters: tuple[Parameter, ...]
+    parameters: tuple[LoopParameter, ...]
 
 
 def write(
@@ -170,12 +170,12 @@ def write(
     outputs : sequence of Node
         The steps whose values they write.
     """
-    writer = _Writer(steps, levels, inputs, outputs)
+    writer = _LoopWriter(steps, levels, inputs, outputs)
     text = HEADER + "\n".join(writer.write()) + "\n"
     return Source(text, tuple(writer.parameters))
 
 
-class _Writer:
+class _LoopWriter:
     def __init__(
         self,
         steps: Sequence[Node],
@@ -193,7 +193,7 @@ class _Writer:
         self.sizes: dict[int, str] = {}
         self.summed: dict[int, int] = {}  # number by the id of what has been summed
         self.totals: dict[int, str] = {}
-        self.parameters: list[Parameter] = []
+        self.parameters: list[LoopParameter] = []
         self.body: list[str] = []
 
     def write(self) -> list[str]:
@@ -221,15 +221,17 @@ class _Writer:
         for number, node in enumerate(self.inputs):
             whole = self.levels[node.id] == "whole"
             kind = "float64" if whole and node.dtype.kind == "f" else node.dtype.name
-            self.parameters.append(Parameter(kind, None if whole else node.ndim))
+            self.parameters.append(LoopParameter(kind, None if whole else node.ndim))
             arguments.append(f"{'s' if whole else 'x'}{number}")
         for step in self.steps:
             size = step.attrs.get("size") if step.op.name == "divide_by_size" else None
             if isinstance(size, Dim):
                 self.sizes[step.id] = f"n{len(self.sizes)}"
-                self.parameters.append(Parameter("float64", None))
+                self.parameters.append(LoopParameter("float64", None))
                 arguments.append(self.sizes[step.id])
-        self.parameters += [Parameter(node.dtype.name, node.ndim, True) for node in self.outputs]
+        self.parameters += [
+            LoopParameter(node.dtype.name, node.ndim, True) for node in self.outputs
+        ]
         return [*arguments, *(f"y{number}" for number in range(len(self.outputs)))]
 
     def _inputs(self) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 __all__ = [
-    "AWAITED", "BOUND", "BUFFERED", "BY_NAME", "Call", "DirectForm", "Form", "LEAVING", "LONG",
-    "OVER", "OWN", "Step",
+    "AWAITED", "BOUND", "BUFFERED", "BY_NAME", "CallForm", "DirectForm", "Form", "LEAVING", "LONG",
+    "OVER", "OWN", "StepForm",
 ]  # fmt: skip
 
 
-class Call(NamedTuple):
+class CallForm(NamedTuple):
     """A call of a part of the steps: what it is given, how many values it returns, if it writes."""
 
     operands: tuple[int, ...]
@@ -18,7 +18,7 @@ class Call(NamedTuple):
     writes: bool
 
 
-class Step(NamedTuple):
+class StepForm(NamedTuple):
     """A call: the number of its kernel, of its operands, and how it is made: flags."""
 
     kernel: int
@@ -53,7 +53,7 @@ class Form(NamedTuple):
     """
 
     ports: tuple[int, ...]
-    steps: tuple[Step, ...]
+    steps: tuple[StepForm, ...]
     sends: tuple[int, ...]
     bundles: tuple[tuple[int, ...], ...]
     exclusive: tuple[int, ...]
@@ -61,7 +61,7 @@ class Form(NamedTuple):
     preferred: int
     credited_in: tuple[int, ...]
     credited_out: tuple[int, ...]
-    calls: tuple[Call, ...] = ()
+    calls: tuple[CallForm, ...] = ()
 
 
 class DirectForm(NamedTuple):
@@ -71,6 +71,6 @@ class DirectForm(NamedTuple):
     """
 
     leaves: int
-    steps: tuple[Step, ...]
+    steps: tuple[StepForm, ...]
     results: tuple[int, ...]
     is_part: bool = False

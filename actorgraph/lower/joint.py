@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from actorgraph.autodiff.forward import push_forward
@@ -37,12 +37,12 @@ class Mode:
     nodes: tuple[Node, ...] = ()
     whole: tuple[Node, ...] = ()
     fetch: bool = True
+    key: tuple[str, tuple[int, ...], tuple[int, ...]] = field(init=False)
+    """Hashable identity; nodes themselves compare by building nodes."""
 
-    @property
-    def key(self) -> tuple[str, tuple[int, ...], tuple[int, ...]]:
-        """Hashable identity; nodes themselves compare by building nodes."""
+    def __post_init__(self) -> None:
         kind = self.kind if self.fetch else f"{self.kind}, not fetched"
-        return kind, _ids(self.nodes), _ids(self.whole) if self.whole else ()
+        object.__setattr__(self, "key", (kind, _ids(self.nodes), _ids(self.whole)))
 
 
 @dataclass(frozen=True, slots=True)

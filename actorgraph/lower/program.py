@@ -21,16 +21,16 @@ from actorgraph.lower.forms import (
     LONG,
     OVER,
     OWN,
-    Call,
+    CallForm,
     DirectForm,
     Form,
-    Step,
+    StepForm,
 )  # fmt: skip
 from actorgraph.lower.parts import FEWEST, cut_steps
 from actorgraph.lower.regions import TaskSpec
 from actorgraph.lower.text import Code, code_of, direct_code
 
-__all__ = ["Part", "Program", "lower", "lower_directly", "numbered"]
+__all__ = ["Program", "Subprogram", "lower", "lower_directly", "numbered"]
 
 
 @dataclass(slots=True, eq=False)
@@ -44,7 +44,7 @@ class Program:
     numbers : dict
         Joint node id to number.
     constants : tuple of Node
-    parts : tuple of Part
+    parts : tuple of Subprogram
         What the text calls in place of the steps.
     """
 
@@ -52,7 +52,7 @@ class Program:
     steps: Sequence[Node]
     numbers: dict[int, int]
     constants: tuple[Node, ...]
-    parts: tuple[Part, ...] = ()
+    parts: tuple[Subprogram, ...] = ()
 
     @property
     def filename(self) -> str:
@@ -115,7 +115,7 @@ class Program:
         return "\n".join([f"# {printable(name)}", *lines, *inner])
 
 
-class Part(NamedTuple):
+class Subprogram(NamedTuple):
     """A part of a task's steps, which is a function.
 
     Attributes
@@ -192,10 +192,10 @@ def lower(
             numbers[node.id] = number
         count += len(port.nodes) or 1
     how = [_how(step, bound, long_steps, buffered, leaving, over) for step in spec.steps]
-    steps: tuple[Step, ...] = ()
+    steps: tuple[StepForm, ...] = ()
     constants: tuple[Node, ...] = ()
-    parts: tuple[Part, ...] = ()
-    calls: tuple[Call, ...] = ()
+    parts: tuple[Subprogram, ...] = ()
+    calls: tuple[CallForm, ...] = ()
     if _may_be_in_parts(spec.steps, how, bulky):
         parts, calls = _in_parts(spec, kernels, how, numbers, count)
     else:
@@ -227,10 +227,10 @@ def _in_parts(
     how: Sequence[int],
     numbers: dict[int, int],
     first: int,
-) -> tuple[tuple[Part, ...], tuple[Call, ...]]:
+) -> tuple[tuple[Subprogram, ...], tuple[CallForm, ...]]:
     """Return the parts of a task and how they are called; number what they return."""
-    parts: list[Part] = []
-    calls: list[Call] = []
+    parts: list[Subprogram] = []
+    calls: list[CallForm] = []
     for begin, end, given, returned in cut_steps(spec.steps, spec.kept):
         steps = spec.steps[begin:end]
         inner = {node.id: number for number, node in enumerate(given)}
@@ -240,8 +240,10 @@ def _in_parts(
         form = DirectForm(len(given), found, tuple([inner[node.id] for node in returned]), True)
         arrays = len([one for one in how[begin:end] if one & (BUFFERED | LEAVING)])
         program = Program(direct_code(form), steps, inner, constants)
-        parts.append(Part(program, tuple(chosen), arrays))
-        calls.append(Call(tuple([numbers[node.id] for node in given]), len(returned), arrays > 0))
+        parts.append(Subprogram(program, tuple(chosen), arrays))
+        calls.append(
+            CallForm(tuple([numbers[node.id] for node in given]), len(returned), arrays > 0)
+        )
         numbers.update({node.id: number for number, node in enumerate(returned, first)})
         first += len(returned)
     return tuple(parts), tuple(calls)
@@ -283,7 +285,7 @@ def _numbered_steps(
     how: Iterable[int],
     numbers: dict[int, int],
     first: int,
-) -> tuple[tuple[Step, ...], tuple[Node, ...]]:
+) -> tuple[tuple[StepForm, ...], tuple[Node, ...]]:
     """Return the steps by number, and the constants; note the numbers of both."""
     constants: list[Node] = []
     found = []
@@ -296,7 +298,7 @@ def _numbered_steps(
                 constants.append(part)
                 operand = numbers[part.id] = -len(constants)
             operands.append(operand)
-        found.append(Step(kernel, tuple(operands), one))
+        found.append(StepForm(kernel, tuple(operands), one))
         numbers[step.id] = number
         number += 1
     return tuple(found), tuple(constants)

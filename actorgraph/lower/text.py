@@ -38,10 +38,10 @@ from actorgraph.lower.forms import (
     LONG,
     OVER,
     OWN,
-    Call,
+    CallForm,
     DirectForm,
     Form,
-    Step,
+    StepForm,
 )  # fmt: skip
 
 __all__ = ["Code", "code_of", "direct_code", "last_uses"]
@@ -109,7 +109,7 @@ def direct_code(form: DirectForm) -> Code:
     return Code(text, *_compiled(text), expressions, lines)
 
 
-def _name_constants(steps: Iterable[Step], expressions: dict[int, str]) -> list[str]:
+def _name_constants(steps: Iterable[StepForm], expressions: dict[int, str]) -> list[str]:
     """Note the expressions of the constants, and return them in order."""
     count = -min([number for step in steps for number in step.operands], default=0)
     names = [f"c{i}" for i in range(max(0, count))]
@@ -118,7 +118,7 @@ def _name_constants(steps: Iterable[Step], expressions: dict[int, str]) -> list[
 
 
 def _name_steps(
-    steps: Sequence[Step], first: int, kept: Collection[int], expressions: dict[int, str]
+    steps: Sequence[StepForm], first: int, kept: Collection[int], expressions: dict[int, str]
 ) -> list[list[str]]:
     """Give each step a local variable; return, by step, the ones to forget after it.
 
@@ -151,7 +151,7 @@ def _name_steps(
 
 
 def _name_results(
-    calls: Sequence[Call], first: int, kept: Collection[int], expressions: dict[int, str]
+    calls: Sequence[CallForm], first: int, kept: Collection[int], expressions: dict[int, str]
 ) -> list[list[str]]:
     """Give what calls return local variables; return, by call, the ones to forget after it."""
     numbers = count(first)
@@ -170,7 +170,7 @@ def _name_results(
 
 
 def _call(
-    step: Step,
+    step: StepForm,
     kernel: str,
     expressions: Mapping[int, str],
     out: str | None,

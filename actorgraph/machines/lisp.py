@@ -48,13 +48,10 @@ class LispMachine(Machine):
 
     def __init__(self, outputs: Any, *, log: Log | None = None, **options: Any) -> None:
         super().__init__(outputs, **options)
-        self._log = log
+        self._interpreter = partial(_interpreted, log=log)
 
     def _cut(self) -> Cut:
         return _whole
-
-    def _interpreter(self) -> Callable[..., Any]:
-        return partial(_interpreted, log=self._log)
 
 
 _OF_ALL = signature(Machine)

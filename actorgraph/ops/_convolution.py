@@ -24,6 +24,7 @@ from actorgraph.graph import Node, build
 from actorgraph.op import Attrs, Op, Sample, register
 from actorgraph.ops._declare import add_all
 from actorgraph.ops._half import through_float32
+from actorgraph.ops.broadcasting import conj
 from actorgraph.ops.windows import (
     Frame,
     fold,
@@ -324,8 +325,8 @@ def _transpose_vjp(
     **geometry: Any,
 ) -> Node | None:
     if argnum == 0:
-        return _conv(u, w, ct, geometry)
-    return _weight(u, ct, w.dims[2:], geometry) if argnum == 1 else None
+        return _conv(u, conj(w), ct, geometry)
+    return _weight(u, conj(ct), w.dims[2:], geometry) if argnum == 1 else None
 
 
 def _bilinear_jvp(
@@ -365,12 +366,12 @@ _CASES: tuple[tuple[Any, Any, Any, Attrs], ...] = (
 CONV: Op = register(
     Op(
         "conv",
-        "f[*s] -> f[*t] -> f[*out]",
+        "x[*s] -> x[*t] -> x[*out]",
         _conv_forward,
         shape=_conv_shape,
         vjp=(
-            lambda ct, y, x, w, size, **geometry: _transposed(ct, w, x, geometry),
-            lambda ct, y, x, w, size, **geometry: _weight(x, ct, w.dims[2:], geometry),
+            lambda ct, y, x, w, size, **geometry: _transposed(ct, conj(w), x, geometry),
+            lambda ct, y, x, w, size, **geometry: _weight(conj(x), ct, w.dims[2:], geometry),
         ),
         jvp=_bilinear_jvp,
         cost=lambda shapes, result, attrs: _flops(shapes[1], result),
@@ -388,7 +389,7 @@ CONV: Op = register(
 TRANSPOSE: Op = register(
     Op(
         "conv_transpose",
-        lambda arity, attrs: f"f[*s] -> f[*t]{' -> a[*u]' if arity == 3 else ''} -> f[*out]",
+        lambda arity, attrs: f"x[*s] -> x[*t]{' -> a[*u]' if arity == 3 else ''} -> x[*out]",
         _transpose_forward,
         shape=_transpose_shape,
         vjp=_transpose_vjp,
@@ -414,12 +415,12 @@ TRANSPOSE: Op = register(
 _WEIGHT: Op = register(
     Op(
         "conv_weight",
-        "f[*s] -> f[*t] -> f[*out]",
+        "x[*s] -> x[*t] -> x[*out]",
         _weight_forward,
         shape=_weight_shape,
         vjp=(
-            lambda u, g, x, ct, size, **geometry: _transposed(ct, u, x, geometry),
-            lambda u, g, x, ct, size, **geometry: _conv(x, u, ct, geometry),
+            lambda u, g, x, ct, size, **geometry: _transposed(conj(ct), u, x, geometry),
+            lambda u, g, x, ct, size, **geometry: _conv(conj(x), u, ct, geometry),
         ),
         jvp=_bilinear_jvp,
         cost=lambda shapes, result, attrs: _flops(result, shapes[1]),

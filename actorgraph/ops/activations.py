@@ -202,7 +202,7 @@ softsign = unary(
 )  # fmt: skip
 tanhshrink = unary(
     "tanhshrink", lambda xp, x: xp.subtract(x, xp.tanh(x)), lambda t, y, x: t * tanh(x) ** 2,
-    "x - tanh(x).", scheme=_FLOAT, flops=6,
+    "x - tanh(x).", scheme="x[*s] -> x[*s]", flops=6,
 )  # fmt: skip
 
 

@@ -18,7 +18,7 @@ from actorgraph.graph import Node, build, is_weak
 from actorgraph.op import Attrs, Op, Sample, register
 from actorgraph.operands import as_node, naming_itself
 from actorgraph.ops._half import through_float32
-from actorgraph.ops.broadcasting import broadcast_like, zeros_like
+from actorgraph.ops.broadcasting import along_axis, broadcast_like, zeros_like
 from actorgraph.ops.gathering import check_along, positions_of
 from actorgraph.ops.indexing import (
     ALONG,
@@ -296,6 +296,7 @@ def along(
     return broadcast_like(values, node), (node,), (ALONG, place)
 
 
+@along_axis("x")
 def scatter(x: Node, axis: int, index: Any, src: Any) -> Node:
     """Return `x` with `src` written along an axis, as ``torch.scatter``.
 
@@ -329,6 +330,7 @@ def scatter(x: Node, axis: int, index: Any, src: Any) -> Node:
     return build(INDEX_PUT, x, values, *arrays, index=static)
 
 
+@along_axis("x")
 def scatter_add(x: Node, axis: int, index: Any, src: Any) -> Node:
     """Return `x` with `src` added along an axis, as ``torch.scatter_add``.
 
@@ -360,6 +362,7 @@ def scatter_add(x: Node, axis: int, index: Any, src: Any) -> Node:
     return build(INDEX_ADD, x, values, *arrays, index=static)
 
 
+@along_axis("x")
 def index_add(x: Node, axis: int, index: Any, source: Any, alpha: Any = 1) -> Node:
     """Return `x` with the slices of `source` added at positions of an axis, as ``torch.index_add``.
 

@@ -7,9 +7,10 @@ how a cotangent or a tangent gets the shape of its value.  Where dims are known 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from functools import lru_cache
-from typing import Any
+from collections.abc import Callable, Iterable
+from functools import lru_cache, wraps
+from inspect import signature
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -24,6 +25,7 @@ from actorgraph.types import UNKNOWN, Checks, Shape, shape_from
 __all__ = [
     "REDUCTION_SAMPLES",
     "add",
+    "along_axis",
     "axes_of",
     "broadcast_like",
     "broadcast_to",
@@ -39,6 +41,10 @@ __all__ = [
 ]
 
 
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
 def axes_of(axis: Any, ndim: int, what: str) -> tuple[int, ...]:
     """Return axes as a sorted tuple of non-negative ints; None means all of them.
 
@@ -51,10 +57,12 @@ def axes_of(axis: Any, ndim: int, what: str) -> tuple[int, ...]:
     """
     if axis is None:
         return tuple(range(ndim))
-    if not ndim and isinstance(axis, (int, np.integer)) and axis in (0, -1):
+    several = isinstance(axis, Iterable) and not isinstance(axis, str)
+    given = tuple(axis) if several else (axis,)
+    if not ndim and len(given) < 2 and all(map(_is_of_scalar, given)):
         return ()
     axes = []
-    for one in tuple(axis) if isinstance(axis, Iterable) and not isinstance(axis, str) else (axis,):
+    for one in given:
         if not isinstance(one, (int, np.integer)) or not -ndim <= one < ndim:
             wanted = f"an int in [-{ndim}, {ndim})" if ndim else "there: a scalar has no axes"
             raise ShapeError(f"{what}: axis {one!r} is not {wanted}")
@@ -62,6 +70,50 @@ def axes_of(axis: Any, ndim: int, what: str) -> tuple[int, ...]:
     if len(set(axes)) != len(axes):
         raise ShapeError(f"{what}: axis {axis!r} names a dim twice")
     return tuple(sorted(axes))
+
+
+def _is_scalar(value: Any) -> bool:
+    return isinstance(value, (Node, np.ndarray)) and not value.ndim
+
+
+def _is_of_scalar(axis: Any) -> bool:
+    return isinstance(axis, (int, np.integer)) and axis in (0, -1)
+
+
+def along_axis(like: str) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
+    """Let a function along an axis take axis 0 or -1 of a scalar, as in PyTorch.
+
+    Scalars gain an axis before the call.  Results lose it, unless the argument named `like`, of
+    which they have the rank, is no scalar.  For another axis the function raises.
+    """
+
+    def add(function: Callable[_P, _R]) -> Callable[_P, _R]:
+        @wraps(function)
+        def along(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+            if args and not _is_scalar(args[0]):
+                return function(*args, **kwargs)
+            bound = signature(function).bind(*args, **kwargs)
+            bound.apply_defaults()
+            given = bound.arguments
+            axes = [value for name, value in given.items() if name.startswith("axis")]
+            scalars = [name for name, value in given.items() if _is_scalar(value)]
+            if next(iter(given)) not in scalars or not all(map(_is_of_scalar, axes)):
+                return function(*args, **kwargs)
+            given |= {name: given[name][None] for name in scalars}
+            result: Any = function(*bound.args, **bound.kwargs)
+            if like not in scalars:
+                return result  # type: ignore[no-any-return]
+            if isinstance(result, tuple):
+                return tuple(map(_without_axis, result))  # type: ignore[return-value]
+            return _without_axis(result)  # type: ignore[return-value]
+
+        return along
+
+    return add
+
+
+def _without_axis(node: Node) -> Node:
+    return squeeze(node, 0) if node.ndim else node
 
 
 # -- addition and conjugation: the two that sums of cotangents need --------------------------

@@ -66,7 +66,7 @@ def _conv(
     Parameters
     ----------
     x : node
-        Float, shape (batch, channels, {places}) or without the batch.
+        Float or complex, shape (batch, channels, {places}) or without the batch.
     weight : node or array
         Shape (features, channels / groups, *kernel), of the dtype of `x`.
     bias : node or array, optional
@@ -121,7 +121,7 @@ def _conv_transpose(
     Parameters
     ----------
     x : node
-        Float, shape (batch, channels, {places}) or without the batch.
+        Float or complex, shape (batch, channels, {places}) or without the batch.
     weight : node or array
         Shape (channels, features / groups, *kernel).
     bias : node or array, optional

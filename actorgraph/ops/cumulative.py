@@ -23,6 +23,7 @@ from actorgraph.ops._declare import Reduction, add_all, reduction
 from actorgraph.ops._scalars import accumulator, highest
 from actorgraph.ops.broadcasting import (
     REDUCTION_SAMPLES,
+    along_axis,
     axes_of,
     broadcast_like,
     conj,
@@ -202,6 +203,7 @@ def _run(op: Op, x: Node, axis: Any) -> Node:
     return build(op, x, axis=one, reverse=False)
 
 
+@along_axis("x")
 def cumsum(x: Node, axis: int | None = None) -> Node:
     """Running sum along `axis`; the dtype is kept, also of integers.
 
@@ -231,6 +233,7 @@ def cumsum(x: Node, axis: int | None = None) -> Node:
     return _run(_CUMSUM, x, axis)
 
 
+@along_axis("x")
 def cumprod(x: Node, axis: int | None = None) -> Node:
     """Running product along `axis`; the dtype is kept, also of integers.
 
@@ -295,6 +298,7 @@ def _running(what: str, x: Node, axis: int, largest: bool) -> tuple[Node, Node]:
 
 
 @naming_itself
+@along_axis("x")
 def cummax(x: Node, axis: int = -1) -> tuple[Node, Node]:
     """Return the largest entry so far along an axis, and its position, as ``torch.cummax``.
 
@@ -327,6 +331,7 @@ def cummax(x: Node, axis: int = -1) -> tuple[Node, Node]:
 
 
 @naming_itself
+@along_axis("x")
 def cummin(x: Node, axis: int = -1) -> tuple[Node, Node]:
     """Return the smallest entry so far along an axis, and its position; otherwise as `cummax`."""
     return _running("cummin", x, axis, largest=False)
@@ -376,6 +381,7 @@ _LOGCUMSUMEXP: Op = register(
 )
 
 
+@along_axis("x")
 def logcumsumexp(x: Node, axis: int = -1) -> Node:
     """Return ``log(cumsum(exp(x)))`` along an axis without overflow, as ``torch.logcumsumexp``.
 

@@ -11,7 +11,8 @@ from actorgraph.graph import Node
 from actorgraph.operands import naming_itself
 from actorgraph.ops._half import tiny
 from actorgraph.ops.arithmetic import multiply, sqrt, square, subtract
-from actorgraph.ops.broadcasting import broadcast_like, expand_dims, sum  # noqa: A004
+from actorgraph.ops.broadcasting import along_axis, broadcast_like, expand_dims, sum  # noqa: A004
+from actorgraph.ops.casting import astype
 from actorgraph.ops.indexing import take
 from actorgraph.ops.selection import maximum
 from actorgraph.ops.shaping import one_axis
@@ -22,6 +23,7 @@ __all__ = ["cdist", "cosine_similarity", "normalize", "pairwise_distance", "pdis
 
 
 @naming_itself
+@along_axis("x")
 def cosine_similarity(x: Any, y: Any, axis: int = 1, eps: float = 1e-8) -> Node:
     """Return the cosine of the angle between vectors along an axis.
 
@@ -131,4 +133,4 @@ def normalize(x: Node, p: float = 2.0, axis: int = 1, eps: float = 1e-12) -> Nod
     axis : int
     eps : float
     """
-    return x / maximum(norm(x, p, axis, keepdims=True), float(eps))
+    return x / astype(maximum(norm(x, p, axis, keepdims=True), float(eps)), x.dtype)

@@ -15,7 +15,7 @@ import numpy as np
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import Op, Sample, register
-from actorgraph.ops.broadcasting import broadcast_to
+from actorgraph.ops.broadcasting import along_axis, broadcast_to
 from actorgraph.ops.indexing import ALONG, getitem, take_index
 from actorgraph.ops.reshaping import ravel
 from actorgraph.ops.shaping import one_axis
@@ -45,6 +45,7 @@ def check_along(x: Node, index: Node, axis: int, what: str) -> None:
             raise ShapeError(f"{what}: dim {dim} of the index at axis {i} exceeds {limit} of {x!r}")
 
 
+@along_axis("index")
 def gather(x: Node, axis: int, index: Any) -> Node:
     """Take for each place of `index` one entry along an axis, as ``torch.gather``.
 
@@ -84,6 +85,7 @@ def gather(x: Node, axis: int, index: Any) -> Node:
     return take_index(x, (ALONG, place), [node])
 
 
+@along_axis("indices")
 def take_along_axis(x: Node, indices: Any, axis: int | None = -1) -> Node:
     """Take for each place of `indices` one entry along an axis, as ``numpy.take_along_axis``.
 

@@ -20,7 +20,7 @@ from actorgraph.op import CONSTANT, Attrs, Op, Sample, register
 from actorgraph.operands import naming_itself
 from actorgraph.ops._declare import linear_jvp
 from actorgraph.ops._scalars import accumulator
-from actorgraph.ops.broadcasting import axes_of
+from actorgraph.ops.broadcasting import along_axis, axes_of
 from actorgraph.ops.masking import without_masks
 from actorgraph.ops.reshaping import reshape
 from actorgraph.types import UNKNOWN, Checks, Dim, Shape, dtype_of, slice_size
@@ -401,6 +401,7 @@ def _bound(value: Any, where: str) -> Any:
 
 
 @naming_itself
+@along_axis("indices")
 def take(x: Node, indices: Any, axis: int | None = None) -> Node:
     """Take entries along an axis, as ``numpy.take``.
 

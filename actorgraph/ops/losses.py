@@ -21,11 +21,11 @@ import numpy as np
 
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
-from actorgraph.op import Attrs, Op, Sample, Split, register
+from actorgraph.op import Attrs, Factoring, Op, Sample, register
 from actorgraph.ops._half import through_float32
 from actorgraph.ops._scalars import one
 from actorgraph.ops.arithmetic import multiply, subtract
-from actorgraph.ops.broadcasting import broadcast_like, expand_dims, sum  # noqa: A004
+from actorgraph.ops.broadcasting import along_axis, broadcast_like, expand_dims, sum  # noqa: A004
 from actorgraph.ops.exponential import exp
 from actorgraph.ops.indexing import check_classes
 from actorgraph.ops.reductions import divide_by_size, mean
@@ -150,15 +150,16 @@ def _size(shape: tuple[int, ...]) -> float:
     return size
 
 
+@along_axis("x")
 def softmax(x: Node, axis: int = -1) -> Node:
     """Return ``exp(x) / sum(exp(x))`` along an axis, computed from ``x - max(x)``.
 
     Parameters
     ----------
     x : node
-        Float, rank 1 or more.
+        Float.
     axis : int
-        Along which the result sums to 1.
+        Along which the result sums to 1; a scalar has axis 0.
 
     Raises
     ------
@@ -170,6 +171,7 @@ def softmax(x: Node, axis: int = -1) -> Node:
     return build(_SOFTMAX, x, axis=one_axis(axis, x.ndim, "softmax"))
 
 
+@along_axis("x")
 def log_softmax(x: Node, axis: int = -1) -> Node:
     """Return ``x - log(sum(exp(x)))`` along an axis, computed from ``x - max(x)``.
 
@@ -178,6 +180,7 @@ def log_softmax(x: Node, axis: int = -1) -> Node:
     return build(_LOG_SOFTMAX, x, axis=one_axis(axis, x.ndim, "log_softmax"))
 
 
+@along_axis("x")
 def softmin(x: Node, axis: int = -1) -> Node:
     """Return ``softmax(-x)``; parameters and errors are those of `softmax`."""
     return softmax(-x, axis)
@@ -355,7 +358,7 @@ _ENTROPY_PULL = register(
             )
         ),
         layout="kept",
-        split=Split(_LOG_SOFTMAX, {"axis": -1}, (1, 2), _REST_OF_PULL, follows=True),
+        split=Factoring(_LOG_SOFTMAX, {"axis": -1}, (1, 2), _REST_OF_PULL, follows=True),
         doc="Gradient of cross_entropy: (softmax - onehot) times the cotangent.",
     )
 )
@@ -374,7 +377,7 @@ _ENTROPY = register(
             for rows in ((3,), (2, 3), ())
         ),
         layout="kept",
-        split=Split(_LOG_SOFTMAX, {"axis": -1}, (0, 1), _REST_OF_ENTROPY),
+        split=Factoring(_LOG_SOFTMAX, {"axis": -1}, (0, 1), _REST_OF_ENTROPY),
         doc="Negative log of the softmax at the target class.",
     )
 )

@@ -18,7 +18,7 @@ import numpy as np
 from actorgraph.errors import GraphTypeError
 from actorgraph.graph import Graph, Node
 from actorgraph.op import Attrs, Op, Sample, register
-from actorgraph.ops._philox import Stream, normal_share
+from actorgraph.ops._philox import PhiloxStream, normal_share
 from actorgraph.ops.casting import astype
 from actorgraph.ops.comparison import less
 from actorgraph.ops.indexing import getitem
@@ -66,17 +66,17 @@ def _uniform_forward(
     xp: Any, number: Any, *like: Any, shape: Any, dtype: str, seed: int, draw: int
 ) -> Any:
     shape = xp.shape(like[0]) if shape is None else shape
-    return _floats(xp, Stream(seed, draw, int(number)).uniform, shape, dtype)
+    return _floats(xp, PhiloxStream(seed, draw, int(number)).uniform, shape, dtype)
 
 
 def _normal_forward(xp: Any, number: Any, *, shape: Any, dtype: str, seed: int, draw: int) -> Any:
-    return _floats(xp, Stream(seed, draw, int(number)).normal, shape, dtype)
+    return _floats(xp, PhiloxStream(seed, draw, int(number)).normal, shape, dtype)
 
 
 def _truncated_forward(
     xp: Any, number: Any, *, shape: Any, dtype: str, low: float, high: float, seed: int, draw: int
 ) -> Any:
-    values = Stream(seed, draw, int(number)).truncated_normal(shape, low, high)
+    values = PhiloxStream(seed, draw, int(number)).truncated_normal(shape, low, high)
     return xp.asarray(values).astype(dtype_of(dtype))
 
 
@@ -84,12 +84,12 @@ def _binomial_forward(
     xp: Any, number: Any, p: Any, *, trials: int, shape: Any, seed: int, draw: int
 ) -> Any:
     chances = np.broadcast_to(_probability(_host(p), "binomial", np.float64), shape)
-    return xp.asarray(Stream(seed, draw, int(number)).binomial(trials, chances))
+    return xp.asarray(PhiloxStream(seed, draw, int(number)).binomial(trials, chances))
 
 
 def _categorical_forward(xp: Any, number: Any, logits: Any, *, seed: int, draw: int) -> Any:
     # The largest of logits plus Gumbel noise is distributed as softmax(logits).
-    noise = Stream(seed, draw, int(number)).gumbel(xp.shape(logits))
+    noise = PhiloxStream(seed, draw, int(number)).gumbel(xp.shape(logits))
     return xp.argmax(logits + xp.asarray(noise), axis=-1)
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from actorgraph.errors import ShapeError
 from actorgraph.graph import Node, build
-from actorgraph.op import Op, Sample, Split, register
+from actorgraph.op import Factoring, Op, Sample, register
 from actorgraph.ops._declare import Reduction, add_all, reduction
 from actorgraph.ops._half import through_float32
 from actorgraph.ops._quick import exp_without_warning, row_sums
@@ -265,7 +265,7 @@ _PULL: Op = register(
             Sample(((), (), ()), {"axis": (), "keepdims": False}),
         ),
         layout="kept",
-        split=Split(EXPONENTIALS, {}, (2,), _REST_OF_PULL, beside=True),
+        split=Factoring(EXPONENTIALS, {}, (2,), _REST_OF_PULL, beside=True),
         doc="Gradient of logsumexp: ct * exp(x - y), where y is its result; 0 in a row of -inf.",
     )
 )
@@ -290,7 +290,7 @@ logsumexp = reduction(
     "log(sum(exp(x))) over axes, without overflow.",
     shape=_extremum_shape, vjp=(_logsumexp_vjp,), jvp=_logsumexp_jvp, samples=_SAMPLES,
     cost=lambda shapes, result, attrs: 6 * prod(shapes[0]), layout="kept",
-    split=Split(EXPONENTIALS, {}, (0,), _REST_OF_LOGSUMEXP, beside=True),
+    split=Factoring(EXPONENTIALS, {}, (0,), _REST_OF_LOGSUMEXP, beside=True),
     notes="Computed as ``max(x) + log(sum(exp(x - max(x))))`` where the sum would overflow or "
     "vanish.  A row of -inf gives -inf, with gradient 0, and so does an empty axis.",
 )  # fmt: skip

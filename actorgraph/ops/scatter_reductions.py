@@ -29,7 +29,7 @@ from actorgraph.ops.assignment import (
     writing_scheme,
     written_shape,
 )
-from actorgraph.ops.broadcasting import conj, expand_dims
+from actorgraph.ops.broadcasting import along_axis, conj, expand_dims
 from actorgraph.ops.casting import astype
 from actorgraph.ops.creation import full, full_like, ones_like
 from actorgraph.ops.cumulative import cumsum, products_before
@@ -178,6 +178,7 @@ def _reduced(
 
 
 @naming_itself
+@along_axis("x")
 def scatter_reduce(
     x: Node, axis: int, index: Any, src: Any, reduce: str, *, include_self: bool = True
 ) -> Node:
@@ -227,6 +228,7 @@ def scatter_reduce(
 
 
 @naming_itself
+@along_axis("x")
 def index_reduce(
     x: Node, axis: int, index: Any, source: Any, reduce: str, *, include_self: bool = True
 ) -> Node:

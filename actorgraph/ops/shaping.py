@@ -15,7 +15,7 @@ from actorgraph.graph import Node, build
 from actorgraph.op import Attrs, Op, Sample, Together, register
 from actorgraph.operands import as_node
 from actorgraph.ops._declare import linear_jvp
-from actorgraph.ops.broadcasting import axes_of, zeros_like
+from actorgraph.ops.broadcasting import along_axis, axes_of, zeros_like
 from actorgraph.ops.casting import astype
 from actorgraph.ops.indexing import getitem
 from actorgraph.ops.reshaping import reshape
@@ -28,7 +28,10 @@ def one_axis(axis: Any, ndim: int, what: str) -> int:
     """Return `axis` as an int in ``[0, ndim)``, or raise `ShapeError`."""
     if isinstance(axis, Iterable):
         raise ShapeError(f"{what}: axis has to be one int, got {axis!r}")
-    return axes_of((axis,), ndim, what)[0]
+    axes = axes_of((axis,), ndim, what)
+    if not axes:
+        raise ShapeError(f"{what}: axis {axis} is not there: a scalar has no axes")
+    return axes[0]
 
 
 # -- transpose --------------------------------------------------------------------------------
@@ -92,6 +95,7 @@ def transpose(x: Node, axes: Any = None) -> Node:
     return x if wanted == order else build(_TRANSPOSE, x, axes=wanted)
 
 
+@along_axis("x")
 def swapaxes(x: Node, axis1: int, axis2: int) -> Node:
     """Exchange two axes; a view."""
     order = list(range(x.ndim))

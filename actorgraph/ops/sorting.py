@@ -16,7 +16,7 @@ from actorgraph.graph import Node, build
 from actorgraph.op import Attrs, Op, Sample, register
 from actorgraph.operands import naming_itself
 from actorgraph.ops.assignment import scatter_add
-from actorgraph.ops.broadcasting import reduced_shape, squeeze, zeros_like
+from actorgraph.ops.broadcasting import along_axis, reduced_shape, squeeze, zeros_like
 from actorgraph.ops.gathering import gather
 from actorgraph.ops.reshaping import ravel
 from actorgraph.ops.shaping import one_axis
@@ -103,6 +103,7 @@ _SORT: Op = register(
 )
 
 
+@along_axis("x")
 def sort(x: Node, axis: int | None = -1, descending: bool = False) -> Node:
     """Sort along an axis; the gradient of each value goes to the element that it was.
 
@@ -137,6 +138,7 @@ def sort(x: Node, axis: int | None = -1, descending: bool = False) -> Node:
     return build(_SORT, x, axis=one_axis(axis, x.ndim, "sort"), descending=bool(descending))
 
 
+@along_axis("x")
 def argsort(x: Node, axis: int | None = -1, descending: bool = False) -> Node:
     """Return the int64 positions that sort along an axis; equal values keep their order.
 
@@ -199,6 +201,7 @@ _TOPK: Op = register(
 )
 
 
+@along_axis("x")
 def topk(x: Node, k: Any, axis: int = -1, largest: bool = True) -> tuple[Node, Node]:
     """Return the k largest (or smallest) entries along an axis, in order, and their positions.
 
@@ -274,6 +277,7 @@ _MODE: Op = register(
 
 
 @naming_itself
+@along_axis("x")
 def mode(x: Node, axis: int = -1, keepdims: bool = False) -> tuple[Node, Node]:
     """Return the most frequent value along an axis and its last position, as ``torch.mode``.
 

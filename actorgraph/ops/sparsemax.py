@@ -11,7 +11,7 @@ from typing import Any
 from actorgraph.graph import Node, build
 from actorgraph.op import Op, Sample, register
 from actorgraph.ops._half import through_float32
-from actorgraph.ops.broadcasting import sum  # noqa: A004
+from actorgraph.ops.broadcasting import along_axis, sum  # noqa: A004
 from actorgraph.ops.casting import astype
 from actorgraph.ops.selection import maximum
 from actorgraph.ops.shaping import one_axis
@@ -64,6 +64,7 @@ _SPARSEMAX = register(
 )
 
 
+@along_axis("x")
 def sparsemax(x: Node, axis: int = -1) -> Node:
     """Return the probabilities nearest to `x` along an axis, small ones exactly 0.
 

@@ -85,7 +85,7 @@ class _Item(Generic[State]):
 
 
 class Loop(NamedTuple):
-    """What `AbstractSolver.update` does to one element, as text that a compiler makes fast.
+    """What `LoopSolver.update` does to one element, as text that a compiler makes fast.
 
     Attributes
     ----------
@@ -160,21 +160,6 @@ class AbstractSolver(ABC, Generic[State]):
             Never None, but where `state` is.  It may take over memory of the state before `state`,
             so that two take turns.
         """
-
-    def loop(self) -> Loop | None:
-        """Return the present form of `update` as a loop, None where there is none.
-
-        Steps of machines with ``jit=`` use it; a solver that has one has `ahead`, too.
-        """
-        return None
-
-    def ahead(self, states: Sequence[State]) -> tuple[tuple[float, ...], Sequence[State]] | None:
-        """Return the numbers of the loop for a step of all `states`, and the states after it.
-
-        The loop reads the arrays of `states` and writes those of the states after.  None where one
-        step of all has no numbers in common.
-        """
-        return None
 
     def step(self, duals: Iterable[ValueGrad]) -> None:
         """Step every parameter once, or change nothing.
@@ -302,6 +287,22 @@ class AbstractSolver(ABC, Generic[State]):
                 "state goes by position, so pass the same list each time or make a new solver"
             )
         self._unkeyed = expected
+
+
+class LoopSolver(AbstractSolver[State]):
+    """A solver whose `update` is a loop over elements, which machines with ``jit=`` compile."""
+
+    @abstractmethod
+    def loop(self) -> Loop:
+        """Return the present form of `update` as a loop."""
+
+    @abstractmethod
+    def ahead(self, states: Sequence[State]) -> tuple[tuple[float, ...], Sequence[State]] | None:
+        """Return the numbers of the loop for a step of all `states`, and the states after it.
+
+        The loop reads the arrays of `states` and writes those of the states after.  None where one
+        step of all has no numbers in common.
+        """
 
 
 def _describe(dual: ValueGrad, node: object, position: int) -> str:

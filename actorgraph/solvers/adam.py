@@ -5,7 +5,7 @@ from typing import Any, final
 
 import numpy as np
 
-from actorgraph.solvers._base import AbstractSolver, Loop
+from actorgraph.solvers._base import Loop, LoopSolver
 from actorgraph.solvers._moments import ADAM, ADAM_L2, Moments, ahead, checked_settings
 
 __all__ = ["Adam"]
@@ -14,7 +14,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 
 @final
-class Adam(AbstractSolver[Moments]):
+class Adam(LoopSolver[Moments]):
     r"""Adam with bias correction.
 
     .. math::
@@ -74,11 +74,11 @@ class Adam(AbstractSolver[Moments]):
         return state.descend(grad, current, out, lr=self.lr, betas=self.betas, eps=self.eps)
 
     def loop(self) -> Loop:
-        """Return `update` as a loop; see `AbstractSolver.loop`."""
+        """Return `update` as a loop; see `LoopSolver.loop`."""
         return ADAM_L2 if self.weight_decay else ADAM
 
     def ahead(
         self, states: Sequence[Moments]
     ) -> tuple[tuple[float, ...], Sequence[Moments]] | None:
-        """Return the settings and counts; see `AbstractSolver.ahead`."""
+        """Return the settings and counts; see `LoopSolver.ahead`."""
         return ahead(states, self.lr, self.betas, self.eps, self.weight_decay)

@@ -5,7 +5,7 @@ from typing import Any, final
 
 import numpy as np
 
-from actorgraph.solvers._base import AbstractSolver, Loop
+from actorgraph.solvers._base import Loop, LoopSolver
 from actorgraph.solvers._moments import ADAM_W, Moments, ahead, checked_settings
 
 __all__ = ["AdamW"]
@@ -14,7 +14,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 
 @final
-class AdamW(AbstractSolver[Moments]):
+class AdamW(LoopSolver[Moments]):
     r"""Adam with decoupled weight decay.
 
     .. math::
@@ -72,11 +72,11 @@ class AdamW(AbstractSolver[Moments]):
         return state.descend(grad, out, out, lr=self.lr, betas=self.betas, eps=self.eps)
 
     def loop(self) -> Loop:
-        """Return `update` as a loop; see `AbstractSolver.loop`."""
+        """Return `update` as a loop; see `LoopSolver.loop`."""
         return ADAM_W
 
     def ahead(
         self, states: Sequence[Moments]
     ) -> tuple[tuple[float, ...], Sequence[Moments]] | None:
-        """Return the settings and counts; see `AbstractSolver.ahead`."""
+        """Return the settings and counts; see `LoopSolver.ahead`."""
         return ahead(states, self.lr, self.betas, self.eps, 1.0 - self.lr * self.weight_decay)

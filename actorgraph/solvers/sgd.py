@@ -8,7 +8,7 @@ from typing import Any, final
 import numpy as np
 
 from actorgraph.options import flag, real
-from actorgraph.solvers._base import AbstractSolver, Loop
+from actorgraph.solvers._base import Loop, LoopSolver
 
 __all__ = ["SGD"]
 
@@ -51,7 +51,7 @@ def _loop(weight_decay: bool, l1: bool, momentum: bool, nesterov: bool) -> Loop:
 
 
 @final
-class SGD(AbstractSolver[_State]):
+class SGD(LoopSolver[_State]):
     r"""Stochastic gradient descent.
 
     .. math::
@@ -136,7 +136,7 @@ class SGD(AbstractSolver[_State]):
         return after, grad + self.momentum * velocity if self.nesterov else velocity
 
     def loop(self) -> Loop:
-        """Return `update` as a loop; see `AbstractSolver.loop`."""
+        """Return `update` as a loop; see `LoopSolver.loop`."""
         return _loop(self.weight_decay != 0, self.l1 != 0, self.momentum != 0, self.nesterov)
 
     def ahead(self, states: Sequence[_State]) -> tuple[tuple[float, ...], Sequence[_State]]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Any, NamedTuple
 
-__all__ = ["Actor", "Call", "Edge", "Message", "PredictedSlice", "RunSpan", "Slice"]
+__all__ = ["Actor", "CallSpan", "Edge", "MessageSpan", "PredictedSlice", "RunSpan", "Slice"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ class Slice(NamedTuple):
         return max(0.0, self.start - self.ready)
 
 
-class Message(NamedTuple):
+class MessageSpan(NamedTuple):
     """What one slice has sent to another, or a run to a slice (`source` is None).
 
     Attributes
@@ -154,7 +154,7 @@ class RunSpan:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class CallSpan:
     """A call of an asynchronous op, on an event loop."""
 
     name: str
