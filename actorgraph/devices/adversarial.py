@@ -99,9 +99,18 @@ class _LateEvent(Event):
     def __init__(self, device: Adversary) -> None:
         super().__init__()
         self._device = device
+        self._passed = False
+
+    @property
+    def passed(self) -> bool:
+        return self._passed
+
+    def set(self) -> None:
+        """Let it be passed."""
+        self._passed = True
 
     def _is_passed(self) -> bool:
-        return self.passed
+        return self._passed
 
     def block(self) -> None:
         self._device.drive(self._is_passed)
@@ -126,6 +135,9 @@ class _LateQueue(Queue):
 
     def wait(self, event: Event) -> None:
         self._add(_Wait(event))
+
+    def passed(self, event: Event) -> bool:
+        return event.passed
 
     def free(self, cell: Cell) -> None:
         def poisoned() -> None:

@@ -24,7 +24,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextvars import Context, copy_context
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, final
 
 import numpy as np
 
@@ -32,7 +32,8 @@ from actorgraph import instrument
 from actorgraph.errors import GraphError, text_of
 
 __all__ = [
-    "Cell", "Device", "Event", "Failed", "Handed", "Job", "Lane", "Placement", "Queue", "issuing",
+    "Cell", "Device", "Event", "Failed", "Handed", "HostEvent", "Job", "Lane",
+    "Placement", "Queue", "issuing",
 ]  # fmt: skip
 
 issuing = threading.RLock()
@@ -64,7 +65,7 @@ class Cell:
         self.shared = False
 
 
-class _Memory:
+class _Hold:
     """The right to a cell's memory; when nobody holds it any more, its home lane gets it back."""
 
     __slots__ = ("cell", "lane", "uses")
@@ -101,9 +102,7 @@ class Handed:
 
     __slots__ = ("cell", "event", "lane", "memories", "seq")
 
-    def __init__(
-        self, lane: Lane, seq: int, cell: Cell, memories: tuple[_Memory, ...] = ()
-    ) -> None:
+    def __init__(self, lane: Lane, seq: int, cell: Cell, memories: tuple[_Hold, ...] = ()) -> None:
         self.lane, self.seq, self.cell, self.memories = lane, seq, cell, memories
         self.event: Event | None = None
 
@@ -152,7 +151,15 @@ class Handed:
     def fetch(self) -> np.ndarray[Any, Any]:
         """Return the value as an array of NumPy, of the caller's own."""
         self.result()
-        return self.lane.device.read(self)
+        device = self.lane.device
+        device.retain()
+        try:
+            there = device.fetch(self)
+            assert there.event is not None
+            there.event.block()
+            return np.array(there.result())
+        finally:
+            device.release()
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
         """Return what `fetch` returns: NumPy asks for it where the user does."""
@@ -227,18 +234,44 @@ def _described(cell: Cell) -> str:
     return "nothing yet" if array is None else f"{array.dtype}{list(np.shape(array))}"
 
 
-class Event:
-    """A mark in a queue: passed when all work before it is done."""
+class Event(ABC):
+    """A mark in a queue: passed when all work before it is done.
+
+    Attributes
+    ----------
+    clock : dict
+        By lane, how many of its jobs are done when it is passed.
+    """
 
     def __init__(self) -> None:
         self.clock: dict[Lane, int] = {}
+
+    @property
+    @abstractmethod
+    def passed(self) -> bool:
+        """Whether all work before it is done."""
+
+    @abstractmethod
+    def block(self) -> None:
+        """Return when it is passed."""
+
+    @abstractmethod
+    def then(self, callback: Callable[[], object]) -> None:
+        """Call `callback` when it is passed."""
+
+
+@final
+class HostEvent(Event):
+    """An event that a thread of the host lets be passed."""
+
+    def __init__(self) -> None:
+        super().__init__()
         self._passed = threading.Event()
         self._lock = threading.Lock()
         self._callbacks: list[Callable[[], object]] = []
 
     @property
-    def passed(self) -> bool:
-        """Whether all work before it is done."""
+    def passed(self) -> bool:  # noqa: D102 - as in Event
         return self._passed.is_set()
 
     def set(self) -> None:
@@ -249,8 +282,7 @@ class Event:
         for callback in callbacks:
             callback()
 
-    def block(self) -> None:
-        """Return when it is passed."""
+    def block(self) -> None:  # noqa: D102
         self._passed.wait()
 
     def then(self, callback: Callable[[], object]) -> None:
@@ -262,30 +294,30 @@ class Event:
         callback()
 
 
-class Queue:
-    """What a lane puts its work into: done in order.  This one does it at once, where it is put."""
+class Queue(ABC):
+    """What a lane puts its work into: done in order."""
 
+    @abstractmethod
     def put(self, job: Job) -> None:
         """Have a job done behind all that was put before."""
-        job()
 
+    @abstractmethod
     def record(self) -> Event:
         """Return a mark behind all that was put before."""
-        event = Event()
-        event.set()
-        return event
 
+    @abstractmethod
     def wait(self, event: Event) -> None:
         """Have all that is put from now on wait until `event` is passed."""
-        event.block()
 
+    @abstractmethod
     def passed(self, event: Event) -> bool:
         """Return whether the host knows that an event of this queue is passed."""
-        return event.passed
 
+    @abstractmethod
     def free(self, cell: Cell) -> None:
         """Take memory back: what is put from now on may write over it."""
 
+    @abstractmethod
     def stop(self, join: bool) -> None:
         """End threads, when all that was put is done."""
 
@@ -351,7 +383,7 @@ class Lane:
                 for memory in operand.memories:
                     if memory.lane is not self:
                         memory.uses[self] = self.seq
-            memories: tuple[_Memory, ...] = () if leaves else (_Memory(self, job.cell),)
+            memories: tuple[_Hold, ...] = () if leaves else (_Hold(self, job.cell),)
             if not fresh:
                 memories += tuple([one for operand in operands for one in operand.memories])
             made = Handed(self, self.seq, job.cell, memories)
@@ -435,9 +467,9 @@ class Device(ABC):
     def to_host(self, array: Any) -> np.ndarray[Any, Any]:
         """Return an array of this device as a NumPy array, when it is complete."""
 
+    @abstractmethod
     def queue(self, name: str) -> Queue:
-        """Return a new queue; default one whose work is done at once, where it is put."""
-        return Queue()
+        """Return a new queue."""
 
     @property
     def root(self) -> Device:
@@ -479,10 +511,6 @@ class Device(ABC):
         return lane.launch(
             self.to_host, [value], name="copy out", node=node, record=True, leaves=True
         )
-
-    def read(self, value: Handed) -> np.ndarray[Any, Any]:
-        """Return a copy of a value that is complete."""
-        return np.array(self.to_host(value.result()))
 
     def retain(self) -> None:
         """Count a machine that uses this device."""

@@ -22,7 +22,7 @@ from weakref import WeakSet
 
 import numpy as np
 
-from actorgraph.devices.base import Device, Event, Handed, Job, Queue
+from actorgraph.devices.base import Cell, Device, Event, Job, Queue
 from actorgraph.devices.virtual import ThreadQueue
 from actorgraph.errors import GraphError
 
@@ -85,13 +85,6 @@ class CUDA(Device):
         out: np.ndarray[Any, Any] = self._cupyx.empty_pinned(array.shape, array.dtype)
         array.get(out=out, blocking=False)
         return out
-
-    def read(self, value: Handed) -> np.ndarray[Any, Any]:
-        """Return a copy of a value, when it is there."""
-        fetched = self.fetch(value)
-        assert fetched.event is not None
-        fetched.event.block()
-        return np.array(fetched.result())
 
     def queue(self, name: str) -> Queue:
         """Return a stream of its own."""
@@ -182,6 +175,12 @@ class _Stream(Queue):
 
     def wait(self, event: Event) -> None:
         self._device.issue(partial(self._wait, event))
+
+    def passed(self, event: Event) -> bool:
+        return event.passed
+
+    def free(self, cell: Cell) -> None:
+        pass  # CuPy's pool has it when the last reference is gone
 
     def stop(self, join: bool) -> None:
         self._device.stop(join)

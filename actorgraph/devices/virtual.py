@@ -17,7 +17,7 @@ from weakref import WeakSet
 
 import numpy as np
 
-from actorgraph.devices.base import Cell, Device, Event, Job, Queue
+from actorgraph.devices.base import Cell, Device, Event, HostEvent, Job, Queue
 
 __all__ = ["ThreadQueue", "Virtual"]
 
@@ -80,7 +80,7 @@ class ThreadQueue(Queue):
 
     def record(self) -> Event:
         """Return a mark that the thread passes."""
-        event = Event()
+        event = HostEvent()
         if self._thread is None:
             event.set()  # nothing is to be done
         else:
@@ -91,6 +91,10 @@ class ThreadQueue(Queue):
         """Have the thread wait."""
         if not event.passed:
             self.add(event.block)
+
+    def passed(self, event: Event) -> bool:
+        """Return whether the thread has come by."""
+        return event.passed
 
     def free(self, cell: Cell) -> None:
         """Nothing: Python's memory goes when nothing refers to it."""

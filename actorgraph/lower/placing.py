@@ -91,7 +91,7 @@ class Placing:
         self._residents: dict[Node, Brought] = {}
         named = {node.id: self._resolved(where) for node, where in _named(graph)}
         self._explicit: dict[int, Placement] = named
-        self.used = dict.fromkeys([*devices, *[where.device for where in named.values()]])
+        self.used = [*dict.fromkeys([*devices, *[where.device for where in named.values()]])]
 
     @classmethod
     def of(cls, graph: Graph, devices: Sequence[Device], lanes: int) -> Placing | None:

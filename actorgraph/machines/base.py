@@ -14,9 +14,8 @@ import numpy as np
 from actorgraph import instrument
 from actorgraph.autodiff.reverse import check_differentiable
 from actorgraph.devices import Device, Handed
-from actorgraph.devices import get as named_device
 from actorgraph.devices.cpu import available_cores
-from actorgraph.errors import GraphError, GraphTypeError, MachineClosedError, printable, shown
+from actorgraph.errors import GraphError, GraphTypeError, MachineClosedError, printable
 from actorgraph.graph import Graph, Node, as_nodes
 from actorgraph.lower.cuts import Cut
 from actorgraph.lower.joint import Mode
@@ -29,7 +28,7 @@ from actorgraph.machines.event_loops import in_event_loop, loop_notifier
 from actorgraph.machines.feeds import bind_feeds, by_node, check_device, check_dims, check_like
 from actorgraph.machines.life import Lifetime
 from actorgraph.machines.modes import mode_of, trains
-from actorgraph.machines.options import allowed, compiling
+from actorgraph.machines.options import allowed, compiling, placed
 from actorgraph.machines.plan import Plan
 from actorgraph.machines.run import Run
 from actorgraph.machines.step import SYNC_US, Step
@@ -185,7 +184,8 @@ class Machine(Lifetime, ABC):
         self.exact = flag("exact", exact)
         self.passes = allowed(passes, self.exact)
         self.jit = compiling(jit, self.exact)
-        self._place([device] if devices is None else devices, positive("lanes", lanes))
+        given = [device] if devices is None else devices
+        self.device, self._placing = placed(self.graph, given, positive("lanes", lanes), self.jit)
         self._given_costs = checked_costs(self.graph, costs)
         self._actors_only = self.fuse == "none" or bool(self.seed) or self._statistics
         self._step_plans: WeakSet[Plan] = WeakSet()  # a step holds its machine, not the reverse
@@ -193,23 +193,6 @@ class Machine(Lifetime, ABC):
         self._inputs = {node.name: node for node in self.graph.inputs}
         self.split_batch = None if split_batch is None else positive("split_batch", split_batch)
         self._split = self._splitting(split_dim, split_reduce)
-
-    def _place(self, given: Any, lanes: int) -> None:
-        """Decide where nodes run."""
-        if isinstance(given, (str, Device)):
-            raise GraphError(f"devices= takes a list of devices, got {shown(given)}; device= one")
-        self.devices: tuple[Device, ...] = tuple([named_device(one) for one in given])
-        if not self.devices:
-            raise GraphError("devices=[] names no device")
-        self.device = self.devices[0]
-        if self.graph.placements or not all([one.is_host for one in self.devices]):  # noqa: C419
-            from actorgraph.lower.placing import Placing
-
-            self._placing = Placing.of(self.graph, self.devices, lanes)
-        if self._placing is not None:
-            self.devices = tuple(self._placing.used)
-            if self.jit:
-                raise GraphError("jit compiles for the CPU; on other devices leave it out")
 
     def _splitting(self, dim: str | None, reduce: Reduce | None) -> Split | None:
         if self.split_batch is None:
@@ -512,7 +495,7 @@ class Machine(Lifetime, ABC):
         given = {} if feeds is None else by_node(feeds, self._inputs, "feed")
         for node, value in given.items():
             if isinstance(value, Handed):
-                check_device(value, node.name, self.devices)
+                check_device(value, node.name, self._placing)
         symbols: dict[str, int] = {}
         arrays = bind_feeds(plan.compiled.inputs, given, symbols)
         if len(given) > len(arrays):

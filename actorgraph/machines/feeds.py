@@ -7,15 +7,18 @@ not be decided while the graph was built are decided.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from actorgraph.devices import Device, Handed
+from actorgraph.devices import Handed, get
 from actorgraph.errors import FeedError, GraphTypeError, near_names, shown
 from actorgraph.graph import Node, is_weak
 from actorgraph.node import Variable
 from actorgraph.types import UNKNOWN, UnboundDim, bind_dims, bind_shape
+
+if TYPE_CHECKING:
+    from actorgraph.lower.placing import Placing
 
 __all__ = [
     "as_array", "bind_feeds", "by_node", "check_device", "check_dims", "check_like", "resolve",
@@ -141,9 +144,9 @@ def as_array(value: Any, node: Node, what: str) -> Any:
     return array
 
 
-def check_device(value: Handed, name: str, devices: Sequence[Device]) -> None:
+def check_device(value: Handed, name: str, placing: Placing | None) -> None:
     """Raise `FeedError` where a feed lies on none of the devices that a machine runs on."""
-    root = value.lane.device.root
+    root, devices = value.lane.device.root, [get("cpu")] if placing is None else placing.used
     if all(one.root is not root for one in devices):
         here = ", ".join([one.name for one in devices])
         raise FeedError(
