@@ -54,13 +54,16 @@ from actorgraph.operands import (
     weak_constant,
 )
 from actorgraph.options import MOST, choice, text
-from actorgraph.store import Store
+from actorgraph.parameters import Buffer as HeldBuffer
+from actorgraph.parameters import Parameter as HeldParameter
+from actorgraph.store import Held, Store
 from actorgraph.types import Checks, Dim, Tensor, dtype_of, shape_from
 
 __all__ = ["Graph", "Node", "Parameter", "as_nodes", "build", "is_weak", "topological_order"]
 
 _N = TypeVar("_N", bound=Node)
 _V = TypeVar("_V", bound=Variable)
+_HELD: dict[Op, type[Held]] = {PARAMETER: HeldParameter, BUFFER: HeldBuffer}
 
 
 class Graph:
@@ -104,6 +107,7 @@ class Graph:
         self.convert: Convert | None = convert
         self.assignments: list[tuple[Buffer, Node, Node]] = []
         self.store = Store()
+        self._bound: dict[Held, Variable] = {}
         self._nodes: list[Node] = []
         self._names: dict[str, Node] = {}
         self._consed: dict[Any, Node] = {}
@@ -112,6 +116,8 @@ class Graph:
         self._run_number: Node | None = None
         self._draws = 0
         self._line: Line | None = None
+        self._scope = ""
+        self._scopes: dict[int, str] = {}
         self._stage: int | None = None
         self.stages: dict[int, int] = {}
         self.placements: dict[int, Placement] = {}
@@ -132,7 +138,10 @@ class Graph:
         return self._leaf(INPUT, name, Tensor.of(dtype, shape_from(shape)), Node)
 
     def parameter(self, name: str, value: Any) -> Parameter:
-        """Add a trainable leaf that starts as a copy of the array `value`."""
+        """Add a trainable leaf that starts as a copy of the array `value`.
+
+        Its value, `nn.Parameter`, is the node's ``held``, which other graphs may `bind`, too.
+        """
         return self._variable(Parameter, PARAMETER, name, value)
 
     def buffer(self, name: str, value: Any) -> Buffer:
@@ -179,9 +188,53 @@ class Graph:
         return self._draws - 1
 
     def _variable(self, kind: type[_V], op: Op, name: str, value: Any) -> _V:
-        array = as_array(value, f"{op.name} {shown(name)}")
+        held = (
+            value
+            if isinstance(value, Held)
+            else _HELD[op](as_array(value, f"{op.name} {shown(name)}"))
+        )
+        if type(held) is not _HELD[op]:
+            raise GraphTypeError(f"{op.name} {shown(name)} cannot hold {held!r}")
+        if held in self._bound:
+            raise GraphError(f"{held!r} is bound already, as {self._bound[held]!r}; use that node")
+        array = held.array
         node = self._leaf(op, name, Tensor.of(array.dtype, array.shape), kind)
-        object.__setattr__(node, "held", self.store.hold(array))
+        object.__setattr__(node, "held", held)
+        object.__setattr__(node, "place", self.store.bind(held))
+        if held.name is None:
+            held.name = name
+        self._bound[held] = node
+        return node
+
+    def bind(self, held: Held, name: str | None = None) -> Variable:
+        """Return the leaf that is a `nn.Parameter` or `nn.Buffer` here, made where there is none.
+
+        Parameters
+        ----------
+        held : nn.Parameter or nn.Buffer
+        name : str, optional
+            Of a new leaf; default its own.
+        """
+        node = self._bound.get(held)
+        if node is not None:
+            return node
+        if name is None:
+            name = held.name or f"{held.what}_{len(self._nodes)}"
+        return (
+            self.parameter(name, held)
+            if type(held) is _HELD[PARAMETER]
+            else self.buffer(name, held)
+        )
+
+    def bound(self, held: Held) -> Variable:
+        """Return the leaf that is a `nn.Parameter` or `nn.Buffer` here, or raise `GraphError`."""
+        node = self._bound.get(held)
+        if node is None:
+            raise GraphError(
+                f"{held!r} is not bound by graph {self.name!r}, which has "
+                f"{', '.join(repr(one.name) for one in self._bound.values()) or 'none'}; "
+                "call its module on a node of the graph, or graph.bind(it, name)"
+            )
         return node
 
     def constant(self, value: Any, dtype: Any = None, name: str | None = None) -> Node:
@@ -274,7 +327,7 @@ class Graph:
             if value.graph is not self:
                 raise foreign(value, self)
             return value
-        return self.constant(value)
+        return self.bind(value) if isinstance(value, Held) else self.constant(value)
 
     def _add(
         self,
@@ -290,6 +343,8 @@ class Graph:
         owner = None if op is CONSTANT else self._owner
         node = kind(self, len(self._nodes), op, inputs, attrs, type_, checks, line, owner)
         self._nodes.append(node)
+        if self._scope:
+            self._scopes[node.id] = self._scope
         if self._stage is not None:
             self.stages[node.id] = self._stage
         placed = PLACED.get()
@@ -350,6 +405,22 @@ class Graph:
 
     # -- names --------------------------------------------------------------------------------
 
+    @contextmanager
+    def scope(self, path: str) -> Iterator[None]:
+        """Put a path, such as that of a layer, before the names that nodes built inside get.
+
+        It replaces an outer one; "" is none.  A node that exists already keeps its name.
+        """
+        before, self._scope = self._scope, text("a scope", path)
+        try:
+            yield
+        finally:
+            self._scope = before
+
+    def scope_of(self, node: Node) -> str:
+        """Return the scope that a node of this graph was built in, "" for none."""
+        return self._scopes.get(node.id, "")
+
     def claim_name(self, name: str, node: Node) -> None:
         """Reserve a name for a node, or raise `GraphError` where it is taken."""
         self._check_free(name, node)
@@ -361,8 +432,9 @@ class Graph:
             raise GraphError(f"the name {name!r} is taken by {taken!r}; use another one")
 
     def automatic_name(self, node: Node) -> str:
-        """Return the name of a node that was given none: op and build number."""
-        name = f"{node.op.name}_{node.id}"
+        """Return the name of a node that was given none: scope, op and build number."""
+        scope = self._scopes.get(node.id)
+        name = f"{node.op.name}_{node.id}" if scope is None else f"{scope}.{node.op.name}_{node.id}"
         while name in self._names:
             name += "_"
         return name

@@ -58,10 +58,11 @@ def gradients(outputs: Any, wrt: Any, seeds: Any = None) -> list[Node]:
     >>> dx.shape
     (3,)
     """
-    targets, sources = as_nodes(outputs), as_nodes(wrt)
+    targets = as_nodes(outputs)
     if not targets:
         raise GraphError("gradients needs at least one output")
     graph = targets[0].graph
+    sources = as_nodes(wrt, graph)
     for node in (*targets, *sources):
         graph.lift(node)
     check_differentiable(sources, "wrt")

@@ -176,7 +176,7 @@ class Machine(Lifetime, ABC):
         names = list(outputs) if isinstance(outputs, Mapping) else [node.name for node in nodes]
         self.outputs: dict[str, Node] = dict(zip(names, nodes, strict=True))
         parameters = [node for node in self.graph.parameters if node.dtype.kind in "fcV"]
-        chosen = parameters if wrt is None else as_nodes(wrt)
+        chosen = parameters if wrt is None else as_nodes(wrt, self.graph)
         check_differentiable(chosen, "wrt")
         self.wrt: tuple[Node, ...] = tuple(self.graph.lift(node) for node in chosen)
         self.fuse: str | Cut = fuse if callable(fuse) else choice("fuse", fuse, _FUSE)

@@ -129,7 +129,7 @@ class Compiled:
     def held(self) -> list[int]:
         """The places of the other leaves, which are variables, in the graph's store."""
         read = [leaf.source for leaf in self.joint.leaves if leaf.kind == "variable"]
-        return [node.held.place for node in read if isinstance(node, Variable)]
+        return [node.place for node in read if isinstance(node, Variable)]
 
     @cached_property
     def store(self) -> Any:

@@ -9,12 +9,13 @@ import numpy as np
 
 from actorgraph.devices import Handed
 from actorgraph.dual import Dual
-from actorgraph.errors import FeedError, near_names, shown
+from actorgraph.errors import FeedError, GraphError, near_names, shown
 from actorgraph.graph import Node
 from actorgraph.machines.compiled import Compiled
 from actorgraph.memory.buffers import Unallocated, is_fresh
 from actorgraph.node import Buffer, Parameter
 from actorgraph.runs import AbstractRun
+from actorgraph.store import Held
 from actorgraph.types import UNKNOWN
 
 __all__ = ["Collected", "Names", "Reader", "duals_of"]
@@ -39,6 +40,11 @@ class Names:
 
     def readable(self, key: object) -> Node:
         """Return the node that a run may be asked for by `key`, or raise `KeyError`."""
+        if isinstance(key, Held):
+            try:
+                key = self.nodes[0].graph.bound(key)
+            except GraphError as error:
+                raise KeyError(str(error)) from None
         if isinstance(key, Node):
             if any(key is node for node in self.nodes):
                 return key

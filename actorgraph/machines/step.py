@@ -176,8 +176,11 @@ class Step:
         Compiled loops do so only where the `np.errstate` is `silent`, as it is in a direct run.
         """
         slots = self._slots
+        prepared = self._solver.prepared(slots, grads, values)
+        if prepared is None:
+            return
         outs = [slot.room() for slot in slots]
-        states = self._stepped(values, grads, outs, silent)
+        states = self._stepped(values, prepared, outs, silent)
         refused = self._solver.advance(slots, values, outs, states)
         if refused is not None:
             raise refused
@@ -190,12 +193,12 @@ class Step:
         silent: bool,
     ) -> Sequence[Any]:
         """Write the stepped parameters to `outs` and return the solver's states after."""
-        states = [slot.state for slot in self._slots]
-        if self._updates is not None and silent:
+        if self._updates is not None and silent and self._solver.is_uniform:
+            states = [slot.state for slot in self._slots]
             found: Sequence[Any] | None = self._updates(states, grads, values, outs)
             if found is not None:
                 return found
-        return list(map(self._solver.update, states, grads, values, outs))
+        return self._solver.updated(self._slots, grads, values, outs)
 
 
 class _Updating:

@@ -156,7 +156,7 @@ class Pipeline(Lifetime):
         self.graph = loss.graph
         self.outputs = () if outputs is None else tuple(as_nodes(outputs))
         parameters = [node for node in self.graph.parameters if node.dtype.kind in "fcV"]
-        chosen = parameters if wrt is None else as_nodes(wrt)
+        chosen = parameters if wrt is None else as_nodes(wrt, self.graph)
         check_differentiable(chosen, "wrt")
         self.wrt: tuple[Node, ...] = tuple(self.graph.lift(node) for node in chosen)
         self.loss = loss
