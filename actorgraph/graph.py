@@ -115,6 +115,7 @@ class Graph:
         self._owner: Node | None = None
         self._run_number: Node | None = None
         self._draws = 0
+        self.inside: Graph | None = None  # the body that is being traced in this graph
         self._line: Line | None = None
         self._scope = ""
         self._scopes: dict[int, str] = {}
@@ -162,6 +163,11 @@ class Graph:
         GraphTypeError, ShapeError
             `value` has not the buffer's dtype and dims.
         """
+        if self.inside is not None:
+            raise GraphError(
+                f"buffer {buffer!r} cannot be assigned in {self.inside.name}, which may run any "
+                "number of times; return the value as a result and assign it outside"
+            )
         if not isinstance(buffer, Buffer):
             raise GraphTypeError(f"only buffers are assigned by runs, got {buffer!r}")
         for node in (self.lift(buffer), self.lift(value), self.lift(on)):
@@ -282,6 +288,8 @@ class Graph:
         GraphTypeError, ShapeError
             The types do not unify, or the shape rule refuses.
         """
+        if self.inside is not None:
+            return self.inside.apply(op, args, attrs)
         attrs = frozen(attrs) if attrs else NO_ATTRS
         inputs = self._operands(op, args, attrs)
         key_of_attrs = attrs_key(attrs) if attrs else NO_ATTRS_KEY
@@ -323,6 +331,8 @@ class Graph:
 
     def lift(self, value: Any) -> Node:
         """Return `value` as a node of this graph: a node as it is, an array as a constant."""
+        if self.inside is not None:
+            return self.inside.lift(value)
         if isinstance(value, Node):
             if value.graph is not self:
                 raise foreign(value, self)

@@ -121,8 +121,8 @@ class Placing:
 
     def _wanted(self, step: Node, joint: Joint) -> Placement | None:
         """Return where a step has to run, None where its machine may choose."""
-        if step.op.waits:
-            return _HOST
+        if step.op.waits or step.op.kernel is not None:
+            return _HOST  # who waits, and loops and branches, which look at values
         return self._explicit.get(joint.source(step).id)
 
     def split(self, tasks: Sequence[TaskSpec], joint: Joint) -> list[TaskSpec]:
@@ -309,7 +309,7 @@ class Placing:
             return found
         source = joint.source(step)
         name = f"{source.name} (backward)" if joint.is_backward(step) else source.name
-        fresh = not (step.op.layout in VIEWS or step.op.checked)
+        fresh = not (step.op.memory.layout in VIEWS or step.op.checked)
         launch = lane.launch
 
         def launched(*operands: Handed) -> Handed:

@@ -176,8 +176,11 @@ class Compiled:
 
     @cached_property
     def has_own(self) -> bool:
-        """Whether there are ops of users, which see the context of the run's caller."""
-        return any(node.op.checked for node in self.joint.order)
+        """Whether there are ops of users, which see the context of the run's caller.
+
+        A body may hold one.
+        """
+        return any(node.op.checked or node.op.kernel is not None for node in self.joint.order)
 
     def placed(self, node: Node, found: Any, lane: Lane | None) -> Any:
         """Return what programs call in place of a kernel, for a node on a lane or the host."""

@@ -97,6 +97,8 @@ def _interpreted(
             elif step.op.checked:
                 assert run.context is not None
                 values[step.id] = run.context.copy().run(kernel, *inputs)
+            elif step.op.kernel is not None:
+                values[step.id] = kernel(run, *inputs)
             else:
                 values[step.id] = kernel(*inputs)
             if log is not None:

@@ -275,7 +275,7 @@ def _shown_by_one(result_of: Mapping[Node, int]) -> frozenset[int]:
     shown: dict[Node, list[int]] = {}
     for node, place in result_of.items():
         root = node
-        while root.op.is_view and not root.is_leaf:
+        while root.op.memory.is_view and not root.is_leaf:
             root = root.inputs[0]
         shown.setdefault(root, []).append(place)
     return frozenset(

@@ -10,7 +10,7 @@ from typing import Any
 
 from actorgraph.devices import Device, placement
 from actorgraph.graph import Node, build
-from actorgraph.op import Op, Sample, register
+from actorgraph.op import Memory, Op, Sample, register
 
 __all__ = ["to_device"]
 
@@ -28,7 +28,7 @@ _TO_DEVICE: Op = register(
         jvp=lambda tans, y, x, device: tans[0],
         cost=lambda shapes, result, attrs: 1,
         samples=(Sample(((3, 4),), {"device": "cpu"}),),
-        is_view=True,
+        memory=Memory(is_view=True),
         doc="The same value on another device; its gradient comes back.",
     )
 )
