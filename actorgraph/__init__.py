@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from actorgraph import data, errors, ops, rewrite, solvers, types
+from actorgraph import data, devices, errors, ops, rewrite, solvers, types
 from actorgraph._version import __version__
 from actorgraph.autodiff import (
     checkpoint,
@@ -12,6 +12,7 @@ from actorgraph.autodiff import (
     hook_gradient,
     stop_gradient,
 )
+from actorgraph.devices import device
 from actorgraph.dual import Dual
 from actorgraph.errors import (
     DeadlockError,
@@ -46,10 +47,10 @@ __all__ = [
     "ActorMachine", "DeadlockError", "Dual", "FeedError", "Graph", "GraphError", "GraphTypeError",
     "LispMachine", "Machine", "MachineClosedError", "MemoryLimitError", "Node", "NodeError",
     "Parameter", "Run", "RunCancelled", "ScheduleError", "ShapeError", "TapeMachine", "__version__",
-    "autocast", "checkpoint", "cond", "custom_jvp", "custom_vjp", "data", "errors", "fori_loop",
-    "grad", "gradients", "hessian", "hook_gradient", "hvp", "jacobian", "jvp", "map", "nn", "ops",
-    "pipeline", "rewrite", "scan", "solvers", "source", "stop_gradient", "switch", "testing",
-    "trace", "types", "value_and_grad", "vjp", "vmap", "while_loop",
+    "autocast", "checkpoint", "cond", "custom_jvp", "custom_vjp", "data", "device", "devices",
+    "errors", "fori_loop", "grad", "gradients", "hessian", "hook_gradient", "hvp", "jacobian",
+    "jvp", "map", "nn", "ops", "pipeline", "rewrite", "scan", "solvers", "source", "stop_gradient",
+    "switch", "testing", "trace", "types", "value_and_grad", "vjp", "vmap", "while_loop",
 ]  # fmt: skip
 
 # Imported when first asked for: no machine needs them.

@@ -14,6 +14,7 @@ from numbers import Integral
 from typing import Any, NoReturn, TypeVar, get_args
 
 from actorgraph import drawing
+from actorgraph.devices import PLACED, Placement
 from actorgraph.errors import GraphError, GraphTypeError, ShapeError, near_names, shown
 from actorgraph.legality import check_nodes
 from actorgraph.node import (
@@ -120,6 +121,7 @@ class Graph:
         self._scopes: dict[int, str] = {}
         self._stage: int | None = None
         self.stages: dict[int, int] = {}
+        self.placements: dict[int, Placement] = {}
 
     # -- leaves -------------------------------------------------------------------------------
 
@@ -355,6 +357,9 @@ class Graph:
             self._scopes[node.id] = self._scope
         if self._stage is not None:
             self.stages[node.id] = self._stage
+        placed = PLACED.get()
+        if placed is not None:
+            self.placements[node.id] = placed
         return node
 
     def adopt(

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
+from actorgraph.devices.base import Failed
 from actorgraph.dual import Dual
 from actorgraph.errors import GraphError, NodeError, text_of
 from actorgraph.lower.inner import Dead, InBody, frame_of
@@ -208,6 +209,8 @@ def blamed(
         As caught by the program, or by its caller one frame above.
     """
     try:
+        if isinstance(error, Failed):
+            return _explained(joint, error.node, error.inputs, error.cause, error.device)
         if isinstance(error, Unallocated):
             return _explained(joint, error.node, error.inputs, _shortage(error))
         if step is None:
@@ -301,7 +304,9 @@ def _explained_inside(
     return error
 
 
-def _explained(joint: Joint, node: Node, got: tuple[str, ...], cause: BaseException) -> NodeError:
+def _explained(
+    joint: Joint, node: Node, got: tuple[str, ...], cause: BaseException, device: str = "cpu"
+) -> NodeError:
     """Return the `NodeError` of a failed step, for the user's node that the step belongs to."""
     source = joint.source(node)
     direction = "backward" if joint.is_backward(node) else "forward"
@@ -310,10 +315,11 @@ def _explained(joint: Joint, node: Node, got: tuple[str, ...], cause: BaseExcept
     error = NodeError(
         f"{direction} of node {source.name!r} failed in op {source.op.name!r}{step}: "
         f"{text_of(cause)}\n  inputs: {', '.join(got) or 'none'}\n"
-        f"  device: cpu\n  built at {source.where_built()}",
+        f"  device: {device}\n  built at {source.where_built()}",
         node=source.name,
         op=source.op.name,
         inputs=got,
+        device=device,
         line=source.where_built(),
         phase=direction,
     )

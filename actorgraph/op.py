@@ -280,9 +280,10 @@ class Op:
         Most calls of the op at once in the process.
     checked : bool
         True checks each result against the declared type (user ops).
-    runs_on : "worker", "loop" or "thread"
+    runs_on : "worker", "loop", "thread" or "lane"
         Where the forward is called: by the worker that runs its actor; as a coroutine function on
-        the event loop of the run's caller; or in a thread of its own, because it only waits.
+        the event loop of the run's caller; in a thread of its own, because it only waits; or not
+        at all, for the value of a lane is waited for (`lower.placing`).
     split : Factoring, optional
         How steps may share the beginning of the op, not with floats of two bytes.
     typing : callable, optional
@@ -316,7 +317,7 @@ class Op:
     in_blas: bool = False
     concurrency: int | None = None
     checked: bool = False
-    runs_on: Literal["worker", "loop", "thread"] = "worker"
+    runs_on: Literal["worker", "loop", "thread", "lane"] = "worker"
     split: Factoring | None = None
     typing: Callable[[Checks, tuple[Tensor, ...], Attrs], Tensor] | None = None
     kernel: Callable[..., Any] | None = None

@@ -76,6 +76,7 @@ SUBJECTS = {
         "linear convolution pooling windows normalisation running_statistics attention recurrent "
         "resampling grids pixels detection"
     ),
+    "Devices": "placement",
     "Ops of your own": "define opaque",
 }
 """The modules of `actorgraph.ops` by the subject of what they declare."""

@@ -134,7 +134,7 @@ def _read_only(value: Any) -> Any:
         value = value.view()
         value.flags.writeable = False
         return value
-    return np.asarray(value)
+    return np.asarray(value) if isinstance(value, np.generic) else value  # of another device
 
 
 def _check(result: Any, operands: Sequence[Any], node: Node, shape: tuple[int | None, ...]) -> Any:
@@ -148,13 +148,19 @@ def _check(result: Any, operands: Sequence[Any], node: Node, shape: tuple[int | 
         raise GraphTypeError(
             f"op {node.op.name!r} returned a coroutine; make its forward an `async def`"
         )
-    if not isinstance(result, np.generic):
+    on_host = not operands or isinstance(operands[0], np.ndarray)
+    if on_host and not isinstance(result, np.generic):
         result = np.asarray(result)
+    elif not on_host and not isinstance(result, type(operands[0])):
+        raise GraphTypeError(
+            f"op {node.op.name!r} returned {type(result).__name__} on a device, where its operands "
+            f"are {type(operands[0]).__name__}; use the module xp that it is given"
+        )
     if result.dtype != node.dtype:
         raise GraphTypeError(
             f"op {node.op.name!r} returned {result.dtype}, but its type scheme says {node.type}"
         )
-    got = np.shape(result)
+    got = tuple(result.shape)
     if len(got) != len(shape) or any(
         want is not None and want != have for want, have in zip(shape, got, strict=True)
     ):
@@ -162,7 +168,8 @@ def _check(result: Any, operands: Sequence[Any], node: Node, shape: tuple[int | 
             f"op {node.op.name!r} returned shape {got}, but its type scheme says {node.type}"
         )
     if (
-        node.op.memory.is_view
+        on_host
+        and node.op.memory.is_view
         and got
         and 0 not in got
         and not np.may_share_memory(result, operands[0])

@@ -69,6 +69,7 @@ from actorgraph.ops.padding import *
 from actorgraph.ops.picking import *
 from actorgraph.ops.piecewise import *
 from actorgraph.ops.pixels import *
+from actorgraph.ops.placement import *
 from actorgraph.ops.pooling import *
 from actorgraph.ops.pseudo_inverse import *
 from actorgraph.ops.quantiles import *

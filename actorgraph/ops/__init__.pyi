@@ -63,6 +63,7 @@ from actorgraph.ops.padding import pad as pad
 from actorgraph.ops.picking import pick as pick
 from actorgraph.ops.piecewise import celu as celu, elu as elu, gelu as gelu, hardshrink as hardshrink, hardtanh as hardtanh, leaky_relu as leaky_relu, prelu as prelu, relu6 as relu6, selu as selu, softshrink as softshrink, threshold as threshold
 from actorgraph.ops.pixels import channel_shuffle as channel_shuffle, pixel_shuffle as pixel_shuffle, pixel_unshuffle as pixel_unshuffle
+from actorgraph.ops.placement import to_device as to_device
 from actorgraph.ops.pooling import global_avg_pool as global_avg_pool, global_max_pool as global_max_pool
 from actorgraph.ops.pseudo_inverse import matrix_rank as matrix_rank, pinv as pinv
 from actorgraph.ops.quantiles import median as median, nanmedian as nanmedian, nanpercentile as nanpercentile, nanquantile as nanquantile, percentile as percentile, quantile as quantile
