@@ -42,3 +42,10 @@ def test_a_shallow_copy_of_a_node_is_the_node(line):
 def test_pickle_of_graphs_and_nodes_says_what_to_do(line, which):
     with pytest.raises(ag.GraphTypeError, match="by a function that the other process calls"):
         pickle.dumps(line[which])
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickle.dumps])
+@pytest.mark.parametrize("make", [ag.ActorMachine, ag.TapeMachine, ag.LispMachine])
+def test_a_machine_is_not_copied_and_says_what_to_do(line, make, copied):
+    with make([line[3]]) as machine, pytest.raises(ag.GraphTypeError, match="make another one"):
+        copied(machine)

@@ -59,3 +59,17 @@ def test_a_misspelt_name_of_the_package_names_the_nearest():
     with pytest.raises(AttributeError, match="'Grph'; did you mean 'Graph'"):
         ag.Grph  # noqa: B018
     assert {"Graph", "ops", "trace"} <= set(dir(ag)) <= set(ag.__all__)
+
+
+def test_a_misspelt_or_foreign_op_names_the_one_here():
+    with pytest.raises(AttributeError, match="it is ag.ops.concatenate"):
+        ag.ops.cat  # noqa: B018
+    with pytest.raises(AttributeError, match="did you mean 'quantile'"):
+        ag.ops.quantil  # noqa: B018
+    assert set(dir(ag.ops)) == set(ag.ops.__all__)
+
+
+@pytest.mark.parametrize("given", [None, 3.0])
+def test_a_solver_that_is_given_no_list_says_what_it_takes(given):
+    with pytest.raises(TypeError, match=r"step takes a list of duals, \[run\[W\], run\[b\]\]"):
+        ag.solvers.SGD(0.1).step(given)

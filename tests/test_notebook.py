@@ -48,3 +48,14 @@ def test_a_recording_shows_its_page():
         assert recording._repr_html_() is None
         machine.run_sync({"x": np.ones(2, "float32")})
     assert recording._repr_html_().startswith("<iframe")
+
+
+def test_a_run_shows_what_it_gives_and_a_machine_what_it_does():
+    graph = ag.Graph()
+    w = graph.parameter("w", np.ones(3))
+    with ag.TapeMachine([(w * w).sum().named("loss")], wrt=[w]) as machine:
+        run = machine.run_sync(backward=True)
+        shown = run._repr_html_()
+        assert "loss" in shown
+        assert "float64[3], 2 to 2, mean 2" in shown
+        assert "backward" in machine._repr_html_()

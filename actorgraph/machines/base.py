@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 from weakref import WeakSet
 
 import numpy as np
@@ -685,6 +685,16 @@ class Machine(Lifetime, ABC):
         (5120, 5120, 2)
         """
         return inspection.memory_plan(self._all_plans(), lends=self.max_bytes is None)
+
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        raise GraphTypeError(
+            f"{self!r} has runs and is not copied or pickled: make another one of the outputs"
+        )
+
+    def _repr_html_(self) -> str:
+        from actorgraph.notebook import verbatim
+
+        return verbatim(str(self.explain()))
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {printable(', '.join(self.outputs))} ({self._state()})>"

@@ -195,6 +195,13 @@ class Run(AbstractRun):
     def __await__(self) -> Generator[Any, Any, Run]:
         return self._wait_async().__await__()
 
+    def _repr_html_(self) -> str | None:
+        from actorgraph.notebook import of_run
+
+        if not self.done or self.dead is not None:
+            return None
+        return of_run(f"run {self.number}", [self[node] for node in self.plan.compiled.nodes])
+
     def __repr__(self) -> str:
         state = "running" if not self.done else "done" if self.dead is None else "failed"
         return f"<Run {self.number} {state}>"

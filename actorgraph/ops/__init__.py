@@ -7,7 +7,9 @@ in ``__init__.pyi``, which ``docs/generate.py`` writes.
 from __future__ import annotations
 
 import sys
+from typing import Any
 
+from actorgraph.errors import near_names
 from actorgraph.op import Sample, Together
 from actorgraph.ops import _numpy, _operators
 from actorgraph.ops.activations import *
@@ -111,3 +113,13 @@ _operators.attach()
 _numpy.attach({
     name: function for name, function in _FUNCTIONS.items() if name not in ("define", "opaque")
 })  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    other = {"cat": "concatenate", "mul": "multiply", "sub": "subtract", "div": "divide"}.get(name)
+    advice = f"; it is ag.ops.{other}" if other else near_names(name, __all__)
+    raise AttributeError(f"ag.ops has no {name!r}{advice}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

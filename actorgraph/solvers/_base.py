@@ -219,6 +219,9 @@ class AbstractSolver(ABC, Generic[State]):
         --------
         >>> solver.step([run[W], run[b]])  # doctest: +SKIP
         """
+        if not hasattr(duals, "__iter__"):  # a dual, or a run
+            given = shown(duals, 60)
+            raise TypeError(f"step takes a list of duals, [run[W], run[b]], not {given}")
         items = self._validated(list(duals))
         slots = [item.slot for item in items]
         grads = [item.grad for item in items]

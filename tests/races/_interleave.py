@@ -46,11 +46,11 @@ _MEETING = (
     "UNARY_NOT", "POP_JUMP", "JUMP_IF", "TO_BOOL", "FOR_ITER", "CONTAINS", "BEFORE_WITH",
 )  # fmt: skip
 _PLAIN_TESTS = ("IS_OP", "COMPARE_OP", "CONTAINS_OP", "TO_BOOL")
-_SHARE = 1 if os.environ.get("ACTORGRAPH_SOAK") == "1" else 10
+_SHARE = 1 if os.environ.get("ACTORGRAPH_SOAK") == "1" else 20
 
 
 def share(count: int) -> int:
-    """Return `count` in a soak, a tenth of it in an ordinary run."""
+    """Return `count` in a soak, a twentieth of it in an ordinary run."""
     return max(1, count // _SHARE)
 
 
