@@ -3,7 +3,7 @@
     errors <- options <- dims <- types <- op <- node <- legality, operands <- graph <- ops
            <- autodiff, rewrite <- memory <- lower <- jit <- deadlines
            <- channels, node_actor, scheduler <- machines
-           <- transforms, trace, nn, pipeline, testing <- _demo <- cli <- __main__
+           <- transforms, trace, nn, pipeline, testing <- serving <- _demo <- cli <- __main__
 
 Beside the line: instrument (below scheduler), drawing (below graph), devices (below lower),
 solvers, data and schedules (below _demo: they know no graph).
@@ -58,6 +58,7 @@ LAYERS = (
     ("channels", "node_actor", "scheduler"),
     ("machines",),
     ("transforms", "trace", "nn", "pipeline", "testing"),
+    ("serving",),
     ("_calibrate", "_demo", "_doctor"),
     ("cli",),
     ("__main__",),
