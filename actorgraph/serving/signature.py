@@ -75,9 +75,11 @@ class Signature:
                 self._in_axes[node] = axis
             if name in self.outputs:
                 self._out_axes[name] = axis
+        whole = set(batching.whole)
         for node in nodes:
             words = {word for one in node.dims for word in re.findall(r"\w+", str(one))}
-            if batching.rows.varies(node) and UNKNOWN not in node.dims and dim not in words:
+            has_rows = dim in words or any(one is UNKNOWN for one in node.dims)
+            if node in whole or (batching.rows.varies(node) and not has_rows):
                 raise ShapeError(
                     f"requests cannot be joined along {dim!r}: {node.name!r} (built at "
                     f"{node.where_built()}) looks over all rows, so an answer would depend on "
