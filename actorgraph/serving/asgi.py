@@ -67,7 +67,11 @@ def asgi(server: Server, *, admit: Callable[[Scope], object] | None = None) -> A
     >>> import actorgraph as ag
     >>> app = ag.serving.asgi(ag.serving.Server())  # for `uvicorn FILE:app`
     """
-    return partial(_serve, server, admit)
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await _serve(server, admit, scope, receive, send)
+
+    return app  # hosts look whether it is a coroutine function, which a partial is not
 
 
 async def _serve(

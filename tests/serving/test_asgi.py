@@ -1,6 +1,7 @@
 """The application of ASGI, driven by scope, receive and send alone."""
 
 import importlib.util
+import inspect
 import json
 
 import anyio
@@ -135,6 +136,10 @@ async def test_what_is_served_is_told(app):
                  "/v2/models/double/ready", "/v2/models/double/versions/1/ready"):  # fmt: skip
         assert (await Client("GET", path).asked(app)).status == 200
     assert (await Client("HEAD", "/v2").asked(app)).body == b""
+
+
+async def test_hosts_see_an_application_of_the_third_version(app):
+    assert inspect.iscoroutinefunction(app)
 
 
 async def test_mounted_below_a_path_it_answers_the_same(app):
