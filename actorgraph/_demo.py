@@ -41,7 +41,7 @@ class Settings:
 
 
 @dataclass(frozen=True, slots=True)
-class Busy:
+class BusyNode:
     """One of the nodes that took most time."""
 
     node: str
@@ -62,7 +62,7 @@ class Outcome:
     epochs: int
     seed: int
     gradient_max_difference: float
-    busiest: list[Busy]
+    busiest: list[BusyNode]
 
     def as_json(self) -> dict[str, object]:
         """Return the fields as what `json` can write."""
@@ -84,7 +84,7 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Model:
+class DemoModel:
     """The graph's nodes that the training needs."""
 
     loss: Node
@@ -92,7 +92,7 @@ class Model:
     parameters: Sequence[Node]
 
 
-def build(seed: int) -> Model:
+def build(seed: int) -> DemoModel:
     """Build the network with weights drawn after He et al., 2015 (variance 2 / inputs)."""
     rng = np.random.default_rng(seed)
     graph = Graph("digits")
@@ -108,7 +108,7 @@ def build(seed: int) -> Model:
         layer = layer @ W + b
         if number < last:
             layer = relu(layer)
-    return Model(cross_entropy(layer, labels), layer, parameters)
+    return DemoModel(cross_entropy(layer, labels), layer, parameters)
 
 
 def train(settings: Settings, progress: AbstractProgress) -> Outcome:
@@ -148,13 +148,13 @@ def train(settings: Settings, progress: AbstractProgress) -> Outcome:
             epochs=settings.epochs,
             seed=settings.seed,
             gradient_max_difference=difference,
-            busiest=[Busy(*row) for row in machine.busiest(BUSIEST)],
+            busiest=[BusyNode(*row) for row in machine.busiest(BUSIEST)],
         )
 
 
 def _fit(
     machine: ActorMachine,
-    model: Model,
+    model: DemoModel,
     batches: Iterator[Batch],
     steps: int,
     progress: AbstractProgress,
@@ -185,7 +185,9 @@ def _batches(training: tuple[Array, ...], settings: Settings) -> Iterator[Batch]
             yield {"x": images[rows], "t": labels[rows]}
 
 
-def _gradient_difference(machine: ActorMachine, model: Model, training: tuple[Array, ...]) -> float:
+def _gradient_difference(
+    machine: ActorMachine, model: DemoModel, training: tuple[Array, ...]
+) -> float:
     """Return the largest difference to the reference machine's gradients on one batch."""
     feeds = {"x": training[0][:BATCH], "t": training[1][:BATCH]}
     ours = machine.run_sync(feeds, backward=True)

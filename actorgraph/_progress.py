@@ -84,7 +84,7 @@ class Lines(AbstractProgress):
 
 
 @final
-class Bar(AbstractProgress):
+class TrainingBar(AbstractProgress):
     """Shows a live bar of rich with loss and accuracy."""
 
     def __init__(self, rich_progress: Any) -> None:
@@ -146,4 +146,4 @@ def progress_for(stream: TextIO, *, silent: bool) -> AbstractProgress:
         MofNCompleteColumn(),
         TextColumn("loss {task.fields[loss]:.4f}  accuracy {task.fields[accuracy]:.4f}"),
     )
-    return Bar(Progress(*columns, console=Console(file=stream)))
+    return TrainingBar(Progress(*columns, console=Console(file=stream)))

@@ -311,17 +311,16 @@ def _doctor(arguments: argparse.Namespace) -> None:
 
 def _trace(arguments: argparse.Namespace) -> None:
     from actorgraph.errors import GraphError
-    from actorgraph.trace.command import Settings, hint, trace
+    from actorgraph.trace.command import hint, trace
 
     prefix = arguments.output or arguments.target.rpartition(":")[2]
     folder = os.path.dirname(prefix) or "."
     if not os.path.isdir(folder):
         raise GraphError(f"there is no folder {folder!r} for the files of --output {prefix!r}")
-    settings = Settings(
-        arguments.machine, arguments.workers, arguments.fuse, arguments.runs, arguments.backward,
-        arguments.cold,
+    recorded = trace(
+        arguments.target, machine=arguments.machine, workers=arguments.workers,
+        fuse=arguments.fuse, runs=arguments.runs, backward=arguments.backward, cold=arguments.cold,
     )  # fmt: skip
-    recorded = trace(arguments.target, settings)
     _show(recorded.summary())
     if (tip := hint(recorded)) is not None:
         print(f"\n{tip}")
@@ -382,7 +381,7 @@ def _pipeline(arguments: argparse.Namespace) -> None:
 def _pipeline_run(arguments: argparse.Namespace) -> None:
     from actorgraph.errors import GraphError
     from actorgraph.pipeline import load
-    from actorgraph.pipeline.command import Settings, run
+    from actorgraph.pipeline.command import run
     from actorgraph.pipeline.reporting import measured_as_json, measurements
 
     for name in ("costs", "latency", "memory"):
@@ -392,11 +391,11 @@ def _pipeline_run(arguments: argparse.Namespace) -> None:
         schedules = arguments.schedule or ["1f1b"]
     else:
         schedules = [load(arguments.load), *(arguments.schedule or ())]
-    settings = Settings(
-        schedules, arguments.stages, arguments.microbatches, arguments.split, arguments.reduce,
-        arguments.workers, arguments.runs,
+    found = run(
+        arguments.target, schedules, stages=arguments.stages, microbatches=arguments.microbatches,
+        split=arguments.split, reduce=arguments.reduce, workers=arguments.workers,
+        runs=arguments.runs,
     )  # fmt: skip
-    found = run(arguments.target, settings)
     _tell_schedules(arguments, found, [measured_as_json(one) for one in found], measurements(found))
 
 

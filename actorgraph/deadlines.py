@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from weakref import ref
 
 if TYPE_CHECKING:
-    from actorgraph.machines.run import Run
+    from actorgraph.runs import AbstractRun
 
 __all__ = ["Deadlines", "start"]
 
@@ -20,12 +20,12 @@ class Deadlines:
     def __init__(self) -> None:
         self._changed = threading.Condition()
         # A run in flight is held by its machine; here it must not keep its results alive.
-        self._heap: list[tuple[float, int, ref[Run]]] = []
+        self._heap: list[tuple[float, int, ref[AbstractRun]]] = []
         self._thread: threading.Thread | None = None
         self._stopped = False
         self._number = self._live = 0
 
-    def add(self, run: Run, timeout_s: float) -> float:
+    def add(self, run: AbstractRun, timeout_s: float) -> float:
         """Call ``run.expire()`` after `timeout_s` seconds unless the run has ended.
 
         Returns the time of the deadline: a run may end after it, and before the thread comes by.
@@ -90,6 +90,6 @@ def start(thread: threading.Thread) -> None:
         raise
 
 
-def _has_ended(run: ref[Run]) -> bool:
+def _has_ended(run: ref[AbstractRun]) -> bool:
     found = run()
     return found is None or found.done

@@ -14,6 +14,7 @@ from numbers import Integral
 from typing import Any, NoReturn, TypeVar, get_args
 
 from actorgraph import drawing
+from actorgraph.devices import PLACED, Placement
 from actorgraph.errors import GraphError, GraphTypeError, ShapeError, near_names, shown
 from actorgraph.legality import check_nodes
 from actorgraph.node import (
@@ -53,13 +54,16 @@ from actorgraph.operands import (
     weak_constant,
 )
 from actorgraph.options import MOST, choice, text
-from actorgraph.store import Store
+from actorgraph.parameters import Buffer as HeldBuffer
+from actorgraph.parameters import Parameter as HeldParameter
+from actorgraph.store import Held, Store
 from actorgraph.types import Checks, Dim, Tensor, dtype_of, shape_from
 
 __all__ = ["Graph", "Node", "Parameter", "as_nodes", "build", "is_weak", "topological_order"]
 
 _N = TypeVar("_N", bound=Node)
 _V = TypeVar("_V", bound=Variable)
+_HELD: dict[Op, type[Held]] = {PARAMETER: HeldParameter, BUFFER: HeldBuffer}
 
 
 class Graph:
@@ -103,6 +107,7 @@ class Graph:
         self.convert: Convert | None = convert
         self.assignments: list[tuple[Buffer, Node, Node]] = []
         self.store = Store()
+        self._bound: dict[Held, Variable] = {}
         self._nodes: list[Node] = []
         self._names: dict[str, Node] = {}
         self._consed: dict[Any, Node] = {}
@@ -110,9 +115,13 @@ class Graph:
         self._owner: Node | None = None
         self._run_number: Node | None = None
         self._draws = 0
+        self.inside: Graph | None = None  # the body that is being traced in this graph
         self._line: Line | None = None
+        self._scope = ""
+        self._scopes: dict[int, str] = {}
         self._stage: int | None = None
         self.stages: dict[int, int] = {}
+        self.placements: dict[int, Placement] = {}
 
     # -- leaves -------------------------------------------------------------------------------
 
@@ -130,7 +139,10 @@ class Graph:
         return self._leaf(INPUT, name, Tensor.of(dtype, shape_from(shape)), Node)
 
     def parameter(self, name: str, value: Any) -> Parameter:
-        """Add a trainable leaf that starts as a copy of the array `value`."""
+        """Add a trainable leaf that starts as a copy of the array `value`.
+
+        Its value, `nn.Parameter`, is the node's ``held``, which other graphs may `bind`, too.
+        """
         return self._variable(Parameter, PARAMETER, name, value)
 
     def buffer(self, name: str, value: Any) -> Buffer:
@@ -151,6 +163,11 @@ class Graph:
         GraphTypeError, ShapeError
             `value` has not the buffer's dtype and dims.
         """
+        if self.inside is not None:
+            raise GraphError(
+                f"buffer {buffer!r} cannot be assigned in {self.inside.name}, which may run any "
+                "number of times; return the value as a result and assign it outside"
+            )
         if not isinstance(buffer, Buffer):
             raise GraphTypeError(f"only buffers are assigned by runs, got {buffer!r}")
         for node in (self.lift(buffer), self.lift(value), self.lift(on)):
@@ -177,9 +194,53 @@ class Graph:
         return self._draws - 1
 
     def _variable(self, kind: type[_V], op: Op, name: str, value: Any) -> _V:
-        array = as_array(value, f"{op.name} {shown(name)}")
+        held = (
+            value
+            if isinstance(value, Held)
+            else _HELD[op](as_array(value, f"{op.name} {shown(name)}"))
+        )
+        if type(held) is not _HELD[op]:
+            raise GraphTypeError(f"{op.name} {shown(name)} cannot hold {held!r}")
+        if held in self._bound:
+            raise GraphError(f"{held!r} is bound already, as {self._bound[held]!r}; use that node")
+        array = held.array
         node = self._leaf(op, name, Tensor.of(array.dtype, array.shape), kind)
-        object.__setattr__(node, "held", self.store.hold(array))
+        object.__setattr__(node, "held", held)
+        object.__setattr__(node, "place", self.store.bind(held))
+        if held.name is None:
+            held.name = name
+        self._bound[held] = node
+        return node
+
+    def bind(self, held: Held, name: str | None = None) -> Variable:
+        """Return the leaf that is a `nn.Parameter` or `nn.Buffer` here, made where there is none.
+
+        Parameters
+        ----------
+        held : nn.Parameter or nn.Buffer
+        name : str, optional
+            Of a new leaf; default its own.
+        """
+        node = self._bound.get(held)
+        if node is not None:
+            return node
+        if name is None:
+            name = held.name or f"{held.what}_{len(self._nodes)}"
+        return (
+            self.parameter(name, held)
+            if type(held) is _HELD[PARAMETER]
+            else self.buffer(name, held)
+        )
+
+    def bound(self, held: Held) -> Variable:
+        """Return the leaf that is a `nn.Parameter` or `nn.Buffer` here, or raise `GraphError`."""
+        node = self._bound.get(held)
+        if node is None:
+            raise GraphError(
+                f"{held!r} is not bound by graph {self.name!r}, which has "
+                f"{', '.join(repr(one.name) for one in self._bound.values()) or 'none'}; "
+                "call its module on a node of the graph, or graph.bind(it, name)"
+            )
         return node
 
     def constant(self, value: Any, dtype: Any = None, name: str | None = None) -> Node:
@@ -227,6 +288,8 @@ class Graph:
         GraphTypeError, ShapeError
             The types do not unify, or the shape rule refuses.
         """
+        if self.inside is not None:
+            return self.inside.apply(op, args, attrs)
         attrs = frozen(attrs) if attrs else NO_ATTRS
         inputs = self._operands(op, args, attrs)
         key_of_attrs = attrs_key(attrs) if attrs else NO_ATTRS_KEY
@@ -268,11 +331,13 @@ class Graph:
 
     def lift(self, value: Any) -> Node:
         """Return `value` as a node of this graph: a node as it is, an array as a constant."""
+        if self.inside is not None:
+            return self.inside.lift(value)
         if isinstance(value, Node):
             if value.graph is not self:
                 raise foreign(value, self)
             return value
-        return self.constant(value)
+        return self.bind(value) if isinstance(value, Held) else self.constant(value)
 
     def _add(
         self,
@@ -288,8 +353,13 @@ class Graph:
         owner = None if op is CONSTANT else self._owner
         node = kind(self, len(self._nodes), op, inputs, attrs, type_, checks, line, owner)
         self._nodes.append(node)
+        if self._scope:
+            self._scopes[node.id] = self._scope
         if self._stage is not None:
             self.stages[node.id] = self._stage
+        placed = PLACED.get()
+        if placed is not None:
+            self.placements[node.id] = placed
         return node
 
     def adopt(
@@ -345,6 +415,22 @@ class Graph:
 
     # -- names --------------------------------------------------------------------------------
 
+    @contextmanager
+    def scope(self, path: str) -> Iterator[None]:
+        """Put a path, such as that of a layer, before the names that nodes built inside get.
+
+        It replaces an outer one; "" is none.  A node that exists already keeps its name.
+        """
+        before, self._scope = self._scope, text("a scope", path)
+        try:
+            yield
+        finally:
+            self._scope = before
+
+    def scope_of(self, node: Node) -> str:
+        """Return the scope that a node of this graph was built in, "" for none."""
+        return self._scopes.get(node.id, "")
+
     def claim_name(self, name: str, node: Node) -> None:
         """Reserve a name for a node, or raise `GraphError` where it is taken."""
         self._check_free(name, node)
@@ -356,8 +442,9 @@ class Graph:
             raise GraphError(f"the name {name!r} is taken by {taken!r}; use another one")
 
     def automatic_name(self, node: Node) -> str:
-        """Return the name of a node that was given none: op and build number."""
-        name = f"{node.op.name}_{node.id}"
+        """Return the name of a node that was given none: scope, op and build number."""
+        scope = self._scopes.get(node.id)
+        name = f"{node.op.name}_{node.id}" if scope is None else f"{scope}.{node.op.name}_{node.id}"
         while name in self._names:
             name += "_"
         return name

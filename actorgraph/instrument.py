@@ -1,4 +1,4 @@
-"""`Instrument`: hooks that machines call while they work, and the instruments that listen now.
+"""The instruments that listen now, and how machines tell them what happens.
 
 Machines tell of what happens only where `listening` is not empty, and of turns where
 `listening_to_turns` is not; so nothing is paid when nobody listens but a look.  A hook that raises
@@ -11,60 +11,16 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Generator, Iterable
 from time import perf_counter, sleep
-from typing import TYPE_CHECKING, Any, final
+from typing import Any, TypeAlias, final
 from weakref import ref
 
-if TYPE_CHECKING:
-    from actorgraph.machines.run import Run
-    from actorgraph.node_actor import Task
+Task: TypeAlias = Any
+"""A `node_actor.Task`, of which nothing is imported here: what tells is below what it tells of."""
 
 __all__ = [
-    "Instrument", "Listening", "hears_turns", "listen", "listening", "listening_to_turns",
+    "Listening", "listen", "listening", "listening_to_turns",
     "observed", "settle", "silence", "tell",
 ]  # fmt: skip
-
-
-class Instrument:
-    """What a tool overrides to be told of runs; every method does nothing by itself.
-
-    Hooks are called in the thread where the thing happens, several threads at once.  They must
-    return soon, and must not wait for a run.  Times are in seconds of `time.perf_counter`.
-
-    Examples
-    --------
-    >>> class Counter(Instrument):
-    ...     ended = 0
-    ...     def on_run_end(self, run):
-    ...         self.ended += 1
-    """
-
-    def on_feeds(self, run: Run, started: float, ended: float) -> None:
-        """Feeds were checked and the run made (the first of its mode compiles the machine)."""
-
-    def on_run_start(self, run: Run) -> None:
-        """A run was started; it may have to wait for its admission."""
-
-    def on_run_admitted(self, run: Run) -> None:
-        """A run is in flight; not called for one that its caller computes directly."""
-
-    def on_direct(self, run: Run, started: float, ended: float) -> None:
-        """A small run was computed by the calling thread, without actors."""
-
-    def on_turn(self, task: Task, run: Run, started: float, ended: float) -> None:
-        """An actor has computed and sent what it makes of one run's messages.
-
-        ``task.spec`` tells its name, direction and steps.  An actor with ops that wait has several
-        turns for one run: up to each call, and up to its end.
-        """
-
-    def on_call(self, task: Task, run: Run, started: float, ended: float) -> None:
-        """A call of an op that waits has ended, on its loop or in its thread, however it did."""
-
-    def on_error(self, run: Run, error: BaseException) -> None:
-        """A run ends without results: it failed, was cancelled or is late; told before its end."""
-
-    def on_run_end(self, run: Run) -> None:
-        """A run has ended; its results can be read."""
 
 
 @final
@@ -81,7 +37,7 @@ class Listening:
 @final
 class _Told(ref[Listening]):
     __slots__ = ("instrument", "on_turn")
-    instrument: Instrument
+    instrument: Any
     on_turn: Callable[..., None]  # looked up once: there may be a turn every half microsecond
 
 
@@ -95,12 +51,12 @@ _lock = threading.Lock()
 _LOOK_S = 0.0001
 
 
-def listen(instrument: Instrument) -> Listening:
+def listen(instrument: Any) -> Listening:
     """Have the hooks of `instrument` called as long as what is returned is held."""
-    held = Listening()
-    for told in (listening, listening_to_turns) if hears_turns(instrument) else (listening,):
+    held, on_turn = Listening(), instrument.on_turn
+    for told in (listening, listening_to_turns) if instrument.hears_turns else (listening,):
         one = _Told(held, told.discard)  # of C: a callback in Python could be struck
-        one.instrument, one.on_turn = instrument, instrument.on_turn
+        one.instrument, one.on_turn = instrument, on_turn  # no calls until it is added, as well
         told.add(one)
     return held
 
@@ -115,11 +71,6 @@ def _end(ended: list[_Told]) -> None:
         told.difference_update(ended)
 
 
-def hears_turns(instrument: Instrument) -> bool:
-    """Return whether the instrument has an `on_turn` of its own."""
-    return type(instrument).on_turn is not Instrument.on_turn
-
-
 def tell(hook: str, *args: Any) -> None:
     """Call the hook of that name of every instrument that listens."""
     told = listening_to_turns if hook == "on_turn" else listening
@@ -132,7 +83,7 @@ def tell(hook: str, *args: Any) -> None:
             _dismiss(one.instrument, hook, error)
 
 
-def _dismiss(instrument: Instrument, hook: str, error: BaseException) -> None:
+def _dismiss(instrument: Any, hook: str, error: BaseException) -> None:
     import logging  # 3 ms, for a fault of the instrument's only
 
     told = *listening, *listening_to_turns
@@ -166,12 +117,13 @@ def observed(task: Task) -> Callable[[Any], Task | None]:
             watch = task.watch = _watch(task)
             next(watch)
             task.observed = watch.send
-    return task.observed
+    found: Callable[[Any], Task | None] = task.observed
+    return found
 
 
 def _watch(task: Task) -> Generator[Task | None, Callable[[Any], None], None]:
     queue = task.ports[0].messages
-    run: Run | None = None
+    run: Any = None
     push = yield None
     while True:
         first = queue[0] if queue else None

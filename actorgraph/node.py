@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self, final
 
 import numpy as np
 
-from actorgraph.errors import GraphError, GraphTypeError, ShapeError, near_names, printable, shown
+from actorgraph.devices import Device, Placement, placement
+from actorgraph.errors import GraphError, GraphTypeError, near_names, printable, shown
 from actorgraph.op import LEAVES, REGISTRY, Op
 from actorgraph.options import several
 from actorgraph.store import Held
@@ -193,6 +194,24 @@ class Node:
         object.__setattr__(self, "_name", name)
         return self
 
+    @property
+    def placement(self) -> Placement | None:
+        """The device and the lane on which the user wants it to run, None where nothing is said."""
+        return self.graph.placements.get(self.id)
+
+    def on(self, device: str | Device, lane: int | None = None) -> Self:
+        """Place the node on a device, perhaps on one of its lanes, and return the node.
+
+        It is no part of what the node is.  Machines that were made before do not see it.
+
+        Raises
+        ------
+        GraphError
+            There is no such device or lane.
+        """
+        self.graph.placements[self.id] = placement(device, lane)
+        return self
+
     def where_built(self) -> str:
         """Return the user's line that built the node, as ``"file.py:12 in main"``."""
         file, number, function = self.line
@@ -347,37 +366,19 @@ class Node:
 class Variable(Node):
     """A leaf that has a value; `value` reads and sets it."""
 
-    __slots__ = ("held",)
+    __slots__ = ("held", "place")
 
     held: Held
+    place: int
 
     @property
     def value(self) -> np.ndarray[Any, Any]:
-        """The array of this moment, which may be written.
-
-        It is never one that a run, or what a run has returned, still shows: where there is such a
-        run, a copy takes its place first.  Neither steps nor setting change an array that somebody
-        has, so read `value` again before each write.  Setting copies the given array, which must
-        have the same shape and dtype.
-
-        Raises
-        ------
-        GraphTypeError, ShapeError
-            On setting another dtype or shape.
-        """
+        """The array of this moment, which may be written; see `store.Held.value`."""
         return self.held.value
 
     @value.setter
     def value(self, value: Any) -> None:
-        new, old = np.asarray(value), self.held.array
-        if new.dtype != old.dtype:
-            raise GraphTypeError(
-                f"{self.op.name} {self.name!r} is {old.dtype}, got {new.dtype}; "
-                f"convert with .astype({old.dtype.name!r})"
-            )
-        if new.shape != old.shape:
-            raise ShapeError(f"{self.op.name} {self.name!r} has shape {old.shape}, got {new.shape}")
-        self.held.value = new
+        self.held.value = value
 
 
 @final
@@ -394,14 +395,19 @@ class Buffer(Variable):
     __slots__ = ()
 
 
-def as_nodes(outputs: Any) -> list[Node]:
-    """Return a node, an iterable of nodes or a dict of nodes as a list."""
-    if isinstance(outputs, Node):
-        return [outputs]
+def as_nodes(outputs: Any, graph: Graph | None = None) -> list[Node]:
+    """Return a node, an iterable of nodes or a dict of nodes as a list.
+
+    Where a graph is given, what it has bound may stand for its nodes.
+    """
+    if isinstance(outputs, (Node, Held)):
+        outputs = [outputs]
     values = outputs.values() if isinstance(outputs, Mapping) else outputs
     if isinstance(values, str):
         values = [values]
     nodes = several("a node, a list or a dict of nodes", values)
+    if graph is not None:
+        nodes = [graph.bound(one) if isinstance(one, Held) else one for one in nodes]
     for node in nodes:
         if not isinstance(node, Node):
             advice = "; look it up in the graph: graph[name]" if isinstance(node, str) else ""

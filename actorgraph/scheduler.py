@@ -44,8 +44,8 @@ from actorgraph.tiles import Board, here
 if TYPE_CHECKING:
     from random import Random
 
-    from actorgraph.machines.run import Run
     from actorgraph.node_actor import Task
+    from actorgraph.runs import AbstractRun
 
 __all__ = ["POOL", "Pool", "Scheduler", "Threads", "WAITING", "inside", "waited_for"]
 
@@ -66,12 +66,12 @@ def inside(scheduler: Scheduler) -> bool:
     return held is not None and any(one is scheduler for one, _ in _work_of_this_thread())
 
 
-def waited_for(scheduler: Scheduler) -> list[Run]:
+def waited_for(scheduler: Scheduler) -> list[AbstractRun]:
     """Return the runs whose end the calling thread waits for while it works for the scheduler."""
     return [run for held, run in _work_of_this_thread() if held is scheduler and run is not None]
 
 
-def _work_of_this_thread() -> Iterator[tuple[Scheduler, Run | None]]:
+def _work_of_this_thread() -> Iterator[tuple[Scheduler, AbstractRun | None]]:
     # An op may run another machine, whose ops may run another one ...
     held = getattr(here, "held", None)
     while held is not None:
@@ -185,13 +185,13 @@ class Scheduler:
         self.pool.submit(self, slot)
         return True
 
-    def work(self, slot: int, until: Run | None = None) -> None:
+    def work(self, slot: int, until: AbstractRun | None = None) -> None:
         """Run ready tasks in `slot`, which the caller has acquired; the slot is free at the end.
 
         Parameters
         ----------
         slot : int
-        until : Run, optional
+        until : AbstractRun, optional
             Return as soon as this run has ended.
         """
         self.call(self._work, slot, until, until=until)
@@ -203,7 +203,7 @@ class Scheduler:
         except BaseException as error:  # noqa: BLE001 - our bug; the thread lives, the runs end
             self.on_crash(error)
 
-    def call(self, function: Callable[..., _T], *args: Any, until: Run | None = None) -> _T:
+    def call(self, function: Callable[..., _T], *args: Any, until: AbstractRun | None = None) -> _T:
         """Call `function` with the thread marked as running ops for this scheduler."""
         outer = getattr(here, "held", None)
         here.held = self, until, outer
@@ -212,7 +212,7 @@ class Scheduler:
         finally:
             here.held = outer
 
-    def _work(self, slot: int, until: Run | None) -> None:
+    def _work(self, slot: int, until: AbstractRun | None) -> None:
         if slot >= self.workers:
             self.board.help()
             self.aides.append(slot)
@@ -264,6 +264,8 @@ class Scheduler:
     def leave(self, slot: int) -> None:
         """Give a slot back, for others if something is ready."""
         self.free.append(slot)
+        if not self.classes:
+            return  # no network has been made: no task can be ready, and no run wait for one
         if self.any_ready():
             self.offer()
         elif len(self.free) == self.workers:

@@ -1,14 +1,15 @@
-"""`Store`: arrays that many read while some are replaced, all at once or none.
+"""`Held`, a value that outlives graphs, and `Store`, those that one graph has bound.
 
-Readers take `Store.arrays`, one tuple, and hold the arrays that they read; they lock and count
-nothing, and give nothing back.  Writers fill other arrays, and `switch` replaces the tuple.  So
+A step changes many, all at once or none.  Readers take `Store.arrays`, one tuple, and hold the
+arrays that they read; they lock and count nothing, and give nothing back.  Writers fill other
+arrays, and `switch` replaces the tuples of all graphs.  So
 
 - who has read arrays has those of one moment, never half of a step, and they stay as they are: an
-  array of the tuple is never written here, and one that was only when nobody refers to it;
-- an interrupt, an error or a fork, wherever it strikes, leaves the tuple before or the tuple after.
+  array of a tuple is never written here, and one that was only when nobody refers to it;
+- an interrupt, an error or a fork, wherever it strikes, leaves the tuples before or those after.
 
 The counts of references tell who refers to an array.  Each is seen through two objects: the one in
-the tuple, which runs read and hand out, and the one that `Held.value` hands out to be written.
+the tuples, which runs read and hand out, and the one that `Held.value` hands out to be written.
 Both are views of a `_Memory`.  NumPy's chain of bases ends where the type changes, so a view of
 either counts as a reference to it, and all together as references to the memory.  A reference that
 is left over, in a traceback or a frame of a thread that a fork did not copy, costs a copy.
@@ -25,8 +26,11 @@ from itertools import starmap
 from operator import call
 from sys import getrefcount
 from typing import Any, TypeAlias, final
+from weakref import ref
 
 import numpy as np
+
+from actorgraph.errors import GraphTypeError, ShapeError
 
 __all__ = ["Held", "Store", "copies", "switch", "take"]
 
@@ -42,88 +46,149 @@ class _Memory(np.ndarray[Any, Any]):
     __slots__ = ()
 
 
-def _references(arrays: Sequence[Any], place: int) -> int:
-    return getrefcount(arrays[place])
+def _references(held: Held) -> int:
+    return getrefcount(held.array)
 
 
-def _popped(spares: dict[int, Any], place: int) -> tuple[Any, int]:
+def _popped(spares: dict[str, Any]) -> tuple[Any, int]:
     """Return a spare memory, which nobody else gets, and the count of references to it."""
-    memory = spares.pop(place, None)
+    memory = spares.pop("memory", None)
     return memory, getrefcount(memory)
-
-
-_UNREAD = _references((np.empty(0),), 0) if _COUNTED else 0
-"""References to an array that nobody has but the tuple."""
-
-_IDLE = _popped({0: np.empty(0)}, 0)[1] if _COUNTED else 0
-"""References to a memory that nobody has but the spares."""
 
 
 @final
 class Store:
-    """Arrays by place.
+    """What one graph has bound.
 
     Attributes
     ----------
     arrays : tuple of ndarray
-        Those of this moment; replaced, never mutated.
+        Those of this moment, by place; replaced, never mutated.
     """
 
-    __slots__ = ("_spares", "_windows", "arrays")
+    __slots__ = ("__weakref__", "arrays")
 
     def __init__(self) -> None:
         self.arrays: tuple[Array, ...] = ()
-        self._spares: dict[int, _Memory] = {}
-        self._windows: dict[int, Array] = {}
 
-    def hold(self, array: Array) -> Held:
-        """Add a copy of an array."""
+    def bind(self, held: Held) -> int:
+        """Add what is held, and return its place."""
         with _lock:
-            self.arrays = (*self.arrays, _copied(array))
-            return Held(self, len(self.arrays) - 1)
+            homes = [home for home in held.homes if home[0]() is not None]
+            place = len(self.arrays)
+            # Both or none: a home without the array would pass for a reader that there is not.
+            _at_once(
+                [
+                    (setattr, self, "arrays", (*self.arrays, held.array)),
+                    (setattr, held, "homes", (*homes, (ref(self), place))),
+                ]
+            )
+            return place
 
 
-@final
 class Held:
-    """One place of a store."""
+    """A value that graphs bind and that outlives them.
 
-    __slots__ = ("place", "store")
+    Parameters
+    ----------
+    value : array_like
+        Is copied.
 
-    def __init__(self, store: Store, place: int) -> None:
-        self.store, self.place = store, place
+    Attributes
+    ----------
+    array : ndarray
+        That of this moment, to be read only.
+    grad : ndarray, optional
+        Room for a gradient; `solver.step` reads it where it is given this and no result of a run.
+    version : int
+        Counts the arrays that there have been.
+    name : str, optional
+        That of its node in the first graph that has bound it.
+    """
 
-    @property
-    def array(self) -> Array:
-        """The array of this moment, to be read only."""
-        return self.store.arrays[self.place]
+    __slots__ = ("__weakref__", "_spares", "_window", "array", "grad", "homes", "name", "version")
+
+    what = "value"
+    """What messages call it."""
+
+    def __init__(self, value: Any) -> None:
+        self.array: Array = _copied(np.asarray(value))
+        self.grad: Any = None
+        self.version = 0
+        self.name: str | None = None
+        self.homes: tuple[tuple[ref[Store], int], ...] = ()
+        self._spares: dict[str, _Memory] = {}
+        self._window: Array | None = None
 
     @property
     def value(self) -> Array:
-        """The array of this moment, to be written, too.
+        """The array of this moment, which may be written.
 
-        Where a run, or what it has returned, still shows it, a copy takes its place first.
+        It is never one that a run, or what a run has returned, still shows: where there is such a
+        run, a copy takes its place first.  Neither steps nor setting change an array that somebody
+        has, so read `value` again before each write.  Setting copies the given array, which must
+        have the same shape and dtype.
+
+        Raises
+        ------
+        GraphTypeError, ShapeError
+            On setting another dtype or shape.
         """
-        store, place = self.store, self.place
         with _lock:
-            if _references(store.arrays, place) > _UNREAD:
+            bound = sum([home() is not None for home, _ in self.homes])
+            if _references(self) > _UNREAD + bound:
                 switch([(self, self.array, _copied(self.array))])
-            memory = self.array.base
-            window = store._windows.get(place)
+            memory, window = self.array.base, self._window
             if window is None or window.base is not memory:
                 assert isinstance(memory, _Memory)
-                window = store._windows[place] = memory.view(np.ndarray)
+                window = self._window = memory.view(np.ndarray)
             return window
 
     @value.setter
-    def value(self, new: Any) -> None:
+    def value(self, value: Any) -> None:
+        new, old = np.asarray(value), self.array
+        if new.dtype != old.dtype:
+            raise GraphTypeError(
+                f"{self!s} is {old.dtype}, got {new.dtype}; "
+                f"convert with .astype({old.dtype.name!r})"
+            )
+        if new.shape != old.shape:
+            raise ShapeError(f"{self!s} has shape {old.shape}, got {new.shape}")
         take(copies([(self, new)]))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the value."""
+        shape: tuple[int, ...] = self.array.shape
+        return shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Dtype of the value."""
+        dtype: np.dtype[Any] = self.array.dtype
+        return dtype
 
     def room(self) -> Array:
         """Return an array to be filled and switched to, which nobody else refers to."""
-        memory, references = _popped(self.store._spares, self.place)
+        memory, references = _popped(self._spares)
         if references == _IDLE and memory is not None:
             return memory.view(np.ndarray)  # type: ignore[no-any-return]
         return _empty_like(self.array)
+
+    def __str__(self) -> str:
+        return self.what if self.name is None else f"{self.what} {self.name!r}"
+
+    def __repr__(self) -> str:
+        return f"<{self!s}: {self.dtype}{list(self.shape)}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restored, (type(self), np.array(self.array), self.name)
+
+
+def _restored(kind: type[Held], value: Array, name: str | None) -> Held:
+    held = kind(value)
+    held.name = name
+    return held
 
 
 def copies(values: Iterable[tuple[Held, Any]]) -> list[tuple[Held, Array]]:
@@ -161,17 +226,22 @@ def switch(
     """
     with _lock:
         new: dict[Store, list[Array]] = {}
+        calls = [*also]
         for held, before, after in changes:
-            store, place = held.store, held.place
-            if store.arrays[place] is not before:
+            if held.array is not before:
                 return held
-            if store not in new:
-                new[store] = list(store.arrays)
-            new[store][place] = after
-        _at_once([*also, *[(setattr, store, "arrays", tuple(new[store])) for store in new]])
+            calls += [(setattr, held, "array", after), (setattr, held, "version", held.version + 1)]
+            for home, place in held.homes:
+                store = home()
+                if store is not None:
+                    if store not in new:
+                        new[store] = list(store.arrays)
+                    new[store][place] = after
+        calls += [(setattr, store, "arrays", tuple(arrays)) for store, arrays in new.items()]
+        _at_once(calls)
     for held, before, _ in changes:
-        held.store._windows.pop(held.place, None)
-        held.store._spares[held.place] = before.base  # type: ignore[assignment]
+        held._window = None
+        held._spares["memory"] = before.base  # type: ignore[assignment]
     return None
 
 
@@ -200,6 +270,13 @@ _lock: Any = threading.RLock()
 def _after_fork_in_child() -> None:
     global _lock
     _lock = threading.RLock()  # a thread of the parent may have held it
+
+
+_UNREAD = _references(Held(0.0)) if _COUNTED else 0
+"""References to an array that nobody has but what holds it, in no graph."""
+
+_IDLE = _popped({"memory": np.empty(0)})[1] if _COUNTED else 0
+"""References to a memory that nobody has but the spares."""
 
 
 if hasattr(os, "register_at_fork"):

@@ -10,7 +10,7 @@ import pytest
 import actorgraph as ag
 from actorgraph import deadlines
 from actorgraph.lower import simplify
-from actorgraph.machines import plan
+from actorgraph.machines import compiled
 from actorgraph.machines import run as run_module
 from actorgraph.scheduler import POOL
 
@@ -48,7 +48,7 @@ def every_joint_graph_is_legal():
         return guarded
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plan, "join", checked(plan.join))
+        patch.setattr(compiled, "join", checked(compiled.join))
         patch.setattr(simplify, "simplified", checked(simplify.simplified))
         yield
 

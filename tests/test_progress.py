@@ -3,7 +3,7 @@ import sys
 
 import pytest
 
-from actorgraph._progress import Bar, Lines, Silent, progress_for
+from actorgraph._progress import Lines, Silent, TrainingBar, progress_for
 
 
 class Terminal(io.StringIO):
@@ -41,7 +41,7 @@ def test_terminal_gets_a_live_bar_with_loss_and_accuracy(monkeypatch):
     monkeypatch.setenv("TERM", "xterm")
     stream = Terminal()
     progress = progress_for(stream, silent=False)
-    assert isinstance(progress, Bar)
+    assert isinstance(progress, TrainingBar)
     steps(progress)
     shown = stream.getvalue()
     assert "hello [x]" in shown

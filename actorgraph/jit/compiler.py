@@ -2,7 +2,7 @@
 
 One daemon thread a process imports Numba (seconds) and compiles what was asked for, in order; it
 ends when there is nothing more to do, and none starts before something is.  Whoever waits for
-nothing goes on with ordinary kernels and looks at `Compiled.function`, which is set at once.
+nothing goes on with ordinary kernels and looks at `CompiledLoop.function`, which is set at once.
 
 Numba's own cache keeps machine code beside the text that it belongs to, by the version of Numba,
 the CPU and the types; a file of it that cannot be read costs a compilation, no more.
@@ -21,7 +21,7 @@ from hashlib import sha256
 from importlib.util import find_spec
 from typing import Any, final
 
-__all__ = ["COMPILER", "Compiled", "Compiler", "is_installed"]
+__all__ = ["COMPILER", "CompiledLoop", "Compiler", "is_installed"]
 
 _EXIT_S = 10.0
 """Seconds that the end of the process waits for the compilation in progress: LLVM must not be torn
@@ -34,7 +34,7 @@ def is_installed() -> bool:
 
 
 @final
-class Compiled:
+class CompiledLoop:
     """What has become of a text.
 
     Attributes
@@ -61,27 +61,27 @@ class Compiler:
     Parameters
     ----------
     compile_text : callable, optional
-        Makes a function of a `Compiled`; by default with Numba.
+        Makes a function of a `CompiledLoop`; by default with Numba.
     """
 
     def __init__(
-        self, compile_text: Callable[[Compiled], Callable[..., None]] | None = None
+        self, compile_text: Callable[[CompiledLoop], Callable[..., None]] | None = None
     ) -> None:
         self._compile = _compile if compile_text is None else compile_text
-        self._known: dict[Hashable, Compiled] = {}
-        self._pending: deque[Compiled] = deque()
+        self._known: dict[Hashable, CompiledLoop] = {}
+        self._pending: deque[CompiledLoop] = deque()
         self._lock = threading.Lock()
         self._working = threading.RLock()  # held while compiling: a fork waits for it
         self._thread: threading.Thread | None = None
         self._warned = False
 
-    def request(self, text: str, parameters: tuple[Any, ...], directory: str) -> Compiled:
+    def request(self, text: str, parameters: tuple[Any, ...], directory: str) -> CompiledLoop:
         """Return what becomes of the text, which is compiled once; does not block."""
         with self._lock:
             key = text, parameters
             found = self._known.get(key)
             if found is None:
-                found = self._known[key] = Compiled(text, parameters, directory)
+                found = self._known[key] = CompiledLoop(text, parameters, directory)
                 self._pending.append(found)
             if self._pending and self._thread is None:
                 self._thread = threading.Thread(
@@ -139,7 +139,7 @@ class Compiler:
             self._working.release()
 
 
-def _compile(one: Compiled) -> Callable[..., None]:
+def _compile(one: CompiledLoop) -> Callable[..., None]:
     import numba
 
     place = os.path.join(

@@ -15,10 +15,10 @@ from typing import Any, NamedTuple, final
 
 import numpy as np
 
-from actorgraph.jit.compiler import COMPILER, Compiled
-from actorgraph.jit.loops import HEADER, Parameter, Source
+from actorgraph.jit.compiler import COMPILER, CompiledLoop
+from actorgraph.jit.loops import HEADER, LoopParameter, Source
 from actorgraph.lower.rates import path
-from actorgraph.solvers import AbstractSolver, Loop
+from actorgraph.solvers import Loop, LoopSolver
 
 __all__ = ["Updates"]
 
@@ -30,7 +30,7 @@ _CHUNK = 8
 _DTYPES = frozenset({"float32", "float64"})
 
 
-class _Kind(NamedTuple):
+class _ArrayKind(NamedTuple):
     """What the text says of a parameter."""
 
     dtype: str
@@ -43,7 +43,7 @@ class Updates:
 
     Parameters
     ----------
-    solver : AbstractSolver
+    solver : LoopSolver
     values : sequence of ndarray
         That the parameters have at present.
     wait : bool
@@ -52,20 +52,20 @@ class Updates:
 
     def __init__(
         self,
-        solver: AbstractSolver[Any],
+        solver: LoopSolver[Any],
         values: Sequence[Array],
         *,
         wait: bool,
     ) -> None:
         self._solver, self._wait = solver, wait
-        self._kinds = [_Kind(value.dtype.name, value.ndim) for value in values]
+        self._kinds = [_ArrayKind(value.dtype.name, value.ndim) for value in values]
         # What the solver keeps has the layout of the first value.
         self._fits = all(
             value.dtype.name in _DTYPES and value.flags.c_contiguous for value in values
         )
-        self._loop: Loop | None = None
-        self._compiled: list[Compiled] = []
-        self._pending: list[Compiled] = []
+        self._loop: Loop
+        self._compiled: list[CompiledLoop] = []
+        self._pending: list[CompiledLoop] = []
         self._request(solver.loop())
 
     def __call__(
@@ -83,7 +83,7 @@ class Updates:
             self._pending = [one for one in self._pending if one.function is None]
         ready = self._compiled and not self._pending
         ahead = self._solver.ahead(states) if ready else None
-        if loop is None or ahead is None:
+        if ahead is None:
             return None
         numbers, after = ahead
         rows: list[Sequence[Array]] = [values, grads, outs]
@@ -100,10 +100,10 @@ class Updates:
                 _through_copies(function, numbers, chunk, len(rows))
         return after
 
-    def _request(self, loop: Loop | None) -> None:
+    def _request(self, loop: Loop) -> None:
         """Ask for the functions of a loop, a chunk each."""
         self._loop, self._compiled = loop, []
-        if loop is not None and self._fits:
+        if self._fits:
             directory = os.path.dirname(path())
             for first in range(0, len(self._kinds), _CHUNK):
                 source = _write(loop, tuple(self._kinds[first : first + _CHUNK]))
@@ -131,20 +131,20 @@ def _is_written(place: int) -> bool:
 
 
 @cache
-def _write(loop: Loop, kinds: tuple[_Kind, ...]) -> Source:
+def _write(loop: Loop, kinds: tuple[_ArrayKind, ...]) -> Source:
     """Return the text of one call for parameters of these kinds."""
     names = ["p", "g", "out", *chain.from_iterable((name, f"{name}_after") for name in loop.arrays)]
     text: list[str] = []
     for dtype in sorted({kind.dtype for kind in kinds}):
         text += _update(loop, names, dtype)
-    parameters = [Parameter("float64", None) for _ in loop.numbers]
+    parameters = [LoopParameter("float64", None) for _ in loop.numbers]
     calls, arguments = [], list(loop.numbers)
     for number, kind in enumerate(kinds):
         given = [f"{name}{number}" for name in names]
         flat = [f"{name}.reshape({given[0]}.size)" for name in given]
         calls.append(f"    update_{kind.dtype}({', '.join([*flat, *loop.numbers])})")
         arguments += given
-        parameters += [Parameter(*kind, _is_written(place)) for place in range(len(names))]
+        parameters += [LoopParameter(*kind, _is_written(place)) for place in range(len(names))]
     text += [f"def kernel({', '.join(arguments)}):", *calls, "    return True"]
     return Source(HEADER + "\n".join(text) + "\n", tuple(parameters))
 

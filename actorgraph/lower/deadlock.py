@@ -22,13 +22,13 @@ from typing import NamedTuple
 from actorgraph.errors import DeadlockError, GraphError
 from actorgraph.lower.regions import TaskSpec
 
-__all__ = ["Credit", "Edge", "Verdict", "check", "check_order"]
+__all__ = ["Arc", "Credit", "Verdict", "check", "check_order"]
 
 Action = tuple[int, int]
 """Number of a task, and of the run that it fires for."""
 
 
-class Edge(NamedTuple):
+class Arc(NamedTuple):
     """A channel from one task to another.
 
     Attributes
@@ -89,7 +89,7 @@ class Verdict:
 
 def check(
     tasks: Sequence[str],
-    edges: Sequence[Edge],
+    edges: Sequence[Arc],
     lanes: Sequence[Sequence[Action]],
     credits: Sequence[Credit] = (),  # noqa: A002 - the word for it
     shown: int | None = None,
@@ -101,7 +101,7 @@ def check(
     ----------
     tasks : sequence of str
         Names.
-    edges : sequence of Edge
+    edges : sequence of Arc
     lanes : sequence of sequences of (task, run)
         A task stands in one lane, and once for a run.
     credits : sequence of Credit
@@ -125,7 +125,7 @@ def check(
     --------
     The second lane wants both runs of b before it looks at a, whose edge holds one message:
 
-    >>> edges = [Edge(0, 1, 1, "a -> b"), Edge(0, 2, 1, "a -> c")]
+    >>> edges = [Arc(0, 1, 1, "a -> b"), Arc(0, 2, 1, "a -> c")]
     >>> verdict = check("abc", edges, [[(0, 0), (0, 1)], [(1, 0), (1, 1), (2, 0), (2, 1)]])
     >>> print(*verdict.blocked, sep="\n")
     lane 0 is at 'a' of run 1, which waits for room in a -> c (capacity 1)
@@ -191,7 +191,7 @@ class _Game:
     def __init__(
         self,
         tasks: Sequence[str],
-        edges: Sequence[Edge],
+        edges: Sequence[Arc],
         lanes: Sequence[Sequence[Action]],
         credits: Sequence[Credit],  # noqa: A002 - the word for it
     ) -> None:

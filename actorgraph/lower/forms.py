@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 __all__ = [
-    "AWAITED", "BOUND", "BUFFERED", "BY_NAME", "Call", "DirectForm", "Form", "LEAVING", "LONG",
-    "OVER", "OWN", "Step",
+    "AWAITED", "BOUND", "BUFFERED", "BY_NAME", "CallForm", "DirectForm", "Form", "LEAVING", "LONG",
+    "LoopForm", "OVER", "OWN", "StepForm", "TOLD",
 ]  # fmt: skip
 
 
-class Call(NamedTuple):
+class CallForm(NamedTuple):
     """A call of a part of the steps: what it is given, how many values it returns, if it writes."""
 
     operands: tuple[int, ...]
@@ -18,7 +18,7 @@ class Call(NamedTuple):
     writes: bool
 
 
-class Step(NamedTuple):
+class StepForm(NamedTuple):
     """A call: the number of its kernel, of its operands, and how it is made: flags."""
 
     kernel: int
@@ -43,6 +43,9 @@ OVER = 64
 OWN = 128
 """The kernel is a user's, called in the context of the run's caller."""
 
+TOLD = 256
+"""The kernel is given the run, before the operands."""
+
 
 class Form(NamedTuple):
     """All that the text of a task depends on, so that tasks of one form share their code.
@@ -53,7 +56,7 @@ class Form(NamedTuple):
     """
 
     ports: tuple[int, ...]
-    steps: tuple[Step, ...]
+    steps: tuple[StepForm, ...]
     sends: tuple[int, ...]
     bundles: tuple[tuple[int, ...], ...]
     exclusive: tuple[int, ...]
@@ -61,7 +64,7 @@ class Form(NamedTuple):
     preferred: int
     credited_in: tuple[int, ...]
     credited_out: tuple[int, ...]
-    calls: tuple[Call, ...] = ()
+    calls: tuple[CallForm, ...] = ()
 
 
 class DirectForm(NamedTuple):
@@ -71,6 +74,23 @@ class DirectForm(NamedTuple):
     """
 
     leaves: int
-    steps: tuple[Step, ...]
+    steps: tuple[StepForm, ...]
     results: tuple[int, ...]
     is_part: bool = False
+
+
+class LoopForm(NamedTuple):
+    """All that the text of a loop depends on, see `Form`.
+
+    Leaves are: the position, what the body captures (and constants that it returns), the carries,
+    the elements.  `results` are the carries after an iteration, then what is stacked.
+    """
+
+    captured: int
+    carries: int
+    elements: int
+    steps: tuple[StepForm, ...]
+    results: tuple[int, ...]
+    saved: tuple[int, ...]
+    indexed: bool
+    tested: bool

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from actorgraph.autodiff.forward import push_forward
@@ -30,16 +30,19 @@ class Mode:
     """What a run computes beside values: cotangents or tangents, seeded at `nodes`.
 
     The values of `whole` are brought along by the run, and no derivative goes through them.
+    Without `fetch` results stay on their devices.
     """
 
     kind: Literal["forward", "backward", "tangents"] = "forward"
     nodes: tuple[Node, ...] = ()
     whole: tuple[Node, ...] = ()
+    fetch: bool = True
+    key: tuple[str, tuple[int, ...], tuple[int, ...]] = field(init=False)
+    """Hashable identity; nodes themselves compare by building nodes."""
 
-    @property
-    def key(self) -> tuple[str, tuple[int, ...], tuple[int, ...]]:
-        """Hashable identity; nodes themselves compare by building nodes."""
-        return self.kind, _ids(self.nodes), _ids(self.whole) if self.whole else ()
+    def __post_init__(self) -> None:
+        kind = self.kind if self.fetch else f"{self.kind}, not fetched"
+        object.__setattr__(self, "key", (kind, _ids(self.nodes), _ids(self.whole)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,16 +21,18 @@ from actorgraph.lower.forms import (
     LONG,
     OVER,
     OWN,
-    Call,
+    TOLD,
+    CallForm,
     DirectForm,
     Form,
-    Step,
+    LoopForm,
+    StepForm,
 )  # fmt: skip
 from actorgraph.lower.parts import FEWEST, cut_steps
 from actorgraph.lower.regions import TaskSpec
-from actorgraph.lower.text import Code, code_of, direct_code
+from actorgraph.lower.text import Code, code_of, direct_code, loop_code
 
-__all__ = ["Part", "Program", "lower", "lower_directly", "numbered"]
+__all__ = ["Program", "Subprogram", "lower", "lower_directly", "lower_loop", "numbered"]
 
 
 @dataclass(slots=True, eq=False)
@@ -44,7 +46,7 @@ class Program:
     numbers : dict
         Joint node id to number.
     constants : tuple of Node
-    parts : tuple of Part
+    parts : tuple of Subprogram
         What the text calls in place of the steps.
     """
 
@@ -52,7 +54,7 @@ class Program:
     steps: Sequence[Node]
     numbers: dict[int, int]
     constants: tuple[Node, ...]
-    parts: tuple[Part, ...] = ()
+    parts: tuple[Subprogram, ...] = ()
 
     @property
     def filename(self) -> str:
@@ -115,7 +117,7 @@ class Program:
         return "\n".join([f"# {printable(name)}", *lines, *inner])
 
 
-class Part(NamedTuple):
+class Subprogram(NamedTuple):
     """A part of a task's steps, which is a function.
 
     Attributes
@@ -192,10 +194,10 @@ def lower(
             numbers[node.id] = number
         count += len(port.nodes) or 1
     how = [_how(step, bound, long_steps, buffered, leaving, over) for step in spec.steps]
-    steps: tuple[Step, ...] = ()
+    steps: tuple[StepForm, ...] = ()
     constants: tuple[Node, ...] = ()
-    parts: tuple[Part, ...] = ()
-    calls: tuple[Call, ...] = ()
+    parts: tuple[Subprogram, ...] = ()
+    calls: tuple[CallForm, ...] = ()
     if _may_be_in_parts(spec.steps, how, bulky):
         parts, calls = _in_parts(spec, kernels, how, numbers, count)
     else:
@@ -227,10 +229,10 @@ def _in_parts(
     how: Sequence[int],
     numbers: dict[int, int],
     first: int,
-) -> tuple[tuple[Part, ...], tuple[Call, ...]]:
+) -> tuple[tuple[Subprogram, ...], tuple[CallForm, ...]]:
     """Return the parts of a task and how they are called; number what they return."""
-    parts: list[Part] = []
-    calls: list[Call] = []
+    parts: list[Subprogram] = []
+    calls: list[CallForm] = []
     for begin, end, given, returned in cut_steps(spec.steps, spec.kept):
         steps = spec.steps[begin:end]
         inner = {node.id: number for number, node in enumerate(given)}
@@ -240,8 +242,10 @@ def _in_parts(
         form = DirectForm(len(given), found, tuple([inner[node.id] for node in returned]), True)
         arrays = len([one for one in how[begin:end] if one & (BUFFERED | LEAVING)])
         program = Program(direct_code(form), steps, inner, constants)
-        parts.append(Part(program, tuple(chosen), arrays))
-        calls.append(Call(tuple([numbers[node.id] for node in given]), len(returned), arrays > 0))
+        parts.append(Subprogram(program, tuple(chosen), arrays))
+        calls.append(
+            CallForm(tuple([numbers[node.id] for node in given]), len(returned), arrays > 0)
+        )
         numbers.update({node.id: number for number, node in enumerate(returned, first)})
         first += len(returned)
     return tuple(parts), tuple(calls)
@@ -274,6 +278,8 @@ def _how(
         how |= BY_NAME
     if step.op.checked and not step.op.waits:
         how |= OWN
+    if step.op.kernel is not None:
+        how |= TOLD
     return how
 
 
@@ -283,7 +289,7 @@ def _numbered_steps(
     how: Iterable[int],
     numbers: dict[int, int],
     first: int,
-) -> tuple[tuple[Step, ...], tuple[Node, ...]]:
+) -> tuple[tuple[StepForm, ...], tuple[Node, ...]]:
     """Return the steps by number, and the constants; note the numbers of both."""
     constants: list[Node] = []
     found = []
@@ -296,7 +302,7 @@ def _numbered_steps(
                 constants.append(part)
                 operand = numbers[part.id] = -len(constants)
             operands.append(operand)
-        found.append(Step(kernel, tuple(operands), one))
+        found.append(StepForm(kernel, tuple(operands), one))
         numbers[step.id] = number
         number += 1
     return tuple(found), tuple(constants)
@@ -323,3 +329,41 @@ def lower_directly(
     wanted = tuple([numbers[node.id] for node in results])
     form = DirectForm(len(leaves), found, wanted, bound is not None)
     return Program(direct_code(form), steps, numbers, constants)
+
+
+def lower_loop(
+    steps: Sequence[Node],
+    leaves: Sequence[Node],
+    results: Sequence[Node],
+    *,
+    carries: int,
+    elements: int,
+    saved: Sequence[int],
+    tested: bool,
+) -> Program:
+    """Return the program of a loop, with the steps of its body in place.
+
+    ``make(Dead, index, *kernels, *constants)`` returns ``program(run, positions, test, limit,
+    captured, carries, arrays, keep, stack)``, which returns the last carries and the number of
+    iterations; ``keep`` and ``stack`` are called with what is `saved` (carries, by number) before
+    each iteration, and with what results behind the carries.  ``test(run, *carries)`` says whether
+    there is another iteration.
+
+    Parameters
+    ----------
+    steps, leaves, results : sequence of Node
+        Of the body; the leaves in the order of `LoopForm`.
+    carries, elements : int
+    saved : sequence of int
+    tested : bool
+    """
+    numbers = {leaf.id: number for number, leaf in enumerate(leaves)}
+    how = [_how(step, (), (), (), ()) for step in steps]
+    found, constants = _numbered_steps(steps, range(len(steps)), how, numbers, len(leaves))
+    wanted = tuple([numbers[node.id] for node in results])
+    read = {number for step in found for number in step.operands}
+    form = LoopForm(
+        len(leaves) - 1 - carries - elements, carries, elements, found, wanted, tuple(saved),
+        0 in read or 0 in wanted, tested,
+    )  # fmt: skip
+    return Program(loop_code(form), steps, numbers, constants)

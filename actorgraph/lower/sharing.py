@@ -1,7 +1,7 @@
 """Sharing: steps of a task that begin alike compute their beginning once.
 
-An op may say that it is another one and a rest (`op.Split`): cross entropy and its gradient are the
-logarithm of a softmax each, and something cheap.  Where a task has both, with the same operands,
+An op may say that it is another one and a rest (`op.Factoring`): cross entropy and its gradient are
+the logarithm of a softmax each, and something cheap.  Where a task has both, with equal operands,
 the beginning becomes a step of its own before the first of them, and each becomes its rest.  No bit
 changes, for an op computes what its two parts do.
 

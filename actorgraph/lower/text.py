@@ -38,13 +38,15 @@ from actorgraph.lower.forms import (
     LONG,
     OVER,
     OWN,
-    Call,
+    TOLD,
+    CallForm,
     DirectForm,
     Form,
-    Step,
+    LoopForm,
+    StepForm,
 )  # fmt: skip
 
-__all__ = ["Code", "code_of", "direct_code", "last_uses"]
+__all__ = ["Code", "code_of", "direct_code", "last_uses", "loop_code"]
 
 
 class Code(NamedTuple):
@@ -98,8 +100,8 @@ def direct_code(form: DirectForm) -> Code:
             call = f"yield {kernel}, ({''.join([f'{expressions[n]}, ' for n in step.operands])})"
         else:
             # Without a run the context is that of the calling thread.
-            context = "run.context.copy()" if form.is_part else "copy_context()"
-            call = _call(step, kernel, expressions, outs.get(j), context)
+            of_run = ("run.context.copy()", "run") if form.is_part else ("copy_context()", "None")
+            call = _call(step, kernel, expressions, outs.get(j), *of_run)
         body.append(f"        {expressions[form.leaves + j]} = {call}")
         lines[len(body)] = j
         if freed_after[j]:
@@ -109,7 +111,64 @@ def direct_code(form: DirectForm) -> Code:
     return Code(text, *_compiled(text), expressions, lines)
 
 
-def _name_constants(steps: Iterable[Step], expressions: dict[int, str]) -> list[str]:
+@lru_cache(maxsize=1024)
+def loop_code(form: LoopForm) -> Code:
+    """Return the code of a loop, whose iterations do the steps of its body in place."""
+    steps, results, count = form.steps, form.results, form.carries
+    first = 1 + form.captured
+    leaves = first + count + form.elements
+    expressions = {number: f"x{number}" for number in range(leaves)}
+    constants = _name_constants(steps, expressions)
+    freed_after = _name_steps(steps, leaves, results, expressions)
+    kernels = dict.fromkeys([f"k{step.kernel}" for step in steps])
+    names = [expressions[number] for number in range(leaves)]
+    captured, carries, taken = names[1:first], names[first : first + count], names[first + count :]
+    arrays = [f"e{i}" for i in range(form.elements)]
+    keeps = [f"h{i}" for i in range(len(form.saved))]
+    stacks = [f"s{i}" for i in range(len(results) - count)]
+    body = [
+        f"def actor({', '.join(['Dead', 'index', *kernels, *constants])}):",
+        "    def program(run, positions, test, limit, given, entering, arrays, keep, stack):",
+    ]
+    for targets, group in ((captured, "given"), (carries, "entering"), (arrays, "arrays"),
+                           (keeps, "keep"), (stacks, "stack")):  # fmt: skip
+        body += [f"        {', '.join(targets)}, = {group}"] if targets else []
+    body += [
+        "        trips = 0",
+        "        for position in positions:",
+        "            if run.dead is not None:",
+        "                raise Dead",
+    ]
+    if form.tested:
+        body += [
+            f"            if not test(run, {', '.join(carries)}):",
+            "                break",
+            "            if trips == limit:",
+            "                trips += 1",
+            "                break",
+        ]
+    body += [
+        f"            {keep}({names[first + place]})"
+        for keep, place in zip(keeps, form.saved, strict=True)
+    ]
+    body += ["            x0 = index(position)"] if form.indexed else []
+    body += [f"            {x} = {e}[position]" for x, e in zip(taken, arrays, strict=True)]
+    lines: dict[int, int] = {}
+    for j, step in enumerate(steps):
+        call = _call(step, f"k{step.kernel}", expressions, None)
+        body.append(f"            {expressions[leaves + j]} = {call}")
+        lines[len(body)] = j
+        if freed_after[j]:
+            body.append(f"            {' = '.join(freed_after[j])} = None")
+    made = [expressions[number] for number in results]
+    body += [f"            {stack}({one})" for stack, one in zip(stacks, made[count:], strict=True)]
+    body += [f"            {', '.join(carries)}, = {', '.join(made[:count])}, "] if carries else []
+    body += ["            trips += 1", f"        return [{', '.join(carries)}], trips"]
+    text = "\n".join([*body, "    return program"]) + "\n"
+    return Code(text, *_compiled(text), expressions, lines)
+
+
+def _name_constants(steps: Iterable[StepForm], expressions: dict[int, str]) -> list[str]:
     """Note the expressions of the constants, and return them in order."""
     count = -min([number for step in steps for number in step.operands], default=0)
     names = [f"c{i}" for i in range(max(0, count))]
@@ -118,7 +177,7 @@ def _name_constants(steps: Iterable[Step], expressions: dict[int, str]) -> list[
 
 
 def _name_steps(
-    steps: Sequence[Step], first: int, kept: Collection[int], expressions: dict[int, str]
+    steps: Sequence[StepForm], first: int, kept: Collection[int], expressions: dict[int, str]
 ) -> list[list[str]]:
     """Give each step a local variable; return, by step, the ones to forget after it.
 
@@ -151,7 +210,7 @@ def _name_steps(
 
 
 def _name_results(
-    calls: Sequence[Call], first: int, kept: Collection[int], expressions: dict[int, str]
+    calls: Sequence[CallForm], first: int, kept: Collection[int], expressions: dict[int, str]
 ) -> list[list[str]]:
     """Give what calls return local variables; return, by call, the ones to forget after it."""
     numbers = count(first)
@@ -170,11 +229,12 @@ def _name_results(
 
 
 def _call(
-    step: Step,
+    step: StepForm,
     kernel: str,
     expressions: Mapping[int, str],
     out: str | None,
     context: str = "run.context.copy()",
+    run: str = "run",
 ) -> str:
     """Return the call of a step's kernel, which writes to `out` where one is named.
 
@@ -184,7 +244,8 @@ def _call(
     if step.how & OWN:
         args = [expressions[number] for number in step.operands]
         return f"{context}.run({', '.join([kernel, *args])})"
-    args = [expressions[number] for number in step.operands]
+    args = [run] if step.how & TOLD else []
+    args += [expressions[number] for number in step.operands]
     if out is not None:
         args.append(f"out={out}" if step.how & BY_NAME else out)
     return f"{kernel}({', '.join(args)})"

@@ -18,50 +18,21 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from actorgraph.errors import MemoryLimitError
 from actorgraph.graph import Node
 from actorgraph.machines.binding import Binding
+from actorgraph.machines.claim import Claim
 from actorgraph.machines.plan import Plan
+from actorgraph.machines.run import Run
 from actorgraph.memory.arenas import Arenas
 from actorgraph.memory.buffers import is_fresh, size_in_bytes
 from actorgraph.node import Parameter
 
-if TYPE_CHECKING:
-    from actorgraph.machines.run import Run
-
-__all__ = ["Admission", "Claim", "allocated", "bytes_of", "claim_of", "fitted"]
+__all__ = ["Admission", "allocated", "bytes_of", "claim_of", "fitted"]
 
 _NAMED = 5
-
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """The most bytes that a run can hold at once, in whatever order its tasks run.
-
-    Attributes
-    ----------
-    kept : int
-        What outlives the turn that makes it (messages, residuals, results), as if all of it were
-        alive at once.
-    turn : int
-        What a turn of a task needs beside that, at its worst moment; only running turns need it.
-    arena : int
-        Planned memory of a turn, which the machine keeps.
-    tasks : int
-        How many turns can run at once.
-    """
-
-    kept: int
-    turn: int
-    arena: int
-    tasks: int
-
-    def alone(self, workers: int) -> int:
-        """Return the bytes of the run by itself."""
-        return self.kept + min(self.tasks, workers) * (self.turn + self.arena)
 
 
 class Admission:
@@ -178,10 +149,12 @@ def fitted(
     max_bytes: int,
     workers: int,
     claims: Callable[[Any, Binding, bool], Claim] | None = None,
+    in_sequence: Callable[[Any], Plan] = Plan.in_sequence,
 ) -> tuple[Plan, Binding, Claim]:
     """Return the plan by which a run fits into `max_bytes`: its own, or that in sequential order.
 
-    `claims` tells what a run by a plan claims; default `claim_of`.
+    `claims` tells what a run by a plan claims; default `claim_of`.  `in_sequence` returns the plan
+    that holds least.
 
     Raises
     ------
@@ -192,7 +165,7 @@ def fitted(
     claim = claims(plan, binding, regular)
     if claim.alone(workers) <= max_bytes:
         return plan, binding, claim
-    sequence = plan.in_sequence()
+    sequence = in_sequence(plan)
     binding = sequence.bind(binding.symbols)
     claim = claims(sequence, binding, regular)
     if claim.alone(workers) <= max_bytes:
@@ -216,11 +189,11 @@ def claim_of(plan: Plan, binding: Binding, regular: bool) -> Claim:
     """
     found = binding.claims.get(regular)
     if found is None:
-        kept = _copied_bytes(plan, binding.symbols)
+        kept, cut = _copied_bytes(plan, binding.symbols), plan.partition
         turn = arena = 0
-        for spec, buffered in zip(plan.tasks, plan.buffered, strict=True):
+        for spec, buffered in zip(cut.tasks, cut.buffered, strict=True):
             planned = buffered if regular else frozenset()
-            more, most = bytes_of(spec.steps, spec.kept, planned | plan.over, binding)
+            more, most = bytes_of(spec.steps, spec.kept, planned | cut.over, binding)
             kept += more
             if spec.waits:  # it is in the middle of the turns of all runs in flight
                 kept += most
@@ -231,23 +204,23 @@ def claim_of(plan: Plan, binding: Binding, regular: bool) -> Claim:
 
                 slots = assign(spec.steps, spec.kept, planned, binding.symbols)
                 arena = max(arena, slots.total_bytes)
-        found = binding.claims[regular] = Claim(kept, turn, arena, len(plan.tasks))
+        found = binding.claims[regular] = Claim(kept, turn, arena, len(cut.tasks))
     return found
 
 
 def _copied_bytes(plan: Plan, symbols: Mapping[str, int]) -> int:
     """Return the most bytes that making results the caller's own takes."""
-    joint = plan.joint
-    total = sum([size_in_bytes(node, symbols) for node in plan.result_of if not is_fresh(node)])
+    joint, result_of = plan.compiled.joint, plan.compiled.result_of
+    total = sum([size_in_bytes(node, symbols) for node in result_of if not is_fresh(node)])
     read = set(joint.values.values())
-    for node in plan.nodes:
+    for node in plan.names.nodes:
         value, derivative = joint.values[node], joint.derivatives.get(node)
         size = size_in_bytes(value, symbols)
-        total += size * (value not in plan.result_of and not isinstance(node, Parameter))
+        total += size * (value not in result_of and not isinstance(node, Parameter))
         if derivative is None:
-            total += size * plan.derivative_is_zero(node)
+            total += size * plan.compiled.derivative_is_zero(node)
         else:
-            total += size * (derivative not in plan.result_of or derivative in read)
+            total += size * (derivative not in result_of or derivative in read)
             read.add(derivative)
     return total
 
@@ -264,7 +237,7 @@ def bytes_of(
     for position in range(after - 1, -1, -1):
         step = steps[position]
         last.setdefault(step.id, position)
-        until = last[step.id] if step.op.layout in ("any", "ordered") else position
+        until = last[step.id] if step.op.memory.layout in ("any", "ordered") else position
         for part in step.inputs:
             last[part.id] = max(last.get(part.id, 0), until)
     ending = [0] * (after + 1)
@@ -284,13 +257,14 @@ def bytes_of(
 
 def allocated(step: Node, binding: Binding) -> int:
     """Return the bytes that a step allocates for its value."""
-    return 0 if step.op.is_view else size_in_bytes(step, binding.symbols)
+    return 0 if step.op.memory.is_view else size_in_bytes(step, binding.symbols)
 
 
 def _refusal(plan: Plan, binding: Binding, needed: int, given: int) -> str:
     largest: dict[Node, int] = {}
-    for step in plan.joint.order:
-        node = plan.joint.source(step)
+    joint = plan.compiled.joint
+    for step in joint.order:
+        node = joint.source(step)
         largest[node] = max(largest.get(node, 0), allocated(step, binding))
     ranked = sorted(largest, key=largest.__getitem__, reverse=True)[:_NAMED]
     sizes = ", ".join(f"{node.name!r} {largest[node]:_}" for node in ranked)

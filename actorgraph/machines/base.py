@@ -3,39 +3,43 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterable, Callable, Iterable, Mapping
-from functools import partial
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 import numpy as np
 
-from actorgraph import devices, instrument
+from actorgraph import instrument
 from actorgraph.autodiff.reverse import check_differentiable
+from actorgraph.devices import Device, Handed
 from actorgraph.devices.cpu import available_cores
-from actorgraph.errors import FeedError, GraphError, GraphTypeError, MachineClosedError, printable
+from actorgraph.errors import GraphError, GraphTypeError, MachineClosedError, printable
 from actorgraph.graph import Graph, Node, as_nodes
 from actorgraph.lower.cuts import Cut
 from actorgraph.lower.joint import Mode
+from actorgraph.machines import inspection
+from actorgraph.machines.admission import fitted
+from actorgraph.machines.binding import Binding
 from actorgraph.machines.capacities import Capacities
-from actorgraph.machines.core import Core
-from actorgraph.machines.feeds import by_node
-from actorgraph.machines.inspection import Inspectable
+from actorgraph.machines.compiled import compiled
+from actorgraph.machines.event_loops import in_event_loop, loop_notifier
+from actorgraph.machines.feeds import bind_feeds, by_node, check_device, check_dims, check_like
 from actorgraph.machines.life import Lifetime
-from actorgraph.machines.modes import mode_of
-from actorgraph.machines.options import allowed, compiling
+from actorgraph.machines.modes import mode_of, trains
+from actorgraph.machines.options import allowed, compiling, placed
 from actorgraph.machines.plan import Plan
-from actorgraph.machines.preparation import run_of
-from actorgraph.machines.process import THIS
-from actorgraph.machines.refine import LOOKS, checked_costs
-from actorgraph.machines.run import Run, in_event_loop, loop_notifier
+from actorgraph.machines.run import Run
 from actorgraph.machines.step import SYNC_US, Step
-from actorgraph.machines.stream import Stream
+from actorgraph.machines.tuner import Tuner, checked_costs
 from actorgraph.options import choice, choices, flag, positive, text, whole
 from actorgraph.solvers import AbstractSolver
 
 if TYPE_CHECKING:
+    from actorgraph.channels import ChannelStatistics
+    from actorgraph.machines.check import Report
+    from actorgraph.machines.inspection import MemoryPlan
     from actorgraph.machines.rows import Reduce
     from actorgraph.machines.split import Split
 
@@ -48,12 +52,12 @@ INLINE_SIZE = 4096
 """Elements fed above which a run with dims of None, whose cost is not predicted, is not small."""
 
 _FORWARD = Mode()
-_FORWARD_KEY = _FORWARD.key
+_NORMAL = 0  # the priority of most runs
 _FUSE = ("none", "auto", "all")
 _WATCH = ("nan", "inf")
 
 
-class Machine(Lifetime, Inspectable, ABC):
+class Machine(Lifetime, ABC):
     """What every machine can do.
 
     Parameters
@@ -92,8 +96,13 @@ class Machine(Lifetime, Inspectable, ABC):
         runs wait until they fit, and one that never will is refused.  Not counted are dims of
         None, what an op needs inside of its call, and what belongs to the user: feeds, parameters,
         results of runs that have ended (a stream has at most `max_in_flight` of them).
-    device : str
-        ``"cpu"``.
+    device : str or Device
+        Where nodes run that are placed nowhere: ``"cpu"``, or ``"virtual:0"``, a device of host
+        threads (see `devices`).
+    devices : iterable of str or Device, optional
+        Several of them, in the place of `device`.
+    lanes : int
+        Lanes of each device but the CPU: what is independent runs side by side on them.
     watch : tuple of "nan" and "inf"
         Fail the run at the first node whose result has one.
     costs : dict, optional
@@ -121,7 +130,8 @@ class Machine(Lifetime, Inspectable, ABC):
         Outputs or wrt are not nodes of one graph, a wrt is no float, an option is out of range.
     """
 
-    _one_task = False
+    _interpreter: Callable[..., Any] | None = None
+    """What stands for generated programs, if anything."""
 
     def __init__(
         self,
@@ -137,7 +147,9 @@ class Machine(Lifetime, Inspectable, ABC):
         max_in_flight: int = 8,
         capacity: int | Mapping[Any, int] | None = None,
         max_bytes: int | None = None,
-        device: str = "cpu",
+        device: str | Device = "cpu",
+        devices: Iterable[str | Device] | None = None,
+        lanes: int = 1,
         watch: Iterable[str] = (),
         costs: Mapping[Any, float] | None = None,
         statistics: bool = False,
@@ -151,33 +163,33 @@ class Machine(Lifetime, Inspectable, ABC):
         if not nodes:
             raise GraphError(f"a machine needs at least one output node, got {outputs!r}")
         self.graph: Graph = nodes[0].graph
+        super().__init__(
+            workers=available_cores() if workers is None else workers,
+            seed=seed,
+            max_in_flight=max_in_flight,
+            max_bytes=max_bytes,
+            capacities=Capacities.checked(self.graph, capacity),
+            statistics=flag("statistics", statistics),
+        )
         for node in nodes:
             self.graph.lift(node)
         names = list(outputs) if isinstance(outputs, Mapping) else [node.name for node in nodes]
         self.outputs: dict[str, Node] = dict(zip(names, nodes, strict=True))
         parameters = [node for node in self.graph.parameters if node.dtype.kind in "fcV"]
-        chosen = parameters if wrt is None else as_nodes(wrt)
+        chosen = parameters if wrt is None else as_nodes(wrt, self.graph)
         check_differentiable(chosen, "wrt")
         self.wrt: tuple[Node, ...] = tuple(self.graph.lift(node) for node in chosen)
-        self.workers = positive("workers", available_cores() if workers is None else workers)
-        self.max_in_flight = positive("max_in_flight", max_in_flight)
-        self.capacity, self._capacities = capacity, Capacities.checked(self.graph, capacity)
-        self.max_bytes = None if max_bytes is None else positive("max_bytes", max_bytes)
         self.fuse: str | Cut = fuse if callable(fuse) else choice("fuse", fuse, _FUSE)
         self.watch = choices("watch", watch, _WATCH)
-        self.exact, self.seed = flag("exact", exact), whole("seed", seed)
+        self.exact = flag("exact", exact)
         self.passes = allowed(passes, self.exact)
         self.jit = compiling(jit, self.exact)
-        self.device = devices.get(device)
+        given = [device] if devices is None else devices
+        self.device, self._placing = placed(self.graph, given, positive("lanes", lanes), self.jit)
         self._given_costs = checked_costs(self.graph, costs)
-        self._statistics, self._closed = flag("statistics", statistics), False
         self._actors_only = self.fuse == "none" or bool(self.seed) or self._statistics
-        self._plans: dict[Any, Plan] = {}
         self._step_plans: WeakSet[Plan] = WeakSet()  # a step holds its machine, not the reverse
         self._first: tuple[Mode, dict[Node, Any]] | None = None
-        self._core: Core | None = None
-        self._process = THIS.id
-        self._finalizer: Any = None
         self._inputs = {node.name: node for node in self.graph.inputs}
         self.split_batch = None if split_batch is None else positive("split_batch", split_batch)
         self._split = self._splitting(split_dim, split_reduce)
@@ -201,10 +213,6 @@ class Machine(Lifetime, Inspectable, ABC):
     def _cut(self) -> Cut:
         """Return how the graph becomes tasks, see `lower.cuts`."""
 
-    def _interpreter(self) -> Callable[..., Any] | None:
-        """Return what stands for generated programs, if anything."""
-        return None
-
     # -- runs -----------------------------------------------------------------------------------
 
     async def run(
@@ -216,6 +224,7 @@ class Machine(Lifetime, Inspectable, ABC):
         timeout_s: float | None = None,
         priority: int = 0,
         run_number: int | None = None,
+        fetch: bool = True,
     ) -> Run:
         """Run the graph and return the ended `Run`.
 
@@ -239,6 +248,9 @@ class Machine(Lifetime, Inspectable, ABC):
         run_number : int, optional
             What random ops draw by, together with the graph's seed: the same number repeats a run.
             Default the count of the machine's runs.
+        fetch : bool
+            False leaves results on their devices: ``run[node].value`` is a `devices.Handed` then,
+            which has a ``.fetch()`` and may be fed to a machine of that device.
 
         Raises
         ------
@@ -250,11 +262,13 @@ class Machine(Lifetime, Inspectable, ABC):
             The run does not fit into `max_bytes`.
         MachineClosedError, TimeoutError, DeadlockError
         """
-        run = self._prepare(feeds, backward, tangents, priority, run_number, host=loop_notifier())
+        run = self._prepare(
+            feeds, backward, tangents, priority, run_number, host=loop_notifier(), fetch=fetch
+        )
         small, core = self._small(run), run.core
         if small and timeout_s is None and core.run_directly(run):
             return await run
-        return await self._run_awaited(run, timeout_s, looped=small and run.plan.waits)
+        return await self._run_awaited(run, timeout_s, looped=small and run.plan.compiled.waits)
 
     def run_sync(
         self,
@@ -265,6 +279,7 @@ class Machine(Lifetime, Inspectable, ABC):
         timeout_s: float | None = None,
         priority: int = 0,
         run_number: int | None = None,
+        fetch: bool = True,
     ) -> Run:
         """Run the graph from a plain thread; blocks it, and it works along.
 
@@ -277,15 +292,16 @@ class Machine(Lifetime, Inspectable, ABC):
             or inside an op of the same machine.
         """
         self.refuse_blocking("run_sync", "await machine.run(...)")
-        run = self._prepare(feeds, backward, tangents, priority, run_number, host=None)
-        if run.plan.needs_loop:
+        run = self._prepare(feeds, backward, tangents, priority, run_number, host=None, fetch=fetch)
+        if run.plan.compiled.needs_loop:
             return self._run_on_own_loop(run, timeout_s, looped=self._small(run))
         return self._run_now(run, timeout_s)
 
     def _run_now(self, run: Run, timeout_s: float | None = None) -> Run:
         """Run to the end in the calling thread, which works along."""
         if timeout_s is None and self._small(run, SYNC_US) and run.core.run_directly(run):
-            run._raise_if_failed()
+            if run.dead is not None:
+                raise run.dead
             return run
         return self._run_here(run, timeout_s)
 
@@ -298,6 +314,7 @@ class Machine(Lifetime, Inspectable, ABC):
         timeout_s: float | None = None,
         priority: int = 0,
         run_number: int | None = None,
+        fetch: bool = True,
     ) -> Run:
         """Start a run and return it at once; await it, or call its ``result()``.
 
@@ -305,62 +322,13 @@ class Machine(Lifetime, Inspectable, ABC):
         """
         looped = in_event_loop()
         host = loop_notifier() if looped else None
-        run = self._prepare(feeds, backward, tangents, priority, run_number, host=host)
+        run = self._prepare(feeds, backward, tangents, priority, run_number, host=host, fetch=fetch)
         self._refuse_without_loop(run, looped=looped)
-        small = looped and run.plan.waits and self._small(run)
+        small = looped and run.plan.compiled.waits and self._small(run)
         on_loop = self._launch(run, timeout_s, looped=small)
         if on_loop is not None:
             on_loop.begin()
         return run
-
-    def stream(
-        self,
-        source: Iterable[Any] | AsyncIterable[Any],
-        *,
-        max_in_flight: int | None = None,
-        ordered: bool = True,
-        **options: Any,
-    ) -> Stream:
-        """Run the graph for each item of `source`, pipelined; iterate with ``for``, ``async for``.
-
-        Parameters
-        ----------
-        source : iterable or async iterable of feeds
-        max_in_flight : int, optional
-            Runs started and not handed out yet; default the machine's.
-        ordered : bool
-            False hands runs out as they finish.
-        **options
-            `backward`, `tangents`, `timeout_s` and `priority` of each run, as in `run`.
-
-        Returns
-        -------
-        Stream
-            Its ``for`` blocks the thread while no run has ended, its ``async for`` only the task.
-            Dropping it cancels its runs; ``async with`` closes an asynchronous source too.
-
-        Raises
-        ------
-        FeedError
-            `source` is one dict of feeds, or cannot be iterated.  What an item does not fit raises
-            when its turn comes, with a note of its place in the source; so does what the source
-            raises, and what `run` does.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> import actorgraph as ag
-        >>> x = ag.Graph().input("x", ("n",), "float64")
-        >>> y = x.sum()
-        >>> with ag.ActorMachine([y]) as machine:
-        ...     [float(run[y].value) for run in machine.stream({"x": np.ones(n)} for n in (1, 2))]
-        [1.0, 2.0]
-        """
-        if isinstance(source, Mapping) or not isinstance(source, (Iterable, AsyncIterable)):
-            raise FeedError(f"a stream takes an iterable of feeds, got {type(source).__name__}")
-        limit = self.max_in_flight if max_in_flight is None else max_in_flight
-        start = partial(self.start, **options)
-        return Stream(start, source, positive("max_in_flight", limit), flag("ordered", ordered))
 
     def compile_step(self, solver: AbstractSolver[Any]) -> Step:
         """Return a function ``step(feeds) -> Run`` that trains: gradients and update in one call.
@@ -413,9 +381,9 @@ class Machine(Lifetime, Inspectable, ABC):
         one = self._one_task or (alone and plan.sequential is not None)
         return (
             predicted_us < (sequential_us if one else INLINE_US)
-            and plan.allows_direct
+            and plan.compiled.allows_direct
             and not self._actors_only
-            and not (plan.unsized and sum(map(np.size, run.leaves)) > INLINE_SIZE)
+            and not (plan.compiled.unsized and sum(map(np.size, run.leaves)) > INLINE_SIZE)
         )
 
     def _prepare(
@@ -428,6 +396,7 @@ class Machine(Lifetime, Inspectable, ABC):
         host: Callable[[Callable[[], object]], object] | None,
         plan: Plan | None = None,
         number: int | None = None,
+        fetch: bool = True,
     ) -> Run:
         """Check everything that a run is given, and make it.
 
@@ -444,14 +413,16 @@ class Machine(Lifetime, Inspectable, ABC):
             mode, seeds = _FORWARD, {}
         else:
             mode, seeds = mode_of(self.graph, self.outputs, backward, tangents)
+        if not fetch:
+            mode = replace(mode, fetch=False)
         if self._split is not None:
             given = {} if feeds is None else by_node(feeds, self._inputs, "feed")
             run: Run = self._split.group(self, given, mode, seeds, priority, run_number, host)
         else:
             plan = self._plan(mode) if plan is None else plan
             trusted = backward is True and tangents is None
-            run = run_of(
-                self, plan, feeds, seeds, priority, host,
+            run = self._run_of(
+                plan, feeds, seeds, priority, host,
                 number=number, drawn=run_number, trusted=trusted,
             )  # fmt: skip
         if started is not None:
@@ -459,6 +430,83 @@ class Machine(Lifetime, Inspectable, ABC):
             for part in run.parts:
                 instrument.tell("on_feeds", part, started, ended)
         return run
+
+    def _run_of(
+        self,
+        plan: Plan,
+        feeds: Any,
+        seeds: Mapping[Node, Any],
+        priority: int,
+        host: Callable[[Callable[[], object]], object] | None,
+        *,
+        number: int | None = None,
+        drawn: int | None = None,
+        trusted: bool = False,
+    ) -> Run:
+        """Return a run of a plan, not started; the machine starts its core if it has none.
+
+        Parameters
+        ----------
+        feeds : dict
+            By name or node.
+        seeds : dict
+            Seeds or tangents by node, and values of the whole batch; `trusted` ones are arrays that
+            fit.
+        number : int, optional
+            Unique in the core; default the next.
+        drawn : int, optional
+            What random ops draw by; default `number`.
+
+        Raises
+        ------
+        FeedError, GraphTypeError
+            Something does not fit; nothing has started then.
+        """
+        if priority is not _NORMAL:
+            priority = whole("priority", priority)
+        arrays, binding, regular = plan.repeats.find(feeds) or self._checked(plan, feeds)
+        core = self._started()
+        number = core.next_number() if number is None else number
+        fed = iter(arrays)
+        leaves: list[Any] = []
+        for kind, source in plan.compiled.given:
+            if kind == "feed":
+                leaves.append(next(fed))
+            elif kind == "run_number":
+                leaves.append(np.array(number if drawn is None else drawn, np.int64))
+            elif trusted or kind == "whole":
+                leaves.append(seeds[source])
+            else:
+                leaves.append(check_like(seeds[source], source, binding.symbols, kind))
+                regular = regular and leaves[-1].flags.c_contiguous
+        claim = None
+        if self.max_bytes is not None:
+            workers = core.scheduler.workers
+            plan, binding, claim = fitted(plan, binding, regular, self.max_bytes, workers)
+        run = Run(core, plan, binding, number, priority)
+        run.leaves, run.regular, run.claim = leaves, regular, claim
+        run.host = host
+        return run
+
+    def _checked(
+        self, plan: Plan, feeds: Any
+    ) -> tuple[Sequence[np.ndarray[Any, Any]], Binding, bool]:
+        """Return the arrays of a plan's inputs, their binding, and whether all are C-contiguous."""
+        given = {} if feeds is None else by_node(feeds, self._inputs, "feed")
+        for node, value in given.items():
+            if isinstance(value, Handed):
+                check_device(value, node.name, self._placing)
+        symbols: dict[str, int] = {}
+        arrays = bind_feeds(plan.compiled.inputs, given, symbols)
+        if len(given) > len(arrays):
+            # Feeds that this mode does not need are checked too, and may bind symbols.
+            needed = set(plan.compiled.inputs)
+            bind_feeds([node for node in given if node not in needed], given, symbols)
+        check_dims(plan.compiled.checked, symbols)
+        binding = plan.bind(symbols)
+        if len(given) == len(arrays):
+            plan.repeats.keep(arrays, binding)
+        return arrays, binding, all(array.flags.c_contiguous for array in arrays)
 
     def _first_mode(self) -> tuple[Mode, dict[Node, Any]]:
         """Return the mode of ``backward=True``, which most runs ask for, and its seed."""
@@ -468,28 +516,175 @@ class Machine(Lifetime, Inspectable, ABC):
         return self._first
 
     def _plan(self, mode: Mode) -> Plan:
-        plan = self._known(mode)
-        plan.runs += 1
-        return self._looked_at(mode, plan) if plan.runs in LOOKS else plan
+        plan = self._plans.get(mode.key) or self._known(mode)
+        tuner = self._tuners.get(mode.key)
+        if tuner is not None and tuner.is_due():
+            core = self._started()
+            with core.lock:
+                if tuner.plan is plan:  # else another thread was faster
+                    given_up = tuner.look(self._networks(), tries=self.max_bytes is None)
+                    if given_up is not None:
+                        core.networks.drop_idle(core.admission.runs, given_up)
+                plan = self._plans[mode.key] = tuner.plan
+                if tuner.is_done():
+                    self._tuners.pop(mode.key, None)
+        return plan
 
     def _known(self, mode: Mode) -> Plan:
         """Return the plan of a mode, which may not have been cut yet."""
-        key = _FORWARD_KEY if mode is _FORWARD else mode.key
-        plan = self._plans.get(key)
+        plan = self._plans.get(mode.key)
         if plan is None:
             outputs = self.outputs if self._split is None else self._split.outputs(mode)
-            made = Plan(
-                outputs, self.wrt, mode, self._cut(), self.device, self.watch,
-                self._interpreter(), self.passes, self._given_costs, self.workers,
-                self.jit,
+            found = compiled(
+                outputs, self.wrt, mode, self.device, self.watch, self._interpreter, self.passes,
+                self.jit, self._placing,
             )  # fmt: skip
-            plan = self._plans.setdefault(key, made)  # another thread may have been faster
+            cut = self._cut() if self._placing is None else self._placing.cut(self._cut())
+            made = Plan(found, cut, costs=self._given_costs, workers=self.workers)
+            plan = self._plans.setdefault(mode.key, made)  # another thread may have been faster
+            if made is plan and plan.weighs and self._given_costs is None:
+                self._tuners[mode.key] = Tuner(plan)
         return plan
 
-    def _looked_at(self, mode: Mode, plan: Plan) -> Plan:
-        """Return a better plan where measured time tells of one."""
-        return plan
+    # -- what it shows of itself ----------------------------------------------------------------
+
+    @property
+    def transfers(self) -> dict[str, int]:
+        """Copies to, from and between devices so far, by what was copied.
+
+        Of "parameters", "feeds", "results" and "edges", which are values between nodes.  A
+        parameter is copied again only when it has changed.
+        """
+        none = dict.fromkeys(("parameters", "feeds", "edges", "results"), 0)
+        return none if self._placing is None else dict(self._placing.transfers)
+
+    def _all_plans(self) -> list[Plan]:
+        return [*self._plans.values(), *self._step_plans]
+
+    @property
+    def source(self) -> str:
+        """The generated programs of every plan compiled so far, with node names as comments."""
+        return inspection.source(self._all_plans(), self._networks())
+
+    def channels(self) -> list[ChannelStatistics]:
+        """Return the state of every channel: depth, and with ``statistics=True`` peaks and waits.
+
+        Blocks nobody.  A channel carries what one task sends another: values, in reverse
+        cotangents, and residuals.  What is counted: messages sent and received, the most that
+        the channel held, and how long messages waited in it.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import actorgraph as ag
+        >>> x = ag.Graph().input("x", (2,))
+        >>> x2 = (x * 2.0).named("double")
+        >>> y = np.tanh(x2).named("y")
+        >>> with ag.ActorMachine(y, fuse="none", statistics=True) as machine:
+        ...     _ = machine.run_sync({"x": np.ones(2, "float32")})
+        ...     [_, edge] = machine.channels()
+        >>> edge.name, edge.direction, edge.depth, edge.sent, edge.received, edge.peak_depth
+        ('double -> y', 'forward', 0, 1, 1, 1)
+        >>> 0 < edge.waited_s == edge.longest_wait_s
+        True
+        """
+        return [c.statistics() for network in self._networks() for c in network.channels]
+
+    def check(
+        self,
+        lanes: Iterable[Iterable[tuple[Any, str, int]]] = (),
+        *,
+        credits: Mapping[Any, int] | None = None,  # noqa: A002 - the word for it
+        backward: bool | Mapping[Any, Any] | None = None,
+    ) -> Report:
+        """Return whether a mode can block, before it runs; see `machines.check.Report`.
+
+        By themselves, no capacities can block: the oldest run can always move.  Orders that tasks
+        have to keep, and credits beside those of the channels, can.  With ``fuse="auto"`` the first
+        run of a mode cuts it into tasks; until then one task a node is checked.
+
+        Parameters
+        ----------
+        lanes : iterable of iterables of (node or name, kind, run)
+            For each worker what it does, in order.  The kind is ``"F"``, ``"B"``, or ``"W"`` for
+            gradients of weights where these are a task of their own; runs count from 0.  The node
+            stands for the task that computes it.  Tasks in no lane are free.
+        credits : dict, optional
+            ``{((node, kind), (node, kind)): n}``: the first task may be at most n runs ahead of
+            the second.
+        backward : bool or dict, optional
+            The mode, as in `run`.  By default forward and backward, as in a training step, where
+            the machine has a wrt and its first output is a scalar with a gradient; else forward.
+
+        Raises
+        ------
+        GraphError
+            There is no such task, or it stands in two lanes or twice in one.
+
+        Examples
+        --------
+        >>> import actorgraph as ag
+        >>> x = ag.Graph().input("x", (2,))
+        >>> a = (x * 2.0).named("a")
+        >>> b, c = (a + 1.0).named("b"), (a - 1.0).named("c")
+        >>> machine = ag.ActorMachine([b, c], fuse="none", capacity={"a": 1})
+        >>> machine.check().ok
+        True
+        >>> turns = [("b", "F", 0), ("b", "F", 1), ("c", "F", 0), ("c", "F", 1)]
+        >>> print(machine.check([turns]))
+        forward, 3 tasks, cut one_per_node: can block
+          lane 0 is at 'b' of run 1, which waits for a message in a -> b
+          'a' is at run 1, which waits for room in a -> c (capacity 1)
+          raise the capacity of a -> c from 1 to 2
+        """
+        from actorgraph.machines import check  # few machines ask
+
+        if backward is None:
+            backward = trains(self.outputs, self.wrt)
+        mode, _ = mode_of(self.graph, self.outputs, backward, None)
+        given = check.Given(
+            self._known(mode), self._networks(), self._capacities, self.max_in_flight
+        )
+        return check.report(given, lanes, {} if credits is None else credits)
+
+    def busiest(self, count: int = 5) -> list[tuple[str, str, float, int]]:
+        """Return (node name, op name, seconds, firings) of the nodes that took longest.
+
+        Turns of about 10 us and more are all timed, of shorter ones one in 16; the figures are
+        extrapolated.  A region of several nodes goes by the name of its first.  The time of runs
+        that the calling thread computed is shared among nodes by predicted cost.
+        """
+        return inspection.busiest(self._all_plans(), self._networks(), count)
+
+    def costs(self) -> dict[str, float]:
+        """Return microseconds a forward call by node name: predicted, or refined by measured time.
+
+        They hold for the sizes of the latest new binding.  A machine that is given them as
+        ``costs=`` cuts its regions by them, and never again.
+        """
+        return inspection.costs(self._plans.values())
+
+    def explain(self) -> str:
+        """Return what runs where and why: regions, predicted and measured costs, placement."""
+        return inspection.explain(self._all_plans(), self._networks(), self.workers)
+
+    def memory_plan(self) -> list[MemoryPlan]:
+        """Return what the memory of each mode that has run is planned to be.
+
+        Nothing of it is measured; figures hold for the sizes of the latest new binding.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import actorgraph as ag
+        >>> x = ag.Graph().input("x", shape=(64, 10))
+        >>> with ag.TapeMachine([np.tanh(np.tanh(np.tanh(x)))]) as machine:
+        ...     _ = machine.run_sync({"x": np.zeros((64, 10), "float32")})
+        ...     [plan] = machine.memory_plan()
+        >>> plan.peak_bytes, plan.bound_bytes, plan.buffered
+        (5120, 5120, 2)
+        """
+        return inspection.memory_plan(self._all_plans(), lends=self.max_bytes is None)
 
     def __repr__(self) -> str:
-        state = "closed" if self._closed else "open" if self._core is not None else "not started"
-        return f"<{type(self).__name__} of {printable(', '.join(self.outputs))} ({state})>"
+        return f"<{type(self).__name__} of {printable(', '.join(self.outputs))} ({self._state()})>"

@@ -33,13 +33,13 @@ from actorgraph.node_actor import blamed
 from actorgraph.op import CONSTANT, INPUT
 from actorgraph.types import Dim
 
-__all__ = ["Batching", "Slice"]
+__all__ = ["BatchSlice", "Batching"]
 
 Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Slice:
+class BatchSlice:
     """What a slice of a batch is given.
 
     Attributes
@@ -174,7 +174,7 @@ class Batching:
 
     def cut(
         self, arrays: Mapping[Node, Array], symbols: Mapping[str, int], count: int
-    ) -> list[Slice]:
+    ) -> list[BatchSlice]:
         """Return the slices of a batch, at most `count`: each has a row.
 
         Raises
@@ -191,7 +191,7 @@ class Batching:
                 for node, array in arrays.items()
             }
             share = size / rows if rows else 1.0
-            found.append(Slice(number, feeds, start, size, share, whole))
+            found.append(BatchSlice(number, feeds, start, size, share, whole))
         return found
 
     def _of_the_batch(
@@ -215,7 +215,7 @@ class Batching:
             for node, computed in self.rows.whole.items()
         }
 
-    def seeds(self, seeds: Mapping[Node, Array], one: Slice) -> dict[Node, Array]:
+    def seeds(self, seeds: Mapping[Node, Array], one: BatchSlice) -> dict[Node, Array]:
         """Return what the backward pass of a slice starts with."""
         found: dict[Node, Array] = {}
         for node, seed in seeds.items():
@@ -224,14 +224,14 @@ class Batching:
                 found[term] = found[term] + part if term in found else part
         return found
 
-    def _of_slice(self, kind: Kind, node: Node, seed: Array, one: Slice) -> Array:
+    def _of_slice(self, kind: Kind, node: Node, seed: Array, one: BatchSlice) -> Array:
         if kind == "rows":
             return _sliced(seed, self.axis_of(node), one.start, one.rows)
         if kind == "once":
             return seed if one.number == 0 else np.zeros_like(seed)
         return _weighted(seed, one.share) if kind == "mean" else seed
 
-    def tangents(self, tangents: Mapping[Node, Array], one: Slice) -> dict[Node, Array]:
+    def tangents(self, tangents: Mapping[Node, Array], one: BatchSlice) -> dict[Node, Array]:
         """Return the tangents of a slice."""
         found = {}
         for node, tangent in tangents.items():
@@ -247,7 +247,7 @@ class Batching:
     # -- joining ----------------------------------------------------------------------------------
 
     def joined(
-        self, node: Node, read: Callable[[Node], Sequence[Any]], slices: Sequence[Slice]
+        self, node: Node, read: Callable[[Node], Sequence[Any]], slices: Sequence[BatchSlice]
     ) -> Any:
         """Return a value, or tangent, of the batch.
 
@@ -257,7 +257,7 @@ class Batching:
             An output or wrt.
         read : callable
             Given a term of the node, returns what each slice has for it; None is nothing.
-        slices : sequence of Slice
+        slices : sequence of BatchSlice
         """
         total: Any = None
         for kind, term in self._terms[node].items():
@@ -276,7 +276,7 @@ class Batching:
         """Return the rows of slices as those of the batch."""
         return np.concatenate(arrays, self.axis_of(node) or 0)
 
-    def averaged(self, arrays: Sequence[Array], slices: Sequence[Slice]) -> Array:
+    def averaged(self, arrays: Sequence[Array], slices: Sequence[BatchSlice]) -> Array:
         """Return the mean of what slices have, each counted by its rows."""
         return np.asarray(fold(add, map(_weighted, arrays, [one.share for one in slices])))
 

@@ -6,11 +6,9 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
-if TYPE_CHECKING:
-    from actorgraph.machines.admission import Claim
-
+from actorgraph.machines.claim import Claim
 from actorgraph.node_actor import LATEST
 
 __all__ = ["Binding", "Direct"]
@@ -40,7 +38,7 @@ class Binding:
         Seconds of the latest of them.
     direct : dict
         The whole as functions of the leaves' values that nobody runs at the moment, by whether
-        they write into buffers; see `Plan.take_direct`.
+        they write into buffers; see `Inline.take`.
     """
 
     symbols: Mapping[str, int]

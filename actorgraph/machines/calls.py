@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable, Coroutine, Generator
 from contextvars import Context
 from functools import partial
@@ -14,11 +15,12 @@ import anyio
 from actorgraph import instrument
 from actorgraph.gates import Gate
 from actorgraph.lower.kernels import Waiting
-from actorgraph.machines.run import Run, in_trio
+from actorgraph.machines.event_loops import in_trio
+from actorgraph.machines.run import Run
 from actorgraph.node_actor import Dead, Task
+from actorgraph.scheduler import Scheduler
 
 if TYPE_CHECKING:
-    from actorgraph.machines.core import Core
     from actorgraph.machines.looped import Looped
 
 __all__ = ["Answer", "Call", "Calls", "Raised", "gave_up", "resumed", "returned", "spawn"]
@@ -81,7 +83,9 @@ class Call:
             gate.enter(partial(self._passed, gate), self.run.priority)
             return
         core, host, self._begun = self.run.core, self.run.host, True
-        if self.kernel.runs_on == "thread":
+        if self.kernel.runs_on == "lane":
+            self.kernel.call(self.end, *self.args)
+        elif self.kernel.runs_on == "thread":
             if not core.pool.wait(core.scheduler, self._in_thread):
                 self.end(Raised(RuntimeError("the machine was closed")))
         elif host is None or not host(self._on_loop):
@@ -157,8 +161,8 @@ class Calls:
     Calls that were issued and not answered, and runs that a loop computes.
     """
 
-    def __init__(self, core: Core) -> None:
-        self._core = core
+    def __init__(self, scheduler: Scheduler, lock: threading.RLock) -> None:
+        self._scheduler, self._lock = scheduler, lock
         self._open: dict[Call | Looped, None] = {}
 
     def __len__(self) -> int:
@@ -172,7 +176,7 @@ class Calls:
         Dead
             Its run has died since its actor looked.
         """
-        with self._core.lock:
+        with self._lock:
             if call.run.dead is not None:
                 raise Dead
             self._open[call] = None
@@ -188,7 +192,7 @@ class Calls:
 
     def take(self, call: Call, answer: Answer) -> bool:
         """Give an open call its answer, and have its actor go on; False where it has one."""
-        with self._core.lock:
+        with self._lock:
             if call not in self._open:
                 return False
             del self._open[call]
@@ -198,7 +202,7 @@ class Calls:
             call.put(call)
             if task.wait is call.signal:
                 task.ready[0].append(task)
-        self._core.scheduler.offer()
+        self._scheduler.offer()
         return True
 
     def of(self, run: Run | None = None) -> list[Call | Looped]:

@@ -13,7 +13,7 @@ from typing import Any
 from actorgraph.errors import GraphError, near_names, shown
 from actorgraph.graph import Node
 from actorgraph.lower.cuts import one_per_node
-from actorgraph.lower.deadlock import Action, Credit, Edge, Verdict, check
+from actorgraph.lower.deadlock import Action, Arc, Credit, Verdict, check
 from actorgraph.lower.regions import TaskSpec, connect
 from actorgraph.machines.capacities import Capacities, channel_name, edges_of
 from actorgraph.machines.network import Network
@@ -123,9 +123,10 @@ def report(
 ) -> Report:
     """Return the report of a machine's mode; parameters as in `Machine.check`."""
     plan = given.plan
-    uncut = plan.weighs and not plan.tasks
+    uncut = plan.weighs and not plan.partition.tasks
     cut = one_per_node if uncut else plan.cut
-    specs = plan.tasks or connect(cut(plan.joint, {}), plan.result_of)
+    joint, kind = plan.compiled.joint, plan.compiled.mode.kind
+    specs = plan.partition.tasks or connect(cut(joint, {}), plan.compiled.result_of)
     names = [spec.name for spec in specs]
     edges = _edges(given, specs)
     known = _Tasks(plan, specs)
@@ -141,9 +142,9 @@ def report(
     # The tasks that stand for the machine: runs come from the one, and end in the other.
     start, end = len(specs), len(specs) + 1
     brought = [spec.index for spec in specs if any(port.producer is None for port in spec.ports)]
-    outside = [Edge(start, task, None, f"the start of runs -> {names[task]}") for task in brought]
+    outside = [Arc(start, task, None, f"the start of runs -> {names[task]}") for task in brought]
     outside += [
-        Edge(spec.index, end, None, f"{spec.name} -> the end of runs")
+        Arc(spec.index, end, None, f"{spec.name} -> the end of runs")
         for spec in specs
         if spec.results
     ]
@@ -159,7 +160,7 @@ def report(
     count = f"{len(specs)} task{'s' * (len(specs) != 1)}"
     how = f"cut {cut.__name__}{' (by cost at the first run)' * uncut}"
     return Report(
-        f"{_MODES.get(plan.mode.kind, plan.mode.kind)}, {count}, {how}",
+        f"{_MODES.get(kind, kind)}, {count}, {how}",
         verdict.ok,
         verdict.blocked,
         _checked(given, edges, verdict),
@@ -168,19 +169,19 @@ def report(
     )
 
 
-def _edges(given: Given, specs: Sequence[TaskSpec]) -> list[Edge]:
+def _edges(given: Given, specs: Sequence[TaskSpec]) -> list[Arc]:
     found = []
     for spec in specs:
-        capacities = given.capacities.of(given.plan.joint, spec, given.max_in_flight)
+        capacities = given.capacities.of(given.plan.compiled.joint, spec, given.max_in_flight)
         for port, capacity in zip(spec.ports, capacities, strict=True):
             if port.producer is not None:
                 bound = capacity if capacity < given.max_in_flight else None
                 name = channel_name(specs, spec, port)
-                found.append(Edge(port.producer, spec.index, bound, name))
+                found.append(Arc(port.producer, spec.index, bound, name))
     return found
 
 
-def _checked(given: Given, edges: Sequence[Edge], verdict: Verdict) -> tuple[CheckedEdge, ...]:
+def _checked(given: Given, edges: Sequence[Arc], verdict: Verdict) -> tuple[CheckedEdge, ...]:
     peaks: dict[str, int] = {}
     for network in given.networks:
         if network.plan is given.plan and network.counted:
@@ -198,7 +199,7 @@ def _checked(given: Given, edges: Sequence[Edge], verdict: Verdict) -> tuple[Che
 
 def _notes(given: Given, specs: Sequence[TaskSpec]) -> tuple[str, ...]:
     """Say which of the given capacities have no channel that they could bound."""
-    capacities, joint = given.capacities, given.plan.joint
+    capacities, joint = given.capacities, given.plan.compiled.joint
     if not capacities.by_edge and not capacities.by_node:
         return ()
     found = set()
@@ -225,7 +226,8 @@ class _Tasks:
         self._seen: set[Action] = set()
         for spec in specs:
             for node in spec.region.nodes:
-                self._numbers.setdefault((plan.joint.source(node).name, spec.direction), spec.index)
+                name = plan.compiled.joint.source(node).name
+                self._numbers.setdefault((name, spec.direction), spec.index)
 
     def action(self, entry: tuple[Any, str, int]) -> Action:
         """Return what an entry of a lane stands for."""

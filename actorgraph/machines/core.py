@@ -17,6 +17,7 @@ from __future__ import annotations
 import threading
 from contextvars import Context
 from time import perf_counter
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -32,15 +33,18 @@ from actorgraph.lower.kernels import is_silent
 from actorgraph.machines.admission import Admission
 from actorgraph.machines.calls import Calls
 from actorgraph.machines.capacities import Capacities
+from actorgraph.machines.event_loops import in_main_thread
 from actorgraph.machines.looped import Looped
 from actorgraph.machines.network import Networks
-from actorgraph.machines.plan import Plan
 from actorgraph.machines.process import THIS
-from actorgraph.machines.run import Run, in_main_thread
+from actorgraph.machines.run import Run
 from actorgraph.node_actor import blamed
 from actorgraph.scheduler import POOL, WAITING, Scheduler, inside
 from actorgraph.store import take
 from actorgraph.tiles import here
+
+if TYPE_CHECKING:
+    from actorgraph.lower.placing import Placing
 
 __all__ = ["Core"]
 
@@ -50,7 +54,7 @@ class Core:
 
     Parameters
     ----------
-    workers, crew, seed, max_in_flight, max_bytes, capacities, counted
+    workers, crew, seed, max_in_flight, max_bytes, capacities, counted, placing
         As the machine was given them.
     """
 
@@ -64,11 +68,11 @@ class Core:
         max_bytes: int | None = None,
         capacities: Capacities,
         counted: bool,
+        placing: Placing | None = None,
     ) -> None:
         self.lock = threading.RLock()
         self.admission = Admission(max_in_flight, max_bytes, workers)
         self.assigning: dict[int, Run] = {}
-        self.calls = Calls(self)
         self.numbers = 0
         self.closed = False
         self.interrupted = False
@@ -84,7 +88,11 @@ class Core:
             counted=counted,
             recycling=max_bytes is None,  # what no run holds would be counted by nobody
         )
+        self.calls = Calls(self.scheduler, self.lock)
         self.pool.retain(self.scheduler)
+        self._placing = placing
+        if placing is not None:
+            placing.retain()
 
     # -- starting -----------------------------------------------------------------------------
 
@@ -104,7 +112,7 @@ class Core:
                 part.network = self.networks.of(part, others)
                 others.append(part)
             self.admission.add(run)
-            if run.plan.assignments:
+            if run.plan.compiled.assignments:
                 self.assigning[run.number] = run
             self._admit(slot)
             # Time was up before it began: it waits for nobody.
@@ -124,8 +132,8 @@ class Core:
     def _admit(self, slot: int | None = None) -> None:
         """Inject queued runs while there is room."""
         for parts in self.admission.admitted(self.networks.arenas):
-            self.scheduler.awaited += sum([part.awaited for part in parts])
-            arrays = parts[0].plan.store.arrays  # of one moment, for all parts
+            self.scheduler.awaited += sum([part.host is not None for part in parts])
+            arrays = parts[0].plan.compiled.store.arrays  # of one moment, for all parts
             for part in parts:
                 part.take_arrays(arrays)
                 if instrument.listening:
@@ -134,11 +142,6 @@ class Core:
                     part.network.inject(part, 0 if slot is None else slot)
                 else:
                     self.finish(part)  # every output is a leaf
-
-    def retire(self, plan: Plan) -> None:
-        """Let go of the networks of a plan that takes no new runs, where none is in flight."""
-        with self.lock:
-            self.networks.drop_idle(self.admission.runs, plan)
 
     # -- working ------------------------------------------------------------------------------
 
@@ -180,22 +183,22 @@ class Core:
         try:
             scheduler = self.scheduler
             if (
-                run.plan.waits
+                run.plan.compiled.waits
                 or self.admission.max_bytes is not None
-                or (run.plan.jit and not is_silent(np.geterr()))
+                or (run.plan.compiled.jit and not is_silent(np.geterr()))
             ):
                 return False  # compiled loops raise nothing: a network has the ordinary kernels
             slot = scheduler.acquire()
             if slot is None:
                 return False
-            parts = run.parts
+            parts = (run,) if run.batch is None else run.batch.parts
             entered = False
             try:
                 with self.lock:
                     entered = not self.closed and self.admission.enter(parts)
                 if not entered:
                     return False
-                arrays = parts[0].plan.store.arrays  # of one moment, for all parts
+                arrays = parts[0].plan.compiled.store.arrays  # of one moment, for all parts
                 for part in parts:
                     part.take_arrays(arrays)
                     self._compute(part)
@@ -203,7 +206,8 @@ class Core:
                 scheduler.leave(slot)
                 if entered:
                     self.admission.leave(parts)
-                    self._admit_more()
+                    if self.admission.queued:
+                        self._admit_more()
             for part in parts:
                 self._conclude(part)
             return True
@@ -218,18 +222,18 @@ class Core:
 
         Instruments are told of actors, so it goes through these where somebody listens.
         """
-        alone = run.parts[0] is run and run.plan.fits_loop
+        alone = run.parts[0] is run and run.plan.compiled.fits_loop
         limited = self.admission.max_bytes is not None
         if run.host is None or limited or instrument.listening or not alone:
             return None
-        if run.plan.jit and not is_silent(np.geterr()):
+        if run.plan.compiled.jit and not is_silent(np.geterr()):
             return None  # as in `run_directly`
         looped = Looped(run)
         with self.lock:
             if self.closed or not self.admission.enter(run.parts):
                 return None
             self.calls.hold(looped)
-            run.take_arrays(run.plan.store.arrays)
+            run.take_arrays(run.plan.compiled.store.arrays)
         return looped
 
     def leave_loop(self, looped: Looped) -> bool:
@@ -240,7 +244,8 @@ class Core:
                 return False
             self.admission.leave(run.parts)
         self._conclude(run)
-        self._admit_more()
+        if self.admission.queued:
+            self._admit_more()
         return True
 
     def _compute(self, run: Run) -> None:
@@ -254,12 +259,12 @@ class Core:
         here.held = self.scheduler, None, outer  # as `Scheduler.call`, which costs 0.2 us
         began = perf_counter()
         try:
-            program = plan.take_direct(binding, run.regular)
+            program = plan.inline.take(binding, run.regular)
             run.results = program(*run.values)
         except BaseException as error:
             if isinstance(error, KeyboardInterrupt) and in_main_thread():
                 raise
-            self.abort(run, blamed(plan.joint, plan.direct, None, error))
+            self.abort(run, blamed(plan.compiled.joint, plan.inline.program, None, error))
         finally:
             here.held = outer
         ended = perf_counter()
@@ -270,7 +275,7 @@ class Core:
             instrument.tell("on_direct", run, began, ended)
         run.collect()
         if program is not None:
-            plan.give_direct(binding, run.regular, program)
+            plan.inline.give(binding, run.regular, program)
             program = None  # an error keeps this frame
 
     def refuse_inside_op(self, what: str) -> None:
@@ -288,22 +293,26 @@ class Core:
         with self.lock:
             if self.admission.in_flight.pop(run.number, None) is None:
                 return
-            self.scheduler.awaited -= run.awaited
+            self.scheduler.awaited -= run.host is not None
         self._conclude(run)
-        self._admit_more()
+        if self.admission.queued:
+            self._admit_more()
 
     def _admit_more(self) -> None:
-        """Inject what there is room for, after a run has left."""
-        if self.admission.queued:  # who is queued after this look has seen the room
-            with self.lock:
-                self._admit()
-            self.scheduler.offer()
+        """Inject what there is room for, after a run has left.
+
+        Callers look whether any are queued: who is queued after that look has seen the room.
+        """
+        with self.lock:
+            self._admit()
+        self.scheduler.offer()
 
     def _conclude(self, run: Run) -> None:
         """Make the results of a run that is over, commit what it assigns, and wake who waits."""
         if not run.collected:
             run.collect()
-        self._commit()
+        if self.assigning:  # a run that assigns is there from its start
+            self._commit()
         if run.dead is not None and isinstance(run.dead.__cause__, MemoryError):
             with self.lock:
                 self.networks.give_up_memory(run.plan)
@@ -317,8 +326,6 @@ class Core:
 
     def _commit(self) -> None:
         """Give buffers what runs assign to them: run after run, in the order of their numbers."""
-        if not self.assigning:
-            return  # a run that assigns is there from its start
         with self.lock:
             while self.assigning:
                 first = min(self.assigning)
@@ -383,7 +390,7 @@ class Core:
         with self.lock:
             if self.admission.in_flight.pop(run.number, None) is None:
                 return
-            self.scheduler.awaited -= run.awaited
+            self.scheduler.awaited -= run.host is not None
             run.dead = run.dead or cause
         self._conclude(run)
 
@@ -406,7 +413,7 @@ class Core:
         for run in runs:
             self._end_now(run, cause)
         self.networks.clear()
-        self.pool.release(self.scheduler, join)
+        self._release(join)
 
     def stop_admitting(self) -> list[Run]:
         """Refuse new runs, let those there are die, and return what is still in flight."""
@@ -422,4 +429,11 @@ class Core:
         for network in self.networks.values():
             network.close()
         self.networks.clear()
-        self.pool.release(self.scheduler)
+        self._release()
+
+    def _release(self, join: bool = True) -> None:
+        """Give back the threads of the pool and of devices."""
+        self.pool.release(self.scheduler, join)
+        placing, self._placing = self._placing, None
+        if placing is not None:
+            placing.release(join)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import AsyncIterable, Callable, Iterable
 from contextvars import copy_context
 from functools import partial
+from math import inf
 from time import perf_counter, sleep
-from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import anyio
 import numpy as np
@@ -15,18 +16,24 @@ import numpy as np
 from actorgraph.errors import GraphError, MachineClosedError
 from actorgraph.machines.capacities import Capacities
 from actorgraph.machines.core import Core
-from actorgraph.machines.looped import Looped
-from actorgraph.machines.plan import Plan
-from actorgraph.machines.process import THIS
-from actorgraph.machines.run import (
-    Run,
+from actorgraph.machines.event_loops import (
     in_event_loop,
     in_ipython_kernel,
     in_trio,
     loop_notifier,
 )
-from actorgraph.options import seconds
-from actorgraph.scheduler import inside
+from actorgraph.machines.looped import Looped
+from actorgraph.machines.network import Network
+from actorgraph.machines.plan import Plan
+from actorgraph.machines.process import THIS
+from actorgraph.machines.run import Run
+from actorgraph.machines.stream import Stream
+from actorgraph.machines.tuner import Tuner
+from actorgraph.options import positive, seconds, whole
+from actorgraph.tiles import here
+
+if TYPE_CHECKING:
+    from actorgraph.lower.placing import Placing
 
 __all__ = ["Lifetime"]
 
@@ -37,37 +44,57 @@ _DEFAULT_ERRORS = {"divide": "warn", "over": "warn", "under": "ignore", "invalid
 
 
 class Lifetime:
-    """The part of a `Machine` that owns its core."""
+    """What owns a core: a machine, or a pipeline.
 
-    workers: int
-    seed: int
-    max_in_flight: int
-    split_batch: int | None = None
-    max_bytes: int | None
-    _capacities: Capacities
-    _one_task: bool
-    _statistics: bool
-    _closed: bool
-    _core: Core | None
-    _process: int
-    _finalizer: Any
-    _plans: dict[Any, Plan]
+    Parameters
+    ----------
+    workers, seed, max_in_flight, max_bytes
+        As `Machine` takes them.
+    capacities : Capacities
+    statistics : bool
+        Whether channels count.
+    """
+
+    _one_task = False
+    """Whether every plan is one task: there is nothing for a second worker."""
+
+    def __init__(
+        self,
+        *,
+        workers: int,
+        seed: int,
+        max_in_flight: int,
+        max_bytes: int | None,
+        capacities: Capacities | None = None,
+        statistics: bool = False,
+    ) -> None:
+        self.workers = positive("workers", workers)
+        self.seed = whole("seed", seed)
+        self.max_in_flight = positive("max_in_flight", max_in_flight)
+        self.max_bytes = None if max_bytes is None else positive("max_bytes", max_bytes)
+        self.split_batch: int | None = None
+        self._capacities = Capacities() if capacities is None else capacities
+        self._statistics, self._closed = statistics, False
+        self._plans: dict[Any, Plan] = {}
+        self._tuners: dict[Any, Tuner] = {}
+        self._placing: Placing | None = None
+        self._core: Core | None = None
+        self._finalizer: Any = None
 
     def _started(self) -> Core:
         """Return the core, a fresh one at the first run, after a fork and after an interrupt."""
         core = self._core
-        if core is None or core.closed or self._process != THIS.id:
+        if core is None or core.closed or core.process != THIS.id:
             core = self._start()
         return core
 
     def _start(self) -> Core:
         with THIS.starting:
             core = self._core
-            if core is not None and not core.closed and self._process == THIS.id:
+            if core is not None and not core.closed and core.process == THIS.id:
                 return core  # another thread was faster
             if self._closed:
                 raise MachineClosedError("the machine was closed; make a new one")
-            self._process = THIS.id
             core = self._core = Core(
                 workers=1 if self._one_task else self.workers,
                 crew=self.workers,
@@ -76,10 +103,11 @@ class Lifetime:
                 max_bytes=self.max_bytes,
                 capacities=self._capacities,
                 counted=self._statistics,
+                placing=self._placing,
             )
             if self._finalizer is not None:
                 self._finalizer.detach()
-            self._finalizer = weakref.finalize(self, _collect, core, self._process)
+            self._finalizer = weakref.finalize(self, _collect, core)
             self._finalizer.atexit = False  # an open machine never holds up the exit
             return core
 
@@ -87,13 +115,65 @@ class Lifetime:
         """Close for new runs; return the core if there is one to be ended."""
         with THIS.starting:
             core = self._core
-            alive = core is not None and not core.closed and self._process == THIS.id
+            alive = core is not None and not core.closed and core.process == THIS.id
             if core is not None and alive:
                 core.refuse_inside_op("close")
             self._closed, self._core = True, None
         return core if alive else None
 
+    def _state(self) -> str:
+        return "closed" if self._closed else "open" if self._core is not None else "not started"
+
     # -- runs ---------------------------------------------------------------------------------
+
+    start: Callable[..., Run]
+    """Starts a run and returns it at once."""
+
+    def stream(
+        self,
+        source: Iterable[Any] | AsyncIterable[Any],
+        *,
+        max_in_flight: int | None = None,
+        ordered: bool = True,
+        **options: Any,
+    ) -> Stream:
+        """Run the graph for each item of `source`, pipelined; iterate with ``for``, ``async for``.
+
+        Parameters
+        ----------
+        source : iterable or async iterable of feeds
+        max_in_flight : int, optional
+            Runs started and not handed out yet; default `max_in_flight`.
+        ordered : bool
+            False hands runs out as they finish.
+        **options
+            What `start` takes for each run.
+
+        Returns
+        -------
+        Stream
+            Its ``for`` blocks the thread while no run has ended, its ``async for`` only the task.
+            Dropping it cancels its runs; ``async with`` closes an asynchronous source too.
+
+        Raises
+        ------
+        FeedError
+            `source` is one dict of feeds, or cannot be iterated.  What an item does not fit raises
+            when its turn comes, with a note of its place in the source; so does what the source
+            raises, and what `run` does.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import actorgraph as ag
+        >>> x = ag.Graph().input("x", ("n",), "float64")
+        >>> y = x.sum()
+        >>> with ag.ActorMachine([y]) as machine:
+        ...     [float(run[y].value) for run in machine.stream({"x": np.ones(n)} for n in (1, 2))]
+        [1.0, 2.0]
+        """
+        limit = self.max_in_flight if max_in_flight is None else max_in_flight
+        return Stream(partial(self.start, **options), source, limit, ordered)
 
     def _launch(
         self, run: Run, timeout_s: float | None, slot: int | None = None, *, looped: bool = False
@@ -103,15 +183,16 @@ class Lifetime:
         A `looped` one is small enough for the event loop, where it waits for its ops: where it may
         be computed there, that is returned, and is the caller's to await.
         """
-        core = run.core
+        core: Core = run.core
         run.machine = self  # a machine that is dropped ends after its runs
-        context = copy_context() if run.plan.has_own else None
+        context = copy_context() if run.plan.compiled.has_own else None
         for part in run.parts:
             part.context = context
         try:
             if timeout_s is not None:
-                run.timeout_s = seconds("timeout_s", timeout_s)
-                run.until = core.pool.deadlines.add(run, run.timeout_s)
+                given_s = seconds("timeout_s", timeout_s)
+                run.deadline = inf, given_s  # which is told if it ends before the next line
+                run.deadline = core.pool.deadlines.add(run, given_s), given_s
                 if timeout_s == 0:
                     run.expire()
             on_loop = core.start_on_loop(run) if looped else None
@@ -146,7 +227,7 @@ class Lifetime:
 
         Ctrl-C before it waits gives the core up, wherever it strikes: a slot may be lost.
         """
-        core = run.core
+        core: Core = run.core
         alone = not core.admission.in_flight
         started = perf_counter()
         try:
@@ -168,7 +249,9 @@ class Lifetime:
             raise
         run._raise_if_failed()
         if alone and not core.admission.in_flight:
-            run.plan.walls.append(perf_counter() - started)
+            tuner = self._tuners.get(run.plan.compiled.mode.key)
+            if tuner is not None:
+                tuner.note(run.plan, perf_counter() - started)
         return run
 
     def _run_on_own_loop(self, run: Run, timeout_s: float | None, *, looped: bool = False) -> Run:
@@ -179,13 +262,13 @@ class Lifetime:
         async def awaited() -> Run:
             host = loop_notifier()
             for one in {run, *run.parts}:
-                one.host, one.awaited = host, True
+                one.host = host
             return await self._run_awaited(run, timeout_s, looped=looped)
 
         return anyio.run(awaited)
 
     def _refuse_without_loop(self, run: Run, *, looped: bool) -> None:
-        if run.plan.needs_loop and not looped:
+        if run.plan.compiled.needs_loop and not looped:
             raise GraphError(
                 "this graph has asynchronous ops, which run on the caller's event loop: "
                 "call start() inside one, or use run_sync()"
@@ -196,7 +279,7 @@ class Lifetime:
         if in_event_loop() and not in_ipython_kernel():
             raise GraphError(f"{what} would block the running event loop; write `{instead}`")
         core = self._core
-        if core is not None and inside(core.scheduler):
+        if core is not None and getattr(here, "held", None) is not None:
             core.refuse_inside_op(what)
 
     # -- the end ------------------------------------------------------------------------------
@@ -229,26 +312,19 @@ class Lifetime:
                 await anyio.sleep(_LOOK_S)
         core.close()
 
+    def _networks(self) -> list[Network]:
+        return [] if self._core is None else list(self._core.networks.values())
+
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.close()
 
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *raised: object) -> None:
         await self.aclose()
 
 
@@ -262,8 +338,8 @@ def _current_errors() -> dict[str, Any] | None:
     return errors
 
 
-def _collect(core: Core, process: int) -> None:
+def _collect(core: Core) -> None:
     """Close the core of a machine that was dropped, outside the garbage collector's call."""
-    if not core.closed and process == THIS.id:
+    if not core.closed and core.process == THIS.id:
         error = MachineClosedError("the machine was dropped while the run was in flight")
         core.pool.later(partial(core.abandon, error, join=False))

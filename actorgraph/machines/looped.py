@@ -14,7 +14,7 @@ import anyio
 
 from actorgraph.lower.kernels import Waiting
 from actorgraph.machines.calls import Answer, Raised, gave_up, resumed, returned, spawn
-from actorgraph.machines.run import in_trio, loop_notifier
+from actorgraph.machines.event_loops import in_trio, loop_notifier
 from actorgraph.node_actor import blamed
 
 if TYPE_CHECKING:
@@ -184,7 +184,8 @@ class Looped:
                     return found
         except BaseException as error:
             self._program = None
-            run.core.abort(run, blamed(run.plan.joint, run.plan.direct, None, error))
+            plan = run.plan
+            run.core.abort(run, blamed(plan.compiled.joint, plan.inline.program, None, error))
             # In trio no Ctrl-C is raised in such a task: it was the op.
             if isinstance(error, KeyboardInterrupt) and not in_trio():
                 raise
@@ -193,14 +194,14 @@ class Looped:
     def _resumed(self, answer: Answer | None) -> Any:
         if self._steps is None:
             run = self.run
-            self._program = run.plan.take_direct(run.binding, run.regular)
+            self._program = run.plan.inline.take(run.binding, run.regular)
             self._steps = self._program(*run.values)
         return resumed(self._steps, answer)
 
     def _end(self) -> None:
         run = self.run
         if run.core.leave_loop(self) and self._steps is None and self._program is not None:
-            run.plan.give_direct(run.binding, run.regular, self._program)
+            run.plan.inline.give(run.binding, run.regular, self._program)
         self._steps = self._program = self._thrown = None
 
 

@@ -11,6 +11,7 @@ from actorgraph.errors import FeedError, ShapeError, near_names
 from actorgraph.graph import Graph, Node
 from actorgraph.lower.joint import Mode
 from actorgraph.machines.feeds import by_node
+from actorgraph.store import Held
 
 __all__ = ["mode_of", "trains"]
 
@@ -68,6 +69,9 @@ def _directions(graph: Graph, tangents: Any) -> dict[Node, Any]:
         raise FeedError(
             f"tangents are a dict of name or node to array, got {type(tangents).__name__}"
         )
+    tangents = {
+        graph.bound(key) if isinstance(key, Held) else key: value for key, value in tangents.items()
+    }
     names = [key.name if isinstance(key, Node) else key for key in tangents]
     known: dict[str, Node] = {}
     for name in names:

@@ -13,6 +13,7 @@ from operator import itemgetter
 from typing import Any, Literal
 
 from actorgraph.channels import Channel
+from actorgraph.devices import Lane
 from actorgraph.lower.collector import paused
 from actorgraph.lower.kernels import alike, with_errstate
 from actorgraph.lower.program import lower, lower_directly, numbered
@@ -20,7 +21,8 @@ from actorgraph.lower.regions import TaskSpec
 from actorgraph.machines.binding import Binding
 from actorgraph.machines.calling import Calling
 from actorgraph.machines.capacities import Capacities, channel_name
-from actorgraph.machines.plan import MEMORIES_KEPT, Plan
+from actorgraph.machines.inline import MEMORIES_KEPT
+from actorgraph.machines.plan import Plan
 from actorgraph.machines.run import Run
 from actorgraph.memory.arenas import Arenas
 from actorgraph.memory.rings import Rings
@@ -79,18 +81,19 @@ class Network:
         self.regular = True
         self.bound_kernels: list[Any] = []
         self._adopted: dict[tuple[int, bool], tuple[Binding, list[Any]]] = {}
-        self.bound_index = {node.id: index for index, node in enumerate(plan.bound)}
-        first = len(plan.bound)
+        cut = plan.partition
+        self.bound_index = {node.id: index for index, node in enumerate(cut.bound)}
+        first = len(cut.bound)
         with_memory = [
             index
-            for index, written in enumerate(zip(plan.buffered, plan.leaving, strict=True))
+            for index, written in enumerate(zip(cut.buffered, cut.leaving, strict=True))
             if any(written)
         ]
         self.memory_index = {task: first + place for place, task in enumerate(with_memory)}
         self.channels: list[Channel] = []
         self._shared: dict[Any, Callable[..., Any]] = {}
         with paused():
-            self.tasks = [Task(spec, ready) for spec in plan.tasks]
+            self.tasks = [Task(spec, ready) for spec in cut.tasks]
             self.actors = self._make_actors()
             self._connect()
 
@@ -103,7 +106,7 @@ class Network:
             try:
                 self._adopt(run.binding, run.regular)
             except Exception as error:  # noqa: BLE001 - its messages are marks, so all stays aligned
-                run.abort(blamed(self.plan.joint, None, None, error))
+                run.abort(blamed(self.plan.compiled.joint, None, None, error))
         run.kernels = self.bound_kernels
         ready = self.ready[slot]
         for value, targets in zip((*run.values, None), self.entries, strict=True):
@@ -123,14 +126,21 @@ class Network:
         key = id(binding), regular
         kept = self._adopted.get(key)
         if kept is None or kept[0] is not binding:
-            kernels: list[Any] = [self._guarded(found) for found in binding.kernels]
+            cut, placed = self.plan.partition, self.plan.compiled.placed
+            lane_of = cut.lane_of
+            kernels: list[Any] = [
+                placed(node, self._guarded(found), lane_of.get(node.id))
+                for node, found in zip(cut.bound, binding.kernels, strict=True)
+            ]
             rings = Rings() if self.recycling else None
             with paused():
                 for index in self.memory_index:
                     program = self.tasks[index].program
                     sizes = () if program is None else program.arrays
                     kernels.append(
-                        self.plan.layout(index, binding, regular, self.arenas, rings, sizes)
+                        self.plan.partition.layout(
+                            index, binding.symbols, regular, self.arenas, rings, sizes
+                        )
                     )
             while len(self._adopted) >= MEMORIES_KEPT:
                 del self._adopted[next(iter(self._adopted))]
@@ -154,12 +164,19 @@ class Network:
     def _guarded(self, found: Callable[..., Any]) -> Callable[..., Any]:
         return found if self.errors is None else with_errstate(found, self.errors)
 
+    def _lane(self, spec: TaskSpec) -> Lane | None:
+        lanes = self.plan.partition.lanes
+        return lanes[spec.index] if lanes else None
+
+    def _to_device(self, spec: TaskSpec) -> Callable[[Any], Any]:
+        return self.plan.compiled.to_device(self._lane(spec))
+
     # -- construction -------------------------------------------------------------------------
 
     def _make_actors(self) -> list[NodeActor]:
         actors: dict[int, NodeActor] = {}
         for task in self.tasks:
-            task.joint = self.plan.joint
+            task.joint = self.plan.compiled.joint
             actor = actors.setdefault(task.spec.region.index, NodeActor(task.spec.region))
             if task.spec.direction == "sum":
                 actor.sums.append(task)
@@ -168,10 +185,10 @@ class Network:
         return [actors[index] for index in sorted(actors)]
 
     def _connect(self) -> None:
-        leaves = self.plan.leaf_index
+        leaves = self.plan.compiled.leaf_index
         self.entries: list[list[tuple[Any, Any, Task]]] = [[] for _ in range(len(leaves) + 1)]
         self.bundles: list[tuple[Callable[[Any], tuple[Any, ...]], Any, Any, Task]] = []
-        interpreted = self.plan.interpreter is not None
+        interpreted = self.plan.compiled.interpreter is not None
         self.callings = {
             task.spec.index: Calling(task) for task in self.tasks if interpreted or task.spec.waits
         }
@@ -189,21 +206,21 @@ class Network:
     def _open_ports(self, task: Task) -> dict[Any, Channel]:
         """Open the channels into a task, and note the entries for what runs bring along."""
         opened: dict[Any, Channel] = {}
-        capacities = self.capacities.of(self.plan.joint, task.spec, self.max_in_flight)
+        capacities = self.capacities.of(self.plan.compiled.joint, task.spec, self.max_in_flight)
         direction: Literal["forward", "reverse"]
         direction = "forward" if task.spec.direction == "forward" else "reverse"
         for port, capacity in zip(task.spec.ports, capacities, strict=True):
             key = port.nodes[0].id if port.nodes else port.kind
             channel = opened[key] = Channel(
                 capacity,
-                partial(channel_name, self.plan.tasks, task.spec, port),
+                partial(channel_name, self.plan.partition.tasks, task.spec, port),
                 direction,
                 credited=capacity < self.max_in_flight,
                 counted=self.counted,
             )
             self.channels.append(channel)
             if port.producer is None:
-                places = [self.plan.leaf_index[node] for node in port.nodes] or [-1]
+                places = [self.plan.compiled.leaf_index[node] for node in port.nodes] or [-1]
                 entry = channel.appender(), self._signal(task, channel.messages), task
                 if port.kind == "bundle":
                     self.bundles.append((itemgetter(*places), *entry))
@@ -222,6 +239,7 @@ class Network:
             return
         credited_in, credited_out = self._credited(ports), self._credited(outs)
         kernel_of, kernels = numbered(kernels) if len(kernels) > 1 else ((0,), kernels)
+        cut = self.plan.partition
         program = lower(
             spec,
             kernel_of,
@@ -229,11 +247,11 @@ class Network:
             credited_in=credited_in,
             credited_out=credited_out,
             bound=self.bound_index,
-            long_steps=self.plan.long_steps,
-            buffered=self.plan.buffered[spec.index],
-            leaving=self.plan.leaving[spec.index],
-            bulky=self.plan.bulky,
-            over=self.plan.over,
+            long_steps=cut.long_steps,
+            buffered=cut.buffered[spec.index],
+            leaving=cut.leaving[spec.index],
+            bulky=cut.bulky,
+            over=cut.over,
         )
         task.program = program
         args: list[Any] = [task, Message, Dead, fail]
@@ -244,7 +262,7 @@ class Network:
             assert held is not None
             producer = self.tasks[producers[i]]
             args += [held.append, self._signal(producer, held), producer]
-        called, constants = program.callables(kernels, self.plan.device.to_device)
+        called, constants = program.callables(kernels, self._to_device(spec))
         args += called
         if spec.index in self.memory_index:
             args += [self.memory_index[spec.index], self.arenas.idle.append]
@@ -266,14 +284,14 @@ class Network:
     def _start_calling(
         self, task: Task, kernels: list[Any], ports: list[Channel], outs: list[Channel]
     ) -> None:
-        spec, plan = task.spec, self.plan
-        if plan.interpreter is not None:
-            steps = plan.interpreter(task, kernels)
+        spec, compiled = task.spec, self.plan.compiled
+        if compiled.interpreter is not None:
+            steps = compiled.interpreter(task, kernels, self._to_device(spec))
         else:
             bound = self.bound_index
             program = lower_directly(spec.steps, spec.received, spec.outputs, bound=bound)
             task.program = program
-            called, constants = program.callables(kernels, plan.device.to_device)
+            called, constants = program.callables(kernels, self._to_device(spec))
             steps = program.make(*called, *constants)
         credited = []
         for port, channel in zip(spec.ports, ports, strict=True):
@@ -296,18 +314,19 @@ class Network:
     def _kernels(self, spec: TaskSpec) -> list[Any]:
         """Return a kernel per step, or its index among those that depend on the run's symbols."""
         kernels: list[Callable[..., Any] | int] = []
+        compiled, lane = self.plan.compiled, self._lane(spec)
         for node in spec.steps:
             index = self.bound_index.get(node.id)
             if index is not None:
                 kernels.append(index)
                 continue
-            key = None if node.attrs else alike(node)
+            key = None if node.attrs else (*alike(node), id(lane))
             found = self._shared.get(key)
             if found is None:
-                found = self._guarded(self.plan.kernel(node, {}))
+                found = self._guarded(compiled.kernel(node, {}, lane))
                 if key is not None:
                     self._shared[key] = found
-            kernels.append(found)
+            kernels.append(compiled.placed(node, found, lane))
         return kernels
 
 
@@ -357,7 +376,7 @@ class Networks(dict[Any, Network]):
 
         Runs in flight go on with what they have.
         """
-        plan.give_up_memory()
+        plan.inline.give_up_memory()
         self.arenas.clear()
         for network in self.values():
             network.give_up_memory()

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
-from contextvars import Context
 from functools import partial
 from math import inf
 from time import monotonic
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import anyio
 
@@ -18,84 +16,111 @@ from actorgraph import instrument
 from actorgraph.dual import Dual
 from actorgraph.errors import GraphError, RunCancelled
 from actorgraph.graph import Node
+from actorgraph.machines.event_loops import (
+    in_event_loop,
+    in_ipython_kernel,
+    in_main_thread,
+    loop_notifier,
+)
+from actorgraph.machines.process import THIS
 from actorgraph.memory.buffers import Unallocated
-from actorgraph.node import Buffer
 from actorgraph.node_actor import blamed
 from actorgraph.options import seconds
+from actorgraph.runs import AbstractRun
 from actorgraph.scheduler import waited_for
 from actorgraph.store import copies
 
 if TYPE_CHECKING:
-    from actorgraph.machines.admission import Claim
     from actorgraph.machines.binding import Binding
-    from actorgraph.machines.core import Core
-from actorgraph.machines.plan import Plan
-from actorgraph.machines.process import THIS
+    from actorgraph.machines.claim import Claim
+    from actorgraph.machines.group import Batch
+    from actorgraph.machines.plan import Plan
 
-__all__ = [
-    "Run", "in_event_loop", "in_ipython_kernel", "in_main_thread", "in_trio", "loop_notifier",
-]  # fmt: skip
+__all__ = ["Run"]
 
 _GLANCE_S = 1.0
 """Seconds after which who waits looks by itself: Ctrl-C just before it waits is handled then."""
 
 
-class Run:
+class Run(AbstractRun):
     """One run of a machine; `await` it, or call `result`, then read ``run[node]``.
+
+    What actors see of it is documented by `AbstractRun`.
 
     Attributes
     ----------
-    number : int
-        Counts the runs of the machine, from 0.
-    done : bool
-        Whether it has ended, in whichever way.
+    core : Core
+        Has it begin and end.
+    machine : Machine or None
+        Held while it is under way: a machine that is dropped ends after its runs.
+    plan, binding : Plan, Binding
+        What is computed, and by which kernels.
+    predicted_us : float
+        What its steps are taken to need together.
+    network : Network or None
+        Through which it passes; None for a run that a thread computes by itself.
+    kernels : list
+        Those that depend on its sizes, and memory to write into; programs index it.
+    claim : Claim or None
+        On the machine's `max_bytes`.
+    errors : dict or None
+        The caller's `np.errstate`, None for NumPy's defaults.
+    regular : bool
+        Whether everything that it brings is C-contiguous.
+    batch : Batch or None
+        Of which this is the whole.
+    group : Run or None
+        Of which this is a part.
+    microbatch : int or None
+        Its place in the group, or in a pipeline's batch.
+    values : sequence
+        Its leaves, as the device has them.
+    tokens : list of bool
+        One a result that is to come, the first True: whoever pops that one ends the run.
+    deadline : (float, float) or None
+        When its time is up, by `monotonic`, and the seconds that it was given.
+    collected : bool
+        Whether `duals` and `assigned` are there.
+    duals : dict
+        Its results, by node.
+    assigned : sequence of pairs
+        What buffers are to be: of a part by `Buffer`, else as `store.take` wants it.
     """
 
     __slots__ = (
-        "__weakref__", "_callbacks", "_lock", "assigned", "awaited", "binding", "claim",
-        "collected", "context", "core", "dead", "done", "duals", "errors", "group", "host",
-        "kernels", "leaves", "machine", "microbatch", "microbatches", "network", "number", "plan",
-        "priority", "regular", "results", "timeout_s", "tokens", "until", "values",
+        "_callbacks", "_lock", "assigned", "batch", "claim", "collected", "core", "deadline",
+        "duals", "errors", "group", "kernels", "machine", "microbatch", "network", "plan",
+        "predicted_us", "regular", "tokens", "values",
     )  # fmt: skip
 
-    timeout_s: float
-    """How long it was given, set together with `until`."""
+    binding: Binding
 
-    told: ClassVar[bool] = True
-    """Whether instruments hear of it."""
-
-    def __init__(
-        self, core: Core, plan: Plan, binding: Binding, number: int, priority: int
-    ) -> None:
-        self.core = core
+    def __init__(self, core: Any, plan: Plan, binding: Binding, number: int, priority: int) -> None:
+        self.core = core  # a `Core`, which knows runs
         self.plan = plan
         self.binding = binding
+        self.predicted_us = binding.predicted_us
         self.kernels = binding.kernels
         self.number = number
         self.priority = priority
         self.network: Any = None
-        self.claim: Claim | None = None  # on the machine's `max_bytes`
+        self.claim: Claim | None = None
         self.machine: object = None
-        self.group: Run | None = None  # of which this is a part
-        self.microbatch: int | None = None  # of a pipeline
-        self.microbatches: Sequence[Any] = ()  # of a pipeline's batch
+        self.batch: Batch | None = None
+        self.group: Run | None = None
+        self.microbatch: int | None = None
+        self.microbatches = ()
         self.values: Sequence[Any] = ()
-        self.leaves: list[Any] = []
-        self.awaited = False
-        self.regular = True  # whether everything that it brings is C-contiguous
+        self.leaves = []
+        self.regular = True
         self.errors: dict[str, Any] | None = None
-        self.context: Context | None = None  # the caller's, where there are ops of users
-        self.host: Callable[[Callable[[], object]], object] | None = None
-        # Set once, by whatever ends the run early; actors read it without a lock.
-        self.dead: BaseException | None = None
-        self.until: float | None = None  # the time of its deadline, by `monotonic`
-        self.done = False
-        self.collected = False
+        self.context = self.host = self.dead = None
+        self.deadline: tuple[float, float] | None = None
+        self.done = self.collected = False
         self.duals: dict[Node, Dual] = {}
-        self.assigned: Sequence[tuple[Any, Any]] = ()  # of a part (buffer, array), else to `take`
+        self.assigned: Sequence[tuple[Any, Any]] = ()
         count = plan.result_count
-        self.results: Any = [None] * count
-        # `deliver` pops one a result; the last popped is the True, whoever pops it.
+        self.results = [None] * count
         self.tokens: list[bool] = [True] + [False] * (count - 1)
         self._lock = threading.Lock()
         self._lock.acquire()  # released at the end: waiting is acquiring
@@ -120,7 +145,7 @@ class Run:
         if not self.done:
             raise GraphError("the run has not ended; await it or call .result() first")
         self._raise_if_failed()
-        node = self.plan.readable(key)
+        node = self.plan.names.readable(key)
         if node not in self.duals:
             raise KeyError(
                 f"{node.name!r} is a parameter that a compiled step has changed, and its gradient "
@@ -144,8 +169,8 @@ class Run:
         self.core.refuse_inside_op("run.result()")
         if not self.done and in_event_loop() and not in_ipython_kernel():
             raise GraphError("run.result() would block the running event loop; write `await run`")
-        host = self.host if self.plan.needs_loop and not self.done else None
-        if host is not None and not host(_nothing):
+        host = self.host if self.plan.compiled.needs_loop and not self.done else None
+        if host is not None and not host(int):
             self.abort(GraphError("the event loop of the run was closed"))
         until = None if timeout_s is None else monotonic() + seconds("timeout_s", timeout_s)
         if until is None and not self.done:
@@ -176,23 +201,19 @@ class Run:
 
     @property
     def parts(self) -> Sequence[Run]:
-        """What is admitted for this run: itself, or the parts of a `Group`."""
-        return (self,)
-
-    @property
-    def predicted_us(self) -> float:
-        """Microseconds that its steps are taken to need together."""
-        return self.binding.predicted_us
+        """What is admitted for this run: itself, or the runs of its batch."""
+        return (self,) if self.batch is None else self.batch.parts
 
     def take_arrays(self, arrays: Sequence[Any]) -> None:
         """Put the variables' arrays, of those of the graph's store, among what was given."""
-        plan, leaves = self.plan, self.leaves
-        if plan.held:
-            leaves = [arrays[place] for place in plan.held]
-            for place, given in zip(plan.places, self.leaves, strict=True):
+        compiled, leaves = self.plan.compiled, self.leaves
+        if compiled.held:
+            leaves = [arrays[place] for place in compiled.held]
+            for place, given in zip(compiled.places, self.leaves, strict=True):
                 leaves.insert(place, given)
             self.leaves = leaves
-        self.values = leaves if plan.on_host else list(map(plan.device.to_device, leaves))
+        placing = compiled.placing
+        self.values = leaves if placing is None else placing.brought(compiled.joint, leaves)
 
     # -- for actors ---------------------------------------------------------------------------
 
@@ -227,7 +248,8 @@ class Run:
             self.abort(self._lateness(self._at()))
 
     def _lateness(self, at: str) -> TimeoutError:
-        return TimeoutError(f"run {self.number} did not end in time, {self.timeout_s:g} s: {at}")
+        given_s = 0.0 if self.deadline is None else self.deadline[1]
+        return TimeoutError(f"run {self.number} did not end in time, {given_s:g} s: {at}")
 
     def _at(self) -> str:
         """Return what the run is doing, for somebody who waits for its end."""
@@ -243,35 +265,34 @@ class Run:
         """
         if self.dead is None:
             try:
-                duals, assigned = self._results()
-                # Parts are joined first; copied here, where it may fail: to commit is to exchange.
-                self.assigned = (
-                    assigned
-                    if self.group is not None
-                    else copies([(buffer.held, array) for buffer, array in assigned])
-                )
+                batch = self.batch
+                found = self.plan.collect(self) if batch is None else batch.join(batch.parts)
+                assigned: Sequence[tuple[Any, Any]]
+                duals, assigned = found
+                if assigned and self.group is None:  # parts are joined first
+                    # Copied here, where it may fail: to commit is to exchange.
+                    assigned = copies([(buffer.held, array) for buffer, array in assigned])
+                self.assigned = assigned
                 self.duals = duals
             except (MemoryError, Unallocated) as error:
-                self.dead = blamed(self.plan.joint, None, None, error)
+                self.dead = blamed(self.plan.compiled.joint, None, None, error)
             except BaseException as error:  # noqa: BLE001 - it ends the run, whatever it is
                 self.dead = error
-        if self.until is not None and self.dead is None and monotonic() > self.until:
+        late = self.deadline is not None and monotonic() > self.deadline[0]
+        if late and self.dead is None:
             self.duals, self.assigned = {}, ()
             self.dead = self._lateness("it ended too late")
         self.collected = True
-
-    def _results(self) -> tuple[dict[Node, Dual], Sequence[tuple[Buffer, Any]]]:
-        """Return the Duals of what was delivered, and what is assigned to buffers."""
-        return self.plan.collect(self)
 
     def complete(self) -> None:
         """Wake who waits.  Called once, after `collect`."""
         self.values = self.leaves = self.kernels = []
         self.microbatches = ()
         self.results = {}  # takes what actors deliver to a run that has been ended early
+        told, self.batch = self.batch is None, None  # of a batch they hear the parts
         self.network = self.machine = None
         self.done = True
-        if instrument.listening and self.told:
+        if instrument.listening and told:
             if self.dead is not None:
                 instrument.tell("on_error", self, self.dead)
             instrument.tell("on_run_end", self)
@@ -346,68 +367,3 @@ class Run:
             with anyio.CancelScope(shield=True):
                 await event.wait()
             raise
-
-
-def _nothing() -> None:
-    return None
-
-
-def in_main_thread() -> bool:
-    """Return whether this is the thread that Ctrl-C interrupts."""
-    return threading.get_ident() == threading.main_thread().ident
-
-
-def loop_notifier(*, at_once: bool = False) -> Callable[[Callable[[], object]], object]:
-    """Return a function that runs a callable on the current event loop, from any thread.
-
-    `at_once` calls it without a detour where the calling thread is the loop's: to wake the loop
-    costs as much as a small run.  A loop that was closed in the meantime is no error: nobody is
-    left to be told.
-    """
-    schedule: Callable[..., object]
-    here: Callable[[], object] = _nothing
-    own: object = _nothing
-    if in_trio():
-        schedule = sys.modules["trio"].lowlevel.current_trio_token().run_sync_soon
-    else:
-        import asyncio
-
-        own = asyncio.get_running_loop()
-        schedule = own.call_soon_threadsafe
-        here = asyncio._get_running_loop if at_once else here
-
-    def notify(function: Callable[[], object]) -> bool:
-        if here() is own:
-            function()
-            return True
-        try:
-            schedule(function)
-        except RuntimeError:  # closed; trio.RunFinishedError is one too
-            return False
-        return True
-
-    return notify
-
-
-# A module may be there in part, while another thread imports it: nobody runs in its loop then.
-
-
-def in_trio() -> bool:
-    """Return whether the calling code runs in trio."""
-    lowlevel = getattr(sys.modules.get("trio"), "lowlevel", None)
-    in_trio_run = getattr(lowlevel, "in_trio_run", None)
-    return in_trio_run is not None and bool(in_trio_run())
-
-
-def in_event_loop() -> bool:
-    """Return whether the calling code runs in an event loop."""
-    # Unlike get_running_loop, this does not raise (1 us) where there is none.
-    running_loop = getattr(sys.modules.get("asyncio"), "_get_running_loop", None)
-    return (running_loop is not None and running_loop() is not None) or in_trio()
-
-
-def in_ipython_kernel() -> bool:
-    """Return whether the code runs in a Jupyter kernel, whose loop waits while a cell runs."""
-    get_ipython = getattr(sys.modules.get("IPython"), "get_ipython", None)
-    shell = get_ipython() if get_ipython is not None else None
-    return getattr(shell, "kernel", None) is not None

@@ -36,13 +36,12 @@ from actorgraph.dual import Dual
 from actorgraph.errors import FeedError, ShapeError
 from actorgraph.graph import Node, topological_order
 from actorgraph.lower.joint import Mode
-from actorgraph.machines.batching import Batching, Slice
+from actorgraph.machines.batching import Batching, BatchSlice
 from actorgraph.machines.feeds import check_dims, check_like
-from actorgraph.machines.group import Assigned, Group
-from actorgraph.machines.preparation import run_of
+from actorgraph.machines.group import Assigned, grouped
+from actorgraph.machines.reader import duals_of
 from actorgraph.machines.rows import Reduce
 from actorgraph.machines.run import Run
-from actorgraph.memory.buffers import Unallocated
 from actorgraph.op import INPUT
 from actorgraph.types import Dim
 
@@ -125,12 +124,12 @@ class Split:
         priority: int,
         run_number: int | None,
         host: Callable[[Callable[[], object]], object] | None,
-    ) -> Group:
+    ) -> Run:
         """Check everything that a run is given, and make the group of its slices."""
         batching = self._batching_of(mode)
         plan = machine._plan(batching.mode(mode))
-        arrays, symbols = batching.bind(given, plan.inputs)
-        check_dims(plan.checked, symbols)
+        arrays, symbols = batching.bind(given, plan.compiled.inputs)
+        check_dims(plan.compiled.checked, symbols)
         backward = mode.kind == "backward"
         what = "seed" if backward else "tangent"
         checked = {node: check_like(seeds[node], node, symbols, what) for node in seeds}
@@ -143,8 +142,8 @@ class Split:
         parts = []
         for one in slices:
             try:
-                part = run_of(
-                    machine, plan, one.feeds, brought[one.number], priority, host,
+                part = machine._run_of(
+                    plan, one.feeds, brought[one.number], priority, host,
                     number=first + one.number, drawn=drawn + one.number,
                 )  # fmt: skip
             except FeedError as error:
@@ -156,40 +155,37 @@ class Split:
                 raise
             parts.append(part)
         nodes = tuple(dict.fromkeys((*machine.outputs.values(), *machine.wrt)))
-        return Group(number, parts, partial(_joined, batching, nodes, mode, slices))
+        return grouped(number, parts, partial(_joined, batching, nodes, mode, slices))
 
 
 def _joined(
     batching: Batching,
     nodes: Sequence[Node],
     mode: Mode,
-    slices: Sequence[Slice],
+    slices: Sequence[BatchSlice],
     parts: Sequence[Run],
 ) -> tuple[dict[Node, Dual], Assigned]:
     """Return the results of a run, and what it assigns to buffers."""
-    duals: dict[Node, Dual] = {}
-    for node in nodes:
-        try:
-            duals[node] = _dual(batching, node, mode, slices, parts)
-        except MemoryError as error:
-            values = parts[0].plan.joint.values
-            known = [values[term] for term in batching.terms(node).values()]
-            raise Unallocated(known, parts[0].binding.symbols) from error
-    return duals, _assigned(batching, slices, parts)
+    values = parts[0].plan.compiled.joint.values
 
+    def terms(node: Node) -> list[Node]:
+        return [values[term] for term in batching.terms(node).values()]
 
-def _dual(
-    batching: Batching, node: Node, mode: Mode, slices: Sequence[Slice], parts: Sequence[Run]
-) -> Dual:
-    dual = Dual(batching.joined(node, partial(_values, parts), slices), None, None, node)
-    if mode.kind == "tangents":
-        dual.tangent = batching.joined(node, partial(_tangents, parts), slices)
-    elif mode.kind == "backward":
+    def value(node: Node) -> Any:
+        return batching.joined(node, partial(_values, parts), slices)
+
+    def derivative(node: Node, value: Any) -> Any:
+        if mode.kind == "tangents":
+            return batching.joined(node, partial(_tangents, parts), slices)
         grads = [part.duals[node].grad for part in parts]
-        if grads[0] is not None:
-            rows = batching.axis_of(node) is not None
-            dual.grad = batching.concatenated(node, grads) if rows else _sum(grads)
-    return dual
+        if grads[0] is None:
+            return None
+        rows = batching.axis_of(node) is not None
+        return batching.concatenated(node, grads) if rows else _sum(grads)
+
+    symbols = parts[0].binding.symbols
+    duals = duals_of(nodes, mode.kind, value, derivative, terms, symbols)
+    return duals, _assigned(batching, slices, parts)
 
 
 def _values(parts: Sequence[Run], node: Node) -> list[Any]:
@@ -200,9 +196,9 @@ def _tangents(parts: Sequence[Run], node: Node) -> list[Any]:
     return [part.duals[node].tangent for part in parts]
 
 
-def _assigned(batching: Batching, slices: Sequence[Slice], parts: Sequence[Run]) -> Assigned:
+def _assigned(batching: Batching, slices: Sequence[BatchSlice], parts: Sequence[Run]) -> Assigned:
     found: Assigned = []
-    for place, (buffer, value) in enumerate(parts[0].plan.assignments):
+    for place, (buffer, value) in enumerate(parts[0].plan.compiled.assignments):
         arrays = [part.assigned[place][1] for part in parts]
         if not batching.rows.varies(value):
             array = arrays[0]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, final
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
@@ -12,11 +12,15 @@ from actorgraph.errors import GraphError, shown
 from actorgraph.graph import Node
 from actorgraph.lower.cuts import sequential
 from actorgraph.lower.kernels import is_silent
+from actorgraph.machines.compiled import Compiled, compiled
+from actorgraph.machines.inline import Inline
 from actorgraph.machines.modes import mode_of
 from actorgraph.machines.plan import Plan
-from actorgraph.node import Buffer, Parameter, Variable
+from actorgraph.machines.reader import Collected, Reader
+from actorgraph.node import Parameter
 from actorgraph.node_actor import blamed
-from actorgraph.solvers import AbstractSolver
+from actorgraph.runs import AbstractRun
+from actorgraph.solvers import AbstractSolver, LoopSolver
 
 if TYPE_CHECKING:
     from actorgraph.machines.base import Machine
@@ -55,19 +59,22 @@ class Step:
         self._parameters = parameters
         self._slots = solver.slots(parameters)
         self._updates: Any = None  # the solver's as loops
-        if machine.jit:
+        if machine.jit and isinstance(solver, LoopSolver):
             from actorgraph.jit.updates import Updates  # with Numba, which few machines need
 
             values = [node.held.array for node in parameters]
             self._updates = Updates(solver, values, wait=machine.jit == "wait")
         mode, _ = mode_of(machine.graph, machine.outputs, True, None)
-        self._plan: _StepPlan | None = None  # gradients and update in one program
-        if machine.split_batch is None:
-            self._plan = _StepPlan(
-                machine.outputs, machine.wrt, mode, sequential, machine.device, machine.watch,
-                machine._interpreter(), machine.passes, jit=machine.jit,
+        self._plan: Plan | None = None  # gradients and update in one program
+        if machine.split_batch is None and machine._placing is None:
+            whole = compiled(
+                machine.outputs, machine.wrt, mode, machine.device, machine.watch,
+                machine._interpreter, machine.passes, machine.jit,
             )  # fmt: skip
-            self._plan.step = self
+            updating = _Updating(whole, parameters, self.update)
+            inline = Inline(whole, keeps_derivatives=False)
+            self._plan = Plan(whole, sequential, collect=updating.collect, inline=inline)
+            self._plan.name = "step"
             machine._step_plans.add(self._plan)
         self._under_way: dict[str, object] = {}  # {"step": whose}
 
@@ -105,7 +112,7 @@ class Step:
             machine.refuse_blocking("a step", "await step.run(...)")
             limited = machine.max_bytes is not None
             plan, number = self._plan, None
-            inline = plan and plan.allows_direct and not plan.waits
+            inline = plan and plan.compiled.allows_direct and not plan.compiled.waits
             if plan and inline and not machine._actors_only and not limited:
                 run = machine._prepare(feeds, True, None, 0, run_number, None, plan)
                 if self._inline(run) and run.core.run_directly(run):
@@ -129,7 +136,7 @@ class Step:
         machine = self._machine
         if machine._one_task or machine.workers == 1 or machine._small(run):
             return True
-        usual = machine._known(run.plan.mode)
+        usual = machine._known(run.plan.compiled.mode)
         usual.bind(run.binding.symbols)
         return usual.sequential is not None and run.predicted_us < SYNC_US
 
@@ -155,15 +162,12 @@ class Step:
         """Update by a run of the machine's own plan, and leave of it what a direct step leaves."""
         duals = [run[node] for node in self._parameters]
         silent = self._updates is not None and is_silent(np.geterr())
+        outputs = self._machine.outputs.values()
+        left = {node: Dual(run.duals[node].value, None, None, node) for node in outputs}
         try:
-            left = {
-                node: Dual(value.copy() if isinstance(node, Variable) else value, None, None, node)
-                for node in self._machine.outputs.values()
-                for value in (run.duals[node].value,)
-            }
             self.update([dual.value for dual in duals], [dual.grad for dual in duals], silent)
         except MemoryError as error:
-            raise blamed(run.plan.joint, None, None, error) from error
+            raise blamed(run.plan.compiled.joint, None, None, error) from error
         run.duals = left
 
     def update(self, values: Sequence[Array], grads: Sequence[Array], silent: bool = True) -> None:
@@ -172,8 +176,11 @@ class Step:
         Compiled loops do so only where the `np.errstate` is `silent`, as it is in a direct run.
         """
         slots = self._slots
+        prepared = self._solver.prepared(slots, grads, values)
+        if prepared is None:
+            return
         outs = [slot.room() for slot in slots]
-        states = self._stepped(values, grads, outs, silent)
+        states = self._stepped(values, prepared, outs, silent)
         refused = self._solver.advance(slots, values, outs, states)
         if refused is not None:
             raise refused
@@ -186,67 +193,52 @@ class Step:
         silent: bool,
     ) -> Sequence[Any]:
         """Write the stepped parameters to `outs` and return the solver's states after."""
-        states = [slot.state for slot in self._slots]
-        if self._updates is not None and silent:
+        if self._updates is not None and silent and self._solver.is_uniform:
+            states = [slot.state for slot in self._slots]
             found: Sequence[Any] | None = self._updates(states, grads, values, outs)
             if found is not None:
                 return found
-        return list(map(self._solver.update, states, grads, values, outs))
+        return self._solver.updated(self._slots, grads, values, outs)
 
 
-class _Places(NamedTuple):
-    """Where a step finds what it needs, by parameter in order, and what it hands out."""
+class _Updating:
+    """Reads a run by updating the parameters: its gradients are used up, its outputs remain.
 
-    variables: list[int]  # values, among the leaves
-    derivatives: list[int]  # gradients that are computed, among the results
-    others: list[tuple[int, Node | None]]  # which are not: a leaf is one, or it is zero
-    outputs: list[tuple[Node, int | Node]]  # among the results, or a leaf
+    While it does, the program that made the gradients waits, so they may stand in its buffers.
 
-
-class _StepPlan(Plan):
-    """A plan whose gradients are read by the step, while the program that made them still waits.
-
-    So they may stand in its buffers.
+    Parameters
+    ----------
+    compiled : Compiled
+    parameters : sequence of Node
+    update : callable
+        Takes the values and the gradients of the parameters.
     """
 
-    step: Step
-    _places: _Places | None = None
-    keeps_derivatives = False
-
-    @property
-    def name(self) -> str:
-        return "step"
-
-    def collect(self, run: Run) -> tuple[dict[Node, Dual], list[tuple[Buffer, Any]]]:
-        """Return the Duals of the outputs, after the update."""
-        results, leaves = run.results, run.leaves
-        variables, derivatives, others, outputs = self._places or self._find_places()
-        values = [leaves[leaf] for leaf in variables]
-        grads = [results[place] for place in derivatives]
-        for i, other in others:
-            grads.insert(
-                i, np.zeros_like(values[i]) if other is None else self._leaf_value(run, other)
-            )
-        duals: dict[Node, Dual] = {}
-        for node, result in outputs:
-            if isinstance(result, int):
-                array = results[result]
-                array = array if isinstance(array, np.ndarray) else np.array(array)
-            else:
-                array = np.array(self._leaf_value(run, result))
-            duals[node] = Dual(array if array.base is None else array.copy(), None, None, node)
-        self.step.update(values, grads)
-        return duals, []
-
-    def _find_places(self) -> _Places:
-        joint, result_of = self.joint, self.result_of
-        parameters = self.step._parameters
+    def __init__(
+        self,
+        compiled: Compiled,
+        parameters: Sequence[Node],
+        update: Callable[[Sequence[Array], Sequence[Array]], None],
+    ) -> None:
+        self._reader = Reader(compiled, compiled.outputs.values(), derivatives=False)
+        self._update = update
+        joint, result_of = compiled.joint, compiled.result_of
         slopes = [joint.derivatives.get(node) for node in parameters]
-        values = {node: joint.values[node] for node in self.outputs}
-        self._places = _Places(
-            [self.leaf_index[joint.values[node]] for node in parameters],
-            [result_of[slope] for slope in slopes if slope in result_of],
-            [(i, slope) for i, slope in enumerate(slopes) if slope not in result_of],
-            [(node, result_of.get(value, value)) for node, value in values.items()],
-        )
-        return self._places
+        self._values = [compiled.leaf_index[joint.values[node]] for node in parameters]
+        self._slopes = [result_of[slope] for slope in slopes if slope in result_of]
+        # Not computed: a leaf is one, or it is zero.
+        self._others = [(i, one) for i, one in enumerate(slopes) if one not in result_of]
+
+    def collect(self, run: AbstractRun) -> Collected:
+        """Return the Duals of the outputs, after the update."""
+        duals, assigned = self._reader.collect(run)
+        results, leaves = run.results, run.leaves
+        values = [leaves[leaf] for leaf in self._values]
+        grads = [results[place] for place in self._slopes]
+        for i, other in self._others:
+            grads.insert(
+                i,
+                np.zeros_like(values[i]) if other is None else self._reader.leaf_value(run, other),
+            )
+        self._update(values, grads)
+        return duals, assigned

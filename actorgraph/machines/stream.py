@@ -10,16 +10,17 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import deque
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Mapping
 from functools import partial
-from types import TracebackType
 from typing import Any, Self
 
 import anyio
 
 from actorgraph.errors import FeedError, GraphError, MemoryLimitError
 from actorgraph.machines.calls import spawn
-from actorgraph.machines.run import Run, in_event_loop, in_ipython_kernel, loop_notifier
+from actorgraph.machines.event_loops import in_event_loop, in_ipython_kernel, loop_notifier
+from actorgraph.machines.run import Run
+from actorgraph.options import flag, positive
 
 __all__ = ["Stream"]
 
@@ -32,6 +33,8 @@ class Stream:
     outstanding are cancelled.  When the source fails, what came before it is delivered first.
     """
 
+    _closed = True  # of one that was refused
+
     def __init__(
         self,
         start: Callable[[Any], Run],
@@ -39,10 +42,12 @@ class Stream:
         max_in_flight: int,
         ordered: bool,
     ) -> None:
+        if isinstance(source, Mapping) or not isinstance(source, (Iterable, AsyncIterable)):
+            raise FeedError(f"a stream takes an iterable of feeds, got {type(source).__name__}")
         self._start = start
         self._source = source
-        self._limit = max_in_flight
-        self._ordered = ordered
+        self._limit = positive("max_in_flight", max_in_flight)
+        self._ordered = flag("ordered", ordered)
         self._outstanding: deque[Run] = deque()
         self._finished: deque[Run] = deque()
         self._items: Iterator[Any] | None = None
@@ -234,12 +239,7 @@ class Stream:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *raised: object) -> None:
         await self.aclose()
 
     # -- told by runs -----------------------------------------------------------------------------

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from actorgraph.errors import GraphError, GraphTypeError, ShapeError
-from actorgraph.ops._philox import Stream
+from actorgraph.ops._philox import PhiloxStream
 from actorgraph.types import dtype_of
 
 __all__ = [
@@ -41,11 +41,11 @@ def _checked(shape: Any, dtype: Any) -> tuple[Shape, np.dtype[Any]]:
     return tuple(map(int, sizes)), found
 
 
-def _stream(seed: int) -> Stream:
+def _stream(seed: int) -> PhiloxStream:
     if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or not 0 <= seed < 2**64:
         raise GraphError(f"a seed is an int in [0, 2**64), got {seed!r}")
     # Graphs number their draws from 0: the last number is no draw of theirs.
-    return Stream(int(seed), 2**64 - 1)
+    return PhiloxStream(int(seed), 2**64 - 1)
 
 
 def _wide(dtype: np.dtype[Any]) -> str:

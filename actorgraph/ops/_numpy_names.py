@@ -13,7 +13,7 @@ import numpy as np
 
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node
-from actorgraph.operands import as_node
+from actorgraph.operands import as_node, is_weak
 from actorgraph.ops import (
     creation,
     linalg_products,
@@ -189,6 +189,8 @@ def matrix_transpose(x: Node) -> Node:
 def diff(a: Node, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Node:
     """Differences of neighbours, `n` times, with values before and behind them."""
     place = shaping.one_axis(axis, a.ndim, "diff")
+    if not n:
+        return a
     lead = (_FULL,) * place
     ends = [None if end is None else as_node(end, a) for end in (prepend, append)]
     row = a[(*lead, slice(0, 1))]
@@ -201,23 +203,49 @@ def diff(a: Node, n: int = 1, axis: int = -1, prepend: Any = None, append: Any =
     return a
 
 
-def gradient(f: Node, *varargs: Any, axis: Any = None) -> Any:
-    """Central differences, one-sided at the ends, for equal spacing (numbers in `varargs`)."""
+def gradient(f: Node, *varargs: Any, axis: Any = None, edge_order: int = 1) -> Any:
+    """Slopes of the parabola through three neighbours, at the ends of one through two or three.
+
+    Spacings are a number, a number for each axis, or the coordinates along each.
+    """
+    if edge_order not in (1, 2):
+        raise GraphTypeError(f"np.gradient: edge_order is 1 or 2, got {edge_order!r}")
     axes = tuple(range(f.ndim)) if axis is None else axis if isinstance(axis, tuple) else (axis,)
     steps = varargs * len(axes) if len(varargs) == 1 else varargs or (1.0,) * len(axes)
-    if len(steps) != len(axes) or any(np.ndim(step) for step in steps):
-        raise GraphTypeError("np.gradient on nodes takes one number, or one for each axis")
-    found = [_slope(f, step, axis_) for step, axis_ in zip(steps, axes, strict=True)]
+    if len(steps) != len(axes):
+        raise GraphTypeError(
+            f"np.gradient takes one spacing, or one for each of {len(axes)} axes, got {len(steps)}"
+        )
+    found = [_slope(f, step, axis_, edge_order) for step, axis_ in zip(steps, axes, strict=True)]
     return found[0] if len(found) == 1 else tuple(found)
 
 
-def _slope(f: Node, step: Any, axis: int) -> Node:
-    lead = (_FULL,) * shaping.one_axis(axis, f.ndim, "gradient")
-    first, last = f[(*lead, slice(0, 2))], f[(*lead, slice(-2, None))]
-    middle = (f[(*lead, slice(2, None))] - f[(*lead, slice(None, -2))]) / (2.0 * step)
-    return shaping.concatenate(
-        [diff(first, 1, axis) / step, middle, diff(last, 1, axis) / step], axis
-    )
+def _slope(f: Node, step: Any, axis: int, edge_order: int) -> Node:
+    place = shaping.one_axis(axis, f.ndim, "gradient")
+    dim = f.dims[place]
+    if isinstance(dim, int) and dim <= edge_order:
+        raise ShapeError(f"np.gradient needs {edge_order + 1} entries along axis {axis} of {f!r}")
+    if not is_weak(step):
+        step = as_node(step, f)
+        if step.ndim > 1:
+            raise ShapeError(f"np.gradient: a spacing has one dim at most, got {step!r}")
+        if step.ndim:
+            step = expand_dims(diff(step), tuple(range(1, f.ndim - place)))
+    slopes = diff(f, 1, place) / step
+
+    def part(start: int | None, stop: int | None) -> tuple[Node, Any]:
+        """Return slopes between neighbours and how far those are apart."""
+        apart = step[start:stop] if isinstance(step, Node) and step.ndim else step
+        return slopes[(*(_FULL,) * place, slice(start, stop))], apart
+
+    (before, wide), (after, far) = part(None, -1), part(1, None)
+    middle = (before * far + after * wide) / (wide + far)
+    (first, wide), (last, far) = part(0, 1), part(-1, None)
+    if edge_order == 2:
+        (second, more), (third, less) = part(1, 2), part(-2, -1)
+        first = first + (first - second) * (wide / (wide + more))
+        last = last + (last - third) * (far / (far + less))
+    return shaping.concatenate([first, middle, last], place)
 
 
 def cross(

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Stream", "normal_share"]
+__all__ = ["PhiloxStream", "normal_share"]
 
 Array = np.ndarray[Any, np.dtype[Any]]
 _BLOCK = 8192
@@ -109,7 +109,7 @@ def normal_share(x: float) -> float:
     return float(f"{erfc(-x / sqrt(2)) / 2:.12e}")
 
 
-class Stream:
+class PhiloxStream:
     """Random numbers that follow from three integers of 64 bits.
 
     Parameters
@@ -121,7 +121,7 @@ class Stream:
 
     Examples
     --------
-    >>> Stream(1, 2).uniform((2,), "float64")
+    >>> PhiloxStream(1, 2).uniform((2,), "float64")
     array([0.30931491, 0.35695624])
     """
 

@@ -9,9 +9,11 @@ import numpy as np
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node
 from actorgraph.operands import naming_itself
+from actorgraph.ops._docs import raises
 from actorgraph.ops._half import tiny
 from actorgraph.ops.arithmetic import multiply, sqrt, square, subtract
-from actorgraph.ops.broadcasting import broadcast_like, expand_dims, sum  # noqa: A004
+from actorgraph.ops.broadcasting import along_axis, broadcast_like, expand_dims, sum  # noqa: A004
+from actorgraph.ops.casting import astype
 from actorgraph.ops.indexing import take
 from actorgraph.ops.selection import maximum
 from actorgraph.ops.shaping import one_axis
@@ -21,7 +23,12 @@ from actorgraph.types import Dim
 __all__ = ["cdist", "cosine_similarity", "normalize", "pairwise_distance", "pdist"]
 
 
+@raises(
+    types="Dtypes differ or are no floats.",
+    shapes="Shapes do not broadcast, or there is no such axis.",
+)  # fmt: skip
 @naming_itself
+@along_axis("x")
 def cosine_similarity(x: Any, y: Any, axis: int = 1, eps: float = 1e-8) -> Node:
     """Return the cosine of the angle between vectors along an axis.
 
@@ -35,13 +42,6 @@ def cosine_similarity(x: Any, y: Any, axis: int = 1, eps: float = 1e-8) -> Node:
         Along which the vectors lie; it is removed.
     eps : float
         Least norm.
-
-    Raises
-    ------
-    GraphTypeError
-        Dtypes differ or are no floats.
-    ShapeError
-        Shapes do not broadcast, or there is no such axis.
     """
     product = multiply(x, y)
     place = one_axis(axis, product.ndim, "cosine_similarity")
@@ -75,6 +75,7 @@ def pairwise_distance(
     return norm(subtract(x, y) + float(eps), p, -1, keepdims)
 
 
+@raises(shapes="`x` is no matrix, or only a run knows its rows.")
 def pdist(x: Node, p: float = 2.0) -> Node:
     """Return the distances between all pairs of rows of a matrix, as ``torch.pdist``.
 
@@ -89,11 +90,6 @@ def pdist(x: Node, p: float = 2.0) -> Node:
     -------
     Node
         Shape (rows (rows - 1) / 2,): of rows 0 and 1, 0 and 2, ..., 1 and 2, ...
-
-    Raises
-    ------
-    ShapeError
-        `x` is no matrix, or only a run knows its rows.
     """
     if x.ndim != 2 or isinstance(x.dims[0], Dim):
         raise ShapeError(f"pdist takes a matrix of a known number of rows, got {x!r}")
@@ -131,4 +127,4 @@ def normalize(x: Node, p: float = 2.0, axis: int = 1, eps: float = 1e-12) -> Nod
     axis : int
     eps : float
     """
-    return x / maximum(norm(x, p, axis, keepdims=True), float(eps))
+    return x / astype(maximum(norm(x, p, axis, keepdims=True), float(eps)), x.dtype)

@@ -13,7 +13,8 @@ from actorgraph.errors import ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.operands import as_node, naming_itself
 from actorgraph.ops.assignment import INDEX_PUT, index_put, of_slices
-from actorgraph.ops.broadcasting import broadcast_like, expand_dims, squeeze
+from actorgraph.ops.broadcasting import along_axis, broadcast_like, expand_dims, squeeze
+from actorgraph.ops.casting import astype
 from actorgraph.ops.creation import full_like, meshgrid
 from actorgraph.ops.gathering import gather
 from actorgraph.ops.histograms import histogram
@@ -48,6 +49,7 @@ def masked_fill(x: Node, mask: Any, value: Any) -> Node:
 
 
 @naming_itself
+@along_axis("x")
 def index_fill(x: Node, axis: int, index: Any, value: Any) -> Node:
     """Return `x` with a value in the slices along an axis that an index of one dim names."""
     values, arrays, static = of_slices("index_fill", x, axis, index, value)
@@ -55,6 +57,7 @@ def index_fill(x: Node, axis: int, index: Any, value: Any) -> Node:
 
 
 @naming_itself
+@along_axis("x")
 def index_copy(x: Node, axis: int, index: Any, source: Any) -> Node:
     """Return `x` with the slices of `source` in its own along an axis; the last one stays."""
     values, arrays, static = of_slices("index_copy", x, axis, index, source)
@@ -87,6 +90,7 @@ def masked_select(x: Node, mask: Any) -> Node:
 
 
 @naming_itself
+@along_axis("x")
 def index_select(x: Node, axis: int, index: Any) -> Node:
     """Return the slices along an axis that an index of one dim names."""
     return take(x, index, axis)
@@ -102,6 +106,7 @@ def narrow(x: Node, axis: int, start: int, length: int) -> Node:
 
 
 @naming_itself
+@along_axis("x")
 def kthvalue(x: Node, k: int, axis: int = -1, keepdims: bool = False) -> tuple[Node, Node]:
     """Return the k-th smallest value along an axis, from 1 on, and its position."""
     place = one_axis(axis, x.ndim, "kthvalue")
@@ -159,7 +164,7 @@ def renorm(x: Node, p: float, axis: int, maxnorm: float) -> Node:
     place = one_axis(axis, x.ndim, "renorm")
     others = tuple(i for i in range(x.ndim) if i != place)
     size = norm(x, p, others, keepdims=True)
-    return x * where(size > maxnorm, maxnorm / (size + 1e-7), 1)
+    return x * astype(where(size > maxnorm, maxnorm / (size + 1e-7), 1), x.dtype)
 
 
 @naming_itself

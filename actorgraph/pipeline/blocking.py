@@ -9,7 +9,7 @@ with a later batch only where the earlier one has to wait for others, so one bat
 from __future__ import annotations
 
 from actorgraph.errors import ScheduleError
-from actorgraph.lower.deadlock import Action, Credit, Edge, check
+from actorgraph.lower.deadlock import Action, Arc, Credit, check
 from actorgraph.pipeline.staged import DIRECTIONS, StagedPlan
 
 __all__ = ["check_lanes"]
@@ -30,7 +30,7 @@ def check_lanes(plan: StagedPlan) -> None:
         f"{_KINDS[spec.direction]} of stage {spec.region.index}"
         if spec.region.index < stages
         else f"the sum for {spec.name}"
-        for spec in plan.tasks
+        for spec in plan.partition.tasks
     ]
     pairs = {
         (plan.task_of[number], index): None
@@ -39,7 +39,7 @@ def check_lanes(plan: StagedPlan) -> None:
         if number in plan.task_of
     }
     edges = [
-        Edge(source, target, None, f"{tasks[source]} -> {tasks[target]}", fifo=False)
+        Arc(source, target, None, f"{tasks[source]} -> {tasks[target]}", fifo=False)
         for source, target in pairs
     ]
     every = range(schedule.microbatches)

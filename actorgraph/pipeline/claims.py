@@ -16,8 +16,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import accumulate
 
-from actorgraph.machines.admission import Claim, allocated, bytes_of
+from actorgraph.machines.admission import allocated, bytes_of
 from actorgraph.machines.binding import Binding
+from actorgraph.machines.claim import Claim
 from actorgraph.memory.buffers import is_fresh, size_in_bytes
 from actorgraph.node import Variable
 from actorgraph.pipeline.staged import DIRECTIONS, StagedPlan
@@ -52,7 +53,7 @@ def claim_of(plan: StagedPlan, binding: Binding, regular: bool) -> Claim:
             kept = arrays.of_one() * min(plan.schedule.microbatches, plan.credits[0] + 1)
         kept += arrays.listed() + arrays.sums() + arrays.copies()
         turn = max([bytes_of(spec.steps, arrays.sent[spec.index], frozenset(), binding)[1]
-                    for spec in plan.tasks])  # fmt: skip
+                    for spec in plan.partition.tasks])  # fmt: skip
         found = Claim(kept, turn + arrays.largest_sum(), 0, plan.schedule.devices)
         binding.claims[regular] = found
     return found
@@ -76,14 +77,14 @@ class _Arrays:
     def __init__(self, plan: StagedPlan, binding: Binding) -> None:
         self.plan, self.symbols = plan, binding.symbols
         shown: dict[int, frozenset[int]] = {}
-        by_id = {node.id: node for node in plan.joint.order}
+        by_id = {node.id: node for node in plan.compiled.joint.order}
         self.sent = [[by_id[n] for n in task.outputs] for task in plan.stage_tasks]
         self.sizes: dict[int, int] = {}
         self.task_of = plan.task_of
-        for step in plan.joint.order:
+        for step in plan.compiled.joint.order:
             size = allocated(step, binding)
             held = frozenset([step.id]) if size else frozenset()
-            if step.op.layout in ("any", "ordered"):  # it may be a view of an operand
+            if step.op.memory.layout in ("any", "ordered"):  # it may be a view of an operand
                 held = held.union(*[shown.get(part.id, ()) for part in step.inputs])
             shown[step.id] = held
             self.sizes[step.id] = size
@@ -128,10 +129,10 @@ class _Arrays:
 
     def copies(self) -> int:
         """Return the bytes of what is made when results are joined."""
-        joint, batching = self.plan.joint, self.plan.batching
+        joint, batching = self.plan.compiled.joint, self.plan.batching
         count, total = self.plan.schedule.microbatches, 0
         size = partial(size_in_bytes, symbols=self.symbols)
-        for node in self.plan.nodes:
+        for node in self.plan.names.nodes:
             times = 1 if batching.axis_of(node) is None else count
             term = joint.values[next(iter(batching.terms(node).values()))]  # of the node's type
             if not isinstance(node, Variable):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from typing import Any
 
 from actorgraph._target import outputs_and_feeds
@@ -14,27 +13,22 @@ from actorgraph.pipeline.measuring import Measured, measure
 from actorgraph.pipeline.runner import Pipeline
 from actorgraph.schedules.actions import Schedule
 
-__all__ = ["Settings", "run"]
+__all__ = ["run"]
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """How to run: the options of the command line."""
-
-    schedules: Sequence[str | Schedule] = ("1f1b",)
-    stages: int | None = None
-    microbatches: int = 8
-    split: str = "batch"
-    reduce: Any = None
-    workers: int | None = None
-    runs: int = 5
-
-
-def run(target: str, settings: Settings) -> list[Measured]:
+def run(
+    target: str,
+    schedules: Sequence[str | Schedule],
+    *,
+    stages: int | None,
+    microbatches: int,
+    runs: int,
+    **options: Any,
+) -> list[Measured]:
     """Call the function of a target and run what it returns by each schedule, the fastest first.
 
-    The first output is the loss, others are outputs of the pipeline; the gradients are those of all
-    parameters.  Blocks until the runs have ended.
+    The first output is the loss, others are outputs of the pipeline, which takes the options too;
+    the gradients are those of all parameters.  Blocks until the runs have ended.
 
     Raises
     ------
@@ -53,16 +47,14 @@ def run(target: str, settings: Settings) -> list[Measured]:
         )
     with ExitStack() as scope:
         pipelines = []
-        for schedule in settings.schedules:
+        for schedule in schedules:
             made = Pipeline(
                 loss,
                 outputs=others,
-                stages=None if isinstance(schedule, Schedule) else settings.stages,
+                stages=None if isinstance(schedule, Schedule) else stages,
                 schedule=schedule,
-                microbatches=None if isinstance(schedule, Schedule) else settings.microbatches,
-                split=settings.split,
-                reduce=settings.reduce,
-                workers=settings.workers,
+                microbatches=None if isinstance(schedule, Schedule) else microbatches,
+                **options,
             )
             pipelines.append(scope.enter_context(made))
-        return measure(pipelines, feeds, runs=settings.runs)
+        return measure(pipelines, feeds, runs=runs)

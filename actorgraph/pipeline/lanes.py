@@ -28,10 +28,10 @@ from actorgraph import instrument
 from actorgraph.channels import Channel
 from actorgraph.lower.regions import Region, TaskSpec
 from actorgraph.machines.calls import Call, resumed
-from actorgraph.machines.plan import MEMORIES_KEPT
+from actorgraph.machines.inline import MEMORIES_KEPT
 from actorgraph.memory.buffers import Unallocated
 from actorgraph.node_actor import Dead, NodeActor, Task, blamed
-from actorgraph.pipeline.staged import DIRECTIONS, Part, StagedPlan
+from actorgraph.pipeline.staged import DIRECTIONS, Microbatch, StagedPlan
 from actorgraph.pipeline.sums import Sum
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from actorgraph.machines.run import Run
     from actorgraph.memory.arenas import Arenas
 
-__all__ = ["Credited", "Flight", "Lane", "Lanes", "Listed", "Order", "Work"]
+__all__ = ["Credited", "Flight", "LaneOrder", "Lanes", "Listed", "PipelineLane", "Work"]
 
 _TIMES_KEPT = 256
 """Of so many turns of a task the durations are kept, for `costs`."""
@@ -60,7 +60,7 @@ class Work:
     foreign: tuple[int, ...]
 
 
-class Order(Protocol):
+class LaneOrder(Protocol):
     """What a lane does next in a run."""
 
     def take(self, ready: Callable[[Work], bool]) -> Work | None:
@@ -132,9 +132,9 @@ class Flight:
         "tails", "uses",
     )  # fmt: skip
 
-    def __init__(self, lane: Lane, run: Run, siblings: list[Flight]) -> None:
+    def __init__(self, lane: PipelineLane, run: Run, siblings: list[Flight]) -> None:
         self.lane, self.run, self.siblings = lane, run, siblings
-        self.parts: Sequence[Part] = run.microbatches
+        self.parts: Sequence[Microbatch] = run.microbatches
         self.order = lane.new_order()
         self.acting: Acting[None] | None = None  # the action that is under way
         self.call: Call | None = None  # for which it waits
@@ -166,7 +166,7 @@ class Flight:
         return self.lists, {number: one.total for number, one in self.sums.items()}
 
 
-class Lane:
+class PipelineLane:
     """The actor of a device."""
 
     def __init__(self, network: Lanes, number: int, name: str) -> None:
@@ -177,7 +177,9 @@ class Lane:
                              counted=network.counted)  # fmt: skip
         self.uses = plan.uses(number)
         self.leaves = [
-            (leaf.id, index) for leaf, index in plan.leaf_index.items() if leaf.id in self.uses
+            (leaf.id, index)
+            for leaf, index in plan.compiled.leaf_index.items()
+            if leaf.id in self.uses
         ]
         count = plan.schedule.microbatches
         self.tails = [
@@ -299,7 +301,9 @@ class Lane:
         except Dead:
             return None
         except BaseException as error:  # noqa: BLE001 - becomes the run's
-            flight.run.fail(blamed(plan.joint, plan.stage_tasks[index].program, None, error))
+            flight.run.fail(
+                blamed(plan.compiled.joint, plan.stage_tasks[index].program, None, error)
+            )
             del function, args  # an error keeps this frame
             return None
 
@@ -396,18 +400,18 @@ class Lanes:
         self.plan, self.ready, self.errors, self.counted = plan, ready, errors, counted
         self.replica = 0
         self.recycling = recycling
-        self.times: list[deque[float]] = [deque(maxlen=_TIMES_KEPT) for _ in plan.tasks]
+        self.times: list[deque[float]] = [deque(maxlen=_TIMES_KEPT) for _ in plan.partition.tasks]
         self.chained = frozenset(plan.chained.values())
         self._functions: dict[tuple[int, bool], tuple[Any, list[Any]]] = {}
-        self.room = max_in_flight * (2 + len(plan.tasks) * plan.schedule.microbatches)
+        self.room = max_in_flight * (2 + len(plan.partition.tasks) * plan.schedule.microbatches)
         names = plan.schedule.lane_names
-        self.tasks = [self._known_task(spec, names) for spec in plan.tasks]
-        self.lanes = [Lane(self, number, name) for number, name in enumerate(names)]
+        self.tasks = [self._known_task(spec, names) for spec in plan.partition.tasks]
+        self.lanes = [PipelineLane(self, number, name) for number, name in enumerate(names)]
         self.channels = [lane.inbox for lane in self.lanes]
 
     def _known_task(self, spec: TaskSpec, names: Sequence[str]) -> Task:
         task = Task(spec, self.ready)
-        task.joint = self.plan.joint
+        task.joint = self.plan.compiled.joint
         task.lane = names[self.plan.stage_tasks[spec.index].lane]
         sources = [port.kind if port.node is None else port.node.name for port in spec.ports]
         task.ports = [Channel(1, f"{one} -> {spec.name}", credited=False) for one in sources]
@@ -423,7 +427,7 @@ class Lanes:
         ]
         return Work(tasks, microbatch, tuple(dict.fromkeys(foreign)))
 
-    def order_of(self, device: int) -> Callable[[], Order]:
+    def order_of(self, device: int) -> Callable[[], LaneOrder]:
         """Return what makes the order in which a device acts in a run."""
         schedule, at = self.plan.schedule, self.plan.at
         works: dict[tuple[int, str, int], Work] = {}
@@ -449,7 +453,7 @@ class Lanes:
         if kept is None or kept[0] is not part.binding:
             while len(self._functions) >= MEMORIES_KEPT:
                 del self._functions[next(iter(self._functions))]
-            kept = self._functions[key] = part.binding, [None] * len(self.plan.tasks)
+            kept = self._functions[key] = part.binding, [None] * len(self.plan.partition.tasks)
         return kept[1]
 
     def give_up_memory(self) -> None:
@@ -458,7 +462,7 @@ class Lanes:
 
     def inject(self, run: Run, slot: int) -> None:
         """Tell every lane of a run, all parts of which see the variables as they are now."""
-        kinds = [leaf.kind for leaf in self.plan.joint.leaves]
+        kinds = [leaf.kind for leaf in self.plan.compiled.joint.leaves]
         for part in run.microbatches:
             part.run.kernels = self._functions_for(part.run)
             for index, kind in enumerate(kinds):

@@ -21,7 +21,8 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from actorgraph.errors import GraphTypeError, shown
-from actorgraph.instrument import Instrument, listen, silence
+from actorgraph.instrument import listen, silence
+from actorgraph.machines.instrument import Instrument
 from actorgraph.options import positive, several
 from actorgraph.pipeline.runner import Pipeline
 from actorgraph.schedules.actions import Schedule

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from statistics import fmean as mean
 from time import perf_counter
 from typing import Any, Unpack, final
@@ -22,23 +21,22 @@ from actorgraph.errors import (
     printable,
 )
 from actorgraph.graph import Node, as_nodes, topological_order
-from actorgraph.machines.admission import Claim, fitted
-from actorgraph.machines.batching import Batching, Slice
-from actorgraph.machines.capacities import Capacities
-from actorgraph.machines.core import Core
+from actorgraph.machines.admission import fitted
+from actorgraph.machines.batching import Batching, BatchSlice
+from actorgraph.machines.claim import Claim
+from actorgraph.machines.event_loops import in_event_loop, loop_notifier
 from actorgraph.machines.feeds import by_node, check_dims
 from actorgraph.machines.life import Lifetime
 from actorgraph.machines.options import allowed
 from actorgraph.machines.process import THIS
 from actorgraph.machines.rows import Reduce
-from actorgraph.machines.run import Run, in_event_loop, loop_notifier
-from actorgraph.machines.stream import Stream
-from actorgraph.options import choice, flag, positive, text, whole
+from actorgraph.machines.run import Run
+from actorgraph.options import choice, text, whole
 from actorgraph.pipeline.blocking import check_lanes
 from actorgraph.pipeline.claims import claim_of
 from actorgraph.pipeline.cutting import cut_by_placement, placed
 from actorgraph.pipeline.lanes import Lanes
-from actorgraph.pipeline.staged import Part, StagedPlan
+from actorgraph.pipeline.staged import Microbatch, StagedPlan
 from actorgraph.schedules.actions import Schedule
 from actorgraph.schedules.dynamic import dynamic
 from actorgraph.schedules.model import Setting
@@ -66,7 +64,10 @@ class Pipeline(Lifetime):
     its running statistics are updated once for each, in their order.  Random ops draw anew in each
     microbatch.
 
-    A lane may begin with a later run where the next action of an earlier one has to wait.
+    A lane may begin with a later run where the next action of an earlier one has to wait: so a
+    stream fills the bubble at the end of a batch with the beginning of the next one.  Each run
+    reads parameters when it is admitted, so with updates in between, later runs in flight see the
+    weights as they were before.
 
     An asynchronous op runs on the event loop of the run's caller, while its lane waits for it: the
     order of the list is kept, and other lanes go on.
@@ -129,10 +130,6 @@ class Pipeline(Lifetime):
            [0.964]], dtype=float32)
     """
 
-    _one_task = False
-    _statistics = False
-    _capacities = Capacities()
-
     def __init__(
         self,
         loss: Node,
@@ -159,7 +156,7 @@ class Pipeline(Lifetime):
         self.graph = loss.graph
         self.outputs = () if outputs is None else tuple(as_nodes(outputs))
         parameters = [node for node in self.graph.parameters if node.dtype.kind in "fcV"]
-        chosen = parameters if wrt is None else as_nodes(wrt)
+        chosen = parameters if wrt is None else as_nodes(wrt, self.graph)
         check_differentiable(chosen, "wrt")
         self.wrt: tuple[Node, ...] = tuple(self.graph.lift(node) for node in chosen)
         self.loss = loss
@@ -175,16 +172,13 @@ class Pipeline(Lifetime):
         self._inputs = {node.name: node for node in self.graph.inputs}
         self.batching = self._batching(split, reduce)
         lanes = self.schedule.devices
-        self.workers = positive("workers", lanes if workers is None else workers)
-        self.max_in_flight = positive("max_in_flight", max_in_flight)
-        self.max_bytes = None if max_bytes is None else positive("max_bytes", max_bytes)
-        self.seed = whole("seed", seed)
+        super().__init__(
+            workers=lanes if workers is None else workers,
+            seed=seed,
+            max_in_flight=max_in_flight,
+            max_bytes=max_bytes,
+        )
         self._plan: StagedPlan | None = None
-        self._plans = {}
-        self._closed = False
-        self._core: Core | None = None
-        self._process = 0
-        self._finalizer: Any = None
 
     def _schedule(
         self,
@@ -284,7 +278,7 @@ class Pipeline(Lifetime):
         """
         self.refuse_blocking("run_sync", "await pipeline.run(...)")
         run = self._prepare(feeds, priority, looped=False)
-        if run.plan.needs_loop:
+        if run.plan.compiled.needs_loop:
             return self._run_on_own_loop(run, timeout_s)
         return self._run_here(run, timeout_s)
 
@@ -304,36 +298,6 @@ class Pipeline(Lifetime):
         self._launch(run, timeout_s)
         return run
 
-    def stream(
-        self,
-        source: Iterable[Any] | AsyncIterable[Any],
-        *,
-        max_in_flight: int | None = None,
-        ordered: bool = True,
-        **options: Any,
-    ) -> Stream:
-        """Run each batch of `source`, overlapping; iterate with ``for`` or ``async for``.
-
-        The bubble at the end of a batch is filled with the beginning of the next one.  Each run
-        reads parameters when it is admitted, so with updates in between, later runs in flight see
-        the weights as they were before.
-
-        Parameters
-        ----------
-        source : iterable or async iterable of feeds
-        max_in_flight : int, optional
-            Runs started and not handed out yet; default the pipeline's.
-        ordered : bool
-            False hands runs out as they finish.
-        **options
-            `timeout_s` and `priority` of each run.
-        """
-        if isinstance(source, Mapping) or not isinstance(source, (Iterable, AsyncIterable)):
-            raise FeedError(f"a stream takes an iterable of feeds, got {type(source).__name__}")
-        limit = self.max_in_flight if max_in_flight is None else max_in_flight
-        start = partial(self.start, **options)
-        return Stream(start, source, positive("max_in_flight", limit), flag("ordered", ordered))
-
     def _prepare(self, feeds: Mapping[Any, Any], priority: int, *, looped: bool) -> Run:
         """Check everything that a run is given, and make it."""
         if self._closed:
@@ -345,7 +309,7 @@ class Pipeline(Lifetime):
         symbols = [sizes | {self.batching.dim: one.rows} for one in given]
         plan = self._planned(symbols[0])
         for one in symbols:
-            check_dims(plan.checked, one)
+            check_dims(plan.compiled.checked, one)
         core = self._started()
         plan, claim = self._fitted(plan, symbols[0])
         number = core.next_number()
@@ -355,12 +319,11 @@ class Pipeline(Lifetime):
             run.microbatch = cut.number
             leaves = self._leaves(plan, cut, number)
             run.regular = all(leaf is None or leaf.flags.c_contiguous for leaf in leaves)
-            parts.append(Part(cut, run, leaves))
+            parts.append(Microbatch(cut, run, leaves))
         batch = Run(core, plan, parts[0].run.binding, number, whole("priority", priority))
         batch.microbatches, batch.claim = parts, claim
-        batch.leaves = [None for leaf in plan.joint.leaves if leaf.kind != "variable"]
+        batch.leaves = [None for leaf in plan.compiled.joint.leaves if leaf.kind != "variable"]
         batch.host = loop_notifier() if looped else None
-        batch.awaited = looped
         if started is not None:
             instrument.tell("on_feeds", batch, started, perf_counter())
         return batch
@@ -372,7 +335,13 @@ class Pipeline(Lifetime):
         if self.max_bytes is None:
             return plan, None
         found, _, claim = fitted(
-            plan, plan.bind(largest), True, self.max_bytes, self.workers, claim_of
+            plan,
+            plan.bind(largest),
+            True,
+            self.max_bytes,
+            self.workers,
+            claim_of,
+            StagedPlan.one_by_one,
         )
         assert isinstance(found, StagedPlan)
         return found, claim
@@ -385,7 +354,7 @@ class Pipeline(Lifetime):
                 "feed at least as many rows, or take fewer microbatches"
             )
 
-    def _leaves(self, plan: StagedPlan, part: Slice, number: int) -> list[Any]:
+    def _leaves(self, plan: StagedPlan, part: BatchSlice, number: int) -> list[Any]:
         """Return the values of the leaves; those of variables are taken at the admission."""
         one = np.ones((), self.loss.dtype)
         brought = {
@@ -394,7 +363,7 @@ class Pipeline(Lifetime):
         }  # fmt: skip
         draw = number * self.schedule.microbatches + part.number
         leaves: list[Any] = []
-        for leaf in plan.joint.leaves:
+        for leaf in plan.compiled.joint.leaves:
             if leaf.kind == "variable":
                 leaves.append(None)
             elif leaf.kind == "run_number":
@@ -441,14 +410,13 @@ class Pipeline(Lifetime):
             There was no run yet.
         """
         plan = self._after_a_run("costs")
-        networks = [] if self._core is None else list(self._core.networks.values())
-        times: list[list[float]] = [[] for _ in plan.tasks]
-        for network in networks:
+        times: list[list[float]] = [[] for _ in plan.partition.tasks]
+        for network in self._networks():
             for found, latest in zip(times, getattr(network, "times", ()), strict=True):
                 found += list(latest)[self.schedule.microbatches :] or list(latest)
         means = {
             (task.region.index, task.direction): mean(found)
-            for task, found in zip(plan.tasks, times, strict=True)
+            for task, found in zip(plan.partition.tasks, times, strict=True)
             if found
         }
         return [
@@ -481,9 +449,8 @@ class Pipeline(Lifetime):
         return self._plan
 
     def __repr__(self) -> str:
-        state = "closed" if self._closed else "open" if self._core is not None else "not started"
         what = printable(f"{self.loss.name}, {self.schedule.name}")
-        return f"<Pipeline of {what} ({state})>"
+        return f"<Pipeline of {what} ({self._state()})>"
 
 
 def _placement(given: Sequence[Node]) -> int | None:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, field
-from functools import reduce
+from dataclasses import dataclass, field, replace
+from functools import partial, reduce
 from math import prod
 from operator import add
 from typing import TYPE_CHECKING, Any, Literal
@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from actorgraph.devices import Device
-from actorgraph.dual import Dual
 from actorgraph.errors import GraphError, ScheduleError
 from actorgraph.graph import Node, topological_order
 from actorgraph.lower.cost import predicted_us
@@ -27,12 +26,15 @@ from actorgraph.lower.joint import Mode
 from actorgraph.lower.kernels import with_errstate
 from actorgraph.lower.program import Program, lower_directly
 from actorgraph.lower.regions import TaskSpec, connect
-from actorgraph.machines.batching import Batching, Slice
+from actorgraph.machines.batching import Batching, BatchSlice
 from actorgraph.machines.binding import Binding
+from actorgraph.machines.compiled import compiled
+from actorgraph.machines.partition import UNCUT
 from actorgraph.machines.plan import Plan
-from actorgraph.memory.buffers import Unallocated, regular, writable
+from actorgraph.machines.reader import Collected, Names, Reader, duals_of
+from actorgraph.memory.buffers import regular, writable
 from actorgraph.memory.packing import assign
-from actorgraph.node import Buffer, Variable
+from actorgraph.node import Variable
 from actorgraph.op import CONSTANT
 from actorgraph.pipeline.cutting import cut_by_cost, cut_by_placement, placed
 from actorgraph.pipeline.tasks import stage_tasks
@@ -42,8 +44,9 @@ from actorgraph.types import bind_shape
 
 if TYPE_CHECKING:
     from actorgraph.machines.run import Run
+    from actorgraph.runs import AbstractRun
 
-__all__ = ["DIRECTIONS", "Part", "StageTask", "StagedPlan"]
+__all__ = ["DIRECTIONS", "Microbatch", "StageTask", "StagedPlan"]
 
 DIRECTIONS: dict[str, tuple[Literal["forward", "backward", "weights"], ...]] = {
     "F": ("forward",),
@@ -55,10 +58,10 @@ DIRECTIONS: dict[str, tuple[Literal["forward", "backward", "weights"], ...]] = {
 
 
 @dataclass(slots=True)
-class Part:
+class Microbatch:
     """A microbatch of a run: what it is given, and the run that recordings know it by."""
 
-    given: Slice
+    given: BatchSlice
     run: Run
     leaves: list[Any]
 
@@ -121,6 +124,7 @@ class StagedPlan(Plan):
     """
 
     in_order = "one microbatch after another"
+    _one_by_one: StagedPlan | None = None
 
     def __init__(
         self,
@@ -139,43 +143,42 @@ class StagedPlan(Plan):
         read = [loss, *outputs, *[node for node in wrt if not isinstance(node, Variable)]]
         computed = dict.fromkeys([term for node in read for term in batching.terms(node).values()])
         mode = batching.mode(Mode("backward", (loss,)))
-        names = {str(place): node for place, node in enumerate(computed)}
-        super().__init__(names, wrt, mode, fewest, device, passes=passes)
+        numbered = {str(number): node for number, node in enumerate(computed)}
+        found = compiled(numbered, wrt, mode, device, passes=passes)
+        collect = partial(_collected, self, Reader(found, ()))
+        super().__init__(found, fewest, names=Names(nodes, {}), collect=collect)
         self.network, self.credits = network, credits
         self.batching, self.schedule = batching, schedule
-        self.computed = tuple(computed)
-        self.nodes = nodes
-        self.readables = {node.name: node for node in self.nodes}
         self.result_count = schedule.devices  # of a run: what each lane has gathered
         self.stages = self._stages(symbols)
         split = any(action.kind == "W" for lane in schedule.lanes for action in lane)
-        specs = stage_tasks(self.joint, self.stages, split=split)
-        self.tasks = connect(specs, self.result_of)
+        specs = stage_tasks(found.joint, self.stages, split=split)
+        tasks = connect(specs, found.result_of)
+        self.partition = replace(UNCUT, tasks=tasks)
         self._check_directions()
         self._note_results()
         self._make_tasks()
         self._chain_buffers()
 
-    def in_sequence(self) -> StagedPlan:
+    def one_by_one(self) -> StagedPlan:
         """Return a plan of the same tasks, and of the same bits, that holds least."""
-        if self._in_sequence is None:
+        if self._one_by_one is None:
             other = copy(self)
             other.schedule, other.credits = self.schedule.in_sequence(), None
             other._bindings, other.latest = OrderedDict(), None
-            other._in_sequence = self._in_sequence = other
-        assert isinstance(self._in_sequence, StagedPlan)
-        return self._in_sequence
+            other._one_by_one = self._one_by_one = other
+        return self._one_by_one
 
     # -- stages -------------------------------------------------------------------------------
 
     def _stages(self, symbols: Mapping[str, int]) -> list[list[Node]]:
-        assigned = [value for _, value in self.assignments]
-        nodes = topological_order([*self.computed, *assigned, *self.wrt])
+        assigned = [value for _, value in self.compiled.assignments]
+        nodes = topological_order([*self.compiled.outputs.values(), *assigned, *self.compiled.wrt])
         if placed(nodes):
             return cut_by_placement(nodes)
         costs = dict.fromkeys([node.id for node in nodes], 0.0)
-        for node in self.joint.order:
-            costs[self.joint.source(node).id] += predicted_us(node, symbols)
+        for node in self.compiled.joint.order:
+            costs[self.compiled.joint.source(node).id] += predicted_us(node, symbols)
         sizes = {
             node.id: float(prod(bind_shape(node.dims, symbols, 1)) * node.dtype.itemsize)
             for node in nodes
@@ -188,7 +191,7 @@ class StagedPlan(Plan):
     ) -> list[list[Node]]:
         """Move what lies between reading a buffer and assigning it to the stage of the latter."""
         stage_of = {node.id: stage for stage, found in enumerate(stages) for node in found}
-        for buffer, value in self.assignments:
+        for buffer, value in self.compiled.assignments:
             reached = {buffer.id}
             for node in topological_order([value]):
                 if any(part.id in reached for part in node.inputs):
@@ -203,13 +206,14 @@ class StagedPlan(Plan):
     def _check_directions(self) -> None:
         """Raise where a stage would wait for one that waits for it."""
         stages = self.schedule.stages
-        task_of = {step.id: spec for spec in self.tasks for step in spec.steps}
-        for spec in self.tasks:
+        task_of = {step.id: spec for spec in self.partition.tasks for step in spec.steps}
+        for spec in self.partition.tasks:
             for node in _received(spec):
                 producer = task_of.get(node.id)
                 if producer is not None and _rank(producer, stages) > _rank(spec, stages):
+                    needed = self.compiled.joint.source(node).name
                     raise ScheduleError(
-                        f"stage {spec.region.index} needs {self.joint.source(node).name!r} of "
+                        f"stage {spec.region.index} needs {needed!r} of "
                         f"stage {producer.region.index} ({producer.direction}) in its "
                         f"{spec.direction} pass, which comes earlier; place both in one stage"
                     )
@@ -218,8 +222,8 @@ class StagedPlan(Plan):
 
     def _note_results(self) -> None:
         """Decide which results lanes keep of every microbatch, which they add up."""
-        joint, batching = self.joint, self.batching
-        self.listed = {joint.values[node].id for node in self.computed}
+        joint, batching = self.compiled.joint, self.batching
+        self.listed = {joint.values[node].id for node in self.compiled.outputs.values()}
         self.summed: set[int] = set()
         for node, derivative in joint.derivatives.items():
             kept = self.summed if batching.axis_of(node) is None else self.listed
@@ -227,14 +231,14 @@ class StagedPlan(Plan):
 
     def _make_tasks(self) -> None:
         stages, home = self.schedule.stages, self.schedule.device_of
-        self.task_of = {step.id: spec.index for spec in self.tasks for step in spec.steps}
-        self.tails = [spec.index for spec in self.tasks if spec.region.index >= stages]
-        self.at = {(spec.region.index, spec.direction): spec.index for spec in self.tasks}
-        regular_ids = regular(self.joint.order) if self.device.xp is np else set()
-        wanted = {part.id for spec in self.tasks for part in _received(spec)}
-        wanted |= {node.id for node in self.result_of}
+        self.task_of = {step.id: spec.index for spec in self.partition.tasks for step in spec.steps}
+        self.tails = [spec.index for spec in self.partition.tasks if spec.region.index >= stages]
+        self.at = {(spec.region.index, spec.direction): spec.index for spec in self.partition.tasks}
+        regular_ids = regular(self.compiled.joint.order) if self.compiled.device.xp is np else set()
+        wanted = {part.id for spec in self.partition.tasks for part in _received(spec)}
+        wanted |= {node.id for node in self.compiled.result_of}
         self.stage_tasks: list[StageTask] = []
-        for spec in self.tasks:
+        for spec in self.partition.tasks:
             inputs = _received(spec)
             outputs = [step for step in spec.steps if step.id in wanted]
             planned = writable(spec.steps, outputs, regular_ids)
@@ -260,7 +264,7 @@ class StagedPlan(Plan):
 
     def _region_of(self, node: Node) -> int:
         index = self.task_of.get(node.id)
-        return 0 if index is None else self.tasks[index].region.index
+        return 0 if index is None else self.partition.tasks[index].region.index
 
     def _connect_lanes(self, task: StageTask, number: int) -> None:
         index = self.task_of.get(number)
@@ -275,16 +279,18 @@ class StagedPlan(Plan):
     def _chain_buffers(self) -> None:
         """Have each microbatch read what the one before it has assigned to a buffer."""
         self.chained: dict[int, int] = {}
-        self.assigned = {self.joint.values[value].id for _, value in self.assignments}
-        leaf_of = {leaf.source: leaf.node.id for leaf in self.joint.leaves}
-        for buffer, value in self.assignments:
-            index = self.task_of.get(self.joint.values[value].id)
+        self.assigned = {
+            self.compiled.joint.values[value].id for _, value in self.compiled.assignments
+        }
+        leaf_of = {leaf.source: leaf.node.id for leaf in self.compiled.joint.leaves}
+        for buffer, value in self.compiled.assignments:
+            index = self.task_of.get(self.compiled.joint.values[value].id)
             if index is None:
                 raise GraphError(
                     f"buffer {buffer.name!r} is assigned {value.name!r}, which is computed by no "
                     "stage; assign what a node computes"
                 )
-            region = self.tasks[index].region.index
+            region = self.partition.tasks[index].region.index
             forwards = [a.microbatch for lane in self.schedule.lanes for a in lane
                         if a.kind == "F" and a.stage == region]  # fmt: skip
             if forwards != sorted(forwards):
@@ -303,7 +309,7 @@ class StagedPlan(Plan):
                         f"assigned in stage {region}; place both in one stage"
                     )
                 task.foreign.append(leaf)
-                self.chained[self.joint.values[value].id] = leaf
+                self.chained[self.compiled.joint.values[value].id] = leaf
 
     def uses(self, lane: int) -> Counter[int]:
         """Return how many tasks of a lane need each value."""
@@ -316,10 +322,12 @@ class StagedPlan(Plan):
         """Return a task as a function, which one thread at a time may call."""
         task, symbols = self.stage_tasks[index], binding.symbols
         steps = task.spec.steps
-        kernels = [self.kernel(node, symbols) for node in steps]
+        kernels = [self.compiled.kernel(node, symbols) for node in steps]
         if errors is not None:
             kernels = [with_errstate(kernel, errors) for kernel in kernels]
-        constants = [self.device.to_device(n.attrs["value"]) for n in task.program.constants]
+        constants = [
+            self.compiled.device.to_device(n.attrs["value"]) for n in task.program.constants
+        ]
         arrays: list[Any] = [None] * len(task.buffered)
         if in_buffers:
             kept = set(task.outputs)
@@ -328,40 +336,37 @@ class StagedPlan(Plan):
         made: Callable[..., list[Any]] = task.program.make(*kernels, *constants, *arrays)
         return made
 
-    # -- results ------------------------------------------------------------------------------
 
-    def collect(self, run: Run) -> tuple[dict[Node, Dual], list[tuple[Buffer, Any]]]:
-        """Return the Duals of a batch, joined from what its lanes have gathered."""
-        joined = _Joined(self, run)
-        duals: dict[Node, Dual] = {}
-        for node in self.nodes:
-            try:
-                duals[node] = dual = Dual(joined.value(node), None, None, node)
-                if any(node is one for one in self.wrt):
-                    dual.grad = joined.gradient(node, dual.value)
-            except MemoryError as error:
-                terms = [node, *self.batching.terms(node).values()]
-                known = [self.joint.values[term] for term in terms if term in self.joint.values]
-                raise Unallocated(known, run.binding.symbols) from error
-        return duals, [
-            (buffer, joined.lists[self.joint.values[value].id][-1])
-            for buffer, value in self.assignments
-        ]
+def _collected(plan: StagedPlan, reader: Reader, run: AbstractRun) -> Collected:
+    """Return the Duals of a batch, joined from what its lanes have gathered."""
+    joined, values = _Joined(plan, reader, run), plan.compiled.joint.values
+
+    def terms(node: Node) -> list[Node]:
+        return [values[term] for term in (node, *plan.batching.terms(node).values())
+                if term in values]  # fmt: skip
+
+    duals = duals_of(
+        plan.names.nodes, "backward", joined.value, joined.gradient, terms, run.binding.symbols
+    )
+    return duals, [
+        (buffer, joined.lists[values[value].id][-1]) for buffer, value in plan.compiled.assignments
+    ]
 
 
 class _Joined:
     """The results of one run, each of them the caller's own."""
 
-    def __init__(self, plan: StagedPlan, run: Run) -> None:
-        self.plan, self.run, self.batching = plan, run, plan.batching
-        self.parts: Sequence[Part] = run.microbatches
+    def __init__(self, plan: StagedPlan, reader: Reader, run: AbstractRun) -> None:
+        self.plan, self.batching = plan, plan.batching
+        self.parts: Sequence[Microbatch] = run.microbatches
         self.given = [part.given for part in self.parts]
         self.lists: dict[int, list[Any]] = {}
         self.sums: dict[int, Any] = {}
         for lists, sums in run.results:
             self.lists.update(lists)
             self.sums.update(sums)
-        self.taken = {id(leaf) for part in self.parts for leaf in part.leaves}
+        taken = {id(leaf) for part in self.parts for leaf in part.leaves}
+        self._owned = partial(reader.own, taken=taken)
 
     def value(self, node: Node) -> Any:
         if isinstance(node, Variable):
@@ -369,7 +374,10 @@ class _Joined:
         return self._owned(self.batching.joined(node, self._of, self.given))
 
     def gradient(self, node: Node, value: Any) -> Any:
-        derivative = self.plan.joint.derivatives.get(node)
+        """Return the gradient of a wrt, None for an output."""
+        if all(node is not one for one in self.plan.compiled.wrt):
+            return None
+        derivative = self.plan.compiled.joint.derivatives.get(node)
         if derivative is None:
             return np.zeros_like(value)
         if self.batching.axis_of(node) is not None:
@@ -379,23 +387,16 @@ class _Joined:
         return self._owned(reduce(add, self._all(derivative)))
 
     def _of(self, node: Node) -> list[Any]:
-        return self._all(self.plan.joint.values[node])
+        return self._all(self.plan.compiled.joint.values[node])
 
     def _all(self, node: Node) -> list[Any]:
         """Return the value of a joint node for every microbatch."""
         if node.id in self.lists:
             return self.lists[node.id]
-        if node not in self.plan.leaf_index:
+        if node not in self.plan.compiled.leaf_index:
             return [node.attrs["value"]] * len(self.parts)
-        index = self.plan.leaf_index[node]
+        index = self.plan.compiled.leaf_index[node]
         return [part.leaves[index] for part in self.parts]
-
-    def _owned(self, raw: Any) -> Any:
-        array = raw if type(raw) is np.ndarray else self.plan.device.to_host(raw)
-        if array.base is not None or id(array) in self.taken:
-            array = np.array(array)
-        self.taken.add(id(array))
-        return array
 
 
 def _received(spec: TaskSpec) -> list[Node]:

@@ -22,7 +22,7 @@ from actorgraph.errors import ScheduleError, shown
 from actorgraph.schedules.grids import Bar, draw
 from actorgraph.schedules.notation import KINDS, Kind, Notation, parse, read, write
 
-__all__ = ["Action", "Results", "Schedule", "Step", "load", "steps_of"]
+__all__ = ["Action", "Numbering", "Schedule", "Step", "load", "steps_of"]
 
 
 class Action(NamedTuple):
@@ -197,7 +197,7 @@ class Schedule:
 
     def grid(self) -> str:
         """Draw the order: a row for each device, a column for each step if all took as long."""
-        results = Results(self)
+        results = Numbering(self)
         ends: dict[int, int] = {}
         free = [0] * self.devices
         bars: list[list[Bar]] = [[] for _ in self.lanes]
@@ -270,7 +270,7 @@ def _actions(lanes: Iterable[Iterable[str]]) -> tuple[tuple[Action, ...], ...]:
     return tuple(tuple(Action(*parse(cell)) for cell in lane) for lane in lanes)
 
 
-class Results:
+class Numbering:
     """Numbers for what actions wait for: forward and backward of each stage and microbatch."""
 
     def __init__(self, schedule: Schedule) -> None:
@@ -389,7 +389,7 @@ class _Walk:
     """One pass through all lanes in an order that keeps what waits for what."""
 
     def __init__(self, schedule: Schedule) -> None:
-        self.results = Results(schedule)
+        self.results = Numbering(schedule)
         self.device_of = schedule.device_of
         self.lanes = [steps_of(lane) for lane in schedule.lanes]
         self.position = [0] * schedule.devices

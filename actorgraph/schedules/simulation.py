@@ -19,7 +19,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from actorgraph.errors import ScheduleError
-from actorgraph.schedules.actions import Results, Schedule, Step
+from actorgraph.schedules.actions import Numbering, Schedule, Step
 from actorgraph.schedules.grids import Bar, draw
 from actorgraph.schedules.model import Amount, Costs, Model, PerDevice, PerLink, per_device, plain
 from actorgraph.schedules.orders import schedule as named
@@ -292,7 +292,7 @@ def _times(schedule: Schedule, model: Model) -> tuple[list[Any], list[Any], list
 
     The cause is the step whose end or message came last; -1 where a step starts at once.
     """
-    home, results = schedule.device_of, Results(schedule)
+    home, results = schedule.device_of, Numbering(schedule)
     free: list[Any] = [0] * schedule.devices
     before = [-1] * schedule.devices
     busy: list[Any] = [0] * schedule.devices

@@ -1,8 +1,46 @@
 """Solvers: they turn gradients into new parameter values."""
 
-from actorgraph.solvers._base import AbstractSolver, Loop, ValueGrad
+from typing import TYPE_CHECKING, Any
+
+from actorgraph.solvers._base import AbstractSolver, Loop, LoopSolver, ValueGrad
 from actorgraph.solvers.adam import Adam
 from actorgraph.solvers.adamw import AdamW
 from actorgraph.solvers.sgd import SGD
 
-__all__ = ["AbstractSolver", "Adam", "AdamW", "Loop", "SGD", "ValueGrad"]
+if TYPE_CHECKING:
+    from actorgraph.solvers import schedules
+    from actorgraph.solvers.adadelta import AdaDelta
+    from actorgraph.solvers.adagrad import AdaGrad
+    from actorgraph.solvers.adamax import Adamax
+    from actorgraph.solvers.barzilai_borwein import BarzilaiBorwein
+    from actorgraph.solvers.lamb import LAMB
+    from actorgraph.solvers.lbfgs import LBFGS
+    from actorgraph.solvers.lion import Lion
+    from actorgraph.solvers.nadam import NAdam
+    from actorgraph.solvers.radam import RAdam
+    from actorgraph.solvers.rmsprop import RMSProp
+
+__all__ = [
+    "AbstractSolver", "AdaDelta", "AdaGrad", "Adam", "AdamW", "Adamax", "BarzilaiBorwein", "LAMB",
+    "LBFGS", "Lion", "Loop", "LoopSolver", "NAdam", "RAdam", "RMSProp", "SGD", "ValueGrad",
+    "schedules",
+]  # fmt: skip
+
+# Imported when first asked for: most programs use one of those above.
+_LATE = frozenset({*__all__} - {*globals()} - {"schedules"})
+
+
+def __getattr__(name: str) -> Any:
+    if name == "schedules":
+        import actorgraph.solvers.schedules as late
+    elif name in _LATE:
+        import actorgraph.solvers._late as others
+
+        return getattr(others, name)
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return late
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

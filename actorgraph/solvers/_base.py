@@ -5,21 +5,24 @@ A solver itself is two methods, `init` and `update`, that see arrays only. Guara
 - every parameter of a step is validated before the first one is written;
 - a step is made for all parameters, or changes neither a parameter nor a state: everything is
   computed into other arrays first, and one `store.switch` decides, wherever an interrupt strikes;
-- state follows the graph node where there is one, else the position in the list;
-- a node's array is replaced, see `store`; arrays without a node are written;
+- state follows the `Held` of a parameter, whichever graph's node shows it, else the node, else the
+  position in the list;
+- what is held is replaced, see `store`; arrays without a node are written;
 - the dtype of a parameter never changes.
 
 Nodes are compared by identity only: `==` on a node builds a graph node.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import sqrt
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
-from actorgraph.errors import GraphError
+from actorgraph.errors import GraphError, shown
+from actorgraph.options import flag, real
 from actorgraph.store import Held, switch
 
 Array = np.ndarray[Any, np.dtype[Any]]  # numpy.typing costs 2 ms to import
@@ -33,7 +36,8 @@ class ValueGrad(Protocol):
     """Anything with a value and its gradient: a Dual of a run, or an object of yours.
 
     A third attribute, ``node``, is used where it exists: it keys the state, and where it is a
-    parameter of a graph, the parameter is stepped and not the array.
+    parameter of a graph, the parameter is stepped and not the array.  A `nn.Parameter` whose
+    ``grad`` is set is one, too.
 
     Examples
     --------
@@ -59,7 +63,9 @@ class ValueGrad(Protocol):
 class _Slot(Generic[State]):
     """State of one parameter."""
 
-    node: Any  # held, so that its id cannot be given to another node
+    key: Any  # kept, so that its id cannot be given to another one
+    name: str
+    solver: Any  # whose settings it is stepped with
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     state: State
@@ -85,7 +91,7 @@ class _Item(Generic[State]):
 
 
 class Loop(NamedTuple):
-    """What `AbstractSolver.update` does to one element, as text that a compiler makes fast.
+    """What `LoopSolver.update` does to one element, as text that a compiler makes fast.
 
     Attributes
     ----------
@@ -107,6 +113,20 @@ class AbstractSolver(ABC, Generic[State]):
     Subclasses are final and implement these two methods only. A solver is for one thread at a
     time; the parameters it steps may be read by runs in other threads.
 
+    Parameters
+    ----------
+    clip_norm : float, optional
+        Scale all gradients of a step down together, where their norm is larger.
+    clip_value : float, optional
+        Bring each element of a gradient into [-clip_value, clip_value] first.
+    skip_nonfinite : bool
+        Leave out steps with an infinite gradient or NaN: nothing changes, the step does not count.
+
+    Attributes
+    ----------
+    steps : int
+        Steps that were made; a function for a learning rate gets it.
+
     Examples
     --------
     >>> import numpy as np
@@ -119,9 +139,24 @@ class AbstractSolver(ABC, Generic[State]):
     ...         return state
     """
 
-    def __init__(self) -> None:
+    lr: Any
+
+    def __init__(
+        self,
+        *,
+        clip_norm: float | None = None,
+        clip_value: float | None = None,
+        skip_nonfinite: bool = False,
+    ) -> None:
+        self.clip_norm = None if clip_norm is None else real("clip_norm", clip_norm)
+        self.clip_value = None if clip_value is None else real("clip_value", clip_value)
+        self.skip_nonfinite = flag("skip_nonfinite", skip_nonfinite)
+        self.steps = 0
         self._slots: dict[tuple[str, int], _Slot[State]] = {}
         self._unkeyed: int | None = None  # number of things without a node, fixed by the first step
+        self._groups: dict[int, tuple[Any, AbstractSolver[State]]] = {}  # by id of what is stepped
+        self._main: AbstractSolver[State] = self  # of a group, that whose steps count
+        self._loaded: dict[str, Any] = {}  # states of parameters that are yet to come
 
     @abstractmethod
     def init(self, value: Array) -> State:
@@ -161,21 +196,6 @@ class AbstractSolver(ABC, Generic[State]):
             so that two take turns.
         """
 
-    def loop(self) -> Loop | None:
-        """Return the present form of `update` as a loop, None where there is none.
-
-        Steps of machines with ``jit=`` use it; a solver that has one has `ahead`, too.
-        """
-        return None
-
-    def ahead(self, states: Sequence[State]) -> tuple[tuple[float, ...], Sequence[State]] | None:
-        """Return the numbers of the loop for a step of all `states`, and the states after it.
-
-        The loop reads the arrays of `states` and writes those of the states after.  None where one
-        step of all has no numbers in common.
-        """
-        return None
-
     def step(self, duals: Iterable[ValueGrad]) -> None:
         """Step every parameter once, or change nothing.
 
@@ -207,12 +227,148 @@ class AbstractSolver(ABC, Generic[State]):
                 item.value if item.slot.held is None else item.slot.held.array for item in items
             ]
             outs = [slot.room() for slot in slots]
-            states = list(map(self.update, [slot.state for slot in slots], grads, values, outs))
+            prepared = self.prepared(slots, grads, values)
+            if prepared is None:
+                return
+            states = self.updated(slots, prepared, values, outs)
             refused = self.advance(slots, values, outs, states)
             if refused is None:
                 return
             if not tries_left:
                 raise refused
+
+    @property
+    def rate(self) -> float:
+        """The learning rate of the next step."""
+        lr: Any = self.lr
+        return float(lr(self._main.steps)) if callable(lr) else lr
+
+    def prepared(
+        self, slots: Sequence[_Slot[State]], grads: Sequence[Array], values: Sequence[Array]
+    ) -> Sequence[Array] | None:
+        """Return the gradients of a step, clipped, or None where it is left out."""
+        if self.skip_nonfinite and not all(np.isfinite(grad).all() for grad in grads):
+            return None
+        if self.clip_value is not None:
+            bound = self.clip_value
+            grads = [_clipped(grad, bound) for grad in grads]
+        if self.clip_norm is not None:
+            total = sqrt(sum(float(np.vdot(grad, grad).real) for grad in grads))
+            factor = min(1.0, self.clip_norm / (total + 1e-6))
+            grads = [grad * factor for grad in grads] if factor < 1 else grads
+        return grads
+
+    def updated(
+        self,
+        slots: Sequence[_Slot[State]],
+        grads: Sequence[Array],
+        values: Sequence[Array],
+        outs: Sequence[Array],
+    ) -> list[State]:
+        """Write the stepped parameters to `outs` and return the states after the step."""
+        return [
+            slot.solver.update(slot.state, grad, value, out)
+            for slot, grad, value, out in zip(slots, grads, values, outs, strict=True)
+        ]
+
+    def add_group(self, parameters: Iterable[Any], **settings: Any) -> None:
+        """Step some parameters with other settings, such as no decay of biases.
+
+        Parameters
+        ----------
+        parameters : iterable of nn.Parameter or node
+        **settings
+            What the constructor takes, where it differs.
+
+        Examples
+        --------
+        >>> import actorgraph as ag
+        >>> net = ag.nn.Linear(4, 2)
+        >>> solver = ag.solvers.AdamW(1e-3)
+        >>> solver.add_group([net.bias], weight_decay=0.0)
+        """
+        given = {name: getattr(self, name) for name in self._settings()} | settings
+        group = type(self)(**given)
+        group._main = self
+        for parameter in parameters:
+            key = getattr(parameter, "held", parameter)
+            self._groups[id(key)] = key, group
+            slot = self._slots.get(("key", id(key)))
+            if slot is not None:
+                slot.solver = group
+
+    @property
+    def is_uniform(self) -> bool:
+        """Whether all parameters have the same settings."""
+        return not self._groups
+
+    def _settings(self) -> list[str]:
+        from inspect import signature
+
+        own = [
+            name
+            for name, one in signature(type(self)).parameters.items()
+            if one.kind is not one.VAR_KEYWORD
+        ]
+        return [*own, "clip_norm", "clip_value", "skip_nonfinite"] if own else own
+
+    def pack(self, state: State) -> dict[str, Any]:
+        """Return a state as arrays and numbers by name, for `state_dict`."""
+        raise GraphError(f"{type(self).__name__} says not how its state is saved; write pack")
+
+    def unpack(self, state: State, packed: Mapping[str, Any]) -> State:
+        """Return the state that `pack` has packed; `state` is a new one of the same parameter."""
+        raise GraphError(f"{type(self).__name__} says not how its state is read; write unpack")
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what it takes to go on: the number of steps, and each parameter's state.
+
+        Settings are not part of it; parameters go by name.
+        """
+        states = {
+            _bare(slot.name): {name: np.copy(one) if isinstance(one, np.ndarray) else one
+                               for name, one in self.pack(slot.state).items()}
+            for slot in self._slots.values()
+        }  # fmt: skip
+        if len(states) < len(self._slots):
+            raise GraphError("two parameters of the solver have one name; states go by name")
+        return {"solver": type(self).__name__, "steps": self.steps, "states": states}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state; parameters that are yet to be stepped take theirs when they come.
+
+        Raises
+        ------
+        GraphError
+            It is the state of another kind of solver, or of other parameters; nothing changes.
+            The first step says so of parameters that are yet to come.
+        """
+        if not isinstance(state, Mapping) or not {"solver", "steps", "states"} <= state.keys():
+            raise GraphError(f"expected what state_dict() has returned, got {shown(state)}")
+        if state["solver"] != type(self).__name__:
+            raise GraphError(
+                f"the state is that of {shown(state['solver'])}, not of {type(self).__name__}"
+            )
+        slots = {_bare(slot.name): slot for slot in self._slots.values()}
+        loaded = dict(state["states"])
+        if slots and slots.keys() != loaded.keys():
+            odd = sorted(slots.keys() ^ loaded.keys())
+            raise GraphError(f"the state is that of other parameters: {', '.join(odd)}")
+        made = {name: self._restored(name, slot.shape, slot.state, loaded[name])
+                for name, slot in slots.items()}  # fmt: skip
+        for name, slot in slots.items():
+            slot.state = made[name]
+        self._loaded = {} if slots else loaded
+        self.steps = int(state["steps"])
+
+    def _restored(self, name: str, shape: tuple[int, ...], state: State, packed: Any) -> State:
+        try:
+            wrong = [one for one in packed.values() if np.ndim(one) and np.shape(one) != shape]
+            if wrong:
+                raise ValueError(f"an array of shape {wrong[0].shape}, expected {shape}")
+            return self.unpack(state, packed)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise GraphError(f"the state of {name!r} does not fit: {error}") from error
 
     def slots(self, nodes: Iterable[Any]) -> list[_Slot[State]]:
         """Return the state of each parameter node, made where this solver has not seen it.
@@ -222,7 +378,10 @@ class AbstractSolver(ABC, Generic[State]):
         found = []
         for node in nodes:
             value = node.held.array
-            slot = self._slots.setdefault(("node", id(node)), self._slot(node, value))
+            key = ("key", id(node.held))
+            slot = self._slots.get(key)
+            if slot is None:
+                slot = self._slots[key] = self._slot(node.held, f"parameter {node.name!r}", value)
             _check_unchanged(slot, value, f"parameter {node.name!r}")
             found.append(slot)
         return found
@@ -245,7 +404,7 @@ class AbstractSolver(ABC, Generic[State]):
             A state is missing; then nothing has changed.
         """
         changes: list[tuple[Held, Array, Array]] = []
-        calls: list[tuple[Any, ...]] = []
+        calls: list[tuple[Any, ...]] = [(setattr, self, "steps", self.steps + 1)]
         for slot, value, out, state in zip(slots, values, outs, states, strict=True):
             if state is None and slot.state is not None:
                 raise TypeError(
@@ -260,34 +419,44 @@ class AbstractSolver(ABC, Generic[State]):
         found = switch(changes, calls)
         if found is None:
             return None
-        name = next(slot.node.name for slot in slots if slot.held is found)
+        name = next(slot.name for slot in slots if slot.held is found)
         return GraphError(
-            f"parameter {name!r} was set while a step was under way; the step has changed nothing, "
-            "repeat it"
+            f"{name} was set while a step was under way; the step has changed nothing, repeat it"
         )
 
-    def _slot(self, node: Any, value: Array) -> _Slot[State]:
-        held = getattr(node, "held", None)
-        return _Slot(node, value.shape, value.dtype, self.init(value), held)
+    def _slot(self, key: Any, name: str, value: Array) -> _Slot[State]:
+        held = key if isinstance(key, Held) else None
+        solver = self._groups[id(key)][1] if id(key) in self._groups else self
+        state = solver.init(value)
+        if self._loaded:
+            packed = self._loaded.get(_bare(name))
+            if packed is None:
+                raise GraphError(
+                    f"the state that was loaded has no {name}; it has "
+                    f"{', '.join(self._loaded)}; load it into a solver of the same model"
+                )
+            state = self._restored(name, value.shape, state, packed)
+        return _Slot(key, name, solver, value.shape, value.dtype, state, held)
 
     def _validated(self, duals: list[ValueGrad]) -> list[_Item[State]]:
         items, unkeyed, fresh = [], 0, {}
         seen: set[tuple[str, int]] = set()
         for position, dual in enumerate(duals):
-            node = getattr(dual, "node", None)
+            node = dual if isinstance(dual, Held) else getattr(dual, "node", None)
             name = _describe(dual, node, position)
-            value, grad = _checked(dual, node, name)
-            if node is None:
+            keyed = getattr(node, "held", node)
+            value, grad = _checked(dual, keyed, name)
+            if keyed is None:
                 key = ("position", unkeyed)
                 unkeyed += 1
             else:
-                key = ("node", id(node))
+                key = ("key", id(keyed))
             if key in seen:
                 raise ValueError(f"{name} is listed twice; give each parameter to step once")
             seen.add(key)
             slot = self._slots.get(key)
             if slot is None:
-                slot = fresh[key] = self._slot(node, value)
+                slot = fresh[key] = self._slot(keyed, name, value)
             _check_unchanged(slot, value, name)
             items.append(_Item(slot, value, grad))
         self._check_length(unkeyed)
@@ -304,13 +473,41 @@ class AbstractSolver(ABC, Generic[State]):
         self._unkeyed = expected
 
 
+class LoopSolver(AbstractSolver[State]):
+    """A solver whose `update` is a loop over elements, which machines with ``jit=`` compile."""
+
+    @abstractmethod
+    def loop(self) -> Loop:
+        """Return the present form of `update` as a loop."""
+
+    @abstractmethod
+    def ahead(self, states: Sequence[State]) -> tuple[tuple[float, ...], Sequence[State]] | None:
+        """Return the numbers of the loop for a step of all `states`, and the states after it.
+
+        The loop reads the arrays of `states` and writes those of the states after.  None where one
+        step of all has no numbers in common.
+        """
+
+
 def _describe(dual: ValueGrad, node: object, position: int) -> str:
     name = getattr(node, "name", None) or getattr(dual, "name", None)
     return f"parameter {name!r}" if name else f"parameter {position} of the list"
 
 
-def _checked(dual: ValueGrad, node: object, name: str) -> tuple[Array, Array]:
-    value, grad = dual.value, dual.grad
+def _bare(name: str) -> str:
+    """Return a name in text, ``parameter 'w'`` or ``parameter 3 of the list``, without the word."""
+    return name.removeprefix("parameter ").removesuffix(" of the list").strip("'\"")
+
+
+def _clipped(grad: Array, bound: float) -> Array:
+    if grad.dtype.kind != "c":
+        return grad.clip(-bound, bound)
+    return grad.real.clip(-bound, bound) + 1j * grad.imag.clip(-bound, bound)
+
+
+def _checked(dual: ValueGrad, keyed: object, name: str) -> tuple[Array, Array]:
+    value = keyed.array if isinstance(keyed, Held) else dual.value
+    grad = dual.grad
     if not isinstance(value, np.ndarray) or value.dtype.kind not in "fcV":
         got = f"dtype {value.dtype}" if isinstance(value, np.ndarray) else type(value).__name__
         raise TypeError(
@@ -332,7 +529,7 @@ def _checked(dual: ValueGrad, node: object, name: str) -> tuple[Array, Array]:
             f"{name} is {value.dtype} but its gradient is {grad.dtype}; "
             "take the real part of the gradient"
         )
-    if not value.flags.writeable and getattr(node, "held", None) is None:
+    if not value.flags.writeable and not isinstance(keyed, Held):
         raise TypeError(f"{name} is a read-only array; pass a writable copy")
     return value, grad.astype(value.dtype, copy=False)
 

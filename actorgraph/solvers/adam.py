@@ -1,20 +1,36 @@
 """Adam: steps scaled by running estimates of the first two moments of the gradient."""
 
-from collections.abc import Sequence
+from __future__ import annotations
+
+from functools import cache
+from math import sqrt
 from typing import Any, final
 
-import numpy as np
+from actorgraph.options import flag, real
+from actorgraph.solvers._base import Loop
+from actorgraph.solvers._formula import Formula
+from actorgraph.solvers._settings import Rate, checked_betas, checked_rate
 
-from actorgraph.solvers._base import AbstractSolver, Loop
-from actorgraph.solvers._moments import ADAM, ADAM_L2, Moments, ahead, checked_settings
+__all__ = ["Adam", "adam"]
 
-__all__ = ["Adam"]
 
-Array = np.ndarray[Any, np.dtype[Any]]
+@cache
+def adam(before: str, amsgrad: bool) -> Loop:
+    """Return the step after a first line that is an L2 penalty, a decay, or none."""
+    largest = ["largest = maximum(largest, variance)"] if amsgrad else []
+    lines = [
+        *([before] if before else []),
+        "mean = mean * beta1 + g * rest1",
+        "variance = variance * beta2 + g * g * rest2",
+        *largest,
+        f"p = p - mean / (sqrt({'largest' if amsgrad else 'variance'}) / scale + eps) * rate",
+    ]
+    numbers = ("beta1", "rest1", "beta2", "rest2", "scale", "eps", "rate", "decay")
+    return Loop(tuple(lines), ("mean", "variance", *(["largest"] if amsgrad else [])), numbers)
 
 
 @final
-class Adam(AbstractSolver[Moments]):
+class Adam(Formula):
     r"""Adam with bias correction.
 
     .. math::
@@ -30,8 +46,8 @@ class Adam(AbstractSolver[Moments]):
 
     Parameters
     ----------
-    lr : float
-        Learning rate :math:`\eta \ge 0`.
+    lr : float or callable
+        Learning rate :math:`\eta \ge 0`, or a function of the number of steps before.
     betas : tuple of two floats
         Decay of the two moments, each from 0 to below 1.
     eps : float
@@ -39,6 +55,11 @@ class Adam(AbstractSolver[Moments]):
     weight_decay : float
         :math:`\lambda \ge 0`, an L2 penalty that goes through the moments; `AdamW` decays the
         parameter itself.
+    amsgrad : bool
+        Take the largest :math:`v` so far: S. Reddi, S. Kale, S. Kumar, "On the Convergence of Adam
+        and Beyond", ICLR 2018.
+    **shared
+        Settings of all solvers, see `AbstractSolver`.
 
     Examples
     --------
@@ -53,32 +74,25 @@ class Adam(AbstractSolver[Moments]):
 
     def __init__(
         self,
-        lr: float = 1e-3,
+        lr: Rate = 1e-3,
         *,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 0.0,
+        amsgrad: bool = False,
+        **shared: Any,
     ) -> None:
-        super().__init__()
-        checked = checked_settings(lr, betas, eps, weight_decay)
-        self.lr, self.betas, self.eps, self.weight_decay = checked
-
-    def init(self, value: Array) -> Moments:
-        """Return zero moments; see `AbstractSolver.init`."""
-        return Moments.of(value)
-
-    def update(self, state: Moments, grad: Array, current: Array, out: Array) -> Moments:
-        """Write the stepped parameter to `out`; see `AbstractSolver.update`."""
-        if self.weight_decay:
-            grad = grad + self.weight_decay * current
-        return state.descend(grad, current, out, lr=self.lr, betas=self.betas, eps=self.eps)
+        super().__init__(**shared)
+        self.lr, self.betas, self.eps = checked_rate(lr), checked_betas(betas), real("eps", eps)
+        self.weight_decay = real("weight_decay", weight_decay)
+        self.amsgrad = flag("amsgrad", amsgrad)
 
     def loop(self) -> Loop:
-        """Return `update` as a loop; see `AbstractSolver.loop`."""
-        return ADAM_L2 if self.weight_decay else ADAM
+        """Return the step as lines; see `Formula.loop`."""
+        return adam("g = g + decay * p" if self.weight_decay else "", self.amsgrad)
 
-    def ahead(
-        self, states: Sequence[Moments]
-    ) -> tuple[tuple[float, ...], Sequence[Moments]] | None:
-        """Return the settings and counts; see `AbstractSolver.ahead`."""
-        return ahead(states, self.lr, self.betas, self.eps, self.weight_decay)
+    def numbers(self, step: int) -> tuple[float, ...]:
+        """Return the numbers of the lines; see `Formula.numbers`."""
+        beta1, beta2 = self.betas
+        scale, rate = sqrt(1.0 - beta2**step), self.rate / (1.0 - beta1**step)
+        return beta1, 1.0 - beta1, beta2, 1.0 - beta2, scale, self.eps, rate, self.weight_decay

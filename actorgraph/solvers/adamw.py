@@ -1,20 +1,21 @@
-"""AdamW: Adam whose weight decay does not go through the moments."""
+"""AdamW: Adam that decays the parameter, not the gradient."""
 
-from collections.abc import Sequence
+from __future__ import annotations
+
+from math import sqrt
 from typing import Any, final
 
-import numpy as np
-
-from actorgraph.solvers._base import AbstractSolver, Loop
-from actorgraph.solvers._moments import ADAM_W, Moments, ahead, checked_settings
+from actorgraph.options import flag, real
+from actorgraph.solvers._base import Loop
+from actorgraph.solvers._formula import Formula
+from actorgraph.solvers._settings import Rate, checked_betas, checked_rate
+from actorgraph.solvers.adam import adam
 
 __all__ = ["AdamW"]
 
-Array = np.ndarray[Any, np.dtype[Any]]
-
 
 @final
-class AdamW(AbstractSolver[Moments]):
+class AdamW(Formula):
     r"""Adam with decoupled weight decay.
 
     .. math::
@@ -25,19 +26,18 @@ class AdamW(AbstractSolver[Moments]):
 
     Parameters
     ----------
-    lr : float
-        Learning rate :math:`\eta \ge 0`.
+    lr : float or callable
+        Learning rate :math:`\eta \ge 0`, or a function of the number of steps before.
     betas : tuple of two floats
         Decay of the two moments, each from 0 to below 1.
     eps : float
         :math:`\epsilon \ge 0`, as in `Adam`.
     weight_decay : float
         :math:`\lambda \ge 0`.
-
-    Raises
-    ------
-    ValueError
-        A setting is out of its bounds.
+    amsgrad : bool
+        As in `Adam`.
+    **shared
+        Settings of all solvers, see `AbstractSolver`.
 
     Examples
     --------
@@ -52,31 +52,30 @@ class AdamW(AbstractSolver[Moments]):
 
     def __init__(
         self,
-        lr: float = 1e-3,
+        lr: Rate = 1e-3,
         *,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 1e-2,
+        amsgrad: bool = False,
+        **shared: Any,
     ) -> None:
-        super().__init__()
-        checked = checked_settings(lr, betas, eps, weight_decay)
-        self.lr, self.betas, self.eps, self.weight_decay = checked
-
-    def init(self, value: Array) -> Moments:
-        """Return zero moments; see `AbstractSolver.init`."""
-        return Moments.of(value)
-
-    def update(self, state: Moments, grad: Array, current: Array, out: Array) -> Moments:
-        """Write the stepped parameter to `out`; see `AbstractSolver.update`."""
-        np.multiply(current, 1.0 - self.lr * self.weight_decay, out=out)
-        return state.descend(grad, out, out, lr=self.lr, betas=self.betas, eps=self.eps)
+        super().__init__(**shared)
+        self.lr, self.betas, self.eps = checked_rate(lr), checked_betas(betas), real("eps", eps)
+        self.weight_decay = real("weight_decay", weight_decay)
+        self.amsgrad = flag("amsgrad", amsgrad)
 
     def loop(self) -> Loop:
-        """Return `update` as a loop; see `AbstractSolver.loop`."""
-        return ADAM_W
+        """Return the step as lines; see `Formula.loop`."""
+        return adam("p = p * decay", self.amsgrad)
 
-    def ahead(
-        self, states: Sequence[Moments]
-    ) -> tuple[tuple[float, ...], Sequence[Moments]] | None:
-        """Return the settings and counts; see `AbstractSolver.ahead`."""
-        return ahead(states, self.lr, self.betas, self.eps, 1.0 - self.lr * self.weight_decay)
+    def numbers(self, step: int) -> tuple[float, ...]:
+        """Return the numbers of the lines; see `Formula.numbers`."""
+        beta1, beta2 = self.betas
+        lr = self.rate
+        scale, rate, decay = (
+            sqrt(1.0 - beta2**step),
+            lr / (1.0 - beta1**step),
+            1.0 - lr * self.weight_decay,
+        )
+        return beta1, 1.0 - beta1, beta2, 1.0 - beta2, scale, self.eps, rate, decay

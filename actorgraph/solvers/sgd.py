@@ -1,6 +1,6 @@
 """Stochastic gradient descent with momentum, Nesterov's momentum, L1 and L2 penalties."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, final
@@ -8,7 +8,8 @@ from typing import Any, final
 import numpy as np
 
 from actorgraph.options import flag, real
-from actorgraph.solvers._base import AbstractSolver, Loop
+from actorgraph.solvers._base import Loop, LoopSolver
+from actorgraph.solvers._settings import Rate, checked_rate
 
 __all__ = ["SGD"]
 
@@ -51,7 +52,7 @@ def _loop(weight_decay: bool, l1: bool, momentum: bool, nesterov: bool) -> Loop:
 
 
 @final
-class SGD(AbstractSolver[_State]):
+class SGD(LoopSolver[_State]):
     r"""Stochastic gradient descent.
 
     .. math::
@@ -65,8 +66,8 @@ class SGD(AbstractSolver[_State]):
 
     Parameters
     ----------
-    lr : float
-        Learning rate :math:`\eta \ge 0`.
+    lr : float or callable
+        Learning rate :math:`\eta \ge 0`, or a function of the number of steps before.
     momentum : float
         :math:`\mu`, from 0 (plain descent) to below 1.
     nesterov : bool
@@ -76,6 +77,8 @@ class SGD(AbstractSolver[_State]):
     l1 : float
         :math:`\lambda_1 \ge 0`, a penalty of :math:`\lambda_1 |p|`, whose gradient at 0 is 0; a
         complex sign is :math:`p / |p|`.
+    **shared
+        Settings of all solvers, see `AbstractSolver`.
 
     Examples
     --------
@@ -90,15 +93,16 @@ class SGD(AbstractSolver[_State]):
 
     def __init__(
         self,
-        lr: float = 1e-2,
+        lr: Rate = 1e-2,
         *,
         momentum: float = 0.0,
         nesterov: bool = False,
         weight_decay: float = 0.0,
         l1: float = 0.0,
+        **shared: Any,
     ) -> None:
-        super().__init__()
-        self.lr = real("lr", lr)
+        super().__init__(**shared)
+        self.lr = checked_rate(lr)
         self.momentum = real("momentum", momentum, below=1.0)
         self.nesterov = flag("nesterov", nesterov)
         if nesterov and momentum == 0.0:
@@ -119,7 +123,7 @@ class SGD(AbstractSolver[_State]):
         if self.momentum:
             state, grad = self._accelerated(state, grad)
         # A 0-d array of the dtype costs 0.25 us less than a Python scalar.
-        np.multiply(grad, state.take_rate(self.lr), state.scratch)
+        np.multiply(grad, state.take_rate(self.rate), state.scratch)
         np.subtract(current, state.scratch, out)
         return state
 
@@ -136,7 +140,7 @@ class SGD(AbstractSolver[_State]):
         return after, grad + self.momentum * velocity if self.nesterov else velocity
 
     def loop(self) -> Loop:
-        """Return `update` as a loop; see `AbstractSolver.loop`."""
+        """Return `update` as a loop; see `LoopSolver.loop`."""
         return _loop(self.weight_decay != 0, self.l1 != 0, self.momentum != 0, self.nesterov)
 
     def ahead(self, states: Sequence[_State]) -> tuple[tuple[float, ...], Sequence[_State]]:
@@ -146,4 +150,14 @@ class SGD(AbstractSolver[_State]):
                 if state.velocity is None:
                     state.velocity = np.zeros_like(state.scratch)
             states = [state.after() for state in states]
-        return (self.lr, self.momentum, self.weight_decay, self.l1), states
+        return (self.rate, self.momentum, self.weight_decay, self.l1), states
+
+    def pack(self, state: _State) -> dict[str, Any]:
+        """Return the velocity, if there is one; see `AbstractSolver.pack`."""
+        return {} if state.velocity is None else {"velocity": state.velocity}
+
+    def unpack(self, state: _State, packed: Mapping[str, Any]) -> _State:
+        """Return a state of the velocity; see `AbstractSolver.unpack`."""
+        if "velocity" in packed:
+            state.velocity = np.array(packed["velocity"]).astype(state.scratch.dtype)
+        return state

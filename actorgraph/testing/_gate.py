@@ -7,13 +7,13 @@ from typing import Any, final
 
 from actorgraph.testing._laws import claim
 
-__all__ = ["Gate"]
+__all__ = ["OpGate"]
 
 _PATIENCE_S = 20.0
 
 
 @final
-class Gate:
+class OpGate:
     """An op body that says when it is entered and waits until it is let on."""
 
     def __init__(self) -> None:

@@ -28,7 +28,7 @@ from actorgraph.testing._examples import (
     expected,
     results,
 )
-from actorgraph.testing._gate import Gate
+from actorgraph.testing._gate import OpGate
 from actorgraph.testing._laws import Laws, claim, on, raises, same_bits
 
 __all__ = ["MACHINE_LAWS", "check_machine"]
@@ -148,7 +148,7 @@ def a_run_that_fails_among_others_fails_alone(make: Make) -> None:
                 same_bits(run[x].grad, np.exp(float(i)) * 3, f"the gradient of run {i}")
 
 
-def _gated(gate: Gate) -> Node:
+def _gated(gate: OpGate) -> Node:
     """X -> tanh -> gate -> * 2, whose middle is as long as a law wants."""
     graph = Graph()
     x = graph.input("x", (2,), "float64")
@@ -162,7 +162,7 @@ def _beyond(value: float) -> Any:
 
 @_law
 def neighbours_of_a_run_that_is_cancelled_have_the_right_bits(make: Make) -> None:
-    gate = Gate()
+    gate = OpGate()
     y = _gated(gate)
     with make([y], wrt=[]) as machine:
         before = machine.start({"x": np.full(2, 1.0)})
@@ -181,7 +181,7 @@ def neighbours_of_a_run_that_is_cancelled_have_the_right_bits(make: Make) -> Non
 
 @_law
 def a_run_can_be_cancelled_while_it_is_queued(make: Make) -> None:
-    gate = Gate()
+    gate = OpGate()
     y = _gated(gate)
     with make([y], wrt=[], max_in_flight=1) as machine:
         first = machine.start(_ONES)
@@ -337,7 +337,7 @@ def a_failing_service_is_a_node_error_and_the_next_run_is_right(make: Make) -> N
 
 @_law
 def closing_ends_runs_in_flight_and_queued(make: Make) -> None:
-    gate = Gate()
+    gate = OpGate()
     machine = make([_gated(gate)], wrt=[], max_in_flight=1)
     runs = [machine.start(_ONES) for _ in range(3)]
     gate.wait_entered()

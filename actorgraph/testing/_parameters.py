@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from actorgraph.store import Store
+from actorgraph.parameters import Parameter
 
 __all__ = ["FakeDual", "FakeParameter", "dual_of"]
 
@@ -15,7 +15,7 @@ class FakeParameter:
 
     def __init__(self, name: str, value: Any) -> None:
         self.name = name
-        self.held = Store().hold(value)
+        self.held = Parameter(value)
 
     @property
     def value(self) -> Any:

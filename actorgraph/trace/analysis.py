@@ -9,10 +9,10 @@ from typing import Any
 
 from actorgraph.errors import printable
 from actorgraph.trace.assembly import Records
-from actorgraph.trace.records import Message, RunSpan, Slice
+from actorgraph.trace.records import MessageSpan, RunSpan, Slice
 
 __all__ = [
-    "Busy", "CAUSES", "Step", "Summary", "critical_path", "idle_by_cause", "is_text",
+    "Busy", "CAUSES", "PathStep", "Summary", "critical_path", "idle_by_cause", "is_text",
     "summarise",
 ]  # fmt: skip
 
@@ -37,7 +37,7 @@ class Busy:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class PathStep:
     """One step of a critical path: `waited_s` from the message that it needed to its start."""
 
     name: str
@@ -62,7 +62,7 @@ class Summary:
     workers : int
         Those of the largest machine, or the lanes if these are fewer; and the lanes of pipelines.
     busiest : tuple of Busy
-    path : tuple of Step
+    path : tuple of PathStep
         The longest run, backwards from its last slice along the messages that came last; in the
         lane of a pipeline along what the lane did before, where that ended later.
     path_run : int or None
@@ -77,7 +77,7 @@ class Summary:
     busy_s: dict[str, float]
     idle_s: dict[str, float]
     busiest: tuple[Busy, ...]
-    path: tuple[Step, ...]
+    path: tuple[PathStep, ...]
     path_run: int | None
     path_length: int
 
@@ -192,7 +192,7 @@ def _busiest(records: Records) -> list[Busy]:
     return sorted(found, key=_seconds, reverse=True)
 
 
-def critical_path(records: Records) -> tuple[list[Step], int | None]:
+def critical_path(records: Records) -> tuple[list[PathStep], int | None]:
     """Return the steps that the longest run has waited for, first to last, and its number."""
     lengths: dict[tuple[str, int], tuple[float, float]] = {}
     for part in records.slices:
@@ -209,12 +209,12 @@ def critical_path(records: Records) -> tuple[list[Step], int | None]:
         for index, part in enumerate(records.slices)
         if (part.machine, part.run) == longest and part.actor is not None
     ]
-    arrived: dict[int, Message] = {}
+    arrived: dict[int, MessageSpan] = {}
     for message in records.messages:  # by time: the latest stays
         arrived[message.target] = message
     before = _before(records, ours)
     at: int | None = max(ours, key=[part.end for part in records.slices].__getitem__)
-    steps: list[Step] = []
+    steps: list[PathStep] = []
     while at is not None:
         part = records.slices[at]
         previous = before.get(at)
@@ -223,7 +223,7 @@ def critical_path(records: Records) -> tuple[list[Step], int | None]:
             at = arrived[at].source if at in arrived else None
         else:
             at, waited_s = previous, min(waited_s, part.start - records.slices[previous].end)
-        steps.append(Step(part.name, part.kind, part.lane, waited_s, part.seconds))
+        steps.append(PathStep(part.name, part.kind, part.lane, waited_s, part.seconds))
     return steps[::-1], longest[1]
 
 
@@ -331,7 +331,7 @@ def _busy(slices: Sequence[Slice], lane: str) -> list[tuple[float, float]]:
     return spans
 
 
-def _taken(step: Step) -> float:
+def _taken(step: PathStep) -> float:
     return step.waited_s + step.seconds
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from actorgraph.errors import printable
 from actorgraph.graph import Node
 from actorgraph.memory.buffers import size_in_bytes
-from actorgraph.trace.records import Actor, Call, Edge, Message, RunSpan, Slice
+from actorgraph.trace.records import Actor, CallSpan, Edge, MessageSpan, RunSpan, Slice
 
 if TYPE_CHECKING:
     from actorgraph.lower.regions import Port
@@ -33,9 +34,9 @@ class Records:
     lanes: tuple[str, ...]
     actors: tuple[Actor, ...]
     slices: tuple[Slice, ...]
-    messages: tuple[Message, ...]
+    messages: tuple[MessageSpan, ...]
     runs: tuple[RunSpan, ...]
-    calls: tuple[Call, ...]
+    calls: tuple[CallSpan, ...]
 
 
 def assemble(recorder: Recorder, ended: float) -> Records:
@@ -43,6 +44,7 @@ def assemble(recorder: Recorder, ended: float) -> Records:
     assembly = _Assembly(recorder)
     assembly.add_actors()
     assembly.add_turns()
+    assembly.add_jobs()
     assembly.add_pieces()
     assembly.sort()
     assembly.connect()
@@ -66,7 +68,7 @@ class _Assembly:
         self.machines = _names(self.notes)
         self.actors: list[Actor] = []
         self.slices: list[Slice] = []
-        self.messages: list[Message] = []
+        self.messages: list[MessageSpan] = []
         self.actor_of: dict[Task | Plan, int] = {}
         self.machine_of: dict[Task, tuple[str, Any]] = {}
         self.task_of: dict[int, Task] = {}
@@ -91,9 +93,9 @@ class _Assembly:
             if notes.direct is not None and notes.plan not in self.actor_of:
                 self.actor_of[notes.plan] = len(self.actors)
                 machine = self.machines[id(notes.core)]
-                name = ", ".join(printable(node.name) for node in notes.plan.nodes[:3])
-                steps = notes.plan.joint.order
-                nodes = dict.fromkeys(notes.plan.joint.source(step).name for step in steps)
+                name = ", ".join(printable(node.name) for node in notes.plan.names.nodes[:3])
+                steps = notes.plan.compiled.joint.order
+                nodes = dict.fromkeys(notes.plan.compiled.joint.source(step).name for step in steps)
                 index = len(self.actors)
                 self.actors.append(Actor(index, name, "direct", machine, tuple(nodes), ()))
 
@@ -122,6 +124,22 @@ class _Assembly:
                 self._add(
                     task.lane or lane, started, ended, actor.name, actor.direction, number,
                     machine, microbatch, actor.index,
+                )  # fmt: skip
+
+    def add_jobs(self) -> None:
+        """Add what lanes of devices do, for the turns that have launched it."""
+        turns: dict[str, list[Slice]] = {}
+        for part in sorted(self.slices, key=_start):
+            turns.setdefault(part.lane, []).append(part)
+        for job, started, ended in self.recorder.jobs:
+            thread, launched = job.launched or ("", 0.0)
+            parts, at = turns.get(thread, []), launched - self.began
+            place = bisect(parts, at, key=_start) - 1
+            if place >= 0 and at <= parts[place].end:
+                part = parts[place]
+                self._add(
+                    job.lane.name, started, ended, job.name, "device", part.run, part.machine,
+                    part.microbatch, None,
                 )  # fmt: skip
 
     def add_pieces(self) -> None:
@@ -198,7 +216,7 @@ class _Assembly:
         edge: Edge,
         port: Port,
         notes: RunNotes | None,
-    ) -> Message | None:
+    ) -> MessageSpan | None:
         to = self.slices[target]
         if source is not None:
             sender = self.slices[source]
@@ -210,7 +228,7 @@ class _Assembly:
             return None
         symbols = {} if notes is None else notes.symbols
         size = sum(self.sizes.of(node, symbols) for node in port.nodes)
-        return Message(source, target, edge, sent, max(sent, to.start), size)
+        return MessageSpan(source, target, edge, sent, max(sent, to.start), size)
 
     def spans(self) -> list[RunSpan]:
         spans = [
@@ -223,9 +241,9 @@ class _Assembly:
         ]  # fmt: skip
         return sorted(spans, key=_beginning)
 
-    def calls(self) -> list[Call]:
+    def calls(self) -> list[CallSpan]:
         calls = [
-            Call(name, self.machines[id(notes.core)], notes.number, start - self.began,
+            CallSpan(name, self.machines[id(notes.core)], notes.number, start - self.began,
                  end - self.began)
             for notes in self.notes
             for name, start, end in notes.calls
@@ -255,17 +273,17 @@ def _names(notes: Sequence[RunNotes]) -> dict[int, str]:
     seen: Counter[str] = Counter()
     for one in notes:
         if id(one.core) not in names:
-            graph = str(one.plan.nodes[0].graph.name)
+            graph = str(one.plan.names.nodes[0].graph.name)
             seen[graph] += 1
             names[id(one.core)] = graph if seen[graph] == 1 else f"{graph} ({seen[graph]})"
     return names
 
 
-def _start(part: Slice | Call) -> float:
+def _start(part: Slice | CallSpan) -> float:
     return part.start
 
 
-def _sent(message: Message) -> float:
+def _sent(message: MessageSpan) -> float:
     return message.sent
 
 

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import anyio
 
 from actorgraph._target import outputs_and_feeds
 from actorgraph.machines import ActorMachine, LispMachine, Machine, TapeMachine
-from actorgraph.trace.recorder import record
 from actorgraph.trace.trace import Trace
+from actorgraph.trace.using import record
 
-__all__ = ["MACHINES", "Settings", "hint", "trace"]
+__all__ = ["MACHINES", "hint", "trace"]
 
 MACHINES: dict[str, Callable[..., Machine]] = {
     "actor": ActorMachine,
@@ -23,22 +22,19 @@ MACHINES: dict[str, Callable[..., Machine]] = {
 """Machines by the names of the command line."""
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """How to run: the options of the command line."""
-
-    machine: str = "actor"
-    workers: int | None = None
-    fuse: str = "auto"
-    runs: int = 1
-    backward: bool = False
-    cold: bool = False
-
-
-def trace(target: str, settings: Settings) -> Trace:
+def trace(
+    target: str,
+    *,
+    machine: str = "actor",
+    workers: int | None = None,
+    fuse: str = "auto",
+    runs: int = 1,
+    backward: bool = False,
+    cold: bool = False,
+) -> Trace:
     """Call the function of a target and record runs of what it returns; blocks until they ended.
 
-    The first run compiles the machine; it is not recorded unless ``cold`` is asked for.
+    The first run compiles the machine; it is not recorded unless `cold` is asked for.
 
     Raises
     ------
@@ -46,23 +42,22 @@ def trace(target: str, settings: Settings) -> Trace:
         As `outputs_and_feeds`.
     """
     outputs, feeds = outputs_and_feeds(target)
-    make = MACHINES[settings.machine]
-    with make(outputs, workers=settings.workers, fuse=settings.fuse) as machine:
-        if not settings.cold:
-            machine.run_sync(feeds, backward=settings.backward)
-        return _recorded(machine, feeds, settings)
+    with MACHINES[machine](outputs, workers=workers, fuse=fuse) as made:
+        if not cold:
+            made.run_sync(feeds, backward=backward)
+        return _recorded(made, feeds, runs, backward)
 
 
-def _recorded(machine: Machine, feeds: Mapping[Any, Any], settings: Settings) -> Trace:
-    if settings.runs == 1:
+def _recorded(machine: Machine, feeds: Mapping[Any, Any], runs: int, backward: bool) -> Trace:
+    if runs == 1:
         with record() as found:
-            machine.run_sync(feeds, backward=settings.backward)
+            machine.run_sync(feeds, backward=backward)
         return found
 
     async def stream() -> Trace:
         # Within the loop: to import and start one takes longer than many a run.
         with record() as found:
-            async for _ in machine.stream([feeds] * settings.runs, backward=settings.backward):
+            async for _ in machine.stream([feeds] * runs, backward=backward):
                 pass
         return found
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary, WeakSet
 
 from actorgraph.errors import GraphError, printable
-from actorgraph.instrument import Instrument
+from actorgraph.machines.instrument import Instrument
 from actorgraph.machines.life import Lifetime
 from actorgraph.options import real
 from actorgraph.trace.using import use
@@ -111,7 +111,7 @@ class Live(Instrument):
         """Learn of the run's machine."""
         with self._lock:
             if run.core not in self._counts:
-                self._counts[run.core] = _Counts(str(run.plan.nodes[0].graph.name))
+                self._counts[run.core] = _Counts(str(run.plan.names.nodes[0].graph.name))
 
     def on_error(self, run: Run, error: BaseException) -> None:
         """Count a failure."""

@@ -1,4 +1,4 @@
-"""`record`: an instrument that writes down what happens, and makes a `Trace` of it at the end.
+"""`Recorder`: an instrument that writes down what happens.
 
 While it listens it appends five fields a turn to a flat list of the thread's own: no lock, and no
 tuple that stays and that the garbage collector would have to visit.  Everything else is worked out
@@ -8,55 +8,21 @@ when the recording ends.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from actorgraph.instrument import Instrument, listen, settle, silence
-from actorgraph.trace.assembly import assemble
-from actorgraph.trace.trace import Trace
+from actorgraph.machines.instrument import Instrument
 
 if TYPE_CHECKING:
+    from actorgraph.devices.base import Job
     from actorgraph.machines.core import Core
     from actorgraph.machines.network import Network
     from actorgraph.machines.plan import Plan
     from actorgraph.machines.run import Run
     from actorgraph.node_actor import Task
 
-__all__ = ["Recorder", "RunNotes", "record"]
-
-
-@contextmanager
-def record() -> Iterator[Trace]:
-    """Record what all machines of the process do inside the ``with`` block.
-
-    The trace can be read when the block has ended.  Recording costs less than half a
-    microsecond a turn of an actor; nothing blocks.  Small runs, which their caller computes without
-    actors, are one slice each: make the machine with ``fuse="none"`` to see every node.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import actorgraph as ag
-    >>> g = ag.Graph()
-    >>> x = g.input("x", shape=(2,))
-    >>> y = np.tanh(x).named("y")
-    >>> with ag.ActorMachine([y], fuse="none") as machine, ag.trace.record() as t:
-    ...     run = machine.run_sync({"x": np.ones(2, "float32")})
-    >>> [(s.name, s.kind, s.run) for s in t.slices if s.actor is not None]
-    [('y', 'forward', 0)]
-    """
-    recorder = Recorder()
-    trace = Trace()
-    held = listen(recorder)
-    try:
-        yield trace
-    finally:
-        settle([task for network in list(recorder.networks) for task in network.tasks])
-        silence(held)
-        trace._fill(assemble(recorder, perf_counter()))
+__all__ = ["Recorder", "RunNotes"]
 
 
 class _Lane(threading.local):
@@ -97,6 +63,8 @@ class Recorder(Instrument):
         Name of a thread, and task, number and microbatch of the run, start and end of each turn.
     runs : dict
         `RunNotes` by core and number.
+    jobs : list of (Job, float, float)
+        What lanes of devices have done, with start and end.
     networks : dict
         The networks that took runs, in this order.
     """
@@ -106,7 +74,12 @@ class Recorder(Instrument):
         self.lanes: list[tuple[str, list[Any]]] = []
         self.runs: dict[tuple[Core, int], RunNotes] = {}
         self.networks: dict[Network, None] = {}
+        self.jobs: list[tuple[Job, float, float]] = []
         self._lane = _Lane(self.lanes)
+
+    def on_job(self, job: Job, started: float, ended: float) -> None:
+        """Note a job of a device's lane."""
+        self.jobs.append((job, started, ended))
 
     def on_turn(self, task: Task, run: Run, started: float, ended: float) -> None:
         """Note a turn."""

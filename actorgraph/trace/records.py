@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Any, NamedTuple
 
-__all__ = ["Actor", "Call", "Edge", "Message", "PredictedSlice", "RunSpan", "Slice"]
+__all__ = ["Actor", "CallSpan", "Edge", "MessageSpan", "PredictedSlice", "RunSpan", "Slice"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,8 @@ class Slice(NamedTuple):
         Name of the thread.
     start, end : float
     name, kind : str
-        The actor's name and direction; or "check feeds" and "feeds".
+        The actor's name and direction; or "check feeds" and "feeds"; or a node and "device", where
+        a lane of a device has computed it.
     run : int
         Number of the run, counted by its machine.
     machine : str
@@ -108,7 +109,7 @@ class Slice(NamedTuple):
         return max(0.0, self.start - self.ready)
 
 
-class Message(NamedTuple):
+class MessageSpan(NamedTuple):
     """What one slice has sent to another, or a run to a slice (`source` is None).
 
     Attributes
@@ -153,7 +154,7 @@ class RunSpan:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class CallSpan:
     """A call of an asynchronous op, on an event loop."""
 
     name: str

@@ -14,7 +14,7 @@ from actorgraph.trace.analysis import Summary, summarise
 from actorgraph.trace.assembly import Records
 from actorgraph.trace.chrome import events
 from actorgraph.trace.page import page
-from actorgraph.trace.records import Actor, Call, Message, PredictedSlice, RunSpan, Slice
+from actorgraph.trace.records import Actor, CallSpan, MessageSpan, PredictedSlice, RunSpan, Slice
 
 __all__ = ["Trace"]
 
@@ -31,10 +31,10 @@ class Trace:
     actors : tuple of Actor
     slices : tuple of Slice
         By time of their start.
-    messages : tuple of Message
+    messages : tuple of MessageSpan
         By the time when they were sent.
     runs : tuple of RunSpan
-    calls : tuple of Call
+    calls : tuple of CallSpan
         Of asynchronous ops.
     predicted : dict
         Predicted slices by the name under which `predict` was given them.
@@ -69,7 +69,7 @@ class Trace:
         return self._read().slices
 
     @property
-    def messages(self) -> tuple[Message, ...]:  # noqa: D102
+    def messages(self) -> tuple[MessageSpan, ...]:  # noqa: D102
         return self._read().messages
 
     @property
@@ -77,7 +77,7 @@ class Trace:
         return self._read().runs
 
     @property
-    def calls(self) -> tuple[Call, ...]:  # noqa: D102
+    def calls(self) -> tuple[CallSpan, ...]:  # noqa: D102
         return self._read().calls
 
     def predict(

@@ -18,8 +18,8 @@ from actorgraph.autodiff.trees import Structure, flatten, unflatten
 from actorgraph.errors import FeedError, GraphError, GraphTypeError
 from actorgraph.graph import Graph, Node
 from actorgraph.machines import TapeMachine
+from actorgraph.machines.event_loops import in_event_loop, in_ipython_kernel
 from actorgraph.machines.options import allowed
-from actorgraph.machines.run import in_event_loop, in_ipython_kernel
 from actorgraph.rewrite import Pass, rewrite
 
 __all__ = [

@@ -31,7 +31,7 @@ def steps_of(machine):
     """Return the op names of all steps of the programs that have run."""
     found = []
     for plan in machine._plans.values():
-        specs = [spec.steps for spec in plan.tasks]
-        found += [step.op.name for steps in (specs if not plan.direct else [plan.direct_steps])
-                  for step in steps]  # fmt: skip
+        specs = [spec.steps for spec in plan.partition.tasks]
+        specs = [plan.inline.steps] if plan.inline.program else specs
+        found += [step.op.name for steps in specs for step in steps]
     return found

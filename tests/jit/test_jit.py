@@ -126,7 +126,7 @@ def test_actors_fuse_within_their_tasks_only(fuse, workers, eager):
         for parameter in graph.parameters:
             near(got[parameter].grad, wanted[parameter].grad, 10)
         values = [{step.id for step in spec.steps} for plan in machine._plans.values()
-                  for spec in plan.tasks]  # fmt: skip
+                  for spec in plan.partition.tasks]  # fmt: skip
         assert sum(map(len, values)) == len(set().union(*values))
 
 

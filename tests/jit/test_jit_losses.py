@@ -29,7 +29,7 @@ def near(got, wanted, scale=1.0):
 
 def steps_of(machine):
     """Return the op names of the steps of the direct programs that have run."""
-    return [step.op.name for plan in machine._plans.values() for step in plan.direct_steps]
+    return [step.op.name for plan in machine._plans.values() for step in plan.inline.steps]
 
 
 def agree(outputs, feeds, wrt=(), scale=1.0, modes=({}, {"backward": True})):
@@ -47,7 +47,7 @@ def agree(outputs, feeds, wrt=(), scale=1.0, modes=({}, {"backward": True})):
             if "backward" in mode:
                 for node in wrt:
                     near(got[node].grad, wanted[node].grad, 10 * scale)
-        assert all("fused" in [step.op.name for step in plan.direct_steps]
+        assert all("fused" in [step.op.name for step in plan.inline.steps]
                    for plan in tape._plans.values())  # fmt: skip
         return steps_of(tape)
 
@@ -259,7 +259,7 @@ def test_a_training_step_is_its_products_and_a_loop_for_each_layer(kind):
         with getattr(ag, kind)([loss], wrt=graph.parameters, exact=False, jit=how) as machine:
             step = machine.compile_step(ag.solvers.SGD(lr=0.1, momentum=0.9))
             losses[how] = [float(step(feeds)[loss].value) for _ in range(20)]
-            steps = [one.op.name for one in step._plan.direct_steps]
+            steps = [one.op.name for one in step._plan.inline.steps]
     np.testing.assert_allclose(losses["wait"], losses[False], rtol=1e-4)
     assert losses["wait"][-1] < losses["wait"][0] / 2
     assert steps.count("matmul") == 8

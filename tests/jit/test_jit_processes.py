@@ -69,7 +69,7 @@ def test_without_a_place_for_files_loops_are_compiled_all_the_same(tmp_path):
     place = tmp_path / "file"
     place.write_text("")
     text = "def kernel(x0, out):\n    out[0] = x0[0] * 2\n    return True\n"
-    one = compiling.Compiled(text, (("float32", 1, False), ("float32", 1, True)), str(place))
+    one = compiling.CompiledLoop(text, (("float32", 1, False), ("float32", 1, True)), str(place))
     out = np.zeros(1, "f")
     assert compiling._compile(one)(np.full(1, 3, "f"), out)
     assert out == 6

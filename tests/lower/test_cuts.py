@@ -46,7 +46,7 @@ def test_a_cut_of_ones_own_has_the_bits_of_every_other(net, workers):
     assert found == run(ag.LispMachine([net]))[0]
     assert "Two regions of about the same cost" in machine.explain()
     [plan] = machine._plans.values()
-    assert len({spec.region.index for spec in plan.tasks}) == 2
+    assert len({spec.region.index for spec in plan.partition.tasks}) == 2
 
 
 def test_a_machine_of_ones_own_is_written_as_contributing_says(net):

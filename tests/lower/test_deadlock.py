@@ -6,7 +6,7 @@ import pytest
 
 from actorgraph.errors import DeadlockError, GraphError
 from actorgraph.graph import Graph
-from actorgraph.lower.deadlock import Credit, Edge, check, check_order
+from actorgraph.lower.deadlock import Arc, Credit, check, check_order
 from actorgraph.lower.regions import Port, Region, TaskSpec
 
 
@@ -14,7 +14,7 @@ def drawn(rng):
     """Return tasks, edges, lanes and credits: lanes keep the runs of each task in order."""
     count, runs = rng.randint(2, 7), rng.randint(1, 5)
     edges = [
-        Edge(rng.randrange(target), target, rng.choice([1, 1, 2, None]), "-", rng.random() < 0.5)
+        Arc(rng.randrange(target), target, rng.choice([1, 1, 2, None]), "-", rng.random() < 0.5)
         for target in range(1, count)
         for _ in range(rng.randint(1, 2))
     ]  # fmt: skip
@@ -62,14 +62,14 @@ def test_the_verdict_does_not_depend_on_the_order_in_which_lanes_are_served():
 
 def test_a_receiver_may_pick_its_run_where_an_edge_is_no_queue():
     lanes = [[(0, 0), (0, 1)], [(1, 1), (1, 0)]]
-    edge = Edge(0, 1, 2, "stash", fifo=False)
+    edge = Arc(0, 1, 2, "stash", fifo=False)
     assert check("ab", [edge], lanes).ok
     assert not check("ab", [edge._replace(fifo=True)], lanes).ok
     assert check("ab", [edge._replace(capacity=1)], lanes).capacities == (2,)
 
 
 def test_what_nobody_does_ends_the_chain():
-    verdict = check("ab", [Edge(0, 1, None, "a -> b")], [[(0, 0)], [(1, 0), (1, 1)]])
+    verdict = check("ab", [Arc(0, 1, None, "a -> b")], [[(0, 0)], [(1, 0), (1, 1)]])
     assert verdict.blocked == (
         "lane 1 is at 'b' of run 1, which waits for a message in a -> b; no lane lists 'a' for it",
     )

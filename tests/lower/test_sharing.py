@@ -30,9 +30,12 @@ def steps_of(machine):
     return [
         [step.op.name for step in steps]
         for plan in machine._plans.values()
-        for steps in ([plan.direct_steps] if plan.direct else [[s for spec in plan.tasks
-                                                               for s in spec.steps]])
-    ]  # fmt: skip
+        for steps in (
+            [plan.inline.steps]
+            if plan.inline.program
+            else [[step for spec in plan.partition.tasks for step in spec.steps]]
+        )
+    ]
 
 
 def same_bits(one, other, nodes):
@@ -76,10 +79,10 @@ def test_long_steps_in_actors_share_too_and_write_into_buffers():
             machine.run_sync(feeds, backward=True), lisp.run_sync(feeds, backward=True), [loss, b]
         )
         (plan,) = machine._plans.values()
-        (spec,) = plan.tasks
+        (spec,) = plan.partition.tasks
 
     (first,) = [step for step in spec.steps if step.op.name == "log_softmax"]
-    assert first.id in plan.buffered[0]
+    assert first.id in plan.partition.buffered[0]
 
 
 def test_tasks_that_may_stand_beside_each_other_share_in_every_mode():
@@ -94,7 +97,7 @@ def test_tasks_that_may_stand_beside_each_other_share_in_every_mode():
     ):
         for mode in ({}, {"backward": True}, {"tangents": {"b": b.value}}):
             same_bits(actors.run_sync(feeds, **mode), lisp.run_sync(feeds, **mode), outputs)
-        assert all(len(plan.tasks) > 1 for plan in actors._plans.values())
+        assert all(len(plan.partition.tasks) > 1 for plan in actors._plans.values())
 
 
 def test_gradients_that_were_built_as_nodes_share_with_their_loss():

@@ -111,7 +111,7 @@ def test_heavy_gradients_of_weights_are_tasks_of_their_own_with_the_same_bits():
         for node in weights:
             np.testing.assert_array_equal(got[node].grad, expected[node].grad)
         [plan] = machine._plans.values()
-        apart = [spec for spec in plan.tasks if spec.direction == "weights"]
+        apart = [spec for spec in plan.partition.tasks if spec.direction == "weights"]
         # The first layer has no cotangent to pass on, so its backward is all weights.
         assert [ops_of(spec.steps).count("matmul") for spec in apart] == [1] * 5
 
@@ -121,4 +121,4 @@ def test_light_gradients_of_weights_stay_with_the_cotangent():
     with ag.ActorMachine([loss], workers=2) as machine:
         machine.run_sync({"x": np.ones((64, 8), "float32")}, backward=True)
         [plan] = machine._plans.values()
-        assert {spec.direction for spec in plan.tasks} <= {"forward", "backward"}
+        assert {spec.direction for spec in plan.partition.tasks} <= {"forward", "backward"}

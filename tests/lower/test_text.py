@@ -53,7 +53,7 @@ def test_a_program_keeps_its_text_when_an_equal_one_goes():
         del machine
         forget_what_is_compiled()
         [plan] = other._plans.values()
-        assert inspect.getsource(plan.direct.make) == plan.direct.code.text
+        assert inspect.getsource(plan.inline.program.make) == plan.inline.program.code.text
         with pytest.raises(ag.NodeError, match="inv") as caught:
             other.run_sync({"x": np.zeros((3, 3), "float32")})
     assert "= k1(" in "".join(traceback.format_exception(caught.value))

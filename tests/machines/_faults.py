@@ -3,7 +3,7 @@
 import numpy as np
 
 import actorgraph as ag
-from actorgraph.testing._gate import Gate
+from actorgraph.testing._gate import OpGate
 
 COSTLY = 1e9
 """Flops that make the scheduler offer an op to idle workers."""
@@ -84,12 +84,12 @@ def nobody_reads(variable):
     return id(variable.held.array) == array
 
 
-_gates = [Gate()]
+_gates = [OpGate()]
 
 
 def new_gate():
     """Return a fresh gate, which the op `gate` goes through from now on."""
-    _gates[0] = Gate()
+    _gates[0] = OpGate()
     return _gates[0]
 
 

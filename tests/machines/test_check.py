@@ -207,8 +207,10 @@ def drawn(rng):
         workers=rng.randint(1, 3), max_in_flight=rng.randint(1, 4),
     )  # fmt: skip
     plan = machine._known(mode_of(machine.graph, machine.outputs, backward, None)[0])
-    specs = connect(one_per_node(plan.joint, {}), plan.result_of)
-    keys = [(plan.joint.source(s.region.nodes[0]).name, LETTERS[s.direction]) for s in specs]
+    specs = connect(one_per_node(plan.compiled.joint, {}), plan.compiled.result_of)
+    keys = [
+        (plan.compiled.joint.source(s.region.nodes[0]).name, LETTERS[s.direction]) for s in specs
+    ]
     return machine, backward, keys
 
 

@@ -5,7 +5,8 @@ import pytest
 
 import actorgraph as ag
 from actorgraph.errors import FeedError, GraphError
-from actorgraph.machines.refine import CUT_AFTER, TRIAL_AFTER
+from actorgraph.lower.cuts import by_cost
+from actorgraph.machines.tuner import CUT_AFTER, TRIAL_AFTER, Tuner
 
 
 def branches(count=4, size=200):
@@ -18,9 +19,20 @@ FEEDS = {"x": np.random.default_rng(0).normal(size=(200, 200))}
 
 
 def regions(machine):
-    return sorted(
-        plan.tasks[i].name for plan in machine._plans.values() for i in range(len(plan.tasks))
-    )
+    return sorted(spec.name for plan in machine._plans.values() for spec in plan.partition.tasks)
+
+
+def tuner_of(machine):
+    [tuner] = machine._tuners.values()
+    return tuner
+
+
+def given(machine, costs):
+    """Have runs to come go by a plan that is cut by other costs; return its tuner."""
+    mode, plan = next(iter(machine._plans.items()))
+    machine._plans[mode] = plan.cut_anew(by_cost, costs)
+    tuner = machine._tuners[mode] = Tuner(machine._plans[mode])
+    return tuner
 
 
 def bits(machine, ends):
@@ -74,7 +86,7 @@ def test_measured_time_that_predictions_missed_cuts_anew_with_the_same_bits():
             for task in network.tasks:
                 task.latest = (0.01,) * 9
         plan.latest.direct_latest.clear()
-        plan.runs = CUT_AFTER - 1
+        tuner_of(machine).runs = CUT_AFTER - 1
         assert bits(machine, ends) == expected
         [better] = machine._plans.values()
         assert better is not plan
@@ -101,39 +113,35 @@ def test_regions_stay_only_where_their_runs_are_faster_than_one_sequence(seconds
     costs = {end.name: 500.0 for end in ends}
     with ag.ActorMachine(ends, workers=2) as machine:
         expected = bits(machine, ends)
-        mode, plan = next(iter(machine._plans.items()))
-        parallel = plan.with_factors({machine.graph.node(name): 100.0 for name in costs})
-        machine._plans[mode] = parallel
+        tuner = given(machine, {machine.graph.node(name): 100.0 for name in costs})
+        parallel = tuner.plan
         assert bits(machine, ends) == expected
-        parallel.walls.extend([seconds] * 5)
-        parallel.runs = TRIAL_AFTER - 1
+        tuner.walls.extend([seconds] * 5)
+        tuner.runs = TRIAL_AFTER - 1
         assert bits(machine, ends) == expected
-        tried = machine._plans[mode]
-        assert tried.rival is parallel
+        [tried] = machine._plans.values()
+        assert tuner.rival is parallel
         assert "on trial" in machine.explain()
         for _ in range(CUT_AFTER):
             assert bits(machine, ends) == expected
-        assert machine._plans[mode] is (tried if stays == "one sequence" else parallel)
+        [stayed] = machine._plans.values()
+        assert stayed is (tried if stays == "one sequence" else parallel)
         assert ("runs took" in machine.explain()) == (stays == "one sequence")
-        assert tried.rival is None
-        late = parallel if stays == "one sequence" else tried
-        assert (
-            machine._looked_at(late.mode, late) is machine._plans[mode]
-        )  # by a thread that was slow
+        assert tuner.rival is None
 
 
 def test_runs_that_met_others_decide_nothing():
     ends = branches()
     with ag.ActorMachine(ends, workers=2) as machine:
         machine.run_sync(FEEDS, backward={ends[0]: 1.0})
-        mode, plan = next(iter(machine._plans.items()))
-        parallel = machine._plans[mode] = plan.with_factors(dict.fromkeys(ends, 100.0))
+        tuner = given(machine, dict.fromkeys(ends, 100.0))
+        parallel = tuner.plan
         for run in [machine.start(FEEDS, backward={ends[0]: 1.0}) for _ in range(4)]:
             run.result()
-        assert not parallel.walls
-        parallel.runs = TRIAL_AFTER - 1
+        assert not tuner.walls
+        tuner.runs = TRIAL_AFTER - 1
         machine.run_sync(FEEDS, backward={ends[0]: 1.0})
-        assert machine._plans[mode] is parallel
+        assert [*machine._plans.values()] == [parallel]
 
 
 def test_a_small_run_that_takes_long_leaves_the_calling_thread():
@@ -145,7 +153,7 @@ def test_a_small_run_that_takes_long_leaves_the_calling_thread():
         [plan] = machine._plans.values()
         assert plan.latest.direct_turns == 1
         plan.latest.direct_latest.extend([0.1] * 9)
-        plan.runs = CUT_AFTER - 1
+        tuner_of(machine).runs = CUT_AFTER - 1
         machine.run_sync({"x": np.ones(4)})
         [better] = machine._plans.values()
         assert better.latest.predicted_us == pytest.approx(100_000)
@@ -162,7 +170,7 @@ def test_predictions_that_hold_are_left_alone():
                 cost = sum(plan.cost_us(step, {}) for step in task.spec.steps)
                 task.latest = (cost * 1e-6,) * 9
         plan.latest.direct_latest.clear()
-        plan.runs = CUT_AFTER - 1
+        tuner_of(machine).runs = CUT_AFTER - 1
         bits(machine, ends)
         assert list(machine._plans.values()) == [plan]
 
@@ -174,10 +182,10 @@ def test_runs_in_flight_keep_their_regions_while_later_ones_have_others():
         runs = []
         for number in range(30):
             if number in (10, 20):
-                mode, plan = next(iter(machine._plans.items()))
-                other = plan.with_factors({ends[0]: 100.0 * number})
-                machine._plans[mode] = other
-                machine._core.retire(plan)
+                [plan] = machine._plans.values()
+                given(machine, {ends[0]: 100.0 * number})
+                with machine._core.lock:
+                    machine._core.networks.drop_idle(machine._core.admission.runs, plan)
             runs.append(machine.start(FEEDS, backward={ends[0]: 1.0}))
         for run in runs:
             assert [run.result()[end].value.tobytes() for end in ends] == expected

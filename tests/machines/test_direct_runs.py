@@ -8,8 +8,10 @@ import pytest
 import actorgraph as ag
 from actorgraph.errors import GraphError, MachineClosedError
 from actorgraph.machines import life
+from actorgraph.machines.inline import Inline
 from actorgraph.machines.plan import Plan
 from actorgraph.machines.process import THIS
+from actorgraph.machines.reader import Reader
 
 _called = {0: lambda x: x}
 called = ag.ops.define(
@@ -64,17 +66,17 @@ class Watched:
         self._asked.release()
 
 
-@pytest.mark.parametrize("made", ["_make_binding", "_lower_directly"])
-def test_two_threads_that_begin_with_the_first_run_compile_it_once(made, monkeypatch):
+@pytest.mark.parametrize(("owner", "made"), [(Plan, "_make_binding"), (Inline, "_lower")])
+def test_two_threads_that_begin_with_the_first_run_compile_it_once(owner, made, monkeypatch):
     """Cutting twice at once left tasks with the buffers of both cuts."""
-    original, lock, calls = getattr(Plan, made), Watched(), []
+    original, lock, calls = getattr(owner, made), Watched(), []
 
     def while_another_asks(self, *given):
         calls.append(self)
         lock.wait_for_another()
         return original(self, *given)
 
-    monkeypatch.setattr(Plan, made, while_another_asks)
+    monkeypatch.setattr(owner, made, while_another_asks)
     monkeypatch.setattr(THIS, "making", lock)
     x = ag.Graph().input("x", (4,))
     with ag.ActorMachine([np.tanh(x * 2.0) + x], workers=4) as machine:
@@ -120,14 +122,14 @@ def test_a_run_waits_for_those_that_threads_compute_where_as_many_are_in_flight_
 
 @pytest.mark.parametrize("fuse", ["auto", "none"])
 def test_a_parameter_is_read_until_what_shows_it_was_copied(fuse, monkeypatch):
-    original, g = Plan.collect, ag.Graph()
+    original, g = Reader.collect, ag.Graph()
     w = g.parameter("w", np.arange(6.0).reshape(2, 3))
 
     def beside_another_thread(self, run):
         w.value = np.zeros((2, 3))
         return original(self, run)
 
-    monkeypatch.setattr(Plan, "collect", beside_another_thread)
+    monkeypatch.setattr(Reader, "collect", beside_another_thread)
     with ag.ActorMachine([w.T, w + 0.0], fuse=fuse, workers=2) as machine:
         run = machine.run_sync()
     np.testing.assert_array_equal(run[w.T].value, np.arange(6.0).reshape(2, 3).T)
@@ -246,14 +248,14 @@ def test_what_a_run_in_flight_has_read_stays_through_any_number_of_steps():
         step = machine.compile_step(ag.solvers.SGD(lr=0.1))
         seen = []
 
-        def stepped(self, run, original=Plan.collect):
+        def stepped(self, run, original=Reader.collect):
             if not seen:  # the first run is in flight still
                 seen.append(0)
                 step()
             return original(self, run)
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Plan, "collect", stepped)
+            patch.setattr(Reader, "collect", stepped)
             value = machine.run_sync()[w].value
         for _ in range(3):
             step()

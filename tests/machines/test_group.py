@@ -5,7 +5,7 @@ import pytest
 
 import actorgraph as ag
 from actorgraph.errors import NodeError, RunCancelled
-from actorgraph.machines.group import Group
+from actorgraph.machines.group import grouped
 
 KINDS = [ag.ActorMachine, ag.TapeMachine, ag.LispMachine]
 SIZE = 300
@@ -38,7 +38,7 @@ def group_of(machine, batches):
         values = {node: np.stack([part.duals[node].value for part in parts]) for node in nodes}
         return {node: ag.Dual(value, node=node) for node, value in values.items()}, []
 
-    return Group(parts[0].number, parts, join)
+    return grouped(parts[0].number, parts, join)
 
 
 def started(machine, group):

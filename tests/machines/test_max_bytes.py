@@ -8,7 +8,8 @@ import pytest
 
 import actorgraph as ag
 from actorgraph.lower.cuts import one_per_node, sequential
-from actorgraph.machines.admission import Admission, Claim
+from actorgraph.machines.admission import Admission
+from actorgraph.machines.claim import Claim
 from actorgraph.memory.arenas import Arenas
 from actorgraph.testing._examples import results
 from tests.machines._faults import gate, new_gate

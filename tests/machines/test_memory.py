@@ -153,10 +153,10 @@ def test_two_threads_that_run_one_machine_do_not_share_memory():
         machine.run_sync({"x": np.ones((2, 8))})
         plan = next(iter(machine._plans.values()))
         binding = plan.bind({"n": 2})
-        first, second = plan.take_direct(binding, True), plan.take_direct(binding, True)
+        first, second = plan.inline.take(binding, True), plan.inline.take(binding, True)
         assert first is not second
-        plan.give_direct(binding, True, first)
-        assert plan.take_direct(binding, True) is first
+        plan.inline.give(binding, True, first)
+        assert plan.inline.take(binding, True) is first
 
 
 def test_tasks_share_memory_as_turns_that_run_at_once_do():
@@ -172,7 +172,7 @@ def test_tasks_share_memory_as_turns_that_run_at_once_do():
         for _ in range(4):
             machine.run_sync({"x": np.ones((200, 200))})
         [plan] = machine._plans.values()
-        assert len(plan.tasks) > 5
+        assert len(plan.partition.tasks) > 5
         assert len(machine._core.networks.arenas.idle) <= 2
         [report] = machine.memory_plan()
         assert report.kept_bytes <= 4 * 200 * 200 * 8
@@ -266,7 +266,7 @@ def test_what_ends_before_a_result_is_written_may_lie_in_its_array(kind):
         assert [results(run, nodes) for run in runs] == expected
         [report] = machine.memory_plan()
         [plan] = machine._plans.values()
-        assert plan.direct is None
+        assert plan.inline.program is None
     if kind is ag.TapeMachine:
         assert report.peak_bytes <= 1.1 * report.bound_bytes
 

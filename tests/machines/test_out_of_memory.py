@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import actorgraph as ag
-from actorgraph.machines.plan import Plan
+from actorgraph.machines.partition import Partition
 from actorgraph.testing._examples import results
 from tests import _allocator
 
@@ -229,7 +229,7 @@ def test_a_run_whose_network_cannot_be_made_ready_fails_by_itself(monkeypatch):
     with ag.ActorMachine(outputs, wrt=wrt, workers=2, fuse="all") as machine:
         expected = results(machine.run_sync(feeds()), outputs)
         with monkeypatch.context() as patch:
-            patch.setattr(Plan, "layout", refuse_memory)
+            patch.setattr(Partition, "layout", refuse_memory)
             with pytest.raises(ag.GraphError, match="MemoryError: not even for names"):
                 machine.start(feeds(WIDTH + 1)).result()
         assert results(machine.run_sync(feeds()), outputs) == expected

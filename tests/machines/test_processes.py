@@ -125,14 +125,14 @@ def test_a_fork_waits_for_a_first_run_that_another_thread_begins():
     printed = run_script(
         FORK
         + textwrap.dedent("""
-        from actorgraph.machines.plan import Plan
+        from actorgraph.machines import plan
         entered, forking = threading.Event(), threading.Event()
-        original = Plan._plan_buffers
+        original = plan.partitioned
         def half_made(*args):
             entered.set()
             assert forking.wait(20)
-            original(*args)
-        Plan._plan_buffers = half_made
+            return original(*args)
+        plan.partitioned = half_made
         y = x * 2.0
         machine = ag.ActorMachine([y], workers=2, fuse="none")
         thread = threading.Thread(target=machine.run_sync, args=(ONES,))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import actorgraph as ag
-from actorgraph.machines.run import loop_notifier
+from actorgraph.machines.event_loops import loop_notifier
 
 POINTS = 4
 ONES = {"x": np.ones(2)}

@@ -119,7 +119,7 @@ def test_several_heads_equal_those_of_pytorch(biased, causal):
         first, second = bias or (None, None)
         y, _ = torch.nn.functional.multi_head_attention_forward(
             x, x, x * 2, 4, 2, w, first, None, None, False, 0.0, o, second,
-            attn_mask=torch.tensor(mask) if causal else None,
+            attn_mask=torch.tensor(mask, dtype=x.dtype) if causal else None,
         )  # fmt: skip
         return y.swapaxes(0, 1)
 

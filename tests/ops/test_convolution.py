@@ -73,6 +73,23 @@ def test_transposed_convolution_equals_that_of_pytorch_to_second_order(axes, sha
 
 
 @pytest.mark.oracle
+@pytest.mark.parametrize(
+    ("name", "shapes", "settings"),
+    [
+        ("conv1d", ((2, 4, 9), (6, 2, 2), (6,)), {"stride": 2, "padding": 1, "groups": 2}),
+        ("conv2d", ((2, 3, 4, 3), (2, 3, 3, 2)), {"dilation": (1, 2)}),
+        ("conv_transpose1d", ((2, 4, 4), (4, 2, 3)), {"stride": 3, "padding": 1, "groups": 2}),
+    ],
+)
+def test_convolutions_of_complex_numbers_equal_those_of_pytorch(name, shapes, settings):
+    compare(
+        lambda *nodes: getattr(ag.ops, name)(*nodes, **settings),
+        lambda torch, *tensors: getattr(torch.nn.functional, name)(*tensors, **settings),
+        [real + 1j * imag for real, imag in zip(draw(*shapes), draw(*shapes, seed=9), strict=True)],
+    )
+
+
+@pytest.mark.oracle
 def test_batches_of_many_blocks_equal_those_of_pytorch(monkeypatch):
     monkeypatch.setattr("actorgraph.ops._convolution._BLOCK", 700)  # two images of 288
     monkeypatch.setattr("actorgraph.ops._convolution._LEAST", 1)

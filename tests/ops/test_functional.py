@@ -70,7 +70,16 @@ ROWS = [
 OTHER_NAMES = {"dim": "axis", "keepdim": "keepdims", "target": "targets"}
 
 
-def of_torch(torch, options):
+def fitted(options, dtype):
+    """Return options with arrays of floats in a dtype."""
+    return {
+        key: value.astype(dtype) if getattr(value, "dtype", None) == "float64" else value
+        for key, value in options.items()
+    }
+
+
+def of_torch(torch, options, dtype="float64"):
+    options = fitted(options, dtype)
     return {k: torch.tensor(v) if isinstance(v, np.ndarray) else v for k, v in options.items()}
 
 
@@ -86,8 +95,10 @@ def test_functions_equal_those_of_pytorch_to_second_order(name, shapes, options)
     mine = {OTHER_NAMES.get(key, key): value for key, value in options.items()}
 
     compare(
-        lambda *xs: getattr(ag.ops, name)(*xs, **mine),
-        lambda torch, *xs: getattr(torch.nn.functional, name)(*xs, **of_torch(torch, options)),
+        lambda *xs: getattr(ag.ops, name)(*xs, **fitted(mine, xs[0].dtype)),
+        lambda torch, *xs: getattr(torch.nn.functional, name)(
+            *xs, **of_torch(torch, options, str(xs[0].dtype).removeprefix("torch."))
+        ),
         draw(*shapes, low=low),
         second=name not in once,
     )
@@ -122,9 +133,9 @@ def test_grid_sample_equals_that_of_pytorch_to_second_order(mode, axes, padding,
         image, grid = values
 
         def theirs(torch, x):
-            return torch.nn.functional.grid_sample(x, torch.tensor(grid), **options)
+            return torch.nn.functional.grid_sample(x, torch.tensor(grid, dtype=x.dtype), **options)
 
-        compare(lambda x: ag.ops.grid_sample(x, grid, **options), theirs, [image])
+        compare(lambda x: ag.ops.grid_sample(x, grid.astype(x.dtype), **options), theirs, [image])
         return
     compare(
         lambda *xs: ag.ops.grid_sample(*xs, **options),

@@ -43,7 +43,11 @@ def test_cross_entropy_with_options_equals_that_of_pytorch(reduction, smoothing,
 
     z, w = draw((2, 3, 4), (4,), low=0.1, high=3)
     if weighted:  # PyTorch gives no gradient to weights.
-        compare(lambda z: ours(z, w), lambda torch, z: theirs(torch, z, torch.tensor(w)), [z])
+        compare(
+            lambda z: ours(z, w.astype(z.dtype)),
+            lambda torch, z: theirs(torch, z, torch.tensor(w, dtype=z.dtype)),
+            [z],
+        )
     else:
         compare(ours, theirs, [z])
 
@@ -56,11 +60,11 @@ def test_nll_loss_equals_that_of_pytorch(reduction, ignored):
 
     compare(
         lambda z: ag.ops.nll_loss(
-            z, TARGETS, w, ignore_index=ignored, reduction=reduction
+            z, TARGETS, w.astype(z.dtype), ignore_index=ignored, reduction=reduction
         ),
         lambda torch, z: flat(
-            torch, torch.nn.functional.nll_loss, z, torch.tensor(w), reduction=reduction,
-            ignore_index=-100 if ignored is None else ignored,
+            torch, torch.nn.functional.nll_loss, z, torch.tensor(w, dtype=z.dtype),
+            reduction=reduction, ignore_index=-100 if ignored is None else ignored,
         ),
         draw((2, 3, 4)),
     )  # fmt: skip
@@ -81,11 +85,11 @@ def test_cross_entropy_of_probabilities_equals_that_of_pytorch(
 
     compare(
         lambda z, q: ag.ops.cross_entropy(
-            z, q, w if weighted else None, reduction=reduction, label_smoothing=smoothing,
-            axis=axis,
+            z, q, w.astype(z.dtype) if weighted else None, reduction=reduction,
+            label_smoothing=smoothing, axis=axis,
         ),
         lambda torch, z, q: torch.nn.functional.cross_entropy(
-            z, q, torch.tensor(w) if weighted else None, reduction=reduction,
+            z, q, torch.tensor(w, dtype=z.dtype) if weighted else None, reduction=reduction,
             label_smoothing=smoothing,
         ),
         [z, q],
@@ -114,8 +118,10 @@ def test_nll_loss_of_classes_in_axis_1_equals_that_of_pytorch():
     targets = np.random.default_rng(0).integers(0, 4, (2, 3))
 
     compare(
-        lambda z: ag.ops.nll_loss(z, targets, w, axis=1),
-        lambda torch, z: torch.nn.functional.nll_loss(z, torch.tensor(targets), torch.tensor(w)),
+        lambda z: ag.ops.nll_loss(z, targets, w.astype(z.dtype), axis=1),
+        lambda torch, z: torch.nn.functional.nll_loss(
+            z, torch.tensor(targets), torch.tensor(w, dtype=z.dtype)
+        ),
         draw((2, 4, 3)),
     )
 
@@ -262,6 +268,7 @@ def test_binary_cross_entropy_equals_that_of_pytorch(reduction, weighted):
         lambda x, y: ag.ops.binary_cross_entropy(x, y, weight, reduction=reduction),
         lambda torch, x, y: theirs(torch, "binary_cross_entropy", x, y),
         [p, t],
+        single=False,
     )
     compare(
         lambda x, y: ag.ops.bce_with_logits(
@@ -271,6 +278,7 @@ def test_binary_cross_entropy_equals_that_of_pytorch(reduction, weighted):
             torch, "binary_cross_entropy_with_logits", x * 20, y, pos_weight=torch.tensor(w * 3)
         ),
         [p - 0.5, t],
+        single=False,
     )
 
 

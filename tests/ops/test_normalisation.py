@@ -32,6 +32,7 @@ def test_batch_norm_in_evaluation_equals_that_of_pytorch_to_second_order():
             x, torch.tensor(mean), torch.tensor(var), s, b
         ),
         draw((4, 3, 2), (3,), (3,)),
+        single=False,
     )
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import actorgraph as ag
-from actorgraph.ops._philox import Stream, _gumbel, _log, _quantile, normal_share
+from actorgraph.ops._philox import PhiloxStream, _gumbel, _log, _quantile, normal_share
 
 COUNT = 40_000
 NORMAL = NormalDist()
@@ -80,24 +80,24 @@ def test_words_are_those_of_the_definition_of_philox_4x64_10():
     known = [0x16554D9ECA36314C, 0xDB20FE9D672D0FDC, 0xD7E772CEE186176B, 0x7E68B68AEC7BA23B]
     assert philox_4x64_10([0, 0, 0, 0], (0, 0)) == known  # the published answer
     blocks = [philox_4x64_10([block, 0, 0, 7], (3, 1)) for block in (1, 2)]
-    got = Stream(3, 1, 7).uniform((8,)) * 2.0**53
+    got = PhiloxStream(3, 1, 7).uniform((8,)) * 2.0**53
     assert got.astype(np.int64).tolist() == [word >> 11 for block in blocks for word in block]
 
 
 def test_bits_are_these_on_any_computer():
     """What was drawn once is drawn for ever: a change here would break repeated experiments."""
-    assert hexes(Stream(3, 1, 7).uniform((2,))) == GOLDEN["uniform"]
-    assert hexes(Stream(3, 1, 7).uniform((3,), "float32")) == GOLDEN["uniform32"]
-    assert hexes(Stream(3, 1, 7).normal((4,))) == GOLDEN["normal"]
-    assert hexes(Stream(3, 1, 7).normal((4,), "float32")) == GOLDEN["normal32"]
-    assert hexes(Stream(3, 1, 7).truncated_normal((2,), 1.0, 2.0)) == GOLDEN["truncated"]
-    assert hexes(Stream(3, 1, 7).gumbel((2,))) == GOLDEN["gumbel"]
-    assert Stream(3, 1, 7).binomial(100, np.full(5, 0.3)).tolist() == GOLDEN["binomial"]
+    assert hexes(PhiloxStream(3, 1, 7).uniform((2,))) == GOLDEN["uniform"]
+    assert hexes(PhiloxStream(3, 1, 7).uniform((3,), "float32")) == GOLDEN["uniform32"]
+    assert hexes(PhiloxStream(3, 1, 7).normal((4,))) == GOLDEN["normal"]
+    assert hexes(PhiloxStream(3, 1, 7).normal((4,), "float32")) == GOLDEN["normal32"]
+    assert hexes(PhiloxStream(3, 1, 7).truncated_normal((2,), 1.0, 2.0)) == GOLDEN["truncated"]
+    assert hexes(PhiloxStream(3, 1, 7).gumbel((2,))) == GOLDEN["gumbel"]
+    assert PhiloxStream(3, 1, 7).binomial(100, np.full(5, 0.3)).tolist() == GOLDEN["binomial"]
 
 
 def test_a_long_draw_starts_like_a_short_one():
-    for draw in (Stream.uniform, Stream.normal, Stream.gumbel):
-        long, short = (draw(Stream(1, 2), (size,)) for size in (20_000, 9_000))
+    for draw in (PhiloxStream.uniform, PhiloxStream.normal, PhiloxStream.gumbel):
+        long, short = (draw(PhiloxStream(1, 2), (size,)) for size in (20_000, 9_000))
         np.testing.assert_array_equal(long[:9_000], short)
 
 
@@ -106,7 +106,7 @@ def test_a_long_draw_starts_like_a_short_one():
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_normal_numbers_pass_kolmogorov_and_smirnov_and_have_the_right_moments(dtype):
-    values = Stream(5, 1).normal((COUNT,), dtype)
+    values = PhiloxStream(5, 1).normal((COUNT,), dtype)
     assert values.dtype == dtype
     assert kolmogorov_distance(values, NORMAL.cdf) < 1.63  # exceeded once in a hundred seeds
     for power, wanted in ((1, 0), (2, 1), (3, 0), (4, 3)):
@@ -116,7 +116,7 @@ def test_normal_numbers_pass_kolmogorov_and_smirnov_and_have_the_right_moments(d
 
 @pytest.mark.parametrize(("low", "high"), [(-2.0, 2.0), (-1.0, 0.5), (3.0, 4.0), (-9.0, -8.0)])
 def test_truncated_normal_numbers_pass_kolmogorov_and_smirnov(low, high):
-    values = Stream(6, 1).truncated_normal((COUNT,), low, high)
+    values = PhiloxStream(6, 1).truncated_normal((COUNT,), low, high)
     assert low <= values.min()
     assert values.max() <= high
     sign = 1 if low <= 0 else -1  # of the tail that keeps its digits
@@ -130,7 +130,7 @@ def test_truncated_normal_numbers_pass_kolmogorov_and_smirnov(low, high):
 
 
 def test_gumbel_numbers_pass_kolmogorov_and_smirnov():
-    values = Stream(7, 1).gumbel((COUNT,))
+    values = PhiloxStream(7, 1).gumbel((COUNT,))
     assert kolmogorov_distance(values, lambda x: math.exp(-math.exp(-x))) < 1.63
     assert np.isfinite(_gumbel(np.array([2.0**-53, 1 - 2.0**-53]))).all()
 
@@ -141,7 +141,7 @@ def test_gumbel_numbers_pass_kolmogorov_and_smirnov():
 )
 def test_binomial_numbers_have_the_right_moments(trials, p):
     size = 2000 if trials > 10_000 else COUNT
-    values = Stream(8, 1).binomial(trials, np.full(size, p))
+    values = PhiloxStream(8, 1).binomial(trials, np.full(size, p))
     spread = math.sqrt(trials * p * (1 - p))
     assert values.min() >= 0
     assert values.max() <= trials
@@ -150,7 +150,7 @@ def test_binomial_numbers_have_the_right_moments(trials, p):
 
 
 def test_binomial_numbers_have_the_right_probabilities():
-    values = Stream(9, 1).binomial(5, np.full(COUNT, 0.3))
+    values = PhiloxStream(9, 1).binomial(5, np.full(COUNT, 0.3))
     wanted = [math.comb(5, k) * 0.3**k * 0.7 ** (5 - k) for k in range(6)]
     got = np.bincount(values, minlength=6) / COUNT
     np.testing.assert_allclose(got, wanted, atol=4 * 0.5 / COUNT**0.5)
@@ -158,10 +158,10 @@ def test_binomial_numbers_have_the_right_probabilities():
 
 def test_binomial_of_certain_things_is_certain_and_each_number_has_its_own_chance():
     p = np.array([[0.0, 1.0], [0.5, 0.25]])
-    values = Stream(1, 1).binomial(1_000_000, p)
+    values = PhiloxStream(1, 1).binomial(1_000_000, p)
     assert values[0].tolist() == [0, 1_000_000]
     np.testing.assert_allclose(values[1] / 1_000_000, p[1], atol=0.003)
-    assert Stream(1, 1).binomial(0, p).tolist() == [[0, 0], [0, 0]]
+    assert PhiloxStream(1, 1).binomial(0, p).tolist() == [[0, 0], [0, 0]]
 
 
 def test_probability_that_a_run_finds_wrong_is_an_error_of_the_run():

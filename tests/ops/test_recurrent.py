@@ -64,13 +64,13 @@ def test_a_sequence_of_lstm_steps_equals_that_of_pytorch():
     values = draw((3, BATCH, FEATURES), *weights(4), low=-1, high=1)
 
     def ours(x, *parameters):
-        state = (np.zeros((BATCH, HIDDEN)), np.zeros((BATCH, HIDDEN)))
+        state = (np.zeros((BATCH, HIDDEN), x.dtype),) * 2
         for step in range(3):
             state = ag.ops.lstm_cell(x[step], state, *parameters)
         return state[0]
 
     def theirs(torch, x, *parameters):
-        state = tuple(torch.zeros(BATCH, HIDDEN, dtype=torch.float64) for _ in range(2))
+        state = tuple(torch.zeros(BATCH, HIDDEN, dtype=x.dtype) for _ in range(2))
         for step in range(3):
             state = cell(torch, "LSTMCell", x[step], state, *parameters)
         return state[0]

@@ -116,7 +116,7 @@ def test_what_does_not_fit_goes_one_microbatch_after_another_with_the_same_bits(
     with Pipeline(model.loss, max_bytes=1000 * BLOCK, **options) as pipeline:
         run = pipeline.run_sync(feeds)
         expected, usual = model.gradients(run), run.plan
-        sequence = usual.in_sequence()
+        sequence = usual.one_by_one()
         least = sequence.bind({"batch": SIDE})
         pipeline_least = _alone(sequence, least, pipeline.workers)
     assert pipeline_least < claim(run)

@@ -20,6 +20,7 @@ from actorgraph.lower.joint import Mode
 from actorgraph.machines import core as core_module
 from actorgraph.machines import network as network_module
 from actorgraph.machines.capacities import Capacities
+from actorgraph.machines.compiled import compiled
 from actorgraph.machines.core import Core
 from actorgraph.machines.plan import Plan
 from actorgraph.machines.run import Run
@@ -131,13 +132,13 @@ def plan_of(build: Callable[[], tuple[list[Any], bool]]) -> Plan:
     wrt = outputs[0].graph.inputs if backward else ()
     mode = Mode("backward", (outputs[0],)) if backward else Mode()
     names = {f"out{i}": node for i, node in enumerate(outputs)}
-    plan = Plan(names, wrt, mode, one_per_node, devices.get("cpu"))
+    plan = Plan(compiled(names, wrt, mode, devices.get("cpu")), one_per_node)
     plan.bind({})
     return plan
 
 
 def feed_of(plan: Plan, number: int) -> np.ndarray:
-    leaf = next(leaf for leaf in plan.joint.leaves if leaf.kind == "feed")
+    leaf = next(leaf for leaf in plan.compiled.joint.leaves if leaf.kind == "feed")
     return (np.arange(1.0, 1.0 + leaf.source.shape[0]) / 7 + number).astype(leaf.source.dtype)
 
 
@@ -194,7 +195,7 @@ class Machine:
             feed_of(plan, run.number)
             if leaf.kind == "feed"
             else np.ones(leaf.source.shape, leaf.source.dtype)
-            for leaf in plan.joint.leaves
+            for leaf in plan.compiled.joint.leaves
             if leaf.kind != "parameter"
         ]
         run.context = copy_context()
@@ -259,7 +260,7 @@ def same(run: Run, wanted: list[np.ndarray]) -> None:
 
 
 def values(run: Run) -> list[np.ndarray]:
-    duals = [run[node] for node in run.plan.nodes]
+    duals = [run[node] for node in run.plan.names.nodes]
     return [array for dual in duals for array in (dual.value, dual.grad) if array is not None]
 
 

@@ -20,7 +20,7 @@ class Asked(Machine):
     def __init__(self, build=asked, runs=3, calling=Calling, calls=Calls, **options):
         with _replaced(network_module, "Calling", calling):
             super().__init__(build, max_in_flight=3, **options)
-        self.core.calls = calls(self.core)
+        self.core.calls = calls(self.core.scheduler, self.core.lock)
         self.begin(runs)
         self.scheduler.offer()
 
@@ -89,12 +89,12 @@ class WakesBeforeItPuts(Calls):
             call.put(call)
             if task.wait is call.signal:
                 task.ready[0].append(task)
-        self._core.scheduler.offer()
+        self._scheduler.offer()
         """,
         """
             if task.wait is call.signal:
                 task.ready[0].append(task)
-        self._core.scheduler.offer()
+        self._scheduler.offer()
         call.put(call)
         """,
     )

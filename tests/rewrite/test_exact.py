@@ -22,7 +22,7 @@ NAMES = [one.name for one in EXACT]
 def steps(machine):
     """Return the names of the ops of every step of the machine's only plan."""
     (plan,) = machine._plans.values()
-    return [node.op.name for node in plan.joint.order]
+    return [node.op.name for node in plan.compiled.joint.order]
 
 
 def rewritten(node, passes, fed=None, **mode):
@@ -379,7 +379,7 @@ def test_all_machines_give_the_bits_of_the_unrewritten_graph(example, data):
             for machine in (reference, tape, actors):
                 assert results(machine.run_sync(feeds, **mode), nodes) == wanted
         for key, plan in written._plans.items():
-            assert len(reference._plans[key].joint.order) <= len(plan.joint.order)
+            assert len(reference._plans[key].compiled.joint.order) <= len(plan.compiled.joint.order)
 
 
 def test_constants_of_equal_bits_only_are_one():

@@ -88,7 +88,7 @@ def test_exact_machine_applies_a_pass_that_changes_none():
     with ag.TapeMachine(node, passes=[squared]) as machine:
         machine.run_sync({"x": np.ones(3)})
         assert "square" in {
-            step.op.name for plan in machine._plans.values() for step in plan.joint.order
+            step.op.name for plan in machine._plans.values() for step in plan.compiled.joint.order
         }
 
 

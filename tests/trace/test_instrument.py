@@ -34,7 +34,7 @@ broken = ag.ops.define("trace_broken", scheme="f[*s] -> f[*s]", forward=refuse)
 later = ag.ops.define("trace_later", scheme="f[*s] -> f[*s]", forward=answer)
 
 
-class Log(instrument.Instrument):
+class Log(ag.trace.Instrument):
     def __init__(self):
         self.told = []
 
@@ -125,7 +125,7 @@ async def test_an_asynchronous_op_is_a_call_and_turns_before_and_after(model):
     assert sorted(turns[3:]) == [0, 1, 2]
 
 
-HOOKS = [name for name in vars(instrument.Instrument) if name.startswith("on_")]
+HOOKS = [name for name in vars(ag.trace.Instrument) if name.startswith("on_")]
 
 
 @pytest.mark.parametrize("hook", HOOKS)
@@ -134,7 +134,7 @@ def test_an_instrument_that_raises_is_dismissed_and_the_run_goes_on(hook, error,
     def fail(*args):
         raise error("a bug of the tool")
 
-    faulty, log = type("Faulty", (instrument.Instrument,), {hook: fail})(), Log()
+    faulty, log = type("Faulty", (ag.trace.Instrument,), {hook: fail})(), Log()
     with model.actors() as machine, caplog.at_level(logging.ERROR, "actorgraph"):
         with ag.trace.use(faulty), ag.trace.use(log):
             first = machine.run_sync(model.feeds)
@@ -142,7 +142,7 @@ def test_an_instrument_that_raises_is_dismissed_and_the_run_goes_on(hook, error,
             settled(machine)
         assert np.array_equal(first[model.loss].value, second[model.loss].value)
     assert len(log.of("end")) == 2
-    raised = hook not in ("on_direct", "on_call", "on_error")
+    raised = hook not in ("on_direct", "on_call", "on_error", "on_job")
     assert (f"{hook} of " in caplog.text) == raised
     assert caplog.text.count("is not called any more") == raised
 
@@ -209,7 +209,7 @@ class Late(deque):
         return not empty
 
 
-class Hears(instrument.Instrument):
+class Hears(ag.trace.Instrument):
     def __init__(self):
         self.told = []
 

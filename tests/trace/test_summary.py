@@ -7,7 +7,7 @@ import pytest
 import actorgraph as ag
 from actorgraph.trace.analysis import critical_path, idle_by_cause, summarise
 from actorgraph.trace.assembly import Records
-from actorgraph.trace.records import Actor, Call, Edge, Message, RunSpan, Slice
+from actorgraph.trace.records import Actor, CallSpan, Edge, MessageSpan, RunSpan, Slice
 
 #      0    1    2    3    4    5    6    7    8
 # one  |  a a a a a |           | d d d d |         a: 1 to 3, d: 5 to 7
@@ -40,12 +40,12 @@ def records():
             part("d", 2, "one", 5.0, 7.0, 5.0),
         ),
         messages=(
-            Message(0, 1, a_b, 3.0, 3.5, 8),
-            Message(0, 2, a_d, 3.0, 5.0, 4),
-            Message(1, 2, b_d, 5.0, 5.0, 4),
+            MessageSpan(0, 1, a_b, 3.0, 3.5, 8),
+            MessageSpan(0, 2, a_d, 3.0, 5.0, 4),
+            MessageSpan(1, 2, b_d, 5.0, 5.0, 4),
         ),
         runs=(RunSpan("g", 0, None, 0.25, 0.5, 7.0, None),),
-        calls=(Call("c", "g", 0, 3.0, 4.5),),
+        calls=(CallSpan("c", "g", 0, 3.0, 4.5),),
     )
 
 
@@ -157,7 +157,7 @@ def pipelined():
         for actor, batch, lane, start, end, ready in given
     )
     messages = tuple(
-        Message(source, target, edges[slices[target].actor], sent, slices[target].start, 4)
+        MessageSpan(source, target, edges[slices[target].actor], sent, slices[target].start, 4)
         for source, target, sent in [(0, 2, 1.0), (1, 3, 2.0), (2, 4, 3.0)]
     )
     run = RunSpan("g", 0, None, 0.0, 0.0, 7.0, None)

@@ -1,0 +1,254 @@
+"""`Compiled`: what a mode of a machine compiles to, whatever it is cut into and fed.
+
+What only compiling needs is imported where it is used: importing the package does not pay for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from actorgraph.devices import Device, Lane
+from actorgraph.graph import Node, topological_order
+from actorgraph.lower.collector import paused
+from actorgraph.lower.joint import Joint, Mode, join
+from actorgraph.lower.kernels import kernel
+from actorgraph.node import Buffer, Variable
+from actorgraph.rewrite import Pass
+from actorgraph.types import UNKNOWN
+
+if TYPE_CHECKING:
+    from actorgraph.lower.placing import Placing
+
+__all__ = ["Compiled", "compiled"]
+
+
+@dataclass(frozen=True, eq=False)
+class Compiled:
+    """A mode: its joint graph, and what follows from it; see `compiled`.
+
+    Attributes
+    ----------
+    mode : Mode
+    outputs : dict of str to Node
+    wrt : tuple of Node
+    joint : Joint
+        After all passes.
+    assignments : list of (Buffer, Node)
+        Which buffers a run assigns, and what.
+    late : tuple of Pass
+        Passes that tasks are rewritten by too.
+    device : Device
+    watch : tuple of str
+    interpreter : callable or None
+        What stands for the generated programs (`LispMachine`): returns the `Steps` of a task.
+    jit : bool or "wait"
+    placing : Placing or None
+        Where nodes run, if not all on the host.
+    """
+
+    mode: Mode
+    outputs: Mapping[str, Node]
+    wrt: tuple[Node, ...]
+    joint: Joint
+    assignments: list[tuple[Buffer, Node]]
+    late: tuple[Pass, ...]
+    device: Device
+    watch: tuple[str, ...]
+    interpreter: Callable[..., Any] | None
+    jit: bool | str
+    placing: Placing | None = None
+
+    @cached_property
+    def nodes(self) -> tuple[Node, ...]:
+        """What a run may be read for, once each."""
+        return tuple(dict.fromkeys((*self.outputs.values(), *self.wrt)))
+
+    @cached_property
+    def result_of(self) -> dict[Node, int]:
+        """The number of each result; a leaf needs none, the run has it."""
+        joint = self.joint
+        found = [*joint.values.values(), *joint.derivatives.values()]
+        results = dict.fromkeys([node for node in found if not node.is_leaf])
+        return {node: number for number, node in enumerate(results)}
+
+    @cached_property
+    def on_host(self) -> bool:
+        """Whether all is computed on the host, and arrays are NumPy's."""
+        return self.placing is None
+
+    @cached_property
+    def allows_direct(self) -> bool:
+        """Whether a thread may compute runs by itself: assignments keep the order of runs."""
+        return not (self.assignments or self.interpreter or self.placing)
+
+    @cached_property
+    def shares(self) -> bool:
+        """Whether ops of a task that begin alike may share that (see `lower.sharing`)."""
+        return (
+            not (self.interpreter or self.jit)
+            and any(one.name == "share" for one in self.late)
+            and any(node.op.split is not None for node in self.joint.order)
+        )
+
+    def derivative_is_zero(self, node: Node) -> bool:
+        """Return whether the node's derivative is zero because nothing depends on it."""
+        if node.dtype.kind not in "fcV" or self.mode.kind == "forward":
+            return False
+        return self.mode.kind == "tangents" or any(node is other for other in self.wrt)
+
+    # -- leaves -------------------------------------------------------------------------------
+
+    @cached_property
+    def leaf_index(self) -> dict[Node, int]:
+        """The place of each leaf of the joint graph among the values of a run."""
+        return {leaf.node: index for index, leaf in enumerate(self.joint.leaves)}
+
+    @cached_property
+    def inputs(self) -> tuple[Node, ...]:
+        """What is fed, in order."""
+        return tuple(leaf.source for leaf in self.joint.leaves if leaf.kind == "feed")
+
+    @cached_property
+    def given(self) -> list[tuple[str, Node]]:
+        """Kind and source of the leaves that a run is given when it is made, in order."""
+        leaves = self.joint.leaves
+        return [(leaf.kind, leaf.source) for leaf in leaves if leaf.kind != "variable"]
+
+    @cached_property
+    def places(self) -> list[int]:
+        """The places of those among all leaves."""
+        leaves = enumerate(self.joint.leaves)
+        return [place for place, leaf in leaves if leaf.kind != "variable"]
+
+    @cached_property
+    def held(self) -> list[int]:
+        """The places of the other leaves, which are variables, in the graph's store."""
+        read = [leaf.source for leaf in self.joint.leaves if leaf.kind == "variable"]
+        return [node.place for node in read if isinstance(node, Variable)]
+
+    @cached_property
+    def store(self) -> Any:
+        """The arrays of the graph's variables."""
+        return self.nodes[0].graph.store
+
+    @cached_property
+    def checked(self) -> list[Node]:
+        """Nodes with equations of dims that every run decides."""
+        return [node for node in self.joint.order if node.checks]
+
+    @cached_property
+    def unsized(self) -> bool:
+        """Whether feeds have dims that no symbol tells: only the sizes of a run tell its cost."""
+        return any(dim is UNKNOWN for node in self.inputs for dim in node.dims)
+
+    # -- ops ----------------------------------------------------------------------------------
+
+    @cached_property
+    def waits(self) -> bool:
+        """Whether there are ops that wait, on a loop or in threads."""
+        return any(node.op.waits for node in self.joint.order)
+
+    @cached_property
+    def needs_loop(self) -> bool:
+        """Whether there are asynchronous ops."""
+        return any(node.op.runs_on == "loop" for node in self.joint.order)
+
+    @cached_property
+    def fits_loop(self) -> bool:
+        """Whether an event loop can compute a run: its ops that wait do so there, in a chain."""
+        latest: Node | None = None
+        following: set[int] = set()  # what needs the latest
+        for node in self.joint.order:
+            follows = any(part is latest or part.id in following for part in node.inputs)
+            on_loop = node.op.runs_on == "loop" and (latest is None or follows)
+            if node.op.waits and not on_loop:
+                return False
+            if node.op.waits:
+                latest, following = node, set()
+            elif follows:
+                following.add(node.id)
+        return True
+
+    @cached_property
+    def has_own(self) -> bool:
+        """Whether there are ops of users, which see the context of the run's caller.
+
+        A body may hold one.
+        """
+        return any(node.op.checked or node.op.kernel is not None for node in self.joint.order)
+
+    def placed(self, node: Node, found: Any, lane: Lane | None) -> Any:
+        """Return what programs call in place of a kernel, for a node on a lane or the host."""
+        placing = self.placing
+        if placing is None:
+            return found
+        return placing.kernel(node, found, lane, self.joint, fetch=self.mode.fetch)
+
+    def to_device(self, lane: Lane | None) -> Callable[[Any], Any]:
+        """Return what makes a constant a value of a lane, or of the host."""
+        return self.device.to_device if self.placing is None else self.placing.constant(lane)
+
+    def kernel(
+        self, node: Node, symbols: Mapping[str, int], lane: Lane | None = None
+    ) -> Callable[..., Any]:
+        """Return the kernel of a node on the device, or on that of a lane."""
+        if self.jit:
+            from actorgraph.jit import lowering as jit
+
+            if node.op in jit.OWN:
+                return jit.fused_kernel(node, symbols, wait=self.jit == "wait")
+        xp = np if lane is None else lane.device.xp
+        found: Callable[..., Any] = kernel(node, xp, symbols, watch=self.watch)
+        return found
+
+
+def compiled(
+    outputs: Mapping[str, Node],
+    wrt: Sequence[Node],
+    mode: Mode,
+    device: Device,
+    watch: tuple[str, ...] = (),
+    interpreter: Callable[..., Any] | None = None,
+    passes: Sequence[Pass] = (),
+    jit: bool | str = False,
+    placing: Placing | None = None,
+) -> Compiled:
+    """Differentiate and rewrite what a machine is asked for in a mode.
+
+    Parameters
+    ----------
+    passes : sequence of Pass
+        How the forward nodes are rewritten, and the late ones the whole.
+    jit : bool or "wait"
+        Whether steps are fused and compiled (see `jit`); nothing that is watched or interpreted.
+    placing : Placing, optional
+        Where nodes run, if not all on the host.
+    """
+    from actorgraph.lower.simplify import simplified
+
+    assignments = _assignments((*outputs.values(), *wrt))
+    early = [one for one in passes if not one.late]
+    # What is watched is looked at node by node, as it was written.
+    late = () if watch else tuple([one for one in passes if one.late])
+    with paused():
+        joint = join([*outputs.values(), *[value for _, value in assignments]], wrt, mode, early)
+        joint = simplified(joint, late)
+    jit = False if watch or interpreter else jit
+    return Compiled(
+        mode, outputs, tuple(wrt), joint, assignments, late, device, watch, interpreter, jit,
+        placing,
+    )  # fmt: skip
+
+
+def _assignments(nodes: Sequence[Node]) -> list[tuple[Buffer, Node]]:
+    """Return which buffers a run of `nodes` assigns, and what."""
+    declared = nodes[0].graph.assignments
+    if not declared:
+        return []
+    computed = set(topological_order(nodes))
+    return [(buffer, value) for buffer, value, on in declared if on in computed]

@@ -1,0 +1,79 @@
+"""Which event loop or thread the calling code runs in, and how to call something on it.
+
+Modules of loops are looked up, never imported: who has not imported one runs in none.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+
+__all__ = ["in_event_loop", "in_ipython_kernel", "in_main_thread", "in_trio", "loop_notifier"]
+
+
+def _nothing() -> None:
+    return None
+
+
+def in_main_thread() -> bool:
+    """Return whether this is the thread that Ctrl-C interrupts."""
+    return threading.get_ident() == threading.main_thread().ident
+
+
+def loop_notifier(*, at_once: bool = False) -> Callable[[Callable[[], object]], object]:
+    """Return a function that runs a callable on the current event loop, from any thread.
+
+    `at_once` calls it without a detour where the calling thread is the loop's: to wake the loop
+    costs as much as a small run.  A loop that was closed in the meantime is no error: nobody is
+    left to be told.
+    """
+    schedule: Callable[..., object]
+    here: Callable[[], object] = _nothing
+    own: object = _nothing
+    if in_trio():
+        schedule = sys.modules["trio"].lowlevel.current_trio_token().run_sync_soon
+    else:
+        import asyncio
+
+        own = asyncio.get_running_loop()
+        schedule = own.call_soon_threadsafe
+        here = asyncio._get_running_loop if at_once else here
+
+    def notify(function: Callable[[], object]) -> bool:
+        if here() is own:
+            function()
+            return True
+        try:
+            schedule(function)
+        except RuntimeError:  # closed; trio.RunFinishedError is one too
+            return False
+        return True
+
+    return notify
+
+
+# A module may be there in part, while another thread imports it: nobody runs in its loop then.
+
+
+def in_trio() -> bool:
+    """Return whether the calling code runs in trio."""
+    lowlevel = getattr(sys.modules.get("trio"), "lowlevel", None)
+    in_trio_run = getattr(lowlevel, "in_trio_run", None)
+    return in_trio_run is not None and bool(in_trio_run())
+
+
+def in_event_loop() -> bool:
+    """Return whether the calling code runs in an event loop."""
+    # Unlike get_running_loop, this does not raise (1 us) where there is none.
+    running_loop = getattr(sys.modules.get("asyncio"), "_get_running_loop", None)
+    if running_loop is not None and running_loop() is not None:
+        return True
+    return "trio" in sys.modules and in_trio()
+
+
+def in_ipython_kernel() -> bool:
+    """Return whether the code runs in a Jupyter kernel, whose loop waits while a cell runs."""
+    get_ipython = getattr(sys.modules.get("IPython"), "get_ipython", None)
+    shell = get_ipython() if get_ipython is not None else None
+    return getattr(shell, "kernel", None) is not None

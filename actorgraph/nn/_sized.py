@@ -1,0 +1,85 @@
+"""`Sized`: a layer that may learn its input's size where it is first called."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from actorgraph.errors import GraphTypeError, ShapeError, shown
+from actorgraph.nn.module import Module
+from actorgraph.node import Node
+
+__all__ = ["Sized", "per_axis", "settings"]
+
+
+class Sized(Module):
+    """Base of layers whose input size may be None until they are first called.
+
+    Subclasses name the attribute in `size_name` and make their parameters in `make`.
+    """
+
+    size_name = "in_features"
+    axis = -1  # of the input
+    weight_axis = 1  # of the weight
+    weight: Any
+    bias: Any
+
+    def make(self, size: int) -> None:
+        """Make the parameters for inputs of that size."""
+        raise NotImplementedError
+
+    def start(self, size: int | None) -> None:
+        """Note the size and make the parameters, or leave both to the first call."""
+        setattr(self, self.size_name, size)
+        if size is None:
+            self.weight = self.bias = None
+        elif isinstance(size, bool) or not isinstance(size, int) or size < 0:
+            raise GraphTypeError(f"{self.size_name} is an int or None, got {shown(size)}")
+        else:
+            self.make(size)
+
+    def prepare(self, *args: Any) -> None:
+        """Make parameters for what comes; see `Module.prepare`."""
+        x = args[0]
+        if getattr(self, self.size_name) is None and isinstance(x, Node):
+            size = x.dims[self.axis] if x.ndim > max(self.axis, 0) else None
+            if not isinstance(size, int):
+                raise ShapeError(
+                    f"{self.size_name} is taken from axis {self.axis} of {x!r}, which has no "
+                    "known size there; give the size to the layer"
+                )
+            self.start(size)
+
+    def prepare_for(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        """Make parameters for a state; see `Module.prepare_for`."""
+        shape = shapes.get("weight", ())
+        if getattr(self, self.size_name) is None and len(shape) > self.weight_axis:
+            self.start(self.size_of_weight(shape))
+
+    def size_of_weight(self, shape: tuple[int, ...]) -> int:
+        """Return the input's size by the shape of a weight."""
+        return shape[self.weight_axis]
+
+    def extra_repr(self) -> str:
+        """Return the settings; see `Module.extra_repr`."""
+        return settings(self)
+
+
+def settings(module: Module) -> str:
+    """Return what the constructor was given, read off the attributes of the same names."""
+    from inspect import signature
+
+    told = []
+    for name, parameter in signature(type(module)).parameters.items():
+        value = module.__dict__.get(name, parameter.default)
+        if value is parameter.empty or isinstance(value, Module) or name == "dtype":
+            continue
+        plain = isinstance(value, (bool, int, float, str, tuple))
+        if parameter.default is parameter.empty or (plain and value != parameter.default):
+            told.append(f"{name}={value!r}")
+    return ", ".join(told)
+
+
+def per_axis(value: Any, axes: int) -> tuple[int, ...]:
+    """Return one number for each axis."""
+    return tuple(value) if isinstance(value, (tuple, list)) else (value,) * axes

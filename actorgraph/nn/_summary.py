@@ -1,0 +1,107 @@
+"""`ModuleSummary`: the layers of a module as a table."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from actorgraph.autodiff.trees import flatten
+from actorgraph.graph import Graph
+from actorgraph.node import Node
+from actorgraph.types import bind_shape
+
+if TYPE_CHECKING:
+    from actorgraph.nn.module import Module
+
+__all__ = ["ModuleSummary"]
+
+_TITLES = ("layer", "kind", "shape", "parameters", "flops")
+
+
+class LayerRow(NamedTuple):
+    """One layer; the counts include what is inside of it."""
+
+    layer: str
+    kind: str
+    shape: str
+    parameters: int
+    flops: int
+
+
+class ModuleSummary:
+    """Rows of a table, one a layer and the total last; ``rich.print`` shows it in colour."""
+
+    def __init__(self, module: Module, inputs: tuple[Any, ...]) -> None:
+        graph = Graph("summary")
+        shapes: dict[int, Any] = {}
+
+        def note(one: Module, args: Any, result: Any) -> None:
+            shapes.setdefault(id(one), result)
+
+        removers = [one.register_forward_hook(note) for one in module.modules()]
+        try:
+            module(*[
+                _input(graph, f"input_{number}", one) for number, one in enumerate(inputs)
+            ])  # fmt: skip
+        finally:
+            for remove in removers:
+                remove()
+        flops = [(graph.scope_of(node), _flops(node)) for node in graph.nodes]
+        self.rows: list[LayerRow] = []
+        named = [*module.named_modules()]
+        for name, one in (*named[1:], named[0]):
+            if id(one) in shapes:
+                inside = [count for scope, count in flops if f"{scope}.".startswith(f"{name}.")]
+                self.rows.append(
+                    LayerRow(
+                        name or "total",
+                        type(one).__name__,
+                        _shape(shapes[id(one)]),
+                        sum(held.array.size for held in one.parameters()),
+                        sum(inside if name else [count for _, count in flops]),
+                    )
+                )
+
+    def __str__(self) -> str:
+        table = [_TITLES, *[(*row[:3], f"{row[3]:,}", f"{row[4]:,}") for row in self.rows]]
+        widths = [max(len(row[place]) for row in table) for place in range(len(_TITLES))]
+        lines = [
+            [
+                cell.ljust(width) if place < 3 or row is _TITLES else cell.rjust(width)
+                for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+            ]
+            for row in table
+        ]
+        return "\n".join("  ".join(line).rstrip() for line in lines)
+
+    __repr__ = __str__
+
+    def __rich__(self) -> Any:
+        from rich.table import Table
+
+        table = Table()
+        for place, title in enumerate(_TITLES):
+            table.add_column(title, justify="left" if place < 3 else "right")
+        for row in self.rows:
+            table.add_row(*row[:3], f"{row.parameters:,}", f"{row.flops:,}")
+        return table
+
+
+def _input(graph: Graph, name: str, one: Any) -> Node:
+    array = np.empty(one, "float32") if type(one) is tuple else np.asarray(one)
+    return graph.input(name, array.shape, array.dtype)
+
+
+def _shape(result: Any) -> str:
+    return ", ".join(f"({', '.join(map(str, one.shape))})" for one in flatten(result)[0])
+
+
+def _flops(node: Node) -> int:
+    """Return the operations of a node; leaves and views have none."""
+    if node.is_leaf or not prod(bind_shape(node.dims, {}, 1)):
+        return 0
+    shapes = tuple(bind_shape(part.dims, {}, 1) for part in node.inputs)
+    found = node.op.flops(shapes, bind_shape(node.dims, {}, 1), node.attrs)
+    return int(found) if found > 1 else 0  # 1 is the least that an op has, a view too

@@ -1,0 +1,71 @@
+"""`Parameter` and `Buffer`, what graphs and modules hold: see `store.Held`."""
+
+from __future__ import annotations
+
+from typing import Any, final
+
+import numpy as np
+
+from actorgraph.errors import FeedError
+from actorgraph.store import Held
+from actorgraph.types import dtype_of
+
+__all__ = ["Buffer", "Parameter"]
+
+
+class _Typed(Held):
+    """What is held in a dtype that graphs know."""
+
+    __slots__ = ()
+
+    def __init__(self, value: Any) -> None:
+        if isinstance(value, np.ma.MaskedArray):
+            raise FeedError(
+                f"a {self.what} is no masked array, whose mask would be lost; use .filled(...)"
+            )
+        array = np.asarray(value)
+        dtype_of(array.dtype)
+        super().__init__(array)
+
+
+@final
+class Parameter(_Typed):
+    """A trained value: what solvers change.
+
+    A module has it as an attribute, a graph binds it as a leaf (`Graph.bind`).  All graphs that
+    bind it read the same value, and it keys results of their runs: ``run[parameter].grad``.
+
+    Parameters
+    ----------
+    value : array_like
+        Is copied; reading `value` gives the array of this moment.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import actorgraph as ag
+    >>> w = ag.nn.Parameter(np.ones(2))
+    >>> train, serve = ag.Graph("train"), ag.Graph("serve")
+    >>> loss, y = (train.bind(w, "w") ** 2).sum(), serve.bind(w, "w") * 3
+    >>> run = ag.TapeMachine(loss).run_sync(backward=True)
+    >>> ag.solvers.SGD(lr=0.25).step([run[w]])
+    >>> ag.TapeMachine(y).run_sync()[y].value
+    array([1.5, 1.5])
+    """
+
+    __slots__ = ()
+    what = "parameter"
+
+
+@final
+class Buffer(_Typed):
+    """A value that is not trained, such as a running mean; runs may replace it at their end.
+
+    Parameters
+    ----------
+    value : array_like
+        Is copied.
+    """
+
+    __slots__ = ()
+    what = "buffer"

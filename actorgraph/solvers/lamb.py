@@ -1,0 +1,99 @@
+"""LAMB: AdamW whose step is scaled to the length of each parameter."""
+
+from __future__ import annotations
+
+from math import sqrt
+from typing import Any, final
+
+import numpy as np
+
+from actorgraph.options import real
+from actorgraph.solvers._base import Loop
+from actorgraph.solvers._formula import Arrays, Formula
+from actorgraph.solvers._settings import Rate, checked_betas, checked_rate
+
+__all__ = ["LAMB"]
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+_LOOP = Loop(
+    (
+        "mean = mean * beta1 + g * rest1",
+        "variance = variance * beta2 + g * g * rest2",
+        "p = mean / share / (sqrt(variance) / scale + eps) + p * decay",
+    ),
+    ("mean", "variance"),
+    ("beta1", "rest1", "beta2", "rest2", "share", "scale", "eps", "decay"),
+)
+
+
+@final
+class LAMB(Formula):
+    r"""Layer-wise adaptive moments, for large batches.
+
+    .. math::
+        r &= \frac{m / (1 - \beta_1^t)}{\sqrt{v / (1 - \beta_2^t)} + \epsilon} + \lambda p \\
+        p &\leftarrow p - \eta \frac{\|p\|}{\|r\|} r
+
+    with the moments of `Adam`, after Y. You et al., "Large Batch Optimization for Deep Learning",
+    ICLR 2020; where a norm is 0, their ratio is 1.
+
+    Parameters
+    ----------
+    lr : float or callable
+        Learning rate :math:`\eta \ge 0`, or a function of the number of steps before.
+    betas : tuple of two floats
+        Decay of the two moments, each from 0 to below 1.
+    eps : float
+        :math:`\epsilon \ge 0`.
+    weight_decay : float
+        :math:`\lambda \ge 0`.
+    **shared
+        Settings of all solvers, see `AbstractSolver`.
+
+    Examples
+    --------
+    >>> import types
+    >>> import numpy as np
+    >>> from actorgraph.solvers import LAMB
+    >>> weight = types.SimpleNamespace(value=np.array([3.0, 4.0]), grad=np.array([1.0, 0.0]))
+    >>> LAMB(lr=0.1).step([weight])
+    >>> weight.value.round(6)
+    array([2.5, 4. ])
+    """
+
+    def __init__(
+        self,
+        lr: Rate = 1e-3,
+        *,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-6,
+        weight_decay: float = 0.0,
+        **shared: Any,
+    ) -> None:
+        super().__init__(**shared)
+        self.lr, self.betas, self.eps = checked_rate(lr), checked_betas(betas), real("eps", eps)
+        self.weight_decay = real("weight_decay", weight_decay)
+
+    def loop(self) -> Loop:
+        """Return the direction as lines; see `Formula.loop`."""
+        return _LOOP
+
+    def numbers(self, step: int) -> tuple[float, ...]:
+        """Return the numbers of the lines; see `Formula.numbers`."""
+        beta1, beta2 = self.betas
+        share, scale = 1.0 - beta1**step, sqrt(1.0 - beta2**step)
+        decays = beta1, 1.0 - beta1, beta2, 1.0 - beta2
+        return *decays, share, scale, self.eps, self.weight_decay
+
+    def ahead(self, states: Any) -> None:
+        """Return None: the lines are not all of the step."""
+
+    def update(self, state: Arrays, grad: Array, current: Array, out: Array) -> Arrays:
+        """Write the stepped parameter to `out`; see `AbstractSolver.update`."""
+        before = current.copy() if out is current else current
+        after = super().update(state, grad, before, out)
+        length, direction = np.linalg.norm(before), np.linalg.norm(out)
+        ratio = float(length / direction) if length > 0 and direction > 0 else 1.0
+        np.subtract(before, out * (self.rate * ratio), out=out)
+        return after

@@ -1,0 +1,330 @@
+"""L-BFGS: steps by an approximate inverse of the matrix of second derivatives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from math import sqrt
+from typing import Any, final
+
+import numpy as np
+
+from actorgraph.errors import GraphError, shown
+from actorgraph.options import choice, positive, real
+from actorgraph.store import Held, copies, take
+
+__all__ = ["LBFGS"]
+
+Array = np.ndarray[Any, np.dtype[Any]]
+Objective = Callable[[float], tuple[float, Array]]
+
+
+@final
+class LBFGS:
+    r"""Limited-memory BFGS.
+
+    .. math::
+        p \leftarrow p - \eta H g
+
+    where :math:`H` follows from the last changes of parameters and gradients, after D. Liu and
+    J. Nocedal, "On the limited memory BFGS method for large scale optimization", Mathematical
+    Programming 45, 1989; the line search is that of J. Nocedal and S. Wright, "Numerical
+    Optimization", 2006, algorithms 3.5 and 3.6, with cubic interpolation, as PyTorch does.
+
+    Parameters
+    ----------
+    lr : float
+    max_iter : int
+        Iterations a step.
+    max_eval : int, optional
+        Calls of the closure a step; default ``max_iter * 5 // 4``.
+    tolerance_grad, tolerance_change : float
+        Where a step ends early.
+    history_size : int
+        Changes that are remembered.
+    line_search_fn : "strong_wolfe", optional
+        None: steps of the length `lr`.
+
+    Examples
+    --------
+    >>> import types
+    >>> import numpy as np
+    >>> from actorgraph.solvers import LBFGS
+    >>> weight = types.SimpleNamespace(value=np.array([1.0, 5.0]), grad=None)
+    >>> def closure():
+    ...     weight.grad = np.array([2.0, 20.0]) * weight.value
+    ...     return float((np.array([1.0, 10.0]) * weight.value**2).sum())
+    >>> loss = LBFGS(line_search_fn="strong_wolfe").step([weight], closure)
+    >>> loss, bool(np.abs(weight.value).max() < 1e-3)
+    (251.0, True)
+    """
+
+    def __init__(
+        self,
+        lr: float = 1.0,
+        max_iter: int = 20,
+        max_eval: int | None = None,
+        tolerance_grad: float = 1e-7,
+        tolerance_change: float = 1e-9,
+        history_size: int = 100,
+        line_search_fn: str | None = None,
+    ) -> None:
+        self.lr, self.max_iter = real("lr", lr), positive("max_iter", max_iter)
+        self.max_eval = max_iter * 5 // 4 if max_eval is None else positive("max_eval", max_eval)
+        self.tolerance_grad = real("tolerance_grad", tolerance_grad)
+        self.tolerance_change = real("tolerance_change", tolerance_change)
+        self.history_size = positive("history_size", history_size)
+        if line_search_fn is not None:
+            choice("line_search_fn", line_search_fn, ("strong_wolfe",))
+        self.line_search_fn = line_search_fn
+        self.steps = 0
+        self._changes: list[tuple[Array, Array]] = []  # of gradients and of parameters
+        self._scale = 1.0
+        self._direction: Array | None = None
+        self._grad: Array | None = None
+        self._length = self.lr
+
+    def step(self, duals: Iterable[Any], closure: Callable[[], Any]) -> float:
+        """Step all parameters as often as it takes, and return the loss before.
+
+        Parameters
+        ----------
+        duals : iterable
+            `nn.Parameter`, or objects with ``value`` and ``grad``, whose arrays are written.
+        closure : callable
+            Refreshes ``grad`` of all and returns the loss.
+
+        Raises
+        ------
+        Exception
+            What the closure raises; then parameters are as they were before the step.
+        """
+        duals = list(duals)
+        start = _gathered([_array(dual) for dual in duals])
+        try:
+            return self._step(duals, closure, start)
+        except BaseException:
+            _put(duals, start)
+            raise
+
+    def _step(self, duals: list[Any], closure: Callable[[], Any], point: Array) -> float:
+        def evaluated(at: Array) -> tuple[float, Array]:
+            _put(duals, at)
+            loss = float(np.asarray(closure()))
+            return loss, _gathered([_slope(dual) for dual in duals])
+
+        loss, grad = evaluated(point)
+        first, calls = loss, 1
+        for iteration in range(1, self.max_iter + 1):
+            if np.abs(grad).max(initial=0.0) <= self.tolerance_grad:
+                break
+            direction = self._direct(grad)
+            self.steps += 1
+            length = self.lr
+            if self.steps == 1:
+                length = min(1.0, 1.0 / float(np.abs(grad).sum())) * self.lr
+            slope = float(grad @ direction)
+            self._grad, before = grad, loss
+            if slope > -self.tolerance_change:
+                break
+            if self.line_search_fn is None:
+                spent = 1
+            else:
+                search = _Search(evaluated, point, direction, self.tolerance_change)
+                loss, grad, length, spent = search.run(length, loss, grad, slope)
+            point = point + length * direction
+            if self.line_search_fn is None:
+                if iteration == self.max_iter:
+                    _put(duals, point)
+                    self._length = length
+                    break
+                loss, grad = evaluated(point)
+            self._length = length
+            calls += spent
+            done = np.abs(grad).max(initial=0.0) <= self.tolerance_grad
+            small = np.abs(direction * length).max(initial=0.0) <= self.tolerance_change
+            if calls >= self.max_eval or done or small:
+                break
+            if abs(loss - before) < self.tolerance_change:
+                break
+        _put(duals, point)
+        return first
+
+    def _direct(self, grad: Array) -> Array:
+        """Take the last change in and return the direction of the next one."""
+        if self._direction is None or self._grad is None:
+            self._direction = -grad
+            return self._direction
+        change, moved = grad - self._grad, self._direction * self._length
+        curvature = float(change @ moved)
+        if curvature > 1e-10:
+            self._changes = [*self._changes, (change, moved)][-self.history_size :]
+            self._scale = curvature / float(change @ change)
+        found, shares = -grad, []
+        for change, moved in reversed(self._changes):
+            share = float(moved @ found) / float(change @ moved)
+            shares.append(share)
+            found = found - share * change
+        found = found * self._scale
+        for (change, moved), share in zip(self._changes, reversed(shares), strict=True):
+            found = found + moved * (share - float(change @ found) / float(change @ moved))
+        self._direction = found
+        return found
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what it takes to go on."""
+        return {
+            "solver": "LBFGS", "steps": self.steps, "scale": self._scale, "length": self._length,
+            "direction": self._direction, "grad": self._grad, "changes": [*self._changes],
+        }  # fmt: skip
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state.
+
+        Raises
+        ------
+        GraphError
+            It is that of another solver.
+        """
+        if not isinstance(state, Mapping) or state.get("solver") != "LBFGS":
+            raise GraphError(f"expected the state of an LBFGS solver, got {shown(state)}")
+        self.steps, self._scale = state["steps"], state["scale"]
+        self._length, self._direction = state["length"], state["direction"]
+        self._grad, self._changes = state["grad"], [(one, two) for one, two in state["changes"]]
+
+
+class _Search:
+    """The search for a point on a line where the strong Wolfe conditions hold."""
+
+    def __init__(
+        self,
+        evaluated: Callable[[Array], tuple[float, Array]],
+        point: Array,
+        direction: Array,
+        least: float,
+    ) -> None:
+        self.evaluated, self.point, self.direction, self.least = evaluated, point, direction, least
+        self.calls = 0
+
+    def at(self, length: float) -> tuple[float, float, Array, float]:
+        """Return the length, the loss there, its gradient, and its slope along the line."""
+        self.calls += 1
+        loss, grad = self.evaluated(self.point + length * self.direction)
+        return length, loss, grad, float(grad @ self.direction)
+
+    def run(
+        self, length: float, loss: float, grad: Array, slope: float
+    ) -> tuple[float, Array, float, int]:
+        """Return loss, gradient and length of the point that was found, and the calls it took."""
+        start = before = (0.0, loss, grad, slope)
+        enough, flat, most = 1e-4, 0.9, 25
+        span = float(np.abs(self.direction).max(initial=0.0))
+        now = self.at(length)
+        bracket = None
+        for tried in range(most):
+            if now[1] > loss + enough * now[0] * slope or (tried and now[1] >= before[1]):
+                bracket = [before, now]
+                break
+            if abs(now[3]) <= -flat * slope:
+                return now[1], now[2], now[0], self.calls
+            if now[3] >= 0:
+                bracket = [before, now]
+                break
+            low, high = now[0] + 0.01 * (now[0] - before[0]), now[0] * 10
+            length = _cubic(before, now, low, high)
+            before, now = now, self.at(length)
+        else:
+            tried = most
+            bracket = [start, now]
+        stuck = False
+        order = _by_loss(bracket)  # low, high
+        while tried < most:
+            if abs(bracket[1][0] - bracket[0][0]) * span < self.least:
+                break
+            length = _cubic(bracket[0], bracket[1])
+            low, high = sorted((bracket[0][0], bracket[1][0]))
+            margin = 0.1 * (high - low)
+            if min(high - length, length - low) < margin:
+                if stuck or length >= high or length <= low:
+                    near_high = abs(length - high) < abs(length - low)
+                    length = high - margin if near_high else low + margin
+                    stuck = False
+                else:
+                    stuck = True
+            else:
+                stuck = False
+            now = self.at(length)
+            tried += 1
+            best, worst = order
+            if now[1] > loss + enough * now[0] * slope or now[1] >= bracket[best][1]:
+                bracket[worst] = now
+                order = _by_loss(bracket)
+            else:
+                if abs(now[3]) <= -flat * slope:
+                    bracket[best] = now
+                    break
+                if now[3] * (bracket[worst][0] - bracket[best][0]) >= 0:
+                    bracket[worst] = bracket[best]
+                bracket[best] = now
+        found = bracket[order[0]]
+        return found[1], found[2], found[0], self.calls
+
+
+def _cubic(
+    one: tuple[Any, ...],
+    other: tuple[Any, ...],
+    low: float | None = None,
+    high: float | None = None,
+) -> float:
+    """Return where a cubic through two points with their slopes is least, within bounds."""
+    (x1, f1, _, g1), (x2, f2, _, g2) = one, other
+    bounds = sorted((x1, x2)) if low is None or high is None else [low, high]
+    first = g1 + g2 - 3 * (f1 - f2) / (x1 - x2)
+    square = first**2 - g1 * g2
+    if square < 0:
+        return float(sum(bounds) / 2)
+    root = sqrt(square)
+    if x1 <= x2:
+        found = x2 - (x2 - x1) * ((g2 + root - first) / (g2 - g1 + 2 * root))
+    else:
+        found = x1 - (x1 - x2) * ((g1 + root - first) / (g1 - g2 + 2 * root))
+    return float(min(max(found, bounds[0]), bounds[1]))
+
+
+def _by_loss(bracket: list[tuple[float, float, Array, float]]) -> tuple[int, int]:
+    """Return the places of the lower and of the higher loss."""
+    return (0, 1) if bracket[0][1] <= bracket[1][1] else (1, 0)
+
+
+def _held(dual: Any) -> Held | None:
+    held = dual if isinstance(dual, Held) else getattr(getattr(dual, "node", None), "held", None)
+    return held if isinstance(held, Held) else None
+
+
+def _array(dual: Any) -> Array:
+    held = _held(dual)
+    array: Array = dual.value if held is None else held.array
+    return array
+
+
+def _slope(dual: Any) -> Array:
+    if dual.grad is None:
+        raise GraphError(f"{dual!r} has no gradient after the closure; it has to set .grad")
+    return np.asarray(dual.grad)
+
+
+def _gathered(arrays: list[Array]) -> Array:
+    return np.concatenate([array.ravel() for array in arrays]) if arrays else np.empty(0)
+
+
+def _put(duals: list[Any], point: Array) -> None:
+    """Give all parameters their parts of a vector, those of graphs at once."""
+    start, values = 0, []
+    for dual in duals:
+        array, held = _array(dual), _held(dual)
+        part = point[start : start + array.size].reshape(array.shape).astype(array.dtype)
+        start += array.size
+        if held is None:
+            array[...] = part
+        else:
+            values.append((held, part))
+    take(copies(values))

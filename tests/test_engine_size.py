@@ -1,0 +1,119 @@
+"""How large the engine is: a table of docs/design.md; `python -m` of this module writes it."""
+
+import ast
+import re
+import sys
+from collections import Counter
+
+import numpy as np
+
+import actorgraph as ag
+from tests.test_architecture import (
+    FILES,
+    PACKAGE,
+    ROOT,
+    ancestors,
+    circles,
+    classes,
+    duplicated_names,
+    part,
+)
+
+PAGE = ROOT / "docs" / "design.md"
+TABLE = re.compile(r"(?<=<!-- size -->\n).*?(?=<!-- end of size -->)", re.DOTALL)
+MOST_ATTRIBUTES = 30
+ROUGHLY = 0.1
+"""How far lines may be from what the table says: it is written now and then, not at each change."""
+
+
+def lines():
+    """Return how many lines each folder has, and the files beside the folders."""
+    found = Counter()
+    for module, path in FILES.items():
+        folder = f"{part(module)}/" if path.parent != PACKAGE else "files beside them"
+        found[folder] += len(path.read_text().splitlines())
+    return dict(sorted(found.items(), key=lambda item: (item[0] == "files beside them", item)))
+
+
+def attributes(cls):
+    """Return the names of what a class and those above it keep."""
+    found = set()
+    for one in (cls, *ancestors(cls)):
+        for node in ast.walk(one):
+            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+                found |= {node.attr} if ast.unparse(node.value) == "self" else set()
+        for node in one.body:
+            targets = getattr(node, "targets", [getattr(node, "target", None)])
+            found |= {target.id for target in targets if isinstance(target, ast.Name)}
+    return {name for name in found if not name.startswith("__")}
+
+
+def large_classes():
+    """Return the classes of many attributes, with how many."""
+    found = [
+        (len(attributes(cls)), name) for name, places in classes().items() for _, cls in places
+    ]
+    return [
+        f"{name} {count}" for count, name in sorted(found, reverse=True) if count > MOST_ATTRIBUTES
+    ]
+
+
+def path_of_a_warm_run():
+    """Return the files of the package that a warm `run_sync` passes, one after the other."""
+    x = ag.Graph().input("x", (4,), "float64")
+    feeds, passed = {"x": np.ones(4)}, []
+
+    def note(frame, event, _):
+        place = frame.f_back if event == "return" else frame
+        if place is not None and event in ("call", "return"):
+            passed.append(place.f_code.co_filename)
+
+    with ag.ActorMachine([np.tanh(x) * 2.0]) as machine:
+        for _ in range(20):
+            machine.run_sync(feeds)
+        outer = sys.getprofile()
+        sys.setprofile(note)
+        machine.run_sync(feeds)
+        sys.setprofile(outer)
+    ours = [name for name in passed if name.startswith(str(PACKAGE))]
+    return [name for place, name in enumerate(ours) if ours[place - 1 : place] != [name]]
+
+
+def table():
+    rows = [(f"lines of `{folder}`" if folder[-1] == "/" else f"lines of {folder}", f"{count:,}")
+            for folder, count in lines().items()]  # fmt: skip
+    path = path_of_a_warm_run()
+    rows += [
+        ("lines together", f"{sum(lines().values()):,}"),
+        ("files that a warm `run_sync` passes", str(len(set(path)))),
+        ("times that it goes from one to another", str(len(path) - 1)),
+        ("files that know one another, at most", str(max(map(len, circles())))),
+        ("names of classes that stand in two files", ", ".join(duplicated_names()) or "none"),
+        (
+            f"classes of more than {MOST_ATTRIBUTES} attributes",
+            ", ".join(large_classes()) or "none",
+        ),
+    ]
+    return "\n".join(["| what | how many |", "|---|---|", *(f"| {a} | {b} |" for a, b in rows), ""])
+
+
+def rows(text):
+    return dict(re.findall(r"^\| (.*?) \| (.*?) \|$", text, re.MULTILINE))
+
+
+def close(written, counted):
+    if not counted.replace(",", "").isdecimal():
+        return written == counted
+    one, other = (int(number.replace(",", "")) for number in (written, counted))
+    return abs(one - other) <= (ROUGHLY * other if other > 100 else 0)
+
+
+def test_the_table_of_the_design_says_how_large_the_engine_is():
+    written, counted = rows(TABLE.search(PAGE.read_text())[0]), rows(table())
+    assert written.keys() == counted.keys(), f"run: python -m {__name__}"
+    wrong = {what: (written[what], n) for what, n in counted.items() if not close(written[what], n)}
+    assert wrong == {}, f"run: python -m {__name__}"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(TABLE.sub(table(), PAGE.read_text()))
