@@ -17,11 +17,11 @@ from actorgraph.serving.errors import (
     ServingError,
     Unsupported,
 )
-from actorgraph.serving.model import Model
+from actorgraph.serving.model import ServedModel
 from actorgraph.serving.server import Server
 
 __all__ = [
-    "Config", "DeadlineExceeded", "InvalidInput", "Model", "ModelNotFound", "NotReady",
-    "Overloaded", "PayloadTooLarge", "RateLimited", "Server", "ServingError", "Unsupported",
+    "Config", "DeadlineExceeded", "InvalidInput", "ModelNotFound", "NotReady", "Overloaded",
+    "PayloadTooLarge", "RateLimited", "ServedModel", "Server", "ServingError", "Unsupported",
     "asgi",
 ]  # fmt: skip

@@ -26,7 +26,7 @@ from actorgraph.serving.errors import (
     Unsupported,
 )
 from actorgraph.serving.metrics import exposition
-from actorgraph.serving.model import Model
+from actorgraph.serving.model import ServedModel
 from actorgraph.serving.server import Server
 
 __all__ = ["asgi"]
@@ -117,7 +117,7 @@ async def _reply(
 ) -> Reply:
     try:
         found = _looked_up(server, scope)
-        if not isinstance(found, Model):
+        if not isinstance(found, ServedModel):
             return found
         if admit is not None:
             admit(scope)
@@ -134,7 +134,7 @@ async def _reply(
 # -- routes -------------------------------------------------------------------------------------
 
 
-def _looked_up(server: Server, scope: Scope) -> Reply | Model:
+def _looked_up(server: Server, scope: Scope) -> Reply | ServedModel:
     """Return the answer to a request, or the model that is asked to infer."""
     path = scope["path"].removeprefix(scope.get("root_path", "").rstrip("/")).strip("/")
     method, parts = scope["method"], path.split("/")
@@ -154,7 +154,7 @@ def _looked_up(server: Server, scope: Scope) -> Reply | Model:
     return _no_route(scope, known=path in ("v2", "metrics", *_LIVE, *_READY))
 
 
-def _of_model(server: Server, name: str, rest: list[str], scope: Scope) -> Reply | Model:
+def _of_model(server: Server, name: str, rest: list[str], scope: Scope) -> Reply | ServedModel:
     asked = scope["method"] in ("GET", "HEAD")
     version = None
     if len(rest) > 1 and rest[0] == "versions":
@@ -189,7 +189,7 @@ def _no_route(scope: Scope, *, known: bool = True, allow: bytes = b"GET, HEAD") 
 # -- inference ----------------------------------------------------------------------------------
 
 
-async def _infer(server: Server, model: Model, scope: Scope, receive: Receive) -> Reply:
+async def _infer(server: Server, model: ServedModel, scope: Scope, receive: Receive) -> Reply:
     if not server.ready:
         raise NotReady("the server takes no more requests: it is stopping")
     encoding = _header(scope, b"content-encoding")

@@ -59,7 +59,7 @@ def serve(server: Server, *, host: str, port: int) -> None:
             'serving needs uvicorn; install it with: pip install "actorgraph[serve]"'
         ) from None
 
-    class Listening(uvicorn.Server):  # type: ignore[misc]
+    class QuietUvicorn(uvicorn.Server):  # type: ignore[misc]
         """Leaves the signals to us: it would close the port before anybody knows."""
 
         @contextmanager
@@ -67,7 +67,7 @@ def serve(server: Server, *, host: str, port: int) -> None:
             yield
 
     config = uvicorn.Config(asgi(server), host=host, port=port, lifespan="on", access_log=False)
-    listening = Listening(config)
+    listening = QuietUvicorn(config)
     anyio.run(_until_signal, server, listening)
     if not listening.started:
         raise GraphError(f"cannot serve at {host}:{port}; is the port in use?")

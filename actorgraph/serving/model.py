@@ -1,4 +1,4 @@
-"""`Model`: admission, batching and answers of one served graph.
+"""`ServedModel`: admission, batching and answers of one served graph.
 
 A model has no task and no thread of its own.  What may change when a request comes, ends or has
 waited long enough is looked at there and then: batches are formed under a lock, started where one
@@ -33,7 +33,7 @@ from actorgraph.errors import (
     shown,
 )
 from actorgraph.machines import Machine
-from actorgraph.machines.run import loop_notifier
+from actorgraph.machines.event_loops import loop_notifier
 from actorgraph.options import seconds, whole
 from actorgraph.serving.config import Config
 from actorgraph.serving.errors import (
@@ -44,16 +44,16 @@ from actorgraph.serving.errors import (
     PayloadTooLarge,
     ServingError,
 )
-from actorgraph.serving.request import Answer, Batch, Request, chosen
+from actorgraph.serving.request import Answer, Request, RequestBatch, chosen
 from actorgraph.serving.signature import Array, Signature
 
-__all__ = ["Model"]
+__all__ = ["ServedModel"]
 
 _ORDER = attrgetter("order")
 
 
 @final
-class Model:
+class ServedModel:
     """One version of a served model; `Server.add` makes it.
 
     Attributes
@@ -80,7 +80,7 @@ class Model:
         self._numbers = count()
         self._again: list[Request] = []  # whose batch has failed
         self._queue: list[Request] = []
-        self._batches: set[Batch] = set()
+        self._batches: set[RequestBatch] = set()
         self._inflight = 0
         self._stopping = False
         self._idle: list[Callable[[], object]] = []  # called once, when nothing is left
@@ -353,7 +353,7 @@ class Model:
         while (batch := self._next_batch()) is not None:
             self._start(batch)
 
-    def _next_batch(self) -> Batch | None:
+    def _next_batch(self) -> RequestBatch | None:
         with self._lock:
             if not self._has_room():
                 return None
@@ -368,7 +368,7 @@ class Model:
                 return None
             for line in (self._again, self._queue):
                 line[:] = [one for one in line if one not in members]
-            batch = Batch(members)
+            batch = RequestBatch(members)
             for request in members:
                 request.batch = batch
             self._batches.add(batch)
@@ -377,7 +377,7 @@ class Model:
             self.counts["inferences"] += len(members)
             return batch
 
-    def _start(self, batch: Batch) -> None:
+    def _start(self, batch: RequestBatch) -> None:
         try:
             feeds = self.signature.joined([one.arrays for one in batch.members])
             run = self._machine.start(feeds, priority=batch.priority)
@@ -391,7 +391,7 @@ class Model:
             run.cancel()
         run.add_done_callback(partial(self._ended, batch))
 
-    def _ended(self, batch: Batch) -> None:
+    def _ended(self, batch: RequestBatch) -> None:
         """Take the results of a run; called in the thread that has ended it."""
         run = batch.run
         assert run is not None
@@ -405,7 +405,7 @@ class Model:
             self._end(batch, None, answers)
 
     def _end(
-        self, batch: Batch, error: BaseException | None, answers: Sequence[Answer] = ()
+        self, batch: RequestBatch, error: BaseException | None, answers: Sequence[Answer] = ()
     ) -> None:
         """Answer the requests of a batch; after a failure, run each by itself."""
         with self._lock:
@@ -425,7 +425,8 @@ class Model:
         self._advance()
 
     def __repr__(self) -> str:
-        return f"<Model {self.name} {self.version}: {self.queued} waiting, {self.inflight} running>"
+        state = f"{self.queued} waiting, {self.inflight} running"
+        return f"<ServedModel {self.name} {self.version}: {state}>"
 
 
 def _nothing() -> None:

@@ -18,7 +18,7 @@ import numpy as np
 from actorgraph.errors import shown
 from actorgraph.graph import Node
 from actorgraph.serving.errors import InvalidInput, Unsupported
-from actorgraph.serving.model import Model
+from actorgraph.serving.model import ServedModel
 from actorgraph.serving.signature import Array
 from actorgraph.types import dtype_of
 
@@ -56,7 +56,7 @@ class Asked:
     priority: int
 
 
-def metadata(model: Model, versions: list[str]) -> dict[str, Any]:
+def metadata(model: ServedModel, versions: list[str]) -> dict[str, Any]:
     """Return what the protocol tells of a model."""
     signature = model.signature
     return {
@@ -83,7 +83,7 @@ def _datatype(name: str, dtype: np.dtype[Any]) -> str:
 # -- requests -----------------------------------------------------------------------------------
 
 
-def read(model: Model, body: bytes, header_bytes: int | None = None) -> Asked:
+def read(model: ServedModel, body: bytes, header_bytes: int | None = None) -> Asked:
     """Return what a body asks of a model; `header_bytes` of it are JSON, default all.
 
     Raises
@@ -158,7 +158,7 @@ def _is_int(value: object) -> bool:
 
 
 def _outputs(
-    model: Model, given: Mapping[str, Any], parameters: Mapping[str, Any]
+    model: ServedModel, given: Mapping[str, Any], parameters: Mapping[str, Any]
 ) -> dict[str, bool]:
     known = model.signature.outputs
     binary = parameters.get("binary_data_output") is True
@@ -231,7 +231,9 @@ def _from_json(name: str, data: Any, dtype: np.dtype[Any], shape: list[int]) -> 
 # -- answers ------------------------------------------------------------------------------------
 
 
-def answer(model: Model, asked: Asked, results: Mapping[str, Array]) -> tuple[bytes, int | None]:
+def answer(
+    model: ServedModel, asked: Asked, results: Mapping[str, Array]
+) -> tuple[bytes, int | None]:
     """Return the body for the results, and how much of it is JSON if not all.
 
     Raises

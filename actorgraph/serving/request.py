@@ -1,4 +1,4 @@
-"""`Request` and `Batch`: what waits for a model, and what runs."""
+"""`Request` and `RequestBatch`: what waits for a model, and what runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from actorgraph.graph import Node
 from actorgraph.machines import Run
 from actorgraph.serving.signature import Array
 
-__all__ = ["Answer", "Batch", "Request", "chosen"]
+__all__ = ["Answer", "Request", "RequestBatch", "chosen"]
 
 Answer: TypeAlias = dict[str, Array] | BaseException
 """Results by name, or what is raised."""
@@ -38,7 +38,7 @@ class Request:
         False where nobody is there any more.
     wake : callable
         Ends the waiting; to be called there.
-    batch : Batch or None
+    batch : RequestBatch or None
         Which it runs in.
     answer : dict, exception or None
     """
@@ -51,7 +51,7 @@ class Request:
     until: float
     host: Callable[[Callable[[], object]], object]
     wake: Callable[[], object]
-    batch: Batch | None = None
+    batch: RequestBatch | None = None
     answer: Answer | None = None
 
     def left_s(self) -> float:
@@ -62,7 +62,7 @@ class Request:
 
 
 @dataclass(eq=False, slots=True)
-class Batch:
+class RequestBatch:
     """Requests in one run.
 
     Attributes

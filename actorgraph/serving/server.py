@@ -11,7 +11,7 @@ from actorgraph.machines import ActorMachine, Machine
 from actorgraph.options import seconds
 from actorgraph.serving.config import Config
 from actorgraph.serving.errors import ModelNotFound
-from actorgraph.serving.model import Model
+from actorgraph.serving.model import ServedModel
 
 __all__ = ["Server"]
 
@@ -35,13 +35,13 @@ class Server:
     """
 
     def __init__(self) -> None:
-        self._models: dict[str, dict[str, Model]] = {}
+        self._models: dict[str, dict[str, ServedModel]] = {}
         self._owned: list[Machine] = []
         self._draining = False
 
     def add(
         self, name: str, outputs: Any, *, inputs: Any = None, version: str = "1", **config: Any
-    ) -> Model:
+    ) -> ServedModel:
         """Serve a model and return it.
 
         Parameters
@@ -72,7 +72,7 @@ class Server:
         else:
             machine = ActorMachine(outputs, wrt=[])
             self._owned.append(machine)
-        model = Model(name, version, machine, inputs, settings)
+        model = ServedModel(name, version, machine, inputs, settings)
         self._models.setdefault(name, {})[version] = model
         return model
 
@@ -82,7 +82,7 @@ class Server:
         return not self._draining
 
     @property
-    def models(self) -> list[Model]:
+    def models(self) -> list[ServedModel]:
         """All models, in the order in which they were added."""
         return [model for versions in self._models.values() for model in versions.values()]
 
@@ -90,7 +90,7 @@ class Server:
         """Return the versions of a model."""
         return list(self._models.get(name, ()))
 
-    def model(self, name: str, version: str | None = None) -> Model:
+    def model(self, name: str, version: str | None = None) -> ServedModel:
         """Return a model.
 
         Raises

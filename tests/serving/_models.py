@@ -6,15 +6,15 @@ import anyio.to_thread
 import numpy as np
 
 import actorgraph as ag
-from actorgraph.testing._gate import Gate
+from actorgraph.testing._gate import OpGate
 
-_gates = [Gate()]
+_gates = [OpGate()]
 _bad = [None]  # a run with this value fails
 
 
 def new_gate(bad=None):
     """Return a fresh gate, which the op goes through from now on; it adds 1."""
-    _gates[0], _bad[0] = Gate(), bad
+    _gates[0], _bad[0] = OpGate(), bad
     return _gates[0]
 
 
