@@ -14,7 +14,7 @@ from typing import Any
 
 from actorgraph.errors import GraphError, near_names, text_of
 
-__all__ = ["outputs_and_feeds"]
+__all__ = ["called", "outputs_and_feeds", "outputs_and_feeds_of"]
 
 
 def outputs_and_feeds(target: str) -> tuple[Any, Mapping[Any, Any]]:
@@ -32,21 +32,36 @@ def outputs_and_feeds(target: str) -> tuple[Any, Mapping[Any, Any]]:
         The target is written in another way, there is no such file or function, either raised, or
         the function does not return outputs and feeds.
     """
+    return outputs_and_feeds_of(target, called(target), "(outputs, feeds)")
+
+
+def called(target: str) -> Any:
+    """Return what the function that ``FILE.py:function`` names returns; runs the file.
+
+    Raises
+    ------
+    GraphError
+        The target is written in another way, there is no such file or function, or either raised.
+    """
     name, colon, function = target.rpartition(":")
     if not colon or not name or not function.isidentifier():
         raise GraphError(f"expected FILE.py:function, such as model.py:build, got {target!r}")
     if not Path(name).is_file():
         raise GraphError(f"there is no file {name!r}; expected FILE.py:function, got {target!r}")
-    returned = _theirs(Path(name), _function(name, function))
+    return _theirs(Path(name), _function(name, function))
+
+
+def outputs_and_feeds_of(target: str, returned: Any, wanted: str) -> tuple[Any, Mapping[Any, Any]]:
+    """Return what was returned, checked, or raise `GraphError`, which says what is wanted."""
     if not (isinstance(returned, tuple) and len(returned) == 2):
         raise GraphError(
-            f"{target} should return (outputs, feeds), a node or several and a dict of arrays, "
+            f"{target} should return {wanted}, a node or several and a dict of arrays, "
             f"got {_described(returned)}"
         )
     outputs, feeds = returned
     if not isinstance(feeds, Mapping):
         raise GraphError(
-            f"{target} should return (outputs, feeds), with feeds a dict of arrays by name or "
+            f"{target} should return {wanted}, with feeds a dict of arrays by name or "
             f"node, got {_described(feeds)} for feeds"
         )
     return outputs, feeds

@@ -1,4 +1,4 @@
-"""The command `actorgraph`: a model to train, a look at this machine, pipelines to compare.
+"""The command `actorgraph`: models to train or serve, a look at this machine, pipelines.
 
 Importing this module is cheap: each command imports what it needs when it runs. Exit codes: 0, 1
 for an error that is told in one line, 2 for bad usage, 130 after Ctrl-C.
@@ -22,6 +22,7 @@ __all__ = ["main"]
 _EXPONENT = re.compile(r"e[+-]?0*[1-9][0-9]{3}", re.IGNORECASE)
 _WORKERS = 1 << 16
 _SEEDS = (1 << 63) - 1
+_BAD_USAGE = 2  # as argparse
 _INTERRUPTED = 128 + 2  # the shell's code for a program ended by SIGINT
 
 
@@ -103,7 +104,25 @@ def _parser() -> argparse.ArgumentParser:
     _add_pipeline(commands)
     _add_calibrate(commands)
     _add_top(commands)
+    _add_serve(commands)
     return parser
+
+
+def _add_serve(commands: Any) -> None:
+    serve = commands.add_parser(
+        "serve",
+        help="serve a model over HTTP",
+        description="Call the function, which returns an ag.serving.Server, or (outputs, feeds) "
+        "to serve one model under the function's name, and answer requests of the Open Inference "
+        "Protocol by uvicorn. SIGTERM and Ctrl-C answer what was taken, then end; the second ends "
+        "at once.",
+    )
+    serve.add_argument("target", metavar="FILE.py:FUNCTION", help="what returns the server")
+    serve.add_argument("--host", default="127.0.0.1", help="to listen at (127.0.0.1)")
+    serve.add_argument(
+        "--port", type=_at_least(0, 65535), default=8000, help="to listen at; 0 for any (8000)"
+    )
+    serve.set_defaults(command=_serve)
 
 
 def _add_top(commands: Any) -> None:
@@ -313,6 +332,18 @@ def _top(arguments: argparse.Namespace) -> None:
     from actorgraph.trace.serving import watch
 
     watch(arguments.socket, sys.stdout, every_s=arguments.every, once=arguments.once)
+
+
+def _serve(arguments: argparse.Namespace) -> None:
+    from actorgraph.errors import GraphError
+    from actorgraph.serving.command import serve, server_of
+
+    try:
+        server = server_of(arguments.target)
+    except GraphError as error:
+        _failed(error)
+        raise SystemExit(_BAD_USAGE) from None
+    serve(server, host=arguments.host, port=arguments.port)
 
 
 def _show(tables: object) -> None:

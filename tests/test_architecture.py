@@ -3,7 +3,8 @@
     errors <- options <- dims, runs <- types <- op, parameters <- node <- legality, operands
            <- graph <- ops <- autodiff, rewrite <- memory <- lower <- control, jit <- deadlines
            <- channels, node_actor, scheduler <- machines
-           <- transforms, trace, nn, pipeline, source, testing <- _demo <- cli <- __main__
+           <- transforms, trace, nn, pipeline, source, testing <- serving
+           <- _demo <- cli <- __main__
 
 Beside the line: instrument (below scheduler), drawing (below graph), devices (below lower),
 solvers, data and schedules (below _demo: they know no graph).
@@ -62,6 +63,7 @@ LAYERS = (
     ("channels", "node_actor", "scheduler"),
     ("machines",),
     ("transforms", "trace", "nn", "pipeline", "source", "testing"),
+    ("serving",),
     ("_calibrate", "_demo", "_doctor"),
     ("cli",),
     ("__main__",),

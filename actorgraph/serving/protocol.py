@@ -1,0 +1,272 @@
+"""The Open Inference Protocol, version 2: requests and answers as bytes, JSON and binary.
+
+A body with the header ``Inference-Header-Content-Length`` is that much JSON, and then the tensors
+whose ``binary_data_size`` the JSON tells, one after another, in little endian.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from actorgraph.errors import shown
+from actorgraph.graph import Node
+from actorgraph.serving.errors import InvalidInput, Unsupported
+from actorgraph.serving.model import ServedModel
+from actorgraph.serving.signature import Array
+from actorgraph.types import dtype_of
+
+__all__ = ["Asked", "answer", "metadata", "read"]
+
+_DTYPES = {
+    "BOOL": "bool", "FP16": "float16", "FP32": "float32", "FP64": "float64", "BF16": "bfloat16",
+    **{f"INT{n}": f"int{n}" for n in (8, 16, 32, 64)},
+    **{f"UINT{n}": f"uint{n}" for n in (8, 16, 32, 64)},
+}  # fmt: skip
+_DATATYPES = {dtype: datatype for datatype, dtype in _DTYPES.items()}
+_KINDS = {"b": "b", "i": "iu", "u": "iu", "f": "iuf", "V": "iuf"}
+"""What JSON may give for a kind of dtype."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request, read.
+
+    Attributes
+    ----------
+    inputs : dict of arrays
+    outputs : dict of name to bool
+        What is asked for, and whether in binary.
+    identity : str or None
+        The request's ``id``.
+    timeout_s : float or None
+    priority : int
+    """
+
+    inputs: dict[str, Array]
+    outputs: dict[str, bool]
+    identity: str | None
+    timeout_s: float | None
+    priority: int
+
+
+def metadata(model: ServedModel, versions: list[str]) -> dict[str, Any]:
+    """Return what the protocol tells of a model."""
+    signature = model.signature
+    return {
+        "name": model.name,
+        "versions": versions,
+        "platform": "actorgraph_graph",
+        "inputs": [_tensor(name, node) for name, node in signature.inputs.items()],
+        "outputs": [_tensor(name, node) for name, node in signature.outputs.items()],
+    }
+
+
+def _tensor(name: str, node: Node) -> dict[str, Any]:
+    shape = [dim if isinstance(dim, int) else -1 for dim in node.dims]
+    return {"name": name, "datatype": _datatype(name, node.dtype), "shape": shape}
+
+
+def _datatype(name: str, dtype: np.dtype[Any]) -> str:
+    found = _DATATYPES.get(dtype.name)
+    if found is None:
+        raise Unsupported(f"{name!r} is {dtype}, for which the protocol has no datatype")
+    return found
+
+
+# -- requests -----------------------------------------------------------------------------------
+
+
+def read(model: ServedModel, body: bytes, header_bytes: int | None = None) -> Asked:
+    """Return what a body asks of a model; `header_bytes` of it are JSON, default all.
+
+    Raises
+    ------
+    InvalidInput, Unsupported
+        It cannot be read, or does not fit the model.
+    """
+    if header_bytes is not None and not 0 <= header_bytes <= len(body):
+        raise InvalidInput(f"the JSON header has {header_bytes} bytes, but the body {len(body)}")
+    given = _parsed(body[:header_bytes])
+    binary = memoryview(body)[len(body) if header_bytes is None else header_bytes :]
+    inputs: dict[str, Array] = {}
+    for tensor in _list(given, "inputs"):
+        name = _name(tensor, "inputs")
+        if name in inputs:
+            raise InvalidInput(f"input {name!r} is given twice")
+        inputs[name], binary = _array(name, tensor, binary)
+    if len(binary):
+        raise InvalidInput(f"{len(binary)} bytes follow the last binary input")
+    parameters = _parameters(given)
+    if parameters.get("sequence_id"):
+        raise Unsupported("sequences are not served")
+    timeout, identity = parameters.get("timeout"), given.get("id")
+    if timeout is not None and not _is_int(timeout):
+        raise InvalidInput(f"timeout is a whole number of microseconds, got {shown(timeout)}")
+    if identity is not None and not isinstance(identity, str):
+        raise InvalidInput(f"id is a string, got {shown(identity)}")
+    priority = parameters.get("priority", 0)
+    return Asked(
+        inputs, _outputs(model, given, parameters), identity,
+        timeout / 1e6 if timeout else None, priority,
+    )  # fmt: skip
+
+
+def _parsed(text: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(text, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput(f"the body is no JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise InvalidInput(f"the body has to be a JSON object, got {shown(found)}")
+    return found
+
+
+def _no_constant(text: str) -> None:
+    raise ValueError(f"{text} is no number of JSON")
+
+
+def _list(given: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
+    found = given.get(key, [])
+    if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
+        raise InvalidInput(f"{key} has to be a list of objects, got {shown(found)}")
+    return found
+
+
+def _name(tensor: Mapping[str, Any], key: str) -> str:
+    name = tensor.get("name")
+    if not isinstance(name, str):
+        raise InvalidInput(f"each of {key} needs a name, a string, got {shown(name)}")
+    return name
+
+
+def _parameters(given: Mapping[str, Any]) -> dict[str, Any]:
+    found = given.get("parameters", {})
+    if not isinstance(found, dict):
+        raise InvalidInput(f"parameters has to be an object, got {shown(found)}")
+    return found
+
+
+def _is_int(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 63
+
+
+def _outputs(
+    model: ServedModel, given: Mapping[str, Any], parameters: Mapping[str, Any]
+) -> dict[str, bool]:
+    known = model.signature.outputs
+    binary = parameters.get("binary_data_output") is True
+    asked = _list(given, "outputs")
+    if not asked:
+        return dict.fromkeys(known, binary)
+    found = {}
+    for tensor in asked:
+        name = _name(tensor, "outputs")
+        if name not in known:
+            names = ", ".join(map(repr, known))
+            raise InvalidInput(f"model {model.name!r} has no output {name!r}; it has {names}")
+        own = _parameters(tensor)
+        if own.get("classification"):
+            raise Unsupported("classification of outputs is not served")
+        found[name] = own.get("binary_data", binary) is True
+    return found
+
+
+def _array(name: str, tensor: Mapping[str, Any], binary: memoryview) -> tuple[Array, memoryview]:
+    """Return the array of an input, and what is left of the binary tensors."""
+    datatype, shape = tensor.get("datatype"), tensor.get("shape")
+    dtype_name = _DTYPES.get(datatype) if isinstance(datatype, str) else None
+    if dtype_name is None:
+        raise InvalidInput(
+            f"input {name!r} has the datatype {shown(datatype)}; known are {', '.join(_DTYPES)}"
+        )
+    if not isinstance(shape, list) or not all(map(_is_int, shape)) or len(shape) > 32:
+        raise InvalidInput(f"the shape of input {name!r} is a list of sizes, got {shown(shape)}")
+    dtype, size = dtype_of(dtype_name), _parameters(tensor).get("binary_data_size")
+    if size is None:
+        return _from_json(name, tensor.get("data"), dtype, shape), binary
+    wanted = prod(shape) * dtype.itemsize
+    if not _is_int(size) or size != wanted or size > len(binary):
+        raise InvalidInput(
+            f"input {name!r} is {datatype}{shape}, which takes {wanted} bytes, but its "
+            f"binary_data_size is {shown(size)}, and {len(binary)} bytes are left of the body"
+        )
+    array = np.frombuffer(binary[:size], dtype)
+    return _little(array).reshape(shape), binary[size:]
+
+
+def _little(array: Array) -> Array:
+    """Return an array with its bytes in, or from, the order of the protocol."""
+    return array if sys.byteorder == "little" else array.byteswap()
+
+
+def _from_json(name: str, data: Any, dtype: np.dtype[Any], shape: list[int]) -> Array:
+    if not isinstance(data, list):
+        raise InvalidInput(f"the data of input {name!r} are a list, got {shown(data)}")
+    try:
+        array = np.asarray(data)
+    except (ValueError, RecursionError) as error:  # ragged, or too deep
+        raise InvalidInput(f"the data of input {name!r} are no array: {error}") from None
+    if array.size != prod(shape):
+        raise InvalidInput(
+            f"input {name!r} has the shape {shape}, which is {prod(shape)} values, but its data "
+            f"are {array.size}"
+        )
+    if array.size and array.dtype.kind not in _KINDS[dtype.kind]:
+        raise InvalidInput(f"the data of input {name!r} should be {dtype}, got {array.dtype}")
+    with np.errstate(all="ignore"):
+        found = array.astype(dtype)
+        fits = np.isfinite(found).all() if dtype.kind in "fV" else (found == array).all()
+    if not fits:
+        raise InvalidInput(f"the data of input {name!r} have numbers beyond {dtype}")
+    return found.reshape(shape)
+
+
+# -- answers ------------------------------------------------------------------------------------
+
+
+def answer(
+    model: ServedModel, asked: Asked, results: Mapping[str, Array]
+) -> tuple[bytes, int | None]:
+    """Return the body for the results, and how much of it is JSON if not all.
+
+    Raises
+    ------
+    Unsupported
+        JSON has no word for a result: it is not finite.
+    """
+    tensors, blobs = [], []
+    for name, binary in asked.outputs.items():
+        array = results[name]
+        datatype, shape = _datatype(name, array.dtype), list(array.shape)
+        tensor: dict[str, Any] = {"name": name, "datatype": datatype, "shape": shape}
+        if binary:
+            blobs.append(_little(array).tobytes())
+            tensor["parameters"] = {"binary_data_size": len(blobs[-1])}
+        else:
+            tensor["data"] = _listed(name, array)
+        tensors.append(tensor)
+    found: dict[str, Any] = {"model_name": model.name, "model_version": model.version}
+    found["outputs"] = tensors
+    if asked.identity is not None:
+        found["id"] = asked.identity
+    header = json.dumps(found).encode()
+    return b"".join((header, *blobs)), len(header) if blobs else None
+
+
+def _listed(name: str, array: Array) -> list[Any]:
+    if array.dtype.kind == "V":
+        array = array.astype("float32")
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        raise Unsupported(
+            f"output {name!r} is not finite, which JSON cannot say; ask for it in binary "
+            '(outputs: [{"name": ..., "parameters": {"binary_data": true}}])'
+        )
+    found: list[Any] = array.ravel().tolist()
+    return found

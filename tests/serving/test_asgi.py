@@ -1,0 +1,343 @@
+"""The application of ASGI, driven by scope, receive and send alone."""
+
+import importlib.util
+import inspect
+import json
+
+import anyio
+import numpy as np
+import pytest
+
+import actorgraph as ag
+from actorgraph.serving import NotReady, RateLimited
+from tests.serving._models import entered, expected, new_gate, outputs, rows, until
+
+pytestmark = pytest.mark.anyio
+INFER = "/v2/models/double/infer"
+
+
+class Client:
+    """One request, and what came back."""
+
+    def __init__(self, method, path, body=b"", headers=(), **scope):
+        named = [(name.encode(), str(value).encode()) for name, value in dict(headers).items()]
+        self.scope = {
+            "type": "http", "http_version": "1.1", "method": method, "path": path,
+            "headers": named, **scope,
+        }  # fmt: skip
+        middle = len(body) // 2
+        self._chunks = [body[:middle], body[middle:]]
+        self._gone = anyio.Event()
+        self.sent = []
+
+    async def receive(self):
+        if self._chunks:
+            chunk = self._chunks.pop(0)
+            return {"type": "http.request", "body": chunk, "more_body": bool(self._chunks)}
+        await self._gone.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(self, message):
+        self.sent.append(message)
+
+    def leave(self):
+        self._gone.set()
+
+    async def asked(self, app):
+        await app(self.scope, self.receive, self.send)
+        return self
+
+    @property
+    def status(self):
+        return self.sent[0]["status"]
+
+    @property
+    def headers(self):
+        return {name.decode(): value.decode() for name, value in self.sent[0]["headers"]}
+
+    @property
+    def body(self):
+        return self.sent[1]["body"]
+
+    @property
+    def json(self):
+        return json.loads(self.body)
+
+
+def tensor(*values, **more):
+    data = rows(*values)["x"]
+    return {
+        "name": "x", "shape": list(data.shape), "datatype": "FP64", "data": data.ravel().tolist(),
+        **more,
+    }  # fmt: skip
+
+
+def post(content, path=INFER, **options):
+    body = content if isinstance(content, bytes) else json.dumps(content).encode()
+    return Client("POST", path, body, **options)
+
+
+@pytest.fixture
+async def server(gate):
+    async with ag.serving.Server() as made:
+        yield made
+
+
+@pytest.fixture
+async def app(server, gate):
+    server.add("double", outputs(), max_request_bytes=1000, max_concurrent_batches=1, max_queued=0)
+    return ag.serving.asgi(server)
+
+
+async def test_an_answer_in_json(app, gate):
+    gate.open()
+    asked = await post(
+        {"id": "r7", "inputs": [tensor(1, 2)]}, headers={"x-request-id": "abc"}
+    ).asked(app)
+    assert asked.status == 200
+    assert asked.json == {
+        "id": "r7", "model_name": "double", "model_version": "1",
+        "outputs": [{"name": "y", "datatype": "FP64", "shape": [2, 2],
+                     "data": expected(1, 2).ravel().tolist()}],
+    }  # fmt: skip
+    assert asked.headers["x-request-id"] == "abc"
+    assert asked.headers["content-length"] == str(len(asked.body))
+
+
+async def test_an_answer_in_binary(app, gate):
+    gate.open()
+    data = rows(1, 2)["x"].tobytes()
+    given = {
+        "inputs": [tensor(1, 2, parameters={"binary_data_size": len(data)}) | {"data": None}],
+        "outputs": [{"name": "y", "parameters": {"binary_data": True}}],
+    }
+    header = json.dumps(given).encode()
+    asked = await post(
+        header + data, headers={"Inference-Header-Content-Length": len(header)}
+    ).asked(app)
+    assert asked.status == 200
+    end = int(asked.headers["inference-header-content-length"])
+    (told,) = json.loads(asked.body[:end])["outputs"]
+    assert told["parameters"] == {"binary_data_size": 32}
+    found = np.frombuffer(asked.body[end:], "<f8").reshape(told["shape"])
+    np.testing.assert_array_equal(found, expected(1, 2))
+
+
+async def test_what_is_served_is_told(app):
+    about = await Client("GET", "/v2").asked(app)
+    assert about.json["name"] == "actorgraph"
+    model = await Client("GET", "/v2/models/double").asked(app)
+    assert model.json == {
+        "name": "double", "versions": ["1"], "platform": "actorgraph_graph",
+        "inputs": [{"name": "x", "datatype": "FP64", "shape": [-1, 2]}],
+        "outputs": [{"name": "y", "datatype": "FP64", "shape": [-1, 2]}],
+    }  # fmt: skip
+    for path in ("/v2/health/live", "/v2/health/ready", "/livez", "/readyz",
+                 "/v2/models/double/ready", "/v2/models/double/versions/1/ready"):  # fmt: skip
+        assert (await Client("GET", path).asked(app)).status == 200
+    assert (await Client("HEAD", "/v2").asked(app)).body == b""
+
+
+async def test_hosts_see_an_application_of_the_third_version(app):
+    assert inspect.iscoroutinefunction(app)
+
+
+async def test_mounted_below_a_path_it_answers_the_same(app):
+    mounted = Client("GET", "/ml/v2/models/double", root_path="/ml")
+    assert (await mounted.asked(app)).status == 200
+
+
+BAD = {
+    "no JSON": b"{",
+    "no object": [1],
+    "too deep": b'{"inputs":' + b"[" * 400 + b"]" * 400 + b"}",
+    "NaN": b'{"inputs": [{"name": "x", "shape": [1, 2], "datatype": "FP64", "data": [NaN, 1]}]}',
+    "beyond floats": b'{"inputs":[{"name":"x","shape":[1,2],"datatype":"FP64","data":[1e999,1]}]}',
+    "inputs no list": {"inputs": 3},
+    "no name": {"inputs": [{}]},
+    "twice": {"inputs": [tensor(1), tensor(1)]},
+    "missing": {"inputs": []},
+    "wrong name": {"inputs": [tensor(1, name="z")]},
+    "wrong datatype": {"inputs": [tensor(1, datatype="FP32")]},
+    "unknown datatype": {"inputs": [tensor(1, datatype=["FP64"])]},
+    "wrong shape": {"inputs": [tensor(1, shape=[2, 1])]},
+    "shape that lies": {"inputs": [tensor(1, shape=[1 << 40, 2])]},
+    "negative shape": {"inputs": [tensor(1, shape=[-1, -2])]},
+    "text": {"inputs": [tensor(1, data=["1", "2"])]},
+    "ragged": {"inputs": [tensor(1, data=[[1], [2, 3]])]},
+    "binary that is not there": {"inputs": [tensor(1, parameters={"binary_data_size": 16})]},
+    "size that lies": {"inputs": [tensor(1, parameters={"binary_data_size": -16})]},
+    "unknown output": {"inputs": [tensor(1)], "outputs": [{"name": "z"}]},
+    "timeout": {"inputs": [tensor(1)], "parameters": {"timeout": "soon"}},
+    "priority": {"inputs": [tensor(1)], "parameters": {"priority": 9}},
+    "id": {"id": 3, "inputs": [tensor(1)]},
+}
+
+
+@pytest.mark.parametrize("content", BAD.values(), ids=BAD)
+async def test_a_body_that_cannot_be_served_is_400_and_starts_nothing(app, gate, content):
+    asked = await post(content).asked(app)
+    assert asked.status == 400
+    assert asked.json["code"] == "INVALID_ARGUMENT"
+    assert asked.json["error"]
+    assert gate.calls == 0
+
+
+async def test_integers_beyond_their_datatype_are_refused(server):
+    x = ag.Graph().input("x", ("rows",), "int8")
+    server.add("small", {"y": x * 1})
+    given = {"name": "x", "shape": [1], "datatype": "INT8", "data": [300]}
+    asked = await post({"inputs": [given]}, path="/v2/models/small/infer").asked(
+        ag.serving.asgi(server)
+    )
+    assert asked.status == 400
+    assert "beyond int8" in asked.json["error"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "headers", "status"),
+    [
+        ("POST", "/v2/models/nothing/infer", {}, 404),
+        ("POST", "/v2/models/double/versions/9/infer", {}, 404),
+        ("GET", "/v2/models/double/other", {}, 404),
+        ("GET", "/", {}, 404),
+        ("GET", INFER, {}, 405),
+        ("POST", "/v2", {}, 405),
+        ("POST", INFER, {"content-length": 1001}, 413),
+        ("POST", INFER, {"content-length": "many"}, 400),
+        ("POST", INFER, {"content-encoding": "gzip"}, 501),
+        ("POST", INFER, {"inference-header-content-length": 10**9}, 400),
+    ],
+)
+async def test_other_mistakes_have_their_codes(app, method, path, headers, status):
+    asked = await Client(method, path, headers={**headers, "x-request-id": "r1"}).asked(app)
+    assert asked.status == status
+    assert asked.json["error"]
+    assert asked.headers["x-request-id"] == "r1"
+
+
+async def test_a_body_longer_than_it_says_is_413(app):
+    assert (await post(b" " * 1001).asked(app)).status == 413
+
+
+async def test_what_is_not_finite_cannot_be_said_in_json(server):
+    x = ag.Graph().input("x", ("rows", 2), "float64")
+    server.add("double", {"y": x * np.inf})
+    app = ag.serving.asgi(server)
+    asked = await post({"inputs": [tensor(1)]}).asked(app)
+    assert asked.status == 501
+    assert "ask for it in binary" in asked.json["error"]
+
+
+async def test_too_many_requests_are_503_and_say_when_to_come_again(app, gate):
+    async with anyio.create_task_group() as tasks:
+        first = post({"inputs": [tensor(1)]})
+        tasks.start_soon(first.asked, app)
+        await entered(gate)
+        refused = await post({"inputs": [tensor(2)]}).asked(app)
+        gate.open()
+    assert first.status == 200
+    assert refused.status == 503
+    assert refused.headers["retry-after"] == "1"
+    assert refused.json["code"] == "OVERLOADED"
+
+
+@pytest.mark.parametrize("by", ["parameter", "header"])
+async def test_a_deadline_is_504(app, gate, by):
+    content = {"inputs": [tensor(1)]}
+    headers = {"x-request-timeout-ms": 10} if by == "header" else {}
+    if by == "parameter":
+        content["parameters"] = {"timeout": 10_000}
+    asked = await post(content, headers=headers).asked(app)
+    gate.open()
+    assert asked.status == 504
+    assert asked.json["code"] == "DEADLINE_EXCEEDED"
+
+
+async def test_an_op_that_fails_is_500_and_named(app):
+    new_gate(bad=2.0).open()
+    asked = await post({"inputs": [tensor(1)]}).asked(app)
+    assert asked.status == 500
+    assert "op 'serving_gate'" in asked.json["error"]
+    assert asked.json["code"] == "NODE_ERROR"
+    assert asked.json["node"]
+
+
+async def test_a_client_that_leaves_takes_its_request_along(app, server, gate):
+    model = server.model("double")
+    async with anyio.create_task_group() as tasks:
+        gone = post({"inputs": [tensor(1)]})
+        tasks.start_soon(gone.asked, app)
+        await entered(gate)
+        gone.leave()
+        await until(lambda: model.counts["cancelled"] == 1)
+        gate.open(2)
+    assert gone.sent == []
+    await until(lambda: model.inflight == 0)
+    assert (await post({"inputs": [tensor(1)]}).asked(app)).status == 200
+
+
+async def test_a_client_that_leaves_before_its_body_is_there_is_forgotten(app, gate):
+    gone = post({"inputs": [tensor(1)]})
+    gone._chunks = []
+    gone.leave()
+    assert (await gone.asked(app)).sent == []
+    assert gate.calls == 0
+
+
+async def test_a_server_that_stops_says_so_before_it_refuses(app, server, gate):
+    async with anyio.create_task_group() as tasks:
+        first = post({"inputs": [tensor(1)]})
+        tasks.start_soon(first.asked, app)
+        await entered(gate)
+        tasks.start_soon(server.drain)
+        await until(lambda: not server.ready)
+        for path in ("/v2/health/ready", "/v2/models/double/ready"):
+            asked = await Client("GET", path).asked(app)
+            assert asked.status == 503
+            assert asked.headers["retry-after"] == "1"
+            assert asked.json["ready"] is False
+        assert (await Client("GET", "/v2/health/live").asked(app)).status == 200
+        refused = await post({"inputs": [tensor(2)]}).asked(app)
+        assert refused.status == 503
+        assert refused.headers["retry-after"] == "1"
+        assert refused.headers["connection"] == "close"
+        gate.open()
+    assert first.status == 200
+
+
+async def test_the_hosts_lifespan_drains_the_server(app, server):
+    messages = [{"type": "lifespan.startup"}, {"type": "lifespan.shutdown"}]
+    sent = []
+
+    async def receive():
+        return messages.pop(0)
+
+    async def send(message):
+        sent.append(message["type"])
+
+    await app({"type": "lifespan"}, receive, send)
+    assert sent == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
+    with pytest.raises(NotReady, match="it is stopping"):
+        await server.model("double").infer(rows(1))
+
+
+async def test_a_hook_of_the_users_limits_clients(server, app):
+    def admit(scope):
+        raise RateLimited("100 a minute")
+
+    asked = await post({"inputs": [tensor(1)]}).asked(ag.serving.asgi(server, admit=admit))
+    assert asked.status == 429
+    assert asked.headers["retry-after"] == "1"
+
+
+async def test_metrics_are_told_where_the_library_is_installed(app, gate):
+    gate.open()
+    await post({"inputs": [tensor(1)]}).asked(app)
+    asked = await Client("GET", "/metrics").asked(app)
+    if importlib.util.find_spec("prometheus_client") is None:
+        assert asked.status == 501
+        assert "pip install" in asked.json["error"]
+    else:
+        line = 'actorgraph_requests_total{model="double",outcome="ok",version="1"} 1.0'
+        assert line in asked.body.decode().splitlines()
