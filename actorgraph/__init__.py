@@ -30,7 +30,7 @@ from actorgraph.machines import ActorMachine, LispMachine, Machine, Run, TapeMac
 from actorgraph.rewrite import autocast
 
 if TYPE_CHECKING:
-    from actorgraph import nn, pipeline, testing, trace
+    from actorgraph import io, nn, pipeline, testing, trace
     from actorgraph.transforms import grad, hessian, hvp, jacobian, jvp, value_and_grad, vjp
 
 __all__ = [
@@ -38,12 +38,12 @@ __all__ = [
     "LispMachine", "Machine", "MachineClosedError", "MemoryLimitError", "Node", "NodeError",
     "Parameter", "Run", "RunCancelled", "ScheduleError", "ShapeError", "TapeMachine", "__version__",
     "autocast", "checkpoint", "custom_jvp", "custom_vjp", "data", "errors", "grad", "gradients",
-    "hessian", "hook_gradient", "hvp", "jacobian", "jvp", "nn", "ops", "pipeline", "rewrite",
+    "hessian", "hook_gradient", "hvp", "io", "jacobian", "jvp", "nn", "ops", "pipeline", "rewrite",
     "solvers", "stop_gradient", "testing", "trace", "types", "value_and_grad", "vjp",
 ]  # fmt: skip
 
 # Imported when first asked for: no machine needs them.
-_LAZY = ("nn", "pipeline", "testing", "trace")
+_LAZY = ("io", "nn", "pipeline", "testing", "trace")
 _TRANSFORMS = ("grad", "hessian", "hvp", "jacobian", "jvp", "value_and_grad", "vjp")
 
 

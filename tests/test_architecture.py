@@ -3,10 +3,10 @@
     errors <- options <- dims, runs <- types <- op, parameters <- node <- legality, operands
            <- graph <- ops <- autodiff, rewrite <- memory <- lower <- jit <- deadlines
            <- channels, node_actor, scheduler <- machines
-           <- transforms, trace, nn, pipeline, testing <- _demo <- cli <- __main__
+           <- transforms, trace, nn, pipeline, testing, data, io <- _demo <- cli <- __main__
 
 Beside the line: instrument (below scheduler), drawing (below graph), devices (below lower),
-solvers, data and schedules (below _demo: they know no graph).
+solvers and schedules (below _demo: they know no graph).
 """
 
 import ast
@@ -39,7 +39,6 @@ LAYERS = (
         "dual",
         "devices",
         "solvers",
-        "data",
         "instrument",
         "schedules",
         "_progress",
@@ -60,7 +59,7 @@ LAYERS = (
     ("deadlines",),
     ("channels", "node_actor", "scheduler"),
     ("machines",),
-    ("transforms", "trace", "nn", "pipeline", "testing"),
+    ("transforms", "trace", "nn", "pipeline", "testing", "data", "io"),
     ("_calibrate", "_demo", "_doctor"),
     ("cli",),
     ("__main__",),
