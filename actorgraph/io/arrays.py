@@ -101,7 +101,7 @@ def unpacked_arrays(data: bytes) -> dict[str, np.ndarray[Any, Any]]:
         size = int.from_bytes(data[:8], "little")
         if not len(data) >= 8 + size:
             raise ValueError(f"{len(data)} bytes cannot hold a header of {size}")
-        header = json.loads(data[8 : 8 + size])
+        header = json.loads(str(data[8 : 8 + size], "utf-8"))
         complexes = header.pop("__metadata__", {})
         body = memoryview(data)[8 + size :]
         _check_cover([entry["data_offsets"] for entry in header.values()], len(body))
