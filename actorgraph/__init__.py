@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from actorgraph import data, errors, ops, rewrite, solvers, types
+from actorgraph import data, devices, errors, ops, rewrite, solvers, types
 from actorgraph._version import __version__
 from actorgraph.autodiff import (
     checkpoint,
@@ -12,6 +12,7 @@ from actorgraph.autodiff import (
     hook_gradient,
     stop_gradient,
 )
+from actorgraph.devices import device
 from actorgraph.dual import Dual
 from actorgraph.errors import (
     DeadlockError,
@@ -30,21 +31,34 @@ from actorgraph.machines import ActorMachine, LispMachine, Machine, Run, TapeMac
 from actorgraph.rewrite import autocast
 
 if TYPE_CHECKING:
-    from actorgraph import io, nn, pipeline, testing, trace
+    from actorgraph import io, nn, pipeline, source, testing, trace
+    from actorgraph.control.functions import (
+        cond,
+        fori_loop,
+        map,  # noqa: A004 - its name in JAX
+        scan,
+        switch,
+        while_loop,
+    )
+    from actorgraph.control.vmap import vmap
     from actorgraph.transforms import grad, hessian, hvp, jacobian, jvp, value_and_grad, vjp
 
 __all__ = [
     "ActorMachine", "DeadlockError", "Dual", "FeedError", "Graph", "GraphError", "GraphTypeError",
     "LispMachine", "Machine", "MachineClosedError", "MemoryLimitError", "Node", "NodeError",
     "Parameter", "Run", "RunCancelled", "ScheduleError", "ShapeError", "TapeMachine", "__version__",
-    "autocast", "checkpoint", "custom_jvp", "custom_vjp", "data", "errors", "grad", "gradients",
-    "hessian", "hook_gradient", "hvp", "io", "jacobian", "jvp", "nn", "ops", "pipeline", "rewrite",
-    "solvers", "stop_gradient", "testing", "trace", "types", "value_and_grad", "vjp",
+    "autocast", "checkpoint", "cond", "custom_jvp", "custom_vjp", "data", "device", "devices",
+    "errors", "fori_loop", "grad", "gradients", "hessian", "hook_gradient", "hvp", "io",
+    "jacobian", "jvp", "map", "nn", "ops", "pipeline", "rewrite", "scan", "solvers", "source",
+    "stop_gradient", "switch", "testing", "trace", "types", "value_and_grad", "vjp", "vmap",
+    "while_loop",
 ]  # fmt: skip
 
 # Imported when first asked for: no machine needs them.
-_LAZY = ("io", "nn", "pipeline", "testing", "trace")
+_LAZY = ("io", "nn", "pipeline", "source", "testing", "trace")
 _TRANSFORMS = ("grad", "hessian", "hvp", "jacobian", "jvp", "value_and_grad", "vjp")
+
+_CONTROL = ("cond", "fori_loop", "map", "scan", "switch", "while_loop")
 
 
 def __getattr__(name: str) -> Any:
@@ -52,6 +66,10 @@ def __getattr__(name: str) -> Any:
 
     if name in _LAZY:
         return import_module(f"{__name__}.{name}")
+    if name == "vmap":
+        return import_module(f"{__name__}.control.vmap").vmap
+    if name in _CONTROL:
+        return getattr(import_module(f"{__name__}.control.functions"), name)
     if name in _TRANSFORMS:
         return getattr(import_module(f"{__name__}.transforms"), name)
     raise AttributeError(f"{__name__} has no {name!r}{errors.near_names(name, __all__)}")

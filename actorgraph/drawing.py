@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 from actorgraph.errors import printable
@@ -21,24 +21,58 @@ class _Drawable(Protocol):
 
 
 def text(graph: _Drawable) -> str:
-    """Return one line a node: name, op with inputs, type."""
+    """Return one line a node: name, op with inputs, type; bodies below their node, indented."""
     lines = [f"graph {graph.name!r} of {len(graph.nodes)} nodes"]
-    for node in graph.nodes:
+    return "\n".join([*lines, *_lines(graph.nodes, "  ")])
+
+
+def _lines(nodes: Sequence[Any], indent: str) -> Iterator[str]:
+    for node in nodes:
         inputs = ", ".join(printable(part.name) for part in node.inputs)
-        attrs = [f"{k}={v!r}" for k, v in node.attrs.items() if k != "value"]
+        bodies = _bodies(node)
+        told = {k: v for k, v in node.attrs.items() if k != "value"}
+        attrs = [f"{k}={str(v) if bodies else repr(v)}" for k, v in told.items()]
         call = f"{_op(node)}({', '.join([inputs, *attrs] if inputs else attrs)})"
-        lines.append(f"  {printable(node.name)} = {call} : {node.type}")
-    return "\n".join(lines)
+        yield f"{indent}{printable(node.name)} = {call} : {node.type}"
+        for title, body in bodies:
+            given = ", ".join([printable(part.name) for part in body.inputs])
+            yield f"{indent}  {title}({given}):"
+            yield from _lines(body.nodes, indent + "    ")
+            results = ", ".join([printable(part.name) for part in body.results])
+            yield f"{indent}    return {results}"
+
+
+def _bodies(node: Any) -> list[tuple[str, Any]]:
+    """Return the graphs among the attributes of a node, each with what it is called."""
+    return [one for value in node.attrs.values() for one in getattr(value, "titles", ())]
 
 
 def dot(graph: _Drawable) -> str:
     """Return the graph in DOT, operands above consumers."""
     shapes = {"input": "parallelogram", "parameter": "cylinder", "constant": "ellipse"}
     lines = [f'digraph "{_escaped(printable(graph.name))}" {{', "  node [shape=box];"]
-    for node in graph.nodes:
+
+    def draw(node: Any, key: str, indent: str) -> None:
         label = _escaped(f"{printable(node.name)}\n{_op(node)}: {node.type}")
         shape = shapes.get(node.op.name, "box")
-        lines.append(f'  n{node.id} [label="{label}", shape={shape}];')
+        lines.append(f'{indent}{key}{node.id} [label="{label}", shape={shape}];')
+        for number, (title, body) in enumerate(_bodies(node)):
+            inner = f"{key}{node.id}_{number}_"
+            lines.append(f"{indent}subgraph cluster_{inner} {{")
+            lines.append(f'{indent}  label="{_escaped(f"{title} of {printable(node.name)}")}";')
+            for one in body.inputs:
+                label = _escaped(f"{printable(one.name)}: {one.type}")
+                place = f'{inner}{one.id} [label="{label}", shape=parallelogram]'
+                lines.append(f"{indent}  {place};")
+            for one in body.nodes:
+                draw(one, inner, indent + "  ")
+                lines.extend([f"{indent}  {inner}{p.id} -> {inner}{one.id};" for p in one.inputs])
+            lines.append(f"{indent}}}")
+            ends = dict.fromkeys([f"{inner}{one.id} -> {key}{node.id}" for one in body.results])
+            lines.extend([f"{indent}{end} [style=dashed];" for end in ends])
+
+    for node in graph.nodes:
+        draw(node, "n", "  ")
         lines += [f"  n{part.id} -> n{node.id};" for part in node.inputs]
     return "\n".join([*lines, "}"])
 

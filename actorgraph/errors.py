@@ -78,6 +78,8 @@ class NodeError(GraphError):
         The user's line that built the node, as ``"file.py:12 in main"``.
     phase : str
         ``"forward"`` or ``"backward"``.
+    iteration : tuple of int
+        Of a node in the body of loops: the position in each, from 0, the outermost first.
     """
 
     def __init__(
@@ -90,6 +92,7 @@ class NodeError(GraphError):
         device: str = "cpu",
         line: str = "",
         phase: str = "forward",
+        iteration: tuple[int, ...] = (),
     ) -> None:
         super().__init__(message)
         self.node = node
@@ -98,6 +101,7 @@ class NodeError(GraphError):
         self.device = device
         self.line = line
         self.phase = phase
+        self.iteration = iteration
 
 
 class DeadlockError(GraphError):

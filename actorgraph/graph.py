@@ -14,6 +14,7 @@ from numbers import Integral
 from typing import Any, NoReturn, TypeVar, get_args
 
 from actorgraph import drawing
+from actorgraph.devices import PLACED, Placement
 from actorgraph.errors import GraphError, GraphTypeError, ShapeError, near_names, shown
 from actorgraph.legality import check_nodes
 from actorgraph.node import (
@@ -114,11 +115,13 @@ class Graph:
         self._owner: Node | None = None
         self._run_number: Node | None = None
         self._draws = 0
+        self.inside: Graph | None = None  # the body that is being traced in this graph
         self._line: Line | None = None
         self._scope = ""
         self._scopes: dict[int, str] = {}
         self._stage: int | None = None
         self.stages: dict[int, int] = {}
+        self.placements: dict[int, Placement] = {}
 
     # -- leaves -------------------------------------------------------------------------------
 
@@ -160,6 +163,11 @@ class Graph:
         GraphTypeError, ShapeError
             `value` has not the buffer's dtype and dims.
         """
+        if self.inside is not None:
+            raise GraphError(
+                f"buffer {buffer!r} cannot be assigned in {self.inside.name}, which may run any "
+                "number of times; return the value as a result and assign it outside"
+            )
         if not isinstance(buffer, Buffer):
             raise GraphTypeError(f"only buffers are assigned by runs, got {buffer!r}")
         for node in (self.lift(buffer), self.lift(value), self.lift(on)):
@@ -280,6 +288,8 @@ class Graph:
         GraphTypeError, ShapeError
             The types do not unify, or the shape rule refuses.
         """
+        if self.inside is not None:
+            return self.inside.apply(op, args, attrs)
         attrs = frozen(attrs) if attrs else NO_ATTRS
         inputs = self._operands(op, args, attrs)
         key_of_attrs = attrs_key(attrs) if attrs else NO_ATTRS_KEY
@@ -321,6 +331,8 @@ class Graph:
 
     def lift(self, value: Any) -> Node:
         """Return `value` as a node of this graph: a node as it is, an array as a constant."""
+        if self.inside is not None:
+            return self.inside.lift(value)
         if isinstance(value, Node):
             if value.graph is not self:
                 raise foreign(value, self)
@@ -345,6 +357,9 @@ class Graph:
             self._scopes[node.id] = self._scope
         if self._stage is not None:
             self.stages[node.id] = self._stage
+        placed = PLACED.get()
+        if placed is not None:
+            self.placements[node.id] = placed
         return node
 
     def adopt(

@@ -11,12 +11,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Generator, Iterable
 from time import perf_counter, sleep
-from typing import TYPE_CHECKING, Any, final
+from typing import Any, TypeAlias, final
 from weakref import ref
 
-if TYPE_CHECKING:
-    from actorgraph.node_actor import Task
-    from actorgraph.runs import AbstractRun
+Task: TypeAlias = Any
+"""A `node_actor.Task`, of which nothing is imported here: what tells is below what it tells of."""
 
 __all__ = [
     "Listening", "listen", "listening", "listening_to_turns",
@@ -118,12 +117,13 @@ def observed(task: Task) -> Callable[[Any], Task | None]:
             watch = task.watch = _watch(task)
             next(watch)
             task.observed = watch.send
-    return task.observed
+    found: Callable[[Any], Task | None] = task.observed
+    return found
 
 
 def _watch(task: Task) -> Generator[Task | None, Callable[[Any], None], None]:
     queue = task.ports[0].messages
-    run: AbstractRun | None = None
+    run: Any = None
     push = yield None
     while True:
         first = queue[0] if queue else None

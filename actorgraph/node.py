@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self, final
 
 import numpy as np
 
+from actorgraph.devices import Device, Placement, placement
 from actorgraph.errors import GraphError, GraphTypeError, near_names, printable, shown
 from actorgraph.op import LEAVES, REGISTRY, Op
 from actorgraph.options import several
@@ -191,6 +192,24 @@ class Node:
             raise GraphError(f"{self!r} has a name already; a node is named once")
         self.graph.claim_name(name, self)
         object.__setattr__(self, "_name", name)
+        return self
+
+    @property
+    def placement(self) -> Placement | None:
+        """The device and the lane on which the user wants it to run, None where nothing is said."""
+        return self.graph.placements.get(self.id)
+
+    def on(self, device: str | Device, lane: int | None = None) -> Self:
+        """Place the node on a device, perhaps on one of its lanes, and return the node.
+
+        It is no part of what the node is.  Machines that were made before do not see it.
+
+        Raises
+        ------
+        GraphError
+            There is no such device or lane.
+        """
+        self.graph.placements[self.id] = placement(device, lane)
         return self
 
     def where_built(self) -> str:

@@ -14,13 +14,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from traceback import clear_frames
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
+from actorgraph.devices.base import Failed
 from actorgraph.dual import Dual
 from actorgraph.errors import GraphError, NodeError, text_of
+from actorgraph.lower.inner import Dead, InBody, frame_of
 from actorgraph.lower.joint import Joint
 from actorgraph.lower.program import Program
 from actorgraph.lower.regions import Region, TaskSpec
@@ -59,10 +60,6 @@ class Poison:
 
     def __init__(self, run: AbstractRun) -> None:
         self.run = run
-
-
-class Dead(Exception):
-    """Raised and caught inside an actor when it meets a message of a dead run."""
 
 
 class Task:
@@ -212,15 +209,25 @@ def blamed(
         As caught by the program, or by its caller one frame above.
     """
     try:
+        if isinstance(error, Failed):
+            return _explained(joint, error.node, error.inputs, error.cause, error.device)
         if isinstance(error, Unallocated):
             return _explained(joint, error.node, error.inputs, _shortage(error))
         if step is None:
             assert program is not None, "no step was under way"
             step = _failing_step(program, error)
         node, inputs = step
+        outer, iteration = None, []
+        while isinstance(error, InBody):
+            outer = node if outer is None else outer
+            iteration.append((error.iteration, node))
+            node, inputs = _failing_step(error.program, error.cause)
+            error = error.cause
         got = tuple(f"{value.dtype}{list(np.shape(value))}" for value in map(np.asarray, inputs))
         if isinstance(error, MemoryError):
             clear_frames(error.__traceback__)  # of ops, which hold what there was memory for
+        if outer is not None:
+            return _explained_inside(joint, outer, node, got, error, iteration)
         return _explained(joint, node, got, error)
     except BaseException as problem:  # noqa: BLE001 - the run has to end in any case
         found = GraphError(f"a run failed outside of its ops: {text_of(error)}")
@@ -240,11 +247,11 @@ def _shortage(error: Unallocated) -> BaseException:
 
 def _failing_step(program: Program, error: BaseException) -> tuple[Node, list[Any]]:
     """Return the step that failed and its operands, which are locals of the program's frame."""
-    trace = _frame_of(program, error.__traceback__)
+    trace = frame_of(program, error.__traceback__)
     assert trace is not None
     left = []  # frames of functions that the program has called
     while (inner := program.inner(trace.tb_lineno)) is not None:
-        within = _frame_of(inner, trace.tb_next)
+        within = frame_of(inner, trace.tb_next)
         if within is None:
             break
         left.append(within.tb_frame)
@@ -265,13 +272,41 @@ def _operand(program: Program, part: Node, names: Mapping[str, Any]) -> Any:
     return part.attrs["value"] if constant else eval(program.expression(part), {}, names)
 
 
-def _frame_of(program: Program, trace: TracebackType | None) -> TracebackType | None:
-    while trace is not None and trace.tb_frame.f_code.co_filename != program.filename:
-        trace = trace.tb_next
-    return trace
+def _explained_inside(
+    joint: Joint,
+    outer: Node,
+    node: Node,
+    got: tuple[str, ...],
+    cause: BaseException,
+    path: Sequence[tuple[int | None, Node]],
+) -> NodeError:
+    """Return the `NodeError` of a step in a body, `path` being the iterations, outermost first."""
+    source = node if node.owner is None else node.owner
+    direction = "backward" if joint.is_backward(outer) else "forward"
+    step = "" if node is source else f" (step {node.op.name!r} of its derivative)"
+    where = ""
+    for position, one in path:
+        of = joint.source(one) if one is outer else one
+        what = "in" if position is None else f"in iteration {position} of"
+        where += f"\n  {what} {of.name!r} (built at {of.where_built()})"
+    error = NodeError(
+        f"{direction} of node {source.name!r} failed in op {source.op.name!r}{step}: "
+        f"{text_of(cause)}\n  inputs: {', '.join(got) or 'none'}\n"
+        f"  device: cpu\n  built at {source.where_built()}{where}",
+        node=source.name,
+        op=source.op.name,
+        inputs=got,
+        line=source.where_built(),
+        phase=direction,
+        iteration=tuple([position for position, _ in path if position is not None]),
+    )
+    error.__cause__ = cause
+    return error
 
 
-def _explained(joint: Joint, node: Node, got: tuple[str, ...], cause: BaseException) -> NodeError:
+def _explained(
+    joint: Joint, node: Node, got: tuple[str, ...], cause: BaseException, device: str = "cpu"
+) -> NodeError:
     """Return the `NodeError` of a failed step, for the user's node that the step belongs to."""
     source = joint.source(node)
     direction = "backward" if joint.is_backward(node) else "forward"
@@ -280,10 +315,11 @@ def _explained(joint: Joint, node: Node, got: tuple[str, ...], cause: BaseExcept
     error = NodeError(
         f"{direction} of node {source.name!r} failed in op {source.op.name!r}{step}: "
         f"{text_of(cause)}\n  inputs: {', '.join(got) or 'none'}\n"
-        f"  device: cpu\n  built at {source.where_built()}",
+        f"  device: {device}\n  built at {source.where_built()}",
         node=source.name,
         op=source.op.name,
         inputs=got,
+        device=device,
         line=source.where_built(),
         phase=direction,
     )

@@ -14,7 +14,7 @@ from math import inf, prod
 from numbers import Real
 from operator import eq
 from types import MappingProxyType
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -38,9 +38,16 @@ __all__ = [
     "Attrs",
     "BUFFER",
     "CONSTANT",
+    "FRESH",
+    "FRESH_OUT",
     "Factoring",
     "INPUT",
+    "IN_PLACE",
+    "KEPT",
+    "KEPT_OUT",
     "LEAVES",
+    "LoopRule",
+    "Memory",
     "NO_ATTRS",
     "Op",
     "PARAMETER",
@@ -48,6 +55,7 @@ __all__ = [
     "RUN_NUMBER",
     "Sample",
     "Together",
+    "VIEW",
     "attrs_key",
     "bind_attrs",
     "frozen",
@@ -80,6 +88,8 @@ class Sample:
         Positions of the arguments that are bool arrays.
     complexes : tuple of int, optional
         Positions of the arguments that are complex whatever the others are.
+    constants : tuple of int, optional
+        Positions of the arguments that nothing is differentiated by, as a rule raises by design.
     """
 
     shapes: tuple[tuple[int, ...], ...]
@@ -89,6 +99,7 @@ class Sample:
     ints: Mapping[int, int] = field(default_factory=dict)
     bools: tuple[int, ...] = ()
     complexes: tuple[int, ...] = ()
+    constants: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +150,83 @@ class Factoring:
     follows: bool = False
 
 
+class Memory(NamedTuple):
+    """What is sure of the memory of results; plans of buffers and predictions rely on it.
+
+    Parameters
+    ----------
+    layout : "any", "ordered", "kept" or "c"
+        An array is ordered where no stride is larger than one before it, those of broadcast dims
+        aside.  ``"c"``: fresh and C-contiguous.  ``"kept"``: fresh, and C-contiguous where all
+        operands of its shape are ordered (all operands if none has its shape).  ``"ordered"``:
+        perhaps a view, ordered where all operands are.  ``"any"``: nothing, perhaps a view.
+    takes_out : bool
+        Whether ``forward(xp, *arrays, out=out, **attrs)`` may write to `out`, a C-contiguous array
+        of the result's shape and dtype that shares memory with no operand, and return it.
+    in_place : tuple of int
+        Arguments whose memory `out` may be, where they have the result's shape and dtype and share
+        memory with no other argument.
+    is_view : bool
+        True where the result always shows memory of the first operand and none is allocated for it.
+    ordered : callable, optional
+        ``ordered(attrs) -> bool``: whether ``"any"`` is ``"ordered"`` with these attributes.
+    """
+
+    layout: Literal["any", "ordered", "kept", "c"] = "any"
+    takes_out: bool = False
+    in_place: tuple[int, ...] = ()
+    is_view: bool = False
+    ordered: Callable[[Attrs], bool] | None = None
+
+    def layout_with(self, attrs: Attrs) -> str:
+        """Return the layout for an application with these attributes."""
+        return "ordered" if self.ordered is not None and self.ordered(attrs) else self.layout
+
+
+_UNKNOWN = Memory()
+VIEW = Memory("ordered", is_view=True)
+"""Of ops that show their first operand in another shape."""
+KEPT = Memory("kept")
+"""Of elementwise ops and reductions."""
+KEPT_OUT = Memory("kept", takes_out=True)
+"""Of those that write to memory that is given."""
+IN_PLACE = Memory("kept", takes_out=True, in_place=(0,))
+"""Of those that may write over their first operand."""
+FRESH = Memory("c")
+"""Of ops that make an array of their own."""
+FRESH_OUT = Memory("c", takes_out=True)
+"""Of those that write to memory that is given."""
+
+
+class LoopRule(NamedTuple):
+    """How compiled loops (`jit.loops`) compute an op.
+
+    Parameters
+    ----------
+    kind : "value", "view" or "row"
+        ``"value"``: each element of those of the operands.  ``"view"``: the numbers of the first
+        operand in another shape.  ``"row"``: of the maximum of each row of an operand along the
+        last axis, and the sum of the exponentials above it.
+    text : str
+        The rule of an element.  For ``"value"`` an expression of NumPy's functions, of the operands
+        ``x, y, z`` and of attributes by their names.  For ``"row"`` a Python expression with
+        ``{x}`` for the operand, ``{m}`` and ``{e}`` for maximum and sum, ``{is_class}`` for whether
+        the element is that of the row's class, ``{ct}`` for a cotangent.
+    of : int
+        Which operand the rows are of.
+    classes : bool
+        Whether the operand behind that has the class of each row.
+    picks : bool
+        Whether only the element of the class counts, so that there is one value a row.
+    """
+
+    kind: Literal["value", "view", "row"]
+    text: str = ""
+    of: int = 0
+    classes: bool = False
+    picks: bool = False
+
+
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Op:
     """The rule record of an op.
@@ -169,32 +257,43 @@ class Op:
     ufunc : str, optional
         Name in `xp` of the ufunc that is exactly the forward, which then is called with no wrapper;
         floats of two bytes take the forward, which may widen them.
-    layout : "any", "ordered", "kept" or "c"
-        What is sure of the result's memory.  An array is ordered where no stride is larger than
-        one before it, those of broadcast dims aside.  ``"c"``: fresh and C-contiguous.  ``"kept"``:
-        fresh, and C-contiguous where all operands of its shape are ordered (all operands if none
-        has its shape).  ``"ordered"``: perhaps a view, ordered where all operands are.  ``"any"``:
-        nothing, perhaps a view.  Plans of buffers rely on it.
-    ordered : callable, optional
-        ``ordered(attrs) -> bool``: whether ``"any"`` is ``"ordered"`` with these attributes.
-    takes_out : bool
-        Whether ``forward(xp, *arrays, out=out, **attrs)`` may write to `out`, a C-contiguous array
-        of the result's shape and dtype that shares memory with no operand, and return it.
-    in_place : tuple of int
-        Arguments whose memory `out` may be, where they have the result's shape and dtype and share
-        memory with no other argument.
-    is_view : bool
-        True where the result always shows memory of the first operand and none is allocated for it;
-        predictions of memory rely on it.
+    memory : Memory
+        What is sure of the result's memory.
+    quick : callable, optional
+        ``quick(node, xp, attrs)`` gives what does the work of the forward faster for a node whose
+        attributes are bound, or None.
+    loop : LoopRule, optional
+        How compiled loops compute it.
+    linear : tuple of int
+        Operands in each of which it is linear, the others being fixed (of complex ones: over the
+        reals).  An op of which no `jvp` is given is applied to their tangents.
+    jointly : tuple of int, optional
+        Operands that it is not linear in, where it is linear in all others together.
+    total : "sum", "mean" or "reduction", optional
+        Where the result is a sum over elements of the operands, or of their products, or a mean;
+        "reduction": as the attribute of that name says.
+    shape_only : tuple of int
+        Operands of which only the shape counts.
+    in_blas : bool
+        Whether its flops are done in BLAS or LAPACK, on data in the cache.
     concurrency : int, optional
         Most calls of the op at once in the process.
     checked : bool
         True checks each result against the declared type (user ops).
-    runs_on : "worker", "loop" or "thread"
+    runs_on : "worker", "loop", "thread" or "lane"
         Where the forward is called: by the worker that runs its actor; as a coroutine function on
-        the event loop of the run's caller; or in a thread of its own, because it only waits.
+        the event loop of the run's caller; in a thread of its own, because it only waits; or not
+        at all, for the value of a lane is waited for (`lower.placing`).
     split : Factoring, optional
         How steps may share the beginning of the op, not with floats of two bytes.
+    typing : callable, optional
+        ``typing(checks, types, attrs) -> Tensor`` stands for scheme and shape rule where the type
+        follows from graphs among the attributes.
+    kernel : callable, optional
+        ``kernel(node, symbols, watch)`` makes the kernel where the attributes do not tell all of
+        it; that kernel takes the run (or None) before the arrays, and looks whether it is dead.
+    predicted : callable, optional
+        ``predicted(node, symbols) -> microseconds`` of one call, in place of `cost`.
     doc : str
         One line for tables.
     """
@@ -208,15 +307,21 @@ class Op:
     cost: Callable[[tuple[tuple[int, ...], ...], tuple[int, ...], Attrs], float] | None = None
     samples: tuple[Sample, ...] = ()
     ufunc: str | None = None
-    layout: Literal["any", "ordered", "kept", "c"] = "any"
-    ordered: Callable[[Attrs], bool] | None = None
-    takes_out: bool = False
-    in_place: tuple[int, ...] = ()
-    is_view: bool = False
+    memory: Memory = _UNKNOWN
+    quick: Callable[[Any, Any, Attrs], Callable[..., Array] | None] | None = None
+    loop: LoopRule | None = None
+    linear: tuple[int, ...] = ()
+    jointly: tuple[int, ...] | None = None
+    total: Literal["sum", "mean", "reduction"] | None = None
+    shape_only: tuple[int, ...] = ()
+    in_blas: bool = False
     concurrency: int | None = None
     checked: bool = False
-    runs_on: Literal["worker", "loop", "thread"] = "worker"
+    runs_on: Literal["worker", "loop", "thread", "lane"] = "worker"
     split: Factoring | None = None
+    typing: Callable[[Checks, tuple[Tensor, ...], Attrs], Tensor] | None = None
+    kernel: Callable[..., Any] | None = None
+    predicted: Callable[[Any, Mapping[str, int]], float] | None = None
     doc: str = ""
 
     def __repr__(self) -> str:
@@ -479,6 +584,9 @@ def infer(op: Op, types: tuple[Tensor, ...], attrs: Attrs, key: Hashable) -> tup
 
 
 def _infer(op: Op, types: tuple[Tensor, ...], attrs: Attrs) -> tuple[Tensor, Checks]:
+    if op.typing is not None:
+        checks = Checks()
+        return op.typing(checks, types, attrs), checks
     scheme = op.signature(len(types), attrs)
     if len(scheme.args) != len(types):
         raise GraphTypeError(f"takes {len(scheme.args)} arguments, got {len(types)}")

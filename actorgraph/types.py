@@ -56,6 +56,7 @@ __all__ = [
     "DimVar",
     "Function",
     "KINDS",
+    "Record",
     "Row",
     "RowVar",
     "Shape",
@@ -221,6 +222,39 @@ class Tensor:
 def _concrete(dtype: str, shape: Shape) -> Tensor:
     """Return one object for equal types, so that they are told to be equal by identity."""
     return Tensor(DType(dtype), Row((), shape))
+
+
+@dataclass(frozen=True, slots=True)
+class Record(Tensor):
+    """The type of a node with several results, which only an `item` of it reads.
+
+    To everything else it is a scalar of a dtype that no kind admits: operators, feeds and outputs
+    refuse it as they refuse any dtype that they do not take.
+    """
+
+    fields: tuple[Tensor, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_hash", hash(self.fields))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Record.of_fields, (self.fields,)
+
+    @staticmethod
+    def of_fields(fields: tuple[Tensor, ...]) -> Record:
+        """Return the record of concrete types, one object for equal ones."""
+        return _record(fields)
+
+    def __str__(self) -> str:
+        return f"({', '.join(map(str, self.fields))})"
+
+
+@lru_cache(maxsize=16384)
+def _record(fields: tuple[Tensor, ...]) -> Record:
+    return Record(DType("object"), Row((), ()), fields)
 
 
 @dataclass(frozen=True, slots=True)

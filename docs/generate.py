@@ -3,11 +3,13 @@
 `tests/test_generated_pages.py` fails where a page is not what this writes.
 """
 
+import ast
 import sys
 from importlib import import_module
-from inspect import signature
+from inspect import getdoc, signature
 from pathlib import Path
 from pkgutil import iter_modules
+from textwrap import indent
 
 import numpy as np
 
@@ -74,6 +76,7 @@ SUBJECTS = {
         "linear convolution pooling windows normalisation running_statistics attention recurrent "
         "resampling grids pixels detection"
     ),
+    "Devices": "placement",
     "Ops of your own": "define opaque",
 }
 """The modules of `actorgraph.ops` by the subject of what they declare."""
@@ -445,11 +448,70 @@ def _listed(names):
     return "\n".join([*text, line])
 
 
-PAGES = {"ops.md": ops_page, "internal_ops.md": internal_page, "numpy.md": numpy_page}
+# -- actorgraph/ops/__init__.pyi --------------------------------------------------------------
+
+STUB = "../actorgraph/ops/__init__.pyi"
+STUB_HEAD = '''"""What `actorgraph.ops` exports, for editors and type checkers.
+
+Written by `python docs/generate.py`; do not edit.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from actorgraph.graph import Node
+from actorgraph.op import Sample as Sample, Together as Together
+'''
+
+
+def _written(module):
+    """Return the names of the functions that the module's text defines."""
+    body = ast.parse(Path(module.__file__).read_text()).body
+    return {node.name for node in body if isinstance(node, ast.FunctionDef)}
+
+
+def ops_stub():
+    """Return the stub: functions that are written out by import, those of declarers by `def`."""
+    imports, declared = [], []
+    for module in map(import_module, _modules()):
+        if module.__name__.rpartition(".")[2].startswith("_"):
+            continue
+        written = _written(module)
+        plain = [name for name in module.__all__ if _source(module, name) in written]
+        if plain:
+            names = ", ".join(f"{name} as {name}" for name in plain)
+            imports.append(f"from {module.__name__} import {names}")
+        declared += [(name, getattr(module, name)) for name in module.__all__ if name not in plain]
+    return STUB_HEAD + "\n".join([*imports, "", *(_stub_of(*one) for one in sorted(declared))])
+
+
+def _source(module, name):
+    """Return the name that a function was written under, which may be another name of it."""
+    function = getattr(module, name)
+    made = hasattr(function, "__wrapped__") and not _is_wrapped_here(module, function)
+    return None if made else function.__name__
+
+
+def _is_wrapped_here(module, function):
+    return function.__wrapped__.__name__ in _written(module)
+
+
+def _stub_of(name, function):
+    doc = getdoc(function).split("\n\nParameters\n")[0].replace("\\", "\\\\")
+    text = indent(f'"""{doc}', "    ") + ("\n    " if "\n" in doc else "") + '"""'
+    given = str(signature(function)).replace("'", "")
+    return f"def {name}{given}:\n{text}\n"
+
+
+PAGES = {
+    "ops.md": ops_page, "internal_ops.md": internal_page, "numpy.md": numpy_page, STUB: ops_stub,
+}  # fmt: skip
 """What writes each page."""
 
 
 if __name__ == "__main__":
     for page, write in PAGES.items():
         (DOCS / page).write_text(write())
-        sys.stdout.write(f"wrote docs/{page}\n")
+        sys.stdout.write(f"wrote {page}\n")

@@ -1,9 +1,9 @@
 """The sentences of docs/design.md about structure, as tests: who imports whom, what is where.
 
     errors <- options <- dims, runs <- types <- op, parameters <- node <- legality, operands
-           <- graph <- ops <- autodiff, rewrite <- memory <- lower <- jit <- deadlines
+           <- graph <- ops <- autodiff, rewrite <- memory <- lower <- control, jit <- deadlines
            <- channels, node_actor, scheduler <- machines
-           <- transforms, trace, nn, pipeline, testing, data, io <- _demo <- cli <- __main__
+           <- transforms, trace, nn, pipeline, source, testing, data, io <- _demo <- cli <- __main__
 
 Beside the line: instrument (below scheduler), drawing (below graph), devices (below lower),
 solvers and schedules (below _demo: they know no graph).
@@ -25,6 +25,7 @@ import numpy as np
 import pytest
 
 import actorgraph as ag
+from actorgraph.op import REGISTRY
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "actorgraph"
@@ -37,7 +38,6 @@ LAYERS = (
         "types",
         "drawing",
         "dual",
-        "devices",
         "solvers",
         "instrument",
         "schedules",
@@ -46,6 +46,7 @@ LAYERS = (
         "gates",
         "tiles",
     ),
+    ("devices",),
     ("op", "parameters"),
     ("node",),
     ("legality",),
@@ -55,11 +56,11 @@ LAYERS = (
     ("autodiff", "rewrite"),
     ("memory",),
     ("lower",),
-    ("jit",),
+    ("control", "jit"),
     ("deadlines",),
     ("channels", "node_actor", "scheduler"),
     ("machines",),
-    ("transforms", "trace", "nn", "pipeline", "testing", "data", "io"),
+    ("transforms", "trace", "nn", "pipeline", "source", "testing", "data", "io"),
     ("_calibrate", "_demo", "_doctor"),
     ("cli",),
     ("__main__",),
@@ -250,6 +251,42 @@ def test_cupy_is_imported_in_one_file():
     assert importing in ([], ["devices/cuda.py"])
 
 
+# -- what an op is lives with it --------------------------------------------------------------
+
+
+def decisions_by_name(module):
+    """Yield what compares the name of an op, or looks it up."""
+    for node in ast.walk(tree(module)):
+        parts = []
+        if isinstance(node, ast.Compare):
+            parts = [node.left, *node.comparators]
+        elif isinstance(node, ast.Subscript):
+            parts = [node.slice]
+        elif isinstance(node, ast.Call) and called_name(node) in ("get", "startswith", "endswith"):
+            parts = [node.func.value if isinstance(node.func, ast.Attribute) else node, *node.args]
+        yield from (ast.unparse(node) for part in parts if ast.unparse(part).endswith("op.name"))
+
+
+def tables_of_ops(module):
+    """Yield displays that hold three names of ops or more, and no other strings."""
+    for node in ast.walk(tree(module)):
+        if isinstance(node, (ast.Set, ast.List, ast.Tuple, ast.Dict)):
+            items = node.keys if isinstance(node, ast.Dict) else node.elts
+            words = {item.value for item in items if isinstance(item, ast.Constant)}
+            if len(words) >= 3 and words <= set(REGISTRY) - UFUNCS:
+                yield ast.unparse(node)
+
+
+UFUNCS = {op.ufunc for op in REGISTRY.values()}
+
+
+@every_module
+def test_no_module_but_the_ops_and_rules_of_rewriting_knows_ops_by_name(module):
+    """What others need to know of an op stands in its declaration, as a field of `op.Op`."""
+    if part(module) not in ("op", "ops", "rewrite", "drawing"):  # which has shapes for leaves
+        assert [*decisions_by_name(module), *tables_of_ops(module)] == []
+
+
 # -- threads ----------------------------------------------------------------------------------
 
 
@@ -302,7 +339,8 @@ def test_all_is_true_and_sorted(module):
     listed = list(getattr(loaded, "__all__", []))
     assert listed == sorted(set(listed))
     assert [name for name in listed if not hasattr(loaded, name)] == []
-    assert [name for name, _ in defined(module) if name not in listed] == []
+    if part(module) != "ops":  # a family lists what users call, and shares more with others
+        assert [name for name, _ in defined(module) if name not in listed] == []
 
 
 def attribute_docstrings(module):
@@ -416,11 +454,13 @@ def ancestors(cls):
 
 
 OTHERWISE = {
-    ("BarzilaiBorwein", "prepared"), ("BatchNorm2d", "make"), ("LAMB", "update"),
+    ("BarzilaiBorwein", "prepared"), ("BatchNorm2d", "make"), ("BodyGraph", "apply"),
+    ("BodyGraph", "lift"), ("BodyGraph", "next_draw"), ("BodyGraph", "run_number"),
+    ("LAMB", "update"),
     ("LSTM", "_shapes"), ("ModuleDict", "_own"), ("ModuleList", "_own"),
     ("_Forward", "size_of_weight"),
 }  # fmt: skip
-"""Layers and solvers that do as their like do, but for this."""
+"""Layers and solvers that do as their like, but for this; and graphs of bodies, which capture."""
 
 
 def test_no_subclass_overrides_an_implemented_method():

@@ -21,7 +21,8 @@ from typing import Any
 from actorgraph.autodiff.trees import flatten, unflatten
 from actorgraph.errors import GraphTypeError
 from actorgraph.graph import Graph, Node, build
-from actorgraph.op import CONSTANT, Attrs, Op, Sample, register
+from actorgraph.op import CONSTANT, VIEW, Attrs, Op, Sample
+from actorgraph.ops._rules import declare
 
 __all__ = ["Recomputation", "checkpoint", "first_of_many", "starts_of"]
 
@@ -32,33 +33,18 @@ def first_of_many(arity: int, attrs: Attrs) -> str:
     return " -> ".join([*args, args[0]])
 
 
-_RECOMPUTE: Op = register(
-    Op(
-        "recompute",
-        "a[*s] -> a1[*t] -> a[*s]",
-        lambda xp, x, ct: x,
-        vjp=(lambda ct, y, x, _: ct, None),
-        jvp=lambda tans, y, x, ct: tans[0],
-        samples=(Sample(((3, 4), (2,))),),
-        layout="ordered",
-        is_view=True,
-        doc="The first argument, not before the second is there.",
-    )
-)
+_RECOMPUTE: Op = declare(
+    "recompute", "a[*s] -> a1[*t] -> a[*s]", lambda xp, x, ct: x,
+    vjp=(lambda ct, y, x, _: ct, None), jvp=lambda tans, y, x, ct: tans[0],
+    samples=(Sample(((3, 4), (2,))),), memory=VIEW,
+    doc="The first argument, not before the second is there.",
+)  # fmt: skip
 
-_CHECKPOINT: Op = register(
-    Op(
-        "checkpoint",
-        first_of_many,
-        lambda xp, y, *xs: y,
-        vjp=(lambda ct, *_: ct,),
-        jvp=lambda tans, *_: tans[0],
-        samples=(Sample(((3, 4), (2,))),),
-        layout="ordered",
-        is_view=True,
-        doc="The first argument, which the backward pass recomputes from the others.",
-    )
-)
+_CHECKPOINT: Op = declare(
+    "checkpoint", first_of_many, lambda xp, y, *xs: y, vjp=(lambda ct, *_: ct,),
+    jvp=lambda tans, *_: tans[0], samples=(Sample(((3, 4), (2,))),), memory=VIEW,
+    doc="The first argument, which the backward pass recomputes from the others.",
+)  # fmt: skip
 
 
 def checkpoint(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -16,7 +16,7 @@ from actorgraph.autodiff.checkpointing import first_of_many, starts_of
 from actorgraph.autodiff.reverse import fitting, pull_back
 from actorgraph.errors import FeedError, GraphTypeError
 from actorgraph.graph import Node, build, topological_order
-from actorgraph.op import CONSTANT, Op, Rule, Together
+from actorgraph.op import CONSTANT, Memory, Op, Rule, Together
 from actorgraph.ops.broadcasting import zeros_like
 from actorgraph.types import UNKNOWN
 
@@ -91,14 +91,10 @@ class CustomRule:
         if found is None:
             pull = self._pull if self._kind == "vjp" else self._transpose
             found = self._ops[arity] = Op(
-                self.name,
-                first_of_many,
-                _first,
-                vjp=Together(pull, first=1),
-                jvp=None if self._kind == "vjp" else self._push,
-                is_view=True,
+                self.name, first_of_many, _first, vjp=Together(pull, first=1),
+                jvp=None if self._kind == "vjp" else self._push, memory=Memory(is_view=True),
                 doc=f"A function with a rule of its own (custom_{self._kind}).",
-            )
+            )  # fmt: skip
         return found
 
     def _pull(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from actorgraph.autodiff.reverse import check_differentiable, fitting
+from actorgraph.autodiff.reverse import DERIVED, check_differentiable, fitting, fragment
 from actorgraph.errors import GraphTypeError
 from actorgraph.graph import Graph, Node, as_nodes, topological_order
 from actorgraph.ops.broadcasting import zeros_like
@@ -49,7 +49,7 @@ def push_forward(
     """Build the tangent of every node of `order` that has one; see `reverse.pull_back`."""
     found = dict(seeds)
     for node in order:
-        if node in found or node.dtype.kind not in "fcV":
+        if node in found or node.dtype.kind not in DERIVED:
             continue
         tans = tuple(found.get(part) for part in node.inputs)
         if all(tan is None for tan in tans):
@@ -62,7 +62,7 @@ def push_forward(
                     "forward-mode rule, but a tangent reaches it"
                 )
             continue
-        with graph.building(node.line, node) if owned else graph.building():
+        with fragment(graph, node, owned):
             tan = node.op.jvp(tans, node, *node.inputs, **node.attrs)
             if tan is not None and node.op.checked:
                 tan = fitting(tan, node, f"tangent that the jvp of {node.op.name!r} gave")

@@ -8,24 +8,17 @@ from actorgraph.autodiff.checkpointing import first_of_many
 from actorgraph.autodiff.reverse import fitting
 from actorgraph.errors import GraphTypeError
 from actorgraph.graph import Node, build
-from actorgraph.op import Op, Sample, register
+from actorgraph.op import VIEW, Memory, Op, Sample
+from actorgraph.ops._rules import declare
 
 __all__ = ["hook_gradient", "stop_gradient"]
 
 
-_STOP: Op = register(
-    Op(
-        "stop_gradient",
-        "a[*s] -> a[*s]",
-        lambda xp, x: x,
-        vjp=(None,),
-        jvp=lambda tans, y, x: None,
-        samples=(Sample(((3, 4),)), Sample(((),))),
-        layout="ordered",
-        is_view=True,
-        doc="The value, through which neither cotangents nor tangents flow.",
-    )
-)
+_STOP: Op = declare(
+    "stop_gradient", "a[*s] -> a[*s]", lambda xp, x: x, vjp=(None,), jvp=lambda tans, y, x: None,
+    samples=(Sample(((3, 4),)), Sample(((),))), memory=VIEW,
+    doc="The value, through which neither cotangents nor tangents flow.",
+)  # fmt: skip
 
 
 def stop_gradient(node: Node) -> Node:
@@ -73,18 +66,13 @@ def _same(ct: Node) -> Node:
     return ct
 
 
-_HOOK: Op = register(
-    Op(
-        "hook_gradient",
-        first_of_many,
-        lambda xp, x, *others, fn: x,
-        vjp=(_hooked,),
-        jvp=lambda tans, y, *xs, fn: tans[0],
-        samples=(Sample(((3, 4),), {"fn": _same}), Sample(((), (2,)), {"fn": lambda ct, y: ct})),
-        is_view=True,
-        doc="The value; the cotangent that arrives goes through a function.",
-    )
-)
+_HOOK: Op = declare(
+    "hook_gradient", first_of_many, lambda xp, x, *others, fn: x, vjp=(_hooked,),
+    jvp=lambda tans, y, *xs, fn: tans[0],
+    samples=(Sample(((3, 4),), {"fn": _same}), Sample(((), (2,)), {"fn": lambda ct, y: ct})),
+    memory=Memory(is_view=True),
+    doc="The value; the cotangent that arrives goes through a function.",
+)  # fmt: skip
 
 
 def hook_gradient(node: Node, fn: Callable[..., Node | None], *others: Node) -> Node:

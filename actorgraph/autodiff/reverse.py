@@ -20,10 +20,22 @@ import numpy as np
 from actorgraph.autodiff.checkpointing import Recomputation
 from actorgraph.errors import FeedError, GraphError, GraphTypeError, ShapeError, shown
 from actorgraph.graph import Graph, Node, as_nodes, topological_order
+from actorgraph.ops._records import summed
 from actorgraph.ops.broadcasting import add, broadcast_like, zeros_like
 from actorgraph.types import shapes_differ
 
-__all__ = ["active_nodes", "check_differentiable", "fitting", "gradients", "pull_back"]
+__all__ = [
+    "DERIVED",
+    "active_nodes",
+    "check_differentiable",
+    "fitting",
+    "fragment",
+    "gradients",
+    "pull_back",
+]
+
+DERIVED = "fcVO"
+"""Kinds of dtypes through which derivatives go: floats, complex numbers, and records of them."""
 
 
 def gradients(outputs: Any, wrt: Any, seeds: Any = None) -> list[Node]:
@@ -62,9 +74,9 @@ def gradients(outputs: Any, wrt: Any, seeds: Any = None) -> list[Node]:
     if not targets:
         raise GraphError("gradients needs at least one output")
     graph = targets[0].graph
-    sources = as_nodes(wrt, graph)
-    for node in (*targets, *sources):
+    for node in targets:
         graph.lift(node)
+    sources = [graph.lift(node) for node in as_nodes(wrt, graph)]
     check_differentiable(sources, "wrt")
     check_differentiable(targets, "output")
     with graph.building():
@@ -139,7 +151,7 @@ def active_nodes(order: Sequence[Node], wrt: Iterable[Node]) -> set[Node]:
     """Return the nodes of `order` that depend on `wrt` through float or complex values."""
     active = set(wrt)
     for node in order:
-        if node not in active and node.dtype.kind in "fcV":
+        if node not in active and node.dtype.kind in DERIVED:
             op = node.op
             for argnum, part in enumerate(node.inputs):
                 if part in active and (op.vjp is None or op.has_vjp(argnum)):
@@ -179,10 +191,10 @@ def pull_back(
         contributions = arrived.pop(node, None)
         if contributions is None or node not in active:
             continue
-        with _fragment(graph, node, owned):
+        with fragment(graph, node, owned):
             ct = contributions[0]
             for other in contributions[1:]:
-                ct = add(ct, other)
+                ct = summed(ct, other)
             if node in wanted:
                 totals[node] = ct
             again.enter(node, ct)
@@ -192,7 +204,8 @@ def pull_back(
     return {node: totals.get(node) for node in wrt}
 
 
-def _fragment(graph: Graph, node: Node, owned: bool) -> AbstractContextManager[None]:
+def fragment(graph: Graph, node: Node, owned: bool) -> AbstractContextManager[None]:
+    """Build what a node's rule builds: as the node's own, or as part of what is being built."""
     return graph.building(node.line, node) if owned else nullcontext()
 
 

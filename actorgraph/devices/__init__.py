@@ -1,28 +1,137 @@
-"""Devices: where regions run.  Found by name; the CPU is the default and needs nothing."""
+"""Devices: where regions run.  Found by name; the CPU is the default and needs nothing.
+
+``"cpu"`` is the host's processor.  ``"virtual:0"``, ``"virtual:1"`` and so on are devices of host
+threads, which exist when they are first named.  `check` and `adversary` wrap a device.
+"""
 
 from __future__ import annotations
 
-from actorgraph.devices.base import Device
+import builtins
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+
+from actorgraph.devices.base import Device, Handed, Lane, Placement
 from actorgraph.devices.cpu import CPU
 from actorgraph.errors import GraphError, shown
 
-__all__ = ["CPU", "Device", "get"]
+if TYPE_CHECKING:
+    from actorgraph.devices.adversarial import Adversary
+    from actorgraph.devices.checker import Checked
+
+__all__ = [
+    "CPU", "Device", "Handed", "Lane", "PLACED", "Placement", "adversary", "check", "device", "get",
+    "list", "placement",
+]  # fmt: skip
+
+PLACED: ContextVar[Placement | None] = ContextVar("PLACED", default=None)
+"""Where nodes are placed that are built now."""
+
+_MOST_LANES = 64
+_known: dict[str, Device] = {"cpu": CPU()}
 
 
-def get(name: str) -> Device:
-    """Return the device of that name.
+def get(name: str | Device) -> Device:
+    """Return the device of that name; one that is a `Device` already is returned as it is.
 
     Raises
     ------
     GraphError
         There is no such device here; the text says what to install.
     """
-    if isinstance(name, str) and name == "cpu":
-        return CPU()
-    if isinstance(name, str) and name.partition(":")[0] == "cuda":
-        raise GraphError(
-            f"device {shown(name)} is not available: this version runs on the CPU only; use 'cpu'. "
-            "Nothing that you install changes that, the extras actorgraph[cuda12] and "
-            "actorgraph[cuda13] neither: they bring CuPy for versions to come"
-        )
-    raise GraphError(f"unknown device {shown(name)}; use 'cpu'")
+    if isinstance(name, Device):
+        return name
+    known = _known.get(name) if isinstance(name, str) else None
+    if known is not None:
+        return known
+    kind, _, number = name.partition(":") if isinstance(name, str) else ("", "", "")
+    if kind == "virtual" and number.isdecimal() and str(int(number)) == number:
+        from actorgraph.devices.virtual import Virtual
+
+        return _known.setdefault(name, Virtual(name))
+    if kind == "cuda":
+        if number.isdecimal() and str(int(number)) == number:
+            from actorgraph.devices.cuda import CUDA
+
+            return _known.setdefault(name, CUDA(int(number)))
+        raise GraphError(f"device {shown(name)} has no number: write 'cuda:0'")
+    raise GraphError(f"unknown device {shown(name)}; use 'cpu', or 'virtual:0' for host threads")
+
+
+def list() -> builtins.list[str]:  # noqa: A001 - what the namespace calls it
+    """Return the names of the devices there are: the CPU, and virtual ones that were named.
+
+    Examples
+    --------
+    >>> import actorgraph as ag
+    >>> "cpu" in ag.devices.list()
+    True
+    """
+    return [*_known]
+
+
+def placement(name: Any, lane: Any = None) -> Placement:
+    """Return a checked placement.
+
+    Raises
+    ------
+    GraphError
+        No such device, or no lane of it.
+    """
+    found = get(name)
+    if lane is not None and not (type(lane) is int and 0 <= lane < _MOST_LANES):
+        raise GraphError(f"a lane is a whole number from 0 to {_MOST_LANES - 1}, got {shown(lane)}")
+    return Placement(found, lane)
+
+
+@contextmanager
+def device(name: str | Device, lane: int | None = None) -> Iterator[Device]:
+    """Place the nodes that are built inside on a device, and perhaps on one of its lanes.
+
+    A placement is no part of what a node is: a node that exists already stays where it is.
+
+    Examples
+    --------
+    >>> import actorgraph as ag
+    >>> x = ag.Graph().input("x", (3,))
+    >>> with ag.device("virtual:0", lane=1):
+    ...     y = ag.ops.tanh(x)
+    >>> y.placement.device
+    <device virtual:0>
+    """
+    placed = placement(name, lane)
+    token = PLACED.set(placed)
+    try:
+        yield placed.device
+    finally:
+        PLACED.reset(token)
+
+
+def check(name: str | Device) -> Checked:
+    """Return the device wrapped in a `checker.Checked`, which finds races and wrong lifetimes.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import actorgraph as ag
+    >>> checked = ag.devices.check("virtual:0")
+    >>> x = ag.Graph().input("x", (3,))
+    >>> with ag.ActorMachine([x + 1.0], device=checked, lanes=2) as machine:
+    ...     run = machine.run_sync({"x": np.ones(3, "float32")})
+    >>> checked.report()
+    []
+    """
+    from actorgraph.devices.checker import Checked
+
+    return Checked(get(name))
+
+
+def adversary(name: str | Device, seed: int = 0) -> Adversary:
+    """Return a device of the same name's kind whose work is done as late as the seed says.
+
+    See `adversarial.Adversary`: what holds there does not hold by luck.
+    """
+    from actorgraph.devices.adversarial import Adversary
+
+    return Adversary(get(name), seed)

@@ -1,19 +1,458 @@
-"""What a device is: an array module and the way of arrays to and from it."""
+"""What a device is: an array module, ordered lanes, and the way of values to and from it.
+
+Ordering is not completion.  Who launches work on a `Lane` gets a `Handed` at once: what will be the
+value, where, and the token that tells when.  Work on one lane is done in its order; work on another
+lane waits for the token (`Lane.join`), not the thread that launches it.  Only who reads a value on
+the host waits for its completion.
+
+Rules, which `devices.checker` looks after:
+
+- Work that reads a value is ordered behind the work that makes it: by its lane, or by a wait for an
+  event that was recorded behind it.  Vector clocks (`Lane.seen`) spare the waits that are implied.
+- Memory goes back to its home lane when nothing refers to it any more, and only when what other
+  lanes have still to do with it is done: until then it is in the home lane's retire queue.
+- Whoever drops the last reference, in whichever thread, only says so (`Lane.dropped`); who launches
+  next on the home lane sees to it.
+"""
 
 from __future__ import annotations
 
+import os
+import threading
 from abc import ABC, abstractmethod
-from typing import Any
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextvars import Context, copy_context
+from time import perf_counter
+from typing import Any, NamedTuple, final
 
 import numpy as np
 
-__all__ = ["Device"]
+from actorgraph import instrument
+from actorgraph.errors import GraphError, text_of
+
+__all__ = [
+    "Cell", "Device", "Event", "Failed", "Handed", "HostEvent", "Job", "Lane",
+    "Placement", "Queue", "issuing",
+]  # fmt: skip
+
+issuing = threading.RLock()
+"""Held while work is launched: lanes of all devices know each other's clocks."""
+
+
+_EARLY = "a value of a device is read before it is there: a wait is missing"
+
+
+class Failed(Exception):
+    """What a job has raised, with the node that it was for; all that needs its value fails so."""
+
+    def __init__(self, node: Any, inputs: tuple[str, ...], device: str, cause: BaseException):
+        super().__init__(node, inputs, device, cause)
+        self.node, self.inputs, self.device, self.cause = node, inputs, device, cause
+
+
+class Cell:
+    """Where a job puts what it has computed: an array, or a `Failed`; both None before.
+
+    The array is `shared` where it is that of an operand: its memory is another cell's.
+    """
+
+    __slots__ = ("__weakref__", "array", "failed", "shared")
+
+    def __init__(self, array: Any = None) -> None:
+        self.array = array
+        self.failed: BaseException | None = None
+        self.shared = False
+
+
+class _Hold:
+    """The right to a cell's memory; when nobody holds it any more, its home lane gets it back."""
+
+    __slots__ = ("cell", "lane", "uses")
+
+    def __init__(self, lane: Lane, cell: Cell) -> None:
+        self.lane, self.cell = lane, cell
+        self.uses: dict[Lane, int] = {}  # by other lanes, the latest of each
+
+    def __del__(self) -> None:
+        self.lane.dropped.append((self.cell, self.uses))
+
+
+class Handed:
+    """A value on a device, which perhaps is not there yet.
+
+    Attributes
+    ----------
+    device : str
+        Name of the device.
+    lane : Lane
+        Its home: where it is made, and where its memory goes back to.
+    seq : int
+        With `lane` its token: it is there when the lane has done so many jobs.
+    event : Event or None
+        Recorded behind its job, where somebody outside of the lane was expected.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from actorgraph import devices
+    >>> devices.get("cpu").hold(np.ones(2)).fetch()
+    array([1., 1.])
+    """
+
+    __slots__ = ("cell", "event", "lane", "memories", "seq")
+
+    def __init__(self, lane: Lane, seq: int, cell: Cell, memories: tuple[_Hold, ...] = ()) -> None:
+        self.lane, self.seq, self.cell, self.memories = lane, seq, cell, memories
+        self.event: Event | None = None
+
+    def result(self) -> Any:
+        """Return the array, which is complete, or raise what its job has raised."""
+        if self.cell.failed is not None:
+            raise self.cell.failed
+        if self.lane.device.lost is not None:
+            raise GraphError(
+                f"device {self.device} is lost, to all of this process: "
+                f"{text_of(self.lane.device.lost)}"
+            ) from self.lane.device.lost
+        if self.cell.array is None:
+            raise RuntimeError(_EARLY)
+        return self.cell.array
+
+    def left(self) -> Handed:
+        """Return the value itself, which is complete, or raise what its job has raised."""
+        self.result()
+        return self
+
+    @property
+    def device(self) -> str:  # noqa: D102 - listed above
+        return self.lane.device.name
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the array, which is complete."""
+        return tuple(self.result().shape)
+
+    @property
+    def ndim(self) -> int:
+        """Number of dims."""
+        return len(self.shape)
+
+    @property
+    def dtype(self) -> Any:
+        """Of the array, which is complete."""
+        return self.result().dtype
+
+    @property
+    def flags(self) -> Any:
+        """How the array lies in the device's memory."""
+        return self.result().flags
+
+    def fetch(self) -> np.ndarray[Any, Any]:
+        """Return the value as an array of NumPy, of the caller's own."""
+        self.result()
+        device = self.lane.device
+        device.retain()
+        try:
+            there = device.fetch(self)
+            assert there.event is not None
+            there.event.block()
+            return np.array(there.result())
+        finally:
+            device.release()
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        """Return what `fetch` returns: NumPy asks for it where the user does."""
+        return self.fetch() if dtype is None else self.fetch().astype(dtype)
+
+    def __repr__(self) -> str:
+        array = self.cell.array
+        what = "not there yet" if array is None else f"{array.dtype}{list(array.shape)}"
+        return f"<{what} on {self.device}>"
+
+
+class Job:
+    """One piece of work of a lane: it fills its cell, and never raises.
+
+    Attributes
+    ----------
+    name : str
+        For traces and findings.
+    reads : tuple of Cell
+        The operands, in order.
+    fresh : bool
+        Whether the result shows memory of no operand.
+    cell : Cell
+        Where the result goes.
+    launched : (str, float) or None
+        The thread and the time, where an instrument listens.
+    """
+
+    __slots__ = ("cell", "context", "fresh", "lane", "launched", "name", "node", "reads", "work")
+
+    def __init__(
+        self,
+        lane: Lane,
+        name: str,
+        node: Any,
+        work: Callable[..., Any],
+        operands: Sequence[Handed],
+        fresh: bool,
+    ) -> None:
+        self.lane, self.name, self.node, self.work, self.fresh = lane, name, node, work, fresh
+        self.reads = tuple([operand.cell for operand in operands])
+        self.cell = Cell()
+        self.context: Context = copy_context()
+        self.launched: tuple[str, float] | None = None
+        if instrument.listening:
+            self.launched = threading.current_thread().name, perf_counter()
+
+    def __call__(self) -> None:
+        """Do it, as the lane's turn has come."""
+        started = perf_counter() if self.launched else 0.0
+        cell = self.cell
+        try:
+            failed = [one.failed for one in self.reads if one.failed is not None]
+            if failed:
+                cell.failed = failed[0]
+            else:
+                arrays = [one.array for one in self.reads]
+                if any([one is None for one in arrays]):  # noqa: C419
+                    raise RuntimeError(_EARLY)
+                array = self.context.run(self.work, *arrays)
+                cell.shared = any([array is one for one in arrays])  # noqa: C419
+                cell.array = array
+        except BaseException as error:  # noqa: BLE001 - it ends the run, not the lane
+            inputs = tuple(map(_described, self.reads))
+            cell.failed = Failed(self.node, inputs, self.lane.device.name, error)
+        if started:
+            instrument.tell("on_job", self, started, perf_counter())
+
+
+def _described(cell: Cell) -> str:
+    array = cell.array
+    return "nothing yet" if array is None else f"{array.dtype}{list(np.shape(array))}"
+
+
+class Event(ABC):
+    """A mark in a queue: passed when all work before it is done.
+
+    Attributes
+    ----------
+    clock : dict
+        By lane, how many of its jobs are done when it is passed.
+    """
+
+    def __init__(self) -> None:
+        self.clock: dict[Lane, int] = {}
+
+    @property
+    @abstractmethod
+    def passed(self) -> bool:
+        """Whether all work before it is done."""
+
+    @abstractmethod
+    def block(self) -> None:
+        """Return when it is passed."""
+
+    @abstractmethod
+    def then(self, callback: Callable[[], object]) -> None:
+        """Call `callback` when it is passed."""
+
+
+@final
+class HostEvent(Event):
+    """An event that a thread of the host lets be passed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._passed = threading.Event()
+        self._lock = threading.Lock()
+        self._callbacks: list[Callable[[], object]] = []
+
+    @property
+    def passed(self) -> bool:  # noqa: D102 - as in Event
+        return self._passed.is_set()
+
+    def set(self) -> None:
+        """Let it be passed: called once, in the order of its queue."""
+        with self._lock:
+            self._passed.set()
+            callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            callback()
+
+    def block(self) -> None:  # noqa: D102
+        self._passed.wait()
+
+    def then(self, callback: Callable[[], object]) -> None:
+        """Call `callback` when it is passed, in the thread that lets it."""
+        with self._lock:
+            if not self.passed:
+                self._callbacks.append(callback)
+                return
+        callback()
+
+
+class Queue(ABC):
+    """What a lane puts its work into: done in order."""
+
+    @abstractmethod
+    def put(self, job: Job) -> None:
+        """Have a job done behind all that was put before."""
+
+    @abstractmethod
+    def record(self) -> Event:
+        """Return a mark behind all that was put before."""
+
+    @abstractmethod
+    def wait(self, event: Event) -> None:
+        """Have all that is put from now on wait until `event` is passed."""
+
+    @abstractmethod
+    def passed(self, event: Event) -> bool:
+        """Return whether the host knows that an event of this queue is passed."""
+
+    @abstractmethod
+    def free(self, cell: Cell) -> None:
+        """Take memory back: what is put from now on may write over it."""
+
+    @abstractmethod
+    def stop(self, join: bool) -> None:
+        """End threads, when all that was put is done."""
+
+
+class Lane:
+    """An ordered queue of a device: a thread, or a stream.
+
+    Attributes
+    ----------
+    seq : int
+        Jobs that were launched.
+    seen : dict
+        By lane, how many of its jobs are done before any job that is launched from now on.
+    dropped : deque of (Cell, dict)
+        Memory that nobody refers to any more, with its uses by other lanes.
+    retired : deque of (Cell, list of (Lane, Event))
+        Such memory which other lanes may be using still.
+    """
+
+    def __init__(self, device: Device, name: str, queue: Queue) -> None:
+        self.device, self.name, self.queue = device, name, queue
+        self.seq = 0
+        self.seen: dict[Lane, int] = {}
+        self.dropped: deque[tuple[Cell, dict[Lane, int]]] = deque()
+        self.retired: deque[tuple[Cell, list[tuple[Lane, Event]]]] = deque()
+
+    def launch(
+        self,
+        work: Callable[..., Any],
+        operands: Sequence[Handed],
+        *,
+        name: str,
+        node: Any = None,
+        fresh: bool = True,
+        record: bool = False,
+        leaves: bool = False,
+    ) -> Handed:
+        """Have the lane compute ``work(*arrays)``, and return its value to be.
+
+        Parameters
+        ----------
+        work : callable
+        operands : sequence of Handed
+            On this device, or of another one where `work` copies it.
+        name : str
+        node : Node, optional
+            Whom to blame.
+        fresh : bool
+            False where the result may show memory of an operand.
+        record : bool
+            Whether somebody outside of the lane is going to wait for it.
+        leaves : bool
+            Whether the result is no memory of the device.
+        """
+        with issuing:
+            self.settle()
+            for operand in operands:
+                self.join(operand)
+            self.seq += 1
+            job = Job(self, name, node, work, operands, fresh)
+            self.queue.put(job)
+            for operand in operands:
+                for memory in operand.memories:
+                    if memory.lane is not self:
+                        memory.uses[self] = self.seq
+            memories: tuple[_Hold, ...] = () if leaves else (_Hold(self, job.cell),)
+            if not fresh:
+                memories += tuple([one for operand in operands for one in operand.memories])
+            made = Handed(self, self.seq, job.cell, memories)
+            if record:
+                made.event = self.record()
+            return made
+
+    def join(self, value: Handed) -> None:
+        """Have what is launched from now on wait for a value, if that is not implied."""
+        home = value.lane
+        if home is self or self.seen.get(home, 0) >= value.seq:
+            return
+        event = value.event or home.record()
+        self.queue.wait(event)
+        for lane, seq in event.clock.items():
+            self.seen[lane] = max(seq, self.seen.get(lane, 0))
+
+    def record(self) -> Event:
+        """Return an event behind all that was launched."""
+        event = self.queue.record()
+        event.clock = {**self.seen, self: self.seq}
+        return event
+
+    def settle(self) -> None:
+        """See to the memory that came back: free what no other lane can be using."""
+        while self.dropped:
+            cell, uses = self.dropped.popleft()
+            pending = [
+                (lane, lane.record()) for lane, seq in uses.items() if self.seen.get(lane, 0) < seq
+            ]
+            self.retired.append((cell, pending))
+        while self.retired and _passed(self.retired[0][1]):
+            self.queue.free(self.retired.popleft()[0])
+
+    def __repr__(self) -> str:
+        return f"<lane {self.name}>"
+
+
+def _passed(events: Sequence[tuple[Lane, Event]]) -> bool:
+    return all(lane.queue.passed(event) for lane, event in events)
+
+
+class Placement(NamedTuple):
+    """Where a node is to run: no part of what it is."""
+
+    device: Device
+    lane: int | None
 
 
 class Device(ABC):
-    """An array module with lanes; on the CPU a lane is a worker thread."""
+    """An array module with lanes.
+
+    Attributes
+    ----------
+    name : str
+    inner : Device or None
+        The one that this one wraps.
+    """
 
     name: str
+    inner: Device | None = None
+    is_host: bool = False
+    """Whether workers compute on it themselves, without lanes."""
+    lost: BaseException | None = None
+    """Why nothing can be done on it any more, in this process."""
+
+    def __init__(self) -> None:
+        self._lanes: dict[int | str, Lane] = {}
+        self._holders = 0
 
     @property
     @abstractmethod
@@ -28,5 +467,77 @@ class Device(ABC):
     def to_host(self, array: Any) -> np.ndarray[Any, Any]:
         """Return an array of this device as a NumPy array, when it is complete."""
 
+    @abstractmethod
+    def queue(self, name: str) -> Queue:
+        """Return a new queue."""
+
+    @property
+    def root(self) -> Device:
+        """The device that is wrapped in the end, or this one."""
+        return self if self.inner is None else self.inner.root
+
+    def lane(self, which: int | str) -> Lane:
+        """Return a lane by number; ``"in"`` and ``"out"`` are those of copies."""
+        with issuing:
+            found = self._lanes.get(which)
+            if found is None:
+                kind = f"lane {which}" if isinstance(which, int) else f"copies {which}"
+                name = f"{self.name} {kind}"
+                found = self._lanes[which] = Lane(self, name, self.queue(name))
+            return found
+
+    def hold(self, array: Any) -> Handed:
+        """Return an array of this device, which is complete and stays as it is, as a value."""
+        return Handed(self.lane("in"), 0, Cell(array))
+
+    def bring(self, value: Any, node: Any = None) -> Handed:
+        """Return a host array, or a value of another device, as one of this device."""
+        source = value if isinstance(value, Handed) else None
+        lane = self.lane("in")
+        if source is None:
+            return lane.launch(
+                self.to_device, [self.hold(value)], name="copy in", node=node, record=True
+            )
+        away = source.lane.device.to_host
+
+        def copied(array: Any) -> Any:
+            return self.to_device(away(array))
+
+        return lane.launch(copied, [source], name="copy in", node=node, record=True)
+
+    def fetch(self, value: Handed, node: Any = None) -> Handed:
+        """Return a value of this device as one whose array is the host's."""
+        lane = self.lane("out")
+        return lane.launch(
+            self.to_host, [value], name="copy out", node=node, record=True, leaves=True
+        )
+
+    def retain(self) -> None:
+        """Count a machine that uses this device."""
+        with issuing:
+            self._holders += 1
+
+    def release(self, join: bool = True) -> None:
+        """Count a machine less; with the last one threads end, and `join` waits for that."""
+        with issuing:
+            self._holders -= 1
+            ended = [] if self._holders else list(self._lanes.values())
+            for lane in ended:
+                lane.settle()
+        for lane in ended:
+            lane.queue.stop(join)
+        with issuing:
+            for lane in ended:
+                lane.settle()
+
     def __repr__(self) -> str:
         return f"<device {self.name}>"
+
+
+def _after_fork_in_child() -> None:
+    global issuing
+    issuing = threading.RLock()  # a thread of the parent may have held it
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -10,7 +10,7 @@ from typing import Any, final
 
 import numpy as np
 
-from actorgraph.devices.base import Device
+from actorgraph.devices.base import Cell, Device, Event, HostEvent, Job, Queue
 
 __all__ = ["CPU", "answer_us", "available_cores"]
 
@@ -51,6 +51,7 @@ class CPU(Device):
     """The host's processor; BLAS runs on one thread while workers live."""
 
     name = "cpu"
+    is_host = True
 
     @property
     def xp(self) -> Any:
@@ -64,3 +65,29 @@ class CPU(Device):
     def to_host(self, array: Any) -> np.ndarray[Any, Any]:
         """Return the array itself, a scalar as a 0-d array."""
         return np.asarray(array)
+
+    def queue(self, name: str) -> Queue:
+        """Return a queue that does its work at once, where it is put."""
+        return _AtOnce()
+
+
+class _AtOnce(Queue):
+    def put(self, job: Job) -> None:
+        job()
+
+    def record(self) -> Event:
+        event = HostEvent()
+        event.set()
+        return event
+
+    def wait(self, event: Event) -> None:
+        event.block()
+
+    def passed(self, event: Event) -> bool:
+        return event.passed
+
+    def free(self, cell: Cell) -> None:
+        pass
+
+    def stop(self, join: bool) -> None:
+        pass

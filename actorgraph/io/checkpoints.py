@@ -38,7 +38,7 @@ _NAME = re.compile(r"checkpoint-(\d{8,18})")
 _ASIDE = ".saving-"
 
 
-class Stateful(Protocol):
+class _Stateful(Protocol):
     """A model, solver or loader."""
 
     def state_dict(self) -> Mapping[str, Any]:
@@ -51,9 +51,9 @@ class Stateful(Protocol):
 def save(
     path: str | os.PathLike[str],
     *,
-    model: Stateful | None = None,
-    solver: Stateful | None = None,
-    loader: Stateful | None = None,
+    model: _Stateful | None = None,
+    solver: _Stateful | None = None,
+    loader: _Stateful | None = None,
     step: int | None = None,
     keep: int = 1,
     **extra: Any,
@@ -119,9 +119,9 @@ def save(
 def load(
     path: str | os.PathLike[str],
     *,
-    model: Stateful | None = None,
-    solver: Stateful | None = None,
-    loader: Stateful | None = None,
+    model: _Stateful | None = None,
+    solver: _Stateful | None = None,
+    loader: _Stateful | None = None,
 ) -> dict[str, Any]:
     """Let a model, solver and loader go on from a checkpoint, all or none.
 
@@ -168,9 +168,9 @@ def load(
     return extras
 
 
-def _let(changes: list[tuple[Stateful, Any]]) -> None:
+def _let(changes: list[tuple[_Stateful, Any]]) -> None:
     """Load all states, or none: each part loads its own whole or not at all."""
-    done: list[tuple[Stateful, Any]] = []
+    done: list[tuple[_Stateful, Any]] = []
     try:
         for part, state in changes:
             before = part.state_dict()

@@ -13,15 +13,8 @@ from dataclasses import dataclass
 from math import prod
 
 from actorgraph.graph import Node
-from actorgraph.jit.loops import (
-    DTYPES,
-    ENTROPIES,
-    EXPONENTIALS,
-    REDUCTIONS,
-    VALUES,
-    VIEWS,
-    Level,
-)  # fmt: skip
+from actorgraph.jit.loops import DTYPES, Level, is_sum, is_view, is_written, rows_of
+from actorgraph.op import LoopRule
 from actorgraph.types import UNKNOWN, Shape, bind_shape
 
 __all__ = ["FEWEST", "Group", "groups", "is_read"]
@@ -97,7 +90,7 @@ class _Finder:
         """Find the candidates with one result: every known step with all that only it needs."""
         for position in range(len(self.steps) - 1, -1, -1):
             root = self.steps[position]
-            if root.id in self.taken or root.op.name in VIEWS or not _is_known(root):
+            if root.id in self.taken or is_view(root.op) or not _is_known(root):
                 continue
             members, barred = self._members(root, ()), set[int]()
             while len(members) > 1:
@@ -205,29 +198,29 @@ class _Finder:
 
 def _calls(step: Node) -> int:
     """Return how many calls of NumPy the step is: none, one, or several, which count as two."""
-    return 0 if step.op.name in VIEWS else 1 + (step.op.name in EXPONENTIALS)
+    return 0 if is_view(step.op) else 1 + (rows_of(step.op) is not None)
 
 
 def _is_known(node: Node) -> bool:
-    name = node.op.name
-    floats = node.inputs if name not in ENTROPIES else node.inputs[: ENTROPIES[name] + 1]
+    rule = rows_of(node.op)
+    floats = node.inputs[: rule.of + 1] if rule is not None and rule.classes else node.inputs
     dtypes = {node.dtype.name, *(part.dtype.name for part in floats)}
     return (
-        (name in VALUES or name in VIEWS or name in REDUCTIONS or name in EXPONENTIALS)
+        is_written(node.op)
         and not node.op.checked
         and dtypes <= DTYPES.keys() - _INTEGERS
         and all(part.dtype.name in _INTEGERS for part in node.inputs[len(floats) :])
-        and not (name in REDUCTIONS and node.dtype.kind != "f")
+        and not (is_sum(node.op) and node.dtype.kind != "f")
         and all(dim is not UNKNOWN for part in (node, *node.inputs) for dim in part.dims)
     )
 
 
 def _space(step: Node) -> Shape:
     """Return the shape of the elements that a step goes through."""
-    name = step.op.name
-    if name in REDUCTIONS:
+    rule = rows_of(step.op)
+    if is_sum(step.op):
         return step.inputs[0].dims
-    return step.inputs[EXPONENTIALS[name]].dims if name in EXPONENTIALS else step.dims
+    return step.dims if rule is None else step.inputs[rule.of].dims
 
 
 def _inputs(steps: Iterable[Node]) -> tuple[Node, ...]:
@@ -243,7 +236,7 @@ def _inputs(steps: Iterable[Node]) -> tuple[Node, ...]:
 
 def is_read(step: Node, place: int) -> bool:
     """Return whether the step needs the numbers of an operand: of some only the shape counts."""
-    return not (place and step.op.name in VIEWS)
+    return not (place and is_view(step.op))
 
 
 def _levels(
@@ -277,10 +270,11 @@ def _levels(
 
 def _flat_places(step: Node) -> tuple[int, ...]:
     """Return which operands have an entry for each row, in the shape without the last axis."""
-    name = step.op.name
-    if name == "cross_entropy_pull" and step.attrs["reduction"] == "none":
-        return 0, 2
-    return (ENTROPIES[name] + 1,) if name in ENTROPIES else ()
+    rule = rows_of(step.op)
+    if rule is None or not rule.classes:
+        return ()
+    before = range(rule.of) if step.attrs["reduction"] == "none" else ()
+    return (*before, rule.of + 1)
 
 
 def _level_of_input(node: Node, shape: Shape, flat: bool) -> Level | None:
@@ -298,15 +292,15 @@ def _level_of_input(node: Node, shape: Shape, flat: bool) -> Level | None:
 
 def _level(step: Node, shape: Shape, levels: Mapping[int, Level], is_output: bool) -> Level | None:
     """Return where the value of a step stands, None where loops cannot compute it."""
-    first, name = step.inputs[0], step.op.name
-    if name in EXPONENTIALS:
-        return _level_of_exponential(step, shape, levels)
-    if name in REDUCTIONS:
+    first, rule = step.inputs[0], rows_of(step.op)
+    if rule is not None:
+        return _level_of_rows(step, rule, shape, levels)
+    if is_sum(step.op):
         axis, whole = step.attrs["axis"], tuple(range(len(shape)))
         if not axis or first.dims != shape or levels[first.id] != "element":
             return None
         return {whole[:-1]: "foot", whole: "late", whole[-1:]: "row"}.get(axis)
-    parts = [first] if name in VIEWS else list(step.inputs)
+    parts = [first] if is_view(step.op) else list(step.inputs)
     found = {levels[part.id] for part in parts}
     if found & {"late", "foot"}:
         return "late" if found <= {"late", "whole"} and all(d == 1 for d in step.dims) else None
@@ -320,19 +314,20 @@ def _level(step: Node, shape: Shape, levels: Mapping[int, Level], is_output: boo
     if found - {"whole", "row"} or step.dims not in (flat, kept):
         return None
     rows = {part.dims for part in parts if levels[part.id] == "row"}
-    if name in ("expand_dims", "squeeze"):
+    if is_view(step.op):
         return "row" if rows <= {flat, kept} else None
     return "row" if rows == {step.dims} else None
 
 
-def _level_of_exponential(step: Node, shape: Shape, levels: Mapping[int, Level]) -> Level | None:
-    name = step.op.name
-    x = step.inputs[EXPONENTIALS[name]]
+def _level_of_rows(
+    step: Node, rule: LoopRule, shape: Shape, levels: Mapping[int, Level]
+) -> Level | None:
+    x = step.inputs[rule.of]
     if x.dims != shape or levels[x.id] != "element":
         return None
-    if name not in ENTROPIES:
+    if not rule.classes:
         return "element" if step.attrs["axis"] == len(shape) - 1 else None
     each = step.attrs["reduction"] == "none"
-    if name == "cross_entropy":
+    if rule.picks:
         return "row" if each else "late"
     return "element" if levels[step.inputs[0].id] == ("row" if each else "whole") else None

@@ -17,16 +17,19 @@ Names are canonical, so groups of one form are compiled once.
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from math import factorial
 from typing import NamedTuple
 
 from actorgraph.graph import Node
+from actorgraph.op import LoopRule, Op
 from actorgraph.types import Dim
 
 __all__ = [
-    "DTYPES", "ENTROPIES", "EXPONENTIALS", "HEADER", "Level", "LoopParameter", "REDUCTIONS",
-    "Source", "VALUES", "VIEWS", "write",
+    "DTYPES", "HEADER", "Level", "LoopParameter", "Source", "is_sum", "is_view", "is_written",
+    "open_sizes", "rows_of", "write",
 ]  # fmt: skip
 
 Level = str
@@ -38,58 +41,68 @@ DTYPES = {
 }  # fmt: skip
 """The dtypes that loops know, and how their text writes them; integers are classes only."""
 
-VALUES: Mapping[str, str] = {
-    "abs": "abs({0})",
-    "add": "{0} + {1}",
-    "as_it_is": "{0}",
-    "astype": "{0}",
-    "ceil": "ceil({0})",
-    "clip": "minimum(maximum({0}, {1}), {2})",
-    "cube": "{0} * {0} * {0}",
-    "divide": "{0} / {1}",
-    "divide_by_size": "{0} / {size}",
-    "equal": "{0} == {1}",
-    "floor": "floor({0})",
-    "greater": "{0} > {1}",
-    "greater_equal": "{0} >= {1}",
-    "isfinite": "{0} - {0} == 0",
-    "isinf": "abs({0}) == inf",
-    "isnan": "{0} != {0}",
-    "less": "{0} < {1}",
-    "less_equal": "{0} <= {1}",
-    "logical_and": "{0} & {1}",
-    "logical_not": "not {0}",
-    "logical_or": "{0} | {1}",
-    "logical_xor": "{0} ^ {1}",
-    "maximum": "maximum({0}, {1})",
-    "minimum": "minimum({0}, {1})",
-    "multiply": "{0} * {1}",
-    "neg": "-{0}",
-    "not_equal": "{0} != {1}",
-    "reciprocal": "{T}(1) / {0}",
-    "relu": "maximum({0}, {T}(0))",
-    "rsqrt": "{T}(1) / {T}(sqrt({0}))",
-    "sign": "sign({0})",
-    "sqrt": "sqrt({0})",
-    "square": "{0} * {0}",
-    "subtract": "{0} - {1}",
-    "trunc": "trunc({0})",
+_NUMBERS: Mapping[str, str] = {
+    "absolute": "abs({0})", "add": "{0} + {1}", "ceil": "ceil({0})", "divide": "{0} / {1}",
+    "floor": "floor({0})", "maximum": "maximum({0}, {1})", "minimum": "minimum({0}, {1})",
+    "multiply": "{0} * {1}", "negative": "-{0}", "reciprocal": "{T}(1) / {0}", "sign": "sign({0})",
+    "sqrt": "sqrt({0})", "square": "{0} * {0}", "subtract": "{0} - {1}", "trunc": "trunc({0})",
     "where": "{1} if {0} else {2}",
-    "where_positive": "{0} if {1} > 0 else {T}(0)",
-}
-"""Ops of an element by name; each result is rounded to its dtype at once, as NumPy does."""
+}  # fmt: skip
+"""How loops write a function of NumPy; results are rounded to the dtype at once, as NumPy does."""
 
-VIEWS = frozenset({"broadcast_like", "broadcast_to", "expand_dims", "squeeze"})
-"""Ops that change the shape of a value, not the numbers."""
+_TESTS: Mapping[str, str] = {
+    "equal": "{0} == {1}", "greater": "{0} > {1}", "greater_equal": "{0} >= {1}",
+    "isfinite": "{0} - {0} == 0", "isinf": "abs({0}) == inf", "isnan": "{0} != {0}",
+    "less": "{0} < {1}", "less_equal": "{0} <= {1}", "logical_and": "{0} & {1}",
+    "logical_not": "not {0}", "logical_or": "{0} | {1}", "logical_xor": "{0} ^ {1}",
+    "not_equal": "{0} != {1}",
+}  # fmt: skip
+"""The functions that give bools."""
 
-REDUCTIONS = frozenset({"mean", "sum"})
-"""Ops that loops add up."""
 
-ENTROPIES: Mapping[str, int] = {"cross_entropy": 0, "cross_entropy_pull": 1}
-"""Ops of classes, whose targets come after their logits, and which argument the logits are."""
+_OPERANDS = "xyz"
 
-EXPONENTIALS: Mapping[str, int] = {"log_softmax": 0, "softmax": 0, **ENTROPIES}
-"""Ops that need the sum of a row's exponentials, and of which argument."""
+
+def _name(call: ast.Call) -> str:
+    return ast.unparse(call.func)
+
+
+@lru_cache(maxsize=256)
+def _rule(text: str) -> ast.expr:
+    return ast.parse(text, mode="eval").body
+
+
+def is_written(op: Op) -> bool:
+    """Return whether loops can compute the op."""
+    if op.loop is None:
+        return is_sum(op)
+    return op.loop.kind != "value" or _calls_known(op.loop.text)
+
+
+@lru_cache(maxsize=256)
+def _calls_known(text: str) -> bool:
+    calls = [one for one in ast.walk(_rule(text)) if isinstance(one, ast.Call)]
+    return all(_name(one) in _NUMBERS or _name(one) in _TESTS for one in calls)
+
+
+def is_view(op: Op) -> bool:
+    """Return whether the op changes the shape of a value, not the numbers."""
+    return op.loop is not None and op.loop.kind == "view"
+
+
+def is_sum(op: Op) -> bool:
+    """Return whether the op adds up elements along axes, or takes their mean."""
+    return op.total in ("sum", "mean") and op.linear == (0,)
+
+
+def rows_of(op: Op) -> LoopRule | None:
+    """Return how the op is computed of the sum of a row's exponentials, None where it is not."""
+    return op.loop if op.loop is not None and op.loop.kind == "row" else None
+
+
+def open_sizes(step: Node) -> list[str]:
+    """Return the attributes that the rule of an element reads and only a run knows."""
+    return [name for name, value in step.attrs.items() if isinstance(value, Dim)]
 
 
 def _polynomial() -> str:
@@ -187,10 +200,10 @@ class _LoopWriter:
         used = {levels[node.id] for node in (*inputs, *steps)}
         # One loop over all elements, or a loop over rows around it.
         self.rows = bool(used & {"row", "column", "foot"}) or any(
-            step.op.name in EXPONENTIALS for step in steps
+            rows_of(step.op) is not None for step in steps
         )
         self.names: dict[int, str] = {}
-        self.sizes: dict[int, str] = {}
+        self.sizes: dict[tuple[int, str], str] = {}
         self.summed: dict[int, int] = {}  # number by the id of what has been summed
         self.totals: dict[int, str] = {}
         self.parameters: list[LoopParameter] = []
@@ -224,11 +237,10 @@ class _LoopWriter:
             self.parameters.append(LoopParameter(kind, None if whole else node.ndim))
             arguments.append(f"{'s' if whole else 'x'}{number}")
         for step in self.steps:
-            size = step.attrs.get("size") if step.op.name == "divide_by_size" else None
-            if isinstance(size, Dim):
-                self.sizes[step.id] = f"n{len(self.sizes)}"
+            for name in open_sizes(step):
+                self.sizes[step.id, name] = f"n{len(self.sizes)}"
                 self.parameters.append(LoopParameter("float64", None))
-                arguments.append(self.sizes[step.id])
+                arguments.append(self.sizes[step.id, name])
         self.parameters += [
             LoopParameter(node.dtype.name, node.ndim, True) for node in self.outputs
         ]
@@ -291,7 +303,8 @@ class _LoopWriter:
                 self.body.append(f"    {name} = {zero}")
 
     def _is_total(self, step: Node) -> bool:
-        sums = step.op.name in REDUCTIONS or step.op.name == "cross_entropy"
+        rule = rows_of(step.op)
+        sums = is_sum(step.op) if rule is None else rule.picks
         return sums and self.levels[step.id] in ("late", "foot")
 
     def _row_inputs(self, indent: str) -> None:
@@ -303,26 +316,24 @@ class _LoopWriter:
 
     def _row(self, step: Node, indent: str) -> None:
         """Write what the step computes for each row, before the loop over its elements."""
-        name, level = step.op.name, self.levels[step.id]
-        if name in EXPONENTIALS:
-            self._sum_exponentials(step.inputs[EXPONENTIALS[name]], indent)
-        if name in ENTROPIES:
-            target = self.names[step.inputs[ENTROPIES[name] + 1].id]
+        rule, level = rows_of(step.op), self.levels[step.id]
+        if rule is not None:
+            self._sum_exponentials(step.inputs[rule.of], indent)
+        if rule is not None and rule.classes:
+            target = self.names[step.inputs[rule.of + 1].id]
             self.body += [
                 f"{indent}if {target} < 0 or {target} >= cols:", f"{indent}    return False"
             ]  # fmt: skip
-        if name == "cross_entropy":
-            logits = step.inputs[0]
+        if rule is not None and rule.picks:
             self.body.append(f"{indent}j = int64({target})")
-            self._computed([logits], indent)
-            number = self.summed[logits.id]
-            loss = f"log(e{number}) - (float64({self.names[logits.id]}) - m{number})"
+            self._computed([step.inputs[rule.of]], indent)
+            loss = self._of_row(step, rule)
             if level == "late":
                 total = self.totals[step.id]
                 self.body.append(f"{indent}{total} = plus({total}, {loss})")
                 return
             self._named(step, loss, indent)
-        elif level == "row" and name in REDUCTIONS:
+        elif level == "row" and is_sum(step.op):
             self.body.append(f"{indent}t = 0.0")
             inside = self._loop(indent, step.inputs)
             self._add("t", step, inside)
@@ -356,7 +367,7 @@ class _LoopWriter:
 
     def _elements(self, indent: str) -> None:
         """Write the last loop over elements, for results and sums behind it."""
-        sums = [one for one in self.steps if one.id in self.totals and one.op.name in REDUCTIONS]
+        sums = [one for one in self.steps if one.id in self.totals and is_sum(one.op)]
         ends = [node for node in self.outputs if self.levels[node.id] == "element"]
         if not (sums or ends):
             return
@@ -377,8 +388,7 @@ class _LoopWriter:
                 self._store_one(step, "        ")
             elif level in ("late", "whole"):
                 if step.id in self.totals:
-                    entropy = step.op.name == "cross_entropy"
-                    count = "rows" if entropy else self._size("element")
+                    count = self._size("element") if is_sum(step.op) else "rows"
                     self._named(step, self._total(step, self.totals[step.id], count), "    ")
                 elif level == "late":
                     self._assign(step, "    ")
@@ -390,7 +400,7 @@ class _LoopWriter:
 
     @staticmethod
     def _total(step: Node, total: str, count: str) -> str:
-        mean = step.op.name == "mean" or step.attrs.get("reduction") == "mean"
+        mean = "mean" in (step.op.total, step.attrs.get("reduction"))
         return f"{DTYPES[step.dtype.name]}({total}{f' / ({count})' if mean else ''})"
 
     def _loop(self, indent: str, ends: Sequence[Node]) -> str:
@@ -413,7 +423,7 @@ class _LoopWriter:
     # -- expressions ----------------------------------------------------------------------------
 
     def _assign(self, step: Node, indent: str) -> None:
-        if step.op.name in VIEWS:
+        if is_view(step.op):
             self.names[step.id] = self.names[step.inputs[0].id]
         else:
             self._named(step, self._expression(step), indent)
@@ -423,23 +433,34 @@ class _LoopWriter:
         self.body.append(f"{indent}{name} = {DTYPES[step.dtype.name]}({expression})")
 
     def _expression(self, step: Node) -> str:
-        op = step.op.name
-        operands = [self.names[part.id] for part in step.inputs]
-        if op in EXPONENTIALS:
-            return self._exponential(step, operands)
-        size = f"{DTYPES[step.dtype.name]}({self.sizes.get(step.id, step.attrs.get('size'))})"
-        return VALUES[op].format(*operands, size=size, T=DTYPES[step.dtype.name])
+        rule = step.op.loop
+        assert rule is not None, f"{step.op!r} has no rule of an element"
+        if rule.kind == "row":
+            return self._of_row(step, rule)
+        return self._value(step, _rule(rule.text))
 
-    def _exponential(self, step: Node, operands: Sequence[str]) -> str:
-        place = EXPONENTIALS[step.op.name]
-        number = self.summed[step.inputs[place].id]
-        rest = f"float64({operands[place]}) - m{number}"
-        if step.op.name == "log_softmax":
-            return f"{rest} - log(e{number})"
-        share = f"exp({rest}) / e{number}"
-        if step.op.name == "softmax":
-            return share
-        part = f"float64({operands[0]})"
-        if step.attrs["reduction"] == "mean":
-            part = f"({part} / rows)"
-        return f"({share} - float64(j == {operands[2]})) * {part}"
+    def _value(self, step: Node, rule: ast.expr) -> str:
+        """Return the text of a rule of an element, each number rounded to the dtype."""
+        dtype = DTYPES[step.dtype.name]
+        if isinstance(rule, ast.Constant):
+            return f"{dtype}({rule.value!r})"
+        if isinstance(rule, ast.Name) and rule.id in _OPERANDS:
+            return self.names[step.inputs[_OPERANDS.index(rule.id)].id]
+        if isinstance(rule, ast.Name):
+            return f"{dtype}({self.sizes.get((step.id, rule.id), step.attrs[rule.id])})"
+        assert isinstance(rule, ast.Call), ast.unparse(rule)
+        parts = [
+            f"{dtype}({text})" if isinstance(part, ast.Call) and _name(part) in _NUMBERS else text
+            for part, text in ((part, self._value(step, part)) for part in rule.args)
+        ]
+        return {**_NUMBERS, **_TESTS}[_name(rule)].format(*parts, T=dtype)
+
+    def _of_row(self, step: Node, rule: LoopRule) -> str:
+        operands = [self.names[part.id] for part in step.inputs]
+        number = self.summed[step.inputs[rule.of].id]
+        share = " / rows" if step.attrs.get("reduction") == "mean" else ""
+        return rule.text.format(
+            x=f"float64({operands[rule.of]})", m=f"m{number}", e=f"e{number}",
+            is_class=f"float64(j == {operands[rule.of + 1]})" if rule.classes else "",
+            ct=f"(float64({operands[0]}){share})",
+        )  # fmt: skip

@@ -27,14 +27,13 @@ import numpy as np
 from actorgraph.graph import Node
 from actorgraph.jit.compiler import COMPILER
 from actorgraph.jit.groups import Group, groups, is_read
-from actorgraph.jit.loops import Source, write
+from actorgraph.jit.loops import Source, open_sizes, write
 from actorgraph.lower.kernels import kernel
 from actorgraph.lower.program import Program, lower_directly
 from actorgraph.lower.rates import path
 from actorgraph.lower.regions import TaskSpec
-from actorgraph.op import CONSTANT, Op, bind_attrs
+from actorgraph.op import CONSTANT, FRESH_OUT, Op, bind_attrs
 from actorgraph.rewrite.exact import restated
-from actorgraph.types import Dim
 
 __all__ = ["FUSED", "OWN", "fuse", "fused", "fused_kernel"]
 
@@ -43,10 +42,10 @@ def _never(xp: Any, *arrays: Any, **attrs: Any) -> Any:
     raise AssertionError("a fused step has a kernel of its own")
 
 
-FUSED = Op("fused", "a[*s]", _never, layout="c", takes_out=True, doc="A group of steps.")
+FUSED = Op("fused", "a[*s]", _never, memory=FRESH_OUT, doc="A group of steps.")
 """The op of groups; its attributes are not for users."""
 
-_ROOM = Op("room", "a[*s]", _never, layout="c", takes_out=True, doc="What a group writes, too.")
+_ROOM = Op("room", "a[*s]", _never, memory=FRESH_OUT, doc="What a group writes, too.")
 
 OWN = frozenset({FUSED, _ROOM})
 """The ops whose kernels are `fused_kernel`."""
@@ -208,7 +207,7 @@ def make({", ".join(["compiled", "ordinary", "empty", *constants])}):
 
 def _sizes(group: Group, attrs: Sequence[Mapping[str, Any]]) -> list[float]:
     return [
-        float(bound["size"])
+        float(bound[name])
         for step, bound in zip(group.steps, attrs, strict=True)
-        if step.op.name == "divide_by_size" and isinstance(step.attrs["size"], Dim)
+        for name in open_sizes(step)
     ]

@@ -24,13 +24,6 @@ _UNKNOWN_US = 100.0  # a user's op may do anything, such as sleep
 _TRANSCENDENTAL = 4.0
 """Flops an element from which an op is taken for a transcendental function, not a pass of sums."""
 
-_PRODUCTS = frozenset({
-    "cholesky", "cofactor", "complement", "conv", "conv_transpose", "conv_weight", "det", "eigh",
-    "eigvalsh", "inv", "matmul", "matrix_rank", "pinv", "qr", "slogdet", "solve", "svd", "svdvals",
-    "tensordot",
-})  # fmt: skip
-"""Ops that do their flops in BLAS or LAPACK, on data in the cache."""
-
 
 def predicted_us(node: Node, symbols: Mapping[str, int]) -> float:
     """Return the predicted microseconds of one call; unknown dims count as 1.
@@ -43,6 +36,8 @@ def predicted_us(node: Node, symbols: Mapping[str, int]) -> float:
     GraphTypeError
         The `cost` of the op raises, or returns something else than a number.
     """
+    if node.op.predicted is not None:
+        return node.op.predicted(node, symbols)
     if node.op.checked and node.op.cost is None:
         return _UNKNOWN_US
     shapes = tuple(bind_shape(part.dims, symbols, 1) for part in node.inputs)
@@ -65,7 +60,7 @@ def predicted_us(node: Node, symbols: Mapping[str, int]) -> float:
 
 
 def _computing_us(node: Node, flops: float, elements: int, found: Rates) -> float:
-    if node.op.name in _PRODUCTS:
+    if node.op.in_blas:
         provider = blas.provider()
         large = flops >= provider.least_flops and node.dtype.char in blas.BLAS_DTYPES
         return found.product_us(flops, provider.name if large else "numpy")

@@ -29,6 +29,7 @@ from actorgraph.lower.regions import (
 
 __all__ = [
     "Costs", "Cut", "by_cost", "checked", "chunked", "fewest", "one_per_node", "sequential",
+    "side_by_side",
 ]  # fmt: skip
 
 Costs: TypeAlias = Mapping[int, float]
@@ -62,6 +63,14 @@ def by_cost(joint: Joint, costs: Costs) -> list[TaskSpec]:
             heavy.add(owner)
     tasks = by_region(joint, cluster(joint.owners, totals, heavy, REGION_LIMIT))
     return with_sums_apart(with_weights_apart(tasks, costs), joint)
+
+
+def side_by_side(joint: Joint, costs: Costs) -> list[TaskSpec]:
+    """Branches may run beside each other whatever they cost: on lanes no thread is woken."""
+    totals = dict.fromkeys([owner.id for owner in joint.owners], 0.0)
+    for node in joint.order:
+        totals[owner_of(node).id] += costs[node.id]
+    return by_region(joint, cluster(joint.owners, totals, totals, REGION_LIMIT))
 
 
 def sequential(joint: Joint, costs: Costs) -> list[TaskSpec]:

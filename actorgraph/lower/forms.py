@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 __all__ = [
     "AWAITED", "BOUND", "BUFFERED", "BY_NAME", "CallForm", "DirectForm", "Form", "LEAVING", "LONG",
-    "OVER", "OWN", "StepForm",
+    "LoopForm", "OVER", "OWN", "StepForm", "TOLD",
 ]  # fmt: skip
 
 
@@ -43,6 +43,9 @@ OVER = 64
 OWN = 128
 """The kernel is a user's, called in the context of the run's caller."""
 
+TOLD = 256
+"""The kernel is given the run, before the operands."""
+
 
 class Form(NamedTuple):
     """All that the text of a task depends on, so that tasks of one form share their code.
@@ -74,3 +77,20 @@ class DirectForm(NamedTuple):
     steps: tuple[StepForm, ...]
     results: tuple[int, ...]
     is_part: bool = False
+
+
+class LoopForm(NamedTuple):
+    """All that the text of a loop depends on, see `Form`.
+
+    Leaves are: the position, what the body captures (and constants that it returns), the carries,
+    the elements.  `results` are the carries after an iteration, then what is stacked.
+    """
+
+    captured: int
+    carries: int
+    elements: int
+    steps: tuple[StepForm, ...]
+    results: tuple[int, ...]
+    saved: tuple[int, ...]
+    indexed: bool
+    tested: bool

@@ -30,16 +30,19 @@ class Mode:
     """What a run computes beside values: cotangents or tangents, seeded at `nodes`.
 
     The values of `whole` are brought along by the run, and no derivative goes through them.
+    Without `fetch` results stay on their devices.
     """
 
     kind: Literal["forward", "backward", "tangents"] = "forward"
     nodes: tuple[Node, ...] = ()
     whole: tuple[Node, ...] = ()
+    fetch: bool = True
     key: tuple[str, tuple[int, ...], tuple[int, ...]] = field(init=False)
     """Hashable identity; nodes themselves compare by building nodes."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "key", (self.kind, _ids(self.nodes), _ids(self.whole)))
+        kind = self.kind if self.fetch else f"{self.kind}, not fetched"
+        object.__setattr__(self, "key", (kind, _ids(self.nodes), _ids(self.whole)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -170,7 +170,7 @@ def cuts(m: int, k: int, n: int) -> tuple[slice, ...]:
 
 def tile_count(node: Node, symbols: Mapping[str, int]) -> int:
     """Return into how many tiles the step is cut, 1 where it is none or its sizes are not known."""
-    if node.op.name != "matmul":
+    if node.op.ufunc != "matmul":
         return 1
     x, y = (bind_shape(part.dims, symbols, 0) for part in node.inputs)
     if len(x) < 2 or len(y) != 2:

@@ -21,16 +21,18 @@ from actorgraph.lower.forms import (
     LONG,
     OVER,
     OWN,
+    TOLD,
     CallForm,
     DirectForm,
     Form,
+    LoopForm,
     StepForm,
 )  # fmt: skip
 from actorgraph.lower.parts import FEWEST, cut_steps
 from actorgraph.lower.regions import TaskSpec
-from actorgraph.lower.text import Code, code_of, direct_code
+from actorgraph.lower.text import Code, code_of, direct_code, loop_code
 
-__all__ = ["Program", "Subprogram", "lower", "lower_directly", "numbered"]
+__all__ = ["Program", "Subprogram", "lower", "lower_directly", "lower_loop", "numbered"]
 
 
 @dataclass(slots=True, eq=False)
@@ -276,6 +278,8 @@ def _how(
         how |= BY_NAME
     if step.op.checked and not step.op.waits:
         how |= OWN
+    if step.op.kernel is not None:
+        how |= TOLD
     return how
 
 
@@ -325,3 +329,41 @@ def lower_directly(
     wanted = tuple([numbers[node.id] for node in results])
     form = DirectForm(len(leaves), found, wanted, bound is not None)
     return Program(direct_code(form), steps, numbers, constants)
+
+
+def lower_loop(
+    steps: Sequence[Node],
+    leaves: Sequence[Node],
+    results: Sequence[Node],
+    *,
+    carries: int,
+    elements: int,
+    saved: Sequence[int],
+    tested: bool,
+) -> Program:
+    """Return the program of a loop, with the steps of its body in place.
+
+    ``make(Dead, index, *kernels, *constants)`` returns ``program(run, positions, test, limit,
+    captured, carries, arrays, keep, stack)``, which returns the last carries and the number of
+    iterations; ``keep`` and ``stack`` are called with what is `saved` (carries, by number) before
+    each iteration, and with what results behind the carries.  ``test(run, *carries)`` says whether
+    there is another iteration.
+
+    Parameters
+    ----------
+    steps, leaves, results : sequence of Node
+        Of the body; the leaves in the order of `LoopForm`.
+    carries, elements : int
+    saved : sequence of int
+    tested : bool
+    """
+    numbers = {leaf.id: number for number, leaf in enumerate(leaves)}
+    how = [_how(step, (), (), (), ()) for step in steps]
+    found, constants = _numbered_steps(steps, range(len(steps)), how, numbers, len(leaves))
+    wanted = tuple([numbers[node.id] for node in results])
+    read = {number for step in found for number in step.operands}
+    form = LoopForm(
+        len(leaves) - 1 - carries - elements, carries, elements, found, wanted, tuple(saved),
+        0 in read or 0 in wanted, tested,
+    )  # fmt: skip
+    return Program(loop_code(form), steps, numbers, constants)

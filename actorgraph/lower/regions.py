@@ -234,7 +234,7 @@ def accumulating(tasks: Iterable[TaskSpec]) -> frozenset[int]:
             spec.direction == "sum"
             and takes_out(step)
             and all(part.dims == step.dims for part in step.inputs)
-            and all(part.id in own or part.op.layout == "c" for part in step.inputs)
+            and all(part.id in own or part.op.memory.layout == "c" for part in step.inputs)
         ):
             own.add(step.id)
             received = [spec.ports[place].nodes[0].id for place in spec.exclusive]

@@ -38,13 +38,15 @@ from actorgraph.lower.forms import (
     LONG,
     OVER,
     OWN,
+    TOLD,
     CallForm,
     DirectForm,
     Form,
+    LoopForm,
     StepForm,
 )  # fmt: skip
 
-__all__ = ["Code", "code_of", "direct_code", "last_uses"]
+__all__ = ["Code", "code_of", "direct_code", "last_uses", "loop_code"]
 
 
 class Code(NamedTuple):
@@ -98,13 +100,70 @@ def direct_code(form: DirectForm) -> Code:
             call = f"yield {kernel}, ({''.join([f'{expressions[n]}, ' for n in step.operands])})"
         else:
             # Without a run the context is that of the calling thread.
-            context = "run.context.copy()" if form.is_part else "copy_context()"
-            call = _call(step, kernel, expressions, outs.get(j), context)
+            of_run = ("run.context.copy()", "run") if form.is_part else ("copy_context()", "None")
+            call = _call(step, kernel, expressions, outs.get(j), *of_run)
         body.append(f"        {expressions[form.leaves + j]} = {call}")
         lines[len(body)] = j
         if freed_after[j]:
             body.append(f"        {' = '.join(freed_after[j])} = None")
     body.append(f"        return [{', '.join([expressions[number] for number in results])}]")
+    text = "\n".join([*body, "    return program"]) + "\n"
+    return Code(text, *_compiled(text), expressions, lines)
+
+
+@lru_cache(maxsize=1024)
+def loop_code(form: LoopForm) -> Code:
+    """Return the code of a loop, whose iterations do the steps of its body in place."""
+    steps, results, count = form.steps, form.results, form.carries
+    first = 1 + form.captured
+    leaves = first + count + form.elements
+    expressions = {number: f"x{number}" for number in range(leaves)}
+    constants = _name_constants(steps, expressions)
+    freed_after = _name_steps(steps, leaves, results, expressions)
+    kernels = dict.fromkeys([f"k{step.kernel}" for step in steps])
+    names = [expressions[number] for number in range(leaves)]
+    captured, carries, taken = names[1:first], names[first : first + count], names[first + count :]
+    arrays = [f"e{i}" for i in range(form.elements)]
+    keeps = [f"h{i}" for i in range(len(form.saved))]
+    stacks = [f"s{i}" for i in range(len(results) - count)]
+    body = [
+        f"def actor({', '.join(['Dead', 'index', *kernels, *constants])}):",
+        "    def program(run, positions, test, limit, given, entering, arrays, keep, stack):",
+    ]
+    for targets, group in ((captured, "given"), (carries, "entering"), (arrays, "arrays"),
+                           (keeps, "keep"), (stacks, "stack")):  # fmt: skip
+        body += [f"        {', '.join(targets)}, = {group}"] if targets else []
+    body += [
+        "        trips = 0",
+        "        for position in positions:",
+        "            if run.dead is not None:",
+        "                raise Dead",
+    ]
+    if form.tested:
+        body += [
+            f"            if not test(run, {', '.join(carries)}):",
+            "                break",
+            "            if trips == limit:",
+            "                trips += 1",
+            "                break",
+        ]
+    body += [
+        f"            {keep}({names[first + place]})"
+        for keep, place in zip(keeps, form.saved, strict=True)
+    ]
+    body += ["            x0 = index(position)"] if form.indexed else []
+    body += [f"            {x} = {e}[position]" for x, e in zip(taken, arrays, strict=True)]
+    lines: dict[int, int] = {}
+    for j, step in enumerate(steps):
+        call = _call(step, f"k{step.kernel}", expressions, None)
+        body.append(f"            {expressions[leaves + j]} = {call}")
+        lines[len(body)] = j
+        if freed_after[j]:
+            body.append(f"            {' = '.join(freed_after[j])} = None")
+    made = [expressions[number] for number in results]
+    body += [f"            {stack}({one})" for stack, one in zip(stacks, made[count:], strict=True)]
+    body += [f"            {', '.join(carries)}, = {', '.join(made[:count])}, "] if carries else []
+    body += ["            trips += 1", f"        return [{', '.join(carries)}], trips"]
     text = "\n".join([*body, "    return program"]) + "\n"
     return Code(text, *_compiled(text), expressions, lines)
 
@@ -175,6 +234,7 @@ def _call(
     expressions: Mapping[int, str],
     out: str | None,
     context: str = "run.context.copy()",
+    run: str = "run",
 ) -> str:
     """Return the call of a step's kernel, which writes to `out` where one is named.
 
@@ -184,7 +244,8 @@ def _call(
     if step.how & OWN:
         args = [expressions[number] for number in step.operands]
         return f"{context}.run({', '.join([kernel, *args])})"
-    args = [expressions[number] for number in step.operands]
+    args = [run] if step.how & TOLD else []
+    args += [expressions[number] for number in step.operands]
     if out is not None:
         args.append(f"out={out}" if step.how & BY_NAME else out)
     return f"{kernel}({', '.join(args)})"

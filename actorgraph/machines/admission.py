@@ -237,7 +237,7 @@ def bytes_of(
     for position in range(after - 1, -1, -1):
         step = steps[position]
         last.setdefault(step.id, position)
-        until = last[step.id] if step.op.layout in ("any", "ordered") else position
+        until = last[step.id] if step.op.memory.layout in ("any", "ordered") else position
         for part in step.inputs:
             last[part.id] = max(last.get(part.id, 0), until)
     ending = [0] * (after + 1)
@@ -257,7 +257,7 @@ def bytes_of(
 
 def allocated(step: Node, binding: Binding) -> int:
     """Return the bytes that a step allocates for its value."""
-    return 0 if step.op.is_view else size_in_bytes(step, binding.symbols)
+    return 0 if step.op.memory.is_view else size_in_bytes(step, binding.symbols)
 
 
 def _refusal(plan: Plan, binding: Binding, needed: int, given: int) -> str:

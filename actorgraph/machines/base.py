@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 import numpy as np
 
-from actorgraph import devices, instrument
+from actorgraph import instrument
 from actorgraph.autodiff.reverse import check_differentiable
+from actorgraph.devices import Device, Handed
 from actorgraph.devices.cpu import available_cores
 from actorgraph.errors import GraphError, GraphTypeError, MachineClosedError, printable
 from actorgraph.graph import Graph, Node, as_nodes
@@ -23,10 +25,10 @@ from actorgraph.machines.binding import Binding
 from actorgraph.machines.capacities import Capacities
 from actorgraph.machines.compiled import compiled
 from actorgraph.machines.event_loops import in_event_loop, loop_notifier
-from actorgraph.machines.feeds import bind_feeds, by_node, check_dims, check_like
+from actorgraph.machines.feeds import bind_feeds, by_node, check_device, check_dims, check_like
 from actorgraph.machines.life import Lifetime
 from actorgraph.machines.modes import mode_of, trains
-from actorgraph.machines.options import allowed, compiling
+from actorgraph.machines.options import allowed, compiling, placed
 from actorgraph.machines.plan import Plan
 from actorgraph.machines.run import Run
 from actorgraph.machines.step import SYNC_US, Step
@@ -94,8 +96,13 @@ class Machine(Lifetime, ABC):
         runs wait until they fit, and one that never will is refused.  Not counted are dims of
         None, what an op needs inside of its call, and what belongs to the user: feeds, parameters,
         results of runs that have ended (a stream has at most `max_in_flight` of them).
-    device : str
-        ``"cpu"``.
+    device : str or Device
+        Where nodes run that are placed nowhere: ``"cpu"``, or ``"virtual:0"``, a device of host
+        threads (see `devices`).
+    devices : iterable of str or Device, optional
+        Several of them, in the place of `device`.
+    lanes : int
+        Lanes of each device but the CPU: what is independent runs side by side on them.
     watch : tuple of "nan" and "inf"
         Fail the run at the first node whose result has one.
     costs : dict, optional
@@ -140,7 +147,9 @@ class Machine(Lifetime, ABC):
         max_in_flight: int = 8,
         capacity: int | Mapping[Any, int] | None = None,
         max_bytes: int | None = None,
-        device: str = "cpu",
+        device: str | Device = "cpu",
+        devices: Iterable[str | Device] | None = None,
+        lanes: int = 1,
         watch: Iterable[str] = (),
         costs: Mapping[Any, float] | None = None,
         statistics: bool = False,
@@ -175,7 +184,8 @@ class Machine(Lifetime, ABC):
         self.exact = flag("exact", exact)
         self.passes = allowed(passes, self.exact)
         self.jit = compiling(jit, self.exact)
-        self.device = devices.get(device)
+        given = [device] if devices is None else devices
+        self.device, self._placing = placed(self.graph, given, positive("lanes", lanes), self.jit)
         self._given_costs = checked_costs(self.graph, costs)
         self._actors_only = self.fuse == "none" or bool(self.seed) or self._statistics
         self._step_plans: WeakSet[Plan] = WeakSet()  # a step holds its machine, not the reverse
@@ -214,6 +224,7 @@ class Machine(Lifetime, ABC):
         timeout_s: float | None = None,
         priority: int = 0,
         run_number: int | None = None,
+        fetch: bool = True,
     ) -> Run:
         """Run the graph and return the ended `Run`.
 
@@ -237,6 +248,9 @@ class Machine(Lifetime, ABC):
         run_number : int, optional
             What random ops draw by, together with the graph's seed: the same number repeats a run.
             Default the count of the machine's runs.
+        fetch : bool
+            False leaves results on their devices: ``run[node].value`` is a `devices.Handed` then,
+            which has a ``.fetch()`` and may be fed to a machine of that device.
 
         Raises
         ------
@@ -248,7 +262,9 @@ class Machine(Lifetime, ABC):
             The run does not fit into `max_bytes`.
         MachineClosedError, TimeoutError, DeadlockError
         """
-        run = self._prepare(feeds, backward, tangents, priority, run_number, host=loop_notifier())
+        run = self._prepare(
+            feeds, backward, tangents, priority, run_number, host=loop_notifier(), fetch=fetch
+        )
         small, core = self._small(run), run.core
         if small and timeout_s is None and core.run_directly(run):
             return await run
@@ -263,6 +279,7 @@ class Machine(Lifetime, ABC):
         timeout_s: float | None = None,
         priority: int = 0,
         run_number: int | None = None,
+        fetch: bool = True,
     ) -> Run:
         """Run the graph from a plain thread; blocks it, and it works along.
 
@@ -275,7 +292,7 @@ class Machine(Lifetime, ABC):
             or inside an op of the same machine.
         """
         self.refuse_blocking("run_sync", "await machine.run(...)")
-        run = self._prepare(feeds, backward, tangents, priority, run_number, host=None)
+        run = self._prepare(feeds, backward, tangents, priority, run_number, host=None, fetch=fetch)
         if run.plan.compiled.needs_loop:
             return self._run_on_own_loop(run, timeout_s, looped=self._small(run))
         return self._run_now(run, timeout_s)
@@ -297,6 +314,7 @@ class Machine(Lifetime, ABC):
         timeout_s: float | None = None,
         priority: int = 0,
         run_number: int | None = None,
+        fetch: bool = True,
     ) -> Run:
         """Start a run and return it at once; await it, or call its ``result()``.
 
@@ -304,7 +322,7 @@ class Machine(Lifetime, ABC):
         """
         looped = in_event_loop()
         host = loop_notifier() if looped else None
-        run = self._prepare(feeds, backward, tangents, priority, run_number, host=host)
+        run = self._prepare(feeds, backward, tangents, priority, run_number, host=host, fetch=fetch)
         self._refuse_without_loop(run, looped=looped)
         small = looped and run.plan.compiled.waits and self._small(run)
         on_loop = self._launch(run, timeout_s, looped=small)
@@ -378,6 +396,7 @@ class Machine(Lifetime, ABC):
         host: Callable[[Callable[[], object]], object] | None,
         plan: Plan | None = None,
         number: int | None = None,
+        fetch: bool = True,
     ) -> Run:
         """Check everything that a run is given, and make it.
 
@@ -394,6 +413,8 @@ class Machine(Lifetime, ABC):
             mode, seeds = _FORWARD, {}
         else:
             mode, seeds = mode_of(self.graph, self.outputs, backward, tangents)
+        if not fetch:
+            mode = replace(mode, fetch=False)
         if self._split is not None:
             given = {} if feeds is None else by_node(feeds, self._inputs, "feed")
             run: Run = self._split.group(self, given, mode, seeds, priority, run_number, host)
@@ -472,6 +493,9 @@ class Machine(Lifetime, ABC):
     ) -> tuple[Sequence[np.ndarray[Any, Any]], Binding, bool]:
         """Return the arrays of a plan's inputs, their binding, and whether all are C-contiguous."""
         given = {} if feeds is None else by_node(feeds, self._inputs, "feed")
+        for node, value in given.items():
+            if isinstance(value, Handed):
+                check_device(value, node.name, self._placing)
         symbols: dict[str, int] = {}
         arrays = bind_feeds(plan.compiled.inputs, given, symbols)
         if len(given) > len(arrays):
@@ -513,15 +537,26 @@ class Machine(Lifetime, ABC):
             outputs = self.outputs if self._split is None else self._split.outputs(mode)
             found = compiled(
                 outputs, self.wrt, mode, self.device, self.watch, self._interpreter, self.passes,
-                self.jit,
+                self.jit, self._placing,
             )  # fmt: skip
-            made = Plan(found, self._cut(), costs=self._given_costs, workers=self.workers)
+            cut = self._cut() if self._placing is None else self._placing.cut(self._cut())
+            made = Plan(found, cut, costs=self._given_costs, workers=self.workers)
             plan = self._plans.setdefault(mode.key, made)  # another thread may have been faster
             if made is plan and plan.weighs and self._given_costs is None:
                 self._tuners[mode.key] = Tuner(plan)
         return plan
 
     # -- what it shows of itself ----------------------------------------------------------------
+
+    @property
+    def transfers(self) -> dict[str, int]:
+        """Copies to, from and between devices so far, by what was copied.
+
+        Of "parameters", "feeds", "results" and "edges", which are values between nodes.  A
+        parameter is copied again only when it has changed.
+        """
+        none = dict.fromkeys(("parameters", "feeds", "edges", "results"), 0)
+        return none if self._placing is None else dict(self._placing.transfers)
 
     def _all_plans(self) -> list[Plan]:
         return [*self._plans.values(), *self._step_plans]

@@ -83,7 +83,9 @@ class Call:
             gate.enter(partial(self._passed, gate), self.run.priority)
             return
         core, host, self._begun = self.run.core, self.run.host, True
-        if self.kernel.runs_on == "thread":
+        if self.kernel.runs_on == "lane":
+            self.kernel.call(self.end, *self.args)
+        elif self.kernel.runs_on == "thread":
             if not core.pool.wait(core.scheduler, self._in_thread):
                 self.end(Raised(RuntimeError("the machine was closed")))
         elif host is None or not host(self._on_loop):

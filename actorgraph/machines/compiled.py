@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from actorgraph.devices import Device
+from actorgraph.devices import Device, Lane
 from actorgraph.graph import Node, topological_order
 from actorgraph.lower.collector import paused
 from actorgraph.lower.joint import Joint, Mode, join
@@ -20,6 +20,9 @@ from actorgraph.lower.kernels import kernel
 from actorgraph.node import Buffer, Variable
 from actorgraph.rewrite import Pass
 from actorgraph.types import UNKNOWN
+
+if TYPE_CHECKING:
+    from actorgraph.lower.placing import Placing
 
 __all__ = ["Compiled", "compiled"]
 
@@ -44,6 +47,8 @@ class Compiled:
     interpreter : callable or None
         What stands for the generated programs (`LispMachine`): returns the `Steps` of a task.
     jit : bool or "wait"
+    placing : Placing or None
+        Where nodes run, if not all on the host.
     """
 
     mode: Mode
@@ -56,6 +61,7 @@ class Compiled:
     watch: tuple[str, ...]
     interpreter: Callable[..., Any] | None
     jit: bool | str
+    placing: Placing | None = None
 
     @cached_property
     def nodes(self) -> tuple[Node, ...]:
@@ -72,13 +78,13 @@ class Compiled:
 
     @cached_property
     def on_host(self) -> bool:
-        """Whether arrays are NumPy's."""
-        return self.device.xp is np
+        """Whether all is computed on the host, and arrays are NumPy's."""
+        return self.placing is None
 
     @cached_property
     def allows_direct(self) -> bool:
         """Whether a thread may compute runs by itself: assignments keep the order of runs."""
-        return not (self.assignments or self.interpreter)
+        return not (self.assignments or self.interpreter or self.placing)
 
     @cached_property
     def shares(self) -> bool:
@@ -170,17 +176,34 @@ class Compiled:
 
     @cached_property
     def has_own(self) -> bool:
-        """Whether there are ops of users, which see the context of the run's caller."""
-        return any(node.op.checked for node in self.joint.order)
+        """Whether there are ops of users, which see the context of the run's caller.
 
-    def kernel(self, node: Node, symbols: Mapping[str, int]) -> Callable[..., Any]:
-        """Return the kernel of a node on the device."""
+        A body may hold one.
+        """
+        return any(node.op.checked or node.op.kernel is not None for node in self.joint.order)
+
+    def placed(self, node: Node, found: Any, lane: Lane | None) -> Any:
+        """Return what programs call in place of a kernel, for a node on a lane or the host."""
+        placing = self.placing
+        if placing is None:
+            return found
+        return placing.kernel(node, found, lane, self.joint, fetch=self.mode.fetch)
+
+    def to_device(self, lane: Lane | None) -> Callable[[Any], Any]:
+        """Return what makes a constant a value of a lane, or of the host."""
+        return self.device.to_device if self.placing is None else self.placing.constant(lane)
+
+    def kernel(
+        self, node: Node, symbols: Mapping[str, int], lane: Lane | None = None
+    ) -> Callable[..., Any]:
+        """Return the kernel of a node on the device, or on that of a lane."""
         if self.jit:
             from actorgraph.jit import lowering as jit
 
             if node.op in jit.OWN:
                 return jit.fused_kernel(node, symbols, wait=self.jit == "wait")
-        found: Callable[..., Any] = kernel(node, self.device.xp, symbols, watch=self.watch)
+        xp = np if lane is None else lane.device.xp
+        found: Callable[..., Any] = kernel(node, xp, symbols, watch=self.watch)
         return found
 
 
@@ -193,6 +216,7 @@ def compiled(
     interpreter: Callable[..., Any] | None = None,
     passes: Sequence[Pass] = (),
     jit: bool | str = False,
+    placing: Placing | None = None,
 ) -> Compiled:
     """Differentiate and rewrite what a machine is asked for in a mode.
 
@@ -202,6 +226,8 @@ def compiled(
         How the forward nodes are rewritten, and the late ones the whole.
     jit : bool or "wait"
         Whether steps are fused and compiled (see `jit`); nothing that is watched or interpreted.
+    placing : Placing, optional
+        Where nodes run, if not all on the host.
     """
     from actorgraph.lower.simplify import simplified
 
@@ -214,8 +240,9 @@ def compiled(
         joint = simplified(joint, late)
     jit = False if watch or interpreter else jit
     return Compiled(
-        mode, outputs, tuple(wrt), joint, assignments, late, device, watch, interpreter, jit
-    )
+        mode, outputs, tuple(wrt), joint, assignments, late, device, watch, interpreter, jit,
+        placing,
+    )  # fmt: skip
 
 
 def _assignments(nodes: Sequence[Node]) -> list[tuple[Buffer, Node]]:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import threading
 from contextvars import Context
 from time import perf_counter
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -42,6 +43,9 @@ from actorgraph.scheduler import POOL, WAITING, Scheduler, inside
 from actorgraph.store import take
 from actorgraph.tiles import here
 
+if TYPE_CHECKING:
+    from actorgraph.lower.placing import Placing
+
 __all__ = ["Core"]
 
 
@@ -50,7 +54,7 @@ class Core:
 
     Parameters
     ----------
-    workers, crew, seed, max_in_flight, max_bytes, capacities, counted
+    workers, crew, seed, max_in_flight, max_bytes, capacities, counted, placing
         As the machine was given them.
     """
 
@@ -64,6 +68,7 @@ class Core:
         max_bytes: int | None = None,
         capacities: Capacities,
         counted: bool,
+        placing: Placing | None = None,
     ) -> None:
         self.lock = threading.RLock()
         self.admission = Admission(max_in_flight, max_bytes, workers)
@@ -85,6 +90,9 @@ class Core:
         )
         self.calls = Calls(self.scheduler, self.lock)
         self.pool.retain(self.scheduler)
+        self._placing = placing
+        if placing is not None:
+            placing.retain()
 
     # -- starting -----------------------------------------------------------------------------
 
@@ -405,7 +413,7 @@ class Core:
         for run in runs:
             self._end_now(run, cause)
         self.networks.clear()
-        self.pool.release(self.scheduler, join)
+        self._release(join)
 
     def stop_admitting(self) -> list[Run]:
         """Refuse new runs, let those there are die, and return what is still in flight."""
@@ -421,4 +429,11 @@ class Core:
         for network in self.networks.values():
             network.close()
         self.networks.clear()
-        self.pool.release(self.scheduler)
+        self._release()
+
+    def _release(self, join: bool = True) -> None:
+        """Give back the threads of the pool and of devices."""
+        self.pool.release(self.scheduler, join)
+        placing, self._placing = self._placing, None
+        if placing is not None:
+            placing.release(join)

@@ -7,16 +7,22 @@ not be decided while the graph was built are decided.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from actorgraph.devices import Handed, get
 from actorgraph.errors import FeedError, GraphTypeError, near_names, shown
 from actorgraph.graph import Node, is_weak
 from actorgraph.node import Variable
 from actorgraph.types import UNKNOWN, UnboundDim, bind_dims, bind_shape
 
-__all__ = ["as_array", "bind_feeds", "by_node", "check_dims", "check_like", "resolve"]
+if TYPE_CHECKING:
+    from actorgraph.lower.placing import Placing
+
+__all__ = [
+    "as_array", "bind_feeds", "by_node", "check_device", "check_dims", "check_like", "resolve",
+]  # fmt: skip
 
 Array = np.ndarray[Any, Any]
 _KINDS = "biufc"
@@ -100,9 +106,13 @@ def bind_feeds(
     return arrays
 
 
-def as_array(value: Any, node: Node, what: str) -> Array:
-    """Return `value` as an array of the node's dtype; only scalars are converted."""
-    if isinstance(value, np.ndarray) and type(value) is np.ndarray:
+def as_array(value: Any, node: Node, what: str) -> Any:
+    """Return `value` as an array of the node's dtype; only scalars are converted.
+
+    A value of a device stays where it is.
+    """
+    array: Any
+    if type(value) is np.ndarray or isinstance(value, Handed):
         array = value
     elif isinstance(value, Node):
         raise FeedError(f"{what} {node.name!r} is the node {value!r}; feed an array")
@@ -122,7 +132,8 @@ def as_array(value: Any, node: Node, what: str) -> Array:
         )
     if array.dtype != node.dtype:
         convert = node.graph.convert
-        if convert is not None and np.can_cast(array.dtype, node.dtype, convert):
+        on_host = not isinstance(array, Handed)  # else it is fed as it is
+        if on_host and convert is not None and np.can_cast(array.dtype, node.dtype, convert):
             return array.astype(node.dtype)
         raise _wrong(
             array, node, what,
@@ -131,6 +142,18 @@ def as_array(value: Any, node: Node, what: str) -> Array:
             + f"{node.dtype.name!r})",
         )  # fmt: skip
     return array
+
+
+def check_device(value: Handed, name: str, placing: Placing | None) -> None:
+    """Raise `FeedError` where a feed lies on none of the devices that a machine runs on."""
+    root, devices = value.lane.device.root, [get("cpu")] if placing is None else placing.used
+    if all(one.root is not root for one in devices):
+        here = ", ".join([one.name for one in devices])
+        raise FeedError(
+            f"feed {name!r} lies on {value.device}, and this machine runs on {here}: feed its "
+            f".fetch(), make the machine with device={root.name!r}, or place the node that takes "
+            f"it there, by ag.ops.to_device(node, {root.name!r}) or node.on({root.name!r})"
+        )
 
 
 def _scalar(value: Any, node: Node, what: str) -> Array:
@@ -143,7 +166,7 @@ def _scalar(value: Any, node: Node, what: str) -> Array:
     raise _wrong(array, node, what, f"the scalar {shown(value)} does not fit {node.dtype}")
 
 
-def _wrong(array: Array, node: Node, what: str, problem: str) -> FeedError:
+def _wrong(array: Array | Handed, node: Node, what: str, problem: str) -> FeedError:
     shape = ", ".join(map(str, array.shape))
     return FeedError(
         f"{what} {node.name!r} should be {node.type}, got {array.dtype}[{shape}]: {problem}"
@@ -186,7 +209,7 @@ def check_like(value: Any, node: Node, symbols: Mapping[str, int], what: str) ->
                 "give an array instead of a scalar"
             )
         return np.full([d for d in dims if d is not None], _scalar(value, node, what), node.dtype)
-    array = as_array(value, node, what)
+    array: Array = as_array(value, node, what)
     fits = array.ndim == len(dims) and all(
         want is None or want == got for want, got in zip(dims, array.shape, strict=False)
     )

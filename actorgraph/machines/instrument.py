@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from actorgraph.devices.base import Job
     from actorgraph.machines.run import Run
     from actorgraph.node_actor import Task
 
@@ -46,6 +47,12 @@ class Instrument:
 
     def on_call(self, task: Task, run: Run, started: float, ended: float) -> None:
         """A call of an op that waits has ended, on its loop or in its thread, however it did."""
+
+    def on_job(self, job: Job, started: float, ended: float) -> None:
+        """A lane of a device has done a job; ``job.launched`` says in whose turn it was put there.
+
+        Called in the thread that does it.
+        """
 
     def on_error(self, run: Run, error: BaseException) -> None:
         """A run ends without results: it failed, was cancelled or is late; told before its end."""

@@ -8,7 +8,7 @@ from contextvars import copy_context
 from functools import partial
 from math import inf
 from time import perf_counter, sleep
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import anyio
 import numpy as np
@@ -31,6 +31,9 @@ from actorgraph.machines.stream import Stream
 from actorgraph.machines.tuner import Tuner
 from actorgraph.options import positive, seconds, whole
 from actorgraph.tiles import here
+
+if TYPE_CHECKING:
+    from actorgraph.lower.placing import Placing
 
 __all__ = ["Lifetime"]
 
@@ -74,6 +77,7 @@ class Lifetime:
         self._statistics, self._closed = statistics, False
         self._plans: dict[Any, Plan] = {}
         self._tuners: dict[Any, Tuner] = {}
+        self._placing: Placing | None = None
         self._core: Core | None = None
         self._finalizer: Any = None
 
@@ -99,6 +103,7 @@ class Lifetime:
                 max_bytes=self.max_bytes,
                 capacities=self._capacities,
                 counted=self._statistics,
+                placing=self._placing,
             )
             if self._finalizer is not None:
                 self._finalizer.detach()

@@ -65,12 +65,14 @@ def _whole(joint: Joint, costs: Costs) -> list[TaskSpec]:
     return [TaskSpec(0, Region(0, steps), "forward", steps)] if steps else []
 
 
-def _interpreted(task: Task, kernels: list[Any], *, log: Log | None) -> Steps:
+def _interpreted(
+    task: Task, kernels: list[Any], to_device: Callable[[Any], Any], *, log: Log | None
+) -> Steps:
     """Return what does the steps of a task for one run, one kernel after another."""
     spec = task.spec
     received, outputs = [node.id for node in spec.received], spec.outputs
     fixed = {
-        part.id: part.attrs["value"]
+        part.id: to_device(part.attrs["value"])
         for step in spec.steps
         for part in step.inputs
         if part.op is CONSTANT
@@ -95,6 +97,8 @@ def _interpreted(task: Task, kernels: list[Any], *, log: Log | None) -> Steps:
             elif step.op.checked:
                 assert run.context is not None
                 values[step.id] = run.context.copy().run(kernel, *inputs)
+            elif step.op.kernel is not None:
+                values[step.id] = kernel(run, *inputs)
             else:
                 values[step.id] = kernel(*inputs)
             if log is not None:

@@ -13,6 +13,7 @@ from operator import itemgetter
 from typing import Any, Literal
 
 from actorgraph.channels import Channel
+from actorgraph.devices import Lane
 from actorgraph.lower.collector import paused
 from actorgraph.lower.kernels import alike, with_errstate
 from actorgraph.lower.program import lower, lower_directly, numbered
@@ -125,7 +126,12 @@ class Network:
         key = id(binding), regular
         kept = self._adopted.get(key)
         if kept is None or kept[0] is not binding:
-            kernels: list[Any] = [self._guarded(found) for found in binding.kernels]
+            cut, placed = self.plan.partition, self.plan.compiled.placed
+            lane_of = cut.lane_of
+            kernels: list[Any] = [
+                placed(node, self._guarded(found), lane_of.get(node.id))
+                for node, found in zip(cut.bound, binding.kernels, strict=True)
+            ]
             rings = Rings() if self.recycling else None
             with paused():
                 for index in self.memory_index:
@@ -157,6 +163,13 @@ class Network:
 
     def _guarded(self, found: Callable[..., Any]) -> Callable[..., Any]:
         return found if self.errors is None else with_errstate(found, self.errors)
+
+    def _lane(self, spec: TaskSpec) -> Lane | None:
+        lanes = self.plan.partition.lanes
+        return lanes[spec.index] if lanes else None
+
+    def _to_device(self, spec: TaskSpec) -> Callable[[Any], Any]:
+        return self.plan.compiled.to_device(self._lane(spec))
 
     # -- construction -------------------------------------------------------------------------
 
@@ -226,7 +239,7 @@ class Network:
             return
         credited_in, credited_out = self._credited(ports), self._credited(outs)
         kernel_of, kernels = numbered(kernels) if len(kernels) > 1 else ((0,), kernels)
-        cut, device = self.plan.partition, self.plan.compiled.device
+        cut = self.plan.partition
         program = lower(
             spec,
             kernel_of,
@@ -249,7 +262,7 @@ class Network:
             assert held is not None
             producer = self.tasks[producers[i]]
             args += [held.append, self._signal(producer, held), producer]
-        called, constants = program.callables(kernels, device.to_device)
+        called, constants = program.callables(kernels, self._to_device(spec))
         args += called
         if spec.index in self.memory_index:
             args += [self.memory_index[spec.index], self.arenas.idle.append]
@@ -273,12 +286,12 @@ class Network:
     ) -> None:
         spec, compiled = task.spec, self.plan.compiled
         if compiled.interpreter is not None:
-            steps = compiled.interpreter(task, kernels)
+            steps = compiled.interpreter(task, kernels, self._to_device(spec))
         else:
             bound = self.bound_index
             program = lower_directly(spec.steps, spec.received, spec.outputs, bound=bound)
             task.program = program
-            called, constants = program.callables(kernels, compiled.device.to_device)
+            called, constants = program.callables(kernels, self._to_device(spec))
             steps = program.make(*called, *constants)
         credited = []
         for port, channel in zip(spec.ports, ports, strict=True):
@@ -301,18 +314,19 @@ class Network:
     def _kernels(self, spec: TaskSpec) -> list[Any]:
         """Return a kernel per step, or its index among those that depend on the run's symbols."""
         kernels: list[Callable[..., Any] | int] = []
+        compiled, lane = self.plan.compiled, self._lane(spec)
         for node in spec.steps:
             index = self.bound_index.get(node.id)
             if index is not None:
                 kernels.append(index)
                 continue
-            key = None if node.attrs else alike(node)
+            key = None if node.attrs else (*alike(node), id(lane))
             found = self._shared.get(key)
             if found is None:
-                found = self._guarded(self.plan.compiled.kernel(node, {}))
+                found = self._guarded(compiled.kernel(node, {}, lane))
                 if key is not None:
                     self._shared[key] = found
-            kernels.append(found)
+            kernels.append(compiled.placed(node, found, lane))
         return kernels
 
 

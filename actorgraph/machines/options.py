@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
+from actorgraph.devices import Device, get
 from actorgraph.errors import GraphError, shown
+from actorgraph.graph import Graph
 from actorgraph.rewrite import Pass, chosen
 
-__all__ = ["allowed", "compiling"]
+if TYPE_CHECKING:
+    from actorgraph.lower.placing import Placing
+
+__all__ = ["allowed", "compiling", "placed"]
 
 
 def compiling(jit: bool | str, exact: bool) -> bool | str:
@@ -43,3 +49,26 @@ def allowed(given: Iterable[Pass | str] | Pass | str | None, exact: bool) -> tup
     if exact and changing and given is not None:
         raise GraphError(f"{changing[0]!r} may change bits; ask for it with exact=False")
     return tuple([one for one in found if not (exact and one.changes_bits)])
+
+
+def placed(graph: Graph, given: Any, lanes: int, jit: bool | str) -> tuple[Device, Placing | None]:
+    """Return the first of the devices, and where nodes run if not all on the host.
+
+    Raises
+    ------
+    GraphError
+        There is no such device or lane, or steps cannot be compiled for it.
+    """
+    if isinstance(given, (str, Device)):
+        raise GraphError(f"devices= takes a list of devices, got {shown(given)}; device= one")
+    devices = [get(one) for one in given]
+    if not devices:
+        raise GraphError("devices=[] names no device")
+    found = None
+    if graph.placements or not all(one.is_host for one in devices):
+        from actorgraph.lower.placing import Placing  # late: most machines need it not
+
+        found = Placing.of(graph, devices, lanes)
+    if found is not None and jit:
+        raise GraphError("jit compiles for the CPU; on other devices leave it out")
+    return devices[0], found

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from actorgraph.devices import Lane
 from actorgraph.graph import Node
 from actorgraph.lower.cuts import Costs, Cut, by_cost, sequential
 from actorgraph.lower.fusion import gains, is_heavy, one_after_another, sharing
@@ -44,6 +45,8 @@ class Partition:
         into arrays which leave the turn.
     over : frozenset of int
         The steps that write over their first operand.
+    lanes : sequence of Lane or None
+        Per task: where it runs, None for the host; empty where all do so there.
     """
 
     tasks: Sequence[TaskSpec]
@@ -53,6 +56,13 @@ class Partition:
     buffered: Sequence[frozenset[int]]
     leaving: Sequence[frozenset[int]]
     over: frozenset[int]
+    lanes: Sequence[Lane | None] = ()
+
+    @property
+    def lane_of(self) -> dict[int, Lane | None]:
+        """The lane of each step, by its id; nothing where all run on the host."""
+        placed = zip(self.tasks, self.lanes, strict=False)
+        return {step.id: lane for spec, lane in placed for step in spec.steps}
 
     def layout(
         self,
@@ -111,17 +121,19 @@ def partitioned(
     if cut is by_cost:
         reason = one_after_another(compiled.joint.order, costs, workers)
     if reason is None:
-        tasks, bound = _connected(compiled, cut, costs, symbols)
+        tasks, bound, lanes = _connected(compiled, cut, costs, symbols)
         weighed = cut is by_cost and not compiled.waits
         if weighed and not _gain(compiled, tasks, costs, symbols, workers):
             reason = f"{workers} workers would end hardly sooner than one"
     if reason is not None:
-        tasks, bound = _connected(compiled, sequential, costs, symbols)
+        tasks, bound, lanes = _connected(compiled, sequential, costs, symbols)
     over = accumulating(tasks) if compiled.on_host else _NONE
     buffered, out = _buffers(compiled, tasks, costs, over)
     long_steps = {number for number, cost in costs.items() if is_heavy(cost)}
     large = bulky(compiled.joint.order, symbols)
-    return Partition(tasks, bound, long_steps, large, buffered, out, over), reason
+    if lanes:
+        large = set(costs)  # the parts of a program are for what one thread computes
+    return Partition(tasks, bound, long_steps, large, buffered, out, over, lanes), reason
 
 
 def spent_us(spec: TaskSpec, costs: Costs) -> float:
@@ -147,8 +159,8 @@ def _gain(
 
 def _connected(
     compiled: Compiled, cut: Cut, costs: Costs, symbols: Mapping[str, int]
-) -> tuple[list[TaskSpec], Sequence[Node]]:
-    """Return the tasks with their ports and sends, and the steps that depend on symbols."""
+) -> tuple[list[TaskSpec], Sequence[Node], list[Lane | None]]:
+    """Return the tasks with their ports and sends, the steps that depend on symbols, and lanes."""
     from actorgraph.lower.deadlock import check_order
     from actorgraph.lower.simplify import combined
 
@@ -164,9 +176,15 @@ def _connected(
 
         for spec in tasks:
             spec.steps = shared(spec.steps, joint)
-    specs = connect(tasks, compiled.result_of)
+    placing = compiled.placing
+    if placing is not None:
+        tasks = placing.split(tasks, joint)
+    specs, lanes = connect(tasks, compiled.result_of), []
     check_order(specs)
-    return specs, [step for step in steps if depends_on_symbols(step)]
+    if placing is not None:
+        lanes = placing.assign(specs, joint, costs, symbols)
+        specs = placing.with_transfers(specs, lanes, joint)
+    return specs, [step for step in steps if depends_on_symbols(step)], lanes
 
 
 def _buffers(

@@ -172,9 +172,13 @@ class Plan:
             self.sequential = self.sequential or reason
             self.partition = found
         tasks: Sequence[Any] = self.partition.tasks
+        lane_of = self.partition.lane_of
         return Binding(
             symbols=symbols,
-            kernels=[compiled.kernel(node, symbols) for node in self.partition.bound],
+            kernels=[
+                compiled.kernel(node, symbols, lane_of.get(node.id))
+                for node in self.partition.bound
+            ],
             heavy=tuple(
                 any(is_heavy(by_node.get(n.id, 0.0)) and not n.op.waits for n in spec.steps)
                 for spec in tasks

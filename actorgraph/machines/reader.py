@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from actorgraph.devices import Handed
 from actorgraph.dual import Dual
 from actorgraph.errors import FeedError, GraphError, near_names, shown
 from actorgraph.graph import Node
@@ -91,8 +92,7 @@ class Reader:
         handed_out = {*read, *slopes.values()}
         for result, number in result_of.items():
             if result in handed_out:
-                fresh = compiled.on_host and is_fresh(result)
-                (self._unshared if fresh else self._shared).append(number)
+                (self._unshared if is_fresh(result) else self._shared).append(number)
         # Most common, and read in 0.25 us instead of 0.6: values and gradients that are fresh.
         self._fresh: list[tuple[Node, int]] = []
         self._slopes: list[tuple[Node, int, int]] = []
@@ -162,13 +162,15 @@ class Reader:
         Parameters
         ----------
         raw : array
-            As the device has it.
+            As the run has it; what lies on a device stays as it is.
         taken : set of int
             Ids of leaves and of other results; this one is added.
         alone : bool
             Whether no other result shows the array of which this one may be a view.
         """
-        array = raw if type(raw) is np.ndarray else self._compiled.device.to_host(raw)
+        if isinstance(raw, Handed):
+            return raw  # type: ignore[return-value]
+        array = raw if type(raw) is np.ndarray else np.asarray(raw)
         if array is raw:
             shows = array.base is not None and not (alone and _shows_all(array))
             if shows or id(array) in taken or not array.flags.writeable:
@@ -183,7 +185,7 @@ class Reader:
         if index is None:
             return np.array(node.attrs["value"])
         array: np.ndarray[Any, Any] = run.leaves[index]
-        return array if self._is_parameter(index) else array.copy()
+        return array if self._is_parameter(index) else np.array(array, order="C")
 
     def _is_read(self, value: Node) -> bool:
         """Return whether this is a parameter of which a gradient is asked, and so its array."""
@@ -273,7 +275,7 @@ def _shown_by_one(result_of: Mapping[Node, int]) -> frozenset[int]:
     shown: dict[Node, list[int]] = {}
     for node, place in result_of.items():
         root = node
-        while root.op.is_view and not root.is_leaf:
+        while root.op.memory.is_view and not root.is_leaf:
             root = root.inputs[0]
         shown.setdefault(root, []).append(place)
     return frozenset(

@@ -26,6 +26,8 @@ from actorgraph import ops
 from actorgraph.errors import GraphTypeError
 from actorgraph.graph import Node, topological_order
 from actorgraph.op import CONSTANT, INPUT
+from actorgraph.ops.casting import ASTYPE
+from actorgraph.ops.reductions import DIVIDE_BY_SIZE
 from actorgraph.types import UNKNOWN, Dim, Shape, size_of
 
 __all__ = ["Kind", "Reduce", "Rows", "Terms"]
@@ -38,22 +40,6 @@ Kind: TypeAlias = Literal["rows", "mean", "sum", "once"]
 
 Terms: TypeAlias = dict[Kind, Node]
 """Nodes whose sum is a node, each of its type: what slices have to compute for it."""
-
-_LINEAR = {
-    "astype": (0,), "broadcast_to": (0,), "divide": (0,), "divide_by_size": (0,),
-    "expand_dims": (0,), "getitem": (0,), "matmul": (0, 1), "mean": (0,), "multiply": (0, 1),
-    "neg": (0,), "reshape": (0,), "squeeze": (0,), "sum": (0,), "tensordot": (0, 1),
-    "transpose": (0,), "vecdot": (0, 1),
-}  # fmt: skip
-"""Operands in which an op is linear, the others being the same for all slices."""
-
-_JOINING = {"add": (), "concatenate": (), "stack": (), "subtract": (), "where": (0,)}
-"""Ops that are linear in all operands together, but for these."""
-
-_REDUCTIONS = {"sum", "mean", "cross_entropy"}
-_CONTRACTIONS = {"matmul", "tensordot", "vecdot"}
-_SHAPES = {"size_of", "size_along"}
-"""Ops that look at the shape of their operand only."""
 
 
 class Rows:
@@ -166,7 +152,7 @@ class Rows:
         if node in self._having and not self._counts_rows(node):
             return True
         return sized and (
-            node.op.name == "divide_by_size"
+            node.op is DIVIDE_BY_SIZE
             or (node in self._having and node.attrs.get("reduction") == "mean")
         )
 
@@ -179,7 +165,7 @@ class Rows:
         if node.op.checked:
             return None  # what users wrote runs as a part of the run
         like = node.inputs[0] if node.inputs else node
-        if node.op.name in _SHAPES and like not in self._fed and UNKNOWN not in like.dims:
+        if 0 in node.op.shape_only and like not in self._fed and UNKNOWN not in like.dims:
             empty = node.graph.constant(np.zeros((), like.dtype))
             return _rebuilt(node, [ops.broadcast_to(empty, like.dims)])
         parts = [self._fed.get(part) for part in node.inputs]
@@ -216,16 +202,15 @@ class Rows:
     def _terms(self, output: Node, node: Node, found: Mapping[Node, Terms]) -> Terms:
         if any(part in self._having for part in node.inputs):
             return {self._reduction(output, node): node}
-        name = node.op.name
         varying = [place for place, part in enumerate(node.inputs) if part in found]
-        fixed = _JOINING.get(name)
+        fixed = node.op.jointly
         if fixed is not None and not any(place in varying for place in fixed):
             return self._joined(node, fixed, found)
-        if len(varying) == 1 and varying[0] in _LINEAR.get(name, ()):
+        if len(varying) == 1 and varying[0] in node.op.linear:
             (place,) = varying
             terms = found[node.inputs[place]]
             if self._is_sized(node):
-                if name == "divide_by_size" and terms.keys() == {"sum"}:
+                if node.op is DIVIDE_BY_SIZE and terms.keys() == {"sum"}:
                     return {"mean": _with(node, {place: terms["sum"]})}
             elif not _truncates(node):
                 return {kind: _with(node, {place: term}) for kind, term in terms.items()}
@@ -235,12 +220,11 @@ class Rows:
 
     def _reduction(self, output: Node, node: Node) -> Reduce:
         """Return whether what takes the rows away is a sum or a mean over them."""
-        name, inputs = node.op.name, node.inputs
-        if not any(part in self._altered for part in inputs):
-            if name in _REDUCTIONS and self._counts_rows(inputs[0]):
-                return "sum" if name == "sum" or node.attrs.get("reduction") == "sum" else "mean"
-            if name in _CONTRACTIONS and all(map(self._counts_rows, inputs)):
-                return "sum"
+        inputs, total = node.inputs, node.op.total
+        plain = not any(part in self._altered for part in inputs)
+        if plain and total is not None and all(map(self._counts_rows, inputs)):
+            found: Reduce = node.attrs["reduction"] if total == "reduction" else total
+            return found
         if self._reduce is None or any(dim is UNKNOWN for dim in node.dims):
             altered = any(part in self._altered for part in inputs)
             why = self._unlike() if altered else "does not show whether it is a mean or a sum over"
@@ -289,8 +273,8 @@ class Rows:
         )
 
     def _why(self, node: Node, varying: Sequence[int]) -> str:
-        divisor = node.op.name == "divide" and 1 in varying
-        if divisor or (node.op.name == "multiply" and len(varying) == 2):
+        divisor = node.op.ufunc == "divide" and 1 in varying
+        if divisor or (node.op.ufunc == "multiply" and len(varying) == 2):
             what = "divides by" if divisor else "multiplies with"
             return (
                 f"{what} {node.inputs[varying[-1]].name!r}, which differs from slice to slice; "
@@ -315,7 +299,7 @@ class Rows:
 def _truncates(node: Node) -> bool:
     """Return whether this is a cast that is not linear."""
     before = node.inputs[0].dtype.kind
-    return node.op.name == "astype" and node.dtype.kind not in "fcV" and before not in "iu"
+    return node.op is ASTYPE and node.dtype.kind not in "fcV" and before not in "iu"
 
 
 def _rebuilt(node: Node, inputs: Sequence[Node]) -> Node:
@@ -334,9 +318,9 @@ def _only(node: Node, terms: Mapping[int, Node | None]) -> Node:
     """Return the node with these terms for its operands, None meaning zero."""
     there = {place: term for place, term in terms.items() if term is not None}
     with node.graph.building(node.line):
-        if node.op.name in ("add", "subtract") and len(there) == 1:
+        if node.op.ufunc in ("add", "subtract") and len(there) == 1:
             ((place, found),) = there.items()
-            found = ops.neg(found) if place and node.op.name == "subtract" else found
+            found = ops.neg(found) if place and node.op.ufunc == "subtract" else found
         else:
             zeros: dict[int, Any] = {
                 place: ops.zeros_like(node.inputs[place]) for place in terms if place not in there

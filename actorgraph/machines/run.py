@@ -212,8 +212,8 @@ class Run(AbstractRun):
             for place, given in zip(compiled.places, self.leaves, strict=True):
                 leaves.insert(place, given)
             self.leaves = leaves
-        on_host, to_device = compiled.on_host, compiled.device.to_device
-        self.values = leaves if on_host else list(map(to_device, leaves))
+        placing = compiled.placing
+        self.values = leaves if placing is None else placing.brought(compiled.joint, leaves)
 
     # -- for actors ---------------------------------------------------------------------------
 

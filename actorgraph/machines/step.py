@@ -66,7 +66,7 @@ class Step:
             self._updates = Updates(solver, values, wait=machine.jit == "wait")
         mode, _ = mode_of(machine.graph, machine.outputs, True, None)
         self._plan: Plan | None = None  # gradients and update in one program
-        if machine.split_batch is None:
+        if machine.split_batch is None and machine._placing is None:
             whole = compiled(
                 machine.outputs, machine.wrt, mode, machine.device, machine.watch,
                 machine._interpreter, machine.passes, machine.jit,

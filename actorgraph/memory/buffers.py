@@ -69,11 +69,9 @@ def regular(order: Sequence[Node]) -> set[int]:
     ordered: set[int] = set()
     contiguous: set[int] = set()
     for node in order:
-        layout = node.op.layout
+        layout = node.op.memory.layout_with(node.attrs)
         if layout == "any":
-            if node.op.ordered is None or not node.op.ordered(node.attrs):
-                continue
-            layout = "ordered"
+            continue
         parts = node.inputs if layout != "c" else ()
         if layout == "kept":
             shaped = tuple([part for part in parts if part.dims == node.dims])
@@ -96,7 +94,7 @@ def _arrives_regular(leaf: Node) -> bool:
 
 def is_fresh(node: Node) -> bool:
     """Return whether the value is always an array of its own, as NumPy has it for no 0-d result."""
-    return node.op.layout in ("kept", "c") and not node.op.checked and bool(node.dims)
+    return node.op.memory.layout in ("kept", "c") and not node.op.checked and bool(node.dims)
 
 
 def writable(
@@ -116,7 +114,7 @@ def writable(
     escaping = {node.id for node in kept}
     for step in reversed(steps):
         # A user's op may keep its operands; what may be a view escapes with its operands.
-        if step.op.checked or (step.op.layout in VIEWS and step.id in escaping):
+        if step.op.checked or (step.op.memory.layout in VIEWS and step.id in escaping):
             escaping.update([part.id for part in step.inputs])
     return frozenset(
         step.id
@@ -140,7 +138,9 @@ def takes_out(step: Node) -> bool:
     """Return whether the kernel can write its result into an array of dims known before."""
     op = step.op
     # Floats of two bytes are widened on their way.
-    if not (op.takes_out or (op.ufunc is not None and not step.attrs)) or is_half(step.dtype):
+    if not (op.memory.takes_out or (op.ufunc is not None and not step.attrs)) or is_half(
+        step.dtype
+    ):
         return False
     # The result of a ufunc on 0-d arrays is a scalar, and costs nothing to make.
     return bool(step.dims) and not [dim for dim in step.dims if dim is UNKNOWN]
@@ -180,7 +180,7 @@ def usage(steps: Sequence[Node], kept: Collection[Node], symbols: Mapping[str, i
         if size is None:
             size = of_type[id(step.type)] = size_in_bytes(step, symbols)
         sizes[step.id] = size
-        if step.op.layout in VIEWS:
+        if step.op.memory.layout in VIEWS:
             # It may be a view: its operands live as long as it does.
             for part in step.inputs:
                 if part.id in last:
@@ -219,7 +219,7 @@ def peak_bytes(
     lives = usage(steps, kept, symbols)
     change = [0] * (len(steps) + 2)
     for i, step in enumerate(steps):
-        if step.id not in without and step.op.layout not in VIEWS:
+        if step.id not in without and step.op.memory.layout not in VIEWS:
             size = lives.bytes[step.id]
             change[early.get(step.id, i) if early else i] += size
             change[lives.last[step.id] + 1] -= size

@@ -128,10 +128,10 @@ def _overwritten(step: Node, position: int, lives: Usage, span_of: Mapping[int, 
     op = step.op
     if step.dtype.kind == "c":
         return None
-    if op.ufunc is not None and not op.takes_out:
+    if op.ufunc is not None and not op.memory.takes_out:
         parts = step.inputs
-    elif op.in_place and not any(part.op.layout in VIEWS for part in step.inputs):
-        parts = tuple([step.inputs[number] for number in op.in_place])
+    elif op.memory.in_place and not any(part.op.memory.layout in VIEWS for part in step.inputs):
+        parts = tuple([step.inputs[number] for number in op.memory.in_place])
     else:
         return None
     for part in parts:

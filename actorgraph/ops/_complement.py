@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 
 from actorgraph.graph import Node, build
-from actorgraph.op import Op, Sample, register
+from actorgraph.op import Memory, Op, Sample
 from actorgraph.ops._matrix_rules import adjoint, cubic_cost
+from actorgraph.ops._rules import declare
 from actorgraph.ops.arithmetic import neg
 from actorgraph.ops.pseudo_inverse import pinv
 from actorgraph.types import Checks, Shape
@@ -33,18 +34,12 @@ def _turn_free_forward(xp: Any, ct: Any, y: Any) -> Any:
     return ct
 
 
-_TURN_FREE: Op = register(
-    Op(
-        "turn_free",
-        "x[*s, m, n] -> x[*s, m, n] -> x[*s, m, n]",
-        _turn_free_forward,
-        vjp=(lambda ct, y, x, basis: ct, None),
-        jvp=lambda tans, y, x, basis: tans[0],
-        samples=(Sample(((3, 1), (3, 1))), Sample(((2, 4, 0), (2, 4, 0)))),
-        is_view=True,
-        doc="The cotangent of arbitrary vectors; raises where it depends on the choice.",
-    )
-)
+_TURN_FREE: Op = declare(
+    "turn_free", "x[*s, m, n] -> x[*s, m, n] -> x[*s, m, n]", _turn_free_forward,
+    vjp=(lambda ct, y, x, basis: ct, None), jvp=lambda tans, y, x, basis: tans[0],
+    samples=(Sample(((3, 1), (3, 1))), Sample(((2, 4, 0), (2, 4, 0)))), memory=Memory(is_view=True),
+    doc="The cotangent of arbitrary vectors; raises where it depends on the choice.",
+)  # fmt: skip
 
 
 def _shape(checks: Checks, x: Shape) -> Shape:
@@ -56,19 +51,13 @@ def _vjp(ct: Node, y: Node, x: Node) -> Node:
     return neg(y @ adjoint(build(_TURN_FREE, ct, y)) @ adjoint(pinv(x)))
 
 
-_COMPLEMENT: Op = register(
-    Op(
-        "complement",
-        "x[*s, m, n] -> x[*out]",
-        lambda xp, x: xp.linalg.qr(x, "complete")[0][..., x.shape[-1] :],
-        shape=_shape,
-        vjp=(_vjp,),
-        jvp=lambda tans, y, x: neg(adjoint(pinv(x)) @ adjoint(tans[0]) @ y),
-        cost=cubic_cost(4),
-        samples=(Sample(((3, 2),)), Sample(((2, 2, 1),)), Sample(((2, 2),))),
-        doc="Orthonormal basis of what the columns of each matrix leave out.",
-    )
-)
+_COMPLEMENT: Op = declare(
+    "complement", "x[*s, m, n] -> x[*out]",
+    lambda xp, x: xp.linalg.qr(x, "complete")[0][..., x.shape[-1] :], shape=_shape, vjp=(_vjp,),
+    jvp=lambda tans, y, x: neg(adjoint(pinv(x)) @ adjoint(tans[0]) @ y), cost=cubic_cost(4),
+    samples=(Sample(((3, 2),)), Sample(((2, 2, 1),)), Sample(((2, 2),))),
+    in_blas=True, doc="Orthonormal basis of what the columns of each matrix leave out.",
+)  # fmt: skip
 
 
 def complement(x: Node) -> Node:

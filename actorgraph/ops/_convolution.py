@@ -21,9 +21,9 @@ import numpy as np
 
 from actorgraph.errors import ShapeError
 from actorgraph.graph import Node, build
-from actorgraph.op import Attrs, Op, Sample, register
-from actorgraph.ops._declare import add_all
+from actorgraph.op import FRESH_OUT, Attrs, Op, Sample
 from actorgraph.ops._half import through_float32
+from actorgraph.ops._rules import declare
 from actorgraph.ops.broadcasting import conj
 from actorgraph.ops.windows import (
     Frame,
@@ -329,16 +329,6 @@ def _transpose_vjp(
     return _weight(u, conj(ct), w.dims[2:], geometry) if argnum == 1 else None
 
 
-def _bilinear_jvp(
-    tans: tuple[Node | None, ...], y: Node, left: Node, right: Node, *like: Node, **attrs: Any
-) -> Node | None:
-    op = y.op
-    parts = [] if tans[0] is None else [build(op, tans[0], right, *like, **attrs)]
-    if tans[1] is not None:
-        parts.append(build(op, left, tans[1], *like, **attrs))
-    return add_all(parts)
-
-
 def _flops(w: tuple[int, ...], places: tuple[int, ...]) -> float:
     return float(2 * prod(w) * places[0] * prod(places[2:]))
 
@@ -363,70 +353,50 @@ _CASES: tuple[tuple[Any, Any, Any, Attrs], ...] = (
     ),
 )  # fmt: skip
 
-CONV: Op = register(
-    Op(
-        "conv",
-        "x[*s] -> x[*t] -> x[*out]",
-        _conv_forward,
-        shape=_conv_shape,
-        vjp=(
-            lambda ct, y, x, w, size, **geometry: _transposed(ct, conj(w), x, geometry),
-            lambda ct, y, x, w, size, **geometry: _weight(conj(x), ct, w.dims[2:], geometry),
-        ),
-        jvp=_bilinear_jvp,
-        cost=lambda shapes, result, attrs: _flops(shapes[1], result),
-        samples=(
-            *(Sample((x, w), {**attrs, "size": None}) for x, w, _, attrs in _CASES),
-            Sample(((0, 3, 4), (2, 3, 1)), {**_CASES[2][3], "size": None}),
-        ),
-        layout="c",
-        takes_out=True,
-        doc="Convolution over trailing axes.",
-    )
-)
+CONV: Op = declare(
+    "conv", "x[*s] -> x[*t] -> x[*out]", _conv_forward, shape=_conv_shape,
+    vjp=(
+        lambda ct, y, x, w, size, **geometry: _transposed(ct, conj(w), x, geometry),
+        lambda ct, y, x, w, size, **geometry: _weight(conj(x), ct, w.dims[2:], geometry),
+    ),
+    linear=(0, 1), cost=lambda shapes, result, attrs: _flops(shapes[1], result),
+    samples=(
+        *(Sample((x, w), {**attrs, "size": None}) for x, w, _, attrs in _CASES),
+        Sample(((0, 3, 4), (2, 3, 1)), {**_CASES[2][3], "size": None}),
+    ),
+    memory=FRESH_OUT, in_blas=True, doc="Convolution over trailing axes.",
+)  # fmt: skip
 """Convolution, linear in the input and in the weight."""
 
-TRANSPOSE: Op = register(
-    Op(
-        "conv_transpose",
-        lambda arity, attrs: f"x[*s] -> x[*t]{' -> a[*u]' if arity == 3 else ''} -> x[*out]",
-        _transpose_forward,
-        shape=_transpose_shape,
-        vjp=_transpose_vjp,
-        jvp=_bilinear_jvp,
-        cost=lambda shapes, result, attrs: _flops(shapes[1], shapes[0]),
-        samples=(
-            *(
-                Sample((y, w), {**attrs, "size": x[2:], "extra": (0,) * (len(x) - 2)})
-                for x, w, y, attrs in _CASES
-            ),
-            Sample(
-                ((1, 2, 2), (2, 2, 2), (1, 2, 5)), {**_CASES[1][3], "size": None, "extra": (0,)}
-            ),
-            Sample(((1, 2, 2), (2, 2, 2)), {**_CASES[1][3], "size": None, "extra": (1,)}),
+TRANSPOSE: Op = declare(
+    "conv_transpose",
+    lambda arity, attrs: f"x[*s] -> x[*t]{' -> a[*u]' if arity == 3 else ''} -> x[*out]",
+    _transpose_forward,
+    shape=_transpose_shape,
+    vjp=_transpose_vjp,
+    linear=(0, 1),
+    cost=lambda shapes, result, attrs: _flops(shapes[1], shapes[0]),
+    samples=(
+        *(
+            Sample((y, w), {**attrs, "size": x[2:], "extra": (0,) * (len(x) - 2)})
+            for x, w, y, attrs in _CASES
         ),
-        layout="c",
-        takes_out=True,
-        doc="Transposed convolution: the adjoint of convolution in its input.",
-    )
+        Sample(((1, 2, 2), (2, 2, 2), (1, 2, 5)), {**_CASES[1][3], "size": None, "extra": (0,)}),
+        Sample(((1, 2, 2), (2, 2, 2)), {**_CASES[1][3], "size": None, "extra": (1,)}),
+    ),
+    memory=FRESH_OUT,
+    in_blas=True,
+    doc="Transposed convolution: the adjoint of convolution in its input.",
 )
 """The adjoint of convolution in its input."""
 
-_WEIGHT: Op = register(
-    Op(
-        "conv_weight",
-        "x[*s] -> x[*t] -> x[*out]",
-        _weight_forward,
-        shape=_weight_shape,
-        vjp=(
-            lambda u, g, x, ct, size, **geometry: _transposed(conj(ct), u, x, geometry),
-            lambda u, g, x, ct, size, **geometry: _conv(conj(x), u, ct, geometry),
-        ),
-        jvp=_bilinear_jvp,
-        cost=lambda shapes, result, attrs: _flops(result, shapes[1]),
-        samples=tuple(Sample((x, y), {**attrs, "size": w[2:]}) for x, w, y, attrs in _CASES),
-        layout="c",
-        takes_out=True,
-        doc="Adjoint of convolution in its weight.",
-    )
-)
+_WEIGHT: Op = declare(
+    "conv_weight", "x[*s] -> x[*t] -> x[*out]", _weight_forward, shape=_weight_shape,
+    vjp=(
+        lambda u, g, x, ct, size, **geometry: _transposed(conj(ct), u, x, geometry),
+        lambda u, g, x, ct, size, **geometry: _conv(conj(x), u, ct, geometry),
+    ),
+    linear=(0, 1), cost=lambda shapes, result, attrs: _flops(result, shapes[1]),
+    samples=tuple(Sample((x, y), {**attrs, "size": w[2:]}) for x, w, y, attrs in _CASES),
+    memory=FRESH_OUT, in_blas=True, doc="Adjoint of convolution in its weight.",
+)  # fmt: skip

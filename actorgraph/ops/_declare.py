@@ -2,35 +2,38 @@
 
 `unary` and `binary` declare elementwise ops by one derivative an argument: a function linear in
 its first argument, which serves as vjp (summed to the argument's shape) and as jvp.  They and
-`reduction` register the op and return the function that users call.  `linear_jvp` is the jvp of an
-op that is linear in its first argument.  `over_axes` makes the functions of one to three axes that
-differ in nothing else.
+`reduction` register the op and return the function that users call.  `over_axes` makes the
+functions of one to three axes that differ in nothing else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import reduce, wraps
-from inspect import signature
+import re
+from collections.abc import Callable, Mapping
+from functools import wraps
+from inspect import Signature, signature
 from math import prod
 from types import FunctionType
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeAlias, TypeVar
 
 from actorgraph.graph import Node, build
-from actorgraph.op import Op, Sample, register
+from actorgraph.op import KEPT, LoopRule, Op, Sample
+from actorgraph.ops._rules import add_all, declare
 from actorgraph.ops.broadcasting import (
     REDUCTION_SAMPLES,
-    add,
     axes_of,
     broadcast_like,
     conj,
     reduced_shape,
+    spread,
     unbroadcast,
 )
+from actorgraph.ops.broadcasting import sum as sum_over
+from actorgraph.types import Checks, Shape
 
 __all__ = [
-    "Binary", "Reduction", "Unary", "add_all", "binary", "documented", "linear_jvp",
-    "nary_elementwise", "over_axes", "reduction", "unary",
+    "Binary", "Reduction", "Unary", "binary", "documented", "nary_elementwise", "over_axes",
+    "reduction", "reduction_op", "unary",
 ]  # fmt: skip
 
 P = ParamSpec("P")
@@ -50,19 +53,12 @@ class Reduction(Protocol):
         """Build the node; `axis` is an int, a tuple of ints, or None for all."""
 
 
-_UNARY_SHAPES: tuple[tuple[int, ...], ...] = ((3, 4), (), (0, 2))
-_BINARY_SHAPES: tuple[tuple[tuple[int, ...], ...], ...] = (
-    ((3, 4), (3, 4)),
-    ((3, 4), (4,)),
-    ((2, 1), (1, 3)),
-    ((), (3,)),
-    ((0, 2), (2,)),
-)
-
-
-def add_all(nodes: list[Node]) -> Node | None:
-    """Return the sum of the nodes from left to right, or None (a symbolic zero) for none."""
-    return reduce(add, nodes) if nodes else None
+_SHAPES: Mapping[int, tuple[tuple[tuple[int, ...], ...], ...]] = {
+    1: (((3, 4),), ((),), ((0, 2),)),
+    2: (((3, 4), (3, 4)), ((3, 4), (4,)), ((2, 1), (1, 3)), ((), (3,)), ((0, 2), (2,))),
+    3: (((3, 4), (3, 4), (3, 4)), ((3, 1), (4,), ()), ((), (3,), ()), ((0, 2), (2,), ())),
+}
+"""What the law tests try an elementwise op on, by the number of its arguments."""
 
 
 def nary_elementwise(
@@ -71,20 +67,32 @@ def nary_elementwise(
     forward: Any,
     derivatives: tuple[Derivative | None, ...],
     flops: float = 1,
+    low: float = -2.0,
+    high: float = 2.0,
+    bools: tuple[int, ...] = (),
     **more: Any,
 ) -> Op:
-    """Register an elementwise op; `forward` is a ufunc's name or ``forward(xp, *arrays, **attrs)``.
+    """Register an elementwise op.
 
-    A derivative is ``(t, y, *xs, **attrs) -> node``, linear in `t`; None where it is zero or where
-    the argument has none.  `flops` is the cost of an element, in additions.
+    `forward` is the rule of an element, or ``forward(xp, *arrays, **attrs)``.  A rule is the name
+    of a ufunc, or an expression of NumPy's functions and the operands ``x, y, z``; the op, the
+    compiled loops and the laws follow from it.  A derivative is ``(t, y, *xs, **attrs) -> node``,
+    linear in `t`; None where it is zero or where the argument has none.  `flops` is the cost of an
+    element, in additions; the laws draw float arguments from `low` to `high`.
     """
     if isinstance(forward, str):
-        more["ufunc"], ufunc = forward, forward
+        operands = ", ".join("xyz"[: len(derivatives)])
+        if forward.isidentifier():
+            more["ufunc"], rule = forward, f"{forward}({operands})"
+            forward = _calling(forward)
+        else:
+            rule, forward = forward, _composed(forward, operands)
+        more["loop"] = LoopRule("value", rule)
 
-        def forward(xp: Any, *arrays: Any) -> Any:
-            return getattr(xp, ufunc)(*arrays)
-
-    more.setdefault("layout", "kept")
+    if "samples" not in more:
+        shapes = _SHAPES[len(derivatives)]
+        more["samples"] = tuple([Sample(one, {}, low, high, bools=bools) for one in shapes])
+    more.setdefault("memory", KEPT)
     vjp = tuple(None if d is None else _vjp_of(d, i) for i, d in enumerate(derivatives))
 
     def jvp(tans: tuple[Node | None, ...], y: Node, *xs: Node, **attrs: Any) -> Node | None:
@@ -98,7 +106,19 @@ def nary_elementwise(
     def cost(shapes: Any, result: tuple[int, ...], attrs: Any) -> float:
         return flops * prod(result)
 
-    return register(Op(name, scheme, forward, vjp=vjp, jvp=jvp, cost=cost, **more))
+    return declare(name, scheme, forward, vjp=vjp, jvp=jvp, cost=cost, **more)
+
+
+def _calling(ufunc: str) -> Any:
+    def forward(xp: Any, *arrays: Any) -> Any:
+        return getattr(xp, ufunc)(*arrays)
+
+    return forward
+
+
+def _composed(rule: str, operands: str) -> Any:
+    calls = re.sub(r"(\w+)\(", r"xp.\1(", rule)
+    return eval(f"lambda xp, {operands}: {calls}")  # a rule of our own
 
 
 def _vjp_of(derivative: Derivative, argnum: int) -> Derivative:
@@ -117,15 +137,10 @@ def unary(
     doc: str,
     *,
     scheme: str = "x[*s] -> x[*s]",
-    low: float = -2.0,
-    high: float = 2.0,
-    bools: tuple[int, ...] = (),
     notes: str = "",
     **more: Any,
 ) -> Unary:
     """Declare an elementwise op of one argument and return ``op(x)``."""
-    samples = tuple(Sample((shape,), {}, low, high, bools=bools) for shape in _UNARY_SHAPES)
-    more.setdefault("samples", samples)
     op = nary_elementwise(name, scheme, forward, (derivative,), doc=doc, **more)
 
     def function(x: Any) -> Node:
@@ -142,15 +157,10 @@ def binary(
     doc: str,
     *,
     scheme: str = "x[*s] -> x[*t] -> x[*s|t]",
-    low: float = -2.0,
-    high: float = 2.0,
-    bools: tuple[int, ...] = (),
     notes: str = "",
     **more: Any,
 ) -> Binary:
     """Declare a broadcasting elementwise op of two arguments and return ``op(x, y)``."""
-    samples = tuple(Sample(shapes, {}, low, high, bools=bools) for shapes in _BINARY_SHAPES)
-    more.setdefault("samples", samples)
     op = nary_elementwise(name, scheme, forward, derivatives, doc=doc, **more)
 
     def function(x: Any, y: Any) -> Node:
@@ -166,12 +176,49 @@ keepdims : bool
     Keep the axes as dims of size 1."""
 
 
+def reduction_op(
+    name: str, scheme: str, forward: Any, slope: Derivative | None = None, **more: Any
+) -> Op:
+    """Register a reduction, ``forward(xp, x, axis, keepdims, **attrs)``.
+
+    `slope` is ``(y, x, **attrs) -> node``, the derivative of the result by each element, or None
+    where that is 1; both rules follow from it.
+    """
+    if slope is not None:
+        more = {"vjp": (_reduction_vjp(slope),), "jvp": _reduction_jvp(slope), **more}
+    more = {"shape": _reduced, "samples": REDUCTION_SAMPLES, "memory": KEPT, **more}
+    return declare(name, scheme, forward, **more)
+
+
+def _reduced(checks: Checks, x: Shape, *, axis: Any, keepdims: bool, **_: Any) -> Shape:
+    return reduced_shape(checks, x, axis=axis, keepdims=keepdims)
+
+
+def _reduction_vjp(slope: Derivative) -> Derivative:
+    def reduction_vjp(ct: Node, y: Node, x: Node, **attrs: Any) -> Node:
+        rate = slope(y, x, **attrs)
+        ct = spread(ct, x, attrs["axis"], attrs["keepdims"])
+        # The adjoint of multiplication by a complex rate is multiplication by its conjugate.
+        return ct if rate is None else ct * conj(rate)
+
+    return reduction_vjp
+
+
+def _reduction_jvp(slope: Derivative) -> Derivative:
+    def reduction_jvp(tans: tuple[Node, ...], y: Node, x: Node, **attrs: Any) -> Node:
+        rate = slope(y, x, **attrs)
+        return sum_over(
+            tans[0] if rate is None else tans[0] * rate, attrs["axis"], attrs["keepdims"]
+        )
+
+    return reduction_jvp
+
+
 def reduction(
     name: str, scheme: str, forward: Any, doc: str, *, notes: str = "", **more: Any
 ) -> Reduction:
-    """Declare a reduction, ``forward(xp, x, axis, keepdims)``, and return the function of nodes."""
-    more = {"shape": reduced_shape, "samples": REDUCTION_SAMPLES, **more}
-    op = register(Op(name, scheme, forward, doc=doc, **more))
+    """Declare a reduction as `reduction_op` does, and return the function of nodes."""
+    op = reduction_op(name, scheme, forward, doc=doc, **more)
 
     def function(x: Any, axis: Any = None, keepdims: bool = False) -> Node:
         return build(op, x, axis=axes_of(axis, x.ndim, name), keepdims=bool(keepdims))
@@ -193,15 +240,6 @@ def documented(
     )
 
 
-def linear_jvp(op_of: Callable[[], Op]) -> Callable[..., Node | None]:
-    """Return the jvp of an op linear in its first argument: the op applied to the tangent."""
-
-    def jvp(tans: tuple[Node | None, ...], y: Node, *xs: Node, **attrs: Any) -> Node | None:
-        return None if tans[0] is None else build(op_of(), tans[0], *xs[1:], **attrs)
-
-    return jvp
-
-
 _OVER = (
     {"{axes}": "one axis", "{ints}": "int", "{places}": "size"},
     {"{axes}": "two axes", "{ints}": "int or pair of int", "{places}": "height, width"},
@@ -220,11 +258,15 @@ def over_axes(
     `name` holds ``{n}``.  The rule's docstring is theirs: ``{n}``, ``{axes}``, ``{ints}`` and
     ``{places}`` stand for the number, its word, what is given per axis, and the names of the axes.
     """
-    first, second, third = (_over(rule, name, axes) for axes in (1, 2, 3))
+    given = signature(rule)
+    given = given.replace(parameters=list(given.parameters.values())[1:])
+    first, second, third = (_over(rule, name, axes, given) for axes in (1, 2, 3))
     return first, second, third
 
 
-def _over(rule: Callable[Concatenate[int, P], R], name: str, axes: int) -> Callable[P, R]:
+def _over(
+    rule: Callable[Concatenate[int, P], R], name: str, axes: int, given: Signature
+) -> Callable[P, R]:
     name = name.replace("{n}", str(axes))
     # A copy, so that Python's own complaints about arguments have the name that was called.
     own = FunctionType(rule.__code__, rule.__globals__, name, rule.__defaults__)
@@ -239,8 +281,5 @@ def _over(rule: Callable[Concatenate[int, P], R], name: str, axes: int) -> Calla
     for word, meaning in {**_OVER[axes - 1], "{n}": str(axes)}.items():
         text = text.replace(word, meaning)
     function.__doc__ = text
-    given = signature(rule)
-    function.__signature__ = given.replace(  # type: ignore[attr-defined]
-        parameters=list(given.parameters.values())[1:]
-    )
+    function.__signature__ = given  # type: ignore[attr-defined]
     return function

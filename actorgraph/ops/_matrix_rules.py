@@ -10,8 +10,8 @@ import numpy as np
 
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
-from actorgraph.op import Attrs, Op, Sample, register
-from actorgraph.ops._declare import add_all
+from actorgraph.op import Attrs, Op, Sample
+from actorgraph.ops._rules import add_all, declare
 from actorgraph.ops.arithmetic import neg
 from actorgraph.ops.broadcasting import conj, expand_dims
 from actorgraph.ops.broadcasting import sum as sum_over
@@ -29,11 +29,8 @@ __all__ = [
 
 
 SQUARE_SAMPLES = (
-    Sample(((3, 3),)),
-    Sample(((2, 2, 2),)),
-    Sample(((0, 0),)),
-    Sample(((0, 2, 2),)),
-)
+    Sample(((3, 3),)), Sample(((2, 2, 2),)), Sample(((0, 0),)), Sample(((0, 2, 2),)),
+)  # fmt: skip
 """Where the law tests try functions of square matrices."""
 
 
@@ -195,23 +192,18 @@ def _gap_jvp(tans: tuple[Node | None, ...], y: Node, x: Node, w: Node, mode: str
     return add_all(parts)
 
 
-_GAP_DIVIDE: Op = register(
-    Op(
-        "gap_divide",
-        "x[*s, m, n] -> x[*s, n] -> x[*s, m, n]",
-        _gap_divide,
-        vjp=(lambda ct, y, x, w, mode: gap_divide(ct, conj(w), mode), _gap_vjp_w),
-        jvp=_gap_jvp,
-        samples=(
-            Sample(((3, 3), (3,)), {"mode": "difference"}, low=0.5),
-            Sample(((2, 3, 3), (2, 3)), {"mode": "squares"}, low=0.5),
-            Sample(((4, 3), (3,)), {"mode": "value"}, low=0.5),
-            Sample(((3, 3), (3,)), {"mode": "eigenvalues"}, low=0.5),
-            Sample(((0, 0), (0,)), {"mode": "difference"}),
-        ),
-        doc="Divide matrices by gaps between values; a gap of 0 raises unless nothing needs it.",
-    )
-)
+_GAP_DIVIDE: Op = declare(
+    "gap_divide", "x[*s, m, n] -> x[*s, n] -> x[*s, m, n]", _gap_divide,
+    vjp=(lambda ct, y, x, w, mode: gap_divide(ct, conj(w), mode), _gap_vjp_w), jvp=_gap_jvp,
+    samples=(
+        Sample(((3, 3), (3,)), {"mode": "difference"}, low=0.5),
+        Sample(((2, 3, 3), (2, 3)), {"mode": "squares"}, low=0.5),
+        Sample(((4, 3), (3,)), {"mode": "value"}, low=0.5),
+        Sample(((3, 3), (3,)), {"mode": "eigenvalues"}, low=0.5),
+        Sample(((0, 0), (0,)), {"mode": "difference"}),
+    ),
+    doc="Divide matrices by gaps between values; a gap of 0 raises unless nothing needs it.",
+)  # fmt: skip
 
 
 def gap_divide(x: Node, w: Node, mode: str) -> Node:

@@ -17,8 +17,9 @@ import numpy as np
 
 from actorgraph.errors import ShapeError
 from actorgraph.graph import Node, build
-from actorgraph.op import Op, Sample, register
+from actorgraph.op import FRESH_OUT, KEPT, Op, Sample
 from actorgraph.ops._half import through_float32
+from actorgraph.ops._rules import declare
 from actorgraph.ops.windows import (
     Frame,
     frame_of,
@@ -222,59 +223,43 @@ def _put_forward(xp: Any, ct: Any, places: Any, like: Any, axes: int, out: Any =
     return out
 
 
-_TAKE: Op = register(
-    Op(
-        "pool_take",
-        "x[*s] -> i[*t] -> x[*t]",
-        _take_forward,
-        vjp=(lambda ct, y, x, places, axes: pool_put(ct, places, x, axes), None),
-        jvp=lambda tans, y, x, places, axes: pool_take(tans[0], places, axes),
-        samples=(
-            Sample(((2, 3, 4), (2, 2, 3)), {"axes": 2}, ints={1: 12}),
-            Sample(((2, 4), (2, 3)), {"axes": 1}, ints={1: 4}),
-        ),
-        doc="Entries at places numbered within the last axes.",
-    )
+_TAKE: Op = declare(
+    "pool_take", "x[*s] -> i[*t] -> x[*t]", _take_forward,
+    vjp=(lambda ct, y, x, places, axes: pool_put(ct, places, x, axes), None), linear=(0,),
+    samples=(
+        Sample(((2, 3, 4), (2, 2, 3)), {"axes": 2}, ints={1: 12}),
+        Sample(((2, 4), (2, 3)), {"axes": 1}, ints={1: 4}),
+    ),
+    doc="Entries at places numbered within the last axes.",
+)  # fmt: skip
+
+_PUT: Op = declare(
+    "pool_put",
+    "x[*s] -> i[*s] -> a[*t] -> x[*t]",
+    _put_forward,
+    vjp=(lambda u, y, ct, places, like, axes: pool_take(u, places, axes), None, None),
+    jvp=lambda tans, y, ct, places, like, axes: (
+        None if tans[0] is None else pool_put(tans[0], places, like, axes)
+    ),
+    samples=(Sample(((2, 2, 3), (2, 2, 3), (2, 3, 4)), {"axes": 2}, ints={1: 12}),),
+    memory=FRESH_OUT,
+    doc="Zeros with entries added at places numbered within the last axes.",
 )
 
-_PUT: Op = register(
-    Op(
-        "pool_put",
-        "x[*s] -> i[*s] -> a[*t] -> x[*t]",
-        _put_forward,
-        vjp=(lambda u, y, ct, places, like, axes: pool_take(u, places, axes), None, None),
-        jvp=lambda tans, y, ct, places, like, axes: (
-            None if tans[0] is None else pool_put(tans[0], places, like, axes)
+PLACES: Op = declare(
+    "max_pool_places", "r[*s] -> r[*t] -> int64[*t]", _places_forward,
+    samples=(
+        Sample(
+            ((1, 4, 5), (1, 2, 2)),
+            {
+                "kernel": (2, 3), "stride": (2, 2), "padding": ((0, 0), (1, 1)), "dilation": (1, 1),
+                "ceil": False,
+            },
         ),
-        samples=(Sample(((2, 2, 3), (2, 2, 3), (2, 3, 4)), {"axes": 2}, ints={1: 12}),),
-        layout="c",
-        takes_out=True,
-        doc="Zeros with entries added at places numbered within the last axes.",
-    )
-)
-
-PLACES: Op = register(
-    Op(
-        "max_pool_places",
-        "r[*s] -> r[*t] -> int64[*t]",
-        _places_forward,
-        samples=(
-            Sample(
-                ((1, 4, 5), (1, 2, 2)),
-                {
-                    "kernel": (2, 3),
-                    "stride": (2, 2),
-                    "padding": ((0, 0), (1, 1)),
-                    "dilation": (1, 1),
-                    "ceil": False,
-                },
-            ),
-        ),
-        layout="c",
-        takes_out=True,
-        doc="Number, within the last axes, of the entry that each maximum comes from.",
-    )
-)
+    ),
+    memory=FRESH_OUT,
+    doc="Number, within the last axes, of the entry that each maximum comes from.",
+)  # fmt: skip
 
 
 def _max_vjp(ct: Node, y: Node, x: Node, **geometry: Any) -> Node:
@@ -286,40 +271,22 @@ def _max_jvp(tans: tuple[Node, ...], y: Node, x: Node, **geometry: Any) -> Node:
 
 
 _PLAIN = {
-    "kernel": (2, 3),
-    "stride": (2, 2),
-    "padding": ((0, 0), (1, 1)),
-    "dilation": (1, 1),
+    "kernel": (2, 3), "stride": (2, 2), "padding": ((0, 0), (1, 1)), "dilation": (1, 1),
     "ceil": False,
-}
+}  # fmt: skip
 _OVERLAP = {
-    "kernel": (3,),
-    "stride": (2,),
-    "padding": ((1, 1),),
-    "dilation": (1,),
-    "ceil": True,
-}
+    "kernel": (3,), "stride": (2,), "padding": ((1, 1),), "dilation": (1,), "ceil": True,
+}  # fmt: skip
 
-MAX: Op = register(
-    Op(
-        "max_pool",
-        "r[*s] -> r[*out]",
-        _max_forward,
-        shape=_pooled_shape,
-        vjp=(_max_vjp,),
-        jvp=_max_jvp,
-        cost=lambda shapes, result, attrs: sum(attrs["kernel"]) * prod(shapes[0]),
-        samples=(
-            Sample(((2, 1, 4, 5),), _PLAIN),
-            Sample(((2, 6),), _OVERLAP),
-            Sample(((7,),), {**_OVERLAP, "dilation": (2,)}),
-            Sample(((0, 1, 4, 5),), _PLAIN),
-        ),
-        layout="c",
-        takes_out=True,
-        doc="Maximum over windows.",
-    )
-)
+MAX: Op = declare(
+    "max_pool", "r[*s] -> r[*out]", _max_forward, shape=_pooled_shape, vjp=(_max_vjp,),
+    jvp=_max_jvp, cost=lambda shapes, result, attrs: sum(attrs["kernel"]) * prod(shapes[0]),
+    samples=(
+        Sample(((2, 1, 4, 5),), _PLAIN), Sample(((2, 6),), _OVERLAP),
+        Sample(((7,),), {**_OVERLAP, "dilation": (2,)}), Sample(((0, 1, 4, 5),), _PLAIN),
+    ),
+    memory=FRESH_OUT, doc="Maximum over windows.",
+)  # fmt: skip
 """Maximum over windows of trailing axes."""
 
 
@@ -399,45 +366,27 @@ def _spread_vjp(
     return None if argnum else build(AVERAGE, u, **attrs)
 
 
-def _spread_jvp(tans: Any, y: Node, ct: Node, *like: Node, **attrs: Any) -> Node | None:
-    return None if tans[0] is None else build(_SPREAD, tans[0], *like, **attrs)
-
-
-AVERAGE: Op = register(
-    Op(
-        "avg_pool",
-        "f[*s] -> f[*out]",
-        _average_forward,
-        shape=_pooled_shape,
-        vjp=(_average_vjp,),
-        jvp=lambda tans, y, x, **attrs: build(AVERAGE, tans[0], **attrs),
-        cost=lambda shapes, result, attrs: sum(attrs["kernel"]) * prod(shapes[0]),
-        samples=(
-            Sample(((2, 1, 4, 5),), {**_PLAIN, "divisor": "all"}),
-            Sample(((2, 6),), {**_OVERLAP, "divisor": "inside"}),
-            Sample(((0, 6),), {**_OVERLAP, "divisor": 3.0}),
-        ),
-        layout="kept",
-        doc="Average over windows.",
-    )
-)
+AVERAGE: Op = declare(
+    "avg_pool", "f[*s] -> f[*out]", _average_forward, shape=_pooled_shape, vjp=(_average_vjp,),
+    linear=(0,), cost=lambda shapes, result, attrs: sum(attrs["kernel"]) * prod(shapes[0]),
+    samples=(
+        Sample(((2, 1, 4, 5),), {**_PLAIN, "divisor": "all"}),
+        Sample(((2, 6),), {**_OVERLAP, "divisor": "inside"}),
+        Sample(((0, 6),), {**_OVERLAP, "divisor": 3.0}),
+    ),
+    memory=KEPT, doc="Average over windows.",
+)  # fmt: skip
 """Sum over windows of trailing axes over `divisor`: a float, the number of entries "inside" of the
 input, or of "all" with those of the padding.
 """
 
-_SPREAD: Op = register(
-    Op(
-        "avg_pool_adjoint",
-        lambda arity, attrs: f"f[*s] -> {'a[*t] -> ' if arity == 2 else ''}f[*out]",
-        _spread_forward,
-        shape=_spread_shape,
-        vjp=_spread_vjp,
-        jvp=_spread_jvp,
-        cost=lambda shapes, result, attrs: sum(attrs["kernel"]) * prod(shapes[0]),
-        samples=(
-            Sample(((2, 1, 2, 3),), {**_PLAIN, "divisor": "all", "size": (4, 5)}),
-            Sample(((2, 4), (2, 6)), {**_OVERLAP, "divisor": "inside", "size": None}),
-        ),
-        doc="Each average's share given back to the entries of its window.",
-    )
-)
+_SPREAD: Op = declare(
+    "avg_pool_adjoint", lambda arity, attrs: f"f[*s] -> {'a[*t] -> ' if arity == 2 else ''}f[*out]",
+    _spread_forward, shape=_spread_shape, vjp=_spread_vjp, linear=(0,),
+    cost=lambda shapes, result, attrs: sum(attrs["kernel"]) * prod(shapes[0]),
+    samples=(
+        Sample(((2, 1, 2, 3),), {**_PLAIN, "divisor": "all", "size": (4, 5)}),
+        Sample(((2, 4), (2, 6)), {**_OVERLAP, "divisor": "inside", "size": None}),
+    ),
+    doc="Each average's share given back to the entries of its window.",
+)  # fmt: skip

@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 
 from actorgraph.graph import Node
+from actorgraph.op import IN_PLACE, KEPT_OUT, LoopRule
 from actorgraph.ops._declare import Binary, binary, unary
+from actorgraph.ops._docs import NO_FLOAT, raises
 from actorgraph.ops._quick import all_finite, at_least, exp_without_warning, logistic
 from actorgraph.ops._scalars import highest, one, scalar, zero
 from actorgraph.ops.arithmetic import reciprocal
@@ -24,8 +26,8 @@ from actorgraph.ops.splitting import split
 from actorgraph.ops.trigonometric import tanh
 
 __all__ = [
-    "glu", "logsigmoid", "mish", "relu", "sigmoid", "silu", "softplus", "softsign", "tanhshrink",
-    "where_positive",
+    "expit", "glu", "logsigmoid", "mish", "relu", "sigmoid", "silu", "softplus", "softsign",
+    "tanhshrink",
 ]  # fmt: skip
 
 _FLOAT = "f[*s] -> f[*s]"
@@ -66,11 +68,11 @@ def _replaced(xp: Any, result: Any, where: Any, x: Any) -> Any:
 
 _sigmoid = unary(
     "sigmoid", _sigmoid_forward, lambda t, y, x: t * (y * (1 - y)), "1 / (1 + exp(-x)).",
-    scheme=_FLOAT, flops=8, takes_out=True,
-    in_place=(0,),
+    scheme=_FLOAT, flops=8, memory=IN_PLACE,
 )  # fmt: skip
 
 
+@raises(types="`x` is an int or bool.")
 def sigmoid(x: Any) -> Node:
     """Return ``1 / (1 + exp(-x))``, of complex numbers too.
 
@@ -80,31 +82,24 @@ def sigmoid(x: Any) -> Node:
     ----------
     x : node
         Any shape.
-
-    Returns
-    -------
-    Node
-
-    Raises
-    ------
-    GraphTypeError
-        `x` is an int or bool.
     """
     return reciprocal(exp(-x) + 1) if is_complex(x) else _sigmoid(x)
 
 
+expit = sigmoid
+
+
 _softplus = unary(
     "softplus", _softplus_forward, lambda t, y, x: -(t * expm1(-y)),
-    "log(1 + exp(x)), which is x where exp(x) overflows.", scheme=_FLOAT, flops=12,
-    takes_out=True,
+    "log(1 + exp(x)), which is x where exp(x) overflows.", scheme=_FLOAT, flops=12, memory=KEPT_OUT,
 )  # fmt: skip
 logsigmoid = unary(
     "logsigmoid", _logsigmoid_forward, lambda t, y, x: -(t * expm1(y)),
-    "log(sigmoid(x)), computed as -log(1 + exp(-x)).", scheme=_FLOAT, flops=12,
-    takes_out=True,
+    "log(sigmoid(x)), computed as -log(1 + exp(-x)).", scheme=_FLOAT, flops=12, memory=KEPT_OUT,
 )  # fmt: skip
 
 
+@raises(types=NO_FLOAT)
 def softplus(x: Node, beta: float = 1.0, threshold: float = inf) -> Node:
     """``log(1 + exp(beta x)) / beta``, and x where ``beta x`` is above the threshold.
 
@@ -116,15 +111,6 @@ def softplus(x: Node, beta: float = 1.0, threshold: float = inf) -> Node:
     beta : float
     threshold : float
         PyTorch's is 20, from where on float32 sees no difference.
-
-    Returns
-    -------
-    Node
-
-    Raises
-    ------
-    GraphTypeError
-        `x` is no float.
     """
     steep = x if beta == 1 else x * float(beta)
     y = _softplus(steep) if beta == 1 else _softplus(steep) / float(beta)
@@ -133,14 +119,14 @@ def softplus(x: Node, beta: float = 1.0, threshold: float = inf) -> Node:
 
 where_positive: Binary = binary(
     "where_positive", select_positive, (lambda t, z, x, y: where_positive(t, y), None),
-    "x where y > 0, else 0.", scheme="r[*s] -> r[*t] -> r[*s|t]", flops=2, takes_out=True,
-    in_place=(0,),
+    "x where y > 0, else 0.", scheme="r[*s] -> r[*t] -> r[*s|t]", flops=2,
+    loop=LoopRule("value", "where(greater(y, 0), x, 0)"), memory=IN_PLACE,
     notes="What is not chosen may be infinite or NaN; a NaN in y chooses 0.",
 )  # fmt: skip
 relu = unary(
     "relu", lambda xp, x, out=None: at_least(xp, x, zero(xp, x), out),
-    lambda t, y, x: where_positive(t, y), "max(x, 0).", scheme="r[*s] -> r[*s]", takes_out=True,
-    in_place=(0,),
+    lambda t, y, x: where_positive(t, y), "max(x, 0).", scheme="r[*s] -> r[*s]",
+    loop=LoopRule("value", "maximum(x, 0)"), memory=IN_PLACE,
     notes="The gradient at 0 is 0.  An inactive unit gets 0 also of an infinite cotangent, as "
     "``where(y > 0, ct, 0)`` gives it.",
 )  # fmt: skip
@@ -206,6 +192,7 @@ tanhshrink = unary(
 )  # fmt: skip
 
 
+@raises(shapes="The axis cannot be halved.")
 def glu(x: Node, axis: int = -1) -> Node:
     """Return one half of an axis times the sigmoid of the other, as ``torch.nn.functional.glu``.
 
@@ -216,11 +203,6 @@ def glu(x: Node, axis: int = -1) -> Node:
     x : node
         Float; the axis has an even size.
     axis : int
-
-    Raises
-    ------
-    ShapeError
-        The axis cannot be halved.
     """
     values, gates = split(x, 2, axis)
     return values * sigmoid(gates)

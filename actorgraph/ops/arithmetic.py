@@ -12,6 +12,7 @@ from actorgraph.errors import GraphTypeError
 from actorgraph.graph import Node, is_weak
 from actorgraph.op import CONSTANT
 from actorgraph.ops._declare import Unary, binary, unary
+from actorgraph.ops._docs import raises
 from actorgraph.ops.broadcasting import add, broadcast_like, zeros_like
 from actorgraph.ops.complex import complex_abs, complex_sign, is_complex
 from actorgraph.ops.exponential import log
@@ -25,18 +26,18 @@ __all__ = [
 _NUMBER, _REAL = "n[*s] -> n[*s]", "r[*s] -> r[*s]"
 _NUMBERS, _REALS = "n[*s] -> n[*t] -> n[*s|t]", "r[*s] -> r[*t] -> r[*s|t]"
 
-neg = unary("neg", "negative", lambda t, y, x: -t, "Negate.", scheme=_NUMBER)
+neg = unary("neg", "negative", lambda t, y, x: -t, "Negate.", scheme=_NUMBER, linear=(0,))
 subtract = binary(
     "subtract", "subtract", (lambda t, z, x, y: t, lambda t, z, x, y: -t), "Subtract.",
-    scheme=_NUMBERS,
+    scheme=_NUMBERS, linear=(0, 1), jointly=(),
 )  # fmt: skip
 multiply = binary(
     "multiply", "multiply", (lambda t, z, x, y: t * y, lambda t, z, x, y: t * x), "Multiply.",
-    scheme=_NUMBERS,
+    scheme=_NUMBERS, linear=(0, 1),
 )  # fmt: skip
 divide = binary(
     "divide", "divide", (lambda t, z, x, y: t / y, lambda t, z, x, y: -(t * (z / y))),
-    "Divide floats; integers have to be converted with ``.astype`` first.", low=0.5,
+    "Divide floats; integers have to be converted with ``.astype`` first.", low=0.5, linear=(0,),
 )  # fmt: skip
 floor_divide = binary(
     "floor_divide", "floor_divide", (None, None), "The largest integer <= x / y.",
@@ -58,6 +59,7 @@ _sign: Unary = unary(
 )  # fmt: skip
 
 
+@raises(types="`x` is bool.")
 def abs(x: Any) -> Node:  # noqa: A001 - NumPy's name
     """Absolute value; of complex numbers the length, which is real.
 
@@ -67,15 +69,6 @@ def abs(x: Any) -> Node:  # noqa: A001 - NumPy's name
     ----------
     x : node
         Any shape.
-
-    Returns
-    -------
-    Node
-
-    Raises
-    ------
-    GraphTypeError
-        `x` is bool.
     """
     return complex_abs(x) if is_complex(x) else _abs(x)
 
@@ -91,10 +84,6 @@ def sign(x: Any) -> Node:
     x : node
         Any shape.
 
-    Returns
-    -------
-    Node
-
     Raises
     ------
     GraphTypeError
@@ -105,7 +94,7 @@ def sign(x: Any) -> Node:
 
 square = unary("square", "square", lambda t, y, x: t * (x + x), "x * x.", scheme=_NUMBER)
 cube = unary(
-    "cube", lambda xp, x: xp.multiply(xp.square(x), x), lambda t, y, x: t * (square(x) * 3),
+    "cube", "multiply(square(x), x)", lambda t, y, x: t * (square(x) * 3),
     "x * x * x.", scheme=_NUMBER, flops=2,
 )  # fmt: skip
 reciprocal = unary("reciprocal", "reciprocal", lambda t, y, x: -(t * square(y)), "1 / x.", low=0.5)
@@ -114,7 +103,7 @@ sqrt = unary(
     notes="The gradient at 0 is infinite.",
 )  # fmt: skip
 rsqrt: Unary = unary(
-    "rsqrt", lambda xp, x: xp.reciprocal(xp.sqrt(x)), lambda t, y, x: t * (y / x * -0.5),
+    "rsqrt", "reciprocal(sqrt(x))", lambda t, y, x: t * (y / x * -0.5),
     "1 / sqrt(x).", low=0.5, flops=4,
 )  # fmt: skip
 cbrt = unary(
@@ -145,25 +134,15 @@ def _power_by_exponent(t: Node, z: Node, x: Node, y: Node) -> Node:
 
 
 _power = binary(
-    "power",
-    "power",
-    (_power_by_base, _power_by_exponent),
-    "x ** y.",
-    scheme=_NUMBERS,
-    low=0.5,
+    "power", "power", (_power_by_base, _power_by_exponent), "x ** y.", scheme=_NUMBERS, low=0.5,
     flops=10,
-)
+)  # fmt: skip
 
 _EXACT_POWERS: dict[float, Callable[[Node], Node]] = {
-    0: lambda x: broadcast_like(x.graph.constant(np.ones((), x.dtype)), x),
-    1: lambda x: x,
-    2: lambda x: square(x),
-    3: lambda x: square(x) * x,
-    4: lambda x: square(square(x)),
-    -1: lambda x: reciprocal(x),
-    0.5: lambda x: sqrt(x),
-    -0.5: lambda x: rsqrt(x),
-}
+    0: lambda x: broadcast_like(x.graph.constant(np.ones((), x.dtype)), x), 1: lambda x: x,
+    2: lambda x: square(x), 3: lambda x: square(x) * x, 4: lambda x: square(square(x)),
+    -1: lambda x: reciprocal(x), 0.5: lambda x: sqrt(x), -0.5: lambda x: rsqrt(x),
+}  # fmt: skip
 
 
 def power(x: Any, y: Any) -> Node:
@@ -178,10 +157,6 @@ def power(x: Any, y: Any) -> Node:
     ----------
     x, y : node, array or scalar
         Shapes that broadcast.
-
-    Returns
-    -------
-    Node
 
     Raises
     ------

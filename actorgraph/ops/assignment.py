@@ -15,9 +15,11 @@ import numpy as np
 
 from actorgraph.errors import ShapeError
 from actorgraph.graph import Node, build, is_weak
-from actorgraph.op import Attrs, Op, Sample, register
+from actorgraph.op import Attrs, Op, Sample
 from actorgraph.operands import as_node, naming_itself
+from actorgraph.ops._docs import raises
 from actorgraph.ops._half import through_float32
+from actorgraph.ops._rules import declare
 from actorgraph.ops.broadcasting import along_axis, broadcast_like, zeros_like
 from actorgraph.ops.gathering import check_along, positions_of
 from actorgraph.ops.indexing import (
@@ -36,10 +38,7 @@ from actorgraph.ops.selection import where
 from actorgraph.ops.shaping import one_axis
 from actorgraph.types import Checks, Shape
 
-__all__ = [
-    "INDEX_ADD", "INDEX_PUT", "WRITES", "along", "check_values", "index_add", "index_put",
-    "of_slices", "put", "scatter", "scatter_add", "writing_scheme", "written_shape",
-]  # fmt: skip
+__all__ = ["index_add", "index_put", "put", "scatter", "scatter_add"]
 
 _FULL = slice(None)
 
@@ -129,19 +128,14 @@ def _last_scheme(arity: int, attrs: Attrs) -> str:
     return " -> ".join(["a[*s]", *arrays, "bool[*out]"])
 
 
-_LAST_WRITES: Op = register(
-    Op(
-        "last_writes",
-        _last_scheme,
-        _last_forward,
-        shape=indexed_shape,
-        samples=(
-            Sample(((3, 4), (5,)), {"index": (ARRAY,)}, ints={1: 3}),
-            Sample(((3, 4), (2, 4)), {"index": (ALONG, 0)}, ints={1: 3}),
-        ),
-        doc="Whether no later position of an index is the same.",
-    )
-)
+_LAST_WRITES: Op = declare(
+    "last_writes", _last_scheme, _last_forward, shape=indexed_shape,
+    samples=(
+        Sample(((3, 4), (5,)), {"index": (ARRAY,)}, ints={1: 3}),
+        Sample(((3, 4), (2, 4)), {"index": (ALONG, 0)}, ints={1: 3}),
+    ),
+    doc="Whether no later position of an index is the same.",
+)  # fmt: skip
 
 WRITES = (
     Sample(((3, 4), (4,)), {"index": (1,)}),
@@ -154,18 +148,11 @@ WRITES = (
 )
 """Samples of ops that write."""
 
-INDEX_PUT: Op = register(
-    Op(
-        "index_put",
-        writing_scheme("a", "a[*out]"),
-        _put_forward,
-        shape=written_shape,
-        vjp=_put_vjp,
-        jvp=_both_tangents(lambda: INDEX_PUT),
-        samples=WRITES,
-        doc="An array with the entries at an index replaced; the last of repeated writes stays.",
-    )
-)
+INDEX_PUT: Op = declare(
+    "index_put", writing_scheme("a", "a[*out]"), _put_forward, shape=written_shape, vjp=_put_vjp,
+    jvp=_both_tangents(lambda: INDEX_PUT), samples=WRITES,
+    doc="An array with the entries at an index replaced; the last of repeated writes stays.",
+)  # fmt: skip
 """What replaces entries at an index."""
 
 
@@ -188,21 +175,18 @@ def _add_vjp(
     return take_index(ct, index, arrays) if argnum == 1 else None
 
 
-INDEX_ADD: Op = register(
-    Op(
-        "index_put_add",
-        writing_scheme("n", "n[*out]"),
-        _add_forward,
-        shape=written_shape,
-        vjp=_add_vjp,
-        jvp=_both_tangents(lambda: INDEX_ADD),
-        samples=WRITES,
-        doc="An array with values added at an index; repeated positions add up.",
-    )
-)
+INDEX_ADD: Op = declare(
+    "index_put_add", writing_scheme("n", "n[*out]"), _add_forward, shape=written_shape,
+    vjp=_add_vjp, jvp=_both_tangents(lambda: INDEX_ADD), samples=WRITES,
+    doc="An array with values added at an index; repeated positions add up.",
+)  # fmt: skip
 """What adds at an index."""
 
 
+@raises(
+    types="The dtypes differ, or `index` is none.",
+    shapes="The values do not broadcast to the index, or the index does not fit `x`.",
+)  # fmt: skip
 @naming_itself
 def index_put(x: Node, index: Any, values: Any, accumulate: bool = False) -> Node:
     """Return `x` after ``x[index] = values``, or ``x[index] += values`` to accumulate.
@@ -226,13 +210,6 @@ def index_put(x: Node, index: Any, values: Any, accumulate: bool = False) -> Nod
         Of the type of `x`.  Without `accumulate` the last of repeated writes stays, and gets the
         gradient.
 
-    Raises
-    ------
-    GraphTypeError
-        The dtypes differ, or `index` is none.
-    ShapeError
-        The values do not broadcast to the index, or the index does not fit `x`.
-
     Examples
     --------
     >>> from actorgraph.graph import Graph
@@ -247,6 +224,10 @@ def index_put(x: Node, index: Any, values: Any, accumulate: bool = False) -> Nod
     return reshape_like(build(op, flat, written, *arrays, index=static), x)
 
 
+@raises(
+    types="The dtypes differ, or the indices are not integers.",
+    shapes="The values do not broadcast to the indices.",
+)  # fmt: skip
 @naming_itself
 def put(x: Node, indices: Any, values: Any, accumulate: bool = False) -> Node:
     """Return `x` with values at positions of the flattened array, as ``numpy.put`` on a copy.
@@ -266,13 +247,6 @@ def put(x: Node, indices: Any, values: Any, accumulate: bool = False) -> Node:
     -------
     Node
         Without `accumulate` the last of repeated writes stays, and gets the gradient.
-
-    Raises
-    ------
-    GraphTypeError
-        The dtypes differ, or the indices are not integers.
-    ShapeError
-        The values do not broadcast to the indices.
     """
     node = positions_of(x, indices, "put")
     return reshape_like(index_put(ravel(x), node, values, accumulate), x)
@@ -296,6 +270,10 @@ def along(
     return broadcast_like(values, node), (node,), (ALONG, place)
 
 
+@raises(
+    types="The dtypes differ, or the index is not of integers.",
+    shapes="The shapes do not fit, or there is no such axis.",
+)  # fmt: skip
 @along_axis("x")
 def scatter(x: Node, axis: int, index: Any, src: Any) -> Node:
     """Return `x` with `src` written along an axis, as ``torch.scatter``.
@@ -318,18 +296,15 @@ def scatter(x: Node, axis: int, index: Any, src: Any) -> Node:
     Node
         Of the type of `x`.  Of several writes to one place the last in C order stays, and gets
         the gradient; PyTorch leaves this undefined.
-
-    Raises
-    ------
-    GraphTypeError
-        The dtypes differ, or the index is not of integers.
-    ShapeError
-        The shapes do not fit, or there is no such axis.
     """
     values, arrays, static = along("scatter", x, axis, index, src)
     return build(INDEX_PUT, x, values, *arrays, index=static)
 
 
+@raises(
+    types="The dtypes differ, or the index is not of integers.",
+    shapes="The shapes do not fit, or there is no such axis.",
+)  # fmt: skip
 @along_axis("x")
 def scatter_add(x: Node, axis: int, index: Any, src: Any) -> Node:
     """Return `x` with `src` added along an axis, as ``torch.scatter_add``.
@@ -350,18 +325,15 @@ def scatter_add(x: Node, axis: int, index: Any, src: Any) -> Node:
     -------
     Node
         Of the type of `x`.
-
-    Raises
-    ------
-    GraphTypeError
-        The dtypes differ, or the index is not of integers.
-    ShapeError
-        The shapes do not fit, or there is no such axis.
     """
     values, arrays, static = along("scatter_add", x, axis, index, src)
     return build(INDEX_ADD, x, values, *arrays, index=static)
 
 
+@raises(
+    types="The dtypes differ, or the index is not of integers.",
+    shapes="The index has not one dim, or the shapes do not fit.",
+)  # fmt: skip
 @along_axis("x")
 def index_add(x: Node, axis: int, index: Any, source: Any, alpha: Any = 1) -> Node:
     """Return `x` with the slices of `source` added at positions of an axis, as ``torch.index_add``.
@@ -382,13 +354,6 @@ def index_add(x: Node, axis: int, index: Any, source: Any, alpha: Any = 1) -> No
     -------
     Node
         Of the type of `x`.
-
-    Raises
-    ------
-    GraphTypeError
-        The dtypes differ, or the index is not of integers.
-    ShapeError
-        The index has not one dim, or the shapes do not fit.
     """
     values, arrays, static = of_slices("index_add", x, axis, index, source)
     values = values if is_weak(alpha) and alpha == 1 else values * alpha

@@ -12,8 +12,10 @@ import numpy as np
 
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
-from actorgraph.op import Op, Sample, register
+from actorgraph.op import Op, Sample
 from actorgraph.operands import naming_itself
+from actorgraph.ops._docs import raises
+from actorgraph.ops._rules import declare
 from actorgraph.ops._scalars import highest, is_half
 from actorgraph.ops.casting import astype
 from actorgraph.ops.comparison import greater
@@ -30,17 +32,18 @@ from actorgraph.types import Dim
 
 __all__ = ["multi_head_attention", "scaled_dot_product_attention"]
 
-_CAUSAL: Op = register(
-    Op(
-        "causal_mask",
-        "a[*s, q, k] -> bool[q, k]",
-        lambda xp, scores: xp.tri(*scores.shape[-2:], dtype=bool),
-        samples=(Sample(((2, 3, 4),)), Sample(((0, 2),))),
-        doc="Which keys each query may see: those up to its own place.",
-    )
-)
+_CAUSAL: Op = declare(
+    "causal_mask", "a[*s, q, k] -> bool[q, k]",
+    lambda xp, scores: xp.tri(*scores.shape[-2:], dtype=bool),
+    samples=(Sample(((2, 3, 4),)), Sample(((0, 2),))),
+    doc="Which keys each query may see: those up to its own place.",
+)  # fmt: skip
 
 
+@raises(
+    types="Dtypes differ, the mask is neither bool nor of the dtype of `query`, or `scale` is "
+    "needed because only a run knows the features.", shapes="Shapes do not fit.",
+)  # fmt: skip
 @naming_itself
 def scaled_dot_product_attention(
     query: Node,
@@ -83,14 +86,6 @@ def scaled_dot_product_attention(
     -------
     Node
         Shape (..., queries, outputs).
-
-    Raises
-    ------
-    GraphTypeError
-        Dtypes differ, the mask is neither bool nor of the dtype of `query`, or `scale` is needed
-        because only a run knows the features.
-    ShapeError
-        Shapes do not fit.
 
     Examples
     --------
@@ -164,6 +159,7 @@ def _scale(query: Node) -> float:
     return 1 / sqrt(max(features, 1))
 
 
+@raises(types="Dtypes differ.", shapes="Shapes do not fit.")
 def multi_head_attention(
     query: Node,
     key: Any,
@@ -204,13 +200,6 @@ def multi_head_attention(
     -------
     Node
         Shape (..., queries, outputs).
-
-    Raises
-    ------
-    GraphTypeError
-        Dtypes differ.
-    ShapeError
-        Shapes do not fit.
 
     Examples
     --------

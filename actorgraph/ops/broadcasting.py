@@ -16,44 +16,26 @@ import numpy as np
 
 from actorgraph.errors import ShapeError
 from actorgraph.graph import Node, build
-from actorgraph.op import Op, Sample, register
+from actorgraph.op import KEPT, KEPT_OUT, VIEW, Attrs, LoopRule, Op, Sample
 from actorgraph.operands import naming_itself
+from actorgraph.ops._docs import WRONG_AXIS, raises
 from actorgraph.ops._quick import are_columns, column_sums
+from actorgraph.ops._rules import declare
 from actorgraph.ops._scalars import accumulator
 from actorgraph.types import UNKNOWN, Checks, Shape, shape_from
 
-__all__ = [
-    "REDUCTION_SAMPLES",
-    "add",
-    "along_axis",
-    "axes_of",
-    "broadcast_like",
-    "broadcast_to",
-    "conj",
-    "expand_dims",
-    "expanded",
-    "reduced_shape",
-    "spread",
-    "squeeze",
-    "sum",
-    "unbroadcast",
-    "zeros_like",
-]
+__all__ = ["broadcast_like", "broadcast_to", "conj", "expand_dims", "squeeze", "sum"]
 
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
 
+@raises(shapes="An axis is out of range, given twice, or no int.")
 def axes_of(axis: Any, ndim: int, what: str) -> tuple[int, ...]:
     """Return axes as a sorted tuple of non-negative ints; None means all of them.
 
     A scalar may be reduced along axis 0 or -1, which changes nothing, as in NumPy and PyTorch.
-
-    Raises
-    ------
-    ShapeError
-        An axis is out of range, given twice, or no int.
     """
     if axis is None:
         return tuple(range(ndim))
@@ -128,33 +110,35 @@ def _add_jvp(tans: tuple[Node | None, ...], y: Node, *xs: Node) -> Node | None:
     return broadcast_like(given[0] if len(given) == 1 else build(_ADD, *given), y)
 
 
-_ADD: Op = register(
-    Op(
-        "add",
-        "n[*s] -> n[*t] -> n[*s|t]",
-        _add_forward,
-        vjp=(
-            lambda ct, _, x, y: unbroadcast(ct, x),
-            lambda ct, _, x, y: unbroadcast(ct, y),
-        ),
-        jvp=_add_jvp,
-        ufunc="add",
-        layout="kept",
-        samples=tuple(
-            Sample(shapes)
-            for shapes in (
-                ((3, 4), (3, 4)),
-                ((3, 4), (4,)),
-                ((2, 1), (1, 3)),
-                ((), (3,)),
-                ((0, 2), (2,)),
-            )
-        ),
-        doc="Add elementwise.",
-    )
+_ADD: Op = declare(
+    "add",
+    "n[*s] -> n[*t] -> n[*s|t]",
+    _add_forward,
+    vjp=(
+        lambda ct, _, x, y: unbroadcast(ct, x),
+        lambda ct, _, x, y: unbroadcast(ct, y),
+    ),
+    jvp=_add_jvp,
+    ufunc="add",
+    memory=KEPT,
+    samples=tuple(
+        Sample(shapes)
+        for shapes in (
+            ((3, 4), (3, 4)),
+            ((3, 4), (4,)),
+            ((2, 1), (1, 3)),
+            ((), (3,)),
+            ((0, 2), (2,)),
+        )
+    ),
+    loop=LoopRule("value", "add(x, y)"),
+    linear=(0, 1),
+    jointly=(),
+    doc="Add elementwise.",
 )
 
 
+@raises(both="The operands do not fit the type.")
 def add(x: Any, y: Any) -> Node:
     """Add elementwise, as ``x + y``.
 
@@ -164,32 +148,15 @@ def add(x: Any, y: Any) -> Node:
     ----------
     x, y : node, array or scalar
         Shapes that broadcast.
-
-    Returns
-    -------
-    Node
-
-    Raises
-    ------
-    GraphTypeError, ShapeError
-        The operands do not fit the type.
     """
     return build(_ADD, x, y)
 
 
-_CONJ: Op = register(
-    Op(
-        "conj",
-        "n[*s] -> n[*s]",
-        lambda xp, x: xp.conjugate(x),
-        vjp=(lambda ct, y, x: conj(ct),),
-        jvp=lambda tans, y, x: conj(tans[0]),
-        ufunc="conjugate",
-        layout="kept",
-        samples=(Sample(((3, 4),)),),
-        doc="Complex conjugate; a real array as it is.",
-    )
-)
+_CONJ: Op = declare(
+    "conj", "n[*s] -> n[*s]", lambda xp, x: xp.conjugate(x), vjp=(lambda ct, y, x: conj(ct),),
+    jvp=lambda tans, y, x: conj(tans[0]), ufunc="conjugate", memory=KEPT,
+    samples=(Sample(((3, 4),)),), doc="Complex conjugate; a real array as it is.",
+)  # fmt: skip
 
 
 def conj(x: Node) -> Node:
@@ -215,22 +182,15 @@ def expanded(xp: Any, x: Any, axis: tuple[int, ...]) -> Any:
     return x[_new_axes(axis, x.ndim)]  # a tenth of the cost of np.expand_dims
 
 
-_EXPAND: Op = register(
-    Op(
-        "expand_dims",
-        "a[*s] -> a[*out]",
-        expanded,
-        shape=_expand_shape,
-        vjp=(lambda ct, y, x, axis: build(_SQUEEZE, ct, axis=axis),),
-        jvp=lambda tans, y, x, axis: build(_EXPAND, tans[0], axis=axis),
-        samples=(Sample(((3, 4),), {"axis": (0, 2)}), Sample(((),), {"axis": (0,)})),
-        layout="ordered",
-        is_view=True,
-        doc="Insert dims of size 1.",
-    )
-)
+_EXPAND: Op = declare(
+    "expand_dims", "a[*s] -> a[*out]", expanded, shape=_expand_shape,
+    vjp=(lambda ct, y, x, axis: build(_SQUEEZE, ct, axis=axis),), linear=(0,),
+    samples=(Sample(((3, 4),), {"axis": (0, 2)}), Sample(((),), {"axis": (0,)})), memory=VIEW,
+    loop=LoopRule("view"), doc="Insert dims of size 1.",
+)  # fmt: skip
 
 
+@raises(shapes=WRONG_AXIS)
 def expand_dims(x: Node, axis: int | tuple[int, ...]) -> Node:
     """Insert dims of size 1 at the positions `axis` of the result.
 
@@ -240,15 +200,6 @@ def expand_dims(x: Node, axis: int | tuple[int, ...]) -> Node:
     ----------
     x : node
     axis : int or tuple of int
-
-    Returns
-    -------
-    Node
-
-    Raises
-    ------
-    ShapeError
-        An axis is out of range or given twice.
     """
     count = len(tuple(axis)) if isinstance(axis, Iterable) else 1
     axes = axes_of(axis, x.ndim + count, "expand_dims")
@@ -262,22 +213,15 @@ def _squeeze_shape(checks: Checks, x: Shape, *, axis: tuple[int, ...]) -> Shape:
     return tuple(dim for i, dim in enumerate(x) if i not in axis)
 
 
-_SQUEEZE: Op = register(
-    Op(
-        "squeeze",
-        "a[*s] -> a[*out]",
-        lambda xp, x, axis: x.squeeze(axis),
-        shape=_squeeze_shape,
-        vjp=(lambda ct, y, x, axis: build(_EXPAND, ct, axis=axis),),
-        jvp=lambda tans, y, x, axis: build(_SQUEEZE, tans[0], axis=axis),
-        samples=(Sample(((1, 3, 1),), {"axis": (0, 2)}),),
-        layout="ordered",
-        is_view=True,
-        doc="Remove dims of size 1.",
-    )
-)
+_SQUEEZE: Op = declare(
+    "squeeze", "a[*s] -> a[*out]", lambda xp, x, axis: x.squeeze(axis), shape=_squeeze_shape,
+    vjp=(lambda ct, y, x, axis: build(_EXPAND, ct, axis=axis),), linear=(0,),
+    samples=(Sample(((1, 3, 1),), {"axis": (0, 2)}),), memory=VIEW, loop=LoopRule("view"),
+    doc="Remove dims of size 1.",
+)  # fmt: skip
 
 
+@raises(shapes="A dim to be removed is not 1, or an axis is out of range or given twice.")
 def squeeze(x: Node, axis: int | tuple[int, ...] | None = None) -> Node:
     """Remove dims of size 1.
 
@@ -288,15 +232,6 @@ def squeeze(x: Node, axis: int | tuple[int, ...] | None = None) -> Node:
     x : node
     axis : int or tuple of int, optional
         Default: all dims that are literally 1; a symbol stays, whatever a run binds it to.
-
-    Returns
-    -------
-    Node
-
-    Raises
-    ------
-    ShapeError
-        A dim to be removed is not 1, or an axis is out of range or given twice.
     """
     if axis is None:
         axis = tuple(i for i, dim in enumerate(x.dims) if dim == 1)
@@ -345,42 +280,26 @@ def _broadcast_strides(
     return (*[0] * lead, *reversed(steps))
 
 
-_BROADCAST: Op = register(
-    Op(
-        "broadcast_to",
-        "a[*s] -> a[*out]",
-        _broadcast_forward,
-        shape=_broadcast_shape,
-        vjp=(lambda ct, y, x, shape: unbroadcast(ct, x),),
-        jvp=lambda tans, y, x, shape: build(_BROADCAST, tans[0], shape=shape),
-        samples=(
-            Sample(((4,),), {"shape": (3, 4)}),
-            Sample(((3, 1),), {"shape": (2, 3, 4)}),
-            Sample(((),), {"shape": (2,)}),
-        ),
-        layout="ordered",
-        is_view=True,
-        doc="Broadcast to a shape.",
-    )
-)
+_BROADCAST: Op = declare(
+    "broadcast_to", "a[*s] -> a[*out]", _broadcast_forward, shape=_broadcast_shape,
+    vjp=(lambda ct, y, x, shape: unbroadcast(ct, x),), linear=(0,),
+    samples=(
+        Sample(((4,),), {"shape": (3, 4)}), Sample(((3, 1),), {"shape": (2, 3, 4)}),
+        Sample(((),), {"shape": (2,)}),
+    ),
+    memory=VIEW, loop=LoopRule("view"), doc="Broadcast to a shape.",
+)  # fmt: skip
 
-_BROADCAST_LIKE: Op = register(
-    Op(
-        "broadcast_like",
-        "a[*s] -> a1[*t] -> a[*t]",
-        lambda xp, x, like: _broadcast_forward(xp, x, xp.shape(like)),
-        vjp=(lambda ct, y, x, like: unbroadcast(ct, x), None),
-        jvp=lambda tans, y, x, like: (
-            None if tans[0] is None else build(_BROADCAST_LIKE, tans[0], like)
-        ),
-        samples=(Sample(((4,), (3, 4))),),
-        layout="ordered",
-        is_view=True,
-        doc="Broadcast to the shape of another array.",
-    )
-)
+_BROADCAST_LIKE: Op = declare(
+    "broadcast_like", "a[*s] -> a1[*t] -> a[*t]",
+    lambda xp, x, like: _broadcast_forward(xp, x, xp.shape(like)),
+    vjp=(lambda ct, y, x, like: unbroadcast(ct, x), None), linear=(0,),
+    samples=(Sample(((4,), (3, 4))),), memory=VIEW, loop=LoopRule("view"), shape_only=(1,),
+    doc="Broadcast to the shape of another array.",
+)  # fmt: skip
 
 
+@raises(shapes="`x` does not broadcast to `shape`.")
 def broadcast_to(x: Node, shape: Any) -> Node:
     """Broadcast `x` to `shape` by NumPy's rules.
 
@@ -396,11 +315,6 @@ def broadcast_to(x: Node, shape: Any) -> Node:
     -------
     Node
         The node itself where it has that shape.
-
-    Raises
-    ------
-    ShapeError
-        `x` does not broadcast to `shape`.
     """
     dims = shape_from(shape)
     return x if dims == x.dims and UNKNOWN not in dims else build(_BROADCAST, x, shape=dims)
@@ -442,6 +356,11 @@ def _sum_forward(xp: Any, x: Any, out: Any = None, *, axis: tuple[int, ...], kee
     return xp.add.reduce(x, axis=axis, dtype=x.dtype, keepdims=keepdims, out=out)
 
 
+def _quick_sum(node: Node, xp: Any, attrs: Attrs) -> Any:
+    columns = xp is np and are_columns(node.inputs[0].ndim, node.dtype, **attrs)
+    return column_sums if columns else None  # the forward, without the question
+
+
 def spread(node: Node, x: Node, axis: tuple[int, ...], keepdims: bool) -> Node:
     """Broadcast what belongs to a reduction of `x` to every element that it was reduced from."""
     kept = node if keepdims or not node.ndim else expand_dims(node, axis)
@@ -460,22 +379,14 @@ REDUCTION_SAMPLES = (
 )
 """Where the law tests try reductions."""
 
-_SUM: Op = register(
-    Op(
-        "sum",
-        "n[*s] -> n[*out]",
-        _sum_forward,
-        shape=reduced_shape,
-        layout="kept",
-        takes_out=True,
-        vjp=(_sum_vjp,),
-        jvp=lambda tans, y, x, **attrs: build(_SUM, tans[0], **attrs),
-        samples=(*REDUCTION_SAMPLES, Sample(((0, 2),), {"axis": (0,), "keepdims": False})),
-        doc="Sum over axes; the dtype is kept.",
-    )
-)
+_SUM: Op = declare(
+    "sum", "n[*s] -> n[*out]", _sum_forward, shape=reduced_shape, memory=KEPT_OUT, vjp=(_sum_vjp,),
+    linear=(0,), samples=(*REDUCTION_SAMPLES, Sample(((0, 2),), {"axis": (0,), "keepdims": False})),
+    total="sum", quick=_quick_sum, doc="Sum over axes; the dtype is kept.",
+)  # fmt: skip
 
 
+@raises(shapes=WRONG_AXIS)
 def sum(x: Node, axis: Any = None, keepdims: bool = False) -> Node:  # noqa: A001 - NumPy's name
     """Sum over `axis`; the dtype is kept, also of integers.
 
@@ -488,30 +399,16 @@ def sum(x: Node, axis: Any = None, keepdims: bool = False) -> Node:  # noqa: A00
     axis : int, tuple of int, or None for all
     keepdims : bool
         Keep the axes as dims of size 1.
-
-    Returns
-    -------
-    Node
-
-    Raises
-    ------
-    ShapeError
-        An axis is out of range or given twice.
     """
     return build(_SUM, x, axis=axes_of(axis, x.ndim, "sum"), keepdims=bool(keepdims))
 
 
-_SUM_LIKE: Op = register(
-    Op(
-        "sum_like",
-        "n[*s] -> a1[*t] -> n[*t]",
-        lambda xp, ct, like: _sum_to(xp, ct, xp.shape(like)),
-        vjp=(lambda ct, y, x, like: broadcast_like(ct, x), None),
-        jvp=lambda tans, y, x, like: None if tans[0] is None else build(_SUM_LIKE, tans[0], like),
-        samples=(Sample(((3, 4), (4,))), Sample(((3, 4), (3, 1)))),
-        doc="Sum to the shape of an array that broadcasts to the argument.",
-    )
-)
+_SUM_LIKE: Op = declare(
+    "sum_like", "n[*s] -> a1[*t] -> n[*t]", lambda xp, ct, like: _sum_to(xp, ct, xp.shape(like)),
+    vjp=(lambda ct, y, x, like: broadcast_like(ct, x), None), linear=(0,),
+    samples=(Sample(((3, 4), (4,))), Sample(((3, 4), (3, 1)))),
+    doc="Sum to the shape of an array that broadcasts to the argument.",
+)  # fmt: skip
 
 
 def _sum_to(xp: Any, ct: Any, shape: tuple[int, ...]) -> Any:

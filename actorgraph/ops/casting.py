@@ -6,10 +6,11 @@ from typing import Any
 
 from actorgraph.errors import GraphTypeError
 from actorgraph.graph import Node, build
-from actorgraph.op import Attrs, Op, Sample, register
+from actorgraph.op import Attrs, LoopRule, Op, Sample
+from actorgraph.ops._rules import declare
 from actorgraph.types import dtype_of
 
-__all__ = ["astype", "real_part"]
+__all__ = ["astype"]
 
 
 def _to_dtype(arity: int, attrs: Attrs) -> str:
@@ -27,34 +28,24 @@ def _cast_tangent(tans: tuple[Node | None, ...], y: Node, x: Node, dtype: str) -
     return None if tans[0] is None or y.dtype.kind not in "fcV" else astype(tans[0], dtype)
 
 
-_ASTYPE: Op = register(
-    Op(
-        "astype",
-        _to_dtype,
-        lambda xp, x, dtype: x.astype(dtype),
-        vjp=(_cast_back,),
-        jvp=_cast_tangent,
-        samples=tuple(
-            Sample((shape,), {"dtype": dtype})
-            for shape in ((3, 4), (), (0, 2))
-            for dtype in ("float64", "complex128")
-        ),
-        doc="Convert to another dtype, as NumPy's astype does.",
-    )
-)
+ASTYPE: Op = declare(
+    "astype", _to_dtype, lambda xp, x, dtype: x.astype(dtype), vjp=(_cast_back,), jvp=_cast_tangent,
+    samples=tuple(
+        Sample((shape,), {"dtype": dtype})
+        for shape in ((3, 4), (), (0, 2))
+        for dtype in ("float64", "complex128")
+    ),
+    loop=LoopRule("value", "x"), linear=(0,),
+    doc="Convert to another dtype, as NumPy's astype does.",
+)  # fmt: skip
 
 # The adjoint of real -> complex.
-_REAL: Op = register(
-    Op(
-        "real_part",
-        _to_dtype,
-        lambda xp, x, dtype: xp.real(x).astype(dtype),
-        vjp=(lambda ct, y, x, dtype: astype(ct, x.dtype),),
-        jvp=lambda tans, y, x, dtype: build(_REAL, tans[0], dtype=dtype),
-        samples=(Sample(((3, 4),), {"dtype": "float64"}, complexes=(0,)),),
-        doc="Real part, in the given dtype.",
-    )
-)
+_REAL: Op = declare(
+    "real_part", _to_dtype, lambda xp, x, dtype: xp.real(x).astype(dtype),
+    vjp=(lambda ct, y, x, dtype: astype(ct, x.dtype),), linear=(0,),
+    samples=(Sample(((3, 4),), {"dtype": "float64"}, complexes=(0,)),),
+    doc="Real part, in the given dtype.",
+)  # fmt: skip
 
 
 def astype(x: Node, dtype: Any) -> Node:
@@ -69,10 +60,6 @@ def astype(x: Node, dtype: Any) -> Node:
     dtype : dtype
         Any dtype of NumPy that graphs hold.
 
-    Returns
-    -------
-    Node
-
     Raises
     ------
     GraphTypeError
@@ -83,7 +70,7 @@ def astype(x: Node, dtype: Any) -> Node:
         raise GraphTypeError(
             f"astype: {x!r} is complex and {target} is not: the imaginary part would be lost"
         )
-    return x if target == x.dtype else build(_ASTYPE, x, dtype=target.name)
+    return x if target == x.dtype else build(ASTYPE, x, dtype=target.name)
 
 
 def real_part(x: Node, dtype: Any = None) -> Node:

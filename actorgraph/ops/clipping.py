@@ -11,6 +11,7 @@ from typing import Any
 from actorgraph.errors import GraphError
 from actorgraph.graph import Node, is_weak
 from actorgraph.operands import naming_itself
+from actorgraph.ops._docs import WRONG_AXIS, raises
 from actorgraph.ops.casting import astype
 from actorgraph.ops.selection import maximum
 from actorgraph.ops.shaping import stack
@@ -31,6 +32,9 @@ def _checked(max_norm: Any, what: str) -> Any:
     return max_norm
 
 
+@raises(
+    other="`max_norm` is a number not above 0.", types="`x` is an int or bool.", shapes=WRONG_AXIS,
+)  # fmt: skip
 @naming_itself
 def clip_by_norm(x: Node, max_norm: Any, axis: Any = None) -> Node:
     """Scale `x` down to the length `max_norm` where it is longer; TensorFlow's ``clip_by_norm``.
@@ -51,15 +55,6 @@ def clip_by_norm(x: Node, max_norm: Any, axis: Any = None) -> Node:
     Node
         Of the shape and dtype of `x`.
 
-    Raises
-    ------
-    GraphError
-        `max_norm` is a number not above 0.
-    GraphTypeError
-        `x` is an int or bool.
-    ShapeError
-        An axis is out of range or given twice.
-
     Examples
     --------
     >>> from actorgraph.graph import Graph
@@ -70,6 +65,10 @@ def clip_by_norm(x: Node, max_norm: Any, axis: Any = None) -> Node:
     return _shrunk(x, norm(x, 2, axis, keepdims=True), max_norm)
 
 
+@raises(
+    other="There are no nodes, or `max_norm` is a number not above 0.",
+    types="A dtype is int or bool, or they differ.",
+)  # fmt: skip
 def clip_by_global_norm(nodes: Sequence[Node], max_norm: Any) -> tuple[list[Node], Node]:
     """Scale several nodes down by one factor, so that together they are no longer than `max_norm`.
 
@@ -86,13 +85,6 @@ def clip_by_global_norm(nodes: Sequence[Node], max_norm: Any) -> tuple[list[Node
     -------
     list of Node, Node
         The scaled nodes, and the norm of all elements before.
-
-    Raises
-    ------
-    GraphError
-        There are no nodes, or `max_norm` is a number not above 0.
-    GraphTypeError
-        A dtype is int or bool, or they differ.
 
     Examples
     --------

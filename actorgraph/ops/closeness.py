@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from actorgraph.graph import Node, build
-from actorgraph.op import Op, Sample, register
+from actorgraph.op import Sample
 from actorgraph.operands import naming_itself
 from actorgraph.ops._declare import nary_elementwise
+from actorgraph.ops._docs import raises
+from actorgraph.ops._rules import declare
 from actorgraph.ops.counting import all  # noqa: A004 - NumPy's name
 
 __all__ = ["allclose", "array_equal", "isclose"]
@@ -15,18 +17,17 @@ __all__ = ["allclose", "array_equal", "isclose"]
 _DEFAULTS = {"rtol": 1e-5, "atol": 1e-8, "equal_nan": False}
 
 _ISCLOSE = nary_elementwise(
-    "isclose",
-    "n[*s] -> n[*t] -> bool[*s|t]",
-    lambda xp, x, y, **attrs: xp.isclose(x, y, **attrs),
-    (None, None),
-    flops=8,
+    "isclose", "n[*s] -> n[*t] -> bool[*s|t]", lambda xp, x, y, **attrs: xp.isclose(x, y, **attrs),
+    (None, None), flops=8,
     samples=tuple(
-        Sample(shapes, _DEFAULTS) for shapes in (((3, 4), (4,)), ((), (3,)), ((0, 2), (2,)))
+        Sample(shapes, _DEFAULTS)
+        for shapes in (((3, 4), (4,)), ((), (3,)), ((0, 2), (2,)))
     ),
     doc="Whether abs(x - y) <= atol + rtol * abs(y).",
-)
+)  # fmt: skip
 
 
+@raises(both="The operands do not fit the type.")
 def isclose(
     x: Any, y: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
 ) -> Node:
@@ -42,15 +43,6 @@ def isclose(
         Share of `y`, and absolute distance, that are allowed.
     equal_nan : bool
         Whether NaN is close to NaN.
-
-    Returns
-    -------
-    Node
-
-    Raises
-    ------
-    GraphTypeError, ShapeError
-        The operands do not fit the type.
 
     Examples
     --------
@@ -70,20 +62,18 @@ def allclose(
     return all(isclose(x, y, rtol, atol, equal_nan))
 
 
-_ARRAY_EQUAL = register(
-    Op(
-        "array_equal",
-        "a[*s] -> a[*t] -> bool[]",
-        lambda xp, x, y, equal_nan: xp.asarray(xp.array_equal(x, y, equal_nan)),
-        vjp=(None, None),
-        samples=tuple(
-            Sample(shapes, {"equal_nan": True}) for shapes in (((3, 4), (3, 4)), ((2,), (3,)))
-        ),
-        doc="Whether two arrays have one shape and equal elements.",
-    )
-)
+_ARRAY_EQUAL = declare(
+    "array_equal", "a[*s] -> a[*t] -> bool[]",
+    lambda xp, x, y, equal_nan: xp.asarray(xp.array_equal(x, y, equal_nan)), vjp=(None, None),
+    samples=tuple(
+        Sample(shapes, {"equal_nan": True})
+        for shapes in (((3, 4), (3, 4)), ((2,), (3,)))
+    ),
+    doc="Whether two arrays have one shape and equal elements.",
+)  # fmt: skip
 
 
+@raises(types="The dtypes differ.")
 def array_equal(x: Any, y: Any, equal_nan: bool = False) -> Node:
     """Whether two arrays have one shape and equal elements, as ``numpy.array_equal``; no gradient.
 
@@ -94,15 +84,6 @@ def array_equal(x: Any, y: Any, equal_nan: bool = False) -> Node:
     x, y : node or array
     equal_nan : bool
         Whether NaN equals NaN.
-
-    Returns
-    -------
-    Node
-
-    Raises
-    ------
-    GraphTypeError
-        The dtypes differ.
 
     Examples
     --------

@@ -9,8 +9,8 @@ from actorgraph.ops._declare import Binary, binary, unary
 from actorgraph.ops.casting import astype
 
 __all__ = [
-    "Comparison", "equal", "greater", "greater_equal", "less", "less_equal", "logical_and",
-    "logical_not", "logical_or", "logical_xor", "not_equal",
+    "equal", "greater", "greater_equal", "less", "less_equal", "logical_and", "logical_not",
+    "logical_or", "logical_xor", "not_equal",
 ]  # fmt: skip
 
 _NONE = (None, None)

@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 
 from actorgraph.graph import Node, build
-from actorgraph.op import Attrs, Op, Sample, register
+from actorgraph.op import Attrs, Op, Sample
+from actorgraph.ops._rules import declare
 from actorgraph.ops.broadcasting import conj, zeros_like
 from actorgraph.ops.casting import astype, real_part
 from actorgraph.ops.selection import where
 
-__all__ = ["complex_abs", "complex_sign", "conj", "imag", "is_complex", "real"]
+__all__ = ["imag", "real"]
 
 _SAMPLES = tuple(
     Sample((shape,), {"dtype": "float64"}, complexes=(0,)) for shape in ((3, 4), (), (0, 2))
@@ -40,43 +41,24 @@ def _real_dtype(x: Node) -> str:
     return "float32" if x.dtype == np.complex64 else "float64"
 
 
-_IMAG: Op = register(
-    Op(
-        "imag",
-        _to_real,
-        lambda xp, x, dtype: xp.imag(x).astype(dtype),
-        vjp=(lambda ct, y, x, dtype: astype(ct, x.dtype) * 1j,),
-        jvp=lambda tans, y, x, dtype: build(_IMAG, tans[0], dtype=dtype),
-        samples=_SAMPLES,
-        doc="Imaginary part of complex numbers.",
-    )
-)
+_IMAG: Op = declare(
+    "imag", _to_real, lambda xp, x, dtype: xp.imag(x).astype(dtype),
+    vjp=(lambda ct, y, x, dtype: astype(ct, x.dtype) * 1j,), linear=(0,), samples=_SAMPLES,
+    doc="Imaginary part of complex numbers.",
+)  # fmt: skip
 
-_ABS: Op = register(
-    Op(
-        "complex_abs",
-        _to_real,
-        lambda xp, x, dtype: xp.absolute(x).astype(dtype, copy=False),
-        vjp=(lambda ct, y, x, dtype: astype(ct, x.dtype) * complex_sign(x),),
-        jvp=lambda tans, y, x, dtype: real(tans[0] * conj(complex_sign(x))),
-        samples=_SAMPLES,
-        doc="Length of complex numbers.",
-    )
-)
+_ABS: Op = declare(
+    "complex_abs", _to_real, lambda xp, x, dtype: xp.absolute(x).astype(dtype, copy=False),
+    vjp=(lambda ct, y, x, dtype: astype(ct, x.dtype) * complex_sign(x),),
+    jvp=lambda tans, y, x, dtype: real(tans[0] * conj(complex_sign(x))), samples=_SAMPLES,
+    doc="Length of complex numbers.",
+)  # fmt: skip
 
 
 def real(x: Node) -> Node:
     """Real part; a real node as it is.
 
     Type ``c[*s] -> float[*s]``, of half the item size.
-
-    Parameters
-    ----------
-    x : node
-
-    Returns
-    -------
-    Node
 
     Examples
     --------
@@ -91,14 +73,6 @@ def imag(x: Node) -> Node:
     """Imaginary part; zeros of a real node.
 
     Type ``c[*s] -> float[*s]``, of half the item size.
-
-    Parameters
-    ----------
-    x : node
-
-    Returns
-    -------
-    Node
     """
     return build(_IMAG, x, dtype=_real_dtype(x)) if is_complex(x) else zeros_like(x)
 

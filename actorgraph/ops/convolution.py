@@ -11,12 +11,11 @@ from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.ops._convolution import CONV, TRANSPOSE
 from actorgraph.ops._declare import over_axes
+from actorgraph.ops._docs import raises
 from actorgraph.ops.broadcasting import expand_dims, squeeze
 from actorgraph.ops.windows import per_axis, read_padding, static_kernel
 
-__all__ = [
-    "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d",
-]  # fmt: skip
+__all__ = ["conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d"]
 
 
 def _geometry(
@@ -48,6 +47,10 @@ def _applied(op: Any, x: Node, weight: Any, bias: Any, axes: int, **attrs: Any) 
     return squeeze(y, 0) if single else y
 
 
+@raises(
+    types="The dtypes differ, or the padding is an unknown word.",
+    shapes="Ranks, channels or groups do not fit, or the kernel is larger than the padded input.",
+)  # fmt: skip
 def _conv(
     axes: int,
     x: Node,
@@ -84,13 +87,6 @@ def _conv(
     Node
         Shape (batch, features, {places}) of the result; linear in each of the operands.
 
-    Raises
-    ------
-    GraphTypeError
-        The dtypes differ, or the padding is an unknown word.
-    ShapeError
-        Ranks, channels or groups do not fit, or the kernel is larger than the padded input.
-
     Examples
     --------
     >>> import actorgraph as ag, numpy as np
@@ -102,6 +98,10 @@ def _conv(
     return _applied(CONV, x, weight, bias, axes, **geometry)
 
 
+@raises(
+    types="The dtypes differ, or the padding is a word.",
+    shapes="Ranks, channels or groups do not fit, or `output_padding` reaches stride and dilation.",
+)  # fmt: skip
 def _conv_transpose(
     axes: int,
     x: Node,
@@ -138,13 +138,6 @@ def _conv_transpose(
     -------
     Node
         Shape (batch, features, {places}) of the result.
-
-    Raises
-    ------
-    GraphTypeError
-        The dtypes differ, or the padding is a word.
-    ShapeError
-        Ranks, channels or groups do not fit, or `output_padding` reaches stride and dilation.
     """
     what = f"conv_transpose{axes}d"
     if isinstance(padding, str) and padding != "valid":

@@ -6,8 +6,9 @@ from typing import Any
 
 from actorgraph.errors import ShapeError
 from actorgraph.graph import Node, build
-from actorgraph.op import Op, Sample, register
+from actorgraph.op import KEPT, Sample
 from actorgraph.ops._declare import Reduction, documented, reduction
+from actorgraph.ops._rules import declare
 from actorgraph.ops.broadcasting import axes_of, reduced_shape
 from actorgraph.types import Checks, Shape
 
@@ -17,13 +18,11 @@ any = reduction(  # noqa: A001 - NumPy's name
     "any", "a[*s] -> bool[*out]",
     lambda xp, x, axis, keepdims: xp.any(x, axis=axis, keepdims=keepdims),
     "Whether an element over axes is not zero.", notes="Of no elements False; no gradient.",
-    layout="kept",
 )  # fmt: skip
 all = reduction(  # noqa: A001 - NumPy's name
     "all", "a[*s] -> bool[*out]",
     lambda xp, x, axis, keepdims: xp.all(x, axis=axis, keepdims=keepdims),
     "Whether no element over axes is zero.", notes="Of no elements True; no gradient.",
-    layout="kept",
 )  # fmt: skip
 
 
@@ -60,9 +59,9 @@ def _position(name: str, doc: str) -> Reduction:
     def forward(xp: Any, x: Any, axis: int | None, keepdims: bool) -> Any:
         return getattr(xp, name)(x, axis=axis, keepdims=keepdims).astype(xp.int64, copy=False)
 
-    op = register(
-        Op(name, "r[*s] -> int64[*out]", forward, shape=_position_shape, samples=_POSITIONS,
-           layout="kept", doc=doc)
+    op = declare(
+        name, "r[*s] -> int64[*out]", forward, shape=_position_shape, samples=_POSITIONS,
+        memory=KEPT, doc=doc,
     )  # fmt: skip
 
     def function(x: Any, axis: int | None = None, keepdims: bool = False) -> Node:

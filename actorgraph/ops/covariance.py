@@ -10,6 +10,7 @@ import numpy as np
 from actorgraph.errors import ShapeError
 from actorgraph.graph import Node
 from actorgraph.operands import as_node, naming_itself
+from actorgraph.ops._docs import raises
 from actorgraph.ops.arithmetic import sqrt
 from actorgraph.ops.broadcasting import axes_of, broadcast_like, conj, expand_dims, squeeze
 from actorgraph.ops.broadcasting import sum as sum_of
@@ -25,6 +26,7 @@ from actorgraph.ops.shaping import concatenate, transpose
 __all__ = ["average", "corrcoef", "cov"]
 
 
+@raises(types="`x` is an int.", shapes="The weights fit neither `x` nor the axes.")
 @naming_itself
 def average(
     x: Node, axis: Any = None, weights: Any = None, returned: bool = False, keepdims: bool = False
@@ -46,13 +48,6 @@ def average(
     -------
     Node, or pair of Node
         Where the weights sum to 0 the division says what NumPy's does.
-
-    Raises
-    ------
-    GraphTypeError
-        `x` is an int.
-    ShapeError
-        The weights fit neither `x` nor the axes.
     """
     axes = axes_of(axis, x.ndim, "average")
     if weights is None:
@@ -71,6 +66,7 @@ def average(
     return (found, total) if returned else found
 
 
+@raises(types="`x` is an int.", shapes="More than two dims, or weights that do not fit.")
 @naming_itself
 def cov(
     x: Node, y: Any = None, rowvar: bool = True, bias: bool = False, ddof: int | None = None, *,
@@ -97,13 +93,6 @@ def cov(
     -------
     Node
         A matrix, or a scalar for one variable.  NaN where the divisor is not positive.
-
-    Raises
-    ------
-    GraphTypeError
-        `x` is an int.
-    ShapeError
-        More than two dims, or weights that do not fit.
     """
     rows = _variables(x, rowvar)
     if y is not None:

@@ -14,9 +14,10 @@ import numpy as np
 
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Graph, Node, build
-from actorgraph.op import Op, Sample, register
+from actorgraph.op import Op, Sample
 from actorgraph.operands import naming_itself
-from actorgraph.ops._declare import add_all
+from actorgraph.ops._docs import raises
+from actorgraph.ops._rules import add_all, declare
 from actorgraph.ops.broadcasting import add, broadcast_like, broadcast_to, expand_dims, sum  # noqa: A004
 from actorgraph.ops.casting import astype
 from actorgraph.ops.shaping import swapaxes
@@ -40,6 +41,10 @@ def _graph_of(graph: Any, what: str) -> Graph:
 # -- one value --------------------------------------------------------------------------------
 
 
+@raises(
+    types="The dtype cannot hold the value.",
+    shapes="The value does not broadcast to the shape, or a dim is None.",
+)  # fmt: skip
 def full(graph: Any, shape: Any, fill_value: Any, dtype: Any = None) -> Node:
     """Return an array of one value, as ``numpy.full``.
 
@@ -52,17 +57,6 @@ def full(graph: Any, shape: Any, fill_value: Any, dtype: Any = None) -> Node:
         Broadcasts to the shape; a node gets the gradient.
     dtype : dtype, optional
         Default: that of the value, where a Python float is float32.
-
-    Returns
-    -------
-    Node
-
-    Raises
-    ------
-    GraphTypeError
-        The dtype cannot hold the value.
-    ShapeError
-        The value does not broadcast to the shape, or a dim is None.
 
     Examples
     --------
@@ -98,6 +92,9 @@ def ones(graph: Any, shape: Any, dtype: Any = "float32") -> Node:
     return full(graph, shape, 1, dtype)
 
 
+@raises(
+    types="The dtype cannot hold the value.", shapes="The value does not broadcast to the shape.",
+)  # fmt: skip
 @naming_itself
 def full_like(x: Node, fill_value: Any, dtype: Any = None) -> Node:
     """Return an array of one value in the shape of `x`, also where only a run knows it.
@@ -110,17 +107,6 @@ def full_like(x: Node, fill_value: Any, dtype: Any = None) -> Node:
         Broadcasts to the shape; a node gets the gradient.
     dtype : dtype, optional
         Default: that of `x`.
-
-    Returns
-    -------
-    Node
-
-    Raises
-    ------
-    GraphTypeError
-        The dtype cannot hold the value.
-    ShapeError
-        The value does not broadcast to the shape.
     """
     target = x.dtype if dtype is None else dtype_of(dtype)
     if isinstance(fill_value, Node):
@@ -149,24 +135,20 @@ def _counted(xp: Any, offset: Any, first: int, size: int, step: int) -> Any:
     return numbers
 
 
-_ARANGE: Op = register(
-    Op(
-        "arange",
-        "r[] -> r[*out]",
-        _counted,
-        shape=lambda checks, offset, first, size, step: (size,),
-        vjp=(lambda ct, y, offset, **attrs: sum(ct),),
-        jvp=lambda tans, y, offset, **attrs: broadcast_like(tans[0], y),
-        samples=(
-            Sample(((),), {"first": 0, "size": 4, "step": 2}),
-            Sample(((),), {"first": 3, "size": 3, "step": -1}),
-            Sample(((),), {"first": 0, "size": 0, "step": 1}),
-        ),
-        doc="Numbers from an offset on, as many as the run says.",
-    )
-)
+_ARANGE: Op = declare(
+    "arange", "r[] -> r[*out]", _counted, shape=lambda checks, offset, first, size, step: (size,),
+    vjp=(lambda ct, y, offset, **attrs: sum(ct),),
+    jvp=lambda tans, y, offset, **attrs: broadcast_like(tans[0], y),
+    samples=(
+        Sample(((),), {"first": 0, "size": 4, "step": 2}),
+        Sample(((),), {"first": 3, "size": 3, "step": -1}),
+        Sample(((),), {"first": 0, "size": 0, "step": 1}),
+    ),
+    doc="Numbers from an offset on, as many as the run says.",
+)  # fmt: skip
 
 
+@raises(types="The step is 0, or an argument is neither a number nor a dim.")
 def arange(graph: Any, start: Any, stop: Any = None, step: Any = 1, dtype: Any = None) -> Node:
     """Return evenly spaced numbers in ``[start, stop)``, as ``numpy.arange``.
 
@@ -186,11 +168,6 @@ def arange(graph: Any, start: Any, stop: Any = None, step: Any = 1, dtype: Any =
     -------
     Node
         One dim; a constant where the numbers are known.
-
-    Raises
-    ------
-    GraphTypeError
-        The step is 0, or an argument is neither a number nor a dim.
 
     Examples
     --------
@@ -242,25 +219,20 @@ def _linspace_jvp(tans: tuple[Node | None, ...], y: Node, *ends: Node, **attrs: 
     )
 
 
-_LINSPACE: Op = register(
-    Op(
-        "linspace",
-        "f[] -> f[] -> f[*out]",
-        _linspace_forward,
-        shape=lambda checks, start, stop, num, endpoint: (num,),
-        vjp=_linspace_vjp,
-        jvp=_linspace_jvp,
-        samples=(
-            Sample(((), ()), {"num": 5, "endpoint": True}),
-            Sample(((), ()), {"num": 4, "endpoint": False}),
-            Sample(((), ()), {"num": 1, "endpoint": True}),
-            Sample(((), ()), {"num": 0, "endpoint": True}),
-        ),
-        doc="Evenly spaced numbers between two.",
-    )
-)
+_LINSPACE: Op = declare(
+    "linspace", "f[] -> f[] -> f[*out]", _linspace_forward,
+    shape=lambda checks, start, stop, num, endpoint: (num,), vjp=_linspace_vjp, jvp=_linspace_jvp,
+    samples=(
+        Sample(((), ()), {"num": 5, "endpoint": True}),
+        Sample(((), ()), {"num": 4, "endpoint": False}),
+        Sample(((), ()), {"num": 1, "endpoint": True}),
+        Sample(((), ()), {"num": 0, "endpoint": True}),
+    ),
+    doc="Evenly spaced numbers between two.",
+)  # fmt: skip
 
 
+@raises(types="The ends are no floats of one dtype.", shapes="`num` is negative or None.")
 def linspace(
     graph: Any, start: Any, stop: Any, num: Any = 50, endpoint: bool = True, dtype: Any = None
 ) -> Node:
@@ -280,17 +252,6 @@ def linspace(
         Whether `stop` is the last one.
     dtype : dtype, optional
         A float; default: that of a node among the ends, else float32.
-
-    Returns
-    -------
-    Node
-
-    Raises
-    ------
-    GraphTypeError
-        The ends are no floats of one dtype.
-    ShapeError
-        `num` is negative or None.
     """
     home = _graph_of(graph, "linspace")
     (size,) = shape_from((num,))
@@ -321,6 +282,7 @@ def logspace(
 # -- eye and meshgrid -------------------------------------------------------------------------
 
 
+@raises(shapes="A size is negative or None.")
 def eye(graph: Any, n: Any, m: Any = None, k: int = 0, dtype: Any = "float32") -> Node:
     """Return a matrix with ones on a diagonal, as ``numpy.eye``.
 
@@ -338,11 +300,6 @@ def eye(graph: Any, n: Any, m: Any = None, k: int = 0, dtype: Any = "float32") -
     -------
     Node
         A constant where the sizes are known.
-
-    Raises
-    ------
-    ShapeError
-        A size is negative or None.
     """
     home = _graph_of(graph, "eye")
     rows, columns = shape_from((n, n if m is None else m))
@@ -354,6 +311,10 @@ def eye(graph: Any, n: Any, m: Any = None, k: int = 0, dtype: Any = "float32") -
     return astype(expand_dims(arange(home, rows), 1) + k == arange(home, columns), kind)
 
 
+@raises(
+    types="There is no argument, or `indexing` is neither \"xy\" nor \"ij\".",
+    shapes="An argument has more than one dim.",
+)  # fmt: skip
 def meshgrid(*xs: Node, indexing: str = "xy") -> list[Node]:
     """Return coordinate arrays of a grid, as ``numpy.meshgrid``.
 
@@ -368,13 +329,6 @@ def meshgrid(*xs: Node, indexing: str = "xy") -> list[Node]:
     -------
     list of Node
         One for each argument, all of the shape of the grid; views.
-
-    Raises
-    ------
-    GraphTypeError
-        There is no argument, or `indexing` is neither "xy" nor "ij".
-    ShapeError
-        An argument has more than one dim.
     """
     if not xs or indexing not in ("xy", "ij"):
         raise GraphTypeError(

@@ -17,9 +17,10 @@ import numpy as np
 
 from actorgraph.errors import GraphTypeError
 from actorgraph.graph import Node, build
-from actorgraph.op import Op, Sample, register
-from actorgraph.ops._declare import add_all
+from actorgraph.op import Op, Sample
+from actorgraph.ops._docs import raises
 from actorgraph.ops._half import through_float32
+from actorgraph.ops._rules import add_all, declare
 from actorgraph.ops.broadcasting import broadcast_like, sum  # noqa: A004
 from actorgraph.ops.casting import astype
 from actorgraph.ops.indexing import check_classes
@@ -288,54 +289,43 @@ _REST = "i[n, s] -> i1[n] -> i2[n]"
 _ATTRS = {"blank": 0, "zero_infinity": True}
 _INTS = ((2, 2), (2,), (2,))
 
-_LOSS: Op = register(
-    Op(
-        "ctc_loss",
-        f"f[t, n, c] -> {_REST} -> f[n]",
-        _loss_forward,
-        vjp=(
-            lambda ct, y, log_probs, *rest, **attrs: build(_PULL, ct, log_probs, *rest, **attrs),
-            None,
-            None,
-            None,
+_LOSS: Op = declare(
+    "ctc_loss", f"f[t, n, c] -> {_REST} -> f[n]", _loss_forward,
+    vjp=(
+        lambda ct, y, log_probs, *rest, **attrs: build(_PULL, ct, log_probs, *rest, **attrs), None,
+        None, None,
+    ),
+    jvp=_loss_jvp, cost=lambda shapes, result, attrs: 60 * shapes[0][0] * prod(shapes[1]),
+    samples=(Sample(((5, 2, 3), *_INTS), _ATTRS, ints={1: 3, 2: 6, 3: 3}),),
+    doc="Negative log-likelihood of label sequences, each sample's.",
+)  # fmt: skip
+
+_PULL: Op = declare(
+    "ctc_pull", f"f[n] -> f[t, n, c] -> {_REST} -> f[t, n, c]", _pull_forward, vjp=_pull_vjp,
+    jvp=_pull_jvp, cost=lambda shapes, result, attrs: 120 * shapes[1][0] * prod(shapes[2]),
+    samples=(Sample(((2,), (5, 2, 3), *_INTS), _ATTRS, ints={2: 3, 3: 6, 4: 3}),),
+    doc="Gradient of ctc_loss with respect to the log-probabilities.",
+)  # fmt: skip
+
+_CURVATURE: Op = declare(
+    "ctc_curvature", f"f[t, n, c] -> f[n] -> f[t, n, c] -> {_REST} -> f[t, n, c]",
+    _curvature_forward, vjp=_curvature_vjp, jvp=_curvature_jvp,
+    cost=lambda shapes, result, attrs: 300 * shapes[0][0] * prod(shapes[3]),
+    samples=(
+        Sample(
+            ((5, 2, 3), (2,), (5, 2, 3), *_INTS), _ATTRS, ints={3: 3, 4: 6, 5: 3}, constants=(2,)
         ),
-        jvp=_loss_jvp,
-        cost=lambda shapes, result, attrs: 60 * shapes[0][0] * prod(shapes[1]),
-        samples=(Sample(((5, 2, 3), *_INTS), _ATTRS, ints={1: 3, 2: 6, 3: 3}),),
-        doc="Negative log-likelihood of label sequences, each sample's.",
-    )
-)
-
-_PULL: Op = register(
-    Op(
-        "ctc_pull",
-        f"f[n] -> f[t, n, c] -> {_REST} -> f[t, n, c]",
-        _pull_forward,
-        vjp=_pull_vjp,
-        jvp=_pull_jvp,
-        cost=lambda shapes, result, attrs: 120 * shapes[1][0] * prod(shapes[2]),
-        samples=(Sample(((2,), (5, 2, 3), *_INTS), _ATTRS, ints={2: 3, 3: 6, 4: 3}),),
-        doc="Gradient of ctc_loss with respect to the log-probabilities.",
-    )
-)
-
-_CURVATURE: Op = register(
-    Op(
-        "ctc_curvature",
-        f"f[t, n, c] -> f[n] -> f[t, n, c] -> {_REST} -> f[t, n, c]",
-        _curvature_forward,
-        vjp=_curvature_vjp,
-        jvp=_curvature_jvp,
-        cost=lambda shapes, result, attrs: 300 * shapes[0][0] * prod(shapes[3]),
-        samples=(Sample(((5, 2, 3), (2,), (5, 2, 3), *_INTS), _ATTRS, ints={3: 3, 4: 6, 5: 3}),),
-        doc="Hessian of ctc_loss times a direction.",
-    )
-)
+    ),
+    doc="Hessian of ctc_loss times a direction.",
+)  # fmt: skip
 
 
 # -- what users call --------------------------------------------------------------------------
 
 
+@raises(
+    types="A dtype does not fit, or there is no such reduction.", shapes="The shapes do not fit.",
+)  # fmt: skip
 def ctc_loss(
     log_probs: Node,
     targets: Any,
@@ -370,13 +360,6 @@ def ctc_loss(
     -------
     Node
         A scalar, or of shape (batch,).
-
-    Raises
-    ------
-    GraphTypeError
-        A dtype does not fit, or there is no such reduction.
-    ShapeError
-        The shapes do not fit.
 
     Examples
     --------

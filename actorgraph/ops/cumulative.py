@@ -17,9 +17,11 @@ from typing import Any
 import numpy as np
 
 from actorgraph.graph import Node, build
-from actorgraph.op import Op, Sample, register
+from actorgraph.op import Op, Sample
 from actorgraph.operands import naming_itself
-from actorgraph.ops._declare import Reduction, add_all, reduction
+from actorgraph.ops._declare import Reduction, reduction
+from actorgraph.ops._docs import NO_AXIS, raises
+from actorgraph.ops._rules import add_all, declare
 from actorgraph.ops._scalars import accumulator, highest
 from actorgraph.ops.broadcasting import (
     REDUCTION_SAMPLES,
@@ -27,8 +29,6 @@ from actorgraph.ops.broadcasting import (
     axes_of,
     broadcast_like,
     conj,
-    spread,
-    sum,  # noqa: A004 - NumPy's name
     zeros_like,
 )
 from actorgraph.ops.exponential import exp
@@ -37,7 +37,7 @@ from actorgraph.ops.reshaping import reshape
 from actorgraph.ops.selection import maximum, where
 from actorgraph.ops.shaping import concatenate
 
-__all__ = ["cummax", "cummin", "cumprod", "cumsum", "logcumsumexp", "prod", "products_before"]
+__all__ = ["cummax", "cummin", "cumprod", "cumsum", "logcumsumexp", "prod"]
 
 
 def _cost(shapes: Any, result: Any, attrs: Any) -> float:
@@ -59,17 +59,12 @@ _ALONG = tuple(
 
 # -- cumsum -----------------------------------------------------------------------------------
 
-_CUMSUM: Op = register(
-    Op(
-        "cumsum",
-        "n[*s] -> n[*s]",
-        lambda xp, x, axis, reverse: _accumulate(xp, xp.add, x, axis, reverse),
-        vjp=(lambda ct, y, x, axis, reverse: build(_CUMSUM, ct, axis=axis, reverse=not reverse),),
-        jvp=lambda tans, y, x, **attrs: build(_CUMSUM, tans[0], **attrs),
-        samples=_ALONG,
-        doc="Running sum along an axis; the dtype is kept.",
-    )
-)
+_CUMSUM: Op = declare(
+    "cumsum", "n[*s] -> n[*s]",
+    lambda xp, x, axis, reverse: _accumulate(xp, xp.add, x, axis, reverse),
+    vjp=(lambda ct, y, x, axis, reverse: build(_CUMSUM, ct, axis=axis, reverse=not reverse),),
+    linear=(0,), samples=_ALONG, doc="Running sum along an axis; the dtype is kept.",
+)  # fmt: skip
 
 # -- products before each element, and the recurrence -----------------------------------------
 
@@ -120,35 +115,22 @@ def _scan_jvp(
     return _scan(total, x, axis, reverse)
 
 
-_SCAN: Op = register(
-    Op(
-        "scan_before",
-        "x[*s] -> x[*s] -> x[*s]",
-        _scan_forward,
-        vjp=(
-            lambda ct, s, b, x, axis, reverse: _scan(ct, conj(x), axis, not reverse),
-            lambda ct, s, b, x, axis, reverse: _scan(ct, conj(x), axis, not reverse) * conj(s),
-        ),
-        jvp=_scan_jvp,
-        cost=lambda shapes, result, attrs: 10 * size_of_shape(shapes[0]),
-        samples=tuple(Sample((s.shapes[0], s.shapes[0]), s.attrs) for s in _ALONG),
-        doc="s[i + 1] = b[i] + x[i] * s[i] from s[0] = 0.",
-    )
-)
+_SCAN: Op = declare(
+    "scan_before", "x[*s] -> x[*s] -> x[*s]", _scan_forward,
+    vjp=(
+        lambda ct, s, b, x, axis, reverse: _scan(ct, conj(x), axis, not reverse),
+        lambda ct, s, b, x, axis, reverse: _scan(ct, conj(x), axis, not reverse) * conj(s),
+    ),
+    jvp=_scan_jvp, cost=lambda shapes, result, attrs: 10 * size_of_shape(shapes[0]),
+    samples=tuple(Sample((s.shapes[0], s.shapes[0]), s.attrs) for s in _ALONG),
+    doc="s[i + 1] = b[i] + x[i] * s[i] from s[0] = 0.",
+)  # fmt: skip
 
-_BEFORE: Op = register(
-    Op(
-        "cumprod_before",
-        "x[*s] -> x[*s]",
-        _before_forward,
-        vjp=(
-            lambda ct, y, x, axis, reverse: _scan(ct, conj(x), axis, not reverse) * conj(y),
-        ),
-        jvp=lambda tans, y, x, axis, reverse: _scan(y * tans[0], x, axis, reverse),
-        cost=_cost,
-        samples=_ALONG,
-        doc="Product of the elements before each one along an axis.",
-    )
+_BEFORE: Op = declare(
+    "cumprod_before", "x[*s] -> x[*s]", _before_forward,
+    vjp=(lambda ct, y, x, axis, reverse: _scan(ct, conj(x), axis, not reverse) * conj(y),),
+    jvp=lambda tans, y, x, axis, reverse: _scan(y * tans[0], x, axis, reverse), cost=_cost,
+    samples=_ALONG, doc="Product of the elements before each one along an axis.",
 )  # fmt: skip
 
 
@@ -182,18 +164,12 @@ def _cumprod_jvp(tans: tuple[Node, ...], y: Node, x: Node, axis: int, reverse: b
     return moved + x * _scan(moved, x, axis, reverse)
 
 
-_CUMPROD: Op = register(
-    Op(
-        "cumprod",
-        "n[*s] -> n[*s]",
-        lambda xp, x, axis, reverse: _accumulate(xp, xp.multiply, x, axis, reverse),
-        vjp=(_cumprod_vjp,),
-        jvp=_cumprod_jvp,
-        cost=_cost,
-        samples=_ALONG,
-        doc="Running product along an axis; the dtype is kept.",
-    )
-)
+_CUMPROD: Op = declare(
+    "cumprod", "n[*s] -> n[*s]",
+    lambda xp, x, axis, reverse: _accumulate(xp, xp.multiply, x, axis, reverse),
+    vjp=(_cumprod_vjp,), jvp=_cumprod_jvp, cost=_cost, samples=_ALONG,
+    doc="Running product along an axis; the dtype is kept.",
+)  # fmt: skip
 
 
 def _run(op: Op, x: Node, axis: Any) -> Node:
@@ -203,6 +179,7 @@ def _run(op: Op, x: Node, axis: Any) -> Node:
     return build(op, x, axis=one, reverse=False)
 
 
+@raises(shapes="The axis is out of range.")
 @along_axis("x")
 def cumsum(x: Node, axis: int | None = None) -> Node:
     """Running sum along `axis`; the dtype is kept, also of integers.
@@ -215,15 +192,6 @@ def cumsum(x: Node, axis: int | None = None) -> Node:
     axis : int, optional
         Default: of the flattened array.
 
-    Returns
-    -------
-    Node
-
-    Raises
-    ------
-    ShapeError
-        The axis is out of range.
-
     Examples
     --------
     >>> from actorgraph.graph import Graph
@@ -233,6 +201,7 @@ def cumsum(x: Node, axis: int | None = None) -> Node:
     return _run(_CUMSUM, x, axis)
 
 
+@raises(shapes="The axis is out of range.")
 @along_axis("x")
 def cumprod(x: Node, axis: int | None = None) -> Node:
     """Running product along `axis`; the dtype is kept, also of integers.
@@ -245,15 +214,6 @@ def cumprod(x: Node, axis: int | None = None) -> Node:
     x : node
     axis : int, optional
         Default: of the flattened array.
-
-    Returns
-    -------
-    Node
-
-    Raises
-    ------
-    ShapeError
-        The axis is out of range.
 
     Examples
     --------
@@ -275,20 +235,15 @@ def _extreme_forward(xp: Any, x: Any, axis: int, largest: bool) -> Any:
     return xp.maximum.accumulate(places, axis=axis).astype(xp.int64, copy=False)
 
 
-_EXTREME: Op = register(
-    Op(
-        "running_extreme",
-        "r[*s] -> int64[*s]",
-        _extreme_forward,
-        cost=_cost,
-        samples=tuple(
-            Sample((shape,), {"axis": axis, "largest": largest})
-            for shape, axis in (((3, 4), 1), ((4, 2), 0), ((0, 2), 0))
-            for largest in (False, True)
-        ),
-        doc="Position of the largest or smallest entry so far along an axis, the last of equals.",
-    )
-)
+_EXTREME: Op = declare(
+    "running_extreme", "r[*s] -> int64[*s]", _extreme_forward, cost=_cost,
+    samples=tuple(
+        Sample((shape,), {"axis": axis, "largest": largest})
+        for shape, axis in (((3, 4), 1), ((4, 2), 0), ((0, 2), 0))
+        for largest in (False, True)
+    ),
+    doc="Position of the largest or smallest entry so far along an axis, the last of equals.",
+)  # fmt: skip
 
 
 def _running(what: str, x: Node, axis: int, largest: bool) -> tuple[Node, Node]:
@@ -297,6 +252,7 @@ def _running(what: str, x: Node, axis: int, largest: bool) -> tuple[Node, Node]:
     return gather(x, place, positions), positions
 
 
+@raises(types="`x` is bool or complex.", shapes=NO_AXIS)
 @naming_itself
 @along_axis("x")
 def cummax(x: Node, axis: int = -1) -> tuple[Node, Node]:
@@ -313,13 +269,6 @@ def cummax(x: Node, axis: int = -1) -> tuple[Node, Node]:
     values, indices : Node
         The gradient of the values goes to the entries that they were; of equal entries to the
         last, as in PyTorch.  The int64 indices have none.
-
-    Raises
-    ------
-    GraphTypeError
-        `x` is bool or complex.
-    ShapeError
-        There is no such axis.
 
     Examples
     --------
@@ -367,41 +316,20 @@ def _log_jvp(tans: tuple[Node, ...], y: Node, x: Node, axis: int) -> Node:
     return moved + kept * _scan(moved, kept, axis, False)
 
 
-_LOGCUMSUMEXP: Op = register(
-    Op(
-        "logcumsumexp",
-        "f[*s] -> f[*s]",
-        _log_forward,
-        vjp=(_log_vjp,),
-        jvp=_log_jvp,
-        cost=lambda shapes, result, attrs: 40.0 * size_of_shape(result),
-        samples=tuple(Sample(s.shapes, {"axis": s.attrs["axis"]}) for s in _ALONG[::2]),
-        doc="Logarithm of the running sum of exponentials along an axis, without overflow.",
-    )
-)
+_LOGCUMSUMEXP: Op = declare(
+    "logcumsumexp", "f[*s] -> f[*s]", _log_forward, vjp=(_log_vjp,), jvp=_log_jvp,
+    cost=lambda shapes, result, attrs: 40.0 * size_of_shape(result),
+    samples=tuple(Sample(s.shapes, {"axis": s.attrs["axis"]}) for s in _ALONG[::2]),
+    doc="Logarithm of the running sum of exponentials along an axis, without overflow.",
+)  # fmt: skip
 
 
+@raises(types="`x` is not of floats.", shapes=NO_AXIS)
 @along_axis("x")
 def logcumsumexp(x: Node, axis: int = -1) -> Node:
     """Return ``log(cumsum(exp(x)))`` along an axis without overflow, as ``torch.logcumsumexp``.
 
     Type ``f[*s] -> f[*s]``.
-
-    Parameters
-    ----------
-    x : node
-    axis : int
-
-    Returns
-    -------
-    Node
-
-    Raises
-    ------
-    GraphTypeError
-        `x` is not of floats.
-    ShapeError
-        There is no such axis.
     """
     (place,) = axes_of((axis,), x.ndim, "logcumsumexp")
     return build(_LOGCUMSUMEXP, x, axis=place)
@@ -426,22 +354,13 @@ def _others(x: Node, axis: tuple[int, ...]) -> Node | None:
     return here if more is None else here * broadcast_like(more, x)
 
 
-def _prod_vjp(ct: Node, y: Node, x: Node, axis: tuple[int, ...], keepdims: bool) -> Node:
-    ct = spread(ct, x, axis, keepdims)
-    others = _others(x, axis)
-    return ct if others is None else ct * conj(others)
-
-
-def _prod_jvp(
-    tans: tuple[Node, ...], y: Node, x: Node, axis: tuple[int, ...], keepdims: bool
-) -> Node:
-    others = _others(x, axis)
-    return tans[0] if others is None else sum(tans[0] * others, axis, keepdims)
+def _prod_slope(y: Node, x: Node, axis: tuple[int, ...], keepdims: bool) -> Node | None:
+    return _others(x, axis)
 
 
 prod: Reduction = reduction(
     "prod", "n[*s] -> n[*out]", _prod_forward, "Product over axes; the dtype is kept.",
-    vjp=(_prod_vjp,), jvp=_prod_jvp, layout="kept",
+    slope=_prod_slope,
     samples=(*REDUCTION_SAMPLES, Sample(((0, 2),), {"axis": (0,), "keepdims": False})),
     notes="The product of no elements is 1.  The gradient of an element is the product of the "
     "others, taken without a division: it is right where one or several factors are zero.",

@@ -13,9 +13,10 @@ from typing import Any, NamedTuple
 
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
-from actorgraph.op import Op, Sample, register
+from actorgraph.op import Op, Sample
 from actorgraph.operands import naming_itself
 from actorgraph.ops._complement import complement
+from actorgraph.ops._docs import NO_LAPACK, NOT_SQUARE, raises
 from actorgraph.ops._matrix_rules import (
     SQUARE_SAMPLES,
     adjoint,
@@ -29,6 +30,7 @@ from actorgraph.ops._matrix_rules import (
     known,
     read_rows,
 )
+from actorgraph.ops._rules import declare
 from actorgraph.ops.broadcasting import expand_dims, zeros_like
 from actorgraph.ops.creation import eye
 from actorgraph.ops.indexing import getitem
@@ -38,7 +40,7 @@ from actorgraph.ops.matrices import tril
 from actorgraph.ops.shaping import concatenate
 from actorgraph.types import Checks, Shape
 
-__all__ = ["QRResult", "cholesky", "householder_product", "qr"]
+__all__ = ["cholesky", "householder_product", "qr"]
 
 # -- cholesky ---------------------------------------------------------------------------------
 
@@ -54,25 +56,19 @@ def _cholesky_jvp(tans: tuple[Node, ...], y: Node, x: Node) -> Node:
     return y @ half_lower(adjoint(inner))
 
 
-_CHOLESKY: Op = register(
-    Op(
-        "cholesky",
-        "x[*s, n, n] -> x[*s, n, n]",
-        lambda xp, x: xp.linalg.cholesky(hermitian_array(xp, x)),
-        vjp=(_cholesky_vjp,),
-        jvp=_cholesky_jvp,
-        cost=cubic_cost(1 / 3),
-        samples=(
-            Sample(((1, 1),), low=0.5),
-            Sample(((3, 1, 1),), low=0.5),
-            Sample(((0, 0),)),
-            Sample(((0, 2, 2),)),
-        ),
-        doc="Lower Cholesky factor of each matrix.",
-    )
-)
+_CHOLESKY: Op = declare(
+    "cholesky", "x[*s, n, n] -> x[*s, n, n]",
+    lambda xp, x: xp.linalg.cholesky(hermitian_array(xp, x)), vjp=(_cholesky_vjp,),
+    jvp=_cholesky_jvp, cost=cubic_cost(1 / 3),
+    samples=(
+        Sample(((1, 1),), low=0.5), Sample(((3, 1, 1),), low=0.5), Sample(((0, 0),)),
+        Sample(((0, 2, 2),)),
+    ),
+    in_blas=True, doc="Lower Cholesky factor of each matrix.",
+)  # fmt: skip
 
 
+@raises(types=NO_LAPACK, shapes=NOT_SQUARE)
 def cholesky(x: Node, upper: bool = False) -> Node:
     """Return L with ``x = L @ L^H``, as ``numpy.linalg.cholesky``.
 
@@ -92,13 +88,6 @@ def cholesky(x: Node, upper: bool = False) -> Node:
     -------
     Node
         Lower triangles, or upper ones.
-
-    Raises
-    ------
-    GraphTypeError
-        The dtype is none that LAPACK takes.
-    ShapeError
-        The matrices are not square.
 
     Examples
     --------
@@ -155,19 +144,12 @@ def _qr_jvp(tans: tuple[Node, ...], y: Node, x: Node) -> Node:
     return concatenate([upper @ r, moved - q @ upper], axis=-2)
 
 
-_QR: Op = register(
-    Op(
-        "qr",
-        "x[*s, m, n] -> x[*out]",
-        _qr_forward,
-        shape=_qr_shape,
-        vjp=(_qr_vjp,),
-        jvp=_qr_jvp,
-        cost=cubic_cost(4),
-        samples=(*SQUARE_SAMPLES, Sample(((4, 2),)), Sample(((2, 3, 2),)), Sample(((3, 0),))),
-        doc="Triangular and orthonormal factor of each matrix, stacked.",
-    )
-)
+_QR: Op = declare(
+    "qr", "x[*s, m, n] -> x[*out]", _qr_forward, shape=_qr_shape, vjp=(_qr_vjp,), jvp=_qr_jvp,
+    cost=cubic_cost(4),
+    samples=(*SQUARE_SAMPLES, Sample(((4, 2),)), Sample(((2, 3, 2),)), Sample(((3, 0),))),
+    in_blas=True, doc="Triangular and orthonormal factor of each matrix, stacked.",
+)  # fmt: skip
 
 
 def _reduced(x: Node) -> tuple[Node, Node]:
@@ -190,6 +172,10 @@ def _completed(q: Node, r: Node, x: Node) -> QRResult:
     return QRResult(concatenate([q, rest], axis=-1), concatenate([r, below], axis=-2))
 
 
+@raises(
+    types="The dtype is none that LAPACK takes, or there is no such mode.",
+    shapes="`x` has fewer than two dims, or the number of columns is None.",
+)  # fmt: skip
 def qr(x: Node, mode: str = "reduced") -> Any:
     """Decompose each matrix as ``Q @ R``, as ``numpy.linalg.qr``.
 
@@ -211,13 +197,6 @@ def qr(x: Node, mode: str = "reduced") -> Any:
         `Q` of shape (..., m, k) with orthonormal columns and the upper triangle `R` of shape
         (..., k, n); the diagonal of `R` is real.
 
-    Raises
-    ------
-    GraphTypeError
-        The dtype is none that LAPACK takes, or there is no such mode.
-    ShapeError
-        `x` has fewer than two dims, or the number of columns is None.
-
     Examples
     --------
     >>> from actorgraph import Graph
@@ -235,6 +214,7 @@ def qr(x: Node, mode: str = "reduced") -> Any:
 # -- reflections ------------------------------------------------------------------------------
 
 
+@raises(types=NO_LAPACK, shapes="The dims are not known ints, or `x` is wide.")
 @naming_itself
 def householder_product(x: Any, tau: Any) -> Node:
     """Return the first columns of a product of reflections.
@@ -254,13 +234,6 @@ def householder_product(x: Any, tau: Any) -> Node:
     -------
     Node
         Shape (..., m, n).
-
-    Raises
-    ------
-    GraphTypeError
-        The dtype is none that LAPACK takes.
-    ShapeError
-        The dims are not known ints, or `x` is wide.
 
     Examples
     --------

@@ -8,11 +8,11 @@ from typing import Any
 
 from actorgraph.errors import GraphTypeError, shown
 from actorgraph.graph import Node, build
-from actorgraph.op import Attrs, Op, Rule, Sample, Together, register
+from actorgraph.op import Attrs, Memory, Op, Rule, Sample, Together, register
 from actorgraph.options import flag, several, text
 from actorgraph.types import Shape, parse
 
-__all__ = ["checked_rules", "define"]
+__all__ = ["define"]
 
 
 def define(
@@ -89,7 +89,7 @@ def define(
             raise GraphTypeError(f"op {name!r}: {what} has to be a function, got {shown(rule)}")
     record = Op(
         name, scheme, forward, shape, rules, jvp, cost, tuple(several("samples", samples)),
-        is_view=flag("is_view", is_view), concurrency=concurrency, checked=True,
+        memory=Memory(is_view=flag("is_view", is_view)), concurrency=concurrency, checked=True,
         runs_on="loop" if _is_async(forward) else "thread" if blocking else "worker",
         doc=text("doc", doc),
     )  # fmt: skip

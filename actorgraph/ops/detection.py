@@ -9,6 +9,7 @@ import numpy as np
 
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node
+from actorgraph.ops._docs import raises
 from actorgraph.ops.activations import sigmoid
 from actorgraph.ops.exponential import exp
 from actorgraph.ops.grouping import group_dim, ungroup_dims
@@ -19,6 +20,10 @@ from actorgraph.types import Dim
 __all__ = ["yolo_decode"]
 
 
+@raises(
+    types="`anchors` are no pairs, or the mask names one that is not there.",
+    shapes="The channels do not fit, or only a run knows the cells.",
+)  # fmt: skip
 def yolo_decode(
     x: Node,
     anchors: Any,
@@ -49,13 +54,6 @@ def yolo_decode(
     Node
         Shape (batch, height * width * anchors, 5 + classes): cells row by row, the anchors of a
         cell side by side.
-
-    Raises
-    ------
-    GraphTypeError
-        `anchors` are no pairs, or the mask names one that is not there.
-    ShapeError
-        The channels do not fit, or only a run knows the cells.
     """
     boxes = np.asarray(anchors, np.float64)
     if boxes.ndim != 2 or boxes.shape[1] != 2:

@@ -9,6 +9,7 @@ import numpy as np
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node
 from actorgraph.operands import naming_itself
+from actorgraph.ops._docs import raises
 from actorgraph.ops._half import tiny
 from actorgraph.ops.arithmetic import multiply, sqrt, square, subtract
 from actorgraph.ops.broadcasting import along_axis, broadcast_like, expand_dims, sum  # noqa: A004
@@ -22,6 +23,10 @@ from actorgraph.types import Dim
 __all__ = ["cdist", "cosine_similarity", "normalize", "pairwise_distance", "pdist"]
 
 
+@raises(
+    types="Dtypes differ or are no floats.",
+    shapes="Shapes do not broadcast, or there is no such axis.",
+)  # fmt: skip
 @naming_itself
 @along_axis("x")
 def cosine_similarity(x: Any, y: Any, axis: int = 1, eps: float = 1e-8) -> Node:
@@ -37,13 +42,6 @@ def cosine_similarity(x: Any, y: Any, axis: int = 1, eps: float = 1e-8) -> Node:
         Along which the vectors lie; it is removed.
     eps : float
         Least norm.
-
-    Raises
-    ------
-    GraphTypeError
-        Dtypes differ or are no floats.
-    ShapeError
-        Shapes do not broadcast, or there is no such axis.
     """
     product = multiply(x, y)
     place = one_axis(axis, product.ndim, "cosine_similarity")
@@ -77,6 +75,7 @@ def pairwise_distance(
     return norm(subtract(x, y) + float(eps), p, -1, keepdims)
 
 
+@raises(shapes="`x` is no matrix, or only a run knows its rows.")
 def pdist(x: Node, p: float = 2.0) -> Node:
     """Return the distances between all pairs of rows of a matrix, as ``torch.pdist``.
 
@@ -91,11 +90,6 @@ def pdist(x: Node, p: float = 2.0) -> Node:
     -------
     Node
         Shape (rows (rows - 1) / 2,): of rows 0 and 1, 0 and 2, ..., 1 and 2, ...
-
-    Raises
-    ------
-    ShapeError
-        `x` is no matrix, or only a run knows its rows.
     """
     if x.ndim != 2 or isinstance(x.dims[0], Dim):
         raise ShapeError(f"pdist takes a matrix of a known number of rows, got {x!r}")

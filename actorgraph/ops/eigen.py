@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from actorgraph.graph import Node, build
-from actorgraph.op import Attrs, Op, Sample, register
+from actorgraph.op import Attrs, Op, Sample
+from actorgraph.ops._docs import NO_LAPACK, NOT_SQUARE, raises
 from actorgraph.ops._matrix_rules import (
     SQUARE_SAMPLES,
     adjoint,
@@ -24,6 +25,7 @@ from actorgraph.ops._matrix_rules import (
     read_rows,
     rows_stacked,
 )
+from actorgraph.ops._rules import declare
 from actorgraph.ops.broadcasting import conj, expand_dims, zeros_like
 from actorgraph.ops.broadcasting import sum as sum_over
 from actorgraph.ops.casting import astype, real_part
@@ -35,7 +37,7 @@ from actorgraph.ops.matrices import diag_embed, matrix_diagonal
 from actorgraph.ops.shaping import swap_last
 from actorgraph.types import Checks, Shape
 
-__all__ = ["EigResult", "eig", "eigvals"]
+__all__ = ["eig", "eigvals"]
 
 
 class EigResult(NamedTuple):
@@ -113,19 +115,11 @@ def _eig_shape(checks: Checks, x: Shape, *, dtype: str) -> Shape:
 
 _SAMPLES = tuple(Sample(one.shapes, {"dtype": "complex128"}) for one in SQUARE_SAMPLES)
 
-_EIG: Op = register(
-    Op(
-        "eig",
-        _scheme("*out"),
-        _eig_forward,
-        shape=_eig_shape,
-        vjp=(_eig_vjp,),
-        jvp=_eig_jvp,
-        cost=cubic_cost(25),
-        samples=_SAMPLES,
-        doc="Eigenvalues and eigenvectors of each matrix, stacked.",
-    )
-)
+_EIG: Op = declare(
+    "eig", _scheme("*out"), _eig_forward, shape=_eig_shape, vjp=(_eig_vjp,), jvp=_eig_jvp,
+    cost=cubic_cost(25), samples=_SAMPLES,
+    doc="Eigenvalues and eigenvectors of each matrix, stacked.",
+)  # fmt: skip
 
 
 def _eigvals_vjp(ct: Node, y: Node, x: Node, dtype: str) -> Node:
@@ -139,20 +133,14 @@ def _eigvals_jvp(tans: tuple[Node, ...], y: Node, x: Node, dtype: str) -> Node:
     return matrix_diagonal(inner, square=True)
 
 
-_EIGVALS: Op = register(
-    Op(
-        "eigvals",
-        _scheme("*s, n"),
-        lambda xp, x, dtype: xp.linalg.eigvals(x).astype(dtype, copy=False),
-        vjp=(_eigvals_vjp,),
-        jvp=_eigvals_jvp,
-        cost=cubic_cost(10),
-        samples=_SAMPLES,
-        doc="Eigenvalues of each matrix.",
-    )
-)
+_EIGVALS: Op = declare(
+    "eigvals", _scheme("*s, n"),
+    lambda xp, x, dtype: xp.linalg.eigvals(x).astype(dtype, copy=False), vjp=(_eigvals_vjp,),
+    jvp=_eigvals_jvp, cost=cubic_cost(10), samples=_SAMPLES, doc="Eigenvalues of each matrix.",
+)  # fmt: skip
 
 
+@raises(types=NO_LAPACK, shapes=NOT_SQUARE)
 def eig(x: Node) -> EigResult:
     """Return eigenvalues and eigenvectors of square matrices, as ``numpy.linalg.eig``.
 
@@ -171,13 +159,6 @@ def eig(x: Node) -> EigResult:
         `eigenvalues`, shape (..., n), in LAPACK's order; `eigenvectors`, shape (..., n, n), of
         length 1, with a largest entry that is real.
 
-    Raises
-    ------
-    GraphTypeError
-        The dtype is none that LAPACK takes.
-    ShapeError
-        The matrices are not square.
-
     Examples
     --------
     >>> from actorgraph import Graph
@@ -187,6 +168,7 @@ def eig(x: Node) -> EigResult:
     return EigResult(*_parts(build(_EIG, as_square(x, "eig"), dtype=_complex_name(x))))
 
 
+@raises(types=NO_LAPACK, shapes=NOT_SQUARE)
 def eigvals(x: Node) -> Node:
     """Return the eigenvalues of square matrices, as ``numpy.linalg.eigvals``.
 
@@ -202,13 +184,6 @@ def eigvals(x: Node) -> Node:
     -------
     Node
         Complex, shape (..., n), in LAPACK's order.
-
-    Raises
-    ------
-    GraphTypeError
-        The dtype is none that LAPACK takes.
-    ShapeError
-        The matrices are not square.
 
     Examples
     --------

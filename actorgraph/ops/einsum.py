@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 from actorgraph.errors import GraphTypeError
 from actorgraph.graph import Node
+from actorgraph.ops._docs import raises
 from actorgraph.ops.arithmetic import multiply
 from actorgraph.ops.broadcasting import conj, expand_dims, squeeze
 from actorgraph.ops.broadcasting import sum as sum_over
@@ -33,6 +34,11 @@ Part: TypeAlias = tuple[Node, Labels]
 _OPEN_SIZE = 32  # stands for a dim that only the run knows when the order is chosen
 
 
+@raises(
+    types="The subscripts cannot be read or do not fit the operands, dtypes differ, or a "
+    "strategy is asked for and opt_einsum is not installed.",
+    shapes="Dims of one label differ and neither is 1.",
+)  # fmt: skip
 def einsum(subscripts: str, *operands: Any, optimize: bool | str = True) -> Node:
     """Sum products by Einstein's convention, as ``numpy.einsum``.
 
@@ -48,18 +54,6 @@ def einsum(subscripts: str, *operands: Any, optimize: bool | str = True) -> Node
         True takes the order of opt_einsum where it is installed, and else goes from left to
         right, as False does; a str is a strategy of opt_einsum, such as ``"optimal"``.  The order
         changes the rounding.
-
-    Returns
-    -------
-    Node
-
-    Raises
-    ------
-    GraphTypeError
-        The subscripts cannot be read or do not fit the operands, dtypes differ, or a strategy is
-        asked for and opt_einsum is not installed.
-    ShapeError
-        Dims of one label differ and neither is 1.
 
     Examples
     --------

@@ -9,8 +9,10 @@ import numpy as np
 
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
-from actorgraph.op import Op, Sample, register
+from actorgraph.op import KEPT, Op, Sample
+from actorgraph.ops._docs import raises
 from actorgraph.ops._half import through_float32
+from actorgraph.ops._rules import declare
 from actorgraph.ops.assignment import index_add
 from actorgraph.ops.broadcasting import broadcast_to, expand_dims, sum  # noqa: A004
 from actorgraph.ops.casting import astype
@@ -79,41 +81,26 @@ def _add_vjp(
     return _without_padding(build(_ROWS, u, index, padding=padding), index, padding)
 
 
-def _add_jvp(tans: Any, y: Node, ct: Node, *others: Node, **attrs: Any) -> Node | None:
-    return None if tans[0] is None else build(_ADD, tans[0], *others, **attrs)
+_ROWS: Op = declare(
+    "embedding", "x[v, d] -> i[*s] -> x[*s, d]", _rows_forward, vjp=(_rows_vjp, None),
+    jvp=_rows_jvp,
+    samples=tuple(
+        Sample(((4, 3), shape), {"padding": None}, ints={1: 4})
+        for shape in ((5,), (2, 3), (0,))
+    ),
+    doc="Rows of a table by integers.",
+)  # fmt: skip
 
-
-_ROWS: Op = register(
-    Op(
-        "embedding",
-        "x[v, d] -> i[*s] -> x[*s, d]",
-        _rows_forward,
-        vjp=(_rows_vjp, None),
-        jvp=_rows_jvp,
-        samples=tuple(
-            Sample(((4, 3), shape), {"padding": None}, ints={1: 4})
-            for shape in ((5,), (2, 3), (0,))
-        ),
-        doc="Rows of a table by integers.",
-    )
-)
-
-_ADD: Op = register(
-    Op(
-        "embedding_adjoint",
-        lambda arity, attrs: f"x[*s, d] -> i[*s] -> {'a[v, e] -> ' if arity == 3 else ''}x[*out]",
-        _add_forward,
-        shape=_add_shape,
-        vjp=_add_vjp,
-        jvp=_add_jvp,
-        samples=(
-            Sample(((5, 3), (5,)), {"size": 4, "padding": 2}, ints={1: 4}),
-            Sample(((2, 2, 3), (2, 2), (4, 3)), {"size": None, "padding": None}, ints={1: 4}),
-        ),
-        layout="kept",
-        doc="Rows added into a table of zeros.",
-    )
-)
+_ADD: Op = declare(
+    "embedding_adjoint",
+    lambda arity, attrs: f"x[*s, d] -> i[*s] -> {'a[v, e] -> ' if arity == 3 else ''}x[*out]",
+    _add_forward, shape=_add_shape, vjp=_add_vjp, linear=(0,),
+    samples=(
+        Sample(((5, 3), (5,)), {"size": 4, "padding": 2}, ints={1: 4}),
+        Sample(((2, 2, 3), (2, 2), (4, 3)), {"size": None, "padding": None}, ints={1: 4}),
+    ),
+    memory=KEPT, doc="Rows added into a table of zeros.",
+)  # fmt: skip
 
 
 def _entry(padding_idx: int, weight: Node) -> int:
@@ -128,6 +115,10 @@ def _entry(padding_idx: int, weight: Node) -> int:
     return padding_idx
 
 
+@raises(
+    types="`index` is no integer, or `weight` neither float nor complex.",
+    shapes="`weight` is no matrix, or `padding_idx` is out of range.",
+)  # fmt: skip
 def embedding(index: Any, weight: Node, padding_idx: int | None = None) -> Node:
     """Return the rows of a table, as ``torch.nn.functional.embedding``.
 
@@ -147,13 +138,6 @@ def embedding(index: Any, weight: Node, padding_idx: int | None = None) -> Node:
     Node
         Shape (*index.shape, features).
 
-    Raises
-    ------
-    GraphTypeError
-        `index` is no integer, or `weight` neither float nor complex.
-    ShapeError
-        `weight` is no matrix, or `padding_idx` is out of range.
-
     Examples
     --------
     >>> import numpy as np
@@ -166,6 +150,10 @@ def embedding(index: Any, weight: Node, padding_idx: int | None = None) -> Node:
     return build(_ROWS, weight, index, padding=padding)
 
 
+@raises(
+    types="There is no such mode, or it takes no weights; a dtype does not fit.",
+    shapes="`index` is no matrix without `offsets`, or no vector with them.",
+)  # fmt: skip
 def embedding_bag(
     index: Any,
     weight: Node,
@@ -200,13 +188,6 @@ def embedding_bag(
     -------
     Node
         Shape (bags, features).
-
-    Raises
-    ------
-    GraphTypeError
-        There is no such mode, or it takes no weights; a dtype does not fit.
-    ShapeError
-        `index` is no matrix without `offsets`, or no vector with them.
 
     Notes
     -----

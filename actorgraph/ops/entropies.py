@@ -74,10 +74,6 @@ def logit(x: Node, eps: float | None = None) -> Node:
     eps : float, optional
         Limit `x` to the interval from `eps` to ``1 - eps`` before.
 
-    Returns
-    -------
-    Node
-
     Examples
     --------
     >>> from actorgraph import Graph

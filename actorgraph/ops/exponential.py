@@ -5,20 +5,11 @@ from __future__ import annotations
 from math import log as log_of
 from math import prod
 
-from actorgraph.op import Op
+from actorgraph.op import KEPT_OUT, Op
 from actorgraph.ops._declare import Unary, unary
 from actorgraph.ops._quick import exp_without_warning
 
-__all__ = [
-    "EXPONENTIALS",
-    "exp",
-    "exp2",
-    "expm1",
-    "log",
-    "log10",
-    "log1p",
-    "log2",
-]
+__all__ = ["exp", "exp2", "expm1", "log", "log10", "log1p", "log2"]
 
 _LN2, _LN10 = log_of(2), log_of(10)
 
@@ -40,6 +31,6 @@ log1p = unary(
 
 EXPONENTIALS = Op(
     "exponentials", "f[*s] -> f[*s]", exp_without_warning,
-    cost=lambda shapes, result, attrs: 5.0 * prod(result), layout="kept", takes_out=True,
+    cost=lambda shapes, result, attrs: 5.0 * prod(result), memory=KEPT_OUT,
 )  # fmt: skip
 """What functions of the exponentials and their gradients share: inf where one is too large."""

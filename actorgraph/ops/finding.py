@@ -9,6 +9,7 @@ import numpy as np
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node
 from actorgraph.operands import as_node, naming_itself
+from actorgraph.ops._docs import raises
 from actorgraph.ops.arithmetic import floor_divide, mod
 from actorgraph.ops.assignment import index_put
 from actorgraph.ops.broadcasting import broadcast_like
@@ -44,6 +45,7 @@ def flatnonzero(x: Node) -> Node:
     return positions_where(flat if flat.dtype.kind == "b" else flat != 0, flat)
 
 
+@raises(shapes="`x` is a scalar.")
 @naming_itself
 def nonzero(x: Node) -> tuple[Node, ...]:
     """Return where elements are not zero, as ``numpy.nonzero``: ``x[nonzero(x)]`` are these.
@@ -58,11 +60,6 @@ def nonzero(x: Node) -> tuple[Node, ...]:
     tuple of Node
         For each axis the positions, in C order: of int64 and one dim, whose size only a run knows
         (None).  They have no gradient; ``x[nonzero(x)]`` has one.
-
-    Raises
-    ------
-    ShapeError
-        `x` is a scalar.
 
     Examples
     --------
@@ -96,6 +93,7 @@ def argwhere(x: Node) -> Node:
     return stack(nonzero(x), 1)
 
 
+@raises(types="The dtypes differ, or are bool or complex.")
 @naming_itself
 def isin(x: Node, test: Any, *, invert: bool = False) -> Node:
     """Whether each element of `x` is among those of `test`, as ``numpy.isin``; no gradient.
@@ -113,11 +111,6 @@ def isin(x: Node, test: Any, *, invert: bool = False) -> Node:
     -------
     Node
         Of bools, in the shape of `x`.
-
-    Raises
-    ------
-    GraphTypeError
-        The dtypes differ, or are bool or complex.
     """
     ordered = sort(ravel(as_node(test, x)))
     if ordered.dims[0] == 0:
@@ -128,6 +121,10 @@ def isin(x: Node, test: Any, *, invert: bool = False) -> Node:
     return ~found if invert else found
 
 
+@raises(
+    types="The mask is not of bools, or the dtypes differ.",
+    shapes="The mask does not broadcast to `x`.",
+)  # fmt: skip
 @naming_itself
 def masked_scatter(x: Node, mask: Any, source: Any) -> Node:
     """Return `x` with the elements of `source`, in order, where a mask holds.
@@ -147,13 +144,6 @@ def masked_scatter(x: Node, mask: Any, source: Any) -> Node:
     -------
     Node
         Of the type of `x`; what is left out and what is replaced get no gradient.
-
-    Raises
-    ------
-    GraphTypeError
-        The mask is not of bools, or the dtypes differ.
-    ShapeError
-        The mask does not broadcast to `x`.
     """
     held = x.graph.lift(mask if isinstance(mask, Node) else np.asarray(mask))
     if held.dtype.kind != "b":

@@ -24,8 +24,7 @@ __all__ = [
 _PAIR, _FLOAT = "f[*s] -> f[*t] -> f[*s|t]", "f[*s] -> f[*s]"
 
 copysign: Binary = binary(
-    "copysign", "copysign",
-    (lambda t, z, x, y: t * (sign(x) * copysign(1.0, y)), None),
+    "copysign", "copysign", (lambda t, z, x, y: t * (sign(x) * copysign(1.0, y)), None),
     "The size of x with the sign of y.", scheme=_PAIR,
     notes="The gradient of x is 1 or -1, 0 at 0; that of y is zero.",
 )  # fmt: skip
@@ -82,10 +81,6 @@ def ldexp(x: Any, y: Any) -> Node:
         Float, or of the dtype of `y`.
     y : node or array
         Integers, which have no gradient; or as in PyTorch floats or complex numbers, which have.
-
-    Returns
-    -------
-    Node
 
     Examples
     --------

@@ -6,6 +6,7 @@ from typing import Any
 
 from actorgraph.errors import ShapeError
 from actorgraph.graph import Node
+from actorgraph.ops._docs import raises
 from actorgraph.ops.broadcasting import expand_dims, squeeze
 from actorgraph.ops.reshaping import flatten, reshape
 from actorgraph.ops.shaping import swap_last
@@ -14,6 +15,7 @@ from actorgraph.ops.windows import col2im, im2col, out_sizes, per_axis
 __all__ = ["fold", "unfold"]
 
 
+@raises(shapes="The rank is neither 3 nor 4, or no window fits.")
 def unfold(x: Node, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> Node:
     """Return the windows of images as columns, as ``torch.nn.functional.unfold``.
 
@@ -27,11 +29,6 @@ def unfold(x: Node, kernel_size: Any, dilation: Any = 1, padding: Any = 0, strid
     -------
     Node
         Shape (batch, channels * product of the kernel, windows); `im2col` gives rows.
-
-    Raises
-    ------
-    ShapeError
-        The rank is neither 3 nor 4, or no window fits.
     """
     if x.ndim not in (3, 4):
         raise ShapeError(f"unfold takes rank 3 or 4, got {x!r}")
@@ -40,6 +37,7 @@ def unfold(x: Node, kernel_size: Any, dilation: Any = 1, padding: Any = 0, strid
     return columns if x.ndim == 4 else squeeze(columns, 0)
 
 
+@raises(shapes="The rank is neither 2 nor 3, or the number of windows is not that of such images.")
 def fold(
     x: Node,
     output_size: Any,
@@ -62,11 +60,6 @@ def fold(
     -------
     Node
         Shape (batch, channels, height, width).
-
-    Raises
-    ------
-    ShapeError
-        The rank is neither 2 nor 3, or the number of windows is not that of such images.
     """
     if x.ndim not in (2, 3):
         raise ShapeError(f"fold takes rank 2 or 3, got {x!r}")

@@ -14,16 +14,14 @@ import numpy as np
 
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
-from actorgraph.op import Attrs, Op, Sample, register
-from actorgraph.ops._declare import linear_jvp
+from actorgraph.op import Attrs, Op, Sample
+from actorgraph.ops._docs import raises
+from actorgraph.ops._rules import declare
 from actorgraph.ops.casting import astype, real_part
 from actorgraph.ops.shaping import one_axis
 from actorgraph.types import Checks, Dim, Shape, shape_from
 
-__all__ = [
-    "OTHER_NORM", "checked", "complex_of", "fft", "fftn", "flops_of", "ifft", "ifftn", "like_dtype",
-    "places_and_sizes", "resize", "sized", "to_dtype",
-]  # fmt: skip
+__all__ = ["fft", "fftn", "ifft", "ifftn"]
 
 _NORMS = ("backward", "ortho", "forward")
 OTHER_NORM = {"backward": "forward", "ortho": "ortho", "forward": "backward"}
@@ -66,37 +64,24 @@ def _resized(checks: Checks, x: Shape, *, axis: int, size: int | Dim) -> Shape:
     return (*x[:axis], size, *x[axis + 1 :])
 
 
-_RESIZE: Op = register(
-    Op(
-        "resize_axis",
-        "a[*s] -> a[*out]",
-        lambda xp, x, axis, size: sized(xp, x, axis, size),
-        shape=_resized,
-        vjp=(lambda ct, y, x, axis, size: build(_RESIZE_LIKE, ct, x, axis=axis),),
-        jvp=linear_jvp(lambda: _RESIZE),
-        samples=(
-            Sample(((3, 4),), {"axis": 1, "size": 6}),
-            Sample(((3, 4),), {"axis": 0, "size": 2}),
-            Sample(((3, 4),), {"axis": 0, "size": 3}),
-        ),
-        doc="Cut an axis, or extend it with zeros.",
-    )
-)
+_RESIZE: Op = declare(
+    "resize_axis", "a[*s] -> a[*out]", lambda xp, x, axis, size: sized(xp, x, axis, size),
+    shape=_resized, vjp=(lambda ct, y, x, axis, size: build(_RESIZE_LIKE, ct, x, axis=axis),),
+    linear=(0,),
+    samples=(
+        Sample(((3, 4),), {"axis": 1, "size": 6}), Sample(((3, 4),), {"axis": 0, "size": 2}),
+        Sample(((3, 4),), {"axis": 0, "size": 3}),
+    ),
+    doc="Cut an axis, or extend it with zeros.",
+)  # fmt: skip
 
-_RESIZE_LIKE: Op = register(
-    Op(
-        "resize_axis_like",
-        "a[*s] -> a1[*t] -> a[*t]",
-        lambda xp, x, like, axis: sized(xp, x, axis, like.shape[axis]),
-        vjp=(lambda ct, y, x, like, axis: build(_RESIZE_LIKE, ct, x, axis=axis), None),
-        jvp=linear_jvp(lambda: _RESIZE_LIKE),
-        samples=(
-            Sample(((3, 6), (3, 4)), {"axis": 1}),
-            Sample(((2, 4), (3, 4)), {"axis": 0}),
-        ),
-        doc="Cut an axis, or extend it with zeros, to the length in another array.",
-    )
-)
+_RESIZE_LIKE: Op = declare(
+    "resize_axis_like", "a[*s] -> a1[*t] -> a[*t]",
+    lambda xp, x, like, axis: sized(xp, x, axis, like.shape[axis]),
+    vjp=(lambda ct, y, x, like, axis: build(_RESIZE_LIKE, ct, x, axis=axis), None), linear=(0,),
+    samples=(Sample(((3, 6), (3, 4)), {"axis": 1}), Sample(((2, 4), (3, 4)), {"axis": 0})),
+    doc="Cut an axis, or extend it with zeros, to the length in another array.",
+)  # fmt: skip
 
 
 def resize(x: Node, axis: int, size: Any, what: str) -> Node:
@@ -133,25 +118,15 @@ def _sample(shape: tuple[int, ...], axes: tuple[int, ...], inverse: bool, norm: 
     return Sample((shape,), attrs)
 
 
-_FFT: Op = register(
-    Op(
-        "fft",
-        to_dtype,
-        _fft_forward,
-        shape=_same_shape,
-        vjp=(_fft_vjp,),
-        jvp=linear_jvp(lambda: _FFT),
-        cost=flops_of,
-        samples=(
-            _sample((5,), (0,), False, "backward"),
-            _sample((2, 4), (1,), True, "backward"),
-            _sample((3, 4), (0, 1), False, "ortho"),
-            _sample((3, 2), (0,), True, "forward"),
-            _sample((3, 2), (1, 0), False, "forward"),
-        ),
-        doc="Discrete Fourier transform over axes, forward or inverse.",
-    )
-)
+_FFT: Op = declare(
+    "fft", to_dtype, _fft_forward, shape=_same_shape, vjp=(_fft_vjp,), linear=(0,), cost=flops_of,
+    samples=(
+        _sample((5,), (0,), False, "backward"), _sample((2, 4), (1,), True, "backward"),
+        _sample((3, 4), (0, 1), False, "ortho"), _sample((3, 2), (0,), True, "forward"),
+        _sample((3, 2), (1, 0), False, "forward"),
+    ),
+    doc="Discrete Fourier transform over axes, forward or inverse.",
+)  # fmt: skip
 
 
 def complex_of(dtype: np.dtype[Any]) -> str:
@@ -199,6 +174,10 @@ def _transform(x: Node, s: Any, axes: Any, norm: str | None, inverse: bool, what
     return build(_FFT, x, axes=places, inverse=inverse, norm=norm, dtype=dtype)
 
 
+@raises(
+    types="The dtype is neither float nor complex, or there is no such norm.",
+    shapes="There is no such axis, or no points along it.",
+)  # fmt: skip
 def fft(x: Node, n: Any = None, axis: int = -1, norm: str | None = None) -> Node:
     """Discrete Fourier transform along an axis, as ``numpy.fft.fft``.
 
@@ -217,13 +196,6 @@ def fft(x: Node, n: Any = None, axis: int = -1, norm: str | None = None) -> Node
     Node
         Complex.
 
-    Raises
-    ------
-    GraphTypeError
-        The dtype is neither float nor complex, or there is no such norm.
-    ShapeError
-        There is no such axis, or no points along it.
-
     Examples
     --------
     >>> from actorgraph import Graph
@@ -238,6 +210,10 @@ def ifft(x: Node, n: Any = None, axis: int = -1, norm: str | None = None) -> Nod
     return _transform(x, None if n is None else (n,), (axis,), norm, True, "ifft")
 
 
+@raises(
+    types="The dtype is neither float nor complex, or there is no such norm.",
+    shapes="An axis is given twice or does not exist, or there are no points along it.",
+)  # fmt: skip
 def fftn(x: Node, s: Any = None, axes: Any = None, norm: str | None = None) -> Node:
     """Discrete Fourier transform over several axes, as ``numpy.fft.fftn``.
 
@@ -256,13 +232,6 @@ def fftn(x: Node, s: Any = None, axes: Any = None, norm: str | None = None) -> N
     -------
     Node
         Complex.
-
-    Raises
-    ------
-    GraphTypeError
-        The dtype is neither float nor complex, or there is no such norm.
-    ShapeError
-        An axis is given twice or does not exist, or there are no points along it.
 
     Examples
     --------

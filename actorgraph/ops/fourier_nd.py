@@ -21,8 +21,8 @@ from actorgraph.ops.rearranging import roll
 from actorgraph.ops.shaping import one_axis
 
 __all__ = [
-    "fft2", "fftshift", "hfft", "hfft2", "hfftn", "ifft2", "ifftshift", "ihfft", "ihfft2",
-    "ihfftn", "irfft2", "irfftn", "rfft2", "rfftn",
+    "fft2", "fftshift", "hfft", "hfft2", "hfftn", "ifft2", "ifftshift", "ihfft", "ihfft2", "ihfftn",
+    "irfft2", "irfftn", "rfft2", "rfftn",
 ]  # fmt: skip
 
 _T = TypeVar("_T", bound=Callable[..., Node])

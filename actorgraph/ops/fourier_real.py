@@ -11,8 +11,9 @@ import numpy as np
 
 from actorgraph.errors import ShapeError
 from actorgraph.graph import Node, build
-from actorgraph.op import Op, Sample, register
-from actorgraph.ops._declare import linear_jvp
+from actorgraph.op import Op, Sample
+from actorgraph.ops._docs import raises
+from actorgraph.ops._rules import declare
 from actorgraph.ops.fourier import (
     OTHER_NORM,
     checked,
@@ -63,41 +64,35 @@ def _rfft_adjoint_of(ct: Node, x: Node, axis: int, norm: str) -> Node:
     return build(_RFFT_ADJOINT, ct, x, axis=axis, norm=norm)
 
 
-_RFFT: Op = register(
-    Op(
-        "rfft",
-        lambda arity, attrs: f"f[*s] -> {attrs['dtype']}[*out]",
-        _rfft_forward,
-        shape=_rfft_shape,
-        vjp=(lambda ct, y, x, axis, norm, dtype: _rfft_adjoint_of(ct, x, axis, norm),),
-        jvp=linear_jvp(lambda: _RFFT),
-        cost=flops_of,
-        samples=(
-            Sample(((6,),), {"axis": 0, "norm": "backward", "dtype": "complex128"}),
-            Sample(((5, 2),), {"axis": 0, "norm": "ortho", "dtype": "complex128"}),
-            Sample(((2, 1),), {"axis": 1, "norm": "forward", "dtype": "complex128"}),
-        ),
-        doc="Half spectrum of real signals along an axis.",
-    )
-)
+_RFFT: Op = declare(
+    "rfft", lambda arity, attrs: f"f[*s] -> {attrs['dtype']}[*out]", _rfft_forward,
+    shape=_rfft_shape,
+    vjp=(lambda ct, y, x, axis, norm, dtype: _rfft_adjoint_of(ct, x, axis, norm),),
+    linear=(0,), cost=flops_of,
+    samples=(
+        Sample(((6,),), {"axis": 0, "norm": "backward", "dtype": "complex128"}),
+        Sample(((5, 2),), {"axis": 0, "norm": "ortho", "dtype": "complex128"}),
+        Sample(((2, 1),), {"axis": 1, "norm": "forward", "dtype": "complex128"}),
+    ),
+    doc="Half spectrum of real signals along an axis.",
+)  # fmt: skip
 
-_RFFT_ADJOINT: Op = register(
-    Op(
-        "rfft_adjoint",
-        "x[*s] -> f1[*t] -> f1[*t]",
-        _rfft_adjoint,
-        vjp=(lambda ct, y, z, like, axis, norm: _rfft_of(ct, z, axis, norm), None),
-        jvp=linear_jvp(lambda: _RFFT_ADJOINT),
-        cost=flops_of,
-        samples=(
-            Sample(((4,), (6,)), {"axis": 0, "norm": "backward"}),
-            Sample(((3, 2), (5, 2)), {"axis": 0, "norm": "ortho"}),
-        ),
-        doc="Adjoint of rfft: real signals from cotangents of half spectra.",
-    )
-)
+_RFFT_ADJOINT: Op = declare(
+    "rfft_adjoint", "x[*s] -> f1[*t] -> f1[*t]", _rfft_adjoint,
+    vjp=(lambda ct, y, z, like, axis, norm: _rfft_of(ct, z, axis, norm), None),
+    linear=(0,), cost=flops_of,
+    samples=(
+        Sample(((4,), (6,)), {"axis": 0, "norm": "backward"}),
+        Sample(((3, 2), (5, 2)), {"axis": 0, "norm": "ortho"}),
+    ),
+    doc="Adjoint of rfft: real signals from cotangents of half spectra.",
+)  # fmt: skip
 
 
+@raises(
+    types="The dtype is no float, or there is no such norm.",
+    shapes="There is no such axis, or no points along it.",
+)  # fmt: skip
 def rfft(x: Node, n: Any = None, axis: int = -1, norm: str | None = None) -> Node:
     """Half of the spectrum of real signals, as ``numpy.fft.rfft``.
 
@@ -115,13 +110,6 @@ def rfft(x: Node, n: Any = None, axis: int = -1, norm: str | None = None) -> Nod
     -------
     Node
         Complex, with ``n // 2 + 1`` entries along the axis.
-
-    Raises
-    ------
-    GraphTypeError
-        The dtype is no float, or there is no such norm.
-    ShapeError
-        There is no such axis, or no points along it.
 
     Examples
     --------
@@ -164,42 +152,33 @@ def _irfft_vjp(ct: Node, y: Node, x: Node, dtype: str, **attrs: Any) -> Node:
     return build(_IRFFT_ADJOINT, ct, x, **attrs)
 
 
-_IRFFT: Op = register(
-    Op(
-        "irfft",
-        to_dtype,
-        _irfft_forward,
-        shape=_irfft_shape,
-        vjp=(_irfft_vjp,),
-        jvp=linear_jvp(lambda: _IRFFT),
-        cost=flops_of,
-        samples=(
-            Sample(((4,),), {"axis": 0, "n": None, "norm": "backward", "dtype": "float64"}),
-            Sample(((2, 3),), {"axis": 1, "n": 5, "norm": "ortho", "dtype": "float64"}),
-            Sample(((3, 2),), {"axis": 0, "n": 8, "norm": "forward", "dtype": "float64"}),
-            Sample(((5,),), {"axis": 0, "n": 4, "norm": "backward", "dtype": "float64"}),
-        ),
-        doc="Real signals from half spectra along an axis.",
-    )
-)
+_IRFFT: Op = declare(
+    "irfft", to_dtype, _irfft_forward, shape=_irfft_shape, vjp=(_irfft_vjp,),
+    linear=(0,), cost=flops_of,
+    samples=(
+        Sample(((4,),), {"axis": 0, "n": None, "norm": "backward", "dtype": "float64"}),
+        Sample(((2, 3),), {"axis": 1, "n": 5, "norm": "ortho", "dtype": "float64"}),
+        Sample(((3, 2),), {"axis": 0, "n": 8, "norm": "forward", "dtype": "float64"}),
+        Sample(((5,),), {"axis": 0, "n": 4, "norm": "backward", "dtype": "float64"}),
+    ),
+    doc="Real signals from half spectra along an axis.",
+)  # fmt: skip
 
-_IRFFT_ADJOINT: Op = register(
-    Op(
-        "irfft_adjoint",
-        "f[*s] -> x1[*t] -> x1[*t]",
-        _irfft_adjoint,
-        vjp=(_irfft_adjoint_vjp, None),
-        jvp=linear_jvp(lambda: _IRFFT_ADJOINT),
-        cost=flops_of,
-        samples=(
-            Sample(((6,), (4,)), {"axis": 0, "n": None, "norm": "backward"}),
-            Sample(((2, 5), (2, 3)), {"axis": 1, "n": 5, "norm": "ortho"}),
-        ),
-        doc="Adjoint of irfft: half spectra from cotangents of real signals.",
-    )
-)
+_IRFFT_ADJOINT: Op = declare(
+    "irfft_adjoint", "f[*s] -> x1[*t] -> x1[*t]", _irfft_adjoint, vjp=(_irfft_adjoint_vjp, None),
+    linear=(0,), cost=flops_of,
+    samples=(
+        Sample(((6,), (4,)), {"axis": 0, "n": None, "norm": "backward"}),
+        Sample(((2, 5), (2, 3)), {"axis": 1, "n": 5, "norm": "ortho"}),
+    ),
+    doc="Adjoint of irfft: half spectra from cotangents of real signals.",
+)  # fmt: skip
 
 
+@raises(
+    types="The dtype is neither float nor complex, or there is no such norm.",
+    shapes="There is no such axis, or no points along it.",
+)  # fmt: skip
 def irfft(x: Node, n: Any = None, axis: int = -1, norm: str | None = None) -> Node:
     """Inverse of `rfft`, as ``numpy.fft.irfft``.
 
@@ -220,13 +199,6 @@ def irfft(x: Node, n: Any = None, axis: int = -1, norm: str | None = None) -> No
     -------
     Node
         Float; complex64 gives float32.
-
-    Raises
-    ------
-    GraphTypeError
-        The dtype is neither float nor complex, or there is no such norm.
-    ShapeError
-        There is no such axis, or no points along it.
 
     Examples
     --------

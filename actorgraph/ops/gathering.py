@@ -14,7 +14,8 @@ import numpy as np
 
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
-from actorgraph.op import Op, Sample, register
+from actorgraph.op import Op, Sample
+from actorgraph.ops._rules import declare
 from actorgraph.ops.broadcasting import along_axis, broadcast_to
 from actorgraph.ops.indexing import ALONG, getitem, take_index
 from actorgraph.ops.reshaping import ravel
@@ -22,7 +23,7 @@ from actorgraph.ops.shaping import one_axis
 from actorgraph.types import UNKNOWN, Dim, Shape
 from actorgraph.types import size_of as dims_product
 
-__all__ = ["at", "check_along", "gather", "gather_nd", "positions_of", "size_of", "take_along_axis"]
+__all__ = ["at", "gather", "gather_nd", "size_of", "take_along_axis"]
 
 
 def positions_of(x: Node, given: Any, what: str) -> Node:
@@ -97,10 +98,6 @@ def take_along_axis(x: Node, indices: Any, axis: int | None = -1) -> Node:
         Of the rank of `x`; the other axes broadcast against those of `x`.
     axis : int or None
         None flattens `x`.
-
-    Returns
-    -------
-    Node
 
     Raises
     ------
@@ -208,16 +205,13 @@ def at(x: Node, *coords: Any) -> Node:
     return getitem(x, coords)
 
 
-_SIZE_OF: Op = register(
-    Op(
-        "size_of",
-        "a[*s] -> int64[]",
-        lambda xp, x, axis: xp.asarray(x.size if axis is None else x.shape[axis], xp.int64),
-        cost=lambda shapes, result, attrs: 1,
-        samples=(Sample(((3, 4),), {"axis": 1}), Sample(((0, 2),), {"axis": None})),
-        doc="Number of entries along an axis, or of all, as an int64 scalar.",
-    )
-)
+_SIZE_OF: Op = declare(
+    "size_of", "a[*s] -> int64[]",
+    lambda xp, x, axis: xp.asarray(x.size if axis is None else x.shape[axis], xp.int64),
+    cost=lambda shapes, result, attrs: 1,
+    samples=(Sample(((3, 4),), {"axis": 1}), Sample(((0, 2),), {"axis": None})),
+    shape_only=(0,), doc="Number of entries along an axis, or of all, as an int64 scalar.",
+)  # fmt: skip
 
 
 def size_of(x: Node, axis: int | None = None) -> Node:

@@ -15,6 +15,7 @@ import numpy as np
 
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node
+from actorgraph.ops._docs import raises
 from actorgraph.ops._resampling import SHARPNESS, cubic_far, cubic_near
 from actorgraph.ops.arithmetic import abs, mod, multiply  # noqa: A004 - NumPy's name
 from actorgraph.ops.broadcasting import add, expand_dims
@@ -32,6 +33,7 @@ from actorgraph.types import UNKNOWN
 __all__ = ["affine_grid", "grid_sample"]
 
 
+@raises(shapes="The shapes do not fit.")
 def affine_grid(theta: Node, size: Sequence[int], align_corners: bool = False) -> Node:
     """Return where an affine map puts the entries of an image, as PyTorch's function of that name.
 
@@ -48,11 +50,6 @@ def affine_grid(theta: Node, size: Sequence[int], align_corners: bool = False) -
     -------
     Node
         Shape (batch, height, width, 2), or (batch, depth, height, width, 3).
-
-    Raises
-    ------
-    ShapeError
-        The shapes do not fit.
     """
     sizes, axes = tuple(size)[2:], len(size) - 2
     if axes not in (2, 3) or theta.ndim != 3 or theta.dims[1:] != (axes, axes + 1):
@@ -114,6 +111,10 @@ def _inside(place: Node, weight: Node | None, size: int, padding_mode: str) -> A
     return index, weight
 
 
+@raises(
+    types="There is no such mode, or the dtypes differ.",
+    shapes="The shapes do not fit, or only a run knows the sizes.",
+)  # fmt: skip
 def grid_sample(
     x: Node,
     grid: Any,
@@ -143,13 +144,6 @@ def grid_sample(
     -------
     Node
         Shape (batch, channels, rows, columns), or with planes before the rows.
-
-    Raises
-    ------
-    GraphTypeError
-        There is no such mode, or the dtypes differ.
-    ShapeError
-        The shapes do not fit, or only a run knows the sizes.
 
     Examples
     --------

@@ -6,11 +6,12 @@ from typing import Any
 
 from actorgraph.errors import ShapeError
 from actorgraph.graph import Node, build
-from actorgraph.op import Op, Sample, register
+from actorgraph.op import Memory, Op, Sample
+from actorgraph.ops._rules import declare
 from actorgraph.ops.reshaping import reshape_like
 from actorgraph.types import UNKNOWN, Checks, Shape
 
-__all__ = ["group_dim", "ungroup_dims"]
+__all__: list[str] = []
 
 
 def _split_shape(checks: Checks, x: Shape, *, axis: int, parts: int, size: int) -> Shape:
@@ -33,37 +34,26 @@ def _merged(shape: Any, axis: int) -> Any:
     return (*shape[:axis], shape[axis] * shape[axis + 1], *shape[axis + 2 :])
 
 
-_SPLIT: Op = register(
-    Op(
-        "group_dim",
-        "a[*s] -> a[*out]",
-        _split_forward,
-        shape=_split_shape,
-        vjp=(lambda ct, y, x, axis, parts, size: reshape_like(ct, x),),
-        jvp=lambda tans, y, x, axis, parts, size: group_dim(tans[0], axis, parts, size),
-        cost=lambda shapes, result, attrs: 1,
-        samples=(
-            Sample(((2, 6, 3),), {"axis": 1, "parts": 2, "size": -1}),
-            Sample(((6, 0),), {"axis": 1, "parts": -1, "size": 2}),
-        ),
-        is_view=True,
-        doc="One dim as two: parts and what each holds, one of both given and the other -1.",
-    )
-)
+_SPLIT: Op = declare(
+    "group_dim", "a[*s] -> a[*out]", _split_forward, shape=_split_shape,
+    vjp=(lambda ct, y, x, axis, parts, size: reshape_like(ct, x),), linear=(0,),
+    cost=lambda shapes, result, attrs: 1,
+    samples=(
+        Sample(((2, 6, 3),), {"axis": 1, "parts": 2, "size": -1}),
+        Sample(((6, 0),), {"axis": 1, "parts": -1, "size": 2}),
+    ),
+    memory=Memory(is_view=True),
+    doc="One dim as two: parts and what each holds, one of both given and the other -1.",
+)  # fmt: skip
 
-_MERGE: Op = register(
-    Op(
-        "ungroup_dims",
-        "a[*s] -> a[*out]",
-        lambda xp, x, axis: x.reshape(_merged(x.shape, axis)),
-        shape=lambda checks, x, axis: _merged(x, axis),
-        vjp=(lambda ct, y, x, axis: reshape_like(ct, x),),
-        jvp=lambda tans, y, x, axis: ungroup_dims(tans[0], axis),
-        cost=lambda shapes, result, attrs: 1,
-        samples=(Sample(((2, 3, 2),), {"axis": 0}), Sample(((2, 0, 2),), {"axis": 1})),
-        doc="Two neighbouring dims as one.",
-    )
-)
+_MERGE: Op = declare(
+    "ungroup_dims", "a[*s] -> a[*out]", lambda xp, x, axis: x.reshape(_merged(x.shape, axis)),
+    shape=lambda checks, x, axis: _merged(x, axis),
+    vjp=(lambda ct, y, x, axis: reshape_like(ct, x),),
+    linear=(0,), cost=lambda shapes, result, attrs: 1,
+    samples=(Sample(((2, 3, 2),), {"axis": 0}), Sample(((2, 0, 2),), {"axis": 1})),
+    doc="Two neighbouring dims as one.",
+)  # fmt: skip
 
 
 def group_dim(x: Node, axis: int, parts: int = -1, size: int = -1) -> Node:

@@ -8,8 +8,10 @@ import numpy as np
 
 from actorgraph.errors import GraphError, GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
-from actorgraph.op import Attrs, Op, Sample, register
+from actorgraph.op import Attrs, Op, Sample
 from actorgraph.operands import as_node, naming_itself
+from actorgraph.ops._docs import raises
+from actorgraph.ops._rules import declare
 from actorgraph.ops.assignment import index_add
 from actorgraph.ops.broadcasting import broadcast_like
 from actorgraph.ops.casting import astype
@@ -43,23 +45,23 @@ def _bincount_jvp(tans: Any, y: Node, x: Node, *weights: Node, minlength: int) -
     return build(_BINCOUNT, x, tans[1], minlength=minlength) if weights else None
 
 
-_BINCOUNT: Op = register(
-    Op(
-        "bincount",
-        _bincount_scheme,
-        _bincount_forward,
-        shape=lambda checks, x, *weights, minlength: (UNKNOWN,),
-        vjp=(None, lambda ct, y, x, weights, minlength: take(ct, x)),
-        jvp=_bincount_jvp,
-        samples=(
-            Sample(((5,), (5,)), {"minlength": 0}, ints={0: 4}),
-            Sample(((5,),), {"minlength": 6}, ints={0: 4}),
-        ),
-        doc="How often each number from 0 on occurs, or the sum of its weights.",
-    )
-)
+_BINCOUNT: Op = declare(
+    "bincount", _bincount_scheme, _bincount_forward,
+    shape=lambda checks, x, *weights, minlength: (UNKNOWN,),
+    vjp=(None, lambda ct, y, x, weights, minlength: take(ct, x)), jvp=_bincount_jvp,
+    samples=(
+        Sample(((5,), (5,)), {"minlength": 0}, ints={0: 4}),
+        Sample(((5,),), {"minlength": 6}, ints={0: 4}),
+    ),
+    doc="How often each number from 0 on occurs, or the sum of its weights.",
+)  # fmt: skip
 
 
+@raises(
+    other="`minlength` is no number from 0 on.",
+    types="`x` is not of integers, or the weights are not floats.",
+    shapes="`x` has not one dim, or the weights another.",
+)  # fmt: skip
 def bincount(x: Node, weights: Any = None, minlength: int = 0) -> Node:
     """Count how often each number from 0 on occurs, as ``numpy.bincount``.
 
@@ -76,15 +78,6 @@ def bincount(x: Node, weights: Any = None, minlength: int = 0) -> Node:
     -------
     Node
         One dim, whose size only a run knows (None).  To write into a known size use `index_add`.
-
-    Raises
-    ------
-    GraphError
-        `minlength` is no number from 0 on.
-    GraphTypeError
-        `x` is not of integers, or the weights are not floats.
-    ShapeError
-        `x` has not one dim, or the weights another.
     """
     if not isinstance(minlength, (int, np.integer)) or minlength < 0:
         raise GraphError(f"bincount: minlength is an int from 0 on, got {minlength!r}")
@@ -107,6 +100,7 @@ def _sorted_edges(x: Node, bins: Any, what: str) -> tuple[Node, Node]:
     return as_node(bins, x), x
 
 
+@raises(shapes="The edges have not one dim, or are in no order.")
 @naming_itself
 def digitize(x: Node, bins: Any, right: bool = False) -> Node:
     """Tell in which bin each element lies, as ``numpy.digitize``; no gradient.
@@ -126,11 +120,6 @@ def digitize(x: Node, bins: Any, right: bool = False) -> Node:
     -------
     Node
         Of int64, in the shape of `x`.
-
-    Raises
-    ------
-    ShapeError
-        The edges have not one dim, or are in no order.
     """
     side = "left" if right else "right"
     falling = (

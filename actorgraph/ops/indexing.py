@@ -16,19 +16,17 @@ import numpy as np
 
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
-from actorgraph.op import CONSTANT, Attrs, Op, Sample, register
+from actorgraph.op import CONSTANT, FRESH, FRESH_OUT, KEPT, Attrs, Memory, Op, Sample
 from actorgraph.operands import naming_itself
-from actorgraph.ops._declare import linear_jvp
+from actorgraph.ops._docs import raises
+from actorgraph.ops._rules import declare
 from actorgraph.ops._scalars import accumulator
 from actorgraph.ops.broadcasting import along_axis, axes_of
 from actorgraph.ops.masking import without_masks
 from actorgraph.ops.reshaping import reshape
 from actorgraph.types import UNKNOWN, Checks, Dim, Shape, dtype_of, slice_size
 
-__all__ = [
-    "ALONG", "ARRAY", "Index", "add_at", "check_classes", "filled", "getitem", "indexed_shape",
-    "one_hot", "read_index", "take", "take_index",
-]  # fmt: skip
+__all__ = ["getitem", "one_hot", "take"]
 
 ARRAY = "array"
 """Stands in the attribute ``index`` where an operand is the index."""
@@ -145,19 +143,11 @@ _SAMPLES = (
     Sample(((2, 3, 4), (2, 2, 5)), {"index": (ALONG, 2)}, ints={1: 4}),
 )
 
-_GETITEM: Op = register(
-    Op(
-        "getitem",
-        _getitem_scheme,
-        _getitem_forward,
-        shape=indexed_shape,
-        vjp=_getitem_vjp,
-        jvp=linear_jvp(lambda: _GETITEM),
-        samples=_SAMPLES,
-        ordered=_keeps_order,
-        doc="Part of an array, by ints, slices, None and integer arrays.",
-    )
-)
+_GETITEM: Op = declare(
+    "getitem", _getitem_scheme, _getitem_forward, shape=indexed_shape, vjp=_getitem_vjp,
+    linear=(0,), samples=_SAMPLES, memory=Memory(ordered=_keeps_order),
+    doc="Part of an array, by ints, slices, None and integer arrays.",
+)  # fmt: skip
 
 
 # -- the adjoint of getitem -------------------------------------------------------------------
@@ -211,28 +201,21 @@ def _adjoint_vjp(argnum: int, ct: Node, y: Node, x: Node, *arrays: Node, **attrs
     return build(_GETITEM, ct, *arrays, index=attrs["index"]) if argnum == 0 else None
 
 
-_GETITEM_ADJOINT: Op = register(
-    Op(
-        "getitem_adjoint",
-        _adjoint_scheme,
-        _adjoint_forward,
-        shape=_adjoint_shape,
-        vjp=_adjoint_vjp,
-        jvp=linear_jvp(lambda: _GETITEM_ADJOINT),
-        samples=(
-            Sample(((4,),), {"index": (1,), "shape": (3, 4)}),
-            Sample(((3, 2),), {"index": (_FULL, slice(None, None, -2)), "shape": (3, 4)}),
-            Sample(((5, 4), (5,)), {"index": (ARRAY,), "shape": (3, 4)}, ints={1: 3}),
-            Sample(((5,), (5,)), {"index": (ARRAY,), "shape": (3,)}, ints={1: 3}),
-            Sample(((3, 5), (5,)), {"index": (_FULL, ARRAY), "shape": (3, 4)}, ints={1: 4}),
-            Sample(((0, 4), (0,)), {"index": (ARRAY,), "shape": (3, 4)}, ints={1: 3}),
-            Sample(((2, 4), (2, 4)), {"index": (ALONG, 1), "shape": (3, 4)}, ints={1: 4}),
-        ),
-        layout="c",
-        takes_out=True,
-        doc="Zeros of a shape with an array added at an index; repeated indices add up.",
-    )
-)
+_GETITEM_ADJOINT: Op = declare(
+    "getitem_adjoint", _adjoint_scheme, _adjoint_forward, shape=_adjoint_shape, vjp=_adjoint_vjp,
+    linear=(0,),
+    samples=(
+        Sample(((4,),), {"index": (1,), "shape": (3, 4)}),
+        Sample(((3, 2),), {"index": (_FULL, slice(None, None, -2)), "shape": (3, 4)}),
+        Sample(((5, 4), (5,)), {"index": (ARRAY,), "shape": (3, 4)}, ints={1: 3}),
+        Sample(((5,), (5,)), {"index": (ARRAY,), "shape": (3,)}, ints={1: 3}),
+        Sample(((3, 5), (5,)), {"index": (_FULL, ARRAY), "shape": (3, 4)}, ints={1: 4}),
+        Sample(((0, 4), (0,)), {"index": (ARRAY,), "shape": (3, 4)}, ints={1: 3}),
+        Sample(((2, 4), (2, 4)), {"index": (ALONG, 1), "shape": (3, 4)}, ints={1: 4}),
+    ),
+    memory=FRESH_OUT,
+    doc="Zeros of a shape with an array added at an index; repeated indices add up.",
+)  # fmt: skip
 
 
 def _like_scheme(arity: int, attrs: Attrs) -> str:
@@ -249,26 +232,24 @@ def _like_vjp(
     return build(_GETITEM, ct, *arrays, index=index) if argnum == 0 else None
 
 
-_GETITEM_ADJOINT_LIKE: Op = register(
-    Op(
-        "getitem_adjoint_like",
-        _like_scheme,
-        _like_forward,
-        vjp=_like_vjp,
-        jvp=linear_jvp(lambda: _GETITEM_ADJOINT_LIKE),
-        samples=(
-            Sample(((2,), (5,)), {"index": (slice(None, 2),)}),
-            Sample(((5, 4), (3, 4), (5,)), {"index": (ARRAY,)}, ints={2: 3}),
-        ),
-        layout="c",
-        doc="As getitem_adjoint, with the shape of another array.",
-    )
-)
+_GETITEM_ADJOINT_LIKE: Op = declare(
+    "getitem_adjoint_like", _like_scheme, _like_forward, vjp=_like_vjp, linear=(0,),
+    samples=(
+        Sample(((2,), (5,)), {"index": (slice(None, 2),)}),
+        Sample(((5, 4), (3, 4), (5,)), {"index": (ARRAY,)}, ints={2: 3}),
+    ),
+    memory=FRESH, doc="As getitem_adjoint, with the shape of another array.",
+)  # fmt: skip
 
 
 # -- reading index expressions ----------------------------------------------------------------
 
 
+@raises(
+    types="A single bool, a float, a node in a slice.",
+    shapes="Too many indices, a mask of another shape, or an index that is known to be out of "
+    "range; what only a run can know raises in the run.",
+)  # fmt: skip
 @naming_itself
 def getitem(x: Node, index: Any) -> Node:
     """Take a part of `x`, as ``x[index]`` and as NumPy does.
@@ -288,14 +269,6 @@ def getitem(x: Node, index: Any) -> Node:
     Node
         A view without index arrays, else a fresh array.  The gradient adds into zeros, so
         repeated indices add up.
-
-    Raises
-    ------
-    GraphTypeError
-        A single bool, a float, a node in a slice.
-    ShapeError
-        Too many indices, a mask of another shape, or an index that is known to be out of range;
-        what only a run can know raises in the run.
     """
     x, static, arrays = read_index(x, index)
     return take_index(x, static, arrays) if static else x
@@ -400,6 +373,10 @@ def _bound(value: Any, where: str) -> Any:
 # -- take and one_hot -------------------------------------------------------------------------
 
 
+@raises(
+    types="The indices are not integers.",
+    shapes="There is no such axis, or an index is known to be out of range.",
+)  # fmt: skip
 @naming_itself
 @along_axis("indices")
 def take(x: Node, indices: Any, axis: int | None = None) -> Node:
@@ -414,13 +391,6 @@ def take(x: Node, indices: Any, axis: int | None = None) -> Node:
         raises, in the run where it is not known earlier.
     axis : int, optional
         Default: `x` is flattened first.
-
-    Raises
-    ------
-    GraphTypeError
-        The indices are not integers.
-    ShapeError
-        There is no such axis, or an index is known to be out of range.
     """
     if axis is None:
         x, axis = reshape(x, (-1,)), 0
@@ -443,22 +413,18 @@ def _one_hot_forward(xp: Any, indices: Any, depth: int, dtype: str) -> Any:
     return (indices[..., None] == xp.arange(depth)).astype(dtype)
 
 
-_ONE_HOT = register(
-    Op(
-        "one_hot",
-        lambda arity, attrs: f"i[*s] -> {attrs['dtype']}[*out]",
-        _one_hot_forward,
-        shape=lambda checks, x, depth, dtype: (*x, depth),
-        samples=(
-            Sample(((3,),), {"depth": 4, "dtype": "float64"}, ints={0: 4}),
-            Sample(((2, 0),), {"depth": 3, "dtype": "float32"}, ints={0: 3}),
-        ),
-        layout="kept",
-        doc="Rows of zeros with a one at each index.",
-    )
-)
+_ONE_HOT = declare(
+    "one_hot", lambda arity, attrs: f"i[*s] -> {attrs['dtype']}[*out]", _one_hot_forward,
+    shape=lambda checks, x, depth, dtype: (*x, depth),
+    samples=(
+        Sample(((3,),), {"depth": 4, "dtype": "float64"}, ints={0: 4}),
+        Sample(((2, 0),), {"depth": 3, "dtype": "float32"}, ints={0: 3}),
+    ),
+    memory=KEPT, doc="Rows of zeros with a one at each index.",
+)  # fmt: skip
 
 
+@raises(types="The indices are not integers.", shapes="`depth` is negative.")
 def one_hot(indices: Node, depth: int | Dim, dtype: Any = "float32") -> Node:
     """Return rows of zeros with a one at each index.
 
@@ -470,13 +436,6 @@ def one_hot(indices: Node, depth: int | Dim, dtype: Any = "float32") -> Node:
         Number of classes, the last dim of the result.
     dtype : dtype
         Of the result.
-
-    Raises
-    ------
-    GraphTypeError
-        The indices are not integers.
-    ShapeError
-        `depth` is negative.
     """
     if isinstance(depth, (int, np.integer)) and depth < 0:
         raise ShapeError(f"one_hot: depth {depth} is negative")

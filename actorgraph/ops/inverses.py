@@ -14,8 +14,8 @@ import numpy as np
 
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
-from actorgraph.op import Attrs, Op, Sample, register
-from actorgraph.ops._declare import add_all
+from actorgraph.op import Attrs, Op, Sample
+from actorgraph.ops._docs import NO_LAPACK, NOT_SQUARE, raises
 from actorgraph.ops._matrix_rules import (
     SQUARE_SAMPLES,
     adjoint,
@@ -24,6 +24,7 @@ from actorgraph.ops._matrix_rules import (
     real_like,
     real_of,
 )
+from actorgraph.ops._rules import add_all, declare
 from actorgraph.ops.arithmetic import neg
 from actorgraph.ops.broadcasting import conj, expand_dims, squeeze, unbroadcast, zeros_like
 from actorgraph.ops.broadcasting import sum as sum_over
@@ -33,7 +34,7 @@ from actorgraph.ops.matrices import diag_embed, matrix_diagonal
 from actorgraph.ops.shaping import stack, swap_last
 from actorgraph.types import Checks, Shape
 
-__all__ = ["SlogdetResult", "det", "inv", "matrix_power", "slogdet", "solve"]
+__all__ = ["det", "inv", "matrix_power", "slogdet", "solve"]
 
 # -- inv --------------------------------------------------------------------------------------
 
@@ -43,20 +44,14 @@ def _inv_vjp(ct: Node, y: Node, x: Node) -> Node:
     return neg(across @ ct @ across)
 
 
-_INV: Op = register(
-    Op(
-        "inv",
-        "x[*s, n, n] -> x[*s, n, n]",
-        lambda xp, x: xp.linalg.inv(x),
-        vjp=(_inv_vjp,),
-        jvp=lambda tans, y, x: neg(y @ tans[0] @ y),
-        cost=cubic_cost(2),
-        samples=SQUARE_SAMPLES,
-        doc="Inverse of each matrix.",
-    )
-)
+_INV: Op = declare(
+    "inv", "x[*s, n, n] -> x[*s, n, n]", lambda xp, x: xp.linalg.inv(x), vjp=(_inv_vjp,),
+    jvp=lambda tans, y, x: neg(y @ tans[0] @ y), cost=cubic_cost(2), samples=SQUARE_SAMPLES,
+    in_blas=True, doc="Inverse of each matrix.",
+)  # fmt: skip
 
 
+@raises(types=NO_LAPACK, shapes=NOT_SQUARE)
 def inv(x: Node) -> Node:
     """Invert each matrix, as ``numpy.linalg.inv``.
 
@@ -72,13 +67,6 @@ def inv(x: Node) -> Node:
     -------
     Node
         Of the shape and dtype of `x`.
-
-    Raises
-    ------
-    GraphTypeError
-        The dtype is none that LAPACK takes.
-    ShapeError
-        The matrices are not square.
 
     Examples
     --------
@@ -116,33 +104,21 @@ def _cofactor_jvp(tans: tuple[Node, ...], y: Node, x: Node) -> Node:
     return weight * y - across @ swap_last(tans[0]) @ y
 
 
-_COFACTOR: Op = register(
-    Op(
-        "cofactor",
-        "x[*s, n, n] -> x[*s, n, n]",
-        _cofactor_forward,
-        vjp=(_cofactor_vjp,),
-        jvp=_cofactor_jvp,
-        cost=cubic_cost(20),
-        samples=SQUARE_SAMPLES,
-        doc="Cofactors of each matrix, singular ones included: the gradient of det.",
-    )
-)
+_COFACTOR: Op = declare(
+    "cofactor", "x[*s, n, n] -> x[*s, n, n]", _cofactor_forward, vjp=(_cofactor_vjp,),
+    jvp=_cofactor_jvp, cost=cubic_cost(20), samples=SQUARE_SAMPLES,
+    in_blas=True, doc="Cofactors of each matrix, singular ones included: the gradient of det.",
+)  # fmt: skip
 
-_DET: Op = register(
-    Op(
-        "det",
-        "x[*s, n, n] -> x[*s]",
-        lambda xp, x: xp.linalg.det(x),
-        vjp=(lambda ct, y, x: expand_dims(ct, (-2, -1)) * conj(build(_COFACTOR, x)),),
-        jvp=lambda tans, y, x: sum_over(tans[0] * build(_COFACTOR, x), (-2, -1)),
-        cost=cubic_cost(1),
-        samples=SQUARE_SAMPLES,
-        doc="Determinant of each matrix.",
-    )
-)
+_DET: Op = declare(
+    "det", "x[*s, n, n] -> x[*s]", lambda xp, x: xp.linalg.det(x),
+    vjp=(lambda ct, y, x: expand_dims(ct, (-2, -1)) * conj(build(_COFACTOR, x)),),
+    jvp=lambda tans, y, x: sum_over(tans[0] * build(_COFACTOR, x), (-2, -1)), cost=cubic_cost(1),
+    samples=SQUARE_SAMPLES, in_blas=True, doc="Determinant of each matrix.",
+)  # fmt: skip
 
 
+@raises(types=NO_LAPACK, shapes=NOT_SQUARE)
 def det(x: Node) -> Node:
     """Return the determinant of each matrix, as ``numpy.linalg.det``.
 
@@ -159,13 +135,6 @@ def det(x: Node) -> Node:
     -------
     Node
         Shape (...).
-
-    Raises
-    ------
-    GraphTypeError
-        The dtype is none that LAPACK takes.
-    ShapeError
-        The matrices are not square.
 
     Examples
     --------
@@ -211,21 +180,14 @@ def _slogdet_jvp(tans: tuple[Node, ...], y: Node, x: Node) -> Node:
     return stack([turned, real_of(moved)], axis=-1)
 
 
-_SLOGDET: Op = register(
-    Op(
-        "slogdet",
-        "x[*s, n, n] -> x[*out]",
-        _slogdet_forward,
-        shape=_slogdet_shape,
-        vjp=(_slogdet_vjp,),
-        jvp=_slogdet_jvp,
-        cost=cubic_cost(1),
-        samples=SQUARE_SAMPLES,
-        doc="Sign and log(abs(det)) of each matrix, in one array.",
-    )
-)
+_SLOGDET: Op = declare(
+    "slogdet", "x[*s, n, n] -> x[*out]", _slogdet_forward, shape=_slogdet_shape,
+    vjp=(_slogdet_vjp,), jvp=_slogdet_jvp, cost=cubic_cost(1), samples=SQUARE_SAMPLES,
+    in_blas=True, doc="Sign and log(abs(det)) of each matrix, in one array.",
+)  # fmt: skip
 
 
+@raises(types=NO_LAPACK, shapes=NOT_SQUARE)
 def slogdet(x: Node) -> SlogdetResult:
     """Return sign and logarithm of the modulus of determinants, as ``numpy.linalg.slogdet``.
 
@@ -242,13 +204,6 @@ def slogdet(x: Node) -> SlogdetResult:
     -------
     SlogdetResult
         Nodes `sign`, of the dtype of `x`, and `logabsdet`, which is real; shape (...).
-
-    Raises
-    ------
-    GraphTypeError
-        The dtype is none that LAPACK takes.
-    ShapeError
-        The matrices are not square.
 
     Examples
     --------
@@ -280,33 +235,26 @@ def _solve_flops(shapes: Any, result: tuple[int, ...], attrs: Attrs) -> float:
     return float(shapes[0][-1] * (2 / 3 * prod(shapes[0]) + 2 * prod(result)))
 
 
-_SOLVE: Op = register(
-    Op(
-        "solve",
-        "x[*s, n, n] -> x[*t, n, k] -> x[*s|t, n, k]",
-        lambda xp, a, b: xp.linalg.solve(a, b),
-        vjp=(
-            _solve_vjp_a,
-            lambda ct, y, a, b: unbroadcast(_solve(adjoint(a), ct), b),
-        ),
-        jvp=_solve_jvp,
-        cost=_solve_flops,
-        samples=(
-            Sample(((3, 3), (3, 2))),
-            Sample(((2, 2, 2), (2, 1))),
-            Sample(((2, 2), (3, 2, 2))),
-            Sample(((0, 0), (0, 2))),
-            Sample(((2, 2), (2, 2))),
-        ),
-        doc="Solution of systems of linear equations.",
-    )
-)
+_SOLVE: Op = declare(
+    "solve", "x[*s, n, n] -> x[*t, n, k] -> x[*s|t, n, k]", lambda xp, a, b: xp.linalg.solve(a, b),
+    vjp=(_solve_vjp_a, lambda ct, y, a, b: unbroadcast(_solve(adjoint(a), ct), b)), jvp=_solve_jvp,
+    cost=_solve_flops,
+    samples=(
+        Sample(((3, 3), (3, 2))), Sample(((2, 2, 2), (2, 1))), Sample(((2, 2), (3, 2, 2))),
+        Sample(((0, 0), (0, 2))), Sample(((2, 2), (2, 2))),
+    ),
+    in_blas=True, doc="Solution of systems of linear equations.",
+)  # fmt: skip
 
 
 def _solve(a: Node, b: Node) -> Node:
     return build(_SOLVE, a, b)
 
 
+@raises(
+    types="The dtypes differ or are none that LAPACK takes.",
+    shapes="The matrices are not square, or the dims do not fit.",
+)  # fmt: skip
 def solve(a: Any, b: Any) -> Node:
     """Solve ``a @ x = b``, as ``numpy.linalg.solve``.
 
@@ -325,13 +273,6 @@ def solve(a: Any, b: Any) -> Node:
     Node
         Shape (..., n) where `b` is a vector, else (..., n, k).
 
-    Raises
-    ------
-    GraphTypeError
-        The dtypes differ or are none that LAPACK takes.
-    ShapeError
-        The matrices are not square, or the dims do not fit.
-
     Examples
     --------
     >>> from actorgraph import Graph
@@ -349,6 +290,10 @@ def solve(a: Any, b: Any) -> Node:
 # -- matrix_power -----------------------------------------------------------------------------
 
 
+@raises(
+    types="`n` is no int, or it is negative and the dtype is none that LAPACK takes.",
+    shapes=NOT_SQUARE,
+)  # fmt: skip
 def matrix_power(x: Node, n: int) -> Node:
     """Raise square matrices to an integer power, as ``numpy.linalg.matrix_power``.
 
@@ -365,13 +310,6 @@ def matrix_power(x: Node, n: int) -> Node:
     -------
     Node
         Of the shape and dtype of `x`.
-
-    Raises
-    ------
-    GraphTypeError
-        `n` is no int, or it is negative and the dtype is none that LAPACK takes.
-    ShapeError
-        The matrices are not square.
 
     Examples
     --------

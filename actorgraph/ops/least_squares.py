@@ -8,6 +8,7 @@ import numpy as np
 
 from actorgraph.graph import Node
 from actorgraph.operands import naming_itself
+from actorgraph.ops._docs import raises
 from actorgraph.ops._matrix_rules import as_matrices, real_like
 from actorgraph.ops.broadcasting import conj, expand_dims, squeeze
 from actorgraph.ops.broadcasting import sum as sum_over
@@ -16,7 +17,7 @@ from actorgraph.ops.linalg_products import lifted_pair
 from actorgraph.ops.pseudo_inverse import matrix_rank, pinv
 from actorgraph.ops.spectral import svdvals
 
-__all__ = ["LstsqResult", "lstsq"]
+__all__ = ["lstsq"]
 
 
 class LstsqResult(NamedTuple):
@@ -28,6 +29,10 @@ class LstsqResult(NamedTuple):
     singular_values: Node
 
 
+@raises(
+    types="The dtypes differ or are none that LAPACK takes.",
+    shapes="The dims do not fit, or one of the last two of `a` is None.",
+)  # fmt: skip
 @naming_itself
 def lstsq(a: Any, b: Any, rcond: float | None = None) -> LstsqResult:
     """Return the least-squares solution of ``a @ x = b`` of least norm, as ``numpy.linalg.lstsq``.
@@ -52,13 +57,6 @@ def lstsq(a: Any, b: Any, rcond: float | None = None) -> LstsqResult:
         m <= n; `rank`, int64, of shape (...); and `singular_values` of shape (..., min(m, n)).
         NumPy's residuals are empty, too, where a run finds a rank below n: a shape in a graph
         does not depend on values.
-
-    Raises
-    ------
-    GraphTypeError
-        The dtypes differ or are none that LAPACK takes.
-    ShapeError
-        The dims do not fit, or one of the last two of `a` is None.
 
     Examples
     --------

@@ -13,10 +13,11 @@ import numpy as np
 
 from actorgraph.errors import ShapeError
 from actorgraph.graph import Node, build
-from actorgraph.op import Attrs, Op, Rule, Sample, register
+from actorgraph.op import FRESH_OUT, Attrs, Sample
 from actorgraph.operands import naming_itself
-from actorgraph.ops._declare import add_all
+from actorgraph.ops._docs import raises
 from actorgraph.ops._half import through_float32
+from actorgraph.ops._rules import declare
 from actorgraph.ops.arithmetic import multiply
 from actorgraph.ops.broadcasting import conj, expand_dims, squeeze, unbroadcast
 from actorgraph.ops.reshaping import reshape
@@ -24,14 +25,6 @@ from actorgraph.ops.shaping import swap_last
 from actorgraph.types import UNKNOWN, Checks, Shape, size_of
 
 __all__ = ["dot", "matmul", "outer"]
-
-
-def _bilinear_jvp(product: Rule) -> Rule:
-    def bilinear_jvp(tans: tuple[Node | None, ...], z: Node, x: Node, y: Node) -> Node | None:
-        parts = [] if tans[0] is None else [product(tans[0], y)]
-        return add_all(parts if tans[1] is None else [*parts, product(x, tans[1])])
-
-    return bilinear_jvp
 
 
 # -- matmul -----------------------------------------------------------------------------------
@@ -77,38 +70,24 @@ def _matmul_flops(shapes: Any, result: tuple[int, ...], attrs: Attrs) -> float:
 
 
 _MATMUL_SHAPES: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = (
-    ((3, 4), (4, 2)),
-    ((4,), (4,)),
-    ((3, 4), (4,)),
-    ((4,), (4, 2)),
-    ((2, 3, 4), (2, 4, 5)),
-    ((2, 3, 4), (4, 5)),
-    ((3, 4), (2, 4, 5)),
-    ((2, 1, 3, 4), (3, 4, 2)),
-    ((2, 3, 4), (4,)),
-    ((4,), (2, 4, 3)),
-    ((0, 4), (4, 2)),
-    ((3, 0), (0, 2)),
-)
+    ((3, 4), (4, 2)), ((4,), (4,)), ((3, 4), (4,)), ((4,), (4, 2)), ((2, 3, 4), (2, 4, 5)),
+    ((2, 3, 4), (4, 5)), ((3, 4), (2, 4, 5)), ((2, 1, 3, 4), (3, 4, 2)), ((2, 3, 4), (4,)),
+    ((4,), (2, 4, 3)), ((0, 4), (4, 2)), ((3, 0), (0, 2)),
+)  # fmt: skip
 
-_MATMUL = register(
-    Op(
-        "matmul",
-        "n[*s] -> n[*t] -> n[*out]",
-        through_float32(lambda xp, x, y, out=None: xp.matmul(x, y, out=out)),
-        shape=_matmul_shape,
-        vjp=(_matmul_vjp_x, _matmul_vjp_y),
-        jvp=_bilinear_jvp(lambda x, y: matmul(x, y)),
-        cost=_matmul_flops,
-        ufunc="matmul",
-        layout="c",
-        takes_out=True,
-        samples=tuple(map(Sample, _MATMUL_SHAPES)),
-        doc="Matrix product of vectors, matrices and batches of matrices.",
-    )
-)
+_MATMUL = declare(
+    "matmul", "n[*s] -> n[*t] -> n[*out]",
+    through_float32(lambda xp, x, y, out=None: xp.matmul(x, y, out=out)), shape=_matmul_shape,
+    vjp=(_matmul_vjp_x, _matmul_vjp_y), linear=(0, 1), cost=_matmul_flops, ufunc="matmul",
+    memory=FRESH_OUT, samples=tuple(map(Sample, _MATMUL_SHAPES)), total="sum", in_blas=True,
+    doc="Matrix product of vectors, matrices and batches of matrices.",
+)  # fmt: skip
 
 
+@raises(
+    types="The dtypes differ or are bool.",
+    shapes="The inner dims differ, the leading dims do not broadcast, or an operand is a scalar.",
+)  # fmt: skip
 def matmul(x: Any, y: Any) -> Node:
     """Multiply matrices, as ``x @ y``.
 
@@ -126,30 +105,19 @@ def matmul(x: Any, y: Any) -> Node:
     -------
     Node
         Shape (..., m, n); leading dims broadcast.
-
-    Raises
-    ------
-    GraphTypeError
-        The dtypes differ or are bool.
-    ShapeError
-        The inner dims differ, the leading dims do not broadcast, or an operand is a scalar.
     """
     return build(_MATMUL, x, y)
 
 
+@raises(
+    types="The dtypes differ.", shapes="The inner dims differ, or an operand has a rank above 2.",
+)  # fmt: skip
 @naming_itself
 def dot(x: Any, y: Any) -> Node:
     """Multiply as ``numpy.dot`` does for ranks up to 2.
 
     The inner product of two vectors, the matrix product where a matrix takes part, the product
     with a scalar where an operand is one.
-
-    Raises
-    ------
-    GraphTypeError
-        The dtypes differ.
-    ShapeError
-        The inner dims differ, or an operand has a rank above 2.
     """
     ranks = _rank(x), _rank(y)
     if max(ranks) > 2:
@@ -166,22 +134,15 @@ def _rank(value: Any) -> int:
 
 # -- outer ------------------------------------------------------------------------------------
 
-_OUTER = register(
-    Op(
-        "outer",
-        "n[m] -> n[k] -> n[m, k]",
-        lambda xp, x, y: xp.multiply.outer(x, y),
-        vjp=(
-            lambda ct, z, x, y: matmul(ct, conj(y)),
-            lambda ct, z, x, y: matmul(conj(x), ct),
-        ),
-        jvp=_bilinear_jvp(lambda x, y: outer(x, y)),
-        samples=(Sample(((3,), (4,))), Sample(((0,), (2,)))),
-        doc="Product of each element of a vector with each of another.",
-    )
-)
+_OUTER = declare(
+    "outer", "n[m] -> n[k] -> n[m, k]", lambda xp, x, y: xp.multiply.outer(x, y),
+    vjp=(lambda ct, z, x, y: matmul(ct, conj(y)), lambda ct, z, x, y: matmul(conj(x), ct)),
+    linear=(0, 1), samples=(Sample(((3,), (4,))), Sample(((0,), (2,)))),
+    doc="Product of each element of a vector with each of another.",
+)  # fmt: skip
 
 
+@raises(types="The dtypes differ or are bool.")
 def outer(x: Any, y: Any) -> Node:
     """Multiply each element of `x` with each element of `y`, as ``numpy.outer``.
 
@@ -194,11 +155,6 @@ def outer(x: Any, y: Any) -> Node:
     -------
     Node
         Shape (size of x, size of y).
-
-    Raises
-    ------
-    GraphTypeError
-        The dtypes differ or are bool.
     """
     return build(_OUTER, _flat(x), _flat(y))
 

@@ -13,9 +13,10 @@ import numpy as np
 
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
-from actorgraph.op import Attrs, Op, Sample, register
+from actorgraph.op import Attrs, Op, Sample
 from actorgraph.operands import naming_itself
-from actorgraph.ops._declare import add_all
+from actorgraph.ops._docs import raises
+from actorgraph.ops._rules import declare
 from actorgraph.ops.arithmetic import multiply, power
 from actorgraph.ops.broadcasting import conj, expand_dims, squeeze, unbroadcast
 from actorgraph.ops.linalg import matmul
@@ -24,10 +25,7 @@ from actorgraph.ops.rearranging import roll
 from actorgraph.ops.shaping import one_axis, swap_last, transpose
 from actorgraph.types import Checks, Shape
 
-__all__ = [
-    "bmm", "cross", "kron", "lifted_pair", "matvec", "multi_dot", "tensordot", "vander", "vecdot",
-    "vecmat",
-]  # fmt: skip
+__all__ = ["bmm", "cross", "kron", "matvec", "multi_dot", "tensordot", "vander", "vecdot", "vecmat"]
 
 
 def lifted_pair(x: Any, y: Any, what: str) -> tuple[Node, Node]:
@@ -50,35 +48,33 @@ def _vecdot_forward(xp: Any, x: Any, y: Any) -> Any:
     return xp.matmul(xp.conjugate(x)[..., None, :], y[..., :, None])[..., 0, 0]
 
 
-def _vecdot_jvp(tans: tuple[Node | None, ...], z: Node, x: Node, y: Node) -> Node | None:
-    parts = [] if tans[0] is None else [build(_VECDOT, tans[0], y)]
-    return add_all(parts if tans[1] is None else [*parts, build(_VECDOT, x, tans[1])])
-
-
-_VECDOT: Op = register(
-    Op(
-        "vecdot",
-        "n[*s, k] -> n[*t, k] -> n[*s|t]",
-        _vecdot_forward,
-        # The product is antilinear in x, so that its cotangent is conjugated once more.
-        vjp=(
-            lambda ct, z, x, y: unbroadcast(multiply(expand_dims(conj(ct), -1), y), x),
-            lambda ct, z, x, y: unbroadcast(multiply(expand_dims(ct, -1), x), y),
-        ),
-        jvp=_vecdot_jvp,
-        cost=lambda shapes, result, attrs: 2 * prod(result) * shapes[0][-1],
-        samples=(
-            Sample(((3, 4), (3, 4))),
-            Sample(((2, 1, 4), (3, 4))),
-            Sample(((4,), (4,))),
-            Sample(((0, 2), (2,))),
-            Sample(((2, 0), (2, 0))),
-        ),
-        doc="Inner products of the vectors along the last axis; the first is conjugated.",
-    )
+_VECDOT: Op = declare(
+    "vecdot",
+    "n[*s, k] -> n[*t, k] -> n[*s|t]",
+    _vecdot_forward,
+    # The product is antilinear in x, so that its cotangent is conjugated once more.
+    vjp=(
+        lambda ct, z, x, y: unbroadcast(multiply(expand_dims(conj(ct), -1), y), x),
+        lambda ct, z, x, y: unbroadcast(multiply(expand_dims(ct, -1), x), y),
+    ),
+    linear=(0, 1),
+    cost=lambda shapes, result, attrs: 2 * prod(result) * shapes[0][-1],
+    samples=(
+        Sample(((3, 4), (3, 4))),
+        Sample(((2, 1, 4), (3, 4))),
+        Sample(((4,), (4,))),
+        Sample(((0, 2), (2,))),
+        Sample(((2, 0), (2, 0))),
+    ),
+    total="sum",
+    doc="Inner products of the vectors along the last axis; the first is conjugated.",
 )
 
 
+@raises(
+    types="The dtypes differ or are bool.",
+    shapes="The vectors are of different lengths, or there is no such axis.",
+)  # fmt: skip
 def vecdot(x: Any, y: Any, axis: int = -1) -> Node:
     """Return the inner products of vectors, as ``numpy.vecdot``: sum of ``conj(x) * y``.
 
@@ -93,13 +89,6 @@ def vecdot(x: Any, y: Any, axis: int = -1) -> Node:
     -------
     Node
         The broadcast shape without `axis`.
-
-    Raises
-    ------
-    GraphTypeError
-        The dtypes differ or are bool.
-    ShapeError
-        The vectors are of different lengths, or there is no such axis.
 
     Examples
     --------
@@ -117,6 +106,11 @@ def _moved_last(x: Node, axis: int) -> Node:
     return transpose(x, (*(i for i in range(x.ndim) if i != place), place))
 
 
+@raises(
+    types="The dtypes differ or are bool.",
+    shapes="An operand has fewer than two dims, the inner dims differ, or the leading dims do "
+    "not broadcast.",
+)  # fmt: skip
 @naming_itself
 def bmm(x: Any, y: Any, *, transpose_x: bool = False, transpose_y: bool = False) -> Node:
     """Multiply batches of matrices, each transposed first where asked; no copies are made.
@@ -134,14 +128,6 @@ def bmm(x: Any, y: Any, *, transpose_x: bool = False, transpose_y: bool = False)
     -------
     Node
         Shape (..., m, n).
-
-    Raises
-    ------
-    GraphTypeError
-        The dtypes differ or are bool.
-    ShapeError
-        An operand has fewer than two dims, the inner dims differ, or the leading dims do not
-        broadcast.
 
     Examples
     --------
@@ -211,42 +197,32 @@ def _tensordot_vjp_y(ct: Node, z: Node, x: Node, y: Node, x_axes: Axes, y_axes: 
     return _in_order(product, (*(axis for _, axis in pairs), *_free(y.ndim, y_axes)))
 
 
-def _tensordot_jvp(
-    tans: tuple[Node | None, ...], z: Node, x: Node, y: Node, **attrs: Any
-) -> Node | None:
-    parts = [] if tans[0] is None else [build(_TENSORDOT, tans[0], y, **attrs)]
-    return add_all(parts if tans[1] is None else [*parts, build(_TENSORDOT, x, tans[1], **attrs)])
-
-
 def _tensordot_flops(shapes: Any, result: tuple[int, ...], attrs: Attrs) -> float:
     return float(2 * prod(result) * prod(shapes[0][axis] for axis in attrs["x_axes"]))
 
 
-_TENSORDOT: Op = register(
-    Op(
-        "tensordot",
-        "n[*s] -> n[*t] -> n[*out]",
-        _tensordot_forward,
-        shape=_tensordot_shape,
-        vjp=(_tensordot_vjp_x, _tensordot_vjp_y),
-        jvp=_tensordot_jvp,
-        cost=_tensordot_flops,
-        samples=(
-            Sample(((2, 3, 4), (4, 3, 5)), {"x_axes": (1, 2), "y_axes": (1, 0)}),
-            Sample(((2, 3, 4), (3, 4)), {"x_axes": (2, 1), "y_axes": (1, 0)}),
-            Sample(((3,), (2,)), {"x_axes": (), "y_axes": ()}),
-            Sample(((2, 3), (2, 3)), {"x_axes": (0, 1), "y_axes": (0, 1)}),
-            Sample(((0, 3), (3, 2)), {"x_axes": (1,), "y_axes": (0,)}),
-        ),
-        doc="Sum of products over pairs of axes.",
-    )
-)
+_TENSORDOT: Op = declare(
+    "tensordot", "n[*s] -> n[*t] -> n[*out]", _tensordot_forward, shape=_tensordot_shape,
+    vjp=(_tensordot_vjp_x, _tensordot_vjp_y), linear=(0, 1), cost=_tensordot_flops,
+    samples=(
+        Sample(((2, 3, 4), (4, 3, 5)), {"x_axes": (1, 2), "y_axes": (1, 0)}),
+        Sample(((2, 3, 4), (3, 4)), {"x_axes": (2, 1), "y_axes": (1, 0)}),
+        Sample(((3,), (2,)), {"x_axes": (), "y_axes": ()}),
+        Sample(((2, 3), (2, 3)), {"x_axes": (0, 1), "y_axes": (0, 1)}),
+        Sample(((0, 3), (3, 2)), {"x_axes": (1,), "y_axes": (0,)}),
+    ),
+    total="sum", in_blas=True, doc="Sum of products over pairs of axes.",
+)  # fmt: skip
 
 
 def _tensordot(x: Node, y: Node, x_axes: Axes, y_axes: Axes) -> Node:
     return build(_TENSORDOT, x, y, x_axes=x_axes, y_axes=y_axes)
 
 
+@raises(
+    types="The dtypes differ or are bool.",
+    shapes="The numbers of axes differ, an axis is given twice or out of range, or dims differ.",
+)  # fmt: skip
 def tensordot(x: Any, y: Any, axes: Any = 2) -> Node:
     """Sum products over pairs of axes, as ``numpy.tensordot``.
 
@@ -262,13 +238,6 @@ def tensordot(x: Any, y: Any, axes: Any = 2) -> Node:
     -------
     Node
         The other axes of `x`, then those of `y`.
-
-    Raises
-    ------
-    GraphTypeError
-        The dtypes differ or are bool.
-    ShapeError
-        The numbers of axes differ, an axis is given twice or out of range, or dims differ.
 
     Examples
     --------
@@ -307,6 +276,7 @@ def _distinct(axes: Any, node: Node) -> Axes:
 # -- kron -------------------------------------------------------------------------------------
 
 
+@raises(types="The dtypes differ or are bool.")
 def kron(x: Any, y: Any) -> Node:
     """Return the Kronecker product, as ``numpy.kron``: `x` with each element times `y`.
 
@@ -322,11 +292,6 @@ def kron(x: Any, y: Any) -> Node:
     -------
     Node
         Each dim is the product of the operands' dims.
-
-    Raises
-    ------
-    GraphTypeError
-        The dtypes differ or are bool.
 
     Examples
     --------
@@ -346,6 +311,10 @@ def kron(x: Any, y: Any) -> Node:
 # -- cross ------------------------------------------------------------------------------------
 
 
+@raises(
+    types="The dtypes differ or are bool.",
+    shapes="The vectors are not of 3 entries, or there is no such axis.",
+)  # fmt: skip
 def cross(x: Any, y: Any, axis: int = -1) -> Node:
     """Return the cross products of vectors of three entries, as ``numpy.linalg.cross``.
 
@@ -360,13 +329,6 @@ def cross(x: Any, y: Any, axis: int = -1) -> Node:
     -------
     Node
         The broadcast shape.
-
-    Raises
-    ------
-    GraphTypeError
-        The dtypes differ or are bool.
-    ShapeError
-        The vectors are not of 3 entries, or there is no such axis.
 
     Examples
     --------
@@ -402,6 +364,10 @@ def _cheapest(sizes: Sequence[int]) -> dict[tuple[int, int], tuple[int, int]]:
     return best
 
 
+@raises(
+    types="No node is among them, or the dtypes differ.",
+    shapes="Dims do not fit, or an operand is neither a matrix nor a vector at an end.",
+)  # fmt: skip
 @naming_itself
 def multi_dot(arrays: Sequence[Any]) -> Node:
     """Multiply a chain of matrices in the cheapest order, as ``numpy.linalg.multi_dot``.
@@ -410,17 +376,6 @@ def multi_dot(arrays: Sequence[Any]) -> Node:
     ----------
     arrays : sequence of nodes and arrays
         Matrices; the first and the last may be vectors.
-
-    Returns
-    -------
-    Node
-
-    Raises
-    ------
-    GraphTypeError
-        No node is among them, or the dtypes differ.
-    ShapeError
-        Dims do not fit, or an operand is neither a matrix nor a vector at an end.
 
     Examples
     --------
@@ -451,6 +406,7 @@ def multi_dot(arrays: Sequence[Any]) -> Node:
 # -- vander -----------------------------------------------------------------------------------
 
 
+@raises(shapes="`x` has no dims, or m is the number of columns and no int.")
 @naming_itself
 def vander(x: Node, n: int | None = None, increasing: bool = False) -> Node:
     """Return matrices whose columns are powers of vectors, as ``numpy.vander``.
@@ -468,11 +424,6 @@ def vander(x: Node, n: int | None = None, increasing: bool = False) -> Node:
     -------
     Node
         Shape (..., m, n).
-
-    Raises
-    ------
-    ShapeError
-        `x` has no dims, or m is the number of columns and no int.
 
     Examples
     --------

@@ -8,6 +8,7 @@ from typing import Any
 
 from actorgraph.graph import Node
 from actorgraph.ops._declare import Binary, Derivative, binary
+from actorgraph.ops._docs import raises
 from actorgraph.ops._scalars import highest
 from actorgraph.ops.activations import sigmoid
 from actorgraph.ops.complex import is_complex, real
@@ -43,6 +44,7 @@ def _pair(name: str, base: float, doc: str) -> Binary:
 _logaddexp = _pair("logaddexp", e, "log(exp(x) + exp(y)), without overflow.")
 
 
+@raises(both="The operands do not fit the type.")
 def logaddexp(x: Any, y: Any) -> Node:
     """Return ``log(exp(x) + exp(y))`` without overflow, of complex numbers too.
 
@@ -52,15 +54,6 @@ def logaddexp(x: Any, y: Any) -> Node:
     ----------
     x, y : node, array or scalar
         Shapes that broadcast.
-
-    Returns
-    -------
-    Node
-
-    Raises
-    ------
-    GraphTypeError, ShapeError
-        The operands do not fit the type.
     """
     if not (is_complex(x) or is_complex(y)):
         return _logaddexp(x, y)

@@ -21,8 +21,10 @@ import numpy as np
 
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
-from actorgraph.op import Attrs, Factoring, Op, Sample, register
+from actorgraph.op import IN_PLACE, KEPT, Attrs, Factoring, LoopRule, Memory, Op, Sample
+from actorgraph.ops._docs import NO_AXIS, NO_FLOAT, raises
 from actorgraph.ops._half import through_float32
+from actorgraph.ops._rules import declare
 from actorgraph.ops._scalars import one
 from actorgraph.ops.arithmetic import multiply, subtract
 from actorgraph.ops.broadcasting import along_axis, broadcast_like, expand_dims, sum  # noqa: A004
@@ -32,18 +34,13 @@ from actorgraph.ops.reductions import divide_by_size, mean
 from actorgraph.ops.shaping import one_axis
 from actorgraph.types import shapes_differ
 
-__all__ = [
-    "REDUCTIONS", "check_reduction", "log_softmax", "mse_loss", "plain_cross_entropy", "reduced",
-    "same_shape", "softmax", "softmin",
-]  # fmt: skip
+__all__ = ["log_softmax", "mse", "mse_loss", "softmax", "softmin"]
 
 _AXIS_SAMPLES = (
-    Sample(((3, 4),), {"axis": 1}),
-    Sample(((3, 4),), {"axis": 0}),
-    Sample(((2, 3, 4),), {"axis": 1}),
-    Sample(((0, 2),), {"axis": 1}),
+    Sample(((3, 4),), {"axis": 1}), Sample(((3, 4),), {"axis": 0}),
+    Sample(((2, 3, 4),), {"axis": 1}), Sample(((0, 2),), {"axis": 1}),
     Sample(((2, 0),), {"axis": 1}),
-)
+)  # fmt: skip
 
 
 # -- softmax ----------------------------------------------------------------------------------
@@ -96,21 +93,13 @@ def _softmax_derivative(t: Node, y: Node, axis: int) -> Node:
     return y * (t - sum(t * y, axis, keepdims=True))
 
 
-_SOFTMAX = register(
-    Op(
-        "softmax",
-        "f[*s] -> f[*s]",
-        _softmax_forward,
-        vjp=(lambda ct, y, x, axis: _softmax_derivative(ct, y, axis),),
-        jvp=lambda tans, y, x, axis: _softmax_derivative(tans[0], y, axis),
-        cost=lambda shapes, result, attrs: 25.0 * _size(result),
-        samples=_AXIS_SAMPLES,
-        layout="kept",
-        takes_out=True,
-        in_place=(0,),
-        doc="Exponentials that sum to 1 along an axis.",
-    )
-)
+_SOFTMAX = declare(
+    "softmax", "f[*s] -> f[*s]", _softmax_forward,
+    vjp=(lambda ct, y, x, axis: _softmax_derivative(ct, y, axis),),
+    jvp=lambda tans, y, x, axis: _softmax_derivative(tans[0], y, axis),
+    cost=lambda shapes, result, attrs: 25.0 * _size(result), samples=_AXIS_SAMPLES, memory=IN_PLACE,
+    loop=LoopRule("row", "exp({x} - {m}) / {e}"), doc="Exponentials that sum to 1 along an axis.",
+)  # fmt: skip
 
 
 @through_float32
@@ -126,21 +115,13 @@ def _log_softmax_forward(xp: Any, x: Any, axis: int, out: Any = None) -> Any:
     return shifted
 
 
-_LOG_SOFTMAX = register(
-    Op(
-        "log_softmax",
-        "f[*s] -> f[*s]",
-        _log_softmax_forward,
-        vjp=(lambda ct, y, x, axis: ct - exp(y) * sum(ct, axis, keepdims=True),),
-        jvp=lambda tans, y, x, axis: tans[0] - sum(exp(y) * tans[0], axis, keepdims=True),
-        cost=lambda shapes, result, attrs: 25.0 * _size(result),
-        samples=_AXIS_SAMPLES,
-        layout="kept",
-        takes_out=True,
-        in_place=(0,),
-        doc="Logarithm of softmax.",
-    )
-)
+_LOG_SOFTMAX = declare(
+    "log_softmax", "f[*s] -> f[*s]", _log_softmax_forward,
+    vjp=(lambda ct, y, x, axis: ct - exp(y) * sum(ct, axis, keepdims=True),),
+    jvp=lambda tans, y, x, axis: tans[0] - sum(exp(y) * tans[0], axis, keepdims=True),
+    cost=lambda shapes, result, attrs: 25.0 * _size(result), samples=_AXIS_SAMPLES, memory=IN_PLACE,
+    loop=LoopRule("row", "{x} - {m} - log({e})"), doc="Logarithm of softmax.",
+)  # fmt: skip
 
 
 def _size(shape: tuple[int, ...]) -> float:
@@ -150,6 +131,7 @@ def _size(shape: tuple[int, ...]) -> float:
     return size
 
 
+@raises(types=NO_FLOAT, shapes=NO_AXIS)
 @along_axis("x")
 def softmax(x: Node, axis: int = -1) -> Node:
     """Return ``exp(x) / sum(exp(x))`` along an axis, computed from ``x - max(x)``.
@@ -160,13 +142,6 @@ def softmax(x: Node, axis: int = -1) -> Node:
         Float.
     axis : int
         Along which the result sums to 1; a scalar has axis 0.
-
-    Raises
-    ------
-    GraphTypeError
-        `x` is no float.
-    ShapeError
-        There is no such axis.
     """
     return build(_SOFTMAX, x, axis=one_axis(axis, x.ndim, "softmax"))
 
@@ -261,21 +236,14 @@ def _entropy_pull(xp: Any, ct: Any, logits: Any, targets: Any, reduction: str) -
 
 # What is left of both ops where they share the logarithm; a pull comes behind its loss then.
 _REST_OF_ENTROPY = Op(
-    "cross_entropy_of_logs",
-    _entropy_scheme,
-    _losses,
-    cost=lambda shapes, result, attrs: float(_size(shapes[1])),
-    layout="kept",
-)
+    "cross_entropy_of_logs", _entropy_scheme, _losses,
+    cost=lambda shapes, result, attrs: float(_size(shapes[1])), memory=KEPT,
+)  # fmt: skip
 _REST_OF_PULL = Op(
-    "cross_entropy_pull_of_logs",
-    _pull_scheme,
-    _slopes,
+    "cross_entropy_pull_of_logs", _pull_scheme, _slopes,
     cost=lambda shapes, result, attrs: 12.0 * _size(result),
-    layout="c",
-    takes_out=True,
-    in_place=(1,),
-)
+    memory=Memory("c", takes_out=True, in_place=(1,)),
+)  # fmt: skip
 
 
 def _entropy_vjp(ct: Node, y: Node, logits: Node, targets: Node, reduction: str) -> Node:
@@ -334,53 +302,44 @@ def _entropy_pull_jvp(
     return result
 
 
-_ENTROPY_PULL = register(
-    Op(
-        "cross_entropy_pull",
-        _pull_scheme,
-        _entropy_pull,
-        vjp=(
-            lambda u, g, ct, logits, targets, reduction: _along(u, logits, targets, reduction),
-            lambda u, g, ct, logits, targets, reduction: _curvature(
-                u, ct, logits, targets, reduction
-            ),
-            None,
-        ),
-        jvp=_entropy_pull_jvp,
-        cost=lambda shapes, result, attrs: 25.0 * _size(result),
-        samples=tuple(
-            Sample((ct, (*rows, 4), rows), {"reduction": reduction}, ints={2: 4})
-            for reduction, ct, rows in (
-                ("mean", (), (3,)),
-                ("sum", (), (2, 3)),
-                ("none", (3,), (3,)),
-                ("none", (), ()),
-            )
-        ),
-        layout="kept",
-        split=Factoring(_LOG_SOFTMAX, {"axis": -1}, (1, 2), _REST_OF_PULL, follows=True),
-        doc="Gradient of cross_entropy: (softmax - onehot) times the cotangent.",
-    )
+_ENTROPY_PULL = declare(
+    "cross_entropy_pull",
+    _pull_scheme,
+    _entropy_pull,
+    vjp=(
+        lambda u, g, ct, logits, targets, reduction: _along(u, logits, targets, reduction),
+        lambda u, g, ct, logits, targets, reduction: _curvature(u, ct, logits, targets, reduction),
+        None,
+    ),
+    jvp=_entropy_pull_jvp,
+    cost=lambda shapes, result, attrs: 25.0 * _size(result),
+    samples=tuple(
+        Sample((ct, (*rows, 4), rows), {"reduction": reduction}, ints={2: 4})
+        for reduction, ct, rows in (
+            ("mean", (), (3,)),
+            ("sum", (), (2, 3)),
+            ("none", (3,), (3,)),
+            ("none", (), ()),
+        )
+    ),
+    memory=KEPT,
+    split=Factoring(_LOG_SOFTMAX, {"axis": -1}, (1, 2), _REST_OF_PULL, follows=True),
+    loop=LoopRule("row", "(exp({x} - {m}) / {e} - {is_class}) * {ct}", of=1, classes=True),
+    doc="Gradient of cross_entropy: (softmax - onehot) times the cotangent.",
 )
 
-_ENTROPY = register(
-    Op(
-        "cross_entropy",
-        _entropy_scheme,
-        _entropy_forward,
-        vjp=(_entropy_vjp, None),
-        jvp=_entropy_jvp,
-        cost=lambda shapes, result, attrs: 25.0 * _size(shapes[0]),
-        samples=tuple(
-            Sample(((*rows, 4), rows), {"reduction": reduction}, ints={1: 4})
-            for reduction in REDUCTIONS
-            for rows in ((3,), (2, 3), ())
-        ),
-        layout="kept",
-        split=Factoring(_LOG_SOFTMAX, {"axis": -1}, (0, 1), _REST_OF_ENTROPY),
-        doc="Negative log of the softmax at the target class.",
-    )
-)
+_ENTROPY = declare(
+    "cross_entropy", _entropy_scheme, _entropy_forward, vjp=(_entropy_vjp, None), jvp=_entropy_jvp,
+    cost=lambda shapes, result, attrs: 25.0 * _size(shapes[0]),
+    samples=tuple(
+        Sample(((*rows, 4), rows), {"reduction": reduction}, ints={1: 4})
+        for reduction in REDUCTIONS
+        for rows in ((3,), (2, 3), ())
+    ),
+    memory=KEPT, split=Factoring(_LOG_SOFTMAX, {"axis": -1}, (0, 1), _REST_OF_ENTROPY),
+    total="reduction", loop=LoopRule("row", "log({e}) - ({x} - {m})", classes=True, picks=True),
+    doc="Negative log of the softmax at the target class.",
+)  # fmt: skip
 
 
 def plain_cross_entropy(logits: Node, targets: Any, reduction: str) -> Node:
@@ -397,6 +356,7 @@ def check_reduction(reduction: str, what: str) -> None:
 # -- squared error ----------------------------------------------------------------------------
 
 
+@raises(types="The dtypes differ, or there is no such reduction.", shapes="The shapes differ.")
 def mse_loss(x: Any, y: Any, *, reduction: str = "mean") -> Node:
     """Return ``(x - y) ** 2``, reduced.
 
@@ -407,27 +367,18 @@ def mse_loss(x: Any, y: Any, *, reduction: str = "mean") -> Node:
         is a mistake more often than a wish.
     reduction : {"mean", "sum", "none"}
         Over all elements; "none" gives one loss per element.
-
-    Raises
-    ------
-    GraphTypeError
-        The dtypes differ, or there is no such reduction.
-    ShapeError
-        The shapes differ.
     """
     check_reduction(reduction, "mse_loss")
     difference = subtract(*same_shape(x, y, "mse_loss"))
     return reduced(multiply(difference, difference), reduction)
 
 
-def same_shape(x: Any, y: Any, what: str, witness: Any = None) -> tuple[Node, Node]:
-    """Return both as nodes of one graph, where one of them (or the witness) is a node.
+mse = mse_loss
 
-    Raises
-    ------
-    ShapeError
-        Their shapes can be shown to differ.
-    """
+
+@raises(shapes="Their shapes can be shown to differ.")
+def same_shape(x: Any, y: Any, what: str, witness: Any = None) -> tuple[Node, Node]:
+    """Return both as nodes of one graph, where one of them (or the witness) is a node."""
     node = next((part for part in (x, y, witness) if isinstance(part, Node)), None)
     if node is None:
         raise GraphTypeError(f"{what} needs at least one node, got {type(x).__name__}")

@@ -16,6 +16,7 @@ from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node
 from actorgraph.operands import naming_itself
 from actorgraph.ops._declare import unary
+from actorgraph.ops._docs import DIFFERENT, NO_REDUCTION, raises
 from actorgraph.ops._half import tiny
 from actorgraph.ops.activations import logsigmoid, relu, softplus
 from actorgraph.ops.arithmetic import neg
@@ -38,9 +39,9 @@ from actorgraph.ops.shaping import one_axis
 from actorgraph.types import shapes_differ
 
 __all__ = [
-    "bce_with_logits", "binary_cross_entropy", "cross_entropy", "hinge_loss",
-    "linear_cross_entropy", "nll_loss", "pick_neg_log_sigmoid", "pick_neg_log_softmax",
-    "pick_softmax",
+    "bce_with_logits", "binary_cross_entropy", "binary_cross_entropy_with_logits", "cross_entropy",
+    "hinge", "hinge_loss", "linear_cross_entropy", "nll", "nll_loss", "pick_neg_log_sigmoid",
+    "pick_neg_log_softmax", "pick_softmax",
 ]  # fmt: skip
 
 # -- classes ----------------------------------------------------------------------------------
@@ -89,6 +90,10 @@ def _check_options(reduction: str, weight: Any, what: str) -> None:
         )
 
 
+@raises(
+    types="A dtype does not fit, or there is no such reduction.",
+    shapes="The shape of `targets` is not that of `log_probs` without the classes.",
+)  # fmt: skip
 @naming_itself
 def nll_loss(
     log_probs: Node,
@@ -121,13 +126,6 @@ def nll_loss(
     Node
         A scalar, or of the shape of `targets`.  The mean over nothing is NaN, with gradient NaN or
         0 and no warning.
-
-    Raises
-    ------
-    GraphTypeError
-        A dtype does not fit, or there is no such reduction.
-    ShapeError
-        The shape of `targets` is not that of `log_probs` without the classes.
     """
     _check_options(reduction, weight, "nll_loss")
     log_probs = _classes_last(log_probs, axis, "nll_loss")
@@ -138,6 +136,14 @@ def nll_loss(
     return _averaged(losses, weights, reduction)
 
 
+nll = nll_loss
+
+
+@raises(
+    types="A dtype does not fit, the smoothing is not in [0, 1], there is no such reduction, or "
+    "`ignore_index` is given with probabilities.",
+    shapes="The shape of `targets` does not fit, or there is no such axis.",
+)  # fmt: skip
 def cross_entropy(
     logits: Node,
     targets: Any,
@@ -179,14 +185,6 @@ def cross_entropy(
     -------
     Node
         A scalar, or of the shape of `logits` without the classes; the dtype of `logits`.
-
-    Raises
-    ------
-    GraphTypeError
-        A dtype does not fit, the smoothing is not in [0, 1], there is no such reduction, or
-        `ignore_index` is given with probabilities.
-    ShapeError
-        The shape of `targets` does not fit, or there is no such axis.
 
     Examples
     --------
@@ -319,6 +317,7 @@ def _weighted(losses: Node, weight: Any, reduction: str) -> Node:
     return reduced(losses if weight is None else losses * weight, reduction)
 
 
+@raises(types=NO_REDUCTION, shapes=DIFFERENT)
 def binary_cross_entropy(
     probabilities: Any, targets: Any, weight: Any = None, *, reduction: str = "mean"
 ) -> Node:
@@ -335,13 +334,6 @@ def binary_cross_entropy(
     weight : node or array, optional
         Factor of each loss; broadcasts.
     reduction : {"mean", "sum", "none"}
-
-    Raises
-    ------
-    GraphTypeError
-        Dtypes differ, or there is no such reduction.
-    ShapeError
-        Shapes differ.
     """
     check_reduction(reduction, "binary_cross_entropy")
     p, t = same_shape(probabilities, targets, "binary_cross_entropy")
@@ -350,6 +342,7 @@ def binary_cross_entropy(
     )
 
 
+@raises(types=NO_REDUCTION, shapes=DIFFERENT)
 def bce_with_logits(
     logits: Any,
     targets: Any,
@@ -372,13 +365,6 @@ def bce_with_logits(
     weight, pos_weight : node or array, optional
         Factor of each loss, and of its part with a positive target; they broadcast.
     reduction : {"mean", "sum", "none"}
-
-    Raises
-    ------
-    GraphTypeError
-        Dtypes differ, or there is no such reduction.
-    ShapeError
-        Shapes differ.
     """
     check_reduction(reduction, "bce_with_logits")
     x, t = same_shape(logits, targets, "bce_with_logits")
@@ -386,6 +372,10 @@ def bce_with_logits(
     return _weighted(positive * softplus(neg(x)) + (1 - t) * softplus(x), weight, reduction)
 
 
+binary_cross_entropy_with_logits = bce_with_logits
+
+
+@raises(types=NO_REDUCTION, shapes=DIFFERENT)
 def hinge_loss(scores: Any, targets: Any, margin: float = 1.0, reduction: str = "mean") -> Node:
     """Return ``max(0, margin - targets * scores)``, reduced; the slope at the corner is 0.
 
@@ -397,14 +387,10 @@ def hinge_loss(scores: Any, targets: Any, margin: float = 1.0, reduction: str = 
         -1 or 1, of the dtype and shape of `scores`.
     margin : float
     reduction : {"mean", "sum", "none"}
-
-    Raises
-    ------
-    GraphTypeError
-        Dtypes differ, or there is no such reduction.
-    ShapeError
-        Shapes differ.
     """
     check_reduction(reduction, "hinge_loss")
     x, t = same_shape(scores, targets, "hinge_loss")
     return reduced(relu(float(margin) - t * x), reduction)
+
+
+hinge = hinge_loss

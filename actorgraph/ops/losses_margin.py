@@ -7,6 +7,7 @@ from typing import Any
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node
 from actorgraph.operands import naming_itself
+from actorgraph.ops._docs import DIFFERENT, NO_REDUCTION, raises
 from actorgraph.ops.activations import logsigmoid, relu, softplus
 from actorgraph.ops.arithmetic import neg
 from actorgraph.ops.broadcasting import expand_dims, sum  # noqa: A004 - NumPy's name
@@ -23,7 +24,7 @@ from actorgraph.types import Dim
 
 __all__ = [
     "cosine_embedding_loss", "hinge_embedding_loss", "margin_ranking_loss", "multi_margin_loss",
-    "multilabel_margin_loss", "multilabel_soft_margin_loss", "soft_margin_loss",
+    "multilabel_margin_loss", "multilabel_soft_margin_loss", "soft_margin_loss", "triplet",
     "triplet_margin_loss", "triplet_margin_with_distance_loss",
 ]  # fmt: skip
 
@@ -183,6 +184,7 @@ def multilabel_margin_loss(x: Node, targets: Any, *, reduction: str = "mean") ->
     return reduced(sum(losses, (-2, -1)) / count, reduction)
 
 
+@raises(types=NO_REDUCTION, shapes=DIFFERENT)
 @naming_itself
 def triplet_margin_loss(
     anchor: Any,
@@ -211,13 +213,6 @@ def triplet_margin_loss(
     swap : bool
         Take the distance from positive to negative where it is smaller.
     reduction : {"mean", "sum", "none"}
-
-    Raises
-    ------
-    GraphTypeError
-        Dtypes differ, or there is no such reduction.
-    ShapeError
-        Shapes differ.
     """
     order = above_zero(p, "triplet_margin_loss: p", 1e-300)
 
@@ -227,6 +222,9 @@ def triplet_margin_loss(
     return _triplet(
         anchor, positive, negative, distance, margin, swap, reduction, "triplet_margin_loss"
     )
+
+
+triplet = triplet_margin_loss
 
 
 def triplet_margin_with_distance_loss(

@@ -8,6 +8,7 @@ from typing import Any
 
 from actorgraph.errors import GraphTypeError
 from actorgraph.graph import Node, is_weak
+from actorgraph.ops._docs import DIFFERENT, NO_REDUCTION, raises
 from actorgraph.ops.arithmetic import abs, square, subtract  # noqa: A004
 from actorgraph.ops.broadcasting import expand_dims, sum  # noqa: A004
 from actorgraph.ops.exponential import exp, log
@@ -16,8 +17,8 @@ from actorgraph.ops.reductions import divide_by_size
 from actorgraph.ops.selection import maximum, minimum, where
 
 __all__ = [
-    "gaussian_nll_loss", "huber_loss", "kl_div", "l1_loss", "poisson_nll_loss", "positive",
-    "smooth_l1_loss",
+    "gaussian_nll_loss", "huber", "huber_loss", "kl_div", "l1", "l1_loss", "poisson_nll_loss",
+    "smooth_l1", "smooth_l1_loss",
 ]  # fmt: skip
 
 _HALF_LOG_2PI = math.log(2 * pi) / 2
@@ -31,6 +32,9 @@ def l1_loss(x: Any, y: Any, *, reduction: str = "mean") -> Node:
     check_reduction(reduction, "l1_loss")
     first, other = same_shape(x, y, "l1_loss")
     return reduced(abs(first - other), reduction)
+
+
+l1 = l1_loss
 
 
 def _bent(x: Any, y: Any, delta: float, what: str) -> Node:
@@ -49,6 +53,9 @@ def positive(value: Any, what: str, least: float) -> float:
     return float(value)
 
 
+@raises(
+    types="Dtypes differ, `delta` is not above 0, or there is no such reduction.", shapes=DIFFERENT,
+)  # fmt: skip
 def huber_loss(x: Any, y: Any, reduction: str = "mean", delta: float = 1.0) -> Node:
     """Return ``d^2 / 2`` up to ``d = abs(x - y) = delta``, then ``delta (d - delta / 2)``, reduced.
 
@@ -61,13 +68,6 @@ def huber_loss(x: Any, y: Any, reduction: str = "mean", delta: float = 1.0) -> N
     reduction : {"mean", "sum", "none"}
     delta : float
         Above 0.
-
-    Raises
-    ------
-    GraphTypeError
-        Dtypes differ, `delta` is not above 0, or there is no such reduction.
-    ShapeError
-        Shapes differ.
     """
     check_reduction(reduction, "huber_loss")
     return reduced(
@@ -75,6 +75,10 @@ def huber_loss(x: Any, y: Any, reduction: str = "mean", delta: float = 1.0) -> N
     )
 
 
+huber = huber_loss
+
+
+@raises(types="Dtypes differ, `beta` is negative, or there is no such reduction.", shapes=DIFFERENT)
 def smooth_l1_loss(x: Any, y: Any, *, reduction: str = "mean", beta: float = 1.0) -> Node:
     """Return ``d^2 / (2 beta)`` up to ``d = abs(x - y) = beta``, then ``d - beta / 2``, reduced.
 
@@ -86,13 +90,6 @@ def smooth_l1_loss(x: Any, y: Any, *, reduction: str = "mean", beta: float = 1.0
         Float, of one dtype and one shape.
     reduction : {"mean", "sum", "none"}
     beta : float
-
-    Raises
-    ------
-    GraphTypeError
-        Dtypes differ, `beta` is negative, or there is no such reduction.
-    ShapeError
-        Shapes differ.
     """
     check_reduction(reduction, "smooth_l1_loss")
     width = positive(beta, "smooth_l1_loss: beta", 0)
@@ -101,6 +98,10 @@ def smooth_l1_loss(x: Any, y: Any, *, reduction: str = "mean", beta: float = 1.0
     return reduced(_bent(x, y, width, "smooth_l1_loss") / width, reduction)
 
 
+smooth_l1 = smooth_l1_loss
+
+
+@raises(types=NO_REDUCTION, shapes=DIFFERENT)
 def kl_div(
     log_probs: Any, targets: Any, *, reduction: str = "mean", log_target: bool = False
 ) -> Node:
@@ -117,13 +118,6 @@ def kl_div(
         Probabilities, or their logarithms with `log_target`; of the same dtype and shape.
     reduction : {"mean", "sum", "none", "batchmean"}
     log_target : bool
-
-    Raises
-    ------
-    GraphTypeError
-        Dtypes differ, or there is no such reduction.
-    ShapeError
-        Shapes differ.
     """
     if reduction not in (*REDUCTIONS, "batchmean"):
         known = (*REDUCTIONS, "batchmean")

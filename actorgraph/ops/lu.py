@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 
 from actorgraph.errors import ShapeError
 from actorgraph.graph import Node, build
-from actorgraph.op import Op, Sample, register
+from actorgraph.op import Op, Sample
 from actorgraph.operands import naming_itself
+from actorgraph.ops._docs import NO_LAPACK, raises
 from actorgraph.ops._matrix_rules import (
     SQUARE_SAMPLES,
     as_matrices,
@@ -23,6 +24,7 @@ from actorgraph.ops._matrix_rules import (
     read_rows,
 )
 from actorgraph.ops._matrix_rules import adjoint as across
+from actorgraph.ops._rules import declare
 from actorgraph.ops.broadcasting import expand_dims, squeeze, zeros_like
 from actorgraph.ops.casting import real_part
 from actorgraph.ops.creation import eye
@@ -35,7 +37,7 @@ from actorgraph.ops.sorting import argsort
 from actorgraph.ops.triangular import solve_triangular, triangular_solution
 from actorgraph.types import Checks, Shape
 
-__all__ = ["LUFactorResult", "LUResult", "lu", "lu_factor", "lu_solve"]
+__all__ = ["lu", "lu_factor", "lu_solve"]
 
 _PANEL = 16
 """Columns that are eliminated one by one."""
@@ -200,19 +202,12 @@ def _shape(checks: Checks, x: Shape) -> Shape:
     return (*x[:-1], x[-1] + 1)
 
 
-_LU: Op = register(
-    Op(
-        "lu",
-        "x[*s, m, n] -> x[*out]",
-        _forward,
-        shape=_shape,
-        vjp=(_vjp,),
-        jvp=_jvp,
-        cost=cubic_cost(2 / 3),
-        samples=(*SQUARE_SAMPLES, Sample(((4, 2),)), Sample(((2, 2, 3),)), Sample(((0, 3),))),
-        doc="Lower and upper factor of each matrix in one, and the order of its rows.",
-    )
-)
+_LU: Op = declare(
+    "lu", "x[*s, m, n] -> x[*out]", _forward, shape=_shape, vjp=(_vjp,), jvp=_jvp,
+    cost=cubic_cost(2 / 3),
+    samples=(*SQUARE_SAMPLES, Sample(((4, 2),)), Sample(((2, 2, 3),)), Sample(((0, 3),))),
+    doc="Lower and upper factor of each matrix in one, and the order of its rows.",
+)  # fmt: skip
 
 
 def _decomposed(x: Node, what: str) -> tuple[Node, Node]:
@@ -222,6 +217,7 @@ def _decomposed(x: Node, what: str) -> tuple[Node, Node]:
     return _factors(build(_LU, x))
 
 
+@raises(types=NO_LAPACK, shapes="`x` has fewer than two dims, or these are not known.")
 def lu(x: Node) -> LUResult:
     """Decompose each matrix as ``P @ L @ U``, as ``scipy.linalg.lu``.
 
@@ -240,13 +236,6 @@ def lu(x: Node) -> LUResult:
         With k = min(m, n): the permutation `P` of shape (..., m, m), `L` of shape (..., m, k) with
         a diagonal of ones, and `U` of shape (..., k, n).
 
-    Raises
-    ------
-    GraphTypeError
-        The dtype is none that LAPACK takes.
-    ShapeError
-        `x` has fewer than two dims, or these are not known.
-
     Examples
     --------
     >>> from actorgraph import Graph
@@ -261,6 +250,7 @@ def lu(x: Node) -> LUResult:
     return LUResult(swap_last(one_hot(order, rows, x.dtype)), lower, upper)
 
 
+@raises(both="As `lu`.")
 def lu_factor(x: Node) -> LUFactorResult:
     """Decompose matrices for `lu_solve`: with ``L, U`` as of `lu`, ``x[permutation] = L @ U``.
 
@@ -275,11 +265,6 @@ def lu_factor(x: Node) -> LUFactorResult:
         `LU` of the shape of `x`: U, and L below its diagonal; and `permutation`, int64, shape
         (..., m), where SciPy and PyTorch give the exchanges of which it is made.
 
-    Raises
-    ------
-    GraphTypeError, ShapeError
-        As `lu`.
-
     Examples
     --------
     >>> from actorgraph import Graph
@@ -289,6 +274,7 @@ def lu_factor(x: Node) -> LUFactorResult:
     return LUFactorResult(*_decomposed(x, "lu_factor"))
 
 
+@raises(both="As `solve`.")
 @naming_itself
 def lu_solve(factors: LUFactorResult, b: Any, *, left: bool = True, adjoint: bool = False) -> Node:
     """Solve ``a @ x = b`` with the factors of `a`, which serve any number of right sides.
@@ -309,11 +295,6 @@ def lu_solve(factors: LUFactorResult, b: Any, *, left: bool = True, adjoint: boo
     -------
     Node
         Of the shape of `b`, broadcast.
-
-    Raises
-    ------
-    GraphTypeError, ShapeError
-        As `solve`.
 
     Examples
     --------

@@ -37,7 +37,7 @@ from actorgraph.ops.statistics import std, var
 
 __all__ = [
     "nanargmax", "nanargmin", "nancumprod", "nancumsum", "nanmean", "nanprod", "nanstd", "nansum",
-    "nanvar", "reduce_where",
+    "nanvar",
 ]  # fmt: skip
 
 # The reduction, its identity, and what joins a result with an initial value.

@@ -13,11 +13,12 @@ import numpy as np
 
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
-from actorgraph.op import CONSTANT, Op, Sample, register
+from actorgraph.op import CONSTANT, Op, Sample
+from actorgraph.ops._rules import declare
 from actorgraph.ops.reshaping import flatten
 from actorgraph.types import UNKNOWN, Checks, Shape
 
-__all__ = ["positions_where", "without_masks"]
+__all__: list[str] = []
 
 
 def _positions_shape(checks: Checks, mask: Shape, x: Shape, *, axis: int) -> Shape:
@@ -33,20 +34,15 @@ def _positions(xp: Any, mask: Any, x: Any, axis: int) -> Any:
     return xp.flatnonzero(mask)
 
 
-_MASK_POSITIONS: Op = register(
-    Op(
-        "mask_positions",
-        "bool[*m] -> a[*s] -> int64[*out]",
-        _positions,
-        shape=_positions_shape,
-        samples=(
-            Sample(((3,), (3, 4)), {"axis": 0}, bools=(0,)),
-            Sample(((3, 4), (2, 3, 4)), {"axis": 1}, bools=(0,)),
-            Sample(((0,), (0,)), {"axis": 0}, bools=(0,)),
-        ),
-        doc="Positions in the flattened dims from an axis on where a mask holds.",
-    )
-)
+_MASK_POSITIONS: Op = declare(
+    "mask_positions", "bool[*m] -> a[*s] -> int64[*out]", _positions, shape=_positions_shape,
+    samples=(
+        Sample(((3,), (3, 4)), {"axis": 0}, bools=(0,)),
+        Sample(((3, 4), (2, 3, 4)), {"axis": 1}, bools=(0,)),
+        Sample(((0,), (0,)), {"axis": 0}, bools=(0,)),
+    ),
+    doc="Positions in the flattened dims from an axis on where a mask holds.",
+)  # fmt: skip
 
 
 def _is_mask(part: Any) -> bool:

@@ -9,14 +9,15 @@ from typing import Any
 
 from actorgraph.errors import ShapeError
 from actorgraph.graph import Node, build
-from actorgraph.op import Attrs, Op, Sample, register
-from actorgraph.ops._declare import linear_jvp
+from actorgraph.op import Attrs, Memory, Op, Sample
+from actorgraph.ops._docs import raises
+from actorgraph.ops._rules import declare
 from actorgraph.ops.broadcasting import sum as sum_over
 from actorgraph.ops.reshaping import reshape
 from actorgraph.ops.shaping import one_axis, transpose
 from actorgraph.types import UNKNOWN, Checks, Shape, dim_max, dim_min
 
-__all__ = ["diag", "diag_embed", "diagflat", "diagonal", "matrix_diagonal", "trace", "tril", "triu"]
+__all__ = ["diag", "diag_embed", "diagflat", "diagonal", "trace", "tril", "triu"]
 
 # -- diagonal ---------------------------------------------------------------------------------
 
@@ -48,42 +49,29 @@ def _diagonal_flops(shapes: Any, result: Any, attrs: Attrs) -> float:
     return 1.0
 
 
-_DIAGONAL: Op = register(
-    Op(
-        "diagonal",
-        "a[*s, m, n] -> a[*out]",
-        _read_diagonal,
-        shape=_diagonal_shape,
-        vjp=(lambda ct, y, x, offset, square: build(_PLACE, ct, x, offset=offset),),
-        jvp=linear_jvp(lambda: _DIAGONAL),
-        cost=_diagonal_flops,
-        samples=(
-            Sample(((3, 3),), {"offset": 0, "square": True}),
-            Sample(((2, 3, 4),), {"offset": 1, "square": False}),
-            Sample(((3, 4),), {"offset": -2, "square": False}),
-            Sample(((2, 2),), {"offset": 5, "square": False}),
-            Sample(((0, 2),), {"offset": 0, "square": False}),
-        ),
-        is_view=True,
-        doc="Diagonal of each matrix of a batch.",
-    )
-)
+_DIAGONAL: Op = declare(
+    "diagonal", "a[*s, m, n] -> a[*out]", _read_diagonal, shape=_diagonal_shape,
+    vjp=(lambda ct, y, x, offset, square: build(_PLACE, ct, x, offset=offset),),
+    linear=(0,), cost=_diagonal_flops,
+    samples=(
+        Sample(((3, 3),), {"offset": 0, "square": True}),
+        Sample(((2, 3, 4),), {"offset": 1, "square": False}),
+        Sample(((3, 4),), {"offset": -2, "square": False}),
+        Sample(((2, 2),), {"offset": 5, "square": False}),
+        Sample(((0, 2),), {"offset": 0, "square": False}),
+    ),
+    memory=Memory(is_view=True), doc="Diagonal of each matrix of a batch.",
+)  # fmt: skip
 
-_PLACE: Op = register(
-    Op(
-        "place_diagonal",
-        "a[*s] -> a1[*t] -> a[*t]",
-        _write_diagonal,
-        vjp=(lambda ct, y, x, like, offset: matrix_diagonal(ct, offset), None),
-        jvp=linear_jvp(lambda: _PLACE),
-        samples=(
-            Sample(((3,), (3, 4)), {"offset": 0}),
-            Sample(((2, 2), (2, 3, 4)), {"offset": 2}),
-            Sample(((1,), (3, 4)), {"offset": -2}),
-        ),
-        doc="Zeros in the shape of another array, with the given diagonal.",
-    )
-)
+_PLACE: Op = declare(
+    "place_diagonal", "a[*s] -> a1[*t] -> a[*t]", _write_diagonal,
+    vjp=(lambda ct, y, x, like, offset: matrix_diagonal(ct, offset), None), linear=(0,),
+    samples=(
+        Sample(((3,), (3, 4)), {"offset": 0}), Sample(((2, 2), (2, 3, 4)), {"offset": 2}),
+        Sample(((1,), (3, 4)), {"offset": -2}),
+    ),
+    doc="Zeros in the shape of another array, with the given diagonal.",
+)  # fmt: skip
 
 
 def matrix_diagonal(x: Node, offset: int = 0, square: bool = False) -> Node:
@@ -100,6 +88,7 @@ def _axes_last(x: Node, axis1: int, axis2: int, what: str) -> Node:
     return transpose(x, (*(i for i in range(x.ndim) if i not in (one, other)), one, other))
 
 
+@raises(shapes="There are no two such axes.")
 def diagonal(x: Node, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Node:
     """Return diagonals, as ``numpy.diagonal``; a view.
 
@@ -117,11 +106,6 @@ def diagonal(x: Node, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Node:
     Node
         The two axes are replaced by one, which is the last.
 
-    Raises
-    ------
-    ShapeError
-        There are no two such axes.
-
     Examples
     --------
     >>> from actorgraph import Graph
@@ -131,6 +115,7 @@ def diagonal(x: Node, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Node:
     return matrix_diagonal(_axes_last(x, axis1, axis2, "diagonal"), offset)
 
 
+@raises(shapes="There are no two such axes.")
 def trace(x: Node, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Node:
     """Sum along diagonals, as ``numpy.trace``; integers keep their dtype.
 
@@ -147,11 +132,6 @@ def trace(x: Node, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Node:
     -------
     Node
         The two axes are gone.
-
-    Raises
-    ------
-    ShapeError
-        There are no two such axes.
 
     Examples
     --------
@@ -178,24 +158,18 @@ def _embed(xp: Any, x: Any, offset: int) -> Any:
     return result
 
 
-_EMBED: Op = register(
-    Op(
-        "diag_embed",
-        "a[*s, n] -> a[*out]",
-        _embed,
-        shape=_embed_shape,
-        vjp=(lambda ct, y, x, offset: matrix_diagonal(ct, offset),),
-        jvp=linear_jvp(lambda: _EMBED),
-        samples=(
-            Sample(((3,),), {"offset": 0}),
-            Sample(((2, 3),), {"offset": -1}),
-            Sample(((0,),), {"offset": 1}),
-        ),
-        doc="Matrices with the given diagonals and zeros elsewhere.",
-    )
-)
+_EMBED: Op = declare(
+    "diag_embed", "a[*s, n] -> a[*out]", _embed, shape=_embed_shape,
+    vjp=(lambda ct, y, x, offset: matrix_diagonal(ct, offset),), linear=(0,),
+    samples=(
+        Sample(((3,),), {"offset": 0}), Sample(((2, 3),), {"offset": -1}),
+        Sample(((0,),), {"offset": 1}),
+    ),
+    doc="Matrices with the given diagonals and zeros elsewhere.",
+)  # fmt: skip
 
 
+@raises(types="`x` is a scalar.")
 def diag_embed(x: Node, offset: int = 0) -> Node:
     """Put the last dim on the diagonal of square matrices, as ``torch.diag_embed``.
 
@@ -211,11 +185,6 @@ def diag_embed(x: Node, offset: int = 0) -> Node:
     Node
         Shape (..., n + abs(offset), n + abs(offset)).
 
-    Raises
-    ------
-    GraphTypeError
-        `x` is a scalar.
-
     Examples
     --------
     >>> from actorgraph import Graph
@@ -225,6 +194,7 @@ def diag_embed(x: Node, offset: int = 0) -> Node:
     return build(_EMBED, x, offset=int(offset))
 
 
+@raises(shapes="`x` is neither a vector nor a matrix.")
 def diag(x: Node, k: int = 0) -> Node:
     """Return the diagonal matrix of a vector, or the diagonal of a matrix, as ``numpy.diag``.
 
@@ -234,15 +204,6 @@ def diag(x: Node, k: int = 0) -> Node:
         A vector or a matrix, any dtype.
     k : int
         Which diagonal, as `offset` in `diagonal`.
-
-    Returns
-    -------
-    Node
-
-    Raises
-    ------
-    ShapeError
-        `x` is neither a vector nor a matrix.
 
     Examples
     --------
@@ -257,6 +218,7 @@ def diag(x: Node, k: int = 0) -> Node:
     return diag_embed(x, k) if x.ndim == 1 else matrix_diagonal(x, k)
 
 
+@raises(types="`x` is no node.")
 def diagflat(x: Node, k: int = 0) -> Node:
     """Return the diagonal matrix of the flattened array, as ``numpy.diagflat``.
 
@@ -266,15 +228,6 @@ def diagflat(x: Node, k: int = 0) -> Node:
         Any shape and dtype.
     k : int
         Which diagonal, as `offset` in `diagonal`.
-
-    Returns
-    -------
-    Node
-
-    Raises
-    ------
-    GraphTypeError
-        `x` is no node.
 
     Examples
     --------
@@ -300,17 +253,10 @@ def _triangle(name: str, doc: str) -> Op:
         Sample(((2, 3, 3),), {"k": -1}),
         Sample(((2, 0),), {"k": 1}),
     )
-    op = register(
-        Op(
-            name,
-            "a[*s, m, n] -> a[*s, m, n]",
-            forward,
-            vjp=(vjp,),
-            jvp=linear_jvp(lambda: op),
-            samples=samples,
-            doc=doc,
-        )
-    )
+    op = declare(
+        name, "a[*s, m, n] -> a[*s, m, n]", forward, vjp=(vjp,), linear=(0,),
+        samples=samples, doc=doc,
+    )  # fmt: skip
     return op
 
 
@@ -318,6 +264,7 @@ _TRIL = _triangle("tril", "Lower triangle of each matrix, zeros above.")
 _TRIU = _triangle("triu", "Upper triangle of each matrix, zeros below.")
 
 
+@raises(types="`x` has fewer than two dims.")
 def tril(x: Node, k: int = 0) -> Node:
     """Keep the lower triangle of each matrix, with zeros above the `k`-th diagonal.
 
@@ -333,11 +280,6 @@ def tril(x: Node, k: int = 0) -> Node:
     Node
         Of the shape of `x`; the gradient is the same triangle of the cotangent.
 
-    Raises
-    ------
-    GraphTypeError
-        `x` has fewer than two dims.
-
     Examples
     --------
     >>> from actorgraph import Graph
@@ -347,6 +289,7 @@ def tril(x: Node, k: int = 0) -> Node:
     return build(_TRIL, x, k=int(k))
 
 
+@raises(types="`x` has fewer than two dims.")
 def triu(x: Node, k: int = 0) -> Node:
     """Keep the upper triangle of each matrix, with zeros below the `k`-th diagonal.
 
@@ -361,11 +304,6 @@ def triu(x: Node, k: int = 0) -> Node:
     -------
     Node
         Of the shape of `x`; the gradient is the same triangle of the cotangent.
-
-    Raises
-    ------
-    GraphTypeError
-        `x` has fewer than two dims.
 
     Examples
     --------

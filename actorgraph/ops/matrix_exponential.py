@@ -10,8 +10,10 @@ from math import factorial
 from typing import Any
 
 from actorgraph.graph import Node, build
-from actorgraph.op import Op, register
+from actorgraph.op import Op
+from actorgraph.ops._docs import NO_LAPACK, NOT_SQUARE, raises
 from actorgraph.ops._matrix_rules import SQUARE_SAMPLES, adjoint, as_square, cubic_cost
+from actorgraph.ops._rules import declare
 from actorgraph.ops.broadcasting import zeros_like
 from actorgraph.ops.indexing import getitem
 from actorgraph.ops.shaping import concatenate
@@ -62,20 +64,14 @@ def _along(x: Node, direction: Node) -> Node:
     return getitem(both, (Ellipsis, slice(None, n), slice(n, None)))
 
 
-_EXP: Op = register(
-    Op(
-        "matrix_exp",
-        "x[*s, n, n] -> x[*s, n, n]",
-        _forward,
-        vjp=(lambda ct, y, x: _along(adjoint(x), ct),),
-        jvp=lambda tans, y, x: _along(x, tans[0]),
-        cost=cubic_cost(20),
-        samples=SQUARE_SAMPLES,
-        doc="Exponential of each matrix.",
-    )
-)
+_EXP: Op = declare(
+    "matrix_exp", "x[*s, n, n] -> x[*s, n, n]", _forward,
+    vjp=(lambda ct, y, x: _along(adjoint(x), ct),), jvp=lambda tans, y, x: _along(x, tans[0]),
+    cost=cubic_cost(20), samples=SQUARE_SAMPLES, doc="Exponential of each matrix.",
+)  # fmt: skip
 
 
+@raises(types=NO_LAPACK, shapes=NOT_SQUARE)
 def matrix_exp(x: Node) -> Node:
     """Return the exponential of square matrices, ``I + x + x @ x / 2 + ...``.
 
@@ -91,13 +87,6 @@ def matrix_exp(x: Node) -> Node:
     -------
     Node
         Of the shape and dtype of `x`; NaN where `x` is not finite.
-
-    Raises
-    ------
-    GraphTypeError
-        The dtype is none that LAPACK takes.
-    ShapeError
-        The matrices are not square.
 
     Examples
     --------

@@ -9,6 +9,7 @@ from typing import Any
 from actorgraph.errors import GraphError, ShapeError
 from actorgraph.graph import Node
 from actorgraph.operands import naming_itself
+from actorgraph.ops._docs import NO_LAPACK, raises
 from actorgraph.ops._matrix_rules import as_matrices
 from actorgraph.ops.arithmetic import abs as size_of_each
 from actorgraph.ops.broadcasting import expand_dims
@@ -46,15 +47,10 @@ def _singular(pick: Callable[..., Node]) -> Callable[[Node], Node]:
 
 
 _NORMS: dict[Any, Callable[[Node], Node]] = {
-    "fro": lambda x: norm(x, 2, (-2, -1)),
-    "nuc": lambda x: sum_over(svdvals(x), -1),
-    1: _of_sums(largest, -2),
-    -1: _of_sums(least, -2),
-    inf: _of_sums(largest, -1),
-    -inf: _of_sums(least, -1),
-    2: _singular(largest),
-    -2: _singular(least),
-}
+    "fro": lambda x: norm(x, 2, (-2, -1)), "nuc": lambda x: sum_over(svdvals(x), -1),
+    1: _of_sums(largest, -2), -1: _of_sums(least, -2), inf: _of_sums(largest, -1),
+    -inf: _of_sums(least, -1), 2: _singular(largest), -2: _singular(least),
+}  # fmt: skip
 
 
 def _norm_of(ord: Any, what: str) -> Callable[[Node], Node]:  # noqa: A002
@@ -64,6 +60,10 @@ def _norm_of(ord: Any, what: str) -> Callable[[Node], Node]:  # noqa: A002
     return found
 
 
+@raises(
+    other="There is no such order.", types=NO_LAPACK,
+    shapes="`x` has fewer than two dims, or the axes are one or do not exist.",
+)  # fmt: skip
 def matrix_norm(
     x: Node,
     ord: Any = "fro",  # noqa: A002
@@ -89,15 +89,6 @@ def matrix_norm(
     Node
         Real.
 
-    Raises
-    ------
-    GraphError
-        There is no such order.
-    GraphTypeError
-        The dtype is none that LAPACK takes.
-    ShapeError
-        `x` has fewer than two dims, or the axes are one or do not exist.
-
     Examples
     --------
     >>> from actorgraph import Graph
@@ -113,6 +104,10 @@ def matrix_norm(
     return expand_dims(result, tuple(sorted((rows, columns)))) if keepdims else result
 
 
+@raises(
+    other="There is no such order.", types=NO_LAPACK,
+    shapes="The matrices are not square, where they have to be.",
+)  # fmt: skip
 @naming_itself
 def cond(x: Node, p: Any = None) -> Node:
     """Condition number of matrices, as ``numpy.linalg.cond``.
@@ -130,15 +125,6 @@ def cond(x: Node, p: Any = None) -> Node:
     -------
     Node
         Real, shape (...).
-
-    Raises
-    ------
-    GraphError
-        There is no such order.
-    GraphTypeError
-        The dtype is none that LAPACK takes.
-    ShapeError
-        The matrices are not square, where they have to be.
 
     Examples
     --------

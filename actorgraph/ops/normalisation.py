@@ -14,11 +14,12 @@ from typing import Any, NamedTuple
 
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
-from actorgraph.op import Op, Sample, register
+from actorgraph.op import IN_PLACE, KEPT, KEPT_OUT, Op, Sample
 from actorgraph.ops import reductions
-from actorgraph.ops._declare import add_all
+from actorgraph.ops._docs import raises
 from actorgraph.ops._half import machine_epsilon, through_float32
 from actorgraph.ops._pooling import AVERAGE
+from actorgraph.ops._rules import add_all, declare
 from actorgraph.ops.arithmetic import power, sqrt, square
 from actorgraph.ops.broadcasting import expand_dims, reduced_shape, sum  # noqa: A004
 from actorgraph.ops.grouping import group_dim
@@ -28,8 +29,7 @@ from actorgraph.ops.statistics import var as variance
 from actorgraph.types import Checks, Shape, shape_from
 
 __all__ = [
-    "BatchNorm", "batch_norm", "group_norm", "instance_norm", "layer_norm", "local_response_norm",
-    "rms_norm",
+    "batch_norm", "group_norm", "instance_norm", "layer_norm", "local_response_norm", "rms_norm",
 ]  # fmt: skip
 
 Axes = tuple[int, ...]
@@ -140,58 +140,29 @@ _SAMPLES = (
     Sample(((0, 4),), {"axis": (1,), "eps": 1e-5, "centred": True}),
 )
 
-_NORMALIZE: Op = register(
-    Op(
-        "standardize",
-        "f[*s] -> f[*s]",
-        _normalize_forward,
-        vjp=(_normalize_derivative,),
-        jvp=lambda tans, y, x, **attrs: _normalize_derivative(tans[0], y, x, **attrs),
-        cost=lambda shapes, result, attrs: 6 * prod(result),
-        samples=_SAMPLES,
-        layout="kept",
-        takes_out=True,
-        in_place=(0,),
-        doc="Values without their mean over axes, divided by their standard deviation.",
-    )
-)
+_NORMALIZE: Op = declare(
+    "standardize", "f[*s] -> f[*s]", _normalize_forward, vjp=(_normalize_derivative,),
+    jvp=lambda tans, y, x, **attrs: _normalize_derivative(tans[0], y, x, **attrs),
+    cost=lambda shapes, result, attrs: 6 * prod(result), samples=_SAMPLES, memory=IN_PLACE,
+    doc="Values without their mean over axes, divided by their standard deviation.",
+)  # fmt: skip
 
-_INVERSE: Op = register(
-    Op(
-        "inverse_deviation",
-        "f[*s] -> f[*out]",
-        _inverse_forward,
-        shape=_kept,
-        vjp=(_inverse_vjp,),
-        jvp=_inverse_jvp,
-        cost=lambda shapes, result, attrs: 4 * prod(shapes[0]),
-        samples=_SAMPLES,
-        layout="kept",
-        doc="1 / sqrt(variance + eps) over axes, which stay as dims of size 1.",
-    )
-)
+_INVERSE: Op = declare(
+    "inverse_deviation", "f[*s] -> f[*out]", _inverse_forward, shape=_kept, vjp=(_inverse_vjp,),
+    jvp=_inverse_jvp, cost=lambda shapes, result, attrs: 4 * prod(shapes[0]), samples=_SAMPLES,
+    memory=KEPT, doc="1 / sqrt(variance + eps) over axes, which stay as dims of size 1.",
+)  # fmt: skip
 
-_PULL: Op = register(
-    Op(
-        "standardize_pull",
-        "f[*s] -> f[*s] -> f[*t] -> f[*s]",
-        _pull_forward,
-        vjp=(
-            lambda u, g, ct, y, r, **attrs: build(_PULL, u, y, r, **attrs),
-            _pull_vjp_y,
-            _pull_vjp_r,
-        ),
-        jvp=_pull_jvp,
-        cost=lambda shapes, result, attrs: 6 * prod(result),
-        samples=(
-            Sample(((3, 4), (3, 4), (3, 1)), {"axis": (1,), "centred": True}),
-            Sample(((2, 3, 4), (2, 3, 4), (1, 3, 1)), {"axis": (0, 2), "centred": False}),
-        ),
-        layout="kept",
-        takes_out=True,
-        doc="Gradient of standardize: r (ct - mean(ct) - y mean(ct y)).",
-    )
-)
+_PULL: Op = declare(
+    "standardize_pull", "f[*s] -> f[*s] -> f[*t] -> f[*s]", _pull_forward,
+    vjp=(lambda u, g, ct, y, r, **attrs: build(_PULL, u, y, r, **attrs), _pull_vjp_y, _pull_vjp_r),
+    jvp=_pull_jvp, cost=lambda shapes, result, attrs: 6 * prod(result),
+    samples=(
+        Sample(((3, 4), (3, 4), (3, 1)), {"axis": (1,), "centred": True}),
+        Sample(((2, 3, 4), (2, 3, 4), (1, 3, 1)), {"axis": (0, 2), "centred": False}),
+    ),
+    memory=KEPT_OUT, doc="Gradient of standardize: r (ct - mean(ct) - y mean(ct y)).",
+)  # fmt: skip
 
 
 def _normalized(x: Node, axis: Axes, eps: float, centred: bool = True) -> Node:
@@ -238,6 +209,10 @@ def _behind_channels(x: Node, what: str) -> Axes:
     return tuple(range(1, x.ndim - 1))
 
 
+@raises(
+    types="`x` is no float, or `eps` no float >= 0.",
+    shapes="`x` does not end in `normalized_shape`.",
+)  # fmt: skip
 def layer_norm(
     x: Node, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5
 ) -> Node:
@@ -260,13 +235,6 @@ def layer_norm(
     Node
         Of the shape of `x`.
 
-    Raises
-    ------
-    GraphTypeError
-        `x` is no float, or `eps` no float >= 0.
-    ShapeError
-        `x` does not end in `normalized_shape`.
-
     Examples
     --------
     >>> from actorgraph.graph import Graph
@@ -277,6 +245,10 @@ def layer_norm(
     return _affine(_normalized(x, axes, eps), weight, bias)
 
 
+@raises(
+    types="`x` is no float, or `eps` no float >= 0.",
+    shapes="`x` does not end in `normalized_shape`.",
+)  # fmt: skip
 def rms_norm(x: Node, normalized_shape: Any, weight: Any = None, eps: float | None = None) -> Node:
     """Divide by the root mean square over the trailing axes, as ``torch.nn.functional.rms_norm``.
 
@@ -292,13 +264,6 @@ def rms_norm(x: Node, normalized_shape: Any, weight: Any = None, eps: float | No
         Of that shape.
     eps : float, optional
         Default: the machine epsilon of the dtype.
-
-    Raises
-    ------
-    GraphTypeError
-        `x` is no float, or `eps` no float >= 0.
-    ShapeError
-        `x` does not end in `normalized_shape`.
     """
     axes = _trailing(x, normalized_shape, "rms_norm")
     if eps is None:
@@ -306,6 +271,10 @@ def rms_norm(x: Node, normalized_shape: Any, weight: Any = None, eps: float | No
     return _affine(_normalized(x, axes, eps, centred=False), weight, None)
 
 
+@raises(
+    types="`x` is no float, or `eps` no float >= 0.",
+    shapes="`num_groups` does not divide the channels.",
+)  # fmt: skip
 def group_norm(
     x: Node, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5
 ) -> Node:
@@ -320,13 +289,6 @@ def group_norm(
     weight, bias : node or array, optional
         One entry per channel.
     eps : float
-
-    Raises
-    ------
-    GraphTypeError
-        `x` is no float, or `eps` no float >= 0.
-    ShapeError
-        `num_groups` does not divide the channels.
     """
     axes = _behind_channels(x, "group_norm")
     if isinstance(num_groups, bool) or not isinstance(num_groups, int) or num_groups < 1:
@@ -338,6 +300,10 @@ def group_norm(
     return _affine(reshape_like(y, x), weight, bias, axes)
 
 
+@raises(
+    types="`x` is no float, or `eps` no float >= 0.",
+    shapes="There is no axis behind the channels.",
+)  # fmt: skip
 def instance_norm(x: Node, *, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Node:
     """Normalise each channel of each sample over its places.
 
@@ -350,13 +316,6 @@ def instance_norm(x: Node, *, weight: Any = None, bias: Any = None, eps: float =
     weight, bias : node or array, optional
         One entry per channel.
     eps : float
-
-    Raises
-    ------
-    GraphTypeError
-        `x` is no float, or `eps` no float >= 0.
-    ShapeError
-        There is no axis behind the channels.
     """
     if x.ndim < 3:
         raise ShapeError(f"instance_norm takes (batch, channels, axes), got {x!r}")
@@ -372,6 +331,11 @@ class BatchNorm(NamedTuple):
     var: Node
 
 
+@raises(
+    types="`x` is no float, one of `mean` and `var` is missing, or `eps` is no float >= 0.",
+    shapes="A parameter's shape is not (channels,), or a batch has one known value per channel "
+    "and so no variance.",
+)  # fmt: skip
 def batch_norm(
     x: Node,
     *,
@@ -402,14 +366,6 @@ def batch_norm(
     -------
     BatchNorm
         ``(y, mean, var)``: `y` of the shape of `x`, the others of shape (channels,).
-
-    Raises
-    ------
-    GraphTypeError
-        `x` is no float, one of `mean` and `var` is missing, or `eps` is no float >= 0.
-    ShapeError
-        A parameter's shape is not (channels,), or a batch has one known value per channel and so
-        no variance.
     """
     axes = _behind_channels(x, "batch_norm")
     if (mean is None) != (var is None):
@@ -428,6 +384,7 @@ def batch_norm(
     return BatchNorm(y, reductions.mean(x, over), variance(x, over, ddof=1))
 
 
+@raises(shapes="`x` has no channels, or `size` is below 1.")
 def local_response_norm(
     x: Node, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
 ) -> Node:
@@ -443,11 +400,6 @@ def local_response_norm(
     size : int
         Channels in a window.
     alpha, beta, k : float
-
-    Raises
-    ------
-    ShapeError
-        `x` has no channels, or `size` is below 1.
     """
     axes = _behind_channels(x, "local_response_norm")
     if size < 1:

@@ -8,6 +8,7 @@ from typing import Any
 from actorgraph.errors import GraphTypeError, shown
 from actorgraph.graph import Node, build
 from actorgraph.op import Attrs, Op, Rule, Together
+from actorgraph.ops._docs import raises
 from actorgraph.ops.define import checked_rules
 from actorgraph.options import flag, text
 from actorgraph.types import Checks, Shape, dtype_of, shape_from
@@ -15,6 +16,7 @@ from actorgraph.types import Checks, Shape, dtype_of, shape_from
 __all__ = ["opaque"]
 
 
+@raises(types="`fn` cannot be called, or `dtype` is not supported.")
 def opaque(
     fn: Callable[..., Any],
     *,
@@ -52,11 +54,6 @@ def opaque(
     -------
     callable
         ``f(*nodes, **attrs) -> Node``; a result of another type fails the run.
-
-    Raises
-    ------
-    GraphTypeError
-        `fn` cannot be called, or `dtype` is not supported.
 
     Examples
     --------

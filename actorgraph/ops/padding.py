@@ -9,8 +9,9 @@ import numpy as np
 
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
-from actorgraph.op import Op, Sample, register
-from actorgraph.ops._declare import linear_jvp
+from actorgraph.op import KEPT, Op, Sample
+from actorgraph.ops._docs import raises
+from actorgraph.ops._rules import declare
 from actorgraph.ops.broadcasting import sum, zeros_like  # noqa: A004 - NumPy's name
 from actorgraph.ops.indexing import getitem
 from actorgraph.types import Checks, Shape
@@ -58,23 +59,15 @@ def _pad_jvp(tans: tuple[Node | None, ...], y: Node, x: Node, value: Node, width
     return build(_PAD, tan, 0 if tans[1] is None else tans[1], widths=widths)
 
 
-_PAD: Op = register(
-    Op(
-        "pad",
-        "a[*s] -> a[] -> a[*out]",
-        _pad_forward,
-        shape=_padded,
-        vjp=(lambda ct, y, x, value, widths: getitem(ct, _middle(widths)), _border_sum),
-        jvp=_pad_jvp,
-        samples=(
-            Sample(((3, 4), ()), {"widths": ((1, 2), (0, 3))}),
-            Sample(((0, 2), ()), {"widths": ((1, 0), (0, 0))}),
-            Sample(((), ()), {"widths": ()}),
-        ),
-        layout="kept",
-        doc="An array with a constant border.",
-    )
-)
+_PAD: Op = declare(
+    "pad", "a[*s] -> a[] -> a[*out]", _pad_forward, shape=_padded,
+    vjp=(lambda ct, y, x, value, widths: getitem(ct, _middle(widths)), _border_sum), jvp=_pad_jvp,
+    samples=(
+        Sample(((3, 4), ()), {"widths": ((1, 2), (0, 3))}),
+        Sample(((0, 2), ()), {"widths": ((1, 0), (0, 0))}), Sample(((), ()), {"widths": ()}),
+    ),
+    memory=KEPT, doc="An array with a constant border.",
+)  # fmt: skip
 
 
 # -- borders of the array's own entries -------------------------------------------------------
@@ -95,42 +88,33 @@ def _fold(xp: Any, ct: Any, x: Any, widths: Widths, mode: str) -> Any:
 
 
 _BORDER_SAMPLES = (
-    {"widths": ((1, 2), (0, 3)), "mode": "edge"},
-    {"widths": ((2, 1), (3, 0)), "mode": "reflect"},
+    {"widths": ((1, 2), (0, 3)), "mode": "edge"}, {"widths": ((2, 1), (3, 0)), "mode": "reflect"},
     {"widths": ((7, 0), (0, 9)), "mode": "reflect"},
-    {"widths": ((2, 1), (3, 0)), "mode": "symmetric"},
-    {"widths": ((0, 5), (3, 1)), "mode": "wrap"},
-)
+    {"widths": ((2, 1), (3, 0)), "mode": "symmetric"}, {"widths": ((0, 5), (3, 1)), "mode": "wrap"},
+)  # fmt: skip
 
-_PAD_OWN: Op = register(
-    Op(
-        "pad_own",
-        "a[*s] -> a[*out]",
-        lambda xp, x, widths, mode: xp.pad(x, widths, mode),
-        shape=_padded,
-        vjp=(lambda ct, y, x, **attrs: build(_PAD_OWN_ADJOINT, ct, x, **attrs),),
-        jvp=linear_jvp(lambda: _PAD_OWN),
-        samples=tuple(Sample(((3, 4),), attrs) for attrs in _BORDER_SAMPLES),
-        doc="An array with a border of its own entries.",
-    )
-)
+_PAD_OWN: Op = declare(
+    "pad_own", "a[*s] -> a[*out]", lambda xp, x, widths, mode: xp.pad(x, widths, mode),
+    shape=_padded, vjp=(lambda ct, y, x, **attrs: build(_PAD_OWN_ADJOINT, ct, x, **attrs),),
+    linear=(0,), samples=tuple(Sample(((3, 4),), attrs) for attrs in _BORDER_SAMPLES),
+    doc="An array with a border of its own entries.",
+)  # fmt: skip
 
-_PAD_OWN_ADJOINT: Op = register(
-    Op(
-        "pad_own_adjoint",
-        "n[*s] -> a[*t] -> n[*t]",
-        _fold,
-        vjp=(lambda ct, y, c, x, **attrs: build(_PAD_OWN, ct, **attrs), None),
-        jvp=linear_jvp(lambda: _PAD_OWN_ADJOINT),
-        samples=(
-            Sample(((6, 7), (3, 4)), _BORDER_SAMPLES[0]),
-            Sample(((6, 7), (3, 4)), _BORDER_SAMPLES[1]),
-        ),
-        doc="The inside with each entry of the border added to the entry that it copies.",
-    )
-)
+_PAD_OWN_ADJOINT: Op = declare(
+    "pad_own_adjoint", "n[*s] -> a[*t] -> n[*t]", _fold,
+    vjp=(lambda ct, y, c, x, **attrs: build(_PAD_OWN, ct, **attrs), None), linear=(0,),
+    samples=(
+        Sample(((6, 7), (3, 4)), _BORDER_SAMPLES[0]), Sample(((6, 7), (3, 4)), _BORDER_SAMPLES[1]),
+    ),
+    doc="The inside with each entry of the border added to the entry that it copies.",
+)  # fmt: skip
 
 
+@raises(
+    types="The mode is not known, or a width is no int.",
+    shapes="A width is negative, there are not as many pairs as axes, or an empty dim would have"
+    " to be copied from.",
+)  # fmt: skip
 def pad(x: Node, pad_width: Any, mode: str = "constant", constant_values: Any = 0) -> Node:
     """Put a border around an array, as ``numpy.pad``.
 
@@ -144,18 +128,6 @@ def pad(x: Node, pad_width: Any, mode: str = "constant", constant_values: Any = 
         Where the border's values come from.  A border wider than the array goes on as NumPy's.
     constant_values : scalar or node
         For mode "constant"; a 0-d node of the same dtype gets the gradient of the border.
-
-    Returns
-    -------
-    Node
-
-    Raises
-    ------
-    GraphTypeError
-        The mode is not known, or a width is no int.
-    ShapeError
-        A width is negative, there are not as many pairs as axes, or an empty dim would have to be
-        copied from.
 
     Examples
     --------

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from actorgraph.graph import Node, build
-from actorgraph.op import Op, Sample, register
+from actorgraph.op import Op, Sample
+from actorgraph.ops._docs import raises
+from actorgraph.ops._rules import declare
 from actorgraph.ops.indexing import check_classes
 from actorgraph.ops.shaping import one_axis, transpose
 from actorgraph.types import UNKNOWN, Checks, Shape
@@ -46,44 +48,31 @@ def _put_vjp(
     return None if argnum else build(_PICK, u, index)
 
 
-def _put_jvp(tans: Any, y: Node, ct: Node, *others: Node, size: Any) -> Node | None:
-    return None if tans[0] is None else build(_PUT, tans[0], *others, size=size)
+_PICK: Op = declare(
+    "pick", "a[*s, c] -> i[*s] -> a[*s]", _pick_forward, vjp=(_pick_vjp, None), linear=(0,),
+    samples=(
+        Sample(((3, 4), (3,)), ints={1: 4}), Sample(((2, 3, 4), (2, 3)), ints={1: 4}),
+        Sample(((4,), ()), ints={1: 4}), Sample(((0, 4), (0,)), ints={1: 4}),
+    ),
+    doc="The entry of each row that an index names.",
+)  # fmt: skip
+
+_PUT: Op = declare(
+    "pick_adjoint",
+    lambda arity, attrs: f"a[*s] -> i[*s] -> {'a1[*s, c] -> ' if arity == 3 else ''}a[*out]",
+    _put_forward, shape=_put_shape, vjp=_put_vjp, linear=(0,),
+    samples=(
+        Sample(((3,), (3,)), {"size": 4}, ints={1: 4}),
+        Sample(((2, 3), (2, 3), (2, 3, 4)), {"size": None}, ints={1: 4}),
+    ),
+    doc="Rows of zeros with a value where an index says.",
+)  # fmt: skip
 
 
-_PICK: Op = register(
-    Op(
-        "pick",
-        "a[*s, c] -> i[*s] -> a[*s]",
-        _pick_forward,
-        vjp=(_pick_vjp, None),
-        jvp=lambda tans, y, x, index: build(_PICK, tans[0], index),
-        samples=(
-            Sample(((3, 4), (3,)), ints={1: 4}),
-            Sample(((2, 3, 4), (2, 3)), ints={1: 4}),
-            Sample(((4,), ()), ints={1: 4}),
-            Sample(((0, 4), (0,)), ints={1: 4}),
-        ),
-        doc="The entry of each row that an index names.",
-    )
-)
-
-_PUT: Op = register(
-    Op(
-        "pick_adjoint",
-        lambda arity, attrs: f"a[*s] -> i[*s] -> {'a1[*s, c] -> ' if arity == 3 else ''}a[*out]",
-        _put_forward,
-        shape=_put_shape,
-        vjp=_put_vjp,
-        jvp=_put_jvp,
-        samples=(
-            Sample(((3,), (3,)), {"size": 4}, ints={1: 4}),
-            Sample(((2, 3), (2, 3), (2, 3, 4)), {"size": None}, ints={1: 4}),
-        ),
-        doc="Rows of zeros with a value where an index says.",
-    )
-)
-
-
+@raises(
+    types="`index` is no integer.",
+    shapes="The shape of `index` is not that of `x` without `axis`, or there is no such axis.",
+)  # fmt: skip
 def pick(x: Node, index: Any, axis: int = -1) -> Node:
     """Return, along an axis, the entry that the index of each row names.
 
@@ -102,13 +91,6 @@ def pick(x: Node, index: Any, axis: int = -1) -> Node:
     -------
     Node
         Of the shape of `index`.
-
-    Raises
-    ------
-    GraphTypeError
-        `index` is no integer.
-    ShapeError
-        The shape of `index` is not that of `x` without `axis`, or there is no such axis.
     """
     place = one_axis(axis, x.ndim, "pick")
     order = [i for i in range(x.ndim) if i != place] + [place]

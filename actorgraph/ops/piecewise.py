@@ -14,6 +14,7 @@ from actorgraph.errors import GraphError, ShapeError
 from actorgraph.graph import Node, build, is_weak
 from actorgraph.op import Op, Sample
 from actorgraph.ops._declare import binary, nary_elementwise, unary
+from actorgraph.ops._docs import NO_FLOAT, raises
 from actorgraph.ops._quick import at_least, at_most, limited, logistic
 from actorgraph.ops._scalars import one, scalar, zero
 from actorgraph.ops.activations import sigmoid
@@ -43,12 +44,10 @@ def _op(
 # -- hardtanh and its relatives ---------------------------------------------------------------
 
 _HARDTANH = _op(
-    "hardtanh",
-    lambda xp, x, low, high: limited(xp, x, scalar(x, low), scalar(x, high)),
-    lambda t, y, x, low, high: where((x > low) & (x < high), t, 0),
-    "x limited to an interval.",
+    "hardtanh", lambda xp, x, low, high: limited(xp, x, scalar(x, low), scalar(x, high)),
+    lambda t, y, x, low, high: where((x > low) & (x < high), t, 0), "x limited to an interval.",
     {"low": -1.0, "high": 1.0},
-)
+)  # fmt: skip
 
 
 def _sixth(xp: Any, x: Any) -> Any:
@@ -56,49 +55,22 @@ def _sixth(xp: Any, x: Any) -> Any:
     return xp.divide(raised, scalar(x, 6))
 
 
+@raises(types=NO_FLOAT, other="``min_val > max_val``.")
 def hardtanh(x: Node, min_val: float = -1.0, max_val: float = 1.0) -> Node:
     """Limit to an interval: ``clip(x, min_val, max_val)``, with gradient 0 at the bounds.
 
     Type ``f[*s] -> f[*s]``.  `clip` has gradient 1 at its bounds; this one is PyTorch's hardtanh.
-
-    Parameters
-    ----------
-    x : node
-    min_val, max_val : float
-
-    Returns
-    -------
-    Node
-
-    Raises
-    ------
-    GraphTypeError
-        `x` is no float.
-    GraphError
-        ``min_val > max_val``.
     """
     if min_val > max_val:
         raise GraphError(f"hardtanh: min_val {min_val!r} is above max_val {max_val!r}")
     return build(_HARDTANH, x, low=float(min_val), high=float(max_val))
 
 
+@raises(types=NO_FLOAT)
 def relu6(x: Node) -> Node:
     """``min(max(x, 0), 6)``, built as ``hardtanh(x, 0, 6)``: gradient 0 at 0 and 6.
 
     Type ``f[*s] -> f[*s]``.
-
-    Parameters
-    ----------
-    x : node
-
-    Returns
-    -------
-    Node
-
-    Raises
-    ------
-    GraphTypeError
-        `x` is no float.
     """
     return hardtanh(x, 0.0, 6.0)
 
@@ -122,10 +94,9 @@ hardswish = unary(
 _LEAKY = _op(
     "leaky_relu",
     lambda xp, x, slope: xp.where(xp.greater(x, zero(xp, x)), x, x * scalar(x, slope)),
-    lambda t, y, x, slope: where(x > 0, t, t * slope),
-    "x where x > 0, else slope * x.",
+    lambda t, y, x, slope: where(x > 0, t, t * slope), "x where x > 0, else slope * x.",
     {"slope": 0.1},
-)
+)  # fmt: skip
 _prelu = binary(
     "prelu", lambda xp, x, w: xp.where(xp.greater(x, zero(xp, x)), x, xp.multiply(x, w)),
     (lambda t, y, x, w: where(x > 0, t, t * w), lambda t, y, x, w: where(x > 0, 0, t * x)),
@@ -133,28 +104,16 @@ _prelu = binary(
 )  # fmt: skip
 
 
+@raises(types=NO_FLOAT)
 def leaky_relu(x: Node, negative_slope: float = 0.01) -> Node:
     """``x`` where x > 0, else ``negative_slope * x``; the gradient at 0 is `negative_slope`.
 
     Type ``f[*s] -> f[*s]``.
-
-    Parameters
-    ----------
-    x : node
-    negative_slope : float
-
-    Returns
-    -------
-    Node
-
-    Raises
-    ------
-    GraphTypeError
-        `x` is no float.
     """
     return build(_LEAKY, x, slope=float(negative_slope))
 
 
+@raises(both="The dtypes differ, or the weight has not one element per channel.")
 def prelu(x: Node, weight: Any) -> Node:
     """``x`` where x > 0, else ``weight * x``, with a slope that is learnt.
 
@@ -165,15 +124,6 @@ def prelu(x: Node, weight: Any) -> Node:
     x : node
     weight : node, array or scalar
         One slope, or a vector with one per channel, which is axis 1 of x.
-
-    Returns
-    -------
-    Node
-
-    Raises
-    ------
-    GraphTypeError, ShapeError
-        The dtypes differ, or the weight has not one element per channel.
     """
     if not is_weak(weight):
         weight = x.graph.lift(weight)
@@ -204,49 +154,25 @@ _ELU = _op(
 )  # fmt: skip
 
 
+@raises(types=NO_FLOAT)
 def elu(x: Node, alpha: float = 1.0) -> Node:
     """``x`` where x > 0, else ``alpha * expm1(x)``; the gradient at 0 is `alpha`.
 
     Type ``f[*s] -> f[*s]``.  Source: Clevert et al., Exponential linear units, 2015.
-
-    Parameters
-    ----------
-    x : node
-    alpha : float
-
-    Returns
-    -------
-    Node
-
-    Raises
-    ------
-    GraphTypeError
-        `x` is no float.
     """
     return build(_ELU, x, alpha=float(alpha), scale=1.0, rate=1.0)
 
 
+@raises(types=NO_FLOAT)
 def selu(x: Node) -> Node:
     """``scale * elu(x, alpha)`` with the two constants that keep mean 0 and variance 1.
 
     Type ``f[*s] -> f[*s]``.  Source: Klambauer et al., Self-normalizing neural networks, 2017.
-
-    Parameters
-    ----------
-    x : node
-
-    Returns
-    -------
-    Node
-
-    Raises
-    ------
-    GraphTypeError
-        `x` is no float.
     """
     return build(_ELU, x, alpha=1.6732632423543772, scale=1.0507009873554805, rate=1.0)
 
 
+@raises(types=NO_FLOAT, other="`alpha` is 0.")
 def celu(x: Node, alpha: float = 1.0) -> Node:
     """``x`` where x > 0, else ``alpha * expm1(x / alpha)``: its slope has no kink at 0.
 
@@ -257,17 +183,6 @@ def celu(x: Node, alpha: float = 1.0) -> Node:
     x : node
     alpha : float
         Not 0.
-
-    Returns
-    -------
-    Node
-
-    Raises
-    ------
-    GraphTypeError
-        `x` is no float.
-    GraphError
-        `alpha` is 0.
     """
     if not alpha:
         raise GraphError("celu: alpha divides x and cannot be 0")
@@ -319,6 +234,7 @@ _GELU_TANH = _op(
 )  # fmt: skip
 
 
+@raises(types=NO_FLOAT, other="SciPy is missing, or `approximate` is neither name.")
 def gelu(x: Node, approximate: str = "none") -> Node:
     """Gaussian error linear unit: x times the normal distribution function at x.
 
@@ -330,17 +246,6 @@ def gelu(x: Node, approximate: str = "none") -> Node:
     approximate : {"none", "tanh"}
         "none" is exact, by SciPy's erfc, an extra: ``pip install 'actorgraph[special]'``.
         "tanh" is ``x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x**3)))``.
-
-    Returns
-    -------
-    Node
-
-    Raises
-    ------
-    GraphTypeError
-        `x` is no float.
-    GraphError
-        SciPy is missing, or `approximate` is neither name.
 
     Examples
     --------
@@ -362,25 +267,22 @@ _SOFTSHRINK = _op(
     "softshrink",
     lambda xp, x, lambd: xp.subtract(x, limited(xp, x, scalar(x, -lambd), scalar(x, lambd))),
     lambda t, y, x, lambd: where((x > lambd) | (x < -lambd), t, 0),
-    "x drawn towards 0 by lambd, 0 where that is nearer.",
-    {"lambd": 0.5},
-)
+    "x drawn towards 0 by lambd, 0 where that is nearer.", {"lambd": 0.5},
+)  # fmt: skip
 _HARDSHRINK = _op(
-    "hardshrink",
-    lambda xp, x, lambd: xp.where(xp.absolute(x) <= scalar(x, lambd), zero(xp, x), x),
+    "hardshrink", lambda xp, x, lambd: xp.where(xp.absolute(x) <= scalar(x, lambd), zero(xp, x), x),
     lambda t, y, x, lambd: where((x > lambd) | (x < -lambd), t, 0),
-    "x where abs(x) > lambd, else 0.",
-    {"lambd": 0.5},
-)
+    "x where abs(x) > lambd, else 0.", {"lambd": 0.5},
+)  # fmt: skip
 _THRESHOLD = _op(
     "threshold",
     lambda xp, x, threshold, value: xp.where(x <= scalar(x, threshold), scalar(x, value), x),
     lambda t, y, x, threshold, value: where(x > threshold, t, 0),
-    "x where x > threshold, else value.",
-    {"threshold": 0.25, "value": -3.0},
-)
+    "x where x > threshold, else value.", {"threshold": 0.25, "value": -3.0},
+)  # fmt: skip
 
 
+@raises(types=NO_FLOAT, other="`lambd` is negative.")
 def softshrink(x: Node, lambd: float = 0.5) -> Node:
     """``x - lambd``, 0 or ``x + lambd``: x drawn towards 0; the gradient is 0 up to `lambd`.
 
@@ -391,21 +293,11 @@ def softshrink(x: Node, lambd: float = 0.5) -> Node:
     x : node
     lambd : float
         At least 0.
-
-    Returns
-    -------
-    Node
-
-    Raises
-    ------
-    GraphTypeError
-        `x` is no float.
-    GraphError
-        `lambd` is negative.
     """
     return build(_SOFTSHRINK, x, lambd=_not_negative(lambd, "softshrink"))
 
 
+@raises(types=NO_FLOAT, other="`lambd` is negative.")
 def hardshrink(x: Node, lambd: float = 0.5) -> Node:
     """``x`` where abs(x) > lambd, else 0; the gradient is 0 up to `lambd`.
 
@@ -416,17 +308,6 @@ def hardshrink(x: Node, lambd: float = 0.5) -> Node:
     x : node
     lambd : float
         At least 0.
-
-    Returns
-    -------
-    Node
-
-    Raises
-    ------
-    GraphTypeError
-        `x` is no float.
-    GraphError
-        `lambd` is negative.
     """
     return build(_HARDSHRINK, x, lambd=_not_negative(lambd, "hardshrink"))
 
@@ -437,23 +318,10 @@ def _not_negative(lambd: float, what: str) -> float:
     return float(lambd)
 
 
+@raises(types=NO_FLOAT)
 def threshold(x: Node, threshold: float, value: float) -> Node:
     """``x`` where x > threshold, else `value`; the gradient at the threshold is 0.
 
     Type ``f[*s] -> f[*s]``.  NaN stays NaN, with gradient 0.
-
-    Parameters
-    ----------
-    x : node
-    threshold, value : float
-
-    Returns
-    -------
-    Node
-
-    Raises
-    ------
-    GraphTypeError
-        `x` is no float.
     """
     return build(_THRESHOLD, x, threshold=float(threshold), value=float(value))

@@ -6,6 +6,7 @@ from typing import Any
 
 from actorgraph.errors import ShapeError
 from actorgraph.graph import Node
+from actorgraph.ops._docs import raises
 from actorgraph.ops.grouping import group_dim, ungroup_dims
 from actorgraph.ops.shaping import swapaxes, transpose
 from actorgraph.ops.windows import per_axis
@@ -20,6 +21,7 @@ def _check_blocks(x: Node, factor: Any, what: str) -> int:
     return per_axis(factor, 1, f"{what}: factor")[0]
 
 
+@raises(shapes="The rank is below 3, or the channels are no multiple of the square.")
 def pixel_shuffle(x: Node, upscale_factor: int) -> Node:
     """Turn channels into pixels: (..., c r^2, h, w) to (..., c, h r, w r), as PyTorch does.
 
@@ -31,11 +33,6 @@ def pixel_shuffle(x: Node, upscale_factor: int) -> Node:
         Rank 3 or more, any dtype.
     upscale_factor : int
         r; its square divides the channels.
-
-    Raises
-    ------
-    ShapeError
-        The rank is below 3, or the channels are no multiple of the square.
     """
     factor = _check_blocks(x, upscale_factor, "pixel_shuffle")
     lead = x.ndim - 3
@@ -48,6 +45,7 @@ def pixel_shuffle(x: Node, upscale_factor: int) -> Node:
     return ungroup_dims(ungroup_dims(x, lead + 1), lead + 2)
 
 
+@raises(shapes="The rank is below 3, or height or width are no known multiples of the factor.")
 def pixel_unshuffle(x: Node, downscale_factor: int) -> Node:
     """Turn pixels into channels: the inverse of `pixel_shuffle`.
 
@@ -57,11 +55,6 @@ def pixel_unshuffle(x: Node, downscale_factor: int) -> Node:
         Rank 3 or more, any dtype.
     downscale_factor : int
         Divides height and width, which have to be known.
-
-    Raises
-    ------
-    ShapeError
-        The rank is below 3, or height or width are no known multiples of the factor.
     """
     factor = _check_blocks(x, downscale_factor, "pixel_unshuffle")
     lead = x.ndim - 3
@@ -74,6 +67,7 @@ def pixel_unshuffle(x: Node, downscale_factor: int) -> Node:
     return ungroup_dims(ungroup_dims(x, lead), lead)
 
 
+@raises(shapes="There are no channels, or `groups` does not divide them.")
 def channel_shuffle(x: Node, groups: int) -> Node:
     """Interleave groups of channels: channel j of group i becomes channel i of group j.
 
@@ -85,11 +79,6 @@ def channel_shuffle(x: Node, groups: int) -> Node:
         Shape (batch, channels, ...), any dtype.
     groups : int
         Divides the channels.
-
-    Raises
-    ------
-    ShapeError
-        There are no channels, or `groups` does not divide them.
     """
     parts = per_axis(groups, 1, "channel_shuffle: groups")[0]
     if x.ndim < 3 or isinstance(x.dims[1], Dim) or x.dims[1] % parts:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.ops._declare import over_axes
+from actorgraph.ops._docs import NO_FLOAT, raises
 from actorgraph.ops._pooling import AVERAGE, MAX, PLACES
 from actorgraph.ops._resampling import ADAPTIVE_MAX, ADAPTIVE_PLACES, RESAMPLE
 from actorgraph.ops.arithmetic import power
@@ -26,10 +27,10 @@ from actorgraph.ops.windows import per_axis, read_padding
 from actorgraph.types import UNKNOWN, shape_from
 
 __all__ = [
-    "MaxPool", "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d",
-    "adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d", "avg_pool1d", "avg_pool2d",
-    "avg_pool3d", "global_avg_pool", "global_max_pool", "lp_pool1d", "lp_pool2d", "lp_pool3d",
-    "max_pool1d", "max_pool2d", "max_pool3d", "max_unpool1d", "max_unpool2d", "max_unpool3d",
+    "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "adaptive_max_pool1d",
+    "adaptive_max_pool2d", "adaptive_max_pool3d", "avg_pool1d", "avg_pool2d", "avg_pool3d",
+    "global_avg_pool", "global_max_pool", "lp_pool1d", "lp_pool2d", "lp_pool3d", "max_pool1d",
+    "max_pool2d", "max_pool3d", "max_unpool1d", "max_unpool2d", "max_unpool3d",
 ]  # fmt: skip
 
 
@@ -79,6 +80,7 @@ def _geometry(
     }  # fmt: skip
 
 
+@raises(shapes="Ranks do not fit, the padding is too large, or no window fits.")
 def _max_pool(
     axes: int,
     x: Node,
@@ -113,11 +115,6 @@ def _max_pool(
     Node, or MaxPool with ``return_indices``
         Shape (batch, channels, *windows), of the dtype of `x`.
 
-    Raises
-    ------
-    ShapeError
-        Ranks do not fit, the padding is too large, or no window fits.
-
     Examples
     --------
     >>> import actorgraph as ag
@@ -132,6 +129,10 @@ def _max_pool(
     return MaxPool(y, build(PLACES, x, y, **geometry)) if return_indices else y
 
 
+@raises(
+    types="`x` is no float, or the divisor is 0.",
+    shapes="Ranks do not fit, the padding is too large, or no window fits.",
+)  # fmt: skip
 def _avg_pool(
     axes: int,
     x: Node,
@@ -159,13 +160,6 @@ def _avg_pool(
     -------
     Node
         Shape (batch, channels, *windows).
-
-    Raises
-    ------
-    GraphTypeError
-        `x` is no float, or the divisor is 0.
-    ShapeError
-        Ranks do not fit, the padding is too large, or no window fits.
     """
     what = f"avg_pool{axes}d"
     geometry = _geometry(axes, what, x, kernel_size, stride, padding, 1, ceil_mode)
@@ -210,6 +204,7 @@ def _lp_pool(
     return power(average * float(prod(geometry["kernel"])), 1 / float(norm_type))
 
 
+@raises(shapes="Ranks or sizes do not fit, or only a run knows them.")
 def _max_unpool(
     axes: int,
     x: Node,
@@ -238,11 +233,6 @@ def _max_unpool(
     -------
     Node
         Shape (batch, channels, *output_size).
-
-    Raises
-    ------
-    ShapeError
-        Ranks or sizes do not fit, or only a run knows them.
     """
     what = f"max_unpool{axes}d"
     _check_rank(x, axes, what)
@@ -281,6 +271,7 @@ def _adaptive_sizes(x: Node, output_size: Any, axes: int, what: str) -> tuple[An
     return tuple(sizes)
 
 
+@raises(types=NO_FLOAT, shapes="Ranks do not fit, or a size is below 1.")
 def _adaptive_avg_pool(axes: int, x: Node, output_size: Any) -> Node:
     """Average over windows that cover {axes}, as ``torch.nn.functional.adaptive_avg_pool{n}d``.
 
@@ -297,13 +288,6 @@ def _adaptive_avg_pool(axes: int, x: Node, output_size: Any) -> Node:
     -------
     Node
         Shape (batch, channels, *output_size).
-
-    Raises
-    ------
-    GraphTypeError
-        `x` is no float.
-    ShapeError
-        Ranks do not fit, or a size is below 1.
     """
     sizes = _adaptive_sizes(x, output_size, axes, f"adaptive_avg_pool{axes}d")
     return build(RESAMPLE, x, size=sizes, mode="average", ratios=None)

@@ -9,9 +9,11 @@ from __future__ import annotations
 from typing import Any
 
 from actorgraph.graph import Node, build
-from actorgraph.op import Op, Sample, register
+from actorgraph.op import Op, Sample
+from actorgraph.ops._docs import NO_LAPACK, raises
 from actorgraph.ops._matrix_rules import adjoint, as_matrices, cubic_cost
 from actorgraph.ops._matrix_rules import hermitian as hermitian_part
+from actorgraph.ops._rules import declare
 
 __all__ = ["matrix_rank", "pinv"]
 
@@ -52,27 +54,22 @@ def _pinv_jvp(tans: tuple[Node, ...], y: Node, x: Node, **attrs: Any) -> Node:
     return left + right - y @ tan @ y
 
 
-_PINV: Op = register(
-    Op(
-        "pinv",
-        "x[*s, m, n] -> x[*s, n, m]",
-        _pinv_forward,
-        vjp=(_pinv_vjp,),
-        jvp=_pinv_jvp,
-        cost=cubic_cost(20),
-        samples=tuple(
-            Sample((shape,), {"rtol": None, "atol": 0.0})
-            for shape in ((3, 3), (4, 2), (2, 2, 3), (0, 2), (2, 0))
-        ),
-        doc="Moore-Penrose pseudo-inverse of each matrix.",
-    )
-)
+_PINV: Op = declare(
+    "pinv", "x[*s, m, n] -> x[*s, n, m]", _pinv_forward, vjp=(_pinv_vjp,), jvp=_pinv_jvp,
+    cost=cubic_cost(20),
+    samples=tuple(
+        Sample((shape,), {"rtol": None, "atol": 0.0})
+        for shape in ((3, 3), (4, 2), (2, 2, 3), (0, 2), (2, 0))
+    ),
+    in_blas=True, doc="Moore-Penrose pseudo-inverse of each matrix.",
+)  # fmt: skip
 
 
 def _tolerances(rtol: float | None, atol: float | None) -> dict[str, float | None]:
     return {"rtol": None if rtol is None else float(rtol), "atol": float(atol or 0)}
 
 
+@raises(types=NO_LAPACK, shapes="`x` has fewer than two dims.")
 def pinv(
     x: Node, rtol: float | None = None, *, atol: float | None = None, hermitian: bool = False
 ) -> Node:
@@ -98,13 +95,6 @@ def pinv(
     Node
         Shape (..., n, m).
 
-    Raises
-    ------
-    GraphTypeError
-        The dtype is none that LAPACK takes.
-    ShapeError
-        `x` has fewer than two dims.
-
     Examples
     --------
     >>> from actorgraph import Graph
@@ -124,21 +114,17 @@ def _rank_forward(xp: Any, x: Any, rtol: float | None, atol: float) -> Any:
     return xp.asarray(xp.linalg.matrix_rank(x, rtol=_cut(xp, x, rtol, atol)), xp.int64)
 
 
-_RANK: Op = register(
-    Op(
-        "matrix_rank",
-        "x[*s, m, n] -> int64[*s]",
-        _rank_forward,
-        cost=cubic_cost(4),
-        samples=(
-            Sample(((4, 2),), {"rtol": None, "atol": 0.0}),
-            Sample(((2, 2, 3),), {"rtol": 1e-3, "atol": 0.1}),
-        ),
-        doc="Number of singular values of each matrix that are not 0.",
-    )
-)
+_RANK: Op = declare(
+    "matrix_rank", "x[*s, m, n] -> int64[*s]", _rank_forward, cost=cubic_cost(4),
+    samples=(
+        Sample(((4, 2),), {"rtol": None, "atol": 0.0}),
+        Sample(((2, 2, 3),), {"rtol": 1e-3, "atol": 0.1}),
+    ),
+    in_blas=True, doc="Number of singular values of each matrix that are not 0.",
+)  # fmt: skip
 
 
+@raises(types=NO_LAPACK, shapes="`x` has fewer than two dims.")
 def matrix_rank(
     x: Node, rtol: float | None = None, *, atol: float | None = None, hermitian: bool = False
 ) -> Node:
@@ -155,13 +141,6 @@ def matrix_rank(
     -------
     Node
         int64, shape (...).
-
-    Raises
-    ------
-    GraphTypeError
-        The dtype is none that LAPACK takes.
-    ShapeError
-        `x` has fewer than two dims.
 
     Examples
     --------

@@ -15,6 +15,7 @@ import numpy as np
 from actorgraph.errors import GraphError, GraphTypeError, ShapeError
 from actorgraph.graph import Node
 from actorgraph.operands import naming_itself
+from actorgraph.ops._docs import raises
 from actorgraph.ops.broadcasting import axes_of, expand_dims
 from actorgraph.ops.broadcasting import sum as sum_of
 from actorgraph.ops.casting import astype
@@ -45,20 +46,15 @@ def _one(function: Callable[[Node], Node]) -> Ends:
 
 
 _METHODS: dict[str, tuple[float, float, Ends]] = {
-    "linear": (1, 1, _around),
-    "lower": (1, 1, _one(floor)),
-    "higher": (1, 1, _one(ceil)),
-    "nearest": (1, 1, _one(nearest)),
-    "midpoint": (1, 1, _around),
+    "linear": (1, 1, _around), "lower": (1, 1, _one(floor)), "higher": (1, 1, _one(ceil)),
+    "nearest": (1, 1, _one(nearest)), "midpoint": (1, 1, _around),
     "inverted_cdf": (0, 1, _one(ceil)),
     "averaged_inverted_cdf": (0, 1, lambda position: (ceil(position), floor(position + 1))),
     "closest_observation": (0, 1, _one(lambda position: nearest(position + 1) - 1)),
-    "interpolated_inverted_cdf": (0, 1, _around),
-    "hazen": (0.5, 0.5, _around),
-    "weibull": (0, 0, _around),
-    "median_unbiased": (1 / 3, 1 / 3, _around),
+    "interpolated_inverted_cdf": (0, 1, _around), "hazen": (0.5, 0.5, _around),
+    "weibull": (0, 0, _around), "median_unbiased": (1 / 3, 1 / 3, _around),
     "normal_unbiased": (3 / 8, 3 / 8, _around),
-}
+}  # fmt: skip
 """Of each method a, b and the two positions that it reads, which may be one."""
 _PICKS = ("lower", "higher", "nearest", "inverted_cdf", "closest_observation")
 _HALVES = ("midpoint", "averaged_inverted_cdf")
@@ -134,6 +130,11 @@ def _read(ordered: Node, count: Node, q: Node, method: str, take_at: Callable[..
     return lower * (1 - share) + upper * share
 
 
+@raises(
+    other="`q` is out of range, or there is no such method.",
+    types="`x` is an int, and the method takes numbers between its values.",
+    shapes="There is no such axis, it has no elements, or `q` has more than one dim.",
+)  # fmt: skip
 @naming_itself
 def quantile(
     x: Node, q: Any, axis: Any = None, keepdims: bool = False, *, method: str = "linear"
@@ -159,15 +160,6 @@ def quantile(
     -------
     Node
         Of several `q` the first dim counts them.
-
-    Raises
-    ------
-    GraphError
-        `q` is out of range, or there is no such method.
-    GraphTypeError
-        `x` is an int, and the method takes numbers between its values.
-    ShapeError
-        There is no such axis, it has no elements, or `q` has more than one dim.
 
     Examples
     --------

@@ -17,23 +17,16 @@ import numpy as np
 
 from actorgraph.errors import GraphTypeError
 from actorgraph.graph import Graph, Node
-from actorgraph.op import Attrs, Op, Sample, register
+from actorgraph.op import KEPT, Attrs, Op, Sample
+from actorgraph.ops._docs import raises
 from actorgraph.ops._philox import PhiloxStream, normal_share
+from actorgraph.ops._rules import declare
 from actorgraph.ops.casting import astype
 from actorgraph.ops.comparison import less
 from actorgraph.ops.indexing import getitem
 from actorgraph.types import UNKNOWN, Checks, Shape, dtype_of, shape_from
 
-__all__ = [
-    "bernoulli",
-    "binomial",
-    "categorical",
-    "kept",
-    "normal",
-    "truncated_normal",
-    "uniform",
-    "unit_like",
-]
+__all__ = ["bernoulli", "binomial", "categorical", "normal", "truncated_normal", "uniform"]
 
 _LEAST_HELD = 1e-300
 """What the interval of a truncated normal distribution has to hold."""
@@ -94,47 +87,34 @@ def _categorical_forward(xp: Any, number: Any, logits: Any, *, seed: int, draw: 
 
 
 _CASE = {"shape": (3, 4), "dtype": "float64", "seed": 1, "draw": 2}
-_UNIFORM = register(
-    Op(
-        "random_uniform", _scheme, _uniform_forward, shape=_given_shape,
-        samples=(Sample(((),), _CASE, ints={0: 9}),),
-        layout="kept", doc="Uniform numbers in [0, 1).",
-    )
+_UNIFORM = declare(
+    "random_uniform", _scheme, _uniform_forward, shape=_given_shape,
+    samples=(Sample(((),), _CASE, ints={0: 9}),), memory=KEPT, doc="Uniform numbers in [0, 1).",
 )  # fmt: skip
-_NORMAL = register(
-    Op(
-        "random_normal", _scheme, _normal_forward, shape=_given_shape,
-        samples=(Sample(((),), _CASE, ints={0: 9}),),
-        layout="kept", doc="Numbers of the standard normal distribution.",
-    )
+_NORMAL = declare(
+    "random_normal", _scheme, _normal_forward, shape=_given_shape,
+    samples=(Sample(((),), _CASE, ints={0: 9}),), memory=KEPT,
+    doc="Numbers of the standard normal distribution.",
 )  # fmt: skip
-_TRUNCATED = register(
-    Op(
-        "random_truncated_normal", _scheme, _truncated_forward, shape=_given_shape,
-        samples=(Sample(((),), {**_CASE, "low": -1.0, "high": 2.0}, ints={0: 9}),),
-        doc="Numbers of the standard normal distribution between two bounds.",
-    )
+_TRUNCATED = declare(
+    "random_truncated_normal", _scheme, _truncated_forward, shape=_given_shape,
+    samples=(Sample(((),), {**_CASE, "low": -1.0, "high": 2.0}, ints={0: 9}),),
+    doc="Numbers of the standard normal distribution between two bounds.",
 )  # fmt: skip
-_BINOMIAL = register(
-    Op(
-        "random_binomial", "int64[] -> f[*t] -> int64[*out]", _binomial_forward,
-        shape=_given_shape, vjp=(None, None),
-        samples=(
-            Sample(
-                ((), (4,)), {"trials": 5, "shape": (3, 4), "seed": 1, "draw": 2}, 0.0, 1.0,
-                ints={0: 9},
-            ),
+_BINOMIAL = declare(
+    "random_binomial", "int64[] -> f[*t] -> int64[*out]", _binomial_forward, shape=_given_shape,
+    vjp=(None, None),
+    samples=(
+        Sample(
+            ((), (4,)), {"trials": 5, "shape": (3, 4), "seed": 1, "draw": 2}, 0.0, 1.0, ints={0: 9},
         ),
-        doc="Numbers of successes in independent trials.",
-    )
+    ),
+    doc="Numbers of successes in independent trials.",
 )  # fmt: skip
-_CATEGORICAL = register(
-    Op(
-        "random_categorical", "int64[] -> f[*t, n] -> int64[*t]", _categorical_forward,
-        vjp=(None, None),
-        samples=(Sample(((), (3, 4)), {"seed": 1, "draw": 2}, ints={0: 9}),),
-        doc="Indices drawn by the softmax of logits along the last axis.",
-    )
+_CATEGORICAL = declare(
+    "random_categorical", "int64[] -> f[*t, n] -> int64[*t]", _categorical_forward,
+    vjp=(None, None), samples=(Sample(((), (3, 4)), {"seed": 1, "draw": 2}, ints={0: 9}),),
+    doc="Indices drawn by the softmax of logits along the last axis.",
 )  # fmt: skip
 
 
@@ -162,6 +142,7 @@ def _unit(graph: Graph | Node, shape: Any, dtype: Any) -> Node:
     return _draw(_UNIFORM, _graph_of(graph), shape=shape_from(shape), dtype=_float_name(dtype))
 
 
+@raises(types="The dtype is no float.")
 def uniform(
     graph: Graph | Node, shape: Any, low: Any = 0.0, high: Any = 1.0, dtype: Any = "float32"
 ) -> Node:
@@ -175,11 +156,6 @@ def uniform(
     low, high : scalar or node
         Bounds; gradients flow to nodes (the draw is ``low + (high - low) * u``).
     dtype : float dtype
-
-    Raises
-    ------
-    GraphTypeError
-        The dtype is no float.
 
     Examples
     --------

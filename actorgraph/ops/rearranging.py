@@ -13,10 +13,11 @@ import numpy as np
 
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
-from actorgraph.op import Op, Sample, register
+from actorgraph.op import Op, Sample
 from actorgraph.operands import naming_itself
-from actorgraph.ops._declare import linear_jvp
+from actorgraph.ops._docs import WRONG_AXIS, raises
 from actorgraph.ops._half import through_float32
+from actorgraph.ops._rules import declare
 from actorgraph.ops._scalars import accumulator
 from actorgraph.ops.broadcasting import axes_of
 from actorgraph.ops.indexing import getitem
@@ -32,6 +33,7 @@ _FULL = slice(None)
 # -- permute, moveaxis, flip ------------------------------------------------------------------
 
 
+@raises(shapes="`axes` is no permutation of the axes of `x`.")
 @naming_itself
 def permute(x: Node, *axes: Any) -> Node:
     """Reorder the axes, as ``permute(x, 2, 0, 1)`` or ``permute(x, (2, 0, 1))``.
@@ -47,16 +49,12 @@ def permute(x: Node, *axes: Any) -> Node:
     -------
     Node
         A view, as by `transpose`.
-
-    Raises
-    ------
-    ShapeError
-        `axes` is no permutation of the axes of `x`.
     """
     given = axes[0] if len(axes) == 1 and isinstance(axes[0], Iterable) else axes
     return transpose(x, tuple(given))
 
 
+@raises(shapes="An axis is out of range or given twice, or the numbers of axes differ.")
 def moveaxis(x: Node, source: Any, destination: Any) -> Node:
     """Move axes to other places, the others keep their order, as ``numpy.moveaxis``.
 
@@ -71,11 +69,6 @@ def moveaxis(x: Node, source: Any, destination: Any) -> Node:
     -------
     Node
         A view.
-
-    Raises
-    ------
-    ShapeError
-        An axis is out of range or given twice, or the numbers of axes differ.
 
     Examples
     --------
@@ -96,6 +89,7 @@ def moveaxis(x: Node, source: Any, destination: Any) -> Node:
     return transpose(x, order)
 
 
+@raises(shapes=WRONG_AXIS)
 def flip(x: Node, axis: Any = None) -> Node:
     """Reverse the order along axes, as ``numpy.flip``.
 
@@ -109,11 +103,6 @@ def flip(x: Node, axis: Any = None) -> Node:
     -------
     Node
         A view.
-
-    Raises
-    ------
-    ShapeError
-        An axis is out of range or given twice.
     """
     axes = axes_of(axis, x.ndim, "flip")
     return getitem(x, tuple(slice(None, None, -1) if i in axes else _FULL for i in range(x.ndim)))
@@ -126,23 +115,22 @@ def _roll_back(ct: Node, y: Node, x: Node, shift: tuple[int, ...], axis: tuple[i
     return build(_ROLL, ct, shift=tuple(-by for by in shift), axis=axis)
 
 
-_ROLL: Op = register(
-    Op(
-        "roll",
-        "a[*s] -> a[*s]",
-        lambda xp, x, shift, axis: xp.roll(x, shift, axis),
-        vjp=(_roll_back,),
-        jvp=linear_jvp(lambda: _ROLL),
-        samples=(
-            Sample(((3, 4),), {"shift": (1,), "axis": (1,)}),
-            Sample(((3, 4),), {"shift": (-2, 7), "axis": (0, 1)}),
-            Sample(((0, 2),), {"shift": (3,), "axis": (0,)}),
-        ),
-        doc="Elements shifted along axes; what leaves at one end enters at the other.",
-    )
-)
+_ROLL: Op = declare(
+    "roll", "a[*s] -> a[*s]", lambda xp, x, shift, axis: xp.roll(x, shift, axis), vjp=(_roll_back,),
+    linear=(0,),
+    samples=(
+        Sample(((3, 4),), {"shift": (1,), "axis": (1,)}),
+        Sample(((3, 4),), {"shift": (-2, 7), "axis": (0, 1)}),
+        Sample(((0, 2),), {"shift": (3,), "axis": (0,)}),
+    ),
+    doc="Elements shifted along axes; what leaves at one end enters at the other.",
+)  # fmt: skip
 
 
+@raises(
+    types="A shift is no int.",
+    shapes="An axis is out of range or given twice, or there are not as many shifts as axes.",
+)  # fmt: skip
 def roll(x: Node, shift: Any, axis: Any = None) -> Node:
     """Shift along axes, with what leaves at one end entering at the other, as ``numpy.roll``.
 
@@ -154,17 +142,6 @@ def roll(x: Node, shift: Any, axis: Any = None) -> Node:
         One for all axes, or one for each.
     axis : int, sequence of int, or None
         None shifts the flattened array.
-
-    Returns
-    -------
-    Node
-
-    Raises
-    ------
-    GraphTypeError
-        A shift is no int.
-    ShapeError
-        An axis is out of range or given twice, or there are not as many shifts as axes.
     """
     if axis is None:
         return reshape_like(roll(ravel(x), shift, 0), x)
@@ -225,41 +202,32 @@ def _repeat_back(xp: Any, ct: Any, x: Any, repeats: Any, axis: int) -> Any:
 
 
 _REPEAT_SAMPLES = (
-    (((3, 4),), {"repeats": 2, "axis": 1}),
-    (((3, 4),), {"repeats": (2, 0, 3), "axis": 0}),
-    (((2, 3),), {"repeats": 0, "axis": 0}),
-    (((0, 2),), {"repeats": 3, "axis": 0}),
-)
+    (((3, 4),), {"repeats": 2, "axis": 1}), (((3, 4),), {"repeats": (2, 0, 3), "axis": 0}),
+    (((2, 3),), {"repeats": 0, "axis": 0}), (((0, 2),), {"repeats": 3, "axis": 0}),
+)  # fmt: skip
 
-_REPEAT: Op = register(
-    Op(
-        "repeat",
-        "a[*s] -> a[*out]",
-        _repeat_forward,
-        shape=_repeated,
-        vjp=(lambda ct, y, x, **attrs: build(_REPEAT_ADJOINT, ct, x, **attrs),),
-        jvp=linear_jvp(lambda: _REPEAT),
-        samples=tuple(Sample(shapes, attrs) for shapes, attrs in _REPEAT_SAMPLES),
-        doc="Each entry along an axis several times in a row.",
-    )
-)
+_REPEAT: Op = declare(
+    "repeat", "a[*s] -> a[*out]", _repeat_forward, shape=_repeated,
+    vjp=(lambda ct, y, x, **attrs: build(_REPEAT_ADJOINT, ct, x, **attrs),), linear=(0,),
+    samples=tuple(Sample(shapes, attrs) for shapes, attrs in _REPEAT_SAMPLES),
+    doc="Each entry along an axis several times in a row.",
+)  # fmt: skip
 
-_REPEAT_ADJOINT: Op = register(
-    Op(
-        "repeat_adjoint",
-        "n[*s] -> a[*t] -> n[*t]",
-        _repeat_back,
-        vjp=(lambda ct, y, c, x, **attrs: build(_REPEAT, ct, **attrs), None),
-        jvp=linear_jvp(lambda: _REPEAT_ADJOINT),
-        samples=(
-            Sample(((3, 8), (3, 4)), {"repeats": 2, "axis": 1}),
-            Sample(((5, 4), (3, 4)), {"repeats": (2, 0, 3), "axis": 0}),
-        ),
-        doc="Sums over the copies that repeat makes.",
-    )
-)
+_REPEAT_ADJOINT: Op = declare(
+    "repeat_adjoint", "n[*s] -> a[*t] -> n[*t]", _repeat_back,
+    vjp=(lambda ct, y, c, x, **attrs: build(_REPEAT, ct, **attrs), None), linear=(0,),
+    samples=(
+        Sample(((3, 8), (3, 4)), {"repeats": 2, "axis": 1}),
+        Sample(((5, 4), (3, 4)), {"repeats": (2, 0, 3), "axis": 0}),
+    ),
+    doc="Sums over the copies that repeat makes.",
+)  # fmt: skip
 
 
+@raises(
+    types="`repeats` holds something other than non-negative ints.",
+    shapes="There is no such axis, or it has not as many entries as there are repeats.",
+)  # fmt: skip
 def repeat(x: Node, repeats: Any, axis: int | None = None) -> Node:
     """Repeat each entry along an axis, as ``numpy.repeat``; the gradient sums over the copies.
 
@@ -271,17 +239,6 @@ def repeat(x: Node, repeats: Any, axis: int | None = None) -> Node:
         How often: one number, or one for each entry along the axis.
     axis : int, optional
         Default: `x` is flattened first.
-
-    Returns
-    -------
-    Node
-
-    Raises
-    ------
-    GraphTypeError
-        `repeats` holds something other than non-negative ints.
-    ShapeError
-        There is no such axis, or it has not as many entries as there are repeats.
 
     Examples
     --------
@@ -334,40 +291,27 @@ def _tile_back(xp: Any, ct: Any, x: Any, reps: tuple[int, ...]) -> Any:
     return total.astype(ct.dtype, copy=False).reshape(x.shape)
 
 
-_TILE: Op = register(
-    Op(
-        "tile",
-        "a[*s] -> a[*out]",
-        lambda xp, x, reps: xp.tile(x, reps),
-        shape=_tiled,
-        vjp=(lambda ct, y, x, reps: build(_TILE_ADJOINT, ct, x, reps=reps),),
-        jvp=linear_jvp(lambda: _TILE),
-        samples=(
-            Sample(((3, 4),), {"reps": (2,)}),
-            Sample(((2, 3),), {"reps": (2, 1, 3)}),
-            Sample(((),), {"reps": (2,)}),
-            Sample(((2, 3),), {"reps": (0, 1)}),
-        ),
-        doc="The whole array side by side with itself.",
-    )
-)
+_TILE: Op = declare(
+    "tile", "a[*s] -> a[*out]", lambda xp, x, reps: xp.tile(x, reps), shape=_tiled,
+    vjp=(lambda ct, y, x, reps: build(_TILE_ADJOINT, ct, x, reps=reps),), linear=(0,),
+    samples=(
+        Sample(((3, 4),), {"reps": (2,)}), Sample(((2, 3),), {"reps": (2, 1, 3)}),
+        Sample(((),), {"reps": (2,)}), Sample(((2, 3),), {"reps": (0, 1)}),
+    ),
+    doc="The whole array side by side with itself.",
+)  # fmt: skip
 
-_TILE_ADJOINT: Op = register(
-    Op(
-        "tile_adjoint",
-        "n[*s] -> a[*t] -> n[*t]",
-        _tile_back,
-        vjp=(lambda ct, y, c, x, reps: build(_TILE, ct, reps=reps), None),
-        jvp=linear_jvp(lambda: _TILE_ADJOINT),
-        samples=(
-            Sample(((3, 8), (3, 4)), {"reps": (2,)}),
-            Sample(((2, 2, 9), (2, 3)), {"reps": (2, 1, 3)}),
-        ),
-        doc="Sums over the copies that tile makes.",
-    )
-)
+_TILE_ADJOINT: Op = declare(
+    "tile_adjoint", "n[*s] -> a[*t] -> n[*t]", _tile_back,
+    vjp=(lambda ct, y, c, x, reps: build(_TILE, ct, reps=reps), None), linear=(0,),
+    samples=(
+        Sample(((3, 8), (3, 4)), {"reps": (2,)}), Sample(((2, 2, 9), (2, 3)), {"reps": (2, 1, 3)}),
+    ),
+    doc="Sums over the copies that tile makes.",
+)  # fmt: skip
 
 
+@raises(shapes="A number of copies is negative or no int.")
 def tile(x: Node, reps: Any) -> Node:
     """Put copies of the whole array side by side, as ``numpy.tile``.
 
@@ -377,15 +321,6 @@ def tile(x: Node, reps: Any) -> Node:
         Any shape and dtype.
     reps : int or dim, or sequence of them
         Copies along each axis; the shorter of `reps` and the shape gets ones in front.
-
-    Returns
-    -------
-    Node
-
-    Raises
-    ------
-    ShapeError
-        A number of copies is negative or no int.
     """
     given = tuple(reps) if isinstance(reps, Iterable) and not isinstance(reps, str) else (reps,)
     times = shape_from(given)

@@ -11,6 +11,7 @@ from typing import Any
 
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node
+from actorgraph.ops._docs import raises
 from actorgraph.ops.activations import relu, sigmoid
 from actorgraph.ops.indexing import getitem
 from actorgraph.ops.linalg import matmul
@@ -54,6 +55,7 @@ def _parts(gates: Node, count: int, what: str) -> list[Node]:
     return [getitem(gates, (*full, slice(i * size, (i + 1) * size))) for i in range(count)]
 
 
+@raises(types="Dtypes differ, or there is no such nonlinearity.", shapes="Shapes do not fit.")
 def rnn_cell(
     x: Node,
     hidden: Any,
@@ -81,13 +83,6 @@ def rnn_cell(
     -------
     Node
         The next hidden state.
-
-    Raises
-    ------
-    GraphTypeError
-        Dtypes differ, or there is no such nonlinearity.
-    ShapeError
-        Shapes do not fit.
     """
     if nonlinearity not in ("tanh", "relu"):
         raise GraphTypeError(f"rnn_cell: nonlinearity is 'tanh' or 'relu', got {nonlinearity!r}")
@@ -97,6 +92,7 @@ def rnn_cell(
     return tanh(total) if nonlinearity == "tanh" else relu(total)
 
 
+@raises(types="Dtypes differ, or `state` is no pair.", shapes="Shapes do not fit.")
 def lstm_cell(
     x: Node,
     state: tuple[Any, Any],
@@ -125,13 +121,6 @@ def lstm_cell(
     -------
     tuple of Node
         ``(h', c')``.
-
-    Raises
-    ------
-    GraphTypeError
-        Dtypes differ, or `state` is no pair.
-    ShapeError
-        Shapes do not fit.
     """
     if not isinstance(state, (tuple, list)) or len(state) != 2:
         raise GraphTypeError(f"lstm_cell: state is a pair (hidden, cell), got {state!r}")
@@ -143,6 +132,7 @@ def lstm_cell(
     return sigmoid(out) * tanh(cell), cell
 
 
+@raises(types="Dtypes differ.", shapes="Shapes do not fit.")
 def gru_cell(
     x: Node,
     hidden: Any,
@@ -172,13 +162,6 @@ def gru_cell(
     -------
     Node
         The next hidden state.
-
-    Raises
-    ------
-    GraphTypeError
-        Dtypes differ.
-    ShapeError
-        Shapes do not fit.
     """
     state = x.graph.lift(hidden)
     into, again = _weights(x, state, w_ih, w_hh, 3, "gru_cell")

@@ -15,10 +15,11 @@ import numpy as np
 
 from actorgraph.errors import ShapeError
 from actorgraph.graph import Node, build
-from actorgraph.op import Factoring, Op, Sample, register
-from actorgraph.ops._declare import Reduction, add_all, reduction
+from actorgraph.op import IN_PLACE, KEPT, KEPT_OUT, Factoring, LoopRule, Memory, Op, Sample
+from actorgraph.ops._declare import Reduction, reduction
 from actorgraph.ops._half import through_float32
 from actorgraph.ops._quick import exp_without_warning, row_sums
+from actorgraph.ops._rules import add_all, declare
 from actorgraph.ops._scalars import accumulator, highest, one, scalar
 from actorgraph.ops.broadcasting import (
     REDUCTION_SAMPLES,
@@ -34,7 +35,7 @@ from actorgraph.ops.rounding import isnan
 from actorgraph.ops.selection import maximum
 from actorgraph.types import UNKNOWN, Checks, Shape, size_of
 
-__all__ = ["divide_by_size", "logsumexp", "max", "mean", "min", "nanmax", "nanmin"]
+__all__ = ["logsumexp", "max", "mean", "min", "nanmax", "nanmin"]
 
 Axes = tuple[int, ...]
 _SAMPLES = (*REDUCTION_SAMPLES, Sample(((0, 2),), {"axis": (1,), "keepdims": False}))
@@ -54,32 +55,20 @@ def _divide_forward(xp: Any, x: Any, size: int, out: Any = None) -> Any:
     return xp.divide(x, scalar(x, size or 1), out=out)
 
 
-_DIVIDE_BY: Op = register(
-    Op(
-        "divide_by_size",
-        "x[*s] -> x[*s]",
-        _divide_forward,
-        vjp=(lambda ct, y, x, size: build(_DIVIDE_BY, ct, size=size),),
-        jvp=lambda tans, y, x, size: build(_DIVIDE_BY, tans[0], size=size),
-        samples=(Sample(((3, 4),), {"size": 12}), Sample(((),), {"size": 0})),
-        layout="kept",
-        takes_out=True,
-        in_place=(0,),
-        doc="Divide by a number of elements that the run knows.",
-    )
-)
+DIVIDE_BY_SIZE: Op = declare(
+    "divide_by_size", "x[*s] -> x[*s]", _divide_forward,
+    vjp=(lambda ct, y, x, size: build(DIVIDE_BY_SIZE, ct, size=size),), linear=(0,),
+    samples=(Sample(((3, 4),), {"size": 12}), Sample(((),), {"size": 0})), memory=IN_PLACE,
+    loop=LoopRule("value", "divide(x, size)"),
+    doc="Divide by a number of elements that the run knows.",
+)  # fmt: skip
 
-_SIZE_ALONG: Op = register(
-    Op(
-        "size_along",
-        "x[*s] -> x[]",
-        lambda xp, x, axis: xp.asarray(prod(x.shape[i] for i in axis) or 1, x.dtype),
-        vjp=(None,),
-        jvp=lambda tans, y, x, axis: None,
-        samples=(Sample(((3, 4),), {"axis": (0, 1)}),),
-        doc="Number of elements along axes, at least 1.",
-    )
-)
+_SIZE_ALONG: Op = declare(
+    "size_along", "x[*s] -> x[]",
+    lambda xp, x, axis: xp.asarray(prod(x.shape[i] for i in axis) or 1, x.dtype), vjp=(None,),
+    jvp=lambda tans, y, x, axis: None, samples=(Sample(((3, 4),), {"axis": (0, 1)}),),
+    shape_only=(0,), doc="Number of elements along axes, at least 1.",
+)  # fmt: skip
 
 
 def divide_by_size(node: Node, x: Node, axis: Axes) -> Node:
@@ -87,7 +76,7 @@ def divide_by_size(node: Node, x: Node, axis: Axes) -> Node:
     size = size_of(tuple(x.dims[i] for i in axis))
     if size is UNKNOWN:
         return node / build(_SIZE_ALONG, x, axis=axis)
-    return build(_DIVIDE_BY, node, size=size)
+    return build(DIVIDE_BY_SIZE, node, size=size)
 
 
 def _mean_forward(xp: Any, x: Any, axis: Axes, keepdims: bool, out: Any = None) -> Any:
@@ -103,10 +92,8 @@ def _mean_vjp(ct: Node, y: Node, x: Node, axis: Axes, keepdims: bool) -> Node:
 
 
 mean: Reduction = reduction(
-    "mean", "x[*s] -> x[*out]", _mean_forward, "Arithmetic mean over axes.",
-    vjp=(_mean_vjp,),
-    jvp=lambda tans, y, x, axis, keepdims: mean(tans[0], axis, keepdims),
-    samples=_SAMPLES, layout="kept", takes_out=True,
+    "mean", "x[*s] -> x[*out]", _mean_forward, "Arithmetic mean over axes.", vjp=(_mean_vjp,),
+    total="mean", linear=(0,), samples=_SAMPLES, memory=KEPT_OUT,
     notes="Integers have to be converted with ``.astype`` first.  The mean of no elements is NaN.",
 )  # fmt: skip
 
@@ -136,15 +123,9 @@ def _extremum(name: str, doc: str, notes: str) -> Reduction:
             return getattr(x, name)(axis=axis, keepdims=keepdims)
         return getattr(xp, passing_over_nan).reduce(x, axis=axis, keepdims=keepdims)
 
-    def vjp(ct: Node, y: Node, x: Node, axis: Axes, keepdims: bool) -> Node:
-        return _kept(ct, axis, keepdims) * _shares(y, x, axis, keepdims)
-
-    def jvp(tans: tuple[Node, ...], y: Node, x: Node, axis: Axes, keepdims: bool) -> Node:
-        return sum(tans[0] * _shares(y, x, axis, keepdims), axis, keepdims)
-
     return reduction(
-        name, "r[*s] -> r[*out]", forward, doc, shape=_extremum_shape, vjp=(vjp,), jvp=jvp,
-        samples=_SAMPLES, layout="kept",
+        name, "r[*s] -> r[*out]", forward, doc, shape=_extremum_shape, slope=_shares,
+        samples=_SAMPLES,
         notes=f"Elements that tie share the gradient equally.  {notes}",
     )  # fmt: skip
 
@@ -247,50 +228,39 @@ def _pull_jvp(
 
 _REST_OF_PULL = Op(
     "logsumexp_pull_of_exponentials", "f[*r] -> f[*r] -> f[*s] -> f[*s] -> f[*s]", _pull_forward,
-    cost=lambda shapes, result, attrs: 2.0 * prod(result), layout="kept", takes_out=True,
-    in_place=(3,),
+    cost=lambda shapes, result, attrs: 2.0 * prod(result),
+    memory=Memory("kept", takes_out=True, in_place=(3,)),
 )  # fmt: skip
-_PULL: Op = register(
-    Op(
-        "logsumexp_pull",
-        "f[*r] -> f[*r] -> f[*s] -> f[*s]",
-        _pull_forward,
-        vjp=tuple(map(_pull_vjp, range(3))),
-        jvp=_pull_jvp,
-        cost=lambda shapes, result, attrs: 6.0 * prod(result),
-        samples=(
-            Sample(((3,), (3,), (3, 4)), {"axis": (1,), "keepdims": False}),
-            Sample(((3, 1), (3, 1), (3, 4)), {"axis": (1,), "keepdims": True}),
-            Sample(((), (), (2, 3)), {"axis": (0, 1), "keepdims": False}),
-            Sample(((), (), ()), {"axis": (), "keepdims": False}),
-        ),
-        layout="kept",
-        split=Factoring(EXPONENTIALS, {}, (2,), _REST_OF_PULL, beside=True),
-        doc="Gradient of logsumexp: ct * exp(x - y), where y is its result; 0 in a row of -inf.",
-    )
-)
+_PULL: Op = declare(
+    "logsumexp_pull", "f[*r] -> f[*r] -> f[*s] -> f[*s]", _pull_forward,
+    vjp=tuple(map(_pull_vjp, range(3))), jvp=_pull_jvp,
+    cost=lambda shapes, result, attrs: 6.0 * prod(result),
+    samples=(
+        Sample(((3,), (3,), (3, 4)), {"axis": (1,), "keepdims": False}),
+        Sample(((3, 1), (3, 1), (3, 4)), {"axis": (1,), "keepdims": True}),
+        Sample(((), (), (2, 3)), {"axis": (0, 1), "keepdims": False}),
+        Sample(((), (), ()), {"axis": (), "keepdims": False}),
+    ),
+    memory=KEPT, split=Factoring(EXPONENTIALS, {}, (2,), _REST_OF_PULL, beside=True),
+    doc="Gradient of logsumexp: ct * exp(x - y), where y is its result; 0 in a row of -inf.",
+)  # fmt: skip
 
 
 def _logsumexp_vjp(ct: Node, y: Node, x: Node, axis: Axes, keepdims: bool) -> Node:
     return build(_PULL, ct, y, x, axis=axis, keepdims=keepdims)
 
 
-def _logsumexp_jvp(tans: tuple[Node, ...], y: Node, x: Node, axis: Axes, keepdims: bool) -> Node:
-    return sum(tans[0] * _softmax(y, x, axis, keepdims), axis, keepdims)
-
-
 _REST_OF_LOGSUMEXP = Op(
     "logsumexp_of_exponentials", "f[*s] -> f[*s] -> f[*out]", _logsumexp_forward,
     shape=lambda checks, x, e, **attrs: reduced_shape(checks, x, **attrs),
-    cost=lambda shapes, result, attrs: 2.0 * prod(shapes[0]), layout="kept",
+    cost=lambda shapes, result, attrs: 2.0 * prod(shapes[0]), memory=KEPT,
 )  # fmt: skip
 
 logsumexp = reduction(
     "logsumexp", "f[*s] -> f[*out]", _logsumexp_forward,
-    "log(sum(exp(x))) over axes, without overflow.",
-    shape=_extremum_shape, vjp=(_logsumexp_vjp,), jvp=_logsumexp_jvp, samples=_SAMPLES,
-    cost=lambda shapes, result, attrs: 6 * prod(shapes[0]), layout="kept",
-    split=Factoring(EXPONENTIALS, {}, (0,), _REST_OF_LOGSUMEXP, beside=True),
+    "log(sum(exp(x))) over axes, without overflow.", shape=_extremum_shape, vjp=(_logsumexp_vjp,),
+    slope=_softmax, samples=_SAMPLES, cost=lambda shapes, result, attrs: 6 * prod(shapes[0]),
+    memory=KEPT, split=Factoring(EXPONENTIALS, {}, (0,), _REST_OF_LOGSUMEXP, beside=True),
     notes="Computed as ``max(x) + log(sum(exp(x - max(x))))`` where the sum would overflow or "
     "vanish.  A row of -inf gives -inf, with gradient 0, and so does an empty axis.",
 )  # fmt: skip

@@ -8,21 +8,18 @@ from typing import Any
 
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
+from actorgraph.ops._docs import raises
 from actorgraph.ops._resampling import RESAMPLE
 from actorgraph.types import UNKNOWN, shape_from
 
-__all__ = ["interpolate"]
+__all__ = ["interpolate", "upsample"]
 
 # PyTorch's name, the number of axes (0: any) and the mode of the op.
 _MODES = {
-    "nearest": (0, "nearest"),
-    "nearest-exact": (0, "nearest-exact"),
-    "area": (0, "average"),
-    "linear": (1, "linear"),
-    "bilinear": (2, "linear"),
-    "trilinear": (3, "linear"),
+    "nearest": (0, "nearest"), "nearest-exact": (0, "nearest-exact"), "area": (0, "average"),
+    "linear": (1, "linear"), "bilinear": (2, "linear"), "trilinear": (3, "linear"),
     "bicubic": (2, "cubic"),
-}
+}  # fmt: skip
 
 
 def _scaled(dim: Any, factor: float) -> Any:
@@ -43,6 +40,11 @@ def _factors(given: Any, axes: int) -> tuple[float, ...]:
     return factors
 
 
+@raises(
+    types="`x` is no float, there is no such mode, not exactly one of `size` and `scale_factor` "
+    "is given, or an option has no meaning for the mode.",
+    shapes="Ranks do not fit, or only a run knows the size.",
+)  # fmt: skip
 def interpolate(
     x: Node,
     size: Any = None,
@@ -82,14 +84,6 @@ def interpolate(
     Node
         Shape (batch, channels, *size).
 
-    Raises
-    ------
-    GraphTypeError
-        `x` is no float, there is no such mode, not exactly one of `size` and `scale_factor` is
-        given, or an option has no meaning for the mode.
-    ShapeError
-        Ranks do not fit, or only a run knows the size.
-
     Examples
     --------
     >>> import actorgraph as ag
@@ -124,3 +118,6 @@ def interpolate(
         raise ShapeError(f"interpolate: {axes} sizes above 0 have to be known, got {sizes}")
     name = ("smooth " if antialias else "") + kind + (" of corners" if align_corners else "")
     return build(RESAMPLE, x, size=sizes, mode=name, ratios=ratios)
+
+
+upsample = interpolate

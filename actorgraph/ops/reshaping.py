@@ -9,10 +9,12 @@ import numpy as np
 
 from actorgraph.errors import ShapeError
 from actorgraph.graph import Node, build
-from actorgraph.op import Op, Sample, register
+from actorgraph.op import Memory, Op, Sample
+from actorgraph.ops._docs import raises
+from actorgraph.ops._rules import declare
 from actorgraph.types import UNKNOWN, Checks, Dim, Shape, shape_from, size_of
 
-__all__ = ["flatten", "ravel", "reshape", "reshape_like"]
+__all__ = ["flatten", "ravel", "reshape"]
 
 
 def _reshaped(checks: Checks, x: Shape, *, shape: Shape) -> Shape:
@@ -27,40 +29,25 @@ def _reshaped(checks: Checks, x: Shape, *, shape: Shape) -> Shape:
     return tuple(missing if dim == -1 else dim for dim in shape)
 
 
-_RESHAPE: Op = register(
-    Op(
-        "reshape",
-        "a[*s] -> a[*out]",
-        lambda xp, x, shape: xp.reshape(x, shape),
-        shape=_reshaped,
-        vjp=(lambda ct, y, x, shape: reshape_like(ct, x),),
-        jvp=lambda tans, y, x, shape: build(_RESHAPE, tans[0], shape=shape),
-        samples=(
-            Sample(((3, 4),), {"shape": (2, 6)}),
-            Sample(((3, 4),), {"shape": (-1, 2)}),
-            Sample(((),), {"shape": (1, 1)}),
-        ),
-        layout="ordered",
-        doc="The same elements in another shape.",
-    )
-)
+_RESHAPE: Op = declare(
+    "reshape", "a[*s] -> a[*out]", lambda xp, x, shape: xp.reshape(x, shape), shape=_reshaped,
+    vjp=(lambda ct, y, x, shape: reshape_like(ct, x),), linear=(0,),
+    samples=(
+        Sample(((3, 4),), {"shape": (2, 6)}), Sample(((3, 4),), {"shape": (-1, 2)}),
+        Sample(((),), {"shape": (1, 1)}),
+    ),
+    memory=Memory("ordered"), doc="The same elements in another shape.",
+)  # fmt: skip
 
-_RESHAPE_LIKE: Op = register(
-    Op(
-        "reshape_like",
-        "a[*s] -> a1[*t] -> a[*t]",
-        lambda xp, x, like: xp.reshape(x, xp.shape(like)),
-        vjp=(lambda ct, y, x, like: reshape_like(ct, x), None),
-        jvp=lambda tans, y, x, like: (
-            None if tans[0] is None else build(_RESHAPE_LIKE, tans[0], like)
-        ),
-        samples=(Sample(((3, 4), (6, 2))),),
-        layout="ordered",
-        doc="The same elements in the shape of another array.",
-    )
-)
+_RESHAPE_LIKE: Op = declare(
+    "reshape_like", "a[*s] -> a1[*t] -> a[*t]", lambda xp, x, like: xp.reshape(x, xp.shape(like)),
+    vjp=(lambda ct, y, x, like: reshape_like(ct, x), None), linear=(0,),
+    samples=(Sample(((3, 4), (6, 2))),), memory=Memory("ordered"),
+    doc="The same elements in the shape of another array.",
+)  # fmt: skip
 
 
+@raises(shapes="The sizes can be shown to differ, or -1 stands twice or beside a 0.")
 def reshape(x: Node, *shape: Any) -> Node:
     """Give the elements another shape, as ``reshape(x, 3, 4)`` or ``reshape(x, (3, 4))``.
 
@@ -76,11 +63,6 @@ def reshape(x: Node, *shape: Any) -> Node:
     -------
     Node
         The node itself where it has that shape.
-
-    Raises
-    ------
-    ShapeError
-        The sizes can be shown to differ, or -1 stands twice or beside a 0.
     """
     given = shape[0] if len(shape) == 1 and not isinstance(shape[0], (int, str, Dim)) else shape
     given = tuple(given)
@@ -159,25 +141,20 @@ def _flat_forward(xp: Any, x: Any, start: int, stop: int) -> Any:
     return xp.reshape(x, (*x.shape[:start], prod(x.shape[start:stop]), *x.shape[stop:]))
 
 
-_FLATTEN: Op = register(
-    Op(
-        "flatten",
-        "a[*s] -> a[*out]",
-        _flat_forward,
-        shape=_flat_shape,
-        vjp=(lambda ct, y, x, start, stop: reshape_like(ct, x),),
-        jvp=lambda tans, y, x, **attrs: build(_FLATTEN, tans[0], **attrs),
-        cost=lambda shapes, result, attrs: 1,
-        samples=(
-            Sample(((2, 3, 4),), {"start": 1, "stop": 3}),
-            Sample(((0, 3, 4),), {"start": 0, "stop": 2}),
-        ),
-        layout="ordered",
-        doc="Neighbouring dims merged, where only the run knows the other dims.",
-    )
-)
+_FLATTEN: Op = declare(
+    "flatten", "a[*s] -> a[*out]", _flat_forward, shape=_flat_shape,
+    vjp=(lambda ct, y, x, start, stop: reshape_like(ct, x),), linear=(0,),
+    cost=lambda shapes, result, attrs: 1,
+    samples=(
+        Sample(((2, 3, 4),), {"start": 1, "stop": 3}),
+        Sample(((0, 3, 4),), {"start": 0, "stop": 2}),
+    ),
+    memory=Memory("ordered"),
+    doc="Neighbouring dims merged, where only the run knows the other dims.",
+)  # fmt: skip
 
 
+@raises(shapes="An axis is out of range, or `start_axis` stands behind `end_axis`.")
 def flatten(x: Node, start_axis: int = 0, end_axis: int = -1) -> Node:
     """Merge the dims from `start_axis` to `end_axis`, both included, as ``torch.flatten``.
 
@@ -192,11 +169,6 @@ def flatten(x: Node, start_axis: int = 0, end_axis: int = -1) -> Node:
     -------
     Node
         A view where NumPy gives one; the node itself for a single axis.
-
-    Raises
-    ------
-    ShapeError
-        An axis is out of range, or `start_axis` stands behind `end_axis`.
 
     Examples
     --------

@@ -8,6 +8,7 @@ import numpy as np
 
 from actorgraph.graph import Node
 from actorgraph.ops._declare import Unary, unary
+from actorgraph.ops._docs import raises
 from actorgraph.ops.casting import astype
 
 __all__ = ["ceil", "floor", "isfinite", "isinf", "isnan", "round", "trunc"]
@@ -15,12 +16,8 @@ __all__ = ["ceil", "floor", "isfinite", "isinf", "isnan", "round", "trunc"]
 _FLOAT, _TEST = "f[*s] -> f[*s]", "n[*s] -> bool[*s]"
 _FLAT = "Piecewise constant: its gradient is zero.  Integers are returned as they are."
 
-_ceil = unary(
-    "ceil", "ceil", None, "The smallest integer >= x.", scheme=_FLOAT, notes=_FLAT
-)  # fmt: skip
-_floor = unary(
-    "floor", "floor", None, "The largest integer <= x.", scheme=_FLOAT, notes=_FLAT
-)  # fmt: skip
+_ceil = unary("ceil", "ceil", None, "The smallest integer >= x.", scheme=_FLOAT, notes=_FLAT)
+_floor = unary("floor", "floor", None, "The largest integer <= x.", scheme=_FLOAT, notes=_FLAT)
 _trunc = unary(
     "trunc", "trunc", None, "The nearest integer towards zero.", scheme=_FLOAT, notes=_FLAT
 )  # fmt: skip
@@ -60,26 +57,13 @@ def _to_tens(x: Node, ten: int) -> Node:
     return (tens + astype(more, x.dtype)) * ten
 
 
+@raises(types="`x` is complex or bool.")
 def round(x: Any, decimals: int = 0) -> Node:  # noqa: A001 - NumPy's name
     """Round to the nearest number of so many decimals; halves go to the even neighbour.
 
     Type ``f[*s] -> f[*s]``; of integers only the digits that stand are rounded.  Piecewise
     constant: its gradient is zero.  With decimals the value is ``rint(x * 10**decimals) /
     10**decimals``, as in NumPy.
-
-    Parameters
-    ----------
-    x : node
-    decimals : int
-
-    Returns
-    -------
-    Node
-
-    Raises
-    ------
-    GraphTypeError
-        `x` is complex or bool.
 
     Examples
     --------

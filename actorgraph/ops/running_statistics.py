@@ -7,11 +7,13 @@ from typing import Any
 from actorgraph.errors import GraphTypeError
 from actorgraph.graph import Node
 from actorgraph.node import Buffer
+from actorgraph.ops._docs import raises
 from actorgraph.ops.normalisation import batch_norm
 
 __all__ = ["running_batch_norm"]
 
 
+@raises(types="The statistics are no buffers, or `momentum` is outside of [0, 1].")
 def running_batch_norm(
     x: Node,
     scale: Any,
@@ -46,11 +48,6 @@ def running_batch_norm(
     -------
     Node
         Of the shape of `x`.
-
-    Raises
-    ------
-    GraphTypeError
-        The statistics are no buffers, or `momentum` is outside of [0, 1].
     """
     for buffer in (running_mean, running_var):
         if not isinstance(buffer, Buffer):

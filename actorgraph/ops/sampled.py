@@ -9,6 +9,7 @@ import numpy as np
 from actorgraph.errors import GraphError, ShapeError
 from actorgraph.graph import Node
 from actorgraph.operands import as_node, naming_itself
+from actorgraph.ops._docs import raises
 from actorgraph.ops.arithmetic import mod
 from actorgraph.ops.broadcasting import expand_dims
 from actorgraph.ops.broadcasting import sum as sum_of
@@ -37,6 +38,7 @@ def _lifted(*values: Any) -> list[Node]:
 # -- interp -----------------------------------------------------------------------------------
 
 
+@raises(other="The period is 0.", shapes="`xp` and `fp` are not of one dim and size, or are empty.")
 @naming_itself
 def interp(
     x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None
@@ -58,13 +60,6 @@ def interp(
     -------
     Node
         In the shape of `x`; with gradients by `x`, `xp` and `fp`.
-
-    Raises
-    ------
-    GraphError
-        The period is 0.
-    ShapeError
-        `xp` and `fp` are not of one dim and size, or are empty.
     """
     x, xp, fp = _lifted(x, xp, fp)
     if xp.ndim != 1 or fp.ndim != 1 or xp.dims[0] == 0:
@@ -92,6 +87,7 @@ def interp(
 # -- trapezoid --------------------------------------------------------------------------------
 
 
+@raises(shapes="There is no such axis, or the shapes do not fit.")
 @naming_itself
 def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Node:
     """Integrate along an axis by the trapezoidal rule, as ``numpy.trapezoid``.
@@ -104,15 +100,6 @@ def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Node:
     dx : scalar or node
         Distance of neighbours where no places are given.
     axis : int
-
-    Returns
-    -------
-    Node
-
-    Raises
-    ------
-    ShapeError
-        There is no such axis, or the shapes do not fit.
     """
     return sum_of(_areas(y, x, dx, axis), axis)
 
@@ -141,6 +128,10 @@ def _areas(y: Any, x: Any, dx: Any, axis: int) -> Node:
 # -- convolve ---------------------------------------------------------------------------------
 
 
+@raises(
+    other="There is no such mode.",
+    shapes="The arguments have not one dim of a known size of 1 or more.",
+)  # fmt: skip
 @naming_itself
 def convolve(a: Any, v: Any, mode: str = "full") -> Node:
     """Convolve two vectors, as ``numpy.convolve``.
@@ -151,17 +142,6 @@ def convolve(a: Any, v: Any, mode: str = "full") -> Node:
         Numbers, of known sizes.
     mode : {"full", "same", "valid"}
         All places where they overlap, as many as the longer one has, or those of full overlap.
-
-    Returns
-    -------
-    Node
-
-    Raises
-    ------
-    GraphError
-        There is no such mode.
-    ShapeError
-        The arguments have not one dim of a known size of 1 or more.
     """
     if mode not in ("full", "same", "valid"):
         raise GraphError(f"mode is 'full', 'same' or 'valid', got {mode!r}")

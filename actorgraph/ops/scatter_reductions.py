@@ -15,9 +15,10 @@ import numpy as np
 
 from actorgraph.errors import GraphError, GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
-from actorgraph.op import CONSTANT, Attrs, Op, Sample, register
+from actorgraph.op import CONSTANT, Attrs, Op, Sample
 from actorgraph.operands import naming_itself
 from actorgraph.ops._half import through_float32
+from actorgraph.ops._rules import declare
 from actorgraph.ops.arithmetic import floor_divide
 from actorgraph.ops.assignment import (
     INDEX_ADD,
@@ -123,22 +124,16 @@ def _reduce_jvp(
     return build(INDEX_ADD, moved, tans[1] * of_values, *arrays, index=attrs["index"])
 
 
-_INDEX_REDUCE: Op = register(
-    Op(
-        "index_put_reduce",
-        _reduce_scheme,
-        _reduce_forward,
-        shape=written_shape,
-        vjp=_reduce_vjp,
-        jvp=_reduce_jvp,
-        samples=tuple(
-            Sample(s.shapes, {**s.attrs, "reduce": reduce}, ints=s.ints)
-            for s in WRITES
-            for reduce in _UFUNCS
-        ),
-        doc="An array with values multiplied, or the largest or smallest taken, at an index.",
-    )
-)
+_INDEX_REDUCE: Op = declare(
+    "index_put_reduce", _reduce_scheme, _reduce_forward, shape=written_shape, vjp=_reduce_vjp,
+    jvp=_reduce_jvp,
+    samples=tuple(
+        Sample(s.shapes, {**s.attrs, "reduce": reduce}, ints=s.ints)
+        for s in WRITES
+        for reduce in _UFUNCS
+    ),
+    doc="An array with values multiplied, or the largest or smallest taken, at an index.",
+)  # fmt: skip
 
 
 # -- functions --------------------------------------------------------------------------------

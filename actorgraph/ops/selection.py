@@ -7,14 +7,15 @@ from typing import Any
 import numpy as np
 
 from actorgraph.graph import Node, build
-from actorgraph.op import Sample
+from actorgraph.op import LoopRule, Memory
 from actorgraph.ops._declare import binary, documented, nary_elementwise
+from actorgraph.ops._docs import raises
 from actorgraph.ops._quick import limited
 from actorgraph.ops._scalars import zero
 from actorgraph.ops.rounding import isnan
 from actorgraph.tiles import evenly
 
-__all__ = ["clip", "fmax", "fmin", "maximum", "minimum", "select_positive", "where"]
+__all__ = ["clip", "fmax", "fmin", "maximum", "minimum", "where"]
 
 # np.where branches on every element: 250 us for 256x256 float32 and a random condition, where
 # masking the bits takes 14 to 22 us for the same bits.  Below this size np.where is faster.
@@ -66,23 +67,11 @@ def _lie_alike(x: Any, y: Any) -> bool:
 
 
 _WHERE = nary_elementwise(
-    "where",
-    "bool[*s] -> a[*t] -> a[*u] -> a[*s|t|u]",
-    _where_forward,
-    (None, lambda t, z, c, x, y: where(c, t, 0), lambda t, z, c, x, y: where(c, 0, t)),
-    samples=tuple(
-        Sample(shapes, bools=(0,))
-        for shapes in (
-            ((3, 4), (3, 4), (3, 4)),
-            ((3, 1), (4,), ()),
-            ((), (3,), ()),
-            ((0, 2), (2,), ()),
-        )
-    ),
-    takes_out=True,
-    in_place=(1,),
-    doc="x where the condition holds, else y.",
-)
+    "where", "bool[*s] -> a[*t] -> a[*u] -> a[*s|t|u]", _where_forward,
+    (None, lambda t, z, c, x, y: where(c, t, 0), lambda t, z, c, x, y: where(c, 0, t)), bools=(0,),
+    memory=Memory("kept", takes_out=True, in_place=(1,)), loop=LoopRule("value", "where(x, y, z)"),
+    linear=(1, 2), jointly=(0,), doc="x where the condition holds, else y.",
+)  # fmt: skip
 
 
 def where(condition: Any, x: Any, y: Any) -> Node:
@@ -97,27 +86,23 @@ documented(
 
 # A tie sends half to each side.  Both arguments compare in one way, so that the tests are shared.
 maximum = binary(
-    "maximum",
-    "maximum",
+    "maximum", "maximum",
     (
         lambda t, z, x, y: where(x > y, t, where(x < y, 0, t * 0.5)),
         lambda t, z, x, y: where(x < y, t, where(x > y, 0, t * 0.5)),
     ),
-    "The larger of x and y; NaN where either is NaN.",
-    scheme="r[*s] -> r[*t] -> r[*s|t]",
+    "The larger of x and y; NaN where either is NaN.", scheme="r[*s] -> r[*t] -> r[*s|t]",
     notes="Where they are equal each gets half of the gradient.",
-)
+)  # fmt: skip
 minimum = binary(
-    "minimum",
-    "minimum",
+    "minimum", "minimum",
     (
         lambda t, z, x, y: where(x < y, t, where(x > y, 0, t * 0.5)),
         lambda t, z, x, y: where(x > y, t, where(x < y, 0, t * 0.5)),
     ),
-    "The smaller of x and y; NaN where either is NaN.",
-    scheme="r[*s] -> r[*t] -> r[*s|t]",
+    "The smaller of x and y; NaN where either is NaN.", scheme="r[*s] -> r[*t] -> r[*s|t]",
     notes="Where they are equal each gets half of the gradient.",
-)
+)  # fmt: skip
 
 
 def _only(t: Node, x: Node, y: Node, larger: Node) -> Node:
@@ -126,21 +111,17 @@ def _only(t: Node, x: Node, y: Node, larger: Node) -> Node:
 
 
 fmax = binary(
-    "fmax",
-    "fmax",
+    "fmax", "fmax",
     (lambda t, z, x, y: _only(t, x, y, x > y), lambda t, z, x, y: _only(t, y, x, y > x)),
-    "The larger of x and y; of a number and NaN the number.",
-    scheme="r[*s] -> r[*t] -> r[*s|t]",
+    "The larger of x and y; of a number and NaN the number.", scheme="r[*s] -> r[*t] -> r[*s|t]",
     notes="Where they are equal each gets half of the gradient; two of NaN get none.",
-)
+)  # fmt: skip
 fmin = binary(
-    "fmin",
-    "fmin",
+    "fmin", "fmin",
     (lambda t, z, x, y: _only(t, x, y, x < y), lambda t, z, x, y: _only(t, y, x, y < x)),
-    "The smaller of x and y; of a number and NaN the number.",
-    scheme="r[*s] -> r[*t] -> r[*s|t]",
+    "The smaller of x and y; of a number and NaN the number.", scheme="r[*s] -> r[*t] -> r[*s|t]",
     notes="Where they are equal each gets half of the gradient; two of NaN get none.",
-)
+)  # fmt: skip
 
 
 def _inside(x: Node, low: Node, high: Node) -> Node:
@@ -148,27 +129,18 @@ def _inside(x: Node, low: Node, high: Node) -> Node:
 
 
 _CLIP = nary_elementwise(
-    "clip",
-    "r[*s] -> r[*t] -> r[*u] -> r[*s|t|u]",
-    limited,
+    "clip", "r[*s] -> r[*t] -> r[*u] -> r[*s|t|u]", limited,
     (
         lambda t, z, x, low, high: where(_inside(x, low, high), t, 0),
         lambda t, z, x, low, high: where((x < low) & (low <= high), t, 0),
         lambda t, z, x, low, high: where((x > high) | (low > high), t, 0),
     ),
-    samples=tuple(
-        Sample(shapes)
-        for shapes in (
-            ((3, 4), (3, 4), (3, 4)),
-            ((3, 1), (4,), ()),
-            ((), (3,), ()),
-            ((0, 2), (), (2,)),
-        )
-    ),
+    loop=LoopRule("value", "minimum(maximum(x, y), z)"),
     doc="x limited to the interval [low, high]; high where low > high.",
-)
+)  # fmt: skip
 
 
+@raises(both="The operands do not fit the type.")
 def clip(x: Node, low: Any = None, high: Any = None) -> Node:
     """Limit to an interval.
 
@@ -185,11 +157,6 @@ def clip(x: Node, low: Any = None, high: Any = None) -> Node:
     -------
     Node
         ``high`` where low > high, as in NumPy.
-
-    Raises
-    ------
-    GraphTypeError, ShapeError
-        The operands do not fit the type.
     """
     lowest, highest = _limits(x.dtype)
     return build(_CLIP, x, lowest if low is None else low, highest if high is None else high)

@@ -67,10 +67,6 @@ def sinc(x: Node) -> Node:
     x : node
         Any shape.
 
-    Returns
-    -------
-    Node
-
     Examples
     --------
     >>> from actorgraph.graph import Graph

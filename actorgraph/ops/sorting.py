@@ -13,8 +13,9 @@ import numpy as np
 
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
-from actorgraph.op import Attrs, Op, Sample, register
+from actorgraph.op import Attrs, Op, Sample
 from actorgraph.operands import naming_itself
+from actorgraph.ops._rules import declare
 from actorgraph.ops.assignment import scatter_add
 from actorgraph.ops.broadcasting import along_axis, reduced_shape, squeeze, zeros_like
 from actorgraph.ops.gathering import gather
@@ -63,16 +64,10 @@ _SORT_SAMPLES = (
     Sample(((0, 2),), {"axis": 0, "descending": False}),
 )
 
-_ARGSORT: Op = register(
-    Op(
-        "argsort",
-        "r[*s] -> int64[*s]",
-        _argsort_forward,
-        cost=_cost,
-        samples=_SORT_SAMPLES,
-        doc="Positions that sort along an axis.",
-    )
-)
+_ARGSORT: Op = declare(
+    "argsort", "r[*s] -> int64[*s]", _argsort_forward, cost=_cost, samples=_SORT_SAMPLES,
+    doc="Positions that sort along an axis.",
+)  # fmt: skip
 
 
 def _sort_forward(xp: Any, x: Any, axis: int, descending: bool) -> Any:
@@ -89,18 +84,10 @@ def _sort_jvp(tans: tuple[Node, ...], y: Node, x: Node, axis: int, descending: b
     return gather(tans[0], axis, build(_ARGSORT, x, axis=axis, descending=descending))
 
 
-_SORT: Op = register(
-    Op(
-        "sort",
-        "r[*s] -> r[*s]",
-        _sort_forward,
-        vjp=(_sort_vjp,),
-        jvp=_sort_jvp,
-        cost=_cost,
-        samples=_SORT_SAMPLES,
-        doc="The entries along an axis in order.",
-    )
-)
+_SORT: Op = declare(
+    "sort", "r[*s] -> r[*s]", _sort_forward, vjp=(_sort_vjp,), jvp=_sort_jvp, cost=_cost,
+    samples=_SORT_SAMPLES, doc="The entries along an axis in order.",
+)  # fmt: skip
 
 
 @along_axis("x")
@@ -115,10 +102,6 @@ def sort(x: Node, axis: int | None = -1, descending: bool = False) -> Node:
         None sorts the flattened array.
     descending : bool
         The largest first; NaN counts as the largest.
-
-    Returns
-    -------
-    Node
 
     Raises
     ------
@@ -185,20 +168,14 @@ def _topk_forward(xp: Any, x: Any, k: int, axis: int, largest: bool) -> Any:
     return order[(*[slice(None)] * axis, slice(k))]
 
 
-_TOPK: Op = register(
-    Op(
-        "topk_indices",
-        "r[*s] -> int64[*out]",
-        _topk_forward,
-        shape=_topk_shape,
-        cost=_cost,
-        samples=(
-            Sample(((3, 4),), {"k": 2, "axis": 1, "largest": True}),
-            Sample(((3, 4),), {"k": 0, "axis": 0, "largest": False}),
-        ),
-        doc="Positions of the k largest or smallest entries along an axis, in order.",
-    )
-)
+_TOPK: Op = declare(
+    "topk_indices", "r[*s] -> int64[*out]", _topk_forward, shape=_topk_shape, cost=_cost,
+    samples=(
+        Sample(((3, 4),), {"k": 2, "axis": 1, "largest": True}),
+        Sample(((3, 4),), {"k": 0, "axis": 0, "largest": False}),
+    ),
+    doc="Positions of the k largest or smallest entries along an axis, in order.",
+)  # fmt: skip
 
 
 @along_axis("x")
@@ -260,20 +237,11 @@ def _mode_forward(xp: Any, x: Any, axis: int) -> Any:
     return xp.moveaxis(found, -1, axis).astype(xp.int64, copy=False)
 
 
-_MODE: Op = register(
-    Op(
-        "mode_indices",
-        "r[*s] -> int64[*out]",
-        _mode_forward,
-        shape=_mode_shape,
-        cost=_cost,
-        samples=(
-            Sample(((3, 4),), {"axis": 1}, ints={0: 3}),
-            Sample(((4, 2),), {"axis": 0}),
-        ),
-        doc="Position of the most frequent value along an axis.",
-    )
-)
+_MODE: Op = declare(
+    "mode_indices", "r[*s] -> int64[*out]", _mode_forward, shape=_mode_shape, cost=_cost,
+    samples=(Sample(((3, 4),), {"axis": 1}, ints={0: 3}), Sample(((4, 2),), {"axis": 0})),
+    doc="Position of the most frequent value along an axis.",
+)  # fmt: skip
 
 
 @naming_itself
@@ -312,19 +280,16 @@ def mode(x: Node, axis: int = -1, keepdims: bool = False) -> tuple[Node, Node]:
 
 # -- searchsorted -----------------------------------------------------------------------------
 
-_SEARCH: Op = register(
-    Op(
-        "searchsorted",
-        "r[n] -> r[*s] -> int64[*s]",
-        lambda xp, ordered, x, side: xp.asarray(xp.searchsorted(ordered, x, side), xp.int64),
-        cost=lambda shapes, result, attrs: 10.0 * prod(result),
-        samples=(
-            Sample(((4,), (2, 3)), {"side": "left"}, ints={0: 5, 1: 5}),
-            Sample(((0,), (3,)), {"side": "right"}),
-        ),
-        doc="Where values would have to be inserted into a sorted array.",
-    )
-)
+_SEARCH: Op = declare(
+    "searchsorted", "r[n] -> r[*s] -> int64[*s]",
+    lambda xp, ordered, x, side: xp.asarray(xp.searchsorted(ordered, x, side), xp.int64),
+    cost=lambda shapes, result, attrs: 10.0 * prod(result),
+    samples=(
+        Sample(((4,), (2, 3)), {"side": "left"}, ints={0: 5, 1: 5}),
+        Sample(((0,), (3,)), {"side": "right"}),
+    ),
+    doc="Where values would have to be inserted into a sorted array.",
+)  # fmt: skip
 
 
 def searchsorted(ordered: Any, x: Any, side: str = "left") -> Node:
@@ -376,17 +341,12 @@ def _unique_forward(xp: Any, x: Any, which: str) -> Any:
     return xp.asarray(result.reshape(x.shape) if which == "inverse" else result, xp.int64)
 
 
-_UNIQUE: Op = register(
-    Op(
-        "unique",
-        _unique_scheme,
-        _unique_forward,
-        shape=lambda checks, x, which: x if which == "inverse" else (UNKNOWN,),
-        cost=_cost,
-        samples=tuple(Sample(((3, 4),), {"which": which}, ints={0: 5}) for which in _WHICH),
-        doc="The different values of an array in ascending order, or where they are.",
-    )
-)
+_UNIQUE: Op = declare(
+    "unique", _unique_scheme, _unique_forward,
+    shape=lambda checks, x, which: x if which == "inverse" else (UNKNOWN,), cost=_cost,
+    samples=tuple(Sample(((3, 4),), {"which": which}, ints={0: 5}) for which in _WHICH),
+    doc="The different values of an array in ascending order, or where they are.",
+)  # fmt: skip
 
 
 def unique(

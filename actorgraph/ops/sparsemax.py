@@ -9,9 +9,14 @@ from math import prod
 from typing import Any
 
 from actorgraph.graph import Node, build
-from actorgraph.op import Op, Sample, register
+from actorgraph.op import Sample
+from actorgraph.ops._docs import NO_AXIS, NO_FLOAT, raises
 from actorgraph.ops._half import through_float32
-from actorgraph.ops.broadcasting import along_axis, sum  # noqa: A004
+from actorgraph.ops._rules import declare
+from actorgraph.ops.broadcasting import (
+    along_axis,
+    sum,  # noqa: A004
+)
 from actorgraph.ops.casting import astype
 from actorgraph.ops.selection import maximum
 from actorgraph.ops.shaping import one_axis
@@ -44,26 +49,20 @@ def _derivative(t: Node, y: Node, axis: int) -> Node:
     return chosen - support * (sum(chosen, axis, keepdims=True) / count)
 
 
-_SPARSEMAX = register(
-    Op(
-        "sparsemax",
-        "f[*s] -> f[*s]",
-        _forward,
-        vjp=(lambda ct, y, x, axis: _derivative(ct, y, axis),),
-        jvp=lambda tans, y, x, axis: _derivative(tans[0], y, axis),
-        cost=lambda shapes, result, attrs: 60 * prod(result),
-        samples=(
-            Sample(((3, 4),), {"axis": 1}, -0.6, 0.6),
-            Sample(((2, 4, 3),), {"axis": 1}),
-            Sample(((3, 4),), {"axis": 0}),
-            Sample(((0, 2),), {"axis": 1}),
-            Sample(((2, 0),), {"axis": 1}),
-        ),
-        doc="Euclidean projection on the simplex along an axis.",
-    )
-)
+_SPARSEMAX = declare(
+    "sparsemax", "f[*s] -> f[*s]", _forward, vjp=(lambda ct, y, x, axis: _derivative(ct, y, axis),),
+    jvp=lambda tans, y, x, axis: _derivative(tans[0], y, axis),
+    cost=lambda shapes, result, attrs: 60 * prod(result),
+    samples=(
+        Sample(((3, 4),), {"axis": 1}, -0.6, 0.6), Sample(((2, 4, 3),), {"axis": 1}),
+        Sample(((3, 4),), {"axis": 0}), Sample(((0, 2),), {"axis": 1}),
+        Sample(((2, 0),), {"axis": 1}),
+    ),
+    doc="Euclidean projection on the simplex along an axis.",
+)  # fmt: skip
 
 
+@raises(types=NO_FLOAT, shapes=NO_AXIS)
 @along_axis("x")
 def sparsemax(x: Node, axis: int = -1) -> Node:
     """Return the probabilities nearest to `x` along an axis, small ones exactly 0.
@@ -82,12 +81,5 @@ def sparsemax(x: Node, axis: int = -1) -> Node:
     -------
     Node
         Of the shape of `x`.
-
-    Raises
-    ------
-    GraphTypeError
-        `x` is no float.
-    ShapeError
-        There is no such axis.
     """
     return build(_SPARSEMAX, x, axis=one_axis(axis, x.ndim, "sparsemax"))

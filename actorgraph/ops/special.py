@@ -10,15 +10,17 @@ from actorgraph.errors import GraphError
 from actorgraph.graph import Node, build
 from actorgraph.op import Op, Sample
 from actorgraph.operands import naming_itself
-from actorgraph.ops._declare import Unary, add_all, documented, nary_elementwise
+from actorgraph.ops._declare import Unary, documented, nary_elementwise
+from actorgraph.ops._docs import raises
+from actorgraph.ops._rules import add_all
 from actorgraph.ops._scalars import is_half
 from actorgraph.ops.arithmetic import reciprocal, square
 from actorgraph.ops.exponential import exp
 from actorgraph.ops.selection import clip, where
 
 __all__ = [
-    "digamma", "erf", "erfc", "erfcx", "erfinv", "lgamma", "log_ndtr", "multigammaln", "ndtr",
-    "ndtri", "need_scipy", "polygamma", "special_function", "zeta",
+    "digamma", "erf", "erfc", "erfcx", "erfinv", "gammaln", "lgamma", "log_ndtr", "multigammaln",
+    "ndtr", "ndtri", "polygamma", "psi", "zeta",
 ]  # fmt: skip
 
 
@@ -73,7 +75,7 @@ def _declared(
 
     op = nary_elementwise(
         name, "f[*s] -> f[*s]", forward or by_library, (derivative,), flops=30, doc=doc,
-        samples=tuple(Sample((shape,), {}, low, high) for shape in ((3, 4), (), (0, 2))),
+        low=low, high=high,
     )  # fmt: skip
 
     def apply(x: Any) -> Node:
@@ -136,9 +138,11 @@ lgamma: Unary = _declared(
     "lgamma", "gammaln", lambda t, y, x: t * digamma(x),
     "Logarithm of the absolute value of the gamma function.", 0.3, forward=_lgamma_forward,
 )  # fmt: skip
+gammaln = lgamma
 digamma: Unary = _declared(
     "digamma", "psi", lambda t, y, x: t * polygamma(1, x), "Derivative of lgamma.", 0.3
 )
+psi = digamma
 
 
 _ZETA: Op = nary_elementwise(
@@ -160,10 +164,6 @@ def zeta(s: float, x: Any) -> Node:
     s : float
         The exponent, above 1.
     x : node
-
-    Returns
-    -------
-    Node
 
     Raises
     ------
@@ -194,10 +194,6 @@ def polygamma(n: int, x: Any) -> Node:
         Order, at least 0.
     x : node
 
-    Returns
-    -------
-    Node
-
     Raises
     ------
     GraphError
@@ -208,6 +204,7 @@ def polygamma(n: int, x: Any) -> Node:
     return zeta(n + 1, x) * ((-1.0) ** (n + 1) * factorial(n)) if n else digamma(x)
 
 
+@raises(other="SciPy is missing, or `p` is no number of dims.")
 @naming_itself
 def multigammaln(x: Node, p: int) -> Node:
     """Logarithm of the gamma function of `p` dims, as ``torch.special.multigammaln``.
@@ -218,15 +215,6 @@ def multigammaln(x: Node, p: int) -> Node:
         Float, above ``(p - 1) / 2``.
     p : int
         Number of dims, at least 1.
-
-    Returns
-    -------
-    Node
-
-    Raises
-    ------
-    GraphError
-        SciPy is missing, or `p` is no number of dims.
 
     Examples
     --------

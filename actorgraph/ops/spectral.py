@@ -15,8 +15,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from actorgraph.graph import Node, build
-from actorgraph.op import Op, Sample, register
+from actorgraph.op import Op, Sample
 from actorgraph.ops._complement import complement
+from actorgraph.ops._docs import NO_LAPACK, NOT_SQUARE, raises
 from actorgraph.ops._matrix_rules import (
     SQUARE_SAMPLES,
     adjoint,
@@ -33,13 +34,14 @@ from actorgraph.ops._matrix_rules import (
     real_of,
     rows_stacked,
 )
+from actorgraph.ops._rules import declare
 from actorgraph.ops.broadcasting import conj, expand_dims
 from actorgraph.ops.indexing import getitem
 from actorgraph.ops.matrices import diag_embed, matrix_diagonal
 from actorgraph.ops.shaping import concatenate
 from actorgraph.types import UNKNOWN, Checks, Dim, Shape, dim_min
 
-__all__ = ["EighResult", "SVDResult", "eigh", "eigvalsh", "svd", "svdvals"]
+__all__ = ["eigh", "eigvalsh", "svd", "svdvals"]
 
 # -- eigh -------------------------------------------------------------------------------------
 
@@ -78,21 +80,16 @@ def _eigh_jvp(tans: tuple[Node, ...], y: Node, x: Node) -> Node:
     return rows_stacked(moved, vectors @ gap_divide(inner, values, "difference"))
 
 
-_EIGH: Op = register(
-    Op(
-        "eigh",
-        "x[*s, n, n] -> x[*out]",
-        _eigh_forward,
-        shape=_eigh_shape,
-        vjp=(_eigh_vjp,),
-        jvp=_eigh_jvp,
-        cost=cubic_cost(9),
-        samples=SQUARE_SAMPLES,
-        doc="Eigenvalues and eigenvectors of each Hermitian matrix, stacked.",
-    )
-)
+_EIGH: Op = declare(
+    "eigh", "x[*s, n, n] -> x[*out]", _eigh_forward, shape=_eigh_shape, vjp=(_eigh_vjp,),
+    jvp=_eigh_jvp, cost=cubic_cost(9), samples=SQUARE_SAMPLES,
+    in_blas=True, doc="Eigenvalues and eigenvectors of each Hermitian matrix, stacked.",
+)  # fmt: skip
 
 
+@raises(
+    types="The dtype is none that LAPACK takes, or there is no such triangle.", shapes=NOT_SQUARE,
+)  # fmt: skip
 def eigh(x: Node, UPLO: str | None = None) -> EighResult:
     """Return eigenvalues and eigenvectors of Hermitian matrices, as ``numpy.linalg.eigh``.
 
@@ -112,13 +109,6 @@ def eigh(x: Node, UPLO: str | None = None) -> EighResult:
     -------
     EighResult
         `eigenvalues`, real, shape (..., n), ascending; `eigenvectors`, shape (..., n, n).
-
-    Raises
-    ------
-    GraphTypeError
-        The dtype is none that LAPACK takes, or there is no such triangle.
-    ShapeError
-        The matrices are not square.
 
     Examples
     --------
@@ -141,20 +131,17 @@ def _eigvalsh_jvp(tans: tuple[Node, ...], y: Node, x: Node) -> Node:
     return real_of(matrix_diagonal(inner, square=True))
 
 
-_EIGVALSH: Op = register(
-    Op(
-        "eigvalsh",
-        "x[*s, n, n] -> x[*s, n]",
-        lambda xp, x: xp.linalg.eigvalsh(hermitian_array(xp, x)).astype(x.dtype),
-        vjp=(_eigvalsh_vjp,),
-        jvp=_eigvalsh_jvp,
-        cost=cubic_cost(4 / 3),
-        samples=SQUARE_SAMPLES,
-        doc="Eigenvalues of each Hermitian matrix.",
-    )
-)
+_EIGVALSH: Op = declare(
+    "eigvalsh", "x[*s, n, n] -> x[*s, n]",
+    lambda xp, x: xp.linalg.eigvalsh(hermitian_array(xp, x)).astype(x.dtype), vjp=(_eigvalsh_vjp,),
+    jvp=_eigvalsh_jvp, cost=cubic_cost(4 / 3), samples=SQUARE_SAMPLES,
+    in_blas=True, doc="Eigenvalues of each Hermitian matrix.",
+)  # fmt: skip
 
 
+@raises(
+    types="The dtype is none that LAPACK takes, or there is no such triangle.", shapes=NOT_SQUARE,
+)  # fmt: skip
 def eigvalsh(x: Node, UPLO: str | None = None) -> Node:
     """Return the eigenvalues of Hermitian matrices, as ``numpy.linalg.eigvalsh``.
 
@@ -171,13 +158,6 @@ def eigvalsh(x: Node, UPLO: str | None = None) -> Node:
     -------
     Node
         Real, shape (..., n), ascending.
-
-    Raises
-    ------
-    GraphTypeError
-        The dtype is none that LAPACK takes, or there is no such triangle.
-    ShapeError
-        The matrices are not square.
 
     Examples
     --------
@@ -270,25 +250,19 @@ def _svd_jvp(tans: tuple[Node, ...], y: Node, x: Node) -> Node:
     return rows_stacked(real_of(moved), du, dv)
 
 
-_SVD: Op = register(
-    Op(
-        "svd",
-        "x[*s, m, n] -> x[*out]",
-        _svd_forward,
-        shape=_svd_shape,
-        vjp=(_svd_vjp,),
-        jvp=_svd_jvp,
-        cost=cubic_cost(20),
-        samples=(*SQUARE_SAMPLES, Sample(((4, 2),)), Sample(((2, 2, 3),)), Sample(((0, 3),))),
-        doc="Singular values and vectors of each matrix, stacked.",
-    )
-)
+_SVD: Op = declare(
+    "svd", "x[*s, m, n] -> x[*out]", _svd_forward, shape=_svd_shape, vjp=(_svd_vjp,), jvp=_svd_jvp,
+    cost=cubic_cost(20),
+    samples=(*SQUARE_SAMPLES, Sample(((4, 2),)), Sample(((2, 2, 3),)), Sample(((0, 3),))),
+    in_blas=True, doc="Singular values and vectors of each matrix, stacked.",
+)  # fmt: skip
 
 
 def _completed(x: Node) -> Node:
     return x if x.dims[-2] == x.dims[-1] else concatenate([x, complement(x)], axis=-1)
 
 
+@raises(types=NO_LAPACK, shapes="`x` has fewer than two dims, or one of the last two is None.")
 def svd(x: Node, full_matrices: bool = False) -> SVDResult:
     """Decompose each matrix as ``U @ diag(S) @ Vh``, as ``numpy.linalg.svd``.
 
@@ -309,13 +283,6 @@ def svd(x: Node, full_matrices: bool = False) -> SVDResult:
     SVDResult
         With k = min(m, n): `U` of shape (..., m, k), `S`, real, shape (..., k), descending, and
         `Vh` of shape (..., k, n); of full matrices (..., m, m) and (..., n, n).
-
-    Raises
-    ------
-    GraphTypeError
-        The dtype is none that LAPACK takes.
-    ShapeError
-        `x` has fewer than two dims, or one of the last two is None.
 
     Examples
     --------
@@ -345,21 +312,16 @@ def _svdvals_shape(checks: Checks, x: Shape) -> Shape:
     return (*x[:-2], _least(x[-2], x[-1]))
 
 
-_SVDVALS: Op = register(
-    Op(
-        "svdvals",
-        "x[*s, m, n] -> x[*out]",
-        lambda xp, x: xp.linalg.svd(x, compute_uv=False).astype(x.dtype),
-        shape=_svdvals_shape,
-        vjp=(_svdvals_vjp,),
-        jvp=_svdvals_jvp,
-        cost=cubic_cost(4),
-        samples=(*SQUARE_SAMPLES, Sample(((4, 2),)), Sample(((2, 2, 3),)), Sample(((0, 3),))),
-        doc="Singular values of each matrix.",
-    )
-)
+_SVDVALS: Op = declare(
+    "svdvals", "x[*s, m, n] -> x[*out]",
+    lambda xp, x: xp.linalg.svd(x, compute_uv=False).astype(x.dtype), shape=_svdvals_shape,
+    vjp=(_svdvals_vjp,), jvp=_svdvals_jvp, cost=cubic_cost(4),
+    samples=(*SQUARE_SAMPLES, Sample(((4, 2),)), Sample(((2, 2, 3),)), Sample(((0, 3),))),
+    in_blas=True, doc="Singular values of each matrix.",
+)  # fmt: skip
 
 
+@raises(types=NO_LAPACK, shapes="`x` has fewer than two dims, or one of the last two is None.")
 def svdvals(x: Node) -> Node:
     """Return the singular values of matrices, as ``numpy.linalg.svdvals``.
 
@@ -375,13 +337,6 @@ def svdvals(x: Node) -> Node:
     -------
     Node
         Real, shape (..., min(m, n)), descending.
-
-    Raises
-    ------
-    GraphTypeError
-        The dtype is none that LAPACK takes.
-    ShapeError
-        `x` has fewer than two dims, or one of the last two is None.
 
     Examples
     --------

@@ -13,9 +13,10 @@ import numpy as np
 
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
-from actorgraph.op import Op, Sample, register
+from actorgraph.op import Memory, Op, Sample
 from actorgraph.operands import naming_itself
-from actorgraph.ops._declare import linear_jvp
+from actorgraph.ops._docs import raises
+from actorgraph.ops._rules import declare
 from actorgraph.ops.indexing import getitem
 from actorgraph.ops.shaping import one_axis
 from actorgraph.types import UNKNOWN, Checks, Shape, shape_from
@@ -52,40 +53,32 @@ def _part_back(xp: Any, ct: Any, x: Any, **attrs: Any) -> Any:
     return out
 
 
-_PART: Op = register(
-    Op(
-        "split_part",
-        "a[*s] -> a[*out]",
-        lambda xp, x, **attrs: x[_part_key(x.shape, **attrs)],
-        shape=_part_shape,
-        vjp=(lambda ct, y, x, **attrs: build(_PART_ADJOINT, ct, x, **attrs),),
-        jvp=linear_jvp(lambda: _PART),
-        cost=lambda shapes, result, attrs: 1,
-        samples=(
-            Sample(((6, 2),), {"part": 1, "parts": 3, "sizes": None, "axis": 0}),
-            Sample(((2, 6),), {"part": 1, "parts": 3, "sizes": (1, 3, 2), "axis": 1}),
-        ),
-        is_view=True,
-        doc="One of several parts of an axis; a view.",
-    )
-)
+_PART: Op = declare(
+    "split_part", "a[*s] -> a[*out]", lambda xp, x, **attrs: x[_part_key(x.shape, **attrs)],
+    shape=_part_shape, vjp=(lambda ct, y, x, **attrs: build(_PART_ADJOINT, ct, x, **attrs),),
+    linear=(0,), cost=lambda shapes, result, attrs: 1,
+    samples=(
+        Sample(((6, 2),), {"part": 1, "parts": 3, "sizes": None, "axis": 0}),
+        Sample(((2, 6),), {"part": 1, "parts": 3, "sizes": (1, 3, 2), "axis": 1}),
+    ),
+    memory=Memory(is_view=True), doc="One of several parts of an axis; a view.",
+)  # fmt: skip
 
-_PART_ADJOINT: Op = register(
-    Op(
-        "split_part_adjoint",
-        "a[*s] -> a1[*t] -> a[*t]",
-        _part_back,
-        vjp=(lambda ct, y, c, x, **attrs: build(_PART, ct, **attrs), None),
-        jvp=linear_jvp(lambda: _PART_ADJOINT),
-        samples=(
-            Sample(((2, 2), (6, 2)), {"part": 1, "parts": 3, "sizes": None, "axis": 0}),
-            Sample(((2, 3), (2, 6)), {"part": 1, "parts": 3, "sizes": (1, 3, 2), "axis": 1}),
-        ),
-        doc="Zeros with an array in the place of one part of an axis.",
-    )
-)
+_PART_ADJOINT: Op = declare(
+    "split_part_adjoint", "a[*s] -> a1[*t] -> a[*t]", _part_back,
+    vjp=(lambda ct, y, c, x, **attrs: build(_PART, ct, **attrs), None), linear=(0,),
+    samples=(
+        Sample(((2, 2), (6, 2)), {"part": 1, "parts": 3, "sizes": None, "axis": 0}),
+        Sample(((2, 3), (2, 6)), {"part": 1, "parts": 3, "sizes": (1, 3, 2), "axis": 1}),
+    ),
+    doc="Zeros with an array in the place of one part of an axis.",
+)  # fmt: skip
 
 
+@raises(
+    types="`parts` is neither an int nor a sequence of sizes.",
+    shapes="The parts do not add up to the dim, or there is no such axis.",
+)  # fmt: skip
 @naming_itself
 def split(x: Node, parts: Any, axis: int = 0) -> list[Node]:
     """Cut an axis into parts: equal ones by their number, others by their sizes.
@@ -104,13 +97,6 @@ def split(x: Node, parts: Any, axis: int = 0) -> list[Node]:
     -------
     list of Node
         Views.
-
-    Raises
-    ------
-    GraphTypeError
-        `parts` is neither an int nor a sequence of sizes.
-    ShapeError
-        The parts do not add up to the dim, or there is no such axis.
 
     Examples
     --------
@@ -162,6 +148,7 @@ def _part(x: Node, part: int, attrs: dict[str, Any]) -> Node:
     return build(_PART, x, part=part, **attrs)
 
 
+@raises(shapes="The dim is a symbol or unknown, or there is no such axis.")
 def unstack(x: Node, axis: int = 0) -> list[Node]:
     """Return the entries along an axis, each without that axis, as the array API's ``unstack``.
 
@@ -176,11 +163,6 @@ def unstack(x: Node, axis: int = 0) -> list[Node]:
     -------
     list of Node
         Views.
-
-    Raises
-    ------
-    ShapeError
-        The dim is a symbol or unknown, or there is no such axis.
     """
     place = one_axis(axis, x.ndim, "unstack")
     dim = x.dims[place]

@@ -9,9 +9,11 @@ import numpy as np
 
 from actorgraph.errors import GraphError
 from actorgraph.graph import Node, build
-from actorgraph.op import Op, Rule, Sample, register
-from actorgraph.ops._declare import Binary, binary
+from actorgraph.op import KEPT_OUT, Op, Sample
+from actorgraph.ops._declare import Binary, binary, reduction_op
+from actorgraph.ops._docs import WRONG_AXIS, raises
 from actorgraph.ops._quick import all_finite, row_squares
+from actorgraph.ops._rules import declare
 from actorgraph.ops._scalars import accumulator, zero
 from actorgraph.ops.arithmetic import abs as size_of_each
 from actorgraph.ops.arithmetic import power, sign
@@ -19,7 +21,6 @@ from actorgraph.ops.broadcasting import (
     REDUCTION_SAMPLES,
     axes_of,
     expand_dims,
-    reduced_shape,
     spread,
     sum,  # noqa: A004 - NumPy's name
     zeros_like,
@@ -76,21 +77,16 @@ def _deviation_forward(xp: Any, x: Any, axis: Axes, ddof: float) -> Any:
 
 
 # A symmetric linear map: it is its own adjoint.
-_DEVIATION: Op = register(
-    Op(
-        "deviation",
-        "f[*s] -> f[*s]",
-        _deviation_forward,
-        vjp=(lambda ct, y, x, **attrs: build(_DEVIATION, ct, **attrs),),
-        jvp=lambda tans, y, x, **attrs: build(_DEVIATION, tans[0], **attrs),
-        cost=lambda shapes, result, attrs: 4 * prod(result),
-        samples=(
-            Sample(((3, 4),), {"axis": (0, 1), "ddof": 1}),
-            Sample(((2, 3),), {"axis": (1,), "ddof": 0}),
-        ),
-        doc="(x - mean(x)) / (n - ddof) over axes.",
-    )
-)
+_DEVIATION: Op = declare(
+    "deviation", "f[*s] -> f[*s]", _deviation_forward,
+    vjp=(lambda ct, y, x, **attrs: build(_DEVIATION, ct, **attrs),), linear=(0,),
+    cost=lambda shapes, result, attrs: 4 * prod(result),
+    samples=(
+        Sample(((3, 4),), {"axis": (0, 1), "ddof": 1}),
+        Sample(((2, 3),), {"axis": (1,), "ddof": 0}),
+    ),
+    doc="(x - mean(x)) / (n - ddof) over axes.",
+)  # fmt: skip
 
 
 def _var_slope(y: Node, x: Node, axis: Axes, keepdims: bool, ddof: float) -> Node:
@@ -102,51 +98,18 @@ def _std_slope(y: Node, x: Node, axis: Axes, keepdims: bool, ddof: float) -> Nod
     return build(_DEVIATION, x, axis=axis, ddof=ddof) * spread(rate, x, axis, keepdims)
 
 
-def _reduction(
-    name: str, forward: Rule, slope: Rule, doc: str, samples: tuple[Sample, ...], flops: int
-) -> Op:
-    """Register a reduction by ``slope(y, x, **attrs)``, its derivative by each element."""
-
-    def vjp(ct: Node, y: Node, x: Node, **attrs: Any) -> Node:
-        slopes: Node = slope(y, x, **attrs)
-        return spread(ct, x, attrs["axis"], attrs["keepdims"]) * slopes
-
-    def jvp(tans: tuple[Node, ...], y: Node, x: Node, **attrs: Any) -> Node:
-        moved: Node = tans[0] * slope(y, x, **attrs)
-        return sum(moved, attrs["axis"], attrs["keepdims"])
-
-    def cost(shapes: Any, result: Any, attrs: Any) -> float:
-        return float(flops * prod(shapes[0]))
-
-    return register(
-        Op(
-            name,
-            "f[*s] -> f[*out]",
-            forward,
-            _shape,
-            (vjp,),
-            jvp,
-            cost,
-            samples,
-            layout="kept",
-            doc=doc,
-        )
-    )
-
-
-def _shape(checks: Any, x: Any, *, axis: Axes, keepdims: bool, **_: Any) -> Any:
-    return reduced_shape(checks, x, axis=axis, keepdims=keepdims)
-
-
 _SPREADS = (*_with({"ddof": 0}), *_with({"ddof": 1})[:2])
-_VAR = _reduction(
-    "var", _var_forward, _var_slope, "Variance over axes.", _SPREADS, 5
+_VAR = reduction_op(
+    "var", "f[*s] -> f[*out]", _var_forward, _var_slope, samples=_SPREADS,
+    cost=lambda shapes, result, attrs: 5.0 * prod(shapes[0]), doc="Variance over axes.",
 )  # fmt: skip
-_STD = _reduction(
-    "std", _std_forward, _std_slope, "Standard deviation over axes.", _SPREADS, 5
+_STD = reduction_op(
+    "std", "f[*s] -> f[*out]", _std_forward, _std_slope, samples=_SPREADS,
+    cost=lambda shapes, result, attrs: 5.0 * prod(shapes[0]), doc="Standard deviation over axes.",
 )  # fmt: skip
 
 
+@raises(types="`x` is an int or bool.", shapes=WRONG_AXIS)
 def var(x: Node, axis: Any = None, keepdims: bool = False, *, ddof: int = 0) -> Node:
     """Variance over `axis`: ``sum(abs(x - mean(x)) ** 2) / (n - ddof)``.
 
@@ -162,17 +125,6 @@ def var(x: Node, axis: Any = None, keepdims: bool = False, *, ddof: int = 0) -> 
     ddof : int
         Degrees of freedom to subtract; 0 as in NumPy, where PyTorch takes 1.
 
-    Returns
-    -------
-    Node
-
-    Raises
-    ------
-    GraphTypeError
-        `x` is an int or bool.
-    ShapeError
-        An axis is out of range or given twice.
-
     Examples
     --------
     >>> from actorgraph.graph import Graph
@@ -186,6 +138,7 @@ def var(x: Node, axis: Any = None, keepdims: bool = False, *, ddof: int = 0) -> 
     return _spread_of(_VAR, x, axis, keepdims, ddof)
 
 
+@raises(types="`x` is an int or bool.", shapes=WRONG_AXIS)
 def std(x: Node, axis: Any = None, keepdims: bool = False, *, ddof: int = 0) -> Node:
     """Standard deviation over `axis`: the square root of `var`.
 
@@ -200,17 +153,6 @@ def std(x: Node, axis: Any = None, keepdims: bool = False, *, ddof: int = 0) -> 
         Keep the axes as dims of size 1.
     ddof : int
         Degrees of freedom to subtract; 0 as in NumPy, where PyTorch takes 1.
-
-    Returns
-    -------
-    Node
-
-    Raises
-    ------
-    GraphTypeError
-        `x` is an int or bool.
-    ShapeError
-        An axis is out of range or given twice.
 
     Examples
     --------
@@ -245,11 +187,8 @@ def _divide_or_zero_forward(xp: Any, x: Any, y: Any, out: Any = None) -> Any:
 
 _divide_or_zero: Binary = binary(
     "divide_or_zero", _divide_or_zero_forward,
-    (
-        lambda t, z, x, y: _divide_or_zero(t, y),
-        lambda t, z, x, y: -_divide_or_zero(t * z, y),
-    ),
-    "x / y, 0 where y is 0 and x finite.", scheme="f[*s] -> f[*t] -> f[*s|t]", takes_out=True,
+    (lambda t, z, x, y: _divide_or_zero(t, y), lambda t, z, x, y: -_divide_or_zero(t * z, y)),
+    "x / y, 0 where y is 0 and x finite.", scheme="f[*s] -> f[*t] -> f[*s|t]", memory=KEPT_OUT,
 )  # fmt: skip
 
 _squares_without_warning = np.errstate(over="ignore")(row_squares)
@@ -308,13 +247,18 @@ def _norm_slope(y: Node, x: Node, axis: Axes, keepdims: bool, p: float) -> Node:
     return sign(unit) * power(where(unit == 0, 1, size_of_each(unit)), p - 1)
 
 
-_NORM = _reduction(
-    "norm", _norm_forward, _norm_slope, "(sum(abs(x) ** p)) ** (1 / p) over axes.",
-    (*_with({"p": 2.0}), *(_with({"p": p})[1] for p in (0.0, 1.0, 1.5, 3.0, -2.0, inf, -inf))),
-    8,
+_NORM = reduction_op(
+    "norm", "f[*s] -> f[*out]", _norm_forward, _norm_slope,
+    cost=lambda shapes, result, attrs: 8.0 * prod(shapes[0]),
+    doc="(sum(abs(x) ** p)) ** (1 / p) over axes.",
+    samples=(
+        *_with({"p": 2.0}),
+        *(_with({"p": p})[1] for p in (0.0, 1.0, 1.5, 3.0, -2.0, inf, -inf)),
+    ),
 )  # fmt: skip
 
 
+@raises(other="`p` is no number.", types="`x` is an int or bool.", shapes=WRONG_AXIS)
 def norm(x: Node, p: float = 2, axis: Any = None, keepdims: bool = False) -> Node:
     """Norm of the elements over `axis` as of one vector: ``sum(abs(x) ** p) ** (1 / p)``.
 
@@ -335,19 +279,6 @@ def norm(x: Node, p: float = 2, axis: Any = None, keepdims: bool = False) -> Nod
     axis : int, tuple of int, or None for all
     keepdims : bool
         Keep the axes as dims of size 1.
-
-    Returns
-    -------
-    Node
-
-    Raises
-    ------
-    GraphError
-        `p` is no number.
-    GraphTypeError
-        `x` is an int or bool.
-    ShapeError
-        An axis is out of range or given twice.
 
     Examples
     --------

@@ -9,6 +9,7 @@ from typing import Any
 from actorgraph.errors import ShapeError
 from actorgraph.graph import Node
 from actorgraph.operands import naming_itself
+from actorgraph.ops._docs import NO_LAPACK, raises
 from actorgraph.ops.inverses import inv, solve
 from actorgraph.ops.linalg_products import lifted_pair
 from actorgraph.ops.rearranging import moveaxis
@@ -23,6 +24,10 @@ def _sizes(dims: Sequence[Any], what: str) -> tuple[int, ...]:
     return tuple(dims)
 
 
+@raises(
+    types="The dtypes differ or are none that LAPACK takes.",
+    shapes="The dims are not ints, or do not fit.",
+)  # fmt: skip
 @naming_itself
 def tensorsolve(a: Any, b: Any, axes: Sequence[int] | None = None) -> Node:
     """Solve ``tensordot(a, x, x.ndim) = b``, as ``numpy.linalg.tensorsolve``.
@@ -40,13 +45,6 @@ def tensorsolve(a: Any, b: Any, axes: Sequence[int] | None = None) -> Node:
     Node
         Shape ``a.shape[b.ndim:]``.
 
-    Raises
-    ------
-    GraphTypeError
-        The dtypes differ or are none that LAPACK takes.
-    ShapeError
-        The dims are not ints, or do not fit.
-
     Examples
     --------
     >>> from actorgraph import Graph
@@ -63,6 +61,7 @@ def tensorsolve(a: Any, b: Any, axes: Sequence[int] | None = None) -> Node:
     return reshape(solve(matrix, flat), result)
 
 
+@raises(types=NO_LAPACK, shapes="The dims are not ints, or do not fit.")
 @naming_itself
 def tensorinv(a: Node, ind: int = 2) -> Node:
     """Return the inverse of `a` for `tensordot` over `ind` axes, as ``numpy.linalg.tensorinv``.
@@ -77,13 +76,6 @@ def tensorinv(a: Node, ind: int = 2) -> Node:
     -------
     Node
         Shape ``a.shape[ind:] + a.shape[:ind]``.
-
-    Raises
-    ------
-    GraphTypeError
-        The dtype is none that LAPACK takes.
-    ShapeError
-        The dims are not ints, or do not fit.
 
     Examples
     --------

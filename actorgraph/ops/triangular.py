@@ -10,17 +10,18 @@ from typing import Any
 
 from actorgraph.errors import ShapeError
 from actorgraph.graph import Node, build
-from actorgraph.op import Op, Sample, register
+from actorgraph.op import Op, Sample
 from actorgraph.operands import naming_itself
-from actorgraph.ops._declare import add_all
+from actorgraph.ops._docs import raises
 from actorgraph.ops._matrix_rules import adjoint, as_square
+from actorgraph.ops._rules import add_all, declare
 from actorgraph.ops.arithmetic import neg
 from actorgraph.ops.broadcasting import expand_dims, squeeze, unbroadcast
 from actorgraph.ops.linalg_products import lifted_pair
 from actorgraph.ops.matrices import tril, triu
 from actorgraph.ops.shaping import swap_last
 
-__all__ = ["cholesky_solve", "solve_triangular", "triangular_solution"]
+__all__ = ["cholesky_solve", "solve_triangular"]
 
 _SMALL = 32
 """Size from which on a system is solved by halves; below NumPy substitutes back for one call."""
@@ -75,26 +76,26 @@ def _push(tans: Any, y: Node, a: Node, b: Node, upper: bool, unit: bool) -> Node
     return None if moved is None else _triangular(a, moved, upper, unit)
 
 
-_SOLVE_TRIANGULAR: Op = register(
-    Op(
-        "solve_triangular",
-        "x[*s, n, n] -> x[*t, n, k] -> x[*s|t, n, k]",
-        lambda xp, a, b, upper, unit: triangular_solution(xp, a, b, upper, unit),
-        vjp=(_pull_a, _pull_b),
-        jvp=_push,
-        cost=lambda shapes, result, attrs: float(shapes[0][-1] * prod(result)),
-        samples=(
-            Sample(((3, 3), (3, 2)), {"upper": True, "unit": False}, low=0.5),
-            Sample(((3, 3), (2, 3, 1)), {"upper": False, "unit": False}, low=0.5),
-            Sample(((2, 2, 2), (2, 2)), {"upper": True, "unit": True}),
-            Sample(((2, 2), (2, 2)), {"upper": False, "unit": True}),
-            Sample(((0, 0), (0, 2)), {"upper": False, "unit": False}),
-        ),
-        doc="Solution of systems of equations with triangular matrices.",
-    )
-)
+_SOLVE_TRIANGULAR: Op = declare(
+    "solve_triangular", "x[*s, n, n] -> x[*t, n, k] -> x[*s|t, n, k]",
+    lambda xp, a, b, upper, unit: triangular_solution(xp, a, b, upper, unit),
+    vjp=(_pull_a, _pull_b), jvp=_push,
+    cost=lambda shapes, result, attrs: float(shapes[0][-1] * prod(result)),
+    samples=(
+        Sample(((3, 3), (3, 2)), {"upper": True, "unit": False}, low=0.5),
+        Sample(((3, 3), (2, 3, 1)), {"upper": False, "unit": False}, low=0.5),
+        Sample(((2, 2, 2), (2, 2)), {"upper": True, "unit": True}),
+        Sample(((2, 2), (2, 2)), {"upper": False, "unit": True}),
+        Sample(((0, 0), (0, 2)), {"upper": False, "unit": False}),
+    ),
+    doc="Solution of systems of equations with triangular matrices.",
+)  # fmt: skip
 
 
+@raises(
+    types="The dtypes differ or are none that LAPACK takes.",
+    shapes="The matrices are not square, or the dims do not fit.",
+)  # fmt: skip
 def solve_triangular(
     a: Any, b: Any, *, upper: bool, left: bool = True, unitriangular: bool = False
 ) -> Node:
@@ -121,13 +122,6 @@ def solve_triangular(
     Node
         Of the shape of `b`, broadcast.
 
-    Raises
-    ------
-    GraphTypeError
-        The dtypes differ or are none that LAPACK takes.
-    ShapeError
-        The matrices are not square, or the dims do not fit.
-
     Examples
     --------
     >>> from actorgraph import Graph
@@ -148,6 +142,7 @@ def solve_triangular(
     return squeeze(result, -1) if b.ndim == 1 else result
 
 
+@raises(both="As `solve_triangular`.")
 @naming_itself
 def cholesky_solve(b: Any, factor: Any, upper: bool = False) -> Node:
     """Solve ``(L @ L^H) @ x = b`` for a Cholesky factor L, as ``torch.cholesky_solve``.
@@ -159,15 +154,6 @@ def cholesky_solve(b: Any, factor: Any, upper: bool = False) -> Node:
     factor : node or array
         Shape (..., n, n); L, or with `upper` its adjoint.
     upper : bool
-
-    Returns
-    -------
-    Node
-
-    Raises
-    ------
-    GraphTypeError, ShapeError
-        As `solve_triangular`.
 
     Examples
     --------

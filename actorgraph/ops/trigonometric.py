@@ -91,8 +91,7 @@ arcsinh = unary(
 )
 arccosh = unary(
     "arccosh", "arccosh", lambda t, y, x: t / (sqrt(x - 1) * sqrt(x + 1)),
-    "Inverse hyperbolic cosine.", low=1.3, high=3, flops=20,
-    notes="The gradient at 1 is infinite.",
+    "Inverse hyperbolic cosine.", low=1.3, high=3, flops=20, notes="The gradient at 1 is infinite.",
 )  # fmt: skip
 arctanh = unary(
     "arctanh", "arctanh", lambda t, y, x: t / ((1 - x) * (x + 1)), "Inverse hyperbolic tangent.",
@@ -104,14 +103,6 @@ def angle(x: Node) -> Node:
     """Angle of complex numbers in (-pi, pi]; of real ones 0 or, where negative, pi.
 
     Type ``c[*s] -> float[*s]``, built as ``arctan2(imag(x), real(x))``.  The gradient at 0 is 0.
-
-    Parameters
-    ----------
-    x : node
-
-    Returns
-    -------
-    Node
     """
     return arctan2(imag(x), real(x))
 

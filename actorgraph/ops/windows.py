@@ -17,14 +17,13 @@ import numpy as np
 
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
-from actorgraph.op import Op, Sample, register
+from actorgraph.op import Op, Sample
+from actorgraph.ops._docs import raises
 from actorgraph.ops._half import through_float32
+from actorgraph.ops._rules import declare
 from actorgraph.types import UNKNOWN, Checks, Dim, Shape, dim_max, dim_min
 
-__all__ = [
-    "Frame", "col2im", "fold", "frame_of", "im2col", "known", "out_sizes", "pads_of", "per_axis",
-    "read_padding", "static_kernel", "taps", "unfold",
-]  # fmt: skip
+__all__ = ["col2im", "im2col"]
 
 Ints: TypeAlias = tuple[int, ...]
 Pairs: TypeAlias = tuple[tuple[Any, Any], ...]
@@ -47,14 +46,9 @@ class Frame(NamedTuple):
 # -- reading what users write -----------------------------------------------------------------
 
 
+@raises(shapes="It is of another length, or an entry is no int or below `least`.")
 def per_axis(value: Any, axes: int, what: str, least: int = 1) -> Ints:
-    """Return an int, or a sequence of one int for all or one per axis, as a tuple.
-
-    Raises
-    ------
-    ShapeError
-        It is of another length, or an entry is no int or below `least`.
-    """
+    """Return an int, or a sequence of one int for all or one per axis, as a tuple."""
     given = tuple(value) if isinstance(value, Iterable) else (value,) * axes
     for one in given:
         if isinstance(one, bool) or not isinstance(one, (int, np.integer)) or one < least:
@@ -85,14 +79,9 @@ def read_padding(padding: Any, kernel: Ints, stride: Ints, dilation: Ints, what:
     return tuple((one, one) for one in per_axis(padding, axes, f"{what}: padding", 0))
 
 
+@raises(shapes="A dim is symbolic, unknown or 0.")
 def static_kernel(dims: Shape, what: str) -> Ints:
-    """Return the dims of a kernel, which have to be positive ints.
-
-    Raises
-    ------
-    ShapeError
-        A dim is symbolic, unknown or 0.
-    """
+    """Return the dims of a kernel, which have to be positive ints."""
     if any(isinstance(dim, Dim) or dim < 1 for dim in dims):
         raise ShapeError(f"{what}: the kernel has to have known sizes above 0, got {dims}")
     return dims  # type: ignore[return-value]
@@ -118,6 +107,7 @@ def pads_of(padding: Padding, sizes: Shape, kernel: Ints, stride: Ints, dilation
     return tuple(pairs)
 
 
+@raises(shapes="No window fits.")
 def out_sizes(
     sizes: Shape, kernel: Ints, stride: Ints, dilation: Ints, pads: Pairs, ceil: bool = False
 ) -> Shape:
@@ -125,11 +115,6 @@ def out_sizes(
 
     `ceil` counts a last window that is cut off at the end, if it starts inside the input or its
     left padding (PyTorch's rule).
-
-    Raises
-    ------
-    ShapeError
-        No window fits.
     """
     outs = []
     for size, width, step, gap, (low, high) in zip(
@@ -308,45 +293,28 @@ def _col2im_vjp(
     return build(_IM2COL, ct, size=outs if known(outs) else None, **geometry)
 
 
-def _col2im_jvp(tans: Any, y: Node, columns: Node, *like: Node, **attrs: Any) -> Node | None:
-    return None if tans[0] is None else build(_COL2IM, tans[0], *like, **attrs)
-
-
 _GEOMETRY = {"kernel": (2, 3), "stride": (2, 1), "padding": ((1, 0), (1, 1)), "dilation": (1, 1)}
 _WIDE = {"kernel": (2,), "stride": (1,), "padding": ((0, 0),), "dilation": (2,)}
 
-_IM2COL: Op = register(
-    Op(
-        "im2col",
-        "x[*s] -> x[*out]",
-        _im2col_forward,
-        shape=_im2col_shape,
-        vjp=(_im2col_vjp,),
-        jvp=lambda tans, y, x, **attrs: build(_IM2COL, tans[0], **attrs),
-        samples=(
-            Sample(((2, 2, 4, 3),), {**_GEOMETRY, "size": None}),
-            Sample(((1, 2, 5),), {**_WIDE, "size": None}),
-            Sample(((0, 2, 5),), {**_WIDE, "size": None}),
-        ),
-        doc="Windows of an image as rows.",
-    )
-)
+_IM2COL: Op = declare(
+    "im2col", "x[*s] -> x[*out]", _im2col_forward, shape=_im2col_shape, vjp=(_im2col_vjp,),
+    linear=(0,),
+    samples=(
+        Sample(((2, 2, 4, 3),), {**_GEOMETRY, "size": None}),
+        Sample(((1, 2, 5),), {**_WIDE, "size": None}),
+        Sample(((0, 2, 5),), {**_WIDE, "size": None}),
+    ),
+    doc="Windows of an image as rows.",
+)  # fmt: skip
 
-_COL2IM: Op = register(
-    Op(
-        "col2im",
-        _col2im_scheme,
-        _col2im_forward,
-        shape=_col2im_shape,
-        vjp=_col2im_vjp,
-        jvp=_col2im_jvp,
-        samples=(
-            Sample(((1, 2, 3, 12),), {**_GEOMETRY, "size": (4, 3)}),
-            Sample(((1, 3, 4), (1, 2, 5)), {**_WIDE, "size": None}),
-        ),
-        doc="Rows of windows added into an image: the adjoint of im2col.",
-    )
-)
+_COL2IM: Op = declare(
+    "col2im", _col2im_scheme, _col2im_forward, shape=_col2im_shape, vjp=_col2im_vjp, linear=(0,),
+    samples=(
+        Sample(((1, 2, 3, 12),), {**_GEOMETRY, "size": (4, 3)}),
+        Sample(((1, 3, 4), (1, 2, 5)), {**_WIDE, "size": None}),
+    ),
+    doc="Rows of windows added into an image: the adjoint of im2col.",
+)  # fmt: skip
 
 
 def _geometry(kernel: Any, stride: Any, padding: Any, dilation: Any, axes: int, what: str) -> Any:
@@ -357,6 +325,7 @@ def _geometry(kernel: Any, stride: Any, padding: Any, dilation: Any, axes: int, 
     return {"kernel": sizes, "stride": steps, "padding": pads, "dilation": gaps}
 
 
+@raises(shapes="Ranks do not fit, or no window fits.")
 def im2col(x: Node, kernel_size: Any, stride: Any = 1, padding: Any = 0, dilation: Any = 1) -> Node:
     """Return the windows that a kernel sees as rows.
 
@@ -377,16 +346,12 @@ def im2col(x: Node, kernel_size: Any, stride: Any = 1, padding: Any = 0, dilatio
     -------
     Node
         Shape (batch, *windows, channels * product of the kernel).
-
-    Raises
-    ------
-    ShapeError
-        Ranks do not fit, or no window fits.
     """
     geometry = _geometry(kernel_size, stride, padding, dilation, x.ndim - 2, "im2col")
     return build(_IM2COL, x, size=None, **geometry)
 
 
+@raises(shapes="The numbers of windows are not those of such an image.")
 def col2im(
     columns: Node,
     size: Any,
@@ -410,11 +375,6 @@ def col2im(
     -------
     Node
         Shape (batch, channels, *size).
-
-    Raises
-    ------
-    ShapeError
-        The numbers of windows are not those of such an image.
     """
     sizes = tuple(size) if isinstance(size, Iterable) else (size,) * (columns.ndim - 2)
     geometry = _geometry(kernel_size, stride, padding, dilation, columns.ndim - 2, "col2im")

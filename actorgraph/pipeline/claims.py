@@ -84,7 +84,7 @@ class _Arrays:
         for step in plan.compiled.joint.order:
             size = allocated(step, binding)
             held = frozenset([step.id]) if size else frozenset()
-            if step.op.layout in ("any", "ordered"):  # it may be a view of an operand
+            if step.op.memory.layout in ("any", "ordered"):  # it may be a view of an operand
                 held = held.union(*[shown.get(part.id, ()) for part in step.inputs])
             shown[step.id] = held
             self.sizes[step.id] = size

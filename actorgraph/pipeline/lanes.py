@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from actorgraph.machines.run import Run
     from actorgraph.memory.arenas import Arenas
 
-__all__ = ["Credited", "Flight", "Lane", "LaneOrder", "Lanes", "Listed", "Work"]
+__all__ = ["Credited", "Flight", "LaneOrder", "Lanes", "Listed", "PipelineLane", "Work"]
 
 _TIMES_KEPT = 256
 """Of so many turns of a task the durations are kept, for `costs`."""
@@ -132,7 +132,7 @@ class Flight:
         "tails", "uses",
     )  # fmt: skip
 
-    def __init__(self, lane: Lane, run: Run, siblings: list[Flight]) -> None:
+    def __init__(self, lane: PipelineLane, run: Run, siblings: list[Flight]) -> None:
         self.lane, self.run, self.siblings = lane, run, siblings
         self.parts: Sequence[Microbatch] = run.microbatches
         self.order = lane.new_order()
@@ -166,7 +166,7 @@ class Flight:
         return self.lists, {number: one.total for number, one in self.sums.items()}
 
 
-class Lane:
+class PipelineLane:
     """The actor of a device."""
 
     def __init__(self, network: Lanes, number: int, name: str) -> None:
@@ -406,7 +406,7 @@ class Lanes:
         self.room = max_in_flight * (2 + len(plan.partition.tasks) * plan.schedule.microbatches)
         names = plan.schedule.lane_names
         self.tasks = [self._known_task(spec, names) for spec in plan.partition.tasks]
-        self.lanes = [Lane(self, number, name) for number, name in enumerate(names)]
+        self.lanes = [PipelineLane(self, number, name) for number, name in enumerate(names)]
         self.channels = [lane.inbox for lane in self.lanes]
 
     def _known_task(self, spec: TaskSpec, names: Sequence[str]) -> Task:

@@ -13,7 +13,8 @@ from typing import Any, TypeAlias, final
 
 from actorgraph.errors import GraphError
 from actorgraph.graph import Graph, Node
-from actorgraph.op import Op, Sample, register
+from actorgraph.op import VIEW, LoopRule, Op, Sample
+from actorgraph.ops._rules import declare
 from actorgraph.types import shapes_differ
 
 __all__ = ["Pass", "Rewriter", "Rule"]
@@ -70,19 +71,12 @@ class Pass:
 
 
 # The number makes nodes that stand for different nodes differ.
-_AS_IT_IS: Op = register(
-    Op(
-        "as_it_is",
-        "a[*s] -> a[*s]",
-        lambda xp, x, number: x,
-        vjp=(lambda ct, y, x, number: ct,),
-        jvp=lambda tans, y, x, number: tans[0],
-        samples=(Sample(((3, 4),), {"number": 0}), Sample(((),), {"number": 1})),
-        layout="ordered",
-        is_view=True,
-        doc="The value, through which no rewriting sees.",
-    )
-)
+_AS_IT_IS: Op = declare(
+    "as_it_is", "a[*s] -> a[*s]", lambda xp, x, number: x, vjp=(lambda ct, y, x, number: ct,),
+    jvp=lambda tans, y, x, number: tans[0],
+    samples=(Sample(((3, 4),), {"number": 0}), Sample(((),), {"number": 1})), memory=VIEW,
+    loop=LoopRule("value", "x"), doc="The value, through which no rewriting sees.",
+)  # fmt: skip
 
 
 @final

@@ -80,7 +80,7 @@ def _is_variable(node: Node) -> bool:
 
 
 def _is_fresh(node: Node) -> bool:
-    return node.op.layout in ("kept", "c") and not node.op.checked
+    return node.op.memory.layout in ("kept", "c") and not node.op.checked
 
 
 def _is_c(node: Node) -> bool:
@@ -89,7 +89,7 @@ def _is_c(node: Node) -> bool:
     while stack:
         top = stack.pop()
         looked_at += 1
-        if not top.ndim or _is_variable(top) or (top.op.layout == "c" and _is_fresh(top)):
+        if not top.ndim or _is_variable(top) or (top.op.memory.layout == "c" and _is_fresh(top)):
             continue
         if top.op is CONSTANT:
             if not top.attrs["value"].flags.c_contiguous:

@@ -17,8 +17,9 @@ from typing import Any
 import numpy as np
 
 from actorgraph.graph import Node, build
-from actorgraph.op import CONSTANT, REGISTRY, Op, Sample, register
+from actorgraph.op import CONSTANT, KEPT_OUT, REGISTRY, Op, Sample
 from actorgraph.ops._quick import all_finite
+from actorgraph.ops._rules import declare
 from actorgraph.ops._scalars import one
 from actorgraph.ops.activations import logsigmoid, sigmoid, softplus
 from actorgraph.ops.arithmetic import abs as size_of_each
@@ -205,19 +206,11 @@ def _one_forward(xp: Any, x: Any, out: Any = None) -> Any:
     return xp.where(x == x, one(xp, x), x)
 
 
-_ONE = register(
-    Op(
-        "one_unless_nan",
-        "f[*s] -> f[*s]",
-        _one_forward,
-        vjp=(None,),
-        jvp=lambda tans, y, x: None,
-        samples=(Sample(((3, 4),)), Sample(((),))),
-        layout="kept",
-        takes_out=True,
-        doc="1, NaN where x is NaN: a ratio whose limit is taken where it is 0 / 0.",
-    )
-)
+_ONE = declare(
+    "one_unless_nan", "f[*s] -> f[*s]", _one_forward, vjp=(None,), jvp=lambda tans, y, x: None,
+    samples=(Sample(((3, 4),)), Sample(((),))), memory=KEPT_OUT,
+    doc="1, NaN where x is NaN: a ratio whose limit is taken where it is 0 / 0.",
+)  # fmt: skip
 
 
 def _by_itself(node: Node) -> Node | None:

@@ -142,8 +142,7 @@ def cost_is_positive(op: Op, sample: Sample) -> None:
 
 @_of_samples
 def results_have_the_layout_that_the_op_declares(op: Op, sample: Sample) -> None:
-    ordered = op.ordered is not None and op.ordered(sample.attrs)
-    layout = "ordered" if ordered else op.layout
+    layout = op.memory.layout_with(sample.attrs)
     if layout == "any":
         return
     case = Case(op, sample)
@@ -183,12 +182,15 @@ def it_is_a_view_exactly_where_it_always_shows_memory_of_its_first_operand(op: O
             if result.size:
                 shown_memory.append(np.shares_memory(result, first))
     wanted = bool(shown_memory) and all(shown_memory)
-    claim(op.is_view == wanted, f"{op.name!r} says is_view={op.is_view}, its results {wanted}")
+    claim(
+        op.memory.is_view == wanted,
+        f"{op.name!r} says is_view={op.memory.is_view}, its results {wanted}",
+    )
 
 
 @_of_samples
 def what_is_written_to_memory_that_is_given_is_the_result(op: Op, sample: Sample) -> None:
-    if not op.takes_out:
+    if not op.memory.takes_out:
         return
     case = Case(op, sample)
     arrays, attrs = [case.feeds[x] for x in case.xs], bind_attrs(sample.attrs, {})
@@ -202,7 +204,7 @@ def what_is_written_to_memory_that_is_given_is_the_result(op: Op, sample: Sample
 def what_is_written_over_an_operand_is_the_result(op: Op, sample: Sample) -> None:
     case = Case(op, sample)
     attrs = bind_attrs(sample.attrs, {})
-    for number in op.in_place:
+    for number in op.memory.in_place:
         arrays = [np.array(case.feeds[x]) for x in case.xs]
         expected = np.asarray(called(op, [case.feeds[x] for x in case.xs], attrs))
         if expected.ndim and arrays[number].shape == expected.shape:

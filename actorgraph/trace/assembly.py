@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -43,6 +44,7 @@ def assemble(recorder: Recorder, ended: float) -> Records:
     assembly = _Assembly(recorder)
     assembly.add_actors()
     assembly.add_turns()
+    assembly.add_jobs()
     assembly.add_pieces()
     assembly.sort()
     assembly.connect()
@@ -122,6 +124,22 @@ class _Assembly:
                 self._add(
                     task.lane or lane, started, ended, actor.name, actor.direction, number,
                     machine, microbatch, actor.index,
+                )  # fmt: skip
+
+    def add_jobs(self) -> None:
+        """Add what lanes of devices do, for the turns that have launched it."""
+        turns: dict[str, list[Slice]] = {}
+        for part in sorted(self.slices, key=_start):
+            turns.setdefault(part.lane, []).append(part)
+        for job, started, ended in self.recorder.jobs:
+            thread, launched = job.launched or ("", 0.0)
+            parts, at = turns.get(thread, []), launched - self.began
+            place = bisect(parts, at, key=_start) - 1
+            if place >= 0 and at <= parts[place].end:
+                part = parts[place]
+                self._add(
+                    job.lane.name, started, ended, job.name, "device", part.run, part.machine,
+                    part.microbatch, None,
                 )  # fmt: skip
 
     def add_pieces(self) -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from actorgraph.machines.instrument import Instrument
 
 if TYPE_CHECKING:
+    from actorgraph.devices.base import Job
     from actorgraph.machines.core import Core
     from actorgraph.machines.network import Network
     from actorgraph.machines.plan import Plan
@@ -62,6 +63,8 @@ class Recorder(Instrument):
         Name of a thread, and task, number and microbatch of the run, start and end of each turn.
     runs : dict
         `RunNotes` by core and number.
+    jobs : list of (Job, float, float)
+        What lanes of devices have done, with start and end.
     networks : dict
         The networks that took runs, in this order.
     """
@@ -71,7 +74,12 @@ class Recorder(Instrument):
         self.lanes: list[tuple[str, list[Any]]] = []
         self.runs: dict[tuple[Core, int], RunNotes] = {}
         self.networks: dict[Network, None] = {}
+        self.jobs: list[tuple[Job, float, float]] = []
         self._lane = _Lane(self.lanes)
+
+    def on_job(self, job: Job, started: float, ended: float) -> None:
+        """Note a job of a device's lane."""
+        self.jobs.append((job, started, ended))
 
     def on_turn(self, task: Task, run: Run, started: float, ended: float) -> None:
         """Note a turn."""

@@ -70,7 +70,8 @@ class Slice(NamedTuple):
         Name of the thread.
     start, end : float
     name, kind : str
-        The actor's name and direction; or "check feeds" and "feeds".
+        The actor's name and direction; or "check feeds" and "feeds"; or a node and "device", where
+        a lane of a device has computed it.
     run : int
         Number of the run, counted by its machine.
     machine : str

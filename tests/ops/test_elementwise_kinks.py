@@ -35,7 +35,7 @@ def test_large_gradients_of_relu_are_masked_in_blocks(monkeypatch):
     [dx] = ag.gradients([ops.relu(node)], [node], seeds=[seed])
     for feed in (x, np.asfortranarray(x)):
         np.testing.assert_array_equal(evaluate([dx], {node: feed})[0], np.where(x > 0, seed, 0))
-    assert dx.op.in_place == (0,)
+    assert dx.op.memory.in_place == (0,)
     expected = np.where(x > 0, seed, 0)
     np.testing.assert_array_equal(dx.op.forward(np, seed, x, out=seed), expected)
     np.testing.assert_array_equal(seed, expected)

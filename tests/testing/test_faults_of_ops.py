@@ -4,7 +4,7 @@ import anyio.lowlevel
 import pytest
 
 import actorgraph as ag
-from actorgraph.op import REGISTRY, Op, Sample
+from actorgraph.op import FRESH, REGISTRY, Memory, Op, Sample
 from actorgraph.testing import OP_LAWS, check_op
 
 SAMPLES = (Sample(((3, 4),)), Sample(((2, 2),), low=0.5))
@@ -87,16 +87,19 @@ FAULTS = {
         "cost is positive: .*cost of op 'planted_cube' is -1.0",
     ),
     "a layout that it does not have": (
-        {"forward": lambda xp, x: (x * x * x).T.copy().T, "layout": "c"},
+        {"forward": lambda xp, x: (x * x * x).T.copy().T, "memory": FRESH},
         "results have the layout that the op declares: .*not C-contiguous: strides",
     ),
-    "a view that is none": ({"is_view": True}, "it is a view exactly .*says is_view=True"),
+    "a view that is none": (
+        {"memory": Memory(is_view=True)},
+        "it is a view exactly .*says is_view=True",
+    ),
     "half of what it is to write": (
-        {"forward": writes_half, "takes_out": True},
+        {"forward": writes_half, "memory": Memory(takes_out=True)},
         "what is written to memory that is given is the result: .*not equal",
     ),
     "half of what it is to write over": (
-        {"forward": writes_half, "in_place": (0,)},
+        {"forward": writes_half, "memory": Memory(in_place=(0,))},
         "what is written over an operand is the result: .*over argument 0",
     ),
     "a wrong vjp": (
@@ -154,7 +157,7 @@ def test_an_asynchronous_op_of_a_user_proves_itself():
 
 
 def test_laws_that_do_not_hold_by_design_are_left_out_by_name():
-    wrong = cube(is_view=True)
+    wrong = cube(memory=Memory(is_view=True))
     with pytest.raises(AssertionError, match="it is a view exactly"):
         check_op(wrong)
     check_op(

@@ -1,0 +1,1 @@
+"""Control flow inside graphs: branches and loops as ops whose attributes hold graphs."""

@@ -1,0 +1,258 @@
+"""Bodies: a Python function of nodes, traced into a graph of its own.
+
+While a body is traced, whatever is built in the graph around it is built in the body, and nodes of
+outside that it meets become operands: a placeholder inside stands for each.  Constants are copied.
+A finished body is immutable; two of one structure are equal, whatever their names and lines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from typing import Any, Self, final
+
+import numpy as np
+
+from actorgraph.autodiff.trees import Structure, flatten
+from actorgraph.errors import GraphError, GraphTypeError, shown
+from actorgraph.graph import Graph, Node
+from actorgraph.lower.cost import predicted_us
+from actorgraph.lower.inner import between
+from actorgraph.op import CONSTANT, RUN_NUMBER, Attrs, Op, attrs_key
+from actorgraph.operands import foreign, is_weak
+from actorgraph.types import Checks, Tensor, dtype_of
+
+__all__ = ["Body", "BodyGraph", "INDEX", "copied", "innermost", "is_float", "leaf_of", "traced"]
+
+INDEX = Tensor.of("int64", ())
+"""The type of the position of an iteration."""
+
+_MASK = 2**64 - 1
+
+
+def _mixed(bits: int) -> int:
+    """Return 64 bits that depend on all of 64: the finaliser of splitmix64 (S. Vigna, 2015)."""
+    bits = (bits + 0x9E3779B97F4A7C15) & _MASK
+    bits = ((bits ^ (bits >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    bits = ((bits ^ (bits >> 27)) * 0x94D049BB133111EB) & _MASK
+    return bits ^ (bits >> 31)
+
+
+_FOLD_IN = Op(
+    "fold_in",
+    "int64[] -> int64[] -> int64[]",
+    lambda xp, number, index: np.int64(_mixed(_mixed(int(number)) ^ int(index)) >> 1),
+    vjp=(None, None),
+    doc="The number by which an iteration draws, from that of the run.",
+)
+
+
+@final
+class BodyGraph(Graph):
+    """The graph of a body, into which it is traced.
+
+    Parameters
+    ----------
+    outer : Graph
+        The graph around it, perhaps a body too.
+    what : str
+        What errors call it, such as ``"the body of scan"``.
+    indexed : bool
+        Whether it is run in iterations; then the placeholder `index` is the position of each.
+
+    Attributes
+    ----------
+    captures : dict
+        Node of the graph around it to its placeholder.
+    """
+
+    def __init__(self, outer: Graph, what: str, indexed: bool) -> None:
+        super().__init__(what, outer.seed)
+        self.captures: dict[Node, Node] = {}
+        self.index = leaf_of(self, "iteration", INDEX) if indexed else None
+        self.outer = outer
+        self._draws_by: Node | None = None
+        self.is_open = True
+
+    def __enter__(self) -> Self:
+        self.outer.inside = self
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.outer.inside, self.is_open = None, False
+
+    def next_draw(self) -> int:
+        """Return the number of the next draw, which no draw outside has."""
+        return self.outer.next_draw()
+
+    @property
+    def run_number(self) -> Node:
+        """The number by which this iteration draws."""
+        if self._draws_by is None:
+            given = self.captured(self.outer.run_number, as_it_is=True)
+            indexed = self.index is not None
+            self._draws_by = super().apply(_FOLD_IN, (given, self.index)) if indexed else given
+        return self._draws_by
+
+    def apply(self, op: Op, args: Sequence[Any], attrs: Attrs | None = None) -> Node:
+        """Build a node of the body; operands of outside are captured."""
+        if self.inside is None:
+            self._check_open()
+            if op.waits:
+                raise GraphError(
+                    f"op {op.name!r} waits, and {self.name} is computed at one go; call it outside"
+                )
+            args = [self.captured(arg) if isinstance(arg, Node) else arg for arg in args]
+        return super().apply(op, args, attrs)
+
+    def lift(self, value: Any) -> Node:
+        """Return a value as a node of the body."""
+        if self.inside is not None or not isinstance(value, Node):
+            return super().lift(value)
+        self._check_open()
+        return self.captured(value)
+
+    def _check_open(self) -> None:
+        if not self.is_open:
+            raise GraphError(
+                f"a node of {self.name} was used outside of it, where it has no value; return it "
+                "as a result"
+            )
+
+    def captured(self, node: Node, as_it_is: bool = False) -> Node:
+        """Return what stands for a node in this body."""
+        if node.graph is self:
+            return node
+        if node.op is CONSTANT:
+            return self.constant(node.attrs["value"])
+        if node.op is RUN_NUMBER and not as_it_is:
+            return self.run_number
+        outer = self.outer
+        if isinstance(outer, BodyGraph):
+            node = outer.captured(node)
+        elif node.graph is not outer:
+            raise foreign(node, outer)
+        if node not in self.captures:
+            self.captures[node] = leaf_of(self, node.name, node.type)
+        return self.captures[node]
+
+
+def leaf_of(graph: Graph, name: str, type_: Tensor) -> Node:
+    """Add a placeholder of a type; a name that is taken gets a number."""
+    number, free = 1, name
+    while free in graph:
+        number, free = number + 1, f"{name}_{number}"
+    return graph.input(free, type_.shape, type_.dtype.name)
+
+
+def is_float(type_: Tensor) -> bool:
+    """Return whether values of the type have derivatives."""
+    return dtype_of(str(type_.dtype)).kind in "fcV"
+
+
+def innermost(graph: Graph) -> Graph:
+    """Return the body that is being traced in a graph, the graph itself where there is none."""
+    while graph.inside is not None:
+        graph = graph.inside
+    return graph
+
+
+@final
+class Body:
+    """A graph with some nodes as its inputs and some as its results.
+
+    Parameters
+    ----------
+    inputs, results : sequence of Node
+        Of one graph; inputs may be any nodes, what is before them is not seen.
+
+    Attributes
+    ----------
+    nodes : tuple of Node
+        What the results depend on, inputs aside, in build order.
+    """
+
+    __slots__ = ("_hash", "_key", "inputs", "nodes", "results")
+
+    def __init__(self, inputs: Iterable[Node], results: Iterable[Node]) -> None:
+        self.inputs, self.results = tuple(inputs), tuple(results)
+        numbers = {node: number for number, node in enumerate(self.inputs)}
+        seen = between(self.inputs, self.results)
+        self.nodes = tuple([node for node in seen if node not in numbers])
+        numbers.update({node: number for number, node in enumerate(self.nodes, len(numbers))})
+        # By build order: the order of sums of cotangents, hence their bits, follows from it.
+        self._key: Hashable = (
+            tuple([node.type for node in self.inputs]),
+            tuple([
+                (node.op, attrs_key(node.attrs), *[numbers[part] for part in node.inputs])
+                for node in self.nodes
+            ]),
+            tuple([numbers[node] for node in self.results]),
+        )  # fmt: skip
+        self._hash = hash(self._key)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        return isinstance(other, Body) and self._hash == other._hash and self._key == other._key
+
+    def __repr__(self) -> str:
+        return f"<body of {len(self.nodes)} nodes>"
+
+    def predicted_us(self, symbols: Mapping[str, int]) -> float:
+        """Return the microseconds that one call is predicted to take."""
+        return sum([predicted_us(node, symbols) for node in self.nodes if node.op is not CONSTANT])
+
+    def check_into(self, checks: Checks) -> None:
+        """Add what a run has to check for the nodes."""
+        for node in self.nodes:
+            checks.extend(node.checks)
+
+
+def copied(body: Body, graph: Graph, inputs: Sequence[Node]) -> dict[Node, Node]:
+    """Copy the nodes of a body into a graph, on these inputs; return what stands for each."""
+    made = dict(zip(body.inputs, inputs, strict=True))
+    for node in body.nodes:
+        made[node] = graph.adopt(node, tuple([made[part] for part in node.inputs]))
+    return made
+
+
+def traced(
+    function: Callable[..., Any],
+    outer: Graph,
+    what: str,
+    types: Sequence[tuple[str, Tensor]],
+    called: Callable[..., Any],
+    indexed: bool = True,
+) -> tuple[BodyGraph, list[Node], list[Node], Structure]:
+    """Trace a function: return its graph, its placeholders and its results, as a tree.
+
+    Parameters
+    ----------
+    function : callable
+        The user's.
+    outer : Graph
+    what : str
+        What errors call the body.
+    types : sequence of (str, Tensor)
+        Names and types of the placeholders.
+    called : callable
+        ``called(function, index, placeholders)`` calls it.
+    """
+    if not callable(function):
+        raise GraphTypeError(f"{what} has to be a function of nodes, got {shown(function)}")
+    with BodyGraph(innermost(outer), what, indexed) as graph:
+        given = [leaf_of(graph, name, type_) for name, type_ in types]
+        leaves, structure = flatten(called(function, graph.index, given))
+        return graph, given, [_result(graph, leaf, what) for leaf in leaves], structure
+
+
+def _result(graph: BodyGraph, leaf: Any, what: str) -> Node:
+    if is_weak(leaf) and not isinstance(leaf, np.generic):
+        raise GraphTypeError(
+            f"{what} returns the Python scalar {leaf!r}, which has no dtype; return an array, such "
+            f"as np.array({leaf!r}, dtype='float32')"
+        )
+    return graph.lift(leaf)

@@ -1,0 +1,196 @@
+"""The op ``branch``: one of several bodies, chosen by an index, applied to operands.
+
+Its result is a record.  Only the body that is chosen runs, forward and backward.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from actorgraph.autodiff.forward import push_forward
+from actorgraph.autodiff.reverse import pull_back
+from actorgraph.control.bodies import Body, copied, is_float, leaf_of
+from actorgraph.errors import GraphError, GraphTypeError, ShapeError
+from actorgraph.graph import Graph, Node
+from actorgraph.lower.inner import ALONE, Dead, InBody, Inner, between
+from actorgraph.op import Attrs, Op, Together
+from actorgraph.ops._records import any_types, cotangents, item, tangent_of
+from actorgraph.ops.broadcasting import zeros_like
+from actorgraph.types import Checks, Record, Tensor
+
+__all__ = ["Cases", "branch"]
+
+
+@dataclass(frozen=True)
+class Cases:
+    """The bodies of a branch.
+
+    Attributes
+    ----------
+    bodies : tuple of Body
+    places : tuple of tuple of int
+        For each, which operands (the index aside) are its inputs.
+    what : str
+        What errors call the branch.
+    """
+
+    bodies: tuple[Body, ...]
+    places: tuple[tuple[int, ...], ...]
+    what: str = "cond"
+
+    def __str__(self) -> str:
+        return self.what
+
+    @property
+    def titles(self) -> list[tuple[str, Body]]:
+        """The bodies and what drawings call them."""
+        return [(f"{self.what} {number}", body) for number, body in enumerate(self.bodies)]
+
+
+def branch(graph: Graph, cases: Cases, operands: Iterable[Node]) -> Node:
+    """Return the record of a branch; the first operand is the index."""
+    return graph.apply(BRANCH, tuple(operands), {"cases": cases})
+
+
+def _typing(checks: Checks, types: tuple[Tensor, ...], attrs: Attrs) -> Tensor:
+    cases: Cases = attrs["cases"]
+    first, *others = cases.bodies
+    fields = [node.type for node in first.results]
+    for number, body in enumerate(others, 1):
+        body_types = [node.type for node in body.results]
+        for place, (one, other) in enumerate(zip(fields, body_types, strict=True)):
+            fields[place] = _agreed(checks, one, other, f"result {place} of {cases.what}", number)
+    for body in cases.bodies:
+        body.check_into(checks)
+    return Record.of_fields(tuple(fields))
+
+
+def _agreed(checks: Checks, one: Tensor, other: Tensor, what: str, number: int) -> Tensor:
+    text = f"{what} is {one} in branch 0 and {other} in branch {number}"
+    if one.dtype != other.dtype:
+        raise GraphTypeError(f"{text}; write .astype({str(one.dtype)!r})")
+    if len(one.shape) != len(other.shape):
+        raise ShapeError(f"{text}; branches give results of one shape")
+    try:
+        dims = tuple(map(checks.equal, one.shape, other.shape))
+    except ShapeError:
+        raise ShapeError(f"{text}; branches give results of one shape") from None
+    return Tensor.of(str(one.dtype), dims)
+
+
+class _BranchKernel:
+    """A branch compiled for one binding: called with the run and the operands."""
+
+    def __init__(self, node: Node, symbols: Mapping[str, int], watch: tuple[str, ...]) -> None:
+        self.cases: Cases = node.attrs["cases"]
+        self.name = node.name
+        self.calls = [
+            (Inner(body.inputs, body.results, symbols, watch), places)
+            for body, places in zip(self.cases.bodies, self.cases.places, strict=True)
+        ]
+
+    def __call__(self, run: Any, index: Any, *operands: Any) -> list[Any]:
+        chosen, calls = int(index), self.calls
+        if not 0 <= chosen < len(calls):
+            raise GraphError(
+                f"{self.cases.what} {self.name!r} got the index {chosen}; it has {len(calls)} "
+                f"branches, 0 to {len(calls) - 1}"
+            )
+        inner, places = calls[chosen]
+        try:
+            return inner.call(ALONE if run is None else run, (), *[operands[i] for i in places])
+        except Dead:
+            raise
+        except Exception as error:
+            raise InBody(inner.program, None, error) from error
+
+
+def _predicted(node: Node, symbols: Mapping[str, int]) -> float:
+    cases: Cases = node.attrs["cases"]
+    return 1.0 + max([body.predicted_us(symbols) for body in cases.bodies])
+
+
+# -- derivatives ----------------------------------------------------------------------------------
+
+
+def _rebuilt(
+    cases: Cases, operands: Sequence[Node], extra: Sequence[Node], made: Any, what: str
+) -> tuple[Cases, list[Node]]:
+    """Return cases of bodies that ``made(graph, inputs, operands, extra, body)`` gives results of.
+
+    Each gets placeholders for all operands and for `extra`, and keeps those that it uses.
+    """
+    given = [*operands, *extra]
+    bodies, places = [], []
+    for body, taken in zip(cases.bodies, cases.places, strict=True):
+        graph = Graph(what)
+        leaves = [leaf_of(graph, node.name, node.type) for node in given]
+        of_operands = leaves[: len(operands)]
+        results = made(graph, body, [of_operands[i] for i in taken], leaves, taken)
+        seen = {node.id for node in between(leaves, results)}
+        used = [i for i, leaf in enumerate(leaves) if leaf.id in seen]
+        bodies.append(Body([leaves[i] for i in used], results))
+        places.append(tuple(used))
+    return Cases(tuple(bodies), tuple(places), cases.what), given
+
+
+def _pull(
+    argnums: Sequence[int], ct: Node, y: Node, index: Node, *operands: Node, cases: Cases
+) -> list[Node | None]:
+    arrived = cotangents(ct)
+    wanted = [argnum - 1 for argnum in argnums]
+
+    def made(
+        graph: Graph, body: Body, inputs: list[Node], leaves: list[Node], taken: tuple[int, ...]
+    ) -> list[Node]:
+        stands = copied(body, graph, inputs)
+        seeds: dict[Node, Node] = {}
+        for field, seed in zip(arrived, leaves[len(operands) :], strict=True):
+            result = stands[body.results[field]]
+            seeds[result] = seeds[result] + seed if result in seeds else seed
+        order = between(leaves, [*seeds, *leaves])
+        found = pull_back(graph, order, seeds, [leaves[i] for i in wanted], owned=True)
+        return [
+            zeros_like(leaves[i]) if found[leaves[i]] is None else found[leaves[i]]  # type: ignore[misc]
+            for i in wanted
+        ]
+
+    reverse, given = _rebuilt(cases, operands, list(arrived.values()), made, f"reverse of {cases}")
+    record = branch(y.graph, reverse, [index, *given])
+    return [item(record, field) for field in range(len(wanted))]
+
+
+def _push(tans: Sequence[Node | None], y: Node, index: Node, *operands: Node, cases: Cases) -> Node:
+    assert isinstance(y.type, Record)
+    moved = [i for i, tan in enumerate(tans[1:]) if tan is not None]
+    fields = [i for i, type_ in enumerate(y.type.fields) if is_float(type_)]
+
+    def made(
+        graph: Graph, body: Body, inputs: list[Node], leaves: list[Node], taken: tuple[int, ...]
+    ) -> list[Node]:
+        stands = copied(body, graph, inputs)
+        seeds = dict(zip([leaves[i] for i in moved], leaves[len(operands) :], strict=True))
+        results = [stands[body.results[field]] for field in fields]
+        found = push_forward(graph, between(leaves, results), seeds, owned=True)
+        return [found[node] if node in found else zeros_like(node) for node in results]
+
+    extra = [tan for tan in tans[1:] if tan is not None]
+    forward, given = _rebuilt(cases, operands, extra, made, f"tangents of {cases}")
+    record = branch(y.graph, forward, [index, *given])
+    return tangent_of(y, record, {field: place for place, field in enumerate(fields)})
+
+
+BRANCH = Op(
+    "branch",
+    any_types,
+    lambda xp, *arrays, **attrs: None,
+    typing=_typing,
+    vjp=Together(_pull, first=1),
+    jvp=_push,
+    kernel=_BranchKernel,
+    predicted=_predicted,
+    doc="One of several bodies.",
+)
+"""The op of all branches."""

@@ -1,0 +1,330 @@
+"""Derivatives of loops, which are loops again.
+
+Forward mode doubles the carries.  Reverse mode turns the loop around: it meets the iterations from
+the last to the first, with the carries as they entered each, and carries back the cotangents of the
+carries and the sums of the cotangents of what the body captures.
+
+Sums begin at -0.0, which changes no term, and a cotangent that arrives is the first term of its
+placeholder: so they associate as in the unrolled graph.  What the reverse body needs of the forward
+values is an array among its elements (``save="all"``), or is computed again.  Which of the two
+changes no bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from math import isqrt
+
+from actorgraph.autodiff.forward import push_forward
+from actorgraph.autodiff.reverse import active_nodes, pull_back
+from actorgraph.control.bodies import Body, copied, is_float, leaf_of
+from actorgraph.control.loop import Spec, loop
+from actorgraph.control.revolve import Chain, revolved
+from actorgraph.graph import Graph, Node
+from actorgraph.lower.inner import between
+from actorgraph.memory.buffers import size_in_bytes
+from actorgraph.ops._records import cotangents, fields_read, item, tangent_of
+from actorgraph.ops.arithmetic import neg
+from actorgraph.ops.broadcasting import add, zeros_like
+from actorgraph.types import UNKNOWN, Dim, Record, UnboundDim
+
+__all__ = ["MOST_BYTES", "Reverse", "pull_loop", "push_loop"]
+
+MOST_BYTES = 256 * 1024 * 1024
+"""What ``save="auto"`` keeps at most between the passes."""
+
+
+class _Groups:
+    """Which inputs of a body are what, by group: captures, carries, elements."""
+
+    def __init__(self, spec: Spec) -> None:
+        first = 1 + spec.consts
+        self.consts = spec.body.inputs[1:first]
+        self.carries = spec.body.inputs[first : first + spec.carries]
+        self.xs = spec.body.inputs[first + spec.carries :]
+
+
+def _varied(spec: Spec, groups: _Groups, given: Sequence[Node]) -> list[Node]:
+    """Return the inputs of the body that depend on the `given` ones, in any iteration."""
+    nexts = spec.body.results[: spec.carries]
+    seen = (*spec.body.inputs, *spec.body.nodes)
+    found = dict.fromkeys(given)
+    while True:
+        active = active_nodes(seen, found)
+        more = [
+            carry
+            for carry, after in zip(groups.carries, nexts, strict=True)
+            if carry not in found and after in active and is_float(carry.type)
+        ]
+        if not more:
+            return [node for node in spec.body.inputs if node in found]
+        found.update(dict.fromkeys(more))
+
+
+def _moved(spec: Spec, argnums: Sequence[int], operands: Sequence[Node]) -> list[Node]:
+    """Return the inputs of the body that are those operands; the test's are not among them."""
+    places = spec.of_body(range(len(operands)))
+    return [
+        node for node, place in zip(spec.body.inputs[1:], places, strict=True) if place in argnums
+    ]
+
+
+# -- forward mode ---------------------------------------------------------------------------------
+
+
+def push_loop(tans: Sequence[Node | None], y: Node, *operands: Node, **attrs: Spec) -> Node | None:
+    """Return the tangent of a loop's record: fields of the loop with doubled carries."""
+    spec = attrs["loop"]
+    groups, reached = _Groups(spec), [i for i, tan in enumerate(tans) if tan is not None]
+    seeds = _moved(spec, reached, operands)
+    if not seeds:
+        return None
+    varied = _varied(spec, groups, seeds)
+    graph = Graph(f"tangents of {spec}")
+    leaves = [leaf_of(graph, node.name, node.type) for node in spec.body.inputs]
+    stands = copied(spec.body, graph, leaves)
+    slopes = {node: leaf_of(graph, f"tangent of {node.name}", node.type) for node in varied}
+    order = between(leaves, [*stands.values()])
+    found = push_forward(graph, order, {stands[n]: t for n, t in slopes.items()}, owned=True)
+
+    def tangent(node: Node) -> Node:
+        return found[stands[node]] if stands[node] in found else zeros_like(stands[node])
+
+    results = [stands[node] for node in spec.body.results]
+    nexts, ys = results[: spec.carries], results[spec.carries :]
+    moving = [j for j, carry in enumerate(groups.carries) if carry in slopes]
+    stacked = {spec.carries + j: node for j, node in enumerate(spec.body.results[spec.carries :])}
+    inner = {spec.inner + k: node for k, node in enumerate(spec.body.nodes)}
+    stacked |= {field: inner[field] for field in fields_read(y) if field in inner}
+    stacked = {field: node for field, node in stacked.items() if stands[node] in found}
+
+    def group(nodes: Sequence[Node]) -> list[Node]:
+        return [*[stands[n] for n in nodes], *[slopes[n] for n in nodes if n in slopes]]
+
+    inputs = [leaves[0], *group(groups.consts), *group(groups.carries), *group(groups.xs)]
+    after = [tangent(spec.body.results[j]) for j in moving]
+    body = Body(inputs, [*nexts, *after, *ys, *map(tangent, stacked.values())])
+    double = Spec(
+        body, spec.carries + len(moving), spec.xs + len([x for x in groups.xs if x in slopes]),
+        spec.length, spec.counted, _wider(spec, moving), spec.limit, spec.reverse, spec.save,
+        spec.what,
+    )  # fmt: skip
+    parts, moves = spec.split(operands), spec.split(tans)
+    number, consts, tested, carries, xs = parts
+    filled = [zeros_like(carries[j]) if moves[3][j] is None else moves[3][j] for j in moving]
+    given = [
+        *([number] if spec.counted else []),
+        *consts, *[tan for tan, n in zip(moves[1], groups.consts, strict=True) if n in slopes],
+        *tested,
+        *carries, *filled,
+        *xs, *[tan for tan, n in zip(moves[4], groups.xs, strict=True) if n in slopes],
+    ]  # fmt: skip
+    record = loop(y.graph, double, given)
+    places = {j: spec.carries + k for k, j in enumerate(moving)}
+    first = double.carries + spec.ys
+    places |= {field: first + k for k, field in enumerate(stacked)}
+    places |= {spec.history + j: double.history + spec.carries + k for k, j in enumerate(moving)}
+    return tangent_of(y, record, places)
+
+
+def _wider(spec: Spec, moving: Sequence[int]) -> Body | None:
+    """Return the test of a loop whose carries are followed by tangents of some."""
+    if spec.test is None:
+        return None
+    graph = Graph(f"test of {spec}")
+    leaves = [leaf_of(graph, node.name, node.type) for node in spec.test.inputs]
+    stands = copied(spec.test, graph, leaves)
+    carries = leaves[spec.tested :]
+    unread = [leaf_of(graph, "tangent", carries[j].type) for j in moving]
+    return Body([*leaves, *unread], [stands[node] for node in spec.test.results])
+
+
+# -- reverse mode ---------------------------------------------------------------------------------
+
+
+def pull_loop(
+    argnums: Sequence[int], ct: Node, y: Node, *operands: Node, **attrs: Spec
+) -> list[Node | None]:
+    """Return the cotangents of operands: results of the loop that is turned around."""
+    spec, arrived = attrs["loop"], cotangents(ct)
+    moved = _moved(spec, argnums, operands)
+    if not moved:
+        return [None] * len(argnums)
+    slots = _slots(spec, operands)
+    back = Reverse(spec, moved, arrived, keeps=slots is None and spec.save in ("all", "auto"))
+    if not any([isinstance(source, int) for source in back.forward]):  # noqa: C419
+        slots = None  # it reads no carry
+    value_of = dict(zip(spec.body.inputs[1:], spec.of_body(operands), strict=True))
+    begin = [
+        arrived[j] if j in arrived else neg(zeros_like(value_of[carry]))
+        for j, carry in back.moving.items()
+    ]
+    begin += [neg(zeros_like(value_of[node])) for node in back.summing]
+    fields_given = [
+        item(y, field) if isinstance(field, int) else value_of[field]
+        for field in back.forward
+        if slots is None or not isinstance(field, int)
+    ]
+    given = [
+        *([item(y, spec.trips)] if back.spec.counted else []),
+        *[value_of[node] for node in back.consts],
+        *begin,
+        *fields_given,
+        *[arrived[field] for field in back.arriving],
+    ]
+    if slots is None:
+        record = loop(y.graph, back.spec, given)
+    else:
+        step = replace(spec, test=None, limit=None, counted=spec.length is None, save="carry")
+        entered = tuple(
+            [one - spec.history if isinstance(one, int) else None for one in back.forward]
+        )
+        first = [item(y, spec.trips)] if step.counted else []
+        chain = Chain(step, back.spec, entered, slots)
+        record = revolved(y.graph, chain, [*first, *spec.of_body(operands), *given])
+    ends = [*back.moving.values(), *back.summing, *back.elements]
+    found = {node: field for field, node in enumerate(ends)}
+    numbers = dict(zip(spec.of_body(range(len(operands))), spec.body.inputs[1:], strict=True))
+    return [
+        item(record, found[numbers[argnum]]) if numbers.get(argnum) in found else None
+        for argnum in argnums
+    ]
+
+
+def _slots(spec: Spec, operands: Sequence[Node]) -> int | None:
+    """Return how many carries are kept at once, None for all."""
+    *_, carries, _ = spec.split(operands)
+    if isinstance(spec.save, int):
+        return spec.save
+    if spec.save != "auto" or _fits(carries, spec.length) or not isinstance(spec.length, int):
+        return None
+    return isqrt(spec.length) + 1
+
+
+class Reverse:
+    """The loop that takes cotangents back through another one.
+
+    Parameters
+    ----------
+    spec : Spec
+        The forward loop.
+    moved : sequence of Node
+        Inputs of its body whose cotangents are asked for.
+    arrived : collection of int
+        Fields that have cotangents.
+    keeps : bool
+        Whether values of nodes are kept, as far as they fit, and not only carries.
+
+    Attributes
+    ----------
+    spec : Spec
+        Carries are the cotangents of the carries `moving` and of the captures `summing`; what is
+        stacked are the cotangents of `elements`.
+    consts : list of Node
+        Inputs of the forward body that it captures.
+    forward : list of Node or int
+        What its first elements are: an input of the forward body, or a field of its record.
+    arriving : list of int
+        Fields whose cotangents are its last elements.
+    """
+
+    def __init__(
+        self, spec: Spec, moved: Sequence[Node], arrived: Collection[int], keeps: bool
+    ) -> None:
+        self._forward = spec
+        self.groups = groups = _Groups(spec)
+        varied = set(_varied(spec, groups, moved))
+        self.moving = {j: carry for j, carry in enumerate(groups.carries) if carry in varied}
+        self.summing = [node for node in groups.consts if node in varied]
+        graph = Graph(f"reverse of {spec}")
+        inputs = [leaf_of(graph, node.name, node.type) for node in spec.body.inputs]
+        self._stands = stands = copied(spec.body, graph, inputs)
+        cts = {n: _ct(graph, n) for n in (*self.moving.values(), *self.summing)}
+        stacked = {field: self._stacked(field) for field in arrived if field >= spec.carries}
+        ends = {field: _ct(graph, node) for field, node in stacked.items()}
+        seeds: dict[Node, Node] = {}
+        pairs = [(stands[node], ends[field]) for field, node in stacked.items()]
+        pairs += [(stands[spec.body.results[j]], cts[node]) for j, node in self.moving.items()]
+        pairs += [(stands[node], cts[node]) for node in self.summing]
+        for node, seed in pairs:
+            seeds[node] = add(seeds[node], seed) if node in seeds else seed
+        wrt = {node: stands[node] for node in spec.body.inputs if node in varied}
+        order = between(inputs, [*seeds, *wrt.values()])
+        found = pull_back(graph, order, seeds, [*wrt.values()], owned=True)
+        self.elements = [x for x in groups.xs if x in wrt and found[wrt[x]] is not None]
+        results = []
+        for node in (*self.moving.values(), *self.summing, *self.elements):
+            ct = found[wrt[node]]
+            results.append(zeros_like(wrt[node]) if ct is None else ct)
+        leaves = [*inputs, *cts.values(), *ends.values()]
+        saved = self._saved(leaves, results) if keeps else []
+        entered: list[tuple[Node | int, Node]] = [
+            (spec.inner + k, stands[spec.body.nodes[k]]) for k in saved
+        ]
+        entered += [(spec.history + j, stands[c]) for j, c in enumerate(groups.carries)]
+        entered += [(x, stands[x]) for x in groups.xs]
+        read = {node.id for node in between([*[leaf for _, leaf in entered], *leaves], results)}
+        entered = [one for one in entered if one[1].id in read]
+        self.forward = [source for source, _ in entered]
+        self.arriving = [field for field, leaf in ends.items() if leaf.id in read]
+        self.consts = [node for node in groups.consts if stands[node].id in read]
+        body = Body(
+            [
+                inputs[0],
+                *[stands[node] for node in self.consts],
+                *cts.values(),
+                *[leaf for _, leaf in entered],
+                *[ends[field] for field in self.arriving],
+            ],
+            results,
+        )
+        self.spec = Spec(
+            body, len(cts), len(entered) + len(self.arriving), spec.length, spec.length is None,
+            reverse=not spec.reverse, save=spec.save, what=spec.what,
+        )  # fmt: skip
+
+    def _stacked(self, field: int) -> Node:
+        """Return the node of the forward body whose values a field stacks."""
+        spec = self._forward
+        if field >= spec.inner:
+            return spec.body.nodes[field - spec.inner]
+        if field >= spec.history:
+            return self.groups.carries[field - spec.history]
+        return spec.body.results[field]
+
+    def _saved(self, leaves: Sequence[Node], results: Sequence[Node]) -> list[int]:
+        """Return which nodes of the forward body have their values kept: those that rules read."""
+        spec, stands = self._forward, self._stands
+        again = {stands[node].id: k for k, node in enumerate(spec.body.nodes)}
+        varying = {stands[node].id for node in (spec.body.inputs[0], *self.groups.carries)}
+        varying |= {stands[node].id for node in self.groups.xs}
+        for node in spec.body.nodes:
+            if any([stands[part].id in varying for part in node.inputs]):  # noqa: C419
+                varying.add(stands[node].id)
+        derived = [node for node in between(leaves, results) if node.id not in again]
+        read = [*results, *[part for node in derived for part in node.inputs]]
+        kept = {again[node.id] for node in read if node.id in again and node.id in varying}
+        # A record is no array: a loop in the body is computed again, as with save="carry".
+        kept = {
+            k
+            for k, node in enumerate(spec.body.nodes)
+            if k in kept and UNKNOWN not in node.dims and not isinstance(node.type, Record)
+        }
+        if spec.save == "auto" and not _fits([spec.body.nodes[k] for k in kept], spec.length):
+            return []
+        return sorted(kept)
+
+
+def _ct(graph: Graph, node: Node) -> Node:
+    return leaf_of(graph, f"cotangent of {node.name}", node.type)
+
+
+def _fits(nodes: Sequence[Node], length: int | Dim | None) -> bool:
+    """Return whether the values of nodes in all iterations are known to be few."""
+    if not isinstance(length, int):
+        return False
+    try:
+        return length * sum([size_in_bytes(node, {}) for node in nodes]) <= MOST_BYTES
+    except UnboundDim:
+        return False

@@ -1,0 +1,318 @@
+"""The op ``loop``: a body applied again and again, to carries and to elements of arrays.
+
+Its result is a record: the final carries, what each iteration gave (stacked), the number of
+iterations, and two kinds of fields that only reverse rules read: the carries as they entered each
+iteration, and the values of the body's nodes.  What nobody reads is not computed.
+
+An iteration is known by its position, the index of its elements: the first is 0, or with `reverse`
+the last.  Everything stacked stands at its position, so that a loop that is turned around meets the
+same values.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from actorgraph.control.bodies import Body
+from actorgraph.errors import GraphError, GraphTypeError, ShapeError
+from actorgraph.graph import Graph, Node
+from actorgraph.lower.inner import ALONE, Inner, InnerLoop
+from actorgraph.op import Attrs, Op, Together
+from actorgraph.ops._records import any_types, fields_read
+from actorgraph.types import UNKNOWN, Checks, Dim, Record, Tensor, bind_dims, bind_shape
+
+__all__ = [
+    "LOOP", "Spec", "bound_length", "check_carries", "guessed_trips", "joined", "length_of", "loop",
+]  # fmt: skip
+
+_TRIPS = Tensor.of("int64", ())
+_GUESSED_TRIPS = 1000
+"""Iterations that are expected of a loop that ends by its own test."""
+_TURN_US = 2.0
+"""What a loop of no iterations takes."""
+
+
+@dataclass(frozen=True)
+class Spec:
+    """What a loop is, beside its operands.
+
+    Operands come in the order: the number of iterations (where `counted`), what the body captures,
+    what the test captures, initial carries, and arrays whose elements the iterations take.
+
+    Attributes
+    ----------
+    body : Body
+        Inputs: position, captures, carries, elements; results: carries, and what is stacked.
+    carries, xs : int
+        How many there are.
+    length : int, Dim or None
+        Iterations, where known before a run.
+    counted : bool
+        Whether the first operand says how many iterations.
+    test : Body, optional
+        Inputs: captures, carries; its result says whether there is another iteration.
+    limit : int, optional
+        Iterations after which the test must not ask for more.
+    reverse : bool
+        Whether positions count down.
+    save : str or int
+        What is kept for a reverse pass.
+    what : str
+        What errors call it.
+    """
+
+    body: Body
+    carries: int
+    xs: int = 0
+    length: int | Dim | None = None
+    counted: bool = False
+    test: Body | None = None
+    limit: int | None = None
+    reverse: bool = False
+    save: str | int = "auto"
+    what: str = "scan"
+
+    @cached_property
+    def consts(self) -> int:
+        """How many operands the body captures."""
+        return len(self.body.inputs) - 1 - self.carries - self.xs
+
+    @cached_property
+    def tested(self) -> int:
+        """How many operands the test captures."""
+        return 0 if self.test is None else len(self.test.inputs) - self.carries
+
+    @cached_property
+    def ys(self) -> int:
+        """How many results are stacked."""
+        return len(self.body.results) - self.carries
+
+    @property
+    def trips(self) -> int:
+        """The field that is the number of iterations."""
+        return self.carries + self.ys
+
+    @property
+    def history(self) -> int:
+        """The field that is the first carry as it entered each iteration."""
+        return self.trips + 1
+
+    @property
+    def inner(self) -> int:
+        """The field that is the first of the values of the nodes of the body."""
+        return self.history + self.carries
+
+    def split(self, operands: Sequence[Any]) -> tuple[Any, list[Any], list[Any], list[Any], Any]:
+        """Return the groups of operands: number, captures of body and test, carries, arrays."""
+        first = int(self.counted)
+        marks = [first]
+        for size in (self.consts, self.tested, self.carries, self.xs):
+            marks.append(marks[-1] + size)
+        groups = [list(operands[i:j]) for i, j in itertools.pairwise(marks)]
+        return (operands[0] if self.counted else None, *groups)  # type: ignore[return-value]
+
+    def split_inputs(self) -> list[Sequence[Node]]:
+        """Return the inputs of the body: position, captures, carries, elements."""
+        inputs = self.body.inputs
+        ends = [0, 1, 1 + self.consts, 1 + self.consts + self.carries, len(inputs)]
+        return [inputs[i:j] for i, j in itertools.pairwise(ends)]
+
+    def of_body(self, operands: Sequence[Any]) -> list[Any]:
+        """Return those that are inputs of the body, in its order, without the position."""
+        _, consts, _, carries, xs = self.split(operands)
+        return [*consts, *carries, *xs]
+
+    @property
+    def titles(self) -> list[tuple[str, Body]]:
+        """The bodies and what drawings call them."""
+        test = [] if self.test is None else [("test", self.test)]
+        return [*test, ("body", self.body)]
+
+    def __str__(self) -> str:
+        return self.what
+
+
+def loop(graph: Graph, spec: Spec, operands: Iterable[Node]) -> Node:
+    """Return the record of a loop."""
+    return graph.apply(LOOP, tuple(operands), {"loop": spec})
+
+
+def check_carries(
+    checks: Checks, entering: Sequence[Tensor], leaving: Sequence[Tensor], what: str
+) -> None:
+    """Raise where a carry leaves an iteration with another type than it enters with."""
+    for number, (one, other) in enumerate(zip(entering, leaving, strict=True)):
+        text = f"carry {number} of {what} enters as {one} and leaves as {other}"
+        if one.dtype != other.dtype:
+            raise GraphTypeError(f"{text}; write .astype({str(one.dtype)!r})")
+        if len(one.shape) != len(other.shape):
+            raise ShapeError(f"{text}; it has to keep its rank")
+        for left, right in zip(one.shape, other.shape, strict=True):
+            try:
+                checks.equal(left, right)
+            except ShapeError:
+                raise ShapeError(f"{text}; it has to keep its dims") from None
+
+
+def _typing(checks: Checks, types: tuple[Tensor, ...], attrs: Attrs) -> Tensor:
+    spec: Spec = attrs["loop"]
+    body = spec.body
+    _, consts, tested, carries, xs = spec.split(types)
+    _check_inputs(checks, spec, consts, tested, carries, xs)
+    leaving = [node.type for node in body.results]
+    check_carries(checks, carries, leaving[: spec.carries], spec.what)
+    body.check_into(checks)
+    if spec.test is not None:
+        spec.test.check_into(checks)
+    length = spec.length if spec.length is not None else UNKNOWN
+    for x in xs:
+        length = checks.equal(length, x.shape[0], f"lengths of the arrays of {spec.what}")
+
+    def stacked(type_: Tensor) -> Tensor:
+        return Tensor.of(str(type_.dtype), (length, *type_.shape))
+
+    ys = [stacked(type_) for type_ in leaving[spec.carries :]]
+    history = [stacked(type_) for type_ in carries]
+    inner = [
+        node.type if isinstance(node.type, Record) else stacked(node.type) for node in body.nodes
+    ]
+    return Record.of_fields((*carries, *ys, _TRIPS, *history, *inner))
+
+
+def _check_inputs(
+    checks: Checks,
+    spec: Spec,
+    consts: Sequence[Tensor],
+    tested: Sequence[Tensor],
+    carries: Sequence[Tensor],
+    xs: Sequence[Tensor],
+) -> None:
+    """Raise where operands are not what the bodies were traced with."""
+    elements = [Tensor.of(str(x.dtype), x.shape[1:]) for x in xs]
+    pairs = [(spec.body.inputs[1:], [*consts, *carries, *elements])]
+    if spec.test is not None:
+        pairs.append((spec.test.inputs, [*tested, *carries]))
+    for inputs, given in pairs:
+        for node, type_ in zip(inputs, given, strict=True):
+            check_carries(checks, [node.type], [type_], f"{spec.what} at {node.name!r}")
+
+
+class _LoopKernel:
+    """A loop compiled for one binding: called with the run and the operands."""
+
+    def __init__(self, node: Node, symbols: Mapping[str, int], watch: tuple[str, ...]) -> None:
+        spec: Spec = node.attrs["loop"]
+        self.spec, self.name = spec, node.name
+        body, wanted = spec.body, fields_read(node)
+        self.saved = [j for j in range(spec.carries) if spec.history + j in wanted]
+        inner = [k for k in range(len(body.nodes)) if spec.inner + k in wanted]
+        results = [*body.results, *[body.nodes[k] for k in inner]]
+        self.stacked = [*range(spec.carries, spec.trips), *[spec.inner + k for k in inner]]
+        self.fields = len(node.type.fields)  # type: ignore[attr-defined]
+        self.symbols = symbols
+        self.length = bound_length(spec, symbols)
+        self.types = node.type.fields  # type: ignore[attr-defined]
+        test = spec.test
+        self.call = InnerLoop(
+            spec.split_inputs(),
+            results,
+            self.saved,
+            None if test is None else Inner(test.inputs, test.results, symbols, watch),
+            symbols,
+            watch,
+        )
+
+    def __call__(self, run: Any, *operands: Any) -> tuple[Any, ...]:
+        spec = self.spec
+        number, consts, tested, carries, xs = spec.split(operands)
+        length = length_of(spec, self.length, number, xs)
+        positions: Any = range(length) if spec.test is None else itertools.count()
+        if spec.reverse:
+            positions = reversed(positions)
+        run, limit = ALONE if run is None else run, spec.limit
+        carries, trips, saved, stacks = self.call(
+            run, positions, limit, tested, consts, carries, xs
+        )
+        if limit is not None and trips > limit:
+            raise GraphError(
+                f"{spec.what} {self.name!r} has made max_trips={limit} iterations and its test "
+                "asks for more; raise max_trips, or mend the test"
+            )
+        fields: list[Any] = [None] * self.fields
+        fields[: spec.carries] = carries
+        fields[spec.trips] = np.int64(trips)
+        places = [*self.stacked, *[spec.history + place for place in self.saved]]
+        for field, stack in zip(places, [*stacks, *saved], strict=True):
+            fields[field] = joined(self.types[field], stack, self.symbols, spec.reverse)
+        return tuple(fields)
+
+
+def bound_length(spec: Spec, symbols: Mapping[str, int]) -> int | None:
+    """Return the length of a loop in a run, where its type tells."""
+    length = spec.length
+    return bind_dims(length, symbols) if isinstance(length, Dim) else length
+
+
+def length_of(spec: Spec, known: int | None, number: Any, xs: Sequence[Any]) -> int:
+    """Return the number of iterations: as known, as counted, and as the arrays have it."""
+    lengths = {len(x) for x in xs}
+    if known is not None:
+        lengths.add(known)
+    if number is not None:
+        lengths.add(max(0, int(number)))
+    if len(lengths) > 1:
+        raise ShapeError(f"the arrays of {spec} have the lengths {sorted(lengths)}")
+    return lengths.pop() if lengths else 0
+
+
+def joined(type_: Tensor, values: list[Any], symbols: Mapping[str, int], reverse: bool) -> Any:
+    """Return what iterations have given as one array, by position."""
+    if not values:
+        return np.empty((0, *bind_shape(type_.shape[1:], symbols, 0)), str(type_.dtype))
+    return np.array(values[::-1] if reverse else values)
+
+
+def guessed_trips(spec: Spec, operands: Sequence[Node], symbols: Mapping[str, int]) -> int:
+    """Return the number of iterations that a prediction counts on."""
+    *_, xs = spec.split(operands)
+    known = spec.length if not xs else xs[0].dims[0]
+    if known is None or spec.test is not None:
+        return _GUESSED_TRIPS
+    return bind_shape((known,), symbols, 1)[0]
+
+
+def _predicted(node: Node, symbols: Mapping[str, int]) -> float:
+    spec: Spec = node.attrs["loop"]
+    return _TURN_US + guessed_trips(spec, node.inputs, symbols) * spec.body.predicted_us(symbols)
+
+
+def _pull(*args: Any, **attrs: Any) -> Any:
+    from actorgraph.control.derivatives import pull_loop  # which builds loops
+
+    return pull_loop(*args, **attrs)
+
+
+def _push(*args: Any, **attrs: Any) -> Any:
+    from actorgraph.control.derivatives import push_loop  # which builds loops
+
+    return push_loop(*args, **attrs)
+
+
+LOOP = Op(
+    "loop",
+    any_types,
+    lambda xp, *arrays, **attrs: None,
+    typing=_typing,
+    vjp=Together(_pull),
+    jvp=_push,
+    predicted=_predicted,
+    kernel=_LoopKernel,
+    doc="A body, applied again and again.",
+)
+"""The op of all loops."""

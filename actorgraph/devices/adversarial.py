@@ -1,0 +1,185 @@
+"""`Adversary`: a device that does everything as late, and in as odd an order, as is legal.
+
+Its lanes are lists.  Nothing is done before somebody waits for an event, or chance says so; then it
+is done in an order drawn by the seed, of which there are all that lanes and events allow.  Memory
+that comes back is filled with NaN in the order of its home lane, as if what follows there had
+written over it at once.  So a wait or a release join that is missing shows as a wrong value, for
+some seed, and always for the same seed.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from random import Random
+from typing import Any, TypeAlias, final
+from weakref import ref
+
+import numpy as np
+
+from actorgraph.devices import base
+from actorgraph.devices.base import Cell, Device, Event, Job, Queue
+
+__all__ = ["Adversary"]
+
+_AHEAD = 0.3
+"""How often, after something was put, a lane goes on with something."""
+
+_Step: TypeAlias = "Callable[[], object] | _Wait"
+
+
+@final
+class Adversary(Device):
+    """A device whose lanes do their work in random legal orders; see the module.
+
+    Parameters
+    ----------
+    inner : Device
+        Whose array module it has, in host memory.
+    seed : int
+    """
+
+    def __init__(self, inner: Device, seed: int = 0) -> None:
+        super().__init__()
+        self.inner, self.name = inner, f"adversary({inner.name})"
+        self.random = Random(seed)
+        self.queues: list[_LateQueue] = []
+        _all.append(ref(self))
+
+    @property
+    def xp(self) -> Any:
+        """That of the device inside."""
+        assert self.inner is not None
+        return self.inner.xp
+
+    def to_device(self, array: np.ndarray[Any, Any]) -> Any:
+        """Return a copy."""
+        return np.array(array)
+
+    def to_host(self, array: Any) -> np.ndarray[Any, Any]:
+        """Return a copy."""
+        return np.array(array)
+
+    def queue(self, name: str) -> Queue:
+        """Return a list."""
+        made = _LateQueue(self)
+        self.queues.append(made)
+        return made
+
+    def step(self) -> bool:
+        """Have one lane, drawn among those that may go on, do one thing; False where none may.
+
+        It may be one of another such device, for they wait for each other.
+        """
+        there = [device for one in _all if (device := one()) is not None]
+        ready = [queue for device in there for queue in device.queues if queue.may_go_on()]
+        if ready:
+            self.random.choice(ready).go_on()
+        return bool(ready)
+
+    def drive(self, done: Callable[[], bool]) -> None:
+        """Go on until something is done."""
+        with base.issuing:
+            while not done():
+                if not self.step():
+                    raise RuntimeError(f"the lanes of {self.name} wait for each other")
+
+
+_all: list[ref[Adversary]] = []
+
+
+class _Wait:
+    def __init__(self, event: Event) -> None:
+        self.event = event
+
+
+class _LateEvent(Event):
+    """An event whose device goes on when somebody asks for it."""
+
+    def __init__(self, device: Adversary) -> None:
+        super().__init__()
+        self._device = device
+        self._passed = False
+
+    @property
+    def passed(self) -> bool:
+        return self._passed
+
+    def set(self) -> None:
+        """Let it be passed."""
+        self._passed = True
+
+    def _is_passed(self) -> bool:
+        return self._passed
+
+    def block(self) -> None:
+        self._device.drive(self._is_passed)
+
+    def then(self, callback: Callable[[], object]) -> None:
+        self.block()
+        callback()
+
+
+class _LateQueue(Queue):
+    def __init__(self, device: Adversary) -> None:
+        self._device = device
+        self._todo: deque[_Step] = deque()
+
+    def put(self, job: Job) -> None:
+        self._add(job)
+
+    def record(self) -> Event:
+        event = _LateEvent(self._device)
+        self._add(event.set)
+        return event
+
+    def wait(self, event: Event) -> None:
+        self._add(_Wait(event))
+
+    def passed(self, event: Event) -> bool:
+        return event.passed
+
+    def free(self, cell: Cell) -> None:
+        def poisoned() -> None:
+            _poison(cell)
+
+        self._add(poisoned)
+
+    def stop(self, join: bool) -> None:
+        self._device.drive(self._is_empty)
+
+    def _is_empty(self) -> bool:
+        return not self._todo
+
+    def _add(self, step: _Step) -> None:
+        self._todo.append(step)
+        device = self._device
+        while device.random.random() < _AHEAD and device.step():
+            pass
+
+    def may_go_on(self) -> bool:
+        """Return whether the first thing to do is not to wait for another list."""
+        first = self._todo[0] if self._todo else None
+        if isinstance(first, _Wait):
+            return first.event.passed or not isinstance(first.event, _LateEvent)
+        return first is not None
+
+    def go_on(self) -> None:
+        """Do the first thing."""
+        step = self._todo.popleft()
+        if isinstance(step, _Wait):
+            step.event.block()
+        else:
+            step()
+
+
+def _poison(cell: Cell) -> None:
+    """Write over an array that nobody may read any more."""
+    array = cell.array
+    if isinstance(array, np.ndarray) and array.flags.owndata and not cell.shared:
+        if array.dtype.kind in "fcV":
+            array.fill(np.nan)
+        elif array.dtype.kind in "iu":
+            array.fill(np.iinfo(array.dtype).max)
+        else:
+            np.logical_not(array, out=array)

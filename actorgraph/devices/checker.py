@@ -1,0 +1,192 @@
+"""`Checked`: a device that looks whether all that is put into its lanes is ordered.
+
+It sees what lanes get (jobs, events, waits, memory that comes back), and keeps vector clocks of its
+own by it; so it knows nothing of the protocol in `Lane` that it looks after, and finds a missing
+wait in every run, whatever the timing was.
+
+- A job must come after the job that makes what it reads.
+- Memory that comes back counts as written by its home lane: after all jobs that make or read it.
+- What has come back is read by nobody.
+
+Source: the happens-before detectors of L. Lamport's clocks, as in FastTrack (Flanagan and Freund).
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, final
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from actorgraph.devices import base
+from actorgraph.devices.base import Cell, Device, Event, Job, Queue
+
+__all__ = ["Checked", "Finding"]
+
+
+class Finding(NamedTuple):
+    """What is wrong.
+
+    Attributes
+    ----------
+    kind : "missing wait", "released too early" or "used after release"
+    first, second : str
+        The two nodes, with their lanes, which nothing orders.
+    text : str
+    """
+
+    kind: str
+    first: str
+    second: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.text}"
+
+
+class _Access(NamedTuple):
+    queue: _CheckedQueue
+    time: int
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.name!r} on {self.queue.name}"
+
+
+class _History:
+    """What was done with a cell, and which cells' memory it may show beside its own."""
+
+    def __init__(self, write: _Access, shows: dict[Cell, None]) -> None:
+        self.write, self.shows = write, shows
+        self.reads: dict[_CheckedQueue, _Access] = {}
+        self.freed = False
+
+
+# Of all devices: values go from one to another.
+_histories: WeakKeyDictionary[Cell, _History] = WeakKeyDictionary()
+_orders: WeakKeyDictionary[Event, dict[_CheckedQueue, int]] = WeakKeyDictionary()
+_host: dict[_CheckedQueue, int] = {}
+
+
+def _merge(clock: dict[_CheckedQueue, int], other: dict[_CheckedQueue, int]) -> None:
+    for queue, time in other.items():
+        clock[queue] = max(time, clock.get(queue, 0))
+
+
+@final
+class Checked(Device):
+    """A device under the eyes of a race checker; see the module.
+
+    Parameters
+    ----------
+    inner : Device
+    """
+
+    def __init__(self, inner: Device) -> None:
+        super().__init__()
+        self.inner, self.name = inner, f"check({inner.name})"
+        self._findings: dict[Finding, None] = {}
+        self._queues: list[_CheckedQueue] = []
+
+    @property
+    def xp(self) -> Any:
+        """That of the device inside."""
+        return self._own.xp
+
+    @property
+    def _own(self) -> Device:
+        assert self.inner is not None
+        return self.inner
+
+    def to_device(self, array: np.ndarray[Any, Any]) -> Any:
+        """As the device inside does."""
+        return self._own.to_device(array)
+
+    def to_host(self, array: Any) -> np.ndarray[Any, Any]:
+        """As the device inside does."""
+        return self._own.to_host(array)
+
+    def queue(self, name: str) -> Queue:
+        """Return a queue of the device inside, looked at."""
+        return _CheckedQueue(self, name, self._own.queue(name))
+
+    def report(self) -> list[Finding]:
+        """Return what was found since the device was wrapped, nothing twice."""
+        with base.issuing:
+            return [*self._findings]
+
+    def found(self, kind: str, first: object, second: object, text: str) -> None:
+        """Note a finding."""
+        self._findings[Finding(kind, str(first), str(second), text)] = None
+
+
+class _CheckedQueue(Queue):
+    def __init__(self, device: Checked, name: str, inner: Queue) -> None:
+        self.device, self.name, self._inner = device, name, inner
+        self._clock: dict[_CheckedQueue, int] = {}
+
+    def _next(self, name: str) -> _Access:
+        """Return the next access of this lane, which comes after all that the host has seen."""
+        _merge(self._clock, _host)
+        time = self._clock[self] = self._clock.get(self, 0) + 1
+        return _Access(self, time, name)
+
+    def _is_after(self, other: _Access) -> bool:
+        return self._clock.get(other.queue, 0) >= other.time
+
+    def put(self, job: Job) -> None:
+        now = self._next(job.name)
+        seen = dict.fromkeys(job.reads)
+        for cell in job.reads:
+            if cell in _histories:
+                seen |= _histories[cell].shows
+        for cell in seen:
+            history = _histories.get(cell)
+            if history is None:
+                continue
+            made = history.write
+            if history.freed:
+                self.device.found(
+                    "used after release", made, now,
+                    f"{now} reads what {made} has made, whose memory was given back before",
+                )  # fmt: skip
+            elif not self._is_after(made):
+                self.device.found(
+                    "missing wait", made, now,
+                    f"{now} reads what {made} makes, and waits for no event behind it",
+                )  # fmt: skip
+            history.reads[self] = now
+        _histories[job.cell] = _History(now, {} if job.fresh else seen)
+        self._inner.put(job)
+
+    def record(self) -> Event:
+        event = self._inner.record()
+        _orders[event] = dict(self._clock)
+        return event
+
+    def wait(self, event: Event) -> None:
+        _merge(self._clock, _orders.get(event, {}))
+        self._inner.wait(event)
+
+    def passed(self, event: Event) -> bool:
+        found = self._inner.passed(event)
+        if found:
+            _merge(_host, _orders.get(event, {}))
+        return found
+
+    def free(self, cell: Cell) -> None:
+        history = _histories.get(cell)
+        if history is not None:
+            self._next("release")
+            for one in (history.write, *history.reads.values()):
+                if not self._is_after(one):
+                    self.device.found(
+                        "released too early", one, history.write,
+                        f"the memory of {history.write} is given back, and {one} may be using it "
+                        "still: nothing waits for it",
+                    )  # fmt: skip
+            history.freed = True
+        self._inner.free(cell)
+
+    def stop(self, join: bool) -> None:
+        self._inner.stop(join)

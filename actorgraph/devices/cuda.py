@@ -1,0 +1,226 @@
+"""`cuda:n`: a GPU through CuPy; a lane is a stream.
+
+Current device and stream belong to a thread in CuPy, so one thread issues all work of a device: it
+enters the stream, has a job call its kernels, and leaves.  Kernels run later, in the order of the
+stream.  Events are recorded and waited for in the same way; a second thread sleeps until events
+are passed that the host waits for, and calls back.  Never used: the null stream, ``Stream.use``,
+and callbacks of the driver, which may hold its lock and the GIL at once.
+
+CuPy's pool gives a block back to the stream that it was allocated on as soon as the last reference
+is gone; `Lane.settle` keeps the reference until other streams are done with it.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, final
+from weakref import WeakSet
+
+import numpy as np
+
+from actorgraph.devices.base import Cell, Device, Event, Job, Queue
+from actorgraph.devices.virtual import ThreadQueue
+from actorgraph.errors import GraphError
+
+__all__ = ["CUDA"]
+
+_PENDING = 600
+"""What CUDA answers where an event is not passed yet."""
+
+
+@final
+class CUDA(Device):
+    """A GPU.
+
+    Parameters
+    ----------
+    index : int
+
+    Raises
+    ------
+    GraphError
+        There is no CuPy, no driver, or no GPU of that number.
+    """
+
+    def __init__(self, index: int) -> None:
+        super().__init__()
+        self.name, self._index = f"cuda:{index}", index
+        try:
+            import cupy
+            import cupyx
+        except ImportError as error:
+            raise GraphError(
+                f"device {self.name!r} needs CuPy: pip install 'actorgraph[cuda12]', or "
+                "'actorgraph[cuda13]', whichever CUDA your driver has; without a GPU use 'cpu'"
+            ) from error
+        if not cupy.cuda.is_available():
+            raise GraphError(
+                f"device {self.name!r} is not available: CuPy is installed, but finds no driver or "
+                "no GPU (see nvidia-smi), or was made for another CUDA version; use 'cpu'"
+            )
+        count = cupy.cuda.runtime.getDeviceCount()
+        if index >= count:
+            raise GraphError(f"device {self.name!r} is not there: GPUs are numbered below {count}")
+        self._cupy, self._cupyx = cupy, cupyx
+        self._issuer = ThreadQueue(f"{self.name} issuing")
+        self._waiter = ThreadQueue(f"{self.name} waiting")
+        _all.add(self)
+
+    @property
+    def xp(self) -> Any:
+        """CuPy."""
+        return self._cupy
+
+    def to_device(self, array: np.ndarray[Any, Any]) -> Any:
+        """Return a copy, which CuPy stages through pinned memory; called by jobs."""
+        return self._cupy.asarray(array)
+
+    def to_host(self, array: Any) -> np.ndarray[Any, Any]:
+        """Return pinned memory, to be filled in stream order; called by jobs."""
+        array = self._cupy.asarray(array)
+        out: np.ndarray[Any, Any] = self._cupyx.empty_pinned(array.shape, array.dtype)
+        array.get(out=out, blocking=False)
+        return out
+
+    def queue(self, name: str) -> Queue:
+        """Return a stream of its own."""
+        return _Stream(self)
+
+    @contextmanager
+    def entered(self, stream: Any) -> Iterator[None]:
+        """Enter the device and a stream, in the thread that issues."""
+        with self._cupy.cuda.Device(self._index), stream, self._cupyx.errstate(linalg="raise"):
+            yield
+
+    def new_stream(self) -> Any:
+        """Return a stream that never waits for the null stream."""
+        with self._cupy.cuda.Device(self._index):
+            return self._cupy.cuda.Stream(non_blocking=True)
+
+    def new_event(self) -> Any:
+        """Return an event for waiting: it keeps no time."""
+        return self._cupy.cuda.Event(block=True, disable_timing=True)
+
+    def issue(self, call: Callable[[], object]) -> None:
+        """Have the thread that issues make a call; an error there means that the GPU is lost."""
+        self._issuer.add(partial(self._guarded, call))
+
+    def later(self, call: Callable[[], object]) -> None:
+        """Have the thread that waits make a call."""
+        self._waiter.add(partial(self._guarded, call))
+
+    def stop(self, join: bool) -> None:
+        """End both threads, the one that waits when all events are passed."""
+        self._issuer.stop(join)
+        self._waiter.stop(join)
+
+    def is_passed(self, event: Any) -> bool:
+        """Return whether an event is passed; ``event.done`` would hide errors."""
+        status = self._cupy.cuda.runtime.eventQuery(event.ptr)
+        if status not in (0, _PENDING):
+            self.lost = self.lost or RuntimeError(f"CUDA error {status}")
+        return bool(status != _PENDING)
+
+    def _guarded(self, call: Callable[[], object]) -> None:
+        try:
+            call()
+        except Exception as error:  # noqa: BLE001 - CUDA errors of earlier work come anywhere
+            self.lost = self.lost or error
+
+
+class _StreamEvent(Event):
+    """An event of a stream, which the thread that issues records when its turn comes."""
+
+    def __init__(self, device: CUDA) -> None:
+        super().__init__()
+        self.cuda: Any = None
+        self.recorded = threading.Event()
+        self._device = device
+
+    @property
+    def passed(self) -> bool:
+        if not self.recorded.is_set():
+            return False
+        return self.cuda is None or self._device.is_passed(self.cuda)
+
+    def block(self) -> None:
+        self.recorded.wait()
+        if self.cuda is not None:
+            self.cuda.synchronize()
+
+    def then(self, callback: Callable[[], object]) -> None:
+        self._device.later(partial(self._call_back, callback))
+
+    def _call_back(self, callback: Callable[[], object]) -> None:
+        self._device._guarded(self.block)
+        callback()
+
+
+class _Stream(Queue):
+    def __init__(self, device: CUDA) -> None:
+        self._device = device
+        self._stream: Any = None  # made by the thread that uses it
+
+    def put(self, job: Job) -> None:
+        self._device.issue(partial(self._enter, job))
+
+    def record(self) -> Event:
+        event = _StreamEvent(self._device)
+        self._device.issue(partial(self._record, event))
+        return event
+
+    def wait(self, event: Event) -> None:
+        self._device.issue(partial(self._wait, event))
+
+    def passed(self, event: Event) -> bool:
+        return event.passed
+
+    def free(self, cell: Cell) -> None:
+        pass  # CuPy's pool has it when the last reference is gone
+
+    def stop(self, join: bool) -> None:
+        self._device.stop(join)
+
+    def _enter(self, call: Callable[[], object]) -> None:
+        if self._stream is None:
+            self._stream = self._device.new_stream()
+        with self._device.entered(self._stream):
+            call()
+
+    def _record(self, event: _StreamEvent) -> None:
+        try:
+            self._enter(partial(self._mark, event))
+        finally:
+            event.recorded.set()  # who waits is not to wait for ever
+
+    def _mark(self, event: _StreamEvent) -> None:
+        made = self._device.new_event()
+        made.record(self._stream)
+        event.cuda = made
+
+    def _wait(self, event: Event) -> None:
+        if not isinstance(event, _StreamEvent):
+            event.block()
+            return
+        event.recorded.wait()  # it may be another GPU's thread that records it
+        if event.cuda is not None:
+            self._enter(partial(self._join, event.cuda))
+
+    def _join(self, event: Any) -> None:
+        self._stream.wait_event(event)
+
+
+_all: WeakSet[CUDA] = WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    for device in _all:
+        device.lost = RuntimeError("a CUDA context does not survive a fork: use 'spawn'")
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -1,0 +1,136 @@
+"""`virtual:n`: a device of the host's own threads, one a lane, with a memory of its own.
+
+It has what a GPU has, but for its speed: work is launched and done later, lanes overlap, and values
+come and go by copies, which may be given a latency and a bandwidth.  So what is written for devices
+runs, overlaps and fails on any machine.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from math import inf
+from queue import SimpleQueue
+from time import sleep
+from typing import Any, final
+from weakref import WeakSet
+
+import numpy as np
+
+from actorgraph.devices.base import Cell, Device, Event, HostEvent, Job, Queue
+
+__all__ = ["ThreadQueue", "Virtual"]
+
+
+@final
+class Virtual(Device):
+    """A device of threads.
+
+    Parameters
+    ----------
+    name : str
+    latency_s, bytes_per_s : float, optional
+        What a copy to or from it takes, beside the time that the host needs for it.
+    """
+
+    def __init__(self, name: str, latency_s: float = 0.0, bytes_per_s: float = inf) -> None:
+        super().__init__()
+        self.name, self.latency_s, self.bytes_per_s = name, latency_s, bytes_per_s
+
+    @property
+    def xp(self) -> Any:
+        """NumPy."""
+        return np
+
+    def to_device(self, array: np.ndarray[Any, Any]) -> Any:
+        """Return a copy."""
+        return self._copied(array)
+
+    def to_host(self, array: Any) -> np.ndarray[Any, Any]:
+        """Return a copy."""
+        return self._copied(array)
+
+    def _copied(self, array: Any) -> np.ndarray[Any, Any]:
+        copy = np.array(array)
+        takes_s = self.latency_s + copy.nbytes / self.bytes_per_s
+        if takes_s:
+            sleep(takes_s)
+        return copy
+
+    def queue(self, name: str) -> Queue:
+        """Return a queue with a thread of its own."""
+        return ThreadQueue(name)
+
+
+class ThreadQueue(Queue):
+    """A queue whose work is done by a thread, which is there from the first job to `stop`."""
+
+    def __init__(self, name: str) -> None:
+        self._name = f"actorgraph-{name}"
+        self._reset()
+        _queues.add(self)
+
+    def _reset(self) -> None:
+        self._todo: SimpleQueue[Any] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+
+    def put(self, job: Job) -> None:
+        """Have the thread do it."""
+        self.add(job)
+
+    def record(self) -> Event:
+        """Return a mark that the thread passes."""
+        event = HostEvent()
+        if self._thread is None:
+            event.set()  # nothing is to be done
+        else:
+            self.add(event.set)
+        return event
+
+    def wait(self, event: Event) -> None:
+        """Have the thread wait."""
+        if not event.passed:
+            self.add(event.block)
+
+    def passed(self, event: Event) -> bool:
+        """Return whether the thread has come by."""
+        return event.passed
+
+    def free(self, cell: Cell) -> None:
+        """Nothing: Python's memory goes when nothing refers to it."""
+
+    def stop(self, join: bool) -> None:
+        """End the thread; it starts anew with the next job."""
+        thread, todo = self._thread, self._todo
+        self._reset()
+        if thread is not None:
+            todo.put(None)
+            if join and thread is not threading.current_thread():
+                thread.join()
+
+    def add(self, call: Any) -> None:
+        """Have the thread make a call."""
+        self._todo.put(call)
+        if self._thread is None:
+            self._thread = threading.Thread(
+                target=_serve, args=(self._todo,), name=self._name, daemon=True
+            )
+            self._thread.start()
+
+
+def _serve(todo: SimpleQueue[Any]) -> None:
+    while (call := todo.get()) is not None:
+        call()
+        del call  # an idle thread keeps no array alive
+
+
+_queues: WeakSet[ThreadQueue] = WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    for queue in _queues:
+        queue._reset()  # the parent's threads do not exist here
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)

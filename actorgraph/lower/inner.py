@@ -1,0 +1,203 @@
+"""Programs inside of a step: what an op whose attributes hold graphs calls, once an iteration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextvars import Context, copy_context
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from actorgraph.graph import Node
+from actorgraph.lower.kernels import kernel
+from actorgraph.lower.program import Program, lower_directly, lower_loop
+from actorgraph.op import CONSTANT
+
+__all__ = ["ALONE", "Dead", "InBody", "Inner", "InnerLoop", "between", "frame_of"]
+
+
+class Dead(Exception):
+    """Raised and caught inside an actor when it meets what belongs to a dead run."""
+
+
+class InBody(Exception):
+    """An op has failed in a body; the cause is chained.
+
+    Attributes
+    ----------
+    program : Program
+        Of the body; frames of its function are in the traceback of `cause`.
+    iteration : int or None
+        The position, None in a branch.
+    cause : Exception
+    """
+
+    def __init__(self, program: Program, iteration: int | None, cause: Exception) -> None:
+        super().__init__()
+        self.program = program
+        self.iteration = iteration
+        self.cause = cause
+
+
+class _Alone:
+    """Stands for the run where a thread computes one by itself, which nobody can cancel."""
+
+    dead = None
+
+    @property
+    def context(self) -> Context:
+        return copy_context()
+
+
+ALONE = _Alone()
+"""The run of a direct call."""
+
+
+class Inner:
+    """A compiled body.
+
+    Parameters
+    ----------
+    inputs, results : sequence of Node
+        Any nodes of one graph: what is between them is computed.
+    symbols : mapping
+        What the run binds the dims to.
+    watch : tuple of str
+        As in `kernels.kernel`.
+
+    Attributes
+    ----------
+    call : callable
+        ``call(run, (), *values) -> list`` of the results.
+    program : Program
+    """
+
+    __slots__ = ("call", "program")
+
+    def __init__(
+        self,
+        inputs: Sequence[Node],
+        results: Sequence[Node],
+        symbols: Mapping[str, int],
+        watch: tuple[str, ...] = (),
+    ) -> None:
+        computed, constants = _steps(inputs, results)
+        fixed = [node.attrs["value"] for node in constants]
+        self.program = lower_directly(computed, [*inputs, *constants], results, bound=())
+        kernels = [kernel(node, np, symbols, watch=watch) for node in computed]
+        values = [node.attrs["value"] for node in self.program.constants]
+        made: Callable[..., list[Any]] = self.program.make(*kernels, *values)
+        self.call = _with(made, fixed) if fixed else made
+
+
+def _steps(inputs: Sequence[Node], results: Sequence[Node]) -> tuple[list[Node], list[Node]]:
+    """Return what is computed, and the constants that are results: leaves of the program."""
+    given = {node.id for node in inputs}
+    steps = [node for node in between(inputs, results) if node.id not in given]
+    constants = dict.fromkeys([node for node in results if node.op is CONSTANT])
+    return [node for node in steps if node.op is not CONSTANT], [*constants]
+
+
+class InnerLoop:
+    """A compiled loop.
+
+    Parameters
+    ----------
+    inputs : sequence of sequence of Node
+        Of the body: the position, captures, carries, elements.
+    results : sequence of Node
+        The carries after an iteration, and what is stacked.
+    saved : sequence of int
+        Carries that are kept as they enter.
+    test : Inner, optional
+        Takes captures of its own and the carries.
+    symbols, watch
+        As in `Inner`.
+    """
+
+    def __init__(
+        self,
+        inputs: Sequence[Sequence[Node]],
+        results: Sequence[Node],
+        saved: Sequence[int],
+        test: Inner | None,
+        symbols: Mapping[str, int],
+        watch: tuple[str, ...] = (),
+    ) -> None:
+        position, captured, carries, elements = inputs
+        computed, constants = _steps([*position, *captured, *carries, *elements], results)
+        self._fixed = [node.attrs["value"] for node in constants]
+        leaves = [*position, *captured, *constants, *carries, *elements]
+        self.program = lower_loop(
+            computed, leaves, results, carries=len(carries), elements=len(elements), saved=saved,
+            tested=test is not None,
+        )  # fmt: skip
+        kernels = [kernel(node, np, symbols, watch=watch) for node in computed]
+        values = [node.attrs["value"] for node in self.program.constants]
+        self._call = self.program.make(Dead, np.int64, *kernels, *values)
+        self._test = test
+        self._counts = len(saved), len(results) - len(carries)
+
+    def __call__(
+        self,
+        run: Any,
+        positions: Iterable[int],
+        limit: int | None,
+        tested: Sequence[Any],
+        captured: Sequence[Any],
+        carries: Sequence[Any],
+        arrays: Sequence[Any],
+    ) -> tuple[list[Any], int, list[list[Any]], list[list[Any]]]:
+        """Return the last carries, the number of iterations, what was saved and what is stacked."""
+        saved, stacks = ([[] for _ in range(count)] for count in self._counts)  # type: ignore[var-annotated]
+        test = self._test
+
+        def goes_on(run: Any, *carries: Any) -> Any:
+            return test.call(run, (), *tested, *carries)[0]  # type: ignore[union-attr]
+
+        try:
+            last, trips = self._call(
+                run, positions, goes_on, limit, [*captured, *self._fixed], carries, arrays,
+                [one.append for one in saved], [one.append for one in stacks],
+            )  # fmt: skip
+        except Dead:
+            raise
+        except Exception as error:
+            raise self._stopped(error) from error
+        return last, trips, saved, stacks
+
+    def _stopped(self, error: Exception) -> InBody:
+        trace = frame_of(self.program, error.__traceback__)
+        assert trace is not None
+        within = None if self._test is None else frame_of(self._test.program, trace.tb_next)
+        program = self.program if within is None or self._test is None else self._test.program
+        return InBody(program, trace.tb_frame.f_locals.get("position", 0), error)
+
+
+def frame_of(program: Program, trace: TracebackType | None) -> TracebackType | None:
+    """Return where a traceback goes through the text of a program."""
+    while trace is not None and trace.tb_frame.f_code.co_filename != program.filename:
+        trace = trace.tb_next
+    return trace
+
+
+def _with(call: Callable[..., list[Any]], fixed: Sequence[Any]) -> Callable[..., list[Any]]:
+    def completed(*values: Any) -> list[Any]:
+        return call(*values, *fixed)
+
+    return completed
+
+
+def between(inputs: Sequence[Node], results: Sequence[Node]) -> tuple[Node, ...]:
+    """Return what `results` depend on without seeing beyond `inputs`, in build order."""
+    known = {node.id for node in inputs}
+    found: dict[int, Node] = {}
+    stack = list(results)
+    while stack:
+        node = stack.pop()
+        if node.id not in found:
+            found[node.id] = node
+            if node.id not in known:
+                stack.extend(node.inputs)
+    return tuple([found[number] for number in sorted(found)])

@@ -1,0 +1,446 @@
+"""Placing: on which device and lane tasks run, and the transfers that this needs.
+
+It comes last, so nothing before knows of devices, and programs and channels do not change:
+
+1. tasks of a cut are split where the user has placed nodes elsewhere (`split`),
+2. each gets a lane: the forward's for a backward task, else by list scheduling (`assign`),
+3. when they are connected, a step that moves its operand is put before those that need a value of
+   another device, and results are fetched by tasks of their own (`with_transfers`).
+
+On a device a program computes with `Handed` values: its kernels launch (`Placing.kernel`).  Where a
+host's program needs a value of a device, and where a result does, the step waits, like an
+asynchronous op: nobody blocks, and poison, deadlines and cancelling work as ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from heapq import heapify, heappop, heappush
+from itertools import count
+from typing import Any, final
+
+from actorgraph.devices import Device, Handed, Lane, Placement, placement
+from actorgraph.errors import GraphError
+from actorgraph.graph import Graph, Node
+from actorgraph.lower.cuts import Costs, Cut, by_cost, sequential, side_by_side
+from actorgraph.lower.joint import Joint
+from actorgraph.lower.kernels import Waiting
+from actorgraph.lower.regions import Port, Region, TaskSpec, owner_of
+from actorgraph.memory.buffers import VIEWS, size_in_bytes
+from actorgraph.op import Op
+from actorgraph.rewrite.exact import restated
+from actorgraph.types import Checks
+
+__all__ = ["Brought", "Placing"]
+
+_LAUNCH_US = 5.0
+"""What a step costs a lane beside its work."""
+
+_ELSEWHERE_US = 10.0
+"""What it costs to wait for another lane; so a chain stays on its lane."""
+
+_COPY_US = 50.0
+_COPIED_PER_US = 10_000.0
+"""Bytes; with `_COPY_US` what a copy to another device is taken to cost."""
+
+
+def _moved(xp: Any, x: Any) -> Any:
+    return x
+
+
+MOVE = Op("move", "a[*s] -> a[*s]", _moved)
+FETCH = Op("fetch", "a[*s] -> a[*s]", _moved, runs_on="lane")
+RESULT = Op("result", "a[*s] -> a[*s]", _moved, runs_on="lane")
+
+
+@final
+class Brought:
+    """What a run brings along, and its copies on devices, each made when first asked for."""
+
+    __slots__ = ("host", "kind", "on")
+
+    def __init__(self, host: Any, kind: str) -> None:
+        self.host, self.kind = host, kind
+        self.on: dict[Device, Handed] = {}
+
+
+@final
+class Placing:
+    """Where the nodes of a machine run.
+
+    Parameters
+    ----------
+    graph : Graph
+    devices : sequence of Device
+        Where nodes run that the user has placed nowhere.
+    lanes : int
+        Of each of these.
+
+    Attributes
+    ----------
+    transfers : dict
+        Copies by kind: "parameters", "feeds", "edges" (between devices) and "results".
+    """
+
+    def __init__(self, graph: Graph, devices: Sequence[Device], lanes: int) -> None:
+        self._devices, self._count = devices, lanes
+        self.lanes = [one.lane(i) for i in range(lanes) for one in devices if not one.is_host]
+        self._placed = graph.placements
+        self.transfers = dict.fromkeys(("parameters", "feeds", "edges", "results"), 0)
+        self._residents: dict[Node, Brought] = {}
+        named = {node.id: self._resolved(where) for node, where in _named(graph)}
+        self._explicit: dict[int, Placement] = named
+        self.used = [*dict.fromkeys([*devices, *[where.device for where in named.values()]])]
+
+    @classmethod
+    def of(cls, graph: Graph, devices: Sequence[Device], lanes: int) -> Placing | None:
+        """Return where nodes run, None where all do so on the host, as they do anyway."""
+        found = cls(graph, devices, lanes)
+        return None if all(one.is_host for one in found.used) else found
+
+    def _resolved(self, where: Placement) -> Placement:
+        """Return a placement by the user, on the machine's wrapper of its device if it has one."""
+        for one in self._devices:
+            if one.root is where.device:
+                where = Placement(one, where.lane)
+        if where.lane is not None and where.device in self._devices and where.lane >= self._count:
+            raise GraphError(
+                f"a node is placed on lane {where.lane} of {where.device.name}, but the machine "
+                f"has lanes={self._count}; lanes are numbered from 0"
+            )
+        return where
+
+    # -- tasks ------------------------------------------------------------------------------------
+
+    def cut(self, cut: Cut) -> Cut:
+        """Return what stands for the automatic cut: lanes gain where threads would not."""
+        if cut is not by_cost:
+            return cut
+        return side_by_side if len(self.lanes) > 1 else sequential
+
+    def _wanted(self, step: Node, joint: Joint) -> Placement | None:
+        """Return where a step has to run, None where its machine may choose."""
+        if step.op.waits or step.op.kernel is not None:
+            return _HOST  # who waits, and loops and branches, which look at values
+        return self._explicit.get(joint.source(step).id)
+
+    def split(self, tasks: Sequence[TaskSpec], joint: Joint) -> list[TaskSpec]:
+        """Cut tasks where the next step has to run elsewhere; parts get regions of their own."""
+        found: list[TaskSpec] = []
+        regions = count(1 + max([spec.region.index for spec in tasks], default=0))
+        for spec in tasks:
+            parts: list[tuple[Placement | None, list[Node]]] = []
+            for step in spec.steps:
+                where = self._wanted(step, joint)
+                if not parts or parts[-1][0] != where:
+                    parts.append((where, []))
+                parts[-1][1].append(step)
+            if len(parts) == 1:
+                found.append(replace(spec, index=len(found)))
+                continue
+            for _, steps in parts:
+                region = Region(next(regions), list(dict.fromkeys(map(owner_of, steps))))
+                found.append(TaskSpec(len(found), region, spec.direction, steps))
+        return found
+
+    def assign(
+        self,
+        tasks: Sequence[TaskSpec],
+        joint: Joint,
+        costs: Costs,
+        symbols: Mapping[str, int],
+    ) -> list[Lane | None]:
+        """Return the lane of each task, None for the host.
+
+        List scheduling: of the tasks whose producers have a lane, the one with the longest path
+        behind it goes to where it ends first, if equal to where its values are.  Source: HEFT (H.
+        Topcuoglu et al., 2002).
+        """
+        task_of = {step.id: spec.index for spec in tasks for step in spec.steps}
+        before = [_producers(spec, task_of) for spec in tasks]
+        spent = [sum([costs.get(s.id, 0.0) + _LAUNCH_US for s in spec.steps]) for spec in tasks]
+        rank = _ranks(before, spent)
+        after: list[list[int]] = [[] for _ in tasks]
+        waiting = [len(producers) for producers in before]
+        for index, producers in enumerate(before):
+            for producer in producers:
+                after[producer].append(index)
+        ready = [(-rank[index], index) for index, number in enumerate(waiting) if not number]
+        heapify(ready)
+        chosen: list[Lane | None] = [None] * len(tasks)
+        ends = [0.0] * len(tasks)
+        free: dict[Lane | None, float] = {}
+        of_region: dict[int, Lane | None] = {}
+        while ready:
+            _, index = heappop(ready)
+            spec = tasks[index]
+            options = self._options(spec, joint, of_region)
+            near = [chosen[producer] for producer in before[index]]
+            best: tuple[float, bool, int] | None = None
+            for place, lane in enumerate(options):
+                start = free.get(lane, 0.0)
+                for producer, node in before[index].items():
+                    away_us = _away_us(chosen[producer], lane, node, symbols)
+                    start = max(start, ends[producer] + away_us)
+                key = start + spent[index], lane not in near, place
+                if best is None or key < best:
+                    best, chosen[index], ends[index] = key, lane, key[0]
+            free[chosen[index]] = ends[index]
+            of_region.setdefault(spec.region.index, chosen[index])
+            for other in after[index]:
+                waiting[other] -= 1
+                if not waiting[other]:
+                    heappush(ready, (-rank[other], other))
+        return chosen
+
+    def _options(
+        self, spec: TaskSpec, joint: Joint, of_region: Mapping[int, Lane | None]
+    ) -> Sequence[Lane | None]:
+        if spec.region.index in of_region:
+            # A backward task runs where its forward does: what that has saved is there.
+            return [of_region[spec.region.index]]
+        where = self._wanted(spec.steps[0], joint)
+        if where is None:
+            on_host = any([one.is_host for one in self._devices])  # noqa: C419
+            return [*self.lanes, None] if on_host else self.lanes
+        if where.device.is_host:
+            return [None]
+        numbers = range(self._count) if where.lane is None else [where.lane]
+        return [where.device.lane(number) for number in numbers]
+
+    # -- transfers --------------------------------------------------------------------------------
+
+    def with_transfers(
+        self, tasks: Sequence[TaskSpec], lanes: list[Lane | None], joint: Joint
+    ) -> list[TaskSpec]:
+        """Put steps before the others that move what comes from elsewhere; fetch results.
+
+        Tasks that fetch are added, and so are their lanes.
+        """
+        for leaf in joint.leaves:
+            joint.sources.setdefault(leaf.node.id, leaf.source)
+        numbers = count(-(10**9), -1)  # no other step has these
+        instead: list[dict[int, Node]] = [{} for _ in tasks]
+        added: list[list[Node]] = [[] for _ in tasks]
+        # What a forward task has moved it saves as moved, so residuals come last.
+        for spec in sorted(tasks, key=_saves):
+            port_of = list(spec.ports)
+            for place, port in enumerate(port_of):
+                op = _transfer(port.producer, lanes, lanes[spec.index])
+                nodes = port.nodes
+                if port.kind == "residual" and port.producer is not None:
+                    nodes = _renamed(tasks[port.producer], spec, instead[port.producer])
+                    port_of[place] = port._replace(nodes=nodes)
+                for node, known in zip(port.nodes, nodes, strict=True):
+                    if op is not None:
+                        known = _step(next(numbers), op, known)
+                        added[spec.index].append(known)
+                    if known is not node:
+                        instead[spec.index][node.id] = known
+            spec.ports = tuple(port_of)
+        for spec in tasks:
+            steps = [_with_inputs(step, instead[spec.index]) for step in spec.steps]
+            spec.steps = [*added[spec.index], *steps]
+        found = [*tasks]
+        for spec, lane in zip(tasks, [*lanes], strict=True):
+            if lane is not None and spec.results:
+                self._fetch(spec, found, numbers)
+        lanes += [None] * (len(found) - len(lanes))
+        return found
+
+    @staticmethod
+    def _fetch(spec: TaskSpec, tasks: list[TaskSpec], numbers: Iterator[int]) -> None:
+        direction: Any = "forward" if spec.direction == "forward" else "backward"
+        for node, index in spec.results:
+            step = _step(next(numbers), RESULT, node)
+            region = Region(1 + max([one.region.index for one in tasks]), [owner_of(node)])
+            taker = TaskSpec(len(tasks), region, direction, [step])
+            taker.ports = (Port("value", (node,), spec.index),)
+            taker.results = ((step, index),)
+            spec.sends = (*spec.sends, (node, taker.index))
+            tasks.append(taker)
+        spec.results = ()
+
+    # -- runs -------------------------------------------------------------------------------------
+
+    def retain(self) -> None:
+        """Count a machine that has started as a user of its devices."""
+        for one in self.used:
+            one.retain()
+
+    def release(self, join: bool = True) -> None:
+        """Count it less."""
+        for one in self.used:
+            one.release(join)
+
+    def brought(self, joint: Joint, leaves: Sequence[Any]) -> list[Brought]:
+        """Return what a run brings along, so that each is copied once to where it is needed.
+
+        A variable stays where it was copied to until its array is another one: this one is held
+        here, so nobody writes to it.
+        """
+        found = []
+        for leaf, value in zip(joint.leaves, leaves, strict=True):
+            if leaf.kind != "variable":
+                found.append(Brought(value, "feeds"))
+                continue
+            kept = self._residents.get(leaf.source)
+            if kept is None or kept.host is not value:
+                kept = self._residents[leaf.source] = Brought(value, "parameters")
+            found.append(kept)
+        return found
+
+    def constant(self, lane: Lane | None) -> Callable[[Any], Any]:
+        """Return what makes a constant a value of a lane."""
+        return _same if lane is None else lane.device.bring
+
+    def kernel(
+        self, step: Node, found: Any, lane: Lane | None, joint: Joint, *, fetch: bool
+    ) -> Any:
+        """Return what a program calls for a step on a lane, or on the host, in place of `found`."""
+        if step.op is RESULT:
+            return Waiting(self._fetching(step, "results", fetch), "lane", None)
+        if step.op is FETCH:
+            return Waiting(self._fetching(step, "edges", True), "lane", None)
+        if step.op is MOVE:
+            return self._moving(None if lane is None else lane.device, step)
+        if lane is None:
+            return found
+        source = joint.source(step)
+        name = f"{source.name} (backward)" if joint.is_backward(step) else source.name
+        fresh = not (step.op.memory.layout in VIEWS or step.op.checked)
+        launch = lane.launch
+
+        def launched(*operands: Handed) -> Handed:
+            return launch(found, operands, name=name, node=step, fresh=fresh)
+
+        return launched
+
+    def _moving(self, device: Device | None, step: Node) -> Callable[[Any], Any]:
+        def moved(value: Any) -> Any:
+            brought = value if isinstance(value, Brought) else Brought(value, "edges")
+            host = brought.host
+            if device is None:
+                return host.fetch() if isinstance(host, Handed) else host
+            kept = brought.on.get(device)
+            if kept is None or kept.cell.failed is not None:
+                if brought.kind == "feeds" and _is_there(host, device):
+                    kept = device.hold(host.result())
+                else:
+                    kept = device.bring(host, step)
+                    self.transfers[brought.kind] += 1
+                brought.on[device] = kept
+            return kept
+
+        return moved
+
+    def _fetching(self, step: Node, kind: str, fetch: bool) -> Callable[..., None]:
+        def fetching(answer: Callable[[Callable[[], Any]], None], value: Handed) -> None:
+            if fetch:
+                self.transfers[kind] += 1
+                value = value.lane.device.fetch(value, step)
+            event = value.event or value.lane.record()
+
+            def answered() -> None:
+                answer(value.result if fetch else value.left)
+
+            event.then(answered)
+
+        return fetching
+
+
+_HOST = placement("cpu")
+
+
+def _is_there(value: Any, device: Device) -> bool:
+    """Return whether a feed was left on a device by an earlier run."""
+    return isinstance(value, Handed) and value.lane.device.root is device.root
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _named(graph: Graph) -> list[tuple[Node, Placement]]:
+    nodes = graph.nodes
+    return [(nodes[number], where) for number, where in graph.placements.items()]
+
+
+def _producers(spec: TaskSpec, task_of: Mapping[int, int]) -> dict[int, Node]:
+    """Return the tasks that a task takes values of, with one of these values each."""
+    found: dict[int, Node] = {}
+    for step in spec.steps:
+        for part in step.inputs:
+            producer = task_of.get(part.id, spec.index)
+            if producer != spec.index:
+                found.setdefault(producer, part)
+    return found
+
+
+def _ranks(before: Sequence[Mapping[int, Node]], spent: Sequence[float]) -> list[float]:
+    """Return the length of the longest path from each task to the end."""
+    after: list[list[int]] = [[] for _ in before]
+    for index, producers in enumerate(before):
+        for producer in producers:
+            after[producer].append(index)
+    rank = [0.0] * len(before)
+    left = [len(followers) for followers in after]
+    ready = [index for index, number in enumerate(left) if not number]
+    while ready:
+        index = ready.pop()
+        rank[index] = spent[index] + max([rank[other] for other in after[index]], default=0.0)
+        for producer in before[index]:
+            left[producer] -= 1
+            if not left[producer]:
+                ready.append(producer)
+    return rank
+
+
+def _away_us(home: Lane | None, lane: Lane | None, node: Node, symbols: Mapping[str, int]) -> float:
+    """Return what it takes that a lane gets a value of another one."""
+    if home is lane:
+        return 0.0
+    if home is not None and lane is not None and home.device is lane.device:
+        return _ELSEWHERE_US
+    return _COPY_US + size_in_bytes(node, symbols) / _COPIED_PER_US
+
+
+def _transfer(producer: int | None, lanes: Sequence[Lane | None], lane: Lane | None) -> Op | None:
+    """Return how a task on a lane gets what a port brings, None where it is there."""
+    if producer is None:
+        return MOVE
+    home = lanes[producer]
+    if (home and home.device) is (lane and lane.device):
+        return None
+    return FETCH if lane is None else MOVE
+
+
+def _step(number: int, op: Op, node: Node) -> Node:
+    return Node(
+        node.graph, number, op, (node,), {}, node.type, Checks(), node.line, owner_of(node),
+        f"{op.name} of {node.name}",
+    )  # fmt: skip
+
+
+def _with_inputs(step: Node, instead: Mapping[int, Node]) -> Node:
+    if not any([part.id in instead for part in step.inputs]):  # noqa: C419
+        return step
+    inputs = tuple([instead.get(part.id, part) for part in step.inputs])
+    return restated(step, step.op, inputs, step.attrs)
+
+
+def _saves(spec: TaskSpec) -> bool:
+    return any([port.kind == "residual" for port in spec.ports])  # noqa: C419
+
+
+def _renamed(producer: TaskSpec, taker: TaskSpec, instead: Mapping[int, Node]) -> tuple[Node, ...]:
+    """Have a task save what it has moved; return what the taker receives."""
+    found: tuple[Node, ...] = ()
+    bundles = []
+    for nodes, index in producer.bundles:
+        if index == taker.index:
+            nodes = found = tuple([instead.get(node.id, node) for node in nodes])
+        bundles.append((nodes, index))
+    producer.bundles = tuple(bundles)
+    return found

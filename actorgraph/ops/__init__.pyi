@@ -1,0 +1,1002 @@
+"""What `actorgraph.ops` exports, for editors and type checkers.
+
+Written by `python docs/generate.py`; do not edit.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from actorgraph.graph import Node
+from actorgraph.op import Sample as Sample, Together as Together
+from actorgraph.ops.activations import expit as expit, glu as glu, sigmoid as sigmoid, softplus as softplus
+from actorgraph.ops.arithmetic import abs as abs, power as power, sign as sign
+from actorgraph.ops.assignment import index_add as index_add, index_put as index_put, put as put, scatter as scatter, scatter_add as scatter_add
+from actorgraph.ops.attention import multi_head_attention as multi_head_attention, scaled_dot_product_attention as scaled_dot_product_attention
+from actorgraph.ops.broadcasting import broadcast_like as broadcast_like, broadcast_to as broadcast_to, conj as conj, expand_dims as expand_dims, squeeze as squeeze, sum as sum
+from actorgraph.ops.casting import astype as astype
+from actorgraph.ops.clipping import clip_by_global_norm as clip_by_global_norm, clip_by_norm as clip_by_norm
+from actorgraph.ops.closeness import allclose as allclose, array_equal as array_equal, isclose as isclose
+from actorgraph.ops.complex import imag as imag, real as real
+from actorgraph.ops.covariance import average as average, corrcoef as corrcoef, cov as cov
+from actorgraph.ops.creation import arange as arange, eye as eye, full as full, full_like as full_like, linspace as linspace, logspace as logspace, meshgrid as meshgrid, ones as ones, ones_like as ones_like, zeros as zeros, zeros_like as zeros_like
+from actorgraph.ops.ctc import ctc_loss as ctc_loss
+from actorgraph.ops.cumulative import cummax as cummax, cummin as cummin, cumprod as cumprod, cumsum as cumsum, logcumsumexp as logcumsumexp
+from actorgraph.ops.decompositions import cholesky as cholesky, householder_product as householder_product, qr as qr
+from actorgraph.ops.define import define as define
+from actorgraph.ops.detection import yolo_decode as yolo_decode
+from actorgraph.ops.distances import cdist as cdist, cosine_similarity as cosine_similarity, normalize as normalize, pairwise_distance as pairwise_distance, pdist as pdist
+from actorgraph.ops.eigen import eig as eig, eigvals as eigvals
+from actorgraph.ops.einsum import einsum as einsum
+from actorgraph.ops.embedding import embedding as embedding, embedding_bag as embedding_bag
+from actorgraph.ops.entropies import logit as logit
+from actorgraph.ops.finding import argwhere as argwhere, flatnonzero as flatnonzero, isin as isin, masked_scatter as masked_scatter, nonzero as nonzero
+from actorgraph.ops.float_parts import float_power as float_power, frexp as frexp, ldexp as ldexp, modf as modf
+from actorgraph.ops.folding import fold as fold, unfold as unfold
+from actorgraph.ops.fourier import fft as fft, fftn as fftn, ifft as ifft, ifftn as ifftn
+from actorgraph.ops.fourier_nd import fftshift as fftshift, hfft as hfft, hfftn as hfftn, ifftshift as ifftshift, ihfft as ihfft, ihfftn as ihfftn, irfftn as irfftn, rfftn as rfftn
+from actorgraph.ops.fourier_real import irfft as irfft, rfft as rfft
+from actorgraph.ops.gathering import at as at, gather as gather, gather_nd as gather_nd, size_of as size_of, take_along_axis as take_along_axis
+from actorgraph.ops.grids import affine_grid as affine_grid, grid_sample as grid_sample
+from actorgraph.ops.histograms import bincount as bincount, digitize as digitize, histogram as histogram
+from actorgraph.ops.indexing import getitem as getitem, one_hot as one_hot, take as take
+from actorgraph.ops.inverses import det as det, inv as inv, matrix_power as matrix_power, slogdet as slogdet, solve as solve
+from actorgraph.ops.least_squares import lstsq as lstsq
+from actorgraph.ops.linalg import dot as dot, matmul as matmul, outer as outer
+from actorgraph.ops.linalg_products import bmm as bmm, cross as cross, kron as kron, matvec as matvec, multi_dot as multi_dot, tensordot as tensordot, vander as vander, vecdot as vecdot, vecmat as vecmat
+from actorgraph.ops.linear import bilinear as bilinear, linear as linear
+from actorgraph.ops.log_sums import logaddexp as logaddexp
+from actorgraph.ops.losses import log_softmax as log_softmax, mse as mse, mse_loss as mse_loss, softmax as softmax, softmin as softmin
+from actorgraph.ops.losses_classification import bce_with_logits as bce_with_logits, binary_cross_entropy as binary_cross_entropy, binary_cross_entropy_with_logits as binary_cross_entropy_with_logits, cross_entropy as cross_entropy, hinge as hinge, hinge_loss as hinge_loss, linear_cross_entropy as linear_cross_entropy, nll as nll, nll_loss as nll_loss, pick_neg_log_sigmoid as pick_neg_log_sigmoid, pick_neg_log_softmax as pick_neg_log_softmax, pick_softmax as pick_softmax
+from actorgraph.ops.losses_margin import cosine_embedding_loss as cosine_embedding_loss, hinge_embedding_loss as hinge_embedding_loss, margin_ranking_loss as margin_ranking_loss, multi_margin_loss as multi_margin_loss, multilabel_margin_loss as multilabel_margin_loss, multilabel_soft_margin_loss as multilabel_soft_margin_loss, soft_margin_loss as soft_margin_loss, triplet as triplet, triplet_margin_loss as triplet_margin_loss, triplet_margin_with_distance_loss as triplet_margin_with_distance_loss
+from actorgraph.ops.losses_regression import gaussian_nll_loss as gaussian_nll_loss, huber as huber, huber_loss as huber_loss, kl_div as kl_div, l1 as l1, l1_loss as l1_loss, poisson_nll_loss as poisson_nll_loss, smooth_l1 as smooth_l1, smooth_l1_loss as smooth_l1_loss
+from actorgraph.ops.lu import lu as lu, lu_factor as lu_factor, lu_solve as lu_solve
+from actorgraph.ops.masked_reductions import nanargmax as nanargmax, nanargmin as nanargmin, nancumprod as nancumprod, nancumsum as nancumsum
+from actorgraph.ops.matrices import diag as diag, diag_embed as diag_embed, diagflat as diagflat, diagonal as diagonal, trace as trace, tril as tril, triu as triu
+from actorgraph.ops.matrix_exponential import matrix_exp as matrix_exp
+from actorgraph.ops.matrix_norms import cond as cond, matrix_norm as matrix_norm, vector_norm as vector_norm
+from actorgraph.ops.noise import alpha_dropout as alpha_dropout, dropout as dropout, feature_alpha_dropout as feature_alpha_dropout, gumbel_softmax as gumbel_softmax, rrelu as rrelu
+from actorgraph.ops.normalisation import batch_norm as batch_norm, group_norm as group_norm, instance_norm as instance_norm, layer_norm as layer_norm, local_response_norm as local_response_norm, rms_norm as rms_norm
+from actorgraph.ops.opaque import opaque as opaque
+from actorgraph.ops.padding import pad as pad
+from actorgraph.ops.picking import pick as pick
+from actorgraph.ops.piecewise import celu as celu, elu as elu, gelu as gelu, hardshrink as hardshrink, hardtanh as hardtanh, leaky_relu as leaky_relu, prelu as prelu, relu6 as relu6, selu as selu, softshrink as softshrink, threshold as threshold
+from actorgraph.ops.pixels import channel_shuffle as channel_shuffle, pixel_shuffle as pixel_shuffle, pixel_unshuffle as pixel_unshuffle
+from actorgraph.ops.placement import to_device as to_device
+from actorgraph.ops.pooling import global_avg_pool as global_avg_pool, global_max_pool as global_max_pool
+from actorgraph.ops.pseudo_inverse import matrix_rank as matrix_rank, pinv as pinv
+from actorgraph.ops.quantiles import median as median, nanmedian as nanmedian, nanpercentile as nanpercentile, nanquantile as nanquantile, percentile as percentile, quantile as quantile
+from actorgraph.ops.random import bernoulli as bernoulli, binomial as binomial, categorical as categorical, normal as normal, truncated_normal as truncated_normal, uniform as uniform
+from actorgraph.ops.rearranging import flip as flip, moveaxis as moveaxis, permute as permute, repeat as repeat, roll as roll, tile as tile
+from actorgraph.ops.recurrent import gru_cell as gru_cell, lstm_cell as lstm_cell, rnn_cell as rnn_cell
+from actorgraph.ops.resampling import interpolate as interpolate, upsample as upsample
+from actorgraph.ops.reshaping import flatten as flatten, ravel as ravel, reshape as reshape
+from actorgraph.ops.rounding import round as round
+from actorgraph.ops.running_statistics import running_batch_norm as running_batch_norm
+from actorgraph.ops.sampled import convolve as convolve, cumulative_trapezoid as cumulative_trapezoid, interp as interp, trapezoid as trapezoid
+from actorgraph.ops.scatter_reductions import index_reduce as index_reduce, scatter_reduce as scatter_reduce, segment_reduce as segment_reduce
+from actorgraph.ops.selection import clip as clip, where as where
+from actorgraph.ops.shaping import array as array, concatenate as concatenate, stack as stack, swapaxes as swapaxes, transpose as transpose
+from actorgraph.ops.sinc import sinc as sinc
+from actorgraph.ops.sorting import argsort as argsort, mode as mode, searchsorted as searchsorted, sort as sort, topk as topk, unique as unique
+from actorgraph.ops.sparsemax import sparsemax as sparsemax
+from actorgraph.ops.special import multigammaln as multigammaln, polygamma as polygamma, zeta as zeta
+from actorgraph.ops.spectral import eigh as eigh, eigvalsh as eigvalsh, svd as svd, svdvals as svdvals
+from actorgraph.ops.spectrograms import istft as istft, stft as stft
+from actorgraph.ops.splitting import split as split, unstack as unstack
+from actorgraph.ops.statistics import norm as norm, std as std, var as var
+from actorgraph.ops.tensor_equations import tensorinv as tensorinv, tensorsolve as tensorsolve
+from actorgraph.ops.torch_names import aminmax as aminmax, block_diag as block_diag, bucketize as bucketize, cartesian_prod as cartesian_prod, dist as dist, histc as histc, index_copy as index_copy, index_fill as index_fill, index_select as index_select, kthvalue as kthvalue, lerp as lerp, masked_fill as masked_fill, masked_select as masked_select, narrow as narrow, renorm as renorm, select_scatter as select_scatter, slice_scatter as slice_scatter
+from actorgraph.ops.triangular import cholesky_solve as cholesky_solve, solve_triangular as solve_triangular
+from actorgraph.ops.trigonometric import angle as angle, cot as cot, csc as csc, sec as sec
+from actorgraph.ops.windows import col2im as col2im, im2col as im2col
+
+def adaptive_avg_pool1d(x: Node, output_size: Any) -> Node:
+    """Average over windows that cover one axis, as ``torch.nn.functional.adaptive_avg_pool1d``.
+
+    Window i of n covers the entries from ``floor(i size / n)`` to ``ceil((i + 1) size / n)``.
+    """
+
+def adaptive_avg_pool2d(x: Node, output_size: Any) -> Node:
+    """Average over windows that cover two axes, as ``torch.nn.functional.adaptive_avg_pool2d``.
+
+    Window i of n covers the entries from ``floor(i size / n)`` to ``ceil((i + 1) size / n)``.
+    """
+
+def adaptive_avg_pool3d(x: Node, output_size: Any) -> Node:
+    """Average over windows that cover three axes, as ``torch.nn.functional.adaptive_avg_pool3d``.
+
+    Window i of n covers the entries from ``floor(i size / n)`` to ``ceil((i + 1) size / n)``.
+    """
+
+def adaptive_max_pool1d(x: Node, output_size: Any, return_indices: bool = False) -> Any:
+    """Maximum over the windows of `adaptive_avg_pool1d`; the first of equal entries counts.
+
+    Parameters and errors are those of `adaptive_avg_pool1d`; `x` is any real number.  With
+    `return_indices` the result is a `MaxPool`.
+    """
+
+def adaptive_max_pool2d(x: Node, output_size: Any, return_indices: bool = False) -> Any:
+    """Maximum over the windows of `adaptive_avg_pool2d`; the first of equal entries counts.
+
+    Parameters and errors are those of `adaptive_avg_pool2d`; `x` is any real number.  With
+    `return_indices` the result is a `MaxPool`.
+    """
+
+def adaptive_max_pool3d(x: Node, output_size: Any, return_indices: bool = False) -> Any:
+    """Maximum over the windows of `adaptive_avg_pool3d`; the first of equal entries counts.
+
+    Parameters and errors are those of `adaptive_avg_pool3d`; `x` is any real number.  With
+    `return_indices` the result is a `MaxPool`.
+    """
+
+def add(x: Any, y: Any) -> Node:
+    """Add elementwise, as ``x + y``.
+
+    Type ``n[*s] -> n[*t] -> n[*s|t]``.
+    """
+
+def all(x: Any, axis: Any = None, keepdims: bool = False) -> Node:
+    """Whether no element over axes is zero.
+
+    Type ``a[*s] -> bool[*out]``.  Of no elements True; no gradient.
+    """
+
+def any(x: Any, axis: Any = None, keepdims: bool = False) -> Node:
+    """Whether an element over axes is not zero.
+
+    Type ``a[*s] -> bool[*out]``.  Of no elements False; no gradient.
+    """
+
+def arccos(x: Any) -> Node:
+    """Inverse cosine.
+
+    Type ``x[*s] -> x[*s]``.  The gradient at -1 and 1 is infinite.
+    """
+
+def arccosh(x: Any) -> Node:
+    """Inverse hyperbolic cosine.
+
+    Type ``x[*s] -> x[*s]``.  The gradient at 1 is infinite.
+    """
+
+def arcsin(x: Any) -> Node:
+    """Inverse sine.
+
+    Type ``x[*s] -> x[*s]``.  The gradient at -1 and 1 is infinite.
+    """
+
+def arcsinh(x: Any) -> Node:
+    """Inverse hyperbolic sine.
+
+    Type ``x[*s] -> x[*s]``.
+    """
+
+def arctan(x: Any) -> Node:
+    """Inverse tangent.
+
+    Type ``x[*s] -> x[*s]``.
+    """
+
+def arctan2(x: Any, y: Any) -> Node:
+    """Angle of the point (y, x) in (-pi, pi]; the first argument is the ordinate.
+
+    Type ``f[*s] -> f[*t] -> f[*s|t]``.  At the origin all derivatives are 0.
+    """
+
+def arctanh(x: Any) -> Node:
+    """Inverse hyperbolic tangent.
+
+    Type ``x[*s] -> x[*s]``.  The gradient at -1 and 1 is infinite.
+    """
+
+def argmax(x: Any, axis: int | None = None, keepdims: bool = False) -> Node:
+    """Position of the maximum along an axis.
+
+    Type ``r[*s] -> int64[*out]``.  Of equal elements the first; NaN counts as the one looked for, as in NumPy.  No gradient.
+    """
+
+def argmin(x: Any, axis: int | None = None, keepdims: bool = False) -> Node:
+    """Position of the minimum along an axis.
+
+    Type ``r[*s] -> int64[*out]``.  Of equal elements the first; NaN counts as the one looked for, as in NumPy.  No gradient.
+    """
+
+def avg_pool1d(x: Node, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: float | None = None) -> Node:
+    """Average over windows of one axis, as ``torch.nn.functional.avg_pool1d``."""
+
+def avg_pool2d(x: Node, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: float | None = None) -> Node:
+    """Average over windows of two axes, as ``torch.nn.functional.avg_pool2d``."""
+
+def avg_pool3d(x: Node, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: float | None = None) -> Node:
+    """Average over windows of three axes, as ``torch.nn.functional.avg_pool3d``."""
+
+def bitwise_and(*values: Any) -> Node:
+    """Bits that both integers have.
+
+    Type ``i[*s] -> i[*t] -> i[*s|t]``.  Of bools it is `logical_and`.
+    """
+
+def bitwise_count(x: Any) -> Node:
+    """Number of bits that are 1 in abs(x).
+
+    Type ``i[*s] -> uint8[*s]``.
+    """
+
+def bitwise_not(*values: Any) -> Node:
+    """All bits the other way; of bools `logical_not`.
+
+    Type ``i[*s] -> i[*s]``.
+    """
+
+def bitwise_or(*values: Any) -> Node:
+    """Bits that one of two integers has.
+
+    Type ``i[*s] -> i[*t] -> i[*s|t]``.  Of bools it is `logical_or`.
+    """
+
+def bitwise_xor(*values: Any) -> Node:
+    """Bits in which two integers differ.
+
+    Type ``i[*s] -> i[*t] -> i[*s|t]``.  Of bools it is `logical_xor`.
+    """
+
+def cbrt(x: Any) -> Node:
+    """Cube root, also of negative numbers.
+
+    Type ``f[*s] -> f[*s]``.  The gradient at 0 is infinite.
+    """
+
+def ceil(x: Any) -> Node:
+    """The smallest integer >= x.
+
+    Type ``f[*s] -> f[*s]``.  Piecewise constant: its gradient is zero.  Integers are returned as they are.
+    """
+
+def conv1d(x: Node, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1) -> Node:
+    """Convolution over one axis, as ``torch.nn.functional.conv1d``.
+
+    ``y[n, o, p] = bias[o] + sum over c, k of weight[o, c, k] x[n, c, stride p + dilation k - pad]``
+    with ``(size + pads - dilation (kernel - 1) - 1) // stride + 1`` entries along each axis.
+    """
+
+def conv2d(x: Node, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1) -> Node:
+    """Convolution over two axes, as ``torch.nn.functional.conv2d``.
+
+    ``y[n, o, p] = bias[o] + sum over c, k of weight[o, c, k] x[n, c, stride p + dilation k - pad]``
+    with ``(size + pads - dilation (kernel - 1) - 1) // stride + 1`` entries along each axis.
+    """
+
+def conv3d(x: Node, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1) -> Node:
+    """Convolution over three axes, as ``torch.nn.functional.conv3d``.
+
+    ``y[n, o, p] = bias[o] + sum over c, k of weight[o, c, k] x[n, c, stride p + dilation k - pad]``
+    with ``(size + pads - dilation (kernel - 1) - 1) // stride + 1`` entries along each axis.
+    """
+
+def conv_transpose1d(x: Node, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, output_padding: Any = 0, groups: int = 1, dilation: Any = 1) -> Node:
+    """Transposed convolution over one axis, as ``torch.nn.functional.conv_transpose1d``.
+
+    The adjoint, in its input, of `conv1d` with the same weight: along each axis it gives
+    ``(size - 1) stride - pads + dilation (kernel - 1) + output_padding + 1`` entries.
+    """
+
+def conv_transpose2d(x: Node, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, output_padding: Any = 0, groups: int = 1, dilation: Any = 1) -> Node:
+    """Transposed convolution over two axes, as ``torch.nn.functional.conv_transpose2d``.
+
+    The adjoint, in its input, of `conv2d` with the same weight: along each axis it gives
+    ``(size - 1) stride - pads + dilation (kernel - 1) + output_padding + 1`` entries.
+    """
+
+def conv_transpose3d(x: Node, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, output_padding: Any = 0, groups: int = 1, dilation: Any = 1) -> Node:
+    """Transposed convolution over three axes, as ``torch.nn.functional.conv_transpose3d``.
+
+    The adjoint, in its input, of `conv3d` with the same weight: along each axis it gives
+    ``(size - 1) stride - pads + dilation (kernel - 1) + output_padding + 1`` entries.
+    """
+
+def copysign(x: Any, y: Any) -> Node:
+    """The size of x with the sign of y.
+
+    Type ``f[*s] -> f[*t] -> f[*s|t]``.  The gradient of x is 1 or -1, 0 at 0; that of y is zero.
+    """
+
+def cos(x: Any) -> Node:
+    """Cosine of radians.
+
+    Type ``x[*s] -> x[*s]``.
+    """
+
+def cosh(x: Any) -> Node:
+    """Hyperbolic cosine.
+
+    Type ``x[*s] -> x[*s]``.
+    """
+
+def count_nonzero(x: Any, axis: Any = None, keepdims: bool = False) -> Node:
+    """Number of elements over axes that are not zero.
+
+    Type ``a[*s] -> int64[*out]``.  NaN is not zero; no gradient.
+    """
+
+def cube(x: Any) -> Node:
+    """x * x * x.
+
+    Type ``n[*s] -> n[*s]``.
+    """
+
+def deg2rad(x: Any) -> Node:
+    """Degrees to radians.
+
+    Type ``f[*s] -> f[*s]``.
+    """
+
+def digamma(x: Any) -> Node:
+    """Derivative of lgamma.
+
+    Type ``f[*s] -> f[*s]``.  By ``scipy.special.psi``, an extra: ``pip install 'actorgraph[special]'``.
+    """
+
+def divide(x: Any, y: Any) -> Node:
+    """Divide floats; integers have to be converted with ``.astype`` first.
+
+    Type ``x[*s] -> x[*t] -> x[*s|t]``.
+    """
+
+def dropout1d(x: Node, p: float = 0.5, training: bool = True) -> Node:
+    """Zero whole channels with probability `p` and scale the others by ``1 / (1 - p)``."""
+
+def dropout2d(x: Node, p: float = 0.5, training: bool = True) -> Node:
+    """Zero whole channels with probability `p` and scale the others by ``1 / (1 - p)``."""
+
+def dropout3d(x: Node, p: float = 0.5, training: bool = True) -> Node:
+    """Zero whole channels with probability `p` and scale the others by ``1 / (1 - p)``."""
+
+def entr(x: Any) -> Node:
+    """-x * log(x), 0 at 0 and -inf below.
+
+    Type ``f[*s] -> f[*s]``.  The gradient at 0 is infinite, and below NaN.
+    """
+
+def equal(x: Any, y: Any, *, same_dtype: bool = False) -> Node:
+    """x == y.
+
+    Type ``a[*s] -> a[*t] -> bool[*s|t]``.
+    """
+
+def erf(x: Any) -> Node:
+    """Error function, 2 / sqrt(pi) times the integral of exp(-t * t) from 0 to x.
+
+    Type ``f[*s] -> f[*s]``.  By ``scipy.special.erf``, an extra: ``pip install 'actorgraph[special]'``.
+    """
+
+def erfc(x: Any) -> Node:
+    """Complementary error function, 1 - erf(x), exact for large x.
+
+    Type ``f[*s] -> f[*s]``.  By ``scipy.special.erfc``, an extra: ``pip install 'actorgraph[special]'``.
+    """
+
+def erfcx(x: Any) -> Node:
+    """exp(x * x) * erfc(x), without overflow for large x.
+
+    Type ``f[*s] -> f[*s]``.  By ``scipy.special.erfcx``, an extra: ``pip install 'actorgraph[special]'``.
+    """
+
+def erfinv(x: Any) -> Node:
+    """Inverse of erf.
+
+    Type ``f[*s] -> f[*s]``.  By ``scipy.special.erfinv``, an extra: ``pip install 'actorgraph[special]'``.  The gradient at -1 and 1 is infinite.
+    """
+
+def exp(x: Any) -> Node:
+    """Exponential.
+
+    Type ``x[*s] -> x[*s]``.
+    """
+
+def exp2(x: Any) -> Node:
+    """2 ** x.
+
+    Type ``x[*s] -> x[*s]``.
+    """
+
+def expm1(x: Any) -> Node:
+    """exp(x) - 1, exact near 0.
+
+    Type ``x[*s] -> x[*s]``.
+    """
+
+def fft2(x: Node, s: Any = None, axes: Any = (-2, -1), norm: str | None = None) -> Node:
+    """Transform over the last two axes by `fftn`, as ``numpy.fft`` names it."""
+
+def floor(x: Any) -> Node:
+    """The largest integer <= x.
+
+    Type ``f[*s] -> f[*s]``.  Piecewise constant: its gradient is zero.  Integers are returned as they are.
+    """
+
+def floor_divide(x: Any, y: Any) -> Node:
+    """The largest integer <= x / y.
+
+    Type ``r[*s] -> r[*t] -> r[*s|t]``.  Piecewise constant: its gradient is zero.
+    """
+
+def fmax(x: Any, y: Any) -> Node:
+    """The larger of x and y; of a number and NaN the number.
+
+    Type ``r[*s] -> r[*t] -> r[*s|t]``.  Where they are equal each gets half of the gradient; two of NaN get none.
+    """
+
+def fmin(x: Any, y: Any) -> Node:
+    """The smaller of x and y; of a number and NaN the number.
+
+    Type ``r[*s] -> r[*t] -> r[*s|t]``.  Where they are equal each gets half of the gradient; two of NaN get none.
+    """
+
+def fmod(x: Any, y: Any) -> Node:
+    """Remainder of a division rounded towards zero, with the sign of x.
+
+    Type ``r[*s] -> r[*t] -> r[*s|t]``.  Gradients: 1 for x, -trunc(x / y) for y.
+    """
+
+def frac(x: Any) -> Node:
+    """x without its integer part.
+
+    Type ``f[*s] -> f[*s]``.  The gradient is 1.
+    """
+
+def gammaln(x: Any) -> Node:
+    """Logarithm of the absolute value of the gamma function.
+
+    Type ``f[*s] -> f[*s]``.  By ``scipy.special.gammaln``, an extra: ``pip install 'actorgraph[special]'``.
+    """
+
+def gcd(x: Any, y: Any) -> Node:
+    """Greatest common divisor.
+
+    Type ``i[*s] -> i[*t] -> i[*s|t]``.
+    """
+
+def greater(x: Any, y: Any, *, same_dtype: bool = False) -> Node:
+    """x > y.
+
+    Type ``r[*s] -> r[*t] -> bool[*s|t]``.
+    """
+
+def greater_equal(x: Any, y: Any, *, same_dtype: bool = False) -> Node:
+    """x >= y.
+
+    Type ``r[*s] -> r[*t] -> bool[*s|t]``.
+    """
+
+def hardsigmoid(x: Any) -> Node:
+    """clip(x + 3, 0, 6) / 6.
+
+    Type ``f[*s] -> f[*s]``.  The gradient is 0 at -3 and 3.
+    """
+
+def hardswish(x: Any) -> Node:
+    """x * hardsigmoid(x).
+
+    Type ``f[*s] -> f[*s]``.  The gradient is 0 at -3 and 1 at 3.  Source: Howard et al., Searching for MobileNetV3, 2019.
+    """
+
+def heaviside(x: Any, y: Any) -> Node:
+    """0 where x < 0, 1 where x > 0, and y where x is 0.
+
+    Type ``f[*s] -> f[*t] -> f[*s|t]``.  Piecewise constant in x: only y has a gradient, where x is 0.
+    """
+
+def hfft2(x: Node, s: Any = None, axes: Any = (-2, -1), norm: str | None = None) -> Node:
+    """Transform over the last two axes by `hfftn`, as ``numpy.fft`` names it."""
+
+def hypot(x: Any, y: Any) -> Node:
+    """sqrt(x * x + y * y), without overflow.
+
+    Type ``f[*s] -> f[*t] -> f[*s|t]``.  At the origin all derivatives are 0.
+    """
+
+def i0(x: Any) -> Node:
+    """Modified Bessel function of the first kind, of order 0.
+
+    Type ``f[*s] -> f[*s]``.  By ``scipy.special.i0``, an extra: ``pip install 'actorgraph[special]'``.
+    """
+
+def i0e(x: Any) -> Node:
+    """Exp(-abs(x)) times the modified Bessel function of the first kind, of order 0.
+
+    Type ``f[*s] -> f[*s]``.  By ``scipy.special.i0e``, an extra: ``pip install 'actorgraph[special]'``.
+    """
+
+def i1(x: Any) -> Node:
+    """Modified Bessel function of the first kind, of order 1.
+
+    Type ``f[*s] -> f[*s]``.  By ``scipy.special.i1``, an extra: ``pip install 'actorgraph[special]'``.
+    """
+
+def i1e(x: Any) -> Node:
+    """Exp(-abs(x)) times the modified Bessel function of the first kind, of order 1.
+
+    Type ``f[*s] -> f[*s]``.  By ``scipy.special.i1e``, an extra: ``pip install 'actorgraph[special]'``.
+    """
+
+def ifft2(x: Node, s: Any = None, axes: Any = (-2, -1), norm: str | None = None) -> Node:
+    """Transform over the last two axes by `ifftn`, as ``numpy.fft`` names it."""
+
+def ihfft2(x: Node, s: Any = None, axes: Any = (-2, -1), norm: str | None = None) -> Node:
+    """Transform over the last two axes by `ihfftn`, as ``numpy.fft`` names it."""
+
+def irfft2(x: Node, s: Any = None, axes: Any = (-2, -1), norm: str | None = None) -> Node:
+    """Transform over the last two axes by `irfftn`, as ``numpy.fft`` names it."""
+
+def isfinite(x: Any) -> Node:
+    """Whether x is neither NaN nor infinite.
+
+    Type ``n[*s] -> bool[*s]``.
+    """
+
+def isinf(x: Any) -> Node:
+    """Whether x is infinite.
+
+    Type ``n[*s] -> bool[*s]``.
+    """
+
+def isnan(x: Any) -> Node:
+    """Whether x is NaN.
+
+    Type ``n[*s] -> bool[*s]``.
+    """
+
+def j0(x: Any) -> Node:
+    """Bessel function of the first kind, of order 0.
+
+    Type ``f[*s] -> f[*s]``.  By ``scipy.special.j0``, an extra: ``pip install 'actorgraph[special]'``.
+    """
+
+def j1(x: Any) -> Node:
+    """Bessel function of the first kind, of order 1.
+
+    Type ``f[*s] -> f[*s]``.  By ``scipy.special.j1``, an extra: ``pip install 'actorgraph[special]'``.
+    """
+
+def k0(x: Any) -> Node:
+    """Modified Bessel function of the second kind, of order 0.
+
+    Type ``f[*s] -> f[*s]``.  By ``scipy.special.k0``, an extra: ``pip install 'actorgraph[special]'``.
+    """
+
+def k0e(x: Any) -> Node:
+    """Exp(x) times the modified Bessel function of the second kind, of order 0.
+
+    Type ``f[*s] -> f[*s]``.  By ``scipy.special.k0e``, an extra: ``pip install 'actorgraph[special]'``.
+    """
+
+def k1(x: Any) -> Node:
+    """Modified Bessel function of the second kind, of order 1.
+
+    Type ``f[*s] -> f[*s]``.  By ``scipy.special.k1``, an extra: ``pip install 'actorgraph[special]'``.
+    """
+
+def k1e(x: Any) -> Node:
+    """Exp(x) times the modified Bessel function of the second kind, of order 1.
+
+    Type ``f[*s] -> f[*s]``.  By ``scipy.special.k1e``, an extra: ``pip install 'actorgraph[special]'``.
+    """
+
+def lcm(x: Any, y: Any) -> Node:
+    """Least common multiple.
+
+    Type ``i[*s] -> i[*t] -> i[*s|t]``.
+    """
+
+def left_shift(x: Any, y: Any) -> Node:
+    """x times 2 ** y, without the bits that are shifted out.
+
+    Type ``i[*s] -> i[*t] -> i[*s|t]``.
+    """
+
+def less(x: Any, y: Any, *, same_dtype: bool = False) -> Node:
+    """x < y.
+
+    Type ``r[*s] -> r[*t] -> bool[*s|t]``.
+    """
+
+def less_equal(x: Any, y: Any, *, same_dtype: bool = False) -> Node:
+    """x <= y.
+
+    Type ``r[*s] -> r[*t] -> bool[*s|t]``.
+    """
+
+def lgamma(x: Any) -> Node:
+    """Logarithm of the absolute value of the gamma function.
+
+    Type ``f[*s] -> f[*s]``.  By ``scipy.special.gammaln``, an extra: ``pip install 'actorgraph[special]'``.
+    """
+
+def log(x: Any) -> Node:
+    """Natural logarithm.
+
+    Type ``x[*s] -> x[*s]``.
+    """
+
+def log10(x: Any) -> Node:
+    """Logarithm to base 10.
+
+    Type ``x[*s] -> x[*s]``.
+    """
+
+def log1p(x: Any) -> Node:
+    """log(1 + x), exact near 0.
+
+    Type ``x[*s] -> x[*s]``.
+    """
+
+def log2(x: Any) -> Node:
+    """Logarithm to base 2.
+
+    Type ``x[*s] -> x[*s]``.
+    """
+
+def log_ndtr(x: Any) -> Node:
+    """Logarithm of the normal distribution function, exact far below 0 too.
+
+    Type ``f[*s] -> f[*s]``.  By ``scipy.special.log_ndtr``, an extra: ``pip install 'actorgraph[special]'``.
+    """
+
+def logaddexp2(x: Any, y: Any) -> Node:
+    """log2(2**x + 2**y), without overflow.
+
+    Type ``f[*s] -> f[*t] -> f[*s|t]``.  Two of -inf give -inf, with gradient 0.
+    """
+
+def logical_and(x: Any, y: Any) -> Node:
+    """x and y.
+
+    Type ``bool[*s] -> bool[*t] -> bool[*s|t]``.
+    """
+
+def logical_not(x: Any) -> Node:
+    """not x.
+
+    Type ``bool[*s] -> bool[*s]``.
+    """
+
+def logical_or(x: Any, y: Any) -> Node:
+    """x or y.
+
+    Type ``bool[*s] -> bool[*t] -> bool[*s|t]``.
+    """
+
+def logical_xor(x: Any, y: Any) -> Node:
+    """x != y.
+
+    Type ``bool[*s] -> bool[*t] -> bool[*s|t]``.
+    """
+
+def logsigmoid(x: Any) -> Node:
+    """log(sigmoid(x)), computed as -log(1 + exp(-x)).
+
+    Type ``f[*s] -> f[*s]``.
+    """
+
+def logsumexp(x: Any, axis: Any = None, keepdims: bool = False) -> Node:
+    """log(sum(exp(x))) over axes, without overflow.
+
+    Type ``f[*s] -> f[*out]``.  Computed as ``max(x) + log(sum(exp(x - max(x))))`` where the sum would overflow or vanish.  A row of -inf gives -inf, with gradient 0, and so does an empty axis.
+    """
+
+def lp_pool1d(x: Node, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False) -> Node:
+    """Root of the sum of powers over windows, as ``torch.nn.functional.lp_pool1d``.
+
+    ``(sum of x^p)^(1/p)`` for ``p = norm_type``; a negative sum has no root (NaN).  The sum over a
+    window that is cut off is scaled as if it were whole.
+    """
+
+def lp_pool2d(x: Node, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False) -> Node:
+    """Root of the sum of powers over windows, as ``torch.nn.functional.lp_pool2d``.
+
+    ``(sum of x^p)^(1/p)`` for ``p = norm_type``; a negative sum has no root (NaN).  The sum over a
+    window that is cut off is scaled as if it were whole.
+    """
+
+def lp_pool3d(x: Node, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False) -> Node:
+    """Root of the sum of powers over windows, as ``torch.nn.functional.lp_pool3d``.
+
+    ``(sum of x^p)^(1/p)`` for ``p = norm_type``; a negative sum has no root (NaN).  The sum over a
+    window that is cut off is scaled as if it were whole.
+    """
+
+def max(x: Any, axis: Any = None, keepdims: bool = False) -> Node:
+    """Maximum over axes.
+
+    Type ``r[*s] -> r[*out]``.  Elements that tie share the gradient equally.  NaN where a value is NaN, which then gets the gradient.
+    """
+
+def max_pool1d(x: Node, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False, return_indices: bool = False) -> Any:
+    """Maximum over windows of one axis, as ``torch.nn.functional.max_pool1d``.
+
+    The gradient goes to the first largest entry of a window in row-major order.
+    """
+
+def max_pool2d(x: Node, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False, return_indices: bool = False) -> Any:
+    """Maximum over windows of two axes, as ``torch.nn.functional.max_pool2d``.
+
+    The gradient goes to the first largest entry of a window in row-major order.
+    """
+
+def max_pool3d(x: Node, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False, return_indices: bool = False) -> Any:
+    """Maximum over windows of three axes, as ``torch.nn.functional.max_pool3d``.
+
+    The gradient goes to the first largest entry of a window in row-major order.
+    """
+
+def max_unpool1d(x: Node, indices: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, output_size: Any = None) -> Node:
+    """Write maxima where they stood, zeros elsewhere, as ``torch.nn.functional.max_unpool1d``."""
+
+def max_unpool2d(x: Node, indices: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, output_size: Any = None) -> Node:
+    """Write maxima where they stood, zeros elsewhere, as ``torch.nn.functional.max_unpool2d``."""
+
+def max_unpool3d(x: Node, indices: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, output_size: Any = None) -> Node:
+    """Write maxima where they stood, zeros elsewhere, as ``torch.nn.functional.max_unpool3d``."""
+
+def maximum(x: Any, y: Any) -> Node:
+    """The larger of x and y; NaN where either is NaN.
+
+    Type ``r[*s] -> r[*t] -> r[*s|t]``.  Where they are equal each gets half of the gradient.
+    """
+
+def mean(x: Any, axis: Any = None, keepdims: bool = False) -> Node:
+    """Arithmetic mean over axes.
+
+    Type ``x[*s] -> x[*out]``.  Integers have to be converted with ``.astype`` first.  The mean of no elements is NaN.
+    """
+
+def min(x: Any, axis: Any = None, keepdims: bool = False) -> Node:
+    """Minimum over axes.
+
+    Type ``r[*s] -> r[*out]``.  Elements that tie share the gradient equally.  NaN where a value is NaN, which then gets the gradient.
+    """
+
+def minimum(x: Any, y: Any) -> Node:
+    """The smaller of x and y; NaN where either is NaN.
+
+    Type ``r[*s] -> r[*t] -> r[*s|t]``.  Where they are equal each gets half of the gradient.
+    """
+
+def mish(x: Any) -> Node:
+    """x * tanh(softplus(x)).
+
+    Type ``f[*s] -> f[*s]``.
+    """
+
+def mod(x: Any, y: Any) -> Node:
+    """Remainder of `floor_divide`, with the sign of y.
+
+    Type ``r[*s] -> r[*t] -> r[*s|t]``.  Gradients: 1 for x, -floor(x / y) for y.
+    """
+
+def multiply(x: Any, y: Any) -> Node:
+    """Multiply.
+
+    Type ``n[*s] -> n[*t] -> n[*s|t]``.
+    """
+
+def nanmax(x: Any, axis: Any = None, keepdims: bool = False) -> Node:
+    """Maximum over axes of what is not NaN.
+
+    Type ``r[*s] -> r[*out]``.  Elements that tie share the gradient equally.  NaN where all values are.
+    """
+
+def nanmean(x: Node, axis: Any = None, keepdims: bool = False) -> Node:
+    """`mean` over axes of what is not NaN, as ``numpy.nanmean``; NaN of none, without a warning.
+
+    NaN gets no gradient.
+    """
+
+def nanmin(x: Any, axis: Any = None, keepdims: bool = False) -> Node:
+    """Minimum over axes of what is not NaN.
+
+    Type ``r[*s] -> r[*out]``.  Elements that tie share the gradient equally.  NaN where all values are.
+    """
+
+def nanprod(x: Node, axis: Any = None, keepdims: bool = False) -> Node:
+    """`prod` over axes of what is not NaN, as ``numpy.nanprod``; 1 of none.
+
+    NaN gets no gradient.
+    """
+
+def nanstd(x: Node, axis: Any = None, keepdims: bool = False, *, ddof: int = 0) -> Node:
+    """`std` over axes of what is not NaN, as ``numpy.nanstd``; NaN of no more than `ddof`.
+
+    NaN gets no gradient.
+    """
+
+def nansum(x: Node, axis: Any = None, keepdims: bool = False) -> Node:
+    """`sum` over axes of what is not NaN, as ``numpy.nansum``; 0 of none.
+
+    NaN gets no gradient.
+    """
+
+def nanvar(x: Node, axis: Any = None, keepdims: bool = False, *, ddof: int = 0) -> Node:
+    """`var` over axes of what is not NaN, as ``numpy.nanvar``; NaN of no more than `ddof`.
+
+    NaN gets no gradient.
+    """
+
+def ndtr(x: Any) -> Node:
+    """The normal distribution function, the integral of its density up to x.
+
+    Type ``f[*s] -> f[*s]``.  By ``scipy.special.ndtr``, an extra: ``pip install 'actorgraph[special]'``.
+    """
+
+def ndtri(x: Any) -> Node:
+    """Inverse of the normal distribution function.
+
+    Type ``f[*s] -> f[*s]``.  By ``scipy.special.ndtri``, an extra: ``pip install 'actorgraph[special]'``.  The gradient at 0 and 1 is infinite.
+    """
+
+def neg(x: Any) -> Node:
+    """Negate.
+
+    Type ``n[*s] -> n[*s]``.
+    """
+
+def nextafter(x: Any, y: Any) -> Node:
+    """The float next to x towards y.
+
+    Type ``f[*s] -> f[*t] -> f[*s|t]``.  The gradient of x is 1, that of y zero.
+    """
+
+def not_equal(x: Any, y: Any, *, same_dtype: bool = False) -> Node:
+    """x != y.
+
+    Type ``a[*s] -> a[*t] -> bool[*s|t]``.
+    """
+
+def prod(x: Any, axis: Any = None, keepdims: bool = False) -> Node:
+    """Product over axes; the dtype is kept.
+
+    Type ``n[*s] -> n[*out]``.  The product of no elements is 1.  The gradient of an element is the product of the others, taken without a division: it is right where one or several factors are zero.
+    """
+
+def psi(x: Any) -> Node:
+    """Derivative of lgamma.
+
+    Type ``f[*s] -> f[*s]``.  By ``scipy.special.psi``, an extra: ``pip install 'actorgraph[special]'``.
+    """
+
+def rad2deg(x: Any) -> Node:
+    """Radians to degrees.
+
+    Type ``f[*s] -> f[*s]``.
+    """
+
+def reciprocal(x: Any) -> Node:
+    """1 / x.
+
+    Type ``x[*s] -> x[*s]``.
+    """
+
+def relu(x: Any) -> Node:
+    """max(x, 0).
+
+    Type ``r[*s] -> r[*s]``.  The gradient at 0 is 0.  An inactive unit gets 0 also of an infinite cotangent, as ``where(y > 0, ct, 0)`` gives it.
+    """
+
+def rfft2(x: Node, s: Any = None, axes: Any = (-2, -1), norm: str | None = None) -> Node:
+    """Transform over the last two axes by `rfftn`, as ``numpy.fft`` names it."""
+
+def right_shift(x: Any, y: Any) -> Node:
+    """x divided by 2 ** y, rounded down.
+
+    Type ``i[*s] -> i[*t] -> i[*s|t]``.
+    """
+
+def rsqrt(x: Any) -> Node:
+    """1 / sqrt(x).
+
+    Type ``x[*s] -> x[*s]``.
+    """
+
+def signbit(x: Any) -> Node:
+    """Whether the sign is minus, of -0.0 too.
+
+    Type ``f[*s] -> bool[*s]``.
+    """
+
+def silu(x: Any) -> Node:
+    """x * sigmoid(x), also called swish.
+
+    Type ``f[*s] -> f[*s]``.
+    """
+
+def sin(x: Any) -> Node:
+    """Sine of radians.
+
+    Type ``x[*s] -> x[*s]``.
+    """
+
+def sinh(x: Any) -> Node:
+    """Hyperbolic sine.
+
+    Type ``x[*s] -> x[*s]``.
+    """
+
+def softsign(x: Any) -> Node:
+    """x / (1 + abs(x)).
+
+    Type ``f[*s] -> f[*s]``.
+    """
+
+def spacing(x: Any) -> Node:
+    """Distance to the next float away from zero.
+
+    Type ``f[*s] -> f[*s]``.  Piecewise constant: its gradient is zero.
+    """
+
+def sqrt(x: Any) -> Node:
+    """Square root.
+
+    Type ``x[*s] -> x[*s]``.  The gradient at 0 is infinite.
+    """
+
+def square(x: Any) -> Node:
+    """x * x.
+
+    Type ``n[*s] -> n[*s]``.
+    """
+
+def subtract(x: Any, y: Any) -> Node:
+    """Subtract.
+
+    Type ``n[*s] -> n[*t] -> n[*s|t]``.
+    """
+
+def tan(x: Any) -> Node:
+    """Tangent of radians.
+
+    Type ``x[*s] -> x[*s]``.
+    """
+
+def tanh(x: Any) -> Node:
+    """Hyperbolic tangent.
+
+    Type ``x[*s] -> x[*s]``.
+    """
+
+def tanhshrink(x: Any) -> Node:
+    """x - tanh(x).
+
+    Type ``x[*s] -> x[*s]``.
+    """
+
+def trunc(x: Any) -> Node:
+    """The nearest integer towards zero.
+
+    Type ``f[*s] -> f[*s]``.  Piecewise constant: its gradient is zero.  Integers are returned as they are.
+    """
+
+def xlog1py(x: Any, y: Any) -> Node:
+    """x * log(1 + y), 0 where x is 0.
+
+    Type ``f[*s] -> f[*t] -> f[*s|t]``.
+    """
+
+def xlogy(x: Any, y: Any) -> Node:
+    """x * log(y), 0 where x is 0.
+
+    Type ``f[*s] -> f[*t] -> f[*s|t]``.
+    """
+
+def y0(x: Any) -> Node:
+    """Bessel function of the second kind, of order 0.
+
+    Type ``f[*s] -> f[*s]``.  By ``scipy.special.y0``, an extra: ``pip install 'actorgraph[special]'``.
+    """
+
+def y1(x: Any) -> Node:
+    """Bessel function of the second kind, of order 1.
+
+    Type ``f[*s] -> f[*s]``.  By ``scipy.special.y1``, an extra: ``pip install 'actorgraph[special]'``.
+    """

@@ -1,0 +1,278 @@
+"""Gradients of plain NumPy functions, as Python source that can be read and debugged.
+
+A function is parsed, its control flow and containers kept, and a new function is written that runs
+it forward and then backward.  Rules of single calls come from the ops of the package.  See
+docs/source.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FunctionType
+from typing import Any
+
+import numpy as np
+
+from actorgraph.errors import GraphError, GraphTypeError, shown
+from actorgraph.source.building import Options, Session
+from actorgraph.source.reading import UnsupportedSyntax
+from actorgraph.source.rules import trace
+from actorgraph.source.support import differentiable
+from actorgraph.source.usual import ADJOINTS, TANGENTS
+
+__all__ = [
+    "DefaultOne", "DefaultOnes", "Required", "UnsupportedSyntax", "adjoint", "autodiff", "grad",
+    "insert_grad_of", "jvp", "tangent", "trace", "vjp",
+]  # fmt: skip
+
+Required = "required"
+"""`input_derivative`: the seed (or tangent) has to be given."""
+DefaultOne = "one"
+"""`input_derivative`: the seed of a scalar is 1 where none is given."""
+DefaultOnes = "ones"
+"""`input_derivative`: the seed is ones where none is given."""
+
+Function = Callable[..., Any]
+
+
+def autodiff(
+    func: Function,
+    wrt: int | tuple[int, ...] = (0,),
+    *,
+    mode: str = "reverse",
+    motion: str = "joint",
+    preserve_result: bool = False,
+    check_dims: bool = True,
+    optimized: bool = True,
+    verbose: int = 0,
+    input_derivative: str = DefaultOne,
+) -> Function:
+    """Return a new function, made of the source of `func`, that computes a derivative.
+
+    Parameters
+    ----------
+    func : function
+        A plain Python function of floats, arrays of floats, and containers of them.
+    wrt : int or tuple of int
+        Positions of the arguments that are differentiated.
+    mode : "reverse" or "forward"
+        Reverse: the last parameter, ``b`` and the name of the result, is its seed.  Forward: the
+        last parameters, ``d`` and the name of each wrt, are their tangents.
+    motion : "joint" or "split"
+        One function, or one forward and one backward that share a record.
+    preserve_result : bool
+        Return ``(derivative..., value)``.
+    check_dims : bool
+        Check the shape of seeds and tangents in each call.
+    optimized : bool
+        Take away what nothing needs.
+    verbose : int
+        1 prints the generated source.
+    input_derivative : Required, DefaultOne or DefaultOnes
+        What a seed is that is not given.
+
+    Returns
+    -------
+    function
+        Reverse: the gradient of the only wrt, or a tuple of them.  Forward: the tangent of the
+        result.  Its text is its ``__source__``.
+
+    Raises
+    ------
+    UnsupportedSyntax
+        A construct on the way has no derivative; the error has its file and line.
+    GraphError
+        An argument of `autodiff` makes no sense.
+
+    Examples
+    --------
+    >>> from actorgraph.source import autodiff  # doctest: +SKIP
+    """
+    places = _places(wrt)
+    _check("mode", mode, ("reverse", "forward"))
+    _check("motion", motion, ("joint", "split"))
+    _check("input_derivative", input_derivative, (Required, DefaultOne, DefaultOnes))
+    function = _function_of(func)
+    options = Options(motion, preserve_result, check_dims, optimized, input_derivative)
+    session = Session(optimized)
+    make = session.gradient if mode == "reverse" else session.push
+    made: Function = make(function, places, options)
+    if verbose:
+        print(made.__source__)  # type: ignore[attr-defined]  # noqa: T201 - it is asked for
+    return made
+
+
+def grad(
+    func: Function,
+    wrt: int | tuple[int, ...] = (0,),
+    *,
+    mode: str = "reverse",
+    motion: str = "joint",
+    preserve_result: bool = False,
+    check_dims: bool = True,
+    optimized: bool = True,
+    verbose: int = 0,
+    input_derivative: str = DefaultOne,
+) -> Function:
+    """Return the gradient of a function of floats and arrays; parameters are those of `autodiff`.
+
+    In forward mode the gradient is put together of one tangent an element.
+
+    Returns
+    -------
+    function
+        One wrt gives an array, several a tuple; with `preserve_result` the value comes last.
+
+    Raises
+    ------
+    UnsupportedSyntax
+        A construct on the way has no derivative; the error has its file and line.
+
+    Examples
+    --------
+    ``ag.source.grad(f)(x)`` is the gradient of ``f`` at ``x``.
+    """
+    made = autodiff(
+        func, wrt, mode=mode, motion=motion, check_dims=check_dims, optimized=optimized,
+        preserve_result=preserve_result or mode == "forward", verbose=verbose,
+        input_derivative=input_derivative if mode == "reverse" else Required,
+    )  # fmt: skip
+    return made if mode == "reverse" else _by_columns(made, _places(wrt), preserve_result)
+
+
+def vjp(func: Function, wrt: int | tuple[int, ...] = (0,), **options: Any) -> Function:
+    """Return the product of a given cotangent with the Jacobian: `autodiff` with a required seed.
+
+    ``vjp(f)(x, ct)`` for a function of one argument.
+    """
+    return autodiff(func, wrt, **{"input_derivative": Required, **options})
+
+
+def jvp(func: Function, wrt: int | tuple[int, ...] = (0,), **options: Any) -> Function:
+    """Return the product of the Jacobian with given tangents: forward mode.
+
+    ``jvp(f)(x, dx)`` for a function of one argument.
+    """
+    return autodiff(func, wrt, **{"mode": "forward", "input_derivative": Required, **options})
+
+
+def adjoint(func: Function) -> Callable[[Function], Function]:
+    """Declare the reverse rule of a function, ``rule(ct, y, *args, **kwargs)`` (a decorator).
+
+    It returns the cotangent of the only argument, or a tuple with one for each; None is a zero.
+
+    Examples
+    --------
+    >>> import actorgraph as ag
+    >>> def cube(x):
+    ...     return x * x * x
+    >>> @ag.source.adjoint(cube)
+    ... def cube_adjoint(ct, y, x):
+    ...     return 3 * x * x * ct
+    """
+    return _registering(ADJOINTS, func)
+
+
+def tangent(func: Function) -> Callable[[Function], Function]:
+    """Declare the forward rule of a function, ``rule(tangents, y, *args, **kwargs)``."""
+    return _registering(TANGENTS, func)
+
+
+@contextmanager
+def insert_grad_of(x: Any) -> Iterator[Any]:
+    """Mark a block that runs on the gradient of `x` where that passes; elsewhere it is skipped.
+
+    ``with insert_grad_of(x) as dx: dx = np.clip(dx, -1, 1)`` in a function that is differentiated:
+    the block may print `dx`, or bind it anew.  Where the function itself runs, `dx` is zero.
+    """
+    yield np.zeros_like(x)
+
+
+def _registering(table: dict[Any, Function], func: Function) -> Callable[[Function], Function]:
+    if not callable(func):
+        raise GraphTypeError(f"a rule is that of a function, got {shown(func)}")
+
+    def register(rule: Function) -> Function:
+        table[func] = rule
+        return rule
+
+    return register
+
+
+def _function_of(func: Any) -> FunctionType:
+    if not isinstance(func, FunctionType):
+        raise GraphTypeError(
+            f"ag.source differentiates Python functions, got {shown(func)}; wrap it in a function"
+        )
+    return func
+
+
+def _places(wrt: Any) -> tuple[int, ...]:
+    places = tuple(wrt) if isinstance(wrt, (tuple, list)) else (wrt,)
+    if not places or len(set(places)) != len(places):
+        raise GraphError(f"wrt has to be positions of arguments, each once, got {shown(wrt)}")
+    return places
+
+
+def _check(name: str, value: Any, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise GraphError(f"{name} has to be one of {', '.join(map(repr, known))}, got {value!r}")
+
+
+def _by_columns(push: Function, places: tuple[int, ...], preserve: bool) -> Function:
+    """Return a function that puts the gradient together of tangents."""
+    from inspect import signature
+
+    from actorgraph.autodiff.trees import flatten, unflatten
+
+    parameters = signature(push).parameters
+    names = list(parameters)
+    tans = [name for name in names if name not in names[: len(names) - len(places)]]
+
+    def gradient(*args: Any, **kwargs: Any) -> Any:
+        from inspect import Parameter
+
+        found, value = [], None
+        wrt = []
+        for place in places:
+            kind = list(parameters.values())[min(place, len(names) - 1)].kind
+            wrt.append(args[place:] if kind is Parameter.VAR_POSITIONAL else args[place])
+        for given in wrt:
+            differentiable(given, "of the gradient")
+        zeros = [_zero(given) for given in wrt]
+        for number, given in enumerate(wrt):
+            leaves, structure = flatten(given)
+            parts = []
+            for i, leaf in enumerate(leaves):
+                columns = np.zeros(np.shape(leaf))
+                for at in np.ndindex(columns.shape):
+                    unit = [_zero(one) for one in leaves]
+                    one = np.zeros(columns.shape)
+                    one[at] = 1.0
+                    unit[i] = one if columns.shape else 1.0
+                    moved = [*zeros]
+                    moved[number] = unflatten(structure, unit)
+                    result, value = push(*args, **kwargs, **dict(zip(tans, moved, strict=True)))
+                    if np.shape(result):
+                        raise GraphError(
+                            f"a gradient is that of a scalar, and the result has shape "
+                            f"{np.shape(result)}; use ag.source.jvp"
+                        )
+                    columns[at] = result
+                parts.append(columns if np.shape(leaf) else columns[()])
+            found.append(unflatten(structure, parts))
+        if value is None:
+            _, value = push(*args, **kwargs, **dict(zip(tans, zeros, strict=True)))
+        results = (*found, value) if preserve else tuple(found)
+        return results[0] if len(results) == 1 else results
+
+    gradient.__source__ = push.__source__  # type: ignore[attr-defined]
+    gradient.__name__ = push.__name__
+    return gradient
+
+
+def _zero(value: Any) -> Any:
+    from actorgraph.source.support import zero_of
+
+    return tuple(map(zero_of, value)) if isinstance(value, tuple) else zero_of(value)

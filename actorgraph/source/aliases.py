@@ -1,0 +1,86 @@
+"""Which names may hold the same memory: writes into it have a gradient only where none do."""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+from actorgraph.source.scope import UNKNOWN, Scope, bound_names, is_numpy, walk_own
+
+__all__ = ["Aliases"]
+
+_VIEWS = frozenset(
+    "reshape ravel asarray transpose squeeze swapaxes view diagonal broadcast_to".split()
+)
+
+
+class Aliases:
+    """What the assignments of a function say about memory that names share."""
+
+    def __init__(self, scope: Scope, result: str) -> None:
+        self.scope, self.result = scope, result
+
+    def _values_of(self, name: str) -> list[ast.expr | None]:
+        found: list[ast.expr | None] = []
+        for node in walk_own(self.scope.tree.body):
+            if isinstance(node, ast.Assign):
+                bare = [one for one in node.targets if name in bound_names([one])]
+                found += [node.value if isinstance(one, ast.Name) else None for one in bare]
+            elif isinstance(node, (ast.AnnAssign, ast.NamedExpr)) and name in bound_names([node]):
+                found.append(node.value)
+            elif isinstance(node, (ast.For, ast.withitem)) and name in bound_names(
+                [
+                    getattr(node, "target", None)
+                    or getattr(node, "optional_vars", None)
+                    or ast.Pass()
+                ]
+            ):
+                found.append(None)
+        return found
+
+    def is_fresh(self, name: str) -> bool:
+        """Return whether all that a name is bound to is its own."""
+        if name.startswith(("items_", "result")):
+            return True
+        if name in self.scope.args:
+            return False
+        values = self._values_of(name)
+        return bool(values) and all(one is not None and self._makes(one) for one in values)
+
+    def _makes(self, node: ast.expr) -> bool:
+        """Return whether an expression makes something new."""
+        if isinstance(node, ast.Call):
+            name = ast.unparse(node.func).split(".")[-1]
+            target = self.scope.resolve(node.func)
+            user = isinstance(target, Scope) or not (target is UNKNOWN or is_numpy(target))
+            return name not in _VIEWS and not (user and self.scope.is_active(node))
+        if isinstance(node, ast.IfExp):
+            return self._makes(node.body) and self._makes(node.orelse)
+        return isinstance(
+            node, (ast.BinOp, ast.UnaryOp, ast.List, ast.Dict, ast.ListComp, ast.DictComp,
+                   ast.Constant, ast.Tuple, ast.Compare),
+        )  # fmt: skip
+
+    def written(self, name: str) -> bool:
+        """Return whether the function writes into what a name holds."""
+        for node in walk_own(self.scope.tree.body):
+            stored = isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store)
+            if stored and ast.unparse(node.value) == name:  # type: ignore[attr-defined]
+                return True
+        return False
+
+    def shown_by(self, name: str) -> str:
+        """Return a name that may show the memory of another one, or ""."""
+        for node in walk_own(self.scope.tree.body):
+            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+                value: Any = node.value
+                while isinstance(value, ast.Attribute) and value.attr == "T":
+                    value = value.value
+                if isinstance(value, ast.Subscript) and any(
+                    isinstance(one, ast.Slice) for one in ast.walk(value.slice)
+                ):
+                    value = value.value
+                other = node.targets[0].id
+                if ast.unparse(value) == name and other not in (name, self.result):
+                    return other
+        return ""

@@ -1,0 +1,474 @@
+"""From a function to its derivative: one session makes all functions that are needed for one."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from copy import deepcopy
+from dataclasses import dataclass
+from types import FunctionType, MethodType
+from typing import Any
+
+import numpy as np
+
+from actorgraph.errors import GraphError, GraphTypeError
+from actorgraph.source import support
+from actorgraph.source.emitting import Late, emit
+from actorgraph.source.fence import check_everywhere, reason
+from actorgraph.source.forward import Forward
+from actorgraph.source.normalising import Normaliser
+from actorgraph.source.optimising import needed_before, without_dead_code
+from actorgraph.source.reading import read, refuse
+from actorgraph.source.reverse import ReverseWriter
+from actorgraph.source.rules import Derived
+from actorgraph.source.scope import Scope, bound_names
+from actorgraph.source.steps import bound, loads, parse
+
+__all__ = ["BoundCall", "Options", "Pair", "Session"]
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a derivative is to be."""
+
+    motion: str = "joint"
+    preserve_result: bool = False
+    check_dims: bool = True
+    optimized: bool = True
+    input_derivative: str = "one"
+
+
+@dataclass
+class BoundCall:
+    """A call of a function that is differentiated too, its arguments bound to parameters."""
+
+    name: str
+    scope: Scope
+    key: Any
+    args: list[str]
+    kwargs: dict[str, ast.expr]
+    given: dict[str, Any]
+    active: tuple[str, ...]
+    vararg: str
+
+
+@dataclass
+class Pair:
+    """The two halves of a function: forward with a record, and backward from it."""
+
+    forward: Any
+    backward: Any
+
+
+class Session:
+    """What is made together for one derivative; each function once for its active arguments."""
+
+    def __init__(self, optimized: bool) -> None:
+        self.optimized = optimized
+        self._pairs: dict[Any, Pair] = {}
+        self._tangents: dict[Any, Any] = {}
+        self._derived: dict[Any, Derived] = {}
+        self._kept: list[Any] = []
+
+    # -- what sweeps ask for ------------------------------------------------------------------
+
+    def derived(self, function: Any, active: tuple[int, ...], forward: bool = False) -> Derived:
+        """Return the derivative of a call that depends on the types met."""
+        key = function, active, forward
+        if key not in self._derived:
+            self._derived[key] = Derived(function, active, forward)
+        return self._derived[key]
+
+    def numpy(self, scope: Scope) -> str:
+        """Return the name by which the text knows NumPy."""
+        same = scope.resolve(ast.Name("np", ast.Load())) is np
+        return "np" if same else scope.help("np", np)
+
+    def missing(self, scope: Scope, one: Any, kind: str) -> Exception:
+        """Return the error about a function with a rule for the other mode only."""
+        name = one.function.__name__
+        text = f"{name} has no {kind}; give it one with @ag.source.{kind}({name})"
+        return refuse(one.origin, text, scope.function)
+
+    def bind(self, scope: Scope, one: Any) -> BoundCall:
+        """Return the call of a step with its arguments bound to parameters."""
+        function, args = one.function, list(one.args)
+        owner: Any = function
+        first: list[ast.expr] = []
+        if isinstance(function, MethodType):
+            made = ast.parse(one.text).body[0].value.func.value
+            first, owner = [made], function.__func__
+        if isinstance(function, Scope):
+            inner = Scope(scope.function, function.tree, function.captured, function.nested)
+            name, key = function.tree.name, id(function)
+        else:
+            self._kept.append(owner)
+            inner = Scope(owner, read(owner))
+            name, key = inner.tree.name, id(owner)
+        call = BoundCall(name, inner, key, [], dict(one.kwargs), {}, (), "")
+        self._bind_all(call, [*first, *args], scope, one)
+        active = scope.active
+        call.active = tuple(
+            name for name in inner.args if name in call.given and _reads(call.given[name]) & active
+        )
+        return call
+
+    def _bind_all(self, call: BoundCall, args: list[ast.expr], scope: Scope, one: Any) -> None:
+        spec = call.scope.tree.args
+        plain = [arg.arg for arg in (*spec.posonlyargs, *spec.args)]
+        call.vararg = spec.vararg.arg if spec.vararg else ""
+        if spec.kwarg is not None and set(call.kwargs) - {
+            *plain,
+            *[a.arg for a in spec.kwonlyargs],
+        }:
+            raise refuse(one.origin, "** of active functions is not supported", scope.function)
+        starred = [arg for arg in args if isinstance(arg, ast.Starred)]
+        if starred:
+            if len(args) > 1 or call.kwargs.keys() - set(call.scope.captured):
+                raise refuse(one.origin, "give starred arguments alone", scope.function)
+            call.given = dict.fromkeys(
+                [*plain, *([call.vararg] if call.vararg else [])], starred[0]
+            )
+        else:
+            call.given = dict(zip(plain, args, strict=False))
+            if call.vararg:
+                call.given[call.vararg] = args[len(plain) :]
+        call.given |= call.kwargs
+        call.args = [ast.unparse(arg) for arg in args]
+        defaults = dict(zip(plain[::-1], spec.defaults[::-1], strict=False))
+        defaults |= {
+            arg.arg: value
+            for arg, value in zip(spec.kwonlyargs, spec.kw_defaults, strict=True)
+            if value is not None
+        }
+        if isinstance(one.function, Scope):
+            for name, value in defaults.items():
+                if name not in call.given:
+                    call.kwargs[name] = value
+
+    def pair(self, call: BoundCall) -> Pair:
+        """Return the two halves of a called function."""
+        key = call.key, call.active
+        found = self._pairs.get(key)
+        if found is None:
+            found = self._pairs[key] = Pair(Late(), Late())
+            made = self.halves(call.scope, call.active)
+            found.forward.cell.cell_contents, found.backward.cell.cell_contents = made
+        return found
+
+    def tangent(self, call: BoundCall) -> Any:
+        """Return the function of values and tangents of a called function."""
+        key = call.key, call.active
+        if key not in self._tangents:
+            self._tangents[key] = Late()
+            made = self.pushed(call.scope, call.active)
+            self._tangents[key].cell.cell_contents = made
+        return self._tangents[key]
+
+    def tangent_name(self, call: BoundCall, parameter: str) -> str:
+        """Return the keyword of a parameter's tangent."""
+        return call.scope.derived("d", parameter)
+
+    # -- calls of what is known at run time only -------------------------------------------------
+
+    def recorded(self, function: Any, active: tuple[int, ...], *args: Any) -> tuple[Any, Any]:
+        """Call a function that is known at run time only, and keep what its reversal needs."""
+        if not isinstance(function, (FunctionType, MethodType)):
+            if not isinstance(function, np.ufunc) and type(function).__name__ != "builtin_function":
+                raise GraphTypeError(f"{function!r} is called on active values but has no source")
+            value = function(*args)
+            return value, (self.derived(function, active), (value, *args))
+        pair = self._at_run_time(function, active, args, False)
+        value, record = pair.forward.cell.cell_contents(*args)
+        return value, (pair.backward.cell.cell_contents, record)
+
+    def pulled(self, record: Any, ct: Any) -> Any:
+        """Return the cotangents of the arguments of a recorded call."""
+        backward, kept = record
+        if isinstance(backward, Derived):
+            return backward(ct, *kept)
+        parts = backward(kept, ct)
+        return parts[0] if len(parts) == 1 else parts
+
+    def pushed_through(self, function: Any, active: tuple[int, ...], tans: Any, *args: Any) -> Any:
+        """Call a function that is known at run time only; return value and tangent."""
+        if not isinstance(function, (FunctionType, MethodType)):
+            value = function(*args)
+            seeds = tans[0] if len(active) == 1 else tans
+            return value, self.derived(function, active, True)(seeds, value, *args)
+        return self._at_run_time(function, active, args, True).cell.cell_contents(*args, *tans)
+
+    def _at_run_time(self, function: Any, active: Any, args: Any, forward: bool) -> Any:
+        owner = getattr(function, "__func__", function)
+        if owner is not function:
+            raise GraphError(f"{function!r} is a method; call it on an object of the module")
+        self._kept.append(function)
+        scope = Scope(function, read(function))
+        names = tuple(scope.args[i] for i in active)
+        given = dict.fromkeys(scope.args[: len(args)])
+        call = BoundCall(scope.tree.name, scope, id(function), [], {}, given, names, "")
+        return self.tangent(call) if forward else self.pair(call)
+
+    # -- functions ----------------------------------------------------------------------------
+
+    def steps(self, scope: Scope, active: tuple[str, ...]) -> tuple[list[Any], str]:
+        """Return the steps of a function, and the name of its result."""
+        refused = check_everywhere(scope.tree)
+        if refused is not None:
+            text = reason(refused)
+            if isinstance(refused, ast.Call):
+                text = "code made at run time cannot be differentiated; write it out"
+            raise refuse(refused, text, scope.function)
+        scope.spread(set(active))
+        normaliser = Normaliser(scope)
+        return normaliser.steps(), normaliser.jumps.result
+
+    def sweeps(self, scope: Scope, active: tuple[str, ...], owned: bool = False) -> Any:
+        """Return both sweeps, the name of the result, and what the gradients are compared with."""
+        steps, result = self.steps(scope, active)
+        sweep = ReverseWriter(scope, self, self.optimized)
+        sweep.prepare(steps)
+        if owned:  # gradients are the caller's own
+            sweep.owned |= set(active)
+        state = {result: "some"}
+        forward, backward = sweep.sweep(steps, state, set(), False)
+        rebound = bound(steps)
+        kept = {name: scope.fresh(name) if name in rebound else name for name in active}
+        first = [line for a, b in kept.items() if a != b for line in parse(f"{b} = {a}")]
+        if sweep.uses_tape:
+            first += parse(f"{sweep.tape} = []")
+            scope.locals.add(sweep.tape)
+        scope.locals |= set(kept.values())
+        read = loads(backward)
+        inits = [
+            line
+            for name in sorted(scope.active - {result})
+            if sweep.b(name) in read or name in active
+            for line in parse(f"{sweep.b(name)} = None")
+        ]
+        if result in sweep.owned:
+            own = scope.help("own", support.own)
+            inits += parse(f"{sweep.b(result)} = {own}(None, {sweep.b(result)})")
+        written = any("overwritten" in name for name in scope.helpers) or "append" in str(
+            [getattr(one, "kind", "") for one in steps]
+        )
+        return sweep, result, first + forward, inits + backward, kept, written
+
+    def cleaned(self, scope: Scope, body: list[ast.stmt]) -> list[ast.stmt]:
+        """Return a body without dead code."""
+        if not self.optimized:
+            return body
+        helpers = {name for name, value in scope.helpers.items() if not isinstance(value, Late)}
+        return without_dead_code(body, frozenset(helpers))
+
+    def halves(self, scope: Scope, active: tuple[str, ...]) -> tuple[Any, Any]:
+        """Return a function that also gives a record, and one from the record backwards."""
+        name = scope.tree.name
+        forward_name = scope.reserve(f"{name}_forward")
+        backward_name = scope.reserve(f"{name}_backward")
+        sweep, result, first, backward, _, written = self.sweeps(scope, active)
+        if written:
+            own = scope.help("own", support.own)
+            kept_result = scope.fresh(result)
+            first += parse(f"{kept_result} = {own}(None, {result})")
+            answer = kept_result
+        else:
+            answer = result
+        backward += parse(f"return ({', '.join(map(sweep.b, active))},)")
+        backward = self.cleaned(scope, backward)
+        needs = self._needs(scope, backward)
+        first = self._defined(needs, first, scope) + first
+        first += parse(f"return {answer}, ({''.join(f'{name}, ' for name in needs)})")
+        first = self.cleaned(scope, first)
+        unpack = parse(f"{', '.join(needs)}, = record") if needs else []
+        seed = sweep.b(result)
+        functions = [
+            _function(forward_name, scope, [], first),
+            *parse(f"def {backward_name}(record, {seed}): pass"),
+        ]
+        functions[1].body = unpack + backward  # type: ignore[attr-defined]
+        made = emit(scope, functions, f"halves of {name}")
+        _with_defaults(made[forward_name], scope, 0)
+        return made[forward_name], made[backward_name]
+
+    def _needs(self, scope: Scope, backward: list[ast.stmt]) -> list[str]:
+        own = scope.locals | set(scope.args)
+        return [name for name in sorted(needed_before(backward)) if name in own]
+
+    def _defined(self, needs: list[str], first: list[ast.stmt], scope: Scope) -> list[ast.stmt]:
+        """Return what gives the names a value that only some ways through the function bind."""
+        sure = set(scope.args)
+        for one in first:
+            if isinstance(one, ast.Assign):
+                sure |= bound_names([one])
+        return [line for name in needs if name not in sure for line in parse(f"{name} = None")]
+
+    def pushed(self, scope: Scope, active: tuple[str, ...]) -> Any:
+        """Return a function of arguments and their tangents that gives value and tangent."""
+        for one in active:
+            scope.derived("d", one)  # the name by which callers give it
+        name = scope.reserve(f"{scope.tree.name}_tangent")
+        steps, result = self.steps(scope, active)
+        sweep = Forward(scope, self)
+        body = sweep.start(active) + sweep.sweep(steps)
+        body += parse(f"return {result}, {sweep.t(result) if result in scope.active else None}")
+        body = self.cleaned(scope, body)
+        function = _function(name, scope, [sweep.t(one) for one in active], body)
+        made = emit(scope, [function], f"tangent of {scope.tree.name}")[name]
+        _with_defaults(made, scope, len(active))
+        return made
+
+    def gradient(self, function: FunctionType, wrt: tuple[int, ...], options: Options) -> Any:
+        """Return the gradient function of a user's function."""
+        scope = Scope(function, read(function))
+        active = _chosen(scope, wrt)
+        name = scope.reserve(f"d{scope.tree.name}d{''.join(active)}")
+        halves = [scope.reserve(f"{scope.tree.name}_{one}") for one in ("forward", "backward")]
+        sweep, result, first, backward, kept, written = self.sweeps(scope, active, owned=True)
+        seed = sweep.b(result)
+        check = scope.help("check_inputs", support.check_inputs)
+        checks = parse(f"{check}({', '.join(f'{one}={one}' for one in active)})")
+        value = result
+        if options.preserve_result and written:
+            value = scope.fresh(result)
+            own = scope.help("own", support.own)
+            first += parse(f"{value} = {own}(None, {result})")
+            scope.locals.add(value)
+        fit = scope.help("fitting", support.fitting)
+        what = f"seed derivative {seed} of the result of {scope.tree.name}"
+        start = parse(f"{seed} = {fit}({seed}, {result}, {what!r}, "
+                      f"{options.input_derivative!r}, {options.check_dims})")  # fmt: skip
+        finish = scope.help("finished", support.finished)
+        parts = [f"{finish}({sweep.b(one)}, {kept[one]})" for one in active]
+        parts += [value] if options.preserve_result else []
+        end = parse(f"return {', '.join(parts)}")
+        if options.motion == "split":
+            body = self.cleaned(scope, start + backward + end)
+            needs = self._needs(scope, body)
+            record = f"({''.join(f'{one}, ' for one in needs)})"
+            first = checks + self._defined(needs, first, scope) + first
+            first = self.cleaned(scope, first + parse(f"return {record}"))
+            unpack = parse(f"{', '.join(needs)}, = record") if needs else []
+            functions = [_function(halves[0], scope, [], first),
+                         *parse(f"def {halves[1]}(record, {seed}=None): pass"),
+                         ]  # fmt: skip
+            functions[1].body = unpack + body  # type: ignore[attr-defined]
+            call = f"{halves[0]}({', '.join(_passed(scope))})"
+            functions.append(
+                _function(name, scope, [seed], parse(f"return {halves[1]}({call}, {seed})"), "None")
+            )
+        else:
+            body = self.cleaned(scope, checks + first + start + backward + end)
+            functions = [_function(name, scope, [seed], body, "None")]
+        made = emit(scope, functions, f"gradient of {scope.tree.name}")
+        for one in made.values():
+            _with_defaults(one, scope, int(one.__name__ == name), (None,))
+        if options.motion == "split":
+            made[halves[1]].__defaults__ = (None,)
+            made[name].forward, made[name].backward = (made[one] for one in halves)  # type: ignore[attr-defined]
+        return made[name]
+
+    def push(self, function: FunctionType, wrt: tuple[int, ...], options: Options) -> Any:
+        """Return the forward-mode derivative of a user's function."""
+        scope = Scope(function, read(function))
+        active = _chosen(scope, wrt)
+        name = scope.reserve(f"d{scope.tree.name}d{''.join(active)}")
+        inner = scope.reserve(f"{scope.tree.name}_tangent")
+        steps, result = self.steps(scope, active)
+        sweep = Forward(scope, self)
+        body = sweep.start(active) + sweep.sweep(steps)
+        check = scope.help("check_inputs", support.check_inputs)
+        fit = scope.help("fitting", support.fitting)
+        first = parse(f"{check}({', '.join(f'{one}={one}' for one in active)})")
+        for one in active:
+            tan = sweep.t(one)
+            first += parse(f"{tan} = {fit}({tan}, {one}, 'tangent {tan}', "
+                           f"{options.input_derivative!r}, {options.check_dims})")  # fmt: skip
+        finish = scope.help("finished", support.finished)
+        tangent = sweep.t(result) if result in scope.active else "None"
+        parts = [f"{finish}({tangent}, {result})"] + ([result] if options.preserve_result else [])
+        body = self.cleaned(scope, first + body + parse(f"return {', '.join(parts)}"))
+        tans = [sweep.t(one) for one in active]
+        if options.motion == "split":
+            passed = ", ".join([*_passed(scope), *[f"{tan}={tan}" for tan in tans]])
+            functions = [_function(inner, scope, tans, body, "None"),
+                         _function(name, scope, tans, parse(f"return {inner}({passed})"), "None")
+                         ]  # fmt: skip
+        else:
+            functions = [_function(name, scope, tans, body, "None")]
+        made = emit(scope, functions, f"tangent of {scope.tree.name}")
+        for pushed in made.values():
+            _with_defaults(pushed, scope, len(tans), (None,) * len(tans))
+        return made[name]
+
+
+def _reads(given: Any) -> set[str]:
+    return set().union(*map(loads, given)) if isinstance(given, list) else loads(given)
+
+
+def _chosen(scope: Scope, wrt: tuple[int, ...]) -> tuple[str, ...]:
+    spec = scope.tree.args
+    names = [arg.arg for arg in (*spec.posonlyargs, *spec.args)]
+    names += [spec.vararg.arg] if spec.vararg else []
+    for one in wrt:
+        if isinstance(one, bool) or not isinstance(one, int) or not 0 <= one < len(names):
+            raise GraphError(
+                f"wrt has to name positional arguments of {scope.tree.name} from 0 to "
+                f"{len(names) - 1} ({', '.join(names)}), got {one!r}"
+            )
+    return tuple(names[one] for one in wrt)
+
+
+def _passed(scope: Scope) -> list[str]:
+    spec = scope.tree.args
+    names = [arg.arg for arg in (*spec.posonlyargs, *spec.args)]
+    names += [f"*{spec.vararg.arg}"] if spec.vararg else []
+    names += [f"{arg.arg}={arg.arg}" for arg in spec.kwonlyargs]
+    return names + ([f"**{spec.kwarg.arg}"] if spec.kwarg else [])
+
+
+def _function(
+    name: str, scope: Scope, more: list[str], body: list[ast.stmt], default: str = ""
+) -> ast.stmt:
+    """Return a function with the parameters of the user's, and more."""
+    args = deepcopy(scope.tree.args)
+    for arg in (*args.posonlyargs, *args.args, *args.kwonlyargs, args.vararg, args.kwarg):
+        if arg is not None:
+            arg.annotation = None
+    behind = args.vararg or args.kwonlyargs or args.kwarg
+    for one in more:
+        if behind or (args.defaults and not default):
+            args.kwonlyargs.append(ast.arg(one))
+            args.kw_defaults.append(ast.Constant(None) if default else None)
+        else:
+            args.args.append(ast.arg(one))
+            args.defaults += [ast.Constant(None)] if default else []
+    for one in scope.captured:
+        args.kwonlyargs.append(ast.arg(one))
+        args.kw_defaults.append(None)
+    made: Any = parse(f"def {name}(): pass")[0]
+    made.args, made.body = args, body or [ast.Pass()]
+    ast.fix_missing_locations(made)
+    return made  # type: ignore[no-any-return]
+
+
+def _with_defaults(made: FunctionType, scope: Scope, more: int, values: Any = ()) -> None:
+    """Give a generated function the default values of the user's, and those of what it adds."""
+    function = scope.function
+    if scope.tree.name not in (function.__name__, "lambda_"):
+        return  # a nested one, whose defaults are given in each call
+    names = list(inspect.signature(function).parameters.values())
+    behind = any(
+        one.kind in (one.VAR_POSITIONAL, one.KEYWORD_ONLY, one.VAR_KEYWORD) for one in names
+    )
+    made.__defaults__ = function.__defaults__
+    made.__kwdefaults__ = dict(function.__kwdefaults__ or {})
+    if more and values:
+        if behind:
+            code = made.__code__
+            keywords = code.co_varnames[
+                code.co_argcount : code.co_argcount + code.co_kwonlyargcount
+            ]
+            made.__kwdefaults__ |= dict.fromkeys(keywords[-more:])
+        else:
+            made.__defaults__ = (*(function.__defaults__ or ()), *values)

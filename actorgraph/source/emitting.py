@@ -1,0 +1,82 @@
+"""Generated functions: their text, and code that tracebacks, debuggers and `inspect` see as it.
+
+The code uses the globals and the cells of the user's function, so it reads what that reads; what
+it needs besides is in cells too.
+"""
+
+from __future__ import annotations
+
+import ast
+import linecache
+import re
+from itertools import count
+from types import CellType, CodeType, FunctionType
+from typing import Any
+from weakref import finalize
+
+from actorgraph.source.scope import Scope
+
+__all__ = ["Late", "emit", "text_of"]
+
+_numbers = count(1)
+
+
+class Late:
+    """A helper that is made after the text that uses it: generated functions may be recursive."""
+
+    def __init__(self) -> None:
+        self.cell = CellType()
+
+
+def text_of(functions: list[ast.stmt]) -> str:
+    """Return the text of functions; comments stand as string statements in their trees."""
+    tree = ast.fix_missing_locations(ast.Module(functions, []))
+    text = ast.unparse(tree)
+    lines: list[str] = []
+    told = ""
+    for line in text.split("\n"):
+        found = re.match(r"^(\s*)(['\"])(# .*)\2$", line)
+        if found:
+            line = found[1] + ast.literal_eval(line.strip()).replace("\n", " ")
+            while lines and lines[-1].startswith(f"{found[1]}# ") and "gradient of" in lines[-1]:
+                lines.pop()  # nothing of that line is left
+            if line == told:
+                continue
+            told = line
+        elif line.lstrip() == line or line.rstrip().endswith(":"):
+            told = ""
+        lines.append(line)
+    return "\n".join(lines) + "\n"
+
+
+def emit(scope: Scope, functions: list[ast.stmt], title: str) -> dict[str, FunctionType]:
+    """Compile functions and return them by name."""
+    text = text_of(functions)
+    filename = f"<ag {title} {next(_numbers)}>"
+    inner = ast.parse(text).body
+    outer: Any = ast.parse(
+        f"def made({', '.join([*scope.helpers, *scope.cells])}):\n    pass"
+    ).body[0]
+    outer.body = inner
+    code = compile(ast.Module([outer], []), filename, "exec")
+    (factory,) = [one for one in code.co_consts if isinstance(one, CodeType)]
+    cells: dict[str, CellType] = dict(scope.cells)
+    for name, value in scope.helpers.items():
+        cells[name] = value.cell if isinstance(value, Late) else CellType(value)
+    codes = {one.co_name: one for one in factory.co_consts if isinstance(one, CodeType)}
+    made: dict[str, FunctionType] = {}
+    for one in inner:
+        if isinstance(one, ast.FunctionDef):
+            cells.setdefault(one.name, CellType())
+    for one in inner:
+        assert isinstance(one, ast.FunctionDef)
+        body = codes[one.name]
+        closure = tuple(cells[name] for name in body.co_freevars)
+        function = FunctionType(body, scope.function.__globals__, one.name, None, closure)
+        cells[one.name].cell_contents = made[one.name] = function
+        function.__module__ = scope.function.__module__
+        function.__source__ = text  # type: ignore[attr-defined]
+    linecache.cache[filename] = (len(text), None, text.splitlines(True), filename)
+    last = made[next(reversed(made))]
+    finalize(last, linecache.cache.pop, filename, None)
+    return made

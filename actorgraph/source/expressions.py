@@ -1,0 +1,341 @@
+"""Expressions of active values as steps: each intermediate value gets a name."""
+
+from __future__ import annotations
+
+import ast
+from copy import deepcopy
+from typing import Any, cast
+
+import numpy as np
+
+from actorgraph.source.aliases import Aliases
+from actorgraph.source.fence import reason
+from actorgraph.source.reading import refuse
+from actorgraph.source.rules import OPERATORS, Derived, Kernel, is_literal, trace
+from actorgraph.source.scope import UNKNOWN, Scope, bound_names, is_numpy
+from actorgraph.source.steps import Statement, loads
+from actorgraph.source.support import refuse_view
+from actorgraph.source.usual import ADJOINTS, METHODS, PURE, SOURCES, TANGENTS
+
+__all__ = ["Expressions", "index_text"]
+
+_SAME = frozenset({"copy", "__array__"})
+
+
+class Expressions:
+    """Makes the steps of expressions; `Normaliser` those of statements."""
+
+    def __init__(self, scope: Scope, result: str) -> None:
+        self.scope = scope
+        self.origin: Any = scope.tree
+        self.out: list[Any] = []
+        self.aliases = Aliases(scope, result)
+
+    def rewritten(self, text: str, node: ast.AST) -> None:
+        """Add the steps of statements that stand for an expression."""
+        raise NotImplementedError
+
+    def refused(self, node: Any, text: str = "") -> Exception:
+        """Return the error about a construct."""
+        if not hasattr(node, "lineno"):
+            node = self.origin
+        return refuse(node, text or reason(node), self.scope.function)
+
+    def emit(self, kind: str, text: str, **more: Any) -> None:
+        """Add a step."""
+        self.out.append(Statement(kind, text, origin=self.origin, **more))
+
+    def atom(self, node: ast.expr) -> ast.expr:
+        """Return a name or literal of that value, made by steps before."""
+        if isinstance(node, (ast.Name, ast.Constant)) or is_literal(node):
+            return node
+        if not self.scope.is_active(node):
+            return self.passive(node)
+        name = self.scope.fresh(self._stem(node))
+        self.assign(name, node)
+        return ast.Name(name, ast.Load())
+
+    def _stem(self, node: ast.expr) -> str:
+        if isinstance(node, ast.Call):
+            stem = ast.unparse(node.func).split(".")[-1]
+            return stem if stem.isidentifier() else "value"
+        if isinstance(node, (ast.BinOp, ast.UnaryOp)):
+            return getattr(OPERATORS.get(type(node.op)), "__name__", "value")
+        kind = type(node).__name__.lower()
+        return {"subscript": "item", "listcomp": "items", "dictcomp": "items"}.get(kind, kind)
+
+    def passive(self, node: ast.expr) -> ast.expr:
+        """Return a passive expression that may be computed again: calls get a name."""
+        simple = (ast.Name, ast.Constant, ast.Slice, ast.Tuple, ast.UnaryOp, ast.expr_context,
+                  ast.unaryop, ast.operator, ast.BinOp)  # fmt: skip
+        if all(isinstance(one, simple) for one in ast.walk(node)) or is_literal(node):
+            return node
+        if isinstance(node, ast.Slice):
+            parts = [one and self.passive(one) for one in (node.lower, node.upper, node.step)]
+            return cast(ast.expr, ast.Slice(*parts))
+        if isinstance(node, ast.Tuple):
+            return ast.Tuple([self.passive(one) for one in node.elts], ast.Load())
+        name = self.scope.fresh("index" if isinstance(node, ast.Subscript) else "fixed")
+        self.emit("passive", f"{name} = {ast.unparse(node)}")
+        self.scope.locals.add(name)
+        return ast.Name(name, ast.Load())
+
+    def assign(self, target: str, node: ast.expr) -> None:
+        """Add the steps that bind a name to the value of an expression."""
+        scope = self.scope
+        if not scope.is_active(node):
+            self.emit("passive", f"{target} = {ast.unparse(node)}")
+            return
+        scope.active.add(target)
+        scope.locals.add(target)
+        method = getattr(self, f"_as_{type(node).__name__.lower()}", None)
+        if method is None:
+            raise self.refused(node)
+        method(target, node)
+
+    def bound_after(self, target: str, reads: list[ast.expr]) -> str:
+        """Return a name to bind first where a step would overwrite what its reversal needs."""
+        names = {one.id for one in reads if isinstance(one, ast.Name)}
+        return self.scope.fresh(target) if target in names else target
+
+    def step(self, kind: str, target: str, value: str, args: list[ast.expr], **more: Any) -> None:
+        """Add a step that binds a name."""
+        made = self.bound_after(target, args)
+        self.scope.active.add(made)
+        self.scope.locals.add(made)
+        if kind in ("user", "dynamic"):
+            more["slot"] = self.scope.fresh("record")
+            self.scope.locals.add(more["slot"])
+        self.emit(kind, f"{made} = {value}", target=made, args=args, **more)
+        if made != target:
+            self.emit("copy", f"{target} = {made}", target=target,
+                      args=[ast.Name(made, ast.Load())])  # fmt: skip
+
+    def _as_name(self, target: str, node: ast.Name) -> None:
+        if target != node.id:
+            self.emit("copy", f"{target} = {node.id}", target=target, args=[node])
+
+    def _as_binop(self, target: str, node: ast.BinOp) -> None:
+        function = OPERATORS.get(type(node.op))
+        if function is None:
+            raise self.refused(node)
+        args = [self.atom(node.left), self.atom(node.right)]
+        value = ast.unparse(ast.BinOp(args[0], node.op, args[1]))
+        self.step("call", target, value, args, function=function)
+
+    def _as_unaryop(self, target: str, node: ast.UnaryOp) -> None:
+        args = [self.atom(node.operand)]
+        value = ast.unparse(ast.UnaryOp(node.op, args[0]))
+        self.step("call", target, value, args, function=OPERATORS[type(node.op)])
+
+    def _as_ifexp(self, target: str, node: ast.IfExp) -> None:
+        self.rewritten(f"if {ast.unparse(node.test)}:\n    {target} = {ast.unparse(node.body)}\n"
+                       f"else:\n    {target} = {ast.unparse(node.orelse)}", node)  # fmt: skip
+
+    def _as_boolop(self, target: str, node: ast.BoolOp) -> None:
+        first, *rest = map(ast.unparse, node.values)
+        name = self.scope.fresh("operand")
+        negated = "" if isinstance(node.op, ast.And) else "not "
+        sign = " and " if isinstance(node.op, ast.And) else " or "
+        self.rewritten(f"{name} = {first}\nif {negated}{name}:\n    {target} = {sign.join(rest)}\n"
+                       f"else:\n    {target} = {name}", node)  # fmt: skip
+
+    def _as_namedexpr(self, target: str, node: ast.NamedExpr) -> None:
+        self.assign(node.target.id, node.value)
+        self._as_name(target, ast.Name(node.target.id, ast.Load()))
+
+    def _as_attribute(self, target: str, node: ast.Attribute) -> None:
+        if node.attr in ("T", "mT"):
+            name = {"T": "transpose", "mT": "matrix_transpose"}[node.attr]
+            base = self.atom(node.value)
+            self.step("call", target, f"{ast.unparse(base)}.{node.attr}", [base],
+                      function=getattr(np, name))  # fmt: skip
+            return
+        raise self.refused(
+            node, f"the attribute .{node.attr} of an active value has no gradient; use a NumPy "
+            "function, or give the attribute as an argument",
+        )  # fmt: skip
+
+    def _as_subscript(self, target: str, node: ast.Subscript) -> None:
+        base, index = self.atom(node.value), index_text(self.passive(node.slice))
+        value = f"{ast.unparse(base)}[{index}]"
+        named = isinstance(self.origin, ast.Assign) and any(
+            isinstance(one, ast.Name) and one.id == target for one in self.origin.targets
+        )
+        if named and isinstance(base, ast.Name) and self.aliases.written(base.id):
+            helper = self.scope.help("refuse_view", refuse_view)
+            value = f"{helper}({value}, {target!r}, {base.id!r})"
+        # The names of the index are among what the reversal reads.
+        reads = [base, *[ast.Name(one, ast.Load()) for one in loads(ast.parse(f"_[{index}]").body)]]
+        made = self.bound_after(target, reads)
+        self.scope.active.add(made)
+        self.scope.locals.add(made)
+        self.emit("item", f"{made} = {value}", target=made, args=[base], index=index)
+        if made != target:
+            self.emit("copy", f"{target} = {made}", target=target,
+                      args=[ast.Name(made, ast.Load())])  # fmt: skip
+
+    def _as_tuple(self, target: str, node: ast.Tuple | ast.List) -> None:
+        for one in node.elts:
+            if isinstance(one, ast.Starred):
+                raise self.refused(one)
+        args = [self.atom(one) for one in node.elts]
+        for one in args:
+            if isinstance(one, ast.Name) and self.aliases.written(one.id):
+                raise self.refused(node, f"{one.id} is written to; put a copy into the container")
+        kind = type(node)(args, ast.Load())
+        self.step("build", target, ast.unparse(kind), args)
+
+    _as_list = _as_tuple
+
+    def _as_dict(self, target: str, node: ast.Dict) -> None:
+        if None in node.keys:
+            raise self.refused(
+                node, "** in a dict of active values is not supported; name its keys"
+            )
+        keys = [self.passive(cast(ast.expr, key)) for key in node.keys]
+        args = [self.atom(one) for one in node.values]
+        value = ast.unparse(ast.Dict(cast(Any, keys), args))
+        self.step("build", target, value, args, kwargs={"keys": ast.Tuple(keys, ast.Load())})
+
+    def _as_listcomp(self, target: str, node: ast.ListComp) -> None:
+        made = self.scope.fresh("items")
+        renamed, head = self._generators(node, node.elt)
+        self.rewritten(f"{made} = []\n{head}{made}.append({renamed})\n{target} = {made}", node)
+
+    def _as_dictcomp(self, target: str, node: ast.DictComp) -> None:
+        made = self.scope.fresh("items")
+        pair = ast.Tuple([node.key, node.value], ast.Load())
+        renamed, head = self._generators(node, pair)
+        key, value = (ast.unparse(one) for one in cast(Any, ast.parse(renamed).body[0]).value.elts)
+        self.rewritten(f"{made} = {{}}\n{head}{made}[{key}] = {value}\n{target} = {made}", node)
+
+    def _generators(self, node: Any, result: ast.expr) -> tuple[str, str]:
+        """Return the loops of a comprehension, its names renamed as they are its own."""
+        names = {name for one in node.generators for name in bound_names([one.target])}
+        turn = _Renamed({name: self.scope.fresh(name) for name in names})
+        head, depth = "", 0
+        for i, one in enumerate(node.generators):
+            over = one.iter if i == 0 else turn.visit(deepcopy(one.iter))
+            target = turn.visit(deepcopy(one.target))
+            head += f"{'    ' * depth}for {ast.unparse(target)} in {ast.unparse(over)}:\n"
+            depth += 1
+            for test in one.ifs:
+                head += f"{'    ' * depth}if {ast.unparse(turn.visit(deepcopy(test)))}:\n"
+                depth += 1
+        return ast.unparse(turn.visit(deepcopy(result))), head + "    " * depth
+
+    def _as_call(self, target: str, node: ast.Call) -> None:
+        scope = self.scope
+        function = scope.resolve(node.func)
+        text, extra = ast.unparse(node.func), []
+        if isinstance(node.func, ast.Attribute) and function is UNKNOWN:
+            base = node.func.value
+            if not scope.is_active(base):
+                self._dynamic(target, node, text)
+                return
+            method = node.func.attr
+            if method == "pop" and not node.args:
+                self.step("pop", target, f"{ast.unparse(base)}.pop()", [base])
+                return
+            if method == "get" and node.args:
+                self._as_subscript(target, ast.Subscript(base, node.args[0], ast.Load()))
+                return
+            function = np.array if method in _SAME else getattr(np, method, UNKNOWN)
+            if function is UNKNOWN or method == "fill":
+                function = METHODS.get(method, UNKNOWN)
+            if function is UNKNOWN:
+                raise self.refused(node, f"the method .{method} of an active value has no gradient")
+            extra = [self.atom(base)]
+            text = f"{ast.unparse(extra[0])}.{method}"
+            if method in ("reshape", "transpose") and len(node.args) > 1:
+                node = ast.Call(node.func, [ast.Tuple(node.args, ast.Load())], node.keywords)
+        if function is UNKNOWN:
+            self._dynamic(target, node, text)
+            return
+        self._known(target, node, function, text, extra)
+
+    def _known(
+        self, target: str, node: ast.Call, function: Any, text: str, extra: list[ast.expr]
+    ) -> None:
+        scope = self.scope
+        if _hashable(function) and function in SOURCES:
+            function = SOURCES[function]
+        kind = "user"
+        if _hashable(function) and function in PURE:
+            function = PURE[function]
+            text = scope.help(function.__name__, function)
+        if _hashable(function) and (function in ADJOINTS or function in TANGENTS):
+            kind = "rule"
+        elif (
+            is_numpy(function)
+            or isinstance(function, (Derived, Kernel, trace))
+            or function in (abs, pow)
+        ):
+            kind = "call"
+        elif isinstance(function, type) or not (
+            isinstance(function, Scope) or hasattr(function, "__code__")
+            or hasattr(getattr(function, "__func__", None), "__code__")
+        ):  # fmt: skip
+            name = getattr(function, "__name__", type(function).__name__)
+            raise self.refused(
+                node, f"{name} has no derivative; give it one with @ag.source.adjoint({name}) and "
+                f"@ag.source.tangent({name})",
+            )  # fmt: skip
+        args, starred = [], False
+        for one in node.args:
+            starred = starred or isinstance(one, ast.Starred)
+            value = one.value if isinstance(one, ast.Starred) else one
+            made = self.operand(value, kind)
+            args.append(ast.Starred(made, ast.Load()) if isinstance(one, ast.Starred) else made)
+        if starred and kind != "user":
+            raise self.refused(node, "give starred arguments one by one")
+        kwargs: dict[str, ast.expr] = {}
+        for word in node.keywords:
+            if word.arg is None or (kind != "user" and scope.is_active(word.value)):
+                raise self.refused(node, "give active values as positional arguments")
+            kwargs[word.arg] = self.operand(word.value, kind)
+        words = [ast.keyword(key, one) for key, one in kwargs.items()]
+        called = ast.unparse(ast.Call(ast.Name(text, ast.Load()), args, words))
+        if isinstance(function, Scope):
+            for name in function.captured:
+                kwargs[name] = ast.Name(name, ast.Load())
+        self.step(kind, target, called, [*extra, *args], kwargs=kwargs, function=function)
+
+    def operand(self, node: ast.expr, kind: str) -> ast.expr:
+        """Return an operand; an active list or tuple gets a name."""
+        if kind != "user" and not self.scope.is_active(node):
+            return self.passive(node)
+        return self.atom(node)
+
+    def _dynamic(self, target: str, node: ast.Call, text: str) -> None:
+        if node.keywords or any(isinstance(one, ast.Starred) for one in node.args):
+            raise self.refused(node, f"{text} is known at run time only; give it its arguments "
+                               "by position")  # fmt: skip
+        name = text
+        if not isinstance(node.func, ast.Name):
+            name = ast.unparse(self.passive(node.func))
+        args = [self.atom(one) for one in node.args]
+        value = f"{name}({', '.join(map(ast.unparse, args))})"
+        self.step("dynamic", target, value, args, function=name)
+
+
+def index_text(node: ast.expr) -> str:
+    """Return what stands in brackets."""
+    return ast.unparse(ast.Subscript(ast.Name("_", ast.Load()), node, ast.Load()))[2:-1]
+
+
+def _hashable(value: Any) -> bool:
+    try:
+        hash(value)
+    except TypeError:
+        return False
+    return True
+
+
+class _Renamed(ast.NodeTransformer):
+    def __init__(self, names: dict[str, str]) -> None:
+        self.names = names
+
+    def visit_Name(self, node: ast.Name) -> ast.Name:
+        return ast.copy_location(ast.Name(self.names.get(node.id, node.id), node.ctx), node)

@@ -1,0 +1,415 @@
+"""Statements of active values as steps; passive statements stay whole."""
+
+from __future__ import annotations
+
+import ast
+from copy import deepcopy
+from typing import Any, cast
+
+import numpy as np
+
+from actorgraph.source.expressions import Expressions, index_text
+from actorgraph.source.jumps import Jumps, UnsupportedPattern
+from actorgraph.source.scope import Scope, bound_names, walk_own
+from actorgraph.source.steps import (
+    Branch,
+    Context,
+    Insertion,
+    Jump,
+    LoopStatement,
+    index_value,
+    loads,
+)
+from actorgraph.source.support import overwritten, refuse_array
+
+__all__ = ["Normaliser"]
+
+_CONTEXT = (np.errstate,)
+_CHANGING = frozenset({"append", "extend", "insert", "pop"})
+
+
+class Normaliser(Expressions):
+    """Makes the steps of a function's body."""
+
+    def __init__(self, scope: Scope) -> None:
+        self.jumps = Jumps(scope)
+        super().__init__(scope, self.jumps.result)
+
+    def steps(self) -> list[Any]:
+        """Return the steps of the body."""
+        try:
+            body = self.jumps.rewritten()
+        except UnsupportedPattern as error:
+            raise self.refused(error.pattern) from None
+        for _ in range(3):  # flags and results of jumps are names too
+            for node in walk_own(body):
+                self.scope._spread_through(node)
+        self.scope.locals |= bound_names(body)
+        return self.block(body)
+
+    def block(self, body: list[ast.stmt]) -> list[Any]:
+        """Return the steps of a block."""
+        before, self.out = self.out, []
+        for one in body:
+            self.origin = one
+            self.statement(one)
+        self.out, made = before, self.out
+        return made
+
+    def is_passive(self, node: ast.stmt) -> bool:
+        """Return whether a statement neither binds nor writes anything active."""
+        scope = self.scope
+        loop = isinstance(node, (ast.For, ast.While))
+        for one in walk_own([node]):
+            if isinstance(one, (ast.Break, ast.Continue)) and not loop:
+                return False
+            written = not isinstance(getattr(one, "ctx", None), (ast.Load, type(None)))
+            if isinstance(one, ast.Name) and written and one.id in scope.active:
+                return False
+            if isinstance(one, (ast.Subscript, ast.Attribute)):
+                changes = written or getattr(one, "attr", "") in _CHANGING
+                if changes and scope.is_active(one.value):
+                    return False
+            if isinstance(one, ast.withitem) and scope.insertion(one) is not None:
+                return False
+        return True
+
+    def statement(self, node: ast.stmt) -> None:
+        """Add the steps of a statement."""
+        name = type(node).__name__.lower()
+        if isinstance(node, ast.FunctionDef) and node.name in self.scope.nested:
+            if self._escapes(node.name):
+                self.refuse_captures(node)
+                self.emit("passive", ast.unparse(node))
+            return
+        if isinstance(node, (ast.Break, ast.Continue)):
+            self.out.append(Jump(ast.unparse(node), node))
+            return
+        self.walrus(node)
+        self.refuse_captures(node)
+        if self.is_passive(node):
+            if not isinstance(node, ast.Pass):
+                self.emit("passive", ast.unparse(node))
+            return
+        method = getattr(self, f"_on_{name}", None)
+        if method is None:
+            raise self.refused(node)
+        method(node)
+
+    def refuse_captures(self, node: ast.stmt) -> None:
+        """Raise where a function that is a value holds what is active."""
+        for one in ast.walk(node):
+            if isinstance(one, (ast.Lambda, ast.FunctionDef)):
+                own = {arg.arg for arg in ast.walk(one.args) if isinstance(arg, ast.arg)}
+                for name in sorted((loads(one.body) - own) & self.scope.active):
+                    raise self.refused(
+                        one, f"a function that is passed on holds the active {name}; give it "
+                        "as an argument, or call the function by its own name",
+                    )  # fmt: skip
+
+    def _escapes(self, name: str) -> bool:
+        """Return whether a nested function is used as a value."""
+        called = {
+            id(node.func)
+            for node in ast.walk(self.scope.tree)
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+        }
+        return any(
+            isinstance(node, ast.Name) and node.id == name and id(node) not in called
+            for node in ast.walk(self.scope.tree)
+        )
+
+    def walrus(self, node: ast.stmt) -> None:
+        """Bind what ``:=`` binds before its statement."""
+        if isinstance(node, ast.While):
+            return
+        heads = [getattr(node, name, None) for name in ("value", "test", "iter", "subject")]
+        for head in heads:
+            if not isinstance(head, ast.AST):
+                continue
+            for one in walk_own([head]):
+                if isinstance(one, ast.NamedExpr) and self.scope.is_active(one.value):
+                    value = deepcopy(one.value)
+                    self.assign(one.target.id, value)
+                    one.value = one.target
+            made = _Unnamed(self.scope).visit(head)
+            for field, value in ast.iter_fields(node):
+                if value is head:
+                    setattr(node, field, made)
+
+    # -- statements ---------------------------------------------------------------------------
+
+    def _on_assign(self, node: ast.Assign) -> None:
+        value = node.value
+        if len(node.targets) > 1:
+            value = self.atom(value)
+        for target in node.targets:
+            self.bind(target, value)
+
+    def _on_annassign(self, node: ast.AnnAssign) -> None:
+        if node.value is not None:
+            self.bind(node.target, node.value)
+
+    def _on_augassign(self, node: ast.AugAssign) -> None:
+        target = cast(Any, deepcopy(node.target))
+        target.ctx = ast.Load()
+        if isinstance(target, ast.Subscript):
+            target.slice = node.target.slice = self.passive(node.target.slice)  # type: ignore[union-attr]
+        value = ast.copy_location(ast.BinOp(target, node.op, node.value), node)
+        if isinstance(target, ast.Name) and not self.aliases.is_fresh(target.id):
+            helper = self.scope.help("refuse_array", refuse_array)
+            self.emit("passive", f"{helper}({target.id}, {target.id!r})")
+        self.bind(node.target, value)
+
+    def bind(self, target: ast.expr, value: ast.expr) -> None:
+        """Add the steps of an assignment to any target."""
+        scope = self.scope
+        if isinstance(target, ast.Name):
+            if target.id not in scope.active and not scope.is_active(value):
+                self.emit("passive", f"{target.id} = {ast.unparse(value)}")
+            else:
+                self.assign(target.id, value)
+        elif isinstance(target, (ast.Tuple, ast.List)):
+            self._unpack(target, value)
+        elif isinstance(target, ast.Subscript):
+            base, index = self.atom(target.value), index_text(self.passive(target.slice))
+            self._store(base, index, f"{ast.unparse(base)}[{index}]", value)
+        elif isinstance(target, ast.Attribute):
+            base = self.atom(target.value)
+            self._store(base, f".{target.attr}", f"{ast.unparse(base)}.{target.attr}", value)
+        else:
+            raise self.refused(target)
+
+    def _store(self, base: ast.expr, index: str, place: str, value: ast.expr) -> None:
+        name = ast.unparse(base)
+        if index.startswith("."):
+            raise self.refused(self.origin, f"the attribute {place} has no gradient; use a dict")
+        if not self.aliases.is_fresh(name):
+            raise self.refused(
+                self.origin, f"a write into {name}, which is an argument or may show memory of "
+                f"another name, is not differentiated; copy it first: {name} = {name}.copy()",
+            )  # fmt: skip
+        shown = self.aliases.shown_by(name)
+        if shown:
+            raise self.refused(
+                self.origin, f"a write into {name} may change {shown}, which shows its memory; "
+                f"copy it: {shown} = {name}.copy()",
+            )  # fmt: skip
+        made = self.atom(value)
+        old, helper = self.scope.fresh("old"), self.scope.help("overwritten", overwritten)
+        self.scope.locals.add(old)
+        self.emit("passive", f"{old} = {helper}({name}, {index_value(index)})")
+        self.emit("store", f"{place} = {ast.unparse(made)}", target=name,
+                  args=[base, made], index=index, slot=old)  # fmt: skip
+
+    def _unpack(self, target: ast.Tuple | ast.List, value: ast.expr) -> None:
+        parts = target.elts
+        given = value.elts if isinstance(value, (ast.Tuple, ast.List)) else []
+        starred = any(isinstance(one, ast.Starred) for one in (*parts, *given))
+        if len(given) == len(parts) and not starred:
+            atoms = [self.temporary(one) for one in given]
+            for part, atom in zip(parts, atoms, strict=True):
+                self.bind(part, atom)
+            return
+        whole = ast.unparse(self.atom(value))
+        for i, part in enumerate(parts):
+            later = len(parts) - i - 1
+            if isinstance(part, ast.Starred):
+                end = f"-{later}" if later else ""
+                made = ast.parse(f"{whole}[{i}:{end}]", mode="eval").body
+                self.bind(part.value, made)
+            else:
+                before = any(isinstance(one, ast.Starred) for one in parts[:i])
+                place = f"-{later + 1}" if before else str(i)
+                self.bind(part, ast.parse(f"{whole}[{place}]", mode="eval").body)
+
+    def temporary(self, value: ast.expr) -> ast.expr:
+        """Return an atom that no later assignment changes."""
+        if isinstance(value, ast.Constant):
+            return value
+        name = self.scope.fresh("value")
+        if self.scope.is_active(value):
+            self.assign(name, value)
+        else:
+            self.emit("passive", f"{name} = {ast.unparse(value)}")
+            self.scope.locals.add(name)
+        return ast.Name(name, ast.Load())
+
+    def _on_expr(self, node: ast.Expr) -> None:
+        call = node.value
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute):
+            name, method = ast.unparse(call.func.value), call.func.attr
+            if method == "append":
+                made = self.atom(call.args[0])
+                if isinstance(made, ast.Name) and self.aliases.written(made.id):
+                    raise self.refused(node, f"{made.id} is written to later; append a copy")
+                self.emit("append", f"{name}.append({ast.unparse(made)})", target=name,
+                          args=[call.func.value, made])  # fmt: skip
+                return
+            if method == "pop" and not call.args:
+                self.assign(self.scope.fresh("popped"), call)
+                return
+            if method == "extend":
+                item = self.scope.fresh("item")
+                loop = f"for {item} in {ast.unparse(call.args[0])}: {name}.append({item})"
+                self.rewritten(loop, node)
+                return
+            raise self.refused(node, f"{method} of an active list; use append and pop")
+        self.emit("passive", ast.unparse(node))
+
+    def rewritten(self, text: str, node: ast.AST) -> None:
+        """Add the steps of statements that stand for another one."""
+        body = ast.parse(text).body
+        for one in ast.walk(ast.Module(body, [])):
+            if hasattr(one, "lineno"):
+                ast.copy_location(one, node)
+        for _ in range(3):
+            for one in walk_own(body):
+                self.scope._spread_through(one)
+        self.scope.locals |= bound_names(body)
+        for stmt in body:
+            self.statement(stmt)
+
+    def _on_if(self, node: ast.If) -> None:
+        origin = self.origin
+        test, name = ast.unparse(node.test), ""
+        if not isinstance(node.test, ast.Name):
+            name = self.scope.fresh("test")
+        body, orelse = self.block(node.body), self.block(node.orelse)
+        self.origin = origin
+        self.out.append(Branch(test, body, orelse, origin, name))
+
+    def _on_while(self, node: ast.While) -> None:
+        origin = self.origin
+        walruses = [one for one in ast.walk(node.test) if isinstance(one, ast.NamedExpr)]
+        if any(self.scope.is_active(one.value) for one in walruses):
+            leave = ast.parse(f"if not ({ast.unparse(node.test)}): break").body
+            for one in ast.walk(leave[0]):
+                ast.copy_location(one, node)
+            node.body = self.jumps.block([*leave, *node.body], True)
+            node.test = ast.Constant(True)
+        body = self.block(node.body)
+        self.origin = origin
+        count = self.scope.fresh("count")
+        self.out.append(LoopStatement(f"while {ast.unparse(node.test)}", body, origin, count=count))
+
+    def _on_for(self, node: ast.For) -> None:
+        scope, over = self.scope, node.iter
+        call = scope.call_of(over)
+        target = ast.unparse(node.target)
+        if (call and call[0] == "range") or not self._is_over_active(over, node):
+            self._plain_for(node, call)
+            return
+        binding, prefix = self._elements(node.target, over)
+        index = prefix.split(" in ")[0].removeprefix("for ")
+        scope.locals |= {index, *bound_names(ast.parse(f"{target} = 0").body)}
+        first = ast.parse("\n".join(binding)).body
+        for one in ast.walk(ast.Module(first, [])):
+            if hasattr(one, "lineno"):
+                ast.copy_location(one, node)
+        made = ast.parse(f"{prefix}: pass").body[0]
+        assert isinstance(made, ast.For)
+        made.body = [*first, *node.body]
+        ast.copy_location(made, node)
+        self._plain_for(made, scope.call_of(made.iter))
+
+    def _is_over_active(self, over: ast.expr, node: ast.For) -> bool:
+        call = self.scope.call_of(over)
+        if call and call[0] in ("zip", "enumerate", "reversed", "items", "values"):
+            return any(map(self.scope.is_active, call[1]))
+        return self.scope.is_active(over) and not self.scope.by_keys(node.target, over, node)
+
+    def _elements(self, target: ast.expr, over: ast.expr) -> tuple[list[str], str]:
+        """Return what binds the target of a loop over active values, and the loop's header."""
+        call = self.scope.call_of(over)
+        text = ast.unparse(target)
+        index = self.scope.fresh("i")
+        if call and call[0] in ("items", "values"):
+            atom = ast.unparse(self.atom(call[1][0]))
+            pair = f"{index}, {atom}[{index}]" if call[0] == "items" else f"{atom}[{index}]"
+            return [f"{text} = {pair}"], f"for {index} in list({atom})"
+        if call and call[0] == "enumerate" and isinstance(target, ast.Tuple):
+            start = ast.unparse(call[1][1]) if len(call[1]) > 1 else ""
+            number = f"{index} + {start}" if start else index
+            inner, header = self._elements(target.elts[1], call[1][0])
+            inner_index = header.split(" in ")[0].removeprefix("for ")
+            first = f"{ast.unparse(target.elts[0])} = {number.replace(index, inner_index)}"
+            return [first, *inner], header
+        if call and call[0] == "zip":
+            atoms = [ast.unparse(self.sequence(one)) for one in call[1]]
+            lengths = ", ".join(f"len({atom})" for atom in atoms)
+            length = f"min({lengths})" if len(atoms) > 1 else lengths
+            items = ", ".join(f"{atom}[{index}]" for atom in atoms)
+            return [f"{text} = {items}{',' if len(atoms) == 1 else ''}"], (
+                f"for {index} in range({length})"
+            )
+        step = "range(len({0}))"
+        if call and call[0] == "reversed":
+            over, step = call[1][0], "range(len({0}) - 1, -1, -1)"
+        atom = ast.unparse(self.sequence(over))
+        return [f"{text} = {atom}[{index}]"], f"for {index} in {step.format(atom)}"
+
+    def sequence(self, node: ast.expr) -> ast.expr:
+        """Return an atom that is indexed; what is passive becomes a list."""
+        if self.scope.is_active(node):
+            return self.atom(node)
+        if isinstance(node, ast.Name):
+            return node
+        name = self.scope.fresh("sequence")
+        self.scope.locals.add(name)
+        self.emit("passive", f"{name} = list({ast.unparse(node)})")
+        return ast.Name(name, ast.Load())
+
+    def _plain_for(self, node: ast.For, call: Any) -> None:
+        origin = self.origin
+        target = ast.unparse(node.target)
+        over = ast.unparse(node.iter)
+        body = self.block(node.body)
+        self.origin = origin
+        simple = call and call[0] == "range" and isinstance(node.target, ast.Name)
+        if simple:
+            inside = [one for stmt in node.body for one in ast.walk(stmt)]
+            bound_inside = bound_names(node.body)
+            leaves = any(isinstance(one, ast.Break) for one in inside) or target in bound_inside
+            simple = not leaves and not (loads(node.iter) & bound_inside)
+        made = LoopStatement(f"for {target} in {over}", body, origin, target=target)
+        if simple:
+            made.over = over
+        else:
+            made.count = self.scope.fresh("count")
+        self.out.append(made)
+
+    def _on_with(self, node: ast.With) -> None:
+        origin = self.origin
+        x = self.scope.insertion(node.items[0])
+        if x is not None:
+            name = node.items[0].optional_vars
+            if not isinstance(x, ast.Name) or not isinstance(name, ast.Name):
+                raise self.refused(node, "write with insert_grad_of(name) as dname")
+            self.out.append(Insertion(x.id, name.id, node.body, origin))
+            return
+        for item in node.items:
+            if item.optional_vars is not None and self.scope.is_active(item.context_expr):
+                raise self.refused(node, "a context of active values has no derivative")
+        repeats = all(
+            isinstance(item.context_expr, ast.Call)
+            and self.scope.resolve(item.context_expr.func) in _CONTEXT
+            for item in node.items
+        )
+        header = "with " + ", ".join(map(ast.unparse, node.items))
+        body = self.block(node.body)
+        self.origin = origin
+        self.out.append(Context(header, body, origin, repeats))
+
+
+class _Unnamed(ast.NodeTransformer):
+    """Leaves the name of a walrus whose value is bound already."""
+
+    def __init__(self, scope: Scope) -> None:
+        self.scope = scope
+
+    def visit_NamedExpr(self, node: ast.NamedExpr) -> ast.expr:
+        same = isinstance(node.value, ast.Name) and node.value.id == node.target.id
+        if same:
+            return ast.copy_location(ast.Name(node.target.id, ast.Load()), node)
+        return node

@@ -1,0 +1,103 @@
+"""The syntax tree of a function, with the lines and columns of its file."""
+
+from __future__ import annotations
+
+import ast
+import linecache
+from functools import lru_cache
+from types import CodeType, FunctionType
+from typing import Any
+
+from actorgraph.errors import GraphError
+
+__all__ = ["UnsupportedSyntax", "read", "refuse"]
+
+
+class UnsupportedSyntax(GraphError, SyntaxError):
+    """A construct that has no derivative here; Python shows its line with a caret."""
+
+    __str__ = SyntaxError.__str__
+
+
+def refuse(node: Any, message: str, function: FunctionType) -> UnsupportedSyntax:
+    """Return the error that names a construct, its place, and the way out."""
+    file = function.__code__.co_filename
+    line = getattr(node, "lineno", function.__code__.co_firstlineno)
+    column = getattr(node, "col_offset", 0)
+    end = getattr(node, "end_lineno", line), getattr(node, "end_col_offset", column) + 1
+    place = (file, line, column + 1, linecache.getline(file, line), *end)
+    return UnsupportedSyntax(f"{message} (line {line} of {function.__name__})", place)
+
+
+def read(function: FunctionType) -> ast.FunctionDef:
+    """Return the definition of a function, shared: nobody changes it; a lambda becomes one.
+
+    Raises
+    ------
+    UnsupportedSyntax
+        There is no source, or two lambdas of a line cannot be told apart.
+    """
+    code = function.__code__
+    lines = linecache.getlines(code.co_filename, function.__globals__)
+    if not lines:
+        raise refuse(
+            None, f"{function.__qualname__} has no source to differentiate; define it in a file, "
+            "or wrap it with ag.source.trace", function,
+        )  # fmt: skip
+    text = "".join(lines)
+    found = [node for node in _functions(text) if _is_of(node, code)]
+    if len(found) > 1:
+        found = [node for node in found if _holds(node, code)] or found
+    if len(found) > 1 and isinstance(found[0], ast.Lambda):
+        raise refuse(
+            found[0], "several lambdas of one line fit; give each a line of its own", function
+        )
+    if not found:
+        raise refuse(None, f"the source of {function.__qualname__} has changed", function)
+    node: Any = found[-1]
+    if isinstance(node, ast.Lambda):
+        body = ast.copy_location(ast.Return(node.body), node.body)
+        made = ast.FunctionDef("lambda_", node.args, [body], [], None, None)
+        made.type_params = []  # type: ignore[attr-defined]
+        return ast.copy_location(made, node)
+    if isinstance(node, ast.AsyncFunctionDef):
+        raise refuse(
+            node, "a coroutine has no derivative; differentiate the part between two awaits",
+            function,
+        )  # fmt: skip
+    definition: ast.FunctionDef = node
+    return definition
+
+
+@lru_cache(64)
+def _functions(text: str) -> tuple[ast.AST, ...]:
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+    return tuple(node for node in ast.walk(ast.parse(text)) if isinstance(node, kinds))
+
+
+def _is_of(node: Any, code: CodeType) -> bool:
+    if isinstance(node, ast.Lambda):
+        return code.co_name == "<lambda>" and node.lineno == code.co_firstlineno
+    first = min([node.lineno, *[one.lineno for one in node.decorator_list]])
+    return bool(node.name == code.co_name and first == code.co_firstlineno)
+
+
+def _holds(node: Any, code: CodeType) -> bool:
+    """Return whether the body of a lambda is exactly what the code was made of."""
+    if not isinstance(node, ast.Lambda):
+        return True
+    body = node.body
+    names = [arg.arg for arg in ast.walk(node.args) if isinstance(arg, ast.arg)]
+    start, end = (body.lineno, body.col_offset), (body.end_lineno, body.end_col_offset)
+    places = [
+        place
+        for place in code.co_positions()
+        if None not in place and place[2:] != (0, 0) and place[0] != place[2]
+    ]
+    inside = [
+        ((line, column), (last, stop))
+        for line, last, column, stop in places
+        if (line, column) != (node.lineno, node.col_offset)
+    ]
+    starts, ends = min(one for one, _ in inside), max(one for _, one in inside)
+    return (starts, ends) == (start, end) and set(names) <= set(code.co_varnames)

@@ -1,0 +1,460 @@
+"""Derivatives of single calls, taken from the registry of ops: there is no second table.
+
+A call is applied to nodes, as `ag.grad` would, and the fragment that the ops' rules give is printed
+as NumPy again.  Where the text is the same for all ranks it stands in the generated function
+itself; else a `Derived` stands there, which makes the fragment for the types that it meets.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections.abc import Callable, Sequence
+from functools import partial, update_wrapper
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from actorgraph.autodiff.forward import push_forward
+from actorgraph.autodiff.reverse import pull_back
+from actorgraph.autodiff.trees import flatten, unflatten
+from actorgraph.errors import GraphError, GraphTypeError
+from actorgraph.graph import Graph, Node, topological_order
+from actorgraph.lower.kernels import kernel
+from actorgraph.op import CONSTANT, INPUT, Op, is_symbolic
+from actorgraph.source import support
+
+__all__ = [
+    "Derived",
+    "InlineRule",
+    "Kernel",
+    "OPERATORS",
+    "inline",
+    "is_literal",
+    "on_nodes",
+    "trace",
+]
+
+OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
+    ast.Add: np.add, ast.Sub: np.subtract, ast.Mult: np.multiply, ast.Div: np.divide,
+    ast.Pow: np.power, ast.MatMult: np.matmul, ast.Mod: np.remainder, ast.USub: np.negative,
+    ast.UAdd: np.positive,
+}  # fmt: skip
+"""The ufunc of each operator that has a derivative."""
+
+_SIGNS = {
+    "add": "+", "subtract": "-", "multiply": "*", "divide": "/", "power": "**", "greater": ">",
+    "less": "<", "greater_equal": ">=", "less_equal": "<=", "equal": "==", "not_equal": "!=",
+    "floor_divide": "//", "remainder": "%",
+}  # fmt: skip
+_MATH = {"fabs": "absolute", "pow": "power", "asin": "arcsin", "acos": "arccos", "atan": "arctan"}
+_PLAIN = (np.ndarray, np.generic, float)
+_LIKE = {"sum_like": support.sum_like, "broadcast_like": support.broadcast_like}
+
+
+def on_nodes(function: Any) -> Any:
+    """Return what stands for a function when it is applied to nodes."""
+    if isinstance(function, (Derived, Kernel)):
+        return function.trace
+    if isinstance(function, trace):
+        return function.func
+    name: str = getattr(function, "__name__", "")
+    if name and getattr(math, name, None) is function:
+        return getattr(np, _MATH.get(name, name))
+    return {abs: np.absolute, pow: np.power}.get(function, function)
+
+
+class trace:
+    """A function whose source is not looked at: it is traced on nodes, as `ag.grad` does."""
+
+    def __init__(self, func: Callable[..., Any]) -> None:
+        update_wrapper(self, func)
+        self.func = func
+
+    def __call__(self, *args: Any) -> Any:
+        """Call the function itself."""
+        return self.func(*args)
+
+
+class Kernel:
+    """An op of the registry as a function of arrays, under the op's name."""
+
+    def __init__(self, op: Op) -> None:
+        self.op, self.__name__ = op, op.name
+
+    def __call__(self, *arrays: Any, **attrs: Any) -> Any:
+        """Apply the op to arrays."""
+        return self.op.forward(np, *map(np.asarray, arrays), **attrs)
+
+    def trace(self, *nodes: Any, **attrs: Any) -> Node:
+        """Return the node that applies the op."""
+        graph = next(node.graph for node in nodes if isinstance(node, Node))
+        return graph.apply(self.op, nodes, attrs)
+
+
+def _cotangents(ys: Sequence[Node], cts: Sequence[Node], wrt: Sequence[Node]) -> list[Node | None]:
+    graph = ys[0].graph
+    with graph.building():
+        seeds: dict[Node, Node] = {}
+        for y, ct in zip(ys, cts, strict=True):
+            seeds[y] = seeds[y] + ct if y in seeds else ct
+        found = pull_back(graph, topological_order(list(ys)), seeds, wrt)
+    return [found[node] for node in wrt]
+
+
+def _tangents(ys: Sequence[Node], wrt: Sequence[Node], tans: Sequence[Node]) -> list[Node | None]:
+    graph = ys[0].graph
+    with graph.building():
+        seeds = dict(zip(wrt, tans, strict=True))
+        found = push_forward(graph, topological_order(list(ys)), seeds)
+    return [found.get(y) for y in ys]
+
+
+# -- text of a fragment -----------------------------------------------------------------------
+
+
+class _Printer:
+    """Nodes as expressions of NumPy; what is used twice gets a name first."""
+
+    def __init__(self, names: dict[Node, ast.expr]) -> None:
+        self.names = names
+        self.before: list[tuple[str, ast.expr]] = []
+        self.helpers: dict[str, Any] = {}
+
+    def express(self, results: Sequence[Node | None]) -> list[ast.expr | None]:
+        """Return the expressions of the results; raise ValueError where there is none."""
+        wanted = [node for node in results if node is not None]
+        uses: dict[Node, int] = {}
+        order = topological_order(wanted)
+        for node in order:
+            for part in node.inputs:
+                uses[part] = uses.get(part, 0) + (node not in self.names)
+        for node in wanted:
+            uses[node] = uses.get(node, 0) + 1
+        for node in order:
+            if node in self.names or not uses.get(node):
+                continue
+            made = self.expression(node)
+            if uses[node] > 1 and not isinstance(made, ast.Constant):
+                name = f"{node.op.name}_t{len(self.before)}"
+                self.before.append((name, made))
+                made = ast.Name(name, ast.Load())
+            self.names[node] = made
+        return [None if node is None else self.names[node] for node in results]
+
+    def expression(self, node: Node) -> ast.expr:
+        """Return the expression of one node, its inputs being there."""
+        if node.op is CONSTANT:
+            return _constant(node.attrs["value"])
+        if node.op is INPUT or is_symbolic(node.attrs):
+            raise ValueError("the fragment depends on a shape")
+        args = [self.names[part] for part in node.inputs]
+        name = node.op.ufunc
+        if name is not None and not node.attrs:
+            if name in _SIGNS:
+                return ast.parse(f"({ast.unparse(args[0])}) {_SIGNS[name]} "
+                                 f"({ast.unparse(args[1])})", mode="eval").body  # fmt: skip
+            if name == "negative":
+                return ast.UnaryOp(ast.USub(), args[0])
+            function: ast.expr = ast.Attribute(ast.Name("np", ast.Load()), name, ast.Load())
+        else:
+            name = node.op.name
+            if name == "where":
+                return ast.Call(ast.parse("np.where", mode="eval").body, args, [])
+            self.helpers[name] = _LIKE.get(name) or Kernel(node.op)
+            function = ast.Name(name, ast.Load())
+        keywords = [ast.keyword(key, _literal(value)) for key, value in node.attrs.items()]
+        return ast.Call(function, args, keywords)
+
+
+def _constant(value: Any) -> ast.expr:
+    if value.ndim:
+        raise ValueError("an array is no text")
+    item = value.item()
+    if isinstance(item, float) and not math.isfinite(item):
+        text = "np.nan" if math.isnan(item) else "np.inf" if item > 0 else "-np.inf"
+        return ast.parse(text, mode="eval").body
+    return ast.Constant(item)
+
+
+def _literal(value: Any) -> ast.expr:
+    made = ast.parse(repr(value), mode="eval").body
+    ast.literal_eval(made)
+    return made
+
+
+class InlineRule:
+    """What stands for a call's derivative: named parts before, and an expression a result."""
+
+    def __init__(self, printer: _Printer, parts: list[ast.expr | None]) -> None:
+        self.helpers, self.before = printer.helpers, printer.before
+        self.parts = parts
+
+    def key(self) -> str:
+        """Return the text, by which fragments of several ranks are compared."""
+        parts = ["" if part is None else ast.unparse(part) for part in self.parts]
+        return ";".join([*[f"{name}={ast.unparse(made)}" for name, made in self.before], *parts])
+
+
+def inline(
+    function: Any,
+    args: Sequence[ast.expr],
+    kwargs: dict[str, Any],
+    active: Sequence[int],
+    forward: bool = False,
+) -> InlineRule | None:
+    """Return the text of a derivative, or None where it depends on the rank.
+
+    Arguments are named ``x0``, ``x1`` ..., the result ``y``, its cotangent ``ct``, tangents of the
+    arguments ``t0``, ``t1`` ...
+    """
+    fixed = {i: ast.literal_eval(arg) for i, arg in enumerate(args) if is_literal(arg)}
+    key = function, len(args), repr(fixed), repr(kwargs), tuple(active), forward
+    try:
+        if key not in _MEMO:
+            _MEMO[key] = _inline(function, len(args), fixed, kwargs, active, forward)
+        return _MEMO[key]
+    except TypeError:  # no key, as a user's callable object may be none
+        return None
+
+
+_MEMO: dict[Any, InlineRule | None] = {}
+
+
+def _inline(
+    function: Any, count: int, fixed: dict[int, Any], kwargs: Any, active: Any, forward: bool
+) -> InlineRule | None:
+    target = on_nodes(function)
+    arrays = [i for i in range(count) if i not in fixed]
+    elementwise = isinstance(function, np.ufunc) or isinstance(target, np.ufunc)
+    if any(i not in active for i in arrays) and not elementwise:
+        return None
+    given = [fixed.get(i) for i in range(count)]
+    found: InlineRule | None = None
+    for rank in product((1, 2), repeat=len(arrays)):
+        ranks = dict(zip(arrays, rank, strict=True))
+        made = None
+        for named in (True, False) if len(arrays) == 1 else (False,):
+            made = made or _printed(target, given, kwargs, ranks, active, named, forward)
+        if made is None or (found is not None and found.key() != made.key()):
+            return None
+        found = made
+    return found
+
+
+def is_literal(node: ast.expr) -> bool:
+    """Return whether an expression is a constant that is written out."""
+    try:
+        ast.literal_eval(node)
+    except (ValueError, TypeError):
+        return False
+    return True
+
+
+def _printed(
+    target: Any, args: Any, kwargs: Any, ranks: dict[int, int],
+    active: Sequence[int], named: bool, forward: bool,
+) -> InlineRule | None:  # fmt: skip
+    graph = Graph()
+    nodes = {
+        i: graph.input(f"x{i}", tuple(f"d{i}_{a}" if named else None for a in range(rank)), float)
+        for i, rank in ranks.items()
+    }
+    given = [nodes.get(i, arg) for i, arg in enumerate(args)]
+    try:
+        result = target(*given, **kwargs)
+        if not isinstance(result, Node) or result.dtype != np.float64:
+            return None
+        wrt = [nodes[i] for i in active]
+        if forward:
+            leaves = [graph.input(f"t{i}", nodes[i].dims, float) for i in active]
+            parts: list[Node | None] = _tangents([result], wrt, leaves)
+        else:
+            leaves = [graph.input("ct", result.dims, float)]
+            parts = _cotangents([result], leaves, wrt)
+        named_so: dict[Node, ast.expr] = {result: ast.Name("y", ast.Load())}
+        for node in (*leaves, *nodes.values()):
+            named_so[node] = ast.Name(node.name, ast.Load())
+        printer = _Printer(named_so)
+        return InlineRule(printer, printer.express(parts))
+    except (GraphError, ValueError, TypeError):
+        return None
+
+
+# -- derivatives for the types that are met ------------------------------------------------------
+
+
+class Derived:
+    """The derivative of a call, as a function of arrays that is made once for each kind of them.
+
+    Reverse: ``derived(ct, y, *args, **kwargs)`` returns the cotangents of the arguments `active`
+    (positions), alone where there is one.  Forward: ``derived(tangents, y, *args, **kwargs)``.
+    """
+
+    LIMIT = 256
+
+    def __init__(self, function: Any, active: tuple[int, ...], forward: bool = False) -> None:
+        kind = "tangent" if forward else "adjoint"
+        self.function, self.active, self.forward = function, active, forward
+        self.__name__ = f"{getattr(function, '__name__', 'call')}_{kind}"
+        self._made: dict[Any, Any] = {}
+
+    def __call__(self, seed: Any, y: Any, /, *args: Any, **kwargs: Any) -> Any:
+        """Return the derivative for arrays."""
+        moving = [args[i] for i in self.active]
+        if all([type(one) is np.ndarray for one in args]) and not kwargs:  # noqa: C419 - faster
+            key: Any = tuple([(one.shape, one.dtype) for one in args])
+            arrays: list[Any] = list(args)
+        else:
+            leaves, structure = flatten((args, kwargs))
+            leaves = [_numeric(leaf) for leaf in leaves]
+            arrays = [leaf for leaf in leaves if isinstance(leaf, np.ndarray)]
+            key = structure, tuple([_kind_of(leaf) for leaf in leaves])
+        made = self._made.get(key)
+        if made is None:
+            if len(self._made) >= self.LIMIT:
+                self._made.clear()
+            made = self._made[key] = self._make(args, kwargs)
+        if self.forward:
+            seeds = [np.asarray(one) for one in _seed_leaves(seed, moving)]
+        else:
+            seeds = _seeds_of(seed, y)
+        return made(*seeds, *arrays)
+
+    def _make(self, args: Any, kwargs: Any) -> Any:
+        graph = Graph()
+        leaves, structure = flatten((args, kwargs))
+        numbers: list[int] = []
+        nodes: list[Any] = []
+        for i, leaf in enumerate(leaves):
+            array = _numeric(leaf)
+            if isinstance(array, np.ndarray):
+                numbers.append(i)
+                nodes.append(graph.input(f"x{i}", array.shape, array.dtype))
+            else:
+                nodes.append(leaf)
+        inputs = [nodes[i] for i in numbers]
+        given, named = unflatten(structure, nodes)
+        try:
+            result = on_nodes(self.function)(*given, **named)
+        except GraphTypeError:
+            # What must be a number, such as the q of a quantile, is one.
+            kept = [leaf if isinstance(leaf, float) else nodes[i] for i, leaf in enumerate(leaves)]
+            given, named = unflatten(structure, kept)
+            result = on_nodes(self.function)(*given, **named)
+        several = isinstance(result, (list, tuple))
+        results: list[Node] = list(result) if several else [result]
+        moving, shape = flatten([given[i] for i in self.active])
+        wrt = [one for one in moving if isinstance(one, Node) and one.dtype.kind in "fc"]
+        if self.forward:
+            seeds = [graph.input(f"t{i}", one.dims, one.dtype) for i, one in enumerate(wrt)]
+            found: list[Any] = _tangents(results, wrt, seeds)
+        else:
+            seeds = [graph.input(f"ct{i}", y.dims, y.dtype) for i, y in enumerate(results)]
+            by_node = dict(zip(wrt, _cotangents(results, seeds, wrt), strict=True))
+            found = [by_node.get(one) if isinstance(one, Node) else None for one in moving]
+        run = _program(found, [*seeds, *inputs])
+        if self.forward:
+            return run if several else partial(_first, run)
+        single = len(self.active) == 1
+        if single and isinstance(given[self.active[0]], Node):
+            return partial(_first, run)
+        if all(isinstance(given[i], Node) for i in self.active):
+            return run
+        return partial(_in_trees, shape, run, single)
+
+    def trace(self, seed: Any, y: Any, /, *args: Any, **kwargs: Any) -> Any:
+        """Return the derivative as nodes, so that it has derivatives itself."""
+        nodes, _ = flatten((seed, args))
+        graph = next(node.graph for node in nodes if isinstance(node, Node))
+        given = [graph.lift(one) if isinstance(one, _PLAIN) else one for one in args]
+        result = on_nodes(self.function)(*given, **kwargs)
+        several = isinstance(result, (list, tuple))
+        results = list(result) if several else [result]
+        moving, shape = flatten([given[i] for i in self.active])
+        wrt = [one for one in moving if isinstance(one, Node)]
+        zero = graph.constant(np.zeros(()))
+        if self.forward:
+            tans = [graph.lift(one) for one in _seed_leaves(seed, [given[i] for i in self.active])]
+            found = [zero if one is None else one for one in _tangents(results, wrt, tans)]
+            return found if several else found[0]
+        cts = [
+            graph.lift(np.zeros(()) if one is None else one) + 0.0 * y
+            for one, y in zip(seed if several else [seed], results, strict=True)
+        ]
+        parts = _cotangents(results, cts, wrt)
+        full = [one * 0.0 if part is None else part for one, part in zip(wrt, parts, strict=True)]
+        return _shaped(shape, full, len(self.active) == 1)
+
+
+def _seeds_of(seed: Any, y: Any) -> list[Any]:
+    """Return the cotangents of a call's results, of which None is a zero."""
+    if not isinstance(y, (list, tuple)):
+        return [np.asarray(seed)]
+    return [
+        np.zeros_like(one) if ct is None else np.asarray(ct)
+        for ct, one in zip(seed, y, strict=True)
+    ]
+
+
+def _seed_leaves(seed: Any, moving: Sequence[Any]) -> list[Any]:
+    """Return the tangents of the float leaves of what moves."""
+    seeds = [seed] if len(moving) == 1 else list(seed)
+    found: list[Any] = []
+    for tan, primal in zip(seeds, moving, strict=True):
+        if isinstance(primal, (list, tuple)):
+            parts = [None] * len(primal) if tan is None else tan
+            found += _seed_leaves(list(parts), list(primal)) if len(primal) != 1 else (
+                _seed_leaves(parts[0], primal)
+            )  # fmt: skip
+        elif isinstance(primal, Node) or (
+            isinstance(primal, _PLAIN) and np.asarray(primal).dtype.kind in "fc"
+        ):
+            found.append(np.zeros(np.shape(primal)) if tan is None else tan)
+    return found
+
+
+def _first(run: Any, *values: Any) -> Any:
+    return run(*values)[0]
+
+
+def _in_trees(shape: Any, run: Any, single: bool, *values: Any) -> Any:
+    return _shaped(shape, run(*values), single)
+
+
+def _shaped(shape: Any, parts: Sequence[Any], single: bool) -> Any:
+    made = unflatten(shape, parts)
+    return made[0] if single else made
+
+
+def _numeric(leaf: Any) -> Any:
+    return np.asarray(leaf) if isinstance(leaf, _PLAIN) else leaf
+
+
+def _kind_of(leaf: Any) -> Any:
+    """Return what calls of one kind have in common."""
+    if isinstance(leaf, np.ndarray):
+        return leaf.shape, leaf.dtype
+    return type(leaf), repr(leaf) if isinstance(leaf, slice) else leaf
+
+
+def _program(results: Sequence[Node | None], inputs: Sequence[Node]) -> Callable[..., list[Any]]:
+    """Return a function of arrays that computes the nodes, in straight-line Python."""
+    names = {node: f"x{i}" for i, node in enumerate(inputs)}
+    kernels: dict[str, Any] = {}
+    lines = [f"def program({', '.join(names.values())}):"]
+    for node in topological_order([node for node in results if node is not None]):
+        if node in names:
+            continue
+        names[node] = name = f"v{len(names)}"
+        if node.op is CONSTANT:
+            kernels[name] = node.attrs["value"]
+            continue
+        kernels[f"k_{name}"] = kernel(node, np, {})
+        lines.append(f"    {name} = k_{name}({', '.join(names[part] for part in node.inputs)})")
+    outputs = ["None" if node is None else names[node] for node in results]
+    lines.append(f"    return [{', '.join(outputs)}]")
+    exec(compile("\n".join(lines), "<ag derivative>", "exec"), kernels)
+    program: Callable[..., list[Any]] = kernels["program"]
+    return program

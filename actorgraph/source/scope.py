@@ -1,0 +1,349 @@
+"""What the names of a function are: its own, a closure's, or the module's."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import math
+from types import FunctionType, ModuleType
+from typing import Any
+
+import numpy as np
+
+__all__ = [
+    "PASSIVE_ATTRIBUTES",
+    "PASSIVE_CALLS",
+    "Scope",
+    "UNKNOWN",
+    "bound_names",
+    "is_numpy",
+    "walk_own",
+]
+
+UNKNOWN = object()
+"""What a local name resolves to: it is known only when the function runs."""
+
+_PASSIVE_NUMPY = """
+    shape ndim size zeros ones empty full eye arange linspace zeros_like ones_like empty_like argmax
+    argmin argsort nonzero flatnonzero argwhere count_nonzero isnan isinf isfinite all any allclose
+    array_equal isclose searchsorted digitize logical_and logical_or logical_not logical_xor greater
+    less greater_equal less_equal equal not_equal floor_divide sign floor ceil rint trunc round
+    signbit may_share_memory shares_memory isscalar result_type errstate iscomplexobj
+""".split()
+PASSIVE_CALLS = frozenset(
+    {
+        len, range, isinstance, issubclass, print, int, bool, str, repr, type, id, hash, callable,
+        hasattr, format, round, all, any, math.floor, math.ceil, math.isnan, math.isinf, math.trunc,
+        *[getattr(np, name) for name in _PASSIVE_NUMPY],
+    }
+)  # fmt: skip
+"""Functions whose result has no derivative."""
+PASSIVE_ATTRIBUTES = frozenset(
+    "shape ndim size dtype itemsize nbytes strides flags argmax argmin argsort any all keys tolist"
+    .split()
+)  # fmt: skip
+"""Attributes of active values that have no derivative."""
+
+
+class Scope:
+    """A function while it is differentiated: its tree, its names and what is active.
+
+    `captured` are names of a surrounding function that a nested one reads; they become arguments.
+    """
+
+    def __init__(
+        self, function: FunctionType, tree: ast.FunctionDef, captured: tuple[str, ...] = (),
+        nested: dict[str, Scope] | None = None,
+    ) -> None:  # fmt: skip
+        self.function, self.tree, self.captured = function, _NamedLambdas().visit(tree), captured
+        self.args = [*_parameters(tree.args), *captured]
+        self.locals = {*self.args, *bound_names(tree.body)}
+        self.used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+        self.used |= self.locals
+        self.taken: dict[str, str] = {}
+        self.active: set[str] = set()
+        self.helpers: dict[str, Any] = {}
+        self.cells = dict(
+            zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+        )
+        self.nested: dict[str, Scope] = dict(nested or {})
+        self._add_nested()
+
+    def _add_nested(self) -> None:
+        found = [node for node in walk_own(self.tree.body) if isinstance(node, ast.FunctionDef)]
+        for node in found:
+            inside = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+            free = inside - {*_parameters(node.args), *bound_names(node.body)}
+            known = {one.name for one in found}
+            reached = {node.name} & free
+            todo = [node]
+            while todo:  # what the nested functions that it calls capture, it captures
+                for other in found:
+                    if other in todo or other.name in reached or other.name not in free:
+                        continue
+                    reached.add(other.name)
+                    names = {n.id for n in ast.walk(other) if isinstance(n, ast.Name)}
+                    free |= names - {*_parameters(other.args), *bound_names(other.body)}
+                    todo.append(other)
+                todo.pop(0)
+            captured = tuple(sorted((free & self.locals) - known))
+            self.nested[node.name] = Scope(self.function, node, captured, self.nested)
+        for scope in self.nested.values():
+            scope.nested = {**self.nested, **scope.nested}
+
+    @property
+    def is_generated(self) -> bool:
+        """Whether it is the text of a derivative: what it pops is a tape of its own."""
+        return self.function.__code__.co_filename.startswith("<ag ")
+
+    def fresh(self, stem: str) -> str:
+        """Return a name that the function does not use."""
+        number = 1
+        while f"{stem}_{number}" in self.used:
+            number += 1
+        self.used.add(f"{stem}_{number}")
+        return f"{stem}_{number}"
+
+    def reserve(self, name: str) -> str:
+        """Return a name for a generated function, which no helper may have."""
+        if name in self.used:
+            return self.fresh(name)
+        self.used.add(name)
+        return name
+
+    def derived(self, prefix: str, name: str) -> str:
+        """Return the name of the cotangent or tangent of a variable."""
+        key = prefix + name
+        if key not in self.taken:
+            made = key
+            while made in self.used:
+                made += "_"
+            self.used.add(made)
+            self.taken[key] = made
+        return self.taken[key]
+
+    def help(self, name: str, value: Any) -> str:
+        """Return the name by which the generated text knows a helper."""
+        stem, number = name, 1
+        while (name in self.used and name not in self.helpers) or (
+            name in self.helpers and self.helpers[name] is not value
+        ):
+            number += 1
+            name = f"{stem}_{number}"
+        self.helpers[name] = value
+        return name
+
+    def resolve(self, node: ast.AST) -> Any:
+        """Return the object that an expression names, or `UNKNOWN`."""
+        if isinstance(node, ast.Name):
+            if node.id in self.nested and node.id in {*self.locals, *self.nested}:
+                return self.nested[node.id]
+            if node.id in self.locals:
+                return UNKNOWN
+            if node.id in self.cells:
+                try:
+                    return self.cells[node.id].cell_contents
+                except ValueError:
+                    return UNKNOWN
+            found = self.function.__globals__.get(node.id, UNKNOWN)
+            return getattr(builtins, node.id, UNKNOWN) if found is UNKNOWN else found
+        if isinstance(node, ast.Attribute):
+            base = self.resolve(node.value)
+            return UNKNOWN if base is UNKNOWN else getattr(base, node.attr, UNKNOWN)
+        return UNKNOWN
+
+    # -- activity -----------------------------------------------------------------------------
+
+    def spread(self, active: set[str]) -> None:
+        """Find the names that may depend on `active` ones, whatever path is taken."""
+        self.active |= active
+        before = -1
+        while before != len(self.active):
+            before = len(self.active)
+            for node in walk_own(self.tree.body):
+                self._spread_through(node)
+
+    def _spread_through(self, node: ast.AST) -> None:
+        if isinstance(node, ast.Assign):
+            for target in node.targets:
+                self._mark(target, node.value)
+        elif isinstance(node, (ast.AugAssign, ast.AnnAssign, ast.NamedExpr)):
+            if node.value is not None and not isinstance(getattr(node, "op", None), ast.FloorDiv):
+                self._mark(node.target, node.value)
+        elif isinstance(node, (ast.For, ast.comprehension)):
+            self._mark_loop(node.target, node.iter, node)
+        elif isinstance(node, ast.withitem) and node.optional_vars is not None:
+            if self.insertion(node) is not None:
+                return
+            self._mark(node.optional_vars, node.context_expr)
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            grows = node.func.attr in ("append", "extend", "insert")
+            if grows and any(map(self.is_active, node.args)):
+                self._mark_root(node.func.value)
+
+    def insertion(self, item: ast.withitem) -> ast.expr | None:
+        """Return the x of ``with insert_grad_of(x) as dx``, None for other contexts."""
+        call = item.context_expr
+        if isinstance(call, ast.Call) and len(call.args) == 1:
+            target = self.resolve(call.func)
+            if getattr(target, "__name__", "") == "insert_grad_of":
+                return call.args[0]
+        return None
+
+    def _mark(self, target: ast.AST, value: ast.expr) -> None:
+        if isinstance(target, (ast.Tuple, ast.List)):
+            same = isinstance(value, (ast.Tuple, ast.List)) and len(value.elts) == len(target.elts)
+            for i, part in enumerate(target.elts):
+                self._mark(part, value.elts[i] if same else value)  # type: ignore[attr-defined]
+        elif self.is_active(value):
+            self._mark_root(target)
+
+    def _mark_root(self, target: ast.AST) -> None:
+        while isinstance(target, (ast.Subscript, ast.Attribute, ast.Starred)):
+            target = target.value
+        if isinstance(target, ast.Name):
+            self.active.add(target.id)
+        elif isinstance(target, (ast.Tuple, ast.List)):
+            for part in target.elts:
+                self._mark_root(part)
+
+    def _mark_loop(self, target: ast.AST, over: ast.expr, loop: ast.AST) -> None:
+        call = self.call_of(over)
+        if call and isinstance(target, ast.Tuple):
+            name, args = call
+            if name == "enumerate":
+                self._mark_loop(target.elts[1], args[0], loop)
+                return
+            if name == "zip" and len(args) == len(target.elts):
+                for part, arg in zip(target.elts, args, strict=True):
+                    self._mark_loop(part, arg, loop)
+                return
+            if name == "items":
+                self._mark(target.elts[1], args[0])
+                return
+        if self.is_active(over) and not self.by_keys(target, over, loop):
+            self._mark_root(target)
+
+    def call_of(self, node: ast.AST) -> tuple[str, list[ast.expr]] | None:
+        """Return name and arguments of what loops run over in a way of their own."""
+        if not isinstance(node, ast.Call) or node.keywords:
+            return None
+        if isinstance(node.func, ast.Attribute) and node.func.attr in ("items", "values", "keys"):
+            return node.func.attr, [node.func.value]
+        target = self.resolve(node.func)
+        for one in (zip, enumerate, range, reversed):
+            if target is one:
+                return one.__name__, node.args
+        return None
+
+    def by_keys(self, target: ast.AST, over: ast.expr, loop: ast.AST) -> bool:
+        """Return whether a loop over a dict takes its keys: ``d[k]`` stands in it."""
+        if not isinstance(target, ast.Name) or not isinstance(over, ast.Name):
+            return False
+        return any(
+            isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name)
+            and node.value.id == over.id and isinstance(node.slice, ast.Name)
+            and node.slice.id == target.id
+            for node in ast.walk(loop if isinstance(loop, ast.For) else self.tree)
+        )  # fmt: skip
+
+    def is_active(self, node: ast.AST | None) -> bool:
+        """Return whether the value of an expression may depend on an active name."""
+        if node is None or isinstance(node, (ast.Constant, ast.JoinedStr, ast.Compare, ast.Lambda)):
+            return False
+        if isinstance(node, ast.Name):
+            return node.id in self.active
+        if isinstance(node, ast.Attribute):
+            return node.attr not in PASSIVE_ATTRIBUTES and self.is_active(node.value)
+        if isinstance(node, ast.Subscript):
+            return self.is_active(node.value)
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.Not, ast.Invert)):
+            return False
+        if isinstance(node, ast.BinOp) and isinstance(
+            node.op, (ast.FloorDiv, ast.LShift, ast.RShift, ast.BitOr, ast.BitAnd, ast.BitXor)
+        ):
+            return False
+        if isinstance(node, ast.IfExp):
+            return self.is_active(node.body) or self.is_active(node.orelse)
+        if isinstance(node, ast.NamedExpr):
+            return self.is_active(node.value)
+        if isinstance(node, ast.Call):
+            return self._is_active_call(node)
+        if isinstance(node, (ast.ListComp, ast.SetComp, ast.GeneratorExp)):
+            return self.is_active(node.elt)
+        if isinstance(node, ast.DictComp):
+            return self.is_active(node.value)
+        return any(map(self.is_active, ast.iter_child_nodes(node)))
+
+    def _is_active_call(self, node: ast.Call) -> bool:
+        target = self.resolve(node.func)
+        if isinstance(node.func, ast.Attribute) and target is UNKNOWN:
+            if node.func.attr in PASSIVE_ATTRIBUTES:
+                return False
+            if self.is_active(node.func.value):
+                return True
+        try:
+            if target in PASSIVE_CALLS:
+                return False
+        except TypeError:
+            pass
+        if isinstance(target, Scope) and not self.active.isdisjoint(target.captured):
+            return True
+        return any(map(self.is_active, [*node.args, *[word.value for word in node.keywords]]))
+
+
+class _NamedLambdas(ast.NodeTransformer):
+    """Makes a definition of ``f = lambda ...``."""
+
+    def visit_Assign(self, node: ast.Assign) -> ast.stmt:
+        target = node.targets[0]
+        if isinstance(node.value, ast.Lambda) and isinstance(target, ast.Name):
+            made: Any = ast.parse(f"def {target.id}(): pass").body[0]
+            made.args, made.body = node.value.args, [ast.Return(node.value.body)]
+            for one in (made, made.body[0]):
+                ast.copy_location(one, node)
+            return made  # type: ignore[no-any-return]
+        return node
+
+
+def is_numpy(target: Any) -> bool:
+    """Return whether a callable is a function of NumPy's or of `math`."""
+    module = getattr(target, "__module__", None) or ""
+    return isinstance(target, np.ufunc) or module.split(".")[0] in ("numpy", "math") or (
+        isinstance(target, ModuleType)
+    )  # fmt: skip
+
+
+def walk_own(body: Any) -> list[ast.AST]:
+    """Return the nodes of a body in order, without those of nested functions and classes."""
+    found: list[ast.AST] = []
+
+    def visit(node: ast.AST) -> None:
+        found.append(node)
+        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)):
+            for child in ast.iter_child_nodes(node):
+                visit(child)
+
+    for one in body:
+        visit(one)
+    return found
+
+
+def bound_names(body: Any) -> set[str]:
+    """Return the names that statements bind."""
+    found: set[str] = set()
+    for node in walk_own(body):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            found.add(node.id)
+        elif isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            found.add(node.name)
+        elif isinstance(node, ast.alias):
+            found.add((node.asname or node.name).split(".")[0])
+        elif isinstance(node, (ast.MatchAs, ast.MatchStar)) and node.name:
+            found.add(node.name)
+    return found
+
+
+def _parameters(args: ast.arguments) -> list[str]:
+    rest = [one for one in (args.vararg, args.kwarg) if one is not None]
+    return [one.arg for one in (*args.posonlyargs, *args.args, *args.kwonlyargs, *rest)]

@@ -1,0 +1,167 @@
+"""A function as steps: one operation each, every intermediate value named (A-normal form)."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass, field
+from typing import Any
+
+from actorgraph.source.scope import bound_names
+
+__all__ = [
+    "Branch",
+    "Context",
+    "Insertion",
+    "Jump",
+    "LoopStatement",
+    "Statement",
+    "bound",
+    "index_value",
+    "loads",
+    "parse",
+]
+
+
+@dataclass(eq=False)
+class Statement:
+    """A statement without blocks.
+
+    Parameters
+    ----------
+    kind : str
+        ``"passive"``, ``"copy"``, ``"call"`` (of what is traced on nodes), ``"rule"`` (of what has
+        a rule of its own), ``"user"`` (of a function that is differentiated too), ``"dynamic"`` (of
+        one known at run time), ``"item"``, ``"build"`` (of a list, tuple or dict), ``"store"``,
+        ``"append"``, ``"pop"``.
+    text : str
+        The statement.
+    target : str
+        The name that it binds, or writes into.
+    args : list of expressions
+        Operands: names and literals.
+    origin : node
+        The user's statement.
+    slot : str
+        Of a store, the name of what it loses; of a call, of what its reversal needs.
+    """
+
+    kind: str
+    text: str
+    target: str = ""
+    args: list[ast.expr] = field(default_factory=list)
+    kwargs: dict[str, ast.expr] = field(default_factory=dict)
+    function: Any = None
+    index: str = ""
+    origin: Any = None
+    slot: str = ""
+    _binds: set[str] | None = None
+
+    def binds(self) -> set[str]:
+        """Return the names that it binds."""
+        if self._binds is None:
+            own = {self.slot} if self.kind in ("user", "dynamic") else set()
+            self._binds = bound_names(parse(self.text)) | own
+        return self._binds
+
+
+@dataclass(eq=False)
+class Branch:
+    """An if whose test is a name or a passive expression."""
+
+    test: str
+    body: list[Any]
+    orelse: list[Any]
+    origin: Any
+    name: str = ""
+
+
+@dataclass(eq=False)
+class LoopStatement:
+    """A for or while; `header` is the text before the colon.
+
+    A `simple` one runs over a range and is turned round; else the trips are counted in `count`.
+    """
+
+    header: str
+    body: list[Any]
+    origin: Any
+    target: str = ""
+    over: str = ""
+    count: str = ""
+
+
+@dataclass(eq=False)
+class Context:
+    """A with of passive contexts."""
+
+    header: str
+    body: list[Any]
+    origin: Any
+    repeats: bool = False
+
+
+@dataclass(eq=False)
+class Insertion:
+    """``with insert_grad_of(x) as dx``: a body that runs on the gradient of x."""
+
+    x: str
+    name: str
+    body: list[ast.stmt]
+    origin: Any
+
+
+@dataclass(eq=False)
+class Jump:
+    """A break or continue, last in its block."""
+
+    text: str
+    origin: Any
+
+
+def parse(text: str) -> list[ast.stmt]:
+    """Return statements of a text."""
+    return ast.parse(text).body
+
+
+def loads(body: Any) -> set[str]:
+    """Return the names that statements or expressions read."""
+    found: set[str] = set()
+    todo = list(body) if isinstance(body, list) else [body]
+    while todo:
+        node = todo.pop()
+        if type(node) is ast.Name:
+            if type(node.ctx) is ast.Load:
+                found.add(node.id)
+            continue
+        for name in node._fields:
+            part = getattr(node, name, None)
+            if isinstance(part, ast.AST):
+                todo.append(part)
+            elif type(part) is list:
+                todo += [one for one in part if isinstance(one, ast.AST)]
+    return found
+
+
+def bound(block: list[Any]) -> set[str]:
+    """Return the names that steps bind, in all of their blocks."""
+    found: set[str] = set()
+    for one in block:
+        if isinstance(one, Statement):
+            found |= one.binds()
+        elif isinstance(one, Branch):
+            found |= bound(one.body) | bound(one.orelse)
+        elif isinstance(one, (LoopStatement, Context)):
+            found |= bound(one.body) | bound_names(parse(f"{one.header}: pass"))
+    return found
+
+
+def index_value(text: str) -> str:
+    """Return an index as an expression that is a value: slices are written out."""
+    node = ast.parse(f"_[{text}]", mode="eval").body.slice  # type: ignore[attr-defined]
+
+    class Slices(ast.NodeTransformer):
+        def visit_Slice(self, node: ast.Slice) -> ast.expr:
+            parts = [part or ast.Constant(None) for part in (node.lower, node.upper, node.step)]
+            return ast.Call(ast.Name("slice", ast.Load()), parts, [])
+
+    return ast.unparse(Slices().visit(node))

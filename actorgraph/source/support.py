@@ -1,0 +1,275 @@
+"""What generated functions call: sums of cotangents, their places in containers, checks.
+
+None is a zero of any shape.  The cotangent of a list or tuple is a list, that of a dict a dict.
+Each function has a derivative itself, in `RULES`, so that generated functions are differentiated
+like any others.
+"""
+
+from __future__ import annotations
+
+from itertools import zip_longest
+from typing import Any
+
+import numpy as np
+
+from actorgraph.errors import FeedError, GraphError, GraphTypeError, ShapeError, shown
+from actorgraph.ops.broadcasting import _BROADCAST_LIKE, _SUM_LIKE
+
+__all__ = [
+    "add", "add_at", "added_at", "broadcast_like", "check_inputs", "cleared", "differentiable",
+    "finished", "fitting", "item_of", "join_like", "last_of", "newly_cleared", "overwritten", "own",
+    "pushed", "refuse_array", "refuse_view", "shortened", "split_like", "sum_like", "zero_of",
+]  # fmt: skip
+
+_NUMBERS = (float, np.ndarray, np.generic)
+
+
+def sum_like(ct: Any, like: Any) -> Any:
+    """Sum what was broadcast back to the shape of `like`."""
+    shape = getattr(like, "shape", ())
+    return ct if getattr(ct, "shape", ()) == shape else _SUM_LIKE.forward(np, np.asarray(ct), like)
+
+
+def broadcast_like(x: Any, like: Any) -> Any:
+    """Broadcast to the shape of `like`."""
+    shape = getattr(like, "shape", ())
+    return (
+        x if getattr(x, "shape", ()) == shape else _BROADCAST_LIKE.forward(np, np.asarray(x), like)
+    )
+
+
+def own(total: Any, part: Any) -> Any:
+    """Add like `add`, to something that nobody else holds."""
+    if total is not None:
+        return add(total, part)
+    if isinstance(part, np.ndarray):
+        return part.copy()
+    if isinstance(part, (list, tuple)):
+        return list(part)
+    return dict(part) if isinstance(part, dict) else part
+
+
+def add(total: Any, part: Any) -> Any:
+    """Return the sum of two cotangents; of containers place by place."""
+    if part is None:
+        return total
+    if total is None:
+        return part
+    if isinstance(part, (list, tuple)):
+        return [add(a, b) for a, b in zip_longest(total, part)]
+    if isinstance(part, dict):
+        return {key: add(total.get(key), part.get(key)) for key in {**total, **part}}
+    return total + part
+
+
+def zero_of(value: Any) -> Any:
+    """Return a zero tangent of a value, None where it has none."""
+    if isinstance(value, np.ndarray):
+        return np.zeros_like(value) if value.dtype.kind == "f" else np.zeros(value.shape)
+    if isinstance(value, (list, tuple)):
+        return [zero_of(part) for part in value]
+    if isinstance(value, dict):
+        return {key: zero_of(part) for key, part in value.items()}
+    if isinstance(value, (bool, str)):
+        return None
+    number: Any = value
+    return number * 0.0 if isinstance(value, (int, *_NUMBERS)) else None
+
+
+def _zeros(value: Any) -> Any:
+    """Return zeros to write into: of a container a place each."""
+    if isinstance(value, (list, tuple)):
+        return [None] * len(value)
+    return zero_of(value) if isinstance(value, np.ndarray) else {}
+
+
+def _get(value: Any, index: Any) -> Any:
+    if isinstance(value, dict):
+        return value.get(index)
+    return value[index]
+
+
+def _is_basic(index: Any) -> bool:
+    parts = index if type(index) is tuple else (index,)
+    return all(p is None or p is Ellipsis or isinstance(p, (int, slice, np.integer)) for p in parts)
+
+
+def add_at(total: Any, value: Any, index: Any, part: Any) -> Any:
+    """Add the cotangent of ``value[index]`` to the one of `value`, in place once it is there."""
+    if part is None:
+        return total
+    if total is None:
+        total = _zeros(value)
+    if not isinstance(total, np.ndarray):
+        if isinstance(index, slice):
+            for place, one in zip(range(len(total))[index], part, strict=True):
+                total[place] = add(total[place], one)
+        else:
+            total[index] = add(_get(total, index), part)
+    elif _is_basic(index):
+        total[index] += part
+    else:
+        np.add.at(total, index, part)
+    return total
+
+
+def added_at(total: Any, value: Any, index: Any, part: Any) -> Any:
+    """Return what `add_at` does, as a copy: generated functions are differentiated with it."""
+    return add_at(None if total is None else own(None, total), value, index, part)
+
+
+def item_of(total: Any, index: Any) -> Any:
+    """Return the place `index` of a cotangent or tangent."""
+    part = None if total is None else _get(total, index)
+    return part.copy() if isinstance(part, np.ndarray) else part
+
+
+def cleared(total: Any, index: Any) -> Any:
+    """Return a cotangent, `index` of which is zero: the place is overwritten later; in place."""
+    if isinstance(total, dict):
+        total.pop(index, None)
+    elif total is not None:
+        total[index] = 0.0 if isinstance(total, np.ndarray) else None
+    return total
+
+
+def newly_cleared(total: Any, index: Any) -> Any:
+    """Return what `cleared` does, as a copy."""
+    return None if total is None else cleared(own(None, total), index)
+
+
+def overwritten(value: Any, index: Any) -> Any:
+    """Return a copy of what a write to ``value[index]`` will lose."""
+    if isinstance(value, dict):
+        return value.get(index)
+    found = value[index]
+    return found.copy() if isinstance(found, np.ndarray) else found
+
+
+def last_of(total: Any) -> Any:
+    """Return the cotangent of what was appended last."""
+    return total[-1] if total else None
+
+
+def shortened(total: Any) -> Any:
+    """Return the cotangent of a list before something was appended."""
+    return total[:-1] if total else None
+
+
+def pushed(total: Any, part: Any, value: Any) -> Any:
+    """Return the cotangent of a list before its last element, of cotangent `part`, was taken.
+
+    `value` is the list with that element, None for a tape, which is always emptied.
+    """
+    if total is None:
+        total = [] if value is None else [None] * (len(value) - 1)
+    return [*total, part]
+
+
+def split_like(ct: Any, value: Any) -> Any:
+    """Return the cotangents of what an array was made of by ``np.array``."""
+    if isinstance(value, (list, tuple)):
+        return [split_like(ct[i], part) for i, part in enumerate(value)]
+    return sum_like(ct, value)
+
+
+def join_like(cts: Any, value: Any) -> Any:
+    """Return the cotangent of an array of which a list was made."""
+    if cts is None or isinstance(value, (list, tuple, dict)):
+        return cts
+    parts = [np.zeros_like(value[i]) if ct is None else ct for i, ct in enumerate(cts)]
+    return np.array(parts)
+
+
+def refuse_array(value: Any, name: str) -> Any:
+    """Return a number; an array that others may hold must not be written to."""
+    if isinstance(value, np.ndarray):
+        raise GraphError(
+            f"{name} is an array that an argument or another name may hold, and an augmented "
+            f"assignment writes into it; write {name} = {name} + ... or copy it first"
+        )
+    return value
+
+
+def refuse_view(value: Any, name: str, source: str) -> Any:
+    """Return what was read, if it does not show memory that is written to later."""
+    if isinstance(value, np.ndarray) and value.base is not None:
+        raise GraphError(f"{name} shows memory of {source}, which is written to; copy it: .copy()")
+    return value
+
+
+def differentiable(value: Any, name: str) -> None:
+    """Raise `GraphTypeError` for what has no gradient."""
+    if isinstance(value, (list, tuple)):
+        for part in value:
+            differentiable(part, name)
+    elif isinstance(value, dict):
+        differentiable(list(value.values()), name)
+    elif isinstance(value, (np.ndarray, np.generic)) and value.dtype.kind == "f":
+        return
+    elif not isinstance(value, float):
+        what = value.dtype if isinstance(value, (np.ndarray, np.generic)) else type(value).__name__
+        raise GraphTypeError(
+            f"argument {name} is {shown(value)} ({what}), which has no gradient here; pass a float "
+            "or an array of floats (of complex ones ag.grad), or choose another wrt"
+        )
+
+
+def check_inputs(**values: Any) -> None:
+    """Raise `GraphTypeError` for an argument that has no gradient."""
+    for name, value in values.items():
+        differentiable(value, name)
+
+
+def fitting(seed: Any, value: Any, what: str, default: str, check: bool) -> Any:
+    """Return a seed (or tangent) that fits a value.
+
+    Raises
+    ------
+    FeedError
+        There is none, and no default.
+    ShapeError
+        Its shape is another one.
+    """
+    if seed is None:
+        if default == "required":
+            raise FeedError(f"the {what} has to be given")
+        if default == "one" and np.shape(value):
+            raise ShapeError(
+                f"the {what} has to be given: the value has shape {np.shape(value)} and is no "
+                "scalar; or return its sum, or pass input_derivative=ag.source.DefaultOnes"
+            )
+        return np.ones_like(value) if np.shape(value) else 1.0
+    if check and isinstance(value, _NUMBERS) and np.shape(seed) != np.shape(value):
+        raise ShapeError(
+            f"shape mismatch between a value {np.shape(value)} and its {what} {np.shape(seed)}"
+        )
+    return seed
+
+
+def finished(ct: Any, value: Any) -> Any:
+    """Return the gradient of an argument: of its shape and dtype, zeros where there is none."""
+    if isinstance(value, (list, tuple)):
+        parts = [None] * len(value) if ct is None else ct
+        made = [finished(one, part) for one, part in zip(parts, value, strict=True)]
+        if hasattr(value, "_fields"):
+            return type(value)(*made)
+        return made if isinstance(value, list) else tuple(made)
+    if isinstance(value, dict):
+        return {key: finished(item_of(ct, key), part) for key, part in value.items()}
+    if ct is None:
+        return zero_of(value)
+    if isinstance(value, np.ndarray):
+        if type(ct) is not np.ndarray or ct.shape != value.shape or not ct.flags.writeable:
+            ct = np.array(np.broadcast_to(ct, value.shape))
+        if ct.dtype is not value.dtype:
+            _refuse_complex(ct)
+            ct = ct.astype(value.dtype)
+    elif isinstance(ct, (np.ndarray, np.generic)) and ct.dtype.kind == "c":
+        _refuse_complex(ct)
+    return ct
+
+
+def _refuse_complex(ct: Any) -> None:
+    if ct.dtype.kind == "c":
+        raise GraphTypeError("complex numbers on the way have no gradient here; use ag.grad")
