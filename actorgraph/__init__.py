@@ -31,7 +31,7 @@ from actorgraph.machines import ActorMachine, LispMachine, Machine, Run, TapeMac
 from actorgraph.rewrite import autocast
 
 if TYPE_CHECKING:
-    from actorgraph import nn, pipeline, serving, source, testing, trace
+    from actorgraph import io, nn, pipeline, serving, source, testing, trace
     from actorgraph.control.functions import (
         cond,
         fori_loop,
@@ -48,14 +48,14 @@ __all__ = [
     "LispMachine", "Machine", "MachineClosedError", "MemoryLimitError", "Node", "NodeError",
     "Parameter", "Run", "RunCancelled", "ScheduleError", "ShapeError", "TapeMachine", "__version__",
     "autocast", "checkpoint", "cond", "custom_jvp", "custom_vjp", "data", "device", "devices",
-    "errors", "fori_loop", "grad", "gradients", "hessian", "hook_gradient", "hvp", "jacobian",
-    "jvp", "map", "nn", "ops", "pipeline", "rewrite", "scan", "serving", "solvers", "source",
-    "stop_gradient", "switch", "testing", "trace", "types", "value_and_grad", "vjp", "vmap",
-    "while_loop",
+    "errors", "fori_loop", "grad", "gradients", "hessian", "hook_gradient", "hvp", "io",
+    "jacobian", "jvp", "map", "nn", "ops", "pipeline", "rewrite", "scan", "serving", "solvers",
+    "source", "stop_gradient", "switch", "testing", "trace", "types", "value_and_grad", "vjp",
+    "vmap", "while_loop",
 ]  # fmt: skip
 
 # Imported when first asked for: no machine needs them.
-_LAZY = ("nn", "pipeline", "serving", "source", "testing", "trace")
+_LAZY = ("io", "nn", "pipeline", "serving", "source", "testing", "trace")
 _TRANSFORMS = ("grad", "hessian", "hvp", "jacobian", "jvp", "value_and_grad", "vjp")
 
 _CONTROL = ("cond", "fori_loop", "map", "scan", "switch", "while_loop")

@@ -3,11 +3,11 @@
     errors <- options <- dims, runs <- types <- op, parameters <- node <- legality, operands
            <- graph <- ops <- autodiff, rewrite <- memory <- lower <- control, jit <- deadlines
            <- channels, node_actor, scheduler <- machines
-           <- transforms, trace, nn, pipeline, source, testing <- serving
+           <- transforms, trace, nn, pipeline, source, testing, data, io <- serving
            <- _demo <- cli <- __main__
 
 Beside the line: instrument (below scheduler), drawing (below graph), devices (below lower),
-solvers, data and schedules (below _demo: they know no graph).
+solvers and schedules (below _demo: they know no graph).
 """
 
 import ast
@@ -40,7 +40,6 @@ LAYERS = (
         "drawing",
         "dual",
         "solvers",
-        "data",
         "instrument",
         "schedules",
         "_progress",
@@ -62,7 +61,7 @@ LAYERS = (
     ("deadlines",),
     ("channels", "node_actor", "scheduler"),
     ("machines",),
-    ("transforms", "trace", "nn", "pipeline", "source", "testing"),
+    ("transforms", "trace", "nn", "pipeline", "source", "testing", "data", "io"),
     ("serving",),
     ("_calibrate", "_demo", "_doctor"),
     ("cli",),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -42,45 +42,3 @@ def digits() -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     with archive.open("rb") as stream, np.load(stream) as arrays:
         images, labels = arrays["images"], arrays["labels"]
     return images.astype(np.float32) / np.float32(_LARGEST_PIXEL), labels.astype(np.int64)
-
-
-def split(
-    *arrays: NDArray[Any], test_fraction: float = 0.2
-) -> tuple[tuple[NDArray[Any], ...], tuple[NDArray[Any], ...]]:
-    """Split arrays of equal length into a part to train on and a part to test on.
-
-    The shuffle is fixed: equal lengths and fractions give equal parts on every machine.
-
-    Parameters
-    ----------
-    *arrays : ndarray
-        Arrays whose first axes have the same length.
-    test_fraction : float
-        Share of the test part, between 0 and 1; the number of rows is rounded.
-
-    Returns
-    -------
-    train, test : tuples of ndarray
-        For each array its two parts, as copies.
-
-    Raises
-    ------
-    ValueError
-        No array was given, the lengths differ or the fraction is not between 0 and 1.
-
-    Examples
-    --------
-    >>> from actorgraph.data import digits, split
-    >>> (train_images, train_labels), (test_images, test_labels) = split(*digits())
-    >>> len(train_images), len(test_images)
-    (1438, 359)
-    """
-    lengths = [len(array) for array in arrays]
-    if len(set(lengths)) != 1:
-        raise ValueError(f"got arrays of lengths {lengths}, expected one or more of equal length")
-    if not 0.0 < test_fraction < 1.0:
-        raise ValueError(f"test_fraction is {test_fraction}, expected a number between 0 and 1")
-    # The legacy generator is the one whose stream NumPy promises never to change (NEP 19).
-    order = np.random.RandomState(0).permutation(lengths[0])
-    test, train = np.split(order, [round(lengths[0] * test_fraction)])
-    return tuple(array[train] for array in arrays), tuple(array[test] for array in arrays)

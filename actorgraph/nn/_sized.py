@@ -53,7 +53,8 @@ class Sized(Module):
     def prepare_for(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
         """Make parameters for a state; see `Module.prepare_for`."""
         shape = shapes.get("weight", ())
-        if getattr(self, self.size_name) is None and len(shape) > self.weight_axis:
+        # An empty weight may name any size, at no cost to a file that lies.
+        if getattr(self, self.size_name) is None and len(shape) > self.weight_axis and all(shape):
             self.start(self.size_of_weight(shape))
 
     def size_of_weight(self, shape: tuple[int, ...]) -> int:

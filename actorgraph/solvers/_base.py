@@ -335,6 +335,7 @@ class AbstractSolver(ABC, Generic[State]):
         }  # fmt: skip
         if len(states) < len(self._slots):
             raise GraphError("two parameters of the solver have one name; states go by name")
+        states = {**self._loaded, **states}  # of parameters that are yet to be stepped
         return {"solver": type(self).__name__, "steps": self.steps, "states": states}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -353,7 +354,7 @@ class AbstractSolver(ABC, Generic[State]):
                 f"the state is that of {shown(state['solver'])}, not of {type(self).__name__}"
             )
         slots = {_bare(slot.name): slot for slot in self._slots.values()}
-        loaded = dict(state["states"])
+        loaded, steps = dict(state["states"]), int(state["steps"])
         if slots and slots.keys() != loaded.keys():
             odd = sorted(slots.keys() ^ loaded.keys())
             raise GraphError(f"the state is that of other parameters: {', '.join(odd)}")
@@ -362,7 +363,7 @@ class AbstractSolver(ABC, Generic[State]):
         for name, slot in slots.items():
             slot.state = made[name]
         self._loaded = {} if slots else loaded
-        self.steps = int(state["steps"])
+        self.steps = steps
 
     def _restored(self, name: str, shape: tuple[int, ...], state: State, packed: Any) -> State:
         try:

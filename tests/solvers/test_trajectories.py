@@ -170,6 +170,28 @@ def test_a_state_goes_on_in_mid_training(name):
         resumed.load_state_dict({**state, "states": {"a": state["states"]["a"]}})
 
 
+def test_a_state_that_was_loaded_is_saved_again_before_the_first_step():
+    weight = ag.Graph().parameter("w", np.ones(2)).held
+    weight.grad = np.ones(2)
+    solver, resumed = ag.solvers.Adam(), ag.solvers.Adam()
+    solver.step([weight])
+    resumed.load_state_dict(solver.state_dict())
+    assert repr(resumed.state_dict()) == repr(solver.state_dict())
+
+
+def test_a_state_whose_count_of_steps_is_none_changes_nothing():
+    weight = ag.Graph().parameter("w", np.ones(2)).held
+    weight.grad = np.ones(2)
+    solver = ag.solvers.Adam()
+    solver.step([weight])
+    before = solver.state_dict()
+    solver.step([weight])
+    after = repr(solver.state_dict())
+    with pytest.raises(ValueError, match="many"):
+        solver.load_state_dict({**before, "steps": "many"})
+    assert repr(solver.state_dict()) == after
+
+
 ORACLES = {
     "step": (S.step(0.5, 30, 0.3), "StepLR", {"step_size": 30, "gamma": 0.3}),
     "multi_step": (S.multi_step(0.5, [20, 90]), "MultiStepLR", {"milestones": [20, 90]}),

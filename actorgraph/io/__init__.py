@@ -1,0 +1,6 @@
+"""Checkpoints: what a training needs to go on, in files that hold no code."""
+
+from actorgraph.io.arrays import read_arrays, write_arrays
+from actorgraph.io.checkpoints import load, save
+
+__all__ = ["load", "read_arrays", "save", "write_arrays"]
