@@ -34,7 +34,7 @@ from tests.ops import (  # noqa: F401 - they fill the rows
 from tests.ops._drawn import LIBRARY, MADE_OF, ROWS
 
 SOAK = os.environ.get("ACTORGRAPH_SOAK") == "1"
-EXAMPLES = 100 if SOAK else 4
+EXAMPLES = 100 if SOAK else 6
 
 REDUCTIONS = "all any count_nonzero logsumexp max mean min prod sum var std".split()
 NOT_DRAWN = {
