@@ -59,7 +59,7 @@ def serve(server: Server, *, host: str, port: int) -> None:
             'serving needs uvicorn; install it with: pip install "actorgraph[serve]"'
         ) from None
 
-    class QuietUvicorn(uvicorn.Server):  # type: ignore[misc]
+    class QuietUvicorn(uvicorn.Server):
         """Leaves the signals to us: it would close the port before anybody knows."""
 
         @contextmanager
