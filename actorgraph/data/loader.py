@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.random import RandomState
 
 from actorgraph.data._ahead import Ahead
 from actorgraph.data.dataset import ArrayDataset
 from actorgraph.errors import GraphError, GraphTypeError, shown, text_of
 from actorgraph.options import flag, positive, whole
+
+if TYPE_CHECKING:
+    from numpy.random import RandomState
 
 __all__ = ["DataLoader", "collate"]
 
@@ -129,6 +131,8 @@ class DataLoader:
     def _chunks(self, epoch: int, done: int) -> Iterator[_Chunk]:
         """Yield the numbers of each batch's samples, from batch `done` on, and those read."""
         # The legacy generator is the one whose stream NumPy promises never to change (NEP 19).
+        from numpy.random import RandomState  # late: it takes 9 ms
+
         random = RandomState([self.seed, epoch]) if self.shuffle else None
         if self._indexed:
             count = len(self.dataset)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.random import RandomState
 
 from actorgraph.options import positive, real
 
@@ -45,6 +44,8 @@ def spirals(
     labels = np.arange(positive("count", count)) % positive("classes", classes)
     radius = np.linspace(0.05, 1.0, count)
     angle = 2 * np.pi * (labels / classes + 0.75 * radius)
+    from numpy.random import RandomState  # late: it takes 9 ms
+
     angle += real("noise", noise) * RandomState(seed).standard_normal(count)
     return _points(radius * np.cos(angle), radius * np.sin(angle)), labels.astype(np.int64)
 
@@ -78,6 +79,8 @@ def moons(
     """
     labels = np.arange(positive("count", count)) % 2
     angle, sign = np.linspace(0.0, np.pi, count), 1 - 2 * labels
+    from numpy.random import RandomState
+
     around = real("noise", noise) * RandomState(seed).standard_normal((count, 2))
     points = _points(sign * np.cos(angle) + labels, sign * np.sin(angle) + labels / 2)
     return points + around.astype(np.float32), labels.astype(np.int64)
