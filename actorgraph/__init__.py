@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from actorgraph import data, devices, errors, ops, rewrite, solvers, types
+from actorgraph import devices, errors, ops, rewrite, solvers, types
 from actorgraph._version import __version__
 from actorgraph.autodiff import (
     checkpoint,
@@ -31,7 +31,7 @@ from actorgraph.machines import ActorMachine, LispMachine, Machine, Run, TapeMac
 from actorgraph.rewrite import autocast
 
 if TYPE_CHECKING:
-    from actorgraph import io, nn, pipeline, serving, source, testing, trace
+    from actorgraph import data, io, nn, pipeline, serving, source, testing, trace, train
     from actorgraph.control.functions import (
         cond,
         fori_loop,
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         while_loop,
     )
     from actorgraph.control.vmap import vmap
+    from actorgraph.source.functions import function
     from actorgraph.transforms import grad, hessian, hvp, jacobian, jvp, value_and_grad, vjp
 
 __all__ = [
@@ -48,14 +49,15 @@ __all__ = [
     "LispMachine", "Machine", "MachineClosedError", "MemoryLimitError", "Node", "NodeError",
     "Parameter", "Run", "RunCancelled", "ScheduleError", "ShapeError", "TapeMachine", "__version__",
     "autocast", "checkpoint", "cond", "custom_jvp", "custom_vjp", "data", "device", "devices",
-    "errors", "fori_loop", "grad", "gradients", "hessian", "hook_gradient", "hvp", "io",
+    "errors", "fori_loop", "function", "grad", "gradients", "hessian", "hook_gradient", "hvp", "io",
     "jacobian", "jvp", "map", "nn", "ops", "pipeline", "rewrite", "scan", "serving", "solvers",
-    "source", "stop_gradient", "switch", "testing", "trace", "types", "value_and_grad", "vjp",
-    "vmap", "while_loop",
+    "source", "stop_gradient", "switch", "testing", "trace", "train", "types", "value_and_grad",
+    "vjp", "vmap", "while_loop",
 ]  # fmt: skip
+__dir__ = __all__.copy
 
 # Imported when first asked for: no machine needs them.
-_LAZY = ("io", "nn", "pipeline", "serving", "source", "testing", "trace")
+_LAZY = ("data", "io", "nn", "pipeline", "serving", "source", "testing", "trace", "train")
 _TRANSFORMS = ("grad", "hessian", "hvp", "jacobian", "jvp", "value_and_grad", "vjp")
 
 _CONTROL = ("cond", "fori_loop", "map", "scan", "switch", "while_loop")
@@ -68,12 +70,20 @@ def __getattr__(name: str) -> Any:
         return import_module(f"{__name__}.{name}")
     if name == "vmap":
         return import_module(f"{__name__}.control.vmap").vmap
+    if name == "function":
+        return import_module(f"{__name__}.source.functions").function
     if name in _CONTROL:
         return getattr(import_module(f"{__name__}.control.functions"), name)
     if name in _TRANSFORMS:
         return getattr(import_module(f"{__name__}.transforms"), name)
-    raise AttributeError(f"{__name__} has no {name!r}{errors.near_names(name, __all__)}")
+    array = "a graph takes NumPy arrays: graph.input, graph.parameter or graph.constant"
+    raise errors.no_name(__name__, name, __all__, dict.fromkeys(("array", "tensor"), array))
 
 
-def __dir__() -> list[str]:
-    return sorted(__all__)
+def _experiment() -> Any:
+    from actorgraph.trace.experiment import experiment
+
+    return experiment
+
+
+devices.ABOVE["experiment"] = _experiment

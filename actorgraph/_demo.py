@@ -1,33 +1,44 @@
-"""What `actorgraph demo` does: a network learns handwritten digits on the actor machine.
+"""What `actorgraph demo` does: a committee of networks learns handwritten digits as actors.
 
-Two hidden layers, Adam with a cosine schedule, minibatches of 32. The first gradient is compared
-with the reference machine's, which interprets the same graph node by node.
+Four networks of two hidden layers see the same images and share one loss, their mean; so a step
+has four parts that two threads can compute side by side.  Every operation of the graph is an actor
+here (``fuse="none"``), so that there is something to watch; how long a step takes is measured with
+one worker, with all of them, and with the default, which joins cheap operations to one actor.
 """
 
-import math
+import os
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from threading import current_thread, main_thread
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from actorgraph._progress import AbstractProgress
+from actorgraph._progress import Display, ThreadRow
 from actorgraph.data import digits, split
 from actorgraph.graph import Graph, Node
-from actorgraph.machines import ActorMachine, LispMachine
-from actorgraph.ops import cross_entropy, relu
-from actorgraph.solvers import Adam
+from actorgraph.machines import ActorMachine, LispMachine, Run
+from actorgraph.machines.instrument import Instrument
+from actorgraph.node_actor import Task
+from actorgraph.ops import cross_entropy, relu, stack
+from actorgraph.solvers import Adam, schedules
+from actorgraph.trace import use
 
 Array = NDArray[Any]
 Batch = dict[str, Array]
 
-WIDTHS = (64, 256, 128, 10)
-BATCH = 32  # the worst of 25 seeds reaches 0.978 after 20 epochs; with 64 it is 0.972
+NETWORKS = 4
+WIDTHS = (64, 512, 256, 10)
+BATCH = 128
 LEARNING_RATE = 2e-3
-BUSIEST = 5
+TIMED_STEPS, TIMED_ROUNDS = 8, 5
+_SETTLED = 40  # runs after which a machine cuts its graph no more
 _SMOOTHING = 0.9  # of the loss and accuracy that are shown
 
 
@@ -41,18 +52,11 @@ class Settings:
 
 
 @dataclass(frozen=True, slots=True)
-class BusyNode:
-    """One of the nodes that took most time."""
-
-    node: str
-    op: str
-    seconds: float
-    firings: int
-
-
-@dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came out of a demonstration."""
+    """What came out of a demonstration.
+
+    `step_ms` has the median time of gradients by the machine that computed them.
+    """
 
     test_accuracy: float
     steps: int
@@ -62,7 +66,8 @@ class Outcome:
     epochs: int
     seed: int
     gradient_max_difference: float
-    busiest: list[BusyNode]
+    step_ms: dict[str, float]
+    threads: list[ThreadRow]
 
     def as_json(self) -> dict[str, object]:
         """Return the fields as what `json` can write."""
@@ -70,139 +75,267 @@ class Outcome:
 
     def lines(self) -> list[str]:
         """Return the fields as lines to read."""
-        head = [
+        width = max(len(row.thread) for row in self.threads)
+        return [
+            "",
             f"test accuracy  {self.test_accuracy:.4f}",
-            f"steps          {self.steps} in {self.seconds:.2f} s on {self.workers} workers",
+            f"training       {self.steps} steps in {self.seconds:.2f} s",
             f"images         {self.images_per_s:,.0f} per second",
-            "busiest nodes",
-        ]
-        width = max((len(busy.node) for busy in self.busiest), default=0)
-        return head + [
-            f"  {b.node:<{width}}  {b.op:<14} {b.seconds:8.3f} s {b.firings:7d} firings"
-            for b in self.busiest
+            "",
+            "which thread ran the actors",
+            *(
+                f"  {row.thread:<{width}}  {row.turns:9,d} turns  {row.messages:9,d} messages sent"
+                f"  {row.busy_s:6.2f} s at work"
+                for row in self.threads
+            ),
+            "",
+            *_speed(self.step_ms),
+            "",
+            "try next",
+            f"  actorgraph trace {_here()}:committee --backward --fuse none",
+            "                      draws one step on a timeline, as a page for the browser",
+            "  actorgraph doctor   shows what this computer has and what to install for more",
         ]
 
 
 @dataclass(frozen=True, slots=True)
-class DemoModel:
+class Committee:
     """The graph's nodes that the training needs."""
 
     loss: Node
-    logits: Node
+    votes: Node
     parameters: Sequence[Node]
 
 
-def build(seed: int) -> DemoModel:
-    """Build the network with weights drawn after He et al., 2015 (variance 2 / inputs)."""
+class Watch(Instrument):
+    """Counts turns and messages of actors, by the thread that runs them."""
+
+    def __init__(self) -> None:
+        self._rows: dict[str, ThreadRow] = {}
+
+    def on_turn(self, task: Task, run: Run, started: float, ended: float) -> None:
+        """Count a turn; each thread writes to a row of its own."""
+        name = current_thread().name
+        if (row := self._rows.get(name)) is None:
+            shown = "main thread" if current_thread() is main_thread() else name
+            row = self._rows[name] = ThreadRow(shown.replace("actorgraph-", "worker thread "))
+        row.turns += 1
+        row.messages += len(task.spec.sends) + len(task.spec.bundles)
+        row.busy_s += ended - started
+        row.actor = task.spec.name
+
+    def rows(self) -> list[ThreadRow]:
+        """Return what each thread has done so far."""
+        return [self._rows[name] for name in sorted(self._rows)]
+
+
+def build(seed: int) -> Committee:
+    """Build the networks with weights drawn after He et al., 2015 (variance 2 / inputs)."""
     rng = np.random.default_rng(seed)
-    graph = Graph("digits")
-    layer = graph.input("x", shape=("batch", WIDTHS[0]), dtype="float32")
+    graph = Graph("committee")
+    images = graph.input("x", shape=("batch", WIDTHS[0]), dtype="float32")
     labels = graph.input("t", shape=("batch",), dtype="int64")
-    parameters = []
-    last = len(WIDTHS) - 1
-    for number, (inputs, outputs) in enumerate(pairwise(WIDTHS), start=1):
-        weights = rng.normal(scale=math.sqrt(2.0 / inputs), size=(inputs, outputs))
-        W = graph.parameter(f"W{number}", weights.astype(np.float32))
-        b = graph.parameter(f"b{number}", np.zeros(outputs, np.float32))
-        parameters += [W, b]
-        layer = layer @ W + b
-        if number < last:
-            layer = relu(layer)
-    return DemoModel(cross_entropy(layer, labels), layer, parameters)
+    parameters: list[Node] = []
+    logits = []
+    for member in range(NETWORKS):
+        layer = images
+        for number, (inputs, outputs) in enumerate(pairwise(WIDTHS), start=1):
+            weights = rng.normal(scale=np.sqrt(2.0 / inputs), size=(inputs, outputs))
+            name = f"{member}_{number}"
+            W = graph.parameter(f"W{name}", weights.astype(np.float32))
+            b = graph.parameter(f"b{name}", np.zeros(outputs, np.float32))
+            parameters += [W, b]
+            layer = (layer if number == 1 else relu(layer)) @ W + b
+        logits.append(layer)
+    loss = stack([cross_entropy(one, labels) for one in logits]).mean()
+    return Committee(loss, stack(logits).mean(axis=0), parameters)
 
 
-def train(settings: Settings, progress: AbstractProgress) -> Outcome:
-    """Train and test the network.
+def committee() -> tuple[list[Node], Batch]:
+    """Return outputs and feeds of one step, as ``actorgraph trace`` takes them."""
+    model = build(0)
+    images, labels = digits()
+    return [model.loss, model.votes], {"x": images[:BATCH], "t": labels[:BATCH]}
+
+
+def train(settings: Settings, progress: Display) -> Outcome:
+    """Train and test the committee, and measure what the workers bring.
 
     Parameters
     ----------
     settings : Settings
         Workers, epochs and the seed of weights and order.
-    progress : AbstractProgress
+    progress : Display
         Is begun and ended here.
 
     Returns
     -------
     Outcome
-        Accuracy, speed and the busiest nodes.
+        Accuracy, speed, and which thread did what.
     """
     training, (test_images, test_labels) = split(*digits())
     model = build(settings.seed)
-    steps_per_epoch = math.ceil(len(training[0]) / BATCH)
+    first = next(_batches(training, np.random.default_rng(settings.seed)))
+    steps_per_epoch = -(-len(training[0]) // BATCH)
     steps = settings.epochs * steps_per_epoch
+    watch = Watch()
     with ActorMachine(
-        [model.loss, model.logits], wrt=model.parameters, workers=settings.workers
+        [model.loss, model.votes], wrt=model.parameters, workers=settings.workers, fuse="none"
     ) as machine:
-        difference = _gradient_difference(machine, model, training)
-        with progress:
-            progress.say(_verdict(difference))
+        difference = _gradient_difference(machine, model, first)
+        with progress, use(watch, machine):
+            for line in (*_introduction(machine, settings.workers), _verdict(difference)):
+                progress.say(line)
             progress.begin(settings.epochs, steps_per_epoch)
-            seconds = _fit(machine, model, _batches(training, settings), steps, progress)
+            solver = Adam(lr=schedules.cosine(LEARNING_RATE, steps=steps))
+            seconds = _fit(machine, model, solver, training, settings, progress, watch)
         run = machine.run_sync({"x": test_images, "t": test_labels})
-        return Outcome(
-            test_accuracy=_accuracy(run[model.logits].value, test_labels),
-            steps=steps,
-            seconds=seconds,
-            images_per_s=settings.epochs * len(training[0]) / seconds,
-            workers=settings.workers,
-            epochs=settings.epochs,
-            seed=settings.seed,
-            gradient_max_difference=difference,
-            busiest=[BusyNode(*row) for row in machine.busiest(BUSIEST)],
-        )
+        accuracy = _accuracy(run[model.votes].value, test_labels)
+    progress.say("training has ended; measuring what the workers bring ...")
+    return Outcome(
+        test_accuracy=accuracy,
+        steps=steps,
+        seconds=seconds,
+        images_per_s=settings.epochs * len(training[0]) / seconds,
+        workers=settings.workers,
+        epochs=settings.epochs,
+        seed=settings.seed,
+        gradient_max_difference=difference,
+        step_ms=_step_ms(model, first, settings.workers),
+        threads=watch.rows(),
+    )
 
 
 def _fit(
     machine: ActorMachine,
-    model: DemoModel,
-    batches: Iterator[Batch],
-    steps: int,
-    progress: AbstractProgress,
+    model: Committee,
+    solver: Adam,
+    training: tuple[Array, ...],
+    settings: Settings,
+    progress: Display,
+    watch: Watch,
 ) -> float:
-    """Train on all batches and return the seconds it took."""
-    solver = Adam(lr=LEARNING_RATE)
-    loss = accuracy = 0.0
+    """Train for all epochs and return the seconds it took."""
+    step = machine.compile_step(solver)
+    rng = np.random.default_rng([settings.seed, 1])  # other draws than those of the weights
+    figures: dict[str, float] = {}
     start = time.perf_counter()
-    for step, batch in enumerate(batches):
-        run = machine.run_sync(batch, backward=True)
-        solver.lr = LEARNING_RATE * 0.5 * (1.0 + math.cos(math.pi * step / steps))
-        solver.step([run[parameter] for parameter in model.parameters])
-        kept = _SMOOTHING if step else 0.0
-        loss = kept * loss + (1.0 - kept) * float(run[model.loss].value)
-        hits = _accuracy(run[model.logits].value, batch["t"])
-        accuracy = kept * accuracy + (1.0 - kept) * hits
-        progress.step(loss, accuracy)
+    for epoch in range(settings.epochs):
+        for batch in _batches(training, rng):
+            run = step(batch)
+            hits = _accuracy(run[model.votes].value, batch["t"])
+            found = {"loss": float(run[model.loss].value), "accuracy": hits}
+            figures = {
+                name: _SMOOTHING * figures.get(name, value) + (1.0 - _SMOOTHING) * value
+                for name, value in found.items()
+            }
+            if progress.is_due():
+                progress.show(figures, watch.rows())
+        progress.epoch(epoch + 1, figures, watch.rows())
     return time.perf_counter() - start
 
 
-def _batches(training: tuple[Array, ...], settings: Settings) -> Iterator[Batch]:
+def _batches(training: tuple[Array, ...], rng: np.random.Generator) -> Iterator[Batch]:
+    """Give the batches of an epoch."""
     images, labels = training
-    rng = np.random.default_rng([settings.seed, 1])  # other draws than those of the weights
-    for _ in range(settings.epochs):
-        order = rng.permutation(len(images))
-        for start in range(0, len(order), BATCH):
-            rows = order[start : start + BATCH]
-            yield {"x": images[rows], "t": labels[rows]}
+    order = rng.permutation(len(images))
+    for start in range(0, len(order), BATCH):
+        rows = order[start : start + BATCH]
+        yield {"x": images[rows], "t": labels[rows]}
 
 
-def _gradient_difference(
-    machine: ActorMachine, model: DemoModel, training: tuple[Array, ...]
-) -> float:
+def _gradient_difference(machine: ActorMachine, model: Committee, batch: Batch) -> float:
     """Return the largest difference to the reference machine's gradients on one batch."""
-    feeds = {"x": training[0][:BATCH], "t": training[1][:BATCH]}
-    ours = machine.run_sync(feeds, backward=True)
+    ours = machine.run_sync(batch, backward=True)
     with LispMachine([model.loss], wrt=model.parameters) as reference:
-        theirs = reference.run_sync(feeds, backward=True)
+        theirs = reference.run_sync(batch, backward=True)
     return max(
         float(np.abs(ours[parameter].grad - theirs[parameter].grad).max())
         for parameter in model.parameters
     )
 
 
+# -- what a second worker brings ----------------------------------------------------------------
+
+ONE = "1 worker, an actor for each operation"
+_NOISE = 1.05  # times that are closer are alike
+
+
+def _step_ms(model: Committee, batch: Batch, workers: int) -> dict[str, float]:
+    """Return the median milliseconds of loss and gradients, machine by machine.
+
+    The machines take turns, so a busy moment of the computer strikes them alike.
+    """
+    settings: dict[str, dict[str, Any]] = {ONE: {"workers": 1, "fuse": "none"}}
+    if workers > 1:
+        settings[f"{workers} workers, the same actors"] = {"workers": workers, "fuse": "none"}
+        settings[f"{workers} workers, fewer actors (the default)"] = {"workers": workers}
+    times: dict[str, list[float]] = {name: [] for name in settings}
+    with ExitStack() as scope:
+        machines = {
+            name: scope.enter_context(ActorMachine([model.loss], wrt=model.parameters, **chosen))
+            for name, chosen in settings.items()
+        }
+        for machine in machines.values():
+            for _ in range(_SETTLED):
+                machine.run_sync(batch, backward=True)
+        for _ in range(TIMED_ROUNDS):
+            for name, machine in machines.items():
+                for _ in range(TIMED_STEPS):
+                    start = time.perf_counter()
+                    machine.run_sync(batch, backward=True)
+                    times[name].append((time.perf_counter() - start) * 1e3)
+    return {name: median(found) for name, found in times.items()}
+
+
+def _speed(step_ms: dict[str, float]) -> list[str]:
+    """Say how long loss and gradients take, and whether more workers were faster."""
+    width = max(map(len, step_ms))
+    gains = {name: step_ms[ONE] / taken_ms for name, taken_ms in step_ms.items() if name != ONE}
+    return [
+        "loss and gradients of one batch, median",
+        f"  {ONE:<{width}}  {step_ms[ONE]:7.2f} ms",
+        *(
+            f"  {name:<{width}}  {step_ms[name]:7.2f} ms, {_compared(gain)}"
+            for name, gain in gains.items()
+        ),
+    ]
+
+
+def _compared(gain: float) -> str:
+    if gain < 1 / _NOISE:
+        return f"{gain:.2f} times as fast: slower, here and now"
+    return f"{gain:.2f} times as fast" if gain > _NOISE else "about the same"
+
+
+# -- words --------------------------------------------------------------------------------------
+
+
+def _introduction(machine: ActorMachine, workers: int) -> list[str]:
+    who = "1 thread computes" if workers == 1 else f"{workers} threads compute"
+    return [
+        f"A committee of {NETWORKS} networks learns handwritten digits.",
+        f"Each of the {len(machine.costs())} operations of its graph is an actor:",
+        "it waits for messages with arrays, computes, and sends on what it made.",
+        "Gradients travel the same ways back. A turn is one computation of one actor.",
+        f"At most {who} at a time; the main thread helps while it waits for a step.",
+        "",
+    ]
+
+
 def _verdict(difference: float) -> str:
     if difference == 0.0:
-        return "gradients      bitwise those of LispMachine"
-    return f"gradients      differ from LispMachine's by up to {difference:.2e}"
+        return "gradients      equal in every bit to those computed one operation after the other"
+    return (
+        "gradients      differ from those computed one operation after the other by up to "
+        f"{difference:.2e}"
+    )
+
+
+def _here() -> str:
+    """Return the path of this file as somebody would type it."""
+    path = Path(__file__)
+    return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path)
 
 
 def _accuracy(logits: Array, labels: Array) -> float:

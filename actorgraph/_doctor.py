@@ -11,7 +11,7 @@ from importlib import metadata
 from typing import Any
 
 REQUIRED = ("actorgraph", "numpy", "anyio", "threadpoolctl")
-OPTIONAL = ("rich", "trio", "mkl", "numba", "torch", "jax", "autograd", "dask", "ray")
+OPTIONAL = ("rich", "trio", "mkl", "numba", "llvmlite", "torch", "jax", "autograd", "dask", "ray")
 CUPY = {12: "cupy-cuda12x", 13: "cupy-cuda13x"}  # by the major version of CUDA
 _NAME_LENGTH = 100
 
@@ -24,12 +24,12 @@ def examine() -> dict[str, Any]:
     dict
         What `json` can write: ``python``, ``platform``, ``versions`` (None where a package is
         missing), ``cores``, ``blas``, ``matmul``,
-        ``costs`` and ``cuda``.
+        ``native``, ``costs`` and ``cuda``.
 
     Examples
     --------
     >>> sorted(examine())
-    ['blas', 'cores', 'costs', 'cuda', 'matmul', 'platform', 'python', 'versions']
+    ['blas', 'cores', 'costs', 'cuda', 'matmul', 'native', 'platform', 'python', 'versions']
     """
     packages = (*REQUIRED, *OPTIONAL, *CUPY.values())
     versions = {name: _version(name) for name in packages}
@@ -40,6 +40,7 @@ def examine() -> dict[str, Any]:
         "cores": {"usable": _usable_cores(), "total": os.cpu_count()},
         "blas": _blas(),
         "matmul": _matmul(),
+        "native": _native(),
         "costs": _costs(),
         "cuda": _cuda([name for name in CUPY.values() if versions[name]]),
     }
@@ -60,6 +61,7 @@ def describe(findings: dict[str, Any]) -> list[str]:
     matmul = findings["matmul"]
     named = "none" if matmul["provider"] is None else f"{matmul['provider']} {matmul['version']}"
     lines.append(f"matmul         {named}: {matmul['why']}")
+    lines.append(f"native         {findings['native']}")
     lines.append(f"costs          {findings['costs']}")
     cuda = findings["cuda"]
     lines.append(f"cupy           {', '.join(cuda['cupy']) or 'not installed'}")
@@ -118,6 +120,18 @@ def _matmul() -> dict[str, Any]:
     else:
         why = "MKL is installed, but cannot be loaded"
     return {"provider": provider.name, "version": provider.version, "why": why}
+
+
+def _native() -> str:
+    from actorgraph.devices import native
+    from actorgraph.machines.options import VARIABLE
+
+    if os.environ.get(VARIABLE) == "0":
+        return f"no tables of NumPy's loops: {VARIABLE}=0 says so"
+    reason = native.expected()
+    if reason is not None:
+        return f"no tables of NumPy's loops: {reason}"
+    return f"tables of NumPy's loops, for machines with native=True or where {VARIABLE}=1"
 
 
 def _costs() -> str:

@@ -1,29 +1,55 @@
-"""How a training run shows where it is: a live bar, plain lines, or nothing.
+"""How a training shows where it is: a live bar and table, a line an epoch, or nothing.
 
-The bar needs a terminal and the `rich` package; without either there is one line per epoch.
+The live view needs a terminal or a notebook, and the `rich` package; without either there are
+lines.
 """
 
-from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from time import monotonic
 from types import TracebackType
 from typing import Any, Self, TextIO, final
 
+_REFRESH_S = 0.1
+_UNSHOWN = ("lr", "seconds")
 
-class AbstractProgress(ABC):
-    """Where a training run reports to; used as a context manager around the training."""
 
-    @abstractmethod
-    def begin(self, epochs: int, steps_per_epoch: int) -> None:
-        """Say how much there is to do."""
+@dataclass(slots=True)
+class ThreadRow:
+    """What one thread has done for the actors so far.
 
-    @abstractmethod
-    def step(self, loss: float, accuracy: float) -> None:
-        """Tell that one step is done, with smoothed figures of the training batches."""
+    `turns` counts how often an actor computed there, `messages` what these sent, `actor` is the
+    last of them.
+    """
 
-    @abstractmethod
+    thread: str
+    turns: int = 0
+    messages: int = 0
+    busy_s: float = 0.0
+    actor: str = ""
+
+
+class Display:
+    """Where a training reports to, as a context manager around it; this one shows nothing."""
+
+    def begin(self, epochs: int, steps_per_epoch: int | None) -> None:
+        """Say how much there is to do, as far as it is known."""
+
+    def is_due(self) -> bool:
+        """Tell that one step is done, and return whether `show` would change what is seen."""
+        return False
+
+    def show(self, figures: Mapping[str, Any], threads: Iterable[ThreadRow] = ()) -> None:
+        """Show figures of the epoch so far, and what threads have done."""
+
+    def epoch(
+        self, number: int, figures: Mapping[str, Any], threads: Iterable[ThreadRow] = ()
+    ) -> None:
+        """Tell that an epoch has ended, counted from 1."""
+
     def say(self, text: str) -> None:
         """Print a line."""
 
-    @abstractmethod
     def end(self) -> None:
         """Give the terminal back; called after success, errors and Ctrl-C alike."""
 
@@ -40,78 +66,108 @@ class AbstractProgress(ABC):
 
 
 @final
-class Silent(AbstractProgress):
-    """Shows nothing."""
-
-    def begin(self, epochs: int, steps_per_epoch: int) -> None:
-        """Do nothing."""
-
-    def step(self, loss: float, accuracy: float) -> None:
-        """Do nothing."""
-
-    def say(self, text: str) -> None:
-        """Do nothing."""
-
-    def end(self) -> None:
-        """Do nothing."""
-
-
-@final
-class Lines(AbstractProgress):
-    """Shows one line per epoch, for logs and pipes."""
+class Lines(Display):
+    """Shows one line an epoch, for logs and pipes."""
 
     def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-        self._epochs = self._steps_per_epoch = self._done = 0
+        self._stream, self._epochs = stream, 0
 
-    def begin(self, epochs: int, steps_per_epoch: int) -> None:
-        """Remember where an epoch ends."""
-        self._epochs, self._steps_per_epoch, self._done = epochs, steps_per_epoch, 0
+    def begin(self, epochs: int, steps_per_epoch: int | None) -> None:
+        """Remember how many epochs there are."""
+        self._epochs = epochs
 
-    def step(self, loss: float, accuracy: float) -> None:
-        """Print a line if an epoch ends here."""
-        self._done += 1
-        epoch, rest = divmod(self._done, self._steps_per_epoch)
-        if rest == 0:
-            self.say(f"epoch {epoch:3d}/{self._epochs}  loss {loss:.4f}  accuracy {accuracy:.4f}")
+    def epoch(
+        self, number: int, figures: Mapping[str, Any], threads: Iterable[ThreadRow] = ()
+    ) -> None:
+        """Print a line."""
+        rows = list(threads)
+        work = f"  messages {sum(row.messages for row in rows):,}" if rows else ""
+        turns = "".join(f"  {row.thread}: {row.turns:,} turns" for row in rows)
+        self.say(f"epoch {number:3d}/{self._epochs}  {_in_words(figures)}{work}{turns}")
 
     def say(self, text: str) -> None:
         """Print a line at once, also into a pipe."""
         print(text, file=self._stream, flush=True)
 
-    def end(self) -> None:
-        """Do nothing."""
-
 
 @final
-class TrainingBar(AbstractProgress):
-    """Shows a live bar of rich with loss and accuracy."""
+class LiveView(Display):
+    """Shows a bar with the figures of the epoch, and below it what each thread does."""
 
-    def __init__(self, rich_progress: Any) -> None:
-        self._progress = rich_progress
+    def __init__(self, console: Any) -> None:
+        from rich.live import Live
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[figures]}"),
+        )
         self._task: Any = None
+        self._epochs = self._steps = 0
+        self._shown_at = 0.0
+        self._rows: list[ThreadRow] = []
+        self._live = Live(get_renderable=self._drawn, console=console)
 
-    def begin(self, epochs: int, steps_per_epoch: int) -> None:
+    def begin(self, epochs: int, steps_per_epoch: int | None) -> None:
         """Draw the bar."""
-        total = epochs * steps_per_epoch
-        self._task = self._progress.add_task("training", total=total, loss=0.0, accuracy=0.0)
-        self._progress.start()
+        self._epochs = epochs
+        total = None if steps_per_epoch is None else epochs * steps_per_epoch
+        self._task = self._bar.add_task("training", total=total, figures="")
+        self._live.start()
 
-    def step(self, loss: float, accuracy: float) -> None:
-        """Advance the bar; rich redraws it ten times a second."""
-        self._progress.update(self._task, advance=1, loss=loss, accuracy=accuracy)
+    def is_due(self) -> bool:
+        """Count the step; figures are shown ten times a second."""
+        self._steps += 1
+        return monotonic() - self._shown_at >= _REFRESH_S
+
+    def show(self, figures: Mapping[str, Any], threads: Iterable[ThreadRow] = ()) -> None:
+        """Advance the bar to the steps that are done."""
+        self._shown_at, self._rows = monotonic(), list(threads)
+        self._bar.update(self._task, completed=self._steps, figures=_in_words(figures))
+
+    def epoch(
+        self, number: int, figures: Mapping[str, Any], threads: Iterable[ThreadRow] = ()
+    ) -> None:
+        """Show the figures of a whole epoch."""
+        self._bar.update(self._task, description=f"epoch {number}/{self._epochs}")
+        self.show(figures, threads)
 
     def say(self, text: str) -> None:
         """Print a line above the bar."""
-        self._progress.console.print(text, highlight=False, markup=False)
+        self._live.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def end(self) -> None:
         """Stop redrawing and leave the last state on the screen."""
-        self._progress.stop()
+        self._live.stop()
+
+    def _drawn(self) -> Any:
+        from rich.console import Group
+        from rich.table import Table
+        from rich.text import Text
+
+        if not self._rows:
+            return self._bar
+        table = Table()
+        for head in ("thread", "actor"):
+            table.add_column(head)
+        for head in ("turns", "messages sent", "seconds at work"):
+            table.add_column(head, justify="right")
+        for row in self._rows:
+            figures = (f"{row.turns:,}", f"{row.messages:,}", f"{row.busy_s:.2f}")
+            table.add_row(row.thread, Text(row.actor), *figures)
+        return Group(self._bar, table)
 
 
-def progress_for(stream: TextIO, *, silent: bool) -> AbstractProgress:
-    """Choose what fits: nothing if `silent`, a bar on a terminal with rich, else lines.
+def _in_words(figures: Mapping[str, Any]) -> str:
+    """Return figures that are numbers, but for the rate and the time, as a text."""
+    numbers = {name: one for name, one in figures.items() if isinstance(one, (int, float))}
+    return "  ".join(f"{name} {one:.4f}" for name, one in numbers.items() if name not in _UNSHOWN)
+
+
+def progress_for(stream: TextIO, *, silent: bool = False) -> Display:
+    """Choose what fits: nothing if `silent`, a live view where rich can draw one, else lines.
 
     Parameters
     ----------
@@ -122,28 +178,20 @@ def progress_for(stream: TextIO, *, silent: bool) -> AbstractProgress:
 
     Returns
     -------
-    AbstractProgress
+    Display
         Not begun yet.
 
     Examples
     --------
     >>> import io
-    >>> type(progress_for(io.StringIO(), silent=False)).__name__
+    >>> type(progress_for(io.StringIO())).__name__
     'Lines'
     """
     if silent:
-        return Silent()
-    if not stream.isatty():
-        return Lines(stream)
+        return Display()
     try:
         from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
     except ImportError:
         return Lines(stream)
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("loss {task.fields[loss]:.4f}  accuracy {task.fields[accuracy]:.4f}"),
-    )
-    return TrainingBar(Progress(*columns, console=Console(file=stream)))
+    console = Console(file=stream)
+    return LiveView(console) if console.is_terminal or console.is_jupyter else Lines(stream)

@@ -1,7 +1,7 @@
 """The command `actorgraph`: models to train or serve, a look at this machine, pipelines.
 
 Importing this module is cheap: each command imports what it needs when it runs. Exit codes: 0, 1
-for an error that is told in one line, 2 for bad usage, 130 after Ctrl-C.
+for an error that is told in one line and its notes, 2 for bad usage, 130 after Ctrl-C.
 """
 
 import argparse
@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 from actorgraph._version import __version__
@@ -79,14 +80,16 @@ def _parser() -> argparse.ArgumentParser:
 
     demo = commands.add_parser(
         "demo",
-        help="train a small network on handwritten digits",
-        description="Train a network on 1,438 handwritten digits with the actor machine, compare "
-        "its gradients with the reference machine, and test it on 359 others.",
+        help="train networks on handwritten digits and watch the actors",
+        description="Train four networks on 1,438 handwritten digits, every operation as an actor, "
+        "test them on 359 others, and measure one worker thread against several.",
     )
     demo.add_argument(
         "--workers", type=_at_least(1, _WORKERS), default=2, help="worker threads (2)"
     )
-    demo.add_argument("--epochs", type=_at_least(1), default=20, help="passes over the images (20)")
+    demo.add_argument(
+        "--epochs", type=_at_least(1, 10_000), default=12, help="passes over the images (12)"
+    )
     demo.add_argument(
         "--seed", type=_at_least(0, _SEEDS), default=0, help="of weights and order (0)"
     )
@@ -101,11 +104,25 @@ def _parser() -> argparse.ArgumentParser:
     doctor.add_argument("--json", action="store_true", help="print one JSON object")
     doctor.set_defaults(command=_doctor)
     _add_trace(commands)
+    _add_devices(commands)
     _add_pipeline(commands)
     _add_calibrate(commands)
     _add_top(commands)
     _add_serve(commands)
+    _add_bench(commands)
+    _add_explain(commands)
     return parser
+
+
+def _add_explain(commands: Any) -> None:
+    explain = commands.add_parser(
+        "explain",
+        help="say what an error means, by its code",
+        description="Print what an error means, a program that raises it, and the repair. The "
+        "code stands at the end of the traceback.",
+    )
+    explain.add_argument("code", metavar="CODE", help="such as AG101; `all` lists everything")
+    explain.set_defaults(command=_explain)
 
 
 def _add_serve(commands: Any) -> None:
@@ -122,7 +139,31 @@ def _add_serve(commands: Any) -> None:
     serve.add_argument(
         "--port", type=_at_least(0, 65535), default=8000, help="to listen at; 0 for any (8000)"
     )
+    serve.add_argument("--config", metavar="FILE.toml", help="fields of ag.serving.Config")
     serve.set_defaults(command=_serve)
+
+
+def _add_bench(commands: Any) -> None:
+    bench = commands.add_parser(
+        "bench",
+        help="ask a served model, and show how long its answers take",
+        description="Ask a model of the Open Inference Protocol so many times a second, whether it "
+        "keeps up or not, and show status codes, percentiles of the time from when a request was "
+        "due to its answer, and a histogram.",
+    )
+    bench.add_argument("url", metavar="URL", help="http://HOST:PORT/v2/models/NAME")
+    bench.add_argument("--rate", type=_positive, default=100.0, help="requests a second (100)")
+    bench.add_argument("--seconds", type=_positive, default=5.0, help="for so long (5)")
+    bench.add_argument("--rows", type=_at_least(1), default=1, help="of a request (1)")
+    bench.add_argument("--json", action="store_true", help="print one JSON object")
+    bench.set_defaults(command=_bench)
+
+
+def _positive(text: str) -> float:
+    value = float(_number(text))
+    if not value:
+        raise argparse.ArgumentTypeError(f"{_shown(text)} is not more than 0")
+    return value
 
 
 def _add_top(commands: Any) -> None:
@@ -136,6 +177,26 @@ def _add_top(commands: Any) -> None:
     top.add_argument("--every", type=_at_least(1), default=1, help="seconds between looks (1)")
     top.add_argument("--once", action="store_true", help="look once and end")
     top.set_defaults(command=_top)
+
+
+def _add_devices(commands: Any) -> None:
+    devices = commands.add_parser("devices", help="what lanes and devices bring to a graph")
+    kinds = devices.add_subparsers(metavar="COMMAND", required=True)
+    tried = kinds.add_parser(
+        "experiment",
+        help="run a graph on 1 to 8 lanes, simulated or measured",
+        description="Tell what a run of a graph takes by the number of lanes (CUDA streams), eager "
+        "and captured, on simulated GPUs; or measure it on devices that are there.",
+    )
+    tried.add_argument("target", metavar="FILE.py:FUNCTION", help="what returns (outputs, feeds)")
+    tried.add_argument(
+        "--lanes", type=_at_least(1, 64), nargs="+", default=[1, 2, 4, 8], help="(1 2 4 8)"
+    )
+    tried.add_argument("--gpus", type=_at_least(1, 64), default=1, help="simulated ones (1)")
+    tried.add_argument("--measure", metavar="DEVICE", nargs="+", help="such as virtual:0 or cuda:0")
+    tried.add_argument("--backward", action="store_true", help="differentiate the first output")
+    tried.add_argument("-o", "--output", metavar="FILE", help="a page with the best timeline")
+    tried.set_defaults(command=_experiment)
 
 
 def _add_trace(commands: Any) -> None:
@@ -302,6 +363,21 @@ def _demo(arguments: argparse.Namespace) -> None:
     print(json.dumps(outcome.as_json()) if arguments.json else "\n".join(outcome.lines()))
 
 
+def _explain(arguments: argparse.Namespace) -> None:
+    from importlib.resources import files
+
+    from actorgraph.errors import GraphError
+
+    text = files("actorgraph").joinpath("explanations.md").read_text("utf-8")
+    sections = {one.partition("\n")[0]: one for one in text.split("\n## ")[1:]}
+    code = arguments.code.upper()
+    if code != "ALL" and code not in sections:
+        raise GraphError(
+            f"there is no code {_shown(arguments.code)}; known are {', '.join(sections)}"
+        )
+    print(text if code == "ALL" else sections[code])
+
+
 def _doctor(arguments: argparse.Namespace) -> None:
     from actorgraph._doctor import describe, examine
 
@@ -328,6 +404,21 @@ def _trace(arguments: argparse.Namespace) -> None:
     print(f"wrote {recorded.to_html(f'{prefix}.html', title=arguments.target)}")
 
 
+def _experiment(arguments: argparse.Namespace) -> None:
+    from actorgraph._target import outputs_and_feeds
+    from actorgraph.trace.experiment import experiment
+
+    outputs, feeds = outputs_and_feeds(arguments.target)
+    measured = arguments.measure is not None
+    found = experiment(
+        outputs, feeds, lanes=arguments.lanes, devices=arguments.measure or arguments.gpus,
+        captured=(False,) if measured else (False, True), backward=arguments.backward,
+    )  # fmt: skip
+    print(found)
+    if arguments.output:
+        print(f"\nwrote {found.to_html(arguments.output)}")
+
+
 def _top(arguments: argparse.Namespace) -> None:
     from actorgraph.trace.serving import watch
 
@@ -339,11 +430,25 @@ def _serve(arguments: argparse.Namespace) -> None:
     from actorgraph.serving.command import serve, server_of
 
     try:
-        server = server_of(arguments.target)
+        server = server_of(arguments.target, arguments.config)
     except GraphError as error:
         _failed(error)
         raise SystemExit(_BAD_USAGE) from None
     serve(server, host=arguments.host, port=arguments.port)
+
+
+def _bench(arguments: argparse.Namespace) -> None:
+    import anyio
+
+    from actorgraph.serving.bench import bench
+
+    measured = anyio.run(
+        partial(
+            bench, arguments.url, rate=arguments.rate, duration_s=arguments.seconds,
+            rows=arguments.rows,
+        )
+    )  # fmt: skip
+    print(json.dumps(measured.as_json()) if arguments.json else "\n".join(measured.lines()))
 
 
 def _show(tables: object) -> None:
@@ -430,7 +535,8 @@ def _is_graph_error(error: Exception) -> bool:
 def _failed(error: Exception) -> int:
     from actorgraph.errors import printable
 
-    text = str(error) or type(error).__name__
+    notes: list[str] = getattr(error, "__notes__", [])
+    text = "\n".join([str(error) or type(error).__name__, *notes])
     lines = "\n".join(map(printable, text.split("\n")))
     print(f"actorgraph: error: {lines}", file=sys.stderr)
     return 1

@@ -49,7 +49,18 @@ _FUNCTIONS: dict[str, Callable[..., int]] = {
 
 
 class UnboundDim(KeyError):
-    """A run does not tell what a dim is: told apart from any other key that is missing."""
+    """A run does not tell what a dim is: told apart from any other key that is missing.
+
+    Examples
+    --------
+    >>> import actorgraph as ag
+    >>> n = ag.types.symbol("n")
+    >>> try:
+    ...     ag.types.bind_dims(n, {})
+    ... except ag.types.UnboundDim:
+    ...     print("no run tells n")
+    no run tells n
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +82,8 @@ class Dim:
 
     Examples
     --------
-    >>> n = symbol("n")
+    >>> import actorgraph as ag
+    >>> n = ag.types.symbol("n")
     >>> n * 2 + 3, (n * 6) // 3, n - n
     (2*n + 3, 2*n, 0)
     """
@@ -247,7 +259,15 @@ Shape: TypeAlias = tuple[int | Dim, ...]
 
 
 def symbol(name: str) -> Dim:
-    """Return the dim that is the symbol `name`, which must be a Python identifier."""
+    """Return the dim that is the symbol `name`, which must be a Python identifier.
+
+    Examples
+    --------
+    >>> import actorgraph as ag
+    >>> n = ag.types.symbol("n")
+    >>> n, n == ag.types.symbol("n")
+    (n, True)
+    """
     if not name.isidentifier():
         raise ShapeError(f"a dim symbol must be an identifier such as 'batch', got {name!r}")
     return Dim((((name,), 1),))
@@ -258,15 +278,24 @@ def dim_max(left: int | Dim, right: int | Dim) -> int | Dim:
 
     Examples
     --------
-    >>> n = symbol("n")
-    >>> dim_max(n + 1, n), dim_max(n, 4)
+    >>> import actorgraph as ag
+    >>> n = ag.types.symbol("n")
+    >>> ag.types.dim_max(n + 1, n), ag.types.dim_max(n, 4)
     (n + 1, max(n, 4))
     """
     return _extreme("max", left, right)
 
 
 def dim_min(left: int | Dim, right: int | Dim) -> int | Dim:
-    """Return ``min(left, right)``, symbolic where it has to be."""
+    """Return ``min(left, right)``, symbolic where it has to be.
+
+    Examples
+    --------
+    >>> import actorgraph as ag
+    >>> n = ag.types.symbol("n")
+    >>> ag.types.dim_min(n, 3)
+    min(n, 3)
+    """
     return _extreme("min", left, right)
 
 
@@ -302,8 +331,9 @@ def slice_size(dim: int | Dim, part: slice) -> int | Dim:
 
     Examples
     --------
-    >>> n = symbol("n")
-    >>> slice_size(n, slice(10)), slice_size(n, slice(1, -1)), slice_size(n + 3, slice(n, None))
+    >>> import actorgraph as ag
+    >>> n, size = ag.types.symbol("n"), ag.types.slice_size
+    >>> size(n, slice(10)), size(n, slice(1, -1)), size(n + 3, slice(n, None))
     (min(10, n), max(n - 2, 0), 3)
     """
     start, stop = part.start, part.stop
@@ -343,6 +373,12 @@ def shape_from(dims: object) -> Shape:
     ------
     ShapeError
         For negative dims and for anything that is not a dim.
+
+    Examples
+    --------
+    >>> import actorgraph as ag
+    >>> ag.types.shape_from(("batch", 3))
+    (batch, 3)
     """
     if isinstance(dims, np.ndarray):
         dims = dims.tolist()
@@ -367,12 +403,28 @@ def _dim_from(dim: object) -> int | Dim:
 
 
 def public_shape(shape: Shape) -> tuple[int | Dim | None, ...]:
-    """Return the shape as users read it, with None for `UNKNOWN`."""
+    """Return the shape as users read it, with None for `UNKNOWN`.
+
+    Examples
+    --------
+    >>> import actorgraph as ag
+    >>> n = ag.types.symbol("n")
+    >>> ag.types.public_shape((n, ag.types.UNKNOWN))
+    (n, None)
+    """
     return tuple(None if dim is UNKNOWN else dim for dim in shape)
 
 
 def bind_dims(dim: int | Dim, symbols: Mapping[str, int]) -> int:
-    """Return the int that `dim` is under `symbols`."""
+    """Return the int that `dim` is under `symbols`.
+
+    Examples
+    --------
+    >>> import actorgraph as ag
+    >>> n = ag.types.symbol("n")
+    >>> ag.types.bind_dims(n + 1, {"n": 3})
+    4
+    """
     return dim.bind(symbols) if isinstance(dim, Dim) else dim
 
 
@@ -386,8 +438,9 @@ def bind_shape(
 
     Examples
     --------
-    >>> n = symbol("n")
-    >>> bind_shape((n * 2, UNKNOWN, 3), {"n": 5}, None), bind_shape((n, 3), {}, 1)
+    >>> import actorgraph as ag
+    >>> n, bind = ag.types.symbol("n"), ag.types.bind_shape
+    >>> bind((n * 2, ag.types.UNKNOWN, 3), {"n": 5}, None), bind((n, 3), {}, 1)
     ((10, None, 3), (1, 3))
     """
     sizes: list[int | _Unknown] = []
@@ -400,7 +453,15 @@ def bind_shape(
 
 
 def size_of(shape: Shape) -> int | Dim:
-    """Return the number of elements, symbolic where dims are."""
+    """Return the number of elements, symbolic where dims are.
+
+    Examples
+    --------
+    >>> import actorgraph as ag
+    >>> n = ag.types.symbol("n")
+    >>> ag.types.size_of((n, 3))
+    3*n
+    """
     size: int | Dim = 1
     for dim in shape:
         size = dim * size
@@ -408,7 +469,14 @@ def size_of(shape: Shape) -> int | Dim:
 
 
 class Checks(list[tuple[int | Dim, int | Dim]]):
-    """Equations between dims that a run has to check once its symbols are bound."""
+    """Equations between dims that a run has to check once its symbols are bound.
+
+    Examples
+    --------
+    >>> import actorgraph as ag
+    >>> ag.types.Checks()
+    []
+    """
 
     def equal(self, left: int | Dim, right: int | Dim, what: str = "dims") -> int | Dim:
         """Require ``left == right`` and return the more specific of the two.
@@ -457,7 +525,8 @@ def broadcast(*shapes: Shape) -> Shape:
 
     Examples
     --------
-    >>> broadcast((3, 1), (4,))
+    >>> import actorgraph as ag
+    >>> ag.types.broadcast((3, 1), (4,))
     (3, 4)
     """
     return Checks().broadcast(*shapes)
@@ -467,6 +536,12 @@ def shapes_differ(left: Shape, right: Shape) -> bool:
     """Return whether two shapes can be shown to differ; a literal 1 differs from a symbol.
 
     For operands that must not broadcast: what stays open is an equation for the run.
+
+    Examples
+    --------
+    >>> import actorgraph as ag
+    >>> ag.types.shapes_differ((2, 3), (2, 4))
+    True
     """
     if len(left) != len(right):
         return True

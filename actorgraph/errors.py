@@ -18,7 +18,8 @@ A run past its deadline raises the built-in ``TimeoutError``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 __all__ = [
     "DeadlockError",
@@ -32,33 +33,111 @@ __all__ = [
     "ScheduleError",
     "ShapeError",
     "near_names",
+    "no_name",
     "printable",
     "shown",
     "text_of",
 ]
+__dir__ = __all__.copy
 
 
 class GraphError(Exception):
-    """Root of every error that actorgraph raises on purpose."""
+    """Root of every error that actorgraph raises on purpose.
+
+    Attributes
+    ----------
+    reference : str
+        Its section in ``docs/errors.md``, which ``actorgraph explain`` prints; of the class, or of
+        the cause.
+
+    Examples
+    --------
+    >>> import actorgraph as ag
+    >>> x = ag.Graph().input("x", (2, 3))
+    >>> try:
+    ...     ag.ActorMachine([x], device="tpu")
+    ... except ag.GraphError as error:
+    ...     print(error)
+    unknown device 'tpu'; use 'cpu', 'cuda:0' (a GPU), or 'virtual:0' (host threads)
+    """
+
+    reference: str = "AG100"
+
+    def __init__(self, *args: Any, reference: str | None = None) -> None:
+        super().__init__(*args)
+        if reference is not None:
+            self.reference = reference
+        self.add_note(f"more: actorgraph explain {self.reference}")
 
     def __str__(self) -> str:
         return "\n".join(map(printable, super().__str__().split("\n")))
 
 
 class GraphTypeError(GraphError, TypeError):
-    """Dtypes, kinds or ranks that do not unify; raised in the line that builds the node."""
+    """Dtypes, kinds or ranks that do not unify; raised in the line that builds the node.
+
+    Examples
+    --------
+    >>> import actorgraph as ag
+    >>> x = ag.Graph().input("x", (2, 3))
+    >>> try:
+    ...     ag.ops.one_hot(x, 3)
+    ... except ag.GraphTypeError as error:
+    ...     print(str(error).partition(";")[0])
+    one_hot: float32 is not an integer
+    """
+
+    reference = "AG101"
 
 
 class ShapeError(GraphError, ValueError):
-    """Dims that can be shown not to fit, when a node is built or when a run binds symbols."""
+    """Dims that can be shown not to fit, when a node is built or when a run binds symbols.
+
+    Examples
+    --------
+    >>> import actorgraph as ag
+    >>> x = ag.Graph().input("x", (2, 3))
+    >>> try:
+    ...     x.reshape(4)
+    ... except ag.ShapeError as error:
+    ...     print(error)
+    reshape: sizes of (2, 3) and (4,) do not fit: 6 and 4; got <x: float32[2, 3]>
+    """
+
+    reference = "AG102"
 
 
 class FeedError(GraphError, ValueError):
-    """A feed, seed or tangent is missing, unknown, or of the wrong dtype or shape."""
+    """A feed, seed or tangent is missing, unknown, or of the wrong dtype or shape.
+
+    Examples
+    --------
+    >>> import actorgraph as ag
+    >>> x = ag.Graph().input("x", (2, 3))
+    >>> try:
+    ...     ag.TapeMachine([x * 2]).run_sync({})
+    ... except ag.FeedError as error:
+    ...     print(error)
+    missing feed 'x' (float32[2, 3]); got none
+    """
+
+    reference = "AG103"
 
 
 class ScheduleError(GraphError, ValueError):
-    """A pipeline's schedule, or what it is to be made or simulated with, makes no sense."""
+    """A pipeline's schedule, or what it is to be made or simulated with, makes no sense.
+
+    Examples
+    --------
+    >>> import actorgraph as ag
+    >>> try:
+    ...     ag.pipeline.schedule("1f1b", stages=0, microbatches=4)
+    ... except ag.ScheduleError as error:
+    ...     print(error)
+    stages is 0; it has to be a whole number from 1 on, at most 100,000
+    """
+
+    reference = "AG104"
 
 
 class NodeError(GraphError):
@@ -80,7 +159,21 @@ class NodeError(GraphError):
         ``"forward"`` or ``"backward"``.
     iteration : tuple of int
         Of a node in the body of loops: the position in each, from 0, the outermost first.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import actorgraph as ag
+    >>> x = ag.Graph().input("x", (2, 2))
+    >>> with ag.TapeMachine([ag.ops.inv(x)]) as machine:
+    ...     try:
+    ...         machine.run_sync({"x": np.zeros((2, 2), "float32")})
+    ...     except ag.NodeError as error:
+    ...         print(error.op, error.phase, error.inputs)
+    inv forward ('float32[2, 2]',)
     """
+
+    reference = "AG105"
 
     def __init__(
         self,
@@ -105,19 +198,87 @@ class NodeError(GraphError):
 
 
 class DeadlockError(GraphError):
-    """Nothing is ready, nothing is running, and outputs are missing; says who waits for what."""
+    """Nothing is ready, nothing is running, and outputs are missing; says who waits for what.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import actorgraph as ag
+    >>> from actorgraph.lower.cuts import by_region
+    >>> def odd_and_even(joint, costs):  # each of the two tasks waits for the other
+    ...     return by_region(joint, [list(joint.owners[::2]), list(joint.owners[1::2])])
+    >>> x = ag.Graph().input("x", (2,))
+    >>> with ag.ActorMachine([np.sin(np.exp(np.tanh(x)))], fuse=odd_and_even) as machine:
+    ...     try:
+    ...         machine.run_sync({"x": np.ones(2, "float32")})
+    ...     except ag.DeadlockError as error:
+    ...         print(str(error).partition(":")[0])
+    tasks wait for each other
+    """
+
+    reference = "AG106"
 
 
 class MachineClosedError(GraphError):
-    """The machine was closed before the run could finish, or before it was asked for."""
+    """The machine was closed before the run could finish, or before it was asked for.
+
+    Examples
+    --------
+    >>> import actorgraph as ag
+    >>> x = ag.Graph().input("x", (2, 3))
+    >>> machine = ag.TapeMachine([x * 2])
+    >>> machine.close()
+    >>> try:
+    ...     machine.run_sync({})
+    ... except ag.MachineClosedError as error:
+    ...     print(error)
+    the machine was closed; make a new one
+    """
+
+    reference = "AG107"
 
 
 class MemoryLimitError(GraphError, MemoryError):
-    """A run needs more than the machine's `max_bytes` even by itself and in sequential order."""
+    """A run needs more than the machine's `max_bytes` even by itself and in sequential order.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import actorgraph as ag
+    >>> x = ag.Graph().input("x", (2,))
+    >>> with ag.TapeMachine([x * 2], max_bytes=1) as machine:
+    ...     try:
+    ...         machine.run_sync({"x": np.ones(2, "float32")})
+    ...     except ag.MemoryLimitError:
+    ...         print("raise max_bytes")
+    raise max_bytes
+    """
+
+    reference = "AG108"
 
 
 class RunCancelled(GraphError):
-    """Raised by ``Run.result()`` of a run that was cancelled."""
+    """Raised by ``Run.result()`` of a run that was cancelled.
+
+    Examples
+    --------
+    >>> from threading import Event
+    >>> import numpy as np
+    >>> import actorgraph as ag
+    >>> go, x = Event(), ag.Graph().input("x", (2,))
+    >>> waiting = ag.ops.opaque(lambda array: (go.wait(), array)[1], dtype="float32")
+    >>> with ag.ActorMachine([waiting(x)]) as machine:
+    ...     run = machine.start({"x": np.ones(2, "float32")})
+    ...     run.cancel(), go.set()
+    ...     try:
+    ...         run.result()
+    ...     except ag.RunCancelled as error:
+    ...         print(error)
+    (True, None)
+    run 0 was cancelled
+    """
+
+    reference = "AG109"
 
 
 def near_names(wanted: object, known: Iterable[str], limit: int = 3) -> str:
@@ -125,7 +286,8 @@ def near_names(wanted: object, known: Iterable[str], limit: int = 3) -> str:
 
     Examples
     --------
-    >>> near_names("wieght", ["weight", "bias"])
+    >>> import actorgraph as ag
+    >>> ag.errors.near_names("wieght", ["weight", "bias"])
     "; did you mean 'weight'?"
     """
     from difflib import get_close_matches  # only errors pay for it
@@ -138,6 +300,33 @@ def near_names(wanted: object, known: Iterable[str], limit: int = 3) -> str:
     return f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
 
 
+def no_name(
+    where: str, name: str, known: Iterable[str], elsewhere: Mapping[str, str] | None = None
+) -> AttributeError:
+    """Return the error of a module that is asked for a name that it has not.
+
+    Parameters
+    ----------
+    where : str
+        What it is called, such as ``"ag.nn"``.
+    name : str
+    known : iterable of str
+        What it has.
+    elsewhere : mapping, optional
+        What to say of names that other libraries have.
+
+    Examples
+    --------
+    >>> import actorgraph as ag
+    >>> print(ag.errors.no_name("ag.nn", "Conv2D", ["Conv1d", "Conv2d"]))
+    ag.nn has no 'Conv2D'; did you mean 'Conv2d' or 'Conv1d'?
+    """
+    advice = (elsewhere or {}).get(name)
+    return AttributeError(
+        f"{where} has no {name!r}{f'; {advice}' if advice else near_names(name, known)}"
+    )
+
+
 def printable(text: str) -> str:
     r"""Return a name or text with whatever a terminal or a line of code would obey written out.
 
@@ -146,7 +335,8 @@ def printable(text: str) -> str:
 
     Examples
     --------
-    >>> print(printable("red\x1b[31m and\nblue"))
+    >>> import actorgraph as ag
+    >>> print(ag.errors.printable("red\x1b[31m and\nblue"))
     red\x1b[31m and\nblue
     """
     if text.isprintable():
@@ -157,7 +347,14 @@ def printable(text: str) -> str:
 
 
 def shown(value: object, width: int = 80) -> str:
-    """Return the `repr` of what a user gave: of any value, in one line that is not too long."""
+    """Return the `repr` of what a user gave: of any value, in one line that is not too long.
+
+    Examples
+    --------
+    >>> import actorgraph as ag
+    >>> ag.errors.shown(list(range(1000)), width=20)
+    '[0, 1, 2, 3, 4, 5...'
+    """
     try:
         text = printable(repr(value))
     except Exception:  # noqa: BLE001 - such as an int of too many digits
@@ -166,7 +363,14 @@ def shown(value: object, width: int = 80) -> str:
 
 
 def text_of(error: BaseException) -> str:
-    """Return ``"ValueError: the text"``, also of an error whose text cannot be made."""
+    """Return ``"ValueError: the text"``, also of an error whose text cannot be made.
+
+    Examples
+    --------
+    >>> import actorgraph as ag
+    >>> ag.errors.text_of(ValueError("too large"))
+    'ValueError: too large'
+    """
     try:
         text = str(error)
     except Exception:  # noqa: BLE001 - a broken __str__ must not hide the error itself

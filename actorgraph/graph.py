@@ -88,7 +88,8 @@ class Graph:
     Examples
     --------
     >>> import numpy as np
-    >>> g = Graph("line")
+    >>> import actorgraph as ag
+    >>> g = ag.Graph("line")
     >>> x = g.input("x", shape=("batch", 3), dtype="float32")
     >>> w = g.parameter("w", np.ones(3, "float32"))
     >>> x * w
@@ -388,6 +389,10 @@ class Graph:
         """
         # The line is taken here: inside the generator the caller would be contextlib.
         return self._building(line or self._line or user_line(), owner)
+
+    def on_line(self, line: Line) -> AbstractContextManager[None]:
+        """Give nodes built inside this line; whose rule builds them stays."""
+        return self._building(line, self._owner)
 
     @contextmanager
     def _building(self, line: Line, owner: Node | None) -> Iterator[None]:

@@ -35,16 +35,16 @@ class Listening:
 
 
 @final
-class _Told(ref[Listening]):
+class _Listener(ref[Listening]):
     __slots__ = ("instrument", "on_turn")
     instrument: Any
     on_turn: Callable[..., None]  # looked up once: there may be a turn every half microsecond
 
 
-listening: set[_Told] = set()
+listening: set[_Listener] = set()
 """Whom machines tell."""
 
-listening_to_turns: set[_Told] = set()
+listening_to_turns: set[_Listener] = set()
 """Those of them that hear of turns: the scheduler looks at it at every turn."""
 
 _lock = threading.Lock()
@@ -55,7 +55,7 @@ def listen(instrument: Any) -> Listening:
     """Have the hooks of `instrument` called as long as what is returned is held."""
     held, on_turn = Listening(), instrument.on_turn
     for told in (listening, listening_to_turns) if instrument.hears_turns else (listening,):
-        one = _Told(held, told.discard)  # of C: a callback in Python could be struck
+        one = _Listener(held, told.discard)  # of C: a callback in Python could be struck
         one.instrument, one.on_turn = instrument, on_turn  # no calls until it is added, as well
         told.add(one)
     return held
@@ -66,7 +66,7 @@ def silence(held: Listening) -> None:
     _end([one for one in (*listening, *listening_to_turns) if one() is held])
 
 
-def _end(ended: list[_Told]) -> None:
+def _end(ended: list[_Listener]) -> None:
     for told in (listening, listening_to_turns):
         told.difference_update(ended)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
 from functools import cache
 from types import MappingProxyType
@@ -71,11 +71,16 @@ _ELSEWHERE = {
     "tolist": "run[node].value.tolist() in a run",
     "type": "node.dtype",
     "unsqueeze": "ag.ops.expand_dims(node, axis)",
+    "value": "run[node].value is the array of a run, parameter.value that of a parameter",
     "values": "run[node].value is the array of a run",
     "view": "node.reshape(shape)",
     "zero_grad": "gradients never accumulate over runs",
 }
 """What users of PyTorch and NumPy ask a node for, and who has it here."""
+
+
+def _needs_value(message: str) -> GraphTypeError:
+    return GraphTypeError(message, reference="AG112")
 
 
 class Node:
@@ -98,6 +103,14 @@ class Node:
         Dims as shape rules see them, with `types.UNKNOWN` where only a run knows.
     dtype : np.dtype
         NumPy dtype of the values.
+
+    Examples
+    --------
+    >>> import actorgraph as ag
+    >>> x = ag.Graph().input("x", ("batch", 3))
+    >>> y = (x * 2).named("y")
+    >>> y, y.shape, y.op.name
+    (<y: float32[batch, 3]>, (batch, 3), 'multiply')
     """
 
     __slots__ = (
@@ -237,7 +250,9 @@ class Node:
     def __getattr__(self, name: str) -> NoReturn:
         advice = _ELSEWHERE.get(name, "")
         if not advice and not name.startswith("_"):  # NumPy looks for its protocols, and often
-            near = near_names(name, dir(type(self))).removeprefix("; ")
+            near = near_names(name, [one for one in dir(type(self)) if one[0] != "_"]).removeprefix(
+                "; "
+            )
             advice = f"ag.ops.{name} takes nodes" if name in REGISTRY else near
         raise AttributeError(f"a node has no {name!r}" + (f": {advice}" if advice else ""))
 
@@ -250,24 +265,31 @@ class Node:
     __hash__ = object.__hash__
 
     def __bool__(self) -> NoReturn:
-        raise GraphTypeError(
+        raise _needs_value(
             f"the truth value of {self!r} is known only in a run; to choose between values inside "
             "the graph use ag.ops.where, to test two nodes for identity use 'is'"
         )
 
     def __len__(self) -> NoReturn:
-        raise GraphTypeError(f"len() of {self!r} is not defined; use node.shape[0]")
+        raise _needs_value(f"len() of {self!r} is not defined; use node.shape[0]")
 
-    def __iter__(self) -> NoReturn:
-        raise GraphTypeError(f"{self!r} cannot be iterated; index it, node[0], or use node.shape")
+    def __iter__(self) -> Iterator[Any]:
+        # The first item raises: in place of what `iter` raises NumPy puts a text of its own.
+        return map(self._no_item, [None])
+
+    def _no_item(self, _: None) -> NoReturn:
+        raise _needs_value(
+            f"{self!r} cannot be iterated; index it, node[0], or use node.shape (what functions of "
+            "NumPy take nodes, docs/numpy.md lists)"
+        )
 
     def __contains__(self, item: object) -> NoReturn:
-        raise GraphTypeError(
+        raise _needs_value(
             f"'in' on {self!r} would need its value; for nodes in a list compare with 'is'"
         )
 
     def _no_value(self, *_: object, **__: object) -> NoReturn:
-        raise GraphTypeError(
+        raise _needs_value(
             f"{self!r} has no value outside a run; run a machine and read run[node].value"
         )
 
@@ -279,7 +301,7 @@ class Node:
         return format(repr(self), spec)
 
     def __array__(self, dtype: object = None, copy: object = None) -> NoReturn:
-        raise GraphTypeError(
+        raise _needs_value(
             f"{self!r} has no value outside a run; run a machine and read run[node].value "
             "(to join nodes use ag.ops.array([x, y]), or np.array([x, y], like=x))"
         )
@@ -383,7 +405,17 @@ class Variable(Node):
 
 @final
 class Parameter(Variable):
-    """A trainable leaf: what `wrt` means where nothing else is said, and what solvers change."""
+    """A trainable leaf: what `wrt` means where nothing else is said, and what solvers change.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import actorgraph as ag
+    >>> w = ag.Graph().parameter("w", np.ones(2, "float32"))
+    >>> w.value = w.value * 2
+    >>> w.value
+    array([2., 2.], dtype=float32)
+    """
 
     __slots__ = ()
 

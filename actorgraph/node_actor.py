@@ -27,13 +27,14 @@ from actorgraph.lower.program import Program
 from actorgraph.lower.regions import Region, TaskSpec
 from actorgraph.memory.buffers import Unallocated
 from actorgraph.op import CONSTANT
+from actorgraph.warned import UnderWay
 
 if TYPE_CHECKING:
     from actorgraph.channels import Channel
     from actorgraph.graph import Node
     from actorgraph.runs import AbstractRun
 
-__all__ = ["Dead", "LATEST", "Message", "NodeActor", "Poison", "Task", "blamed", "fail"]
+__all__ = ["Dead", "LATEST", "Message", "NodeActor", "Poison", "Task", "blamed", "fail", "guarded"]
 
 LATEST = 9
 """Timed turns of which a median is taken."""
@@ -106,6 +107,13 @@ class Task:
         self.observed: Callable[[Any], Task | None] | None = None  # see `instrument.observed`
         self.watch: Generator[Task | None, Any, None] | None = None
         self.send: Callable[[Any], Task | None] = _unstarted
+
+    @property
+    def under_way(self) -> UnderWay:
+        """What its turn runs."""
+        if self.step is not None:
+            return UnderWay(node=self.step[0], joint=self.joint)
+        return UnderWay(self.program, joint=self.joint)
 
     def start(self, coroutine: Generator[Task | None, Any, None], preferred: Any) -> None:
         """Take the coroutine, run it to its first pause, and wait for the `preferred` queue."""
@@ -183,11 +191,29 @@ def fail(task: Task, error: BaseException, *messages: Any) -> Poison:
         if type(message) is Poison:
             return message
     run = messages[0].run
-    if type(error) is Dead:
-        return Poison(run)
-    assert task.joint is not None
-    run.fail(blamed(task.joint, task.program, task.step, error))
+    _strike(run, task, error)
     return Poison(run)
+
+
+def guarded(run: AbstractRun, task: Task, function: Callable[..., Any], *args: Any) -> Any:
+    """Return what a part of a task's steps returns; None where the run is dead, or dies of it.
+
+    What `fail` is for generated programs, for all that call the steps of a task.
+    """
+    try:
+        if run.dead is None:
+            return function(*args)
+    except BaseException as error:  # noqa: BLE001 - becomes the run's
+        del function, args  # an error keeps this frame
+        _strike(run, task, error)
+    return None
+
+
+def _strike(run: AbstractRun, task: Task, error: BaseException) -> None:
+    """Let a run die of what a step has raised, if not of `Dead`: then it is dead."""
+    if type(error) is not Dead:
+        assert task.joint is not None
+        run.fail(blamed(task.joint, task.program, task.step, error))
 
 
 def blamed(

@@ -90,6 +90,12 @@ class Sample:
         Positions of the arguments that are complex whatever the others are.
     constants : tuple of int, optional
         Positions of the arguments that nothing is differentiated by, as a rule raises by design.
+
+    Examples
+    --------
+    >>> import actorgraph as ag
+    >>> ag.ops.Sample(((2, 3), (3, 4))).shapes
+    ((2, 3), (3, 4))
     """
 
     shapes: tuple[tuple[int, ...], ...]
@@ -113,6 +119,14 @@ class Together:
         are increasing.
     first : int
         Arguments before this one have no gradient.
+
+    Examples
+    --------
+    >>> import actorgraph as ag
+    >>> def rule(argnums, ct, y, *xs):
+    ...     return [ct for _ in argnums]
+    >>> ag.ops.Together(rule).first
+    0
     """
 
     rule: Rule
@@ -264,6 +278,8 @@ class Op:
         attributes are bound, or None.
     loop : LoopRule, optional
         How compiled loops compute it.
+    on_host : tuple of int
+        Operands that stay on the host where the rest is on a device: the forward looks at them.
     linear : tuple of int
         Operands in each of which it is linear, the others being fixed (of complex ones: over the
         reals).  An op of which no `jvp` is given is applied to their tangents.
@@ -311,6 +327,7 @@ class Op:
     quick: Callable[[Any, Any, Attrs], Callable[..., Array] | None] | None = None
     loop: LoopRule | None = None
     linear: tuple[int, ...] = ()
+    on_host: tuple[int, ...] = ()
     jointly: tuple[int, ...] | None = None
     total: Literal["sum", "mean", "reduction"] | None = None
     shape_only: tuple[int, ...] = ()
@@ -410,11 +427,21 @@ REGISTRY: Mapping[str, Op] = MappingProxyType(_registry)
 
 
 def register(op: Op) -> Op:
-    """Add `op` to the registry; a second op of the same name raises `GraphTypeError`."""
-    if op.name in _registry or op.name in {leaf.name for leaf in LEAVES}:
+    """Add `op` to the registry; a second op of the same name raises `GraphTypeError`.
+
+    Unless both forwards come from ``__main__``, where a cell of a notebook may run again: nodes
+    that were built before keep the first op.
+    """
+    known = _registry.get(op.name)
+    again = known is not None and _is_of_main(known) and _is_of_main(op)
+    if (known is not None and not again) or op.name in {leaf.name for leaf in LEAVES}:
         raise GraphTypeError(f"an op named {op.name!r} is declared already; choose another name")
     _registry[op.name] = op
     return op
+
+
+def _is_of_main(op: Op) -> bool:
+    return getattr(op.forward, "__module__", None) == "__main__"
 
 
 # ---------------------------------------------------------------------------------------------

@@ -18,7 +18,9 @@ __all__ = [
 MOST = 1_000_000
 """What is counted is at most this: memory is taken for each."""
 
-_MOST = {"max_bytes": (1 << 63) - 1, "workers": 1 << 16}
+_LAST = (1 << 63) - 1
+_COUNTED = ("epochs", "every", "every_steps", "max_bytes", "steps")  # nothing is taken for each
+_MOST = {**dict.fromkeys(_COUNTED, _LAST), "workers": 1 << 16}
 
 
 def positive(what: str, value: Any) -> int:

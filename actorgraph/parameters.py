@@ -65,6 +65,14 @@ class Buffer(_Typed):
     ----------
     value : array_like
         Is copied.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import actorgraph as ag
+    >>> seen = ag.nn.Buffer(np.zeros(2, "float32"))
+    >>> seen.value
+    array([0., 0.], dtype=float32)
     """
 
     __slots__ = ()

@@ -12,8 +12,8 @@ Invariants:
 - A task runs on one worker at a time: its generator refuses a second ``send``; the worker that
   runs it looks at its marker when it has parked, so the dropped turn is not lost.
 - The hot path takes no lock; deque operations are atomic.
-- A worker that finds nothing ready helps with large products of others (`tiles`); none is
-  needed there, so nobody looks a last time.  Aides are slots for that alone.
+- A worker that finds nothing ready helps with large products of others (`tiles`); a product needs
+  no helper, so nobody looks a last time.  `tile_slots` are slots for that alone.
 
 Sources of the numbers: handing the GIL over every 0.5 ms keeps a 1 ms ticker's lateness at
 p99 1 to 2 ms instead of 46; waking a thread costs 50 to 80 us, so only tasks of about 10 us and
@@ -39,7 +39,8 @@ from actorgraph.deadlines import Deadlines, start
 from actorgraph.devices import blas
 from actorgraph.devices.blas_threads import OneThread
 from actorgraph.gates import Gate
-from actorgraph.tiles import Board, here
+from actorgraph.tiles import TileQueue, here
+from actorgraph.warned import runs_steps, told_context
 
 if TYPE_CHECKING:
     from random import Random
@@ -85,9 +86,10 @@ class Scheduler:
     Parameters
     ----------
     workers : int
-        Slots: how many tasks may run at once.
-    crew : int, optional
-        Threads that may compute tiles of large products at once, if more than `workers`.
+        How many tasks may run at once.
+    slots : int, optional
+        Threads that may compute tiles of large products at once, if more than `workers`: the slots
+        beyond them take no tasks.
     waiting : int, optional
         Most calls at once of ops that wait in threads.
     seed : int
@@ -106,18 +108,18 @@ class Scheduler:
         pool: Pool,
         on_idle: Callable[[], None],
         on_crash: Callable[[BaseException], None],
-        crew: int = 0,
+        slots: int = 0,
         waiting: int = 1,
     ) -> None:
         self.workers = workers
         self.waiting = Gate(waiting)
-        self.crew = max(workers, crew)
+        self.slots = max(workers, slots)
         self.pool = pool
         self.on_idle = on_idle
         self.on_crash = on_crash
         self.free: deque[int] = deque(range(workers - 1, -1, -1))
-        self.aides: deque[int] = deque(range(workers, self.crew))
-        self.board = Board(self._summon)
+        self.tile_slots: deque[int] = deque(range(workers, self.slots))
+        self.tile_queue = TileQueue(self._summon)
         self.classes: list[tuple[int, list[deque[Task]]]] = []
         self.awaited = 0
         self.crowded = _CROWDED
@@ -179,7 +181,7 @@ class Scheduler:
     def _summon(self) -> bool:
         """Have a thread of the pool help with tiles, if a slot is free."""
         try:
-            slot = self.free.pop() if self.free else self.aides.pop()
+            slot = self.free.pop() if self.free else self.tile_slots.pop()
         except IndexError:
             return False
         self.pool.submit(self, slot)
@@ -199,7 +201,7 @@ class Scheduler:
     def serve(self, slot: int) -> None:
         """Work as a thread of the pool."""
         try:
-            self.work(slot)
+            told_context().run(self.work, slot)
         except BaseException as error:  # noqa: BLE001 - our bug; the thread lives, the runs end
             self.on_crash(error)
 
@@ -212,10 +214,11 @@ class Scheduler:
         finally:
             here.held = outer
 
+    @runs_steps("task")
     def _work(self, slot: int, until: AbstractRun | None) -> None:
         if slot >= self.workers:
-            self.board.help()
-            self.aides.append(slot)
+            self.tile_queue.help()
+            self.tile_slots.append(slot)
             return
         self._handover_at = perf_counter() + _HANDOVER_S
         # Short runs would never come to the turn that is timed if each began to count at 0.
@@ -223,7 +226,7 @@ class Scheduler:
         while True:
             task = self._take(slot)
             if task is None:
-                if self.board.help():
+                if self.tile_queue.help():
                     continue
                 self.free.append(slot)
                 again = self.acquire() if self.any_ready() else None
@@ -271,6 +274,7 @@ class Scheduler:
         elif len(self.free) == self.workers:
             self.on_idle()
 
+    @runs_steps("task")
     def _timed_turn(self, task: Task, queue: deque[Task]) -> Task | None:
         if task.heavy and self.free and any(task.ready):
             self.offer()  # who comes does the same, until all that is ready has a worker
@@ -419,7 +423,7 @@ class Pool:
         with self._lock:
             if not self._shares:
                 self._blas = OneThread()
-            self._shares[scheduler] = scheduler.crew
+            self._shares[scheduler] = scheduler.slots
 
     def release(self, scheduler: Scheduler, join: bool = True) -> None:
         """Count a machine as closed; with the last one the threads end, and `join` waits for it."""
@@ -442,7 +446,7 @@ class Pool:
 
     def submit(self, scheduler: Scheduler, slot: int) -> None:
         """Have a thread run ``scheduler.work(slot)``."""
-        slots = scheduler.free if slot < scheduler.workers else scheduler.aides
+        slots = scheduler.free if slot < scheduler.workers else scheduler.tile_slots
         with self._lock:
             if scheduler not in self._shares:
                 slots.append(slot)

@@ -175,6 +175,10 @@ class Held:
             return memory.view(np.ndarray)  # type: ignore[no-any-return]
         return _empty_like(self.array)
 
+    def arrays(self) -> list[Any]:
+        """Return all arrays that it holds: the value, a gradient, and memory for a next value."""
+        return [self.array, self.grad, *self._spares.values()]
+
     def __str__(self) -> str:
         return self.what if self.name is None else f"{self.what} {self.name!r}"
 

@@ -18,7 +18,9 @@ from collections import deque
 from collections.abc import Callable
 from contextvars import copy_context
 
-__all__ = ["Board", "CUT_FLOPS", "Tiles", "compute_parts", "evenly", "here"]
+from actorgraph.warned import UnderWay, runs_steps
+
+__all__ = ["CUT_FLOPS", "TileQueue", "Tiles", "compute_parts", "evenly", "here"]
 
 CUT_FLOPS = 2.0**26
 """Steps of at least as many flops are cut: some 0.6 ms, ten times what waking a worker costs."""
@@ -40,7 +42,7 @@ class Tiles:
     count : int
     """
 
-    __slots__ = ("_compute", "_context", "_ended", "_errors", "_over", "_parts", "count")
+    __slots__ = ("_compute", "_context", "_ended", "_errors", "_over", "_owner", "_parts", "count")
 
     def __init__(self, compute: Callable[[int], object], count: int) -> None:
         self.count = count
@@ -50,7 +52,14 @@ class Tiles:
         self._errors: dict[int, BaseException] = {}
         self._over = threading.Event()
         self._context = copy_context()
+        self._owner = threading.get_ident()
 
+    @property
+    def under_way(self) -> UnderWay:
+        """The step is its owner's."""
+        return UnderWay(thread=self._owner)
+
+    @runs_steps("self")
     def help(self) -> bool:
         """Compute parts under the owner's `np.errstate`; return whether there were any left."""
         return self._context.copy().run(self._take_parts)
@@ -81,8 +90,8 @@ class Tiles:
         return took
 
 
-class Board:
-    """Where the workers of a machine find steps that they may help with.
+class TileQueue:
+    """Steps that the idle workers of a machine may help with.
 
     Parameters
     ----------
@@ -101,7 +110,7 @@ class Board:
         self._shared.append(tiles)
         for _ in range(tiles.count - 1):
             if not self._summon():
-                return  # who runs out of work looks here by itself
+                return  # a worker that runs out of work looks here by itself
 
     def withdraw(self, tiles: Tiles) -> None:
         """Send nobody else: all parts are taken."""
@@ -138,13 +147,13 @@ def compute_parts(compute: Callable[[int], object], count: int) -> None:
         for part in range(count):
             compute(part)
         return
-    board: Board = held[0].board
+    tile_queue: TileQueue = held[0].tile_queue
     tiles = Tiles(compute, count)
-    board.share(tiles)
+    tile_queue.share(tiles)
     try:
         tiles.finish()
     finally:
-        board.withdraw(tiles)
+        tile_queue.withdraw(tiles)
 
 
 def evenly(size: int, count: int) -> tuple[slice, ...]:

@@ -81,6 +81,7 @@ __all__ = [
     "symbol",
     "unify",
 ]
+__dir__ = __all__.copy
 
 # ---------------------------------------------------------------------------------------------
 # Terms
@@ -108,6 +109,12 @@ def dtype_of(dtype: object) -> np.dtype[np.generic]:
 
     bfloat16 is declared to NumPy by ml_dtypes, an extra: ``pip install 'actorgraph[bfloat16]'``.
     NumPy files it under kind V, so that rules which mean "float or complex" test for ``"fcV"``.
+
+    Examples
+    --------
+    >>> import actorgraph as ag
+    >>> ag.types.dtype_of("float32")
+    dtype('float32')
     """
     try:
         if isinstance(dtype, str) and dtype == "bfloat16":
@@ -133,7 +140,14 @@ def dtype_of(dtype: object) -> np.dtype[np.generic]:
 
 @dataclass(frozen=True, slots=True)
 class DType:
-    """A dtype constant, by NumPy name."""
+    """A dtype constant, by NumPy name.
+
+    Examples
+    --------
+    >>> import actorgraph as ag
+    >>> str(ag.types.DType("float32"))
+    'float32'
+    """
 
     name: str
 
@@ -143,7 +157,15 @@ class DType:
 
 @dataclass(frozen=True, slots=True)
 class Var:
-    """A type variable; `kind` is a letter of `KINDS` and limits which dtypes it may become."""
+    """A type variable; `kind` is a letter of `KINDS` and limits which dtypes it may become.
+
+    Examples
+    --------
+    >>> import actorgraph as ag
+    >>> (argument,) = ag.types.parse("f[n] -> f[n]").args
+    >>> argument.dtype
+    Var(name='f', kind='f')
+    """
 
     name: str
     kind: str = "a"
@@ -154,7 +176,15 @@ class Var:
 
 @dataclass(frozen=True, slots=True)
 class DimVar:
-    """A variable that stands for one dim of a scheme."""
+    """A variable that stands for one dim of a scheme.
+
+    Examples
+    --------
+    >>> import actorgraph as ag
+    >>> (argument,) = ag.types.parse("f[n] -> f[n]").args
+    >>> argument.row.dims
+    (DimVar(name='n'),)
+    """
 
     name: str
 
@@ -164,7 +194,15 @@ class DimVar:
 
 @dataclass(frozen=True, slots=True)
 class RowVar:
-    """A variable that stands for any number of dims."""
+    """A variable that stands for any number of dims.
+
+    Examples
+    --------
+    >>> import actorgraph as ag
+    >>> (argument,) = ag.types.parse("f[*s, n] -> f[*s]").args
+    >>> argument.row.prefix
+    (RowVar(name='s'),)
+    """
 
     name: str
 
@@ -174,7 +212,15 @@ class RowVar:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Dims of a tensor: the broadcast of row variables (none, one or several), then single dims."""
+    """Dims of a tensor: the broadcast of row variables (none, one or several), then single dims.
+
+    Examples
+    --------
+    >>> import actorgraph as ag
+    >>> (argument,) = ag.types.parse("f[*s, n] -> f[*s]").args
+    >>> str(argument.row)
+    '*s, n'
+    """
 
     prefix: tuple[RowVar, ...]
     dims: tuple[int | Dim | DimVar, ...]
@@ -186,7 +232,15 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """The tensor constructor: a dtype and a row of dims; rank 0 is a scalar."""
+    """The tensor constructor: a dtype and a row of dims; rank 0 is a scalar.
+
+    Examples
+    --------
+    >>> import actorgraph as ag
+    >>> (argument,) = ag.types.parse("float32[3] -> float32[3]").args
+    >>> str(argument), type(argument) is ag.types.Tensor
+    ('float32[3]', True)
+    """
 
     dtype: DType | Var
     row: Row
@@ -230,6 +284,13 @@ class Record(Tensor):
 
     To everything else it is a scalar of a dtype that no kind admits: operators, feeds and outputs
     refuse it as they refuse any dtype that they do not take.
+
+    Examples
+    --------
+    >>> import actorgraph as ag
+    >>> item = ag.types.parse("f[n] -> f[n]").result
+    >>> len(ag.types.Record(item.dtype, item.row, (item, item)).fields)
+    2
     """
 
     fields: tuple[Tensor, ...]
@@ -259,7 +320,15 @@ def _record(fields: tuple[Tensor, ...]) -> Record:
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A function type ``a -> b -> c``, its arguments flattened so that long ones do not recurse."""
+    """A function type ``a -> b -> c``, its arguments flattened so that long ones do not recurse.
+
+    Examples
+    --------
+    >>> import actorgraph as ag
+    >>> found = ag.types.parse("f[*s] -> f[*s]")
+    >>> len(found.args), str(found.result)
+    (1, 'f[*s]')
+    """
 
     args: tuple[Term, ...]
     result: Term
@@ -278,7 +347,16 @@ Term: TypeAlias = DType | Var | Tensor | Function
 
 
 class Substitution:
-    """What each variable stands for, and the dim equations met on the way."""
+    """What each variable stands for, and the dim equations met on the way.
+
+    Examples
+    --------
+    >>> import actorgraph as ag
+    >>> parse = ag.types.parse
+    >>> found = ag.types.unify(parse("f[n] -> f[n]"), parse("float32[3] -> float32[3]"))
+    >>> str(found.resolve(parse("f[n, n]->f[n, n]").result))
+    'float32[3, 3]'
+    """
 
     __slots__ = ("checks", "dims", "rows", "types")
 
@@ -335,7 +413,9 @@ def unify(left: Term, right: Term, found: Substitution | None = None) -> Substit
 
     Examples
     --------
-    >>> found = unify(parse("f[m, k] -> f[m]"), parse("float32[3, 4] -> float32[3]"))
+    >>> import actorgraph as ag
+    >>> parse = ag.types.parse
+    >>> found = ag.types.unify(parse("f[m, k] -> f[m]"), parse("float32[3, 4] -> float32[3]"))
     >>> str(found.resolve(parse("f[k, m]").result))
     'float32[4, 3]'
     """
@@ -465,7 +545,8 @@ def parse(text: str) -> Function:
 
     Examples
     --------
-    >>> print(parse("x[*s, m, m] -> x[*s]"))
+    >>> import actorgraph as ag
+    >>> print(ag.types.parse("x[*s, m, m] -> x[*s]"))
     x[*s, m, m] -> x[*s]
     """
     if not isinstance(text, str):
@@ -474,10 +555,18 @@ def parse(text: str) -> Function:
     return Function(tuple(parts[:-1]), parts[-1])
 
 
+_A_SCHEME = (
+    "a scheme is such as 'f[*s] -> f[*s]' or 'float32[n, 3] -> int64[n]': for each argument and "
+    "the result a kind or dtype, with dims in brackets"
+)
+
+
 def _parse_tensor(part: str, text: str) -> Tensor:
     match = _TENSOR.match(part)
     if match is None:
-        raise GraphTypeError(f"cannot read {part.strip()!r} in the type scheme {text!r}")
+        raise GraphTypeError(
+            f"cannot read {part.strip()!r} in the type scheme {text!r}; {_A_SCHEME}"
+        )
     name, dims = match.groups()
     dtype: DType | Var
     if _VARIABLE.match(name):
@@ -498,5 +587,7 @@ def _parse_row(dims: str, text: str) -> Row:
     if parts and parts[0].startswith("*"):
         prefix = tuple(RowVar(name.strip()) for name in parts.pop(0)[1:].split("|"))
     if any(not part.isidentifier() and not part.isdigit() for part in parts):
-        raise GraphTypeError(f"cannot read the dims [{dims}] in the type scheme {text!r}")
+        raise GraphTypeError(
+            f"cannot read the dims [{dims}] in the type scheme {text!r}; {_A_SCHEME}"
+        )
     return Row(prefix, tuple(int(p) if p.isdigit() else DimVar(p) for p in parts))

@@ -8,14 +8,18 @@ import json
 import os
 import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from benchmarks._harness import Figure
 
+# What the run has told so far: it goes into the JSON, from which docs/performance.md is written.
+_TOLD: list[dict[str, object]] = []
 PACKAGES = ("actorgraph", "numpy", "torch", "jax", "anyio", "dask", "ray", "threadpoolctl")
+LOAD = os.getloadavg()[0] if hasattr(os, "getloadavg") else None  # before anything is measured
+RESULTS = Path(__file__).parent / "results"
 UNITS = {"us": 1e6, "ms": 1e3}
 
 
@@ -59,12 +63,13 @@ def options(
     parser.add_argument("--quick", action="store_true", help="a short run, for a first look")
     if only is not None:
         parser.add_argument("--only", default="", metavar="SUBSTR", help=only)
-    default = Path(__file__).parent / "results" / f"{name}.json"
-    parser.add_argument("--json", type=Path, default=default, metavar="PATH")
+    parser.add_argument("--json", type=Path, metavar="PATH")
     if profile:
         parser.add_argument("--profile", action="store_true", help="print where the time goes")
-    parsed = parser.parse_args()
-    return Options(**vars(parsed))
+    parsed = Options(**vars(parser.parse_args()))
+    # What docs/performance.md shows is replaced by a whole run only.
+    part = "part" if parsed.quick or parsed.only else ""
+    return replace(parsed, json=parsed.json or RESULTS / part / f"{name}.json")
 
 
 def usable_cores() -> int:
@@ -90,6 +95,7 @@ def environment() -> dict[str, object]:
     return {
         "date": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
         "cores": usable_cores(),
+        "load": LOAD,
         "cpu": cpu_name(),
         "system": f"{platform.system()} {platform.machine()}",
         "blas": blas(),
@@ -135,20 +141,27 @@ def print_table(title: str, unit: str, figures: Sequence[Figure], baseline: str)
     cases = list(dict.fromkeys(figure.case for figure in figures))
     systems = list(dict.fromkeys(figure.system for figure in figures))
     cells = {(figure.system, figure.case): figure for figure in figures}
-    print(f"\n{title}: {unit}, and the ratio to `{baseline}` in the same rounds")
     rows = [["system", *cases]]
     for system in systems:
         pairs = [(cells.get((system, case)), cells.get((baseline, case))) for case in cases]
         rows.append([system, *(_cell(figure, base, unit) for figure, base in pairs)])
-    print_rows(rows)
+    print_rows(f"{title}: {unit}, and the ratio to `{baseline}` in the same rounds", rows)
     for system in systems:
         notes = [_note(cells[system, case]) for case in cases if (system, case) in cells]
         for note in dict.fromkeys(note for note in notes if note):
             print(f"  {system}: {note}")
 
 
-def print_rows(rows: Sequence[Sequence[str]], words: int = 1) -> None:
+def tell(text: str) -> None:
+    """Print a sentence about the figures, which the page shows too."""
+    _TOLD.append({"text": text})
+    print(f"\n{text}")
+
+
+def print_rows(title: str, rows: Sequence[Sequence[str]], words: int = 1) -> None:
     """Print a plain table: the first columns hold words, to the left, the others figures."""
+    _TOLD.append({"title": title, "rows": rows, "words": words})
+    print(f"\n{title}")
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     for number, row in enumerate(rows):
         first, *others = (
@@ -210,13 +223,12 @@ def _limit(target: Target) -> str:
 
 def _print_verdicts(verdicts: Sequence[dict[str, object]]) -> None:
     if verdicts:
-        print("\nTargets")
         rows = [["case", "system", "against", "ratio", "target", ""]]
         for v in verdicts:
             words = [str(v[key]) for key in ("case", "system", "against")]
             met = "met" if v["met"] else "MISSED"
             rows.append([*words, f"{v['ratio']:.3f}", str(v["target"]), met])
-        print_rows(rows, words=3)
+        print_rows("targets", rows, words=3)
 
 
 def write_json(
@@ -239,6 +251,7 @@ def write_json(
         **environment(),
         "figures": [asdict(figure) for figure in figures],
         **extra,
+        "told": _TOLD,
     }
     asked.json.write_text(json.dumps(document, indent=1, default=str) + "\n")
     print(f"\nwrote {os.path.relpath(asked.json)}")

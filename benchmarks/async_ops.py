@@ -164,9 +164,8 @@ def print_table(rows: Sequence[Row]) -> None:
         known = [part for part in ratios if part is not None]
         met = "" if not known else "met" if min(known) >= WANTED else "MISSED"
         table.append([row.name, *cells, met])
-    print("\nasync_ops: calls a second of an op that waits, by time and calls in flight")
-    print(f"target: {WANTED}x the bare calls")
-    print_rows(table)
+    title = "calls a second of an op that waits, by time and calls in flight"
+    print_rows(f"async_ops: {title}; wanted: {WANTED}x the bare calls", table)
     for row in rows:
         if row.note:
             print(f"  {row.name}: {row.note}")

@@ -176,8 +176,7 @@ def print_figures(figures: Sequence[Figure], sizes: Sequence[int]) -> list[dict[
         note = f"MISSED at {' and '.join(missed)}" if missed else "met"
         rows.append([system, *(f"{value:.3f}" for value in times), f"{slope:.2f}", note])
     limits = " and ".join(f"{nodes:,} nodes < {limit:g} s" for nodes, limit in LIMITS_S.items())
-    print(f"\ncompile: seconds, best of a few; wanted: {limits}, slope about 1")
-    print_rows(rows)
+    print_rows(f"compile: seconds, best of a few; wanted: {limits}, slope about 1", rows)
     return verdicts
 
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from benchmarks._harness import Case, Effort, Figure, Peer, Trial, measure
-from benchmarks._report import exit_status, options, print_environment, print_rows, write_json
+from benchmarks._report import exit_status, options, print_environment, print_rows, tell, write_json
 
 if TYPE_CHECKING:
     import actorgraph as ag
@@ -327,27 +327,25 @@ def verdict(case: str, parallel: bool, figures: Sequence[Figure]) -> Verdict | N
 
 def print_verdicts(verdicts: Sequence[Verdict]) -> None:
     """Print times, ratios as best (median), and what is too slow or gains nothing."""
-    print("\ngraphs: ms of the best call; ratios of the default machine, best (median of rounds)")
     head = ["graph", "tape", "1 worker", "2 workers", "2 : tape", "2 : 1 worker", "threads"]
     rows = [[*head, "exact=False", ""]]
     for v in verdicts:
         times = [f"{v.ms[name]:.3f}" for name in (TAPE, ONE, TWO)]
         ratios = [f"{v.best[name]:.2f} ({v.median[name]:.2f})" for name in (TAPE, ONE)]
         rows.append([v.case, *times, *ratios, f"{v.threads:.2f}", f"{v.loose:.2f}", _note(v)])
-    print_rows(rows)
+    title = "ms of the best call; ratios of the default machine, best (median of rounds)"
+    print_rows(f"graphs: {title}", rows)
     slower = sum(v.slower for v in verdicts)
     worst = max(verdicts, key=attrgetter("loose"))
     branched = [v for v in verdicts if v.parallel]
     shareable = [v for v in branched if v.shareable]
-    print(
-        f"\nmore than {SLOWER:.2f}x one worker or TapeMachine: {slower} of {len(verdicts)} (want 0)"
-    )
-    print(
+    tell(f"more than {SLOWER:.2f}x one worker or TapeMachine: {slower} of {len(verdicts)} (want 0)")
+    tell(
         f"faster than one worker: {sum(v.faster for v in shareable)} of the {len(shareable)} where "
         f"two bare threads do {WORTH} times as much as one (want all), "
         f"{sum(v.faster for v in branched)} of all {len(branched)} with branches"
     )
-    print(
+    tell(
         f"exact=False: more than {SLOWER:.2f}x exact=True: "
         f"{sum(v.loose > SLOWER for v in verdicts)} of {len(verdicts)} (want 0); "
         f"worst {worst.loose:.2f}x, {worst.case}"

@@ -181,17 +181,16 @@ def growth(asked: Options) -> list[Growth]:
 
 def print_peaks(found: list[Peak]) -> None:
     """Print megabytes, bound and verdict."""
-    print(f"\nmemory: peak of one run f+b; wanted <= {WITHIN:g}x the bound (times the workers)")
     rows = [["graph", "machine", "peak MB", "bound MB", "ratio", ""]]
     for p in found:
         figures = (f"{p.peak_bytes / 1e6:.2f}", f"{p.bound_bytes / 1e6:.2f}", f"{p.ratio:.2f}")
         rows.append([p.graph, p.machine, *figures, "met" if p.met else "MISSED"])
-    print_rows(rows, words=2)
+    title = f"peak of one run f+b; wanted: {WITHIN:g}x the bound (times the workers)"
+    print_rows(f"memory: {title}", rows, words=2)
 
 
 def print_growth(found: list[Growth]) -> list[dict[str, object]]:
     """Print what is alive after steps of a settled machine; arrays must not grow by a byte."""
-    print("\nbytes alive after steps of training; wanted: no growth of arrays")
     rows = [["machine", "steps", "arrays", "since 10 steps", "all objects, since 10 steps", ""]]
     first = {g.machine: g for g in reversed(found)}
     verdicts: list[dict[str, object]] = []
@@ -202,7 +201,7 @@ def print_growth(found: list[Growth]) -> list[dict[str, object]]:
         verdicts.append({"machine": g.machine, "steps": g.steps, "grown": grown, "met": met})
         figures = (f"{g.steps:,}", f"{g.array_bytes:,}", f"{grown:,}", f"{objects:,}")
         rows.append([g.machine, *figures, "met" if met else "MISSED"])
-    print_rows(rows)
+    print_rows("bytes alive after steps of training; wanted: no growth of arrays", rows)
     return verdicts
 
 

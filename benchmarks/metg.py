@@ -160,12 +160,11 @@ def print_grains(found: Sequence[Grain], figures: Sequence[Figure]) -> list[dict
     cases = list(dict.fromkeys(grain.case for grain in found))
     cells = {(grain.system, grain.case): grain for grain in found}
     systems = list(dict.fromkeys(grain.system for grain in found))
-    print("\nmetg: microseconds of the smallest task with 50 % efficiency")
     rows = [["system", *cases]]
     for system in systems:
         row = [cells.get((system, case)) for case in cases]
         rows.append([system, *(grain.text if grain else "-" for grain in row)])
-    print_rows(rows)
+    print_rows("metg: microseconds of the smallest task with 50 % efficiency", rows)
     for note in dict.fromkeys(f"  {f.system}: {f.note}" for f in figures if f.note):
         print(note)
     verdicts: list[dict[str, object]] = []
@@ -180,8 +179,7 @@ def print_grains(found: Sequence[Grain], figures: Sequence[Figure]) -> list[dict
         word = "met" if met else "MISSED"
         lines.append([case, PER_NODE, BARE, f"{ratio:.2f}", f"<= {FACTOR:g}x", word])
     if verdicts:
-        print("\nTargets")
-        print_rows(lines, words=3)
+        print_rows("targets", lines, words=3)
     return verdicts
 
 

@@ -30,7 +30,7 @@ import numpy as np
 
 import actorgraph as ag
 from benchmarks._harness import Figure
-from benchmarks._report import exit_status, options, print_environment, print_rows, write_json
+from benchmarks._report import exit_status, options, print_environment, print_rows, tell, write_json
 
 OP_S = 1e-3
 SIZE = 16_384
@@ -100,7 +100,7 @@ class Row:
         for _ in self.pipeline.stream([self.feeds] * batches):
             pass
         took = (perf_counter() - started) / batches
-        slowest = max(map(sum, self.pipeline.costs())) * self.microbatches
+        slowest = max(map(sum, self.pipeline.stage_costs())) * self.microbatches
         self.rates.append(slowest / took)
 
     @property
@@ -233,18 +233,17 @@ def main() -> int:
                 gains.append(speedup(work))
                 for row in found.values():
                     row.round(2)
-        print(f"\n{kind}: two bare threads do {median(gains):.2f} times as much as one")
-        print_rows(table(found))
+        title = f"two bare threads do {median(gains):.2f} times as much as one"
+        print_rows(f"ops of 1 ms, what {kind}: {title}", table(found))
         told += verdicts(kind, found)
         figures += [
             Figure(f"{kind}, m = {m}", name, True, min(row.makespans), row.makespans)
             for (name, m), row in found.items()
         ]
-    print()
     for one in told:
         if not one["met"]:
-            print(f"MISSED: {one['case']}: {one['target']} is {one['is']:.3f}")
-    print(f"{sum(bool(one['met']) for one in told)} of {len(told)} targets met")
+            tell(f"MISSED: {one['case']}: {one['target']} is {one['is']:.3f}")
+    tell(f"{sum(bool(one['met']) for one in told)} of {len(told)} targets met")
     write_json("pipeline", asked, figures, {"targets": told})
     return exit_status(figures)
 

@@ -17,7 +17,14 @@ import numpy as np
 
 import actorgraph as ag
 from benchmarks._harness import MISSING_PEER, Figure, best_call
-from benchmarks._report import exit_status, options, print_environment, print_table, write_json
+from benchmarks._report import (
+    exit_status,
+    options,
+    print_environment,
+    print_table,
+    tell,
+    write_json,
+)
 
 TARGET = 5.0
 
@@ -123,7 +130,7 @@ def main() -> int:
         ours, theirs = found.get((case, "ag.source")), found.get((case, "autograd"))
         if ours and theirs:
             met = theirs >= TARGET * ours
-            print(f"{case}: {theirs / ours:.1f}x, {'met' if met else 'MISSED'} (>= {TARGET:g}x)")
+            tell(f"{case}: {theirs / ours:.1f}x, {'met' if met else 'MISSED'} (>= {TARGET:g}x)")
             targets.append({"case": case, "limit": TARGET, "met": met})
     write_json("source", asked, figures, {"targets": targets})
     return exit_status(figures)

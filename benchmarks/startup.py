@@ -86,7 +86,7 @@ def main() -> int:
     asked = options("startup", __doc__, only=None, profile=True)
     print_environment()
     figures = measure(5 if asked.quick else 20)
-    rows = [["startup, ms", "best", "median", "wanted", ""]]
+    rows = [["step", "best", "median", "wanted", ""]]
     verdicts: list[dict[str, Any]] = []
     for figure in figures:
         best, median = min(figure.rounds) * 1e3, statistics.median(figure.rounds) * 1e3
@@ -96,8 +96,7 @@ def main() -> int:
         rows.append([figure.case, f"{best:.1f}", f"{median:.1f}", wanted, verdict])
         if limit is not None:
             verdicts.append({"case": figure.case, "limit_ms": limit, "met": best <= limit})
-    print()
-    print_rows(rows)
+    print_rows("startup: ms in fresh interpreters", rows)
     if asked.profile:
         importtime()
     write_json("startup", asked, figures, {"targets": verdicts})

@@ -18,7 +18,7 @@ import numpy as np
 import actorgraph as ag
 from actorgraph.trace.live import Live
 from benchmarks._harness import Figure
-from benchmarks._report import exit_status, options, print_environment, print_rows, write_json
+from benchmarks._report import exit_status, options, print_environment, print_rows, tell, write_json
 
 TURNS = 200
 LIMIT_US = 0.5
@@ -82,15 +82,14 @@ def main() -> int:
     off, recorded = figures[0].seconds, figures[3].seconds
     assert off is not None
     assert recorded is not None
-    rows = [["us a turn", "best", "more than off"]]
+    rows = [["way", "best", "more than off"]]
     for figure in figures:
         assert figure.seconds is not None
         more = "" if figure.case == WORKED_OUT else f"{(figure.seconds - off) * 1e6:.3f}"
         rows.append([figure.case, f"{figure.seconds * 1e6:.3f}", more])
-    print()
-    print_rows(rows)
+    print_rows("tracing: us a turn", rows)
     cost_us = (recorded - off) * 1e6
-    print(f"recording: {'met' if cost_us <= LIMIT_US else 'MISSED'} (<= {LIMIT_US:g} us a turn)")
+    tell(f"recording: {'met' if cost_us <= LIMIT_US else 'MISSED'} (<= {LIMIT_US:g} us a turn)")
     verdict = {"case": "recorded", "limit_us": LIMIT_US, "met": cost_us <= LIMIT_US}
     write_json("tracing", asked, figures, {"targets": [verdict]})
     return exit_status(figures)

@@ -34,7 +34,6 @@ RIVALS = ("PyTorch eager, 1 thread", "PyTorch eager, 2 threads", "JAX jit")
 FLOORS = ("products alone: NumPy, 1 thread", "products alone: NumPy, 2 threads")
 TORCH_FLOOR = "products alone: PyTorch, 2 threads"
 TAPE, ONE, DEFAULT = "TapeMachine", "ActorMachine workers=1", "ActorMachine"
-SPLIT = "ActorMachine split_batch=2"
 JIT = ' jit="wait"'
 RUN, STEP = "run_sync + solver.step", "compile_step"
 
@@ -46,9 +45,8 @@ def ours(size: Size, kind: str, settings: dict[str, object], how: str, scope: Ex
     if how == STEP and not hasattr(ag.Machine, "compile_step"):
         raise Unavailable("compile_step is not there yet")
     graph = ag.Graph("mlp")
-    batch = "batch" if "split_batch" in settings else size.batch
-    x = graph.input("x", shape=(batch, size.inputs), dtype="float32")
-    t = graph.input("t", shape=(batch,), dtype="int64")
+    x = graph.input("x", shape=(size.batch, size.inputs), dtype="float32")
+    t = graph.input("t", shape=(size.batch,), dtype="int64")
     first = peers.first_weights(size)
     weights = [graph.parameter(f"w{i}", array) for i, array in enumerate(first)]
     w1, b1, w2, b2, w3, b3 = weights
@@ -117,7 +115,6 @@ def make_case(size: Size) -> Case:
             (TAPE, {}),
             (ONE, {"workers": 1}),
             (DEFAULT, {}),
-            (SPLIT, {"split_batch": 2}),
             (TAPE + JIT, {"exact": False, "jit": "wait"}),
             (DEFAULT + JIT, {"exact": False, "jit": "wait"}),
         ):
@@ -153,7 +150,7 @@ def distances(figures: Sequence[Figure]) -> list[dict[str, object]]:
             continue
         floor = min(floors, key=lambda f: f.seconds or 0.0)
         assert floor.seconds is not None
-        print(f"\n{case}: arithmetic floor {floor.seconds * 1e6:.0f} us ({floor.system})")
+        title = f"{case}: arithmetic floor {floor.seconds * 1e6:.0f} us ({floor.system})"
         rows = [["system", "us above", "times the floor"]]
         for figure in mine:
             if figure not in floors and figure.seconds is not None:
@@ -161,7 +158,7 @@ def distances(figures: Sequence[Figure]) -> list[dict[str, object]]:
                 above = (figure.seconds - floor.seconds) * 1e6
                 rows.append([figure.system, f"{above:.0f}", f"{ratio:.2f}"])
                 found.append({"case": case, "system": figure.system, "ratio": ratio})
-        print_rows(rows)
+        print_rows(title, rows)
     return found
 
 

@@ -95,9 +95,9 @@ def speedups(figures: Sequence[Figure]) -> list[dict[str, object]]:
             if slow is not None and fast is not None:
                 found.append({"setting": label, "case": case, "speedup": slow / fast})
     if found:
-        print("\nSpeed of two workers : one worker")
         rows = [[str(f["setting"]), str(f["case"]), f"{f['speedup']:.2f}"] for f in found]
-        print_rows([["setting", "case", "ratio"], *rows], words=2)
+        title = "speed of two workers : one worker"
+        print_rows(title, [["setting", "case", "ratio"], *rows], words=2)
     return found
 
 

@@ -38,7 +38,7 @@ class Recorder:
         # Functions that one factory makes share their code, and differ in what they close over.
         self.codes = {}
         for name in ag.ops.__all__:
-            function = getattr(ag.ops, name)
+            function = getattr(getattr(ag.ops, name), "__wrapped__", None)  # behind `ops._foreign`
             if inspect.isfunction(function):
                 held = inspect.getclosurevars(function).nonlocals
                 self.codes.setdefault(function.__code__, []).append((name, held))

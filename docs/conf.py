@@ -23,5 +23,9 @@ default_role = "code"
 
 html_theme = "pydata_sphinx_theme"
 html_title = "actorgraph"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+smartquotes = False  # figures and code stand in tables, with their own quotes
 html_show_sourcelink = False
+html_sidebars = {"design": [], "performance": []}  # they have no pages beside them
 html_theme_options = {"show_toc_level": 2, "navigation_with_keys": False, "show_prev_next": True}

@@ -4,6 +4,7 @@
 """
 
 import ast
+import re
 import sys
 from importlib import import_module
 from inspect import getdoc, signature
@@ -45,39 +46,31 @@ differentiable where they are.
 """
 
 SUBJECTS = {
-    "Creation": "creation random noise",
+    "Creation": "creation random",
     "Arithmetic and comparison": (
-        "arithmetic comparison closeness rounding selection clipping casting complex float_parts "
-        "bits"
+        "arithmetic comparison rounding selection clipping casting complex float_parts bits"
     ),
     "Exponentials, trigonometry and special functions": (
-        "exponential trigonometric special sinc bessel log_sums entropies"
+        "exponential trigonometric special log_sums entropies"
     ),
-    "Reductions and statistics": (
-        "reductions masked_reductions counting cumulative statistics quantiles covariance "
-        "histograms"
-    ),
-    "Order and search": "sorting finding",
-    "Shapes and axes": "broadcasting reshaping shaping rearranging splitting padding folding",
+    "Reductions and statistics": "reductions masked_reductions counting cumulative statistics",
+    "Order and search": "sorting",
+    "Shapes and axes": "broadcasting reshaping shaping rearranging padding folding",
     "Indexing and writing": (
-        "indexing gathering picking assignment scatter_reductions embedding torch_names"
+        "indexing gathering assignment scatter_reductions embedding torch_names"
     ),
     "Linear algebra": (
-        "linalg linalg_products einsum inverses decompositions spectral least_squares "
-        "pseudo_inverse matrices lu eigen matrix_exponential matrix_norms tensor_equations "
-        "triangular"
+        "linalg einsum inverses decompositions spectral pseudo_inverse matrices lu "
+        "matrix_norms tensor_equations"
     ),
-    "Signals and Fourier transforms": "fourier fourier_real fourier_nd spectrograms sampled",
-    "Activations": "activations piecewise sparsemax",
-    "Losses and distances": (
-        "losses losses_classification losses_regression losses_margin ctc distances"
-    ),
+    "Signals and Fourier transforms": "fourier sampled",
+    "Activations": "activations",
+    "Losses and distances": "losses losses_classification losses_regression ctc distances",
     "Layers and images": (
-        "linear convolution pooling windows normalisation running_statistics attention recurrent "
-        "resampling grids pixels detection"
+        "convolution pooling windows normalisation attention recurrent resampling grids detection"
     ),
     "Devices": "placement",
-    "Ops of your own": "define opaque",
+    "Ops of your own": "define",
 }
 """The modules of `actorgraph.ops` by the subject of what they declare."""
 _ELSEWHERE = {
@@ -490,6 +483,7 @@ def ops_stub():
 def _source(module, name):
     """Return the name that a function was written under, which may be another name of it."""
     function = getattr(module, name)
+    function = getattr(function, "__wrapped__", function)  # all are wrapped, see `ops._foreign`
     made = hasattr(function, "__wrapped__") and not _is_wrapped_here(module, function)
     return None if made else function.__name__
 
@@ -499,14 +493,20 @@ def _is_wrapped_here(module, function):
 
 
 def _stub_of(name, function):
-    doc = getdoc(function).split("\n\nParameters\n")[0].replace("\\", "\\\\")
+    doc = re.split(r"\n\n(?:Parameters|Examples)\n", getdoc(function))[0].replace("\\", "\\\\")
     text = indent(f'"""{doc}', "    ") + ("\n    " if "\n" in doc else "") + '"""'
     given = str(signature(function)).replace("'", "")
     return f"def {name}{given}:\n{text}\n"
 
 
+def errors_page():
+    """Return what `actorgraph explain` reads."""
+    return (DOCS.parent / "actorgraph/explanations.md").read_text()
+
+
 PAGES = {
-    "ops.md": ops_page, "internal_ops.md": internal_page, "numpy.md": numpy_page, STUB: ops_stub,
+    "errors.md": errors_page, "ops.md": ops_page, "internal_ops.md": internal_page,
+    "numpy.md": numpy_page, STUB: ops_stub,
 }  # fmt: skip
 """What writes each page."""
 

@@ -1,4 +1,4 @@
-"""The first screen of the README: a graph, its derivatives, and a machine that trains it."""
+"""A graph, its derivatives, and a machine that trains it: awaited and from a plain thread."""
 
 import anyio
 import numpy as np

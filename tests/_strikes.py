@@ -2,11 +2,12 @@
 
 import _thread
 import dis
-import os
+import gc
 import signal
 import sys
 
-SOAK = os.environ.get("ACTORGRAPH_SOAK") == "1"
+from tests._soak import SOAK
+
 SAMPLED = 60
 """Moments where only some are tried."""
 
@@ -71,6 +72,7 @@ def strikes(action, ready=None, times=5000):
     tried, again and again until so many `times` were struck, else `SAMPLED` ones once.
     """
     ready = ready or action
+    gc.freeze()  # what the tests before have left would be looked through at every `gc.collect()`
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         for _ in range(SETTLED):
@@ -100,3 +102,4 @@ def strikes(action, ready=None, times=5000):
             assert missed <= 20 + struck // 10, f"{missed} calls were not struck, {struck} were"
     finally:
         signal.signal(signal.SIGINT, before)
+        gc.unfreeze()

@@ -2,6 +2,7 @@
 
 import gc
 import os
+import threading
 from functools import wraps
 from time import monotonic
 
@@ -31,6 +32,9 @@ def older_objects_are_not_looked_at(all_objects_are_looked_at_in_the_end):
     it once a module took 50 s of a whole run.
     """
     gc.collect()
+    for thread in threading.enumerate():
+        if thread.name == "actorgraph-collector":  # closes a machine that was dropped
+            thread.join(20)
     gc.freeze()
 
 
@@ -92,3 +96,20 @@ def clock(monkeypatch):
 def no_rates_of_this_machine(tmp_path_factory):
     """Predict by the default rates, whatever `actorgraph calibrate` has stored for the user."""
     os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
+
+
+@pytest.fixture(scope="module")
+def threads_are_kept():
+    """Keep a machine open, so that others neither start nor end threads, nor ask what BLAS has."""
+    with ag.ActorMachine([ag.Graph().constant(1.0) + 1.0], workers=2) as machine:
+        machine.run_sync()
+        yield
+
+
+@pytest.fixture
+def threads_of_its_own():
+    """Let a test begin without idle threads, whatever machines others have left open."""
+    kept = dict(vars(POOL))
+    POOL.__init__()
+    yield
+    vars(POOL).update(kept)

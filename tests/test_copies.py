@@ -49,3 +49,15 @@ def test_pickle_of_graphs_and_nodes_says_what_to_do(line, which):
 def test_a_machine_is_not_copied_and_says_what_to_do(line, make, copied):
     with make([line[3]]) as machine, pytest.raises(ag.GraphTypeError, match="make another one"):
         copied(machine)
+
+
+def test_a_dual_without_a_node_is_pickled_and_any_dual_is_copied():
+    alone = pickle.loads(pickle.dumps(ag.Dual(2.0, 3.0)))
+    assert (alone.value, alone.grad, alone.node) == (2.0, 3.0, None)
+    x = ag.Graph().input("x", ())
+    dual = ag.Dual(np.ones(2), node=x)
+    assert copy.copy(dual).value is dual.value
+    assert copy.copy(dual).node is x
+    deep = copy.deepcopy(dual)
+    assert deep.value is not dual.value
+    assert deep.node.graph is not x.graph

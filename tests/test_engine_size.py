@@ -8,6 +8,8 @@ from collections import Counter
 import numpy as np
 
 import actorgraph as ag
+from actorgraph.ops._numpy_extras import EXTRAS
+from actorgraph.ops._numpy_names import NUMPY_ONLY
 from tests.test_architecture import (
     FILES,
     PACKAGE,
@@ -113,6 +115,33 @@ def test_the_table_of_the_design_says_how_large_the_engine_is():
     assert written.keys() == counted.keys(), f"run: python -m {__name__}"
     wrong = {what: (written[what], n) for what, n in counted.items() if not close(written[what], n)}
     assert wrong == {}, f"run: python -m {__name__}"
+
+
+LINES_OF_AN_OP = 25
+
+
+def lines_of_code(path):
+    """Return how many lines are neither blank, nor comment, nor docstring."""
+    source = path.read_text()
+    text = {
+        line
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        for line in range(node.lineno, node.end_lineno + 1)
+    }
+    return sum(
+        bool(line.strip()) and not line.lstrip().startswith("#")
+        for number, line in enumerate(source.splitlines(), 1)
+        if number not in text
+    )
+
+
+def test_what_one_can_call_is_declared_in_few_lines_on_average():
+    """Everything in `ops/` counts: imports, checks, samples, kernels and rules of gradients."""
+    called = {getattr(ag.ops, name) for name in ag.ops.__all__}
+    called |= {*NUMPY_ONLY.values(), *EXTRAS.values()}
+    total = sum(lines_of_code(path) for path in (PACKAGE / "ops").glob("*.py"))
+    assert total <= LINES_OF_AN_OP * len(called)
 
 
 if __name__ == "__main__":

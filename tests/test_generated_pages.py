@@ -6,7 +6,7 @@ import pytest
 import actorgraph as ag
 from actorgraph.op import REGISTRY
 from actorgraph.ops import _numpy
-from docs import generate
+from docs import generate, performance
 from tests._evaluate import evaluate
 
 
@@ -19,6 +19,28 @@ def test_page_is_what_its_generator_writes(page):
         pytest.fail(
             f"docs/{page} is stale; run: python docs/generate.py\n" + "\n".join(changed[:20])
         )
+
+
+def test_the_tables_of_what_it_costs_are_those_of_the_committed_results():
+    text = (performance.DOCS / "performance.md").read_text()
+    assert performance.page(text) == text, "run: python docs/performance.py"
+
+
+def test_every_benchmark_has_a_place_on_the_page_of_what_it_costs():
+    text = (performance.DOCS / "performance.md").read_text()
+    folder = performance.RESULTS.parent
+    programs = {path.stem for path in folder.glob("[a-z]*.py")}
+    assert {found[2] for found in performance.BLOCK.finditer(text)} == programs
+    assert {path.stem for path in performance.RESULTS.glob("*.json")} <= programs
+
+
+def test_a_missed_target_stands_on_the_page():
+    head = ["case", "system", "against", "ratio", "target", ""]
+    rows = [head, ["small", "ours", "theirs", "1.2", "<= 1x", "MISSED"], ["large", *"abcd", "met"]]
+    assert performance._targets(rows).splitlines() == [
+        "- 1 of 2 targets are met.",
+        "- Missed: small, ours takes 1.2x theirs; wanted <= 1x.",
+    ]
 
 
 def as_list(result):

@@ -1,5 +1,8 @@
 """What users of NumPy and PyTorch type on a node works, or names what does."""
 
+import inspect
+import pickle
+
 import numpy as np
 import pytest
 
@@ -73,3 +76,45 @@ def test_a_misspelt_or_foreign_op_names_the_one_here():
 def test_a_solver_that_is_given_no_list_says_what_it_takes(given):
     with pytest.raises(TypeError, match=r"step takes a list of duals, \[run\[W\], run\[b\]\]"):
         ag.solvers.SGD(0.1).step(given)
+
+
+def functions_with(argument):
+    return [
+        name
+        for name in ag.ops.__all__
+        if inspect.isfunction(getattr(ag.ops, name))
+        and argument in inspect.signature(getattr(ag.ops, name)).parameters
+    ]
+
+
+@pytest.mark.parametrize(("theirs", "ours"), [("dim", "axis"), ("keepdim", "keepdims")])
+def test_every_function_names_its_own_word_for_an_argument_of_pytorch(theirs, ours):
+    x = ag.Graph().input("x", (2, 3))
+    names = functions_with(ours)
+    assert len(names) > 10
+    for name in names:
+        with pytest.raises(ag.GraphTypeError, match=rf"{name}.*no {theirs}=: it is {ours}= here"):
+            getattr(ag.ops, name)(x, **{theirs: 0})
+
+
+def test_several_foreign_arguments_are_told_at_once_and_a_misspelt_one_is_named():
+    x = ag.Graph().input("x", (2, 3))
+    with pytest.raises(ag.GraphTypeError, match=r"no dim=: it is axis= here; no keepdim=: .*keepd"):
+        x.sum(dim=1, keepdim=True)
+    with pytest.raises(ag.GraphTypeError, match=r"no axs=: did you mean 'axis'"):
+        ag.ops.softmax(x, axs=1)
+
+
+def test_what_goes_wrong_inside_of_an_op_is_told_as_it_is():
+    x = ag.Graph().input("x", (2, 3))
+    with pytest.raises(TypeError, match="required positional argument: 'shape'"):
+        ag.ops.broadcast_to(x)
+    with pytest.raises(ag.ShapeError, match="axis 7"):
+        ag.ops.sum(x, axis=7)
+
+
+def test_functions_are_pickled_by_name_and_aliases_are_the_same_function():
+    for name in ag.ops.__all__:
+        function = getattr(ag.ops, name)
+        assert pickle.loads(pickle.dumps(function)) is function
+    assert ag.ops.expit is ag.ops.sigmoid

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import actorgraph as ag
+from tests.machines.conftest import new_threads
 
 SIZE = 300  # large enough to need actors and threads
 
@@ -22,8 +23,9 @@ def outer_machine(op):
     return ag.ActorMachine([np.exp(op(x) * 0)], workers=1)
 
 
+@pytest.mark.usefixtures("threads_of_its_own")
 def test_an_op_may_start_a_run_of_another_machine_and_wait_for_it_and_no_thread_is_left():
-    before = threading.active_count()
+    before = set(threading.enumerate())
     with inner_machine() as inner:
 
         def forward(xp, x):
@@ -35,7 +37,7 @@ def test_an_op_may_start_a_run_of_another_machine_and_wait_for_it_and_no_thread_
             run = outer.start({"x": np.ones((SIZE, SIZE))})
             run._wait()  # without helping: the op runs in the only thread of the pool
             assert run.result().done
-    assert threading.active_count() == before
+    assert new_threads(before) == []
 
 
 @pytest.mark.parametrize("depth", [2, 4])

@@ -5,7 +5,7 @@ import threading
 import numpy as np
 import pytest
 
-from actorgraph.tiles import Board, Tiles, compute_parts
+from actorgraph.tiles import TileQueue, Tiles, compute_parts
 
 
 def nobody():
@@ -115,20 +115,20 @@ def test_a_board_sends_a_helper_a_part_while_there_are_any():
         summoned.append(None)
         return len(summoned) < 2
 
-    board = Board(summon)
+    tile_queue = TileQueue(summon)
     done = []
     tiles = Tiles(done.append, 5)
-    board.share(tiles)
+    tile_queue.share(tiles)
     assert len(summoned) == 2  # the second found nobody
-    assert board.help()
+    assert tile_queue.help()
     assert done == [0, 1, 2, 3, 4]
-    assert not board.help()
-    board.withdraw(tiles)
+    assert not tile_queue.help()
+    tile_queue.withdraw(tiles)
 
 
 def test_a_helper_does_not_stay_at_a_board_where_all_parts_are_taken():
-    board = Board(nobody)
+    tile_queue = TileQueue(nobody)
     tiles = Tiles(abs, 1)
-    board.share(tiles)
+    tile_queue.share(tiles)
     tiles.finish()
-    assert not board.help()
+    assert not tile_queue.help()

@@ -73,11 +73,12 @@ def checkpoint(function: Callable[..., Any]) -> Callable[..., Any]:
 
     Examples
     --------
-    >>> g = Graph()
+    >>> import actorgraph as ag
+    >>> g = ag.Graph()
     >>> x = g.input("x", shape=(3,), dtype="float64")
     >>> def block(x):
     ...     return (x * x + x) * x
-    >>> checkpoint(checkpoint(block))(x)
+    >>> ag.checkpoint(ag.checkpoint(block))(x)
     <checkpoint_5: float64[3]>
     """
 

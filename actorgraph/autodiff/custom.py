@@ -199,15 +199,15 @@ def custom_vjp(function: Callable[..., Node]) -> CustomRule:
 
     Examples
     --------
+    >>> import actorgraph as ag
     >>> from actorgraph import ops
-    >>> from actorgraph.graph import Graph
-    >>> @custom_vjp
+    >>> @ag.custom_vjp
     ... def straight_through(x):
     ...     return ops.sign(x)
     >>> @straight_through.defvjp
     ... def straight_through_vjp(ct, y, x):
     ...     return ct
-    >>> straight_through(Graph().input("x", shape=(3,), dtype="float64"))
+    >>> straight_through(ag.Graph().input("x", shape=(3,), dtype="float64"))
     <straight_through_2: float64[3]>
     """
     return CustomRule(function, "vjp")
@@ -237,15 +237,15 @@ def custom_jvp(function: Callable[..., Node]) -> CustomRule:
 
     Examples
     --------
+    >>> import actorgraph as ag
     >>> from actorgraph import ops
-    >>> from actorgraph.graph import Graph
-    >>> @custom_jvp
+    >>> @ag.custom_jvp
     ... def log1pexp(x):
     ...     return ops.log1p(ops.exp(x))
     >>> @log1pexp.defjvp
     ... def log1pexp_jvp(tans, y, x):
     ...     return tans[0] * ops.sigmoid(x)
-    >>> log1pexp(Graph().input("x", dtype="float64"))
+    >>> log1pexp(ag.Graph().input("x", dtype="float64"))
     <log1pexp_3: float64[]>
     """
     return CustomRule(function, "jvp")

@@ -41,10 +41,10 @@ def stop_gradient(node: Node) -> Node:
 
     Examples
     --------
+    >>> import actorgraph as ag
     >>> from actorgraph.autodiff import gradients
-    >>> from actorgraph.graph import Graph
-    >>> x = Graph().input("x", dtype="float64")
-    >>> gradients(x * stop_gradient(x), [x])[0].op  # x, not 2 x
+    >>> x = ag.Graph().input("x", dtype="float64")
+    >>> gradients(x * ag.stop_gradient(x), [x])[0].op  # x, not 2 x
     <op multiply>
     """
     return build(_STOP, node)
@@ -105,9 +105,9 @@ def hook_gradient(node: Node, fn: Callable[..., Node | None], *others: Node) -> 
 
     Examples
     --------
+    >>> import actorgraph as ag
     >>> from actorgraph import ops
-    >>> from actorgraph.graph import Graph
-    >>> x = Graph().input("x", shape=(3,), dtype="float64")
-    >>> y = ops.exp(hook_gradient(x, lambda ct: ops.clip(ct, -1.0, 1.0))).sum()
+    >>> x = ag.Graph().input("x", shape=(3,), dtype="float64")
+    >>> y = ops.exp(ag.hook_gradient(x, lambda ct: ops.clip(ct, -1.0, 1.0))).sum()
     """
     return build(_HOOK, node, *others, fn=fn)

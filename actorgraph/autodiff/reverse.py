@@ -64,9 +64,10 @@ def gradients(outputs: Any, wrt: Any, seeds: Any = None) -> list[Node]:
 
     Examples
     --------
-    >>> g = Graph()
+    >>> import actorgraph as ag
+    >>> g = ag.Graph()
     >>> x = g.input("x", shape=(3,), dtype="float64")
-    >>> (dx,) = gradients((x * x).sum(), [x])
+    >>> (dx,) = ag.gradients((x * x).sum(), [x])
     >>> dx.shape
     (3,)
     """
@@ -103,7 +104,8 @@ def _seed_nodes(graph: Graph, outputs: Sequence[Node], seeds: Any) -> list[Node]
             if node.ndim:
                 raise ShapeError(
                     f"output {node!r} is no scalar; pass seeds=[...], one cotangent of its shape "
-                    "per output, or differentiate node.sum()"
+                    "per output, or differentiate node.sum()",
+                    reference="AG114",
                 )
         return [graph.constant(np.ones((), node.dtype)) for node in outputs]
     given = seeds if isinstance(seeds, (list, tuple)) else [seeds]

@@ -7,14 +7,12 @@ but the leaves.  Dicts are taken in the order of their sorted keys: equal dicts,
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 __all__ = ["Structure", "flatten", "map_leaves", "unflatten"]
 
 
-@dataclass(frozen=True, slots=True)
-class Structure:
+class Structure(NamedTuple):
     """A tree without its leaves; `kind` is the container, None for None, Structure for a leaf."""
 
     kind: Any

@@ -66,7 +66,7 @@ class BodyGraph(Graph):
     """
 
     def __init__(self, outer: Graph, what: str, indexed: bool) -> None:
-        super().__init__(what, outer.seed)
+        super().__init__(what, outer.seed, convert=outer.convert)
         self.captures: dict[Node, Node] = {}
         self.index = leaf_of(self, "iteration", INDEX) if indexed else None
         self.outer = outer

@@ -19,8 +19,9 @@ from actorgraph.op import Attrs, Op, Together
 from actorgraph.ops._records import any_types, cotangents, item, tangent_of
 from actorgraph.ops.broadcasting import zeros_like
 from actorgraph.types import Checks, Record, Tensor
+from actorgraph.warned import runs_steps
 
-__all__ = ["Cases", "branch"]
+__all__ = ["Cases", "branch", "branch_name"]
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,11 @@ class Cases:
         return [(f"{self.what} {number}", body) for number, body in enumerate(self.bodies)]
 
 
+def branch_name(what: str, number: int) -> str:
+    """Return what errors call one of the branches: of `cond` its argument."""
+    return ("false_fun", "true_fun")[number] if what == "cond" else f"branch {number}"
+
+
 def branch(graph: Graph, cases: Cases, operands: Iterable[Node]) -> Node:
     """Return the record of a branch; the first operand is the index."""
     return graph.apply(BRANCH, tuple(operands), {"cases": cases})
@@ -61,16 +67,22 @@ def _typing(checks: Checks, types: tuple[Tensor, ...], attrs: Attrs) -> Tensor:
     for number, body in enumerate(others, 1):
         body_types = [node.type for node in body.results]
         for place, (one, other) in enumerate(zip(fields, body_types, strict=True)):
-            fields[place] = _agreed(checks, one, other, f"result {place} of {cases.what}", number)
+            fields[place] = _agreed(checks, one, other, place, cases.what, number)
     for body in cases.bodies:
         body.check_into(checks)
     return Record.of_fields(tuple(fields))
 
 
-def _agreed(checks: Checks, one: Tensor, other: Tensor, what: str, number: int) -> Tensor:
-    text = f"{what} is {one} in branch 0 and {other} in branch {number}"
+def _agreed(
+    checks: Checks, one: Tensor, other: Tensor, place: int, what: str, number: int
+) -> Tensor:
+    here, there = branch_name(what, 0), branch_name(what, number)
+    text = f"result {place} of {what} is {one} in {here} and {other} in {there}"
     if one.dtype != other.dtype:
-        raise GraphTypeError(f"{text}; write .astype({str(one.dtype)!r})")
+        raise GraphTypeError(
+            f"{text}; write .astype({str(other.dtype)!r}) in {here} or "
+            f".astype({str(one.dtype)!r}) in {there}"
+        )
     if len(one.shape) != len(other.shape):
         raise ShapeError(f"{text}; branches give results of one shape")
     try:
@@ -91,6 +103,7 @@ class _BranchKernel:
             for body, places in zip(self.cases.bodies, self.cases.places, strict=True)
         ]
 
+    @runs_steps("inner")
     def __call__(self, run: Any, index: Any, *operands: Any) -> list[Any]:
         chosen, calls = int(index), self.calls
         if not 0 <= chosen < len(calls):

@@ -311,9 +311,20 @@ class Reverse:
             for k, node in enumerate(spec.body.nodes)
             if k in kept and UNKNOWN not in node.dims and not isinstance(node.type, Record)
         }
+        whole = {spec.body.nodes[k] for k in kept}
+        kept = {k for k in kept if not _is_view_of_kept(spec.body.nodes[k], whole)}
         if spec.save == "auto" and not _fits([spec.body.nodes[k] for k in kept], spec.length):
             return []
         return sorted(kept)
+
+
+def _is_view_of_kept(node: Node, kept: Collection[Node]) -> bool:
+    """Return whether a node shows a kept one: what is shown is cheap to show again."""
+    while len(node.inputs) == 1 and node.op.memory.layout_with(node.attrs) == "ordered":
+        node = node.inputs[0]
+        if node in kept:
+            return True
+    return False
 
 
 def _ct(graph: Graph, node: Node) -> Node:

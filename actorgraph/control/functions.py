@@ -15,7 +15,7 @@ import numpy as np
 from actorgraph.autodiff.tracing import active_graph, surroundings
 from actorgraph.autodiff.trees import Structure, flatten, unflatten
 from actorgraph.control.bodies import Body, BodyGraph, innermost, traced
-from actorgraph.control.branch import Cases, branch
+from actorgraph.control.branch import Cases, branch, branch_name
 from actorgraph.control.loop import Spec, loop
 from actorgraph.errors import GraphError, GraphTypeError, ShapeError, shown
 from actorgraph.graph import Graph, Node
@@ -27,7 +27,8 @@ from actorgraph.options import positive
 from actorgraph.types import UNKNOWN, Dim, Tensor
 
 __all__ = [
-    "cond", "fori_loop", "graph_of", "lifted_leaves", "map", "scan", "switch", "while_loop",
+    "cond", "fori_loop", "graph_of", "joined", "lifted_leaves", "map", "scan", "switch",
+    "while_loop",
 ]  # fmt: skip
 
 _Function = Callable[..., Any]
@@ -126,8 +127,9 @@ def cond(pred: Any, true_fun: _Function, false_fun: _Function, *operands: Any) -
 
     Examples
     --------
-    >>> x = Graph().input("x", (), "float64")
-    >>> cond(x > 0, lambda: x * 2, lambda: -x)
+    >>> import actorgraph as ag
+    >>> x = ag.Graph().input("x", (), "float64")
+    >>> ag.cond(x > 0, lambda: x * 2, lambda: -x)
     <item_4: float64[]>
     """
     pred = _scalar(pred, "the predicate of cond", "b", "a bool scalar")
@@ -155,9 +157,10 @@ def switch(index: Any, branches: Sequence[_Function], *operands: Any) -> Any:
 
     Examples
     --------
-    >>> g = Graph()
+    >>> import actorgraph as ag
+    >>> g = ag.Graph()
     >>> x, i = g.input("x", (), "float64"), g.input("i", (), "int64")
-    >>> switch(i, [lambda x: x, lambda x: x * x, lambda x: x * x * x], x)
+    >>> ag.switch(i, [lambda x: x, lambda x: x * x, lambda x: x * x * x], x)
     <item_3: float64[]>
     """
     index = _scalar(index, "the index of switch", "iu", "an integer scalar")
@@ -176,14 +179,13 @@ def _branched(
 ) -> Any:
     graph = graph_of(what, [index], *functions)
     nodes, structure = _lifted(graph, tuple(operands), f"an operand of {what}")
-    all_operands: dict[Node, int] = dict.fromkeys(nodes, 0)
     pieces, structures = [], []
 
     def called(function: _Function, _: Any, given: list[Node]) -> Any:
         return function(*unflatten(structure, given))
 
     for number, function in enumerate(functions):
-        title = f"branch {number} of {what}"
+        title = f"{branch_name(what, number)} of {what}"
         traced_graph, given, results, made = traced(
             function,
             graph,
@@ -194,19 +196,36 @@ def _branched(
         )
         captures = traced_graph.captures
         inputs = dict(zip([*given, *captures.values()], [*nodes, *captures], strict=True))
-        pieces.append((Body(inputs, results), list(inputs.values())))
-        all_operands.update(dict.fromkeys(captures, 0))
+        pieces.append((inputs, results))
         structures.append(made)
         _same_tree(f"the result of {title}", structures[0], made)
-    place = {node: number for number, node in enumerate(all_operands)}
+    return unflatten(structures[0], joined(what, graph, index, pieces))
+
+
+def joined(
+    what: str, graph: Graph, index: Any, pieces: Sequence[tuple[dict[Node, Node], list[Node]]]
+) -> list[Node]:
+    """Return the results of a branch of traced bodies.
+
+    Parameters
+    ----------
+    what : str
+        What errors call it.
+    graph : Graph
+        The one around.
+    index : node or array
+    pieces : sequence
+        Of each body: its inputs and what they stand for outside, and its results.
+    """
+    operands = {node: 0 for inputs, _ in pieces for node in inputs.values()}
+    place = {node: number for number, node in enumerate(operands)}
     cases = Cases(
-        tuple([body for body, _ in pieces]),
-        tuple([tuple([place[node] for node in used]) for _, used in pieces]),
+        tuple([Body(inputs, results) for inputs, results in pieces]),
+        tuple([tuple([place[node] for node in inputs.values()]) for inputs, _ in pieces]),
         what,
     )
-    record = branch(graph, cases, [graph.lift(index), *all_operands])
-    count = len(cases.bodies[0].results)
-    return unflatten(structures[0], [item(record, field) for field in range(count)])
+    record = branch(graph, cases, [graph.lift(index), *operands])
+    return [item(record, field) for field in range(len(cases.bodies[0].results))]
 
 
 # -- loops ----------------------------------------------------------------------------------------
@@ -253,8 +272,10 @@ def scan(
 
     Examples
     --------
-    >>> xs = Graph().input("xs", ("n",), "float64")
-    >>> total, sums = scan(lambda c, x: (c + x, c + x), np.zeros(()), xs)
+    >>> import numpy as np
+    >>> import actorgraph as ag
+    >>> xs = ag.Graph().input("xs", ("n",), "float64")
+    >>> total, sums = ag.scan(lambda c, x: (c + x, c + x), np.zeros(()), xs)
     >>> sums
     <item_4: float64[n]>
     """
@@ -305,8 +326,9 @@ def map(f: _Function, xs: Any) -> Any:  # noqa: A001 - its name in JAX
 
     Examples
     --------
-    >>> xs = Graph().input("xs", ("n", 3), "float64")
-    >>> map(lambda x: x.sum(), xs)
+    >>> import actorgraph as ag
+    >>> xs = ag.Graph().input("xs", ("n", 3), "float64")
+    >>> ag.map(lambda x: x.sum(), xs)
     <item_2: float64[n]>
     """
 
@@ -336,8 +358,10 @@ def fori_loop(lower: Any, upper: Any, body_fun: _Function, init: Any, *, save: A
 
     Examples
     --------
-    >>> x = Graph().input("x", (3,), "float64")
-    >>> fori_loop(0, 4, lambda i, c: c * x, np.ones(3))
+    >>> import numpy as np
+    >>> import actorgraph as ag
+    >>> x = ag.Graph().input("x", (3,), "float64")
+    >>> ag.fori_loop(0, 4, lambda i, c: c * x, np.ones(3))
     <item_3: float64[3]>
     """
     bounds = [
@@ -396,8 +420,9 @@ def while_loop(
 
     Examples
     --------
-    >>> x = Graph().input("x", (), "float64")
-    >>> while_loop(lambda c: c < 100, lambda c: c * x, x)
+    >>> import actorgraph as ag
+    >>> x = ag.Graph().input("x", (), "float64")
+    >>> ag.while_loop(lambda c: c < 100, lambda c: c * x, x)
     <item_2: float64[]>
     """
     limit = None if max_trips is None else int(max_trips)

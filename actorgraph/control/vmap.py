@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial, wraps
 from typing import Any
 
 from actorgraph.autodiff.trees import flatten, map_leaves, unflatten
+from actorgraph.control import batching_loops, batching_rules  # noqa: F401 - rules of ops
+from actorgraph.control.batching import AllRows, RowsDiffer, Value, batched
+from actorgraph.control.bodies import traced
 from actorgraph.control.functions import graph_of, lifted_leaves, map  # noqa: A004
 from actorgraph.errors import GraphTypeError, ShapeError, shown
-from actorgraph.graph import Node
+from actorgraph.graph import Graph, Node
+from actorgraph.lower.inner import between
 from actorgraph.ops.rearranging import moveaxis
+from actorgraph.types import UNKNOWN, Dim, Tensor
 
 __all__ = ["vmap"]
 
@@ -20,9 +25,12 @@ _Axes = int | None | tuple[int | None, ...] | list[int | None]
 def vmap(fun: Callable[..., Any], in_axes: _Axes = 0, out_axes: int = 0) -> Callable[..., Any]:
     """Return a function that applies `fun` to each row of its arguments and stacks the results.
 
-    Rows are computed one after another, as by `map`, so each has the bits that it has alone.
-    Random ops draw anew for each row.  Gradients go through, also those that `fun` takes itself:
-    of an example each.
+    `fun` is traced once, and each op in it becomes one for all rows: a product of vectors becomes
+    one of matrices.  What has no such form (random draws, hooks, ops of the user's own, a branch or
+    a loop that rows take differently) is computed row by row; so is the whole function where rows
+    have results of different sizes.  Values are those of single calls up to rounding; `map` gives
+    their bits.  Random ops draw anew for each row.  Gradients go through, also those that `fun`
+    takes itself: of an example each.
 
     Parameters
     ----------
@@ -44,19 +52,19 @@ def vmap(fun: Callable[..., Any], in_axes: _Axes = 0, out_axes: int = 0) -> Call
 
     Examples
     --------
+    >>> import actorgraph as ag
     >>> from actorgraph.autodiff import gradients
-    >>> from actorgraph.graph import Graph
-    >>> g = Graph()
+    >>> g = ag.Graph()
     >>> w, xs = g.input("w", (3,), "float64"), g.input("xs", ("batch", 3), "float64")
     >>> slope = lambda w, x: gradients((w * x).sum() ** 2.0, [w])[0]
-    >>> vmap(slope, in_axes=(None, 0))(w, xs).shape
+    >>> ag.vmap(slope, in_axes=(None, 0))(w, xs).shape
     (batch, 3)
     """
     if not callable(fun):
         raise GraphTypeError(f"vmap takes a function of nodes, got {shown(fun)}")
 
     @wraps(fun)
-    def batched(*args: Any) -> Any:
+    def of_rows(*args: Any) -> Any:
         axes = in_axes if isinstance(in_axes, (tuple, list)) else (in_axes,) * len(args)
         if len(axes) != len(args):
             raise GraphTypeError(f"in_axes has {len(axes)} entries for {len(args)} arguments")
@@ -71,18 +79,55 @@ def vmap(fun: Callable[..., Any], in_axes: _Axes = 0, out_axes: int = 0) -> Call
         }
         if not rows:
             raise GraphTypeError("vmap needs an argument that has rows; in_axes says None for all")
+        size = _size_of([x.dims[0] for x in rows.values()])
 
-        def of_row(row: dict[int, Node]) -> Any:
-            given = [row.get(place, leaf) for place, leaf in enumerate(leaves)]
+        def of_row(row: Sequence[Node] | dict[int, Node]) -> Any:
+            given = [row[place] if place in rows else leaf for place, leaf in enumerate(leaves)]
             return fun(*unflatten(structure, given))
 
-        made = map(of_row, rows)
+        try:
+            made = _together(of_row, graph, size, rows)
+        except RowsDiffer:
+            made = map(of_row, rows)
         return map_leaves(partial(moveaxis, source=0, destination=out_axes), made)
 
-    return batched
+    return of_rows
 
 
 def _moved(leaf: Node, axis: Any) -> Node:
     if not isinstance(axis, int) or not -leaf.ndim <= axis < leaf.ndim:
         raise ShapeError(f"vmap: {leaf!r} has no axis {axis!r}; in_axes says where rows are")
     return moveaxis(leaf, axis, 0) if axis % leaf.ndim else leaf
+
+
+def _size_of(dims: Sequence[int | Dim]) -> int | Dim:
+    """Return the number of rows, or raise where numbers are known to differ."""
+    known = {dim for dim in dims if dim is not UNKNOWN}
+    sizes = {dim for dim in known if isinstance(dim, int)}
+    if len(sizes) > 1 or (sizes == {1} and len(known) > 1):
+        raise ShapeError(f"the arguments of vmap have different lengths: {list(dims)}")
+    return next(iter(sizes or known), UNKNOWN)
+
+
+def _together(
+    of_row: Callable[..., Any], graph: Graph, size: int | Dim, rows: dict[int, Node]
+) -> Any:
+    """Trace a function of a row, and build what it has built for all rows at once."""
+    types = [(f"row_{i}", Tensor.of(x.dtype, x.dims[1:])) for i, x in rows.items()]
+
+    def called(function: Callable[..., Any], _: Any, given: Sequence[Node]) -> Any:
+        return function(dict(zip(rows, given, strict=True)))
+
+    body, given, results, structure = traced(of_row, graph, "the function of vmap", types, called)
+    whole = AllRows(graph, size)
+    values: dict[Node, Value] = {
+        leaf: (x, True) for leaf, x in zip(given, rows.values(), strict=True)
+    }
+    values |= {leaf: (outer, False) for outer, leaf in body.captures.items()}
+    assert body.index is not None
+    nodes = between([*given, *body.captures.values()], results)
+    if any(node is body.index for node in nodes):
+        values[body.index] = whole.numbers(), True
+    values = batched(whole, nodes, values)
+    found: list[Any] = [values[result] for result in results]
+    return unflatten(structure, [whole.spread(*one) for one in found])

@@ -1,11 +1,14 @@
 """Data sets, how to split them, and loaders that give batches of them."""
 
 from actorgraph.data._digits import digits
+from actorgraph.data._iris import iris
 from actorgraph.data.dataset import ArrayDataset
 from actorgraph.data.loader import DataLoader
 from actorgraph.data.splitting import split, train_test_split
-from actorgraph.data.toys import moons, spirals
+from actorgraph.data.toys import moons, sentences, spirals
 
 __all__ = [
-    "ArrayDataset", "DataLoader", "digits", "moons", "spirals", "split", "train_test_split",
+    "ArrayDataset", "DataLoader", "digits", "iris", "moons", "sentences", "spirals", "split",
+    "train_test_split",
 ]  # fmt: skip
+__dir__ = __all__.copy

@@ -31,8 +31,8 @@ def digits() -> tuple[NDArray[np.float32], NDArray[np.int64]]:
 
     Examples
     --------
-    >>> from actorgraph.data import digits
-    >>> images, labels = digits()
+    >>> import actorgraph as ag
+    >>> images, labels = ag.data.digits()
     >>> images.shape, labels[:3]
     ((1797, 64), array([0, 1, 2]))
     """

@@ -86,8 +86,9 @@ def split(*arrays: Any, test_fraction: float = 0.2) -> tuple[tuple[Any, ...], tu
 
     Examples
     --------
-    >>> from actorgraph.data import digits, split
-    >>> (train_images, train_labels), (test_images, test_labels) = split(*digits())
+    >>> import actorgraph as ag
+    >>> data = ag.data.split(*ag.data.digits())
+    >>> (train_images, train_labels), (test_images, test_labels) = data
     >>> len(train_images), len(test_images)
     (1438, 359)
     """

@@ -7,7 +7,7 @@ threads, which exist when they are first named.  `check` and `adversary` wrap a 
 from __future__ import annotations
 
 import builtins
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
@@ -21,9 +21,10 @@ if TYPE_CHECKING:
     from actorgraph.devices.checker import Checked
 
 __all__ = [
-    "CPU", "Device", "Handed", "Lane", "PLACED", "Placement", "adversary", "check", "device", "get",
-    "list", "placement",
+    "CPU", "Device", "GPU", "Handed", "Lane", "PLACED", "Placement", "adversary", "check", "device",
+    "experiment", "get", "list", "placement",
 ]  # fmt: skip
+__dir__ = __all__.copy
 
 PLACED: ContextVar[Placement | None] = ContextVar("PLACED", default=None)
 """Where nodes are placed that are built now."""
@@ -39,6 +40,12 @@ def get(name: str | Device) -> Device:
     ------
     GraphError
         There is no such device here; the text says what to install.
+
+    Examples
+    --------
+    >>> import actorgraph as ag
+    >>> ag.devices.get("virtual:0")
+    <device virtual:0>
     """
     if isinstance(name, Device):
         return name
@@ -56,7 +63,9 @@ def get(name: str | Device) -> Device:
 
             return _known.setdefault(name, CUDA(int(number)))
         raise GraphError(f"device {shown(name)} has no number: write 'cuda:0'")
-    raise GraphError(f"unknown device {shown(name)}; use 'cpu', or 'virtual:0' for host threads")
+    raise GraphError(
+        f"unknown device {shown(name)}; use 'cpu', 'cuda:0' (a GPU), or 'virtual:0' (host threads)"
+    )
 
 
 def list() -> builtins.list[str]:  # noqa: A001 - what the namespace calls it
@@ -78,6 +87,12 @@ def placement(name: Any, lane: Any = None) -> Placement:
     ------
     GraphError
         No such device, or no lane of it.
+
+    Examples
+    --------
+    >>> import actorgraph as ag
+    >>> ag.devices.placement("virtual:0", lane=1).lane
+    1
     """
     found = get(name)
     if lane is not None and not (type(lane) is int and 0 <= lane < _MOST_LANES):
@@ -108,6 +123,20 @@ def device(name: str | Device, lane: int | None = None) -> Iterator[Device]:
         PLACED.reset(token)
 
 
+ABOVE: dict[str, Callable[[], Any]] = {}
+"""What this namespace has that knows machines: the root tells where it is."""
+
+
+def __getattr__(name: str) -> Any:
+    if name == "GPU":
+        from actorgraph.devices.sim import GPU
+
+        return GPU
+    if name in ABOVE:
+        return ABOVE[name]()
+    raise AttributeError(f"{__name__} has no {name!r}")
+
+
 def check(name: str | Device) -> Checked:
     """Return the device wrapped in a `checker.Checked`, which finds races and wrong lifetimes.
 
@@ -131,6 +160,12 @@ def adversary(name: str | Device, seed: int = 0) -> Adversary:
     """Return a device of the same name's kind whose work is done as late as the seed says.
 
     See `adversarial.Adversary`: what holds there does not hold by luck.
+
+    Examples
+    --------
+    >>> import actorgraph as ag
+    >>> ag.devices.adversary("virtual:0", seed=1).name
+    'adversary(virtual:0)'
     """
     from actorgraph.devices.adversarial import Adversary
 

@@ -23,6 +23,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextvars import Context, copy_context
+from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any, NamedTuple, final
 
@@ -30,10 +31,11 @@ import numpy as np
 
 from actorgraph import instrument
 from actorgraph.errors import GraphError, text_of
+from actorgraph.warned import UnderWay, runs_steps
 
 __all__ = [
-    "Cell", "Device", "Event", "Failed", "Handed", "HostEvent", "Job", "Lane",
-    "Placement", "Queue", "issuing",
+    "Cell", "Check", "Device", "Event", "Failed", "Handed", "HostEvent", "Job", "Lane",
+    "Placement", "Queue", "issuing", "pending",
 ]  # fmt: skip
 
 issuing = threading.RLock()
@@ -51,18 +53,56 @@ class Failed(Exception):
         self.node, self.inputs, self.device, self.cause = node, inputs, device, cause
 
 
+@dataclass(frozen=True, eq=False)
+class Check:
+    """What an op wants to know of values, which only who waits for them can tell.
+
+    Attributes
+    ----------
+    bad : array of rank 0
+        Whether the value is none.
+    kind, text, numbers
+        What is raised then: ``kind(text.format(*numbers))``.
+    where : (Node, tuple of str, str), optional
+        The node, its inputs and the device of the job.
+    """
+
+    bad: Any
+    kind: type[Exception]
+    text: str
+    numbers: tuple[Any, ...] = ()
+    where: tuple[Any, tuple[str, ...], str] | None = None
+
+    def raised(self) -> None:
+        """Raise where the flag, which is the host's here, is set."""
+        if self.bad:
+            error = self.kind(self.text.format(*self.numbers))
+            raise error if self.where is None else Failed(*self.where, error)
+
+
+class _Pending(threading.local):
+    def __init__(self) -> None:
+        self.checks: list[Check] = []
+
+
+pending = _Pending()
+"""What ops have checked in the job that runs in this thread."""
+
+
 class Cell:
     """Where a job puts what it has computed: an array, or a `Failed`; both None before.
 
-    The array is `shared` where it is that of an operand: its memory is another cell's.
+    The array is `shared` where it is that of an operand: its memory is another cell's.  The value
+    holds where no one of its `checks` is bad; those of what has come to the host are host numbers.
     """
 
-    __slots__ = ("__weakref__", "array", "failed", "shared")
+    __slots__ = ("__weakref__", "array", "checks", "failed", "on_host", "shared")
 
     def __init__(self, array: Any = None) -> None:
         self.array = array
+        self.checks: tuple[Check, ...] = ()
         self.failed: BaseException | None = None
-        self.shared = False
+        self.shared = self.on_host = False
 
 
 class _Hold:
@@ -95,8 +135,8 @@ class Handed:
     Examples
     --------
     >>> import numpy as np
-    >>> from actorgraph import devices
-    >>> devices.get("cpu").hold(np.ones(2)).fetch()
+    >>> import actorgraph as ag
+    >>> ag.devices.get("cpu").hold(np.ones(2)).fetch()
     array([1., 1.])
     """
 
@@ -117,6 +157,9 @@ class Handed:
             ) from self.lane.device.lost
         if self.cell.array is None:
             raise RuntimeError(_EARLY)
+        if self.cell.on_host:
+            for check in self.cell.checks:
+                check.raised()
         return self.cell.array
 
     def left(self) -> Handed:
@@ -161,6 +204,13 @@ class Handed:
         finally:
             device.release()
 
+    def __dlpack_device__(self) -> Any:
+        return self.result().__dlpack_device__()
+
+    def __dlpack__(self, **options: Any) -> Any:
+        """Return what other libraries take the array by, which is complete, without a copy."""
+        return self.result().__dlpack__(**options)
+
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
         """Return what `fetch` returns: NumPy asks for it where the user does."""
         return self.fetch() if dtype is None else self.fetch().astype(dtype)
@@ -182,13 +232,16 @@ class Job:
         The operands, in order.
     fresh : bool
         Whether the result shows memory of no operand.
+    leaves : bool
+        Whether the result is the host's.
     cell : Cell
         Where the result goes.
     launched : (str, float) or None
         The thread and the time, where an instrument listens.
     """
 
-    __slots__ = ("cell", "context", "fresh", "lane", "launched", "name", "node", "reads", "work")
+    __slots__ = ("cell", "context", "fresh", "lane", "launched", "leaves", "name",
+                 "node", "reads", "work")  # fmt: skip
 
     def __init__(
         self,
@@ -198,8 +251,10 @@ class Job:
         work: Callable[..., Any],
         operands: Sequence[Handed],
         fresh: bool,
+        leaves: bool,
     ) -> None:
         self.lane, self.name, self.node, self.work, self.fresh = lane, name, node, work, fresh
+        self.leaves = leaves
         self.reads = tuple([operand.cell for operand in operands])
         self.cell = Cell()
         self.context: Context = copy_context()
@@ -207,6 +262,12 @@ class Job:
         if instrument.listening:
             self.launched = threading.current_thread().name, perf_counter()
 
+    @property
+    def under_way(self) -> UnderWay:
+        """What runs while it is called."""
+        return UnderWay(node=self.node)
+
+    @runs_steps("self")
     def __call__(self) -> None:
         """Do it, as the lane's turn has come."""
         started = perf_counter() if self.launched else 0.0
@@ -219,19 +280,39 @@ class Job:
                 arrays = [one.array for one in self.reads]
                 if any([one is None for one in arrays]):  # noqa: C419
                     raise RuntimeError(_EARLY)
+                checks = pending.checks = []
                 array = self.context.run(self.work, *arrays)
                 cell.shared = any([array is one for one in arrays])  # noqa: C419
+                self._take_checks(checks)
                 cell.array = array
         except BaseException as error:  # noqa: BLE001 - it ends the run, not the lane
-            inputs = tuple(map(_described, self.reads))
-            cell.failed = Failed(self.node, inputs, self.lane.device.name, error)
+            cell.failed = Failed(*self._where(), error)
         if started:
             instrument.tell("on_job", self, started, perf_counter())
+
+    def _where(self) -> tuple[Any, tuple[str, ...], str]:
+        return self.node, tuple(map(_described, self.reads)), self.lane.device.name
+
+    def _take_checks(self, own: list[Check]) -> None:
+        """Have the value hold where its operands do, and what the op has checked."""
+        made = {check: None for one in self.reads for check in one.checks}
+        if not (own or made):
+            return
+        where = self._where() if own else None
+        checks = (*made, *[replace(check, where=where) for check in own])
+        if self.leaves:
+            fetch = self.lane.device.to_host
+            checks = tuple([
+                replace(check, bad=fetch(check.bad), numbers=tuple(map(fetch, check.numbers)))
+                for check in checks
+            ])  # fmt: skip
+            self.cell.on_host = True
+        self.cell.checks = checks
 
 
 def _described(cell: Cell) -> str:
     array = cell.array
-    return "nothing yet" if array is None else f"{array.dtype}{list(np.shape(array))}"
+    return "nothing yet" if array is None else f"{array.dtype}{list(array.shape)}"
 
 
 class Event(ABC):
@@ -335,6 +416,12 @@ class Lane:
         Memory that nobody refers to any more, with its uses by other lanes.
     retired : deque of (Cell, list of (Lane, Event))
         Such memory which other lanes may be using still.
+
+    Examples
+    --------
+    >>> import actorgraph as ag
+    >>> ag.devices.get("virtual:0").lane(1).name
+    'virtual:0 lane 1'
     """
 
     def __init__(self, device: Device, name: str, queue: Queue) -> None:
@@ -377,7 +464,7 @@ class Lane:
             for operand in operands:
                 self.join(operand)
             self.seq += 1
-            job = Job(self, name, node, work, operands, fresh)
+            job = Job(self, name, node, work, operands, fresh, leaves)
             self.queue.put(job)
             for operand in operands:
                 for memory in operand.memories:
@@ -407,12 +494,17 @@ class Lane:
         event.clock = {**self.seen, self: self.seq}
         return event
 
-    def settle(self) -> None:
-        """See to the memory that came back: free what no other lane can be using."""
+    def settle(self, ended: bool = False) -> None:
+        """See to the memory that came back: free what no other lane can be using.
+
+        Where the device has `ended`, all that its own lanes were given is done.
+        """
         while self.dropped:
             cell, uses = self.dropped.popleft()
             pending = [
-                (lane, lane.record()) for lane, seq in uses.items() if self.seen.get(lane, 0) < seq
+                (lane, lane.record())
+                for lane, seq in uses.items()
+                if self.seen.get(lane, 0) < seq and not (ended and lane.device is self.device)
             ]
             self.retired.append((cell, pending))
         while self.retired and _passed(self.retired[0][1]):
@@ -427,7 +519,14 @@ def _passed(events: Sequence[tuple[Lane, Event]]) -> bool:
 
 
 class Placement(NamedTuple):
-    """Where a node is to run: no part of what it is."""
+    """Where a node is to run: no part of what it is.
+
+    Examples
+    --------
+    >>> import actorgraph as ag
+    >>> ag.devices.placement("virtual:0", lane=1)
+    Placement(device=<device virtual:0>, lane=1)
+    """
 
     device: Device
     lane: int | None
@@ -441,12 +540,21 @@ class Device(ABC):
     name : str
     inner : Device or None
         The one that this one wraps.
+
+    Examples
+    --------
+    >>> import actorgraph as ag
+    >>> device = ag.devices.get("virtual:0")
+    >>> isinstance(device, ag.devices.Device), device.name
+    (True, 'virtual:0')
     """
 
     name: str
     inner: Device | None = None
     is_host: bool = False
     """Whether workers compute on it themselves, without lanes."""
+    dlpack: tuple[int, int] | None = None
+    """What arrays of other libraries that lie on it call it, as ``__dlpack_device__`` does."""
     lost: BaseException | None = None
     """Why nothing can be done on it any more, in this process."""
 
@@ -490,6 +598,13 @@ class Device(ABC):
         """Return an array of this device, which is complete and stays as it is, as a value."""
         return Handed(self.lane("in"), 0, Cell(array))
 
+    def adopt(self, value: Any) -> Handed:
+        """Return an array of another library that lies on this device as a value, without a copy.
+
+        Where what computes it is under way, lanes wait for that.
+        """
+        raise NotImplementedError
+
     def bring(self, value: Any, node: Any = None) -> Handed:
         """Return a host array, or a value of another device, as one of this device."""
         source = value if isinstance(value, Handed) else None
@@ -528,7 +643,7 @@ class Device(ABC):
             lane.queue.stop(join)
         with issuing:
             for lane in ended:
-                lane.settle()
+                lane.settle(ended=join)
 
     def __repr__(self) -> str:
         return f"<device {self.name}>"

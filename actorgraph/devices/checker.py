@@ -190,3 +190,5 @@ class _CheckedQueue(Queue):
 
     def stop(self, join: bool) -> None:
         self._inner.stop(join)
+        if join:
+            _merge(_host, self._clock)  # all that was put is done

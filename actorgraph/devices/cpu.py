@@ -48,7 +48,14 @@ def answer_us() -> float:
 
 @final
 class CPU(Device):
-    """The host's processor; BLAS runs on one thread while workers live."""
+    """The host's processor; BLAS runs on one thread while workers live.
+
+    Examples
+    --------
+    >>> import actorgraph as ag
+    >>> ag.devices.get("cpu")
+    <device cpu>
+    """
 
     name = "cpu"
     is_host = True

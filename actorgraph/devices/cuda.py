@@ -22,12 +22,13 @@ from weakref import WeakSet
 
 import numpy as np
 
-from actorgraph.devices.base import Cell, Device, Event, Job, Queue
+from actorgraph.devices.base import Cell, Device, Event, Handed, Job, Queue
 from actorgraph.devices.virtual import ThreadQueue
 from actorgraph.errors import GraphError
 
 __all__ = ["CUDA"]
 
+_DLPACK_CUDA = 2
 _PENDING = 600
 """What CUDA answers where an event is not passed yet."""
 
@@ -48,7 +49,7 @@ class CUDA(Device):
 
     def __init__(self, index: int) -> None:
         super().__init__()
-        self.name, self._index = f"cuda:{index}", index
+        self.name, self._index, self.dlpack = f"cuda:{index}", index, (_DLPACK_CUDA, index)
         try:
             import cupy
             import cupyx
@@ -86,6 +87,27 @@ class CUDA(Device):
         array.get(out=out, blocking=False)
         return out
 
+    def adopt(self, value: Any) -> Handed:
+        """Return an array on this GPU, of CuPy, PyTorch or JAX, by DLPack.
+
+        Who exports it has the stream of the copies in wait for its own stream, which is that of
+        the thread that calls.
+        """
+        self.retain()  # perhaps no machine has started yet, and none does
+        try:
+            lane = self.lane("in")
+            assert isinstance(lane.queue, _Stream)
+            stream = lane.queue.made()
+            with self._cupy.cuda.Device(self._index):
+                exported = _Exported(value.__dlpack__(stream=stream.ptr), value.__dlpack_device__())
+                with stream:
+                    array = self._cupy.from_dlpack(exported)
+            made = lane.launch(_same, [self.hold(array)], name="adopt", record=True)
+            made.cell.array = array  # known at once, for its shape
+            return made
+        finally:
+            self.release()
+
     def queue(self, name: str) -> Queue:
         """Return a stream of its own."""
         return _Stream(self)
@@ -107,11 +129,11 @@ class CUDA(Device):
 
     def issue(self, call: Callable[[], object]) -> None:
         """Have the thread that issues make a call; an error there means that the GPU is lost."""
-        self._issuer.add(partial(self._guarded, call))
+        self._issuer.add(partial(self.guarded, call))
 
     def later(self, call: Callable[[], object]) -> None:
         """Have the thread that waits make a call."""
-        self._waiter.add(partial(self._guarded, call))
+        self._waiter.add(partial(self.guarded, call))
 
     def stop(self, join: bool) -> None:
         """End both threads, the one that waits when all events are passed."""
@@ -125,11 +147,29 @@ class CUDA(Device):
             self.lost = self.lost or RuntimeError(f"CUDA error {status}")
         return bool(status != _PENDING)
 
-    def _guarded(self, call: Callable[[], object]) -> None:
+    def guarded(self, call: Callable[[], object]) -> None:
+        """Make a call; an error of it means that the GPU is lost."""
         try:
             call()
         except Exception as error:  # noqa: BLE001 - CUDA errors of earlier work come anywhere
             self.lost = self.lost or error
+
+
+class _Exported:
+    """What has been exported for a stream already."""
+
+    def __init__(self, capsule: Any, device: Any) -> None:
+        self._capsule, self._device = capsule, device
+
+    def __dlpack_device__(self) -> Any:
+        return self._device
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self._capsule
+
+
+def _same(array: Any) -> Any:
+    return array
 
 
 class _StreamEvent(Event):
@@ -156,7 +196,7 @@ class _StreamEvent(Event):
         self._device.later(partial(self._call_back, callback))
 
     def _call_back(self, callback: Callable[[], object]) -> None:
-        self._device._guarded(self.block)
+        self._device.guarded(self.block)
         callback()
 
 
@@ -183,12 +223,18 @@ class _Stream(Queue):
         pass  # CuPy's pool has it when the last reference is gone
 
     def stop(self, join: bool) -> None:
+        if join and self._stream is not None:
+            self._device.guarded(self.record().block)
         self._device.stop(join)
 
-    def _enter(self, call: Callable[[], object]) -> None:
+    def made(self) -> Any:
+        """Return the stream."""
         if self._stream is None:
             self._stream = self._device.new_stream()
-        with self._device.entered(self._stream):
+        return self._stream
+
+    def _enter(self, call: Callable[[], object]) -> None:
+        with self._device.entered(self.made()):
             call()
 
     def _record(self, event: _StreamEvent) -> None:

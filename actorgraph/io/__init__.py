@@ -4,3 +4,4 @@ from actorgraph.io.arrays import read_arrays, write_arrays
 from actorgraph.io.checkpoints import load, save
 
 __all__ = ["load", "read_arrays", "save", "write_arrays"]
+__dir__ = __all__.copy

@@ -59,6 +59,16 @@ def read_arrays(path: str | os.PathLike[str]) -> dict[str, np.ndarray[Any, Any]]
     ------
     GraphError
         The file is not of the format, or holds a dtype that graphs do not.
+
+    Examples
+    --------
+    >>> import tempfile, pathlib
+    >>> import numpy as np
+    >>> import actorgraph as ag
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "one.safetensors"
+    >>> ag.io.write_arrays(path, {"ones": np.ones(2)})
+    >>> ag.io.read_arrays(path)["ones"]
+    array([1., 1.])
     """
     try:
         return unpacked_arrays(Path(path).read_bytes())

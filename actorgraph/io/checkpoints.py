@@ -143,6 +143,15 @@ def load(
     GraphError
         There is no checkpoint, it is damaged or of another version, or does not fit; nothing has
         changed.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import actorgraph as ag
+    >>> folder, net = tempfile.mkdtemp(), ag.nn.Linear(2, 3)
+    >>> path = ag.io.save(folder, model=net, step=7)
+    >>> ag.io.load(folder, model=net)["step"]
+    7
     """
     parts = {"loader": loader, "solver": solver, "model": model}
     wanted = {name: part for name, part in parts.items() if part is not None}

@@ -1,18 +1,26 @@
 """The text of a fused step: nested loops in Python that a compiler makes fast.
 
 All values of a group stand at a *level* of its shape: one number for the whole, one for each row (a
-stretch along the last axis), or one for each element; behind the loops come sums over all and sums
-over the rows.  A number a row is computed before the loop over the row, so softmax-like forms with
-sums in the middle are several short loops over a row that stays in the cache.  What the elements of
-a second loop need of the first they compute anew: the ops here cost less than storing.
+stretch along the last axis), or one for each element.  Sums over all, and sums over the rows, come
+behind the loops.  A number a row is computed before the loop over the row, so a softmax, which has
+sums in the middle, is several short loops over a row that stays in the cache.  What a second loop
+needs of the elements of the first is computed anew: the ops here cost less than storing.
 
 A softmax, its logarithm, cross entropy and its gradient share the maximum of a row and the sum of
-the exponentials above it, in float64.  Its `exp` is a polynomial that fills vectors (0.8 ns an
-element); that of the C library takes 4 to 50 times as long as NumPy's (0.4 ns), so other ops of the
-kind stay NumPy's.  Sums are taken in float64; only their additions may be reordered, so that they
-fill vectors (2 times faster), and nothing else is.
+the exponentials above it, in float64.  Their `exp` is a polynomial that fills vectors (0.8 ns an
+element).  That of the C library takes 4 to 50 times as long as NumPy's (0.4 ns), so other ops of
+the kind stay NumPy's.
 
-Names are canonical, so groups of one form are compiled once.
+Invariants:
+
+- Names are canonical, so groups of one structure are compiled once.
+- Sums are taken in float64.  Only their additions may be reordered, so that they fill vectors
+  (2 times faster).
+- Loops neither raise nor warn.  They return whether they have computed all; where they have not,
+  the ordinary kernels compute the group.
+
+Who calls it: `jit.groups` asks what a loop can compute and `jit.lowering` has the text written,
+both in the thread that compiles a plan; `jit.compiler` compiles it in a thread of its own.
 """
 
 from __future__ import annotations

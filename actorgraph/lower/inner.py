@@ -12,7 +12,9 @@ import numpy as np
 from actorgraph.graph import Node
 from actorgraph.lower.kernels import kernel
 from actorgraph.lower.program import Program, lower_directly, lower_loop
+from actorgraph.lower.slices import with_slices_written_once
 from actorgraph.op import CONSTANT
+from actorgraph.warned import UnderWay, runs_steps
 
 __all__ = ["ALONE", "Dead", "InBody", "Inner", "InnerLoop", "between", "frame_of"]
 
@@ -54,7 +56,17 @@ ALONE = _Alone()
 """The run of a direct call."""
 
 
-class Inner:
+class _Body:
+    __slots__ = ("program",)
+    program: Program
+
+    @property
+    def under_way(self) -> UnderWay:
+        """What runs while it is called."""
+        return UnderWay(self.program)
+
+
+class Inner(_Body):
     """A compiled body.
 
     Parameters
@@ -71,9 +83,11 @@ class Inner:
     call : callable
         ``call(run, (), *values) -> list`` of the results.
     program : Program
+    arity : int
+        How many inputs there are.
     """
 
-    __slots__ = ("call", "program")
+    __slots__ = ("arity", "call")
 
     def __init__(
         self,
@@ -82,6 +96,7 @@ class Inner:
         symbols: Mapping[str, int],
         watch: tuple[str, ...] = (),
     ) -> None:
+        self.arity = len(inputs)
         computed, constants = _steps(inputs, results)
         fixed = [node.attrs["value"] for node in constants]
         self.program = lower_directly(computed, [*inputs, *constants], results, bound=())
@@ -96,10 +111,12 @@ def _steps(inputs: Sequence[Node], results: Sequence[Node]) -> tuple[list[Node],
     given = {node.id for node in inputs}
     steps = [node for node in between(inputs, results) if node.id not in given]
     constants = dict.fromkeys([node for node in results if node.op is CONSTANT])
-    return [node for node in steps if node.op is not CONSTANT], [*constants]
+    computed = [node for node in steps if node.op is not CONSTANT]
+    (written,) = with_slices_written_once([computed], [node.id for node in results])
+    return [*written], [*constants]
 
 
-class InnerLoop:
+class InnerLoop(_Body):
     """A compiled loop.
 
     Parameters
@@ -131,7 +148,7 @@ class InnerLoop:
         leaves = [*position, *captured, *constants, *carries, *elements]
         self.program = lower_loop(
             computed, leaves, results, carries=len(carries), elements=len(elements), saved=saved,
-            tested=test is not None,
+            tested=None if test is None else test.arity - len(carries),
         )  # fmt: skip
         kernels = [kernel(node, np, symbols, watch=watch) for node in computed]
         values = [node.attrs["value"] for node in self.program.constants]
@@ -139,6 +156,7 @@ class InnerLoop:
         self._test = test
         self._counts = len(saved), len(results) - len(carries)
 
+    @runs_steps("self")
     def __call__(
         self,
         run: Any,
@@ -151,14 +169,10 @@ class InnerLoop:
     ) -> tuple[list[Any], int, list[list[Any]], list[list[Any]]]:
         """Return the last carries, the number of iterations, what was saved and what is stacked."""
         saved, stacks = ([[] for _ in range(count)] for count in self._counts)  # type: ignore[var-annotated]
-        test = self._test
-
-        def goes_on(run: Any, *carries: Any) -> Any:
-            return test.call(run, (), *tested, *carries)[0]  # type: ignore[union-attr]
-
+        test = None if self._test is None else self._test.call
         try:
             last, trips = self._call(
-                run, positions, goes_on, limit, [*captured, *self._fixed], carries, arrays,
+                run, positions, test, limit, tested, [*captured, *self._fixed], carries, arrays,
                 [one.append for one in saved], [one.append for one in stacks],
             )  # fmt: skip
         except Dead:

@@ -24,8 +24,10 @@ from actorgraph.gates import Gate
 from actorgraph.graph import Node
 from actorgraph.lower.matmul import product
 from actorgraph.op import Op, bind_attrs, is_symbolic
+from actorgraph.ops._device import by_host, raise_if
 from actorgraph.ops._scalars import is_half
 from actorgraph.types import Dim, bind_shape
+from actorgraph.warned import told_errors
 
 __all__ = [
     "Waiting", "alike", "depends_on_symbols", "is_silent", "kernel", "with_errstate",
@@ -110,7 +112,8 @@ def kernel(
     if bare and op.ufunc == "matmul" and xp is np:
         found: Kernel = product(node, symbols)
     elif bare:
-        found = getattr(xp, str(op.ufunc))
+        name = str(op.ufunc)
+        found = getattr(xp, name, None) or partial(by_host, xp, getattr(np, name))
     elif op.quick is not None and (quick := op.quick(node, xp, attrs)) is not None:
         found = quick
     else:
@@ -125,7 +128,7 @@ def kernel(
     if gate is not None and not op.waits:
         found = _limited(found, gate)
     if watch:
-        found = _watched(found, watch)
+        found = _watched(xp, found, watch)
     return Waiting(found, op.runs_on, gate) if op.waits else found
 
 
@@ -198,7 +201,7 @@ def _checked_async(
 
     async def checked_async(*arrays: Any) -> Any:
         operands = [*map(_read_only, arrays)]
-        return _watch(_check(await forward(*operands), operands, node, shape), watch)
+        return _watch(np, _check(await forward(*operands), operands, node, shape), watch)
 
     return checked_async
 
@@ -211,19 +214,19 @@ def _limited(forward: Kernel, gate: Gate) -> Kernel:
     return limited
 
 
-def _watched(forward: Kernel, watch: tuple[str, ...]) -> Kernel:
+def _watched(xp: Any, forward: Kernel, watch: tuple[str, ...]) -> Kernel:
     def watched(*arrays: Any, **out: Any) -> Any:
-        return _watch(forward(*arrays, **out), watch)
+        return _watch(xp, forward(*arrays, **out), watch)
 
     return watched
 
 
-def _watch(result: Any, watch: tuple[str, ...]) -> Any:
+def _watch(xp: Any, result: Any, watch: tuple[str, ...]) -> Any:
     if watch and result.dtype.kind in "fcV":
-        if "nan" in watch and np.isnan(result).any():
-            raise FloatingPointError("the result has NaN")
-        if "inf" in watch and np.isinf(result).any():
-            raise FloatingPointError("the result has Inf")
+        if "nan" in watch:
+            raise_if(xp, xp.isnan(result).any(), FloatingPointError, "the result has NaN")
+        if "inf" in watch:
+            raise_if(xp, xp.isinf(result).any(), FloatingPointError, "the result has Inf")
     return result
 
 
@@ -241,6 +244,7 @@ def with_errstate(forward: Any, errors: Mapping[str, Any]) -> Any:
         return forward._replace(call=with_errstate(forward.call, errors))
     if not is_silent(errors):
         forward = getattr(forward, "ordinary", forward)
+    errors = told_errors(errors)
 
     def guarded(*arrays: Any, **out: Any) -> Any:
         with np.errstate(**errors):

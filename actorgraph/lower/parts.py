@@ -1,7 +1,7 @@
 """Parts: the steps of a long task in stretches that are functions of their own.
 
 A graph repeats itself: branches, layers, steps in time.  Cut where the fewest values pass from one
-part to the next, parts begin at the same place of what repeats, so they have one form and share
+part to the next, parts begin at the same place of what repeats, so they have one key and share
 their code: of 36,000 steps of a wide graph some 2,000 are compiled.
 """
 

@@ -50,6 +50,7 @@ def _moved(xp: Any, x: Any) -> Any:
 
 
 MOVE = Op("move", "a[*s] -> a[*s]", _moved)
+KEEP = Op("keep", "a[*s] -> a[*s]", _moved)
 FETCH = Op("fetch", "a[*s] -> a[*s]", _moved, runs_on="lane")
 RESULT = Op("result", "a[*s] -> a[*s]", _moved, runs_on="lane")
 
@@ -226,6 +227,7 @@ class Placing:
         # What a forward task has moved it saves as moved, so residuals come last.
         for spec in sorted(tasks, key=_saves):
             port_of = list(spec.ports)
+            looked_at = _looked_at(spec)
             for place, port in enumerate(port_of):
                 op = _transfer(port.producer, lanes, lanes[spec.index])
                 nodes = port.nodes
@@ -234,7 +236,8 @@ class Placing:
                     port_of[place] = port._replace(nodes=nodes)
                 for node, known in zip(port.nodes, nodes, strict=True):
                     if op is not None:
-                        known = _step(next(numbers), op, known)
+                        stays = port.producer is None and node.id in looked_at
+                        known = _step(next(numbers), KEEP if stays else op, known)
                         added[spec.index].append(known)
                     if known is not node:
                         instead[spec.index][node.id] = known
@@ -305,17 +308,13 @@ class Placing:
             return Waiting(self._fetching(step, "edges", True), "lane", None)
         if step.op is MOVE:
             return self._moving(None if lane is None else lane.device, step)
+        if step.op is KEEP:
+            return self._moving(None, step)
         if lane is None:
             return found
-        source = joint.source(step)
-        name = f"{source.name} (backward)" if joint.is_backward(step) else source.name
-        fresh = not (step.op.memory.layout in VIEWS or step.op.checked)
-        launch = lane.launch
-
-        def launched(*operands: Handed) -> Handed:
-            return launch(found, operands, name=name, node=step, fresh=fresh)
-
-        return launched
+        if step.op.on_host:
+            found = _with_host_operands(found, step.op.on_host)
+        return _launching(lane, step, joint, found)
 
     def _moving(self, device: Device | None, step: Node) -> Callable[[Any], Any]:
         def moved(value: Any) -> Any:
@@ -326,7 +325,7 @@ class Placing:
             kept = brought.on.get(device)
             if kept is None or kept.cell.failed is not None:
                 if brought.kind == "feeds" and _is_there(host, device):
-                    kept = device.hold(host.result())
+                    kept = host if host.lane.device is device else device.hold(host.result())
                 else:
                     kept = device.bring(host, step)
                     self.transfers[brought.kind] += 1
@@ -351,6 +350,35 @@ class Placing:
 
 
 _HOST = placement("cpu")
+
+
+def _with_host_operands(found: Any, places: tuple[int, ...]) -> Callable[..., Any]:
+    """Return a kernel that gets some operands as NumPy's; it waits for those that are not."""
+
+    def kernel(*operands: Any) -> Any:
+        return found(*[
+            one.get() if place in places and hasattr(one, "get") else one
+            for place, one in enumerate(operands)
+        ])  # fmt: skip
+
+    return kernel
+
+
+def _launching(lane: Lane, step: Node, joint: Joint, found: Any) -> Callable[..., Handed]:
+    """Return what launches the kernel of a step on a lane."""
+    source = joint.source(step)
+    name = f"{source.name} (backward)" if joint.is_backward(step) else source.name
+    fresh = not (step.op.memory.layout in VIEWS or step.op.checked)
+    launch, hold = lane.launch, lane.device.hold
+
+    def launched(*operands: Handed) -> Handed:
+        return launch(found, operands, name=name, node=step, fresh=fresh)
+
+    def launched_with_host_numbers(*operands: Any) -> Handed:
+        handed = [one if isinstance(one, Handed) else hold(one) for one in operands]
+        return launch(found, handed, name=name, node=step, fresh=fresh)
+
+    return launched_with_host_numbers if step.op.on_host else launched
 
 
 def _is_there(value: Any, device: Device) -> bool:
@@ -404,6 +432,16 @@ def _away_us(home: Lane | None, lane: Lane | None, node: Node, symbols: Mapping[
     if home is not None and lane is not None and home.device is lane.device:
         return _ELSEWHERE_US
     return _COPY_US + size_in_bytes(node, symbols) / _COPIED_PER_US
+
+
+def _looked_at(spec: TaskSpec) -> set[int]:
+    """Return the numbers of the nodes that only the host's part of a task's ops takes."""
+    found: set[int] = set()
+    launched: set[int] = set()
+    for step in spec.steps:
+        for place, part in enumerate(step.inputs):
+            (found if place in step.op.on_host else launched).add(part.id)
+    return found - launched
 
 
 def _transfer(producer: int | None, lanes: Sequence[Lane | None], lane: Lane | None) -> Op | None:

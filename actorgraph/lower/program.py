@@ -1,7 +1,7 @@
 """Programs: the code of a task, and which of the task's nodes stand where in it.
 
 `lower` and `lower_directly` number the values of a task; tasks that are equal but for their nodes
-have one form, hence one compiled function (`lower.text`).
+have one structural key, hence one compiled function (`lower.text`).
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from typing import Any, NamedTuple
 
 from actorgraph.errors import printable
 from actorgraph.graph import Node
-from actorgraph.lower.forms import (
+from actorgraph.lower.keys import (
     AWAITED,
     BOUND,
     BUFFERED,
     BY_NAME,
+    GIVES_RUN,
     LEAVING,
     LONG,
     OVER,
     OWN,
-    TOLD,
-    CallForm,
-    DirectForm,
-    Form,
-    LoopForm,
-    StepForm,
+    CallKey,
+    DirectKey,
+    LoopKey,
+    StepKey,
+    TaskKey,
 )  # fmt: skip
 from actorgraph.lower.parts import FEWEST, cut_steps
 from actorgraph.lower.regions import TaskSpec
@@ -194,15 +194,15 @@ def lower(
             numbers[node.id] = number
         count += len(port.nodes) or 1
     how = [_how(step, bound, long_steps, buffered, leaving, over) for step in spec.steps]
-    steps: tuple[StepForm, ...] = ()
+    steps: tuple[StepKey, ...] = ()
     constants: tuple[Node, ...] = ()
     parts: tuple[Subprogram, ...] = ()
-    calls: tuple[CallForm, ...] = ()
+    calls: tuple[CallKey, ...] = ()
     if _may_be_in_parts(spec.steps, how, bulky):
         parts, calls = _in_parts(spec, kernels, how, numbers, count)
     else:
         steps, constants = _numbered_steps(spec.steps, kernels, how, numbers, count)
-    form = Form(
+    key = TaskKey(
         tuple(ports),
         steps,
         tuple([numbers[node.id] for node, _ in spec.sends]),
@@ -214,7 +214,7 @@ def lower(
         tuple(credited_out),
         calls,
     )
-    return Program(code_of(form), spec.steps, numbers, constants, parts)
+    return Program(code_of(key), spec.steps, numbers, constants, parts)
 
 
 def _may_be_in_parts(steps: Sequence[Node], how: Iterable[int], bulky: Container[int]) -> bool:
@@ -229,22 +229,22 @@ def _in_parts(
     how: Sequence[int],
     numbers: dict[int, int],
     first: int,
-) -> tuple[tuple[Subprogram, ...], tuple[CallForm, ...]]:
+) -> tuple[tuple[Subprogram, ...], tuple[CallKey, ...]]:
     """Return the parts of a task and how they are called; number what they return."""
     parts: list[Subprogram] = []
-    calls: list[CallForm] = []
+    calls: list[CallKey] = []
     for begin, end, given, returned in cut_steps(spec.steps, spec.kept):
         steps = spec.steps[begin:end]
         inner = {node.id: number for number, node in enumerate(given)}
         chosen: dict[int, int] = {}
         called = [chosen.setdefault(number, len(chosen)) for number in kernels[begin:end]]
         found, constants = _numbered_steps(steps, called, how[begin:end], inner, len(given))
-        form = DirectForm(len(given), found, tuple([inner[node.id] for node in returned]), True)
+        key = DirectKey(len(given), found, tuple([inner[node.id] for node in returned]), True)
         arrays = len([one for one in how[begin:end] if one & (BUFFERED | LEAVING)])
-        program = Program(direct_code(form), steps, inner, constants)
+        program = Program(direct_code(key), steps, inner, constants)
         parts.append(Subprogram(program, tuple(chosen), arrays))
         calls.append(
-            CallForm(tuple([numbers[node.id] for node in given]), len(returned), arrays > 0)
+            CallKey(tuple([numbers[node.id] for node in given]), len(returned), arrays > 0)
         )
         numbers.update({node.id: number for number, node in enumerate(returned, first)})
         first += len(returned)
@@ -279,7 +279,7 @@ def _how(
     if step.op.checked and not step.op.waits:
         how |= OWN
     if step.op.kernel is not None:
-        how |= TOLD
+        how |= GIVES_RUN
     return how
 
 
@@ -289,7 +289,7 @@ def _numbered_steps(
     how: Iterable[int],
     numbers: dict[int, int],
     first: int,
-) -> tuple[tuple[StepForm, ...], tuple[Node, ...]]:
+) -> tuple[tuple[StepKey, ...], tuple[Node, ...]]:
     """Return the steps by number, and the constants; note the numbers of both."""
     constants: list[Node] = []
     found = []
@@ -302,7 +302,7 @@ def _numbered_steps(
                 constants.append(part)
                 operand = numbers[part.id] = -len(constants)
             operands.append(operand)
-        found.append(StepForm(kernel, tuple(operands), one))
+        found.append(StepKey(kernel, tuple(operands), one))
         numbers[step.id] = number
         number += 1
     return tuple(found), tuple(constants)
@@ -327,8 +327,8 @@ def lower_directly(
     how = [_how(step, bound or (), (), buffered, ()) for step in steps]
     found, constants = _numbered_steps(steps, range(len(steps)), how, numbers, len(leaves))
     wanted = tuple([numbers[node.id] for node in results])
-    form = DirectForm(len(leaves), found, wanted, bound is not None)
-    return Program(direct_code(form), steps, numbers, constants)
+    key = DirectKey(len(leaves), found, wanted, bound is not None)
+    return Program(direct_code(key), steps, numbers, constants)
 
 
 def lower_loop(
@@ -339,31 +339,31 @@ def lower_loop(
     carries: int,
     elements: int,
     saved: Sequence[int],
-    tested: bool,
+    tested: int | None,
 ) -> Program:
     """Return the program of a loop, with the steps of its body in place.
 
     ``make(Dead, index, *kernels, *constants)`` returns ``program(run, positions, test, limit,
-    captured, carries, arrays, keep, stack)``, which returns the last carries and the number of
-    iterations; ``keep`` and ``stack`` are called with what is `saved` (carries, by number) before
-    each iteration, and with what results behind the carries.  ``test(run, *carries)`` says whether
-    there is another iteration.
+    tested, captured, carries, arrays, keep, stack)``, which returns the last carries and the
+    number of iterations; ``keep`` and ``stack`` are called with what is `saved` (carries, by
+    number) before each iteration, and with what results behind the carries.  ``test(run, (),
+    *tested, *carries)`` returns, in a list, whether there is another iteration.
 
     Parameters
     ----------
     steps, leaves, results : sequence of Node
-        Of the body; the leaves in the order of `LoopForm`.
+        Of the body; the leaves in the order of `LoopKey`.
     carries, elements : int
     saved : sequence of int
-    tested : bool
+    tested : int, optional
     """
     numbers = {leaf.id: number for number, leaf in enumerate(leaves)}
     how = [_how(step, (), (), (), ()) for step in steps]
     found, constants = _numbered_steps(steps, range(len(steps)), how, numbers, len(leaves))
     wanted = tuple([numbers[node.id] for node in results])
     read = {number for step in found for number in step.operands}
-    form = LoopForm(
+    key = LoopKey(
         len(leaves) - 1 - carries - elements, carries, elements, found, wanted, tuple(saved),
         0 in read or 0 in wanted, tested,
     )  # fmt: skip
-    return Program(loop_code(form), steps, numbers, constants)
+    return Program(loop_code(key), steps, numbers, constants)

@@ -97,18 +97,16 @@ def store(measured: Rates, date: str) -> str:
     """
     import json
 
+    from actorgraph.devices.files import write_whole  # calibrating alone wants it
+
     where = path()
-    os.makedirs(os.path.dirname(where), exist_ok=True)
     content = {
         "format": _FORMAT,
         "numpy": np.__version__,
         "date": date,
         "rates": measured._asdict(),
     }
-    draft = f"{where}.{os.getpid()}"
-    with open(draft, "w", encoding="utf-8") as file:
-        json.dump(content, file, indent=1)
-    os.replace(draft, where)  # nobody reads half a file
+    write_whole(where, json.dumps(content, indent=1).encode())
     return where
 
 

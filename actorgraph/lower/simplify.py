@@ -27,6 +27,7 @@ from actorgraph.graph import Node
 from actorgraph.lower.folding import folded
 from actorgraph.lower.joint import Joint
 from actorgraph.lower.regions import TaskSpec
+from actorgraph.lower.slices import with_slices_written_once
 from actorgraph.op import CONSTANT, Op, attrs_key
 from actorgraph.rewrite import Pass
 from actorgraph.rewrite._pass import Rule
@@ -83,18 +84,27 @@ def simplified(joint: Joint, passes: Sequence[Pass]) -> Joint:
 
 def combined(tasks: list[TaskSpec], joint: Joint, passes: Sequence[Pass]) -> list[TaskSpec]:
     """Give the tasks, fresh from the cut, their steps with equal ones merged; return them."""
-    if any(one.name == "merge" for one in passes):
-        parts = _merged_within(joint.order, [spec.steps for spec in tasks], _kept_ids(joint))
-        for spec, steps in zip(tasks, parts, strict=True):
-            spec.steps = steps
+    parts = _combined([spec.steps for spec in tasks], joint, passes)
+    for spec, steps in zip(tasks, parts, strict=True):
+        spec.steps = list(steps)
     return tasks
 
 
 def combined_steps(joint: Joint, passes: Sequence[Pass]) -> Sequence[Node]:
     """Return the whole as the steps of one task."""
-    if any(one.name == "merge" for one in passes):
-        return _merged_within(joint.order, [joint.order], _kept_ids(joint))[0]
-    return joint.order
+    return _combined([joint.order], joint, passes)[0]
+
+
+def _combined(
+    parts: Sequence[Sequence[Node]], joint: Joint, passes: Sequence[Pass]
+) -> Sequence[Sequence[Node]]:
+    """Return the steps of each task after what is done task by task."""
+    names, kept = {one.name for one in passes}, _kept_ids(joint)
+    if "merge" in names:
+        parts = _merged_within(joint.order, parts, kept)
+    if "slices" in names:
+        parts = with_slices_written_once(parts, kept)
+    return parts
 
 
 def _merged_within(

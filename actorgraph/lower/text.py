@@ -1,12 +1,14 @@
 """Program text: a task as a generator in straight-line Python.
 
-The text is a function of a task's form alone: how many values it receives, which kernel each step
-applies to which of them, and what goes where.  Names are canonical (``m0`` message, ``k0`` kernel,
-``v0`` value, ``q0`` queue ...), so a graph of 100,000 equal nodes has one text for all of them.
+The text is a function of a task's structural key alone (`keys.TaskKey`): how many values it
+receives, which kernel each step applies to which of them, and what goes where.  Names are canonical
+(``m0`` message, ``k0`` kernel, ``v0`` value, ``q0`` queue ...), so a graph of 100,000 equal nodes
+has one text for all of them.  `code_of` writes a task, `direct_code` a plain function of values,
+`loop_code` a loop over a body.
 
-The generated function is the actor's coroutine.  Each turn of its loop waits until every port
-holds a message (and every credited edge has room), takes one message from each, computes the
-steps into local variables, and sends.
+The generated function is the actor's coroutine.  Each turn waits until every port holds a message
+(and every credited edge has room), takes one message from each, computes the steps into local
+variables, and sends.
 
 The protocol of waiting, which scheduler and actors share without a lock:
 
@@ -17,6 +19,15 @@ The protocol of waiting, which scheduler and actors share without a lock:
 
 So either the producer sees the marker, or the worker sees the message.  An actor may be made
 ready twice; the second turn finds nothing and parks again.
+
+Invariants:
+
+- The text holds numbers and names of our own, nothing of a user's, and no array.
+- A line calls one kernel or one part at most, so the line of a traceback tells the failed step.
+- A parked program refers to no array and to no run.
+
+Who calls it: `lower.program`, in the thread that compiles a plan.  What is written runs in workers,
+or in the thread that computes a small run.
 """
 
 from __future__ import annotations
@@ -29,28 +40,28 @@ from itertools import count, islice
 from typing import Any, NamedTuple
 from weakref import finalize
 
-from actorgraph.lower.forms import (
+from actorgraph.lower.keys import (
     AWAITED,
     BOUND,
     BUFFERED,
     BY_NAME,
+    GIVES_RUN,
     LEAVING,
     LONG,
     OVER,
     OWN,
-    TOLD,
-    CallForm,
-    DirectForm,
-    Form,
-    LoopForm,
-    StepForm,
+    CallKey,
+    DirectKey,
+    LoopKey,
+    StepKey,
+    TaskKey,
 )  # fmt: skip
 
 __all__ = ["Code", "code_of", "direct_code", "last_uses", "loop_code"]
 
 
 class Code(NamedTuple):
-    """Compiled text, which all programs of one form share; values and steps go by number.
+    """Compiled text, which all programs of one key share; values and steps go by number.
 
     Attributes
     ----------
@@ -76,19 +87,19 @@ _MANY = 16
 
 
 @lru_cache(maxsize=1024)
-def direct_code(form: DirectForm) -> Code:
-    """Return the code of the direct programs of a form."""
-    steps, results = form.steps, form.results
-    expressions = {number: f"x{number}" for number in range(form.leaves)}
+def direct_code(key: DirectKey) -> Code:
+    """Return the code of the direct programs of a key."""
+    steps, results = key.steps, key.results
+    expressions = {number: f"x{number}" for number in range(key.leaves)}
     constants = _name_constants(steps, expressions)
-    freed_after = _name_steps(steps, form.leaves, results, expressions)
+    freed_after = _name_steps(steps, key.leaves, results, expressions)
     kernels = dict.fromkeys([f"k{step.kernel}" for step in steps])
     written = [j for j, step in enumerate(steps) if step.how & (BUFFERED | LEAVING)]
     outs = {j: f"b{i}" for i, j in enumerate(written)}
-    values = [expressions[number] for number in range(form.leaves)]
-    given = () if form.is_part else outs.values()
+    values = [expressions[number] for number in range(key.leaves)]
+    given = () if key.is_part else outs.values()
     body = [f"def actor({', '.join([*kernels, *constants, *given])}):"]
-    if form.is_part:
+    if key.is_part:
         body.append(f"    def program({', '.join(['run', 'out', *values])}):")
         body += [f"        {', '.join(outs.values())}, = out"] if outs else []
     else:
@@ -100,9 +111,9 @@ def direct_code(form: DirectForm) -> Code:
             call = f"yield {kernel}, ({''.join([f'{expressions[n]}, ' for n in step.operands])})"
         else:
             # Without a run the context is that of the calling thread.
-            of_run = ("run.context.copy()", "run") if form.is_part else ("copy_context()", "None")
+            of_run = ("run.context.copy()", "run") if key.is_part else ("copy_context()", "None")
             call = _call(step, kernel, expressions, outs.get(j), *of_run)
-        body.append(f"        {expressions[form.leaves + j]} = {call}")
+        body.append(f"        {expressions[key.leaves + j]} = {call}")
         lines[len(body)] = j
         if freed_after[j]:
             body.append(f"        {' = '.join(freed_after[j])} = None")
@@ -112,26 +123,30 @@ def direct_code(form: DirectForm) -> Code:
 
 
 @lru_cache(maxsize=1024)
-def loop_code(form: LoopForm) -> Code:
+def loop_code(key: LoopKey) -> Code:
     """Return the code of a loop, whose iterations do the steps of its body in place."""
-    steps, results, count = form.steps, form.results, form.carries
-    first = 1 + form.captured
-    leaves = first + count + form.elements
+    steps, results, count = key.steps, key.results, key.carries
+    first = 1 + key.captured
+    leaves = first + count + key.elements
     expressions = {number: f"x{number}" for number in range(leaves)}
     constants = _name_constants(steps, expressions)
     freed_after = _name_steps(steps, leaves, results, expressions)
     kernels = dict.fromkeys([f"k{step.kernel}" for step in steps])
     names = [expressions[number] for number in range(leaves)]
     captured, carries, taken = names[1:first], names[first : first + count], names[first + count :]
-    arrays = [f"e{i}" for i in range(form.elements)]
-    keeps = [f"h{i}" for i in range(len(form.saved))]
+    arrays = [f"e{i}" for i in range(key.elements)]
+    keeps = [f"h{i}" for i in range(len(key.saved))]
     stacks = [f"s{i}" for i in range(len(results) - count)]
     body = [
         f"def actor({', '.join(['Dead', 'index', *kernels, *constants])}):",
-        "    def program(run, positions, test, limit, given, entering, arrays, keep, stack):",
+        "    def program(run, positions, test, limit, tested, given, entering, arrays,",
+        "                keep, stack):",
     ]
-    for targets, group in ((captured, "given"), (carries, "entering"), (arrays, "arrays"),
-                           (keeps, "keep"), (stacks, "stack")):  # fmt: skip
+    asked = [f"t{i}" for i in range(key.tested or 0)]
+    for targets, group in (
+        (asked, "tested"), (captured, "given"), (carries, "entering"), (arrays, "arrays"),
+        (keeps, "keep"), (stacks, "stack"),
+    ):  # fmt: skip
         body += [f"        {', '.join(targets)}, = {group}"] if targets else []
     body += [
         "        trips = 0",
@@ -139,9 +154,9 @@ def loop_code(form: LoopForm) -> Code:
         "            if run.dead is not None:",
         "                raise Dead",
     ]
-    if form.tested:
+    if key.tested is not None:
         body += [
-            f"            if not test(run, {', '.join(carries)}):",
+            f"            if not test(run, (), {', '.join([*asked, *carries])})[0]:",
             "                break",
             "            if trips == limit:",
             "                trips += 1",
@@ -149,9 +164,9 @@ def loop_code(form: LoopForm) -> Code:
         ]
     body += [
         f"            {keep}({names[first + place]})"
-        for keep, place in zip(keeps, form.saved, strict=True)
+        for keep, place in zip(keeps, key.saved, strict=True)
     ]
-    body += ["            x0 = index(position)"] if form.indexed else []
+    body += ["            x0 = index(position)"] if key.indexed else []
     body += [f"            {x} = {e}[position]" for x, e in zip(taken, arrays, strict=True)]
     lines: dict[int, int] = {}
     for j, step in enumerate(steps):
@@ -168,7 +183,7 @@ def loop_code(form: LoopForm) -> Code:
     return Code(text, *_compiled(text), expressions, lines)
 
 
-def _name_constants(steps: Iterable[StepForm], expressions: dict[int, str]) -> list[str]:
+def _name_constants(steps: Iterable[StepKey], expressions: dict[int, str]) -> list[str]:
     """Note the expressions of the constants, and return them in order."""
     count = -min([number for step in steps for number in step.operands], default=0)
     names = [f"c{i}" for i in range(max(0, count))]
@@ -177,7 +192,7 @@ def _name_constants(steps: Iterable[StepForm], expressions: dict[int, str]) -> l
 
 
 def _name_steps(
-    steps: Sequence[StepForm], first: int, kept: Collection[int], expressions: dict[int, str]
+    steps: Sequence[StepKey], first: int, kept: Collection[int], expressions: dict[int, str]
 ) -> list[list[str]]:
     """Give each step a local variable; return, by step, the ones to forget after it.
 
@@ -210,7 +225,7 @@ def _name_steps(
 
 
 def _name_results(
-    calls: Sequence[CallForm], first: int, kept: Collection[int], expressions: dict[int, str]
+    calls: Sequence[CallKey], first: int, kept: Collection[int], expressions: dict[int, str]
 ) -> list[list[str]]:
     """Give what calls return local variables; return, by call, the ones to forget after it."""
     numbers = count(first)
@@ -229,7 +244,7 @@ def _name_results(
 
 
 def _call(
-    step: StepForm,
+    step: StepKey,
     kernel: str,
     expressions: Mapping[int, str],
     out: str | None,
@@ -244,7 +259,7 @@ def _call(
     if step.how & OWN:
         args = [expressions[number] for number in step.operands]
         return f"{context}.run({', '.join([kernel, *args])})"
-    args = [run] if step.how & TOLD else []
+    args = [run] if step.how & GIVES_RUN else []
     args += [expressions[number] for number in step.operands]
     if out is not None:
         args.append(f"out={out}" if step.how & BY_NAME else out)
@@ -289,9 +304,9 @@ def _compiled(text: str) -> tuple[str, Callable[..., Any]]:
 
 
 @lru_cache(maxsize=1024)
-def code_of(form: Form) -> Code:
-    """Return the code of the tasks of a form."""
-    writer = _Writer(form)
+def code_of(key: TaskKey) -> Code:
+    """Return the code of the tasks of a key."""
+    writer = _Writer(key)
     text = writer.write()
     return Code(text, *_compiled(text), writer.expressions, writer.lines)
 
@@ -299,17 +314,17 @@ def code_of(form: Form) -> Code:
 class _Writer:
     """Writes the text of a task."""
 
-    def __init__(self, form: Form) -> None:
-        self.form = form
+    def __init__(self, key: TaskKey) -> None:
+        self.key = key
         # What steps write into, or lists of that for calls.
-        written = [j for j, step in enumerate(form.steps) if step.how & (BUFFERED | LEAVING)]
-        written += [i for i, call in enumerate(form.calls) if call.writes]
+        written = [j for j, step in enumerate(key.steps) if step.how & (BUFFERED | LEAVING)]
+        written += [i for i, call in enumerate(key.calls) if call.writes]
         self.outs = {j: f"b{i}" for i, j in enumerate(written)}
         self.expressions: dict[int, str] = {}
         self.lines: dict[int, int] = {}
         self.body: list[str] = []
         # What `fail` is told: a message of each port, to find the mark of a dead run among them.
-        self.messages = ", ".join([f"m{i}" for i in range(len(form.ports))])
+        self.messages = ", ".join([f"m{i}" for i in range(len(key.ports))])
 
     def write(self) -> str:
         self._name_values()
@@ -318,7 +333,7 @@ class _Writer:
         self.body += ["        try:"]
         self._steps()
         outgoing = self._outgoing()
-        delivered = {self.expressions[number]: None for number in self.form.results}
+        delivered = {self.expressions[number]: None for number in self.key.results}
         marks = " = ".join([*outgoing.values(), *delivered, "bad"])
         self.body += [
             "        except BaseException as error:",
@@ -331,10 +346,10 @@ class _Writer:
         return "\n".join(self.body) + "\n"
 
     def _name_values(self) -> None:
-        form = self.form
+        key = self.key
         self.bundles: dict[int, list[str]] = {}
         first = 0
-        for i, size in enumerate(form.ports):
+        for i, size in enumerate(key.ports):
             if size < 0:
                 self.expressions[first] = f"m{i}.value"
                 first += 1
@@ -343,46 +358,46 @@ class _Writer:
                 self.expressions.update(enumerate(names, first))
                 first += size
         self.first = first
-        self.constants = _name_constants(form.steps, self.expressions)
-        bundled = [number for numbers in form.bundles for number in numbers]
-        kept = [*form.sends, *form.results, *bundled]
+        self.constants = _name_constants(key.steps, self.expressions)
+        bundled = [number for numbers in key.bundles for number in numbers]
+        kept = [*key.sends, *key.results, *bundled]
         self.freed_after = (
-            _name_results(form.calls, first, kept, self.expressions)
-            if form.calls
-            else _name_steps(form.steps, first, kept, self.expressions)
+            _name_results(key.calls, first, kept, self.expressions)
+            if key.calls
+            else _name_steps(key.steps, first, kept, self.expressions)
         )
 
     def _header(self) -> None:
-        form = self.form
+        key = self.key
         params = ["task", "Message", "Dead", "fail"]
-        params += [f"{letter}{i}" for i in range(len(form.ports)) for letter in ("q", "p")]
-        params += [f"{letter}{i}" for i in form.credited_in for letter in ("g", "h", "w")]
-        params += dict.fromkeys([f"k{step.kernel}" for step in form.steps])
-        params += [f"f{i}" for i in range(len(form.calls))]
+        params += [f"{letter}{i}" for i in range(len(key.ports)) for letter in ("q", "p")]
+        params += [f"{letter}{i}" for i in key.credited_in for letter in ("g", "h", "w")]
+        params += dict.fromkeys([f"k{step.kernel}" for step in key.steps])
+        params += [f"f{i}" for i in range(len(key.calls))]
         params += ["kb", "give"] if self.outs else []
         params += self.constants
-        targets = range(len(form.sends) + len(form.bundles))
+        targets = range(len(key.sends) + len(key.bundles))
         params += [f"{letter}{i}" for i in targets for letter in ("o", "a", "t")]
-        params += [f"{letter}{i}" for i in form.credited_out for letter in ("x", "y")]
-        params += [f"i{i}" for i in range(len(form.results))]
+        params += [f"{letter}{i}" for i in key.credited_out for letter in ("x", "y")]
+        params += [f"i{i}" for i in range(len(key.results))]
         self.body += [f"def actor({', '.join(params)}):"]
         self.body += ["    arena = None"] if self.outs else []
         # What fills last goes first: nobody is woken by each message.
-        order = [form.preferred, *(i for i in range(len(form.ports)) if i != form.preferred)]
-        self.queues = [f"q{i}" for i in order] + [f"x{i}" for i in form.credited_out]
-        if len(form.ports) >= _MANY:
+        order = [key.preferred, *(i for i in range(len(key.ports)) if i != key.preferred)]
+        self.queues = [f"q{i}" for i in order] + [f"x{i}" for i in key.credited_out]
+        if len(key.ports) >= _MANY:
             self.body += [
                 f"    queues = {', '.join(self.queues)}",
-                f"    takes = {', '.join([f'p{i}' for i in range(len(form.ports))])}",
+                f"    takes = {', '.join([f'p{i}' for i in range(len(key.ports))])}",
             ]
-        if len(form.sends) > _MANY:
-            known = [f"(o{i}, a{i}, t{i})" for i in range(len(form.sends) - 1)]
+        if len(key.sends) > _MANY:
+            known = [f"(o{i}, a{i}, t{i})" for i in range(len(key.sends) - 1)]
             self.body += [f"    targets = {', '.join(known)}"]
         self.body += ["    push = yield", "    while True:"]
 
     def _waits(self) -> None:
-        form = self.form
-        ports = range(len(form.ports))
+        key = self.key
+        ports = range(len(key.ports))
         if len(ports) < _MANY:
             for queue in self.queues:
                 self.body += [
@@ -403,7 +418,7 @@ class _Writer:
             ]
         self.body += ["        run = m0.run"]
         # The sender's credits: given back as soon as the message has left the channel.
-        for i in form.credited_in:
+        for i in key.credited_in:
             self.body += [
                 f"        g{i}(None)",
                 f"        if w{i}.wait is h{i}:",
@@ -411,7 +426,7 @@ class _Writer:
             ]
 
     def _steps(self) -> None:
-        body, form = self.body, self.form
+        body, key = self.body, self.key
         body += ["            if run.dead is not None:", "                raise Dead"]
         for i, names in self.bundles.items():
             # The message would keep alive what a step has used for the last time.
@@ -419,8 +434,8 @@ class _Writer:
         if self.outs:
             body.append(f"            {', '.join(self.outs.values())}, arena = run.kernels[kb]()")
         self._calls()
-        single = len(form.steps) == 1
-        for j, step in enumerate(form.steps):
+        single = len(key.steps) == 1
+        for j, step in enumerate(key.steps):
             if j and step.how & LONG:
                 body += ["            if run.dead is not None:", "                raise Dead"]
             kernel = f"run.kernels[k{step.kernel}]" if step.how & BOUND else f"k{step.kernel}"
@@ -434,7 +449,7 @@ class _Writer:
 
     def _calls(self) -> None:
         body, first = self.body, self.first
-        for i, call in enumerate(self.form.calls):
+        for i, call in enumerate(self.key.calls):
             names = [self.expressions[first + j] for j in range(call.results)]
             first += call.results
             args = ["run", self.outs.get(i, "None")]
@@ -451,15 +466,15 @@ class _Writer:
         A message that only this task has received is sent on with the new value: making another
         costs 0.13 us.
         """
-        form = self.form
+        key = self.key
         outgoing: dict[Any, str] = {}
-        for numbers in form.bundles:
+        for numbers in key.bundles:
             if numbers not in outgoing:
                 name = outgoing[numbers] = f"s{len(outgoing)}"
                 values = "".join([f"{self.expressions[number]}, " for number in numbers])
                 self.body.append(f"            {name} = ({values})")
-        spare = list(form.exclusive)
-        for number in form.sends:
+        spare = list(key.exclusive)
+        for number in key.sends:
             if number in outgoing:
                 continue
             if spare:
@@ -471,21 +486,21 @@ class _Writer:
         return outgoing
 
     def _sends(self, outgoing: dict[Any, str]) -> None:
-        form, body = self.form, self.body
-        body += [f"        y{i}()" for i in form.credited_out]
-        for i, number in enumerate(form.results):
+        key, body = self.key, self.body
+        body += [f"        y{i}()" for i in key.credited_out]
+        for i, number in enumerate(key.results):
             body.append(f"        run.results[i{i}] = {self.expressions[number]}")
-        if form.results:
-            many = len(form.results) > 1
-            body += [f"        for _ in range({len(form.results)}):"] if many else []
+        if key.results:
+            many = len(key.results) > 1
+            body += [f"        for _ in range({len(key.results)}):"] if many else []
             indent = " " * (12 if many else 8)
             body += [
                 f"{indent}if run.tokens.pop():",
                 f"{indent}    run.core.finish(run)",
             ]
-        targets = [outgoing[number] for number in form.sends]
+        targets = [outgoing[number] for number in key.sends]
         # Residuals go first: the task's own backward may be resumed by what follows.
-        for i, numbers in enumerate(form.bundles, len(targets)):
+        for i, numbers in enumerate(key.bundles, len(targets)):
             body += [f"        a{i}.append({outgoing[numbers]})", *self._wake(i)]
         last = len(targets) - 1
         if last < _MANY:
@@ -507,16 +522,16 @@ class _Writer:
 
     def _park(self, messages: list[str], last: int) -> None:
         """Forget every array, which a parked frame would keep alive; hand over to a consumer."""
-        form = self.form
-        names = [f"m{i}" for i in range(len(form.ports))]
+        key = self.key
+        names = [f"m{i}" for i in range(len(key.ports))]
         names += [name for name in messages if name not in names]
-        made = len(form.steps) + sum([call.results for call in form.calls])
+        made = len(key.steps) + sum([call.results for call in key.calls])
         names += dict.fromkeys([self.expressions[self.first + j] for j in range(made)])
         names += [name for held in self.bundles.values() for name in held]
         names += ["message"] if last >= _MANY else []
         names += ["arena", *self.outs.values()] if self.outs else []
         self.body += [
-            f"        task.wait = q{form.preferred}",
+            f"        task.wait = q{key.preferred}",
             f"        {' = '.join([*names, 'run'])} = None",
         ]
         if last < 0:

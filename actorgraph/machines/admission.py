@@ -48,8 +48,8 @@ class Admission:
     Attributes
     ----------
     direct : deque of Run
-        As many as threads compute by themselves at the moment, whichever they are; they take room,
-        and never bytes.
+        As many entries as runs that threads compute by themselves at the moment; they take room,
+        never bytes.
     """
 
     def __init__(self, max_in_flight: int, max_bytes: int | None, workers: int) -> None:
@@ -62,43 +62,27 @@ class Admission:
 
     @property
     def runs(self) -> list[Run]:
-        """Runs in flight, then those that wait; of groups their parts."""
+        """Runs in flight, then those that wait."""
         return [*self.in_flight.values(), *self.waiting]
 
     @property
     def waiting(self) -> list[Run]:
-        """Runs that are queued; of groups their parts."""
-        return [part for _, _, run in self.queued for part in run.parts]
+        """Runs that are queued."""
+        return [run for _, _, run in self.queued]
 
-    def enter(self, parts: Sequence[Run]) -> bool:
+    def enter(self, run: Run) -> bool:
         """Let a thread compute a run by itself; False where it would have to wait."""
-        others = len(self.in_flight) + len(self.direct)
-        if self.queued or (others and others + len(parts) > self.max_in_flight):
+        if self.queued or len(self.in_flight) + len(self.direct) >= self.max_in_flight:
             return False
-        self.direct.extend(parts)
+        self.direct.append(run)
         return True
 
-    def leave(self, parts: Sequence[Run]) -> None:
+    def leave(self) -> None:
         """Make the room of such a run free."""
-        for _ in parts:
-            self.direct.pop()
+        self.direct.pop()
 
     def add(self, run: Run) -> None:
-        """Queue a run, or a group as one.
-
-        Raises
-        ------
-        MemoryLimitError
-            The parts of a group do not fit together.
-        """
-        if self.max_bytes is not None and len(run.parts) > 1:
-            needed = self._together(Arenas(), run.parts)
-            if needed > self.max_bytes:
-                raise MemoryLimitError(
-                    f"{len(run.parts)} parts of a run, which are admitted together, need "
-                    f"{needed:_} bytes, but max_bytes is {self.max_bytes:_}; make fewer parts at a "
-                    "time, or give more"
-                )
+        """Queue a run."""
         heapq.heappush(self.queued, (run.priority, run.number, run))
 
     def remove(self, run: Run) -> bool:
@@ -109,31 +93,27 @@ class Admission:
             heapq.heapify(self.queued)
         return bool(found)
 
-    def admitted(self, arenas: Arenas) -> Iterator[Sequence[Run]]:
-        """Move runs from the queue into flight while there is room, and yield the parts of each.
+    def admitted(self, arenas: Arenas) -> Iterator[Run]:
+        """Move runs from the queue into flight while there is room, and yield them.
 
-        With nothing in flight there is always room: a group of more parts than may be in flight
-        goes alone, what needs too many bytes was refused, and the arenas that earlier runs have
-        left are given up.
+        With nothing in flight there is always room: what needs too many bytes was refused, and the
+        arenas that earlier runs have left are given up.
         """
         while self.queued:
-            parts = self.queued[0][2].parts
-            others = len(self.in_flight) + len(self.direct)
-            if others and others + len(parts) > self.max_in_flight:
+            run = self.queued[0][2]
+            if len(self.in_flight) + len(self.direct) >= self.max_in_flight:
                 return
-            if self.max_bytes is not None and self.claimed(arenas, *parts) > self.max_bytes:
+            if self.max_bytes is not None and self.claimed(arenas, run) > self.max_bytes:
                 if self.in_flight:
                     return
                 arenas.clear()
             heapq.heappop(self.queued)
-            self.in_flight.update([(part.number, part) for part in parts])
-            yield parts
+            self.in_flight[run.number] = run
+            yield run
 
     def claimed(self, arenas: Arenas, *more: Run) -> int:
         """Return the most bytes that the runs in flight and some more can hold at once."""
-        return self._together(arenas, (*self.in_flight.values(), *more))
-
-    def _together(self, arenas: Arenas, runs: Sequence[Run]) -> int:
+        runs = (*self.in_flight.values(), *more)
         claims = [run.claim for run in runs if run.claim is not None]
         turns = min(self.workers, sum([claim.tasks for claim in claims]))
         turn = max([claim.turn for claim in claims], default=0)
@@ -237,9 +217,9 @@ def bytes_of(
     for position in range(after - 1, -1, -1):
         step = steps[position]
         last.setdefault(step.id, position)
-        until = last[step.id] if step.op.memory.layout in ("any", "ordered") else position
+        last_use = last[step.id] if step.op.memory.layout in ("any", "ordered") else position
         for part in step.inputs:
-            last[part.id] = max(last.get(part.id, 0), until)
+            last[part.id] = max(last.get(part.id, 0), last_use)
     ending = [0] * (after + 1)
     live = most = outliving = 0
     for position, step in enumerate(steps):

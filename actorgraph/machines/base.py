@@ -5,8 +5,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 import numpy as np
@@ -25,23 +26,31 @@ from actorgraph.machines.binding import Binding
 from actorgraph.machines.capacities import Capacities
 from actorgraph.machines.compiled import compiled
 from actorgraph.machines.event_loops import in_event_loop, loop_notifier
-from actorgraph.machines.feeds import bind_feeds, by_node, check_device, check_dims, check_like
+from actorgraph.machines.feeds import (
+    adopted,
+    bind_feeds,
+    by_node,
+    check_device,
+    check_dims,
+    check_like,
+    lies_elsewhere,
+)  # fmt: skip
 from actorgraph.machines.life import Lifetime
 from actorgraph.machines.modes import mode_of, trains
-from actorgraph.machines.options import allowed, compiling, placed
+from actorgraph.machines.options import allowed, compiling, placed, tabled
 from actorgraph.machines.plan import Plan
 from actorgraph.machines.run import Run
-from actorgraph.machines.step import SYNC_US, Step
+from actorgraph.machines.step import SYNC_US, Check, Step
 from actorgraph.machines.tuner import Tuner, checked_costs
-from actorgraph.options import choice, choices, flag, positive, text, whole
+from actorgraph.options import choice, choices, flag, positive, whole
 from actorgraph.solvers import AbstractSolver
 
 if TYPE_CHECKING:
     from actorgraph.channels import ChannelStatistics
+    from actorgraph.machines.batching import Batches
     from actorgraph.machines.check import Report
+    from actorgraph.machines.holdings import LiveBytes
     from actorgraph.machines.inspection import MemoryPlan
-    from actorgraph.machines.rows import Reduce
-    from actorgraph.machines.split import Split
 
 __all__ = ["Machine"]
 
@@ -77,9 +86,11 @@ class Machine(Lifetime, ABC):
         Compile elementwise steps, sums, softmax and cross entropy, and the updates of compiled
         steps, with Numba (the extra ``jit``); needs ``exact=False``.  Values stay within 1e-6
         (float32) and 1e-13 (float64) of the largest term; what is compiled warns of no overflow or
-        division by zero.  True compiles in the background while ordinary steps run, ``"wait"``
-        blocks the first run of a mode until all is compiled.  Not where something is watched, and
-        not on `LispMachine`.
+        division by zero.  True compiles in the background, ``"wait"`` blocks the first run of a
+        mode until all is compiled.  Not where something is watched, and not on `LispMachine`.
+    native : bool or "wait", optional
+        Walk the steps of short runs as tables of NumPy's loops (the extra ``native``), bit for bit;
+        ``"wait"`` as above.  Default as ``ACTORGRAPH_NATIVE`` says, else False.
     passes : iterable of Pass or str, optional
         Rewriting passes; default all that `exact` allows, ``()`` for none.  Late ones, which
         change no bit, are left out where something is watched.
@@ -93,8 +104,8 @@ class Machine(Lifetime, ABC):
         node or name; it holds for values, and for cotangents on their way back (see `check`).
     max_bytes : int, optional
         Bytes that runs in flight may allocate together, as predicted from the dims of their feeds:
-        runs wait until they fit, and one that never will is refused.  Not counted are dims of
-        None, what an op needs inside of its call, and what belongs to the user: feeds, parameters,
+        runs wait until they fit, and one that never will is refused.  Not counted are dims of None,
+        what an op needs inside of its call, and what belongs to the user: feeds, parameters,
         results of runs that have ended (a stream has at most `max_in_flight` of them).
     device : str or Device
         Where nodes run that are placed nowhere: ``"cpu"``, or ``"virtual:0"``, a device of host
@@ -110,28 +121,29 @@ class Machine(Lifetime, ABC):
         regions are cut by instead of predictions and measured time.
     statistics : bool
         Whether channels count and time their messages (see `channels`).
-    split_batch : int, optional
-        Run so many slices of the batch at once and join their results in slice order: the bits
-        depend on this number only.  A batch of fewer rows is cut into its rows.  Values and
-        gradients are those of the whole batch within rounding; an output that cannot be joined,
-        such as the root of a mean, is refused.  But ops that look over the rows of a batch, such
-        as batch norm, see those of their slice; see `machines.split` for random numbers, buffers,
-        and speed.
-    split_dim : str, optional
-        The symbolic dim to cut along; default the one that inputs have as their first.
-    split_reduce : "mean" or "sum", optional
-        What an op makes of the rows that takes the dim away without showing how, such as one of
-        your own.  Sums and means need nothing said, nor do divisors that feeds alone tell, such
-        as the sum of a mask.
 
     Raises
     ------
     GraphTypeError, GraphError, ValueError
         Outputs or wrt are not nodes of one graph, a wrt is no float, an option is out of range.
+
+    Examples
+    --------
+    >>> import actorgraph as ag
+    >>> x = ag.Graph().input("x", (3,))
+    >>> with ag.TapeMachine([x * x]) as machine:
+    ...     isinstance(machine, ag.Machine)
+    True
     """
 
     _interpreter: Callable[..., Any] | None = None
     """What stands for generated programs, if anything."""
+
+    _batches: Batches | None = None
+    """What makes runs of microbatches, if anything."""
+
+    _trains = False
+    """Whether runs differentiate the first output where nothing else is said."""
 
     def __init__(
         self,
@@ -142,6 +154,7 @@ class Machine(Lifetime, ABC):
         fuse: str | Cut = "auto",
         exact: bool = True,
         jit: bool | str = False,
+        native: bool | str | None = None,
         passes: Any = None,
         seed: int = 0,
         max_in_flight: int = 8,
@@ -153,9 +166,6 @@ class Machine(Lifetime, ABC):
         watch: Iterable[str] = (),
         costs: Mapping[Any, float] | None = None,
         statistics: bool = False,
-        split_batch: int | None = None,
-        split_dim: str | None = None,
-        split_reduce: Reduce | None = None,
     ) -> None:
         if isinstance(outputs, Graph):
             raise GraphTypeError(f"a machine takes outputs such as [loss], not {outputs!r}")
@@ -184,28 +194,13 @@ class Machine(Lifetime, ABC):
         self.exact = flag("exact", exact)
         self.passes = allowed(passes, self.exact)
         self.jit = compiling(jit, self.exact)
+        self.native = tabled(native)
         given = [device] if devices is None else devices
         self.device, self._placing = placed(self.graph, given, positive("lanes", lanes), self.jit)
         self._given_costs = checked_costs(self.graph, costs)
         self._actors_only = self.fuse == "none" or bool(self.seed) or self._statistics
         self._step_plans: WeakSet[Plan] = WeakSet()  # a step holds its machine, not the reverse
-        self._first: tuple[Mode, dict[Node, Any]] | None = None
         self._inputs = {node.name: node for node in self.graph.inputs}
-        self.split_batch = None if split_batch is None else positive("split_batch", split_batch)
-        self._split = self._splitting(split_dim, split_reduce)
-
-    def _splitting(self, dim: str | None, reduce: Reduce | None) -> Split | None:
-        if self.split_batch is None:
-            if dim is not None or reduce is not None:
-                raise ValueError("split_dim and split_reduce say how; say split_batch=n too")
-            return None
-        if reduce is not None:
-            choice("split_reduce", reduce, ("mean", "sum"))
-        if dim is not None:
-            text("split_dim", dim)
-        from actorgraph.machines.split import Split  # late: 2 ms that other machines need not pay
-
-        return Split(self.outputs, self.wrt, count=self.split_batch, dim=dim, reduce=reduce)
 
     # -- how machines differ --------------------------------------------------------------------
 
@@ -219,7 +214,7 @@ class Machine(Lifetime, ABC):
         self,
         feeds: Mapping[Any, Any] | None = None,
         *,
-        backward: bool | Mapping[Any, Any] = False,
+        backward: bool | Mapping[Any, Any] | None = None,
         tangents: Mapping[Any, Any] | None = None,
         timeout_s: float | None = None,
         priority: int = 0,
@@ -236,9 +231,9 @@ class Machine(Lifetime, ABC):
         feeds : dict
             Array for each input, by name or node; not copied, so do not write to it before the
             run has ended.
-        backward : bool or dict
+        backward : bool or dict, optional
             True differentiates the first output, a scalar.  ``{output: seed}`` seeds any outputs
-            with arrays or scalars.
+            with arrays or scalars.  Default False, but True for a pipeline that trains.
         tangents : dict, optional
             ``{name or node: array}``: forward mode along these directions.
         timeout_s : float, optional
@@ -265,6 +260,10 @@ class Machine(Lifetime, ABC):
         run = self._prepare(
             feeds, backward, tangents, priority, run_number, host=loop_notifier(), fetch=fetch
         )
+        return await self._run_soon(run, timeout_s)
+
+    async def _run_soon(self, run: Run, timeout_s: float | None = None) -> Run:
+        """Run to the end while the calling task waits, or at once where that is short."""
         small, core = self._small(run), run.core
         if small and timeout_s is None and core.run_directly(run):
             return await run
@@ -274,7 +273,7 @@ class Machine(Lifetime, ABC):
         self,
         feeds: Mapping[Any, Any] | None = None,
         *,
-        backward: bool | Mapping[Any, Any] = False,
+        backward: bool | Mapping[Any, Any] | None = None,
         tangents: Mapping[Any, Any] | None = None,
         timeout_s: float | None = None,
         priority: int = 0,
@@ -293,12 +292,12 @@ class Machine(Lifetime, ABC):
         """
         self.refuse_blocking("run_sync", "await machine.run(...)")
         run = self._prepare(feeds, backward, tangents, priority, run_number, host=None, fetch=fetch)
-        if run.plan.compiled.needs_loop:
-            return self._run_on_own_loop(run, timeout_s, looped=self._small(run))
         return self._run_now(run, timeout_s)
 
     def _run_now(self, run: Run, timeout_s: float | None = None) -> Run:
         """Run to the end in the calling thread, which works along."""
+        if run.plan.compiled.needs_loop:
+            return self._run_on_own_loop(run, timeout_s, looped=self._small(run))
         if timeout_s is None and self._small(run, SYNC_US) and run.core.run_directly(run):
             if run.dead is not None:
                 raise run.dead
@@ -309,7 +308,7 @@ class Machine(Lifetime, ABC):
         self,
         feeds: Mapping[Any, Any] | None = None,
         *,
-        backward: bool | Mapping[Any, Any] = False,
+        backward: bool | Mapping[Any, Any] | None = None,
         tangents: Mapping[Any, Any] | None = None,
         timeout_s: float | None = None,
         priority: int = 0,
@@ -330,7 +329,7 @@ class Machine(Lifetime, ABC):
             on_loop.begin()
         return run
 
-    def compile_step(self, solver: AbstractSolver[Any]) -> Step:
+    def compile_step(self, solver: AbstractSolver[Any], *, check: Check | None = None) -> Step:
         """Return a function ``step(feeds) -> Run`` that trains: gradients and update in one call.
 
         It differentiates the first output, a scalar, and has `solver` update every wrt, each a
@@ -342,6 +341,8 @@ class Machine(Lifetime, ABC):
         ----------
         solver : AbstractSolver
             Its state is that of ``solver.step``, and goes on with it.
+        check : callable, optional
+            Takes the Duals of the outputs by node before an update, which it stops by raising.
 
         Returns
         -------
@@ -350,10 +351,8 @@ class Machine(Lifetime, ABC):
 
         Raises
         ------
-        GraphError
-            No solver, or a wrt that is no parameter.
-        ShapeError
-            The first output is no scalar.
+        GraphError, ShapeError
+            No solver, a wrt that is no parameter, or the first output is no scalar.
 
         Examples
         --------
@@ -367,18 +366,17 @@ class Machine(Lifetime, ABC):
         ...     [float(step()[loss].value) for _ in range(3)]
         [5.0, 1.25, 0.3125]
         """
-        return Step(self, solver)
+        return Step(self, solver, check)
 
     def _small(self, run: Run, sequential_us: float = INLINE_US) -> bool:
         """Return whether the calling thread may compute the run at once, without actors.
 
         Somebody who asked for one actor a node, for another ready order or for statistics gets
         the actors; assignments to buffers keep the order of runs.  A graph of one sequence may
-        take `sequential_us`, but not slices that workers can share.
+        take `sequential_us`.
         """
         plan, predicted_us = run.plan, run.predicted_us
-        alone = self.split_batch is None or self.workers == 1
-        one = self._one_task or (alone and plan.sequential is not None)
+        one = self._one_task or plan.sequential is not None
         return (
             predicted_us < (sequential_us if one else INLINE_US)
             and plan.compiled.allows_direct
@@ -407,17 +405,19 @@ class Machine(Lifetime, ABC):
         started = perf_counter() if instrument.listening else None
         if run_number is not None:
             run_number = whole("run_number", run_number)
+        if backward is None:
+            backward = self._trains and tangents is None
         if backward is True and tangents is None:
-            mode, seeds = self._first_mode()
+            mode, seeds = self._first_mode
         elif backward is False and tangents is None:
             mode, seeds = _FORWARD, {}
         else:
             mode, seeds = mode_of(self.graph, self.outputs, backward, tangents)
         if not fetch:
             mode = replace(mode, fetch=False)
-        if self._split is not None:
+        if self._batches is not None:
             given = {} if feeds is None else by_node(feeds, self._inputs, "feed")
-            run: Run = self._split.group(self, given, mode, seeds, priority, run_number, host)
+            run: Run = self._batches.run(self, given, mode, seeds, priority, run_number, host)
         else:
             plan = self._plan(mode) if plan is None else plan
             trusted = backward is True and tangents is None
@@ -426,9 +426,7 @@ class Machine(Lifetime, ABC):
                 number=number, drawn=run_number, trusted=trusted,
             )  # fmt: skip
         if started is not None:
-            ended = perf_counter()
-            for part in run.parts:
-                instrument.tell("on_feeds", part, started, ended)
+            instrument.tell("on_feeds", run, started, perf_counter())
         return run
 
     def _run_of(
@@ -450,8 +448,7 @@ class Machine(Lifetime, ABC):
         feeds : dict
             By name or node.
         seeds : dict
-            Seeds or tangents by node, and values of the whole batch; `trusted` ones are arrays that
-            fit.
+            Seeds or tangents by node; `trusted` ones are arrays that fit.
         number : int, optional
             Unique in the core; default the next.
         drawn : int, optional
@@ -474,7 +471,7 @@ class Machine(Lifetime, ABC):
                 leaves.append(next(fed))
             elif kind == "run_number":
                 leaves.append(np.array(number if drawn is None else drawn, np.int64))
-            elif trusted or kind == "whole":
+            elif trusted:
                 leaves.append(seeds[source])
             else:
                 leaves.append(check_like(seeds[source], source, binding.symbols, kind))
@@ -496,6 +493,8 @@ class Machine(Lifetime, ABC):
         for node, value in given.items():
             if isinstance(value, Handed):
                 check_device(value, node.name, self._placing)
+            elif type(value) is not np.ndarray and lies_elsewhere(value):
+                given[node] = adopted(value, node.name, self._placing)
         symbols: dict[str, int] = {}
         arrays = bind_feeds(plan.compiled.inputs, given, symbols)
         if len(given) > len(arrays):
@@ -508,12 +507,11 @@ class Machine(Lifetime, ABC):
             plan.repeats.keep(arrays, binding)
         return arrays, binding, all(array.flags.c_contiguous for array in arrays)
 
+    @cached_property
     def _first_mode(self) -> tuple[Mode, dict[Node, Any]]:
-        """Return the mode of ``backward=True``, which most runs ask for, and its seed."""
-        if self._first is None:
-            mode, seeds = mode_of(self.graph, self.outputs, True, None)
-            self._first = mode, {node: np.asarray(one, node.dtype) for node, one in seeds.items()}
-        return self._first
+        """The mode of ``backward=True``, which most runs ask for, and its seed."""
+        mode, seeds = mode_of(self.graph, self.outputs, True, None)
+        return mode, {node: np.asarray(one, node.dtype) for node, one in seeds.items()}
 
     def _plan(self, mode: Mode) -> Plan:
         plan = self._plans.get(mode.key) or self._known(mode)
@@ -533,11 +531,12 @@ class Machine(Lifetime, ABC):
     def _known(self, mode: Mode) -> Plan:
         """Return the plan of a mode, which may not have been cut yet."""
         plan = self._plans.get(mode.key)
+        if plan is None and self._batches is not None:
+            return self._batches.plan(mode)
         if plan is None:
-            outputs = self.outputs if self._split is None else self._split.outputs(mode)
             found = compiled(
-                outputs, self.wrt, mode, self.device, self.watch, self._interpreter, self.passes,
-                self.jit, self._placing,
+                self.outputs, self.wrt, mode, self.device, self.watch, self._interpreter,
+                self.passes, self.jit, self._placing, self.native,
             )  # fmt: skip
             cut = self._cut() if self._placing is None else self._placing.cut(self._cut())
             made = Plan(found, cut, costs=self._given_costs, workers=self.workers)
@@ -642,7 +641,7 @@ class Machine(Lifetime, ABC):
         if backward is None:
             backward = trains(self.outputs, self.wrt)
         mode, _ = mode_of(self.graph, self.outputs, backward, None)
-        given = check.Given(
+        given = check.CheckedMachine(
             self._known(mode), self._networks(), self._capacities, self.max_in_flight
         )
         return check.report(given, lanes, {} if credits is None else credits)
@@ -686,10 +685,11 @@ class Machine(Lifetime, ABC):
         """
         return inspection.memory_plan(self._all_plans(), lends=self.max_bytes is None)
 
-    def __reduce_ex__(self, protocol: Any) -> NoReturn:
-        raise GraphTypeError(
-            f"{self!r} has runs and is not copied or pickled: make another one of the outputs"
-        )
+    def memory(self) -> LiveBytes:
+        """Return the bytes that are there by owner: parameters, arenas, results and feeds."""
+        from actorgraph.machines.holdings import live_bytes  # few ask
+
+        return live_bytes(self.graph, self._core, self._all_plans())
 
     def _repr_html_(self) -> str:
         from actorgraph.notebook import verbatim

@@ -1,8 +1,8 @@
 """Cutting a batch into slices, and putting together what they give.
 
 What is cut is one symbolic dim.  Feeds that have it are sliced along it, without copying; others
-go whole to every slice.  Sizes of slices differ by one row at most, the larger come first.  What
-outputs are made of, and which cannot be, is told in `rows`: a sum over rows is the sum of those of
+go whole to every slice.  Sizes of slices differ by one row at most, the larger come first.  `rows`
+says what outputs are made of, and which cannot be joined: a sum over rows is the sum of those of
 slices, a mean counts by the share of rows, and what is the same for all slices counts once, for the
 first.  Values that depend on feeds alone and have not the dim, such as the sum of a mask, are
 computed of the whole batch before anything starts, in the calling thread.
@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce as fold
 from operator import add, attrgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -33,7 +33,12 @@ from actorgraph.node_actor import blamed
 from actorgraph.op import CONSTANT, INPUT
 from actorgraph.types import Dim
 
-__all__ = ["BatchSlice", "Batching"]
+if TYPE_CHECKING:
+    from actorgraph.machines.base import Machine
+    from actorgraph.machines.plan import Plan
+    from actorgraph.machines.run import Run
+
+__all__ = ["BatchSlice", "Batches", "Batching"]
 
 Array = np.ndarray[Any, Any]
 
@@ -71,18 +76,16 @@ class Batching:
     dim : str
         The symbolic dim.
     reduce : str, optional
-        Whether what takes the dim away without showing how is a ``"mean"`` or a ``"sum"``.
-    option : str
-        How users say `reduce`, for errors.
+        Whether an op that reduces the dim without saying how takes a ``"mean"`` or a ``"sum"``.
     tangents : iterable of Node
-        What tangents are given of.
+        The nodes that tangents are given for.
 
     Attributes
     ----------
     inputs : tuple of Node
         The feeds that outputs and wrt depend on.
     whole : tuple of Node
-        What slices are given the value of the batch of.
+        The nodes whose value for the whole batch every slice is given.
 
     Raises
     ------
@@ -91,8 +94,8 @@ class Batching:
 
     Examples
     --------
-    >>> from actorgraph import Graph
-    >>> g = Graph()
+    >>> import actorgraph as ag
+    >>> g = ag.Graph()
     >>> x = g.input("x", shape=("batch", 2))
     >>> batching = Batching([(x * x).mean()], [], dim="batch")
     >>> arrays, symbols = batching.bind({x: np.zeros((5, 2), "float32")})
@@ -107,7 +110,6 @@ class Batching:
         *,
         dim: str,
         reduce: Reduce | None = None,
-        option: str = "reduce",
         tangents: Iterable[Node] = (),
     ) -> None:
         outputs, wrt = tuple(outputs), tuple(wrt)
@@ -115,7 +117,7 @@ class Batching:
         nodes = dict.fromkeys((*outputs, *wrt))
         self.inputs = tuple(node for node in topological_order(nodes) if node.op is INPUT)
         _check_inputs(self.inputs, dim)
-        self.rows = Rows(nodes, dim, active=(*wrt, *tangents), reduce=reduce, option=option)
+        self.rows = Rows(nodes, dim, active=(*wrt, *tangents), reduce=reduce)
         self._axes = {node: _axis_in(node, dim) for node in self.inputs}
         for node in nodes:
             self.axis_of(node)  # or refuse it
@@ -276,9 +278,24 @@ class Batching:
         """Return the rows of slices as those of the batch."""
         return np.concatenate(arrays, self.axis_of(node) or 0)
 
-    def averaged(self, arrays: Sequence[Array], slices: Sequence[BatchSlice]) -> Array:
-        """Return the mean of what slices have, each counted by its rows."""
-        return np.asarray(fold(add, map(_weighted, arrays, [one.share for one in slices])))
+
+class Batches(Protocol):
+    """What makes the runs of a machine, each of parts that are admitted, live and end as one."""
+
+    def plan(self, mode: Mode) -> Plan:
+        """Return the plan of a mode."""
+
+    def run(
+        self,
+        machine: Machine,
+        given: Mapping[Node, Any],
+        mode: Mode,
+        seeds: Mapping[Node, Any],
+        priority: int,
+        run_number: int | None,
+        host: Callable[[Callable[[], object]], object] | None,
+    ) -> Run:
+        """Check everything that a run is given, and make it, with its parts."""
 
 
 def _check_inputs(inputs: Iterable[Node], split: str) -> None:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from actorgraph import instrument
 from actorgraph.channels import Channel
 from actorgraph.machines.calls import Answer, Call, resumed
-from actorgraph.node_actor import Dead, Message, Poison, Task, blamed
+from actorgraph.node_actor import Message, Poison, Task, guarded
 
 if TYPE_CHECKING:
     from actorgraph.machines.run import Run
@@ -71,7 +71,7 @@ class Calling:
         targets: Sequence[tuple[Any, Any, Task]],
         spent: Sequence[Any],
     ) -> None:
-        """Learn what to do, and whom to tell; the task waits from now on.
+        """Take the steps and the channels; from then on the task waits.
 
         Parameters
         ----------
@@ -147,24 +147,22 @@ class Calling:
         """Do the steps up to the next call, or to their end."""
         task, run = self._task, firing.run
         started = perf_counter()
-        assert firing.steps is not None
-        try:
-            if run.dead is not None:
-                raise Dead
-            found = resumed(firing.steps, answer)
-            if type(found) is tuple:
-                put = self._answered.append
-                run.core.calls.issue(Call(run, firing, task, task, put, self, *found))
-                found = None
-        except BaseException as error:  # noqa: BLE001 - becomes the run's
-            if type(error) is not Dead:
-                assert task.joint is not None
-                run.fail(blamed(task.joint, task.program, task.step, error))
-            found = Poison(run)
-        if found is not None:
-            firing.outputs, firing.steps, task.step = found, None, None
+        found = guarded(run, task, self._resumed, firing, answer)
+        if type(found) is not tuple:
+            firing.outputs = Poison(run) if found is None else found
+            firing.steps = task.step = None
         if instrument.listening_to_turns:
             instrument.tell("on_turn", task, run, started, perf_counter())
+
+    def _resumed(self, firing: _Firing, answer: Answer | None) -> Any:
+        """Return the outputs, or the call that is under way."""
+        task, run = self._task, firing.run
+        assert firing.steps is not None
+        found = resumed(firing.steps, answer)
+        if type(found) is tuple:
+            put = self._answered.append
+            run.core.calls.issue(Call(run, firing, task, task, put, self, *found))
+        return found
 
     def _send(self, firing: _Firing, push: Push) -> None:
         """Hand on what a firing has computed, or its mark."""

@@ -36,7 +36,7 @@ class Call:
     ----------
     run : Run
     owner : object
-        For whom it is.
+        What waits for the answer.
     task, known : Task
         What goes on with the answer, and what instruments know.
     put : callable
@@ -156,7 +156,7 @@ class Call:
 
 
 class Calls:
-    """What waits for ops of a machine; its lock is held for changes.
+    """Open calls of a machine; they change under the lock of its core.
 
     Calls that were issued and not answered, and runs that a loop computes.
     """
@@ -206,8 +206,8 @@ class Calls:
         return True
 
     def of(self, run: Run | None = None) -> list[Call | Looped]:
-        """Return what waits of a run or group, or all."""
-        return [one for one in self._open if run is None or run in (one.run, one.run.group)]
+        """Return what waits of a run, or all."""
+        return [one for one in self._open if run in (None, one.run)]
 
 
 class Raised:

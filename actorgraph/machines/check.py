@@ -20,7 +20,7 @@ from actorgraph.machines.network import Network
 from actorgraph.machines.plan import Plan
 from actorgraph.options import several
 
-__all__ = ["CheckedEdge", "Given", "Report", "report"]
+__all__ = ["CheckedEdge", "CheckedMachine", "Report", "report"]
 
 _KINDS = {"F": "forward", "B": "backward", "W": "weights"}
 _MODES = {"backward": "forward and backward"}
@@ -96,7 +96,7 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class CheckedMachine:
     """What of a machine is checked.
 
     Attributes
@@ -119,7 +119,9 @@ def _is_pair(key: object) -> bool:
 
 
 def report(
-    given: Given, lanes: Iterable[Iterable[tuple[Any, str, int]]], limits: Mapping[Any, int]
+    given: CheckedMachine,
+    lanes: Iterable[Iterable[tuple[Any, str, int]]],
+    limits: Mapping[Any, int],
 ) -> Report:
     """Return the report of a machine's mode; parameters as in `Machine.check`."""
     plan = given.plan
@@ -169,7 +171,7 @@ def report(
     )
 
 
-def _edges(given: Given, specs: Sequence[TaskSpec]) -> list[Arc]:
+def _edges(given: CheckedMachine, specs: Sequence[TaskSpec]) -> list[Arc]:
     found = []
     for spec in specs:
         capacities = given.capacities.of(given.plan.compiled.joint, spec, given.max_in_flight)
@@ -181,7 +183,9 @@ def _edges(given: Given, specs: Sequence[TaskSpec]) -> list[Arc]:
     return found
 
 
-def _checked(given: Given, edges: Sequence[Arc], verdict: Verdict) -> tuple[CheckedEdge, ...]:
+def _checked(
+    given: CheckedMachine, edges: Sequence[Arc], verdict: Verdict
+) -> tuple[CheckedEdge, ...]:
     peaks: dict[str, int] = {}
     for network in given.networks:
         if network.plan is given.plan and network.counted:
@@ -197,7 +201,7 @@ def _checked(given: Given, edges: Sequence[Arc], verdict: Verdict) -> tuple[Chec
     )
 
 
-def _notes(given: Given, specs: Sequence[TaskSpec]) -> tuple[str, ...]:
+def _notes(given: CheckedMachine, specs: Sequence[TaskSpec]) -> tuple[str, ...]:
     """Say which of the given capacities have no channel that they could bound."""
     capacities, joint = given.capacities, given.plan.compiled.joint
     if not capacities.by_edge and not capacities.by_node:

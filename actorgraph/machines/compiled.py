@@ -19,6 +19,7 @@ from actorgraph.lower.joint import Joint, Mode, join
 from actorgraph.lower.kernels import kernel
 from actorgraph.node import Buffer, Variable
 from actorgraph.rewrite import Pass
+from actorgraph.rewrite.exact import is_pure
 from actorgraph.types import UNKNOWN
 
 if TYPE_CHECKING:
@@ -49,6 +50,8 @@ class Compiled:
     jit : bool or "wait"
     placing : Placing or None
         Where nodes run, if not all on the host.
+    native : bool or "wait"
+        Whether steps may be walked as tables (see `lower.table`).
     """
 
     mode: Mode
@@ -62,10 +65,11 @@ class Compiled:
     interpreter: Callable[..., Any] | None
     jit: bool | str
     placing: Placing | None = None
+    native: bool | str = False
 
     @cached_property
     def nodes(self) -> tuple[Node, ...]:
-        """What a run may be read for, once each."""
+        """The nodes that a run may be asked for, once each."""
         return tuple(dict.fromkeys((*self.outputs.values(), *self.wrt)))
 
     @cached_property
@@ -85,6 +89,17 @@ class Compiled:
     def allows_direct(self) -> bool:
         """Whether a thread may compute runs by itself: assignments keep the order of runs."""
         return not (self.assignments or self.interpreter or self.placing)
+
+    @cached_property
+    def tables(self) -> bool:
+        """Whether a thread that computes runs by itself may use tables, and begin again without."""
+        ops = {node.op for node in self.joint.order}
+        return (
+            bool(self.native)
+            and not self.watch
+            and self.allows_direct
+            and all(is_pure(op) and op.kernel is None for op in ops)
+        )
 
     @cached_property
     def shares(self) -> bool:
@@ -121,7 +136,7 @@ class Compiled:
 
     @cached_property
     def places(self) -> list[int]:
-        """The places of those among all leaves."""
+        """The places of what is `given` among all leaves."""
         leaves = enumerate(self.joint.leaves)
         return [place for place, leaf in leaves if leaf.kind != "variable"]
 
@@ -143,7 +158,7 @@ class Compiled:
 
     @cached_property
     def unsized(self) -> bool:
-        """Whether feeds have dims that no symbol tells: only the sizes of a run tell its cost."""
+        """Whether feeds have dims without a symbol: only the sizes of a run give its cost."""
         return any(dim is UNKNOWN for node in self.inputs for dim in node.dims)
 
     # -- ops ----------------------------------------------------------------------------------
@@ -202,6 +217,11 @@ class Compiled:
 
             if node.op in jit.OWN:
                 return jit.fused_kernel(node, symbols, wait=self.jit == "wait")
+        if self.native:
+            from actorgraph.lower import table
+
+            if node.op in table.OWN:
+                return table.table_kernel(node, symbols)
         xp = np if lane is None else lane.device.xp
         found: Callable[..., Any] = kernel(node, xp, symbols, watch=self.watch)
         return found
@@ -217,6 +237,7 @@ def compiled(
     passes: Sequence[Pass] = (),
     jit: bool | str = False,
     placing: Placing | None = None,
+    native: bool | str = False,
 ) -> Compiled:
     """Differentiate and rewrite what a machine is asked for in a mode.
 
@@ -228,6 +249,8 @@ def compiled(
         Whether steps are fused and compiled (see `jit`); nothing that is watched or interpreted.
     placing : Placing, optional
         Where nodes run, if not all on the host.
+    native : bool or "wait"
+        Whether steps may be walked as tables.
     """
     from actorgraph.lower.simplify import simplified
 
@@ -241,7 +264,7 @@ def compiled(
     jit = False if watch or interpreter else jit
     return Compiled(
         mode, outputs, tuple(wrt), joint, assignments, late, device, watch, interpreter, jit,
-        placing,
+        placing, native,
     )  # fmt: skip
 
 

@@ -1,32 +1,34 @@
 """`Core`: what a machine shares with its workers: networks, runs, and how they begin and end.
 
-A core does not know its machine, so a machine that is dropped is collected, and its core closed.
+A machine makes its core at the first run.  A core does not know its machine, so a machine that is
+dropped is collected, and its core closed.
 
 Invariants, all under `lock`:
 
 - A run is queued, or in flight, or ended.  It is injected into its network when it is admitted,
   and all runs of a network in the order of their admission.
-- A group (see `group`) is queued as one; its parts are admitted, injected and in flight one by
-  one, all under the same hold of the lock.
 - A run in flight ends when every result was delivered, be it as a poison mark: no worker is in
   the middle of it then.
+- Buffers are written in the order of the runs' numbers, never by a run that failed.
+- No op is called while `lock` is held.
+
+Who calls it: any thread starts and aborts runs and closes; the thread of ``run_sync`` works along
+(`help`) or computes a small run by itself (`run_directly`); the caller's event loop computes those
+of `Looped`.  Whoever delivers the last result of a run calls `finish`; a worker that finds nothing
+ready calls `on_idle`.
 """
 
 from __future__ import annotations
 
 import threading
-from contextvars import Context
 from time import perf_counter
 from typing import TYPE_CHECKING
-
-import numpy as np
 
 from actorgraph import instrument
 from actorgraph.errors import (
     DeadlockError,
     GraphError,
     MachineClosedError,
-    NodeError,
     text_of,
 )
 from actorgraph.lower.kernels import is_silent
@@ -42,6 +44,7 @@ from actorgraph.node_actor import blamed
 from actorgraph.scheduler import POOL, WAITING, Scheduler, inside
 from actorgraph.store import take
 from actorgraph.tiles import here
+from actorgraph.warned import DEFAULT, ERRORS, TELLING, asked, runs_steps, telling, told_context
 
 if TYPE_CHECKING:
     from actorgraph.lower.placing import Placing
@@ -54,7 +57,7 @@ class Core:
 
     Parameters
     ----------
-    workers, crew, seed, max_in_flight, max_bytes, capacities, counted, placing
+    workers, slots, seed, max_in_flight, max_bytes, capacities, counted, placing
         As the machine was given them.
     """
 
@@ -62,7 +65,7 @@ class Core:
         self,
         *,
         workers: int,
-        crew: int = 0,
+        slots: int = 0,
         seed: int,
         max_in_flight: int,
         max_bytes: int | None = None,
@@ -79,7 +82,7 @@ class Core:
         self.pool = POOL
         self.process = THIS.id
         self.scheduler = Scheduler(
-            workers, seed, self.pool, self.on_idle, self.abandon, crew, max(max_in_flight, WAITING)
+            workers, seed, self.pool, self.on_idle, self.abandon, slots, max(max_in_flight, WAITING)
         )
         self.networks = Networks(
             self.scheduler,
@@ -102,15 +105,11 @@ class Core:
         `slot` is one that the calling thread holds and is going to work in.
         """
         if instrument.listening:
-            for part in run.parts:
-                instrument.tell("on_run_start", part)
+            instrument.tell("on_run_start", run)
         with self.lock:
             if self.closed:
                 raise MachineClosedError("the machine was closed; make a new one")
-            others = self.admission.runs
-            for part in run.parts:
-                part.network = self.networks.of(part, others)
-                others.append(part)
+            run.network = self.networks.of(run, self.admission.runs)
             self.admission.add(run)
             if run.plan.compiled.assignments:
                 self.assigning[run.number] = run
@@ -118,30 +117,27 @@ class Core:
             # Time was up before it began: it waits for nobody.
             stillborn = run.dead is not None and self.admission.remove(run)
         if stillborn:
-            for part in run.parts:
-                self._conclude(part)
+            self._conclude(run)
         if slot is None:
             self.scheduler.offer()
 
-    def next_number(self, count: int = 1) -> int:
-        """Return the number of the next run, the first of `count`."""
+    def next_number(self) -> int:
+        """Return the number of the next run."""
         with self.lock:
-            self.numbers += count
-            return self.numbers - count
+            self.numbers += 1
+            return self.numbers - 1
 
     def _admit(self, slot: int | None = None) -> None:
         """Inject queued runs while there is room."""
-        for parts in self.admission.admitted(self.networks.arenas):
-            self.scheduler.awaited += sum([part.host is not None for part in parts])
-            arrays = parts[0].plan.compiled.store.arrays  # of one moment, for all parts
-            for part in parts:
-                part.take_arrays(arrays)
-                if instrument.listening:
-                    instrument.tell("on_run_admitted", part)
-                if part.plan.result_count:
-                    part.network.inject(part, 0 if slot is None else slot)
-                else:
-                    self.finish(part)  # every output is a leaf
+        for run in self.admission.admitted(self.networks.arenas):
+            self.scheduler.awaited += run.host is not None
+            run.take_arrays()
+            if instrument.listening:
+                instrument.tell("on_run_admitted", run)
+            if run.plan.result_count:
+                run.network.inject(run, 0 if slot is None else slot)
+            else:
+                self.finish(run)  # every output is a leaf
 
     # -- working ------------------------------------------------------------------------------
 
@@ -155,8 +151,8 @@ class Core:
         try:
             slot = self.scheduler.acquire() if slot is None else slot
             if slot is not None:
-                # An empty context: runs of others must not meet this caller's np.errstate.
-                Context().run(self.scheduler.work, slot, run)
+                # Nothing of this context: runs of others must not meet this caller's np.errstate.
+                told_context().run(self.scheduler.work, slot, run)
         except BaseException:
             self.give_up()
             raise
@@ -185,31 +181,27 @@ class Core:
             if (
                 run.plan.compiled.waits
                 or self.admission.max_bytes is not None
-                or (run.plan.compiled.jit and not is_silent(np.geterr()))
+                or (run.plan.compiled.jit and not is_silent(asked()))
             ):
                 return False  # compiled loops raise nothing: a network has the ordinary kernels
             slot = scheduler.acquire()
             if slot is None:
                 return False
-            parts = (run,) if run.batch is None else run.batch.parts
             entered = False
             try:
                 with self.lock:
-                    entered = not self.closed and self.admission.enter(parts)
+                    entered = not self.closed and self.admission.enter(run)
                 if not entered:
                     return False
-                arrays = parts[0].plan.compiled.store.arrays  # of one moment, for all parts
-                for part in parts:
-                    part.take_arrays(arrays)
-                    self._compute(part)
+                run.take_arrays()
+                self._compute(run)
             finally:
                 scheduler.leave(slot)
                 if entered:
-                    self.admission.leave(parts)
+                    self.admission.leave()
                     if self.admission.queued:
                         self._admit_more()
-            for part in parts:
-                self._conclude(part)
+            self._conclude(run)
             return True
         except Exception:
             raise
@@ -222,18 +214,18 @@ class Core:
 
         Instruments are told of actors, so it goes through these where somebody listens.
         """
-        alone = run.parts[0] is run and run.plan.compiled.fits_loop
         limited = self.admission.max_bytes is not None
-        if run.host is None or limited or instrument.listening or not alone:
+        fits = run.host is not None and run.plan.compiled.fits_loop
+        if limited or instrument.listening or not fits:
             return None
-        if run.plan.compiled.jit and not is_silent(np.geterr()):
+        if run.plan.compiled.jit and not is_silent(asked()):
             return None  # as in `run_directly`
         looped = Looped(run)
         with self.lock:
-            if self.closed or not self.admission.enter(run.parts):
+            if self.closed or not self.admission.enter(run):
                 return None
             self.calls.hold(looped)
-            run.take_arrays(run.plan.compiled.store.arrays)
+            run.take_arrays()
         return looped
 
     def leave_loop(self, looped: Looped) -> bool:
@@ -242,12 +234,13 @@ class Core:
         with self.lock:
             if not self.calls.drop(looped):
                 return False
-            self.admission.leave(run.parts)
+            self.admission.leave()
         self._conclude(run)
         if self.admission.queued:
             self._admit_more()
         return True
 
+    @runs_steps("run.plan.inline")
     def _compute(self, run: Run) -> None:
         """Compute and collect the results of a run, if it is not dead."""
         if run.dead is not None:
@@ -256,9 +249,10 @@ class Core:
             instrument.tell("on_run_start", run)
         plan, binding = run.plan, run.binding
         program, outer = None, getattr(here, "held", None)
-        here.held = self.scheduler, None, outer  # as `Scheduler.call`, which costs 0.2 us
-        began = perf_counter()
+        state, began = ERRORS.get(), perf_counter()
         try:
+            here.held = self.scheduler, None, outer  # as `Scheduler.call`, which costs 0.2 us
+            ERRORS.set(TELLING if state is DEFAULT else telling(state))  # 0.16 us
             program = plan.inline.take(binding, run.regular)
             run.results = program(*run.values)
         except BaseException as error:
@@ -266,6 +260,7 @@ class Core:
                 raise
             self.abort(run, blamed(plan.compiled.joint, plan.inline.program, None, error))
         finally:
+            ERRORS.set(state)
             here.held = outer
         ended = perf_counter()
         binding.direct_turns += 1
@@ -301,14 +296,15 @@ class Core:
     def _admit_more(self) -> None:
         """Inject what there is room for, after a run has left.
 
-        Callers look whether any are queued: who is queued after that look has seen the room.
+        Callers look first whether any are queued: a run that is queued later finds the room
+        itself.
         """
         with self.lock:
             self._admit()
         self.scheduler.offer()
 
     def _conclude(self, run: Run) -> None:
-        """Make the results of a run that is over, commit what it assigns, and wake who waits."""
+        """Make the results of a run that is over, commit what it assigns, and wake its waiters."""
         if not run.collected:
             run.collect()
         if self.assigning:  # a run that assigns is there from its start
@@ -317,12 +313,6 @@ class Core:
             with self.lock:
                 self.networks.give_up_memory(run.plan)
         run.complete()
-        group = run.group
-        if group is not None:
-            if run.dead is not None:
-                self.abort(group, run.dead)
-            if group.tokens.pop():
-                self._conclude(group)
 
     def _commit(self) -> None:
         """Give buffers what runs assign to them: run after run, in the order of their numbers."""
@@ -337,16 +327,8 @@ class Core:
                 run.assigned = ()
 
     def abort(self, run: Run, cause: BaseException) -> None:
-        """Let a run die; queued it ends now, in flight when its poison marks have arrived.
-
-        A part of a group dies with all others.
-        """
+        """Let a run die; queued it ends now, in flight when its poison marks have arrived."""
         with self.lock:
-            group = run.group
-            if group is not None:
-                if isinstance(cause, NodeError):
-                    cause.add_note(f"in part {run.microbatch} of {len(group.parts)} of the batch")
-                run = group
             if run.done:
                 return
             if run.dead is not None:
@@ -354,18 +336,17 @@ class Core:
                     run.dead.add_note(f"later: {text_of(cause)}")
                 return
             run.dead = cause
-            for part in run.parts:
-                part.dead = part.dead or cause
+            for part in run.microbatches:
+                part.run.dead = cause
             calls = self.calls.of(run)
             queued = self.admission.remove(run)
         for call in calls:
             call.give_up()
         if queued:
-            for part in run.parts:
-                self._conclude(part)
+            self._conclude(run)
 
     def on_idle(self) -> None:
-        """End runs that can make no step any more, with who waits for what."""
+        """End runs that are stuck; the error says which tasks wait for what."""
         in_flight = self.admission.in_flight
         if not in_flight:
             return  # most often; whoever adds a run from now on has a worker come by
@@ -376,9 +357,9 @@ class Core:
             error = DeadlockError(f"no actor can make a step: {self.networks.story()}")
             stuck = list(self.networks.values())
             self.networks.clear()
-            for part in self.admission.waiting:
-                if part.network in stuck:
-                    part.network = self.networks.of(part, [])
+            for run in self.admission.waiting:
+                if run.network in stuck:
+                    run.network = self.networks.of(run, [])
         for run in stalled:
             self._end_now(run, error)
         with self.lock:
@@ -407,9 +388,9 @@ class Core:
         for call in calls:
             call.run.dead = call.run.dead or cause
             call.give_up()
-        for part in queued:
-            part.dead = part.dead or cause
-            self._conclude(part)
+        for run in queued:
+            run.dead = run.dead or cause
+            self._conclude(run)
         for run in runs:
             self._end_now(run, cause)
         self.networks.clear()

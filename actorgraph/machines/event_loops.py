@@ -1,6 +1,6 @@
 """Which event loop or thread the calling code runs in, and how to call something on it.
 
-Modules of loops are looked up, never imported: who has not imported one runs in none.
+Modules of loops are looked up, never imported: without the import there is no such loop.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ def loop_notifier(*, at_once: bool = False) -> Callable[[Callable[[], object]], 
     """Return a function that runs a callable on the current event loop, from any thread.
 
     `at_once` calls it without a detour where the calling thread is the loop's: to wake the loop
-    costs as much as a small run.  A loop that was closed in the meantime is no error: nobody is
-    left to be told.
+    costs as much as a small run.  A loop that was closed in the meantime is no error: nobody waits
+    there any more.
     """
     schedule: Callable[..., object]
     here: Callable[[], object] = _nothing

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from actorgraph.lower.placing import Placing
 
 __all__ = [
-    "as_array", "bind_feeds", "by_node", "check_device", "check_dims", "check_like", "resolve",
+    "adopted", "as_array", "bind_feeds", "by_node", "check_device", "check_dims", "check_like",
+    "lies_elsewhere", "resolve",
 ]  # fmt: skip
 
 Array = np.ndarray[Any, Any]
@@ -154,6 +155,43 @@ def check_device(value: Handed, name: str, placing: Placing | None) -> None:
             f".fetch(), make the machine with device={root.name!r}, or place the node that takes "
             f"it there, by ag.ops.to_device(node, {root.name!r}) or node.on({root.name!r})"
         )
+
+
+def lies_elsewhere(value: Any) -> bool:
+    """Return whether an array of another library, such as CuPy, lies in memory of a device."""
+    if not hasattr(value, "__dlpack_device__"):
+        return False
+    kind, _ = value.__dlpack_device__()
+    return int(kind) not in _HOSTS
+
+
+def adopted(value: Any, name: str, placing: Placing | None) -> Handed:
+    """Return an array of a device that a machine runs on, without a copy.
+
+    Raises
+    ------
+    FeedError
+        It lies on none of them.
+    """
+    kind, number = map(int, value.__dlpack_device__())
+    devices = [get("cpu")] if placing is None else placing.used
+    for device in devices:
+        if device.root.dlpack == (kind, number):
+            made = device.root.adopt(value)
+            if device.root is not device:
+                assert made.event is not None
+                made.event.block()  # lanes of a wrapper know no tokens of the device inside
+            return made
+    here = ", ".join([one.name for one in devices])
+    there = f"cuda:{number}" if kind == _CUDA else f"a device of DLPack's kind {kind}"
+    raise FeedError(
+        f"feed {name!r} is an array of {type(value).__module__.split('.')[0]} on {there}, and this "
+        f"machine runs on {here}: copy it there, or make the machine with device={there!r}"
+    )
+
+
+_CUDA = 2
+_HOSTS = (1, 3)  # memory of the host, pinned or not, as DLPack counts
 
 
 def _scalar(value: Any, node: Node, what: str) -> Array:

@@ -131,6 +131,8 @@ def _explanation(plan: Plan, spent: Mapping[int, float], workers: int) -> str:
         f"{name}: {len(plan.compiled.joint.order)} steps, {binding.predicted_us:.0f} us {costs}",
         f"cut: {_why(plan)}",
     ]
+    if plan.note:
+        lines.append(plan.note)
     if binding.direct_turns:
         mean = binding.direct_seconds / binding.direct_turns * 1e6
         lines.append(
@@ -191,10 +193,10 @@ def _memory_plan(plan: Plan, lends: bool) -> MemoryPlan:
         order, kept_bytes = [], 0
         planned = frozenset().union(*tasks.buffered)
         for index, spec in enumerate(tasks.tasks):
-            lenders = tasks.lenders(index, symbols) if lends else ()
-            early.update(dict.fromkeys(lenders, len(order)))
+            preallocated = tasks.preallocated(index, symbols) if lends else ()
+            early.update(dict.fromkeys(preallocated, len(order)))
             order += spec.steps
-            laid = assign(spec.steps, spec.kept, tasks.buffered[index], symbols, lenders)
+            laid = assign(spec.steps, spec.kept, tasks.buffered[index], symbols, preallocated)
             kept_bytes = max(kept_bytes, laid.total_bytes)
     fresh = peak_bytes(order, results, symbols, without=planned, early=early)
     return MemoryPlan(

@@ -20,7 +20,8 @@ class Instrument:
 
     Examples
     --------
-    >>> class Counter(Instrument):
+    >>> import actorgraph as ag
+    >>> class Counter(ag.trace.Instrument):
     ...     ended = 0
     ...     def on_run_end(self, run):
     ...         self.ended += 1

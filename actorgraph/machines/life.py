@@ -8,12 +8,12 @@ from contextvars import copy_context
 from functools import partial
 from math import inf
 from time import perf_counter, sleep
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import anyio
-import numpy as np
 
-from actorgraph.errors import GraphError, MachineClosedError
+from actorgraph.errors import GraphError, GraphTypeError, MachineClosedError
+from actorgraph.lower.kernels import is_silent
 from actorgraph.machines.capacities import Capacities
 from actorgraph.machines.core import Core
 from actorgraph.machines.event_loops import (
@@ -31,11 +31,12 @@ from actorgraph.machines.stream import Stream
 from actorgraph.machines.tuner import Tuner
 from actorgraph.options import positive, seconds, whole
 from actorgraph.tiles import here
+from actorgraph.warned import asked, told_context
 
 if TYPE_CHECKING:
     from actorgraph.lower.placing import Placing
 
-__all__ = ["Lifetime"]
+__all__ = ["Lifetime", "current_errors"]
 
 _LOOK_S = 0.0002
 """Seconds between looks for the end of direct runs: they are short, and tell nobody."""
@@ -44,7 +45,7 @@ _DEFAULT_ERRORS = {"divide": "warn", "over": "warn", "under": "ignore", "invalid
 
 
 class Lifetime:
-    """What owns a core: a machine, or a pipeline.
+    """What owns a core: a machine.
 
     Parameters
     ----------
@@ -72,7 +73,6 @@ class Lifetime:
         self.seed = whole("seed", seed)
         self.max_in_flight = positive("max_in_flight", max_in_flight)
         self.max_bytes = None if max_bytes is None else positive("max_bytes", max_bytes)
-        self.split_batch: int | None = None
         self._capacities = Capacities() if capacities is None else capacities
         self._statistics, self._closed = statistics, False
         self._plans: dict[Any, Plan] = {}
@@ -97,9 +97,9 @@ class Lifetime:
                 raise MachineClosedError("the machine was closed; make a new one")
             core = self._core = Core(
                 workers=1 if self._one_task else self.workers,
-                crew=self.workers,
+                slots=self.workers,
                 seed=self.seed,
-                max_in_flight=self.max_in_flight * (self.split_batch or 1),
+                max_in_flight=self.max_in_flight,
                 max_bytes=self.max_bytes,
                 capacities=self._capacities,
                 counted=self._statistics,
@@ -185,10 +185,10 @@ class Lifetime:
         """
         core: Core = run.core
         run.machine = self  # a machine that is dropped ends after its runs
-        context = copy_context() if run.plan.compiled.has_own else None
-        for part in run.parts:
-            part.context = context
+        run.context = told_context(copy_context()) if run.plan.compiled.has_own else None
         try:
+            if self._placing is not None:
+                _check_errstate(self._placing)
             if timeout_s is not None:
                 given_s = seconds("timeout_s", timeout_s)
                 run.deadline = inf, given_s  # which is told if it ends before the next line
@@ -197,9 +197,7 @@ class Lifetime:
                     run.expire()
             on_loop = core.start_on_loop(run) if looped else None
             if on_loop is None:
-                errors = _current_errors()
-                for part in run.parts:
-                    part.errors = errors
+                run.errors = current_errors()
                 core.start(run, slot)
             return on_loop
         except Exception:
@@ -260,9 +258,7 @@ class Lifetime:
             raise GraphError("this graph has asynchronous ops: await machine.run(...)")
 
         async def awaited() -> Run:
-            host = loop_notifier()
-            for one in {run, *run.parts}:
-                one.host = host
+            run.host = loop_notifier()
             return await self._run_awaited(run, timeout_s, looped=looped)
 
         return anyio.run(awaited)
@@ -277,10 +273,17 @@ class Lifetime:
     def refuse_blocking(self, what: str, instead: str) -> None:
         """Raise where blocking would stop an event loop, or an op of this machine."""
         if in_event_loop() and not in_ipython_kernel():
-            raise GraphError(f"{what} would block the running event loop; write `{instead}`")
+            raise GraphError(
+                f"{what} would block the running event loop; write `{instead}`", reference="AG113"
+            )
         core = self._core
         if core is not None and getattr(here, "held", None) is not None:
             core.refuse_inside_op(what)
+
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        raise GraphTypeError(
+            f"{self!r} has runs and is not copied or pickled: make another one of the outputs"
+        )
 
     # -- the end ------------------------------------------------------------------------------
 
@@ -328,14 +331,21 @@ class Lifetime:
         await self.aclose()
 
 
-def _current_errors() -> dict[str, Any] | None:
+def current_errors() -> dict[str, Any] | None:
     """Return the caller's `np.errstate` as keywords, None where it is NumPy's default."""
-    errors: dict[str, Any] = dict(np.geterr())
-    if errors == _DEFAULT_ERRORS:
-        return None
-    if "call" in errors.values() or "log" in errors.values():
-        errors["call"] = np.geterrcall()
-    return errors
+    errors = asked()
+    return None if errors == _DEFAULT_ERRORS else errors
+
+
+def _check_errstate(placing: Placing) -> None:
+    """Raise `GraphError` where the caller's `np.errstate` asks for what a device cannot do."""
+    deaf = [one.name for one in placing.used if one.xp.__name__ != "numpy"]
+    errors = asked()
+    if deaf and not is_silent(errors):
+        raise GraphError(
+            f"np.errstate({errors}) cannot hold on {deaf[0]}, which knows no floating-point "
+            "errors: run outside of it, and make the machine with watch=('nan', 'inf') to be told"
+        )
 
 
 def _collect(core: Core) -> None:

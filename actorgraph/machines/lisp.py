@@ -39,8 +39,18 @@ class LispMachine(Machine):
         As `Machine`; `fuse` has no meaning here, `workers` only for parts of large products.
     log : callable, optional
         ``log(node, value)`` is called after every node, in order; for the nodes of a derivative
-        with a node that belongs to no graph of the user and says in `owner` whose it is; so are
-        rewritten forms (``exact=False``), which have no owner.
+        the node is of a private graph, and its `owner` is the forward node. A rewritten form
+        (``exact=False``) is of a private graph too, without an owner.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import actorgraph as ag
+    >>> x = ag.Graph().input("x", (3,))
+    >>> with ag.LispMachine([(x * x).sum()], wrt=[x]) as machine:
+    ...     run = machine.run_sync({"x": np.arange(3, dtype="float32")}, backward=True)
+    >>> run[x].grad
+    array([0., 2., 4.], dtype=float32)
     """
 
     _one_task = True

@@ -1,7 +1,7 @@
 """`Looped`: a small run that its caller's event loop computes, up to each call and after it.
 
-To hand it to a worker and back would cost a run of a few microseconds a hundred times as much, and
-hold up the loop no less.
+A worker to and fro would cost a run of a few microseconds a hundred times as much, and would hold
+up the loop no less.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from actorgraph.lower.kernels import Waiting
 from actorgraph.machines.calls import Answer, Raised, gave_up, resumed, returned, spawn
 from actorgraph.machines.event_loops import in_trio, loop_notifier
 from actorgraph.node_actor import blamed
+from actorgraph.warned import runs_steps
 
 if TYPE_CHECKING:
     from actorgraph.machines.run import Run
@@ -191,6 +192,7 @@ class Looped:
                 raise
         return None
 
+    @runs_steps("self.run.plan.inline")
     def _resumed(self, answer: Answer | None) -> Any:
         if self._steps is None:
             run = self.run

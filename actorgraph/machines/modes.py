@@ -93,6 +93,7 @@ def _first(outputs: Mapping[str, Node]) -> tuple[Mode, dict[Node, Any]]:
         raise ShapeError(
             f"backward=True differentiates the first output, which must be a scalar, but "
             f"it is {first!r}; seed it with backward={{{first.name!r}: array}} or make "
-            "the first output a scalar such as its sum"
+            "the first output a scalar such as its sum",
+            reference="AG114",
         )
     return Mode("backward", (first,)), {first: 1}

@@ -16,7 +16,7 @@ from actorgraph.channels import Channel
 from actorgraph.devices import Lane
 from actorgraph.lower.collector import paused
 from actorgraph.lower.kernels import alike, with_errstate
-from actorgraph.lower.program import lower, lower_directly, numbered
+from actorgraph.lower.program import Program, lower, lower_directly, numbered
 from actorgraph.lower.regions import TaskSpec
 from actorgraph.machines.binding import Binding
 from actorgraph.machines.calling import Calling
@@ -25,14 +25,88 @@ from actorgraph.machines.inline import MEMORIES_KEPT
 from actorgraph.machines.plan import Plan
 from actorgraph.machines.run import Run
 from actorgraph.memory.arenas import Arenas
-from actorgraph.memory.rings import Rings
+from actorgraph.memory.free_lists import FreeLists
 from actorgraph.node_actor import Dead, Message, NodeActor, Task, blamed, fail
 from actorgraph.scheduler import Scheduler
 
-__all__ = ["Network", "Networks"]
+__all__ = ["KernelCache", "Network", "Networks"]
 
 _KEPT = 16
 """Networks of a machine before idle ones are dropped: many modes and error states."""
+
+
+class KernelCache:
+    """What the programs of a network index: kernels and the memory of turns, by the sizes of a run.
+
+    Parameters
+    ----------
+    plan : Plan
+    arenas : Arenas
+    guarded : callable
+        Gives a kernel the network's `np.errstate`.
+    free_lists : callable or None
+        Makes the free lists of arrays that leave a turn; None where such arrays are always fresh.
+
+    Attributes
+    ----------
+    bound_index, memory_index : dict
+        Where the kernel of a node stands, by its id, and what gives a task its arrays.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        arenas: Arenas,
+        guarded: Callable[[Any], Any],
+        free_lists: Callable[[], FreeLists] | None,
+    ) -> None:
+        self._plan, self._arenas = plan, arenas
+        self._guarded, self._free_lists = guarded, free_lists
+        self._kept: dict[tuple[int, bool], tuple[Binding, list[Any]]] = {}
+        cut = plan.partition
+        self.bound_index = {node.id: index for index, node in enumerate(cut.bound)}
+        with_memory = [
+            index
+            for index, written in enumerate(zip(cut.buffered, cut.leaving, strict=True))
+            if any(written)
+        ]
+        first = len(cut.bound)
+        self.memory_index = {task: first + place for place, task in enumerate(with_memory)}
+
+    def kernels(
+        self, binding: Binding, regular: bool, programs: Sequence[Program | None]
+    ) -> list[Any]:
+        """Return them for the sizes of a run; `programs` are those of the tasks."""
+        key = id(binding), regular
+        kept = self._kept.get(key)
+        if kept is None or kept[0] is not binding:
+            while len(self._kept) >= MEMORIES_KEPT:
+                del self._kept[next(iter(self._kept))]
+            kept = self._kept[key] = binding, self._made(binding, regular, programs)
+        return kept[1]
+
+    def _made(
+        self, binding: Binding, regular: bool, programs: Sequence[Program | None]
+    ) -> list[Any]:
+        cut, placed = self._plan.partition, self._plan.compiled.placed
+        lane_of = cut.lane_of
+        kernels: list[Any] = [
+            placed(node, self._guarded(found), lane_of.get(node.id))
+            for node, found in zip(cut.bound, binding.kernels, strict=True)
+        ]
+        free_lists = None if self._free_lists is None else self._free_lists()
+        with paused():
+            for index in self.memory_index:
+                program = programs[index]
+                sizes = () if program is None else program.arrays
+                kernels.append(
+                    cut.layout(index, binding.symbols, regular, self._arenas, free_lists, sizes)
+                )
+        return kernels
+
+    def clear(self) -> None:
+        """Let go of what is written into."""
+        self._kept.clear()
 
 
 class Network:
@@ -76,29 +150,22 @@ class Network:
         self.capacities = capacities
         self.max_in_flight = max_in_flight
         self.counted = counted
-        self.recycling = recycling
         self.binding: Binding | None = None
         self.regular = True
         self.bound_kernels: list[Any] = []
-        self._adopted: dict[tuple[int, bool], tuple[Binding, list[Any]]] = {}
-        cut = plan.partition
-        self.bound_index = {node.id: index for index, node in enumerate(cut.bound)}
-        first = len(cut.bound)
-        with_memory = [
-            index
-            for index, written in enumerate(zip(cut.buffered, cut.leaving, strict=True))
-            if any(written)
-        ]
-        self.memory_index = {task: first + place for place, task in enumerate(with_memory)}
+        self._kernel_cache = KernelCache(
+            plan, arenas, self._guarded, FreeLists if recycling else None
+        )
+        self.memory_index = self._kernel_cache.memory_index
         self.channels: list[Channel] = []
         self._shared: dict[Any, Callable[..., Any]] = {}
         with paused():
-            self.tasks = [Task(spec, ready) for spec in cut.tasks]
+            self.tasks = [Task(spec, ready) for spec in plan.partition.tasks]
             self.actors = self._make_actors()
             self._connect()
 
     def inject(self, run: Run, slot: int) -> None:
-        """Give a run's leaves to their consumers and make ready who waits for them.
+        """Send a run's leaves to the tasks that read them, and make ready those that wait.
 
         Runs must be injected one at a time, in the order in which they are to pass.
         """
@@ -123,36 +190,16 @@ class Network:
 
     def _adopt(self, binding: Binding, regular: bool) -> None:
         """Make ready for runs of other sizes: kernels, memory to write into, predictions."""
-        key = id(binding), regular
-        kept = self._adopted.get(key)
-        if kept is None or kept[0] is not binding:
-            cut, placed = self.plan.partition, self.plan.compiled.placed
-            lane_of = cut.lane_of
-            kernels: list[Any] = [
-                placed(node, self._guarded(found), lane_of.get(node.id))
-                for node, found in zip(cut.bound, binding.kernels, strict=True)
-            ]
-            rings = Rings() if self.recycling else None
-            with paused():
-                for index in self.memory_index:
-                    program = self.tasks[index].program
-                    sizes = () if program is None else program.arrays
-                    kernels.append(
-                        self.plan.partition.layout(
-                            index, binding.symbols, regular, self.arenas, rings, sizes
-                        )
-                    )
-            while len(self._adopted) >= MEMORIES_KEPT:
-                del self._adopted[next(iter(self._adopted))]
-            kept = self._adopted[key] = binding, kernels
-        self.binding, self.regular, self.bound_kernels = binding, regular, kept[1]
+        programs = [task.program for task in self.tasks]
+        self.bound_kernels = self._kernel_cache.kernels(binding, regular, programs)
+        self.binding, self.regular = binding, regular
         for task, heavy in zip(self.tasks, binding.heavy, strict=True):
             task.heavy = heavy
 
     def give_up_memory(self) -> None:
         """Let go of what is written into, and of arrays that are kept to be used again."""
         self.binding, self.bound_kernels = None, []
-        self._adopted.clear()
+        self._kernel_cache.clear()
 
     def close(self) -> None:
         """Drop what the channels hold, and the coroutines with all that they hold."""
@@ -246,7 +293,7 @@ class Network:
             preferred=preferred,
             credited_in=credited_in,
             credited_out=credited_out,
-            bound=self.bound_index,
+            bound=self._kernel_cache.bound_index,
             long_steps=cut.long_steps,
             buffered=cut.buffered[spec.index],
             leaving=cut.leaving[spec.index],
@@ -278,7 +325,7 @@ class Network:
         task.start(program.make(*args), ports[preferred].messages)
 
     def _signal(self, task: Task, queue: Any) -> Any:
-        """Return what a task waits for where another one waits for a queue."""
+        """Return what `task.wait` is compared with: the queue, or the `Calling` of the task."""
         return self.callings.get(task.spec.index, queue)
 
     def _start_calling(
@@ -288,7 +335,7 @@ class Network:
         if compiled.interpreter is not None:
             steps = compiled.interpreter(task, kernels, self._to_device(spec))
         else:
-            bound = self.bound_index
+            bound = self._kernel_cache.bound_index
             program = lower_directly(spec.steps, spec.received, spec.outputs, bound=bound)
             task.program = program
             called, constants = program.callables(kernels, self._to_device(spec))
@@ -316,7 +363,7 @@ class Network:
         kernels: list[Callable[..., Any] | int] = []
         compiled, lane = self.plan.compiled, self._lane(spec)
         for node in spec.steps:
-            index = self.bound_index.get(node.id)
+            index = self._kernel_cache.bound_index.get(node.id)
             if index is not None:
                 kernels.append(index)
                 continue
@@ -372,9 +419,10 @@ class Networks(dict[Any, Network]):
         return network
 
     def give_up_memory(self, plan: Plan) -> None:
-        """Keep nothing for later runs: one of a plan has found no memory, and may have left some.
+        """Keep nothing for later runs, because a run of `plan` has found no memory.
 
-        Runs in flight go on with what they have.
+        A part of what is kept may be what that run has left.  Runs in flight go on with what they
+        have.
         """
         plan.inline.give_up_memory()
         self.arenas.clear()

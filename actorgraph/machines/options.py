@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from actorgraph.devices import Device, get
@@ -13,7 +15,10 @@ from actorgraph.rewrite import Pass, chosen
 if TYPE_CHECKING:
     from actorgraph.lower.placing import Placing
 
-__all__ = ["allowed", "compiling", "placed"]
+__all__ = ["VARIABLE", "allowed", "compiling", "placed", "tabled"]
+
+VARIABLE = "ACTORGRAPH_NATIVE"
+"""Environment variable: 0 switches tables off, 1 makes them the default, wait waits for them."""
 
 
 def compiling(jit: bool | str, exact: bool) -> bool | str:
@@ -34,6 +39,28 @@ def compiling(jit: bool | str, exact: bool) -> bool | str:
         if not is_installed():
             raise GraphError(f"jit={jit!r} needs Numba: pip install 'actorgraph[jit]'")
     return jit
+
+
+def tabled(native: bool | str | None) -> bool | str:
+    """Return whether steps are walked as tables: False, True or ``"wait"``.
+
+    Raises
+    ------
+    GraphError
+        It was asked for, and llvmlite is not installed.
+    """
+    given = os.environ.get(VARIABLE, "")
+    if native is None:
+        return "wait" if given == "wait" else given == "1"
+    if (
+        native is not False
+        and native is not True
+        and not (isinstance(native, str) and native == "wait")
+    ):
+        raise ValueError(f"native must be False, True or 'wait', got {shown(native)}")
+    if native and find_spec("llvmlite") is None:
+        raise GraphError(f"native={native!r} needs llvmlite: pip install 'actorgraph[native]'")
+    return False if given == "0" else native
 
 
 def allowed(given: Iterable[Pass | str] | Pass | str | None, exact: bool) -> tuple[Pass, ...]:

@@ -17,7 +17,7 @@ from actorgraph.lower.regions import TaskSpec, accumulating, connect
 from actorgraph.machines.compiled import Compiled
 from actorgraph.memory.arenas import Arenas, Layout, in_parts
 from actorgraph.memory.buffers import bulky, leaving, regular, size_in_bytes, writable
-from actorgraph.memory.rings import RECYCLED_BYTES, Ring, Rings
+from actorgraph.memory.free_lists import RECYCLED_BYTES, FreeList, FreeLists
 from actorgraph.types import bind_shape
 
 __all__ = ["Partition", "UNCUT", "partitioned", "spent_us"]
@@ -70,12 +70,13 @@ class Partition:
         symbols: Mapping[str, int],
         in_buffers: bool,
         arenas: Arenas,
-        rings: Rings | None,
+        free_lists: FreeLists | None,
         sizes: Sequence[int],
     ) -> Callable[[], list[Any]]:
-        """Return what gives a turn of a task its arrays and their arena, or as many None.
+        """Return a function that gives a turn of a task its arrays, and at last their arena.
 
-        They are in lists of these `sizes` where the task has parts.
+        Without buffers each of them is None.  They are in lists of these `sizes` where the task has
+        parts.
         """
         planned, out = self.buffered[index], self.leaving[index]
         if not in_buffers:
@@ -84,18 +85,20 @@ class Partition:
 
         spec = self.tasks[index]
         results = {node.id for node, _ in spec.results}
-        found: dict[int, Ring | None] = {}
+        found: dict[int, FreeList | None] = {}
         for step in spec.steps:
             if step.id in out:
                 shape, handed_out = bind_shape(step.dims, symbols, 0), step.id in results
-                ring = None if rings is None else rings.of(shape, step.dtype, handed_out, 2)
-                found[step.id] = ring
-        lenders = () if rings is None else self.lenders(index, symbols)
-        buffers = assign(spec.steps, spec.kept, planned, symbols, lenders)
+                free_list = (
+                    None if free_lists is None else free_lists.of(shape, step.dtype, handed_out, 2)
+                )
+                found[step.id] = free_list
+        preallocated = () if free_lists is None else self.preallocated(index, symbols)
+        buffers = assign(spec.steps, spec.kept, planned, symbols, preallocated)
         return Layout(arenas, buffers, spec.steps, symbols, found, sizes).lease
 
-    def lenders(self, index: int, symbols: Mapping[str, int]) -> list[int]:
-        """Return the steps of a task whose arrays leave it and are there from its beginning."""
+    def preallocated(self, index: int, symbols: Mapping[str, int]) -> list[int]:
+        """Return the steps of a task whose arrays leave the turn, but exist from its beginning."""
         out = self.leaving[index]
         return [
             step.id
@@ -166,7 +169,7 @@ def _connected(
 
     joint = compiled.joint
     tasks = combined(cut(joint, costs), joint, compiled.late)
-    steps: Sequence[Node] = joint.order
+    steps: Sequence[Node] = [step for spec in tasks for step in spec.steps]
     if compiled.jit:
         from actorgraph.jit import lowering as jit
 

@@ -1,4 +1,20 @@
-"""`Plan`: by what the runs of a mode go: it is compiled, cut, and bound for each set of sizes."""
+"""`Plan`: what all runs of one mode have in common: compiled, cut, and bound for each set of sizes.
+
+A plan holds three records.  `Compiled` is there from the beginning: the joint graph and what
+follows from it.  `Partition` is made by the plan's cut with the sizes of the first run, and stays.
+A `Binding` is made for each set of sizes; those used latest are kept.
+
+Invariants:
+
+- A plan is cut once.  Another cut is another plan of the same `Compiled` (`cut_anew`): runs in
+  flight keep the plan that they began with, and bits are the same.
+- Partitions and bindings are made under `THIS.making`, one at a time in the process, and a fork
+  waits for them.  Whoever finds one that is made takes it without a lock.
+- A plan knows no machine, no core and no run.
+
+Who calls it: the thread that prepares a run, whichever that is; a `Tuner`, under the core's lock;
+and what shows a machine (`inspection`, `check`).
+"""
 
 from __future__ import annotations
 
@@ -61,6 +77,8 @@ class Plan:
         How many results a run gathers from its tasks.
     name : str
         What users call it: its mode, or ``"step"``.
+    note : str
+        What `explain` says of it beside its cut.
     network : callable or None
         What makes its networks, where they are not those of `machines.network`.
     """
@@ -90,6 +108,7 @@ class Plan:
         self.result_count = len(compiled.result_of)
         self.name: str = compiled.mode.kind
         self.network: Callable[..., Any] | None = None
+        self.note = ""
         self.repeats = Repeats(compiled.inputs)
         self.latest: Binding | None = None
         self._bindings: OrderedDict[tuple[tuple[str, int], ...], Binding] = OrderedDict()

@@ -1,4 +1,4 @@
-"""What a process has one of: its number, and the locks of its machines' starts.
+"""What a process has once: its number, and the locks under which its machines start.
 
 Only a fork changes them, so they are looked up once: asking the system costs 0.17 us.
 """
@@ -49,7 +49,7 @@ class _Process:
             lock.release()
 
     def _look(self) -> None:
-        """See which process this is, whose threads hold no lock."""
+        """Note which process this is; no thread of it holds a lock."""
         self.id = os.getpid()
         self.starting, self.making = threading.RLock(), threading.RLock()
 

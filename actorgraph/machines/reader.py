@@ -55,6 +55,11 @@ class Names:
             found = self._by_name.get(key) if isinstance(key, str) else None
             if found is not None:
                 return found
+        if isinstance(key, int):  # as by `loss, y = run`, too
+            raise KeyError(
+                f"{shown(key)} is neither an output nor a wrt of this machine, and a run is no "
+                "sequence: a result is a Dual; its array is run[node].value"
+            )
         near = near_names(key, self._by_name)
         raise KeyError(
             f"{shown(key)} is neither an output nor a wrt of this machine{near}; name it among "
@@ -249,7 +254,7 @@ def duals_of(
     terms: Callable[[Node], Sequence[Node]],
     symbols: Mapping[str, int],
 ) -> dict[Node, Dual]:
-    """Return the Duals of nodes whose results are joined of several.
+    """Return the Duals of nodes whose results are joined from several.
 
     Raises
     ------

@@ -52,14 +52,12 @@ class Rows:
     active : iterable of Node
         What is differentiated with respect to; nothing that depends on it is a whole.
     reduce : str, optional
-        What an op is that takes the rows away without showing how; it is believed.
-    option : str
-        How users say `reduce`, for errors.
+        How an op reduces rows where its declaration does not say; it is believed.
 
     Attributes
     ----------
     whole : dict of Node to Node
-        The wholes that slices need, to what computes them of feeds.
+        Each whole that slices need, with the node that computes it from feeds.
     """
 
     def __init__(
@@ -69,9 +67,8 @@ class Rows:
         *,
         active: Iterable[Node] = (),
         reduce: Reduce | None = None,
-        option: str = "reduce",
     ) -> None:
-        self.dim, self._reduce, self._option = dim, reduce, option
+        self.dim, self._reduce = dim, reduce
         self._word = re.compile(rf"\b{re.escape(dim)}\b")
         self._active = set(active)
         self._closed = False
@@ -148,7 +145,7 @@ class Rows:
                 self._altered.add(node)
 
     def _alters(self, node: Node, sized: bool) -> bool:
-        """Return whether rows become others in a slice: shares of it, pairs, fewer or more."""
+        """Return whether slices have other rows than the batch: shares, pairs, fewer or more."""
         if node in self._having and not self._counts_rows(node):
             return True
         return sized and (
@@ -157,7 +154,7 @@ class Rows:
         )
 
     def _computed_of_feeds(self, node: Node) -> Node | None:
-        """Return what computes the node where only feeds are known, None where it needs more."""
+        """Return the node that computes this one from feeds alone, None where it needs more."""
         if node in self._active or self._closed:
             return None
         if node.is_leaf:
@@ -263,7 +260,7 @@ class Rows:
     def _way_out(self) -> str:
         return (
             " the rows; write it with .sum() or .mean() of single rows, or say "
-            f"{self._option}='mean' or 'sum' if it is one"
+            "reduce='mean' or 'sum' if it is one"
         )
 
     def _unlike(self) -> str:

@@ -8,13 +8,13 @@ from collections.abc import Callable, Generator, Sequence
 from functools import partial
 from math import inf
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import anyio
 
 from actorgraph import instrument
 from actorgraph.dual import Dual
-from actorgraph.errors import GraphError, RunCancelled
+from actorgraph.errors import GraphError, GraphTypeError, RunCancelled
 from actorgraph.graph import Node
 from actorgraph.machines.event_loops import (
     in_event_loop,
@@ -33,13 +33,12 @@ from actorgraph.store import copies
 if TYPE_CHECKING:
     from actorgraph.machines.binding import Binding
     from actorgraph.machines.claim import Claim
-    from actorgraph.machines.group import Batch
     from actorgraph.machines.plan import Plan
 
 __all__ = ["Run"]
 
 _GLANCE_S = 1.0
-"""Seconds after which who waits looks by itself: Ctrl-C just before it waits is handled then."""
+"""Seconds after which a waiter looks by itself: Ctrl-C just before it waits is handled then."""
 
 
 class Run(AbstractRun):
@@ -67,12 +66,11 @@ class Run(AbstractRun):
         The caller's `np.errstate`, None for NumPy's defaults.
     regular : bool
         Whether everything that it brings is C-contiguous.
-    batch : Batch or None
-        Of which this is the whole.
-    group : Run or None
-        Of which this is a part.
+    on_sum : callable or None
+        Told of each sum over microbatches that is complete, by the number of its node; by the lane
+        that has made it, while others go on.
     microbatch : int or None
-        Its place in the group, or in a pipeline's batch.
+        Its place in the batch of which it is a part.
     values : sequence
         Its leaves, as the device has them.
     tokens : list of bool
@@ -84,13 +82,24 @@ class Run(AbstractRun):
     duals : dict
         Its results, by node.
     assigned : sequence of pairs
-        What buffers are to be: of a part by `Buffer`, else as `store.take` wants it.
+        What buffers are to be, as `store.take` wants it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import actorgraph as ag
+    >>> x = ag.Graph().input("x", (2,))
+    >>> y = x * 2
+    >>> with ag.ActorMachine([y]) as machine:
+    ...     run = machine.start({"x": np.ones(2, "float32")})
+    ...     run.result()[y].value
+    array([2., 2.], dtype=float32)
     """
 
     __slots__ = (
-        "_callbacks", "_lock", "assigned", "batch", "claim", "collected", "core", "deadline",
-        "duals", "errors", "group", "kernels", "machine", "microbatch", "network", "plan",
-        "predicted_us", "regular", "tokens", "values",
+        "_callbacks", "_lock", "assigned", "claim", "collected", "core", "deadline", "duals",
+        "errors", "kernels", "machine", "microbatch", "network", "on_sum", "plan", "predicted_us",
+        "regular", "tokens", "values",
     )  # fmt: skip
 
     binding: Binding
@@ -106,9 +115,8 @@ class Run(AbstractRun):
         self.network: Any = None
         self.claim: Claim | None = None
         self.machine: object = None
-        self.batch: Batch | None = None
-        self.group: Run | None = None
         self.microbatch: int | None = None
+        self.on_sum: Callable[[int, Any], None] | None = None
         self.microbatches = ()
         self.values: Sequence[Any] = ()
         self.leaves = []
@@ -172,10 +180,10 @@ class Run(AbstractRun):
         host = self.host if self.plan.compiled.needs_loop and not self.done else None
         if host is not None and not host(int):
             self.abort(GraphError("the event loop of the run was closed"))
-        until = None if timeout_s is None else monotonic() + seconds("timeout_s", timeout_s)
-        if until is None and not self.done:
+        end = None if timeout_s is None else monotonic() + seconds("timeout_s", timeout_s)
+        if end is None and not self.done:
             self.core.help(self)
-        if not self._wait(until):
+        if not self._wait(end):
             raise TimeoutError(
                 f"run {self.number} has not ended after {timeout_s:g} s: {self._at()}"
             )
@@ -195,6 +203,12 @@ class Run(AbstractRun):
     def __await__(self) -> Generator[Any, Any, Run]:
         return self._wait_async().__await__()
 
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:  # copy.deepcopy asks it, too
+        raise GraphTypeError(
+            f"{self!r} is neither pickled nor copied: it belongs to its machine; send the array "
+            "of a result, run[node].value"
+        )
+
     def _repr_html_(self) -> str | None:
         from actorgraph.notebook import of_run
 
@@ -206,15 +220,11 @@ class Run(AbstractRun):
         state = "running" if not self.done else "done" if self.dead is None else "failed"
         return f"<Run {self.number} {state}>"
 
-    @property
-    def parts(self) -> Sequence[Run]:
-        """What is admitted for this run: itself, or the runs of its batch."""
-        return (self,) if self.batch is None else self.batch.parts
-
-    def take_arrays(self, arrays: Sequence[Any]) -> None:
-        """Put the variables' arrays, of those of the graph's store, among what was given."""
+    def take_arrays(self) -> None:
+        """Put the variables' arrays, as they are now, among what was given."""
         compiled, leaves = self.plan.compiled, self.leaves
         if compiled.held:
+            arrays = compiled.store.arrays  # of one moment
             leaves = [arrays[place] for place in compiled.held]
             for place, given in zip(compiled.places, self.leaves, strict=True):
                 leaves.insert(place, given)
@@ -261,7 +271,7 @@ class Run(AbstractRun):
     def _at(self) -> str:
         """Return what the run is doing, for somebody who waits for its end."""
         in_flight = list(self.core.admission.in_flight)
-        if any(part.number in in_flight for part in self.parts):
+        if self.number in in_flight:
             return "it was running"
         return f"it had not begun, behind {len(in_flight)} in flight"
 
@@ -272,11 +282,9 @@ class Run(AbstractRun):
         """
         if self.dead is None:
             try:
-                batch = self.batch
-                found = self.plan.collect(self) if batch is None else batch.join(batch.parts)
                 assigned: Sequence[tuple[Any, Any]]
-                duals, assigned = found
-                if assigned and self.group is None:  # parts are joined first
+                duals, assigned = self.plan.collect(self)
+                if assigned:
                     # Copied here, where it may fail: to commit is to exchange.
                     assigned = copies([(buffer.held, array) for buffer, array in assigned])
                 self.assigned = assigned
@@ -292,14 +300,15 @@ class Run(AbstractRun):
         self.collected = True
 
     def complete(self) -> None:
-        """Wake who waits.  Called once, after `collect`."""
+        """Wake the waiters. Called once, after `collect`."""
         self.values = self.leaves = self.kernels = []
+        for part in self.microbatches:
+            part.run.values = part.run.leaves = part.run.kernels = []
         self.microbatches = ()
         self.results = {}  # takes what actors deliver to a run that has been ended early
-        told, self.batch = self.batch is None, None  # of a batch they hear the parts
-        self.network = self.machine = None
+        self.network = self.machine = self.on_sum = None
         self.done = True
-        if instrument.listening and told:
+        if instrument.listening:
             if self.dead is not None:
                 instrument.tell("on_error", self, self.dead)
             instrument.tell("on_run_end", self)
@@ -339,9 +348,9 @@ class Run(AbstractRun):
         if self.dead is not None:
             raise self.dead
 
-    def _wait(self, until: float | None = None) -> bool:
+    def _wait(self, end: float | None = None) -> bool:
         while not self.done:
-            left = inf if until is None else max(0.0, until - monotonic())
+            left = inf if end is None else max(0.0, end - monotonic())
             if self._lock.acquire(timeout=min(left, _GLANCE_S)):
                 self._lock.release()
             elif left <= _GLANCE_S:

@@ -13,7 +13,9 @@ from actorgraph.graph import Node
 from actorgraph.lower.cuts import sequential
 from actorgraph.lower.kernels import is_silent
 from actorgraph.machines.compiled import Compiled, compiled
+from actorgraph.machines.event_loops import loop_notifier
 from actorgraph.machines.inline import Inline
+from actorgraph.machines.life import current_errors
 from actorgraph.machines.modes import mode_of
 from actorgraph.machines.plan import Plan
 from actorgraph.machines.reader import Collected, Reader
@@ -21,12 +23,13 @@ from actorgraph.node import Parameter
 from actorgraph.node_actor import blamed
 from actorgraph.runs import AbstractRun
 from actorgraph.solvers import AbstractSolver, LoopSolver
+from actorgraph.warned import asked
 
 if TYPE_CHECKING:
     from actorgraph.machines.base import Machine
     from actorgraph.machines.run import Run
 
-__all__ = ["SYNC_US", "Step"]
+__all__ = ["Check", "SYNC_US", "Step"]
 
 SYNC_US = 3000.0
 """Runs of one sequence predicted to take less are computed by the thread that waits for them.
@@ -35,6 +38,8 @@ It would work along anyway.  Longer ones are cut: one piece would take half a se
 """
 
 Array = np.ndarray[Any, Any]
+Check = Callable[[Mapping[Node, Dual]], object]
+"""What sees the outputs of a step before it updates, and stops it by raising."""
 
 
 @final
@@ -45,7 +50,9 @@ class Step:
     and all parameters and states of the solver switch at once: see `store`.
     """
 
-    def __init__(self, machine: Machine, solver: AbstractSolver[Any]) -> None:
+    def __init__(
+        self, machine: Machine, solver: AbstractSolver[Any], check: Check | None = None
+    ) -> None:
         if not isinstance(solver, AbstractSolver):
             raise GraphError(
                 f"compile_step takes a solver such as ag.solvers.SGD(lr=0.1), got {shown(solver)}"
@@ -55,7 +62,7 @@ class Step:
         if foreign or not parameters:
             found = f"{foreign[0]!r} is none" if foreign else "it has none"
             raise GraphError(f"a step changes parameters, which wrt must list only: {found}")
-        self._machine, self._solver = machine, solver
+        self._machine, self._solver, self._check = machine, solver, check
         self._parameters = parameters
         self._slots = solver.slots(parameters)
         self._updates: Any = None  # the solver's as loops
@@ -66,12 +73,12 @@ class Step:
             self._updates = Updates(solver, values, wait=machine.jit == "wait")
         mode, _ = mode_of(machine.graph, machine.outputs, True, None)
         self._plan: Plan | None = None  # gradients and update in one program
-        if machine.split_batch is None and machine._placing is None:
+        if machine._batches is None and machine._placing is None:
             whole = compiled(
                 machine.outputs, machine.wrt, mode, machine.device, machine.watch,
-                machine._interpreter, machine.passes, machine.jit,
+                machine._interpreter, machine.passes, machine.jit, native=machine.native,
             )  # fmt: skip
-            updating = _Updating(whole, parameters, self.update)
+            updating = _Updating(whole, parameters, self.update, check)
             inline = Inline(whole, keeps_derivatives=False)
             self._plan = Plan(whole, sequential, collect=updating.collect, inline=inline)
             self._plan.name = "step"
@@ -119,13 +126,11 @@ class Step:
                     run._raise_if_failed()
                     return run
                 number = run.number
-            if number is None:
-                run = machine.run_sync(feeds, backward=True, run_number=run_number)
-            else:
-                # The same number once more: what random ops draw depends on no placement.
-                run = machine._prepare(feeds, True, None, 0, run_number, None, number=number)
-                run = machine._run_now(run)
-            self._update_from(run)
+            # The same number once more: what random ops draw depends on no placement.
+            run = machine._prepare(feeds, True, None, 0, run_number, None, number=number)
+            ahead = self._ahead(run)
+            machine._run_now(run)
+            self._update_from(run, ahead)
             return run
         finally:  # no calls, in which Ctrl-C could strike
             if "step" in self._under_way and self._under_way["step"] is mine:
@@ -147,8 +152,11 @@ class Step:
         mine = object()
         try:
             self._begin(mine)
-            run = await self._machine.run(feeds, backward=True, run_number=run_number)
-            self._update_from(run)
+            machine, host = self._machine, loop_notifier()
+            run = machine._prepare(feeds, True, None, 0, run_number, host)
+            ahead = self._ahead(run)
+            await machine._run_soon(run)
+            self._update_from(run, ahead)
             return run
         finally:  # no calls, in which Ctrl-C could strike
             if "step" in self._under_way and self._under_way["step"] is mine:
@@ -156,22 +164,38 @@ class Step:
 
     def _begin(self, mine: object) -> None:
         if self._under_way.setdefault("step", mine) is not mine:
-            raise GraphError("another step of this machine and solver is under way; await it first")
+            raise GraphError(
+                "another step of this machine and solver is under way; await it first, or in "
+                "threads take a lock around each step"
+            )
 
-    def _update_from(self, run: Run) -> None:
+    def _ahead(self, run: Run) -> _Ahead | None:
+        """Have lanes step parameters as soon as these have their gradients, where they can."""
+        apart = self._solver.is_separable and self._updates is None and current_errors() is None
+        if self._machine._batches is None or not apart:
+            return None
+        return _Ahead(self._solver, self._parameters, self._slots, run)
+
+    def _update_from(self, run: Run, ahead: _Ahead | None) -> None:
         """Update by a run of the machine's own plan, and leave of it what a direct step leaves."""
         duals = [run[node] for node in self._parameters]
-        silent = self._updates is not None and is_silent(np.geterr())
+        silent = self._updates is not None and is_silent(asked())
         outputs = self._machine.outputs.values()
         left = {node: Dual(run.duals[node].value, None, None, node) for node in outputs}
+        if self._check is not None:
+            self._check(left)
         try:
-            self.update([dual.value for dual in duals], [dual.grad for dual in duals], silent)
+            values, grads = [dual.value for dual in duals], [dual.grad for dual in duals]
+            if ahead is None:
+                self.update(values, grads, silent)
+            else:
+                ahead.finish(values, grads)
         except MemoryError as error:
             raise blamed(run.plan.compiled.joint, None, None, error) from error
         run.duals = left
 
     def update(self, values: Sequence[Array], grads: Sequence[Array], silent: bool = True) -> None:
-        """Let all parameters and states be what the solver makes of values and gradients.
+        """Set parameters and states to what the solver computes from values and gradients.
 
         Compiled loops do so only where the `np.errstate` is `silent`, as it is in a direct run.
         """
@@ -201,6 +225,69 @@ class Step:
         return self._solver.updated(self._slots, grads, values, outs)
 
 
+class _Ahead:
+    """The steps of parameters whose gradients are complete while a run goes on.
+
+    New values are in other arrays until all are there: `finish` lets all take their places.
+
+    Parameters
+    ----------
+    solver : AbstractSolver
+    parameters : sequence of Node
+    slots : sequence
+        Of the solver, for each of them.
+    run : Run
+        A run of lanes, not started; from then on it reports each sum that is complete.
+    """
+
+    def __init__(
+        self,
+        solver: AbstractSolver[Any],
+        parameters: Sequence[Node],
+        slots: Sequence[Any],
+        run: Run,
+    ) -> None:
+        self._solver, self._slots, self._run = solver, slots, run
+        compiled = run.plan.compiled
+        joint = compiled.joint
+        self._leaves = [compiled.leaf_index[joint.values[node]] for node in parameters]
+        self._places: dict[int, list[int]] = {}
+        for place, node in enumerate(parameters):
+            if node in joint.derivatives:
+                self._places.setdefault(joint.derivatives[node].id, []).append(place)
+        self._stepped: dict[int, tuple[Array, Any]] = {}
+        self._failure: Exception | None = None
+        run.on_sum = self._step
+
+    def _step(self, number: int, grad: Any) -> None:
+        """Step the parameters whose gradient this is; called by one lane for each."""
+        try:
+            for place in self._places.get(number, ()):
+                self._stepped[place] = self._one(place, self._run.values[self._leaves[place]], grad)
+        except Exception as error:  # noqa: BLE001 - the solver's: whoever made the step gets it
+            self._failure = error
+
+    def _one(self, place: int, value: Array, grad: Any) -> tuple[Array, Any]:
+        slots = [self._slots[place]]
+        prepared = self._solver.prepared(slots, [grad], [value])
+        out = slots[0].room()
+        assert prepared is not None  # a solver that leaves steps out looks at all gradients
+        return out, self._solver.updated(slots, prepared, [value], [out])[0]
+
+    def finish(self, values: Sequence[Array], grads: Sequence[Array]) -> None:
+        """Step the other parameters, then switch all of them at once, or none."""
+        if self._failure is not None:
+            raise self._failure
+        found = [
+            self._stepped.get(place) or self._one(place, value, grad)
+            for place, (value, grad) in enumerate(zip(values, grads, strict=True))
+        ]
+        outs, states = [out for out, _ in found], [state for _, state in found]
+        refused = self._solver.advance(self._slots, values, outs, states)
+        if refused is not None:
+            raise refused
+
+
 class _Updating:
     """Reads a run by updating the parameters: its gradients are used up, its outputs remain.
 
@@ -212,6 +299,8 @@ class _Updating:
     parameters : sequence of Node
     update : callable
         Takes the values and the gradients of the parameters.
+    check : callable, optional
+        Takes the Duals of the outputs before that; what it raises leaves all as it was.
     """
 
     def __init__(
@@ -219,9 +308,10 @@ class _Updating:
         compiled: Compiled,
         parameters: Sequence[Node],
         update: Callable[[Sequence[Array], Sequence[Array]], None],
+        check: Check | None,
     ) -> None:
         self._reader = Reader(compiled, compiled.outputs.values(), derivatives=False)
-        self._update = update
+        self._update, self._check = update, check
         joint, result_of = compiled.joint, compiled.result_of
         slopes = [joint.derivatives.get(node) for node in parameters]
         self._values = [compiled.leaf_index[joint.values[node]] for node in parameters]
@@ -232,6 +322,8 @@ class _Updating:
     def collect(self, run: AbstractRun) -> Collected:
         """Return the Duals of the outputs, after the update."""
         duals, assigned = self._reader.collect(run)
+        if self._check is not None:
+            self._check(duals)
         results, leaves = run.results, run.leaves
         values = [leaves[leaf] for leaf in self._values]
         grads = [results[place] for place in self._slopes]

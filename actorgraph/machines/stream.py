@@ -28,6 +28,8 @@ __all__ = ["Stream"]
 class Stream:
     """An iterator of runs, for ``for`` and for ``async for``; made by `Machine.stream`.
 
+    ``with`` and ``async with`` close it at their end, and its source where that can be closed.
+
     Runs come in the order of the source, or as they finish with ``ordered=False``.  A run that
     fails raises when its turn comes; then, as on break, error or cancellation, the runs that are
     outstanding are cancelled.  When the source fails, what came before it is delivered first.
@@ -119,11 +121,25 @@ class Stream:
             self._outstanding.pop().cancel()
         self._finished.clear()
 
+    def _close_items(self) -> None:
+        """Close a plain source that can be: the `finally` of a generator runs."""
+        if isinstance(self._items, Iterator) and hasattr(self._items, "close"):
+            self._items.close()
+
     def __del__(self) -> None:
         if not self._closed:
             self.close()
 
     # -- for plain threads ------------------------------------------------------------------------
+
+    def __enter__(self) -> Self:
+        if not isinstance(self._source, Iterable):
+            raise GraphError("the source is asynchronous; write `async with` for this stream")
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.close()
+        self._close_items()
 
     def __iter__(self) -> Self:
         if not isinstance(self._source, Iterable):
@@ -233,8 +249,7 @@ class Stream:
             close = getattr(self._source, "aclose", None)
             if close is not None:
                 await close()
-        if isinstance(self._items, Iterator) and hasattr(self._items, "close"):
-            self._items.close()
+        self._close_items()
 
     async def __aenter__(self) -> Self:
         return self

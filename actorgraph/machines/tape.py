@@ -16,6 +16,16 @@ class TapeMachine(Machine):
 
     Parameters are those of `Machine`; `fuse` has no meaning here, and `workers` matters for large
     matrix products and convolutions only, of which other threads take parts while the one waits.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import actorgraph as ag
+    >>> x = ag.Graph().input("x", (3,))
+    >>> with ag.TapeMachine([(x * x).sum()], wrt=[x]) as machine:
+    ...     run = machine.run_sync({"x": np.arange(3, dtype="float32")}, backward=True)
+    >>> run[x].grad
+    array([0., 2., 4.], dtype=float32)
     """
 
     _one_task = True

@@ -49,23 +49,23 @@ class Tuner:
     Attributes
     ----------
     plan : Plan
-        By which runs to come go.
+        The plan that the runs to come go by.
     runs : int
-        Those that were begun, since a trial began if there is one.
-    walls : deque of float
-        Seconds of runs of the plan that were alone.
-    rival : Plan or None
-        What stays if the plan, which is on trial, is no faster.
+        Runs that were begun; during a trial, since it began.
+    measured_s : deque of float
+        Seconds of runs of the plan during which no other was in flight.
+    incumbent : Plan or None
+        The plan that stays if the one on trial is no faster.
     """
 
-    __slots__ = ("_rival_s", "plan", "rival", "runs", "walls")
+    __slots__ = ("_incumbent_s", "incumbent", "measured_s", "plan", "runs")
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.runs = 0
-        self.walls: deque[float] = deque(maxlen=LATEST)
-        self.rival: Plan | None = None
-        self._rival_s = 0.0
+        self.measured_s: deque[float] = deque(maxlen=LATEST)
+        self.incumbent: Plan | None = None
+        self._incumbent_s = 0.0
 
     def is_due(self) -> bool:
         """Count a run; return whether it is time to look at what is measured."""
@@ -74,12 +74,12 @@ class Tuner:
 
     def is_done(self) -> bool:
         """Return whether the plan stays."""
-        return self.runs >= TRIAL_AFTER and self.rival is None
+        return self.runs >= TRIAL_AFTER and self.incumbent is None
 
     def note(self, plan: Plan, seconds: float) -> None:
         """Note how long a run of a plan took that met no other."""
         if plan is self.plan:
-            self.walls.append(seconds)
+            self.measured_s.append(seconds)
 
     def look(self, networks: Collection[Network], *, tries: bool) -> Plan | None:
         """Choose the plan of the runs to come; return the one that is given up, if any.
@@ -87,7 +87,7 @@ class Tuner:
         `tries` allows a trial.
         """
         plan, binding = self.plan, self.plan.only_binding
-        if self.rival is not None:
+        if self.incumbent is not None:
             return self._decide() if self.runs >= CUT_AFTER else None
         if self.runs == TRIAL_AFTER and tries and self._is_worth_a_trial():
             self._begin_trial()
@@ -108,7 +108,7 @@ class Tuner:
             if network.plan is self.plan:
                 for task in network.tasks:
                     task.latest = ()
-        self.walls.clear()
+        self.measured_s.clear()
         if self.plan.latest is not None:
             self.plan.latest.direct_latest.clear()
 
@@ -118,34 +118,34 @@ class Tuner:
             plan.sequential is None
             and not plan.compiled.waits
             and len(plan.partition.tasks) > 1
-            and len(self.walls) >= _TURNS
+            and len(self.measured_s) >= _TURNS
             and plan.only_binding is not None
             and len(plan.compiled.joint.order) <= _TRIED_NODES
         )
 
     def _begin_trial(self) -> None:
         """Try one sequence against the plan."""
-        rival, tasks = self.plan, len(self.plan.partition.tasks)
-        self.rival, self._rival_s = rival, _median(self.walls)
+        incumbent, tasks = self.plan, len(self.plan.partition.tasks)
+        self.incumbent, self._incumbent_s = incumbent, _median(self.measured_s)
         reason = f"it is on trial against {tasks} tasks"
-        self.plan = rival.cut_anew(sequential, rival.factors, reason)
-        self.walls.clear()
+        self.plan = incumbent.cut_anew(sequential, incumbent.factors, reason)
+        self.measured_s.clear()
         self.runs = 0
 
     def _decide(self) -> Plan:
-        """Keep the faster one of the plan on trial and its rival; return the other."""
-        tried, rival, binding = self.plan, self.rival, self.plan.only_binding
-        assert rival is not None
-        seconds = self.walls or (binding.direct_latest if binding is not None else ())
-        self.rival, self.runs = None, TRIAL_AFTER
-        if len(seconds) < _TURNS or _median(seconds) > self._rival_s:
-            self.plan = rival
+        """Keep the faster one of the plan on trial and the incumbent; return the other."""
+        tried, incumbent, binding = self.plan, self.incumbent, self.plan.only_binding
+        assert incumbent is not None
+        seconds = self.measured_s or (binding.direct_latest if binding is not None else ())
+        self.incumbent, self.runs = None, TRIAL_AFTER
+        if len(seconds) < _TURNS or _median(seconds) > self._incumbent_s:
+            self.plan = incumbent
             return tried
         tried.sequential = (
-            f"runs took {_median(seconds) * 1e6:.0f} us so, and {self._rival_s * 1e6:.0f} us as "
-            f"{len(rival.partition.tasks)} tasks on {rival.workers} workers"
+            f"runs took {_median(seconds) * 1e6:.0f} us so, and {self._incumbent_s * 1e6:.0f} us "
+            f"as {len(incumbent.partition.tasks)} tasks on {incumbent.workers} workers"
         )
-        return rival
+        return incumbent
 
 
 def checked_costs(graph: Graph, given: Any) -> dict[Node, float] | None:

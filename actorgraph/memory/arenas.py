@@ -17,7 +17,7 @@ import numpy as np
 
 from actorgraph.graph import Node
 from actorgraph.memory.buffers import Buffers, Memory, Unallocated, aligned
-from actorgraph.memory.rings import Ring
+from actorgraph.memory.free_lists import FreeList
 from actorgraph.types import bind_shape
 
 __all__ = ["Arenas", "Layout", "in_parts"]
@@ -62,6 +62,14 @@ class Arenas:
     def count(self) -> int:
         """How many arenas there are."""
         return len(self._all)
+
+    def kept(self) -> tuple[int, list[Any]]:
+        """Return the bytes of arenas and idle arrays of free lists, and their arrays in use."""
+        layouts = [layout for held in self._layouts if (layout := held()) is not None]
+        lists = {id(one): one for layout in layouts for one in layout.free_lists()}
+        found = [one.kept() for one in lists.values()]
+        idle = sum([arena.memory.nbytes for arena in self._all]) + sum([size for size, _ in found])
+        return idle, [array for _, lent in found for array in lent]
 
     def add(self, layout: Layout) -> None:
         """Note a layout, whose arrays are to go with the memory that they show."""
@@ -110,10 +118,10 @@ class Layout:
     ----------
     arenas : Arenas
     buffers : Buffers
-        Of the steps whose results stay inside of the turn; some may lie in arrays of the rings.
+        Of the steps whose results stay inside of the turn; some may lie in arrays that leave it.
     steps : sequence of Node
     symbols : mapping
-    rings : dict of int to Ring or None
+    free_lists : dict of int to FreeList or None
         Of the steps whose results leave it, by id; None for small ones, which are made afresh.
     sizes : sequence of int
         Of the task's parts, see `in_parts`.
@@ -125,34 +133,36 @@ class Layout:
         buffers: Buffers,
         steps: Sequence[Node],
         symbols: Mapping[str, int],
-        rings: Mapping[int, Ring | None],
+        free_lists: Mapping[int, FreeList | None],
         sizes: Sequence[int] = (),
     ) -> None:
         self._arenas, self._sizes = arenas, sizes
         self._buffers, self._steps, self._symbols = buffers, steps, symbols
-        self._writing = [step for step in steps if step.id in buffers.place_of or step.id in rings]
+        self._writing = [
+            step for step in steps if step.id in buffers.place_of or step.id in free_lists
+        ]
         written = {step.id: place for place, step in enumerate(self._writing)}
         self._kept = [
             place
             for number, place in written.items()
-            if number not in rings and number not in buffers.lender_of
+            if number not in free_lists and number not in buffers.inside_of
         ]
-        # Shown anew every turn: a view that is kept would look to the ring like somebody's.
-        self._lent = [
+        # Shown anew every turn: a view that is kept would look to the free list like somebody's.
+        self._inside = [
             (
                 written[step.id],
-                written[buffers.lender_of[step.id]],
+                written[buffers.inside_of[step.id]],
                 bind_shape(step.dims, symbols, 0),
                 step.dtype,
                 buffers.place_of[step.id],
             )
             for step in self._writing
-            if step.id in buffers.lender_of
+            if step.id in buffers.inside_of
         ]
-        self._rings = [
-            (place, ring)
+        self._free_lists = [
+            (place, free_list)
             for number, place in written.items()
-            if (ring := rings.get(number)) is not None
+            if (free_list := free_lists.get(number)) is not None
         ]
         self._count = len(written)
         self._laid: dict[_Arena, tuple[list[Any], list[Any]]] = {}
@@ -179,15 +189,15 @@ class Layout:
                 laid = self._laid.get(arena)
                 if laid is None:
                     laid = self._lay(arena)
-                if not self._rings:
+                if not self._free_lists:
                     return laid[1]
                 found = laid[0].copy()
             else:
                 found = [None] * (self._count + 1)
-            for place, ring in self._rings:
-                found[place] = ring.take()
-            for place, lender, shape, dtype, begin in self._lent:
-                found[place] = np.ndarray(shape, dtype, found[lender], begin)
+            for place, free_list in self._free_lists:
+                found[place] = free_list.take()
+            for place, outer, shape, dtype, begin in self._inside:
+                found[place] = np.ndarray(shape, dtype, found[outer], begin)
             return in_parts(found, self._sizes) if self._sizes else found
         except BaseException as error:
             if arena is not None:
@@ -203,6 +213,10 @@ class Layout:
         found[-1] = arena
         laid = self._laid[arena] = found, in_parts(found, self._sizes)
         return laid
+
+    def free_lists(self) -> list[FreeList]:
+        """Return those of the steps whose results leave the task."""
+        return [free_list for _, free_list in self._free_lists]
 
     def forget(self, arena: _Arena) -> None:
         """Drop the arrays that show this arena's memory."""

@@ -257,14 +257,14 @@ class Buffers:
         Node id to the byte at which its array begins.
     in_place : set of int
         Ids of the steps that write over an operand.
-    lender_of : dict
-        Node id to the step in whose array it lies, for those that do not lie in the memory.
+    inside_of : dict
+        Node id to the later step inside of whose array it lies, where it is not in the memory.
     """
 
     total_bytes: int
     place_of: dict[int, int]
     in_place: set[int]
-    lender_of: dict[int, int]
+    inside_of: dict[int, int]
 
     def arrays(
         self, steps: Sequence[Node], symbols: Mapping[str, int], memory: Memory | None = None
@@ -290,7 +290,7 @@ class Buffers:
         found = []
         for step in steps:
             place = self.place_of.get(step.id)
-            if place is None or step.id in self.lender_of:
+            if place is None or step.id in self.inside_of:
                 continue
             key = place, step.dims, step.dtype
             if key not in views:

@@ -44,10 +44,10 @@ class Span:
 
 
 class Loan(NamedTuple):
-    """An array of `size` bytes that is nobody's before the step `until`, which writes into it."""
+    """An array of `size` bytes that others may use before the step `written_at`, which fills it."""
 
     size: int
-    until: int
+    written_at: int
 
 
 class Place(NamedTuple):
@@ -65,7 +65,7 @@ def pack(spans: Sequence[Span], loans: Sequence[Loan]) -> tuple[int, list[Place]
     spans : sequence of Span
         By `begin`.
     loans : sequence of Loan
-        By `until`.
+        By `written_at`.
     """
     total, places = _by_time(spans, loans)
     if _WORTH_BYTES < total > _GOOD * _bound(spans, loans) and len(spans) <= _MOST_SPANS:
@@ -80,17 +80,17 @@ def assign(
     kept: Collection[Node],
     planned: Collection[int],
     symbols: Mapping[str, int],
-    lenders: Collection[int] = (),
+    preallocated: Collection[int] = (),
 ) -> Buffers:
     """Lay the `planned` steps into one memory, as `pack` does.
 
-    The steps `lenders` write into arrays that leave, but are there from the beginning: what ends
-    before may lie in these.
+    The steps `preallocated` write into arrays that leave the turn but are there from its beginning:
+    what ends before such a step may lie in its array.
     """
     lives = usage(steps, kept, symbols)
     spans: list[Span] = []
     loans: list[Loan] = []
-    lending: list[int] = []
+    hosts: list[int] = []
     span_of: dict[int, int] = {}
     in_place: set[int] = set()
     for i, step in enumerate(steps):
@@ -103,16 +103,16 @@ def assign(
                 found = span_of[step.id] = span_of[over]
                 spans[found].end = lives.last[step.id]
                 in_place.add(step.id)
-        elif step.id in lenders:
+        elif step.id in preallocated:
             loans.append(Loan(lives.bytes[step.id], i))
-            lending.append(step.id)
+            hosts.append(step.id)
     total, places = pack(spans, loans)
     return Buffers(
         total,
         {number: places[span].begin for number, span in span_of.items()},
         in_place,
         {
-            number: lending[places[span].loan]
+            number: hosts[places[span].loan]
             for number, span in span_of.items()
             if places[span].loan >= 0
         },
@@ -167,7 +167,7 @@ def _bound(spans: Sequence[Span], loans: Sequence[Loan]) -> int:
         change[span.end + 1] -= _padded(span.size)
     for loan in loans:
         change[0] -= _capacity(loan)
-        change[min(loan.until, last + 1)] += _capacity(loan)
+        change[min(loan.written_at, last + 1)] += _capacity(loan)
     live = most = 0
     for one in change:
         live += one
@@ -192,7 +192,7 @@ def _by_time(spans: Sequence[Span], loans: Sequence[Loan]) -> tuple[int, list[Pl
         size, chosen = _padded(span.size), -1
         if size >= LENT_BYTES and not own.fits(size):
             for index, loan in enumerate(loans):
-                if span.end < loan.until and lent[index].fits(size):
+                if span.end < loan.written_at and lent[index].fits(size):
                     chosen = index
                     break
         places.append(Place(chosen, (own if chosen < 0 else lent[chosen]).take(size)))
@@ -274,7 +274,7 @@ def _by_size(spans: Sequence[Span], loans: Sequence[Loan]) -> tuple[int, list[Pl
         span, size = spans[number], _padded(spans[number].size)
         chosen, begin = -1, None
         for index, loan in enumerate(loans if size >= LENT_BYTES else ()):
-            if span.end < loan.until:
+            if span.end < loan.written_at:
                 begin = _gap(lent[index], span, size, _capacity(loan))
                 if begin is not None:
                     chosen = index

@@ -1,8 +1,10 @@
 """Neural networks: parameters, modules, layers, and initial values of weights."""
 
+from typing import Any
+
 from actorgraph import ops as functional
-from actorgraph.nn import init
-from actorgraph.nn._draws import manual_seed
+from actorgraph.errors import no_name
+from actorgraph.nn import _shown, init, models
 from actorgraph.nn.attention import (
     MultiheadAttention,
     TransformerDecoderLayer,
@@ -10,6 +12,7 @@ from actorgraph.nn.attention import (
 )
 from actorgraph.nn.containers import Lambda, ModuleDict, ModuleList, Sequential
 from actorgraph.nn.convolution import Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d
+from actorgraph.nn.init import manual_seed
 from actorgraph.nn.linear import Bilinear, Embedding, Linear
 from actorgraph.nn.module import Module
 from actorgraph.nn.normalisation import (
@@ -124,5 +127,12 @@ __all__ = [
     "SmoothL1Loss", "SoftMarginLoss", "Softmax", "Softmin", "Softplus", "Softshrink",
     "Softsign", "Stateless", "Tanh", "Tanhshrink", "Threshold", "TransformerDecoderLayer",
     "TransformerEncoderLayer", "TreeLSTM", "TripletMarginLoss", "TripletMarginWithDistanceLoss",
-    "Unfold", "Upsample", "functional", "init", "manual_seed",
+    "Unfold", "Upsample", "functional", "init", "manual_seed", "models",
 ]  # fmt: skip
+__dir__ = __all__.copy
+
+_shown.document(globals())
+
+
+def __getattr__(name: str) -> Any:
+    raise no_name("ag.nn", name, __all__)

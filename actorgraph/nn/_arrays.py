@@ -1,7 +1,8 @@
-"""Modules on arrays: a graph and a machine by mode and type, kept as long as the module."""
+"""Graphs for the arrays that a module is called on, made once for arrays that are alike."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable, MutableMapping
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -16,7 +17,7 @@ from actorgraph.node import Node
 if TYPE_CHECKING:
     from actorgraph.nn.module import Module
 
-__all__ = ["run_on_arrays"]
+__all__ = ["fed", "held", "made_for", "run_on_arrays"]
 
 _machines: WeakKeyDictionary[Module, dict[Any, Any]] = WeakKeyDictionary()
 
@@ -30,64 +31,124 @@ def run_on_arrays(module: Module, args: Any, kwargs: Any) -> Any:
         There is no array among the arguments.
     """
     leaves, structure = flatten((args, kwargs))
-    arrays = [leaf for leaf in leaves if isinstance(leaf, np.ndarray)]
-    if not arrays:
+    if not any(isinstance(leaf, np.ndarray) for leaf in leaves):
         raise GraphTypeError(
             f"{type(module).__name__} is called on nodes or arrays, got "
             f"{', '.join(map(shown, leaves)) or 'nothing'}; np.asarray makes an array of a list"
         )
-    kinds = [_kind(leaf) if isinstance(leaf, np.ndarray) else leaf for leaf in leaves]
-    modes = [one.training for one in module.modules()]
-    first: dict[int, str] = {}  # arrays of as many rows have one symbol
-    sizes = [len(array) for array in arrays if array.ndim]
-    rows = [first.setdefault(size, f"rows_{len(first)}") for size in sizes]
+
+    def key() -> Hashable:
+        return structure, *[one.training for one in module.modules()], held(module)
+
+    def make(given: list[Any]) -> tuple[Any, Any]:
+        args, kwargs = unflatten(structure, given)
+        results, result = flatten(module(*args, **kwargs))
+        for one in results:
+            if not isinstance(one, Node):
+                raise GraphTypeError(
+                    f"{type(module).__name__}.forward returned {shown(one)}, expected nodes"
+                )
+        outputs = {f"result_{number}": node for number, node in enumerate(results)}
+        return ActorMachine(outputs, wrt=[]), result
+
     known = _machines.setdefault(module, {})
-    made = None
-    for dims in (rows, sizes):  # layers may have to know how many rows there are
-        call = structure, *kinds, *modes, *dims
-        made = known.get((call, _held(module)))
-        if made is None:
-            try:
-                made = _made(module, leaves, structure, iter(dims))
-            except (GraphTypeError, ShapeError):
-                if dims is sizes:
-                    raise
-                continue
-            known[call, _held(module)] = made  # it may have made parameters
-        break
-    assert made is not None
-    machine, names, result = made
-    run = machine.run_sync(dict(zip(names, arrays, strict=True)))
+    try:
+        machine, result = made_for(leaves, known, key, make, type(module).__name__)
+    except GraphTypeError as error:
+        if "mixed dtypes" in str(error):
+            _check_floats(module, leaves, error)
+        raise
+    run = machine.run_sync(fed(leaves))
     return unflatten(result, [run[name].value for name in machine.outputs])
 
 
-def _held(module: Module) -> tuple[int, ...]:
+def _check_floats(module: Module, leaves: list[Any], error: GraphTypeError) -> None:
+    """Raise, from a layer's error, where an array is of another float dtype than parameters."""
+    dtypes = {one.dtype for one in module.parameters() if one.dtype.kind in "fV"}
+    if len(dtypes) != 1:
+        return
+    (dtype,) = dtypes
+    for leaf in leaves:
+        if isinstance(leaf, np.ndarray) and leaf.dtype.kind in "fV" and leaf.dtype != dtype:
+            raise GraphTypeError(
+                f"{type(module).__name__} has parameters of {dtype} and was called on an array of "
+                f"{leaf.dtype}; write array.astype({dtype.name!r}), or convert the module, "
+                f"net.to(dtype={leaf.dtype.name!r})"
+            ) from error
+
+
+def held(module: Module) -> tuple[int, ...]:
     """Return what tells parameters and buffers; those of a machine live as long as it."""
     return tuple(map(id, (*module.parameters(), *module.buffers())))
+
+
+def fed(leaves: list[Any]) -> dict[str, Any]:
+    """Return the arrays among leaves as feeds of the graph that was made for them."""
+    arrays = [leaf for leaf in leaves if isinstance(leaf, np.ndarray)]
+    return {f"input_{number}": array for number, array in enumerate(arrays)}
+
+
+def made_for(
+    leaves: list[Any],
+    known: MutableMapping[Any, Any],
+    key: Callable[[], Hashable],
+    make: Callable[[list[Any]], Any],
+    name: str,
+) -> Any:
+    """Return what `make` has made of inputs of a graph for arrays like these.
+
+    Arrays of as many rows have one symbol, so that another number of rows needs nothing new; where
+    a layer has to know how many there are, the numbers.
+
+    Parameters
+    ----------
+    leaves : list
+        Arrays, and values that go to `make` as they are.
+    known : dict
+        Where it is looked up and kept.
+    key : callable
+        Returns what else decides; is asked again when something was made, which may change it.
+    make : callable
+        Takes the leaves, nodes in the place of arrays.
+    name : str
+        Of the graph.
+    """
+    arrays = [leaf for leaf in leaves if isinstance(leaf, np.ndarray)]
+    kinds = [_kind(leaf) if isinstance(leaf, np.ndarray) else leaf for leaf in leaves]
+    first: dict[int, str] = {}
+    sizes = [len(array) for array in arrays if array.ndim]
+    rows = [first.setdefault(size, f"rows_{len(first)}") for size in sizes]
+    for dims in (rows, sizes):
+        made = known.get((*kinds, *dims, key()))
+        if made is None:
+            try:
+                made = make(_inputs(Graph(name), leaves, dims))
+            except (GraphTypeError, ShapeError):
+                if dims is sizes:
+                    raise
+                made = _KNOWS_ROWS
+            known[(*kinds, *dims, key())] = made
+        if made is not _KNOWS_ROWS:
+            return made
+    raise AssertionError("sizes were refused without an error")
+
+
+_KNOWS_ROWS = object()
+"""Stands where a symbol for the number of rows was refused."""
 
 
 def _kind(array: np.ndarray[Any, Any]) -> tuple[Any, ...]:
     return array.dtype, array.ndim, array.shape[1:]
 
 
-def _made(module: Module, leaves: list[Any], structure: Any, dims: Any) -> tuple[Any, ...]:
-    """Return a machine, the names of its feeds, and the structure of its results."""
-    graph = Graph(type(module).__name__)
+def _inputs(graph: Graph, leaves: list[Any], dims: list[Any]) -> list[Any]:
     given: list[Any] = []
-    names: list[str] = []
+    left = iter(dims)
     for leaf in leaves:
         if isinstance(leaf, np.ndarray):
-            names.append(f"input_{len(names)}")
-            shape = (next(dims), *leaf.shape[1:]) if leaf.ndim else ()
-            given.append(graph.input(names[-1], shape, leaf.dtype))
+            name = f"input_{sum(isinstance(one, Node) for one in given)}"
+            shape = (next(left), *leaf.shape[1:]) if leaf.ndim else ()
+            given.append(graph.input(name, shape, leaf.dtype))
         else:
             given.append(leaf)
-    args, kwargs = unflatten(structure, given)
-    results, result = flatten(module(*args, **kwargs))
-    for one in results:
-        if not isinstance(one, Node):
-            raise GraphTypeError(
-                f"{type(module).__name__}.forward returned {shown(one)}, expected nodes"
-            )
-    outputs = {f"result_{number}": node for number, node in enumerate(results)}
-    return ActorMachine(outputs, wrt=[]), names, result
+    return given

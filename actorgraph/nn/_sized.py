@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,7 +13,7 @@ from actorgraph.node import Node
 __all__ = ["Sized", "per_axis", "settings"]
 
 
-class Sized(Module):
+class Sized(Module, ABC):
     """Base of layers whose input size may be None until they are first called.
 
     Subclasses name the attribute in `size_name` and make their parameters in `make`.
@@ -24,9 +25,9 @@ class Sized(Module):
     weight: Any
     bias: Any
 
+    @abstractmethod
     def make(self, size: int) -> None:
         """Make the parameters for inputs of that size."""
-        raise NotImplementedError
 
     def start(self, size: int | None) -> None:
         """Note the size and make the parameters, or leave both to the first call."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from math import prod, sqrt
 from typing import Any, ClassVar
 
@@ -28,8 +29,8 @@ class _Conv(Sized):
     has_bias: bool
     dtype: Any
 
-    def _shape(self, size: int) -> tuple[int, ...]:
-        raise NotImplementedError
+    @abstractmethod
+    def _shape(self, size: int) -> tuple[int, ...]: ...
 
     def make(self, size: int) -> None:
         """Draw weights from [-b, b), b = 1 / sqrt(fan in); see `Sized.make`."""

@@ -1,7 +1,8 @@
-"""Initial values of weights: seeded functions that return NumPy arrays.
+"""Initial values of weights: functions that return NumPy arrays.
 
-The same arguments give the same array; take another `seed` for each parameter.  The numbers are
-those of `actorgraph.ops`' random draws, so that no library changes them.
+Each call draws other numbers, the layers of `actorgraph.nn` among them; `manual_seed` starts them
+anew.  A call that is given a `seed` has its numbers from that alone.  They are those of
+`actorgraph.ops`' random draws, so that no library changes them.
 
 Scaled initialisers keep the variance of what flows through a layer: forward by the fan in, the
 number of products in each sum, and backward by the fan out.  `fans` reads both off the shape of a
@@ -10,6 +11,7 @@ weight.  Glorot is also known as Xavier, He as Kaiming, by the authors' first na
 
 from __future__ import annotations
 
+from itertools import count
 from math import prod, sqrt
 from typing import Any
 
@@ -18,16 +20,41 @@ from numpy.typing import NDArray
 
 from actorgraph.errors import GraphError, GraphTypeError, ShapeError
 from actorgraph.ops._philox import PhiloxStream
+from actorgraph.options import whole
 from actorgraph.types import dtype_of
 
 __all__ = [
     "constant", "fans", "glorot_normal", "glorot_uniform", "he_normal", "he_uniform",
-    "lecun_normal", "lecun_uniform", "normal", "ones", "orthogonal", "uniform", "zeros",
+    "lecun_normal", "lecun_uniform", "manual_seed", "normal", "ones", "orthogonal", "uniform",
+    "zeros",
 ]  # fmt: skip
+__dir__ = __all__.copy
 
 Array = NDArray[Any]
 Shape = tuple[int, ...]
 _MODES = ("fan_in", "fan_out", "fan_avg")
+
+
+_seeds = count()
+
+
+def manual_seed(seed: int) -> None:
+    """Let what is drawn from here on, for layers too, follow from a seed.
+
+    Examples
+    --------
+    >>> import actorgraph as ag
+    >>> ag.nn.manual_seed(7)
+    >>> first, other = ag.nn.init.normal((2,)), ag.nn.Linear(2, 2).weight.value
+    >>> ag.nn.manual_seed(7)
+    >>> bool((ag.nn.init.normal((2,)) == first).all())
+    True
+    >>> bool((ag.nn.Linear(2, 2).weight.value == other).all())
+    True
+    """
+    global _seeds
+    # Far apart, so that the layers of two seeds have none in common.
+    _seeds = count(whole("seed", seed) % 2**31 * 2**32)
 
 
 def _checked(shape: Any, dtype: Any) -> tuple[Shape, np.dtype[Any]]:
@@ -41,7 +68,9 @@ def _checked(shape: Any, dtype: Any) -> tuple[Shape, np.dtype[Any]]:
     return tuple(map(int, sizes)), found
 
 
-def _stream(seed: int) -> PhiloxStream:
+def _stream(seed: int | None) -> PhiloxStream:
+    if seed is None:
+        seed = next(_seeds)
     if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or not 0 <= seed < 2**64:
         raise GraphError(f"a seed is an int in [0, 2**64), got {seed!r}")
     # Graphs number their draws from 0: the last number is no draw of theirs.
@@ -72,25 +101,45 @@ def zeros(shape: Any, dtype: Any = "float32") -> Array:
 
     Examples
     --------
-    >>> zeros((2,))
+    >>> import actorgraph as ag
+    >>> ag.nn.init.zeros((2,))
     array([0., 0.], dtype=float32)
     """
     return constant(shape, 0.0, dtype)
 
 
 def ones(shape: Any, dtype: Any = "float32") -> Array:
-    """Return ones, as for scales of a normalisation; parameters as those of `zeros`."""
+    """Return ones, as for scales of a normalisation; parameters as those of `zeros`.
+
+    Examples
+    --------
+    >>> import actorgraph as ag
+    >>> ag.nn.init.ones((2,))
+    array([1., 1.], dtype=float32)
+    """
     return constant(shape, 1.0, dtype)
 
 
 def constant(shape: Any, value: float, dtype: Any = "float32") -> Array:
-    """Return an array of one value; other parameters as those of `zeros`."""
+    """Return an array of one value; other parameters as those of `zeros`.
+
+    Examples
+    --------
+    >>> import actorgraph as ag
+    >>> ag.nn.init.constant((2,), 0.5)
+    array([0.5, 0.5], dtype=float32)
+    """
     sizes, found = _checked(shape, dtype)
     return np.full(sizes, value, found)
 
 
 def uniform(
-    shape: Any, low: float = 0.0, high: float = 1.0, dtype: Any = "float32", *, seed: int = 0
+    shape: Any,
+    low: float = 0.0,
+    high: float = 1.0,
+    dtype: Any = "float32",
+    *,
+    seed: int | None = None,
 ) -> Array:
     """Return uniform numbers in [low, high).
 
@@ -99,8 +148,8 @@ def uniform(
     shape : tuple of int
     low, high : float
     dtype : float dtype
-    seed : int
-        In [0, 2**64).
+    seed : int, optional
+        In [0, 2**64); default the next one, see `manual_seed`.
 
     Returns
     -------
@@ -115,7 +164,8 @@ def uniform(
 
     Examples
     --------
-    >>> uniform((2, 3), -1.0, 1.0, seed=4).shape
+    >>> import actorgraph as ag
+    >>> ag.nn.init.uniform((2, 3), -1.0, 1.0, seed=4).shape
     (2, 3)
     """
     sizes, found = _checked(shape, dtype)
@@ -126,9 +176,21 @@ def uniform(
 
 
 def normal(
-    shape: Any, mean: float = 0.0, std: float = 1.0, dtype: Any = "float32", *, seed: int = 0
+    shape: Any,
+    mean: float = 0.0,
+    std: float = 1.0,
+    dtype: Any = "float32",
+    *,
+    seed: int | None = None,
 ) -> Array:
-    """Return normal numbers; other parameters and errors as those of `uniform`."""
+    """Return normal numbers; other parameters and errors as those of `uniform`.
+
+    Examples
+    --------
+    >>> import actorgraph as ag
+    >>> ag.nn.init.normal((2, 3), std=0.1).shape
+    (2, 3)
+    """
     sizes, found = _checked(shape, dtype)
     values = _stream(seed).normal(sizes, _wide(found))
     values *= std
@@ -160,7 +222,8 @@ def fans(shape: Any) -> tuple[int, int]:
 
     Examples
     --------
-    >>> fans((784, 100)), fans((16, 3, 5, 5))
+    >>> import actorgraph as ag
+    >>> ag.nn.init.fans((784, 100)), ag.nn.init.fans((16, 3, 5, 5))
     ((784, 100), (75, 400))
     """
     sizes, _ = _checked(shape, "float32")
@@ -181,17 +244,17 @@ def _std(shape: Any, gain: float, mode: str) -> float:
     return gain / sqrt(max(fan, 1))
 
 
-def _scaled_uniform(shape: Any, gain: float, mode: str, dtype: Any, seed: int) -> Array:
+def _scaled_uniform(shape: Any, gain: float, mode: str, dtype: Any, seed: int | None) -> Array:
     bound = sqrt(3) * _std(shape, gain, mode)
     return uniform(shape, -bound, bound, dtype, seed=seed)
 
 
-def _scaled_normal(shape: Any, gain: float, mode: str, dtype: Any, seed: int) -> Array:
+def _scaled_normal(shape: Any, gain: float, mode: str, dtype: Any, seed: int | None) -> Array:
     return normal(shape, 0.0, _std(shape, gain, mode), dtype, seed=seed)
 
 
 def glorot_uniform(
-    shape: Any, gain: float = 1.0, dtype: Any = "float32", *, seed: int = 0
+    shape: Any, gain: float = 1.0, dtype: Any = "float32", *, seed: int | None = None
 ) -> Array:
     """Return uniform numbers within ``gain * sqrt(6 / (fan in + fan out))``.
 
@@ -205,8 +268,8 @@ def glorot_uniform(
     gain : float
         Factor; 5 / 3 suits tanh.
     dtype : float dtype
-    seed : int
-        In [0, 2**64).
+    seed : int, optional
+        In [0, 2**64); default the next one, see `manual_seed`.
 
     Returns
     -------
@@ -221,16 +284,25 @@ def glorot_uniform(
 
     Examples
     --------
-    >>> round(float(abs(glorot_uniform((300, 300), seed=1)).max()), 3)
+    >>> import actorgraph as ag
+    >>> round(float(abs(ag.nn.init.glorot_uniform((300, 300), seed=1)).max()), 3)
     0.1
     """
     return _scaled_uniform(shape, gain, "fan_avg", dtype, seed)
 
 
-def glorot_normal(shape: Any, gain: float = 1.0, dtype: Any = "float32", *, seed: int = 0) -> Array:
+def glorot_normal(
+    shape: Any, gain: float = 1.0, dtype: Any = "float32", *, seed: int | None = None
+) -> Array:
     """Return normal numbers of deviation ``gain * sqrt(2 / (fan in + fan out))``.
 
     PyTorch's ``xavier_normal_``; source, parameters and errors as those of `glorot_uniform`.
+
+    Examples
+    --------
+    >>> import actorgraph as ag
+    >>> ag.nn.init.glorot_normal((2, 3)).shape
+    (2, 3)
     """
     return _scaled_normal(shape, gain, "fan_avg", dtype, seed)
 
@@ -241,7 +313,7 @@ def he_uniform(
     mode: str = "fan_in",
     dtype: Any = "float32",
     *,
-    seed: int = 0,
+    seed: int | None = None,
 ) -> Array:
     """Return uniform numbers within ``sqrt(6 / ((1 + negative_slope**2) * fan))``.
 
@@ -256,8 +328,8 @@ def he_uniform(
     mode : {"fan_in", "fan_out", "fan_avg"}
         Whether the variance is kept forward, backward or about both.
     dtype : float dtype
-    seed : int
-        In [0, 2**64).
+    seed : int, optional
+        In [0, 2**64); default the next one, see `manual_seed`.
 
     Returns
     -------
@@ -272,7 +344,8 @@ def he_uniform(
 
     Examples
     --------
-    >>> he_uniform((64, 3, 3, 3), seed=1).shape
+    >>> import actorgraph as ag
+    >>> ag.nn.init.he_uniform((64, 3, 3, 3), seed=1).shape
     (64, 3, 3, 3)
     """
     return _scaled_uniform(shape, sqrt(2 / (1 + negative_slope**2)), mode, dtype, seed)
@@ -284,33 +357,53 @@ def he_normal(
     mode: str = "fan_in",
     dtype: Any = "float32",
     *,
-    seed: int = 0,
+    seed: int | None = None,
 ) -> Array:
     """Return normal numbers of deviation ``sqrt(2 / ((1 + negative_slope**2) * fan))``.
 
     PyTorch's ``kaiming_normal_``; source, parameters and errors as those of `he_uniform`.
+
+    Examples
+    --------
+    >>> import actorgraph as ag
+    >>> ag.nn.init.he_normal((2, 3)).shape
+    (2, 3)
     """
     return _scaled_normal(shape, sqrt(2 / (1 + negative_slope**2)), mode, dtype, seed)
 
 
-def lecun_uniform(shape: Any, dtype: Any = "float32", *, seed: int = 0) -> Array:
+def lecun_uniform(shape: Any, dtype: Any = "float32", *, seed: int | None = None) -> Array:
     """Return uniform numbers within ``sqrt(3 / fan in)``.
 
     Source: Y. LeCun et al., Efficient backprop, 1998.  Parameters and errors as those of
     `glorot_uniform`.
+
+    Examples
+    --------
+    >>> import actorgraph as ag
+    >>> ag.nn.init.lecun_uniform((2, 3)).shape
+    (2, 3)
     """
     return _scaled_uniform(shape, 1.0, "fan_in", dtype, seed)
 
 
-def lecun_normal(shape: Any, dtype: Any = "float32", *, seed: int = 0) -> Array:
+def lecun_normal(shape: Any, dtype: Any = "float32", *, seed: int | None = None) -> Array:
     """Return normal numbers of deviation ``sqrt(1 / fan in)``, as selu asks for.
 
     Source, parameters and errors as those of `lecun_uniform`.
+
+    Examples
+    --------
+    >>> import actorgraph as ag
+    >>> ag.nn.init.lecun_normal((2, 3)).shape
+    (2, 3)
     """
     return _scaled_normal(shape, 1.0, "fan_in", dtype, seed)
 
 
-def orthogonal(shape: Any, gain: float = 1.0, dtype: Any = "float32", *, seed: int = 0) -> Array:
+def orthogonal(
+    shape: Any, gain: float = 1.0, dtype: Any = "float32", *, seed: int | None = None
+) -> Array:
     """Return `gain` times orthonormal rows or columns, whichever are fewer.
 
     From the QR decomposition of normal numbers, with the signs that make it uniform over such
@@ -325,8 +418,8 @@ def orthogonal(shape: Any, gain: float = 1.0, dtype: Any = "float32", *, seed: i
     gain : float
         Factor.
     dtype : float dtype
-    seed : int
-        In [0, 2**64).
+    seed : int, optional
+        In [0, 2**64); default the next one, see `manual_seed`.
 
     Returns
     -------
@@ -341,7 +434,8 @@ def orthogonal(shape: Any, gain: float = 1.0, dtype: Any = "float32", *, seed: i
 
     Examples
     --------
-    >>> w = orthogonal((3, 2), dtype="float64", seed=1)
+    >>> import actorgraph as ag
+    >>> w = ag.nn.init.orthogonal((3, 2), dtype="float64", seed=1)
     >>> (w.T @ w).round(6)
     array([[1., 0.],
            [0., 1.]])

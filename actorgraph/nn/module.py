@@ -12,7 +12,7 @@ import numpy as np
 
 from actorgraph import devices
 from actorgraph.autodiff.trees import flatten, map_leaves
-from actorgraph.errors import GraphError, GraphTypeError, ShapeError, near_names, shown
+from actorgraph.errors import GraphError, GraphTypeError, ShapeError, no_name, shown
 from actorgraph.graph import Graph
 from actorgraph.nn._arrays import run_on_arrays
 from actorgraph.node import Node
@@ -24,6 +24,18 @@ __all__ = ["Module"]
 
 _H = TypeVar("_H", bound=Held)
 Hook = Callable[..., Any]
+
+
+_PLACED = "a machine is placed, not a module: device= of the machine, or with ag.device(...)"
+_ELSEWHERE = {
+    "cpu": _PLACED,
+    "cuda": _PLACED,
+    "double": "net.to(dtype='float64')",
+    "float": "net.to(dtype='float32')",
+    "half": "net.to(dtype='float16')",
+    "zero_grad": "gradients never accumulate over runs",
+}
+"""What users of PyTorch ask a module for, and who has it here."""
 
 
 class _Building(NamedTuple):
@@ -186,8 +198,8 @@ class Module:
     def __getattr__(self, name: str) -> Any:
         held = self.__dict__.get("_held", {})
         if name not in held:
-            near = near_names(name, [*held, *self.__dict__])
-            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}{near}")
+            known = [*held, *self.__dict__, *(one for one in dir(type(self)) if one[0] != "_")]
+            raise no_name(type(self).__name__, name, known, _ELSEWHERE)
         building = _building.get()
         if building is None:
             return held[name]
@@ -243,12 +255,18 @@ class Module:
     def _named(self, *kinds: type[_H]) -> Iterator[tuple[str, _H]]:
         """Yield what is held, module by module and kind after kind; each once."""
         seen: set[int] = set()
+        for name, value in self._all_named(*kinds):
+            if id(value) not in seen:
+                seen.add(id(value))
+                yield name, value
+
+    def _all_named(self, *kinds: type[_H]) -> Iterator[tuple[str, _H]]:
+        """Yield what is held, module by module and kind after kind, by each of its names."""
         for path, module in self.named_modules():
             own = [*module._own()]
             for kind in kinds:
                 for name, value in own:
-                    if isinstance(value, kind) and id(value) not in seen:
-                        seen.add(id(value))
+                    if isinstance(value, kind):
                         yield f"{path}.{name}" if path else name, value
 
     def named_parameters(self) -> Iterator[tuple[str, Parameter]]:
@@ -292,6 +310,8 @@ class Module:
             devices.get(device)
         if dtype is None:
             return self
+        if isinstance(dtype, str) and dtype.partition(":")[0] in ("cpu", "cuda", "mps", "virtual"):
+            raise GraphTypeError(f"to takes a dtype first, got {dtype!r}; {_PLACED}")
         target = dtype_of(dtype)
         if target.kind not in "fcV":
             raise GraphTypeError(f"a module is converted to a float dtype, got {target.name}")
@@ -322,7 +342,8 @@ class Module:
         Parameters
         ----------
         state : mapping of str to array
-            Such as `state_dict` returns; floats are rounded to the dtype of what takes them.
+            Such as `state_dict` returns; floats are rounded to the dtype of what takes them.  A
+            tied weight may go by any of its names, or all.
         strict : bool
             False passes over missing and unexpected names.
 
@@ -333,12 +354,15 @@ class Module:
         """
         if not isinstance(state, Mapping):
             raise GraphError(f"a state is a mapping of name to array, got {shown(state)}")
-        given = {name: np.asarray(value) for name, value in state.items()}
+        given = {name: _array_of(name, value) for name, value in state.items()}
         for path, module in self.named_modules():
             start = f"{path}." if path else ""
             own = [key for key in given if key.startswith(start)]
             module.prepare_for({key[len(start) :]: given[key].shape for key in own})
         known = dict(self._named(Parameter, Buffer))
+        first = {id(held): name for name, held in known.items()}
+        names = {name: first[id(held)] for name, held in self._all_named(Parameter, Buffer)}
+        given = {names.get(name, name): value for name, value in given.items()}
         wrong = [
             f"{name} is {given[name].dtype}{list(given[name].shape)}, "
             f"expected {held.dtype}{list(held.shape)}"
@@ -390,6 +414,15 @@ class Module:
         from actorgraph.nn._summary import ModuleSummary
 
         return ModuleSummary(self, inputs)
+
+
+def _array_of(name: str, value: Any) -> np.ndarray[Any, Any]:
+    try:
+        return np.asarray(value)
+    except (TypeError, RuntimeError) as error:  # PyTorch's, of dtypes or with gradients
+        raise GraphError(
+            f"{name} of the state makes no array: {error}; of a tensor give tensor.detach().float()"
+        ) from error
 
 
 def _found(name: str, value: Any) -> Iterator[tuple[str, Any]]:

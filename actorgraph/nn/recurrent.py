@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from math import sqrt
 from typing import Any, ClassVar
 
 import numpy as np
 
 from actorgraph import ops
+from actorgraph.control.functions import scan
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.nn import _draws
 from actorgraph.nn._sized import settings
 from actorgraph.nn.module import Module
 from actorgraph.node import Node
+from actorgraph.ops.recurrent import gru_step, lstm_step, rnn_step
 from actorgraph.options import choice, real
 
 __all__ = ["GRU", "LSTM", "RNN", "TreeLSTM"]
@@ -20,11 +23,13 @@ __all__ = ["GRU", "LSTM", "RNN", "TreeLSTM"]
 State = tuple[Node, ...]
 
 
-class _Recurrent(Module):
-    """Layers of cells over the steps of a sequence of known length."""
+class _Recurrent(Module, ABC):
+    """Layers of cells over the steps of a sequence."""
 
     gates: ClassVar[int]
     states: ClassVar[int] = 1
+    adds_biases: ClassVar[bool] = True
+    """Whether both biases are added to the same sums, so that their own sum can be."""
 
     def __init__(
         self,
@@ -66,8 +71,9 @@ class _Recurrent(Module):
         biases = {"bias_ih": (rows,), "bias_hh": (rows,)} if self.bias else {}
         return {"weight_ih": (rows, size), "weight_hh": (rows, self.hidden_size), **biases}
 
-    def _cell(self, x: Node, state: State, weights: dict[str, Node]) -> State:
-        raise NotImplementedError
+    @abstractmethod
+    def _step(self, gates: Node, state: State, weights: dict[str, Node]) -> State:
+        """Return the next state by the products of the inputs, which are made for all steps."""
 
     def forward(self, x: Node, state: Any = None, lengths: Any = None) -> tuple[Node, Any]:
         """Return the outputs of the last layer, and the last states of all.
@@ -75,65 +81,66 @@ class _Recurrent(Module):
         Parameters
         ----------
         x : node
-            Of three axes, or two without the batch; the length is an int.
+            Of three axes, or two without the batch; the length may be a symbol.
         state : node, or pair of them for an LSTM; optional
             First states, (layers * directions, batch, hidden); default zeros.
         lengths : node or array of int, optional
             Steps of each sequence, (batch,): what follows is not looked at, and its outputs are 0.
         """
-        alone = x.ndim == 2
-        time = 0 if alone or not self.batch_first else 1
-        if x.ndim not in (2, 3) or not isinstance(x.dims[time], int):
-            raise ShapeError(f"takes sequences of known length, got {x!r}")
-        steps = ops.unstack(x, time)
+        if x.ndim not in (2, 3):
+            raise ShapeError(f"takes sequences, (length, batch, features), got {x!r}")
+        swaps = x.ndim == 3 and self.batch_first
+        steps = ops.swapaxes(x, 0, 1) if swaps else x
         given = (
             (state if isinstance(state, (tuple, list)) else (state,)) if state is not None else ()
         )
         if state is not None and len(given) != self.states:
             raise GraphTypeError(f"a state is {self.states} nodes, got {len(given)}")
-        alive = None
-        if lengths is not None:
-            reach = x.graph.lift(lengths)
-            alive = [ops.expand_dims(ops.greater(reach, place), -1) for place in range(len(steps))]
+        reach = None if lengths is None else x.graph.lift(lengths)
         last: list[State] = []
         for layer in range(self.num_layers):
             if layer and self.dropout:
-                steps = [ops.dropout(step, self.dropout, self.training) for step in steps]
+                steps = ops.dropout(steps, self.dropout, self.training)
             sides = []
             for way in self.directions:
                 if state is not None:
                     first = tuple([x.graph.lift(part)[len(last)] for part in given])
                 else:
-                    zeros = ops.zeros_like(steps[0][..., :1]) * np.ones(self.hidden_size, x.dtype)
+                    row = ops.sum(steps[..., :1], 0)  # of which only the shape is asked for
+                    zeros = ops.zeros_like(row) * np.ones(self.hidden_size, x.dtype)
                     first = (zeros,) * self.states
-                outputs, end = self._pass(steps, first, f"_l{layer}{way}", alive)
+                outputs, end = self._pass(steps, first, f"_l{layer}{way}", reach)
                 sides.append(outputs)
                 last.append(end)
-            steps = [
-                ops.concatenate(pair, axis=-1) if len(pair) > 1 else pair[0]
-                for pair in zip(*sides, strict=True)
-            ]
+            steps = ops.concatenate(sides, axis=-1) if len(sides) > 1 else sides[0]
         ends = tuple([ops.stack(parts) for parts in zip(*last, strict=True)])
-        return ops.stack(steps, axis=time), ends if self.states > 1 else ends[0]
+        return ops.swapaxes(steps, 0, 1) if swaps else steps, ends if self.states > 1 else ends[0]
 
     def _pass(
-        self, steps: list[Node], state: State, suffix: str, alive: list[Node] | None
-    ) -> tuple[list[Node], State]:
+        self, steps: Node, first: State, suffix: str, reach: Node | None
+    ) -> tuple[Node, State]:
+        """Return the outputs of a layer one way, and its last state, by a scan."""
         names = [*self._shapes(0)]
-        weights = {name: getattr(self, name + suffix) for name in names}
-        order = range(len(steps))
-        outputs = [*steps]
-        for place in reversed(order) if suffix.endswith("_reverse") else order:
-            new = self._cell(steps[place], state, weights)
-            outputs[place] = new[0]
-            if alive is not None:
-                live = alive[place]
-                outputs[place] = ops.where(live, new[0], 0)
-                new = tuple(
-                    [ops.where(live, one, old) for one, old in zip(new, state, strict=True)]
-                )
-            state = new
-        return outputs, state
+        weights = {name: steps.graph.lift(getattr(self, name + suffix)) for name in names}
+        bias = weights.pop("bias_ih", None)
+        if bias is not None and self.adds_biases:
+            bias = bias + weights.pop("bias_hh")
+        weights["turned_hh"] = ops.swapaxes(weights.pop("weight_hh"), 0, 1)
+        products = ops.linear(steps, weights.pop("weight_ih"), bias)
+
+        def step(state: State, given: Any) -> tuple[State, Node]:
+            gates, place = given
+            new = self._step(gates, state, weights)
+            if reach is None:
+                return new, new[0]
+            live = ops.expand_dims(ops.greater(reach, place), -1)
+            pairs = zip(new, state, strict=True)
+            return tuple([ops.where(live, *pair) for pair in pairs]), ops.where(live, new[0], 0)
+
+        places = None if reach is None else ops.arange(steps, steps.dims[0])
+        backwards = suffix.endswith("_reverse")
+        end, outputs = scan(step, first, (products, places), reverse=backwards)
+        return outputs, end
 
     def extra_repr(self) -> str:
         """Return the settings; see `Module.extra_repr`."""
@@ -155,9 +162,9 @@ class RNN(_Recurrent):
         self.nonlinearity = choice("nonlinearity", nonlinearity, ("tanh", "relu"))
         super().__init__(input_size, hidden_size, num_layers, **others)
 
-    def _cell(self, x: Node, state: State, weights: dict[str, Node]) -> State:
-        cell: Any = ops.rnn_cell
-        return (cell(x, state[0], *weights.values(), nonlinearity=self.nonlinearity),)
+    def _step(self, gates: Node, state: State, weights: dict[str, Node]) -> State:
+        again, bias = weights["turned_hh"], weights.get("bias_hh")
+        return (rnn_step(gates, state[0], again, bias, self.nonlinearity),)
 
 
 class GRU(_Recurrent):
@@ -166,10 +173,10 @@ class GRU(_Recurrent):
     Source: K. Cho et al., "Learning phrase representations using RNN encoder-decoder", 2014.
     """
 
-    gates = 3
+    gates, adds_biases = 3, False
 
-    def _cell(self, x: Node, state: State, weights: dict[str, Node]) -> State:
-        return (ops.gru_cell(x, state[0], *weights.values()),)
+    def _step(self, gates: Node, state: State, weights: dict[str, Node]) -> State:
+        return (gru_step(gates, state[0], weights["turned_hh"], weights.get("bias_hh")),)
 
 
 class LSTM(_Recurrent):
@@ -192,19 +199,11 @@ class LSTM(_Recurrent):
         looks = ("weight_ci", "weight_cf", "weight_co") if self.peephole else ()
         return {**super()._shapes(size), **dict.fromkeys(looks, (self.hidden_size,))}
 
-    def _cell(self, x: Node, state: State, weights: dict[str, Node]) -> State:
-        if not self.peephole:
-            hidden, cell = state
-            return ops.lstm_cell(x, (hidden, cell), *weights.values())
-        into, again, *biases = [weights[name] for name in super()._shapes(0)]
+    def _step(self, gates: Node, state: State, weights: dict[str, Node]) -> State:
+        looks = [weights[f"weight_c{gate}"] for gate in "ifo"] if self.peephole else None
         hidden, cell = state
-        first, second = biases or (None, None)
-        gates = ops.linear(x, into, first) + ops.linear(hidden, again, second)
-        enter, forget, new, out = ops.split(gates, 4, axis=-1)
-        enter = ops.sigmoid(enter + weights["weight_ci"] * cell)
-        forget = ops.sigmoid(forget + weights["weight_cf"] * cell)
-        cell = forget * cell + enter * ops.tanh(new)
-        return ops.sigmoid(out + weights["weight_co"] * cell) * ops.tanh(cell), cell
+        again, bias = weights["turned_hh"], weights.get("bias_hh")
+        return lstm_step(gates, (hidden, cell), again, bias, looks)
 
 
 class TreeLSTM(Module):

@@ -42,6 +42,14 @@ class Stateless(Module):
 
     A subclass says ``of=function`` and how many ``inputs`` it is called on.
     Further parameters of the function are settings; one named ``training`` is the module's mode.
+
+    Examples
+    --------
+    >>> import actorgraph as ag
+    >>> class Scale(ag.nn.Stateless, of=lambda x, factor=2.0: x * factor):
+    ...     "Its input times a factor."
+    >>> Scale(factor=3.0)
+    Scale(factor=3.0)
     """
 
     _of: ClassVar[Callable[..., Any]]

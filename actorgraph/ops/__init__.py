@@ -9,24 +9,21 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from actorgraph.errors import near_names
+from actorgraph.errors import no_name
 from actorgraph.op import Sample, Together
-from actorgraph.ops import _numpy, _operators
+from actorgraph.ops import _foreign, _numpy, _operators
 from actorgraph.ops.activations import *
 from actorgraph.ops.arithmetic import *
 from actorgraph.ops.assignment import *
 from actorgraph.ops.attention import *
-from actorgraph.ops.bessel import *
 from actorgraph.ops.bits import *
 from actorgraph.ops.broadcasting import *
 from actorgraph.ops.casting import *
 from actorgraph.ops.clipping import *
-from actorgraph.ops.closeness import *
 from actorgraph.ops.comparison import *
 from actorgraph.ops.complex import *
 from actorgraph.ops.convolution import *
 from actorgraph.ops.counting import *
-from actorgraph.ops.covariance import *
 from actorgraph.ops.creation import *
 from actorgraph.ops.ctc import *
 from actorgraph.ops.cumulative import *
@@ -34,47 +31,31 @@ from actorgraph.ops.decompositions import *
 from actorgraph.ops.define import *
 from actorgraph.ops.detection import *
 from actorgraph.ops.distances import *
-from actorgraph.ops.eigen import *
 from actorgraph.ops.einsum import *
 from actorgraph.ops.embedding import *
 from actorgraph.ops.entropies import *
 from actorgraph.ops.exponential import *
-from actorgraph.ops.finding import *
 from actorgraph.ops.float_parts import *
 from actorgraph.ops.folding import *
 from actorgraph.ops.fourier import *
-from actorgraph.ops.fourier_nd import *
-from actorgraph.ops.fourier_real import *
 from actorgraph.ops.gathering import *
 from actorgraph.ops.grids import *
-from actorgraph.ops.histograms import *
 from actorgraph.ops.indexing import *
 from actorgraph.ops.inverses import *
-from actorgraph.ops.least_squares import *
 from actorgraph.ops.linalg import *
-from actorgraph.ops.linalg_products import *
-from actorgraph.ops.linear import *
 from actorgraph.ops.log_sums import *
 from actorgraph.ops.losses import *
 from actorgraph.ops.losses_classification import *
-from actorgraph.ops.losses_margin import *
 from actorgraph.ops.losses_regression import *
 from actorgraph.ops.lu import *
 from actorgraph.ops.masked_reductions import *
 from actorgraph.ops.matrices import *
-from actorgraph.ops.matrix_exponential import *
 from actorgraph.ops.matrix_norms import *
-from actorgraph.ops.noise import *
 from actorgraph.ops.normalisation import *
-from actorgraph.ops.opaque import *
 from actorgraph.ops.padding import *
-from actorgraph.ops.picking import *
-from actorgraph.ops.piecewise import *
-from actorgraph.ops.pixels import *
 from actorgraph.ops.placement import *
 from actorgraph.ops.pooling import *
 from actorgraph.ops.pseudo_inverse import *
-from actorgraph.ops.quantiles import *
 from actorgraph.ops.random import *
 from actorgraph.ops.rearranging import *
 from actorgraph.ops.recurrent import *
@@ -82,32 +63,29 @@ from actorgraph.ops.reductions import *
 from actorgraph.ops.resampling import *
 from actorgraph.ops.reshaping import *
 from actorgraph.ops.rounding import *
-from actorgraph.ops.running_statistics import *
 from actorgraph.ops.sampled import *
 from actorgraph.ops.scatter_reductions import *
 from actorgraph.ops.selection import *
 from actorgraph.ops.shaping import *
-from actorgraph.ops.sinc import *
 from actorgraph.ops.sorting import *
-from actorgraph.ops.sparsemax import *
 from actorgraph.ops.special import *
 from actorgraph.ops.spectral import *
-from actorgraph.ops.spectrograms import *
-from actorgraph.ops.splitting import *
 from actorgraph.ops.statistics import *
 from actorgraph.ops.tensor_equations import *
 from actorgraph.ops.torch_names import *
-from actorgraph.ops.triangular import *
 from actorgraph.ops.trigonometric import *
 from actorgraph.ops.windows import *
 
-_FUNCTIONS = {
-    name: globals()[name]
+_FAMILIES = [
+    family
     for path, family in [*sys.modules.items()]
     if path.startswith(f"{__name__}.") and not path.startswith(f"{__name__}._")
-    for name in family.__all__
-}
+]
+_foreign.install(_FAMILIES)
+_FUNCTIONS = {name: getattr(family, name) for family in _FAMILIES for name in family.__all__}
+globals().update(_FUNCTIONS)
 __all__ = ["Sample", "Together", *sorted(_FUNCTIONS)]  # noqa: PLE0604 - the families' names
+__dir__ = __all__.copy
 
 _operators.attach()
 _numpy.attach({
@@ -116,10 +94,6 @@ _numpy.attach({
 
 
 def __getattr__(name: str) -> Any:
-    other = {"cat": "concatenate", "mul": "multiply", "sub": "subtract", "div": "divide"}.get(name)
-    advice = f"; it is ag.ops.{other}" if other else near_names(name, __all__)
-    raise AttributeError(f"ag.ops has no {name!r}{advice}")
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+    ours = {"cat": "concatenate", "mul": "multiply", "sub": "subtract", "div": "divide"}
+    said = {other: f"it is ag.ops.{one}" for other, one in ours.items()}
+    raise no_name("ag.ops", name, __all__, said)

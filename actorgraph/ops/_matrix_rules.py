@@ -11,6 +11,7 @@ import numpy as np
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import Attrs, Op, Sample
+from actorgraph.ops._device import raise_if
 from actorgraph.ops._rules import add_all, declare
 from actorgraph.ops.arithmetic import neg
 from actorgraph.ops.broadcasting import conj, expand_dims
@@ -148,8 +149,7 @@ def _gap_divide(xp: Any, x: Any, w: Any, mode: str) -> Any:
         # An element may be 0 by symmetry alone, at the identity matrix for example, so that the
         # whole column, which is the cotangent of one vector, has to be 0.
         wanted = wanted.any(axis=-2, keepdims=True) & ~xp.eye(x.shape[-1], dtype=bool)
-    if (closed & wanted).any():
-        raise np.linalg.LinAlgError(_DEGENERATE[mode])
+    raise_if(xp, (closed & wanted).any(), np.linalg.LinAlgError, _DEGENERATE[mode])
     result = x / xp.where(closed, xp.ones((), w.dtype), gaps)
     return xp.where(closed, xp.zeros((), x.dtype), result)
 

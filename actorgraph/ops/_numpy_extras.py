@@ -15,11 +15,10 @@ from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node
 from actorgraph.operands import as_node
 from actorgraph.ops import (
+    counting,
     creation,
     cumulative,
     exponential,
-    finding,
-    histograms,
     indexing,
     sampled,
     selection,
@@ -132,7 +131,7 @@ def answer(name: str, a: Node, axis: int | None = None) -> Any:
 def where(condition: Any, x: Any = None, y: Any = None) -> Any:
     """Choose between two by a condition; without them the positions where it holds."""
     if x is None and y is None:
-        return finding.nonzero(condition)
+        return sorting.nonzero(condition)
     return selection.where(condition, x, y)
 
 
@@ -288,7 +287,7 @@ def union1d(ar1: Any, ar2: Any) -> Any:
 def _among(ar1: Any, ar2: Any, invert: bool) -> Any:
     first, second = nodes_of((ar1, ar2))
     values = sorting.unique(first)
-    return values[finding.isin(values, second, invert=invert)]
+    return values[sorting.isin(values, second, invert=invert)]
 
 
 def intersect1d(ar1: Any, ar2: Any) -> Any:
@@ -425,7 +424,7 @@ def logspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, base: 
 
 def histogram_bin_edges(a: Node, bins: Any = 10, range: Any = None) -> Node:  # noqa: A002
     """The edges of the bins of a histogram."""
-    return histograms.histogram(a, bins, range)[1]
+    return counting.histogram(a, bins, range)[1]
 
 
 EXTRAS: dict[str, Callable[..., Any]] = {

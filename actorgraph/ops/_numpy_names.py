@@ -16,13 +16,12 @@ from actorgraph.graph import Node
 from actorgraph.operands import as_node, is_weak
 from actorgraph.ops import (
     creation,
-    linalg_products,
+    linalg,
     matrices,
     matrix_norms,
     rearranging,
     shaping,
     spectral,
-    splitting,
     statistics,
 )
 from actorgraph.ops._matrix_rules import hermitian as hermitian_part
@@ -104,7 +103,7 @@ atleast_3d = _at_least(3, [(0, 1, 2), (0, 2), 2])
 def split(ary: Node, indices_or_sections: Any, axis: int = 0) -> list[Node]:
     """Cut into equal parts, or at the given indices."""
     if isinstance(indices_or_sections, (int, np.integer)):
-        return splitting.split(ary, int(indices_or_sections), axis)
+        return shaping.split(ary, int(indices_or_sections), axis)
     return _cut(ary, list(indices_or_sections), axis)
 
 
@@ -142,7 +141,7 @@ def dsplit(ary: Node, indices_or_sections: Any) -> list[Node]:
 
 def unstack(x: Node, *, axis: int = 0) -> tuple[Node, ...]:
     """Return the entries along an axis."""
-    return tuple(splitting.unstack(x, axis))
+    return tuple(shaping.unstack(x, axis))
 
 
 # -- turning ----------------------------------------------------------------------------------
@@ -256,7 +255,7 @@ def cross(
     if axis is not None:
         axisa = axisb = axisc = axis
     left, right = (rearranging.moveaxis(*one, -1) for one in ((left, axisa), (right, axisb)))
-    return rearranging.moveaxis(linalg_products.cross(left, right), -1, axisc)
+    return rearranging.moveaxis(linalg.cross(left, right), -1, axisc)
 
 
 def inner(a: Any, b: Any) -> Any:

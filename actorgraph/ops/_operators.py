@@ -20,6 +20,7 @@ from actorgraph.ops import (
     rounding,
     statistics,
 )
+from actorgraph.ops._foreign import translating
 from actorgraph.ops.broadcasting import (
     conj,
     squeeze,
@@ -137,4 +138,5 @@ def attach() -> None:
         "imag": property(_imag),
     }
     for name, method in {**_METHODS, **own}.items():
-        setattr(Node, name, method)
+        plain = name.startswith("__") or isinstance(method, property)
+        setattr(Node, name, method if plain else translating(method))

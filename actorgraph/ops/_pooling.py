@@ -18,6 +18,7 @@ import numpy as np
 from actorgraph.errors import ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import FRESH_OUT, KEPT, Op, Sample
+from actorgraph.ops._device import combine_at
 from actorgraph.ops._half import through_float32
 from actorgraph.ops._rules import declare
 from actorgraph.ops.windows import (
@@ -219,7 +220,7 @@ def _put_forward(xp: Any, ct: Any, places: Any, like: Any, axes: int, out: Any =
     for start in range(0, count, rows):
         part = slice(start, start + rows)
         starts = xp.arange(start, min(start + rows, count))[:, None] * size
-        xp.add.at(into, (starts + places[part]).reshape(-1), ct[part].reshape(-1))
+        combine_at(xp, "add", into, (starts + places[part]).reshape(-1), ct[part].reshape(-1))
     return out
 
 

@@ -320,8 +320,18 @@ def _adaptive_max_forward(xp: Any, x: Any, size: Sizes) -> Any:
     for axis, out in enumerate(size, x.ndim - len(size)):
         rows = _matrix("average", x.shape[axis], out, None, False)
         entries = x.take(xp.asarray(rows.columns), axis)
-        x = xp.maximum.reduceat(entries, xp.asarray(rows.starts), axis)
+        x = _largest_of_parts(xp, entries, rows.starts, axis)
     return x
+
+
+def _largest_of_parts(xp: Any, x: Any, starts: Any, axis: int) -> Any:
+    if xp is np:
+        return np.maximum.reduceat(x, starts, axis)
+    stops = np.append(starts[1:], x.shape[axis])
+    top = x.take(xp.asarray(starts), axis)
+    for offset in range(1, int((stops - starts).max())):
+        top = xp.maximum(top, x.take(xp.asarray(np.minimum(starts + offset, stops - 1)), axis))
+    return top
 
 
 def _adaptive_places_forward(xp: Any, x: Any, y: Any, size: Sizes) -> Any:
@@ -337,7 +347,7 @@ def _adaptive_places_forward(xp: Any, x: Any, y: Any, size: Sizes) -> Any:
             np.minimum(starts + offset, stops - 1)
             for (starts, stops), offset in zip(bounds, offsets, strict=True)
         ]
-        index = np.ix_(*along)
+        index = xp.ix_(*map(xp.asarray, along))
         entries = x[(..., *index)]
         xp.copyto(places, numbers[index], where=(entries == y) | (entries != entries))
     return places

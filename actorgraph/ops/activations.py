@@ -7,27 +7,47 @@ an infinite argument makes no NaN.
 
 from __future__ import annotations
 
-from math import inf
+from collections.abc import Callable
+from math import inf, pi, prod, sqrt
 from typing import Any
 
 import numpy as np
 
-from actorgraph.graph import Node
-from actorgraph.op import IN_PLACE, KEPT_OUT, LoopRule
-from actorgraph.ops._declare import Binary, binary, unary
-from actorgraph.ops._docs import NO_FLOAT, raises
-from actorgraph.ops._quick import all_finite, at_least, exp_without_warning, logistic
+from actorgraph.errors import GraphError, ShapeError
+from actorgraph.graph import Node, build, is_weak
+from actorgraph.op import IN_PLACE, KEPT_OUT, LoopRule, Op, Sample
+from actorgraph.ops._declare import Binary, binary, nary_elementwise, unary
+from actorgraph.ops._docs import NO_AXIS, NO_FLOAT, raises
+from actorgraph.ops._half import through_float32
+from actorgraph.ops._quick import (
+    all_finite,
+    at_least,
+    at_most,
+    exp_without_warning,
+    limited,
+    logistic,
+)
+from actorgraph.ops._rules import declare
 from actorgraph.ops._scalars import highest, one, scalar, zero
 from actorgraph.ops.arithmetic import reciprocal
+from actorgraph.ops.broadcasting import (
+    along_axis,
+    expand_dims,
+    squeeze,
+    sum,  # noqa: A004
+)
+from actorgraph.ops.casting import astype
 from actorgraph.ops.complex import is_complex
 from actorgraph.ops.exponential import exp, expm1
-from actorgraph.ops.selection import clip, select_positive, where
-from actorgraph.ops.splitting import split
+from actorgraph.ops.selection import clip, maximum, minimum, select_positive, where
+from actorgraph.ops.shaping import one_axis, split
+from actorgraph.ops.special import erfc, need_scipy, special_function
 from actorgraph.ops.trigonometric import tanh
 
 __all__ = [
-    "expit", "glu", "logsigmoid", "mish", "relu", "sigmoid", "silu", "softplus", "softsign",
-    "tanhshrink",
+    "celu", "elu", "expit", "gelu", "glu", "hardshrink", "hardsigmoid", "hardswish", "hardtanh",
+    "leaky_relu", "logsigmoid", "mish", "prelu", "relu", "relu6", "selu", "sigmoid", "silu",
+    "softplus", "softshrink", "softsign", "sparsemax", "tanhshrink", "threshold",
 ]  # fmt: skip
 
 _FLOAT = "f[*s] -> f[*s]"
@@ -206,3 +226,368 @@ def glu(x: Node, axis: int = -1) -> Node:
     """
     values, gates = split(x, 2, axis)
     return values * sigmoid(gates)
+
+
+# -- sparsemax --------------------------------------------------------------------------------
+
+
+@through_float32
+def _forward(xp: Any, x: Any, axis: int) -> Any:
+    if not x.size:
+        return x.copy()
+    # The result does not change where all entries move alike; this way sums stay small.
+    x = xp.subtract(x, x.max(axis=axis, keepdims=True))
+    ordered = xp.flip(xp.sort(x, axis=axis), axis)
+    totals = xp.cumsum(ordered, axis=axis, dtype=x.dtype)
+    shape = [1] * x.ndim
+    shape[axis] = x.shape[axis]
+    rank = xp.arange(1, x.shape[axis] + 1).astype(x.dtype).reshape(shape)
+    count = (1 + rank * ordered > totals).sum(axis=axis, keepdims=True)
+    total = xp.take_along_axis(totals, xp.maximum(count - 1, 0), axis)
+    x -= (total - 1) / xp.maximum(count, 1).astype(x.dtype)
+    return xp.maximum(x, x.dtype.type(0), out=x)
+
+
+def _derivative(t: Node, y: Node, axis: int) -> Node:
+    """Apply the Jacobian, which is symmetric: minus the mean over the support, on the support."""
+    support = astype(y > 0, y.dtype)
+    chosen = support * t
+    count = maximum(sum(support, axis, keepdims=True), 1)
+    return chosen - support * (sum(chosen, axis, keepdims=True) / count)
+
+
+_SPARSEMAX = declare(
+    "sparsemax", "f[*s] -> f[*s]", _forward, vjp=(lambda ct, y, x, axis: _derivative(ct, y, axis),),
+    jvp=lambda tans, y, x, axis: _derivative(tans[0], y, axis),
+    cost=lambda shapes, result, attrs: 60 * prod(result),
+    samples=(
+        Sample(((3, 4),), {"axis": 1}, -0.6, 0.6), Sample(((2, 4, 3),), {"axis": 1}),
+        Sample(((3, 4),), {"axis": 0}), Sample(((0, 2),), {"axis": 1}),
+        Sample(((2, 0),), {"axis": 1}),
+    ),
+    doc="Euclidean projection on the simplex along an axis.",
+)  # fmt: skip
+
+
+@raises(types=NO_FLOAT, shapes=NO_AXIS)
+@along_axis("x")
+def sparsemax(x: Node, axis: int = -1) -> Node:
+    """Return the probabilities nearest to `x` along an axis, small ones exactly 0.
+
+    ``max(x - tau, 0)`` with the tau that makes them sum to 1.  The gradient is that of the support:
+    ``ct`` minus its mean over the entries above 0, there, and 0 elsewhere.
+
+    Parameters
+    ----------
+    x : node
+        Float, rank 1 or more.
+    axis : int
+        Along which the result sums to 1.
+
+    Returns
+    -------
+    Node
+        Of the shape of `x`.
+    """
+    return build(_SPARSEMAX, x, axis=one_axis(axis, x.ndim, "sparsemax"))
+
+
+# -- piecewise --------------------------------------------------------------------------------
+
+
+def _op(
+    name: str, forward: Callable[..., Any], slope: Callable[..., Node], doc: str, *samples: Any
+) -> Op:
+    """Declare an elementwise op of floats by ``slope(t, y, x, **attrs)``."""
+    found = tuple(
+        Sample((shape,), attrs) for attrs in samples for shape in ((3, 4), (), (0, 2))
+    )  # fmt: skip
+    return nary_elementwise(
+        name, "f[*s] -> f[*s]", forward, (slope,), flops=6, samples=found, doc=doc
+    )
+
+
+# -- hardtanh and its relatives ---------------------------------------------------------------
+
+_HARDTANH = _op(
+    "hardtanh", lambda xp, x, low, high: limited(xp, x, scalar(x, low), scalar(x, high)),
+    lambda t, y, x, low, high: where((x > low) & (x < high), t, 0), "x limited to an interval.",
+    {"low": -1.0, "high": 1.0},
+)  # fmt: skip
+
+
+def _sixth(xp: Any, x: Any) -> Any:
+    raised = limited(xp, xp.add(x, scalar(x, 3)), zero(xp, x), scalar(x, 6))
+    return xp.divide(raised, scalar(x, 6))
+
+
+@raises(types=NO_FLOAT, other="``min_val > max_val``.")
+def hardtanh(x: Node, min_val: float = -1.0, max_val: float = 1.0) -> Node:
+    """Limit to an interval: ``clip(x, min_val, max_val)``, with gradient 0 at the bounds.
+
+    Type ``f[*s] -> f[*s]``.  `clip` has gradient 1 at its bounds; this one is PyTorch's hardtanh.
+    """
+    if min_val > max_val:
+        raise GraphError(f"hardtanh: min_val {min_val!r} is above max_val {max_val!r}")
+    return build(_HARDTANH, x, low=float(min_val), high=float(max_val))
+
+
+@raises(types=NO_FLOAT)
+def relu6(x: Node) -> Node:
+    """``min(max(x, 0), 6)``, built as ``hardtanh(x, 0, 6)``: gradient 0 at 0 and 6.
+
+    Type ``f[*s] -> f[*s]``.
+    """
+    return hardtanh(x, 0.0, 6.0)
+
+
+hardsigmoid = unary(
+    "hardsigmoid", lambda xp, x: _sixth(xp, x),
+    lambda t, y, x: where((x > -3) & (x < 3), t / 6, 0), "clip(x + 3, 0, 6) / 6.",
+    scheme="f[*s] -> f[*s]", flops=6, notes="The gradient is 0 at -3 and 3.",
+)  # fmt: skip
+hardswish = unary(
+    "hardswish", lambda xp, x: xp.multiply(at_least(xp, x, scalar(x, -3)), _sixth(xp, x)),
+    lambda t, y, x: t * where(x >= 3, 1, where(x > -3, clip(x, -3, 3) / 3 + 0.5, 0)),
+    "x * hardsigmoid(x).", scheme="f[*s] -> f[*s]", flops=6,
+    notes="The gradient is 0 at -3 and 1 at 3.  Source: Howard et al., Searching for MobileNetV3, "
+    "2019.",
+)  # fmt: skip
+
+
+# -- leaky_relu and prelu ---------------------------------------------------------------------
+
+_LEAKY = _op(
+    "leaky_relu",
+    lambda xp, x, slope: xp.where(xp.greater(x, zero(xp, x)), x, x * scalar(x, slope)),
+    lambda t, y, x, slope: where(x > 0, t, t * slope), "x where x > 0, else slope * x.",
+    {"slope": 0.1},
+)  # fmt: skip
+_prelu = binary(
+    "prelu", lambda xp, x, w: xp.where(xp.greater(x, zero(xp, x)), x, xp.multiply(x, w)),
+    (lambda t, y, x, w: where(x > 0, t, t * w), lambda t, y, x, w: where(x > 0, 0, t * x)),
+    "x where x > 0, else weight * x.", scheme="f[*s] -> f[*t] -> f[*s|t]", flops=4,
+)  # fmt: skip
+
+
+@raises(types=NO_FLOAT)
+def leaky_relu(x: Node, negative_slope: float = 0.01) -> Node:
+    """``x`` where x > 0, else ``negative_slope * x``; the gradient at 0 is `negative_slope`.
+
+    Type ``f[*s] -> f[*s]``.
+    """
+    return build(_LEAKY, x, slope=float(negative_slope))
+
+
+@raises(both="The dtypes differ, or the weight has not one element per channel.")
+def prelu(x: Node, weight: Any) -> Node:
+    """``x`` where x > 0, else ``weight * x``, with a slope that is learnt.
+
+    Type ``f[*s] -> f[*t] -> f[*s]``.  The gradient of x at 0 is `weight`.
+
+    Parameters
+    ----------
+    x : node
+    weight : node, array or scalar
+        One slope, or a vector with one per channel, which is axis 1 of x.
+    """
+    if not is_weak(weight):
+        weight = x.graph.lift(weight)
+        if weight.ndim > 1:
+            raise ShapeError(f"prelu takes one slope or one per channel, got {weight!r}")
+        if weight.ndim and x.ndim == 0:
+            weight = squeeze(weight, 0)
+        elif weight.ndim and x.ndim > 2:
+            weight = expand_dims(weight, tuple(range(1, x.ndim - 1)))
+    return _prelu(x, weight)
+
+
+# -- elu, selu, celu --------------------------------------------------------------------------
+
+
+def _elu_forward(xp: Any, x: Any, alpha: float, scale: float, rate: float) -> Any:
+    below = xp.expm1(at_most(xp, x, zero(xp, x)) * scalar(x, rate)) * scalar(x, alpha * scale)
+    return xp.where(xp.greater(x, zero(xp, x)), x * scalar(x, scale), below)
+
+
+def _elu_slope(t: Node, y: Node, x: Node, alpha: float, scale: float, rate: float) -> Node:
+    return t * where(x > 0, scale, exp(minimum(x, 0) * rate) * (alpha * scale * rate))
+
+
+_ELU = _op(
+    "elu", _elu_forward, _elu_slope, "scale * x where x > 0, else scale * alpha * expm1(rate * x).",
+    {"alpha": 0.7, "scale": 1.1, "rate": 1.3},
+)  # fmt: skip
+
+
+@raises(types=NO_FLOAT)
+def elu(x: Node, alpha: float = 1.0) -> Node:
+    """``x`` where x > 0, else ``alpha * expm1(x)``; the gradient at 0 is `alpha`.
+
+    Type ``f[*s] -> f[*s]``.  Source: Clevert et al., Exponential linear units, 2015.
+    """
+    return build(_ELU, x, alpha=float(alpha), scale=1.0, rate=1.0)
+
+
+@raises(types=NO_FLOAT)
+def selu(x: Node) -> Node:
+    """``scale * elu(x, alpha)`` with the two constants that keep mean 0 and variance 1.
+
+    Type ``f[*s] -> f[*s]``.  Source: Klambauer et al., Self-normalizing neural networks, 2017.
+    """
+    return build(_ELU, x, alpha=1.6732632423543772, scale=1.0507009873554805, rate=1.0)
+
+
+@raises(types=NO_FLOAT, other="`alpha` is 0.")
+def celu(x: Node, alpha: float = 1.0) -> Node:
+    """``x`` where x > 0, else ``alpha * expm1(x / alpha)``: its slope has no kink at 0.
+
+    Type ``f[*s] -> f[*s]``.  Source: Barron, Continuously differentiable ELU, 2017.
+
+    Parameters
+    ----------
+    x : node
+    alpha : float
+        Not 0.
+    """
+    if not alpha:
+        raise GraphError("celu: alpha divides x and cannot be 0")
+    return build(_ELU, x, alpha=float(alpha), scale=1.0, rate=1.0 / float(alpha))
+
+
+# -- gelu -------------------------------------------------------------------------------------
+
+# Below -40 the gate is exactly 0 in every dtype, and above 40 it is 1; 40 cubed fits in float16.
+_EDGE = 40
+_ROOT, _CUBIC = sqrt(8 / pi), 0.044715
+
+
+def _normal_forward(xp: Any, x: Any) -> Any:
+    gate = special_function(xp, "erfc", x * scalar(x, -sqrt(0.5))) * scalar(x, 0.5)
+    return xp.multiply(at_least(xp, x, scalar(x, -_EDGE)), gate)
+
+
+def _normal_slope(t: Node, y: Node, x: Node) -> Node:
+    near = clip(x, -_EDGE, _EDGE)
+    density = exp(near * near * -0.5) * (1 / sqrt(2 * pi))
+    return t * (erfc(x * -sqrt(0.5)) * 0.5 + near * density)
+
+
+def _tanh_forward(xp: Any, x: Any) -> Any:
+    near = limited(xp, x, scalar(x, -_EDGE), scalar(x, _EDGE))
+    # (1 + tanh(u)) / 2 is sigmoid(2 u), which keeps its digits where it is small.
+    inner = near * near
+    inner *= scalar(x, _CUBIC)
+    inner += one(xp, x)
+    inner *= near
+    inner *= scalar(x, -_ROOT)
+    out = inner if inner.ndim else None
+    gate = logistic(xp, inner, out)
+    return xp.multiply(at_least(xp, x, scalar(x, -_EDGE)), gate, out=out)
+
+
+def _tanh_slope(t: Node, y: Node, x: Node) -> Node:
+    near = clip(x, -_EDGE, _EDGE)
+    square = near * near
+    gate = sigmoid(near * (square * _CUBIC + 1) * _ROOT)
+    return t * (gate + gate * (1 - gate) * near * (square * (3 * _CUBIC) + 1) * _ROOT)
+
+
+_GELU = _op("gelu", _normal_forward, _normal_slope, "x times the normal distribution at x.", {})
+_GELU_TANH = _op(
+    "gelu_tanh", _tanh_forward, _tanh_slope,
+    "x * sigmoid(sqrt(8 / pi) * (x + 0.044715 * x**3)).", {},
+)  # fmt: skip
+
+
+@raises(types=NO_FLOAT, other="SciPy is missing, or `approximate` is neither name.")
+def gelu(x: Node, approximate: str = "none") -> Node:
+    """Gaussian error linear unit: x times the normal distribution function at x.
+
+    Type ``f[*s] -> f[*s]``.  Source: Hendrycks and Gimpel, Gaussian error linear units, 2016.
+
+    Parameters
+    ----------
+    x : node
+    approximate : {"none", "tanh"}
+        "none" is exact, by SciPy's erfc, an extra: ``pip install 'actorgraph[special]'``.
+        "tanh" is ``x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x**3)))``.
+
+    Examples
+    --------
+    >>> import actorgraph as ag
+    >>> ag.ops.gelu(ag.Graph().input("x", ("batch", 3)), approximate="tanh").shape
+    (batch, 3)
+    """
+    if approximate not in ("none", "tanh"):
+        raise GraphError(f"gelu: approximate is 'none' or 'tanh', got {approximate!r}")
+    if approximate == "tanh":
+        return build(_GELU_TANH, x)
+    need_scipy()
+    return build(_GELU, x)
+
+
+# -- shrinking --------------------------------------------------------------------------------
+
+_SOFTSHRINK = _op(
+    "softshrink",
+    lambda xp, x, lambd: xp.subtract(x, limited(xp, x, scalar(x, -lambd), scalar(x, lambd))),
+    lambda t, y, x, lambd: where((x > lambd) | (x < -lambd), t, 0),
+    "x drawn towards 0 by lambd, 0 where that is nearer.", {"lambd": 0.5},
+)  # fmt: skip
+_HARDSHRINK = _op(
+    "hardshrink", lambda xp, x, lambd: xp.where(xp.absolute(x) <= scalar(x, lambd), zero(xp, x), x),
+    lambda t, y, x, lambd: where((x > lambd) | (x < -lambd), t, 0),
+    "x where abs(x) > lambd, else 0.", {"lambd": 0.5},
+)  # fmt: skip
+_THRESHOLD = _op(
+    "threshold",
+    lambda xp, x, threshold, value: xp.where(x <= scalar(x, threshold), scalar(x, value), x),
+    lambda t, y, x, threshold, value: where(x > threshold, t, 0),
+    "x where x > threshold, else value.", {"threshold": 0.25, "value": -3.0},
+)  # fmt: skip
+
+
+@raises(types=NO_FLOAT, other="`lambd` is negative.")
+def softshrink(x: Node, lambd: float = 0.5) -> Node:
+    """``x - lambd``, 0 or ``x + lambd``: x drawn towards 0; the gradient is 0 up to `lambd`.
+
+    Type ``f[*s] -> f[*s]``.
+
+    Parameters
+    ----------
+    x : node
+    lambd : float
+        At least 0.
+    """
+    return build(_SOFTSHRINK, x, lambd=_not_negative(lambd, "softshrink"))
+
+
+@raises(types=NO_FLOAT, other="`lambd` is negative.")
+def hardshrink(x: Node, lambd: float = 0.5) -> Node:
+    """``x`` where abs(x) > lambd, else 0; the gradient is 0 up to `lambd`.
+
+    Type ``f[*s] -> f[*s]``.
+
+    Parameters
+    ----------
+    x : node
+    lambd : float
+        At least 0.
+    """
+    return build(_HARDSHRINK, x, lambd=_not_negative(lambd, "hardshrink"))
+
+
+def _not_negative(lambd: float, what: str) -> float:
+    if not lambd >= 0:
+        raise GraphError(f"{what}: lambd has to be at least 0, got {lambd!r}")
+    return float(lambd)
+
+
+@raises(types=NO_FLOAT)
+def threshold(x: Node, threshold: float, value: float) -> Node:
+    """``x`` where x > threshold, else `value`; the gradient at the threshold is 0.
+
+    Type ``f[*s] -> f[*s]``.  NaN stays NaN, with gradient 0.
+    """
+    return build(_THRESHOLD, x, threshold=float(threshold), value=float(value))

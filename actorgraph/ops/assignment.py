@@ -11,12 +11,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from actorgraph.errors import ShapeError
 from actorgraph.graph import Node, build, is_weak
 from actorgraph.op import Attrs, Op, Sample
 from actorgraph.operands import as_node, naming_itself
+from actorgraph.ops._device import combine_at
 from actorgraph.ops._docs import raises
 from actorgraph.ops._half import through_float32
 from actorgraph.ops._rules import declare
@@ -27,7 +26,7 @@ from actorgraph.ops.indexing import (
     ARRAY,
     Index,
     add_at,
-    filled,
+    flat_places,
     getitem,
     indexed_shape,
     read_index,
@@ -65,19 +64,13 @@ def written_shape(
     return x
 
 
-def _places(xp: Any, shape: tuple[int, ...], arrays: Sequence[Any], index: Index) -> Any:
-    """Return the flat position of each write, in C order of the writes."""
-    everything = xp.arange(int(np.prod(shape))).reshape(shape)
-    return everything[filled(xp, index, arrays)]
-
-
 def _put_forward(xp: Any, x: Any, values: Any, *arrays: Any, index: Index) -> Any:
     out = xp.array(x, order="C")
     check_values(values, x.shape, arrays, index)
     if arrays:
         # One dim of positions, so that "last" means what it says for any layout of the operands.
-        places = _places(xp, x.shape, arrays, index)
-        out.reshape(-1)[places.reshape(-1)] = values.reshape(-1)
+        places = flat_places(xp, x.shape, arrays, index)
+        combine_at(xp, None, out.reshape(-1), places.reshape(-1), values.reshape(-1))
     else:
         out[index] = values
     return out
@@ -116,10 +109,10 @@ def _both_tangents(op: Any) -> Any:
 
 
 def _last_forward(xp: Any, x: Any, *arrays: Any, index: Index) -> Any:
-    places = _places(xp, x.shape, arrays, index)
+    places = flat_places(xp, x.shape, arrays, index)
     numbers = xp.arange(places.size)
     last = xp.empty(x.size, numbers.dtype)
-    last[places.reshape(-1)] = numbers
+    combine_at(xp, None, last, places.reshape(-1), numbers)
     return (last[places.reshape(-1)] == numbers).reshape(places.shape)
 
 
@@ -212,9 +205,9 @@ def index_put(x: Node, index: Any, values: Any, accumulate: bool = False) -> Nod
 
     Examples
     --------
-    >>> from actorgraph.graph import Graph
-    >>> x = Graph().input("x", (3, 4))
-    >>> index_put(x, (0, slice(2)), 1.0).shape
+    >>> import actorgraph as ag
+    >>> x = ag.Graph().input("x", (3, 4))
+    >>> ag.ops.index_put(x, (0, slice(2)), 1.0).shape
     (3, 4)
     """
     flat, static, arrays = read_index(x, index)

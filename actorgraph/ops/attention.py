@@ -19,15 +19,14 @@ from actorgraph.ops._rules import declare
 from actorgraph.ops._scalars import highest, is_half
 from actorgraph.ops.casting import astype
 from actorgraph.ops.comparison import greater
+from actorgraph.ops.convolution import linear
 from actorgraph.ops.grouping import group_dim, ungroup_dims
 from actorgraph.ops.linalg import matmul
-from actorgraph.ops.linear import linear
 from actorgraph.ops.losses import softmax
-from actorgraph.ops.noise import dropout
+from actorgraph.ops.random import dropout
 from actorgraph.ops.rearranging import repeat
 from actorgraph.ops.selection import where
-from actorgraph.ops.shaping import swap_last, swapaxes
-from actorgraph.ops.splitting import split
+from actorgraph.ops.shaping import split, swap_last, swapaxes
 from actorgraph.types import Dim
 
 __all__ = ["multi_head_attention", "scaled_dot_product_attention"]

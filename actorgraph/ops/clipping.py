@@ -57,8 +57,8 @@ def clip_by_norm(x: Node, max_norm: Any, axis: Any = None) -> Node:
 
     Examples
     --------
-    >>> from actorgraph.graph import Graph
-    >>> clip_by_norm(Graph().input("x", ("batch", 3)), 1.0, axis=1).shape
+    >>> import actorgraph as ag
+    >>> ag.ops.clip_by_norm(ag.Graph().input("x", ("batch", 3)), 1.0, axis=1).shape
     (batch, 3)
     """
     max_norm = _checked(max_norm, "clip_by_norm")
@@ -88,9 +88,9 @@ def clip_by_global_norm(nodes: Sequence[Node], max_norm: Any) -> tuple[list[Node
 
     Examples
     --------
-    >>> from actorgraph.graph import Graph
-    >>> g = Graph()
-    >>> clipped, total = clip_by_global_norm([g.input("a", (3,)), g.input("b", (2, 2))], 1.0)
+    >>> import actorgraph as ag
+    >>> g = ag.Graph()
+    >>> clipped, total = ag.ops.clip_by_global_norm([g.input("a", (3,)), g.input("b", (2, 2))], 1.0)
     >>> [node.shape for node in clipped], total.shape
     ([(3,), (2, 2)], ())
     """

@@ -62,8 +62,8 @@ def real(x: Node) -> Node:
 
     Examples
     --------
-    >>> from actorgraph.graph import Graph
-    >>> real(Graph().input("z", (3,), "complex64")).dtype
+    >>> import actorgraph as ag
+    >>> ag.ops.real(ag.Graph().input("z", (3,), "complex64")).dtype
     dtype('float32')
     """
     return real_part(x, _real_dtype(x)) if is_complex(x) else x

@@ -13,9 +13,15 @@ from actorgraph.ops._convolution import CONV, TRANSPOSE
 from actorgraph.ops._declare import over_axes
 from actorgraph.ops._docs import raises
 from actorgraph.ops.broadcasting import expand_dims, squeeze
+from actorgraph.ops.einsum import einsum
+from actorgraph.ops.linalg import matmul
+from actorgraph.ops.shaping import swap_last
 from actorgraph.ops.windows import per_axis, read_padding, static_kernel
 
-__all__ = ["conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d"]
+__all__ = [
+    "bilinear", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d",
+    "conv_transpose3d", "linear",
+]  # fmt: skip
 
 
 def _geometry(
@@ -157,3 +163,49 @@ conv1d, conv2d, conv3d = over_axes(_conv, "conv{n}d")
 conv_transpose1d, conv_transpose2d, conv_transpose3d = over_axes(
     _conv_transpose, "conv_transpose{n}d"
 )
+
+
+# -- linear -----------------------------------------------------------------------------------
+
+
+def linear(x: Node, weight: Any, bias: Any = None) -> Node:
+    """Return ``x weight^T + bias``, as ``torch.nn.functional.linear``.
+
+    Parameters
+    ----------
+    x : node
+        Shape (..., features).
+    weight : node or array
+        Shape (outputs, features), or (features,) for one output without an axis.
+    bias : node or array, optional
+        Shape (outputs,).
+
+    Returns
+    -------
+    Node
+        Shape (..., outputs).
+    """
+    weight = x.graph.lift(weight)
+    y = matmul(x, swap_last(weight) if weight.ndim > 1 else weight)
+    return y if bias is None else y + bias
+
+
+def bilinear(x1: Node, x2: Any, weight: Any, bias: Any = None) -> Node:
+    """Return ``x1^T weight[k] x2 + bias[k]`` for each k, as ``torch.nn.functional.bilinear``.
+
+    Parameters
+    ----------
+    x1, x2 : node or array
+        Shapes (..., n) and (..., m).
+    weight : node or array
+        Shape (outputs, n, m).
+    bias : node or array, optional
+        Shape (outputs,).
+
+    Returns
+    -------
+    Node
+        Shape (..., outputs).
+    """
+    y = einsum("...n,knm,...m->...k", x1, x1.graph.lift(weight), x1.graph.lift(x2))
+    return y if bias is None else y + bias

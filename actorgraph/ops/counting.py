@@ -1,18 +1,33 @@
-"""Reductions whose results are ints or bools and have no gradient."""
+"""Reductions whose results are ints or bools, without gradient, and counts in bins."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from actorgraph.errors import ShapeError
-from actorgraph.graph import Node, build
-from actorgraph.op import KEPT, Sample
-from actorgraph.ops._declare import Reduction, documented, reduction
-from actorgraph.ops._rules import declare
-from actorgraph.ops.broadcasting import axes_of, reduced_shape
-from actorgraph.types import Checks, Shape
+import numpy as np
 
-__all__ = ["all", "any", "argmax", "argmin", "count_nonzero"]
+from actorgraph.errors import GraphError, GraphTypeError, ShapeError
+from actorgraph.graph import Node, build
+from actorgraph.op import KEPT, Attrs, Op, Sample
+from actorgraph.operands import as_node, naming_itself
+from actorgraph.ops._declare import Reduction, documented, reduction
+from actorgraph.ops._docs import raises
+from actorgraph.ops._rules import declare
+from actorgraph.ops.assignment import index_add
+from actorgraph.ops.broadcasting import axes_of, broadcast_like, reduced_shape
+from actorgraph.ops.casting import astype
+from actorgraph.ops.creation import linspace, ones_like, zeros
+from actorgraph.ops.indexing import take
+from actorgraph.ops.reductions import max as max_of
+from actorgraph.ops.reductions import min as min_of
+from actorgraph.ops.reshaping import ravel
+from actorgraph.ops.selection import where
+from actorgraph.ops.sorting import searchsorted
+from actorgraph.types import UNKNOWN, Checks, Shape
+
+__all__ = [
+    "all", "any", "argmax", "argmin", "bincount", "count_nonzero", "digitize", "histogram",
+]  # fmt: skip
 
 any = reduction(  # noqa: A001 - NumPy's name
     "any", "a[*s] -> bool[*out]",
@@ -84,3 +99,187 @@ def _position(name: str, doc: str) -> Reduction:
 
 argmax = _position("argmax", "Position of the maximum along an axis.")
 argmin = _position("argmin", "Position of the minimum along an axis.")
+
+
+# -- histograms -------------------------------------------------------------------------------
+
+
+# -- bincount ---------------------------------------------------------------------------------
+
+
+def _bincount_scheme(arity: int, attrs: Attrs) -> str:
+    return "i[n] -> int64[*out]" if arity == 1 else "i[n] -> f[n] -> f[*out]"
+
+
+def _bincount_forward(xp: Any, x: Any, *weights: Any, minlength: int) -> Any:
+    x = x.astype(xp.int64, copy=False)
+    if not weights:
+        return xp.bincount(x, minlength=minlength)
+    found = xp.bincount(x, weights[0].astype(xp.float64), minlength)
+    return found.astype(weights[0].dtype)
+
+
+def _bincount_jvp(tans: Any, y: Node, x: Node, *weights: Node, minlength: int) -> Node | None:
+    return build(_BINCOUNT, x, tans[1], minlength=minlength) if weights else None
+
+
+_BINCOUNT: Op = declare(
+    "bincount", _bincount_scheme, _bincount_forward,
+    shape=lambda checks, x, *weights, minlength: (UNKNOWN,),
+    vjp=(None, lambda ct, y, x, weights, minlength: take(ct, x)), jvp=_bincount_jvp,
+    samples=(
+        Sample(((5,), (5,)), {"minlength": 0}, ints={0: 4}),
+        Sample(((5,),), {"minlength": 6}, ints={0: 4}),
+    ),
+    doc="How often each number from 0 on occurs, or the sum of its weights.",
+)  # fmt: skip
+
+
+@raises(
+    other="`minlength` is no number from 0 on.",
+    types="`x` is not of integers, or the weights are not floats.",
+    shapes="`x` has not one dim, or the weights another.",
+)  # fmt: skip
+def bincount(x: Node, weights: Any = None, minlength: int = 0) -> Node:
+    """Count how often each number from 0 on occurs, as ``numpy.bincount``.
+
+    Parameters
+    ----------
+    x : node
+        Integers of one dim; a negative one raises in the run.
+    weights : node or array, optional
+        Floats that are added up in place of ones; they have a gradient.
+    minlength : int
+        The least length of the result.
+
+    Returns
+    -------
+    Node
+        One dim, whose size only a run knows (None).  To write into a known size use `index_add`.
+    """
+    if not isinstance(minlength, (int, np.integer)) or minlength < 0:
+        raise GraphError(f"bincount: minlength is an int from 0 on, got {minlength!r}")
+    operands = [x] if weights is None else [x, weights]
+    return build(_BINCOUNT, *operands, minlength=int(minlength))
+
+
+# -- digitize ---------------------------------------------------------------------------------
+
+
+def _sorted_edges(x: Node, bins: Any, what: str) -> tuple[Node, Node]:
+    """Return edges in rising order and `x` in one dtype; what is no node is checked."""
+    if isinstance(bins, Node):
+        return bins, x
+    edges = np.asarray(bins)
+    if edges.ndim != 1 or (edges[1:] < edges[:-1]).any():
+        raise ShapeError(f"{what}: bins are edges of one dim in rising order, got {bins!r}")
+    if edges.dtype.kind == "f" and x.dtype.kind in "iu":
+        x = astype(x, "float64")
+    return as_node(bins, x), x
+
+
+@raises(shapes="The edges have not one dim, or are in no order.")
+@naming_itself
+def digitize(x: Node, bins: Any, right: bool = False) -> Node:
+    """Tell in which bin each element lies, as ``numpy.digitize``; no gradient.
+
+    Bin i is ``bins[i - 1] <= x < bins[i]``; 0 is below all of them, ``len(bins)`` above.
+
+    Parameters
+    ----------
+    x : node
+        Real numbers.
+    bins : node or array of one dim
+        Edges in order, which may fall where it is an array.
+    right : bool
+        Whether a bin holds its right edge instead of its left one.
+
+    Returns
+    -------
+    Node
+        Of int64, in the shape of `x`.
+    """
+    side = "left" if right else "right"
+    falling = (
+        not isinstance(bins, Node) and np.ndim(bins) == 1 and len(bins) and (bins[0] > bins[-1])
+    )
+    edges, x = _sorted_edges(x, bins[::-1] if falling else bins, "digitize")
+    place = searchsorted(edges, x, side)
+    return len(bins) - place if falling else place
+
+
+# -- histogram --------------------------------------------------------------------------------
+
+
+def _edges(x: Node, bins: Any, limits: Any) -> tuple[Node, Node]:
+    """Return the edges and `x` in their dtype."""
+    if isinstance(bins, (str, bool)):
+        raise GraphTypeError(f"histogram: bins is a number of bins or their edges, got {bins!r}")
+    if not isinstance(bins, (int, np.integer)):
+        return _sorted_edges(x, bins, "histogram")
+    if bins < 1:
+        raise GraphError(f"histogram: there is at least 1 bin, got {bins}")
+    x = astype(x, "float64") if x.dtype.kind in "iu" else x
+    if limits is None:
+        low, high = min_of(x), max_of(x)
+        low, high = where(low == high, low - 0.5, low), where(low == high, high + 0.5, high)
+        return linspace(x, low, high, int(bins) + 1), x
+    first, last = (float(limit) for limit in limits)
+    if not first <= last:
+        raise GraphError(f"histogram: range is (lowest, highest), got {limits!r}")
+    if first == last:
+        first, last = first - 0.5, last + 0.5
+    return x.graph.constant(np.linspace(first, last, int(bins) + 1), x.dtype), x
+
+
+@naming_itself
+def histogram(
+    x: Node,
+    bins: Any = 10,
+    range: Any = None,  # noqa: A002 - NumPy's name
+    density: bool = False,
+    weights: Any = None,
+) -> tuple[Node, Node]:
+    """Count the elements in bins, as ``numpy.histogram``.
+
+    Each bin holds its left edge, the last one also its right edge; NaN is in none.
+
+    Parameters
+    ----------
+    x : node
+        Real numbers of any shape.
+    bins : int, array or node
+        How many bins of one width, or the edges in rising order.
+    range : pair of float, optional
+        Where bins of one width begin and end; default the smallest and the largest element.
+    density : bool
+        Divide so that the integral is 1.
+    weights : node or array, optional
+        Of the shape of `x`; added up in place of ones.
+
+    Returns
+    -------
+    counts, edges : Node
+        The counts are int64 without weights and density.  They have a gradient by the weights,
+        and a density by the edges; by `x` it is 0.
+
+    Raises
+    ------
+    GraphError, GraphTypeError, ShapeError
+        The bins, their range or the weights are none.
+    """
+    edges, x = _edges(x, bins, range)
+    size = edges.dims[0]
+    if not isinstance(size, int) or size < 2:
+        raise ShapeError(f"histogram: the number of edges is a known int from 2 on, got {edges!r}")
+    flat = ravel(x)
+    place = where(flat == edges[-1], size - 1, searchsorted(edges, flat, "right"))
+    if weights is None:
+        values = ones_like(flat, edges.dtype if density else "int64")
+    else:
+        values = ravel(broadcast_like(as_node(weights, x), x))
+    # The first and the last count are of what lies outside.
+    counts = index_add(zeros(x, (size + 1,), values.dtype), 0, place, values)[1:-1]
+    if density:
+        counts = counts / (edges[1:] - edges[:-1]) / counts.sum()
+    return counts, edges

@@ -60,8 +60,9 @@ def full(graph: Any, shape: Any, fill_value: Any, dtype: Any = None) -> Node:
 
     Examples
     --------
-    >>> g = Graph()
-    >>> full(g, ("batch", 2), 1.5).shape
+    >>> import actorgraph as ag
+    >>> g = ag.Graph()
+    >>> ag.ops.full(g, ("batch", 2), 1.5).shape
     (batch, 2)
     """
     home = _graph_of(graph, "full")
@@ -171,7 +172,8 @@ def arange(graph: Any, start: Any, stop: Any = None, step: Any = 1, dtype: Any =
 
     Examples
     --------
-    >>> arange(Graph(), "n").shape
+    >>> import actorgraph as ag
+    >>> ag.ops.arange(ag.Graph(), "n").shape
     (n,)
     """
     home = _graph_of(graph, "arange")
@@ -220,7 +222,7 @@ def _linspace_jvp(tans: tuple[Node | None, ...], y: Node, *ends: Node, **attrs: 
 
 
 _LINSPACE: Op = declare(
-    "linspace", "f[] -> f[] -> f[*out]", _linspace_forward,
+    "linspace", "x[] -> x[] -> x[*out]", _linspace_forward,
     shape=lambda checks, start, stop, num, endpoint: (num,), vjp=_linspace_vjp, jvp=_linspace_jvp,
     samples=(
         Sample(((), ()), {"num": 5, "endpoint": True}),
@@ -251,7 +253,7 @@ def linspace(
     endpoint : bool
         Whether `stop` is the last one.
     dtype : dtype, optional
-        A float; default: that of a node among the ends, else float32.
+        Float or complex; default: that of a node among the ends, else float32.
     """
     home = _graph_of(graph, "linspace")
     (size,) = shape_from((num,))

@@ -18,6 +18,7 @@ import numpy as np
 from actorgraph.errors import GraphTypeError
 from actorgraph.graph import Node, build
 from actorgraph.op import Op, Sample
+from actorgraph.ops._device import combine_at, raise_if, running
 from actorgraph.ops._docs import raises
 from actorgraph.ops._half import through_float32
 from actorgraph.ops._rules import add_all, declare
@@ -39,7 +40,7 @@ class _Lattice:
     def __init__(self, xp: Any, log_probs: Any, targets: Any, lengths: Any, blank: int) -> None:
         self.xp, self.shape = xp, log_probs.shape
         self.steps, self.counts = lengths[0].astype(np.int64), lengths[1].astype(np.int64)
-        _check(log_probs.shape, targets, self.steps, self.counts, blank)
+        _check(xp, log_probs.shape, targets, self.steps, self.counts, blank)
         batch, most = targets.shape
         self.states = 2 * most + 1
         self.labels = xp.full((batch, self.states), blank, np.int64)
@@ -67,7 +68,8 @@ class _Lattice:
         steps, batch, classes = self.shape
         out = self.xp.zeros(self.shape, states.dtype)
         rows = self.xp.arange(steps * batch).reshape(steps, batch, 1) * classes
-        self.xp.add.at(out.reshape(-1), (rows + self.labels).reshape(-1), states.reshape(-1))
+        places = (rows + self.labels).reshape(-1)
+        combine_at(self.xp, "add", out.reshape(-1), places, states.reshape(-1))
         return out
 
     def alphas(self) -> Any:
@@ -115,7 +117,10 @@ class _Lattice:
         """Return the logarithm of the probability of each target."""
         xp = self.xp
         ends = self.at_end(alphas[:, :, 2:], _NEVER) + self.ends
-        total = xp.logaddexp.reduce(ends, axis=1, initial=_NEVER)
+        if xp is np:
+            total = np.logaddexp.reduce(ends, axis=1, initial=_NEVER)
+        else:
+            total = running(xp, "logaddexp", ends, 1)[:, -1]  # there is a state, the first blank
         # Without a step the empty target is certain.
         certain = (self.steps == 0) & (self.counts == 0)
         return xp.where(certain, 0, total).astype(alphas.dtype, copy=False)
@@ -170,16 +175,18 @@ class _Lattice:
         return out[:, :, :-2]
 
 
-def _check(shape: Any, targets: Any, steps: Any, counts: Any, blank: int) -> None:
+def _check(xp: Any, shape: Any, targets: Any, steps: Any, counts: Any, blank: int) -> None:
     for name, lengths, most in (
         ("input", steps, shape[0]),
         ("target", counts, targets.shape[1]),
     ):
-        if lengths.size and (lengths.min() < 0 or lengths.max() > most):
-            raise ValueError(
-                f"ctc_loss: {name} lengths from {lengths.min()} to {lengths.max()} are not within "
-                f"0 and {most}"
-            )
+        if lengths.size:
+            ends = lengths.min(), lengths.max()
+            raise_if(
+                xp, (ends[0] < 0) | (ends[1] > most), ValueError,
+                f"ctc_loss: {name} lengths from {{}} to {{}} are not within 0 and {most}",
+                lengths,
+            )  # fmt: skip
     if not 0 <= blank < shape[2]:
         raise ValueError(f"ctc_loss: blank {blank} is not a class, there are {shape[2]}")
 
@@ -363,10 +370,10 @@ def ctc_loss(
 
     Examples
     --------
+    >>> import actorgraph as ag
     >>> import numpy as np
-    >>> from actorgraph.graph import Graph
-    >>> x = Graph().input("x", (5, 2, 3))
-    >>> ctc_loss(x, np.ones((2, 2), int), [5, 5], [2, 1]).shape
+    >>> x = ag.Graph().input("x", (5, 2, 3))
+    >>> ag.ops.ctc_loss(x, np.ones((2, 2), int), [5, 5], [2, 1]).shape
     ()
     """
     check_reduction(reduction, "ctc_loss")

@@ -20,6 +20,7 @@ from actorgraph.graph import Node, build
 from actorgraph.op import Op, Sample
 from actorgraph.operands import naming_itself
 from actorgraph.ops._declare import Reduction, reduction
+from actorgraph.ops._device import running
 from actorgraph.ops._docs import NO_AXIS, raises
 from actorgraph.ops._rules import add_all, declare
 from actorgraph.ops._scalars import accumulator, highest
@@ -194,8 +195,8 @@ def cumsum(x: Node, axis: int | None = None) -> Node:
 
     Examples
     --------
-    >>> from actorgraph.graph import Graph
-    >>> cumsum(Graph().input("x", ("batch", 3)), axis=0)
+    >>> import actorgraph as ag
+    >>> ag.ops.cumsum(ag.Graph().input("x", ("batch", 3)), axis=0)
     <cumsum_1: float32[batch, 3]>
     """
     return _run(_CUMSUM, x, axis)
@@ -217,8 +218,8 @@ def cumprod(x: Node, axis: int | None = None) -> Node:
 
     Examples
     --------
-    >>> from actorgraph.graph import Graph
-    >>> cumprod(Graph().input("x", (2, 3)))
+    >>> import actorgraph as ag
+    >>> ag.ops.cumprod(ag.Graph().input("x", (2, 3)))
     <cumprod_2: float32[6]>
     """
     return _run(_CUMPROD, x, axis)
@@ -228,11 +229,11 @@ def cumprod(x: Node, axis: int | None = None) -> Node:
 
 
 def _extreme_forward(xp: Any, x: Any, axis: int, largest: bool) -> Any:
-    ufunc = xp.maximum if largest else xp.minimum
-    reached = (x == ufunc.accumulate(x, axis=axis)) | (x != x)
+    extremes = running(xp, "maximum" if largest else "minimum", x, axis)
+    reached = (x == extremes) | (x != x)
     shape = (-1, *[1] * (x.ndim - axis - 1))
     places = xp.where(reached, xp.arange(x.shape[axis]).reshape(shape), 0)
-    return xp.maximum.accumulate(places, axis=axis).astype(xp.int64, copy=False)
+    return running(xp, "maximum", places, axis).astype(xp.int64, copy=False)
 
 
 _EXTREME: Op = declare(
@@ -272,8 +273,8 @@ def cummax(x: Node, axis: int = -1) -> tuple[Node, Node]:
 
     Examples
     --------
-    >>> from actorgraph.graph import Graph
-    >>> cummax(Graph().input("x", ("n", 3)), axis=0)[0].shape
+    >>> import actorgraph as ag
+    >>> ag.ops.cummax(ag.Graph().input("x", ("n", 3)), axis=0)[0].shape
     (n, 3)
     """
     return _running("cummax", x, axis, largest=True)
@@ -290,7 +291,7 @@ def cummin(x: Node, axis: int = -1) -> tuple[Node, Node]:
 
 
 def _log_forward(xp: Any, x: Any, axis: int) -> Any:
-    total = xp.logaddexp.accumulate(x, axis=axis, dtype=accumulator(x.dtype))
+    total = running(xp, "logaddexp", x, axis, accumulator(x.dtype))
     return total.astype(x.dtype, copy=False)
 
 

@@ -1,4 +1,4 @@
-"""`define`: an op of the user's own in one call."""
+"""`define`: an op of the user's own in one call; `opaque`: a function of arrays as one."""
 
 from __future__ import annotations
 
@@ -9,10 +9,13 @@ from typing import Any
 from actorgraph.errors import GraphTypeError, shown
 from actorgraph.graph import Node, build
 from actorgraph.op import Attrs, Memory, Op, Rule, Sample, Together, register
+from actorgraph.ops._docs import raises
 from actorgraph.options import flag, several, text
-from actorgraph.types import Shape, parse
+from actorgraph.types import Checks, Shape, dtype_of, parse, shape_from
 
-__all__ = ["define"]
+__all__ = [
+    "define", "opaque",
+]  # fmt: skip
 
 
 def define(
@@ -49,6 +52,7 @@ def define(
         one rule ``(argnum, ct, y, *xs, **attrs) -> node``; or `ag.ops.Together` for many arguments.
     jvp : callable, optional
         ``jvp(tans, y, *xs, **attrs) -> node``; without it forward mode through the op raises.
+        `tans` has one tangent per argument, None for one that does not move.
     concurrent : bool
         False is short for ``concurrency=1``.
     concurrency : int, optional
@@ -68,8 +72,16 @@ def define(
 
     Examples
     --------
-    >>> cube = define("docs_cube", scheme="f[*s] -> f[*s]", forward=lambda xp, x: x * x * x,
+    >>> import actorgraph as ag
+    >>> cube = ag.ops.define("docs_cube", scheme="f[*s] -> f[*s]", forward=lambda xp, x: x * x * x,
     ...               vjp=(lambda ct, y, x: ct * 3 * x * x,))
+
+    Two arguments, of which one alone may move in forward mode:
+
+    >>> times = ag.ops.define(
+    ...     "docs_times", scheme="f[*s] -> f[*s] -> f[*s]", forward=lambda xp, x, y: x * y,
+    ...     vjp=(lambda ct, z, x, y: ct * y, lambda ct, z, x, y: ct * x),
+    ...     jvp=lambda tans, z, x, y: sum(t * v for t, v in zip(tans, (y, x)) if t is not None))
 
     A call to a service, at most 8 at once:
 
@@ -77,7 +89,7 @@ def define(
     >>> async def ask(xp, x):
     ...     await asyncio.sleep(0.001)
     ...     return x + 1
-    >>> asked = define("docs_asked", scheme="f[*s] -> f[*s]", forward=ask, concurrency=8)
+    >>> asked = ag.ops.define("docs_asked", scheme="f[*s] -> f[*s]", forward=ask, concurrency=8)
     """
     rules = checked_rules(name, vjp, jvp)
     _check(name, scheme, forward, rules)
@@ -165,3 +177,83 @@ def _is_async(forward: Callable[..., Any]) -> bool:
     return inspect.iscoroutinefunction(forward) or inspect.iscoroutinefunction(
         getattr(forward, "__call__", None)  # noqa: B004 - the method of a callable object
     )
+
+
+# -- opaque -----------------------------------------------------------------------------------
+
+
+@raises(types="`fn` cannot be called, or `dtype` is not supported.")
+def opaque(
+    fn: Callable[..., Any],
+    *,
+    shape: Any = None,
+    dtype: Any = None,
+    vjp: Iterable[Rule | None] | Rule | Together | None = None,
+    jvp: Rule | None = None,
+    name: str | None = None,
+    concurrent: bool = False,
+) -> Callable[..., Node]:
+    """Return a function on nodes that calls `fn` on arrays in every run.
+
+    For a library call, a simulation or a ``print``.  Nothing is known of `fn`: it has no gradient
+    unless `vjp` says so, and asking for one raises where the backward pass is built.  It should be
+    a pure function: equal applications are one node, and checkpoints call it again.
+
+    Parameters
+    ----------
+    fn : callable
+        ``fn(*arrays, **attrs) -> array`` on read-only arrays.
+    shape : tuple of int, str or None, or callable, optional
+        Of the result; default the first argument's.  ``shape(*shapes, **attrs)`` may compute it.
+    dtype : dtype, optional
+        Of the result; default the first argument's.
+    vjp : tuple of rules, or one rule, optional
+        As in `ag.ops.define`.  A rule may call another opaque function.
+    jvp : callable, optional
+        ``jvp(tans, y, *xs, **attrs) -> node``.
+    name : str, optional
+        Of the op; default the name of `fn`.
+    concurrent : bool
+        Whether `fn` may run in several threads at once.
+
+    Returns
+    -------
+    callable
+        ``f(*nodes, **attrs) -> Node``; a result of another type fails the run.
+
+    Examples
+    --------
+    >>> import actorgraph as ag
+    >>> import numpy as np
+    >>> ranks = ag.ops.opaque(lambda x: x.argsort().argsort(), dtype="int64", name="ranks")
+    >>> ranks(ag.Graph().input("x", shape=("n",), dtype="float64"))
+    <ranks_1: int64[n]>
+    """
+    if not callable(fn):
+        raise GraphTypeError(f"opaque takes a function of arrays, got {shown(fn)}")
+    name = str(getattr(fn, "__name__", "opaque")) if name is None else text("name", name)
+    rules = checked_rules(name, vjp, jvp)
+    result = "a0" if dtype is None else dtype_of(dtype).name
+
+    def scheme(arity: int, attrs: Attrs) -> str:
+        return " -> ".join([*(f"a{i}[*s{i}]" for i in range(arity)), f"{result}[*out]"])
+
+    def forward(xp: Any, *arrays: Any, **attrs: Any) -> Any:
+        return fn(*arrays, **attrs)
+
+    def shape_rule(checks: Checks, first: Shape, *others: Shape, **attrs: Any) -> Shape:
+        if shape is None:
+            return first
+        return shape_from(shape(first, *others, **attrs) if callable(shape) else shape)
+
+    op = Op(
+        name, scheme, forward, shape_rule, rules, jvp,
+        concurrency=None if flag("concurrent", concurrent) else 1, checked=True,
+        doc="A function of arrays that the user has given.",
+    )  # fmt: skip
+
+    def apply(*nodes: Any, **attrs: Any) -> Node:
+        return build(op, *nodes, **attrs)
+
+    apply.__name__ = apply.__qualname__ = op.name
+    return apply

@@ -16,8 +16,7 @@ from actorgraph.ops._docs import raises
 from actorgraph.ops.arithmetic import multiply
 from actorgraph.ops.broadcasting import conj, expand_dims, squeeze
 from actorgraph.ops.broadcasting import sum as sum_over
-from actorgraph.ops.linalg import matmul
-from actorgraph.ops.linalg_products import vecdot
+from actorgraph.ops.linalg import matmul, vecdot
 from actorgraph.ops.matrices import matrix_diagonal
 from actorgraph.ops.merging import merge_dims
 from actorgraph.ops.reshaping import reshape
@@ -57,10 +56,10 @@ def einsum(subscripts: str, *operands: Any, optimize: bool | str = True) -> Node
 
     Examples
     --------
-    >>> from actorgraph import Graph
-    >>> g = Graph()
+    >>> import actorgraph as ag
+    >>> g = ag.Graph()
     >>> x, y = g.input("x", ("batch", 3, 4), "float64"), g.input("y", (4, 3), "float64")
-    >>> einsum("bij,ji->b", x, y).shape
+    >>> ag.ops.einsum("bij,ji->b", x, y).shape
     (batch,)
     """
     nodes = _lifted(operands)

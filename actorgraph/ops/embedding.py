@@ -10,6 +10,7 @@ import numpy as np
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import KEPT, Op, Sample
+from actorgraph.ops._device import combine_at
 from actorgraph.ops._docs import raises
 from actorgraph.ops._half import through_float32
 from actorgraph.ops._rules import declare
@@ -40,7 +41,7 @@ def _add_forward(xp: Any, ct: Any, index: Any, *like: Any, size: Any, padding: i
     out = xp.zeros((count, width), ct.dtype)
     # One flat scatter is five times faster than ufunc.at with rows.
     places = index.reshape(-1, 1).astype(xp.int64) * width + xp.arange(width)
-    xp.add.at(out.reshape(-1), places.reshape(-1), ct.reshape(-1))
+    combine_at(xp, "add", out.reshape(-1), places.reshape(-1), ct.reshape(-1))
     if padding is not None:
         out[padding] = 0
     return out
@@ -140,10 +141,10 @@ def embedding(index: Any, weight: Node, padding_idx: int | None = None) -> Node:
 
     Examples
     --------
+    >>> import actorgraph as ag
     >>> import numpy as np
-    >>> from actorgraph.graph import Graph
-    >>> w = Graph().parameter("w", np.zeros((100, 8), "float32"))
-    >>> embedding(np.array([[1, 2, 3]]), w).shape
+    >>> w = ag.Graph().parameter("w", np.zeros((100, 8), "float32"))
+    >>> ag.ops.embedding(np.array([[1, 2, 3]]), w).shape
     (1, 3, 8)
     """
     padding = None if padding_idx is None else _entry(padding_idx, weight)

@@ -76,8 +76,8 @@ def logit(x: Node, eps: float | None = None) -> Node:
 
     Examples
     --------
-    >>> from actorgraph import Graph
-    >>> logit(Graph().input("x", (3,)), eps=1e-6).shape
+    >>> import actorgraph as ag
+    >>> ag.ops.logit(ag.Graph().input("x", (3,)), eps=1e-6).shape
     (3,)
     """
     return _logit(x if eps is None else clip(x, eps, 1 - eps))

@@ -12,7 +12,7 @@ from actorgraph.operands import naming_itself
 from actorgraph.ops._declare import Binary, Unary, binary, unary
 from actorgraph.ops.arithmetic import multiply, neg, power, sign
 from actorgraph.ops.casting import astype
-from actorgraph.ops.linalg_products import lifted_pair
+from actorgraph.ops.linalg import lifted_pair
 from actorgraph.ops.rounding import trunc
 from actorgraph.ops.selection import where
 
@@ -84,8 +84,9 @@ def ldexp(x: Any, y: Any) -> Node:
 
     Examples
     --------
-    >>> from actorgraph import Graph
-    >>> ldexp(Graph().input("x", (3,)), np.array([1, 2, 3])).shape
+    >>> import actorgraph as ag
+    >>> import numpy as np
+    >>> ag.ops.ldexp(ag.Graph().input("x", (3,)), np.array([1, 2, 3])).shape
     (3,)
     """
     x, y = lifted_pair(x, y, "ldexp")
@@ -108,8 +109,8 @@ def frexp(x: Node) -> tuple[Node, Node]:
 
     Examples
     --------
-    >>> from actorgraph import Graph
-    >>> frexp(Graph().input("x", (3,)))[1].dtype
+    >>> import actorgraph as ag
+    >>> ag.ops.frexp(ag.Graph().input("x", (3,)))[1].dtype
     dtype('int32')
     """
     exponent = _exponent(x)

@@ -7,21 +7,29 @@ the adjoint: the transform the other way with the other norm.  The cotangent of 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import log2, prod
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import Attrs, Op, Sample
+from actorgraph.operands import naming_itself
 from actorgraph.ops._docs import raises
 from actorgraph.ops._rules import declare
+from actorgraph.ops.broadcasting import conj
 from actorgraph.ops.casting import astype, real_part
+from actorgraph.ops.rearranging import roll
 from actorgraph.ops.shaping import one_axis
-from actorgraph.types import Checks, Dim, Shape, shape_from
+from actorgraph.types import UNKNOWN, Checks, Dim, Shape, shape_from
 
-__all__ = ["fft", "fftn", "ifft", "ifftn"]
+__all__ = [
+    "fft", "fft2", "fftn", "fftshift", "hfft", "hfft2", "hfftn", "ifft", "ifft2", "ifftn",
+    "ifftshift", "ihfft", "ihfft2", "ihfftn", "irfft", "irfft2", "irfftn", "rfft", "rfft2",
+    "rfftn",
+]  # fmt: skip
 
 _NORMS = ("backward", "ortho", "forward")
 OTHER_NORM = {"backward": "forward", "ortho": "ortho", "forward": "backward"}
@@ -198,8 +206,8 @@ def fft(x: Node, n: Any = None, axis: int = -1, norm: str | None = None) -> Node
 
     Examples
     --------
-    >>> from actorgraph import Graph
-    >>> fft(Graph().input("x", ("batch", 8), "float32")).dtype
+    >>> import actorgraph as ag
+    >>> ag.ops.fft(ag.Graph().input("x", ("batch", 8), "float32")).dtype
     dtype('complex64')
     """
     return _transform(x, None if n is None else (n,), (axis,), norm, False, "fft")
@@ -235,8 +243,8 @@ def fftn(x: Node, s: Any = None, axes: Any = None, norm: str | None = None) -> N
 
     Examples
     --------
-    >>> from actorgraph import Graph
-    >>> fftn(Graph().input("x", (4, 8), "float64"), axes=(0, 1)).shape
+    >>> import actorgraph as ag
+    >>> ag.ops.fftn(ag.Graph().input("x", (4, 8), "float64"), axes=(0, 1)).shape
     (4, 8)
     """
     return _transform(x, s, axes, norm, False, "fftn")
@@ -245,3 +253,329 @@ def fftn(x: Node, s: Any = None, axes: Any = None, norm: str | None = None) -> N
 def ifftn(x: Node, s: Any = None, axes: Any = None, norm: str | None = None) -> Node:
     """Inverse of `fftn`, as ``numpy.fft.ifftn``; parameters and errors as there."""
     return _transform(x, s, axes, norm, True, "ifftn")
+
+
+# -- fourier real -----------------------------------------------------------------------------
+
+
+def _weights(xp: Any, points: int, n: int, inner: float, dtype: Any) -> Any:
+    """Return `inner` for the entries of a half spectrum that stand for two, else 1."""
+    k = xp.arange(points)
+    return xp.where((k > 0) & (2 * k != n), inner, 1.0).astype(dtype)
+
+
+def _along(weights: Any, axis: int, ndim: int) -> Any:
+    return weights.reshape((-1, *[1] * (ndim - axis - 1)))
+
+
+def _rfft_shape(checks: Checks, x: Shape, *, axis: int, norm: str, dtype: str) -> Shape:
+    return (*x[:axis], x[axis] // 2 + 1, *x[axis + 1 :])
+
+
+def _rfft_forward(xp: Any, x: Any, axis: int, norm: str, dtype: str) -> Any:
+    return xp.fft.rfft(x, None, axis, norm).astype(dtype, copy=False)
+
+
+def _rfft_adjoint(xp: Any, ct: Any, like: Any, axis: int, norm: str) -> Any:
+    n = like.shape[axis]
+    weights = _weights(xp, ct.shape[axis], n, 0.5, like.dtype)
+    halved = ct * _along(weights, axis, ct.ndim)
+    back = xp.fft.irfft(halved, n, axis, OTHER_NORM[norm])
+    return back.astype(like.dtype, copy=False)
+
+
+def _rfft_of(x: Node, like: Node, axis: int, norm: str) -> Node:
+    return like_dtype(build(_RFFT, x, axis=axis, norm=norm, dtype=complex_of(x.dtype)), like)
+
+
+def _rfft_adjoint_of(ct: Node, x: Node, axis: int, norm: str) -> Node:
+    return build(_RFFT_ADJOINT, ct, x, axis=axis, norm=norm)
+
+
+_RFFT: Op = declare(
+    "rfft", lambda arity, attrs: f"f[*s] -> {attrs['dtype']}[*out]", _rfft_forward,
+    shape=_rfft_shape,
+    vjp=(lambda ct, y, x, axis, norm, dtype: _rfft_adjoint_of(ct, x, axis, norm),),
+    linear=(0,), cost=flops_of,
+    samples=(
+        Sample(((6,),), {"axis": 0, "norm": "backward", "dtype": "complex128"}),
+        Sample(((5, 2),), {"axis": 0, "norm": "ortho", "dtype": "complex128"}),
+        Sample(((2, 1),), {"axis": 1, "norm": "forward", "dtype": "complex128"}),
+    ),
+    doc="Half spectrum of real signals along an axis.",
+)  # fmt: skip
+
+_RFFT_ADJOINT: Op = declare(
+    "rfft_adjoint", "x[*s] -> f1[*t] -> f1[*t]", _rfft_adjoint,
+    vjp=(lambda ct, y, z, like, axis, norm: _rfft_of(ct, z, axis, norm), None),
+    linear=(0,), cost=flops_of,
+    samples=(
+        Sample(((4,), (6,)), {"axis": 0, "norm": "backward"}),
+        Sample(((3, 2), (5, 2)), {"axis": 0, "norm": "ortho"}),
+    ),
+    doc="Adjoint of rfft: real signals from cotangents of half spectra.",
+)  # fmt: skip
+
+
+@raises(
+    types="The dtype is no float, or there is no such norm.",
+    shapes="There is no such axis, or no points along it.",
+)  # fmt: skip
+def rfft(x: Node, n: Any = None, axis: int = -1, norm: str | None = None) -> Node:
+    """Half of the spectrum of real signals, as ``numpy.fft.rfft``.
+
+    Parameters
+    ----------
+    x : node
+        Float; float32 gives complex64.
+    n : int, str or Dim, optional
+        Number of points: the axis is cut, or extended with zeros.
+    axis : int
+    norm : {"backward", "ortho", "forward"}, optional
+        As in `fft`.
+
+    Returns
+    -------
+    Node
+        Complex, with ``n // 2 + 1`` entries along the axis.
+
+    Examples
+    --------
+    >>> import actorgraph as ag
+    >>> ag.ops.rfft(ag.Graph().input("x", ("batch", 8), "float32")).shape
+    (batch, 5)
+    """
+    norm = checked(x, norm, "rfft")
+    place = one_axis(axis, x.ndim, "rfft")
+    x = resize(x, place, n, "rfft")
+    if x.dims[place] == 0:
+        raise ShapeError(f"rfft: {x!r} has no points along axis {axis}")
+    return build(_RFFT, x, axis=place, norm=norm, dtype=complex_of(x.dtype))
+
+
+def _irfft_shape(
+    checks: Checks, x: Shape, *, axis: int, n: int | Dim | None, norm: str, dtype: str
+) -> Shape:
+    return (*x[:axis], (x[axis] - 1) * 2 if n is None else n, *x[axis + 1 :])
+
+
+def _irfft_forward(xp: Any, x: Any, axis: int, n: int | None, norm: str, dtype: str) -> Any:
+    return xp.fft.irfft(x, n, axis, norm).astype(dtype, copy=False)
+
+
+def _irfft_adjoint(xp: Any, ct: Any, like: Any, axis: int, n: int | None, norm: str) -> Any:
+    n = ct.shape[axis]
+    half = xp.fft.rfft(ct, None, axis, OTHER_NORM[norm])
+    half *= _along(_weights(xp, half.shape[axis], n, 2.0, ct.dtype), axis, ct.ndim)
+    half = sized(xp, half, axis, like.shape[axis])
+    half = half if like.dtype.kind == "c" else xp.real(half)
+    return half.astype(like.dtype, copy=False)
+
+
+def _irfft_adjoint_vjp(ct: Node, y: Node, z: Node, like: Node, **attrs: Any) -> Node:
+    return build(_IRFFT, ct, dtype=z.dtype.name, **attrs)
+
+
+def _irfft_vjp(ct: Node, y: Node, x: Node, dtype: str, **attrs: Any) -> Node:
+    return build(_IRFFT_ADJOINT, ct, x, **attrs)
+
+
+_IRFFT: Op = declare(
+    "irfft", to_dtype, _irfft_forward, shape=_irfft_shape, vjp=(_irfft_vjp,),
+    linear=(0,), cost=flops_of,
+    samples=(
+        Sample(((4,),), {"axis": 0, "n": None, "norm": "backward", "dtype": "float64"}),
+        Sample(((2, 3),), {"axis": 1, "n": 5, "norm": "ortho", "dtype": "float64"}),
+        Sample(((3, 2),), {"axis": 0, "n": 8, "norm": "forward", "dtype": "float64"}),
+        Sample(((5,),), {"axis": 0, "n": 4, "norm": "backward", "dtype": "float64"}),
+    ),
+    doc="Real signals from half spectra along an axis.",
+)  # fmt: skip
+
+_IRFFT_ADJOINT: Op = declare(
+    "irfft_adjoint", "f[*s] -> x1[*t] -> x1[*t]", _irfft_adjoint, vjp=(_irfft_adjoint_vjp, None),
+    linear=(0,), cost=flops_of,
+    samples=(
+        Sample(((6,), (4,)), {"axis": 0, "n": None, "norm": "backward"}),
+        Sample(((2, 5), (2, 3)), {"axis": 1, "n": 5, "norm": "ortho"}),
+    ),
+    doc="Adjoint of irfft: half spectra from cotangents of real signals.",
+)  # fmt: skip
+
+
+@raises(
+    types="The dtype is neither float nor complex, or there is no such norm.",
+    shapes="There is no such axis, or no points along it.",
+)  # fmt: skip
+def irfft(x: Node, n: Any = None, axis: int = -1, norm: str | None = None) -> Node:
+    """Inverse of `rfft`, as ``numpy.fft.irfft``.
+
+    The imaginary parts of the entries for frequency 0 and, where n is even, n / 2 do not count
+    and get no gradient.
+
+    Parameters
+    ----------
+    x : node
+        Float or complex.
+    n : int, str or Dim, optional
+        Number of points of the result; default twice the entries less 2.
+    axis : int
+    norm : {"backward", "ortho", "forward"}, optional
+        As in `fft`.
+
+    Returns
+    -------
+    Node
+        Float; complex64 gives float32.
+
+    Examples
+    --------
+    >>> import actorgraph as ag
+    >>> ag.ops.irfft(ag.Graph().input("x", ("batch", 5), "complex64")).shape
+    (batch, 8)
+    """
+    norm = checked(x, norm, "irfft")
+    place = one_axis(axis, x.ndim, "irfft")
+    points = None if n is None else shape_from((n,))[0]
+    dim = x.dims[place]
+    if points == 0 or dim == 0 or (points is None and dim == 1):
+        raise ShapeError(f"irfft: no points along axis {axis} of the result for {x!r}")
+    if points is UNKNOWN:
+        raise ShapeError("irfft: n has to be an int or a symbol")
+    dtype = np.dtype(complex_of(x.dtype)).type(0).real.dtype.name
+    return build(_IRFFT, x, axis=place, n=points, norm=norm, dtype=dtype)
+
+
+# -- fourier nd -------------------------------------------------------------------------------
+
+
+_T = TypeVar("_T", bound=Callable[..., Node])
+_PARAMETERS = """
+
+    Parameters
+    ----------
+    x : node
+        {takes}
+    s : sequence of int, str or Dim, optional
+        Number of points along each of the axes; -1 keeps those it has.
+    axes : sequence of int, optional
+        {axes}
+    norm : {{"backward", "ortho", "forward"}}, optional
+        As in `fft`.
+
+    Returns
+    -------
+    Node
+        {gives}
+
+    Raises
+    ------
+    GraphTypeError
+        The dtype does not suit, or there is no such norm.
+    ShapeError
+        An axis is given twice or does not exist, or there are no points along it.
+    """
+_ALL = "Default: all, or as many of the last ones as `s` has entries."
+_TWO = "The last two by default."
+
+
+def _described(takes: str, gives: str, axes: str = _ALL) -> Callable[[_T], _T]:
+    def describe(function: _T) -> _T:
+        function.__doc__ = f"{function.__doc__}" + _PARAMETERS.format(
+            takes=takes, gives=gives, axes=axes
+        )
+        return cast(_T, naming_itself(function))
+
+    return describe
+
+
+def _split(x: Node, s: Any, axes: Any, what: str) -> tuple[Any, Any, int, Any]:
+    """Return the axes and sizes but for the last, and the last."""
+    places, sizes = places_and_sizes(x, s, axes, what)
+    if not places:
+        raise ShapeError(f"{what} takes at least one axis")
+    return places[:-1], sizes[:-1], places[-1], sizes[-1]
+
+
+@_described("Float.", "Complex; of the last axis ``n // 2 + 1`` entries.")
+def rfftn(x: Node, s: Any = None, axes: Any = None, norm: str | None = None) -> Node:
+    """Transform real signals over several axes, as ``numpy.fft.rfftn``: half of the spectrum."""
+    places, sizes, last, size = _split(x, s, axes, "rfftn")
+    half = rfft(x, size, last, norm)
+    return fftn(half, sizes, places, norm) if places else half
+
+
+@_described("Complex or float.", "Float; of the last axis by default twice the entries less 2.")
+def irfftn(x: Node, s: Any = None, axes: Any = None, norm: str | None = None) -> Node:
+    """Undo `rfftn`, as ``numpy.fft.irfftn``."""
+    places, sizes, last, size = _split(x, s, axes, "irfftn")
+    return irfft(ifftn(x, sizes, places, norm) if places else x, size, last, norm)
+
+
+@_described("Complex or float.", "Float; of the last axis by default twice the entries less 2.")
+def hfftn(x: Node, s: Any = None, axes: Any = None, norm: str | None = None) -> Node:
+    """Transform signals with real spectra, given by half, as ``torch.fft.hfftn``."""
+    return irfftn(conj(x), s, axes, OTHER_NORM[checked(x, norm, "hfftn")])
+
+
+@_described("Float.", "Complex; of the last axis ``n // 2 + 1`` entries.")
+def ihfftn(x: Node, s: Any = None, axes: Any = None, norm: str | None = None) -> Node:
+    """Undo `hfftn`, as ``torch.fft.ihfftn``."""
+    return conj(rfftn(x, s, axes, OTHER_NORM[checked(x, norm, "ihfftn")]))
+
+
+@naming_itself
+def hfft(x: Node, n: Any = None, axis: int = -1, norm: str | None = None) -> Node:
+    """Transform signals with a real spectrum, given by half, as ``numpy.fft.hfft``.
+
+    Parameters and errors are those of `irfft`.
+    """
+    return irfft(conj(x), n, axis, OTHER_NORM[checked(x, norm, "hfft")])
+
+
+@naming_itself
+def ihfft(x: Node, n: Any = None, axis: int = -1, norm: str | None = None) -> Node:
+    """Undo `hfft`, as ``numpy.fft.ihfft``; parameters and errors are those of `rfft`."""
+    return conj(rfft(x, n, axis, OTHER_NORM[checked(x, norm, "ihfft")]))
+
+
+def _last_two(over_axes: Any, takes: str, gives: str) -> Any:
+    name = over_axes.__name__.replace("n", "2")
+
+    def transform(x: Node, s: Any = None, axes: Any = (-2, -1), norm: str | None = None) -> Node:
+        result: Node = over_axes(x, s, axes, norm)
+        return result
+
+    transform.__name__ = transform.__qualname__ = name
+    transform.__doc__ = (
+        f"Transform over the last two axes by `{over_axes.__name__}`, as ``numpy.fft`` names it."
+    )
+    return _described(takes, gives, _TWO)(transform)
+
+
+_ANY = "Float or complex."
+fft2 = _last_two(fftn, _ANY, "Complex.")
+ifft2 = _last_two(ifftn, _ANY, "Complex.")
+rfft2 = _last_two(rfftn, "Float.", "Complex.")
+irfft2 = _last_two(irfftn, _ANY, "Float.")
+hfft2 = _last_two(hfftn, _ANY, "Float.")
+ihfft2 = _last_two(ihfftn, "Float.", "Complex.")
+
+
+def _shifted(x: Node, axes: Any, back: bool, what: str) -> Node:
+    given = range(x.ndim) if axes is None else axes if isinstance(axes, tuple) else (axes,)
+    places = tuple(one_axis(place, x.ndim, what) for place in given)
+    sizes = [x.dims[place] for place in places]
+    if not all(isinstance(size, int) for size in sizes):
+        raise ShapeError(f"{what}: the dims of {x!r} have to be known ints")
+    return roll(x, [-(size // 2) if back else size // 2 for size in sizes], places)
+
+
+def fftshift(x: Node, axes: Any = None) -> Node:
+    """Put the frequency 0 into the middle, as ``numpy.fft.fftshift``."""
+    return _shifted(x, axes, False, "fftshift")
+
+
+def ifftshift(x: Node, axes: Any = None) -> Node:
+    """Undo `fftshift`, as ``numpy.fft.ifftshift``."""
+    return _shifted(x, axes, True, "ifftshift")

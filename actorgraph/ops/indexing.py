@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import CONSTANT, FRESH, FRESH_OUT, KEPT, Attrs, Memory, Op, Sample
 from actorgraph.operands import naming_itself
+from actorgraph.ops._device import combine_at, in_range, largest, raise_if
 from actorgraph.ops._docs import raises
 from actorgraph.ops._rules import declare
 from actorgraph.ops._scalars import accumulator
@@ -99,9 +101,24 @@ def filled(xp: Any, index: Index, arrays: Sequence[Any]) -> Index:
     return tuple(next(rest) if isinstance(part, str) else part for part in index)
 
 
+def check_index(xp: Any, shape: tuple[int, ...], arrays: Sequence[Any], index: Index) -> None:
+    """Raise `IndexError` where index arrays are out of range on a device; NumPy looks by itself."""
+    if xp is np:
+        return
+    if index[:1] == (ALONG,):
+        in_range(xp, arrays[0], shape[index[1]])
+        return
+    dims = zip(shape, [part for part in index if part is not None], strict=False)
+    for array, size in zip(
+        arrays, [dim for dim, part in dims if isinstance(part, str)], strict=True
+    ):
+        in_range(xp, array, size)
+
+
 def _getitem_forward(xp: Any, x: Any, *arrays: Any, index: Index) -> Any:
     if not arrays:
         return x[index]
+    check_index(xp, x.shape, arrays, index)
     if len(arrays) == 1 and all(part == _FULL for part in index[:-1]):
         return x.take(_signed(xp, arrays[0]), len(index) - 1)
     return x[filled(xp, index, arrays)]
@@ -187,14 +204,26 @@ def add_at(xp: Any, out: Any, values: Any, arrays: Sequence[Any], index: Index) 
         # Rows: one flat scatter is five times faster than ufunc.at with rows.
         rows, width = out.shape[0], out.size // out.shape[0]
         first = arrays[0].reshape(-1, 1).astype(xp.int64)
-        if first.size and not -rows <= first.min() <= first.max() < rows:
-            raise IndexError(
-                f"index {first.min()} or {first.max()} is out of bounds for dim {rows}"
-            )
+        if first.size:
+            raise_if(
+                xp, (first.min() < -rows) | (first.max() >= rows), IndexError,
+                f"index {{}} or {{}} is out of bounds for dim {rows}",
+                first,
+            )  # fmt: skip
         places = (first * width + xp.arange(width)).reshape(-1)
-        xp.add.at(out.reshape(-1), places, values.reshape(-1))
+        combine_at(xp, "add", out.reshape(-1), places, values.reshape(-1))
+    elif xp is np:
+        np.add.at(out, filled(xp, index, arrays), values)
     else:
-        xp.add.at(out, filled(xp, index, arrays), values)
+        places = flat_places(xp, out.shape, arrays, index).reshape(-1)
+        combine_at(xp, "add", out.reshape(-1), places, values.reshape(-1))
+
+
+def flat_places(xp: Any, shape: tuple[int, ...], arrays: Sequence[Any], index: Index) -> Any:
+    """Return the flat position of each write at an index with arrays, in C order of the writes."""
+    everything = xp.arange(prod(shape)).reshape(shape)
+    check_index(xp, shape, arrays, index)
+    return everything[filled(xp, index, arrays)]
 
 
 def _adjoint_vjp(argnum: int, ct: Node, y: Node, x: Node, *arrays: Node, **attrs: Any) -> Any:
@@ -401,11 +430,12 @@ def take(x: Node, indices: Any, axis: int | None = None) -> Node:
 def check_classes(xp: Any, classes: Any, depth: int) -> None:
     """Raise `IndexError` in a run where an integer array has values outside ``[0, depth)``."""
     # Cast to unsigned, a negative value is a large one, and one reduction finds both faults.
-    if classes.size and xp.maximum.reduce(classes.astype(xp.uint64), None) >= depth:
-        raise IndexError(
-            f"class indices from {classes.min()} to {classes.max()} are out of range for "
-            f"{depth} classes"
-        )
+    if classes.size:
+        raise_if(
+            xp, largest(xp, classes.astype(xp.uint64), None, False, 0) >= depth, IndexError,
+            f"class indices from {{}} to {{}} are out of range for {depth} classes",
+            classes,
+        )  # fmt: skip
 
 
 def _one_hot_forward(xp: Any, indices: Any, depth: int, dtype: str) -> Any:

@@ -29,7 +29,7 @@ from actorgraph.ops.arithmetic import neg
 from actorgraph.ops.broadcasting import conj, expand_dims, squeeze, unbroadcast, zeros_like
 from actorgraph.ops.broadcasting import sum as sum_over
 from actorgraph.ops.indexing import getitem
-from actorgraph.ops.linalg_products import lifted_pair
+from actorgraph.ops.linalg import lifted_pair
 from actorgraph.ops.matrices import diag_embed, matrix_diagonal
 from actorgraph.ops.shaping import stack, swap_last
 from actorgraph.types import Checks, Shape
@@ -70,8 +70,8 @@ def inv(x: Node) -> Node:
 
     Examples
     --------
-    >>> from actorgraph import Graph
-    >>> inv(Graph().input("x", ("batch", 3, 3), "float64")).shape
+    >>> import actorgraph as ag
+    >>> ag.ops.inv(ag.Graph().input("x", ("batch", 3, 3), "float64")).shape
     (batch, 3, 3)
     """
     return build(_INV, as_square(x, "inv"))
@@ -138,8 +138,8 @@ def det(x: Node) -> Node:
 
     Examples
     --------
-    >>> from actorgraph import Graph
-    >>> det(Graph().input("x", ("batch", 3, 3), "float64")).shape
+    >>> import actorgraph as ag
+    >>> ag.ops.det(ag.Graph().input("x", ("batch", 3, 3), "float64")).shape
     (batch,)
     """
     return build(_DET, as_square(x, "det"))
@@ -207,8 +207,8 @@ def slogdet(x: Node) -> SlogdetResult:
 
     Examples
     --------
-    >>> from actorgraph import Graph
-    >>> slogdet(Graph().input("x", (3, 3), "complex64")).logabsdet.dtype
+    >>> import actorgraph as ag
+    >>> ag.ops.slogdet(ag.Graph().input("x", (3, 3), "complex64")).logabsdet.dtype
     dtype('float32')
     """
     both = build(_SLOGDET, as_square(x, "slogdet"))
@@ -275,9 +275,10 @@ def solve(a: Any, b: Any) -> Node:
 
     Examples
     --------
-    >>> from actorgraph import Graph
-    >>> a = Graph().input("a", ("batch", 3, 3), "float64")
-    >>> solve(a, np.ones(3)).shape
+    >>> import actorgraph as ag
+    >>> import numpy as np
+    >>> a = ag.Graph().input("a", ("batch", 3, 3), "float64")
+    >>> ag.ops.solve(a, np.ones(3)).shape
     (batch, 3)
     """
     a, b = lifted_pair(a, b, "solve")
@@ -313,8 +314,8 @@ def matrix_power(x: Node, n: int) -> Node:
 
     Examples
     --------
-    >>> from actorgraph import Graph
-    >>> matrix_power(Graph().input("x", (3, 3), "int64"), 5).shape
+    >>> import actorgraph as ag
+    >>> ag.ops.matrix_power(ag.Graph().input("x", (3, 3), "int64"), 5).shape
     (3, 3)
     """
     if isinstance(n, bool) or not isinstance(n, (int, np.integer)):

@@ -1,31 +1,35 @@
-"""Products of vectors and matrices.
+"""Products of arrays: matmul, dot, outer, vecdot, bmm, tensordot, kron, cross, multi_dot, vander.
 
-Gradients keep operands where they are: ``ct @ B^T`` and ``A^T @ ct`` take the transposes as views.
 A complex gradient is the adjoint: the other operand is conjugated.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from actorgraph.errors import ShapeError
+from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
-from actorgraph.op import FRESH_OUT, Attrs, Sample
+from actorgraph.op import FRESH_OUT, Attrs, Op, Sample
 from actorgraph.operands import naming_itself
 from actorgraph.ops._docs import raises
 from actorgraph.ops._half import through_float32
 from actorgraph.ops._rules import declare
-from actorgraph.ops.arithmetic import multiply
+from actorgraph.ops.arithmetic import multiply, power
 from actorgraph.ops.broadcasting import conj, expand_dims, squeeze, unbroadcast
+from actorgraph.ops.merging import merge_dims
+from actorgraph.ops.rearranging import roll
 from actorgraph.ops.reshaping import reshape
-from actorgraph.ops.shaping import swap_last
+from actorgraph.ops.shaping import one_axis, swap_last, transpose
 from actorgraph.types import UNKNOWN, Checks, Shape, size_of
 
-__all__ = ["dot", "matmul", "outer"]
-
+__all__ = [
+    "bmm", "cross", "dot", "kron", "matmul", "matvec", "multi_dot", "outer", "tensordot",
+    "vander", "vecdot", "vecmat",
+]  # fmt: skip
 
 # -- matmul -----------------------------------------------------------------------------------
 
@@ -135,7 +139,7 @@ def _rank(value: Any) -> int:
 # -- outer ------------------------------------------------------------------------------------
 
 _OUTER = declare(
-    "outer", "n[m] -> n[k] -> n[m, k]", lambda xp, x, y: xp.multiply.outer(x, y),
+    "outer", "n[m] -> n[k] -> n[m, k]", lambda xp, x, y: x[:, None] * y,
     vjp=(lambda ct, z, x, y: matmul(ct, conj(y)), lambda ct, z, x, y: matmul(conj(x), ct)),
     linear=(0, 1), samples=(Sample(((3,), (4,))), Sample(((0,), (2,)))),
     doc="Product of each element of a vector with each of another.",
@@ -163,3 +167,418 @@ def _flat(value: Any) -> Any:
     if isinstance(value, Node):
         return value if value.ndim == 1 else reshape(value, (-1,))
     return np.ravel(value)
+
+
+# -- linalg products --------------------------------------------------------------------------
+
+
+def lifted_pair(x: Any, y: Any, what: str) -> tuple[Node, Node]:
+    """Return two operands, of which one at least is a node, as nodes of its graph."""
+    for one in (x, y):
+        if isinstance(one, Node):
+            return one.graph.lift(x), one.graph.lift(y)
+    raise GraphTypeError(
+        f"{what} needs at least one node, got {type(x).__name__} and {type(y).__name__}; "
+        "for arrays use NumPy itself"
+    )
+
+
+# -- vecdot -----------------------------------------------------------------------------------
+
+
+def _vecdot_forward(xp: Any, x: Any, y: Any) -> Any:
+    if xp is np:
+        return np.vecdot(x, y).astype(x.dtype, copy=False)  # of bfloat16 it is float32
+    return xp.matmul(xp.conjugate(x)[..., None, :], y[..., :, None])[..., 0, 0]
+
+
+_VECDOT: Op = declare(
+    "vecdot",
+    "n[*s, k] -> n[*t, k] -> n[*s|t]",
+    _vecdot_forward,
+    # The product is antilinear in x, so that its cotangent is conjugated once more.
+    vjp=(
+        lambda ct, z, x, y: unbroadcast(multiply(expand_dims(conj(ct), -1), y), x),
+        lambda ct, z, x, y: unbroadcast(multiply(expand_dims(ct, -1), x), y),
+    ),
+    linear=(0, 1),
+    cost=lambda shapes, result, attrs: 2 * prod(result) * shapes[0][-1],
+    samples=(
+        Sample(((3, 4), (3, 4))),
+        Sample(((2, 1, 4), (3, 4))),
+        Sample(((4,), (4,))),
+        Sample(((0, 2), (2,))),
+        Sample(((2, 0), (2, 0))),
+    ),
+    total="sum",
+    doc="Inner products of the vectors along the last axis; the first is conjugated.",
+)
+
+
+@raises(
+    types="The dtypes differ or are bool.",
+    shapes="The vectors are of different lengths, or there is no such axis.",
+)  # fmt: skip
+def vecdot(x: Any, y: Any, axis: int = -1) -> Node:
+    """Return the inner products of vectors, as ``numpy.vecdot``: sum of ``conj(x) * y``.
+
+    Parameters
+    ----------
+    x, y : node or array
+        Of one dtype, any number; shapes that broadcast but for `axis`.
+    axis : int
+        Along which the vectors lie in both.
+
+    Returns
+    -------
+    Node
+        The broadcast shape without `axis`.
+
+    Examples
+    --------
+    >>> import actorgraph as ag
+    >>> x = ag.Graph().input("x", ("batch", 3), "float64")
+    >>> ag.ops.vecdot(x, x).shape
+    (batch,)
+    """
+    x, y = lifted_pair(x, y, "vecdot")
+    return build(_VECDOT, _moved_last(x, axis), _moved_last(y, axis))
+
+
+def _moved_last(x: Node, axis: int) -> Node:
+    place = one_axis(axis, x.ndim, "vecdot")
+    return transpose(x, (*(i for i in range(x.ndim) if i != place), place))
+
+
+@raises(
+    types="The dtypes differ or are bool.",
+    shapes="An operand has fewer than two dims, the inner dims differ, or the leading dims do "
+    "not broadcast.",
+)  # fmt: skip
+@naming_itself
+def bmm(x: Any, y: Any, *, transpose_x: bool = False, transpose_y: bool = False) -> Node:
+    """Multiply batches of matrices, each transposed first where asked; no copies are made.
+
+    Built of `matmul` on views.
+
+    Parameters
+    ----------
+    x, y : node or array
+        Shapes (..., m, k) and (..., k, n), or their transposes; leading dims broadcast.
+    transpose_x, transpose_y : bool
+        Exchange the last two axes of the operand; it is not conjugated.
+
+    Returns
+    -------
+    Node
+        Shape (..., m, n).
+
+    Examples
+    --------
+    >>> import actorgraph as ag
+    >>> x = ag.Graph().input("x", ("batch", 5, 3), "float64")
+    >>> ag.ops.bmm(x, x, transpose_x=True).shape
+    (batch, 3, 3)
+    """
+    x, y = lifted_pair(x, y, "bmm")
+    for node in (x, y):
+        if node.ndim < 2:
+            raise ShapeError(f"bmm takes batches of matrices, got {node!r}; for vectors use matmul")
+    return matmul(swap_last(x) if transpose_x else x, swap_last(y) if transpose_y else y)
+
+
+@naming_itself
+def matvec(x: Any, y: Any) -> Node:
+    """Return products of matrices with vectors, as ``numpy.matvec``; leading dims broadcast."""
+    x, y = lifted_pair(x, y, "matvec")
+    return squeeze(matmul(x, expand_dims(y, -1)), -1)
+
+
+@naming_itself
+def vecmat(x: Any, y: Any) -> Node:
+    """Return products of vectors, conjugated, with matrices, as ``numpy.vecmat``."""
+    x, y = lifted_pair(x, y, "vecmat")
+    return squeeze(matmul(expand_dims(conj(x), -2), y), -2)
+
+
+# -- tensordot --------------------------------------------------------------------------------
+
+Axes = tuple[int, ...]
+
+
+def _free(ndim: int, taken: Axes) -> Axes:
+    return tuple(axis for axis in range(ndim) if axis not in taken)
+
+
+def _tensordot_shape(checks: Checks, x: Shape, y: Shape, *, x_axes: Axes, y_axes: Axes) -> Shape:
+    for one, other in zip(x_axes, y_axes, strict=True):
+        checks.equal(x[one], y[other], f"dims at axes {one} and {other} of the product")
+    free_y = tuple(y[axis] for axis in _free(len(y), y_axes))
+    return tuple(x[axis] for axis in _free(len(x), x_axes)) + free_y
+
+
+def _tensordot_forward(xp: Any, x: Any, y: Any, x_axes: Axes, y_axes: Axes) -> Any:
+    return xp.asarray(xp.tensordot(x, y, (x_axes, y_axes)))
+
+
+def _in_order(node: Node, axes: Axes) -> Node:
+    """Transpose a node whose dim ``i`` belongs at ``axes[i]``."""
+    return transpose(node, sorted(range(len(axes)), key=axes.__getitem__))
+
+
+def _tensordot_vjp_x(ct: Node, z: Node, x: Node, y: Node, x_axes: Axes, y_axes: Axes) -> Node:
+    free = _free(x.ndim, x_axes)
+    ct_axes = tuple(range(len(free), z.ndim))
+    product = _tensordot(ct, conj(y), ct_axes, _free(y.ndim, y_axes))
+    pairs = sorted(zip(y_axes, x_axes, strict=True))
+    return _in_order(product, (*free, *(axis for _, axis in pairs)))
+
+
+def _tensordot_vjp_y(ct: Node, z: Node, x: Node, y: Node, x_axes: Axes, y_axes: Axes) -> Node:
+    free = _free(x.ndim, x_axes)
+    product = _tensordot(conj(x), ct, free, tuple(range(len(free))))
+    pairs = sorted(zip(x_axes, y_axes, strict=True))
+    return _in_order(product, (*(axis for _, axis in pairs), *_free(y.ndim, y_axes)))
+
+
+def _tensordot_flops(shapes: Any, result: tuple[int, ...], attrs: Attrs) -> float:
+    return float(2 * prod(result) * prod(shapes[0][axis] for axis in attrs["x_axes"]))
+
+
+_TENSORDOT: Op = declare(
+    "tensordot", "n[*s] -> n[*t] -> n[*out]", _tensordot_forward, shape=_tensordot_shape,
+    vjp=(_tensordot_vjp_x, _tensordot_vjp_y), linear=(0, 1), cost=_tensordot_flops,
+    samples=(
+        Sample(((2, 3, 4), (4, 3, 5)), {"x_axes": (1, 2), "y_axes": (1, 0)}),
+        Sample(((2, 3, 4), (3, 4)), {"x_axes": (2, 1), "y_axes": (1, 0)}),
+        Sample(((3,), (2,)), {"x_axes": (), "y_axes": ()}),
+        Sample(((2, 3), (2, 3)), {"x_axes": (0, 1), "y_axes": (0, 1)}),
+        Sample(((0, 3), (3, 2)), {"x_axes": (1,), "y_axes": (0,)}),
+    ),
+    total="sum", in_blas=True, doc="Sum of products over pairs of axes.",
+)  # fmt: skip
+
+
+def _tensordot(x: Node, y: Node, x_axes: Axes, y_axes: Axes) -> Node:
+    return build(_TENSORDOT, x, y, x_axes=x_axes, y_axes=y_axes)
+
+
+@raises(
+    types="The dtypes differ or are bool.",
+    shapes="The numbers of axes differ, an axis is given twice or out of range, or dims differ.",
+)  # fmt: skip
+def tensordot(x: Any, y: Any, axes: Any = 2) -> Node:
+    """Sum products over pairs of axes, as ``numpy.tensordot``.
+
+    Parameters
+    ----------
+    x, y : node or array
+        Of one dtype, any number.
+    axes : int or pair
+        A pair of axes, or of sequences of axes, one for each operand; an int n pairs the last n
+        axes of `x` with the first n of `y`.
+
+    Returns
+    -------
+    Node
+        The other axes of `x`, then those of `y`.
+
+    Examples
+    --------
+    >>> import actorgraph as ag
+    >>> g = ag.Graph()
+    >>> x, y = g.input("x", ("batch", 3, 4), "float64"), g.input("y", (4, 5), "float64")
+    >>> ag.ops.tensordot(x, y, 1).shape
+    (batch, 3, 5)
+    """
+    x, y = lifted_pair(x, y, "tensordot")
+    if isinstance(axes, (int, np.integer)):
+        if not 0 <= axes <= min(x.ndim, y.ndim):
+            raise ShapeError(f"tensordot: {axes} pairs of axes do not fit {x!r} and {y!r}")
+        given: Any = (range(x.ndim - int(axes), x.ndim), range(int(axes)))
+    elif isinstance(axes, Sequence) and len(axes) == 2:
+        given = axes
+    else:
+        raise ShapeError(f"tensordot: axes has to be an int or a pair, got {axes!r}")
+    x_axes, y_axes = (_distinct(part, node) for part, node in zip(given, (x, y), strict=True))
+    if len(x_axes) != len(y_axes):
+        raise ShapeError(
+            f"tensordot: {len(x_axes)} axes of the first operand cannot be paired with "
+            f"{len(y_axes)} of the second"
+        )
+    return _tensordot(x, y, x_axes, y_axes)
+
+
+def _distinct(axes: Any, node: Node) -> Axes:
+    given = (axes,) if isinstance(axes, (int, np.integer)) else tuple(axes)
+    found = tuple(one_axis(axis, node.ndim, "tensordot") for axis in given)
+    if len(set(found)) != len(found):
+        raise ShapeError(f"tensordot: axes {given} name a dim of {node!r} twice")
+    return found
+
+
+# -- kron -------------------------------------------------------------------------------------
+
+
+@raises(types="The dtypes differ or are bool.")
+def kron(x: Any, y: Any) -> Node:
+    """Return the Kronecker product, as ``numpy.kron``: `x` with each element times `y`.
+
+    Built of one product of `x` and `y` with dims of size 1 put between, whose pairs of dims are
+    then merged; dims of size 1 are put before the operand of lower rank.
+
+    Parameters
+    ----------
+    x, y : node or array
+        Of one dtype, any number and any rank.
+
+    Returns
+    -------
+    Node
+        Each dim is the product of the operands' dims.
+
+    Examples
+    --------
+    >>> import actorgraph as ag
+    >>> import numpy as np
+    >>> x = ag.Graph().input("x", (2, 3), "float64")
+    >>> ag.ops.kron(x, np.eye(2)).shape
+    (4, 6)
+    """
+    x, y = lifted_pair(x, y, "kron")
+    rank = max(x.ndim, y.ndim)
+    x, y = (expand_dims(node, tuple(range(rank - node.ndim))) for node in (x, y))
+    left = expand_dims(x, tuple(range(1, 2 * rank, 2)))
+    right = expand_dims(y, tuple(range(0, 2 * rank, 2)))
+    return merge_dims(multiply(left, right), (2,) * rank)
+
+
+# -- cross ------------------------------------------------------------------------------------
+
+
+@raises(
+    types="The dtypes differ or are bool.",
+    shapes="The vectors are not of 3 entries, or there is no such axis.",
+)  # fmt: skip
+def cross(x: Any, y: Any, axis: int = -1) -> Node:
+    """Return the cross products of vectors of three entries, as ``numpy.linalg.cross``.
+
+    Parameters
+    ----------
+    x, y : node or array
+        Of one dtype, any number; shapes that broadcast.
+    axis : int
+        Along which the vectors lie in both.
+
+    Returns
+    -------
+    Node
+        The broadcast shape.
+
+    Examples
+    --------
+    >>> import actorgraph as ag
+    >>> x = ag.Graph().input("x", ("batch", 3), "float64")
+    >>> ag.ops.cross(x, [1.0, 0.0, 0.0]).shape
+    (batch, 3)
+    """
+    nodes = lifted_pair(x, y, "cross")
+    for node in nodes:
+        if node.dims[one_axis(axis, node.ndim, "cross")] != 3:
+            raise ShapeError(f"cross takes vectors of 3 along axis {axis}, got {node!r}")
+    (x1, y1), (x2, y2) = ([roll(node, -shift, axis) for node in nodes] for shift in (1, 2))
+    return multiply(x1, y2) - multiply(x2, y1)
+
+
+# -- multi_dot --------------------------------------------------------------------------------
+
+_OPEN_SIZE = 32  # stands for a dim that only the run knows when the order is chosen
+
+
+def _cheapest(sizes: Sequence[int]) -> dict[tuple[int, int], tuple[int, int]]:
+    """Return for each run of factors the multiplications it takes, and where to cut it."""
+    count = len(sizes) - 1
+    best = {(i, i): (0, i) for i in range(count)}
+    for length in range(1, count):
+        for i in range(count - length):
+            j = i + length
+            best[i, j] = min(
+                (best[i, k][0] + best[k + 1, j][0] + sizes[i] * sizes[k + 1] * sizes[j + 1], k)
+                for k in range(i, j)
+            )
+    return best
+
+
+@raises(
+    types="No node is among them, or the dtypes differ.",
+    shapes="Dims do not fit, or an operand is neither a matrix nor a vector at an end.",
+)  # fmt: skip
+@naming_itself
+def multi_dot(arrays: Sequence[Any]) -> Node:
+    """Multiply a chain of matrices in the cheapest order, as ``numpy.linalg.multi_dot``.
+
+    Parameters
+    ----------
+    arrays : sequence of nodes and arrays
+        Matrices; the first and the last may be vectors.
+
+    Examples
+    --------
+    >>> import actorgraph as ag
+    >>> import numpy as np
+    >>> x = ag.Graph().input("x", (8, 3), "float64")
+    >>> ag.ops.multi_dot([x, x.T, x, np.ones(3)]).shape
+    (8,)
+    """
+    home = next((one for one in arrays if isinstance(one, Node)), None)
+    if home is None:
+        raise GraphTypeError("multi_dot needs at least one node; for arrays use NumPy itself")
+    nodes = [home.graph.lift(one) for one in arrays]
+    for place, node in enumerate(nodes):
+        if node.ndim != 2 and not (node.ndim == 1 and place in (0, len(nodes) - 1)):
+            raise ShapeError(f"multi_dot takes matrices, and vectors at both ends, got {node!r}")
+    inner: list[Any] = [node.dims[0] for node in nodes[1:]]
+    first, last = nodes[0].dims, nodes[-1].dims
+    dims = [first[0] if len(first) > 1 else 1, *inner, last[1] if len(last) > 1 else 1]
+    best = _cheapest([dim if isinstance(dim, int) else _OPEN_SIZE for dim in dims])
+
+    def product(i: int, j: int) -> Node:
+        cut = best[i, j][1]
+        return nodes[i] if i == j else matmul(product(i, cut), product(cut + 1, j))
+
+    return product(0, len(nodes) - 1)
+
+
+# -- vander -----------------------------------------------------------------------------------
+
+
+@raises(shapes="`x` has no dims, or m is the number of columns and no int.")
+@naming_itself
+def vander(x: Node, n: int | None = None, increasing: bool = False) -> Node:
+    """Return matrices whose columns are powers of vectors, as ``numpy.vander``.
+
+    Parameters
+    ----------
+    x : node
+        Float or complex, shape (..., m).
+    n : int, optional
+        Number of columns; m by default.
+    increasing : bool
+        Begin with the power 0, as ``torch.linalg.vander``, instead of n - 1.
+
+    Returns
+    -------
+    Node
+        Shape (..., m, n).
+
+    Examples
+    --------
+    >>> import actorgraph as ag
+    >>> ag.ops.vander(ag.Graph().input("x", ("m",), "float64"), 3).shape
+    (m, 3)
+    """
+    count = (x.dims[-1] if x.ndim else None) if n is None else n
+    if not isinstance(count, (int, np.integer)) or not x.ndim:
+        raise ShapeError(f"vander takes vectors and a number of columns, got {x!r} and {n!r}")
+    powers = np.arange(count) if increasing else np.arange(count)[::-1]
+    return power(expand_dims(x, -1), powers.astype(x.dtype))

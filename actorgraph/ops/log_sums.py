@@ -13,7 +13,7 @@ from actorgraph.ops._scalars import highest
 from actorgraph.ops.activations import sigmoid
 from actorgraph.ops.complex import is_complex, real
 from actorgraph.ops.exponential import exp, log1p
-from actorgraph.ops.linalg_products import lifted_pair
+from actorgraph.ops.linalg import lifted_pair
 from actorgraph.ops.selection import clip, where
 
 __all__ = ["logaddexp", "logaddexp2"]

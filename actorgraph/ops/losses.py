@@ -22,6 +22,7 @@ import numpy as np
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import IN_PLACE, KEPT, Attrs, Factoring, LoopRule, Memory, Op, Sample
+from actorgraph.ops._device import largest
 from actorgraph.ops._docs import NO_AXIS, NO_FLOAT, raises
 from actorgraph.ops._half import through_float32
 from actorgraph.ops._rules import declare
@@ -48,7 +49,7 @@ _AXIS_SAMPLES = (
 
 def _shifted(xp: Any, x: Any, axis: int, **more: Any) -> Any:
     """Return x minus its maximum along the axis; empty axes are allowed."""
-    top = xp.maximum.reduce(x, axis=axis, keepdims=True, initial=-xp.inf)
+    top = largest(xp, x, axis, True, -xp.inf)
     return xp.subtract(x, top, **more)
 
 
@@ -78,7 +79,7 @@ def _by_rows(columns: Any, x: Any, out: Any) -> Any:
 def _softmax_forward(xp: Any, x: Any, axis: int, out: Any = None) -> Any:
     if _has_few(x, axis):
         e = _by_columns(x)
-        e -= xp.maximum.reduce(e, 0)
+        e -= e.max(0)
         xp.exp(e, out=e)
         e /= xp.add.reduce(e, 0)
         return _by_rows(e, x, out)
@@ -106,7 +107,7 @@ _SOFTMAX = declare(
 def _log_softmax_forward(xp: Any, x: Any, axis: int, out: Any = None) -> Any:
     if _has_few(x, axis):
         columns = _by_columns(x)
-        columns -= xp.maximum.reduce(columns, 0)
+        columns -= columns.max(0)
         columns -= xp.log(xp.add.reduce(xp.exp(columns), 0))
         return _by_rows(columns, x, out)
     shifted = _shifted(xp, x, axis, out=out)

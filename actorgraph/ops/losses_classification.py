@@ -21,9 +21,10 @@ from actorgraph.ops._half import tiny
 from actorgraph.ops.activations import logsigmoid, relu, softplus
 from actorgraph.ops.arithmetic import neg
 from actorgraph.ops.broadcasting import broadcast_like, sum  # noqa: A004
+from actorgraph.ops.convolution import linear
 from actorgraph.ops.exponential import exp
+from actorgraph.ops.gathering import pick
 from actorgraph.ops.indexing import take
-from actorgraph.ops.linear import linear
 from actorgraph.ops.losses import (
     check_reduction,
     log_softmax,
@@ -31,7 +32,6 @@ from actorgraph.ops.losses import (
     reduced,
     same_shape,
 )
-from actorgraph.ops.picking import pick
 from actorgraph.ops.rearranging import moveaxis
 from actorgraph.ops.reductions import mean
 from actorgraph.ops.selection import maximum, where
@@ -188,10 +188,10 @@ def cross_entropy(
 
     Examples
     --------
-    >>> from actorgraph.graph import Graph
-    >>> g = Graph()
+    >>> import actorgraph as ag
+    >>> g = ag.Graph()
     >>> z, t = g.input("z", ("batch", 10)), g.input("t", ("batch",), "int64")
-    >>> cross_entropy(z, t, label_smoothing=0.1).shape
+    >>> ag.ops.cross_entropy(z, t, label_smoothing=0.1).shape
     ()
     """
     _check_options(reduction, weight, "cross_entropy")

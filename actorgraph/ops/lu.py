@@ -28,13 +28,13 @@ from actorgraph.ops._rules import declare
 from actorgraph.ops.broadcasting import expand_dims, squeeze, zeros_like
 from actorgraph.ops.casting import real_part
 from actorgraph.ops.creation import eye
+from actorgraph.ops.decompositions import solve_triangular, triangular_solution
 from actorgraph.ops.gathering import take_along_axis
 from actorgraph.ops.indexing import getitem, one_hot
-from actorgraph.ops.linalg_products import lifted_pair
+from actorgraph.ops.linalg import lifted_pair
 from actorgraph.ops.matrices import tril, triu
 from actorgraph.ops.shaping import concatenate, swap_last
 from actorgraph.ops.sorting import argsort
-from actorgraph.ops.triangular import solve_triangular, triangular_solution
 from actorgraph.types import Checks, Shape
 
 __all__ = ["lu", "lu_factor", "lu_solve"]
@@ -238,8 +238,8 @@ def lu(x: Node) -> LUResult:
 
     Examples
     --------
-    >>> from actorgraph import Graph
-    >>> lu(Graph().input("x", ("batch", 4, 3), "float64")).L.shape
+    >>> import actorgraph as ag
+    >>> ag.ops.lu(ag.Graph().input("x", ("batch", 4, 3), "float64")).L.shape
     (batch, 4, 3)
     """
     factors, order = _decomposed(x, "lu")
@@ -267,8 +267,8 @@ def lu_factor(x: Node) -> LUFactorResult:
 
     Examples
     --------
-    >>> from actorgraph import Graph
-    >>> lu_factor(Graph().input("x", (3, 3), "float64")).permutation.dtype
+    >>> import actorgraph as ag
+    >>> ag.ops.lu_factor(ag.Graph().input("x", (3, 3), "float64")).permutation.dtype
     dtype('int64')
     """
     return LUFactorResult(*_decomposed(x, "lu_factor"))
@@ -298,9 +298,9 @@ def lu_solve(factors: LUFactorResult, b: Any, *, left: bool = True, adjoint: boo
 
     Examples
     --------
-    >>> from actorgraph import Graph
-    >>> a = Graph().input("a", (3, 3), "float64")
-    >>> lu_solve(lu_factor(a), a[0]).shape
+    >>> import actorgraph as ag
+    >>> a = ag.Graph().input("a", (3, 3), "float64")
+    >>> ag.ops.lu_solve(ag.ops.lu_factor(a), a[0]).shape
     (3,)
     """
     matrix, b = lifted_pair(factors[0], b, "lu_solve")

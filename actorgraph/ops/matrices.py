@@ -108,8 +108,8 @@ def diagonal(x: Node, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Node:
 
     Examples
     --------
-    >>> from actorgraph import Graph
-    >>> diagonal(Graph().input("x", (2, 3, 4), "float64"), axis1=1, axis2=2).shape
+    >>> import actorgraph as ag
+    >>> ag.ops.diagonal(ag.Graph().input("x", (2, 3, 4), "float64"), axis1=1, axis2=2).shape
     (2, 3)
     """
     return matrix_diagonal(_axes_last(x, axis1, axis2, "diagonal"), offset)
@@ -135,8 +135,8 @@ def trace(x: Node, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Node:
 
     Examples
     --------
-    >>> from actorgraph import Graph
-    >>> trace(Graph().input("x", (3, 3), "float64")).shape
+    >>> import actorgraph as ag
+    >>> ag.ops.trace(ag.Graph().input("x", (3, 3), "float64")).shape
     ()
     """
     return sum_over(matrix_diagonal(_axes_last(x, axis1, axis2, "trace"), offset), -1)
@@ -187,8 +187,8 @@ def diag_embed(x: Node, offset: int = 0) -> Node:
 
     Examples
     --------
-    >>> from actorgraph import Graph
-    >>> diag_embed(Graph().input("x", ("batch", 3), "float64")).shape
+    >>> import actorgraph as ag
+    >>> ag.ops.diag_embed(ag.Graph().input("x", ("batch", 3), "float64")).shape
     (batch, 3, 3)
     """
     return build(_EMBED, x, offset=int(offset))
@@ -207,8 +207,8 @@ def diag(x: Node, k: int = 0) -> Node:
 
     Examples
     --------
-    >>> from actorgraph import Graph
-    >>> diag(Graph().input("x", (3,), "float64"), 1).shape
+    >>> import actorgraph as ag
+    >>> ag.ops.diag(ag.Graph().input("x", (3,), "float64"), 1).shape
     (4, 4)
     """
     if x.ndim not in (1, 2):
@@ -231,8 +231,8 @@ def diagflat(x: Node, k: int = 0) -> Node:
 
     Examples
     --------
-    >>> from actorgraph import Graph
-    >>> diagflat(Graph().input("x", (2, 2), "float64")).shape
+    >>> import actorgraph as ag
+    >>> ag.ops.diagflat(ag.Graph().input("x", (2, 2), "float64")).shape
     (4, 4)
     """
     return diag_embed(reshape(x, (-1,)), k)
@@ -282,8 +282,8 @@ def tril(x: Node, k: int = 0) -> Node:
 
     Examples
     --------
-    >>> from actorgraph import Graph
-    >>> tril(Graph().input("x", (3, 4), "float64"), -1).shape
+    >>> import actorgraph as ag
+    >>> ag.ops.tril(ag.Graph().input("x", (3, 4), "float64"), -1).shape
     (3, 4)
     """
     return build(_TRIL, x, k=int(k))
@@ -307,8 +307,8 @@ def triu(x: Node, k: int = 0) -> Node:
 
     Examples
     --------
-    >>> from actorgraph import Graph
-    >>> triu(Graph().input("x", (3, 4), "float64"), 1).shape
+    >>> import actorgraph as ag
+    >>> ag.ops.triu(ag.Graph().input("x", (3, 4), "float64"), 1).shape
     (3, 4)
     """
     return build(_TRIU, x, k=int(k))

@@ -1,29 +1,33 @@
-"""Norms of vectors and matrices and condition numbers, under NumPy's names: built of ops."""
+"""Norms of vectors and matrices, condition numbers, and the exponential of a matrix."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import inf
+from math import factorial, inf
 from typing import Any
 
 from actorgraph.errors import GraphError, ShapeError
-from actorgraph.graph import Node
+from actorgraph.graph import Node, build
+from actorgraph.op import Op
 from actorgraph.operands import naming_itself
-from actorgraph.ops._docs import NO_LAPACK, raises
-from actorgraph.ops._matrix_rules import as_matrices
+from actorgraph.ops._docs import NO_LAPACK, NOT_SQUARE, raises
+from actorgraph.ops._matrix_rules import SQUARE_SAMPLES, adjoint, as_matrices, as_square, cubic_cost
+from actorgraph.ops._rules import declare
 from actorgraph.ops.arithmetic import abs as size_of_each
-from actorgraph.ops.broadcasting import expand_dims
+from actorgraph.ops.broadcasting import expand_dims, zeros_like
 from actorgraph.ops.broadcasting import sum as sum_over
 from actorgraph.ops.indexing import getitem
 from actorgraph.ops.inverses import inv
 from actorgraph.ops.rearranging import moveaxis
 from actorgraph.ops.reductions import max as largest
 from actorgraph.ops.reductions import min as least
-from actorgraph.ops.shaping import one_axis
+from actorgraph.ops.shaping import concatenate, one_axis
 from actorgraph.ops.spectral import svdvals
 from actorgraph.ops.statistics import norm
 
-__all__ = ["cond", "matrix_norm", "vector_norm"]
+__all__ = [
+    "cond", "matrix_exp", "matrix_norm", "vector_norm",
+]  # fmt: skip
 
 
 @naming_itself
@@ -91,8 +95,8 @@ def matrix_norm(
 
     Examples
     --------
-    >>> from actorgraph import Graph
-    >>> matrix_norm(Graph().input("x", ("batch", 3, 4), "float32"), "nuc").shape
+    >>> import actorgraph as ag
+    >>> ag.ops.matrix_norm(ag.Graph().input("x", ("batch", 3, 4), "float32"), "nuc").shape
     (batch,)
     """
     one = _norm_of(ord, "matrix_norm")
@@ -128,8 +132,8 @@ def cond(x: Node, p: Any = None) -> Node:
 
     Examples
     --------
-    >>> from actorgraph import Graph
-    >>> cond(Graph().input("x", ("batch", 3, 3), "float64")).shape
+    >>> import actorgraph as ag
+    >>> ag.ops.cond(ag.Graph().input("x", ("batch", 3, 3), "float64")).shape
     (batch,)
     """
     if p is None or p in (2, -2):
@@ -138,3 +142,83 @@ def cond(x: Node, p: Any = None) -> Node:
         return ends[1] / ends[0] if p == -2 else ends[0] / ends[1]
     one = _norm_of(p, "cond")
     return one(x) * one(inv(x))
+
+
+# -- matrix exponential -----------------------------------------------------------------------
+
+
+_DEGREE, _RADIUS = 13, 5.371920351148152
+"""Degree of both polynomials, and up to which norm their quotient is exact in float64."""
+_WEIGHTS = [
+    factorial(2 * _DEGREE - k) // (factorial(k) * factorial(_DEGREE - k)) / factorial(_DEGREE)
+    for k in range(_DEGREE + 1)
+]
+
+
+def _quotient(xp: Any, x: Any) -> Any:
+    """Return the approximation for norms up to the radius."""
+    unit, w = xp.eye(x.shape[-1], dtype=x.dtype), _WEIGHTS
+    x2 = xp.matmul(x, x)
+    x4 = xp.matmul(x2, x2)
+    x6 = xp.matmul(x4, x2)
+    high = xp.matmul(x6, w[13] * x6 + w[11] * x4 + w[9] * x2)
+    odd = xp.matmul(x, high + w[7] * x6 + w[5] * x4 + w[3] * x2 + w[1] * unit)
+    high = xp.matmul(x6, w[12] * x6 + w[10] * x4 + w[8] * x2)
+    even = high + w[6] * x6 + w[4] * x4 + w[2] * x2 + w[0] * unit
+    return xp.linalg.solve(even - odd, even + odd)
+
+
+def _forward(xp: Any, x: Any) -> Any:
+    if not x.size:
+        return xp.zeros(x.shape, x.dtype)
+    wide = x.astype(xp.result_type(x.dtype, xp.float64))  # squaring would lose float32's digits
+    norm = xp.abs(wide).sum(axis=-2).max(axis=-1)[..., None, None]
+    if not xp.isfinite(norm).all():
+        return xp.full(x.shape, xp.nan, x.dtype)
+    doublings = xp.maximum(xp.ceil(xp.log2(xp.maximum(norm, _RADIUS) / _RADIUS)), 0)
+    result = _quotient(xp, wide * 2.0**-doublings)
+    for step in range(int(doublings.max())):
+        result = xp.where(step < doublings, xp.matmul(result, result), result)
+    return result.astype(x.dtype, copy=False)
+
+
+def _along(x: Node, direction: Node) -> Node:
+    """Return the derivative along a direction."""
+    above = concatenate([x, direction], axis=-1)
+    below = concatenate([zeros_like(x), x], axis=-1)
+    n = x.dims[-1]
+    both = build(_EXP, concatenate([above, below], axis=-2))
+    return getitem(both, (Ellipsis, slice(None, n), slice(n, None)))
+
+
+_EXP: Op = declare(
+    "matrix_exp", "x[*s, n, n] -> x[*s, n, n]", _forward,
+    vjp=(lambda ct, y, x: _along(adjoint(x), ct),), jvp=lambda tans, y, x: _along(x, tans[0]),
+    cost=cubic_cost(20), samples=SQUARE_SAMPLES, doc="Exponential of each matrix.",
+)  # fmt: skip
+
+
+@raises(types=NO_LAPACK, shapes=NOT_SQUARE)
+def matrix_exp(x: Node) -> Node:
+    """Return the exponential of square matrices, ``I + x + x @ x / 2 + ...``.
+
+    As ``scipy.linalg.expm`` and ``torch.linalg.matrix_exp``; the gradient costs the exponential of
+    a matrix of twice the size.
+
+    Parameters
+    ----------
+    x : node
+        Shape (..., n, n), float or complex of at least 32 bits a number.
+
+    Returns
+    -------
+    Node
+        Of the shape and dtype of `x`; NaN where `x` is not finite.
+
+    Examples
+    --------
+    >>> import actorgraph as ag
+    >>> ag.ops.matrix_exp(ag.Graph().input("x", ("batch", 3, 3), "float32")).shape
+    (batch, 3, 3)
+    """
+    return build(_EXP, as_square(x, "matrix_exp"))

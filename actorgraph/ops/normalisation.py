@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
+from actorgraph.node import Buffer
 from actorgraph.op import IN_PLACE, KEPT, KEPT_OUT, Op, Sample
 from actorgraph.ops import reductions
 from actorgraph.ops._docs import raises
@@ -30,6 +31,7 @@ from actorgraph.types import Checks, Shape, shape_from
 
 __all__ = [
     "batch_norm", "group_norm", "instance_norm", "layer_norm", "local_response_norm", "rms_norm",
+    "running_batch_norm",
 ]  # fmt: skip
 
 Axes = tuple[int, ...]
@@ -237,8 +239,8 @@ def layer_norm(
 
     Examples
     --------
-    >>> from actorgraph.graph import Graph
-    >>> layer_norm(Graph().input("x", ("batch", 8)), 8).shape
+    >>> import actorgraph as ag
+    >>> ag.ops.layer_norm(ag.Graph().input("x", ("batch", 8)), 8).shape
     (batch, 8)
     """
     axes = _trailing(x, normalized_shape, "layer_norm")
@@ -413,3 +415,57 @@ def local_response_norm(
         divisor="all",
     )  # fmt: skip
     return x / power(average * float(alpha) + float(k), float(beta))
+
+
+# -- running statistics -----------------------------------------------------------------------
+
+
+@raises(types="The statistics are no buffers, or `momentum` is outside of [0, 1].")
+def running_batch_norm(
+    x: Node,
+    scale: Any,
+    bias: Any,
+    running_mean: Buffer,
+    running_var: Buffer,
+    *,
+    training: bool,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Node:
+    """Normalise each channel by the batch in training, by running statistics in evaluation.
+
+    In training every run that computes the result ends by moving the buffers towards the batch's
+    mean and unbiased variance, ``running = (1 - momentum) running + momentum batch``, as PyTorch
+    does.  Runs commit in the order of their numbers; each has read the statistics at its start,
+    so of runs in flight together the last one's counts.  A failed run changes nothing.
+
+    Parameters
+    ----------
+    x : node
+        Float, shape (batch, channels, ...).
+    scale, bias : node, array or None
+        One entry per channel.
+    running_mean, running_var : Buffer
+        One entry per channel; usually zeros and ones at first.
+    training : bool
+        Build two nodes, one for each, where both are wanted.
+    momentum, eps : float
+
+    Returns
+    -------
+    Node
+        Of the shape of `x`.
+    """
+    for buffer in (running_mean, running_var):
+        if not isinstance(buffer, Buffer):
+            raise GraphTypeError(
+                f"running statistics are buffers, got {buffer!r}; make them with graph.buffer(...)"
+            )
+    if not 0 <= momentum <= 1:
+        raise GraphTypeError(f"momentum is in [0, 1], got {momentum!r}")
+    if not training:
+        return batch_norm(x, scale=scale, bias=bias, mean=running_mean, var=running_var, eps=eps).y
+    y, mean, var = batch_norm(x, scale=scale, bias=bias, eps=eps)
+    for buffer, batch in ((running_mean, mean), (running_var, var)):
+        x.graph.assign(buffer, buffer * (1 - momentum) + batch * momentum, on=y)
+    return y

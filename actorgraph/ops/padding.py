@@ -131,8 +131,8 @@ def pad(x: Node, pad_width: Any, mode: str = "constant", constant_values: Any = 
 
     Examples
     --------
-    >>> from actorgraph.graph import Graph
-    >>> pad(Graph().input("x", ("n", 3)), ((1, 1), (0, 2))).shape
+    >>> import actorgraph as ag
+    >>> ag.ops.pad(ag.Graph().input("x", ("n", 3)), ((1, 1), (0, 2))).shape
     (n + 2, 5)
     """
     widths = _read_widths(pad_width, x)

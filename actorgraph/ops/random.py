@@ -11,32 +11,38 @@ The functions take a graph, or a node for its graph, first.
 
 from __future__ import annotations
 
+from math import sqrt
 from typing import Any
 
 import numpy as np
 
-from actorgraph.errors import GraphTypeError
+from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Graph, Node
 from actorgraph.op import KEPT, Attrs, Op, Sample
+from actorgraph.ops._declare import over_axes
 from actorgraph.ops._docs import raises
+from actorgraph.ops._half import machine_epsilon, tiny
 from actorgraph.ops._philox import PhiloxStream, normal_share
 from actorgraph.ops._rules import declare
+from actorgraph.ops.activations import leaky_relu
 from actorgraph.ops.casting import astype
 from actorgraph.ops.comparison import less
+from actorgraph.ops.exponential import log
 from actorgraph.ops.indexing import getitem
+from actorgraph.ops.losses import softmax
+from actorgraph.ops.selection import clip, where
 from actorgraph.types import UNKNOWN, Checks, Shape, dtype_of, shape_from
 
-__all__ = ["bernoulli", "binomial", "categorical", "normal", "truncated_normal", "uniform"]
+__all__ = [
+    "alpha_dropout", "bernoulli", "binomial", "categorical", "dropout", "dropout1d", "dropout2d",
+    "dropout3d", "feature_alpha_dropout", "gumbel_softmax", "normal", "rrelu", "truncated_normal",
+    "uniform",
+]  # fmt: skip
 
 _LEAST_HELD = 1e-300
 """What the interval of a truncated normal distribution has to hold."""
 _MOST_TRIALS = 2**24
 """A binomial number takes about a 32th of a word for each trial: 4 ms for so many."""
-
-
-def _host(x: Any) -> Any:
-    """Return an array of the device as one of NumPy, where numbers are drawn."""
-    return x.get() if hasattr(x, "get") else x
 
 
 def _floats(xp: Any, draw: Any, shape: Any, dtype: str) -> Any:
@@ -76,7 +82,7 @@ def _truncated_forward(
 def _binomial_forward(
     xp: Any, number: Any, p: Any, *, trials: int, shape: Any, seed: int, draw: int
 ) -> Any:
-    chances = np.broadcast_to(_probability(_host(p), "binomial", np.float64), shape)
+    chances = np.broadcast_to(_probability(p, "binomial", np.float64), shape)
     return xp.asarray(PhiloxStream(seed, draw, int(number)).binomial(trials, chances))
 
 
@@ -89,17 +95,18 @@ def _categorical_forward(xp: Any, number: Any, logits: Any, *, seed: int, draw: 
 _CASE = {"shape": (3, 4), "dtype": "float64", "seed": 1, "draw": 2}
 _UNIFORM = declare(
     "random_uniform", _scheme, _uniform_forward, shape=_given_shape,
-    samples=(Sample(((),), _CASE, ints={0: 9}),), memory=KEPT, doc="Uniform numbers in [0, 1).",
+    samples=(Sample(((),), _CASE, ints={0: 9}),), memory=KEPT, on_host=(0,),
+    doc="Uniform numbers in [0, 1).",
 )  # fmt: skip
 _NORMAL = declare(
     "random_normal", _scheme, _normal_forward, shape=_given_shape,
-    samples=(Sample(((),), _CASE, ints={0: 9}),), memory=KEPT,
+    samples=(Sample(((),), _CASE, ints={0: 9}),), memory=KEPT, on_host=(0,),
     doc="Numbers of the standard normal distribution.",
 )  # fmt: skip
 _TRUNCATED = declare(
     "random_truncated_normal", _scheme, _truncated_forward, shape=_given_shape,
     samples=(Sample(((),), {**_CASE, "low": -1.0, "high": 2.0}, ints={0: 9}),),
-    doc="Numbers of the standard normal distribution between two bounds.",
+    on_host=(0,), doc="Numbers of the standard normal distribution between two bounds.",
 )  # fmt: skip
 _BINOMIAL = declare(
     "random_binomial", "int64[] -> f[*t] -> int64[*out]", _binomial_forward, shape=_given_shape,
@@ -109,12 +116,12 @@ _BINOMIAL = declare(
             ((), (4,)), {"trials": 5, "shape": (3, 4), "seed": 1, "draw": 2}, 0.0, 1.0, ints={0: 9},
         ),
     ),
-    doc="Numbers of successes in independent trials.",
+    on_host=(0, 1), doc="Numbers of successes in independent trials.",
 )  # fmt: skip
 _CATEGORICAL = declare(
     "random_categorical", "int64[] -> f[*t, n] -> int64[*t]", _categorical_forward,
     vjp=(None, None), samples=(Sample(((), (3, 4)), {"seed": 1, "draw": 2}, ints={0: 9}),),
-    doc="Indices drawn by the softmax of logits along the last axis.",
+    on_host=(0,), doc="Indices drawn by the softmax of logits along the last axis.",
 )  # fmt: skip
 
 
@@ -159,7 +166,8 @@ def uniform(
 
     Examples
     --------
-    >>> uniform(Graph(), (2, 3)).shape
+    >>> import actorgraph as ag
+    >>> ag.ops.uniform(ag.Graph(), (2, 3)).shape
     (2, 3)
     """
     drawn = _unit(graph, shape, dtype)
@@ -272,3 +280,106 @@ def unit_like(x: Node) -> Node:
     if UNKNOWN in x.dims:
         return _draw(_UNIFORM, x.graph, x, shape=None, dtype=_float_name(x.dtype))
     return _draw(_UNIFORM, x.graph, shape=x.dims, dtype=_float_name(x.dtype))
+
+
+# -- noise ------------------------------------------------------------------------------------
+
+
+_LOWEST = -1.7580993408473766
+"""What `selu` gives far below 0."""
+
+
+def dropout(x: Node, p: float = 0.5, training: bool = True) -> Node:
+    """Zero elements with probability `p` and scale the others by ``1 / (1 - p)``.
+
+    The mask is a node of its own: forward, backward and a repeated run see the same.
+
+    Parameters
+    ----------
+    x : float node
+    p : float
+        In [0, 1].
+    training : bool
+        False returns `x` itself.
+
+    Raises
+    ------
+    ValueError
+        `p` is outside of [0, 1].
+    """
+    return _scaled(x, kept(x, p, training), p)
+
+
+def _scaled(x: Node, mask: Node | None, p: float) -> Node:
+    return x if mask is None else x * (mask * (1 / (1 - p) if p < 1 else 0.0))
+
+
+def _dropout(axes: int, x: Node, p: float = 0.5, training: bool = True) -> Node:
+    """Zero whole channels with probability `p` and scale the others by ``1 / (1 - p)``.
+
+    Parameters
+    ----------
+    x : node
+        Float, shape (batch, channels, {places}) or without the batch.
+    p : float
+        In [0, 1].
+    training : bool
+        False returns `x` itself.
+    """
+    if x.ndim not in (axes + 1, axes + 2):
+        raise ShapeError(f"dropout{axes}d takes rank {axes + 1} or {axes + 2}, got {x!r}")
+    return _scaled(x, kept(x, p, training, x.ndim - axes), p)
+
+
+dropout1d, dropout2d, dropout3d = over_axes(_dropout, "dropout{n}d")
+
+
+def _alpha(x: Node, mask: Node | None, p: float) -> Node:
+    if mask is None or p == 1:
+        return x if mask is None else x * 0.0
+    scale = 1 / sqrt((_LOWEST**2 * p + 1) * (1 - p))
+    return (x * mask + (1 - mask) * _LOWEST) * scale - scale * p * _LOWEST
+
+
+def alpha_dropout(x: Node, p: float = 0.5, training: bool = False) -> Node:
+    """Set elements to the least value of `selu`, and keep mean 0 and variance 1 by an affine map.
+
+    Parameters are those of `dropout`.  Source: G. Klambauer et al., Self-normalizing neural
+    networks, 2017.
+    """
+    return _alpha(x, kept(x, p, training), p)
+
+
+def feature_alpha_dropout(x: Node, p: float = 0.5, training: bool = False) -> Node:
+    """`alpha_dropout` of whole channels of ``(batch, channels, ...)``."""
+    return _alpha(x, kept(x, p, training, 2), p)
+
+
+def rrelu(x: Node, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False) -> Node:
+    """`leaky_relu` with a slope drawn for each element from [lower, upper), or else their middle.
+
+    Source: B. Xu et al., Empirical evaluation of rectified activations, 2015.
+    """
+    if not training:
+        return leaky_relu(x, (lower + upper) / 2)
+    return where(x > 0, x, x * (unit_like(x) * (upper - lower) + lower))
+
+
+def gumbel_softmax(logits: Node, tau: float = 1.0, *, axis: int = -1) -> Node:
+    """Draw almost one-hot vectors with probability ``softmax(logits)``, with a gradient.
+
+    ``softmax((logits + g) / tau)`` for g with Gumbel's distribution; the smaller `tau`, the nearer
+    to one-hot.  Source: E. Jang et al., Categorical reparameterization with Gumbel-softmax, 2017.
+
+    Parameters
+    ----------
+    logits : node
+        Float.
+    tau : float
+        Above 0.
+    axis : int
+        Along which the result sums to 1.
+    """
+    least, most = tiny(logits.dtype), 1 - machine_epsilon(logits.dtype)
+    unit = clip(unit_like(logits), least, most)
+    return softmax((logits - log(-log(unit))) / float(tau), axis)

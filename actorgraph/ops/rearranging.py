@@ -15,6 +15,7 @@ from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import Op, Sample
 from actorgraph.operands import naming_itself
+from actorgraph.ops._device import combine_at
 from actorgraph.ops._docs import WRONG_AXIS, raises
 from actorgraph.ops._half import through_float32
 from actorgraph.ops._rules import declare
@@ -72,8 +73,8 @@ def moveaxis(x: Node, source: Any, destination: Any) -> Node:
 
     Examples
     --------
-    >>> from actorgraph.graph import Graph
-    >>> moveaxis(Graph().input("x", (2, 3, 4)), 0, -1).shape
+    >>> import actorgraph as ag
+    >>> ag.ops.moveaxis(ag.Graph().input("x", (2, 3, 4)), 0, -1).shape
     (3, 4, 2)
     """
     places = []
@@ -196,8 +197,8 @@ def _repeat_back(xp: Any, ct: Any, x: Any, repeats: Any, axis: int) -> Any:
         apart = ct.reshape((*shape[: axis + 1], repeats, *shape[axis + 1 :]))
         return _sum_copies(xp, apart, axis + 1)
     out = xp.zeros(shape, ct.dtype)
-    key = (*[_FULL] * axis, xp.repeat(xp.arange(shape[axis]), repeats))
-    xp.add.at(out, key, ct)
+    places = xp.repeat(xp.arange(out.size).reshape(shape), repeats, axis)
+    combine_at(xp, "add", out.reshape(-1), places.reshape(-1), ct.reshape(-1))
     return out
 
 
@@ -242,8 +243,8 @@ def repeat(x: Node, repeats: Any, axis: int | None = None) -> Node:
 
     Examples
     --------
-    >>> from actorgraph.graph import Graph
-    >>> repeat(Graph().input("x", ("n", 3)), 2, axis=0).shape
+    >>> import actorgraph as ag
+    >>> ag.ops.repeat(ag.Graph().input("x", ("n", 3)), 2, axis=0).shape
     (2*n, 3)
     """
     if axis is None:

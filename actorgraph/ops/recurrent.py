@@ -23,7 +23,11 @@ __all__ = ["gru_cell", "lstm_cell", "rnn_cell"]
 
 
 def _affine(x: Node, weight: Node, bias: Any) -> Node:
-    y = matmul(x, swap_last(weight))
+    return _times(x, swap_last(weight), bias)
+
+
+def _times(x: Node, turned: Node, bias: Any) -> Node:
+    y = matmul(x, turned)
     return y if bias is None else y + bias
 
 
@@ -88,7 +92,15 @@ def rnn_cell(
         raise GraphTypeError(f"rnn_cell: nonlinearity is 'tanh' or 'relu', got {nonlinearity!r}")
     state = x.graph.lift(hidden)
     into, again = _weights(x, state, w_ih, w_hh, 1, "rnn_cell")
-    total = _affine(x, into, b_ih) + _affine(state, again, b_hh)
+    return rnn_step(_affine(x, into, b_ih), state, swap_last(again), b_hh, nonlinearity)
+
+
+def rnn_step(total: Node, hidden: Node, turned: Node, b_hh: Any, nonlinearity: str) -> Node:
+    """Return the next state by what the input gives, ``x w_ih^T + b_ih``; so do those below.
+
+    They take the transpose of ``w_hh``: a loop over time makes it once.
+    """
+    total = total + _times(hidden, turned, b_hh)
     return tanh(total) if nonlinearity == "tanh" else relu(total)
 
 
@@ -126,10 +138,24 @@ def lstm_cell(
         raise GraphTypeError(f"lstm_cell: state is a pair (hidden, cell), got {state!r}")
     hidden, cell = (x.graph.lift(part) for part in state)
     into, again = _weights(x, hidden, w_ih, w_hh, 4, "lstm_cell")
-    gates = _affine(x, into, b_ih) + _affine(hidden, again, b_hh)
+    return lstm_step(_affine(x, into, b_ih), (hidden, cell), swap_last(again), b_hh)
+
+
+def lstm_step(
+    gates: Node, state: tuple[Node, Node], turned: Node, b_hh: Any, looks: Any = None
+) -> tuple[Node, Node]:
+    """Return the next states; `looks` are three vectors by which gates see the cell."""
+    hidden, cell = state
+    gates = gates + _times(hidden, turned, b_hh)
     enter, forget, new, out = _parts(gates, 4, "lstm_cell")
-    cell = sigmoid(forget) * cell + sigmoid(enter) * tanh(new)
-    return sigmoid(out) * tanh(cell), cell
+    if looks is None:  # one call for all of them takes less than one for each of three
+        enter, forget, _, out = _parts(sigmoid(gates), 4, "lstm_cell")
+    else:
+        enter, forget = sigmoid(enter + looks[0] * cell), sigmoid(forget + looks[1] * cell)
+    cell = forget * cell + enter * tanh(new)
+    if looks is not None:
+        out = sigmoid(out + looks[2] * cell)
+    return out * tanh(cell), cell
 
 
 @raises(types="Dtypes differ.", shapes="Shapes do not fit.")
@@ -165,8 +191,13 @@ def gru_cell(
     """
     state = x.graph.lift(hidden)
     into, again = _weights(x, state, w_ih, w_hh, 3, "gru_cell")
-    first = _parts(_affine(x, into, b_ih), 3, "gru_cell")
-    other = _parts(_affine(state, again, b_hh), 3, "gru_cell")
+    return gru_step(_affine(x, into, b_ih), state, swap_last(again), b_hh)
+
+
+def gru_step(gates: Node, hidden: Node, turned: Node, b_hh: Any) -> Node:
+    """Return the next state."""
+    first = _parts(gates, 3, "gru_cell")
+    other = _parts(_times(hidden, turned, b_hh), 3, "gru_cell")
     reset, update = (sigmoid(first[i] + other[i]) for i in range(2))
     new = tanh(first[2] + reset * other[2])
-    return new + update * (state - new)
+    return new + update * (hidden - new)

@@ -121,7 +121,9 @@ def _extremum(name: str, doc: str, notes: str) -> Reduction:
     def forward(xp: Any, x: Any, axis: Axes, keepdims: bool) -> Any:
         if passing_over_nan is None:
             return getattr(x, name)(axis=axis, keepdims=keepdims)
-        return getattr(xp, passing_over_nan).reduce(x, axis=axis, keepdims=keepdims)
+        if xp is np:
+            return getattr(np, passing_over_nan).reduce(x, axis=axis, keepdims=keepdims)
+        return getattr(xp, name)(x, axis=axis, keepdims=keepdims)
 
     return reduction(
         name, "r[*s] -> r[*out]", forward, doc, shape=_extremum_shape, slope=_shares,

@@ -126,8 +126,8 @@ def ravel(x: Node) -> Node:
 
     Examples
     --------
-    >>> from actorgraph.graph import Graph
-    >>> ravel(Graph().input("x", ("n", 3))).shape
+    >>> import actorgraph as ag
+    >>> ag.ops.ravel(ag.Graph().input("x", ("n", 3))).shape
     (3*n,)
     """
     return reshape(x, (-1,))
@@ -172,8 +172,8 @@ def flatten(x: Node, start_axis: int = 0, end_axis: int = -1) -> Node:
 
     Examples
     --------
-    >>> from actorgraph.graph import Graph
-    >>> flatten(Graph().input("x", ("batch", 3, 4)), 1).shape
+    >>> import actorgraph as ag
+    >>> ag.ops.flatten(ag.Graph().input("x", ("batch", 3, 4)), 1).shape
     (batch, 12)
     """
     if not x.ndim:

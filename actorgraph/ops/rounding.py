@@ -13,17 +13,17 @@ from actorgraph.ops.casting import astype
 
 __all__ = ["ceil", "floor", "isfinite", "isinf", "isnan", "round", "trunc"]
 
-_FLOAT, _TEST = "f[*s] -> f[*s]", "n[*s] -> bool[*s]"
+_ROUNDED, _TEST = "f[*s] -> f[*s]", "n[*s] -> bool[*s]"
 _FLAT = "Piecewise constant: its gradient is zero.  Integers are returned as they are."
 
-_ceil = unary("ceil", "ceil", None, "The smallest integer >= x.", scheme=_FLOAT, notes=_FLAT)
-_floor = unary("floor", "floor", None, "The largest integer <= x.", scheme=_FLOAT, notes=_FLAT)
+_ceil = unary("ceil", "ceil", None, "The smallest integer >= x.", scheme=_ROUNDED, notes=_FLAT)
+_floor = unary("floor", "floor", None, "The largest integer <= x.", scheme=_ROUNDED, notes=_FLAT)
 _trunc = unary(
-    "trunc", "trunc", None, "The nearest integer towards zero.", scheme=_FLOAT, notes=_FLAT
+    "trunc", "trunc", None, "The nearest integer towards zero.", scheme=_ROUNDED, notes=_FLAT
 )  # fmt: skip
 _round = unary(
-    "round", "rint", None, "The nearest integer; halves go to the even one.", scheme=_FLOAT,
-    notes=_FLAT,
+    "round", "rint", None, "The nearest integer; halves go to the even one.",
+    scheme="x[*s] -> x[*s]", notes=_FLAT,
 )  # fmt: skip
 
 isnan = unary("isnan", "isnan", None, "Whether x is NaN.", scheme=_TEST)
@@ -57,18 +57,18 @@ def _to_tens(x: Node, ten: int) -> Node:
     return (tens + astype(more, x.dtype)) * ten
 
 
-@raises(types="`x` is complex or bool.")
+@raises(types="`x` is bool.")
 def round(x: Any, decimals: int = 0) -> Node:  # noqa: A001 - NumPy's name
     """Round to the nearest number of so many decimals; halves go to the even neighbour.
 
-    Type ``f[*s] -> f[*s]``; of integers only the digits that stand are rounded.  Piecewise
+    Type ``x[*s] -> x[*s]``; of integers only the digits that stand are rounded.  Piecewise
     constant: its gradient is zero.  With decimals the value is ``rint(x * 10**decimals) /
     10**decimals``, as in NumPy.
 
     Examples
     --------
-    >>> from actorgraph.graph import Graph
-    >>> round(Graph().input("x", (3,)))
+    >>> import actorgraph as ag
+    >>> ag.ops.round(ag.Graph().input("x", (3,)))
     <round_1: float32[3]>
     """
     if isinstance(x, Node) and x.dtype.kind in "iu" and decimals >= 0:

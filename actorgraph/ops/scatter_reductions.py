@@ -17,6 +17,7 @@ from actorgraph.errors import GraphError, GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import CONSTANT, Attrs, Op, Sample
 from actorgraph.operands import naming_itself
+from actorgraph.ops._device import combine_at
 from actorgraph.ops._half import through_float32
 from actorgraph.ops._rules import declare
 from actorgraph.ops.arithmetic import floor_divide
@@ -35,7 +36,7 @@ from actorgraph.ops.casting import astype
 from actorgraph.ops.creation import full, full_like, ones_like
 from actorgraph.ops.cumulative import cumsum, products_before
 from actorgraph.ops.gathering import positions_of, size_of
-from actorgraph.ops.indexing import Index, filled, getitem, take, take_index
+from actorgraph.ops.indexing import Index, flat_places, getitem, take, take_index
 from actorgraph.ops.rearranging import flip
 from actorgraph.ops.reshaping import ravel, reshape_like
 from actorgraph.ops.rounding import isnan
@@ -56,7 +57,8 @@ _REDUCTIONS = ("sum", "mean", *_UFUNCS)
 def _reduce_forward(xp: Any, x: Any, values: Any, *arrays: Any, index: Index, reduce: str) -> Any:
     out = xp.array(x, order="C")
     check_values(values, x.shape, arrays, index)
-    getattr(xp, _UFUNCS[reduce]).at(out, filled(xp, index, arrays), values)
+    places = flat_places(xp, x.shape, arrays, index).reshape(-1)
+    combine_at(xp, _UFUNCS[reduce], out.reshape(-1), places, values.reshape(-1))
     return out
 
 
@@ -212,9 +214,9 @@ def scatter_reduce(
 
     Examples
     --------
-    >>> from actorgraph.graph import Graph
-    >>> x = Graph().input("x", (2, 3))
-    >>> scatter_reduce(x, 1, [[0, 0], [2, 1]], 1.0, "amax", include_self=False).shape
+    >>> import actorgraph as ag
+    >>> x = ag.Graph().input("x", (2, 3))
+    >>> ag.ops.scatter_reduce(x, 1, [[0, 0], [2, 1]], 1.0, "amax", include_self=False).shape
     (2, 3)
     """
     _check("scatter_reduce", reduce)

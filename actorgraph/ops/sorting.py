@@ -1,4 +1,4 @@
-"""Order: sort, argsort, topk, mode, searchsorted, unique.
+"""Order and search: sort, argsort, topk, mode, searchsorted, unique, nonzero, isin.
 
 Sorting is stable, and NaN counts as the largest value, as in NumPy and PyTorch; the gradient of a
 sorted value goes to the element that it was.
@@ -14,16 +14,34 @@ import numpy as np
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import Attrs, Op, Sample
-from actorgraph.operands import naming_itself
+from actorgraph.operands import as_node, naming_itself
+from actorgraph.ops._device import running
+from actorgraph.ops._docs import raises
 from actorgraph.ops._rules import declare
-from actorgraph.ops.assignment import scatter_add
-from actorgraph.ops.broadcasting import along_axis, reduced_shape, squeeze, zeros_like
-from actorgraph.ops.gathering import gather
-from actorgraph.ops.reshaping import ravel
-from actorgraph.ops.shaping import one_axis
+from actorgraph.ops.arithmetic import floor_divide, mod
+from actorgraph.ops.assignment import index_put, scatter_add
+from actorgraph.ops.broadcasting import (
+    along_axis,
+    broadcast_like,
+    reduced_shape,
+    squeeze,
+    zeros_like,
+)
+from actorgraph.ops.casting import astype
+from actorgraph.ops.creation import full_like
+from actorgraph.ops.cumulative import cumsum
+from actorgraph.ops.gathering import gather, size_of
+from actorgraph.ops.indexing import getitem, take
+from actorgraph.ops.masking import positions_where
+from actorgraph.ops.reshaping import ravel, reshape_like
+from actorgraph.ops.selection import minimum
+from actorgraph.ops.shaping import one_axis, stack
 from actorgraph.types import UNKNOWN, Checks, Dim, Shape, shape_from
 
-__all__ = ["argsort", "mode", "searchsorted", "sort", "topk", "unique"]
+__all__ = [
+    "argsort", "argwhere", "flatnonzero", "isin", "masked_scatter", "mode", "nonzero",
+    "searchsorted", "sort", "topk", "unique",
+]  # fmt: skip
 
 
 def _cost(shapes: tuple[tuple[int, ...], ...], result: tuple[int, ...], attrs: Attrs) -> float:
@@ -39,7 +57,7 @@ def _stable_order(xp: Any, x: Any, axis: int) -> Any:
     Rows without ties and NaN are in the same order by any algorithm, and NumPy's default one is
     several times faster for floats, also with the check for ties.
     """
-    if x.dtype.kind != "f":
+    if x.dtype.kind != "f" or xp is not np:  # CuPy has no other
         return xp.argsort(x, axis=axis, kind="stable")
     rows = xp.moveaxis(x, axis, -1)
     order = xp.argsort(rows, axis=-1)
@@ -112,8 +130,8 @@ def sort(x: Node, axis: int | None = -1, descending: bool = False) -> Node:
 
     Examples
     --------
-    >>> from actorgraph.graph import Graph
-    >>> sort(Graph().input("x", ("n",)), descending=True)
+    >>> import actorgraph as ag
+    >>> ag.ops.sort(ag.Graph().input("x", ("n",)), descending=True)
     <sort_1: float32[n]>
     """
     if axis is None:
@@ -231,7 +249,7 @@ def _mode_forward(xp: Any, x: Any, axis: int) -> Any:
     places = xp.broadcast_to(xp.arange(rows.shape[-1]), rows.shape)
     begins = xp.ones(rows.shape, bool)
     begins[..., 1:] = ordered[..., 1:] != ordered[..., :-1]
-    length = places - xp.maximum.accumulate(xp.where(begins, places, 0), axis=-1)
+    length = places - running(xp, "maximum", xp.where(begins, places, 0), places.ndim - 1)
     # The first of the longest runs is the smallest value; its end is its last entry.
     found = xp.take_along_axis(order, length.argmax(axis=-1)[..., None], -1)
     return xp.moveaxis(found, -1, axis).astype(xp.int64, copy=False)
@@ -375,3 +393,134 @@ def unique(
     wanted = ["values", *(which for which, flag in flags.items() if flag)]
     nodes = tuple(build(_UNIQUE, x, which=which) for which in wanted)
     return nodes if len(nodes) > 1 else nodes[0]
+
+
+# -- finding ----------------------------------------------------------------------------------
+
+
+@naming_itself
+def flatnonzero(x: Node) -> Node:
+    """Return the positions in the flattened array of what is not zero, as ``numpy.flatnonzero``.
+
+    Parameters
+    ----------
+    x : node
+        Any shape and dtype; NaN is not zero.
+
+    Returns
+    -------
+    Node
+        Of int64 and one dim, whose size only a run knows (None); it has no gradient.
+    """
+    flat = ravel(x)
+    return positions_where(flat if flat.dtype.kind == "b" else flat != 0, flat)
+
+
+@raises(shapes="`x` is a scalar.")
+@naming_itself
+def nonzero(x: Node) -> tuple[Node, ...]:
+    """Return where elements are not zero, as ``numpy.nonzero``: ``x[nonzero(x)]`` are these.
+
+    Parameters
+    ----------
+    x : node
+        Any dtype, at least one dim; NaN is not zero.
+
+    Returns
+    -------
+    tuple of Node
+        For each axis the positions, in C order: of int64 and one dim, whose size only a run knows
+        (None).  They have no gradient; ``x[nonzero(x)]`` has one.
+
+    Examples
+    --------
+    >>> import actorgraph as ag
+    >>> rows, columns = ag.ops.nonzero(ag.Graph().input("x", ("n", 3)))
+    >>> rows.shape, columns.dtype
+    ((None,), dtype('int64'))
+    """
+    if not x.ndim:
+        raise ShapeError(f"nonzero: {x!r} has no axes; use ag.ops.ravel(x) first")
+    left = flatnonzero(x)
+    places = []
+    for axis in range(x.ndim - 1, 0, -1):
+        size = size_of(x, axis)
+        places.append(mod(left, size))
+        left = floor_divide(left, size)
+    return (left, *reversed(places))
+
+
+@naming_itself
+def argwhere(x: Node) -> Node:
+    """Return where elements are not zero, one row for each, as ``numpy.argwhere``.
+
+    Parameters as those of `nonzero`.
+
+    Returns
+    -------
+    Node
+        Of int64 and shape ``(None, x.ndim)``; it has no gradient.
+    """
+    return stack(nonzero(x), 1)
+
+
+@raises(types="The dtypes differ, or are bool or complex.")
+@naming_itself
+def isin(x: Node, test: Any, *, invert: bool = False) -> Node:
+    """Whether each element of `x` is among those of `test`, as ``numpy.isin``; no gradient.
+
+    Parameters
+    ----------
+    x : node
+        Real numbers; NaN is among nothing.
+    test : node or array
+        Of any shape, and the dtype of `x`.
+    invert : bool
+        Whether each is not.
+
+    Returns
+    -------
+    Node
+        Of bools, in the shape of `x`.
+    """
+    ordered = sort(ravel(as_node(test, x)))
+    if ordered.dims[0] == 0:
+        found = full_like(x, False, "bool")
+    else:
+        place = minimum(searchsorted(ordered, x), size_of(ordered) - 1)
+        found = take(ordered, place) == x
+    return ~found if invert else found
+
+
+@raises(
+    types="The mask is not of bools, or the dtypes differ.",
+    shapes="The mask does not broadcast to `x`.",
+)  # fmt: skip
+@naming_itself
+def masked_scatter(x: Node, mask: Any, source: Any) -> Node:
+    """Return `x` with the elements of `source`, in order, where a mask holds.
+
+    As ``torch.Tensor.masked_scatter``.
+
+    Parameters
+    ----------
+    x : node
+        Any dtype.
+    mask : bool array or node
+        Broadcasts to `x`.
+    source : node or array
+        At least as many elements as the mask has; the others are left out.
+
+    Returns
+    -------
+    Node
+        Of the type of `x`; what is left out and what is replaced get no gradient.
+    """
+    held = x.graph.lift(mask if isinstance(mask, Node) else np.asarray(mask))
+    if held.dtype.kind != "b":
+        raise GraphTypeError(f"masked_scatter: the mask holds bools, got {held!r}")
+    flat, held = ravel(x), ravel(broadcast_like(held, x))
+    values = ravel(as_node(source, x))
+    places = positions_where(held, flat)
+    numbers = getitem(cumsum(astype(held, "int64")) - 1, places)
+    return reshape_like(index_put(flat, places, take(values, numbers)), x)

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, partial
 from math import factorial, inf, log, pi, sqrt
-from typing import Any
+from typing import Any, NamedTuple
 
 from actorgraph.errors import GraphError
 from actorgraph.graph import Node, build
 from actorgraph.op import Op, Sample
 from actorgraph.operands import naming_itself
 from actorgraph.ops._declare import Unary, documented, nary_elementwise
+from actorgraph.ops._device import by_host
 from actorgraph.ops._docs import raises
 from actorgraph.ops._rules import add_all
 from actorgraph.ops._scalars import is_half
-from actorgraph.ops.arithmetic import reciprocal, square
+from actorgraph.ops.arithmetic import reciprocal, sign, square
 from actorgraph.ops.exponential import exp
 from actorgraph.ops.selection import clip, where
 
 __all__ = [
-    "digamma", "erf", "erfc", "erfcx", "erfinv", "gammaln", "lgamma", "log_ndtr", "multigammaln",
-    "ndtr", "ndtri", "polygamma", "psi", "zeta",
+    "digamma", "erf", "erfc", "erfcx", "erfinv", "gammaln", "i0", "i0e", "i1", "i1e", "j0", "j1",
+    "k0", "k0e", "k1", "k1e", "lgamma", "log_ndtr", "multigammaln", "ndtr", "ndtri", "polygamma",
+    "psi", "y0", "y1", "zeta",
 ]  # fmt: skip
 
 
@@ -46,7 +48,10 @@ def need_scipy() -> None:
 
 def special_function(xp: Any, name: str, x: Any, *before: Any) -> Any:
     """Return a function of ``scipy.special`` of `x`, after the other arguments, in its dtype."""
-    function = getattr(_library(xp.__name__), name)
+    function = getattr(_library(xp.__name__), name, None)
+    if function is None:  # CuPy has few of several arguments
+        host = partial(getattr(_library("numpy"), name), *before)
+        return by_host(xp, host, x).astype(x.dtype, copy=False)
     wide = x.astype(xp.float32) if is_half(x.dtype) else x
     return function(*before, wide).astype(x.dtype, copy=False)
 
@@ -172,8 +177,8 @@ def zeta(s: float, x: Any) -> Node:
 
     Examples
     --------
-    >>> from actorgraph import Graph
-    >>> zeta(2, Graph().input("x", (3,))).shape
+    >>> import actorgraph as ag
+    >>> ag.ops.zeta(2, ag.Graph().input("x", (3,))).shape
     (3,)
     """
     need_scipy()
@@ -218,11 +223,94 @@ def multigammaln(x: Node, p: int) -> Node:
 
     Examples
     --------
-    >>> from actorgraph import Graph
-    >>> multigammaln(Graph().input("x", (3,)), 2).shape
+    >>> import actorgraph as ag
+    >>> ag.ops.multigammaln(ag.Graph().input("x", (3,)), 2).shape
     (3,)
     """
     if not isinstance(p, int) or p < 1:
         raise GraphError(f"multigammaln: the number of dims is an int >= 1, got {p!r}")
     terms: Node = add_all([lgamma(x - j / 2) for j in range(p)])  # type: ignore[assignment]
     return terms + p * (p - 1) / 4 * log(pi)
+
+
+# -- bessel -----------------------------------------------------------------------------------
+
+
+class _Kind(NamedTuple):
+    """What SciPy calls a function and its orders 0 and 1, and its derivative."""
+
+    first: tuple[str, str]
+    below: float
+    """Share of the order below in the derivative, in halves."""
+    above: float
+    """Share of the order above."""
+    own: Any
+    """Share of the function itself, as a function of x, or None."""
+    what: str
+
+
+_KINDS = {
+    "jv": _Kind(("j0", "j1"), 1, -1, None, "Bessel function of the first kind"),
+    "yv": _Kind(("y0", "y1"), 1, -1, None, "Bessel function of the second kind"),
+    "iv": _Kind(("i0", "i1"), 1, 1, None, "modified Bessel function of the first kind"),
+    "ive": _Kind(
+        ("i0e", "i1e"), 1, 1, lambda x: -sign(x),
+        "exp(-abs(x)) times the modified Bessel function of the first kind",
+    ),
+    "kv": _Kind(("k0", "k1"), -1, -1, None, "modified Bessel function of the second kind"),
+    "kve": _Kind(
+        ("k0e", "k1e"), -1, -1, lambda x: 1,
+        "exp(x) times the modified Bessel function of the second kind",
+    ),
+}  # fmt: skip
+
+
+def _forward(xp: Any, x: Any, kind: str, order: int) -> Any:
+    first = _KINDS[kind].first
+    if order < len(first):
+        return special_function(xp, first[order], x)
+    return special_function(xp, kind, x, order)
+
+
+def _derivative(t: Node, y: Node, x: Node, kind: str, order: int) -> Node:
+    facts = _KINDS[kind]
+    above = build(_BESSEL, x, kind=kind, order=order + 1)
+    if order:
+        below = build(_BESSEL, x, kind=kind, order=order - 1)
+        slope = below * (facts.below / 2) + above * (facts.above / 2)
+    else:
+        slope = above * facts.above  # the order -1 is the order 1, but for its sign
+    return t * (slope if facts.own is None else slope + y * facts.own(x))
+
+
+_BESSEL: Op = nary_elementwise(
+    "bessel", "f[*s] -> f[*s]", _forward, (_derivative,), flops=80,
+    samples=tuple(
+        Sample(((3, 4),), {"kind": kind, "order": order}, 0.3, 4.0)
+        for kind in _KINDS
+        for order in (0, 2)
+    ),
+    doc="Bessel function of a kind and an integer order.",
+)  # fmt: skip
+
+
+def _function(kind: str, order: int) -> Unary:
+    def apply(x: Any) -> Node:
+        need_scipy()
+        return build(_BESSEL, x, kind=kind, order=order)
+
+    name, what = _KINDS[kind].first[order], _KINDS[kind].what
+    documented(
+        apply, _BESSEL, "x : node\n    Any shape.",
+        f"By ``scipy.special.{name}``, an extra: ``pip install 'actorgraph[special]'``.",
+        name=name, doc=f"{what[0].upper()}{what[1:]}, of order {order}.",
+    )  # fmt: skip
+    return naming_itself(apply)
+
+
+i0, i1 = _function("iv", 0), _function("iv", 1)
+i0e, i1e = _function("ive", 0), _function("ive", 1)
+j0, j1 = _function("jv", 0), _function("jv", 1)
+k0, k1 = _function("kv", 0), _function("kv", 1)
+k0e, k1e = _function("kve", 0), _function("kve", 1)
+y0, y1 = _function("yv", 0), _function("yv", 1)

@@ -1,36 +1,57 @@
-"""Variance, standard deviation and norms."""
+"""Variance, standard deviation, norms, covariance and quantiles."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import inf, nan, prod
 from typing import Any
 
 import numpy as np
 
-from actorgraph.errors import GraphError
+from actorgraph.errors import GraphError, GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import KEPT_OUT, Op, Sample
+from actorgraph.operands import as_node, naming_itself
 from actorgraph.ops._declare import Binary, binary, reduction_op
+from actorgraph.ops._device import largest, smallest
 from actorgraph.ops._docs import WRONG_AXIS, raises
 from actorgraph.ops._quick import all_finite, row_squares
 from actorgraph.ops._rules import declare
-from actorgraph.ops._scalars import accumulator, zero
+from actorgraph.ops._scalars import accumulator
 from actorgraph.ops.arithmetic import abs as size_of_each
-from actorgraph.ops.arithmetic import power, sign
+from actorgraph.ops.arithmetic import power, sign, sqrt
 from actorgraph.ops.broadcasting import (
     REDUCTION_SAMPLES,
     axes_of,
+    broadcast_like,
+    conj,
     expand_dims,
     spread,
+    squeeze,
     sum,  # noqa: A004 - NumPy's name
     zeros_like,
 )
+from actorgraph.ops.broadcasting import sum as sum_of
 from actorgraph.ops.casting import astype
 from actorgraph.ops.complex import imag, is_complex, real
-from actorgraph.ops.selection import where
+from actorgraph.ops.gathering import size_of, take_along_axis
+from actorgraph.ops.indexing import getitem, take
+from actorgraph.ops.linalg import matmul
+from actorgraph.ops.matrices import diagonal
+from actorgraph.ops.merging import merge_dims
+from actorgraph.ops.reductions import mean
+from actorgraph.ops.reshaping import reshape
+from actorgraph.ops.rounding import ceil, floor, isnan
+from actorgraph.ops.rounding import round as nearest
+from actorgraph.ops.selection import clip, maximum, where
+from actorgraph.ops.shaping import concatenate, transpose
+from actorgraph.ops.sorting import sort
 from actorgraph.ops.trigonometric import hypot
 
-__all__ = ["norm", "std", "var"]
+__all__ = [
+    "average", "corrcoef", "cov", "median", "nanmedian", "nanpercentile", "nanquantile", "norm",
+    "percentile", "quantile", "std", "var",
+]  # fmt: skip
 
 Axes = tuple[int, ...]
 
@@ -127,8 +148,8 @@ def var(x: Node, axis: Any = None, keepdims: bool = False, *, ddof: int = 0) -> 
 
     Examples
     --------
-    >>> from actorgraph.graph import Graph
-    >>> var(Graph().input("x", ("batch", 3)), axis=0, ddof=1)
+    >>> import actorgraph as ag
+    >>> ag.ops.var(ag.Graph().input("x", ("batch", 3)), axis=0, ddof=1)
     <var_1: float32[3]>
     """
     if is_complex(x):
@@ -156,8 +177,8 @@ def std(x: Node, axis: Any = None, keepdims: bool = False, *, ddof: int = 0) -> 
 
     Examples
     --------
-    >>> from actorgraph.graph import Graph
-    >>> std(Graph().input("x", ("batch", 3)), axis=0, keepdims=True)
+    >>> import actorgraph as ag
+    >>> ag.ops.std(ag.Graph().input("x", ("batch", 3)), axis=0, keepdims=True)
     <std_1: float32[1, 3]>
     """
     if is_complex(x):
@@ -197,14 +218,14 @@ _squares_without_warning = np.errstate(over="ignore")(row_squares)
 def _norm_forward(xp: Any, x: Any, axis: Axes, keepdims: bool, p: float) -> Any:
     if p == 2 and xp is np and x.dtype in _SMALL:
         total = _squares_without_warning(x, axis, keepdims)
-        smallest = np.minimum.reduce(total, axis=None, initial=inf)
-        if smallest > _SMALL[x.dtype] and all_finite(total):
+        least = np.minimum.reduce(total, axis=None, initial=inf)
+        if least > _SMALL[x.dtype] and all_finite(total):
             return np.sqrt(total)
     size = xp.absolute(x)
     if p == inf:
-        return size.max(axis=axis, keepdims=keepdims, initial=zero(xp, x))
+        return largest(xp, size, axis, keepdims, 0)
     if p == -inf:
-        return size.min(axis=axis, keepdims=keepdims, initial=x.dtype.type(inf))
+        return smallest(xp, size, axis, keepdims, inf)
     size = size.astype(accumulator(x.dtype), copy=False)
     if p == 0:
         total = xp.add.reduce(size != 0, axis=axis, dtype=size.dtype, keepdims=keepdims)
@@ -217,9 +238,9 @@ def _norm_forward(xp: Any, x: Any, axis: Axes, keepdims: bool, p: float) -> Any:
 
 def _power_norm(xp: Any, size: Any, axis: Axes, keepdims: bool, p: float) -> Any:
     """Return sum(size ** p) ** (1 / p), of sizes that neither overflow nor vanish."""
-    largest = size.max(axis=axis, keepdims=True, initial=zero(xp, size))
-    plain = (largest == 0) | (largest == inf)
-    scale = xp.where(plain, size.dtype.type(1), largest)
+    top = largest(xp, size, axis, True, 0)
+    plain = (top == 0) | (top == inf)
+    scale = xp.where(plain, size.dtype.type(1), top)
     # A zero to a negative power is infinite, and the norm then 0, which is its limit.
     with np.errstate(divide="ignore", over="ignore"):
         scaled = size / scale
@@ -282,8 +303,8 @@ def norm(x: Node, p: float = 2, axis: Any = None, keepdims: bool = False) -> Nod
 
     Examples
     --------
-    >>> from actorgraph.graph import Graph
-    >>> norm(Graph().input("x", ("batch", 3), "float32"), axis=1).shape
+    >>> import actorgraph as ag
+    >>> ag.ops.norm(ag.Graph().input("x", ("batch", 3), "float32"), axis=1).shape
     (batch,)
     """
     if isinstance(p, (str, bool)) or not isinstance(p, (int, float, np.number)) or p != p:
@@ -291,3 +312,304 @@ def norm(x: Node, p: float = 2, axis: Any = None, keepdims: bool = False) -> Nod
     x = size_of_each(x) if is_complex(x) else x
     axes = axes_of(axis, x.ndim, "norm")
     return build(_NORM, x, axis=axes, keepdims=bool(keepdims), p=float(p))
+
+
+# -- covariance -------------------------------------------------------------------------------
+
+
+@raises(types="`x` is an int.", shapes="The weights fit neither `x` nor the axes.")
+@naming_itself
+def average(
+    x: Node, axis: Any = None, weights: Any = None, returned: bool = False, keepdims: bool = False
+) -> Any:
+    """Average over `axis` by weights: ``sum(x * weights) / sum(weights)``, as ``numpy.average``.
+
+    Parameters
+    ----------
+    x : node
+    axis : int, tuple of int, or None for all
+    weights : node or array, optional
+        Of the shape of `x`, or of its dims along the axes in their order; default equal.
+    returned : bool
+        Return the sum of the weights too.
+    keepdims : bool
+        Keep the axes as dims of size 1.
+
+    Returns
+    -------
+    Node, or pair of Node
+        Where the weights sum to 0 the division says what NumPy's does.
+    """
+    axes = axes_of(axis, x.ndim, "average")
+    if weights is None:
+        found = mean(x, axis, keepdims)
+        total = astype(size_of(x), x.dtype) / astype(size_of(found), x.dtype)
+        return (found, broadcast_like(total, found)) if returned else found
+    share = as_node(weights, x)
+    if share.dims != x.dims:
+        if axis is None or share.ndim != len(axes):
+            raise ShapeError(f"weights of shape {share.shape} fit neither {x!r} nor axis {axis}")
+        named = [int(one) % x.ndim for one in np.atleast_1d(axis)]
+        share = transpose(share, sorted(range(len(named)), key=named.__getitem__))
+        share = expand_dims(share, tuple(i for i in range(x.ndim) if i not in axes))
+    total = sum_of(broadcast_like(share, x), axis, keepdims)
+    found = sum_of(x * share, axis, keepdims) / total
+    return (found, total) if returned else found
+
+
+@raises(types="`x` is an int.", shapes="More than two dims, or weights that do not fit.")
+@naming_itself
+def cov(
+    x: Node, y: Any = None, rowvar: bool = True, bias: bool = False, ddof: int | None = None, *,
+    fweights: Any = None, aweights: Any = None,
+) -> Node:  # fmt: skip
+    """Covariances of variables, as ``numpy.cov``.
+
+    Parameters
+    ----------
+    x : node
+        One or two dims; each row is a variable, each column an observation.
+    y : node or array, optional
+        More variables.
+    rowvar : bool
+        False where each column is a variable.
+    bias : bool
+        Divide by the number of observations instead of one less.
+    ddof : int, optional
+        What is subtracted from the number of observations in place of 1 or 0.
+    fweights, aweights : node or array of one dim, optional
+        How often each observation stands there, and how much it weighs.
+
+    Returns
+    -------
+    Node
+        A matrix, or a scalar for one variable.  NaN where the divisor is not positive.
+    """
+    rows = _variables(x, rowvar)
+    if y is not None:
+        rows = concatenate([rows, _variables(as_node(y, x), rowvar)], 0)
+    ddof = int(not bias) if ddof is None else ddof
+    given = [_weights(x, one) for one in (fweights, aweights) if one is not None]
+    if given:
+        weights = given[0] if len(given) == 1 else given[0] * given[1]
+        total = sum_of(weights)
+        off = rows - expand_dims(sum_of(rows * weights, 1) / total, 1)
+        scaled = off * weights
+        lost = sum_of(weights * given[-1]) / total if aweights is not None else 1
+        count = total - lost * ddof
+    else:
+        off = scaled = rows - mean(rows, 1, keepdims=True)
+        count = astype(size_of(rows, 1), x.dtype) - ddof
+    divisor = real(count)
+    # A complex number that is divided by NaN warns; its product with NaN does not.
+    rate = astype(1 / where(divisor > 0, divisor, nan), x.dtype)
+    found = matmul(off, conj(transpose(scaled))) * rate
+    return squeeze(found) if found.dims == (1, 1) else found
+
+
+def _variables(x: Node, rowvar: bool) -> Node:
+    if x.ndim > 2:
+        raise ShapeError(f"variables have at most two dims, got {x!r}")
+    if x.ndim < 2:
+        return expand_dims(x, tuple(range(2 - x.ndim)))
+    return x if rowvar else transpose(x)
+
+
+def _weights(x: Node, given: Any) -> Node:
+    found = x.graph.lift(given if isinstance(given, Node) else np.asarray(given))
+    if found.ndim != 1:
+        raise ShapeError(f"weights of observations have one dim, got {found!r}")
+    return astype(found, x.dtype)
+
+
+@naming_itself
+def corrcoef(x: Node, y: Any = None, rowvar: bool = True) -> Node:
+    """Correlation coefficients of variables, as ``numpy.corrcoef``; parameters as of `cov`."""
+    found = cov(x, y, rowvar)
+    if not found.ndim:
+        return found / found
+    spread = astype(sqrt(real(diagonal(found))), found.dtype)
+    scaled = found / expand_dims(spread, 1) / spread
+    return scaled if is_complex(scaled) else clip(scaled, -1, 1)
+
+
+# -- quantiles --------------------------------------------------------------------------------
+
+
+Ends = Callable[[Node], tuple[Node, Node]]
+
+
+def _around(position: Node) -> tuple[Node, Node]:
+    return floor(position), ceil(position)
+
+
+def _one(function: Callable[[Node], Node]) -> Ends:
+    def ends(position: Node) -> tuple[Node, Node]:
+        return (function(position),) * 2
+
+    return ends
+
+
+_METHODS: dict[str, tuple[float, float, Ends]] = {
+    "linear": (1, 1, _around), "lower": (1, 1, _one(floor)), "higher": (1, 1, _one(ceil)),
+    "nearest": (1, 1, _one(nearest)), "midpoint": (1, 1, _around),
+    "inverted_cdf": (0, 1, _one(ceil)),
+    "averaged_inverted_cdf": (0, 1, lambda position: (ceil(position), floor(position + 1))),
+    "closest_observation": (0, 1, _one(lambda position: nearest(position + 1) - 1)),
+    "interpolated_inverted_cdf": (0, 1, _around), "hazen": (0.5, 0.5, _around),
+    "weibull": (0, 0, _around), "median_unbiased": (1 / 3, 1 / 3, _around),
+    "normal_unbiased": (3 / 8, 3 / 8, _around),
+}  # fmt: skip
+"""Of each method a, b and the two positions that it reads, which may be one."""
+_PICKS = ("lower", "higher", "nearest", "inverted_cdf", "closest_observation")
+_HALVES = ("midpoint", "averaged_inverted_cdf")
+
+
+def _rows(x: Node, axes: tuple[int, ...], what: str) -> Node:
+    """Return the node with its axes merged into the first."""
+    if any(x.dims[i] == 0 for i in axes):
+        raise ShapeError(f"{what}: no elements to choose from along axis {axes} of {x!r}")
+    rest = [i for i in range(x.ndim) if i not in axes]
+    return merge_dims(transpose(x, (*axes, *rest)), (len(axes), *[1] * len(rest)))
+
+
+def _fractions(x: Node, q: Any, whole: float, what: str) -> Node:
+    """Return q as a node of fractions; what is no node is checked."""
+    if not isinstance(q, Node):
+        array = np.asarray(q, "float64")
+        if not ((array >= 0) & (array <= whole)).all():
+            raise GraphError(f"{what}: q is between 0 and {whole:g}, got {q!r}")
+        q = x.graph.constant(array)
+    if q.ndim > 1:
+        raise ShapeError(f"{what}: q is a number or has one dim, got shape {q.shape}")
+    return astype(q, "float64") / whole
+
+
+def _quantile(
+    what: str, x: Node, q: Any, axis: Any, method: str, keepdims: bool, whole: float = 1
+) -> Node:
+    if method not in _METHODS:
+        raise GraphError(f"{what}: no method {method!r}; there are {', '.join(_METHODS)}")
+    if x.dtype.kind in "biu" and method not in _PICKS:
+        raise GraphTypeError(
+            f"{what}: {x!r} holds no numbers between its values; convert it first, "
+            f".astype('float64'), or choose one with method='lower'"
+        )
+    axes = axes_of(axis, x.ndim, what)
+    q = _fractions(x, q, whole, what)
+    ordered = sort(_rows(x, axes, what), 0)
+    if what.startswith("nan"):
+        y = _of_numbers(ordered, q, method)
+    else:
+        y = _read(ordered, size_of(ordered, 0), q, method, take)
+        last = getitem(ordered, -1)  # NaN counts as the largest
+        y = where(isnan(last), last, y)
+    return expand_dims(y, tuple(i + q.ndim for i in sorted(axes))) if keepdims else y
+
+
+def _of_numbers(ordered: Node, q: Node, method: str) -> Node:
+    """Return the quantiles of what is not NaN in each row."""
+    count = sum_of(astype(~isnan(ordered), "int64"), 0)
+    rows = reshape(q, (-1, *[1] * count.ndim))
+    y = _read(ordered, count, rows, method, take_along_axis)
+    return y if q.ndim else getitem(y, 0)
+
+
+def _read(ordered: Node, count: Node, q: Node, method: str, take_at: Callable[..., Node]) -> Node:
+    """Return the quantiles of rows with so many entries."""
+    a, b, ends_of = _METHODS[method]
+    size = astype(count, "float64")
+    last = maximum(size - 1, 0)
+    position = (size + (1 - a - b)) * q + (a - 1)
+    low, high = (clip(end, 0, last) for end in ends_of(position))
+    lower = take_at(ordered, astype(low, "int64"), 0)
+    if low is high or method in _PICKS:
+        return lower
+    upper = take_at(ordered, astype(high, "int64"), 0)
+    # An entry that is both ends counts by halves: inf * 0 would be NaN.
+    share = 0.5 if method in _HALVES else where(low == high, 0.5, position - low)
+    if isinstance(share, Node):
+        share = astype(share, ordered.dtype)
+        if share.ndim < lower.ndim:
+            share = expand_dims(share, tuple(range(share.ndim, lower.ndim)))
+    return lower * (1 - share) + upper * share
+
+
+@raises(
+    other="`q` is out of range, or there is no such method.",
+    types="`x` is an int, and the method takes numbers between its values.",
+    shapes="There is no such axis, it has no elements, or `q` has more than one dim.",
+)  # fmt: skip
+@naming_itself
+def quantile(
+    x: Node, q: Any, axis: Any = None, keepdims: bool = False, *, method: str = "linear"
+) -> Node:
+    """The value below which a share `q` of the values lies, as ``numpy.quantile``.
+
+    The gradient goes to the one or two entries that are read, by their weights.  NaN where a value
+    is NaN.
+
+    Parameters
+    ----------
+    x : node
+        Real numbers; ints only for methods that choose a value.
+    q : float, sequence of float, or node
+        Between 0 and 1; a number or of one dim.
+    axis : int, tuple of int, or None for all
+    keepdims : bool
+        Keep the axes as dims of size 1.
+    method : str
+        One of the 13 of ``numpy.quantile``.
+
+    Returns
+    -------
+    Node
+        Of several `q` the first dim counts them.
+
+    Examples
+    --------
+    >>> import actorgraph as ag
+    >>> ag.ops.quantile(ag.Graph().input("x", ("batch", 3)), [0.25, 0.75], axis=0).shape
+    (2, 3)
+    """
+    return _quantile("quantile", x, q, axis, method, keepdims)
+
+
+@naming_itself
+def percentile(
+    x: Node, q: Any, axis: Any = None, keepdims: bool = False, *, method: str = "linear"
+) -> Node:
+    """`quantile` with `q` between 0 and 100, as ``numpy.percentile``."""
+    return _quantile("percentile", x, q, axis, method, keepdims, whole=100)
+
+
+@naming_itself
+def median(x: Node, axis: Any = None, keepdims: bool = False) -> Node:
+    """The value in the middle, or the mean of the two, as ``numpy.median``.
+
+    PyTorch's takes the lower of the two: ``quantile(x, 0.5, method="lower")``.  Otherwise as
+    `quantile`.
+    """
+    return _quantile("median", x, 0.5, axis, "linear", keepdims)
+
+
+@naming_itself
+def nanquantile(
+    x: Node, q: Any, axis: Any = None, keepdims: bool = False, *, method: str = "linear"
+) -> Node:
+    """`quantile` of what is not NaN, as ``numpy.nanquantile``; NaN of none, without a warning."""
+    return _quantile("nanquantile", x, q, axis, method, keepdims)
+
+
+@naming_itself
+def nanpercentile(
+    x: Node, q: Any, axis: Any = None, keepdims: bool = False, *, method: str = "linear"
+) -> Node:
+    """`percentile` of what is not NaN, as ``numpy.nanpercentile``."""
+    return _quantile("nanpercentile", x, q, axis, method, keepdims, whole=100)
+
+
+@naming_itself
+def nanmedian(x: Node, axis: Any = None, keepdims: bool = False) -> Node:
+    """`median` of what is not NaN, as ``numpy.nanmedian``; NaN of none, without a warning."""
+    return _quantile("nanmedian", x, 0.5, axis, "linear", keepdims)

@@ -15,9 +15,9 @@ from actorgraph.operands import as_node, naming_itself
 from actorgraph.ops.assignment import INDEX_PUT, index_put, of_slices
 from actorgraph.ops.broadcasting import along_axis, broadcast_like, expand_dims, squeeze
 from actorgraph.ops.casting import astype
+from actorgraph.ops.counting import histogram
 from actorgraph.ops.creation import full_like, meshgrid
 from actorgraph.ops.gathering import gather
-from actorgraph.ops.histograms import histogram
 from actorgraph.ops.indexing import getitem, take
 from actorgraph.ops.padding import pad
 from actorgraph.ops.reductions import max as max_of

@@ -22,3 +22,4 @@ __all__ = [
     "Action", "Measured", "Pipeline", "SCHEDULES", "Schedule", "Simulation", "Timed", "dynamic",
     "load", "measure", "recommend", "schedule", "simulate",
 ]  # fmt: skip
+__dir__ = __all__.copy

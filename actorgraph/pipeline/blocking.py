@@ -43,7 +43,7 @@ def check_lanes(plan: StagedPlan) -> None:
         for source, target in pairs
     ]
     every = range(schedule.microbatches)
-    free = range(len(tasks)) if plan.credits is not None else plan.tails
+    free = range(len(tasks)) if plan.credits is not None else plan.unstaged
     lanes = [] if plan.credits is not None else _listed(plan)
     shown = len(lanes)
     lanes += [[(index, microbatch) for microbatch in every] for index in free]

@@ -42,7 +42,7 @@ def claim_of(plan: StagedPlan, binding: Binding, regular: bool) -> Claim:
     binding : Binding
         Of the largest microbatch, by the same plan.
     regular : bool
-        Of no account here: with `max_bytes`, tasks keep no memory between turns.
+        Ignored: with `max_bytes`, tasks keep no memory between turns.
     """
     found = binding.claims.get(regular)
     if found is None:
@@ -166,10 +166,10 @@ class _Clocks:
         self.clocks: list[list[Clock]] = [[] for _ in lengths]
         for lane, tasks, microbatch in actions:
             self.clocks[lane].append(self._clock(lane, tasks, microbatch))
-        self.tails = [self._clocks_of_tails(lane) for lane in range(len(lengths))]
+        self.unstaged = [self._clocks_of_unstaged(lane) for lane in range(len(lengths))]
 
     def _clock(self, lane: int, tasks: Iterable[int], microbatch: int) -> Clock:
-        """Return what is over when an action of a lane starts that comes next in its list."""
+        """Return which actions are over when the next action of a lane's list starts."""
         before = self.clocks[lane]
         clock = list(before[-1]) if before else [0] * len(self.clocks)
         clock[lane] = len(before)
@@ -186,14 +186,14 @@ class _Clocks:
                 yield found
 
     def _learn(self, clock: Clock, lane: int, position: int) -> None:
-        """Note that an action is over, with all that was when it started."""
+        """Note that an action is over, and all that was over when it started."""
         known = self.clocks[lane][position]
         clock[:] = map(max, clock, known)
         clock[lane] = max(clock[lane], position + 1)
 
-    def _clocks_of_tails(self, lane: int) -> list[Clock]:
-        """Return what is over when the tails of each microbatch can start, in their order."""
-        mine = [index for index in self.plan.tails if self.plan.stage_tasks[index].lane == lane]
+    def _clocks_of_unstaged(self, lane: int) -> list[Clock]:
+        """Return what is over when the unstaged tasks of each microbatch can start, in order."""
+        mine = [index for index in self.plan.unstaged if self.plan.stage_tasks[index].lane == lane]
         clock = [0] * len(self.clocks)
         found = []
         for microbatch in range(self.microbatches):
@@ -211,8 +211,8 @@ class _Clocks:
         beside = 0
         for array in arrays.passing():
             index, size = arrays.task_of[array], arrays.sizes[array]
-            if index in self.plan.tails:
-                beside += size  # tails of a lane come one after the other
+            if index in self.plan.unstaged:
+                beside += size  # unstaged tasks of a lane come one after the other
                 continue
             produced = [self.place[index, number] for number in range(self.microbatches)]
             last = accumulate([position for _, position in produced], max)
@@ -238,7 +238,7 @@ class _Clocks:
                 needed[found[0]] = max(needed[found[0]], found[1] + 1)
             else:
                 lane = self.plan.stage_tasks[index].lane
-                needed[:] = map(max, needed, self.tails[lane][microbatch])
+                needed[:] = map(max, needed, self.unstaged[lane][microbatch])
                 needed[lane] += 1  # it comes before the next action but one
         return needed
 

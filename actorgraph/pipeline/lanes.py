@@ -5,14 +5,21 @@ computed for one microbatch.  In each turn it takes what has come, finds the nex
 and does it if all that this needs is there.  Values stay with the lane that needs them, and go when
 its last task has used them.
 
+`Lanes` is the network, `PipelineLane` an actor, `LaneRun` what it holds of a run in flight; a
+`LaneOrder` says what is next: the list of the schedule (`FixedOrder`), or what credits allow
+(`CreditOrder`).
+
 Invariants:
 
 - A lane does the actions of one run exactly in the order of its list, one at a time.  Where the
-  next one of a run has to wait, or the one under way waits for a call, and a later run is in
+  next action of a run has to wait, or the present one waits for a call, and a later run is in
   flight, the lane goes on with that: so streams have no bubbles.
 - Only the worker that runs a lane touches what the lane holds; messages are the one way in.
 - A lane that meets a dead run forgets it and wakes the others, so no lane waits for it; the run
   ends when every lane has.
+
+Who calls it: `Core` injects runs, under its lock; workers resume the tasks of lanes; answers of ops
+that wait come from event loops and other threads, through the inbox.
 """
 
 from __future__ import annotations
@@ -26,20 +33,24 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 from actorgraph import instrument
 from actorgraph.channels import Channel
+from actorgraph.lower.kernels import with_errstate
+from actorgraph.lower.program import Program
 from actorgraph.lower.regions import Region, TaskSpec
 from actorgraph.machines.calls import Call, resumed
-from actorgraph.machines.inline import MEMORIES_KEPT
+from actorgraph.machines.network import KernelCache
 from actorgraph.memory.buffers import Unallocated
-from actorgraph.node_actor import Dead, NodeActor, Task, blamed
-from actorgraph.pipeline.staged import DIRECTIONS, Microbatch, StagedPlan
+from actorgraph.memory.free_lists import FreeLists
+from actorgraph.node_actor import Dead, NodeActor, Task, blamed, guarded
+from actorgraph.pipeline.staged import DIRECTIONS, Microbatch, StagedPlan, StageTask
 from actorgraph.pipeline.sums import Sum
+from actorgraph.warned import runs_steps
 
 if TYPE_CHECKING:
     from actorgraph.machines.capacities import Capacities
     from actorgraph.machines.run import Run
     from actorgraph.memory.arenas import Arenas
 
-__all__ = ["Credited", "Flight", "LaneOrder", "Lanes", "Listed", "PipelineLane", "Work"]
+__all__ = ["CreditOrder", "FixedOrder", "LaneOrder", "LaneRun", "Lanes", "PipelineLane", "Work"]
 
 _TIMES_KEPT = 256
 """Of so many turns of a task the durations are kept, for `costs`."""
@@ -48,7 +59,7 @@ Push = Callable[[Task], None]
 
 _T = TypeVar("_T")
 Acting: TypeAlias = Generator[None, None, _T]
-"""A part of an action, which pauses where the flight waits for a call."""
+"""A part of an action, which pauses where the run waits for a call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +81,7 @@ class LaneOrder(Protocol):
         """Return whether all is done."""
 
 
-class Listed:
+class FixedOrder:
     """The order of a list."""
 
     def __init__(self, works: Sequence[Work]) -> None:
@@ -89,7 +100,7 @@ class Listed:
         return self._position == len(self._works)
 
 
-class Credited:
+class CreditOrder:
     """Backward first, and a forward only while fewer microbatches than credits are held.
 
     Source: the rule that `pipeline.dynamic` plays.
@@ -120,32 +131,32 @@ class Credited:
         return self._begun == len(self._forward) and not self._held
 
 
-Message = tuple["Flight", int, Mapping[int, Any] | None]
+Message = tuple["LaneRun", int, Mapping[int, Any] | None]
 """For which run and microbatch, and values by the id of their node; None tells of a new run."""
 
 
-class Flight:
-    """What one lane holds of one run."""
+class LaneRun:
+    """What one lane holds of a run in flight."""
 
     __slots__ = (
-        "acting", "call", "held", "lane", "lists", "order", "parts", "run", "siblings", "sums",
-        "tails", "uses",
+        "acting", "call", "held", "lane", "lists", "microbatches", "order", "run", "siblings",
+        "sums", "unstaged", "uses",
     )  # fmt: skip
 
-    def __init__(self, lane: PipelineLane, run: Run, siblings: list[Flight]) -> None:
+    def __init__(self, lane: PipelineLane, run: Run, siblings: list[LaneRun]) -> None:
         self.lane, self.run, self.siblings = lane, run, siblings
-        self.parts: Sequence[Microbatch] = run.microbatches
+        self.microbatches: Sequence[Microbatch] = run.microbatches
         self.order = lane.new_order()
         self.acting: Acting[None] | None = None  # the action that is under way
         self.call: Call | None = None  # for which it waits
-        self.tails = deque(lane.tails)
+        self.unstaged = deque(lane.unstaged)
         self.lists: dict[int, list[Any]] = {}
         self.sums: dict[int, Sum] = {}
         self.uses = [dict(lane.uses) for _ in run.microbatches]
         chained = lane.network.chained
         self.held: list[dict[int, Any]] = [
             {
-                leaf: part.leaves[index]
+                leaf: part.run.values[index]
                 for leaf, index in lane.leaves
                 if not number or leaf not in chained
             }
@@ -159,7 +170,7 @@ class Flight:
 
     def over(self) -> bool:
         """Return whether nothing is left to do."""
-        return not self.tails and self.order.over()
+        return not self.unstaged and self.order.over()
 
     def gathered(self) -> tuple[dict[int, list[Any]], dict[int, Any]]:
         """Return the results: lists over microbatches, and sums, by the ids of their nodes."""
@@ -172,7 +183,7 @@ class PipelineLane:
     def __init__(self, network: Lanes, number: int, name: str) -> None:
         plan = network.plan
         self.network, self.number, self.name = network, number, name
-        self.flights: list[Flight] = []
+        self.runs: list[LaneRun] = []
         self.inbox = Channel(network.room, f"other lanes -> {name}", credited=False,
                              counted=network.counted)  # fmt: skip
         self.uses = plan.uses(number)
@@ -182,10 +193,10 @@ class PipelineLane:
             if leaf.id in self.uses
         ]
         count = plan.schedule.microbatches
-        self.tails = [
+        self.unstaged = [
             Work((index,), microbatch, tuple(plan.stage_tasks[index].inputs))
             for microbatch in range(count)
-            for index in plan.tails
+            for index in plan.unstaged
             if plan.stage_tasks[index].lane == number
         ]
         self.new_order = network.order_of(number)
@@ -215,105 +226,92 @@ class PipelineLane:
 
     def _receive(self) -> None:
         while self.inbox.messages:
-            flight, microbatch, values = self._take()
+            lane_run, microbatch, values = self._take()
             if values is None:
-                self.flights.append(flight)
-            elif flight.held:
-                flight.held[microbatch].update(values)
+                self.runs.append(lane_run)
+            elif lane_run.held:
+                lane_run.held[microbatch].update(values)
 
     def _step(self) -> bool:
         """Do what is next; return whether there was anything to do."""
-        for flight in self.flights:
-            if flight.acting is not None:
-                if flight.call is not None and flight.call.answer is None:
+        for lane_run in self.runs:
+            if lane_run.acting is not None:
+                if lane_run.call is not None and lane_run.call.answer is None:
                     continue
-                self._go_on(flight, flight.acting)
+                self._go_on(lane_run, lane_run.acting)
                 return True
-            if flight.run.dead is not None:
-                self._end(flight)
+            if lane_run.run.dead is not None:
+                self._end(lane_run)
                 return True
             work: Work | None
-            if flight.tails and flight.ready(flight.tails[0]):
-                work = flight.tails.popleft()
+            if lane_run.unstaged and lane_run.ready(lane_run.unstaged[0]):
+                work = lane_run.unstaged.popleft()
             else:
-                work = flight.order.take(flight.ready)
+                work = lane_run.order.take(lane_run.ready)
             if work is not None:
-                self._go_on(flight, self._act(flight, work))
+                self._go_on(lane_run, self._act(lane_run, work))
                 return True
         return False
 
-    def _go_on(self, flight: Flight, acting: Acting[None]) -> None:
+    def _go_on(self, lane_run: LaneRun, acting: Acting[None]) -> None:
         """Go on with an action until it waits for a call, or to its end."""
         for _ in acting:
-            flight.acting = acting
+            lane_run.acting = acting
             return
-        flight.acting = None
-        if flight.over():
-            self._end(flight)
+        lane_run.acting = None
+        if lane_run.over():
+            self._end(lane_run)
 
-    def _act(self, flight: Flight, work: Work) -> Acting[None]:
+    def _act(self, lane_run: LaneRun, work: Work) -> Acting[None]:
         for index in work.tasks:
-            yield from self._do(flight, index, work.microbatch)
+            yield from self._do(lane_run, index, work.microbatch)
 
-    def _do(self, flight: Flight, index: int, microbatch: int) -> Acting[None]:
+    @runs_steps("known")
+    def _do(self, lane_run: LaneRun, index: int, microbatch: int) -> Acting[None]:
         """Compute a task for a microbatch, send and keep what is needed, forget the rest."""
-        network, run = self.network, flight.run
-        task, held = network.plan.stage_tasks[index], flight.held[microbatch]
-        part = flight.parts[microbatch]
-        started = perf_counter()
-        if run.dead is not None:
-            return
-        args = part.run, index, [held[number] for number in task.inputs]
-        outputs = self._tried(flight, index, self._call, *args)
-        del args
-        if task.spec.waits and outputs is not None:
-            outputs = yield from self._awaited(flight, index, outputs)
+        network, run = self.network, lane_run.run
+        task, held = network.plan.stage_tasks[index], lane_run.held[microbatch]
+        part = lane_run.microbatches[microbatch]
+        started, known = perf_counter(), network.tasks[index]
+        outputs = guarded(run, known, self._call, part.run, index, held)
+        if task.waits and outputs is not None:
+            outputs = yield from self._awaited(lane_run, index, outputs)
         if outputs is None:
             return
-        if not self._tried(flight, index, self._keep, flight, index, microbatch, outputs):
+        if not guarded(run, known, self._keep, lane_run, index, microbatch, outputs):
             return
         for lane, places in task.sends.items():
             values = {task.outputs[place]: outputs[place] for place in places}
-            other = flight.siblings[lane]
+            other = lane_run.siblings[lane]
             other.lane.tell((other, microbatch, values), self.push)
         ended = perf_counter()
-        known = network.tasks[index]
         known.turns += 1
         known.seconds += ended - started
         network.times[index].append(ended - started)
         if instrument.listening_to_turns:
             instrument.tell("on_turn", known, part.run, started, ended)
 
-    def _call(self, part: Run, index: int, args: list[Any]) -> Any:
-        """Call a task as a function, which is made where it is needed first."""
-        made, network = part.kernels, self.network
-        if made[index] is None:
-            in_buffers = part.regular and network.recycling
-            made[index] = network.plan.function(index, part.binding, in_buffers, network.errors)
-        return made[index](*args)
-
-    def _tried(self, flight: Flight, index: int, function: Callable[..., Any], *args: Any) -> Any:
-        """Return what a part of a task returns, None where the run dies of it or is dead."""
-        plan = self.network.plan
-        context = flight.run.context
+    def _call(self, part: Run, index: int, held: Mapping[int, Any]) -> Any:
+        """Call a task as a function, with the arrays that it writes into."""
+        network = self.network
+        args = [held[number] for number in network.plan.stage_tasks[index].inputs]
+        place = network.memory_index.get(index)
+        if place is None or network.plan.stage_tasks[index].waits:
+            return network.functions[index](part, (), *args)
+        *out, arena = part.kernels[place]()
         try:
-            return function(*args) if context is None else context.copy().run(function, *args)
-        except Dead:
-            return None
-        except BaseException as error:  # noqa: BLE001 - becomes the run's
-            flight.run.fail(
-                blamed(plan.compiled.joint, plan.stage_tasks[index].program, None, error)
-            )
-            del function, args  # an error keeps this frame
-            return None
+            return network.functions[index](part, out, *args)
+        finally:
+            if arena is not None:
+                network.give(arena)
 
-    def _awaited(self, flight: Flight, index: int, steps: Any) -> Acting[Any]:
+    def _awaited(self, lane_run: LaneRun, index: int, steps: Any) -> Acting[Any]:
         """Go through the steps of a task; the action pauses while an op waits."""
         known, inbox = self.network.tasks[index], self.inbox.messages
         answer = None
-        while type(found := self._tried(flight, index, resumed, steps, answer)) is tuple:
-            call = flight.call = Call(
-                flight.run, flight, self.task, known, self._answered, inbox, *found
+        while type(found := guarded(lane_run.run, known, resumed, steps, answer)) is tuple:
+            call = lane_run.call = Call(
+                lane_run.run, lane_run, self.task, known, self._answered, inbox, *found
             )
             try:
                 call.run.core.calls.issue(call)
@@ -321,17 +319,17 @@ class PipelineLane:
                 return None
             while call.answer is None:
                 yield
-            answer, flight.call = call.answer, None
+            answer, lane_run.call = call.answer, None
         return found
 
     def _answered(self, call: Call) -> None:
         self._put((call.owner, 0, {}))
 
-    def _keep(self, flight: Flight, index: int, microbatch: int, outputs: list[Any]) -> bool:
+    def _keep(self, lane_run: LaneRun, index: int, microbatch: int, outputs: list[Any]) -> bool:
         """Take what a task gives, and let go of what nothing else needs; return True."""
         plan = self.network.plan
-        task, held = plan.stage_tasks[index], flight.held[microbatch]
-        uses, part = flight.uses[microbatch], flight.parts[microbatch].run
+        task, held = plan.stage_tasks[index], lane_run.held[microbatch]
+        uses, part = lane_run.uses[microbatch], lane_run.microbatches[microbatch].run
         for number in task.inputs:
             uses[number] -= 1
             if not uses[number]:
@@ -340,36 +338,39 @@ class PipelineLane:
             if number in uses:
                 held[number] = value
             if number in plan.summed:
+                total = lane_run.sums.setdefault(number, Sum(number in task.fresh))
                 try:
-                    flight.sums.setdefault(number, Sum()).add(microbatch, value)
+                    total.add(microbatch, value)
                 except MemoryError as error:
                     summed = [step for step in task.spec.steps if step.id == number]
                     raise Unallocated(summed, part.binding.symbols) from error
+                if lane_run.run.on_sum is not None and total.count == len(lane_run.held):
+                    lane_run.run.on_sum(number, total.total)
             if number in plan.listed:
-                flight.lists.setdefault(number, [None] * len(flight.held))[microbatch] = value
+                lane_run.lists.setdefault(number, [None] * len(lane_run.held))[microbatch] = value
             if number in plan.assigned:
-                self._assign(flight, number, microbatch, value)
+                self._assign(lane_run, number, microbatch, value)
         return True
 
-    def _assign(self, flight: Flight, number: int, microbatch: int, value: Any) -> None:
+    def _assign(self, lane_run: LaneRun, number: int, microbatch: int, value: Any) -> None:
         """Give the next microbatch what this one assigns to a buffer, and the run the last."""
         leaf = self.network.plan.chained.get(number)
         following = microbatch + 1
-        if leaf is not None and following < len(flight.held):
-            flight.held[following][leaf] = value
+        if leaf is not None and following < len(lane_run.held):
+            lane_run.held[following][leaf] = value
         if number not in self.network.plan.listed:
-            flight.lists[number] = [value]
+            lane_run.lists[number] = [value]
 
-    def _end(self, flight: Flight) -> None:
+    def _end(self, lane_run: LaneRun) -> None:
         """Give the run what was gathered; of a dead one nothing, and tell the others."""
-        run, siblings = flight.run, flight.siblings
-        self.flights.remove(flight)
-        flight.held, flight.siblings = [], []
+        run, siblings = lane_run.run, lane_run.siblings
+        self.runs.remove(lane_run)
+        lane_run.held, lane_run.siblings = [], []
         if run.dead is not None:
             for other in siblings:
-                if other is not flight:
+                if other is not lane_run:
                     other.lane.tell((other, 0, {}), self.push)
-        run.deliver(self.number, flight.gathered())
+        run.deliver(self.number, lane_run.gathered())
 
 
 class Lanes:
@@ -378,7 +379,7 @@ class Lanes:
     Attributes
     ----------
     tasks : list of Task
-        What recordings know: the tasks of stages, which lanes do.
+        The tasks of stages as recordings know them; it is lanes that do them.
     times : list of deque
         Seconds of the latest turns of each.
     """
@@ -398,20 +399,26 @@ class Lanes:
         recycling: bool,
     ) -> None:
         self.plan, self.ready, self.errors, self.counted = plan, ready, errors, counted
-        self.replica = 0
-        self.recycling = recycling
+        self.replica, self.give = 0, arenas.idle.append
+        # Streams hold the microbatches of several runs, and a caller the gradients of one more.
+        live = (max_in_flight + 1) * plan.schedule.microbatches
+        self._recycling = recycling
+        self._kernel_cache = KernelCache(plan, arenas, self._guarded, partial(FreeLists, live))
+        self.memory_index = self._kernel_cache.memory_index
+        self.functions = [self._function(task) for task in plan.stage_tasks]
         self.times: list[deque[float]] = [deque(maxlen=_TIMES_KEPT) for _ in plan.partition.tasks]
         self.chained = frozenset(plan.chained.values())
-        self._functions: dict[tuple[int, bool], tuple[Any, list[Any]]] = {}
         self.room = max_in_flight * (2 + len(plan.partition.tasks) * plan.schedule.microbatches)
         names = plan.schedule.lane_names
         self.tasks = [self._known_task(spec, names) for spec in plan.partition.tasks]
+        self._programs: list[Program | None] = [task.program for task in plan.stage_tasks]
         self.lanes = [PipelineLane(self, number, name) for number, name in enumerate(names)]
         self.channels = [lane.inbox for lane in self.lanes]
 
     def _known_task(self, spec: TaskSpec, names: Sequence[str]) -> Task:
         task = Task(spec, self.ready)
         task.joint = self.plan.compiled.joint
+        task.program = self.plan.stage_tasks[spec.index].program
         task.lane = names[self.plan.stage_tasks[spec.index].lane]
         sources = [port.kind if port.node is None else port.node.name for port in spec.ports]
         task.ports = [Channel(1, f"{one} -> {spec.name}", credited=False) for one in sources]
@@ -437,46 +444,53 @@ class Lanes:
             works[stage, kind, microbatch] = self.work(tasks, microbatch)
         if self.plan.credits is None:
             listed = [work for work in works.values() if work.tasks]
-            return partial(Listed, listed)
+            return partial(FixedOrder, listed)
         count = range(schedule.microbatches)
         forward = [works[device, "F", number] for number in count]
         backward = [works[device, "BW", number] for number in count]
-        return partial(Credited, forward, backward, self.plan.credits[device])
+        return partial(CreditOrder, forward, backward, self.plan.credits[device])
 
-    def _functions_for(self, part: Run) -> list[Any]:
-        """Return the tasks as functions; each is None until a lane needs it, and that lane's only.
+    def _guarded(self, found: Callable[..., Any]) -> Callable[..., Any]:
+        return found if self.errors is None else with_errstate(found, self.errors)
 
-        With `max_bytes` they keep no memory between turns, which no run would have claimed.
-        """
-        key = id(part.binding), part.regular
-        kept = self._functions.get(key)
-        if kept is None or kept[0] is not part.binding:
-            while len(self._functions) >= MEMORIES_KEPT:
-                del self._functions[next(iter(self._functions))]
-            kept = self._functions[key] = part.binding, [None] * len(self.plan.partition.tasks)
-        return kept[1]
+    def _function(self, task: StageTask) -> Callable[..., Any]:
+        compiled, bound = self.plan.compiled, self._kernel_cache.bound_index
+        kernels = [
+            bound[node.id] if node.id in bound else self._guarded(compiled.kernel(node, {}))
+            for node in task.spec.steps
+        ]
+        called, constants = task.program.callables(kernels, compiled.to_device(None))
+        made: Callable[..., Any] = task.program.make(*called, *constants)
+        return made
 
     def give_up_memory(self) -> None:
         """Let go of what functions write into."""
-        self._functions.clear()
+        self._kernel_cache.clear()
 
     def inject(self, run: Run, slot: int) -> None:
-        """Tell every lane of a run, all parts of which see the variables as they are now."""
-        kinds = [leaf.kind for leaf in self.plan.compiled.joint.leaves]
+        """Tell every lane of a run, all parts of which see the variables that it has taken."""
+        places = self.plan.compiled.places
         for part in run.microbatches:
-            part.run.kernels = self._functions_for(part.run)
-            for index, kind in enumerate(kinds):
-                if kind == "variable":
-                    part.leaves[index] = run.values[index]
-        flights: list[Flight] = []
-        flights += [Flight(lane, run, flights) for lane in self.lanes]
+            one, leaves = part.run, [*run.leaves]
+            for place, given in zip(places, one.leaves, strict=True):
+                leaves[place] = given
+            one.leaves = one.values = leaves
+            one.context = run.context
+            # With `max_bytes` turns keep no memory, which no run would have claimed.
+            in_memory = one.regular and self._recycling
+            try:
+                one.kernels = self._kernel_cache.kernels(one.binding, in_memory, self._programs)
+            except Exception as error:  # noqa: BLE001 - each lane meets the dead run
+                run.abort(blamed(self.plan.compiled.joint, None, None, error))
+        runs: list[LaneRun] = []
+        runs += [LaneRun(lane, run, runs) for lane in self.lanes]
         push = self.ready[slot].append
-        for flight in flights:
-            flight.lane.tell((flight, 0, None), push)
+        for lane_run in runs:
+            lane_run.lane.tell((lane_run, 0, None), push)
 
     def close(self) -> None:
         """Drop what the inboxes hold, and the coroutines with all that they hold."""
         for lane in self.lanes:
             lane.inbox.messages.clear()
-            lane.flights.clear()
+            lane.runs.clear()
             lane.task.close()

@@ -59,6 +59,18 @@ class Measured:
         Of each stage, as the simulation took them: with the overhead.
     overhead_s, latency_s : float
         See above; a latency counts from the end of the sender's ops.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import actorgraph as ag
+    >>> g = ag.Graph()
+    >>> x = g.input("x", ("batch", 2))
+    >>> loss = np.tanh(x @ g.parameter("W", np.ones((2, 2), "float32"))).mean()
+    >>> with ag.pipeline.Pipeline(loss, stages=1, microbatches=2) as pipeline:
+    ...     (found,) = ag.pipeline.measure([pipeline], {"x": np.ones((4, 2), "float32")}, runs=1)
+    >>> isinstance(found, ag.pipeline.Measured), found.makespan_s < found.run_s
+    (True, True)
     """
 
     schedule: Schedule
@@ -116,7 +128,7 @@ def measure(
             raise GraphTypeError(f"expected a pipeline, got {shown(pipeline)}")
     for pipeline in pipelines:
         pipeline.run_sync(feeds)
-    found = [[_noted(pipeline, feeds) for pipeline in pipelines] for _ in range(runs)]
+    found = [[_timed_run(pipeline, feeds) for pipeline in pipelines] for _ in range(runs)]
     typical = [sorted(of_one, key=_makespan)[runs // 2] for of_one in zip(*found, strict=True)]
     return [one.measured() for one in sorted(typical, key=_makespan)]
 
@@ -142,7 +154,7 @@ class _Turns(Instrument):
             self.turns.append(_Turn(task, run.microbatch, started, ended))
 
 
-def _noted(pipeline: Pipeline, feeds: Mapping[Any, Any]) -> _Noted:
+def _timed_run(pipeline: Pipeline, feeds: Mapping[Any, Any]) -> _TimedRun:
     """Run a batch and note its turns."""
     heard = _Turns()
     held = listen(heard)
@@ -152,15 +164,15 @@ def _noted(pipeline: Pipeline, feeds: Mapping[Any, Any]) -> _Noted:
         whole = perf_counter() - started
     finally:
         silence(held)
-    return _Noted(pipeline, heard.turns, whole)
+    return _TimedRun(pipeline, heard.turns, whole)
 
 
-class _Noted:
+class _TimedRun:
     """A run: its turns by lane, how long they took, and what was between them."""
 
     def __init__(self, pipeline: Pipeline, turns: Sequence[_Turn], whole: float) -> None:
         self.schedule, self.whole = pipeline.schedule, whole
-        self.plan = pipeline._after_a_run("measurements")
+        self.plan = pipeline._staged("measurements")
         self.began = min([turn.started for turn in turns])
         self.makespan = max([turn.ended for turn in turns]) - self.began
         self.lanes: dict[str | None, list[_Turn]] = {name: [] for name in self.schedule.lane_names}
@@ -218,8 +230,7 @@ class _Noted:
 
     def _row(self, lane: Sequence[_Turn]) -> list[Bar]:
         many = self.schedule.stages > self.schedule.devices
-        split = any(action.kind == "W" for actions in self.schedule.lanes for action in actions)
-        kinds = KINDS if split else KINDS | {"backward": "BW"}
+        kinds = KINDS if self.schedule.splits else KINDS | {"backward": "BW"}
         row = []
         for task, microbatch, started, ended in lane:
             stage = task.spec.region.index
@@ -229,8 +240,8 @@ class _Noted:
         return row
 
 
-def _makespan(noted: _Noted) -> float:
-    return noted.makespan
+def _makespan(timed: _TimedRun) -> float:
+    return timed.makespan
 
 
 def _mean(found: Sequence[float]) -> float:

@@ -2,53 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from statistics import fmean as mean
-from time import perf_counter
-from typing import Any, Unpack, final
+from typing import Any, Literal, Unpack, final
 
-import numpy as np
-
-from actorgraph import devices, instrument
-from actorgraph.autodiff.reverse import check_differentiable
-from actorgraph.errors import (
-    FeedError,
-    GraphError,
-    GraphTypeError,
-    MachineClosedError,
-    ScheduleError,
-    ShapeError,
-    printable,
-)
-from actorgraph.graph import Node, as_nodes, topological_order
-from actorgraph.machines.admission import fitted
-from actorgraph.machines.batching import Batching, BatchSlice
-from actorgraph.machines.claim import Claim
-from actorgraph.machines.event_loops import in_event_loop, loop_notifier
-from actorgraph.machines.feeds import by_node, check_dims
-from actorgraph.machines.life import Lifetime
-from actorgraph.machines.options import allowed
-from actorgraph.machines.process import THIS
+from actorgraph.errors import GraphError, GraphTypeError, ScheduleError, ShapeError
+from actorgraph.graph import Node, as_nodes
+from actorgraph.lower.cuts import Cut, fewest
+from actorgraph.machines.base import Machine
+from actorgraph.machines.batching import Batching
 from actorgraph.machines.rows import Reduce
-from actorgraph.machines.run import Run
-from actorgraph.options import choice, text, whole
-from actorgraph.pipeline.blocking import check_lanes
-from actorgraph.pipeline.claims import claim_of
-from actorgraph.pipeline.cutting import cut_by_placement, placed
-from actorgraph.pipeline.lanes import Lanes
-from actorgraph.pipeline.staged import Microbatch, StagedPlan
+from actorgraph.options import choice, flag, positive, text
+from actorgraph.pipeline.automatic import Choice, Chosen
+from actorgraph.pipeline.batches import Microbatches
+from actorgraph.pipeline.choosing import scheduled
+from actorgraph.pipeline.staged import StagedPlan
 from actorgraph.schedules.actions import Schedule
-from actorgraph.schedules.dynamic import dynamic
 from actorgraph.schedules.model import Setting
-from actorgraph.schedules.orders import ORDERS
-from actorgraph.schedules.orders import schedule as named
 from actorgraph.schedules.simulation import Simulation, simulate
 
 __all__ = ["Pipeline"]
 
 
 @final
-class Pipeline(Lifetime):
+class Pipeline(Machine):
     """Losses and gradients of batches, microbatch by microbatch, in the order of a schedule.
 
     Each device of the schedule is a lane: an actor that does the actions of its list one after the
@@ -78,7 +55,7 @@ class Pipeline(Lifetime):
         A float scalar.
     wrt : node, or list of nodes, optional
         What gradients are taken with respect to; default all parameters of the graph.
-    stages : int, optional
+    stages : int or "auto", optional
         Number of devices.  Default as many as ``with graph.stage(...)`` was used for.  Where no
         node was placed the graph is cut at the first run, by predicted cost and the bytes that
         travel.
@@ -86,8 +63,11 @@ class Pipeline(Lifetime):
         A name (`pipeline.SCHEDULES`), ``"dynamic"``, or actions.  ``"dynamic"`` keeps no list: a
         lane does a backward action where one is ready, else the next forward action while it holds
         fewer microbatches than its credits, p - d for device d of p.
-    microbatches : int, optional
-        How many a batch is cut into; a `Schedule` knows.
+    microbatches : int or "auto", optional
+        How many a batch is cut into; a `Schedule` knows.  What is ``"auto"`` of stages, schedule
+        and microbatches is chosen by the first run: it measures what microbatches take on one
+        core, in the calling thread, and simulates.  Where one core would be faster with the whole
+        batch, a warning says so, and `explain` does.
     split : str
         The symbolic dim along which feeds are cut.  Terms of the loss without it count once.
     reduce : "mean" or "sum", optional
@@ -104,8 +84,11 @@ class Pipeline(Lifetime):
     max_bytes : int, optional
         What all runs in flight may allocate.  Runs wait until what they can hold at most fits; one
         that does not fit by the schedule goes one microbatch after another.
-    seed : int
-        As for machines: permutes the ready order, never a result.
+    training : bool
+        False: runs compute forward actions alone, where they ask for nothing else, as they do with
+        ``wrt=[]``.  The schedule need not have backward actions then.
+    seed, exact, jit, passes, watch
+        As for machines.
 
     Raises
     ------
@@ -116,6 +99,7 @@ class Pipeline(Lifetime):
 
     Examples
     --------
+    >>> import numpy as np
     >>> import actorgraph as ag
     >>> g = ag.Graph()
     >>> x = g.input("x", shape=("batch", 2))
@@ -135,9 +119,9 @@ class Pipeline(Lifetime):
         loss: Node,
         wrt: Any = None,
         *,
-        stages: int | None = None,
+        stages: int | Literal["auto"] | None = None,
         schedule: str | Schedule = "1f1b",
-        microbatches: int | None = None,
+        microbatches: int | Literal["auto"] | None = None,
         split: str = "batch",
         reduce: Reduce | None = None,
         outputs: Any = (),
@@ -147,242 +131,86 @@ class Pipeline(Lifetime):
         max_in_flight: int = 2,
         max_bytes: int | None = None,
         seed: int = 0,
+        training: bool = True,
+        exact: bool = True,
+        jit: bool | str = False,
+        passes: Any = None,
+        watch: Iterable[str] = (),
     ) -> None:
         losses = as_nodes(loss)
         if len(losses) != 1:
             raise GraphError(f"a pipeline has one loss, got {len(losses)}; name others as outputs=")
-        (loss,) = losses
-        text("split", split)
-        self.graph = loss.graph
-        self.outputs = () if outputs is None else tuple(as_nodes(outputs))
-        parameters = [node for node in self.graph.parameters if node.dtype.kind in "fcV"]
-        chosen = parameters if wrt is None else as_nodes(wrt, self.graph)
-        check_differentiable(chosen, "wrt")
-        self.wrt: tuple[Node, ...] = tuple(self.graph.lift(node) for node in chosen)
-        self.loss = loss
-        self._credits: list[int] | None = None
-        given = loss, *self.outputs, *self.wrt
-        self._placed = _placement(given)
-        self.schedule = self._schedule(schedule, stages, microbatches, chunks, extra_warmup)
-        if self._placed is not None and self._placed != self.schedule.stages:
-            raise ScheduleError(
-                f"nodes are placed in {self._placed} stages, but {self.schedule!r} has "
-                f"{self.schedule.stages}; place nodes in as many, or take another schedule"
-            )
-        self._inputs = {node.name: node for node in self.graph.inputs}
-        self.batching = self._batching(split, reduce)
-        lanes = self.schedule.devices
+        others = [] if outputs is None else as_nodes(outputs)
+        names = outputs if isinstance(outputs, Mapping) else [node.name for node in others]
         super().__init__(
-            workers=lanes if workers is None else workers,
-            seed=seed,
-            max_in_flight=max_in_flight,
-            max_bytes=max_bytes,
-        )
-        self._plan: StagedPlan | None = None
-
-    def _schedule(
-        self,
-        given: str | Schedule,
-        stages: int | None,
-        microbatches: int | None,
-        chunks: int | None,
-        extra_warmup: int,
-    ) -> Schedule:
-        if isinstance(given, Schedule):
-            told = [
-                ("stages", stages, given.devices, "devices"),
-                ("microbatches", microbatches, given.microbatches, "microbatches"),
-            ]
-            for what, number, has, unit in told:
-                if number not in (None, has):
-                    raise ScheduleError(f"{what} is {number}, but {given!r} has {has} {unit}")
-            return given
-        if microbatches is None:
-            raise ScheduleError(
-                f"the schedule {given!r} by name needs to know how many: microbatches=4"
-            )
-        if stages is None:
-            if self._placed is None:
-                raise ScheduleError(
-                    "how many stages? Give stages= (--stages of the command), "
-                    "or place nodes with `with graph.stage(0): ...`"
-                )
-            known = ORDERS.get(given) if isinstance(given, str) else None
-            stages = self._placed // (chunks or (1 if known is None else known.chunks))
-        if isinstance(given, str) and given == "dynamic":
-            made = dynamic(stages=stages, microbatches=microbatches, costs=(1, 1, 1))
-            self._credits = [stages - device for device in range(stages)]
-            return made
-        return named(
-            given, stages=stages, microbatches=microbatches, chunks=chunks,
-            extra_warmup=extra_warmup,
+            {losses[0].name: losses[0], **dict(zip(names, others, strict=True))}, wrt=wrt,
+            workers=workers, exact=exact, jit=jit, passes=passes, seed=seed,
+            max_in_flight=max_in_flight, max_bytes=max_bytes, watch=watch,
         )  # fmt: skip
-
-    def _batching(self, split: str, reduce: Reduce | None) -> Batching:
-        if self.loss.ndim or self.loss.dtype.kind not in "fV":
-            raise GraphTypeError(f"the loss has to be a float scalar, got {self.loss!r}")
+        text("split", split)
+        self._actors_only = True
+        self._trains = flag("training", training) and bool(self.wrt)
+        numbers: dict[str, Any] = {"stages": stages, "microbatches": microbatches}
+        chosen: Choice | Chosen
+        if any(isinstance(one, str) and one == "auto" for one in (schedule, *numbers.values())):
+            for name, number in numbers.items():
+                if not (number is None or (isinstance(number, str) and number == "auto")):
+                    positive(name, number)
+            if isinstance(schedule, Schedule):
+                raise ScheduleError(f"{schedule!r} is made; nothing is left to be chosen")
+            chosen = Choice(
+                tuple(self.outputs.values()), self.wrt, stages, schedule, microbatches, chunks,
+                extra_warmup, self.workers,
+            )  # fmt: skip
+        else:
+            made, credit = scheduled(
+                schedule, (*self.outputs.values(), *self.wrt), chunks=chunks,
+                extra_warmup=extra_warmup, **numbers,
+            )  # fmt: skip
+            chosen = Chosen(made, credit, "")
+            if workers is None:
+                self.workers = made.devices
+            if self._trains and not made.trains:
+                raise ScheduleError(
+                    f"{made!r} has forward actions only; say training=False, or take a schedule "
+                    "with backward actions"
+                )
         if reduce is not None:
             choice("reduce", reduce, ("mean", "sum"))
-        found = Batching((self.loss, *self.outputs), self.wrt, dim=split, reduce=reduce)
-        if not found.rows.varies(self.loss):
+        if self._trains and (self.loss.ndim or self.loss.dtype.kind not in "fV"):
+            raise GraphTypeError(f"the loss has to be a float scalar, got {self.loss!r}")
+        self._batches = Microbatches(
+            tuple(self.outputs.values()), self.wrt, dim=split, reduce=reduce,
+            chosen=chosen, trains=self._trains,
+        )  # fmt: skip
+        if not self.batching.rows.varies(self.loss):
             raise ShapeError(
                 f"the loss {self.loss!r} does not depend on an input with dim {split!r}, but for "
                 "what is known of feeds alone: there is nothing to cut into microbatches"
             )
-        return found
 
-    # -- runs -----------------------------------------------------------------------------------
+    @property
+    def loss(self) -> Node:
+        """The first output."""
+        return next(iter(self.outputs.values()))
 
-    async def run(
-        self, feeds: Mapping[Any, Any], *, timeout_s: float | None = None, priority: int = 0
-    ) -> Run:
-        """Run a batch and return the ended `Run`: ``run[loss].value``, ``run[W].grad``.
+    @property
+    def schedule(self) -> Schedule:
+        """Who does what in which order."""
+        return self._made.schedule
 
-        Works in asyncio and trio.  Cancelling the caller cancels the run and returns when the
-        actions already running end.
+    @property
+    def batching(self) -> Batching:
+        """How batches are cut, and results joined."""
+        return self._made.batching
 
-        Parameters
-        ----------
-        feeds : dict
-            Array for each input, by name or node, of the whole batch; not copied.
-        timeout_s : float, optional
-            Seconds after which the run fails with `TimeoutError`.
-        priority : int
-            Lower is more urgent.
+    @property
+    def _made(self) -> Microbatches:
+        assert isinstance(self._batches, Microbatches)
+        return self._batches
 
-        Raises
-        ------
-        FeedError
-            Before anything starts, for what does not fit the graph, or too few rows.
-        NodeError
-            An op failed.
-        MemoryLimitError
-            The run does not fit into `max_bytes`.
-        MachineClosedError, TimeoutError
-        """
-        run = self._prepare(feeds, priority, looped=True)
-        self._launch(run, timeout_s)
-        return await run
-
-    def run_sync(
-        self, feeds: Mapping[Any, Any], *, timeout_s: float | None = None, priority: int = 0
-    ) -> Run:
-        """Run a batch from a plain thread; blocks it, and it works along.
-
-        Parameters, results and errors are those of `run`.
-
-        Raises
-        ------
-        GraphError
-            Called inside a running event loop, or inside an op of this pipeline.
-        """
-        self.refuse_blocking("run_sync", "await pipeline.run(...)")
-        run = self._prepare(feeds, priority, looped=False)
-        if run.plan.compiled.needs_loop:
-            return self._run_on_own_loop(run, timeout_s)
-        return self._run_here(run, timeout_s)
-
-    def start(
-        self, feeds: Mapping[Any, Any], *, timeout_s: float | None = None, priority: int = 0
-    ) -> Run:
-        """Start a batch and return its run at once; await it, or call its ``result()``.
-
-        Raises
-        ------
-        GraphError
-            There are asynchronous ops, and no event loop that they could run on.
-        """
-        looped = in_event_loop()
-        run = self._prepare(feeds, priority, looped=looped)
-        self._refuse_without_loop(run, looped=looped)
-        self._launch(run, timeout_s)
-        return run
-
-    def _prepare(self, feeds: Mapping[Any, Any], priority: int, *, looped: bool) -> Run:
-        """Check everything that a run is given, and make it."""
-        if self._closed:
-            raise MachineClosedError("the pipeline was closed; make a new one")
-        started = perf_counter() if instrument.listening else None
-        arrays, sizes = self.batching.bind(by_node(feeds, self._inputs, "feed"))
-        self._check_rows(sizes[self.batching.dim])
-        given = self.batching.cut(arrays, sizes, self.schedule.microbatches)
-        symbols = [sizes | {self.batching.dim: one.rows} for one in given]
-        plan = self._planned(symbols[0])
-        for one in symbols:
-            check_dims(plan.compiled.checked, one)
-        core = self._started()
-        plan, claim = self._fitted(plan, symbols[0])
-        number = core.next_number()
-        parts = []
-        for cut, sizes in zip(given, symbols, strict=True):
-            run = Run(core, plan, plan.bind(sizes), number, priority)
-            run.microbatch = cut.number
-            leaves = self._leaves(plan, cut, number)
-            run.regular = all(leaf is None or leaf.flags.c_contiguous for leaf in leaves)
-            parts.append(Microbatch(cut, run, leaves))
-        batch = Run(core, plan, parts[0].run.binding, number, whole("priority", priority))
-        batch.microbatches, batch.claim = parts, claim
-        batch.leaves = [None for leaf in plan.compiled.joint.leaves if leaf.kind != "variable"]
-        batch.host = loop_notifier() if looped else None
-        if started is not None:
-            instrument.tell("on_feeds", batch, started, perf_counter())
-        return batch
-
-    def _fitted(
-        self, plan: StagedPlan, largest: Mapping[str, int]
-    ) -> tuple[StagedPlan, Claim | None]:
-        """Return the plan by which a batch fits into `max_bytes`, and what it claims."""
-        if self.max_bytes is None:
-            return plan, None
-        found, _, claim = fitted(
-            plan,
-            plan.bind(largest),
-            True,
-            self.max_bytes,
-            self.workers,
-            claim_of,
-            StagedPlan.one_by_one,
-        )
-        assert isinstance(found, StagedPlan)
-        return found, claim
-
-    def _check_rows(self, rows: int) -> None:
-        microbatches = self.schedule.microbatches
-        if rows < microbatches:
-            raise FeedError(
-                f"{self.batching.dim} is {rows}: cannot be cut into {microbatches} microbatches; "
-                "feed at least as many rows, or take fewer microbatches"
-            )
-
-    def _leaves(self, plan: StagedPlan, part: BatchSlice, number: int) -> list[Any]:
-        """Return the values of the leaves; those of variables are taken at the admission."""
-        one = np.ones((), self.loss.dtype)
-        brought = {
-            "feed": part.feeds, "whole": part.whole,
-            "seed": self.batching.seeds({self.loss: one}, part),
-        }  # fmt: skip
-        draw = number * self.schedule.microbatches + part.number
-        leaves: list[Any] = []
-        for leaf in plan.compiled.joint.leaves:
-            if leaf.kind == "variable":
-                leaves.append(None)
-            elif leaf.kind == "run_number":
-                leaves.append(np.array(draw, np.int64))
-            else:
-                leaves.append(brought[leaf.kind][leaf.source])
-        return leaves
-
-    def _planned(self, symbols: Mapping[str, int]) -> StagedPlan:
-        if self._plan is None:
-            with THIS.starting:  # two threads may ask for a first run
-                if self._plan is None:
-                    plan = StagedPlan(
-                        self.batching, self.loss, self.outputs, self.wrt, self.schedule,
-                        devices.get("cpu"), allowed(None, True), symbols, Lanes, self._credits,
-                    )  # fmt: skip
-                    check_lanes(plan)
-                    self._plan = self._plans["backward"] = plan
-        return self._plan
+    def _cut(self) -> Cut:
+        return fewest  # asked by nobody: a plan of stages brings its own, which needs sizes
 
     # -- looking at it ------------------------------------------------------------------------
 
@@ -394,9 +222,9 @@ class Pipeline(Lifetime):
         GraphError
             There was no run yet.
         """
-        return self._after_a_run("stages").stages
+        return self._staged("stages").stages
 
-    def costs(self) -> list[tuple[float, float, float]]:
+    def stage_costs(self) -> list[tuple[float, float, float]]:
         """Return for each stage the seconds of F, B and W as measured, for `simulate`.
 
         They are means of the latest turns, so that their sums are what runs take; the turns of a
@@ -409,9 +237,9 @@ class Pipeline(Lifetime):
         GraphError
             There was no run yet.
         """
-        plan = self._after_a_run("costs")
+        plan = self._staged("costs")
         times: list[list[float]] = [[] for _ in plan.partition.tasks]
-        for network in self._networks():
+        for network in [one for one in self._networks() if one.plan is plan]:
             for found, latest in zip(times, getattr(network, "times", ()), strict=True):
                 found += list(latest)[self.schedule.microbatches :] or list(latest)
         means = {
@@ -429,7 +257,7 @@ class Pipeline(Lifetime):
         ]
 
     def simulate(self, **setting: Unpack[Setting]) -> Simulation:
-        """Return what the schedule should take by `costs`, in seconds.
+        """Return what the schedule should take by `stage_costs`, in seconds.
 
         Parameters
         ----------
@@ -441,19 +269,11 @@ class Pipeline(Lifetime):
         GraphError
             There was no run yet.
         """
-        return simulate(self.schedule, costs=self.costs(), **setting)
+        return simulate(self.schedule, costs=self.stage_costs(), **setting)
 
-    def _after_a_run(self, what: str) -> StagedPlan:
-        if self._plan is None:
-            raise GraphError(f"{what} are known after a first run")
-        return self._plan
-
-    def __repr__(self) -> str:
-        what = printable(f"{self.loss.name}, {self.schedule.name}")
-        return f"<Pipeline of {what} ({self._state()})>"
-
-
-def _placement(given: Sequence[Node]) -> int | None:
-    """Return in how many stages the user has placed what these nodes depend on."""
-    nodes = topological_order(given)
-    return len(cut_by_placement(nodes)) if placed(nodes) else None
+    def _staged(self, what: str) -> StagedPlan:
+        """Return the plan of the mode that has run first."""
+        for plan in self._plans.values():
+            assert isinstance(plan, StagedPlan)
+            return plan
+        raise GraphError(f"{what} are known after a first run")

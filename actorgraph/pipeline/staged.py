@@ -7,42 +7,37 @@ what the lanes have gathered of all its microbatches.  Nothing here runs anythin
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, field, replace
-from functools import partial, reduce
+from dataclasses import dataclass, field
+from functools import cached_property, partial, reduce
 from math import prod
 from operator import add
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from actorgraph.devices import Device
 from actorgraph.errors import GraphError, ScheduleError
 from actorgraph.graph import Node, topological_order
 from actorgraph.lower.cost import predicted_us
-from actorgraph.lower.cuts import fewest
-from actorgraph.lower.joint import Mode
-from actorgraph.lower.kernels import with_errstate
+from actorgraph.lower.cuts import Costs
+from actorgraph.lower.joint import Joint, Mode
 from actorgraph.lower.program import Program, lower_directly
-from actorgraph.lower.regions import TaskSpec, connect
+from actorgraph.lower.regions import TaskSpec
 from actorgraph.machines.batching import Batching, BatchSlice
-from actorgraph.machines.binding import Binding
 from actorgraph.machines.compiled import compiled
-from actorgraph.machines.partition import UNCUT
 from actorgraph.machines.plan import Plan
 from actorgraph.machines.reader import Collected, Names, Reader, duals_of
-from actorgraph.memory.buffers import regular, writable
-from actorgraph.memory.packing import assign
+from actorgraph.memory.buffers import is_fresh
 from actorgraph.node import Variable
 from actorgraph.op import CONSTANT
 from actorgraph.pipeline.cutting import cut_by_cost, cut_by_placement, placed
 from actorgraph.pipeline.tasks import stage_tasks
-from actorgraph.rewrite import Pass
 from actorgraph.schedules.actions import Schedule
 from actorgraph.types import bind_shape
 
 if TYPE_CHECKING:
+    from actorgraph.machines.base import Machine
     from actorgraph.machines.run import Run
     from actorgraph.runs import AbstractRun
 
@@ -59,11 +54,10 @@ DIRECTIONS: dict[str, tuple[Literal["forward", "backward", "weights"], ...]] = {
 
 @dataclass(slots=True)
 class Microbatch:
-    """A microbatch of a run: what it is given, and the run that recordings know it by."""
+    """A microbatch of a run: its slice of the batch, and the run that recordings know it by."""
 
     given: BatchSlice
     run: Run
-    leaves: list[Any]
 
 
 @dataclass(slots=True)
@@ -81,8 +75,10 @@ class StageTask:
     sends : dict
         Lane to the places of the outputs that it needs.
     program : Program
-    buffered : frozenset of int
-        Ids of the steps that write into memory which the task keeps.
+    waits : bool
+        Whether it has an op that waits.
+    fresh : set of int
+        Outputs that are added up, and needed by nobody else, in arrays of their own.
     """
 
     spec: TaskSpec
@@ -90,27 +86,25 @@ class StageTask:
     inputs: list[int]
     outputs: list[int]
     program: Program
-    buffered: frozenset[int]
+    waits: bool
     foreign: list[int] = field(default_factory=list)
+    fresh: set[int] = field(default_factory=set)
     sends: dict[int, list[int]] = field(default_factory=dict)
 
 
 class StagedPlan(Plan):
-    """The compiled form of a pipeline.
+    """A mode of a pipeline, cut into the stages of a schedule.
 
     Parameters
     ----------
+    machine : Machine
+        Whose mode this is.
     batching : Batching
-    loss : Node
-    outputs, wrt : sequence of Node
-        What a run is read for, beside the loss.
+    mode : Mode
+        Of the whole batch.
     schedule : Schedule
-    device : Device
-    passes : sequence of Pass
     symbols : mapping
         Sizes of a microbatch, by which stages are cut where nobody placed them.
-    network : callable
-        Makes the network that runs pass through.
     credits : sequence of int, optional
         Lanes do what is ready, and hold at most so many microbatches each; else the lists are kept.
 
@@ -119,8 +113,6 @@ class StagedPlan(Plan):
     stages : list of list of Node
     stage_tasks : list of StageTask
         In the order of `tasks`.
-    tails : list of int
-        Tasks that belong to no stage: sums of what several stages give to one leaf.
     """
 
     in_order = "one microbatch after another"
@@ -128,37 +120,41 @@ class StagedPlan(Plan):
 
     def __init__(
         self,
+        machine: Machine,
         batching: Batching,
-        loss: Node,
-        outputs: Sequence[Node],
-        wrt: Sequence[Node],
+        mode: Mode,
         schedule: Schedule,
-        device: Device,
-        passes: Sequence[Pass],
         symbols: Mapping[str, int],
-        network: Callable[..., Any],
         credits: Sequence[int] | None = None,  # noqa: A002 - the term of flow control
     ) -> None:
-        nodes = tuple(dict.fromkeys([loss, *outputs, *wrt]))
-        read = [loss, *outputs, *[node for node in wrt if not isinstance(node, Variable)]]
+        outputs, wrt = machine.outputs, machine.wrt
+        read = [*outputs.values(), *[node for node in wrt if not isinstance(node, Variable)]]
         computed = dict.fromkeys([term for node in read for term in batching.terms(node).values()])
-        mode = batching.mode(Mode("backward", (loss,)))
         numbered = {str(number): node for number, node in enumerate(computed)}
-        found = compiled(numbered, wrt, mode, device, passes=passes)
+        found = compiled(
+            numbered, wrt, batching.mode(mode), machine.device, machine.watch,
+            passes=machine.passes, jit=machine.jit,
+        )  # fmt: skip
+        names = Names(tuple(dict.fromkeys([*outputs.values(), *wrt])), outputs)
         collect = partial(_collected, self, Reader(found, ()))
-        super().__init__(found, fewest, names=Names(nodes, {}), collect=collect)
-        self.network, self.credits = network, credits
+        super().__init__(found, self._by_stage, names=names, collect=collect)
+        self.credits = credits
         self.batching, self.schedule = batching, schedule
         self.result_count = schedule.devices  # of a run: what each lane has gathered
         self.stages = self._stages(symbols)
-        split = any(action.kind == "W" for lane in schedule.lanes for action in lane)
-        specs = stage_tasks(found.joint, self.stages, split=split)
-        tasks = connect(specs, found.result_of)
-        self.partition = replace(UNCUT, tasks=tasks)
+        self.bind(symbols)
         self._check_directions()
         self._note_results()
         self._make_tasks()
         self._chain_buffers()
+        needed = self.listed.union(self.assigned, *[task.inputs for task in self.stage_tasks])
+        for task in self.stage_tasks:
+            fresh = [step.id for step in task.spec.steps if is_fresh(step)]
+            task.fresh = (self.summed - needed).intersection(fresh)
+
+    def _by_stage(self, joint: Joint, costs: Costs) -> list[TaskSpec]:
+        """The stages of a schedule, each with its forward and backward actions."""
+        return stage_tasks(joint, self.stages, split=self.schedule.splits)
 
     def one_by_one(self) -> StagedPlan:
         """Return a plan of the same tasks, and of the same bits, that holds least."""
@@ -166,8 +162,15 @@ class StagedPlan(Plan):
             other = copy(self)
             other.schedule, other.credits = self.schedule.in_sequence(), None
             other._bindings, other.latest = OrderedDict(), None
+            other.collect = partial(_collected, other, Reader(self.compiled, ()))
             other._one_by_one = self._one_by_one = other
         return self._one_by_one
+
+    @cached_property
+    def unstaged(self) -> list[int]:
+        """The tasks that belong to no stage: sums of what several stages give to one leaf."""
+        count = self.schedule.stages
+        return [spec.index for spec in self.partition.tasks if spec.region.index >= count]
 
     # -- stages -------------------------------------------------------------------------------
 
@@ -226,24 +229,24 @@ class StagedPlan(Plan):
         self.listed = {joint.values[node].id for node in self.compiled.outputs.values()}
         self.summed: set[int] = set()
         for node, derivative in joint.derivatives.items():
-            kept = self.summed if batching.axis_of(node) is None else self.listed
-            kept.add(derivative.id)
+            whole = self.compiled.mode.kind == "backward" and batching.axis_of(node) is None
+            (self.summed if whole else self.listed).add(derivative.id)
 
     def _make_tasks(self) -> None:
         stages, home = self.schedule.stages, self.schedule.device_of
         self.task_of = {step.id: spec.index for spec in self.partition.tasks for step in spec.steps}
-        self.tails = [spec.index for spec in self.partition.tasks if spec.region.index >= stages]
         self.at = {(spec.region.index, spec.direction): spec.index for spec in self.partition.tasks}
-        regular_ids = regular(self.compiled.joint.order) if self.compiled.device.xp is np else set()
+        cut = self.partition
+        bound = {node.id for node in cut.bound}
         wanted = {part.id for spec in self.partition.tasks for part in _received(spec)}
         wanted |= {node.id for node in self.compiled.result_of}
         self.stage_tasks: list[StageTask] = []
         for spec in self.partition.tasks:
             inputs = _received(spec)
             outputs = [step for step in spec.steps if step.id in wanted]
-            planned = writable(spec.steps, outputs, regular_ids)
             # What waits is in the middle of several microbatches, which would share the memory.
-            planned = planned if len(spec.steps) > 1 and not spec.waits else frozenset()
+            written = cut.buffered[spec.index] | cut.leaving[spec.index]
+            written = frozenset() if (waits := spec.waits) else written
             region = spec.region.index
             if region >= stages:
                 # Cotangents reach the first stage last.
@@ -254,8 +257,8 @@ class StagedPlan(Plan):
                     home[region],
                     [node.id for node in inputs],
                     [node.id for node in outputs],
-                    lower_directly(spec.steps, inputs, outputs, planned),
-                    planned,
+                    lower_directly(spec.steps, inputs, outputs, written, bound),
+                    waits,
                 )
             )
         for task in self.stage_tasks:
@@ -316,26 +319,6 @@ class StagedPlan(Plan):
         mine = [task for task in self.stage_tasks if task.lane == lane]
         return Counter(number for task in mine for number in task.inputs)
 
-    def function(
-        self, index: int, binding: Binding, in_buffers: bool, errors: Mapping[str, Any] | None
-    ) -> Callable[..., list[Any]]:
-        """Return a task as a function, which one thread at a time may call."""
-        task, symbols = self.stage_tasks[index], binding.symbols
-        steps = task.spec.steps
-        kernels = [self.compiled.kernel(node, symbols) for node in steps]
-        if errors is not None:
-            kernels = [with_errstate(kernel, errors) for kernel in kernels]
-        constants = [
-            self.compiled.device.to_device(n.attrs["value"]) for n in task.program.constants
-        ]
-        arrays: list[Any] = [None] * len(task.buffered)
-        if in_buffers:
-            kept = set(task.outputs)
-            outputs = [step for step in steps if step.id in kept]
-            arrays = assign(steps, outputs, task.buffered, symbols).arrays(steps, symbols)
-        made: Callable[..., list[Any]] = task.program.make(*kernels, *constants, *arrays)
-        return made
-
 
 def _collected(plan: StagedPlan, reader: Reader, run: AbstractRun) -> Collected:
     """Return the Duals of a batch, joined from what its lanes have gathered."""
@@ -346,8 +329,9 @@ def _collected(plan: StagedPlan, reader: Reader, run: AbstractRun) -> Collected:
                 if term in values]  # fmt: skip
 
     duals = duals_of(
-        plan.names.nodes, "backward", joined.value, joined.gradient, terms, run.binding.symbols
-    )
+        plan.names.nodes, plan.compiled.mode.kind, joined.value, joined.derivative, terms,
+        run.binding.symbols,
+    )  # fmt: skip
     return duals, [
         (buffer, joined.lists[values[value].id][-1]) for buffer, value in plan.compiled.assignments
     ]
@@ -365,7 +349,7 @@ class _Joined:
         for lists, sums in run.results:
             self.lists.update(lists)
             self.sums.update(sums)
-        taken = {id(leaf) for part in self.parts for leaf in part.leaves}
+        taken = {id(leaf) for part in self.parts for leaf in part.run.values}
         self._owned = partial(reader.own, taken=taken)
 
     def value(self, node: Node) -> Any:
@@ -373,18 +357,24 @@ class _Joined:
             return self._of(node)[0]  # the very array that the run has read
         return self._owned(self.batching.joined(node, self._of, self.given))
 
-    def gradient(self, node: Node, value: Any) -> Any:
-        """Return the gradient of a wrt, None for an output."""
-        if all(node is not one for one in self.plan.compiled.wrt):
-            return None
-        derivative = self.plan.compiled.joint.derivatives.get(node)
-        if derivative is None:
-            return np.zeros_like(value)
-        if self.batching.axis_of(node) is not None:
-            return self._owned(self.batching.concatenated(node, self._all(derivative)))
-        if derivative.id in self.sums:
-            return self._owned(self.sums[derivative.id])
-        return self._owned(reduce(add, self._all(derivative)))
+    def derivative(self, node: Node, value: Any) -> Any:
+        """Return the gradient or tangent of a node, None where none is asked for."""
+        compiled, slopes = self.plan.compiled, self.plan.compiled.joint.derivatives
+        slope, found = slopes.get(node), None
+        if compiled.mode.kind == "tangents":
+            found = self.batching.joined(node, self._tangents_of, self.given)
+        elif slope is not None and self.batching.axis_of(node) is not None:
+            found = self.batching.concatenated(node, self._all(slope))
+        elif slope is not None:
+            summed = self.sums.get(slope.id)
+            found = reduce(add, self._all(slope)) if summed is None else summed
+        if found is None:
+            return np.zeros_like(value) if compiled.derivative_is_zero(node) else None
+        return self._owned(found)
+
+    def _tangents_of(self, term: Node) -> list[Any]:
+        slope = self.plan.compiled.joint.derivatives.get(term)
+        return [None] * len(self.parts) if slope is None else self._all(slope)
 
     def _of(self, node: Node) -> list[Any]:
         return self._all(self.plan.compiled.joint.values[node])
@@ -396,7 +386,7 @@ class _Joined:
         if node not in self.plan.compiled.leaf_index:
             return [node.attrs["value"]] * len(self.parts)
         index = self.plan.compiled.leaf_index[node]
-        return [part.leaves[index] for part in self.parts]
+        return [part.run.values[index] for part in self.parts]
 
 
 def _received(spec: TaskSpec) -> list[Node]:

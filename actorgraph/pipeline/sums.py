@@ -10,27 +10,33 @@ __all__ = ["Sum"]
 
 
 class Sum:
-    """A sum over microbatches in their order, whatever order they come in."""
+    """A sum over microbatches in their order, whatever order they come in.
 
-    __slots__ = ("_count", "_owned", "_waiting", "total")
+    Parameters
+    ----------
+    owned : bool
+        Whether the first term is an array that nobody else needs: the others are added to it.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_owned", "_waiting", "count", "total")
+
+    def __init__(self, owned: bool = False) -> None:
         self.total: Any = None
-        self._count = 0
-        self._owned = False
+        self.count = 0  # of the terms that it has
+        self._owned = owned
         self._waiting: dict[int, Any] = {}
 
     def add(self, number: int, value: Any) -> None:
         """Take the term of a microbatch."""
         self._waiting[number] = value
-        while self._count in self._waiting:
-            value = self._waiting.pop(self._count)
-            if not self._count:
+        while self.count in self._waiting:
+            value = self._waiting.pop(self.count)
+            if not self.count:
                 self.total = value
             elif self._owned:
                 np.add(self.total, value, out=self.total)
             else:
-                # The first term may be needed elsewhere; from the second on the sum is ours.
+                # From the second term on the sum is ours.
                 self.total = self.total + value
                 self._owned = type(self.total) is np.ndarray
-            self._count += 1
+            self.count += 1

@@ -5,3 +5,4 @@ from actorgraph.rewrite._pass import Pass
 from actorgraph.rewrite.autocast import autocast
 
 __all__ = ["Pass", "autocast", "chosen", "passes", "rewrite"]
+__dir__ = __all__.copy

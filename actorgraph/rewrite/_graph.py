@@ -22,9 +22,10 @@ def passes() -> tuple[Pass, ...]:
 
     Examples
     --------
-    >>> passes()[0]
+    >>> import actorgraph as ag
+    >>> ag.rewrite.passes()[0]
     <pass log1p: log(1 + a) becomes log1p(a)>
-    >>> passes()[-1]
+    >>> ag.rewrite.passes()[-1]
     <pass share: ops of one task that begin alike compute their beginning once: the same kernels>
     """
     from actorgraph.rewrite.exact import EXACT  # a machine needs it, an import does not
@@ -39,6 +40,13 @@ def chosen(given: Iterable[Pass | str] | Pass | str | None) -> tuple[Pass, ...]:
     ------
     GraphError
         There is no pass of a name.
+
+    Examples
+    --------
+    >>> import actorgraph as ag
+    >>> names = [one.name for one in ag.rewrite.passes()]
+    >>> [one.name for one in ag.rewrite.chosen(names[0])] == names[:1]
+    True
     """
     every = passes()
     if given is None:
@@ -84,10 +92,11 @@ def rewrite(outputs: Any, passes: Iterable[Pass | str] | None = None, *, keep: A
     Examples
     --------
     >>> from actorgraph import ops
-    >>> x = Graph().input("x", shape=("n",), dtype="float32")
-    >>> rewrite(ops.log(1 + ops.exp(x))).op
+    >>> import actorgraph as ag
+    >>> x = ag.Graph().input("x", shape=("n",), dtype="float32")
+    >>> ag.rewrite.rewrite(ops.log(1 + ops.exp(x))).op
     <op softplus>
-    >>> rewrite(ops.log(2 + ops.exp(x))).op
+    >>> ag.rewrite.rewrite(ops.log(2 + ops.exp(x))).op
     <op log>
     """
     targets = as_nodes(outputs)

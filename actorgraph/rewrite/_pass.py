@@ -52,10 +52,11 @@ class Pass:
     --------
     >>> from actorgraph import ops
     >>> from actorgraph.op import REGISTRY
+    >>> import actorgraph as ag
     >>> def rule(node):
     ...     x, y = node.inputs
     ...     return ops.square(x) if x is y else None
-    >>> Pass("square", "x * x becomes square(x)", rule, (REGISTRY["multiply"],))
+    >>> ag.rewrite.Pass("square", "x * x becomes square(x)", rule, (REGISTRY["multiply"],))
     <pass square: x * x becomes square(x)>
     """
 

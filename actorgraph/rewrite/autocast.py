@@ -63,12 +63,12 @@ def autocast(
 
     Examples
     --------
+    >>> import actorgraph as ag
     >>> import numpy as np
-    >>> from actorgraph.graph import Graph
-    >>> g = Graph()
+    >>> g = ag.Graph()
     >>> x = g.input("x", shape=("batch", 4), dtype="float32")
     >>> W = g.parameter("W", np.ones((4, 2), "float32"))
-    >>> autocast(x @ W)
+    >>> ag.rewrite.autocast(x @ W)
     <astype_6: float32[batch, 2]>
     """
     target = dtype_of(dtype)

@@ -316,6 +316,10 @@ _TABLE: tuple[tuple[str, str, Rule | None, str], ...] = (
         None, "",
     ),
     (
+        "slices", "a sum of adjoints of disjoint slices becomes one array, each written as x + 0",
+        None, "",
+    ),
+    (
         "share", "ops of one task that begin alike compute their beginning once: the same kernels",
         None, "",
     ),

@@ -42,7 +42,8 @@ class Action(NamedTuple):
 
     Examples
     --------
-    >>> str(Action(2, "F", 0))
+    >>> import actorgraph as ag
+    >>> str(ag.pipeline.Action(2, "F", 0))
     '2F0'
     """
 
@@ -63,6 +64,8 @@ Step = tuple[Action, ...]
 class Schedule:
     """The actions of each device in order, checked: complete, none twice, and executable.
 
+    Backward actions may be left out altogether: such a schedule is for forward passes alone.
+
     Parameters
     ----------
     lanes : sequence of sequence of Action
@@ -79,7 +82,8 @@ class Schedule:
 
     Examples
     --------
-    >>> two = Schedule.parse(["0F0 0F1 0BW0 0BW1", "1F0 1BW0 1F1 1BW1"])
+    >>> import actorgraph as ag
+    >>> two = ag.pipeline.Schedule.parse(["0F0 0F1 0BW0 0BW1", "1F0 1BW0 1F1 1BW1"])
     >>> print(two.grid())
     0 | 0F0  0F1       0BW0      0BW1
     1 |      1F0  1BW0 1F1  1BW1
@@ -146,6 +150,16 @@ class Schedule:
         """The device of every stage."""
         found = {action.stage: device for device, lane in enumerate(self.lanes) for action in lane}
         return tuple(device for _, device in sorted(found.items()))
+
+    @cached_property
+    def trains(self) -> bool:
+        """Whether there are backward actions."""
+        return any(action.kind != "F" for lane in self.lanes for action in lane)
+
+    @cached_property
+    def splits(self) -> bool:
+        """Whether gradients of weights are actions of their own."""
+        return any(action.kind == "W" for lane in self.lanes for action in lane)
 
     @cached_property
     def lane_names(self) -> tuple[str, ...]:
@@ -233,6 +247,15 @@ def load(path: str | Path, *, notation: Notation = "actorgraph", name: str = "")
         If a cell is no action, or the whole is no schedule; see `Schedule`.
     OSError
         If the file cannot be read.
+
+    Examples
+    --------
+    >>> import tempfile, pathlib
+    >>> import actorgraph as ag
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "schedule.csv"
+    >>> ag.pipeline.schedule("1f1b", stages=2, microbatches=4).save(path)
+    >>> ag.pipeline.load(path).stages
+    2
     """
     return Schedule(_actions(read(path, notation)), name or Path(path).stem)
 
@@ -350,7 +373,7 @@ def _check_complete(schedule: Schedule) -> None:
         if stage not in home:
             raise ScheduleError(f"no device lists stage {stage}, but one lists stage {max(home)}")
         for microbatch in range(schedule.microbatches):
-            _check_microbatch(stage, microbatch, seen, home[stage])
+            _check_microbatch(stage, microbatch, seen, home[stage], schedule.trains)
 
 
 def _check_joined(device: int, lane: Sequence[Action], position: int) -> None:
@@ -366,10 +389,10 @@ def _check_joined(device: int, lane: Sequence[Action], position: int) -> None:
 
 
 def _check_microbatch(
-    stage: int, microbatch: int, seen: dict[tuple[int, str, int], int], device: int
+    stage: int, microbatch: int, seen: dict[tuple[int, str, int], int], device: int, trains: bool
 ) -> None:
     found = {kind for kind in KINDS if (stage, kind, microbatch) in seen}
-    if found in ({"F", "BW"}, {"F", "B", "W"}):
+    if found in (({"F", "BW"}, {"F", "B", "W"}) if trains else ({"F"},)):
         return
     doubled = found & {"B", "W"} if "BW" in found else set()
     if doubled:
@@ -377,7 +400,7 @@ def _check_microbatch(
             f"device {device} lists {stage}BW{microbatch} and {stage}{min(doubled)}{microbatch}: "
             "BW is B and W at once; leave one out"
         )
-    wanted = ("F", "BW") if not found & {"B", "W"} else KINDS[:3]
+    wanted = KINDS[:3] if found & {"B", "W"} else ("F", "BW") if trains else ("F",)
     missing = " and ".join(f"{stage}{kind}{microbatch}" for kind in wanted if kind not in found)
     raise ScheduleError(
         f"device {device} does not list {missing}; a stage needs F and either BW or both B and W "

@@ -59,7 +59,8 @@ def dynamic(
 
     Examples
     --------
-    >>> print(dynamic(stages=2, microbatches=3, costs=(1, 1, 1)).grid())
+    >>> import actorgraph as ag
+    >>> print(ag.pipeline.dynamic(stages=2, microbatches=3, costs=(1, 1, 1)).grid())
     0 | 0F0  0F1       0BW0 0F2  0BW1      0BW2
     1 |      1F0  1BW0 1F1  1BW1 1F2  1BW2
     """

@@ -72,7 +72,8 @@ def schedule(
 
     Examples
     --------
-    >>> print(schedule("1f1b", stages=2, microbatches=3).grid())
+    >>> import actorgraph as ag
+    >>> print(ag.pipeline.schedule("1f1b", stages=2, microbatches=3).grid())
     0 | 0F0  0F1       0BW0 0F2  0BW1      0BW2
     1 |      1F0  1BW0 1F1  1BW1 1F2  1BW2
     """

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Unpack
 
 from actorgraph.errors import ScheduleError
+from actorgraph.schedules.actions import Schedule
 from actorgraph.schedules.model import (
     Amount,
     Costs,
@@ -30,6 +31,7 @@ def recommend(
     memory: PerDevice | None = None,
     chunks: Sequence[int] = (1, 2),
     schedules: Iterable[str] | None = None,
+    whole: Costs | None = None,
     **setting: Unpack[Setting],
 ) -> list[Simulation]:
     """Return the simulations of all schedules that fit, the fastest first.
@@ -50,6 +52,9 @@ def recommend(
         How many stages a device may hold; ``(1,)`` leaves out all schedules that need two.
     schedules : iterable of str, optional
         Names to compare; by default all.
+    whole : (F, B, W), optional
+        What one device takes for all stages and microbatches at once, which is compared too: small
+        microbatches may take longer a row.
     **setting
         Devices and links, as `simulate` takes them.
 
@@ -66,11 +71,15 @@ def recommend(
 
     Examples
     --------
-    >>> for found in recommend(stages=4, microbatches=8, costs=(1, 1, 1), memory=4)[:3]:
+    >>> import actorgraph as ag
+    >>> for found in ag.pipeline.recommend(stages=4, microbatches=8, costs=(1, 1, 1), memory=4)[:3]:
     ...     print(found.schedule.name, found.makespan)
     zb-h1 chunks=2 51/2
     zb-v 51/2
     zb-h1 27
+    >>> best, *_ = recommend(stages=2, microbatches=8, costs=(1, 1, 1), whole=(8, 8, 8))
+    >>> best.schedule.name
+    'whole batch on one device'
     """
     p = at_least("stages", stages, 1)
     limits = None if memory is None else per_device("memory", memory, p)
@@ -91,6 +100,8 @@ def recommend(
         for name in names
         for v, extra in _options(name, p, chunks, costs)
     ]
+    if whole is not None:
+        tried.append(_on_one_device(whole, p, microbatches, setting))
     if not tried:
         stages_of = _stages_of(costs) or "any number of"
         raise ScheduleError(
@@ -106,6 +117,14 @@ def recommend(
             "microbatches"
         )
     return sorted(fitting, key=_rank)
+
+
+def _on_one_device(costs: Costs, devices: int, microbatches: int, setting: Setting) -> Simulation:
+    held = per_device("activation_size", setting.get("activation_size", 1), devices)
+    weights = per_device("weight_size", setting.get("weight_size", 0), devices)
+    made = Schedule.parse(["0F0 0BW0"], "whole batch on one device")
+    activations = microbatches * sum(held)
+    return simulate(made, costs=costs, activation_size=activations, weight_size=sum(weights))
 
 
 def _rank(simulation: Simulation) -> tuple[float, float]:

@@ -31,6 +31,14 @@ class Timed(NamedTuple):
     """A step, where it runs, and from when to when; ``trace.predict`` takes these.
 
     `lane` is the device by the name that recordings of a `Pipeline` give it.
+
+    Examples
+    --------
+    >>> import actorgraph as ag
+    >>> found = ag.pipeline.simulate("1f1b", stages=2, microbatches=4, costs=(1, 1, 1))
+    >>> first = found.timeline[0]
+    >>> first.start, first.end
+    (0, 1)
     """
 
     device: int
@@ -65,6 +73,13 @@ class Simulation:
         microbatch needs for all stages of the device.
     peak_memory : tuple of number
         For each device the size of its weights and of its peak activations.
+
+    Examples
+    --------
+    >>> import actorgraph as ag
+    >>> found = ag.pipeline.simulate("1f1b", stages=2, microbatches=4, costs=(1, 1, 1))
+    >>> found.makespan
+    15
     """
 
     schedule: Schedule
@@ -220,10 +235,11 @@ def simulate(
 
     Examples
     --------
-    >>> simulation = simulate("zb-h1", stages=4, microbatches=8, costs=(1, 1, 1))
+    >>> import actorgraph as ag
+    >>> simulation = ag.pipeline.simulate("zb-h1", stages=4, microbatches=8, costs=(1, 1, 1))
     >>> simulation.makespan, simulation.global_bubble, simulation.peak_activations
     (27, 3, (4, 4, 4, 4))
-    >>> print(simulate("1f1b", stages=2, microbatches=2, costs=(1, 1, 1)).grid())
+    >>> print(ag.pipeline.simulate("1f1b", stages=2, microbatches=2, costs=(1, 1, 1)).grid())
     0 | F0 F1 ......BW0   ...BW1
     1 | ...F0 BW0   F1 BW1
     """

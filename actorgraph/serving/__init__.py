@@ -6,7 +6,9 @@ deadlines; `asgi` gives them to any server of HTTP.
 
 from actorgraph.serving.asgi import asgi
 from actorgraph.serving.config import Config
+from actorgraph.serving.disconnects import cancel_on_disconnect
 from actorgraph.serving.errors import (
+    ClientGone,
     DeadlineExceeded,
     InvalidInput,
     ModelNotFound,
@@ -15,13 +17,15 @@ from actorgraph.serving.errors import (
     PayloadTooLarge,
     RateLimited,
     ServingError,
+    Unauthorized,
     Unsupported,
 )
 from actorgraph.serving.model import ServedModel
 from actorgraph.serving.server import Server
 
 __all__ = [
-    "Config", "DeadlineExceeded", "InvalidInput", "ModelNotFound", "NotReady", "Overloaded",
-    "PayloadTooLarge", "RateLimited", "ServedModel", "Server", "ServingError", "Unsupported",
-    "asgi",
+    "ClientGone", "Config", "DeadlineExceeded", "InvalidInput", "ModelNotFound", "NotReady",
+    "Overloaded", "PayloadTooLarge", "RateLimited", "ServedModel", "Server", "ServingError",
+    "Unauthorized", "Unsupported", "asgi", "cancel_on_disconnect",
 ]  # fmt: skip
+__dir__ = __all__.copy

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -12,16 +13,17 @@ import anyio
 from actorgraph._target import called, outputs_and_feeds_of
 from actorgraph.errors import GraphError
 from actorgraph.serving.asgi import asgi
+from actorgraph.serving.config import ConfigFile
 from actorgraph.serving.server import Server
 
 __all__ = ["serve", "server_of"]
 
 
-def server_of(target: str) -> Server:
+def server_of(target: str, config: ConfigFile | None = None) -> Server:
     """Return the server that the function of a target returns, or one of its outputs.
 
-    Outputs are served under the function's name, and asked once by the feeds that come with them,
-    so that what cannot run is told before a port is open.
+    Outputs are served under the function's name.  Models are warmed up, outputs by the feeds that
+    come with them, so that what cannot run is told before a port is open.
 
     Raises
     ------
@@ -30,21 +32,34 @@ def server_of(target: str) -> Server:
     """
     returned = called(target)
     if isinstance(returned, Server):
-        return returned
-    outputs, feeds = outputs_and_feeds_of(target, returned, "a Server, or (outputs, feeds)")
-    server = Server()
+        if config is not None:
+            raise GraphError(f"{target} returns a Server, which has its own config: Server(config)")
+        server = returned
+    else:
+        outputs, feeds = outputs_and_feeds_of(target, returned, "a Server, or (outputs, feeds)")
+        server = _server(target.rpartition(":")[2], outputs, feeds, config)
     try:
-        server.add(target.rpartition(":")[2], outputs).infer_sync(feeds)
+        anyio.run(server.start)
     except BaseException:
         server.close()
         raise
     return server
 
 
+def _server(name: str, outputs: Any, feeds: Mapping[Any, Any], config: ConfigFile | None) -> Server:
+    try:
+        server = Server(config)
+        server.add(name, outputs, example=feeds)
+    except (TypeError, ValueError) as error:
+        raise GraphError(str(error)) from error
+    return server
+
+
 def serve(server: Server, *, host: str, port: int) -> None:
     """Serve until SIGTERM or Ctrl-C: requests that were taken are answered, new ones get 503.
 
-    The second signal ends at once.
+    The second signal ends at once.  Where the environment has ``ACTORGRAPH_REPOSITORY_TOKEN``,
+    models may be loaded and unloaded by who shows it.
 
     Raises
     ------
@@ -66,7 +81,8 @@ def serve(server: Server, *, host: str, port: int) -> None:
         def capture_signals(self) -> Iterator[None]:
             yield
 
-    config = uvicorn.Config(asgi(server), host=host, port=port, lifespan="on", access_log=False)
+    app = asgi(server, repository_token=os.environ.get("ACTORGRAPH_REPOSITORY_TOKEN") or None)
+    config = uvicorn.Config(app, host=host, port=port, lifespan="on", access_log=False)
     listening = QuietUvicorn(config)
     anyio.run(_until_signal, server, listening)
     if not listening.started:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, TypeAlias
 
-from actorgraph.errors import near_names
-from actorgraph.options import choice, positive, seconds, text, whole
+from actorgraph.errors import near_names, shown, text_of
+from actorgraph.options import choice, positive, seconds, several, text, whole
 
-__all__ = ["Config"]
+__all__ = ["Config", "ConfigFile", "ConfigLayers"]
+
+ConfigFile: TypeAlias = "str | os.PathLike[str] | Mapping[str, Any]"
+"""The path of a TOML file, or what stands in one."""
+
+_PREFIX = "ACTORGRAPH_"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +40,9 @@ class Config:
         its deadline.
     batch_by : str, optional
         The symbolic dim; default the one that inputs have as their first.
+    buckets : tuple of int
+        Lengths that requests are filled up to where there is a mask; a longer one keeps its own.
+        None for the longest of each batch.
     max_concurrent_batches : int, optional
         Runs at once; default 1 with batching, else the machine's `max_in_flight`.
     priority_levels, default_priority : int
@@ -43,6 +53,16 @@ class Config:
         How long `drain` waits before it refuses what has not ended.
     max_request_bytes : int
         Bytes of the inputs, and of a body of HTTP.
+    max_steps : int
+        Steps of a stream; a request may ask for fewer.
+    warmup : int
+        Runs of the example before the first request; 0 for none.
+
+    Examples
+    --------
+    >>> import actorgraph as ag
+    >>> ag.serving.Config(max_batch_size=8).max_batch_size
+    8
     """
 
     max_inflight: int = 64
@@ -52,24 +72,34 @@ class Config:
     max_batch_size: int = 1
     batch_wait_s: float = 0.0
     batch_by: str | None = None
+    buckets: tuple[int, ...] = ()
     max_concurrent_batches: int | None = None
     priority_levels: int = 1
     default_priority: int = 1
     on_disconnect: str = "cancel"
     shutdown_grace_s: float = 30.0
     max_request_bytes: int = 64 << 20
+    max_steps: int = 1000
+    warmup: int = 1
 
     def __post_init__(self) -> None:
-        for name in ("max_inflight", "max_batch_size", "priority_levels", "default_priority"):
+        for name in (
+            "max_inflight", "max_batch_size", "priority_levels", "default_priority", "max_steps",
+        ):  # fmt: skip
             positive(name, getattr(self, name))
         for name in ("request_timeout_s", "batch_wait_s", "shutdown_grace_s"):
             seconds(name, getattr(self, name))
-        if whole("max_queued", self.max_queued) < 0:
-            raise ValueError(f"max_queued must be at least 0, got {self.max_queued}")
+        for name in ("max_queued", "warmup"):
+            if whole(name, getattr(self, name)) < 0:
+                raise ValueError(f"{name} must be at least 0, got {getattr(self, name)}")
         if whole("max_request_bytes", self.max_request_bytes) < 1:
             raise ValueError(f"max_request_bytes must be at least 1, got {self.max_request_bytes}")
         if self.max_concurrent_batches is not None:
             positive("max_concurrent_batches", self.max_concurrent_batches)
+        buckets = several("a tuple of lengths", self.buckets)
+        object.__setattr__(self, "buckets", tuple(positive("a bucket", one) for one in buckets))
+        if list(self.buckets) != sorted(set(self.buckets)):
+            raise ValueError(f"buckets have to grow, got {shown(self.buckets)}")
         choice("overflow", self.overflow, ("reject", "wait", "shed_oldest"))
         choice("on_disconnect", self.on_disconnect, ("cancel", "ignore"))
         if self.batch_by is not None:
@@ -80,14 +110,85 @@ class Config:
                 f"{self.priority_levels} priority_levels"
             )
 
-    @classmethod
-    def of(cls, given: dict[str, Any]) -> Config:
-        """Return the config of keywords, or raise `TypeError` for an unknown one."""
-        known = [field.name for field in fields(cls)]
-        for name in given:
-            if name not in known:
-                raise TypeError(
-                    f"unknown keyword {name!r} of a model{near_names(name, known)}; "
-                    f"known are {', '.join(known)}"
-                )
-        return cls(**given)
+
+_KINDS = {field.name: str(field.type).removesuffix(" | None") for field in fields(Config)}
+
+
+def _ints(told: str) -> tuple[int, ...]:
+    return tuple(map(int, told.split(",")))
+
+
+_READ: dict[str, Callable[[str], Any]] = {
+    "int": int, "float": float, "str": str, "tuple[int, ...]": _ints,
+}  # fmt: skip
+
+
+class ConfigLayers:
+    """Where configs come from: a call, a file, the environment, in this order.
+
+    Parameters
+    ----------
+    file : path of a TOML file, mapping, or None
+        Fields of `Config` for all models, and tables ``[models.NAME]`` for one.
+
+    Examples
+    --------
+    >>> layers = ConfigLayers({"max_queued": 8, "models": {"net": {"max_batch_size": 4}}})
+    >>> config = layers.config("net", {"max_queued": 2})
+    >>> config.max_queued, config.max_batch_size
+    (2, 4)
+    """
+
+    def __init__(self, file: ConfigFile | None = None) -> None:
+        self._where = "the config" if isinstance(file, Mapping) else str(file)
+        found = {} if file is None else dict(file) if isinstance(file, Mapping) else _read(file)
+        self._models = found.pop("models", {})
+        if not isinstance(self._models, Mapping):
+            raise ValueError(f"models in {self._where} has to be tables, got {shown(self._models)}")
+        self._all = found
+        for table in (found, *self._models.values()):
+            if not isinstance(table, Mapping):
+                raise ValueError(f"a model in {self._where} has to be a table, got {shown(table)}")
+            _check_names(table, "setting", f" in {self._where}")
+
+    def config(self, name: str, given: Mapping[str, Any]) -> Config:
+        """Return the config of a model that is added with these keywords.
+
+        Raises
+        ------
+        TypeError, ValueError
+            A keyword is unknown, or a value makes no sense.
+        """
+        _check_names(given, "keyword", " of a model")
+        return Config(**{**_environment(), **self._all, **self._models.get(name, {}), **given})
+
+
+def _check_names(given: Mapping[str, Any], what: str, where: str) -> None:
+    for name in given:
+        if name not in _KINDS:
+            near = near_names(name, _KINDS)
+            known = ", ".join(_KINDS)
+            raise TypeError(f"unknown {what} {name!r}{where}{near}; known are {known}")
+
+
+def _environment() -> dict[str, Any]:
+    found = {}
+    for name, kind in _KINDS.items():
+        variable = _PREFIX + name.upper()
+        if (told := os.environ.get(variable)) is None:
+            continue
+        try:
+            found[name] = _READ[kind](told)
+        except ValueError:
+            raise ValueError(f"{variable} in the environment is no {kind}: {shown(told)}") from None
+    return found
+
+
+def _read(file: str | os.PathLike[str]) -> dict[str, Any]:
+    import tomllib
+
+    try:
+        with open(file, "rb") as stream:
+            return tomllib.load(stream)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"the config {os.fspath(file)!r} is not read: {text_of(error)}") from error

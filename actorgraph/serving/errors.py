@@ -7,8 +7,8 @@ from typing import ClassVar
 from actorgraph.errors import GraphError
 
 __all__ = [
-    "DeadlineExceeded", "InvalidInput", "ModelNotFound", "NotReady", "Overloaded",
-    "PayloadTooLarge", "RateLimited", "ServingError", "Unsupported",
+    "ClientGone", "DeadlineExceeded", "InvalidInput", "ModelNotFound", "NotReady",
+    "Overloaded", "PayloadTooLarge", "RateLimited", "ServingError", "Unauthorized", "Unsupported",
 ]  # fmt: skip
 
 
@@ -23,56 +23,145 @@ class ServingError(GraphError):
         The same as a word, for programs.
     retry_after_s : int or None
         When it is worth to ask again.
+
+    Examples
+    --------
+    >>> import actorgraph as ag
+    >>> ag.serving.ServingError.status, ag.serving.ServingError.code
+    (500, 'INTERNAL')
     """
 
+    reference = "AG111"
     status: ClassVar[int] = 500
     code: ClassVar[str] = "INTERNAL"
     retry_after_s: ClassVar[int | None] = None
 
 
 class InvalidInput(ServingError, ValueError):
-    """The inputs do not fit the model, or what was sent cannot be read."""
+    """The inputs do not fit the model, or what was sent cannot be read.
+
+    Examples
+    --------
+    >>> import actorgraph as ag
+    >>> ag.serving.InvalidInput.status, ag.serving.InvalidInput.code
+    (400, 'INVALID_ARGUMENT')
+    """
 
     status, code = 400, "INVALID_ARGUMENT"
 
 
+class Unauthorized(ServingError):
+    """The client has not shown the token that is asked for.
+
+    Examples
+    --------
+    >>> import actorgraph as ag
+    >>> ag.serving.Unauthorized.status, ag.serving.Unauthorized.code
+    (401, 'UNAUTHENTICATED')
+    """
+
+    status, code = 401, "UNAUTHENTICATED"
+
+
 class ModelNotFound(ServingError):
-    """There is no such model, or no such version of it."""
+    """There is no such model, or no such version of it.
+
+    Examples
+    --------
+    >>> import actorgraph as ag
+    >>> ag.serving.ModelNotFound.status, ag.serving.ModelNotFound.code
+    (404, 'NOT_FOUND')
+    """
 
     status, code = 404, "NOT_FOUND"
 
 
 class PayloadTooLarge(ServingError):
-    """The inputs have more bytes than the model takes."""
+    """The inputs have more bytes than the model takes.
+
+    Examples
+    --------
+    >>> import actorgraph as ag
+    >>> ag.serving.PayloadTooLarge.status, ag.serving.PayloadTooLarge.code
+    (413, 'PAYLOAD_TOO_LARGE')
+    """
 
     status, code = 413, "PAYLOAD_TOO_LARGE"
 
 
 class RateLimited(ServingError):
-    """The client has used up what it may ask; raised by hooks of the user's."""
+    """The client has used up what it may ask; raised by hooks of the user's.
+
+    Examples
+    --------
+    >>> import actorgraph as ag
+    >>> ag.serving.RateLimited.status, ag.serving.RateLimited.code
+    (429, 'RATE_LIMITED')
+    """
 
     status, code, retry_after_s = 429, "RATE_LIMITED", 1
 
 
+class ClientGone(ServingError):
+    """The client has left, so its request was cancelled; nobody reads the answer.
+
+    Examples
+    --------
+    >>> import actorgraph as ag
+    >>> ag.serving.ClientGone.status, ag.serving.ClientGone.code
+    (499, 'CANCELLED')
+    """
+
+    status, code = 499, "CANCELLED"
+
+
 class Unsupported(ServingError):
-    """What is asked for is not served."""
+    """What is asked for is not served.
+
+    Examples
+    --------
+    >>> import actorgraph as ag
+    >>> ag.serving.Unsupported.status, ag.serving.Unsupported.code
+    (501, 'UNIMPLEMENTED')
+    """
 
     status, code = 501, "UNIMPLEMENTED"
 
 
 class Overloaded(ServingError):
-    """Too many requests wait, so this one was not taken, or had to go for a newer one."""
+    """Too many requests wait, so this one was not taken, or had to go for a newer one.
+
+    Examples
+    --------
+    >>> import actorgraph as ag
+    >>> ag.serving.Overloaded.status, ag.serving.Overloaded.code
+    (503, 'OVERLOADED')
+    """
 
     status, code, retry_after_s = 503, "OVERLOADED", 1
 
 
 class NotReady(ServingError):
-    """The server is stopping, or has stopped."""
+    """The server is stopping, or has stopped.
+
+    Examples
+    --------
+    >>> import actorgraph as ag
+    >>> ag.serving.NotReady.status, ag.serving.NotReady.code
+    (503, 'UNAVAILABLE')
+    """
 
     status, code, retry_after_s = 503, "UNAVAILABLE", 1
 
 
 class DeadlineExceeded(ServingError, TimeoutError):
-    """The deadline was over before the result was there."""
+    """The deadline was over before the result was there.
+
+    Examples
+    --------
+    >>> import actorgraph as ag
+    >>> ag.serving.DeadlineExceeded.status, ag.serving.DeadlineExceeded.code
+    (504, 'DEADLINE_EXCEEDED')
+    """
 
     status, code = 504, "DEADLINE_EXCEEDED"

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import inf
 from typing import Any
 
+import numpy as np
+
+from actorgraph._version import __version__
 from actorgraph.serving.errors import Unsupported
 from actorgraph.serving.server import Server
+from actorgraph.serving.statistics import Histogram
 
 __all__ = ["exposition"]
 
-_OUTCOMES = ("ok", "error", "rejected", "cancelled", "deadline")
+_LABELS = ["model", "version"]
 
 
 def exposition(server: Server) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
@@ -48,19 +53,22 @@ class _Collector:
         """Yield a family of samples for each metric."""
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-        labels, models = ["model", "version"], self._server.models
+        models = self._server.models
+        build = GaugeMetricFamily("actorgraph_build_info", "1", labels=["version", "numpy"])
+        build.add_metric([__version__, np.__version__], 1)
+        yield build
         requests = CounterMetricFamily(
-            "actorgraph_requests", "Requests that have ended.", labels=[*labels, "outcome"]
+            "actorgraph_requests", "Requests that have ended.", labels=[*_LABELS, "outcome"]
         )
         for model in models:
-            for outcome in _OUTCOMES:
+            for outcome in model.statistics.durations:
                 requests.add_metric([model.name, model.version, outcome], model.counts[outcome])
         yield requests
         for name, told in (
             ("executions", "Runs of the graph."),
             ("inferences", "Requests in runs."),
         ):
-            family = CounterMetricFamily(f"actorgraph_{name}", told, labels=labels)
+            family = CounterMetricFamily(f"actorgraph_{name}", told, labels=_LABELS)
             for model in models:
                 family.add_metric([model.name, model.version], model.counts[name])
             yield family
@@ -70,7 +78,34 @@ class _Collector:
             ("inflight_limit", "max_inflight", [one.config.max_inflight for one in models]),
             ("queue_limit", "max_queued", [one.config.max_queued for one in models]),
         ):
-            gauge = GaugeMetricFamily(f"actorgraph_{name}", told, labels=labels)
+            gauge = GaugeMetricFamily(f"actorgraph_{name}", told, labels=_LABELS)
             for model, value in zip(models, values, strict=True):
                 gauge.add_metric([model.name, model.version], value)
             yield gauge
+        yield from self._histograms()
+
+    def _histograms(self) -> Iterator[Any]:
+        from prometheus_client.core import HistogramMetricFamily
+
+        def family(name: str, told: str, *labels: str) -> Any:
+            return HistogramMetricFamily(f"actorgraph_{name}", told, labels=[*_LABELS, *labels])
+
+        durations = family("request_duration_seconds", "From coming to answer.", "outcome")
+        waits = family("queue_duration_seconds", "From coming to run.")
+        sizes = family("batch_size", "Rows of a run.")
+        for model in self._server.models:
+            labels, found = [model.name, model.version], model.statistics
+            for outcome, histogram in found.durations.items():
+                _add(durations, [*labels, outcome], histogram)
+            _add(waits, labels, found.waits)
+            _add(sizes, labels, found.sizes)
+        yield from (durations, waits, sizes)
+
+
+def _add(family: Any, labels: list[str], histogram: Histogram) -> None:
+    buckets = [(_bound(bound), count) for bound, count in histogram.cumulative()]
+    family.add_metric(labels, buckets, histogram.total)
+
+
+def _bound(bound: float) -> str:
+    return "+Inf" if bound == inf else f"{bound:g}"

@@ -14,8 +14,7 @@ from __future__ import annotations
 
 import threading
 from bisect import insort
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from functools import partial
 from itertools import count
 from operator import attrgetter
@@ -34,7 +33,7 @@ from actorgraph.errors import (
 )
 from actorgraph.machines import Machine
 from actorgraph.machines.event_loops import loop_notifier
-from actorgraph.options import seconds, whole
+from actorgraph.options import positive, seconds, whole
 from actorgraph.serving.config import Config
 from actorgraph.serving.errors import (
     DeadlineExceeded,
@@ -46,6 +45,7 @@ from actorgraph.serving.errors import (
 )
 from actorgraph.serving.request import Answer, Request, RequestBatch, chosen
 from actorgraph.serving.signature import Array, Signature
+from actorgraph.serving.statistics import Statistics
 
 __all__ = ["ServedModel"]
 
@@ -61,28 +61,48 @@ class ServedModel:
     name, version : str
     config : Config
     signature : Signature
+    machine : Machine
+    statistics : Statistics
     counts : Counter
-        Requests by outcome (``"ok"``, ``"error"``, ``"rejected"``, ``"cancelled"``,
-        ``"deadline"``), ``"executions"`` and ``"inferences"``: runs, and requests in them.
+        ``statistics.counts``.
+
+    Examples
+    --------
+    >>> import actorgraph as ag
+    >>> x = ag.Graph().input("x", ("rows", 2))
+    >>> machine, server = ag.TapeMachine([x * 2]), ag.serving.Server()
+    >>> model = server.add("twice", machine)
+    >>> model.name, model.config.max_batch_size
+    ('twice', 1)
     """
 
     def __init__(
-        self, name: str, version: str, machine: Machine, inputs: Any, config: Config
+        self,
+        name: str,
+        version: str,
+        machine: Machine,
+        signature: Signature,
+        config: Config,
+        *,
+        owned: bool = False,
     ) -> None:
         self.name, self.version, self.config = name, version, config
-        batched = config.max_batch_size > 1
-        self.signature = Signature(machine.outputs, inputs, batched=batched, dim=config.batch_by)
-        self.counts: Counter[str] = Counter()
-        self._machine = machine
-        runs = 1 if batched else machine.max_in_flight
+        self.signature = signature
+        self.machine = machine
+        self._owned = owned
+        self.statistics = Statistics()
+        self.counts = self.statistics.counts
+        self._warm = False
+        runs = 1 if config.max_batch_size > 1 else machine.max_in_flight
         self._most_runs = config.max_concurrent_batches or runs
         self._lock = threading.Lock()
         self._numbers = count()
         self._again: list[Request] = []  # whose batch has failed
         self._queue: list[Request] = []
         self._batches: set[RequestBatch] = set()
-        self._inflight = 0
-        self._stopping = False
+        self._inflight = self._streams = 0
+        self._stopping = False  # nothing new is taken
+        self._stopped = False  # nor does what was taken go on
         self._idle: list[Callable[[], object]] = []  # called once, when nothing is left
 
     # -- for users ------------------------------------------------------------------------------
@@ -122,8 +142,19 @@ class ServedModel:
         NodeError
             An op failed on this request.
         """
+        return await self._infer(inputs, deadline_s, priority, request_id)
+
+    async def _infer(
+        self,
+        inputs: Mapping[Any, Any],
+        deadline_s: float | None,
+        priority: int,
+        request_id: str | None,
+        continues: bool = False,
+    ) -> dict[str, Array]:
         event = anyio.Event()
         request = self._request(inputs, deadline_s, priority, loop_notifier(), event.set)
+        request.continues = continues
         try:
             self._admit(request)
             while request.answer is None:
@@ -133,6 +164,59 @@ class ServedModel:
         finally:
             self._leave(request)
         return self._told(request, request_id)
+
+    async def stream(
+        self,
+        inputs: Mapping[Any, Any],
+        *,
+        max_steps: int | None = None,
+        deadline_s: float | None = None,
+        priority: int = 0,
+        request_id: str | None = None,
+    ) -> AsyncGenerator[dict[str, Array]]:
+        """Yield the answer of each step; a model without `feedback` has one step.
+
+        A step takes from the one before what `feedback` says, and begins when it is asked for: who
+        reads slowly holds nothing but the arrays of one step.  Steps of several streams are joined
+        into batches as requests are.  A stream that was taken goes on when the queue is full and
+        while the model drains; as many as `max_inflight` are taken at once.
+
+        Parameters
+        ----------
+        inputs : dict
+            Those of the first step.
+        max_steps : int, optional
+            At most ``max_steps`` of the config.
+        deadline_s : float, optional
+            For all steps together, at most ``request_timeout_s``.
+        priority, request_id
+            As of `infer`.
+
+        Raises
+        ------
+        InvalidInput, PayloadTooLarge, Overloaded, NotReady, DeadlineExceeded, NodeError
+            As of `infer`, at the step that it happens to.
+        """
+        steps, until = self._steps(max_steps), monotonic() + self._limit_s(deadline_s)
+        with self._lock:
+            if self._streams >= self.config.max_inflight:
+                raise Overloaded(
+                    f"model {self.name!r} has {self._streams} streams open, which is all it takes "
+                    "(max_inflight); ask again later"
+                )
+            self._streams += 1
+        try:
+            for step in range(steps):
+                left_s = max(0.0, until - monotonic())
+                part = await self._infer(inputs, left_s, priority, request_id, step > 0)
+                inputs = self.signature.next_inputs(inputs, part)
+                yield part
+                if self.signature.has_ended(part):
+                    return
+        finally:
+            with self._lock:
+                self._streams -= 1
+            self._advance()
 
     def infer_sync(
         self,
@@ -149,7 +233,7 @@ class ServedModel:
         GraphError
             Called inside a running event loop; await `infer` there.
         """
-        self._machine.refuse_blocking("infer_sync", "await model.infer(...)")
+        self.machine.refuse_blocking("infer_sync", "await model.infer(...)")
         if self.signature.waits:  # its ops want a loop
             return anyio.run(
                 partial(
@@ -175,6 +259,18 @@ class ServedModel:
         finally:
             self._leave(request)
         return self._told(request, request_id)
+
+    async def warm_up(self, example: Mapping[Any, Any]) -> None:
+        """Run an example, which is neither counted nor bounded, unless one has run already.
+
+        Raises
+        ------
+        InvalidInput, NodeError
+            It does not fit, or does not run.
+        """
+        runs, self._warm = 0 if self._warm else self.config.warmup, True
+        for _ in range(runs):
+            await self.machine.run(self.signature.joined([self.signature.arrays(example)]))
 
     @property
     def queued(self) -> int:
@@ -210,7 +306,7 @@ class ServedModel:
     def stop(self) -> None:
         """Take no more requests, and answer those that were taken with `NotReady`."""
         with self._lock:
-            self._stopping = True
+            self._stopping = self._stopped = True
             ended = [*self._again, *self._queue]
             for batch in self._batches:
                 ended += batch.members
@@ -219,6 +315,18 @@ class ServedModel:
         for request in ended:
             self._answer(request, NotReady(why))
         self._advance()
+
+    async def aclose(self) -> None:
+        """Stop, and close the machine if it was made for the model."""
+        self.stop()
+        if self._owned:
+            await self.machine.aclose()
+
+    def close(self) -> None:
+        """End as `aclose` does, from a plain thread."""
+        self.stop()
+        if self._owned:
+            self.machine.close()
 
     # -- admission ------------------------------------------------------------------------------
 
@@ -232,10 +340,8 @@ class ServedModel:
     ) -> Request:
         """Check everything that a request brings, and make it."""
         config = self.config
+        limit_s = self._limit_s(deadline_s)
         try:
-            limit_s = config.request_timeout_s
-            if deadline_s is not None:
-                limit_s = min(limit_s, seconds("deadline_s", deadline_s))
             level = whole("priority", priority) or config.default_priority
         except ValueError as error:
             raise InvalidInput(str(error)) from None
@@ -254,14 +360,34 @@ class ServedModel:
         now = monotonic()
         return Request(
             arrays, self.signature.rows(arrays), self.signature.kind(arrays),
-            order=(level, next(self._numbers)), due=now + min(config.batch_wait_s, limit_s / 2),
-            until=now + limit_s, host=host, wake=wake,
+            order=(level, next(self._numbers)), born=now,
+            due=now + min(config.batch_wait_s, limit_s / 2), until=now + limit_s, host=host,
+            wake=wake,
         )  # fmt: skip
+
+    def _limit_s(self, deadline_s: float | None) -> float:
+        limit_s = self.config.request_timeout_s
+        if deadline_s is None:
+            return limit_s
+        try:
+            return min(limit_s, seconds("deadline_s", deadline_s))
+        except ValueError as error:
+            raise InvalidInput(str(error)) from None
+
+    def _steps(self, max_steps: int | None) -> int:
+        if not self.signature.feedback:
+            return 1
+        if max_steps is None:
+            return self.config.max_steps
+        try:
+            return min(self.config.max_steps, positive("max_steps", max_steps))
+        except ValueError as error:
+            raise InvalidInput(str(error)) from None
 
     def _admit(self, request: Request) -> None:
         """Take the request, start what can be started, and refuse one too many."""
         with self._lock:
-            stopping = self._stopping
+            stopping = self._stopped if request.continues else self._stopping
             if not stopping:
                 insort(self._queue, request, key=_ORDER)
         if stopping:
@@ -269,15 +395,15 @@ class ServedModel:
             self._answer(request, NotReady(why))
             return
         self._dispatch()
-        if self.config.overflow == "wait":
+        if self.config.overflow == "wait" or request.continues:
             return
         with self._lock:
             if request not in self._queue or len(self._queue) <= self.config.max_queued:
                 return
             shed = request
             if self.config.overflow == "shed_oldest":
-                least = self._queue[-1].order[0]
-                shed = next(one for one in self._queue if one.order[0] == least)
+                new = [one for one in self._queue if not one.continues]
+                shed = next(one for one in new if one.order[0] == new[-1].order[0])
             self._queue.remove(shed)
         self._answer(
             shed,
@@ -317,7 +443,7 @@ class ServedModel:
             if request.answer is not None:
                 return
             request.answer = answer
-            self.counts[_outcome(answer)] += 1
+            self.statistics.answered(_outcome(answer), monotonic() - request.born)
         request.host(request.wake)
 
     def _told(self, request: Request, request_id: str | None) -> dict[str, Array]:
@@ -336,7 +462,8 @@ class ServedModel:
         with self._lock:
             waiting = [*self._again, *self._queue] if self._has_room() else []
             idle: list[Callable[[], object]] = []
-            if not (self._batches or self._queue or self._again):
+            streams = self._streams and not self._stopped
+            if not (self._batches or self._queue or self._again or streams):
                 idle, self._idle = self._idle, []
         for request in waiting:
             if request.host(self._dispatch):
@@ -368,19 +495,19 @@ class ServedModel:
                 return None
             for line in (self._again, self._queue):
                 line[:] = [one for one in line if one not in members]
-            batch = RequestBatch(members)
+            batch = RequestBatch(members, now)
             for request in members:
                 request.batch = batch
             self._batches.add(batch)
             self._inflight += len(members)
-            self.counts["executions"] += 1
-            self.counts["inferences"] += len(members)
+            self.statistics.formed(batch.rows, [now - one.born for one in members])
             return batch
 
     def _start(self, batch: RequestBatch) -> None:
         try:
             feeds = self.signature.joined([one.arrays for one in batch.members])
-            run = self._machine.start(feeds, priority=batch.priority)
+            batch.started = monotonic()
+            run = self.machine.start(feeds, priority=batch.priority)
         except BaseException as error:
             self._end(batch, error)
             if not isinstance(error, Exception):
@@ -393,15 +520,20 @@ class ServedModel:
 
     def _ended(self, batch: RequestBatch) -> None:
         """Take the results of a run; called in the thread that has ended it."""
-        run = batch.run
+        run, ended = batch.run, monotonic()
         assert run is not None
-        rows = [one.rows for one in batch.members]
+        requests = [one.arrays for one in batch.members]
         try:
             values = {name: run[node].value for name, node in self.signature.outputs.items()}
-            answers = self.signature.split(values, rows)
+            answers = self.signature.split(values, requests)
         except BaseException as error:  # noqa: BLE001 - it is raised where the requests wait
             self._end(batch, error)
         else:
+            with self._lock:
+                self.statistics.ran(
+                    batch.rows, batch.started - batch.formed, ended - batch.started,
+                    monotonic() - ended,
+                )  # fmt: skip
             self._end(batch, None, answers)
 
     def _end(

@@ -22,7 +22,7 @@ from actorgraph.serving.model import ServedModel
 from actorgraph.serving.signature import Array
 from actorgraph.types import dtype_of
 
-__all__ = ["Asked", "answer", "metadata", "read"]
+__all__ = ["Asked", "answer", "metadata", "read", "tensor"]
 
 _DTYPES = {
     "BOOL": "bool", "FP16": "float16", "FP32": "float32", "FP64": "float64", "BF16": "bfloat16",
@@ -47,6 +47,8 @@ class Asked:
         The request's ``id``.
     timeout_s : float or None
     priority : int
+    parameters : dict
+        All that came with the request.
     """
 
     inputs: dict[str, Array]
@@ -54,6 +56,7 @@ class Asked:
     identity: str | None
     timeout_s: float | None
     priority: int
+    parameters: dict[str, Any]
 
 
 def metadata(model: ServedModel, versions: list[str]) -> dict[str, Any]:
@@ -63,12 +66,13 @@ def metadata(model: ServedModel, versions: list[str]) -> dict[str, Any]:
         "name": model.name,
         "versions": versions,
         "platform": "actorgraph_graph",
-        "inputs": [_tensor(name, node) for name, node in signature.inputs.items()],
-        "outputs": [_tensor(name, node) for name, node in signature.outputs.items()],
+        "inputs": [tensor(name, node) for name, node in signature.inputs.items()],
+        "outputs": [tensor(name, node) for name, node in signature.outputs.items()],
     }
 
 
-def _tensor(name: str, node: Node) -> dict[str, Any]:
+def tensor(name: str, node: Node) -> dict[str, Any]:
+    """Return what the protocol tells of an input or output; -1 is a dim that may vary."""
     shape = [dim if isinstance(dim, int) else -1 for dim in node.dims]
     return {"name": name, "datatype": _datatype(name, node.dtype), "shape": shape}
 
@@ -114,7 +118,7 @@ def read(model: ServedModel, body: bytes, header_bytes: int | None = None) -> As
     priority = parameters.get("priority", 0)
     return Asked(
         inputs, _outputs(model, given, parameters), identity,
-        timeout / 1e6 if timeout else None, priority,
+        timeout / 1e6 if timeout else None, priority, parameters,
     )  # fmt: skip
 
 

@@ -31,13 +31,15 @@ class Request:
         Only requests of equal kind are joined.
     order : tuple
         Priority, then number: who comes first.
-    due, until : float
-        When it waits for company no longer, and its deadline, by `monotonic`.
+    born, due, until : float
+        When it came, when it waits for company no longer, and its deadline, by `monotonic`.
     host : callable
         Calls a function where the request waits, on its loop or in its thread; from any thread.
         False where nobody is there any more.
     wake : callable
         Ends the waiting; to be called there.
+    continues : bool
+        Whether it is a later step of a stream: it has been admitted.
     batch : RequestBatch or None
         Which it runs in.
     answer : dict, exception or None
@@ -47,10 +49,12 @@ class Request:
     rows: int
     kind: tuple[Any, ...]
     order: tuple[int, int]
+    born: float
     due: float
     until: float
     host: Callable[[Callable[[], object]], object]
     wake: Callable[[], object]
+    continues: bool = False
     batch: RequestBatch | None = None
     answer: Answer | None = None
 
@@ -68,12 +72,21 @@ class RequestBatch:
     Attributes
     ----------
     members : list of Request
+    formed, started : float
+        When it was taken out of the queue, and when its run began, by `monotonic`.
     run : Run or None
         None until it has started.
     """
 
     members: list[Request]
+    formed: float
+    started: float = 0.0
     run: Run | None = None
+
+    @property
+    def rows(self) -> int:
+        """Those of its requests together."""
+        return sum(one.rows for one in self.members)
 
     @property
     def abandoned(self) -> bool:

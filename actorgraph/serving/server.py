@@ -2,23 +2,77 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
 from time import monotonic
 from types import TracebackType
 from typing import Any, Self, final
 
-from actorgraph.errors import GraphError, near_names, shown
+import anyio
+import anyio.to_thread
+
+from actorgraph.errors import GraphError, near_names, shown, text_of
+from actorgraph.graph import Node
 from actorgraph.machines import ActorMachine, Machine
+from actorgraph.nn import Module
 from actorgraph.options import seconds
-from actorgraph.serving.config import Config
-from actorgraph.serving.errors import ModelNotFound
+from actorgraph.serving.building import outputs_of
+from actorgraph.serving.config import Config, ConfigFile, ConfigLayers
+from actorgraph.serving.errors import ModelNotFound, NotReady
 from actorgraph.serving.model import ServedModel
+from actorgraph.serving.signature import Signature
 
 __all__ = ["Server"]
+
+
+@dataclass(eq=False, slots=True)
+class _Entry:
+    """A name and version, and the model that serves it, if one does.
+
+    Attributes
+    ----------
+    make : callable
+        Makes a model.
+    example : mapping or None
+        What it is warmed up with.
+    model : ServedModel or None
+        None where it is not loaded.
+    reason : str
+        Why not.
+    """
+
+    make: Callable[[], ServedModel]
+    example: Mapping[str, Any] | None
+    model: ServedModel | None = None
+    reason: str = ""
+
+    async def made(self) -> ServedModel:
+        """Return a new model that is warm; the loop goes on meanwhile."""
+        model = await anyio.to_thread.run_sync(self.make)
+        try:
+            await self.warm_up(model)
+        except BaseException:
+            await model.aclose()
+            raise
+        return model
+
+    async def warm_up(self, model: ServedModel) -> None:
+        """Run the example, if there is one."""
+        if self.example is not None:
+            await model.warm_up(self.example)
 
 
 @final
 class Server:
     """Models that answer requests, within bounds.
+
+    Parameters
+    ----------
+    config : path of a TOML file, or dict, optional
+        What keywords of `add` are where a call leaves them out: fields of `Config` for all models,
+        and tables ``[models.NAME]`` for one.  What the file leaves out, the environment may say, as
+        in ``ACTORGRAPH_MAX_QUEUED=50``.
 
     Examples
     --------
@@ -34,61 +88,85 @@ class Server:
     {'sum': array([2., 2., 2.])}
     """
 
-    def __init__(self) -> None:
-        self._models: dict[str, dict[str, ServedModel]] = {}
-        self._owned: list[Machine] = []
-        self._draining = False
+    def __init__(self, config: ConfigFile | None = None) -> None:
+        self._layers = ConfigLayers(config)
+        self._entries: dict[str, dict[str, _Entry]] = {}
+        self._starting = self._draining = False
 
     def add(
-        self, name: str, outputs: Any, *, inputs: Any = None, version: str = "1", **config: Any
+        self,
+        name: str,
+        outputs: Any,
+        *,
+        inputs: Any = None,
+        example: Mapping[str, Any] | None = None,
+        version: str = "1",
+        feedback: Mapping[str, str] | None = None,
+        until: str | None = None,
+        mask: str | None = None,
+        **config: Any,
     ) -> ServedModel:
         """Serve a model and return it.
 
         Parameters
         ----------
         name : str
-        outputs : dict of nodes, node, list of nodes, or Machine
-            What it answers.  A machine stays its owner's to close.
+        outputs : dict of nodes, node, list of nodes, Machine, Module, or callable
+            What it answers.  A machine stays its owner's to close.  A module is served as it
+            evaluates, and needs an example.  A callable returns one of the others; it is called
+            here, and again when the model is loaded anew.
         inputs : dict of name to node, or list of nodes, optional
             Public names of its inputs; default those of the nodes.
+        example : dict of name to array, optional
+            Inputs that the model is warmed up with when the server starts.
         version : str
             A request that names none gets the version that was added last.
+        feedback : dict of output to input, optional
+            What a step of `ServedModel.stream` takes from the one before.
+        until : str, optional
+            The output that ends a stream when all of it is true.
+        mask : str, optional
+            The input, of the batch's dim and another, that is 1 where a request has data.  Requests
+            are filled up with zeros along the other dim, to join those of several lengths, and the
+            server gives the mask; results are cut to the request's length.
         **config
             Fields of `Config`.
 
         Raises
         ------
         GraphError, ShapeError, TypeError, ValueError
-            The name is taken, or outputs, inputs or config do not fit.
+            The name is taken, or outputs, inputs, example or config do not fit.
         """
         for what, text in (("name", name), ("version", version)):
             if not isinstance(text, str) or not text or "/" in text or not text.isprintable():
                 raise GraphError(f"the {what} of a model is a word without '/', got {shown(text)}")
-        if version in self._models.get(name, ()):
+        if version in self._entries.get(name, ()):
             raise GraphError(f"version {version!r} of model {name!r} is served already")
-        settings = Config.of(config)
-        if isinstance(outputs, Machine):
-            machine = outputs
-        else:
-            machine = ActorMachine(outputs, wrt=[])
-            self._owned.append(machine)
-        model = ServedModel(name, version, machine, inputs, settings)
-        self._models.setdefault(name, {})[version] = model
+        settings = self._layers.config(name, config)
+        shape = partial(
+            Signature, inputs=inputs, batched=settings.max_batch_size > 1, dim=settings.batch_by,
+            feedback=feedback, until=until, mask=mask, buckets=settings.buckets,
+        )  # fmt: skip
+        make = partial(_made, name, version, outputs, example, shape, settings)
+        model = make()
+        self._entries.setdefault(name, {})[version] = _Entry(make, example, model)
         return model
 
     @property
     def ready(self) -> bool:
-        """Whether requests are taken."""
-        return not self._draining
+        """Whether requests are taken, and no model is being warmed up."""
+        return not (self._starting or self._draining)
 
     @property
     def models(self) -> list[ServedModel]:
         """All models, in the order in which they were added."""
-        return [model for versions in self._models.values() for model in versions.values()]
+        entries = [entry for versions in self._entries.values() for entry in versions.values()]
+        return [entry.model for entry in entries if entry.model is not None]
 
     def versions(self, name: str) -> list[str]:
         """Return the versions of a model."""
-        return list(self._models.get(name, ()))
+        versions = self._entries.get(name, {})
+        return [version for version, entry in versions.items() if entry.model is not None]
 
     def model(self, name: str, version: str | None = None) -> ServedModel:
         """Return a model.
@@ -96,17 +174,96 @@ class Server:
         Raises
         ------
         ModelNotFound
-            There is none of that name or version.
+            There is none of that name or version, or it is not loaded.
         """
-        versions = self._models.get(name)
+        loaded = self.versions(name)
+        if version is None and loaded:
+            version = loaded[-1]
+        entry = self._entry(name, version)
+        if entry.model is None:
+            raise ModelNotFound(f"model {name!r} is not loaded: {entry.reason}")
+        return entry.model
+
+    def _entry(self, name: str, version: str | None) -> _Entry:
+        versions = self._entries.get(name)
         if versions is None:
-            raise ModelNotFound(f"there is no model {name!r}{near_names(name, self._models)}")
+            raise ModelNotFound(f"there is no model {name!r}{near_names(name, self._entries)}")
         if version is None:
             return versions[next(reversed(versions))]
         if version not in versions:
             known = ", ".join(map(repr, versions))
             raise ModelNotFound(f"model {name!r} has no version {version!r}; it has {known}")
         return versions[version]
+
+    # -- models that come and go ------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Warm up all models that have an example; `asgi` and ``async with`` do it.
+
+        Raises
+        ------
+        GraphError
+            A model does not run its example.
+        """
+        self._starting = True
+        try:
+            for versions in self._entries.values():
+                for entry in versions.values():
+                    if entry.model is not None:
+                        await entry.warm_up(entry.model)
+        finally:
+            self._starting = False
+
+    async def load(self, name: str, version: str | None = None) -> ServedModel:
+        """Make a model anew and return it: it is warmed up, put in place, and the old one drained.
+
+        On failure the old one stays.
+
+        Raises
+        ------
+        ModelNotFound
+            No such model was added.
+        """
+        entry = self._entry(name, version)
+        try:
+            made = await entry.made()
+        except Exception as error:
+            if entry.model is None:
+                entry.reason = text_of(error)
+            raise
+        if self._draining:
+            await made.aclose()
+            raise NotReady("the server takes no more models: it is stopping")
+        old, entry.model = entry.model, made
+        if old is not None:
+            await _ended(old)
+        return made
+
+    async def unload(self, name: str, version: str | None = None) -> None:
+        """Take a model out, and wait until the requests that it has taken have ended.
+
+        Raises
+        ------
+        ModelNotFound
+            It is not loaded.
+        """
+        model = self.model(name, version)
+        entry = self._entry(name, model.version)
+        entry.model, entry.reason = None, "unloaded"
+        await _ended(model)
+
+    def index(self) -> list[dict[str, str]]:
+        """Return name, version, state and reason of each model."""
+        return [
+            {
+                "name": name,
+                "version": version,
+                "state": "UNAVAILABLE" if entry.model is None else "READY",
+                "reason": "" if entry.model is not None else entry.reason,
+            }
+            for name, versions in self._entries.items()
+            for version, entry in versions.items()
+        ]
 
     # -- the end --------------------------------------------------------------------------------
 
@@ -127,20 +284,15 @@ class Server:
 
     async def aclose(self) -> None:
         """Refuse what has not ended, and close the machines that the server has made."""
-        self._stop()
-        for machine in self._owned:
-            await machine.aclose()
+        self._draining = True
+        for model in reversed(self.models):
+            await model.aclose()
 
     def close(self) -> None:
         """End as `aclose` does, from a plain thread."""
-        self._stop()
-        for machine in self._owned:
-            machine.close()
-
-    def _stop(self) -> None:
         self._draining = True
-        for model in self.models:
-            model.stop()
+        for model in reversed(self.models):
+            model.close()
 
     def __enter__(self) -> Self:
         return self
@@ -154,6 +306,7 @@ class Server:
         self.close()
 
     async def __aenter__(self) -> Self:
+        await self.start()
         return self
 
     async def __aexit__(
@@ -169,4 +322,37 @@ class Server:
             await self.aclose()
 
     def __repr__(self) -> str:
-        return f"<Server of {', '.join(self._models) or 'nothing'}>"
+        return f"<Server of {', '.join(self._entries) or 'nothing'}>"
+
+
+def _made(
+    name: str,
+    version: str,
+    outputs: Any,
+    example: Mapping[str, Any] | None,
+    shape: Callable[[Mapping[str, Node]], Signature],
+    config: Config,
+) -> ServedModel:
+    if callable(outputs) and not isinstance(outputs, (Machine, Module)):
+        outputs = outputs()
+    outputs = outputs_of(outputs, example)
+    owned = not isinstance(outputs, Machine)
+    machine = ActorMachine(outputs, wrt=[]) if owned else outputs
+    try:
+        signature = shape(machine.outputs)
+        model = ServedModel(name, version, machine, signature, config, owned=owned)
+        if example is not None:
+            signature.arrays(example)
+    except BaseException:
+        if owned:
+            machine.close()
+        raise
+    return model
+
+
+async def _ended(model: ServedModel) -> None:
+    """Drain and close a model that no request can find any more."""
+    try:
+        await model.drain()
+    finally:
+        await model.aclose()

@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from actorgraph.errors import FeedError, GraphError, ShapeError
+from actorgraph.errors import FeedError, GraphError, ShapeError, near_names
 from actorgraph.graph import Node, as_nodes, topological_order
 from actorgraph.machines.batching import Batching
 from actorgraph.machines.feeds import bind_feeds, by_node
 from actorgraph.op import INPUT
 from actorgraph.serving.errors import InvalidInput
+from actorgraph.serving.padding import Padding
 from actorgraph.types import UNKNOWN, Dim
 
 __all__ = ["Array", "Signature"]
@@ -34,6 +35,14 @@ class Signature:
         Whether requests are to be joined.
     dim : str, optional
         Along which dim; default the symbol that inputs have as their first.
+    feedback : dict of output to input
+        What a step of a stream takes from the one before.
+    until : str, optional
+        The output of bools that ends a stream when all are true.
+    mask : str, optional
+        The input that tells what of a padded request is its own.
+    buckets : tuple of int
+        See `Padding`.
 
     Raises
     ------
@@ -42,7 +51,16 @@ class Signature:
     """
 
     def __init__(
-        self, outputs: Mapping[str, Node], inputs: Any, *, batched: bool, dim: str | None
+        self,
+        outputs: Mapping[str, Node],
+        inputs: Any,
+        *,
+        batched: bool,
+        dim: str | None,
+        feedback: Mapping[str, str] | None = None,
+        until: str | None = None,
+        mask: str | None = None,
+        buckets: tuple[int, ...] = (),
     ) -> None:
         self.outputs = dict(outputs)
         nodes = topological_order(outputs.values())
@@ -56,15 +74,32 @@ class Signature:
                 f"the outputs depend on the inputs {_names(needed)}, but inputs= has "
                 f"{_names(given)}; name each of them once"
             )
+        masking = self._taken_out(mask)
+        self.feedback, self._until = dict(feedback or {}), until
+        self._check_feedback()
         self.dim = None if not batched else _first_dim(needed) if dim is None else dim
         self._in_axes: dict[Node, int] = {}
         self._out_axes: dict[str, int] = {}
         if self.dim is not None:
             self._place_axes(self.dim, nodes)
+        self._padding: Padding | None = None
+        self._mask = masking
+        if masking is not None:
+            if self.dim is None:
+                raise GraphError("mask= is for batches; say max_batch_size= too")
+            found = (*self.inputs.values(), *self.outputs.values())
+            self._padding = Padding(masking, self.dim, found, buckets)
+
+    def _taken_out(self, mask: str | None) -> Node | None:
+        """Return the input that is the server's to fill in, which clients do not see."""
+        if mask is not None and mask not in self.inputs:
+            raise GraphError(f"mask= names no input: {mask!r}{near_names(mask, self.inputs)}")
+        return None if mask is None else self.inputs.pop(mask)
 
     def _place_axes(self, dim: str, nodes: Sequence[Node]) -> None:
         batching = Batching(self.outputs.values(), (), dim=dim)
-        for name, node in (*self.inputs.items(), *self.outputs.items()):
+        inputs = [(node.name, node) for node in nodes if node.op is INPUT]
+        for name, node in (*inputs, *self.outputs.items()):
             axis = batching.axis_of(node)
             if axis is None:
                 raise ShapeError(
@@ -73,7 +108,7 @@ class Signature:
                 )
             if node.op is INPUT:
                 self._in_axes[node] = axis
-            if name in self.outputs:
+            if self.outputs.get(name) is node:
                 self._out_axes[name] = axis
         whole = set(batching.whole)
         for node in nodes:
@@ -85,6 +120,46 @@ class Signature:
                     f"{node.where_built()}) looks over all rows, so an answer would depend on "
                     "others; leave max_batch_size out"
                 )
+
+    def _check_feedback(self) -> None:
+        until = () if self._until is None else (self._until,)
+        for output in (*self.feedback, *until):
+            if output not in self.outputs:
+                raise GraphError(
+                    f"there is no output {output!r} for a stream{near_names(output, self.outputs)}"
+                )
+        for output, name in self.feedback.items():
+            made, taken = self.outputs[output], self.inputs.get(name)
+            if taken is None:
+                raise GraphError(
+                    f"feedback of {output!r} goes to {name!r}, which is no input"
+                    f"{near_names(name, self.inputs)}"
+                )
+            if (made.dtype, made.ndim) != (taken.dtype, taken.ndim):
+                raise GraphError(
+                    f"feedback of {output!r} ({made.type}) does not fit the input {name!r} "
+                    f"({taken.type})"
+                )
+        for output in until:
+            if self.outputs[output].dtype != np.bool_:
+                raise GraphError(
+                    f"until= names an output of bools, got {output!r} ({self.outputs[output].type})"
+                )
+
+    # -- streams --------------------------------------------------------------------------------
+
+    def next_inputs(self, inputs: Mapping[Any, Any], part: Mapping[str, Array]) -> dict[Any, Any]:
+        """Return the inputs of the step that follows one with this answer."""
+        by_name = self._known(inputs) is self.inputs
+        fed = {
+            name if by_name else self.inputs[name]: part[output]
+            for output, name in self.feedback.items()
+        }
+        return {**inputs, **fed}
+
+    def has_ended(self, part: Mapping[str, Array]) -> bool:
+        """Return whether no step follows one with this answer."""
+        return self._until is not None and bool(part[self._until].all())
 
     # -- requests -------------------------------------------------------------------------------
 
@@ -98,10 +173,13 @@ class Signature:
         """
         try:
             given = by_node(inputs, self._known(inputs), "input")
-            nodes = list(self.inputs.values())
-            return dict(zip(nodes, bind_feeds(nodes, given, {}), strict=True))
+            nodes, symbols = list(self.inputs.values()), dict[str, int]()
+            found = dict(zip(nodes, bind_feeds(nodes, given, symbols), strict=True))
         except FeedError as error:
             raise InvalidInput(str(error)) from error
+        if self._padding is not None and self._mask is not None:
+            found[self._mask] = self._padding.mask(symbols)
+        return found
 
     def _known(self, inputs: Any) -> dict[str, Node]:
         if isinstance(inputs, Mapping) and any(isinstance(key, Node) for key in inputs):
@@ -115,34 +193,49 @@ class Signature:
         return 1
 
     def kind(self, arrays: Mapping[Node, Array]) -> tuple[Any, ...]:
-        """Return what requests that are joined have in common: all dims but the batch's."""
-        return tuple(
-            arrays[node].shape[:axis] + arrays[node].shape[axis + 1 :]
-            for node, axis in self._in_axes.items()
-        )
+        """Return what requests that are joined have in common: dims but the batch's, filled up."""
+        found = []
+        for node, axis in self._in_axes.items():
+            shape: tuple[int | None, ...] = arrays[node].shape
+            if self._padding is not None:
+                shape = self._padding.kind(node, arrays[node].shape)
+            found.append(shape[:axis] + shape[axis + 1 :])
+        return tuple(found)
 
     # -- batches --------------------------------------------------------------------------------
 
     def joined(self, requests: Sequence[Mapping[Node, Array]]) -> Mapping[Node, Array]:
         """Return the feeds of a batch."""
-        if len(requests) == 1:
+        padding = self._padding
+        if len(requests) == 1 and padding is None:
             return requests[0]
-        return {
-            node: np.concatenate([one[node] for one in requests], axis)
-            for node, axis in self._in_axes.items()
-        }
+        found = {}
+        for node, axis in self._in_axes.items():
+            arrays = [one[node] for one in requests]
+            if padding is not None:
+                arrays = padding.padded(node, arrays)
+            found[node] = arrays[0] if len(arrays) == 1 else np.concatenate(arrays, axis)
+        return found
 
-    def split(self, results: Mapping[str, Array], rows: Sequence[int]) -> list[dict[str, Array]]:
+    def split(
+        self, results: Mapping[str, Array], requests: Sequence[Mapping[Node, Array]]
+    ) -> list[dict[str, Array]]:
         """Return the results of each request of a batch, in arrays of its own."""
-        if len(rows) == 1:
+        padding, mask = self._padding, self._mask
+        if len(requests) == 1 and padding is None:
             return [dict(results)]
-        ends = np.cumsum(rows)
         answers: list[dict[str, Array]] = []
-        for size, end in zip(rows, ends, strict=True):
+        start = 0
+        for request in requests:
+            end = start + self.rows(request)
             answers.append({})
             for name, axis in self._out_axes.items():
-                place = (slice(None),) * axis + (slice(end - size, end),)
-                answers[-1][name] = results[name][place].copy()
+                part = results[name][(slice(None),) * axis + (slice(start, end),)]
+                if padding is not None and mask is not None:
+                    length = padding.length(request[mask])
+                    part = padding.cut(self.outputs[name], part, length)
+                answers[-1][name] = part.copy()
+            start = end
         return answers
 
 

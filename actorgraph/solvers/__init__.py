@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
+from actorgraph.errors import no_name
 from actorgraph.solvers._base import AbstractSolver, Loop, LoopSolver, ValueGrad
 from actorgraph.solvers.adam import Adam
 from actorgraph.solvers.adamw import AdamW
@@ -25,6 +26,7 @@ __all__ = [
     "LBFGS", "Lion", "Loop", "LoopSolver", "NAdam", "RAdam", "RMSProp", "SGD", "ValueGrad",
     "schedules",
 ]  # fmt: skip
+__dir__ = __all__.copy
 
 # Imported when first asked for: most programs use one of those above.
 _LATE = frozenset({*__all__} - {*globals()} - {"schedules"})
@@ -38,9 +40,5 @@ def __getattr__(name: str) -> Any:
 
         return getattr(others, name)
     else:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        raise no_name("ag.solvers", name, __all__)
     return late
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})

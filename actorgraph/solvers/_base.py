@@ -14,19 +14,23 @@ Nodes are compared by identity only: `==` on a node builds a graph node.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import wraps
 from math import sqrt
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
 from actorgraph.errors import GraphError, shown
-from actorgraph.options import flag, real
+from actorgraph.options import flag, positive, real
 from actorgraph.store import Held, switch
 
 Array = np.ndarray[Any, np.dtype[Any]]  # numpy.typing costs 2 ms to import
 State = TypeVar("State")
+
+_TOTAL = "accumulated gradients"
+"""Their name in what `state_dict` returns of a parameter."""
 
 _TRIES = 8
 """Times that a step begins again where other threads set a parameter meanwhile."""
@@ -43,9 +47,9 @@ class ValueGrad(Protocol):
     --------
     >>> import types
     >>> import numpy as np
-    >>> from actorgraph.solvers import SGD
+    >>> import actorgraph as ag
     >>> weight = types.SimpleNamespace(value=np.ones(2), grad=np.ones(2))
-    >>> SGD(lr=0.5).step([weight])
+    >>> ag.solvers.SGD(lr=0.5).step([weight])
     >>> weight.value
     array([0.5, 0.5])
     """
@@ -71,6 +75,7 @@ class _Slot(Generic[State]):
     state: State
     held: Held | None  # of a parameter of a graph
     second: Array | None = None  # room for the value after a step, where nothing is held
+    total: Array | None = None  # of the gradients that the next step accumulates
 
     def room(self) -> Array:
         """Return an array for the value after a step."""
@@ -79,6 +84,21 @@ class _Slot(Generic[State]):
         if self.second is None:
             self.second = np.empty(self.shape, self.dtype)
         return self.second
+
+
+def _without_parameters(init: Any) -> Any:
+    """Return an `__init__` that says what to do of parameters, which other libraries give it."""
+
+    @wraps(init)
+    def refusing(self: Any, *args: Any, **kwargs: Any) -> None:
+        if args and isinstance(args[0], (list, tuple, dict, Held, Iterator)):
+            raise TypeError(
+                f"{type(self).__name__} got {shown(args[0], 60)}: a solver takes no parameters, "
+                "solver.step([run[w], ...]) is given those to step"
+            )
+        init(self, *args, **kwargs)
+
+    return refusing
 
 
 @dataclass(slots=True, frozen=True)
@@ -100,6 +120,12 @@ class Loop(NamedTuple):
         ``sqrt`` and ``sign``; each is rounded to the dtype of the parameter.
     arrays, numbers : tuple of str
         Names of arrays of the state, and of numbers.
+
+    Examples
+    --------
+    >>> import actorgraph as ag
+    >>> ag.solvers.SGD(lr=0.1).loop().lines
+    ('p = p - g * lr',)
     """
 
     lines: tuple[str, ...]
@@ -121,16 +147,22 @@ class AbstractSolver(ABC, Generic[State]):
         Bring each element of a gradient into [-clip_value, clip_value] first.
     skip_nonfinite : bool
         Leave out steps with an infinite gradient or NaN: nothing changes, the step does not count.
+    accumulate : int
+        Step once for so many calls, by the mean of their gradients.
+    batch_size : float
+        What gradients are divided by, where a loss is a sum over so many rows.
 
     Attributes
     ----------
     steps : int
         Steps that were made; a function for a learning rate gets it.
+    accumulated : int
+        Calls whose gradients wait for the next step.
 
     Examples
     --------
     >>> import numpy as np
-    >>> from actorgraph.solvers import AbstractSolver
+    >>> import actorgraph as ag
     >>> class SignDescent(AbstractSolver[None]):
     ...     def init(self, value):
     ...         return None
@@ -141,17 +173,28 @@ class AbstractSolver(ABC, Generic[State]):
 
     lr: Any
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "__init__" in vars(cls):
+            cls.__init__ = _without_parameters(cls.__init__)  # type: ignore[method-assign]
+
     def __init__(
         self,
         *,
         clip_norm: float | None = None,
         clip_value: float | None = None,
         skip_nonfinite: bool = False,
+        accumulate: int = 1,
+        batch_size: float = 1.0,
     ) -> None:
         self.clip_norm = None if clip_norm is None else real("clip_norm", clip_norm)
         self.clip_value = None if clip_value is None else real("clip_value", clip_value)
         self.skip_nonfinite = flag("skip_nonfinite", skip_nonfinite)
-        self.steps = 0
+        self.accumulate = positive("accumulate", accumulate)
+        self.batch_size = real("batch_size", batch_size)
+        if not self.batch_size:
+            raise ValueError("batch_size divides gradients, so it is not 0")
+        self.steps = self.accumulated = 0
         self._slots: dict[tuple[str, int], _Slot[State]] = {}
         self._unkeyed: int | None = None  # number of things without a node, fixed by the first step
         self._groups: dict[int, tuple[Any, AbstractSolver[State]]] = {}  # by id of what is stepped
@@ -249,9 +292,23 @@ class AbstractSolver(ABC, Generic[State]):
     def prepared(
         self, slots: Sequence[_Slot[State]], grads: Sequence[Array], values: Sequence[Array]
     ) -> Sequence[Array] | None:
-        """Return the gradients of a step, clipped, or None where it is left out."""
+        """Return the gradients of a step, clipped, or None where there is none yet, or ever."""
         if self.skip_nonfinite and not all(np.isfinite(grad).all() for grad in grads):
             return None
+        if self.accumulate > 1:
+            # Other arrays than before: whatever strikes, those before are as they were.
+            totals = [
+                np.array(grad) if slot.total is None else slot.total + grad
+                for slot, grad in zip(slots, grads, strict=True)
+            ]
+            if self.accumulated + 1 < self.accumulate:
+                calls = [(setattr, slot, "total", one) for slot, one in zip(slots, totals)]
+                switch((), [*calls, (setattr, self, "accumulated", self.accumulated + 1)])
+                return None
+            grads = totals
+        if self.accumulate > 1 or self.batch_size != 1:
+            share = 1 / (self.accumulate * self.batch_size)
+            grads = [grad * share for grad in grads]
         if self.clip_value is not None:
             bound = self.clip_value
             grads = [_clipped(grad, bound) for grad in grads]
@@ -301,6 +358,12 @@ class AbstractSolver(ABC, Generic[State]):
                 slot.solver = group
 
     @property
+    def is_separable(self) -> bool:
+        """Whether a parameter is stepped by its own gradient alone, so before others' are known."""
+        whole = self.clip_norm is not None or self.skip_nonfinite or self.accumulate > 1
+        return not whole and type(self).prepared is AbstractSolver.prepared
+
+    @property
     def is_uniform(self) -> bool:
         """Whether all parameters have the same settings."""
         return not self._groups
@@ -313,7 +376,8 @@ class AbstractSolver(ABC, Generic[State]):
             for name, one in signature(type(self)).parameters.items()
             if one.kind is not one.VAR_KEYWORD
         ]
-        return [*own, "clip_norm", "clip_value", "skip_nonfinite"] if own else own
+        shared = [*signature(AbstractSolver).parameters]
+        return [*own, *shared] if own else own
 
     def pack(self, state: State) -> dict[str, Any]:
         """Return a state as arrays and numbers by name, for `state_dict`."""
@@ -328,15 +392,19 @@ class AbstractSolver(ABC, Generic[State]):
 
         Settings are not part of it; parameters go by name.
         """
-        states = {
-            _bare(slot.name): {name: np.copy(one) if isinstance(one, np.ndarray) else one
-                               for name, one in self.pack(slot.state).items()}
-            for slot in self._slots.values()
-        }  # fmt: skip
+        states = {}
+        for slot in self._slots.values():
+            packed = self.pack(slot.state)
+            packed |= {} if slot.total is None else {_TOTAL: slot.total}
+            states[_bare(slot.name)] = {
+                name: np.copy(one) if isinstance(one, np.ndarray) else one
+                for name, one in packed.items()
+            }
         if len(states) < len(self._slots):
             raise GraphError("two parameters of the solver have one name; states go by name")
         states = {**self._loaded, **states}  # of parameters that are yet to be stepped
-        return {"solver": type(self).__name__, "steps": self.steps, "states": states}
+        counts = {"steps": self.steps, "accumulated": self.accumulated}
+        return {"solver": type(self).__name__, **counts, "states": states}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a state; parameters that are yet to be stepped take theirs when they come.
@@ -361,9 +429,9 @@ class AbstractSolver(ABC, Generic[State]):
         made = {name: self._restored(name, slot.shape, slot.state, loaded[name])
                 for name, slot in slots.items()}  # fmt: skip
         for name, slot in slots.items():
-            slot.state = made[name]
+            slot.state, slot.total = made[name], loaded[name].get(_TOTAL)
         self._loaded = {} if slots else loaded
-        self.steps = steps
+        self.steps, self.accumulated = steps, int(state.get("accumulated", 0))
 
     def _restored(self, name: str, shape: tuple[int, ...], state: State, packed: Any) -> State:
         try:
@@ -409,6 +477,9 @@ class AbstractSolver(ABC, Generic[State]):
         """
         changes: list[tuple[Held, Array, Array]] = []
         calls: list[tuple[Any, ...]] = [(setattr, self, "steps", self.steps + 1)]
+        if self.accumulated:
+            calls.append((setattr, self, "accumulated", 0))
+            calls += [(setattr, slot, "total", None) for slot in slots]
         for slot, value, out, state in zip(slots, values, outs, states, strict=True):
             if state is None and slot.state is not None:
                 raise TypeError(
@@ -431,7 +502,7 @@ class AbstractSolver(ABC, Generic[State]):
     def _slot(self, key: Any, name: str, value: Array) -> _Slot[State]:
         held = key if isinstance(key, Held) else None
         solver = self._groups[id(key)][1] if id(key) in self._groups else self
-        state = solver.init(value)
+        state, total = solver.init(value), None
         if self._loaded:
             packed = self._loaded.get(_bare(name))
             if packed is None:
@@ -440,7 +511,8 @@ class AbstractSolver(ABC, Generic[State]):
                     f"{', '.join(self._loaded)}; load it into a solver of the same model"
                 )
             state = self._restored(name, value.shape, state, packed)
-        return _Slot(key, name, solver, value.shape, value.dtype, state, held)
+            total = packed.get(_TOTAL)
+        return _Slot(key, name, solver, value.shape, value.dtype, state, held, total=total)
 
     def _validated(self, duals: list[ValueGrad]) -> list[_Item[State]]:
         items, unkeyed, fresh = [], 0, {}
@@ -478,7 +550,14 @@ class AbstractSolver(ABC, Generic[State]):
 
 
 class LoopSolver(AbstractSolver[State]):
-    """A solver whose `update` is a loop over elements, which machines with ``jit=`` compile."""
+    """A solver whose `update` is a loop over elements, which machines with ``jit=`` compile.
+
+    Examples
+    --------
+    >>> import actorgraph as ag
+    >>> isinstance(ag.solvers.Adam(), ag.solvers.LoopSolver)
+    True
+    """
 
     @abstractmethod
     def loop(self) -> Loop:

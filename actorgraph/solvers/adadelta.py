@@ -41,9 +41,9 @@ class AdaDelta(Formula):
     --------
     >>> import types
     >>> import numpy as np
-    >>> from actorgraph.solvers import AdaDelta
+    >>> import actorgraph as ag
     >>> weight = types.SimpleNamespace(value=np.array([1.0]), grad=np.array([3.0]))
-    >>> AdaDelta(lr=1.0).step([weight])
+    >>> ag.solvers.AdaDelta(lr=1.0).step([weight])
     >>> weight.value.round(6)
     array([0.996838])
     """

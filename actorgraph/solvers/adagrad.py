@@ -42,9 +42,9 @@ class AdaGrad(Formula):
     --------
     >>> import types
     >>> import numpy as np
-    >>> from actorgraph.solvers import AdaGrad
+    >>> import actorgraph as ag
     >>> weight = types.SimpleNamespace(value=np.array([1.0]), grad=np.array([3.0]))
-    >>> AdaGrad(lr=0.1).step([weight])
+    >>> ag.solvers.AdaGrad(lr=0.1).step([weight])
     >>> weight.value.round(6)
     array([0.9])
     """

@@ -6,10 +6,10 @@ from functools import cache
 from math import sqrt
 from typing import Any, final
 
-from actorgraph.options import flag, real
+from actorgraph.options import flag
 from actorgraph.solvers._base import Loop
-from actorgraph.solvers._formula import Formula
-from actorgraph.solvers._settings import Rate, checked_betas, checked_rate
+from actorgraph.solvers._moments import TwoMoments
+from actorgraph.solvers._settings import Rate
 
 __all__ = ["Adam", "adam"]
 
@@ -30,7 +30,7 @@ def adam(before: str, amsgrad: bool) -> Loop:
 
 
 @final
-class Adam(Formula):
+class Adam(TwoMoments):
     r"""Adam with bias correction.
 
     .. math::
@@ -65,9 +65,9 @@ class Adam(Formula):
     --------
     >>> import types
     >>> import numpy as np
-    >>> from actorgraph.solvers import Adam
+    >>> import actorgraph as ag
     >>> weight = types.SimpleNamespace(value=np.array([1.0]), grad=np.array([3.0]))
-    >>> Adam(lr=0.1).step([weight])
+    >>> ag.solvers.Adam(lr=0.1).step([weight])
     >>> weight.value.round(6)
     array([0.9])
     """
@@ -82,9 +82,7 @@ class Adam(Formula):
         amsgrad: bool = False,
         **shared: Any,
     ) -> None:
-        super().__init__(**shared)
-        self.lr, self.betas, self.eps = checked_rate(lr), checked_betas(betas), real("eps", eps)
-        self.weight_decay = real("weight_decay", weight_decay)
+        super().__init__(lr, betas=betas, eps=eps, weight_decay=weight_decay, **shared)
         self.amsgrad = flag("amsgrad", amsgrad)
 
     def loop(self) -> Loop:

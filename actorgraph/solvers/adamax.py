@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Any, final
 
-from actorgraph.options import real
 from actorgraph.solvers._base import Loop
-from actorgraph.solvers._formula import Formula, penalised
-from actorgraph.solvers._settings import Rate, checked_betas, checked_rate
+from actorgraph.solvers._formula import penalised
+from actorgraph.solvers._moments import TwoMoments
+from actorgraph.solvers._settings import Rate
 
 __all__ = ["Adamax"]
 
 
 @final
-class Adamax(Formula):
+class Adamax(TwoMoments):
     r"""Adam in the infinity norm.
 
     .. math::
@@ -41,9 +41,9 @@ class Adamax(Formula):
     --------
     >>> import types
     >>> import numpy as np
-    >>> from actorgraph.solvers import Adamax
+    >>> import actorgraph as ag
     >>> weight = types.SimpleNamespace(value=np.array([1.0]), grad=np.array([3.0]))
-    >>> Adamax(lr=0.1).step([weight])
+    >>> ag.solvers.Adamax(lr=0.1).step([weight])
     >>> weight.value.round(6)
     array([0.9])
     """
@@ -57,9 +57,7 @@ class Adamax(Formula):
         weight_decay: float = 0.0,
         **shared: Any,
     ) -> None:
-        super().__init__(**shared)
-        self.lr, self.betas, self.eps = checked_rate(lr), checked_betas(betas), real("eps", eps)
-        self.weight_decay = real("weight_decay", weight_decay)
+        super().__init__(lr, betas=betas, eps=eps, weight_decay=weight_decay, **shared)
 
     def loop(self) -> Loop:
         """Return the step as lines; see `Formula.loop`."""

@@ -5,17 +5,17 @@ from __future__ import annotations
 from math import sqrt
 from typing import Any, final
 
-from actorgraph.options import flag, real
+from actorgraph.options import flag
 from actorgraph.solvers._base import Loop
-from actorgraph.solvers._formula import Formula
-from actorgraph.solvers._settings import Rate, checked_betas, checked_rate
+from actorgraph.solvers._moments import TwoMoments
+from actorgraph.solvers._settings import Rate
 from actorgraph.solvers.adam import adam
 
 __all__ = ["AdamW"]
 
 
 @final
-class AdamW(Formula):
+class AdamW(TwoMoments):
     r"""Adam with decoupled weight decay.
 
     .. math::
@@ -43,9 +43,9 @@ class AdamW(Formula):
     --------
     >>> import types
     >>> import numpy as np
-    >>> from actorgraph.solvers import AdamW
+    >>> import actorgraph as ag
     >>> weight = types.SimpleNamespace(value=np.array([1.0]), grad=np.array([3.0]))
-    >>> AdamW(lr=0.1, weight_decay=0.5).step([weight])
+    >>> ag.solvers.AdamW(lr=0.1, weight_decay=0.5).step([weight])
     >>> weight.value.round(6)
     array([0.85])
     """
@@ -60,9 +60,7 @@ class AdamW(Formula):
         amsgrad: bool = False,
         **shared: Any,
     ) -> None:
-        super().__init__(**shared)
-        self.lr, self.betas, self.eps = checked_rate(lr), checked_betas(betas), real("eps", eps)
-        self.weight_decay = real("weight_decay", weight_decay)
+        super().__init__(lr, betas=betas, eps=eps, weight_decay=weight_decay, **shared)
         self.amsgrad = flag("amsgrad", amsgrad)
 
     def loop(self) -> Loop:

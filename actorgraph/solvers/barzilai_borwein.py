@@ -38,8 +38,9 @@ class BarzilaiBorwein(AbstractSolver[_Before]):
     --------
     >>> import types
     >>> import numpy as np
-    >>> from actorgraph.solvers import BarzilaiBorwein
-    >>> weight, solver = types.SimpleNamespace(value=np.array([1.0])), BarzilaiBorwein(lr=0.01)
+    >>> import actorgraph as ag
+    >>> weight = types.SimpleNamespace(value=np.array([1.0]))
+    >>> solver = ag.solvers.BarzilaiBorwein(lr=0.01)
     >>> for _ in range(2):  # a parabola needs two steps
     ...     weight.grad = 3 * weight.value
     ...     solver.step([weight])

@@ -7,10 +7,10 @@ from typing import Any, final
 
 import numpy as np
 
-from actorgraph.options import real
 from actorgraph.solvers._base import Loop
-from actorgraph.solvers._formula import Arrays, Formula
-from actorgraph.solvers._settings import Rate, checked_betas, checked_rate
+from actorgraph.solvers._formula import Arrays
+from actorgraph.solvers._moments import TwoMoments
+from actorgraph.solvers._settings import Rate
 
 __all__ = ["LAMB"]
 
@@ -28,7 +28,7 @@ _LOOP = Loop(
 
 
 @final
-class LAMB(Formula):
+class LAMB(TwoMoments):
     r"""Layer-wise adaptive moments, for large batches.
 
     .. math::
@@ -55,9 +55,9 @@ class LAMB(Formula):
     --------
     >>> import types
     >>> import numpy as np
-    >>> from actorgraph.solvers import LAMB
+    >>> import actorgraph as ag
     >>> weight = types.SimpleNamespace(value=np.array([3.0, 4.0]), grad=np.array([1.0, 0.0]))
-    >>> LAMB(lr=0.1).step([weight])
+    >>> ag.solvers.LAMB(lr=0.1).step([weight])
     >>> weight.value.round(6)
     array([2.5, 4. ])
     """
@@ -71,9 +71,7 @@ class LAMB(Formula):
         weight_decay: float = 0.0,
         **shared: Any,
     ) -> None:
-        super().__init__(**shared)
-        self.lr, self.betas, self.eps = checked_rate(lr), checked_betas(betas), real("eps", eps)
-        self.weight_decay = real("weight_decay", weight_decay)
+        super().__init__(lr, betas=betas, eps=eps, weight_decay=weight_decay, **shared)
 
     def loop(self) -> Loop:
         """Return the direction as lines; see `Formula.loop`."""

@@ -48,12 +48,12 @@ class LBFGS:
     --------
     >>> import types
     >>> import numpy as np
-    >>> from actorgraph.solvers import LBFGS
+    >>> import actorgraph as ag
     >>> weight = types.SimpleNamespace(value=np.array([1.0, 5.0]), grad=None)
     >>> def closure():
     ...     weight.grad = np.array([2.0, 20.0]) * weight.value
     ...     return float((np.array([1.0, 10.0]) * weight.value**2).sum())
-    >>> loss = LBFGS(line_search_fn="strong_wolfe").step([weight], closure)
+    >>> loss = ag.solvers.LBFGS(line_search_fn="strong_wolfe").step([weight], closure)
     >>> loss, bool(np.abs(weight.value).max() < 1e-3)
     (251.0, True)
     """

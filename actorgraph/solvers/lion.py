@@ -48,9 +48,9 @@ class Lion(Formula):
     --------
     >>> import types
     >>> import numpy as np
-    >>> from actorgraph.solvers import Lion
+    >>> import actorgraph as ag
     >>> weight = types.SimpleNamespace(value=np.array([1.0]), grad=np.array([3.0]))
-    >>> Lion(lr=0.1).step([weight])
+    >>> ag.solvers.Lion(lr=0.1).step([weight])
     >>> weight.value.round(6)
     array([0.9])
     """

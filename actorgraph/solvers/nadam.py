@@ -7,14 +7,15 @@ from typing import Any, final
 
 from actorgraph.options import real
 from actorgraph.solvers._base import Loop
-from actorgraph.solvers._formula import Formula, penalised
-from actorgraph.solvers._settings import Rate, checked_betas, checked_rate
+from actorgraph.solvers._formula import penalised
+from actorgraph.solvers._moments import TwoMoments
+from actorgraph.solvers._settings import Rate
 
 __all__ = ["NAdam"]
 
 
 @final
-class NAdam(Formula):
+class NAdam(TwoMoments):
     r"""Adam that looks ahead along the mean.
 
     .. math::
@@ -45,9 +46,9 @@ class NAdam(Formula):
     --------
     >>> import types
     >>> import numpy as np
-    >>> from actorgraph.solvers import NAdam
+    >>> import actorgraph as ag
     >>> weight = types.SimpleNamespace(value=np.array([1.0]), grad=np.array([3.0]))
-    >>> NAdam(lr=0.1).step([weight])
+    >>> ag.solvers.NAdam(lr=0.1).step([weight])
     >>> weight.value.round(6)
     array([0.894355])
     """
@@ -62,9 +63,7 @@ class NAdam(Formula):
         momentum_decay: float = 4e-3,
         **shared: Any,
     ) -> None:
-        super().__init__(**shared)
-        self.lr, self.betas, self.eps = checked_rate(lr), checked_betas(betas), real("eps", eps)
-        self.weight_decay = real("weight_decay", weight_decay)
+        super().__init__(lr, betas=betas, eps=eps, weight_decay=weight_decay, **shared)
         self.momentum_decay = real("momentum_decay", momentum_decay)
         self._products = [1.0]
 

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from math import sqrt
-from typing import Any, final
+from typing import final
 
-from actorgraph.options import real
 from actorgraph.solvers._base import Loop
-from actorgraph.solvers._formula import Formula, penalised
-from actorgraph.solvers._settings import Rate, checked_betas, checked_rate
+from actorgraph.solvers._formula import penalised
+from actorgraph.solvers._moments import TwoMoments
 
 __all__ = ["RAdam"]
 
 
 @final
-class RAdam(Formula):
+class RAdam(TwoMoments):
     r"""Adam whose scaling waits until its variance is known.
 
     .. math::
@@ -47,25 +46,12 @@ class RAdam(Formula):
     --------
     >>> import types
     >>> import numpy as np
-    >>> from actorgraph.solvers import RAdam
+    >>> import actorgraph as ag
     >>> weight = types.SimpleNamespace(value=np.array([1.0]), grad=np.array([3.0]))
-    >>> RAdam(lr=0.1).step([weight])
+    >>> ag.solvers.RAdam(lr=0.1).step([weight])
     >>> weight.value.round(6)
     array([0.7])
     """
-
-    def __init__(
-        self,
-        lr: Rate = 1e-3,
-        *,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        weight_decay: float = 0.0,
-        **shared: Any,
-    ) -> None:
-        super().__init__(**shared)
-        self.lr, self.betas, self.eps = checked_rate(lr), checked_betas(betas), real("eps", eps)
-        self.weight_decay = real("weight_decay", weight_decay)
 
     def loop(self) -> Loop:
         """Return the step as lines; see `Formula.loop`."""

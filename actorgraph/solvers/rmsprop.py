@@ -46,9 +46,9 @@ class RMSProp(Formula):
     --------
     >>> import types
     >>> import numpy as np
-    >>> from actorgraph.solvers import RMSProp
+    >>> import actorgraph as ag
     >>> weight = types.SimpleNamespace(value=np.array([1.0]), grad=np.array([3.0]))
-    >>> RMSProp(lr=0.1).step([weight])
+    >>> ag.solvers.RMSProp(lr=0.1).step([weight])
     >>> weight.value.round(6)
     array([0.])
     """

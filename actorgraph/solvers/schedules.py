@@ -7,7 +7,7 @@ each step, also of a compiled one, so nothing is compiled anew.  All can be pick
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from math import cos, inf, pi
 from typing import Any
@@ -18,6 +18,7 @@ __all__ = [
     "chain", "cosine", "cosine_restarts", "exponential", "linear", "multi_step", "one_cycle",
     "plateau", "polynomial", "step", "warmup",
 ]  # fmt: skip
+__dir__ = __all__.copy
 
 Schedule = Callable[[int], float]
 
@@ -31,14 +32,23 @@ def step(lr: float, every: int, gamma: float = 0.1) -> Schedule:
 
     Examples
     --------
-    >>> [step(1.0, every=2, gamma=0.5)(count) for count in range(5)]
+    >>> import actorgraph as ag
+    >>> [ag.solvers.schedules.step(1.0, every=2, gamma=0.5)(count) for count in range(5)]
     [1.0, 1.0, 0.5, 0.5, 0.25]
     """
     return partial(_power, real("lr", lr), real("gamma", gamma), positive("every", every))
 
 
 def exponential(lr: float, gamma: float) -> Schedule:
-    """Return a rate that is multiplied by `gamma` after each step."""
+    """Return a rate that is multiplied by `gamma` after each step.
+
+    Examples
+    --------
+    >>> import actorgraph as ag
+    >>> rate = ag.solvers.schedules.exponential(1.0, gamma=0.5)
+    >>> [round(rate(count), 3) for count in range(4)]
+    [1.0, 0.5, 0.25, 0.125]
+    """
     return step(lr, 1, gamma)
 
 
@@ -47,7 +57,15 @@ def _multi_step(lr: float, milestones: list[int], gamma: float, count: int) -> f
 
 
 def multi_step(lr: float, milestones: Sequence[int], gamma: float = 0.1) -> Schedule:
-    """Return a rate that is multiplied by `gamma` at each of the milestones."""
+    """Return a rate that is multiplied by `gamma` at each of the milestones.
+
+    Examples
+    --------
+    >>> import actorgraph as ag
+    >>> rate = ag.solvers.schedules.multi_step(1.0, milestones=[1, 3])
+    >>> [round(rate(count), 3) for count in range(5)]
+    [1.0, 0.1, 0.1, 0.01, 0.01]
+    """
     return partial(_multi_step, real("lr", lr), sorted(milestones), real("gamma", gamma))
 
 
@@ -59,6 +77,13 @@ def cosine(lr: float, steps: int, end: float = 0.0) -> Schedule:
     """Return a rate that falls to `end` in so many steps, as half a wave of a cosine.
 
     Source: I. Loshchilov and F. Hutter, "SGDR", ICLR 2017, without restarts.
+
+    Examples
+    --------
+    >>> import actorgraph as ag
+    >>> rate = ag.solvers.schedules.cosine(1.0, steps=4)
+    >>> [round(rate(count), 3) for count in range(6)]
+    [1.0, 0.854, 0.5, 0.146, 0.0, 0.0]
     """
     return partial(_cosine, real("lr", lr), positive("steps", steps), real("end", end))
 
@@ -72,7 +97,15 @@ def _cosine_restarts(lr: float, steps: int, factor: int, end: float, count: int)
 
 
 def cosine_restarts(lr: float, steps: int, factor: int = 1, end: float = 0.0) -> Schedule:
-    """Return `cosine` that begins again, each time `factor` times as long."""
+    """Return `cosine` that begins again, each time `factor` times as long.
+
+    Examples
+    --------
+    >>> import actorgraph as ag
+    >>> rate = ag.solvers.schedules.cosine_restarts(1.0, steps=2)
+    >>> [round(rate(count), 3) for count in range(5)]
+    [1.0, 0.5, 1.0, 0.5, 1.0]
+    """
     return partial(
         _cosine_restarts, real("lr", lr), positive("steps", steps), positive("factor", factor),
         real("end", end),
@@ -116,6 +149,13 @@ def one_cycle(
     div_factor, final_div_factor : float
         The first rate is `lr` by the one, the last is the first by the other.
     anneal : {"cos", "linear"}
+
+    Examples
+    --------
+    >>> import actorgraph as ag
+    >>> rate = ag.solvers.schedules.one_cycle(1.0, steps=5)
+    >>> [round(rate(count), 3) for count in range(5)]
+    [0.04, 0.95, 0.611, 0.188, 0.0]
     """
     first = real("lr", lr) / real("div_factor", div_factor)
     choice("anneal", anneal, ("cos", "linear"))
@@ -128,7 +168,15 @@ def _linear(lr: float, steps: int, start: float, end: float, count: int) -> floa
 
 
 def linear(lr: float, steps: int, start: float = 1 / 3, end: float = 1.0) -> Schedule:
-    """Return a rate that goes from the share `start` of `lr` to the share `end` in some steps."""
+    """Return a rate that goes from the share `start` of `lr` to the share `end` in some steps.
+
+    Examples
+    --------
+    >>> import actorgraph as ag
+    >>> rate = ag.solvers.schedules.linear(1.0, steps=2, start=0.5)
+    >>> [round(rate(count), 3) for count in range(4)]
+    [0.5, 0.75, 1.0, 1.0]
+    """
     return partial(
         _linear, real("lr", lr), positive("steps", steps), real("start", start), real("end", end)
     )
@@ -139,7 +187,15 @@ def _polynomial(lr: float, steps: int, power: float, end: float, count: int) -> 
 
 
 def polynomial(lr: float, steps: int, power: float = 1.0, end: float = 0.0) -> Schedule:
-    """Return a rate that falls to `end` in so many steps, by a power of what is left of them."""
+    """Return a rate that falls to `end` in so many steps, by a power of what is left of them.
+
+    Examples
+    --------
+    >>> import actorgraph as ag
+    >>> rate = ag.solvers.schedules.polynomial(1.0, steps=4)
+    >>> [round(rate(count), 3) for count in range(6)]
+    [1.0, 0.75, 0.5, 0.25, 0.0, 0.0]
+    """
     return partial(
         _polynomial, real("lr", lr), positive("steps", steps), real("power", power),
         real("end", end),
@@ -158,7 +214,8 @@ def warmup(after: float | Schedule, steps: int, start: float = 0.0) -> Schedule:
 
     Examples
     --------
-    >>> [warmup(1.0, steps=4)(count) for count in range(6)]
+    >>> import actorgraph as ag
+    >>> [ag.solvers.schedules.warmup(1.0, steps=4)(count) for count in range(6)]
     [0.0, 0.25, 0.5, 0.75, 1.0, 1.0]
     """
     return partial(_warmup, after, positive("steps", steps), real("start", start))
@@ -176,6 +233,15 @@ def chain(schedules: Sequence[Schedule], milestones: Sequence[int]) -> Schedule:
     ------
     ValueError
         There is not one milestone less than there are schedules.
+
+    Examples
+    --------
+    >>> import actorgraph as ag
+    >>> schedules = ag.solvers.schedules
+    >>> parts = schedules.linear(1.0, steps=2), schedules.exponential(1.0, gamma=0.5)
+    >>> rate = schedules.chain(parts, milestones=[2])
+    >>> [round(rate(count), 3) for count in range(5)]
+    [0.333, 0.667, 1.0, 0.5, 0.25]
     """
     if len(schedules) != len(milestones) + 1 or sorted(milestones) != list(milestones):
         raise ValueError(
@@ -204,7 +270,8 @@ class plateau:
 
     Examples
     --------
-    >>> rate = plateau(1.0, factor=0.5, patience=1)
+    >>> import actorgraph as ag
+    >>> rate = ag.solvers.schedules.plateau(1.0, factor=0.5, patience=1)
     >>> for loss in (3.0, 2.0, 2.0, 2.0):
     ...     rate.tell(loss)
     >>> rate(0)
@@ -245,3 +312,12 @@ class plateau:
     def __call__(self, count: int) -> float:
         """Return the present rate."""
         return self.lr
+
+    def state_dict(self) -> dict[str, float]:
+        """Return what losses have made of it."""
+        return {"lr": self.lr, "best": self.best, "bad": self.bad, "cooling": self.cooling}
+
+    def load_state_dict(self, state: Mapping[str, float]) -> None:
+        """Go on from there."""
+        self.lr, self.best = state["lr"], state["best"]
+        self.bad, self.cooling = int(state["bad"]), int(state["cooling"])

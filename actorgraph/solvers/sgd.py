@@ -84,9 +84,9 @@ class SGD(LoopSolver[_State]):
     --------
     >>> import types
     >>> import numpy as np
-    >>> from actorgraph.solvers import SGD
+    >>> import actorgraph as ag
     >>> weight = types.SimpleNamespace(value=np.array([1.0, 2.0]), grad=np.array([1.0, -1.0]))
-    >>> SGD(lr=0.5).step([weight])
+    >>> ag.solvers.SGD(lr=0.5).step([weight])
     >>> weight.value
     array([0.5, 2.5])
     """

@@ -25,6 +25,7 @@ __all__ = [
     "DefaultOne", "DefaultOnes", "Required", "UnsupportedSyntax", "adjoint", "autodiff", "grad",
     "insert_grad_of", "jvp", "tangent", "trace", "vjp",
 ]  # fmt: skip
+__dir__ = __all__.copy
 
 Required = "required"
 """`input_derivative`: the seed (or tangent) has to be given."""
@@ -87,7 +88,11 @@ def autodiff(
 
     Examples
     --------
-    >>> from actorgraph.source import autodiff  # doctest: +SKIP
+    >>> import actorgraph as ag
+    >>> def square(x):
+    ...     return x * x
+    >>> ag.source.autodiff(square)(3.0)
+    6.0
     """
     places = _places(wrt)
     _check("mode", mode, ("reverse", "forward"))
@@ -132,6 +137,14 @@ def grad(
     Examples
     --------
     ``ag.source.grad(f)(x)`` is the gradient of ``f`` at ``x``.
+
+    Examples
+    --------
+    >>> import actorgraph as ag
+    >>> def square(x):
+    ...     return x * x
+    >>> ag.source.grad(square)(3.0)
+    6.0
     """
     made = autodiff(
         func, wrt, mode=mode, motion=motion, check_dims=check_dims, optimized=optimized,
@@ -145,6 +158,14 @@ def vjp(func: Function, wrt: int | tuple[int, ...] = (0,), **options: Any) -> Fu
     """Return the product of a given cotangent with the Jacobian: `autodiff` with a required seed.
 
     ``vjp(f)(x, ct)`` for a function of one argument.
+
+    Examples
+    --------
+    >>> import actorgraph as ag
+    >>> def square(x):
+    ...     return x * x
+    >>> ag.source.vjp(square)(3.0, 1.0)
+    6.0
     """
     return autodiff(func, wrt, **{"input_derivative": Required, **options})
 
@@ -153,6 +174,14 @@ def jvp(func: Function, wrt: int | tuple[int, ...] = (0,), **options: Any) -> Fu
     """Return the product of the Jacobian with given tangents: forward mode.
 
     ``jvp(f)(x, dx)`` for a function of one argument.
+
+    Examples
+    --------
+    >>> import actorgraph as ag
+    >>> def square(x):
+    ...     return x * x
+    >>> ag.source.jvp(square)(3.0, 1.0)
+    6.0
     """
     return autodiff(func, wrt, **{"mode": "forward", "input_derivative": Required, **options})
 
@@ -175,7 +204,20 @@ def adjoint(func: Function) -> Callable[[Function], Function]:
 
 
 def tangent(func: Function) -> Callable[[Function], Function]:
-    """Declare the forward rule of a function, ``rule(tangents, y, *args, **kwargs)``."""
+    """Declare the forward rule of a function, ``rule(tangents, y, *args, **kwargs)``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import actorgraph as ag
+    >>> def twice(x):
+    ...     return 2.0 * x
+    >>> @ag.source.tangent(twice)
+    ... def twice_tangent(y, x):
+    ...     d[y] = 2.0 * d[x]
+    >>> twice_tangent.__name__
+    'twice_tangent'
+    """
     return _registering(TANGENTS, func)
 
 
@@ -185,6 +227,17 @@ def insert_grad_of(x: Any) -> Iterator[Any]:
 
     ``with insert_grad_of(x) as dx: dx = np.clip(dx, -1, 1)`` in a function that is differentiated:
     the block may print `dx`, or bind it anew.  Where the function itself runs, `dx` is zero.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import actorgraph as ag
+    >>> def clipped(x):
+    ...     with ag.source.insert_grad_of(x) as dx:
+    ...         dx = np.clip(dx, -1.0, 1.0)
+    ...     return x * x
+    >>> float(ag.source.grad(clipped)(3.0))
+    1.0
     """
     yield np.zeros_like(x)
 

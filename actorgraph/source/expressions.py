@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from abc import ABC, abstractmethod
 from copy import deepcopy
 from typing import Any, cast
 
@@ -22,7 +23,7 @@ __all__ = ["Expressions", "index_text"]
 _SAME = frozenset({"copy", "__array__"})
 
 
-class Expressions:
+class Expressions(ABC):
     """Makes the steps of expressions; `Normaliser` those of statements."""
 
     def __init__(self, scope: Scope, result: str) -> None:
@@ -31,9 +32,9 @@ class Expressions:
         self.out: list[Any] = []
         self.aliases = Aliases(scope, result)
 
+    @abstractmethod
     def rewritten(self, text: str, node: ast.AST) -> None:
         """Add the steps of statements that stand for an expression."""
-        raise NotImplementedError
 
     def refused(self, node: Any, text: str = "") -> Exception:
         """Return the error about a construct."""

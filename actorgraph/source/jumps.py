@@ -34,6 +34,8 @@ def always_leaves(block: list[ast.stmt]) -> bool:
     last = block[-1]
     if isinstance(last, ast.If):
         return always_leaves(last.body) and always_leaves(last.orelse)
+    if isinstance(last, ast.While) and isinstance(last.test, ast.Constant) and last.test.value:
+        return not _own_breaks(last.body)
     return isinstance(last, (*_JUMPS, ast.Raise))
 
 
@@ -42,7 +44,11 @@ class Jumps:
 
     def __init__(self, scope: Scope) -> None:
         self.scope, self.flag = scope, ""
-        returns = [one for one in walk_own(scope.tree.body) if isinstance(one, ast.Return)]
+        self.body = [*scope.tree.body]
+        if not always_leaves(self.body):  # as Python: the ways to the end return None
+            end = ast.Return(ast.Constant(None))
+            self.body.append(ast.fix_missing_locations(ast.copy_location(end, self.body[-1])))
+        returns = [one for one in walk_own(self.body) if isinstance(one, ast.Return)]
         value = returns[0].value if len(returns) == 1 else None
         named = isinstance(value, ast.Name) and value.id in scope.locals
         self.result = value.id if named else ""  # type: ignore[union-attr]
@@ -52,21 +58,7 @@ class Jumps:
 
     def rewritten(self) -> list[ast.stmt]:
         """Return the body without its return: the value is in the name `result`."""
-        body = self.block(deepcopy(self.scope.tree.body), in_loop=False)
-        if not always_leaves(body) and not self._sets(body):
-            body.append(self._text(f"{self.result} = None", self.scope.tree))
-        return body
-
-    def _sets(self, block: list[ast.stmt]) -> bool:
-        """Return whether every way through a block sets the result."""
-        if not block:
-            return False
-        last = block[-1]
-        if isinstance(last, ast.If):
-            return self._sets(last.body) and self._sets(last.orelse)
-        if isinstance(last, ast.With):
-            return self._sets(last.body)
-        return isinstance(last, ast.Raise) or getattr(last, "is_result", False)
+        return self.block(deepcopy(self.body), in_loop=False)
 
     def _text(self, text: str, like: ast.AST) -> ast.stmt:
         made = ast.parse(text).body[0]
@@ -119,7 +111,6 @@ class Jumps:
         value = one.value or ast.Constant(None)
         made = ast.copy_location(ast.Assign([ast.Name(self.result, ast.Store())], value), one)
         ast.fix_missing_locations(made)
-        made.is_result = True  # type: ignore[attr-defined]
         if not in_loop:
             return [made]
         leave = [self._text(f"{self.flag} = True", one), ast.copy_location(ast.Break(), one)]
@@ -156,7 +147,6 @@ class Jumps:
                 after = [leave, *after]
             else:
                 leave.orelse = self.block(after, in_loop)  # type: ignore[attr-defined]
-                leave.body[0].is_result = True  # type: ignore[attr-defined]
                 loop.moved = True  # type: ignore[union-attr]
                 return [*before, loop, leave]
         if after is not rest:

@@ -14,8 +14,21 @@ __all__ = ["UnsupportedSyntax", "read", "refuse"]
 
 
 class UnsupportedSyntax(GraphError, SyntaxError):
-    """A construct that has no derivative here; Python shows its line with a caret."""
+    """A construct that has no derivative here; Python shows its line with a caret.
 
+    Examples
+    --------
+    >>> import actorgraph as ag
+    >>> def lazily(x):
+    ...     yield x
+    >>> try:
+    ...     ag.source.grad(lazily)
+    ... except ag.source.UnsupportedSyntax as error:
+    ...     print(error.reference)
+    AG110
+    """
+
+    reference = "AG110"
     __str__ = SyntaxError.__str__
 
 

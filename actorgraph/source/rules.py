@@ -66,7 +66,20 @@ def on_nodes(function: Any) -> Any:
 
 
 class trace:
-    """A function whose source is not looked at: it is traced on nodes, as `ag.grad` does."""
+    """A function whose source is not looked at: it is traced on nodes, as `ag.grad` does.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import actorgraph as ag
+    >>> @ag.source.trace
+    ... def norm(x):
+    ...     return np.sqrt(np.sum(x * x))
+    >>> def twice(x):
+    ...     return 2.0 * norm(x)
+    >>> ag.source.grad(twice)(np.array([3.0, 4.0]))
+    array([1.2, 1.6])
+    """
 
     def __init__(self, func: Callable[..., Any]) -> None:
         update_wrapper(self, func)

@@ -1,8 +1,9 @@
-"""Laws that every op, solver and machine obeys: one of your own proves itself by one call.
+"""Laws that every op, solver, machine and device obeys: one of your own proves itself by one call.
 
 The project's own tests run the same laws.  They need NumPy only, no test runner.
 """
 
+from actorgraph.testing._devices import DEVICE_LAWS, check_device
 from actorgraph.testing._evaluate import evaluate
 from actorgraph.testing._laws import Laws
 from actorgraph.testing._machines import MACHINE_LAWS, check_machine
@@ -10,6 +11,8 @@ from actorgraph.testing._ops import OP_LAWS, check_op
 from actorgraph.testing._solvers import SOLVER_LAWS, check_solver
 
 __all__ = [
-    "Laws", "MACHINE_LAWS", "OP_LAWS", "SOLVER_LAWS", "check_machine", "check_op", "check_solver",
+    "DEVICE_LAWS", "Laws", "MACHINE_LAWS", "OP_LAWS", "SOLVER_LAWS", "check_device",
+    "check_machine", "check_op", "check_solver",
     "evaluate",
 ]  # fmt: skip
+__dir__ = __all__.copy

@@ -30,7 +30,8 @@ class Laws(list[Law]):
 
     Examples
     --------
-    >>> laws = Laws()
+    >>> import actorgraph as ag
+    >>> laws = ag.testing.Laws()
     >>> @laws.law
     ... def numbers_are_positive(number):
     ...     claim(number > 0, f"got {number}")

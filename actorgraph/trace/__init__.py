@@ -1,9 +1,11 @@
 """Seeing what machines do: recordings of runs, a live view, and hooks for other tools."""
 
 from actorgraph.machines.instrument import Instrument
+from actorgraph.trace.holding import memory
 from actorgraph.trace.live import top
 from actorgraph.trace.serving import ask, serve
 from actorgraph.trace.trace import Trace
 from actorgraph.trace.using import record, use
 
-__all__ = ["Instrument", "Trace", "ask", "record", "serve", "top", "use"]
+__all__ = ["Instrument", "Trace", "ask", "memory", "record", "serve", "top", "use"]
+__dir__ = __all__.copy

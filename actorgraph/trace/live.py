@@ -220,6 +220,14 @@ def top(*machines: Lifetime, per_second: float = 4.0) -> Iterator[Live]:
     ------
     GraphError
         rich is not installed.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import actorgraph as ag
+    >>> x = ag.Graph().input("x", (2,))
+    >>> with ag.ActorMachine([x * 2]) as machine, ag.trace.top(machine):  # doctest: +SKIP
+    ...     run = machine.run_sync({"x": np.ones(2, "float32")})
     """
     try:
         from rich.live import Live as Screen

@@ -51,6 +51,18 @@ def serve(path: str | os.PathLike[str], *machines: Lifetime) -> Iterator[Live]:
     ------
     GraphError
         There are no Unix sockets here, or something else is at `path`.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> import numpy as np
+    >>> import actorgraph as ag
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "top"
+    >>> x = ag.Graph().input("x", (2,))
+    >>> with ag.ActorMachine([x * 2]) as machine, ag.trace.serve(path, machine):
+    ...     run = machine.run_sync({"x": np.ones(2, "float32")})
+    ...     len(ag.trace.ask(path))  # or `actorgraph top` in another terminal
+    1
     """
     live = Live()
     server = _Server(path, live)
@@ -199,6 +211,18 @@ def ask(path: str | os.PathLike[str], *, timeout_s: float = 5.0) -> list[Machine
     ------
     GraphError
         Nobody serves there, or has not answered after `timeout_s` seconds.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> import numpy as np
+    >>> import actorgraph as ag
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "top"
+    >>> x = ag.Graph().input("x", (2,))
+    >>> with ag.ActorMachine([x * 2]) as machine, ag.trace.serve(path, machine):
+    ...     run = machine.run_sync({"x": np.ones(2, "float32")})
+    ...     len(ag.trace.ask(path, timeout_s=30.0))
+    1
     """
     until = monotonic() + seconds("timeout_s", timeout_s)
     _need_sockets()

@@ -38,6 +38,16 @@ class Trace:
         Of asynchronous ops.
     predicted : dict
         Predicted slices by the name under which `predict` was given them.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import actorgraph as ag
+    >>> x = ag.Graph().input("x", (2,))
+    >>> with ag.ActorMachine([x * 2]) as machine, ag.trace.record() as trace:
+    ...     run = machine.run_sync({"x": np.ones(2, "float32")})
+    >>> len(trace.runs)
+    1
     """
 
     def __init__(self) -> None:

@@ -23,7 +23,7 @@ __all__ = ["record", "use"]
 def record() -> Iterator[Trace]:
     """Record what all machines of the process do inside the ``with`` block.
 
-    The trace can be read when the block has ended.  Recording costs less than half a
+    The trace can be read when the block has ended.  Recording costs some half a
     microsecond a turn of an actor; nothing blocks.  Small runs, which their caller computes without
     actors, are one slice each: make the machine with ``fuse="none"`` to see every node.
 

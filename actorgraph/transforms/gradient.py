@@ -77,11 +77,12 @@ def grad(
     Examples
     --------
     >>> import numpy as np
+    >>> import actorgraph as ag
     >>> def f(x, y):
     ...     return (x * x * y).sum()
-    >>> grad(f, argnums=(0, 1))(np.array([1.0, 2.0]), 3.0)
+    >>> ag.grad(f, argnums=(0, 1))(np.array([1.0, 2.0]), 3.0)
     (array([ 6., 12.]), array(5.))
-    >>> float(grad(grad(lambda x: x ** 3))(2.0))
+    >>> float(ag.grad(ag.grad(lambda x: x ** 3))(2.0))
     12.0
     """
     check_choice(input_derivative)
@@ -108,7 +109,8 @@ def value_and_grad(
 
     Examples
     --------
-    >>> value_and_grad(lambda x: x * x)(3.0)
+    >>> import actorgraph as ag
+    >>> ag.value_and_grad(lambda x: x * x)(3.0)
     (array(9.), array(6.))
     """
     check_choice(input_derivative)

@@ -60,7 +60,9 @@ def jacobian(
 
     Examples
     --------
-    >>> jacobian(lambda x: x * x)(np.array([1.0, 2.0]))
+    >>> import numpy as np
+    >>> import actorgraph as ag
+    >>> ag.jacobian(lambda x: x * x)(np.array([1.0, 2.0]))
     array([[2., 0.],
            [0., 4.]])
     """
@@ -174,7 +176,9 @@ def hessian(
 
     Examples
     --------
-    >>> hessian(lambda x: x[0] * x[1])(np.array([1.0, 2.0]))
+    >>> import numpy as np
+    >>> import actorgraph as ag
+    >>> ag.hessian(lambda x: x[0] * x[1])(np.array([1.0, 2.0]))
     array([[0., 1.],
            [1., 0.]])
     """

@@ -67,10 +67,11 @@ def vjp(
     Examples
     --------
     >>> import numpy as np
-    >>> y, pull = vjp(lambda x: x * x, np.array([1.0, 2.0]))
+    >>> import actorgraph as ag
+    >>> y, pull = ag.vjp(lambda x: x * x, np.array([1.0, 2.0]))
     >>> pull(np.array([1.0, 10.0]))
     (array([ 2., 40.]),)
-    >>> vjp(lambda x, y: x * y, 2.0, 3.0, argnums=1, input_derivative="one")[1]()
+    >>> ag.vjp(lambda x, y: x * y, 2.0, 3.0, argnums=1, input_derivative="one")[1]()
     array(2.)
     """
     check_choice(input_derivative)
@@ -180,9 +181,10 @@ def jvp(
 
     Examples
     --------
-    >>> jvp(lambda x: x * x, (3.0,), (1.0,))
+    >>> import actorgraph as ag
+    >>> ag.jvp(lambda x: x * x, (3.0,), (1.0,))
     (array(9.), array(6.))
-    >>> jvp(lambda x, y: x * y, (3.0, 2.0), 1.0, argnums=1)
+    >>> ag.jvp(lambda x, y: x * y, (3.0, 2.0), 1.0, argnums=1)
     (array(6.), array(3.))
     """
     if not callable(f):
@@ -254,7 +256,8 @@ def hvp(
     Examples
     --------
     >>> import numpy as np
-    >>> hvp(lambda x: (x ** 3).sum(), (np.array([1.0, 2.0]),), (np.array([1.0, 1.0]),))
+    >>> import actorgraph as ag
+    >>> ag.hvp(lambda x: (x ** 3).sum(), (np.array([1.0, 2.0]),), (np.array([1.0, 1.0]),))
     (array([ 6., 12.]),)
     """
     if isinstance(f, Node):

@@ -20,6 +20,9 @@ from types import ModuleType, SimpleNamespace
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
+from scipy import special
+
+from tests._cupy.admitted import OTHERS, REDUCING, SNAPSHOT, check_call, check_ufunc
 
 __all__ = ["World", "cupy", "cupyx"]
 
@@ -67,10 +70,15 @@ class Wait:
         pass
 
 
+known_streams = {}
+
+
 class Stream:
     def __init__(self, null=False, non_blocking=False, ptds=False, *, priority=None):
         assert null or non_blocking, "a blocking stream waits for the null stream"
         self.todo = deque()
+        self.ptr = len(known_streams) + 1
+        known_streams[self.ptr] = self
         world.streams.append(self)
 
     def may_go_on(self):
@@ -153,10 +161,6 @@ class Block:
         self.stream.put(lambda: poison(memory))
 
 
-HIDDEN = {"tolist", "tobytes", "item", "data", "ctypes", "base"}
-METHODS = {name for name in dir(np.ndarray) if name[0] != "_"} - HIDDEN
-
-
 class ndarray(NDArrayOperatorsMixin):
     def __init__(self, book, memory, blocks):
         self.book, self.memory, self.blocks = book, memory, blocks
@@ -166,34 +170,81 @@ class ndarray(NDArrayOperatorsMixin):
     ndim = property(lambda self: self.book.ndim)
     size = property(lambda self: self.book.size)
     nbytes = property(lambda self: self.book.nbytes)
-    flags = property(lambda self: self.book.flags)
+    itemsize = property(lambda self: self.book.itemsize)
+    strides = property(lambda self: self.book.strides)
     T = property(lambda self: call(np.transpose, self))
+    mT = property(lambda self: call(np.matrix_transpose, self))
+    real = property(lambda self: call(np.real, self))
+    imag = property(lambda self: call(np.imag, self))
+
+    @property
+    def flags(self):
+        flags = self.book.flags
+        return SimpleNamespace(
+            c_contiguous=flags.c_contiguous, f_contiguous=flags.f_contiguous, owndata=flags.owndata
+        )
+
+    def __dlpack_device__(self):
+        return 2, 0
+
+    def __dlpack__(self, stream=None, **_):
+        """Have the consumer's stream wait for what the current one was given."""
+        event = Event()
+        event.record(stream_now())
+        consumer = known_streams[stream]
+        if consumer is not stream_now():
+            consumer.wait_event(event)
+        return self
 
     def __array__(self, *_, **__):
         raise TypeError("implicit conversion to a NumPy array is not allowed")
 
     def __array_ufunc__(self, ufunc, method, *args, **options):
-        return call(getattr(ufunc, method), *args, **options)
+        if isinstance(options.get("out"), tuple):  # NumPy wraps it
+            (options["out"],) = options["out"]
+        found = UFunc(ufunc.__name__)
+        return (found if method == "__call__" else getattr(found, method))(*args, **options)
 
     def __array_function__(self, function, types, args, options):
-        return call(function, *args, **options)
+        raise TypeError(f"{function.__name__} of NumPy was called, not that of the array module")
 
     def __getattr__(self, name):
-        if name not in METHODS:
-            raise AttributeError(name)
-        return lambda *args, **options: call(getattr(np.ndarray, name), self, *args, **options)
+        if name not in SNAPSHOT["methods"] or not hasattr(np.ndarray, name):
+            raise AttributeError(f"arrays of CuPy have no {name!r}")
+
+        def method(*args, **options):
+            check_call("methods", name, args, options)
+            if name == "take":
+                options["mode"] = "wrap"
+            return call(getattr(np.ndarray, name), self, *args, **options)
+
+        return method
+
+    def item(self):
+        return self.host().item()
 
     def __getitem__(self, key):
-        return call(np.ndarray.__getitem__, self, key)
+        return call(lambda array, key: array[wrapped(array.shape, key)], self, key)
 
     def __setitem__(self, key, value):
-        call(np.ndarray.__setitem__, self, key, value)
+        for part in key if isinstance(key, tuple) else (key,):
+            if isinstance(part, ndarray) and part.dtype.kind in "iu":
+                where = np.broadcast_to(np.arange(self.size).reshape(self.shape), self.shape)
+                where = where[wrapped(self.shape, of(key, True))]
+                assert np.unique(where).size == where.size, "which of repeated writes stays?"
+
+        def put(array, key, value):
+            array[wrapped(array.shape, key)] = value
+
+        call(put, self, key, value)
 
     def __len__(self):
         return len(self.book)
 
-    def get(self, stream=None, order="C", out=None, *, blocking=True):
-        assert out is not None, "only copies into pinned memory are asynchronous"
+    def get(self, stream=None, order="C", out=None, blocking=True):
+        if out is None:
+            assert blocking, "only copies into pinned memory are asynchronous"
+            return self.host().copy()
         assert not blocking
         memory, book = self.memory, self.book.copy()
 
@@ -223,6 +274,19 @@ class ndarray(NDArrayOperatorsMixin):
     __index__ = __int__
 
 
+def wrapped(shape, key):
+    """Return an index whose integers are in range: CuPy raises nothing where they are not."""
+    parts = key if isinstance(key, tuple) else (key,)
+    if Ellipsis in [part for part in parts if not isinstance(part, np.ndarray)]:
+        return key
+    dims = iter(shape)
+    sizes = [None if part is None else next(dims) for part in parts]
+    return tuple(
+        part % size if isinstance(part, np.ndarray) and part.dtype.kind in "iu" and size else part
+        for part, size in zip(parts, sizes, strict=True)
+    )
+
+
 def of(value, book):
     """Return the book or the memory of what a call is given."""
     if isinstance(value, ndarray):
@@ -243,42 +307,61 @@ def arrays_in(values):
 
 
 def call(function, *args, **options):
-    """Call a function of NumPy's in both books."""
+    """Call a function of NumPy's in both books: at once in program order, late in memory.
+
+    What it gives is a view (made at once of both books), an operand that it has written to, or an
+    array of its own.
+    """
     stream = stream_now()
     operands = [*arrays_in([*args, *options.values()])]
 
     def done(book):
-        return function(
-            *[of(one, book) for one in args], **{k: of(v, book) for k, v in options.items()}
-        )
+        with np.errstate(all="ignore"):
+            return function(
+                *[of(one, book) for one in args], **{k: of(v, book) for k, v in options.items()}
+            )
 
     with world.lock:
         found = done(True)
         many = isinstance(found, (tuple, list))
         values = found if many else [found]
-        if not any(isinstance(one, (np.ndarray, np.generic)) for one in values):
+        if found is not None and not any(
+            isinstance(one, (np.ndarray, np.generic)) for one in values
+        ):
             return found
-        books = [np.asarray(one) for one in values]
-        if any(np.may_share_memory(one, two.book) for one in books for two in operands):
-            with np.errstate(all="ignore"):
-                later = done(False)
-            blocks = [block for one in operands for block in one.blocks]
-            memories = later if many else [later]
-            made = [ndarray(b, m, blocks) for b, m in zip(books, memories, strict=True)]
-        else:
-            made = [fresh(book, stream) for book in books]
-            memories = [one.memory for one in made]
+        written = {id(one.book): one for one in operands}
+        made, own = [], []
+        shows = [_shows(one, operands) and id(one) not in written for one in values]
+        views = done(False) if any(shows) else None
+        for place, value in enumerate(values):
+            if value is None or id(value) in written:
+                made.append(written.get(id(value)))
+            elif shows[place]:
+                blocks = [block for one in operands for block in one.blocks]
+                made.append(ndarray(value, views[place] if many else views, blocks))
+            else:
+                made.append(fresh(np.asarray(value), stream))
+                own.append((place, made[-1].memory))
+        if not all(shows):
             given = [of(one, False) for one in args]
             named = {key: of(value, False) for key, value in options.items()}
 
             def late():
                 with np.errstate(all="ignore"):
                     results = function(*given, **named)
-                for out, one in zip(memories, results if many else [results], strict=True):
-                    out[...] = one
+                for place, memory in own:
+                    memory[...] = results[place] if many else results
 
             stream.put(late)
-    return type(found)(made) if many and type(found) in (tuple, list) else made[0]
+    if not many:
+        return made[0]
+    return tuple(made) if isinstance(found, tuple) else made
+
+
+def _shows(value, operands):
+    return isinstance(value, np.ndarray) and any(
+        np.may_share_memory(value, one.book) for one in operands
+    )
 
 
 def fresh(book, stream):
@@ -304,36 +387,91 @@ def asarray(value, dtype=None, **_):
     return made
 
 
+def array(value, dtype=None, copy=True, order="K", **_):
+    if isinstance(value, ndarray) and copy:
+        return call(np.array, value, dtype, order=order)
+    return asarray(value, dtype)
+
+
+def from_dlpack(exported):
+    """Return the same memory as another array."""
+    array = exported.__dlpack__(stream=stream_now().ptr)
+    return ndarray(array.book, array.memory, array.blocks)
+
+
 class UFunc:
     """A ufunc, which reduces only by addition and multiplication, and from the start."""
 
-    def __init__(self, found):
-        self.found = found
+    def __init__(self, name):
+        self.name, self.found = name, getattr(np, name)
 
     def __call__(self, *args, **options):
+        if self.name == "matmul" and len(args) > 2:
+            raise TypeError("cupy.matmul takes `out` by its name")
+        if self.name in SNAPSHOT["ufuncs"]:
+            check_ufunc(self.name, args, options)
+        else:
+            check_call("functions", self.name, args, options)
         return call(self.found, *args, **options)
 
+    def only(self, names, what):
+        if self.name not in names:
+            raise NotImplementedError(f"cupy.{self.name}.{what}")
+
     def reduce(self, array, axis=0, dtype=None, out=None, keepdims=False):
-        if self.found not in (np.add, np.multiply):
-            raise NotImplementedError(f"cupy.{self.found.__name__}.reduce")
+        self.only(REDUCING, "reduce")
         return call(self.found.reduce, array, axis=axis, dtype=dtype, out=out, keepdims=keepdims)
+
+    def accumulate(self, array, axis=0, dtype=None, out=None):
+        self.only(REDUCING, "accumulate")
+        return call(self.found.accumulate, array, axis=axis, dtype=dtype, out=out)
+
+    def reduceat(self, array, indices, axis=0, dtype=None, out=None):
+        self.only({"add"}, "reduceat")
+        return call(self.found.reduceat, array, indices, axis=axis, dtype=dtype, out=out)
+
+    def at(self, a, indices, b=None):
+        raise TypeError("the order of atomics differs from run to run: ops._device.combine_at")
 
 
 class Module(ModuleType):
-    """Functions of NumPy's on these arrays; types and constants are NumPy's own."""
+    """Functions of NumPy's on these arrays, as far as CuPy has them; types are NumPy's own."""
+
+    def __init__(self, name, own, prefix=""):
+        super().__init__(name)
+        self._own, self._prefix = own, prefix
 
     def __getattr__(self, name):
-        found = getattr(np, name)
-        if isinstance(found, type) or not callable(found):
+        full = self._prefix + name
+        found = getattr(self._own, name, None)
+        if found is None and full in SNAPSHOT["others"] and not hasattr(self._own, name):
+            raise AttributeError(f"the stand-in for CuPy has no {full!r} yet")
+        if full in SNAPSHOT["ufuncs"] or isinstance(found, np.ufunc):
+            if full in SNAPSHOT["ufuncs"] and self._own is not np:
+                return lambda *args, **options: _of_library(full, found, args, options)
+            if full in SNAPSHOT["ufuncs"] or full in SNAPSHOT["functions"]:
+                return UFunc(name)
+        if full in SNAPSHOT["functions"]:
+            return lambda *args, **options: _called(full, found, args, options)
+        if full in OTHERS or self._prefix == "linalg.":
             return found
-        if isinstance(found, np.ufunc):
-            return UFunc(found)
-        return lambda *args, **options: call(found, *args, **options)
+        raise AttributeError(f"CuPy has no {full!r}")
 
 
-cupy, cupyx = Module("cupy"), ModuleType("cupyx")
-cupy.ndarray, cupy.asarray, cupy.array = ndarray, asarray, asarray
-cupy.linalg = SimpleNamespace()
+def _called(name, function, args, options):
+    check_call("functions", name, args, options)
+    return call(function, *args, **options)
+
+
+def _of_library(name, function, args, options):
+    check_ufunc(name, args, options)
+    return call(function, *args, **options)
+
+
+cupy, cupyx = Module("cupy", np), ModuleType("cupyx")
+cupy.ndarray, cupy.asarray, cupy.array = ndarray, asarray, array
+cupy.from_dlpack = from_dlpack
+cupy.linalg, cupy.fft = Module("linalg", np.linalg, "linalg."), Module("fft", np.fft, "fft.")
 cupy.cuda = SimpleNamespace(
     Device=Device, Stream=Stream, Event=Event, is_available=lambda: True,
     runtime=SimpleNamespace(eventQuery=event_query, getDeviceCount=lambda: 1),
@@ -356,3 +494,7 @@ def empty_pinned(shape, dtype=float, order="C"):
 
 
 cupyx.errstate, cupyx.empty_pinned = errstate, empty_pinned
+cupyx.scipy = ModuleType("cupyx.scipy")
+cupyx.scipy.special = Module("cupyx.scipy.special", special, "special.")
+MODULES = {"cupy": cupy, "cupyx": cupyx, "cupyx.scipy": cupyx.scipy,
+           "cupyx.scipy.special": cupyx.scipy.special}  # fmt: skip

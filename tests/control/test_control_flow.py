@@ -269,11 +269,11 @@ def test_a_carry_keeps_its_structure(g):
 def test_branches_give_equal_types(g):
     x = g.input("x", (3,), "float64")
     p = g.input("p", (), "bool")
-    with pytest.raises(ag.GraphTypeError, match="float64.* in branch 0 and float32.* in branch 1"):
+    with pytest.raises(ag.GraphTypeError, match="float64.* in false_fun and float32.* in true_fun"):
         ag.cond(p, lambda: x.astype("float32"), lambda: x)
     with pytest.raises(ag.ShapeError, match="branches give results of one shape"):
         ag.cond(p, lambda: x[:2], lambda: x)
-    with pytest.raises(ag.GraphTypeError, match=r"branch 1 of cond is \(\*, \*\)"):
+    with pytest.raises(ag.GraphTypeError, match=r"true_fun of cond is \(\*, \*\)"):
         ag.cond(p, lambda: (x, x), lambda: x)
 
 

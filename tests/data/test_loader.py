@@ -6,11 +6,12 @@ from itertools import islice
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import actorgraph as ag
 from actorgraph.data import ArrayDataset, DataLoader
+from tests._soak import drawn
 
 WORKERS = (0, 1, 3)
 
@@ -97,7 +98,7 @@ def test_transform_takes_samples_and_collate_takes_lists_of_them(workers):
     count=st.integers(0, 12), size=st.integers(1, 5), drop=st.booleans(), shuffle=st.booleans(),
     kind=st.integers(0, 2), workers=st.sampled_from(WORKERS), seed=st.integers(0, 2**32 - 1),
 )  # fmt: skip
-@settings(max_examples=40, deadline=None)
+@drawn(20, soak=200)
 def test_an_epoch_has_each_sample_once_in_an_order_that_the_seed_decides(
     count, size, drop, shuffle, kind, workers, seed
 ):

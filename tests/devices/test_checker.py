@@ -4,8 +4,6 @@ Each fault is a change of what `Lane` does, as a bug there would be.  The checke
 in a run whose timing hides it; the adversary has to show it as a wrong value for some seed.
 """
 
-import os
-
 import numpy as np
 import pytest
 from hypothesis import Phase, given, settings
@@ -14,8 +12,7 @@ from hypothesis import strategies as st
 import actorgraph as ag
 from actorgraph.devices import base
 from actorgraph.devices.base import Handed, Lane
-
-SOAK = os.environ.get("ACTORGRAPH_SOAK") == "1"
+from tests._soak import SOAK
 
 
 def wide(device=None):
@@ -141,7 +138,7 @@ def recorded_before_launch(patch):
 def no_release_join(patch):
     """Memory comes back without a look at what other lanes have still to do with it."""
 
-    def settle(self):
+    def settle(self, ended=False):
         while self.dropped:
             self.queue.free(self.dropped.popleft()[0])
 
@@ -152,10 +149,10 @@ def one_user_forgotten(patch):
     """Of several lanes that use a memory, only one is waited for."""
     settle = Lane.settle
 
-    def settled(self):
+    def settled(self, ended=False):
         for number, (cell, uses) in enumerate(self.dropped):
             self.dropped[number] = cell, dict([*uses.items()][:1])
-        settle(self)
+        settle(self, ended)
 
     patch.setattr(Lane, "settle", settled)
 

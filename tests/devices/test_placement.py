@@ -171,13 +171,6 @@ def test_buffers_are_assigned(net):
     assert count.value == 3.0
 
 
-def test_a_batch_may_be_split(net):
-    with ag.ActorMachine([net.loss, net.h], device="virtual:0", lanes=2, split_batch=2) as machine:
-        run = machine.run_sync(net.feeds, backward=True)
-    expected = net.expected(backward=True)
-    assert np.allclose(run[net.W].grad, expected[net.W].grad)
-
-
 # -- transfers --------------------------------------------------------------------------------
 
 

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 import actorgraph as ag
+from tests._soak import SOAK
 
-MUTATIONS = 2000 if os.environ.get("ACTORGRAPH_SOAK") == "1" else 200
+MUTATIONS = 2000 if SOAK else 200
 
 
 class Training:

@@ -1,7 +1,5 @@
 """Softmax-like steps and steps of several results, compiled: what they compute, their errors."""
 
-import os
-
 import numpy as np
 import pytest
 
@@ -11,12 +9,12 @@ from actorgraph.errors import NodeError
 from actorgraph.jit import groups
 from actorgraph.jit import lowering as jit
 from actorgraph.jit.compiler import Compiler
+from tests._soak import SOAK
 
 pytest.importorskip("numba", reason="the extra jit is not installed")
 
 pytestmark = pytest.mark.usefixtures("machine_code", "eager")
 
-SOAK = os.environ.get("ACTORGRAPH_SOAK") == "1"
 RTOL = {"float32": 1e-6, "float64": 1e-13}
 
 

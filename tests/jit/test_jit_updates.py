@@ -1,7 +1,5 @@
 """Updates of solvers as compiled loops: the bits of the solver itself."""
 
-import os
-
 import numpy as np
 import pytest
 
@@ -9,6 +7,7 @@ import actorgraph as ag
 from actorgraph import ops
 from actorgraph.jit.updates import Updates
 from actorgraph.solvers import SGD, Adam, AdamW
+from tests._soak import SOAK
 
 pytest.importorskip("numba", reason="the extra jit is not installed")
 
@@ -42,9 +41,7 @@ SOME = [("penalties", "float32"), ("nesterov", "float64"), ("adam", "float32")]
 SOME += [("adam with a penalty", "float32"), ("adamw", "float32")]
 
 
-@pytest.mark.parametrize(
-    ("name", "dtype"), ALL if os.environ.get("ACTORGRAPH_SOAK") == "1" else SOME
-)
+@pytest.mark.parametrize(("name", "dtype"), ALL if SOAK else SOME)
 def test_loops_have_the_bits_of_the_solver(name, dtype):
     solver, values = SOLVERS[name](), drawn(SHAPES, dtype, 0)
     updates = updates_of(solver, values)

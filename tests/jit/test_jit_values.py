@@ -1,7 +1,5 @@
 """Steps that are fused and compiled: what they compute."""
 
-import os
-
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -13,12 +11,12 @@ from actorgraph.jit import compiler as compiling
 from actorgraph.jit import groups as forming
 from actorgraph.jit import lowering as jit
 from actorgraph.ops.activations import where_positive
+from tests._soak import SOAK
 from tests.jit._jit import near, sample, steps_of
 from tests.machines._graphs import graphs
 
 pytest.importorskip("numba", reason="the extra jit is not installed")
 pytestmark = pytest.mark.usefixtures("machine_code")
-SOAK = os.environ.get("ACTORGRAPH_SOAK") == "1"
 
 
 def layer_norm(x, w, b):

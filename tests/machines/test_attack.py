@@ -6,7 +6,6 @@ runs whose bits are those of `LispMachine` on a graph that nothing was done to.
 """
 
 import gc
-import os
 import random
 from contextlib import suppress
 
@@ -17,9 +16,9 @@ import pytest
 import actorgraph as ag
 from actorgraph.errors import MemoryLimitError, NodeError, RunCancelled
 from actorgraph.pipeline import SCHEDULES, Pipeline
+from tests._soak import SOAK
 
 ops = ag.ops
-SOAK = os.environ.get("ACTORGRAPH_SOAK") == "1"
 ROUNDS = 5
 HUGE = 2**46  # rows of 8 bytes that no address space holds
 LIMIT = 10**9  # bytes, for machines that have one
@@ -103,7 +102,6 @@ class Target:
 
     def __init__(self, rng):
         self.model, self.rng = Model(rng.random() < 0.5), rng
-        self.count = None  # slices
         self.least = 1
         self.options = {"backward": True}
         self.machine = self.made()
@@ -111,9 +109,8 @@ class Target:
     def made(self):
         rng, model = self.rng, self.model
         kind = rng.choice([ag.ActorMachine, ag.ActorMachine, ag.TapeMachine, ag.LispMachine])
-        self.count = rng.choice([None, None, 2, 3])
         return kind(
-            [model.loss, model.hidden], wrt=model.wrt, split_batch=self.count,
+            [model.loss, model.hidden], wrt=model.wrt,
             workers=rng.choice([1, 2, 4]), fuse=rng.choice(["auto", "all", "none"]),
             max_in_flight=rng.choice([1, 3, 8]), seed=rng.randrange(9),
             max_bytes=rng.choice([None, None, LIMIT]),
@@ -121,9 +118,7 @@ class Target:
 
     def expected(self, feeds):
         """Return the bits of a run, on values that the parameters have now."""
-        with ag.LispMachine(
-            [self.model.loss, self.model.hidden], wrt=self.model.wrt, split_batch=self.count
-        ) as machine:
+        with ag.LispMachine([self.model.loss, self.model.hidden], wrt=self.model.wrt) as machine:
             return self.model.bits(machine.run_sync(feeds, backward=True))
 
     def start(self, feeds, **how):
@@ -146,6 +141,14 @@ class Target:
 
 
 class PipelineTarget(Target):
+    def expected(self, feeds):
+        model = self.model
+        with Pipeline(
+            model.loss, model.wrt, stages=1, microbatches=self.count, schedule="gpipe", split="n",
+            outputs=[model.hidden],
+        ) as pipeline:  # fmt: skip
+            return model.bits(pipeline.run_sync(feeds))
+
     def made(self):
         rng, model = self.rng, self.model
         self.count = self.least = rng.choice([1, 2, 4])
@@ -254,9 +257,7 @@ def step_that_ends_early(target, rng):
     values = [node.value.tobytes() for node in target.model.wrt]
     stepped = [one != old.tobytes() for one, old in zip(values, before, strict=True)]
     assert all(stepped) or not any(stepped)
-    with ag.LispMachine(
-        [target.model.loss], wrt=target.model.wrt, split_batch=target.count
-    ) as machine:
+    with ag.LispMachine([target.model.loss], wrt=target.model.wrt) as machine:
         run = machine.run_sync(feeds_of(5), backward=True)
     wanted = [node.value - 0.01 * run[node].grad for node in target.model.wrt]
     step(feeds_of(5))

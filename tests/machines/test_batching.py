@@ -1,18 +1,17 @@
 """Slices of a batch: which feeds are cut, what outputs are made of, how results are joined."""
 
-import os
-
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import actorgraph as ag
 from actorgraph.errors import FeedError, GraphTypeError, NodeError, ShapeError
 from actorgraph.machines.batching import Batching
+from tests._soak import drawn
 
 ops = ag.ops
-SOAK = os.environ.get("ACTORGRAPH_SOAK") == "1"
+DIMS = {"batch", "n"}
 
 
 def model(kind="mean", dtype="float64"):
@@ -47,10 +46,18 @@ def split_and_whole(outputs, wrt, feeds, count, **options):
     """Return a run of slices, one after another, and one of the whole batch."""
     options.setdefault("backward", True)
     with (
-        ag.LispMachine(outputs, wrt=wrt, split_batch=count) as machine,
+        pipeline_of(outputs, wrt, min(count, len(feeds["x"]))) as machine,
         ag.LispMachine(outputs, wrt=wrt) as other,
     ):
         return machine.run_sync(feeds, **options), other.run_sync(feeds, **options)
+
+
+def pipeline_of(outputs, wrt, count):
+    (dim,) = {str(dim) for node in outputs[0].graph.inputs for dim in node.dims if node.dims} & DIMS
+    loss, *others = outputs
+    return ag.pipeline.Pipeline(
+        loss, wrt, stages=1, microbatches=count, split=dim, outputs=others, schedule="gpipe"
+    )
 
 
 @pytest.mark.parametrize("kind", ["mean", "sum"])
@@ -179,9 +186,9 @@ def test_a_divisor_that_is_differentiated_is_refused_and_one_with_a_tangent_in_i
     w = g.parameter("w", np.asarray(1.0))
     loss = (x * w).sum() / x.sum()
     with pytest.raises(GraphTypeError, match="divides by 'sum_.*', which differs from slice to"):
-        ag.LispMachine([loss], wrt=[w, x], split_batch=2)
+        pipeline_of([loss], [w, x], 2)
     feeds = {"x": np.arange(5.0)}
-    with ag.LispMachine([loss], wrt=[w], split_batch=2) as machine:
+    with pipeline_of([loss], [w], 2) as machine:
         assert machine.run_sync(feeds, tangents={w: 2.0})[loss].tangent == pytest.approx(2.0)
         with pytest.raises(GraphTypeError, match="divides by 'sum_.*', which differs from slice"):
             machine.run_sync(feeds, tangents={x: np.ones(5)})
@@ -194,7 +201,7 @@ def test_an_op_that_fails_on_the_whole_batch_is_named_and_nothing_has_started():
     w = g.parameter("w", np.asarray(1.0))
     loss = (x * w).sum() / ops.take(g.constant(np.ones(3)), t, 0).named("taken").sum()
     feeds = {"x": np.ones(4), "t": np.array([0, 1, 9, 0])}
-    with ag.LispMachine([loss], split_batch=2) as machine:
+    with pipeline_of([loss], [w], 2) as machine:
         with pytest.raises(NodeError, match="forward of node 'taken' failed"):
             machine.run_sync(feeds, backward=True)
         assert machine._core is None
@@ -327,7 +334,7 @@ MADE = [
 ]
 
 
-@settings(max_examples=2000 if SOAK else 60, deadline=None, suppress_health_check=list(HealthCheck))
+@drawn(25, soak=2000)
 @given(st.data())
 def test_a_drawn_value_is_that_of_the_whole_batch_or_refused(data):
     """Nothing that was reduced goes back into rows, but what feeds alone tell."""
@@ -347,7 +354,8 @@ def test_a_drawn_value_is_that_of_the_whole_batch_or_refused(data):
             values.append(data.draw(st.sampled_from(MADE))(a, b))
         except ShapeError:
             continue
-    value, loss = values[-1], values[-1].sum()
+    value = values[-1]
+    loss = value.sum() + (x @ w).sum()
     feeds = {"x": rng.normal(size=(5, 2)), "m": rng.random((5, 1)) + 0.1}
     try:
         split, whole = split_and_whole([loss, value, x * m], [w], feeds, 3)

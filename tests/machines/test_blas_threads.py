@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import textwrap
+from functools import cache
 
 import pytest
 
@@ -41,6 +42,11 @@ SCRIPT = """
 """
 
 
+@cache
+def at_rest():
+    return printed("seen.append(threads())")[0]
+
+
 def printed(body):
     script = textwrap.dedent(SCRIPT) + textwrap.dedent(body) + "\nprint(*seen)\n"
     done = subprocess.run(
@@ -56,14 +62,12 @@ def printed(body):
 @pytest.mark.parametrize("first", ["in_turn()", "elsewhere(in_turn)"])
 @pytest.mark.parametrize("second", ["in_turn()", "elsewhere(in_turn)"])
 def test_blas_has_one_thread_while_a_machine_is_open_and_all_of_them_after(first, second):
-    at_rest = printed("seen.append(threads())")[0]
-    assert printed(f"{first}\n{second}\n{first}") == ["1", at_rest] * 3
+    assert printed(f"{first}\n{second}\n{first}") == ["1", at_rest()] * 3
 
 
 def test_a_machine_may_be_closed_by_another_thread_than_opened_it():
-    at_rest = printed("seen.append(threads())")[0]
     body = "m = opened()\nelsewhere(m.close)\nseen.append(threads())\nelsewhere(in_turn)"
-    assert printed(body) == ["1", at_rest, "1", at_rest]
+    assert printed(body) == ["1", at_rest(), "1", at_rest()]
 
 
 def test_a_program_that_has_set_the_number_itself_is_told_where_nothing_can_be_done():

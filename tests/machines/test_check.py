@@ -1,6 +1,5 @@
 """`machine.check()` tells before any run what can block; a run that can, does, and says so."""
 
-import os
 import random
 
 import numpy as np
@@ -10,9 +9,9 @@ import actorgraph as ag
 from actorgraph.lower.cuts import one_per_node
 from actorgraph.lower.regions import connect
 from actorgraph.machines.modes import mode_of
+from tests._soak import SOAK
 from tests.machines._lanes import run_in_lanes
 
-SOAK = os.environ.get("ACTORGRAPH_SOAK") == "1"
 LETTERS = {"forward": "F", "backward": "B", "weights": "W"}
 FUSE = ["none", "auto", "all"]
 

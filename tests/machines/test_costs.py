@@ -116,18 +116,18 @@ def test_regions_stay_only_where_their_runs_are_faster_than_one_sequence(seconds
         tuner = given(machine, {machine.graph.node(name): 100.0 for name in costs})
         parallel = tuner.plan
         assert bits(machine, ends) == expected
-        tuner.walls.extend([seconds] * 5)
+        tuner.measured_s.extend([seconds] * 5)
         tuner.runs = TRIAL_AFTER - 1
         assert bits(machine, ends) == expected
         [tried] = machine._plans.values()
-        assert tuner.rival is parallel
+        assert tuner.incumbent is parallel
         assert "on trial" in machine.explain()
         for _ in range(CUT_AFTER):
             assert bits(machine, ends) == expected
         [stayed] = machine._plans.values()
         assert stayed is (tried if stays == "one sequence" else parallel)
         assert ("runs took" in machine.explain()) == (stays == "one sequence")
-        assert tuner.rival is None
+        assert tuner.incumbent is None
 
 
 def test_runs_that_met_others_decide_nothing():
@@ -138,7 +138,7 @@ def test_runs_that_met_others_decide_nothing():
         parallel = tuner.plan
         for run in [machine.start(FEEDS, backward={ends[0]: 1.0}) for _ in range(4)]:
             run.result()
-        assert not tuner.walls
+        assert not tuner.measured_s
         tuner.runs = TRIAL_AFTER - 1
         machine.run_sync(FEEDS, backward={ends[0]: 1.0})
         assert [*machine._plans.values()] == [parallel]

@@ -55,7 +55,6 @@ MACHINES = {
     "tape": (ag.TapeMachine, {}),
     "actor": (ag.ActorMachine, {"workers": 1}),
     "one actor a node": (ag.ActorMachine, {"workers": 2, "fuse": "none"}),
-    "slices": (ag.ActorMachine, {"workers": 1, "split_batch": 2}),
 }
 
 

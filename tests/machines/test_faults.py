@@ -121,7 +121,8 @@ def test_later_failures_are_notes_of_the_first(every_turn_is_worth_a_worker):
         with pytest.raises(ag.NodeError, match="on command") as caught:
             run.result(timeout_s=20)
         assert not isinstance(caught.value, BaseExceptionGroup)
-        notes = getattr(caught.value, "__notes__", [])
+        code, *notes = caught.value.__notes__
+        assert code.endswith("AG105")
         assert all(note.startswith("later: NodeError: forward of node") for note in notes)
         TRAP.forward = None
         passing.open(3)

@@ -1,7 +1,6 @@
 """Admission by bytes: runs wait until they fit, and what never fits is refused before it starts."""
 
 import tracemalloc
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -191,15 +190,6 @@ def test_claims_of_runs_in_flight_share_the_turns_of_workers():
     admission.in_flight = {0: run, 1: run}
     assert admission.claimed(Arenas()) == 20 + 2 * 25
     assert admission.claimed(Arenas(), run) == 30 + 2 * 25
-
-
-def test_a_group_whose_parts_do_not_fit_together_is_refused():
-    admission = Admission(8, 100, workers=2)
-    part = SimpleNamespace(claim=Claim(kept=60, turn=0, arena=0, tasks=1), number=0)
-    admission.add(SimpleNamespace(parts=[part], priority=0, number=0))
-    with pytest.raises(ag.MemoryLimitError, match="2 parts of a run, .* need 120 bytes, but"):
-        admission.add(SimpleNamespace(parts=[part, part], priority=0, number=1))
-    assert admission.runs == [part]
 
 
 @pytest.mark.parametrize("max_bytes", [0, -1, 1.5, True, "1GB"])

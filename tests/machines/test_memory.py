@@ -2,17 +2,18 @@
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import actorgraph as ag
 from actorgraph.memory.buffers import regular, usage, writable
 from actorgraph.memory.packing import assign
 from actorgraph.testing._examples import results
+from tests._soak import drawn
 from tests.machines._graphs import graphs
 
 KINDS = [ag.TapeMachine, ag.ActorMachine]
-quick = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+quick = drawn(25, soak=500)
 
 
 def chain(length=12, size=64):

@@ -1,7 +1,6 @@
 """Runs that overlap end in every way at once: neighbours, order and memory stay as they were."""
 
 import gc
-import os
 import random
 import tracemalloc
 import weakref
@@ -13,9 +12,9 @@ import pytest
 
 import actorgraph as ag
 from actorgraph.testing._examples import results
+from tests._soak import SOAK
 from tests.machines._faults import nobody_reads
 
-SOAK = os.environ.get("ACTORGRAPH_SOAK") == "1"
 DISTURBED = 10_000 if SOAK else 200
 AT_ONCE = 16
 ENDINGS = ("fine", "fine", "cancel", "deadline", "fault", "left")

@@ -470,17 +470,3 @@ def test_a_compiled_step_waits_for_ops_too(machine_type, options, kind):
         assert step()[loss].value == 8.0
         # The rule calls the op once more: (1 + 1) * 2, times 3.
         np.testing.assert_array_equal(w.value, np.full(2, 1.0 - 0.5 * 12.0))
-
-
-@kinds
-@machines
-@pytest.mark.anyio
-@pytest.mark.parametrize("rows", [1, 5])
-async def test_slices_of_a_batch_wait_together(machine_type, options, kind, rows):
-    x = ag.Graph().input("x", ("batch", 2), "float64")
-    y = ag.ops.tanh(OPS[kind](x.reshape((-1,))).reshape((-1, 2)))
-    service.wanted = min(rows, 2)
-    async with machine_type([y], split_batch=2, **options) as machine:
-        with anyio.fail_after(30):
-            run = await machine.run({"x": np.ones((rows, 2))})
-    np.testing.assert_array_equal(run[y].value, np.full((rows, 2), np.tanh(2.0)))

@@ -1,23 +1,17 @@
 """Every machine gives the bits of the sequential one, on graphs that hypothesis builds."""
 
-import os
-
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import actorgraph as ag
 from actorgraph.lower import cuts, fusion, regions
 from actorgraph.testing._examples import bits, check_in_turn, check_overlapping, expected
+from tests._soak import drawn
 from tests.machines._graphs import graphs
 
-SOAK = os.environ.get("ACTORGRAPH_SOAK") == "1"
-quick = settings(
-    max_examples=500 if SOAK else 50,
-    deadline=None,
-    suppress_health_check=list(HealthCheck),
-)
+quick = drawn(25, soak=500)
 
 options = st.fixed_dictionaries(
     {
@@ -41,7 +35,7 @@ def test_actors_give_the_bits_of_the_sequential_machine(example, data):
             check_overlapping(machine, example, nodes, wanted)
 
 
-@settings(quick, max_examples=quick.max_examples // 2)
+@drawn(12, soak=250)
 @given(graphs(), st.data())
 def test_actors_on_threads_that_really_meet_give_the_same_bits(example, data):
     nodes, wanted = expected(example)

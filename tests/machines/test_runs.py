@@ -1,7 +1,6 @@
 """Runs that overlap stay isolated: failure, cancellation, deadlines, priority, admission."""
 
 import gc
-import os
 import random
 import sys
 import threading
@@ -16,9 +15,9 @@ import pytest
 import actorgraph as ag
 import actorgraph.scheduler
 from actorgraph.testing._examples import results
+from tests._soak import SOAK
 from tests.machines._faults import TRAP, feeds, gate, new_gate, traced_model, trap
 
-SOAK = os.environ.get("ACTORGRAPH_SOAK") == "1"
 TIMES = 10 if SOAK else 1
 MACHINES = [
     pytest.param(ag.LispMachine, {}, id="lisp"),

@@ -88,7 +88,7 @@ def test_steps_and_solver_steps_share_the_state_of_the_solver():
     assert got == losses
 
 
-@pytest.mark.parametrize("options", [{}, {"fuse": "none"}, {"split_batch": 2, "split_dim": "n"}])
+@pytest.mark.parametrize("options", [{}, {"fuse": "none"}])
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_a_step_has_used_up_is_told_with_where_to_read_it(kind, options):
     _, loss, (w, b, _) = mlp()
@@ -283,3 +283,28 @@ def test_a_step_is_seen_where_modes_are():
         assert plan.peak_bytes > 0
         assert plan.bound_bytes > 0
         assert machine.busiest(1)[0][3] == 3
+
+
+@pytest.mark.parametrize("size", [4, 600])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_check_sees_the_outputs_before_the_update_and_stops_it(kind, size):
+    _, loss, parameters = mlp()
+    seen = []
+
+    def check(duals):
+        seen.append(duals[loss].value)
+        if len(seen) == 2:
+            raise GraphError("no further")
+
+    with kind([loss], workers=2) as machine:
+        solver = ag.solvers.Adam(lr=0.1)
+        step = machine.compile_step(solver, check=check)
+        first, second = batches(2, size)
+        assert step(first)[loss].value == seen[0]
+        before = [node.value.copy() for node in parameters]
+        with pytest.raises(GraphError, match="^no further"):
+            step(second)
+        for node, value in zip(parameters, before, strict=True):
+            np.testing.assert_array_equal(node.value, value)
+        assert solver.steps == 1
+        assert step(second)[loss].value == seen[1]

@@ -1,7 +1,7 @@
 """Spans that live at once never overlap, and loans are left before their owners write."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from actorgraph.memory.buffers import ALIGNMENT
@@ -14,6 +14,7 @@ from actorgraph.memory.packing import (
     _by_time,
     pack,
 )
+from tests._soak import drawn
 
 SIZES = st.sampled_from([0, 4, 100, LENT_BYTES, LENT_BYTES + 4, 3 * LENT_BYTES])
 
@@ -30,7 +31,7 @@ def loans(draw):
     return [Loan(draw(SIZES), until) for until in untils]
 
 
-@settings(max_examples=300, deadline=None)
+@drawn(100, soak=2000)
 @given(spans(), loans())
 @pytest.mark.parametrize("lay", [_by_time, _by_size, pack])
 def test_no_two_spans_that_live_at_once_overlap(lay, spans, loans):
@@ -40,20 +41,20 @@ def test_no_two_spans_that_live_at_once_overlap(lay, spans, loans):
         end = place.begin + span.size
         assert place.begin % ALIGNMENT == 0
         assert end <= (total if place.loan < 0 else loans[place.loan].size)
-        assert place.loan < 0 or span.end < loans[place.loan].until
+        assert place.loan < 0 or span.end < loans[place.loan].written_at
         for other, where in list(zip(spans, places, strict=True))[:i]:
             if span.begin <= other.end and other.begin <= span.end and place.loan == where.loan:
                 assert end <= where.begin or where.begin + other.size <= place.begin
 
 
 def test_a_span_lies_in_a_loan_only_while_nobody_writes_there():
-    loan = Loan(LENT_BYTES, until=5)
+    loan = Loan(LENT_BYTES, written_at=5)
     assert pack([Span(LENT_BYTES, 0, 4)], [loan]) == (0, [Place(0, 0)])
     assert pack([Span(LENT_BYTES, 0, 5)], [loan]) == (LENT_BYTES, [Place(-1, 0)])
 
 
 def test_what_is_small_lies_together():
-    assert pack([Span(100, 0, 4)], [Loan(LENT_BYTES, until=5)]) == (128, [Place(-1, 0)])
+    assert pack([Span(100, 0, 4)], [Loan(LENT_BYTES, written_at=5)]) == (128, [Place(-1, 0)])
 
 
 def test_gaps_that_nothing_fits_into_are_closed_by_laying_again():

@@ -140,3 +140,29 @@ def test_bad_arguments_say_what_is_wrong():
         init.ones((2,), "int64")
     with pytest.raises(ag.GraphError, match="mode is one of fan_in, fan_out, fan_avg, got 'out'"):
         init.he_normal((2, 3), mode="out")
+
+
+DRAWN = ["glorot_normal", "glorot_uniform", "he_normal", "he_uniform", "lecun_normal",
+         "lecun_uniform", "normal", "orthogonal", "uniform"]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_two_weights_of_one_shape_differ_and_follow_from_one_seed(name):
+    draw = getattr(init, name)
+
+    def drawn():
+        ag.nn.manual_seed(5)
+        return draw((3, 4)), draw((3, 4)), ag.nn.Linear(3, 4).weight.value
+
+    first, second, layer = drawn()
+    assert (first != second).any()
+    for one, again in zip((first, second, layer), drawn(), strict=True):
+        np.testing.assert_array_equal(one, again)
+
+
+def test_a_seed_of_a_call_moves_no_other_draw():
+    ag.nn.manual_seed(5)
+    plain = init.normal((3,))
+    ag.nn.manual_seed(5)
+    init.normal((2,), seed=9)
+    np.testing.assert_array_equal(init.normal((3,)), plain)

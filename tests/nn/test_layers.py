@@ -1,6 +1,5 @@
 """Every layer and loss gives PyTorch's outputs and gradients, with PyTorch's weights."""
 
-import os
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
@@ -9,11 +8,12 @@ import numpy as np
 import pytest
 
 import actorgraph as ag
+from tests._soak import SOAK
 
 pytestmark = pytest.mark.oracle
 RNG = np.random.default_rng(0)
 TOLERANCE = {"float32": 1e-5, "float64": 1e-9}
-DTYPES = [*TOLERANCE] if os.environ.get("ACTORGRAPH_SOAK") == "1" else ["float64"]
+DTYPES = [*TOLERANCE] if SOAK else ["float64"]
 
 
 class Case(NamedTuple):

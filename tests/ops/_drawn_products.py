@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 import actorgraph as ag
-from actorgraph.ops._complement import complement as complete
+from actorgraph.ops.decompositions import complement as complete
 from tests.ops._drawn import (
     ROWS,
     applied,

@@ -162,6 +162,20 @@ def test_a_name_is_declared_once(name):
         ag.ops.define(name, **UNARY)
 
 
+def test_a_notebook_declares_an_op_again_and_earlier_nodes_keep_theirs():
+    def cell(factor):
+        forward = eval(f"lambda xp, x: x * {factor}", {"__name__": "__main__"})
+        return ag.ops.define("define_cell", scheme="f[] -> f[]", forward=forward)
+
+    x = ag.Graph().input("x", ())
+    twice = cell(2)(x)
+    thrice = cell(3)(x)
+    run = ag.TapeMachine([twice, thrice]).run_sync({"x": np.float32(1)})
+    assert (run[twice].value, run[thrice].value) == (2, 3)
+    with pytest.raises(GraphTypeError, match="'define_cell' is declared already"):
+        ag.ops.define("define_cell", **UNARY)
+
+
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [

@@ -61,8 +61,8 @@ REDUCTIONS = {
 # Linear algebra asks for float32, see below, and what it is built of is not tried here.
 LAPACK = {
     f"actorgraph.ops.{module}"
-    for module in "_complement _matrix_rules decompositions eigen inverses least_squares lu "
-    "matrix_exponential pseudo_inverse spectral triangular".split()
+    for module in "_matrix_rules decompositions inverses least_squares lu "
+    "matrix_exponential pseudo_inverse spectral".split()
 }
 
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import basic_indices
 
@@ -10,6 +10,7 @@ import actorgraph as ag
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.types import bind_dims, dim_max, dim_min, symbol
 from tests._evaluate import evaluate
+from tests._soak import drawn
 
 n = symbol("n")
 X = np.arange(60.0).reshape(3, 4, 5)
@@ -102,7 +103,7 @@ def test_getitem_and_its_second_derivative_need_no_known_dims(index, shape):
         assert shape_of_run(y, a=3, b=4, c=5) == X[index].shape
 
 
-@settings(deadline=None, max_examples=200)
+@drawn(70, soak=1000)
 @given(st.data())
 def test_basic_indexing_of_symbolic_dims_has_the_shape_that_numpy_gives(data):
     shape = data.draw(st.tuples(*[st.integers(0, 5)] * data.draw(st.integers(1, 3))))

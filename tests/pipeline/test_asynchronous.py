@@ -1,6 +1,5 @@
 """Asynchronous ops run on a loop while their lanes wait."""
 
-import os
 import random
 
 import anyio
@@ -9,10 +8,9 @@ import pytest
 
 import actorgraph as ag
 from actorgraph.errors import GraphError, MachineClosedError, NodeError, RunCancelled
+from tests._soak import SOAK
 from tests.pipeline._drawn import drawn_pipeline, drawn_run
 from tests.pipeline._model import Model, actions_of, assert_same_bits, one_after_another
-
-SOAK = os.environ.get("ACTORGRAPH_SOAK") == "1"
 
 
 async def asked(xp, value):

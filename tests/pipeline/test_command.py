@@ -90,6 +90,13 @@ def test_a_schedule_is_saved_and_shown_again(capsys, tmp_path):
     assert printed(capsys, "--load", str(path)).out.splitlines()[1].split()[:2] == ["plan", "33"]
 
 
+def assert_one_line_and_a_note(error):
+    """An error of the package says where there is more; one of the file system has nothing."""
+    _, *notes = error.splitlines()
+    own = "No such file" not in error
+    assert [note.startswith("more: actorgraph explain AG1") for note in notes] == [True] * own
+
+
 @pytest.mark.parametrize(
     ("options", "text"),
     [
@@ -98,11 +105,11 @@ def test_a_schedule_is_saved_and_shown_again(capsys, tmp_path):
         (["--load", "missing.csv"], "No such file"),
     ],
 )
-def test_errors_are_one_line(options, text, capsys):
+def test_errors_are_one_line_and_a_note(options, text, capsys):
     error = printed(capsys, *options, code=1).err
     assert error.startswith("actorgraph: error: ")
     assert text in error
-    assert error.count("\n") == 1
+    assert_one_line_and_a_note(error)
 
 
 @pytest.mark.parametrize(
@@ -192,12 +199,12 @@ def test_a_schedule_of_a_file_is_run_beside_named_ones(file, capsys):
         (["model.py:placed", "--load", "missing.csv"], "No such file"),
     ],
 )
-def test_what_cannot_be_run_is_told_in_one_line(options, text, file, capsys):
+def test_what_cannot_be_run_is_told_in_one_line_and_a_note(options, text, file, capsys):
     captured = printed(capsys, "run", *options, code=1)
     assert captured.out == ""
     assert captured.err.startswith("actorgraph: error: ")
     assert text in captured.err
-    assert captured.err.count("\n") == 1
+    assert_one_line_and_a_note(captured.err)
 
 
 @pytest.mark.parametrize("option", ["--costs=1,1,1", "--latency=1", "--memory=4"])

@@ -1,6 +1,5 @@
 """Runs that fail, are cancelled, late or closed leave their neighbours the right bits."""
 
-import os
 import random
 import threading
 
@@ -10,10 +9,10 @@ import pytest
 
 import actorgraph as ag
 from actorgraph.errors import GraphError, MachineClosedError, NodeError, RunCancelled
+from tests._soak import SOAK
 from tests.pipeline._drawn import drawn_pipeline, drawn_run
 from tests.pipeline._model import WIDTH, Model, assert_same_bits, one_after_another
 
-SOAK = os.environ.get("ACTORGRAPH_SOAK") == "1"
 gates: dict[str, threading.Event] = {}
 
 
@@ -77,7 +76,7 @@ def test_a_cancelled_run_ends_and_its_neighbours_have_the_right_bits():
             assert_same_bits(model, pipeline, run.result())
         assert not pipeline._core.admission.in_flight
         (network,) = pipeline._core.networks.values()
-        assert not any(lane.flights for lane in network.lanes)
+        assert not any(lane.runs for lane in network.lanes)
 
 
 def test_a_deadline_ends_a_run_that_waits_and_one_that_works(clock):
@@ -160,7 +159,7 @@ async def test_runs_streams_and_cancellation_work_in_event_loops():
     model = Model(between=waiting)
     opened()
     async with model.pipeline() as pipeline:
-        with pytest.raises(GraphError, match="await pipeline.run"):
+        with pytest.raises(GraphError, match="await machine.run"):
             pipeline.run_sync(model.feeds)
         async with anyio.create_task_group() as tasks:
             scope = anyio.CancelScope()

@@ -1,22 +1,20 @@
-"""Losses of microbatches and of slices have the gradients of the whole batch, or are refused.
+"""Losses of microbatches have the gradients of the whole batch, or are refused.
 
 The mean of a microbatch is often not that of the batch: where targets are ignored, weighted or
 masked, and where a sum is meant.
 """
 
-import os
-
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import actorgraph as ag
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.pipeline import SCHEDULES, Pipeline
+from tests._soak import drawn
 
 ops = ag.ops
-SOAK = os.environ.get("ACTORGRAPH_SOAK") == "1"
 CLASSES = 3
 WEIGHTS = np.array([1.0, 3.0, 0.5])
 
@@ -127,28 +125,18 @@ def test_a_loss_has_the_gradients_of_the_whole_batch_whatever_is_said_of_it(name
     with pipeline_of(net, loss, 4, reduce=reduce) as pipeline:
         run = pipeline.run_sync(needed(net, feeds))
     assert_close(run, whole, loss, net)
-    with ag.ActorMachine(
-        [loss], wrt=net.wrt, split_batch=4, split_reduce=reduce, workers=2
-    ) as machine:
-        split = machine.run_sync(feeds, backward=True)
-    assert_close(split, whole, loss, net)
-    assert bits(run, net.wrt) == bits(split, net.wrt)
-    assert run[loss].value.tobytes() == split[loss].value.tobytes()
+    with pipeline_of(net, loss, 4, "gpipe", reduce=reduce) as other:
+        again = other.run_sync(needed(net, feeds))
+    assert bits(run, net.wrt) == bits(again, net.wrt)
+    assert run[loss].value.tobytes() == again[loss].value.tobytes()
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_a_loss_that_cannot_be_joined_is_refused_by_both_in_the_same_words(name):
+def test_a_loss_that_cannot_be_joined_is_refused(name):
     net = Net()
     loss = REFUSED[name](net)
-    told = []
-    for make in (
-        lambda: pipeline_of(net, loss, 2),
-        lambda: ag.ActorMachine([loss], wrt=net.wrt, split_batch=2),
-    ):
-        with pytest.raises(GraphTypeError, match="depends on 'n' without .* cannot be joined") as e:
-            make()
-        told.append(str(e.value).replace("split_reduce", "reduce"))
-    assert told[0] == told[1]
+    with pytest.raises(GraphTypeError, match="depends on 'n' without .* cannot be joined"):
+        pipeline_of(net, loss, 2)
 
 
 def test_a_metric_over_a_mask_is_joined_as_a_loss_is():
@@ -211,7 +199,7 @@ def test_a_pipeline_that_streams_counts_the_rows_of_each_batch():
 # -- drawn ------------------------------------------------------------------------------------
 
 
-@settings(max_examples=500 if SOAK else 25, deadline=None, suppress_health_check=list(HealthCheck))
+@drawn(25, soak=500)
 @given(
     terms=st.lists(
         st.tuples(st.sampled_from(sorted(RIGHT)), st.floats(-2, 2)), min_size=1, max_size=3
@@ -232,7 +220,7 @@ def test_drawn_losses_batches_and_schedules(terms, rows, microbatches, schedule,
         whole = whole_run(net, [loss, net.z], feeds)
         with pipeline_of(net, loss, microbatches, schedule, [net.z], seed=seed) as pipeline:
             run = pipeline.run_sync(feeds)
-        with ag.TapeMachine([loss, net.z], wrt=net.wrt, split_batch=microbatches) as machine:
-            split = machine.run_sync(feeds, backward=True)
+        with pipeline_of(net, loss, microbatches, "gpipe") as other:
+            again = other.run_sync(feeds)
     assert_close(run, whole, loss, net, [net.z])
-    assert bits(run, net.wrt) == bits(split, net.wrt)
+    assert bits(run, net.wrt) == bits(again, net.wrt)

@@ -127,7 +127,7 @@ def test_what_does_not_fit_goes_one_microbatch_after_another_with_the_same_bits(
             assert run.plan.schedule.peak_activations[0] <= 1
             assert model.gradients(run) == expected
         assert peak_of(lambda: pipeline.run_sync(feeds)) < pipeline_least + OVERHEAD
-        assert len(pipeline.costs()) == pipeline.schedule.stages
+        assert len(pipeline.stage_costs()) == pipeline.schedule.stages
 
 
 def _alone(plan, binding, workers):

@@ -6,7 +6,7 @@ import pytest
 import actorgraph as ag
 from actorgraph.errors import FeedError
 from actorgraph.pipeline import Pipeline, measure, simulate
-from actorgraph.pipeline.measuring import _Noted, _Turn
+from actorgraph.pipeline.measuring import _TimedRun, _Turn
 
 
 def pipeline(schedule="1f1b", stages=2, microbatches=4, width=3):
@@ -35,7 +35,7 @@ def test_turns_that_the_simulator_times_give_back_its_costs_and_its_makespan(
     """
     with pipeline(name) as made:
         made.run_sync(FEEDS)
-        at, tasks = made._plan.at, next(iter(made._core.networks.values())).tasks
+        at, tasks = made._staged("tasks").at, next(iter(made._core.networks.values())).tasks
         whole = name != "zb-h1"
         costs = [
             (2.0, 4.0 if whole else 3.0 * ((stage, "backward") in at), 0.0 if whole else 1.0)
@@ -49,7 +49,7 @@ def test_turns_that_the_simulator_times_give_back_its_costs_and_its_makespan(
             if (stage, direction) in at:
                 task = tasks[at[stage, direction]]
                 turns.append(_Turn(task, microbatch, timed.start + 9, timed.end + 9 - overhead))
-        found = _Noted(made, turns[::-1], 99.0).measured()
+        found = _TimedRun(made, turns[::-1], 99.0).measured()
     assert found.costs == [pytest.approx(one) for one in costs]
     assert found.overhead_s == pytest.approx(overhead)
     assert found.latency_s == pytest.approx(latency + overhead)

@@ -38,7 +38,7 @@ def test_each_lane_does_its_list_exactly_in_order(name):
         assert_same_bits(model, pipeline, pipeline.run_sync(model.feeds))
         with ag.trace.record() as t:
             pipeline.run_sync(model.feeds)
-        tasks = pipeline._plan.at
+        tasks = pipeline._staged("tasks").at
         assert set(made.lane_names) == {part.lane for part in t.slices if part.actor is not None}
         for name, lane in zip(made.lane_names, made.lanes, strict=True):
             listed = []
@@ -105,9 +105,9 @@ def test_costs_are_measured_for_each_stage_and_kind():
     model = Model()
     with model.pipeline("zb-h1", 2, 3) as pipeline:
         with pytest.raises(GraphError, match="after a first run"):
-            pipeline.costs()
+            pipeline.stage_costs()
         pipeline.run_sync(model.feeds)
-        (first, last) = pipeline.costs()
+        (first, last) = pipeline.stage_costs()
         assert first[1] == 0  # nothing waits for it
         assert min(first[0], first[2], *last) > 0
         assert pipeline.simulate().makespan > 3 * last[0]

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import actorgraph as ag
+from actorgraph.machines.run import Run
 from actorgraph.pipeline import SCHEDULES, Pipeline
 from tests.pipeline._model import (
     ROWS,
@@ -178,3 +179,19 @@ def normalised(g, layer, h):
     out = (h - mean) / np.sqrt(ag.ops.square(h - mean).mean(axis=0) + 1e-5)
     g.assign(running, 0.9 * running + 0.1 * mean, out)
     return out
+
+
+def test_all_microbatches_see_the_parameters_of_one_moment(monkeypatch):
+    g = ag.Graph()
+    w = g.parameter("w", np.zeros(()))
+    loss = (g.input("x", ("batch",), "float64") * w).sum()
+    take, moments = Run.take_arrays, iter(range(1, 100))
+
+    def overtaken(run):
+        take(run)
+        w.value = float(next(moments))  # as another thread may
+
+    monkeypatch.setattr(Run, "take_arrays", overtaken)
+    with Pipeline(loss, stages=1, microbatches=4) as pipeline:
+        run = pipeline.run_sync({"x": np.ones(4)})
+    assert run[loss].value == 4 * run[w].value == 0

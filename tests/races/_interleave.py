@@ -35,6 +35,8 @@ from frontrun._opcode_observer import start_opcode_trace
 from frontrun._tracing import TraceFilter, set_active_trace_filter
 from frontrun.bytecode import BytecodeShuffler, OpcodeScheduler
 
+from tests._soak import SOAK
+
 TRACED = (
     "admission.py", "calling.py", "calls.py", "channels.py", "core.py", "gates.py", "network.py",
     "run.py", "scheduler.py", "tiles.py",
@@ -46,7 +48,7 @@ _MEETING = (
     "UNARY_NOT", "POP_JUMP", "JUMP_IF", "TO_BOOL", "FOR_ITER", "CONTAINS", "BEFORE_WITH",
 )  # fmt: skip
 _PLAIN_TESTS = ("IS_OP", "COMPARE_OP", "CONTAINS_OP", "TO_BOOL")
-_SHARE = 1 if os.environ.get("ACTORGRAPH_SOAK") == "1" else 20
+_SHARE = 1 if SOAK else 20
 
 
 def share(count: int) -> int:

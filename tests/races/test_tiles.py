@@ -6,7 +6,7 @@ import pytest
 
 from actorgraph import tiles
 from actorgraph.scheduler import Scheduler
-from actorgraph.tiles import Board, Tiles
+from actorgraph.tiles import TileQueue, Tiles
 from tests.races._interleave import assert_found, assert_holds, pause, planted
 from tests.races._wires import Jobs, Slots
 
@@ -16,9 +16,9 @@ FOCUS = ("_take_parts", "finish", "help", "share", "withdraw")
 class Sharing:
     """An owner who holds a slot, a worker that is called, and one that comes by itself."""
 
-    def __init__(self, kind=Tiles, workers=3, crew=3):
+    def __init__(self, kind=Tiles, workers=3, slots=3):
         self.pool = Jobs()
-        self.scheduler = Scheduler(workers, 0, self.pool, self.idle, self.crash, crew)
+        self.scheduler = Scheduler(workers, 0, self.pool, self.idle, self.crash, slots)
         self.scheduler.free = Slots(self.scheduler.free)
         self.kind = kind
         self.slot = self.scheduler.acquire()
@@ -66,23 +66,23 @@ class Sharing:
     def check(self):
         self.pool.work_off()
         assert sorted(self.computed) == [0, 1, 2]
-        assert not self.scheduler.board.help()
+        assert not self.scheduler.tile_queue.help()
         scheduler = self.scheduler
         assert sorted(scheduler.free) == list(range(scheduler.workers)), "a slot was lost"
-        assert sorted(scheduler.aides) == list(range(scheduler.workers, scheduler.crew))
+        assert sorted(scheduler.tile_slots) == list(range(scheduler.workers, scheduler.slots))
 
 
 def workers_help():
     return Sharing()
 
 
-def aides_help():
+def tile_slots_help():
     return Sharing(workers=1)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("make", [workers_help, aides_help])
+@pytest.mark.parametrize("make", [workers_help, tile_slots_help])
 def test_every_part_is_computed_once_before_the_owner_returns(make):
     assert_holds(make, f"tiles {make.__name__}", 2000, FOCUS)
 
@@ -121,10 +121,10 @@ def test_a_planted_bug_is_found(bug):
     assert_found(bug, f"tiles {bug.__name__}", 2000, FOCUS)
 
 
-class HelpsWhatIsWithdrawn(Board):
+class HelpsWhatIsWithdrawn(TileQueue):
     __slots__ = ()
     withdraw = planted(
-        Board.withdraw,
+        TileQueue.withdraw,
         """
         try:
             self._shared.remove(tiles)
@@ -138,7 +138,7 @@ class HelpsWhatIsWithdrawn(Board):
 class Crashing(Sharing):
     def __init__(self):
         super().__init__()
-        self.scheduler.board = HelpsWhatIsWithdrawn(self.scheduler._summon)
+        self.scheduler.tile_queue = HelpsWhatIsWithdrawn(self.scheduler._summon)
 
 
 def test_to_withdraw_what_another_has_withdrawn_is_found():

@@ -1,10 +1,8 @@
 """Passes that change no bit: what each makes of a graph, what it leaves alone, and equal bits."""
 
-import os
-
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import actorgraph as ag
@@ -13,6 +11,7 @@ from actorgraph.lower import fusion
 from actorgraph.op import CONSTANT
 from actorgraph.rewrite.exact import EXACT
 from actorgraph.testing._examples import bits, results
+from tests._soak import drawn
 from tests.machines._graphs import UNARY, graphs
 
 ops, minus = ag.ops, ag.ops.neg
@@ -332,11 +331,7 @@ def formulas_to_draw(monkeypatch):
         monkeypatch.setitem(UNARY, name, formula)
 
 
-quick = settings(
-    max_examples=500 if os.environ.get("ACTORGRAPH_SOAK") == "1" else 60,
-    suppress_health_check=list(HealthCheck),
-    deadline=None,
-)
+quick = drawn(25, soak=500)
 
 
 @quick

@@ -2,13 +2,14 @@
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 
 import actorgraph as ag
 from actorgraph.errors import GraphError, NodeError
 from actorgraph.op import REGISTRY
 from actorgraph.rewrite.stabilise import STABLE
 from actorgraph.testing._examples import results
+from tests._soak import drawn
 from tests.machines._graphs import graphs
 
 ops, minus = ag.ops, ag.ops.neg
@@ -184,7 +185,7 @@ def test_checkpointed_parts_are_rewritten():
     np.testing.assert_allclose(runs[0][x].grad, runs[1][x].grad, rtol=1e-12)
 
 
-@settings(max_examples=60, suppress_health_check=list(HealthCheck), deadline=None)
+@drawn(25, soak=500)
 @given(graphs(dtype="float64", feed_count=1))
 def test_machines_agree_bit_for_bit_and_with_what_was_written(example):
     asked = {"outputs": example.outputs, "wrt": example.wrt}

@@ -1,11 +1,12 @@
 """Random formulas of what passes look at: rewriting changes no value beyond rounding."""
 
 import numpy as np
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import actorgraph as ag
 from tests._evaluate import evaluate
+from tests._soak import drawn
 
 ops = ag.ops
 
@@ -53,7 +54,7 @@ def formulas(draw):
     return x, pool[-1]
 
 
-@settings(max_examples=150, suppress_health_check=list(HealthCheck), deadline=None)
+@drawn(60, soak=1000)
 @given(formulas(), st.integers(0, 9))
 def test_rewriting_changes_no_value_or_derivative_beyond_rounding(formula, seed):
     x, node = formula

@@ -10,71 +10,11 @@ import pytest
 
 import actorgraph as ag
 from actorgraph.serving import NotReady, RateLimited
+from tests.serving._http import Client, post, tensor
 from tests.serving._models import entered, expected, new_gate, outputs, rows, until
 
 pytestmark = pytest.mark.anyio
 INFER = "/v2/models/double/infer"
-
-
-class Client:
-    """One request, and what came back."""
-
-    def __init__(self, method, path, body=b"", headers=(), **scope):
-        named = [(name.encode(), str(value).encode()) for name, value in dict(headers).items()]
-        self.scope = {
-            "type": "http", "http_version": "1.1", "method": method, "path": path,
-            "headers": named, **scope,
-        }  # fmt: skip
-        middle = len(body) // 2
-        self._chunks = [body[:middle], body[middle:]]
-        self._gone = anyio.Event()
-        self.sent = []
-
-    async def receive(self):
-        if self._chunks:
-            chunk = self._chunks.pop(0)
-            return {"type": "http.request", "body": chunk, "more_body": bool(self._chunks)}
-        await self._gone.wait()
-        return {"type": "http.disconnect"}
-
-    async def send(self, message):
-        self.sent.append(message)
-
-    def leave(self):
-        self._gone.set()
-
-    async def asked(self, app):
-        await app(self.scope, self.receive, self.send)
-        return self
-
-    @property
-    def status(self):
-        return self.sent[0]["status"]
-
-    @property
-    def headers(self):
-        return {name.decode(): value.decode() for name, value in self.sent[0]["headers"]}
-
-    @property
-    def body(self):
-        return self.sent[1]["body"]
-
-    @property
-    def json(self):
-        return json.loads(self.body)
-
-
-def tensor(*values, **more):
-    data = rows(*values)["x"]
-    return {
-        "name": "x", "shape": list(data.shape), "datatype": "FP64", "data": data.ravel().tolist(),
-        **more,
-    }  # fmt: skip
-
-
-def post(content, path=INFER, **options):
-    body = content if isinstance(content, bytes) else json.dumps(content).encode()
-    return Client("POST", path, body, **options)
 
 
 @pytest.fixture
@@ -200,7 +140,7 @@ async def test_integers_beyond_their_datatype_are_refused(server):
         ("POST", "/v2/models/nothing/infer", {}, 404),
         ("POST", "/v2/models/double/versions/9/infer", {}, 404),
         ("GET", "/v2/models/double/other", {}, 404),
-        ("GET", "/", {}, 404),
+        ("GET", "/other", {}, 404),
         ("GET", INFER, {}, 405),
         ("POST", "/v2", {}, 405),
         ("POST", INFER, {"content-length": 1001}, 413),

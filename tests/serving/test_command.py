@@ -9,6 +9,7 @@ import sys
 
 import pytest
 
+import actorgraph as ag
 from actorgraph import cli
 from actorgraph.errors import GraphError
 from actorgraph.serving.command import serve, server_of
@@ -29,6 +30,11 @@ def several():
 
 def wrong():
     return build()[0], {}
+
+def broken():
+    x = ag.Graph().input("x", (2,), "float64")
+    fails = ag.ops.define("command_fails", scheme="f[*s] -> f[*s]", forward=lambda xp, x: 1 / 0)
+    return {"y": fails(x)}, {"x": np.ones(2)}
 """
 REQUEST = {"inputs": [{"name": "x", "datatype": "FP64", "shape": [1, 2], "data": [1, 2]}]}
 
@@ -42,21 +48,37 @@ def file(tmp_path):
 
 def test_a_function_returns_a_server_or_what_is_served_under_its_name(file):
     with server_of(f"{file}:build") as server:
-        assert server.model("build").counts["ok"] == 1  # it has proved that it runs
+        assert server.model("build").config.max_queued == 100
+    with server_of(f"{file}:build", {"max_queued": 7}) as server:
+        assert server.model("build").config.max_queued == 7
     with server_of(f"{file}:several") as server:
         assert [model.name for model in server.models] == ["one", "two"]
 
 
 @pytest.mark.parametrize(
     ("target", "says"),
-    [("{}:wrong", "missing feed 'x'"), ("{}:nothing", "has no function"), ("nowhere.py:f", "file")],
+    [
+        ("{}:wrong", "missing feed 'x'"),
+        ("{}:nothing", "has no function"),
+        ("nowhere.py:f", "file"),
+    ],
 )
-def test_a_bad_target_exits_with_2_in_one_line(file, capsys, target, says):
+def test_a_bad_target_exits_with_2_in_one_line_and_a_note(file, capsys, target, says):
     with pytest.raises(SystemExit, match="2"):
         cli.main(["serve", target.format(file)])
-    told = capsys.readouterr().err
+    told, note = capsys.readouterr().err.splitlines()
     assert says in told
-    assert len(told.splitlines()) == 1
+    assert note.startswith("more: actorgraph explain AG1")
+
+
+def test_what_does_not_run_its_feeds_is_not_served(file):
+    with pytest.raises(ag.NodeError, match="division by zero"):
+        server_of(f"{file}:broken")
+
+
+def test_a_config_is_for_outputs_and_not_for_a_server_that_has_its_own(file):
+    with pytest.raises(GraphError, match="returns a Server, which has its own config"):
+        server_of(f"{file}:several", {"max_queued": 7})
 
 
 def test_without_uvicorn_the_extra_is_named(file, monkeypatch):

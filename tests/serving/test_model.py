@@ -359,7 +359,7 @@ async def test_a_request_cannot_ask_for_more_time_than_the_model_gives(gate):
         model = server.add("double", outputs(), request_timeout_s=0.01)
         with pytest.raises(DeadlineExceeded, match="the deadline is over") as caught:
             await model.infer(rows(1), deadline_s=3600.0, request_id="r1")
-        assert caught.value.__notes__ == ["request r1"]
+        assert caught.value.__notes__[-1] == "request r1"
         gate.open()
         tasks.cancel_scope.cancel()
 

@@ -416,3 +416,46 @@ def runge_kutta(rate, start):
         k4 = -rate * (y + 0.1 * k3)
         y = y + 0.1 * (k1 + 2 * k2 + 2 * k3 + k4) / 6
     return np.sum(y * y)
+
+
+@case(1.7)  # noqa: RET503
+def returns_in_one_branch(x):
+    a = x * x
+    if x > 1:
+        return a
+
+
+@case(1.7)  # noqa: RET503
+def returns_in_a_loop_only(x):
+    for _ in range(5):
+        x = x * 1.5
+        if x > 4:
+            return x * x
+
+
+@case(1.2)
+def returns_out_of_two_endless_loops(x):
+    while True:
+        while True:
+            x = x * 1.3
+            if x > 5:
+                return x * x
+            if x > 2:
+                break
+        x = x * x
+
+
+@case(0.9)  # noqa: RET503
+def returns_here_and_there(x):
+    if x > 0:
+        if x > 1:
+            return x**3
+    else:
+        return -x
+    x = x + 1
+    with np.errstate(over="ignore"):
+        for _ in range(4):
+            for k in range(3):
+                x = x * 1.1
+                if x > 2.5:
+                    return x * x * k

@@ -12,7 +12,7 @@ from tests.source.test_catalogue import differences
 
 PAGE = Path(__file__).parents[2] / "docs" / "source.md"
 SHOWN = re.findall(
-    r"```python\n(def (\w+)\(.*?)```\n\n`(.*?)` is written of it:\n\n```python\n(.*?)```",
+    r"```python\n(def (\w+)\(.*?)```\n\n`(.*?)` writes:\n\n```python\n(.*?)```",
     PAGE.read_text(),
     re.DOTALL,
 )

@@ -1,6 +1,5 @@
 """A recording holds who did what, when, for which run, and what was sent to whom."""
 
-import os
 import threading
 from collections import Counter
 from itertools import pairwise
@@ -14,6 +13,7 @@ import actorgraph as ag
 from actorgraph import instrument
 from actorgraph.errors import GraphError, NodeError
 from actorgraph.lower import fusion
+from tests._soak import SOAK
 
 gates = []
 
@@ -219,7 +219,7 @@ def test_recording_leaves_results_as_they_are(model):
     assert instrument.listening == set()
 
 
-SEEDS = range(12) if os.environ.get("ACTORGRAPH_SOAK") == "1" else range(2)
+SEEDS = range(12) if SOAK else range(2)
 
 
 @pytest.mark.soak

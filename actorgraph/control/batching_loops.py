@@ -1,0 +1,156 @@
+"""Batching rules of branches and loops: their bodies are built for all rows.
+
+A branch whose index, or a loop whose number of iterations or test, differs from row to row is
+computed row by row: each row takes its own branch and ends by itself, and no value, cost or
+gradient of what a row has not done comes in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from actorgraph.control.batching import AllRows, Fields, Value, batched, in_turn, rule
+from actorgraph.control.bodies import Body, leaf_of
+from actorgraph.control.branch import BRANCH, Cases, branch
+from actorgraph.control.loop import LOOP, Spec, loop
+from actorgraph.graph import Graph, Node
+from actorgraph.ops._records import fields_read, item
+from actorgraph.ops.rearranging import moveaxis
+from actorgraph.types import Tensor
+
+__all__: list[str] = []
+
+
+def _leaf(rows: AllRows, graph: Graph, node: Node, has_rows: bool) -> Node:
+    dims = (rows.known_size(), *node.dims) if has_rows else node.dims
+    return leaf_of(graph, node.name, Tensor.of(node.dtype, dims))
+
+
+@rule(op=BRANCH)
+def _branch(rows: AllRows, node: Node, args: list[Node], flags: list[bool]) -> Value:
+    if flags[0]:
+        return in_turn(rows, node, args, flags)
+    cases: Cases = node.attrs["cases"]
+    built = []
+    for body, places in zip(cases.bodies, cases.places, strict=True):
+        inner = AllRows(Graph(f"rows of {cases}"), rows.size)
+        leaves = [
+            (_leaf(rows, inner.graph, leaf, flags[1 + place]), flags[1 + place])
+            for leaf, place in zip(body.inputs, places, strict=True)
+        ]
+        made: Any = batched(inner, body.nodes, dict(zip(body.inputs, leaves, strict=True)))
+        built.append((inner, leaves, [made[result] for result in body.results]))
+    wide = [
+        any(flag for _, flag in field) for field in zip(*[made for *_, made in built], strict=True)
+    ]
+    bodies = tuple([
+        Body(
+            [leaf for leaf, _ in leaves],
+            [
+                inner.spread(one, flag) if spread else one
+                for (one, flag), spread in zip(results, wide, strict=True)
+            ],
+        )
+        for inner, leaves, results in built
+    ])  # fmt: skip
+    record = branch(rows.graph, Cases(bodies, cases.places, cases.what), args)
+    return {field: (item(record, field), wide[field]) for field in fields_read(node)}
+
+
+@rule(op=LOOP)
+def _loop(rows: AllRows, node: Node, args: list[Node], flags: list[bool]) -> Value:
+    spec: Spec = node.attrs["loop"]
+    counted, _, tested, *_ = spec.split(flags)
+    made = None if counted or any(tested) else _Wide(rows, spec, flags, fields_read(node))
+    if made is None or made.test_differs:
+        return in_turn(rows, node, args, flags)
+    return made.applied(args)
+
+
+class _Wide:
+    """A loop whose body is built for all rows.
+
+    Parameters
+    ----------
+    rows : AllRows
+    spec : Spec
+    flags : sequence of bool
+        Which operands have rows.
+    wanted : collection of int
+        Fields of its record that are read.  Those that are neither carries nor stacked are stacked.
+    """
+
+    def __init__(self, rows: AllRows, spec: Spec, flags: Sequence[bool], wanted: Any) -> None:
+        self.rows, self.old, self.flags = rows, spec, flags
+        _, consts, tested, carries, xs = spec.split(flags)
+        self.wide = list(carries)
+        self.extra = sorted([field for field in wanted if field >= spec.history])
+        self.wanted = wanted
+        while True:  # a carry has rows where the body gives it some
+            given = [False, *consts, *self.wide, *xs]
+            inner = AllRows(Graph(f"rows of {spec}"), rows.size)
+            leaves = [
+                (_leaf(rows, inner.graph, leaf, flag), flag)
+                for leaf, flag in zip(spec.body.inputs, given, strict=True)
+            ]
+            made: Any = batched(
+                inner, spec.body.nodes, dict(zip(spec.body.inputs, leaves, strict=True))
+            )
+            nexts = [made[result] for result in spec.body.results[: spec.carries]]
+            after = [old or flag for old, (_, flag) in zip(self.wide, nexts, strict=True)]
+            if after == self.wide:
+                break
+            self.wide = after
+        stacked = [made[result] for result in spec.body.results[spec.carries :]]
+        stacked += [made[self._source(field)] for field in self.extra]
+        self.stacked = [flag for _, flag in stacked]
+        results = [
+            inner.spread(one, flag) if wide else one
+            for (one, flag), wide in zip(nexts, self.wide, strict=True)
+        ]
+        body = Body([leaf for leaf, _ in leaves], [*results, *[one for one, _ in stacked]])
+        self.test_differs, test = False, spec.test
+        if test is not None:
+            inner = AllRows(Graph(f"rows of the test of {spec}"), rows.size)
+            given = [*tested, *self.wide]
+            pairs = [
+                (_leaf(rows, inner.graph, leaf, flag), flag)
+                for leaf, flag in zip(test.inputs, given, strict=True)
+            ]
+            made = batched(inner, test.nodes, dict(zip(test.inputs, pairs, strict=True)))
+            end, self.test_differs = made[test.results[0]]
+            test = Body([leaf for leaf, _ in pairs], [end])
+        self.spec = replace(spec, body=body, test=test)
+
+    def _source(self, field: int) -> Node:
+        """Return the node of the old body whose values a field stacks."""
+        spec = self.old
+        if field >= spec.inner:
+            return spec.body.nodes[field - spec.inner]
+        return spec.body.inputs[1 + spec.consts + field - spec.history]
+
+    def applied(self, args: Sequence[Node]) -> Fields:
+        """Build the loop; return the fields that are read."""
+        number, consts, tested, carries, xs = self.old.split(args)
+        _, _, _, had, x_flags = self.old.split(self.flags)
+        first = [
+            self.rows.spread(one, flag) if wide else one
+            for one, flag, wide in zip(carries, had, self.wide, strict=True)
+        ]
+        elements = [moveaxis(x, 0, 1) if flag else x for x, flag in zip(xs, x_flags, strict=True)]
+        given = [*([number] if self.old.counted else []), *consts, *tested, *first, *elements]
+        record = loop(self.rows.graph, self.spec, given)
+        return {field: self._field(record, field) for field in self.wanted}
+
+    def _field(self, record: Node, field: int) -> tuple[Node, bool]:
+        old = self.old
+        if field < old.carries:
+            return item(record, field), self.wide[field]
+        if field == old.trips:
+            return item(record, self.spec.trips), False
+        place = field - old.carries if field < old.trips else old.ys + self.extra.index(field)
+        found = item(record, old.carries + place)
+        has_rows = self.stacked[place]
+        return (moveaxis(found, 1, 0) if has_rows else found), has_rows

@@ -1,0 +1,449 @@
+"""Batching rules of the ops whose type does not tell them: shapes, products, indices, images.
+
+Rows are the first axis.  An operand without rows is broadcast to have them, a view, where an op
+does not take it as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from actorgraph.control.batching import AllRows, Value, along_axis, in_turn, rule, shifted
+from actorgraph.graph import Node
+from actorgraph.op import REGISTRY
+from actorgraph.ops.arithmetic import multiply
+from actorgraph.ops.broadcasting import broadcast_to, expand_dims, squeeze
+from actorgraph.ops.broadcasting import sum as sum_of
+from actorgraph.ops.comparison import equal
+from actorgraph.ops.counting import all as all_of
+from actorgraph.ops.indexing import ALONG, ARRAY
+from actorgraph.ops.rearranging import moveaxis
+from actorgraph.ops.reductions import divide_by_size
+from actorgraph.ops.reshaping import reshape
+from actorgraph.ops.shaping import swap_last, transpose
+from actorgraph.types import shapes_differ, size_of
+
+__all__: list[str] = []
+
+_FULL = slice(None)
+_Args = list[Node]
+_Flags = list[bool]
+
+
+def _apply(rows: AllRows, name: str, args: Sequence[Node], **attrs: Any) -> Node:
+    return rows.apply(REGISTRY[name], args, attrs)
+
+
+# -- ops that keep leading axes, and ops that only look at shapes ---------------------------------
+
+
+@rule(
+    "adaptive_max_places", "adaptive_max_pool", "avg_pool", "avg_pool_adjoint", "max_pool",
+    "max_pool_places", "one_hot", "pick_adjoint", "place_diagonal", "pool_put", "pool_take",
+    "reshape_like", "resample", "resample_adjoint",
+)  # fmt: skip
+def _trailing(rows: AllRows, node: Node, args: _Args, flags: _Flags) -> Node:
+    """It works on trailing axes."""
+    return rows.apply(node.op, rows.all_spread(args, flags), node.attrs)
+
+
+@rule("causal_mask")
+def _of_shape(rows: AllRows, node: Node, args: _Args, flags: _Flags) -> Value:
+    """Its result is the same for all rows."""
+    return rows.apply(node.op, args, node.attrs), False
+
+
+@rule("size_along", "size_of")
+def _size(rows: AllRows, node: Node, args: _Args, flags: _Flags) -> Value:
+    axis = node.attrs["axis"]
+    if axis is not None:
+        return rows.apply(node.op, args, {"axis": shifted(axis)}), False
+    found = rows.graph.constant(np.int64(1))
+    for place in range(1, args[0].ndim):
+        found = found * rows.apply(node.op, args, {"axis": place})
+    return found, False
+
+
+@rule("concatenate_starts")
+def _starts(rows: AllRows, node: Node, args: _Args, flags: _Flags) -> Value:
+    return rows.apply(
+        node.op, rows.all_spread(args, flags), {"axis": shifted(node.attrs["axis"])}
+    ), False
+
+
+@rule("concatenate_part", "concatenate_part_adjoint")
+def _part(rows: AllRows, node: Node, args: _Args, flags: _Flags) -> Value:
+    if flags[1]:
+        return in_turn(rows, node, args, flags)
+    x, starts, like = args
+    given = [rows.spread(x, flags[0]), starts, rows.spread(like, flags[2])]
+    return rows.apply(node.op, given, {**node.attrs, "axis": shifted(node.attrs["axis"])}), True
+
+
+@rule("checkpoint", "recompute")
+def _mark(rows: AllRows, node: Node, args: _Args, flags: _Flags) -> Value:
+    """The others are what it starts from, or waits for."""
+    return rows.apply(node.op, args, node.attrs), flags[0]
+
+
+@rule("argmax", "argmin")
+def _place(rows: AllRows, node: Node, args: _Args, flags: _Flags) -> Value:
+    if node.attrs["axis"] is not None:
+        return along_axis(rows, node, args, flags)
+    (x,), keeps = args, node.attrs["keepdims"]
+    lead = (1,) * (x.ndim - 2) if keeps else ()
+    flat = reshape(x, (rows.known_size(), *lead, size_of(x.dims[1:])))
+    attrs = {"axis": len(lead) + 1, "keepdims": keeps and x.ndim > 1}
+    return rows.apply(node.op, [flat], attrs), True
+
+
+# -- shapes ---------------------------------------------------------------------------------------
+
+
+@rule("reshape")
+def _reshape(rows: AllRows, node: Node, args: _Args, flags: _Flags) -> Node:
+    return rows.apply(node.op, args, {"shape": (rows.known_size(), *node.attrs["shape"])})
+
+
+@rule("transpose")
+def _transpose(rows: AllRows, node: Node, args: _Args, flags: _Flags) -> Node:
+    return rows.apply(node.op, args, {"axes": (0, *shifted(node.attrs["axes"]))})
+
+
+@rule("flatten")
+def _flatten(rows: AllRows, node: Node, args: _Args, flags: _Flags) -> Node:
+    ends = {name: shifted(axis) for name, axis in node.attrs.items()}
+    return rows.apply(node.op, args, ends)
+
+
+@rule("merge_dims")
+def _merge(rows: AllRows, node: Node, args: _Args, flags: _Flags) -> Node:
+    return rows.apply(node.op, args, {"groups": (1, *node.attrs["groups"])})
+
+
+@rule("broadcast_to")
+def _broadcast(rows: AllRows, node: Node, args: _Args, flags: _Flags) -> Node:
+    shape = node.attrs["shape"]
+    return broadcast_to(_of_rank(args[0], len(shape)), (rows.known_size(), *shape))
+
+
+@rule("broadcast_like")
+def _broadcast_like(rows: AllRows, node: Node, args: _Args, flags: _Flags) -> Node:
+    x, like = rows.all_spread(args, flags)
+    return rows.apply(node.op, [_of_rank(x, node.ndim), like], {})
+
+
+@rule("sum_like", "tile_adjoint")
+def _to_lower_rank(rows: AllRows, node: Node, args: _Args, flags: _Flags) -> Node:
+    """Its second operand, whose shape the result has, may be of lower rank."""
+    x, like = rows.all_spread(args, flags)
+    missing = tuple(range(1, 1 + x.ndim - like.ndim))
+    wide = expand_dims(like, missing) if missing else like
+    found = rows.apply(node.op, [x, wide], node.attrs)
+    return squeeze(found, missing) if missing else found
+
+
+def _of_rank(x: Node, rank: int) -> Node:
+    """Return what has rows with dims of 1 behind them, so that each row has that rank."""
+    missing = rank + 1 - x.ndim
+    return expand_dims(x, tuple(range(1, 1 + missing))) if missing > 0 else x
+
+
+@rule("tile")
+def _tile(rows: AllRows, node: Node, args: _Args, flags: _Flags) -> Node:
+    reps = node.attrs["reps"]
+    return rows.apply(node.op, [_of_rank(args[0], len(reps))], node.attrs)
+
+
+@rule("pad")
+def _pad(rows: AllRows, node: Node, args: _Args, flags: _Flags) -> Value:
+    if flags[1]:
+        return in_turn(rows, node, args, flags)
+    return rows.apply(node.op, args, {"widths": ((0, 0), *node.attrs["widths"])}), True
+
+
+@rule("pad_own", "pad_own_adjoint")
+def _pad_own(rows: AllRows, node: Node, args: _Args, flags: _Flags) -> Node:
+    widths = ((0, 0), *node.attrs["widths"])
+    return rows.apply(node.op, rows.all_spread(args, flags), {**node.attrs, "widths": widths})
+
+
+# -- products -------------------------------------------------------------------------------------
+
+
+@rule("matmul")
+def _matmul(rows: AllRows, node: Node, args: _Args, flags: _Flags) -> Node:
+    (x, y), ranks = args, [part.ndim for part in node.inputs]
+    if ranks == [1, 2] and not flags[1]:
+        return rows.apply(node.op, [x, y], {})  # one product of matrices
+    if ranks == [2, 1] and not flags[0]:
+        return rows.apply(node.op, [y, swap_last(x)], {})
+    if ranks[0] == 1:
+        x = expand_dims(x, -2)
+    if ranks[1] == 1:
+        y = expand_dims(y, -1)
+    most = max(*ranks, 2)
+    x, y = [_of_rank(one, most) if flag else one for one, flag in zip((x, y), flags, strict=True)]
+    product = rows.apply(node.op, [x, y], {})
+    if ranks[1] == 1:
+        product = squeeze(product, -1)
+    return squeeze(product, -1 if ranks[1] == 1 else -2) if ranks[0] == 1 else product
+
+
+@rule("outer")
+def _outer(rows: AllRows, node: Node, args: _Args, flags: _Flags) -> Node:
+    return multiply(expand_dims(args[0], -1), expand_dims(args[1], -2))
+
+
+@rule("tensordot")
+def _tensordot(rows: AllRows, node: Node, args: _Args, flags: _Flags) -> Node:
+    (x, y), x_axes, y_axes = args, node.attrs["x_axes"], node.attrs["y_axes"]
+    if not all(flags):
+        axes = [
+            shifted(ones) if flag else ones
+            for ones, flag in zip((x_axes, y_axes), flags, strict=True)
+        ]
+        made = rows.apply(node.op, args, {"x_axes": axes[0], "y_axes": axes[1]})
+        return made if flags[0] else moveaxis(made, x.ndim - len(x_axes), 0)
+    left, right = shifted(x_axes), shifted(y_axes)
+    x_free = tuple([axis for axis in range(1, x.ndim) if axis not in left])
+    y_free = tuple([axis for axis in range(1, y.ndim) if axis not in right])
+    size = rows.known_size()
+    summed = size_of(tuple([x.dims[axis] for axis in left]))
+    one = reshape(
+        transpose(x, (0, *x_free, *left)),
+        (size, size_of(tuple([x.dims[a] for a in x_free])), summed),
+    )
+    other = reshape(
+        transpose(y, (0, *right, *y_free)),
+        (size, summed, size_of(tuple([y.dims[a] for a in y_free]))),
+    )
+    return reshape(_apply(rows, "matmul", [one, other]), (size, *node.dims))
+
+
+@rule("array_equal")
+def _array_equal(rows: AllRows, node: Node, args: _Args, flags: _Flags) -> Node:
+    if shapes_differ(*[part.dims for part in node.inputs]):
+        return rows.spread(rows.graph.constant(np.False_))
+    x, y = rows.all_spread(args, flags)
+    same = equal(x, y)
+    if node.attrs["equal_nan"] and x.dtype.kind in "fcV":
+        same = same | ((x != x) & (y != y))
+    return all_of(same, tuple(range(1, same.ndim))) if same.ndim > 1 else same
+
+
+# -- indices --------------------------------------------------------------------------------------
+
+
+@rule("embedding")
+def _embedding(rows: AllRows, node: Node, args: _Args, flags: _Flags) -> Value:
+    return in_turn(rows, node, args, flags) if flags[0] else (
+        rows.apply(node.op, args, node.attrs), True,
+    )  # fmt: skip
+
+
+class _Index:
+    """The index of an op for all rows.
+
+    Parameters
+    ----------
+    rows : AllRows
+    index : tuple
+        The attribute of the op; the operands are `arrays`, of which `flags` says which have rows.
+    rank : int
+        Axes of what the index finds in a row.
+    """
+
+    def __init__(
+        self, rows: AllRows, index: tuple[Any, ...], arrays: _Args, flags: _Flags, rank: int
+    ) -> None:
+        if index[:1] == (ALONG,):
+            self.index: tuple[Any, ...] = (ALONG, index[1] + 1)
+            self.arrays, self.order = rows.all_spread(arrays, flags), tuple(range(rank + 1))
+            return
+        advanced = [i for i, part in enumerate(index) if isinstance(part, (str, int))]
+        width = max([one.ndim - flag for one, flag in zip(arrays, flags, strict=True)], default=0)
+        beside = bool(arrays) and advanced[-1] - advanced[0] == len(advanced) - 1
+        at = advanced[0] if beside else 0  # where the dims of the arrays are in a row
+        if not any(flags):
+            self.index, self.arrays = (_FULL, *index), arrays
+            front = bool(arrays) and not beside
+            moved = (width, *range(width), *range(width + 1, rank + 1))
+            self.order = moved if front else tuple(range(rank + 1))
+            return
+        numbers = (
+            expand_dims(rows.numbers(), tuple(range(1, 1 + width))) if width else rows.numbers()
+        )
+        padded = [
+            _of_rank(one, width) if flag else one for one, flag in zip(arrays, flags, strict=True)
+        ]
+        self.index, self.arrays = (ARRAY, *index), [numbers, *padded]
+        # Index arrays that stand apart put their dims in front.
+        others = [*range(1 + width, rank + 1)]
+        self.order = (0, *others[:at], *range(1, 1 + width), *others[at:])
+
+    def read(self, node: Node) -> Node:
+        """Return what the index has found, rows first."""
+        return transpose(node, self.order)
+
+    def written(self, node: Node) -> Node:
+        """Return what has rows first in the order of what the index finds."""
+        back = sorted(range(len(self.order)), key=self.order.__getitem__)
+        return transpose(node, tuple(back))
+
+
+@rule("getitem")
+def _getitem(rows: AllRows, node: Node, args: _Args, flags: _Flags) -> Node:
+    x, index = args[0], node.attrs["index"]
+    if not flags[0] and index[:1] != (ALONG,):
+        return _shared_getitem(rows, node, args, flags)
+    made = _Index(rows, index, args[1:], flags[1:], node.ndim)
+    found = rows.apply(node.op, [rows.spread(x, flags[0]), *made.arrays], {"index": made.index})
+    return made.read(found)
+
+
+def _shared_getitem(rows: AllRows, node: Node, args: _Args, flags: _Flags) -> Node:
+    """Take parts of one array, which has no rows: the dim of rows is one more of the indices."""
+    x, *arrays = args
+    index = node.attrs["index"]
+    width = max([one.ndim - flag for one, flag in zip(arrays, flags[1:], strict=True)])
+    padded = [
+        _of_rank(one, width) if flag else one for one, flag in zip(arrays, flags[1:], strict=True)
+    ]
+    advanced = [i for i, part in enumerate(index) if isinstance(part, (str, int))]
+    beside = advanced[-1] - advanced[0] == len(advanced) - 1
+    found = rows.apply(node.op, [x, *padded], {"index": index})
+    return moveaxis(found, advanced[0] if beside else 0, 0)
+
+
+def _written(
+    rows: AllRows, node: Node, args: _Args, flags: _Flags, values: int, first: int
+) -> Node:
+    """Write values at an index: they are operand `values`, those of the index begin at `first`."""
+    given = rows.all_spread(args[:first], flags[:first])
+    rank = given[values].ndim - 1
+    made = _Index(rows, node.attrs["index"], args[first:], flags[first:], rank)
+    given[values] = made.written(given[values])
+    attrs = {**node.attrs, "index": made.index}
+    if "shape" in attrs:
+        attrs["shape"] = (rows.known_size(), *attrs["shape"])
+    return rows.apply(node.op, [*given, *made.arrays], attrs)
+
+
+@rule("getitem_adjoint")
+def _getitem_adjoint(rows: AllRows, node: Node, args: _Args, flags: _Flags) -> Node:
+    return _written(rows, node, args, flags, values=0, first=1)
+
+
+@rule("getitem_adjoint_like")
+def _getitem_adjoint_like(rows: AllRows, node: Node, args: _Args, flags: _Flags) -> Node:
+    return _written(rows, node, args, flags, values=0, first=2)
+
+
+@rule("index_put", "index_put_add")
+def _index_put(rows: AllRows, node: Node, args: _Args, flags: _Flags) -> Node:
+    return _written(rows, node, args, flags, values=1, first=2)
+
+
+@rule("last_writes")
+def _last_writes(rows: AllRows, node: Node, args: _Args, flags: _Flags) -> Node:
+    x, *arrays = args
+    made = _Index(rows, node.attrs["index"], arrays, flags[1:], node.ndim)
+    given = [rows.spread(x, flags[0]), *made.arrays]
+    return made.read(rows.apply(node.op, given, {"index": made.index}))
+
+
+# -- images ---------------------------------------------------------------------------------------
+
+
+def _merged(x: Node, axis: int) -> Node:
+    """Merge the rows into an axis of theirs."""
+    moved = moveaxis(x, 0, axis)
+    return reshape(
+        moved,
+        (*moved.dims[:axis], moved.dims[axis] * moved.dims[axis + 1], *moved.dims[axis + 2 :]),
+    )
+
+
+def _parted(rows: AllRows, x: Node, axis: int, dims: Sequence[Any]) -> Node:
+    """Undo `_merged` of what has these dims in a row."""
+    wide = reshape(x, (*dims[:axis], rows.known_size(), *dims[axis:]))
+    return moveaxis(wide, axis, 0)
+
+
+@rule("im2col", "col2im")
+def _columns(rows: AllRows, node: Node, args: _Args, flags: _Flags) -> Node:
+    """Rows are more images."""
+    rows.known_size()
+    folded = [_merged(one, 0) for one in rows.all_spread(args, flags)]
+    return _parted(rows, rows.apply(node.op, folded, node.attrs), 0, node.dims)
+
+
+@rule("conv", "conv_transpose")
+def _conv(rows: AllRows, node: Node, args: _Args, flags: _Flags) -> Value:
+    """Rows are more images, or where weights have rows more groups."""
+    size = rows.known_size()
+    if not flags[1]:
+        x, w, *like = args[0], args[1], *rows.all_spread(args[2:], flags[2:])
+        images = [_merged(rows.spread(x, flags[0]), 0), w, *[_merged(one, 0) for one in like]]
+        return _parted(rows, rows.apply(node.op, images, node.attrs), 0, node.dims), True
+    if len(args) > 2 or not isinstance(size, int) or not size:
+        return in_turn(rows, node, args, flags)
+    x, w = rows.all_spread(args, flags)
+    attrs = {**node.attrs, "groups": node.attrs["groups"] * size}
+    made = rows.apply(node.op, [_merged(x, 1), _merged(w, 0)], attrs)
+    return _parted(rows, made, 1, node.dims), True
+
+
+@rule("conv_weight")
+def _conv_weight(rows: AllRows, node: Node, args: _Args, flags: _Flags) -> Value:
+    """A gradient by the weights for each row: rows are more groups."""
+    size = rows.known_size()
+    if not isinstance(size, int) or not size:
+        return in_turn(rows, node, args, flags)
+    grouped = [_merged(one, 1) for one in rows.all_spread(args, flags)]
+    attrs = {**node.attrs, "groups": node.attrs["groups"] * size}
+    return _parted(rows, rows.apply(node.op, grouped, attrs), 0, node.dims), True
+
+
+# -- losses ---------------------------------------------------------------------------------------
+
+
+@rule("cross_entropy")
+def _cross_entropy(rows: AllRows, node: Node, args: _Args, flags: _Flags) -> Node:
+    logits, targets = rows.all_spread(args, flags)
+    losses = _apply(rows, "cross_entropy", [logits, targets], reduction="none")
+    how, axes = node.attrs["reduction"], tuple(range(1, losses.ndim))
+    if how == "none" or not axes:
+        return losses
+    total = sum_of(losses, axes)
+    return divide_by_size(total, losses, axes) if how == "mean" else total
+
+
+@rule("cross_entropy_pull")
+def _cross_entropy_pull(rows: AllRows, node: Node, args: _Args, flags: _Flags) -> Node:
+    ct, logits, targets = rows.all_spread(args, flags)
+    how, axes = node.attrs["reduction"], tuple(range(1, targets.ndim))
+    if how != "none" and axes:
+        if how == "mean":
+            ct = divide_by_size(ct, targets, axes)
+        ct = broadcast_to(expand_dims(ct, axes), targets.dims)
+    return _apply(rows, "cross_entropy_pull", [ct, logits, targets], reduction="none")
+
+
+@rule("ctc_curvature", "ctc_loss", "ctc_pull")
+def _ctc(rows: AllRows, node: Node, args: _Args, flags: _Flags) -> Node:
+    """Rows are more sequences."""
+    signature: Any = node.op.signature(len(args), node.attrs)
+
+    def place(term: Any) -> int:
+        return [str(dim) for dim in term.row.dims].index("n")
+
+    spread = rows.all_spread(args, flags)
+    folded = [_merged(one, place(term)) for one, term in zip(spread, signature.args, strict=True)]
+    return _parted(
+        rows, rows.apply(node.op, folded, node.attrs), place(signature.result), node.dims
+    )

@@ -1,0 +1,16 @@
+"""`write_whole`: files of the cache, which several processes read and write."""
+
+from __future__ import annotations
+
+import os
+
+__all__ = ["write_whole"]
+
+
+def write_whole(place: str, content: bytes) -> None:
+    """Write a file that nobody ever finds half written; its directory is made."""
+    os.makedirs(os.path.dirname(place), exist_ok=True)
+    draft = f"{place}.{os.getpid()}"
+    with open(draft, "wb") as file:
+        file.write(content)
+    os.replace(draft, place)

@@ -1,0 +1,398 @@
+"""The interpreter of tables: machine code that walks rows without the interpreter of Python.
+
+A row says which inner loop is called on which addresses (see `lower.table`).  The text below is
+compiled for this processor by llvmlite, in the background, once: the object is kept beside other
+files of the cache.  Where llvmlite is missing, or anything is not as it is expected, there is none.
+
+What is handed over is a tuple of arrays, whose memory the machine code finds through the public
+fields of NumPy's struct, and a *block* that the caller owns.  Every array is checked before the
+first row: its type, dtype, number of elements, and that it is contiguous, aligned and writable if
+it has to be.  One that is not declines the call, and nothing has been written then.
+
+The flags of floating-point errors are cleared before and looked at after every row, because some
+of NumPy's loops clear them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import platform
+import struct
+import sys
+import sysconfig
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from importlib.util import find_spec
+from typing import Any, Final, TypeAlias, final
+
+import numpy as np
+
+from actorgraph.devices.background import BACKGROUND
+from actorgraph.devices.files import write_whole
+
+__all__ = [
+    "ALL_ERRORS", "ERRORS", "MOST_ARGUMENTS", "ROW_WORDS", "RUNTIME", "Runtime", "Words", "block",
+    "expected", "spec",
+]  # fmt: skip
+
+MOST_ARGUMENTS = 4
+"""Arrays that one row may call its loop with."""
+
+Words: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
+"""What machine code reads: numbers and addresses."""
+
+ROW_WORDS = 6 + 3 * MOST_ARGUMENTS
+"""Words of a row: loop, its data, how often it is called, addresses of its dims and strides; then
+base, offset, and stride from call to call of each argument; last the flags that are heard."""
+
+_SPEC_WORDS = 4
+_FIRST_BASE = 8
+_DECLINED = -1
+_CONTIGUOUS, _ALIGNED, _WRITABLE = 0x1, 0x100, 0x400
+
+ERRORS = {"invalid": 1, "divide": 4, "over": 8, "under": 16}
+"""The flags of x86, by the names of `np.errstate`."""
+
+ALL_ERRORS = sum(ERRORS.values())
+"""All of them."""
+
+_OFFSETS = {"data": 16, "nd": 24, "dimensions": 32, "strides": 40, "descr": 56, "flags": 64}
+"""Bytes into an array object, see NumPy's `PyArrayObject_fields`."""
+_ITEMS = 24
+"""Bytes into a tuple object where the items begin."""
+
+_TEXT = """
+define i64 @walk(ptr %tuple, ptr %block) {{
+entry:
+  %args = alloca [4 x ptr]
+  %specs = load ptr, ptr %block
+  %count.at = getelementptr i64, ptr %block, i64 1
+  %count = load i64, ptr %count.at
+  %rows.at = getelementptr i64, ptr %block, i64 2
+  %rows = load ptr, ptr %rows.at
+  %end.at = getelementptr i64, ptr %block, i64 3
+  %end = load i64, ptr %end.at
+  %type.at = getelementptr i64, ptr %block, i64 4
+  %type = load i64, ptr %type.at
+  %clear.at = getelementptr i64, ptr %block, i64 5
+  %clear = load ptr, ptr %clear.at
+  %test.at = getelementptr i64, ptr %block, i64 6
+  %test = load ptr, ptr %test.at
+  %mask.at = getelementptr i64, ptr %block, i64 7
+  %mask.long = load i64, ptr %mask.at
+  %mask = trunc i64 %mask.long to i32
+  %bases = getelementptr i64, ptr %block, i64 {first_base}
+  %items = getelementptr i8, ptr %tuple, i64 {items}
+  br label %arrays
+arrays:
+  %i = phi i64 [0, %entry], [%i.next, %accept]
+  %arrays.end = icmp eq i64 %i, %count
+  br i1 %arrays.end, label %begin, label %look
+look:
+  %item.at = getelementptr ptr, ptr %items, i64 %i
+  %item = load ptr, ptr %item.at
+  %spec.words = mul i64 %i, {spec_words}
+  %spec = getelementptr i64, ptr %specs, i64 %spec.words
+  %item.type.at = getelementptr i8, ptr %item, i64 8
+  %item.type = load i64, ptr %item.type.at
+  %is.array = icmp eq i64 %item.type, %type
+  br i1 %is.array, label %known, label %decline
+known:
+  %descr.at = getelementptr i8, ptr %item, i64 {descr}
+  %descr = load i64, ptr %descr.at
+  %want.descr = load i64, ptr %spec
+  %same.descr = icmp eq i64 %descr, %want.descr
+  %flags.at = getelementptr i8, ptr %item, i64 {flags}
+  %flags = load i32, ptr %flags.at
+  %flags.long = sext i32 %flags to i64
+  %want.flags.at = getelementptr i64, ptr %spec, i64 2
+  %want.flags = load i64, ptr %want.flags.at
+  %flags.both = and i64 %flags.long, %want.flags
+  %same.flags = icmp eq i64 %flags.both, %want.flags
+  %data.at = getelementptr i8, ptr %item, i64 {data}
+  %data = load i64, ptr %data.at
+  %low.at = getelementptr i64, ptr %spec, i64 3
+  %low = load i64, ptr %low.at
+  %odd = and i64 %data, %low
+  %even = icmp eq i64 %odd, 0
+  %nd.at = getelementptr i8, ptr %item, i64 {nd}
+  %nd = load i32, ptr %nd.at
+  %dimensions.at = getelementptr i8, ptr %item, i64 {dimensions}
+  %dimensions = load ptr, ptr %dimensions.at
+  br label %sizes
+sizes:
+  %d = phi i32 [0, %known], [%d.next, %size]
+  %elements = phi i64 [1, %known], [%elements.next, %size]
+  %sizes.end = icmp eq i32 %d, %nd
+  br i1 %sizes.end, label %judge, label %size
+size:
+  %dimension.at = getelementptr i64, ptr %dimensions, i32 %d
+  %dimension = load i64, ptr %dimension.at
+  %elements.next = mul i64 %elements, %dimension
+  %d.next = add i32 %d, 1
+  br label %sizes
+judge:
+  %want.at = getelementptr i64, ptr %spec, i64 1
+  %want = load i64, ptr %want.at
+  %same.elements = icmp eq i64 %elements, %want
+  %ok.1 = and i1 %same.descr, %same.flags
+  %ok.2 = and i1 %even, %same.elements
+  %ok = and i1 %ok.1, %ok.2
+  br i1 %ok, label %accept, label %decline
+accept:
+  %base.at = getelementptr i64, ptr %bases, i64 %i
+  store i64 %data, ptr %base.at
+  %i.next = add i64 %i, 1
+  br label %arrays
+decline:
+  ret i64 {declined}
+begin:
+  %cleared = call i32 %clear(i32 %mask)
+  br label %walking
+walking:
+  %r = phi i64 [0, %begin], [%r.next, %next]
+  %raised = phi i32 [0, %begin], [%raised.next, %next]
+  %rows.end = icmp eq i64 %r, %end
+  br i1 %rows.end, label %over, label %row
+row:
+  %row.words = mul i64 %r, {row_words}
+  %at = getelementptr i64, ptr %rows, i64 %row.words
+  %loop = load ptr, ptr %at
+  %data.of.at = getelementptr i64, ptr %at, i64 1
+  %data.of = load ptr, ptr %data.of.at
+  %outer.at = getelementptr i64, ptr %at, i64 2
+  %outer = load i64, ptr %outer.at
+  %dims.at = getelementptr i64, ptr %at, i64 3
+  %dims = load ptr, ptr %dims.at
+  %steps.at = getelementptr i64, ptr %at, i64 4
+  %steps = load ptr, ptr %steps.at
+{fetch}
+  br label %again
+again:
+  %o = phi i64 [0, %row], [%o.next, %again]
+{place}
+  call void %loop(ptr %args, ptr %dims, ptr %steps, ptr %data.of)
+  %o.next = add i64 %o, 1
+  %more = icmp slt i64 %o.next, %outer
+  br i1 %more, label %again, label %done
+done:
+  %new = call i32 %test(i32 %mask)
+  %quiet = icmp eq i32 %new, 0
+  br i1 %quiet, label %next, label %note
+note:
+  %heard.at = getelementptr i64, ptr %at, i64 {heard}
+  %heard.long = load i64, ptr %heard.at
+  %heard = trunc i64 %heard.long to i32
+  %told = and i32 %new, %heard
+  %wiped = call i32 %clear(i32 %mask)
+  br label %next
+next:
+  %more.raised = phi i32 [0, %done], [%told, %note]
+  %raised.next = or i32 %raised, %more.raised
+  %r.next = add i64 %r, 1
+  br label %walking
+over:
+  %result = zext i32 %raised to i64
+  ret i64 %result
+}}
+"""
+
+_FETCH = """
+  %b{k}.at = getelementptr i64, ptr %at, i64 {w0}
+  %b{k} = load i64, ptr %b{k}.at
+  %o{k}.at = getelementptr i64, ptr %at, i64 {w1}
+  %o{k} = load i64, ptr %o{k}.at
+  %t{k}.at = getelementptr i64, ptr %at, i64 {w2}
+  %t{k} = load i64, ptr %t{k}.at
+  %a{k}.at = getelementptr i64, ptr %bases, i64 %b{k}
+  %a{k} = load i64, ptr %a{k}.at
+  %p{k} = add i64 %a{k}, %o{k}"""
+
+_PLACE = """
+  %m{k} = mul i64 %o, %t{k}
+  %q{k} = add i64 %p{k}, %m{k}
+  %args{k} = getelementptr i64, ptr %args, i64 {k}
+  store i64 %q{k}, ptr %args{k}"""
+
+
+def _text() -> str:
+    words = [{"k": k, **{f"w{i}": 5 + 3 * k + i for i in range(3)}} for k in range(MOST_ARGUMENTS)]
+    return _TEXT.format(
+        fetch="".join([_FETCH.format(**one) for one in words]),
+        place="".join([_PLACE.format(**one) for one in words]),
+        first_base=_FIRST_BASE, items=_ITEMS, spec_words=_SPEC_WORDS, row_words=ROW_WORDS,
+        heard=ROW_WORDS - 1, declined=_DECLINED, **_OFFSETS,
+    )  # fmt: skip
+
+
+_ARRAY_TYPE: Final = id(np.ndarray)
+
+
+def spec(dtype: np.dtype[Any], elements: int, *, writable: bool) -> list[int]:
+    """Return the words that say what an array has to be.
+
+    Its descriptor, number of elements, flags, and bits that its address must not have.
+    """
+    flags = _CONTIGUOUS | _ALIGNED | _WRITABLE * writable
+    return [id(dtype), elements, flags, dtype.itemsize - 1]
+
+
+def block(specs: Words, rows: Words, bases: Sequence[int]) -> Words:
+    """Return the words that the machine code is given; who calls keeps what they point to.
+
+    Parameters
+    ----------
+    specs, rows : array of int64
+        One line for each array, and each row.
+    bases : sequence of int
+        Addresses of what rows use beside the arrays; bases of these come first.
+    """
+    head = [specs.ctypes.data, len(specs), rows.ctypes.data, len(rows), _ARRAY_TYPE]
+    head += [RUNTIME.clear, RUNTIME.test, ALL_ERRORS]
+    assert len(head) == _FIRST_BASE
+    return np.array([*head, *[0] * len(specs), *bases], np.int64)
+
+
+def expected() -> str | None:
+    """Return what keeps tables from being used in this process, None for nothing.
+
+    Looks at the platform, and at fields of arrays and of a tuple, through their structs.
+    """
+    if sys.implementation.name != "cpython" or sysconfig.get_config_var("Py_GIL_DISABLED"):
+        return "it needs CPython with its global lock"
+    if sys.byteorder != "little" or struct.calcsize("P") != 8 or sys.platform != "linux":
+        return "it is proved on Linux with 64 bits only"
+    if platform.machine() != "x86_64":
+        return "it is proved on x86-64 only"
+    if find_spec("llvmlite") is None:
+        return "llvmlite is not installed: pip install 'actorgraph[native]'"
+    return None if _reads_structs() else "arrays of this NumPy or tuples of this Python differ"
+
+
+def _word(address: int, kind: Any = ctypes.c_int64) -> Any:
+    return kind.from_address(address).value
+
+
+def _reads_structs() -> bool:
+    """Return whether the fields of some arrays and a tuple lie where they are expected."""
+    whole = np.arange(24, dtype=np.float32).reshape(4, 6)
+    arrays: tuple[np.ndarray[Any, Any], ...] = (
+        whole,
+        whole[1:, ::2],
+        np.zeros((), np.int64),
+        np.zeros((2, 0, 3), bool),
+    )
+    for place, array in enumerate(arrays):
+        item = _word(id(arrays) + _ITEMS + 8 * place)
+        if item != id(array) or _word(item + 8) != _ARRAY_TYPE:
+            return False
+        at = {name: item + offset for name, offset in _OFFSETS.items()}
+        found = array.flags
+        flags = _CONTIGUOUS * found.c_contiguous | _WRITABLE * found.writeable | _ALIGNED
+        if (
+            _word(at["data"]) != array.ctypes.data
+            or _word(at["nd"], ctypes.c_int32) != array.ndim
+            or _word(at["descr"]) != id(array.dtype)
+            or _word(at["flags"], ctypes.c_int32) & (_CONTIGUOUS | _WRITABLE | _ALIGNED) != flags
+        ):
+            return False
+        for field, wanted in (("dimensions", array.shape), ("strides", array.strides)):
+            begin = _word(at[field])
+            if [_word(begin + 8 * i) for i in range(array.ndim)] != list(wanted):
+                return False
+    return True
+
+
+@final
+class Runtime:
+    """The machine code of a process.
+
+    Attributes
+    ----------
+    walk : callable or None
+        ``walk(arrays, address of a block)`` returns flags, or -1 where it
+        declines; None until it is compiled,
+        and for ever where that is not possible.
+    reason : str or None
+        Why it is not; None while nobody has asked, or it is being compiled.
+    clear, test : int
+        Addresses of `feclearexcept` and `fetestexcept`.
+    """
+
+    def __init__(self) -> None:
+        self.walk: Callable[[tuple[Any, ...], int], int] | None = None
+        self.reason: str | None = None
+        self.clear = self.test = 0
+        self.done = threading.Event()
+        self._begun = False
+        self._engine: Any = None
+
+    def request(self, directory: str) -> None:
+        """Have the machine code made, in the background, if nobody has asked before."""
+        if self._begun:
+            BACKGROUND.resume()
+            return
+        self._begun = True
+        self.reason = expected()
+        if self.reason is not None:
+            self.done.set()
+            return
+        BACKGROUND.submit(partial(self._make, directory))
+
+    def _make(self, directory: str) -> None:
+        try:
+            found = ctypes.CDLL("libm.so.6")
+            self.clear, self.test = [
+                ctypes.cast(function, ctypes.c_void_p).value or 0
+                for function in (found.feclearexcept, found.fetestexcept)
+            ]
+            self._engine, address = _compiled(directory)
+            kind = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.py_object, ctypes.c_size_t)
+            self.walk = kind(address)
+        except Exception as error:  # noqa: BLE001 - programs have their Python form
+            self.reason = f"{type(error).__name__}: {error}"
+        self.done.set()
+
+
+def _compiled(directory: str) -> tuple[Any, int]:
+    """Return what keeps the machine code, and its address; from the cache where it is there."""
+    import llvmlite
+    import llvmlite.binding as llvm
+
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    text, cpu = _text(), llvm.get_host_cpu_name()
+    target = llvm.Target.from_default_triple()
+    machine = target.create_target_machine(cpu=cpu, opt=2, codemodel="jitdefault")
+    key = hashlib.sha256(f"{llvmlite.__version__} {cpu} {text}".encode()).hexdigest()
+    place = os.path.join(directory, f"native-{key[:32]}.o")
+    code = _read(place)
+    if code is None:
+        module = llvm.parse_assembly(text)
+        module.verify()
+        code = machine.emit_object(module)
+        with suppress(OSError):
+            write_whole(place, hashlib.sha256(code).digest() + code)
+    empty = llvm.parse_assembly("")
+    engine = llvm.create_mcjit_compiler(empty, machine)
+    engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+    engine.finalize_object()
+    return engine, engine.get_function_address("walk")
+
+
+def _read(place: str) -> bytes | None:
+    """Return the code behind its hash, None where it is not there or damaged."""
+    try:
+        with open(place, "rb") as file:
+            found = file.read()
+    except OSError:
+        return None
+    return found[32:] if hashlib.sha256(found[32:]).digest() == found[:32] else None
+
+
+RUNTIME = Runtime()
+"""That of this process."""

@@ -1,0 +1,330 @@
+"""`SimulatedGPUs`: GPUs that are not there, with a virtual clock and no data.
+
+A machine is given simulated devices as any others, so the same code places, launches and waits;
+their lanes note what they get.  `SimulatedGPUs.timeline` then tells when each piece of work would
+have begun and ended:
+
+- a device has one issuing thread, which needs `GPU.launch_us` for each launch; of a CUDA graph,
+  which is launched as a whole, `GPU.replay_us` once and `GPU.node_us` for each node on its lane;
+- lanes are in order, and wait for events;
+- a kernel takes the longest of `kernel_us`, its flops and its bytes, and fills a share of the GPU;
+  where shares are more than the whole, all that run slow down alike;
+- copies in and out have an engine each, a latency and a bandwidth.
+
+A host that waits for a result before it goes on is not modelled: within a run nothing waits so.
+Times of more than one GPU are as good as the figures that are given, and no measurement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, final
+
+import numpy as np
+
+from actorgraph.devices.base import Cell, Device, Event, Job, Queue
+
+__all__ = ["GPU", "LaneSpan", "Sim", "SimulatedGPUs", "StepLoad", "Timeline"]
+
+
+class GPU(NamedTuple):
+    """What a simulated GPU can do; the defaults are round numbers near those of an H100.
+
+    Attributes
+    ----------
+    launch_us : float
+        The host's time to launch a kernel from Python.
+    kernel_us : float
+        The shortest time of a kernel.
+    flops_per_us, bytes_per_us : float
+        Of the whole GPU.
+    sms : int
+        Number of multiprocessors: a kernel fills one at least.
+    elements : int
+        So many elements fill one of them.
+    copy_us, copied_per_us : float
+        Latency of a copy, and bytes in a microsecond.
+    replay_us, node_us : float
+        To launch a CUDA graph, and what a node of it costs its lane.
+
+    Examples
+    --------
+    >>> import actorgraph as ag
+    >>> ag.devices.GPU(launch_us=5.0).launch_us
+    5.0
+    """
+
+    launch_us: float = 10.0
+    kernel_us: float = 3.0
+    flops_per_us: float = 50e6
+    bytes_per_us: float = 3e6
+    sms: int = 132
+    elements: int = 2048
+    copy_us: float = 10.0
+    copied_per_us: float = 50e3
+    replay_us: float = 10.0
+    node_us: float = 1.2
+
+
+class StepLoad(NamedTuple):
+    """What a step has to do, for its node: told by who simulates."""
+
+    shape: tuple[int, ...]
+    elements: int
+    flops: float
+    bytes: float
+
+
+class LaneSpan(NamedTuple):
+    """Something that a lane does, in microseconds of the virtual clock."""
+
+    device: str
+    lane: str
+    name: str
+    start: float
+    end: float
+    share: float
+
+
+class Timeline(NamedTuple):
+    """What a simulation gives.
+
+    Attributes
+    ----------
+    spans : tuple of LaneSpan
+        By start.
+    took_us : float
+    busy : dict
+        By device, the mean share of the GPU that is in use.
+    critical : tuple of str
+        What the end has waited for, from the first to the last.
+    """
+
+    spans: tuple[LaneSpan, ...]
+    took_us: float
+    busy: dict[str, float]
+    critical: tuple[str, ...]
+
+
+class _SimulatedStep:
+    """A piece of work of a lane."""
+
+    __slots__ = ("after", "device", "end", "issued", "lane", "left", "name", "share", "start")
+
+    def __init__(self, device: Sim, lane: str, name: str, cost_us: float, share: float) -> None:
+        self.device, self.lane, self.name, self.share = device, lane, name, share
+        self.left = cost_us
+        self.after: list[_SimulatedStep] = []
+        self.issued = self.start = self.end = 0.0
+
+
+@final
+class SimulatedGPUs:
+    """Simulated GPUs that share a clock.
+
+    Parameters
+    ----------
+    count : int
+        Number of GPUs.
+    work : callable
+        ``work(node)`` is the `StepLoad` of a step.
+    gpu : GPU
+    captured : bool
+        Whether each device's part of a run is a CUDA graph.
+
+    Attributes
+    ----------
+    devices : list of Device
+        For machines.
+    """
+
+    def __init__(
+        self,
+        count: int,
+        work: Callable[[Any], StepLoad],
+        gpu: GPU = GPU(),  # noqa: B008 - a tuple
+        captured: bool = False,
+    ) -> None:
+        self.work, self.gpu, self.captured = work, gpu, captured
+        self._steps: list[_SimulatedStep] = []
+        self._issued: dict[Sim, float] = {}
+        self.devices: list[Device] = [Sim(self, number) for number in range(count)]
+
+    def clear(self) -> None:
+        """Forget what lanes were given: the clock begins anew, and all that was done is there."""
+        self._steps.clear()
+        self._issued.clear()
+
+    def add(self, step: _SimulatedStep) -> None:
+        """Note what a lane is given, and when."""
+        launch_us = 0.0 if self.captured else self.gpu.launch_us
+        start = self.gpu.replay_us if self.captured else 0.0
+        step.issued = self._issued[step.device] = self._issued.get(step.device, start) + launch_us
+        self._steps.append(step)
+
+    def timeline(self) -> Timeline:
+        """Return what lanes were given as it would happen.
+
+        Examples
+        --------
+        >>> from actorgraph.devices.sim import SimulatedGPUs, StepLoad
+        >>> SimulatedGPUs(1, lambda node: StepLoad((), 1, 0.0, 0.0)).timeline().took_us
+        0.0
+        """
+        here = set(self._steps)
+        for step in self._steps:
+            step.after = [other for other in step.after if other in here]
+        _advance(self._steps)
+        took_us = max([step.end for step in self._steps], default=0.0)
+        busy = dict.fromkeys([device.name for device in self.devices], 0.0)
+        for step in self._steps:
+            busy[step.device.name] += (step.end - step.start) * step.share / (took_us or 1.0)
+        spans = [
+            LaneSpan(step.device.name, step.lane, step.name, step.start, step.end, step.share)
+            for step in self._steps
+        ]
+        return Timeline(tuple(sorted(spans, key=_start)), took_us, busy, _critical(self._steps))
+
+
+def _start(span: LaneSpan) -> float:
+    return span.start
+
+
+def _advance(steps: list[_SimulatedStep]) -> None:
+    """Let the clock go from event to event until all is done."""
+    waiting = {step: len(step.after) for step in steps}
+    behind: dict[_SimulatedStep, list[_SimulatedStep]] = {}
+    for step in steps:
+        for other in step.after:
+            behind.setdefault(other, []).append(step)
+    free = [step for step in steps if not waiting[step]]
+    running: list[_SimulatedStep] = []
+    left = {step: step.left for step in steps}
+    now = 0.0
+    while free or running:
+        begins = [step for step in free if step.issued <= now]
+        free = [step for step in free if step.issued > now]
+        for step in begins:
+            step.start = now
+        running += begins
+        rates = _rates(running)
+        ends = [now + left[step] / rates[step.device] for step in running]
+        later = min([*ends, *[step.issued for step in free]])
+        over = [step for step, end in zip(running, ends, strict=True) if end <= later]
+        for step in running:
+            left[step] -= (later - now) * rates[step.device]
+        now = later
+        running = [step for step in running if step not in over]
+        for step in over:
+            step.end = now
+            for other in behind.get(step, ()):
+                waiting[other] -= 1
+                if not waiting[other]:
+                    free.append(other)
+
+
+def _rates(running: list[_SimulatedStep]) -> dict[Sim, float]:
+    """Return how fast each device does what it runs: kernels share it, copies take no part."""
+    shares: dict[Sim, float] = {}
+    for step in running:
+        shares[step.device] = shares.get(step.device, 0.0) + step.share
+    return {device: 1.0 / max(1.0, share) for device, share in shares.items()}
+
+
+def _end(step: _SimulatedStep) -> float:
+    return step.end
+
+
+def _critical(steps: list[_SimulatedStep]) -> tuple[str, ...]:
+    step = max(steps, key=_end, default=None)
+    found: list[str] = []
+    while step is not None:
+        found.append(step.name)
+        step = max(step.after, key=_end, default=None) if step.issued < step.start else None
+    return tuple(reversed(found))
+
+
+@final
+class Sim(Device):
+    """A GPU of a `SimulatedGPUs`."""
+
+    def __init__(self, simulation: SimulatedGPUs, number: int) -> None:
+        super().__init__()
+        self.name, self.simulation = f"sim:{number}", simulation
+
+    @property
+    def xp(self) -> Any:
+        """NumPy, of which nothing is called but for shapes that only a run knows."""
+        return np
+
+    def to_device(self, array: np.ndarray[Any, Any]) -> Any:
+        """Return it: the time that it takes is the lane's."""
+        return array
+
+    def to_host(self, array: Any) -> np.ndarray[Any, Any]:
+        """Return it."""
+        return np.asarray(array)
+
+    def queue(self, name: str) -> Queue:
+        """Return a lane that notes what it is given."""
+        return _SimQueue(self, name)
+
+
+class _SimEvent(Event):
+    """A mark behind a step, which the host takes for passed."""
+
+    def __init__(self, step: _SimulatedStep | None) -> None:
+        super().__init__()
+        self.step = step
+
+    @property
+    def passed(self) -> bool:
+        return True
+
+    def block(self) -> None:
+        pass
+
+    def then(self, callback: Callable[[], object]) -> None:
+        callback()
+
+
+class _SimQueue(Queue):
+    def __init__(self, device: Sim, name: str) -> None:
+        self._device, self._name = device, name
+        self._copies = " copies " in name
+        self._last: _SimulatedStep | None = None
+        self._waits: list[_SimulatedStep] = []
+
+    def put(self, job: Job) -> None:
+        simulation, gpu = self._device.simulation, self._device.simulation.gpu
+        source = job.reads[0].array if job.reads else None
+        if self._copies and source is not None:
+            job.cell.array = source
+            cost_us, share = gpu.copy_us + source.nbytes / gpu.copied_per_us, 0.0
+        else:
+            work = simulation.work(job.node)
+            job.cell.array = np.broadcast_to(np.zeros((), job.node.dtype), work.shape)
+            share = min(1.0, max(1.0, work.elements / gpu.elements) / gpu.sms)
+            whole_us = max(work.flops / gpu.flops_per_us, work.bytes / gpu.bytes_per_us)
+            cost_us = max(gpu.kernel_us, whole_us / share)
+            cost_us += gpu.node_us if simulation.captured else 0.0
+        step = _SimulatedStep(self._device, self._name, job.name, cost_us, share)
+        step.after = self._waits if self._last is None else [self._last, *self._waits]
+        self._last, self._waits = step, []
+        simulation.add(step)
+
+    def record(self) -> Event:
+        return _SimEvent(self._last)
+
+    def wait(self, event: Event) -> None:
+        if isinstance(event, _SimEvent) and event.step is not None:
+            self._waits.append(event.step)
+
+    def passed(self, event: Event) -> bool:
+        return True
+
+    def free(self, cell: Cell) -> None:
+        pass
+
+    def stop(self, join: bool) -> None:
+        pass

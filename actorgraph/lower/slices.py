@@ -1,0 +1,154 @@
+"""Sums of adjoints of disjoint slices, as one array into which each slice is written once.
+
+What reads an array slice by slice, such as a recurrent net its projected inputs, has an adjoint a
+slice: an array full of zeros but for the slice, and the sum of them adds mostly zeros.  Where no
+two slices share an element, an element of the sum is ``x + 0`` for the one ``x`` that is written
+there, and 0 elsewhere: the same bits, -0 becoming 0 included.  The chain of additions runs from
+left to right, so this holds for every beginning of it.
+
+It comes last, when tasks have their steps: an adjoint that another task computes is a message.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import numpy as np
+
+from actorgraph.graph import Node
+from actorgraph.op import FRESH_OUT, REGISTRY, Op
+from actorgraph.rewrite.exact import restated
+from actorgraph.types import Dim
+
+__all__ = ["SLICES", "with_slices_written_once"]
+
+_FULL = slice(None)
+
+
+def _forward(xp: Any, *slices: Any, indices: Any, covered: bool, dims: Any, out: Any = None) -> Any:
+    if out is None:
+        out = xp.empty(dims, slices[0].dtype)
+    if not covered:
+        out.fill(0)
+    zero = xp.zeros((), out.dtype)
+    for index, values in zip(indices, slices, strict=True):
+        xp.add(values, zero, out[(*index, ...)])  # with it a single element is an array, too
+    return out
+
+
+SLICES = Op(
+    "slices", lambda arity, attrs: "a[*s] -> a[*out]", _forward, memory=FRESH_OUT,
+    doc="An array with slices written to it, and zeros elsewhere.",
+)  # fmt: skip
+"""The op of what is written so; nothing differentiates it, for it comes after derivatives."""
+
+_ADD, _ADJOINT = REGISTRY["add"], REGISTRY["getitem_adjoint"]
+
+
+def with_slices_written_once(
+    parts: Sequence[Sequence[Node]], kept: Collection[int]
+) -> Sequence[Sequence[Node]]:
+    """Return the steps of each task with such sums written at once.
+
+    Parameters
+    ----------
+    parts : sequence of sequence of Node
+    kept : collection of int
+        Ids of the nodes that stay.
+    """
+    slices = [{n.id for n in steps if n.op is _ADJOINT and len(n.inputs) == 1} for steps in parts]
+    if max(map(len, slices), default=0) < 2:
+        return parts
+    uses = Counter([part.id for steps in parts for step in steps for part in step.inputs])
+    uses.update(kept)
+    return [
+        _written(steps, _chains(steps, own, uses)) if len(own) > 1 else steps
+        for steps, own in zip(parts, slices, strict=True)
+    ]
+
+
+def _chains(
+    steps: Sequence[Node], slices: Collection[int], uses: Counter[int]
+) -> dict[int, list[Node]]:
+    """Return, by the id of a sum, the adjoints that it adds up from left to right."""
+    chains: dict[int, list[Node]] = {}
+    for step in steps:
+        if step.op is _ADD:
+            first, last = step.inputs
+            if uses[first.id] == uses[last.id] == 1 and last.id in slices:
+                before = chains.pop(first.id, [first] if first.id in slices else [])
+                if before:
+                    before.append(last)
+                    chains[step.id] = before
+    return chains
+
+
+def _written(steps: Sequence[Node], chains: dict[int, list[Node]]) -> list[Node]:
+    """Return the steps with those of `chains` that are disjoint as one step each."""
+    gone: set[int] = set()
+    sums: dict[int, Node] = {}
+    for step in steps:
+        terms = chains.get(step.id)
+        covered = None if terms is None else _covers(terms)
+        if terms is None or covered is None:
+            continue
+        sums[step.id] = restated(
+            step, SLICES, tuple([term.inputs[0] for term in terms]),
+            {
+                "indices": tuple([term.attrs["index"] for term in terms]),
+                "covered": covered,
+                "dims": step.dims,
+            },
+        )  # fmt: skip
+        gone.update([term.id for term in terms])
+        inner = step.inputs[0]
+        while inner.id not in gone:  # the additions before the last
+            gone.add(inner.id)
+            inner = inner.inputs[0]
+    return [sums.get(step.id, step) for step in steps if step.id not in gone]
+
+
+def _covers(terms: Sequence[Node]) -> bool | None:
+    """Return whether disjoint slices are all of the array, None if they may share an element.
+
+    They are disjoint where they are so along one axis.
+    """
+    dims = terms[0].dims
+    spans = [_spans(term) for term in terms]
+    for axis, dim in enumerate(dims):
+        along = [one[axis] for one in spans if isinstance(one[axis], range)]
+        if not isinstance(dim, int) or len(along) < len(terms) or sum(map(len, along)) > dim:
+            continue
+        seen = np.zeros(dim, np.int8)
+        for one in along:
+            seen[one.start : one.stop : one.step] += 1
+        if seen.max(initial=0) <= 1:
+            whole = [_span(_FULL, other) for other in dims]
+            return bool(seen.all()) and all(
+                one[other] == whole[other]
+                for one in spans
+                for other in range(len(dims))
+                if other != axis
+            )
+    return None
+
+
+def _spans(term: Node) -> list[Any]:
+    """Return, by axis, which places the slice takes."""
+    parts = [part for part in term.attrs["index"] if part is not None]
+    parts += [_FULL] * (term.ndim - len(parts))
+    return [_span(part, dim) for part, dim in zip(parts, term.dims, strict=True)]
+
+
+def _span(part: Any, dim: int | Dim) -> Any:
+    """Return a range, Ellipsis for all of a dim that a run tells, None where it tells more."""
+    if not isinstance(dim, int):
+        return ... if isinstance(part, slice) and part == _FULL else None
+    if isinstance(part, int):
+        return range(part, part + 1)
+    if isinstance(part, Dim) or isinstance(part.start, Dim) or isinstance(part.stop, Dim):
+        return None
+    span = range(*part.indices(dim))
+    return span if span.step > 0 else span[::-1]

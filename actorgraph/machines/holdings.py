@@ -1,0 +1,95 @@
+"""What a machine, and who uses it, hold at the moment; looked at only when somebody asks."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from actorgraph.machines.plan import Plan
+from actorgraph.machines.run import Run
+from actorgraph.memory.packing import assign
+
+if TYPE_CHECKING:
+    from actorgraph.graph import Graph
+    from actorgraph.machines.core import Core
+
+__all__ = ["LiveBytes", "live_bytes"]
+
+
+@dataclass(frozen=True, slots=True)
+class LiveBytes:
+    """Bytes that are there, by owner; no array counts twice.
+
+    Attributes
+    ----------
+    parameters : int
+        Parameters and buffers of the graph, their gradient slots, and the second arrays that
+        updates write into.
+    arenas : int
+        What the machine keeps to write into in later runs.
+    results : int
+        Of runs that have ended and that somebody holds, and large arrays of such runs that are
+        held by themselves.
+    feeds : int
+        Of runs that have not ended.
+    """
+
+    parameters: int
+    arenas: int
+    results: int
+    feeds: int
+
+    @property
+    def total(self) -> int:
+        """All together."""
+        return self.parameters + self.arenas + self.results + self.feeds
+
+
+def live_bytes(graph: Graph, core: Core | None, plans: Sequence[Plan]) -> LiveBytes:
+    """Return what is there; takes as long as a garbage collection."""
+    known: set[int] = set()
+    gc.collect()
+    holders = [node.held for node in (*graph.parameters, *graph.buffers)]
+    parameters = _new([array for held in holders for array in held.arrays()], known)
+    arenas = sum([_direct(plan) for plan in plans])
+    feeds = results = 0
+    if core is not None:
+        runs = [one for one in gc.get_objects() if type(one) is Run and one.core is core]
+        feeds = _new([leaf for run in runs for leaf in run.leaves], known)
+        duals = [dual for run in runs for dual in run.duals.values()]
+        found = [part for one in duals for part in (one.value, one.grad, one.tangent)]
+        del runs, duals
+        results = _new(found, known)
+        idle, lent = core.networks.arenas.kept()
+        arenas += idle
+        results += _new(lent, known)
+    return LiveBytes(parameters, arenas, results, feeds)
+
+
+def _new(arrays: Iterable[Any], known: set[int]) -> int:
+    """Return the bytes of the arrays whose memory is not known yet."""
+    total = 0
+    for array in arrays:
+        if isinstance(array, np.ndarray):
+            owner = array
+            while isinstance(owner.base, np.ndarray):
+                owner = owner.base
+            total += 0 if id(owner) in known else owner.nbytes
+            known.add(id(owner))
+    return total
+
+
+def _direct(plan: Plan) -> int:
+    """Return the memory of the functions that compute runs in their caller's thread."""
+    inline, total = plan.inline, 0
+    results = list(plan.compiled.result_of)
+    for binding in plan.bindings():
+        count = len(binding.direct.get(True, ()))
+        if count:
+            laid = assign(inline.steps, results, inline.buffered, binding.symbols)
+            total += count * laid.total_bytes
+    return total

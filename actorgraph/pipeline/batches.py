@@ -1,0 +1,210 @@
+"""`Microbatches`: how the runs of a pipeline are made: a batch is cut, its parts share one run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from actorgraph.errors import FeedError, GraphError, ScheduleError
+from actorgraph.graph import Node
+from actorgraph.lower.joint import Mode
+from actorgraph.machines.admission import fitted
+from actorgraph.machines.batching import Batching, BatchSlice
+from actorgraph.machines.claim import Claim
+from actorgraph.machines.feeds import check_dims, check_like
+from actorgraph.machines.process import THIS
+from actorgraph.machines.rows import Reduce
+from actorgraph.machines.run import Run
+from actorgraph.options import whole
+from actorgraph.pipeline.automatic import Choice, Chosen
+from actorgraph.pipeline.blocking import check_lanes
+from actorgraph.pipeline.claims import claim_of
+from actorgraph.pipeline.lanes import Lanes
+from actorgraph.pipeline.staged import Microbatch, StagedPlan
+from actorgraph.schedules.actions import Schedule
+
+if TYPE_CHECKING:
+    from actorgraph.machines.base import Machine
+
+__all__ = ["Microbatches"]
+
+
+class Microbatches:
+    """Makes the runs of a pipeline out of batches, and the plans that they go by.
+
+    Parameters
+    ----------
+    outputs, wrt : sequence of Node
+    dim : str
+    reduce : "mean" or "sum", optional
+        As `Pipeline` takes it.
+    chosen : Choice or Chosen
+        The schedule, or what chooses it at the first run.
+    trains : bool
+        Whether most runs differentiate.
+
+    Raises
+    ------
+    GraphTypeError, ShapeError
+        Something cannot be cut along the dim and joined.
+    """
+
+    def __init__(
+        self,
+        outputs: Sequence[Node],
+        wrt: Sequence[Node],
+        *,
+        dim: str,
+        reduce: Reduce | None,
+        chosen: Choice | Chosen,
+        trains: bool,
+    ) -> None:
+        self._new = partial(Batching, tuple(outputs), tuple(wrt), dim=dim, reduce=reduce)
+        self.batching = self._new()
+        self._chosen, self._trains, self._choosing = chosen, trains, Lock()
+        self._plans: dict[Any, StagedPlan] = {}
+
+    @property
+    def schedule(self) -> Schedule:
+        """Who does what in which order.
+
+        Raises
+        ------
+        GraphError
+            It will be chosen at the first run.
+        """
+        if isinstance(self._chosen, Choice):
+            raise GraphError("the schedule is known after a first run, which chooses it")
+        return self._chosen.schedule
+
+    def plan(self, mode: Mode) -> StagedPlan:
+        """Return the plan of a mode, which the sizes of its first run have cut.
+
+        Raises
+        ------
+        GraphError
+            There was no such run yet.
+        """
+        if mode.key not in self._plans:
+            raise GraphError("what a pipeline is cut into is known after a first run")
+        return self._plans[mode.key]
+
+    def _planned(
+        self, machine: Machine, batching: Batching, mode: Mode, symbols: Mapping[str, int]
+    ) -> StagedPlan:
+        plan = self._plans.get(mode.key)
+        if plan is None:
+            with THIS.starting:  # two threads may ask for a first run
+                plan = self._plans.get(mode.key) or self._staged(machine, batching, mode, symbols)
+                self._plans[mode.key] = machine._plans[mode.key] = plan
+        return plan
+
+    def _staged(
+        self, machine: Machine, batching: Batching, mode: Mode, symbols: Mapping[str, int]
+    ) -> StagedPlan:
+        if mode.kind == "backward" and not self.schedule.trains:
+            raise ScheduleError(
+                f"{self.schedule!r} has forward actions only; run with backward=False, make the "
+                "pipeline with training=False, or take a schedule with backward actions"
+            )
+        assert isinstance(self._chosen, Chosen)
+        plan = StagedPlan(machine, batching, mode, self.schedule, symbols, self._chosen.credits)
+        plan.network, plan.note = Lanes, self._chosen.note
+        check_lanes(plan)
+        return plan
+
+    # -- runs -----------------------------------------------------------------------------------
+
+    def run(
+        self,
+        machine: Machine,
+        given: Mapping[Node, Any],
+        mode: Mode,
+        seeds: Mapping[Node, Any],
+        priority: int,
+        run_number: int | None,
+        host: Callable[[Callable[[], object]], object] | None,
+    ) -> Run:
+        """Check everything that a run is given, and make it, with its parts.
+
+        Raises
+        ------
+        FeedError, MemoryLimitError
+            Something does not fit, or there are too few rows; nothing has started then.
+        """
+        priority = whole("priority", priority)
+        batching = self.batching
+        if mode.kind == "tangents":  # what they reach is computed of microbatches
+            known = self._plans.get(mode.key)
+            batching = self._new(tangents=mode.nodes) if known is None else known.batching
+        arrays, sizes = batching.bind(given)
+        if isinstance(self._chosen, Choice):
+            with self._choosing:  # two threads may ask for a first run
+                if isinstance(self._chosen, Choice):
+                    self._chosen = self._chosen.made(batching, arrays, sizes, self._trains)
+        self._check_rows(sizes[batching.dim])
+        backward = mode.kind == "backward"
+        what = "seed" if backward else "tangent"
+        checked = {node: check_like(seeds[node], node, sizes, what) for node in seeds}
+        slices = batching.cut(arrays, sizes, self.schedule.microbatches)
+        symbols = [sizes | {batching.dim: one.rows} for one in slices]
+        plan = self._planned(machine, batching, mode, symbols[0])
+        for bound in symbols:
+            check_dims(plan.compiled.checked, bound)
+        core = machine._started()
+        plan, claim = _fitted(machine, plan, symbols[0])
+        number = core.next_number()
+        drawn = self.schedule.microbatches * (number if run_number is None else run_number)
+        cut = batching.seeds if backward else batching.tangents
+        parts = []
+        for one, bound in zip(slices, symbols, strict=True):
+            part = Run(core, plan, plan.bind(bound), number, priority)
+            part.microbatch = one.number
+            part.leaves = _leaves(plan, one, cut(checked, one), drawn + one.number)
+            part.regular = all(map(_is_contiguous, part.leaves))
+            parts.append(Microbatch(one, part))
+        batch = Run(core, plan, parts[0].run.binding, number, priority)
+        batch.microbatches, batch.claim, batch.host = parts, claim, host
+        batch.leaves = [None] * len(plan.compiled.places)  # its parts have them
+        return batch
+
+    def _check_rows(self, rows: int) -> None:
+        microbatches = self.schedule.microbatches
+        if rows < microbatches:
+            raise FeedError(
+                f"{self.batching.dim} is {rows}: cannot be cut into {microbatches} microbatches; "
+                "feed at least as many rows, or take fewer microbatches"
+            )
+
+
+def _fitted(
+    machine: Machine, plan: StagedPlan, largest: Mapping[str, int]
+) -> tuple[StagedPlan, Claim | None]:
+    """Return the plan by which a batch fits into `max_bytes`, and what it claims."""
+    if machine.max_bytes is None:
+        return plan, None
+    found, _, claim = fitted(
+        plan, plan.bind(largest), True, machine.max_bytes, machine.workers, claim_of,
+        StagedPlan.one_by_one,
+    )  # fmt: skip
+    assert isinstance(found, StagedPlan)
+    return found, claim
+
+
+def _is_contiguous(array: Any) -> bool:
+    return bool(array.flags.c_contiguous)
+
+
+def _leaves(
+    plan: StagedPlan, part: BatchSlice, seeded: Mapping[Node, Any], drawn: int
+) -> list[Any]:
+    """Return what a microbatch is given; variables are taken at the admission."""
+    brought = {"feed": part.feeds, "whole": part.whole, "seed": seeded, "tangent": seeded}
+    return [
+        np.array(drawn, np.int64) if kind == "run_number" else brought[kind][source]
+        for kind, source in plan.compiled.given
+    ]

@@ -1,0 +1,84 @@
+"""The schedule of a pipeline: the one that it is given, or one made for a name, stages and rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from actorgraph.errors import ScheduleError
+from actorgraph.graph import Node, topological_order
+from actorgraph.pipeline.cutting import cut_by_placement, placed
+from actorgraph.schedules.actions import Schedule
+from actorgraph.schedules.dynamic import dynamic
+from actorgraph.schedules.orders import ORDERS
+from actorgraph.schedules.orders import schedule as named
+
+__all__ = ["devices_of", "placed_stages", "scheduled"]
+
+
+def scheduled(
+    given: str | Schedule,
+    nodes: Sequence[Node],
+    *,
+    stages: int | None,
+    microbatches: int | None,
+    chunks: int | None,
+    extra_warmup: int,
+) -> tuple[Schedule, list[int] | None]:
+    """Return a schedule, and the credits of its lanes where these do what is ready.
+
+    Parameters are those of `Pipeline`; `nodes` are what it computes.
+
+    Raises
+    ------
+    ScheduleError
+        They do not fit each other, or where nodes were placed.
+    """
+    count = placed_stages(nodes)
+    if isinstance(given, Schedule):
+        settings = [
+            ("stages", stages, given.devices, "devices"),
+            ("microbatches", microbatches, given.microbatches, "microbatches"),
+        ]
+        for what, number, has, unit in settings:
+            if number not in (None, has):
+                raise ScheduleError(f"{what} is {number}, but {given!r} has {has} {unit}")
+        return _fitting(given, count), None
+    if microbatches is None:
+        raise ScheduleError(
+            f"the schedule {given!r} by name needs to know how many: microbatches=4"
+        )
+    if stages is None:
+        if count is None:
+            raise ScheduleError(
+                "how many stages? Give stages= (--stages of the command), "
+                "or place nodes with `with graph.stage(0): ...`"
+            )
+        stages = devices_of(count, given, chunks)
+    if isinstance(given, str) and given == "dynamic":
+        made = dynamic(stages=stages, microbatches=microbatches, costs=(1, 1, 1))
+        return _fitting(made, count), [stages - device for device in range(stages)]
+    made = named(
+        given, stages=stages, microbatches=microbatches, chunks=chunks, extra_warmup=extra_warmup
+    )
+    return _fitting(made, count), None
+
+
+def devices_of(count: int, given: str | Schedule, chunks: int | None) -> int:
+    """Return how many devices hold so many stages."""
+    known = ORDERS.get(given) if isinstance(given, str) else None
+    return count // (chunks or (1 if known is None else known.chunks))
+
+
+def placed_stages(nodes: Sequence[Node]) -> int | None:
+    """Return into how many stages the user has placed what these nodes depend on, if at all."""
+    order = topological_order(nodes)
+    return len(cut_by_placement(order)) if placed(order) else None
+
+
+def _fitting(made: Schedule, count: int | None) -> Schedule:
+    if count not in (None, made.stages):
+        raise ScheduleError(
+            f"nodes are placed in {count} stages, but {made!r} has {made.stages}; place nodes in "
+            "as many, or take another schedule"
+        )
+    return made

@@ -1,0 +1,58 @@
+"""What a module is served as: the graph that it evaluates, with a dim for the rows of requests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from actorgraph.errors import GraphError, shown
+from actorgraph.graph import Graph, Node
+from actorgraph.nn import Module
+
+__all__ = ["outputs_of"]
+
+_ROWS = "batch"
+
+
+def outputs_of(served: Any, example: Mapping[str, Any] | None) -> Any:
+    """Return the outputs of a module that evaluates such inputs; all else as it is.
+
+    The module is called on inputs by position, in the order of the example, and gives a node
+    (``"output"``), a dict of nodes, or several (``"output_0"`` and so on).
+
+    Raises
+    ------
+    GraphError
+        There is no example, it has no rows, or the module gives something else.
+    """
+    if not isinstance(served, Module):
+        return served
+    name = type(served).__name__
+    if not isinstance(example, Mapping) or not example:
+        raise GraphError(
+            f"{name} needs an example of its inputs, such as "
+            f"example={{'x': np.zeros((1, 4), 'float32')}}, got {shown(example)}"
+        )
+    graph = Graph(name)
+    given = [_input(graph, key, np.asarray(value)) for key, value in example.items()]
+    modes = [(module, module.training) for module in served.modules()]
+    try:
+        found = served.eval()(*given)
+    finally:
+        for module, training in modes:
+            object.__setattr__(module, "training", training)
+    if isinstance(found, Node):
+        return {"output": found}
+    if isinstance(found, (tuple, list)):
+        found = {f"output_{number}": one for number, one in enumerate(found)}
+    if not isinstance(found, Mapping) or not all(isinstance(one, Node) for one in found.values()):
+        raise GraphError(f"{name} is to give a node, or a dict or list of them, got {shown(found)}")
+    return dict(found)
+
+
+def _input(graph: Graph, name: str, array: np.ndarray[Any, Any]) -> Node:
+    if not array.ndim:
+        raise GraphError(f"the example of {name!r} has no rows: it has no dims")
+    return graph.input(name, (_ROWS, *array.shape[1:]), array.dtype)

@@ -1,0 +1,69 @@
+"""`cancel_on_disconnect`: work that ends when its client leaves, in any application of ASGI."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any, TypeAlias, TypeVar
+
+import anyio
+
+from actorgraph.serving.errors import ClientGone
+
+__all__ = ["Receive", "cancel_on_disconnect"]
+
+Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
+"""Of ASGI: returns the next message."""
+
+_T = TypeVar("_T")
+
+
+async def cancel_on_disconnect(source: Any, call: Callable[[], Awaitable[_T]]) -> _T:
+    """Return what a call returns; it is cancelled when the client leaves.
+
+    No server of ASGI cancels a handler by itself, and middleware may hide that a client has left
+    from ``request.is_disconnected()``.  The body has to be read before: what follows it tells that
+    the client has left, and is taken here.
+
+    Parameters
+    ----------
+    source : receive of ASGI, or Request of Starlette or FastAPI
+    call : callable
+        Without arguments, such as ``partial(model.infer, inputs)``.
+
+    Raises
+    ------
+    ClientGone
+        The client has left, so nobody reads the answer.
+
+    Examples
+    --------
+    >>> import anyio
+    >>> import actorgraph as ag
+    >>> async def receive():
+    ...     await anyio.sleep_forever()  # the client stays
+    >>> async def work():
+    ...     return 42
+    >>> anyio.run(ag.serving.cancel_on_disconnect, receive, work)
+    42
+    """
+    receive: Receive = getattr(source, "receive", source)
+    ended: list[_T] = []
+    failed: list[Exception] = []
+
+    async def watch() -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        tasks.cancel_scope.cancel()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(watch)
+        try:
+            ended.append(await call())
+        except Exception as error:  # noqa: BLE001 - raised below, by itself and not in a group
+            failed.append(error)
+        tasks.cancel_scope.cancel()
+    if failed:
+        raise failed[0]
+    if not ended:
+        raise ClientGone("the client has left before the answer was there")
+    return ended[0]

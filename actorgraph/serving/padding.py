@@ -1,0 +1,103 @@
+"""`Padding`: requests of several lengths in one batch, with a mask that tells what is theirs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from actorgraph.errors import ShapeError
+from actorgraph.graph import Node
+
+__all__ = ["Padding"]
+
+Array = np.ndarray[Any, Any]
+
+
+class Padding:
+    """Fills a dim of requests up with zeros, and cuts it off results.
+
+    Parameters
+    ----------
+    mask : Node
+        The input that is 1 where a request has data, and 0 where it was filled up; of two dims, the
+        batch's and the one that is padded.
+    batch_dim : str
+    nodes : iterable of Node
+        Inputs and outputs.
+    buckets : tuple of int
+        Lengths that are filled up to; none for the longest of each batch.
+
+    Raises
+    ------
+    ShapeError
+        The mask has other dims, or something cannot be padded along the dim.
+    """
+
+    def __init__(
+        self, mask: Node, batch_dim: str, nodes: Iterable[Node], buckets: tuple[int, ...]
+    ) -> None:
+        dims = [str(dim) for dim in mask.dims]
+        if len(dims) != 2 or dims.count(batch_dim) != 1 or not all(map(str.isidentifier, dims)):
+            raise ShapeError(
+                f"the mask {mask.name!r} ({mask.type}) needs two dims, {batch_dim!r} and the one "
+                "that is padded, such as ('batch', 'time')"
+            )
+        (self.dim,) = (dim for dim in dims if dim != batch_dim)
+        self._mask, self._buckets = mask, buckets
+        self._axes = {node: _axis(node, self.dim) for node in (mask, *nodes)}
+
+    def mask(self, symbols: dict[str, int]) -> Array:
+        """Return the mask of a request by itself."""
+        shape = [symbols[str(dim)] for dim in self._mask.dims]
+        return np.ones(shape, self._mask.dtype)
+
+    def length(self, mask: Array) -> int:
+        """Return the length of a request by its mask."""
+        return int(mask.shape[self._axes[self._mask] or 0])
+
+    def filled(self, length: int) -> int | None:
+        """Return the length that a request is filled up to; None for that of its companions."""
+        if not self._buckets:
+            return None
+        return next((bucket for bucket in self._buckets if bucket >= length), length)
+
+    def kind(self, node: Node, shape: tuple[int, ...]) -> tuple[int | None, ...]:
+        """Return the shape of an array after filling up."""
+        axis = self._axes[node]
+        if axis is None:
+            return shape
+        return (*shape[:axis], self.filled(shape[axis]), *shape[axis + 1 :])
+
+    def padded(self, node: Node, arrays: list[Array]) -> list[Array]:
+        """Return the arrays of a batch's requests, of one length."""
+        axis = self._axes[node]
+        if axis is None:
+            return arrays
+        longest = max(array.shape[axis] for array in arrays)
+        target = self.filled(longest) or longest
+        return [_filled(array, axis, target) for array in arrays]
+
+    def cut(self, node: Node, array: Array, length: int) -> Array:
+        """Return a result without what was filled up."""
+        axis = self._axes[node]
+        return array if axis is None else array[(slice(None),) * axis + (slice(length),)]
+
+
+def _axis(node: Node, dim: str) -> int | None:
+    places = [axis for axis, one in enumerate(node.dims) if str(one) == dim]
+    words = [word for one in node.dims for word in re.findall(r"\w+", str(one))]
+    if words.count(dim) != len(places) or len(places) > 1:
+        raise ShapeError(
+            f"{node.name!r} has the shape {list(map(str, node.dims))}; requests are padded along "
+            f"{dim!r} only where that is one of the dims, once and by itself"
+        )
+    return places[0] if places else None
+
+
+def _filled(array: Array, axis: int, target: int) -> Array:
+    missing = [(0, 0)] * array.ndim
+    missing[axis] = (0, target - array.shape[axis])
+    return np.pad(array, missing) if missing[axis][1] else array

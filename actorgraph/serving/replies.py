@@ -1,0 +1,63 @@
+"""Requests and answers of HTTP, as ASGI has them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, MutableMapping
+from typing import Any, TypeAlias
+
+from actorgraph.errors import GraphError, NodeError, shown
+from actorgraph.serving.errors import InvalidInput, NotReady, ServingError, Unauthorized
+
+__all__ = ["JSON", "Reply", "Scope", "as_json", "failure", "header", "number"]
+
+Scope: TypeAlias = MutableMapping[str, Any]
+"""Of ASGI: what is known of a request before its body."""
+
+Headers: TypeAlias = list[tuple[bytes, bytes]]
+Reply: TypeAlias = tuple[int, Headers, bytes]
+"""Status, headers, body."""
+
+JSON = (b"content-type", b"application/json")
+"""A header."""
+
+
+def header(scope: Scope, name: bytes) -> bytes | None:
+    """Return the first header of a name in lower case."""
+    headers: Iterable[tuple[bytes, bytes]] = scope["headers"]
+    return next((value for key, value in headers if key.lower() == name), None)
+
+
+def number(scope: Scope, name: bytes) -> int | None:
+    """Return a header that is a whole number, or raise `InvalidInput`."""
+    value = header(scope, name)
+    if value is None:
+        return None
+    if not value.isdigit() or len(value) > 18:
+        raise InvalidInput(f"the header {name.decode()} is a whole number, got {shown(value)}")
+    return int(value)
+
+
+def as_json(status: int, content: object, headers: Iterable[tuple[bytes, bytes]] = ()) -> Reply:
+    """Return an answer in JSON."""
+    return status, [JSON, *headers], json.dumps(content).encode()
+
+
+def failure(error: GraphError, scope: Scope) -> Reply:
+    """Return the answer for an error."""
+    content, headers, status = (
+        {"error": str(error), "code": "INTERNAL"},
+        list[tuple[bytes, bytes]](),
+        500,
+    )
+    if isinstance(error, ServingError):
+        status, content["code"] = error.status, error.code
+        if error.retry_after_s is not None:
+            headers.append((b"retry-after", str(error.retry_after_s).encode()))
+        if isinstance(error, NotReady) and scope.get("http_version", "1.1").startswith("1"):
+            headers.append((b"connection", b"close"))
+        if isinstance(error, Unauthorized):
+            headers.append((b"www-authenticate", b"Bearer"))
+    elif isinstance(error, NodeError):
+        content |= {"code": "NODE_ERROR", "node": error.node}
+    return as_json(status, content, headers)

@@ -1,0 +1,508 @@
+"""What a converted function calls: it decides between Python and the graph while nodes are built.
+
+A test that is a node becomes a branch or a loop of the graph; any other is Python's.  Names that a
+branch or a loop sets are handed over as values: nodes, arrays and numbers become its results, all
+else has to be the same on every way.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import partial
+from types import FunctionType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from actorgraph.autodiff.trees import flatten, unflatten
+from actorgraph.control.bodies import Body, BodyGraph, copied, innermost
+from actorgraph.control.functions import graph_of, joined
+from actorgraph.errors import GraphTypeError, ShapeError, shown
+from actorgraph.graph import Graph, Node
+from actorgraph.op import CONSTANT, VIEW, Op
+from actorgraph.ops.assignment import index_put
+from actorgraph.ops.broadcasting import broadcast_to
+from actorgraph.ops.comparison import logical_and, logical_not, logical_or
+from actorgraph.source.reading import refuse
+from actorgraph.types import UNKNOWN, Shape
+
+__all__ = [
+    "Deciding", "FLOAT", "Kind", "NUMBERS", "UNDEFINED", "as_node", "is_number", "is_value",
+    "kind_of", "retyped", "same", "staging",
+]  # fmt: skip
+
+FLOAT: ContextVar[str] = ContextVar("FLOAT", default="float64")
+"""The dtype of a Python float that becomes a node and meets nothing that gives it one."""
+NUMBERS: ContextVar[dict[Node, Callable[[Any], Exception]]] = ContextVar("NUMBERS")
+"""Carries of loops that were Python's numbers, and what begins the loop again with other types."""
+_STAGED: ContextVar[bool] = ContextVar("_STAGED", default=False)
+
+
+class _Undefined:
+    def __repr__(self) -> str:
+        return "<undefined>"
+
+
+UNDEFINED = _Undefined()
+"""The value of a name that has none."""
+
+_OPERATORS: dict[str, Callable[..., Any]] = {
+    "Add": operator.iadd, "Sub": operator.isub, "Mult": operator.imul, "Div": operator.itruediv,
+    "FloorDiv": operator.ifloordiv, "Mod": operator.imod, "Pow": operator.ipow,
+    "MatMult": operator.imatmul, "BitAnd": operator.iand, "BitOr": operator.ior,
+    "BitXor": operator.ixor, "LShift": operator.ilshift, "RShift": operator.irshift,
+}  # fmt: skip
+_PURE: dict[str, Callable[..., Any]] = {
+    "Add": operator.add, "Sub": operator.sub, "Mult": operator.mul, "Div": operator.truediv,
+    "FloorDiv": operator.floordiv, "Mod": operator.mod, "Pow": operator.pow,
+    "MatMult": operator.matmul, "BitAnd": operator.and_, "BitOr": operator.or_,
+    "BitXor": operator.xor, "LShift": operator.lshift, "RShift": operator.rshift,
+}  # fmt: skip
+_COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
+    "Lt": operator.lt, "LtE": operator.le, "Gt": operator.gt, "GtE": operator.ge,
+    "Eq": operator.eq, "NotEq": operator.ne, "Is": operator.is_, "IsNot": operator.is_not,
+    "In": lambda x, y: x in y, "NotIn": lambda x, y: x not in y,
+}  # fmt: skip
+
+
+def _asserted(xp: Any, x: Any, holds: Any, *, message: str) -> Any:
+    if not holds:
+        raise AssertionError(message)
+    return x
+
+
+_ASSERTED = Op(
+    "asserted", "a[*s] -> bool[] -> a[*s]", _asserted,
+    vjp=(lambda ct, y, x, holds, message: ct, None), jvp=lambda tans, y, *xs, **attrs: tans[0],
+    memory=VIEW, doc="The first argument; the run fails where the second is false.",
+)  # fmt: skip
+
+
+class Kind(NamedTuple):
+    """The dtype and dims that a number takes when it becomes a node."""
+
+    dtype: str
+    dims: Shape = ()
+
+
+class _Result(NamedTuple):
+    """Stands for a result of a branch."""
+
+    place: int
+
+
+def is_number(value: Any) -> bool:
+    """Return whether a value is a number of Python's, which has no dtype of its own."""
+    return isinstance(value, (bool, int, float, complex)) and not isinstance(value, np.generic)
+
+
+def is_value(value: Any) -> bool:
+    """Return whether a graph can hold a leaf."""
+    return (
+        isinstance(value, (Node, np.generic))
+        or is_number(value)
+        or (isinstance(value, np.ndarray) and value.dtype.kind in "biufc")
+    )
+
+
+def same(one: Any, other: Any) -> bool:
+    """Return whether two values need no graph to choose between them."""
+    if one is other:
+        return True
+    if isinstance(one, (Node, np.ndarray)) or isinstance(other, (Node, np.ndarray)):
+        return False
+    try:
+        return type(one) is type(other) and bool(one == other)
+    except (TypeError, ValueError):
+        return False
+
+
+def kind_of(value: Any) -> Kind:
+    """Return the type that a value has as a node."""
+    if isinstance(value, Node):
+        return Kind(value.dtype.name, value.dims)
+    if is_number(value):
+        dtypes = {bool: "bool", int: "int64", complex: "complex128"}
+        return Kind(dtypes.get(type(value), FLOAT.get()))
+    array = np.asarray(value)
+    return Kind(array.dtype.name, array.shape)
+
+
+def as_node(graph: Graph, value: Any, kind: Kind) -> Node:
+    """Return a value as a node; a number takes the type, of whatever dims."""
+    if not is_number(value):
+        return graph.lift(value)
+    node = innermost(graph).constant(np.array(value, kind.dtype))
+    return broadcast_to(node, kind.dims) if kind.dims else node
+
+
+def retyped(value: Any, kind: Kind) -> None:
+    """Begin the loop again, with that type, where the value is a number that it began with."""
+    again = NUMBERS.get({}).get(value) if isinstance(value, Node) else None
+    if again is not None:
+        raise again(kind)
+
+
+@contextmanager
+def staging() -> Iterator[None]:
+    """Remember that what is called may run any number of times, or never."""
+    token = _STAGED.set(True)
+    try:
+        yield
+    finally:
+        _STAGED.reset(token)
+
+
+@contextmanager
+def _reopened(body: BodyGraph) -> Iterator[None]:
+    """Let nodes be added to a body that has been traced."""
+    body.outer.inside, body.is_open = body, True
+    try:
+        yield
+    finally:
+        body.outer.inside, body.is_open = None, False
+
+
+def _joined(
+    what: str, graph: Graph, test: Node, pieces: Sequence[tuple[BodyGraph, list[Node]]]
+) -> list[Node]:
+    """Return the results of a branch, of the bodies for false and for true."""
+    turned = [({leaf: node for node, leaf in body.captures.items()}, made) for body, made in pieces]
+    return joined(what, graph, test, turned)
+
+
+class Deciding:
+    """What the text of one function calls.
+
+    Parameters
+    ----------
+    function : function
+        The user's.
+    places : list of ast.AST
+        Statements, for errors.
+    convert : callable
+        ``convert(function)`` returns the converted one of another function of the user's.
+    """
+
+    UNDEFINED = UNDEFINED
+    slice = slice
+
+    def __init__(
+        self, function: FunctionType, places: list[Any], convert: Callable[[Any], Any]
+    ) -> None:
+        self.function, self.places, self.convert = function, places, convert
+
+    def refused(self, place: int, text: str) -> Exception:
+        """Return the error about a statement."""
+        return refuse(self.places[place], text, self.function)
+
+    # -- names ------------------------------------------------------------------------------------
+
+    @staticmethod
+    def state(*reads: Callable[[], Any]) -> list[Any]:
+        """Return the values of names."""
+        found = []
+        for read in reads:
+            try:
+                found.append(read())
+            except NameError:
+                found.append(UNDEFINED)
+        return found
+
+    # -- tests ------------------------------------------------------------------------------------
+
+    def test(self, value: Any, place: int | None = None) -> Any:
+        """Return a test as a bool, or as a node that is a bool scalar."""
+        if not isinstance(value, Node):
+            return bool(value)
+        if value.ndim:
+            text = f"the test is {value!r}; a single bool decides: write .any() or .all()"
+            raise GraphTypeError(text) if place is None else self.refused(place, text)
+        return value if value.dtype.kind == "b" else value != 0
+
+    def not_(self, value: Any) -> Any:
+        """Return ``not value``."""
+        value = self.test(value)
+        return logical_not(value) if isinstance(value, Node) else not value
+
+    def and_(self, *parts: Callable[[], Any]) -> Any:
+        """Return the ``and`` of values, of which one is computed where those before are true."""
+        return self._joined(parts[0](), parts[1:], ends=False)
+
+    def or_(self, *parts: Callable[[], Any]) -> Any:
+        """Return the ``or`` of values, of which one is computed where those before are false."""
+        return self._joined(parts[0](), parts[1:], ends=True)
+
+    def _joined(self, value: Any, rest: Sequence[Callable[[], Any]], ends: bool) -> Any:
+        if not rest:
+            return value
+        if not isinstance(value, Node):
+            return value if bool(value) is ends else self._joined(rest[0](), rest[1:], ends)
+        test = self.test(value)
+
+        def others() -> Any:
+            return self.test(self._joined(rest[0](), rest[1:], ends))
+
+        found = self._guarded(logical_not(test) if ends else test, others, ends)
+        if isinstance(found, Node):
+            return found
+        return np.bool_(ends) if found is ends else test
+
+    def _guarded(self, ask: Node, rest: Callable[[], Any], otherwise: bool) -> Any:
+        """Return `rest` where `ask` holds: at once where it cannot fail, else in a branch."""
+        graph = graph_of("a test", [ask])
+        with BodyGraph(graph, "the second operand of a test", indexed=False) as body, staging():
+            value = rest()
+        if not isinstance(value, Node):
+            return value
+        result = body.captured(value)
+        inner = Body(body.captures.values(), [result])
+        if all(node.op is CONSTANT or node.op.loop is not None for node in inner.nodes):
+            value = copied(inner, graph, list(body.captures))[result]
+            return logical_or(logical_not(ask), value) if otherwise else logical_and(ask, value)
+        other = BodyGraph(graph, "the first operand of a test", indexed=False)
+        pieces = [(other, [other.constant(np.bool_(otherwise))]), (body, [result])]
+        return _joined("a test", graph, ask, pieces)[0]
+
+    def chain(self, names: str, *operands: Callable[[], Any]) -> Any:
+        """Return a chained comparison; each operand is computed once at most."""
+        first, *rest = operands
+
+        def compared(left: Any, place: int) -> Any:
+            right = rest[place]()
+            found = _COMPARISONS[names.split()[place]](left, right)
+            if place + 1 == len(rest):
+                return found
+            return self._joined(found, [partial(compared, right, place + 1)], ends=False)
+
+        return compared(first(), 0)
+
+    # -- branches ---------------------------------------------------------------------------------
+
+    def choose(
+        self, test: Any, body: Callable[[], Any], orelse: Callable[[], Any], place: int
+    ) -> Any:
+        """Return a conditional expression."""
+        test = self.test(test, place)
+        if not isinstance(test, Node):
+            return body() if test else orelse()
+        made: list[Any] = []
+
+        def then() -> None:
+            made[:] = [body()]
+
+        def otherwise() -> None:
+            made[:] = [orelse()]
+
+        def write(values: list[Any]) -> None:
+            made[:] = values
+
+        def read() -> list[Any]:
+            return made or [UNDEFINED]
+
+        names = ("the value",)
+        self.branch(test, then, otherwise, read, write, names, names, place)
+        return made[0]
+
+    def if_(
+        self, test: Any, then: Callable[[], None], otherwise: Callable[[], None],
+        read: Callable[[], list[Any]], write: Callable[[list[Any]], None],
+        names: tuple[str, ...], live: tuple[str, ...], place: int,
+    ) -> None:  # fmt: skip
+        """Run one of two blocks, or let the graph choose."""
+        test = self.test(test, place)
+        if not isinstance(test, Node):
+            (then if test else otherwise)()
+            return
+        self.branch(test, then, otherwise, read, write, names, live, place)
+
+    def branch(
+        self, test: Node, then: Callable[[], None], otherwise: Callable[[], None],
+        read: Callable[[], list[Any]], write: Callable[[list[Any]], None],
+        names: tuple[str, ...], live: tuple[str, ...], place: int,
+    ) -> None:  # fmt: skip
+        """Trace both blocks, and give the names what the chosen one leaves."""
+        before = [*read()]
+        graph = graph_of("if", [test])
+        pieces: list[tuple[BodyGraph, list[Any]]] = []
+        for number, block in enumerate((otherwise, then)):
+            write(before)
+            title = "the branch of an if" if number else "the other branch of an if"
+            with BodyGraph(graph, title, indexed=False) as body, staging():
+                block()
+                pieces.append((body, [*read()]))
+        write(before)
+        after: list[Any] = [UNDEFINED] * len(names)
+        given: list[tuple[BodyGraph, list[Node]]] = [(body, []) for body, _ in pieces]
+        plans = []
+        for number, name in enumerate(names):
+            if name in live:
+                values = [values[number] for _, values in pieces]
+                plans.append((number, self._merged(name, values, given, place)))
+        nodes: list[Node] = []
+        if given[0][1]:
+            nodes = _joined("if", graph, test, given)
+        for number, (structure, leaves) in plans:
+            found = [nodes[leaf.place] if isinstance(leaf, _Result) else leaf for leaf in leaves]
+            after[number] = unflatten(structure, found)
+        write(after)
+
+    def _merged(
+        self, name: str, values: list[Any], given: list[tuple[BodyGraph, list[Node]]], place: int
+    ) -> tuple[Any, list[Any]]:
+        """Plan what a name is after a branch: leaves of both, or slots of results."""
+        if UNDEFINED in [value for value in values if value is UNDEFINED]:
+            number = 0 if values[0] is UNDEFINED else 1
+            if values[1 - number] is UNDEFINED:
+                return flatten((UNDEFINED,))[1].parts[0], [UNDEFINED]
+            if not self.is_result(name):
+                where = "is true" if number else "is false"
+                raise self.refused(
+                    place, f"{name} is read later, and has no value where the test {where}; "
+                    "give it one before the if, or in both branches",
+                )  # fmt: skip
+            values[number] = self._zeros_like(values[1 - number])
+        (left, structure), (right, other) = (flatten(value) for value in values)
+        if structure != other:
+            kinds = f"{shown(values[1])} or {shown(values[0])}"
+            raise self.refused(place, f"{name} is {kinds}; branches give values of one structure")
+        leaves: list[Any] = []
+        for one, two in zip(left, right, strict=True):
+            if not isinstance(one, Node) and same(one, two):
+                leaves.append(one)
+                continue
+            self._check_values(name, one, two, place)
+            types = self._common(name, one, two, place)
+            slot = len(given[0][1])
+            for (body, results), value, kind in zip(given, (one, two), types, strict=True):
+                with _reopened(body):
+                    results.append(body.lift(as_node(body, value, kind)))
+            leaves.append(_Result(slot))
+        return structure, leaves
+
+    def is_result(self, name: str) -> bool:
+        """Return whether a name is that of what is returned: it is read where it was set only."""
+        return name not in self.function.__code__.co_varnames and (
+            name not in self.function.__code__.co_cellvars and name.startswith("result")
+        )
+
+    def _zeros_like(self, value: Any) -> Any:
+        leaves, structure = flatten(value)
+        return unflatten(structure, [0 if is_value(leaf) else leaf for leaf in leaves])
+
+    def _check_values(self, name: str, one: Any, two: Any, place: int) -> None:
+        for value, other in ((one, two), (two, one)):
+            if not is_value(value):
+                raise self.refused(
+                    place, f"{name} is {shown(value)} or {shown(other)}; a graph chooses between "
+                    "arrays and numbers only",
+                )  # fmt: skip
+
+    def _common(self, name: str, one: Any, two: Any, place: int) -> tuple[Kind, Kind]:
+        """Return the types that two values take: numbers that of the other one."""
+        kinds = kind_of(one), kind_of(two)
+        if is_number(one) and is_number(two):
+            dtype = np.result_type(kinds[0].dtype, kinds[1].dtype).name
+            if "float" in dtype:
+                dtype = FLOAT.get()
+            return Kind(dtype), Kind(dtype)
+        if is_number(one) or is_number(two):
+            number, kind = (one, kinds[1]) if is_number(one) else (two, kinds[0])
+            fits = np.can_cast(type(number), kind.dtype, "same_kind")
+            if fits and UNKNOWN not in kind.dims:
+                return kind, kind
+        known = all(isinstance(dim, int) for kind in kinds for dim in kind.dims)
+        differ = len(kinds[0].dims) != len(kinds[1].dims) or (
+            known and kinds[0].dims != kinds[1].dims
+        )
+        if differ or kinds[0].dtype != kinds[1].dtype:
+            retyped(one, kinds[1])
+            retyped(two, kinds[0])
+        if kinds[0].dtype != kinds[1].dtype:
+            text = (
+                f"{name} is {kinds[1].dtype} where the test is true and {kinds[0].dtype} where not"
+            )
+            raise self.type_error(place, f"{text}; write .astype({kinds[0].dtype!r})")
+        if differ:
+            text = (
+                f"{name} has the shape {kinds[1].dims} where the test is true and {kinds[0].dims}"
+            )
+            raise self.type_error(place, f"{text} where not", ShapeError)
+        return kinds
+
+    def type_error(self, place: int, text: str, kind: Any = GraphTypeError) -> Exception:
+        """Return the error about types at a statement."""
+        node = self.places[place]
+        code = self.function.__code__
+        line, column = getattr(node, "lineno", 0), getattr(node, "col_offset", 0) + 1
+        error: Exception = kind(f"{code.co_filename}:{line}:{column}: in {code.co_name}: {text}")
+        return error
+
+    # -- statements that change a value -----------------------------------------------------------
+
+    def assert_(
+        self, test: Any, message: Callable[[], Any], read: Callable[[], list[Any]],
+        write: Callable[[list[Any]], None], names: tuple[str, ...], place: int,
+    ) -> None:  # fmt: skip
+        """Raise where a test fails; one that is a node fails the run that reads what follows."""
+        test = self.test(test, place)
+        said = message()
+        node = self.places[place]
+        where = f"{self.function.__code__.co_filename}:{getattr(node, 'lineno', 0)}"
+        if not isinstance(test, Node):
+            if not test:
+                raise AssertionError(*([] if said is None else [said]))
+            return
+        text = f"{where}: the assertion does not hold" + ("" if said is None else f": {said}")
+        graph = graph_of("assert", [test])
+        write([
+            graph.apply(_ASSERTED, (value, test), {"message": text})
+            if isinstance(value, Node) else value
+            for value in read()
+        ])  # fmt: skip
+
+    def augmented(self, name: str, x: Any, y: Any) -> Any:
+        """Return what an augmented assignment makes of `x`."""
+        if (
+            isinstance(x, Node)
+            or isinstance(y, Node)
+            or (_STAGED.get() and isinstance(x, np.ndarray))
+        ):
+            return _PURE[name](x, y)
+        return _OPERATORS[name](x, y)
+
+    def written(self, x: Any, index: Any, value: Any) -> Any:
+        """Return `x` with a value at an index: a new one of a node, and of a list in a branch."""
+        if isinstance(x, Node):
+            return index_put(x, index, value)
+        if isinstance(x, np.ndarray):
+            node = next((one for one in (value, *_parts(index)) if isinstance(one, Node)), None)
+            if node is not None:
+                return index_put(graph_of("a write", [node]).lift(x), index, value)
+        if _STAGED.get() and isinstance(x, (list, dict, np.ndarray)):
+            x = x.copy()
+        x[index] = value
+        return x
+
+    def appended(self, x: Any, value: Any) -> Any:
+        """Return a list with one more element."""
+        if _STAGED.get() and type(x) is list:
+            return [*x, value]
+        x.append(value)
+        return x
+
+    def set_attribute(self, x: Any, name: str, value: Any, place: int) -> None:
+        """Set an attribute, or raise where a branch or a loop of the graph is traced."""
+        if _STAGED.get():
+            raise self.refused(
+                place, f"the attribute {name} is set where only a run knows whether or how often; "
+                "use a name, and set the attribute after",
+            )  # fmt: skip
+        setattr(x, name, value)
+
+
+def _parts(index: Any) -> tuple[Any, ...]:
+    return index if isinstance(index, tuple) else (index,)

@@ -1,0 +1,169 @@
+"""`function`: Python's control flow on nodes, as branches and loops of the graph."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import sysconfig
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from copy import deepcopy
+from functools import update_wrapper, wraps
+from pathlib import Path
+from types import CellType, CodeType, FunctionType, MethodType
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from actorgraph.autodiff.trees import flatten
+from actorgraph.errors import GraphError, GraphTypeError, shown
+from actorgraph.graph import Node
+from actorgraph.source.deciding import FLOAT
+from actorgraph.source.looping import Converted
+from actorgraph.source.reading import UnsupportedSyntax, read
+from actorgraph.source.staging import HELPER, staged
+
+__all__ = ["function"]
+
+_NOT_OURS = (
+    str(Path(__file__).parents[1]), sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"),
+)  # fmt: skip
+"""Where functions stand that are called as they are."""
+_CONVERTED: WeakKeyDictionary[FunctionType, FunctionType] = WeakKeyDictionary()
+_TEXTS: set[CodeType] = set()
+"""Code that has been made here: functions that converted ones define."""
+
+
+def function(func: Callable[..., Any], convert: bool = True) -> Callable[..., Any]:
+    """Return a function whose ``if``, ``while`` and ``for`` on nodes are those of the graph.
+
+    Where a test, or what a loop goes over, is a node, it becomes `cond`, `while_loop`, `scan` or
+    `fori_loop`; everything else stays Python, and is done while nodes are built.  ``break``,
+    ``continue``, early ``return``, ``and``, ``or``, ``not``, chained comparisons, conditional
+    expressions, list comprehensions, ``assert``, ``match`` on values and writes ``x[i] = v`` are
+    converted as well, and so are functions of yours that it calls.
+
+    A name that is read after a branch has a value on both ways; one that a loop carries has a
+    value before it and keeps its dtype and dims.  A Python number takes the dtype that it meets.
+
+    Parameters
+    ----------
+    func : function
+        A plain function or method, with source.
+    convert : bool
+        False leaves it as it is: loops are unrolled, and the truth of a node raises.
+
+    Returns
+    -------
+    callable
+        Of the same signature, for nodes; without a node it is the function as it was.
+
+    Raises
+    ------
+    UnsupportedSyntax
+        There is no source, or a construct has no form in a graph; with file, line and column.
+
+    Examples
+    --------
+    >>> import actorgraph as ag
+    >>> @ag.function
+    ... def halvings(x):
+    ...     count = 0
+    ...     while x > 1:
+    ...         x, count = x / 2, count + 1
+    ...     return count
+    >>> x = ag.Graph().input("x", (), "float64")
+    >>> ag.LispMachine([halvings(x)]).run_sync({"x": 100.0}).outputs[0].value  # doctest: +SKIP
+    array(7)
+    """
+    if not isinstance(func, (FunctionType, MethodType)):
+        raise GraphTypeError(f"ag.function takes a Python function, got {shown(func)}")
+    made = _bound(func) if convert else func
+
+    @wraps(func)
+    def converted(*args: Any, **kwargs: Any) -> Any:
+        with _numbers_of((args, kwargs)):
+            try:
+                return made(*args, **kwargs)
+            except RecursionError:
+                raise GraphError(
+                    f"{func.__qualname__} calls itself again and again: how deep a recursion goes "
+                    "must not depend on a node; write a loop"
+                ) from None
+
+    return converted
+
+
+@contextmanager
+def _numbers_of(given: Any) -> Iterator[None]:
+    """Let integers meet floats, and Python's floats be those of the arguments, as in Python."""
+    nodes = [leaf for leaf in flatten(given)[0] if isinstance(leaf, Node)]
+    floats = {node.dtype.name for node in nodes if node.dtype.kind == "f"}
+    token = FLOAT.set(floats.pop() if len(floats) == 1 else FLOAT.get())
+    graph = nodes[0].graph if nodes else None
+    before = None if graph is None else graph.convert
+    if graph is not None and before is None:
+        graph.convert = "same_kind"
+    try:
+        yield
+    finally:
+        FLOAT.reset(token)
+        if graph is not None:
+            graph.convert = before
+
+
+def _bound(func: FunctionType | MethodType) -> Any:
+    if isinstance(func, MethodType):
+        return MethodType(_made(func.__func__), func.__self__)  # type: ignore[arg-type]
+    return _made(func)
+
+
+def _called(func: Any) -> Any:
+    """Return the converted one of a function of the user's, any other as it is."""
+    plain = func.__func__ if isinstance(func, MethodType) else func
+    code = getattr(plain, "__code__", None)
+    if code is None or code in _TEXTS or code.co_filename.startswith(_NOT_OURS):
+        return func
+    if inspect.iscoroutinefunction(plain) or inspect.isgeneratorfunction(plain):
+        return func
+    try:
+        return _bound(func)
+    except UnsupportedSyntax:
+        return func  # it may never meet a node
+
+
+def _made(func: FunctionType) -> FunctionType:
+    found = _CONVERTED.get(func)
+    if found is None:
+        found = _CONVERTED[func] = _compiled(func)
+    return found
+
+
+def _compiled(func: FunctionType) -> FunctionType:
+    """Return the converted function: it has the file, lines, globals and cells of the user's."""
+    places: list[ast.AST] = []
+    definition = staged(func, deepcopy(read(func)), places)
+    code = func.__code__
+    cells = dict(zip(code.co_freevars, func.__closure__ or (), strict=True))
+    outer: Any = ast.parse(f"def made({', '.join([HELPER, *cells])}): pass").body[0]
+    args: Any = definition.args  # of which the defaults are those of the user's function
+    args.defaults = [ast.Constant(None) for _ in args.defaults]
+    args.kw_defaults = [one and ast.Constant(None) for one in args.kw_defaults]
+    outer.body = [definition]
+    module = ast.fix_missing_locations(ast.Module([outer], []))
+    (factory,) = _codes(compile(module, code.co_filename, "exec"))
+    (body,) = [one for one in _codes(factory) if one.co_name == definition.name]
+    given = {HELPER: CellType(Converted(func, places, _called)), **cells}
+    closure = tuple([given[name] for name in body.co_freevars])
+    made = FunctionType(body, func.__globals__, func.__name__, func.__defaults__, closure)
+    made.__kwdefaults__ = func.__kwdefaults__
+    update_wrapper(made, func)
+    waiting = [body]
+    while waiting:
+        one = waiting.pop()
+        _TEXTS.add(one)
+        waiting += _codes(one)
+    return made
+
+
+def _codes(code: CodeType) -> list[CodeType]:
+    return [one for one in code.co_consts if isinstance(one, CodeType)]

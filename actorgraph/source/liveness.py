@@ -1,0 +1,104 @@
+"""Which names are still read: what a branch or a loop has to hand on, and what it need not.
+
+Blocks have no jumps any more (`jumps`), so one walk backwards over statements is enough, and for a
+loop one until nothing is added.
+"""
+
+from __future__ import annotations
+
+import ast
+from copy import deepcopy
+from typing import Any
+
+from actorgraph.source.scope import bound_names, walk_own
+
+__all__ = ["annotate", "assigned"]
+
+_OWN = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
+
+
+def assigned(block: Any) -> set[str]:
+    """Return the names that statements may change, those that ``del`` takes away included."""
+    deleted = {
+        node.id
+        for node in walk_own(block)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Del)
+    }
+    return bound_names(_without_comprehensions(block)) | deleted
+
+
+def _without_comprehensions(block: Any) -> list[ast.AST]:
+    """Return statements without what has names of its own."""
+    kinds = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.Lambda)
+
+    class Cut(ast.NodeTransformer):
+        def generic_visit(self, node: ast.AST) -> ast.AST:
+            return ast.Constant(None) if isinstance(node, kinds) else super().generic_visit(node)
+
+    return [Cut().visit(deepcopy(one)) for one in block]
+
+
+def _read(node: Any) -> set[str]:
+    """Return the names that an expression, or a simple statement, reads."""
+    found = {
+        one.id
+        for one in ast.walk(node)
+        if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load)
+    }
+    if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
+        found.add(node.target.id)
+    return found
+
+
+def annotate(body: list[ast.stmt]) -> None:
+    """Write on each branch and loop which names are read after it, and in its next iteration.
+
+    Attributes ``after`` and ``head`` (of loops) are sets of names.
+    """
+    nested = [one for one in walk_own(body) if isinstance(one, ast.FunctionDef)]
+    closed = {name for one in nested for name in _read(one)}  # what is read when it is called
+    _block(body, closed, closed)
+
+
+def _block(body: list[ast.stmt], after: set[str], closed: set[str]) -> set[str]:
+    """Return what is read before a block, of what is read after it."""
+    live = set(after)
+    for one in reversed(body):
+        live = _statement(one, live, closed) | closed
+    return live
+
+
+def _statement(node: Any, after: set[str], closed: set[str]) -> set[str]:
+    if isinstance(node, ast.If):
+        node.after = set(after)  # type: ignore[attr-defined]
+        branches = _block(node.body, after, closed) | _block(node.orelse, after, closed)
+        return branches | _read(node.test)
+    if isinstance(node, (ast.While, ast.For)):
+        return _loop(node, after, closed)
+    if isinstance(node, ast.With):
+        inner = _block(node.body, after, closed)
+        bound = bound_names([one.optional_vars for one in node.items if one.optional_vars])
+        return (inner - bound).union(*[_read(one.context_expr) for one in node.items])
+    if isinstance(node, (ast.Try, ast.TryStar)):
+        live = set(after)
+        for block in (node.finalbody, node.orelse, *[h.body for h in node.handlers], node.body):
+            live |= _block(block, live | after, closed)
+        return live.union(*[_read(h.type) for h in node.handlers if h.type is not None])
+    if isinstance(node, _OWN):
+        return (after - {getattr(node, "name", "")}) | _read(node)
+    return (after - bound_names(_without_comprehensions([node]))) | _read(node)
+
+
+def _loop(node: Any, after: set[str], closed: set[str]) -> set[str]:
+    stopped = {node.stopped} if node.stopped else set()
+    entering = _read(node.test) if isinstance(node, ast.While) else set()
+    targets = bound_names([node.target]) if isinstance(node, ast.For) else set()
+    node.after = set(after)
+    head = after | entering | stopped
+    while True:
+        inside = (_block(node.body, head, closed) - targets) | head
+        if inside == head:
+            break
+        head = inside
+    node.head = head
+    return head if isinstance(node, ast.While) else head | _read(node.iter)

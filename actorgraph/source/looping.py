@@ -1,0 +1,539 @@
+"""Loops of converted functions, and calls of others: `Converted` is what their text calls."""
+
+from __future__ import annotations
+
+import builtins
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from types import FunctionType, MethodType
+from typing import Any, NamedTuple, final
+
+import numpy as np
+
+from actorgraph.autodiff.trees import flatten, unflatten
+from actorgraph.control.bodies import innermost
+from actorgraph.control.functions import fori_loop, graph_of, map, scan, while_loop  # noqa: A004
+from actorgraph.errors import GraphTypeError, ShapeError, shown
+from actorgraph.graph import Graph, Node
+from actorgraph.ops.broadcasting import sum as sum_of
+from actorgraph.ops.casting import astype
+from actorgraph.ops.comparison import logical_and, logical_not
+from actorgraph.ops.counting import all as all_of
+from actorgraph.ops.counting import any as any_of
+from actorgraph.ops.gathering import size_of
+from actorgraph.ops.indexing import getitem
+from actorgraph.ops.selection import maximum, minimum
+from actorgraph.source.deciding import (
+    FLOAT,
+    NUMBERS,
+    UNDEFINED,
+    Deciding,
+    Kind,
+    as_node,
+    is_number,
+    is_value,
+    kind_of,
+    retyped,
+    same,
+    staging,
+)  # fmt: skip
+from actorgraph.types import UNKNOWN
+
+__all__ = ["Converted"]
+
+
+class _Retype(Exception):
+    """A loop has to begin with other types: its numbers become what the body makes of them."""
+
+    def __init__(self, name: str, kinds: Any) -> None:
+        self.name, self.kinds = name, kinds
+        super().__init__()
+
+
+class _Range(NamedTuple):
+    """A range whose bounds are nodes."""
+
+    graph: Graph
+    start: Any
+    count: Any
+    step: Any
+
+
+class _Several(NamedTuple):
+    """What a loop goes over together, of which one is a node."""
+
+    parts: tuple[Any, ...]
+
+
+@final
+class Converted(Deciding):
+    """What the text of a converted function calls."""
+
+    def while_(
+        self, test: Callable[[], Any], body: Callable[[], None], read: Callable[[], list[Any]],
+        write: Callable[[list[Any]], None], names: tuple[str, ...], carried: tuple[str, ...],
+        place: int,
+    ) -> None:  # fmt: skip
+        """Run a loop until its test, or what is left of it as a loop of the graph."""
+        while True:
+            found = self.test(test(), place)
+            if isinstance(found, Node):
+                break
+            if not found:
+                return
+            body()
+        state = _Carried(self, read, write, names, carried, place)
+        graph = graph_of("while", [found])
+
+        def looped(init: list[Node]) -> list[Node]:
+            def ask(carry: list[Node]) -> Any:
+                with state.at(carry):
+                    value = self.test(test(), place)
+                return value if isinstance(value, Node) else np.bool_(value)
+
+            made: list[Node] = while_loop(ask, partial(state.through, body=body), init)
+            return made
+
+        state.run(graph, looped)
+
+    def for_(
+        self, over: Any, body: Callable[[Any], None], read: Callable[[], list[Any]],
+        write: Callable[[list[Any]], None], names: tuple[str, ...], carried: tuple[str, ...],
+        stopped: str, place: int,
+    ) -> None:  # fmt: skip
+        """Run a loop over elements; over those of a node as a loop of the graph."""
+        flag = names.index(stopped) if stopped else -1
+        state = _Carried(self, read, write, names, carried, place)
+
+        def has_stopped() -> Any:
+            return self.test(read()[flag]) if stopped else False
+
+        if isinstance(over, (Node, _Range, _Several)):
+            self._for_nodes(over, body, state, has_stopped if stopped else None)
+            return
+        items = iter(over)
+        for done, item in enumerate(items, 1):
+            body(item)
+            left = has_stopped()
+            if isinstance(left, Node):
+                graph = graph_of("for", [left])
+                if isinstance(over, range):
+                    rest = over[done:]
+                    if len(rest):
+                        count = innermost(graph).constant(np.int64(len(rest)))
+                        self._for_nodes(
+                            _Range(graph, rest.start, count, rest.step), body, state, has_stopped
+                        )
+                    return
+                for more in items:
+                    self.branch(
+                        self.not_(has_stopped()), partial(body, more), _nothing,
+                        read, write, names, carried, place,
+                    )  # fmt: skip
+                return
+            if left:
+                return
+
+    def _for_nodes(
+        self, over: Any, body: Callable[[Any], None], state: _Carried,
+        has_stopped: Callable[[], Any] | None,
+    ) -> None:  # fmt: skip
+        graph, count, item_at = self._elements(over)
+        assert graph is not None
+
+        def one(index: Node, carry: list[Node]) -> list[Node]:
+            return state.through(carry, body, item_at(index))
+
+        def counted(init: list[Node]) -> list[Node]:
+            made: list[Node] = fori_loop(0, count, one, init)
+            return made
+
+        def until(init: list[Node]) -> list[Node]:
+            assert has_stopped is not None
+
+            def ask(carry: list[Node]) -> Any:
+                index, *rest = carry
+                with state.at(rest):
+                    left = has_stopped()
+                goes_on = index < count
+                return (
+                    logical_and(goes_on, logical_not(left)) if isinstance(left, Node) else goes_on
+                )
+
+            def step(carry: list[Node]) -> list[Node]:
+                index, *rest = carry
+                return [index + 1, *one(index, rest)]
+
+            start = innermost(graph).constant(np.int64(0))
+            made: list[Node] = while_loop(ask, step, [start, *init])
+            return made[1:]
+
+        def along(init: list[Node]) -> list[Node]:
+            def step(carry: list[Node], x: Any) -> Any:
+                return state.through(carry, body, x), None
+
+            made: list[Node] = scan(step, init, over)[0]
+            return made
+
+        plain = isinstance(over, Node)
+        state.run(graph, until if has_stopped else along if plain else counted)
+
+    def _elements(self, over: Any) -> tuple[Graph | None, Any, Callable[[Node], Any]]:
+        """Return the graph, the number of elements, and what gives one."""
+        if isinstance(over, _Range):
+
+            def number(index: Node) -> Any:
+                plain = not isinstance(over.start, Node) and over.start == 0 and over.step == 1
+                return index if plain else over.start + index * over.step
+
+            return innermost(over.graph), over.count, number
+        if isinstance(over, _Several):
+            found = [self._elements(part) for part in over.parts]
+            least = found[0][1]
+            for _, count, _ in found[1:]:
+                least = _least(least, count)
+            graph = next(graph for graph, *_ in found if graph is not None)
+            return graph, least, partial(_side_by_side, [item for *_, item in found])
+        if not isinstance(over, Node):
+            array = np.asarray(list(over))
+            return None, len(array), partial(_of_array, array)
+        if not over.ndim:
+            raise GraphTypeError(f"a loop goes over the first axis, and {over!r} is a scalar")
+        size = over.dims[0] if isinstance(over.dims[0], int) else size_of(over, 0)
+        return graph_of("for", [over]), size, partial(getitem, over)
+
+    def comprehension(
+        self, over: Any, element: Callable[..., Any], test: Callable[..., Any], several: bool,
+        place: int,
+    ) -> Any:  # fmt: skip
+        """Return a list; over a node the array of what there is of each row."""
+        staged = isinstance(over, (Node, _Range, _Several))
+
+        def one(item: Any) -> Any:
+            given = item if several else (item,)
+            if staged and test(*given) is not True:
+                raise self.refused(
+                    place, "which elements a comprehension over a node keeps is known only in a "
+                    "run; use ag.ops.where, or a mask",
+                )  # fmt: skip
+            return element(*given)
+
+        if not staged:
+            return [one(item) for item in over if self._kept(test, item, several, place)]
+        if isinstance(over, Node):
+            return map(one, over)
+        graph, count, item_at = self._elements(over)
+        if isinstance(count, Node):
+            raise self.refused(
+                place, "a comprehension over a range of a node has a length that only a run knows; "
+                "go over an array",
+            )  # fmt: skip
+        assert graph is not None
+
+        def at(index: Node) -> Any:
+            return one(item_at(index))
+
+        return map(at, innermost(graph).constant(np.arange(count)))
+
+    def _kept(self, test: Callable[..., Any], item: Any, several: bool, place: int) -> bool:
+        found = self.test(test(*item) if several else test(item), place)
+        if isinstance(found, Node):
+            raise self.refused(
+                place, "how long a list is must not depend on a node; use ag.ops.where"
+            )
+        return bool(found)
+
+    # -- calls ------------------------------------------------------------------------------------
+
+    def called(self, function: Any) -> Any:
+        """Return what is called in place of a function."""
+        if isinstance(function, (FunctionType, MethodType)):
+            return self.convert(function)
+        try:
+            return _BUILTINS.get(function, function) if callable(function) else function
+        except TypeError:  # it has no hash
+            return function
+
+
+def _nothing() -> None:
+    pass
+
+
+def _side_by_side(items: list[Callable[[Node], Any]], index: Node) -> tuple[Any, ...]:
+    return tuple([item(index) for item in items])
+
+
+def _of_array(array: Any, index: Node) -> Node:
+    return getitem(index.graph.lift(array), index)
+
+
+def _least(one: Any, other: Any) -> Any:
+    if isinstance(one, Node) or isinstance(other, Node):
+        return minimum(one, other)
+    return min(one, other)
+
+
+class _Carried:
+    """The names that a loop of the graph carries.
+
+    Parameters
+    ----------
+    deciding : Converted
+    read, write : callable
+        Of all names that the loop sets.
+    names, carried : tuple of str
+        Those, and those that the next iteration, or what follows, reads.
+    place : int
+    """
+
+    def __init__(
+        self, deciding: Converted, read: Callable[[], list[Any]],
+        write: Callable[[list[Any]], None], names: tuple[str, ...], carried: tuple[str, ...],
+        place: int,
+    ) -> None:  # fmt: skip
+        self.deciding, self.read, self.write = deciding, read, write
+        self.names, self.carried, self.place = names, carried, place
+        self.kinds: dict[str, tuple[Any, list[Kind]]] = {}
+        self.before: list[Any] = []
+        self.structures: dict[str, Any] = {}
+        self.leaves: dict[str, list[Any]] = {}
+
+    def run(self, graph: Graph, looped: Callable[[list[Node]], list[Node]]) -> None:
+        """Build the loop, and give the names what it leaves."""
+        self.before = [*self.read()]
+        while True:
+            try:
+                found = looped(self._begin(graph))
+                break
+            except _Retype as retype:
+                self.write(self.before)
+                self.kinds[retype.name] = retype.kinds
+        self.write(self._values(found, ends=True))
+
+    def _begin(self, graph: Graph) -> list[Node]:
+        """Return the first carry: the leaves of the names that a graph can hold."""
+        self.structures, self.leaves = {}, {}
+        init: list[Node] = []
+        for name in self.carried:
+            value = self.before[self.names.index(name)]
+            kinds: Any = None
+            if name in self.kinds:
+                structure, kinds = self.kinds[name]
+                if value is UNDEFINED:
+                    value = unflatten(structure, [0] * len(kinds))
+            elif value is UNDEFINED:
+                if not self.deciding.is_result(name):
+                    raise self.deciding.refused(
+                        self.place, f"{name} is read in the next iteration, or after the loop, "
+                        "and has no value before it; give it one there",
+                    )  # fmt: skip
+                continue
+            leaves, self.structures[name] = flatten(value)
+            plan: list[Any] = []
+            for number, leaf in enumerate(leaves):
+                if is_value(leaf):
+                    plan.append((len(init), is_number(leaf)))
+                    kind = kinds[number] if kinds else kind_of(leaf)
+                    init.append(as_node(graph, leaf, kind))
+                else:
+                    plan.append(leaf)
+            self.leaves[name] = plan
+        return init
+
+    def _values(self, carry: list[Node], ends: bool = False) -> list[Any]:
+        values: list[Any] = [UNDEFINED] * len(self.names) if ends else [*self.before]
+        for name, plan in self.leaves.items():
+            found = [carry[leaf[0]] if isinstance(leaf, tuple) else leaf for leaf in plan]
+            values[self.names.index(name)] = unflatten(self.structures[name], found)
+        return values
+
+    @contextmanager
+    def at(self, carry: list[Node]) -> Iterator[None]:
+        """Let the names be those of an iteration."""
+        self.write(self._values(carry))
+        token = NUMBERS.set({**NUMBERS.get({}), **self._numbers(carry)})
+        try:
+            with staging():
+                yield
+        finally:
+            NUMBERS.reset(token)
+
+    def _numbers(self, carry: list[Node]) -> dict[Node, Callable[[Kind], Exception]]:
+        """Return what may begin again as another type: once, for each name."""
+        return {
+            carry[leaf[0]]: partial(self._again, name, number)
+            for name, plan in self.leaves.items()
+            for number, leaf in enumerate(plan)
+            if isinstance(leaf, tuple) and leaf[1] and name not in self.kinds
+        }
+
+    def _again(self, name: str, number: int, kind: Kind) -> _Retype:
+        leaves, structure = flatten(self.before[self.names.index(name)])
+        kinds = [kind if i == number else kind_of(leaf) for i, leaf in enumerate(leaves)]
+        return _Retype(name, (structure, kinds))
+
+    def through(self, carry: list[Node], body: Callable[..., None], *item: Any) -> list[Node]:
+        """Return the next carry."""
+        with self.at(carry):
+            body(*item)
+            after = dict(zip(self.names, self.read(), strict=True))
+            return self._taken(carry, after)
+
+    def _taken(self, carry: list[Node], after: dict[str, Any]) -> list[Node]:
+        found: list[Any] = [*carry]
+        for name in self.carried:
+            value = after[name]
+            if name not in self.leaves:
+                self._discovered(name, value)
+                continue
+            leaves, structure = flatten(value)
+            if structure != self.structures[name]:
+                raise self.deciding.refused(
+                    self.place, f"{name} enters an iteration as {self.structures[name]} and leaves "
+                    f"as {structure} (* is an array); a list that grows is a comprehension, or "
+                    "ag.scan",
+                )  # fmt: skip
+            for number, (leaf, plan) in enumerate(zip(leaves, self.leaves[name], strict=True)):
+                if not isinstance(plan, tuple):
+                    if not same(leaf, plan):
+                        raise self.deciding.refused(
+                            self.place, f"{name} changes from {shown(plan)} to {shown(leaf)}; a "
+                            "loop over nodes carries arrays and numbers only",
+                        )  # fmt: skip
+                    continue
+                found[plan[0]] = self._next(name, number, leaf, carry[plan[0]])
+        return found
+
+    def _discovered(self, name: str, value: Any) -> None:
+        """Begin again, where the loop gives a first value to what is returned."""
+        if value is not UNDEFINED:
+            leaves, structure = flatten(value)
+            raise _Retype(name, (structure, [kind_of(leaf) for leaf in leaves]))
+
+    def _first(self, name: str, number: int) -> Any:
+        """Return what a leaf was before the loop: perhaps a number of a loop around it."""
+        value = self.before[self.names.index(name)]
+        return None if value is UNDEFINED else flatten(value)[0][number]
+
+    def _next(self, name: str, number: int, value: Any, carry: Node) -> Node:
+        """Return a leaf of the next carry, of the type of this one."""
+        kind, found = kind_of(carry), kind_of(value)
+        if not is_value(value):
+            raise self.deciding.refused(
+                self.place, f"{name} becomes {shown(value)}; a loop over nodes carries arrays and "
+                "numbers only",
+            )  # fmt: skip
+        if is_number(value) and np.can_cast(type(value), kind.dtype, "same_kind"):
+            return as_node(carry.graph, value, kind)
+        differs = len(kind.dims) != len(found.dims) or any(
+            one != other and isinstance(one, int) and isinstance(other, int)
+            for one, other in zip(kind.dims, found.dims, strict=False)
+        )
+        if kind.dtype == found.dtype and not differs:
+            return carry.graph.lift(value)
+        if UNKNOWN not in found.dims:
+            retyped(carry, found)
+            retyped(self._first(name, number), found)
+        what = GraphTypeError if kind.dtype != found.dtype else ShapeError
+        way = f"write .astype({kind.dtype!r})" if what is GraphTypeError else "it keeps its dims"
+        raise self.deciding.type_error(
+            self.place, f"{name} enters an iteration as {carry.type} and leaves as "
+            f"{found.dtype}[{', '.join([str(dim) for dim in found.dims])}]; {way}", what,
+        )  # fmt: skip
+
+
+# -- functions of Python that nodes do not take ---------------------------------------------------
+
+
+def _has_node(values: Any) -> Node | None:
+    return next((value for value in values if isinstance(value, Node)), None)
+
+
+def _range(*bounds: Any) -> Any:
+    node = _has_node(bounds)
+    if node is None:
+        return range(*bounds)
+    start, stop, step = (0, *bounds, 1) if len(bounds) == 1 else (*bounds, 1)[:3]
+    if not isinstance(step, int) or step == 0:
+        raise GraphTypeError(f"the step of a range of nodes is an int other than 0, got {step!r}")
+    length = stop - start if not is_number(start) or start else stop
+    count = (
+        maximum((length + (step - (1 if step > 0 else -1))) // step, 0)
+        if step != 1
+        else maximum(length, 0)
+    )
+    return _Range(graph_of("range", [node]), start, astype(count, "int64"), step)
+
+
+def _zip(*parts: Any, **options: Any) -> Any:
+    staged = any(isinstance(part, (Node, _Range, _Several)) for part in parts)
+    return _Several(parts) if staged else zip(*parts, **options)
+
+
+def _enumerate(over: Any, start: Any = 0) -> Any:
+    if not isinstance(over, (Node, _Range, _Several)):
+        return enumerate(over, start)
+    graph = over.graph if isinstance(over, (Node, _Range)) else _has_node(over.parts).graph  # type: ignore[union-attr]
+    endless = np.int64(np.iinfo(np.int32).max)
+    return _Several((_Range(graph, start, int(endless), 1), over))
+
+
+def _reversed(over: Any) -> Any:
+    return getitem(over, slice(None, None, -1)) if isinstance(over, Node) else reversed(over)
+
+
+def _len(x: Any) -> Any:
+    if not isinstance(x, Node):
+        return len(x)
+    return x.dims[0] if x.ndim and isinstance(x.dims[0], int) else size_of(x, 0)
+
+
+def _to(dtype: Any, plain: Any) -> Any:
+    def converted(*args: Any, **kwargs: Any) -> Any:
+        node = _has_node(args)
+        return plain(*args, **kwargs) if node is None else astype(node, dtype())
+
+    return converted
+
+
+def _extreme(pairwise: Any, plain: Any) -> Any:
+    def extreme(*args: Any, **kwargs: Any) -> Any:
+        if len(args) < 2 or _has_node(args) is None:
+            return plain(*args, **kwargs)
+        first, *rest = args
+        for one in rest:
+            first = pairwise(first, one)
+        return first
+
+    return extreme
+
+
+def _over(reduced: Any, plain: Any) -> Any:
+    def over(x: Any, *rest: Any) -> Any:
+        return plain(x, *rest) if rest or not isinstance(x, Node) else reduced(x, 0)
+
+    return over
+
+
+def _of_math(name: str) -> Any:
+    plain, ufunc = getattr(math, name), getattr(np, name)
+
+    def of_math(*args: Any) -> Any:
+        return plain(*args) if _has_node(args) is None else ufunc(*args)
+
+    return of_math
+
+
+_BUILTINS: dict[Any, Any] = {
+    range: _range, zip: _zip, enumerate: _enumerate, reversed: _reversed, len: _len,
+    int: _to(lambda: "int64", int), float: _to(FLOAT.get, float), bool: _to(lambda: "bool", bool),
+    min: _extreme(minimum, min), max: _extreme(maximum, max), sum: _over(sum_of, sum),
+    any: _over(any_of, builtins.any), all: _over(all_of, builtins.all),
+    **{
+        getattr(math, name): _of_math(name)
+        for name in "sin cos tan exp log sqrt tanh sinh cosh floor ceil hypot".split()
+    },
+}  # fmt: skip
+"""What stands for builtins where an argument is a node."""

@@ -1,0 +1,411 @@
+"""Python's control flow as calls: what decides is asked while nodes are built.
+
+An ``if`` becomes two functions of no arguments and a call that runs one of them, or traces both
+where the test is a node; so do loops, ``and``, ``or``, ``not``, conditional expressions,
+comprehensions and ``assert``.  Names stay names: the functions write those of the function around
+them.  Every node of the tree keeps its line and column.
+"""
+
+from __future__ import annotations
+
+import ast
+from copy import deepcopy
+from types import FunctionType
+from typing import Any
+
+from actorgraph.source.fence import check_everywhere
+from actorgraph.source.jumps import Jumps, UnsupportedPattern, jumps
+from actorgraph.source.liveness import annotate, assigned
+from actorgraph.source.reading import refuse
+from actorgraph.source.scope import Scope, walk_own
+
+__all__ = ["HELPER", "staged"]
+
+HELPER = "ag__"
+"""The name of what decides."""
+
+_ALWAYS_REFUSED = "write it without, or call that part from outside of the function"
+
+
+def staged(function: FunctionType, tree: ast.FunctionDef, places: list[ast.AST]) -> ast.FunctionDef:
+    """Return the definition of a function with its control flow as calls.
+
+    Parameters
+    ----------
+    function : function
+    tree : ast.FunctionDef
+        Changed.
+    places : list
+        Gets the statements that the calls name by number.
+
+    Raises
+    ------
+    UnsupportedSyntax
+        What has no form in a graph.
+    """
+    fenced = check_everywhere(tree)
+    if fenced is not None:
+        text = f"{type(fenced).__name__.lower()} has no form in a graph; {_ALWAYS_REFUSED}"
+        raise refuse(fenced, text, function)
+    for one in walk_own(tree.body):
+        if isinstance(one, (ast.Try, ast.TryStar)) and jumps(one):
+            raise refuse(
+                one, "an exception is no value of a graph, so nothing may leave a try; return "
+                "after it", function,
+            )  # fmt: skip
+    scope = Scope(function, tree)
+    return _Definition(function, scope, places).made()
+
+
+def _located(made: Any, like: ast.AST) -> Any:
+    for node in ast.walk(made):
+        ast.copy_location(node, like)
+    return made
+
+
+def _text(text: str, like: ast.AST) -> Any:
+    return _located(ast.parse(text).body[0], like)
+
+
+def _expression(text: str, like: ast.AST) -> Any:
+    return _located(ast.parse(text, mode="eval").body, like)
+
+
+class _Definition:
+    """One function while its statements are rewritten."""
+
+    def __init__(self, function: FunctionType, scope: Scope, places: list[ast.AST]) -> None:
+        self.function, self.scope, self.places = function, scope, places
+        self.jumps = Jumps(scope)
+        self.expressions = _Expressions(self)
+
+    def made(self) -> ast.FunctionDef:
+        """Return the definition."""
+        tree: ast.FunctionDef = self.scope.tree
+        try:
+            body = self.jumps.rewritten()
+        except UnsupportedPattern as error:
+            text = "a pattern cannot take nodes apart; assign them to names first"
+            raise refuse(error.pattern, text, self.function) from None
+        body.append(_text(f"return {self.jumps.result}", tree.body[-1]))
+        body = self.plain(body)
+        annotate(body)
+        names = sorted(assigned(body) - set(self.scope.args))
+        bound = [_text(f"if 0: {' = '.join(names)} = None", tree)] if names else []
+        tree.body = [*bound, *self.block(body)]
+        tree.decorator_list, tree.returns = [], None
+        return tree
+
+    def at(self, node: ast.AST) -> int:
+        """Return the number of a place, for errors."""
+        self.places.append(node)
+        return len(self.places) - 1
+
+    # -- before names are followed: no break, no continue, no writes into nodes -------------------
+
+    def plain(self, body: list[ast.stmt]) -> list[ast.stmt]:
+        """Return a block in simpler statements."""
+        out: list[ast.stmt] = []
+        for one in body:
+            out += self._plain_statement(one)
+        return out
+
+    def _plain_statement(self, node: Any) -> list[ast.stmt]:
+        if type(node) in (ast.While, ast.For):
+            stops = any(isinstance(one, ast.Break) for one in _of_loop(node.body))
+            node.stopped = self.scope.fresh("stopped") if stops else ""
+            node.body = self.plain(_without_jumps(node.body, node.stopped))
+            return [*([_text(f"{node.stopped} = False", node)] if stops else []), node]
+        for field in ("body", "orelse", "finalbody"):
+            block = isinstance(getattr(node, field, None), list)
+            if block and not isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+                setattr(node, field, self.plain(getattr(node, field)))
+        for handler in getattr(node, "handlers", []):
+            handler.body = self.plain(handler.body)
+        if isinstance(node, ast.AugAssign):
+            target: Any = deepcopy(node.target)
+            target.ctx = ast.Load()
+            made = _expression(f"{HELPER}.augmented({type(node.op).__name__!r}, x, y)", node)
+            made.args[1:] = [target, node.value]
+            node = _located_one(ast.Assign([node.target], made), node)
+        if isinstance(node, ast.Assign) and len(node.targets) == 1:
+            return [self._written(node)]
+        if isinstance(node, ast.Expr) and self._appends(node.value):
+            call: Any = node.value
+            name = call.func.value.id
+            made = _text(f"{name} = {HELPER}.appended({name}, x)", node)
+            made.value.args[1] = call.args[0]
+            return [made]
+        return [node]
+
+    def _appends(self, node: ast.AST) -> bool:
+        return (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr == "append"
+            and isinstance(node.func.value, ast.Name)
+            and node.func.value.id in self.scope.locals
+            and len(node.args) == 1
+        )
+
+    def _written(self, node: ast.Assign) -> ast.stmt:
+        """Return ``x[i] = v`` as a new value of `x`, ``x.a = v`` as a call that may refuse."""
+        target = node.targets[0]
+        if isinstance(target, ast.Attribute):
+            made = _text(f"{HELPER}.set_attribute(x, {target.attr!r}, v, {self.at(node)})", node)
+            made.value.args[0], made.value.args[2] = target.value, node.value
+            return made  # type: ignore[no-any-return]
+        base = target.value if isinstance(target, ast.Subscript) else None
+        if not isinstance(base, ast.Name) or base.id not in self.scope.locals:
+            return node
+        assert isinstance(target, ast.Subscript)
+        made = _text(f"{base.id} = {HELPER}.written({base.id}, i, v)", node)
+        made.value.args[1:] = [_index(target.slice), node.value]
+        return made  # type: ignore[no-any-return]
+
+    # -- statements -------------------------------------------------------------------------------
+
+    def block(self, body: list[ast.stmt]) -> list[ast.stmt]:
+        """Return the statements that stand for a block."""
+        out: list[ast.stmt] = []
+        for one in body:
+            method = getattr(self, f"_on_{type(one).__name__.lower()}", None)
+            out += [self.expressions.visit(one)] if method is None else method(one)
+        return out or [ast.Pass()]
+
+    def _functions(
+        self, node: Any, names: list[str], *bodies: tuple[str, list[ast.stmt]]
+    ) -> list[ast.stmt]:
+        """Return functions of no arguments that hold blocks, and two that read and set names."""
+        out = []
+        for head, body in bodies:
+            made = _text(f"def {head}: pass", node)
+            outer = [_text(f"nonlocal {', '.join(names)}", node)] if names else []
+            made.body = [*outer, *body]
+            out.append(made)
+        return out
+
+    def _state(self, node: Any, names: list[str]) -> tuple[list[ast.stmt], str]:
+        """Return functions that read and set names, and their names as arguments."""
+        read, write = self.scope.fresh("read"), self.scope.fresh("write")
+        values = ", ".join(f"lambda: {name}" for name in names)
+        getter = _text(f"def {read}(): return {HELPER}.state({values})", node)
+        setter = _text(f"def {write}(values): pass", node)
+        gone = [_text(f"if {name} is {HELPER}.UNDEFINED: del {name}", node) for name in names]
+        if names:
+            setter.body = [
+                _text(f"nonlocal {', '.join(names)}", node),
+                _text(f"{', '.join(names)}, = values", node), *gone,
+            ]  # fmt: skip
+        return [getter, setter], f"{read}, {write}, {tuple(names)!r}"
+
+    def _on_if(self, node: Any) -> list[ast.stmt]:
+        names = sorted(assigned([*node.body, *node.orelse]))
+        live = tuple([name for name in names if name in node.after])
+        true, false = self.scope.fresh("then"), self.scope.fresh("otherwise")
+        state, given = self._state(node, names)
+        blocks = (f"{true}()", self.block(node.body)), (f"{false}()", self.block(node.orelse))
+        bodies = self._functions(node, names, *blocks)
+        call = _text(
+            f"{HELPER}.if_(test, {true}, {false}, {given}, {live!r}, {self.at(node)})", node
+        )
+        call.value.args[0] = self.expressions.visit(node.test)
+        return [*bodies, *state, call]
+
+    def _on_while(self, node: Any) -> list[ast.stmt]:
+        test = self.expressions.visit(node.test)
+        if node.stopped:
+            whole = _expression(
+                f"{HELPER}.and_(lambda: {HELPER}.not_({node.stopped}), lambda: x)", node
+            )
+            whole.args[1].body = test
+            test = whole
+        names = sorted(assigned([*node.body, ast.Expr(node.test)]))
+        ask, body = self.scope.fresh("test"), self.scope.fresh("body")
+        asked = _located_one(ast.Return(test), node)
+        state, given = self._state(node, names)
+        made = self._functions(
+            node, names, (f"{ask}()", [asked]), (f"{body}()", self.block(node.body))
+        )
+        carried = self._carried(node, names)
+        call = _text(f"{HELPER}.while_({ask}, {body}, {given}, {carried}, {self.at(node)})", node)
+        return [*made, *state, call]
+
+    def _carried(self, node: Any, names: list[str]) -> str:
+        return repr(tuple([name for name in names if name in node.head]))
+
+    def _on_for(self, node: Any) -> list[ast.stmt]:
+        names = sorted(
+            assigned(
+                [*node.body, _located_one(ast.Assign([node.target], ast.Constant(None)), node)]
+            )
+        )
+        body, item = self.scope.fresh("body"), self.scope.fresh("item")
+        first = _text(f"x = {item}", node)
+        first.targets = [node.target]
+        state, given = self._state(node, names)
+        made = self._functions(node, names, (f"{body}({item})", [first, *self.block(node.body)]))
+        call = _text(
+            f"{HELPER}.for_(over, {body}, {given}, {self._carried(node, names)}, "
+            f"{node.stopped!r}, {self.at(node)})", node,
+        )  # fmt: skip
+        call.value.args[0] = self.expressions.visit(node.iter)
+        return [*made, *state, call]
+
+    def _on_with(self, node: Any) -> list[ast.stmt]:
+        node.items = [self.expressions.visit(one) for one in node.items]
+        node.body = self.block(node.body)
+        return [node]
+
+    def _on_try(self, node: Any) -> list[ast.stmt]:
+        for field in ("body", "orelse", "finalbody"):
+            found = getattr(node, field)
+            setattr(node, field, self.block(found) if found else [])
+        for handler in node.handlers:
+            handler.body = self.block(handler.body)
+        return [node]
+
+    def _on_functiondef(self, node: Any) -> list[ast.stmt]:
+        decorators = [self.expressions.visit(one) for one in node.decorator_list]
+        made = staged(self.function, node, self.places)
+        made.decorator_list = decorators
+        return [made]
+
+    def _on_classdef(self, node: Any) -> list[ast.stmt]:
+        return [node]
+
+    def _on_assert(self, node: Any) -> list[ast.stmt]:
+        live = sorted(
+            {n.id for n in ast.walk(node.test) if isinstance(n, ast.Name)} & self.scope.locals
+        )
+        state, given = self._state(node, live)
+        call = _text(f"{HELPER}.assert_(test, lambda: None, {given}, {self.at(node)})", node)
+        call.value.args[0] = self.expressions.visit(node.test)
+        if node.msg is not None:
+            call.value.args[1].body = self.expressions.visit(node.msg)
+        return [*state, call]
+
+
+def _located_one(made: Any, like: ast.AST) -> Any:
+    """Return a new node at a place; its parts keep theirs."""
+    return ast.fix_missing_locations(ast.copy_location(made, like))
+
+
+def _of_loop(body: list[ast.stmt]) -> list[ast.stmt]:
+    """Return the statements of a loop's body, those of loops inside it aside."""
+    found: list[ast.stmt] = []
+    for one in body:
+        found.append(one)
+        if not isinstance(one, (ast.While, ast.For, ast.FunctionDef, ast.ClassDef)):
+            for field in ("body", "orelse"):
+                found += _of_loop(getattr(one, field, []))
+    return found
+
+
+def _without_jumps(body: list[ast.stmt], stopped: str) -> list[ast.stmt]:
+    """Return the body of a loop with a flag for ``break``; jumps stand last in their branch."""
+    out: list[ast.stmt] = []
+    for one in body:
+        if isinstance(one, ast.Break):
+            out.append(_text(f"{stopped} = True", one))
+        elif isinstance(one, ast.Continue):
+            out.append(_located(ast.Pass(), one))
+        else:
+            if isinstance(one, (ast.If, ast.With)):
+                one.body = _without_jumps(one.body, stopped)
+            if isinstance(one, ast.If):
+                one.orelse = _without_jumps(one.orelse, stopped)
+            out.append(one)
+    return out
+
+
+def _index(node: ast.expr) -> ast.expr:
+    """Return an index as a value: slices as calls of `slice`."""
+    if isinstance(node, ast.Tuple):
+        return _located_one(ast.Tuple([_index(one) for one in node.elts], ast.Load()), node)  # type: ignore[no-any-return]
+    if not isinstance(node, ast.Slice):
+        return node
+    made = _expression(f"{HELPER}.slice(None, None, None)", node)
+    for place, part in enumerate((node.lower, node.upper, node.step)):
+        if part is not None:
+            made.args[place] = part
+    return made  # type: ignore[no-any-return]
+
+
+class _Expressions(ast.NodeTransformer):
+    """Makes calls of what decides in expressions."""
+
+    def __init__(self, definition: _Definition) -> None:
+        self.definition = definition
+
+    def _call(self, name: str, node: ast.AST, *parts: ast.expr) -> Any:
+        """Return a call whose arguments are computed when they are asked for."""
+        for part in parts:
+            for one in ast.walk(part):
+                if isinstance(one, ast.NamedExpr):
+                    text = "a name is bound by := where it may not be computed; bind it before"
+                    raise refuse(one, text, self.definition.function)
+        whole = _expression(f"{HELPER}.{name}({', '.join(['lambda: x'] * len(parts))})", node)
+        for given, part in zip(whole.args, parts, strict=True):
+            given.body = self.visit(part)
+        return whole
+
+    def visit_BoolOp(self, node: ast.BoolOp) -> Any:
+        return self._call("and_" if isinstance(node.op, ast.And) else "or_", node, *node.values)
+
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> Any:
+        self.generic_visit(node)
+        if not isinstance(node.op, ast.Not):
+            return node
+        made = _expression(f"{HELPER}.not_(x)", node)
+        made.args = [node.operand]
+        return made
+
+    def visit_IfExp(self, node: ast.IfExp) -> Any:
+        made = self._call("choose", node, node.body, node.orelse)
+        made.args = [self.visit(node.test), *made.args, ast.Constant(self.definition.at(node))]
+        return _located_one(made, node)
+
+    def visit_Compare(self, node: ast.Compare) -> Any:
+        if len(node.ops) == 1:
+            return self.generic_visit(node)
+        made = self._call("chain", node, node.left, *node.comparators)
+        made.args.insert(0, ast.Constant(" ".join([type(one).__name__ for one in node.ops])))
+        return _located_one(made, node)
+
+    def visit_Call(self, node: ast.Call) -> Any:
+        self.generic_visit(node)
+        if isinstance(node.func, ast.Name) and node.func.id in ("super", "locals"):
+            return node
+        made = _expression(f"{HELPER}.called(f)", node.func)
+        made.args = [node.func]
+        node.func = made
+        return node
+
+    def visit_Lambda(self, node: ast.Lambda) -> Any:
+        return self.generic_visit(node)
+
+    def visit_ListComp(self, node: ast.ListComp) -> Any:
+        generator = node.generators[0]
+        target = generator.target
+        names = [target] if isinstance(target, ast.Name) else getattr(target, "elts", [])
+        if len(node.generators) > 1 or not names or not all(isinstance(n, ast.Name) for n in names):
+            return self.generic_visit(node)
+        args = ", ".join([n.id for n in names])
+        several = not isinstance(target, ast.Name)
+        made = _expression(
+            f"{HELPER}.comprehension(over, lambda {args}: x, lambda {args}: True, {several}, "
+            f"{self.definition.at(node)})", node,
+        )  # fmt: skip
+        made.args[0], made.args[1].body = self.visit(generator.iter), self.visit(node.elt)
+        if generator.ifs:
+            whole: Any = (
+                generator.ifs[0]
+                if len(generator.ifs) == 1
+                else ast.BoolOp(ast.And(), generator.ifs)
+            )
+            made.args[2].body = self.visit(_located_one(whole, node))
+        return _located_one(made, node)
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> Any:
+        return node

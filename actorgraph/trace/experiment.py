@@ -1,0 +1,258 @@
+"""`experiment`: what lanes, devices and captures bring to a graph, simulated or measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from math import prod
+from os import PathLike
+from pathlib import Path
+from time import perf_counter
+from typing import Any, NamedTuple, final
+
+import numpy as np
+
+from actorgraph.devices import Device
+from actorgraph.devices.sim import GPU, LaneSpan, SimulatedGPUs, StepLoad
+from actorgraph.errors import GraphError
+from actorgraph.graph import as_nodes
+from actorgraph.machines import ActorMachine
+from actorgraph.node import Node
+from actorgraph.op import bind_attrs
+from actorgraph.trace.assembly import Records
+from actorgraph.trace.records import Slice
+from actorgraph.trace.trace import Trace
+from actorgraph.trace.using import record
+from actorgraph.types import bind_shape
+
+__all__ = ["Experiment", "ExperimentRow", "experiment"]
+
+_SIMULATED = "simulated"
+
+
+class ExperimentRow(NamedTuple):
+    """One way to run the graph.
+
+    Attributes
+    ----------
+    devices : str
+    lanes : int
+        Of each device.
+    captured : bool
+    how : str
+        "simulated" or "measured".
+    took_us : float
+        One run with its copies, parameters being there.
+    overlap : float
+        StepLoad of all lanes over that time.
+    busy : float
+        Mean share of the devices in use; NaN where it was measured.
+    critical : tuple of str
+        What the end has waited for, simulated.
+    spans : tuple of LaneSpan
+        The timeline.
+    """
+
+    devices: str
+    lanes: int
+    captured: bool
+    how: str
+    took_us: float
+    overlap: float
+    busy: float
+    critical: tuple[str, ...]
+    spans: tuple[LaneSpan, ...]
+
+    def trace(self) -> Trace:
+        """Return the timeline as a trace, with the tracks that one of real devices has."""
+        slices = [
+            Slice(
+                span.lane, span.start * 1e-6, span.end * 1e-6, span.name, "device", 0, self.how,
+                None, None, span.start * 1e-6, 0, 0,
+            )
+            for span in self.spans
+        ]  # fmt: skip
+        made = Trace()
+        lanes = tuple(dict.fromkeys(sorted([one.lane for one in slices])))
+        made._fill(Records(self.took_us * 1e-6, 0, lanes, (), tuple(slices), (), (), ()))
+        return made
+
+
+@final
+class Experiment:
+    """A table of rows; its text is the table.
+
+    Attributes
+    ----------
+    rows : tuple of ExperimentRow
+    """
+
+    def __init__(self, rows: Sequence[ExperimentRow]) -> None:
+        self.rows = tuple(rows)
+
+    @property
+    def best(self) -> ExperimentRow:
+        """The row that took the least time."""
+        return min(self.rows, key=_took)
+
+    def to_html(self, path: str | PathLike[str], row: ExperimentRow | None = None) -> Path:
+        """Write the timeline of a row, by default the best one, as a page; return its path."""
+        row = self.best if row is None else row
+        kind = "captured" if row.captured else "eager"
+        title = f"{row.devices}, {row.lanes} lanes, {kind}, {row.how}"
+        return row.trace().to_html(path, title=title)
+
+    def __str__(self) -> str:
+        lines = ["devices     lanes  launched      time us  overlap   busy"]
+        for row in self.rows:
+            busy = "     " if np.isnan(row.busy) else f"{row.busy:5.0%}"
+            launched = "captured" if row.captured else "eager"
+            lines.append(
+                f"{row.devices:<10} {row.lanes:>6}  {launched:<8} {row.took_us:>12.1f} "
+                f"{row.overlap:>7.2f}x  {busy}  {row.how}"
+            )
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        return f"<Experiment of {len(self.rows)} rows>"
+
+
+def _took(row: ExperimentRow) -> float:
+    return row.took_us
+
+
+def experiment(
+    outputs: Any,
+    feeds: Mapping[Any, Any],
+    *,
+    lanes: Iterable[int] = (1, 2, 4, 8),
+    devices: int | Sequence[str | Device] = 1,
+    captured: Iterable[bool] = (False, True),
+    backward: bool = False,
+    gpu: GPU | None = None,
+) -> Experiment:
+    """Return what a run of a graph takes by the number of lanes, simulated or measured.
+
+    Parameters
+    ----------
+    outputs : node or several
+    feeds : mapping
+        Of a run; with simulated devices only the shapes count.
+    lanes : iterable of int
+    devices : int or list of devices
+        So many simulated GPUs, or names of devices that are there, which are measured.
+    captured : iterable of bool
+        Whether what a run launches is a CUDA graph; only simulated so far.
+    backward : bool
+        Differentiate the first output.
+    gpu : GPU, optional
+        What a simulated GPU can do.
+
+    Raises
+    ------
+    GraphError
+        There are no devices, or captures are asked for of devices that are measured.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import actorgraph as ag
+    >>> x = ag.Graph().input("x", (64, 64))
+    >>> found = ag.devices.experiment(
+    ...     [ag.ops.exp(x * float(i)) for i in range(16)], {"x": np.ones((64, 64), "float32")},
+    ...     lanes=(1, 4), gpu=ag.devices.GPU(launch_us=1.0))
+    >>> eager, captured = found.rows[:2], found.rows[2:]
+    >>> captured[1].took_us < captured[0].took_us
+    True
+    """
+    targets = list(as_nodes(outputs))
+    ways = [bool(one) for one in captured]
+    counts = list(lanes)
+    if isinstance(devices, int):
+        if devices < 1:
+            raise GraphError(f"an experiment needs a device, got devices={devices}")
+        found = [
+            _simulated(targets, feeds, devices, count, way, backward, gpu or GPU())
+            for way in ways
+            for count in counts
+        ]
+        return Experiment(found)
+    if ways == [True]:
+        raise GraphError("CUDA graphs are only simulated so far: give devices as a number")
+    return Experiment([_measured(targets, feeds, devices, count, backward) for count in counts])
+
+
+def _simulated(
+    targets: list[Node],
+    feeds: Mapping[Any, Any],
+    devices: int,
+    lanes: int,
+    captured: bool,
+    backward: bool,
+    gpu: GPU,
+) -> ExperimentRow:
+    symbols: dict[str, int] = {}
+
+    def work(step: Node) -> StepLoad:
+        *shapes, shape = [_bound(part, symbols) for part in (*step.inputs, step)]
+        sizes = [prod(one) for one in (*shapes, shape)]
+        flops = step.op.flops(tuple(shapes), shape, bind_attrs(step.attrs, symbols))
+        return StepLoad(shape, max(sizes), flops, sum(sizes) * step.dtype.itemsize)
+
+    for key, value in feeds.items():
+        node = targets[0].graph[key] if isinstance(key, str) else key
+        symbols |= {
+            str(dim): size
+            for dim, size in zip(node.dims, np.shape(value), strict=True)
+            if not isinstance(dim, int)
+        }
+    simulation = SimulatedGPUs(devices, work, gpu, captured)
+    with ActorMachine(targets, devices=simulation.devices, lanes=lanes, workers=1) as machine:
+        for _ in range(2):  # the second one copies no parameter
+            simulation.clear()
+            machine.run_sync(feeds, backward=backward)
+        line = simulation.timeline()
+    worked = sum([span.end - span.start for span in line.spans])
+    busy = sum(line.busy.values()) / devices
+    name = f"{devices} GPU" if devices == 1 else f"{devices} GPUs"
+    return ExperimentRow(
+        name, lanes, captured, _SIMULATED, line.took_us, worked / (line.took_us or 1.0), busy,
+        line.critical, line.spans,
+    )  # fmt: skip
+
+
+def _bound(node: Node, symbols: Mapping[str, int]) -> tuple[int, ...]:
+    found = bind_shape(node.dims, symbols, None)
+    if None in found:
+        raise GraphError(
+            f"node {node.name!r} has a dim that only a run knows: it cannot be simulated, give "
+            "devices=['virtual:0'] to measure it"
+        )
+    return tuple([size for size in found if size is not None])
+
+
+def _measured(
+    targets: list[Node],
+    feeds: Mapping[Any, Any],
+    devices: Sequence[str | Device],
+    lanes: int,
+    backward: bool,
+) -> ExperimentRow:
+    with ActorMachine(targets, devices=devices, lanes=lanes) as machine:
+        for _ in range(3):
+            machine.run_sync(feeds, backward=backward)
+        with record() as trace:
+            started = perf_counter()
+            machine.run_sync(feeds, backward=backward)
+            took_us = (perf_counter() - started) * 1e6
+    parts = [part for part in trace.slices if part.kind == "device"]
+    began = min([part.start for part in parts], default=0.0)
+    spans = tuple([
+        LaneSpan(part.lane.split()[0], part.lane, part.name, (part.start - began) * 1e6,
+             (part.end - began) * 1e6, 0.0)
+        for part in parts
+    ])  # fmt: skip
+    worked = sum([span.end - span.start for span in spans])
+    names = ", ".join([one if isinstance(one, str) else one.name for one in devices])
+    return ExperimentRow(
+        names, lanes, False, "measured", took_us, worked / took_us, np.nan, (), spans
+    )

@@ -1,0 +1,208 @@
+"""Loops by data: scans and while loops of small bodies, and an LSTM over time, beside peers.
+
+One call of a loop of 1000 iterations with a body of two ops on 8 x 8 matrices; and one of an LSTM
+of 3 layers over 100 steps, forward, and forward and backward.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from functools import partial
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+import actorgraph as ag
+from benchmarks._harness import MISSING_PEER, Figure, best_call
+from benchmarks._report import exit_status, options, print_environment, print_table, write_json
+
+TRIPS = 1000
+STEPS, BATCH, HIDDEN, LAYERS = 100, 16, 64, 3
+TARGET = 1.2
+"""How long the tape may take, in times of the loop in Python."""
+
+DRAWN = np.random.default_rng(0)
+WEIGHTS = DRAWN.normal(size=(8, 8)).astype("float32") * np.float32(0.3)
+ELEMENTS = DRAWN.normal(size=(TRIPS, 8, 8)).astype("float32")
+START = np.ones((8, 8), "float32")
+SEQUENCE = DRAWN.normal(size=(STEPS, BATCH, HIDDEN)).astype("float32")
+
+Ways = dict[str, Callable[[], Any] | None]
+
+
+def python_scan() -> Any:
+    carry = START
+    for x in ELEMENTS:
+        carry = np.tanh(carry @ WEIGHTS + x)
+    return carry
+
+
+def python_while() -> Any:
+    carry, count = START, np.float32(0)
+    while count < TRIPS:
+        carry, count = np.tanh(carry @ WEIGHTS), count + np.float32(1)
+    return carry
+
+
+def _ours(build: Callable[[Any, Any], Any], machine: Any) -> Callable[[], Any]:
+    graph = ag.Graph()
+    start = graph.input("start", START.shape)
+    weights, xs = graph.input("weights", WEIGHTS.shape), graph.input("xs", ELEMENTS.shape)
+    last = build(start, (weights, xs))
+    made = machine([last], wrt=[])
+    feeds = {"start": START, "weights": WEIGHTS, "xs": ELEMENTS}
+
+    def run() -> Any:
+        return made.run_sync(feeds)[last].value
+
+    return run
+
+
+def our_scan(start: Any, given: Any) -> Any:
+    weights, xs = given
+    return ag.scan(lambda c, x: (ag.ops.tanh(c @ weights + x), None), start, xs)[0]
+
+
+def our_while(start: Any, given: Any) -> Any:
+    weights, _ = given
+    step = lambda c: (ag.ops.tanh(c[0] @ weights), c[1] + 1.0)  # noqa: E731
+    return ag.while_loop(lambda c: c[1] < TRIPS, step, (start, np.float32(0)))[0]
+
+
+def of_torch(kind: str) -> Callable[[], Any] | None:
+    try:
+        torch = import_module("torch")
+    except ImportError:
+        return None
+    weights, xs, start = map(torch.from_numpy, (WEIGHTS, ELEMENTS, START))
+
+    def scan() -> Any:
+        carry = start
+        for x in xs:
+            carry = torch.tanh(carry @ weights + x)
+        return carry
+
+    def while_loop() -> Any:
+        carry, count = start, torch.zeros(())
+        while count < TRIPS:
+            carry, count = torch.tanh(carry @ weights), count + 1
+        return carry
+
+    return scan if kind == "scan" else while_loop
+
+
+def of_jax(kind: str) -> Callable[[], Any] | None:
+    try:
+        jax = import_module("jax")
+    except ImportError:
+        return None
+    np_ = jax.numpy
+
+    def scan(start: Any, weights: Any, xs: Any) -> Any:
+        return jax.lax.scan(lambda c, x: (np_.tanh(c @ weights + x), None), start, xs)[0]
+
+    def while_loop(start: Any, weights: Any, xs: Any) -> Any:
+        step = lambda c: (np_.tanh(c[0] @ weights), c[1] + 1.0)  # noqa: E731
+        return jax.lax.while_loop(lambda c: c[1] < TRIPS, step, (start, np_.float32(0)))[0]
+
+    call = jax.jit(scan if kind == "scan" else while_loop)
+    given = [np_.asarray(one) for one in (START, WEIGHTS, ELEMENTS)]
+    return lambda: call(*given).block_until_ready()
+
+
+def loops(kind: str) -> Ways:
+    build, plain = (our_scan, python_scan) if kind == "scan" else (our_while, python_while)
+    ways: Ways = {
+        "TapeMachine": _ours(build, ag.TapeMachine),
+        "ActorMachine": _ours(build, ag.ActorMachine),
+        "Python, NumPy": plain,
+        "PyTorch eager": of_torch(kind),
+        "JAX jit": of_jax(kind),
+    }
+    wanted = plain()
+    found = ways["TapeMachine"]
+    assert found is not None
+    np.testing.assert_allclose(found(), wanted, rtol=1e-4, atol=1e-5)
+    return ways
+
+
+def lstm(backward: bool) -> Ways:
+    net = ag.nn.LSTM(HIDDEN, HIDDEN, LAYERS)
+    graph = ag.Graph()
+    y = net(graph.input("x", SEQUENCE.shape))[0]
+    loss = (y * y).sum()
+    tape = ag.TapeMachine([loss if backward else y], wrt=None if backward else [])
+    return {
+        "TapeMachine": partial(tape.run_sync, {"x": SEQUENCE}, backward=backward),
+        "PyTorch": _torch_lstm(backward),
+    }
+
+
+def _torch_lstm(backward: bool) -> Callable[[], Any] | None:
+    try:
+        torch = import_module("torch")
+    except ImportError:
+        return None
+    net = torch.nn.LSTM(HIDDEN, HIDDEN, LAYERS)
+    x = torch.from_numpy(SEQUENCE)
+
+    def forward() -> Any:
+        with torch.no_grad():
+            return net(x)[0]
+
+    def both() -> Any:
+        net.zero_grad()
+        y = net(x)[0]
+        (y * y).sum().backward()
+
+    return both if backward else forward
+
+
+CASES: dict[str, Callable[[], Ways]] = {
+    "scan, 1000 x 8x8": partial(loops, "scan"),
+    "while, 1000 x 8x8": partial(loops, "while"),
+    "LSTM, 3 layers, 100 steps, forward": partial(lstm, False),
+    "LSTM, 3 layers, 100 steps, both passes": partial(lstm, True),
+}
+
+
+def measure(rounds: int, only: str | None) -> list[Figure]:
+    figures: list[Figure] = []
+    for case, made in CASES.items():
+        if only and only.lower() not in case.lower():
+            continue
+        ways = made()
+        found = [Figure(case, way, ours="Machine" in way) for way in ways]
+        for figure, run in zip(found, ways.values(), strict=True):
+            figure.note = "" if run is not None else MISSING_PEER
+        for _ in range(rounds):
+            for figure, run in zip(found, ways.values(), strict=True):
+                if run is not None:
+                    figure.rounds.append(best_call(run, 0.05))
+                    figure.seconds = min(figure.rounds)
+        figures += found
+    return figures
+
+
+def main() -> int:
+    """Measure, print, write; the exit status is 1 when a row of ours has no figure."""
+    asked = options("control_flow", __doc__)
+    print_environment()
+    figures = measure(3 if asked.quick else 20, asked.only)
+    print_table("one call", "us", figures, "TapeMachine")
+    found = {(figure.case, figure.system): figure.seconds for figure in figures}
+    targets = []
+    for case in CASES:
+        ours, plain = found.get((case, "TapeMachine")), found.get((case, "Python, NumPy"))
+        if ours and plain:
+            met = ours <= TARGET * plain
+            print(f"{case}: {ours / plain:.2f}x, {'met' if met else 'MISSED'} (<= {TARGET:g}x)")
+            targets.append({"case": case, "limit": TARGET, "met": met})
+    write_json("control_flow", asked, figures, {"targets": targets})
+    return exit_status(figures)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,59 @@
+"""One suite for all devices, and the laws of machines on a device under the checker."""
+
+import os
+import sys
+from functools import partial
+
+import pytest
+
+import actorgraph as ag
+import tests._cupy as stand_in
+from actorgraph import devices
+from actorgraph.testing import DEVICE_LAWS, MACHINE_LAWS
+
+MAKERS = {
+    "cpu": lambda: "cpu",
+    "virtual": lambda: "virtual:0",
+    "checker": lambda: ag.devices.check("virtual:0"),
+    "checker around the CPU": lambda: ag.devices.check("cpu"),
+    "adversary": lambda: ag.devices.adversary("virtual:0", seed=3),
+    "checker around an adversary": lambda: ag.devices.check(ag.devices.adversary("cpu", seed=5)),
+    "cuda on the stand-in": lambda: "cuda:0",
+}
+
+
+@pytest.fixture
+def world(monkeypatch):
+    made = stand_in.World(1)
+    monkeypatch.setattr(stand_in, "world", made)
+    for name, module in stand_in.MODULES.items():
+        monkeypatch.setitem(sys.modules, name, module)
+    yield made
+    devices._known.pop("cuda:0", None)
+    assert made.races == []
+    assert made.on_null == 0
+
+
+@pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
+@pytest.mark.parametrize("law", DEVICE_LAWS, ids=lambda law: law.__name__)
+def test_law_of_devices(law, make, world):
+    law(make)
+
+
+KINDS = {
+    "TapeMachine": ag.TapeMachine,
+    "an actor a node": partial(ag.ActorMachine, lanes=3, fuse="none", workers=2),
+}
+if os.environ.get("ACTORGRAPH_SOAK") == "1":
+    KINDS |= {"LispMachine": ag.LispMachine, "ActorMachine": partial(ag.ActorMachine, lanes=2)}
+# What has been launched is done, also where its run is cancelled then.
+NOT_AHEAD = {"neighbours_of_a_run_that_is_cancelled_have_the_right_bits"}
+ON_DEVICES = [law for law in MACHINE_LAWS if law.__name__ not in NOT_AHEAD]
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+@pytest.mark.parametrize("law", ON_DEVICES, ids=lambda law: law.__name__)
+def test_law_of_machines_on_a_device_under_the_checker(law, kind):
+    checked = ag.devices.check("virtual:2")
+    law(partial(kind, device=checked))
+    assert checked.report() == []

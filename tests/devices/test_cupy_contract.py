@@ -1,0 +1,145 @@
+"""Small facts about CuPy that `devices/cuda.py` and ops rely on.
+
+On the stand-in where there is no GPU, and unchanged on CuPy itself where there is one: a fact that
+fails there is a fault of the stand-in first.
+"""
+
+import importlib
+import sys
+
+import numpy as np
+import pytest
+
+import tests._cupy as stand_in
+
+
+def _has_gpu():
+    try:
+        return importlib.import_module("cupy").cuda.is_available()
+    except ImportError:
+        return False
+
+
+@pytest.fixture
+def cp(monkeypatch):
+    if not _has_gpu():
+        for name, module in stand_in.MODULES.items():
+            monkeypatch.setitem(sys.modules, name, module)
+        monkeypatch.setattr(stand_in, "world", stand_in.World(4))
+    return importlib.import_module("cupy")
+
+
+@pytest.fixture
+def cupyx(cp):
+    return importlib.import_module("cupyx")
+
+
+@pytest.fixture
+def stream(cp):
+    with cp.cuda.Device(0), cp.cuda.Stream(non_blocking=True) as stream:
+        yield stream
+
+
+def test_an_event_that_was_never_recorded_counts_as_passed(cp, stream):
+    event = cp.cuda.Event(block=True, disable_timing=True)
+    assert cp.cuda.runtime.eventQuery(event.ptr) == 0
+    stream.wait_event(event)
+    event.synchronize()
+
+
+def test_an_event_is_passed_when_what_was_put_before_is_done(cp, cupyx, stream):
+    x = cp.asarray(np.arange(1000.0))
+    out = cupyx.empty_pinned((1000,), x.dtype)
+    (x * 2.0).get(out=out, blocking=False)
+    event = cp.cuda.Event(block=True, disable_timing=True)
+    event.record(stream)
+    event.synchronize()
+    assert cp.cuda.runtime.eventQuery(event.ptr) == 0
+    assert np.array_equal(out, np.arange(1000.0) * 2.0)
+
+
+def test_a_stream_that_waits_reads_what_another_has_written(cp, cupyx, stream):
+    other = cp.cuda.Stream(non_blocking=True)
+    event, done = (cp.cuda.Event(block=True, disable_timing=True) for _ in range(2))
+    with other:
+        x = cp.exp(cp.asarray(np.ones(4096)))
+        event.record(other)
+    stream.wait_event(event)
+    out = cupyx.empty_pinned((4096,), np.float64)
+    (x + 1.0).get(out=out, blocking=False)
+    done.record(stream)
+    done.synchronize()
+    assert np.allclose(out, np.e + 1.0)
+
+
+def test_the_source_of_a_copy_may_be_written_to_at_once(cp, stream):
+    source = np.ones(100_000)
+    x = cp.asarray(source)
+    source[...] = 7.0
+    assert np.array_equal(x.get(), np.ones(100_000))
+
+
+def test_array_copies_and_asarray_does_not(cp, stream):
+    x = cp.asarray(np.zeros(3))
+    assert cp.asarray(x) is x
+    y = cp.array(x)
+    y[...] = 1.0
+    assert np.array_equal(x.get(), np.zeros(3))
+
+
+@pytest.mark.parametrize("call", [np.asarray, float, lambda x: x + np.ones(2)])
+def test_nothing_is_converted_implicitly(cp, stream, call):
+    with pytest.raises((TypeError, ValueError)):
+        call(cp.asarray(np.ones(2)))
+
+
+def test_reductions_give_arrays_of_rank_0(cp, stream):
+    total = cp.asarray(np.ones(3)).sum()
+    assert isinstance(total, cp.ndarray)
+    assert total.shape == ()
+
+
+def test_indices_out_of_range_wrap(cp, stream):
+    x, i = cp.asarray(np.arange(4.0)), cp.asarray(np.array([4, -5]))
+    assert x.take(i).get().tolist() == [0.0, 3.0]
+    assert x[i].get().tolist() == [0.0, 3.0]
+
+
+@pytest.mark.parametrize("name", ["maximum", "minimum", "logaddexp"])
+def test_only_sums_and_products_are_reduced_by_ufuncs(cp, stream, name):
+    x = cp.asarray(np.ones(3))
+    with pytest.raises(NotImplementedError):
+        getattr(cp, name).reduce(x)
+    assert cp.add.reduce(x).get() == 3.0
+
+
+def test_maxima_take_no_initial_value_and_fail_without_elements(cp, stream):
+    with pytest.raises(TypeError):
+        cp.asarray(np.ones(3)).max(initial=0.0)
+    with pytest.raises(ValueError, match=r"zero-size|identity"):
+        cp.asarray(np.ones((0,))).max()
+
+
+def test_a_stable_sort_keeps_the_order_of_ties(cp, stream):
+    keys = np.array([1, 0, 1, 0, 1] * 200)
+    order = cp.argsort(cp.asarray(keys), kind="stable")
+    assert np.array_equal(order.get(), np.argsort(keys, kind="stable"))
+
+
+def test_matmul_takes_its_output_by_name(cp, stream):
+    x, out = cp.asarray(np.ones((2, 2))), cp.asarray(np.zeros((2, 2)))
+    with pytest.raises(TypeError):
+        cp.matmul(x, x, out)
+    cp.matmul(x, x, out=out)
+    assert np.array_equal(out.get(), np.full((2, 2), 2.0))
+
+
+def test_a_view_shares_memory_and_a_write_to_it_shows(cp, stream):
+    x = cp.asarray(np.zeros((2, 3)))
+    x.T[1] = 5.0
+    assert np.array_equal(x.get()[:, 1], [5.0, 5.0])
+
+
+def test_a_float_error_is_silent(cp, stream):
+    with np.errstate(all="raise"):
+        assert np.isinf((cp.asarray(np.ones(1)) / 0.0).get()).all()

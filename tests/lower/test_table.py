@@ -1,0 +1,339 @@
+"""Tables: steps walked as rows of NumPy's loops, with the bits of every other form."""
+
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+import actorgraph as ag
+from actorgraph import ops
+from actorgraph.devices import loops, native
+from actorgraph.errors import GraphError, NodeError
+from actorgraph.lower import table
+from actorgraph.testing._examples import check_in_turn, expected
+from tests.machines._graphs import graphs
+
+pytestmark = pytest.mark.skipif(
+    native.expected() is not None, reason=f"no tables: {native.expected()}"
+)
+FLOATS = ["float32", "float64"]
+
+
+def steps_of(machine):
+    """Return the names of the ops that a machine's latest mode has computed, tables aside."""
+    *_, plan = machine._plans.values()
+    assert plan.inline._table is not None, "no table was made"
+    return [step.op.name for step in plan.inline._table[1] if step.op is not table.ROOM]
+
+
+def check(outputs, feeds, backward=False, wrt=None):
+    """Check the bits of the tables against the interpreter; return the steps beside tables."""
+    with ag.LispMachine(outputs, wrt=wrt) as machine:
+        wanted = machine.run_sync(feeds, backward=backward)
+    with ag.TapeMachine(outputs, wrt=wrt, native="wait") as machine:
+        for _ in range(3):
+            run = machine.run_sync(feeds, backward=backward)
+            for node in machine.outputs.values():
+                assert run[node].value.dtype == wanted[node].value.dtype
+                assert run[node].value.tobytes() == wanted[node].value.tobytes()
+            for node in machine.wrt if backward else ():
+                assert run[node].grad.tobytes() == wanted[node].grad.tobytes()
+        return steps_of(machine)
+
+
+def layers(dtype, batch=6):
+    g = ag.Graph()
+    rng = np.random.default_rng(5)
+    x = g.input("x", (batch, 8), dtype)
+    w, b = (
+        g.parameter("w", rng.normal(size=(8, 8)).astype(dtype)),
+        g.parameter("b", np.ones(8, dtype)),
+    )
+    h = x
+    for _ in range(3):
+        h = ops.tanh(h @ w + b) * 0.5
+    loss = ops.square(h - 1.0).sum()
+    return h, loss, {"x": rng.normal(size=(6, 8)).astype(dtype)}
+
+
+@pytest.mark.parametrize("batch", [6, "n"])
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_a_net_forward_and_backward_is_one_table_with_the_same_bits(dtype, batch):
+    _, loss, feeds = layers(dtype, batch)
+    assert check([loss], feeds) == ["table"]
+    found = check([loss], feeds, backward=True)
+    assert found.count("table") == 1
+    assert len(found) < 4
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize(
+    "form",
+    [
+        lambda x: x.transpose() * 2.0 + x,
+        lambda x: x[::-1] + x[:, ::-1],
+        lambda x: x[1:, 2:4] - x[:-1, :2],
+        lambda x: x[:, 1][:, None] * x[2] + x[None],
+        lambda x: x.reshape(-1).reshape(2, 8)[:, ::2] * 3.0,
+        lambda x: (x[..., None] * x[:, None, :])[:, 1:, ::2] + 1.0,
+        lambda x: x.sum() * x,
+        lambda x: x.sum(axis=1, keepdims=True) * x.sum(axis=0),
+        lambda x: x.transpose() @ x @ x[:, :2],
+        lambda x: (x[None] @ ops.stack([x, x])).sum(axis=-1),
+        lambda x: (x > 0.0) & (x < 1.0),
+        lambda x: x.astype("int64") * 3 - 5,
+        lambda x: ops.maximum(x, 0.0).sum(axis=(0, 1)),
+        lambda x: ops.relu(x - 0.1),
+        lambda x: ops.inv(x + 3.0 * np.eye(4).astype(x.dtype.name)) * 2.0 - x,
+        lambda x: ag.gradients(ops.relu(x - 0.1).sum(), [x])[0] * 2.0,
+    ],
+)
+def test_views_sums_and_products_are_rows_with_the_same_bits(form, dtype, monkeypatch):
+    monkeypatch.setattr(table, "FEWEST", 1)
+    g = ag.Graph()
+    x = g.input("x", (4, 4), dtype)
+    values = np.random.default_rng(2).normal(size=(4, 4)).astype(dtype)
+    assert "table" in check([form(ops.tanh(x)), ops.neg(x)], {"x": values})
+
+
+def test_feeds_that_have_gaps_or_are_not_aligned_have_the_same_bits():
+    h, loss, feeds = layers("float64", "n")
+    raw = np.zeros(6 * 8 * 8 + 1, np.uint8)
+    odd = raw[1:].view(np.float64).reshape(6, 8)
+    odd[...] = feeds["x"]
+    gaps = np.zeros((6, 16))[:, ::2]
+    gaps[...] = feeds["x"]
+    with ag.TapeMachine([h, loss], native="wait") as machine:
+        wanted = machine.run_sync(feeds)[h].value.tobytes()
+        for x in (odd, gaps, np.asfortranarray(feeds["x"])):
+            assert machine.run_sync({"x": x})[h].value.tobytes() == wanted
+            assert machine.run_sync(feeds)[h].value.tobytes() == wanted
+
+
+def test_each_size_of_a_batch_has_rows_of_its_own():
+    h, loss, _ = layers("float32", "n")
+    with ag.TapeMachine([h], native="wait") as machine, ag.LispMachine([h]) as lisp:
+        for size in (1, 5, 2, 5, 0, 300, 1):
+            feeds = {"x": np.random.default_rng(size).normal(size=(size, 8)).astype(np.float32)}
+            wanted = lisp.run_sync(feeds)[h].value
+            assert machine.run_sync(feeds)[h].value.tobytes() == wanted.tobytes()
+    assert loss.op.name == "sum"
+
+
+def test_results_stay_as_they_are_through_later_runs():
+    h, loss, feeds = layers("float32")
+    with ag.TapeMachine([h, loss], native="wait") as machine:
+        first = machine.run_sync(feeds, backward={loss: 1.0})
+        before = [first[node].value.copy() for node in (h, loss)]
+        machine.run_sync({"x": feeds["x"] * 2}, backward={loss: 1.0})
+        assert [first[node].value.tobytes() for node in (h, loss)] == [
+            one.tobytes() for one in before
+        ]
+
+
+def overflowing():
+    g = ag.Graph()
+    x = g.input("x", (3,), "float64")
+    y = ops.exp(ops.square(x) + x)
+    return y, ops.tanh(y - 1.0) * 2.0
+
+
+def test_an_overflow_warns_as_from_python_and_names_its_node():
+    y, z = overflowing()
+    with ag.TapeMachine([z], native="wait") as machine:
+        machine.run_sync({"x": np.ones(3)})
+        assert steps_of(machine) == ["table"]
+        with pytest.raises(NodeError, match=f"node '{y.name}' failed in op 'exp'"):
+            machine.run_sync({"x": np.full(3, 100.0)})
+        with pytest.warns(RuntimeWarning, match="overflow encountered in exp"):
+            run = machine.run_sync({"x": np.full(3, 100.0)})
+        assert run[z].value.tolist() == [2.0, 2.0, 2.0]
+
+
+def test_what_an_errstate_ignores_or_raises_is_ignored_or_raised():
+    _, z = overflowing()
+    with ag.TapeMachine([z], native="wait") as machine:
+        with np.errstate(over="ignore"):
+            assert machine.run_sync({"x": np.full(3, 100.0)})[z].value.tolist() == [2.0] * 3
+        with np.errstate(under="raise"), pytest.raises(NodeError, match="underflow"):
+            machine.run_sync({"x": np.full(3, 1e-200)})
+        assert machine.run_sync({"x": np.full(3, 1e-200)})[z].value.tolist() == [0.0] * 3
+
+
+def test_who_declines_too_often_is_asked_no_more(monkeypatch):
+    _, z = overflowing()
+    calls = []
+    walk = native.RUNTIME.walk
+    monkeypatch.setattr(native.RUNTIME, "walk", lambda *args: calls.append(1) or walk(*args))
+    with ag.TapeMachine([z], native="wait") as machine, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for _ in range(20):
+            machine.run_sync({"x": np.full(3, 100.0)})
+    assert len(calls) == 8
+
+
+def test_steps_of_training_are_tables_with_the_same_bits():
+    found = []
+    for options in ({"native": "wait"}, {}):
+        _, loss, feeds = layers("float32")
+        with ag.TapeMachine([loss], **options) as machine:
+            step = machine.compile_step(ag.solvers.Adam(lr=0.1))
+            losses = [step(feeds)[loss].value.tobytes() for _ in range(5)]
+            found.append(losses + [node.value.tobytes() for node in machine.wrt])
+            assert (step._plan.inline._table is not None) == bool(options)
+    assert found[0] == found[1]
+
+
+CALLED = [
+    (name, index)
+    for name, op in sorted(ag.op.REGISTRY.items())
+    for index, sample in enumerate(op.samples)
+    if table._SUM is op or (op.ufunc and op.ufunc != "matmul" and not sample.complexes)
+]
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_every_op_with_a_loop_has_its_bits_in_a_table(dtype, monkeypatch):
+    monkeypatch.setattr(table, "FEWEST", 1)
+    rng, tabled = np.random.default_rng(8), set()
+    for name, index in CALLED:
+        op = ag.op.REGISTRY[name]
+        sample = op.samples[index]
+        g, feeds = ag.Graph(), {}
+        for place, shape in enumerate(sample.shapes):
+            low, high = sample.low, sample.high
+            values = rng.uniform(low, high, shape).astype(dtype)
+            if place in sample.bools:
+                values = values > 0
+            if place in sample.ints:
+                values = rng.integers(0, sample.ints[place], shape)
+            feeds[f"x{place}"] = values
+        inputs = [g.input(key, value.shape, value.dtype.name) for key, value in feeds.items()]
+        result = g.apply(op, tuple(inputs), dict(sample.attrs))
+        if result.shape and 0 not in result.shape and "table" in check([result], feeds):
+            tabled.add(name)
+    assert len(tabled) > 50
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_a_recurrent_net_forward_and_backward_is_one_table(dtype):
+    g, rng = ag.Graph(), np.random.default_rng(4)
+    x = g.input("x", (5, 3, 4), dtype)
+    w = g.parameter("w", rng.normal(size=(4, 8)).astype(dtype))
+    u = x @ w
+    h = ops.tanh(x[0] @ w[:, :4])
+    for t in range(5):
+        gate, new = ops.sigmoid(u[t][:, :4] + h), ops.tanh(u[t][:, 4:])
+        h = gate * h + (1.0 - gate) * new
+    feeds = {"x": rng.normal(size=(5, 3, 4)).astype(dtype)}
+    assert check([(h * h).sum()], feeds) == ["table"]
+    assert check([(h * h).sum()], feeds, backward=True).count("table") == 1
+
+
+def test_a_sigmoid_far_below_zero_is_no_reason_to_decline(monkeypatch):
+    g = ag.Graph()
+    x = g.input("x", (3,), "float32")
+    y = ops.sigmoid(x * 1.0) * 2.0 + 1.0
+    monkeypatch.setattr(table, "_is_ignored", lambda flags: pytest.fail(f"flags {flags}"))
+    with ag.TapeMachine([y], native="wait") as machine:
+        got = machine.run_sync({"x": np.array([-1e4, 0.0, 20.0], np.float32)})[y].value
+    assert got.tolist() == [1.0, 2.0, 3.0]
+
+
+@pytest.mark.parametrize("size", [3, 16, 1000, 4099])
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_zeros_and_nan_go_through_rectified_units_as_from_python(dtype, size):
+    g = ag.Graph()
+    x, w = g.input("x", (size,), dtype), g.parameter("w", np.ones(size, dtype))
+    y = ops.relu(-(x * w)) * w
+    values = np.resize(np.array([0.0, -0.0, np.nan, 1.0, -2.0], dtype), size)
+    seed = np.resize(np.array([1.0, -1.0, np.inf, np.nan, -0.0, 0.0, 3.0], dtype), size)
+    with np.errstate(invalid="ignore"):
+        assert check([y], {"x": values}) == ["table"]
+        assert check([y], {"x": values}, backward={y: seed}).count("table") == 1
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@given(graphs())
+def test_drawn_graphs_have_the_bits_of_the_sequential_machine(example):
+    nodes, wanted = expected(example)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(table, "FEWEST", 1)
+        with ag.TapeMachine(example.outputs, wrt=example.wrt, native="wait") as machine:
+            check_in_turn(machine, example, nodes, wanted)
+
+
+def test_what_is_watched_or_has_ops_of_users_uses_no_table():
+    h, _, feeds = layers("float32")
+    double = ops.define("tabled_double", scheme="f[*s] -> f[*s]", forward=lambda xp, x: x * 2)
+    for outputs, options in (([h], {"watch": ("nan",)}), ([double(h)], {})):
+        with ag.TapeMachine(outputs, native="wait", **options) as machine:
+            machine.run_sync(feeds)
+            assert all(plan.inline._table is None for plan in machine._plans.values())
+
+
+def test_a_row_that_leaves_its_memory_is_refused():
+    h, _, _ = layers("float32")
+    tanh = h.inputs[0]
+    stretch = table._Stretch((tanh,), tanh.inputs, (tanh,))
+    rows = table._Written(stretch, {})
+    place = rows.places[tanh.id]
+    loop = loops.loop_of("tanh", "ff")
+    for offset, count in ((0, 49), (4, 48), (-4, 1), (2, 1)):
+        argument = (place, offset, ((count, 4),))
+        with pytest.raises(table.Unfit):
+            rows._write(loop, (1, [0, 0]), [count], [4, 4], [argument, argument])
+
+
+def test_an_unknown_layout_of_ufuncs_has_no_loops(monkeypatch):
+    monkeypatch.setattr(loops, "_HEADER", 24)
+    assert loops.loop_of.__wrapped__("tanh", "ff") is None
+
+
+def test_a_loop_that_gives_other_bits_than_its_ufunc_is_not_used():
+    sine = loops.loop_of("sin", "ff")
+    assert loops._gives_the_same(sine, np.sin, "ff")
+    assert not loops._gives_the_same(sine, np.cos, "ff")
+
+
+@pytest.mark.parametrize("char", ["f", "d"])
+def test_every_elementwise_ufunc_of_floats_has_a_loop(char):
+    names = {op.ufunc for op in ag.op.REGISTRY.values() if op.ufunc}
+    missing = [
+        name
+        for name in sorted(names)
+        if (ufunc := getattr(np, name)).signature is None
+        and f"{char * ufunc.nin}->{char}" in ufunc.types
+        and loops.loop_of(name, char * ufunc.nargs) is None
+    ]
+    assert not missing
+
+
+def test_machine_code_that_is_damaged_on_disk_is_made_again(tmp_path):
+    native._compiled(str(tmp_path))
+    [place] = tmp_path.iterdir()
+    whole = place.read_bytes()
+    place.write_bytes(whole[:-5] + b"wrong")
+    _, address = native._compiled(str(tmp_path))
+    assert address
+    assert place.read_bytes() == whole
+
+
+def test_options_that_make_no_sense_say_so(monkeypatch):
+    h, _, _ = layers("float32")
+    with pytest.raises(ValueError, match="native must be False, True or 'wait', got 3"):
+        ag.TapeMachine([h], native=3)
+    monkeypatch.setattr("actorgraph.machines.options.find_spec", lambda name: None)
+    with pytest.raises(GraphError, match=r"needs llvmlite: pip install 'actorgraph\[native\]'"):
+        ag.TapeMachine([h], native=True)
+
+
+def test_the_environment_switches_tables_off_and_on(monkeypatch):
+    h, _, _ = layers("float32")
+    monkeypatch.setenv("ACTORGRAPH_NATIVE", "0")
+    assert ag.TapeMachine([h], native=True).native is False
+    monkeypatch.setenv("ACTORGRAPH_NATIVE", "wait")
+    assert ag.TapeMachine([h]).native == "wait"
+    monkeypatch.delenv("ACTORGRAPH_NATIVE")
+    assert ag.TapeMachine([h]).native is False

@@ -1,0 +1,89 @@
+"""`machine.memory()` tells who holds how many bytes at the moment."""
+
+import threading
+
+import numpy as np
+import pytest
+
+import actorgraph as ag
+
+ROWS, WIDTH = 300, 64
+RESULT = ROWS * WIDTH * 4
+WEIGHTS = WIDTH * WIDTH * 4
+MACHINES = {
+    "tape": ag.TapeMachine,
+    "an actor for each node": lambda *given, **how: ag.ActorMachine(*given, fuse="none", **how),
+}
+
+
+@pytest.fixture(params=MACHINES)
+def machine(request):
+    g = ag.Graph()
+    x = g.input("x", ("n", WIDTH))
+    W = g.parameter("W", np.eye(WIDTH, dtype="float32"))
+    h = np.tanh(np.tanh(x) @ W).named("h")
+    with MACHINES[request.param]([(h * h).mean(), h], wrt=[W]) as machine:
+        yield machine
+
+
+begun, go_on = threading.Event(), threading.Event()
+
+
+def wait(xp, x):
+    begun.set()
+    go_on.wait(30)
+    return x + 1.0
+
+
+waiting = ag.ops.define("holdings_waiting", scheme="f[*s] -> f[*s]", forward=wait)
+
+
+def feeds():
+    return {"x": np.ones((ROWS, WIDTH), "float32")}
+
+
+def test_a_machine_that_has_not_run_holds_its_parameters_only(machine):
+    live = machine.memory()
+    assert (live.parameters, live.arenas, live.results, live.feeds) == (WEIGHTS, 0, 0, 0)
+    assert live.total == WEIGHTS
+
+
+def test_results_belong_to_whoever_holds_the_run_until_he_lets_go(machine):
+    run = machine.run_sync(feeds(), backward=True)
+    live = machine.memory()
+    assert live.results == RESULT + WEIGHTS + 4  # h, the gradient of W, the loss
+    assert live.parameters == WEIGHTS  # the run shows W itself, which does not count twice
+    del run
+    after = machine.memory()
+    assert after.results == 0
+    assert after.arenas >= live.arenas > 0
+
+
+def test_a_large_result_counts_when_its_run_is_gone():
+    x = ag.Graph().input("x", ("n", WIDTH))
+    with ag.ActorMachine({"y": np.tanh(x)}, fuse="none") as machine:
+        kept = machine.run_sync(feeds())["y"].value
+        assert machine.memory().results == kept.nbytes == RESULT
+        del kept
+        assert machine.memory().results == 0
+        assert machine.memory().arenas >= RESULT
+
+
+def test_feeds_count_while_their_run_goes_on():
+    x = ag.Graph().input("x", ("n", WIDTH))
+    with ag.ActorMachine([waiting(x)]) as machine:
+        run = machine.start(feeds())
+        try:
+            assert begun.wait(30)
+            assert machine.memory().feeds == RESULT
+        finally:
+            go_on.set()
+        run.result()
+        assert machine.memory().feeds == 0
+
+
+def test_the_second_array_of_an_update_is_the_parameters(machine):
+    step = machine.compile_step(ag.solvers.SGD(lr=0.1))
+    for _ in range(2):
+        step(feeds())
+    assert machine.memory().parameters == 2 * WEIGHTS

@@ -1,0 +1,285 @@
+"""Compiled steps of pipelines, forward passes alone, checkpoints in stages, and memory."""
+
+import tracemalloc
+
+import anyio
+import numpy as np
+import pytest
+
+import actorgraph as ag
+from actorgraph.errors import GraphError, NodeError, ScheduleError
+from actorgraph.pipeline import SCHEDULES, Pipeline, Schedule
+from tests.pipeline._model import WIDTH, Model, assert_same_bits
+
+SOLVERS = {
+    "sgd": lambda: ag.solvers.SGD(lr=0.1, momentum=0.9),
+    "adam": lambda: ag.solvers.Adam(lr=0.1),
+    "clipped": lambda: ag.solvers.SGD(lr=0.1, clip_norm=0.01),
+    "left out": lambda: ag.solvers.SGD(lr=0.1, skip_nonfinite=True),
+    "by all gradients": lambda: ag.solvers.BarzilaiBorwein(lr=0.1),
+}
+FORWARD = Schedule.parse(["0F0 0F1 0F2", "1F0 1F1 1F2"])
+
+
+def values(model):
+    return [node.value.copy() for node in model.wrt]
+
+
+# -- compiled steps -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("schedule", ["1f1b", "zb-h1", "dynamic"])
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_a_compiled_step_has_the_bits_of_a_run_and_a_step_of_the_solver(schedule, solver):
+    stepped, other = Model(), Model()
+    by_hand = SOLVERS[solver]()
+    with stepped.pipeline(schedule, 3) as one, other.pipeline("gpipe", 1) as two:
+        step = one.compile_step(SOLVERS[solver]())
+        for _ in range(4):
+            run, whole = step(stepped.feeds), two.run_sync(other.feeds)
+            by_hand.step([whole[node] for node in other.wrt])
+            assert run[stepped.loss].value.tobytes() == whole[other.loss].value.tobytes()
+            for got, wanted in zip(stepped.wrt, other.wrt, strict=True):
+                assert got.value.tobytes() == wanted.value.tobytes()
+
+
+@pytest.mark.anyio
+async def test_a_compiled_step_may_be_awaited():
+    def by_hand():
+        other = Model()
+        with other.pipeline() as pipeline:
+            step = pipeline.compile_step(SOLVERS["adam"]())
+            return [step(other.feeds)[other.loss].value.tobytes() for _ in range(3)]
+
+    model, wanted = Model(), await anyio.to_thread.run_sync(by_hand)
+    async with model.pipeline() as pipeline:
+        step = pipeline.compile_step(SOLVERS["adam"]())
+        assert [(await step.run(model.feeds))[model.loss].value.tobytes() for _ in wanted] == wanted
+
+
+class Noted(ag.solvers.AbstractSolver):
+    """Notes what else was under way when a parameter was stepped, and may fail."""
+
+    def __init__(self, fails_at=None):
+        super().__init__()
+        self.fails_at, self.in_flight, self.machine = fails_at, [], None
+
+    def init(self, value):
+        return None
+
+    def update(self, state, grad, current, out):
+        if len(self.in_flight) == self.fails_at:
+            raise ArithmeticError("no more")
+        self.in_flight.append(len(self.machine._core.admission.in_flight))
+        np.subtract(current, 0.1 * grad, out=out)
+
+
+def test_lanes_step_their_parameters_while_the_run_goes_on():
+    model = Model()
+    with model.pipeline("1f1b", 2) as pipeline:
+        solver = Noted()
+        solver.machine = pipeline
+        pipeline.compile_step(solver)(model.feeds)
+    assert solver.in_flight == [1] * len(model.wrt)
+
+
+@pytest.mark.parametrize("place", [0, 3])
+def test_a_solver_that_fails_in_a_lane_changes_no_parameter(place):
+    model = Model()
+    before = values(model)
+    with model.pipeline("zb-h1", 2) as pipeline:
+        solver = Noted(fails_at=place)
+        solver.machine = pipeline
+        step = pipeline.compile_step(solver)
+        with pytest.raises(ArithmeticError, match="no more"):
+            step(model.feeds)
+        assert all(np.array_equal(a, b) for a, b in zip(before, values(model), strict=True))
+        solver.fails_at = None
+        step(model.feeds)
+        assert not any(np.array_equal(a, b) for a, b in zip(before, values(model), strict=True))
+    assert solver.steps == 1
+
+
+def _fail_late(xp, a):
+    if not np.isfinite(a).all():
+        raise ValueError("not finite")
+    return a * 1
+
+
+checked = ag.ops.define(
+    "pipeline_checked", scheme="f[*s] -> f[*s]", forward=_fail_late,
+    vjp=lambda argnum, ct, y, x: checked(ct * 1e308),
+)  # fmt: skip
+
+
+def test_a_run_that_fails_behind_stepped_parameters_changes_none():
+    """The first layer's backward pass overflows when later stages have been stepped."""
+    g = ag.Graph()
+    x = g.input("x", ("batch", WIDTH), "float64")
+    with g.stage(0):
+        h = checked(x * g.parameter("W0", np.full(WIDTH, 10.0)))
+    with g.stage(1):
+        loss = (h * g.parameter("W1", np.full(WIDTH, 10.0))).sum()
+    before = [node.value.copy() for node in g.parameters]
+    with Pipeline(loss, microbatches=2) as pipeline, np.errstate(over="ignore"):
+        step = pipeline.compile_step(ag.solvers.SGD(lr=0.1))
+        with pytest.raises(NodeError, match="not finite"):
+            step({"x": np.full((4, WIDTH), 10.0)})
+    assert all(np.array_equal(a, node.value) for a, node in zip(before, g.parameters, strict=True))
+
+
+# -- forward only -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("schedule", [*SCHEDULES, "dynamic"])
+@pytest.mark.parametrize("how", ["no wrt", "not training", "asked"])
+def test_a_forward_pass_goes_through_the_lists_of_any_schedule(schedule, how):
+    model = Model()
+    options, asked = {}, {}
+    if how == "no wrt":
+        model.wrt = []
+    elif how == "not training":
+        options = {"training": False}
+    else:
+        asked = {"backward": False}
+    with ag.LispMachine([model.loss, model.hidden]) as machine:
+        whole = machine.run_sync(model.feeds)
+    with model.pipeline(schedule, 2, 4, outputs=[model.hidden], **options) as pipeline:
+        with ag.trace.record() as t:
+            runs = [pipeline.run_sync(model.feeds, **asked)]
+        runs += pipeline.stream([model.feeds] * 3, **asked)
+    assert {part.kind for part in t.slices if part.actor is not None} == {"forward"}
+    for run in runs:
+        np.testing.assert_allclose(run[model.loss].value, whole[model.loss].value, rtol=1e-12)
+        np.testing.assert_allclose(run[model.hidden].value, whole[model.hidden].value, rtol=1e-12)
+        assert run[model.loss].value.tobytes() == runs[0][model.loss].value.tobytes()
+        assert all(run[node].grad is None for node in model.wrt)
+
+
+def test_lists_of_forward_actions_alone_are_for_forward_passes_alone():
+    model = Model()
+    with model.pipeline(FORWARD, training=False) as pipeline:
+        assert np.isfinite(pipeline.run_sync(model.feeds)[model.loss].value)
+        with pytest.raises(ScheduleError, match="has forward actions only; run with backward=Fal"):
+            pipeline.run_sync(model.feeds, backward=True)
+        with pytest.raises(ScheduleError, match="has forward actions only"):
+            pipeline.compile_step(ag.solvers.SGD(lr=0.1))(model.feeds)
+    with pytest.raises(ScheduleError, match="has forward actions only; say training=False, or"):
+        model.pipeline(FORWARD)
+    with pytest.raises(ScheduleError, match="device 1 does not list 1F1; a stage needs F"):
+        Schedule.parse(["0F0 0F1", "1F0"])
+    assert ag.pipeline.simulate(FORWARD, costs=(1, 1, 1)).makespan == 4
+
+
+def test_modes_of_one_pipeline_take_turns():
+    model = Model()
+    x = model.graph.node("x")
+    with model.pipeline("zb-h1", 2, 3) as pipeline, ag.LispMachine([model.loss]) as machine:
+        for _ in range(2):
+            assert_same_bits(model, pipeline, pipeline.run_sync(model.feeds))
+            pipeline.run_sync(model.feeds, backward=False)
+            for tangents in ({x: np.ones_like(model.feeds["x"])}, {model.wrt[0]: np.eye(WIDTH)}):
+                got = pipeline.run_sync(model.feeds, tangents=tangents)[model.loss].tangent
+                wanted = machine.run_sync(model.feeds, tangents=tangents)[model.loss].tangent
+                np.testing.assert_allclose(got, wanted, rtol=1e-10)
+            doubled = pipeline.run_sync(model.feeds, backward={model.loss: 2.0})
+            once = pipeline.run_sync(model.feeds)
+            np.testing.assert_allclose(doubled["W0"].grad, 2 * once["W0"].grad, rtol=1e-12)
+
+
+def test_a_run_number_repeats_what_random_ops_draw():
+    g = ag.Graph()
+    x = g.input("x", ("batch", WIDTH), "float64")
+    loss = ag.ops.dropout(x @ g.parameter("W", np.eye(WIDTH)), 0.5).sum()
+    with Pipeline(loss, stages=2, microbatches=2) as pipeline:
+        feeds = {"x": np.ones((8, WIDTH))}
+        first, again, other = (pipeline.run_sync(feeds, run_number=n) for n in (5, 5, 6))
+    assert first["W"].grad.tobytes() == again["W"].grad.tobytes() != other["W"].grad.tobytes()
+
+
+def test_what_pipelines_are_cut_into_is_known_after_a_run():
+    model = Model()
+    with model.pipeline() as pipeline:
+        with pytest.raises(GraphError, match="known after a first run"):
+            pipeline.check()
+        with pytest.raises(GraphError, match="known after a first run"):
+            pipeline.stages()
+        pipeline.run_sync(model.feeds)
+        assert pipeline.check().ok
+        assert "The stages of a schedule" in str(pipeline.explain())
+
+
+# -- checkpoints --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("schedule", [name for name in SCHEDULES if name.startswith("zb")])
+def test_schedules_without_bubbles_are_right_with_checkpoints_in_stages(schedule):
+    def build(wrap):
+        rng = np.random.default_rng(0)
+        g = ag.Graph()
+        h = g.input("x", ("batch", WIDTH), "float64")
+        for number in range(8):
+            w = g.parameter(f"W{number}", rng.normal(size=(WIDTH, WIDTH)))
+
+            def layer(h, w):
+                return ag.ops.tanh(ag.ops.tanh(h @ w) @ w)
+
+            h = wrap(layer)(h, w)
+        return (h * h).mean(), list(g.parameters)
+
+    feeds = {"x": np.random.default_rng(1).normal(size=(11, WIDTH))}
+    grads = []
+    for wrap in (ag.checkpoint, lambda function: function):
+        loss, wrt = build(wrap)
+        with Pipeline(loss, wrt, stages=2, schedule=schedule, microbatches=4) as pipeline:
+            run = pipeline.run_sync(feeds)
+        with ag.LispMachine([loss]) as machine:
+            whole = machine.run_sync(feeds, backward=True)
+        for node in wrt:
+            np.testing.assert_allclose(run[node].grad, whole[node].grad, rtol=1e-9, atol=1e-12)
+        grads.append([run[node].grad.tobytes() for node in wrt])
+    assert grads[0] == grads[1]
+
+
+# -- memory -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("schedule", ["gpipe", "1f1b", "zb-h1"])
+@pytest.mark.parametrize("compiled", [False, True])
+def test_nothing_large_is_allocated_after_the_first_steps(schedule, compiled):
+    width, rows = 160, 256  # an activation of a microbatch has 40 KB, a weight 100 KB
+    rng = np.random.default_rng(0)
+    g = ag.Graph()
+    h = g.input("x", ("batch", width), "float32")
+    for number in range(4):
+        W = g.parameter(f"W{number}", (rng.normal(size=(width, width)) / 13).astype("float32"))
+        h = np.tanh(h @ W)
+    loss = (h * h).mean()
+    feeds = {"x": rng.normal(size=(rows, width)).astype("float32")}
+    with Pipeline(loss, stages=2, schedule=schedule, microbatches=4, workers=1) as pipeline:
+        solver = ag.solvers.SGD(lr=0.1)
+        step = pipeline.compile_step(solver) if compiled else pipeline.run_sync
+        for _ in range(3):
+            step(feeds)
+        tracemalloc.start()
+        try:
+            before, _ = tracemalloc.get_traced_memory()
+            tracemalloc.reset_peak()
+            step(feeds)
+            _, most = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+    assert most - before < 64 * 1024
+
+
+def test_gradients_that_a_caller_keeps_are_his_own():
+    model = Model(dtype="float32")
+    with model.pipeline("1f1b", 2, 4) as pipeline:
+        runs, copies = [], []
+        for factor in (1.0, 2.0, 3.0, 4.0):
+            run = pipeline.run_sync({"x": model.feeds["x"] * np.float32(factor)})
+            runs.append(run)
+            copies.append([run[node].grad.copy() for node in model.wrt])
+        for run, wanted in zip(runs, copies, strict=True):
+            for node, array in zip(model.wrt, wanted, strict=True):
+                assert run[node].grad.tobytes() == array.tobytes()

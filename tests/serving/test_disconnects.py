@@ -1,0 +1,60 @@
+"""`cancel_on_disconnect`: handlers of other people's applications."""
+
+import anyio
+import pytest
+
+from actorgraph.serving import ClientGone, cancel_on_disconnect
+
+pytestmark = pytest.mark.anyio
+
+
+class Request:
+    """What a request of Starlette is here: its body has been read, and it has `receive`."""
+
+    def __init__(self):
+        self.gone = anyio.Event()
+
+    async def receive(self):
+        await self.gone.wait()
+        return {"type": "http.disconnect"}
+
+
+@pytest.mark.parametrize("of", ["request", "receive"])
+async def test_who_stays_is_answered(of):
+    request = Request()
+
+    async def work():
+        return 42
+
+    source = request if of == "request" else request.receive
+    assert await cancel_on_disconnect(source, work) == 42
+
+
+async def test_work_is_cancelled_when_its_client_leaves():
+    request, ended = Request(), []
+
+    async def work():
+        request.gone.set()
+        try:
+            await anyio.sleep_forever()
+        finally:
+            ended.append(True)
+
+    with pytest.raises(ClientGone, match="the client has left"):
+        await cancel_on_disconnect(request, work)
+    assert ended == [True]
+
+
+async def test_an_error_is_raised_by_itself():
+    async def work():
+        raise LookupError("none")
+
+    with pytest.raises(LookupError, match="none"):
+        await cancel_on_disconnect(Request(), work)
+
+
+async def test_who_is_cancelled_from_outside_is_cancelled():
+    with anyio.CancelScope() as scope:
+        scope.cancel()
+        await cancel_on_disconnect(Request(), anyio.sleep_forever)
+    assert scope.cancelled_caught

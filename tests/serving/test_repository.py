@@ -1,0 +1,212 @@
+"""Models that are warmed up, loaded anew and unloaded while requests come."""
+
+import anyio
+import numpy as np
+import pytest
+
+import actorgraph as ag
+from actorgraph.serving import InvalidInput, ModelNotFound, NotReady
+from tests.serving._http import Client, post, tensor
+from tests.serving._models import Asked, entered, expected, new_gate, outputs, rows, until
+
+pytestmark = pytest.mark.anyio
+TOKEN = {"authorization": "Bearer secret"}
+
+
+class Builder:
+    """Builds y = factor * x, with a factor that may be changed between builds."""
+
+    factor = 2.0
+
+    def __call__(self):
+        if self.factor is None:
+            raise ArithmeticError("no factor")
+        x = ag.Graph().input("x", ("rows", 2), "float64")
+        return {"y": x * self.factor}
+
+
+@pytest.fixture
+def builder():
+    return Builder()
+
+
+async def first(model):
+    return (await model.infer(rows(1)))["y"][0, 0]
+
+
+# -- warm-up ------------------------------------------------------------------------------------
+
+
+async def test_a_server_that_starts_runs_each_example_and_is_not_ready_before(gate):
+    server = ag.serving.Server()
+    model = server.add("double", outputs(), example=rows(1), warmup=2)
+    app = ag.serving.asgi(server)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(server.start)
+        await entered(gate)
+        assert (await Client("GET", "/readyz").asked(app)).status == 503
+        assert (await Client("GET", "/livez").asked(app)).status == 200
+        assert (await post({"inputs": [tensor(1)]}).asked(app)).status == 503
+        gate.open(2)
+    assert (await Client("GET", "/readyz").asked(app)).status == 200
+    assert gate.calls == 2
+    assert not model.counts  # it was nobody's request
+    await server.start()
+    assert gate.calls == 2  # it is warm
+    await server.aclose()
+
+
+async def test_warm_up_may_be_switched_off(gate):
+    server = ag.serving.Server()
+    server.add("double", outputs(), example=rows(1), warmup=0)
+    async with server:
+        assert gate.calls == 0
+
+
+async def test_an_example_that_does_not_fit_is_refused_when_it_is_given():
+    with ag.serving.Server() as server:
+        with pytest.raises(InvalidInput, match="a dim 3, not 2"):
+            server.add("double", outputs(), example={"x": np.ones((1, 3))})
+        server.add("double", outputs())  # the name is not taken
+
+
+async def test_a_host_is_told_when_a_model_does_not_run_its_example():
+    new_gate(bad=2.0).open()
+    server = ag.serving.Server()
+    server.add("double", outputs(), example=rows(1))
+    sent = []
+
+    async def receive():
+        return {"type": "lifespan.startup"}
+
+    async def send(message):
+        sent.append(message)
+
+    await ag.serving.asgi(server)({"type": "lifespan"}, receive, send)
+    (told,) = sent
+    assert told["type"] == "lifespan.startup.failed"
+    assert "a bad row" in told["message"]
+    await server.aclose()
+
+
+# -- loading and unloading ----------------------------------------------------------------------
+
+
+async def test_a_model_is_made_anew_where_a_function_builds_it(builder):
+    async with ag.serving.Server() as server:
+        old = server.add("net", builder)
+        assert await first(old) == 2
+        builder.factor = 3.0
+        new = await server.load("net")
+        assert server.model("net") is new
+        assert await first(new) == 3
+        with pytest.raises(NotReady, match="it is stopping"):
+            await old.infer(rows(1))
+
+
+@pytest.mark.parametrize("loaded", [True, False])
+async def test_when_loading_fails_all_stays_as_it_was(builder, loaded):
+    async with ag.serving.Server() as server:
+        old = server.add("net", builder)
+        if not loaded:
+            await server.unload("net")
+        builder.factor = None
+        with pytest.raises(ArithmeticError, match="no factor"):
+            await server.load("net")
+        (told,) = server.index()
+        if loaded:
+            assert server.model("net") is old
+            assert await first(old) == 2
+            assert told == {"name": "net", "version": "1", "state": "READY", "reason": ""}
+        else:
+            assert told["reason"] == "ArithmeticError: no factor"
+
+
+async def test_a_request_that_runs_ends_with_the_model_that_took_it(gate):
+    async with ag.serving.Server() as server:
+        old = server.add("double", outputs)
+        async with anyio.create_task_group() as tasks:
+            running = Asked(tasks, lambda: old.infer(rows(1)))
+            await entered(gate)
+            tasks.start_soon(server.load, "double")
+            await until(lambda: server.model("double") is not old)
+            gate.open(2)
+            again = await server.model("double").infer(rows(5))
+            np.testing.assert_array_equal(await running.answer(), expected(1))
+        np.testing.assert_array_equal(again["y"], expected(5))
+
+
+async def test_an_unloaded_model_is_not_found_until_it_is_loaded_again(builder):
+    async with ag.serving.Server() as server:
+        server.add("net", builder)
+        server.add("net", builder, version="2")
+        await server.unload("net")
+        assert server.versions("net") == ["1"]
+        assert server.model("net").version == "1"
+        with pytest.raises(ModelNotFound, match="is not loaded: unloaded"):
+            server.model("net", "2")
+        assert [one["state"] for one in server.index()] == ["READY", "UNAVAILABLE"]
+        await server.load("net")
+        assert server.model("net").version == "2"
+
+
+async def test_no_request_fails_while_a_model_is_loaded_again_and_again(builder):
+    async with ag.serving.Server() as server:
+        server.add("net", builder)
+        found = []
+
+        async def ask():
+            while len(found) < 20:
+                found.append(await first(server.model("net")))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(ask)
+            for _ in range(5):
+                await server.load("net")
+            while len(found) < 20:
+                await anyio.lowlevel.checkpoint()
+    assert found == [2.0] * 20
+
+
+# -- over HTTP ----------------------------------------------------------------------------------
+
+
+async def test_the_routes_of_the_repository_are_off_unless_they_are_enabled(builder):
+    async with ag.serving.Server() as server:
+        server.add("net", builder)
+        app = ag.serving.asgi(server)
+        asked = await Client("POST", "/v2/repository/index", headers=TOKEN).asked(app)
+        assert asked.status == 404
+        assert "model_repository" not in (await Client("GET", "/v2").asked(app)).json["extensions"]
+
+
+@pytest.mark.parametrize("headers", [{}, {"authorization": "Bearer other"}])
+@pytest.mark.parametrize("path", ["index", "models/net/load", "models/net/unload"])
+async def test_who_does_not_show_the_token_changes_nothing(builder, headers, path):
+    async with ag.serving.Server() as server:
+        model = server.add("net", builder)
+        app = ag.serving.asgi(server, repository_token="secret")
+        asked = await Client("POST", f"/v2/repository/{path}", headers=headers).asked(app)
+        assert asked.status == 401
+        assert asked.headers["www-authenticate"] == "Bearer"
+        assert server.model("net") is model
+
+
+async def test_models_are_loaded_and_unloaded_over_http(builder):
+    async with ag.serving.Server() as server:
+        old = server.add("net", builder)
+        app = ag.serving.asgi(server, repository_token="secret")
+
+        async def control(path):
+            return await Client("POST", f"/v2/repository/{path}", headers=TOKEN).asked(app)
+
+        assert (await control("models/net/load")).status == 200
+        assert server.model("net") is not old
+        assert (await control("models/net/unload")).status == 200
+        assert (await control("index")).json == [
+            {"name": "net", "version": "1", "state": "UNAVAILABLE", "reason": "unloaded"}
+        ]
+        assert (await control("models/nte/load")).status == 404
+        assert (await control("models/net/other")).status == 404
+        asked = await Client("GET", "/v2/repository/index", headers=TOKEN).asked(app)
+        assert asked.status == 405

@@ -1,0 +1,58 @@
+"""Where the configuration of a model comes from."""
+
+import pytest
+
+import actorgraph as ag
+from tests.serving._models import outputs
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "serving.toml"
+    path.write_text(
+        'max_queued = 20\noverflow = "wait"\nwarmup = 2\n[models.net]\nmax_queued = 10\n'
+    )
+    return path
+
+
+def test_a_call_goes_before_the_file_and_the_file_before_the_environment(file, monkeypatch):
+    monkeypatch.setenv("ACTORGRAPH_OVERFLOW", "shed_oldest")
+    monkeypatch.setenv("ACTORGRAPH_BATCH_WAIT_S", "0.5")
+    monkeypatch.setenv("ACTORGRAPH_MAX_BATCH_SIZE", "4")
+    with ag.serving.Server(file) as server:
+        net = server.add("net", outputs(), warmup=3).config
+        other = server.add("other", outputs()).config
+    assert (net.warmup, other.warmup) == (3, 2)
+    assert (net.max_queued, other.max_queued) == (10, 20)
+    assert net.overflow == "wait"
+    assert (net.batch_wait_s, net.max_batch_size) == (0.5, 4)
+    assert net.max_inflight == ag.serving.Config().max_inflight
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"max_queue": 3}, "unknown setting 'max_queue' in the config; did you mean"),
+        ({"models": {"net": {"max_queue": 3}}}, "unknown setting 'max_queue'"),
+        ({"models": {"net": 3}}, "has to be a table, got 3"),
+        ({"models": 3}, "has to be tables, got 3"),
+        ("nowhere.toml", "'nowhere.toml' is not read: FileNotFoundError"),
+    ],
+)
+def test_a_file_that_makes_no_sense_is_refused_before_anything_is_served(given, says):
+    with pytest.raises((TypeError, ValueError), match=says):
+        ag.serving.Server(given)
+
+
+def test_a_file_that_is_no_toml_is_named(tmp_path):
+    path = tmp_path / "bad.toml"
+    path.write_text("max_queued")
+    with pytest.raises(ValueError, match=r"bad\.toml' is not read: TOMLDecodeError"):
+        ag.serving.Server(path)
+
+
+def test_a_variable_of_the_environment_that_is_no_number_is_named(monkeypatch):
+    monkeypatch.setenv("ACTORGRAPH_MAX_QUEUED", "many")
+    says = "ACTORGRAPH_MAX_QUEUED in the environment is no int"
+    with ag.serving.Server() as server, pytest.raises(ValueError, match=says):
+        server.add("net", outputs())

@@ -1,0 +1,55 @@
+"""The laws of devices catch a fault that is planted, and say which law it breaks."""
+
+import numpy as np
+import pytest
+
+import actorgraph as ag
+from actorgraph.devices.base import Lane
+from actorgraph.devices.virtual import Virtual
+
+
+class Rounding(Virtual):
+    """Its copies lose digits."""
+
+    def to_device(self, array):
+        return np.array(array).astype("float16").astype(array.dtype)
+
+
+class Leaking(Virtual):
+    """Results are its own memory."""
+
+    def __init__(self, name):
+        super().__init__(name)
+        self.kept = {}
+
+    def to_host(self, array):
+        return self.kept.setdefault(array.shape, array)
+
+
+class Forgetful(Virtual):
+    """Nothing that is brought stays."""
+
+    def bring(self, value, node=None):
+        made = super().bring(value, node)
+        made.cell.failed = made.cell.failed or MemoryError("gone")
+        return made
+
+
+@pytest.mark.parametrize(
+    ("fault", "law"),
+    [
+        (Rounding, "values gradients and tangents are those of the cpu"),
+        (Leaking, "values gradients and tangents are those of the cpu"),
+        (Forgetful, "values gradients and tangents are those of the cpu"),
+    ],
+    ids=lambda one: getattr(one, "__name__", None),
+)
+def test_a_faulty_device_is_told_by_the_law_that_it_breaks(fault, law):
+    with pytest.raises(AssertionError, match=f"broken law: {law}"):
+        ag.testing.check_device(lambda: fault("faulty"))
+
+
+def test_memory_that_never_comes_back_is_told(monkeypatch):
+    monkeypatch.setattr(Lane, "settle", lambda self, ended=False: None)
+    with pytest.raises(AssertionError, match="broken law: memory has come back"):
+        ag.testing.check_device(lambda: Virtual("keeping"))
