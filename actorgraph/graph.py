@@ -599,6 +599,16 @@ class Graph:
         """Return the graph as a Mermaid flow chart."""
         return drawing.mermaid(self)
 
+    def to_svg(self) -> str:
+        """Return the graph as a picture in SVG; grandalf places it (``actorgraph[draw]``).
+
+        Raises
+        ------
+        GraphError
+            grandalf is not installed.
+        """
+        return drawing.svg(self)
+
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         return drawing.mimebundle(self)
 

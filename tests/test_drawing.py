@@ -1,9 +1,11 @@
-"""Pictures of graphs: text, DOT, Mermaid and what Jupyter shows, with and without Graphviz."""
+"""Pictures of graphs: text, DOT, Mermaid, SVG and what Jupyter shows, with and without grandalf."""
 
+import itertools
 import re
 import shutil
 import subprocess
 import sys
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -18,13 +20,6 @@ def g():
     w = g.parameter("w", np.ones((2, 3), "float32"))
     (ag.ops.matmul(x, w) * 2.0).sum(1).named("out")
     return g
-
-
-def put_program(folder, body):
-    """Put a program named dot in a folder."""
-    program = folder / "dot"
-    program.write_text(f"#!{sys.executable}\n{body}\n")
-    program.chmod(0o755)
 
 
 def test_text_has_one_line_a_node_with_op_inputs_attributes_and_type(g):
@@ -78,6 +73,7 @@ def test_names_cannot_break_a_picture(name):
     for line in g.to_dot().splitlines():
         assert '"' not in label.sub("", line)
     assert [line.count('"') for line in g.to_mermaid().splitlines()] == [0, 2]
+    assert len(boxes(g.to_svg())) == 1
 
 
 def test_an_empty_graph_can_be_drawn():
@@ -86,51 +82,79 @@ def test_an_empty_graph_can_be_drawn():
     assert str(g) == "graph 'graph' of 0 nodes"
     assert g.to_dot().splitlines()[-1] == "}"
     assert g.to_mermaid() == "flowchart TD"
+    assert boxes(g.to_svg()) == {}
 
 
-def test_jupyter_draws_mermaid_itself_where_graphviz_is_missing(g, monkeypatch, tmp_path):
-    monkeypatch.setenv("PATH", str(tmp_path))
+def boxes(picture):
+    """Return left, top, right and bottom of each node of an SVG, by the node's name."""
+    found = {}
+
+    def walk(element, x, y):
+        place = re.fullmatch(r"translate\((.+),(.+)\)", element.get("transform", "translate(0,0)"))
+        x, y = x + float(place[1]), y + float(place[2])
+        title, box = (element.find(f"{{*}}{tag}") for tag in ("title", "rect"))
+        if box is not None:
+            width, height = float(box.get("width")), float(box.get("height"))
+            name = re.match(r"(.*?) \w+: ", title.text)[1]
+            found[name] = (x, y, x + width, y + height)
+        for child in element:
+            walk(child, x, y)
+
+    walk(ElementTree.fromstring(picture), 0.0, 0.0)
+    return found
+
+
+def overlap(one, other):
+    return all(one[i] < other[i + 2] and other[i] < one[i + 2] for i in (0, 1))
+
+
+def test_svg_puts_operands_above_consumers_and_no_box_over_another(g):
+    g.input("alone")
+    drawn = boxes(g.to_svg())
+
+    assert set(drawn) == {node.name for node in g}
+    assert not any(overlap(*pair) for pair in itertools.combinations(drawn.values(), 2))
+    assert all(drawn[part.name][3] < drawn[node.name][1] for node in g for part in node.inputs)
+    assert g.to_svg().count("marker-end") == sum(len(node.inputs) for node in g)
+
+
+def test_svg_draws_the_body_of_a_loop_inside_its_node():
+    g = ag.Graph()
+    ag.scan(lambda c, x: (c + x, c), g.input("start"), g.input("xs", (3,)))
+    drawn = boxes(g.to_svg())
+    (loop,) = [box for name, box in drawn.items() if name.startswith("loop")]
+
+    for name in ("carry_0", "x_0"):
+        assert loop[0] < drawn[name][0] < drawn[name][2] < loop[2]
+        assert loop[1] < drawn[name][1] < drawn[name][3] < loop[3]
+
+
+def test_svg_needs_grandalf_and_says_so(g, monkeypatch):
+    monkeypatch.setitem(sys.modules, "grandalf", None)
+
+    with pytest.raises(ag.GraphError, match=r"pip install 'actorgraph\[draw\]'"):
+        g.to_svg()
+
+
+def test_jupyter_gets_text_mermaid_and_svg(g):
+    assert g._repr_mimebundle_(include=None, exclude=None) == {
+        "text/plain": str(g), "text/vnd.mermaid": g.to_mermaid(), "image/svg+xml": g.to_svg(),
+    }  # fmt: skip
+
+
+def test_jupyter_gets_text_and_mermaid_where_grandalf_is_missing(g, monkeypatch):
+    monkeypatch.setattr("actorgraph.drawing.find_spec", lambda name: None)
 
     assert g._repr_mimebundle_() == {"text/plain": str(g), "text/vnd.mermaid": g.to_mermaid()}
 
 
-def test_jupyter_shows_a_picture_where_graphviz_is_there(g, monkeypatch, tmp_path):
-    put_program(
-        tmp_path, "import sys; print('<svg>', sys.argv[1:], len(sys.stdin.read()), '</svg>')"
-    )
-    monkeypatch.setenv("PATH", str(tmp_path))
-
-    bundle = g._repr_mimebundle_(include=None, exclude=None)
-
-    assert bundle["text/plain"] == str(g)
-    assert bundle["image/svg+xml"] == f"<svg> ['-Tsvg'] {len(g.to_dot())} </svg>\n"
-
-
-@pytest.mark.parametrize(
-    "body",
-    ["raise SystemExit(1)", "import os; os.write(1, b'\\xff\\xfe')", "import os; os.abort()"],
-)
-def test_jupyter_shows_text_where_graphviz_is_broken(g, monkeypatch, tmp_path, body):
-    put_program(tmp_path, body)
-    monkeypatch.setenv("PATH", str(tmp_path))
-
-    assert set(g._repr_mimebundle_()) == {"text/plain", "text/vnd.mermaid"}
-
-
-def test_jupyter_shows_text_where_dot_is_no_program(g, monkeypatch, tmp_path):
-    (tmp_path / "dot").write_text("")
-    (tmp_path / "dot").chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path))
-
-    assert g._repr_mimebundle_()["text/plain"] == str(g)
-
-
-def test_large_graphs_are_not_drawn(monkeypatch, tmp_path):
-    put_program(tmp_path, "print('<svg/>')")
-    monkeypatch.setenv("PATH", str(tmp_path))
+def test_large_graphs_are_not_drawn():
     g = ag.Graph()
-    for i in range(401):
+    for i in range(101):
         g.input(f"x{i}")
+    assert list(g._repr_mimebundle_()) == ["text/plain", "text/vnd.mermaid"]
+    for i in range(300):
+        g.input(f"y{i}")
 
     assert list(g._repr_mimebundle_()) == ["text/plain"]
 
