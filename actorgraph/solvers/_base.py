@@ -368,16 +368,24 @@ class AbstractSolver(ABC, Generic[State]):
         """Whether all parameters have the same settings."""
         return not self._groups
 
+    def __repr__(self) -> str:
+        told = [
+            f"{name}={getattr(self, name)!r}"
+            for name, default in self._defaults().items()
+            if name == "lr" or getattr(self, name, default) != default
+        ]
+        return f"<{' '.join([type(self).__name__, *told])}, {self.steps} steps>"
+
     def _settings(self) -> list[str]:
+        return list(self._defaults())
+
+    def _defaults(self) -> dict[str, Any]:
         from inspect import signature
 
-        own = [
-            name
-            for name, one in signature(type(self)).parameters.items()
-            if one.kind is not one.VAR_KEYWORD
-        ]
-        shared = [*signature(AbstractSolver).parameters]
-        return [*own, *shared] if own else own
+        own = signature(type(self)).parameters.values()
+        named = {one.name: one.default for one in own if one.kind is not one.VAR_KEYWORD}
+        shared = signature(AbstractSolver).parameters.values()
+        return named | {one.name: one.default for one in shared} if named else named
 
     def pack(self, state: State) -> dict[str, Any]:
         """Return a state as arrays and numbers by name, for `state_dict`."""
