@@ -1,0 +1,211 @@
+"""Do the tests hold what they claim? `python -m tests.mutants` changes the engine and runs them.
+
+A mutant is a copy of this repository in which cosmic-ray has changed one comparison, condition,
+number, boolean or operator of one module of the engine.  The tests of that module must fail on it
+("killed"), or not end.  So many mutants are drawn for each module; the share of killed ones and the
+change of each survivor are printed, and the exit status is 1 below `WANTED`.
+
+A survivor is read by somebody: it is a test that is missing, code that can go, or a change that means
+the same (another bound of a heuristic, a hint).
+"""
+
+import argparse
+import random
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from queue import SimpleQueue
+
+ROOT = Path(__file__).parent.parent
+WANTED = 0.85
+MACHINES = ["tests/machines", "tests/races", "tests/memory"]
+MODULES = {
+    "scheduler.py": ["tests/races", "tests/machines"],
+    "channels.py": ["tests/test_channels.py", "tests/test_node_actor.py", "tests/races"],
+    "graph.py": ["tests/test_graph.py", "tests/test_hash_consing.py", "tests/test_copies.py"],
+    "node.py": ["tests/test_graph.py", "tests/test_mistakes.py", "tests/test_names_of_others.py"],
+    "autodiff/reverse.py": ["tests/autodiff", "tests/machines/test_conformance.py"],
+    "lower/regions.py": ["tests/lower", *MACHINES],
+    "machines/admission.py": ["tests/machines", "tests/races"],
+    "machines/core.py": MACHINES,
+    "machines/reader.py": MACHINES,
+    "machines/step.py": ["tests/machines/test_step.py", "tests/machines"],
+    "memory/buffers.py": ["tests/memory", "tests/machines", "tests/lower"],
+    "memory/packing.py": ["tests/memory", "tests/machines/test_memory.py", "tests/machines"],
+    "pipeline/lanes.py": ["tests/pipeline"],
+    "schedules/simulation.py": ["tests/schedules", "tests/pipeline"],
+}
+"""Each module, and the tests that claim something of it, the most likely first."""
+
+OPERATORS = (
+    "core/AddNot", "core/ReplaceAndWithOr", "core/ReplaceOrWithAnd", "core/NumberReplacer",
+    "core/ReplaceTrueWithFalse", "core/ReplaceFalseWithTrue", "core/ReplaceBreakWithContinue",
+    "core/ReplaceContinueWithBreak", "core/ZeroIterationForLoop", "core/ExceptionReplacer",
+    "core/ReplaceComparisonOperator", "core/ReplaceBinaryOperator", "core/ReplaceUnaryOperator",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One change: the text of a module, and the line that differs."""
+
+    module: str
+    line: int
+    operator: str
+    text: str
+    change: str
+
+
+def drawn(module, count, rng):
+    """Return `count` mutants of a module, each of another place in it where there are so many."""
+    from cosmic_ray import plugins
+    from cosmic_ray.ast import ast_nodes, get_ast
+    from cosmic_ray.mutating import mutate_code
+
+    source = (ROOT / "actorgraph" / module).read_text()
+    tree, places = get_ast(source), {}
+    for name in plugins.operator_names():
+        if not name.startswith(OPERATORS):
+            continue
+        operator = plugins.get_operator(name)()
+        found = [
+            (start, node)
+            for node in ast_nodes(tree)
+            for start, _ in operator.mutation_positions(node)
+        ]
+        for occurrence, (start, node) in enumerate(found):
+            if not _is_declared(node):
+                places.setdefault(start, []).append((name, operator, occurrence))
+    chosen = []
+    for start in rng.sample(sorted(places), len(places)):
+        name, operator, occurrence = rng.choice(places[start])
+        text = mutate_code(source, operator, occurrence)
+        if len(chosen) == count:
+            break
+        if text is not None and text != source and _is_python(text):
+            chosen.append(Mutant(module, start[0], name, text, _change(source, text)))
+    return chosen
+
+
+def _is_declared(node):
+    """Whether a place of a syntax tree is in an annotation, a decorator or a stub of a function."""
+    while node.parent is not None:
+        inside, node = node, node.parent
+        if node.type in ("decorator", "tfpdef"):
+            return True
+        if node.type == "annassign" and inside is node.children[1]:
+            return True
+        if node.type == "funcdef":
+            return (
+                inside is node.annotation or re.search(r": \.\.\.\s", node.get_code()) is not None
+            )
+    return False
+
+
+def _is_python(text):
+    try:
+        compile(text, "mutant", "exec")
+    except SyntaxError:
+        return False
+    return True
+
+
+def _change(before, after):
+    lines = zip(before.splitlines(), after.splitlines(), strict=False)
+    return next((f"{a.strip()}  ->  {b.strip()}" for a, b in lines if a != b), "lines")
+
+
+def survives(mutant, copy, timeout_s):
+    """Whether the tests of a mutant pass in a copy of the repository."""
+    path = copy / "actorgraph" / mutant.module
+    before = path.read_text()
+    path.write_text(mutant.text)
+    try:
+        return passes(copy, MODULES[mutant.module], timeout_s)
+    finally:
+        path.write_text(before)
+
+
+def passes(copy, targets, timeout_s):
+    """Whether tests pass in a copy within a time; what hangs does not."""
+    call = [sys.executable, "-m", "pytest", "-x", "-q", "-n0", "--timeout=60", *targets]
+    with subprocess.Popen(
+        call, cwd=copy, env={**_environment(), "PYTHONPATH": str(copy)},
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+    ) as process:  # fmt: skip
+        try:
+            return process.wait(timeout_s) == 0
+        except subprocess.TimeoutExpired:
+            process.kill()
+            return False
+
+
+def _environment():
+    import os
+
+    return {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+
+
+def copied(folder):
+    """Return a copy of what git has of this repository."""
+    names = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True)
+    for name in names.stdout.decode().split("\0")[:-1]:
+        target = folder / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(ROOT / name, target)
+    return folder
+
+
+def main():
+    """Draw, run, and print."""
+    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    options.add_argument("--count", type=int, default=12, help="mutants of each module")
+    options.add_argument("--seed", type=int, default=0)
+    options.add_argument("--only", default="", help="modules whose path holds this text")
+    options.add_argument("--workers", type=int, default=2)
+    given = options.parse_args()
+
+    modules = [module for module in MODULES if given.only in module]
+    rng = random.Random(given.seed)
+    mutants = [one for module in modules for one in drawn(module, given.count, rng)]
+    survivors, free = [], SimpleQueue()
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(given.workers) as pool:
+        for number in range(given.workers):
+            free.put(copied(Path(folder) / str(number)))
+        began = time.monotonic()
+        targets = dict.fromkeys(target for module in modules for target in MODULES[module])
+        first = free.get()
+        if not passes(first, targets, None):
+            sys.exit(f"the tests fail without a change: pytest {' '.join(targets)}")
+        free.put(first)
+        limit_s = 3 * (time.monotonic() - began) + 60
+
+        def try_one(mutant):
+            copy = free.get()
+            try:
+                if survives(mutant, copy, limit_s):
+                    survivors.append(mutant)
+                    print(f"{mutant.module}:{mutant.line}: {mutant.change}", flush=True)
+            finally:
+                free.put(copy)
+
+        list(pool.map(try_one, mutants))
+
+    print(f"\n{'module':28}{'mutants':>8}{'killed':>8}")
+    for module in modules:
+        count = sum(one.module == module for one in mutants)
+        lived = sum(one.module == module for one in survivors)
+        print(f"{module:28}{count:8}{count - lived:8}")
+    share = 1 - len(survivors) / len(mutants)
+    print(f"{'all':28}{len(mutants):8}{len(mutants) - len(survivors):8}  {share:.0%}")
+    sys.exit(share < WANTED)
+
+
+if __name__ == "__main__":
+    main()
