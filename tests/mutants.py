@@ -5,8 +5,8 @@ number, boolean or operator of one module of the engine.  The tests of that modu
 ("killed"), or not end.  So many mutants are drawn for each module; the share of killed ones and the
 change of each survivor are printed, and the exit status is 1 below `WANTED`.
 
-A survivor is read by somebody: it is a test that is missing, code that can go, or a change that means
-the same (another bound of a heuristic, a hint).
+A survivor is read by somebody: it is a test that is missing, code that can go, or a change that
+means the same (another bound of a heuristic, a hint).
 """
 
 import argparse
