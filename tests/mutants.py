@@ -26,7 +26,12 @@ ROOT = Path(__file__).parent.parent
 WANTED = 0.85
 MACHINES = ["tests/machines", "tests/races", "tests/memory"]
 MODULES = {
-    "scheduler.py": ["tests/races", "tests/machines"],
+    "scheduler.py": [
+        "tests/test_threads.py",
+        "tests/races",
+        "tests/test_interrupts.py",
+        "tests/machines",
+    ],
     "channels.py": ["tests/test_channels.py", "tests/test_node_actor.py", "tests/races"],
     "graph.py": ["tests/test_graph.py", "tests/test_hash_consing.py", "tests/test_copies.py"],
     "node.py": ["tests/test_graph.py", "tests/test_mistakes.py", "tests/test_names_of_others.py"],
