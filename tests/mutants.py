@@ -24,25 +24,24 @@ from queue import SimpleQueue
 
 ROOT = Path(__file__).parent.parent
 WANTED = 0.85
-MACHINES = ["tests/machines", "tests/races", "tests/memory"]
+MACHINES = ["tests/memory", "tests/races", "tests/machines"]
+GRAPHS = [
+    "tests/test_graph.py", "tests/test_hash_consing.py", "tests/test_odd_values.py",
+    "tests/ops/test_random.py",
+]  # fmt: skip
 MODULES = {
-    "scheduler.py": [
-        "tests/test_threads.py",
-        "tests/races",
-        "tests/test_interrupts.py",
-        "tests/machines",
-    ],
+    "scheduler.py": ["tests/test_threads.py", "tests/races", "tests/test_interrupts.py", *MACHINES],
     "channels.py": ["tests/test_channels.py", "tests/test_node_actor.py", "tests/races"],
-    "graph.py": ["tests/test_graph.py", "tests/test_hash_consing.py", "tests/test_copies.py"],
-    "node.py": ["tests/test_graph.py", "tests/test_mistakes.py", "tests/test_names_of_others.py"],
+    "graph.py": [*GRAPHS, "tests/test_copies.py", "tests/test_parameters.py", "tests/autodiff"],
+    "node.py": [*GRAPHS, "tests/test_mistakes.py", "tests/test_names_of_others.py"],
     "autodiff/reverse.py": ["tests/autodiff", "tests/machines/test_conformance.py"],
     "lower/regions.py": ["tests/lower", *MACHINES],
-    "machines/admission.py": ["tests/machines", "tests/races"],
-    "machines/core.py": MACHINES,
+    "machines/admission.py": MACHINES,
+    "machines/core.py": [*MACHINES, "tests/test_interrupts.py"],
     "machines/reader.py": MACHINES,
-    "machines/step.py": ["tests/machines/test_step.py", "tests/machines"],
-    "memory/buffers.py": ["tests/memory", "tests/machines", "tests/lower"],
-    "memory/packing.py": ["tests/memory", "tests/machines/test_memory.py", "tests/machines"],
+    "machines/step.py": ["tests/machines/test_step.py", "tests/solvers", *MACHINES],
+    "memory/buffers.py": ["tests/lower", *MACHINES],
+    "memory/packing.py": ["tests/memory", "tests/machines"],
     "pipeline/lanes.py": ["tests/pipeline"],
     "schedules/simulation.py": ["tests/schedules", "tests/pipeline"],
 }

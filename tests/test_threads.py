@@ -1,4 +1,4 @@
-"""The threads that do a pool's jobs: as many as jobs need that wait for one another, and no more."""
+"""Threads that do jobs: as many as wait for one another, and no more than a limit."""
 
 import threading
 from functools import partial
