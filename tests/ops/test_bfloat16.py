@@ -8,6 +8,7 @@ import pytest
 import actorgraph as ag
 from actorgraph.errors import GraphTypeError
 from actorgraph.machines import ActorMachine, LispMachine, TapeMachine
+from tests._each import each
 from tests._evaluate import evaluate
 
 ml_dtypes = pytest.importorskip("ml_dtypes")
@@ -70,7 +71,7 @@ def test_function_of_one_argument_keeps_bfloat16(name):
     close(*both(getattr(ag.ops, name), x))
 
 
-@pytest.mark.parametrize("name", BINARY)
+@each("name", BINARY)
 def test_function_of_two_arguments_keeps_bfloat16(name):
     rng = np.random.default_rng(2)
     close(*both(getattr(ag.ops, name), rng.uniform(0.5, 3, (4, 3)), rng.uniform(0.5, 3, 3)))

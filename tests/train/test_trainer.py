@@ -10,6 +10,7 @@ import pytest
 
 import actorgraph as ag
 from actorgraph.errors import GraphError, GraphTypeError, ShapeError
+from tests._each import each
 from tests.train._cases import arrays, loader_of, network, state_of, trainer_of
 
 MACHINES = {
@@ -256,7 +257,7 @@ def test_an_error_of_a_callback_or_loader_leaves_whole_steps():
     assert trainer.step == 4
 
 
-@pytest.mark.parametrize(
+@each(
     ("call", "error", "told"),
     [
         (lambda: ag.train.Trainer(abs, abs, ag.solvers.SGD()), GraphTypeError, "ag.nn.Module"),
