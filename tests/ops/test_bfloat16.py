@@ -61,7 +61,7 @@ def close(got, wanted):
         np.testing.assert_allclose(one, other, rtol=0.05, atol=0.05 * np.abs(other).max())
 
 
-@pytest.mark.parametrize("name", UNARY)
+@each("name", UNARY)
 def test_function_of_one_argument_keeps_bfloat16(name):
     pytest.importorskip("scipy")
     low, high = (-0.8, 0.8) if name in LIMITED else (1.3, 3) if name in ABOVE else (-2, 2)

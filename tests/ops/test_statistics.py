@@ -174,12 +174,11 @@ def test_digitize_is_that_of_numpy(x, bins, right):
     same([ag.ops.digitize(x, bins, right)], {x: value}, [np.digitize(value, bins, right)])
 
 
-@pytest.mark.parametrize("bins", [1, 5, [-2, 0, 0.1, 3.0]], ids=str)
-@pytest.mark.parametrize(
+@each("bins", [1, 5, [-2, 0, 0.1, 3.0]])
+@each(
     "options",
     [{}, {"range": (-1, 1.0)}, {"density": True}, {"weights": VALUE[1]}, {"range": (1, 1)},
      {"weights": VALUE[1] ** 2, "density": True}],
-    ids=str,
 )  # fmt: skip
 def test_histogram_is_that_of_numpy(x, bins, options):
     value = np.round(FLAT * 4) / 4
@@ -331,7 +330,7 @@ def test_nan_to_num_takes_any_dtype(dtype):
 # -- bad input ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each(
     ("call", "said"),
     [
         (lambda x: ag.ops.quantile(x, 1.5), "quantile: q is between 0 and 1, got 1.5"),
