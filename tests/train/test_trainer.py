@@ -293,6 +293,15 @@ def test_a_loss_that_is_no_scalar_is_refused():
 # -- stops ----------------------------------------------------------------------------------------
 
 
+@pytest.fixture
+def ctrl_c_is_heard():
+    """A shell has what it starts in the background ignore Ctrl-C."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("ctrl_c_is_heard")
 def test_ctrl_c_ends_after_a_whole_step_and_gives_the_signal_back():
     moments, wanted, before = Moments(), {}, signal.getsignal(signal.SIGINT)
     trainer = trainer_of()
@@ -304,6 +313,7 @@ def test_ctrl_c_ends_after_a_whole_step_and_gives_the_signal_back():
     assert signal.getsignal(signal.SIGINT) is before
 
 
+@pytest.mark.usefixtures("ctrl_c_is_heard")
 def test_a_second_ctrl_c_raises_at_once():
     seen = Moments()
 
