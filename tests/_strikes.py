@@ -102,4 +102,3 @@ def strikes(action, ready=None, times=5000):
             assert missed <= 20 + struck // 10, f"{missed} calls were not struck, {struck} were"
     finally:
         signal.signal(signal.SIGINT, before)
-        gc.unfreeze()

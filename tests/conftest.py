@@ -2,6 +2,7 @@
 
 import gc
 import os
+import sys
 import threading
 from functools import wraps
 from time import monotonic
@@ -55,6 +56,14 @@ def every_joint_graph_is_legal():
         patch.setattr(compiled, "join", checked(compiled.join))
         patch.setattr(simplify, "simplified", checked(simplify.simplified))
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def programs_that_tests_start_keep_bytecode(tmp_path_factory):
+    """Compile the package once for all of them where Python is told to write none to its place."""
+    if sys.dont_write_bytecode:
+        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+        os.environ["PYTHONPYCACHEPREFIX"] = str(tmp_path_factory.mktemp("bytecode"))
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests._each import each
 from tests._soak import SOAK
 
 ROOT = Path(__file__).parents[1]
@@ -55,7 +56,7 @@ def test_example_runs_and_says_what_it_has_shown(file):
     assert 1 <= len(ended.stdout.splitlines()) <= 2
 
 
-@pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.name)
+@each("file", EXAMPLES)
 def test_example_is_short_documented_and_asserts_its_result(file):
     text = file.read_text()
     tree = ast.parse(text)

@@ -7,6 +7,7 @@ import pytest
 
 import actorgraph as ag
 from actorgraph.op import REGISTRY, Op, attrs_key
+from tests._each import each
 from tests._evaluate import evaluate
 
 
@@ -108,7 +109,7 @@ def dtype_in(sample, position):
     return "complex128" if position in sample.complexes else "float64"
 
 
-@pytest.mark.parametrize("op", list(REGISTRY.values()), ids=lambda op: op.name)
+@each("op", list(REGISTRY.values()))
 def test_an_op_applied_twice_is_one_node_and_to_other_inputs_another(op):
     for sample in op.samples:
         g = ag.Graph()
@@ -134,7 +135,7 @@ def test_different_ops_of_equal_inputs_and_attributes_never_merge(g):
     assert len(nodes) == 4
 
 
-@pytest.mark.parametrize(
+@each(
     ("left", "right"),
     [
         (1, True),

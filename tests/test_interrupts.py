@@ -215,7 +215,7 @@ def test_signals_at_random_moments_leave_no_half_step(how):
         sys.unraisablehook = id  # what strikes in a callback of Python's own is told and ignored
         struck, twin = (Training(ag.TapeMachine, {{}}, {how!r}) for _ in range(2))
         hits, until = 0, time.monotonic() + {TIMEOUT_S / 5}  # other processes may have the cores
-        while hits < 10 or (hits < {5000 if SOAK else 300} and time.monotonic() < until):
+        while hits < 10 or (hits < {5000 if SOAK else 100} and time.monotonic() < until):
             struck.step()
             twin.step()
             before = twin.everything()

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import actorgraph as ag
+from tests._each import each
 
 WHERE = {
     "logsumexp sums after the logarithm": "ops/test_reductions.py::"
@@ -99,7 +100,7 @@ def functions_of(path):
     return {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
 
 
-@pytest.mark.parametrize("test", WHERE.values(), ids=WHERE)
+@each("test", WHERE.values())
 def test_every_known_defect_has_its_test(test):
     path, name = test.split("::")
     assert name in functions_of(path)

@@ -88,7 +88,7 @@ def test_twice_the_arguments_take_twice_the_steps(name, mode):
         types.parse.cache_clear()
         return steps(size)
 
-    assert cold(1200) <= 2.05 * cold(600)
+    assert cold(600) <= 2.05 * cold(300)
 
 
 def test_a_rule_that_serves_many_arguments_is_called_once_with_those_that_are_wanted():

@@ -12,9 +12,9 @@ import traceback
 from functools import cache
 
 import numpy as np
-import pytest
 
 import actorgraph as ag
+from tests._each import each
 
 ROWS = """
 x + np.ones(3) | float64 | float32 | array.astype('float32')
@@ -252,7 +252,7 @@ def answered(row):
     return {}, "it is no mistake"
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.split(" | ")[0])
+@each("row", ROWS)
 def test_a_mistake_is_answered_with_what_was_got_what_is_expected_and_what_to_do(row):
     answers, message = answered(row)
     assert [question for question in answers if not answers[question]] == [], message

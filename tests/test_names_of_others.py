@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import actorgraph as ag
+from tests._each import each
 from tests._evaluate import evaluate
 
 VALUE = np.array([[3.0, -1.0, 2.0], [0.5, 5.0, -4.0]])
@@ -23,7 +24,7 @@ METHODS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", METHODS)
+@each("name", METHODS)
 def test_methods_of_arrays_are_methods_of_nodes(name):
     node = METHODS[name](ag.Graph().input("x", (2, 3), "float64"))
     np.testing.assert_array_equal(

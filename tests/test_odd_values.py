@@ -12,6 +12,7 @@ import pytest
 
 import actorgraph as ag
 from actorgraph import cli
+from tests._each import each
 
 HOME = os.path.dirname(ag.__file__)
 ODD = [
@@ -240,10 +241,8 @@ COUNTED = {
 }
 
 
-@pytest.mark.parametrize(
-    ("called", "what"), [(called, what) for called in COUNTED for what in COUNTED[called]]
-)
-@pytest.mark.parametrize("value", HUGE, ids=["2**63", "2**70", "10**400", "10**5000"])
+@each(("called", "what"), [(called, what) for called in COUNTED for what in COUNTED[called]])
+@each("value", HUGE)
 def test_more_than_can_be_counted_or_held_is_refused_at_once(called, what, value):
     error = refusal(dict(CALLS[called])[what], value)
     assert error is not None

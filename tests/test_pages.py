@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests._each import each
 from tests.test_architecture import classes
 
 ROOT = Path(__file__).parents[1]
@@ -56,7 +57,7 @@ def dead_links(page):
             yield f"{to}#{anchor}" if anchor else to
 
 
-@pytest.mark.parametrize("page", LINKED, ids=name)
+@each("page", LINKED)
 def test_no_link_of_a_page_is_dead(page):
     assert list(dead_links(page)) == []
 

@@ -30,6 +30,7 @@ from actorgraph.types import (
     symbol,
     unify,
 )
+from tests._each import each
 
 n, m, k = symbol("n"), symbol("m"), symbol("k")
 
@@ -220,7 +221,7 @@ def test_dtypes_that_graphs_do_not_hold_are_type_errors(dtype):
 # -- dims -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each(
     ("dim", "text"),
     [
         (n + 3, "n + 3"),

@@ -14,6 +14,7 @@ from actorgraph.op import REGISTRY
 from actorgraph.testing import evaluate
 from actorgraph.testing._cases import Case
 from actorgraph.types import Record
+from tests._each import each
 
 for found in pkgutil.iter_modules(actorgraph.ops.__path__):
     __import__(f"actorgraph.ops.{found.name}")
@@ -118,7 +119,7 @@ def test_an_op_of_rows_is_a_stack_of_single_calls(name):
                 assert none.shape == (0, *wanted.shape[1:])
 
 
-@pytest.mark.parametrize("name", OURS)
+@each("name", OURS)
 def test_gradients_of_rows_are_rows_of_gradients(name):
     op = REGISTRY[name]
     sample = op.samples[0]

@@ -1,14 +1,11 @@
 """Drawn bodies of loops, branches and vmaps: what JAX makes of them."""
 
-import os
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests._soak import SOAK
 from tests.control.test_derivatives import agrees_with_jax, fed
-
-SOAK = os.environ.get("ACTORGRAPH_SOAK") == "1"
 
 UNARY = st.sampled_from(["sin", "tanh", "cos"])
 BINARY = st.sampled_from(["+", "*", "-"])

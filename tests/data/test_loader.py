@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import actorgraph as ag
 from actorgraph.data import ArrayDataset, DataLoader
+from tests._each import each
 from tests._soak import drawn
 
 WORKERS = (0, 1, 3)
@@ -171,9 +172,9 @@ def test_len_of_samples_without_a_length_raises():
 # -- going on ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("workers", WORKERS)
-@pytest.mark.parametrize("kind", range(3))
-@pytest.mark.parametrize("consumed", [0, 1, 3, 4])
+@each("workers", WORKERS)
+@each("kind", range(3))
+@each("consumed", [0, 1, 3, 4])
 def test_a_loaded_state_gives_the_rest_of_the_epoch_and_then_the_next(kind, workers, consumed):
     def made(workers):
         return DataLoader(kinds(11)[kind], 3, shuffle=True, seed=5, workers=workers)

@@ -8,6 +8,7 @@ from actorgraph.lower import cost
 from actorgraph.lower.cost import predicted_us
 from actorgraph.lower.rates import Rates
 from actorgraph.op import REGISTRY
+from tests._each import each
 
 SYMBOLS = {"n": 4096}
 
@@ -97,8 +98,8 @@ BAD_COSTS = {
 }
 
 
-@pytest.mark.parametrize("kind", [ag.TapeMachine, ag.ActorMachine, ag.LispMachine])
-@pytest.mark.parametrize("name", BAD_COSTS)
+@each("kind", [ag.TapeMachine, ag.ActorMachine, ag.LispMachine])
+@each("name", BAD_COSTS)
 def test_a_wrong_cost_of_an_op_is_told_with_op_and_node_before_anything_starts(name, kind):
     rule, match = BAD_COSTS[name]
     calls = []

@@ -273,7 +273,7 @@ ATTACKS = [
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("seed", range(200 if SOAK else 16))
+@pytest.mark.parametrize("seed", range(200 if SOAK else 8))
 @pytest.mark.parametrize("make", [Target, PipelineTarget])
 def test_a_run_after_an_attack_is_right(make, seed):
     rng = random.Random(seed)

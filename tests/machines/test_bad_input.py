@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import actorgraph as ag
+from tests._each import each
 
 MACHINES = [ag.LispMachine, ag.TapeMachine, ag.ActorMachine]
 machines = pytest.mark.parametrize("machine_type", MACHINES)
@@ -62,7 +63,7 @@ without_targets = {key: value for key, value in feeds().items() if key != "targe
 
 
 @machines
-@pytest.mark.parametrize(
+@each(
     ("match", "given"),
     [
         (r"unknown feed 'feature'; did you mean 'features'\?; known are 'features'",
@@ -102,7 +103,7 @@ def test_feeds_that_do_not_fit_are_refused(refused, match, given):
 
 
 @machines
-@pytest.mark.parametrize(
+@each(
     ("error", "match", "options"),
     [
         (ag.FeedError, "backward and tangents .* ag.hvp", {"backward": True, "tangents": {}}),
@@ -157,7 +158,7 @@ def test_backward_of_an_integer_output_is_refused(machine_type):
 
 
 @machines
-@pytest.mark.parametrize(
+@each(
     ("error", "match", "options"),
     [
         (ValueError, "workers must be an int of at least 1, got 0", {"workers": 0}),

@@ -13,7 +13,7 @@ from tests._soak import drawn
 from tests.machines._graphs import graphs
 
 KINDS = [ag.TapeMachine, ag.ActorMachine]
-quick = drawn(25, soak=500)
+quick = drawn(12, soak=500)
 
 
 def chain(length=12, size=64):

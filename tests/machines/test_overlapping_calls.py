@@ -20,10 +20,10 @@ MACHINES = [
     pytest.param(ag.TapeMachine, {}, id="tape"),
     pytest.param(ag.ActorMachine, {"workers": 1}, id="one worker"),
     pytest.param(ag.ActorMachine, {"workers": 2}, id="two workers"),
-    pytest.param(ag.ActorMachine, {"workers": 2, "fuse": "all"}, id="fused"),
-    pytest.param(ag.ActorMachine, {"workers": 2, "fuse": "none"}, id="an actor a node"),
-    pytest.param(ag.ActorMachine, {"workers": 2, "seed": 7}, id="another ready order"),
-    pytest.param(ag.ActorMachine, {"workers": 2, "capacity": 1}, id="channels of one"),
+    pytest.param(ag.ActorMachine, {"workers": 2, "fuse": "all", "seed": 7}, id="fused"),
+    pytest.param(
+        ag.ActorMachine, {"workers": 2, "fuse": "none", "capacity": 1}, id="an actor a node"
+    ),
 ]
 machines = pytest.mark.parametrize(("machine_type", "options"), MACHINES)
 LOOP, THREAD = "loop", "thread"

@@ -13,6 +13,7 @@ import pytest
 
 import actorgraph as ag
 from actorgraph.testing._examples import results
+from tests._soak import SOAK
 from tests.machines._faults import feeds, gate, new_gate, traced_model
 
 HEAD = """
@@ -289,11 +290,11 @@ def test_ctrl_c_at_any_moment_leaves_a_machine_that_works(machine):
                 pass
         kept = {machine}
         value = kept.run_sync()[y].value
-        for _ in range(500):
+        for _ in range({500 if SOAK else 150}):
             interrupted(kept, 30, 4e-4)
             assert kept.run_sync()[y].value == value
         kept.close()
-        for _ in range(150):
+        for _ in range({150 if SOAK else 50}):
             machine = {machine}
             interrupted(machine, 1, 3e-3)  # while it is compiled
             assert machine.run_sync(backward=True)[w].grad.shape == (8, 8)
@@ -315,7 +316,7 @@ def test_ctrl_c_at_any_moment_of_a_step_or_a_started_run_leaves_a_machine_that_w
         def interrupt(*_):
             raise KeyboardInterrupt
         signal.signal(signal.SIGALRM, interrupt)
-        for _ in range(500):
+        for _ in range({500 if SOAK else 150}):
             try:
                 try:
                     signal.setitimer(signal.ITIMER_REAL, place.uniform(2e-6, 4e-4))

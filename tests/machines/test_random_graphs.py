@@ -11,7 +11,7 @@ from actorgraph.testing._examples import bits, check_in_turn, check_overlapping,
 from tests._soak import drawn
 from tests.machines._graphs import graphs
 
-quick = drawn(25, soak=500)
+quick = drawn(12, soak=500)
 
 options = st.fixed_dictionaries(
     {
@@ -35,7 +35,7 @@ def test_actors_give_the_bits_of_the_sequential_machine(example, data):
             check_overlapping(machine, example, nodes, wanted)
 
 
-@drawn(12, soak=250)
+@drawn(8, soak=250)
 @given(graphs(), st.data())
 def test_actors_on_threads_that_really_meet_give_the_same_bits(example, data):
     nodes, wanted = expected(example)

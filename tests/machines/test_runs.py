@@ -18,7 +18,6 @@ from actorgraph.testing._examples import results
 from tests._soak import SOAK
 from tests.machines._faults import TRAP, feeds, gate, new_gate, traced_model, trap
 
-TIMES = 10 if SOAK else 1
 MACHINES = [
     pytest.param(ag.LispMachine, {}, id="lisp"),
     pytest.param(ag.TapeMachine, {}, id="tape"),
@@ -308,7 +307,7 @@ def test_runs_cancelled_at_random_points_leave_the_next_run_right(machine_type, 
     with machine_type(outputs, **options) as machine:
         nodes = [*outputs, *machine.wrt]
         right = results(machine.run_sync(feeds(), backward=True), nodes)
-        for _ in range(40 * TIMES):
+        for _ in range(400 if SOAK else 40):
             runs = [machine.start(feeds(), backward=True) for _ in range(10)]
             doomed = random_points.sample(runs, 5)
             for run in doomed:
@@ -349,10 +348,10 @@ def test_memory_stays_flat_over_many_runs(fuse):
         tracemalloc.start()
         some(50)
         before = tracemalloc.get_traced_memory()[0]
-        some(500 * TIMES)
+        some(5000 if SOAK else 250)
         grown = tracemalloc.get_traced_memory()[0] - before
         tracemalloc.stop()
-    assert grown < 100_000, f"{grown} bytes more after {2000 * TIMES} runs"
+    assert grown < 100_000, f"{grown} bytes more"
 
 
 def test_places_in_ready_queues_do_not_pile_up_under_a_load_that_never_ends(monkeypatch):

@@ -8,6 +8,7 @@ import pytest
 import actorgraph as ag
 from actorgraph.errors import GraphTypeError
 from actorgraph.machines import ActorMachine, LispMachine, TapeMachine
+from tests._each import each
 from tests._evaluate import evaluate
 
 ml_dtypes = pytest.importorskip("ml_dtypes")
@@ -60,7 +61,7 @@ def close(got, wanted):
         np.testing.assert_allclose(one, other, rtol=0.05, atol=0.05 * np.abs(other).max())
 
 
-@pytest.mark.parametrize("name", UNARY)
+@each("name", UNARY)
 def test_function_of_one_argument_keeps_bfloat16(name):
     pytest.importorskip("scipy")
     low, high = (-0.8, 0.8) if name in LIMITED else (1.3, 3) if name in ABOVE else (-2, 2)
@@ -70,7 +71,7 @@ def test_function_of_one_argument_keeps_bfloat16(name):
     close(*both(getattr(ag.ops, name), x))
 
 
-@pytest.mark.parametrize("name", BINARY)
+@each("name", BINARY)
 def test_function_of_two_arguments_keeps_bfloat16(name):
     rng = np.random.default_rng(2)
     close(*both(getattr(ag.ops, name), rng.uniform(0.5, 3, (4, 3)), rng.uniform(0.5, 3, 3)))

@@ -5,6 +5,7 @@ import pytest
 
 import actorgraph as ag
 from actorgraph.errors import GraphTypeError, ShapeError
+from tests._each import each
 from tests._evaluate import evaluate
 from tests.ops._compare import compare, draw
 
@@ -120,9 +121,9 @@ def test_im2col_and_col2im_are_unfold_and_fold_of_pytorch():
     )
 
 
-@pytest.mark.parametrize("stride", [1, 2, 3])
-@pytest.mark.parametrize("size", [1, 5, 6, 7])
-@pytest.mark.parametrize("dims", ["fixed", "symbolic", "unknown"])
+@each("stride", [1, 2, 3])
+@each("size", [1, 5, 6, 7])
+@each("dims", ["fixed", "symbolic", "unknown"])
 def test_same_padding_gives_size_over_stride_entries_for_every_stride(stride, size, dims):
     g = ag.Graph()
     given = {"fixed": size, "symbolic": "n", "unknown": None}[dims]

@@ -6,6 +6,7 @@ import pytest
 import actorgraph as ag
 from actorgraph.errors import GraphError, GraphTypeError, ShapeError
 from actorgraph.machines import LispMachine
+from tests._each import each
 from tests._evaluate import evaluate
 
 ops = ag.ops
@@ -37,7 +38,7 @@ KNOWN = {
 }
 
 
-@pytest.mark.parametrize("name", KNOWN)
+@each("name", KNOWN)
 def test_known_sizes_give_the_array_of_numpy(name):
     call, wanted = KNOWN[name]
     g = ag.Graph()
@@ -51,7 +52,7 @@ def test_known_sizes_give_the_array_of_numpy(name):
     assert call(x) is node, "a node stands for its graph"
 
 
-@pytest.mark.parametrize(
+@each(
     ("start", "stop", "step"),
     [
         (0, "n", 1),
@@ -63,7 +64,7 @@ def test_known_sizes_give_the_array_of_numpy(name):
         (7, "n", 1),
     ],
 )
-@pytest.mark.parametrize("n", [0, 1, 5])
+@each("n", [0, 1, 5])
 def test_arange_of_symbols_is_that_of_numpy(start, stop, step, n):
     g = ag.Graph()
     x = g.input("x", ("n", "m"), "float32")
@@ -159,7 +160,7 @@ def test_meshgrid_takes_one_array_and_scalars():
     assert [node.shape for node in ops.meshgrid(x, s)] == [(1, 3), (1, 3)]
 
 
-@pytest.mark.parametrize(
+@each(
     ("call", "error", "text"),
     [
         (lambda g: ops.zeros((2, 3), "float32"), GraphTypeError, "zeros|full takes a graph"),

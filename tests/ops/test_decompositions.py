@@ -8,6 +8,7 @@ from actorgraph.errors import GraphTypeError, NodeError, ShapeError
 from actorgraph.machines import LispMachine
 from actorgraph.op import REGISTRY, Sample
 from actorgraph.testing._cases import Case, check_first_order, check_second_order
+from tests._each import each
 from tests._evaluate import evaluate
 from tests.ops._matrices import hermitian, input_for, run_backward, square
 
@@ -57,8 +58,8 @@ def test_rules_hold_for_regular_matrices(name, shapes, attrs, dtype):
 # -- values -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("name", ["inv", "det", "slogdet", "pinv", "qr", "svdvals"])
+@each("dtype", DTYPES)
+@each("name", ["inv", "det", "slogdet", "pinv", "qr", "svdvals"])
 def test_functions_of_matrices_equal_numpy_in_value_and_dtype(name, dtype):
     value = square(5, 3, 3, dtype=dtype, shift=3)
     x = input_for(value, "batch")
@@ -72,8 +73,8 @@ def test_functions_of_matrices_equal_numpy_in_value_and_dtype(name, dtype):
         close(got, want, dtype)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("name", ["cholesky", "eigh", "eigvalsh"])
+@each("dtype", DTYPES)
+@each("name", ["cholesky", "eigh", "eigvalsh"])
 def test_functions_of_hermitian_matrices_equal_numpy_in_value_and_dtype(name, dtype):
     value = hermitian(square(5, 3, 3, dtype=dtype, shift=6))
     x = input_for(value, "batch")
@@ -87,8 +88,8 @@ def test_functions_of_hermitian_matrices_equal_numpy_in_value_and_dtype(name, dt
         close(got, want, dtype)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("shape", [(3, 3), (5, 3), (2, 3, 4), (0, 3), (2, 0, 0)])
+@each("dtype", DTYPES)
+@each("shape", [(3, 3), (5, 3), (2, 3, 4), (0, 3), (2, 0, 0)])
 def test_svd_gives_back_the_matrix(shape, dtype):
     value = square(*shape, dtype=dtype)
     x = input_for(value)
@@ -189,8 +190,8 @@ def test_rank_counts_what_is_not_zero_within_rounding():
 # -- whole bases ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("shape", [(3, 3), (5, 3), (2, 3, 5), (0, 3), (3, 0)])
+@each("dtype", DTYPES)
+@each("shape", [(3, 3), (5, 3), (2, 3, 5), (0, 3), (3, 0)])
 def test_full_svd_has_whole_bases_and_gives_back_the_matrix(shape, dtype):
     value = square(*shape, dtype=dtype)
     x = input_for(value)
@@ -274,8 +275,8 @@ SQUARE = ["inv", "det", "slogdet", "cholesky", "eigh", "eigvalsh"]
 ANY = ["pinv", "qr", "svd", "svdvals"]
 
 
-@pytest.mark.parametrize("name", [*SQUARE, *ANY])
-@pytest.mark.parametrize(("dtype", "wanted"), [("float16", "float32"), ("int64", "float64")])
+@each("name", [*SQUARE, *ANY])
+@each(("dtype", "wanted"), [("float16", "float32"), ("int64", "float64")])
 def test_dtypes_that_lapack_lacks_are_refused_with_the_way_out(name, dtype, wanted):
     x = ag.Graph().input("x", (3, 3), dtype)
 

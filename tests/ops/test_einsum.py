@@ -8,6 +8,7 @@ import pytest
 import actorgraph as ag
 from actorgraph.autodiff import tangents
 from actorgraph.errors import GraphTypeError, ShapeError
+from tests._each import each
 from tests._evaluate import evaluate
 
 SUBSCRIPTS = [
@@ -72,9 +73,9 @@ def pushed(y, xs, values):
     return [tangents([y], {x: graph.constant(v)})[0] for x, v in zip(xs, values, strict=True)]
 
 
-@pytest.mark.parametrize("case", SUBSCRIPTS, ids=str)
-@pytest.mark.parametrize("dtype", ["float64", "float32", "int64", "complex128"])
-@pytest.mark.parametrize("optimize", [False, True])
+@each("case", SUBSCRIPTS)
+@each("dtype", ["float64", "float32", "int64", "complex128"])
+@each("optimize", [False, True])
 def test_einsum_equals_numpy(case, dtype, optimize):
     subscripts, *shapes = case
     values = arrays(*shapes, dtype=dtype)
@@ -89,7 +90,7 @@ def test_einsum_equals_numpy(case, dtype, optimize):
     np.testing.assert_allclose(result, wanted, rtol=1e-4 if dtype == "float32" else 1e-12)
 
 
-@pytest.mark.parametrize("case", SUBSCRIPTS, ids=str)
+@each("case", SUBSCRIPTS)
 def test_einsum_is_linear_in_each_operand_forward_and_reverse(case):
     subscripts, *shapes = case
     values = arrays(*shapes, dtype="complex128")
@@ -133,8 +134,8 @@ def test_einsum_agrees_with_pytorch_to_second_order(case):
         np.testing.assert_allclose(mine, other, rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("unknown", [False, True])
-@pytest.mark.parametrize("case", SUBSCRIPTS, ids=str)
+@each("unknown", [False, True])
+@each("case", SUBSCRIPTS)
 def test_einsum_takes_symbols_and_dims_that_only_the_run_knows(case, unknown):
     subscripts, *shapes = case
     values = arrays(*shapes)

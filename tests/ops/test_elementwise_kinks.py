@@ -10,6 +10,7 @@ import pytest
 
 import actorgraph as ag
 from actorgraph.errors import GraphError, GraphTypeError, ShapeError
+from tests._each import each
 from tests._evaluate import evaluate
 from tests.ops.test_kinks import value_and_gradients
 
@@ -69,8 +70,8 @@ LIMITS = {
 }
 
 
-@pytest.mark.parametrize("dtype", FLOATS)
-@pytest.mark.parametrize("name", LIMITS)
+@each("dtype", FLOATS)
+@each("name", LIMITS)
 def test_function_goes_to_its_limits_without_a_warning(name, dtype):
     build, wanted, slopes = LIMITS[name]
     largest = np.finfo(dtype).max
@@ -82,8 +83,8 @@ def test_function_goes_to_its_limits_without_a_warning(name, dtype):
     np.testing.assert_allclose(gradient, np.array(slopes, dtype), atol=rtol)
 
 
-@pytest.mark.parametrize("dtype", FLOATS)
-@pytest.mark.parametrize("name", LIMITS)
+@each("dtype", FLOATS)
+@each("name", LIMITS)
 def test_second_derivatives_at_the_limits_are_zero_and_finite(name, dtype):
     largest = np.finfo(dtype).max
     x = ag.Graph().input("x", (4,), dtype)
@@ -94,7 +95,7 @@ def test_second_derivatives_at_the_limits_are_zero_and_finite(name, dtype):
     np.testing.assert_allclose(got, np.zeros(4), atol=1e-6)
 
 
-@pytest.mark.parametrize("name", LIMITS)
+@each("name", LIMITS)
 def test_nan_stays_nan(name):
     assert np.isnan(values(LIMITS[name][0], [NAN])[0])
 
@@ -373,8 +374,8 @@ def test_special_functions_without_scipy_say_what_to_install(monkeypatch):
     assert ops.gelu(x, "tanh").shape == (2,)
 
 
-@pytest.mark.parametrize("dtype", FLOATS)
-@pytest.mark.parametrize("name", ["erf", "erfc", "lgamma", "digamma", "gelu", "i0", "k1e"])
+@each("dtype", FLOATS)
+@each("name", ["erf", "erfc", "lgamma", "digamma", "gelu", "i0", "k1e"])
 def test_special_functions_keep_the_dtype(name, dtype):
     value, gradient = value_and_gradients(getattr(ops, name), [0.5, 1.5], dtype=dtype)
     assert value.dtype == gradient.dtype == dtype

@@ -8,6 +8,7 @@ from actorgraph import ops
 from actorgraph.errors import GraphTypeError
 from actorgraph.op import REGISTRY
 from actorgraph.types import dtype_of
+from tests._each import each
 from tests._evaluate import evaluate
 
 SIZE = 3000
@@ -85,8 +86,8 @@ def errors(f, name, array):
     return np.abs(got - wanted) / np.maximum(np.abs(wanted), 1e-2) / EPSILON[name]
 
 
-@pytest.mark.parametrize("name", EPSILON)
-@pytest.mark.parametrize("what", [*PRODUCTS, *REDUCTIONS])
+@each("name", EPSILON)
+@each("what", [*PRODUCTS, *REDUCTIONS])
 def test_products_and_reductions_round_once(what, name):
     f = {**PRODUCTS, **REDUCTIONS}[what]
     array = np.random.default_rng(0).uniform(0.25, 1, SIZE).astype(kind_of(name))
@@ -94,8 +95,8 @@ def test_products_and_reductions_round_once(what, name):
     assert errors(f, name, array).max() <= 1.01
 
 
-@pytest.mark.parametrize("name", EPSILON)
-@pytest.mark.parametrize("what", ["cholesky", "eigh", "inv", "pinv", "qr", "svd"])
+@each("name", EPSILON)
+@each("what", ["cholesky", "eigh", "inv", "pinv", "qr", "svd"])
 def test_linear_algebra_asks_for_float32(what, name):
     x = ag.Graph().input("x", (3, 3), kind_of(name))
 

@@ -7,6 +7,7 @@ import actorgraph as ag
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.op import REGISTRY
 from actorgraph.testing._cases import Case, check_first_order, check_second_order
+from tests._each import each
 from tests._evaluate import evaluate
 
 NORMS = [None, "backward", "ortho", "forward"]
@@ -47,9 +48,9 @@ def test_rules_hold_for_complex_arguments(op, sample):
     check_second_order(Case(op, sample, "complex128"))
 
 
-@pytest.mark.parametrize("norm", NORMS)
-@pytest.mark.parametrize("n", [None, 3, 4, 7, 8])
-@pytest.mark.parametrize("name", ALONG)
+@each("norm", NORMS)
+@each("n", [None, 3, 4, 7, 8])
+@each("name", ALONG)
 def test_transforms_along_an_axis_equal_numpy(name, n, norm):
     for dtype in dtypes(name):
         for shape, axis in (((5,), -1), ((2, 6), 1), ((4, 3), 0), ((2, 5, 3), -2)):
@@ -62,12 +63,12 @@ def test_transforms_along_an_axis_equal_numpy(name, n, norm):
             near(got, wanted)
 
 
-@pytest.mark.parametrize("norm", NORMS)
-@pytest.mark.parametrize(
+@each("norm", NORMS)
+@each(
     ("s", "axes"),
     [(None, None), (None, (0,)), (None, (2, 0)), ((3, 8), (0, 1)), ((4, 2, 2), (0, 1, 2))],
 )
-@pytest.mark.parametrize("name", OVER)
+@each("name", OVER)
 def test_transforms_over_axes_equal_numpy(name, s, axes, norm):
     for dtype in dtypes(name):
         value = signal(4, 3, 5, dtype=dtype)
@@ -125,11 +126,9 @@ TWO_AND_MORE = "fft2 ifft2 rfft2 irfft2 fftn ifftn rfftn irfftn".split()
 HERMITIAN = "hfft2 ihfft2 hfftn ihfftn".split()
 
 
-@pytest.mark.parametrize("norm", NORMS)
-@pytest.mark.parametrize(
-    ("s", "axes"), [(None, (0, 1)), ((4, 6), (2, 0)), ((-1, 3), (1, 2)), ((3, 5), (-2, -1))]
-)
-@pytest.mark.parametrize("name", TWO_AND_MORE)
+@each("norm", NORMS)
+@each(("s", "axes"), [(None, (0, 1)), ((4, 6), (2, 0)), ((-1, 3), (1, 2)), ((3, 5), (-2, -1))])
+@each("name", TWO_AND_MORE)
 def test_transforms_of_several_axes_are_those_of_numpy(name, s, axes, norm):
     for dtype in dtypes(name.replace("2", "").replace("n", "").replace("irfft", "fft")):
         value = signal(4, 3, 5, dtype=dtype)
@@ -142,9 +141,9 @@ def test_transforms_of_several_axes_are_those_of_numpy(name, s, axes, norm):
             near(mine, wanted)
 
 
-@pytest.mark.parametrize("norm", NORMS)
-@pytest.mark.parametrize("n", [None, 3, 8])
-@pytest.mark.parametrize("name", ["hfft", "ihfft"])
+@each("norm", NORMS)
+@each("n", [None, 3, 8])
+@each("name", ["hfft", "ihfft"])
 def test_transforms_of_hermitian_signals_are_those_of_numpy(name, n, norm):
     for dtype in dtypes("rfft" if name == "ihfft" else "fft"):
         value = signal(2, 5, dtype=dtype)

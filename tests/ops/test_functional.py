@@ -5,6 +5,7 @@ import pytest
 
 import actorgraph as ag
 from actorgraph.errors import GraphTypeError, ShapeError
+from tests._each import each
 from tests._evaluate import evaluate
 from tests.ops._compare import compare, draw
 
@@ -248,7 +249,7 @@ def test_gumbel_softmax_draws_with_the_probabilities_of_softmax():
 # -- errors -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "shapes", "options", "error", "text"),
     [
         ("grid_sample", ((1, 1, 3, 3), (1, 2, 2, 3)), {}, ShapeError, "a grid .* does not fit"),

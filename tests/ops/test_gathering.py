@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 import actorgraph as ag
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.types import symbol
+from tests._each import each
 from tests._evaluate import evaluate
 
 ops = ag.ops
@@ -23,8 +24,8 @@ def node(value, name="x", g=None, shape=None):
 # -- reading ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("shape", [X.shape, ("a", "b", "c"), (None, None, None)], ids=str)
-@pytest.mark.parametrize("axis", [0, 1, 2, -1, -3])
+@each("shape", [X.shape, ("a", "b", "c"), (None, None, None)])
+@each("axis", [0, 1, 2, -1, -3])
 def test_take_along_axis_is_that_of_numpy(axis, shape):
     index = RNG.integers(-2, 2, X.shape)
     x = node(X, shape=shape)
@@ -120,8 +121,8 @@ INDICES = [
 ]
 
 
-@pytest.mark.parametrize("shape", [X.shape, ("a", "b", "c"), (None, None, None)], ids=str)
-@pytest.mark.parametrize("index", INDICES, ids=str)
+@each("shape", [X.shape, ("a", "b", "c"), (None, None, None)])
+@each("index", INDICES)
 def test_index_put_is_assignment_to_a_copy(index, shape):
     g = ag.Graph()
     wanted = X.copy()
@@ -211,7 +212,7 @@ def test_known_gradient_of_a_slice_adds_into_zeros():
 EYE = np.zeros((3, 4, 2), int)
 
 
-@pytest.mark.parametrize(
+@each(
     ("call", "error", "text"),
     [
         (lambda x: ops.gather(x, 0, [0]), ShapeError, "gather: the index has rank 1, but .*rank 3"),

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import actorgraph as ag
+from tests._each import each
 from tests._evaluate import evaluate
 from tests.ops._compare import draw
 
@@ -30,8 +31,8 @@ def dtypes(name):
     return np.float16, 2.0**-10
 
 
-@pytest.mark.parametrize("half", ["float16", "bfloat16"])
-@pytest.mark.parametrize("name", OPS)
+@each("half", ["float16", "bfloat16"])
+@each("name", OPS)
 def test_op_in_half_precision_is_near_that_in_double(name, half):
     dtype, eps = dtypes(half)
     (value,) = draw((2, 2, 8))

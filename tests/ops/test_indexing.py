@@ -9,6 +9,7 @@ from hypothesis.extra.numpy import basic_indices
 import actorgraph as ag
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.types import bind_dims, dim_max, dim_min, symbol
+from tests._each import each
 from tests._evaluate import evaluate
 from tests._soak import drawn
 
@@ -57,7 +58,7 @@ def shape_of_run(node, **symbols):
     return tuple(bind_dims(dim, symbols) for dim in node.dims)
 
 
-@pytest.mark.parametrize("index", INDICES, ids=str)
+@each("index", INDICES)
 def test_getitem_equals_numpy(index):
     g = ag.Graph()
     x = g.input("x", X.shape, "float64")
@@ -69,7 +70,7 @@ def test_getitem_equals_numpy(index):
     assert np.array_equal(result, X[index])
 
 
-@pytest.mark.parametrize("index", INDICES, ids=str)
+@each("index", INDICES)
 def test_the_gradient_of_getitem_adds_into_zeros(index):
     g = ag.Graph()
     x = g.input("x", X.shape, "float64")
@@ -83,8 +84,8 @@ def test_the_gradient_of_getitem_adds_into_zeros(index):
     assert np.array_equal(evaluate(dx, {x: X})[0], expected)
 
 
-@pytest.mark.parametrize("index", INDICES, ids=str)
-@pytest.mark.parametrize("shape", [("a", "b", "c"), (None, None, None)])
+@each("index", INDICES)
+@each("shape", [("a", "b", "c"), (None, None, None)])
 def test_getitem_and_its_second_derivative_need_no_known_dims(index, shape):
     g = ag.Graph()
     x = g.input("x", shape, "float64")
@@ -245,8 +246,8 @@ def test_an_index_out_of_a_symbols_range_raises_in_the_run(index):
         evaluate(y, {x: np.zeros(5)})
 
 
-@pytest.mark.parametrize("axis", [None, 0, 1, -1])
-@pytest.mark.parametrize("indices", [2, [0, 2, 0], [[1, -1]], np.zeros((2, 0), int)])
+@each("axis", [None, 0, 1, -1])
+@each("indices", [2, [0, 2, 0], [[1, -1]], np.zeros((2, 0), int)])
 def test_take_equals_numpy(axis, indices):
     g = ag.Graph()
     x = g.input("x", X.shape, "float64")

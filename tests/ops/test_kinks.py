@@ -8,6 +8,7 @@ import pytest
 
 import actorgraph as ag
 from actorgraph.errors import ShapeError
+from tests._each import each
 from tests._evaluate import evaluate
 
 INF, NAN = np.inf, np.nan
@@ -252,10 +253,8 @@ def test_extremum_of_nothing_raises_where_it_is_built(name):
     assert getattr(ag.ops, name)(x, axis=0).shape == (0,)
 
 
-@pytest.mark.parametrize(
-    "dtype", ["bool", "int8", "int64", "float16", "float32", "float64", "complex64"]
-)
-@pytest.mark.parametrize(
+@each("dtype", ["bool", "int8", "int64", "float16", "float32", "float64", "complex64"])
+@each(
     "shapes",
     [
         ((64, 64), (64, 64), (64, 64)),

@@ -12,6 +12,7 @@ from actorgraph.op import REGISTRY
 from actorgraph.testing import OP_LAWS, evaluate
 from actorgraph.testing._cases import Case
 from actorgraph.testing._laws import on
+from tests._each import each
 
 LIBRARY = [op for op in REGISTRY.values() if not op.checked]  # the others are ops of tests
 
@@ -29,10 +30,8 @@ BY_DESIGN = {
 }  # fmt: skip
 """Laws that do not hold of these ops."""
 
-every_op = pytest.mark.parametrize("op", LIBRARY, ids=lambda op: op.name)
 
-
-@every_op
+@pytest.mark.parametrize("op", LIBRARY, ids=lambda op: op.name)
 def test_every_op_obeys_the_laws_of_ops(op):
     for law in OP_LAWS:
         if op.name not in BY_DESIGN.get(law.__name__, ()):
@@ -49,7 +48,7 @@ def test_every_op_says_what_it_is():
     assert [op for op in LIBRARY if not op.doc.endswith(".")] == []
 
 
-@every_op
+@each("op", LIBRARY)
 def test_floats_are_as_long_as_those_of_the_arguments(op):
     for sample, dtype in product(op.samples, ("float64", "float32")):
         case = Case(op, sample, dtype)

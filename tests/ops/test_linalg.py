@@ -7,6 +7,7 @@ import actorgraph as ag
 from actorgraph.autodiff import tangents
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.op import REGISTRY
+from tests._each import each
 from tests._evaluate import evaluate
 
 SHAPES = [
@@ -39,8 +40,8 @@ def inputs(graph, values, symbolic=False):
     ]
 
 
-@pytest.mark.parametrize(("left", "right"), SHAPES)
-@pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "complex128"])
+@each(("left", "right"), SHAPES)
+@each("dtype", ["float32", "float64", "int32", "complex128"])
 def test_matmul_equals_numpy_in_every_rank_and_keeps_the_dtype(left, right, dtype):
     values = arrays(left, right, dtype=dtype)
     x, y = inputs(ag.Graph(), values)
@@ -54,7 +55,7 @@ def test_matmul_equals_numpy_in_every_rank_and_keeps_the_dtype(left, right, dtyp
     assert np.array_equal(result, expected)
 
 
-@pytest.mark.parametrize(("left", "right"), SHAPES)
+@each(("left", "right"), SHAPES)
 def test_matmul_has_the_shape_of_its_value_when_dims_are_symbols(left, right):
     values = arrays(left, right)
     x, y = inputs(ag.Graph(), values, symbolic=True)

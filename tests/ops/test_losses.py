@@ -6,6 +6,7 @@ import pytest
 import actorgraph as ag
 from actorgraph.autodiff import tangents
 from actorgraph.errors import GraphTypeError, ShapeError
+from tests._each import each
 from tests._evaluate import evaluate
 
 REDUCTIONS = ["mean", "sum", "none"]
@@ -65,9 +66,9 @@ def test_softmax_is_stable_far_from_zero(shift):
     )
 
 
-@pytest.mark.parametrize("order", ["C", "F", "strided"])
-@pytest.mark.parametrize("rows", [(31,), (32,), (8, 4), (300,)])
-@pytest.mark.parametrize("classes", [1, 2, 16, 17])
+@each("order", ["C", "F", "strided"])
+@each("rows", [(31,), (32,), (8, 4), (300,)])
+@each("classes", [1, 2, 16, 17])
 def test_few_classes_are_computed_like_many(rows, classes, order):
     """From 32 rows on NumPy is faster along columns, so that few classes take another way."""
     value, targets = logits_and_targets(*rows, classes=classes)
@@ -127,8 +128,8 @@ def test_softmax_wants_floats_and_an_axis(name):
 # -- cross_entropy ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("rows", [(), (3,), (2, 3)])
-@pytest.mark.parametrize("kind", ["int8", "int32", "int64", "uint8", "uint64"])
+@each("rows", [(), (3,), (2, 3)])
+@each("kind", ["int8", "int32", "int64", "uint8", "uint64"])
 def test_cross_entropy_is_the_negative_log_softmax_at_the_target(rows, kind):
     logits, targets = logits_and_targets(*rows, kind=kind)
     expected = np.log(np.exp(logits).sum(-1)) - np.take_along_axis(

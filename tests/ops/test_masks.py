@@ -6,6 +6,7 @@ import pytest
 import actorgraph as ag
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.machines import ActorMachine, LispMachine, TapeMachine
+from tests._each import each
 from tests._evaluate import evaluate
 
 X = np.arange(60.0).reshape(3, 4, 5) - 30
@@ -33,8 +34,8 @@ INDICES = {
 }
 
 
-@pytest.mark.parametrize("shape", [X.shape, ("a", "b", "c"), (None, None, None)], ids=str)
-@pytest.mark.parametrize("name", INDICES)
+@each("shape", [X.shape, ("a", "b", "c"), (None, None, None)])
+@each("name", INDICES)
 def test_values_and_gradients_are_those_of_numpy(name, shape):
     index = INDICES[name]
     x = ag.Graph().input("x", shape, "float64")
@@ -50,7 +51,7 @@ def test_values_and_gradients_are_those_of_numpy(name, shape):
     assert y.ndim == value.ndim
 
 
-@pytest.mark.parametrize("name", INDICES)
+@each("name", INDICES)
 def test_constant_masks_of_known_dims_have_a_known_result(name):
     x = ag.Graph().input("x", X.shape, "float64")
     assert x[INDICES[name]].shape == X[INDICES[name]].shape

@@ -5,6 +5,7 @@ import pytest
 
 import actorgraph as ag
 from actorgraph.errors import GraphTypeError, ShapeError
+from tests._each import each
 from tests._evaluate import evaluate
 
 
@@ -12,9 +13,9 @@ def numbers(*shape, dtype="float64"):
     return np.random.default_rng(0).integers(-9, 10, shape).astype(dtype)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "int16", "bool", "complex64"])
-@pytest.mark.parametrize("shape", [(3, 3), (3, 5), (5, 3), (2, 3, 4), (0, 3)])
-@pytest.mark.parametrize("offset", [0, 1, -2, 7])
+@each("dtype", ["float32", "int16", "bool", "complex64"])
+@each("shape", [(3, 3), (3, 5), (5, 3), (2, 3, 4), (0, 3)])
+@each("offset", [0, 1, -2, 7])
 def test_diagonals_and_triangles_equal_numpy_and_keep_the_dtype(shape, offset, dtype):
     value = numbers(*shape, dtype=dtype)
     x = ag.Graph().input("x", shape, dtype)

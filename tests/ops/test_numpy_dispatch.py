@@ -6,6 +6,7 @@ import pytest
 import actorgraph as ag
 from actorgraph.errors import GraphError, GraphTypeError, ShapeError
 from actorgraph.ops import _numpy
+from tests._each import each
 from tests._evaluate import evaluate
 
 VALUE = np.random.default_rng(1).uniform(0.5, 2, (2, 3))
@@ -106,13 +107,13 @@ def x():
     return ag.Graph().input("x", (2, 3), "float64")
 
 
-@pytest.mark.parametrize("name", UNARY)
+@each("name", UNARY)
 def test_ufunc_of_one_argument_does_on_nodes_what_it_does_on_arrays(x, name):
     (got,) = evaluate([getattr(np, name)(x)], {x: VALUE})
     np.testing.assert_array_equal(got, getattr(np, name)(VALUE))
 
 
-@pytest.mark.parametrize("name", BINARY)
+@each("name", BINARY)
 def test_ufunc_of_two_arguments_takes_a_node_on_either_side(x, name):
     ufunc = getattr(np, name)
     got = evaluate([ufunc(x, OTHER), ufunc(OTHER, x)], {x: VALUE})
@@ -134,7 +135,7 @@ def test_ufunc_of_scipy_does_on_nodes_what_it_does_on_arrays(x, name):
     np.testing.assert_allclose(got, function(VALUE / 3), rtol=1e-15)
 
 
-@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+@each("call", CALLS.values())
 def test_numpy_function_means_the_same_on_nodes(x, call):
     node = call(x)
     (got,) = evaluate([node], {x: VALUE})
@@ -191,10 +192,8 @@ def test_all_functions_of_linalg_and_fft_are_there():
         assert functions - frequencies <= set(_numpy.names())
 
 
-@pytest.mark.parametrize("options", [{}, {"axis": 1}, {"axis": None, "keepdims": True}])
-@pytest.mark.parametrize(
-    "ufunc", [np.add, np.multiply, np.maximum, np.minimum, np.fmax, np.fmin], ids=repr
-)
+@each("options", [{}, {"axis": 1}, {"axis": None, "keepdims": True}])
+@each("ufunc", [np.add, np.multiply, np.maximum, np.minimum, np.fmax, np.fmin])
 def test_reduce_of_a_ufunc_is_the_reduction(x, ufunc, options):
     (got,) = evaluate([ufunc.reduce(x, **options)], {x: VALUE})
     np.testing.assert_allclose(got, ufunc.reduce(VALUE, **options), rtol=1e-14)
@@ -247,7 +246,7 @@ def test_what_a_type_tells_is_answered_without_a_node(x):
         np.size(unknown)
 
 
-@pytest.mark.parametrize(
+@each(
     ("call", "said"),
     [
         (lambda x: np.add(x, 1, out=np.ones((2, 3))), "np.add on nodes takes no out="),

@@ -6,6 +6,7 @@ import pytest
 import actorgraph as ag
 from actorgraph.autodiff import tangents
 from actorgraph.errors import GraphTypeError, ShapeError
+from tests._each import each
 from tests._evaluate import evaluate
 from tests.ops._compare import compare, draw
 
@@ -124,9 +125,9 @@ def test_ties_of_a_max_pool_agree_with_pytorch():
     compare(*both("max_pool2d", {"kernel_size": 3, "stride": 2, "padding": 1}), [value])
 
 
-@pytest.mark.parametrize("width", [4, 6, 12])
-@pytest.mark.parametrize("kernel", [1, 2, 3, (2, 3), (4, 1), 4])
-@pytest.mark.parametrize("padding", [0, "half"])
+@each("width", [4, 6, 12])
+@each("kernel", [1, 2, 3, (2, 3), (4, 1), 4])
+@each("padding", [0, "half"])
 def test_average_of_ones_is_one_for_every_kernel(kernel, width, padding):
     """Regression: Gorgonia divides by the width of the input instead of the kernel's area."""
     g = ag.Graph()

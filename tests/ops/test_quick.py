@@ -7,6 +7,7 @@ import pytest
 
 from actorgraph.op import REGISTRY
 from actorgraph.ops import _quick
+from tests._each import each
 
 SIZES = (0, 1, 8191, 8192, 16384, 16385, 40000)
 
@@ -22,8 +23,8 @@ def forward(name, *arrays, **attrs):
     return REGISTRY[name].forward(np, *arrays, **attrs)
 
 
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@each("size", SIZES)
+@each("dtype", ["float16", "float32", "float64"])
 def test_limits_are_those_of_numpy_for_few_and_for_many_numbers(size, dtype):
     x = floats(size, dtype)
     low, high = x.dtype.type(-0.5), x.dtype.type(0.25)
@@ -71,9 +72,9 @@ def test_limits_that_differ_by_place_are_those_of_numpy():
     )
 
 
-@pytest.mark.parametrize("shape", [(5, 7), (3, 4, 4096), (2, 4097), (6, 0), (0, 6), (9,)])
-@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
-@pytest.mark.parametrize("keepdims", [False, True])
+@each("shape", [(5, 7), (3, 4, 4096), (2, 4097), (6, 0), (0, 6), (9,)])
+@each("dtype", ["float16", "float32", "float64"])
+@each("keepdims", [False, True])
 def test_sums_of_rows_are_as_exact_as_those_of_numpy(shape, dtype, keepdims):
     x = np.random.default_rng(0).random(shape).astype(dtype)
     error = 8 * np.finfo(dtype).eps
@@ -137,8 +138,8 @@ def test_log_sum_exp_is_exact_in_rows_near_zero_and_in_rows_far_from_it():
             np.testing.assert_allclose(found, wanted.astype("float32"), rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize("level", [-59, -29, 29, 59])
-@pytest.mark.parametrize("cotangent", [1e-20, 1.0, 1e20])
+@each("level", [-59, -29, 29, 59])
+@each("cotangent", [1e-20, 1.0, 1e20])
 def test_gradients_of_log_sum_exp_keep_their_digits_for_small_and_large_cotangents(
     level, cotangent
 ):

@@ -6,6 +6,7 @@ import pytest
 import actorgraph as ag
 from actorgraph.errors import FeedError, GraphTypeError, ShapeError
 from actorgraph.machines import LispMachine
+from tests._each import each
 from tests._evaluate import evaluate
 
 X = np.arange(24.0).reshape(2, 3, 4) ** 1.5
@@ -57,8 +58,8 @@ CALLS = {
 NEEDS_INTS = ("unstack",)
 
 
-@pytest.mark.parametrize("shape", [(2, 3, 4), ("a", "b", "c"), (None, None, None)], ids=str)
-@pytest.mark.parametrize("name", CALLS)
+@each("shape", [(2, 3, 4), ("a", "b", "c"), (None, None, None)])
+@each("name", CALLS)
 def test_value_and_gradient_are_those_of_numpy(name, shape):
     if name in NEEDS_INTS and shape != (2, 3, 4):
         return
@@ -89,7 +90,7 @@ def test_value_and_gradient_are_those_of_numpy(name, shape):
     np.testing.assert_allclose(gradient, inside, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", CALLS)
+@each("name", CALLS)
 def test_dtypes_and_machines_keep_the_meaning(name):
     ours, theirs = CALLS[name]
     for dtype in ("float32", "int16"):
@@ -181,7 +182,7 @@ def test_sizes_of_parts_may_be_dims():
     np.testing.assert_array_equal(got[1], value[2:])
 
 
-@pytest.mark.parametrize(
+@each(
     ("call", "error", "text"),
     [
         (lambda x: ops.flatten(x, 3), ShapeError, "flatten: axis 3 is not an int in"),

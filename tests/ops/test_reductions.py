@@ -6,6 +6,7 @@ import pytest
 import actorgraph as ag
 from actorgraph.errors import GraphError, GraphTypeError, NodeError, ShapeError
 from actorgraph.ops._quick import dot_tells
+from tests._each import each
 from tests._evaluate import evaluate
 from tests.ops.test_kinks import value_and_gradients
 
@@ -77,9 +78,9 @@ def test_running_product_has_its_gradient_with_zeros():
     np.testing.assert_array_equal(got, [1, 2 + 2 * 3, 0, 0, 0])
 
 
-@pytest.mark.parametrize("name", ["cumsum", "cumprod"])
-@pytest.mark.parametrize("axis", [None, 0, -1])
-@pytest.mark.parametrize("dtype", ["int32", "float16", "float64", "complex64"])
+@each("name", ["cumsum", "cumprod"])
+@each("axis", [None, 0, -1])
+@each("dtype", ["int32", "float16", "float64", "complex64"])
 def test_running_reductions_are_those_of_numpy_in_their_own_dtype(name, axis, dtype):
     array = np.arange(1, 7).reshape(2, 3).astype(dtype)
     got = value_of(lambda x: getattr(ops, name)(x, axis), array)
@@ -207,10 +208,10 @@ def test_logsumexp_of_two_zeros_is_the_logarithm_of_two():
 # -- positions, any, all, counts --------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["argmax", "argmin", "any", "all", "count_nonzero"])
-@pytest.mark.parametrize("axis", [None, 0, -1])
-@pytest.mark.parametrize("keepdims", [False, True])
-@pytest.mark.parametrize("dtype", ["int8", "float16", "float64"])
+@each("name", ["argmax", "argmin", "any", "all", "count_nonzero"])
+@each("axis", [None, 0, -1])
+@each("keepdims", [False, True])
+@each("dtype", ["int8", "float16", "float64"])
 def test_reduction_without_gradient_is_that_of_numpy(name, axis, keepdims, dtype):
     array = np.random.default_rng(4).integers(-1, 2, (3, 4)).astype(dtype)
     got = value_of(lambda x: getattr(ops, name)(x, axis, keepdims), array)
@@ -263,8 +264,8 @@ def half_array(dtype, values):
     return np.asarray(values).astype(np.dtype(dtype))
 
 
-@pytest.mark.parametrize("dtype", HALVES)
-@pytest.mark.parametrize("name", ["sum", "mean", "norm", "var", "std", "logsumexp", "cumsum"])
+@each("dtype", HALVES)
+@each("name", ["sum", "mean", "norm", "var", "std", "logsumexp", "cumsum"])
 def test_reductions_of_halves_accumulate_in_float32_and_round_once(name, dtype):
     array = half_array(dtype, np.random.default_rng(3).uniform(0, 1, 4000))
     wide = array.astype("float64")
@@ -308,11 +309,9 @@ def test_gradient_of_a_broadcast_of_halves_is_summed_in_float32(dtype):
 # -- sums of rows -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("order", ["C", "F", "strided"])
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize(
-    "shape", [(32, 10), (3, 5, 7), (1, 4), (0, 3), (4, 0), (2, 0, 3), (5000, 3)]
-)
+@each("order", ["C", "F", "strided"])
+@each("dtype", ["float32", "float64"])
+@each("shape", [(32, 10), (3, 5, 7), (1, 4), (0, 3), (4, 0), (2, 0, 3), (5000, 3)])
 def test_sums_of_rows_are_those_of_numpy_in_any_layout(shape, dtype, order):
     value = np.random.default_rng(1).normal(size=shape).astype(dtype)
     laid = np.asfortranarray(value) if order == "F" else value

@@ -5,6 +5,7 @@ import pytest
 
 import actorgraph as ag
 from actorgraph.errors import GraphTypeError, ShapeError
+from tests._each import each
 from tests._evaluate import evaluate
 from tests.ops._compare import compare, draw
 
@@ -180,7 +181,7 @@ def test_dtypes_stay():
     assert {got.dtype.name for got in evaluate(ints, {i: value.astype("i1")})} == {"int8"}
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "shape", "arguments", "error", "text"),
     [
         ("adaptive_avg_pool2d", (4, 4), (2,), ShapeError, "takes rank 3 or 4"),

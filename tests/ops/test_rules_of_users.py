@@ -8,6 +8,7 @@ import pytest
 import actorgraph as ag
 from actorgraph.autodiff import tangents
 from actorgraph.errors import FeedError, GraphTypeError, NodeError, ShapeError
+from tests._each import each
 
 COUNT = itertools.count()
 WRONG = [
@@ -59,8 +60,8 @@ def reversed_by(make, wrong):
         yield lambda: make(vjp=ag.ops.Together(lambda i, ct, y, x: [wrong(ct)]))
 
 
-@pytest.mark.parametrize("make", [defined, awaiting, opaque, custom_vjp])
-@pytest.mark.parametrize(("wrong", "error", "text"), WRONG, ids=IDS)
+@each("make", [defined, awaiting, opaque, custom_vjp])
+@each(("wrong", "error", "text"), WRONG)
 def test_a_cotangent_that_does_not_fit_is_refused_before_anything_runs(make, wrong, error, text):
     for made in reversed_by(make, wrong):
         g = ag.Graph()

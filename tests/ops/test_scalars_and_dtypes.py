@@ -5,6 +5,7 @@ import pytest
 
 import actorgraph as ag
 from actorgraph.errors import GraphTypeError
+from tests._each import each
 from tests._evaluate import evaluate
 
 DTYPES = ["int8", "int32", "int64", "uint8", "float16", "float32", "float64", "complex64"]
@@ -14,8 +15,8 @@ def leaf(dtype, name="x", graph=None):
     return (graph or ag.Graph()).input(name, (2,), dtype)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("scalar", [2, True, np.int64(2), np.uint8(2), np.bool_(True)])
+@each("dtype", DTYPES)
+@each("scalar", [2, True, np.int64(2), np.uint8(2), np.bool_(True)])
 def test_integer_and_bool_scalars_take_any_dtype(dtype, scalar):
     x = leaf(dtype)
     value = np.array([1, 3], dtype)
@@ -26,8 +27,8 @@ def test_integer_and_bool_scalars_take_any_dtype(dtype, scalar):
     np.testing.assert_array_equal(got, value * np.array(scalar, dtype))
 
 
-@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "complex64", "complex128"])
-@pytest.mark.parametrize("scalar", [1.5, np.float64(1.5), np.float32(1.5), np.float16(1.5)])
+@each("dtype", ["float16", "float32", "float64", "complex64", "complex128"])
+@each("scalar", [1.5, np.float64(1.5), np.float32(1.5), np.float16(1.5)])
 def test_float_scalars_take_float_and_complex_dtypes(dtype, scalar):
     assert (leaf(dtype) * scalar).dtype == dtype
     assert (scalar / leaf(dtype)).dtype == dtype
@@ -127,10 +128,8 @@ def test_integers_do_what_numpy_lets_them_do(dtype):
         np.testing.assert_array_equal(got, wanted)
 
 
-@pytest.mark.parametrize(
-    "exponent", [0, 1, 2, 3, 4, 5, -1, -2, 0.5, -0.5, 2.5, np.float32(2), True]
-)
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@each("exponent", [0, 1, 2, 3, 4, 5, -1, -2, 0.5, -0.5, 2.5, np.float32(2), True])
+@each("dtype", ["float32", "float64"])
 def test_scalar_powers_have_the_value_and_gradient_of_the_power(exponent, dtype):
     x = leaf(dtype)
     value = np.array([0.7, 1.9], dtype)

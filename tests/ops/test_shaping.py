@@ -7,6 +7,7 @@ import actorgraph as ag
 from actorgraph.autodiff import tangents
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.types import symbol
+from tests._each import each
 from tests._evaluate import evaluate
 
 n = symbol("n")
@@ -62,10 +63,8 @@ def test_what_cannot_be_squeezed_is_not_to_be_converted():
         ag.ops.squeeze(ag.Graph().input("x", (3,)), 0)
 
 
-@pytest.mark.parametrize("axis", [0, -1])
-@pytest.mark.parametrize(
-    "name", "sum mean max var logsumexp argmin nansum median count_nonzero".split()
-)
+@each("axis", [0, -1])
+@each("name", "sum mean max var logsumexp argmin nansum median count_nonzero".split())
 def test_a_scalar_is_reduced_along_its_one_axis_to_itself_as_in_numpy(name, axis):
     x = ag.Graph().input("x", (), "float64")
     reduce = getattr(ag.ops, name)

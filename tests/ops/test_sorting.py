@@ -6,6 +6,7 @@ import pytest
 import actorgraph as ag
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.machines import LispMachine
+from tests._each import each
 from tests._evaluate import evaluate
 
 ops = ag.ops
@@ -13,9 +14,9 @@ X = np.random.default_rng(4).normal(size=(3, 5, 2))
 TIES = np.array([2.0, 1, 2, np.nan, 1, 3])
 
 
-@pytest.mark.parametrize("shape", [X.shape, ("a", "b", "c"), (None, None, None)], ids=str)
-@pytest.mark.parametrize("axis", [0, 1, -1, None])
-@pytest.mark.parametrize("descending", [False, True])
+@each("shape", [X.shape, ("a", "b", "c"), (None, None, None)])
+@each("axis", [0, 1, -1, None])
+@each("descending", [False, True])
 def test_sort_is_that_of_numpy_and_its_gradient_goes_back(axis, descending, shape):
     x = ag.Graph().input("x", shape, "float64")
     y, order = ops.sort(x, axis, descending), ops.argsort(x, axis, descending)

@@ -7,6 +7,7 @@ import pytest
 
 import actorgraph as ag
 from actorgraph.errors import GraphError, GraphTypeError, NodeError, ShapeError
+from tests._each import each
 from tests._evaluate import evaluate
 
 RNG = np.random.default_rng(5)
@@ -60,8 +61,8 @@ def test_quantile_by_any_method_is_that_of_numpy(name, method):
                     same([node], {x: value}, [numpy(name, value, q, **options)])
 
 
-@pytest.mark.parametrize("name", ["median", "nanmedian", "percentile", "nanpercentile"])
-@pytest.mark.parametrize("axis", AXES)
+@each("name", ["median", "nanmedian", "percentile", "nanpercentile"])
+@each("axis", AXES)
 def test_median_and_percentile_are_those_of_numpy(name, axis):
     x = ag.Graph().input("x", (2, None, 4), "float64")
     args = () if "median" in name else ([30, 70],)
@@ -91,9 +92,9 @@ def test_quantile_has_a_gradient_by_its_fraction():
 # -- what passes over NaN -----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("axis", AXES)
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
-@pytest.mark.parametrize("name", ["sum", "prod", "mean", "max", "min", "var", "std"])
+@each("axis", AXES)
+@each("shape", SHAPES)
+@each("name", ["sum", "prod", "mean", "max", "min", "var", "std"])
 def test_reduction_that_passes_over_nan_is_that_of_numpy(name, shape, axis):
     x = ag.Graph().input("x", shape, "float64")
     options = {"axis": axis, "keepdims": axis == -1}
@@ -173,12 +174,11 @@ def test_digitize_is_that_of_numpy(x, bins, right):
     same([ag.ops.digitize(x, bins, right)], {x: value}, [np.digitize(value, bins, right)])
 
 
-@pytest.mark.parametrize("bins", [1, 5, [-2, 0, 0.1, 3.0]], ids=str)
-@pytest.mark.parametrize(
+@each("bins", [1, 5, [-2, 0, 0.1, 3.0]])
+@each(
     "options",
     [{}, {"range": (-1, 1.0)}, {"density": True}, {"weights": VALUE[1]}, {"range": (1, 1)},
      {"weights": VALUE[1] ** 2, "density": True}],
-    ids=str,
 )  # fmt: skip
 def test_histogram_is_that_of_numpy(x, bins, options):
     value = np.round(FLAT * 4) / 4
@@ -213,9 +213,9 @@ def test_trapezoid_is_that_of_numpy(x, axis):
         same([ag.ops.trapezoid(x, **options, axis=axis)], {x: FLAT}, [wanted])
 
 
-@pytest.mark.parametrize("sizes", [(5, 3), (3, 5), (4, 4), (5, 2), (6, 4), (1, 1)], ids=str)
-@pytest.mark.parametrize("dtype", ["float32", "float64", "int64", "complex128"])
-@pytest.mark.parametrize("mode", ["full", "same", "valid"])
+@each("sizes", [(5, 3), (3, 5), (4, 4), (5, 2), (6, 4), (1, 1)])
+@each("dtype", ["float32", "float64", "int64", "complex128"])
+@each("mode", ["full", "same", "valid"])
 def test_convolve_is_that_of_numpy(sizes, dtype, mode):
     a, v = ((RNG.normal(size=size) * 5).astype(dtype) for size in sizes)
     node = ag.Graph().input("a", (sizes[0],), dtype)
@@ -294,8 +294,8 @@ def test_array_joins_nested_lists_of_nodes_arrays_and_numbers(x):
 # -- rounding of ints, Python's own functions ---------------------------------------------------
 
 
-@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "int64"])
-@pytest.mark.parametrize("decimals", [-1, -2, -3, 0, 1])
+@each("dtype", ["int8", "uint8", "int16", "int64"])
+@each("decimals", [-1, -2, -3, 0, 1])
 def test_ints_are_rounded_to_tens_as_numpy_does(dtype, decimals):
     value = np.array([0, 4, 5, 15, 25, 44, 45, 55, 95, 104, 119], dtype)
     value = np.concatenate([value, -value]) if dtype[0] == "i" else value
@@ -330,7 +330,7 @@ def test_nan_to_num_takes_any_dtype(dtype):
 # -- bad input ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each(
     ("call", "said"),
     [
         (lambda x: ag.ops.quantile(x, 1.5), "quantile: q is between 0 and 1, got 1.5"),

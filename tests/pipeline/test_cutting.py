@@ -8,6 +8,7 @@ import pytest
 import actorgraph as ag
 from actorgraph.errors import GraphError, ScheduleError
 from actorgraph.pipeline.cutting import cut_by_cost, cut_by_placement, placed
+from tests._each import each
 
 
 def chain(length, **options):
@@ -174,7 +175,7 @@ def sent(cut):
     return {number: last[number] - stage_of[number] for number in stage_of}
 
 
-@pytest.mark.parametrize("seed", range(40))
+@each("seed", range(40))
 def test_no_other_cut_is_better_on_random_graphs(seed):
     rng = np.random.default_rng(seed)
     g = ag.Graph()

@@ -199,7 +199,7 @@ def test_a_pipeline_that_streams_counts_the_rows_of_each_batch():
 # -- drawn ------------------------------------------------------------------------------------
 
 
-@drawn(25, soak=500)
+@drawn(12, soak=500)
 @given(
     terms=st.lists(
         st.tuples(st.sampled_from(sorted(RIGHT)), st.floats(-2, 2)), min_size=1, max_size=3

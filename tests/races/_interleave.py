@@ -48,11 +48,11 @@ _MEETING = (
     "UNARY_NOT", "POP_JUMP", "JUMP_IF", "TO_BOOL", "FOR_ITER", "CONTAINS", "BEFORE_WITH",
 )  # fmt: skip
 _PLAIN_TESTS = ("IS_OP", "COMPARE_OP", "CONTAINS_OP", "TO_BOOL")
-_SHARE = 1 if SOAK else 20
+_SHARE = 1 if SOAK else 40
 
 
 def share(count: int) -> int:
-    """Return `count` in a soak, a twentieth of it in an ordinary run."""
+    """Return `count` in a soak, a fortieth of it in an ordinary run."""
     return max(1, count // _SHARE)
 
 
@@ -290,7 +290,7 @@ def explore(
 def assert_holds(
     make: Callable[[], Scenario], name: str, count: int, focus: Sequence[str] = ()
 ) -> None:
-    """Assert that a tenth of `count` interleavings, in a soak all, find nothing."""
+    """Assert that a `share` of `count` interleavings finds nothing."""
     found = explore(make, name, share(count), focus)
     assert found is None, f"after {found.after} interleavings: {found.violation}\n{found.turns}"
 

@@ -11,6 +11,7 @@ from actorgraph.lower import fusion
 from actorgraph.op import CONSTANT
 from actorgraph.rewrite.exact import EXACT
 from actorgraph.testing._examples import bits, results
+from tests._each import each
 from tests._soak import drawn
 from tests.machines._graphs import UNARY, graphs
 
@@ -46,7 +47,7 @@ def tensor(shape=("n", 3)):
     return x, ops.tanh(x), {"x": values}
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "formula", "left"),
     [
         ("times_one", lambda a: a * 1, []),

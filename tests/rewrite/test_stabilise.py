@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import actorgraph as ag
+from tests._each import each
 from tests._evaluate import evaluate
 from tests.rewrite._draw import draw
 
@@ -172,7 +173,7 @@ UNCHANGED = {
 }
 
 
-@pytest.mark.parametrize("name", PATTERNS)
+@each("name", PATTERNS)
 def test_pattern_becomes_its_stable_form(name):
     """
     ::
@@ -189,13 +190,13 @@ def test_pattern_becomes_its_stable_form(name):
     assert draw(ag.rewrite.rewrite(node)) == after
 
 
-@pytest.mark.parametrize("name", OTHER_SPELLINGS | CHAINS)
+@each("name", OTHER_SPELLINGS | CHAINS)
 def test_other_spelling_and_chain_become_the_stable_form(name):
     written, after = (OTHER_SPELLINGS | CHAINS)[name]
     assert draw(ag.rewrite.rewrite(written(*leaves()))) == after
 
 
-@pytest.mark.parametrize("name", UNCHANGED)
+@each("name", UNCHANGED)
 def test_formula_stays_as_it_is(name):
     node = UNCHANGED[name](*leaves())
     assert ag.rewrite.rewrite(node) is node
@@ -206,8 +207,8 @@ def test_every_pass_has_a_pattern():
     assert changing == list(PATTERNS)
 
 
-@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
-@pytest.mark.parametrize("name", ["log1p", "logsumexp", "expm1", "abs", "norm", "ratio"])
+@each("dtype", ["complex64", "complex128"])
+@each("name", ["log1p", "logsumexp", "expm1", "abs", "norm", "ratio"])
 def test_complex_formula_stays_as_it_is(name, dtype):
     node = PATTERNS[name][0](*leaves(dtype))
     assert ag.rewrite.rewrite(node) is node
@@ -287,7 +288,7 @@ def derivatives(node, a, orders=2):
     return found
 
 
-@pytest.mark.parametrize("name", PATTERNS)
+@each("name", PATTERNS)
 def test_stable_form_agrees_with_what_was_written_to_second_order(name):
     rng = np.random.default_rng(5)
     a, b = leaves()
@@ -360,7 +361,7 @@ EXTREMES = {
 }
 
 
-@pytest.mark.parametrize("name", EXTREMES)
+@each("name", EXTREMES)
 def test_stable_form_is_right_at_extremes_to_second_order(name):
     formula, points = EXTREMES[name]
     x = ag.Graph().input("x", (), "float64")

@@ -7,15 +7,14 @@ the global bubble, P the span bubble; activations are in units of one microbatch
 from fractions import Fraction
 from itertools import product
 
-import pytest
-
 from actorgraph.pipeline import Schedule, dynamic, schedule, simulate
+from tests._each import each
 
 RATIOS = [(1, 1, 1), (2, 2, 1), (1, 2, 1), (3, 3, 2), (2, 3, 2), (10, 9, 8)]
 DEVICES = (1, 2, 3, 6)
-every_p = pytest.mark.parametrize("p", DEVICES)
-every_ratio = pytest.mark.parametrize("costs", [*RATIOS, (5, 1, 1), (1, 1, 3), (0, 1, 2)])
-every_mild_ratio = pytest.mark.parametrize("costs", [*RATIOS, (5, 1, 1), (7, 3, 0)])
+every_p = each("p", DEVICES)
+every_ratio = each("costs", [*RATIOS, (5, 1, 1), (1, 1, 3), (0, 1, 2)])
+every_mild_ratio = each("costs", [*RATIOS, (5, 1, 1), (7, 3, 0)])
 """W at most min(F, B)."""
 
 
@@ -42,7 +41,7 @@ def test_1f1b_has_the_bubble_of_gpipe_and_peaks_that_fall_from_device_to_device(
 
 
 @every_p
-@pytest.mark.parametrize("v", [2, 3])
+@each("v", [2, 3])
 @every_ratio
 def test_interleaved_divides_the_bubble_by_its_chunks_for_a_higher_peak(p, v, costs):
     for rounds in (2, 3):
@@ -52,7 +51,7 @@ def test_interleaved_divides_the_bubble_by_its_chunks_for_a_higher_peak(p, v, co
 
 
 @every_p
-@pytest.mark.parametrize("v", [2, 3])
+@each("v", [2, 3])
 @every_ratio
 def test_looped_bfs_divides_the_bubble_by_its_chunks_and_holds_all_microbatches(p, v, costs):
     for m in (p, 2 * p + 1):
@@ -71,7 +70,7 @@ def test_zb_h1_fills_bubbles_with_gradients_of_weights_at_the_peak_of_1f1b(p, co
 
 
 @every_p
-@pytest.mark.parametrize("v", [2, 3])
+@each("v", [2, 3])
 @every_mild_ratio
 def test_interleaved_zb1p_divides_the_span_bubble_by_its_chunks(p, v, costs):
     forward, inputs, weights = costs
@@ -102,8 +101,8 @@ ZB_V = {
 """(G, P) by costs and devices."""
 
 
-@pytest.mark.parametrize("costs", ZB_V)
-@pytest.mark.parametrize("p", [2, 4, 8])
+@each("costs", ZB_V)
+@each("p", [2, 4, 8])
 def test_zb_v_has_the_golden_values(p, costs):
     expected = tuple(map(Fraction, ZB_V[costs][p]))
     for m in (2 * p, 2 * p + 1, 4 * p):
@@ -111,7 +110,7 @@ def test_zb_v_has_the_golden_values(p, costs):
 
 
 @every_p
-@pytest.mark.parametrize("time", [1, 2, Fraction(1, 3)])
+@each("time", [1, 2, Fraction(1, 3)])
 def test_zb_v_has_no_bubble_in_its_spans_if_all_parts_take_as_long(p, time):
     for m in (2 * p, 5 * p):
         bubble, span, _ = measured("zb-v", p, m, (time,) * 3)
@@ -125,7 +124,7 @@ def dualpipe_v(p, forward, inputs, weights):
 
 
 @every_p
-@pytest.mark.parametrize("costs", [(1, 1, 1), (2, 2, 1), (3, 3, 2), (4, 4, 0)])
+@each("costs", [(1, 1, 1), (2, 2, 1), (3, 3, 2), (4, 4, 0)])
 def test_dualpipe_v_has_the_bubble_of_its_authors_formula(p, costs):
     expected = dualpipe_v(p, *costs)
     for m in (2 * p, 2 * p + 1, 4 * p):
@@ -133,7 +132,7 @@ def test_dualpipe_v_has_the_bubble_of_its_authors_formula(p, costs):
 
 
 @every_p
-@pytest.mark.parametrize("costs", [(2, 1, 1), (10, 9, 8), (5, 2, 1), (1, 2, 1), (2, 4, 3)])
+@each("costs", [(2, 1, 1), (10, 9, 8), (5, 2, 1), (1, 2, 1), (2, 4, 3)])
 def test_dualpipe_v_differs_from_the_formula_by_what_f_and_b_differ(p, costs):
     """The formula counts every pair as one block, but the authors leave the first one apart.
 
@@ -156,7 +155,7 @@ def with_the_first_pair_joined(p, m):
     return Schedule((*others, (*last[:at], last[at]._replace(joined=True), *last[at + 1 :])))
 
 
-@pytest.mark.parametrize("p", [1, 2, 3, 4, 6, 8])
+@each("p", [1, 2, 3, 4, 6, 8])
 def test_dualpipe_v_has_the_formula_for_all_f_up_to_b_if_its_first_pair_is_joined_too(p):
     """With F > B each hop costs their difference more, as it does without."""
     for m in (2 * p, 3 * p + 1):
@@ -181,8 +180,8 @@ def test_dualpipe_v_holds_half_a_microbatch_more_than_devices(p):
 LATENCIES = [Fraction(1, 20), Fraction(1, 10), Fraction(1, 4), Fraction(1, 2), Fraction(1)]
 
 
-@pytest.mark.parametrize("p", [2, 3, 5])
-@pytest.mark.parametrize("c", LATENCIES)
+@each("p", [2, 3, 5])
+@each("c", LATENCIES)
 def test_latency_costs_gpipe_the_same_for_all_microbatches_and_1f1b_more_with_each(p, c):
     for costs, rounds in product(RATIOS, (1, 3)):
         m = rounds * p
@@ -195,10 +194,8 @@ def test_latency_costs_gpipe_the_same_for_all_microbatches_and_1f1b_more_with_ea
         assert max(doubled[2]) == min(m, 2 * p - 1)
 
 
-@pytest.mark.parametrize("m", [8, 16, 32])
-@pytest.mark.parametrize(
-    ("c", "bubbles"), [("1/10", ("5.9", "4.2", "2.8")), ("1/2", ("11.5", "9", "8.5"))]
-)
+@each("m", [8, 16, 32])
+@each(("c", "bubbles"), [("1/10", ("5.9", "4.2", "2.8")), ("1/2", ("11.5", "9", "8.5"))])
 def test_latency_costs_other_orders_the_same_for_all_microbatches(m, c, bubbles):
     names = ("interleaved", "zb-h1", "zb-v")
     found = [measured(name, 4, m, (1, 1, 1), latency=Fraction(c))[0] for name in names]
@@ -230,7 +227,7 @@ def test_backward_first_without_limit_holds_three_times_as_much():
     assert found.peak_activations == (10, 7, 4, 1)
 
 
-@pytest.mark.parametrize(("limit", "bubble"), [(1, 144), (2, 51), (3, 24), (4, 9)])
+@each(("limit", "bubble"), [(1, 144), (2, 51), (3, 24), (4, 9)])
 def test_too_few_credits_cost_dearly(limit, bubble):
     found = dynamic(stages=4, microbatches=16, costs=(1, 1, 1), credits=limit)
     assert simulate(found, costs=(1, 1, 1)).global_bubble == bubble
@@ -248,7 +245,7 @@ def test_split_backwards_need_a_list():
     assert simulate(found, costs=(1, 1, 1)).global_bubble == 5
 
 
-@pytest.mark.parametrize("p", [2, 3, 4, 6, 8])
+@each("p", [2, 3, 4, 6, 8])
 def test_split_backwards_with_twice_the_credits_leave_no_bubble_in_spans(p):
     found = dynamic(stages=p, microbatches=3 * p, costs=(1, 1, 1), credits=2 * p - 1, split=True)
     assert simulate(found, costs=(1, 1, 1)).span_bubble == 0

@@ -5,6 +5,7 @@ import pytest
 from actorgraph.errors import ScheduleError
 from actorgraph.pipeline import SCHEDULES, Action, Schedule, load, schedule, simulate
 from actorgraph.schedules.orders import ORDERS
+from tests._each import each
 
 every_name = pytest.mark.parametrize("name", SCHEDULES)
 SIZES = [(1, 1), (1, 4), (2, 1), (3, 2), (4, 3), (4, 4), (4, 9), (5, 23)]
@@ -53,8 +54,8 @@ def test_what_the_lines_say_of_memory_is_what_orders_hold(name, text):
         assert max(peaks) == p + 0.5
 
 
-@pytest.mark.parametrize("name", ["interleaved", "looped_bfs", "zb-h1"])
-@pytest.mark.parametrize("v", [1, 2, 3, 4])
+@each("name", ["interleaved", "looped_bfs", "zb-h1"])
+@each("v", [1, 2, 3, 4])
 def test_chunks_stand_in_a_loop(name, v):
     made = schedule(name, stages=3, microbatches=5, chunks=v)
     assert made.device_of == (0, 1, 2) * v
@@ -76,8 +77,8 @@ def test_chunks_stand_in_a_v(name):
     assert schedule(name, stages=3, microbatches=2).device_of == (0, 1, 2, 2, 1, 0)
 
 
-@pytest.mark.parametrize("name", ["1f1b", "zb-h1", "zb-h2"])
-@pytest.mark.parametrize("extra", [1, 2, 3, 9])
+@each("name", ["1f1b", "zb-h1", "zb-h2"])
+@each("extra", [1, 2, 3, 9])
 def test_a_longer_warmup_does_the_same_actions(name, extra):
     usual = schedule(name, stages=4, microbatches=10)
     longer = schedule(name, stages=4, microbatches=10, extra_warmup=extra)
@@ -152,7 +153,7 @@ def test_a_schedule_may_be_written_by_hand():
     assert simulate(made, costs=(1, 1, 1)).makespan == 8
 
 
-@pytest.mark.parametrize(
+@each(
     ("lanes", "text"),
     [
         ([], "there is no device; every device needs at least one action"),

@@ -8,6 +8,7 @@ import pytest
 
 from actorgraph.errors import ScheduleError
 from actorgraph.pipeline import SCHEDULES, Schedule, recommend, schedule, simulate
+from tests._each import each
 
 every_name = pytest.mark.parametrize("name", SCHEDULES)
 FOUR = {"stages": 4, "microbatches": 8}
@@ -132,7 +133,7 @@ def test_the_grid_shows_times_and_fits_a_width():
     assert found.grid(width=20).splitlines() == ["0 | FF......BW0..BW1", "1 | ..FBW0 FBW1"]
 
 
-@pytest.mark.parametrize(
+@each(
     ("options", "text"),
     [
         ({"costs": (1, 1)}, "costs is .1, 1.; expected three times: forward, backward to the"),

@@ -8,6 +8,7 @@ import pytest
 from actorgraph import solvers
 from actorgraph.testing import SOLVER_LAWS
 from actorgraph.testing._parameters import FakeDual
+from tests._each import each
 
 FACTORIES = {
     "sgd": lambda lr: solvers.SGD(lr=lr),
@@ -31,7 +32,7 @@ FACTORIES = {
 }
 
 
-@pytest.mark.parametrize("law", SOLVER_LAWS)
+@each("law", SOLVER_LAWS)
 @pytest.mark.parametrize("make", FACTORIES.values(), ids=FACTORIES.keys())
 def test_every_solver_obeys_the_laws_of_solvers(make, law):
     law(make)

@@ -11,6 +11,7 @@ import actorgraph as ag
 from actorgraph import solvers
 from actorgraph.solvers import schedules
 from actorgraph.testing._parameters import FakeDual
+from tests._each import each
 
 S = schedules
 STEPS = 200
@@ -137,7 +138,7 @@ MAKES = {
 }
 
 
-@pytest.mark.parametrize("name", MAKES)
+@each("name", MAKES)
 def test_a_state_goes_on_in_mid_training(name):
     def steps(solver, weights, count):
         for _ in range(count):

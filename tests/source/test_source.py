@@ -13,6 +13,7 @@ import pytest
 import actorgraph as ag
 from actorgraph.errors import FeedError, GraphError, GraphTypeError, ShapeError
 from actorgraph.source.fence import ALWAYS, SUPPORTED, WHERE_ACTIVE
+from tests._each import each
 from tests.source import catalogue
 
 source = ag.source
@@ -340,7 +341,7 @@ def escapes(x):
     return list(map(lambda y: y * x, [1.0]))[0]  # noqa: C417, RUF015
 
 
-@pytest.mark.parametrize(
+@each(
     ("function", "text", "offset"),
     [
         (yields, "a generator has no derivative; return a list", 1),

@@ -6,6 +6,7 @@ import pytest
 import actorgraph as ag
 from actorgraph.op import FRESH, REGISTRY, Memory, Op, Sample
 from actorgraph.testing import OP_LAWS, check_op
+from tests._each import each
 
 SAMPLES = (Sample(((3, 4),)), Sample(((2, 2),), low=0.5))
 
@@ -131,7 +132,7 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize(("changed", "law"), FAULTS.values(), ids=FAULTS.keys())
+@each(("changed", "law"), FAULTS.values())
 def test_a_planted_fault_is_caught_by_the_law_that_it_breaks(changed, law):
     with pytest.raises(AssertionError, match=f"(?s)broken law: {law}"):
         check_op(cube(**changed))

@@ -1,15 +1,15 @@
 """A training holds as many bytes after its last steps as after its first."""
 
 import gc
-import os
 import tracemalloc
 
 import pytest
 
 import actorgraph as ag
+from tests._soak import SOAK
 from tests.train._cases import loader_of, trainer_of
 
-STEPS = 5000 if os.environ.get("ACTORGRAPH_SOAK") == "1" else 400
+STEPS = 5000 if SOAK else 200
 
 HISTORY_BYTES = 200
 """What the history grows by in an epoch, at most."""

@@ -10,6 +10,7 @@ import pytest
 
 import actorgraph as ag
 from actorgraph.errors import GraphError, GraphTypeError, ShapeError
+from tests._each import each
 from tests.train._cases import arrays, loader_of, network, state_of, trainer_of
 
 MACHINES = {
@@ -256,7 +257,7 @@ def test_an_error_of_a_callback_or_loader_leaves_whole_steps():
     assert trainer.step == 4
 
 
-@pytest.mark.parametrize(
+@each(
     ("call", "error", "told"),
     [
         (lambda: ag.train.Trainer(abs, abs, ag.solvers.SGD()), GraphTypeError, "ag.nn.Module"),
@@ -292,6 +293,15 @@ def test_a_loss_that_is_no_scalar_is_refused():
 # -- stops ----------------------------------------------------------------------------------------
 
 
+@pytest.fixture
+def ctrl_c_is_heard():
+    """A shell has what it starts in the background ignore Ctrl-C."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("ctrl_c_is_heard")
 def test_ctrl_c_ends_after_a_whole_step_and_gives_the_signal_back():
     moments, wanted, before = Moments(), {}, signal.getsignal(signal.SIGINT)
     trainer = trainer_of()
@@ -303,6 +313,7 @@ def test_ctrl_c_ends_after_a_whole_step_and_gives_the_signal_back():
     assert signal.getsignal(signal.SIGINT) is before
 
 
+@pytest.mark.usefixtures("ctrl_c_is_heard")
 def test_a_second_ctrl_c_raises_at_once():
     seen = Moments()
 
