@@ -27,6 +27,19 @@ def test_gradients_are_nodes_of_the_same_graph(g, x):
     assert np.array_equal(evaluate(dx, {x: X})[0], 2 * X)
 
 
+def test_nothing_is_pulled_back_through_what_does_not_depend_on_wrt(g, x):
+    w = g.parameter("w", np.ones(3))
+    inner = ag.ops.tanh(x)
+    outer = ag.ops.exp(inner)
+    loss = (w * outer.sum()).sum()
+    forward = len(g)
+
+    ag.gradients(loss, [w])
+
+    pulled = {part.id for node in list(g)[forward:] for part in node.inputs}
+    assert not pulled & {x.id, inner.id, outer.id}
+
+
 def test_cotangents_add_up_at_a_fan_out(x):
     r"""Test the graph::
 
