@@ -20,7 +20,7 @@ from actorgraph.graph import Node, build
 from actorgraph.op import REGISTRY
 from actorgraph.ops._numpy_extras import ANSWERS, EXTRAS, answer
 from actorgraph.ops._numpy_names import NUMPY_ONLY
-from actorgraph.ops.masked_reductions import reduce_where
+from actorgraph.ops.counting import reduce_where
 
 __all__ = ["attach", "names"]
 

@@ -18,22 +18,21 @@ from actorgraph.ops import (
     counting,
     creation,
     cumulative,
+    elementwise,
     exponential,
     indexing,
     sampled,
-    selection,
     shaping,
     sorting,
 )
 from actorgraph.ops._numpy_names import diff, node_of, nodes_of, select
+from actorgraph.ops.arithmetic import is_complex
 from actorgraph.ops.broadcasting import broadcast_like, broadcast_to, conj, expand_dims
 from actorgraph.ops.broadcasting import sum as sum_of
-from actorgraph.ops.casting import astype
-from actorgraph.ops.complex import is_complex
+from actorgraph.ops.elementwise import astype, isinf, trunc
 from actorgraph.ops.gathering import gather, take_along_axis
-from actorgraph.ops.padding import pad
+from actorgraph.ops.rearranging import pad
 from actorgraph.ops.reshaping import ravel
-from actorgraph.ops.rounding import isinf, trunc
 from actorgraph.types import size_of
 
 __all__ = ["ANSWERS", "EXTRAS", "answer"]
@@ -49,7 +48,7 @@ def _along(axis: int, ndim: int, key: Any) -> tuple[Any, ...]:
 
 
 def array(
-    object: Any,  # noqa: A002 - NumPy's name
+    object: Any,
     dtype: Any = None,
     *,
     copy: Any = None,
@@ -132,7 +131,7 @@ def where(condition: Any, x: Any = None, y: Any = None) -> Any:
     """Choose between two by a condition; without them the positions where it holds."""
     if x is None and y is None:
         return sorting.nonzero(condition)
-    return selection.where(condition, x, y)
+    return elementwise.where(condition, x, y)
 
 
 # -- parts of numbers -------------------------------------------------------------------------
@@ -422,7 +421,7 @@ def logspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, base: 
     return np.power(base, creation.linspace(home, start, stop, num, endpoint))
 
 
-def histogram_bin_edges(a: Node, bins: Any = 10, range: Any = None) -> Node:  # noqa: A002
+def histogram_bin_edges(a: Node, bins: Any = 10, range: Any = None) -> Node:
     """The edges of the bins of a histogram."""
     return counting.histogram(a, bins, range)[1]
 

@@ -24,10 +24,10 @@ from actorgraph.ops import (
     spectral,
     statistics,
 )
-from actorgraph.ops._matrix_rules import hermitian as hermitian_part
-from actorgraph.ops._scalars import highest
+from actorgraph.ops._arrays import highest
+from actorgraph.ops.arithmetic import is_complex
 from actorgraph.ops.broadcasting import broadcast_like, expand_dims
-from actorgraph.ops.complex import is_complex
+from actorgraph.ops.matrices import hermitian as hermitian_part
 from actorgraph.types import size_of
 
 __all__ = ["NUMPY_ONLY"]
@@ -344,7 +344,7 @@ def meshgrid(*xi: Any, indexing: str = "xy") -> tuple[Node, ...]:
 # -- matrices ---------------------------------------------------------------------------------
 
 
-def norm(x: Node, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Node:  # noqa: A002
+def norm(x: Node, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Node:
     """Norm of vectors along an axis, or of matrices in two axes."""
     axes = tuple(range(x.ndim)) if axis is None else axis if isinstance(axis, tuple) else (axis,)
     if ord is None:

@@ -18,8 +18,7 @@ import numpy as np
 from actorgraph.errors import ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import FRESH_OUT, KEPT, Op, Sample
-from actorgraph.ops._device import combine_at
-from actorgraph.ops._half import through_float32
+from actorgraph.ops._arrays import combine_at, through_float32
 from actorgraph.ops._rules import declare
 from actorgraph.ops.windows import (
     Frame,

@@ -18,7 +18,7 @@ import numpy as np
 from actorgraph.errors import ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import Op, Sample
-from actorgraph.ops._half import through_float32
+from actorgraph.ops._arrays import through_float32
 from actorgraph.ops._pooling import pool_put, pool_take
 from actorgraph.ops._rules import declare
 from actorgraph.ops.windows import known

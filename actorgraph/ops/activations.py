@@ -16,33 +16,32 @@ import numpy as np
 from actorgraph.errors import GraphError, ShapeError
 from actorgraph.graph import Node, build, is_weak
 from actorgraph.op import IN_PLACE, KEPT_OUT, LoopRule, Op, Sample
-from actorgraph.ops._declare import Binary, binary, nary_elementwise, unary
-from actorgraph.ops._docs import NO_AXIS, NO_FLOAT, raises
-from actorgraph.ops._half import through_float32
-from actorgraph.ops._quick import (
+from actorgraph.ops._arrays import (
     all_finite,
     at_least,
     at_most,
     exp_without_warning,
+    highest,
     limited,
     logistic,
+    one,
+    scalar,
+    through_float32,
+    zero,
 )
-from actorgraph.ops._rules import declare
-from actorgraph.ops._scalars import highest, one, scalar, zero
-from actorgraph.ops.arithmetic import reciprocal
+from actorgraph.ops._declare import Binary, binary, nary_elementwise, unary
+from actorgraph.ops._rules import NO_AXIS, NO_FLOAT, declare, raises
+from actorgraph.ops.arithmetic import is_complex, reciprocal
 from actorgraph.ops.broadcasting import (
     along_axis,
     expand_dims,
     squeeze,
-    sum,  # noqa: A004
+    sum,
 )
-from actorgraph.ops.casting import astype
-from actorgraph.ops.complex import is_complex
+from actorgraph.ops.elementwise import astype, clip, maximum, minimum, select_positive, where
 from actorgraph.ops.exponential import exp, expm1
-from actorgraph.ops.selection import clip, maximum, minimum, select_positive, where
 from actorgraph.ops.shaping import one_axis, split
-from actorgraph.ops.special import erfc, need_scipy, special_function
-from actorgraph.ops.trigonometric import tanh
+from actorgraph.ops.special import erfc, need_scipy, special_function, tanh
 
 __all__ = [
     "celu", "elu", "expit", "gelu", "glu", "hardshrink", "hardsigmoid", "hardswish", "hardtanh",

@@ -15,11 +15,10 @@ from actorgraph.errors import ShapeError
 from actorgraph.graph import Node, build, is_weak
 from actorgraph.op import Attrs, Op, Sample
 from actorgraph.operands import as_node, naming_itself
-from actorgraph.ops._device import combine_at
-from actorgraph.ops._docs import raises
-from actorgraph.ops._half import through_float32
-from actorgraph.ops._rules import declare
+from actorgraph.ops._arrays import combine_at, through_float32
+from actorgraph.ops._rules import declare, raises
 from actorgraph.ops.broadcasting import along_axis, broadcast_like, zeros_like
+from actorgraph.ops.elementwise import where
 from actorgraph.ops.gathering import check_along, positions_of
 from actorgraph.ops.indexing import (
     ALONG,
@@ -33,7 +32,6 @@ from actorgraph.ops.indexing import (
     take_index,
 )
 from actorgraph.ops.reshaping import ravel, reshape_like
-from actorgraph.ops.selection import where
 from actorgraph.ops.shaping import one_axis
 from actorgraph.types import Checks, Shape
 

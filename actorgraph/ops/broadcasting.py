@@ -18,10 +18,8 @@ from actorgraph.errors import ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import KEPT, KEPT_OUT, VIEW, Attrs, LoopRule, Op, Sample
 from actorgraph.operands import naming_itself
-from actorgraph.ops._docs import WRONG_AXIS, raises
-from actorgraph.ops._quick import are_columns, column_sums
-from actorgraph.ops._rules import declare
-from actorgraph.ops._scalars import accumulator
+from actorgraph.ops._arrays import accumulator, are_columns, column_sums
+from actorgraph.ops._rules import WRONG_AXIS, declare, raises
 from actorgraph.types import UNKNOWN, Checks, Shape, shape_from
 
 __all__ = ["broadcast_like", "broadcast_to", "conj", "expand_dims", "squeeze", "sum"]
@@ -387,7 +385,7 @@ _SUM: Op = declare(
 
 
 @raises(shapes=WRONG_AXIS)
-def sum(x: Node, axis: Any = None, keepdims: bool = False) -> Node:  # noqa: A001 - NumPy's name
+def sum(x: Node, axis: Any = None, keepdims: bool = False) -> Node:
     """Sum over `axis`; the dtype is kept, also of integers.
 
     Type ``n[*s] -> n[*out]``.  The sum of no elements is 0.  Floats of two bytes (float16,

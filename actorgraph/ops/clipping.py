@@ -11,9 +11,8 @@ from typing import Any
 from actorgraph.errors import GraphError
 from actorgraph.graph import Node, is_weak
 from actorgraph.operands import naming_itself
-from actorgraph.ops._docs import WRONG_AXIS, raises
-from actorgraph.ops.casting import astype
-from actorgraph.ops.selection import maximum
+from actorgraph.ops._rules import WRONG_AXIS, raises
+from actorgraph.ops.elementwise import astype, maximum
 from actorgraph.ops.shaping import stack
 from actorgraph.ops.statistics import norm
 

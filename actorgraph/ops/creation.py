@@ -16,10 +16,9 @@ from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Graph, Node, build
 from actorgraph.op import Op, Sample
 from actorgraph.operands import naming_itself
-from actorgraph.ops._docs import raises
-from actorgraph.ops._rules import add_all, declare
-from actorgraph.ops.broadcasting import add, broadcast_like, broadcast_to, expand_dims, sum  # noqa: A004
-from actorgraph.ops.casting import astype
+from actorgraph.ops._rules import add_all, declare, raises
+from actorgraph.ops.broadcasting import add, broadcast_like, broadcast_to, expand_dims, sum
+from actorgraph.ops.elementwise import astype
 from actorgraph.ops.shaping import swapaxes
 from actorgraph.types import UNKNOWN, Dim, Shape, dim_max, dtype_of, shape_from, symbol
 

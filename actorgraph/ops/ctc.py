@@ -18,16 +18,13 @@ import numpy as np
 from actorgraph.errors import GraphTypeError
 from actorgraph.graph import Node, build
 from actorgraph.op import Op, Sample
-from actorgraph.ops._device import combine_at, raise_if, running
-from actorgraph.ops._docs import raises
-from actorgraph.ops._half import through_float32
-from actorgraph.ops._rules import add_all, declare
-from actorgraph.ops.broadcasting import broadcast_like, sum  # noqa: A004
-from actorgraph.ops.casting import astype
+from actorgraph.ops._arrays import combine_at, raise_if, running, through_float32
+from actorgraph.ops._rules import add_all, declare, raises
+from actorgraph.ops.broadcasting import broadcast_like, sum
+from actorgraph.ops.elementwise import astype, maximum
 from actorgraph.ops.indexing import check_classes
 from actorgraph.ops.losses import check_reduction, reduced
 from actorgraph.ops.reductions import mean
-from actorgraph.ops.selection import maximum
 
 __all__ = ["ctc_loss"]
 

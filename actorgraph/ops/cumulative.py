@@ -19,11 +19,9 @@ import numpy as np
 from actorgraph.graph import Node, build
 from actorgraph.op import Op, Sample
 from actorgraph.operands import naming_itself
+from actorgraph.ops._arrays import accumulator, highest, running
 from actorgraph.ops._declare import Reduction, reduction
-from actorgraph.ops._device import running
-from actorgraph.ops._docs import NO_AXIS, raises
-from actorgraph.ops._rules import add_all, declare
-from actorgraph.ops._scalars import accumulator, highest
+from actorgraph.ops._rules import NO_AXIS, add_all, declare, raises
 from actorgraph.ops.broadcasting import (
     REDUCTION_SAMPLES,
     along_axis,
@@ -32,10 +30,10 @@ from actorgraph.ops.broadcasting import (
     conj,
     zeros_like,
 )
+from actorgraph.ops.elementwise import maximum, where
 from actorgraph.ops.exponential import exp
 from actorgraph.ops.gathering import gather
 from actorgraph.ops.reshaping import reshape
-from actorgraph.ops.selection import maximum, where
 from actorgraph.ops.shaping import concatenate
 
 __all__ = ["cummax", "cummin", "cumprod", "cumsum", "logcumsumexp", "prod"]

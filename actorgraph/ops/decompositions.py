@@ -18,9 +18,15 @@ from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import Memory, Op, Sample
 from actorgraph.operands import naming_itself
-from actorgraph.ops._device import raise_if
-from actorgraph.ops._docs import NO_LAPACK, NOT_SQUARE, raises
-from actorgraph.ops._matrix_rules import (
+from actorgraph.ops._arrays import raise_if
+from actorgraph.ops._rules import NO_LAPACK, NOT_SQUARE, add_all, declare, raises
+from actorgraph.ops.arithmetic import neg
+from actorgraph.ops.broadcasting import expand_dims, squeeze, unbroadcast, zeros_like
+from actorgraph.ops.creation import eye
+from actorgraph.ops.indexing import getitem
+from actorgraph.ops.inverses import solve
+from actorgraph.ops.linalg import lifted_pair
+from actorgraph.ops.matrices import (
     SQUARE_SAMPLES,
     adjoint,
     as_matrices,
@@ -32,15 +38,9 @@ from actorgraph.ops._matrix_rules import (
     hermitian_array,
     known,
     read_rows,
+    tril,
+    triu,
 )
-from actorgraph.ops._rules import add_all, declare
-from actorgraph.ops.arithmetic import neg
-from actorgraph.ops.broadcasting import expand_dims, squeeze, unbroadcast, zeros_like
-from actorgraph.ops.creation import eye
-from actorgraph.ops.indexing import getitem
-from actorgraph.ops.inverses import solve
-from actorgraph.ops.linalg import lifted_pair
-from actorgraph.ops.matrices import tril, triu
 from actorgraph.ops.pseudo_inverse import pinv
 from actorgraph.ops.shaping import concatenate, swap_last
 from actorgraph.types import Checks, Shape

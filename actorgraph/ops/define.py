@@ -9,7 +9,7 @@ from typing import Any
 from actorgraph.errors import GraphTypeError, shown
 from actorgraph.graph import Node, build
 from actorgraph.op import Attrs, Memory, Op, Rule, Sample, Together, register
-from actorgraph.ops._docs import raises
+from actorgraph.ops._rules import raises
 from actorgraph.options import flag, several, text
 from actorgraph.types import Checks, Shape, dtype_of, parse, shape_from
 

@@ -12,14 +12,13 @@ from typing import Any, TypeAlias
 
 from actorgraph.errors import GraphTypeError
 from actorgraph.graph import Node
-from actorgraph.ops._docs import raises
+from actorgraph.ops._rules import raises
 from actorgraph.ops.arithmetic import multiply
 from actorgraph.ops.broadcasting import conj, expand_dims, squeeze
 from actorgraph.ops.broadcasting import sum as sum_over
 from actorgraph.ops.linalg import matmul, vecdot
 from actorgraph.ops.matrices import matrix_diagonal
-from actorgraph.ops.merging import merge_dims
-from actorgraph.ops.reshaping import reshape
+from actorgraph.ops.reshaping import merge_dims, reshape
 from actorgraph.ops.shaping import transpose
 from actorgraph.types import UNKNOWN, Checks, Dim
 

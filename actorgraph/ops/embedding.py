@@ -10,18 +10,15 @@ import numpy as np
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import KEPT, Op, Sample
-from actorgraph.ops._device import combine_at
-from actorgraph.ops._docs import raises
-from actorgraph.ops._half import through_float32
-from actorgraph.ops._rules import declare
+from actorgraph.ops._arrays import combine_at, through_float32
+from actorgraph.ops._rules import declare, raises
 from actorgraph.ops.assignment import index_add
-from actorgraph.ops.broadcasting import broadcast_to, expand_dims, sum  # noqa: A004
-from actorgraph.ops.casting import astype
+from actorgraph.ops.broadcasting import broadcast_to, expand_dims, sum
 from actorgraph.ops.counting import any as any_of
 from actorgraph.ops.creation import arange, full_like
+from actorgraph.ops.elementwise import astype, maximum, where
 from actorgraph.ops.indexing import check_classes
 from actorgraph.ops.reductions import max as maximum_over
-from actorgraph.ops.selection import maximum, where
 from actorgraph.ops.sorting import searchsorted
 from actorgraph.types import UNKNOWN, Checks, Shape
 

@@ -6,8 +6,8 @@ from math import log as log_of
 from math import prod
 
 from actorgraph.op import KEPT_OUT, Op
+from actorgraph.ops._arrays import exp_without_warning
 from actorgraph.ops._declare import Unary, unary
-from actorgraph.ops._quick import exp_without_warning
 
 __all__ = ["exp", "exp2", "expm1", "log", "log10", "log1p", "log2"]
 

@@ -17,10 +17,9 @@ from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import Attrs, Op, Sample
 from actorgraph.operands import naming_itself
-from actorgraph.ops._docs import raises
-from actorgraph.ops._rules import declare
+from actorgraph.ops._rules import declare, raises
 from actorgraph.ops.broadcasting import conj
-from actorgraph.ops.casting import astype, real_part
+from actorgraph.ops.elementwise import astype, real_part
 from actorgraph.ops.rearranging import roll
 from actorgraph.ops.shaping import one_axis
 from actorgraph.types import UNKNOWN, Checks, Dim, Shape, shape_from

@@ -15,8 +15,7 @@ import numpy as np
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import Op, Sample
-from actorgraph.ops._docs import raises
-from actorgraph.ops._rules import declare
+from actorgraph.ops._rules import declare, raises
 from actorgraph.ops.broadcasting import along_axis, broadcast_to
 from actorgraph.ops.indexing import ALONG, check_classes, getitem, take_index
 from actorgraph.ops.reshaping import ravel

@@ -19,13 +19,10 @@ from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import CONSTANT, FRESH, FRESH_OUT, KEPT, Attrs, Memory, Op, Sample
 from actorgraph.operands import naming_itself
-from actorgraph.ops._device import combine_at, in_range, largest, raise_if
-from actorgraph.ops._docs import raises
-from actorgraph.ops._rules import declare
-from actorgraph.ops._scalars import accumulator
+from actorgraph.ops._arrays import accumulator, combine_at, in_range, largest, raise_if
+from actorgraph.ops._rules import declare, raises
 from actorgraph.ops.broadcasting import along_axis, axes_of
-from actorgraph.ops.masking import without_masks
-from actorgraph.ops.reshaping import reshape
+from actorgraph.ops.reshaping import reshape, without_masks
 from actorgraph.types import UNKNOWN, Checks, Dim, Shape, dtype_of, slice_size
 
 __all__ = ["getitem", "one_hot", "take"]

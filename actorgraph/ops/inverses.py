@@ -15,22 +15,22 @@ import numpy as np
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import Attrs, Op, Sample
-from actorgraph.ops._docs import NO_LAPACK, NOT_SQUARE, raises
-from actorgraph.ops._matrix_rules import (
-    SQUARE_SAMPLES,
-    adjoint,
-    as_square,
-    cubic_cost,
-    real_like,
-    real_of,
-)
-from actorgraph.ops._rules import add_all, declare
+from actorgraph.ops._rules import NO_LAPACK, NOT_SQUARE, add_all, declare, raises
 from actorgraph.ops.arithmetic import neg
 from actorgraph.ops.broadcasting import conj, expand_dims, squeeze, unbroadcast, zeros_like
 from actorgraph.ops.broadcasting import sum as sum_over
 from actorgraph.ops.indexing import getitem
 from actorgraph.ops.linalg import lifted_pair
-from actorgraph.ops.matrices import diag_embed, matrix_diagonal
+from actorgraph.ops.matrices import (
+    SQUARE_SAMPLES,
+    adjoint,
+    as_square,
+    cubic_cost,
+    diag_embed,
+    matrix_diagonal,
+    real_like,
+    real_of,
+)
 from actorgraph.ops.shaping import stack, swap_last
 from actorgraph.types import Checks, Shape
 

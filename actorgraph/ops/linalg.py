@@ -15,14 +15,12 @@ from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import FRESH_OUT, Attrs, Op, Sample
 from actorgraph.operands import naming_itself
-from actorgraph.ops._docs import raises
-from actorgraph.ops._half import through_float32
-from actorgraph.ops._rules import declare
+from actorgraph.ops._arrays import through_float32
+from actorgraph.ops._rules import declare, raises
 from actorgraph.ops.arithmetic import multiply, power
 from actorgraph.ops.broadcasting import conj, expand_dims, squeeze, unbroadcast
-from actorgraph.ops.merging import merge_dims
 from actorgraph.ops.rearranging import roll
-from actorgraph.ops.reshaping import reshape
+from actorgraph.ops.reshaping import merge_dims, reshape
 from actorgraph.ops.shaping import one_axis, swap_last, transpose
 from actorgraph.types import UNKNOWN, Checks, Shape, size_of
 

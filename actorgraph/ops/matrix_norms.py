@@ -10,14 +10,13 @@ from actorgraph.errors import GraphError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import Op
 from actorgraph.operands import naming_itself
-from actorgraph.ops._docs import NO_LAPACK, NOT_SQUARE, raises
-from actorgraph.ops._matrix_rules import SQUARE_SAMPLES, adjoint, as_matrices, as_square, cubic_cost
-from actorgraph.ops._rules import declare
+from actorgraph.ops._rules import NO_LAPACK, NOT_SQUARE, declare, raises
 from actorgraph.ops.arithmetic import abs as size_of_each
 from actorgraph.ops.broadcasting import expand_dims, zeros_like
 from actorgraph.ops.broadcasting import sum as sum_over
 from actorgraph.ops.indexing import getitem
 from actorgraph.ops.inverses import inv
+from actorgraph.ops.matrices import SQUARE_SAMPLES, adjoint, as_matrices, as_square, cubic_cost
 from actorgraph.ops.rearranging import moveaxis
 from actorgraph.ops.reductions import max as largest
 from actorgraph.ops.reductions import min as least
@@ -31,7 +30,7 @@ __all__ = [
 
 
 @naming_itself
-def vector_norm(x: Node, ord: float = 2, axis: Any = None, keepdims: bool = False) -> Node:  # noqa: A002
+def vector_norm(x: Node, ord: float = 2, axis: Any = None, keepdims: bool = False) -> Node:
     """Norm of the elements over `axis`, as ``numpy.linalg.vector_norm``: `norm` of order `ord`."""
     return norm(x, ord, axis, keepdims)
 
@@ -57,7 +56,7 @@ _NORMS: dict[Any, Callable[[Node], Node]] = {
 }  # fmt: skip
 
 
-def _norm_of(ord: Any, what: str) -> Callable[[Node], Node]:  # noqa: A002
+def _norm_of(ord: Any, what: str) -> Callable[[Node], Node]:
     found = None if isinstance(ord, bool) else _NORMS.get(ord)
     if found is None:
         raise GraphError(f"{what}: the order is one of {', '.join(map(repr, _NORMS))}, got {ord!r}")
@@ -70,7 +69,7 @@ def _norm_of(ord: Any, what: str) -> Callable[[Node], Node]:  # noqa: A002
 )  # fmt: skip
 def matrix_norm(
     x: Node,
-    ord: Any = "fro",  # noqa: A002
+    ord: Any = "fro",
     axis: tuple[int, int] = (-2, -1),
     keepdims: bool = False,
 ) -> Node:

@@ -17,15 +17,13 @@ from actorgraph.graph import Node, build
 from actorgraph.node import Buffer
 from actorgraph.op import IN_PLACE, KEPT, KEPT_OUT, Op, Sample
 from actorgraph.ops import reductions
-from actorgraph.ops._docs import raises
-from actorgraph.ops._half import machine_epsilon, through_float32
+from actorgraph.ops._arrays import machine_epsilon, through_float32
 from actorgraph.ops._pooling import AVERAGE
-from actorgraph.ops._rules import add_all, declare
+from actorgraph.ops._rules import add_all, declare, raises
 from actorgraph.ops.arithmetic import power, sqrt, square
-from actorgraph.ops.broadcasting import expand_dims, reduced_shape, sum  # noqa: A004
-from actorgraph.ops.grouping import group_dim
+from actorgraph.ops.broadcasting import expand_dims, reduced_shape, sum
 from actorgraph.ops.reductions import divide_by_size, mean
-from actorgraph.ops.reshaping import reshape_like
+from actorgraph.ops.reshaping import group_dim, reshape_like
 from actorgraph.ops.statistics import var as variance
 from actorgraph.types import Checks, Shape, shape_from
 

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.ops._declare import over_axes
-from actorgraph.ops._docs import NO_FLOAT, raises
 from actorgraph.ops._pooling import AVERAGE, MAX, PLACES
 from actorgraph.ops._resampling import ADAPTIVE_MAX, ADAPTIVE_PLACES, RESAMPLE
+from actorgraph.ops._rules import NO_FLOAT, raises
 from actorgraph.ops.arithmetic import power
 from actorgraph.ops.assignment import scatter
 from actorgraph.ops.broadcasting import broadcast_to

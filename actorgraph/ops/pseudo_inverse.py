@@ -10,10 +10,9 @@ from typing import Any
 
 from actorgraph.graph import Node, build
 from actorgraph.op import Op, Sample
-from actorgraph.ops._docs import NO_LAPACK, raises
-from actorgraph.ops._matrix_rules import adjoint, as_matrices, cubic_cost
-from actorgraph.ops._matrix_rules import hermitian as hermitian_part
-from actorgraph.ops._rules import declare
+from actorgraph.ops._rules import NO_LAPACK, declare, raises
+from actorgraph.ops.matrices import adjoint, as_matrices, cubic_cost
+from actorgraph.ops.matrices import hermitian as hermitian_part
 
 __all__ = ["matrix_rank", "pinv"]
 

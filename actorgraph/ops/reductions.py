@@ -1,4 +1,4 @@
-"""Reductions over axes: mean, max, min, logsumexp; `sum` stands with broadcasting.
+"""Reductions over axes: mean, max, min, logsumexp and its kin; `sum` stands with broadcasting.
 
 `nanmax` and `nanmin` are max and min that pass over NaN.
 
@@ -8,7 +8,8 @@ dtype.
 
 from __future__ import annotations
 
-from math import nan, prod
+from math import e, inf, nan, prod
+from math import log as log_of
 from typing import Any
 
 import numpy as np
@@ -16,26 +17,33 @@ import numpy as np
 from actorgraph.errors import ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import IN_PLACE, KEPT, KEPT_OUT, Factoring, LoopRule, Memory, Op, Sample
-from actorgraph.ops._declare import Reduction, reduction
-from actorgraph.ops._half import through_float32
-from actorgraph.ops._quick import exp_without_warning, row_sums
-from actorgraph.ops._rules import add_all, declare
-from actorgraph.ops._scalars import accumulator, highest, one, scalar
+from actorgraph.ops._arrays import (
+    accumulator,
+    exp_without_warning,
+    highest,
+    one,
+    row_sums,
+    scalar,
+    through_float32,
+)
+from actorgraph.ops._declare import Binary, Derivative, Reduction, binary, reduction
+from actorgraph.ops._rules import add_all, declare, raises
+from actorgraph.ops.activations import sigmoid
+from actorgraph.ops.arithmetic import is_complex, real
 from actorgraph.ops.broadcasting import (
     REDUCTION_SAMPLES,
     expand_dims,
     expanded,
     reduced_shape,
     spread,
-    sum,  # noqa: A004 - NumPy's name
+    sum,
 )
-from actorgraph.ops.casting import astype
-from actorgraph.ops.exponential import EXPONENTIALS, exp
-from actorgraph.ops.rounding import isnan
-from actorgraph.ops.selection import maximum
+from actorgraph.ops.elementwise import astype, clip, isnan, maximum, where
+from actorgraph.ops.exponential import EXPONENTIALS, exp, log1p
+from actorgraph.ops.linalg import lifted_pair
 from actorgraph.types import UNKNOWN, Checks, Shape, size_of
 
-__all__ = ["logsumexp", "max", "mean", "min", "nanmax", "nanmin"]
+__all__ = ["logaddexp", "logaddexp2", "logsumexp", "max", "mean", "min", "nanmax", "nanmin"]
 
 Axes = tuple[int, ...]
 _SAMPLES = (*REDUCTION_SAMPLES, Sample(((0, 2),), {"axis": (1,), "keepdims": False}))
@@ -134,8 +142,8 @@ def _extremum(name: str, doc: str, notes: str) -> Reduction:
 
 _NAN_WINS = "NaN where a value is NaN, which then gets the gradient."
 _NAN_LOSES = "NaN where all values are."
-max = _extremum("max", "Maximum over axes.", _NAN_WINS)  # noqa: A001 - NumPy's name
-min = _extremum("min", "Minimum over axes.", _NAN_WINS)  # noqa: A001 - NumPy's name
+max = _extremum("max", "Maximum over axes.", _NAN_WINS)
+min = _extremum("min", "Minimum over axes.", _NAN_WINS)
 nanmax = _extremum("nanmax", "Maximum over axes of what is not NaN.", _NAN_LOSES)
 nanmin = _extremum("nanmin", "Minimum over axes of what is not NaN.", _NAN_LOSES)
 
@@ -266,3 +274,54 @@ logsumexp = reduction(
     notes="Computed as ``max(x) + log(sum(exp(x - max(x))))`` where the sum would overflow or "
     "vanish.  A row of -inf gives -inf, with gradient 0, and so does an empty axis.",
 )  # fmt: skip
+
+
+# -- log sums ---------------------------------------------------------------------------------
+
+
+# Beyond this a share is exactly 0 or 1 in every dtype.
+_FAR = 2000
+
+
+def _pair(name: str, base: float, doc: str) -> Binary:
+    def share(t: Node, z: Node, x: Node, y: Node) -> Node:
+        """Return t times the part of the sum that is due to x; of two equal numbers a half."""
+        top = highest(x.dtype)
+        # Halves, for the difference of two numbers may overflow; infinite ones are equal.
+        apart = clip(x, -top, top) * 0.5 - clip(y, -top, top) * 0.5
+        part = sigmoid(clip(apart, -_FAR, _FAR) * (2 * log_of(base)))
+        return t * where(z == -inf, 0, part)
+
+    def other(t: Node, z: Node, x: Node, y: Node) -> Node:
+        return share(t, z, y, x)
+
+    rules: tuple[Derivative, Derivative] = (share, other)
+    return binary(
+        name, name, rules, doc, scheme="f[*s] -> f[*t] -> f[*s|t]", flops=15,
+        notes="Two of -inf give -inf, with gradient 0.",
+    )  # fmt: skip
+
+
+_logaddexp = _pair("logaddexp", e, "log(exp(x) + exp(y)), without overflow.")
+
+
+@raises(both="The operands do not fit the type.")
+def logaddexp(x: Any, y: Any) -> Node:
+    """Return ``log(exp(x) + exp(y))`` without overflow, of complex numbers too.
+
+    Type ``x[*s] -> x[*t] -> x[*s|t]``.  Two of -inf give -inf, with gradient 0.
+
+    Parameters
+    ----------
+    x, y : node, array or scalar
+        Shapes that broadcast.
+    """
+    if not (is_complex(x) or is_complex(y)):
+        return _logaddexp(x, y)
+    x, y = lifted_pair(x, y, "logaddexp")
+    first = real(x) >= real(y)
+    larger, smaller = where(first, x, y), where(first, y, x)
+    return larger + log1p(exp(smaller - larger))
+
+
+logaddexp2 = _pair("logaddexp2", 2, "log2(2**x + 2**y), without overflow.")

@@ -9,24 +9,21 @@ import numpy as np
 from actorgraph.errors import GraphError, ShapeError
 from actorgraph.graph import Node
 from actorgraph.operands import as_node, naming_itself
-from actorgraph.ops._docs import raises
-from actorgraph.ops.arithmetic import mod
+from actorgraph.ops._rules import raises
+from actorgraph.ops.arithmetic import is_complex, mod, real
 from actorgraph.ops.assignment import index_add
 from actorgraph.ops.broadcasting import broadcast_to, expand_dims
 from actorgraph.ops.broadcasting import sum as sum_of
-from actorgraph.ops.casting import astype
-from actorgraph.ops.complex import is_complex, real
 from actorgraph.ops.convolution import conv1d
 from actorgraph.ops.creation import zeros
 from actorgraph.ops.cumulative import cumsum
+from actorgraph.ops.elementwise import astype, clip, maximum, where
 from actorgraph.ops.fourier import fft, ifft, irfft, rfft
 from actorgraph.ops.gathering import size_of
 from actorgraph.ops.indexing import getitem, take
 from actorgraph.ops.linalg import matmul
-from actorgraph.ops.padding import pad
-from actorgraph.ops.rearranging import flip
+from actorgraph.ops.rearranging import flip, pad
 from actorgraph.ops.reshaping import reshape
-from actorgraph.ops.selection import clip, maximum, where
 from actorgraph.ops.shaping import concatenate, one_axis, swap_last
 from actorgraph.ops.sorting import argsort, searchsorted
 

@@ -17,10 +17,9 @@ from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import FRESH, KEPT_OUT, Attrs, Memory, Op, Sample, Together
 from actorgraph.operands import as_node, naming_itself
-from actorgraph.ops._docs import raises
-from actorgraph.ops._rules import declare
+from actorgraph.ops._rules import declare, raises
 from actorgraph.ops.broadcasting import along_axis, axes_of, zeros_like
-from actorgraph.ops.casting import astype
+from actorgraph.ops.elementwise import astype
 from actorgraph.ops.indexing import getitem
 from actorgraph.ops.reshaping import reshape
 from actorgraph.types import UNKNOWN, Checks, Shape, shape_from

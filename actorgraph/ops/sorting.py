@@ -15,9 +15,8 @@ from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import Attrs, Op, Sample
 from actorgraph.operands import as_node, naming_itself
-from actorgraph.ops._device import running
-from actorgraph.ops._docs import raises
-from actorgraph.ops._rules import declare
+from actorgraph.ops._arrays import running
+from actorgraph.ops._rules import declare, raises
 from actorgraph.ops.arithmetic import floor_divide, mod
 from actorgraph.ops.assignment import index_put, scatter_add
 from actorgraph.ops.broadcasting import (
@@ -27,14 +26,12 @@ from actorgraph.ops.broadcasting import (
     squeeze,
     zeros_like,
 )
-from actorgraph.ops.casting import astype
 from actorgraph.ops.creation import full_like
 from actorgraph.ops.cumulative import cumsum
+from actorgraph.ops.elementwise import astype, minimum
 from actorgraph.ops.gathering import gather, size_of
 from actorgraph.ops.indexing import getitem, take
-from actorgraph.ops.masking import positions_where
-from actorgraph.ops.reshaping import ravel, reshape_like
-from actorgraph.ops.selection import minimum
+from actorgraph.ops.reshaping import positions_where, ravel, reshape_like
 from actorgraph.ops.shaping import one_axis, stack
 from actorgraph.types import UNKNOWN, Checks, Dim, Shape, shape_from
 

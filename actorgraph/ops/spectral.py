@@ -18,33 +18,33 @@ import numpy as np
 
 from actorgraph.graph import Node, build
 from actorgraph.op import Attrs, Op, Sample
-from actorgraph.ops._docs import NO_LAPACK, NOT_SQUARE, raises
-from actorgraph.ops._matrix_rules import (
+from actorgraph.ops._rules import NO_LAPACK, NOT_SQUARE, declare, raises
+from actorgraph.ops.arithmetic import imag, real
+from actorgraph.ops.broadcasting import conj, expand_dims, zeros_like
+from actorgraph.ops.broadcasting import sum as sum_over
+from actorgraph.ops.counting import argmax
+from actorgraph.ops.decompositions import complement
+from actorgraph.ops.elementwise import astype, real_part
+from actorgraph.ops.indexing import getitem, one_hot
+from actorgraph.ops.inverses import solve
+from actorgraph.ops.matrices import (
     SQUARE_SAMPLES,
     adjoint,
     as_matrices,
     as_square,
     cubic_cost,
+    diag_embed,
     gap_divide,
     hermitian,
     hermitian_array,
     known,
+    matrix_diagonal,
     one_triangle,
     read_rows,
     real_like,
     real_of,
     rows_stacked,
 )
-from actorgraph.ops._rules import declare
-from actorgraph.ops.broadcasting import conj, expand_dims, zeros_like
-from actorgraph.ops.broadcasting import sum as sum_over
-from actorgraph.ops.casting import astype, real_part
-from actorgraph.ops.complex import imag, real
-from actorgraph.ops.counting import argmax
-from actorgraph.ops.decompositions import complement
-from actorgraph.ops.indexing import getitem, one_hot
-from actorgraph.ops.inverses import solve
-from actorgraph.ops.matrices import diag_embed, matrix_diagonal
 from actorgraph.ops.shaping import concatenate, swap_last
 from actorgraph.types import UNKNOWN, Checks, Dim, Shape, dim_min
 

@@ -12,14 +12,11 @@ from actorgraph.errors import GraphError, GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import KEPT_OUT, Op, Sample
 from actorgraph.operands import as_node, naming_itself
+from actorgraph.ops._arrays import accumulator, all_finite, largest, row_squares, smallest
 from actorgraph.ops._declare import Binary, binary, reduction_op
-from actorgraph.ops._device import largest, smallest
-from actorgraph.ops._docs import WRONG_AXIS, raises
-from actorgraph.ops._quick import all_finite, row_squares
-from actorgraph.ops._rules import declare
-from actorgraph.ops._scalars import accumulator
+from actorgraph.ops._rules import WRONG_AXIS, declare, raises
 from actorgraph.ops.arithmetic import abs as size_of_each
-from actorgraph.ops.arithmetic import power, sign, sqrt
+from actorgraph.ops.arithmetic import imag, is_complex, power, real, sign, sqrt
 from actorgraph.ops.broadcasting import (
     REDUCTION_SAMPLES,
     axes_of,
@@ -28,25 +25,21 @@ from actorgraph.ops.broadcasting import (
     expand_dims,
     spread,
     squeeze,
-    sum,  # noqa: A004 - NumPy's name
+    sum,
     zeros_like,
 )
 from actorgraph.ops.broadcasting import sum as sum_of
-from actorgraph.ops.casting import astype
-from actorgraph.ops.complex import imag, is_complex, real
+from actorgraph.ops.elementwise import astype, ceil, clip, floor, isnan, maximum, where
+from actorgraph.ops.elementwise import round as nearest
 from actorgraph.ops.gathering import size_of, take_along_axis
 from actorgraph.ops.indexing import getitem, take
 from actorgraph.ops.linalg import matmul
 from actorgraph.ops.matrices import diagonal
-from actorgraph.ops.merging import merge_dims
 from actorgraph.ops.reductions import mean
-from actorgraph.ops.reshaping import reshape
-from actorgraph.ops.rounding import ceil, floor, isnan
-from actorgraph.ops.rounding import round as nearest
-from actorgraph.ops.selection import clip, maximum, where
+from actorgraph.ops.reshaping import merge_dims, reshape
 from actorgraph.ops.shaping import concatenate, transpose
 from actorgraph.ops.sorting import sort
-from actorgraph.ops.trigonometric import hypot
+from actorgraph.ops.special import hypot
 
 __all__ = [
     "average", "corrcoef", "cov", "median", "nanmedian", "nanpercentile", "nanquantile", "norm",

@@ -1,4 +1,4 @@
-"""Windows that slide over trailing axes: their geometry, im2col and col2im.
+"""Windows that slide over trailing axes: their geometry, and images as columns and back.
 
 Convolution and pooling stand on one cached function, `taps`: for each position inside the kernel,
 which part of the result meets which part of the input.  Padding is never stored: what a tap would
@@ -18,12 +18,14 @@ import numpy as np
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import Op, Sample
-from actorgraph.ops._docs import raises
-from actorgraph.ops._half import through_float32
-from actorgraph.ops._rules import declare
+from actorgraph.ops._arrays import through_float32
+from actorgraph.ops._rules import declare, raises
+from actorgraph.ops.broadcasting import expand_dims, squeeze
+from actorgraph.ops.reshaping import flatten, reshape
+from actorgraph.ops.shaping import swap_last
 from actorgraph.types import UNKNOWN, Checks, Dim, Shape, dim_max, dim_min
 
-__all__ = ["col2im", "im2col"]
+__all__ = ["col2im", "fold", "im2col", "unfold"]
 
 Ints: TypeAlias = tuple[int, ...]
 Pairs: TypeAlias = tuple[tuple[Any, Any], ...]
@@ -180,14 +182,14 @@ def _axis_taps(
     return result
 
 
-def unfold(xp: Any, x: Any, frame: Frame, columns: Any) -> Any:
+def to_columns(xp: Any, x: Any, frame: Frame, columns: Any) -> Any:
     """Write the windows of x (batch, channels, *sizes) to (batch, channels, kernel, *outs)."""
     for position, (out, part) in enumerate(taps(frame)):
         columns[:, :, position][out] = x[part]
     return columns
 
 
-def fold(xp: Any, columns: Any, frame: Frame, out: Any) -> Any:
+def from_columns(xp: Any, columns: Any, frame: Frame, out: Any) -> Any:
     """Add columns (batch, channels, kernel, *outs) into (batch, channels, *sizes)."""
     for position, (place, part) in enumerate(taps(frame)):
         out[part] += columns[:, :, position][place]
@@ -222,7 +224,7 @@ def _im2col_forward(
     (batch, channels), axes, entries = x.shape[:2], len(kernel), prod(kernel)
     result = xp.zeros((batch, *frame.outs, channels, entries), x.dtype)
     columns = xp.transpose(result, (0, axes + 1, axes + 2, *range(1, axes + 1)))
-    unfold(xp, x, frame, columns)
+    to_columns(xp, x, frame, columns)
     return result.reshape((batch, *frame.outs, channels * entries))
 
 
@@ -275,7 +277,7 @@ def _col2im_forward(
     frame = frame_of(sizes, kernel, stride, dilation, padding, outs)
     columns = columns.reshape((batch, *outs, channels, entries))
     columns = xp.transpose(columns, (0, axes + 1, axes + 2, *range(1, axes + 1)))
-    return fold(xp, columns, frame, xp.zeros((batch, channels, *sizes), columns.dtype))
+    return from_columns(xp, columns, frame, xp.zeros((batch, channels, *sizes), columns.dtype))
 
 
 def _im2col_vjp(ct: Node, y: Node, x: Node, size: Any, **geometry: Any) -> Node:
@@ -381,3 +383,66 @@ def col2im(
     if len(sizes) != columns.ndim - 2:
         raise ShapeError(f"col2im: size has {columns.ndim - 2} entries, got {size!r}")
     return build(_COL2IM, columns, size=sizes, **geometry)
+
+
+# -- folding ----------------------------------------------------------------------------------
+
+
+@raises(shapes="The rank is neither 3 nor 4, or no window fits.")
+def unfold(x: Node, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> Node:
+    """Return the windows of images as columns, as ``torch.nn.functional.unfold``.
+
+    Parameters
+    ----------
+    x : node
+        Float or complex, shape (batch, channels, height, width) or without the batch.
+    kernel_size, dilation, padding, stride : int or pair of int
+
+    Returns
+    -------
+    Node
+        Shape (batch, channels * product of the kernel, windows); `im2col` gives rows.
+    """
+    if x.ndim not in (3, 4):
+        raise ShapeError(f"unfold takes rank 3 or 4, got {x!r}")
+    rows = im2col(x if x.ndim == 4 else expand_dims(x, 0), kernel_size, stride, padding, dilation)
+    columns = swap_last(flatten(rows, 1, 2))
+    return columns if x.ndim == 4 else squeeze(columns, 0)
+
+
+@raises(shapes="The rank is neither 2 nor 3, or the number of windows is not that of such images.")
+def fold(
+    x: Node,
+    output_size: Any,
+    kernel_size: Any,
+    dilation: Any = 1,
+    padding: Any = 0,
+    stride: Any = 1,
+) -> Node:
+    """Add columns of windows into images, as ``torch.nn.functional.fold``: `unfold`'s adjoint.
+
+    Parameters
+    ----------
+    x : node
+        Shape (batch, channels * product of the kernel, windows) or without the batch.
+    output_size : int or pair of int
+        Height and width of the images.
+    kernel_size, dilation, padding, stride : int or pair of int
+
+    Returns
+    -------
+    Node
+        Shape (batch, channels, height, width).
+    """
+    if x.ndim not in (2, 3):
+        raise ShapeError(f"fold takes rank 2 or 3, got {x!r}")
+    sizes = per_axis(output_size, 2, "fold: output_size")
+    kernel = per_axis(kernel_size, 2, "fold: kernel_size")
+    steps = per_axis(stride, 2, "fold: stride")
+    gaps = per_axis(dilation, 2, "fold: dilation")
+    pads = tuple((one, one) for one in per_axis(padding, 2, "fold: padding", 0))
+    windows = out_sizes(sizes, kernel, steps, gaps, pads)
+    rows = swap_last(x if x.ndim == 3 else expand_dims(x, 0))
+    rows = reshape(rows, (rows.dims[0], *windows, rows.dims[2]))
+    image = col2im(rows, sizes, kernel, steps, pads, gaps)
+    return image if x.ndim == 3 else squeeze(image, 0)

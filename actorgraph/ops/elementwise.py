@@ -1,4 +1,4 @@
-"""Choice between values: where, maximum, minimum, clip."""
+"""Conversion, rounding and choice: the elementwise ops that others are built of."""
 
 from __future__ import annotations
 
@@ -6,16 +6,160 @@ from typing import Any
 
 import numpy as np
 
+from actorgraph.errors import GraphTypeError
 from actorgraph.graph import Node, build
-from actorgraph.op import LoopRule, Memory
-from actorgraph.ops._declare import binary, documented, nary_elementwise
-from actorgraph.ops._docs import raises
-from actorgraph.ops._quick import limited
-from actorgraph.ops._scalars import zero
-from actorgraph.ops.rounding import isnan
+from actorgraph.op import Attrs, LoopRule, Memory, Op, Sample
+from actorgraph.ops._arrays import limited, zero
+from actorgraph.ops._declare import Unary, binary, documented, nary_elementwise, unary
+from actorgraph.ops._rules import declare, raises
 from actorgraph.tiles import evenly
+from actorgraph.types import dtype_of
 
-__all__ = ["clip", "fmax", "fmin", "maximum", "minimum", "where"]
+__all__ = [
+    "astype", "ceil", "clip", "floor", "fmax", "fmin", "isfinite", "isinf", "isnan", "maximum",
+    "minimum", "round", "trunc", "where",
+]  # fmt: skip
+
+
+def _to_dtype(arity: int, attrs: Attrs) -> str:
+    return f"a[*s] -> {attrs['dtype']}[*s]"
+
+
+def _cast_back(ct: Node, y: Node, x: Node, dtype: str) -> Node | None:
+    if y.dtype.kind not in "fcV" or x.dtype.kind not in "fcV":
+        return None
+    real = y.dtype.kind == "c" and x.dtype.kind in "fV"
+    return real_part(ct, x.dtype.name) if real else astype(ct, x.dtype)
+
+
+def _cast_tangent(tans: tuple[Node | None, ...], y: Node, x: Node, dtype: str) -> Node | None:
+    return None if tans[0] is None or y.dtype.kind not in "fcV" else astype(tans[0], dtype)
+
+
+ASTYPE: Op = declare(
+    "astype", _to_dtype, lambda xp, x, dtype: x.astype(dtype), vjp=(_cast_back,), jvp=_cast_tangent,
+    samples=tuple(
+        Sample((shape,), {"dtype": dtype})
+        for shape in ((3, 4), (), (0, 2))
+        for dtype in ("float64", "complex128")
+    ),
+    loop=LoopRule("value", "x"), linear=(0,),
+    doc="Convert to another dtype, as NumPy's astype does.",
+)  # fmt: skip
+
+# The adjoint of real -> complex.
+_REAL: Op = declare(
+    "real_part", _to_dtype, lambda xp, x, dtype: xp.real(x).astype(dtype),
+    vjp=(lambda ct, y, x, dtype: astype(ct, x.dtype),), linear=(0,),
+    samples=(Sample(((3, 4),), {"dtype": "float64"}, complexes=(0,)),),
+    doc="Real part, in the given dtype.",
+)  # fmt: skip
+
+
+def astype(x: Node, dtype: Any) -> Node:
+    """Convert the values to another dtype; the node itself where it has that dtype.
+
+    Type ``a[*s] -> dtype[*s]``.  Between floats the gradient is converted back; through an
+    integer or bool dtype there is none.
+
+    Parameters
+    ----------
+    x : node
+    dtype : dtype
+        Any dtype of NumPy that graphs hold.
+
+    Raises
+    ------
+    GraphTypeError
+        The dtype is not supported, or complex values would lose their imaginary part.
+    """
+    target = dtype_of(dtype)
+    if x.dtype.kind == "c" and target.kind != "c":
+        raise GraphTypeError(
+            f"astype: {x!r} is complex and {target} is not: the imaginary part would be lost"
+        )
+    return x if target == x.dtype else build(ASTYPE, x, dtype=target.name)
+
+
+def real_part(x: Node, dtype: Any = None) -> Node:
+    """Return the real part, in the dtype that `x` has for it or in the given one."""
+    target = x.dtype.type(0).real.dtype if dtype is None else dtype_of(dtype)
+    return build(_REAL, x, dtype=target.name)
+
+
+# -- rounding ---------------------------------------------------------------------------------
+
+
+_ROUNDED, _TEST = "f[*s] -> f[*s]", "n[*s] -> bool[*s]"
+_FLAT = "Piecewise constant: its gradient is zero.  Integers are returned as they are."
+
+_ceil = unary("ceil", "ceil", None, "The smallest integer >= x.", scheme=_ROUNDED, notes=_FLAT)
+_floor = unary("floor", "floor", None, "The largest integer <= x.", scheme=_ROUNDED, notes=_FLAT)
+_trunc = unary(
+    "trunc", "trunc", None, "The nearest integer towards zero.", scheme=_ROUNDED, notes=_FLAT
+)  # fmt: skip
+_round = unary(
+    "round", "rint", None, "The nearest integer; halves go to the even one.",
+    scheme="x[*s] -> x[*s]", notes=_FLAT,
+)  # fmt: skip
+
+isnan = unary("isnan", "isnan", None, "Whether x is NaN.", scheme=_TEST)
+isinf = unary("isinf", "isinf", None, "Whether x is infinite.", scheme=_TEST)
+isfinite = unary(
+    "isfinite", "isfinite", None, "Whether x is neither NaN nor infinite.", scheme=_TEST
+)
+
+
+def _of_floats(function: Unary) -> Unary:
+    """Return the function with integers, which are round already, passed through."""
+
+    def rounded(x: Any) -> Node:
+        return x if isinstance(x, Node) and x.dtype.kind in "iu" else function(x)
+
+    rounded.__name__ = rounded.__qualname__ = function.__name__
+    rounded.__module__, rounded.__doc__ = function.__module__, function.__doc__
+    return rounded
+
+
+ceil, floor, trunc = _of_floats(_ceil), _of_floats(_floor), _of_floats(_trunc)
+
+
+def _to_tens(x: Node, ten: int) -> Node:
+    """Round integers to multiples of a power of ten, halves to the even multiple."""
+    if ten > np.iinfo(x.dtype).max:
+        return x * 0
+    tens = x // ten
+    left = x - tens * ten
+    more = (left > ten - left) | ((left == ten - left) & (tens % 2 == 1))
+    return (tens + astype(more, x.dtype)) * ten
+
+
+@raises(types="`x` is bool.")
+def round(x: Any, decimals: int = 0) -> Node:
+    """Round to the nearest number of so many decimals; halves go to the even neighbour.
+
+    Type ``x[*s] -> x[*s]``; of integers only the digits that stand are rounded.  Piecewise
+    constant: its gradient is zero.  With decimals the value is ``rint(x * 10**decimals) /
+    10**decimals``, as in NumPy.
+
+    Examples
+    --------
+    >>> import actorgraph as ag
+    >>> ag.ops.round(ag.Graph().input("x", (3,)))
+    <round_1: float32[3]>
+    """
+    if isinstance(x, Node) and x.dtype.kind in "iu" and decimals >= 0:
+        return x
+    if isinstance(x, Node) and x.dtype.kind in "iu":
+        return _to_tens(x, 10**-decimals)
+    if not decimals:
+        return _round(x)
+    factor = 10.0 ** abs(decimals)
+    return _round(x * factor) / factor if decimals > 0 else _round(x / factor) * factor
+
+
+# -- selection --------------------------------------------------------------------------------
+
 
 # np.where branches on every element: 250 us for 256x256 float32 and a random condition, where
 # masking the bits takes 14 to 22 us for the same bits.  Below this size np.where is faster.
