@@ -14,7 +14,7 @@ import numpy as np
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import Attrs, Memory, Op, Sample
-from actorgraph.ops._arrays import raise_if
+from actorgraph.ops._arrays import machine_epsilon, raise_if
 from actorgraph.ops._rules import add_all, declare, raises
 from actorgraph.ops.arithmetic import neg
 from actorgraph.ops.broadcasting import conj, expand_dims
@@ -438,7 +438,7 @@ def _gap_divide(xp: Any, x: Any, w: Any, mode: str) -> Any:
     distances = xp.abs(_gaps(w, "value" if mode == "value" else "difference"))
     # Measured: equal values come out of LAPACK up to about sqrt(n) roundings of the largest apart.
     largest = xp.abs(w).max(axis=-1, keepdims=True)[..., None]
-    closed = distances <= largest * (2 * float(xp.finfo(w.dtype).eps) * sqrt(w.shape[-1]))
+    closed = distances <= largest * (2 * machine_epsilon(w.dtype) * sqrt(w.shape[-1]))
     closed = xp.broadcast_to(closed | (gaps == 0), x.shape)
     wanted = x != 0
     if mode != "value":
