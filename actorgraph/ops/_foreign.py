@@ -9,7 +9,7 @@ from functools import update_wrapper
 from types import FunctionType, ModuleType
 from typing import Any
 
-from actorgraph.errors import GraphTypeError, near_names
+from actorgraph.errors import GraphTypeError, ShapeError, near_names
 
 __all__ = ["example_in", "install", "translating", "with_example"]
 
@@ -153,17 +153,17 @@ Function = Callable[..., Any]
 
 
 def translating(function: Function) -> Function:
-    """Return a function that says of an argument which it has not what is meant by it here."""
-    explained = _explained
+    """Return a function whose errors name it, and say what is meant by arguments it has not."""
+    told, wrong = _told, (TypeError, ShapeError)  # which the globals of `own` have not
 
     def call(*args: Any, **given: Any) -> Any:
         try:
             return function(*args, **given)
-        except TypeError as error:
-            advised = explained(function, given, error)
-            if advised is error:
+        except wrong as error:
+            instead = told(function, given, error)
+            if instead is error:
                 raise
-            raise advised from None
+            raise instead from None
 
     # With the globals of its own, it belongs to that module for who looks for examples there.
     own = FunctionType(call.__code__, function.__globals__, closure=call.__closure__)
@@ -185,10 +185,15 @@ def install(families: Iterable[ModuleType]) -> None:
         setattr(sys.modules[function.__module__], function.__name__, one)
 
 
-def _explained(function: Function, given: Mapping[str, Any], error: TypeError) -> TypeError:
-    """Return what to raise: of an argument that the function has not, what is meant by it."""
-    advice = _advice(function, given) if given else ""
-    return GraphTypeError(advice) if advice else error
+def _told(function: Function, given: Mapping[str, Any], error: Exception) -> Exception:
+    """Return what to raise: an error that begins with the name that the user wrote."""
+    if not isinstance(error, (GraphTypeError, ShapeError)):
+        advice = _advice(function, given) if given else ""
+        return GraphTypeError(advice) if advice else error
+    name = function.__name__
+    if str(error).startswith((f"{name}:", f"{name} ", f"{name}(", f"np.{name}")):
+        return error
+    return type(error)(f"{name}: {error}", reference=error.reference)
 
 
 def _advice(function: Function, given: Mapping[str, Any]) -> str:

@@ -25,7 +25,7 @@ _BINARY = {
 _OTHERS = {
     "eq": "equal", "ne": "not_equal", "lt": "less", "le": "less_equal", "gt": "greater",
     "ge": "greater_equal", "neg": "neg", "abs": "abs", "invert": "bitwise_not", "floor": "floor",
-    "ceil": "ceil", "trunc": "trunc", "getitem": "getitem",
+    "ceil": "ceil", "trunc": "trunc",
 }  # fmt: skip
 _METHODS = (
     "sum mean max min prod var std any all argmax argmin cumsum cumprod round conj reshape flatten "
@@ -97,8 +97,9 @@ def attach(functions: Mapping[str, Any]) -> None:
     for name in _BINARY:
         given[f"__r{name}__"] = _reflected(given[f"__{name}__"])
     given |= {
-        "__pos__": _itself, "__pow__": _power, "__divmod__": _divmod, "__rdivmod__": _rdivmod,
-        "__round__": _rounded, "transpose": translating(_transposed), "copy": translating(_itself),
+        "__getitem__": functions["getitem"], "__pos__": _itself, "__pow__": _power,
+        "__divmod__": _divmod, "__rdivmod__": _rdivmod, "__round__": _rounded,
+        "transpose": translating(_transposed), "copy": translating(_itself),
         "T": property(_reversed), "mT": property(_matrix_transposed), "real": property(_real),
         "imag": property(_imag),
     }  # fmt: skip

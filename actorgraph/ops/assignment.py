@@ -14,7 +14,7 @@ from typing import Any
 from actorgraph.errors import ShapeError
 from actorgraph.graph import Node, build, is_weak
 from actorgraph.op import Attrs, Op, Sample
-from actorgraph.operands import as_node, naming_itself
+from actorgraph.operands import as_node
 from actorgraph.ops._arrays import combine_at, through_float32
 from actorgraph.ops._rules import declare, raises
 from actorgraph.ops.broadcasting import along_axis, broadcast_like, zeros_like
@@ -178,7 +178,6 @@ INDEX_ADD: Op = declare(
     types="The dtypes differ, or `index` is none.",
     shapes="The values do not broadcast to the index, or the index does not fit `x`.",
 )  # fmt: skip
-@naming_itself
 def index_put(x: Node, index: Any, values: Any, accumulate: bool = False) -> Node:
     """Return `x` after ``x[index] = values``, or ``x[index] += values`` to accumulate.
 
@@ -219,7 +218,6 @@ def index_put(x: Node, index: Any, values: Any, accumulate: bool = False) -> Nod
     types="The dtypes differ, or the indices are not integers.",
     shapes="The values do not broadcast to the indices.",
 )  # fmt: skip
-@naming_itself
 def put(x: Node, indices: Any, values: Any, accumulate: bool = False) -> Node:
     """Return `x` with values at positions of the flattened array, as ``numpy.put`` on a copy.
 

@@ -17,7 +17,6 @@ import numpy as np
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import Op, Sample
-from actorgraph.operands import naming_itself
 from actorgraph.ops._arrays import highest, is_half
 from actorgraph.ops._rules import declare, raises
 from actorgraph.ops.activations import relu, sigmoid
@@ -235,7 +234,6 @@ _CAUSAL: Op = declare(
     types="Dtypes differ, the mask is neither bool nor of the dtype of `query`, or `scale` is "
     "needed because only a run knows the features.", shapes="Shapes do not fit.",
 )  # fmt: skip
-@naming_itself
 def scaled_dot_product_attention(
     query: Node,
     key: Any,

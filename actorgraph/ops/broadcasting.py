@@ -17,7 +17,6 @@ import numpy as np
 from actorgraph.errors import ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import KEPT, KEPT_OUT, VIEW, Attrs, LoopRule, Op, Sample
-from actorgraph.operands import naming_itself
 from actorgraph.ops._arrays import accumulator, are_columns, column_sums
 from actorgraph.ops._rules import WRONG_AXIS, declare, raises
 from actorgraph.types import UNKNOWN, Checks, Shape, shape_from
@@ -318,7 +317,6 @@ def broadcast_to(x: Node, shape: Any) -> Node:
     return x if dims == x.dims and UNKNOWN not in dims else build(_BROADCAST, x, shape=dims)
 
 
-@naming_itself
 def broadcast_like(x: Node, like: Node) -> Node:
     """Broadcast `x` to the shape of `like`, as ``torch.Tensor.expand_as``; also a shape of a run.
 

@@ -10,7 +10,6 @@ from typing import Any
 
 from actorgraph.errors import GraphError
 from actorgraph.graph import Node, is_weak
-from actorgraph.operands import naming_itself
 from actorgraph.ops._rules import WRONG_AXIS, raises
 from actorgraph.ops.elementwise import astype, maximum
 from actorgraph.ops.shaping import stack
@@ -34,7 +33,6 @@ def _checked(max_norm: Any, what: str) -> Any:
 @raises(
     other="`max_norm` is a number not above 0.", types="`x` is an int or bool.", shapes=WRONG_AXIS,
 )  # fmt: skip
-@naming_itself
 def clip_by_norm(x: Node, max_norm: Any, axis: Any = None) -> Node:
     """Scale `x` down to the length `max_norm` where it is longer; TensorFlow's ``clip_by_norm``.
 

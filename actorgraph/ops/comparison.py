@@ -11,7 +11,6 @@ import numpy as np
 
 from actorgraph.graph import Node, build
 from actorgraph.op import Sample
-from actorgraph.operands import naming_itself
 from actorgraph.ops._declare import Binary, Unary, binary, nary_elementwise, unary
 from actorgraph.ops._rules import declare, raises
 from actorgraph.ops.arithmetic import multiply, neg, power, sign
@@ -113,7 +112,6 @@ def isclose(
     return build(_ISCLOSE, x, y, **attrs)
 
 
-@naming_itself
 def allclose(
     x: Any, y: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
 ) -> Node:
@@ -269,7 +267,6 @@ _exponent = unary(
 )  # fmt: skip
 
 
-@naming_itself
 def ldexp(x: Any, y: Any) -> Node:
     """Multiply by powers of 2, as ``numpy.ldexp``.
 
@@ -291,7 +288,6 @@ def ldexp(x: Any, y: Any) -> Node:
     return _ldexp(x, y) if y.dtype.kind in "iu" else multiply(x, power(2.0, y))
 
 
-@naming_itself
 def frexp(x: Node) -> tuple[Node, Node]:
     """Return mantissas and exponents, as ``numpy.frexp``: ``x = mantissa * 2 ** exponent``.
 
@@ -320,7 +316,6 @@ def modf(x: Node) -> tuple[Node, Node]:
     return frac(x), trunc(x)
 
 
-@naming_itself
 def float_power(x: Any, y: Any) -> Node:
     """Return ``x ** y`` in float64, or complex128, as ``numpy.float_power``."""
     return power(_widest(x), _widest(y))

@@ -16,7 +16,7 @@ import numpy as np
 from actorgraph.errors import GraphError, GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import KEPT, Attrs, Op, Sample
-from actorgraph.operands import as_node, naming_itself
+from actorgraph.operands import as_node
 from actorgraph.ops._declare import Reduction, documented, reduction
 from actorgraph.ops._rules import declare, raises
 from actorgraph.ops.arithmetic import abs as size_of_each
@@ -193,7 +193,6 @@ def _sorted_edges(x: Node, bins: Any, what: str) -> tuple[Node, Node]:
 
 
 @raises(shapes="The edges have not one dim, or are in no order.")
-@naming_itself
 def digitize(x: Node, bins: Any, right: bool = False) -> Node:
     """Tell in which bin each element lies, as ``numpy.digitize``; no gradient.
 
@@ -246,7 +245,6 @@ def _edges(x: Node, bins: Any, limits: Any) -> tuple[Node, Node]:
     return x.graph.constant(np.linspace(first, last, int(bins) + 1), x.dtype), x
 
 
-@naming_itself
 def histogram(
     x: Node,
     bins: Any = 10,
@@ -428,7 +426,7 @@ def _passing_over_nan(name: str, of_none: str, spread: bool = False) -> Any:
         + "\nReturns\n-------\nNode\n\nRaises\n------\nGraphTypeError, ShapeError\n"
         f"    As `{name}` does.\n"
     )
-    return naming_itself(found)
+    return found
 
 
 nansum: Reduction = _passing_over_nan("sum", "0 of none")
@@ -438,13 +436,11 @@ nanvar: _Spread = _passing_over_nan("var", "NaN of no more than `ddof`", spread=
 nanstd: _Spread = _passing_over_nan("std", "NaN of no more than `ddof`", spread=True)
 
 
-@naming_itself
 def nancumsum(x: Node, axis: int | None = None) -> Node:
     """Running sum with NaN as 0, as ``numpy.nancumsum``; parameters as those of `cumsum`."""
     return cumsum(choose(isnan(x), 0, x), axis)
 
 
-@naming_itself
 def nancumprod(x: Node, axis: int | None = None) -> Node:
     """Running product with NaN as 1, as ``numpy.nancumprod``; parameters as those of `cumprod`."""
     return cumprod(choose(isnan(x), 1, x), axis)
@@ -454,7 +450,6 @@ def _position_of(x: Node, extremum: Reduction, axis: int | None, keepdims: bool)
     return argmax(astype(x == extremum(x, axis, keepdims=True), "int8"), axis, keepdims)
 
 
-@naming_itself
 def nanargmax(x: Node, axis: int | None = None, keepdims: bool = False) -> Node:
     """Position of the largest element that is not NaN; parameters as those of `argmax`.
 
@@ -463,7 +458,6 @@ def nanargmax(x: Node, axis: int | None = None, keepdims: bool = False) -> Node:
     return _position_of(x, nanmax, axis, keepdims)
 
 
-@naming_itself
 def nanargmin(x: Node, axis: int | None = None, keepdims: bool = False) -> Node:
     """Position of the smallest element that is not NaN; parameters as those of `argmin`.
 

@@ -15,7 +15,6 @@ import numpy as np
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Graph, Node, build
 from actorgraph.op import Op, Sample
-from actorgraph.operands import naming_itself
 from actorgraph.ops._rules import add_all, declare, raises
 from actorgraph.ops.broadcasting import add, broadcast_like, broadcast_to, expand_dims, sum
 from actorgraph.ops.elementwise import astype
@@ -95,7 +94,6 @@ def ones(graph: Any, shape: Any, dtype: Any = "float32") -> Node:
 @raises(
     types="The dtype cannot hold the value.", shapes="The value does not broadcast to the shape.",
 )  # fmt: skip
-@naming_itself
 def full_like(x: Node, fill_value: Any, dtype: Any = None) -> Node:
     """Return an array of one value in the shape of `x`, also where only a run knows it.
 

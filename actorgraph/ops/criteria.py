@@ -14,7 +14,6 @@ import numpy as np
 
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, is_weak
-from actorgraph.operands import naming_itself
 from actorgraph.ops._arrays import tiny
 from actorgraph.ops._declare import unary
 from actorgraph.ops._rules import DIFFERENT, NO_REDUCTION, raises
@@ -387,7 +386,6 @@ def multilabel_margin_loss(x: Node, targets: Any, *, reduction: str = "mean") ->
 
 
 @raises(types=NO_REDUCTION, shapes=DIFFERENT)
-@naming_itself
 def triplet_margin_loss(
     anchor: Any,
     positive: Any,
@@ -515,7 +513,6 @@ def _check_options(reduction: str, weight: Any, what: str) -> None:
     types="A dtype does not fit, or there is no such reduction.",
     shapes="The shape of `targets` is not that of `log_probs` without the classes.",
 )  # fmt: skip
-@naming_itself
 def nll_loss(
     log_probs: Node,
     targets: Any,
@@ -691,7 +688,6 @@ def pick_softmax(logits: Node, index: Any) -> Node:
     return exp(neg(plain_cross_entropy(logits, index, "none")))
 
 
-@naming_itself
 def pick_neg_log_sigmoid(logits: Node, index: Any) -> Node:
     """Return ``-log(sigmoid(logits))`` at the index of each row; Ginn's `PickNegLogSigmoid`.
 

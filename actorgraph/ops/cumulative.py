@@ -18,7 +18,6 @@ import numpy as np
 
 from actorgraph.graph import Node, build
 from actorgraph.op import Op, Sample
-from actorgraph.operands import naming_itself
 from actorgraph.ops._arrays import accumulator, highest, running
 from actorgraph.ops._declare import Reduction, reduction
 from actorgraph.ops._rules import NO_AXIS, add_all, declare, raises
@@ -252,7 +251,6 @@ def _running(what: str, x: Node, axis: int, largest: bool) -> tuple[Node, Node]:
 
 
 @raises(types="`x` is bool or complex.", shapes=NO_AXIS)
-@naming_itself
 @along_axis("x")
 def cummax(x: Node, axis: int = -1) -> tuple[Node, Node]:
     """Return the largest entry so far along an axis, and its position, as ``torch.cummax``.
@@ -278,7 +276,6 @@ def cummax(x: Node, axis: int = -1) -> tuple[Node, Node]:
     return _running("cummax", x, axis, largest=True)
 
 
-@naming_itself
 @along_axis("x")
 def cummin(x: Node, axis: int = -1) -> tuple[Node, Node]:
     """Return the smallest entry so far along an axis, and its position; otherwise as `cummax`."""

@@ -17,7 +17,6 @@ import numpy as np
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import Memory, Op, Sample
-from actorgraph.operands import naming_itself
 from actorgraph.ops._arrays import raise_if
 from actorgraph.ops._rules import NO_LAPACK, NOT_SQUARE, add_all, declare, raises
 from actorgraph.ops.arithmetic import neg
@@ -169,7 +168,6 @@ def solve_triangular(
 
 
 @raises(both="As `solve_triangular`.")
-@naming_itself
 def cholesky_solve(b: Any, factor: Any, upper: bool = False) -> Node:
     """Solve ``(L @ L^H) @ x = b`` for a Cholesky factor L, as ``torch.cholesky_solve``.
 
@@ -418,7 +416,6 @@ def qr(x: Node, mode: str = "reduced") -> Any:
 
 
 @raises(types=NO_LAPACK, shapes="The dims are not known ints, or `x` is wide.")
-@naming_itself
 def householder_product(x: Any, tau: Any) -> Node:
     """Return the first columns of a product of reflections.
 

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import log2, prod
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import numpy as np
 
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import Attrs, Op, Sample
-from actorgraph.operands import naming_itself
 from actorgraph.ops._rules import declare, raises
 from actorgraph.ops.broadcasting import conj
 from actorgraph.ops.elementwise import astype, real_part
@@ -483,7 +482,7 @@ def _described(takes: str, gives: str, axes: str = _ALL) -> Callable[[_T], _T]:
         function.__doc__ = f"{function.__doc__}" + _PARAMETERS.format(
             takes=takes, gives=gives, axes=axes
         )
-        return cast(_T, naming_itself(function))
+        return function
 
     return describe
 
@@ -523,7 +522,6 @@ def ihfftn(x: Node, s: Any = None, axes: Any = None, norm: str | None = None) ->
     return conj(rfftn(x, s, axes, OTHER_NORM[checked(x, norm, "ihfftn")]))
 
 
-@naming_itself
 def hfft(x: Node, n: Any = None, axis: int = -1, norm: str | None = None) -> Node:
     """Transform signals with a real spectrum, given by half, as ``numpy.fft.hfft``.
 
@@ -532,7 +530,6 @@ def hfft(x: Node, n: Any = None, axis: int = -1, norm: str | None = None) -> Nod
     return irfft(conj(x), n, axis, OTHER_NORM[checked(x, norm, "hfft")])
 
 
-@naming_itself
 def ihfft(x: Node, n: Any = None, axis: int = -1, norm: str | None = None) -> Node:
     """Undo `hfft`, as ``numpy.fft.ihfft``; parameters and errors are those of `rfft`."""
     return conj(rfft(x, n, axis, OTHER_NORM[checked(x, norm, "ihfft")]))

@@ -18,7 +18,6 @@ import numpy as np
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import CONSTANT, FRESH, FRESH_OUT, KEPT, Attrs, Memory, Op, Sample
-from actorgraph.operands import naming_itself
 from actorgraph.ops._arrays import accumulator, combine_at, in_range, largest, raise_if
 from actorgraph.ops._rules import declare, raises
 from actorgraph.ops.broadcasting import along_axis, axes_of
@@ -276,7 +275,6 @@ _GETITEM_ADJOINT_LIKE: Op = declare(
     shapes="Too many indices, a mask of another shape, or an index that is known to be out of "
     "range; what only a run can know raises in the run.",
 )  # fmt: skip
-@naming_itself
 def getitem(x: Node, index: Any) -> Node:
     """Take a part of `x`, as ``x[index]`` and as NumPy does.
 
@@ -403,7 +401,6 @@ def _bound(value: Any, where: str) -> Any:
     types="The indices are not integers.",
     shapes="There is no such axis, or an index is known to be out of range.",
 )  # fmt: skip
-@naming_itself
 @along_axis("indices")
 def take(x: Node, indices: Any, axis: int | None = None) -> Node:
     """Take entries along an axis, as ``numpy.take``.

@@ -14,7 +14,6 @@ import numpy as np
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import FRESH_OUT, Attrs, Op, Sample
-from actorgraph.operands import naming_itself
 from actorgraph.ops._arrays import through_float32
 from actorgraph.ops._rules import declare, raises
 from actorgraph.ops.arithmetic import multiply, power
@@ -114,7 +113,6 @@ def matmul(x: Any, y: Any) -> Node:
 @raises(
     types="The dtypes differ.", shapes="The inner dims differ, or an operand has a rank above 2.",
 )  # fmt: skip
-@naming_itself
 def dot(x: Any, y: Any) -> Node:
     """Multiply as ``numpy.dot`` does for ranks up to 2.
 
@@ -253,7 +251,6 @@ def _moved_last(x: Node, axis: int) -> Node:
     shapes="An operand has fewer than two dims, the inner dims differ, or the leading dims do "
     "not broadcast.",
 )  # fmt: skip
-@naming_itself
 def bmm(x: Any, y: Any, *, transpose_x: bool = False, transpose_y: bool = False) -> Node:
     """Multiply batches of matrices, each transposed first where asked; no copies are made.
 
@@ -285,14 +282,12 @@ def bmm(x: Any, y: Any, *, transpose_x: bool = False, transpose_y: bool = False)
     return matmul(swap_last(x) if transpose_x else x, swap_last(y) if transpose_y else y)
 
 
-@naming_itself
 def matvec(x: Any, y: Any) -> Node:
     """Return products of matrices with vectors, as ``numpy.matvec``; leading dims broadcast."""
     x, y = lifted_pair(x, y, "matvec")
     return squeeze(matmul(x, expand_dims(y, -1)), -1)
 
 
-@naming_itself
 def vecmat(x: Any, y: Any) -> Node:
     """Return products of vectors, conjugated, with matrices, as ``numpy.vecmat``."""
     x, y = lifted_pair(x, y, "vecmat")
@@ -511,7 +506,6 @@ def _cheapest(sizes: Sequence[int]) -> dict[tuple[int, int], tuple[int, int]]:
     types="No node is among them, or the dtypes differ.",
     shapes="Dims do not fit, or an operand is neither a matrix nor a vector at an end.",
 )  # fmt: skip
-@naming_itself
 def multi_dot(arrays: Sequence[Any]) -> Node:
     """Multiply a chain of matrices in the cheapest order, as ``numpy.linalg.multi_dot``.
 
@@ -551,7 +545,6 @@ def multi_dot(arrays: Sequence[Any]) -> Node:
 
 
 @raises(shapes="`x` has no dims, or m is the number of columns and no int.")
-@naming_itself
 def vander(x: Node, n: int | None = None, increasing: bool = False) -> Node:
     """Return matrices whose columns are powers of vectors, as ``numpy.vander``.
 

@@ -22,7 +22,6 @@ import numpy as np
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import IN_PLACE, KEPT, Attrs, Factoring, LoopRule, Memory, Op, Sample
-from actorgraph.operands import naming_itself
 from actorgraph.ops._arrays import largest, one, through_float32, tiny
 from actorgraph.ops._rules import NO_AXIS, NO_FLOAT, declare, raises
 from actorgraph.ops.arithmetic import multiply, sqrt, square, subtract
@@ -399,7 +398,6 @@ def same_shape(x: Any, y: Any, what: str, witness: Any = None) -> tuple[Node, No
     types="Dtypes differ or are no floats.",
     shapes="Shapes do not broadcast, or there is no such axis.",
 )  # fmt: skip
-@naming_itself
 @along_axis("x")
 def cosine_similarity(x: Any, y: Any, axis: int = 1, eps: float = 1e-8) -> Node:
     """Return the cosine of the angle between vectors along an axis.

@@ -17,7 +17,6 @@ import numpy as np
 from actorgraph.errors import ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import Op, Sample
-from actorgraph.operands import naming_itself
 from actorgraph.ops._rules import NO_LAPACK, declare, raises
 from actorgraph.ops.broadcasting import conj, expand_dims, squeeze, zeros_like
 from actorgraph.ops.broadcasting import sum as sum_over
@@ -285,7 +284,6 @@ def lu_factor(x: Node) -> LUFactorResult:
 
 
 @raises(both="As `solve`.")
-@naming_itself
 def lu_solve(factors: LUFactorResult, b: Any, *, left: bool = True, adjoint: bool = False) -> Node:
     """Solve ``a @ x = b`` with the factors of `a`, which serve any number of right sides.
 
@@ -351,7 +349,6 @@ def _sizes(dims: Sequence[Any], what: str) -> tuple[int, ...]:
     types="The dtypes differ or are none that LAPACK takes.",
     shapes="The dims are not ints, or do not fit.",
 )  # fmt: skip
-@naming_itself
 def tensorsolve(a: Any, b: Any, axes: Sequence[int] | None = None) -> Node:
     """Solve ``tensordot(a, x, x.ndim) = b``, as ``numpy.linalg.tensorsolve``.
 
@@ -385,7 +382,6 @@ def tensorsolve(a: Any, b: Any, axes: Sequence[int] | None = None) -> Node:
 
 
 @raises(types=NO_LAPACK, shapes="The dims are not ints, or do not fit.")
-@naming_itself
 def tensorinv(a: Node, ind: int = 2) -> Node:
     """Return the inverse of `a` for `tensordot` over `ind` axes, as ``numpy.linalg.tensorinv``.
 
@@ -429,7 +425,6 @@ class LstsqResult(NamedTuple):
     types="The dtypes differ or are none that LAPACK takes.",
     shapes="The dims do not fit, or one of the last two of `a` is None.",
 )  # fmt: skip
-@naming_itself
 def lstsq(a: Any, b: Any, rcond: float | None = None) -> LstsqResult:
     """Return the least-squares solution of ``a @ x = b`` of least norm, as ``numpy.linalg.lstsq``.
 

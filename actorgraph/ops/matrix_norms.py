@@ -9,7 +9,6 @@ from typing import Any
 from actorgraph.errors import GraphError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import Op
-from actorgraph.operands import naming_itself
 from actorgraph.ops._rules import NO_LAPACK, NOT_SQUARE, declare, raises
 from actorgraph.ops.arithmetic import abs as size_of_each
 from actorgraph.ops.broadcasting import expand_dims, zeros_like
@@ -29,7 +28,6 @@ __all__ = [
 ]  # fmt: skip
 
 
-@naming_itself
 def vector_norm(x: Node, ord: float = 2, axis: Any = None, keepdims: bool = False) -> Node:
     """Norm of the elements over `axis`, as ``numpy.linalg.vector_norm``: `norm` of order `ord`."""
     return norm(x, ord, axis, keepdims)
@@ -111,7 +109,6 @@ def matrix_norm(
     other="There is no such order.", types=NO_LAPACK,
     shapes="The matrices are not square, where they have to be.",
 )  # fmt: skip
-@naming_itself
 def cond(x: Node, p: Any = None) -> Node:
     """Condition number of matrices, as ``numpy.linalg.cond``.
 

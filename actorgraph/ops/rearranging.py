@@ -14,7 +14,6 @@ import numpy as np
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import KEPT, Op, Sample
-from actorgraph.operands import naming_itself
 from actorgraph.ops._arrays import accumulator, combine_at, through_float32
 from actorgraph.ops._rules import WRONG_AXIS, declare, raises
 from actorgraph.ops.broadcasting import axes_of, zeros_like
@@ -33,7 +32,6 @@ _FULL = slice(None)
 
 
 @raises(shapes="`axes` is no permutation of the axes of `x`.")
-@naming_itself
 def permute(x: Node, *axes: Any) -> Node:
     """Reorder the axes, as ``permute(x, 2, 0, 1)`` or ``permute(x, (2, 0, 1))``.
 

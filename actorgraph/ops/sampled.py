@@ -8,7 +8,7 @@ import numpy as np
 
 from actorgraph.errors import GraphError, ShapeError
 from actorgraph.graph import Node
-from actorgraph.operands import as_node, naming_itself
+from actorgraph.operands import as_node
 from actorgraph.ops._rules import raises
 from actorgraph.ops.arithmetic import is_complex, mod, real
 from actorgraph.ops.assignment import index_add
@@ -66,7 +66,6 @@ def _frames(
     return _Frames(n_fft, hop, pad(node, (before, n_fft - width - before)))
 
 
-@naming_itself
 def stft(
     x: Node,
     n_fft: int,
@@ -133,7 +132,6 @@ def stft(
     return swap_last(transform(frames, norm="ortho" if normalized else None))
 
 
-@naming_itself
 def istft(
     x: Node,
     n_fft: int,
@@ -237,7 +235,6 @@ def _lifted(*values: Any) -> list[Node]:
 
 
 @raises(other="The period is 0.", shapes="`xp` and `fp` are not of one dim and size, or are empty.")
-@naming_itself
 def interp(
     x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None
 ) -> Node:
@@ -287,7 +284,6 @@ def interp(
 
 
 @raises(shapes="There is no such axis, or the shapes do not fit.")
-@naming_itself
 def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Node:
     """Integrate along an axis by the trapezoidal rule, as ``numpy.trapezoid``.
 
@@ -303,7 +299,6 @@ def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Node:
     return sum_of(_areas(y, x, dx, axis), axis)
 
 
-@naming_itself
 def cumulative_trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Node:
     """Running integral by the trapezoidal rule, one shorter than `y`; otherwise as `trapezoid`."""
     area = _areas(y, x, dx, axis)
@@ -331,7 +326,6 @@ def _areas(y: Any, x: Any, dx: Any, axis: int) -> Node:
     other="There is no such mode.",
     shapes="The arguments have not one dim of a known size of 1 or more.",
 )  # fmt: skip
-@naming_itself
 def convolve(a: Any, v: Any, mode: str = "full") -> Node:
     """Convolve two vectors, as ``numpy.convolve``.
 

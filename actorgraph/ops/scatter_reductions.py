@@ -17,7 +17,7 @@ import numpy as np
 from actorgraph.errors import GraphError, GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import CONSTANT, Attrs, Op, Sample
-from actorgraph.operands import as_node, naming_itself
+from actorgraph.operands import as_node
 from actorgraph.ops._arrays import combine_at, through_float32
 from actorgraph.ops._rules import declare
 from actorgraph.ops.arithmetic import floor_divide
@@ -182,7 +182,6 @@ def _reduced(
     return total / count if x.dtype.kind in "fcV" else floor_divide(total, count)
 
 
-@naming_itself
 @along_axis("x")
 def scatter_reduce(
     x: Node, axis: int, index: Any, src: Any, reduce: str, *, include_self: bool = True
@@ -232,7 +231,6 @@ def scatter_reduce(
     return _reduced(x, values, arrays, static, reduce, include_self)
 
 
-@naming_itself
 @along_axis("x")
 def index_reduce(
     x: Node, axis: int, index: Any, source: Any, reduce: str, *, include_self: bool = True
@@ -257,7 +255,6 @@ def index_reduce(
     return _reduced(x, values, arrays, static, reduce, include_self)
 
 
-@naming_itself
 def segment_reduce(
     x: Node, reduce: str, *, lengths: Any = None, offsets: Any = None, axis: int = 0,
     initial: Any = None,
@@ -341,13 +338,11 @@ def _at(x: Node, axis: int, part: Any, what: str) -> tuple[Any, ...]:
 # -- filling and copying ----------------------------------------------------------------------
 
 
-@naming_itself
 def masked_fill(x: Node, mask: Any, value: Any) -> Node:
     """Return `x` with a value where a mask, which broadcasts to `x`, holds."""
     return where(mask, value, x)
 
 
-@naming_itself
 @along_axis("x")
 def index_fill(x: Node, axis: int, index: Any, value: Any) -> Node:
     """Return `x` with a value in the slices along an axis that an index of one dim names."""
@@ -355,7 +350,6 @@ def index_fill(x: Node, axis: int, index: Any, value: Any) -> Node:
     return build(INDEX_PUT, x, values, *arrays, index=static)
 
 
-@naming_itself
 @along_axis("x")
 def index_copy(x: Node, axis: int, index: Any, source: Any) -> Node:
     """Return `x` with the slices of `source` in its own along an axis; the last one stays."""
@@ -363,13 +357,11 @@ def index_copy(x: Node, axis: int, index: Any, source: Any) -> Node:
     return build(INDEX_PUT, x, values, *arrays, index=static)
 
 
-@naming_itself
 def select_scatter(x: Node, src: Any, axis: int, index: int) -> Node:
     """Return `x` with `src` as its slice at one place along an axis."""
     return index_put(x, _at(x, axis, index, "select_scatter"), src)
 
 
-@naming_itself
 def slice_scatter(
     x: Node, src: Any, axis: int = 0, start: Any = None, end: Any = None, step: int = 1
 ) -> Node:
@@ -380,7 +372,6 @@ def slice_scatter(
 # -- selecting --------------------------------------------------------------------------------
 
 
-@naming_itself
 def masked_select(x: Node, mask: Any) -> Node:
     """Return the elements where a mask holds, in one dim; the two broadcast."""
     held = as_node(mask, x)
@@ -388,14 +379,12 @@ def masked_select(x: Node, mask: Any) -> Node:
     return getitem(ravel(broadcast_like(x, whole)), ravel(whole))
 
 
-@naming_itself
 @along_axis("x")
 def index_select(x: Node, axis: int, index: Any) -> Node:
     """Return the slices along an axis that an index of one dim names."""
     return take(x, index, axis)
 
 
-@naming_itself
 def narrow(x: Node, axis: int, start: int, length: int) -> Node:
     """Return so many entries along an axis from a place on."""
     dim, stop = x.dims[one_axis(axis, x.ndim, "narrow")], start + length
@@ -404,7 +393,6 @@ def narrow(x: Node, axis: int, start: int, length: int) -> Node:
     return getitem(x, _at(x, axis, slice(start, None if start < 0 == stop else stop), "narrow"))
 
 
-@naming_itself
 @along_axis("x")
 def kthvalue(x: Node, k: int, axis: int = -1, keepdims: bool = False) -> tuple[Node, Node]:
     """Return the k-th smallest value along an axis, from 1 on, and its position."""
@@ -425,7 +413,6 @@ def aminmax(x: Node, axis: Any = None, keepdims: bool = False) -> tuple[Node, No
 # -- joining ----------------------------------------------------------------------------------
 
 
-@naming_itself
 def block_diag(*nodes: Node) -> Node:
     """Return the matrix of which matrices, or rows, are the diagonal blocks; zeros elsewhere."""
     blocks = [expand_dims(x, tuple(range(2 - x.ndim))) if x.ndim < 2 else x for x in nodes]
@@ -440,7 +427,6 @@ def block_diag(*nodes: Node) -> Node:
     return concatenate(rows, 0)
 
 
-@naming_itself
 def cartesian_prod(*nodes: Node) -> Node:
     """Return all tuples of an entry of each vector, as rows; of one vector that vector."""
     if len(nodes) == 1:
@@ -451,13 +437,11 @@ def cartesian_prod(*nodes: Node) -> Node:
 # -- distances, mixtures and bins -------------------------------------------------------------
 
 
-@naming_itself
 def dist(x: Node, y: Any, p: float = 2) -> Node:
     """Return the p-norm of all elements of ``x - y``."""
     return norm(x - y, p)
 
 
-@naming_itself
 def renorm(x: Node, p: float, axis: int, maxnorm: float) -> Node:
     """Return `x` with its slices along an axis scaled down to a p-norm of at most `maxnorm`."""
     place = one_axis(axis, x.ndim, "renorm")
@@ -466,20 +450,17 @@ def renorm(x: Node, p: float, axis: int, maxnorm: float) -> Node:
     return x * astype(where(size > maxnorm, maxnorm / (size + 1e-7), 1), x.dtype)
 
 
-@naming_itself
 def lerp(x: Node, end: Any, weight: Any) -> Node:
     """Return ``x + weight * (end - x)``."""
     moved: Node = x + weight * (end - x)
     return moved
 
 
-@naming_itself
 def bucketize(x: Node, boundaries: Any, *, right: bool = False) -> Node:
     """Tell where each element would be inserted in sorted boundaries; `right`: behind equals."""
     return searchsorted(as_node(boundaries, x), x, "right" if right else "left")
 
 
-@naming_itself
 def histc(x: Node, bins: int = 100, low: float = 0, high: float = 0) -> Node:
     """Count in bins of one width, in the dtype of `x`; of all elements where low == high."""
     limits = None if low == high else (low, high)

@@ -16,7 +16,7 @@ import numpy as np
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import FRESH, KEPT_OUT, Attrs, Memory, Op, Sample, Together
-from actorgraph.operands import as_node, naming_itself
+from actorgraph.operands import as_node
 from actorgraph.ops._rules import declare, raises
 from actorgraph.ops.broadcasting import along_axis, axes_of, zeros_like
 from actorgraph.ops.elementwise import astype
@@ -406,7 +406,6 @@ _PART_ADJOINT: Op = declare(
     types="`parts` is neither an int nor a sequence of sizes.",
     shapes="The parts do not add up to the dim, or there is no such axis.",
 )  # fmt: skip
-@naming_itself
 def split(x: Node, parts: Any, axis: int = 0) -> list[Node]:
     """Cut an axis into parts: equal ones by their number, others by their sizes.
 

@@ -14,7 +14,7 @@ import numpy as np
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import Attrs, Op, Sample
-from actorgraph.operands import as_node, naming_itself
+from actorgraph.operands import as_node
 from actorgraph.ops._arrays import running
 from actorgraph.ops._rules import declare, raises
 from actorgraph.ops.arithmetic import floor_divide, mod
@@ -259,7 +259,6 @@ _MODE: Op = declare(
 )  # fmt: skip
 
 
-@naming_itself
 @along_axis("x")
 def mode(x: Node, axis: int = -1, keepdims: bool = False) -> tuple[Node, Node]:
     """Return the most frequent value along an axis and its last position, as ``torch.mode``.
@@ -395,7 +394,6 @@ def unique(
 # -- finding ----------------------------------------------------------------------------------
 
 
-@naming_itself
 def flatnonzero(x: Node) -> Node:
     """Return the positions in the flattened array of what is not zero, as ``numpy.flatnonzero``.
 
@@ -414,7 +412,6 @@ def flatnonzero(x: Node) -> Node:
 
 
 @raises(shapes="`x` is a scalar.")
-@naming_itself
 def nonzero(x: Node) -> tuple[Node, ...]:
     """Return where elements are not zero, as ``numpy.nonzero``: ``x[nonzero(x)]`` are these.
 
@@ -447,7 +444,6 @@ def nonzero(x: Node) -> tuple[Node, ...]:
     return (left, *reversed(places))
 
 
-@naming_itself
 def argwhere(x: Node) -> Node:
     """Return where elements are not zero, one row for each, as ``numpy.argwhere``.
 
@@ -462,7 +458,6 @@ def argwhere(x: Node) -> Node:
 
 
 @raises(types="The dtypes differ, or are bool or complex.")
-@naming_itself
 def isin(x: Node, test: Any, *, invert: bool = False) -> Node:
     """Whether each element of `x` is among those of `test`, as ``numpy.isin``; no gradient.
 
@@ -493,7 +488,6 @@ def isin(x: Node, test: Any, *, invert: bool = False) -> Node:
     types="The mask is not of bools, or the dtypes differ.",
     shapes="The mask does not broadcast to `x`.",
 )  # fmt: skip
-@naming_itself
 def masked_scatter(x: Node, mask: Any, source: Any) -> Node:
     """Return `x` with the elements of `source`, in order, where a mask holds.
 

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 from actorgraph.errors import GraphError
 from actorgraph.graph import Node, build
 from actorgraph.op import Op, Sample
-from actorgraph.operands import naming_itself
 from actorgraph.ops._arrays import by_host, highest, is_half
 from actorgraph.ops._declare import Unary, binary, documented, nary_elementwise, unary
 from actorgraph.ops._rules import add_all, raises
@@ -389,7 +388,6 @@ def polygamma(n: int, x: Any) -> Node:
 
 
 @raises(other="SciPy is missing, or `p` is no number of dims.")
-@naming_itself
 def multigammaln(x: Node, p: int) -> Node:
     """Logarithm of the gamma function of `p` dims, as ``torch.special.multigammaln``.
 
@@ -484,7 +482,7 @@ def _function(kind: str, order: int) -> Unary:
         f"By ``scipy.special.{name}``, an extra: ``pip install 'actorgraph[special]'``.",
         name=name, doc=f"{what[0].upper()}{what[1:]}, of order {order}.",
     )  # fmt: skip
-    return naming_itself(apply)
+    return apply
 
 
 i0, i1 = _function("iv", 0), _function("iv", 1)

@@ -11,7 +11,7 @@ import numpy as np
 from actorgraph.errors import GraphError, GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import KEPT_OUT, Op, Sample
-from actorgraph.operands import as_node, naming_itself
+from actorgraph.operands import as_node
 from actorgraph.ops._arrays import accumulator, all_finite, largest, row_squares, smallest
 from actorgraph.ops._declare import Binary, binary, reduction_op
 from actorgraph.ops._rules import WRONG_AXIS, declare, raises
@@ -311,7 +311,6 @@ def norm(x: Node, p: float = 2, axis: Any = None, keepdims: bool = False) -> Nod
 
 
 @raises(types="`x` is an int.", shapes="The weights fit neither `x` nor the axes.")
-@naming_itself
 def average(
     x: Node, axis: Any = None, weights: Any = None, returned: bool = False, keepdims: bool = False
 ) -> Any:
@@ -351,7 +350,6 @@ def average(
 
 
 @raises(types="`x` is an int.", shapes="More than two dims, or weights that do not fit.")
-@naming_itself
 def cov(
     x: Node, y: Any = None, rowvar: bool = True, bias: bool = False, ddof: int | None = None, *,
     fweights: Any = None, aweights: Any = None,
@@ -415,7 +413,6 @@ def _weights(x: Node, given: Any) -> Node:
     return astype(found, x.dtype)
 
 
-@naming_itself
 def corrcoef(x: Node, y: Any = None, rowvar: bool = True) -> Node:
     """Correlation coefficients of variables, as ``numpy.corrcoef``; parameters as of `cov`."""
     found = cov(x, y, rowvar)
@@ -533,7 +530,6 @@ def _read(ordered: Node, count: Node, q: Node, method: str, take_at: Callable[..
     types="`x` is an int, and the method takes numbers between its values.",
     shapes="There is no such axis, it has no elements, or `q` has more than one dim.",
 )  # fmt: skip
-@naming_itself
 def quantile(
     x: Node, q: Any, axis: Any = None, keepdims: bool = False, *, method: str = "linear"
 ) -> Node:
@@ -568,7 +564,6 @@ def quantile(
     return _quantile("quantile", x, q, axis, method, keepdims)
 
 
-@naming_itself
 def percentile(
     x: Node, q: Any, axis: Any = None, keepdims: bool = False, *, method: str = "linear"
 ) -> Node:
@@ -576,7 +571,6 @@ def percentile(
     return _quantile("percentile", x, q, axis, method, keepdims, whole=100)
 
 
-@naming_itself
 def median(x: Node, axis: Any = None, keepdims: bool = False) -> Node:
     """The value in the middle, or the mean of the two, as ``numpy.median``.
 
@@ -586,7 +580,6 @@ def median(x: Node, axis: Any = None, keepdims: bool = False) -> Node:
     return _quantile("median", x, 0.5, axis, "linear", keepdims)
 
 
-@naming_itself
 def nanquantile(
     x: Node, q: Any, axis: Any = None, keepdims: bool = False, *, method: str = "linear"
 ) -> Node:
@@ -594,7 +587,6 @@ def nanquantile(
     return _quantile("nanquantile", x, q, axis, method, keepdims)
 
 
-@naming_itself
 def nanpercentile(
     x: Node, q: Any, axis: Any = None, keepdims: bool = False, *, method: str = "linear"
 ) -> Node:
@@ -602,7 +594,6 @@ def nanpercentile(
     return _quantile("nanpercentile", x, q, axis, method, keepdims, whole=100)
 
 
-@naming_itself
 def nanmedian(x: Node, axis: Any = None, keepdims: bool = False) -> Node:
     """`median` of what is not NaN, as ``numpy.nanmedian``; NaN of none, without a warning."""
     return _quantile("nanmedian", x, 0.5, axis, "linear", keepdims)
