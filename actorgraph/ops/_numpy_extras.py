@@ -48,12 +48,7 @@ def _along(axis: int, ndim: int, key: Any) -> tuple[Any, ...]:
 
 
 def array(
-    object: Any,
-    dtype: Any = None,
-    *,
-    copy: Any = None,
-    order: Any = None,
-    ndmin: int = 0,
+    object: Any, dtype: Any = None, *, copy: Any = None, order: Any = None, ndmin: int = 0
 ) -> Node:
     """An array of nested lists of nodes, arrays and numbers."""
     found = shaping.array(object, dtype)

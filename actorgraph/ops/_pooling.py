@@ -42,16 +42,9 @@ _BLOCK = 1 << 17
 
 
 def _pooled_shape(
-    checks: Checks,
-    x: Shape,
-    *like: Shape,
-    kernel: Ints,
-    stride: Ints,
-    padding: Any,
-    dilation: Ints,
-    ceil: bool,
-    **more: Any,
-) -> Shape:
+    checks: Checks, x: Shape, *like: Shape, kernel: Ints, stride: Ints, padding: Any,
+    dilation: Ints, ceil: bool, **more: Any,
+) -> Shape:  # fmt: skip
     axes = len(kernel)
     if len(x) < axes:
         raise ShapeError(f"pooling over {axes} axes needs at least rank {axes}, got {x}")
@@ -62,15 +55,9 @@ def _pooled_shape(
 
 
 def _frame(
-    sizes: Ints,
-    outs: Any = None,
-    *,
-    kernel: Ints,
-    stride: Ints,
-    padding: Any,
-    dilation: Ints,
+    sizes: Ints, outs: Any = None, *, kernel: Ints, stride: Ints, padding: Any, dilation: Ints,
     ceil: bool,
-) -> Frame:
+) -> Frame:  # fmt: skip
     return frame_of(sizes, kernel, stride, dilation, padding, outs, ceil)
 
 
@@ -234,17 +221,14 @@ _TAKE: Op = declare(
 )  # fmt: skip
 
 _PUT: Op = declare(
-    "pool_put",
-    "x[*s] -> i[*s] -> a[*t] -> x[*t]",
-    _put_forward,
+    "pool_put", "x[*s] -> i[*s] -> a[*t] -> x[*t]", _put_forward,
     vjp=(lambda u, y, ct, places, like, axes: pool_take(u, places, axes), None, None),
     jvp=lambda tans, y, ct, places, like, axes: (
         None if tans[0] is None else pool_put(tans[0], places, like, axes)
     ),
     samples=(Sample(((2, 2, 3), (2, 2, 3), (2, 3, 4)), {"axes": 2}, ints={1: 12}),),
-    memory=FRESH_OUT,
-    doc="Zeros with entries added at places numbered within the last axes.",
-)
+    memory=FRESH_OUT, doc="Zeros with entries added at places numbered within the last axes.",
+)  # fmt: skip
 
 PLACES: Op = declare(
     "max_pool_places", "r[*s] -> r[*t] -> int64[*t]", _places_forward,

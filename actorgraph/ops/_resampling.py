@@ -367,10 +367,7 @@ ADAPTIVE_PLACES: Op = declare(
 )  # fmt: skip
 
 ADAPTIVE_MAX: Op = declare(
-    "adaptive_max_pool",
-    "r[*s] -> r[*out]",
-    _adaptive_max_forward,
-    shape=_adaptive_max_shape,
+    "adaptive_max_pool", "r[*s] -> r[*out]", _adaptive_max_forward, shape=_adaptive_max_shape,
     vjp=(
         lambda ct, y, x, size: pool_put(ct, build(ADAPTIVE_PLACES, x, y, size=size), x, len(size)),
     ),
@@ -384,4 +381,4 @@ ADAPTIVE_MAX: Op = declare(
         Sample(((0, 3),), {"size": (2,)}),
     ),
     doc="Maximum over windows whose sizes follow from the result's.",
-)
+)  # fmt: skip

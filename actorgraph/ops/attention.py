@@ -77,14 +77,9 @@ def _parts(gates: Node, count: int, what: str) -> list[Node]:
 
 @raises(types="Dtypes differ, or there is no such nonlinearity.", shapes="Shapes do not fit.")
 def rnn_cell(
-    x: Node,
-    hidden: Any,
-    w_ih: Any,
-    w_hh: Any,
-    b_ih: Any = None,
-    b_hh: Any = None,
+    x: Node, hidden: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None,
     nonlinearity: str = "tanh",
-) -> Node:
+) -> Node:  # fmt: skip
     """Return ``tanh(x w_ih^T + b_ih + hidden w_hh^T + b_hh)``, as ``torch.nn.RNNCell``.
 
     Parameters
@@ -122,12 +117,7 @@ def rnn_step(total: Node, hidden: Node, turned: Node, b_hh: Any, nonlinearity: s
 
 @raises(types="Dtypes differ, or `state` is no pair.", shapes="Shapes do not fit.")
 def lstm_cell(
-    x: Node,
-    state: tuple[Any, Any],
-    w_ih: Any,
-    w_hh: Any,
-    b_ih: Any = None,
-    b_hh: Any = None,
+    x: Node, state: tuple[Any, Any], w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None
 ) -> tuple[Node, Node]:
     """Return the next hidden and cell state of a long short-term memory, as ``torch.nn.LSTMCell``.
 
@@ -176,12 +166,7 @@ def lstm_step(
 
 @raises(types="Dtypes differ.", shapes="Shapes do not fit.")
 def gru_cell(
-    x: Node,
-    hidden: Any,
-    w_ih: Any,
-    w_hh: Any,
-    b_ih: Any = None,
-    b_hh: Any = None,
+    x: Node, hidden: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None
 ) -> Node:
     """Return the next hidden state of a gated recurrent unit, as ``torch.nn.GRUCell``.
 
@@ -235,16 +220,9 @@ _CAUSAL: Op = declare(
     "needed because only a run knows the features.", shapes="Shapes do not fit.",
 )  # fmt: skip
 def scaled_dot_product_attention(
-    query: Node,
-    key: Any,
-    value: Any,
-    mask: Any = None,
-    *,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    scale: float | None = None,
-    enable_gqa: bool = False,
-) -> Node:
+    query: Node, key: Any, value: Any, mask: Any = None, *, dropout_p: float = 0.0,
+    is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False,
+) -> Node:  # fmt: skip
     """Return ``softmax(query key^T scale + mask) value``, as PyTorch's function of that name.
 
     Computed with the maximum of each row subtracted.  A query that may see no key gets zeros, and
@@ -305,15 +283,9 @@ def scaled_dot_product_attention(
 
 
 def _attended(
-    query: Node,
-    keys: Node,
-    values: Node,
-    mask: Node | None = None,
-    *,
-    scale: float,
-    dropout_p: float,
-    is_causal: bool,
-) -> Node:
+    query: Node, keys: Node, values: Node, mask: Node | None = None, *, scale: float,
+    dropout_p: float, is_causal: bool,
+) -> Node:  # fmt: skip
     scores = matmul(query * scale, swap_last(keys))
     seen = build(_CAUSAL, scores) if is_causal else None
     if mask is not None:
@@ -350,19 +322,10 @@ def _scale(query: Node) -> float:
 
 @raises(types="Dtypes differ.", shapes="Shapes do not fit.")
 def multi_head_attention(
-    query: Node,
-    key: Any,
-    value: Any,
-    num_heads: int,
-    *,
-    in_proj_weight: Any,
-    out_proj_weight: Any,
-    in_proj_bias: Any = None,
-    out_proj_bias: Any = None,
-    mask: Any = None,
-    dropout_p: float = 0.0,
+    query: Node, key: Any, value: Any, num_heads: int, *, in_proj_weight: Any, out_proj_weight: Any,
+    in_proj_bias: Any = None, out_proj_bias: Any = None, mask: Any = None, dropout_p: float = 0.0,
     is_causal: bool = False,
-) -> Node:
+) -> Node:  # fmt: skip
     """Project, attend with several heads, and project: PyTorch's ``MultiheadAttention``.
 
     Source: A. Vaswani et al., Attention is all you need, 2017.  The batch comes first.

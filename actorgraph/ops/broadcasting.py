@@ -108,16 +108,12 @@ def _add_jvp(tans: tuple[Node | None, ...], y: Node, *xs: Node) -> Node | None:
 
 
 _ADD: Op = declare(
-    "add",
-    "n[*s] -> n[*t] -> n[*s|t]",
-    _add_forward,
+    "add", "n[*s] -> n[*t] -> n[*s|t]", _add_forward,
     vjp=(
         lambda ct, _, x, y: unbroadcast(ct, x),
         lambda ct, _, x, y: unbroadcast(ct, y),
     ),
-    jvp=_add_jvp,
-    ufunc="add",
-    memory=KEPT,
+    jvp=_add_jvp, ufunc="add", memory=KEPT,
     samples=tuple(
         Sample(shapes)
         for shapes in (
@@ -128,11 +124,8 @@ _ADD: Op = declare(
             ((0, 2), (2,)),
         )
     ),
-    loop=LoopRule("value", "add(x, y)"),
-    linear=(0, 1),
-    jointly=(),
-    doc="Add elementwise.",
-)
+    loop=LoopRule("value", "add(x, y)"), linear=(0, 1), jointly=(), doc="Add elementwise.",
+)  # fmt: skip
 
 
 @raises(both="The operands do not fit the type.")

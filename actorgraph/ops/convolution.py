@@ -67,13 +67,9 @@ def _rows(batch: int, entries: int, size_of_one: int) -> int:
 
 
 def _for_each_block(
-    xp: Any,
-    batch: int,
-    rows: int,
-    flops: float,
-    compute: Callable[[slice, Any], object],
+    xp: Any, batch: int, rows: int, flops: float, compute: Callable[[slice, Any], object],
     scratch: Callable[[], Any],
-) -> None:
+) -> None:  # fmt: skip
     """Call ``compute(block, scratch())``; who computes several blocks has one array for all."""
     free: list[Any] = []
 
@@ -103,16 +99,9 @@ def _is_pointwise(frame: Frame) -> bool:
 
 @through_float32
 def _conv_forward(
-    xp: Any,
-    x: Any,
-    w: Any,
-    stride: Ints,
-    padding: Any,
-    dilation: Ints,
-    groups: int,
-    size: Any,
+    xp: Any, x: Any, w: Any, stride: Ints, padding: Any, dilation: Ints, groups: int, size: Any,
     out: Any = None,
-) -> Any:
+) -> Any:  # fmt: skip
     frame = frame_of(x.shape[2:], w.shape[2:], stride, dilation, padding, size)
     (batch, channels), features = x.shape[:2], w.shape[0]
     entries, places = prod(frame.kernel), prod(frame.outs)
@@ -185,16 +174,9 @@ def _transpose_forward(xp: Any, ct: Any, w: Any, *like: Any, out: Any = None, **
 
 @through_float32
 def _weight_forward(
-    xp: Any,
-    x: Any,
-    ct: Any,
-    stride: Ints,
-    padding: Any,
-    dilation: Ints,
-    groups: int,
-    size: Ints,
+    xp: Any, x: Any, ct: Any, stride: Ints, padding: Any, dilation: Ints, groups: int, size: Ints,
     out: Any = None,
-) -> Any:
+) -> Any:  # fmt: skip
     frame = frame_of(x.shape[2:], size, stride, dilation, padding, ct.shape[2:])
     (batch, channels), features, axes = x.shape[:2], ct.shape[1], len(size)
     entries, places = prod(size), prod(frame.outs)
@@ -255,16 +237,9 @@ def _check_ranks(left: Shape, right: Shape, axes: int) -> None:
 
 
 def _conv_shape(
-    checks: Checks,
-    x: Shape,
-    w: Shape,
-    *,
-    stride: Ints,
-    padding: Any,
-    dilation: Ints,
-    groups: int,
+    checks: Checks, x: Shape, w: Shape, *, stride: Ints, padding: Any, dilation: Ints, groups: int,
     size: Any,
-) -> Shape:
+) -> Shape:  # fmt: skip
     _check_ranks(x, w, len(stride))
     checks.equal(x[1], w[1] * groups, "channels of the input and of the weight (times groups)")
     if isinstance(w[0], int) and w[0] % groups:
@@ -288,16 +263,9 @@ def _transpose_shape(checks: Checks, ct: Shape, w: Shape, *like: Shape, **attrs:
 
 
 def _weight_shape(
-    checks: Checks,
-    x: Shape,
-    ct: Shape,
-    *,
-    stride: Ints,
-    padding: Any,
-    dilation: Ints,
-    groups: int,
+    checks: Checks, x: Shape, ct: Shape, *, stride: Ints, padding: Any, dilation: Ints, groups: int,
     size: Ints,
-) -> Shape:
+) -> Shape:  # fmt: skip
     _check_ranks(x, ct, len(stride))
     checks.equal(x[0], ct[0], "batches")
     return (ct[1], x[1] // groups, *size)
@@ -323,16 +291,9 @@ def _weight(x: Node, ct: Node, kernel: Shape, geometry: Attrs) -> Node:
 
 
 def _transpose_vjp(
-    argnum: int,
-    u: Node,
-    y: Node,
-    ct: Node,
-    w: Node,
-    *like: Node,
-    size: Any,
-    extra: Any,
+    argnum: int, u: Node, y: Node, ct: Node, w: Node, *like: Node, size: Any, extra: Any,
     **geometry: Any,
-) -> Node | None:
+) -> Node | None:  # fmt: skip
     if argnum == 0:
         return _conv(u, conj(w), ct, geometry)
     return _weight(u, conj(ct), w.dims[2:], geometry) if argnum == 1 else None
@@ -380,10 +341,7 @@ CONV: Op = declare(
 TRANSPOSE: Op = declare(
     "conv_transpose",
     lambda arity, attrs: f"x[*s] -> x[*t]{' -> a[*u]' if arity == 3 else ''} -> x[*out]",
-    _transpose_forward,
-    shape=_transpose_shape,
-    vjp=_transpose_vjp,
-    linear=(0, 1),
+    _transpose_forward, shape=_transpose_shape, vjp=_transpose_vjp, linear=(0, 1),
     cost=lambda shapes, result, attrs: _flops(shapes[1], shapes[0]),
     samples=(
         *(
@@ -393,10 +351,9 @@ TRANSPOSE: Op = declare(
         Sample(((1, 2, 2), (2, 2, 2), (1, 2, 5)), {**_CASES[1][3], "size": None, "extra": (0,)}),
         Sample(((1, 2, 2), (2, 2, 2)), {**_CASES[1][3], "size": None, "extra": (1,)}),
     ),
-    memory=FRESH_OUT,
-    in_blas=True,
+    memory=FRESH_OUT, in_blas=True,
     doc="Transposed convolution: the adjoint of convolution in its input.",
-)
+)  # fmt: skip
 """The adjoint of convolution in its input."""
 
 _WEIGHT: Op = declare(
@@ -448,15 +405,9 @@ def _applied(op: Any, x: Node, weight: Any, bias: Any, axes: int, **attrs: Any) 
     shapes="Ranks, channels or groups do not fit, or the kernel is larger than the padded input.",
 )  # fmt: skip
 def _convolve(
-    axes: int,
-    x: Node,
-    weight: Any,
-    bias: Any = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-) -> Node:
+    axes: int, x: Node, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0,
+    dilation: Any = 1, groups: int = 1,
+) -> Node:  # fmt: skip
     """Convolution over {axes}, as ``torch.nn.functional.conv{n}d``.
 
     ``y[n, o, p] = bias[o] + sum over c, k of weight[o, c, k] x[n, c, stride p + dilation k - pad]``
@@ -499,16 +450,9 @@ def _convolve(
     shapes="Ranks, channels or groups do not fit, or `output_padding` reaches stride and dilation.",
 )  # fmt: skip
 def _conv_transpose(
-    axes: int,
-    x: Node,
-    weight: Any,
-    bias: Any = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    output_padding: Any = 0,
-    groups: int = 1,
-    dilation: Any = 1,
-) -> Node:
+    axes: int, x: Node, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0,
+    output_padding: Any = 0, groups: int = 1, dilation: Any = 1,
+) -> Node:  # fmt: skip
     """Transposed convolution over {axes}, as ``torch.nn.functional.conv_transpose{n}d``.
 
     The adjoint, in its input, of `conv{n}d` with the same weight: along each axis it gives

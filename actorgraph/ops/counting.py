@@ -246,11 +246,7 @@ def _edges(x: Node, bins: Any, limits: Any) -> tuple[Node, Node]:
 
 
 def histogram(
-    x: Node,
-    bins: Any = 10,
-    range: Any = None,
-    density: bool = False,
-    weights: Any = None,
+    x: Node, bins: Any = 10, range: Any = None, density: bool = False, weights: Any = None
 ) -> tuple[Node, Node]:
     """Count the elements in bins, as ``numpy.histogram``.
 

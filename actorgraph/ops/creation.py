@@ -266,14 +266,9 @@ def linspace(
 
 
 def logspace(
-    graph: Any,
-    start: Any,
-    stop: Any,
-    num: Any = 50,
-    endpoint: bool = True,
-    base: float = 10.0,
+    graph: Any, start: Any, stop: Any, num: Any = 50, endpoint: bool = True, base: float = 10.0,
     dtype: Any = None,
-) -> Node:
+) -> Node:  # fmt: skip
     """Return ``base ** linspace(start, stop)``, as ``numpy.logspace``; parameters of `linspace`."""
     return float(base) ** linspace(graph, start, stop, num, endpoint, dtype)
 

@@ -164,14 +164,9 @@ def kl_div(
 
 
 def poisson_nll_loss(
-    x: Any,
-    targets: Any,
-    log_input: bool = True,
-    full: bool = False,
-    *,
-    eps: float = 1e-8,
+    x: Any, targets: Any, log_input: bool = True, full: bool = False, *, eps: float = 1e-8,
     reduction: str = "mean",
-) -> Node:
+) -> Node:  # fmt: skip
     """Return ``exp(x) - target x``: minus the log likelihood of counts, reduced.
 
     Parameters
@@ -195,14 +190,9 @@ def poisson_nll_loss(
 
 
 def gaussian_nll_loss(
-    x: Any,
-    targets: Any,
-    var: Any,
-    full: bool = False,
-    eps: float = 1e-6,
-    *,
+    x: Any, targets: Any, var: Any, full: bool = False, eps: float = 1e-6, *,
     reduction: str = "mean",
-) -> Node:
+) -> Node:  # fmt: skip
     """Return ``(log(v) + (x - target)^2 / v) / 2`` for ``v = max(var, eps)``, reduced.
 
     Parameters
@@ -323,14 +313,9 @@ def _classes(x: Node, what: str) -> int:
 
 
 def multi_margin_loss(
-    x: Node,
-    targets: Any,
-    p: int = 1,
-    margin: float = 1.0,
-    weight: Any = None,
-    *,
+    x: Node, targets: Any, p: int = 1, margin: float = 1.0, weight: Any = None, *,
     reduction: str = "mean",
-) -> Node:
+) -> Node:  # fmt: skip
     """Return ``sum over c != t of max(0, margin - x[t] + x[c])^p / classes``, reduced.
 
     Parameters
@@ -387,16 +372,9 @@ def multilabel_margin_loss(x: Node, targets: Any, *, reduction: str = "mean") ->
 
 @raises(types=NO_REDUCTION, shapes=DIFFERENT)
 def triplet_margin_loss(
-    anchor: Any,
-    positive: Any,
-    negative: Any,
-    margin: float = 1.0,
-    p: float = 2.0,
-    eps: float = 1e-6,
-    swap: bool = False,
-    *,
-    reduction: str = "mean",
-) -> Node:
+    anchor: Any, positive: Any, negative: Any, margin: float = 1.0, p: float = 2.0,
+    eps: float = 1e-6, swap: bool = False, *, reduction: str = "mean",
+) -> Node:  # fmt: skip
     """Return ``max(0, margin + d(anchor, positive) - d(anchor, negative))``, reduced.
 
     ``d`` is `pairwise_distance`.  Source: V. Balntas et al., Learning shallow convolutional feature
@@ -428,15 +406,9 @@ triplet = triplet_margin_loss
 
 
 def triplet_margin_with_distance_loss(
-    anchor: Any,
-    positive: Any,
-    negative: Any,
-    *,
-    distance_function: Any = None,
-    margin: float = 1.0,
-    swap: bool = False,
-    reduction: str = "mean",
-) -> Node:
+    anchor: Any, positive: Any, negative: Any, *, distance_function: Any = None,
+    margin: float = 1.0, swap: bool = False, reduction: str = "mean",
+) -> Node:  # fmt: skip
     """Return `triplet_margin_loss` for any distance of two nodes, `pairwise_distance` if none."""
     return _triplet(
         anchor, positive, negative, distance_function or pairwise_distance, margin, swap, reduction,
@@ -445,15 +417,9 @@ def triplet_margin_with_distance_loss(
 
 
 def _triplet(
-    anchor: Any,
-    positive: Any,
-    negative: Any,
-    distance: Any,
-    margin: float,
-    swap: bool,
-    reduction: str,
-    what: str,
-) -> Node:
+    anchor: Any, positive: Any, negative: Any, distance: Any, margin: float, swap: bool,
+    reduction: str, what: str,
+) -> Node:  # fmt: skip
     check_reduction(reduction, what)
     first, near = same_shape(anchor, positive, what, negative)
     _, far = same_shape(first, negative, what)
@@ -514,14 +480,9 @@ def _check_options(reduction: str, weight: Any, what: str) -> None:
     shapes="The shape of `targets` is not that of `log_probs` without the classes.",
 )  # fmt: skip
 def nll_loss(
-    log_probs: Node,
-    targets: Any,
-    weight: Any = None,
-    *,
-    ignore_index: int | None = None,
-    reduction: str = "mean",
-    axis: int = -1,
-) -> Node:
+    log_probs: Node, targets: Any, weight: Any = None, *, ignore_index: int | None = None,
+    reduction: str = "mean", axis: int = -1,
+) -> Node:  # fmt: skip
     """Return ``-weight[target] log_probs[target]``, reduced.
 
     Parameters
@@ -563,15 +524,9 @@ nll = nll_loss
     shapes="The shape of `targets` does not fit, or there is no such axis.",
 )  # fmt: skip
 def cross_entropy(
-    logits: Node,
-    targets: Any,
-    weight: Any = None,
-    *,
-    reduction: str = "mean",
-    ignore_index: int | None = None,
-    label_smoothing: float = 0.0,
-    axis: int = -1,
-) -> Node:
+    logits: Node, targets: Any, weight: Any = None, *, reduction: str = "mean",
+    ignore_index: int | None = None, label_smoothing: float = 0.0, axis: int = -1,
+) -> Node:  # fmt: skip
     """Return ``logsumexp(logits) - logits[target]``, stable; in one op where no option is given.
 
     With probabilities q of classes as targets: ``-sum over c of w[c] q[c] log p[c]``, and a mean
@@ -761,13 +716,9 @@ def binary_cross_entropy(
 
 @raises(types=NO_REDUCTION, shapes=DIFFERENT)
 def bce_with_logits(
-    logits: Any,
-    targets: Any,
-    weight: Any = None,
-    *,
-    pos_weight: Any = None,
+    logits: Any, targets: Any, weight: Any = None, *, pos_weight: Any = None,
     reduction: str = "mean",
-) -> Node:
+) -> Node:  # fmt: skip
     """Return binary cross entropy of ``sigmoid(logits)``, without overflow or cancellation.
 
     ``w t softplus(-x) + (1 - t) softplus(x)`` for the weight w of positive targets; PyTorch's

@@ -211,15 +211,9 @@ def _pull_forward(
 
 @through_float32
 def _curvature_forward(
-    xp: Any,
-    u: Any,
-    ct: Any,
-    log_probs: Any,
-    targets: Any,
-    *lengths: Any,
-    blank: int,
+    xp: Any, u: Any, ct: Any, log_probs: Any, targets: Any, *lengths: Any, blank: int,
     zero_infinity: bool,
-) -> Any:
+) -> Any:  # fmt: skip
     lattice = _Lattice(xp, log_probs, targets, lengths, blank)
     return lattice.scatter(lattice.posterior_tangent(u) * -ct[:, None])
 
@@ -331,14 +325,9 @@ _CURVATURE: Op = declare(
     types="A dtype does not fit, or there is no such reduction.", shapes="The shapes do not fit.",
 )  # fmt: skip
 def ctc_loss(
-    log_probs: Node,
-    targets: Any,
-    input_lengths: Any,
-    target_lengths: Any,
-    blank: int = 0,
-    reduction: str = "mean",
-    zero_infinity: bool = False,
-) -> Node:
+    log_probs: Node, targets: Any, input_lengths: Any, target_lengths: Any, blank: int = 0,
+    reduction: str = "mean", zero_infinity: bool = False,
+) -> Node:  # fmt: skip
     """Return minus the log-probability of label sequences over all their alignments.
 
     The gradient is the true one with respect to `log_probs`, whether or not they are normalised.

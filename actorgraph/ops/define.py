@@ -19,21 +19,13 @@ __all__ = [
 
 
 def define(
-    name: str,
-    *,
-    scheme: str | Callable[[int, Attrs], str],
-    forward: Callable[..., Any],
-    vjp: Iterable[Rule | None] | Rule | Together | None = None,
-    jvp: Rule | None = None,
+    name: str, *, scheme: str | Callable[[int, Attrs], str], forward: Callable[..., Any],
+    vjp: Iterable[Rule | None] | Rule | Together | None = None, jvp: Rule | None = None,
     shape: Callable[..., Shape] | None = None,
     cost: Callable[[tuple[tuple[int, ...], ...], tuple[int, ...], Attrs], float] | None = None,
-    samples: Iterable[Sample] = (),
-    is_view: bool = False,
-    concurrent: bool = True,
-    concurrency: int | None = None,
-    blocking: bool = False,
-    doc: str = "",
-) -> Callable[..., Node]:
+    samples: Iterable[Sample] = (), is_view: bool = False, concurrent: bool = True,
+    concurrency: int | None = None, blocking: bool = False, doc: str = "",
+) -> Callable[..., Node]:  # fmt: skip
     """Declare an op and return the function ``op(*nodes, **attrs)`` that applies it.
 
     Parameters
@@ -184,15 +176,10 @@ def _is_async(forward: Callable[..., Any]) -> bool:
 
 @raises(types="`fn` cannot be called, or `dtype` is not supported.")
 def opaque(
-    fn: Callable[..., Any],
-    *,
-    shape: Any = None,
-    dtype: Any = None,
-    vjp: Iterable[Rule | None] | Rule | Together | None = None,
-    jvp: Rule | None = None,
-    name: str | None = None,
-    concurrent: bool = False,
-) -> Callable[..., Node]:
+    fn: Callable[..., Any], *, shape: Any = None, dtype: Any = None,
+    vjp: Iterable[Rule | None] | Rule | Together | None = None, jvp: Rule | None = None,
+    name: str | None = None, concurrent: bool = False,
+) -> Callable[..., Node]:  # fmt: skip
     """Return a function on nodes that calls `fn` on arrays in every run.
 
     For a library call, a simulation or a ``print``.  Nothing is known of `fn`: it has no gradient

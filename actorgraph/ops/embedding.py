@@ -65,15 +65,9 @@ def _rows_jvp(tans: Any, y: Node, weight: Node, index: Node, padding: int | None
 
 
 def _add_vjp(
-    argnum: int,
-    u: Node,
-    y: Node,
-    ct: Node,
-    index: Node,
-    *like: Node,
-    size: Any,
+    argnum: int, u: Node, y: Node, ct: Node, index: Node, *like: Node, size: Any,
     padding: int | None,
-) -> Node | None:
+) -> Node | None:  # fmt: skip
     if argnum:
         return None
     return _without_padding(build(_ROWS, u, index, padding=padding), index, padding)
@@ -153,15 +147,10 @@ def embedding(index: Any, weight: Node, padding_idx: int | None = None) -> Node:
     shapes="`index` is no matrix without `offsets`, or no vector with them.",
 )  # fmt: skip
 def embedding_bag(
-    index: Any,
-    weight: Node,
-    offsets: Any = None,
-    *,
-    mode: str = "mean",
-    per_sample_weights: Any = None,
-    include_last_offset: bool = False,
+    index: Any, weight: Node, offsets: Any = None, *, mode: str = "mean",
+    per_sample_weights: Any = None, include_last_offset: bool = False,
     padding_idx: int | None = None,
-) -> Node:
+) -> Node:  # fmt: skip
     """Return sums, means or maxima of bags of rows, as ``torch.nn.functional.embedding_bag``.
 
     Parameters

@@ -189,16 +189,13 @@ def _vecdot_forward(xp: Any, x: Any, y: Any) -> Any:
 
 
 _VECDOT: Op = declare(
-    "vecdot",
-    "n[*s, k] -> n[*t, k] -> n[*s|t]",
-    _vecdot_forward,
+    "vecdot", "n[*s, k] -> n[*t, k] -> n[*s|t]", _vecdot_forward,
     # The product is antilinear in x, so that its cotangent is conjugated once more.
     vjp=(
         lambda ct, z, x, y: unbroadcast(multiply(expand_dims(conj(ct), -1), y), x),
         lambda ct, z, x, y: unbroadcast(multiply(expand_dims(ct, -1), x), y),
     ),
-    linear=(0, 1),
-    cost=lambda shapes, result, attrs: 2 * prod(result) * shapes[0][-1],
+    linear=(0, 1), cost=lambda shapes, result, attrs: 2 * prod(result) * shapes[0][-1],
     samples=(
         Sample(((3, 4), (3, 4))),
         Sample(((2, 1, 4), (3, 4))),
@@ -206,9 +203,8 @@ _VECDOT: Op = declare(
         Sample(((0, 2), (2,))),
         Sample(((2, 0), (2, 0))),
     ),
-    total="sum",
-    doc="Inner products of the vectors along the last axis; the first is conjugated.",
-)
+    total="sum", doc="Inner products of the vectors along the last axis; the first is conjugated.",
+)  # fmt: skip
 
 
 @raises(

@@ -306,16 +306,13 @@ def _entropy_pull_jvp(
 
 
 _ENTROPY_PULL = declare(
-    "cross_entropy_pull",
-    _pull_scheme,
-    _entropy_pull,
+    "cross_entropy_pull", _pull_scheme, _entropy_pull,
     vjp=(
         lambda u, g, ct, logits, targets, reduction: _along(u, logits, targets, reduction),
         lambda u, g, ct, logits, targets, reduction: _curvature(u, ct, logits, targets, reduction),
         None,
     ),
-    jvp=_entropy_pull_jvp,
-    cost=lambda shapes, result, attrs: 25.0 * _size(result),
+    jvp=_entropy_pull_jvp, cost=lambda shapes, result, attrs: 25.0 * _size(result),
     samples=tuple(
         Sample((ct, (*rows, 4), rows), {"reduction": reduction}, ints={2: 4})
         for reduction, ct, rows in (
@@ -325,11 +322,10 @@ _ENTROPY_PULL = declare(
             ("none", (), ()),
         )
     ),
-    memory=KEPT,
-    split=Factoring(_LOG_SOFTMAX, {"axis": -1}, (1, 2), _REST_OF_PULL, follows=True),
+    memory=KEPT, split=Factoring(_LOG_SOFTMAX, {"axis": -1}, (1, 2), _REST_OF_PULL, follows=True),
     loop=LoopRule("row", "(exp({x} - {m}) / {e} - {is_class}) * {ct}", of=1, classes=True),
     doc="Gradient of cross_entropy: (softmax - onehot) times the cotangent.",
-)
+)  # fmt: skip
 
 _ENTROPY = declare(
     "cross_entropy", _entropy_scheme, _entropy_forward, vjp=(_entropy_vjp, None), jvp=_entropy_jvp,

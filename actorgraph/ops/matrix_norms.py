@@ -66,10 +66,7 @@ def _norm_of(ord: Any, what: str) -> Callable[[Node], Node]:
     shapes="`x` has fewer than two dims, or the axes are one or do not exist.",
 )  # fmt: skip
 def matrix_norm(
-    x: Node,
-    ord: Any = "fro",
-    axis: tuple[int, int] = (-2, -1),
-    keepdims: bool = False,
+    x: Node, ord: Any = "fro", axis: tuple[int, int] = (-2, -1), keepdims: bool = False
 ) -> Node:
     """Norm of matrices, as ``numpy.linalg.matrix_norm``.
 

@@ -337,14 +337,9 @@ class BatchNorm(NamedTuple):
     "and so no variance.",
 )  # fmt: skip
 def batch_norm(
-    x: Node,
-    *,
-    scale: Any = None,
-    bias: Any = None,
-    mean: Any = None,
-    var: Any = None,
+    x: Node, *, scale: Any = None, bias: Any = None, mean: Any = None, var: Any = None,
     eps: float = 1e-5,
-) -> BatchNorm:
+) -> BatchNorm:  # fmt: skip
     """Normalise each channel over batch and places; a pure function of the statistics.
 
     Training: without `mean` and `var` those of the batch are used (the biased variance, as in
@@ -420,16 +415,9 @@ def local_response_norm(
 
 @raises(types="The statistics are no buffers, or `momentum` is outside of [0, 1].")
 def running_batch_norm(
-    x: Node,
-    scale: Any,
-    bias: Any,
-    running_mean: Buffer,
-    running_var: Buffer,
-    *,
-    training: bool,
-    momentum: float = 0.1,
-    eps: float = 1e-5,
-) -> Node:
+    x: Node, scale: Any, bias: Any, running_mean: Buffer, running_var: Buffer, *, training: bool,
+    momentum: float = 0.1, eps: float = 1e-5,
+) -> Node:  # fmt: skip
     """Normalise each channel by the batch in training, by running statistics in evaluation.
 
     In training every run that computes the result ends by moving the buffers towards the batch's

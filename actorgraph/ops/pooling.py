@@ -55,15 +55,9 @@ def _steps(kernel_size: Any, stride: Any, axes: int, what: str) -> tuple[Any, An
 
 
 def _geometry(
-    axes: int,
-    what: str,
-    x: Node,
-    kernel_size: Any,
-    stride: Any,
-    padding: Any,
-    dilation: Any,
+    axes: int, what: str, x: Node, kernel_size: Any, stride: Any, padding: Any, dilation: Any,
     ceil_mode: bool,
-) -> dict[str, Any]:
+) -> dict[str, Any]:  # fmt: skip
     _check_rank(x, axes, what)
     kernel, steps = _steps(kernel_size, stride, axes, what)
     gaps = per_axis(dilation, axes, f"{what}: dilation")
@@ -82,15 +76,9 @@ def _geometry(
 
 @raises(shapes="Ranks do not fit, the padding is too large, or no window fits.")
 def _max_pool(
-    axes: int,
-    x: Node,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    dilation: Any = 1,
-    ceil_mode: bool = False,
-    return_indices: bool = False,
-) -> Any:
+    axes: int, x: Node, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
+    ceil_mode: bool = False, return_indices: bool = False,
+) -> Any:  # fmt: skip
     """Maximum over windows of {axes}, as ``torch.nn.functional.max_pool{n}d``.
 
     The gradient goes to the first largest entry of a window in row-major order.
@@ -134,15 +122,9 @@ def _max_pool(
     shapes="Ranks do not fit, the padding is too large, or no window fits.",
 )  # fmt: skip
 def _avg_pool(
-    axes: int,
-    x: Node,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-    divisor_override: float | None = None,
-) -> Node:
+    axes: int, x: Node, kernel_size: Any, stride: Any = None, padding: Any = 0,
+    ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: float | None = None,
+) -> Node:  # fmt: skip
     """Average over windows of {axes}, as ``torch.nn.functional.avg_pool{n}d``.
 
     Parameters
@@ -172,13 +154,9 @@ def _avg_pool(
 
 
 def _lp_pool(
-    axes: int,
-    x: Node,
-    norm_type: float,
-    kernel_size: Any,
-    stride: Any = None,
+    axes: int, x: Node, norm_type: float, kernel_size: Any, stride: Any = None,
     ceil_mode: bool = False,
-) -> Node:
+) -> Node:  # fmt: skip
     """Root of the sum of powers over windows, as ``torch.nn.functional.lp_pool{n}d``.
 
     ``(sum of x^p)^(1/p)`` for ``p = norm_type``; a negative sum has no root (NaN).  The sum over a
@@ -206,14 +184,9 @@ def _lp_pool(
 
 @raises(shapes="Ranks or sizes do not fit, or only a run knows them.")
 def _max_unpool(
-    axes: int,
-    x: Node,
-    indices: Any,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
+    axes: int, x: Node, indices: Any, kernel_size: Any, stride: Any = None, padding: Any = 0,
     output_size: Any = None,
-) -> Node:
+) -> Node:  # fmt: skip
     """Write maxima where they stood, zeros elsewhere, as ``torch.nn.functional.max_unpool{n}d``.
 
     Parameters

@@ -401,15 +401,9 @@ def normal(
 
 
 def truncated_normal(
-    graph: Graph | Node,
-    shape: Any,
-    mean: Any = 0.0,
-    std: Any = 1.0,
-    *,
-    low: float = -2.0,
-    high: float = 2.0,
-    dtype: Any = "float32",
-) -> Node:
+    graph: Graph | Node, shape: Any, mean: Any = 0.0, std: Any = 1.0, *, low: float = -2.0,
+    high: float = 2.0, dtype: Any = "float32",
+) -> Node:  # fmt: skip
     """Draw normal numbers that lie between `low` and `high` standard deviations from the mean.
 
     By the inverse of the distribution function, so that far tails take no longer.

@@ -68,14 +68,10 @@ def _factors(given: Any, axes: int) -> tuple[float, ...]:
     shapes="Ranks do not fit, or only a run knows the size.",
 )  # fmt: skip
 def interpolate(
-    x: Node,
-    size: Any = None,
-    scale_factor: Any = None,
-    mode: str = "nearest",
-    align_corners: bool | None = None,
-    recompute_scale_factor: bool | None = None,
+    x: Node, size: Any = None, scale_factor: Any = None, mode: str = "nearest",
+    align_corners: bool | None = None, recompute_scale_factor: bool | None = None,
     antialias: bool = False,
-) -> Node:
+) -> Node:  # fmt: skip
     """Resize images, as ``torch.nn.functional.interpolate``; smaller sizes are allowed.
 
     Entry i of n stands at ``p = (i + 1/2) size / n - 1/2`` of the input, or with `align_corners` at
@@ -305,12 +301,9 @@ def _inside(place: Node, weight: Node | None, size: int, padding_mode: str) -> A
     shapes="The shapes do not fit, or only a run knows the sizes.",
 )  # fmt: skip
 def grid_sample(
-    x: Node,
-    grid: Any,
-    mode: str = "bilinear",
-    padding_mode: str = "zeros",
+    x: Node, grid: Any, mode: str = "bilinear", padding_mode: str = "zeros",
     align_corners: bool = False,
-) -> Node:
+) -> Node:  # fmt: skip
     """Read images at the places of a grid, as ``torch.nn.functional.grid_sample``.
 
     Parameters
@@ -383,11 +376,7 @@ def _row_major(left: Any, right: Any) -> Any:
     shapes="The channels do not fit, or only a run knows the cells.",
 )  # fmt: skip
 def yolo_decode(
-    x: Node,
-    anchors: Any,
-    net_size: Any,
-    classes: int,
-    mask: Sequence[int] | None = None,
+    x: Node, anchors: Any, net_size: Any, classes: int, mask: Sequence[int] | None = None
 ) -> Node:
     """Turn the output of a YOLO v3 head into boxes in pixels of the network's input.
 

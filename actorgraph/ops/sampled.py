@@ -67,16 +67,10 @@ def _frames(
 
 
 def stft(
-    x: Node,
-    n_fft: int,
-    hop_length: int | None = None,
-    win_length: int | None = None,
-    window: Any = None,
-    center: bool = True,
-    pad_mode: str = "reflect",
-    normalized: bool = False,
+    x: Node, n_fft: int, hop_length: int | None = None, win_length: int | None = None,
+    window: Any = None, center: bool = True, pad_mode: str = "reflect", normalized: bool = False,
     onesided: bool | None = None,
-) -> Node:
+) -> Node:  # fmt: skip
     """Short-time Fourier transform, as ``torch.stft`` with complex results.
 
     Parameters
@@ -133,17 +127,10 @@ def stft(
 
 
 def istft(
-    x: Node,
-    n_fft: int,
-    hop_length: int | None = None,
-    win_length: int | None = None,
-    window: Any = None,
-    center: bool = True,
-    normalized: bool = False,
-    onesided: bool | None = None,
-    length: int | None = None,
-    return_complex: bool = False,
-) -> Node:
+    x: Node, n_fft: int, hop_length: int | None = None, win_length: int | None = None,
+    window: Any = None, center: bool = True, normalized: bool = False, onesided: bool | None = None,
+    length: int | None = None, return_complex: bool = False,
+) -> Node:  # fmt: skip
     """Undo `stft` by least squares, as ``torch.istft``.
 
     Frames are multiplied by the window and added where they overlap, and the sum is divided by

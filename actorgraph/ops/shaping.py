@@ -56,22 +56,18 @@ def _quick_transpose(node: Node, xp: Any, attrs: Attrs) -> Any:
 
 
 _TRANSPOSE: Op = declare(
-    "transpose",
-    "a[*s] -> a[*out]",
+    "transpose", "a[*s] -> a[*out]",
     lambda xp, x, axes: x.transpose(axes),  # half the cost of np.transpose
-    shape=_transposed,
-    vjp=(lambda ct, y, x, axes: transpose(ct, _inverse(axes)),),
-    linear=(0,),
+    shape=_transposed, vjp=(lambda ct, y, x, axes: transpose(ct, _inverse(axes)),), linear=(0,),
     cost=lambda shapes, result, attrs: 1,
     samples=(
         Sample(((3, 4),), {"axes": (1, 0)}),
         Sample(((2, 3, 4),), {"axes": (2, 0, 1)}),
         Sample(((0, 2),), {"axes": (1, 0)}),
     ),
-    memory=Memory(is_view=True),
-    quick=_quick_transpose,
+    memory=Memory(is_view=True), quick=_quick_transpose,
     doc="The same elements with the axes in another order; a view.",
-)
+)  # fmt: skip
 
 
 def transpose(x: Node, axes: Any = None) -> Node:

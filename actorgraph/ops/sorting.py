@@ -364,10 +364,7 @@ _UNIQUE: Op = declare(
 
 
 def unique(
-    x: Node,
-    return_index: bool = False,
-    return_inverse: bool = False,
-    return_counts: bool = False,
+    x: Node, return_index: bool = False, return_inverse: bool = False, return_counts: bool = False
 ) -> Any:
     """Return the different values in ascending order, as ``numpy.unique`` of the whole array.
 

@@ -244,15 +244,9 @@ _BY = "By ``scipy.special.{}``, an extra: ``pip install 'actorgraph[special]'``.
 
 
 def _declared(
-    name: str,
-    function: str,
-    derivative: Any,
-    doc: str,
-    low: float = -2.0,
-    high: float = 2.0,
-    notes: str = "",
-    forward: Any = None,
-) -> Unary:
+    name: str, function: str, derivative: Any, doc: str, low: float = -2.0, high: float = 2.0,
+    notes: str = "", forward: Any = None,
+) -> Unary:  # fmt: skip
     def by_library(xp: Any, x: Any) -> Any:
         return special_function(xp, function, x)
 

@@ -134,14 +134,9 @@ def out_sizes(
 
 
 def frame_of(
-    sizes: Ints,
-    kernel: Ints,
-    stride: Ints,
-    dilation: Ints,
-    padding: Padding,
-    outs: Any = None,
+    sizes: Ints, kernel: Ints, stride: Ints, dilation: Ints, padding: Padding, outs: Any = None,
     ceil: bool = False,
-) -> Frame:
+) -> Frame:  # fmt: skip
     """Return the geometry of one application; `outs` where it is given wins over the formula."""
     pads = pads_of(padding, sizes, kernel, stride, dilation)
     if outs is None:
@@ -233,15 +228,9 @@ def _col2im_scheme(arity: int, attrs: Any) -> str:
 
 
 def _col2im_shape(
-    checks: Checks,
-    columns: Shape,
-    *like: Shape,
-    kernel: Ints,
-    stride: Ints,
-    padding: Any,
-    dilation: Ints,
-    size: Any,
-) -> Shape:
+    checks: Checks, columns: Shape, *like: Shape, kernel: Ints, stride: Ints, padding: Any,
+    dilation: Ints, size: Any,
+) -> Shape:  # fmt: skip
     if len(columns) != len(kernel) + 2:
         raise ShapeError(
             f"columns of a kernel of {len(kernel)} axes have rank {len(kernel) + 2} "
@@ -261,15 +250,9 @@ def _col2im_shape(
 
 @through_float32
 def _col2im_forward(
-    xp: Any,
-    columns: Any,
-    *like: Any,
-    kernel: Ints,
-    stride: Ints,
-    padding: Any,
-    dilation: Ints,
+    xp: Any, columns: Any, *like: Any, kernel: Ints, stride: Ints, padding: Any, dilation: Ints,
     size: Any,
-) -> Any:
+) -> Any:  # fmt: skip
     sizes = like[0].shape[2:] if like else size
     axes, entries = len(kernel), prod(kernel)
     batch, outs = columns.shape[0], columns.shape[1:-1]
@@ -355,13 +338,9 @@ def im2col(x: Node, kernel_size: Any, stride: Any = 1, padding: Any = 0, dilatio
 
 @raises(shapes="The numbers of windows are not those of such an image.")
 def col2im(
-    columns: Node,
-    size: Any,
-    kernel_size: Any,
-    stride: Any = 1,
-    padding: Any = 0,
+    columns: Node, size: Any, kernel_size: Any, stride: Any = 1, padding: Any = 0,
     dilation: Any = 1,
-) -> Node:
+) -> Node:  # fmt: skip
     """Add rows of windows into an image; where windows overlap, their entries add up.
 
     Parameters
@@ -412,13 +391,9 @@ def unfold(x: Node, kernel_size: Any, dilation: Any = 1, padding: Any = 0, strid
 
 @raises(shapes="The rank is neither 2 nor 3, or the number of windows is not that of such images.")
 def fold(
-    x: Node,
-    output_size: Any,
-    kernel_size: Any,
-    dilation: Any = 1,
-    padding: Any = 0,
+    x: Node, output_size: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0,
     stride: Any = 1,
-) -> Node:
+) -> Node:  # fmt: skip
     """Add columns of windows into images, as ``torch.nn.functional.fold``: `unfold`'s adjoint.
 
     Parameters
