@@ -19,7 +19,7 @@ from actorgraph.errors import ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import FRESH_OUT, KEPT, Op, Sample
 from actorgraph.ops._arrays import combine_at, through_float32
-from actorgraph.ops._rules import declare
+from actorgraph.ops._rules import declare, on
 from actorgraph.ops.windows import (
     Frame,
     frame_of,
@@ -230,18 +230,13 @@ _PUT: Op = declare(
     memory=FRESH_OUT, doc="Zeros with entries added at places numbered within the last axes.",
 )  # fmt: skip
 
+_PLAIN = {
+    "kernel": (2, 3), "stride": (2, 2), "padding": ((0, 0), (1, 1)), "dilation": (1, 1),
+    "ceil": False,
+}  # fmt: skip
 PLACES: Op = declare(
     "max_pool_places", "r[*s] -> r[*t] -> int64[*t]", _places_forward,
-    samples=(
-        Sample(
-            ((1, 4, 5), (1, 2, 2)),
-            {
-                "kernel": (2, 3), "stride": (2, 2), "padding": ((0, 0), (1, 1)), "dilation": (1, 1),
-                "ceil": False,
-            },
-        ),
-    ),
-    memory=FRESH_OUT,
+    samples=(on((1, 4, 5), (1, 2, 2), **_PLAIN),), memory=FRESH_OUT,
     doc="Number, within the last axes, of the entry that each maximum comes from.",
 )  # fmt: skip
 
@@ -254,10 +249,6 @@ def _max_jvp(tans: tuple[Node, ...], y: Node, x: Node, **geometry: Any) -> Node:
     return pool_take(tans[0], build(PLACES, x, y, **geometry), len(geometry["kernel"]))
 
 
-_PLAIN = {
-    "kernel": (2, 3), "stride": (2, 2), "padding": ((0, 0), (1, 1)), "dilation": (1, 1),
-    "ceil": False,
-}  # fmt: skip
 _OVERLAP = {
     "kernel": (3,), "stride": (2,), "padding": ((1, 1),), "dilation": (1,), "ceil": True,
 }  # fmt: skip
@@ -266,8 +257,8 @@ MAX: Op = declare(
     "max_pool", "r[*s] -> r[*out]", _max_forward, shape=_pooled_shape, vjp=(_max_vjp,),
     jvp=_max_jvp, cost=lambda shapes, result, attrs: sum(attrs["kernel"]) * prod(shapes[0]),
     samples=(
-        Sample(((2, 1, 4, 5),), _PLAIN), Sample(((2, 6),), _OVERLAP),
-        Sample(((7,),), {**_OVERLAP, "dilation": (2,)}), Sample(((0, 1, 4, 5),), _PLAIN),
+        on((2, 1, 4, 5), **_PLAIN), on((2, 6), **_OVERLAP),
+        on((7,), **(_OVERLAP | {"dilation": (2,)})), on((0, 1, 4, 5), **_PLAIN),
     ),
     memory=FRESH_OUT, doc="Maximum over windows.",
 )  # fmt: skip
@@ -354,9 +345,8 @@ AVERAGE: Op = declare(
     "avg_pool", "f[*s] -> f[*out]", _average_forward, shape=_pooled_shape, vjp=(_average_vjp,),
     linear=(0,), cost=lambda shapes, result, attrs: sum(attrs["kernel"]) * prod(shapes[0]),
     samples=(
-        Sample(((2, 1, 4, 5),), {**_PLAIN, "divisor": "all"}),
-        Sample(((2, 6),), {**_OVERLAP, "divisor": "inside"}),
-        Sample(((0, 6),), {**_OVERLAP, "divisor": 3.0}),
+        on((2, 1, 4, 5), **_PLAIN, divisor="all"), on((2, 6), **_OVERLAP, divisor="inside"),
+        on((0, 6), **_OVERLAP, divisor=3.0),
     ),
     memory=KEPT, doc="Average over windows.",
 )  # fmt: skip
@@ -369,8 +359,8 @@ _SPREAD: Op = declare(
     _spread_forward, shape=_spread_shape, vjp=_spread_vjp, linear=(0,),
     cost=lambda shapes, result, attrs: sum(attrs["kernel"]) * prod(shapes[0]),
     samples=(
-        Sample(((2, 1, 2, 3),), {**_PLAIN, "divisor": "all", "size": (4, 5)}),
-        Sample(((2, 4), (2, 6)), {**_OVERLAP, "divisor": "inside", "size": None}),
+        on((2, 1, 2, 3), **_PLAIN, divisor="all", size=(4, 5)),
+        on((2, 4), (2, 6), **_OVERLAP, divisor="inside", size=None),
     ),
     doc="Each average's share given back to the entries of its window.",
 )  # fmt: skip

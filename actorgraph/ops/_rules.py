@@ -5,14 +5,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from functools import reduce
+from math import prod
 from typing import Any, ParamSpec, TypeVar
 
 from actorgraph.graph import Node, build
-from actorgraph.op import REGISTRY, Op, Rule, register
+from actorgraph.op import REGISTRY, Op, Rule, Sample, register
 
 __all__ = [
     "DIFFERENT", "NOT_SQUARE", "NO_AXIS", "NO_FLOAT", "NO_LAPACK", "NO_REDUCTION", "WRONG_AXIS",
-    "add_all", "declare", "raises",
+    "add_all", "declare", "each", "on", "raises",
 ]  # fmt: skip
 
 P = ParamSpec("P")
@@ -25,6 +26,16 @@ def add_all(nodes: list[Node]) -> Node | None:
 
 def _add(x: Node, y: Node) -> Node:
     return build(REGISTRY["add"], x, y)
+
+
+def on(*shapes: tuple[int, ...], **attrs: Any) -> Sample:
+    """Return the sample of arguments of these shapes, with these attributes."""
+    return Sample(shapes, attrs)
+
+
+def each(flops: float, of: int | None = None) -> Callable[..., Any]:
+    """Return the cost of so many additions an element of the result, or of the argument `of`."""
+    return lambda shapes, result, attrs: flops * prod(result if of is None else shapes[of])
 
 
 def _declaring(make: Callable[P, Op]) -> Callable[P, Op]:

@@ -8,7 +8,7 @@ an infinite argument makes no NaN.
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import inf, pi, prod, sqrt
+from math import inf, pi, sqrt
 from typing import Any
 
 import numpy as np
@@ -30,7 +30,7 @@ from actorgraph.ops._arrays import (
     zero,
 )
 from actorgraph.ops._declare import Binary, binary, nary_elementwise, unary
-from actorgraph.ops._rules import NO_AXIS, NO_FLOAT, declare, raises
+from actorgraph.ops._rules import NO_AXIS, NO_FLOAT, declare, each, on, raises
 from actorgraph.ops.arithmetic import is_complex, reciprocal
 from actorgraph.ops.broadcasting import (
     along_axis,
@@ -257,12 +257,10 @@ def _derivative(t: Node, y: Node, axis: int) -> Node:
 
 _SPARSEMAX = declare(
     "sparsemax", "f[*s] -> f[*s]", _forward, vjp=(lambda ct, y, x, axis: _derivative(ct, y, axis),),
-    jvp=lambda tans, y, x, axis: _derivative(tans[0], y, axis),
-    cost=lambda shapes, result, attrs: 60 * prod(result),
+    jvp=lambda tans, y, x, axis: _derivative(tans[0], y, axis), cost=each(60),
     samples=(
-        Sample(((3, 4),), {"axis": 1}, -0.6, 0.6), Sample(((2, 4, 3),), {"axis": 1}),
-        Sample(((3, 4),), {"axis": 0}), Sample(((0, 2),), {"axis": 1}),
-        Sample(((2, 0),), {"axis": 1}),
+        Sample(((3, 4),), {"axis": 1}, -0.6, 0.6), on((2, 4, 3), axis=1), on((3, 4), axis=0),
+        on((0, 2), axis=1), on((2, 0), axis=1),
     ),
     doc="Euclidean projection on the simplex along an axis.",
 )  # fmt: skip
@@ -299,7 +297,7 @@ def _op(
 ) -> Op:
     """Declare an elementwise op of floats by ``slope(t, y, x, **attrs)``."""
     found = tuple(
-        Sample((shape,), attrs) for attrs in samples for shape in ((3, 4), (), (0, 2))
+        on(shape, **attrs) for attrs in samples for shape in ((3, 4), (), (0, 2))
     )  # fmt: skip
     return nary_elementwise(
         name, "f[*s] -> f[*s]", forward, (slope,), flops=6, samples=found, doc=doc

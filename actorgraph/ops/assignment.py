@@ -16,7 +16,7 @@ from actorgraph.graph import Node, build, is_weak
 from actorgraph.op import Attrs, Op, Sample
 from actorgraph.operands import as_node
 from actorgraph.ops._arrays import combine_at, through_float32
-from actorgraph.ops._rules import declare, raises
+from actorgraph.ops._rules import declare, on, raises
 from actorgraph.ops.broadcasting import along_axis, broadcast_like, zeros_like
 from actorgraph.ops.elementwise import where
 from actorgraph.ops.gathering import check_along, positions_of
@@ -129,8 +129,8 @@ _LAST_WRITES: Op = declare(
 )  # fmt: skip
 
 WRITES = (
-    Sample(((3, 4), (4,)), {"index": (1,)}),
-    Sample(((3, 4), (3, 2)), {"index": (_FULL, slice(None, None, -2))}),
+    on((3, 4), (4,), index=(1,)),
+    on((3, 4), (3, 2), index=(_FULL, slice(None, None, -2))),
     Sample(((3, 4), (5, 4), (5,)), {"index": (ARRAY,)}, ints={2: 3}),
     Sample(((3, 4), (2, 5), (5,), (2, 1)), {"index": (ARRAY, ARRAY)}, ints={2: 3, 3: 4}),
     Sample(((3, 4), (2, 4), (2, 4)), {"index": (ALONG, 0)}, ints={2: 3}),

@@ -16,9 +16,9 @@ import numpy as np
 
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
-from actorgraph.op import Op, Sample
+from actorgraph.op import Op
 from actorgraph.ops._arrays import highest, is_half
-from actorgraph.ops._rules import declare, raises
+from actorgraph.ops._rules import declare, on, raises
 from actorgraph.ops.activations import relu, sigmoid
 from actorgraph.ops.comparison import greater
 from actorgraph.ops.convolution import linear
@@ -209,8 +209,7 @@ def gru_step(gates: Node, hidden: Node, turned: Node, b_hh: Any) -> Node:
 
 _CAUSAL: Op = declare(
     "causal_mask", "a[*s, q, k] -> bool[q, k]",
-    lambda xp, scores: xp.tri(*scores.shape[-2:], dtype=bool),
-    samples=(Sample(((2, 3, 4),)), Sample(((0, 2),))),
+    lambda xp, scores: xp.tri(*scores.shape[-2:], dtype=bool), samples=(on((2, 3, 4)), on((0, 2))),
     doc="Which keys each query may see: those up to its own place.",
 )  # fmt: skip
 

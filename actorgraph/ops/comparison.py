@@ -12,7 +12,7 @@ import numpy as np
 from actorgraph.graph import Node, build
 from actorgraph.op import Sample
 from actorgraph.ops._declare import Binary, Unary, binary, nary_elementwise, unary
-from actorgraph.ops._rules import declare, raises
+from actorgraph.ops._rules import declare, on, raises
 from actorgraph.ops.arithmetic import multiply, neg, power, sign
 from actorgraph.ops.counting import all as all_of
 from actorgraph.ops.elementwise import astype, trunc, where
@@ -78,7 +78,7 @@ _ISCLOSE = nary_elementwise(
     "isclose", "n[*s] -> n[*t] -> bool[*s|t]", lambda xp, x, y, **attrs: xp.isclose(x, y, **attrs),
     (None, None), flops=8,
     samples=tuple(
-        Sample(shapes, _DEFAULTS)
+        on(*shapes, **_DEFAULTS)
         for shapes in (((3, 4), (4,)), ((), (3,)), ((0, 2), (2,)))
     ),
     doc="Whether abs(x - y) <= atol + rtol * abs(y).",
@@ -122,10 +122,7 @@ def allclose(
 _ARRAY_EQUAL = declare(
     "array_equal", "a[*s] -> a[*t] -> bool[]",
     lambda xp, x, y, equal_nan: xp.asarray(xp.array_equal(x, y, equal_nan)), vjp=(None, None),
-    samples=tuple(
-        Sample(shapes, {"equal_nan": True})
-        for shapes in (((3, 4), (3, 4)), ((2,), (3,)))
-    ),
+    samples=tuple(on(*shapes, equal_nan=True) for shapes in (((3, 4), (3, 4)), ((2,), (3,)))),
     doc="Whether two arrays have one shape and equal elements.",
 )  # fmt: skip
 

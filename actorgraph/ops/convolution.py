@@ -21,10 +21,10 @@ import numpy as np
 
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
-from actorgraph.op import FRESH_OUT, Attrs, Op, Sample
+from actorgraph.op import FRESH_OUT, Attrs, Op
 from actorgraph.ops._arrays import through_float32
 from actorgraph.ops._declare import over_axes
-from actorgraph.ops._rules import declare, raises
+from actorgraph.ops._rules import declare, on, raises
 from actorgraph.ops.broadcasting import conj, expand_dims, squeeze
 from actorgraph.ops.einsum import einsum
 from actorgraph.ops.linalg import matmul
@@ -331,8 +331,8 @@ CONV: Op = declare(
     ),
     linear=(0, 1), cost=lambda shapes, result, attrs: _flops(shapes[1], result),
     samples=(
-        *(Sample((x, w), {**attrs, "size": None}) for x, w, _, attrs in _CASES),
-        Sample(((0, 3, 4), (2, 3, 1)), {**_CASES[2][3], "size": None}),
+        *(on(x, w, **attrs, size=None) for x, w, _, attrs in _CASES),
+        on((0, 3, 4), (2, 3, 1), **_CASES[2][3], size=None),
     ),
     memory=FRESH_OUT, in_blas=True, doc="Convolution over trailing axes.",
 )  # fmt: skip
@@ -344,12 +344,9 @@ TRANSPOSE: Op = declare(
     _transpose_forward, shape=_transpose_shape, vjp=_transpose_vjp, linear=(0, 1),
     cost=lambda shapes, result, attrs: _flops(shapes[1], shapes[0]),
     samples=(
-        *(
-            Sample((y, w), {**attrs, "size": x[2:], "extra": (0,) * (len(x) - 2)})
-            for x, w, y, attrs in _CASES
-        ),
-        Sample(((1, 2, 2), (2, 2, 2), (1, 2, 5)), {**_CASES[1][3], "size": None, "extra": (0,)}),
-        Sample(((1, 2, 2), (2, 2, 2)), {**_CASES[1][3], "size": None, "extra": (1,)}),
+        *(on(y, w, **attrs, size=x[2:], extra=(0,) * (len(x) - 2)) for x, w, y, attrs in _CASES),
+        on((1, 2, 2), (2, 2, 2), (1, 2, 5), **_CASES[1][3], size=None, extra=(0,)),
+        on((1, 2, 2), (2, 2, 2), **_CASES[1][3], size=None, extra=(1,)),
     ),
     memory=FRESH_OUT, in_blas=True,
     doc="Transposed convolution: the adjoint of convolution in its input.",
@@ -363,7 +360,7 @@ _WEIGHT: Op = declare(
         lambda u, g, x, ct, size, **geometry: _conv(conj(x), u, ct, geometry),
     ),
     linear=(0, 1), cost=lambda shapes, result, attrs: _flops(result, shapes[1]),
-    samples=tuple(Sample((x, y), {**attrs, "size": w[2:]}) for x, w, y, attrs in _CASES),
+    samples=tuple(on(x, y, **attrs, size=w[2:]) for x, w, y, attrs in _CASES),
     memory=FRESH_OUT, in_blas=True, doc="Adjoint of convolution in its weight.",
 )  # fmt: skip
 

@@ -18,7 +18,7 @@ from actorgraph.graph import Node, build
 from actorgraph.op import KEPT, Attrs, Op, Sample
 from actorgraph.operands import as_node
 from actorgraph.ops._declare import Reduction, documented, reduction
-from actorgraph.ops._rules import declare, raises
+from actorgraph.ops._rules import declare, on, raises
 from actorgraph.ops.arithmetic import abs as size_of_each
 from actorgraph.ops.arithmetic import add, is_complex, multiply, sqrt, square
 from actorgraph.ops.assignment import index_add
@@ -76,9 +76,9 @@ def _position_shape(checks: Checks, x: Shape, *, axis: int | None, keepdims: boo
 
 
 _POSITIONS = (
-    Sample(((3, 4),), {"axis": None, "keepdims": False}),
-    Sample(((2, 3, 4),), {"axis": 1, "keepdims": True}),
-    Sample(((),), {"axis": None, "keepdims": False}),
+    on((3, 4), axis=None, keepdims=False),
+    on((2, 3, 4), axis=1, keepdims=True),
+    on((), axis=None, keepdims=False),
 )
 
 

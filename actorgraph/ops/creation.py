@@ -14,8 +14,8 @@ import numpy as np
 
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Graph, Node, build
-from actorgraph.op import Op, Sample
-from actorgraph.ops._rules import add_all, declare, raises
+from actorgraph.op import Op
+from actorgraph.ops._rules import add_all, declare, on, raises
 from actorgraph.ops.broadcasting import add, broadcast_like, broadcast_to, expand_dims, sum
 from actorgraph.ops.elementwise import astype
 from actorgraph.ops.shaping import swapaxes
@@ -138,9 +138,8 @@ _ARANGE: Op = declare(
     vjp=(lambda ct, y, offset, **attrs: sum(ct),),
     jvp=lambda tans, y, offset, **attrs: broadcast_like(tans[0], y),
     samples=(
-        Sample(((),), {"first": 0, "size": 4, "step": 2}),
-        Sample(((),), {"first": 3, "size": 3, "step": -1}),
-        Sample(((),), {"first": 0, "size": 0, "step": 1}),
+        on((), first=0, size=4, step=2), on((), first=3, size=3, step=-1),
+        on((), first=0, size=0, step=1),
     ),
     doc="Numbers from an offset on, as many as the run says.",
 )  # fmt: skip
@@ -222,10 +221,8 @@ _LINSPACE: Op = declare(
     "linspace", "x[] -> x[] -> x[*out]", _linspace_forward,
     shape=lambda checks, start, stop, num, endpoint: (num,), vjp=_linspace_vjp, jvp=_linspace_jvp,
     samples=(
-        Sample(((), ()), {"num": 5, "endpoint": True}),
-        Sample(((), ()), {"num": 4, "endpoint": False}),
-        Sample(((), ()), {"num": 1, "endpoint": True}),
-        Sample(((), ()), {"num": 0, "endpoint": True}),
+        on((), (), num=5, endpoint=True), on((), (), num=4, endpoint=False),
+        on((), (), num=1, endpoint=True), on((), (), num=0, endpoint=True),
     ),
     doc="Evenly spaced numbers between two.",
 )  # fmt: skip

@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 
 from actorgraph.graph import Node, build
-from actorgraph.op import Op, Sample
+from actorgraph.op import Op
 from actorgraph.ops._arrays import accumulator, highest, running
 from actorgraph.ops._declare import Reduction, reduction
-from actorgraph.ops._rules import NO_AXIS, add_all, declare, raises
+from actorgraph.ops._rules import NO_AXIS, add_all, declare, each, on, raises
 from actorgraph.ops.broadcasting import (
     REDUCTION_SAMPLES,
     along_axis,
@@ -50,7 +50,7 @@ def _accumulate(xp: Any, ufunc: Any, x: Any, axis: int, reverse: bool) -> Any:
 
 
 _ALONG = tuple(
-    Sample((shape,), {"axis": axis, "reverse": reverse})
+    on(shape, axis=axis, reverse=reverse)
     for shape, axis in (((3, 4), 1), ((4, 2), 0), ((0, 2), 0), ((2, 0), 0))
     for reverse in (False, True)
 )
@@ -119,8 +119,8 @@ _SCAN: Op = declare(
         lambda ct, s, b, x, axis, reverse: _scan(ct, conj(x), axis, not reverse),
         lambda ct, s, b, x, axis, reverse: _scan(ct, conj(x), axis, not reverse) * conj(s),
     ),
-    jvp=_scan_jvp, cost=lambda shapes, result, attrs: 10 * size_of_shape(shapes[0]),
-    samples=tuple(Sample((s.shapes[0], s.shapes[0]), s.attrs) for s in _ALONG),
+    jvp=_scan_jvp, cost=each(10, 0),
+    samples=tuple(on(s.shapes[0], s.shapes[0], **s.attrs) for s in _ALONG),
     doc="s[i + 1] = b[i] + x[i] * s[i] from s[0] = 0.",
 )  # fmt: skip
 
@@ -236,7 +236,7 @@ def _extreme_forward(xp: Any, x: Any, axis: int, largest: bool) -> Any:
 _EXTREME: Op = declare(
     "running_extreme", "r[*s] -> int64[*s]", _extreme_forward, cost=_cost,
     samples=tuple(
-        Sample((shape,), {"axis": axis, "largest": largest})
+        on(shape, axis=axis, largest=largest)
         for shape, axis in (((3, 4), 1), ((4, 2), 0), ((0, 2), 0))
         for largest in (False, True)
     ),
@@ -313,9 +313,8 @@ def _log_jvp(tans: tuple[Node, ...], y: Node, x: Node, axis: int) -> Node:
 
 
 _LOGCUMSUMEXP: Op = declare(
-    "logcumsumexp", "f[*s] -> f[*s]", _log_forward, vjp=(_log_vjp,), jvp=_log_jvp,
-    cost=lambda shapes, result, attrs: 40.0 * size_of_shape(result),
-    samples=tuple(Sample(s.shapes, {"axis": s.attrs["axis"]}) for s in _ALONG[::2]),
+    "logcumsumexp", "f[*s] -> f[*s]", _log_forward, vjp=(_log_vjp,), jvp=_log_jvp, cost=each(40),
+    samples=tuple(on(*s.shapes, axis=s.attrs["axis"]) for s in _ALONG[::2]),
     doc="Logarithm of the running sum of exponentials along an axis, without overflow.",
 )  # fmt: skip
 
@@ -356,8 +355,7 @@ def _prod_slope(y: Node, x: Node, axis: tuple[int, ...], keepdims: bool) -> Node
 
 prod: Reduction = reduction(
     "prod", "n[*s] -> n[*out]", _prod_forward, "Product over axes; the dtype is kept.",
-    slope=_prod_slope,
-    samples=(*REDUCTION_SAMPLES, Sample(((0, 2),), {"axis": (0,), "keepdims": False})),
+    slope=_prod_slope, samples=(*REDUCTION_SAMPLES, on((0, 2), axis=(0,), keepdims=False)),
     notes="The product of no elements is 1.  The gradient of an element is the product of the "
     "others, taken without a division: it is right where one or several factors are zero.",
 )  # fmt: skip

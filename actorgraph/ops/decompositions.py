@@ -18,7 +18,7 @@ from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import Memory, Op, Sample
 from actorgraph.ops._arrays import raise_if
-from actorgraph.ops._rules import NO_LAPACK, NOT_SQUARE, add_all, declare, raises
+from actorgraph.ops._rules import NO_LAPACK, NOT_SQUARE, add_all, declare, on, raises
 from actorgraph.ops.arithmetic import neg
 from actorgraph.ops.broadcasting import expand_dims, squeeze, unbroadcast, zeros_like
 from actorgraph.ops.creation import eye
@@ -109,9 +109,8 @@ _SOLVE_TRIANGULAR: Op = declare(
     samples=(
         Sample(((3, 3), (3, 2)), {"upper": True, "unit": False}, low=0.5),
         Sample(((3, 3), (2, 3, 1)), {"upper": False, "unit": False}, low=0.5),
-        Sample(((2, 2, 2), (2, 2)), {"upper": True, "unit": True}),
-        Sample(((2, 2), (2, 2)), {"upper": False, "unit": True}),
-        Sample(((0, 0), (0, 2)), {"upper": False, "unit": False}),
+        on((2, 2, 2), (2, 2), upper=True, unit=True), on((2, 2), (2, 2), upper=False, unit=True),
+        on((0, 0), (0, 2), upper=False, unit=False),
     ),
     doc="Solution of systems of equations with triangular matrices.",
 )  # fmt: skip
@@ -212,7 +211,7 @@ def _turn_free_forward(xp: Any, ct: Any, y: Any) -> Any:
 _TURN_FREE: Op = declare(
     "turn_free", "x[*s, m, n] -> x[*s, m, n] -> x[*s, m, n]", _turn_free_forward,
     vjp=(lambda ct, y, x, basis: ct, None), jvp=lambda tans, y, x, basis: tans[0],
-    samples=(Sample(((3, 1), (3, 1))), Sample(((2, 4, 0), (2, 4, 0)))), memory=Memory(is_view=True),
+    samples=(on((3, 1), (3, 1)), on((2, 4, 0), (2, 4, 0))), memory=Memory(is_view=True),
     doc="The cotangent of arbitrary vectors; raises where it depends on the choice.",
 )  # fmt: skip
 
@@ -230,7 +229,7 @@ _COMPLEMENT: Op = declare(
     "complement", "x[*s, m, n] -> x[*out]",
     lambda xp, x: xp.linalg.qr(x, "complete")[0][..., x.shape[-1] :], shape=_shape, vjp=(_vjp,),
     jvp=lambda tans, y, x: neg(adjoint(pinv(x)) @ adjoint(tans[0]) @ y), cost=cubic_cost(4),
-    samples=(Sample(((3, 2),)), Sample(((2, 2, 1),)), Sample(((2, 2),))),
+    samples=(on((3, 2)), on((2, 2, 1)), on((2, 2))),
     in_blas=True, doc="Orthonormal basis of what the columns of each matrix leave out.",
 )  # fmt: skip
 
@@ -261,10 +260,7 @@ _CHOLESKY: Op = declare(
     "cholesky", "x[*s, n, n] -> x[*s, n, n]",
     lambda xp, x: xp.linalg.cholesky(hermitian_array(xp, x)), vjp=(_cholesky_vjp,),
     jvp=_cholesky_jvp, cost=cubic_cost(1 / 3),
-    samples=(
-        Sample(((1, 1),), low=0.5), Sample(((3, 1, 1),), low=0.5), Sample(((0, 0),)),
-        Sample(((0, 2, 2),)),
-    ),
+    samples=(Sample(((1, 1),), low=0.5), Sample(((3, 1, 1),), low=0.5), on((0, 0)), on((0, 2, 2))),
     in_blas=True, doc="Lower Cholesky factor of each matrix.",
 )  # fmt: skip
 
@@ -347,8 +343,7 @@ def _qr_jvp(tans: tuple[Node, ...], y: Node, x: Node) -> Node:
 
 _QR: Op = declare(
     "qr", "x[*s, m, n] -> x[*out]", _qr_forward, shape=_qr_shape, vjp=(_qr_vjp,), jvp=_qr_jvp,
-    cost=cubic_cost(4),
-    samples=(*SQUARE_SAMPLES, Sample(((4, 2),)), Sample(((2, 3, 2),)), Sample(((3, 0),))),
+    cost=cubic_cost(4), samples=(*SQUARE_SAMPLES, on((4, 2)), on((2, 3, 2)), on((3, 0))),
     in_blas=True, doc="Triangular and orthonormal factor of each matrix, stacked.",
 )  # fmt: skip
 

@@ -11,7 +11,7 @@ from actorgraph.graph import Node, build
 from actorgraph.op import Attrs, LoopRule, Memory, Op, Sample
 from actorgraph.ops._arrays import limited, zero
 from actorgraph.ops._declare import Unary, binary, documented, nary_elementwise, unary
-from actorgraph.ops._rules import declare, raises
+from actorgraph.ops._rules import declare, on, raises
 from actorgraph.tiles import evenly
 from actorgraph.types import dtype_of
 
@@ -39,7 +39,7 @@ def _cast_tangent(tans: tuple[Node | None, ...], y: Node, x: Node, dtype: str) -
 ASTYPE: Op = declare(
     "astype", _to_dtype, lambda xp, x, dtype: x.astype(dtype), vjp=(_cast_back,), jvp=_cast_tangent,
     samples=tuple(
-        Sample((shape,), {"dtype": dtype})
+        on(shape, dtype=dtype)
         for shape in ((3, 4), (), (0, 2))
         for dtype in ("float64", "complex128")
     ),

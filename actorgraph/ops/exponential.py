@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from math import log as log_of
-from math import prod
 
 from actorgraph.op import KEPT_OUT, Op
 from actorgraph.ops._arrays import exp_without_warning
 from actorgraph.ops._declare import Unary, unary
+from actorgraph.ops._rules import each
 
 __all__ = ["exp", "exp2", "expm1", "log", "log10", "log1p", "log2"]
 
@@ -30,7 +30,6 @@ log1p = unary(
 
 
 EXPONENTIALS = Op(
-    "exponentials", "f[*s] -> f[*s]", exp_without_warning,
-    cost=lambda shapes, result, attrs: 5.0 * prod(result), memory=KEPT_OUT,
+    "exponentials", "f[*s] -> f[*s]", exp_without_warning, cost=each(5), memory=KEPT_OUT,
 )  # fmt: skip
 """What functions of the exponentials and their gradients share: inf where one is too large."""

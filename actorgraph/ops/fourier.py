@@ -16,7 +16,7 @@ import numpy as np
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import Attrs, Op, Sample
-from actorgraph.ops._rules import declare, raises
+from actorgraph.ops._rules import declare, on, raises
 from actorgraph.ops.broadcasting import conj
 from actorgraph.ops.elementwise import astype, real_part
 from actorgraph.ops.rearranging import roll
@@ -74,10 +74,7 @@ _RESIZE: Op = declare(
     "resize_axis", "a[*s] -> a[*out]", lambda xp, x, axis, size: sized(xp, x, axis, size),
     shape=_resized, vjp=(lambda ct, y, x, axis, size: build(_RESIZE_LIKE, ct, x, axis=axis),),
     linear=(0,),
-    samples=(
-        Sample(((3, 4),), {"axis": 1, "size": 6}), Sample(((3, 4),), {"axis": 0, "size": 2}),
-        Sample(((3, 4),), {"axis": 0, "size": 3}),
-    ),
+    samples=(on((3, 4), axis=1, size=6), on((3, 4), axis=0, size=2), on((3, 4), axis=0, size=3)),
     doc="Cut an axis, or extend it with zeros.",
 )  # fmt: skip
 
@@ -85,7 +82,7 @@ _RESIZE_LIKE: Op = declare(
     "resize_axis_like", "a[*s] -> a1[*t] -> a[*t]",
     lambda xp, x, like, axis: sized(xp, x, axis, like.shape[axis]),
     vjp=(lambda ct, y, x, like, axis: build(_RESIZE_LIKE, ct, x, axis=axis), None), linear=(0,),
-    samples=(Sample(((3, 6), (3, 4)), {"axis": 1}), Sample(((2, 4), (3, 4)), {"axis": 0})),
+    samples=(on((3, 6), (3, 4), axis=1), on((2, 4), (3, 4), axis=0)),
     doc="Cut an axis, or extend it with zeros, to the length in another array.",
 )  # fmt: skip
 
@@ -121,7 +118,7 @@ def _same_shape(checks: Checks, x: Shape, **attrs: Any) -> Shape:
 
 def _sample(shape: tuple[int, ...], axes: tuple[int, ...], inverse: bool, norm: str) -> Sample:
     attrs = {"axes": axes, "inverse": inverse, "norm": norm, "dtype": "complex128"}
-    return Sample((shape,), attrs)
+    return on(shape, **attrs)
 
 
 _FFT: Op = declare(
@@ -296,21 +293,18 @@ _RFFT: Op = declare(
     vjp=(lambda ct, y, x, axis, norm, dtype: _rfft_adjoint_of(ct, x, axis, norm),),
     linear=(0,), cost=flops_of,
     samples=(
-        Sample(((6,),), {"axis": 0, "norm": "backward", "dtype": "complex128"}),
-        Sample(((5, 2),), {"axis": 0, "norm": "ortho", "dtype": "complex128"}),
-        Sample(((2, 1),), {"axis": 1, "norm": "forward", "dtype": "complex128"}),
+        on((6,), axis=0, norm="backward", dtype="complex128"),
+        on((5, 2), axis=0, norm="ortho", dtype="complex128"),
+        on((2, 1), axis=1, norm="forward", dtype="complex128"),
     ),
     doc="Half spectrum of real signals along an axis.",
 )  # fmt: skip
 
 _RFFT_ADJOINT: Op = declare(
     "rfft_adjoint", "x[*s] -> f1[*t] -> f1[*t]", _rfft_adjoint,
-    vjp=(lambda ct, y, z, like, axis, norm: _rfft_of(ct, z, axis, norm), None),
-    linear=(0,), cost=flops_of,
-    samples=(
-        Sample(((4,), (6,)), {"axis": 0, "norm": "backward"}),
-        Sample(((3, 2), (5, 2)), {"axis": 0, "norm": "ortho"}),
-    ),
+    vjp=(lambda ct, y, z, like, axis, norm: _rfft_of(ct, z, axis, norm), None), linear=(0,),
+    cost=flops_of,
+    samples=(on((4,), (6,), axis=0, norm="backward"), on((3, 2), (5, 2), axis=0, norm="ortho")),
     doc="Adjoint of rfft: real signals from cotangents of half spectra.",
 )  # fmt: skip
 
@@ -382,10 +376,10 @@ _IRFFT: Op = declare(
     "irfft", to_dtype, _irfft_forward, shape=_irfft_shape, vjp=(_irfft_vjp,),
     linear=(0,), cost=flops_of,
     samples=(
-        Sample(((4,),), {"axis": 0, "n": None, "norm": "backward", "dtype": "float64"}),
-        Sample(((2, 3),), {"axis": 1, "n": 5, "norm": "ortho", "dtype": "float64"}),
-        Sample(((3, 2),), {"axis": 0, "n": 8, "norm": "forward", "dtype": "float64"}),
-        Sample(((5,),), {"axis": 0, "n": 4, "norm": "backward", "dtype": "float64"}),
+        on((4,), axis=0, n=None, norm="backward", dtype="float64"),
+        on((2, 3), axis=1, n=5, norm="ortho", dtype="float64"),
+        on((3, 2), axis=0, n=8, norm="forward", dtype="float64"),
+        on((5,), axis=0, n=4, norm="backward", dtype="float64"),
     ),
     doc="Real signals from half spectra along an axis.",
 )  # fmt: skip
@@ -394,8 +388,8 @@ _IRFFT_ADJOINT: Op = declare(
     "irfft_adjoint", "f[*s] -> x1[*t] -> x1[*t]", _irfft_adjoint, vjp=(_irfft_adjoint_vjp, None),
     linear=(0,), cost=flops_of,
     samples=(
-        Sample(((6,), (4,)), {"axis": 0, "n": None, "norm": "backward"}),
-        Sample(((2, 5), (2, 3)), {"axis": 1, "n": 5, "norm": "ortho"}),
+        on((6,), (4,), axis=0, n=None, norm="backward"),
+        on((2, 5), (2, 3), axis=1, n=5, norm="ortho"),
     ),
     doc="Adjoint of irfft: half spectra from cotangents of real signals.",
 )  # fmt: skip

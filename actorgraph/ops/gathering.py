@@ -15,7 +15,7 @@ import numpy as np
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import Op, Sample
-from actorgraph.ops._rules import declare, raises
+from actorgraph.ops._rules import declare, on, raises
 from actorgraph.ops.broadcasting import along_axis, broadcast_to
 from actorgraph.ops.indexing import ALONG, check_classes, getitem, take_index
 from actorgraph.ops.reshaping import ravel
@@ -210,8 +210,7 @@ def at(x: Node, *coords: Any) -> Node:
 _SIZE_OF: Op = declare(
     "size_of", "a[*s] -> int64[]",
     lambda xp, x, axis: xp.asarray(x.size if axis is None else x.shape[axis], xp.int64),
-    cost=lambda shapes, result, attrs: 1,
-    samples=(Sample(((3, 4),), {"axis": 1}), Sample(((0, 2),), {"axis": None})),
+    cost=lambda shapes, result, attrs: 1, samples=(on((3, 4), axis=1), on((0, 2), axis=None)),
     shape_only=(0,), doc="Number of entries along an axis, or of all, as an int64 scalar.",
 )  # fmt: skip
 

@@ -19,7 +19,7 @@ from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import CONSTANT, FRESH, FRESH_OUT, KEPT, Attrs, Memory, Op, Sample
 from actorgraph.ops._arrays import accumulator, combine_at, in_range, largest, raise_if
-from actorgraph.ops._rules import declare, raises
+from actorgraph.ops._rules import declare, on, raises
 from actorgraph.ops.broadcasting import along_axis, axes_of
 from actorgraph.ops.reshaping import reshape, without_masks
 from actorgraph.types import UNKNOWN, Checks, Dim, Shape, dtype_of, slice_size
@@ -141,10 +141,10 @@ def _keeps_order(attrs: Attrs) -> bool:
 
 
 _SAMPLES = (
-    Sample(((3, 4),), {"index": (1,)}),
-    Sample(((3, 4),), {"index": (_FULL, slice(None, None, -2))}),
-    Sample(((3, 4),), {"index": (None, slice(1, 3), None, -1)}),
-    Sample(((0, 2),), {"index": (slice(1, None),)}),
+    on((3, 4), index=(1,)),
+    on((3, 4), index=(_FULL, slice(None, None, -2))),
+    on((3, 4), index=(None, slice(1, 3), None, -1)),
+    on((0, 2), index=(slice(1, None),)),
     Sample(((3, 4), (5,)), {"index": (ARRAY,)}, ints={1: 3}),
     Sample(((3, 4), (2, 2)), {"index": (_FULL, ARRAY)}, ints={1: 4}),
     Sample(((3, 4), (5,), (2, 1)), {"index": (ARRAY, ARRAY)}, ints={1: 3, 2: 4}),
@@ -230,8 +230,8 @@ _GETITEM_ADJOINT: Op = declare(
     "getitem_adjoint", _adjoint_scheme, _adjoint_forward, shape=_adjoint_shape, vjp=_adjoint_vjp,
     linear=(0,),
     samples=(
-        Sample(((4,),), {"index": (1,), "shape": (3, 4)}),
-        Sample(((3, 2),), {"index": (_FULL, slice(None, None, -2)), "shape": (3, 4)}),
+        on((4,), index=(1,), shape=(3, 4)),
+        on((3, 2), index=(_FULL, slice(None, None, -2)), shape=(3, 4)),
         Sample(((5, 4), (5,)), {"index": (ARRAY,), "shape": (3, 4)}, ints={1: 3}),
         Sample(((5,), (5,)), {"index": (ARRAY,), "shape": (3,)}, ints={1: 3}),
         Sample(((3, 5), (5,)), {"index": (_FULL, ARRAY), "shape": (3, 4)}, ints={1: 4}),
@@ -260,7 +260,7 @@ def _like_vjp(
 _GETITEM_ADJOINT_LIKE: Op = declare(
     "getitem_adjoint_like", _like_scheme, _like_forward, vjp=_like_vjp, linear=(0,),
     samples=(
-        Sample(((2,), (5,)), {"index": (slice(None, 2),)}),
+        on((2,), (5,), index=(slice(None, 2),)),
         Sample(((5, 4), (3, 4), (5,)), {"index": (ARRAY,)}, ints={2: 3}),
     ),
     memory=FRESH, doc="As getitem_adjoint, with the shape of another array.",

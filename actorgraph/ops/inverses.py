@@ -14,8 +14,8 @@ import numpy as np
 
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
-from actorgraph.op import Attrs, Op, Sample
-from actorgraph.ops._rules import NO_LAPACK, NOT_SQUARE, add_all, declare, raises
+from actorgraph.op import Attrs, Op
+from actorgraph.ops._rules import NO_LAPACK, NOT_SQUARE, add_all, declare, on, raises
 from actorgraph.ops.arithmetic import neg
 from actorgraph.ops.broadcasting import conj, expand_dims, squeeze, unbroadcast, zeros_like
 from actorgraph.ops.broadcasting import sum as sum_over
@@ -240,8 +240,8 @@ _SOLVE: Op = declare(
     vjp=(_solve_vjp_a, lambda ct, y, a, b: unbroadcast(_solve(adjoint(a), ct), b)), jvp=_solve_jvp,
     cost=_solve_flops,
     samples=(
-        Sample(((3, 3), (3, 2))), Sample(((2, 2, 2), (2, 1))), Sample(((2, 2), (3, 2, 2))),
-        Sample(((0, 0), (0, 2))), Sample(((2, 2), (2, 2))),
+        on((3, 3), (3, 2)), on((2, 2, 2), (2, 1)), on((2, 2), (3, 2, 2)),
+        on((0, 0), (0, 2)), on((2, 2), (2, 2)),
     ),
     in_blas=True, doc="Solution of systems of linear equations.",
 )  # fmt: skip

@@ -15,7 +15,7 @@ from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import FRESH_OUT, Attrs, Op, Sample
 from actorgraph.ops._arrays import through_float32
-from actorgraph.ops._rules import declare, raises
+from actorgraph.ops._rules import declare, on, raises
 from actorgraph.ops.arithmetic import multiply, power
 from actorgraph.ops.broadcasting import conj, expand_dims, squeeze, unbroadcast
 from actorgraph.ops.rearranging import roll
@@ -137,7 +137,7 @@ def _rank(value: Any) -> int:
 _OUTER = declare(
     "outer", "n[m] -> n[k] -> n[m, k]", lambda xp, x, y: x[:, None] * y,
     vjp=(lambda ct, z, x, y: matmul(ct, conj(y)), lambda ct, z, x, y: matmul(conj(x), ct)),
-    linear=(0, 1), samples=(Sample(((3,), (4,))), Sample(((0,), (2,)))),
+    linear=(0, 1), samples=(on((3,), (4,)), on((0,), (2,))),
     doc="Product of each element of a vector with each of another.",
 )  # fmt: skip
 
@@ -197,11 +197,11 @@ _VECDOT: Op = declare(
     ),
     linear=(0, 1), cost=lambda shapes, result, attrs: 2 * prod(result) * shapes[0][-1],
     samples=(
-        Sample(((3, 4), (3, 4))),
-        Sample(((2, 1, 4), (3, 4))),
-        Sample(((4,), (4,))),
-        Sample(((0, 2), (2,))),
-        Sample(((2, 0), (2, 0))),
+        on((3, 4), (3, 4)),
+        on((2, 1, 4), (3, 4)),
+        on((4,), (4,)),
+        on((0, 2), (2,)),
+        on((2, 0), (2, 0)),
     ),
     total="sum", doc="Inner products of the vectors along the last axis; the first is conjugated.",
 )  # fmt: skip
@@ -338,11 +338,10 @@ _TENSORDOT: Op = declare(
     "tensordot", "n[*s] -> n[*t] -> n[*out]", _tensordot_forward, shape=_tensordot_shape,
     vjp=(_tensordot_vjp_x, _tensordot_vjp_y), linear=(0, 1), cost=_tensordot_flops,
     samples=(
-        Sample(((2, 3, 4), (4, 3, 5)), {"x_axes": (1, 2), "y_axes": (1, 0)}),
-        Sample(((2, 3, 4), (3, 4)), {"x_axes": (2, 1), "y_axes": (1, 0)}),
-        Sample(((3,), (2,)), {"x_axes": (), "y_axes": ()}),
-        Sample(((2, 3), (2, 3)), {"x_axes": (0, 1), "y_axes": (0, 1)}),
-        Sample(((0, 3), (3, 2)), {"x_axes": (1,), "y_axes": (0,)}),
+        on((2, 3, 4), (4, 3, 5), x_axes=(1, 2), y_axes=(1, 0)),
+        on((2, 3, 4), (3, 4), x_axes=(2, 1), y_axes=(1, 0)), on((3,), (2,), x_axes=(), y_axes=()),
+        on((2, 3), (2, 3), x_axes=(0, 1), y_axes=(0, 1)),
+        on((0, 3), (3, 2), x_axes=(1,), y_axes=(0,)),
     ),
     total="sum", in_blas=True, doc="Sum of products over pairs of axes.",
 )  # fmt: skip

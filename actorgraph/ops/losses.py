@@ -23,7 +23,7 @@ from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import IN_PLACE, KEPT, Attrs, Factoring, LoopRule, Memory, Op, Sample
 from actorgraph.ops._arrays import largest, one, through_float32, tiny
-from actorgraph.ops._rules import NO_AXIS, NO_FLOAT, declare, raises
+from actorgraph.ops._rules import NO_AXIS, NO_FLOAT, declare, each, on, raises
 from actorgraph.ops.arithmetic import multiply, sqrt, square, subtract
 from actorgraph.ops.broadcasting import along_axis, broadcast_like, expand_dims, sum
 from actorgraph.ops.elementwise import astype, maximum
@@ -40,9 +40,9 @@ __all__ = [
 ]  # fmt: skip
 
 _AXIS_SAMPLES = (
-    Sample(((3, 4),), {"axis": 1}), Sample(((3, 4),), {"axis": 0}),
-    Sample(((2, 3, 4),), {"axis": 1}), Sample(((0, 2),), {"axis": 1}),
-    Sample(((2, 0),), {"axis": 1}),
+    on((3, 4), axis=1), on((3, 4), axis=0),
+    on((2, 3, 4), axis=1), on((0, 2), axis=1),
+    on((2, 0), axis=1),
 )  # fmt: skip
 
 
@@ -100,7 +100,7 @@ _SOFTMAX = declare(
     "softmax", "f[*s] -> f[*s]", _softmax_forward,
     vjp=(lambda ct, y, x, axis: _softmax_derivative(ct, y, axis),),
     jvp=lambda tans, y, x, axis: _softmax_derivative(tans[0], y, axis),
-    cost=lambda shapes, result, attrs: 25.0 * _size(result), samples=_AXIS_SAMPLES, memory=IN_PLACE,
+    cost=each(25), samples=_AXIS_SAMPLES, memory=IN_PLACE,
     loop=LoopRule("row", "exp({x} - {m}) / {e}"), doc="Exponentials that sum to 1 along an axis.",
 )  # fmt: skip
 
@@ -122,7 +122,7 @@ _LOG_SOFTMAX = declare(
     "log_softmax", "f[*s] -> f[*s]", _log_softmax_forward,
     vjp=(lambda ct, y, x, axis: ct - exp(y) * sum(ct, axis, keepdims=True),),
     jvp=lambda tans, y, x, axis: tans[0] - sum(exp(y) * tans[0], axis, keepdims=True),
-    cost=lambda shapes, result, attrs: 25.0 * _size(result), samples=_AXIS_SAMPLES, memory=IN_PLACE,
+    cost=each(25), samples=_AXIS_SAMPLES, memory=IN_PLACE,
     loop=LoopRule("row", "{x} - {m} - log({e})"), doc="Logarithm of softmax.",
 )  # fmt: skip
 
@@ -243,8 +243,7 @@ _REST_OF_ENTROPY = Op(
     cost=lambda shapes, result, attrs: float(_size(shapes[1])), memory=KEPT,
 )  # fmt: skip
 _REST_OF_PULL = Op(
-    "cross_entropy_pull_of_logs", _pull_scheme, _slopes,
-    cost=lambda shapes, result, attrs: 12.0 * _size(result),
+    "cross_entropy_pull_of_logs", _pull_scheme, _slopes, cost=each(12),
     memory=Memory("c", takes_out=True, in_place=(1,)),
 )  # fmt: skip
 
@@ -312,7 +311,7 @@ _ENTROPY_PULL = declare(
         lambda u, g, ct, logits, targets, reduction: _curvature(u, ct, logits, targets, reduction),
         None,
     ),
-    jvp=_entropy_pull_jvp, cost=lambda shapes, result, attrs: 25.0 * _size(result),
+    jvp=_entropy_pull_jvp, cost=each(25),
     samples=tuple(
         Sample((ct, (*rows, 4), rows), {"reduction": reduction}, ints={2: 4})
         for reduction, ct, rows in (
@@ -329,7 +328,7 @@ _ENTROPY_PULL = declare(
 
 _ENTROPY = declare(
     "cross_entropy", _entropy_scheme, _entropy_forward, vjp=(_entropy_vjp, None), jvp=_entropy_jvp,
-    cost=lambda shapes, result, attrs: 25.0 * _size(shapes[0]),
+    cost=each(25, 0),
     samples=tuple(
         Sample(((*rows, 4), rows), {"reduction": reduction}, ints={1: 4})
         for reduction in REDUCTIONS

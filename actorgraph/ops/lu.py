@@ -16,8 +16,8 @@ import numpy as np
 
 from actorgraph.errors import ShapeError
 from actorgraph.graph import Node, build
-from actorgraph.op import Op, Sample
-from actorgraph.ops._rules import NO_LAPACK, declare, raises
+from actorgraph.op import Op
+from actorgraph.ops._rules import NO_LAPACK, declare, on, raises
 from actorgraph.ops.broadcasting import conj, expand_dims, squeeze, zeros_like
 from actorgraph.ops.broadcasting import sum as sum_over
 from actorgraph.ops.creation import eye
@@ -213,8 +213,7 @@ def _shape(checks: Checks, x: Shape) -> Shape:
 
 _LU: Op = declare(
     "lu", "x[*s, m, n] -> x[*out]", _forward, shape=_shape, vjp=(_vjp,), jvp=_jvp,
-    cost=cubic_cost(2 / 3),
-    samples=(*SQUARE_SAMPLES, Sample(((4, 2),)), Sample(((2, 2, 3),)), Sample(((0, 3),))),
+    cost=cubic_cost(2 / 3), samples=(*SQUARE_SAMPLES, on((4, 2)), on((2, 2, 3)), on((0, 3))),
     doc="Lower and upper factor of each matrix in one, and the order of its rows.",
 )  # fmt: skip
 

@@ -15,7 +15,7 @@ from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import Attrs, Memory, Op, Sample
 from actorgraph.ops._arrays import machine_epsilon, raise_if
-from actorgraph.ops._rules import add_all, declare, raises
+from actorgraph.ops._rules import add_all, declare, on, raises
 from actorgraph.ops.arithmetic import neg
 from actorgraph.ops.broadcasting import conj, expand_dims
 from actorgraph.ops.broadcasting import sum as sum_over
@@ -59,14 +59,12 @@ def _diagonal_flops(shapes: Any, result: Any, attrs: Attrs) -> float:
 
 _DIAGONAL: Op = declare(
     "diagonal", "a[*s, m, n] -> a[*out]", _read_diagonal, shape=_diagonal_shape,
-    vjp=(lambda ct, y, x, offset, square: build(_PLACE, ct, x, offset=offset),),
-    linear=(0,), cost=_diagonal_flops,
+    vjp=(lambda ct, y, x, offset, square: build(_PLACE, ct, x, offset=offset),), linear=(0,),
+    cost=_diagonal_flops,
     samples=(
-        Sample(((3, 3),), {"offset": 0, "square": True}),
-        Sample(((2, 3, 4),), {"offset": 1, "square": False}),
-        Sample(((3, 4),), {"offset": -2, "square": False}),
-        Sample(((2, 2),), {"offset": 5, "square": False}),
-        Sample(((0, 2),), {"offset": 0, "square": False}),
+        on((3, 3), offset=0, square=True), on((2, 3, 4), offset=1, square=False),
+        on((3, 4), offset=-2, square=False), on((2, 2), offset=5, square=False),
+        on((0, 2), offset=0, square=False),
     ),
     memory=Memory(is_view=True), doc="Diagonal of each matrix of a batch.",
 )  # fmt: skip
@@ -75,8 +73,7 @@ _PLACE: Op = declare(
     "place_diagonal", "a[*s] -> a1[*t] -> a[*t]", _write_diagonal,
     vjp=(lambda ct, y, x, like, offset: matrix_diagonal(ct, offset), None), linear=(0,),
     samples=(
-        Sample(((3,), (3, 4)), {"offset": 0}), Sample(((2, 2), (2, 3, 4)), {"offset": 2}),
-        Sample(((1,), (3, 4)), {"offset": -2}),
+        on((3,), (3, 4), offset=0), on((2, 2), (2, 3, 4), offset=2), on((1,), (3, 4), offset=-2),
     ),
     doc="Zeros in the shape of another array, with the given diagonal.",
 )  # fmt: skip
@@ -169,10 +166,7 @@ def _embed(xp: Any, x: Any, offset: int) -> Any:
 _EMBED: Op = declare(
     "diag_embed", "a[*s, n] -> a[*out]", _embed, shape=_embed_shape,
     vjp=(lambda ct, y, x, offset: matrix_diagonal(ct, offset),), linear=(0,),
-    samples=(
-        Sample(((3,),), {"offset": 0}), Sample(((2, 3),), {"offset": -1}),
-        Sample(((0,),), {"offset": 1}),
-    ),
+    samples=(on((3,), offset=0), on((2, 3), offset=-1), on((0,), offset=1)),
     doc="Matrices with the given diagonals and zeros elsewhere.",
 )  # fmt: skip
 
@@ -257,9 +251,9 @@ def _triangle(name: str, doc: str) -> Op:
         return build(op, ct, k=k)
 
     samples = (
-        Sample(((3, 4),), {"k": 0}),
-        Sample(((2, 3, 3),), {"k": -1}),
-        Sample(((2, 0),), {"k": 1}),
+        on((3, 4), k=0),
+        on((2, 3, 3), k=-1),
+        on((2, 0), k=1),
     )
     op = declare(
         name, "a[*s, m, n] -> a[*s, m, n]", forward, vjp=(vjp,), linear=(0,),
@@ -326,7 +320,7 @@ def triu(x: Node, k: int = 0) -> Node:
 
 
 SQUARE_SAMPLES = (
-    Sample(((3, 3),)), Sample(((2, 2, 2),)), Sample(((0, 0),)), Sample(((0, 2, 2),)),
+    on((3, 3)), on((2, 2, 2)), on((0, 0)), on((0, 2, 2)),
 )  # fmt: skip
 """Where the law tests try functions of square matrices."""
 
@@ -496,7 +490,7 @@ _GAP_DIVIDE: Op = declare(
         Sample(((2, 3, 3), (2, 3)), {"mode": "squares"}, low=0.5),
         Sample(((4, 3), (3,)), {"mode": "value"}, low=0.5),
         Sample(((3, 3), (3,)), {"mode": "eigenvalues"}, low=0.5),
-        Sample(((0, 0), (0,)), {"mode": "difference"}),
+        on((0, 0), (0,), mode="difference"),
     ),
     doc="Divide matrices by gaps between values; a gap of 0 raises unless nothing needs it.",
 )  # fmt: skip

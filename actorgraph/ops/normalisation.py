@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.node import Buffer
-from actorgraph.op import IN_PLACE, KEPT, KEPT_OUT, Op, Sample
+from actorgraph.op import IN_PLACE, KEPT, KEPT_OUT, Op
 from actorgraph.ops import reductions
 from actorgraph.ops._arrays import machine_epsilon, through_float32
 from actorgraph.ops._pooling import AVERAGE
-from actorgraph.ops._rules import add_all, declare, raises
+from actorgraph.ops._rules import add_all, declare, each, on, raises
 from actorgraph.ops.arithmetic import power, sqrt, square
 from actorgraph.ops.broadcasting import expand_dims, reduced_shape, sum
 from actorgraph.ops.reductions import divide_by_size, mean
@@ -134,32 +134,32 @@ def _pull_jvp(
 
 
 _SAMPLES = (
-    Sample(((3, 4),), {"axis": (1,), "eps": 1e-3, "centred": True}),
-    Sample(((2, 3, 4),), {"axis": (0, 2), "eps": 1e-5, "centred": True}),
-    Sample(((3, 4),), {"axis": (0, 1), "eps": 1e-5, "centred": False}),
-    Sample(((0, 4),), {"axis": (1,), "eps": 1e-5, "centred": True}),
+    on((3, 4), axis=(1,), eps=1e-3, centred=True),
+    on((2, 3, 4), axis=(0, 2), eps=1e-5, centred=True),
+    on((3, 4), axis=(0, 1), eps=1e-5, centred=False),
+    on((0, 4), axis=(1,), eps=1e-5, centred=True),
 )
 
 _NORMALIZE: Op = declare(
     "standardize", "f[*s] -> f[*s]", _normalize_forward, vjp=(_normalize_derivative,),
     jvp=lambda tans, y, x, **attrs: _normalize_derivative(tans[0], y, x, **attrs),
-    cost=lambda shapes, result, attrs: 6 * prod(result), samples=_SAMPLES, memory=IN_PLACE,
+    cost=each(6), samples=_SAMPLES, memory=IN_PLACE,
     doc="Values without their mean over axes, divided by their standard deviation.",
 )  # fmt: skip
 
 _INVERSE: Op = declare(
     "inverse_deviation", "f[*s] -> f[*out]", _inverse_forward, shape=_kept, vjp=(_inverse_vjp,),
-    jvp=_inverse_jvp, cost=lambda shapes, result, attrs: 4 * prod(shapes[0]), samples=_SAMPLES,
+    jvp=_inverse_jvp, cost=each(4, 0), samples=_SAMPLES,
     memory=KEPT, doc="1 / sqrt(variance + eps) over axes, which stay as dims of size 1.",
 )  # fmt: skip
 
 _PULL: Op = declare(
     "standardize_pull", "f[*s] -> f[*s] -> f[*t] -> f[*s]", _pull_forward,
     vjp=(lambda u, g, ct, y, r, **attrs: build(_PULL, u, y, r, **attrs), _pull_vjp_y, _pull_vjp_r),
-    jvp=_pull_jvp, cost=lambda shapes, result, attrs: 6 * prod(result),
+    jvp=_pull_jvp, cost=each(6),
     samples=(
-        Sample(((3, 4), (3, 4), (3, 1)), {"axis": (1,), "centred": True}),
-        Sample(((2, 3, 4), (2, 3, 4), (1, 3, 1)), {"axis": (0, 2), "centred": False}),
+        on((3, 4), (3, 4), (3, 1), axis=(1,), centred=True),
+        on((2, 3, 4), (2, 3, 4), (1, 3, 1), axis=(0, 2), centred=False),
     ),
     memory=KEPT_OUT, doc="Gradient of standardize: r (ct - mean(ct) - y mean(ct y)).",
 )  # fmt: skip

@@ -10,7 +10,8 @@ from typing import Any
 
 from actorgraph.devices import Device, placement
 from actorgraph.graph import Node, build
-from actorgraph.op import Memory, Op, Sample, register
+from actorgraph.op import Memory, Op, register
+from actorgraph.ops._rules import on
 
 __all__ = ["to_device"]
 
@@ -27,7 +28,7 @@ _TO_DEVICE: Op = register(
         vjp=(lambda ct, y, x, device: ct,),
         jvp=lambda tans, y, x, device: tans[0],
         cost=lambda shapes, result, attrs: 1,
-        samples=(Sample(((3, 4),), {"device": "cpu"}),),
+        samples=(on((3, 4), device="cpu"),),
         memory=Memory(is_view=True),
         doc="The same value on another device; its gradient comes back.",
     )

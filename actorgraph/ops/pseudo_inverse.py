@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from actorgraph.graph import Node, build
-from actorgraph.op import Op, Sample
-from actorgraph.ops._rules import NO_LAPACK, declare, raises
+from actorgraph.op import Op
+from actorgraph.ops._rules import NO_LAPACK, declare, on, raises
 from actorgraph.ops.matrices import adjoint, as_matrices, cubic_cost
 from actorgraph.ops.matrices import hermitian as hermitian_part
 
@@ -57,7 +57,7 @@ _PINV: Op = declare(
     "pinv", "x[*s, m, n] -> x[*s, n, m]", _pinv_forward, vjp=(_pinv_vjp,), jvp=_pinv_jvp,
     cost=cubic_cost(20),
     samples=tuple(
-        Sample((shape,), {"rtol": None, "atol": 0.0})
+        on(shape, rtol=None, atol=0.0)
         for shape in ((3, 3), (4, 2), (2, 2, 3), (0, 2), (2, 0))
     ),
     in_blas=True, doc="Moore-Penrose pseudo-inverse of each matrix.",
@@ -118,11 +118,8 @@ def _rank_forward(xp: Any, x: Any, rtol: float | None, atol: float) -> Any:
 
 _RANK: Op = declare(
     "matrix_rank", "x[*s, m, n] -> int64[*s]", _rank_forward, cost=cubic_cost(4),
-    samples=(
-        Sample(((4, 2),), {"rtol": None, "atol": 0.0}),
-        Sample(((2, 2, 3),), {"rtol": 1e-3, "atol": 0.1}),
-    ),
-    in_blas=True, doc="Number of singular values of each matrix that are not 0.",
+    samples=(on((4, 2), rtol=None, atol=0.0), on((2, 2, 3), rtol=1e-3, atol=0.1)), in_blas=True,
+    doc="Number of singular values of each matrix that are not 0.",
 )  # fmt: skip
 
 

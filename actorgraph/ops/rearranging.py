@@ -13,9 +13,9 @@ import numpy as np
 
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
-from actorgraph.op import KEPT, Op, Sample
+from actorgraph.op import KEPT, Op
 from actorgraph.ops._arrays import accumulator, combine_at, through_float32
-from actorgraph.ops._rules import WRONG_AXIS, declare, raises
+from actorgraph.ops._rules import WRONG_AXIS, declare, on, raises
 from actorgraph.ops.broadcasting import axes_of, zeros_like
 from actorgraph.ops.broadcasting import sum as sum_over
 from actorgraph.ops.indexing import getitem
@@ -116,9 +116,8 @@ _ROLL: Op = declare(
     "roll", "a[*s] -> a[*s]", lambda xp, x, shift, axis: xp.roll(x, shift, axis), vjp=(_roll_back,),
     linear=(0,),
     samples=(
-        Sample(((3, 4),), {"shift": (1,), "axis": (1,)}),
-        Sample(((3, 4),), {"shift": (-2, 7), "axis": (0, 1)}),
-        Sample(((0, 2),), {"shift": (3,), "axis": (0,)}),
+        on((3, 4), shift=(1,), axis=(1,)), on((3, 4), shift=(-2, 7), axis=(0, 1)),
+        on((0, 2), shift=(3,), axis=(0,)),
     ),
     doc="Elements shifted along axes; what leaves at one end enters at the other.",
 )  # fmt: skip
@@ -206,17 +205,14 @@ _REPEAT_SAMPLES = (
 _REPEAT: Op = declare(
     "repeat", "a[*s] -> a[*out]", _repeat_forward, shape=_repeated,
     vjp=(lambda ct, y, x, **attrs: build(_REPEAT_ADJOINT, ct, x, **attrs),), linear=(0,),
-    samples=tuple(Sample(shapes, attrs) for shapes, attrs in _REPEAT_SAMPLES),
+    samples=tuple(on(*shapes, **attrs) for shapes, attrs in _REPEAT_SAMPLES),
     doc="Each entry along an axis several times in a row.",
 )  # fmt: skip
 
 _REPEAT_ADJOINT: Op = declare(
     "repeat_adjoint", "n[*s] -> a[*t] -> n[*t]", _repeat_back,
     vjp=(lambda ct, y, c, x, **attrs: build(_REPEAT, ct, **attrs), None), linear=(0,),
-    samples=(
-        Sample(((3, 8), (3, 4)), {"repeats": 2, "axis": 1}),
-        Sample(((5, 4), (3, 4)), {"repeats": (2, 0, 3), "axis": 0}),
-    ),
+    samples=(on((3, 8), (3, 4), repeats=2, axis=1), on((5, 4), (3, 4), repeats=(2, 0, 3), axis=0)),
     doc="Sums over the copies that repeat makes.",
 )  # fmt: skip
 
@@ -292,8 +288,8 @@ _TILE: Op = declare(
     "tile", "a[*s] -> a[*out]", lambda xp, x, reps: xp.tile(x, reps), shape=_tiled,
     vjp=(lambda ct, y, x, reps: build(_TILE_ADJOINT, ct, x, reps=reps),), linear=(0,),
     samples=(
-        Sample(((3, 4),), {"reps": (2,)}), Sample(((2, 3),), {"reps": (2, 1, 3)}),
-        Sample(((),), {"reps": (2,)}), Sample(((2, 3),), {"reps": (0, 1)}),
+        on((3, 4), reps=(2,)), on((2, 3), reps=(2, 1, 3)),
+        on((), reps=(2,)), on((2, 3), reps=(0, 1)),
     ),
     doc="The whole array side by side with itself.",
 )  # fmt: skip
@@ -301,9 +297,7 @@ _TILE: Op = declare(
 _TILE_ADJOINT: Op = declare(
     "tile_adjoint", "n[*s] -> a[*t] -> n[*t]", _tile_back,
     vjp=(lambda ct, y, c, x, reps: build(_TILE, ct, reps=reps), None), linear=(0,),
-    samples=(
-        Sample(((3, 8), (3, 4)), {"reps": (2,)}), Sample(((2, 2, 9), (2, 3)), {"reps": (2, 1, 3)}),
-    ),
+    samples=(on((3, 8), (3, 4), reps=(2,)), on((2, 2, 9), (2, 3), reps=(2, 1, 3))),
     doc="Sums over the copies that tile makes.",
 )  # fmt: skip
 
@@ -374,8 +368,8 @@ _PAD: Op = declare(
     "pad", "a[*s] -> a[] -> a[*out]", _pad_forward, shape=_padded,
     vjp=(lambda ct, y, x, value, widths: getitem(ct, _middle(widths)), _border_sum), jvp=_pad_jvp,
     samples=(
-        Sample(((3, 4), ()), {"widths": ((1, 2), (0, 3))}),
-        Sample(((0, 2), ()), {"widths": ((1, 0), (0, 0))}), Sample(((), ()), {"widths": ()}),
+        on((3, 4), (), widths=((1, 2), (0, 3))),
+        on((0, 2), (), widths=((1, 0), (0, 0))), on((), (), widths=()),
     ),
     memory=KEPT, doc="An array with a constant border.",
 )  # fmt: skip
@@ -407,16 +401,14 @@ _BORDER_SAMPLES = (
 _PAD_OWN: Op = declare(
     "pad_own", "a[*s] -> a[*out]", lambda xp, x, widths, mode: xp.pad(x, widths, mode),
     shape=_padded, vjp=(lambda ct, y, x, **attrs: build(_PAD_OWN_ADJOINT, ct, x, **attrs),),
-    linear=(0,), samples=tuple(Sample(((3, 4),), attrs) for attrs in _BORDER_SAMPLES),
+    linear=(0,), samples=tuple(on((3, 4), **attrs) for attrs in _BORDER_SAMPLES),
     doc="An array with a border of its own entries.",
 )  # fmt: skip
 
 _PAD_OWN_ADJOINT: Op = declare(
     "pad_own_adjoint", "n[*s] -> a[*t] -> n[*t]", _fold,
     vjp=(lambda ct, y, c, x, **attrs: build(_PAD_OWN, ct, **attrs), None), linear=(0,),
-    samples=(
-        Sample(((6, 7), (3, 4)), _BORDER_SAMPLES[0]), Sample(((6, 7), (3, 4)), _BORDER_SAMPLES[1]),
-    ),
+    samples=(on((6, 7), (3, 4), **_BORDER_SAMPLES[0]), on((6, 7), (3, 4), **_BORDER_SAMPLES[1])),
     doc="The inside with each entry of the border added to the entry that it copies.",
 )  # fmt: skip
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from actorgraph.errors import ShapeError
 from actorgraph.graph import Node, build
-from actorgraph.op import IN_PLACE, KEPT, KEPT_OUT, Factoring, LoopRule, Memory, Op, Sample
+from actorgraph.op import IN_PLACE, KEPT, KEPT_OUT, Factoring, LoopRule, Memory, Op
 from actorgraph.ops._arrays import (
     accumulator,
     exp_without_warning,
@@ -27,7 +27,7 @@ from actorgraph.ops._arrays import (
     through_float32,
 )
 from actorgraph.ops._declare import Binary, Derivative, Reduction, binary, reduction
-from actorgraph.ops._rules import add_all, declare, raises
+from actorgraph.ops._rules import add_all, declare, each, on, raises
 from actorgraph.ops.activations import sigmoid
 from actorgraph.ops.arithmetic import is_complex, real
 from actorgraph.ops.broadcasting import (
@@ -46,7 +46,7 @@ from actorgraph.types import UNKNOWN, Checks, Shape, size_of
 __all__ = ["logaddexp", "logaddexp2", "logsumexp", "max", "mean", "min", "nanmax", "nanmin"]
 
 Axes = tuple[int, ...]
-_SAMPLES = (*REDUCTION_SAMPLES, Sample(((0, 2),), {"axis": (1,), "keepdims": False}))
+_SAMPLES = (*REDUCTION_SAMPLES, on((0, 2), axis=(1,), keepdims=False))
 
 
 def _kept(reduced: Node, axis: Axes, keepdims: bool) -> Node:
@@ -66,7 +66,7 @@ def _divide_forward(xp: Any, x: Any, size: int, out: Any = None) -> Any:
 DIVIDE_BY_SIZE: Op = declare(
     "divide_by_size", "x[*s] -> x[*s]", _divide_forward,
     vjp=(lambda ct, y, x, size: build(DIVIDE_BY_SIZE, ct, size=size),), linear=(0,),
-    samples=(Sample(((3, 4),), {"size": 12}), Sample(((),), {"size": 0})), memory=IN_PLACE,
+    samples=(on((3, 4), size=12), on((), size=0)), memory=IN_PLACE,
     loop=LoopRule("value", "divide(x, size)"),
     doc="Divide by a number of elements that the run knows.",
 )  # fmt: skip
@@ -74,7 +74,7 @@ DIVIDE_BY_SIZE: Op = declare(
 _SIZE_ALONG: Op = declare(
     "size_along", "x[*s] -> x[]",
     lambda xp, x, axis: xp.asarray(prod(x.shape[i] for i in axis) or 1, x.dtype), vjp=(None,),
-    jvp=lambda tans, y, x, axis: None, samples=(Sample(((3, 4),), {"axis": (0, 1)}),),
+    jvp=lambda tans, y, x, axis: None, samples=(on((3, 4), axis=(0, 1)),),
     shape_only=(0,), doc="Number of elements along axes, at least 1.",
 )  # fmt: skip
 
@@ -238,18 +238,15 @@ def _pull_jvp(
 
 _REST_OF_PULL = Op(
     "logsumexp_pull_of_exponentials", "f[*r] -> f[*r] -> f[*s] -> f[*s] -> f[*s]", _pull_forward,
-    cost=lambda shapes, result, attrs: 2.0 * prod(result),
-    memory=Memory("kept", takes_out=True, in_place=(3,)),
+    cost=each(2), memory=Memory("kept", takes_out=True, in_place=(3,)),
 )  # fmt: skip
 _PULL: Op = declare(
     "logsumexp_pull", "f[*r] -> f[*r] -> f[*s] -> f[*s]", _pull_forward,
-    vjp=tuple(map(_pull_vjp, range(3))), jvp=_pull_jvp,
-    cost=lambda shapes, result, attrs: 6.0 * prod(result),
+    vjp=tuple(map(_pull_vjp, range(3))), jvp=_pull_jvp, cost=each(6),
     samples=(
-        Sample(((3,), (3,), (3, 4)), {"axis": (1,), "keepdims": False}),
-        Sample(((3, 1), (3, 1), (3, 4)), {"axis": (1,), "keepdims": True}),
-        Sample(((), (), (2, 3)), {"axis": (0, 1), "keepdims": False}),
-        Sample(((), (), ()), {"axis": (), "keepdims": False}),
+        on((3,), (3,), (3, 4), axis=(1,), keepdims=False),
+        on((3, 1), (3, 1), (3, 4), axis=(1,), keepdims=True),
+        on((), (), (2, 3), axis=(0, 1), keepdims=False), on((), (), (), axis=(), keepdims=False),
     ),
     memory=KEPT, split=Factoring(EXPONENTIALS, {}, (2,), _REST_OF_PULL, beside=True),
     doc="Gradient of logsumexp: ct * exp(x - y), where y is its result; 0 in a row of -inf.",
@@ -263,13 +260,13 @@ def _logsumexp_vjp(ct: Node, y: Node, x: Node, axis: Axes, keepdims: bool) -> No
 _REST_OF_LOGSUMEXP = Op(
     "logsumexp_of_exponentials", "f[*s] -> f[*s] -> f[*out]", _logsumexp_forward,
     shape=lambda checks, x, e, **attrs: reduced_shape(checks, x, **attrs),
-    cost=lambda shapes, result, attrs: 2.0 * prod(shapes[0]), memory=KEPT,
+    cost=each(2, 0), memory=KEPT,
 )  # fmt: skip
 
 logsumexp = reduction(
     "logsumexp", "f[*s] -> f[*out]", _logsumexp_forward,
     "log(sum(exp(x))) over axes, without overflow.", shape=_extremum_shape, vjp=(_logsumexp_vjp,),
-    slope=_softmax, samples=_SAMPLES, cost=lambda shapes, result, attrs: 6 * prod(shapes[0]),
+    slope=_softmax, samples=_SAMPLES, cost=each(6, 0),
     memory=KEPT, split=Factoring(EXPONENTIALS, {}, (0,), _REST_OF_LOGSUMEXP, beside=True),
     notes="Computed as ``max(x) + log(sum(exp(x - max(x))))`` where the sum would overflow or "
     "vanish.  A row of -inf gives -inf, with gradient 0, and so does an empty axis.",

@@ -16,7 +16,7 @@ import numpy as np
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import CONSTANT, Attrs, Memory, Op, Sample
-from actorgraph.ops._rules import declare, raises
+from actorgraph.ops._rules import declare, on, raises
 from actorgraph.types import UNKNOWN, Checks, Dim, Shape, shape_from, size_of
 
 __all__ = ["flatten", "ravel", "reshape"]
@@ -37,17 +37,14 @@ def _reshaped(checks: Checks, x: Shape, *, shape: Shape) -> Shape:
 _RESHAPE: Op = declare(
     "reshape", "a[*s] -> a[*out]", lambda xp, x, shape: xp.reshape(x, shape), shape=_reshaped,
     vjp=(lambda ct, y, x, shape: reshape_like(ct, x),), linear=(0,),
-    samples=(
-        Sample(((3, 4),), {"shape": (2, 6)}), Sample(((3, 4),), {"shape": (-1, 2)}),
-        Sample(((),), {"shape": (1, 1)}),
-    ),
+    samples=(on((3, 4), shape=(2, 6)), on((3, 4), shape=(-1, 2)), on((), shape=(1, 1))),
     memory=Memory("ordered"), doc="The same elements in another shape.",
 )  # fmt: skip
 
 _RESHAPE_LIKE: Op = declare(
     "reshape_like", "a[*s] -> a1[*t] -> a[*t]", lambda xp, x, like: xp.reshape(x, xp.shape(like)),
     vjp=(lambda ct, y, x, like: reshape_like(ct, x), None), linear=(0,),
-    samples=(Sample(((3, 4), (6, 2))),), memory=Memory("ordered"),
+    samples=(on((3, 4), (6, 2)),), memory=Memory("ordered"),
     doc="The same elements in the shape of another array.",
 )  # fmt: skip
 
@@ -150,10 +147,7 @@ _FLATTEN: Op = declare(
     "flatten", "a[*s] -> a[*out]", _flat_forward, shape=_flat_shape,
     vjp=(lambda ct, y, x, start, stop: reshape_like(ct, x),), linear=(0,),
     cost=lambda shapes, result, attrs: 1,
-    samples=(
-        Sample(((2, 3, 4),), {"start": 1, "stop": 3}),
-        Sample(((0, 3, 4),), {"start": 0, "stop": 2}),
-    ),
+    samples=(on((2, 3, 4), start=1, stop=3), on((0, 3, 4), start=0, stop=2)),
     memory=Memory("ordered"),
     doc="Neighbouring dims merged, where only the run knows the other dims.",
 )  # fmt: skip
@@ -311,9 +305,8 @@ def _merge_flops(shapes: Any, result: Any, attrs: Attrs) -> float:
 
 _MERGE: Op = declare(
     "merge_dims", "a[*s] -> a[*out]", lambda xp, x, groups: xp.reshape(x, _merged(x.shape, groups)),
-    shape=_merge_shape, vjp=(lambda ct, y, x, groups: reshape_like(ct, x),),
-    linear=(0,), cost=_merge_flops,
-    samples=(Sample(((2, 3, 4),), {"groups": (1, 2)}), Sample(((2, 0),), {"groups": (2, 0)})),
+    shape=_merge_shape, vjp=(lambda ct, y, x, groups: reshape_like(ct, x),), linear=(0,),
+    cost=_merge_flops, samples=(on((2, 3, 4), groups=(1, 2)), on((2, 0), groups=(2, 0))),
     doc="Merge groups of adjacent dims into one dim each.",
 )  # fmt: skip
 
@@ -346,10 +339,7 @@ _SPLIT: Op = declare(
     "group_dim", "a[*s] -> a[*out]", _split_forward, shape=_split_shape,
     vjp=(lambda ct, y, x, axis, parts, size: reshape_like(ct, x),), linear=(0,),
     cost=lambda shapes, result, attrs: 1,
-    samples=(
-        Sample(((2, 6, 3),), {"axis": 1, "parts": 2, "size": -1}),
-        Sample(((6, 0),), {"axis": 1, "parts": -1, "size": 2}),
-    ),
+    samples=(on((2, 6, 3), axis=1, parts=2, size=-1), on((6, 0), axis=1, parts=-1, size=2)),
     memory=Memory(is_view=True),
     doc="One dim as two: parts and what each holds, one of both given and the other -1.",
 )  # fmt: skip

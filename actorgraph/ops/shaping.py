@@ -17,7 +17,7 @@ from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import FRESH, KEPT_OUT, Attrs, Memory, Op, Sample, Together
 from actorgraph.operands import as_node
-from actorgraph.ops._rules import declare, raises
+from actorgraph.ops._rules import declare, on, raises
 from actorgraph.ops.broadcasting import along_axis, axes_of, zeros_like
 from actorgraph.ops.elementwise import astype
 from actorgraph.ops.indexing import getitem
@@ -61,9 +61,9 @@ _TRANSPOSE: Op = declare(
     shape=_transposed, vjp=(lambda ct, y, x, axes: transpose(ct, _inverse(axes)),), linear=(0,),
     cost=lambda shapes, result, attrs: 1,
     samples=(
-        Sample(((3, 4),), {"axes": (1, 0)}),
-        Sample(((2, 3, 4),), {"axes": (2, 0, 1)}),
-        Sample(((0, 2),), {"axes": (1, 0)}),
+        on((3, 4), axes=(1, 0)),
+        on((2, 3, 4), axes=(2, 0, 1)),
+        on((0, 2), axes=(1, 0)),
     ),
     memory=Memory(is_view=True), quick=_quick_transpose,
     doc="The same elements with the axes in another order; a view.",
@@ -161,8 +161,8 @@ _CONCATENATE: Op = declare(
     "concatenate", _join_scheme, lambda xp, *xs, axis, out=None: xp.concatenate(xs, axis, out),
     shape=_concatenated, vjp=Together(_concatenate_vjp), jvp=_concatenate_jvp,
     samples=(
-        Sample(((2, 3), (4, 3)), {"axis": 0}), Sample(((2, 3), (2, 1), (2, 2)), {"axis": 1}),
-        Sample(((3,),), {"axis": 0}), Sample(((0, 2), (1, 2)), {"axis": 0}),
+        on((2, 3), (4, 3), axis=0), on((2, 3), (2, 1), (2, 2), axis=1),
+        on((3,), axis=0), on((0, 2), (1, 2), axis=0),
     ),
     memory=KEPT_OUT, jointly=(), doc="Join arrays along an axis.",
 )  # fmt: skip
@@ -178,12 +178,9 @@ _STARTS: Op = declare(
     ),
     shape=lambda checks, *shapes, axis: (len(shapes),),
     cost=lambda shapes, result, attrs: len(shapes),
-    samples=(
-        Sample(((2, 3), (4, 3)), {"axis": 0}),
-        Sample(((2, 3), (2, 1), (2, 2)), {"axis": 1}),
-    ),
+    samples=(on((2, 3), (4, 3), axis=0), on((2, 3), (2, 1), (2, 2), axis=1)),
     doc="Where each argument of concatenate begins in its result.",
-)
+)  # fmt: skip
 
 
 def _place(start: Any, part: Any, axis: int) -> tuple[slice, ...]:
@@ -317,10 +314,7 @@ def _stack_jvp(tans: tuple[Node | None, ...], y: Node, *xs: Node, axis: int) -> 
 _STACK: Op = declare(
     "stack", _join_scheme, lambda xp, *xs, axis, out=None: xp.stack(xs, axis, out),
     shape=_stack_shape, vjp=Together(_stack_vjp), jvp=_stack_jvp,
-    samples=(
-        Sample(((2, 3), (2, 3)), {"axis": 0}), Sample(((2, 3), (2, 3), (2, 3)), {"axis": 2}),
-        Sample(((), ()), {"axis": 0}),
-    ),
+    samples=(on((2, 3), (2, 3), axis=0), on((2, 3), (2, 3), (2, 3), axis=2), on((), (), axis=0)),
     memory=KEPT_OUT, jointly=(), doc="Join arrays along a new axis.",
 )  # fmt: skip
 
@@ -381,8 +375,8 @@ _SPLIT_PART: Op = declare(
     shape=_part_shape, vjp=(lambda ct, y, x, **attrs: build(_PART_ADJOINT, ct, x, **attrs),),
     linear=(0,), cost=lambda shapes, result, attrs: 1,
     samples=(
-        Sample(((6, 2),), {"part": 1, "parts": 3, "sizes": None, "axis": 0}),
-        Sample(((2, 6),), {"part": 1, "parts": 3, "sizes": (1, 3, 2), "axis": 1}),
+        on((6, 2), part=1, parts=3, sizes=None, axis=0),
+        on((2, 6), part=1, parts=3, sizes=(1, 3, 2), axis=1),
     ),
     memory=Memory(is_view=True), doc="One of several parts of an axis; a view.",
 )  # fmt: skip
@@ -391,8 +385,8 @@ _PART_ADJOINT: Op = declare(
     "split_part_adjoint", "a[*s] -> a1[*t] -> a[*t]", _part_back,
     vjp=(lambda ct, y, c, x, **attrs: build(_SPLIT_PART, ct, **attrs), None), linear=(0,),
     samples=(
-        Sample(((2, 2), (6, 2)), {"part": 1, "parts": 3, "sizes": None, "axis": 0}),
-        Sample(((2, 3), (2, 6)), {"part": 1, "parts": 3, "sizes": (1, 3, 2), "axis": 1}),
+        on((2, 2), (6, 2), part=1, parts=3, sizes=None, axis=0),
+        on((2, 3), (2, 6), part=1, parts=3, sizes=(1, 3, 2), axis=1),
     ),
     doc="Zeros with an array in the place of one part of an axis.",
 )  # fmt: skip

@@ -16,7 +16,7 @@ from actorgraph.graph import Node, build
 from actorgraph.op import Attrs, Op, Sample
 from actorgraph.operands import as_node
 from actorgraph.ops._arrays import running
-from actorgraph.ops._rules import declare, raises
+from actorgraph.ops._rules import declare, each, on, raises
 from actorgraph.ops.arithmetic import floor_divide, mod
 from actorgraph.ops.assignment import index_put, scatter_add
 from actorgraph.ops.broadcasting import (
@@ -74,9 +74,9 @@ def _argsort_forward(xp: Any, x: Any, axis: int, descending: bool) -> Any:
 
 
 _SORT_SAMPLES = (
-    Sample(((3, 4),), {"axis": 1, "descending": False}),
-    Sample(((3, 4),), {"axis": 0, "descending": True}),
-    Sample(((0, 2),), {"axis": 0, "descending": False}),
+    on((3, 4), axis=1, descending=False),
+    on((3, 4), axis=0, descending=True),
+    on((0, 2), axis=0, descending=False),
 )
 
 _ARGSORT: Op = declare(
@@ -185,10 +185,7 @@ def _topk_forward(xp: Any, x: Any, k: int, axis: int, largest: bool) -> Any:
 
 _TOPK: Op = declare(
     "topk_indices", "r[*s] -> int64[*out]", _topk_forward, shape=_topk_shape, cost=_cost,
-    samples=(
-        Sample(((3, 4),), {"k": 2, "axis": 1, "largest": True}),
-        Sample(((3, 4),), {"k": 0, "axis": 0, "largest": False}),
-    ),
+    samples=(on((3, 4), k=2, axis=1, largest=True), on((3, 4), k=0, axis=0, largest=False)),
     doc="Positions of the k largest or smallest entries along an axis, in order.",
 )  # fmt: skip
 
@@ -254,7 +251,7 @@ def _mode_forward(xp: Any, x: Any, axis: int) -> Any:
 
 _MODE: Op = declare(
     "mode_indices", "r[*s] -> int64[*out]", _mode_forward, shape=_mode_shape, cost=_cost,
-    samples=(Sample(((3, 4),), {"axis": 1}, ints={0: 3}), Sample(((4, 2),), {"axis": 0})),
+    samples=(Sample(((3, 4),), {"axis": 1}, ints={0: 3}), on((4, 2), axis=0)),
     doc="Position of the most frequent value along an axis.",
 )  # fmt: skip
 
@@ -297,10 +294,9 @@ def mode(x: Node, axis: int = -1, keepdims: bool = False) -> tuple[Node, Node]:
 _SEARCH: Op = declare(
     "searchsorted", "r[n] -> r[*s] -> int64[*s]",
     lambda xp, ordered, x, side: xp.asarray(xp.searchsorted(ordered, x, side), xp.int64),
-    cost=lambda shapes, result, attrs: 10.0 * prod(result),
+    cost=each(10),
     samples=(
-        Sample(((4,), (2, 3)), {"side": "left"}, ints={0: 5, 1: 5}),
-        Sample(((0,), (3,)), {"side": "right"}),
+        Sample(((4,), (2, 3)), {"side": "left"}, ints={0: 5, 1: 5}), on((0,), (3,), side="right"),
     ),
     doc="Where values would have to be inserted into a sorted array.",
 )  # fmt: skip

@@ -17,7 +17,7 @@ from actorgraph.graph import Node, build
 from actorgraph.op import Op, Sample
 from actorgraph.ops._arrays import by_host, highest, is_half
 from actorgraph.ops._declare import Unary, binary, documented, nary_elementwise, unary
-from actorgraph.ops._rules import add_all, raises
+from actorgraph.ops._rules import add_all, on, raises
 from actorgraph.ops.arithmetic import imag, real, reciprocal, sign, sqrt, square
 from actorgraph.ops.elementwise import clip, minimum, where
 from actorgraph.ops.exponential import exp, log, log1p
@@ -169,10 +169,7 @@ def _sinc_forward(xp: Any, x: Any, order: int) -> Any:
 _SINC: Op = nary_elementwise(
     "sinc", "f[*s] -> f[*s]", _sinc_forward,
     (lambda t, y, x, order: t * build(_SINC, x, order=order + 1),), flops=60,
-    samples=(
-        Sample(((3, 4),), {"order": 0}), Sample(((),), {"order": 0}),
-        Sample(((0, 2),), {"order": 0}), Sample(((3, 4),), {"order": 3}),
-    ),
+    samples=(on((3, 4), order=0), on((), order=0), on((0, 2), order=0), on((3, 4), order=3)),
     doc="sin(pi x) / (pi x), 1 at 0; or its derivative of an order.",
 )  # fmt: skip
 

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from actorgraph.graph import Node, build
-from actorgraph.op import Attrs, Op, Sample
-from actorgraph.ops._rules import NO_LAPACK, NOT_SQUARE, declare, raises
+from actorgraph.op import Attrs, Op
+from actorgraph.ops._rules import NO_LAPACK, NOT_SQUARE, declare, on, raises
 from actorgraph.ops.arithmetic import imag, real
 from actorgraph.ops.broadcasting import conj, expand_dims, zeros_like
 from actorgraph.ops.broadcasting import sum as sum_over
@@ -261,8 +261,7 @@ def _svd_jvp(tans: tuple[Node, ...], y: Node, x: Node) -> Node:
 
 _SVD: Op = declare(
     "svd", "x[*s, m, n] -> x[*out]", _svd_forward, shape=_svd_shape, vjp=(_svd_vjp,), jvp=_svd_jvp,
-    cost=cubic_cost(20),
-    samples=(*SQUARE_SAMPLES, Sample(((4, 2),)), Sample(((2, 2, 3),)), Sample(((0, 3),))),
+    cost=cubic_cost(20), samples=(*SQUARE_SAMPLES, on((4, 2)), on((2, 2, 3)), on((0, 3))),
     in_blas=True, doc="Singular values and vectors of each matrix, stacked.",
 )  # fmt: skip
 
@@ -325,7 +324,7 @@ _SVDVALS: Op = declare(
     "svdvals", "x[*s, m, n] -> x[*out]",
     lambda xp, x: xp.linalg.svd(x, compute_uv=False).astype(x.dtype), shape=_svdvals_shape,
     vjp=(_svdvals_vjp,), jvp=_svdvals_jvp, cost=cubic_cost(4),
-    samples=(*SQUARE_SAMPLES, Sample(((4, 2),)), Sample(((2, 2, 3),)), Sample(((0, 3),))),
+    samples=(*SQUARE_SAMPLES, on((4, 2)), on((2, 2, 3)), on((0, 3))),
     in_blas=True, doc="Singular values of each matrix.",
 )  # fmt: skip
 
@@ -434,7 +433,7 @@ def _eig_shape(checks: Checks, x: Shape, *, dtype: str) -> Shape:
     return (*x[:-2], x[-1] + 1, x[-1])
 
 
-_SAMPLES = tuple(Sample(one.shapes, {"dtype": "complex128"}) for one in SQUARE_SAMPLES)
+_SAMPLES = tuple(on(*one.shapes, dtype="complex128") for one in SQUARE_SAMPLES)
 
 _EIG: Op = declare(
     "eig", _scheme("*out"), _eig_forward, shape=_eig_shape, vjp=(_eig_vjp,), jvp=_eig_jvp,

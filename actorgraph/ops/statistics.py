@@ -14,7 +14,7 @@ from actorgraph.op import KEPT_OUT, Op, Sample
 from actorgraph.operands import as_node
 from actorgraph.ops._arrays import accumulator, all_finite, largest, row_squares, smallest
 from actorgraph.ops._declare import Binary, binary, reduction_op
-from actorgraph.ops._rules import WRONG_AXIS, declare, raises
+from actorgraph.ops._rules import WRONG_AXIS, declare, each, on, raises
 from actorgraph.ops.arithmetic import abs as size_of_each
 from actorgraph.ops.arithmetic import imag, is_complex, power, real, sign, sqrt
 from actorgraph.ops.broadcasting import (
@@ -50,7 +50,7 @@ Axes = tuple[int, ...]
 
 
 def _with(attrs: dict[str, Any]) -> tuple[Sample, ...]:
-    return tuple(Sample(s.shapes, {**s.attrs, **attrs}) for s in REDUCTION_SAMPLES[:3])
+    return tuple(on(*s.shapes, **s.attrs, **attrs) for s in REDUCTION_SAMPLES[:3])
 
 
 # -- var and std ------------------------------------------------------------------------------
@@ -93,12 +93,8 @@ def _deviation_forward(xp: Any, x: Any, axis: Axes, ddof: float) -> Any:
 # A symmetric linear map: it is its own adjoint.
 _DEVIATION: Op = declare(
     "deviation", "f[*s] -> f[*s]", _deviation_forward,
-    vjp=(lambda ct, y, x, **attrs: build(_DEVIATION, ct, **attrs),), linear=(0,),
-    cost=lambda shapes, result, attrs: 4 * prod(result),
-    samples=(
-        Sample(((3, 4),), {"axis": (0, 1), "ddof": 1}),
-        Sample(((2, 3),), {"axis": (1,), "ddof": 0}),
-    ),
+    vjp=(lambda ct, y, x, **attrs: build(_DEVIATION, ct, **attrs),), linear=(0,), cost=each(4),
+    samples=(on((3, 4), axis=(0, 1), ddof=1), on((2, 3), axis=(1,), ddof=0)),
     doc="(x - mean(x)) / (n - ddof) over axes.",
 )  # fmt: skip
 
@@ -115,11 +111,11 @@ def _std_slope(y: Node, x: Node, axis: Axes, keepdims: bool, ddof: float) -> Nod
 _SPREADS = (*_with({"ddof": 0}), *_with({"ddof": 1})[:2])
 _VAR = reduction_op(
     "var", "f[*s] -> f[*out]", _var_forward, _var_slope, samples=_SPREADS,
-    cost=lambda shapes, result, attrs: 5.0 * prod(shapes[0]), doc="Variance over axes.",
+    cost=each(5, 0), doc="Variance over axes.",
 )  # fmt: skip
 _STD = reduction_op(
     "std", "f[*s] -> f[*out]", _std_forward, _std_slope, samples=_SPREADS,
-    cost=lambda shapes, result, attrs: 5.0 * prod(shapes[0]), doc="Standard deviation over axes.",
+    cost=each(5, 0), doc="Standard deviation over axes.",
 )  # fmt: skip
 
 
@@ -262,12 +258,10 @@ def _norm_slope(y: Node, x: Node, axis: Axes, keepdims: bool, p: float) -> Node:
 
 
 _NORM = reduction_op(
-    "norm", "f[*s] -> f[*out]", _norm_forward, _norm_slope,
-    cost=lambda shapes, result, attrs: 8.0 * prod(shapes[0]),
+    "norm", "f[*s] -> f[*out]", _norm_forward, _norm_slope, cost=each(8, 0),
     doc="(sum(abs(x) ** p)) ** (1 / p) over axes.",
     samples=(
-        *_with({"p": 2.0}),
-        *(_with({"p": p})[1] for p in (0.0, 1.0, 1.5, 3.0, -2.0, inf, -inf)),
+        *_with({"p": 2.0}), *(_with({"p": p})[1] for p in (0.0, 1.0, 1.5, 3.0, -2.0, inf, -inf)),
     ),
 )  # fmt: skip
 

@@ -17,9 +17,9 @@ import numpy as np
 
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
-from actorgraph.op import Op, Sample
+from actorgraph.op import Op
 from actorgraph.ops._arrays import through_float32
-from actorgraph.ops._rules import declare, raises
+from actorgraph.ops._rules import declare, on, raises
 from actorgraph.ops.broadcasting import expand_dims, squeeze
 from actorgraph.ops.reshaping import flatten, reshape
 from actorgraph.ops.shaping import swap_last
@@ -285,9 +285,8 @@ _IM2COL: Op = declare(
     "im2col", "x[*s] -> x[*out]", _im2col_forward, shape=_im2col_shape, vjp=(_im2col_vjp,),
     linear=(0,),
     samples=(
-        Sample(((2, 2, 4, 3),), {**_GEOMETRY, "size": None}),
-        Sample(((1, 2, 5),), {**_WIDE, "size": None}),
-        Sample(((0, 2, 5),), {**_WIDE, "size": None}),
+        on((2, 2, 4, 3), **_GEOMETRY, size=None), on((1, 2, 5), **_WIDE, size=None),
+        on((0, 2, 5), **_WIDE, size=None),
     ),
     doc="Windows of an image as rows.",
 )  # fmt: skip
@@ -295,8 +294,7 @@ _IM2COL: Op = declare(
 _COL2IM: Op = declare(
     "col2im", _col2im_scheme, _col2im_forward, shape=_col2im_shape, vjp=_col2im_vjp, linear=(0,),
     samples=(
-        Sample(((1, 2, 3, 12),), {**_GEOMETRY, "size": (4, 3)}),
-        Sample(((1, 3, 4), (1, 2, 5)), {**_WIDE, "size": None}),
+        on((1, 2, 3, 12), **_GEOMETRY, size=(4, 3)), on((1, 3, 4), (1, 2, 5), **_WIDE, size=None),
     ),
     doc="Rows of windows added into an image: the adjoint of im2col.",
 )  # fmt: skip
