@@ -55,16 +55,6 @@ def array(
     return expand_dims(found, tuple(range(ndmin - found.ndim))) if ndmin > found.ndim else found
 
 
-def asarray(a: Any, dtype: Any = None, order: Any = None, *, copy: Any = None) -> Node:
-    """An array of nested lists of nodes, arrays and numbers."""
-    return shaping.array(a, dtype)
-
-
-def full(shape: Any, fill_value: Node, dtype: Any = None, order: Any = "C") -> Node:
-    """An array of one value, which is a node."""
-    return creation.full(fill_value, shape, fill_value, dtype)
-
-
 def block(arrays: Any) -> Node:
     """Join nested lists of blocks: the innermost along the last axis, the next before it."""
     home = node_of(*_leaves(arrays))
@@ -105,11 +95,6 @@ def _or(x: Node, y: Node) -> Node:
     return creation.full_like(x, True, "bool") | creation.full_like(y, True, "bool")
 
 
-def array_equiv(a1: Any, a2: Any) -> Any:
-    """Whether all elements are equal, where the shapes broadcast."""
-    return np.all(np.equal(*nodes_of((a1, a2))))
-
-
 def answer(name: str, a: Node, axis: int | None = None) -> Any:
     """Return what the type of a node tells under a name of `ANSWERS`."""
     if name in ("shape", "ndim"):
@@ -139,31 +124,6 @@ def real_if_close(a: Node, tol: float = 100) -> Node:
             f"np.real_if_close of the complex {a!r}: its dtype would depend on values; use np.real"
         )
     return a
-
-
-def isreal(x: Node) -> Any:
-    """Whether the imaginary part is 0."""
-    return np.imag(x) == 0
-
-
-def iscomplex(x: Node) -> Any:
-    """Whether the imaginary part is not 0."""
-    return np.imag(x) != 0
-
-
-def isposinf(x: Node) -> Any:
-    """Whether an element is inf."""
-    return isinf(x) & (x > 0)
-
-
-def isneginf(x: Node) -> Any:
-    """Whether an element is -inf."""
-    return isinf(x) & (x < 0)
-
-
-def fix(x: Node) -> Node:
-    """The nearest integer towards zero."""
-    return trunc(x)
 
 
 def unwrap(p: Node, discont: float | None = None, axis: int = -1, *, period: float = 2 * pi) -> Any:
@@ -284,39 +244,9 @@ def _among(ar1: Any, ar2: Any, invert: bool) -> Any:
     return values[sorting.isin(values, second, invert=invert)]
 
 
-def intersect1d(ar1: Any, ar2: Any) -> Any:
-    """The values that are in both arrays."""
-    return _among(ar1, ar2, invert=False)
-
-
 def setdiff1d(ar1: Any, ar2: Any) -> Any:
     """The values of the first array that are not in the second."""
     return _among(ar1, ar2, invert=True)
-
-
-def setxor1d(ar1: Any, ar2: Any) -> Any:
-    """The values that are in one array only."""
-    return union1d(setdiff1d(ar1, ar2), setdiff1d(ar2, ar1))
-
-
-def unique_values(x: Node) -> Any:
-    """The different values."""
-    return sorting.unique(x)
-
-
-def unique_counts(x: Node) -> Any:
-    """The different values, and how often each of them occurs."""
-    return sorting.unique(x, return_counts=True)
-
-
-def unique_inverse(x: Node) -> Any:
-    """The different values, and which of them each element is."""
-    return sorting.unique(x, return_inverse=True)
-
-
-def unique_all(x: Node) -> Any:
-    """The different values, where each is first, which of them each element is, how often."""
-    return sorting.unique(x, True, True, True)
 
 
 # -- sums, products and polynomials -----------------------------------------------------------
@@ -385,11 +315,6 @@ def polysub(a1: Any, a2: Any) -> Any:
     return first - other
 
 
-def polymul(a1: Any, a2: Any) -> Node:
-    """Product of two polynomials."""
-    return sampled.convolve(a1, a2)
-
-
 def polyder(p: Node, m: int = 1) -> Node:
     """Derivative of a polynomial, `m` times."""
     for _ in range(m):
@@ -416,23 +341,34 @@ def logspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, base: 
     return np.power(base, creation.linspace(home, start, stop, num, endpoint))
 
 
-def histogram_bin_edges(a: Node, bins: Any = 10, range: Any = None) -> Node:
-    """The edges of the bins of a histogram."""
-    return counting.histogram(a, bins, range)[1]
-
-
 EXTRAS: dict[str, Callable[..., Any]] = {
     function.__name__: function
     for function in (
-        array, array_equiv, asarray, block, broadcast_arrays, choose, compress, correlate, delete,
-        ediff1d, extract, fix, full, geomspace, histogram_bin_edges, insert, intersect1d, iscomplex,
-        isneginf, isposinf, isreal, lexsort, logspace, piecewise, polyadd, polyder, polyint,
-        polymul, polysub, polyval, ravel_multi_index, real_if_close, setdiff1d, setxor1d, union1d,
-        unique_all, unique_counts, unique_inverse, unique_values, unravel_index, unwrap,
-        vdot, where,
+        array, block, broadcast_arrays, choose, compress, correlate, delete, ediff1d, extract,
+        geomspace, insert, lexsort, logspace, piecewise, polyadd, polyder, polyint, polysub,
+        polyval, ravel_multi_index, real_if_close, setdiff1d, union1d, unravel_index, unwrap, vdot,
+        where,
     )
 } | {
-    "asanyarray": asarray,
+    "asarray": lambda a, dtype=None, order=None, *, copy=None: shaping.array(a, dtype),
+    "asanyarray": lambda a, dtype=None, order=None, *, copy=None: shaping.array(a, dtype),
+    "full": lambda shape, fill_value, dtype=None, order="C": (
+        creation.full(fill_value, shape, fill_value, dtype)
+    ),
+    "array_equiv": lambda a1, a2: np.all(np.equal(*nodes_of((a1, a2)))),
+    "isreal": lambda x: np.imag(x) == 0,
+    "iscomplex": lambda x: np.imag(x) != 0,
+    "isposinf": lambda x: isinf(x) & (x > 0),
+    "isneginf": lambda x: isinf(x) & (x < 0),
+    "fix": trunc,
+    "intersect1d": lambda ar1, ar2: _among(ar1, ar2, invert=False),
+    "setxor1d": lambda ar1, ar2: union1d(setdiff1d(ar1, ar2), setdiff1d(ar2, ar1)),
+    "unique_values": lambda x: sorting.unique(x),
+    "unique_counts": lambda x: sorting.unique(x, return_counts=True),
+    "unique_inverse": lambda x: sorting.unique(x, return_inverse=True),
+    "unique_all": lambda x: sorting.unique(x, True, True, True),
+    "polymul": lambda a1, a2: sampled.convolve(a1, a2),
+    "histogram_bin_edges": lambda a, bins=10, range=None: counting.histogram(a, bins, range)[1],
     "cumulative_prod": _cumulative(cumulative.cumprod, 1),
     "cumulative_sum": _cumulative(cumulative.cumsum, 0),
 }  # fmt: skip
