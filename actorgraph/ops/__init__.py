@@ -24,7 +24,6 @@ from actorgraph.ops.counting import *
 from actorgraph.ops.creation import *
 from actorgraph.ops.criteria import *
 from actorgraph.ops.ctc import *
-from actorgraph.ops.cumulative import *
 from actorgraph.ops.decompositions import *
 from actorgraph.ops.define import *
 from actorgraph.ops.einsum import *
@@ -43,7 +42,6 @@ from actorgraph.ops.matrix_norms import *
 from actorgraph.ops.normalisation import *
 from actorgraph.ops.placement import *
 from actorgraph.ops.pooling import *
-from actorgraph.ops.pseudo_inverse import *
 from actorgraph.ops.random import *
 from actorgraph.ops.rearranging import *
 from actorgraph.ops.reductions import *

@@ -22,7 +22,6 @@ from actorgraph.ops.counting import bincount as bincount, digitize as digitize, 
 from actorgraph.ops.creation import arange as arange, eye as eye, full as full, full_like as full_like, linspace as linspace, logspace as logspace, meshgrid as meshgrid, ones as ones, ones_like as ones_like, zeros as zeros, zeros_like as zeros_like
 from actorgraph.ops.criteria import bce_with_logits as bce_with_logits, binary_cross_entropy as binary_cross_entropy, binary_cross_entropy_with_logits as binary_cross_entropy_with_logits, cosine_embedding_loss as cosine_embedding_loss, cross_entropy as cross_entropy, gaussian_nll_loss as gaussian_nll_loss, hinge as hinge, hinge_embedding_loss as hinge_embedding_loss, hinge_loss as hinge_loss, huber as huber, huber_loss as huber_loss, kl_div as kl_div, l1 as l1, l1_loss as l1_loss, linear_cross_entropy as linear_cross_entropy, margin_ranking_loss as margin_ranking_loss, multi_margin_loss as multi_margin_loss, multilabel_margin_loss as multilabel_margin_loss, multilabel_soft_margin_loss as multilabel_soft_margin_loss, nll as nll, nll_loss as nll_loss, pick_neg_log_sigmoid as pick_neg_log_sigmoid, pick_neg_log_softmax as pick_neg_log_softmax, pick_softmax as pick_softmax, poisson_nll_loss as poisson_nll_loss, smooth_l1 as smooth_l1, smooth_l1_loss as smooth_l1_loss, soft_margin_loss as soft_margin_loss, triplet as triplet, triplet_margin_loss as triplet_margin_loss, triplet_margin_with_distance_loss as triplet_margin_with_distance_loss
 from actorgraph.ops.ctc import ctc_loss as ctc_loss
-from actorgraph.ops.cumulative import cummax as cummax, cummin as cummin, cumprod as cumprod, cumsum as cumsum, logcumsumexp as logcumsumexp
 from actorgraph.ops.decompositions import cholesky as cholesky, cholesky_solve as cholesky_solve, householder_product as householder_product, qr as qr, solve_triangular as solve_triangular
 from actorgraph.ops.define import define as define, opaque as opaque
 from actorgraph.ops.einsum import einsum as einsum
@@ -31,7 +30,7 @@ from actorgraph.ops.embedding import embedding as embedding, embedding_bag as em
 from actorgraph.ops.fourier import fft as fft, fftn as fftn, fftshift as fftshift, hfft as hfft, hfftn as hfftn, ifft as ifft, ifftn as ifftn, ifftshift as ifftshift, ihfft as ihfft, ihfftn as ihfftn, irfft as irfft, irfftn as irfftn, rfft as rfft, rfftn as rfftn
 from actorgraph.ops.gathering import at as at, gather as gather, gather_nd as gather_nd, pick as pick, size_of as size_of, take_along_axis as take_along_axis
 from actorgraph.ops.indexing import getitem as getitem, one_hot as one_hot, take as take
-from actorgraph.ops.inverses import det as det, inv as inv, matrix_power as matrix_power, slogdet as slogdet, solve as solve
+from actorgraph.ops.inverses import det as det, inv as inv, matrix_power as matrix_power, matrix_rank as matrix_rank, pinv as pinv, slogdet as slogdet, solve as solve
 from actorgraph.ops.linalg import bmm as bmm, cross as cross, dot as dot, kron as kron, matmul as matmul, matvec as matvec, multi_dot as multi_dot, outer as outer, tensordot as tensordot, vander as vander, vecdot as vecdot, vecmat as vecmat
 from actorgraph.ops.losses import cdist as cdist, cosine_similarity as cosine_similarity, log_softmax as log_softmax, mse as mse, mse_loss as mse_loss, normalize as normalize, pairwise_distance as pairwise_distance, pdist as pdist, softmax as softmax, softmin as softmin
 from actorgraph.ops.lu import lstsq as lstsq, lu as lu, lu_factor as lu_factor, lu_solve as lu_solve, tensorinv as tensorinv, tensorsolve as tensorsolve
@@ -40,10 +39,9 @@ from actorgraph.ops.matrix_norms import cond as cond, matrix_exp as matrix_exp, 
 from actorgraph.ops.normalisation import batch_norm as batch_norm, group_norm as group_norm, instance_norm as instance_norm, layer_norm as layer_norm, local_response_norm as local_response_norm, rms_norm as rms_norm, running_batch_norm as running_batch_norm
 from actorgraph.ops.placement import to_device as to_device
 from actorgraph.ops.pooling import global_avg_pool as global_avg_pool, global_max_pool as global_max_pool
-from actorgraph.ops.pseudo_inverse import matrix_rank as matrix_rank, pinv as pinv
 from actorgraph.ops.random import alpha_dropout as alpha_dropout, bernoulli as bernoulli, binomial as binomial, categorical as categorical, dropout as dropout, feature_alpha_dropout as feature_alpha_dropout, gumbel_softmax as gumbel_softmax, normal as normal, rrelu as rrelu, truncated_normal as truncated_normal, uniform as uniform
 from actorgraph.ops.rearranging import flip as flip, moveaxis as moveaxis, pad as pad, permute as permute, repeat as repeat, roll as roll, tile as tile
-from actorgraph.ops.reductions import logaddexp as logaddexp
+from actorgraph.ops.reductions import cummax as cummax, cummin as cummin, cumprod as cumprod, cumsum as cumsum, logaddexp as logaddexp, logcumsumexp as logcumsumexp
 from actorgraph.ops.resampling import affine_grid as affine_grid, channel_shuffle as channel_shuffle, grid_sample as grid_sample, interpolate as interpolate, pixel_shuffle as pixel_shuffle, pixel_unshuffle as pixel_unshuffle, upsample as upsample, yolo_decode as yolo_decode
 from actorgraph.ops.reshaping import flatten as flatten, ravel as ravel, reshape as reshape
 from actorgraph.ops.sampled import convolve as convolve, cumulative_trapezoid as cumulative_trapezoid, interp as interp, istft as istft, stft as stft, trapezoid as trapezoid

@@ -97,9 +97,6 @@ def highest(dtype: np.dtype[Any]) -> float:
     return float(np.finfo(dtype).max)
 
 
-# -- half -------------------------------------------------------------------------------------
-
-
 def through_float32(forward: Callable[..., Any]) -> Callable[..., Any]:
     """Return the forward with arguments of two-byte floats widened and its result narrowed.
 
@@ -128,8 +125,6 @@ def tiny(dtype: np.dtype[Any]) -> float:
     """Return the smallest normal number of a float dtype; that of bfloat16 is float32's."""
     return float(np.finfo(np.float32 if dtype.kind == "V" else dtype).tiny)
 
-
-# -- limits -----------------------------------------------------------------------------------
 
 # NumPy takes the extremum of an array and one number element by element: 22 us, where two arrays
 # take 5.  So the number is repeated in a row, which stays in the cache: 9.
@@ -186,8 +181,6 @@ def _repeated(dtype: np.dtype[Any], number: bytes) -> Any:
     row.flags.writeable = False
     return row
 
-
-# -- sums -------------------------------------------------------------------------------------
 
 # Products with ones: for 32x32 one takes 0.3 us where `np.add.reduce` takes 1.3 down the columns,
 # and for 32768x10, whose rows are short, 33 where that takes 410; float32 keeps more digits.
@@ -254,9 +247,6 @@ def row_squares(x: Any, axis: tuple[int, ...], keepdims: bool) -> Any:
         return _sum(np.square(x), axis=axis, keepdims=keepdims)
     total = np.vecdot(x, x)
     return total[..., None] if keepdims else total
-
-
-# -- overflow ---------------------------------------------------------------------------------
 
 
 # As a decorator np.errstate takes 0.3 us, as a context 0.8.

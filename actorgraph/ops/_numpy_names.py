@@ -43,9 +43,6 @@ def node_of(*values: Any) -> Node:
     raise GraphTypeError("at least one argument has to be a node")
 
 
-# -- joining ----------------------------------------------------------------------------------
-
-
 def nodes_of(values: Sequence[Any], rank: Callable[[Any], Any] | None = None) -> list[Any]:
     """Return the values as nodes of one graph, of at least a rank."""
     home = node_of(*values)
@@ -82,9 +79,6 @@ atleast_2d = _at_least(2, [(0, 1), 0])
 atleast_3d = _at_least(3, [(0, 1, 2), (0, 2), 2])
 
 
-# -- cutting ----------------------------------------------------------------------------------
-
-
 def split(ary: Node, indices_or_sections: Any, axis: int = 0) -> list[Node]:
     """Cut into equal parts, or at the given indices."""
     if isinstance(indices_or_sections, (int, np.integer)):
@@ -107,9 +101,6 @@ def _cut(ary: Node, indices: list[Any], axis: int) -> list[Node]:
     place = shaping.one_axis(axis, ary.ndim, "split")
     ends = zip([None, *indices], [*indices, None], strict=True)
     return [ary[(*[_FULL] * place, slice(start, stop))] for start, stop in ends]
-
-
-# -- turning ----------------------------------------------------------------------------------
 
 
 def rot90(m: Node, k: int = 1, axes: Sequence[int] = (0, 1)) -> Node:
@@ -230,9 +221,6 @@ def nan_to_num(
     return np.where(x == np.inf, high, np.where(x == -np.inf, low, finite))
 
 
-# -- choosing ---------------------------------------------------------------------------------
-
-
 def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0) -> Any:
     """The first choice whose condition holds."""
     if len(condlist) != len(choicelist):
@@ -264,12 +252,6 @@ def argpartition(a: Node, kth: Any, axis: int | None = -1) -> Any:
     """Positions of the entries in the order of `partition`."""
     _places(a, kth, axis)
     return np.argsort(a, axis=axis)
-
-
-# -- creation ---------------------------------------------------------------------------------
-
-
-# -- matrices ---------------------------------------------------------------------------------
 
 
 def norm(x: Node, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Node:

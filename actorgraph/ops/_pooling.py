@@ -38,9 +38,6 @@ _BLOCK = 1 << 17
 """Entries that are looked at at a time, and four times the places that are numbered."""
 
 
-# -- geometry ---------------------------------------------------------------------------------
-
-
 def _pooled_shape(
     checks: Checks, x: Shape, *like: Shape, kernel: Ints, stride: Ints, padding: Any,
     dilation: Ints, ceil: bool, **more: Any,

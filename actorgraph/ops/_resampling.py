@@ -313,9 +313,6 @@ _ADJOINT: Op = declare(
 )  # fmt: skip
 
 
-# -- adaptive maximum -------------------------------------------------------------------------
-
-
 def _adaptive_max_forward(xp: Any, x: Any, size: Sizes) -> Any:
     for axis, out in enumerate(size, x.ndim - len(size)):
         rows = _matrix("average", x.shape[axis], out, None, False)

@@ -66,9 +66,6 @@ def _linear_jvp(name: str, linear: tuple[int, ...]) -> Rule:
     return jvp
 
 
-# -- docs -------------------------------------------------------------------------------------
-
-
 _MARGIN = "" if sys.version_info >= (3, 13) else "    "
 """What docstrings are indented by: from Python 3.13 on they come without."""
 

@@ -151,9 +151,6 @@ relu = unary(
 )  # fmt: skip
 
 
-# -- x times a gate ---------------------------------------------------------------------------
-
-
 def _near(x: Node) -> Node:
     """Return x, clipped where the factor that it meets is 0 anyway."""
     return clip(x, -_FAR, _FAR)
@@ -191,9 +188,6 @@ mish = unary(
 )  # fmt: skip
 
 
-# -- others without parameters ----------------------------------------------------------------
-
-
 def _softsign_forward(xp: Any, x: Any) -> Any:
     top = scalar(x, highest(x.dtype))
     size = xp.minimum(xp.absolute(x), top)
@@ -225,9 +219,6 @@ def glu(x: Node, axis: int = -1) -> Node:
     """
     values, gates = split(x, 2, axis)
     return values * sigmoid(gates)
-
-
-# -- sparsemax --------------------------------------------------------------------------------
 
 
 @through_float32
@@ -283,13 +274,9 @@ def sparsemax(x: Node, axis: int = -1) -> Node:
 
     Returns
     -------
-    Node
-        Of the shape of `x`.
+    Node of the shape of `x`
     """
     return build(_SPARSEMAX, x, axis=one_axis(axis, x.ndim, "sparsemax"))
-
-
-# -- piecewise --------------------------------------------------------------------------------
 
 
 def _op(
@@ -303,8 +290,6 @@ def _op(
         name, "f[*s] -> f[*s]", forward, (slope,), flops=6, samples=found, doc=doc
     )
 
-
-# -- hardtanh and its relatives ---------------------------------------------------------------
 
 _HARDTANH = _op(
     "hardtanh", lambda xp, x, low, high: limited(xp, x, scalar(x, low), scalar(x, high)),
@@ -352,8 +337,6 @@ hardswish = unary(
 )  # fmt: skip
 
 
-# -- leaky_relu and prelu ---------------------------------------------------------------------
-
 _LEAKY = _op(
     "leaky_relu",
     lambda xp, x, slope: xp.where(xp.greater(x, zero(xp, x)), x, x * scalar(x, slope)),
@@ -397,9 +380,6 @@ def prelu(x: Node, weight: Any) -> Node:
         elif weight.ndim and x.ndim > 2:
             weight = expand_dims(weight, tuple(range(1, x.ndim - 1)))
     return _prelu(x, weight)
-
-
-# -- elu, selu, celu --------------------------------------------------------------------------
 
 
 def _elu_forward(xp: Any, x: Any, alpha: float, scale: float, rate: float) -> Any:
@@ -523,8 +503,6 @@ def gelu(x: Node, approximate: str = "none") -> Node:
     need_scipy()
     return build(_GELU, x)
 
-
-# -- shrinking --------------------------------------------------------------------------------
 
 _SOFTSHRINK = _op(
     "softshrink",

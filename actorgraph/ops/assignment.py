@@ -234,8 +234,7 @@ def put(x: Node, indices: Any, values: Any, accumulate: bool = False) -> Node:
 
     Returns
     -------
-    Node
-        Without `accumulate` the last of repeated writes stays, and gets the gradient.
+    Node: without `accumulate` the last of repeated writes stays, and gets the gradient
     """
     node = positions_of(x, indices, "put")
     return reshape_like(index_put(ravel(x), node, values, accumulate), x)
@@ -312,8 +311,7 @@ def scatter_add(x: Node, axis: int, index: Any, src: Any) -> Node:
 
     Returns
     -------
-    Node
-        Of the type of `x`.
+    Node of the type of `x`
     """
     values, arrays, static = along("scatter_add", x, axis, index, src)
     return build(INDEX_ADD, x, values, *arrays, index=static)
@@ -341,8 +339,7 @@ def index_add(x: Node, axis: int, index: Any, source: Any, alpha: Any = 1) -> No
 
     Returns
     -------
-    Node
-        Of the type of `x`.
+    Node of the type of `x`
     """
     values, arrays, static = of_slices("index_add", x, axis, index, source)
     values = values if is_weak(alpha) and alpha == 1 else values * alpha

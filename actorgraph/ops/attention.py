@@ -96,8 +96,7 @@ def rnn_cell(
 
     Returns
     -------
-    Node
-        The next hidden state.
+    Node: the next hidden state
     """
     if nonlinearity not in ("tanh", "relu"):
         raise GraphTypeError(f"rnn_cell: nonlinearity is 'tanh' or 'relu', got {nonlinearity!r}")
@@ -187,8 +186,7 @@ def gru_cell(
 
     Returns
     -------
-    Node
-        The next hidden state.
+    Node: the next hidden state
     """
     state = x.graph.lift(hidden)
     into, again = _weights(x, state, w_ih, w_hh, 3, "gru_cell")
@@ -250,8 +248,7 @@ def scaled_dot_product_attention(
 
     Returns
     -------
-    Node
-        Shape (..., queries, outputs).
+    Node of shape (..., queries, outputs)
 
     Examples
     --------
@@ -349,8 +346,7 @@ def multi_head_attention(
 
     Returns
     -------
-    Node
-        Shape (..., queries, outputs).
+    Node of shape (..., queries, outputs)
 
     Examples
     --------

@@ -95,9 +95,6 @@ def _without_axis(node: Node) -> Node:
     return squeeze(node, 0) if node.ndim else node
 
 
-# -- addition and conjugation: the two that sums of cotangents need --------------------------
-
-
 def _add_forward(xp: Any, x: Any, y: Any) -> Any:
     return xp.add(x, y)
 
@@ -297,8 +294,7 @@ def broadcast_to(x: Node, shape: Any) -> Node:
 
     Returns
     -------
-    Node
-        The node itself where it has that shape.
+    Node: the node itself where it has that shape
     """
     dims = shape_from(shape)
     return x if dims == x.dims and UNKNOWN not in dims else build(_BROADCAST, x, shape=dims)

@@ -49,8 +49,7 @@ def clip_by_norm(x: Node, max_norm: Any, axis: Any = None) -> Node:
 
     Returns
     -------
-    Node
-        Of the shape and dtype of `x`.
+    Node of the shape and dtype of `x`
 
     Examples
     --------

@@ -149,9 +149,6 @@ def array_equal(x: Any, y: Any, equal_nan: bool = False) -> Node:
     return build(_ARRAY_EQUAL, x, y, equal_nan=bool(equal_nan))
 
 
-# -- bits -------------------------------------------------------------------------------------
-
-
 _SHAPES: Any = (((3, 4), (3, 4)), ((3, 4), (4,)), ((), (3,)), ((0, 2), (2,)))
 
 

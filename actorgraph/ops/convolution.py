@@ -226,9 +226,6 @@ def _chunks(blocks: int, flops: float, size: int) -> tuple[slice, ...]:
     return evenly(blocks, count)
 
 
-# -- shapes -----------------------------------------------------------------------------------
-
-
 def _check_ranks(left: Shape, right: Shape, axes: int) -> None:
     if len(left) != axes + 2 or len(right) != axes + 2:
         raise ShapeError(
@@ -428,8 +425,7 @@ def _convolve(
 
     Returns
     -------
-    Node
-        Shape (batch, features, {places}) of the result; linear in each of the operands.
+    Node of shape (batch, features, {places}) of the result; linear in each of the operands
 
     Examples
     --------
@@ -473,8 +469,7 @@ def _conv_transpose(
 
     Returns
     -------
-    Node
-        Shape (batch, features, {places}) of the result.
+    Node of shape (batch, features, {places}) of the result
     """
     what = f"conv_transpose{axes}d"
     if isinstance(padding, str) and padding != "valid":
@@ -496,9 +491,6 @@ conv_transpose1d, conv_transpose2d, conv_transpose3d = over_axes(
 )
 
 
-# -- linear -----------------------------------------------------------------------------------
-
-
 def linear(x: Node, weight: Any, bias: Any = None) -> Node:
     """Return ``x weight^T + bias``, as ``torch.nn.functional.linear``.
 
@@ -513,8 +505,7 @@ def linear(x: Node, weight: Any, bias: Any = None) -> Node:
 
     Returns
     -------
-    Node
-        Shape (..., outputs).
+    Node of shape (..., outputs)
     """
     weight = x.graph.lift(weight)
     y = matmul(x, swap_last(weight) if weight.ndim > 1 else weight)
@@ -535,8 +526,7 @@ def bilinear(x1: Node, x2: Any, weight: Any, bias: Any = None) -> Node:
 
     Returns
     -------
-    Node
-        Shape (..., outputs).
+    Node of shape (..., outputs)
     """
     y = einsum("...n,knm,...m->...k", x1, x1.graph.lift(weight), x1.graph.lift(x2))
     return y if bias is None else y + bias

@@ -25,12 +25,11 @@ from actorgraph.ops.assignment import index_add
 from actorgraph.ops.broadcasting import axes_of, broadcast_like, reduced_shape
 from actorgraph.ops.broadcasting import sum as sum_of
 from actorgraph.ops.creation import full, linspace, ones_like, zeros
-from actorgraph.ops.cumulative import cumprod, cumsum, prod
 from actorgraph.ops.elementwise import astype, isnan, maximum, minimum, where
 from actorgraph.ops.elementwise import where as choose
 from actorgraph.ops.indexing import take
+from actorgraph.ops.reductions import cumprod, cumsum, mean, nanmax, nanmin, prod
 from actorgraph.ops.reductions import max as max_of
-from actorgraph.ops.reductions import mean, nanmax, nanmin
 from actorgraph.ops.reductions import min as min_of
 from actorgraph.ops.reshaping import ravel
 from actorgraph.ops.sorting import searchsorted
@@ -63,9 +62,6 @@ count_nonzero = reduction(
     "count_nonzero", "a[*s] -> int64[*out]", _count_forward,
     "Number of elements over axes that are not zero.", notes="NaN is not zero; no gradient.",
 )  # fmt: skip
-
-
-# -- argmax and argmin ------------------------------------------------------------------------
 
 
 def _position_shape(checks: Checks, x: Shape, *, axis: int | None, keepdims: bool) -> Shape:
@@ -113,12 +109,6 @@ def _position(name: str, doc: str) -> Reduction:
 
 argmax = _position("argmax", "Position of the maximum along an axis.")
 argmin = _position("argmin", "Position of the minimum along an axis.")
-
-
-# -- histograms -------------------------------------------------------------------------------
-
-
-# -- bincount ---------------------------------------------------------------------------------
 
 
 def _bincount_scheme(arity: int, attrs: Attrs) -> str:
@@ -177,9 +167,6 @@ def bincount(x: Node, weights: Any = None, minlength: int = 0) -> Node:
     return build(_BINCOUNT, *operands, minlength=int(minlength))
 
 
-# -- digitize ---------------------------------------------------------------------------------
-
-
 def _sorted_edges(x: Node, bins: Any, what: str) -> tuple[Node, Node]:
     """Return edges in rising order and `x` in one dtype; what is no node is checked."""
     if isinstance(bins, Node):
@@ -209,8 +196,7 @@ def digitize(x: Node, bins: Any, right: bool = False) -> Node:
 
     Returns
     -------
-    Node
-        Of int64, in the shape of `x`.
+    Node of int64, in the shape of `x`
     """
     side = "left" if right else "right"
     falling = (

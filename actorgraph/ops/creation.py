@@ -163,8 +163,7 @@ def arange(graph: Any, start: Any, stop: Any = None, step: Any = 1, dtype: Any =
 
     Returns
     -------
-    Node
-        One dim; a constant where the numbers are known.
+    Node: one dim; a constant where the numbers are known
 
     Examples
     --------
@@ -289,8 +288,7 @@ def eye(graph: Any, n: Any, m: Any = None, k: int = 0, dtype: Any = "float32") -
 
     Returns
     -------
-    Node
-        A constant where the sizes are known.
+    Node: a constant where the sizes are known
     """
     home = _graph_of(graph, "eye")
     rows, columns = shape_from((n, n if m is None else m))

@@ -21,7 +21,6 @@ from actorgraph.ops.activations import logsigmoid, relu, softplus
 from actorgraph.ops.arithmetic import abs, neg, square, subtract
 from actorgraph.ops.broadcasting import broadcast_like, expand_dims, sum
 from actorgraph.ops.convolution import linear
-from actorgraph.ops.cumulative import cumprod
 from actorgraph.ops.elementwise import maximum, minimum, where
 from actorgraph.ops.exponential import exp, log
 from actorgraph.ops.gathering import pick, take_along_axis
@@ -37,7 +36,7 @@ from actorgraph.ops.losses import (
     same_shape,
 )
 from actorgraph.ops.rearranging import moveaxis
-from actorgraph.ops.reductions import divide_by_size, mean
+from actorgraph.ops.reductions import cumprod, divide_by_size, mean
 from actorgraph.ops.reductions import max as maximum_over
 from actorgraph.ops.shaping import one_axis
 from actorgraph.types import Dim, shapes_differ
@@ -556,8 +555,7 @@ def cross_entropy(
 
     Returns
     -------
-    Node
-        A scalar, or of the shape of `logits` without the classes; the dtype of `logits`.
+    Node: a scalar, or of the shape of `logits` without the classes; the dtype of `logits`
 
     Examples
     --------

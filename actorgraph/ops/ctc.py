@@ -188,9 +188,6 @@ def _check(xp: Any, shape: Any, targets: Any, steps: Any, counts: Any, blank: in
         raise ValueError(f"ctc_loss: blank {blank} is not a class, there are {shape[2]}")
 
 
-# -- forward passes ---------------------------------------------------------------------------
-
-
 @through_float32
 def _loss_forward(
     xp: Any, log_probs: Any, targets: Any, *lengths: Any, blank: int, zero_infinity: bool
@@ -318,9 +315,6 @@ _CURVATURE: Op = declare(
 )  # fmt: skip
 
 
-# -- what users call --------------------------------------------------------------------------
-
-
 @raises(
     types="A dtype does not fit, or there is no such reduction.", shapes="The shapes do not fit.",
 )  # fmt: skip
@@ -351,8 +345,7 @@ def ctc_loss(
 
     Returns
     -------
-    Node
-        A scalar, or of shape (batch,).
+    Node: a scalar, or of shape (batch,)
 
     Examples
     --------

@@ -23,7 +23,7 @@ from actorgraph.ops.arithmetic import neg
 from actorgraph.ops.broadcasting import expand_dims, squeeze, unbroadcast, zeros_like
 from actorgraph.ops.creation import eye
 from actorgraph.ops.indexing import getitem
-from actorgraph.ops.inverses import solve
+from actorgraph.ops.inverses import pinv, solve
 from actorgraph.ops.linalg import lifted_pair
 from actorgraph.ops.matrices import (
     SQUARE_SAMPLES,
@@ -40,7 +40,6 @@ from actorgraph.ops.matrices import (
     tril,
     triu,
 )
-from actorgraph.ops.pseudo_inverse import pinv
 from actorgraph.ops.shaping import concatenate, swap_last
 from actorgraph.types import Checks, Shape
 
@@ -143,8 +142,7 @@ def solve_triangular(
 
     Returns
     -------
-    Node
-        Of the shape of `b`, broadcast.
+    Node of the shape of `b`, broadcast
 
     Examples
     --------
@@ -193,9 +191,6 @@ def cholesky_solve(b: Any, factor: Any, upper: bool = False) -> Node:
     return squeeze(result, -1) if b.ndim == 1 else result
 
 
-# -- complement -------------------------------------------------------------------------------
-
-
 def _turn_free_forward(xp: Any, ct: Any, y: Any) -> Any:
     inner = xp.conjugate(xp.swapaxes(y, -1, -2)) @ ct
     skew = xp.abs(inner - xp.conjugate(xp.swapaxes(inner, -1, -2)))
@@ -239,12 +234,6 @@ def complement(x: Node) -> Node:
     return build(_COMPLEMENT, x)
 
 
-# -- decompositions ---------------------------------------------------------------------------
-
-
-# -- cholesky ---------------------------------------------------------------------------------
-
-
 def _cholesky_vjp(ct: Node, y: Node, x: Node) -> Node:
     inner = half_lower(adjoint(y) @ ct)
     # L^-H inner L^-1, by two solutions with L^H.
@@ -283,8 +272,7 @@ def cholesky(x: Node, upper: bool = False) -> Node:
 
     Returns
     -------
-    Node
-        Lower triangles, or upper ones.
+    Node: lower triangles, or upper ones
 
     Examples
     --------
@@ -407,9 +395,6 @@ def qr(x: Node, mode: str = "reduced") -> Any:
     return _completed(q, r, x) if mode == "complete" else QRResult(q, r)
 
 
-# -- reflections ------------------------------------------------------------------------------
-
-
 @raises(types=NO_LAPACK, shapes="The dims are not known ints, or `x` is wide.")
 def householder_product(x: Any, tau: Any) -> Node:
     """Return the first columns of a product of reflections.
@@ -427,8 +412,7 @@ def householder_product(x: Any, tau: Any) -> Node:
 
     Returns
     -------
-    Node
-        Shape (..., m, n).
+    Node of shape (..., m, n)
 
     Examples
     --------

@@ -299,8 +299,7 @@ def clip(x: Node, low: Any = None, high: Any = None) -> Node:
 
     Returns
     -------
-    Node
-        ``high`` where low > high, as in NumPy.
+    Node: ``high`` where low > high, as in NumPy
     """
     lowest, highest = _limits(x.dtype)
     return build(_CLIP, x, lowest if low is None else low, highest if high is None else high)

@@ -127,8 +127,7 @@ def embedding(index: Any, weight: Node, padding_idx: int | None = None) -> Node:
 
     Returns
     -------
-    Node
-        Shape (*index.shape, features).
+    Node of shape (*index.shape, features)
 
     Examples
     --------
@@ -173,8 +172,7 @@ def embedding_bag(
 
     Returns
     -------
-    Node
-        Shape (bags, features).
+    Node of shape (bags, features)
 
     Notes
     -----

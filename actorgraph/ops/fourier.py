@@ -52,9 +52,6 @@ def flops_of(shapes: Any, result: tuple[int, ...], attrs: Attrs) -> float:
     return float(5 * size * log2(size + 1))
 
 
-# -- length of an axis ------------------------------------------------------------------------
-
-
 def sized(xp: Any, x: Any, axis: int, size: int) -> Any:
     """Cut an axis, or extend it with zeros."""
     have = x.shape[axis]
@@ -196,8 +193,7 @@ def fft(x: Node, n: Any = None, axis: int = -1, norm: str | None = None) -> Node
 
     Returns
     -------
-    Node
-        Complex.
+    Node: complex
 
     Examples
     --------
@@ -233,8 +229,7 @@ def fftn(x: Node, s: Any = None, axes: Any = None, norm: str | None = None) -> N
 
     Returns
     -------
-    Node
-        Complex.
+    Node: complex
 
     Examples
     --------
@@ -328,8 +323,7 @@ def rfft(x: Node, n: Any = None, axis: int = -1, norm: str | None = None) -> Nod
 
     Returns
     -------
-    Node
-        Complex, with ``n // 2 + 1`` entries along the axis.
+    Node: complex, with ``n // 2 + 1`` entries along the axis
 
     Examples
     --------
@@ -417,8 +411,7 @@ def irfft(x: Node, n: Any = None, axis: int = -1, norm: str | None = None) -> No
 
     Returns
     -------
-    Node
-        Float; complex64 gives float32.
+    Node: float; complex64 gives float32
 
     Examples
     --------

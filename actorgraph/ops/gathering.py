@@ -147,8 +147,7 @@ def gather_nd(x: Node, indices: Any) -> Node:
 
     Returns
     -------
-    Node
-        Of shape ``indices.shape[:-1] + x.shape[indices.shape[-1]:]``.
+    Node of shape ``indices.shape[:-1] + x.shape[indices.shape[-1]:]``
 
     Raises
     ------
@@ -188,8 +187,7 @@ def at(x: Node, *coords: Any) -> Node:
 
     Returns
     -------
-    Node
-        A scalar; its gradient is zeros with one entry.
+    Node: a scalar; its gradient is zeros with one entry
 
     Raises
     ------
@@ -227,8 +225,7 @@ def size_of(x: Node, axis: int | None = None) -> Node:
 
     Returns
     -------
-    Node
-        A constant where the dims are known ints; it has no gradient.
+    Node: a constant where the dims are known ints; it has no gradient
 
     Raises
     ------
@@ -320,8 +317,7 @@ def pick(x: Node, index: Any, axis: int = -1) -> Node:
 
     Returns
     -------
-    Node
-        Of the shape of `index`.
+    Node of the shape of `index`
     """
     place = one_axis(axis, x.ndim, "pick")
     order = [i for i in range(x.ndim) if i != place] + [place]

@@ -37,9 +37,6 @@ Index = tuple[Any, ...]
 _FULL = slice(None)
 
 
-# -- types and shapes -------------------------------------------------------------------------
-
-
 def _arrays(first: int, arity: int) -> list[str]:
     return [f"i{position}[*i{position}]" for position in range(first, arity)]
 

@@ -104,8 +104,7 @@ def matmul(x: Any, y: Any) -> Node:
 
     Returns
     -------
-    Node
-        Shape (..., m, n); leading dims broadcast.
+    Node of shape (..., m, n); leading dims broadcast
     """
     return build(_MATMUL, x, y)
 
@@ -132,8 +131,6 @@ def _rank(value: Any) -> int:
     return value.ndim if isinstance(value, Node) else np.ndim(value)
 
 
-# -- outer ------------------------------------------------------------------------------------
-
 _OUTER = declare(
     "outer", "n[m] -> n[k] -> n[m, k]", lambda xp, x, y: x[:, None] * y,
     vjp=(lambda ct, z, x, y: matmul(ct, conj(y)), lambda ct, z, x, y: matmul(conj(x), ct)),
@@ -153,8 +150,7 @@ def outer(x: Any, y: Any) -> Node:
 
     Returns
     -------
-    Node
-        Shape (size of x, size of y).
+    Node of shape (size of x, size of y)
     """
     return build(_OUTER, _flat(x), _flat(y))
 
@@ -163,9 +159,6 @@ def _flat(value: Any) -> Any:
     if isinstance(value, Node):
         return value if value.ndim == 1 else reshape(value, (-1,))
     return np.ravel(value)
-
-
-# -- linalg products --------------------------------------------------------------------------
 
 
 def lifted_pair(x: Any, y: Any, what: str) -> tuple[Node, Node]:
@@ -223,8 +216,7 @@ def vecdot(x: Any, y: Any, axis: int = -1) -> Node:
 
     Returns
     -------
-    Node
-        The broadcast shape without `axis`.
+    Node: the broadcast shape without `axis`
 
     Examples
     --------
@@ -261,8 +253,7 @@ def bmm(x: Any, y: Any, *, transpose_x: bool = False, transpose_y: bool = False)
 
     Returns
     -------
-    Node
-        Shape (..., m, n).
+    Node of shape (..., m, n)
 
     Examples
     --------
@@ -368,8 +359,7 @@ def tensordot(x: Any, y: Any, axes: Any = 2) -> Node:
 
     Returns
     -------
-    Node
-        The other axes of `x`, then those of `y`.
+    Node: the other axes of `x`, then those of `y`
 
     Examples
     --------
@@ -405,9 +395,6 @@ def _distinct(axes: Any, node: Node) -> Axes:
     return found
 
 
-# -- kron -------------------------------------------------------------------------------------
-
-
 @raises(types="The dtypes differ or are bool.")
 def kron(x: Any, y: Any) -> Node:
     """Return the Kronecker product, as ``numpy.kron``: `x` with each element times `y`.
@@ -422,8 +409,7 @@ def kron(x: Any, y: Any) -> Node:
 
     Returns
     -------
-    Node
-        Each dim is the product of the operands' dims.
+    Node: each dim is the product of the operands' dims
 
     Examples
     --------
@@ -439,9 +425,6 @@ def kron(x: Any, y: Any) -> Node:
     left = expand_dims(x, tuple(range(1, 2 * rank, 2)))
     right = expand_dims(y, tuple(range(0, 2 * rank, 2)))
     return merge_dims(multiply(left, right), (2,) * rank)
-
-
-# -- cross ------------------------------------------------------------------------------------
 
 
 @raises(
@@ -460,8 +443,7 @@ def cross(x: Any, y: Any, axis: int = -1) -> Node:
 
     Returns
     -------
-    Node
-        The broadcast shape.
+    Node: the broadcast shape
 
     Examples
     --------
@@ -477,8 +459,6 @@ def cross(x: Any, y: Any, axis: int = -1) -> Node:
     (x1, y1), (x2, y2) = ([roll(node, -shift, axis) for node in nodes] for shift in (1, 2))
     return multiply(x1, y2) - multiply(x2, y1)
 
-
-# -- multi_dot --------------------------------------------------------------------------------
 
 _OPEN_SIZE = 32  # stands for a dim that only the run knows when the order is chosen
 
@@ -536,9 +516,6 @@ def multi_dot(arrays: Sequence[Any]) -> Node:
     return product(0, len(nodes) - 1)
 
 
-# -- vander -----------------------------------------------------------------------------------
-
-
 @raises(shapes="`x` has no dims, or m is the number of columns and no int.")
 def vander(x: Node, n: int | None = None, increasing: bool = False) -> Node:
     """Return matrices whose columns are powers of vectors, as ``numpy.vander``.
@@ -554,8 +531,7 @@ def vander(x: Node, n: int | None = None, increasing: bool = False) -> Node:
 
     Returns
     -------
-    Node
-        Shape (..., m, n).
+    Node of shape (..., m, n)
 
     Examples
     --------

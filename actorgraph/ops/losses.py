@@ -351,9 +351,6 @@ def check_reduction(reduction: str, what: str) -> None:
         raise GraphTypeError(f"{what}: reduction is one of {REDUCTIONS}, got {reduction!r}")
 
 
-# -- squared error ----------------------------------------------------------------------------
-
-
 @raises(types="The dtypes differ, or there is no such reduction.", shapes="The shapes differ.")
 def mse_loss(x: Any, y: Any, *, reduction: str = "mean") -> Node:
     """Return ``(x - y) ** 2``, reduced.
@@ -453,8 +450,7 @@ def pdist(x: Node, p: float = 2.0) -> Node:
 
     Returns
     -------
-    Node
-        Shape (rows (rows - 1) / 2,): of rows 0 and 1, 0 and 2, ..., 1 and 2, ...
+    Node of shape (rows (rows - 1) / 2,): of rows 0 and 1, 0 and 2, ..., 1 and 2, ...
     """
     if x.ndim != 2 or isinstance(x.dims[0], Dim):
         raise ShapeError(f"pdist takes a matrix of a known number of rows, got {x!r}")
@@ -474,8 +470,7 @@ def cdist(x: Node, y: Any, p: float = 2.0) -> Node:
 
     Returns
     -------
-    Node
-        Shape (..., n, m).
+    Node of shape (..., n, m)
     """
     return norm(expand_dims(x, -2) - expand_dims(x.graph.lift(y), -3), p, -1)
 

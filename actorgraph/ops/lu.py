@@ -25,7 +25,7 @@ from actorgraph.ops.decompositions import solve_triangular, triangular_solution
 from actorgraph.ops.elementwise import real_part
 from actorgraph.ops.gathering import take_along_axis
 from actorgraph.ops.indexing import getitem, one_hot
-from actorgraph.ops.inverses import inv, solve
+from actorgraph.ops.inverses import inv, matrix_rank, pinv, solve
 from actorgraph.ops.linalg import lifted_pair, matmul
 from actorgraph.ops.matrices import (
     SQUARE_SAMPLES,
@@ -38,7 +38,6 @@ from actorgraph.ops.matrices import (
     triu,
 )
 from actorgraph.ops.matrices import adjoint as across
-from actorgraph.ops.pseudo_inverse import matrix_rank, pinv
 from actorgraph.ops.rearranging import moveaxis
 from actorgraph.ops.reshaping import reshape
 from actorgraph.ops.shaping import concatenate, swap_last
@@ -65,9 +64,6 @@ class LUFactorResult(NamedTuple):
 
     LU: Node
     permutation: Node
-
-
-# -- the op -----------------------------------------------------------------------------------
 
 
 def _rows(xp: Any, x: Any, order: Any) -> Any:
@@ -300,8 +296,7 @@ def lu_solve(factors: LUFactorResult, b: Any, *, left: bool = True, adjoint: boo
 
     Returns
     -------
-    Node
-        Of the shape of `b`, broadcast.
+    Node of the shape of `b`, broadcast
 
     Examples
     --------
@@ -361,8 +356,7 @@ def tensorsolve(a: Any, b: Any, axes: Sequence[int] | None = None) -> Node:
 
     Returns
     -------
-    Node
-        Shape ``a.shape[b.ndim:]``.
+    Node of shape ``a.shape[b.ndim:]``
 
     Examples
     --------
@@ -392,8 +386,7 @@ def tensorinv(a: Node, ind: int = 2) -> Node:
 
     Returns
     -------
-    Node
-        Shape ``a.shape[ind:] + a.shape[:ind]``.
+    Node of shape ``a.shape[ind:] + a.shape[:ind]``
 
     Examples
     --------
@@ -406,9 +399,6 @@ def tensorinv(a: Node, ind: int = 2) -> Node:
     dims = _sizes(a.dims, "tensorinv")
     matrix = reshape(a, (prod(dims[:ind]), prod(dims[ind:])))
     return reshape(inv(matrix), (*dims[ind:], *dims[:ind]))
-
-
-# -- least squares ----------------------------------------------------------------------------
 
 
 class LstsqResult(NamedTuple):

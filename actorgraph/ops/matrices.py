@@ -108,8 +108,7 @@ def diagonal(x: Node, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Node:
 
     Returns
     -------
-    Node
-        The two axes are replaced by one, which is the last.
+    Node: the two axes are replaced by one, which is the last
 
     Examples
     --------
@@ -135,8 +134,7 @@ def trace(x: Node, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Node:
 
     Returns
     -------
-    Node
-        The two axes are gone.
+    Node: the two axes are gone
 
     Examples
     --------
@@ -184,8 +182,7 @@ def diag_embed(x: Node, offset: int = 0) -> Node:
 
     Returns
     -------
-    Node
-        Shape (..., n + abs(offset), n + abs(offset)).
+    Node of shape (..., n + abs(offset), n + abs(offset))
 
     Examples
     --------
@@ -279,8 +276,7 @@ def tril(x: Node, k: int = 0) -> Node:
 
     Returns
     -------
-    Node
-        Of the shape of `x`; the gradient is the same triangle of the cotangent.
+    Node of the shape of `x`; the gradient is the same triangle of the cotangent
 
     Examples
     --------
@@ -304,8 +300,7 @@ def triu(x: Node, k: int = 0) -> Node:
 
     Returns
     -------
-    Node
-        Of the shape of `x`; the gradient is the same triangle of the cotangent.
+    Node of the shape of `x`; the gradient is the same triangle of the cotangent
 
     Examples
     --------

@@ -84,8 +84,7 @@ def matrix_norm(
 
     Returns
     -------
-    Node
-        Real.
+    Node: real
 
     Examples
     --------
@@ -120,8 +119,7 @@ def cond(x: Node, p: Any = None) -> Node:
 
     Returns
     -------
-    Node
-        Real, shape (...).
+    Node: real, shape (...)
 
     Examples
     --------
@@ -205,8 +203,7 @@ def matrix_exp(x: Node) -> Node:
 
     Returns
     -------
-    Node
-        Of the shape and dtype of `x`; NaN where `x` is not finite.
+    Node of the shape and dtype of `x`; NaN where `x` is not finite
 
     Examples
     --------

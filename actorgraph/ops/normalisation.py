@@ -232,8 +232,7 @@ def layer_norm(
 
     Returns
     -------
-    Node
-        Of the shape of `x`.
+    Node of the shape of `x`
 
     Examples
     --------
@@ -410,9 +409,6 @@ def local_response_norm(
     return x / power(average * float(alpha) + float(k), float(beta))
 
 
-# -- running statistics -----------------------------------------------------------------------
-
-
 @raises(types="The statistics are no buffers, or `momentum` is outside of [0, 1].")
 def running_batch_norm(
     x: Node, scale: Any, bias: Any, running_mean: Buffer, running_var: Buffer, *, training: bool,
@@ -439,8 +435,7 @@ def running_batch_norm(
 
     Returns
     -------
-    Node
-        Of the shape of `x`.
+    Node of the shape of `x`
     """
     for buffer in (running_mean, running_var):
         if not isinstance(buffer, Buffer):

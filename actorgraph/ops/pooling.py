@@ -140,8 +140,7 @@ def _avg_pool(
 
     Returns
     -------
-    Node
-        Shape (batch, channels, *windows).
+    Node of shape (batch, channels, *windows)
     """
     what = f"avg_pool{axes}d"
     geometry = _geometry(axes, what, x, kernel_size, stride, padding, 1, ceil_mode)
@@ -173,8 +172,7 @@ def _lp_pool(
 
     Returns
     -------
-    Node
-        Shape (batch, channels, *windows).
+    Node of shape (batch, channels, *windows)
     """
     what = f"lp_pool{axes}d"
     geometry = _geometry(axes, what, x, kernel_size, stride, 0, 1, ceil_mode)
@@ -204,8 +202,7 @@ def _max_unpool(
 
     Returns
     -------
-    Node
-        Shape (batch, channels, *output_size).
+    Node of shape (batch, channels, *output_size)
     """
     what = f"max_unpool{axes}d"
     _check_rank(x, axes, what)
@@ -259,8 +256,7 @@ def _adaptive_avg_pool(axes: int, x: Node, output_size: Any) -> Node:
 
     Returns
     -------
-    Node
-        Shape (batch, channels, *output_size).
+    Node of shape (batch, channels, *output_size)
     """
     sizes = _adaptive_sizes(x, output_size, axes, f"adaptive_avg_pool{axes}d")
     return build(RESAMPLE, x, size=sizes, mode="average", ratios=None)

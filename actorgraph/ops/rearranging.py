@@ -44,8 +44,7 @@ def permute(x: Node, *axes: Any) -> Node:
 
     Returns
     -------
-    Node
-        A view, as by `transpose`.
+    Node: a view, as by `transpose`
     """
     given = axes[0] if len(axes) == 1 and isinstance(axes[0], Iterable) else axes
     return transpose(x, tuple(given))
@@ -64,8 +63,7 @@ def moveaxis(x: Node, source: Any, destination: Any) -> Node:
 
     Returns
     -------
-    Node
-        A view.
+    Node: a view
 
     Examples
     --------
@@ -98,14 +96,10 @@ def flip(x: Node, axis: Any = None) -> Node:
 
     Returns
     -------
-    Node
-        A view.
+    Node: a view
     """
     axes = axes_of(axis, x.ndim, "flip")
     return getitem(x, tuple(slice(None, None, -1) if i in axes else _FULL for i in range(x.ndim)))
-
-
-# -- roll -------------------------------------------------------------------------------------
 
 
 def _roll_back(ct: Node, y: Node, x: Node, shift: tuple[int, ...], axis: tuple[int, ...]) -> Node:
@@ -257,9 +251,6 @@ def _count(value: Any, what: str) -> int:
     return int(array)
 
 
-# -- tile -------------------------------------------------------------------------------------
-
-
 def _aligned(shape: Sequence[Any], reps: Sequence[Any]) -> list[tuple[Any, Any]]:
     """Return (repetitions, size) for each dim of the result."""
     rank = max(len(shape), len(reps))
@@ -320,9 +311,6 @@ def tile(x: Node, reps: Any) -> Node:
     return build(_TILE, x, reps=times)
 
 
-# -- padding ----------------------------------------------------------------------------------
-
-
 Widths = tuple[tuple[int, int], ...]
 
 _OWN = ("edge", "reflect", "symmetric", "wrap")
@@ -342,9 +330,6 @@ def _padded(
 
 def _middle(widths: Widths) -> tuple[slice, ...]:
     return tuple(slice(before or None, -after or None) for before, after in widths)
-
-
-# -- constant ---------------------------------------------------------------------------------
 
 
 def _pad_forward(xp: Any, x: Any, value: Any, widths: Widths) -> Any:

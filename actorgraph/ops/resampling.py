@@ -99,8 +99,7 @@ def interpolate(
 
     Returns
     -------
-    Node
-        Shape (batch, channels, *size).
+    Node of shape (batch, channels, *size)
 
     Examples
     --------
@@ -215,9 +214,6 @@ def channel_shuffle(x: Node, groups: int) -> Node:
     return ungroup_dims(swapaxes(group_dim(x, 1, parts), 1, 2), 1)
 
 
-# -- grids ------------------------------------------------------------------------------------
-
-
 @raises(shapes="The shapes do not fit.")
 def affine_grid(theta: Node, size: Sequence[int], align_corners: bool = False) -> Node:
     """Return where an affine map puts the entries of an image, as PyTorch's function of that name.
@@ -233,8 +229,7 @@ def affine_grid(theta: Node, size: Sequence[int], align_corners: bool = False) -
 
     Returns
     -------
-    Node
-        Shape (batch, height, width, 2), or (batch, depth, height, width, 3).
+    Node of shape (batch, height, width, 2), or (batch, depth, height, width, 3)
     """
     sizes, axes = tuple(size)[2:], len(size) - 2
     if axes not in (2, 3) or theta.ndim != 3 or theta.dims[1:] != (axes, axes + 1):
@@ -324,8 +319,7 @@ def grid_sample(
 
     Returns
     -------
-    Node
-        Shape (batch, channels, rows, columns), or with planes before the rows.
+    Node of shape (batch, channels, rows, columns), or with planes before the rows
 
     Examples
     --------

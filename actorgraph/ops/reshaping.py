@@ -63,8 +63,7 @@ def reshape(x: Node, *shape: Any) -> Node:
 
     Returns
     -------
-    Node
-        The node itself where it has that shape.
+    Node: the node itself where it has that shape
     """
     given = shape[0] if len(shape) == 1 and not isinstance(shape[0], (int, str, Dim)) else shape
     given = tuple(given)
@@ -123,8 +122,7 @@ def ravel(x: Node) -> Node:
 
     Returns
     -------
-    Node
-        ``reshape(x, -1)``: a view where NumPy gives one.
+    Node: ``reshape(x, -1)``: a view where NumPy gives one
 
     Examples
     --------
@@ -166,8 +164,7 @@ def flatten(x: Node, start_axis: int = 0, end_axis: int = -1) -> Node:
 
     Returns
     -------
-    Node
-        A view where NumPy gives one; the node itself for a single axis.
+    Node: a view where NumPy gives one; the node itself for a single axis
 
     Examples
     --------
@@ -284,9 +281,6 @@ def positions_where(mask: Node, x: Node, axis: int = 0) -> Node:
     return build(_MASK_POSITIONS, mask, x, axis=axis)
 
 
-# -- merging ----------------------------------------------------------------------------------
-
-
 def _merged(dims: Any, groups: tuple[int, ...]) -> tuple[Any, ...]:
     sizes, start = [], 0
     for count in groups:
@@ -314,9 +308,6 @@ _MERGE: Op = declare(
 def merge_dims(x: Node, groups: tuple[int, ...]) -> Node:
     """Merge adjacent dims: ``groups`` says how many of them make each dim of the result."""
     return x if all(count == 1 for count in groups) else build(_MERGE, x, groups=groups)
-
-
-# -- grouping ---------------------------------------------------------------------------------
 
 
 def _split_shape(checks: Checks, x: Shape, *, axis: int, parts: int, size: int) -> Shape:

@@ -16,13 +16,13 @@ from actorgraph.ops.broadcasting import broadcast_to, expand_dims
 from actorgraph.ops.broadcasting import sum as sum_of
 from actorgraph.ops.convolution import conv1d
 from actorgraph.ops.creation import zeros
-from actorgraph.ops.cumulative import cumsum
 from actorgraph.ops.elementwise import astype, clip, maximum, where
 from actorgraph.ops.fourier import fft, ifft, irfft, rfft
 from actorgraph.ops.gathering import size_of
 from actorgraph.ops.indexing import getitem, take
 from actorgraph.ops.linalg import matmul
 from actorgraph.ops.rearranging import flip, pad
+from actorgraph.ops.reductions import cumsum
 from actorgraph.ops.reshaping import reshape
 from actorgraph.ops.shaping import concatenate, one_axis, swap_last
 from actorgraph.ops.sorting import argsort, searchsorted
@@ -96,8 +96,7 @@ def stft(
 
     Returns
     -------
-    Node
-        Complex, shape (..., frequencies, frames).
+    Node: complex, shape (..., frequencies, frames)
 
     Raises
     ------
@@ -152,8 +151,7 @@ def istft(
 
     Returns
     -------
-    Node
-        Float, or complex, shape (..., points).
+    Node: float, or complex, shape (..., points)
 
     Raises
     ------
@@ -207,18 +205,12 @@ def _added(frames: Node, places: Any, total: int) -> Node:
     return index_add(empty, -1, places.ravel(), reshape(frames, (*lead, places.size)))
 
 
-# -- sampled ----------------------------------------------------------------------------------
-
-
 def _lifted(*values: Any) -> list[Node]:
     """Return the values as nodes of one graph."""
     home = next((value for value in values if isinstance(value, Node)), None)
     if home is None:
         raise GraphError("at least one argument has to be a node")
     return [as_node(value, home) for value in values]
-
-
-# -- interp -----------------------------------------------------------------------------------
 
 
 @raises(other="The period is 0.", shapes="`xp` and `fp` are not of one dim and size, or are empty.")
@@ -240,8 +232,7 @@ def interp(
 
     Returns
     -------
-    Node
-        In the shape of `x`; with gradients by `x`, `xp` and `fp`.
+    Node: in the shape of `x`; with gradients by `x`, `xp` and `fp`
     """
     x, xp, fp = _lifted(x, xp, fp)
     if xp.ndim != 1 or fp.ndim != 1 or xp.dims[0] == 0:
@@ -265,9 +256,6 @@ def interp(
     found = value + (take(fp, end) - value) * share
     found = where(x < xp[0], fp[0] if left is None else left, found)
     return where(x > xp[-1], fp[-1] if right is None else right, found)
-
-
-# -- trapezoid --------------------------------------------------------------------------------
 
 
 @raises(shapes="There is no such axis, or the shapes do not fit.")
@@ -304,9 +292,6 @@ def _areas(y: Any, x: Any, dx: Any, axis: int) -> Node:
         width = width[later] - width[earlier]
     area: Node = (y[later] + y[earlier]) * 0.5 * width
     return area
-
-
-# -- convolve ---------------------------------------------------------------------------------
 
 
 @raises(

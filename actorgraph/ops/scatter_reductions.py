@@ -35,11 +35,11 @@ from actorgraph.ops.assignment import (
 from actorgraph.ops.broadcasting import along_axis, broadcast_like, conj, expand_dims, squeeze
 from actorgraph.ops.counting import histogram
 from actorgraph.ops.creation import full, full_like, meshgrid, ones_like
-from actorgraph.ops.cumulative import cumsum, products_before
 from actorgraph.ops.elementwise import astype, isnan, where
 from actorgraph.ops.gathering import gather, positions_of, size_of
 from actorgraph.ops.indexing import Index, flat_places, getitem, take, take_index
 from actorgraph.ops.rearranging import flip, pad
+from actorgraph.ops.reductions import cumsum, products_before
 from actorgraph.ops.reductions import max as max_of
 from actorgraph.ops.reductions import min as min_of
 from actorgraph.ops.reshaping import ravel, reshape_like
@@ -207,8 +207,7 @@ def scatter_reduce(
 
     Returns
     -------
-    Node
-        Of the type of `x`.
+    Node of the type of `x`
 
     Raises
     ------
@@ -277,8 +276,7 @@ def segment_reduce(
 
     Returns
     -------
-    Node
-        A segment of no entries is `initial`, or 0, NaN, 1, -inf, inf.
+    Node: a segment of no entries is `initial`, or 0, NaN, 1, -inf, inf
 
     Raises
     ------
@@ -328,14 +326,8 @@ def _segments(dim: Any, x: Node, lengths: Any, offsets: Any) -> tuple[Node, Node
     return given[1:] - given[:-1], given[1:]
 
 
-# -- torch names ------------------------------------------------------------------------------
-
-
 def _at(x: Node, axis: int, part: Any, what: str) -> tuple[Any, ...]:
     return (*[slice(None)] * one_axis(axis, x.ndim, what), part)
-
-
-# -- filling and copying ----------------------------------------------------------------------
 
 
 def masked_fill(x: Node, mask: Any, value: Any) -> Node:
@@ -367,9 +359,6 @@ def slice_scatter(
 ) -> Node:
     """Return `x` with `src` in place of ``x[start:end:step]`` along an axis."""
     return index_put(x, _at(x, axis, slice(start, end, step), "slice_scatter"), src)
-
-
-# -- selecting --------------------------------------------------------------------------------
 
 
 def masked_select(x: Node, mask: Any) -> Node:
@@ -410,9 +399,6 @@ def aminmax(x: Node, axis: Any = None, keepdims: bool = False) -> tuple[Node, No
     return min_of(x, axis, keepdims), max_of(x, axis, keepdims)
 
 
-# -- joining ----------------------------------------------------------------------------------
-
-
 def block_diag(*nodes: Node) -> Node:
     """Return the matrix of which matrices, or rows, are the diagonal blocks; zeros elsewhere."""
     blocks = [expand_dims(x, tuple(range(2 - x.ndim))) if x.ndim < 2 else x for x in nodes]
@@ -432,9 +418,6 @@ def cartesian_prod(*nodes: Node) -> Node:
     if len(nodes) == 1:
         return nodes[0]
     return stack([ravel(grid) for grid in meshgrid(*nodes, indexing="ij")], 1)
-
-
-# -- distances, mixtures and bins -------------------------------------------------------------
 
 
 def dist(x: Node, y: Any, p: float = 2) -> Node:

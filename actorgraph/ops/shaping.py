@@ -82,8 +82,7 @@ def transpose(x: Node, axes: Any = None) -> Node:
 
     Returns
     -------
-    Node
-        A view; `x` itself where the order stays.
+    Node: a view; `x` itself where the order stays
 
     Raises
     ------
@@ -287,9 +286,6 @@ def _nested(values: Any, home: Node) -> Node:
     if not isinstance(values, (list, tuple)) or _first_node(values) is None:
         return as_node(values, home)
     return stack([_nested(part, home) for part in values])
-
-
-# -- stack ------------------------------------------------------------------------------------
 
 
 def _stack_shape(checks: Checks, *shapes: Shape, axis: int) -> Shape:

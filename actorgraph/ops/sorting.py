@@ -27,10 +27,10 @@ from actorgraph.ops.broadcasting import (
     zeros_like,
 )
 from actorgraph.ops.creation import full_like
-from actorgraph.ops.cumulative import cumsum
 from actorgraph.ops.elementwise import astype, minimum
 from actorgraph.ops.gathering import gather, size_of
 from actorgraph.ops.indexing import getitem, take
+from actorgraph.ops.reductions import cumsum
 from actorgraph.ops.reshaping import positions_where, ravel, reshape_like
 from actorgraph.ops.shaping import one_axis, stack
 from actorgraph.types import UNKNOWN, Checks, Dim, Shape, shape_from
@@ -151,8 +151,7 @@ def argsort(x: Node, axis: int | None = -1, descending: bool = False) -> Node:
 
     Returns
     -------
-    Node
-        It has no gradient.
+    Node: it has no gradient
 
     Raises
     ------
@@ -164,9 +163,6 @@ def argsort(x: Node, axis: int | None = -1, descending: bool = False) -> Node:
     if axis is None:
         x, axis = ravel(x), 0
     return build(_ARGSORT, x, axis=one_axis(axis, x.ndim, "argsort"), descending=bool(descending))
-
-
-# -- topk -------------------------------------------------------------------------------------
 
 
 def _topk_shape(checks: Checks, x: Shape, *, k: int, axis: int, largest: bool) -> Shape:
@@ -225,9 +221,6 @@ def topk(x: Node, k: Any, axis: int = -1, largest: bool = True) -> tuple[Node, N
     (count,) = shape_from((k,))
     indices = build(_TOPK, x, k=count, axis=place, largest=bool(largest))
     return gather(x, place, indices), indices
-
-
-# -- mode -------------------------------------------------------------------------------------
 
 
 def _mode_shape(checks: Checks, x: Shape, *, axis: int) -> Shape:
@@ -289,8 +282,6 @@ def mode(x: Node, axis: int = -1, keepdims: bool = False) -> tuple[Node, Node]:
     return squeeze(values, place), squeeze(positions, place)
 
 
-# -- searchsorted -----------------------------------------------------------------------------
-
 _SEARCH: Op = declare(
     "searchsorted", "r[n] -> r[*s] -> int64[*s]",
     lambda xp, ordered, x, side: xp.asarray(xp.searchsorted(ordered, x, side), xp.int64),
@@ -316,8 +307,7 @@ def searchsorted(ordered: Any, x: Any, side: str = "left") -> Node:
 
     Returns
     -------
-    Node
-        int64, of the shape of `x`; it has no gradient.
+    Node: int64, of the shape of `x`; it has no gradient
 
     Raises
     ------
@@ -330,8 +320,6 @@ def searchsorted(ordered: Any, x: Any, side: str = "left") -> Node:
         raise GraphTypeError(f"searchsorted: side is 'left' or 'right', got {side!r}")
     return build(_SEARCH, ordered, x, side=side)
 
-
-# -- unique -----------------------------------------------------------------------------------
 
 _WHICH = {"values": None, "index": "return_index", "inverse": "return_inverse",
           "counts": "return_counts"}  # fmt: skip
@@ -397,8 +385,7 @@ def flatnonzero(x: Node) -> Node:
 
     Returns
     -------
-    Node
-        Of int64 and one dim, whose size only a run knows (None); it has no gradient.
+    Node of int64 and one dim, whose size only a run knows (None); it has no gradient
     """
     flat = ravel(x)
     return positions_where(flat if flat.dtype.kind == "b" else flat != 0, flat)
@@ -444,8 +431,7 @@ def argwhere(x: Node) -> Node:
 
     Returns
     -------
-    Node
-        Of int64 and shape ``(None, x.ndim)``; it has no gradient.
+    Node of int64 and shape ``(None, x.ndim)``; it has no gradient
     """
     return stack(nonzero(x), 1)
 
@@ -465,8 +451,7 @@ def isin(x: Node, test: Any, *, invert: bool = False) -> Node:
 
     Returns
     -------
-    Node
-        Of bools, in the shape of `x`.
+    Node of bools, in the shape of `x`
     """
     ordered = sort(ravel(as_node(test, x)))
     if ordered.dims[0] == 0:
@@ -497,8 +482,7 @@ def masked_scatter(x: Node, mask: Any, source: Any) -> Node:
 
     Returns
     -------
-    Node
-        Of the type of `x`; what is left out and what is replaced get no gradient.
+    Node of the type of `x`; what is left out and what is replaced get no gradient
     """
     held = x.graph.lift(mask if isinstance(mask, Node) else np.asarray(mask))
     if held.dtype.kind != "b":

@@ -165,8 +165,7 @@ def eigvalsh(x: Node, UPLO: str | None = None) -> Node:
 
     Returns
     -------
-    Node
-        Real, shape (..., n), ascending.
+    Node: real, shape (..., n), ascending
 
     Examples
     --------
@@ -343,8 +342,7 @@ def svdvals(x: Node) -> Node:
 
     Returns
     -------
-    Node
-        Real, shape (..., min(m, n)), descending.
+    Node: real, shape (..., min(m, n)), descending
 
     Examples
     --------
@@ -502,8 +500,7 @@ def eigvals(x: Node) -> Node:
 
     Returns
     -------
-    Node
-        Complex, shape (..., n), in LAPACK's order.
+    Node: complex, shape (..., n), in LAPACK's order
 
     Examples
     --------

@@ -546,8 +546,7 @@ def quantile(
 
     Returns
     -------
-    Node
-        Of several `q` the first dim counts them.
+    Node: of several `q` the first dim counts them
 
     Examples
     --------

@@ -45,9 +45,6 @@ class Frame(NamedTuple):
     lows: Ints
 
 
-# -- reading what users write -----------------------------------------------------------------
-
-
 @raises(shapes="It is of another length, or an entry is no int or below `least`.")
 def per_axis(value: Any, axes: int, what: str, least: int = 1) -> Ints:
     """Return an int, or a sequence of one int for all or one per axis, as a tuple."""
@@ -92,9 +89,6 @@ def static_kernel(dims: Shape, what: str) -> Ints:
 def known(dims: Shape) -> bool:
     """Return whether every dim is an int or an expression of symbols."""
     return UNKNOWN not in dims
-
-
-# -- sizes ------------------------------------------------------------------------------------
 
 
 def pads_of(padding: Padding, sizes: Shape, kernel: Ints, stride: Ints, dilation: Ints) -> Pairs:
@@ -142,9 +136,6 @@ def frame_of(
     if outs is None:
         outs = out_sizes(sizes, kernel, stride, dilation, pads, ceil)
     return Frame(sizes, outs, kernel, stride, dilation, tuple(low for low, _ in pads))
-
-
-# -- taps -------------------------------------------------------------------------------------
 
 
 @lru_cache(maxsize=1024)
@@ -327,8 +318,7 @@ def im2col(x: Node, kernel_size: Any, stride: Any = 1, padding: Any = 0, dilatio
 
     Returns
     -------
-    Node
-        Shape (batch, *windows, channels * product of the kernel).
+    Node of shape (batch, *windows, channels * product of the kernel)
     """
     geometry = _geometry(kernel_size, stride, padding, dilation, x.ndim - 2, "im2col")
     return build(_IM2COL, x, size=None, **geometry)
@@ -352,17 +342,13 @@ def col2im(
 
     Returns
     -------
-    Node
-        Shape (batch, channels, *size).
+    Node of shape (batch, channels, *size)
     """
     sizes = tuple(size) if isinstance(size, Iterable) else (size,) * (columns.ndim - 2)
     geometry = _geometry(kernel_size, stride, padding, dilation, columns.ndim - 2, "col2im")
     if len(sizes) != columns.ndim - 2:
         raise ShapeError(f"col2im: size has {columns.ndim - 2} entries, got {size!r}")
     return build(_COL2IM, columns, size=sizes, **geometry)
-
-
-# -- folding ----------------------------------------------------------------------------------
 
 
 @raises(shapes="The rank is neither 3 nor 4, or no window fits.")
@@ -377,8 +363,7 @@ def unfold(x: Node, kernel_size: Any, dilation: Any = 1, padding: Any = 0, strid
 
     Returns
     -------
-    Node
-        Shape (batch, channels * product of the kernel, windows); `im2col` gives rows.
+    Node of shape (batch, channels * product of the kernel, windows); `im2col` gives rows
     """
     if x.ndim not in (3, 4):
         raise ShapeError(f"unfold takes rank 3 or 4, got {x!r}")
@@ -404,8 +389,7 @@ def fold(
 
     Returns
     -------
-    Node
-        Shape (batch, channels, height, width).
+    Node of shape (batch, channels, height, width)
     """
     if x.ndim not in (2, 3):
         raise ShapeError(f"fold takes rank 2 or 3, got {x!r}")
