@@ -219,10 +219,7 @@ _TAKE: Op = declare(
 
 _PUT: Op = declare(
     "pool_put", "x[*s] -> i[*s] -> a[*t] -> x[*t]", _put_forward,
-    vjp=(lambda u, y, ct, places, like, axes: pool_take(u, places, axes), None, None),
-    jvp=lambda tans, y, ct, places, like, axes: (
-        None if tans[0] is None else pool_put(tans[0], places, like, axes)
-    ),
+    vjp=(lambda u, y, ct, places, like, axes: pool_take(u, places, axes), None, None), linear=(0,),
     samples=(Sample(((2, 2, 3), (2, 2, 3), (2, 3, 4)), {"axes": 2}, ints={1: 12}),),
     memory=FRESH_OUT, doc="Zeros with entries added at places numbered within the last axes.",
 )  # fmt: skip

@@ -277,10 +277,6 @@ def _adjoint_vjp(
     return None if argnum else build(RESAMPLE, u, size=ct.dims[ct.ndim - axes :], **attrs)
 
 
-def _adjoint_jvp(tans: Any, y: Node, ct: Node, *like: Node, **attrs: Any) -> Node | None:
-    return None if tans[0] is None else build(_ADJOINT, tans[0], *like, **attrs)
-
-
 def _adjoint_shape(
     checks: Checks, ct: Shape, *like: Shape, size: Any, axes: int, **attrs: Any
 ) -> Shape:
@@ -303,7 +299,7 @@ RESAMPLE: Op = declare(
 
 _ADJOINT: Op = declare(
     "resample_adjoint", lambda arity, attrs: f"f[*s] -> {'a[*t] -> ' if arity == 2 else ''}f[*out]",
-    _adjoint_forward, shape=_adjoint_shape, vjp=_adjoint_vjp, jvp=_adjoint_jvp,
+    _adjoint_forward, shape=_adjoint_shape, vjp=_adjoint_vjp, linear=(0,),
     cost=lambda shapes, result, attrs: 4 * attrs["axes"] * prod(shapes[0]),
     samples=(
         on((2, 5, 2), size=(3, 4), axes=2, mode="nearest", ratios=None),

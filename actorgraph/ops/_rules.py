@@ -13,7 +13,7 @@ from actorgraph.op import REGISTRY, Op, Rule, Sample, register
 
 __all__ = [
     "DIFFERENT", "NOT_SQUARE", "NO_AXIS", "NO_FLOAT", "NO_LAPACK", "NO_REDUCTION", "WRONG_AXIS",
-    "add_all", "declare", "each", "on", "raises",
+    "add_all", "declare", "each", "on", "raises", "tangents",
 ]  # fmt: skip
 
 P = ParamSpec("P")
@@ -26,6 +26,22 @@ def add_all(nodes: list[Node]) -> Node | None:
 
 def _add(x: Node, y: Node) -> Node:
     return build(REGISTRY["add"], x, y)
+
+
+def tangents(*rules: Any) -> Rule:
+    """Return the jvp that adds what the operands' tangents give: ``rule(t, y, *xs, **attrs)`` each.
+
+    None stands for an operand that nothing is differentiated by.
+    """
+
+    def jvp(tans: tuple[Node | None, ...], y: Node, *xs: Node, **attrs: Any) -> Node | None:
+        return add_all([
+            rule(tan, y, *xs, **attrs)
+            for rule, tan in zip(rules, tans, strict=False)
+            if rule is not None and tan is not None
+        ])  # fmt: skip
+
+    return jvp
 
 
 def on(*shapes: tuple[int, ...], **attrs: Any) -> Sample:

@@ -30,7 +30,7 @@ from actorgraph.ops._arrays import (
     zero,
 )
 from actorgraph.ops._declare import Binary, binary, nary_elementwise, unary
-from actorgraph.ops._rules import NO_AXIS, NO_FLOAT, declare, each, on, raises
+from actorgraph.ops._rules import NO_AXIS, NO_FLOAT, declare, each, on, raises, tangents
 from actorgraph.ops.arithmetic import is_complex, reciprocal
 from actorgraph.ops.broadcasting import (
     along_axis,
@@ -238,7 +238,7 @@ def _forward(xp: Any, x: Any, axis: int) -> Any:
     return xp.maximum(x, x.dtype.type(0), out=x)
 
 
-def _derivative(t: Node, y: Node, axis: int) -> Node:
+def _derivative(t: Node, y: Node, x: Node, axis: int) -> Node:
     """Apply the Jacobian, which is symmetric: minus the mean over the support, on the support."""
     support = astype(y > 0, y.dtype)
     chosen = support * t
@@ -247,8 +247,8 @@ def _derivative(t: Node, y: Node, axis: int) -> Node:
 
 
 _SPARSEMAX = declare(
-    "sparsemax", "f[*s] -> f[*s]", _forward, vjp=(lambda ct, y, x, axis: _derivative(ct, y, axis),),
-    jvp=lambda tans, y, x, axis: _derivative(tans[0], y, axis), cost=each(60),
+    "sparsemax", "f[*s] -> f[*s]", _forward, vjp=(_derivative,),
+    jvp=tangents(_derivative), cost=each(60),
     samples=(
         Sample(((3, 4),), {"axis": 1}, -0.6, 0.6), on((2, 4, 3), axis=1), on((3, 4), axis=0),
         on((0, 2), axis=1), on((2, 0), axis=1),

@@ -23,7 +23,7 @@ from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import IN_PLACE, KEPT, Attrs, Factoring, LoopRule, Memory, Op, Sample
 from actorgraph.ops._arrays import largest, one, through_float32, tiny
-from actorgraph.ops._rules import NO_AXIS, NO_FLOAT, declare, each, on, raises
+from actorgraph.ops._rules import NO_AXIS, NO_FLOAT, declare, each, on, raises, tangents
 from actorgraph.ops.arithmetic import multiply, sqrt, square, subtract
 from actorgraph.ops.broadcasting import along_axis, broadcast_like, expand_dims, sum
 from actorgraph.ops.elementwise import astype, maximum
@@ -96,12 +96,15 @@ def _softmax_derivative(t: Node, y: Node, axis: int) -> Node:
     return y * (t - sum(t * y, axis, keepdims=True))
 
 
+def _softmax_along(t: Node, y: Node, x: Node, axis: int) -> Node:
+    return _softmax_derivative(t, y, axis)
+
+
 _SOFTMAX = declare(
     "softmax", "f[*s] -> f[*s]", _softmax_forward,
-    vjp=(lambda ct, y, x, axis: _softmax_derivative(ct, y, axis),),
-    jvp=lambda tans, y, x, axis: _softmax_derivative(tans[0], y, axis),
-    cost=each(25), samples=_AXIS_SAMPLES, memory=IN_PLACE,
-    loop=LoopRule("row", "exp({x} - {m}) / {e}"), doc="Exponentials that sum to 1 along an axis.",
+    vjp=(_softmax_along,), jvp=tangents(_softmax_along), cost=each(25), samples=_AXIS_SAMPLES,
+    memory=IN_PLACE, loop=LoopRule("row", "exp({x} - {m}) / {e}"),
+    doc="Exponentials that sum to 1 along an axis.",
 )  # fmt: skip
 
 
@@ -276,12 +279,6 @@ def _along(u: Node, logits: Node, targets: Node, reduction: str) -> Node:
     return reduced(sum(u * _slope(logits, targets, row), -1), reduction)
 
 
-def _entropy_jvp(
-    tans: tuple[Node | None, ...], y: Node, logits: Node, targets: Node, reduction: str
-) -> Node | None:
-    return None if tans[0] is None else _along(tans[0], logits, targets, reduction)
-
-
 def _curvature(u: Node, ct: Node, logits: Node, targets: Node, reduction: str) -> Node:
     """Return the Hessian of the loss, which is symmetric, times `u`, weighted with `ct`."""
     probability = softmax(logits)
@@ -292,26 +289,18 @@ def _curvature(u: Node, ct: Node, logits: Node, targets: Node, reduction: str) -
     return _softmax_derivative(u, probability, -1)
 
 
-def _entropy_pull_jvp(
-    tans: tuple[Node | None, ...], y: Node, ct: Node, logits: Node, targets: Node, reduction: str
-) -> Node | None:
-    result = None
-    if tans[0] is not None:
-        result = build(_ENTROPY_PULL, tans[0], logits, targets, reduction=reduction)
-    if tans[1] is not None:
-        bent = _curvature(tans[1], ct, logits, targets, reduction)
-        result = bent if result is None else result + bent
-    return result
-
-
-_ENTROPY_PULL = declare(
+_ENTROPY_PULL: Op = declare(
     "cross_entropy_pull", _pull_scheme, _entropy_pull,
     vjp=(
         lambda u, g, ct, logits, targets, reduction: _along(u, logits, targets, reduction),
         lambda u, g, ct, logits, targets, reduction: _curvature(u, ct, logits, targets, reduction),
         None,
     ),
-    jvp=_entropy_pull_jvp, cost=each(25),
+    jvp=tangents(
+        lambda t, g, ct, *rest, **attrs: build(_ENTROPY_PULL, t, *rest, **attrs),
+        lambda t, g, *xs, **attrs: _curvature(t, *xs, **attrs),
+    ),
+    cost=each(25),
     samples=tuple(
         Sample((ct, (*rows, 4), rows), {"reduction": reduction}, ints={2: 4})
         for reduction, ct, rows in (
@@ -327,8 +316,8 @@ _ENTROPY_PULL = declare(
 )  # fmt: skip
 
 _ENTROPY = declare(
-    "cross_entropy", _entropy_scheme, _entropy_forward, vjp=(_entropy_vjp, None), jvp=_entropy_jvp,
-    cost=each(25, 0),
+    "cross_entropy", _entropy_scheme, _entropy_forward, vjp=(_entropy_vjp, None),
+    jvp=tangents(lambda t, y, *xs, **attrs: _along(t, *xs, **attrs)), cost=each(25, 0),
     samples=tuple(
         Sample(((*rows, 4), rows), {"reduction": reduction}, ints={1: 4})
         for reduction in REDUCTIONS

@@ -15,7 +15,7 @@ from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import Attrs, Memory, Op, Sample
 from actorgraph.ops._arrays import machine_epsilon, raise_if
-from actorgraph.ops._rules import add_all, declare, on, raises
+from actorgraph.ops._rules import declare, on, raises, tangents
 from actorgraph.ops.arithmetic import neg
 from actorgraph.ops.broadcasting import conj, expand_dims
 from actorgraph.ops.broadcasting import sum as sum_over
@@ -467,19 +467,15 @@ def _gap_vjp_w(ct: Node, y: Node, x: Node, w: Node, mode: str) -> Node:
     return total * (real_of(w) * 2) if mode == "squares" else total
 
 
-def _gap_jvp(tans: tuple[Node | None, ...], y: Node, x: Node, w: Node, mode: str) -> Node | None:
-    parts = [] if tans[0] is None else [gap_divide(tans[0], w, mode)]
-    if tans[1] is not None:
-        moves = tans[1], w
-        dw, values = moves if mode == "eigenvalues" else map(real_of, moves)
-        moved = _gap_tangent(dw, values, mode)
-        parts.append(neg(gap_divide(y * moved, w, mode)))
-    return add_all(parts)
+def _gap_push_w(t: Node, y: Node, x: Node, w: Node, mode: str) -> Node:
+    dw, values = (t, w) if mode == "eigenvalues" else map(real_of, (t, w))
+    return neg(gap_divide(y * _gap_tangent(dw, values, mode), w, mode))
 
 
 _GAP_DIVIDE: Op = declare(
     "gap_divide", "x[*s, m, n] -> x[*s, n] -> x[*s, m, n]", _gap_divide,
-    vjp=(lambda ct, y, x, w, mode: gap_divide(ct, conj(w), mode), _gap_vjp_w), jvp=_gap_jvp,
+    vjp=(lambda ct, y, x, w, mode: gap_divide(ct, conj(w), mode), _gap_vjp_w),
+    jvp=tangents(lambda t, y, x, w, mode: gap_divide(t, w, mode), _gap_push_w),
     samples=(
         Sample(((3, 3), (3,)), {"mode": "difference"}, low=0.5),
         Sample(((2, 3, 3), (2, 3)), {"mode": "squares"}, low=0.5),

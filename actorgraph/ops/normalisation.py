@@ -19,7 +19,7 @@ from actorgraph.op import IN_PLACE, KEPT, KEPT_OUT, Op
 from actorgraph.ops import reductions
 from actorgraph.ops._arrays import machine_epsilon, through_float32
 from actorgraph.ops._pooling import AVERAGE
-from actorgraph.ops._rules import add_all, declare, each, on, raises
+from actorgraph.ops._rules import declare, each, on, raises, tangents
 from actorgraph.ops.arithmetic import power, sqrt, square
 from actorgraph.ops.broadcasting import expand_dims, reduced_shape, sum
 from actorgraph.ops.reductions import divide_by_size, mean
@@ -100,14 +100,19 @@ def _inverse_vjp(ct: Node, r: Node, x: Node, axis: Axes, eps: float, centred: bo
     return divide_by_size(ct * -(r * r), x, axis) * y
 
 
-def _inverse_jvp(tans: Any, r: Node, x: Node, axis: Axes, eps: float, centred: bool) -> Node:
+def _inverse_push(t: Node, r: Node, x: Node, axis: Axes, eps: float, centred: bool) -> Node:
     y = build(_NORMALIZE, x, axis=axis, eps=eps, centred=centred)
-    return -(r * r) * mean(tans[0] * y, axis, keepdims=True)
+    return -(r * r) * mean(t * y, axis, keepdims=True)
 
 
 def _pull_vjp_y(u: Node, g: Node, ct: Node, y: Node, r: Node, axis: Axes, centred: bool) -> Node:
     along_ct, along_u = (mean(part * y, axis, keepdims=True) for part in (ct, u))
     return -r * (u * along_ct + ct * along_u)
+
+
+def _pull_push_y(t: Node, g: Node, ct: Node, y: Node, r: Node, axis: Axes, centred: bool) -> Node:
+    along_ct, along_t = (mean(ct * part, axis, keepdims=True) for part in (y, t))
+    return -r * (t * along_ct + y * along_t)
 
 
 def _pull_vjp_r(u: Node, g: Node, ct: Node, y: Node, r: Node, axis: Axes, centred: bool) -> Node:
@@ -119,20 +124,6 @@ def _without_scale(ct: Node, y: Node, axis: Axes, centred: bool) -> Node:
     return result - mean(ct, axis, keepdims=True) if centred else result
 
 
-def _pull_jvp(
-    tans: Any, g: Node, ct: Node, y: Node, r: Node, axis: Axes, centred: bool
-) -> Node | None:
-    parts = []
-    if tans[0] is not None:
-        parts.append(build(_PULL, tans[0], y, r, axis=axis, centred=centred))
-    if tans[1] is not None:
-        along_ct, along_tan = (mean(ct * part, axis, keepdims=True) for part in (y, tans[1]))
-        parts.append(-r * (tans[1] * along_ct + y * along_tan))
-    if tans[2] is not None:
-        parts.append(tans[2] * _without_scale(ct, y, axis, centred))
-    return add_all(parts)
-
-
 _SAMPLES = (
     on((3, 4), axis=(1,), eps=1e-3, centred=True),
     on((2, 3, 4), axis=(0, 2), eps=1e-5, centred=True),
@@ -142,21 +133,24 @@ _SAMPLES = (
 
 _NORMALIZE: Op = declare(
     "standardize", "f[*s] -> f[*s]", _normalize_forward, vjp=(_normalize_derivative,),
-    jvp=lambda tans, y, x, **attrs: _normalize_derivative(tans[0], y, x, **attrs),
-    cost=each(6), samples=_SAMPLES, memory=IN_PLACE,
+    jvp=tangents(_normalize_derivative), cost=each(6), samples=_SAMPLES, memory=IN_PLACE,
     doc="Values without their mean over axes, divided by their standard deviation.",
 )  # fmt: skip
 
 _INVERSE: Op = declare(
     "inverse_deviation", "f[*s] -> f[*out]", _inverse_forward, shape=_kept, vjp=(_inverse_vjp,),
-    jvp=_inverse_jvp, cost=each(4, 0), samples=_SAMPLES,
+    jvp=tangents(_inverse_push), cost=each(4, 0), samples=_SAMPLES,
     memory=KEPT, doc="1 / sqrt(variance + eps) over axes, which stay as dims of size 1.",
 )  # fmt: skip
 
 _PULL: Op = declare(
     "standardize_pull", "f[*s] -> f[*s] -> f[*t] -> f[*s]", _pull_forward,
     vjp=(lambda u, g, ct, y, r, **attrs: build(_PULL, u, y, r, **attrs), _pull_vjp_y, _pull_vjp_r),
-    jvp=_pull_jvp, cost=each(6),
+    jvp=tangents(
+        lambda t, g, ct, y, r, **attrs: build(_PULL, t, y, r, **attrs), _pull_push_y,
+        lambda t, g, ct, y, r, axis, centred: t * _without_scale(ct, y, axis, centred),
+    ),
+    cost=each(6),
     samples=(
         on((3, 4), (3, 4), (3, 1), axis=(1,), centred=True),
         on((2, 3, 4), (2, 3, 4), (1, 3, 1), axis=(0, 2), centred=False),

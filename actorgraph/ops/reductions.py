@@ -1,7 +1,7 @@
 """Reductions over axes, and running ones; `sum` stands with broadcasting.
 
 No gradient of a product divides, so that all are right where factors are zero.  With the product
-before each element, ``L[0] = 1, L[i + 1] = L[i] * x[i]``, everything follows from one linear recurrence,
+before each element, ``L[0] = 1, L[i + 1] = L[i] * x[i]``, all follows from one linear recurrence,
 
     s[0] = 0,  s[i + 1] = b[i] + x[i] * s[i]        (the op ``scan_before``)
 
@@ -405,7 +405,7 @@ DIVIDE_BY_SIZE: Op = declare(
 
 _SIZE_ALONG: Op = declare(
     "size_along", "x[*s] -> x[]",
-    lambda xp, x, axis: xp.asarray(size_of_shape(x.shape[i] for i in axis) or 1, x.dtype),
+    lambda xp, x, axis: xp.asarray(size_of_shape([x.shape[i] for i in axis]) or 1, x.dtype),
     vjp=(None,), jvp=lambda tans, y, x, axis: None, samples=(on((3, 4), axis=(0, 1)),),
     shape_only=(0,), doc="Number of elements along axes, at least 1.",
 )  # fmt: skip
@@ -423,7 +423,7 @@ def _mean_forward(xp: Any, x: Any, axis: Axes, keepdims: bool, out: Any = None) 
     dtype = accumulator(x.dtype)
     total = xp.add.reduce(x, axis=axis, dtype=dtype, keepdims=keepdims, out=out)
     # 0 / NaN is NaN without the warning of 0 / 0.
-    total /= dtype.type(prod([x.shape[i] for i in axis]) or nan)
+    total /= dtype.type(size_of_shape([x.shape[i] for i in axis]) or nan)
     return total if dtype is x.dtype else total.astype(x.dtype, copy=False)
 
 
