@@ -12,7 +12,8 @@ from actorgraph.graph import Node, build
 from actorgraph.op import REGISTRY, Op, Rule, Sample, register
 
 __all__ = [
-    "DIFFERENT", "NOT_SQUARE", "NO_AXIS", "NO_FLOAT", "NO_LAPACK", "NO_REDUCTION", "WRONG_AXIS",
+    "DIFFERENT", "MIXED", "MIXED_LAPACK", "NOT_SQUARE", "NO_AXIS", "NO_EPS", "NO_FLOAT",
+    "NO_INDEX", "NO_LAPACK", "NO_NORM", "NO_PARTS", "NO_POINTS", "NO_REDUCTION", "WRONG_AXIS",
     "add_all", "declare", "each", "on", "raises", "tangents",
 ]  # fmt: skip
 
@@ -89,6 +90,13 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 DIFFERENT = "Shapes differ."
 NOT_SQUARE = "The matrices are not square."
+MIXED = "The dtypes differ or are bool."
+MIXED_LAPACK = "The dtypes differ or are none that LAPACK takes."
+NO_INDEX = "The dtypes differ, or the index is not of integers."
+NO_EPS = "`x` is no float, or `eps` no float >= 0."
+NO_NORM = "The dtype is neither float nor complex, or there is no such norm."
+NO_POINTS = "There is no such axis, or no points along it."
+NO_PARTS = "The dtypes differ, or there is nothing to join."
 NO_AXIS = "There is no such axis."
 NO_FLOAT = "`x` is no float."
 NO_LAPACK = "The dtype is none that LAPACK takes."
@@ -97,7 +105,7 @@ WRONG_AXIS = "An axis is out of range or given twice."
 
 
 def raises(
-    *, types: str = "", shapes: str = "", both: str = "", other: str = ""
+    types: str = "", shapes: str = "", *, both: str = "", other: str = ""
 ) -> Callable[[F], F]:
     """Return a decorator that says in the docstring what a function raises.
 

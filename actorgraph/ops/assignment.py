@@ -16,7 +16,7 @@ from actorgraph.graph import Node, build, is_weak
 from actorgraph.op import Attrs, Op, Sample
 from actorgraph.operands import as_node
 from actorgraph.ops._arrays import combine_at, through_float32
-from actorgraph.ops._rules import declare, on, raises
+from actorgraph.ops._rules import NO_INDEX, declare, on, raises
 from actorgraph.ops.broadcasting import along_axis, broadcast_like, zeros_like
 from actorgraph.ops.elementwise import where
 from actorgraph.ops.gathering import check_along, positions_of
@@ -258,10 +258,7 @@ def along(
     return broadcast_like(values, node), (node,), (ALONG, place)
 
 
-@raises(
-    types="The dtypes differ, or the index is not of integers.",
-    shapes="The shapes do not fit, or there is no such axis.",
-)  # fmt: skip
+@raises(NO_INDEX, "The shapes do not fit, or there is no such axis.")
 @along_axis("x")
 def scatter(x: Node, axis: int, index: Any, src: Any) -> Node:
     """Return `x` with `src` written along an axis, as ``torch.scatter``.
@@ -289,10 +286,7 @@ def scatter(x: Node, axis: int, index: Any, src: Any) -> Node:
     return build(INDEX_PUT, x, values, *arrays, index=static)
 
 
-@raises(
-    types="The dtypes differ, or the index is not of integers.",
-    shapes="The shapes do not fit, or there is no such axis.",
-)  # fmt: skip
+@raises(NO_INDEX, "The shapes do not fit, or there is no such axis.")
 @along_axis("x")
 def scatter_add(x: Node, axis: int, index: Any, src: Any) -> Node:
     """Return `x` with `src` added along an axis, as ``torch.scatter_add``.
@@ -317,10 +311,7 @@ def scatter_add(x: Node, axis: int, index: Any, src: Any) -> Node:
     return build(INDEX_ADD, x, values, *arrays, index=static)
 
 
-@raises(
-    types="The dtypes differ, or the index is not of integers.",
-    shapes="The index has not one dim, or the shapes do not fit.",
-)  # fmt: skip
+@raises(NO_INDEX, "The index has not one dim, or the shapes do not fit.")
 @along_axis("x")
 def index_add(x: Node, axis: int, index: Any, source: Any, alpha: Any = 1) -> Node:
     """Return `x` with the slices of `source` added at positions of an axis, as ``torch.index_add``.

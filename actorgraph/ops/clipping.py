@@ -30,9 +30,7 @@ def _checked(max_norm: Any, what: str) -> Any:
     return max_norm
 
 
-@raises(
-    other="`max_norm` is a number not above 0.", types="`x` is an int or bool.", shapes=WRONG_AXIS,
-)  # fmt: skip
+@raises("`x` is an int or bool.", WRONG_AXIS, other="`max_norm` is a number not above 0.")
 def clip_by_norm(x: Node, max_norm: Any, axis: Any = None) -> Node:
     """Scale `x` down to the length `max_norm` where it is longer; TensorFlow's ``clip_by_norm``.
 

@@ -91,9 +91,7 @@ def ones(graph: Any, shape: Any, dtype: Any = "float32") -> Node:
     return full(graph, shape, 1, dtype)
 
 
-@raises(
-    types="The dtype cannot hold the value.", shapes="The value does not broadcast to the shape.",
-)  # fmt: skip
+@raises("The dtype cannot hold the value.", "The value does not broadcast to the shape.")
 def full_like(x: Node, fill_value: Any, dtype: Any = None) -> Node:
     """Return an array of one value in the shape of `x`, also where only a run knows it.
 

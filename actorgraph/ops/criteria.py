@@ -83,9 +83,7 @@ def above_zero(value: Any, what: str, least: float) -> float:
     return float(value)
 
 
-@raises(
-    types="Dtypes differ, `delta` is not above 0, or there is no such reduction.", shapes=DIFFERENT,
-)  # fmt: skip
+@raises("Dtypes differ, `delta` is not above 0, or there is no such reduction.", DIFFERENT)
 def huber_loss(x: Any, y: Any, reduction: str = "mean", delta: float = 1.0) -> Node:
     """Return ``d^2 / 2`` up to ``d = abs(x - y) = delta``, then ``delta (d - delta / 2)``, reduced.
 

@@ -299,9 +299,7 @@ _CURVATURE: Op = declare(
 )  # fmt: skip
 
 
-@raises(
-    types="A dtype does not fit, or there is no such reduction.", shapes="The shapes do not fit.",
-)  # fmt: skip
+@raises("A dtype does not fit, or there is no such reduction.", "The shapes do not fit.")
 def ctc_loss(
     log_probs: Node, targets: Any, input_lengths: Any, target_lengths: Any, blank: int = 0,
     reduction: str = "mean", zero_infinity: bool = False,

@@ -18,7 +18,7 @@ from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import Memory, Op, Sample
 from actorgraph.ops._arrays import raise_if
-from actorgraph.ops._rules import NO_LAPACK, NOT_SQUARE, add_all, declare, on, raises
+from actorgraph.ops._rules import MIXED_LAPACK, NO_LAPACK, NOT_SQUARE, add_all, declare, on, raises
 from actorgraph.ops.arithmetic import neg
 from actorgraph.ops.broadcasting import expand_dims, squeeze, unbroadcast, zeros_like
 from actorgraph.ops.creation import eye
@@ -115,10 +115,7 @@ _SOLVE_TRIANGULAR: Op = declare(
 )  # fmt: skip
 
 
-@raises(
-    types="The dtypes differ or are none that LAPACK takes.",
-    shapes="The matrices are not square, or the dims do not fit.",
-)  # fmt: skip
+@raises(MIXED_LAPACK, "The matrices are not square, or the dims do not fit.")
 def solve_triangular(
     a: Any, b: Any, *, upper: bool, left: bool = True, unitriangular: bool = False
 ) -> Node:

@@ -16,7 +16,7 @@ import numpy as np
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import Attrs, Op, Sample
-from actorgraph.ops._rules import declare, on, raises
+from actorgraph.ops._rules import NO_NORM, NO_POINTS, declare, on, raises
 from actorgraph.ops.broadcasting import conj
 from actorgraph.ops.elementwise import astype, real_part
 from actorgraph.ops.rearranging import roll
@@ -174,10 +174,7 @@ def _transform(x: Node, s: Any, axes: Any, norm: str | None, inverse: bool, what
     return build(_FFT, x, axes=places, inverse=inverse, norm=norm, dtype=dtype)
 
 
-@raises(
-    types="The dtype is neither float nor complex, or there is no such norm.",
-    shapes="There is no such axis, or no points along it.",
-)  # fmt: skip
+@raises(NO_NORM, NO_POINTS)
 def fft(x: Node, n: Any = None, axis: int = -1, norm: str | None = None) -> Node:
     """Discrete Fourier transform along an axis, as ``numpy.fft.fft``.
 
@@ -209,10 +206,7 @@ def ifft(x: Node, n: Any = None, axis: int = -1, norm: str | None = None) -> Nod
     return _transform(x, None if n is None else (n,), (axis,), norm, True, "ifft")
 
 
-@raises(
-    types="The dtype is neither float nor complex, or there is no such norm.",
-    shapes="An axis is given twice or does not exist, or there are no points along it.",
-)  # fmt: skip
+@raises(NO_NORM, "An axis is given twice or does not exist, or there are no points along it.")
 def fftn(x: Node, s: Any = None, axes: Any = None, norm: str | None = None) -> Node:
     """Discrete Fourier transform over several axes, as ``numpy.fft.fftn``.
 
@@ -304,10 +298,7 @@ _RFFT_ADJOINT: Op = declare(
 )  # fmt: skip
 
 
-@raises(
-    types="The dtype is no float, or there is no such norm.",
-    shapes="There is no such axis, or no points along it.",
-)  # fmt: skip
+@raises("The dtype is no float, or there is no such norm.", NO_POINTS)
 def rfft(x: Node, n: Any = None, axis: int = -1, norm: str | None = None) -> Node:
     """Half of the spectrum of real signals, as ``numpy.fft.rfft``.
 
@@ -389,10 +380,7 @@ _IRFFT_ADJOINT: Op = declare(
 )  # fmt: skip
 
 
-@raises(
-    types="The dtype is neither float nor complex, or there is no such norm.",
-    shapes="There is no such axis, or no points along it.",
-)  # fmt: skip
+@raises(NO_NORM, NO_POINTS)
 def irfft(x: Node, n: Any = None, axis: int = -1, norm: str | None = None) -> Node:
     """Inverse of `rfft`, as ``numpy.fft.irfft``.
 

@@ -18,7 +18,7 @@ import numpy as np
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import Attrs, Op
-from actorgraph.ops._rules import NO_LAPACK, NOT_SQUARE, add_all, declare, on, raises
+from actorgraph.ops._rules import MIXED_LAPACK, NO_LAPACK, NOT_SQUARE, add_all, declare, on, raises
 from actorgraph.ops.arithmetic import neg
 from actorgraph.ops.broadcasting import conj, expand_dims, squeeze, unbroadcast, zeros_like
 from actorgraph.ops.broadcasting import sum as sum_over
@@ -249,10 +249,7 @@ def _solve(a: Node, b: Node) -> Node:
     return build(_SOLVE, a, b)
 
 
-@raises(
-    types="The dtypes differ or are none that LAPACK takes.",
-    shapes="The matrices are not square, or the dims do not fit.",
-)  # fmt: skip
+@raises(MIXED_LAPACK, "The matrices are not square, or the dims do not fit.")
 def solve(a: Any, b: Any) -> Node:
     """Solve ``a @ x = b``, as ``numpy.linalg.solve``.
 
@@ -285,10 +282,7 @@ def solve(a: Any, b: Any) -> Node:
     return squeeze(_solve(a, expand_dims(b, -1)), -1) if b.ndim == 1 else _solve(a, b)
 
 
-@raises(
-    types="`n` is no int, or it is negative and the dtype is none that LAPACK takes.",
-    shapes=NOT_SQUARE,
-)  # fmt: skip
+@raises("`n` is no int, or it is negative and the dtype is none that LAPACK takes.", NOT_SQUARE)
 def matrix_power(x: Node, n: int) -> Node:
     """Raise square matrices to an integer power, as ``numpy.linalg.matrix_power``.
 

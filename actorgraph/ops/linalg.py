@@ -15,7 +15,7 @@ from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import FRESH_OUT, Attrs, Op, Sample
 from actorgraph.ops._arrays import through_float32
-from actorgraph.ops._rules import declare, on, raises
+from actorgraph.ops._rules import MIXED, declare, on, raises
 from actorgraph.ops.arithmetic import multiply, power
 from actorgraph.ops.broadcasting import conj, expand_dims, squeeze, unbroadcast
 from actorgraph.ops.rearranging import roll
@@ -86,8 +86,7 @@ _MATMUL = declare(
 
 
 @raises(
-    types="The dtypes differ or are bool.",
-    shapes="The inner dims differ, the leading dims do not broadcast, or an operand is a scalar.",
+    MIXED, "The inner dims differ, the leading dims do not broadcast, or an operand is a scalar.",
 )  # fmt: skip
 def matmul(x: Any, y: Any) -> Node:
     """Multiply matrices, as ``x @ y``.
@@ -109,9 +108,7 @@ def matmul(x: Any, y: Any) -> Node:
     return build(_MATMUL, x, y)
 
 
-@raises(
-    types="The dtypes differ.", shapes="The inner dims differ, or an operand has a rank above 2.",
-)  # fmt: skip
+@raises("The dtypes differ.", "The inner dims differ, or an operand has a rank above 2.")
 def dot(x: Any, y: Any) -> Node:
     """Multiply as ``numpy.dot`` does for ranks up to 2.
 
@@ -139,7 +136,7 @@ _OUTER = declare(
 )  # fmt: skip
 
 
-@raises(types="The dtypes differ or are bool.")
+@raises(types=MIXED)
 def outer(x: Any, y: Any) -> Node:
     """Multiply each element of `x` with each element of `y`, as ``numpy.outer``.
 
@@ -200,10 +197,7 @@ _VECDOT: Op = declare(
 )  # fmt: skip
 
 
-@raises(
-    types="The dtypes differ or are bool.",
-    shapes="The vectors are of different lengths, or there is no such axis.",
-)  # fmt: skip
+@raises(MIXED, "The vectors are of different lengths, or there is no such axis.")
 def vecdot(x: Any, y: Any, axis: int = -1) -> Node:
     """Return the inner products of vectors, as ``numpy.vecdot``: sum of ``conj(x) * y``.
 
@@ -343,8 +337,7 @@ def _tensordot(x: Node, y: Node, x_axes: Axes, y_axes: Axes) -> Node:
 
 
 @raises(
-    types="The dtypes differ or are bool.",
-    shapes="The numbers of axes differ, an axis is given twice or out of range, or dims differ.",
+    MIXED, "The numbers of axes differ, an axis is given twice or out of range, or dims differ.",
 )  # fmt: skip
 def tensordot(x: Any, y: Any, axes: Any = 2) -> Node:
     """Sum products over pairs of axes, as ``numpy.tensordot``.
@@ -395,7 +388,7 @@ def _distinct(axes: Any, node: Node) -> Axes:
     return found
 
 
-@raises(types="The dtypes differ or are bool.")
+@raises(types=MIXED)
 def kron(x: Any, y: Any) -> Node:
     """Return the Kronecker product, as ``numpy.kron``: `x` with each element times `y`.
 
@@ -427,10 +420,7 @@ def kron(x: Any, y: Any) -> Node:
     return merge_dims(multiply(left, right), (2,) * rank)
 
 
-@raises(
-    types="The dtypes differ or are bool.",
-    shapes="The vectors are not of 3 entries, or there is no such axis.",
-)  # fmt: skip
+@raises(MIXED, "The vectors are not of 3 entries, or there is no such axis.")
 def cross(x: Any, y: Any, axis: int = -1) -> Node:
     """Return the cross products of vectors of three entries, as ``numpy.linalg.cross``.
 

@@ -375,10 +375,7 @@ def same_shape(x: Any, y: Any, what: str, witness: Any = None) -> tuple[Node, No
 # -- distances --------------------------------------------------------------------------------
 
 
-@raises(
-    types="Dtypes differ or are no floats.",
-    shapes="Shapes do not broadcast, or there is no such axis.",
-)  # fmt: skip
+@raises("Dtypes differ or are no floats.", "Shapes do not broadcast, or there is no such axis.")
 @along_axis("x")
 def cosine_similarity(x: Any, y: Any, axis: int = 1, eps: float = 1e-8) -> Node:
     """Return the cosine of the angle between vectors along an axis.

@@ -17,7 +17,7 @@ import numpy as np
 from actorgraph.errors import ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import Op
-from actorgraph.ops._rules import NO_LAPACK, declare, on, raises
+from actorgraph.ops._rules import MIXED_LAPACK, NO_LAPACK, declare, on, raises
 from actorgraph.ops.broadcasting import conj, expand_dims, squeeze, zeros_like
 from actorgraph.ops.broadcasting import sum as sum_over
 from actorgraph.ops.creation import eye
@@ -339,10 +339,7 @@ def _sizes(dims: Sequence[Any], what: str) -> tuple[int, ...]:
     return tuple(dims)
 
 
-@raises(
-    types="The dtypes differ or are none that LAPACK takes.",
-    shapes="The dims are not ints, or do not fit.",
-)  # fmt: skip
+@raises(MIXED_LAPACK, "The dims are not ints, or do not fit.")
 def tensorsolve(a: Any, b: Any, axes: Sequence[int] | None = None) -> Node:
     """Solve ``tensordot(a, x, x.ndim) = b``, as ``numpy.linalg.tensorsolve``.
 
@@ -410,10 +407,7 @@ class LstsqResult(NamedTuple):
     singular_values: Node
 
 
-@raises(
-    types="The dtypes differ or are none that LAPACK takes.",
-    shapes="The dims do not fit, or one of the last two of `a` is None.",
-)  # fmt: skip
+@raises(MIXED_LAPACK, "The dims do not fit, or one of the last two of `a` is None.")
 def lstsq(a: Any, b: Any, rcond: float | None = None) -> LstsqResult:
     """Return the least-squares solution of ``a @ x = b`` of least norm, as ``numpy.linalg.lstsq``.
 

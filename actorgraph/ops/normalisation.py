@@ -19,7 +19,7 @@ from actorgraph.op import IN_PLACE, KEPT, KEPT_OUT, Op
 from actorgraph.ops import reductions
 from actorgraph.ops._arrays import machine_epsilon, through_float32
 from actorgraph.ops._pooling import AVERAGE
-from actorgraph.ops._rules import declare, each, on, raises, tangents
+from actorgraph.ops._rules import NO_EPS, declare, each, on, raises, tangents
 from actorgraph.ops.arithmetic import power, sqrt, square
 from actorgraph.ops.broadcasting import expand_dims, reduced_shape, sum
 from actorgraph.ops.reductions import divide_by_size, mean
@@ -203,10 +203,7 @@ def _behind_channels(x: Node, what: str) -> Axes:
     return tuple(range(1, x.ndim - 1))
 
 
-@raises(
-    types="`x` is no float, or `eps` no float >= 0.",
-    shapes="`x` does not end in `normalized_shape`.",
-)  # fmt: skip
+@raises(NO_EPS, "`x` does not end in `normalized_shape`.")
 def layer_norm(
     x: Node, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5
 ) -> Node:
@@ -238,10 +235,7 @@ def layer_norm(
     return _affine(_normalized(x, axes, eps), weight, bias)
 
 
-@raises(
-    types="`x` is no float, or `eps` no float >= 0.",
-    shapes="`x` does not end in `normalized_shape`.",
-)  # fmt: skip
+@raises(NO_EPS, "`x` does not end in `normalized_shape`.")
 def rms_norm(x: Node, normalized_shape: Any, weight: Any = None, eps: float | None = None) -> Node:
     """Divide by the root mean square over the trailing axes, as ``torch.nn.functional.rms_norm``.
 
@@ -264,10 +258,7 @@ def rms_norm(x: Node, normalized_shape: Any, weight: Any = None, eps: float | No
     return _affine(_normalized(x, axes, eps, centred=False), weight, None)
 
 
-@raises(
-    types="`x` is no float, or `eps` no float >= 0.",
-    shapes="`num_groups` does not divide the channels.",
-)  # fmt: skip
+@raises(NO_EPS, "`num_groups` does not divide the channels.")
 def group_norm(
     x: Node, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5
 ) -> Node:
@@ -293,10 +284,7 @@ def group_norm(
     return _affine(reshape_like(y, x), weight, bias, axes)
 
 
-@raises(
-    types="`x` is no float, or `eps` no float >= 0.",
-    shapes="There is no axis behind the channels.",
-)  # fmt: skip
+@raises(NO_EPS, "There is no axis behind the channels.")
 def instance_norm(x: Node, *, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Node:
     """Normalise each channel of each sample over its places.
 

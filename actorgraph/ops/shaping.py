@@ -17,7 +17,7 @@ from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import FRESH, KEPT_OUT, Attrs, Memory, Op, Sample, Together
 from actorgraph.operands import as_node
-from actorgraph.ops._rules import declare, on, raises
+from actorgraph.ops._rules import NO_PARTS, declare, on, raises
 from actorgraph.ops.broadcasting import along_axis, axes_of, zeros_like
 from actorgraph.ops.elementwise import astype
 from actorgraph.ops.indexing import getitem
@@ -219,10 +219,7 @@ _PLACED: Op = declare(
 )  # fmt: skip
 
 
-@raises(
-    types="The dtypes differ, or there is nothing to join.",
-    shapes="Ranks or dims do not fit, or there is no such axis.",
-)  # fmt: skip
+@raises(NO_PARTS, "Ranks or dims do not fit, or there is no such axis.")
 def concatenate(nodes: Iterable[Any], axis: int | None = 0) -> Node:
     """Join arrays along an axis, as ``numpy.concatenate``.
 
@@ -315,10 +312,7 @@ _STACK: Op = declare(
 )  # fmt: skip
 
 
-@raises(
-    types="The dtypes differ, or there is nothing to join.",
-    shapes="The shapes differ, or there is no such axis.",
-)  # fmt: skip
+@raises(NO_PARTS, "The shapes differ, or there is no such axis.")
 def stack(nodes: Iterable[Any], axis: int = 0) -> Node:
     """Join arrays of one shape along a new axis, as ``numpy.stack``.
 

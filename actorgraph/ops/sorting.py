@@ -462,10 +462,7 @@ def isin(x: Node, test: Any, *, invert: bool = False) -> Node:
     return ~found if invert else found
 
 
-@raises(
-    types="The mask is not of bools, or the dtypes differ.",
-    shapes="The mask does not broadcast to `x`.",
-)  # fmt: skip
+@raises("The mask is not of bools, or the dtypes differ.", "The mask does not broadcast to `x`.")
 def masked_scatter(x: Node, mask: Any, source: Any) -> Node:
     """Return `x` with the elements of `source`, in order, where a mask holds.
 

@@ -96,9 +96,7 @@ _EIGH: Op = declare(
 )  # fmt: skip
 
 
-@raises(
-    types="The dtype is none that LAPACK takes, or there is no such triangle.", shapes=NOT_SQUARE,
-)  # fmt: skip
+@raises("The dtype is none that LAPACK takes, or there is no such triangle.", NOT_SQUARE)
 def eigh(x: Node, UPLO: str | None = None) -> EighResult:
     """Return eigenvalues and eigenvectors of Hermitian matrices, as ``numpy.linalg.eigh``.
 
@@ -148,9 +146,7 @@ _EIGVALSH: Op = declare(
 )  # fmt: skip
 
 
-@raises(
-    types="The dtype is none that LAPACK takes, or there is no such triangle.", shapes=NOT_SQUARE,
-)  # fmt: skip
+@raises("The dtype is none that LAPACK takes, or there is no such triangle.", NOT_SQUARE)
 def eigvalsh(x: Node, UPLO: str | None = None) -> Node:
     """Return the eigenvalues of Hermitian matrices, as ``numpy.linalg.eigvalsh``.
 
