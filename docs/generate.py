@@ -48,7 +48,7 @@ differentiable where they are.
 SUBJECTS = {
     "Creation": "creation random",
     "Arithmetic and comparison": "arithmetic comparison elementwise clipping",
-    "Exponentials, trigonometry and special functions": "exponential special",
+    "Exponentials, trigonometry and special functions": "special",
     "Reductions and statistics": "reductions counting statistics",
     "Order and search": "sorting",
     "Shapes and axes": "broadcasting reshaping shaping rearranging",
@@ -65,6 +65,7 @@ SUBJECTS = {
 _ELSEWHERE = {
     "add": "arithmetic", "conj": "arithmetic", "log_softmax": "activations",
     "softmax": "activations", "sum": "reductions",
+    **dict.fromkeys("exp exp2 expm1 log log10 log1p log2".split(), "special"),
 }  # fmt: skip
 
 

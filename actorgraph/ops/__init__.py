@@ -29,7 +29,6 @@ from actorgraph.ops.define import *
 from actorgraph.ops.einsum import *
 from actorgraph.ops.elementwise import *
 from actorgraph.ops.embedding import *
-from actorgraph.ops.exponential import *
 from actorgraph.ops.fourier import *
 from actorgraph.ops.gathering import *
 from actorgraph.ops.indexing import *

@@ -25,7 +25,6 @@ from actorgraph.ops import (
     counting,
     creation,
     elementwise,
-    exponential,
     indexing,
     reductions,
     sampled,
@@ -333,8 +332,8 @@ def polyint(p: Node, m: int = 1) -> Node:
 
 def geomspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True) -> Any:
     """Numbers evenly spaced on a logarithmic scale between two."""
-    low, high = (exponential.log(node) for node in nodes_of((start, stop)))
-    return exponential.exp(creation.linspace(low, low, high, num, endpoint))
+    low, high = (elementwise.log(node) for node in nodes_of((start, stop)))
+    return elementwise.exp(creation.linspace(low, low, high, num, endpoint))
 
 
 def logspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, base: Any = 10.0) -> Any:

@@ -38,8 +38,16 @@ from actorgraph.ops.broadcasting import (
     squeeze,
     sum,
 )
-from actorgraph.ops.elementwise import astype, clip, maximum, minimum, select_positive, where
-from actorgraph.ops.exponential import exp, expm1
+from actorgraph.ops.elementwise import (
+    astype,
+    clip,
+    exp,
+    expm1,
+    maximum,
+    minimum,
+    select_positive,
+    where,
+)
 from actorgraph.ops.shaping import one_axis, split
 from actorgraph.ops.special import erfc, need_scipy, special_function, tanh
 

@@ -20,8 +20,7 @@ from actorgraph.op import CONSTANT, Attrs, Op, Sample
 from actorgraph.ops._declare import Unary, binary, unary
 from actorgraph.ops._rules import declare, raises
 from actorgraph.ops.broadcasting import add, broadcast_like, conj, zeros_like
-from actorgraph.ops.elementwise import astype, real_part, where
-from actorgraph.ops.exponential import log
+from actorgraph.ops.elementwise import astype, log, real_part, where
 
 __all__ = [
     "abs", "add", "cbrt", "cube", "divide", "floor_divide", "imag", "mod", "multiply", "neg",

@@ -21,8 +21,7 @@ from actorgraph.ops.activations import logsigmoid, relu, softplus
 from actorgraph.ops.arithmetic import abs, neg, square, subtract
 from actorgraph.ops.broadcasting import broadcast_like, expand_dims, sum
 from actorgraph.ops.convolution import linear
-from actorgraph.ops.elementwise import maximum, minimum, where
-from actorgraph.ops.exponential import exp, log
+from actorgraph.ops.elementwise import exp, log, maximum, minimum, where
 from actorgraph.ops.gathering import pick, take_along_axis
 from actorgraph.ops.indexing import one_hot, take
 from actorgraph.ops.losses import (

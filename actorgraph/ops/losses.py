@@ -26,8 +26,7 @@ from actorgraph.ops._arrays import largest, one, through_float32, tiny
 from actorgraph.ops._rules import NO_AXIS, NO_FLOAT, declare, each, on, raises, tangents
 from actorgraph.ops.arithmetic import multiply, sqrt, square, subtract
 from actorgraph.ops.broadcasting import along_axis, broadcast_like, expand_dims, sum
-from actorgraph.ops.elementwise import astype, maximum
-from actorgraph.ops.exponential import exp
+from actorgraph.ops.elementwise import astype, exp, maximum
 from actorgraph.ops.indexing import check_classes, take
 from actorgraph.ops.reductions import divide_by_size, mean
 from actorgraph.ops.shaping import one_axis

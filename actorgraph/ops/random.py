@@ -36,8 +36,7 @@ from actorgraph.ops._declare import over_axes
 from actorgraph.ops._rules import declare, raises
 from actorgraph.ops.activations import leaky_relu
 from actorgraph.ops.comparison import less
-from actorgraph.ops.elementwise import astype, clip, where
-from actorgraph.ops.exponential import log
+from actorgraph.ops.elementwise import astype, clip, log, where
 from actorgraph.ops.indexing import getitem
 from actorgraph.ops.losses import softmax
 from actorgraph.types import UNKNOWN, Checks, Shape, dtype_of, shape_from

@@ -53,8 +53,7 @@ from actorgraph.ops.broadcasting import (
     sum,
     zeros_like,
 )
-from actorgraph.ops.elementwise import astype, clip, isnan, maximum, where
-from actorgraph.ops.exponential import EXPONENTIALS, exp, log1p
+from actorgraph.ops.elementwise import EXPONENTIALS, astype, clip, exp, isnan, log1p, maximum, where
 from actorgraph.ops.gathering import gather
 from actorgraph.ops.linalg import lifted_pair
 from actorgraph.ops.reshaping import reshape

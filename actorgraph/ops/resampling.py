@@ -20,9 +20,8 @@ from actorgraph.ops._rules import raises
 from actorgraph.ops.activations import sigmoid
 from actorgraph.ops.arithmetic import abs, mod, multiply
 from actorgraph.ops.broadcasting import add, expand_dims
-from actorgraph.ops.elementwise import astype, clip, floor, where
+from actorgraph.ops.elementwise import astype, clip, exp, floor, where
 from actorgraph.ops.elementwise import round as nearest
-from actorgraph.ops.exponential import exp
 from actorgraph.ops.gathering import take_along_axis
 from actorgraph.ops.indexing import getitem
 from actorgraph.ops.linalg import matmul

@@ -19,8 +19,7 @@ from actorgraph.ops._arrays import by_host, highest, is_half
 from actorgraph.ops._declare import Unary, binary, documented, nary_elementwise, unary
 from actorgraph.ops._rules import add_all, on, raises
 from actorgraph.ops.arithmetic import imag, real, reciprocal, sign, sqrt, square
-from actorgraph.ops.elementwise import clip, minimum, where
-from actorgraph.ops.exponential import exp, log, log1p
+from actorgraph.ops.elementwise import clip, exp, log, log1p, minimum, where
 
 __all__ = [
     "angle", "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctan2", "arctanh", "cos",

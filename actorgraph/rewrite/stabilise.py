@@ -23,8 +23,7 @@ from actorgraph.ops._rules import declare
 from actorgraph.ops.activations import logsigmoid, sigmoid, softplus
 from actorgraph.ops.arithmetic import abs as size_of_each
 from actorgraph.ops.arithmetic import sqrt
-from actorgraph.ops.elementwise import where
-from actorgraph.ops.exponential import expm1, log, log1p
+from actorgraph.ops.elementwise import expm1, log, log1p, where
 from actorgraph.ops.losses import log_softmax, softmax
 from actorgraph.ops.reductions import logsumexp
 from actorgraph.ops.statistics import norm
