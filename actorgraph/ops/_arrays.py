@@ -31,6 +31,13 @@ __all__ = [
 ]  # fmt: skip
 
 
+@lru_cache(256)
+def _number(dtype: np.dtype[Any], value: float) -> Any:
+    array = np.full((), value, dtype)
+    array.flags.writeable = False
+    return array
+
+
 class _ByDtype(dict[np.dtype[Any], Any]):
     """0-d arrays of one value, made when a dtype is first asked for."""
 
@@ -38,9 +45,7 @@ class _ByDtype(dict[np.dtype[Any], Any]):
         self.value = value
 
     def __missing__(self, dtype: np.dtype[Any]) -> Any:
-        array = np.full((), self.value, dtype)
-        array.flags.writeable = False
-        self[dtype] = array
+        array = self[dtype] = _number(dtype, self.value)
         return array
 
 
@@ -64,13 +69,6 @@ def scalar(x: Any, value: float) -> Any:
     if type(x) is not np.ndarray or not value:
         return x.dtype.type(value)
     return _number(x.dtype, value)  # half the cost for the ufunc that gets it
-
-
-@lru_cache(256)
-def _number(dtype: np.dtype[Any], value: float) -> Any:
-    array = np.full((), value, dtype)
-    array.flags.writeable = False
-    return array
 
 
 def is_half(dtype: np.dtype[Any]) -> bool:

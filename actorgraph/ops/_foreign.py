@@ -121,23 +121,12 @@ def with_example(text: str, call: str) -> str:
 
 
 _WORDS = {
-    "dim": ("axis", "axes"),
-    "dims": ("axis", "axes", "shift_axis"),
-    "dim0": ("axis1", "axes"),
-    "dim1": ("axis2", "axes"),
-    "keepdim": ("keepdims",),
-    "input": ("x", "logits"),
-    "self": ("x",),
-    "a": ("x",),
-    "other": ("y",),
-    "tensors": ("nodes",),
-    "arrays": ("nodes",),
-    "size": ("shape",),
-    "correction": ("ddof",),
-    "unbiased": ("ddof",),
-    "min": ("low", "a_min"),
+    "dim": ("axis", "axes"), "dims": ("axis", "axes", "shift_axis"), "dim0": ("axis1", "axes"),
+    "dim1": ("axis2", "axes"), "keepdim": ("keepdims",), "input": ("x", "logits"), "self": ("x",),
+    "a": ("x",), "other": ("y",), "tensors": ("nodes",), "arrays": ("nodes",), "size": ("shape",),
+    "correction": ("ddof",), "unbiased": ("ddof",), "min": ("low", "a_min"),
     "max": ("high", "a_max"),
-}
+}  # fmt: skip
 """What PyTorch and NumPy call an argument, and what it may be called here."""
 
 _NEVER = {

@@ -95,28 +95,17 @@ def _without_axis(node: Node) -> Node:
     return squeeze(node, 0) if node.ndim else node
 
 
-def _add_forward(xp: Any, x: Any, y: Any) -> Any:
-    return xp.add(x, y)
-
-
 def _add_jvp(tans: tuple[Node | None, ...], y: Node, *xs: Node) -> Node | None:
     given = [tan for tan in tans if tan is not None]
     return broadcast_like(given[0] if len(given) == 1 else build(_ADD, *given), y)
 
 
 _ADD: Op = declare(
-    "add", "n[*s] -> n[*t] -> n[*s|t]", _add_forward,
+    "add", "n[*s] -> n[*t] -> n[*s|t]", lambda xp, x, y: xp.add(x, y),
     vjp=(lambda ct, _, x, y: unbroadcast(ct, x), lambda ct, _, x, y: unbroadcast(ct, y)),
     jvp=_add_jvp, ufunc="add", memory=KEPT,
-    samples=tuple(
-        on(*shapes)
-        for shapes in (
-            ((3, 4), (3, 4)),
-            ((3, 4), (4,)),
-            ((2, 1), (1, 3)),
-            ((), (3,)),
-            ((0, 2), (2,)),
-        )
+    samples=(
+        on((3, 4), (3, 4)), on((3, 4), (4,)), on((2, 1), (1, 3)), on((), (3,)), on((0, 2), (2,)),
     ),
     loop=LoopRule("value", "add(x, y)"), linear=(0, 1), jointly=(), doc="Add elementwise.",
 )  # fmt: skip
@@ -351,11 +340,9 @@ def _sum_vjp(ct: Node, y: Node, x: Node, axis: tuple[int, ...], keepdims: bool) 
 
 
 REDUCTION_SAMPLES = (
-    on((3, 4), axis=(0, 1), keepdims=False),
-    on((3, 4), axis=(1,), keepdims=True),
-    on((2, 3, 4), axis=(0, 2), keepdims=False),
-    on((), axis=(), keepdims=False),
-)
+    on((3, 4), axis=(0, 1), keepdims=False), on((3, 4), axis=(1,), keepdims=True),
+    on((2, 3, 4), axis=(0, 2), keepdims=False), on((), axis=(), keepdims=False),
+)  # fmt: skip
 """Where the law tests try reductions."""
 
 _SUM: Op = declare(

@@ -187,10 +187,7 @@ _VECDOT: Op = declare(
     ),
     linear=(0, 1), cost=lambda shapes, result, attrs: 2 * prod(result) * shapes[0][-1],
     samples=(
-        on((3, 4), (3, 4)),
-        on((2, 1, 4), (3, 4)),
-        on((4,), (4,)),
-        on((0, 2), (2,)),
+        on((3, 4), (3, 4)), on((2, 1, 4), (3, 4)), on((4,), (4,)), on((0, 2), (2,)),
         on((2, 0), (2, 0)),
     ),
     total="sum", doc="Inner products of the vectors along the last axis; the first is conjugated.",

@@ -100,10 +100,9 @@ def _softmax_along(t: Node, y: Node, x: Node, axis: int) -> Node:
 
 
 _SOFTMAX = declare(
-    "softmax", "f[*s] -> f[*s]", _softmax_forward,
-    vjp=(_softmax_along,), jvp=tangents(_softmax_along), cost=each(25), samples=_AXIS_SAMPLES,
-    memory=IN_PLACE, loop=LoopRule("row", "exp({x} - {m}) / {e}"),
-    doc="Exponentials that sum to 1 along an axis.",
+    "softmax", "f[*s] -> f[*s]", _softmax_forward, vjp=(_softmax_along,),
+    jvp=tangents(_softmax_along), cost=each(25), samples=_AXIS_SAMPLES, memory=IN_PLACE,
+    loop=LoopRule("row", "exp({x} - {m}) / {e}"), doc="Exponentials that sum to 1 along an axis.",
 )  # fmt: skip
 
 
@@ -250,10 +249,6 @@ _REST_OF_PULL = Op(
 )  # fmt: skip
 
 
-def _entropy_vjp(ct: Node, y: Node, logits: Node, targets: Node, reduction: str) -> Node:
-    return build(_ENTROPY_PULL, ct, logits, targets, reduction=reduction)
-
-
 def _slope(logits: Node, targets: Node, like: Node) -> Node:
     """Return ``softmax - onehot``; `like` is any node of the losses' shape and dtype."""
     ones = broadcast_like(like.graph.constant(1, dtype=like.dtype), like)
@@ -303,10 +298,7 @@ _ENTROPY_PULL: Op = declare(
     samples=tuple(
         Sample((ct, (*rows, 4), rows), {"reduction": reduction}, ints={2: 4})
         for reduction, ct, rows in (
-            ("mean", (), (3,)),
-            ("sum", (), (2, 3)),
-            ("none", (3,), (3,)),
-            ("none", (), ()),
+            ("mean", (), (3,)), ("sum", (), (2, 3)), ("none", (3,), (3,)), ("none", (), ()),
         )
     ),
     memory=KEPT, split=Factoring(_LOG_SOFTMAX, {"axis": -1}, (1, 2), _REST_OF_PULL, follows=True),
@@ -315,7 +307,8 @@ _ENTROPY_PULL: Op = declare(
 )  # fmt: skip
 
 _ENTROPY = declare(
-    "cross_entropy", _entropy_scheme, _entropy_forward, vjp=(_entropy_vjp, None),
+    "cross_entropy", _entropy_scheme, _entropy_forward,
+    vjp=(lambda ct, y, *xs, **attrs: build(_ENTROPY_PULL, ct, *xs, **attrs), None),
     jvp=tangents(lambda t, y, *xs, **attrs: _along(t, *xs, **attrs)), cost=each(25, 0),
     samples=tuple(
         Sample(((*rows, 4), rows), {"reduction": reduction}, ints={1: 4})

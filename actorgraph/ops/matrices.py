@@ -53,14 +53,10 @@ def _write_diagonal(xp: Any, values: Any, like: Any, offset: int) -> Any:
     return result
 
 
-def _diagonal_flops(shapes: Any, result: Any, attrs: Attrs) -> float:
-    return 1.0
-
-
 _DIAGONAL: Op = declare(
     "diagonal", "a[*s, m, n] -> a[*out]", _read_diagonal, shape=_diagonal_shape,
     vjp=(lambda ct, y, x, offset, square: build(_PLACE, ct, x, offset=offset),), linear=(0,),
-    cost=_diagonal_flops,
+    cost=lambda shapes, result, attrs: 1,
     samples=(
         on((3, 3), offset=0, square=True), on((2, 3, 4), offset=1, square=False),
         on((3, 4), offset=-2, square=False), on((2, 2), offset=5, square=False),
@@ -247,14 +243,9 @@ def _triangle(name: str, doc: str) -> Op:
     def vjp(ct: Node, y: Node, x: Node, k: int) -> Node:
         return build(op, ct, k=k)
 
-    samples = (
-        on((3, 4), k=0),
-        on((2, 3, 3), k=-1),
-        on((2, 0), k=1),
-    )
     op = declare(
         name, "a[*s, m, n] -> a[*s, m, n]", forward, vjp=(vjp,), linear=(0,),
-        samples=samples, doc=doc,
+        samples=(on((3, 4), k=0), on((2, 3, 3), k=-1), on((2, 0), k=1)), doc=doc,
     )  # fmt: skip
     return op
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
-from actorgraph.op import CONSTANT, Attrs, Memory, Op, Sample
+from actorgraph.op import CONSTANT, Memory, Op, Sample
 from actorgraph.ops._rules import declare, on, raises
 from actorgraph.types import UNKNOWN, Checks, Dim, Shape, shape_from, size_of
 
@@ -293,14 +293,11 @@ def _merge_shape(checks: Checks, x: Shape, *, groups: tuple[int, ...]) -> Shape:
     return _merged(x, groups)
 
 
-def _merge_flops(shapes: Any, result: Any, attrs: Attrs) -> float:
-    return 1.0
-
-
 _MERGE: Op = declare(
     "merge_dims", "a[*s] -> a[*out]", lambda xp, x, groups: xp.reshape(x, _merged(x.shape, groups)),
     shape=_merge_shape, vjp=(lambda ct, y, x, groups: reshape_like(ct, x),), linear=(0,),
-    cost=_merge_flops, samples=(on((2, 3, 4), groups=(1, 2)), on((2, 0), groups=(2, 0))),
+    cost=lambda shapes, result, attrs: 1,
+    samples=(on((2, 3, 4), groups=(1, 2)), on((2, 0), groups=(2, 0))),
     doc="Merge groups of adjacent dims into one dim each.",
 )  # fmt: skip
 

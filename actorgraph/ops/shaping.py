@@ -60,11 +60,7 @@ _TRANSPOSE: Op = declare(
     lambda xp, x, axes: x.transpose(axes),  # half the cost of np.transpose
     shape=_transposed, vjp=(lambda ct, y, x, axes: transpose(ct, _inverse(axes)),), linear=(0,),
     cost=lambda shapes, result, attrs: 1,
-    samples=(
-        on((3, 4), axes=(1, 0)),
-        on((2, 3, 4), axes=(2, 0, 1)),
-        on((0, 2), axes=(1, 0)),
-    ),
+    samples=(on((3, 4), axes=(1, 0)), on((2, 3, 4), axes=(2, 0, 1)), on((0, 2), axes=(1, 0))),
     memory=Memory(is_view=True), quick=_quick_transpose,
     doc="The same elements with the axes in another order; a view.",
 )  # fmt: skip
