@@ -52,7 +52,11 @@ def on(*shapes: tuple[int, ...], **attrs: Any) -> Sample:
 
 def each(flops: float, of: int | None = None) -> Callable[..., Any]:
     """Return the cost of so many additions an element of the result, or of the argument `of`."""
-    return lambda shapes, result, attrs: flops * prod(result if of is None else shapes[of])
+
+    def cost(shapes: Any, result: Any, attrs: Any) -> Any:
+        return flops * prod(result if of is None else shapes[of])
+
+    return cost
 
 
 def _declaring(make: Callable[P, Op]) -> Callable[P, Op]:

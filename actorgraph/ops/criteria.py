@@ -18,7 +18,7 @@ from actorgraph.ops._arrays import tiny
 from actorgraph.ops._declare import unary
 from actorgraph.ops._rules import DIFFERENT, NO_REDUCTION, raises
 from actorgraph.ops.activations import logsigmoid, relu, softplus
-from actorgraph.ops.arithmetic import abs, neg, square, subtract
+from actorgraph.ops.arithmetic import neg, square, subtract
 from actorgraph.ops.broadcasting import broadcast_like, expand_dims, sum
 from actorgraph.ops.convolution import linear
 from actorgraph.ops.elementwise import exp, log, maximum, minimum, where
@@ -26,6 +26,7 @@ from actorgraph.ops.gathering import pick, take_along_axis
 from actorgraph.ops.indexing import one_hot, take
 from actorgraph.ops.losses import (
     REDUCTIONS,
+    above_zero,
     check_reduction,
     cosine_similarity,
     log_softmax,
@@ -42,90 +43,15 @@ from actorgraph.types import Dim, shapes_differ
 
 __all__ = [
     "bce_with_logits", "binary_cross_entropy", "binary_cross_entropy_with_logits",
-    "cosine_embedding_loss", "cross_entropy", "gaussian_nll_loss", "hinge", "hinge_embedding_loss",
-    "hinge_loss", "huber", "huber_loss", "kl_div", "l1", "l1_loss", "linear_cross_entropy",
-    "margin_ranking_loss", "multi_margin_loss", "multilabel_margin_loss",
-    "multilabel_soft_margin_loss", "nll", "nll_loss", "pick_neg_log_sigmoid",
-    "pick_neg_log_softmax", "pick_softmax", "poisson_nll_loss", "smooth_l1", "smooth_l1_loss",
-    "soft_margin_loss", "triplet", "triplet_margin_loss", "triplet_margin_with_distance_loss",
+    "cosine_embedding_loss", "cross_entropy", "gaussian_nll_loss", "hinge",
+    "hinge_embedding_loss", "hinge_loss", "kl_div", "linear_cross_entropy", "margin_ranking_loss",
+    "multi_margin_loss", "multilabel_margin_loss", "multilabel_soft_margin_loss", "nll",
+    "nll_loss", "pick_neg_log_sigmoid", "pick_neg_log_softmax", "pick_softmax",
+    "poisson_nll_loss", "soft_margin_loss", "triplet", "triplet_margin_loss",
+    "triplet_margin_with_distance_loss",
 ]  # fmt: skip
 
 _HALF_LOG_2PI = math.log(2 * pi) / 2
-
-
-def l1_loss(x: Any, y: Any, *, reduction: str = "mean") -> Node:
-    """Return ``abs(x - y)``, reduced; the slope is 0 where x = y.
-
-    Parameters and errors are those of `mse_loss`.
-    """
-    check_reduction(reduction, "l1_loss")
-    first, other = same_shape(x, y, "l1_loss")
-    return reduced(abs(first - other), reduction)
-
-
-l1 = l1_loss
-
-
-def _bent(x: Any, y: Any, delta: float, what: str) -> Node:
-    """Return Huber's loss of each element: half a square up to delta, then a line."""
-    first, other = same_shape(x, y, what)
-    distance = abs(first - other)
-    near = minimum(distance, delta)
-    # Nothing is squared that is above delta, so nothing overflows.
-    return 0.5 * near * near + delta * (distance - near)
-
-
-def above_zero(value: Any, what: str, least: float) -> float:
-    """Return an option as a float, or raise `GraphTypeError` where it is below `least`."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= least:
-        raise GraphTypeError(f"{what} is a float {'>=' if least == 0 else '>'} 0, got {value!r}")
-    return float(value)
-
-
-@raises("Dtypes differ, `delta` is not above 0, or there is no such reduction.", DIFFERENT)
-def huber_loss(x: Any, y: Any, reduction: str = "mean", delta: float = 1.0) -> Node:
-    """Return ``d^2 / 2`` up to ``d = abs(x - y) = delta``, then ``delta (d - delta / 2)``, reduced.
-
-    Source: P. J. Huber, Robust estimation of a location parameter, 1964.
-
-    Parameters
-    ----------
-    x, y : node or array
-        Float, of one dtype and one shape.
-    reduction : {"mean", "sum", "none"}
-    delta : float
-        Above 0.
-    """
-    check_reduction(reduction, "huber_loss")
-    return reduced(
-        _bent(x, y, above_zero(delta, "huber_loss: delta", 1e-300), "huber_loss"), reduction
-    )
-
-
-huber = huber_loss
-
-
-@raises(types="Dtypes differ, `beta` is negative, or there is no such reduction.", shapes=DIFFERENT)
-def smooth_l1_loss(x: Any, y: Any, *, reduction: str = "mean", beta: float = 1.0) -> Node:
-    """Return ``d^2 / (2 beta)`` up to ``d = abs(x - y) = beta``, then ``d - beta / 2``, reduced.
-
-    Huber's loss divided by beta; with ``beta = 0`` it is `l1_loss`.
-
-    Parameters
-    ----------
-    x, y : node or array
-        Float, of one dtype and one shape.
-    reduction : {"mean", "sum", "none"}
-    beta : float
-    """
-    check_reduction(reduction, "smooth_l1_loss")
-    width = above_zero(beta, "smooth_l1_loss: beta", 0)
-    if not width:
-        return l1_loss(x, y, reduction=reduction)
-    return reduced(_bent(x, y, width, "smooth_l1_loss") / width, reduction)
-
-
-smooth_l1 = smooth_l1_loss
 
 
 @raises(types=NO_REDUCTION, shapes=DIFFERENT)

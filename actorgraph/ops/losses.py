@@ -1,4 +1,4 @@
-"""Softmax, cross entropy and squared error, in their stable forms; distances and angles.
+"""Softmax, cross entropy and losses of differences, in stable forms; distances and angles.
 
 Cross entropy is one op forward and one op backward, and both begin with the logarithm of softmax:
 where one task computes both, it computes that once (`Op.split`).  The row's maximum is subtracted
@@ -23,10 +23,10 @@ from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import IN_PLACE, KEPT, Attrs, Factoring, LoopRule, Memory, Op, Sample
 from actorgraph.ops._arrays import largest, one, through_float32, tiny
-from actorgraph.ops._rules import NO_AXIS, NO_FLOAT, declare, each, on, raises, tangents
-from actorgraph.ops.arithmetic import multiply, sqrt, square, subtract
+from actorgraph.ops._rules import DIFFERENT, NO_AXIS, NO_FLOAT, declare, each, on, raises, tangents
+from actorgraph.ops.arithmetic import abs, multiply, sqrt, square, subtract
 from actorgraph.ops.broadcasting import along_axis, broadcast_like, expand_dims, sum
-from actorgraph.ops.elementwise import astype, exp, maximum
+from actorgraph.ops.elementwise import astype, exp, maximum, minimum
 from actorgraph.ops.indexing import check_classes, take
 from actorgraph.ops.reductions import divide_by_size, mean
 from actorgraph.ops.shaping import one_axis
@@ -34,13 +34,13 @@ from actorgraph.ops.statistics import norm
 from actorgraph.types import Dim, shapes_differ
 
 __all__ = [
-    "cdist", "cosine_similarity", "log_softmax", "mse", "mse_loss", "normalize",
-    "pairwise_distance", "pdist", "softmax", "softmin",
+    "cdist", "cosine_similarity", "huber", "huber_loss", "l1", "l1_loss", "log_softmax", "mse",
+    "mse_loss", "normalize", "pairwise_distance", "pdist", "smooth_l1", "smooth_l1_loss",
+    "softmax", "softmin",
 ]  # fmt: skip
 
 _AXIS_SAMPLES = (
-    on((3, 4), axis=1), on((3, 4), axis=0),
-    on((2, 3, 4), axis=1), on((0, 2), axis=1),
+    on((3, 4), axis=1), on((3, 4), axis=0), on((2, 3, 4), axis=1), on((0, 2), axis=1),
     on((2, 0), axis=1),
 )  # fmt: skip
 
@@ -350,6 +350,81 @@ def mse_loss(x: Any, y: Any, *, reduction: str = "mean") -> Node:
 
 
 mse = mse_loss
+
+
+def l1_loss(x: Any, y: Any, *, reduction: str = "mean") -> Node:
+    """Return ``abs(x - y)``, reduced; the slope is 0 where x = y.
+
+    Parameters and errors are those of `mse_loss`.
+    """
+    check_reduction(reduction, "l1_loss")
+    first, other = same_shape(x, y, "l1_loss")
+    return reduced(abs(first - other), reduction)
+
+
+l1 = l1_loss
+
+
+def _bent(x: Any, y: Any, delta: float, what: str) -> Node:
+    """Return Huber's loss of each element: half a square up to delta, then a line."""
+    first, other = same_shape(x, y, what)
+    distance = abs(first - other)
+    near = minimum(distance, delta)
+    # Nothing is squared that is above delta, so nothing overflows.
+    return 0.5 * near * near + delta * (distance - near)
+
+
+def above_zero(value: Any, what: str, least: float) -> float:
+    """Return an option as a float, or raise `GraphTypeError` where it is below `least`."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= least:
+        raise GraphTypeError(f"{what} is a float {'>=' if least == 0 else '>'} 0, got {value!r}")
+    return float(value)
+
+
+@raises("Dtypes differ, `delta` is not above 0, or there is no such reduction.", DIFFERENT)
+def huber_loss(x: Any, y: Any, reduction: str = "mean", delta: float = 1.0) -> Node:
+    """Return ``d^2 / 2`` up to ``d = abs(x - y) = delta``, then ``delta (d - delta / 2)``, reduced.
+
+    Source: P. J. Huber, Robust estimation of a location parameter, 1964.
+
+    Parameters
+    ----------
+    x, y : node or array
+        Float, of one dtype and one shape.
+    reduction : {"mean", "sum", "none"}
+    delta : float
+        Above 0.
+    """
+    check_reduction(reduction, "huber_loss")
+    return reduced(
+        _bent(x, y, above_zero(delta, "huber_loss: delta", 1e-300), "huber_loss"), reduction
+    )
+
+
+huber = huber_loss
+
+
+@raises(types="Dtypes differ, `beta` is negative, or there is no such reduction.", shapes=DIFFERENT)
+def smooth_l1_loss(x: Any, y: Any, *, reduction: str = "mean", beta: float = 1.0) -> Node:
+    """Return ``d^2 / (2 beta)`` up to ``d = abs(x - y) = beta``, then ``d - beta / 2``, reduced.
+
+    Huber's loss divided by beta; with ``beta = 0`` it is `l1_loss`.
+
+    Parameters
+    ----------
+    x, y : node or array
+        Float, of one dtype and one shape.
+    reduction : {"mean", "sum", "none"}
+    beta : float
+    """
+    check_reduction(reduction, "smooth_l1_loss")
+    width = above_zero(beta, "smooth_l1_loss: beta", 0)
+    if not width:
+        return l1_loss(x, y, reduction=reduction)
+    return reduced(_bent(x, y, width, "smooth_l1_loss") / width, reduction)
+
+
+smooth_l1 = smooth_l1_loss
 
 
 @raises(shapes="Their shapes can be shown to differ.")
