@@ -271,9 +271,6 @@ def all_finite(x: Any) -> bool:
     return bool(np.isfinite(x).all())
 
 
-# -- device -----------------------------------------------------------------------------------
-
-
 def raise_if(xp: Any, bad: Any, kind: type[Exception], text: str, of: Any = None) -> None:
     """Raise where `bad` holds; the text may have ``{}`` for the least and the largest entry `of`.
 

@@ -117,9 +117,6 @@ def with_example(text: str, call: str) -> str:
     return text.rstrip() + f"\n{margin}".join(section)
 
 
-# -- foreign ----------------------------------------------------------------------------------
-
-
 _WORDS = {
     "dim": ("axis", "axes"), "dims": ("axis", "axes", "shift_axis"), "dim0": ("axis1", "axes"),
     "dim1": ("axis2", "axes"), "keepdim": ("keepdims",), "input": ("x", "logits"), "self": ("x",),

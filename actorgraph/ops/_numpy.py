@@ -51,9 +51,6 @@ def _along(axis: int, ndim: int, key: Any) -> tuple[Any, ...]:
     return (*[_FULL] * shaping.one_axis(axis, ndim, "axis"), key)
 
 
-# -- arrays of nodes, and what is said of them ------------------------------------------------
-
-
 def array(
     object: Any, dtype: Any = None, *, copy: Any = None, order: Any = None, ndmin: int = 0
 ) -> Node:
@@ -140,9 +137,6 @@ def unwrap(p: Node, discont: float | None = None, axis: int = -1, *, period: flo
     first = p[_along(axis, p.ndim, slice(0, 1))]
     rest = p[_along(axis, p.ndim, slice(1, None))] + reductions.cumsum(jumps, axis)
     return shaping.concatenate([first, rest], axis)
-
-
-# -- taking, leaving out, putting in ----------------------------------------------------------
 
 
 def compress(condition: Any, a: Node, axis: int | None = None) -> Node:
@@ -248,9 +242,6 @@ def _among(ar1: Any, ar2: Any, invert: bool) -> Any:
 def setdiff1d(ar1: Any, ar2: Any) -> Any:
     """The values of the first array that are not in the second."""
     return _among(ar1, ar2, invert=True)
-
-
-# -- sums, products and polynomials -----------------------------------------------------------
 
 
 def vdot(a: Any, b: Any) -> Any:
@@ -379,9 +370,6 @@ ANSWERS = (np.iscomplexobj, np.isrealobj, np.ndim, np.shape, np.size)
 """What the type of a node answers."""
 
 
-# -- numpy ------------------------------------------------------------------------------------
-
-
 Function = Callable[..., Any]
 
 _OWN = NUMPY_ONLY | EXTRAS
@@ -407,55 +395,29 @@ _JOIN = "nodes=arrays axis -out -dtype -casting"
 # Parameters in NumPy's order: "ours=theirs" where the names differ, "-theirs" for what is refused,
 # "~theirs" for what changes no result: every sort is stable, and nothing is overwritten.
 _PARAMETERS = {
-    "angle": "x=z -deg",
-    "array_equal": "x=a1 y=a2 equal_nan",
-    "astype": "x dtype -copy -device",
-    "average": "x=a axis weights returned keepdims",
-    "bincount": "x weights minlength",
+    "angle": "x=z -deg", "array_equal": "x=a1 y=a2 equal_nan", "astype": "x dtype -copy -device",
+    "average": "x=a axis weights returned keepdims", "bincount": "x weights minlength",
     "broadcast_to": "x=array shape -subok",
-    "clip": "x=a low=a_min high=a_max -out low=min high=max",
-    "convolve": "a v mode",
-    "corrcoef": "x y rowvar -bias -ddof",
-    "count_nonzero": "x=a axis keepdims",
-    "cov": "x=m y rowvar bias ddof fweights aweights",
-    "diagonal": "x=a offset axis1 axis2",
-    "digitize": "x bins right",
-    "empty_like": "x=prototype dtype -order -subok -shape -device",
-    "flip": "x=m axis",
-    "full_like": "x=a fill_value dtype -order -subok -shape -device",
-    "histogram": "x=a bins range density weights",
-    "interp": "x xp fp left right period",
-    "isin": "x=element test=test_elements ~assume_unique invert ~kind",
-    "kron": "x=a y=b",
-    "linalg.cholesky": "x=a upper",
-    "linalg.cond": "x p",
-    "linalg.lstsq": "a b rcond",
-    "linalg.matrix_norm": "x keepdims ord",
-    "linalg.matrix_power": "x=a n",
-    "linalg.matrix_rank": "x=A atol=tol hermitian rtol",
-    "linalg.multi_dot": "arrays -out",
-    "linalg.pinv": "x=a rtol=rcond hermitian rtol",
-    "linalg.qr": "x=a mode",
-    "linalg.solve": "a b",
-    "linalg.tensordot": "x=x1 y=x2 axes",
-    "linalg.tensorinv": "a ind",
-    "linalg.tensorsolve": "a b axes",
-    "linalg.vector_norm": "x axis keepdims ord",
-    "moveaxis": "x=a source destination",
-    "pad": "x=array pad_width mode constant_values",
-    "ravel": "x=a -order",
-    "repeat": "x=a repeats axis",
-    "reshape": "x=a shape -order -newshape -copy",
-    "roll": "x=a shift axis",
-    "searchsorted": "ordered=a x=v side -sorter",
-    "swapaxes": "x=a axis1 axis2",
-    "take": "x=a indices axis -out -mode",
-    "take_along_axis": "x=arr indices axis",
-    "tensordot": "x=a y=b axes",
-    "tile": "x=A reps",
-    "trace": "x=a offset axis1 axis2 -dtype -out",
-    "transpose": "x=a axes",
-    "trapezoid": "y x dx axis",
+    "clip": "x=a low=a_min high=a_max -out low=min high=max", "convolve": "a v mode",
+    "corrcoef": "x y rowvar -bias -ddof", "count_nonzero": "x=a axis keepdims",
+    "cov": "x=m y rowvar bias ddof fweights aweights", "diagonal": "x=a offset axis1 axis2",
+    "digitize": "x bins right", "empty_like": "x=prototype dtype -order -subok -shape -device",
+    "flip": "x=m axis", "full_like": "x=a fill_value dtype -order -subok -shape -device",
+    "histogram": "x=a bins range density weights", "interp": "x xp fp left right period",
+    "isin": "x=element test=test_elements ~assume_unique invert ~kind", "kron": "x=a y=b",
+    "linalg.cholesky": "x=a upper", "linalg.cond": "x p", "linalg.lstsq": "a b rcond",
+    "linalg.matrix_norm": "x keepdims ord", "linalg.matrix_power": "x=a n",
+    "linalg.matrix_rank": "x=A atol=tol hermitian rtol", "linalg.multi_dot": "arrays -out",
+    "linalg.pinv": "x=a rtol=rcond hermitian rtol", "linalg.qr": "x=a mode", "linalg.solve": "a b",
+    "linalg.tensordot": "x=x1 y=x2 axes", "linalg.tensorinv": "a ind",
+    "linalg.tensorsolve": "a b axes", "linalg.vector_norm": "x axis keepdims ord",
+    "moveaxis": "x=a source destination", "pad": "x=array pad_width mode constant_values",
+    "ravel": "x=a -order", "repeat": "x=a repeats axis",
+    "reshape": "x=a shape -order -newshape -copy", "roll": "x=a shift axis",
+    "searchsorted": "ordered=a x=v side -sorter", "swapaxes": "x=a axis1 axis2",
+    "take": "x=a indices axis -out -mode", "take_along_axis": "x=arr indices axis",
+    "tensordot": "x=a y=b axes", "tile": "x=A reps", "trace": "x=a offset axis1 axis2 -dtype -out",
+    "transpose": "x=a axes", "trapezoid": "y x dx axis",
     "unique": "x=ar return_index return_inverse return_counts -axis -equal_nan -sorted",
     "vander": "x n=N increasing",
     **{f"fft.{name}": _FFT for name in "fft hfft ifft ihfft irfft rfft".split()},
@@ -491,7 +453,7 @@ _PARAMETERS = {
     **dict.fromkeys("nanstd nanvar std var".split(), _SPREAD),
     **dict.fromkeys("ones_like zeros_like".split(), "x=a dtype -order -subok -shape -device"),
     **dict.fromkeys("tril triu".split(), "x=m k"),
-}
+}  # fmt: skip
 _FUNCTION_ALIASES = {"amax": "max", "amin": "min", "around": "round", "empty_like": "zeros_like"}
 # What a ufunc does along an axis: the function of its reduce, and of its accumulate.
 _UFUNC_METHODS = {

@@ -123,9 +123,6 @@ def rollaxis(a: Node, axis: int, start: int = 0) -> Node:
     return rearranging.moveaxis(a, place, start - (place < start))
 
 
-# -- arithmetic -------------------------------------------------------------------------------
-
-
 def diff(a: Node, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Node:
     """Differences of neighbours, `n` times, with values before and behind them."""
     place = shaping.one_axis(axis, a.ndim, "diff")

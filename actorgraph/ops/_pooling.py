@@ -96,9 +96,6 @@ def _reduce_windows(
     return out
 
 
-# -- maximum ----------------------------------------------------------------------------------
-
-
 def _lowest(dtype: Any) -> Any:
     return -np.inf if dtype.kind in "fV" else np.iinfo(dtype).min
 
@@ -257,9 +254,6 @@ MAX: Op = declare(
     memory=FRESH_OUT, doc="Maximum over windows.",
 )  # fmt: skip
 """Maximum over windows of trailing axes."""
-
-
-# -- average ----------------------------------------------------------------------------------
 
 
 @lru_cache(maxsize=256)

@@ -32,9 +32,6 @@ SHARPNESS = -0.75
 Sizes = tuple[Any, ...]
 
 
-# -- sparse matrices along an axis ------------------------------------------------------------
-
-
 class _Rows(NamedTuple):
     """A sparse matrix by rows: entries in order of their row."""
 

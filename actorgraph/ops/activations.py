@@ -440,8 +440,6 @@ def celu(x: Node, alpha: float = 1.0) -> Node:
     return build(_ELU, x, alpha=float(alpha), scale=1.0, rate=1.0 / float(alpha))
 
 
-# -- gelu -------------------------------------------------------------------------------------
-
 # Below -40 the gate is exactly 0 in every dtype, and above 40 it is 1; 40 cubed fits in float16.
 _EDGE = 40
 _ROOT, _CUBIC = sqrt(8 / pi), 0.044715

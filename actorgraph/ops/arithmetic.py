@@ -93,9 +93,6 @@ def complex_sign(x: Node) -> Node:
     return x / astype(where(length == 0, inf, length), x.dtype)
 
 
-# -- arithmetic -------------------------------------------------------------------------------
-
-
 _NUMBER, _REAL = "n[*s] -> n[*s]", "r[*s] -> r[*s]"
 _NUMBERS, _REALS = "n[*s] -> n[*t] -> n[*s|t]", "r[*s] -> r[*t] -> r[*s|t]"
 
@@ -183,9 +180,6 @@ cbrt = unary(
     "cbrt", "cbrt", lambda t, y, x: t / (square(y) * 3), "Cube root, also of negative numbers.",
     scheme="f[*s] -> f[*s]", low=0.5, flops=20, notes="The gradient at 0 is infinite.",
 )  # fmt: skip
-
-
-# -- powers -----------------------------------------------------------------------------------
 
 
 def _power_by_base(t: Node, z: Node, x: Node, y: Node) -> Node:

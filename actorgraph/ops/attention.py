@@ -202,9 +202,6 @@ def gru_step(gates: Node, hidden: Node, turned: Node, b_hh: Any) -> Node:
     return new + update * (hidden - new)
 
 
-# -- attention --------------------------------------------------------------------------------
-
-
 _CAUSAL: Op = declare(
     "causal_mask", "a[*s, q, k] -> bool[q, k]",
     lambda xp, scores: xp.tri(*scores.shape[-2:], dtype=bool), samples=(on((2, 3, 4)), on((0, 2))),

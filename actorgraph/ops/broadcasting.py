@@ -137,9 +137,6 @@ def conj(x: Node) -> Node:
     return build(_CONJ, x) if x.dtype.kind == "c" else x
 
 
-# -- expand_dims and squeeze ------------------------------------------------------------------
-
-
 def _expand_shape(checks: Checks, x: Shape, *, axis: tuple[int, ...]) -> Shape:
     dims = iter(x)
     return tuple(1 if i in axis else next(dims) for i in range(len(x) + len(axis)))
@@ -210,9 +207,6 @@ def squeeze(x: Node, axis: int | tuple[int, ...] | None = None) -> Node:
         axis = tuple(i for i, dim in enumerate(x.dims) if dim == 1)
     axes = axes_of(axis, x.ndim, "squeeze")
     return build(_SQUEEZE, x, axis=axes) if axes else x
-
-
-# -- broadcast --------------------------------------------------------------------------------
 
 
 def _broadcast_shape(checks: Checks, x: Shape, *, shape: Shape) -> Shape:
@@ -302,9 +296,6 @@ def broadcast_like(x: Node, like: Node) -> Node:
 def zeros_like(node: Node) -> Node:
     """Return zeros of the node's shape and dtype."""
     return broadcast_like(node.graph.constant(np.zeros((), node.dtype)), node)
-
-
-# -- sum --------------------------------------------------------------------------------------
 
 
 def reduced_shape(checks: Checks, x: Shape, *, axis: tuple[int, ...], keepdims: bool) -> Shape:

@@ -69,9 +69,6 @@ logical_not = unary(
 )
 
 
-# -- closeness --------------------------------------------------------------------------------
-
-
 _DEFAULTS = {"rtol": 1e-5, "atol": 1e-8, "equal_nan": False}
 
 _ISCLOSE = nary_elementwise(
@@ -206,9 +203,6 @@ bitwise_count = _one_int(
 )
 gcd = _ints("gcd", "Greatest common divisor.")
 lcm = _ints("lcm", "Least common multiple.")
-
-
-# -- float parts ------------------------------------------------------------------------------
 
 
 _PAIR, _FLOAT = "f[*s] -> f[*t] -> f[*s|t]", "f[*s] -> f[*s]"

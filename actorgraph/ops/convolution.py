@@ -58,9 +58,6 @@ _BLOCK = 1 << 17
 _LEAST = 3 << 12
 
 
-# -- forward passes ---------------------------------------------------------------------------
-
-
 def _rows(batch: int, entries: int, size_of_one: int) -> int:
     """Return how many of the batch are taken at a time; sums keep the order that follows."""
     return max(1, min(batch, max(_BLOCK, _LEAST * entries) // max(1, size_of_one)))
@@ -268,9 +265,6 @@ def _weight_shape(
     return (ct[1], x[1] // groups, *size)
 
 
-# -- rules ------------------------------------------------------------------------------------
-
-
 def _conv(x: Node, w: Node, like: Node, geometry: Attrs) -> Node:
     outs = like.dims[2:]
     return build(CONV, x, w, size=outs if known(outs) else None, **geometry)
@@ -360,9 +354,6 @@ _WEIGHT: Op = declare(
     samples=tuple(on(x, y, **attrs, size=w[2:]) for x, w, y, attrs in _CASES),
     memory=FRESH_OUT, in_blas=True, doc="Adjoint of convolution in its weight.",
 )  # fmt: skip
-
-
-# -- convolution ------------------------------------------------------------------------------
 
 
 def _geometry(

@@ -207,9 +207,6 @@ def digitize(x: Node, bins: Any, right: bool = False) -> Node:
     return len(bins) - place if falling else place
 
 
-# -- histogram --------------------------------------------------------------------------------
-
-
 def _edges(x: Node, bins: Any, limits: Any) -> tuple[Node, Node]:
     """Return the edges and `x` in their dtype."""
     if isinstance(bins, (str, bool)):
@@ -277,9 +274,6 @@ def histogram(
     if density:
         counts = counts / (edges[1:] - edges[:-1]) / counts.sum()
     return counts, edges
-
-
-# -- masked reductions ------------------------------------------------------------------------
 
 
 # The reduction, its identity, and what joins a result with an initial value.
@@ -374,9 +368,6 @@ def _std(x: Node, mask: Node, axis: Any, keepdims: bool, ddof: float = 0) -> Nod
 _MOMENTS: dict[str, tuple[Any, Any]] = {
     "mean": (mean, _mean), "var": (var, _var), "std": (std, _std),
 }  # fmt: skip
-
-
-# -- what is not NaN --------------------------------------------------------------------------
 
 
 class _Spread(Protocol):

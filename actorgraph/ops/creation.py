@@ -36,9 +36,6 @@ def _graph_of(graph: Any, what: str) -> Graph:
     return found
 
 
-# -- one value --------------------------------------------------------------------------------
-
-
 @raises(
     types="The dtype cannot hold the value.",
     shapes="The value does not broadcast to the shape, or a dim is None.",
@@ -122,9 +119,6 @@ def ones_like(x: Node, dtype: Any = None) -> Node:
     return full_like(x, 1, dtype)
 
 
-# -- arange -----------------------------------------------------------------------------------
-
-
 def _counted(xp: Any, offset: Any, first: int, size: int, step: int) -> Any:
     numbers = xp.arange(first, first + size * step, step, dtype=offset.dtype)
     numbers += offset
@@ -189,9 +183,6 @@ def arange(graph: Any, start: Any, stop: Any = None, step: Any = 1, dtype: Any =
     step = int(step)
     size = dim_max((last - first + step - (1 if step > 0 else -1)) // step, 0)
     return build(_ARANGE, home.constant(0, kind), first=first, size=size, step=step)
-
-
-# -- linspace ---------------------------------------------------------------------------------
 
 
 def _linspace_forward(xp: Any, start: Any, stop: Any, num: int, endpoint: bool) -> Any:
@@ -265,9 +256,6 @@ def logspace(
 ) -> Node:  # fmt: skip
     """Return ``base ** linspace(start, stop)``, as ``numpy.logspace``; parameters of `linspace`."""
     return float(base) ** linspace(graph, start, stop, num, endpoint, dtype)
-
-
-# -- eye and meshgrid -------------------------------------------------------------------------
 
 
 @raises(shapes="A size is negative or None.")

@@ -139,9 +139,6 @@ def gaussian_nll_loss(
     return reduced(losses, reduction)
 
 
-# -- losses margin ----------------------------------------------------------------------------
-
-
 def margin_ranking_loss(
     x1: Node, x2: Any, targets: Any, margin: float = 0.0, *, reduction: str = "mean"
 ) -> Node:
@@ -349,9 +346,6 @@ def _triplet(
     if swap:
         apart = minimum(apart, distance(near, far))
     return reduced(relu(margin + distance(first, near) - apart), reduction)
-
-
-# -- classes ----------------------------------------------------------------------------------
 
 
 def _picked(
@@ -571,8 +565,6 @@ def pick_neg_log_sigmoid(logits: Node, index: Any) -> Node:
     """
     return neg(logsigmoid(pick(logits, index)))
 
-
-# -- two classes ------------------------------------------------------------------------------
 
 _FLOOR = -100.0
 _SMALLEST = 1e-12

@@ -215,9 +215,6 @@ def _curvature_forward(
     return lattice.scatter(lattice.posterior_tangent(u) * -ct[:, None])
 
 
-# -- rules ------------------------------------------------------------------------------------
-
-
 def _ones(like: Node) -> Node:
     return broadcast_like(like.graph.constant(1, dtype=like.dtype), like)
 

@@ -281,9 +281,6 @@ def cholesky(x: Node, upper: bool = False) -> Node:
     return adjoint(lower) if upper else lower
 
 
-# -- qr ---------------------------------------------------------------------------------------
-
-
 class QRResult(NamedTuple):
     """Orthonormal columns and an upper triangle."""
 

@@ -171,9 +171,6 @@ def _is_async(forward: Callable[..., Any]) -> bool:
     )
 
 
-# -- opaque -----------------------------------------------------------------------------------
-
-
 @raises(types="`fn` cannot be called, or `dtype` is not supported.")
 def opaque(
     fn: Callable[..., Any], *, shape: Any = None, dtype: Any = None,

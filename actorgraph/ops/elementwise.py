@@ -88,9 +88,6 @@ def real_part(x: Node, dtype: Any = None) -> Node:
     return build(_REAL, x, dtype=target.name)
 
 
-# -- rounding ---------------------------------------------------------------------------------
-
-
 _ROUNDED, _TEST = "f[*s] -> f[*s]", "n[*s] -> bool[*s]"
 _FLAT = "Piecewise constant: its gradient is zero.  Integers are returned as they are."
 
@@ -157,9 +154,6 @@ def round(x: Any, decimals: int = 0) -> Node:
         return _round(x)
     factor = 10.0 ** abs(decimals)
     return _round(x * factor) / factor if decimals > 0 else _round(x / factor) * factor
-
-
-# -- selection --------------------------------------------------------------------------------
 
 
 # np.where branches on every element: 250 us for 256x256 float32 and a random condition, where
@@ -311,9 +305,6 @@ def _limits(dtype: np.dtype[Any]) -> tuple[float, float]:
         return -np.inf, np.inf
     limits = np.iinfo(dtype)
     return int(limits.min), int(limits.max)
-
-
-# -- exponential ------------------------------------------------------------------------------
 
 
 _LN2, _LN10 = log_of(2), log_of(10)

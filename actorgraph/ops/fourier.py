@@ -94,9 +94,6 @@ def resize(x: Node, axis: int, size: Any, what: str) -> Node:
     return x if dim == x.dims[axis] else build(_RESIZE, x, axis=axis, size=dim)
 
 
-# -- complex transforms -----------------------------------------------------------------------
-
-
 def _fft_forward(
     xp: Any, x: Any, axes: tuple[int, ...], inverse: bool, norm: str, dtype: str
 ) -> Any:
@@ -237,9 +234,6 @@ def fftn(x: Node, s: Any = None, axes: Any = None, norm: str | None = None) -> N
 def ifftn(x: Node, s: Any = None, axes: Any = None, norm: str | None = None) -> Node:
     """Inverse of `fftn`, as ``numpy.fft.ifftn``; parameters and errors as there."""
     return _transform(x, s, axes, norm, True, "ifftn")
-
-
-# -- fourier real -----------------------------------------------------------------------------
 
 
 def _weights(xp: Any, points: int, n: int, inner: float, dtype: Any) -> Any:
@@ -417,9 +411,6 @@ def irfft(x: Node, n: Any = None, axis: int = -1, norm: str | None = None) -> No
         raise ShapeError("irfft: n has to be an int or a symbol")
     dtype = np.dtype(complex_of(x.dtype)).type(0).real.dtype.name
     return build(_IRFFT, x, axis=place, n=points, norm=norm, dtype=dtype)
-
-
-# -- fourier nd -------------------------------------------------------------------------------
 
 
 _T = TypeVar("_T", bound=Callable[..., Node])

@@ -240,9 +240,6 @@ def size_of(x: Node, axis: int | None = None) -> Node:
     return build(_SIZE_OF, x, axis=place)
 
 
-# -- picking ----------------------------------------------------------------------------------
-
-
 def _places(xp: Any, index: Any, classes: int) -> Any:
     """Return where each row's entry stands in the flattened rows."""
     check_classes(xp, index, classes)

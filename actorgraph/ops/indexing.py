@@ -79,9 +79,6 @@ def _check_int(part: Any, dim: int | Dim, position: int) -> None:
         raise ShapeError(f"index {part} at position {position} is out of range for dim {dim}")
 
 
-# -- getitem ----------------------------------------------------------------------------------
-
-
 def filled(xp: Any, index: Index, arrays: Sequence[Any]) -> Index:
     """Return the index as arrays take it, with the operands in their places."""
     if index[:1] == (ALONG,):
@@ -158,9 +155,6 @@ _GETITEM: Op = declare(
     linear=(0,), samples=_SAMPLES, memory=Memory(ordered=_keeps_order),
     doc="Part of an array, by ints, slices, None and integer arrays.",
 )  # fmt: skip
-
-
-# -- the adjoint of getitem -------------------------------------------------------------------
 
 
 def _adjoint_scheme(arity: int, attrs: Attrs) -> str:
@@ -262,9 +256,6 @@ _GETITEM_ADJOINT_LIKE: Op = declare(
     ),
     memory=FRESH, doc="As getitem_adjoint, with the shape of another array.",
 )  # fmt: skip
-
-
-# -- reading index expressions ----------------------------------------------------------------
 
 
 @raises(
@@ -389,9 +380,6 @@ def _bound(value: Any, where: str) -> Any:
             f"{where} holds {value!r}; ints, dims and None may stand in a slice, nodes and floats "
             "may not"
         ) from None
-
-
-# -- take and one_hot -------------------------------------------------------------------------
 
 
 @raises(

@@ -143,9 +143,6 @@ def det(x: Node) -> Node:
     return build(_DET, as_square(x, "det"))
 
 
-# -- slogdet ----------------------------------------------------------------------------------
-
-
 class SlogdetResult(NamedTuple):
     """Sign (of modulus 1, or 0) and logarithm of the modulus of a determinant."""
 
@@ -212,9 +209,6 @@ def slogdet(x: Node) -> SlogdetResult:
     both = build(_SLOGDET, as_square(x, "slogdet"))
     sign, logabs = getitem(both, (Ellipsis, 0)), getitem(both, (Ellipsis, 1))
     return SlogdetResult(sign, real_like(logabs))
-
-
-# -- solve ------------------------------------------------------------------------------------
 
 
 def _solve_vjp_a(ct: Node, y: Node, a: Node, b: Node) -> Node:
@@ -320,9 +314,6 @@ def matrix_power(x: Node, n: int) -> Node:
             assert result is not None
             return result
         power = power @ power
-
-
-# -- pseudo inverse ---------------------------------------------------------------------------
 
 
 def _cut(xp: Any, x: Any, rtol: float | None, atol: float) -> Any:

@@ -28,8 +28,6 @@ __all__ = [
     "vander", "vecdot", "vecmat",
 ]  # fmt: skip
 
-# -- matmul -----------------------------------------------------------------------------------
-
 
 def _matmul_shape(checks: Checks, x: Shape, y: Shape) -> Shape:
     if not x or not y:
@@ -169,9 +167,6 @@ def lifted_pair(x: Any, y: Any, what: str) -> tuple[Node, Node]:
     )
 
 
-# -- vecdot -----------------------------------------------------------------------------------
-
-
 def _vecdot_forward(xp: Any, x: Any, y: Any) -> Any:
     if xp is np:
         return np.vecdot(x, y).astype(x.dtype, copy=False)  # of bfloat16 it is float32
@@ -271,8 +266,6 @@ def vecmat(x: Any, y: Any) -> Node:
     x, y = lifted_pair(x, y, "vecmat")
     return squeeze(matmul(expand_dims(conj(x), -2), y), -2)
 
-
-# -- tensordot --------------------------------------------------------------------------------
 
 Axes = tuple[int, ...]
 

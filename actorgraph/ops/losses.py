@@ -45,9 +45,6 @@ _AXIS_SAMPLES = (
 )  # fmt: skip
 
 
-# -- softmax ----------------------------------------------------------------------------------
-
-
 def _shifted(xp: Any, x: Any, axis: int, **more: Any) -> Any:
     """Return x minus its maximum along the axis; empty axes are allowed."""
     top = largest(xp, x, axis, True, -xp.inf)
@@ -164,8 +161,6 @@ def softmin(x: Node, axis: int = -1) -> Node:
     """Return ``softmax(-x)``; parameters and errors are those of `softmax`."""
     return softmax(-x, axis)
 
-
-# -- cross entropy ----------------------------------------------------------------------------
 
 REDUCTIONS = ("mean", "sum", "none")
 """What becomes of the losses of all targets or elements."""
@@ -437,9 +432,6 @@ def same_shape(x: Any, y: Any, what: str, witness: Any = None) -> tuple[Node, No
     if shapes_differ(first.dims, other.dims):
         raise ShapeError(f"{what}: shapes {first.shape} and {other.shape} differ")
     return first, other
-
-
-# -- distances --------------------------------------------------------------------------------
 
 
 @raises("Dtypes differ or are no floats.", "Shapes do not broadcast, or there is no such axis.")

@@ -119,9 +119,6 @@ def _forward(xp: Any, x: Any) -> Any:
     return both.reshape(*x.shape[:-1], x.shape[-1] + 1)
 
 
-# -- derivatives ------------------------------------------------------------------------------
-
-
 def _columns(x: Node, start: Any, stop: Any) -> Node:
     return getitem(x, (Ellipsis, slice(start, stop)))
 
@@ -328,9 +325,6 @@ def _reordered(x: Node, order: Node) -> Node:
     x = expand_dims(x, tuple(range(missing))) if missing > 0 else x
     order = expand_dims(order, tuple(range(-missing))) if missing < 0 else order
     return take_along_axis(x, order, -2)
-
-
-# -- tensor equations -------------------------------------------------------------------------
 
 
 def _sizes(dims: Sequence[Any], what: str) -> tuple[int, ...]:

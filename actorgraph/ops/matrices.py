@@ -27,8 +27,6 @@ from actorgraph.types import UNKNOWN, Checks, Shape, dim_max, dim_min
 
 __all__ = ["diag", "diag_embed", "diagflat", "diagonal", "trace", "tril", "triu"]
 
-# -- diagonal ---------------------------------------------------------------------------------
-
 
 def _diagonal_shape(checks: Checks, x: Shape, *, offset: int, square: bool) -> Shape:
     rows, columns = x[-2:]
@@ -141,9 +139,6 @@ def trace(x: Node, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Node:
     return sum_over(matrix_diagonal(_axes_last(x, axis1, axis2, "trace"), offset), -1)
 
 
-# -- diagonal matrices ------------------------------------------------------------------------
-
-
 def _embed_shape(checks: Checks, x: Shape, *, offset: int) -> Shape:
     size = x[-1] + abs(offset)
     return (*x[:-1], size, size)
@@ -233,9 +228,6 @@ def diagflat(x: Node, k: int = 0) -> Node:
     return diag_embed(reshape(x, (-1,)), k)
 
 
-# -- triangles --------------------------------------------------------------------------------
-
-
 def _triangle(name: str, doc: str) -> Op:
     def forward(xp: Any, x: Any, k: int) -> Any:
         return getattr(xp, name)(x, k)
@@ -300,9 +292,6 @@ def triu(x: Node, k: int = 0) -> Node:
     (3, 4)
     """
     return build(_TRIU, x, k=int(k))
-
-
-# -- matrix rules -----------------------------------------------------------------------------
 
 
 SQUARE_SAMPLES = (
@@ -394,9 +383,6 @@ def read_rows(x: Node, start: Any, stop: Any) -> Node:
 def rows_stacked(vectors: Node, *matrices: Node) -> Node:
     """Stack one row and matrices of so many columns."""
     return concatenate([expand_dims(vectors, -2), *matrices], axis=-2)
-
-
-# -- division by gaps -------------------------------------------------------------------------
 
 
 def _gaps(w: Any, mode: str) -> Any:

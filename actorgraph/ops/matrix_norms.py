@@ -135,9 +135,6 @@ def cond(x: Node, p: Any = None) -> Node:
     return one(x) * one(inv(x))
 
 
-# -- matrix exponential -----------------------------------------------------------------------
-
-
 _DEGREE, _RADIUS = 13, 5.371920351148152
 """Degree of both polynomials, and up to which norm their quotient is exact in float64."""
 _WEIGHTS = [

@@ -35,9 +35,6 @@ __all__ = [
 Axes = tuple[int, ...]
 
 
-# -- the op -----------------------------------------------------------------------------------
-
-
 def _mean(xp: Any, x: Any, axis: Axes) -> Any:
     total = xp.add.reduce(x, axis=axis, keepdims=True)
     # A mean over nothing is NaN without the warning of 0 / 0.
@@ -163,9 +160,6 @@ def _normalized(x: Node, axis: Axes, eps: float, centred: bool = True) -> Node:
     if isinstance(eps, bool) or not isinstance(eps, (int, float)) or eps < 0:
         raise GraphTypeError(f"eps is a float >= 0, got {eps!r}")
     return build(_NORMALIZE, x, axis=axis, eps=float(eps), centred=centred)
-
-
-# -- what users call --------------------------------------------------------------------------
 
 
 def _trailing(x: Node, normalized_shape: Any, what: str) -> Axes:

@@ -246,9 +246,6 @@ def _size(shape: Any) -> int:
     return int(np.prod(shape, dtype=np.int64))
 
 
-# -- random -----------------------------------------------------------------------------------
-
-
 _LEAST_HELD = 1e-300
 """What the interval of a truncated normal distribution has to hold."""
 _MOST_TRIALS = 2**24
@@ -484,9 +481,6 @@ def unit_like(x: Node) -> Node:
     if UNKNOWN in x.dims:
         return _draw(_UNIFORM, x.graph, x, shape=None, dtype=_float_name(x.dtype))
     return _draw(_UNIFORM, x.graph, shape=x.dims, dtype=_float_name(x.dtype))
-
-
-# -- noise ------------------------------------------------------------------------------------
 
 
 _LOWEST = -1.7580993408473766

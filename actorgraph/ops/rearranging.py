@@ -28,9 +28,6 @@ __all__ = ["flip", "moveaxis", "pad", "permute", "repeat", "roll", "tile"]
 _FULL = slice(None)
 
 
-# -- permute, moveaxis, flip ------------------------------------------------------------------
-
-
 @raises(shapes="`axes` is no permutation of the axes of `x`.")
 def permute(x: Node, *axes: Any) -> Node:
     """Reorder the axes, as ``permute(x, 2, 0, 1)`` or ``permute(x, (2, 0, 1))``.
@@ -145,9 +142,6 @@ def roll(x: Node, shift: Any, axis: Any = None) -> Node:
         raise ShapeError(f"roll: {len(shifts)} shifts for {len(given)} axes")
     places = tuple(one_axis(one, x.ndim, "roll") for one in given)
     return build(_ROLL, x, shift=tuple(map(int, shifts)), axis=places) if given else x
-
-
-# -- repeat -----------------------------------------------------------------------------------
 
 
 def _repeated(checks: Checks, x: Shape, *, repeats: Any, axis: int) -> Shape:
@@ -358,9 +352,6 @@ _PAD: Op = declare(
     ),
     memory=KEPT, doc="An array with a constant border.",
 )  # fmt: skip
-
-
-# -- borders of the array's own entries -------------------------------------------------------
 
 
 def _fold(xp: Any, ct: Any, x: Any, widths: Widths, mode: str) -> Any:

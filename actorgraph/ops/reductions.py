@@ -91,8 +91,6 @@ _CUMSUM: Op = declare(
     linear=(0,), samples=_ALONG, doc="Running sum along an axis; the dtype is kept.",
 )  # fmt: skip
 
-# -- products before each element, and the recurrence -----------------------------------------
-
 
 def _before_forward(xp: Any, x: Any, axis: int, reverse: bool) -> Any:
     total = xp.ones(x.shape, accumulator(x.dtype))
@@ -173,9 +171,6 @@ def products_before(x: Node, groups: Node) -> Node:
     starts = concatenate([none + 1, where(same, none, none + 1), none])
     factors = concatenate([none, where(same, x[:-1], 0), none])
     return _scan(starts, factors, 0, False)[1:]
-
-
-# -- cumprod ----------------------------------------------------------------------------------
 
 
 def _cumprod_vjp(ct: Node, y: Node, x: Node, axis: int, reverse: bool) -> Node:
@@ -474,9 +469,6 @@ max = _extremum("max", "Maximum over axes.", _NAN_WINS)
 min = _extremum("min", "Minimum over axes.", _NAN_WINS)
 nanmax = _extremum("nanmax", "Maximum over axes of what is not NaN.", _NAN_LOSES)
 nanmin = _extremum("nanmin", "Minimum over axes of what is not NaN.", _NAN_LOSES)
-
-
-# -- logsumexp --------------------------------------------------------------------------------
 
 
 # Of logarithms of sums between these nothing was lost to overflow or underflow, nor is it from

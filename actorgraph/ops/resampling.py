@@ -139,9 +139,6 @@ def interpolate(
 upsample = interpolate
 
 
-# -- pixels -----------------------------------------------------------------------------------
-
-
 def _check_blocks(x: Node, factor: Any, what: str) -> int:
     if x.ndim < 3:
         raise ShapeError(f"{what} takes rank 3 or more, got {x!r}")
@@ -239,9 +236,6 @@ def affine_grid(theta: Node, size: Sequence[int], align_corners: bool = False) -
     places = np.stack([*np.meshgrid(*along, indexing="ij")[::-1], np.ones(sizes)], -1)
     base = theta.graph.constant(places.reshape(-1, axes + 1), dtype=theta.dtype)
     return reshape(matmul(base, swap_last(theta)), (theta.dims[0], *sizes, axes))
-
-
-# -- one axis ---------------------------------------------------------------------------------
 
 
 def _reflected(place: Node, low: float, span: float) -> Node:
@@ -359,9 +353,6 @@ def grid_sample(
 def _row_major(left: Any, right: Any) -> Any:
     """Return the number of a position within two axes, with the size of the second."""
     return left[0] * right[1] + right[0], right[1]
-
-
-# -- detection --------------------------------------------------------------------------------
 
 
 @raises(

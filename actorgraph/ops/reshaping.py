@@ -109,9 +109,6 @@ def reshape_like(x: Node, like: Node) -> Node:
     )
 
 
-# -- ravel and flatten ------------------------------------------------------------------------
-
-
 def ravel(x: Node) -> Node:
     """Return all elements in one dim, in C order, as ``numpy.ravel``.
 
@@ -188,9 +185,6 @@ def _axis(axis: Any, ndim: int) -> int:
     if not isinstance(axis, (int, np.integer)) or not -ndim <= axis < ndim:
         raise ShapeError(f"flatten: axis {axis!r} is not an int in [-{ndim}, {ndim})")
     return int(axis) % ndim
-
-
-# -- masking ----------------------------------------------------------------------------------
 
 
 def _positions_shape(checks: Checks, mask: Shape, x: Shape, *, axis: int) -> Shape:

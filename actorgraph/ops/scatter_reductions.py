@@ -58,8 +58,6 @@ __all__ = [
 _UFUNCS = {"prod": "multiply", "amax": "maximum", "amin": "minimum"}
 _REDUCTIONS = ("sum", "mean", *_UFUNCS)
 
-# -- the op -----------------------------------------------------------------------------------
-
 
 @through_float32
 def _reduce_forward(xp: Any, x: Any, values: Any, *arrays: Any, index: Index, reduce: str) -> Any:
@@ -144,9 +142,6 @@ _INDEX_REDUCE: Op = declare(
     ),
     doc="An array with values multiplied, or the largest or smallest taken, at an index.",
 )  # fmt: skip
-
-
-# -- functions --------------------------------------------------------------------------------
 
 
 def _identity(dtype: np.dtype[Any], reduce: str) -> Any:

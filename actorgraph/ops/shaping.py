@@ -39,9 +39,6 @@ def one_axis(axis: Any, ndim: int, what: str) -> int:
     return axes[0]
 
 
-# -- transpose --------------------------------------------------------------------------------
-
-
 def _inverse(axes: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(sorted(range(len(axes)), key=axes.__getitem__))
 
@@ -107,9 +104,6 @@ def swapaxes(x: Node, axis1: int, axis2: int) -> Node:
 def swap_last(x: Node) -> Node:
     """Exchange the last two axes: the transpose of each matrix of a batch."""
     return swapaxes(x, -1, -2)
-
-
-# -- concatenate ------------------------------------------------------------------------------
 
 
 def _join_scheme(arity: int, attrs: Attrs) -> str:
@@ -321,9 +315,6 @@ def stack(nodes: Iterable[Any], axis: int = 0) -> Node:
     """
     parts = _lifted(nodes, "stack")
     return build(_STACK, *parts, axis=one_axis(axis, parts[0].ndim + 1, "stack"))
-
-
-# -- splitting --------------------------------------------------------------------------------
 
 
 _FULL = slice(None)

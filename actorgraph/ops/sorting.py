@@ -45,9 +45,6 @@ def _cost(shapes: tuple[tuple[int, ...], ...], result: tuple[int, ...], attrs: A
     return float(20 * prod(shapes[0]))
 
 
-# -- sort and argsort -------------------------------------------------------------------------
-
-
 def _stable_order(xp: Any, x: Any, axis: int) -> Any:
     """Return ``argsort(x, kind="stable")``.
 
@@ -370,9 +367,6 @@ def unique(
     wanted = ["values", *(which for which, flag in flags.items() if flag)]
     nodes = tuple(build(_UNIQUE, x, which=which) for which in wanted)
     return nodes if len(nodes) > 1 else nodes[0]
-
-
-# -- finding ----------------------------------------------------------------------------------
 
 
 def flatnonzero(x: Node) -> Node:

@@ -194,9 +194,6 @@ def sinc(x: Node) -> Node:
     return build(_SINC, x, order=0)
 
 
-# -- special ----------------------------------------------------------------------------------
-
-
 @cache
 def _library(name: str) -> Any:
     try:
@@ -397,9 +394,6 @@ def multigammaln(x: Node, p: int) -> Node:
     return terms + p * (p - 1) / 4 * math.log(pi)
 
 
-# -- bessel -----------------------------------------------------------------------------------
-
-
 class _Kind(NamedTuple):
     """What SciPy calls a function and its orders 0 and 1, and its derivative."""
 
@@ -478,9 +472,6 @@ j0, j1 = _function("jv", 0), _function("jv", 1)
 k0, k1 = _function("kv", 0), _function("kv", 1)
 k0e, k1e = _function("kve", 0), _function("kve", 1)
 y0, y1 = _function("yv", 0), _function("yv", 1)
-
-
-# -- entropies --------------------------------------------------------------------------------
 
 
 def _inside(choose: Any, x: Any, y: Any, edge: int) -> Any:

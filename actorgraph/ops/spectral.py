@@ -52,8 +52,6 @@ __all__ = [
     "eig", "eigh", "eigvals", "eigvalsh", "svd", "svdvals",
 ]  # fmt: skip
 
-# -- eigh -------------------------------------------------------------------------------------
-
 
 class EighResult(NamedTuple):
     """Eigenvalues in ascending order and eigenvectors, as columns."""
@@ -170,9 +168,6 @@ def eigvalsh(x: Node, UPLO: str | None = None) -> Node:
     dtype('float64')
     """
     return real_like(build(_EIGVALSH, one_triangle(as_square(x, "eigvalsh"), UPLO, "eigvalsh")))
-
-
-# -- svd --------------------------------------------------------------------------------------
 
 
 class SVDResult(NamedTuple):
@@ -349,9 +344,6 @@ def svdvals(x: Node) -> Node:
     as_matrices(x, "svdvals")
     known(x, -1, "svdvals"), known(x, -2, "svdvals")
     return real_like(build(_SVDVALS, x))
-
-
-# -- eigen ------------------------------------------------------------------------------------
 
 
 class EigResult(NamedTuple):

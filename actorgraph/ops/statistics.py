@@ -53,9 +53,6 @@ def _with(attrs: dict[str, Any]) -> tuple[Sample, ...]:
     return tuple(on(*s.shapes, **s.attrs, **attrs) for s in REDUCTION_SAMPLES[:3])
 
 
-# -- var and std ------------------------------------------------------------------------------
-
-
 def _centered(xp: Any, x: Any, axis: Axes) -> Any:
     """Return x minus its mean, in the dtype of sums."""
     dtype = accumulator(x.dtype)
@@ -181,9 +178,6 @@ def _spread_of(op: Op, x: Node, axis: Any, keepdims: bool, ddof: float) -> Node:
     return build(op, x, axis=axes, keepdims=bool(keepdims), ddof=ddof)
 
 
-# -- norm -------------------------------------------------------------------------------------
-
-
 # Sums of squares above this have lost nothing to underflow.
 _SMALL = {np.dtype(code): np.finfo(code).tiny / np.finfo(code).eps ** 2 for code in "fd"}
 
@@ -301,9 +295,6 @@ def norm(x: Node, p: float = 2, axis: Any = None, keepdims: bool = False) -> Nod
     return build(_NORM, x, axis=axes, keepdims=bool(keepdims), p=float(p))
 
 
-# -- covariance -------------------------------------------------------------------------------
-
-
 @raises(types="`x` is an int.", shapes="The weights fit neither `x` nor the axes.")
 def average(
     x: Node, axis: Any = None, weights: Any = None, returned: bool = False, keepdims: bool = False
@@ -415,9 +406,6 @@ def corrcoef(x: Node, y: Any = None, rowvar: bool = True) -> Node:
     spread = astype(sqrt(real(diagonal(found))), found.dtype)
     scaled = found / expand_dims(spread, 1) / spread
     return scaled if is_complex(scaled) else clip(scaled, -1, 1)
-
-
-# -- quantiles --------------------------------------------------------------------------------
 
 
 Ends = Callable[[Node], tuple[Node, Node]]

@@ -182,9 +182,6 @@ def from_columns(xp: Any, columns: Any, frame: Frame, out: Any) -> Any:
     return out
 
 
-# -- im2col and col2im ------------------------------------------------------------------------
-
-
 def _sizes_of_image(x: Shape, kernel: Ints) -> Shape:
     if len(x) != len(kernel) + 2:
         raise ShapeError(
