@@ -5,13 +5,12 @@ And the errors of an application, which name its operands.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import wraps
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeAlias, TypeVar
 
 import numpy as np
 
-from actorgraph.errors import FeedError, GraphError, GraphTypeError, ShapeError
+from actorgraph.errors import FeedError, GraphError, GraphTypeError
 from actorgraph.node import Node
 from actorgraph.op import CONSTANT, REGISTRY, Attrs, Op, attrs_key
 from actorgraph.types import Dim, DType, Var, dtype_of
@@ -29,7 +28,6 @@ __all__ = [
     "foreign",
     "is_weak",
     "lifted",
-    "naming_itself",
     "partner_of",
     "promoted",
     "weak_array",
@@ -249,19 +247,3 @@ def foreign(node: Node, graph: Graph) -> GraphError:
         f"{node!r} belongs {other}; build both in one graph, or feed the value of one to an input "
         "of the other"
     )
-
-
-def naming_itself(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Return a function built of ops whose errors begin with its own name, which the user wrote."""
-
-    @wraps(function)
-    def named(*args: _P.args, **kwargs: _P.kwargs) -> _R:
-        try:
-            return function(*args, **kwargs)
-        except (GraphTypeError, ShapeError) as error:
-            name = function.__name__
-            if str(error).startswith((f"{name}:", f"{name} ")):
-                raise
-            raise type(error)(f"{name}: {error}") from None
-
-    return named

@@ -47,35 +47,25 @@ differentiable where they are.
 
 SUBJECTS = {
     "Creation": "creation random",
-    "Arithmetic and comparison": (
-        "arithmetic comparison rounding selection clipping casting complex float_parts bits"
-    ),
-    "Exponentials, trigonometry and special functions": (
-        "exponential trigonometric special log_sums entropies"
-    ),
-    "Reductions and statistics": "reductions masked_reductions counting cumulative statistics",
+    "Arithmetic and comparison": "arithmetic comparison elementwise clipping",
+    "Exponentials, trigonometry and special functions": "special",
+    "Reductions and statistics": "reductions counting statistics",
     "Order and search": "sorting",
-    "Shapes and axes": "broadcasting reshaping shaping rearranging padding folding",
-    "Indexing and writing": (
-        "indexing gathering assignment scatter_reductions embedding torch_names"
-    ),
-    "Linear algebra": (
-        "linalg einsum inverses decompositions spectral pseudo_inverse matrices lu "
-        "matrix_norms tensor_equations"
-    ),
+    "Shapes and axes": "broadcasting reshaping shaping rearranging",
+    "Indexing and writing": "indexing gathering assignment scatter_reductions embedding",
+    "Linear algebra": ("linalg einsum inverses decompositions spectral matrices lu matrix_norms"),
     "Signals and Fourier transforms": "fourier sampled",
     "Activations": "activations",
-    "Losses and distances": "losses losses_classification losses_regression ctc distances",
-    "Layers and images": (
-        "convolution pooling windows normalisation attention recurrent resampling grids detection"
-    ),
+    "Losses and distances": "losses criteria ctc",
+    "Layers and images": "convolution pooling windows normalisation attention resampling",
     "Devices": "placement",
     "Ops of your own": "define",
 }
 """The modules of `actorgraph.ops` by the subject of what they declare."""
 _ELSEWHERE = {
-    "add": "arithmetic", "conj": "complex", "log_softmax": "activations", "softmax": "activations",
-    "sum": "reductions",
+    "add": "arithmetic", "conj": "arithmetic", "log_softmax": "activations",
+    "softmax": "activations", "sum": "reductions",
+    **dict.fromkeys("exp exp2 expm1 log log10 log1p log2".split(), "special"),
 }  # fmt: skip
 
 

@@ -19,7 +19,7 @@ from actorgraph.autodiff.trees import Structure, flatten, unflatten
 from actorgraph.errors import FeedError, GraphTypeError, ShapeError
 from actorgraph.graph import Graph, Node, is_weak
 from actorgraph.ops.broadcasting import broadcast_like
-from actorgraph.ops.casting import astype
+from actorgraph.ops.elementwise import astype
 from actorgraph.ops.reshaping import reshape
 from actorgraph.ops.shaping import stack
 from actorgraph.types import shapes_differ

@@ -21,8 +21,7 @@ from actorgraph.errors import GraphError, GraphTypeError, ShapeError, shown
 from actorgraph.graph import Graph, Node
 from actorgraph.operands import is_weak
 from actorgraph.ops._records import item
-from actorgraph.ops.casting import astype
-from actorgraph.ops.selection import maximum
+from actorgraph.ops.elementwise import astype, maximum
 from actorgraph.options import positive
 from actorgraph.types import UNKNOWN, Dim, Tensor
 

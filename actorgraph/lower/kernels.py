@@ -24,8 +24,7 @@ from actorgraph.gates import Gate
 from actorgraph.graph import Node
 from actorgraph.lower.matmul import product
 from actorgraph.op import Op, bind_attrs, is_symbolic
-from actorgraph.ops._device import by_host, raise_if
-from actorgraph.ops._scalars import is_half
+from actorgraph.ops._arrays import by_host, is_half, raise_if
 from actorgraph.types import Dim, bind_shape
 from actorgraph.warned import told_errors
 

@@ -23,7 +23,7 @@ import numpy as np
 
 from actorgraph.devices import blas
 from actorgraph.graph import Node
-from actorgraph.ops._quick import dot_tells
+from actorgraph.ops._arrays import dot_tells
 from actorgraph.tiles import CUT_FLOPS, compute_parts, evenly
 from actorgraph.types import bind_shape
 

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from actorgraph.graph import Node
 from actorgraph.lower.joint import Joint
 from actorgraph.op import attrs_key
-from actorgraph.ops._scalars import is_half
+from actorgraph.ops._arrays import is_half
 from actorgraph.rewrite.exact import restated
 from actorgraph.types import Checks
 

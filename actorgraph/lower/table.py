@@ -33,7 +33,7 @@ from actorgraph.lower.slices import SLICES
 from actorgraph.memory.buffers import VIEWS, aligned, regular, usage
 from actorgraph.memory.packing import Span, pack
 from actorgraph.op import CONSTANT, FRESH_OUT, REGISTRY, Op, bind_attrs
-from actorgraph.ops._quick import are_columns, at_least
+from actorgraph.ops._arrays import are_columns, at_least
 from actorgraph.rewrite.exact import is_pure, restated
 from actorgraph.types import UNKNOWN, bind_shape
 

@@ -26,7 +26,7 @@ from actorgraph import ops
 from actorgraph.errors import GraphTypeError
 from actorgraph.graph import Node, topological_order
 from actorgraph.op import CONSTANT, INPUT
-from actorgraph.ops.casting import ASTYPE
+from actorgraph.ops.elementwise import ASTYPE
 from actorgraph.ops.reductions import DIVIDE_BY_SIZE
 from actorgraph.types import UNKNOWN, Dim, Shape, size_of
 

@@ -24,7 +24,7 @@ import numpy as np
 
 from actorgraph.graph import Node
 from actorgraph.op import CONSTANT
-from actorgraph.ops._scalars import is_half
+from actorgraph.ops._arrays import is_half
 from actorgraph.types import UNKNOWN, bind_shape
 
 __all__ = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from actorgraph.ops._shown import with_example
+from actorgraph.ops._foreign import with_example
 
 __all__ = ["document"]
 

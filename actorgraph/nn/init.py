@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from actorgraph.errors import GraphError, GraphTypeError, ShapeError
-from actorgraph.ops._philox import PhiloxStream
+from actorgraph.ops.random import PhiloxStream
 from actorgraph.options import whole
 from actorgraph.types import dtype_of
 

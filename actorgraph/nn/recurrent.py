@@ -15,7 +15,7 @@ from actorgraph.nn import _draws
 from actorgraph.nn._sized import settings
 from actorgraph.nn.module import Module
 from actorgraph.node import Node
-from actorgraph.ops.recurrent import gru_step, lstm_step, rnn_step
+from actorgraph.ops.attention import gru_step, lstm_step, rnn_step
 from actorgraph.options import choice, real
 
 __all__ = ["GRU", "LSTM", "RNN", "TreeLSTM"]

@@ -16,64 +16,43 @@ from actorgraph.ops.activations import *
 from actorgraph.ops.arithmetic import *
 from actorgraph.ops.assignment import *
 from actorgraph.ops.attention import *
-from actorgraph.ops.bits import *
 from actorgraph.ops.broadcasting import *
-from actorgraph.ops.casting import *
 from actorgraph.ops.clipping import *
 from actorgraph.ops.comparison import *
-from actorgraph.ops.complex import *
 from actorgraph.ops.convolution import *
 from actorgraph.ops.counting import *
 from actorgraph.ops.creation import *
+from actorgraph.ops.criteria import *
 from actorgraph.ops.ctc import *
-from actorgraph.ops.cumulative import *
 from actorgraph.ops.decompositions import *
 from actorgraph.ops.define import *
-from actorgraph.ops.detection import *
-from actorgraph.ops.distances import *
 from actorgraph.ops.einsum import *
+from actorgraph.ops.elementwise import *
 from actorgraph.ops.embedding import *
-from actorgraph.ops.entropies import *
-from actorgraph.ops.exponential import *
-from actorgraph.ops.float_parts import *
-from actorgraph.ops.folding import *
 from actorgraph.ops.fourier import *
 from actorgraph.ops.gathering import *
-from actorgraph.ops.grids import *
 from actorgraph.ops.indexing import *
 from actorgraph.ops.inverses import *
 from actorgraph.ops.linalg import *
-from actorgraph.ops.log_sums import *
 from actorgraph.ops.losses import *
-from actorgraph.ops.losses_classification import *
-from actorgraph.ops.losses_regression import *
 from actorgraph.ops.lu import *
-from actorgraph.ops.masked_reductions import *
 from actorgraph.ops.matrices import *
 from actorgraph.ops.matrix_norms import *
 from actorgraph.ops.normalisation import *
-from actorgraph.ops.padding import *
 from actorgraph.ops.placement import *
 from actorgraph.ops.pooling import *
-from actorgraph.ops.pseudo_inverse import *
 from actorgraph.ops.random import *
 from actorgraph.ops.rearranging import *
-from actorgraph.ops.recurrent import *
 from actorgraph.ops.reductions import *
 from actorgraph.ops.resampling import *
 from actorgraph.ops.reshaping import *
-from actorgraph.ops.rounding import *
 from actorgraph.ops.sampled import *
 from actorgraph.ops.scatter_reductions import *
-from actorgraph.ops.selection import *
 from actorgraph.ops.shaping import *
 from actorgraph.ops.sorting import *
 from actorgraph.ops.special import *
 from actorgraph.ops.spectral import *
 from actorgraph.ops.statistics import *
-from actorgraph.ops.tensor_equations import *
-from actorgraph.ops.torch_names import *
-from actorgraph.ops.trigonometric import *
 from actorgraph.ops.windows import *
 
 _FAMILIES = [
@@ -87,7 +66,7 @@ globals().update(_FUNCTIONS)
 __all__ = ["Sample", "Together", *sorted(_FUNCTIONS)]  # noqa: PLE0604 - the families' names
 __dir__ = __all__.copy
 
-_operators.attach()
+_operators.attach(_FUNCTIONS)
 _numpy.attach({
     name: function for name, function in _FUNCTIONS.items() if name not in ("define", "opaque")
 })  # fmt: skip

@@ -11,65 +11,47 @@ import numpy as np
 from actorgraph.graph import Node
 from actorgraph.op import Sample as Sample, Together as Together
 from actorgraph.ops.activations import celu as celu, elu as elu, expit as expit, gelu as gelu, glu as glu, hardshrink as hardshrink, hardtanh as hardtanh, leaky_relu as leaky_relu, prelu as prelu, relu6 as relu6, selu as selu, sigmoid as sigmoid, softplus as softplus, softshrink as softshrink, sparsemax as sparsemax, threshold as threshold
-from actorgraph.ops.arithmetic import abs as abs, power as power, sign as sign
+from actorgraph.ops.arithmetic import abs as abs, imag as imag, power as power, real as real, sign as sign
 from actorgraph.ops.assignment import index_add as index_add, index_put as index_put, put as put, scatter as scatter, scatter_add as scatter_add
-from actorgraph.ops.attention import multi_head_attention as multi_head_attention, scaled_dot_product_attention as scaled_dot_product_attention
+from actorgraph.ops.attention import gru_cell as gru_cell, lstm_cell as lstm_cell, multi_head_attention as multi_head_attention, rnn_cell as rnn_cell, scaled_dot_product_attention as scaled_dot_product_attention
 from actorgraph.ops.broadcasting import broadcast_like as broadcast_like, broadcast_to as broadcast_to, conj as conj, expand_dims as expand_dims, squeeze as squeeze, sum as sum
-from actorgraph.ops.casting import astype as astype
 from actorgraph.ops.clipping import clip_by_global_norm as clip_by_global_norm, clip_by_norm as clip_by_norm
-from actorgraph.ops.comparison import allclose as allclose, array_equal as array_equal, isclose as isclose
-from actorgraph.ops.complex import imag as imag, real as real
+from actorgraph.ops.comparison import allclose as allclose, array_equal as array_equal, float_power as float_power, frexp as frexp, isclose as isclose, ldexp as ldexp, modf as modf
 from actorgraph.ops.convolution import bilinear as bilinear, linear as linear
-from actorgraph.ops.counting import bincount as bincount, digitize as digitize, histogram as histogram
+from actorgraph.ops.counting import bincount as bincount, digitize as digitize, histogram as histogram, nanargmax as nanargmax, nanargmin as nanargmin, nancumprod as nancumprod, nancumsum as nancumsum
 from actorgraph.ops.creation import arange as arange, eye as eye, full as full, full_like as full_like, linspace as linspace, logspace as logspace, meshgrid as meshgrid, ones as ones, ones_like as ones_like, zeros as zeros, zeros_like as zeros_like
+from actorgraph.ops.criteria import bce_with_logits as bce_with_logits, binary_cross_entropy as binary_cross_entropy, binary_cross_entropy_with_logits as binary_cross_entropy_with_logits, cosine_embedding_loss as cosine_embedding_loss, cross_entropy as cross_entropy, gaussian_nll_loss as gaussian_nll_loss, hinge as hinge, hinge_embedding_loss as hinge_embedding_loss, hinge_loss as hinge_loss, kl_div as kl_div, linear_cross_entropy as linear_cross_entropy, margin_ranking_loss as margin_ranking_loss, multi_margin_loss as multi_margin_loss, multilabel_margin_loss as multilabel_margin_loss, multilabel_soft_margin_loss as multilabel_soft_margin_loss, nll as nll, nll_loss as nll_loss, pick_neg_log_sigmoid as pick_neg_log_sigmoid, pick_neg_log_softmax as pick_neg_log_softmax, pick_softmax as pick_softmax, poisson_nll_loss as poisson_nll_loss, soft_margin_loss as soft_margin_loss, triplet as triplet, triplet_margin_loss as triplet_margin_loss, triplet_margin_with_distance_loss as triplet_margin_with_distance_loss
 from actorgraph.ops.ctc import ctc_loss as ctc_loss
-from actorgraph.ops.cumulative import cummax as cummax, cummin as cummin, cumprod as cumprod, cumsum as cumsum, logcumsumexp as logcumsumexp
 from actorgraph.ops.decompositions import cholesky as cholesky, cholesky_solve as cholesky_solve, householder_product as householder_product, qr as qr, solve_triangular as solve_triangular
 from actorgraph.ops.define import define as define, opaque as opaque
-from actorgraph.ops.detection import yolo_decode as yolo_decode
-from actorgraph.ops.distances import cdist as cdist, cosine_similarity as cosine_similarity, normalize as normalize, pairwise_distance as pairwise_distance, pdist as pdist
 from actorgraph.ops.einsum import einsum as einsum
+from actorgraph.ops.elementwise import astype as astype, clip as clip, round as round, where as where
 from actorgraph.ops.embedding import embedding as embedding, embedding_bag as embedding_bag
-from actorgraph.ops.entropies import logit as logit
-from actorgraph.ops.float_parts import float_power as float_power, frexp as frexp, ldexp as ldexp, modf as modf
-from actorgraph.ops.folding import fold as fold, unfold as unfold
 from actorgraph.ops.fourier import fft as fft, fftn as fftn, fftshift as fftshift, hfft as hfft, hfftn as hfftn, ifft as ifft, ifftn as ifftn, ifftshift as ifftshift, ihfft as ihfft, ihfftn as ihfftn, irfft as irfft, irfftn as irfftn, rfft as rfft, rfftn as rfftn
 from actorgraph.ops.gathering import at as at, gather as gather, gather_nd as gather_nd, pick as pick, size_of as size_of, take_along_axis as take_along_axis
-from actorgraph.ops.grids import affine_grid as affine_grid, grid_sample as grid_sample
 from actorgraph.ops.indexing import getitem as getitem, one_hot as one_hot, take as take
-from actorgraph.ops.inverses import det as det, inv as inv, matrix_power as matrix_power, slogdet as slogdet, solve as solve
+from actorgraph.ops.inverses import det as det, inv as inv, matrix_power as matrix_power, matrix_rank as matrix_rank, pinv as pinv, slogdet as slogdet, solve as solve
 from actorgraph.ops.linalg import bmm as bmm, cross as cross, dot as dot, kron as kron, matmul as matmul, matvec as matvec, multi_dot as multi_dot, outer as outer, tensordot as tensordot, vander as vander, vecdot as vecdot, vecmat as vecmat
-from actorgraph.ops.log_sums import logaddexp as logaddexp
-from actorgraph.ops.losses import log_softmax as log_softmax, mse as mse, mse_loss as mse_loss, softmax as softmax, softmin as softmin
-from actorgraph.ops.losses_classification import bce_with_logits as bce_with_logits, binary_cross_entropy as binary_cross_entropy, binary_cross_entropy_with_logits as binary_cross_entropy_with_logits, cross_entropy as cross_entropy, hinge as hinge, hinge_loss as hinge_loss, linear_cross_entropy as linear_cross_entropy, nll as nll, nll_loss as nll_loss, pick_neg_log_sigmoid as pick_neg_log_sigmoid, pick_neg_log_softmax as pick_neg_log_softmax, pick_softmax as pick_softmax
-from actorgraph.ops.losses_regression import cosine_embedding_loss as cosine_embedding_loss, gaussian_nll_loss as gaussian_nll_loss, hinge_embedding_loss as hinge_embedding_loss, huber as huber, huber_loss as huber_loss, kl_div as kl_div, l1 as l1, l1_loss as l1_loss, margin_ranking_loss as margin_ranking_loss, multi_margin_loss as multi_margin_loss, multilabel_margin_loss as multilabel_margin_loss, multilabel_soft_margin_loss as multilabel_soft_margin_loss, poisson_nll_loss as poisson_nll_loss, smooth_l1 as smooth_l1, smooth_l1_loss as smooth_l1_loss, soft_margin_loss as soft_margin_loss, triplet as triplet, triplet_margin_loss as triplet_margin_loss, triplet_margin_with_distance_loss as triplet_margin_with_distance_loss
-from actorgraph.ops.lu import lu as lu, lu_factor as lu_factor, lu_solve as lu_solve
-from actorgraph.ops.masked_reductions import nanargmax as nanargmax, nanargmin as nanargmin, nancumprod as nancumprod, nancumsum as nancumsum
+from actorgraph.ops.losses import cdist as cdist, cosine_similarity as cosine_similarity, huber as huber, huber_loss as huber_loss, l1 as l1, l1_loss as l1_loss, log_softmax as log_softmax, mse as mse, mse_loss as mse_loss, normalize as normalize, pairwise_distance as pairwise_distance, pdist as pdist, smooth_l1 as smooth_l1, smooth_l1_loss as smooth_l1_loss, softmax as softmax, softmin as softmin
+from actorgraph.ops.lu import lstsq as lstsq, lu as lu, lu_factor as lu_factor, lu_solve as lu_solve, tensorinv as tensorinv, tensorsolve as tensorsolve
 from actorgraph.ops.matrices import diag as diag, diag_embed as diag_embed, diagflat as diagflat, diagonal as diagonal, trace as trace, tril as tril, triu as triu
 from actorgraph.ops.matrix_norms import cond as cond, matrix_exp as matrix_exp, matrix_norm as matrix_norm, vector_norm as vector_norm
 from actorgraph.ops.normalisation import batch_norm as batch_norm, group_norm as group_norm, instance_norm as instance_norm, layer_norm as layer_norm, local_response_norm as local_response_norm, rms_norm as rms_norm, running_batch_norm as running_batch_norm
-from actorgraph.ops.padding import pad as pad
 from actorgraph.ops.placement import to_device as to_device
 from actorgraph.ops.pooling import global_avg_pool as global_avg_pool, global_max_pool as global_max_pool
-from actorgraph.ops.pseudo_inverse import matrix_rank as matrix_rank, pinv as pinv
 from actorgraph.ops.random import alpha_dropout as alpha_dropout, bernoulli as bernoulli, binomial as binomial, categorical as categorical, dropout as dropout, feature_alpha_dropout as feature_alpha_dropout, gumbel_softmax as gumbel_softmax, normal as normal, rrelu as rrelu, truncated_normal as truncated_normal, uniform as uniform
-from actorgraph.ops.rearranging import flip as flip, moveaxis as moveaxis, permute as permute, repeat as repeat, roll as roll, tile as tile
-from actorgraph.ops.recurrent import gru_cell as gru_cell, lstm_cell as lstm_cell, rnn_cell as rnn_cell
-from actorgraph.ops.resampling import channel_shuffle as channel_shuffle, interpolate as interpolate, pixel_shuffle as pixel_shuffle, pixel_unshuffle as pixel_unshuffle, upsample as upsample
+from actorgraph.ops.rearranging import flip as flip, moveaxis as moveaxis, pad as pad, permute as permute, repeat as repeat, roll as roll, tile as tile
+from actorgraph.ops.reductions import cummax as cummax, cummin as cummin, cumprod as cumprod, cumsum as cumsum, logaddexp as logaddexp, logcumsumexp as logcumsumexp
+from actorgraph.ops.resampling import affine_grid as affine_grid, channel_shuffle as channel_shuffle, grid_sample as grid_sample, interpolate as interpolate, pixel_shuffle as pixel_shuffle, pixel_unshuffle as pixel_unshuffle, upsample as upsample, yolo_decode as yolo_decode
 from actorgraph.ops.reshaping import flatten as flatten, ravel as ravel, reshape as reshape
-from actorgraph.ops.rounding import round as round
 from actorgraph.ops.sampled import convolve as convolve, cumulative_trapezoid as cumulative_trapezoid, interp as interp, istft as istft, stft as stft, trapezoid as trapezoid
-from actorgraph.ops.scatter_reductions import index_reduce as index_reduce, scatter_reduce as scatter_reduce, segment_reduce as segment_reduce
-from actorgraph.ops.selection import clip as clip, where as where
+from actorgraph.ops.scatter_reductions import aminmax as aminmax, block_diag as block_diag, bucketize as bucketize, cartesian_prod as cartesian_prod, dist as dist, histc as histc, index_copy as index_copy, index_fill as index_fill, index_reduce as index_reduce, index_select as index_select, kthvalue as kthvalue, lerp as lerp, masked_fill as masked_fill, masked_select as masked_select, narrow as narrow, renorm as renorm, scatter_reduce as scatter_reduce, segment_reduce as segment_reduce, select_scatter as select_scatter, slice_scatter as slice_scatter
 from actorgraph.ops.shaping import array as array, concatenate as concatenate, split as split, stack as stack, swapaxes as swapaxes, transpose as transpose, unstack as unstack
 from actorgraph.ops.sorting import argsort as argsort, argwhere as argwhere, flatnonzero as flatnonzero, isin as isin, masked_scatter as masked_scatter, mode as mode, nonzero as nonzero, searchsorted as searchsorted, sort as sort, topk as topk, unique as unique
-from actorgraph.ops.special import multigammaln as multigammaln, polygamma as polygamma, zeta as zeta
+from actorgraph.ops.special import angle as angle, cot as cot, csc as csc, logit as logit, multigammaln as multigammaln, polygamma as polygamma, sec as sec, sinc as sinc, zeta as zeta
 from actorgraph.ops.spectral import eig as eig, eigh as eigh, eigvals as eigvals, eigvalsh as eigvalsh, svd as svd, svdvals as svdvals
 from actorgraph.ops.statistics import average as average, corrcoef as corrcoef, cov as cov, median as median, nanmedian as nanmedian, nanpercentile as nanpercentile, nanquantile as nanquantile, norm as norm, percentile as percentile, quantile as quantile, std as std, var as var
-from actorgraph.ops.tensor_equations import lstsq as lstsq, tensorinv as tensorinv, tensorsolve as tensorsolve
-from actorgraph.ops.torch_names import aminmax as aminmax, block_diag as block_diag, bucketize as bucketize, cartesian_prod as cartesian_prod, dist as dist, histc as histc, index_copy as index_copy, index_fill as index_fill, index_select as index_select, kthvalue as kthvalue, lerp as lerp, masked_fill as masked_fill, masked_select as masked_select, narrow as narrow, renorm as renorm, select_scatter as select_scatter, slice_scatter as slice_scatter
-from actorgraph.ops.trigonometric import angle as angle, cot as cot, csc as csc, sec as sec, sinc as sinc
-from actorgraph.ops.windows import col2im as col2im, im2col as im2col
+from actorgraph.ops.windows import col2im as col2im, fold as fold, im2col as im2col, unfold as unfold
 
 def adaptive_avg_pool1d(x: Node, output_size: Any) -> Node:
     """Average over windows that cover one axis, as ``torch.nn.functional.adaptive_avg_pool1d``.

@@ -62,16 +62,10 @@ _SHAPES: Mapping[int, tuple[tuple[tuple[int, ...], ...], ...]] = {
 
 
 def nary_elementwise(
-    name: str,
-    scheme: str,
-    forward: Any,
-    derivatives: tuple[Derivative | None, ...],
-    flops: float = 1,
-    low: float = -2.0,
-    high: float = 2.0,
-    bools: tuple[int, ...] = (),
+    name: str, scheme: str, forward: Any, derivatives: tuple[Derivative | None, ...],
+    flops: float = 1, low: float = -2.0, high: float = 2.0, bools: tuple[int, ...] = (),
     **more: Any,
-) -> Op:
+) -> Op:  # fmt: skip
     """Register an elementwise op.
 
     `forward` is the rule of an element, or ``forward(xp, *arrays, **attrs)``.  A rule is the name
@@ -131,15 +125,9 @@ def _vjp_of(derivative: Derivative, argnum: int) -> Derivative:
 
 
 def unary(
-    name: str,
-    forward: Any,
-    derivative: Derivative | None,
-    doc: str,
-    *,
-    scheme: str = "x[*s] -> x[*s]",
-    notes: str = "",
-    **more: Any,
-) -> Unary:
+    name: str, forward: Any, derivative: Derivative | None, doc: str, *,
+    scheme: str = "x[*s] -> x[*s]", notes: str = "", **more: Any,
+) -> Unary:  # fmt: skip
     """Declare an elementwise op of one argument and return ``op(x)``."""
     op = nary_elementwise(name, scheme, forward, (derivative,), doc=doc, **more)
 
@@ -151,15 +139,9 @@ def unary(
 
 
 def binary(
-    name: str,
-    forward: Any,
-    derivatives: tuple[Derivative | None, Derivative | None],
-    doc: str,
-    *,
-    scheme: str = "x[*s] -> x[*t] -> x[*s|t]",
-    notes: str = "",
-    **more: Any,
-) -> Binary:
+    name: str, forward: Any, derivatives: tuple[Derivative | None, Derivative | None], doc: str, *,
+    scheme: str = "x[*s] -> x[*t] -> x[*s|t]", notes: str = "", **more: Any,
+) -> Binary:  # fmt: skip
     """Declare a broadcasting elementwise op of two arguments and return ``op(x, y)``."""
     op = nary_elementwise(name, scheme, forward, derivatives, doc=doc, **more)
 

@@ -1,36 +1,129 @@
-"""What a function of `ag.ops` says to an argument that has another name elsewhere."""
+"""What functions of `ag.ops` get: an example, and an answer to arguments named as elsewhere."""
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from functools import update_wrapper
 from types import FunctionType, ModuleType
 from typing import Any
 
-from actorgraph.errors import GraphTypeError, near_names
-from actorgraph.ops._shown import example_in
+from actorgraph.errors import GraphTypeError, ShapeError, near_names
 
-__all__ = ["install", "translating"]
+__all__ = ["example_in", "install", "translating", "with_example"]
+
+_NAME = re.compile(r"\b[a-z]\b")
+
+_MADE = {
+    "x": '(2, 3)', "y": '(2, 3)', "z": '(2, 3)', "v": '(3,)', "w": '(3,)', "m": '(3, 3)',
+    "i": '(3,), "int64"', "j": '(3,), "int64"', "p": '(3,), "bool"', "q": '(3,), "bool"',
+    "t": '(2,), "int64"', "c": '(4,), "complex64"', "a": '(1, 2, 8)', "b": '(1, 2, 8, 8)',
+    "d": '(1, 2, 8, 8, 8)', "k": '(2, 2, 3)', "s": '(2, 2, 3, 3)', "u": '(2, 2, 3, 3, 3)',
+}  # fmt: skip
+"""The placeholders of calls: shape and dtype."""
+
+_LIKE = {
+    "(x)": """abs aminmax all alpha_dropout angle any arccos arccosh arcsin arcsinh arctan arctanh
+        argmax argmin argsort argwhere average batch_norm categorical cbrt ceil celu conj
+        corrcoef cos cosh cot count_nonzero cov csc cube cummin cumulative_trapezoid deg2rad digamma
+        dropout elu entr erf erfc erfcx erfinv exp exp2 expit expm1 feature_alpha_dropout fft2
+        fftshift flatnonzero flip floor frac gammaln gumbel_softmax hardshrink hardsigmoid hardswish
+        hardtanh hfft hfft2 hfftn histc histogram i0 i0e i1 i1e ifft ifft2 ifftn ifftshift ihfft
+        ihfft2 ihfftn imag irfft2 irfftn isfinite isinf isnan j0 j1 k0 k0e k1 k1e leaky_relu lgamma
+        log log10 log1p log2 log_ndtr log_softmax logcumsumexp logsigmoid logsumexp max mean median
+        min mish mode modf nanargmax nanargmin nancumprod nancumsum nanmax nanmean nanmedian nanmin
+        nanprod nanstd nansum nanvar ndtr ndtri neg normalize ones_like pdist prod psi rad2deg
+        reciprocal relu relu6 rfft2 rfftn rrelu rsqrt sec selu sigmoid sign signbit silu
+        sin sinh size_of softmax softmin softplus softshrink softsign spacing sparsemax sqrt square
+        squeeze sum tan tanh tanhshrink transpose trapezoid trunc unique unstack vector_norm y0 y1
+        zeros_like""",
+    "(x, y)": """add allclose arctan2 bce_with_logits binary_cross_entropy broadcast_like
+        binary_cross_entropy_with_logits cdist copysign cosine_similarity dist divide equal
+        float_power floor_divide fmax fmin fmod greater greater_equal heaviside hinge
+        hinge_embedding_loss hinge_loss huber huber_loss hypot isin kl_div l1 l1_loss less
+        less_equal linear logaddexp logaddexp2 maximum minimum mod mse mse_loss
+        multilabel_soft_margin_loss multiply nextafter not_equal outer pairwise_distance
+        poisson_nll_loss power smooth_l1 smooth_l1_loss soft_margin_loss subtract xlog1py xlogy""",
+    "(i)": "bincount bitwise_count bitwise_not",
+    "(i, j)": "bitwise_and bitwise_or bitwise_xor gcd lcm left_shift right_shift",
+    "(p, q)": "logical_and logical_or logical_xor", "(p)": "logical_not",
+    "(x, t)": "multi_margin_loss nll nll_loss pick pick_neg_log_sigmoid pick_neg_log_softmax "
+              "pick_softmax",
+    "(v, w)": "convolve dot searchsorted", "([v, w])": "cartesian_prod concatenate stack",
+    "(a, 2)": "adaptive_avg_pool1d adaptive_max_pool1d avg_pool1d channel_shuffle group_norm",
+    "(b, 2)": "adaptive_avg_pool2d adaptive_max_pool2d avg_pool2d im2col pixel_unshuffle unfold "
+              "local_response_norm",
+    "(d, 2)": "adaptive_avg_pool3d adaptive_max_pool3d avg_pool3d",
+    "(a)": "dropout1d global_avg_pool global_max_pool instance_norm", "(b)": "dropout2d",
+    "(d)": "dropout3d", "(a, k)": "conv_transpose1d", "(b, s)": "conv_transpose2d",
+    "(d, u)": "conv_transpose3d", "(a, 2, 2)": "lp_pool1d", "(b, 2, 2)": "lp_pool2d",
+    "(d, 2, 2)": "lp_pool3d", "(g, (2, 3))": "normal ones truncated_normal zeros bernoulli",
+    "(g, 0.0, 1.0)": "linspace logspace", "(x, 1, i, m[:2])": "index_add index_copy",
+    "(x, y, z)": "gaussian_nll_loss lerp triplet triplet_margin_loss "
+                 "triplet_margin_with_distance_loss",
+    "(x, y, t)": "cosine_embedding_loss", "(v, w, v)": "margin_ranking_loss",
+    "(x, 1, i[None], y)": "scatter scatter_add",
+}  # fmt: skip
+
+_CALLS = {name: call for call, names in _LIKE.items() for name in names.split()}
+_CALLS.update({
+    "affine_grid": "(k[:, :, :], (2, 1, 4, 4))", "astype": "(x, 'float64')",
+    "binomial": "(g, (2, 3), 10, 0.5)", "block_diag": "(x, y)",
+    "broadcast_to": "(v, (2, 3))", "clip": "(x, 0.0, 1.0)",
+    "digitize": "(x, v)", "embedding_bag": "(i[None], x)", "expand_dims": "(x, 0)", "eye": "(g, 3)",
+    "full_like": "(x, 2.0)", "getitem": "(x, 0)", "glu": "(c)", "index_fill": "(x, 1, i, 0.0)",
+    "index_reduce": "(x, 1, i, y, 'prod')", "index_select": "(x, 1, i)", "interp": "(x, v, w)",
+    "kthvalue": "(x, 2)", "masked_fill": "(v, p, 0.0)", "masked_scatter": "(v, p, w)",
+    "masked_select": "(v, p)", "matmul": "(x, m)", "matvec": "(x, v)", "meshgrid": "(v, w)",
+    "nanpercentile": "(x, 50)", "nanquantile": "(x, 0.5)", "narrow": "(x, 1, 0, 2)",
+    "one_hot": "(i, 4)", "percentile": "(x, 50)", "permute": "(x, (1, 0))",
+    "pixel_shuffle": "(ag.ops.concatenate([b, b], axis=1), 2)", "polygamma": "(1, x)",
+    "prelu": "(x, 0.1)", "put": "(x, i, v)", "renorm": "(x, 2, 0, 1.0)", "reshape": "(x, (3, 2))",
+    "roll": "(x, 1)", "select_scatter": "(x, v, 0, 1)", "slice_scatter": "(x, y)",
+    "swapaxes": "(x, 0, 1)", "take": "(x, i)", "take_along_axis": "(v, i)",
+    "threshold": "(x, 0.1, 0.0)", "tile": "(x, (2, 1))", "topk": "(x, 2)", "vecmat": "(v, m)",
+    "where": "(p, v, w)", "bilinear": "(x, y, u[:, :, :, 0, 0][:, :1, :])",
+    "at": "(x, 0, 1)", "bucketize": "(x, boundaries=v)", "rms_norm": "(x, 3)",
+    "col2im": "(ag.ops.im2col(b, 2), (8, 8), 2)", "fold": "(ag.ops.unfold(b, 2), (8, 8), 2)",
+    "max_unpool1d": "(*ag.ops.max_pool1d(a, 2, return_indices=True), 2)",
+    "max_unpool2d": "(*ag.ops.max_pool2d(b, 2, return_indices=True), 2)",
+    "max_unpool3d": "(*ag.ops.max_pool3d(d, 2, return_indices=True), 2)",
+    "rnn_cell": "(x, y, m, m)", "linear_cross_entropy": "(x, m, t)",
+    "gru_cell": "(x, y, g.input('w_ih', (9, 3)), g.input('w_hh', (9, 3)))",
+    "lstm_cell": "(x, (y, z), g.input('w_ih', (12, 3)), g.input('w_hh', (12, 3)))",
+    "segment_reduce": "(v, 'sum', lengths=t)",
+    "yolo_decode": "(g.input('head', (1, 14, 8, 8)), [(10, 13), (16, 30)], 416, 2)",
+    "running_batch_norm":
+        "(x, v, w, g.buffer('mean', ag.nn.init.zeros(3)), g.buffer('var', ag.nn.init.ones(3)), "
+        "training=True)",
+    "multilabel_margin_loss": "(x, i[None] + t[:, None])",
+})  # fmt: skip
+
+
+def example_in(text: str, name: str) -> str:
+    """Return the docstring of a function with an example, if a call is known."""
+    call = _CALLS.get(name)
+    return text if call is None else with_example(text, f"ag.ops.{name}{call}")
+
+
+def with_example(text: str, call: str) -> str:
+    """Return a docstring with an example: the call, on placeholders by the names of one letter."""
+    used = [one for one in dict.fromkeys(_NAME.findall(call)) if one in _MADE]
+    made = [f'{one} = g.input("{one}", {_MADE[one]})' for one in used]
+    lines = ["import actorgraph as ag", "g = ag.Graph()", *made, f"result = {call}"]
+    section = ["", "", "Examples", "--------", *[f">>> {line}" for line in lines], ""]
+    margin = "    " if "\n    " in text and "\nParameters\n" not in text else ""
+    return text.rstrip() + f"\n{margin}".join(section)
+
 
 _WORDS = {
-    "dim": ("axis", "axes"),
-    "dims": ("axis", "axes", "shift_axis"),
-    "dim0": ("axis1", "axes"),
-    "dim1": ("axis2", "axes"),
-    "keepdim": ("keepdims",),
-    "input": ("x", "logits"),
-    "self": ("x",),
-    "a": ("x",),
-    "other": ("y",),
-    "tensors": ("nodes",),
-    "arrays": ("nodes",),
-    "size": ("shape",),
-    "correction": ("ddof",),
-    "unbiased": ("ddof",),
-    "min": ("low", "a_min"),
+    "dim": ("axis", "axes"), "dims": ("axis", "axes", "shift_axis"), "dim0": ("axis1", "axes"),
+    "dim1": ("axis2", "axes"), "keepdim": ("keepdims",), "input": ("x", "logits"), "self": ("x",),
+    "a": ("x",), "other": ("y",), "tensors": ("nodes",), "arrays": ("nodes",), "size": ("shape",),
+    "correction": ("ddof",), "unbiased": ("ddof",), "min": ("low", "a_min"),
     "max": ("high", "a_max"),
-}
+}  # fmt: skip
 """What PyTorch and NumPy call an argument, and what it may be called here."""
 
 _NEVER = {
@@ -46,17 +139,17 @@ Function = Callable[..., Any]
 
 
 def translating(function: Function) -> Function:
-    """Return a function that says of an argument which it has not what is meant by it here."""
-    explained = _explained
+    """Return a function whose errors name it, and say what is meant by arguments it has not."""
+    told, wrong = _told, (TypeError, ShapeError)  # which the globals of `own` have not
 
     def call(*args: Any, **given: Any) -> Any:
         try:
             return function(*args, **given)
-        except TypeError as error:
-            advised = explained(function, given, error)
-            if advised is error:
+        except wrong as error:
+            instead = told(function, given, error)
+            if instead is error:
                 raise
-            raise advised from None
+            raise instead from None
 
     # With the globals of its own, it belongs to that module for who looks for examples there.
     own = FunctionType(call.__code__, function.__globals__, closure=call.__closure__)
@@ -78,10 +171,15 @@ def install(families: Iterable[ModuleType]) -> None:
         setattr(sys.modules[function.__module__], function.__name__, one)
 
 
-def _explained(function: Function, given: Mapping[str, Any], error: TypeError) -> TypeError:
-    """Return what to raise: of an argument that the function has not, what is meant by it."""
-    advice = _advice(function, given) if given else ""
-    return GraphTypeError(advice) if advice else error
+def _told(function: Function, given: Mapping[str, Any], error: Exception) -> Exception:
+    """Return what to raise: an error that begins with the name that the user wrote."""
+    if not isinstance(error, (GraphTypeError, ShapeError)):
+        advice = _advice(function, given) if given else ""
+        return GraphTypeError(advice) if advice else error
+    name = function.__name__
+    if str(error).startswith((f"{name}:", f"{name} ", f"{name}(", f"np.{name}")):
+        return error
+    return type(error)(f"{name}: {error}", reference=error.reference)
 
 
 def _advice(function: Function, given: Mapping[str, Any]) -> str:

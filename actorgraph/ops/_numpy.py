@@ -2,27 +2,373 @@
 
 NumPy asks `__array_ufunc__` and `__array_function__` (NEP 13 and 18) of any argument that has
 them.  A ufunc finds its op by `Op.ufunc`; other functions stand in one table below with their
-parameters in NumPy's order, or in `_numpy_names` under NumPy's signature.  What has no op raises,
+parameters in NumPy's order, or are functions under NumPy's signature,
+here and in `_numpy_names`.  What has no op raises,
 with the name of the nearest one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from inspect import signature
+from math import pi
 from typing import Any
 
 import numpy as np
 
-from actorgraph.errors import GraphTypeError
+from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import REGISTRY
-from actorgraph.ops._numpy_extras import ANSWERS, EXTRAS, answer
-from actorgraph.ops._numpy_names import NUMPY_ONLY
-from actorgraph.ops.masked_reductions import reduce_where
+from actorgraph.operands import as_node
+from actorgraph.ops import (
+    counting,
+    creation,
+    elementwise,
+    indexing,
+    reductions,
+    sampled,
+    shaping,
+    sorting,
+)
+from actorgraph.ops._numpy_names import NUMPY_ONLY, diff, node_of, nodes_of, select
+from actorgraph.ops.arithmetic import is_complex
+from actorgraph.ops.broadcasting import broadcast_like, broadcast_to, conj, expand_dims
+from actorgraph.ops.broadcasting import sum as sum_of
+from actorgraph.ops.counting import reduce_where
+from actorgraph.ops.elementwise import astype, isinf, trunc
+from actorgraph.ops.gathering import gather, take_along_axis
+from actorgraph.ops.rearranging import pad
+from actorgraph.ops.reshaping import ravel
+from actorgraph.types import size_of
 
 __all__ = ["attach", "names"]
+
+_FULL = slice(None)
+
+
+def _along(axis: int, ndim: int, key: Any) -> tuple[Any, ...]:
+    return (*[_FULL] * shaping.one_axis(axis, ndim, "axis"), key)
+
+
+def array(
+    object: Any, dtype: Any = None, *, copy: Any = None, order: Any = None, ndmin: int = 0
+) -> Node:
+    """An array of nested lists of nodes, arrays and numbers."""
+    found = shaping.array(object, dtype)
+    return expand_dims(found, tuple(range(ndmin - found.ndim))) if ndmin > found.ndim else found
+
+
+def block(arrays: Any) -> Node:
+    """Join nested lists of blocks: the innermost along the last axis, the next before it."""
+    home = node_of(*_leaves(arrays))
+    rank = max(_depth(arrays), *(np.ndim(leaf) for leaf in _leaves(arrays)))
+    return _joined(arrays, home, rank, _depth(arrays))
+
+
+def _leaves(blocks: Any) -> list[Any]:
+    if not isinstance(blocks, list):
+        return [blocks]
+    return [leaf for part in blocks for leaf in _leaves(part)]
+
+
+def _depth(blocks: Any) -> int:
+    return 1 + max((_depth(part) for part in blocks), default=0) if isinstance(blocks, list) else 0
+
+
+def _joined(blocks: Any, home: Node, rank: int, depth: int) -> Node:
+    if isinstance(blocks, list):
+        return shaping.concatenate(
+            [_joined(part, home, rank, depth - 1) for part in blocks], rank - depth
+        )
+    (leaf,) = nodes_of((home, blocks))[1:]
+    return expand_dims(leaf, tuple(range(rank - leaf.ndim))) if leaf.ndim < rank else leaf
+
+
+def broadcast_arrays(*args: Any) -> tuple[Node, ...]:
+    """The arguments in one shape."""
+    nodes = nodes_of(args)
+    whole = nodes[0]
+    for node in nodes[1:]:
+        whole = _or(whole, node)
+    return tuple(broadcast_like(node, whole) for node in nodes)
+
+
+def _or(x: Node, y: Node) -> Node:
+    """Return bools of the shape to which both broadcast."""
+    return creation.full_like(x, True, "bool") | creation.full_like(y, True, "bool")
+
+
+def answer(name: str, a: Node, axis: int | None = None) -> Any:
+    """Return what the type of a node tells under a name of `ANSWERS`."""
+    if name in ("shape", "ndim"):
+        return getattr(a, name)
+    if name != "size":
+        return is_complex(a) == (name == "iscomplexobj")
+    count = size_of(a.dims if axis is None else (a.dims[axis],))
+    if not isinstance(count, int):
+        raise ShapeError(f"np.size of {a!r} is known only in a run; use ag.ops.size_of")
+    return count
+
+
+def where(condition: Any, x: Any = None, y: Any = None) -> Any:
+    """Choose between two by a condition; without them the positions where it holds."""
+    if x is None and y is None:
+        return sorting.nonzero(condition)
+    return elementwise.where(condition, x, y)
+
+
+def real_if_close(a: Node, tol: float = 100) -> Node:
+    """Real numbers as they are; of complex ones the dtype would depend on the values."""
+    if is_complex(a):
+        raise GraphTypeError(
+            f"np.real_if_close of the complex {a!r}: its dtype would depend on values; use np.real"
+        )
+    return a
+
+
+def unwrap(p: Node, discont: float | None = None, axis: int = -1, *, period: float = 2 * pi) -> Any:
+    """Angles without jumps of more than half a period."""
+    steps = diff(p, 1, axis)
+    near = np.remainder(steps + period / 2, period) - period / 2
+    near = np.where((near == -period / 2) & (steps > 0), period / 2, near)
+    limit = period / 2 if discont is None else max(discont, period / 2)
+    jumps: Any = np.where(np.abs(steps) < limit, 0, near - steps)
+    first = p[_along(axis, p.ndim, slice(0, 1))]
+    rest = p[_along(axis, p.ndim, slice(1, None))] + reductions.cumsum(jumps, axis)
+    return shaping.concatenate([first, rest], axis)
+
+
+def compress(condition: Any, a: Node, axis: int | None = None) -> Node:
+    """The entries along an axis where a condition holds."""
+    a, axis = (ravel(a), 0) if axis is None else (a, axis)
+    held = condition if isinstance(condition, Node) else np.asarray(condition, bool)
+    if not isinstance(held, Node) and isinstance(a.dims[axis], int):
+        held = np.flatnonzero(held)  # it may be shorter than the axis
+    return a[_along(axis, a.ndim, held)]
+
+
+def extract(condition: Any, arr: Any) -> Node:
+    """The elements where a condition holds."""
+    held, values = (
+        nodes_of((condition, arr))
+        if isinstance(condition, Node)
+        else (np.asarray(condition, bool).ravel(), arr)
+    )
+    return ravel(values)[ravel(held) if isinstance(held, Node) else held]
+
+
+def choose(a: Any, choices: Any) -> Node:
+    """The entry of the choice that `a` numbers."""
+    *values, places = broadcast_arrays(*choices, a)
+    return indexing.getitem(
+        gather(shaping.stack(values), 0, expand_dims(astype(places, "int64"), 0)), 0
+    )
+
+
+def _known(a: Node, axis: int | None, name: str) -> tuple[Node, int, int]:
+    a, axis = (ravel(a), 0) if axis is None else (a, axis)
+    dim = a.dims[shaping.one_axis(axis, a.ndim, name)]
+    if not isinstance(dim, int):
+        raise ShapeError(f"np.{name} on nodes: dim {dim} of {a!r} is known only in a run")
+    return a, axis, dim
+
+
+def delete(arr: Node, obj: Any, axis: int | None = None) -> Node:
+    """The entries along an axis but for some."""
+    arr, axis, dim = _known(arr, axis, "delete")
+    return indexing.take(arr, np.delete(np.arange(dim), obj), axis)
+
+
+def insert(arr: Node, obj: Any, values: Any, axis: int | None = None) -> Node:
+    """The entries along an axis with others before those at some places."""
+    arr, axis, dim = _known(arr, axis, "insert")
+    (_, more), place = nodes_of((arr, values)), shaping.one_axis(axis, arr.ndim, "insert")
+    if np.ndim(obj) == 0 and more.ndim == arr.ndim - 1 and more.ndim:
+        more = expand_dims(more, place)
+    count = more.dims[place] if np.ndim(obj) == 0 and more.ndim == arr.ndim else np.size(obj)
+    shape = [count if i == place else size for i, size in enumerate(arr.dims)]
+    joined = shaping.concatenate([arr, broadcast_to(more, shape)], axis)
+    return indexing.take(joined, np.insert(np.arange(dim), obj, dim + np.arange(count)), axis)
+
+
+def piecewise(x: Node, condlist: Any, funclist: Sequence[Any]) -> Any:
+    """Of each condition the function, or number, that goes with it; the last one elsewhere."""
+    conditions = list(condlist) if isinstance(condlist, (list, tuple)) else [condlist]
+    values = [one(x) if callable(one) else creation.full_like(x, one) for one in funclist]
+    default = values.pop() if len(values) == len(conditions) + 1 else creation.zeros_like(x)
+    # The last condition that holds decides, unlike np.select.
+    return select(conditions[::-1], values[::-1], default)
+
+
+def unravel_index(indices: Any, shape: Any) -> tuple[Any, ...]:
+    """Positions along each axis of positions in the flattened array."""
+    places = []
+    for dim in reversed(shape if isinstance(shape, (tuple, list)) else (shape,)):
+        places.append(indices % dim)
+        indices = indices // dim
+    return tuple(reversed(places))
+
+
+def ravel_multi_index(multi_index: Sequence[Any], dims: Sequence[int]) -> Any:
+    """Positions in the flattened array of positions along each axis."""
+    found = multi_index[0]
+    for place, dim in zip(multi_index[1:], dims[1:], strict=True):
+        found = found * dim + place
+    return found
+
+
+def lexsort(keys: Any, axis: int = -1) -> Node:
+    """Positions that sort by the last key, then by the one before it."""
+    nodes = nodes_of(keys if isinstance(keys, (list, tuple)) else list(np.unstack(keys)))
+    order = sorting.argsort(nodes[0], axis)
+    for key in nodes[1:]:
+        finer = sorting.argsort(take_along_axis(key, order, axis), axis)
+        order = take_along_axis(order, finer, axis)
+    return order
+
+
+def union1d(ar1: Any, ar2: Any) -> Any:
+    """The different values of two arrays."""
+    return sorting.unique(shaping.concatenate([ar1, ar2], None))
+
+
+def _among(ar1: Any, ar2: Any, invert: bool) -> Any:
+    first, second = nodes_of((ar1, ar2))
+    values = sorting.unique(first)
+    return values[sorting.isin(values, second, invert=invert)]
+
+
+def setdiff1d(ar1: Any, ar2: Any) -> Any:
+    """The values of the first array that are not in the second."""
+    return _among(ar1, ar2, invert=True)
+
+
+def vdot(a: Any, b: Any) -> Any:
+    """Sum of products of flattened arrays, the first conjugated."""
+    left, right = nodes_of((a, b))
+    return sum_of(conj(ravel(left)) * ravel(right))
+
+
+def correlate(a: Any, v: Any, mode: str = "valid") -> Node:
+    """Sums of products at every lag."""
+    left, right = nodes_of((a, v))
+    return sampled.convolve(left, conj(right[::-1]), mode)
+
+
+def ediff1d(ary: Node, to_end: Any = None, to_begin: Any = None) -> Node:
+    """Differences of neighbours in the flattened array, between other values."""
+    around = [to_begin, diff(ravel(ary)), to_end]
+    parts = nodes_of([part for part in around if part is not None])
+    return shaping.concatenate([ravel(part) for part in parts], 0)
+
+
+def _cumulative(running: Callable[..., Node], first: int) -> Callable[..., Node]:
+    def cumulated(x: Node, *, axis: int | None = None, include_initial: bool = False) -> Node:
+        if axis is None and x.ndim != 1:
+            raise ShapeError(f"an axis is needed for {x!r}")
+        axis = 0 if axis is None else axis
+        found = running(x, axis)
+        if not include_initial:
+            return found
+        begin = creation.full_like(x[_along(axis, x.ndim, slice(0, 1))], first)
+        return shaping.concatenate([begin, found], axis)
+
+    return cumulated
+
+
+def polyval(p: Any, x: Any) -> Any:
+    """A polynomial by its coefficients, that of the highest power first."""
+    coefficients, places = nodes_of((p, x))
+    if len(coefficients.dims) != 1 or not isinstance(coefficients.dims[0], int):
+        raise ShapeError(f"np.polyval on nodes: the coefficients have one known dim, got {p!r}")
+    found = creation.zeros_like(places)
+    for i in range(coefficients.dims[0]):
+        found = found * places + coefficients[i]
+    return found
+
+
+def _padded(first: Any, other: Any) -> list[Node]:
+    """Return two polynomials with as many coefficients, zeros before those of the shorter one."""
+    nodes = nodes_of((first, other))
+    most = max(answer("size", node) for node in nodes)
+    return [pad(node, (most - answer("size", node), 0)) for node in nodes]
+
+
+def polyadd(a1: Any, a2: Any) -> Any:
+    """Sum of two polynomials."""
+    first, other = _padded(a1, a2)
+    return first + other
+
+
+def polysub(a1: Any, a2: Any) -> Any:
+    """Difference of two polynomials."""
+    first, other = _padded(a1, a2)
+    return first - other
+
+
+def polyder(p: Node, m: int = 1) -> Node:
+    """Derivative of a polynomial, `m` times."""
+    for _ in range(m):
+        p = p[:-1] * as_node(list(range(answer("size", p) - 1, 0, -1)), p)
+    return p
+
+
+def polyint(p: Node, m: int = 1) -> Node:
+    """Integral of a polynomial, `m` times, each 0 at 0."""
+    for _ in range(m):
+        p = pad(p / as_node(list(range(answer("size", p), 0, -1)), p), (0, 1))
+    return p
+
+
+def geomspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True) -> Any:
+    """Numbers evenly spaced on a logarithmic scale between two."""
+    low, high = (elementwise.log(node) for node in nodes_of((start, stop)))
+    return elementwise.exp(creation.linspace(low, low, high, num, endpoint))
+
+
+def logspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, base: Any = 10.0) -> Any:
+    """Powers of a base by exponents evenly spaced between two."""
+    home = node_of(start, stop)
+    return np.power(base, creation.linspace(home, start, stop, num, endpoint))
+
+
+EXTRAS: dict[str, Callable[..., Any]] = {
+    function.__name__: function
+    for function in (
+        array, block, broadcast_arrays, choose, compress, correlate, delete, ediff1d, extract,
+        geomspace, insert, lexsort, logspace, piecewise, polyadd, polyder, polyint, polysub,
+        polyval, ravel_multi_index, real_if_close, setdiff1d, union1d, unravel_index, unwrap, vdot,
+        where,
+    )
+} | {
+    "asarray": lambda a, dtype=None, order=None, *, copy=None: shaping.array(a, dtype),
+    "asanyarray": lambda a, dtype=None, order=None, *, copy=None: shaping.array(a, dtype),
+    "full": lambda shape, fill_value, dtype=None, order="C": (
+        creation.full(fill_value, shape, fill_value, dtype)
+    ),
+    "array_equiv": lambda a1, a2: np.all(np.equal(*nodes_of((a1, a2)))),
+    "isreal": lambda x: np.imag(x) == 0,
+    "iscomplex": lambda x: np.imag(x) != 0,
+    "isposinf": lambda x: isinf(x) & (x > 0),
+    "isneginf": lambda x: isinf(x) & (x < 0),
+    "fix": trunc,
+    "intersect1d": lambda ar1, ar2: _among(ar1, ar2, invert=False),
+    "setxor1d": lambda ar1, ar2: union1d(setdiff1d(ar1, ar2), setdiff1d(ar2, ar1)),
+    "unique_values": lambda x: sorting.unique(x),
+    "unique_counts": lambda x: sorting.unique(x, return_counts=True),
+    "unique_inverse": lambda x: sorting.unique(x, return_inverse=True),
+    "unique_all": lambda x: sorting.unique(x, True, True, True),
+    "polymul": lambda a1, a2: sampled.convolve(a1, a2),
+    "histogram_bin_edges": lambda a, bins=10, range=None: counting.histogram(a, bins, range)[1],
+    "cumulative_prod": _cumulative(reductions.cumprod, 1),
+    "cumulative_sum": _cumulative(reductions.cumsum, 0),
+}  # fmt: skip
+"""By NumPy's name without ``numpy.``."""
+
+ANSWERS = (np.iscomplexobj, np.isrealobj, np.ndim, np.shape, np.size)
+"""What the type of a node answers."""
+
 
 Function = Callable[..., Any]
 
@@ -49,55 +395,29 @@ _JOIN = "nodes=arrays axis -out -dtype -casting"
 # Parameters in NumPy's order: "ours=theirs" where the names differ, "-theirs" for what is refused,
 # "~theirs" for what changes no result: every sort is stable, and nothing is overwritten.
 _PARAMETERS = {
-    "angle": "x=z -deg",
-    "array_equal": "x=a1 y=a2 equal_nan",
-    "astype": "x dtype -copy -device",
-    "average": "x=a axis weights returned keepdims",
-    "bincount": "x weights minlength",
+    "angle": "x=z -deg", "array_equal": "x=a1 y=a2 equal_nan", "astype": "x dtype -copy -device",
+    "average": "x=a axis weights returned keepdims", "bincount": "x weights minlength",
     "broadcast_to": "x=array shape -subok",
-    "clip": "x=a low=a_min high=a_max -out low=min high=max",
-    "convolve": "a v mode",
-    "corrcoef": "x y rowvar -bias -ddof",
-    "count_nonzero": "x=a axis keepdims",
-    "cov": "x=m y rowvar bias ddof fweights aweights",
-    "diagonal": "x=a offset axis1 axis2",
-    "digitize": "x bins right",
-    "empty_like": "x=prototype dtype -order -subok -shape -device",
-    "flip": "x=m axis",
-    "full_like": "x=a fill_value dtype -order -subok -shape -device",
-    "histogram": "x=a bins range density weights",
-    "interp": "x xp fp left right period",
-    "isin": "x=element test=test_elements ~assume_unique invert ~kind",
-    "kron": "x=a y=b",
-    "linalg.cholesky": "x=a upper",
-    "linalg.cond": "x p",
-    "linalg.lstsq": "a b rcond",
-    "linalg.matrix_norm": "x keepdims ord",
-    "linalg.matrix_power": "x=a n",
-    "linalg.matrix_rank": "x=A atol=tol hermitian rtol",
-    "linalg.multi_dot": "arrays -out",
-    "linalg.pinv": "x=a rtol=rcond hermitian rtol",
-    "linalg.qr": "x=a mode",
-    "linalg.solve": "a b",
-    "linalg.tensordot": "x=x1 y=x2 axes",
-    "linalg.tensorinv": "a ind",
-    "linalg.tensorsolve": "a b axes",
-    "linalg.vector_norm": "x axis keepdims ord",
-    "moveaxis": "x=a source destination",
-    "pad": "x=array pad_width mode constant_values",
-    "ravel": "x=a -order",
-    "repeat": "x=a repeats axis",
-    "reshape": "x=a shape -order -newshape -copy",
-    "roll": "x=a shift axis",
-    "searchsorted": "ordered=a x=v side -sorter",
-    "swapaxes": "x=a axis1 axis2",
-    "take": "x=a indices axis -out -mode",
-    "take_along_axis": "x=arr indices axis",
-    "tensordot": "x=a y=b axes",
-    "tile": "x=A reps",
-    "trace": "x=a offset axis1 axis2 -dtype -out",
-    "transpose": "x=a axes",
-    "trapezoid": "y x dx axis",
+    "clip": "x=a low=a_min high=a_max -out low=min high=max", "convolve": "a v mode",
+    "corrcoef": "x y rowvar -bias -ddof", "count_nonzero": "x=a axis keepdims",
+    "cov": "x=m y rowvar bias ddof fweights aweights", "diagonal": "x=a offset axis1 axis2",
+    "digitize": "x bins right", "empty_like": "x=prototype dtype -order -subok -shape -device",
+    "flip": "x=m axis", "full_like": "x=a fill_value dtype -order -subok -shape -device",
+    "histogram": "x=a bins range density weights", "interp": "x xp fp left right period",
+    "isin": "x=element test=test_elements ~assume_unique invert ~kind", "kron": "x=a y=b",
+    "linalg.cholesky": "x=a upper", "linalg.cond": "x p", "linalg.lstsq": "a b rcond",
+    "linalg.matrix_norm": "x keepdims ord", "linalg.matrix_power": "x=a n",
+    "linalg.matrix_rank": "x=A atol=tol hermitian rtol", "linalg.multi_dot": "arrays -out",
+    "linalg.pinv": "x=a rtol=rcond hermitian rtol", "linalg.qr": "x=a mode", "linalg.solve": "a b",
+    "linalg.tensordot": "x=x1 y=x2 axes", "linalg.tensorinv": "a ind",
+    "linalg.tensorsolve": "a b axes", "linalg.vector_norm": "x axis keepdims ord",
+    "moveaxis": "x=a source destination", "pad": "x=array pad_width mode constant_values",
+    "ravel": "x=a -order", "repeat": "x=a repeats axis",
+    "reshape": "x=a shape -order -newshape -copy", "roll": "x=a shift axis",
+    "searchsorted": "ordered=a x=v side -sorter", "swapaxes": "x=a axis1 axis2",
+    "take": "x=a indices axis -out -mode", "take_along_axis": "x=arr indices axis",
+    "tensordot": "x=a y=b axes", "tile": "x=A reps", "trace": "x=a offset axis1 axis2 -dtype -out",
+    "transpose": "x=a axes", "trapezoid": "y x dx axis",
     "unique": "x=ar return_index return_inverse return_counts -axis -equal_nan -sorted",
     "vander": "x n=N increasing",
     **{f"fft.{name}": _FFT for name in "fft hfft ifft ihfft irfft rfft".split()},
@@ -133,7 +453,7 @@ _PARAMETERS = {
     **dict.fromkeys("nanstd nanvar std var".split(), _SPREAD),
     **dict.fromkeys("ones_like zeros_like".split(), "x=a dtype -order -subok -shape -device"),
     **dict.fromkeys("tril triu".split(), "x=m k"),
-}
+}  # fmt: skip
 _FUNCTION_ALIASES = {"amax": "max", "amin": "min", "around": "round", "empty_like": "zeros_like"}
 # What a ufunc does along an axis: the function of its reduce, and of its accumulate.
 _UFUNC_METHODS = {

@@ -24,10 +24,10 @@ from actorgraph.ops import (
     spectral,
     statistics,
 )
-from actorgraph.ops._matrix_rules import hermitian as hermitian_part
-from actorgraph.ops._scalars import highest
+from actorgraph.ops._arrays import highest
+from actorgraph.ops.arithmetic import is_complex
 from actorgraph.ops.broadcasting import broadcast_like, expand_dims
-from actorgraph.ops.complex import is_complex
+from actorgraph.ops.matrices import hermitian as hermitian_part
 from actorgraph.types import size_of
 
 __all__ = ["NUMPY_ONLY"]
@@ -43,14 +43,6 @@ def node_of(*values: Any) -> Node:
     raise GraphTypeError("at least one argument has to be a node")
 
 
-# -- joining ----------------------------------------------------------------------------------
-
-
-def append(arr: Any, values: Any, axis: int | None = None) -> Node:
-    """Join two arrays; flattened ones without an axis."""
-    return shaping.concatenate([arr, values], axis)
-
-
 def nodes_of(values: Sequence[Any], rank: Callable[[Any], Any] | None = None) -> list[Any]:
     """Return the values as nodes of one graph, of at least a rank."""
     home = node_of(*values)
@@ -58,20 +50,10 @@ def nodes_of(values: Sequence[Any], rank: Callable[[Any], Any] | None = None) ->
     return nodes if rank is None else list(map(rank, nodes))
 
 
-def vstack(tup: Sequence[Any]) -> Node:
-    """Stack rows."""
-    return shaping.concatenate(nodes_of(tup, atleast_2d), 0)
-
-
 def hstack(tup: Sequence[Any]) -> Node:
     """Join along the second axis, or the first of one-dimensional arrays."""
     parts = nodes_of(tup, atleast_1d)
     return shaping.concatenate(parts, 0 if parts[0].ndim == 1 else 1)
-
-
-def dstack(tup: Sequence[Any]) -> Node:
-    """Join along the third axis."""
-    return shaping.concatenate(nodes_of(tup, atleast_3d), 2)
 
 
 def column_stack(tup: Sequence[Any]) -> Node:
@@ -95,9 +77,6 @@ def _at_least(rank: int, shapes: Sequence[Any]) -> Callable[..., Any]:
 atleast_1d = _at_least(1, [0])
 atleast_2d = _at_least(2, [(0, 1), 0])
 atleast_3d = _at_least(3, [(0, 1, 2), (0, 2), 2])
-
-
-# -- cutting ----------------------------------------------------------------------------------
 
 
 def split(ary: Node, indices_or_sections: Any, axis: int = 0) -> list[Node]:
@@ -124,39 +103,6 @@ def _cut(ary: Node, indices: list[Any], axis: int) -> list[Node]:
     return [ary[(*[_FULL] * place, slice(start, stop))] for start, stop in ends]
 
 
-def hsplit(ary: Node, indices_or_sections: Any) -> list[Node]:
-    """Cut along the second axis, or the first of a one-dimensional array."""
-    return split(ary, indices_or_sections, 0 if ary.ndim == 1 else 1)
-
-
-def vsplit(ary: Node, indices_or_sections: Any) -> list[Node]:
-    """Cut along the first axis."""
-    return split(ary, indices_or_sections, 0)
-
-
-def dsplit(ary: Node, indices_or_sections: Any) -> list[Node]:
-    """Cut along the third axis."""
-    return split(ary, indices_or_sections, 2)
-
-
-def unstack(x: Node, *, axis: int = 0) -> tuple[Node, ...]:
-    """Return the entries along an axis."""
-    return tuple(shaping.unstack(x, axis))
-
-
-# -- turning ----------------------------------------------------------------------------------
-
-
-def fliplr(m: Node) -> Node:
-    """Reverse the second axis."""
-    return rearranging.flip(m, 1)
-
-
-def flipud(m: Node) -> Node:
-    """Reverse the first axis."""
-    return rearranging.flip(m, 0)
-
-
 def rot90(m: Node, k: int = 1, axes: Sequence[int] = (0, 1)) -> Node:
     """Turn by quarters in the plane of two axes."""
     first, second = (shaping.one_axis(axis, m.ndim, "rot90") for axis in axes)
@@ -175,14 +121,6 @@ def rollaxis(a: Node, axis: int, start: int = 0) -> Node:
     place = shaping.one_axis(axis, a.ndim, "rollaxis")
     start = start + a.ndim if start < 0 else start
     return rearranging.moveaxis(a, place, start - (place < start))
-
-
-def matrix_transpose(x: Node) -> Node:
-    """Exchange the last two axes."""
-    return shaping.swap_last(x)
-
-
-# -- arithmetic -------------------------------------------------------------------------------
 
 
 def diff(a: Node, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Node:
@@ -280,19 +218,6 @@ def nan_to_num(
     return np.where(x == np.inf, high, np.where(x == -np.inf, low, finite))
 
 
-def ptp(a: Node, axis: Any = None, out: Any = None, keepdims: bool = False) -> Any:
-    """Range of the values along axes."""
-    return np.max(a, axis=axis, keepdims=keepdims) - np.min(a, axis=axis, keepdims=keepdims)
-
-
-def copy(a: Node) -> Node:
-    """Return the node itself: nodes are immutable."""
-    return a
-
-
-# -- choosing ---------------------------------------------------------------------------------
-
-
 def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0) -> Any:
     """The first choice whose condition holds."""
     if len(condlist) != len(choicelist):
@@ -326,25 +251,7 @@ def argpartition(a: Node, kth: Any, axis: int | None = -1) -> Any:
     return np.argsort(a, axis=axis)
 
 
-# -- creation ---------------------------------------------------------------------------------
-
-
-def linspace(
-    start: Any, stop: Any, num: Any = 50, endpoint: bool = True, *, dtype: Any = None
-) -> Node:
-    """Evenly spaced numbers between two, of which one is a node."""
-    return creation.linspace(node_of(start, stop), start, stop, num, endpoint, dtype)
-
-
-def meshgrid(*xi: Any, indexing: str = "xy") -> tuple[Node, ...]:
-    """Coordinate arrays of a grid."""
-    return tuple(creation.meshgrid(*nodes_of(xi), indexing=indexing))
-
-
-# -- matrices ---------------------------------------------------------------------------------
-
-
-def norm(x: Node, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Node:  # noqa: A002
+def norm(x: Node, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Node:
     """Norm of vectors along an axis, or of matrices in two axes."""
     axes = tuple(range(x.ndim)) if axis is None else axis if isinstance(axis, tuple) else (axis,)
     if ord is None:
@@ -362,29 +269,39 @@ def svd(
     return spectral.svd(a, full_matrices) if compute_uv else spectral.svdvals(a)
 
 
-def diagonal(x: Node, /, *, offset: int = 0) -> Node:
-    """Diagonals over the last two axes."""
-    return matrices.diagonal(x, offset, -2, -1)
-
-
-def trace(x: Node, /, *, offset: int = 0) -> Node:
-    """Sums of the diagonals over the last two axes."""
-    return matrices.trace(x, offset, -2, -1)
-
-
 NUMPY_ONLY: dict[str, Callable[..., Any]] = {
     function.__name__: function
     for function in (
-        append, argpartition, array_split, atleast_1d, atleast_2d, atleast_3d, column_stack, copy,
-        cross, diff, dsplit, dstack, fliplr, flipud, gradient, hsplit, hstack, inner, linspace,
-        matrix_transpose, meshgrid, nan_to_num, partition, ptp, rollaxis, rot90, select, split,
-        unstack, vsplit, vstack,
+        argpartition, array_split, atleast_1d, atleast_2d, atleast_3d, column_stack, cross, diff,
+        gradient, hstack, inner, nan_to_num, partition, rollaxis, rot90, select, split,
     )
 } | {
-    "linalg.diagonal": diagonal,
-    "linalg.matrix_transpose": matrix_transpose,
+    "append": lambda arr, values, axis=None: shaping.concatenate([arr, values], axis),
+    "vstack": lambda tup: shaping.concatenate(nodes_of(tup, atleast_2d), 0),
+    "dstack": lambda tup: shaping.concatenate(nodes_of(tup, atleast_3d), 2),
+    "hsplit": lambda ary, indices_or_sections: (
+        split(ary, indices_or_sections, 0 if ary.ndim == 1 else 1)
+    ),
+    "vsplit": lambda ary, indices_or_sections: split(ary, indices_or_sections, 0),
+    "dsplit": lambda ary, indices_or_sections: split(ary, indices_or_sections, 2),
+    "unstack": lambda x, *, axis=0: tuple(shaping.unstack(x, axis)),
+    "fliplr": lambda m: rearranging.flip(m, 1),
+    "flipud": lambda m: rearranging.flip(m, 0),
+    "matrix_transpose": shaping.swap_last,
+    "linalg.matrix_transpose": shaping.swap_last,
+    "ptp": lambda a, axis=None, out=None, keepdims=False: (
+        np.max(a, axis=axis, keepdims=keepdims) - np.min(a, axis=axis, keepdims=keepdims)
+    ),
+    "copy": lambda a: a,
+    "linspace": lambda start, stop, num=50, endpoint=True, *, dtype=None: (
+        creation.linspace(node_of(start, stop), start, stop, num, endpoint, dtype)
+    ),
+    "meshgrid": lambda *xi, indexing="xy": (
+        tuple(creation.meshgrid(*nodes_of(xi), indexing=indexing))
+    ),
+    "linalg.diagonal": lambda x, /, *, offset=0: matrices.diagonal(x, offset, -2, -1),
+    "linalg.trace": lambda x, /, *, offset=0: matrices.trace(x, offset, -2, -1),
     "linalg.norm": norm,
     "linalg.svd": svd,
-    "linalg.trace": trace,
 }  # fmt: skip
 """By NumPy's name without ``numpy.``."""

@@ -5,62 +5,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from actorgraph.errors import GraphTypeError
 from actorgraph.graph import Node
-from actorgraph.ops import (
-    arithmetic,
-    bits,
-    comparison,
-    counting,
-    cumulative,
-    reductions,
-    rounding,
-    statistics,
-)
 from actorgraph.ops._foreign import translating
-from actorgraph.ops.broadcasting import (
-    conj,
-    squeeze,
-    sum,  # noqa: A004 - NumPy's name
-)
-from actorgraph.ops.casting import astype
-from actorgraph.ops.complex import imag, real
-from actorgraph.ops.indexing import getitem, take
-from actorgraph.ops.linalg import dot, matmul
-from actorgraph.ops.matrices import diagonal, trace
-from actorgraph.ops.rearranging import repeat
-from actorgraph.ops.reshaping import flatten, ravel, reshape
-from actorgraph.ops.selection import clip
+from actorgraph.ops.arithmetic import floor_divide, imag, mod, power, real
+from actorgraph.ops.elementwise import round as nearest
 from actorgraph.ops.shaping import swapaxes, transpose
-from actorgraph.ops.sorting import argsort, sort
 
 __all__ = ["attach"]
 
-_BINARY: dict[str, Callable[[Any, Any], Node]] = {
-    "add": arithmetic.add, "sub": arithmetic.subtract, "mul": arithmetic.multiply,
-    "truediv": arithmetic.divide, "floordiv": arithmetic.floor_divide, "mod": arithmetic.mod,
-    "pow": arithmetic.power, "matmul": matmul, "and": bits.bitwise_and, "or": bits.bitwise_or,
-    "xor": bits.bitwise_xor, "lshift": bits.left_shift, "rshift": bits.right_shift,
+_BINARY = {
+    "add": "add", "sub": "subtract", "mul": "multiply", "truediv": "divide", "mod": "mod",
+    "floordiv": "floor_divide", "pow": "power", "matmul": "matmul", "and": "bitwise_and",
+    "or": "bitwise_or", "xor": "bitwise_xor", "lshift": "left_shift", "rshift": "right_shift",
 }  # fmt: skip
-
-_METHODS: dict[str, Any] = {
-    "__eq__": comparison.equal, "__ne__": comparison.not_equal, "__lt__": comparison.less,
-    "__le__": comparison.less_equal, "__gt__": comparison.greater,
-    "__ge__": comparison.greater_equal, "__neg__": arithmetic.neg, "__abs__": arithmetic.abs,
-    "__invert__": bits.bitwise_not, "__getitem__": getitem, "sum": sum, "mean": reductions.mean,
-    "max": reductions.max, "min": reductions.min, "prod": cumulative.prod, "var": statistics.var,
-    "std": statistics.std, "any": counting.any, "all": counting.all, "argmax": counting.argmax,
-    "argmin": counting.argmin, "cumsum": cumulative.cumsum, "cumprod": cumulative.cumprod,
-    "round": rounding.round, "conj": conj, "reshape": reshape, "flatten": flatten, "ravel": ravel,
-    "squeeze": squeeze, "swapaxes": swapaxes, "repeat": repeat, "take": take, "diagonal": diagonal,
-    "trace": trace, "clip": clip, "sort": sort, "argsort": argsort, "dot": dot, "astype": astype,
+_OTHERS = {
+    "eq": "equal", "ne": "not_equal", "lt": "less", "le": "less_equal", "gt": "greater",
+    "ge": "greater_equal", "neg": "neg", "abs": "abs", "invert": "bitwise_not", "floor": "floor",
+    "ceil": "ceil", "trunc": "trunc",
 }  # fmt: skip
+_METHODS = (
+    "sum mean max min prod var std any all argmax argmin cumsum cumprod round conj reshape flatten "
+    "ravel squeeze swapaxes repeat take diagonal trace clip sort argsort dot astype"
+)
 
 
-def _positive(self: Node) -> Node:
+def _itself(self: Node) -> Node:
     return self
 
 
@@ -101,42 +74,34 @@ def _reflected(function: Callable[[Any, Any], Node]) -> Callable[[Any, Any], Nod
 def _power(self: Node, other: Any, modulus: Any = None) -> Node:
     if modulus is not None:
         raise GraphTypeError(f"pow of {self!r} takes no third argument; write (x ** y) % z")
-    return arithmetic.power(self, other)
+    return power(self, other)
 
 
 def _divmod(self: Node, other: Any) -> tuple[Node, Node]:
-    return arithmetic.floor_divide(self, other), arithmetic.mod(self, other)
+    return floor_divide(self, other), mod(self, other)
 
 
 def _rdivmod(self: Node, other: Any) -> tuple[Node, Node]:
-    return arithmetic.floor_divide(other, self), arithmetic.mod(other, self)
+    return floor_divide(other, self), mod(other, self)
 
 
 def _rounded(self: Node, digits: int | None = None) -> Node:
-    return rounding.round(self, digits or 0)
+    return nearest(self, digits or 0)
 
 
-def attach() -> None:
-    """Give `Node` its operators and methods."""
-    for name, function in _BINARY.items():
-        setattr(Node, f"__{name}__", function)
-        setattr(Node, f"__r{name}__", _reflected(function))
-    own = {
-        "__pos__": _positive,
-        "__pow__": _power,
-        "__divmod__": _divmod,
-        "__rdivmod__": _rdivmod,
-        "__round__": _rounded,
-        "__floor__": rounding.floor,
-        "__ceil__": rounding.ceil,
-        "__trunc__": rounding.trunc,
-        "transpose": _transposed,
-        "copy": _positive,
-        "T": property(_reversed),
-        "mT": property(_matrix_transposed),
-        "real": property(_real),
+def attach(functions: Mapping[str, Any]) -> None:
+    """Give `Node` its operators and methods: the functions of `ag.ops`, by name."""
+    given: dict[str, Any] = {name: functions[name] for name in _METHODS.split()}
+    for name, of in (_BINARY | _OTHERS).items():  # which no argument needs to be told of
+        given[f"__{name}__"] = functions[of].__wrapped__
+    for name in _BINARY:
+        given[f"__r{name}__"] = _reflected(given[f"__{name}__"])
+    given |= {
+        "__getitem__": functions["getitem"], "__pos__": _itself, "__pow__": _power,
+        "__divmod__": _divmod, "__rdivmod__": _rdivmod, "__round__": _rounded,
+        "transpose": translating(_transposed), "copy": translating(_itself),
+        "T": property(_reversed), "mT": property(_matrix_transposed), "real": property(_real),
         "imag": property(_imag),
-    }
-    for name, method in {**_METHODS, **own}.items():
-        plain = name.startswith("__") or isinstance(method, property)
-        setattr(Node, name, method if plain else translating(method))
+    }  # fmt: skip
+    for name, method in given.items():
+        setattr(Node, name, method)

@@ -18,9 +18,8 @@ import numpy as np
 from actorgraph.errors import ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import FRESH_OUT, KEPT, Op, Sample
-from actorgraph.ops._device import combine_at
-from actorgraph.ops._half import through_float32
-from actorgraph.ops._rules import declare
+from actorgraph.ops._arrays import combine_at, through_float32
+from actorgraph.ops._rules import declare, on
 from actorgraph.ops.windows import (
     Frame,
     frame_of,
@@ -39,20 +38,10 @@ _BLOCK = 1 << 17
 """Entries that are looked at at a time, and four times the places that are numbered."""
 
 
-# -- geometry ---------------------------------------------------------------------------------
-
-
 def _pooled_shape(
-    checks: Checks,
-    x: Shape,
-    *like: Shape,
-    kernel: Ints,
-    stride: Ints,
-    padding: Any,
-    dilation: Ints,
-    ceil: bool,
-    **more: Any,
-) -> Shape:
+    checks: Checks, x: Shape, *like: Shape, kernel: Ints, stride: Ints, padding: Any,
+    dilation: Ints, ceil: bool, **more: Any,
+) -> Shape:  # fmt: skip
     axes = len(kernel)
     if len(x) < axes:
         raise ShapeError(f"pooling over {axes} axes needs at least rank {axes}, got {x}")
@@ -63,15 +52,9 @@ def _pooled_shape(
 
 
 def _frame(
-    sizes: Ints,
-    outs: Any = None,
-    *,
-    kernel: Ints,
-    stride: Ints,
-    padding: Any,
-    dilation: Ints,
+    sizes: Ints, outs: Any = None, *, kernel: Ints, stride: Ints, padding: Any, dilation: Ints,
     ceil: bool,
-) -> Frame:
+) -> Frame:  # fmt: skip
     return frame_of(sizes, kernel, stride, dilation, padding, outs, ceil)
 
 
@@ -111,9 +94,6 @@ def _reduce_windows(
                 combine(place, block[part], out=place)
             block = result
     return out
-
-
-# -- maximum ----------------------------------------------------------------------------------
 
 
 def _lowest(dtype: Any) -> Any:
@@ -235,30 +215,19 @@ _TAKE: Op = declare(
 )  # fmt: skip
 
 _PUT: Op = declare(
-    "pool_put",
-    "x[*s] -> i[*s] -> a[*t] -> x[*t]",
-    _put_forward,
-    vjp=(lambda u, y, ct, places, like, axes: pool_take(u, places, axes), None, None),
-    jvp=lambda tans, y, ct, places, like, axes: (
-        None if tans[0] is None else pool_put(tans[0], places, like, axes)
-    ),
+    "pool_put", "x[*s] -> i[*s] -> a[*t] -> x[*t]", _put_forward,
+    vjp=(lambda u, y, ct, places, like, axes: pool_take(u, places, axes), None, None), linear=(0,),
     samples=(Sample(((2, 2, 3), (2, 2, 3), (2, 3, 4)), {"axes": 2}, ints={1: 12}),),
-    memory=FRESH_OUT,
-    doc="Zeros with entries added at places numbered within the last axes.",
-)
+    memory=FRESH_OUT, doc="Zeros with entries added at places numbered within the last axes.",
+)  # fmt: skip
 
+_PLAIN = {
+    "kernel": (2, 3), "stride": (2, 2), "padding": ((0, 0), (1, 1)), "dilation": (1, 1),
+    "ceil": False,
+}  # fmt: skip
 PLACES: Op = declare(
     "max_pool_places", "r[*s] -> r[*t] -> int64[*t]", _places_forward,
-    samples=(
-        Sample(
-            ((1, 4, 5), (1, 2, 2)),
-            {
-                "kernel": (2, 3), "stride": (2, 2), "padding": ((0, 0), (1, 1)), "dilation": (1, 1),
-                "ceil": False,
-            },
-        ),
-    ),
-    memory=FRESH_OUT,
+    samples=(on((1, 4, 5), (1, 2, 2), **_PLAIN),), memory=FRESH_OUT,
     doc="Number, within the last axes, of the entry that each maximum comes from.",
 )  # fmt: skip
 
@@ -271,10 +240,6 @@ def _max_jvp(tans: tuple[Node, ...], y: Node, x: Node, **geometry: Any) -> Node:
     return pool_take(tans[0], build(PLACES, x, y, **geometry), len(geometry["kernel"]))
 
 
-_PLAIN = {
-    "kernel": (2, 3), "stride": (2, 2), "padding": ((0, 0), (1, 1)), "dilation": (1, 1),
-    "ceil": False,
-}  # fmt: skip
 _OVERLAP = {
     "kernel": (3,), "stride": (2,), "padding": ((1, 1),), "dilation": (1,), "ceil": True,
 }  # fmt: skip
@@ -283,15 +248,12 @@ MAX: Op = declare(
     "max_pool", "r[*s] -> r[*out]", _max_forward, shape=_pooled_shape, vjp=(_max_vjp,),
     jvp=_max_jvp, cost=lambda shapes, result, attrs: sum(attrs["kernel"]) * prod(shapes[0]),
     samples=(
-        Sample(((2, 1, 4, 5),), _PLAIN), Sample(((2, 6),), _OVERLAP),
-        Sample(((7,),), {**_OVERLAP, "dilation": (2,)}), Sample(((0, 1, 4, 5),), _PLAIN),
+        on((2, 1, 4, 5), **_PLAIN), on((2, 6), **_OVERLAP),
+        on((7,), **(_OVERLAP | {"dilation": (2,)})), on((0, 1, 4, 5), **_PLAIN),
     ),
     memory=FRESH_OUT, doc="Maximum over windows.",
 )  # fmt: skip
 """Maximum over windows of trailing axes."""
-
-
-# -- average ----------------------------------------------------------------------------------
 
 
 @lru_cache(maxsize=256)
@@ -371,9 +333,8 @@ AVERAGE: Op = declare(
     "avg_pool", "f[*s] -> f[*out]", _average_forward, shape=_pooled_shape, vjp=(_average_vjp,),
     linear=(0,), cost=lambda shapes, result, attrs: sum(attrs["kernel"]) * prod(shapes[0]),
     samples=(
-        Sample(((2, 1, 4, 5),), {**_PLAIN, "divisor": "all"}),
-        Sample(((2, 6),), {**_OVERLAP, "divisor": "inside"}),
-        Sample(((0, 6),), {**_OVERLAP, "divisor": 3.0}),
+        on((2, 1, 4, 5), **_PLAIN, divisor="all"), on((2, 6), **_OVERLAP, divisor="inside"),
+        on((0, 6), **_OVERLAP, divisor=3.0),
     ),
     memory=KEPT, doc="Average over windows.",
 )  # fmt: skip
@@ -386,8 +347,8 @@ _SPREAD: Op = declare(
     _spread_forward, shape=_spread_shape, vjp=_spread_vjp, linear=(0,),
     cost=lambda shapes, result, attrs: sum(attrs["kernel"]) * prod(shapes[0]),
     samples=(
-        Sample(((2, 1, 2, 3),), {**_PLAIN, "divisor": "all", "size": (4, 5)}),
-        Sample(((2, 4), (2, 6)), {**_OVERLAP, "divisor": "inside", "size": None}),
+        on((2, 1, 2, 3), **_PLAIN, divisor="all", size=(4, 5)),
+        on((2, 4), (2, 6), **_OVERLAP, divisor="inside", size=None),
     ),
     doc="Each average's share given back to the entries of its window.",
 )  # fmt: skip

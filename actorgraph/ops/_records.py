@@ -52,15 +52,9 @@ def _push(tans: tuple[Node, ...], y: Node, record: Node, *, field: int) -> Node 
 
 
 _ITEM = Op(
-    "item",
-    any_types,
-    lambda xp, record, *, field: record[field],
-    typing=_field,
-    vjp=(_pull,),
-    jvp=_push,
-    memory=Memory(is_view=True),
-    doc="A field of a record.",
-)
+    "item", any_types, lambda xp, record, *, field: record[field], typing=_field, vjp=(_pull,),
+    jvp=_push, memory=Memory(is_view=True), doc="A field of a record.",
+)  # fmt: skip
 
 
 def item(record: Node, field: int) -> Node:

@@ -17,10 +17,10 @@ import numpy as np
 
 from actorgraph.errors import ShapeError
 from actorgraph.graph import Node, build
-from actorgraph.op import Op, Sample
-from actorgraph.ops._half import through_float32
+from actorgraph.op import Op
+from actorgraph.ops._arrays import through_float32
 from actorgraph.ops._pooling import pool_put, pool_take
-from actorgraph.ops._rules import declare
+from actorgraph.ops._rules import declare, each, on
 from actorgraph.ops.windows import known
 from actorgraph.types import Checks, Shape
 
@@ -30,9 +30,6 @@ SHARPNESS = -0.75
 """Of the cubic, as PyTorch has it."""
 
 Sizes = tuple[Any, ...]
-
-
-# -- sparse matrices along an axis ------------------------------------------------------------
 
 
 class _Rows(NamedTuple):
@@ -277,10 +274,6 @@ def _adjoint_vjp(
     return None if argnum else build(RESAMPLE, u, size=ct.dims[ct.ndim - axes :], **attrs)
 
 
-def _adjoint_jvp(tans: Any, y: Node, ct: Node, *like: Node, **attrs: Any) -> Node | None:
-    return None if tans[0] is None else build(_ADJOINT, tans[0], *like, **attrs)
-
-
 def _adjoint_shape(
     checks: Checks, ct: Shape, *like: Shape, size: Any, axes: int, **attrs: Any
 ) -> Shape:
@@ -292,28 +285,25 @@ RESAMPLE: Op = declare(
     shape=lambda checks, x, size, **attrs: (*x[: len(x) - len(size)], *size), vjp=(_resample_vjp,),
     linear=(0,), cost=lambda shapes, result, attrs: 4 * len(attrs["size"]) * prod(result),
     samples=(
-        Sample(((2, 3, 4),), {"size": (5, 2), "mode": "nearest", "ratios": None}),
-        Sample(((2, 3, 4),), {"size": (5, 2), "mode": "linear", "ratios": (0.7, 1.9)}),
-        Sample(((2, 4),), {"size": (7,), "mode": "cubic of corners", "ratios": None}),
-        Sample(((2, 5, 4),), {"size": (3, 6), "mode": "average", "ratios": None}),
-        Sample(((0, 4),), {"size": (2,), "mode": "average", "ratios": None}),
+        on((2, 3, 4), size=(5, 2), mode="nearest", ratios=None),
+        on((2, 3, 4), size=(5, 2), mode="linear", ratios=(0.7, 1.9)),
+        on((2, 4), size=(7,), mode="cubic of corners", ratios=None),
+        on((2, 5, 4), size=(3, 6), mode="average", ratios=None),
+        on((0, 4), size=(2,), mode="average", ratios=None),
     ),
     doc="Weighted sums of entries along trailing axes, to other sizes.",
 )  # fmt: skip
 
 _ADJOINT: Op = declare(
     "resample_adjoint", lambda arity, attrs: f"f[*s] -> {'a[*t] -> ' if arity == 2 else ''}f[*out]",
-    _adjoint_forward, shape=_adjoint_shape, vjp=_adjoint_vjp, jvp=_adjoint_jvp,
+    _adjoint_forward, shape=_adjoint_shape, vjp=_adjoint_vjp, linear=(0,),
     cost=lambda shapes, result, attrs: 4 * attrs["axes"] * prod(shapes[0]),
     samples=(
-        Sample(((2, 5, 2),), {"size": (3, 4), "axes": 2, "mode": "nearest", "ratios": None}),
-        Sample(((2, 7), (2, 4)), {"size": None, "axes": 1, "mode": "linear", "ratios": (0.6,)}),
+        on((2, 5, 2), size=(3, 4), axes=2, mode="nearest", ratios=None),
+        on((2, 7), (2, 4), size=None, axes=1, mode="linear", ratios=(0.6,)),
     ),
     doc="The adjoint of resample.",
 )  # fmt: skip
-
-
-# -- adaptive maximum -------------------------------------------------------------------------
 
 
 def _adaptive_max_forward(xp: Any, x: Any, size: Sizes) -> Any:
@@ -362,26 +352,19 @@ def _adaptive_max_shape(checks: Checks, x: Shape, *, size: Sizes) -> Shape:
 
 ADAPTIVE_PLACES: Op = declare(
     "adaptive_max_places", "r[*s] -> r[*t] -> int64[*t]", _adaptive_places_forward,
-    samples=(Sample(((2, 5, 4), (2, 3, 2)), {"size": (3, 2)}),),
+    samples=(on((2, 5, 4), (2, 3, 2), size=(3, 2)),),
     doc="Number, within the last axes, of the entry that each adaptive maximum comes from.",
 )  # fmt: skip
 
 ADAPTIVE_MAX: Op = declare(
-    "adaptive_max_pool",
-    "r[*s] -> r[*out]",
-    _adaptive_max_forward,
-    shape=_adaptive_max_shape,
+    "adaptive_max_pool", "r[*s] -> r[*out]", _adaptive_max_forward, shape=_adaptive_max_shape,
     vjp=(
         lambda ct, y, x, size: pool_put(ct, build(ADAPTIVE_PLACES, x, y, size=size), x, len(size)),
     ),
     jvp=lambda tans, y, x, size: pool_take(
         tans[0], build(ADAPTIVE_PLACES, x, y, size=size), len(size)
     ),
-    cost=lambda shapes, result, attrs: 4 * prod(shapes[0]),
-    samples=(
-        Sample(((2, 5, 4),), {"size": (3, 2)}),
-        Sample(((2, 3),), {"size": (5,)}),
-        Sample(((0, 3),), {"size": (2,)}),
-    ),
+    cost=each(4, 0),
+    samples=(on((2, 5, 4), size=(3, 2)), on((2, 3), size=(5,)), on((0, 3), size=(2,))),
     doc="Maximum over windows whose sizes follow from the result's.",
-)
+)  # fmt: skip

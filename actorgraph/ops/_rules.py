@@ -1,15 +1,21 @@
-"""`declare`: an op as one declaration, and what follows from its being linear."""
+"""An op as one declaration, what follows from its being linear, and its errors in docstrings."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from functools import reduce
-from typing import Any, ParamSpec
+from math import prod
+from typing import Any, ParamSpec, TypeVar
 
 from actorgraph.graph import Node, build
-from actorgraph.op import REGISTRY, Op, Rule, register
+from actorgraph.op import REGISTRY, Op, Rule, Sample, register
 
-__all__ = ["add_all", "declare"]
+__all__ = [
+    "DIFFERENT", "MIXED", "MIXED_LAPACK", "NOT_SQUARE", "NO_AXIS", "NO_EPS", "NO_FLOAT",
+    "NO_INDEX", "NO_LAPACK", "NO_NORM", "NO_PARTS", "NO_POINTS", "NO_REDUCTION", "WRONG_AXIS",
+    "add_all", "declare", "each", "on", "raises", "tangents",
+]  # fmt: skip
 
 P = ParamSpec("P")
 
@@ -21,6 +27,36 @@ def add_all(nodes: list[Node]) -> Node | None:
 
 def _add(x: Node, y: Node) -> Node:
     return build(REGISTRY["add"], x, y)
+
+
+def tangents(*rules: Any) -> Rule:
+    """Return the jvp that adds what the operands' tangents give: ``rule(t, y, *xs, **attrs)`` each.
+
+    None stands for an operand that nothing is differentiated by.
+    """
+
+    def jvp(tans: tuple[Node | None, ...], y: Node, *xs: Node, **attrs: Any) -> Node | None:
+        return add_all([
+            rule(tan, y, *xs, **attrs)
+            for rule, tan in zip(rules, tans, strict=False)
+            if rule is not None and tan is not None
+        ])  # fmt: skip
+
+    return jvp
+
+
+def on(*shapes: tuple[int, ...], **attrs: Any) -> Sample:
+    """Return the sample of arguments of these shapes, with these attributes."""
+    return Sample(shapes, attrs)
+
+
+def each(flops: float, of: int | None = None) -> Callable[..., Any]:
+    """Return the cost of so many additions an element of the result, or of the argument `of`."""
+
+    def cost(shapes: Any, result: Any, attrs: Any) -> Any:
+        return flops * prod(result if of is None else shapes[of])
+
+    return cost
 
 
 def _declaring(make: Callable[P, Op]) -> Callable[P, Op]:
@@ -49,3 +85,51 @@ def _linear_jvp(name: str, linear: tuple[int, ...]) -> Rule:
         ])  # fmt: skip
 
     return jvp
+
+
+_MARGIN = "" if sys.version_info >= (3, 13) else "    "
+"""What docstrings are indented by: from Python 3.13 on they come without."""
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+DIFFERENT = "Shapes differ."
+NOT_SQUARE = "The matrices are not square."
+MIXED = "The dtypes differ or are bool."
+MIXED_LAPACK = "The dtypes differ or are none that LAPACK takes."
+NO_INDEX = "The dtypes differ, or the index is not of integers."
+NO_EPS = "`x` is no float, or `eps` no float >= 0."
+NO_NORM = "The dtype is neither float nor complex, or there is no such norm."
+NO_POINTS = "There is no such axis, or no points along it."
+NO_PARTS = "The dtypes differ, or there is nothing to join."
+NO_AXIS = "There is no such axis."
+NO_FLOAT = "`x` is no float."
+NO_LAPACK = "The dtype is none that LAPACK takes."
+NO_REDUCTION = "Dtypes differ, or there is no such reduction."
+WRONG_AXIS = "An axis is out of range or given twice."
+
+
+def raises(
+    types: str = "", shapes: str = "", *, both: str = "", other: str = ""
+) -> Callable[[F], F]:
+    """Return a decorator that says in the docstring what a function raises.
+
+    Parameters
+    ----------
+    types, shapes, both, other : str
+        When it raises `GraphTypeError`, `ShapeError`, one of these two, `GraphError`.
+    """
+    said = {
+        "GraphError": other, "GraphTypeError": types, "GraphTypeError, ShapeError": both,
+        "ShapeError": shapes,
+    }  # fmt: skip
+    lines = ["Raises", "------"]
+    for name, text in said.items():
+        lines += [name, f"    {text}"] if text else []
+    section = f"\n{_MARGIN}".join(["", *lines])
+
+    def document(function: F) -> F:
+        text, mark, examples = (function.__doc__ or "").partition(f"\n{_MARGIN}Examples\n")
+        function.__doc__ = f"{text.rstrip()}\n{section}\n{mark}{examples}"
+        return function
+
+    return document

@@ -8,7 +8,7 @@ an infinite argument makes no NaN.
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import inf, pi, prod, sqrt
+from math import inf, pi, sqrt
 from typing import Any
 
 import numpy as np
@@ -16,33 +16,40 @@ import numpy as np
 from actorgraph.errors import GraphError, ShapeError
 from actorgraph.graph import Node, build, is_weak
 from actorgraph.op import IN_PLACE, KEPT_OUT, LoopRule, Op, Sample
-from actorgraph.ops._declare import Binary, binary, nary_elementwise, unary
-from actorgraph.ops._docs import NO_AXIS, NO_FLOAT, raises
-from actorgraph.ops._half import through_float32
-from actorgraph.ops._quick import (
+from actorgraph.ops._arrays import (
     all_finite,
     at_least,
     at_most,
     exp_without_warning,
+    highest,
     limited,
     logistic,
+    one,
+    scalar,
+    through_float32,
+    zero,
 )
-from actorgraph.ops._rules import declare
-from actorgraph.ops._scalars import highest, one, scalar, zero
-from actorgraph.ops.arithmetic import reciprocal
+from actorgraph.ops._declare import Binary, binary, nary_elementwise, unary
+from actorgraph.ops._rules import NO_AXIS, NO_FLOAT, declare, each, on, raises, tangents
+from actorgraph.ops.arithmetic import is_complex, reciprocal
 from actorgraph.ops.broadcasting import (
     along_axis,
     expand_dims,
     squeeze,
-    sum,  # noqa: A004
+    sum,
 )
-from actorgraph.ops.casting import astype
-from actorgraph.ops.complex import is_complex
-from actorgraph.ops.exponential import exp, expm1
-from actorgraph.ops.selection import clip, maximum, minimum, select_positive, where
+from actorgraph.ops.elementwise import (
+    astype,
+    clip,
+    exp,
+    expm1,
+    maximum,
+    minimum,
+    select_positive,
+    where,
+)
 from actorgraph.ops.shaping import one_axis, split
-from actorgraph.ops.special import erfc, need_scipy, special_function
-from actorgraph.ops.trigonometric import tanh
+from actorgraph.ops.special import erfc, need_scipy, special_function, tanh
 
 __all__ = [
     "celu", "elu", "expit", "gelu", "glu", "hardshrink", "hardsigmoid", "hardswish", "hardtanh",
@@ -152,9 +159,6 @@ relu = unary(
 )  # fmt: skip
 
 
-# -- x times a gate ---------------------------------------------------------------------------
-
-
 def _near(x: Node) -> Node:
     """Return x, clipped where the factor that it meets is 0 anyway."""
     return clip(x, -_FAR, _FAR)
@@ -192,9 +196,6 @@ mish = unary(
 )  # fmt: skip
 
 
-# -- others without parameters ----------------------------------------------------------------
-
-
 def _softsign_forward(xp: Any, x: Any) -> Any:
     top = scalar(x, highest(x.dtype))
     size = xp.minimum(xp.absolute(x), top)
@@ -228,9 +229,6 @@ def glu(x: Node, axis: int = -1) -> Node:
     return values * sigmoid(gates)
 
 
-# -- sparsemax --------------------------------------------------------------------------------
-
-
 @through_float32
 def _forward(xp: Any, x: Any, axis: int) -> Any:
     if not x.size:
@@ -248,7 +246,7 @@ def _forward(xp: Any, x: Any, axis: int) -> Any:
     return xp.maximum(x, x.dtype.type(0), out=x)
 
 
-def _derivative(t: Node, y: Node, axis: int) -> Node:
+def _derivative(t: Node, y: Node, x: Node, axis: int) -> Node:
     """Apply the Jacobian, which is symmetric: minus the mean over the support, on the support."""
     support = astype(y > 0, y.dtype)
     chosen = support * t
@@ -257,13 +255,11 @@ def _derivative(t: Node, y: Node, axis: int) -> Node:
 
 
 _SPARSEMAX = declare(
-    "sparsemax", "f[*s] -> f[*s]", _forward, vjp=(lambda ct, y, x, axis: _derivative(ct, y, axis),),
-    jvp=lambda tans, y, x, axis: _derivative(tans[0], y, axis),
-    cost=lambda shapes, result, attrs: 60 * prod(result),
+    "sparsemax", "f[*s] -> f[*s]", _forward, vjp=(_derivative,),
+    jvp=tangents(_derivative), cost=each(60),
     samples=(
-        Sample(((3, 4),), {"axis": 1}, -0.6, 0.6), Sample(((2, 4, 3),), {"axis": 1}),
-        Sample(((3, 4),), {"axis": 0}), Sample(((0, 2),), {"axis": 1}),
-        Sample(((2, 0),), {"axis": 1}),
+        Sample(((3, 4),), {"axis": 1}, -0.6, 0.6), on((2, 4, 3), axis=1), on((3, 4), axis=0),
+        on((0, 2), axis=1), on((2, 0), axis=1),
     ),
     doc="Euclidean projection on the simplex along an axis.",
 )  # fmt: skip
@@ -286,13 +282,9 @@ def sparsemax(x: Node, axis: int = -1) -> Node:
 
     Returns
     -------
-    Node
-        Of the shape of `x`.
+    Node of the shape of `x`
     """
     return build(_SPARSEMAX, x, axis=one_axis(axis, x.ndim, "sparsemax"))
-
-
-# -- piecewise --------------------------------------------------------------------------------
 
 
 def _op(
@@ -300,14 +292,12 @@ def _op(
 ) -> Op:
     """Declare an elementwise op of floats by ``slope(t, y, x, **attrs)``."""
     found = tuple(
-        Sample((shape,), attrs) for attrs in samples for shape in ((3, 4), (), (0, 2))
+        on(shape, **attrs) for attrs in samples for shape in ((3, 4), (), (0, 2))
     )  # fmt: skip
     return nary_elementwise(
         name, "f[*s] -> f[*s]", forward, (slope,), flops=6, samples=found, doc=doc
     )
 
-
-# -- hardtanh and its relatives ---------------------------------------------------------------
 
 _HARDTANH = _op(
     "hardtanh", lambda xp, x, low, high: limited(xp, x, scalar(x, low), scalar(x, high)),
@@ -355,8 +345,6 @@ hardswish = unary(
 )  # fmt: skip
 
 
-# -- leaky_relu and prelu ---------------------------------------------------------------------
-
 _LEAKY = _op(
     "leaky_relu",
     lambda xp, x, slope: xp.where(xp.greater(x, zero(xp, x)), x, x * scalar(x, slope)),
@@ -400,9 +388,6 @@ def prelu(x: Node, weight: Any) -> Node:
         elif weight.ndim and x.ndim > 2:
             weight = expand_dims(weight, tuple(range(1, x.ndim - 1)))
     return _prelu(x, weight)
-
-
-# -- elu, selu, celu --------------------------------------------------------------------------
 
 
 def _elu_forward(xp: Any, x: Any, alpha: float, scale: float, rate: float) -> Any:
@@ -454,8 +439,6 @@ def celu(x: Node, alpha: float = 1.0) -> Node:
         raise GraphError("celu: alpha divides x and cannot be 0")
     return build(_ELU, x, alpha=float(alpha), scale=1.0, rate=1.0 / float(alpha))
 
-
-# -- gelu -------------------------------------------------------------------------------------
 
 # Below -40 the gate is exactly 0 in every dtype, and above 40 it is 1; 40 cubed fits in float16.
 _EDGE = 40
@@ -526,8 +509,6 @@ def gelu(x: Node, approximate: str = "none") -> Node:
     need_scipy()
     return build(_GELU, x)
 
-
-# -- shrinking --------------------------------------------------------------------------------
 
 _SOFTSHRINK = _op(
     "softshrink",

@@ -1,4 +1,10 @@
-"""Arithmetic on numbers: the operators of `Node`, powers, roots and signs."""
+"""Arithmetic on numbers, real and complex: operators, powers, roots, signs, parts and angles.
+
+The convention of gradients.  For a real loss L and complex z the gradient (the cotangent of z) is
+``dL/dRe z + i dL/dIm z``, as in PyTorch: a step against it lowers L.  The vjp of a holomorphic f is
+therefore multiplication by ``conj(f'(z))``, and a vjp is the adjoint of the jvp under the inner
+product ``Re sum(conj(a) * b)``.  See docs/complex.md.
+"""
 
 from __future__ import annotations
 
@@ -9,19 +15,83 @@ from typing import Any
 import numpy as np
 
 from actorgraph.errors import GraphTypeError
-from actorgraph.graph import Node, is_weak
-from actorgraph.op import CONSTANT
+from actorgraph.graph import Node, build, is_weak
+from actorgraph.op import CONSTANT, Attrs, Op, Sample
 from actorgraph.ops._declare import Unary, binary, unary
-from actorgraph.ops._docs import raises
-from actorgraph.ops.broadcasting import add, broadcast_like, zeros_like
-from actorgraph.ops.complex import complex_abs, complex_sign, is_complex
-from actorgraph.ops.exponential import log
-from actorgraph.ops.selection import where
+from actorgraph.ops._rules import declare, raises
+from actorgraph.ops.broadcasting import add, broadcast_like, conj, zeros_like
+from actorgraph.ops.elementwise import astype, log, real_part, where
 
 __all__ = [
-    "abs", "add", "cbrt", "cube", "divide", "floor_divide", "mod", "multiply", "neg", "power",
-    "reciprocal", "rsqrt", "sign", "sqrt", "square", "subtract",
+    "abs", "add", "cbrt", "cube", "divide", "floor_divide", "imag", "mod", "multiply", "neg",
+    "power", "real", "reciprocal", "rsqrt", "sign", "sqrt", "square", "subtract",
 ]  # fmt: skip
+
+_SAMPLES = tuple(
+    Sample((shape,), {"dtype": "float64"}, complexes=(0,)) for shape in ((3, 4), (), (0, 2))
+)
+
+
+def is_complex(x: Any) -> bool:
+    """Return whether `x` is a complex node."""
+    return isinstance(x, Node) and x.dtype.kind == "c"
+
+
+def _to_real(arity: int, attrs: Attrs) -> str:
+    return f"c[*s] -> {attrs['dtype']}[*s]"
+
+
+def _real_dtype(x: Node) -> str:
+    """Return the name of the dtype of the parts of a complex node."""
+    return "float32" if x.dtype == np.complex64 else "float64"
+
+
+_IMAG: Op = declare(
+    "imag", _to_real, lambda xp, x, dtype: xp.imag(x).astype(dtype),
+    vjp=(lambda ct, y, x, dtype: astype(ct, x.dtype) * 1j,), linear=(0,), samples=_SAMPLES,
+    doc="Imaginary part of complex numbers.",
+)  # fmt: skip
+
+_ABS: Op = declare(
+    "complex_abs", _to_real, lambda xp, x, dtype: xp.absolute(x).astype(dtype, copy=False),
+    vjp=(lambda ct, y, x, dtype: astype(ct, x.dtype) * complex_sign(x),),
+    jvp=lambda tans, y, x, dtype: real(tans[0] * conj(complex_sign(x))), samples=_SAMPLES,
+    doc="Length of complex numbers.",
+)  # fmt: skip
+
+
+def real(x: Node) -> Node:
+    """Real part; a real node as it is.
+
+    Type ``c[*s] -> float[*s]``, of half the item size.
+
+    Examples
+    --------
+    >>> import actorgraph as ag
+    >>> ag.ops.real(ag.Graph().input("z", (3,), "complex64")).dtype
+    dtype('float32')
+    """
+    return real_part(x, _real_dtype(x)) if is_complex(x) else x
+
+
+def imag(x: Node) -> Node:
+    """Imaginary part; zeros of a real node.
+
+    Type ``c[*s] -> float[*s]``, of half the item size.
+    """
+    return build(_IMAG, x, dtype=_real_dtype(x)) if is_complex(x) else zeros_like(x)
+
+
+def complex_abs(x: Node) -> Node:
+    """Length of complex numbers; its gradient at 0 is 0."""
+    return build(_ABS, x, dtype=_real_dtype(x))
+
+
+def complex_sign(x: Node) -> Node:
+    """Return x / abs(x) of complex numbers, 0 of 0."""
+    length = complex_abs(x)
+    return x / astype(where(length == 0, inf, length), x.dtype)
+
 
 _NUMBER, _REAL = "n[*s] -> n[*s]", "r[*s] -> r[*s]"
 _NUMBERS, _REALS = "n[*s] -> n[*t] -> n[*s|t]", "r[*s] -> r[*t] -> r[*s|t]"
@@ -60,7 +130,7 @@ _sign: Unary = unary(
 
 
 @raises(types="`x` is bool.")
-def abs(x: Any) -> Node:  # noqa: A001 - NumPy's name
+def abs(x: Any) -> Node:
     """Absolute value; of complex numbers the length, which is real.
 
     Type ``r[*s] -> r[*s]``, or ``c[*s] -> float[*s]``.  The gradient at 0 is 0.
@@ -110,9 +180,6 @@ cbrt = unary(
     "cbrt", "cbrt", lambda t, y, x: t / (square(y) * 3), "Cube root, also of negative numbers.",
     scheme="f[*s] -> f[*s]", low=0.5, flops=20, notes="The gradient at 0 is infinite.",
 )  # fmt: skip
-
-
-# -- powers -----------------------------------------------------------------------------------
 
 
 def _power_by_base(t: Node, z: Node, x: Node, y: Node) -> Node:

@@ -14,12 +14,11 @@ from typing import Any
 from actorgraph.errors import ShapeError
 from actorgraph.graph import Node, build, is_weak
 from actorgraph.op import Attrs, Op, Sample
-from actorgraph.operands import as_node, naming_itself
-from actorgraph.ops._device import combine_at
-from actorgraph.ops._docs import raises
-from actorgraph.ops._half import through_float32
-from actorgraph.ops._rules import declare
+from actorgraph.operands import as_node
+from actorgraph.ops._arrays import combine_at, through_float32
+from actorgraph.ops._rules import NO_INDEX, declare, on, raises
 from actorgraph.ops.broadcasting import along_axis, broadcast_like, zeros_like
+from actorgraph.ops.elementwise import where
 from actorgraph.ops.gathering import check_along, positions_of
 from actorgraph.ops.indexing import (
     ALONG,
@@ -33,7 +32,6 @@ from actorgraph.ops.indexing import (
     take_index,
 )
 from actorgraph.ops.reshaping import ravel, reshape_like
-from actorgraph.ops.selection import where
 from actorgraph.ops.shaping import one_axis
 from actorgraph.types import Checks, Shape
 
@@ -131,8 +129,8 @@ _LAST_WRITES: Op = declare(
 )  # fmt: skip
 
 WRITES = (
-    Sample(((3, 4), (4,)), {"index": (1,)}),
-    Sample(((3, 4), (3, 2)), {"index": (_FULL, slice(None, None, -2))}),
+    on((3, 4), (4,), index=(1,)),
+    on((3, 4), (3, 2), index=(_FULL, slice(None, None, -2))),
     Sample(((3, 4), (5, 4), (5,)), {"index": (ARRAY,)}, ints={2: 3}),
     Sample(((3, 4), (2, 5), (5,), (2, 1)), {"index": (ARRAY, ARRAY)}, ints={2: 3, 3: 4}),
     Sample(((3, 4), (2, 4), (2, 4)), {"index": (ALONG, 0)}, ints={2: 3}),
@@ -180,7 +178,6 @@ INDEX_ADD: Op = declare(
     types="The dtypes differ, or `index` is none.",
     shapes="The values do not broadcast to the index, or the index does not fit `x`.",
 )  # fmt: skip
-@naming_itself
 def index_put(x: Node, index: Any, values: Any, accumulate: bool = False) -> Node:
     """Return `x` after ``x[index] = values``, or ``x[index] += values`` to accumulate.
 
@@ -221,7 +218,6 @@ def index_put(x: Node, index: Any, values: Any, accumulate: bool = False) -> Nod
     types="The dtypes differ, or the indices are not integers.",
     shapes="The values do not broadcast to the indices.",
 )  # fmt: skip
-@naming_itself
 def put(x: Node, indices: Any, values: Any, accumulate: bool = False) -> Node:
     """Return `x` with values at positions of the flattened array, as ``numpy.put`` on a copy.
 
@@ -238,8 +234,7 @@ def put(x: Node, indices: Any, values: Any, accumulate: bool = False) -> Node:
 
     Returns
     -------
-    Node
-        Without `accumulate` the last of repeated writes stays, and gets the gradient.
+    Node: without `accumulate` the last of repeated writes stays, and gets the gradient
     """
     node = positions_of(x, indices, "put")
     return reshape_like(index_put(ravel(x), node, values, accumulate), x)
@@ -263,10 +258,7 @@ def along(
     return broadcast_like(values, node), (node,), (ALONG, place)
 
 
-@raises(
-    types="The dtypes differ, or the index is not of integers.",
-    shapes="The shapes do not fit, or there is no such axis.",
-)  # fmt: skip
+@raises(NO_INDEX, "The shapes do not fit, or there is no such axis.")
 @along_axis("x")
 def scatter(x: Node, axis: int, index: Any, src: Any) -> Node:
     """Return `x` with `src` written along an axis, as ``torch.scatter``.
@@ -294,10 +286,7 @@ def scatter(x: Node, axis: int, index: Any, src: Any) -> Node:
     return build(INDEX_PUT, x, values, *arrays, index=static)
 
 
-@raises(
-    types="The dtypes differ, or the index is not of integers.",
-    shapes="The shapes do not fit, or there is no such axis.",
-)  # fmt: skip
+@raises(NO_INDEX, "The shapes do not fit, or there is no such axis.")
 @along_axis("x")
 def scatter_add(x: Node, axis: int, index: Any, src: Any) -> Node:
     """Return `x` with `src` added along an axis, as ``torch.scatter_add``.
@@ -316,17 +305,13 @@ def scatter_add(x: Node, axis: int, index: Any, src: Any) -> Node:
 
     Returns
     -------
-    Node
-        Of the type of `x`.
+    Node of the type of `x`
     """
     values, arrays, static = along("scatter_add", x, axis, index, src)
     return build(INDEX_ADD, x, values, *arrays, index=static)
 
 
-@raises(
-    types="The dtypes differ, or the index is not of integers.",
-    shapes="The index has not one dim, or the shapes do not fit.",
-)  # fmt: skip
+@raises(NO_INDEX, "The index has not one dim, or the shapes do not fit.")
 @along_axis("x")
 def index_add(x: Node, axis: int, index: Any, source: Any, alpha: Any = 1) -> Node:
     """Return `x` with the slices of `source` added at positions of an axis, as ``torch.index_add``.
@@ -345,8 +330,7 @@ def index_add(x: Node, axis: int, index: Any, source: Any, alpha: Any = 1) -> No
 
     Returns
     -------
-    Node
-        Of the type of `x`.
+    Node of the type of `x`
     """
     values, arrays, static = of_slices("index_add", x, axis, index, source)
     values = values if is_weak(alpha) and alpha == 1 else values * alpha

@@ -16,12 +16,9 @@ import numpy as np
 
 from actorgraph.errors import ShapeError
 from actorgraph.graph import Node, build
-from actorgraph.op import KEPT, KEPT_OUT, VIEW, Attrs, LoopRule, Op, Sample
-from actorgraph.operands import naming_itself
-from actorgraph.ops._docs import WRONG_AXIS, raises
-from actorgraph.ops._quick import are_columns, column_sums
-from actorgraph.ops._rules import declare
-from actorgraph.ops._scalars import accumulator
+from actorgraph.op import KEPT, KEPT_OUT, VIEW, Attrs, LoopRule, Op
+from actorgraph.ops._arrays import accumulator, are_columns, column_sums
+from actorgraph.ops._rules import WRONG_AXIS, declare, on, raises
 from actorgraph.types import UNKNOWN, Checks, Shape, shape_from
 
 __all__ = ["broadcast_like", "broadcast_to", "conj", "expand_dims", "squeeze", "sum"]
@@ -98,44 +95,20 @@ def _without_axis(node: Node) -> Node:
     return squeeze(node, 0) if node.ndim else node
 
 
-# -- addition and conjugation: the two that sums of cotangents need --------------------------
-
-
-def _add_forward(xp: Any, x: Any, y: Any) -> Any:
-    return xp.add(x, y)
-
-
 def _add_jvp(tans: tuple[Node | None, ...], y: Node, *xs: Node) -> Node | None:
     given = [tan for tan in tans if tan is not None]
     return broadcast_like(given[0] if len(given) == 1 else build(_ADD, *given), y)
 
 
 _ADD: Op = declare(
-    "add",
-    "n[*s] -> n[*t] -> n[*s|t]",
-    _add_forward,
-    vjp=(
-        lambda ct, _, x, y: unbroadcast(ct, x),
-        lambda ct, _, x, y: unbroadcast(ct, y),
+    "add", "n[*s] -> n[*t] -> n[*s|t]", lambda xp, x, y: xp.add(x, y),
+    vjp=(lambda ct, _, x, y: unbroadcast(ct, x), lambda ct, _, x, y: unbroadcast(ct, y)),
+    jvp=_add_jvp, ufunc="add", memory=KEPT,
+    samples=(
+        on((3, 4), (3, 4)), on((3, 4), (4,)), on((2, 1), (1, 3)), on((), (3,)), on((0, 2), (2,)),
     ),
-    jvp=_add_jvp,
-    ufunc="add",
-    memory=KEPT,
-    samples=tuple(
-        Sample(shapes)
-        for shapes in (
-            ((3, 4), (3, 4)),
-            ((3, 4), (4,)),
-            ((2, 1), (1, 3)),
-            ((), (3,)),
-            ((0, 2), (2,)),
-        )
-    ),
-    loop=LoopRule("value", "add(x, y)"),
-    linear=(0, 1),
-    jointly=(),
-    doc="Add elementwise.",
-)
+    loop=LoopRule("value", "add(x, y)"), linear=(0, 1), jointly=(), doc="Add elementwise.",
+)  # fmt: skip
 
 
 @raises(both="The operands do not fit the type.")
@@ -155,16 +128,13 @@ def add(x: Any, y: Any) -> Node:
 _CONJ: Op = declare(
     "conj", "n[*s] -> n[*s]", lambda xp, x: xp.conjugate(x), vjp=(lambda ct, y, x: conj(ct),),
     jvp=lambda tans, y, x: conj(tans[0]), ufunc="conjugate", memory=KEPT,
-    samples=(Sample(((3, 4),)),), doc="Complex conjugate; a real array as it is.",
+    samples=(on((3, 4)),), doc="Complex conjugate; a real array as it is.",
 )  # fmt: skip
 
 
 def conj(x: Node) -> Node:
     """Complex conjugate, elementwise; the node itself where it is real."""
     return build(_CONJ, x) if x.dtype.kind == "c" else x
-
-
-# -- expand_dims and squeeze ------------------------------------------------------------------
 
 
 def _expand_shape(checks: Checks, x: Shape, *, axis: tuple[int, ...]) -> Shape:
@@ -185,7 +155,7 @@ def expanded(xp: Any, x: Any, axis: tuple[int, ...]) -> Any:
 _EXPAND: Op = declare(
     "expand_dims", "a[*s] -> a[*out]", expanded, shape=_expand_shape,
     vjp=(lambda ct, y, x, axis: build(_SQUEEZE, ct, axis=axis),), linear=(0,),
-    samples=(Sample(((3, 4),), {"axis": (0, 2)}), Sample(((),), {"axis": (0,)})), memory=VIEW,
+    samples=(on((3, 4), axis=(0, 2)), on((), axis=(0,))), memory=VIEW,
     loop=LoopRule("view"), doc="Insert dims of size 1.",
 )  # fmt: skip
 
@@ -216,7 +186,7 @@ def _squeeze_shape(checks: Checks, x: Shape, *, axis: tuple[int, ...]) -> Shape:
 _SQUEEZE: Op = declare(
     "squeeze", "a[*s] -> a[*out]", lambda xp, x, axis: x.squeeze(axis), shape=_squeeze_shape,
     vjp=(lambda ct, y, x, axis: build(_EXPAND, ct, axis=axis),), linear=(0,),
-    samples=(Sample(((1, 3, 1),), {"axis": (0, 2)}),), memory=VIEW, loop=LoopRule("view"),
+    samples=(on((1, 3, 1), axis=(0, 2)),), memory=VIEW, loop=LoopRule("view"),
     doc="Remove dims of size 1.",
 )  # fmt: skip
 
@@ -237,9 +207,6 @@ def squeeze(x: Node, axis: int | tuple[int, ...] | None = None) -> Node:
         axis = tuple(i for i, dim in enumerate(x.dims) if dim == 1)
     axes = axes_of(axis, x.ndim, "squeeze")
     return build(_SQUEEZE, x, axis=axes) if axes else x
-
-
-# -- broadcast --------------------------------------------------------------------------------
 
 
 def _broadcast_shape(checks: Checks, x: Shape, *, shape: Shape) -> Shape:
@@ -283,18 +250,15 @@ def _broadcast_strides(
 _BROADCAST: Op = declare(
     "broadcast_to", "a[*s] -> a[*out]", _broadcast_forward, shape=_broadcast_shape,
     vjp=(lambda ct, y, x, shape: unbroadcast(ct, x),), linear=(0,),
-    samples=(
-        Sample(((4,),), {"shape": (3, 4)}), Sample(((3, 1),), {"shape": (2, 3, 4)}),
-        Sample(((),), {"shape": (2,)}),
-    ),
-    memory=VIEW, loop=LoopRule("view"), doc="Broadcast to a shape.",
+    samples=(on((4,), shape=(3, 4)), on((3, 1), shape=(2, 3, 4)), on((), shape=(2,))), memory=VIEW,
+    loop=LoopRule("view"), doc="Broadcast to a shape.",
 )  # fmt: skip
 
 _BROADCAST_LIKE: Op = declare(
     "broadcast_like", "a[*s] -> a1[*t] -> a[*t]",
     lambda xp, x, like: _broadcast_forward(xp, x, xp.shape(like)),
     vjp=(lambda ct, y, x, like: unbroadcast(ct, x), None), linear=(0,),
-    samples=(Sample(((4,), (3, 4))),), memory=VIEW, loop=LoopRule("view"), shape_only=(1,),
+    samples=(on((4,), (3, 4)),), memory=VIEW, loop=LoopRule("view"), shape_only=(1,),
     doc="Broadcast to the shape of another array.",
 )  # fmt: skip
 
@@ -313,14 +277,12 @@ def broadcast_to(x: Node, shape: Any) -> Node:
 
     Returns
     -------
-    Node
-        The node itself where it has that shape.
+    Node: the node itself where it has that shape
     """
     dims = shape_from(shape)
     return x if dims == x.dims and UNKNOWN not in dims else build(_BROADCAST, x, shape=dims)
 
 
-@naming_itself
 def broadcast_like(x: Node, like: Node) -> Node:
     """Broadcast `x` to the shape of `like`, as ``torch.Tensor.expand_as``; also a shape of a run.
 
@@ -334,9 +296,6 @@ def broadcast_like(x: Node, like: Node) -> Node:
 def zeros_like(node: Node) -> Node:
     """Return zeros of the node's shape and dtype."""
     return broadcast_like(node.graph.constant(np.zeros((), node.dtype)), node)
-
-
-# -- sum --------------------------------------------------------------------------------------
 
 
 def reduced_shape(checks: Checks, x: Shape, *, axis: tuple[int, ...], keepdims: bool) -> Shape:
@@ -372,22 +331,20 @@ def _sum_vjp(ct: Node, y: Node, x: Node, axis: tuple[int, ...], keepdims: bool) 
 
 
 REDUCTION_SAMPLES = (
-    Sample(((3, 4),), {"axis": (0, 1), "keepdims": False}),
-    Sample(((3, 4),), {"axis": (1,), "keepdims": True}),
-    Sample(((2, 3, 4),), {"axis": (0, 2), "keepdims": False}),
-    Sample(((),), {"axis": (), "keepdims": False}),
-)
+    on((3, 4), axis=(0, 1), keepdims=False), on((3, 4), axis=(1,), keepdims=True),
+    on((2, 3, 4), axis=(0, 2), keepdims=False), on((), axis=(), keepdims=False),
+)  # fmt: skip
 """Where the law tests try reductions."""
 
 _SUM: Op = declare(
     "sum", "n[*s] -> n[*out]", _sum_forward, shape=reduced_shape, memory=KEPT_OUT, vjp=(_sum_vjp,),
-    linear=(0,), samples=(*REDUCTION_SAMPLES, Sample(((0, 2),), {"axis": (0,), "keepdims": False})),
+    linear=(0,), samples=(*REDUCTION_SAMPLES, on((0, 2), axis=(0,), keepdims=False)),
     total="sum", quick=_quick_sum, doc="Sum over axes; the dtype is kept.",
 )  # fmt: skip
 
 
 @raises(shapes=WRONG_AXIS)
-def sum(x: Node, axis: Any = None, keepdims: bool = False) -> Node:  # noqa: A001 - NumPy's name
+def sum(x: Node, axis: Any = None, keepdims: bool = False) -> Node:
     """Sum over `axis`; the dtype is kept, also of integers.
 
     Type ``n[*s] -> n[*out]``.  The sum of no elements is 0.  Floats of two bytes (float16,
@@ -406,7 +363,7 @@ def sum(x: Node, axis: Any = None, keepdims: bool = False) -> Node:  # noqa: A00
 _SUM_LIKE: Op = declare(
     "sum_like", "n[*s] -> a1[*t] -> n[*t]", lambda xp, ct, like: _sum_to(xp, ct, xp.shape(like)),
     vjp=(lambda ct, y, x, like: broadcast_like(ct, x), None), linear=(0,),
-    samples=(Sample(((3, 4), (4,))), Sample(((3, 4), (3, 1)))),
+    samples=(on((3, 4), (4,)), on((3, 4), (3, 1))),
     doc="Sum to the shape of an array that broadcasts to the argument.",
 )  # fmt: skip
 

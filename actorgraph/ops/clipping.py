@@ -10,10 +10,8 @@ from typing import Any
 
 from actorgraph.errors import GraphError
 from actorgraph.graph import Node, is_weak
-from actorgraph.operands import naming_itself
-from actorgraph.ops._docs import WRONG_AXIS, raises
-from actorgraph.ops.casting import astype
-from actorgraph.ops.selection import maximum
+from actorgraph.ops._rules import WRONG_AXIS, raises
+from actorgraph.ops.elementwise import astype, maximum
 from actorgraph.ops.shaping import stack
 from actorgraph.ops.statistics import norm
 
@@ -32,10 +30,7 @@ def _checked(max_norm: Any, what: str) -> Any:
     return max_norm
 
 
-@raises(
-    other="`max_norm` is a number not above 0.", types="`x` is an int or bool.", shapes=WRONG_AXIS,
-)  # fmt: skip
-@naming_itself
+@raises("`x` is an int or bool.", WRONG_AXIS, other="`max_norm` is a number not above 0.")
 def clip_by_norm(x: Node, max_norm: Any, axis: Any = None) -> Node:
     """Scale `x` down to the length `max_norm` where it is longer; TensorFlow's ``clip_by_norm``.
 
@@ -52,8 +47,7 @@ def clip_by_norm(x: Node, max_norm: Any, axis: Any = None) -> Node:
 
     Returns
     -------
-    Node
-        Of the shape and dtype of `x`.
+    Node of the shape and dtype of `x`
 
     Examples
     --------

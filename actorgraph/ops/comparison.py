@@ -1,21 +1,29 @@
-"""Comparisons, which give bool nodes, closeness among them, and logic on bool nodes."""
+"""Comparisons, which give bool nodes, logic, bits of integers, and parts of floats.
+
+Of bools the names of bits are logic.
+"""
 
 from __future__ import annotations
 
 from typing import Any, Protocol
 
+import numpy as np
+
 from actorgraph.graph import Node, build
 from actorgraph.op import Sample
-from actorgraph.operands import naming_itself
-from actorgraph.ops._declare import Binary, binary, nary_elementwise, unary
-from actorgraph.ops._docs import raises
-from actorgraph.ops._rules import declare
-from actorgraph.ops.casting import astype
-from actorgraph.ops.counting import all  # noqa: A004 - NumPy's name
+from actorgraph.ops._declare import Binary, Unary, binary, nary_elementwise, unary
+from actorgraph.ops._rules import declare, on, raises
+from actorgraph.ops.arithmetic import multiply, neg, power, sign
+from actorgraph.ops.counting import all as all_of
+from actorgraph.ops.elementwise import astype, trunc, where
+from actorgraph.ops.linalg import lifted_pair
 
 __all__ = [
-    "allclose", "array_equal", "equal", "greater", "greater_equal", "isclose", "less",
-    "less_equal", "logical_and", "logical_not", "logical_or", "logical_xor", "not_equal",
+    "allclose", "array_equal", "bitwise_and", "bitwise_count", "bitwise_not", "bitwise_or",
+    "bitwise_xor", "copysign", "equal", "float_power", "fmod", "frac", "frexp", "gcd", "greater",
+    "greater_equal", "heaviside", "isclose", "lcm", "ldexp", "left_shift", "less", "less_equal",
+    "logical_and", "logical_not", "logical_or", "logical_xor", "modf", "nextafter", "not_equal",
+    "right_shift", "signbit", "spacing",
 ]  # fmt: skip
 
 _NONE = (None, None)
@@ -61,16 +69,13 @@ logical_not = unary(
 )
 
 
-# -- closeness --------------------------------------------------------------------------------
-
-
 _DEFAULTS = {"rtol": 1e-5, "atol": 1e-8, "equal_nan": False}
 
 _ISCLOSE = nary_elementwise(
     "isclose", "n[*s] -> n[*t] -> bool[*s|t]", lambda xp, x, y, **attrs: xp.isclose(x, y, **attrs),
     (None, None), flops=8,
     samples=tuple(
-        Sample(shapes, _DEFAULTS)
+        on(*shapes, **_DEFAULTS)
         for shapes in (((3, 4), (4,)), ((), (3,)), ((0, 2), (2,)))
     ),
     doc="Whether abs(x - y) <= atol + rtol * abs(y).",
@@ -104,21 +109,17 @@ def isclose(
     return build(_ISCLOSE, x, y, **attrs)
 
 
-@naming_itself
 def allclose(
     x: Any, y: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
 ) -> Node:
     """Whether all elements are close, as ``numpy.allclose``; parameters as those of `isclose`."""
-    return all(isclose(x, y, rtol, atol, equal_nan))
+    return all_of(isclose(x, y, rtol, atol, equal_nan))
 
 
 _ARRAY_EQUAL = declare(
     "array_equal", "a[*s] -> a[*t] -> bool[]",
     lambda xp, x, y, equal_nan: xp.asarray(xp.array_equal(x, y, equal_nan)), vjp=(None, None),
-    samples=tuple(
-        Sample(shapes, {"equal_nan": True})
-        for shapes in (((3, 4), (3, 4)), ((2,), (3,)))
-    ),
+    samples=tuple(on(*shapes, equal_nan=True) for shapes in (((3, 4), (3, 4)), ((2,), (3,)))),
     doc="Whether two arrays have one shape and equal elements.",
 )  # fmt: skip
 
@@ -143,3 +144,173 @@ def array_equal(x: Any, y: Any, equal_nan: bool = False) -> Node:
     dtype('bool')
     """
     return build(_ARRAY_EQUAL, x, y, equal_nan=bool(equal_nan))
+
+
+_SHAPES: Any = (((3, 4), (3, 4)), ((3, 4), (4,)), ((), (3,)), ((0, 2), (2,)))
+
+
+def _ints(name: str, doc: str, notes: str = "") -> Binary:
+    samples = tuple(Sample(shapes, ints={0: 40, 1: 7}) for shapes in _SHAPES)
+    return binary(
+        name, name, (None, None), doc, scheme="i[*s] -> i[*t] -> i[*s|t]", samples=samples,
+        notes=notes,
+    )  # fmt: skip
+
+
+def _one_int(name: str, ufunc: str, doc: str, result: str) -> Unary:
+    samples = tuple(Sample((shape,), ints={0: 40}) for shape in ((3, 4), (), (0, 2)))
+    return unary(name, ufunc, None, doc, scheme=f"i[*s] -> {result}[*s]", samples=samples)
+
+
+def _is_bool(value: Any) -> bool:
+    return isinstance(value, bool) or getattr(getattr(value, "dtype", None), "kind", "") == "b"
+
+
+def _or_logic(bits: Any, logic: Any) -> Any:
+    """Return the op on bits that of bools is logic."""
+
+    def either(*values: Any) -> Node:
+        result: Node = (logic if all(map(_is_bool, values)) else bits)(*values)
+        return result
+
+    either.__name__ = either.__qualname__ = bits.__name__
+    either.__module__, either.__doc__ = bits.__module__, bits.__doc__
+    return either
+
+
+_OF_BOOLS = "Of bools it is `logical_{}`."
+
+bitwise_and: Binary = _or_logic(
+    _ints("bitwise_and", "Bits that both integers have.", _OF_BOOLS.format("and")),
+    logical_and,
+)
+bitwise_or: Binary = _or_logic(
+    _ints("bitwise_or", "Bits that one of two integers has.", _OF_BOOLS.format("or")),
+    logical_or,
+)
+bitwise_xor: Binary = _or_logic(
+    _ints("bitwise_xor", "Bits in which two integers differ.", _OF_BOOLS.format("xor")),
+    logical_xor,
+)
+bitwise_not: Unary = _or_logic(
+    _one_int("bitwise_not", "invert", "All bits the other way; of bools `logical_not`.", "i"),
+    logical_not,
+)
+left_shift = _ints("left_shift", "x times 2 ** y, without the bits that are shifted out.")
+right_shift = _ints("right_shift", "x divided by 2 ** y, rounded down.")
+bitwise_count = _one_int(
+    "bitwise_count", "bitwise_count", "Number of bits that are 1 in abs(x).", "uint8"
+)
+gcd = _ints("gcd", "Greatest common divisor.")
+lcm = _ints("lcm", "Least common multiple.")
+
+
+_PAIR, _FLOAT = "f[*s] -> f[*t] -> f[*s|t]", "f[*s] -> f[*s]"
+
+copysign: Binary = binary(
+    "copysign", "copysign", (lambda t, z, x, y: t * (sign(x) * copysign(1.0, y)), None),
+    "The size of x with the sign of y.", scheme=_PAIR,
+    notes="The gradient of x is 1 or -1, 0 at 0; that of y is zero.",
+)  # fmt: skip
+fmod = binary(
+    "fmod", "fmod", (lambda t, z, x, y: t, lambda t, z, x, y: -(t * trunc(x / y))),
+    "Remainder of a division rounded towards zero, with the sign of x.",
+    scheme="r[*s] -> r[*t] -> r[*s|t]", low=0.5, flops=40,
+    notes="Gradients: 1 for x, -trunc(x / y) for y.",
+)  # fmt: skip
+heaviside = binary(
+    "heaviside", "heaviside", (None, lambda t, z, x, y: where(x == 0, t, 0)),
+    "0 where x < 0, 1 where x > 0, and y where x is 0.", scheme=_PAIR,
+    notes="Piecewise constant in x: only y has a gradient, where x is 0.",
+)  # fmt: skip
+nextafter = binary(
+    "nextafter", "nextafter", (lambda t, z, x, y: t, None), "The float next to x towards y.",
+    scheme=_PAIR, notes="The gradient of x is 1, that of y zero.",
+)  # fmt: skip
+signbit = unary(
+    "signbit", "signbit", None, "Whether the sign is minus, of -0.0 too.",
+    scheme="f[*s] -> bool[*s]",
+)  # fmt: skip
+spacing = unary(
+    "spacing", "spacing", None, "Distance to the next float away from zero.", scheme=_FLOAT,
+    notes="Piecewise constant: its gradient is zero.",
+)  # fmt: skip
+frac: Unary = unary(
+    "frac", lambda xp, x: xp.modf(x)[0], lambda t, y, x: t, "x without its integer part.",
+    scheme=_FLOAT, notes="The gradient is 1.",
+)  # fmt: skip
+
+_ldexp: Binary = binary(
+    "ldexp", lambda xp, x, y: xp.ldexp(x, y).astype(x.dtype, copy=False),
+    (lambda t, z, x, y: _ldexp(t, y), None),
+    "x times 2 ** y, for integers y.", scheme="f[*s] -> i[*t] -> f[*s|t]",
+    samples=tuple(
+        Sample(shapes, ints={1: 5})
+        for shapes in (((3, 4), (3, 4)), ((3, 4), (4,)), ((), (3,)), ((0, 2), (2,)))
+    ),
+)  # fmt: skip
+_exponent = unary(
+    "frexp_exponent", lambda xp, x: xp.frexp(x)[1], None,
+    "The exponent of 2 that leaves a mantissa from 0.5 to 1.", scheme="f[*s] -> int32[*s]",
+)  # fmt: skip
+
+
+def ldexp(x: Any, y: Any) -> Node:
+    """Multiply by powers of 2, as ``numpy.ldexp``.
+
+    Parameters
+    ----------
+    x : node or array
+        Float, or of the dtype of `y`.
+    y : node or array
+        Integers, which have no gradient; or as in PyTorch floats or complex numbers, which have.
+
+    Examples
+    --------
+    >>> import actorgraph as ag
+    >>> import numpy as np
+    >>> ag.ops.ldexp(ag.Graph().input("x", (3,)), np.array([1, 2, 3])).shape
+    (3,)
+    """
+    x, y = lifted_pair(x, y, "ldexp")
+    return _ldexp(x, y) if y.dtype.kind in "iu" else multiply(x, power(2.0, y))
+
+
+def frexp(x: Node) -> tuple[Node, Node]:
+    """Return mantissas and exponents, as ``numpy.frexp``: ``x = mantissa * 2 ** exponent``.
+
+    Parameters
+    ----------
+    x : node
+        Float.
+
+    Returns
+    -------
+    tuple of Node
+        The mantissa, of a size from 0.5 to 1, and the exponent, int32, which has no gradient.
+
+    Examples
+    --------
+    >>> import actorgraph as ag
+    >>> ag.ops.frexp(ag.Graph().input("x", (3,)))[1].dtype
+    dtype('int32')
+    """
+    exponent = _exponent(x)
+    return _ldexp(x, neg(exponent)), exponent
+
+
+def modf(x: Node) -> tuple[Node, Node]:
+    """Return the fraction and the integer part, each with the sign of `x`, as ``numpy.modf``."""
+    return frac(x), trunc(x)
+
+
+def float_power(x: Any, y: Any) -> Node:
+    """Return ``x ** y`` in float64, or complex128, as ``numpy.float_power``."""
+    return power(_widest(x), _widest(y))
+
+
+def _widest(value: Any) -> Any:
+    if isinstance(value, Node):
+        return astype(value, "complex128" if value.dtype.kind == "c" else "float64")
+    array = np.asarray(value)
+    return array.astype("complex128" if array.dtype.kind == "c" else "float64")[()]

@@ -1,40 +1,53 @@
-"""Reductions whose results are ints or bools, without gradient, and counts in bins."""
+"""Reductions to ints or bools, counts in bins, and reductions of the elements that count.
+
+Those count where a mask holds, or that are not NaN.  `reduce_where` is NumPy's ``where=`` and
+``initial=``; the nan-family is the case that the mask is ``~isnan(x)``.  What does not count is
+replaced by the identity of the reduction and gets no gradient.  `nanmax` and `nanmin` stand with
+`max`, `nanmedian` and `nanquantile` with `median`.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from math import nan
+from typing import Any, Protocol
 
 import numpy as np
 
 from actorgraph.errors import GraphError, GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import KEPT, Attrs, Op, Sample
-from actorgraph.operands import as_node, naming_itself
+from actorgraph.operands import as_node
 from actorgraph.ops._declare import Reduction, documented, reduction
-from actorgraph.ops._docs import raises
-from actorgraph.ops._rules import declare
+from actorgraph.ops._rules import declare, on, raises
+from actorgraph.ops.arithmetic import abs as size_of_each
+from actorgraph.ops.arithmetic import add, is_complex, multiply, sqrt, square
 from actorgraph.ops.assignment import index_add
 from actorgraph.ops.broadcasting import axes_of, broadcast_like, reduced_shape
-from actorgraph.ops.casting import astype
-from actorgraph.ops.creation import linspace, ones_like, zeros
+from actorgraph.ops.broadcasting import sum as sum_of
+from actorgraph.ops.creation import full, linspace, ones_like, zeros
+from actorgraph.ops.elementwise import astype, isnan, maximum, minimum, where
+from actorgraph.ops.elementwise import where as choose
 from actorgraph.ops.indexing import take
+from actorgraph.ops.reductions import cumprod, cumsum, mean, nanmax, nanmin, prod
 from actorgraph.ops.reductions import max as max_of
 from actorgraph.ops.reductions import min as min_of
 from actorgraph.ops.reshaping import ravel
-from actorgraph.ops.selection import where
 from actorgraph.ops.sorting import searchsorted
+from actorgraph.ops.statistics import std, var
 from actorgraph.types import UNKNOWN, Checks, Shape
 
 __all__ = [
     "all", "any", "argmax", "argmin", "bincount", "count_nonzero", "digitize", "histogram",
+    "nanargmax", "nanargmin", "nancumprod", "nancumsum", "nanmean", "nanprod", "nanstd", "nansum",
+    "nanvar",
 ]  # fmt: skip
 
-any = reduction(  # noqa: A001 - NumPy's name
+any = reduction(
     "any", "a[*s] -> bool[*out]",
     lambda xp, x, axis, keepdims: xp.any(x, axis=axis, keepdims=keepdims),
     "Whether an element over axes is not zero.", notes="Of no elements False; no gradient.",
 )  # fmt: skip
-all = reduction(  # noqa: A001 - NumPy's name
+all = reduction(
     "all", "a[*s] -> bool[*out]",
     lambda xp, x, axis, keepdims: xp.all(x, axis=axis, keepdims=keepdims),
     "Whether no element over axes is zero.", notes="Of no elements True; no gradient.",
@@ -51,9 +64,6 @@ count_nonzero = reduction(
 )  # fmt: skip
 
 
-# -- argmax and argmin ------------------------------------------------------------------------
-
-
 def _position_shape(checks: Checks, x: Shape, *, axis: int | None, keepdims: bool) -> Shape:
     axes = tuple(range(len(x))) if axis is None else (axis,)
     if [i for i in axes if x[i] == 0]:
@@ -62,9 +72,9 @@ def _position_shape(checks: Checks, x: Shape, *, axis: int | None, keepdims: boo
 
 
 _POSITIONS = (
-    Sample(((3, 4),), {"axis": None, "keepdims": False}),
-    Sample(((2, 3, 4),), {"axis": 1, "keepdims": True}),
-    Sample(((),), {"axis": None, "keepdims": False}),
+    on((3, 4), axis=None, keepdims=False),
+    on((2, 3, 4), axis=1, keepdims=True),
+    on((), axis=None, keepdims=False),
 )
 
 
@@ -99,12 +109,6 @@ def _position(name: str, doc: str) -> Reduction:
 
 argmax = _position("argmax", "Position of the maximum along an axis.")
 argmin = _position("argmin", "Position of the minimum along an axis.")
-
-
-# -- histograms -------------------------------------------------------------------------------
-
-
-# -- bincount ---------------------------------------------------------------------------------
 
 
 def _bincount_scheme(arity: int, attrs: Attrs) -> str:
@@ -163,9 +167,6 @@ def bincount(x: Node, weights: Any = None, minlength: int = 0) -> Node:
     return build(_BINCOUNT, *operands, minlength=int(minlength))
 
 
-# -- digitize ---------------------------------------------------------------------------------
-
-
 def _sorted_edges(x: Node, bins: Any, what: str) -> tuple[Node, Node]:
     """Return edges in rising order and `x` in one dtype; what is no node is checked."""
     if isinstance(bins, Node):
@@ -179,7 +180,6 @@ def _sorted_edges(x: Node, bins: Any, what: str) -> tuple[Node, Node]:
 
 
 @raises(shapes="The edges have not one dim, or are in no order.")
-@naming_itself
 def digitize(x: Node, bins: Any, right: bool = False) -> Node:
     """Tell in which bin each element lies, as ``numpy.digitize``; no gradient.
 
@@ -196,8 +196,7 @@ def digitize(x: Node, bins: Any, right: bool = False) -> Node:
 
     Returns
     -------
-    Node
-        Of int64, in the shape of `x`.
+    Node of int64, in the shape of `x`
     """
     side = "left" if right else "right"
     falling = (
@@ -206,9 +205,6 @@ def digitize(x: Node, bins: Any, right: bool = False) -> Node:
     edges, x = _sorted_edges(x, bins[::-1] if falling else bins, "digitize")
     place = searchsorted(edges, x, side)
     return len(bins) - place if falling else place
-
-
-# -- histogram --------------------------------------------------------------------------------
 
 
 def _edges(x: Node, bins: Any, limits: Any) -> tuple[Node, Node]:
@@ -232,13 +228,8 @@ def _edges(x: Node, bins: Any, limits: Any) -> tuple[Node, Node]:
     return x.graph.constant(np.linspace(first, last, int(bins) + 1), x.dtype), x
 
 
-@naming_itself
 def histogram(
-    x: Node,
-    bins: Any = 10,
-    range: Any = None,  # noqa: A002 - NumPy's name
-    density: bool = False,
-    weights: Any = None,
+    x: Node, bins: Any = 10, range: Any = None, density: bool = False, weights: Any = None
 ) -> tuple[Node, Node]:
     """Count the elements in bins, as ``numpy.histogram``.
 
@@ -283,3 +274,166 @@ def histogram(
     if density:
         counts = counts / (edges[1:] - edges[:-1]) / counts.sum()
     return counts, edges
+
+
+# The reduction, its identity, and what joins a result with an initial value.
+_JOINS: dict[str, tuple[Reduction, Any, Any]] = {
+    "sum": (sum_of, 0, add), "prod": (prod, 1, multiply),
+    "max": (max_of, None, maximum), "min": (min_of, None, minimum),
+    "any": (any, False, None), "all": (all, True, None),
+}  # fmt: skip
+
+
+def reduce_where(
+    name: str, x: Node, axis: Any = None, keepdims: bool = False, initial: Any = None,
+    where: Any = True, **ddof: int,
+) -> Node:  # fmt: skip
+    """Reduce over `axis` the elements where a mask holds, joined with `initial`, as NumPy does.
+
+    Parameters
+    ----------
+    name : str
+        sum, prod, max, min, any, all, mean, var or std; with "nan" before it NaN counts no more.
+    x : node
+    axis, keepdims
+        As of the reduction.
+    initial : scalar or node, optional
+        `max` and `min` need it where a mask is given.
+    where : bool, array or node
+        Broadcasts to `x`.
+    **ddof : int
+        Of var and std.
+    """
+    mask = None if where is True else _mask_of(x, where, name)
+    if name.startswith("nan"):
+        mask = ~isnan(x) if mask is None else mask & ~isnan(x)
+        name = name.removeprefix("nan")
+    if name in _MOMENTS:
+        if x.dtype.kind in "biu":
+            raise GraphTypeError(f"{name} of {x!r}: convert it first, .astype('float64')")
+        moment = _MOMENTS[name][mask is not None]
+        given = (x,) if mask is None else (x, mask)
+        found: Node = moment(*given, axis, keepdims, **ddof)
+        return found
+    plain, identity, join = _JOINS[name]
+    identity = initial if identity is None else identity
+    if mask is not None:
+        if identity is None:
+            raise GraphTypeError(f"{name} with where= takes initial= too: no entry may be left")
+        x = choose(mask, x, identity)
+    axes = axes_of(axis, x.ndim, name)
+    if initial is not None and 0 in [x.dims[i] for i in axes]:
+        kept = [1 if i in axes else dim for i, dim in enumerate(x.dims)]
+        dims = kept if keepdims else [dim for i, dim in enumerate(kept) if i not in axes]
+        return full(x.graph, dims, initial, x.dtype)
+    found = plain(x, axis, keepdims)
+    if initial is not None:
+        found = join(found, initial)
+    return found
+
+
+def _mask_of(x: Node, where: Any, name: str) -> Node:
+    mask = x.graph.lift(where if isinstance(where, Node) else np.asarray(where))
+    if mask.dtype.kind != "b":
+        raise GraphTypeError(f"{name}: where= is a mask of bools, got {mask!r}")
+    return broadcast_like(mask, x)
+
+
+def _count(mask: Node, like: Node, axis: Any, keepdims: bool, ddof: float = 0) -> Node:
+    """Return how many elements count, less `ddof`; NaN for none, so that nothing divides by 0."""
+    real = size_of_each(like) if is_complex(like) else like
+    left = sum_of(astype(mask, real.dtype), axis, keepdims) - ddof
+    return choose(left > 0, left, nan)
+
+
+def _mean(x: Node, mask: Node, axis: Any, keepdims: bool) -> Node:
+    total = sum_of(choose(mask, x, 0), axis, keepdims)
+    count = _count(mask, x, axis, keepdims)
+    # A complex number that is divided by NaN warns; its product with NaN does not.
+    return total * astype(1 / count, x.dtype) if is_complex(x) else total / count
+
+
+def _var(x: Node, mask: Node, axis: Any, keepdims: bool, ddof: float = 0) -> Node:
+    off = choose(mask, x - _mean(x, mask, axis, keepdims=True), 0)
+    total = sum_of(square(size_of_each(off) if is_complex(x) else off), axis, keepdims)
+    return total / _count(mask, x, axis, keepdims, ddof)
+
+
+def _std(x: Node, mask: Node, axis: Any, keepdims: bool, ddof: float = 0) -> Node:
+    spread = _var(x, mask, axis, keepdims, ddof)
+    # As of `std`, the gradient is 0 where all elements are equal.
+    return choose(spread == 0, 0, sqrt(choose(spread == 0, 1, spread)))
+
+
+_MOMENTS: dict[str, tuple[Any, Any]] = {
+    "mean": (mean, _mean), "var": (var, _var), "std": (std, _std),
+}  # fmt: skip
+
+
+class _Spread(Protocol):
+    def __call__(
+        self, x: Any, axis: Any = None, keepdims: bool = False, *, ddof: int = 0
+    ) -> Node: ...
+
+
+def _passing_over_nan(name: str, of_none: str, spread: bool = False) -> Any:
+    """Return the reduction of a name over what is not NaN."""
+
+    def function(x: Node, axis: Any = None, keepdims: bool = False) -> Node:
+        return reduce_where(f"nan{name}", x, axis, keepdims)
+
+    def spread_function(
+        x: Node, axis: Any = None, keepdims: bool = False, *, ddof: int = 0
+    ) -> Node:
+        return reduce_where(f"nan{name}", x, axis, keepdims, ddof=ddof)
+
+    found: Any = spread_function if spread else function
+    found.__name__ = found.__qualname__ = f"nan{name}"
+    found.__module__ = "actorgraph.ops"
+    found.__doc__ = (
+        f"`{name}` over axes of what is not NaN, as ``numpy.nan{name}``; {of_none}.\n\n"
+        "NaN gets no gradient.\n\n"
+        "Parameters\n----------\nx : node\naxis : int, tuple of int, or None for all\n"
+        "keepdims : bool\n    Keep the axes as dims of size 1.\n"
+        + ("ddof : int\n    Degrees of freedom to subtract.\n" if spread else "")
+        + "\nReturns\n-------\nNode\n\nRaises\n------\nGraphTypeError, ShapeError\n"
+        f"    As `{name}` does.\n"
+    )
+    return found
+
+
+nansum: Reduction = _passing_over_nan("sum", "0 of none")
+nanprod: Reduction = _passing_over_nan("prod", "1 of none")
+nanmean: Reduction = _passing_over_nan("mean", "NaN of none, without a warning")
+nanvar: _Spread = _passing_over_nan("var", "NaN of no more than `ddof`", spread=True)
+nanstd: _Spread = _passing_over_nan("std", "NaN of no more than `ddof`", spread=True)
+
+
+def nancumsum(x: Node, axis: int | None = None) -> Node:
+    """Running sum with NaN as 0, as ``numpy.nancumsum``; parameters as those of `cumsum`."""
+    return cumsum(choose(isnan(x), 0, x), axis)
+
+
+def nancumprod(x: Node, axis: int | None = None) -> Node:
+    """Running product with NaN as 1, as ``numpy.nancumprod``; parameters as those of `cumprod`."""
+    return cumprod(choose(isnan(x), 1, x), axis)
+
+
+def _position_of(x: Node, extremum: Reduction, axis: int | None, keepdims: bool) -> Node:
+    return argmax(astype(x == extremum(x, axis, keepdims=True), "int8"), axis, keepdims)
+
+
+def nanargmax(x: Node, axis: int | None = None, keepdims: bool = False) -> Node:
+    """Position of the largest element that is not NaN; parameters as those of `argmax`.
+
+    0 where all are NaN, for which ``numpy.nanargmax`` raises.
+    """
+    return _position_of(x, nanmax, axis, keepdims)
+
+
+def nanargmin(x: Node, axis: int | None = None, keepdims: bool = False) -> Node:
+    """Position of the smallest element that is not NaN; parameters as those of `argmin`.
+
+    0 where all are NaN, for which ``numpy.nanargmin`` raises.
+    """
+    return _position_of(x, nanmin, axis, keepdims)

@@ -14,12 +14,10 @@ import numpy as np
 
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Graph, Node, build
-from actorgraph.op import Op, Sample
-from actorgraph.operands import naming_itself
-from actorgraph.ops._docs import raises
-from actorgraph.ops._rules import add_all, declare
-from actorgraph.ops.broadcasting import add, broadcast_like, broadcast_to, expand_dims, sum  # noqa: A004
-from actorgraph.ops.casting import astype
+from actorgraph.op import Op
+from actorgraph.ops._rules import add_all, declare, on, raises
+from actorgraph.ops.broadcasting import add, broadcast_like, broadcast_to, expand_dims, sum
+from actorgraph.ops.elementwise import astype
 from actorgraph.ops.shaping import swapaxes
 from actorgraph.types import UNKNOWN, Dim, Shape, dim_max, dtype_of, shape_from, symbol
 
@@ -36,9 +34,6 @@ def _graph_of(graph: Any, what: str) -> Graph:
             f"{what} takes a graph, or a node of it, as its first argument, got {graph!r}"
         )
     return found
-
-
-# -- one value --------------------------------------------------------------------------------
 
 
 @raises(
@@ -93,10 +88,7 @@ def ones(graph: Any, shape: Any, dtype: Any = "float32") -> Node:
     return full(graph, shape, 1, dtype)
 
 
-@raises(
-    types="The dtype cannot hold the value.", shapes="The value does not broadcast to the shape.",
-)  # fmt: skip
-@naming_itself
+@raises("The dtype cannot hold the value.", "The value does not broadcast to the shape.")
 def full_like(x: Node, fill_value: Any, dtype: Any = None) -> Node:
     """Return an array of one value in the shape of `x`, also where only a run knows it.
 
@@ -127,9 +119,6 @@ def ones_like(x: Node, dtype: Any = None) -> Node:
     return full_like(x, 1, dtype)
 
 
-# -- arange -----------------------------------------------------------------------------------
-
-
 def _counted(xp: Any, offset: Any, first: int, size: int, step: int) -> Any:
     numbers = xp.arange(first, first + size * step, step, dtype=offset.dtype)
     numbers += offset
@@ -141,9 +130,8 @@ _ARANGE: Op = declare(
     vjp=(lambda ct, y, offset, **attrs: sum(ct),),
     jvp=lambda tans, y, offset, **attrs: broadcast_like(tans[0], y),
     samples=(
-        Sample(((),), {"first": 0, "size": 4, "step": 2}),
-        Sample(((),), {"first": 3, "size": 3, "step": -1}),
-        Sample(((),), {"first": 0, "size": 0, "step": 1}),
+        on((), first=0, size=4, step=2), on((), first=3, size=3, step=-1),
+        on((), first=0, size=0, step=1),
     ),
     doc="Numbers from an offset on, as many as the run says.",
 )  # fmt: skip
@@ -167,8 +155,7 @@ def arange(graph: Any, start: Any, stop: Any = None, step: Any = 1, dtype: Any =
 
     Returns
     -------
-    Node
-        One dim; a constant where the numbers are known.
+    Node: one dim; a constant where the numbers are known
 
     Examples
     --------
@@ -198,9 +185,6 @@ def arange(graph: Any, start: Any, stop: Any = None, step: Any = 1, dtype: Any =
     return build(_ARANGE, home.constant(0, kind), first=first, size=size, step=step)
 
 
-# -- linspace ---------------------------------------------------------------------------------
-
-
 def _linspace_forward(xp: Any, start: Any, stop: Any, num: int, endpoint: bool) -> Any:
     return xp.linspace(start, stop, num, endpoint=endpoint, dtype=start.dtype)
 
@@ -225,10 +209,8 @@ _LINSPACE: Op = declare(
     "linspace", "x[] -> x[] -> x[*out]", _linspace_forward,
     shape=lambda checks, start, stop, num, endpoint: (num,), vjp=_linspace_vjp, jvp=_linspace_jvp,
     samples=(
-        Sample(((), ()), {"num": 5, "endpoint": True}),
-        Sample(((), ()), {"num": 4, "endpoint": False}),
-        Sample(((), ()), {"num": 1, "endpoint": True}),
-        Sample(((), ()), {"num": 0, "endpoint": True}),
+        on((), (), num=5, endpoint=True), on((), (), num=4, endpoint=False),
+        on((), (), num=1, endpoint=True), on((), (), num=0, endpoint=True),
     ),
     doc="Evenly spaced numbers between two.",
 )  # fmt: skip
@@ -269,19 +251,11 @@ def linspace(
 
 
 def logspace(
-    graph: Any,
-    start: Any,
-    stop: Any,
-    num: Any = 50,
-    endpoint: bool = True,
-    base: float = 10.0,
+    graph: Any, start: Any, stop: Any, num: Any = 50, endpoint: bool = True, base: float = 10.0,
     dtype: Any = None,
-) -> Node:
+) -> Node:  # fmt: skip
     """Return ``base ** linspace(start, stop)``, as ``numpy.logspace``; parameters of `linspace`."""
     return float(base) ** linspace(graph, start, stop, num, endpoint, dtype)
-
-
-# -- eye and meshgrid -------------------------------------------------------------------------
 
 
 @raises(shapes="A size is negative or None.")
@@ -300,8 +274,7 @@ def eye(graph: Any, n: Any, m: Any = None, k: int = 0, dtype: Any = "float32") -
 
     Returns
     -------
-    Node
-        A constant where the sizes are known.
+    Node: a constant where the sizes are known
     """
     home = _graph_of(graph, "eye")
     rows, columns = shape_from((n, n if m is None else m))

@@ -18,16 +18,13 @@ import numpy as np
 from actorgraph.errors import GraphTypeError
 from actorgraph.graph import Node, build
 from actorgraph.op import Op, Sample
-from actorgraph.ops._device import combine_at, raise_if, running
-from actorgraph.ops._docs import raises
-from actorgraph.ops._half import through_float32
-from actorgraph.ops._rules import add_all, declare
-from actorgraph.ops.broadcasting import broadcast_like, sum  # noqa: A004
-from actorgraph.ops.casting import astype
+from actorgraph.ops._arrays import combine_at, raise_if, running, through_float32
+from actorgraph.ops._rules import declare, raises, tangents
+from actorgraph.ops.broadcasting import broadcast_like, sum
+from actorgraph.ops.elementwise import astype, maximum
 from actorgraph.ops.indexing import check_classes
 from actorgraph.ops.losses import check_reduction, reduced
 from actorgraph.ops.reductions import mean
-from actorgraph.ops.selection import maximum
 
 __all__ = ["ctc_loss"]
 
@@ -191,9 +188,6 @@ def _check(xp: Any, shape: Any, targets: Any, steps: Any, counts: Any, blank: in
         raise ValueError(f"ctc_loss: blank {blank} is not a class, there are {shape[2]}")
 
 
-# -- forward passes ---------------------------------------------------------------------------
-
-
 @through_float32
 def _loss_forward(
     xp: Any, log_probs: Any, targets: Any, *lengths: Any, blank: int, zero_infinity: bool
@@ -214,20 +208,11 @@ def _pull_forward(
 
 @through_float32
 def _curvature_forward(
-    xp: Any,
-    u: Any,
-    ct: Any,
-    log_probs: Any,
-    targets: Any,
-    *lengths: Any,
-    blank: int,
+    xp: Any, u: Any, ct: Any, log_probs: Any, targets: Any, *lengths: Any, blank: int,
     zero_infinity: bool,
-) -> Any:
+) -> Any:  # fmt: skip
     lattice = _Lattice(xp, log_probs, targets, lengths, blank)
     return lattice.scatter(lattice.posterior_tangent(u) * -ct[:, None])
-
-
-# -- rules ------------------------------------------------------------------------------------
 
 
 def _ones(like: Node) -> Node:
@@ -238,29 +223,12 @@ def _per_sample(left: Node, right: Node) -> Node:
     return sum(left * right, (0, 2))
 
 
-def _loss_jvp(tans: Any, y: Node, log_probs: Node, *rest: Node, **attrs: Any) -> Node | None:
-    if tans[0] is None:
-        return None
-    return _per_sample(tans[0], build(_PULL, _ones(y), log_probs, *rest, **attrs))
-
-
 def _pull_vjp(
     argnum: int, u: Node, g: Node, ct: Node, log_probs: Node, *rest: Node, **attrs: Any
 ) -> Node | None:
     if argnum == 0:
         return _per_sample(u, build(_PULL, _ones(ct), log_probs, *rest, **attrs))
     return build(_CURVATURE, u, ct, log_probs, *rest, **attrs) if argnum == 1 else None
-
-
-def _pull_jvp(
-    tans: Any, g: Node, ct: Node, log_probs: Node, *rest: Node, **attrs: Any
-) -> Node | None:
-    parts = []
-    if tans[0] is not None:
-        parts.append(build(_PULL, tans[0], log_probs, *rest, **attrs))
-    if tans[1] is not None:
-        parts.append(build(_CURVATURE, tans[1], ct, log_probs, *rest, **attrs))
-    return add_all(parts)
 
 
 def _no_third_order() -> NoReturn:
@@ -279,19 +247,6 @@ def _curvature_vjp(
     return _no_third_order() if argnum == 2 else None
 
 
-def _curvature_jvp(
-    tans: Any, h: Node, u: Node, ct: Node, log_probs: Node, *rest: Node, **attrs: Any
-) -> Node | None:
-    if tans[2] is not None:
-        _no_third_order()
-    parts = []
-    if tans[0] is not None:
-        parts.append(build(_CURVATURE, tans[0], ct, log_probs, *rest, **attrs))
-    if tans[1] is not None:
-        parts.append(build(_CURVATURE, u, tans[1], log_probs, *rest, **attrs))
-    return add_all(parts)
-
-
 _REST = "i[n, s] -> i1[n] -> i2[n]"
 _ATTRS = {"blank": 0, "zero_infinity": True}
 _INTS = ((2, 2), (2,), (2,))
@@ -302,21 +257,35 @@ _LOSS: Op = declare(
         lambda ct, y, log_probs, *rest, **attrs: build(_PULL, ct, log_probs, *rest, **attrs), None,
         None, None,
     ),
-    jvp=_loss_jvp, cost=lambda shapes, result, attrs: 60 * shapes[0][0] * prod(shapes[1]),
+    jvp=tangents(
+        lambda t, y, log_probs, *rest, **attrs: _per_sample(
+            t, build(_PULL, _ones(y), log_probs, *rest, **attrs)
+        )
+    ),
+    cost=lambda shapes, result, attrs: 60 * shapes[0][0] * prod(shapes[1]),
     samples=(Sample(((5, 2, 3), *_INTS), _ATTRS, ints={1: 3, 2: 6, 3: 3}),),
     doc="Negative log-likelihood of label sequences, each sample's.",
 )  # fmt: skip
 
 _PULL: Op = declare(
     "ctc_pull", f"f[n] -> f[t, n, c] -> {_REST} -> f[t, n, c]", _pull_forward, vjp=_pull_vjp,
-    jvp=_pull_jvp, cost=lambda shapes, result, attrs: 120 * shapes[1][0] * prod(shapes[2]),
+    jvp=tangents(
+        lambda t, g, ct, *rest, **attrs: build(_PULL, t, *rest, **attrs),
+        lambda t, g, ct, *rest, **attrs: build(_CURVATURE, t, ct, *rest, **attrs),
+    ),
+    cost=lambda shapes, result, attrs: 120 * shapes[1][0] * prod(shapes[2]),
     samples=(Sample(((2,), (5, 2, 3), *_INTS), _ATTRS, ints={2: 3, 3: 6, 4: 3}),),
     doc="Gradient of ctc_loss with respect to the log-probabilities.",
 )  # fmt: skip
 
 _CURVATURE: Op = declare(
     "ctc_curvature", f"f[t, n, c] -> f[n] -> f[t, n, c] -> {_REST} -> f[t, n, c]",
-    _curvature_forward, vjp=_curvature_vjp, jvp=_curvature_jvp,
+    _curvature_forward, vjp=_curvature_vjp,
+    jvp=tangents(
+        lambda t, h, u, *rest, **attrs: build(_CURVATURE, t, *rest, **attrs),
+        lambda t, h, u, ct, *rest, **attrs: build(_CURVATURE, u, t, *rest, **attrs),
+        lambda *_, **__: _no_third_order(),
+    ),
     cost=lambda shapes, result, attrs: 300 * shapes[0][0] * prod(shapes[3]),
     samples=(
         Sample(
@@ -327,21 +296,11 @@ _CURVATURE: Op = declare(
 )  # fmt: skip
 
 
-# -- what users call --------------------------------------------------------------------------
-
-
-@raises(
-    types="A dtype does not fit, or there is no such reduction.", shapes="The shapes do not fit.",
-)  # fmt: skip
+@raises("A dtype does not fit, or there is no such reduction.", "The shapes do not fit.")
 def ctc_loss(
-    log_probs: Node,
-    targets: Any,
-    input_lengths: Any,
-    target_lengths: Any,
-    blank: int = 0,
-    reduction: str = "mean",
-    zero_infinity: bool = False,
-) -> Node:
+    log_probs: Node, targets: Any, input_lengths: Any, target_lengths: Any, blank: int = 0,
+    reduction: str = "mean", zero_infinity: bool = False,
+) -> Node:  # fmt: skip
     """Return minus the log-probability of label sequences over all their alignments.
 
     The gradient is the true one with respect to `log_probs`, whether or not they are normalised.
@@ -365,8 +324,7 @@ def ctc_loss(
 
     Returns
     -------
-    Node
-        A scalar, or of shape (batch,).
+    Node: a scalar, or of shape (batch,)
 
     Examples
     --------

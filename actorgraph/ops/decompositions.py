@@ -17,10 +17,15 @@ import numpy as np
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import Memory, Op, Sample
-from actorgraph.operands import naming_itself
-from actorgraph.ops._device import raise_if
-from actorgraph.ops._docs import NO_LAPACK, NOT_SQUARE, raises
-from actorgraph.ops._matrix_rules import (
+from actorgraph.ops._arrays import raise_if
+from actorgraph.ops._rules import MIXED_LAPACK, NO_LAPACK, NOT_SQUARE, add_all, declare, on, raises
+from actorgraph.ops.arithmetic import neg
+from actorgraph.ops.broadcasting import expand_dims, squeeze, unbroadcast, zeros_like
+from actorgraph.ops.creation import eye
+from actorgraph.ops.indexing import getitem
+from actorgraph.ops.inverses import pinv, solve
+from actorgraph.ops.linalg import lifted_pair
+from actorgraph.ops.matrices import (
     SQUARE_SAMPLES,
     adjoint,
     as_matrices,
@@ -32,16 +37,9 @@ from actorgraph.ops._matrix_rules import (
     hermitian_array,
     known,
     read_rows,
+    tril,
+    triu,
 )
-from actorgraph.ops._rules import add_all, declare
-from actorgraph.ops.arithmetic import neg
-from actorgraph.ops.broadcasting import expand_dims, squeeze, unbroadcast, zeros_like
-from actorgraph.ops.creation import eye
-from actorgraph.ops.indexing import getitem
-from actorgraph.ops.inverses import solve
-from actorgraph.ops.linalg import lifted_pair
-from actorgraph.ops.matrices import tril, triu
-from actorgraph.ops.pseudo_inverse import pinv
 from actorgraph.ops.shaping import concatenate, swap_last
 from actorgraph.types import Checks, Shape
 
@@ -110,18 +108,14 @@ _SOLVE_TRIANGULAR: Op = declare(
     samples=(
         Sample(((3, 3), (3, 2)), {"upper": True, "unit": False}, low=0.5),
         Sample(((3, 3), (2, 3, 1)), {"upper": False, "unit": False}, low=0.5),
-        Sample(((2, 2, 2), (2, 2)), {"upper": True, "unit": True}),
-        Sample(((2, 2), (2, 2)), {"upper": False, "unit": True}),
-        Sample(((0, 0), (0, 2)), {"upper": False, "unit": False}),
+        on((2, 2, 2), (2, 2), upper=True, unit=True), on((2, 2), (2, 2), upper=False, unit=True),
+        on((0, 0), (0, 2), upper=False, unit=False),
     ),
     doc="Solution of systems of equations with triangular matrices.",
 )  # fmt: skip
 
 
-@raises(
-    types="The dtypes differ or are none that LAPACK takes.",
-    shapes="The matrices are not square, or the dims do not fit.",
-)  # fmt: skip
+@raises(MIXED_LAPACK, "The matrices are not square, or the dims do not fit.")
 def solve_triangular(
     a: Any, b: Any, *, upper: bool, left: bool = True, unitriangular: bool = False
 ) -> Node:
@@ -145,8 +139,7 @@ def solve_triangular(
 
     Returns
     -------
-    Node
-        Of the shape of `b`, broadcast.
+    Node of the shape of `b`, broadcast
 
     Examples
     --------
@@ -169,7 +162,6 @@ def solve_triangular(
 
 
 @raises(both="As `solve_triangular`.")
-@naming_itself
 def cholesky_solve(b: Any, factor: Any, upper: bool = False) -> Node:
     """Solve ``(L @ L^H) @ x = b`` for a Cholesky factor L, as ``torch.cholesky_solve``.
 
@@ -196,9 +188,6 @@ def cholesky_solve(b: Any, factor: Any, upper: bool = False) -> Node:
     return squeeze(result, -1) if b.ndim == 1 else result
 
 
-# -- complement -------------------------------------------------------------------------------
-
-
 def _turn_free_forward(xp: Any, ct: Any, y: Any) -> Any:
     inner = xp.conjugate(xp.swapaxes(y, -1, -2)) @ ct
     skew = xp.abs(inner - xp.conjugate(xp.swapaxes(inner, -1, -2)))
@@ -214,7 +203,7 @@ def _turn_free_forward(xp: Any, ct: Any, y: Any) -> Any:
 _TURN_FREE: Op = declare(
     "turn_free", "x[*s, m, n] -> x[*s, m, n] -> x[*s, m, n]", _turn_free_forward,
     vjp=(lambda ct, y, x, basis: ct, None), jvp=lambda tans, y, x, basis: tans[0],
-    samples=(Sample(((3, 1), (3, 1))), Sample(((2, 4, 0), (2, 4, 0)))), memory=Memory(is_view=True),
+    samples=(on((3, 1), (3, 1)), on((2, 4, 0), (2, 4, 0))), memory=Memory(is_view=True),
     doc="The cotangent of arbitrary vectors; raises where it depends on the choice.",
 )  # fmt: skip
 
@@ -232,7 +221,7 @@ _COMPLEMENT: Op = declare(
     "complement", "x[*s, m, n] -> x[*out]",
     lambda xp, x: xp.linalg.qr(x, "complete")[0][..., x.shape[-1] :], shape=_shape, vjp=(_vjp,),
     jvp=lambda tans, y, x: neg(adjoint(pinv(x)) @ adjoint(tans[0]) @ y), cost=cubic_cost(4),
-    samples=(Sample(((3, 2),)), Sample(((2, 2, 1),)), Sample(((2, 2),))),
+    samples=(on((3, 2)), on((2, 2, 1)), on((2, 2))),
     in_blas=True, doc="Orthonormal basis of what the columns of each matrix leave out.",
 )  # fmt: skip
 
@@ -240,12 +229,6 @@ _COMPLEMENT: Op = declare(
 def complement(x: Node) -> Node:
     """Return orthonormal columns that complete those of `x`, of rank n <= m, to a basis."""
     return build(_COMPLEMENT, x)
-
-
-# -- decompositions ---------------------------------------------------------------------------
-
-
-# -- cholesky ---------------------------------------------------------------------------------
 
 
 def _cholesky_vjp(ct: Node, y: Node, x: Node) -> Node:
@@ -263,10 +246,7 @@ _CHOLESKY: Op = declare(
     "cholesky", "x[*s, n, n] -> x[*s, n, n]",
     lambda xp, x: xp.linalg.cholesky(hermitian_array(xp, x)), vjp=(_cholesky_vjp,),
     jvp=_cholesky_jvp, cost=cubic_cost(1 / 3),
-    samples=(
-        Sample(((1, 1),), low=0.5), Sample(((3, 1, 1),), low=0.5), Sample(((0, 0),)),
-        Sample(((0, 2, 2),)),
-    ),
+    samples=(Sample(((1, 1),), low=0.5), Sample(((3, 1, 1),), low=0.5), on((0, 0)), on((0, 2, 2))),
     in_blas=True, doc="Lower Cholesky factor of each matrix.",
 )  # fmt: skip
 
@@ -289,8 +269,7 @@ def cholesky(x: Node, upper: bool = False) -> Node:
 
     Returns
     -------
-    Node
-        Lower triangles, or upper ones.
+    Node: lower triangles, or upper ones
 
     Examples
     --------
@@ -300,9 +279,6 @@ def cholesky(x: Node, upper: bool = False) -> Node:
     """
     lower = build(_CHOLESKY, as_square(x, "cholesky"))
     return adjoint(lower) if upper else lower
-
-
-# -- qr ---------------------------------------------------------------------------------------
 
 
 class QRResult(NamedTuple):
@@ -349,8 +325,7 @@ def _qr_jvp(tans: tuple[Node, ...], y: Node, x: Node) -> Node:
 
 _QR: Op = declare(
     "qr", "x[*s, m, n] -> x[*out]", _qr_forward, shape=_qr_shape, vjp=(_qr_vjp,), jvp=_qr_jvp,
-    cost=cubic_cost(4),
-    samples=(*SQUARE_SAMPLES, Sample(((4, 2),)), Sample(((2, 3, 2),)), Sample(((3, 0),))),
+    cost=cubic_cost(4), samples=(*SQUARE_SAMPLES, on((4, 2)), on((2, 3, 2)), on((3, 0))),
     in_blas=True, doc="Triangular and orthonormal factor of each matrix, stacked.",
 )  # fmt: skip
 
@@ -414,11 +389,7 @@ def qr(x: Node, mode: str = "reduced") -> Any:
     return _completed(q, r, x) if mode == "complete" else QRResult(q, r)
 
 
-# -- reflections ------------------------------------------------------------------------------
-
-
 @raises(types=NO_LAPACK, shapes="The dims are not known ints, or `x` is wide.")
-@naming_itself
 def householder_product(x: Any, tau: Any) -> Node:
     """Return the first columns of a product of reflections.
 
@@ -435,8 +406,7 @@ def householder_product(x: Any, tau: Any) -> Node:
 
     Returns
     -------
-    Node
-        Shape (..., m, n).
+    Node of shape (..., m, n)
 
     Examples
     --------

@@ -9,7 +9,7 @@ from typing import Any
 from actorgraph.errors import GraphTypeError, shown
 from actorgraph.graph import Node, build
 from actorgraph.op import Attrs, Memory, Op, Rule, Sample, Together, register
-from actorgraph.ops._docs import raises
+from actorgraph.ops._rules import raises
 from actorgraph.options import flag, several, text
 from actorgraph.types import Checks, Shape, dtype_of, parse, shape_from
 
@@ -19,21 +19,13 @@ __all__ = [
 
 
 def define(
-    name: str,
-    *,
-    scheme: str | Callable[[int, Attrs], str],
-    forward: Callable[..., Any],
-    vjp: Iterable[Rule | None] | Rule | Together | None = None,
-    jvp: Rule | None = None,
+    name: str, *, scheme: str | Callable[[int, Attrs], str], forward: Callable[..., Any],
+    vjp: Iterable[Rule | None] | Rule | Together | None = None, jvp: Rule | None = None,
     shape: Callable[..., Shape] | None = None,
     cost: Callable[[tuple[tuple[int, ...], ...], tuple[int, ...], Attrs], float] | None = None,
-    samples: Iterable[Sample] = (),
-    is_view: bool = False,
-    concurrent: bool = True,
-    concurrency: int | None = None,
-    blocking: bool = False,
-    doc: str = "",
-) -> Callable[..., Node]:
+    samples: Iterable[Sample] = (), is_view: bool = False, concurrent: bool = True,
+    concurrency: int | None = None, blocking: bool = False, doc: str = "",
+) -> Callable[..., Node]:  # fmt: skip
     """Declare an op and return the function ``op(*nodes, **attrs)`` that applies it.
 
     Parameters
@@ -179,20 +171,12 @@ def _is_async(forward: Callable[..., Any]) -> bool:
     )
 
 
-# -- opaque -----------------------------------------------------------------------------------
-
-
 @raises(types="`fn` cannot be called, or `dtype` is not supported.")
 def opaque(
-    fn: Callable[..., Any],
-    *,
-    shape: Any = None,
-    dtype: Any = None,
-    vjp: Iterable[Rule | None] | Rule | Together | None = None,
-    jvp: Rule | None = None,
-    name: str | None = None,
-    concurrent: bool = False,
-) -> Callable[..., Node]:
+    fn: Callable[..., Any], *, shape: Any = None, dtype: Any = None,
+    vjp: Iterable[Rule | None] | Rule | Together | None = None, jvp: Rule | None = None,
+    name: str | None = None, concurrent: bool = False,
+) -> Callable[..., Node]:  # fmt: skip
     """Return a function on nodes that calls `fn` on arrays in every run.
 
     For a library call, a simulation or a ``print``.  Nothing is known of `fn`: it has no gradient

@@ -12,14 +12,13 @@ from typing import Any, TypeAlias
 
 from actorgraph.errors import GraphTypeError
 from actorgraph.graph import Node
-from actorgraph.ops._docs import raises
+from actorgraph.ops._rules import raises
 from actorgraph.ops.arithmetic import multiply
 from actorgraph.ops.broadcasting import conj, expand_dims, squeeze
 from actorgraph.ops.broadcasting import sum as sum_over
 from actorgraph.ops.linalg import matmul, vecdot
 from actorgraph.ops.matrices import matrix_diagonal
-from actorgraph.ops.merging import merge_dims
-from actorgraph.ops.reshaping import reshape
+from actorgraph.ops.reshaping import merge_dims, reshape
 from actorgraph.ops.shaping import transpose
 from actorgraph.types import UNKNOWN, Checks, Dim
 
@@ -85,9 +84,6 @@ def _lifted(operands: tuple[Any, ...]) -> list[Node]:
     raise GraphTypeError("einsum needs at least one node among its operands; for arrays use NumPy")
 
 
-# -- subscripts -------------------------------------------------------------------------------
-
-
 def _parse(subscripts: Any, nodes: list[Node]) -> tuple[list[Labels], Labels]:
     if not isinstance(subscripts, str):
         raise GraphTypeError(
@@ -145,9 +141,6 @@ def _sizes(nodes: list[Node], inputs: list[Labels]) -> dict[str, int | Dim]:
     return sizes
 
 
-# -- one operand ------------------------------------------------------------------------------
-
-
 def _prepared(node: Node, labels: Labels, sizes: dict[str, int | Dim]) -> Part:
     """Take diagonals of repeated labels, and drop dims of 1 that broadcast."""
     stretched = [i for i, label in enumerate(labels) if node.dims[i] == 1 and sizes[label] != 1]
@@ -169,9 +162,6 @@ def _summed(part: Part, keep: set[str]) -> Part:
     if not lone:
         return part
     return sum_over(node, lone), tuple(label for label in labels if label in keep)
-
-
-# -- two operands -----------------------------------------------------------------------------
 
 
 def _contracted(left: Part, right: Part, keep: set[str]) -> Part:
@@ -234,9 +224,6 @@ def _split(node: Node, axis: int, dims: list[int | Dim]) -> Node:
     if not dims:
         return squeeze(node, axis)
     return reshape(node, (*node.dims[:axis], *dims, *node.dims[axis + 1 :]))
-
-
-# -- order ------------------------------------------------------------------------------------
 
 
 def _order(

@@ -10,18 +10,15 @@ import numpy as np
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import KEPT, Op, Sample
-from actorgraph.ops._device import combine_at
-from actorgraph.ops._docs import raises
-from actorgraph.ops._half import through_float32
-from actorgraph.ops._rules import declare
+from actorgraph.ops._arrays import combine_at, through_float32
+from actorgraph.ops._rules import declare, raises
 from actorgraph.ops.assignment import index_add
-from actorgraph.ops.broadcasting import broadcast_to, expand_dims, sum  # noqa: A004
-from actorgraph.ops.casting import astype
+from actorgraph.ops.broadcasting import broadcast_to, expand_dims, sum
 from actorgraph.ops.counting import any as any_of
 from actorgraph.ops.creation import arange, full_like
+from actorgraph.ops.elementwise import astype, maximum, where
 from actorgraph.ops.indexing import check_classes
 from actorgraph.ops.reductions import max as maximum_over
-from actorgraph.ops.selection import maximum, where
 from actorgraph.ops.sorting import searchsorted
 from actorgraph.types import UNKNOWN, Checks, Shape
 
@@ -68,15 +65,9 @@ def _rows_jvp(tans: Any, y: Node, weight: Node, index: Node, padding: int | None
 
 
 def _add_vjp(
-    argnum: int,
-    u: Node,
-    y: Node,
-    ct: Node,
-    index: Node,
-    *like: Node,
-    size: Any,
+    argnum: int, u: Node, y: Node, ct: Node, index: Node, *like: Node, size: Any,
     padding: int | None,
-) -> Node | None:
+) -> Node | None:  # fmt: skip
     if argnum:
         return None
     return _without_padding(build(_ROWS, u, index, padding=padding), index, padding)
@@ -136,8 +127,7 @@ def embedding(index: Any, weight: Node, padding_idx: int | None = None) -> Node:
 
     Returns
     -------
-    Node
-        Shape (*index.shape, features).
+    Node of shape (*index.shape, features)
 
     Examples
     --------
@@ -156,15 +146,10 @@ def embedding(index: Any, weight: Node, padding_idx: int | None = None) -> Node:
     shapes="`index` is no matrix without `offsets`, or no vector with them.",
 )  # fmt: skip
 def embedding_bag(
-    index: Any,
-    weight: Node,
-    offsets: Any = None,
-    *,
-    mode: str = "mean",
-    per_sample_weights: Any = None,
-    include_last_offset: bool = False,
+    index: Any, weight: Node, offsets: Any = None, *, mode: str = "mean",
+    per_sample_weights: Any = None, include_last_offset: bool = False,
     padding_idx: int | None = None,
-) -> Node:
+) -> Node:  # fmt: skip
     """Return sums, means or maxima of bags of rows, as ``torch.nn.functional.embedding_bag``.
 
     Parameters
@@ -187,8 +172,7 @@ def embedding_bag(
 
     Returns
     -------
-    Node
-        Shape (bags, features).
+    Node of shape (bags, features)
 
     Notes
     -----

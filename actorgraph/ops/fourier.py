@@ -9,18 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import log2, prod
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import numpy as np
 
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import Attrs, Op, Sample
-from actorgraph.operands import naming_itself
-from actorgraph.ops._docs import raises
-from actorgraph.ops._rules import declare
+from actorgraph.ops._rules import NO_NORM, NO_POINTS, declare, on, raises
 from actorgraph.ops.broadcasting import conj
-from actorgraph.ops.casting import astype, real_part
+from actorgraph.ops.elementwise import astype, real_part
 from actorgraph.ops.rearranging import roll
 from actorgraph.ops.shaping import one_axis
 from actorgraph.types import UNKNOWN, Checks, Dim, Shape, shape_from
@@ -54,9 +52,6 @@ def flops_of(shapes: Any, result: tuple[int, ...], attrs: Attrs) -> float:
     return float(5 * size * log2(size + 1))
 
 
-# -- length of an axis ------------------------------------------------------------------------
-
-
 def sized(xp: Any, x: Any, axis: int, size: int) -> Any:
     """Cut an axis, or extend it with zeros."""
     have = x.shape[axis]
@@ -76,10 +71,7 @@ _RESIZE: Op = declare(
     "resize_axis", "a[*s] -> a[*out]", lambda xp, x, axis, size: sized(xp, x, axis, size),
     shape=_resized, vjp=(lambda ct, y, x, axis, size: build(_RESIZE_LIKE, ct, x, axis=axis),),
     linear=(0,),
-    samples=(
-        Sample(((3, 4),), {"axis": 1, "size": 6}), Sample(((3, 4),), {"axis": 0, "size": 2}),
-        Sample(((3, 4),), {"axis": 0, "size": 3}),
-    ),
+    samples=(on((3, 4), axis=1, size=6), on((3, 4), axis=0, size=2), on((3, 4), axis=0, size=3)),
     doc="Cut an axis, or extend it with zeros.",
 )  # fmt: skip
 
@@ -87,7 +79,7 @@ _RESIZE_LIKE: Op = declare(
     "resize_axis_like", "a[*s] -> a1[*t] -> a[*t]",
     lambda xp, x, like, axis: sized(xp, x, axis, like.shape[axis]),
     vjp=(lambda ct, y, x, like, axis: build(_RESIZE_LIKE, ct, x, axis=axis), None), linear=(0,),
-    samples=(Sample(((3, 6), (3, 4)), {"axis": 1}), Sample(((2, 4), (3, 4)), {"axis": 0})),
+    samples=(on((3, 6), (3, 4), axis=1), on((2, 4), (3, 4), axis=0)),
     doc="Cut an axis, or extend it with zeros, to the length in another array.",
 )  # fmt: skip
 
@@ -100,9 +92,6 @@ def resize(x: Node, axis: int, size: Any, what: str) -> Node:
     if dim == 0:
         raise ShapeError(f"{what}: the number of points along axis {axis} has to be at least 1")
     return x if dim == x.dims[axis] else build(_RESIZE, x, axis=axis, size=dim)
-
-
-# -- complex transforms -----------------------------------------------------------------------
 
 
 def _fft_forward(
@@ -123,7 +112,7 @@ def _same_shape(checks: Checks, x: Shape, **attrs: Any) -> Shape:
 
 def _sample(shape: tuple[int, ...], axes: tuple[int, ...], inverse: bool, norm: str) -> Sample:
     attrs = {"axes": axes, "inverse": inverse, "norm": norm, "dtype": "complex128"}
-    return Sample((shape,), attrs)
+    return on(shape, **attrs)
 
 
 _FFT: Op = declare(
@@ -182,10 +171,7 @@ def _transform(x: Node, s: Any, axes: Any, norm: str | None, inverse: bool, what
     return build(_FFT, x, axes=places, inverse=inverse, norm=norm, dtype=dtype)
 
 
-@raises(
-    types="The dtype is neither float nor complex, or there is no such norm.",
-    shapes="There is no such axis, or no points along it.",
-)  # fmt: skip
+@raises(NO_NORM, NO_POINTS)
 def fft(x: Node, n: Any = None, axis: int = -1, norm: str | None = None) -> Node:
     """Discrete Fourier transform along an axis, as ``numpy.fft.fft``.
 
@@ -201,8 +187,7 @@ def fft(x: Node, n: Any = None, axis: int = -1, norm: str | None = None) -> Node
 
     Returns
     -------
-    Node
-        Complex.
+    Node: complex
 
     Examples
     --------
@@ -218,10 +203,7 @@ def ifft(x: Node, n: Any = None, axis: int = -1, norm: str | None = None) -> Nod
     return _transform(x, None if n is None else (n,), (axis,), norm, True, "ifft")
 
 
-@raises(
-    types="The dtype is neither float nor complex, or there is no such norm.",
-    shapes="An axis is given twice or does not exist, or there are no points along it.",
-)  # fmt: skip
+@raises(NO_NORM, "An axis is given twice or does not exist, or there are no points along it.")
 def fftn(x: Node, s: Any = None, axes: Any = None, norm: str | None = None) -> Node:
     """Discrete Fourier transform over several axes, as ``numpy.fft.fftn``.
 
@@ -238,8 +220,7 @@ def fftn(x: Node, s: Any = None, axes: Any = None, norm: str | None = None) -> N
 
     Returns
     -------
-    Node
-        Complex.
+    Node: complex
 
     Examples
     --------
@@ -253,9 +234,6 @@ def fftn(x: Node, s: Any = None, axes: Any = None, norm: str | None = None) -> N
 def ifftn(x: Node, s: Any = None, axes: Any = None, norm: str | None = None) -> Node:
     """Inverse of `fftn`, as ``numpy.fft.ifftn``; parameters and errors as there."""
     return _transform(x, s, axes, norm, True, "ifftn")
-
-
-# -- fourier real -----------------------------------------------------------------------------
 
 
 def _weights(xp: Any, points: int, n: int, inner: float, dtype: Any) -> Any:
@@ -298,29 +276,23 @@ _RFFT: Op = declare(
     vjp=(lambda ct, y, x, axis, norm, dtype: _rfft_adjoint_of(ct, x, axis, norm),),
     linear=(0,), cost=flops_of,
     samples=(
-        Sample(((6,),), {"axis": 0, "norm": "backward", "dtype": "complex128"}),
-        Sample(((5, 2),), {"axis": 0, "norm": "ortho", "dtype": "complex128"}),
-        Sample(((2, 1),), {"axis": 1, "norm": "forward", "dtype": "complex128"}),
+        on((6,), axis=0, norm="backward", dtype="complex128"),
+        on((5, 2), axis=0, norm="ortho", dtype="complex128"),
+        on((2, 1), axis=1, norm="forward", dtype="complex128"),
     ),
     doc="Half spectrum of real signals along an axis.",
 )  # fmt: skip
 
 _RFFT_ADJOINT: Op = declare(
     "rfft_adjoint", "x[*s] -> f1[*t] -> f1[*t]", _rfft_adjoint,
-    vjp=(lambda ct, y, z, like, axis, norm: _rfft_of(ct, z, axis, norm), None),
-    linear=(0,), cost=flops_of,
-    samples=(
-        Sample(((4,), (6,)), {"axis": 0, "norm": "backward"}),
-        Sample(((3, 2), (5, 2)), {"axis": 0, "norm": "ortho"}),
-    ),
+    vjp=(lambda ct, y, z, like, axis, norm: _rfft_of(ct, z, axis, norm), None), linear=(0,),
+    cost=flops_of,
+    samples=(on((4,), (6,), axis=0, norm="backward"), on((3, 2), (5, 2), axis=0, norm="ortho")),
     doc="Adjoint of rfft: real signals from cotangents of half spectra.",
 )  # fmt: skip
 
 
-@raises(
-    types="The dtype is no float, or there is no such norm.",
-    shapes="There is no such axis, or no points along it.",
-)  # fmt: skip
+@raises("The dtype is no float, or there is no such norm.", NO_POINTS)
 def rfft(x: Node, n: Any = None, axis: int = -1, norm: str | None = None) -> Node:
     """Half of the spectrum of real signals, as ``numpy.fft.rfft``.
 
@@ -336,8 +308,7 @@ def rfft(x: Node, n: Any = None, axis: int = -1, norm: str | None = None) -> Nod
 
     Returns
     -------
-    Node
-        Complex, with ``n // 2 + 1`` entries along the axis.
+    Node: complex, with ``n // 2 + 1`` entries along the axis
 
     Examples
     --------
@@ -384,10 +355,10 @@ _IRFFT: Op = declare(
     "irfft", to_dtype, _irfft_forward, shape=_irfft_shape, vjp=(_irfft_vjp,),
     linear=(0,), cost=flops_of,
     samples=(
-        Sample(((4,),), {"axis": 0, "n": None, "norm": "backward", "dtype": "float64"}),
-        Sample(((2, 3),), {"axis": 1, "n": 5, "norm": "ortho", "dtype": "float64"}),
-        Sample(((3, 2),), {"axis": 0, "n": 8, "norm": "forward", "dtype": "float64"}),
-        Sample(((5,),), {"axis": 0, "n": 4, "norm": "backward", "dtype": "float64"}),
+        on((4,), axis=0, n=None, norm="backward", dtype="float64"),
+        on((2, 3), axis=1, n=5, norm="ortho", dtype="float64"),
+        on((3, 2), axis=0, n=8, norm="forward", dtype="float64"),
+        on((5,), axis=0, n=4, norm="backward", dtype="float64"),
     ),
     doc="Real signals from half spectra along an axis.",
 )  # fmt: skip
@@ -396,17 +367,14 @@ _IRFFT_ADJOINT: Op = declare(
     "irfft_adjoint", "f[*s] -> x1[*t] -> x1[*t]", _irfft_adjoint, vjp=(_irfft_adjoint_vjp, None),
     linear=(0,), cost=flops_of,
     samples=(
-        Sample(((6,), (4,)), {"axis": 0, "n": None, "norm": "backward"}),
-        Sample(((2, 5), (2, 3)), {"axis": 1, "n": 5, "norm": "ortho"}),
+        on((6,), (4,), axis=0, n=None, norm="backward"),
+        on((2, 5), (2, 3), axis=1, n=5, norm="ortho"),
     ),
     doc="Adjoint of irfft: half spectra from cotangents of real signals.",
 )  # fmt: skip
 
 
-@raises(
-    types="The dtype is neither float nor complex, or there is no such norm.",
-    shapes="There is no such axis, or no points along it.",
-)  # fmt: skip
+@raises(NO_NORM, NO_POINTS)
 def irfft(x: Node, n: Any = None, axis: int = -1, norm: str | None = None) -> Node:
     """Inverse of `rfft`, as ``numpy.fft.irfft``.
 
@@ -425,8 +393,7 @@ def irfft(x: Node, n: Any = None, axis: int = -1, norm: str | None = None) -> No
 
     Returns
     -------
-    Node
-        Float; complex64 gives float32.
+    Node: float; complex64 gives float32
 
     Examples
     --------
@@ -444,9 +411,6 @@ def irfft(x: Node, n: Any = None, axis: int = -1, norm: str | None = None) -> No
         raise ShapeError("irfft: n has to be an int or a symbol")
     dtype = np.dtype(complex_of(x.dtype)).type(0).real.dtype.name
     return build(_IRFFT, x, axis=place, n=points, norm=norm, dtype=dtype)
-
-
-# -- fourier nd -------------------------------------------------------------------------------
 
 
 _T = TypeVar("_T", bound=Callable[..., Node])
@@ -484,7 +448,7 @@ def _described(takes: str, gives: str, axes: str = _ALL) -> Callable[[_T], _T]:
         function.__doc__ = f"{function.__doc__}" + _PARAMETERS.format(
             takes=takes, gives=gives, axes=axes
         )
-        return cast(_T, naming_itself(function))
+        return function
 
     return describe
 
@@ -524,7 +488,6 @@ def ihfftn(x: Node, s: Any = None, axes: Any = None, norm: str | None = None) ->
     return conj(rfftn(x, s, axes, OTHER_NORM[checked(x, norm, "ihfftn")]))
 
 
-@naming_itself
 def hfft(x: Node, n: Any = None, axis: int = -1, norm: str | None = None) -> Node:
     """Transform signals with a real spectrum, given by half, as ``numpy.fft.hfft``.
 
@@ -533,7 +496,6 @@ def hfft(x: Node, n: Any = None, axis: int = -1, norm: str | None = None) -> Nod
     return irfft(conj(x), n, axis, OTHER_NORM[checked(x, norm, "hfft")])
 
 
-@naming_itself
 def ihfft(x: Node, n: Any = None, axis: int = -1, norm: str | None = None) -> Node:
     """Undo `hfft`, as ``numpy.fft.ihfft``; parameters and errors are those of `rfft`."""
     return conj(rfft(x, n, axis, OTHER_NORM[checked(x, norm, "ihfft")]))

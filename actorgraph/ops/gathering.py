@@ -15,8 +15,7 @@ import numpy as np
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import Op, Sample
-from actorgraph.ops._docs import raises
-from actorgraph.ops._rules import declare
+from actorgraph.ops._rules import declare, on, raises
 from actorgraph.ops.broadcasting import along_axis, broadcast_to
 from actorgraph.ops.indexing import ALONG, check_classes, getitem, take_index
 from actorgraph.ops.reshaping import ravel
@@ -148,8 +147,7 @@ def gather_nd(x: Node, indices: Any) -> Node:
 
     Returns
     -------
-    Node
-        Of shape ``indices.shape[:-1] + x.shape[indices.shape[-1]:]``.
+    Node of shape ``indices.shape[:-1] + x.shape[indices.shape[-1]:]``
 
     Raises
     ------
@@ -189,8 +187,7 @@ def at(x: Node, *coords: Any) -> Node:
 
     Returns
     -------
-    Node
-        A scalar; its gradient is zeros with one entry.
+    Node: a scalar; its gradient is zeros with one entry
 
     Raises
     ------
@@ -211,8 +208,7 @@ def at(x: Node, *coords: Any) -> Node:
 _SIZE_OF: Op = declare(
     "size_of", "a[*s] -> int64[]",
     lambda xp, x, axis: xp.asarray(x.size if axis is None else x.shape[axis], xp.int64),
-    cost=lambda shapes, result, attrs: 1,
-    samples=(Sample(((3, 4),), {"axis": 1}), Sample(((0, 2),), {"axis": None})),
+    cost=lambda shapes, result, attrs: 1, samples=(on((3, 4), axis=1), on((0, 2), axis=None)),
     shape_only=(0,), doc="Number of entries along an axis, or of all, as an int64 scalar.",
 )  # fmt: skip
 
@@ -229,8 +225,7 @@ def size_of(x: Node, axis: int | None = None) -> Node:
 
     Returns
     -------
-    Node
-        A constant where the dims are known ints; it has no gradient.
+    Node: a constant where the dims are known ints; it has no gradient
 
     Raises
     ------
@@ -243,9 +238,6 @@ def size_of(x: Node, axis: int | None = None) -> Node:
     if isinstance(size, int):
         return x.graph.constant(np.int64(size))
     return build(_SIZE_OF, x, axis=place)
-
-
-# -- picking ----------------------------------------------------------------------------------
 
 
 def _places(xp: Any, index: Any, classes: int) -> Any:
@@ -322,8 +314,7 @@ def pick(x: Node, index: Any, axis: int = -1) -> Node:
 
     Returns
     -------
-    Node
-        Of the shape of `index`.
+    Node of the shape of `index`
     """
     place = one_axis(axis, x.ndim, "pick")
     order = [i for i in range(x.ndim) if i != place] + [place]

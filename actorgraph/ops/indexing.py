@@ -18,14 +18,10 @@ import numpy as np
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import CONSTANT, FRESH, FRESH_OUT, KEPT, Attrs, Memory, Op, Sample
-from actorgraph.operands import naming_itself
-from actorgraph.ops._device import combine_at, in_range, largest, raise_if
-from actorgraph.ops._docs import raises
-from actorgraph.ops._rules import declare
-from actorgraph.ops._scalars import accumulator
+from actorgraph.ops._arrays import accumulator, combine_at, in_range, largest, raise_if
+from actorgraph.ops._rules import declare, on, raises
 from actorgraph.ops.broadcasting import along_axis, axes_of
-from actorgraph.ops.masking import without_masks
-from actorgraph.ops.reshaping import reshape
+from actorgraph.ops.reshaping import reshape, without_masks
 from actorgraph.types import UNKNOWN, Checks, Dim, Shape, dtype_of, slice_size
 
 __all__ = ["getitem", "one_hot", "take"]
@@ -39,9 +35,6 @@ ALONG = "along"
 Index = tuple[Any, ...]
 """The attribute ``index`` as a tuple."""
 _FULL = slice(None)
-
-
-# -- types and shapes -------------------------------------------------------------------------
 
 
 def _arrays(first: int, arity: int) -> list[str]:
@@ -84,9 +77,6 @@ def indexed_shape(checks: Checks, x: Shape, *arrays: Shape, index: Index) -> Sha
 def _check_int(part: Any, dim: int | Dim, position: int) -> None:
     if isinstance(part, int) and isinstance(dim, int) and not -dim <= part < dim:
         raise ShapeError(f"index {part} at position {position} is out of range for dim {dim}")
-
-
-# -- getitem ----------------------------------------------------------------------------------
 
 
 def filled(xp: Any, index: Index, arrays: Sequence[Any]) -> Index:
@@ -145,10 +135,10 @@ def _keeps_order(attrs: Attrs) -> bool:
 
 
 _SAMPLES = (
-    Sample(((3, 4),), {"index": (1,)}),
-    Sample(((3, 4),), {"index": (_FULL, slice(None, None, -2))}),
-    Sample(((3, 4),), {"index": (None, slice(1, 3), None, -1)}),
-    Sample(((0, 2),), {"index": (slice(1, None),)}),
+    on((3, 4), index=(1,)),
+    on((3, 4), index=(_FULL, slice(None, None, -2))),
+    on((3, 4), index=(None, slice(1, 3), None, -1)),
+    on((0, 2), index=(slice(1, None),)),
     Sample(((3, 4), (5,)), {"index": (ARRAY,)}, ints={1: 3}),
     Sample(((3, 4), (2, 2)), {"index": (_FULL, ARRAY)}, ints={1: 4}),
     Sample(((3, 4), (5,), (2, 1)), {"index": (ARRAY, ARRAY)}, ints={1: 3, 2: 4}),
@@ -165,9 +155,6 @@ _GETITEM: Op = declare(
     linear=(0,), samples=_SAMPLES, memory=Memory(ordered=_keeps_order),
     doc="Part of an array, by ints, slices, None and integer arrays.",
 )  # fmt: skip
-
-
-# -- the adjoint of getitem -------------------------------------------------------------------
 
 
 def _adjoint_scheme(arity: int, attrs: Attrs) -> str:
@@ -234,8 +221,8 @@ _GETITEM_ADJOINT: Op = declare(
     "getitem_adjoint", _adjoint_scheme, _adjoint_forward, shape=_adjoint_shape, vjp=_adjoint_vjp,
     linear=(0,),
     samples=(
-        Sample(((4,),), {"index": (1,), "shape": (3, 4)}),
-        Sample(((3, 2),), {"index": (_FULL, slice(None, None, -2)), "shape": (3, 4)}),
+        on((4,), index=(1,), shape=(3, 4)),
+        on((3, 2), index=(_FULL, slice(None, None, -2)), shape=(3, 4)),
         Sample(((5, 4), (5,)), {"index": (ARRAY,), "shape": (3, 4)}, ints={1: 3}),
         Sample(((5,), (5,)), {"index": (ARRAY,), "shape": (3,)}, ints={1: 3}),
         Sample(((3, 5), (5,)), {"index": (_FULL, ARRAY), "shape": (3, 4)}, ints={1: 4}),
@@ -264,14 +251,11 @@ def _like_vjp(
 _GETITEM_ADJOINT_LIKE: Op = declare(
     "getitem_adjoint_like", _like_scheme, _like_forward, vjp=_like_vjp, linear=(0,),
     samples=(
-        Sample(((2,), (5,)), {"index": (slice(None, 2),)}),
+        on((2,), (5,), index=(slice(None, 2),)),
         Sample(((5, 4), (3, 4), (5,)), {"index": (ARRAY,)}, ints={2: 3}),
     ),
     memory=FRESH, doc="As getitem_adjoint, with the shape of another array.",
 )  # fmt: skip
-
-
-# -- reading index expressions ----------------------------------------------------------------
 
 
 @raises(
@@ -279,7 +263,6 @@ _GETITEM_ADJOINT_LIKE: Op = declare(
     shapes="Too many indices, a mask of another shape, or an index that is known to be out of "
     "range; what only a run can know raises in the run.",
 )  # fmt: skip
-@naming_itself
 def getitem(x: Node, index: Any) -> Node:
     """Take a part of `x`, as ``x[index]`` and as NumPy does.
 
@@ -399,14 +382,10 @@ def _bound(value: Any, where: str) -> Any:
         ) from None
 
 
-# -- take and one_hot -------------------------------------------------------------------------
-
-
 @raises(
     types="The indices are not integers.",
     shapes="There is no such axis, or an index is known to be out of range.",
 )  # fmt: skip
-@naming_itself
 @along_axis("indices")
 def take(x: Node, indices: Any, axis: int | None = None) -> Node:
     """Take entries along an axis, as ``numpy.take``.

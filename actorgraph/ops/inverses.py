@@ -1,8 +1,11 @@
-"""Inverses, determinants and systems of equations, over batches of matrices.
+"""Inverses, pseudo-inverses, determinants, ranks and systems of equations, over batches.
 
 Formulas: M. B. Giles, Collected matrix derivative results for forward and reverse mode
 algorithmic differentiation, 2008.  A complex gradient is ``dL/d(Re x) + i dL/d(Im x)``, so
 transposes become adjoints.
+
+Pseudo-inverses: G. H. Golub and V. Pereyra, The differentiation of pseudo-inverses and nonlinear
+least squares problems whose variables separate, 1973.
 """
 
 from __future__ import annotations
@@ -14,29 +17,29 @@ import numpy as np
 
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
-from actorgraph.op import Attrs, Op, Sample
-from actorgraph.ops._docs import NO_LAPACK, NOT_SQUARE, raises
-from actorgraph.ops._matrix_rules import (
-    SQUARE_SAMPLES,
-    adjoint,
-    as_square,
-    cubic_cost,
-    real_like,
-    real_of,
-)
-from actorgraph.ops._rules import add_all, declare
+from actorgraph.op import Attrs, Op
+from actorgraph.ops._rules import MIXED_LAPACK, NO_LAPACK, NOT_SQUARE, add_all, declare, on, raises
 from actorgraph.ops.arithmetic import neg
 from actorgraph.ops.broadcasting import conj, expand_dims, squeeze, unbroadcast, zeros_like
 from actorgraph.ops.broadcasting import sum as sum_over
 from actorgraph.ops.indexing import getitem
 from actorgraph.ops.linalg import lifted_pair
-from actorgraph.ops.matrices import diag_embed, matrix_diagonal
+from actorgraph.ops.matrices import (
+    SQUARE_SAMPLES,
+    adjoint,
+    as_matrices,
+    as_square,
+    cubic_cost,
+    diag_embed,
+    matrix_diagonal,
+    real_like,
+    real_of,
+)
+from actorgraph.ops.matrices import hermitian as hermitian_part
 from actorgraph.ops.shaping import stack, swap_last
 from actorgraph.types import Checks, Shape
 
-__all__ = ["det", "inv", "matrix_power", "slogdet", "solve"]
-
-# -- inv --------------------------------------------------------------------------------------
+__all__ = ["det", "inv", "matrix_power", "matrix_rank", "pinv", "slogdet", "solve"]
 
 
 def _inv_vjp(ct: Node, y: Node, x: Node) -> Node:
@@ -65,8 +68,7 @@ def inv(x: Node) -> Node:
 
     Returns
     -------
-    Node
-        Of the shape and dtype of `x`.
+    Node of the shape and dtype of `x`
 
     Examples
     --------
@@ -75,9 +77,6 @@ def inv(x: Node) -> Node:
     (batch, 3, 3)
     """
     return build(_INV, as_square(x, "inv"))
-
-
-# -- det --------------------------------------------------------------------------------------
 
 
 def _cofactor_forward(xp: Any, x: Any) -> Any:
@@ -133,8 +132,7 @@ def det(x: Node) -> Node:
 
     Returns
     -------
-    Node
-        Shape (...).
+    Node of shape (...)
 
     Examples
     --------
@@ -143,9 +141,6 @@ def det(x: Node) -> Node:
     (batch,)
     """
     return build(_DET, as_square(x, "det"))
-
-
-# -- slogdet ----------------------------------------------------------------------------------
 
 
 class SlogdetResult(NamedTuple):
@@ -216,9 +211,6 @@ def slogdet(x: Node) -> SlogdetResult:
     return SlogdetResult(sign, real_like(logabs))
 
 
-# -- solve ------------------------------------------------------------------------------------
-
-
 def _solve_vjp_a(ct: Node, y: Node, a: Node, b: Node) -> Node:
     return unbroadcast(neg(_solve(adjoint(a), ct) @ adjoint(y)), a)
 
@@ -240,8 +232,8 @@ _SOLVE: Op = declare(
     vjp=(_solve_vjp_a, lambda ct, y, a, b: unbroadcast(_solve(adjoint(a), ct), b)), jvp=_solve_jvp,
     cost=_solve_flops,
     samples=(
-        Sample(((3, 3), (3, 2))), Sample(((2, 2, 2), (2, 1))), Sample(((2, 2), (3, 2, 2))),
-        Sample(((0, 0), (0, 2))), Sample(((2, 2), (2, 2))),
+        on((3, 3), (3, 2)), on((2, 2, 2), (2, 1)), on((2, 2), (3, 2, 2)),
+        on((0, 0), (0, 2)), on((2, 2), (2, 2)),
     ),
     in_blas=True, doc="Solution of systems of linear equations.",
 )  # fmt: skip
@@ -251,10 +243,7 @@ def _solve(a: Node, b: Node) -> Node:
     return build(_SOLVE, a, b)
 
 
-@raises(
-    types="The dtypes differ or are none that LAPACK takes.",
-    shapes="The matrices are not square, or the dims do not fit.",
-)  # fmt: skip
+@raises(MIXED_LAPACK, "The matrices are not square, or the dims do not fit.")
 def solve(a: Any, b: Any) -> Node:
     """Solve ``a @ x = b``, as ``numpy.linalg.solve``.
 
@@ -270,8 +259,7 @@ def solve(a: Any, b: Any) -> Node:
 
     Returns
     -------
-    Node
-        Shape (..., n) where `b` is a vector, else (..., n, k).
+    Node of shape (..., n) where `b` is a vector, else (..., n, k)
 
     Examples
     --------
@@ -288,13 +276,7 @@ def solve(a: Any, b: Any) -> Node:
     return squeeze(_solve(a, expand_dims(b, -1)), -1) if b.ndim == 1 else _solve(a, b)
 
 
-# -- matrix_power -----------------------------------------------------------------------------
-
-
-@raises(
-    types="`n` is no int, or it is negative and the dtype is none that LAPACK takes.",
-    shapes=NOT_SQUARE,
-)  # fmt: skip
+@raises("`n` is no int, or it is negative and the dtype is none that LAPACK takes.", NOT_SQUARE)
 def matrix_power(x: Node, n: int) -> Node:
     """Raise square matrices to an integer power, as ``numpy.linalg.matrix_power``.
 
@@ -309,8 +291,7 @@ def matrix_power(x: Node, n: int) -> Node:
 
     Returns
     -------
-    Node
-        Of the shape and dtype of `x`.
+    Node of the shape and dtype of `x`
 
     Examples
     --------
@@ -333,3 +314,132 @@ def matrix_power(x: Node, n: int) -> Node:
             assert result is not None
             return result
         power = power @ power
+
+
+def _cut(xp: Any, x: Any, rtol: float | None, atol: float) -> Any:
+    """Return up to which share of the largest singular value of each matrix values count as 0."""
+    if rtol is None:
+        rtol = 0.0 if atol else max(x.shape[-2:]) * float(xp.finfo(x.dtype).eps)
+    if not atol:
+        return rtol
+    largest = xp.linalg.norm(x, 2, axis=(-2, -1))
+    return xp.maximum(atol / xp.where(largest == 0, 1, largest), rtol)
+
+
+def _pinv_forward(xp: Any, x: Any, rtol: float | None, atol: float) -> Any:
+    if not x.size:
+        return xp.zeros((*x.shape[:-2], x.shape[-1], x.shape[-2]), x.dtype)
+    return xp.linalg.pinv(x, _cut(xp, x, rtol, atol)).astype(x.dtype, copy=False)
+
+
+def _less_projection(p: Node, x: Node, z: Node) -> Node:
+    """Return ``(I - p x) z``."""
+    return z - p @ (x @ z)
+
+
+def _pinv_vjp(ct: Node, y: Node, x: Node, **attrs: Any) -> Node:
+    back = adjoint(y)
+    outside = _less_projection(x, y, adjoint(ct) @ y @ back)
+    inside = adjoint(_less_projection(y, x, ct @ back @ y))
+    return outside + inside - back @ ct @ back
+
+
+def _pinv_jvp(tans: tuple[Node, ...], y: Node, x: Node, **attrs: Any) -> Node:
+    tan, back = tans[0], adjoint(y)
+    # (I - x y) is Hermitian, so it is applied from the left of the adjoint.
+    left = adjoint(_less_projection(x, y, tan @ y @ back))
+    right = _less_projection(y, x, adjoint(tan) @ back @ y)
+    return left + right - y @ tan @ y
+
+
+_PINV: Op = declare(
+    "pinv", "x[*s, m, n] -> x[*s, n, m]", _pinv_forward, vjp=(_pinv_vjp,), jvp=_pinv_jvp,
+    cost=cubic_cost(20),
+    samples=tuple(
+        on(shape, rtol=None, atol=0.0)
+        for shape in ((3, 3), (4, 2), (2, 2, 3), (0, 2), (2, 0))
+    ),
+    in_blas=True, doc="Moore-Penrose pseudo-inverse of each matrix.",
+)  # fmt: skip
+
+
+def _tolerances(rtol: float | None, atol: float | None) -> dict[str, float | None]:
+    return {"rtol": None if rtol is None else float(rtol), "atol": float(atol or 0)}
+
+
+@raises(types=NO_LAPACK, shapes="`x` has fewer than two dims.")
+def pinv(
+    x: Node, rtol: float | None = None, *, atol: float | None = None, hermitian: bool = False
+) -> Node:
+    """Return the pseudo-inverse of each matrix, as ``numpy.linalg.pinv``.
+
+    The gradient is that of Golub and Pereyra (1973), which holds where the rank is constant; at a
+    matrix whose rank any change would raise the pseudo-inverse itself jumps.
+
+    Parameters
+    ----------
+    x : node
+        Shape (..., m, n), float or complex of at least 32 bits a number.
+    rtol : float, optional
+        Singular values up to this share of the largest count as 0; default ``max(m, n)`` times
+        the spacing of the dtype at 1, also where NumPy's own default is another, or 0 with `atol`.
+    atol : float, optional
+        So do singular values up to this one.
+    hermitian : bool
+        Take the Hermitian part of each matrix.
+
+    Returns
+    -------
+    Node of shape (..., n, m)
+
+    Examples
+    --------
+    >>> import actorgraph as ag
+    >>> ag.ops.pinv(ag.Graph().input("x", ("batch", 3), "float64")).shape
+    (3, batch)
+    """
+    x = as_matrices(x, "pinv")
+    return build(_PINV, hermitian_part(x) if hermitian else x, **_tolerances(rtol, atol))
+
+
+def _rank_forward(xp: Any, x: Any, rtol: float | None, atol: float) -> Any:
+    if not x.size:
+        return xp.zeros(x.shape[:-2], xp.int64)
+    sizes = xp.linalg.svd(x, compute_uv=False)
+    cut = _cut(xp, x, rtol, atol)
+    cut = cut[..., None] if getattr(cut, "ndim", 0) else cut
+    return (sizes > sizes.max(axis=-1, keepdims=True) * cut).sum(axis=-1, dtype=xp.int64)
+
+
+_RANK: Op = declare(
+    "matrix_rank", "x[*s, m, n] -> int64[*s]", _rank_forward, cost=cubic_cost(4),
+    samples=(on((4, 2), rtol=None, atol=0.0), on((2, 2, 3), rtol=1e-3, atol=0.1)), in_blas=True,
+    doc="Number of singular values of each matrix that are not 0.",
+)  # fmt: skip
+
+
+@raises(types=NO_LAPACK, shapes="`x` has fewer than two dims.")
+def matrix_rank(
+    x: Node, rtol: float | None = None, *, atol: float | None = None, hermitian: bool = False
+) -> Node:
+    """Return the rank of each matrix, as ``numpy.linalg.matrix_rank``; no gradient.
+
+    Parameters
+    ----------
+    x : node
+        Shape (..., m, n), float or complex of at least 32 bits a number.
+    rtol, atol, hermitian : optional
+        As in `pinv`.
+
+    Returns
+    -------
+    Node: int64, shape (...)
+
+    Examples
+    --------
+    >>> import actorgraph as ag
+    >>> ag.ops.matrix_rank(ag.Graph().input("x", ("batch", 4, 3), "float64")).shape
+    (batch,)
+    """
+    x = as_matrices(x, "matrix_rank")
+    return build(_RANK, hermitian_part(x) if hermitian else x, **_tolerances(rtol, atol))

@@ -14,15 +14,12 @@ import numpy as np
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import FRESH_OUT, Attrs, Op, Sample
-from actorgraph.operands import naming_itself
-from actorgraph.ops._docs import raises
-from actorgraph.ops._half import through_float32
-from actorgraph.ops._rules import declare
+from actorgraph.ops._arrays import through_float32
+from actorgraph.ops._rules import MIXED, declare, on, raises
 from actorgraph.ops.arithmetic import multiply, power
 from actorgraph.ops.broadcasting import conj, expand_dims, squeeze, unbroadcast
-from actorgraph.ops.merging import merge_dims
 from actorgraph.ops.rearranging import roll
-from actorgraph.ops.reshaping import reshape
+from actorgraph.ops.reshaping import merge_dims, reshape
 from actorgraph.ops.shaping import one_axis, swap_last, transpose
 from actorgraph.types import UNKNOWN, Checks, Shape, size_of
 
@@ -30,8 +27,6 @@ __all__ = [
     "bmm", "cross", "dot", "kron", "matmul", "matvec", "multi_dot", "outer", "tensordot",
     "vander", "vecdot", "vecmat",
 ]  # fmt: skip
-
-# -- matmul -----------------------------------------------------------------------------------
 
 
 def _matmul_shape(checks: Checks, x: Shape, y: Shape) -> Shape:
@@ -89,8 +84,7 @@ _MATMUL = declare(
 
 
 @raises(
-    types="The dtypes differ or are bool.",
-    shapes="The inner dims differ, the leading dims do not broadcast, or an operand is a scalar.",
+    MIXED, "The inner dims differ, the leading dims do not broadcast, or an operand is a scalar.",
 )  # fmt: skip
 def matmul(x: Any, y: Any) -> Node:
     """Multiply matrices, as ``x @ y``.
@@ -107,16 +101,12 @@ def matmul(x: Any, y: Any) -> Node:
 
     Returns
     -------
-    Node
-        Shape (..., m, n); leading dims broadcast.
+    Node of shape (..., m, n); leading dims broadcast
     """
     return build(_MATMUL, x, y)
 
 
-@raises(
-    types="The dtypes differ.", shapes="The inner dims differ, or an operand has a rank above 2.",
-)  # fmt: skip
-@naming_itself
+@raises("The dtypes differ.", "The inner dims differ, or an operand has a rank above 2.")
 def dot(x: Any, y: Any) -> Node:
     """Multiply as ``numpy.dot`` does for ranks up to 2.
 
@@ -136,17 +126,15 @@ def _rank(value: Any) -> int:
     return value.ndim if isinstance(value, Node) else np.ndim(value)
 
 
-# -- outer ------------------------------------------------------------------------------------
-
 _OUTER = declare(
     "outer", "n[m] -> n[k] -> n[m, k]", lambda xp, x, y: x[:, None] * y,
     vjp=(lambda ct, z, x, y: matmul(ct, conj(y)), lambda ct, z, x, y: matmul(conj(x), ct)),
-    linear=(0, 1), samples=(Sample(((3,), (4,))), Sample(((0,), (2,)))),
+    linear=(0, 1), samples=(on((3,), (4,)), on((0,), (2,))),
     doc="Product of each element of a vector with each of another.",
 )  # fmt: skip
 
 
-@raises(types="The dtypes differ or are bool.")
+@raises(types=MIXED)
 def outer(x: Any, y: Any) -> Node:
     """Multiply each element of `x` with each element of `y`, as ``numpy.outer``.
 
@@ -157,8 +145,7 @@ def outer(x: Any, y: Any) -> Node:
 
     Returns
     -------
-    Node
-        Shape (size of x, size of y).
+    Node of shape (size of x, size of y)
     """
     return build(_OUTER, _flat(x), _flat(y))
 
@@ -167,9 +154,6 @@ def _flat(value: Any) -> Any:
     if isinstance(value, Node):
         return value if value.ndim == 1 else reshape(value, (-1,))
     return np.ravel(value)
-
-
-# -- linalg products --------------------------------------------------------------------------
 
 
 def lifted_pair(x: Any, y: Any, what: str) -> tuple[Node, Node]:
@@ -183,9 +167,6 @@ def lifted_pair(x: Any, y: Any, what: str) -> tuple[Node, Node]:
     )
 
 
-# -- vecdot -----------------------------------------------------------------------------------
-
-
 def _vecdot_forward(xp: Any, x: Any, y: Any) -> Any:
     if xp is np:
         return np.vecdot(x, y).astype(x.dtype, copy=False)  # of bfloat16 it is float32
@@ -193,32 +174,22 @@ def _vecdot_forward(xp: Any, x: Any, y: Any) -> Any:
 
 
 _VECDOT: Op = declare(
-    "vecdot",
-    "n[*s, k] -> n[*t, k] -> n[*s|t]",
-    _vecdot_forward,
+    "vecdot", "n[*s, k] -> n[*t, k] -> n[*s|t]", _vecdot_forward,
     # The product is antilinear in x, so that its cotangent is conjugated once more.
     vjp=(
         lambda ct, z, x, y: unbroadcast(multiply(expand_dims(conj(ct), -1), y), x),
         lambda ct, z, x, y: unbroadcast(multiply(expand_dims(ct, -1), x), y),
     ),
-    linear=(0, 1),
-    cost=lambda shapes, result, attrs: 2 * prod(result) * shapes[0][-1],
+    linear=(0, 1), cost=lambda shapes, result, attrs: 2 * prod(result) * shapes[0][-1],
     samples=(
-        Sample(((3, 4), (3, 4))),
-        Sample(((2, 1, 4), (3, 4))),
-        Sample(((4,), (4,))),
-        Sample(((0, 2), (2,))),
-        Sample(((2, 0), (2, 0))),
+        on((3, 4), (3, 4)), on((2, 1, 4), (3, 4)), on((4,), (4,)), on((0, 2), (2,)),
+        on((2, 0), (2, 0)),
     ),
-    total="sum",
-    doc="Inner products of the vectors along the last axis; the first is conjugated.",
-)
-
-
-@raises(
-    types="The dtypes differ or are bool.",
-    shapes="The vectors are of different lengths, or there is no such axis.",
+    total="sum", doc="Inner products of the vectors along the last axis; the first is conjugated.",
 )  # fmt: skip
+
+
+@raises(MIXED, "The vectors are of different lengths, or there is no such axis.")
 def vecdot(x: Any, y: Any, axis: int = -1) -> Node:
     """Return the inner products of vectors, as ``numpy.vecdot``: sum of ``conj(x) * y``.
 
@@ -231,8 +202,7 @@ def vecdot(x: Any, y: Any, axis: int = -1) -> Node:
 
     Returns
     -------
-    Node
-        The broadcast shape without `axis`.
+    Node: the broadcast shape without `axis`
 
     Examples
     --------
@@ -255,7 +225,6 @@ def _moved_last(x: Node, axis: int) -> Node:
     shapes="An operand has fewer than two dims, the inner dims differ, or the leading dims do "
     "not broadcast.",
 )  # fmt: skip
-@naming_itself
 def bmm(x: Any, y: Any, *, transpose_x: bool = False, transpose_y: bool = False) -> Node:
     """Multiply batches of matrices, each transposed first where asked; no copies are made.
 
@@ -270,8 +239,7 @@ def bmm(x: Any, y: Any, *, transpose_x: bool = False, transpose_y: bool = False)
 
     Returns
     -------
-    Node
-        Shape (..., m, n).
+    Node of shape (..., m, n)
 
     Examples
     --------
@@ -287,21 +255,17 @@ def bmm(x: Any, y: Any, *, transpose_x: bool = False, transpose_y: bool = False)
     return matmul(swap_last(x) if transpose_x else x, swap_last(y) if transpose_y else y)
 
 
-@naming_itself
 def matvec(x: Any, y: Any) -> Node:
     """Return products of matrices with vectors, as ``numpy.matvec``; leading dims broadcast."""
     x, y = lifted_pair(x, y, "matvec")
     return squeeze(matmul(x, expand_dims(y, -1)), -1)
 
 
-@naming_itself
 def vecmat(x: Any, y: Any) -> Node:
     """Return products of vectors, conjugated, with matrices, as ``numpy.vecmat``."""
     x, y = lifted_pair(x, y, "vecmat")
     return squeeze(matmul(expand_dims(conj(x), -2), y), -2)
 
-
-# -- tensordot --------------------------------------------------------------------------------
 
 Axes = tuple[int, ...]
 
@@ -349,11 +313,10 @@ _TENSORDOT: Op = declare(
     "tensordot", "n[*s] -> n[*t] -> n[*out]", _tensordot_forward, shape=_tensordot_shape,
     vjp=(_tensordot_vjp_x, _tensordot_vjp_y), linear=(0, 1), cost=_tensordot_flops,
     samples=(
-        Sample(((2, 3, 4), (4, 3, 5)), {"x_axes": (1, 2), "y_axes": (1, 0)}),
-        Sample(((2, 3, 4), (3, 4)), {"x_axes": (2, 1), "y_axes": (1, 0)}),
-        Sample(((3,), (2,)), {"x_axes": (), "y_axes": ()}),
-        Sample(((2, 3), (2, 3)), {"x_axes": (0, 1), "y_axes": (0, 1)}),
-        Sample(((0, 3), (3, 2)), {"x_axes": (1,), "y_axes": (0,)}),
+        on((2, 3, 4), (4, 3, 5), x_axes=(1, 2), y_axes=(1, 0)),
+        on((2, 3, 4), (3, 4), x_axes=(2, 1), y_axes=(1, 0)), on((3,), (2,), x_axes=(), y_axes=()),
+        on((2, 3), (2, 3), x_axes=(0, 1), y_axes=(0, 1)),
+        on((0, 3), (3, 2), x_axes=(1,), y_axes=(0,)),
     ),
     total="sum", in_blas=True, doc="Sum of products over pairs of axes.",
 )  # fmt: skip
@@ -364,8 +327,7 @@ def _tensordot(x: Node, y: Node, x_axes: Axes, y_axes: Axes) -> Node:
 
 
 @raises(
-    types="The dtypes differ or are bool.",
-    shapes="The numbers of axes differ, an axis is given twice or out of range, or dims differ.",
+    MIXED, "The numbers of axes differ, an axis is given twice or out of range, or dims differ.",
 )  # fmt: skip
 def tensordot(x: Any, y: Any, axes: Any = 2) -> Node:
     """Sum products over pairs of axes, as ``numpy.tensordot``.
@@ -380,8 +342,7 @@ def tensordot(x: Any, y: Any, axes: Any = 2) -> Node:
 
     Returns
     -------
-    Node
-        The other axes of `x`, then those of `y`.
+    Node: the other axes of `x`, then those of `y`
 
     Examples
     --------
@@ -417,10 +378,7 @@ def _distinct(axes: Any, node: Node) -> Axes:
     return found
 
 
-# -- kron -------------------------------------------------------------------------------------
-
-
-@raises(types="The dtypes differ or are bool.")
+@raises(types=MIXED)
 def kron(x: Any, y: Any) -> Node:
     """Return the Kronecker product, as ``numpy.kron``: `x` with each element times `y`.
 
@@ -434,8 +392,7 @@ def kron(x: Any, y: Any) -> Node:
 
     Returns
     -------
-    Node
-        Each dim is the product of the operands' dims.
+    Node: each dim is the product of the operands' dims
 
     Examples
     --------
@@ -453,13 +410,7 @@ def kron(x: Any, y: Any) -> Node:
     return merge_dims(multiply(left, right), (2,) * rank)
 
 
-# -- cross ------------------------------------------------------------------------------------
-
-
-@raises(
-    types="The dtypes differ or are bool.",
-    shapes="The vectors are not of 3 entries, or there is no such axis.",
-)  # fmt: skip
+@raises(MIXED, "The vectors are not of 3 entries, or there is no such axis.")
 def cross(x: Any, y: Any, axis: int = -1) -> Node:
     """Return the cross products of vectors of three entries, as ``numpy.linalg.cross``.
 
@@ -472,8 +423,7 @@ def cross(x: Any, y: Any, axis: int = -1) -> Node:
 
     Returns
     -------
-    Node
-        The broadcast shape.
+    Node: the broadcast shape
 
     Examples
     --------
@@ -489,8 +439,6 @@ def cross(x: Any, y: Any, axis: int = -1) -> Node:
     (x1, y1), (x2, y2) = ([roll(node, -shift, axis) for node in nodes] for shift in (1, 2))
     return multiply(x1, y2) - multiply(x2, y1)
 
-
-# -- multi_dot --------------------------------------------------------------------------------
 
 _OPEN_SIZE = 32  # stands for a dim that only the run knows when the order is chosen
 
@@ -513,7 +461,6 @@ def _cheapest(sizes: Sequence[int]) -> dict[tuple[int, int], tuple[int, int]]:
     types="No node is among them, or the dtypes differ.",
     shapes="Dims do not fit, or an operand is neither a matrix nor a vector at an end.",
 )  # fmt: skip
-@naming_itself
 def multi_dot(arrays: Sequence[Any]) -> Node:
     """Multiply a chain of matrices in the cheapest order, as ``numpy.linalg.multi_dot``.
 
@@ -549,11 +496,7 @@ def multi_dot(arrays: Sequence[Any]) -> Node:
     return product(0, len(nodes) - 1)
 
 
-# -- vander -----------------------------------------------------------------------------------
-
-
 @raises(shapes="`x` has no dims, or m is the number of columns and no int.")
-@naming_itself
 def vander(x: Node, n: int | None = None, increasing: bool = False) -> Node:
     """Return matrices whose columns are powers of vectors, as ``numpy.vander``.
 
@@ -568,8 +511,7 @@ def vander(x: Node, n: int | None = None, increasing: bool = False) -> Node:
 
     Returns
     -------
-    Node
-        Shape (..., m, n).
+    Node of shape (..., m, n)
 
     Examples
     --------

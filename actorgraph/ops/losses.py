@@ -1,4 +1,4 @@
-"""Softmax and the losses that training needs, in their stable forms.
+"""Softmax, cross entropy and losses of differences, in stable forms; distances and angles.
 
 Cross entropy is one op forward and one op backward, and both begin with the logarithm of softmax:
 where one task computes both, it computes that once (`Op.split`).  The row's maximum is subtracted
@@ -22,29 +22,27 @@ import numpy as np
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import IN_PLACE, KEPT, Attrs, Factoring, LoopRule, Memory, Op, Sample
-from actorgraph.ops._device import largest
-from actorgraph.ops._docs import NO_AXIS, NO_FLOAT, raises
-from actorgraph.ops._half import through_float32
-from actorgraph.ops._rules import declare
-from actorgraph.ops._scalars import one
-from actorgraph.ops.arithmetic import multiply, subtract
-from actorgraph.ops.broadcasting import along_axis, broadcast_like, expand_dims, sum  # noqa: A004
-from actorgraph.ops.exponential import exp
-from actorgraph.ops.indexing import check_classes
+from actorgraph.ops._arrays import largest, one, through_float32, tiny
+from actorgraph.ops._rules import DIFFERENT, NO_AXIS, NO_FLOAT, declare, each, on, raises, tangents
+from actorgraph.ops.arithmetic import abs, multiply, sqrt, square, subtract
+from actorgraph.ops.broadcasting import along_axis, broadcast_like, expand_dims, sum
+from actorgraph.ops.elementwise import astype, exp, maximum, minimum
+from actorgraph.ops.indexing import check_classes, take
 from actorgraph.ops.reductions import divide_by_size, mean
 from actorgraph.ops.shaping import one_axis
-from actorgraph.types import shapes_differ
+from actorgraph.ops.statistics import norm
+from actorgraph.types import Dim, shapes_differ
 
-__all__ = ["log_softmax", "mse", "mse_loss", "softmax", "softmin"]
+__all__ = [
+    "cdist", "cosine_similarity", "huber", "huber_loss", "l1", "l1_loss", "log_softmax", "mse",
+    "mse_loss", "normalize", "pairwise_distance", "pdist", "smooth_l1", "smooth_l1_loss",
+    "softmax", "softmin",
+]  # fmt: skip
 
 _AXIS_SAMPLES = (
-    Sample(((3, 4),), {"axis": 1}), Sample(((3, 4),), {"axis": 0}),
-    Sample(((2, 3, 4),), {"axis": 1}), Sample(((0, 2),), {"axis": 1}),
-    Sample(((2, 0),), {"axis": 1}),
+    on((3, 4), axis=1), on((3, 4), axis=0), on((2, 3, 4), axis=1), on((0, 2), axis=1),
+    on((2, 0), axis=1),
 )  # fmt: skip
-
-
-# -- softmax ----------------------------------------------------------------------------------
 
 
 def _shifted(xp: Any, x: Any, axis: int, **more: Any) -> Any:
@@ -94,11 +92,13 @@ def _softmax_derivative(t: Node, y: Node, axis: int) -> Node:
     return y * (t - sum(t * y, axis, keepdims=True))
 
 
+def _softmax_along(t: Node, y: Node, x: Node, axis: int) -> Node:
+    return _softmax_derivative(t, y, axis)
+
+
 _SOFTMAX = declare(
-    "softmax", "f[*s] -> f[*s]", _softmax_forward,
-    vjp=(lambda ct, y, x, axis: _softmax_derivative(ct, y, axis),),
-    jvp=lambda tans, y, x, axis: _softmax_derivative(tans[0], y, axis),
-    cost=lambda shapes, result, attrs: 25.0 * _size(result), samples=_AXIS_SAMPLES, memory=IN_PLACE,
+    "softmax", "f[*s] -> f[*s]", _softmax_forward, vjp=(_softmax_along,),
+    jvp=tangents(_softmax_along), cost=each(25), samples=_AXIS_SAMPLES, memory=IN_PLACE,
     loop=LoopRule("row", "exp({x} - {m}) / {e}"), doc="Exponentials that sum to 1 along an axis.",
 )  # fmt: skip
 
@@ -120,7 +120,7 @@ _LOG_SOFTMAX = declare(
     "log_softmax", "f[*s] -> f[*s]", _log_softmax_forward,
     vjp=(lambda ct, y, x, axis: ct - exp(y) * sum(ct, axis, keepdims=True),),
     jvp=lambda tans, y, x, axis: tans[0] - sum(exp(y) * tans[0], axis, keepdims=True),
-    cost=lambda shapes, result, attrs: 25.0 * _size(result), samples=_AXIS_SAMPLES, memory=IN_PLACE,
+    cost=each(25), samples=_AXIS_SAMPLES, memory=IN_PLACE,
     loop=LoopRule("row", "{x} - {m} - log({e})"), doc="Logarithm of softmax.",
 )  # fmt: skip
 
@@ -161,8 +161,6 @@ def softmin(x: Node, axis: int = -1) -> Node:
     """Return ``softmax(-x)``; parameters and errors are those of `softmax`."""
     return softmax(-x, axis)
 
-
-# -- cross entropy ----------------------------------------------------------------------------
 
 REDUCTIONS = ("mean", "sum", "none")
 """What becomes of the losses of all targets or elements."""
@@ -241,14 +239,9 @@ _REST_OF_ENTROPY = Op(
     cost=lambda shapes, result, attrs: float(_size(shapes[1])), memory=KEPT,
 )  # fmt: skip
 _REST_OF_PULL = Op(
-    "cross_entropy_pull_of_logs", _pull_scheme, _slopes,
-    cost=lambda shapes, result, attrs: 12.0 * _size(result),
+    "cross_entropy_pull_of_logs", _pull_scheme, _slopes, cost=each(12),
     memory=Memory("c", takes_out=True, in_place=(1,)),
 )  # fmt: skip
-
-
-def _entropy_vjp(ct: Node, y: Node, logits: Node, targets: Node, reduction: str) -> Node:
-    return build(_ENTROPY_PULL, ct, logits, targets, reduction=reduction)
 
 
 def _slope(logits: Node, targets: Node, like: Node) -> Node:
@@ -275,12 +268,6 @@ def _along(u: Node, logits: Node, targets: Node, reduction: str) -> Node:
     return reduced(sum(u * _slope(logits, targets, row), -1), reduction)
 
 
-def _entropy_jvp(
-    tans: tuple[Node | None, ...], y: Node, logits: Node, targets: Node, reduction: str
-) -> Node | None:
-    return None if tans[0] is None else _along(tans[0], logits, targets, reduction)
-
-
 def _curvature(u: Node, ct: Node, logits: Node, targets: Node, reduction: str) -> Node:
     """Return the Hessian of the loss, which is symmetric, times `u`, weighted with `ct`."""
     probability = softmax(logits)
@@ -291,47 +278,33 @@ def _curvature(u: Node, ct: Node, logits: Node, targets: Node, reduction: str) -
     return _softmax_derivative(u, probability, -1)
 
 
-def _entropy_pull_jvp(
-    tans: tuple[Node | None, ...], y: Node, ct: Node, logits: Node, targets: Node, reduction: str
-) -> Node | None:
-    result = None
-    if tans[0] is not None:
-        result = build(_ENTROPY_PULL, tans[0], logits, targets, reduction=reduction)
-    if tans[1] is not None:
-        bent = _curvature(tans[1], ct, logits, targets, reduction)
-        result = bent if result is None else result + bent
-    return result
-
-
-_ENTROPY_PULL = declare(
-    "cross_entropy_pull",
-    _pull_scheme,
-    _entropy_pull,
+_ENTROPY_PULL: Op = declare(
+    "cross_entropy_pull", _pull_scheme, _entropy_pull,
     vjp=(
         lambda u, g, ct, logits, targets, reduction: _along(u, logits, targets, reduction),
         lambda u, g, ct, logits, targets, reduction: _curvature(u, ct, logits, targets, reduction),
         None,
     ),
-    jvp=_entropy_pull_jvp,
-    cost=lambda shapes, result, attrs: 25.0 * _size(result),
+    jvp=tangents(
+        lambda t, g, ct, *rest, **attrs: build(_ENTROPY_PULL, t, *rest, **attrs),
+        lambda t, g, *xs, **attrs: _curvature(t, *xs, **attrs),
+    ),
+    cost=each(25),
     samples=tuple(
         Sample((ct, (*rows, 4), rows), {"reduction": reduction}, ints={2: 4})
         for reduction, ct, rows in (
-            ("mean", (), (3,)),
-            ("sum", (), (2, 3)),
-            ("none", (3,), (3,)),
-            ("none", (), ()),
+            ("mean", (), (3,)), ("sum", (), (2, 3)), ("none", (3,), (3,)), ("none", (), ()),
         )
     ),
-    memory=KEPT,
-    split=Factoring(_LOG_SOFTMAX, {"axis": -1}, (1, 2), _REST_OF_PULL, follows=True),
+    memory=KEPT, split=Factoring(_LOG_SOFTMAX, {"axis": -1}, (1, 2), _REST_OF_PULL, follows=True),
     loop=LoopRule("row", "(exp({x} - {m}) / {e} - {is_class}) * {ct}", of=1, classes=True),
     doc="Gradient of cross_entropy: (softmax - onehot) times the cotangent.",
-)
+)  # fmt: skip
 
 _ENTROPY = declare(
-    "cross_entropy", _entropy_scheme, _entropy_forward, vjp=(_entropy_vjp, None), jvp=_entropy_jvp,
-    cost=lambda shapes, result, attrs: 25.0 * _size(shapes[0]),
+    "cross_entropy", _entropy_scheme, _entropy_forward,
+    vjp=(lambda ct, y, *xs, **attrs: build(_ENTROPY_PULL, ct, *xs, **attrs), None),
+    jvp=tangents(lambda t, y, *xs, **attrs: _along(t, *xs, **attrs)), cost=each(25, 0),
     samples=tuple(
         Sample(((*rows, 4), rows), {"reduction": reduction}, ints={1: 4})
         for reduction in REDUCTIONS
@@ -354,9 +327,6 @@ def check_reduction(reduction: str, what: str) -> None:
         raise GraphTypeError(f"{what}: reduction is one of {REDUCTIONS}, got {reduction!r}")
 
 
-# -- squared error ----------------------------------------------------------------------------
-
-
 @raises(types="The dtypes differ, or there is no such reduction.", shapes="The shapes differ.")
 def mse_loss(x: Any, y: Any, *, reduction: str = "mean") -> Node:
     """Return ``(x - y) ** 2``, reduced.
@@ -377,6 +347,81 @@ def mse_loss(x: Any, y: Any, *, reduction: str = "mean") -> Node:
 mse = mse_loss
 
 
+def l1_loss(x: Any, y: Any, *, reduction: str = "mean") -> Node:
+    """Return ``abs(x - y)``, reduced; the slope is 0 where x = y.
+
+    Parameters and errors are those of `mse_loss`.
+    """
+    check_reduction(reduction, "l1_loss")
+    first, other = same_shape(x, y, "l1_loss")
+    return reduced(abs(first - other), reduction)
+
+
+l1 = l1_loss
+
+
+def _bent(x: Any, y: Any, delta: float, what: str) -> Node:
+    """Return Huber's loss of each element: half a square up to delta, then a line."""
+    first, other = same_shape(x, y, what)
+    distance = abs(first - other)
+    near = minimum(distance, delta)
+    # Nothing is squared that is above delta, so nothing overflows.
+    return 0.5 * near * near + delta * (distance - near)
+
+
+def above_zero(value: Any, what: str, least: float) -> float:
+    """Return an option as a float, or raise `GraphTypeError` where it is below `least`."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= least:
+        raise GraphTypeError(f"{what} is a float {'>=' if least == 0 else '>'} 0, got {value!r}")
+    return float(value)
+
+
+@raises("Dtypes differ, `delta` is not above 0, or there is no such reduction.", DIFFERENT)
+def huber_loss(x: Any, y: Any, reduction: str = "mean", delta: float = 1.0) -> Node:
+    """Return ``d^2 / 2`` up to ``d = abs(x - y) = delta``, then ``delta (d - delta / 2)``, reduced.
+
+    Source: P. J. Huber, Robust estimation of a location parameter, 1964.
+
+    Parameters
+    ----------
+    x, y : node or array
+        Float, of one dtype and one shape.
+    reduction : {"mean", "sum", "none"}
+    delta : float
+        Above 0.
+    """
+    check_reduction(reduction, "huber_loss")
+    return reduced(
+        _bent(x, y, above_zero(delta, "huber_loss: delta", 1e-300), "huber_loss"), reduction
+    )
+
+
+huber = huber_loss
+
+
+@raises(types="Dtypes differ, `beta` is negative, or there is no such reduction.", shapes=DIFFERENT)
+def smooth_l1_loss(x: Any, y: Any, *, reduction: str = "mean", beta: float = 1.0) -> Node:
+    """Return ``d^2 / (2 beta)`` up to ``d = abs(x - y) = beta``, then ``d - beta / 2``, reduced.
+
+    Huber's loss divided by beta; with ``beta = 0`` it is `l1_loss`.
+
+    Parameters
+    ----------
+    x, y : node or array
+        Float, of one dtype and one shape.
+    reduction : {"mean", "sum", "none"}
+    beta : float
+    """
+    check_reduction(reduction, "smooth_l1_loss")
+    width = above_zero(beta, "smooth_l1_loss: beta", 0)
+    if not width:
+        return l1_loss(x, y, reduction=reduction)
+    return reduced(_bent(x, y, width, "smooth_l1_loss") / width, reduction)
+
+
+smooth_l1 = smooth_l1_loss
+
+
 @raises(shapes="Their shapes can be shown to differ.")
 def same_shape(x: Any, y: Any, what: str, witness: Any = None) -> tuple[Node, Node]:
     """Return both as nodes of one graph, where one of them (or the witness) is a node."""
@@ -387,3 +432,104 @@ def same_shape(x: Any, y: Any, what: str, witness: Any = None) -> tuple[Node, No
     if shapes_differ(first.dims, other.dims):
         raise ShapeError(f"{what}: shapes {first.shape} and {other.shape} differ")
     return first, other
+
+
+@raises("Dtypes differ or are no floats.", "Shapes do not broadcast, or there is no such axis.")
+@along_axis("x")
+def cosine_similarity(x: Any, y: Any, axis: int = 1, eps: float = 1e-8) -> Node:
+    """Return the cosine of the angle between vectors along an axis.
+
+    ``sum(x y) / (max(norm(x), eps) max(norm(y), eps))``: of zero vectors 0, with finite gradients.
+
+    Parameters
+    ----------
+    x, y : node or array
+        Float, of one dtype, shapes that broadcast.
+    axis : int
+        Along which the vectors lie; it is removed.
+    eps : float
+        Least norm.
+    """
+    product = multiply(x, y)
+    place = one_axis(axis, product.ndim, "cosine_similarity")
+    if product.dtype.kind not in "fV":
+        raise GraphTypeError(
+            f"cosine_similarity: {product.dtype} is not a float; convert with .astype('float32')"
+        )
+    # In half precision the square of eps would be 0.
+    least = max(float(eps) ** 2, tiny(product.dtype))
+    for part in product.inputs:
+        square_norm = sum(square(broadcast_like(part, product)), place, keepdims=True)
+        product = product / sqrt(maximum(square_norm, least))
+    return sum(product, place)
+
+
+def pairwise_distance(
+    x: Any, y: Any, p: float = 2.0, eps: float = 1e-6, keepdims: bool = False
+) -> Node:
+    """Return the p-norm of ``x - y + eps`` along the last axis, as in PyTorch.
+
+    Parameters
+    ----------
+    x, y : node or array
+        Float, of one dtype, shapes that broadcast.
+    p : float
+        Order of the norm, as of `norm`.
+    eps : float
+        Keeps the gradient of equal vectors finite in PyTorch; here it only gives equal values.
+    keepdims : bool
+    """
+    return norm(subtract(x, y) + float(eps), p, -1, keepdims)
+
+
+@raises(shapes="`x` is no matrix, or only a run knows its rows.")
+def pdist(x: Node, p: float = 2.0) -> Node:
+    """Return the distances between all pairs of rows of a matrix, as ``torch.pdist``.
+
+    Parameters
+    ----------
+    x : node
+        Float, shape (rows, features) with a known number of rows.
+    p : float
+        Order of the norm.
+
+    Returns
+    -------
+    Node of shape (rows (rows - 1) / 2,): of rows 0 and 1, 0 and 2, ..., 1 and 2, ...
+    """
+    if x.ndim != 2 or isinstance(x.dims[0], Dim):
+        raise ShapeError(f"pdist takes a matrix of a known number of rows, got {x!r}")
+    first, second = np.triu_indices(x.dims[0], 1)
+    return norm(take(x, first, 0) - take(x, second, 0), p, -1)
+
+
+def cdist(x: Node, y: Any, p: float = 2.0) -> Node:
+    """Return the distance of each row of x from each of y, as ``torch.cdist``.
+
+    Parameters
+    ----------
+    x, y : node or array
+        Float, shapes (..., n, features) and (..., m, features).
+    p : float
+        Order of the norm.
+
+    Returns
+    -------
+    Node of shape (..., n, m)
+    """
+    return norm(expand_dims(x, -2) - expand_dims(x.graph.lift(y), -3), p, -1)
+
+
+def normalize(x: Node, p: float = 2.0, axis: int = 1, eps: float = 1e-12) -> Node:
+    """Divide vectors along an axis by their p-norm, or by `eps` where that is larger.
+
+    Parameters
+    ----------
+    x : node
+        Float or complex.
+    p : float
+        Order of the norm.
+    axis : int
+    eps : float
+    """
+    return x / astype(maximum(norm(x, p, axis, keepdims=True), float(eps)), x.dtype)

@@ -1,4 +1,4 @@
-"""LU decompositions of batches of matrices.
+"""LU decompositions of batches of matrices, and equations whose unknowns are arrays.
 
 The op stacks the order of the rows as a column beside the factors, which share one matrix.
 
@@ -8,36 +8,44 @@ Walter and L. Lehmann, Algorithmic differentiation of linear algebra functions, 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from actorgraph.errors import ShapeError
 from actorgraph.graph import Node, build
-from actorgraph.op import Op, Sample
-from actorgraph.operands import naming_itself
-from actorgraph.ops._docs import NO_LAPACK, raises
-from actorgraph.ops._matrix_rules import (
+from actorgraph.op import Op
+from actorgraph.ops._rules import MIXED_LAPACK, NO_LAPACK, declare, on, raises
+from actorgraph.ops.broadcasting import conj, expand_dims, squeeze, zeros_like
+from actorgraph.ops.broadcasting import sum as sum_over
+from actorgraph.ops.creation import eye
+from actorgraph.ops.decompositions import solve_triangular, triangular_solution
+from actorgraph.ops.elementwise import real_part
+from actorgraph.ops.gathering import take_along_axis
+from actorgraph.ops.indexing import getitem, one_hot
+from actorgraph.ops.inverses import inv, matrix_rank, pinv, solve
+from actorgraph.ops.linalg import lifted_pair, matmul
+from actorgraph.ops.matrices import (
     SQUARE_SAMPLES,
     as_matrices,
     cubic_cost,
     known,
     read_rows,
+    real_like,
+    tril,
+    triu,
 )
-from actorgraph.ops._matrix_rules import adjoint as across
-from actorgraph.ops._rules import declare
-from actorgraph.ops.broadcasting import expand_dims, squeeze, zeros_like
-from actorgraph.ops.casting import real_part
-from actorgraph.ops.creation import eye
-from actorgraph.ops.decompositions import solve_triangular, triangular_solution
-from actorgraph.ops.gathering import take_along_axis
-from actorgraph.ops.indexing import getitem, one_hot
-from actorgraph.ops.linalg import lifted_pair
-from actorgraph.ops.matrices import tril, triu
+from actorgraph.ops.matrices import adjoint as across
+from actorgraph.ops.rearranging import moveaxis
+from actorgraph.ops.reshaping import reshape
 from actorgraph.ops.shaping import concatenate, swap_last
 from actorgraph.ops.sorting import argsort
+from actorgraph.ops.spectral import svdvals
 from actorgraph.types import Checks, Shape
 
-__all__ = ["lu", "lu_factor", "lu_solve"]
+__all__ = ["lstsq", "lu", "lu_factor", "lu_solve", "tensorinv", "tensorsolve"]
 
 _PANEL = 16
 """Columns that are eliminated one by one."""
@@ -56,9 +64,6 @@ class LUFactorResult(NamedTuple):
 
     LU: Node
     permutation: Node
-
-
-# -- the op -----------------------------------------------------------------------------------
 
 
 def _rows(xp: Any, x: Any, order: Any) -> Any:
@@ -112,9 +117,6 @@ def _forward(xp: Any, x: Any) -> Any:
     _eliminate(xp, stack, order)
     both = xp.concatenate([stack, order[..., None].astype(x.dtype)], axis=-1)
     return both.reshape(*x.shape[:-1], x.shape[-1] + 1)
-
-
-# -- derivatives ------------------------------------------------------------------------------
 
 
 def _columns(x: Node, start: Any, stop: Any) -> Node:
@@ -204,8 +206,7 @@ def _shape(checks: Checks, x: Shape) -> Shape:
 
 _LU: Op = declare(
     "lu", "x[*s, m, n] -> x[*out]", _forward, shape=_shape, vjp=(_vjp,), jvp=_jvp,
-    cost=cubic_cost(2 / 3),
-    samples=(*SQUARE_SAMPLES, Sample(((4, 2),)), Sample(((2, 2, 3),)), Sample(((0, 3),))),
+    cost=cubic_cost(2 / 3), samples=(*SQUARE_SAMPLES, on((4, 2)), on((2, 2, 3)), on((0, 3))),
     doc="Lower and upper factor of each matrix in one, and the order of its rows.",
 )  # fmt: skip
 
@@ -275,7 +276,6 @@ def lu_factor(x: Node) -> LUFactorResult:
 
 
 @raises(both="As `solve`.")
-@naming_itself
 def lu_solve(factors: LUFactorResult, b: Any, *, left: bool = True, adjoint: bool = False) -> Node:
     """Solve ``a @ x = b`` with the factors of `a`, which serve any number of right sides.
 
@@ -293,8 +293,7 @@ def lu_solve(factors: LUFactorResult, b: Any, *, left: bool = True, adjoint: boo
 
     Returns
     -------
-    Node
-        Of the shape of `b`, broadcast.
+    Node of the shape of `b`, broadcast
 
     Examples
     --------
@@ -326,3 +325,122 @@ def _reordered(x: Node, order: Node) -> Node:
     x = expand_dims(x, tuple(range(missing))) if missing > 0 else x
     order = expand_dims(order, tuple(range(-missing))) if missing < 0 else order
     return take_along_axis(x, order, -2)
+
+
+def _sizes(dims: Sequence[Any], what: str) -> tuple[int, ...]:
+    if not all(isinstance(dim, int) for dim in dims):
+        raise ShapeError(f"{what}: the dims have to be ints, got {tuple(dims)}")
+    return tuple(dims)
+
+
+@raises(MIXED_LAPACK, "The dims are not ints, or do not fit.")
+def tensorsolve(a: Any, b: Any, axes: Sequence[int] | None = None) -> Node:
+    """Solve ``tensordot(a, x, x.ndim) = b``, as ``numpy.linalg.tensorsolve``.
+
+    Parameters
+    ----------
+    a : node or array
+        Shape ``b.shape + x.shape``, of which both parts have as many entries.
+    b : node or array
+    axes : sequence of int, optional
+        Axes of `a` to move to its end before.
+
+    Returns
+    -------
+    Node of shape ``a.shape[b.ndim:]``
+
+    Examples
+    --------
+    >>> import actorgraph as ag
+    >>> a = ag.Graph().input("a", (6, 2, 3), "float64")
+    >>> ag.ops.tensorsolve(a, a[:, 0, 0]).shape
+    (2, 3)
+    """
+    a, b = lifted_pair(a, b, "tensorsolve")
+    if axes is not None:
+        a = moveaxis(a, tuple(axes), tuple(range(a.ndim - len(axes), a.ndim)))
+    result = _sizes(a.dims[b.ndim :], "tensorsolve")
+    flat = reshape(b, (prod(result),)) if b.ndim else b
+    matrix = reshape(a, (prod(_sizes(b.dims, "tensorsolve")), prod(result)))
+    return reshape(solve(matrix, flat), result)
+
+
+@raises(types=NO_LAPACK, shapes="The dims are not ints, or do not fit.")
+def tensorinv(a: Node, ind: int = 2) -> Node:
+    """Return the inverse of `a` for `tensordot` over `ind` axes, as ``numpy.linalg.tensorinv``.
+
+    Parameters
+    ----------
+    a : node
+        The dims before and from axis `ind` on have as many entries.
+    ind : int
+
+    Returns
+    -------
+    Node of shape ``a.shape[ind:] + a.shape[:ind]``
+
+    Examples
+    --------
+    >>> import actorgraph as ag
+    >>> ag.ops.tensorinv(ag.Graph().input("a", (6, 2, 3), "float64"), ind=1).shape
+    (2, 3, 6)
+    """
+    if not 0 < ind <= a.ndim:
+        raise ShapeError(f"tensorinv: ind has to be from 1 to {a.ndim}, got {ind!r}")
+    dims = _sizes(a.dims, "tensorinv")
+    matrix = reshape(a, (prod(dims[:ind]), prod(dims[ind:])))
+    return reshape(inv(matrix), (*dims[ind:], *dims[:ind]))
+
+
+class LstsqResult(NamedTuple):
+    """What least squares give, in NumPy's order."""
+
+    solution: Node
+    residuals: Node
+    rank: Node
+    singular_values: Node
+
+
+@raises(MIXED_LAPACK, "The dims do not fit, or one of the last two of `a` is None.")
+def lstsq(a: Any, b: Any, rcond: float | None = None) -> LstsqResult:
+    """Return the least-squares solution of ``a @ x = b`` of least norm, as ``numpy.linalg.lstsq``.
+
+    The solution is ``pinv(a) @ b``, with gradients as of `pinv`, for any rank that is constant.
+    What is not used of the result is not computed.
+
+    Parameters
+    ----------
+    a : node or array
+        Shape (..., m, n), float or complex of at least 32 bits a number.
+    b : node or array
+        Shape (m,) or (..., m, k), of the dtype of `a`.
+    rcond : float, optional
+        As `rtol` in `pinv`.
+
+    Returns
+    -------
+    LstsqResult
+        `solution` of shape (..., n) where `b` is a vector, else (..., n, k); `residuals`, the
+        sums of squares of ``b - a @ x``, of shape (..., 1) or (..., k), and of shape (0,) where
+        m <= n; `rank`, int64, of shape (...); and `singular_values` of shape (..., min(m, n)).
+        NumPy's residuals are empty, too, where a run finds a rank below n: a shape in a graph
+        does not depend on values.
+
+    Examples
+    --------
+    >>> import actorgraph as ag
+    >>> a = ag.Graph().input("a", ("batch", 3), "float64")
+    >>> ag.ops.lstsq(a, a).solution.shape
+    (3, 3)
+    """
+    a, b = lifted_pair(a, b, "lstsq")
+    columns = expand_dims(b, -1) if b.ndim == 1 else b
+    x = matmul(pinv(as_matrices(a, "lstsq"), rcond), columns)
+    rows, unknowns = a.dims[-2:]
+    if isinstance(rows, int) and isinstance(unknowns, int) and rows <= unknowns:
+        residuals = real_like(a.graph.constant(np.zeros(0, a.dtype)))
+    else:
+        rest = columns - matmul(a, x)
+        residuals = sum_over(real_like(rest * conj(rest)), -2)
+    solution = squeeze(x, -1) if b.ndim == 1 else x
+    return LstsqResult(solution, residuals, matrix_rank(a, rcond), svdvals(a))

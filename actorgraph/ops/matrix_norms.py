@@ -9,15 +9,13 @@ from typing import Any
 from actorgraph.errors import GraphError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import Op
-from actorgraph.operands import naming_itself
-from actorgraph.ops._docs import NO_LAPACK, NOT_SQUARE, raises
-from actorgraph.ops._matrix_rules import SQUARE_SAMPLES, adjoint, as_matrices, as_square, cubic_cost
-from actorgraph.ops._rules import declare
+from actorgraph.ops._rules import NO_LAPACK, NOT_SQUARE, declare, raises
 from actorgraph.ops.arithmetic import abs as size_of_each
 from actorgraph.ops.broadcasting import expand_dims, zeros_like
 from actorgraph.ops.broadcasting import sum as sum_over
 from actorgraph.ops.indexing import getitem
 from actorgraph.ops.inverses import inv
+from actorgraph.ops.matrices import SQUARE_SAMPLES, adjoint, as_matrices, as_square, cubic_cost
 from actorgraph.ops.rearranging import moveaxis
 from actorgraph.ops.reductions import max as largest
 from actorgraph.ops.reductions import min as least
@@ -30,8 +28,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-@naming_itself
-def vector_norm(x: Node, ord: float = 2, axis: Any = None, keepdims: bool = False) -> Node:  # noqa: A002
+def vector_norm(x: Node, ord: float = 2, axis: Any = None, keepdims: bool = False) -> Node:
     """Norm of the elements over `axis`, as ``numpy.linalg.vector_norm``: `norm` of order `ord`."""
     return norm(x, ord, axis, keepdims)
 
@@ -57,7 +54,7 @@ _NORMS: dict[Any, Callable[[Node], Node]] = {
 }  # fmt: skip
 
 
-def _norm_of(ord: Any, what: str) -> Callable[[Node], Node]:  # noqa: A002
+def _norm_of(ord: Any, what: str) -> Callable[[Node], Node]:
     found = None if isinstance(ord, bool) else _NORMS.get(ord)
     if found is None:
         raise GraphError(f"{what}: the order is one of {', '.join(map(repr, _NORMS))}, got {ord!r}")
@@ -69,10 +66,7 @@ def _norm_of(ord: Any, what: str) -> Callable[[Node], Node]:  # noqa: A002
     shapes="`x` has fewer than two dims, or the axes are one or do not exist.",
 )  # fmt: skip
 def matrix_norm(
-    x: Node,
-    ord: Any = "fro",  # noqa: A002
-    axis: tuple[int, int] = (-2, -1),
-    keepdims: bool = False,
+    x: Node, ord: Any = "fro", axis: tuple[int, int] = (-2, -1), keepdims: bool = False
 ) -> Node:
     """Norm of matrices, as ``numpy.linalg.matrix_norm``.
 
@@ -90,8 +84,7 @@ def matrix_norm(
 
     Returns
     -------
-    Node
-        Real.
+    Node: real
 
     Examples
     --------
@@ -112,7 +105,6 @@ def matrix_norm(
     other="There is no such order.", types=NO_LAPACK,
     shapes="The matrices are not square, where they have to be.",
 )  # fmt: skip
-@naming_itself
 def cond(x: Node, p: Any = None) -> Node:
     """Condition number of matrices, as ``numpy.linalg.cond``.
 
@@ -127,8 +119,7 @@ def cond(x: Node, p: Any = None) -> Node:
 
     Returns
     -------
-    Node
-        Real, shape (...).
+    Node: real, shape (...)
 
     Examples
     --------
@@ -142,9 +133,6 @@ def cond(x: Node, p: Any = None) -> Node:
         return ends[1] / ends[0] if p == -2 else ends[0] / ends[1]
     one = _norm_of(p, "cond")
     return one(x) * one(inv(x))
-
-
-# -- matrix exponential -----------------------------------------------------------------------
 
 
 _DEGREE, _RADIUS = 13, 5.371920351148152
@@ -212,8 +200,7 @@ def matrix_exp(x: Node) -> Node:
 
     Returns
     -------
-    Node
-        Of the shape and dtype of `x`; NaN where `x` is not finite.
+    Node of the shape and dtype of `x`; NaN where `x` is not finite
 
     Examples
     --------

@@ -15,17 +15,15 @@ from typing import Any, NamedTuple
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.node import Buffer
-from actorgraph.op import IN_PLACE, KEPT, KEPT_OUT, Op, Sample
+from actorgraph.op import IN_PLACE, KEPT, KEPT_OUT, Op
 from actorgraph.ops import reductions
-from actorgraph.ops._docs import raises
-from actorgraph.ops._half import machine_epsilon, through_float32
+from actorgraph.ops._arrays import machine_epsilon, through_float32
 from actorgraph.ops._pooling import AVERAGE
-from actorgraph.ops._rules import add_all, declare
+from actorgraph.ops._rules import NO_EPS, declare, each, on, raises, tangents
 from actorgraph.ops.arithmetic import power, sqrt, square
-from actorgraph.ops.broadcasting import expand_dims, reduced_shape, sum  # noqa: A004
-from actorgraph.ops.grouping import group_dim
+from actorgraph.ops.broadcasting import expand_dims, reduced_shape, sum
 from actorgraph.ops.reductions import divide_by_size, mean
-from actorgraph.ops.reshaping import reshape_like
+from actorgraph.ops.reshaping import group_dim, reshape_like
 from actorgraph.ops.statistics import var as variance
 from actorgraph.types import Checks, Shape, shape_from
 
@@ -35,9 +33,6 @@ __all__ = [
 ]  # fmt: skip
 
 Axes = tuple[int, ...]
-
-
-# -- the op -----------------------------------------------------------------------------------
 
 
 def _mean(xp: Any, x: Any, axis: Axes) -> Any:
@@ -102,14 +97,19 @@ def _inverse_vjp(ct: Node, r: Node, x: Node, axis: Axes, eps: float, centred: bo
     return divide_by_size(ct * -(r * r), x, axis) * y
 
 
-def _inverse_jvp(tans: Any, r: Node, x: Node, axis: Axes, eps: float, centred: bool) -> Node:
+def _inverse_push(t: Node, r: Node, x: Node, axis: Axes, eps: float, centred: bool) -> Node:
     y = build(_NORMALIZE, x, axis=axis, eps=eps, centred=centred)
-    return -(r * r) * mean(tans[0] * y, axis, keepdims=True)
+    return -(r * r) * mean(t * y, axis, keepdims=True)
 
 
 def _pull_vjp_y(u: Node, g: Node, ct: Node, y: Node, r: Node, axis: Axes, centred: bool) -> Node:
     along_ct, along_u = (mean(part * y, axis, keepdims=True) for part in (ct, u))
     return -r * (u * along_ct + ct * along_u)
+
+
+def _pull_push_y(t: Node, g: Node, ct: Node, y: Node, r: Node, axis: Axes, centred: bool) -> Node:
+    along_ct, along_t = (mean(ct * part, axis, keepdims=True) for part in (y, t))
+    return -r * (t * along_ct + y * along_t)
 
 
 def _pull_vjp_r(u: Node, g: Node, ct: Node, y: Node, r: Node, axis: Axes, centred: bool) -> Node:
@@ -121,47 +121,36 @@ def _without_scale(ct: Node, y: Node, axis: Axes, centred: bool) -> Node:
     return result - mean(ct, axis, keepdims=True) if centred else result
 
 
-def _pull_jvp(
-    tans: Any, g: Node, ct: Node, y: Node, r: Node, axis: Axes, centred: bool
-) -> Node | None:
-    parts = []
-    if tans[0] is not None:
-        parts.append(build(_PULL, tans[0], y, r, axis=axis, centred=centred))
-    if tans[1] is not None:
-        along_ct, along_tan = (mean(ct * part, axis, keepdims=True) for part in (y, tans[1]))
-        parts.append(-r * (tans[1] * along_ct + y * along_tan))
-    if tans[2] is not None:
-        parts.append(tans[2] * _without_scale(ct, y, axis, centred))
-    return add_all(parts)
-
-
 _SAMPLES = (
-    Sample(((3, 4),), {"axis": (1,), "eps": 1e-3, "centred": True}),
-    Sample(((2, 3, 4),), {"axis": (0, 2), "eps": 1e-5, "centred": True}),
-    Sample(((3, 4),), {"axis": (0, 1), "eps": 1e-5, "centred": False}),
-    Sample(((0, 4),), {"axis": (1,), "eps": 1e-5, "centred": True}),
+    on((3, 4), axis=(1,), eps=1e-3, centred=True),
+    on((2, 3, 4), axis=(0, 2), eps=1e-5, centred=True),
+    on((3, 4), axis=(0, 1), eps=1e-5, centred=False),
+    on((0, 4), axis=(1,), eps=1e-5, centred=True),
 )
 
 _NORMALIZE: Op = declare(
     "standardize", "f[*s] -> f[*s]", _normalize_forward, vjp=(_normalize_derivative,),
-    jvp=lambda tans, y, x, **attrs: _normalize_derivative(tans[0], y, x, **attrs),
-    cost=lambda shapes, result, attrs: 6 * prod(result), samples=_SAMPLES, memory=IN_PLACE,
+    jvp=tangents(_normalize_derivative), cost=each(6), samples=_SAMPLES, memory=IN_PLACE,
     doc="Values without their mean over axes, divided by their standard deviation.",
 )  # fmt: skip
 
 _INVERSE: Op = declare(
     "inverse_deviation", "f[*s] -> f[*out]", _inverse_forward, shape=_kept, vjp=(_inverse_vjp,),
-    jvp=_inverse_jvp, cost=lambda shapes, result, attrs: 4 * prod(shapes[0]), samples=_SAMPLES,
+    jvp=tangents(_inverse_push), cost=each(4, 0), samples=_SAMPLES,
     memory=KEPT, doc="1 / sqrt(variance + eps) over axes, which stay as dims of size 1.",
 )  # fmt: skip
 
 _PULL: Op = declare(
     "standardize_pull", "f[*s] -> f[*s] -> f[*t] -> f[*s]", _pull_forward,
     vjp=(lambda u, g, ct, y, r, **attrs: build(_PULL, u, y, r, **attrs), _pull_vjp_y, _pull_vjp_r),
-    jvp=_pull_jvp, cost=lambda shapes, result, attrs: 6 * prod(result),
+    jvp=tangents(
+        lambda t, g, ct, y, r, **attrs: build(_PULL, t, y, r, **attrs), _pull_push_y,
+        lambda t, g, ct, y, r, axis, centred: t * _without_scale(ct, y, axis, centred),
+    ),
+    cost=each(6),
     samples=(
-        Sample(((3, 4), (3, 4), (3, 1)), {"axis": (1,), "centred": True}),
-        Sample(((2, 3, 4), (2, 3, 4), (1, 3, 1)), {"axis": (0, 2), "centred": False}),
+        on((3, 4), (3, 4), (3, 1), axis=(1,), centred=True),
+        on((2, 3, 4), (2, 3, 4), (1, 3, 1), axis=(0, 2), centred=False),
     ),
     memory=KEPT_OUT, doc="Gradient of standardize: r (ct - mean(ct) - y mean(ct y)).",
 )  # fmt: skip
@@ -171,9 +160,6 @@ def _normalized(x: Node, axis: Axes, eps: float, centred: bool = True) -> Node:
     if isinstance(eps, bool) or not isinstance(eps, (int, float)) or eps < 0:
         raise GraphTypeError(f"eps is a float >= 0, got {eps!r}")
     return build(_NORMALIZE, x, axis=axis, eps=float(eps), centred=centred)
-
-
-# -- what users call --------------------------------------------------------------------------
 
 
 def _trailing(x: Node, normalized_shape: Any, what: str) -> Axes:
@@ -211,10 +197,7 @@ def _behind_channels(x: Node, what: str) -> Axes:
     return tuple(range(1, x.ndim - 1))
 
 
-@raises(
-    types="`x` is no float, or `eps` no float >= 0.",
-    shapes="`x` does not end in `normalized_shape`.",
-)  # fmt: skip
+@raises(NO_EPS, "`x` does not end in `normalized_shape`.")
 def layer_norm(
     x: Node, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5
 ) -> Node:
@@ -234,8 +217,7 @@ def layer_norm(
 
     Returns
     -------
-    Node
-        Of the shape of `x`.
+    Node of the shape of `x`
 
     Examples
     --------
@@ -247,10 +229,7 @@ def layer_norm(
     return _affine(_normalized(x, axes, eps), weight, bias)
 
 
-@raises(
-    types="`x` is no float, or `eps` no float >= 0.",
-    shapes="`x` does not end in `normalized_shape`.",
-)  # fmt: skip
+@raises(NO_EPS, "`x` does not end in `normalized_shape`.")
 def rms_norm(x: Node, normalized_shape: Any, weight: Any = None, eps: float | None = None) -> Node:
     """Divide by the root mean square over the trailing axes, as ``torch.nn.functional.rms_norm``.
 
@@ -273,10 +252,7 @@ def rms_norm(x: Node, normalized_shape: Any, weight: Any = None, eps: float | No
     return _affine(_normalized(x, axes, eps, centred=False), weight, None)
 
 
-@raises(
-    types="`x` is no float, or `eps` no float >= 0.",
-    shapes="`num_groups` does not divide the channels.",
-)  # fmt: skip
+@raises(NO_EPS, "`num_groups` does not divide the channels.")
 def group_norm(
     x: Node, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5
 ) -> Node:
@@ -302,10 +278,7 @@ def group_norm(
     return _affine(reshape_like(y, x), weight, bias, axes)
 
 
-@raises(
-    types="`x` is no float, or `eps` no float >= 0.",
-    shapes="There is no axis behind the channels.",
-)  # fmt: skip
+@raises(NO_EPS, "There is no axis behind the channels.")
 def instance_norm(x: Node, *, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Node:
     """Normalise each channel of each sample over its places.
 
@@ -339,14 +312,9 @@ class BatchNorm(NamedTuple):
     "and so no variance.",
 )  # fmt: skip
 def batch_norm(
-    x: Node,
-    *,
-    scale: Any = None,
-    bias: Any = None,
-    mean: Any = None,
-    var: Any = None,
+    x: Node, *, scale: Any = None, bias: Any = None, mean: Any = None, var: Any = None,
     eps: float = 1e-5,
-) -> BatchNorm:
+) -> BatchNorm:  # fmt: skip
     """Normalise each channel over batch and places; a pure function of the statistics.
 
     Training: without `mean` and `var` those of the batch are used (the biased variance, as in
@@ -417,21 +385,11 @@ def local_response_norm(
     return x / power(average * float(alpha) + float(k), float(beta))
 
 
-# -- running statistics -----------------------------------------------------------------------
-
-
 @raises(types="The statistics are no buffers, or `momentum` is outside of [0, 1].")
 def running_batch_norm(
-    x: Node,
-    scale: Any,
-    bias: Any,
-    running_mean: Buffer,
-    running_var: Buffer,
-    *,
-    training: bool,
-    momentum: float = 0.1,
-    eps: float = 1e-5,
-) -> Node:
+    x: Node, scale: Any, bias: Any, running_mean: Buffer, running_var: Buffer, *, training: bool,
+    momentum: float = 0.1, eps: float = 1e-5,
+) -> Node:  # fmt: skip
     """Normalise each channel by the batch in training, by running statistics in evaluation.
 
     In training every run that computes the result ends by moving the buffers towards the batch's
@@ -453,8 +411,7 @@ def running_batch_norm(
 
     Returns
     -------
-    Node
-        Of the shape of `x`.
+    Node of the shape of `x`
     """
     for buffer in (running_mean, running_var):
         if not isinstance(buffer, Buffer):

@@ -6,32 +6,20 @@ placed on the device that it names.
 
 from __future__ import annotations
 
-from typing import Any
-
 from actorgraph.devices import Device, placement
 from actorgraph.graph import Node, build
-from actorgraph.op import Memory, Op, Sample, register
+from actorgraph.op import Memory, Op
+from actorgraph.ops._rules import declare, on
 
 __all__ = ["to_device"]
 
 
-def _same(xp: Any, x: Any, *, device: str) -> Any:
-    return x
-
-
-_TO_DEVICE: Op = register(
-    Op(
-        "to_device",
-        "a[*s] -> a[*s]",
-        _same,
-        vjp=(lambda ct, y, x, device: ct,),
-        jvp=lambda tans, y, x, device: tans[0],
-        cost=lambda shapes, result, attrs: 1,
-        samples=(Sample(((3, 4),), {"device": "cpu"}),),
-        memory=Memory(is_view=True),
-        doc="The same value on another device; its gradient comes back.",
-    )
-)
+_TO_DEVICE: Op = declare(
+    "to_device", "a[*s] -> a[*s]", lambda xp, x, *, device: x,
+    vjp=(lambda ct, y, x, device: ct,), jvp=lambda tans, y, x, device: tans[0],
+    cost=lambda shapes, result, attrs: 1, samples=(on((3, 4), device="cpu"),),
+    memory=Memory(is_view=True), doc="The same value on another device; its gradient comes back.",
+)  # fmt: skip
 
 
 def to_device(x: Node, device: str | Device, lane: int | None = None) -> Node:

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.ops._declare import over_axes
-from actorgraph.ops._docs import NO_FLOAT, raises
 from actorgraph.ops._pooling import AVERAGE, MAX, PLACES
 from actorgraph.ops._resampling import ADAPTIVE_MAX, ADAPTIVE_PLACES, RESAMPLE
+from actorgraph.ops._rules import NO_FLOAT, raises
 from actorgraph.ops.arithmetic import power
 from actorgraph.ops.assignment import scatter
 from actorgraph.ops.broadcasting import broadcast_to
@@ -55,15 +55,9 @@ def _steps(kernel_size: Any, stride: Any, axes: int, what: str) -> tuple[Any, An
 
 
 def _geometry(
-    axes: int,
-    what: str,
-    x: Node,
-    kernel_size: Any,
-    stride: Any,
-    padding: Any,
-    dilation: Any,
+    axes: int, what: str, x: Node, kernel_size: Any, stride: Any, padding: Any, dilation: Any,
     ceil_mode: bool,
-) -> dict[str, Any]:
+) -> dict[str, Any]:  # fmt: skip
     _check_rank(x, axes, what)
     kernel, steps = _steps(kernel_size, stride, axes, what)
     gaps = per_axis(dilation, axes, f"{what}: dilation")
@@ -82,15 +76,9 @@ def _geometry(
 
 @raises(shapes="Ranks do not fit, the padding is too large, or no window fits.")
 def _max_pool(
-    axes: int,
-    x: Node,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    dilation: Any = 1,
-    ceil_mode: bool = False,
-    return_indices: bool = False,
-) -> Any:
+    axes: int, x: Node, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
+    ceil_mode: bool = False, return_indices: bool = False,
+) -> Any:  # fmt: skip
     """Maximum over windows of {axes}, as ``torch.nn.functional.max_pool{n}d``.
 
     The gradient goes to the first largest entry of a window in row-major order.
@@ -134,15 +122,9 @@ def _max_pool(
     shapes="Ranks do not fit, the padding is too large, or no window fits.",
 )  # fmt: skip
 def _avg_pool(
-    axes: int,
-    x: Node,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-    divisor_override: float | None = None,
-) -> Node:
+    axes: int, x: Node, kernel_size: Any, stride: Any = None, padding: Any = 0,
+    ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: float | None = None,
+) -> Node:  # fmt: skip
     """Average over windows of {axes}, as ``torch.nn.functional.avg_pool{n}d``.
 
     Parameters
@@ -158,8 +140,7 @@ def _avg_pool(
 
     Returns
     -------
-    Node
-        Shape (batch, channels, *windows).
+    Node of shape (batch, channels, *windows)
     """
     what = f"avg_pool{axes}d"
     geometry = _geometry(axes, what, x, kernel_size, stride, padding, 1, ceil_mode)
@@ -172,13 +153,9 @@ def _avg_pool(
 
 
 def _lp_pool(
-    axes: int,
-    x: Node,
-    norm_type: float,
-    kernel_size: Any,
-    stride: Any = None,
+    axes: int, x: Node, norm_type: float, kernel_size: Any, stride: Any = None,
     ceil_mode: bool = False,
-) -> Node:
+) -> Node:  # fmt: skip
     """Root of the sum of powers over windows, as ``torch.nn.functional.lp_pool{n}d``.
 
     ``(sum of x^p)^(1/p)`` for ``p = norm_type``; a negative sum has no root (NaN).  The sum over a
@@ -195,8 +172,7 @@ def _lp_pool(
 
     Returns
     -------
-    Node
-        Shape (batch, channels, *windows).
+    Node of shape (batch, channels, *windows)
     """
     what = f"lp_pool{axes}d"
     geometry = _geometry(axes, what, x, kernel_size, stride, 0, 1, ceil_mode)
@@ -206,14 +182,9 @@ def _lp_pool(
 
 @raises(shapes="Ranks or sizes do not fit, or only a run knows them.")
 def _max_unpool(
-    axes: int,
-    x: Node,
-    indices: Any,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
+    axes: int, x: Node, indices: Any, kernel_size: Any, stride: Any = None, padding: Any = 0,
     output_size: Any = None,
-) -> Node:
+) -> Node:  # fmt: skip
     """Write maxima where they stood, zeros elsewhere, as ``torch.nn.functional.max_unpool{n}d``.
 
     Parameters
@@ -231,8 +202,7 @@ def _max_unpool(
 
     Returns
     -------
-    Node
-        Shape (batch, channels, *output_size).
+    Node of shape (batch, channels, *output_size)
     """
     what = f"max_unpool{axes}d"
     _check_rank(x, axes, what)
@@ -286,8 +256,7 @@ def _adaptive_avg_pool(axes: int, x: Node, output_size: Any) -> Node:
 
     Returns
     -------
-    Node
-        Shape (batch, channels, *output_size).
+    Node of shape (batch, channels, *output_size)
     """
     sizes = _adaptive_sizes(x, output_size, axes, f"adaptive_avg_pool{axes}d")
     return build(RESAMPLE, x, size=sizes, mode="average", ratios=None)

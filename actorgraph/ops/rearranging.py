@@ -1,4 +1,4 @@
-"""Ops that move and repeat: permute, moveaxis, flip, roll, repeat, tile.
+"""Ops that move, repeat and add borders: permute, moveaxis, flip, roll, repeat, tile, pad.
 
 What can be said by `transpose` and `getitem` is; the others are linear ops with an adjoint each,
 which take sizes that only a run knows from an operand.
@@ -13,29 +13,22 @@ import numpy as np
 
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
-from actorgraph.op import Op, Sample
-from actorgraph.operands import naming_itself
-from actorgraph.ops._device import combine_at
-from actorgraph.ops._docs import WRONG_AXIS, raises
-from actorgraph.ops._half import through_float32
-from actorgraph.ops._rules import declare
-from actorgraph.ops._scalars import accumulator
-from actorgraph.ops.broadcasting import axes_of
+from actorgraph.op import KEPT, Op
+from actorgraph.ops._arrays import accumulator, combine_at, through_float32
+from actorgraph.ops._rules import WRONG_AXIS, declare, on, raises
+from actorgraph.ops.broadcasting import axes_of, zeros_like
+from actorgraph.ops.broadcasting import sum as sum_over
 from actorgraph.ops.indexing import getitem
 from actorgraph.ops.reshaping import ravel, reshape_like
 from actorgraph.ops.shaping import one_axis, transpose
 from actorgraph.types import UNKNOWN, Checks, Dim, Shape, shape_from
 
-__all__ = ["flip", "moveaxis", "permute", "repeat", "roll", "tile"]
+__all__ = ["flip", "moveaxis", "pad", "permute", "repeat", "roll", "tile"]
 
 _FULL = slice(None)
 
 
-# -- permute, moveaxis, flip ------------------------------------------------------------------
-
-
 @raises(shapes="`axes` is no permutation of the axes of `x`.")
-@naming_itself
 def permute(x: Node, *axes: Any) -> Node:
     """Reorder the axes, as ``permute(x, 2, 0, 1)`` or ``permute(x, (2, 0, 1))``.
 
@@ -48,8 +41,7 @@ def permute(x: Node, *axes: Any) -> Node:
 
     Returns
     -------
-    Node
-        A view, as by `transpose`.
+    Node: a view, as by `transpose`
     """
     given = axes[0] if len(axes) == 1 and isinstance(axes[0], Iterable) else axes
     return transpose(x, tuple(given))
@@ -68,8 +60,7 @@ def moveaxis(x: Node, source: Any, destination: Any) -> Node:
 
     Returns
     -------
-    Node
-        A view.
+    Node: a view
 
     Examples
     --------
@@ -102,14 +93,10 @@ def flip(x: Node, axis: Any = None) -> Node:
 
     Returns
     -------
-    Node
-        A view.
+    Node: a view
     """
     axes = axes_of(axis, x.ndim, "flip")
     return getitem(x, tuple(slice(None, None, -1) if i in axes else _FULL for i in range(x.ndim)))
-
-
-# -- roll -------------------------------------------------------------------------------------
 
 
 def _roll_back(ct: Node, y: Node, x: Node, shift: tuple[int, ...], axis: tuple[int, ...]) -> Node:
@@ -120,9 +107,8 @@ _ROLL: Op = declare(
     "roll", "a[*s] -> a[*s]", lambda xp, x, shift, axis: xp.roll(x, shift, axis), vjp=(_roll_back,),
     linear=(0,),
     samples=(
-        Sample(((3, 4),), {"shift": (1,), "axis": (1,)}),
-        Sample(((3, 4),), {"shift": (-2, 7), "axis": (0, 1)}),
-        Sample(((0, 2),), {"shift": (3,), "axis": (0,)}),
+        on((3, 4), shift=(1,), axis=(1,)), on((3, 4), shift=(-2, 7), axis=(0, 1)),
+        on((0, 2), shift=(3,), axis=(0,)),
     ),
     doc="Elements shifted along axes; what leaves at one end enters at the other.",
 )  # fmt: skip
@@ -156,9 +142,6 @@ def roll(x: Node, shift: Any, axis: Any = None) -> Node:
         raise ShapeError(f"roll: {len(shifts)} shifts for {len(given)} axes")
     places = tuple(one_axis(one, x.ndim, "roll") for one in given)
     return build(_ROLL, x, shift=tuple(map(int, shifts)), axis=places) if given else x
-
-
-# -- repeat -----------------------------------------------------------------------------------
 
 
 def _repeated(checks: Checks, x: Shape, *, repeats: Any, axis: int) -> Shape:
@@ -210,17 +193,14 @@ _REPEAT_SAMPLES = (
 _REPEAT: Op = declare(
     "repeat", "a[*s] -> a[*out]", _repeat_forward, shape=_repeated,
     vjp=(lambda ct, y, x, **attrs: build(_REPEAT_ADJOINT, ct, x, **attrs),), linear=(0,),
-    samples=tuple(Sample(shapes, attrs) for shapes, attrs in _REPEAT_SAMPLES),
+    samples=tuple(on(*shapes, **attrs) for shapes, attrs in _REPEAT_SAMPLES),
     doc="Each entry along an axis several times in a row.",
 )  # fmt: skip
 
 _REPEAT_ADJOINT: Op = declare(
     "repeat_adjoint", "n[*s] -> a[*t] -> n[*t]", _repeat_back,
     vjp=(lambda ct, y, c, x, **attrs: build(_REPEAT, ct, **attrs), None), linear=(0,),
-    samples=(
-        Sample(((3, 8), (3, 4)), {"repeats": 2, "axis": 1}),
-        Sample(((5, 4), (3, 4)), {"repeats": (2, 0, 3), "axis": 0}),
-    ),
+    samples=(on((3, 8), (3, 4), repeats=2, axis=1), on((5, 4), (3, 4), repeats=(2, 0, 3), axis=0)),
     doc="Sums over the copies that repeat makes.",
 )  # fmt: skip
 
@@ -265,9 +245,6 @@ def _count(value: Any, what: str) -> int:
     return int(array)
 
 
-# -- tile -------------------------------------------------------------------------------------
-
-
 def _aligned(shape: Sequence[Any], reps: Sequence[Any]) -> list[tuple[Any, Any]]:
     """Return (repetitions, size) for each dim of the result."""
     rank = max(len(shape), len(reps))
@@ -296,8 +273,8 @@ _TILE: Op = declare(
     "tile", "a[*s] -> a[*out]", lambda xp, x, reps: xp.tile(x, reps), shape=_tiled,
     vjp=(lambda ct, y, x, reps: build(_TILE_ADJOINT, ct, x, reps=reps),), linear=(0,),
     samples=(
-        Sample(((3, 4),), {"reps": (2,)}), Sample(((2, 3),), {"reps": (2, 1, 3)}),
-        Sample(((),), {"reps": (2,)}), Sample(((2, 3),), {"reps": (0, 1)}),
+        on((3, 4), reps=(2,)), on((2, 3), reps=(2, 1, 3)),
+        on((), reps=(2,)), on((2, 3), reps=(0, 1)),
     ),
     doc="The whole array side by side with itself.",
 )  # fmt: skip
@@ -305,9 +282,7 @@ _TILE: Op = declare(
 _TILE_ADJOINT: Op = declare(
     "tile_adjoint", "n[*s] -> a[*t] -> n[*t]", _tile_back,
     vjp=(lambda ct, y, c, x, reps: build(_TILE, ct, reps=reps), None), linear=(0,),
-    samples=(
-        Sample(((3, 8), (3, 4)), {"reps": (2,)}), Sample(((2, 2, 9), (2, 3)), {"reps": (2, 1, 3)}),
-    ),
+    samples=(on((3, 8), (3, 4), reps=(2,)), on((2, 2, 9), (2, 3), reps=(2, 1, 3))),
     doc="Sums over the copies that tile makes.",
 )  # fmt: skip
 
@@ -328,3 +303,141 @@ def tile(x: Node, reps: Any) -> Node:
     if UNKNOWN in times:
         raise ShapeError(f"tile: a number of copies is an int or a dim, got {reps!r}")
     return build(_TILE, x, reps=times)
+
+
+Widths = tuple[tuple[int, int], ...]
+
+_OWN = ("edge", "reflect", "symmetric", "wrap")
+
+
+def _padded(
+    checks: Checks, x: Shape, value: Shape = (), *, widths: Widths, mode: str = ""
+) -> Shape:
+    for dim, width in zip(x, widths, strict=True):
+        if mode and dim == 0 and any(width):
+            raise ShapeError(f"an empty dim has no entries to pad with in mode {mode!r}")
+    return tuple(
+        dim if not before + after else dim + (before + after)
+        for dim, (before, after) in zip(x, widths, strict=True)
+    )
+
+
+def _middle(widths: Widths) -> tuple[slice, ...]:
+    return tuple(slice(before or None, -after or None) for before, after in widths)
+
+
+def _pad_forward(xp: Any, x: Any, value: Any, widths: Widths) -> Any:
+    shape = [n + before + after for n, (before, after) in zip(x.shape, widths, strict=True)]
+    out = xp.empty(shape, x.dtype)
+    out[...] = value
+    out[_middle(widths)] = x
+    return out
+
+
+def _border_sum(ct: Node, y: Node, x: Node, value: Node, widths: Widths) -> Node:
+    return sum_over(ct * build(_PAD, zeros_like(x), 1, widths=widths))
+
+
+def _pad_jvp(tans: tuple[Node | None, ...], y: Node, x: Node, value: Node, widths: Widths) -> Node:
+    tan = zeros_like(x) if tans[0] is None else tans[0]
+    return build(_PAD, tan, 0 if tans[1] is None else tans[1], widths=widths)
+
+
+_PAD: Op = declare(
+    "pad", "a[*s] -> a[] -> a[*out]", _pad_forward, shape=_padded,
+    vjp=(lambda ct, y, x, value, widths: getitem(ct, _middle(widths)), _border_sum), jvp=_pad_jvp,
+    samples=(
+        on((3, 4), (), widths=((1, 2), (0, 3))),
+        on((0, 2), (), widths=((1, 0), (0, 0))), on((), (), widths=()),
+    ),
+    memory=KEPT, doc="An array with a constant border.",
+)  # fmt: skip
+
+
+def _fold(xp: Any, ct: Any, x: Any, widths: Widths, mode: str) -> Any:
+    """Add each entry of the border to the entry that it is a copy of."""
+    for axis, (before, after) in enumerate(widths):
+        if before + after:
+            size = x.shape[axis]
+            source = np.pad(np.arange(size), (before, after), mode)  # type: ignore[call-overload]
+            lead = (slice(None),) * axis
+            inside = ct[(*lead, slice(before, before + size))].copy()
+            for place in (*range(before), *range(before + size, before + size + after)):
+                inside[(*lead, int(source[place]))] += ct[(*lead, place)]
+            ct = inside
+    return ct
+
+
+_BORDER_SAMPLES = (
+    {"widths": ((1, 2), (0, 3)), "mode": "edge"}, {"widths": ((2, 1), (3, 0)), "mode": "reflect"},
+    {"widths": ((7, 0), (0, 9)), "mode": "reflect"},
+    {"widths": ((2, 1), (3, 0)), "mode": "symmetric"}, {"widths": ((0, 5), (3, 1)), "mode": "wrap"},
+)  # fmt: skip
+
+_PAD_OWN: Op = declare(
+    "pad_own", "a[*s] -> a[*out]", lambda xp, x, widths, mode: xp.pad(x, widths, mode),
+    shape=_padded, vjp=(lambda ct, y, x, **attrs: build(_PAD_OWN_ADJOINT, ct, x, **attrs),),
+    linear=(0,), samples=tuple(on((3, 4), **attrs) for attrs in _BORDER_SAMPLES),
+    doc="An array with a border of its own entries.",
+)  # fmt: skip
+
+_PAD_OWN_ADJOINT: Op = declare(
+    "pad_own_adjoint", "n[*s] -> a[*t] -> n[*t]", _fold,
+    vjp=(lambda ct, y, c, x, **attrs: build(_PAD_OWN, ct, **attrs), None), linear=(0,),
+    samples=(on((6, 7), (3, 4), **_BORDER_SAMPLES[0]), on((6, 7), (3, 4), **_BORDER_SAMPLES[1])),
+    doc="The inside with each entry of the border added to the entry that it copies.",
+)  # fmt: skip
+
+
+@raises(
+    types="The mode is not known, or a width is no int.",
+    shapes="A width is negative, there are not as many pairs as axes, or an empty dim would have"
+    " to be copied from.",
+)  # fmt: skip
+def pad(x: Node, pad_width: Any, mode: str = "constant", constant_values: Any = 0) -> Node:
+    """Put a border around an array, as ``numpy.pad``.
+
+    Parameters
+    ----------
+    x : node
+        Any shape and dtype.
+    pad_width : int, pair, or sequence of pairs
+        Entries before and after each axis: one int for all, one pair for all, or a pair for each.
+    mode : {"constant", "edge", "reflect", "symmetric", "wrap"}
+        Where the border's values come from.  A border wider than the array goes on as NumPy's.
+    constant_values : scalar or node
+        For mode "constant"; a 0-d node of the same dtype gets the gradient of the border.
+
+    Examples
+    --------
+    >>> import actorgraph as ag
+    >>> ag.ops.pad(ag.Graph().input("x", ("n", 3)), ((1, 1), (0, 2))).shape
+    (n + 2, 5)
+    """
+    widths = _read_widths(pad_width, x)
+    if mode != "constant":
+        if mode not in _OWN:
+            raise GraphTypeError(f"pad: mode {mode!r} is not one of constant, {', '.join(_OWN)}")
+        if isinstance(constant_values, Node) or constant_values != 0:
+            raise GraphTypeError(f"pad: constant_values has no meaning in mode {mode!r}")
+        return build(_PAD_OWN, x, widths=widths, mode=mode) if _any(widths) else x
+    return build(_PAD, x, constant_values, widths=widths) if _any(widths) else x
+
+
+def _any(widths: Widths) -> bool:
+    return any(map(any, widths))
+
+
+def _read_widths(given: Any, x: Node) -> Widths:
+    array = np.asarray(given) if not isinstance(given, Node) else np.zeros((), object)
+    if array.size and array.dtype.kind not in "iu":
+        raise GraphTypeError(f"pad: widths are ints, got {given!r}")
+    try:
+        pairs: Sequence[Any] = np.broadcast_to(array, (x.ndim, 2)).tolist()
+    except ValueError:
+        raise ShapeError(
+            f"pad: widths {given!r} are no int, no pair, and no pair for each axis of {x!r}"
+        ) from None
+    if any(width < 0 for pair in pairs for width in pair):
+        raise ShapeError(f"pad: widths {given!r} are negative; to cut entries off use x[1:-1]")
+    return tuple((before, after) for before, after in pairs)

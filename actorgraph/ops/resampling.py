@@ -1,22 +1,38 @@
-"""Interpolation: images in other sizes.  The op stands in `_resampling`."""
+"""Images: other sizes, pixels for channels, grids of places, and the boxes of detectors.
+
+Built of other ops; the one behind other sizes stands in `_resampling`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from math import floor
+import math
+from collections.abc import Iterable, Sequence
+from functools import reduce
+from itertools import product
 from typing import Any
+
+import numpy as np
 
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
-from actorgraph.ops._docs import raises
-from actorgraph.ops._resampling import RESAMPLE
-from actorgraph.ops.grouping import group_dim, ungroup_dims
-from actorgraph.ops.shaping import swapaxes, transpose
+from actorgraph.ops._resampling import RESAMPLE, SHARPNESS, cubic_far, cubic_near
+from actorgraph.ops._rules import raises
+from actorgraph.ops.activations import sigmoid
+from actorgraph.ops.arithmetic import abs, mod, multiply
+from actorgraph.ops.broadcasting import add, expand_dims
+from actorgraph.ops.elementwise import astype, clip, exp, floor, where
+from actorgraph.ops.elementwise import round as nearest
+from actorgraph.ops.gathering import take_along_axis
+from actorgraph.ops.indexing import getitem
+from actorgraph.ops.linalg import matmul
+from actorgraph.ops.reshaping import flatten, group_dim, reshape, ungroup_dims
+from actorgraph.ops.shaping import concatenate, swap_last, swapaxes, transpose
 from actorgraph.ops.windows import per_axis
 from actorgraph.types import UNKNOWN, Dim, shape_from
 
 __all__ = [
-    "channel_shuffle", "interpolate", "pixel_shuffle", "pixel_unshuffle", "upsample",
+    "affine_grid", "channel_shuffle", "grid_sample", "interpolate", "pixel_shuffle",
+    "pixel_unshuffle", "upsample", "yolo_decode",
 ]  # fmt: skip
 
 # PyTorch's name, the number of axes (0: any) and the mode of the op.
@@ -32,7 +48,7 @@ def _scaled(dim: Any, factor: float) -> Any:
         return dim * int(factor)
     if not isinstance(dim, int):
         raise ShapeError(f"interpolate: scale_factor {factor} needs a known size, got {dim}")
-    return floor(dim * factor)
+    return math.floor(dim * factor)
 
 
 def _factors(given: Any, axes: int) -> tuple[float, ...]:
@@ -51,14 +67,10 @@ def _factors(given: Any, axes: int) -> tuple[float, ...]:
     shapes="Ranks do not fit, or only a run knows the size.",
 )  # fmt: skip
 def interpolate(
-    x: Node,
-    size: Any = None,
-    scale_factor: Any = None,
-    mode: str = "nearest",
-    align_corners: bool | None = None,
-    recompute_scale_factor: bool | None = None,
+    x: Node, size: Any = None, scale_factor: Any = None, mode: str = "nearest",
+    align_corners: bool | None = None, recompute_scale_factor: bool | None = None,
     antialias: bool = False,
-) -> Node:
+) -> Node:  # fmt: skip
     """Resize images, as ``torch.nn.functional.interpolate``; smaller sizes are allowed.
 
     Entry i of n stands at ``p = (i + 1/2) size / n - 1/2`` of the input, or with `align_corners` at
@@ -86,8 +98,7 @@ def interpolate(
 
     Returns
     -------
-    Node
-        Shape (batch, channels, *size).
+    Node of shape (batch, channels, *size)
 
     Examples
     --------
@@ -126,9 +137,6 @@ def interpolate(
 
 
 upsample = interpolate
-
-
-# -- pixels -----------------------------------------------------------------------------------
 
 
 def _check_blocks(x: Node, factor: Any, what: str) -> int:
@@ -200,3 +208,219 @@ def channel_shuffle(x: Node, groups: int) -> Node:
     if x.ndim < 3 or isinstance(x.dims[1], Dim) or x.dims[1] % parts:
         raise ShapeError(f"channel_shuffle: the channels of {x!r} are no known multiple of {parts}")
     return ungroup_dims(swapaxes(group_dim(x, 1, parts), 1, 2), 1)
+
+
+@raises(shapes="The shapes do not fit.")
+def affine_grid(theta: Node, size: Sequence[int], align_corners: bool = False) -> Node:
+    """Return where an affine map puts the entries of an image, as PyTorch's function of that name.
+
+    Parameters
+    ----------
+    theta : node
+        Float, shape (batch, 2, 3) for images, (batch, 3, 4) for volumes.
+    size : sequence of int
+        Shape of the images that `grid_sample` shall give: (batch, channels, height, width), or
+        with a depth before the height.
+    align_corners : bool
+
+    Returns
+    -------
+    Node of shape (batch, height, width, 2), or (batch, depth, height, width, 3)
+    """
+    sizes, axes = tuple(size)[2:], len(size) - 2
+    if axes not in (2, 3) or theta.ndim != 3 or theta.dims[1:] != (axes, axes + 1):
+        raise ShapeError(f"affine_grid: {theta!r} does not fit images of size {tuple(size)}")
+    along = [np.linspace(-1, 1, n) if n > 1 else np.zeros(1) for n in sizes]
+    if not align_corners:
+        along = [line * ((n - 1) / n) for line, n in zip(along, sizes, strict=True)]
+    places = np.stack([*np.meshgrid(*along, indexing="ij")[::-1], np.ones(sizes)], -1)
+    base = theta.graph.constant(places.reshape(-1, axes + 1), dtype=theta.dtype)
+    return reshape(matmul(base, swap_last(theta)), (theta.dims[0], *sizes, axes))
+
+
+def _reflected(place: Node, low: float, span: float) -> Node:
+    if not span:
+        return place * 0.0
+    place = abs(place - low)
+    turns = floor(place / span)
+    rest = place - turns * span
+    return where(mod(turns, 2.0) == 0, rest, span - rest) + low
+
+
+def _padded(place: Node, size: int, padding_mode: str, align_corners: bool) -> Node:
+    """Return a place inside of the image, or as it is where beyond are zeros."""
+    if padding_mode == "reflection":
+        place = _reflected(place, *((0.0, size - 1.0) if align_corners else (-0.5, float(size))))
+    return place if padding_mode == "zeros" else clip(place, 0.0, size - 1.0)
+
+
+def _taps(place: Node, size: int, mode: str, padding_mode: str, align_corners: bool) -> Any:
+    """Return the positions that a place is made of along an axis, each with its weight."""
+    if mode != "bicubic":
+        place = _padded(place, size, padding_mode, align_corners)
+    if mode == "nearest":
+        taps: list[tuple[Node, Node | None]] = [(nearest(place), None)]
+    else:
+        low = floor(place)
+        share = place - low
+        rest = 1.0 - share
+        if mode == "bilinear":
+            taps = [(low, rest), (low + 1.0, share)]
+        else:
+            rules = (cubic_far, cubic_near, cubic_near, cubic_far)
+            distances = (share + 1.0, share, rest, rest + 1.0)
+            taps = [
+                (_padded(low + (i - 1.0), size, padding_mode, align_corners), rule(x, SHARPNESS))
+                for i, (rule, x) in enumerate(zip(rules, distances, strict=True))
+            ]
+    return [_inside(*tap, size, padding_mode) for tap in taps]
+
+
+def _inside(place: Node, weight: Node | None, size: int, padding_mode: str) -> Any:
+    index = astype(clip(place, 0.0, size - 1.0), "int64")
+    if padding_mode == "zeros":
+        inside = (place >= 0) & (place <= size - 1)
+        weight = astype(inside, place.dtype) if weight is None else where(inside, weight, 0)
+    return index, weight
+
+
+@raises(
+    types="There is no such mode, or the dtypes differ.",
+    shapes="The shapes do not fit, or only a run knows the sizes.",
+)  # fmt: skip
+def grid_sample(
+    x: Node, grid: Any, mode: str = "bilinear", padding_mode: str = "zeros",
+    align_corners: bool = False,
+) -> Node:  # fmt: skip
+    """Read images at the places of a grid, as ``torch.nn.functional.grid_sample``.
+
+    Parameters
+    ----------
+    x : node
+        Float, shape (batch, channels, height, width), or with a depth before the height; all but
+        the batch known.
+    grid : node or array
+        Of the same dtype, shape (batch, rows, columns, 2), or (batch, planes, rows, columns, 3):
+        along the width, the height and the depth.
+    mode : {"bilinear", "nearest", "bicubic"}
+        "bilinear" is trilinear in volumes, "bicubic" for images only.  "nearest" has no gradient
+        by the grid.
+    padding_mode : {"zeros", "border", "reflection"}
+        What stands beyond the edges.
+    align_corners : bool
+        Whether -1 and 1 are the middles of the outermost entries, not the outer edges.
+
+    Returns
+    -------
+    Node of shape (batch, channels, rows, columns), or with planes before the rows
+
+    Examples
+    --------
+    >>> import actorgraph as ag
+    >>> g = ag.Graph()
+    >>> x, theta = g.input("x", ("batch", 3, 8, 8)), g.input("theta", ("batch", 2, 3))
+    >>> ag.ops.grid_sample(x, ag.ops.affine_grid(theta, (1, 3, 4, 4))).shape
+    (batch, 3, 4, 4)
+    """
+    grid, axes = x.graph.lift(grid), x.ndim - 2
+    modes = ("bilinear", "nearest", "bicubic")[: 3 if axes == 2 else 2]
+    if mode not in modes or padding_mode not in ("zeros", "border", "reflection"):
+        raise GraphTypeError(
+            f"grid_sample: mode is one of {modes} and padding_mode 'zeros', 'border' or "
+            f"'reflection', got {mode!r} and {padding_mode!r}"
+        )
+    if axes not in (2, 3) or grid.ndim != x.ndim or grid.dims[-1] != axes:
+        raise ShapeError(f"grid_sample: a grid {grid!r} does not fit {x!r}")
+    sizes = [dim for dim in x.dims[2:] if isinstance(dim, int) and dim > 0]
+    if len(sizes) < axes or UNKNOWN in grid.dims:
+        raise ShapeError(f"grid_sample: sizes above 0 have to be known, got {x!r} and {grid!r}")
+    along = []
+    for axis, size in enumerate(sizes):
+        place = expand_dims(flatten(getitem(grid, (..., axes - 1 - axis)), 1), 1)
+        place = (place + 1.0) * ((size - 1) / 2) if align_corners else (
+            (place + 1.0) * (size / 2) - 0.5
+        )  # fmt: skip
+        along.append(_taps(place, size, mode, padding_mode, align_corners))
+    flat, parts = flatten(x, 2), []
+    for taps in product(*along):
+        index = reduce(_row_major, zip([tap for tap, _ in taps], sizes, strict=True))[0]
+        entries = take_along_axis(flat, index, -1)
+        weights = [weight for _, weight in taps if weight is not None]
+        parts.append(entries * reduce(multiply, weights) if weights else entries)
+    return reshape(reduce(add, parts), (*x.dims[:2], *grid.dims[1:-1]))
+
+
+def _row_major(left: Any, right: Any) -> Any:
+    """Return the number of a position within two axes, with the size of the second."""
+    return left[0] * right[1] + right[0], right[1]
+
+
+@raises(
+    types="`anchors` are no pairs, or the mask names one that is not there.",
+    shapes="The channels do not fit, or only a run knows the cells.",
+)  # fmt: skip
+def yolo_decode(
+    x: Node, anchors: Any, net_size: Any, classes: int, mask: Sequence[int] | None = None
+) -> Node:
+    """Turn the output of a YOLO v3 head into boxes in pixels of the network's input.
+
+    Per cell and anchor: the centre ``(sigmoid(t) + cell) stride``, the size ``exp(t) anchor``, then
+    the sigmoids of objectness and classes.  Source: J. Redmon, A. Farhadi, YOLOv3, 2018.
+
+    Parameters
+    ----------
+    x : node
+        Float, shape (batch, anchors * (5 + classes), height, width); per anchor the channels are
+        x, y, width, height, objectness and the classes.
+    anchors : array
+        Shape (count, 2): width and height in pixels.
+    net_size : int or pair of int
+        Height and width of the network's input in pixels; a stride is that over the cells.
+    classes : int
+    mask : sequence of int, optional
+        Which anchors this head uses, in the order of its channels; default: all.
+
+    Returns
+    -------
+    Node
+        Shape (batch, height * width * anchors, 5 + classes): cells row by row, the anchors of a
+        cell side by side.
+    """
+    boxes = np.asarray(anchors, np.float64)
+    if boxes.ndim != 2 or boxes.shape[1] != 2:
+        raise GraphTypeError(f"yolo_decode: anchors are pairs (width, height), got {anchors!r}")
+    chosen = range(len(boxes)) if mask is None else mask
+    if any(not 0 <= index < len(boxes) for index in chosen):
+        raise GraphTypeError(f"yolo_decode: mask {mask!r} names none of {len(boxes)} anchors")
+    boxes = boxes[list(chosen)]
+    if x.ndim != 4 or any(isinstance(dim, Dim) for dim in x.dims[1:]):
+        raise ShapeError(
+            f"yolo_decode takes (batch, channels, height, width), all but the batch known; got "
+            f"{x!r}"
+        )
+    _, channels, height, width = x.dims
+    if channels != len(boxes) * (5 + classes):
+        raise ShapeError(
+            f"yolo_decode: {len(boxes)} anchors and {classes} classes need "
+            f"{len(boxes) * (5 + classes)} channels, got {channels}"
+        )
+    assert isinstance(height, int)
+    assert isinstance(width, int)
+    sizes = per_axis(net_size, 2, "yolo_decode: net_size")
+    cells, strides, areas = _constants(boxes, height, width, sizes, x.dtype)
+    # (batch, anchor, entry, height, width) to (batch, height, width, anchor, entry)
+    t = transpose(group_dim(x, 1, len(boxes)), (0, 3, 4, 1, 2))
+    t = ungroup_dims(ungroup_dims(t, 1), 1)
+    centre = (sigmoid(t[:, :, :2]) + cells) * strides
+    return concatenate([centre, exp(t[:, :, 2:4]) * areas, sigmoid(t[:, :, 4:])], -1)
+
+
+def _constants(
+    boxes: Any, height: int, width: int, sizes: tuple[int, ...], dtype: Any
+) -> tuple[Any, Any, Any]:
+    """Return each row's cell, the strides, and each row's anchor; x before y."""
+    rows, columns = np.divmod(np.arange(height * width), width)
+    cells = np.repeat(np.stack([columns, rows], 1), len(boxes), 0)
+    strides = np.array([sizes[1] / width, sizes[0] / height])
+    areas = np.tile(boxes, (height * width, 1))
+    return cells.astype(dtype), strides.astype(dtype), areas.astype(dtype)

@@ -1,4 +1,10 @@
-"""Reshape, ravel, flatten: the same elements in another shape."""
+"""The same elements in another shape: reshape, ravel, flatten, and dims merged or split in two.
+
+Sizes may be known only to the run.  And boolean masks in an index: a mask over some dims becomes
+one array of positions in these dims, flattened, so everything that integer indices can do masks can
+too: gradients add into zeros, second order, any place in the index.  How many positions hold is
+known only in a run, unless the mask is a constant.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from actorgraph.errors import ShapeError
+from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
-from actorgraph.op import Memory, Op, Sample
-from actorgraph.ops._docs import raises
-from actorgraph.ops._rules import declare
+from actorgraph.op import CONSTANT, Memory, Op, Sample
+from actorgraph.ops._rules import declare, on, raises
 from actorgraph.types import UNKNOWN, Checks, Dim, Shape, shape_from, size_of
 
 __all__ = ["flatten", "ravel", "reshape"]
@@ -32,17 +37,14 @@ def _reshaped(checks: Checks, x: Shape, *, shape: Shape) -> Shape:
 _RESHAPE: Op = declare(
     "reshape", "a[*s] -> a[*out]", lambda xp, x, shape: xp.reshape(x, shape), shape=_reshaped,
     vjp=(lambda ct, y, x, shape: reshape_like(ct, x),), linear=(0,),
-    samples=(
-        Sample(((3, 4),), {"shape": (2, 6)}), Sample(((3, 4),), {"shape": (-1, 2)}),
-        Sample(((),), {"shape": (1, 1)}),
-    ),
+    samples=(on((3, 4), shape=(2, 6)), on((3, 4), shape=(-1, 2)), on((), shape=(1, 1))),
     memory=Memory("ordered"), doc="The same elements in another shape.",
 )  # fmt: skip
 
 _RESHAPE_LIKE: Op = declare(
     "reshape_like", "a[*s] -> a1[*t] -> a[*t]", lambda xp, x, like: xp.reshape(x, xp.shape(like)),
     vjp=(lambda ct, y, x, like: reshape_like(ct, x), None), linear=(0,),
-    samples=(Sample(((3, 4), (6, 2))),), memory=Memory("ordered"),
+    samples=(on((3, 4), (6, 2)),), memory=Memory("ordered"),
     doc="The same elements in the shape of another array.",
 )  # fmt: skip
 
@@ -61,8 +63,7 @@ def reshape(x: Node, *shape: Any) -> Node:
 
     Returns
     -------
-    Node
-        The node itself where it has that shape.
+    Node: the node itself where it has that shape
     """
     given = shape[0] if len(shape) == 1 and not isinstance(shape[0], (int, str, Dim)) else shape
     given = tuple(given)
@@ -108,9 +109,6 @@ def reshape_like(x: Node, like: Node) -> Node:
     )
 
 
-# -- ravel and flatten ------------------------------------------------------------------------
-
-
 def ravel(x: Node) -> Node:
     """Return all elements in one dim, in C order, as ``numpy.ravel``.
 
@@ -121,8 +119,7 @@ def ravel(x: Node) -> Node:
 
     Returns
     -------
-    Node
-        ``reshape(x, -1)``: a view where NumPy gives one.
+    Node: ``reshape(x, -1)``: a view where NumPy gives one
 
     Examples
     --------
@@ -145,10 +142,7 @@ _FLATTEN: Op = declare(
     "flatten", "a[*s] -> a[*out]", _flat_forward, shape=_flat_shape,
     vjp=(lambda ct, y, x, start, stop: reshape_like(ct, x),), linear=(0,),
     cost=lambda shapes, result, attrs: 1,
-    samples=(
-        Sample(((2, 3, 4),), {"start": 1, "stop": 3}),
-        Sample(((0, 3, 4),), {"start": 0, "stop": 2}),
-    ),
+    samples=(on((2, 3, 4), start=1, stop=3), on((0, 3, 4), start=0, stop=2)),
     memory=Memory("ordered"),
     doc="Neighbouring dims merged, where only the run knows the other dims.",
 )  # fmt: skip
@@ -167,8 +161,7 @@ def flatten(x: Node, start_axis: int = 0, end_axis: int = -1) -> Node:
 
     Returns
     -------
-    Node
-        A view where NumPy gives one; the node itself for a single axis.
+    Node: a view where NumPy gives one; the node itself for a single axis
 
     Examples
     --------
@@ -192,3 +185,154 @@ def _axis(axis: Any, ndim: int) -> int:
     if not isinstance(axis, (int, np.integer)) or not -ndim <= axis < ndim:
         raise ShapeError(f"flatten: axis {axis!r} is not an int in [-{ndim}, {ndim})")
     return int(axis) % ndim
+
+
+def _positions_shape(checks: Checks, mask: Shape, x: Shape, *, axis: int) -> Shape:
+    for dim, masked in zip(x[axis:], mask, strict=False):
+        checks.equal(dim, masked, f"dims {x[axis : axis + len(mask)]} and mask {mask}")
+    return (UNKNOWN,)
+
+
+def _positions(xp: Any, mask: Any, x: Any, axis: int) -> Any:
+    masked = x.shape[axis : axis + mask.ndim]
+    if mask.shape != masked:
+        raise IndexError(f"a mask of shape {mask.shape} does not fit the dims {masked}")
+    return xp.flatnonzero(mask)
+
+
+_MASK_POSITIONS: Op = declare(
+    "mask_positions", "bool[*m] -> a[*s] -> int64[*out]", _positions, shape=_positions_shape,
+    samples=(
+        Sample(((3,), (3, 4)), {"axis": 0}, bools=(0,)),
+        Sample(((3, 4), (2, 3, 4)), {"axis": 1}, bools=(0,)),
+        Sample(((0,), (0,)), {"axis": 0}, bools=(0,)),
+    ),
+    doc="Positions in the flattened dims from an axis on where a mask holds.",
+)  # fmt: skip
+
+
+def _is_mask(part: Any) -> bool:
+    if isinstance(part, (Node, np.ndarray, np.generic)):
+        return bool(part.dtype.kind == "b")
+    if isinstance(part, list):
+        nodes = any(isinstance(one, Node) for one in part)
+        return not nodes and np.asarray(part).dtype.kind == "b"
+    return isinstance(part, bool)
+
+
+def without_masks(x: Node, index: tuple[Any, ...]) -> tuple[Node, tuple[Any, ...]]:
+    """Return `x` with masked dims flattened, and the index with positions in place of masks."""
+    if not any(_is_mask(part) for part in index):
+        return x, index
+    parts = [_lifted(x, part) for part in index]
+    missing = x.ndim - sum(map(_dims_of, parts))
+    if missing < 0:
+        raise ShapeError(f"getitem: an index of {x.ndim - missing} dims is too long for {x!r}")
+    axis = 0
+    read: list[Any] = []
+    for position, part in enumerate(parts):
+        masked = isinstance(part, Node) and part.dtype.kind == "b"
+        read.append(_read_mask(part, x, axis, position) if masked else part)
+        if masked:
+            x = flatten(x, axis, axis + part.ndim - 1)
+        axis += missing if part is Ellipsis else part is not None
+    return x, tuple(read)
+
+
+def _lifted(x: Node, part: Any) -> Any:
+    """Return a mask as a node, and another part of an index as it is."""
+    if not _is_mask(part):
+        return part
+    return x.graph.lift(part if isinstance(part, Node) else np.asarray(part))
+
+
+def _dims_of(part: Any) -> int:
+    """Return how many dims of the array a part of an index takes; an Ellipsis takes the rest."""
+    if part is None or part is Ellipsis:
+        return 0
+    return part.ndim if isinstance(part, Node) and part.dtype.kind == "b" else 1
+
+
+def _read_mask(mask: Node, x: Node, axis: int, position: int) -> Node:
+    if not mask.ndim:
+        raise GraphTypeError(
+            f"getitem: index {position} of {x!r} is a single bool, a mask of no dims; "
+            "use where(condition, x, 0)"
+        )
+    dims = x.dims[axis : axis + mask.ndim]
+    if mask.op is CONSTANT and all(isinstance(dim, int) for dim in dims):
+        if dims != mask.dims:
+            raise ShapeError(
+                f"getitem: index {position} of {x!r} is a mask of shape {mask.shape}, which does "
+                f"not fit the dims {dims}"
+            )
+        return x.graph.constant(np.flatnonzero(mask.attrs["value"]))
+    return positions_where(mask, x, axis)
+
+
+def positions_where(mask: Node, x: Node, axis: int = 0) -> Node:
+    """Return the positions in the flattened dims of `x` from an axis on where a mask holds."""
+    return build(_MASK_POSITIONS, mask, x, axis=axis)
+
+
+def _merged(dims: Any, groups: tuple[int, ...]) -> tuple[Any, ...]:
+    sizes, start = [], 0
+    for count in groups:
+        sizes.append(size_of(tuple(dims[start : start + count])))
+        start += count
+    return tuple(sizes)
+
+
+def _merge_shape(checks: Checks, x: Shape, *, groups: tuple[int, ...]) -> Shape:
+    return _merged(x, groups)
+
+
+_MERGE: Op = declare(
+    "merge_dims", "a[*s] -> a[*out]", lambda xp, x, groups: xp.reshape(x, _merged(x.shape, groups)),
+    shape=_merge_shape, vjp=(lambda ct, y, x, groups: reshape_like(ct, x),), linear=(0,),
+    cost=lambda shapes, result, attrs: 1,
+    samples=(on((2, 3, 4), groups=(1, 2)), on((2, 0), groups=(2, 0))),
+    doc="Merge groups of adjacent dims into one dim each.",
+)  # fmt: skip
+
+
+def merge_dims(x: Node, groups: tuple[int, ...]) -> Node:
+    """Merge adjacent dims: ``groups`` says how many of them make each dim of the result."""
+    return x if all(count == 1 for count in groups) else build(_MERGE, x, groups=groups)
+
+
+def _split_shape(checks: Checks, x: Shape, *, axis: int, parts: int, size: int) -> Shape:
+    known = max(parts, size)
+    if x[axis] is not UNKNOWN:
+        checks.equal(x[axis] // known * known, x[axis], f"dim {x[axis]} as a multiple of {known}")
+    halves = (x[axis] // known, size) if parts < 0 else (parts, x[axis] // known)
+    return (*x[:axis], *halves, *x[axis + 1 :])
+
+
+def _split_forward(xp: Any, x: Any, axis: int, parts: int, size: int) -> Any:
+    count, known = x.shape[axis], max(parts, size)
+    if count % known:
+        raise ShapeError(f"dim {count} is no multiple of {known}")
+    halves = (count // known, size) if parts < 0 else (parts, count // known)
+    return x.reshape((*x.shape[:axis], *halves, *x.shape[axis + 1 :]))
+
+
+_SPLIT: Op = declare(
+    "group_dim", "a[*s] -> a[*out]", _split_forward, shape=_split_shape,
+    vjp=(lambda ct, y, x, axis, parts, size: reshape_like(ct, x),), linear=(0,),
+    cost=lambda shapes, result, attrs: 1,
+    samples=(on((2, 6, 3), axis=1, parts=2, size=-1), on((6, 0), axis=1, parts=-1, size=2)),
+    memory=Memory(is_view=True),
+    doc="One dim as two: parts and what each holds, one of both given and the other -1.",
+)  # fmt: skip
+
+
+def group_dim(x: Node, axis: int, parts: int = -1, size: int = -1) -> Node:
+    """Return `x` with the dim at `axis` as two, so many parts or parts of a size, 1 at least."""
+    return build(_SPLIT, x, axis=axis, parts=parts, size=size)
+
+
+def ungroup_dims(x: Node, axis: int) -> Node:
+    """Return `x` with the dims at `axis` and behind it as one."""
+    ones = [1] * x.ndim
+    return merge_dims(x, (*ones[:axis], 2, *ones[axis + 2 :]))

@@ -8,25 +8,22 @@ import numpy as np
 
 from actorgraph.errors import GraphError, ShapeError
 from actorgraph.graph import Node
-from actorgraph.operands import as_node, naming_itself
-from actorgraph.ops._docs import raises
-from actorgraph.ops.arithmetic import mod
+from actorgraph.operands import as_node
+from actorgraph.ops._rules import raises
+from actorgraph.ops.arithmetic import is_complex, mod, real
 from actorgraph.ops.assignment import index_add
 from actorgraph.ops.broadcasting import broadcast_to, expand_dims
 from actorgraph.ops.broadcasting import sum as sum_of
-from actorgraph.ops.casting import astype
-from actorgraph.ops.complex import is_complex, real
 from actorgraph.ops.convolution import conv1d
 from actorgraph.ops.creation import zeros
-from actorgraph.ops.cumulative import cumsum
+from actorgraph.ops.elementwise import astype, clip, maximum, where
 from actorgraph.ops.fourier import fft, ifft, irfft, rfft
 from actorgraph.ops.gathering import size_of
 from actorgraph.ops.indexing import getitem, take
 from actorgraph.ops.linalg import matmul
-from actorgraph.ops.padding import pad
-from actorgraph.ops.rearranging import flip
+from actorgraph.ops.rearranging import flip, pad
+from actorgraph.ops.reductions import cumsum
 from actorgraph.ops.reshaping import reshape
-from actorgraph.ops.selection import clip, maximum, where
 from actorgraph.ops.shaping import concatenate, one_axis, swap_last
 from actorgraph.ops.sorting import argsort, searchsorted
 
@@ -69,18 +66,11 @@ def _frames(
     return _Frames(n_fft, hop, pad(node, (before, n_fft - width - before)))
 
 
-@naming_itself
 def stft(
-    x: Node,
-    n_fft: int,
-    hop_length: int | None = None,
-    win_length: int | None = None,
-    window: Any = None,
-    center: bool = True,
-    pad_mode: str = "reflect",
-    normalized: bool = False,
+    x: Node, n_fft: int, hop_length: int | None = None, win_length: int | None = None,
+    window: Any = None, center: bool = True, pad_mode: str = "reflect", normalized: bool = False,
     onesided: bool | None = None,
-) -> Node:
+) -> Node:  # fmt: skip
     """Short-time Fourier transform, as ``torch.stft`` with complex results.
 
     Parameters
@@ -106,8 +96,7 @@ def stft(
 
     Returns
     -------
-    Node
-        Complex, shape (..., frequencies, frames).
+    Node: complex, shape (..., frequencies, frames)
 
     Raises
     ------
@@ -136,19 +125,11 @@ def stft(
     return swap_last(transform(frames, norm="ortho" if normalized else None))
 
 
-@naming_itself
 def istft(
-    x: Node,
-    n_fft: int,
-    hop_length: int | None = None,
-    win_length: int | None = None,
-    window: Any = None,
-    center: bool = True,
-    normalized: bool = False,
-    onesided: bool | None = None,
-    length: int | None = None,
-    return_complex: bool = False,
-) -> Node:
+    x: Node, n_fft: int, hop_length: int | None = None, win_length: int | None = None,
+    window: Any = None, center: bool = True, normalized: bool = False, onesided: bool | None = None,
+    length: int | None = None, return_complex: bool = False,
+) -> Node:  # fmt: skip
     """Undo `stft` by least squares, as ``torch.istft``.
 
     Frames are multiplied by the window and added where they overlap, and the sum is divided by
@@ -170,8 +151,7 @@ def istft(
 
     Returns
     -------
-    Node
-        Float, or complex, shape (..., points).
+    Node: float, or complex, shape (..., points)
 
     Raises
     ------
@@ -225,9 +205,6 @@ def _added(frames: Node, places: Any, total: int) -> Node:
     return index_add(empty, -1, places.ravel(), reshape(frames, (*lead, places.size)))
 
 
-# -- sampled ----------------------------------------------------------------------------------
-
-
 def _lifted(*values: Any) -> list[Node]:
     """Return the values as nodes of one graph."""
     home = next((value for value in values if isinstance(value, Node)), None)
@@ -236,11 +213,7 @@ def _lifted(*values: Any) -> list[Node]:
     return [as_node(value, home) for value in values]
 
 
-# -- interp -----------------------------------------------------------------------------------
-
-
 @raises(other="The period is 0.", shapes="`xp` and `fp` are not of one dim and size, or are empty.")
-@naming_itself
 def interp(
     x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None
 ) -> Node:
@@ -259,8 +232,7 @@ def interp(
 
     Returns
     -------
-    Node
-        In the shape of `x`; with gradients by `x`, `xp` and `fp`.
+    Node: in the shape of `x`; with gradients by `x`, `xp` and `fp`
     """
     x, xp, fp = _lifted(x, xp, fp)
     if xp.ndim != 1 or fp.ndim != 1 or xp.dims[0] == 0:
@@ -286,11 +258,7 @@ def interp(
     return where(x > xp[-1], fp[-1] if right is None else right, found)
 
 
-# -- trapezoid --------------------------------------------------------------------------------
-
-
 @raises(shapes="There is no such axis, or the shapes do not fit.")
-@naming_itself
 def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Node:
     """Integrate along an axis by the trapezoidal rule, as ``numpy.trapezoid``.
 
@@ -306,7 +274,6 @@ def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Node:
     return sum_of(_areas(y, x, dx, axis), axis)
 
 
-@naming_itself
 def cumulative_trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Node:
     """Running integral by the trapezoidal rule, one shorter than `y`; otherwise as `trapezoid`."""
     area = _areas(y, x, dx, axis)
@@ -327,14 +294,10 @@ def _areas(y: Any, x: Any, dx: Any, axis: int) -> Node:
     return area
 
 
-# -- convolve ---------------------------------------------------------------------------------
-
-
 @raises(
     other="There is no such mode.",
     shapes="The arguments have not one dim of a known size of 1 or more.",
 )  # fmt: skip
-@naming_itself
 def convolve(a: Any, v: Any, mode: str = "full") -> Node:
     """Convolve two vectors, as ``numpy.convolve``.
 

@@ -1,8 +1,9 @@
-"""Reductions of the values that are written to one place: scatter_reduce, index_reduce, segments.
+"""Reductions of values that are written to one place, and PyTorch's other functions of indices.
 
 Sums and means are made of the op that adds at an index; products, maxima and minima are the op
 `index_put_reduce`.  No gradient divides: that of a product is the product of the others, also where
-some are zero.
+some are zero. The others are a line or two of other ops, and raise as these; ``axis`` is PyTorch's
+``dim``.
 """
 
 from __future__ import annotations
@@ -16,9 +17,8 @@ import numpy as np
 from actorgraph.errors import GraphError, GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import CONSTANT, Attrs, Op, Sample
-from actorgraph.operands import naming_itself
-from actorgraph.ops._device import combine_at
-from actorgraph.ops._half import through_float32
+from actorgraph.operands import as_node
+from actorgraph.ops._arrays import combine_at, through_float32
 from actorgraph.ops._rules import declare
 from actorgraph.ops.arithmetic import floor_divide
 from actorgraph.ops.assignment import (
@@ -27,30 +27,36 @@ from actorgraph.ops.assignment import (
     WRITES,
     along,
     check_values,
+    index_put,
     of_slices,
     writing_scheme,
     written_shape,
 )
-from actorgraph.ops.broadcasting import along_axis, conj, expand_dims
-from actorgraph.ops.casting import astype
-from actorgraph.ops.creation import full, full_like, ones_like
-from actorgraph.ops.cumulative import cumsum, products_before
-from actorgraph.ops.gathering import positions_of, size_of
+from actorgraph.ops.broadcasting import along_axis, broadcast_like, conj, expand_dims, squeeze
+from actorgraph.ops.counting import histogram
+from actorgraph.ops.creation import full, full_like, meshgrid, ones_like
+from actorgraph.ops.elementwise import astype, isnan, where
+from actorgraph.ops.gathering import gather, positions_of, size_of
 from actorgraph.ops.indexing import Index, flat_places, getitem, take, take_index
-from actorgraph.ops.rearranging import flip
+from actorgraph.ops.rearranging import flip, pad
+from actorgraph.ops.reductions import cumsum, products_before
+from actorgraph.ops.reductions import max as max_of
+from actorgraph.ops.reductions import min as min_of
 from actorgraph.ops.reshaping import ravel, reshape_like
-from actorgraph.ops.rounding import isnan
-from actorgraph.ops.selection import where
-from actorgraph.ops.shaping import concatenate, one_axis
+from actorgraph.ops.shaping import concatenate, one_axis, stack
 from actorgraph.ops.sorting import argsort, searchsorted
+from actorgraph.ops.statistics import norm
 from actorgraph.types import UNKNOWN
 
-__all__ = ["index_reduce", "scatter_reduce", "segment_reduce"]
+__all__ = [
+    "aminmax", "block_diag", "bucketize", "cartesian_prod", "dist", "histc", "index_copy",
+    "index_fill", "index_reduce", "index_select", "kthvalue", "lerp", "masked_fill",
+    "masked_select", "narrow", "renorm", "scatter_reduce", "segment_reduce", "select_scatter",
+    "slice_scatter",
+]  # fmt: skip
 
 _UFUNCS = {"prod": "multiply", "amax": "maximum", "amin": "minimum"}
 _REDUCTIONS = ("sum", "mean", *_UFUNCS)
-
-# -- the op -----------------------------------------------------------------------------------
 
 
 @through_float32
@@ -138,9 +144,6 @@ _INDEX_REDUCE: Op = declare(
 )  # fmt: skip
 
 
-# -- functions --------------------------------------------------------------------------------
-
-
 def _identity(dtype: np.dtype[Any], reduce: str) -> Any:
     """Return what a reduction begins with where there is nothing yet."""
     if reduce in ("sum", "mean", "prod"):
@@ -174,7 +177,6 @@ def _reduced(
     return total / count if x.dtype.kind in "fcV" else floor_divide(total, count)
 
 
-@naming_itself
 @along_axis("x")
 def scatter_reduce(
     x: Node, axis: int, index: Any, src: Any, reduce: str, *, include_self: bool = True
@@ -200,8 +202,7 @@ def scatter_reduce(
 
     Returns
     -------
-    Node
-        Of the type of `x`.
+    Node of the type of `x`
 
     Raises
     ------
@@ -224,7 +225,6 @@ def scatter_reduce(
     return _reduced(x, values, arrays, static, reduce, include_self)
 
 
-@naming_itself
 @along_axis("x")
 def index_reduce(
     x: Node, axis: int, index: Any, source: Any, reduce: str, *, include_self: bool = True
@@ -249,7 +249,6 @@ def index_reduce(
     return _reduced(x, values, arrays, static, reduce, include_self)
 
 
-@naming_itself
 def segment_reduce(
     x: Node, reduce: str, *, lengths: Any = None, offsets: Any = None, axis: int = 0,
     initial: Any = None,
@@ -272,8 +271,7 @@ def segment_reduce(
 
     Returns
     -------
-    Node
-        A segment of no entries is `initial`, or 0, NaN, 1, -inf, inf.
+    Node: a segment of no entries is `initial`, or 0, NaN, 1, -inf, inf
 
     Raises
     ------
@@ -321,3 +319,127 @@ def _segments(dim: Any, x: Node, lengths: Any, offsets: Any) -> tuple[Node, Node
     if offsets is None:
         return given, cumsum(given)
     return given[1:] - given[:-1], given[1:]
+
+
+def _at(x: Node, axis: int, part: Any, what: str) -> tuple[Any, ...]:
+    return (*[slice(None)] * one_axis(axis, x.ndim, what), part)
+
+
+def masked_fill(x: Node, mask: Any, value: Any) -> Node:
+    """Return `x` with a value where a mask, which broadcasts to `x`, holds."""
+    return where(mask, value, x)
+
+
+@along_axis("x")
+def index_fill(x: Node, axis: int, index: Any, value: Any) -> Node:
+    """Return `x` with a value in the slices along an axis that an index of one dim names."""
+    values, arrays, static = of_slices("index_fill", x, axis, index, value)
+    return build(INDEX_PUT, x, values, *arrays, index=static)
+
+
+@along_axis("x")
+def index_copy(x: Node, axis: int, index: Any, source: Any) -> Node:
+    """Return `x` with the slices of `source` in its own along an axis; the last one stays."""
+    values, arrays, static = of_slices("index_copy", x, axis, index, source)
+    return build(INDEX_PUT, x, values, *arrays, index=static)
+
+
+def select_scatter(x: Node, src: Any, axis: int, index: int) -> Node:
+    """Return `x` with `src` as its slice at one place along an axis."""
+    return index_put(x, _at(x, axis, index, "select_scatter"), src)
+
+
+def slice_scatter(
+    x: Node, src: Any, axis: int = 0, start: Any = None, end: Any = None, step: int = 1
+) -> Node:
+    """Return `x` with `src` in place of ``x[start:end:step]`` along an axis."""
+    return index_put(x, _at(x, axis, slice(start, end, step), "slice_scatter"), src)
+
+
+def masked_select(x: Node, mask: Any) -> Node:
+    """Return the elements where a mask holds, in one dim; the two broadcast."""
+    held = as_node(mask, x)
+    whole = full_like(x, True, "bool") & held
+    return getitem(ravel(broadcast_like(x, whole)), ravel(whole))
+
+
+@along_axis("x")
+def index_select(x: Node, axis: int, index: Any) -> Node:
+    """Return the slices along an axis that an index of one dim names."""
+    return take(x, index, axis)
+
+
+def narrow(x: Node, axis: int, start: int, length: int) -> Node:
+    """Return so many entries along an axis from a place on."""
+    dim, stop = x.dims[one_axis(axis, x.ndim, "narrow")], start + length
+    if length < 0 or (isinstance(dim, int) and not -dim <= start <= stop <= dim * (start >= 0)):
+        raise ShapeError(f"{length} entries from {start} on are not all in dim {dim} of {x!r}")
+    return getitem(x, _at(x, axis, slice(start, None if start < 0 == stop else stop), "narrow"))
+
+
+@along_axis("x")
+def kthvalue(x: Node, k: int, axis: int = -1, keepdims: bool = False) -> tuple[Node, Node]:
+    """Return the k-th smallest value along an axis, from 1 on, and its position."""
+    place = one_axis(axis, x.ndim, "kthvalue")
+    dim = x.dims[place]
+    if k < 1 or (isinstance(dim, int) and k > dim):
+        raise ShapeError(f"k is between 1 and the dim {dim} of {x!r}, got {k}")
+    position = getitem(argsort(x, place), _at(x, place, slice(k - 1, k), "kthvalue"))
+    found = gather(x, place, position), position
+    return found if keepdims else (squeeze(found[0], place), squeeze(position, place))
+
+
+def aminmax(x: Node, axis: Any = None, keepdims: bool = False) -> tuple[Node, Node]:
+    """Return the minimum and the maximum over axes."""
+    return min_of(x, axis, keepdims), max_of(x, axis, keepdims)
+
+
+def block_diag(*nodes: Node) -> Node:
+    """Return the matrix of which matrices, or rows, are the diagonal blocks; zeros elsewhere."""
+    blocks = [expand_dims(x, tuple(range(2 - x.ndim))) if x.ndim < 2 else x for x in nodes]
+    widths = [x.dims[1] for x in blocks]
+    if not all(isinstance(width, int) for width in widths):
+        raise ShapeError(f"the number of columns of each block is a known int, got {widths}")
+    ends: Any = np.cumsum([0, *widths]).tolist()
+    rows = [
+        pad(x, ((0, 0), (start, ends[-1] - stop)))
+        for x, start, stop in zip(blocks, ends, ends[1:], strict=False)
+    ]
+    return concatenate(rows, 0)
+
+
+def cartesian_prod(*nodes: Node) -> Node:
+    """Return all tuples of an entry of each vector, as rows; of one vector that vector."""
+    if len(nodes) == 1:
+        return nodes[0]
+    return stack([ravel(grid) for grid in meshgrid(*nodes, indexing="ij")], 1)
+
+
+def dist(x: Node, y: Any, p: float = 2) -> Node:
+    """Return the p-norm of all elements of ``x - y``."""
+    return norm(x - y, p)
+
+
+def renorm(x: Node, p: float, axis: int, maxnorm: float) -> Node:
+    """Return `x` with its slices along an axis scaled down to a p-norm of at most `maxnorm`."""
+    place = one_axis(axis, x.ndim, "renorm")
+    others = tuple(i for i in range(x.ndim) if i != place)
+    size = norm(x, p, others, keepdims=True)
+    return x * astype(where(size > maxnorm, maxnorm / (size + 1e-7), 1), x.dtype)
+
+
+def lerp(x: Node, end: Any, weight: Any) -> Node:
+    """Return ``x + weight * (end - x)``."""
+    moved: Node = x + weight * (end - x)
+    return moved
+
+
+def bucketize(x: Node, boundaries: Any, *, right: bool = False) -> Node:
+    """Tell where each element would be inserted in sorted boundaries; `right`: behind equals."""
+    return searchsorted(as_node(boundaries, x), x, "right" if right else "left")
+
+
+def histc(x: Node, bins: int = 100, low: float = 0, high: float = 0) -> Node:
+    """Count in bins of one width, in the dtype of `x`; of all elements where low == high."""
+    limits = None if low == high else (low, high)
+    return histogram(x, bins, limits)[0].astype(x.dtype)

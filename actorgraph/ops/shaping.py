@@ -16,11 +16,10 @@ import numpy as np
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import FRESH, KEPT_OUT, Attrs, Memory, Op, Sample, Together
-from actorgraph.operands import as_node, naming_itself
-from actorgraph.ops._docs import raises
-from actorgraph.ops._rules import declare
+from actorgraph.operands import as_node
+from actorgraph.ops._rules import NO_PARTS, declare, on, raises
 from actorgraph.ops.broadcasting import along_axis, axes_of, zeros_like
-from actorgraph.ops.casting import astype
+from actorgraph.ops.elementwise import astype
 from actorgraph.ops.indexing import getitem
 from actorgraph.ops.reshaping import reshape
 from actorgraph.types import UNKNOWN, Checks, Shape, shape_from
@@ -40,9 +39,6 @@ def one_axis(axis: Any, ndim: int, what: str) -> int:
     return axes[0]
 
 
-# -- transpose --------------------------------------------------------------------------------
-
-
 def _inverse(axes: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(sorted(range(len(axes)), key=axes.__getitem__))
 
@@ -57,22 +53,14 @@ def _quick_transpose(node: Node, xp: Any, attrs: Attrs) -> Any:
 
 
 _TRANSPOSE: Op = declare(
-    "transpose",
-    "a[*s] -> a[*out]",
+    "transpose", "a[*s] -> a[*out]",
     lambda xp, x, axes: x.transpose(axes),  # half the cost of np.transpose
-    shape=_transposed,
-    vjp=(lambda ct, y, x, axes: transpose(ct, _inverse(axes)),),
-    linear=(0,),
+    shape=_transposed, vjp=(lambda ct, y, x, axes: transpose(ct, _inverse(axes)),), linear=(0,),
     cost=lambda shapes, result, attrs: 1,
-    samples=(
-        Sample(((3, 4),), {"axes": (1, 0)}),
-        Sample(((2, 3, 4),), {"axes": (2, 0, 1)}),
-        Sample(((0, 2),), {"axes": (1, 0)}),
-    ),
-    memory=Memory(is_view=True),
-    quick=_quick_transpose,
+    samples=(on((3, 4), axes=(1, 0)), on((2, 3, 4), axes=(2, 0, 1)), on((0, 2), axes=(1, 0))),
+    memory=Memory(is_view=True), quick=_quick_transpose,
     doc="The same elements with the axes in another order; a view.",
-)
+)  # fmt: skip
 
 
 def transpose(x: Node, axes: Any = None) -> Node:
@@ -87,8 +75,7 @@ def transpose(x: Node, axes: Any = None) -> Node:
 
     Returns
     -------
-    Node
-        A view; `x` itself where the order stays.
+    Node: a view; `x` itself where the order stays
 
     Raises
     ------
@@ -117,9 +104,6 @@ def swapaxes(x: Node, axis1: int, axis2: int) -> Node:
 def swap_last(x: Node) -> Node:
     """Exchange the last two axes: the transpose of each matrix of a batch."""
     return swapaxes(x, -1, -2)
-
-
-# -- concatenate ------------------------------------------------------------------------------
 
 
 def _join_scheme(arity: int, attrs: Attrs) -> str:
@@ -166,8 +150,8 @@ _CONCATENATE: Op = declare(
     "concatenate", _join_scheme, lambda xp, *xs, axis, out=None: xp.concatenate(xs, axis, out),
     shape=_concatenated, vjp=Together(_concatenate_vjp), jvp=_concatenate_jvp,
     samples=(
-        Sample(((2, 3), (4, 3)), {"axis": 0}), Sample(((2, 3), (2, 1), (2, 2)), {"axis": 1}),
-        Sample(((3,),), {"axis": 0}), Sample(((0, 2), (1, 2)), {"axis": 0}),
+        on((2, 3), (4, 3), axis=0), on((2, 3), (2, 1), (2, 2), axis=1),
+        on((3,), axis=0), on((0, 2), (1, 2), axis=0),
     ),
     memory=KEPT_OUT, jointly=(), doc="Join arrays along an axis.",
 )  # fmt: skip
@@ -183,12 +167,9 @@ _STARTS: Op = declare(
     ),
     shape=lambda checks, *shapes, axis: (len(shapes),),
     cost=lambda shapes, result, attrs: len(shapes),
-    samples=(
-        Sample(((2, 3), (4, 3)), {"axis": 0}),
-        Sample(((2, 3), (2, 1), (2, 2)), {"axis": 1}),
-    ),
+    samples=(on((2, 3), (4, 3), axis=0), on((2, 3), (2, 1), (2, 2), axis=1)),
     doc="Where each argument of concatenate begins in its result.",
-)
+)  # fmt: skip
 
 
 def _place(start: Any, part: Any, axis: int) -> tuple[slice, ...]:
@@ -228,10 +209,7 @@ _PLACED: Op = declare(
 )  # fmt: skip
 
 
-@raises(
-    types="The dtypes differ, or there is nothing to join.",
-    shapes="Ranks or dims do not fit, or there is no such axis.",
-)  # fmt: skip
+@raises(NO_PARTS, "Ranks or dims do not fit, or there is no such axis.")
 def concatenate(nodes: Iterable[Any], axis: int | None = 0) -> Node:
     """Join arrays along an axis, as ``numpy.concatenate``.
 
@@ -297,9 +275,6 @@ def _nested(values: Any, home: Node) -> Node:
     return stack([_nested(part, home) for part in values])
 
 
-# -- stack ------------------------------------------------------------------------------------
-
-
 def _stack_shape(checks: Checks, *shapes: Shape, axis: int) -> Shape:
     result = list(shapes[0])
     for shape in shapes[1:]:
@@ -322,18 +297,12 @@ def _stack_jvp(tans: tuple[Node | None, ...], y: Node, *xs: Node, axis: int) -> 
 _STACK: Op = declare(
     "stack", _join_scheme, lambda xp, *xs, axis, out=None: xp.stack(xs, axis, out),
     shape=_stack_shape, vjp=Together(_stack_vjp), jvp=_stack_jvp,
-    samples=(
-        Sample(((2, 3), (2, 3)), {"axis": 0}), Sample(((2, 3), (2, 3), (2, 3)), {"axis": 2}),
-        Sample(((), ()), {"axis": 0}),
-    ),
+    samples=(on((2, 3), (2, 3), axis=0), on((2, 3), (2, 3), (2, 3), axis=2), on((), (), axis=0)),
     memory=KEPT_OUT, jointly=(), doc="Join arrays along a new axis.",
 )  # fmt: skip
 
 
-@raises(
-    types="The dtypes differ, or there is nothing to join.",
-    shapes="The shapes differ, or there is no such axis.",
-)  # fmt: skip
+@raises(NO_PARTS, "The shapes differ, or there is no such axis.")
 def stack(nodes: Iterable[Any], axis: int = 0) -> Node:
     """Join arrays of one shape along a new axis, as ``numpy.stack``.
 
@@ -346,9 +315,6 @@ def stack(nodes: Iterable[Any], axis: int = 0) -> Node:
     """
     parts = _lifted(nodes, "stack")
     return build(_STACK, *parts, axis=one_axis(axis, parts[0].ndim + 1, "stack"))
-
-
-# -- splitting --------------------------------------------------------------------------------
 
 
 _FULL = slice(None)
@@ -386,8 +352,8 @@ _SPLIT_PART: Op = declare(
     shape=_part_shape, vjp=(lambda ct, y, x, **attrs: build(_PART_ADJOINT, ct, x, **attrs),),
     linear=(0,), cost=lambda shapes, result, attrs: 1,
     samples=(
-        Sample(((6, 2),), {"part": 1, "parts": 3, "sizes": None, "axis": 0}),
-        Sample(((2, 6),), {"part": 1, "parts": 3, "sizes": (1, 3, 2), "axis": 1}),
+        on((6, 2), part=1, parts=3, sizes=None, axis=0),
+        on((2, 6), part=1, parts=3, sizes=(1, 3, 2), axis=1),
     ),
     memory=Memory(is_view=True), doc="One of several parts of an axis; a view.",
 )  # fmt: skip
@@ -396,8 +362,8 @@ _PART_ADJOINT: Op = declare(
     "split_part_adjoint", "a[*s] -> a1[*t] -> a[*t]", _part_back,
     vjp=(lambda ct, y, c, x, **attrs: build(_SPLIT_PART, ct, **attrs), None), linear=(0,),
     samples=(
-        Sample(((2, 2), (6, 2)), {"part": 1, "parts": 3, "sizes": None, "axis": 0}),
-        Sample(((2, 3), (2, 6)), {"part": 1, "parts": 3, "sizes": (1, 3, 2), "axis": 1}),
+        on((2, 2), (6, 2), part=1, parts=3, sizes=None, axis=0),
+        on((2, 3), (2, 6), part=1, parts=3, sizes=(1, 3, 2), axis=1),
     ),
     doc="Zeros with an array in the place of one part of an axis.",
 )  # fmt: skip
@@ -407,7 +373,6 @@ _PART_ADJOINT: Op = declare(
     types="`parts` is neither an int nor a sequence of sizes.",
     shapes="The parts do not add up to the dim, or there is no such axis.",
 )  # fmt: skip
-@naming_itself
 def split(x: Node, parts: Any, axis: int = 0) -> list[Node]:
     """Cut an axis into parts: equal ones by their number, others by their sizes.
 

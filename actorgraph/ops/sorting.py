@@ -14,10 +14,9 @@ import numpy as np
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import Attrs, Op, Sample
-from actorgraph.operands import as_node, naming_itself
-from actorgraph.ops._device import running
-from actorgraph.ops._docs import raises
-from actorgraph.ops._rules import declare
+from actorgraph.operands import as_node
+from actorgraph.ops._arrays import running
+from actorgraph.ops._rules import declare, each, on, raises
 from actorgraph.ops.arithmetic import floor_divide, mod
 from actorgraph.ops.assignment import index_put, scatter_add
 from actorgraph.ops.broadcasting import (
@@ -27,14 +26,12 @@ from actorgraph.ops.broadcasting import (
     squeeze,
     zeros_like,
 )
-from actorgraph.ops.casting import astype
 from actorgraph.ops.creation import full_like
-from actorgraph.ops.cumulative import cumsum
+from actorgraph.ops.elementwise import astype, minimum
 from actorgraph.ops.gathering import gather, size_of
 from actorgraph.ops.indexing import getitem, take
-from actorgraph.ops.masking import positions_where
-from actorgraph.ops.reshaping import ravel, reshape_like
-from actorgraph.ops.selection import minimum
+from actorgraph.ops.reductions import cumsum
+from actorgraph.ops.reshaping import positions_where, ravel, reshape_like
 from actorgraph.ops.shaping import one_axis, stack
 from actorgraph.types import UNKNOWN, Checks, Dim, Shape, shape_from
 
@@ -46,9 +43,6 @@ __all__ = [
 
 def _cost(shapes: tuple[tuple[int, ...], ...], result: tuple[int, ...], attrs: Attrs) -> float:
     return float(20 * prod(shapes[0]))
-
-
-# -- sort and argsort -------------------------------------------------------------------------
 
 
 def _stable_order(xp: Any, x: Any, axis: int) -> Any:
@@ -77,9 +71,9 @@ def _argsort_forward(xp: Any, x: Any, axis: int, descending: bool) -> Any:
 
 
 _SORT_SAMPLES = (
-    Sample(((3, 4),), {"axis": 1, "descending": False}),
-    Sample(((3, 4),), {"axis": 0, "descending": True}),
-    Sample(((0, 2),), {"axis": 0, "descending": False}),
+    on((3, 4), axis=1, descending=False),
+    on((3, 4), axis=0, descending=True),
+    on((0, 2), axis=0, descending=False),
 )
 
 _ARGSORT: Op = declare(
@@ -154,8 +148,7 @@ def argsort(x: Node, axis: int | None = -1, descending: bool = False) -> Node:
 
     Returns
     -------
-    Node
-        It has no gradient.
+    Node: it has no gradient
 
     Raises
     ------
@@ -167,9 +160,6 @@ def argsort(x: Node, axis: int | None = -1, descending: bool = False) -> Node:
     if axis is None:
         x, axis = ravel(x), 0
     return build(_ARGSORT, x, axis=one_axis(axis, x.ndim, "argsort"), descending=bool(descending))
-
-
-# -- topk -------------------------------------------------------------------------------------
 
 
 def _topk_shape(checks: Checks, x: Shape, *, k: int, axis: int, largest: bool) -> Shape:
@@ -188,10 +178,7 @@ def _topk_forward(xp: Any, x: Any, k: int, axis: int, largest: bool) -> Any:
 
 _TOPK: Op = declare(
     "topk_indices", "r[*s] -> int64[*out]", _topk_forward, shape=_topk_shape, cost=_cost,
-    samples=(
-        Sample(((3, 4),), {"k": 2, "axis": 1, "largest": True}),
-        Sample(((3, 4),), {"k": 0, "axis": 0, "largest": False}),
-    ),
+    samples=(on((3, 4), k=2, axis=1, largest=True), on((3, 4), k=0, axis=0, largest=False)),
     doc="Positions of the k largest or smallest entries along an axis, in order.",
 )  # fmt: skip
 
@@ -233,9 +220,6 @@ def topk(x: Node, k: Any, axis: int = -1, largest: bool = True) -> tuple[Node, N
     return gather(x, place, indices), indices
 
 
-# -- mode -------------------------------------------------------------------------------------
-
-
 def _mode_shape(checks: Checks, x: Shape, *, axis: int) -> Shape:
     if x[axis] == 0:
         raise ShapeError(f"no elements to choose from along axis {axis} of {x}")
@@ -257,12 +241,11 @@ def _mode_forward(xp: Any, x: Any, axis: int) -> Any:
 
 _MODE: Op = declare(
     "mode_indices", "r[*s] -> int64[*out]", _mode_forward, shape=_mode_shape, cost=_cost,
-    samples=(Sample(((3, 4),), {"axis": 1}, ints={0: 3}), Sample(((4, 2),), {"axis": 0})),
+    samples=(Sample(((3, 4),), {"axis": 1}, ints={0: 3}), on((4, 2), axis=0)),
     doc="Position of the most frequent value along an axis.",
 )  # fmt: skip
 
 
-@naming_itself
 @along_axis("x")
 def mode(x: Node, axis: int = -1, keepdims: bool = False) -> tuple[Node, Node]:
     """Return the most frequent value along an axis and its last position, as ``torch.mode``.
@@ -296,15 +279,12 @@ def mode(x: Node, axis: int = -1, keepdims: bool = False) -> tuple[Node, Node]:
     return squeeze(values, place), squeeze(positions, place)
 
 
-# -- searchsorted -----------------------------------------------------------------------------
-
 _SEARCH: Op = declare(
     "searchsorted", "r[n] -> r[*s] -> int64[*s]",
     lambda xp, ordered, x, side: xp.asarray(xp.searchsorted(ordered, x, side), xp.int64),
-    cost=lambda shapes, result, attrs: 10.0 * prod(result),
+    cost=each(10),
     samples=(
-        Sample(((4,), (2, 3)), {"side": "left"}, ints={0: 5, 1: 5}),
-        Sample(((0,), (3,)), {"side": "right"}),
+        Sample(((4,), (2, 3)), {"side": "left"}, ints={0: 5, 1: 5}), on((0,), (3,), side="right"),
     ),
     doc="Where values would have to be inserted into a sorted array.",
 )  # fmt: skip
@@ -324,8 +304,7 @@ def searchsorted(ordered: Any, x: Any, side: str = "left") -> Node:
 
     Returns
     -------
-    Node
-        int64, of the shape of `x`; it has no gradient.
+    Node: int64, of the shape of `x`; it has no gradient
 
     Raises
     ------
@@ -338,8 +317,6 @@ def searchsorted(ordered: Any, x: Any, side: str = "left") -> Node:
         raise GraphTypeError(f"searchsorted: side is 'left' or 'right', got {side!r}")
     return build(_SEARCH, ordered, x, side=side)
 
-
-# -- unique -----------------------------------------------------------------------------------
 
 _WHICH = {"values": None, "index": "return_index", "inverse": "return_inverse",
           "counts": "return_counts"}  # fmt: skip
@@ -368,10 +345,7 @@ _UNIQUE: Op = declare(
 
 
 def unique(
-    x: Node,
-    return_index: bool = False,
-    return_inverse: bool = False,
-    return_counts: bool = False,
+    x: Node, return_index: bool = False, return_inverse: bool = False, return_counts: bool = False
 ) -> Any:
     """Return the different values in ascending order, as ``numpy.unique`` of the whole array.
 
@@ -395,10 +369,6 @@ def unique(
     return nodes if len(nodes) > 1 else nodes[0]
 
 
-# -- finding ----------------------------------------------------------------------------------
-
-
-@naming_itself
 def flatnonzero(x: Node) -> Node:
     """Return the positions in the flattened array of what is not zero, as ``numpy.flatnonzero``.
 
@@ -409,15 +379,13 @@ def flatnonzero(x: Node) -> Node:
 
     Returns
     -------
-    Node
-        Of int64 and one dim, whose size only a run knows (None); it has no gradient.
+    Node of int64 and one dim, whose size only a run knows (None); it has no gradient
     """
     flat = ravel(x)
     return positions_where(flat if flat.dtype.kind == "b" else flat != 0, flat)
 
 
 @raises(shapes="`x` is a scalar.")
-@naming_itself
 def nonzero(x: Node) -> tuple[Node, ...]:
     """Return where elements are not zero, as ``numpy.nonzero``: ``x[nonzero(x)]`` are these.
 
@@ -450,7 +418,6 @@ def nonzero(x: Node) -> tuple[Node, ...]:
     return (left, *reversed(places))
 
 
-@naming_itself
 def argwhere(x: Node) -> Node:
     """Return where elements are not zero, one row for each, as ``numpy.argwhere``.
 
@@ -458,14 +425,12 @@ def argwhere(x: Node) -> Node:
 
     Returns
     -------
-    Node
-        Of int64 and shape ``(None, x.ndim)``; it has no gradient.
+    Node of int64 and shape ``(None, x.ndim)``; it has no gradient
     """
     return stack(nonzero(x), 1)
 
 
 @raises(types="The dtypes differ, or are bool or complex.")
-@naming_itself
 def isin(x: Node, test: Any, *, invert: bool = False) -> Node:
     """Whether each element of `x` is among those of `test`, as ``numpy.isin``; no gradient.
 
@@ -480,8 +445,7 @@ def isin(x: Node, test: Any, *, invert: bool = False) -> Node:
 
     Returns
     -------
-    Node
-        Of bools, in the shape of `x`.
+    Node of bools, in the shape of `x`
     """
     ordered = sort(ravel(as_node(test, x)))
     if ordered.dims[0] == 0:
@@ -492,11 +456,7 @@ def isin(x: Node, test: Any, *, invert: bool = False) -> Node:
     return ~found if invert else found
 
 
-@raises(
-    types="The mask is not of bools, or the dtypes differ.",
-    shapes="The mask does not broadcast to `x`.",
-)  # fmt: skip
-@naming_itself
+@raises("The mask is not of bools, or the dtypes differ.", "The mask does not broadcast to `x`.")
 def masked_scatter(x: Node, mask: Any, source: Any) -> Node:
     """Return `x` with the elements of `source`, in order, where a mask holds.
 
@@ -513,8 +473,7 @@ def masked_scatter(x: Node, mask: Any, source: Any) -> Node:
 
     Returns
     -------
-    Node
-        Of the type of `x`; what is left out and what is replaced get no gradient.
+    Node of the type of `x`; what is left out and what is replaced get no gradient
     """
     held = x.graph.lift(mask if isinstance(mask, Node) else np.asarray(mask))
     if held.dtype.kind != "b":

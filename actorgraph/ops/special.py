@@ -1,29 +1,197 @@
-"""Special functions, computed by SciPy: an extra, asked for when a node is built."""
+"""Trigonometric, hyperbolic and special functions, and products with logarithms.
+
+Derivatives of the inverses are written so that no square overflows: for real x, ``1 / sqrt(1 + x *
+x)`` is ``1 / hypot(x, 1)``.  Special functions are computed by SciPy: an extra, asked for when a
+node is built.
+"""
 
 from __future__ import annotations
 
+import math
 from functools import cache, partial
-from math import factorial, inf, log, pi, sqrt
+from math import factorial, inf, nan, perm, pi
 from typing import Any, NamedTuple
 
 from actorgraph.errors import GraphError
 from actorgraph.graph import Node, build
 from actorgraph.op import Op, Sample
-from actorgraph.operands import naming_itself
-from actorgraph.ops._declare import Unary, documented, nary_elementwise
-from actorgraph.ops._device import by_host
-from actorgraph.ops._docs import raises
-from actorgraph.ops._rules import add_all
-from actorgraph.ops._scalars import is_half
-from actorgraph.ops.arithmetic import reciprocal, sign, square
-from actorgraph.ops.exponential import exp
-from actorgraph.ops.selection import clip, where
+from actorgraph.ops._arrays import by_host, highest, is_half
+from actorgraph.ops._declare import Unary, binary, documented, nary_elementwise, unary
+from actorgraph.ops._rules import add_all, on, raises
+from actorgraph.ops.arithmetic import imag, real, reciprocal, sign, sqrt, square
+from actorgraph.ops.elementwise import clip, exp, log, log1p, minimum, where
 
 __all__ = [
-    "digamma", "erf", "erfc", "erfcx", "erfinv", "gammaln", "i0", "i0e", "i1", "i1e", "j0", "j1",
-    "k0", "k0e", "k1", "k1e", "lgamma", "log_ndtr", "multigammaln", "ndtr", "ndtri", "polygamma",
-    "psi", "y0", "y1", "zeta",
+    "angle", "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctan2", "arctanh", "cos",
+    "cosh", "cot", "csc", "deg2rad", "digamma", "entr", "erf", "erfc", "erfcx", "erfinv", "gammaln",
+    "hypot", "i0", "i0e", "i1", "i1e", "j0", "j1", "k0", "k0e", "k1", "k1e", "lgamma", "log_ndtr",
+    "logit", "multigammaln", "ndtr", "ndtri", "polygamma", "psi", "rad2deg", "sec", "sin", "sinc",
+    "sinh", "tan", "tanh", "xlog1py", "xlogy", "y0", "y1", "zeta",
 ]  # fmt: skip
+
+_REALS, _FLOAT = "f[*s] -> f[*t] -> f[*s|t]", "f[*s] -> f[*s]"
+
+sin: Unary = unary("sin", "sin", lambda t, y, x: t * cos(x), "Sine of radians.", flops=20)
+cos: Unary = unary("cos", "cos", lambda t, y, x: -(t * sin(x)), "Cosine of radians.", flops=20)
+tan = unary(
+    "tan", "tan", lambda t, y, x: t * (square(y) + 1), "Tangent of radians.", flops=20,
+    low=-1.3, high=1.3,
+)  # fmt: skip
+sinh: Unary = unary("sinh", "sinh", lambda t, y, x: t * cosh(x), "Hyperbolic sine.", flops=10)
+cosh: Unary = unary("cosh", "cosh", lambda t, y, x: t * sinh(x), "Hyperbolic cosine.", flops=10)
+tanh: Unary = unary("tanh", "tanh", lambda t, y, x: t * (1 - y * y), "Hyperbolic tangent.", flops=5)
+
+deg2rad = unary(
+    "deg2rad", "deg2rad", lambda t, y, x: t * (pi / 180), "Degrees to radians.", scheme=_FLOAT
+)
+rad2deg = unary(
+    "rad2deg", "rad2deg", lambda t, y, x: t * (180 / pi), "Radians to degrees.", scheme=_FLOAT
+)
+
+hypot = binary(
+    "hypot", "hypot", (lambda t, z, x, y: t * _over(x, z), lambda t, z, x, y: t * _over(y, z)),
+    "sqrt(x * x + y * y), without overflow.", scheme=_REALS, flops=20,
+    notes="At the origin all derivatives are 0.",
+)  # fmt: skip
+arctan2 = binary(
+    "arctan2", "arctan2",
+    (lambda t, z, x, y: t * _turn(y, x, y), lambda t, z, x, y: -(t * _turn(x, x, y))),
+    "Angle of the point (y, x) in (-pi, pi]; the first argument is the ordinate.", scheme=_REALS,
+    flops=30, notes="At the origin all derivatives are 0.",
+)  # fmt: skip
+
+
+def _over(part: Node, length: Node) -> Node:
+    """Return part / length, 0 with all derivatives at the origin, and 1 for an infinite part."""
+    top = highest(part.dtype)
+    return clip(part, -top, top) / where(length == 0, inf, minimum(length, top))
+
+
+def _turn(part: Node, x: Node, y: Node) -> Node:
+    """Return part / (x * x + y * y), 0 with all derivatives at the origin."""
+    length = hypot(x, y)
+    safe = where(length == 0, inf, length)
+    return part / safe / safe
+
+
+def _over_root(t: Node, x: Node) -> Node:
+    """Return t / sqrt(1 + x * x)."""
+    return t / (sqrt(square(x) + 1) if x.dtype.kind == "c" else hypot(x, 1))
+
+
+def _over_square(t: Node, x: Node) -> Node:
+    """Return t / (1 + x * x)."""
+    if x.dtype.kind == "c":
+        return t / (square(x) + 1)
+    return t * square(reciprocal(hypot(x, 1)))
+
+
+arcsin = unary(
+    "arcsin", "arcsin", lambda t, y, x: t / sqrt((1 - x) * (x + 1)), "Inverse sine.",
+    low=-0.9, high=0.9, flops=20, notes="The gradient at -1 and 1 is infinite.",
+)  # fmt: skip
+arccos = unary(
+    "arccos", "arccos", lambda t, y, x: -(t / sqrt((1 - x) * (x + 1))), "Inverse cosine.",
+    low=-0.9, high=0.9, flops=20, notes="The gradient at -1 and 1 is infinite.",
+)  # fmt: skip
+arctan = unary("arctan", "arctan", lambda t, y, x: _over_square(t, x), "Inverse tangent.", flops=20)
+arcsinh = unary(
+    "arcsinh", "arcsinh", lambda t, y, x: _over_root(t, x), "Inverse hyperbolic sine.", flops=20
+)
+arccosh = unary(
+    "arccosh", "arccosh", lambda t, y, x: t / (sqrt(x - 1) * sqrt(x + 1)),
+    "Inverse hyperbolic cosine.", low=1.3, high=3, flops=20, notes="The gradient at 1 is infinite.",
+)  # fmt: skip
+arctanh = unary(
+    "arctanh", "arctanh", lambda t, y, x: t / ((1 - x) * (x + 1)), "Inverse hyperbolic tangent.",
+    low=-0.9, high=0.9, flops=20, notes="The gradient at -1 and 1 is infinite.",
+)  # fmt: skip
+
+
+def angle(x: Node) -> Node:
+    """Angle of complex numbers in (-pi, pi]; of real ones 0 or, where negative, pi.
+
+    Type ``c[*s] -> float[*s]``, built as ``arctan2(imag(x), real(x))``.  The gradient at 0 is 0.
+    """
+    return arctan2(imag(x), real(x))
+
+
+def sec(x: Node) -> Node:
+    """Return the secant of radians, ``1 / cos(x)``."""
+    return reciprocal(cos(x))
+
+
+def csc(x: Node) -> Node:
+    """Return the cosecant of radians, ``1 / sin(x)``."""
+    return reciprocal(sin(x))
+
+
+def cot(x: Node) -> Node:
+    """Return the cotangent of radians, ``cos(x) / sin(x)``."""
+    return cos(x) * csc(x)
+
+
+_TERMS = 14
+
+
+def _series(u: Any, order: int) -> Any:
+    """Return the derivative of sin(u) / u by Taylor's series, for u up to the order."""
+    first = (order + 1) // 2
+    powers = [2 * k for k in range(first, first + _TERMS + order)]
+    total = u * 0
+    for p in reversed(powers):  # by Horner's rule in u * u
+        factor = (-1) ** (p // 2) * perm(p, order) / factorial(p + 1)
+        total = total * (u * u) + factor
+    return total * u if (powers[0] - order) % 2 else total
+
+
+def _recurrence(xp: Any, u: Any, order: int) -> Any:
+    """Return it by u s[n] + n s[n - 1] = sin(u + n pi / 2), which is stable beyond the order."""
+    sin, cos = xp.sin(u), xp.cos(u)
+    found = sin / u
+    for n, phase in zip(range(1, order + 1), (cos, -sin, -cos, sin) * order, strict=False):
+        found = (phase - n * found) / u
+    return found
+
+
+def _sinc_forward(xp: Any, x: Any, order: int) -> Any:
+    u = (x.astype(xp.float32) if is_half(x.dtype) else x) * pi
+    near = xp.abs(u) < max(order, 1)
+    far = _recurrence(xp, xp.where(near, order + 1, u).astype(u.dtype), order)
+    series = _series(xp.where(near, u, 0).astype(u.dtype), order)
+    return (xp.where(near, series, far) * pi**order).astype(x.dtype)
+
+
+_SINC: Op = nary_elementwise(
+    "sinc", "f[*s] -> f[*s]", _sinc_forward,
+    (lambda t, y, x, order: t * build(_SINC, x, order=order + 1),), flops=60,
+    samples=(on((3, 4), order=0), on((), order=0), on((0, 2), order=0), on((3, 4), order=3)),
+    doc="sin(pi x) / (pi x), 1 at 0; or its derivative of an order.",
+)  # fmt: skip
+
+
+def sinc(x: Node) -> Node:
+    """Return ``sin(pi x) / (pi x)``, 1 at 0, as ``numpy.sinc``.
+
+    Type ``f[*s] -> f[*s]``; derivatives of every order are exact near 0 too.  Of complex numbers
+    it is built of `sin`, with the gradient 0 at 0.
+
+    Parameters
+    ----------
+    x : node
+        Any shape.
+
+    Examples
+    --------
+    >>> import actorgraph as ag
+    >>> ag.ops.sinc(ag.Graph().input("x", (3,))).shape
+    (3,)
+    """
+    if x.dtype.kind == "c":
+        at_zero = x == 0
+        safe = where(at_zero, 1, x) * pi
+        return where(at_zero, 1, sin(safe) / safe)
+    return build(_SINC, x, order=0)
 
 
 @cache
@@ -66,15 +234,9 @@ _BY = "By ``scipy.special.{}``, an extra: ``pip install 'actorgraph[special]'``.
 
 
 def _declared(
-    name: str,
-    function: str,
-    derivative: Any,
-    doc: str,
-    low: float = -2.0,
-    high: float = 2.0,
-    notes: str = "",
-    forward: Any = None,
-) -> Unary:
+    name: str, function: str, derivative: Any, doc: str, low: float = -2.0, high: float = 2.0,
+    notes: str = "", forward: Any = None,
+) -> Unary:  # fmt: skip
     def by_library(xp: Any, x: Any) -> Any:
         return special_function(xp, function, x)
 
@@ -91,7 +253,7 @@ def _declared(
     return apply
 
 
-_SLOPE, _UNIT = 2 / sqrt(pi), 1 / sqrt(2 * pi)
+_SLOPE, _UNIT = 2 / math.sqrt(pi), 1 / math.sqrt(2 * pi)
 _NORMAL = "the normal distribution function"
 
 erf: Unary = _declared(
@@ -121,7 +283,7 @@ erfinv: Unary = _declared(
     -0.9, 0.9, "  The gradient at -1 and 1 is infinite.",
 )  # fmt: skip
 ndtr: Unary = _declared(
-    "ndtr", "ndtr", lambda t, y, x: t * (_bell(x * sqrt(0.5)) * _UNIT),
+    "ndtr", "ndtr", lambda t, y, x: t * (_bell(x * math.sqrt(0.5)) * _UNIT),
     f"{_NORMAL.capitalize()}, the integral of its density up to x.",
 )  # fmt: skip
 ndtri: Unary = _declared(
@@ -130,7 +292,7 @@ ndtri: Unary = _declared(
 )  # fmt: skip
 # The quotient of density and integral, without a difference of large exponents.
 log_ndtr: Unary = _declared(
-    "log_ndtr", "log_ndtr", lambda t, y, x: t * (2 * _UNIT / erfcx(x * -sqrt(0.5))),
+    "log_ndtr", "log_ndtr", lambda t, y, x: t * (2 * _UNIT / erfcx(x * -math.sqrt(0.5))),
     f"Logarithm of {_NORMAL}, exact far below 0 too.",
 )  # fmt: skip
 
@@ -210,7 +372,6 @@ def polygamma(n: int, x: Any) -> Node:
 
 
 @raises(other="SciPy is missing, or `p` is no number of dims.")
-@naming_itself
 def multigammaln(x: Node, p: int) -> Node:
     """Logarithm of the gamma function of `p` dims, as ``torch.special.multigammaln``.
 
@@ -230,10 +391,7 @@ def multigammaln(x: Node, p: int) -> Node:
     if not isinstance(p, int) or p < 1:
         raise GraphError(f"multigammaln: the number of dims is an int >= 1, got {p!r}")
     terms: Node = add_all([lgamma(x - j / 2) for j in range(p)])  # type: ignore[assignment]
-    return terms + p * (p - 1) / 4 * log(pi)
-
-
-# -- bessel -----------------------------------------------------------------------------------
+    return terms + p * (p - 1) / 4 * math.log(pi)
 
 
 class _Kind(NamedTuple):
@@ -305,7 +463,7 @@ def _function(kind: str, order: int) -> Unary:
         f"By ``scipy.special.{name}``, an extra: ``pip install 'actorgraph[special]'``.",
         name=name, doc=f"{what[0].upper()}{what[1:]}, of order {order}.",
     )  # fmt: skip
-    return naming_itself(apply)
+    return apply
 
 
 i0, i1 = _function("iv", 0), _function("iv", 1)
@@ -314,3 +472,71 @@ j0, j1 = _function("jv", 0), _function("jv", 1)
 k0, k1 = _function("kv", 0), _function("kv", 1)
 k0e, k1e = _function("kve", 0), _function("kve", 1)
 y0, y1 = _function("yv", 0), _function("yv", 1)
+
+
+def _inside(choose: Any, x: Any, y: Any, edge: int) -> Any:
+    """Return y, but a number whose logarithm is 0 where x is 0 and that of y is not finite."""
+    return choose((x == 0) & ((y <= edge) | (y == inf)), edge + 1, y)
+
+
+def _xlogy_forward(xp: Any, x: Any, y: Any) -> Any:
+    return xp.multiply(x, xp.log(_inside(xp.where, x, y, 0).astype(x.dtype)))
+
+
+def _xlog1py_forward(xp: Any, x: Any, y: Any) -> Any:
+    return xp.multiply(x, xp.log1p(_inside(xp.where, x, y, -1).astype(x.dtype)))
+
+
+xlogy = binary(
+    "xlogy", _xlogy_forward,
+    (
+        lambda t, z, x, y: t * log(_inside(where, x, y, 0)),
+        lambda t, z, x, y: t * (x / _inside(where, x, y, 0)),
+    ),
+    "x * log(y), 0 where x is 0.", scheme=_REALS, low=0.5, flops=7,
+)  # fmt: skip
+xlog1py = binary(
+    "xlog1py", _xlog1py_forward,
+    (
+        lambda t, z, x, y: t * log1p(_inside(where, x, y, -1)),
+        lambda t, z, x, y: t * (x / (_inside(where, x, y, -1) + 1)),
+    ),
+    "x * log(1 + y), 0 where x is 0.", scheme=_REALS, low=0.5, flops=7,
+)  # fmt: skip
+
+
+def _entr_forward(xp: Any, x: Any) -> Any:
+    safe = xp.where(x > 0, x, 1).astype(x.dtype)
+    ends = xp.where(x < 0, -inf, x * 0)
+    return xp.where(x > 0, -x * xp.log(safe), ends).astype(x.dtype)
+
+
+entr = unary(
+    "entr", _entr_forward, lambda t, y, x: -(t * (log(where(x < 0, nan, x)) + 1)),
+    "-x * log(x), 0 at 0 and -inf below.", scheme=_FLOAT, low=0.1, flops=8,
+    notes="The gradient at 0 is infinite, and below NaN.",
+)  # fmt: skip
+
+_logit = unary(
+    "logit", lambda xp, x: xp.log(x) - xp.log1p(-x), lambda t, y, x: t / (x * (1 - x)),
+    "log(x / (1 - x)), the inverse of sigmoid.", scheme=_FLOAT, low=0.1, high=0.9, flops=12,
+)  # fmt: skip
+
+
+def logit(x: Node, eps: float | None = None) -> Node:
+    """Return ``log(x / (1 - x))``, the inverse of `sigmoid`.
+
+    Parameters
+    ----------
+    x : node
+        Float, from 0 to 1.
+    eps : float, optional
+        Limit `x` to the interval from `eps` to ``1 - eps`` before.
+
+    Examples
+    --------
+    >>> import actorgraph as ag
+    >>> ag.ops.logit(ag.Graph().input("x", (3,)), eps=1e-6).shape
+    (3,)
+    """
+    return _logit(x if eps is None else clip(x, eps, 1 - eps))

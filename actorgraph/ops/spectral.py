@@ -17,42 +17,40 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from actorgraph.graph import Node, build
-from actorgraph.op import Attrs, Op, Sample
-from actorgraph.ops._docs import NO_LAPACK, NOT_SQUARE, raises
-from actorgraph.ops._matrix_rules import (
+from actorgraph.op import Attrs, Op
+from actorgraph.ops._rules import NO_LAPACK, NOT_SQUARE, declare, on, raises
+from actorgraph.ops.arithmetic import imag, real
+from actorgraph.ops.broadcasting import conj, expand_dims, zeros_like
+from actorgraph.ops.broadcasting import sum as sum_over
+from actorgraph.ops.counting import argmax
+from actorgraph.ops.decompositions import complement
+from actorgraph.ops.elementwise import astype, real_part
+from actorgraph.ops.indexing import getitem, one_hot
+from actorgraph.ops.inverses import solve
+from actorgraph.ops.matrices import (
     SQUARE_SAMPLES,
     adjoint,
     as_matrices,
     as_square,
     cubic_cost,
+    diag_embed,
     gap_divide,
     hermitian,
     hermitian_array,
     known,
+    matrix_diagonal,
     one_triangle,
     read_rows,
     real_like,
     real_of,
     rows_stacked,
 )
-from actorgraph.ops._rules import declare
-from actorgraph.ops.broadcasting import conj, expand_dims, zeros_like
-from actorgraph.ops.broadcasting import sum as sum_over
-from actorgraph.ops.casting import astype, real_part
-from actorgraph.ops.complex import imag, real
-from actorgraph.ops.counting import argmax
-from actorgraph.ops.decompositions import complement
-from actorgraph.ops.indexing import getitem, one_hot
-from actorgraph.ops.inverses import solve
-from actorgraph.ops.matrices import diag_embed, matrix_diagonal
 from actorgraph.ops.shaping import concatenate, swap_last
 from actorgraph.types import UNKNOWN, Checks, Dim, Shape, dim_min
 
 __all__ = [
     "eig", "eigh", "eigvals", "eigvalsh", "svd", "svdvals",
 ]  # fmt: skip
-
-# -- eigh -------------------------------------------------------------------------------------
 
 
 class EighResult(NamedTuple):
@@ -96,9 +94,7 @@ _EIGH: Op = declare(
 )  # fmt: skip
 
 
-@raises(
-    types="The dtype is none that LAPACK takes, or there is no such triangle.", shapes=NOT_SQUARE,
-)  # fmt: skip
+@raises("The dtype is none that LAPACK takes, or there is no such triangle.", NOT_SQUARE)
 def eigh(x: Node, UPLO: str | None = None) -> EighResult:
     """Return eigenvalues and eigenvectors of Hermitian matrices, as ``numpy.linalg.eigh``.
 
@@ -148,9 +144,7 @@ _EIGVALSH: Op = declare(
 )  # fmt: skip
 
 
-@raises(
-    types="The dtype is none that LAPACK takes, or there is no such triangle.", shapes=NOT_SQUARE,
-)  # fmt: skip
+@raises("The dtype is none that LAPACK takes, or there is no such triangle.", NOT_SQUARE)
 def eigvalsh(x: Node, UPLO: str | None = None) -> Node:
     """Return the eigenvalues of Hermitian matrices, as ``numpy.linalg.eigvalsh``.
 
@@ -165,8 +159,7 @@ def eigvalsh(x: Node, UPLO: str | None = None) -> Node:
 
     Returns
     -------
-    Node
-        Real, shape (..., n), ascending.
+    Node: real, shape (..., n), ascending
 
     Examples
     --------
@@ -175,9 +168,6 @@ def eigvalsh(x: Node, UPLO: str | None = None) -> Node:
     dtype('float64')
     """
     return real_like(build(_EIGVALSH, one_triangle(as_square(x, "eigvalsh"), UPLO, "eigvalsh")))
-
-
-# -- svd --------------------------------------------------------------------------------------
 
 
 class SVDResult(NamedTuple):
@@ -261,8 +251,7 @@ def _svd_jvp(tans: tuple[Node, ...], y: Node, x: Node) -> Node:
 
 _SVD: Op = declare(
     "svd", "x[*s, m, n] -> x[*out]", _svd_forward, shape=_svd_shape, vjp=(_svd_vjp,), jvp=_svd_jvp,
-    cost=cubic_cost(20),
-    samples=(*SQUARE_SAMPLES, Sample(((4, 2),)), Sample(((2, 2, 3),)), Sample(((0, 3),))),
+    cost=cubic_cost(20), samples=(*SQUARE_SAMPLES, on((4, 2)), on((2, 2, 3)), on((0, 3))),
     in_blas=True, doc="Singular values and vectors of each matrix, stacked.",
 )  # fmt: skip
 
@@ -325,7 +314,7 @@ _SVDVALS: Op = declare(
     "svdvals", "x[*s, m, n] -> x[*out]",
     lambda xp, x: xp.linalg.svd(x, compute_uv=False).astype(x.dtype), shape=_svdvals_shape,
     vjp=(_svdvals_vjp,), jvp=_svdvals_jvp, cost=cubic_cost(4),
-    samples=(*SQUARE_SAMPLES, Sample(((4, 2),)), Sample(((2, 2, 3),)), Sample(((0, 3),))),
+    samples=(*SQUARE_SAMPLES, on((4, 2)), on((2, 2, 3)), on((0, 3))),
     in_blas=True, doc="Singular values of each matrix.",
 )  # fmt: skip
 
@@ -344,8 +333,7 @@ def svdvals(x: Node) -> Node:
 
     Returns
     -------
-    Node
-        Real, shape (..., min(m, n)), descending.
+    Node: real, shape (..., min(m, n)), descending
 
     Examples
     --------
@@ -356,9 +344,6 @@ def svdvals(x: Node) -> Node:
     as_matrices(x, "svdvals")
     known(x, -1, "svdvals"), known(x, -2, "svdvals")
     return real_like(build(_SVDVALS, x))
-
-
-# -- eigen ------------------------------------------------------------------------------------
 
 
 class EigResult(NamedTuple):
@@ -434,7 +419,7 @@ def _eig_shape(checks: Checks, x: Shape, *, dtype: str) -> Shape:
     return (*x[:-2], x[-1] + 1, x[-1])
 
 
-_SAMPLES = tuple(Sample(one.shapes, {"dtype": "complex128"}) for one in SQUARE_SAMPLES)
+_SAMPLES = tuple(on(*one.shapes, dtype="complex128") for one in SQUARE_SAMPLES)
 
 _EIG: Op = declare(
     "eig", _scheme("*out"), _eig_forward, shape=_eig_shape, vjp=(_eig_vjp,), jvp=_eig_jvp,
@@ -503,8 +488,7 @@ def eigvals(x: Node) -> Node:
 
     Returns
     -------
-    Node
-        Complex, shape (..., n), in LAPACK's order.
+    Node: complex, shape (..., n), in LAPACK's order
 
     Examples
     --------

@@ -11,15 +11,12 @@ import numpy as np
 from actorgraph.errors import GraphError, GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
 from actorgraph.op import KEPT_OUT, Op, Sample
-from actorgraph.operands import as_node, naming_itself
+from actorgraph.operands import as_node
+from actorgraph.ops._arrays import accumulator, all_finite, largest, row_squares, smallest
 from actorgraph.ops._declare import Binary, binary, reduction_op
-from actorgraph.ops._device import largest, smallest
-from actorgraph.ops._docs import WRONG_AXIS, raises
-from actorgraph.ops._quick import all_finite, row_squares
-from actorgraph.ops._rules import declare
-from actorgraph.ops._scalars import accumulator
+from actorgraph.ops._rules import WRONG_AXIS, declare, each, on, raises
 from actorgraph.ops.arithmetic import abs as size_of_each
-from actorgraph.ops.arithmetic import power, sign, sqrt
+from actorgraph.ops.arithmetic import imag, is_complex, power, real, sign, sqrt
 from actorgraph.ops.broadcasting import (
     REDUCTION_SAMPLES,
     axes_of,
@@ -28,25 +25,21 @@ from actorgraph.ops.broadcasting import (
     expand_dims,
     spread,
     squeeze,
-    sum,  # noqa: A004 - NumPy's name
+    sum,
     zeros_like,
 )
 from actorgraph.ops.broadcasting import sum as sum_of
-from actorgraph.ops.casting import astype
-from actorgraph.ops.complex import imag, is_complex, real
+from actorgraph.ops.elementwise import astype, ceil, clip, floor, isnan, maximum, where
+from actorgraph.ops.elementwise import round as nearest
 from actorgraph.ops.gathering import size_of, take_along_axis
 from actorgraph.ops.indexing import getitem, take
 from actorgraph.ops.linalg import matmul
 from actorgraph.ops.matrices import diagonal
-from actorgraph.ops.merging import merge_dims
 from actorgraph.ops.reductions import mean
-from actorgraph.ops.reshaping import reshape
-from actorgraph.ops.rounding import ceil, floor, isnan
-from actorgraph.ops.rounding import round as nearest
-from actorgraph.ops.selection import clip, maximum, where
+from actorgraph.ops.reshaping import merge_dims, reshape
 from actorgraph.ops.shaping import concatenate, transpose
 from actorgraph.ops.sorting import sort
-from actorgraph.ops.trigonometric import hypot
+from actorgraph.ops.special import hypot
 
 __all__ = [
     "average", "corrcoef", "cov", "median", "nanmedian", "nanpercentile", "nanquantile", "norm",
@@ -57,10 +50,7 @@ Axes = tuple[int, ...]
 
 
 def _with(attrs: dict[str, Any]) -> tuple[Sample, ...]:
-    return tuple(Sample(s.shapes, {**s.attrs, **attrs}) for s in REDUCTION_SAMPLES[:3])
-
-
-# -- var and std ------------------------------------------------------------------------------
+    return tuple(on(*s.shapes, **s.attrs, **attrs) for s in REDUCTION_SAMPLES[:3])
 
 
 def _centered(xp: Any, x: Any, axis: Axes) -> Any:
@@ -100,12 +90,8 @@ def _deviation_forward(xp: Any, x: Any, axis: Axes, ddof: float) -> Any:
 # A symmetric linear map: it is its own adjoint.
 _DEVIATION: Op = declare(
     "deviation", "f[*s] -> f[*s]", _deviation_forward,
-    vjp=(lambda ct, y, x, **attrs: build(_DEVIATION, ct, **attrs),), linear=(0,),
-    cost=lambda shapes, result, attrs: 4 * prod(result),
-    samples=(
-        Sample(((3, 4),), {"axis": (0, 1), "ddof": 1}),
-        Sample(((2, 3),), {"axis": (1,), "ddof": 0}),
-    ),
+    vjp=(lambda ct, y, x, **attrs: build(_DEVIATION, ct, **attrs),), linear=(0,), cost=each(4),
+    samples=(on((3, 4), axis=(0, 1), ddof=1), on((2, 3), axis=(1,), ddof=0)),
     doc="(x - mean(x)) / (n - ddof) over axes.",
 )  # fmt: skip
 
@@ -122,11 +108,11 @@ def _std_slope(y: Node, x: Node, axis: Axes, keepdims: bool, ddof: float) -> Nod
 _SPREADS = (*_with({"ddof": 0}), *_with({"ddof": 1})[:2])
 _VAR = reduction_op(
     "var", "f[*s] -> f[*out]", _var_forward, _var_slope, samples=_SPREADS,
-    cost=lambda shapes, result, attrs: 5.0 * prod(shapes[0]), doc="Variance over axes.",
+    cost=each(5, 0), doc="Variance over axes.",
 )  # fmt: skip
 _STD = reduction_op(
     "std", "f[*s] -> f[*out]", _std_forward, _std_slope, samples=_SPREADS,
-    cost=lambda shapes, result, attrs: 5.0 * prod(shapes[0]), doc="Standard deviation over axes.",
+    cost=each(5, 0), doc="Standard deviation over axes.",
 )  # fmt: skip
 
 
@@ -190,9 +176,6 @@ def std(x: Node, axis: Any = None, keepdims: bool = False, *, ddof: int = 0) -> 
 def _spread_of(op: Op, x: Node, axis: Any, keepdims: bool, ddof: float) -> Node:
     axes = axes_of(axis, x.ndim, op.name)
     return build(op, x, axis=axes, keepdims=bool(keepdims), ddof=ddof)
-
-
-# -- norm -------------------------------------------------------------------------------------
 
 
 # Sums of squares above this have lost nothing to underflow.
@@ -269,12 +252,10 @@ def _norm_slope(y: Node, x: Node, axis: Axes, keepdims: bool, p: float) -> Node:
 
 
 _NORM = reduction_op(
-    "norm", "f[*s] -> f[*out]", _norm_forward, _norm_slope,
-    cost=lambda shapes, result, attrs: 8.0 * prod(shapes[0]),
+    "norm", "f[*s] -> f[*out]", _norm_forward, _norm_slope, cost=each(8, 0),
     doc="(sum(abs(x) ** p)) ** (1 / p) over axes.",
     samples=(
-        *_with({"p": 2.0}),
-        *(_with({"p": p})[1] for p in (0.0, 1.0, 1.5, 3.0, -2.0, inf, -inf)),
+        *_with({"p": 2.0}), *(_with({"p": p})[1] for p in (0.0, 1.0, 1.5, 3.0, -2.0, inf, -inf)),
     ),
 )  # fmt: skip
 
@@ -314,11 +295,7 @@ def norm(x: Node, p: float = 2, axis: Any = None, keepdims: bool = False) -> Nod
     return build(_NORM, x, axis=axes, keepdims=bool(keepdims), p=float(p))
 
 
-# -- covariance -------------------------------------------------------------------------------
-
-
 @raises(types="`x` is an int.", shapes="The weights fit neither `x` nor the axes.")
-@naming_itself
 def average(
     x: Node, axis: Any = None, weights: Any = None, returned: bool = False, keepdims: bool = False
 ) -> Any:
@@ -358,7 +335,6 @@ def average(
 
 
 @raises(types="`x` is an int.", shapes="More than two dims, or weights that do not fit.")
-@naming_itself
 def cov(
     x: Node, y: Any = None, rowvar: bool = True, bias: bool = False, ddof: int | None = None, *,
     fweights: Any = None, aweights: Any = None,
@@ -422,7 +398,6 @@ def _weights(x: Node, given: Any) -> Node:
     return astype(found, x.dtype)
 
 
-@naming_itself
 def corrcoef(x: Node, y: Any = None, rowvar: bool = True) -> Node:
     """Correlation coefficients of variables, as ``numpy.corrcoef``; parameters as of `cov`."""
     found = cov(x, y, rowvar)
@@ -431,9 +406,6 @@ def corrcoef(x: Node, y: Any = None, rowvar: bool = True) -> Node:
     spread = astype(sqrt(real(diagonal(found))), found.dtype)
     scaled = found / expand_dims(spread, 1) / spread
     return scaled if is_complex(scaled) else clip(scaled, -1, 1)
-
-
-# -- quantiles --------------------------------------------------------------------------------
 
 
 Ends = Callable[[Node], tuple[Node, Node]]
@@ -540,7 +512,6 @@ def _read(ordered: Node, count: Node, q: Node, method: str, take_at: Callable[..
     types="`x` is an int, and the method takes numbers between its values.",
     shapes="There is no such axis, it has no elements, or `q` has more than one dim.",
 )  # fmt: skip
-@naming_itself
 def quantile(
     x: Node, q: Any, axis: Any = None, keepdims: bool = False, *, method: str = "linear"
 ) -> Node:
@@ -563,8 +534,7 @@ def quantile(
 
     Returns
     -------
-    Node
-        Of several `q` the first dim counts them.
+    Node: of several `q` the first dim counts them
 
     Examples
     --------
@@ -575,7 +545,6 @@ def quantile(
     return _quantile("quantile", x, q, axis, method, keepdims)
 
 
-@naming_itself
 def percentile(
     x: Node, q: Any, axis: Any = None, keepdims: bool = False, *, method: str = "linear"
 ) -> Node:
@@ -583,7 +552,6 @@ def percentile(
     return _quantile("percentile", x, q, axis, method, keepdims, whole=100)
 
 
-@naming_itself
 def median(x: Node, axis: Any = None, keepdims: bool = False) -> Node:
     """The value in the middle, or the mean of the two, as ``numpy.median``.
 
@@ -593,7 +561,6 @@ def median(x: Node, axis: Any = None, keepdims: bool = False) -> Node:
     return _quantile("median", x, 0.5, axis, "linear", keepdims)
 
 
-@naming_itself
 def nanquantile(
     x: Node, q: Any, axis: Any = None, keepdims: bool = False, *, method: str = "linear"
 ) -> Node:
@@ -601,7 +568,6 @@ def nanquantile(
     return _quantile("nanquantile", x, q, axis, method, keepdims)
 
 
-@naming_itself
 def nanpercentile(
     x: Node, q: Any, axis: Any = None, keepdims: bool = False, *, method: str = "linear"
 ) -> Node:
@@ -609,7 +575,6 @@ def nanpercentile(
     return _quantile("nanpercentile", x, q, axis, method, keepdims, whole=100)
 
 
-@naming_itself
 def nanmedian(x: Node, axis: Any = None, keepdims: bool = False) -> Node:
     """`median` of what is not NaN, as ``numpy.nanmedian``; NaN of none, without a warning."""
     return _quantile("nanmedian", x, 0.5, axis, "linear", keepdims)

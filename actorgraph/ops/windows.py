@@ -1,4 +1,4 @@
-"""Windows that slide over trailing axes: their geometry, im2col and col2im.
+"""Windows that slide over trailing axes: their geometry, and images as columns and back.
 
 Convolution and pooling stand on one cached function, `taps`: for each position inside the kernel,
 which part of the result meets which part of the input.  Padding is never stored: what a tap would
@@ -17,13 +17,15 @@ import numpy as np
 
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node, build
-from actorgraph.op import Op, Sample
-from actorgraph.ops._docs import raises
-from actorgraph.ops._half import through_float32
-from actorgraph.ops._rules import declare
+from actorgraph.op import Op
+from actorgraph.ops._arrays import through_float32
+from actorgraph.ops._rules import declare, on, raises
+from actorgraph.ops.broadcasting import expand_dims, squeeze
+from actorgraph.ops.reshaping import flatten, reshape
+from actorgraph.ops.shaping import swap_last
 from actorgraph.types import UNKNOWN, Checks, Dim, Shape, dim_max, dim_min
 
-__all__ = ["col2im", "im2col"]
+__all__ = ["col2im", "fold", "im2col", "unfold"]
 
 Ints: TypeAlias = tuple[int, ...]
 Pairs: TypeAlias = tuple[tuple[Any, Any], ...]
@@ -41,9 +43,6 @@ class Frame(NamedTuple):
     stride: Ints
     dilation: Ints
     lows: Ints
-
-
-# -- reading what users write -----------------------------------------------------------------
 
 
 @raises(shapes="It is of another length, or an entry is no int or below `least`.")
@@ -92,9 +91,6 @@ def known(dims: Shape) -> bool:
     return UNKNOWN not in dims
 
 
-# -- sizes ------------------------------------------------------------------------------------
-
-
 def pads_of(padding: Padding, sizes: Shape, kernel: Ints, stride: Ints, dilation: Ints) -> Pairs:
     """Return the padding as pairs, for sizes that may be symbolic."""
     if not isinstance(padding, str):
@@ -132,22 +128,14 @@ def out_sizes(
 
 
 def frame_of(
-    sizes: Ints,
-    kernel: Ints,
-    stride: Ints,
-    dilation: Ints,
-    padding: Padding,
-    outs: Any = None,
+    sizes: Ints, kernel: Ints, stride: Ints, dilation: Ints, padding: Padding, outs: Any = None,
     ceil: bool = False,
-) -> Frame:
+) -> Frame:  # fmt: skip
     """Return the geometry of one application; `outs` where it is given wins over the formula."""
     pads = pads_of(padding, sizes, kernel, stride, dilation)
     if outs is None:
         outs = out_sizes(sizes, kernel, stride, dilation, pads, ceil)
     return Frame(sizes, outs, kernel, stride, dilation, tuple(low for low, _ in pads))
-
-
-# -- taps -------------------------------------------------------------------------------------
 
 
 @lru_cache(maxsize=1024)
@@ -180,21 +168,18 @@ def _axis_taps(
     return result
 
 
-def unfold(xp: Any, x: Any, frame: Frame, columns: Any) -> Any:
+def to_columns(xp: Any, x: Any, frame: Frame, columns: Any) -> Any:
     """Write the windows of x (batch, channels, *sizes) to (batch, channels, kernel, *outs)."""
     for position, (out, part) in enumerate(taps(frame)):
         columns[:, :, position][out] = x[part]
     return columns
 
 
-def fold(xp: Any, columns: Any, frame: Frame, out: Any) -> Any:
+def from_columns(xp: Any, columns: Any, frame: Frame, out: Any) -> Any:
     """Add columns (batch, channels, kernel, *outs) into (batch, channels, *sizes)."""
     for position, (place, part) in enumerate(taps(frame)):
         out[part] += columns[:, :, position][place]
     return out
-
-
-# -- im2col and col2im ------------------------------------------------------------------------
 
 
 def _sizes_of_image(x: Shape, kernel: Ints) -> Shape:
@@ -222,7 +207,7 @@ def _im2col_forward(
     (batch, channels), axes, entries = x.shape[:2], len(kernel), prod(kernel)
     result = xp.zeros((batch, *frame.outs, channels, entries), x.dtype)
     columns = xp.transpose(result, (0, axes + 1, axes + 2, *range(1, axes + 1)))
-    unfold(xp, x, frame, columns)
+    to_columns(xp, x, frame, columns)
     return result.reshape((batch, *frame.outs, channels * entries))
 
 
@@ -231,15 +216,9 @@ def _col2im_scheme(arity: int, attrs: Any) -> str:
 
 
 def _col2im_shape(
-    checks: Checks,
-    columns: Shape,
-    *like: Shape,
-    kernel: Ints,
-    stride: Ints,
-    padding: Any,
-    dilation: Ints,
-    size: Any,
-) -> Shape:
+    checks: Checks, columns: Shape, *like: Shape, kernel: Ints, stride: Ints, padding: Any,
+    dilation: Ints, size: Any,
+) -> Shape:  # fmt: skip
     if len(columns) != len(kernel) + 2:
         raise ShapeError(
             f"columns of a kernel of {len(kernel)} axes have rank {len(kernel) + 2} "
@@ -259,15 +238,9 @@ def _col2im_shape(
 
 @through_float32
 def _col2im_forward(
-    xp: Any,
-    columns: Any,
-    *like: Any,
-    kernel: Ints,
-    stride: Ints,
-    padding: Any,
-    dilation: Ints,
+    xp: Any, columns: Any, *like: Any, kernel: Ints, stride: Ints, padding: Any, dilation: Ints,
     size: Any,
-) -> Any:
+) -> Any:  # fmt: skip
     sizes = like[0].shape[2:] if like else size
     axes, entries = len(kernel), prod(kernel)
     batch, outs = columns.shape[0], columns.shape[1:-1]
@@ -275,7 +248,7 @@ def _col2im_forward(
     frame = frame_of(sizes, kernel, stride, dilation, padding, outs)
     columns = columns.reshape((batch, *outs, channels, entries))
     columns = xp.transpose(columns, (0, axes + 1, axes + 2, *range(1, axes + 1)))
-    return fold(xp, columns, frame, xp.zeros((batch, channels, *sizes), columns.dtype))
+    return from_columns(xp, columns, frame, xp.zeros((batch, channels, *sizes), columns.dtype))
 
 
 def _im2col_vjp(ct: Node, y: Node, x: Node, size: Any, **geometry: Any) -> Node:
@@ -300,9 +273,8 @@ _IM2COL: Op = declare(
     "im2col", "x[*s] -> x[*out]", _im2col_forward, shape=_im2col_shape, vjp=(_im2col_vjp,),
     linear=(0,),
     samples=(
-        Sample(((2, 2, 4, 3),), {**_GEOMETRY, "size": None}),
-        Sample(((1, 2, 5),), {**_WIDE, "size": None}),
-        Sample(((0, 2, 5),), {**_WIDE, "size": None}),
+        on((2, 2, 4, 3), **_GEOMETRY, size=None), on((1, 2, 5), **_WIDE, size=None),
+        on((0, 2, 5), **_WIDE, size=None),
     ),
     doc="Windows of an image as rows.",
 )  # fmt: skip
@@ -310,8 +282,7 @@ _IM2COL: Op = declare(
 _COL2IM: Op = declare(
     "col2im", _col2im_scheme, _col2im_forward, shape=_col2im_shape, vjp=_col2im_vjp, linear=(0,),
     samples=(
-        Sample(((1, 2, 3, 12),), {**_GEOMETRY, "size": (4, 3)}),
-        Sample(((1, 3, 4), (1, 2, 5)), {**_WIDE, "size": None}),
+        on((1, 2, 3, 12), **_GEOMETRY, size=(4, 3)), on((1, 3, 4), (1, 2, 5), **_WIDE, size=None),
     ),
     doc="Rows of windows added into an image: the adjoint of im2col.",
 )  # fmt: skip
@@ -344,8 +315,7 @@ def im2col(x: Node, kernel_size: Any, stride: Any = 1, padding: Any = 0, dilatio
 
     Returns
     -------
-    Node
-        Shape (batch, *windows, channels * product of the kernel).
+    Node of shape (batch, *windows, channels * product of the kernel)
     """
     geometry = _geometry(kernel_size, stride, padding, dilation, x.ndim - 2, "im2col")
     return build(_IM2COL, x, size=None, **geometry)
@@ -353,13 +323,9 @@ def im2col(x: Node, kernel_size: Any, stride: Any = 1, padding: Any = 0, dilatio
 
 @raises(shapes="The numbers of windows are not those of such an image.")
 def col2im(
-    columns: Node,
-    size: Any,
-    kernel_size: Any,
-    stride: Any = 1,
-    padding: Any = 0,
+    columns: Node, size: Any, kernel_size: Any, stride: Any = 1, padding: Any = 0,
     dilation: Any = 1,
-) -> Node:
+) -> Node:  # fmt: skip
     """Add rows of windows into an image; where windows overlap, their entries add up.
 
     Parameters
@@ -373,11 +339,64 @@ def col2im(
 
     Returns
     -------
-    Node
-        Shape (batch, channels, *size).
+    Node of shape (batch, channels, *size)
     """
     sizes = tuple(size) if isinstance(size, Iterable) else (size,) * (columns.ndim - 2)
     geometry = _geometry(kernel_size, stride, padding, dilation, columns.ndim - 2, "col2im")
     if len(sizes) != columns.ndim - 2:
         raise ShapeError(f"col2im: size has {columns.ndim - 2} entries, got {size!r}")
     return build(_COL2IM, columns, size=sizes, **geometry)
+
+
+@raises(shapes="The rank is neither 3 nor 4, or no window fits.")
+def unfold(x: Node, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> Node:
+    """Return the windows of images as columns, as ``torch.nn.functional.unfold``.
+
+    Parameters
+    ----------
+    x : node
+        Float or complex, shape (batch, channels, height, width) or without the batch.
+    kernel_size, dilation, padding, stride : int or pair of int
+
+    Returns
+    -------
+    Node of shape (batch, channels * product of the kernel, windows); `im2col` gives rows
+    """
+    if x.ndim not in (3, 4):
+        raise ShapeError(f"unfold takes rank 3 or 4, got {x!r}")
+    rows = im2col(x if x.ndim == 4 else expand_dims(x, 0), kernel_size, stride, padding, dilation)
+    columns = swap_last(flatten(rows, 1, 2))
+    return columns if x.ndim == 4 else squeeze(columns, 0)
+
+
+@raises(shapes="The rank is neither 2 nor 3, or the number of windows is not that of such images.")
+def fold(
+    x: Node, output_size: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0,
+    stride: Any = 1,
+) -> Node:  # fmt: skip
+    """Add columns of windows into images, as ``torch.nn.functional.fold``: `unfold`'s adjoint.
+
+    Parameters
+    ----------
+    x : node
+        Shape (batch, channels * product of the kernel, windows) or without the batch.
+    output_size : int or pair of int
+        Height and width of the images.
+    kernel_size, dilation, padding, stride : int or pair of int
+
+    Returns
+    -------
+    Node of shape (batch, channels, height, width)
+    """
+    if x.ndim not in (2, 3):
+        raise ShapeError(f"fold takes rank 2 or 3, got {x!r}")
+    sizes = per_axis(output_size, 2, "fold: output_size")
+    kernel = per_axis(kernel_size, 2, "fold: kernel_size")
+    steps = per_axis(stride, 2, "fold: stride")
+    gaps = per_axis(dilation, 2, "fold: dilation")
+    pads = tuple((one, one) for one in per_axis(padding, 2, "fold: padding", 0))
+    windows = out_sizes(sizes, kernel, steps, gaps, pads)
+    rows = swap_last(x if x.ndim == 3 else expand_dims(x, 0))
+    rows = reshape(rows, (rows.dims[0], *windows, rows.dims[2]))
+    image = col2im(rows, sizes, kernel, steps, pads, gaps)
+    return image if x.ndim == 3 else squeeze(image, 0)

@@ -11,8 +11,8 @@ from typing import Any
 from actorgraph.errors import GraphError, GraphTypeError, near_names
 from actorgraph.graph import Node, as_nodes
 from actorgraph.op import REGISTRY
-from actorgraph.ops._scalars import is_half
-from actorgraph.ops.casting import astype
+from actorgraph.ops._arrays import is_half
+from actorgraph.ops.elementwise import astype
 from actorgraph.rewrite._graph import rebuilt, restored
 from actorgraph.types import dtype_of
 

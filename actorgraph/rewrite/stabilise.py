@@ -18,16 +18,14 @@ import numpy as np
 
 from actorgraph.graph import Node, build
 from actorgraph.op import CONSTANT, KEPT_OUT, REGISTRY, Op, Sample
-from actorgraph.ops._quick import all_finite
+from actorgraph.ops._arrays import all_finite, one
 from actorgraph.ops._rules import declare
-from actorgraph.ops._scalars import one
 from actorgraph.ops.activations import logsigmoid, sigmoid, softplus
 from actorgraph.ops.arithmetic import abs as size_of_each
 from actorgraph.ops.arithmetic import sqrt
-from actorgraph.ops.exponential import expm1, log, log1p
+from actorgraph.ops.elementwise import expm1, log, log1p, where
 from actorgraph.ops.losses import log_softmax, softmax
 from actorgraph.ops.reductions import logsumexp
-from actorgraph.ops.selection import where
 from actorgraph.ops.statistics import norm
 from actorgraph.rewrite._pass import Pass, Rule
 

@@ -18,13 +18,12 @@ from actorgraph.control.functions import fori_loop, graph_of, map, scan, while_l
 from actorgraph.errors import GraphTypeError, ShapeError, shown
 from actorgraph.graph import Graph, Node
 from actorgraph.ops.broadcasting import sum as sum_of
-from actorgraph.ops.casting import astype
 from actorgraph.ops.comparison import logical_and, logical_not
 from actorgraph.ops.counting import all as all_of
 from actorgraph.ops.counting import any as any_of
+from actorgraph.ops.elementwise import astype, maximum, minimum
 from actorgraph.ops.gathering import size_of
 from actorgraph.ops.indexing import getitem
-from actorgraph.ops.selection import maximum, minimum
 from actorgraph.source.deciding import (
     FLOAT,
     NUMBERS,

@@ -7,7 +7,7 @@ import pytest
 
 import actorgraph as ag
 from actorgraph import ops
-from actorgraph.ops import _convolution
+from actorgraph.ops import convolution
 from tests.machines.test_large_products import machines, sharing
 
 RANDOM = np.random.default_rng(5)
@@ -60,7 +60,7 @@ def test_gradients_are_those_of_the_images_one_by_one(expected):
 @pytest.mark.parametrize(("wrt", "inside"), [((), "unfold"), (("w",), "unfold"), (("x",), "fold")])
 def test_an_idle_worker_takes_blocks_of_another(machine_type, wrt, inside, monkeypatch):
     both, threads = threading.Barrier(2), set()
-    own = getattr(_convolution, inside)
+    own = getattr(convolution, inside)
 
     def meeting(*args):
         if threading.get_ident() not in threads:
@@ -71,6 +71,6 @@ def test_an_idle_worker_takes_blocks_of_another(machine_type, wrt, inside, monke
     loss, x = filtered()
     nodes = [x if name == "x" else loss.graph[name] for name in wrt]
     with machine_type([loss], wrt=nodes, workers=2) as machine:
-        monkeypatch.setattr(_convolution, inside, meeting)
+        monkeypatch.setattr(convolution, inside, meeting)
         machine.run_sync({"x": IMAGES}, backward=bool(wrt))
     assert len(threads) == 2

@@ -287,12 +287,6 @@ def grouped(draw):
 
 
 @st.composite
-def ungrouped(draw):
-    shape = draw(shapes(2))
-    return (shape,), {"axis": draw(st.integers(0, len(shape) - 2))}, {}
-
-
-@st.composite
 def resized(draw, like):
     shape = list(draw(shapes(1)))
     axis, size = draw(st.integers(0, len(shape) - 1)), draw(sizes(0, 5))
@@ -313,7 +307,6 @@ def placed(draw):
 ROWS.update({
     "merge_dims": applied("merge_dims", merged()),
     "group_dim": applied("group_dim", grouped()),
-    "ungroup_dims": applied("ungroup_dims", ungrouped()),
     "resize_axis": applied("resize_axis", resized(False)),
     "resize_axis_like": applied("resize_axis_like", resized(True)),
     "place_diagonal": applied("place_diagonal", placed()),

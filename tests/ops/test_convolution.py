@@ -92,8 +92,8 @@ def test_convolutions_of_complex_numbers_equal_those_of_pytorch(name, shapes, se
 
 @pytest.mark.oracle
 def test_batches_of_many_blocks_equal_those_of_pytorch(monkeypatch):
-    monkeypatch.setattr("actorgraph.ops._convolution._BLOCK", 700)  # two images of 288
-    monkeypatch.setattr("actorgraph.ops._convolution._LEAST", 1)
+    monkeypatch.setattr("actorgraph.ops.convolution._BLOCK", 700)  # two images of 288
+    monkeypatch.setattr("actorgraph.ops.convolution._LEAST", 1)
 
     compare(
         lambda x, w: ag.ops.conv2d(x, w, padding=1),

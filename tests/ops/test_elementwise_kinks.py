@@ -29,7 +29,7 @@ def values(build, *arrays, dtype="float64"):
 
 
 def test_large_gradients_of_relu_are_masked_in_blocks(monkeypatch):
-    monkeypatch.setattr("actorgraph.ops.selection._BLOCK", 5_000)
+    monkeypatch.setattr("actorgraph.ops.elementwise._BLOCK", 5_000)
     x, seed = np.random.default_rng(0).normal(size=(2, 123, 131))
     graph = ag.Graph()
     node = graph.input("x", x.shape, "float64")

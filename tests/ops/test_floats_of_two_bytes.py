@@ -62,8 +62,7 @@ REDUCTIONS = {
 # Linear algebra asks for float32, see below, and what it is built of is not tried here.
 LAPACK = {
     f"actorgraph.ops.{module}"
-    for module in "_matrix_rules decompositions inverses least_squares lu "
-    "matrix_exponential pseudo_inverse spectral".split()
+    for module in "decompositions inverses lu pseudo_inverse spectral".split()
 }
 
 

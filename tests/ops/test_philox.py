@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import actorgraph as ag
-from actorgraph.ops._philox import PhiloxStream, _gumbel, _log, _quantile, normal_share
+from actorgraph.ops.random import PhiloxStream, _gumbel, _log, _quantile, normal_share
 
 COUNT = 40_000
 NORMAL = NormalDist()

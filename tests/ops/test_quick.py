@@ -1,4 +1,4 @@
-"""The fast ways of `ops._quick` give what the obvious ones give."""
+"""The fast ways of `ops._arrays` give what the obvious ones give."""
 
 import warnings
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from actorgraph.op import REGISTRY
-from actorgraph.ops import _quick
+from actorgraph.ops import _arrays
 from tests._each import each
 
 SIZES = (0, 1, 8191, 8192, 16384, 16385, 40000)
@@ -29,29 +29,29 @@ def test_limits_are_those_of_numpy_for_few_and_for_many_numbers(size, dtype):
     x = floats(size, dtype)
     low, high = x.dtype.type(-0.5), x.dtype.type(0.25)
 
-    np.testing.assert_array_equal(_quick.at_least(np, x, low), np.maximum(x, low))
-    np.testing.assert_array_equal(_quick.at_most(np, x, high), np.minimum(x, high))
-    np.testing.assert_array_equal(_quick.limited(np, x, low, high), np.clip(x, low, high))
+    np.testing.assert_array_equal(_arrays.at_least(np, x, low), np.maximum(x, low))
+    np.testing.assert_array_equal(_arrays.at_most(np, x, high), np.minimum(x, high))
+    np.testing.assert_array_equal(_arrays.limited(np, x, low, high), np.clip(x, low, high))
 
 
 @pytest.mark.parametrize("shape", [(128, 129), (3, 64, 128)])
 def test_limits_go_into_the_array_that_is_given(shape):
     x, out = floats(shape), np.empty(shape, "float32")
 
-    assert _quick.at_least(np, x, np.float32(0), out) is out
+    assert _arrays.at_least(np, x, np.float32(0), out) is out
     np.testing.assert_array_equal(out, np.maximum(x, 0))
-    assert _quick.at_most(np, x, np.float32(0), x) is x
+    assert _arrays.at_most(np, x, np.float32(0), x) is x
     np.testing.assert_array_equal(x, np.minimum(floats(shape), 0))
 
 
 def test_limits_of_what_lies_apart_are_those_of_numpy():
     x, out = floats((200, 200)).T, np.empty((200, 400), "float32")[:, ::2]
 
-    np.testing.assert_array_equal(_quick.at_least(np, x, np.float32(0)), np.maximum(x, 0))
-    np.testing.assert_array_equal(_quick.at_least(np, x, np.float32(0), out), np.maximum(x, 0))
+    np.testing.assert_array_equal(_arrays.at_least(np, x, np.float32(0)), np.maximum(x, 0))
+    np.testing.assert_array_equal(_arrays.at_least(np, x, np.float32(0), out), np.maximum(x, 0))
     np.testing.assert_array_equal(out, np.maximum(x, 0))
     np.testing.assert_array_equal(
-        _quick.limited(np, x, np.float32(-1), np.float32(1)), np.clip(x, -1, 1)
+        _arrays.limited(np, x, np.float32(-1), np.float32(1)), np.clip(x, -1, 1)
     )
 
 
@@ -59,7 +59,7 @@ def test_the_sign_of_a_limit_of_zero_is_kept_whatever_limits_were_before():
     zeros = np.zeros(20000, "float32")
     for low in (np.float32(-0.0), np.float32(0.0), np.float32(-0.0)):
         few, many = (np.maximum(x, np.full_like(x, low)) for x in (zeros[:1], zeros))
-        found = _quick.at_least(np, zeros, low)
+        found = _arrays.at_least(np, zeros, low)
         assert (np.signbit(found) == np.signbit(many)).all()
         assert np.signbit(found[0]) == np.signbit(few[0])
 
@@ -68,7 +68,7 @@ def test_limits_that_differ_by_place_are_those_of_numpy():
     x, low = floats((128, 129)), np.linspace(-1, 0, 129, dtype="float32")
 
     np.testing.assert_array_equal(
-        _quick.limited(np, x, low, np.float32(1)), np.clip(x, low, np.float32(1))
+        _arrays.limited(np, x, low, np.float32(1)), np.clip(x, low, np.float32(1))
     )
 
 
@@ -80,24 +80,24 @@ def test_sums_of_rows_are_as_exact_as_those_of_numpy(shape, dtype, keepdims):
     error = 8 * np.finfo(dtype).eps
 
     for axis in ((len(shape) - 1,), tuple(range(len(shape))), (0,)):
-        found = _quick.row_sums(x, axis, keepdims)
+        found = _arrays.row_sums(x, axis, keepdims)
         wanted = np.add.reduce(x.astype(float), axis=axis, keepdims=keepdims)
         assert found.dtype == x.dtype
         np.testing.assert_allclose(found, wanted, rtol=error)
         if dtype != "float16":
             squares = np.add.reduce(x.astype(float) ** 2, axis=axis, keepdims=keepdims)
-            found = _quick.row_squares(x, axis, keepdims)
+            found = _arrays.row_squares(x, axis, keepdims)
             np.testing.assert_allclose(found, squares, rtol=error)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 def test_all_finite_sees_a_single_infinity_or_nan(dtype):
     x = np.ones(1000, dtype)
-    assert _quick.all_finite(x)
-    assert _quick.all_finite(x[:0])
+    assert _arrays.all_finite(x)
+    assert _arrays.all_finite(x[:0])
     for bad in (np.inf, -np.inf, np.nan):
         x[500] = bad
-        assert not _quick.all_finite(x)
+        assert not _arrays.all_finite(x)
 
 
 @pytest.mark.parametrize("size", [3, 20000])

@@ -5,7 +5,7 @@ import pytest
 
 import actorgraph as ag
 from actorgraph.errors import GraphError, GraphTypeError, NodeError, ShapeError
-from actorgraph.ops._quick import dot_tells
+from actorgraph.ops._arrays import dot_tells
 from tests._each import each
 from tests._evaluate import evaluate
 from tests.ops.test_kinks import value_and_gradients
