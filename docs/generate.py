@@ -95,7 +95,8 @@ def subjects():
 
 
 def _modules():
-    return [f"actorgraph.ops.{one.name}" for one in iter_modules(ag.ops.__path__)]
+    above = {getattr(ag.ops, name).__module__ for name in ag.ops.ABOVE}
+    return [*[f"actorgraph.ops.{one.name}" for one in iter_modules(ag.ops.__path__)], *above]
 
 
 INTERNAL_HEAD = """# Internal ops
@@ -456,6 +457,8 @@ import numpy as np
 
 from actorgraph.graph import Node
 from actorgraph.op import Sample as Sample, Together as Together
+
+ABOVE: dict[str, Callable[[], Any] | None]
 '''
 
 

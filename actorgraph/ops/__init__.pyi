@@ -10,6 +10,8 @@ import numpy as np
 
 from actorgraph.graph import Node
 from actorgraph.op import Sample as Sample, Together as Together
+
+ABOVE: dict[str, Callable[[], Any] | None]
 from actorgraph.ops.activations import celu as celu, elu as elu, expit as expit, gelu as gelu, glu as glu, hardshrink as hardshrink, hardtanh as hardtanh, leaky_relu as leaky_relu, prelu as prelu, relu6 as relu6, selu as selu, sigmoid as sigmoid, softplus as softplus, softshrink as softshrink, sparsemax as sparsemax, threshold as threshold
 from actorgraph.ops.arithmetic import abs as abs, power as power, sign as sign
 from actorgraph.ops.assignment import index_add as index_add, index_put as index_put, put as put, scatter as scatter, scatter_add as scatter_add
@@ -70,6 +72,7 @@ from actorgraph.ops.tensor_equations import lstsq as lstsq, tensorinv as tensori
 from actorgraph.ops.torch_names import aminmax as aminmax, block_diag as block_diag, bucketize as bucketize, cartesian_prod as cartesian_prod, dist as dist, histc as histc, index_copy as index_copy, index_fill as index_fill, index_select as index_select, kthvalue as kthvalue, lerp as lerp, masked_fill as masked_fill, masked_select as masked_select, narrow as narrow, renorm as renorm, select_scatter as select_scatter, slice_scatter as slice_scatter
 from actorgraph.ops.trigonometric import angle as angle, cot as cot, csc as csc, sec as sec, sinc as sinc
 from actorgraph.ops.windows import col2im as col2im, im2col as im2col
+from actorgraph.control.recurrent import gru as gru, lstm as lstm, rnn as rnn
 
 def adaptive_avg_pool1d(x: Node, output_size: Any) -> Node:
     """Average over windows that cover one axis, as ``torch.nn.functional.adaptive_avg_pool1d``.

@@ -31,7 +31,7 @@ def _times(x: Node, turned: Node, bias: Any) -> Node:
     return y if bias is None else y + bias
 
 
-def _weights(x: Node, hidden: Node, w_ih: Any, w_hh: Any, gates: int, what: str) -> list[Node]:
+def weights_of(x: Node, hidden: Node, w_ih: Any, w_hh: Any, gates: int, what: str) -> list[Node]:
     """Return both weights as nodes, checked; the input's first."""
     nodes = [x.graph.lift(w_ih), x.graph.lift(w_hh)]
     for node in nodes:
@@ -47,6 +47,13 @@ def _weights(x: Node, hidden: Node, w_ih: Any, w_hh: Any, gates: int, what: str)
                 f"gate, got {node!r}"
             )
     return nodes
+
+
+def pair_of(state: Any, what: str) -> tuple[Any, Any]:
+    """Return the hidden and the cell state, or raise where they are no pair."""
+    if not isinstance(state, (tuple, list)) or len(state) != 2:
+        raise GraphTypeError(f"{what}: state is a pair (hidden, cell), got {state!r}")
+    return state[0], state[1]
 
 
 def _parts(gates: Node, count: int, what: str) -> list[Node]:
@@ -88,10 +95,8 @@ def rnn_cell(
     Node
         The next hidden state.
     """
-    if nonlinearity not in ("tanh", "relu"):
-        raise GraphTypeError(f"rnn_cell: nonlinearity is 'tanh' or 'relu', got {nonlinearity!r}")
     state = x.graph.lift(hidden)
-    into, again = _weights(x, state, w_ih, w_hh, 1, "rnn_cell")
+    into, again = weights_of(x, state, w_ih, w_hh, 1, "rnn_cell")
     return rnn_step(_affine(x, into, b_ih), state, swap_last(again), b_hh, nonlinearity)
 
 
@@ -100,6 +105,8 @@ def rnn_step(total: Node, hidden: Node, turned: Node, b_hh: Any, nonlinearity: s
 
     They take the transpose of ``w_hh``: a loop over time makes it once.
     """
+    if nonlinearity not in ("tanh", "relu"):
+        raise GraphTypeError(f"rnn: nonlinearity is 'tanh' or 'relu', got {nonlinearity!r}")
     total = total + _times(hidden, turned, b_hh)
     return tanh(total) if nonlinearity == "tanh" else relu(total)
 
@@ -134,10 +141,8 @@ def lstm_cell(
     tuple of Node
         ``(h', c')``.
     """
-    if not isinstance(state, (tuple, list)) or len(state) != 2:
-        raise GraphTypeError(f"lstm_cell: state is a pair (hidden, cell), got {state!r}")
-    hidden, cell = (x.graph.lift(part) for part in state)
-    into, again = _weights(x, hidden, w_ih, w_hh, 4, "lstm_cell")
+    hidden, cell = (x.graph.lift(part) for part in pair_of(state, "lstm_cell"))
+    into, again = weights_of(x, hidden, w_ih, w_hh, 4, "lstm_cell")
     return lstm_step(_affine(x, into, b_ih), (hidden, cell), swap_last(again), b_hh)
 
 
@@ -190,7 +195,7 @@ def gru_cell(
         The next hidden state.
     """
     state = x.graph.lift(hidden)
-    into, again = _weights(x, state, w_ih, w_hh, 3, "gru_cell")
+    into, again = weights_of(x, state, w_ih, w_hh, 3, "gru_cell")
     return gru_step(_affine(x, into, b_ih), state, swap_last(again), b_hh)
 
 
