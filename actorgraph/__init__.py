@@ -86,4 +86,11 @@ def _experiment() -> Any:
     return experiment
 
 
+def _over_time() -> Any:
+    from actorgraph.control import recurrent
+
+    return recurrent
+
+
 devices.ABOVE["experiment"] = _experiment
+ops.ABOVE.update(dict.fromkeys(ops.ABOVE, _over_time))

@@ -57,7 +57,7 @@ SUBJECTS = {
     "Signals and Fourier transforms": "fourier sampled",
     "Activations": "activations",
     "Losses and distances": "losses criteria ctc",
-    "Layers and images": "convolution pooling windows normalisation attention resampling",
+    "Layers and images": "convolution pooling windows normalisation attention recurrent resampling",
     "Devices": "placement",
     "Ops of your own": "define",
 }
@@ -85,7 +85,8 @@ def subjects():
 
 
 def _modules():
-    return [f"actorgraph.ops.{one.name}" for one in iter_modules(ag.ops.__path__)]
+    above = {getattr(ag.ops, name).__module__ for name in ag.ops.ABOVE}
+    return [*[f"actorgraph.ops.{one.name}" for one in iter_modules(ag.ops.__path__)], *above]
 
 
 INTERNAL_HEAD = """# Internal ops
@@ -446,6 +447,8 @@ import numpy as np
 
 from actorgraph.graph import Node
 from actorgraph.op import Sample as Sample, Together as Together
+
+ABOVE: dict[str, Callable[[], Any] | None]
 '''
 
 

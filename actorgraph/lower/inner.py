@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextvars import Context, copy_context
+from itertools import chain
 from types import TracebackType
 from typing import Any
 
@@ -13,6 +15,8 @@ from actorgraph.graph import Node
 from actorgraph.lower.kernels import kernel
 from actorgraph.lower.program import Program, lower_directly, lower_loop
 from actorgraph.lower.slices import with_slices_written_once
+from actorgraph.memory.buffers import Unallocated, is_fresh, regular, writable
+from actorgraph.memory.packing import assign
 from actorgraph.op import CONSTANT
 from actorgraph.warned import UnderWay, runs_steps
 
@@ -101,7 +105,7 @@ class Inner(_Body):
         fixed = [node.attrs["value"] for node in constants]
         self.program = lower_directly(computed, [*inputs, *constants], results, bound=())
         kernels = [kernel(node, np, symbols, watch=watch) for node in computed]
-        values = [node.attrs["value"] for node in self.program.constants]
+        values = _constants(self.program)
         made: Callable[..., list[Any]] = self.program.make(*kernels, *values)
         self.call = _with(made, fixed) if fixed else made
 
@@ -114,6 +118,12 @@ def _steps(inputs: Sequence[Node], results: Sequence[Node]) -> tuple[list[Node],
     computed = [node for node in steps if node.op is not CONSTANT]
     (written,) = with_slices_written_once([computed], [node.id for node in results])
     return [*written], [*constants]
+
+
+def _constants(program: Program) -> list[Any]:
+    """Return the constants of a program, floats as scalars, with which scalars are quick."""
+    values = [node.attrs["value"] for node in program.constants]
+    return [one[()] if one.dtype.kind == "f" and not one.ndim else one for one in values]
 
 
 class InnerLoop(_Body):
@@ -146,12 +156,14 @@ class InnerLoop(_Body):
         computed, constants = _steps([*position, *captured, *carries, *elements], results)
         self._fixed = [node.attrs["value"] for node in constants]
         leaves = [*position, *captured, *constants, *carries, *elements]
+        planned = _planned(computed, leaves, results, len(carries))
+        self._memory = _BodyMemory(computed, results, planned, symbols)
         self.program = lower_loop(
             computed, leaves, results, carries=len(carries), elements=len(elements), saved=saved,
-            tested=None if test is None else test.arity - len(carries),
+            tested=None if test is None else test.arity - len(carries), buffered=planned,
         )  # fmt: skip
         kernels = [kernel(node, np, symbols, watch=watch) for node in computed]
-        values = [node.attrs["value"] for node in self.program.constants]
+        values = _constants(self.program)
         self._call = self.program.make(Dead, np.int64, *kernels, *values)
         self._test = test
         self._counts = len(saved), len(results) - len(carries)
@@ -170,15 +182,17 @@ class InnerLoop(_Body):
         """Return the last carries, the number of iterations, what was saved and what is stacked."""
         saved, stacks = ([[] for _ in range(count)] for count in self._counts)  # type: ignore[var-annotated]
         test = None if self._test is None else self._test.call
+        buffers = self._memory.take((captured, carries, arrays))
         try:
             last, trips = self._call(
                 run, positions, test, limit, tested, [*captured, *self._fixed], carries, arrays,
-                [one.append for one in saved], [one.append for one in stacks],
+                [one.append for one in saved], [one.append for one in stacks], buffers,
             )  # fmt: skip
         except Dead:
             raise
         except Exception as error:
             raise self._stopped(error) from error
+        self._memory.give(buffers)
         return last, trips, saved, stacks
 
     def _stopped(self, error: Exception) -> InBody:
@@ -187,6 +201,59 @@ class InnerLoop(_Body):
         within = None if self._test is None else frame_of(self._test.program, trace.tb_next)
         program = self.program if within is None or self._test is None else self._test.program
         return InBody(program, trace.tb_frame.f_locals.get("position", 0), error)
+
+
+def _planned(
+    steps: Sequence[Node], leaves: Sequence[Node], results: Sequence[Node], carries: int
+) -> frozenset[int]:
+    """Return the ids of the steps that write into one array in all iterations."""
+    found, given = regular(steps), {leaf.id for leaf in leaves}
+    for node in results[:carries]:
+        # The next iteration is given what this one has made, as contiguous as what came first.
+        if node.dims and node.id not in given and (node.id not in found or not is_fresh(node)):
+            return frozenset()
+    return writable(steps, results, found)
+
+
+_KEPT_BYTES = 1 << 20
+"""Memory of a loop that stays there between calls; to get more takes no time beside its use."""
+
+
+class _BodyMemory:
+    """Where the steps of a loop write: memory that a call takes, and leaves to the next one."""
+
+    def __init__(
+        self,
+        steps: Sequence[Node],
+        results: Sequence[Node],
+        planned: Collection[int],
+        symbols: Mapping[str, int],
+    ) -> None:
+        self._steps, self._symbols = steps, symbols
+        self._laid = assign(steps, results, planned, symbols)
+        self._none: list[Any] = [None] * len(planned)
+        self._idle: deque[list[Any]] = deque()
+
+    def take(self, given: Iterable[Sequence[Any]]) -> list[Any]:
+        """Return an array for each step that is planned, None where operands are out of order."""
+        if not self._none:
+            return self._none
+        for value in chain.from_iterable(given):
+            if type(value) is np.ndarray and not value.flags.c_contiguous:
+                return self._none
+        try:
+            return self._idle.pop()
+        except IndexError:
+            pass
+        try:
+            return self._laid.arrays(self._steps, self._symbols)
+        except Unallocated:  # so each step asks by itself, and the one that gets none is named
+            return self._none
+
+    def give(self, buffers: list[Any]) -> None:
+        """Take arrays back for the next call."""
+        if buffers is not self._none and self._laid.total_bytes <= _KEPT_BYTES:
+            self._idle.append(buffers)
 
 
 def frame_of(program: Program, trace: TracebackType | None) -> TracebackType | None:

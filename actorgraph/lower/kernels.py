@@ -10,6 +10,7 @@ Inf.  The kernel of an op that waits is a `Waiting`: no worker calls it.
 from __future__ import annotations
 
 import inspect
+import operator
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -33,6 +34,13 @@ __all__ = [
 ]  # fmt: skip
 
 Kernel = Callable[..., Any]
+
+_OF_SCALARS: dict[str, Kernel] = {
+    "add": operator.add, "subtract": operator.sub, "multiply": operator.mul,
+    "less": operator.lt, "less_equal": operator.le,
+    "greater": operator.gt, "greater_equal": operator.ge,
+}  # fmt: skip
+"""What NumPy's scalars do to the same bits in a tenth of a ufunc's time: 0.04 us, not 0.4."""
 
 _SILENT = frozenset({"warn", "ignore"})
 
@@ -110,6 +118,8 @@ def kernel(
     bare = op.ufunc is not None and not attrs and not half
     if bare and op.ufunc == "matmul" and xp is np:
         found: Kernel = product(node, symbols)
+    elif bare and xp is np and op.ufunc in _OF_SCALARS and _are_float_scalars(node):
+        found = _OF_SCALARS[op.ufunc]
     elif bare:
         name = str(op.ufunc)
         found = getattr(xp, name, None) or partial(by_host, xp, getattr(np, name))
@@ -129,6 +139,11 @@ def kernel(
     if watch:
         found = _watched(xp, found, watch)
     return Waiting(found, op.runs_on, gate) if op.waits else found
+
+
+def _are_float_scalars(node: Node) -> bool:
+    # Of integers the operators warn where the ufuncs wrap around.
+    return not any([part.dims or part.dtype.char not in "fd" for part in node.inputs])  # noqa: C419
 
 
 def _read_only(value: Any) -> Any:

@@ -340,12 +340,13 @@ def lower_loop(
     elements: int,
     saved: Sequence[int],
     tested: int | None,
+    buffered: Container[int] = (),
 ) -> Program:
     """Return the program of a loop, with the steps of its body in place.
 
     ``make(Dead, index, *kernels, *constants)`` returns ``program(run, positions, test, limit,
-    tested, captured, carries, arrays, keep, stack)``, which returns the last carries and the
-    number of iterations; ``keep`` and ``stack`` are called with what is `saved` (carries, by
+    tested, captured, carries, arrays, keep, stack, buffers)``, which returns the last carries and
+    the number of iterations; ``keep`` and ``stack`` are called with what is `saved` (carries, by
     number) before each iteration, and with what results behind the carries.  ``test(run, (),
     *tested, *carries)`` returns, in a list, whether there is another iteration.
 
@@ -356,9 +357,11 @@ def lower_loop(
     carries, elements : int
     saved : sequence of int
     tested : int, optional
+    buffered : container of int
+        Ids of the steps for each of which there is an array among the buffers, or None.
     """
     numbers = {leaf.id: number for number, leaf in enumerate(leaves)}
-    how = [_how(step, (), (), (), ()) for step in steps]
+    how = [_how(step, (), (), buffered, ()) for step in steps]
     found, constants = _numbered_steps(steps, range(len(steps)), how, numbers, len(leaves))
     wanted = tuple([numbers[node.id] for node in results])
     read = {number for step in found for number in step.operands}

@@ -132,6 +132,7 @@ def loop_code(key: LoopKey) -> Code:
     constants = _name_constants(steps, expressions)
     freed_after = _name_steps(steps, leaves, results, expressions)
     kernels = dict.fromkeys([f"k{step.kernel}" for step in steps])
+    outs = {j: f"b{j}" for j, step in enumerate(steps) if step.how & BUFFERED}
     names = [expressions[number] for number in range(leaves)]
     captured, carries, taken = names[1:first], names[first : first + count], names[first + count :]
     arrays = [f"e{i}" for i in range(key.elements)]
@@ -140,12 +141,12 @@ def loop_code(key: LoopKey) -> Code:
     body = [
         f"def actor({', '.join(['Dead', 'index', *kernels, *constants])}):",
         "    def program(run, positions, test, limit, tested, given, entering, arrays,",
-        "                keep, stack):",
+        "                keep, stack, buffers):",
     ]
     asked = [f"t{i}" for i in range(key.tested or 0)]
     for targets, group in (
         (asked, "tested"), (captured, "given"), (carries, "entering"), (arrays, "arrays"),
-        (keeps, "keep"), (stacks, "stack"),
+        (keeps, "keep"), (stacks, "stack"), (outs.values(), "buffers"),
     ):  # fmt: skip
         body += [f"        {', '.join(targets)}, = {group}"] if targets else []
     body += [
@@ -170,7 +171,7 @@ def loop_code(key: LoopKey) -> Code:
     body += [f"            {x} = {e}[position]" for x, e in zip(taken, arrays, strict=True)]
     lines: dict[int, int] = {}
     for j, step in enumerate(steps):
-        call = _call(step, f"k{step.kernel}", expressions, None)
+        call = _call(step, f"k{step.kernel}", expressions, outs.get(j))
         body.append(f"            {expressions[leaves + j]} = {call}")
         lines[len(body)] = j
         if freed_after[j]:

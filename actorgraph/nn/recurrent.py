@@ -6,16 +6,13 @@ from abc import ABC, abstractmethod
 from math import sqrt
 from typing import Any, ClassVar
 
-import numpy as np
-
 from actorgraph import ops
-from actorgraph.control.functions import scan
+from actorgraph.control.recurrent import gru, lstm, rnn
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.nn import _draws
 from actorgraph.nn._sized import settings
 from actorgraph.nn.module import Module
 from actorgraph.node import Node
-from actorgraph.ops.attention import gru_step, lstm_step, rnn_step
 from actorgraph.options import choice, real
 
 __all__ = ["GRU", "LSTM", "RNN", "TreeLSTM"]
@@ -28,8 +25,6 @@ class _Recurrent(Module, ABC):
 
     gates: ClassVar[int]
     states: ClassVar[int] = 1
-    adds_biases: ClassVar[bool] = True
-    """Whether both biases are added to the same sums, so that their own sum can be."""
 
     def __init__(
         self,
@@ -72,8 +67,8 @@ class _Recurrent(Module, ABC):
         return {"weight_ih": (rows, size), "weight_hh": (rows, self.hidden_size), **biases}
 
     @abstractmethod
-    def _step(self, gates: Node, state: State, weights: dict[str, Node]) -> State:
-        """Return the next state by the products of the inputs, which are made for all steps."""
+    def _layer(self, x: Node, first: Any, *weights: Any, **options: Any) -> tuple[Node, State]:
+        """Return the outputs of a layer one way, and its last state."""
 
     def forward(self, x: Node, state: Any = None, lengths: Any = None) -> tuple[Node, Any]:
         """Return the outputs of the last layer, and the last states of all.
@@ -96,51 +91,28 @@ class _Recurrent(Module, ABC):
         )
         if state is not None and len(given) != self.states:
             raise GraphTypeError(f"a state is {self.states} nodes, got {len(given)}")
-        reach = None if lengths is None else x.graph.lift(lengths)
         last: list[State] = []
         for layer in range(self.num_layers):
             if layer and self.dropout:
                 steps = ops.dropout(steps, self.dropout, self.training)
             sides = []
             for way in self.directions:
-                if state is not None:
-                    first = tuple([x.graph.lift(part)[len(last)] for part in given])
-                else:
-                    row = ops.sum(steps[..., :1], 0)  # of which only the shape is asked for
-                    zeros = ops.zeros_like(row) * np.ones(self.hidden_size, x.dtype)
-                    first = (zeros,) * self.states
-                outputs, end = self._pass(steps, first, f"_l{layer}{way}", reach)
+                first = [x.graph.lift(part)[len(last)] for part in given] or None
+                outputs, end = self._pass(steps, first, f"_l{layer}{way}", lengths)
                 sides.append(outputs)
                 last.append(end)
             steps = ops.concatenate(sides, axis=-1) if len(sides) > 1 else sides[0]
         ends = tuple([ops.stack(parts) for parts in zip(*last, strict=True)])
         return ops.swapaxes(steps, 0, 1) if swaps else steps, ends if self.states > 1 else ends[0]
 
-    def _pass(
-        self, steps: Node, first: State, suffix: str, reach: Node | None
-    ) -> tuple[Node, State]:
-        """Return the outputs of a layer one way, and its last state, by a scan."""
+    def _pass(self, steps: Node, first: Any, suffix: str, lengths: Any) -> tuple[Node, State]:
         names = [*self._shapes(0)]
         weights = {name: steps.graph.lift(getattr(self, name + suffix)) for name in names}
-        bias = weights.pop("bias_ih", None)
-        if bias is not None and self.adds_biases:
-            bias = bias + weights.pop("bias_hh")
-        weights["turned_hh"] = ops.swapaxes(weights.pop("weight_hh"), 0, 1)
-        products = ops.linear(steps, weights.pop("weight_ih"), bias)
-
-        def step(state: State, given: Any) -> tuple[State, Node]:
-            gates, place = given
-            new = self._step(gates, state, weights)
-            if reach is None:
-                return new, new[0]
-            live = ops.expand_dims(ops.greater(reach, place), -1)
-            pairs = zip(new, state, strict=True)
-            return tuple([ops.where(live, *pair) for pair in pairs]), ops.where(live, new[0], 0)
-
-        places = None if reach is None else ops.arange(steps, steps.dims[0])
-        backwards = suffix.endswith("_reverse")
-        end, outputs = scan(step, first, (products, places), reverse=backwards)
-        return outputs, end
+        usual = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+        return self._layer(
+            steps, first, *[weights.pop(name, None) for name in usual], **weights,
+            reverse=suffix.endswith("_reverse"), lengths=lengths,
+        )  # fmt: skip
 
     def extra_repr(self) -> str:
         """Return the settings; see `Module.extra_repr`."""
@@ -162,9 +134,11 @@ class RNN(_Recurrent):
         self.nonlinearity = choice("nonlinearity", nonlinearity, ("tanh", "relu"))
         super().__init__(input_size, hidden_size, num_layers, **others)
 
-    def _step(self, gates: Node, state: State, weights: dict[str, Node]) -> State:
-        again, bias = weights["turned_hh"], weights.get("bias_hh")
-        return (rnn_step(gates, state[0], again, bias, self.nonlinearity),)
+    def _layer(self, x: Node, first: Any, *weights: Any, **options: Any) -> tuple[Node, State]:
+        hidden = None if first is None else first[0]
+        options["nonlinearity"] = self.nonlinearity
+        outputs, end = rnn(x, hidden, *weights, **options)
+        return outputs, (end,)
 
 
 class GRU(_Recurrent):
@@ -173,10 +147,11 @@ class GRU(_Recurrent):
     Source: K. Cho et al., "Learning phrase representations using RNN encoder-decoder", 2014.
     """
 
-    gates, adds_biases = 3, False
+    gates = 3
 
-    def _step(self, gates: Node, state: State, weights: dict[str, Node]) -> State:
-        return (gru_step(gates, state[0], weights["turned_hh"], weights.get("bias_hh")),)
+    def _layer(self, x: Node, first: Any, *weights: Any, **options: Any) -> tuple[Node, State]:
+        outputs, end = gru(x, None if first is None else first[0], *weights, **options)
+        return outputs, (end,)
 
 
 class LSTM(_Recurrent):
@@ -199,11 +174,9 @@ class LSTM(_Recurrent):
         looks = ("weight_ci", "weight_cf", "weight_co") if self.peephole else ()
         return {**super()._shapes(size), **dict.fromkeys(looks, (self.hidden_size,))}
 
-    def _step(self, gates: Node, state: State, weights: dict[str, Node]) -> State:
-        looks = [weights[f"weight_c{gate}"] for gate in "ifo"] if self.peephole else None
-        hidden, cell = state
-        again, bias = weights["turned_hh"], weights.get("bias_hh")
-        return lstm_step(gates, (hidden, cell), again, bias, looks)
+    def _layer(self, x: Node, first: Any, *weights: Any, **options: Any) -> tuple[Node, State]:
+        looks = [options.pop(f"weight_c{gate}") for gate in "ifo"] if self.peephole else None
+        return lstm(x, first, *weights, peepholes=looks, **options)
 
 
 class TreeLSTM(Module):

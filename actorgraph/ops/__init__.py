@@ -7,6 +7,7 @@ in ``__init__.pyi``, which ``docs/generate.py`` writes.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from actorgraph.errors import no_name
@@ -43,6 +44,7 @@ from actorgraph.ops.placement import *
 from actorgraph.ops.pooling import *
 from actorgraph.ops.random import *
 from actorgraph.ops.rearranging import *
+from actorgraph.ops.recurrent import *
 from actorgraph.ops.reductions import *
 from actorgraph.ops.resampling import *
 from actorgraph.ops.reshaping import *
@@ -63,7 +65,10 @@ _FAMILIES = [
 _foreign.install(_FAMILIES)
 _FUNCTIONS = {name: getattr(family, name) for family in _FAMILIES for name in family.__all__}
 globals().update(_FUNCTIONS)
-__all__ = ["Sample", "Together", *sorted(_FUNCTIONS)]  # noqa: PLE0604 - the families' names
+ABOVE: dict[str, Callable[[], Any] | None] = dict.fromkeys(("gru", "lstm", "rnn"))
+"""Functions that are built of loops, which know ops: the root tells what imports their module."""
+
+__all__ = ["Sample", "Together", *sorted([*_FUNCTIONS, *ABOVE])]  # noqa: PLE0604 - the families' names
 __dir__ = __all__.copy
 
 _operators.attach(_FUNCTIONS)
@@ -73,6 +78,8 @@ _numpy.attach({
 
 
 def __getattr__(name: str) -> Any:
+    if (module := ABOVE.get(name)) is not None:
+        return getattr(module(), name)
     ours = {"cat": "concatenate", "mul": "multiply", "sub": "subtract", "div": "divide"}
     said = {other: f"it is ag.ops.{one}" for other, one in ours.items()}
     raise no_name("ag.ops", name, __all__, said)

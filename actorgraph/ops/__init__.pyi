@@ -10,10 +10,12 @@ import numpy as np
 
 from actorgraph.graph import Node
 from actorgraph.op import Sample as Sample, Together as Together
+
+ABOVE: dict[str, Callable[[], Any] | None]
 from actorgraph.ops.activations import celu as celu, elu as elu, expit as expit, gelu as gelu, glu as glu, hardshrink as hardshrink, hardtanh as hardtanh, leaky_relu as leaky_relu, prelu as prelu, relu6 as relu6, selu as selu, sigmoid as sigmoid, softplus as softplus, softshrink as softshrink, sparsemax as sparsemax, threshold as threshold
 from actorgraph.ops.arithmetic import abs as abs, imag as imag, power as power, real as real, sign as sign
 from actorgraph.ops.assignment import index_add as index_add, index_put as index_put, put as put, scatter as scatter, scatter_add as scatter_add
-from actorgraph.ops.attention import gru_cell as gru_cell, lstm_cell as lstm_cell, multi_head_attention as multi_head_attention, rnn_cell as rnn_cell, scaled_dot_product_attention as scaled_dot_product_attention
+from actorgraph.ops.attention import multi_head_attention as multi_head_attention, scaled_dot_product_attention as scaled_dot_product_attention
 from actorgraph.ops.broadcasting import broadcast_like as broadcast_like, broadcast_to as broadcast_to, conj as conj, expand_dims as expand_dims, squeeze as squeeze, sum as sum
 from actorgraph.ops.clipping import clip_by_global_norm as clip_by_global_norm, clip_by_norm as clip_by_norm
 from actorgraph.ops.comparison import allclose as allclose, array_equal as array_equal, float_power as float_power, frexp as frexp, isclose as isclose, ldexp as ldexp, modf as modf
@@ -41,6 +43,7 @@ from actorgraph.ops.placement import to_device as to_device
 from actorgraph.ops.pooling import global_avg_pool as global_avg_pool, global_max_pool as global_max_pool
 from actorgraph.ops.random import alpha_dropout as alpha_dropout, bernoulli as bernoulli, binomial as binomial, categorical as categorical, dropout as dropout, feature_alpha_dropout as feature_alpha_dropout, gumbel_softmax as gumbel_softmax, normal as normal, rrelu as rrelu, truncated_normal as truncated_normal, uniform as uniform
 from actorgraph.ops.rearranging import flip as flip, moveaxis as moveaxis, pad as pad, permute as permute, repeat as repeat, roll as roll, tile as tile
+from actorgraph.ops.recurrent import gru_cell as gru_cell, lstm_cell as lstm_cell, rnn_cell as rnn_cell
 from actorgraph.ops.reductions import cummax as cummax, cummin as cummin, cumprod as cumprod, cumsum as cumsum, logaddexp as logaddexp, logcumsumexp as logcumsumexp
 from actorgraph.ops.resampling import affine_grid as affine_grid, channel_shuffle as channel_shuffle, grid_sample as grid_sample, interpolate as interpolate, pixel_shuffle as pixel_shuffle, pixel_unshuffle as pixel_unshuffle, upsample as upsample, yolo_decode as yolo_decode
 from actorgraph.ops.reshaping import flatten as flatten, ravel as ravel, reshape as reshape
@@ -52,6 +55,7 @@ from actorgraph.ops.special import angle as angle, cot as cot, csc as csc, logit
 from actorgraph.ops.spectral import eig as eig, eigh as eigh, eigvals as eigvals, eigvalsh as eigvalsh, svd as svd, svdvals as svdvals
 from actorgraph.ops.statistics import average as average, corrcoef as corrcoef, cov as cov, median as median, nanmedian as nanmedian, nanpercentile as nanpercentile, nanquantile as nanquantile, norm as norm, percentile as percentile, quantile as quantile, std as std, var as var
 from actorgraph.ops.windows import col2im as col2im, fold as fold, im2col as im2col, unfold as unfold
+from actorgraph.control.recurrent import gru as gru, lstm as lstm, rnn as rnn
 
 def adaptive_avg_pool1d(x: Node, output_size: Any) -> Node:
     """Average over windows that cover one axis, as ``torch.nn.functional.adaptive_avg_pool1d``.

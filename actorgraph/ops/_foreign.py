@@ -92,6 +92,9 @@ _CALLS.update({
     "rnn_cell": "(x, y, m, m)", "linear_cross_entropy": "(x, m, t)",
     "gru_cell": "(x, y, g.input('w_ih', (9, 3)), g.input('w_hh', (9, 3)))",
     "lstm_cell": "(x, (y, z), g.input('w_ih', (12, 3)), g.input('w_hh', (12, 3)))",
+    "rnn": "(x[None], None, m, m)",
+    "gru": "(x[None], None, g.input('w_ih', (9, 3)), g.input('w_hh', (9, 3)))",
+    "lstm": "(x[None], None, g.input('w_ih', (12, 3)), g.input('w_hh', (12, 3)))",
     "segment_reduce": "(v, 'sum', lengths=t)",
     "yolo_decode": "(g.input('head', (1, 14, 8, 8)), [(10, 13), (16, 30)], 416, 2)",
     "running_batch_norm":

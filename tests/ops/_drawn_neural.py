@@ -367,6 +367,36 @@ def lstm_cell(draw, f):
     return drawn(lambda x, h, c, *w: f(x, (h, c), *w), *cell_shapes(draw, 4, 2), repeats=False)
 
 
+def over_time(draw, f, gates, states):
+    """A layer over a sequence: its outputs or a last state, with a first state or without."""
+    (*_, n), state, *weights = cell_shapes(draw, gates, 1)
+    reverse, which, given = draw(flags), draw(st.integers(0, states)), states * draw(flags)
+
+    def call(x, *others):
+        first, w = others[:given], others[given:]
+        state = None if not given else first if states > 1 else first[0]
+        outputs, end = f(x, state, *w, reverse=reverse)
+        return [outputs, *(end if states > 1 else [end])][which]
+
+    shapes = [(draw(sizes(1)), *state[:-1], n), *[state] * given, *weights]
+    return drawn(call, *shapes, repeats=False, rtol32=1e-3)
+
+
+@row("rnn")
+def rnn(draw, f):
+    return over_time(draw, f, 1, 1)
+
+
+@row("gru")
+def gru(draw, f):
+    return over_time(draw, f, 3, 1)
+
+
+@row("lstm")
+def lstm(draw, f):
+    return over_time(draw, f, 4, 2)
+
+
 @row("yolo_decode")
 def yolo_decode(draw, f):
     n, count, h, w = draw(sizes(0, 2)), draw(sizes(0, 2)), draw(sizes(1, 2)), draw(sizes(1, 2))
@@ -433,5 +463,6 @@ ROWS.update({
     "hook_gradient": passing("hook_gradient", fn=square),
 })  # fmt: skip
 MADE_OF.update({
+    "turned": "rnn",
     "standardize": "layer_norm",
 })  # fmt: skip

@@ -117,6 +117,25 @@ for name, gates in (("rnn_cell", 1), ("gru_cell", 3)):
 row("lstm_cell", lambda x, h, c, *w: ag.ops.lstm_cell(x, (h, c), *w),
     lambda x, h, c, *w: torch.lstm_cell(x, (h, c), *w), *CELL, (2, 2), (8, 3), (8, 2), (8,),
     (8,))  # fmt: skip
+OVER_TIME = [(3, 2, 3), (2, 2)]
+ONE_LAYER = True, 1, 0.0, False, False, False
+
+
+def flat(outputs, state):
+    return [outputs, *state]
+
+
+def layer(name, x, first, weights):
+    outputs, *last = getattr(torch, name)(x, first, weights, *ONE_LAYER)
+    return [outputs, *[state[0] for state in last]]
+
+
+for name, theirs, gates in (("rnn", "rnn_tanh", 1), ("gru", "gru", 3)):
+    row(name, None, lambda x, h, *w, theirs=theirs: layer(theirs, x, h[None], w), *OVER_TIME,
+        (2 * gates, 3), (2 * gates, 2), (2 * gates,), (2 * gates,))  # fmt: skip
+row("lstm", lambda x, h, c, *w: flat(*ag.ops.lstm(x, (h, c), *w)),
+    lambda x, h, c, *w: layer("lstm", x, (h[None], c[None]), w), *OVER_TIME, (2, 2), (8, 3),
+    (8, 2), (8,), (8,))  # fmt: skip
 row("yolo_decode", lambda x: ag.ops.yolo_decode(x, ANCHORS, (32, 48), 2),
     lambda t: decoded_by_pytorch(torch, t, ANCHORS, (32, 48)), (1, 7 * len(ANCHORS), 2,
     2))  # fmt: skip

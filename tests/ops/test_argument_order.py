@@ -36,6 +36,7 @@ OTHERWISE = {
     "have the options of numpy.linalg": "qr svd",
     "PyTorch and NumPy state without what comes second": "logsumexp max min permute prod",
     "PyTorch states otherwise than it documents": "cumulative_trapezoid polygamma topk",
+    "take the weights one by one, as the cells": "gru lstm",
     "stand as in SciPy and torch.linalg": "lu_solve",
     "NumPy has an option before that we do not": "linspace",
 }

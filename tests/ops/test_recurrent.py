@@ -90,6 +90,43 @@ def test_cells_keep_float32_and_symbolic_batches_and_need_no_bias():
     assert ag.ops.gru_cell(x, h, wide[:12], narrow[:12]).shape == ("batch", HIDDEN)
 
 
+def test_a_layer_over_time_takes_a_length_that_only_a_run_knows():
+    rng = np.random.default_rng(0)
+    w_ih, w_hh = (rng.normal(size=(4 * HIDDEN, size)) for size in (FEATURES, HIDDEN))
+    x = ag.Graph().input("x", ("steps", FEATURES), "float64")
+    outputs, (hidden, cell) = ag.ops.lstm(x, None, w_ih, w_hh)
+    again, _ = ag.ops.lstm(x[::-1], None, w_ih, w_hh, reverse=True)
+    state, stepped = (np.zeros(HIDDEN),) * 2, []
+    for step in range(5):
+        state = ag.ops.lstm_cell(x[step], state, w_ih, w_hh)
+        stepped.append(state[0])
+
+    with ag.TapeMachine([outputs, hidden, cell, again, *stepped, *state], wrt=[]) as machine:
+        run = machine.run_sync({"x": rng.normal(size=(5, FEATURES))})
+
+    values = [run[node].value for node in (outputs, again, *stepped)]
+    np.testing.assert_allclose(values[0], values[2:], rtol=1e-12)
+    np.testing.assert_array_equal(values[1][::-1], values[0])
+    np.testing.assert_array_equal(run[hidden].value, values[0][-1])
+    np.testing.assert_allclose(run[cell].value, run[state[1]].value, rtol=1e-12)
+
+
+def test_wrong_layers_are_explained():
+    x = ag.Graph().input("x", (5, 2, 3))
+    w = np.ones((16, 3), "f4")
+
+    with pytest.raises(ShapeError, match=r"gru takes sequences, \(length, batch, features\) or"):
+        ag.ops.gru(x[0, 0], None, w, w)
+    with pytest.raises(ShapeError, match=r"lstm: weights have 4 \* 3 rows, one block"):
+        ag.ops.lstm(x, None, w, w)
+    with pytest.raises(GraphTypeError, match=r"lstm: state is a pair \(hidden, cell\)"):
+        ag.ops.lstm(x, np.zeros((2, 4), "f4"), w, np.ones((16, 4), "f4"))
+    with pytest.raises(GraphTypeError, match="peepholes are three vectors, got 2"):
+        ag.ops.lstm(x, None, w, np.ones((16, 4), "f4"), peepholes=[w[0], w[0]])
+    with pytest.raises(GraphTypeError, match="nonlinearity is 'tanh' or 'relu', got 'gelu'"):
+        ag.ops.rnn(x, None, w, np.ones((16, 16), "f4"), nonlinearity="gelu")
+
+
 def test_wrong_cells_are_explained():
     g = ag.Graph()
     x, h = g.input("x", (2, 3)), g.input("h", (2, 4))
@@ -102,4 +139,4 @@ def test_wrong_cells_are_explained():
     with pytest.raises(GraphTypeError, match=r"state is a pair \(hidden, cell\)"):
         ag.ops.lstm_cell(x, h, w, w)
     with pytest.raises(GraphTypeError, match="nonlinearity is 'tanh' or 'relu', got 'gelu'"):
-        ag.ops.rnn_cell(x, h, w, w, nonlinearity="gelu")
+        ag.ops.rnn_cell(x, h, w[:4], np.ones((4, 4), "f4"), nonlinearity="gelu")
