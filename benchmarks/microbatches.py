@@ -1,8 +1,11 @@
-"""Training steps in microbatches beside the whole batch on one core: an MLP of 8 layers.
+"""Training steps in microbatches beside the whole batch on one core: four models in two stages.
 
-Width 256, batch 512, float32, forward and backward.  *In turn* is a pipeline of one stage and one
-worker.  *NumPy in turn* is the same arithmetic by hand on one thread, every array kept between
-steps: what is above 1 there is the price of products of few rows, which no executor can lower.
+Forward and backward, float32: an MLP of 8 layers (width 256, batch 512), a transformer block a
+stage, a net of convolutions, and stages so tiny that only the executor counts.  *In turn* is a
+pipeline of one stage and one worker.  For the MLP, *NumPy in turn* is the same arithmetic by hand
+on one thread, every array kept between steps: what is above 1 there is the price of products of few
+rows, which no executor can lower.  *Two bare threads* do the same in the order of 1F1B, and
+*PyTorch* in two processes, each with one thread.
 """
 
 from __future__ import annotations
@@ -11,6 +14,8 @@ import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
+from queue import SimpleQueue
+from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -26,14 +31,18 @@ from benchmarks._report import (
     print_table,
     write_json,
 )
+from benchmarks._torch_pipeline import TorchPipeline
 from benchmarks._train_peers import set_blas_threads
 
 LAYERS, WIDTH, ROWS = 8, 256, 512
 COUNTS = (2, 4, 8, 16)
 WHOLE = "ours: TapeMachine, whole batch, one core"
 BY_HAND = "NumPy in turn"
+THREADS = "NumPy, two bare threads, 1F1B"
+TORCH = "PyTorch, two processes, 1F1B"
 IN_TURN = "ours: in turn, one core"
 SCHEDULES = ("1f1b", "zb-h1")
+SEQUENCE, CHANNELS, SIDE, FEW_ROWS, TINY = 32, 32, 16, 32, 16
 
 
 def weights() -> list[np.ndarray[Any, Any]]:
@@ -45,17 +54,52 @@ def batch() -> np.ndarray[Any, Any]:
     return np.random.default_rng(1).standard_normal((ROWS, WIDTH), "float32")
 
 
-def loss() -> ag.Node:
+Step = tuple[ag.Node, np.ndarray[Any, Any]]
+"""A loss, and what is fed as x."""
+
+
+def mlp() -> Step:
     g = ag.Graph("mlp")
     h = g.input("x", ("batch", WIDTH))
     for number, array in enumerate(weights()):
         h = np.tanh(h @ g.parameter(f"W{number}", array))
-    return ag.ops.square(h).mean()
+    return ag.ops.square(h).mean(), batch()
 
 
-def ours(make: Callable[[ag.Node], ag.Machine], scope: ExitStack) -> Trial:
-    machine = scope.enter_context(make(loss()))
-    return Trial(partial(machine.run_sync, {"x": batch()}, backward=True))
+def drawn(*shape: int) -> np.ndarray[Any, Any]:
+    return np.random.default_rng(2).standard_normal(shape, "float32")
+
+
+def blocks() -> Step:
+    g = ag.Graph("blocks")
+    h = g.input("x", ("batch", SEQUENCE, WIDTH))
+    for _ in range(2):
+        h = ag.nn.TransformerEncoderLayer(WIDTH, 4, 2 * WIDTH, 0.0, batch_first=True)(h)
+    return ag.ops.square(h).mean(), drawn(FEW_ROWS, SEQUENCE, WIDTH)
+
+
+def convolutions() -> Step:
+    g = ag.Graph("convolutions")
+    h = g.input("x", ("batch", CHANNELS, SIDE, SIDE))
+    for _ in range(4):
+        h = ag.ops.relu(ag.nn.Conv2d(CHANNELS, CHANNELS, 3, padding=1)(h))
+    return ag.ops.square(h).mean(), drawn(FEW_ROWS, CHANNELS, SIDE, SIDE)
+
+
+def tiny() -> Step:
+    g = ag.Graph("tiny")
+    h = g.input("x", ("batch", TINY))
+    for number in range(2):
+        h = np.tanh(h @ g.parameter(f"W{number}", drawn(TINY, TINY) / TINY))
+    return ag.ops.square(h).mean(), drawn(FEW_ROWS, TINY)
+
+
+def ours(
+    make: Callable[[ag.Node], ag.Machine], model: Callable[[], Step], scope: ExitStack
+) -> Trial:
+    loss, fed = model()
+    machine = scope.enter_context(make(loss))
+    return Trial(partial(machine.run_sync, {"x": fed}, backward=True))
 
 
 def by_hand(count: int, scope: ExitStack) -> Trial:
@@ -86,18 +130,89 @@ def by_hand(count: int, scope: ExitStack) -> Trial:
     return Trial(step, before=partial(set_blas_threads, 1))
 
 
-def make_case(count: int) -> Case:
+def by_threads(count: int, scope: ExitStack) -> Trial:
+    """1F1B on two threads that hand arrays over through queues, everything kept between steps."""
+    Ws, x, size = weights(), batch(), ROWS // count
+    sums, half = [np.empty_like(W) for W in Ws], LAYERS // 2
+    values = np.empty((count, LAYERS + 1, size, WIDTH), "float32")
+    slopes = np.empty((count, size, WIDTH), "float32")
+    works = [np.empty((2, size, WIDTH), "float32") for _ in range(2)]
+    terms = [np.empty_like(Ws[0]) for _ in range(2)]
+    down: SimpleQueue[int] = SimpleQueue()
+    up: SimpleQueue[int] = SimpleQueue()
+    begin: SimpleQueue[bool] = SimpleQueue()
+
+    def forward(stage: int, number: int) -> None:
+        v = values[number]
+        for layer in range(stage * half, (stage + 1) * half):
+            np.dot(v[layer], Ws[layer], out=v[layer + 1])
+            np.tanh(v[layer + 1], out=v[layer + 1])
+
+    def backward(stage: int, number: int) -> None:
+        v, slope, (other, work), term = values[number], slopes[number], works[stage], terms[stage]
+        for layer in reversed(range(stage * half, (stage + 1) * half)):
+            np.square(v[layer + 1], out=work)
+            np.subtract(np.float32(1), work, out=work)
+            np.multiply(slope, work, out=other)
+            np.dot(v[layer].T, other, out=term if number else sums[layer])
+            if number:
+                np.add(sums[layer], term, out=sums[layer])
+            if layer:
+                np.dot(other, Ws[layer].T, out=slope)
+
+    def second() -> None:
+        while begin.get():
+            for _ in range(count):
+                number = down.get()
+                forward(1, number)
+                np.multiply(values[number, -1], np.float32(2 / (ROWS * WIDTH)), out=slopes[number])
+                backward(1, number)
+                up.put(number)
+
+    def step() -> None:
+        begin.put(True)
+        for number in range(count + 1):
+            if number < count:
+                values[number, 0] = x[number * size : (number + 1) * size]
+                forward(0, number)
+                down.put(number)
+            if number:
+                backward(0, up.get())
+
+    thread = Thread(target=second)
+    thread.start()
+    scope.callback(thread.join)
+    scope.callback(begin.put, False)
+    return Trial(step, before=partial(set_blas_threads, 1))
+
+
+def make_case(name: str, model: Callable[[], Step], count: int, torch: TorchPipeline) -> Case:
     """All systems with so many microbatches."""
     pipeline = partial(ag.pipeline.Pipeline, microbatches=count)
     systems = [
-        Peer(WHOLE, partial(ours, lambda node: ag.TapeMachine([node], workers=1)), ours=True),
-        Peer(BY_HAND, partial(by_hand, count)),
-        Peer(IN_TURN, partial(ours, partial(pipeline, stages=1, workers=1)), ours=True),
+        Peer(WHOLE, partial(ours, lambda node: ag.TapeMachine([node], workers=1), model), ours=True)
     ]
-    for name in SCHEDULES:
-        made = partial(pipeline, stages=2, schedule=name)
-        systems.append(Peer(f"ours: {name}, 2 stages", partial(ours, made), ours=True))
-    return Case(f"m = {count}", systems)
+    if model is mlp:
+        systems += [
+            Peer(BY_HAND, partial(by_hand, count)),
+            Peer(THREADS, partial(by_threads, count)),
+            Peer(TORCH, partial(torch.trial, count)),
+        ]
+    systems.append(
+        Peer(IN_TURN, partial(ours, partial(pipeline, stages=1, workers=1), model), ours=True)
+    )
+    for schedule in SCHEDULES:
+        made = partial(pipeline, stages=2, schedule=schedule)
+        systems.append(Peer(f"ours: {schedule}, 2 stages", partial(ours, made, model), ours=True))
+    return Case(name, systems)
+
+
+def cases(torch: TorchPipeline) -> list[Case]:
+    """The MLP with many numbers of microbatches, the others with few."""
+    found = [make_case(f"m = {count}", mlp, count, torch) for count in COUNTS]
+    for model in (blocks, convolutions, tiny):
+        found += [make_case(f"{model.__name__}, m = {m}", model, m, torch) for m in (4, 8)]
+    return found
 
 
 def targets() -> list[Target]:
@@ -105,21 +220,29 @@ def targets() -> list[Target]:
     found = [Target("m = 16", IN_TURN, (WHOLE,), 1.3)]
     for count in COUNTS[1:]:
         factor = 0.8 if count == 16 else 0.75
-        found += [
-            Target(f"m = {count}", f"ours: {name}, 2 stages", (WHOLE,), factor)
-            for name in SCHEDULES
-        ]
+        for schedule in SCHEDULES:
+            system = f"ours: {schedule}, 2 stages"
+            found += [
+                Target(f"m = {count}", system, (WHOLE,), factor),
+                Target(f"m = {count}", system, (TORCH,), 1.0),
+            ]
+            if count != 16:
+                found += [
+                    Target(f"{name}, m = {count}", system, (WHOLE,), factor)
+                    for name in ("blocks", "convolutions")
+                ]
     return found
 
 
 def main() -> int:
     """Measure, print, write; the exit status is 1 when a row of ours has no figure."""
     asked = options("microbatches", __doc__)
-    effort = Effort(2, 0.15) if asked.quick else Effort(10, 0.6)
+    effort = Effort(2, 0.15) if asked.quick else Effort(10, 0.4)
     print_environment()
     figures: list[Figure] = []
-    for count in COUNTS:
-        figures += measure(make_case(count), effort, asked.only, keep=WHOLE)
+    with ExitStack() as scope:
+        for case in cases(TorchPipeline(weights(), batch(), scope)):
+            figures += measure(case, effort, asked.only, keep=WHOLE)
     print_table("microbatches", "ms", figures, WHOLE)
     write_json("microbatches", asked, figures, {"targets": judge(targets(), figures)})
     return exit_status(figures)
