@@ -14,7 +14,17 @@ from actorgraph.serving.errors import ServingError
 from actorgraph.serving.model import ServedModel
 from actorgraph.serving.server import Server
 
-__all__ = ["configuration", "openapi", "page", "statistics"]
+__all__ = ["configuration", "extensions", "openapi", "page", "statistics"]
+
+_EXTENSIONS = (
+    "binary_tensor_data", "schedule_policy", "parameters", "statistics", "model_configuration",
+)  # fmt: skip
+
+
+def extensions(repository: bool) -> dict[str, Any]:
+    """Return what the protocol tells of the server."""
+    found = [*_EXTENSIONS, *(["model_repository"] if repository else [])]
+    return {"name": "actorgraph", "version": __version__, "extensions": found}
 
 
 def configuration(model: ServedModel) -> dict[str, Any]:

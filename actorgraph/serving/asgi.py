@@ -158,16 +158,12 @@ class _Exchange:
             raise Unsupported(f"bodies with the content encoding {shown(encoding)} are not read")
         body = await self._body(model.config.max_request_bytes)
         asked = protocol.read(model, body, number(scope, _HEADER_BYTES))
-        within = [asked.timeout_s] if asked.timeout_s is not None else []
         timeout_ms = number(scope, b"x-request-timeout-ms")
-        if timeout_ms is not None:
-            within.append(timeout_ms / 1e3)
         identity = header(scope, b"x-request-id")
-        return asked, {
-            "deadline_s": min(within, default=None),
-            "priority": asked.priority,
-            "request_id": asked.identity if identity is None else identity.decode("latin-1"),
-        }
+        return asked, asked.keywords(
+            None if timeout_ms is None else timeout_ms / 1e3,
+            request_id=None if identity is None else identity.decode("latin-1"),
+        )
 
     async def _body(self, most: int) -> bytes:
         """Return the body, of at most so many bytes; one that says to be longer is not read."""
