@@ -137,7 +137,7 @@ class _Exchange:
             return found
         if self._admit is not None:
             self._admit(self._scope)
-        if not self._routes.server.ready:
+        if not self._routes.server.accepting:
             raise NotReady("the server takes no requests: it is starting or stopping")
         model = found.model
         asked, options = await self._asked(model)

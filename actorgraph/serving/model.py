@@ -12,6 +12,7 @@ client who leaves takes nobody with him.  Each request looks after its own times
 
 from __future__ import annotations
 
+import logging
 import threading
 from bisect import insort
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
@@ -300,6 +301,10 @@ class ServedModel:
         with anyio.move_on_after(self.config.shutdown_grace_s if grace_s is None else grace_s):
             await event.wait()
             return
+        logging.getLogger("actorgraph").warning(
+            "the grace of model %r is over: %d requests are refused",
+            self.name, self._inflight + self.queued,
+        )  # fmt: skip
         self.stop()
         await event.wait()
 

@@ -13,6 +13,7 @@ from actorgraph.serving import about, protocol
 from actorgraph.serving.errors import ModelNotFound, NotReady, check_token
 from actorgraph.serving.metrics import exposition
 from actorgraph.serving.model import ServedModel
+from actorgraph.serving.openapi import openapi
 from actorgraph.serving.replies import Reply, Scope, as_json, failure, header
 from actorgraph.serving.server import Server
 
@@ -86,7 +87,9 @@ class Routes:
         return as_json(200, about.statistics(self.server.models))
 
     def _openapi(self, root: str) -> Reply:
-        return as_json(200, about.openapi(self.server, root))
+        return as_json(
+            200, openapi(self.server, root, repository=self.repository_token is not None)
+        )
 
     def _of_model(self, name: str, rest: list[str], scope: Scope) -> Reply | Inference:
         server, version = self.server, None

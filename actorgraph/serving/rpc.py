@@ -233,6 +233,8 @@ class _Service:
             if status != last:
                 yield answer(status=status)
             last = status
+            if self._server.draining:  # it is told, and must not hold the server's end
+                return
             await anyio.sleep(_WATCH_S)
 
     def _health(self, service: str) -> str:
@@ -275,7 +277,7 @@ class _Service:
         """Return what is asked, of which model, and the keywords of `ServedModel.infer`."""
         if self._admit is not None:
             self._admit(context)
-        if not self._server.ready:
+        if not self._server.accepting:
             raise NotReady("the server takes no requests: it is starting or stopping")
         model = self._server.model(request.model_name, request.model_version or None)
         asked = _read(model, request)
