@@ -22,6 +22,7 @@ from actorgraph.serving.replies import JSON, Reply, Scope, as_json, failure, hea
 from actorgraph.serving.routes import Inference, Routes
 from actorgraph.serving.server import Server
 from actorgraph.serving.signature import Array
+from actorgraph.serving.spans import remote_parent
 
 __all__ = ["asgi"]
 
@@ -141,6 +142,18 @@ class _Exchange:
             raise NotReady("the server takes no requests: it is starting or stopping")
         model = found.model
         asked, options = await self._asked(model)
+        if model.config.tracing == "off":
+            return await self._answered(found, asked, options)
+        named = {
+            key.decode("latin-1"): value.decode("latin-1") for key, value in self._scope["headers"]
+        }
+        with remote_parent(named):
+            return await self._answered(found, asked, options)
+
+    async def _answered(
+        self, found: Inference, asked: protocol.Asked, options: dict[str, Any]
+    ) -> Reply | None:
+        model = found.model
         if found.streams:
             steps = asked.parameters.get("max_steps")
             stream = partial(self._stream, model, asked, {**options, "max_steps": steps})

@@ -57,6 +57,9 @@ class Config:
         Steps of a stream; a request may ask for fewer.
     warmup : int
         Runs of the example before the first request; 0 for none.
+    tracing : "off", "on" or "nodes"
+        Whether requests, their waiting and their batches are spans of OpenTelemetry, and turns of
+        actors too.
 
     Examples
     --------
@@ -81,6 +84,7 @@ class Config:
     max_request_bytes: int = 64 << 20
     max_steps: int = 1000
     warmup: int = 1
+    tracing: str = "off"
 
     def __post_init__(self) -> None:
         for name in (
@@ -102,6 +106,7 @@ class Config:
             raise ValueError(f"buckets have to grow, got {shown(self.buckets)}")
         choice("overflow", self.overflow, ("reject", "wait", "shed_oldest"))
         choice("on_disconnect", self.on_disconnect, ("cancel", "ignore"))
+        choice("tracing", self.tracing, ("off", "on", "nodes"))
         if self.batch_by is not None:
             text("batch_by", self.batch_by)
         if self.default_priority > self.priority_levels:

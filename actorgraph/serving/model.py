@@ -16,6 +16,7 @@ import logging
 import threading
 from bisect import insort
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
 from itertools import count
 from operator import attrgetter
@@ -46,6 +47,7 @@ from actorgraph.serving.errors import (
 )
 from actorgraph.serving.request import Answer, Request, RequestBatch, chosen
 from actorgraph.serving.signature import Array, Signature
+from actorgraph.serving.spans import Spans
 from actorgraph.serving.statistics import Statistics
 
 __all__ = ["ServedModel"]
@@ -93,6 +95,9 @@ class ServedModel:
         self._owned = owned
         self.statistics = Statistics()
         self.counts = self.statistics.counts
+        self._spans: Spans | None = None
+        if config.tracing != "off":
+            self._spans = Spans(name, version, machine, nodes=config.tracing == "nodes")
         self._warm = False
         runs = 1 if config.max_batch_size > 1 else machine.max_in_flight
         self._most_runs = config.max_concurrent_batches or runs
@@ -156,6 +161,8 @@ class ServedModel:
         event = anyio.Event()
         request = self._request(inputs, deadline_s, priority, loop_notifier(), event.set)
         request.continues = continues
+        if self._spans is not None:
+            self._spans.came(request, request_id)
         try:
             self._admit(request)
             while request.answer is None:
@@ -249,6 +256,8 @@ class ServedModel:
             return True
 
         request = self._request(inputs, deadline_s, priority, host, _nothing)
+        if self._spans is not None:
+            self._spans.came(request, request_id)
         try:
             self._admit(request)
             while request.answer is None:
@@ -449,6 +458,8 @@ class ServedModel:
                 return
             request.answer = answer
             self.statistics.answered(_outcome(answer), monotonic() - request.born)
+        if self._spans is not None and request.span is not None:
+            self._spans.answered(request, answer)
         request.host(request.wake)
 
     def _told(self, request: Request, request_id: str | None) -> dict[str, Array]:
@@ -512,7 +523,8 @@ class ServedModel:
         try:
             feeds = self.signature.joined([one.arrays for one in batch.members])
             batch.started = monotonic()
-            run = self.machine.start(feeds, priority=batch.priority)
+            with nullcontext() if self._spans is None else self._spans.running(batch):
+                run = self.machine.start(feeds, priority=batch.priority)
         except BaseException as error:
             self._end(batch, error)
             if not isinstance(error, Exception):
@@ -545,6 +557,8 @@ class ServedModel:
         self, batch: RequestBatch, error: BaseException | None, answers: Sequence[Answer] = ()
     ) -> None:
         """Answer the requests of a batch; after a failure, run each by itself."""
+        if self._spans is not None and batch.span is not None:
+            self._spans.ended(batch, error)
         with self._lock:
             self._batches.discard(batch)
             self._inflight -= len(batch.members)

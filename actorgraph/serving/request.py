@@ -43,6 +43,9 @@ class Request:
     batch : RequestBatch or None
         Which it runs in.
     answer : dict, exception or None
+    span : opentelemetry.trace.Span or None
+    has_waited : bool
+        Whether a span has told of the waiting.
     """
 
     arrays: Mapping[Node, Array]
@@ -57,6 +60,8 @@ class Request:
     continues: bool = False
     batch: RequestBatch | None = None
     answer: Answer | None = None
+    span: Any = None
+    has_waited: bool = False
 
     def left_s(self) -> float:
         """Return the seconds after which who waits for the request has to look after it."""
@@ -76,12 +81,14 @@ class RequestBatch:
         When it was taken out of the queue, and when its run began, by `monotonic`.
     run : Run or None
         None until it has started.
+    span : opentelemetry.trace.Span or None
     """
 
     members: list[Request]
     formed: float
     started: float = 0.0
     run: Run | None = None
+    span: Any = None
 
     @property
     def rows(self) -> int:

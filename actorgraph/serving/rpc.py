@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from contextlib import aclosing
+from contextlib import AbstractContextManager, aclosing, nullcontext
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -30,6 +30,7 @@ from actorgraph.serving.messages import message, methods
 from actorgraph.serving.model import ServedModel
 from actorgraph.serving.server import Server
 from actorgraph.serving.signature import Array
+from actorgraph.serving.spans import remote_parent
 
 __all__ = ["grpc"]
 
@@ -251,7 +252,8 @@ class _Service:
         model, asked, options = self._asked(request, context)
         call = model.infer(asked.inputs, **options)
         stays = model.config.on_disconnect == "ignore"
-        results = await (asyncio.shield(call) if stays else call)
+        with _parent(model, context):
+            results = await (asyncio.shield(call) if stays else call)
         return _response(model, asked, results, raw=bool(request.raw_input_contents))
 
     async def _stream(
@@ -262,9 +264,13 @@ class _Service:
             try:
                 model, asked, options = self._asked(request, context)
                 options["max_steps"] = asked.parameters.get("max_steps")
+                raw = bool(request.raw_input_contents)
                 async with aclosing(model.stream(asked.inputs, **options)) as parts:
-                    async for part in parts:
-                        raw = bool(request.raw_input_contents)
+                    while True:
+                        with _parent(model, context):
+                            part = await anext(parts, None)
+                        if part is None:
+                            break
                         yield answer(infer_response=_response(model, asked, part, raw=raw))
                 if asked.parameters.get("triton_enable_empty_final_response"):
                     yield answer(infer_response=_final(model, asked))
@@ -320,6 +326,14 @@ async def _answered(
     except Exception:
         logging.getLogger("actorgraph").exception("a request could not be answered")
         await context.abort(grpc.StatusCode.INTERNAL, "internal error")
+
+
+def _parent(model: ServedModel, context: Context) -> AbstractContextManager[None]:
+    """Return the context of what the client traces, where the model is traced."""
+    if model.config.tracing == "off":
+        return nullcontext()
+    metadata = context.invocation_metadata() or ()
+    return remote_parent({key: value for key, value in metadata if isinstance(value, str)})
 
 
 def _parameters(given: Mapping[str, Any]) -> dict[str, Any]:
