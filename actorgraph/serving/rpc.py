@@ -6,7 +6,6 @@ call, or its deadline, ends the request in whatever state, as a client of HTTP w
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, aclosing, nullcontext
@@ -104,6 +103,8 @@ def grpc(
         raise GraphError(
             'gRPC needs grpcio; install it with: pip install "actorgraph[grpc]"'
         ) from None
+    import asyncio
+
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -249,11 +250,13 @@ class _Service:
     # -- inference ------------------------------------------------------------------------------
 
     async def _infer(self, request: Any, context: Context) -> Any:
+        from asyncio import shield
+
         model, asked, options = self._asked(request, context)
         call = model.infer(asked.inputs, **options)
         stays = model.config.on_disconnect == "ignore"
         with _parent(model, context):
-            results = await (asyncio.shield(call) if stays else call)
+            results = await (shield(call) if stays else call)
         return _response(model, asked, results, raw=bool(request.raw_input_contents))
 
     async def _stream(
