@@ -444,9 +444,9 @@ def _top(arguments: argparse.Namespace) -> None:
 
 def _serve(arguments: argparse.Namespace) -> None:
     from actorgraph.errors import GraphError
-    from actorgraph.serving.command import Place, serve, server_of
+    from actorgraph.serving.command import Endpoint, serve, server_of
 
-    place = Place(
+    place = Endpoint(
         arguments.host, arguments.port, arguments.grpc_port, float(arguments.drain_delay),
         arguments.supervised,
     )  # fmt: skip

@@ -38,20 +38,28 @@ def refused(request: Request, error: ag.serving.ServingError) -> Response:
 app = Litestar(
     [predict, asgi("/ml", is_mount=True, copy_scope=True)(ag.serving.asgi(server))],
     lifespan=[lifespan],
+    logging_config=None,  # yours
     exception_handlers={ag.serving.ServingError: refused},
 )
 
 
 async def main():
+    scope = {
+        "type": "http", "method": "POST", "path": "/predict", "root_path": "", "query_string": b"",
+        "headers": [], "scheme": "http", "server": ("here", 80), "app": app,
+    }  # fmt: skip
+    messages, sent = [{"type": "http.request", "body": b"[[1, 2, 3, 4], [5, 6, 7, 8]]"}], []
+
+    async def receive():
+        return messages.pop() if messages else await anyio.sleep_forever()
+
+    async def send(message):
+        sent.append(message)
+
     async with lifespan(app):
-        messages = [{"type": "http.request", "body": b"[[1, 2, 3, 4], [5, 6, 7, 8]]"}]
-
-        async def receive():
-            return messages.pop() if messages else await anyio.sleep_forever()
-
-        rows = await predict.fn(Request({"type": "http"}, receive))
-    assert np.shape(rows) == (2, 2)
-    print(f"{len(rows)} rows answered")
+        await app(scope, receive, send)
+    print(f"answered {sent[0]['status']}: {sent[1]['body'].decode()}")
+    assert sent[0]["status"] == 200
 
 
 if __name__ == "__main__":

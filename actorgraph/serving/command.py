@@ -27,14 +27,14 @@ from actorgraph.serving.config import ConfigFile
 from actorgraph.serving.rpc import grpc
 from actorgraph.serving.server import Server
 
-__all__ = ["Place", "bound", "serve", "server_of", "show_log"]
+__all__ = ["Endpoint", "bound", "serve", "server_of", "show_log"]
 
 _LOGGER = logging.getLogger("actorgraph")
 _LAST_WORDS_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Endpoint:
     """Where and how to serve.
 
     Attributes
@@ -126,7 +126,7 @@ def bound(host: str, port: int, *, shared: bool) -> socket.socket:
         raise GraphError(f"cannot serve at {host}:{port}: {error.strerror or error}") from error
 
 
-def serve(server: Server, place: Place) -> None:
+def serve(server: Server, place: Endpoint) -> None:
     """Serve until SIGTERM or Ctrl-C: requests that were taken are answered, new ones get 503.
 
     The second signal ends at once.  Where the environment has ``ACTORGRAPH_REPOSITORY_TOKEN``,
@@ -171,7 +171,7 @@ def serve(server: Server, place: Place) -> None:
 class _Serving:
     """A server, its ports, and how they end."""
 
-    def __init__(self, server: Server, place: Place, token: str | None, listening: Any) -> None:
+    def __init__(self, server: Server, place: Endpoint, token: str | None, listening: Any) -> None:
         self._server, self._place, self._token = server, place, token
         self._http = listening
         self._rpc: Any = None

@@ -116,11 +116,11 @@ def grpc(
         "grpc.max_send_message_length": -1,
     }
     found = aio.server(options=list((limits | dict(options)).items()))
-    found.add_generic_rpc_handlers(_Service(server, admit, repository_token).handlers())
+    found.add_generic_rpc_handlers(_Calls(server, admit, repository_token).handlers())
     return found
 
 
-class _Service:
+class _Calls:
     """The calls of both services, by their names."""
 
     def __init__(

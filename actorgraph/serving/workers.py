@@ -21,7 +21,7 @@ import anyio.to_thread
 from anyio.abc import Process
 
 from actorgraph.errors import GraphError
-from actorgraph.serving.command import Place, bound, show_log
+from actorgraph.serving.command import Endpoint, bound, show_log
 
 __all__ = ["supervise"]
 
@@ -32,7 +32,7 @@ _LOOK_S = 0.3
 
 
 def supervise(
-    options: Sequence[str], place: Place, *, workers: int, watched: str | None = None
+    options: Sequence[str], place: Endpoint, *, workers: int, watched: str | None = None
 ) -> int:
     """Run ``actorgraph serve`` with such options in several processes; return the exit code.
 
@@ -40,7 +40,7 @@ def supervise(
     ----------
     options : list of str
         Of each process, but for ports.
-    place : Place
+    place : Endpoint
     workers : int
     watched : str, optional
         All are started anew when a file ``*.py`` or ``*.toml`` below this folder changes.

@@ -16,7 +16,7 @@ import pytest
 import actorgraph as ag
 from actorgraph import cli
 from actorgraph.errors import GraphError
-from actorgraph.serving.command import Place, serve, server_of
+from actorgraph.serving.command import Endpoint, serve, server_of
 
 FILE = """
 import numpy as np
@@ -96,13 +96,13 @@ def test_a_config_is_for_outputs_and_not_for_a_server_that_has_its_own(file):
 def test_without_uvicorn_the_extra_is_named(file, monkeypatch):
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     with pytest.raises(GraphError, match="actorgraph\\[serve\\]"):
-        serve(server_of(f"{file}:build"), Place(port=0))
+        serve(server_of(f"{file}:build"), Endpoint(port=0))
 
 
 def test_a_port_in_use_is_told_before_anything_starts(file):
     pytest.importorskip("uvicorn")
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        place = Place(port=taken.getsockname()[1])
+        place = Endpoint(port=taken.getsockname()[1])
         with server_of(f"{file}:build") as server, pytest.raises(GraphError, match="in use"):
             serve(server, place)
 
