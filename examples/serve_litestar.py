@@ -38,28 +38,21 @@ def refused(request: Request, error: ag.serving.ServingError) -> Response:
 app = Litestar(
     [predict, asgi("/ml", is_mount=True, copy_scope=True)(ag.serving.asgi(server))],
     lifespan=[lifespan],
-    logging_config=None,  # yours
     exception_handlers={ag.serving.ServingError: refused},
+    logging_config=None,
 )
 
 
 async def main():
-    scope = {
-        "type": "http", "method": "POST", "path": "/predict", "root_path": "", "query_string": b"",
-        "headers": [], "scheme": "http", "server": ("here", 80), "app": app,
-    }  # fmt: skip
-    messages, sent = [{"type": "http.request", "body": b"[[1, 2, 3, 4], [5, 6, 7, 8]]"}], []
-
-    async def receive():
-        return messages.pop() if messages else await anyio.sleep_forever()
-
-    async def send(message):
-        sent.append(message)
-
-    async with lifespan(app):
-        await app(scope, receive, send)
-    print(f"answered {sent[0]['status']}: {sent[1]['body'].decode()}")
-    assert sent[0]["status"] == 200
+    scope = {"type": "http", "method": "POST", "path": "/predict", "headers": [], "app": app}
+    scope["query_string"] = b""
+    given, inbox = anyio.create_memory_object_stream(1)
+    answer, sent = anyio.create_memory_object_stream(2)
+    given.send_nowait({"type": "http.request", "body": b"[[1, 2, 3, 4], [5, 6, 7, 8]]"})
+    async with lifespan(app), given, inbox, answer, sent:
+        await app(scope, inbox.receive, answer.send)
+        assert sent.receive_nowait()["status"] == 200
+        print(f"answered {sent.receive_nowait()['body'].decode()}")
 
 
 if __name__ == "__main__":

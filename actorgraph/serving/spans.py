@@ -65,7 +65,7 @@ class Spans:
         api = self._api
         above = api.get_current_span().get_span_context()
         served = above.is_remote or not above.is_valid  # nobody else tells of the exchange
-        told = {**self._told, "actorgraph.rows": request.rows}
+        told: dict[str, Any] = {**self._told, "actorgraph.rows": request.rows}
         if request_id is not None:
             told["actorgraph.request_id"] = request_id
         kind = api.SpanKind.SERVER if served else api.SpanKind.INTERNAL
@@ -85,7 +85,8 @@ class Spans:
         api, members = self._api, [one for one in batch.members if one.span is not None]
         for request in members:
             self._waited(request)
-        told = {**self._told, "actorgraph.rows": batch.rows, "actorgraph.requests": len(members)}
+        told: dict[str, Any] = {**self._told, "actorgraph.rows": batch.rows}
+        told["actorgraph.requests"] = len(members)
         above = api.set_span_in_context(members[0].span) if members else None
         links = [api.Link(one.span.get_span_context()) for one in members]
         batch.span = self._tracer.start_span("batch", above, links=links, attributes=told)

@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import logging
 import os
 import re
 import signal
@@ -17,6 +18,7 @@ import actorgraph as ag
 from actorgraph import cli
 from actorgraph.errors import GraphError
 from actorgraph.serving.command import Endpoint, serve, server_of
+from actorgraph.serving.workers import supervise
 
 FILE = """
 import numpy as np
@@ -49,6 +51,16 @@ def process():
 """
 INFER_PROCESS = "/v2/models/process/infer"
 REQUEST = {"inputs": [{"name": "x", "datatype": "FP64", "shape": [1, 2], "data": [1, 2]}]}
+
+
+@pytest.fixture(autouse=True)
+def logger():
+    """Leave the library's logger as it was: a command configures it."""
+    found = logging.getLogger("actorgraph")
+    handlers, level = [*found.handlers], found.level
+    yield
+    found.handlers[:] = handlers
+    found.setLevel(level)
 
 
 @pytest.fixture
@@ -269,7 +281,6 @@ def test_workers_share_a_port_and_are_started_again_with_their_files_or_their_de
         assert parent.ended() == 0
 
 
-def test_workers_that_cannot_start_end_the_parent_with_their_code(file):
-    with Process(f"{file}:nothing", "--workers", "1", "--workers", "2") as parent:
-        assert parent.ended() == 2
-        assert "has no function 'nothing'" in "".join(parent.log)
+def test_workers_that_cannot_start_end_the_parent_with_their_code(file, capfd):
+    assert supervise([f"{file}:nothing"], Endpoint(port=0), workers=1) == 2
+    assert "has no function 'nothing'" in capfd.readouterr().err
