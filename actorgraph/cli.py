@@ -156,6 +156,9 @@ def _add_serve(commands: Any) -> None:
         help="after a signal requests are still taken for so long, while /readyz says 503 "
         "(0; 5 in Kubernetes)",
     )  # fmt: skip
+    serve.add_argument(
+        "--no-access-log", action="store_true", help="do not log each request for inference"
+    )
     serve.add_argument("--supervised", action="store_true", help=argparse.SUPPRESS)
     serve.set_defaults(command=_serve)
 
@@ -446,19 +449,21 @@ def _serve(arguments: argparse.Namespace) -> None:
     from actorgraph.errors import GraphError
     from actorgraph.serving.command import Endpoint, serve, server_of
 
-    place = Endpoint(
+    endpoint = Endpoint(
         arguments.host, arguments.port, arguments.grpc_port, float(arguments.drain_delay),
-        arguments.supervised,
+        not arguments.no_access_log, arguments.supervised,
     )  # fmt: skip
     if arguments.workers > 1 or arguments.reload:
         from actorgraph.serving.workers import supervise
 
-        options = [arguments.target, "--host", place.host, f"--drain-delay={place.drain_delay_s}"]
+        options = [arguments.target, "--host", endpoint.host]
+        options += [f"--drain-delay={endpoint.drain_delay_s}"]
+        options += ["--no-access-log"] * arguments.no_access_log
         if arguments.config is not None:
             options += ["--config", arguments.config]
         folder = os.path.dirname(arguments.target.rpartition(":")[0]) or "."
         watched = folder if arguments.reload else None
-        code = supervise(options, place, workers=arguments.workers, watched=watched)
+        code = supervise(options, endpoint, workers=arguments.workers, watched=watched)
         if code:
             raise SystemExit(code)
         return
@@ -467,7 +472,7 @@ def _serve(arguments: argparse.Namespace) -> None:
     except GraphError as error:
         _failed(error)
         raise SystemExit(_BAD_USAGE) from None
-    serve(server, place)
+    serve(server, endpoint)
 
 
 def _bench(arguments: argparse.Namespace) -> None:

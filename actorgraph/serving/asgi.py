@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 
 from actorgraph.errors import GraphError, shown, text_of
 from actorgraph.serving import protocol
+from actorgraph.serving.access import logged
 from actorgraph.serving.disconnects import Receive, cancel_on_disconnect
 from actorgraph.serving.errors import ClientGone, NotReady, PayloadTooLarge, Unsupported
 from actorgraph.serving.model import ServedModel
@@ -136,12 +137,18 @@ class _Exchange:
         found = await self._routes.found(self._scope)
         if not isinstance(found, Inference):
             return found
+        with logged("http") as told:
+            told["model"] = found.model.name
+            return await self._infer(found, told)
+
+    async def _infer(self, found: Inference, told: dict[str, Any]) -> Reply | None:
         if self._admit is not None:
             self._admit(self._scope)
         if not self._routes.server.accepting:
             raise NotReady("the server takes no requests: it is starting or stopping")
         model = found.model
         asked, options = await self._asked(model)
+        told |= {"version": model.version, "request_id": options["request_id"]}
         if model.config.tracing == "off":
             return await self._answered(found, asked, options)
         named = {

@@ -45,6 +45,8 @@ class Endpoint:
         None for no gRPC.
     drain_delay_s : float
         See `Server.drain`.
+    access_log : bool
+        Whether each request for inference is a line of the log.
     supervised : bool
         Whether other processes listen at the same ports, and the end of the standard input ends
         this one, as a signal does.
@@ -54,6 +56,7 @@ class Endpoint:
     port: int = 8000
     grpc_port: int | None = None
     drain_delay_s: float = 0.0
+    access_log: bool = True
     supervised: bool = False
 
 
@@ -102,6 +105,10 @@ def show_log() -> None:
         _LOGGER.setLevel(logging.INFO)
 
 
+def _address(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 def bound(host: str, port: int, *, shared: bool) -> socket.socket:
     """Return a socket at an address, which other processes may use too where it is shared.
 
@@ -126,7 +133,7 @@ def bound(host: str, port: int, *, shared: bool) -> socket.socket:
         raise GraphError(f"cannot serve at {host}:{port}: {error.strerror or error}") from error
 
 
-def serve(server: Server, place: Endpoint) -> None:
+def serve(server: Server, endpoint: Endpoint) -> None:
     """Serve until SIGTERM or Ctrl-C: requests that were taken are answered, new ones get 503.
 
     The second signal ends at once.  Where the environment has ``ACTORGRAPH_REPOSITORY_TOKEN``,
@@ -155,24 +162,27 @@ def serve(server: Server, place: Endpoint) -> None:
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             await super().startup(sockets)
             if self.started:
-                at = place.host if ":" not in place.host else f"[{place.host}]"
-                _LOGGER.info("HTTP at http://%s:%d", at, port.getsockname()[1])
+                at = _address(endpoint.host, port.getsockname()[1])
+                _LOGGER.info("HTTP at http://%s", at)
 
     show_log()
+    logging.getLogger("actorgraph.access").disabled = not endpoint.access_log
     token = os.environ.get("ACTORGRAPH_REPOSITORY_TOKEN") or None
     config = uvicorn.Config(
-        asgi(server, repository_token=token), host=place.host, port=place.port, lifespan="on",
+        asgi(server, repository_token=token), host=endpoint.host, port=endpoint.port, lifespan="on",
         access_log=False, log_level="warning",
     )  # fmt: skip
-    with bound(place.host, place.port, shared=place.supervised) as port:
-        anyio.run(_Serving(server, place, token, QuietUvicorn(config)).run, port)
+    with bound(endpoint.host, endpoint.port, shared=endpoint.supervised) as port:
+        anyio.run(_Serving(server, endpoint, token, QuietUvicorn(config)).run, port)
 
 
 class _Serving:
     """A server, its ports, and how they end."""
 
-    def __init__(self, server: Server, place: Endpoint, token: str | None, listening: Any) -> None:
-        self._server, self._place, self._token = server, place, token
+    def __init__(
+        self, server: Server, endpoint: Endpoint, token: str | None, listening: Any
+    ) -> None:
+        self._server, self._endpoint, self._token = server, endpoint, token
         self._http = listening
         self._rpc: Any = None
 
@@ -180,7 +190,7 @@ class _Serving:
         """Serve until a signal."""
         async with self._speaking_grpc(), anyio.create_task_group() as tasks:
             tasks.start_soon(self._end_by_signals)
-            if self._place.supervised:
+            if self._endpoint.supervised:
                 tasks.start_soon(self._end_with_parent)
             try:
                 await self._http.serve([port])
@@ -192,19 +202,19 @@ class _Serving:
 
     @asynccontextmanager
     async def _speaking_grpc(self) -> AsyncIterator[None]:
-        place = self._place
-        if place.grpc_port is None:
+        endpoint = self._endpoint
+        if endpoint.grpc_port is None:
             yield
             return
-        options = [("grpc.so_reuseport", int(place.supervised))]
+        options = [("grpc.so_reuseport", int(endpoint.supervised))]
         self._rpc = grpc(self._server, repository_token=self._token, options=options)
-        at = f"{place.host if ':' not in place.host else f'[{place.host}]'}:{place.grpc_port}"
+        at = _address(endpoint.host, endpoint.grpc_port)
         try:
             port = self._rpc.add_insecure_port(at)
         except RuntimeError as error:
             raise GraphError(f"cannot serve gRPC at {at}; is the port in use?") from error
         await self._rpc.start()
-        _LOGGER.info("gRPC at %s:%d", place.host, port)
+        _LOGGER.info("gRPC at %s", _address(endpoint.host, port))
         try:
             yield
         finally:
@@ -225,7 +235,7 @@ class _Serving:
         os.kill(os.getpid(), signal.SIGTERM)
 
     async def _end(self) -> None:
-        await self._server.drain(delay_s=self._place.drain_delay_s)
+        await self._server.drain(delay_s=self._endpoint.drain_delay_s)
         grace_s = max((one.config.shutdown_grace_s for one in self._server.models), default=1.0)
         # Who reads slowly has so long to take what is answered.
         until = monotonic() + grace_s

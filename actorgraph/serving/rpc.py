@@ -7,7 +7,7 @@ call, or its deadline, ends the request in whatever state, as a client of HTTP w
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, aclosing, nullcontext
 from functools import partial
 from typing import Any, TypeAlias
@@ -17,6 +17,7 @@ import numpy as np
 
 from actorgraph.errors import GraphError, NodeError
 from actorgraph.serving import about, protocol
+from actorgraph.serving.access import logged
 from actorgraph.serving.errors import (
     InvalidInput,
     ModelNotFound,
@@ -252,11 +253,17 @@ class _Calls:
     async def _infer(self, request: Any, context: Context) -> Any:
         from asyncio import shield
 
-        model, asked, options = self._asked(request, context)
-        call = model.infer(asked.inputs, **options)
-        stays = model.config.on_disconnect == "ignore"
-        with _parent(model, context):
-            results = await (shield(call) if stays else call)
+        with logged("grpc") as told:
+            model, asked, options = self._asked(request, context)
+            told |= {
+                "model": model.name,
+                "version": model.version,
+                "request_id": options["request_id"],
+            }
+            call = model.infer(asked.inputs, **options)
+            stays = model.config.on_disconnect == "ignore"
+            with _parent(model, context):
+                results = await (shield(call) if stays else call)
         return _response(model, asked, results, raw=bool(request.raw_input_contents))
 
     async def _stream(
@@ -265,20 +272,29 @@ class _Calls:
         """Answer requests one after another; an error is an answer, and ends only its request."""
         async for request in requests:
             try:
-                model, asked, options = self._asked(request, context)
-                options["max_steps"] = asked.parameters.get("max_steps")
-                raw = bool(request.raw_input_contents)
-                async with aclosing(model.stream(asked.inputs, **options)) as parts:
-                    while True:
-                        with _parent(model, context):
-                            part = await anext(parts, None)
-                        if part is None:
-                            break
-                        yield answer(infer_response=_response(model, asked, part, raw=raw))
-                if asked.parameters.get("triton_enable_empty_final_response"):
-                    yield answer(infer_response=_final(model, asked))
+                with logged("grpc") as told:
+                    async with aclosing(self._steps(request, context, told)) as steps:
+                        async for part in steps:
+                            yield answer(infer_response=part)
             except GraphError as error:
                 yield answer(error_message=str(error), infer_response={"id": request.id})
+
+    async def _steps(
+        self, request: Any, context: Context, told: dict[str, Any]
+    ) -> AsyncGenerator[Any]:
+        model, asked, options = self._asked(request, context)
+        told |= {"model": model.name, "version": model.version, "request_id": options["request_id"]}
+        options["max_steps"] = asked.parameters.get("max_steps")
+        raw = bool(request.raw_input_contents)
+        async with aclosing(model.stream(asked.inputs, **options)) as parts:
+            while True:
+                with _parent(model, context):
+                    part = await anext(parts, None)
+                if part is None:
+                    break
+                yield _response(model, asked, part, raw=raw)
+        if asked.parameters.get("triton_enable_empty_final_response"):
+            yield _final(model, asked)
 
     def _asked(
         self, request: Any, context: Context

@@ -32,7 +32,7 @@ _LOOK_S = 0.3
 
 
 def supervise(
-    options: Sequence[str], place: Endpoint, *, workers: int, watched: str | None = None
+    options: Sequence[str], endpoint: Endpoint, *, workers: int, watched: str | None = None
 ) -> int:
     """Run ``actorgraph serve`` with such options in several processes; return the exit code.
 
@@ -40,7 +40,7 @@ def supervise(
     ----------
     options : list of str
         Of each process, but for ports.
-    place : Endpoint
+    endpoint : Endpoint
     workers : int
     watched : str, optional
         All are started anew when a file ``*.py`` or ``*.toml`` below this folder changes.
@@ -56,8 +56,8 @@ def supervise(
     with ExitStack() as stack:
         # Bound and never listened at: the ports are ours as long as we live.
         ports = [
-            None if port is None else stack.enter_context(bound(place.host, port, shared=True))
-            for port in (place.port, place.grpc_port)
+            None if port is None else stack.enter_context(bound(endpoint.host, port, shared=True))
+            for port in (endpoint.port, endpoint.grpc_port)
         ]
         command = [sys.executable, "-m", "actorgraph", "serve", *options, "--supervised"]
         for name, port in zip(("--port", "--grpc-port"), ports, strict=True):

@@ -112,3 +112,15 @@ async def test_metrics_have_histograms(app):
     assert f'actorgraph_batch_size_bucket{{le="+Inf",{labels}}} 2.0' in lines
     assert f"actorgraph_queue_duration_seconds_count{{{labels}}} 2.0" in lines
     assert any(line.startswith("actorgraph_build_info") for line in lines)
+
+
+async def test_each_request_is_a_line_of_the_log_with_its_ids_and_probes_are_none(app, caplog):
+    caplog.set_level("INFO", "actorgraph.access")
+    await post({"id": "seven", "inputs": [tensor(1)]}).asked(app)
+    await post({"inputs": []}).asked(app)
+    await Client("GET", "/readyz").asked(app)
+    good, bad = caplog.records
+    assert good.getMessage().startswith("http double OK in 0.")
+    assert (good.model, good.version, good.request_id) == ("double", "1", "seven")
+    assert (bad.outcome, bad.protocol) == ("INVALID_ARGUMENT", "http")
+    assert bad.duration_s < 60

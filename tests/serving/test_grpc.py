@@ -14,6 +14,7 @@ from actorgraph.serving import RateLimited, protocol, rpc
 from actorgraph.serving.messages import message, methods
 from actorgraph.serving.rpc import _CONTENTS
 from docs import generate
+from tests._soak import SOAK
 from tests.serving._models import _gates, entered, expected, gated, new_gate, outputs, rows, until
 
 grpc = pytest.importorskip("grpc", reason="gRPC needs grpcio")
@@ -310,6 +311,27 @@ async def test_a_request_may_go_on_when_its_call_is_cancelled(gate):
         call.cancel()
         gate.open()
         await until(lambda: model.counts["ok"])
+
+
+@pytest.mark.asyncio
+async def test_after_a_storm_of_calls_of_which_half_are_cancelled_all_places_are_free():
+    random, calls = np.random.default_rng(0), 40 * (50 if SOAK else 1)
+    server = ag.serving.Server()
+    x = ag.Graph().input("x", ("rows", 2), "float64")
+    options = {"max_queued": calls, "max_concurrent_batches": 2}
+    model = server.add("double", {"y": x * 2.0 + 1.0}, max_batch_size=4, **options)
+    async with serving(server) as client:
+        asked = [client("ModelInfer", **asking(value)) for value in range(calls)]
+        left = {*random.permutation(calls)[: calls // 2].tolist()}
+        for value in left:
+            await asyncio.sleep(0)
+            asked[value].cancel()
+        found = await asyncio.gather(*asked, return_exceptions=True)
+        for value, answer in enumerate(found):
+            if value not in left:
+                assert (array_of(answer) == expected(value)).all()
+        await until(lambda: not (model.inflight or model.queued))
+        assert (array_of(await client("ModelInfer", **asking(1))) == expected(1)).all()
 
 
 # -- streams ------------------------------------------------------------------------------------
