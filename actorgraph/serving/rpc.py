@@ -54,6 +54,7 @@ _CONTENTS = {
 """Where the values of a datatype stand that are not raw."""
 
 _ENVELOPE = 1 << 16  # bytes of a message beside its tensors
+_PENDING = 1 << 20  # calls that the loop has not taken yet
 _WATCH_S = 0.5
 
 
@@ -115,6 +116,9 @@ def grpc(
         "grpc.so_reuseport": 0,
         "grpc.max_receive_message_length": min(most + _ENVELOPE, (1 << 31) - 1),
         "grpc.max_send_message_length": -1,
+        # Beyond some thousand gRPC ends calls as if the client had cancelled them; models say why.
+        "grpc.server.max_pending_requests": _PENDING,
+        "grpc.server.max_pending_requests_hard_limit": _PENDING,
     }
     found = aio.server(options=list((limits | dict(options)).items()))
     found.add_generic_rpc_handlers(_Calls(server, admit, repository_token).handlers())
