@@ -7,10 +7,10 @@ ops do in their threads is below the batch.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from time import monotonic, perf_counter, time_ns
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from actorgraph._version import __version__
 from actorgraph.errors import GraphError
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["Spans", "remote_parent"]
 
 _RUNS = 1000
+_T = TypeVar("_T")
 
 
 class Spans:
@@ -79,9 +80,8 @@ class Spans:
             self._fail(request.span, answer)
         request.span.end()
 
-    @contextmanager
-    def running(self, batch: RequestBatch) -> Iterator[None]:
-        """Begin the span of a batch; what is started inside of the block is below it."""
+    def started(self, batch: RequestBatch, start: Callable[[Any], _T], feeds: Any) -> _T:
+        """Begin the span of a batch, and start its run below it."""
         api, members = self._api, [one for one in batch.members if one.span is not None]
         for request in members:
             self._waited(request)
@@ -91,7 +91,7 @@ class Spans:
         links = [api.Link(one.span.get_span_context()) for one in members]
         batch.span = self._tracer.start_span("batch", above, links=links, attributes=told)
         with api.use_span(batch.span, record_exception=False, set_status_on_exception=False):
-            yield
+            return start(feeds)
 
     def ended(self, batch: RequestBatch, error: BaseException | None) -> None:
         """End the span of a batch."""
