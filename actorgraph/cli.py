@@ -131,15 +131,35 @@ def _add_serve(commands: Any) -> None:
         help="serve a model over HTTP",
         description="Call the function, which returns an ag.serving.Server, or (outputs, feeds) "
         "to serve one model under the function's name, and answer requests of the Open Inference "
-        "Protocol by uvicorn. SIGTERM and Ctrl-C answer what was taken, then end; the second ends "
-        "at once.",
+        "Protocol by uvicorn, and over gRPC with --grpc-port. SIGTERM and Ctrl-C answer what was "
+        "taken, then end; the second ends at once.",
     )
     serve.add_argument("target", metavar="FILE.py:FUNCTION", help="what returns the server")
     serve.add_argument("--host", default="127.0.0.1", help="to listen at (127.0.0.1)")
     serve.add_argument(
         "--port", type=_at_least(0, 65535), default=8000, help="to listen at; 0 for any (8000)"
     )
+    serve.add_argument(
+        "--grpc-port", type=_at_least(0, 65535), help="to listen at for gRPC too; 0 for any"
+    )
     serve.add_argument("--config", metavar="FILE.toml", help="fields of ag.serving.Config")
+    serve.add_argument(
+        "--workers", type=_at_least(1, _WORKERS), default=1,
+        help="processes that listen at the same ports and share nothing (1)",
+    )  # fmt: skip
+    serve.add_argument(
+        "--reload", action="store_true", help="start anew when a file beside FILE.py changes"
+    )
+    in_kubernetes = "KUBERNETES_SERVICE_HOST" in os.environ
+    serve.add_argument(
+        "--drain-delay", type=_number, default=5.0 if in_kubernetes else 0.0, metavar="SECONDS",
+        help="after a signal requests are still taken for so long, while /readyz says 503 "
+        "(0; 5 in Kubernetes)",
+    )  # fmt: skip
+    serve.add_argument(
+        "--no-access-log", action="store_true", help="do not log each request for inference"
+    )
+    serve.add_argument("--supervised", action="store_true", help=argparse.SUPPRESS)
     serve.set_defaults(command=_serve)
 
 
@@ -427,14 +447,32 @@ def _top(arguments: argparse.Namespace) -> None:
 
 def _serve(arguments: argparse.Namespace) -> None:
     from actorgraph.errors import GraphError
-    from actorgraph.serving.command import serve, server_of
+    from actorgraph.serving.command import Endpoint, serve, server_of
 
+    endpoint = Endpoint(
+        arguments.host, arguments.port, arguments.grpc_port, float(arguments.drain_delay),
+        not arguments.no_access_log, arguments.supervised,
+    )  # fmt: skip
+    if arguments.workers > 1 or arguments.reload:
+        from actorgraph.serving.workers import supervise
+
+        options = [arguments.target, "--host", endpoint.host]
+        options += [f"--drain-delay={endpoint.drain_delay_s}"]
+        options += ["--no-access-log"] * arguments.no_access_log
+        if arguments.config is not None:
+            options += ["--config", arguments.config]
+        folder = os.path.dirname(arguments.target.rpartition(":")[0]) or "."
+        watched = folder if arguments.reload else None
+        code = supervise(options, endpoint, workers=arguments.workers, watched=watched)
+        if code:
+            raise SystemExit(code)
+        return
     try:
         server = server_of(arguments.target, arguments.config)
     except GraphError as error:
         _failed(error)
         raise SystemExit(_BAD_USAGE) from None
-    serve(server, host=arguments.host, port=arguments.port)
+    serve(server, endpoint)
 
 
 def _bench(arguments: argparse.Namespace) -> None:

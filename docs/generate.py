@@ -7,9 +7,11 @@ import ast
 import re
 import sys
 from importlib import import_module
+from importlib.util import find_spec
 from inspect import getdoc, signature
 from pathlib import Path
 from pkgutil import iter_modules
+from tempfile import TemporaryDirectory
 from textwrap import indent
 
 import numpy as np
@@ -497,6 +499,22 @@ def errors_page():
     return (DOCS.parent / "actorgraph/explanations.md").read_text()
 
 
+MESSAGES = DOCS.parent / "actorgraph/serving/messages"
+
+
+def messages():
+    """Return the messages of gRPC, compiled; needs grpcio-tools."""
+    from grpc_tools import protoc
+
+    with TemporaryDirectory() as folder:
+        target = Path(folder, "messages.pb")
+        sources = [path.name for path in sorted(MESSAGES.glob("*.proto"))]
+        status = protoc.main(["", f"-I{MESSAGES}", f"--descriptor_set_out={target}", *sources])
+        if status:
+            raise SystemExit("the messages of gRPC do not compile")
+        return target.read_bytes()
+
+
 PAGES = {
     "errors.md": errors_page, "ops.md": ops_page, "internal_ops.md": internal_page,
     "numpy.md": numpy_page, STUB: ops_stub,
@@ -508,3 +526,6 @@ if __name__ == "__main__":
     for page, write in PAGES.items():
         (DOCS / page).write_text(write())
         sys.stdout.write(f"wrote {page}\n")
+    if find_spec("grpc_tools") is not None:
+        (MESSAGES / "messages.pb").write_bytes(messages())
+        sys.stdout.write("wrote messages.pb\n")

@@ -24,7 +24,12 @@ SLOW = {
 """What takes 12 to 40 s of one core."""
 
 NEWCOMERS = 40
-NEEDS = {"serve_fastapi.py": "fastapi"}
+NEEDS = {
+    "serve_fastapi.py": "fastapi",
+    "serve_hypercorn.py": "hypercorn",
+    "serve_litestar.py": "litestar",
+    "serve_starlette.py": "starlette",
+}
 """What is not installed with the project; the example is skipped without."""
 
 

@@ -1,7 +1,8 @@
 """Serving: models that answer requests, in process and over HTTP.
 
 A `Server` holds models.  Each takes requests within bounds, joins them into batches, and keeps
-deadlines; `asgi` gives them to any server of HTTP.
+deadlines; `asgi` gives them to any server of HTTP,
+and `grpc` makes one of gRPC.
 """
 
 from actorgraph.serving.asgi import asgi
@@ -21,11 +22,13 @@ from actorgraph.serving.errors import (
     Unsupported,
 )
 from actorgraph.serving.model import ServedModel
+from actorgraph.serving.rpc import grpc
 from actorgraph.serving.server import Server
 
 __all__ = [
     "ClientGone", "Config", "DeadlineExceeded", "InvalidInput", "ModelNotFound", "NotReady",
     "Overloaded", "PayloadTooLarge", "RateLimited", "ServedModel", "Server", "ServingError",
     "Unauthorized", "Unsupported", "asgi", "cancel_on_disconnect",
+    "grpc",
 ]  # fmt: skip
 __dir__ = __all__.copy

@@ -8,13 +8,21 @@ from typing import Any
 
 from actorgraph import notebook
 from actorgraph._version import __version__
-from actorgraph.graph import Node
 from actorgraph.serving import protocol
-from actorgraph.serving.errors import ServingError
 from actorgraph.serving.model import ServedModel
 from actorgraph.serving.server import Server
 
-__all__ = ["configuration", "openapi", "page", "statistics"]
+__all__ = ["configuration", "extensions", "page", "statistics"]
+
+_EXTENSIONS = (
+    "binary_tensor_data", "schedule_policy", "parameters", "statistics", "model_configuration",
+)  # fmt: skip
+
+
+def extensions(repository: bool) -> dict[str, Any]:
+    """Return what the protocol tells of the server."""
+    found = [*_EXTENSIONS, *(["model_repository"] if repository else [])]
+    return {"name": "actorgraph", "version": __version__, "extensions": found}
 
 
 def configuration(model: ServedModel) -> dict[str, Any]:
@@ -93,78 +101,6 @@ def _statistics(model: ServedModel) -> dict[str, Any]:
 
 def _times(count: int, spent_s: float) -> dict[str, int]:
     return {"count": count, "ns": int(spent_s * 1e9)}
-
-
-# -- OpenAPI ------------------------------------------------------------------------------------
-
-
-def openapi(server: Server, root: str = "") -> dict[str, Any]:
-    """Return the OpenAPI document of what the server serves."""
-    paths: dict[str, Any] = {
-        path: {"get": _operation(told)}
-        for path, told in (
-            ("/v2", "The server, and the extensions that it knows."),
-            ("/v2/health/live", "Whether the process can answer."),
-            ("/v2/health/ready", "Whether requests are taken."),
-            ("/v2/models/stats", "Counts and times of all models."),
-            ("/metrics", "The same for Prometheus."),
-        )
-    }
-    for model in server.models:
-        start = f"/v2/models/{model.name}/versions/{model.version}"
-        paths[start] = {"get": _operation("Inputs and outputs.")}
-        for word in ("ready", "stats", "config"):
-            paths[f"{start}/{word}"] = {"get": _operation(f"The model's {word}.")}
-        for word in ("infer", "infer_stream"):
-            paths[f"{start}/{word}"] = {"post": _asking(model)}
-    errors = {"type": "object", "properties": {"error": {"type": "string"}}, "required": ["error"]}
-    return {
-        "openapi": "3.1.0",
-        "info": {"title": "actorgraph", "version": __version__},
-        "servers": [{"url": root or "/"}],
-        "paths": paths,
-        "components": {"schemas": {"Error": errors}},
-    }
-
-
-def _operation(told: str, **more: Any) -> dict[str, Any]:
-    content = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
-    failed = {"description": "What was wrong.", "content": content}
-    return {"summary": told, "responses": {"200": {"description": "OK"}, "default": failed}, **more}
-
-
-def _asking(model: ServedModel) -> dict[str, Any]:
-    inputs = [_schema(name, node) for name, node in model.signature.inputs.items()]
-    schema = {
-        "type": "object",
-        "required": ["inputs"],
-        "properties": {
-            "id": {"type": "string"},
-            "parameters": {"type": "object"},
-            "inputs": {"type": "array", "prefixItems": inputs, "minItems": len(inputs)},
-        },
-    }
-    content = {"application/json": {"schema": schema}}
-    body = {"required": True, "content": content}
-    return _operation(f"Ask {model.name}.", requestBody=body)
-
-
-def _schema(name: str, node: Node) -> dict[str, Any]:
-    try:
-        datatype = protocol.tensor(name, node)["datatype"]
-    except ServingError:  # the protocol has no word for it
-        datatype = node.dtype.name
-    sizes = [{"const": dim} if isinstance(dim, int) else {"minimum": 0} for dim in node.dims]
-    return {
-        "type": "object",
-        "required": ["name", "shape", "datatype"],
-        "properties": {
-            "name": {"const": name},
-            "datatype": {"const": datatype},
-            "shape": {"type": "array", "prefixItems": sizes, "minItems": len(sizes)},
-            "data": {"type": "array"},
-        },
-    }
 
 
 # -- the page -----------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 
 from actorgraph.errors import GraphError, shown, text_of
 from actorgraph.serving import protocol
+from actorgraph.serving.access import logged
 from actorgraph.serving.disconnects import Receive, cancel_on_disconnect
 from actorgraph.serving.errors import ClientGone, NotReady, PayloadTooLarge, Unsupported
 from actorgraph.serving.model import ServedModel
@@ -22,6 +23,7 @@ from actorgraph.serving.replies import JSON, Reply, Scope, as_json, failure, hea
 from actorgraph.serving.routes import Inference, Routes
 from actorgraph.serving.server import Server
 from actorgraph.serving.signature import Array
+from actorgraph.serving.spans import remote_parent
 
 __all__ = ["asgi"]
 
@@ -135,12 +137,30 @@ class _Exchange:
         found = await self._routes.found(self._scope)
         if not isinstance(found, Inference):
             return found
+        with logged("http") as told:
+            told["model"] = found.model.name
+            return await self._infer(found, told)
+
+    async def _infer(self, found: Inference, told: dict[str, Any]) -> Reply | None:
         if self._admit is not None:
             self._admit(self._scope)
-        if not self._routes.server.ready:
+        if not self._routes.server.accepting:
             raise NotReady("the server takes no requests: it is starting or stopping")
         model = found.model
         asked, options = await self._asked(model)
+        told |= {"version": model.version, "request_id": options["request_id"]}
+        if model.config.tracing == "off":
+            return await self._answered(found, asked, options)
+        named = {
+            key.decode("latin-1"): value.decode("latin-1") for key, value in self._scope["headers"]
+        }
+        with remote_parent(named):
+            return await self._answered(found, asked, options)
+
+    async def _answered(
+        self, found: Inference, asked: protocol.Asked, options: dict[str, Any]
+    ) -> Reply | None:
+        model = found.model
         if found.streams:
             steps = asked.parameters.get("max_steps")
             stream = partial(self._stream, model, asked, {**options, "max_steps": steps})
@@ -158,16 +178,12 @@ class _Exchange:
             raise Unsupported(f"bodies with the content encoding {shown(encoding)} are not read")
         body = await self._body(model.config.max_request_bytes)
         asked = protocol.read(model, body, number(scope, _HEADER_BYTES))
-        within = [asked.timeout_s] if asked.timeout_s is not None else []
         timeout_ms = number(scope, b"x-request-timeout-ms")
-        if timeout_ms is not None:
-            within.append(timeout_ms / 1e3)
         identity = header(scope, b"x-request-id")
-        return asked, {
-            "deadline_s": min(within, default=None),
-            "priority": asked.priority,
-            "request_id": asked.identity if identity is None else identity.decode("latin-1"),
-        }
+        return asked, asked.keywords(
+            None if timeout_ms is None else timeout_ms / 1e3,
+            request_id=None if identity is None else identity.decode("latin-1"),
+        )
 
     async def _body(self, most: int) -> bytes:
         """Return the body, of at most so many bytes; one that says to be longer is not read."""

@@ -1,11 +1,21 @@
-"""What `actorgraph serve FILE.py:function` does: serve over HTTP by uvicorn, until a signal."""
+"""What `actorgraph serve FILE.py:function` does: serve by uvicorn and gRPC, until a signal.
+
+The order of the end: not ready, a delay in which balancers see it, no new requests, what was taken
+is answered within the grace, the rest is refused, ports and models are closed.
+"""
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import socket
+import sys
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from math import ceil
+from time import monotonic
 from typing import Any
 
 import anyio
@@ -14,9 +24,40 @@ from actorgraph._target import called, outputs_and_feeds_of
 from actorgraph.errors import GraphError
 from actorgraph.serving.asgi import asgi
 from actorgraph.serving.config import ConfigFile
+from actorgraph.serving.rpc import grpc
 from actorgraph.serving.server import Server
 
-__all__ = ["serve", "server_of"]
+__all__ = ["Endpoint", "bound", "serve", "server_of", "show_log"]
+
+_LOGGER = logging.getLogger("actorgraph")
+_LAST_WORDS_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where and how to serve.
+
+    Attributes
+    ----------
+    host : str
+    port : int
+    grpc_port : int or None
+        None for no gRPC.
+    drain_delay_s : float
+        See `Server.drain`.
+    access_log : bool
+        Whether each request for inference is a line of the log.
+    supervised : bool
+        Whether other processes listen at the same ports, and the end of the standard input ends
+        this one, as a signal does.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 8000
+    grpc_port: int | None = None
+    drain_delay_s: float = 0.0
+    access_log: bool = True
+    supervised: bool = False
 
 
 def server_of(target: str, config: ConfigFile | None = None) -> Server:
@@ -55,7 +96,44 @@ def _server(name: str, outputs: Any, feeds: Mapping[Any, Any], config: ConfigFil
     return server
 
 
-def serve(server: Server, *, host: str, port: int) -> None:
+def show_log() -> None:
+    """Write what the library logs to standard error, as uvicorn does."""
+    if not _LOGGER.handlers:
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("%(levelname)s:     %(message)s"))
+        _LOGGER.addHandler(handler)
+        _LOGGER.setLevel(logging.INFO)
+
+
+def _address(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def bound(host: str, port: int, *, shared: bool) -> socket.socket:
+    """Return a socket at an address, which other processes may use too where it is shared.
+
+    Raises
+    ------
+    GraphError
+        It cannot be had.
+    """
+    try:
+        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        found = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if shared:
+                found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            found.bind(address)
+        except BaseException:
+            found.close()
+            raise
+        return found
+    except OSError as error:
+        raise GraphError(f"cannot serve at {host}:{port}: {error.strerror or error}") from error
+
+
+def serve(server: Server, endpoint: Endpoint) -> None:
     """Serve until SIGTERM or Ctrl-C: requests that were taken are answered, new ones get 503.
 
     The second signal ends at once.  Where the environment has ``ACTORGRAPH_REPOSITORY_TOKEN``,
@@ -64,7 +142,7 @@ def serve(server: Server, *, host: str, port: int) -> None:
     Raises
     ------
     GraphError
-        uvicorn is not installed, or the port cannot be had.
+        uvicorn or grpcio is not installed, or a port cannot be had.
     """
     try:
         import uvicorn
@@ -81,37 +159,95 @@ def serve(server: Server, *, host: str, port: int) -> None:
         def capture_signals(self) -> Iterator[None]:
             yield
 
-    app = asgi(server, repository_token=os.environ.get("ACTORGRAPH_REPOSITORY_TOKEN") or None)
-    config = uvicorn.Config(app, host=host, port=port, lifespan="on", access_log=False)
-    listening = QuietUvicorn(config)
-    anyio.run(_until_signal, server, listening)
-    if not listening.started:
-        raise GraphError(f"cannot serve at {host}:{port}; is the port in use?")
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets)
+            if self.started:
+                at = _address(endpoint.host, port.getsockname()[1])
+                _LOGGER.info("HTTP at http://%s", at)
+
+    show_log()
+    logging.getLogger("actorgraph.access").disabled = not endpoint.access_log
+    token = os.environ.get("ACTORGRAPH_REPOSITORY_TOKEN") or None
+    config = uvicorn.Config(
+        asgi(server, repository_token=token), host=endpoint.host, port=endpoint.port, lifespan="on",
+        access_log=False, log_level="warning",
+    )  # fmt: skip
+    with bound(endpoint.host, endpoint.port, shared=endpoint.supervised) as port:
+        anyio.run(_Serving(server, endpoint, token, QuietUvicorn(config)).run, port)
 
 
-async def _until_signal(server: Server, listening: Any) -> None:
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_end_by_signals, server, listening)
+class _Serving:
+    """A server, its ports, and how they end."""
+
+    def __init__(
+        self, server: Server, endpoint: Endpoint, token: str | None, listening: Any
+    ) -> None:
+        self._server, self._endpoint, self._token = server, endpoint, token
+        self._http = listening
+        self._rpc: Any = None
+
+    async def run(self, port: socket.socket) -> None:
+        """Serve until a signal."""
+        async with self._speaking_grpc(), anyio.create_task_group() as tasks:
+            tasks.start_soon(self._end_by_signals)
+            if self._endpoint.supervised:
+                tasks.start_soon(self._end_with_parent)
+            try:
+                await self._http.serve([port])
+            except SystemExit:  # uvicorn has told why
+                pass
+            tasks.cancel_scope.cancel()
+        await self._server.aclose()
+        _LOGGER.info("ended")
+
+    @asynccontextmanager
+    async def _speaking_grpc(self) -> AsyncIterator[None]:
+        endpoint = self._endpoint
+        if endpoint.grpc_port is None:
+            yield
+            return
+        options = [("grpc.so_reuseport", int(endpoint.supervised))]
+        self._rpc = grpc(self._server, repository_token=self._token, options=options)
+        at = _address(endpoint.host, endpoint.grpc_port)
         try:
-            await listening.serve()
-        except SystemExit:  # uvicorn has told why
-            pass
-        tasks.cancel_scope.cancel()
-    await server.aclose()
+            port = self._rpc.add_insecure_port(at)
+        except RuntimeError as error:
+            raise GraphError(f"cannot serve gRPC at {at}; is the port in use?") from error
+        await self._rpc.start()
+        _LOGGER.info("gRPC at %s", _address(endpoint.host, port))
+        try:
+            yield
+        finally:
+            await self._rpc.stop(None)
 
+    async def _end_by_signals(self) -> None:
+        async with anyio.create_task_group() as tasks:
+            with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+                asked = False
+                async for number in signals:
+                    if asked:
+                        await self._end_at_once(number)
+                    tasks.start_soon(self._end)
+                    asked = True
 
-async def _end_by_signals(server: Server, listening: Any) -> None:
-    async def end() -> None:
-        await server.drain()
-        listening.should_exit = True
+    async def _end_with_parent(self) -> None:
+        await anyio.wait_readable(sys.stdin.fileno())  # nothing is written: it is the end
+        os.kill(os.getpid(), signal.SIGTERM)
 
-    async with anyio.create_task_group() as tasks:
-        with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
-            asked = False
-            async for _ in signals:
-                if not asked:
-                    tasks.start_soon(end)
-                else:
-                    await server.aclose()
-                    listening.should_exit = listening.force_exit = True
-                asked = True
+    async def _end(self) -> None:
+        await self._server.drain(delay_s=self._endpoint.drain_delay_s)
+        grace_s = max((one.config.shutdown_grace_s for one in self._server.models), default=1.0)
+        # Who reads slowly has so long to take what is answered.
+        until = monotonic() + grace_s
+        if self._rpc is not None:
+            await self._rpc.stop(grace_s)
+        self._http.config.timeout_graceful_shutdown = max(1, ceil(until - monotonic()))
+        self._http.should_exit = True
+
+    async def _end_at_once(self, number: int) -> None:
+        """Refuse what is not answered, and leave: a node that blocks is not waited for."""
+        _LOGGER.warning("the second signal: what was taken is refused")
+        for model in self._server.models:
+            model.stop()
+        await anyio.sleep(_LAST_WORDS_S)
+        os._exit(128 + number)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 from typing import ClassVar
 
 from actorgraph.errors import GraphError
@@ -9,6 +10,7 @@ from actorgraph.errors import GraphError
 __all__ = [
     "ClientGone", "DeadlineExceeded", "InvalidInput", "ModelNotFound", "NotReady",
     "Overloaded", "PayloadTooLarge", "RateLimited", "ServingError", "Unauthorized", "Unsupported",
+    "check_token",
 ]  # fmt: skip
 
 
@@ -165,3 +167,10 @@ class DeadlineExceeded(ServingError, TimeoutError):
     """
 
     status, code = 504, "DEADLINE_EXCEEDED"
+
+
+def check_token(shown: bytes | None, token: str | None) -> None:
+    """Raise `Unauthorized` unless ``Bearer TOKEN`` was shown, where there is a token."""
+    wanted = f"Bearer {token}".encode()
+    if token is None or not hmac.compare_digest(shown or b"", wanted):
+        raise Unauthorized("models are loaded and unloaded by who shows the token only")

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -22,7 +22,16 @@ from actorgraph.serving.model import ServedModel
 from actorgraph.serving.signature import Array
 from actorgraph.types import dtype_of
 
-__all__ = ["Asked", "answer", "metadata", "read", "tensor"]
+__all__ = [
+    "Asked", "Dtype", "answer", "datatype_of", "fitting", "from_bytes", "little", "metadata",
+    "read", "tensor", "understood",
+]  # fmt: skip
+
+Dtype: TypeAlias = np.dtype[Any]
+"""Of NumPy."""
+
+_ReadTensor: TypeAlias = Callable[[str, Mapping[str, Any], Dtype, list[int]], Array]
+"""Returns the array of an input: of its name, what is told of it, its dtype and shape."""
 
 _DTYPES = {
     "BOOL": "bool", "FP16": "float16", "FP32": "float32", "FP64": "float64", "BF16": "bfloat16",
@@ -58,6 +67,15 @@ class Asked:
     priority: int
     parameters: dict[str, Any]
 
+    def keywords(self, *limits_s: float | None, request_id: str | None) -> dict[str, Any]:
+        """Return the keywords of `ServedModel.infer`, within more limits than the request's."""
+        limits = [limit_s for limit_s in (self.timeout_s, *limits_s) if limit_s is not None]
+        return {
+            "deadline_s": min(limits, default=None),
+            "priority": self.priority,
+            "request_id": self.identity if request_id is None else request_id,
+        }
+
 
 def metadata(model: ServedModel, versions: list[str]) -> dict[str, Any]:
     """Return what the protocol tells of a model."""
@@ -74,10 +92,11 @@ def metadata(model: ServedModel, versions: list[str]) -> dict[str, Any]:
 def tensor(name: str, node: Node) -> dict[str, Any]:
     """Return what the protocol tells of an input or output; -1 is a dim that may vary."""
     shape = [dim if isinstance(dim, int) else -1 for dim in node.dims]
-    return {"name": name, "datatype": _datatype(name, node.dtype), "shape": shape}
+    return {"name": name, "datatype": datatype_of(name, node.dtype), "shape": shape}
 
 
-def _datatype(name: str, dtype: np.dtype[Any]) -> str:
+def datatype_of(name: str, dtype: Dtype) -> str:
+    """Return the protocol's word for a dtype, or raise `Unsupported`."""
     found = _DATATYPES.get(dtype.name)
     if found is None:
         raise Unsupported(f"{name!r} is {dtype}, for which the protocol has no datatype")
@@ -97,28 +116,52 @@ def read(model: ServedModel, body: bytes, header_bytes: int | None = None) -> As
     """
     if header_bytes is not None and not 0 <= header_bytes <= len(body):
         raise InvalidInput(f"the JSON header has {header_bytes} bytes, but the body {len(body)}")
-    given = _parsed(body[:header_bytes])
     binary = memoryview(body)[len(body) if header_bytes is None else header_bytes :]
+
+    def array(name: str, tensor: Mapping[str, Any], dtype: Dtype, shape: list[int]) -> Array:
+        nonlocal binary
+        size = _parameters(tensor).get("binary_data_size")
+        if size is None:
+            return _from_json(name, tensor.get("data"), dtype, shape)
+        if not _is_size(size) or size > len(binary):
+            raise InvalidInput(
+                f"the binary_data_size of input {name!r} is {shown(size)}, but {len(binary)} bytes "
+                "are left of the body"
+            )
+        found, binary = binary[:size], binary[size:]
+        return from_bytes(name, found, dtype, shape)
+
+    asked = understood(model, _parsed(body[:header_bytes]), array)
+    if len(binary):
+        raise InvalidInput(f"{len(binary)} bytes follow the last binary input")
+    return asked
+
+
+def understood(model: ServedModel, given: Mapping[str, Any], array: _ReadTensor) -> Asked:
+    """Return what an object of the protocol asks of a model, with the arrays that `array` reads.
+
+    Raises
+    ------
+    InvalidInput, Unsupported
+        It does not fit the protocol or the model.
+    """
     inputs: dict[str, Array] = {}
     for tensor in _list(given, "inputs"):
         name = _name(tensor, "inputs")
         if name in inputs:
             raise InvalidInput(f"input {name!r} is given twice")
-        inputs[name], binary = _array(name, tensor, binary)
-    if len(binary):
-        raise InvalidInput(f"{len(binary)} bytes follow the last binary input")
+        inputs[name] = array(name, tensor, *_type(name, tensor))
     parameters = _parameters(given)
     if parameters.get("sequence_id"):
         raise Unsupported("sequences are not served")
     timeout, identity = parameters.get("timeout"), given.get("id")
-    if timeout is not None and not _is_int(timeout):
+    if timeout is not None and not _is_size(timeout):
         raise InvalidInput(f"timeout is a whole number of microseconds, got {shown(timeout)}")
     if identity is not None and not isinstance(identity, str):
         raise InvalidInput(f"id is a string, got {shown(identity)}")
-    priority = parameters.get("priority", 0)
     return Asked(
         inputs, _outputs(model, given, parameters), identity,
-        timeout / 1e6 if timeout else None, priority, parameters,
+        timeout / 1e6 if timeout else None, parameters.get("priority", 0), parameters,
     )  # fmt: skip
 
 
@@ -157,7 +200,7 @@ def _parameters(given: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _is_int(value: object) -> bool:
+def _is_size(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 63
 
 
@@ -182,53 +225,59 @@ def _outputs(
     return found
 
 
-def _array(name: str, tensor: Mapping[str, Any], binary: memoryview) -> tuple[Array, memoryview]:
-    """Return the array of an input, and what is left of the binary tensors."""
+def _type(name: str, tensor: Mapping[str, Any]) -> tuple[Dtype, list[int]]:
     datatype, shape = tensor.get("datatype"), tensor.get("shape")
     dtype_name = _DTYPES.get(datatype) if isinstance(datatype, str) else None
     if dtype_name is None:
         raise InvalidInput(
             f"input {name!r} has the datatype {shown(datatype)}; known are {', '.join(_DTYPES)}"
         )
-    if not isinstance(shape, list) or not all(map(_is_int, shape)) or len(shape) > 32:
+    if not isinstance(shape, list) or not all(map(_is_size, shape)) or len(shape) > 32:
         raise InvalidInput(f"the shape of input {name!r} is a list of sizes, got {shown(shape)}")
-    dtype, size = dtype_of(dtype_name), _parameters(tensor).get("binary_data_size")
-    if size is None:
-        return _from_json(name, tensor.get("data"), dtype, shape), binary
+    return dtype_of(dtype_name), shape
+
+
+def from_bytes(name: str, data: bytes | memoryview, dtype: Dtype, shape: list[int]) -> Array:
+    """Return the array of so many bytes in little endian, or raise `InvalidInput`."""
     wanted = prod(shape) * dtype.itemsize
-    if not _is_int(size) or size != wanted or size > len(binary):
+    if len(data) != wanted:
         raise InvalidInput(
-            f"input {name!r} is {datatype}{shape}, which takes {wanted} bytes, but its "
-            f"binary_data_size is {shown(size)}, and {len(binary)} bytes are left of the body"
+            f"input {name!r} is {dtype}{shape}, which takes {wanted} bytes, but it has {len(data)}"
         )
-    array = np.frombuffer(binary[:size], dtype)
-    return _little(array).reshape(shape), binary[size:]
+    return little(np.frombuffer(data, dtype)).reshape(shape)
 
 
-def _little(array: Array) -> Array:
+def little(array: Array) -> Array:
     """Return an array with its bytes in, or from, the order of the protocol."""
     return array if sys.byteorder == "little" else array.byteswap()
 
 
-def _from_json(name: str, data: Any, dtype: np.dtype[Any], shape: list[int]) -> Array:
+def _from_json(name: str, data: Any, dtype: Dtype, shape: list[int]) -> Array:
     if not isinstance(data, list):
         raise InvalidInput(f"the data of input {name!r} are a list, got {shown(data)}")
     try:
         array = np.asarray(data)
     except (ValueError, RecursionError) as error:  # ragged, or too deep
         raise InvalidInput(f"the data of input {name!r} are no array: {error}") from None
+    if array.size and array.dtype.kind not in _KINDS[dtype.kind]:
+        raise InvalidInput(f"the data of input {name!r} should be {dtype}, got {array.dtype}")
+    found = fitting(name, array, dtype, shape)
+    if dtype.kind in "fV" and not np.isfinite(found).all():
+        raise InvalidInput(f"the data of input {name!r} have numbers beyond {dtype}")
+    return found
+
+
+def fitting(name: str, array: Array, dtype: Dtype, shape: list[int]) -> Array:
+    """Return an array of the dtype and shape with these values, or raise `InvalidInput`."""
     if array.size != prod(shape):
         raise InvalidInput(
             f"input {name!r} has the shape {shape}, which is {prod(shape)} values, but its data "
             f"are {array.size}"
         )
-    if array.size and array.dtype.kind not in _KINDS[dtype.kind]:
-        raise InvalidInput(f"the data of input {name!r} should be {dtype}, got {array.dtype}")
     with np.errstate(all="ignore"):
         found = array.astype(dtype)
-        fits = np.isfinite(found).all() if dtype.kind in "fV" else (found == array).all()
-    if not fits:
-        raise InvalidInput(f"the data of input {name!r} have numbers beyond {dtype}")
+        if dtype.kind not in "fV" and not (found == array).all():
+            raise InvalidInput(f"the data of input {name!r} have numbers beyond {dtype}")
     return found.reshape(shape)
 
 
@@ -248,10 +297,10 @@ def answer(
     tensors, blobs = [], []
     for name, binary in asked.outputs.items():
         array = results[name]
-        datatype, shape = _datatype(name, array.dtype), list(array.shape)
+        datatype, shape = datatype_of(name, array.dtype), list(array.shape)
         tensor: dict[str, Any] = {"name": name, "datatype": datatype, "shape": shape}
         if binary:
-            blobs.append(_little(array).tobytes())
+            blobs.append(little(array).tobytes())
             tensor["parameters"] = {"binary_data_size": len(blobs[-1])}
         else:
             tensor["data"] = _listed(name, array)

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import hmac
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from actorgraph._version import __version__
 from actorgraph.errors import shown
 from actorgraph.serving import about, protocol
-from actorgraph.serving.errors import ModelNotFound, NotReady, Unauthorized
+from actorgraph.serving.errors import ModelNotFound, NotReady, check_token
 from actorgraph.serving.metrics import exposition
 from actorgraph.serving.model import ServedModel
+from actorgraph.serving.openapi import openapi
 from actorgraph.serving.replies import Reply, Scope, as_json, failure, header
 from actorgraph.serving.server import Server
 
 __all__ = ["Inference", "Routes"]
 
-_EXTENSIONS = (
-    "binary_tensor_data", "schedule_policy", "parameters", "statistics", "model_configuration",
-)  # fmt: skip
 _LIVE = ("v2/health/live", "livez", "healthz")
 _READY = ("v2/health/ready", "readyz")
 _HTML = [(b"content-type", b"text/html; charset=utf-8")]
@@ -77,7 +73,7 @@ class Routes:
             return partial(_readiness, {"live": True, "ready": server.ready}, scope)
         found: dict[str, Callable[[], Reply]] = {
             "": self._page,
-            "v2": self._about,
+            "v2": partial(as_json, 200, about.extensions(self.repository_token is not None)),
             "v2/models/stats": self._statistics,
             "metrics": partial(exposition, server),
             "openapi.json": partial(self._openapi, scope.get("root_path", "")),
@@ -91,14 +87,9 @@ class Routes:
         return as_json(200, about.statistics(self.server.models))
 
     def _openapi(self, root: str) -> Reply:
-        return as_json(200, about.openapi(self.server, root))
-
-    def _about(self) -> Reply:
-        extensions = [*_EXTENSIONS]
-        if self.repository_token is not None:
-            extensions.append("model_repository")
-        content = {"name": "actorgraph", "version": __version__, "extensions": extensions}
-        return as_json(200, content)
+        return as_json(
+            200, openapi(self.server, root, repository=self.repository_token is not None)
+        )
 
     def _of_model(self, name: str, rest: list[str], scope: Scope) -> Reply | Inference:
         server, version = self.server, None
@@ -133,9 +124,7 @@ class Routes:
             raise ModelNotFound(f"there is nothing at {shown(scope['path'])}")
         if scope["method"] != "POST":
             return _not_allowed(scope, b"POST")
-        wanted = f"Bearer {self.repository_token}".encode()
-        if not hmac.compare_digest(header(scope, b"authorization") or b"", wanted):
-            raise Unauthorized("models are loaded and unloaded by who shows the token only")
+        check_token(header(scope, b"authorization"), self.repository_token)
         if rest == ["index"]:
             return as_json(200, self.server.index())
         _, name, word = rest

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -24,6 +25,8 @@ from actorgraph.serving.model import ServedModel
 from actorgraph.serving.signature import Signature
 
 __all__ = ["Server"]
+
+_LOGGER = logging.getLogger("actorgraph")
 
 
 @dataclass(eq=False, slots=True)
@@ -91,7 +94,7 @@ class Server:
     def __init__(self, config: ConfigFile | None = None) -> None:
         self._layers = ConfigLayers(config)
         self._entries: dict[str, dict[str, _Entry]] = {}
-        self._starting = self._draining = False
+        self._starting = self._leaving = self._draining = self._closed = False
 
     def add(
         self,
@@ -154,8 +157,18 @@ class Server:
 
     @property
     def ready(self) -> bool:
-        """Whether requests are taken, and no model is being warmed up."""
+        """Whether a balancer is to send requests: they are taken, and that will last."""
+        return self.accepting and not self._leaving
+
+    @property
+    def accepting(self) -> bool:
+        """Whether requests are taken: no model is being warmed up, and the server does not end."""
         return not (self._starting or self._draining)
+
+    @property
+    def draining(self) -> bool:
+        """Whether the server takes no more requests, for good."""
+        return self._draining
 
     @property
     def models(self) -> list[ServedModel]:
@@ -267,7 +280,7 @@ class Server:
 
     # -- the end --------------------------------------------------------------------------------
 
-    async def drain(self, grace_s: float | None = None) -> None:
+    async def drain(self, grace_s: float | None = None, *, delay_s: float = 0.0) -> None:
         """Take no more requests, and wait until those that were taken have ended.
 
         Models end in reverse order, since a later one may ask an earlier one.
@@ -276,17 +289,34 @@ class Server:
         ----------
         grace_s : float, optional
             Seconds after which the rest gets `NotReady`; default each model's `shutdown_grace_s`.
+        delay_s : float
+            Seconds before, in which the server is not `ready` but takes requests: balancers that
+            look whether it is ready send the next ones elsewhere.
         """
+        seconds("delay_s", delay_s)
+        if not self._leaving:
+            _LOGGER.info("not ready any more; requests are taken for %g s", delay_s)
+        self._leaving = True
+        await anyio.sleep(delay_s)
         until = None if grace_s is None else monotonic() + seconds("grace_s", grace_s)
+        first = not self._draining
+        if first:
+            left = sum(model.inflight + model.queued for model in self.models)
+            _LOGGER.info("no request is taken any more; %d are to be answered", left)
         self._draining = True
         for model in reversed(self.models):
             await model.drain(None if until is None else max(0.0, until - monotonic()))
+        if first:
+            _LOGGER.info("what was taken is answered")
 
     async def aclose(self) -> None:
         """Refuse what has not ended, and close the machines that the server has made."""
         self._draining = True
         for model in reversed(self.models):
             await model.aclose()
+            if not self._closed:
+                _LOGGER.info("model %r is closed", model.name)
+        self._closed = True
 
     def close(self) -> None:
         """End as `aclose` does, from a plain thread."""
@@ -340,6 +370,10 @@ def _made(
     machine = ActorMachine(outputs, wrt=[]) if owned else outputs
     try:
         signature = shape(machine.outputs)
+        if config.exact_batches:
+            if not owned:
+                raise GraphError("exact_batches=True takes outputs, not a machine that has its own")
+            machine = ActorMachine(signature.by_blocks(), wrt=[])
         model = ServedModel(name, version, machine, signature, config, owned=owned)
         if example is not None:
             signature.arrays(example)

@@ -3,6 +3,7 @@
 import json
 
 import anyio
+import pytest
 
 from tests.serving._models import rows
 
@@ -75,3 +76,12 @@ def tensor(*values, **more):
 def post(content, path="/v2/models/double/infer", **options):
     body = content if isinstance(content, bytes) else json.dumps(content).encode()
     return Client("POST", path, body, **options)
+
+
+def check(document, path, method, status, content):
+    """Raise unless the document of OpenAPI has an answer like this one."""
+    jsonschema = pytest.importorskip("jsonschema")
+    responses = document["paths"][path][method]["responses"]
+    told = responses.get(str(status), responses["default"])
+    schema = told["content"]["application/json"]["schema"]
+    jsonschema.validate(content, {**schema, "components": document["components"]})

@@ -1,9 +1,11 @@
 """What a server tells of its models over HTTP."""
 
+import json
+
 import pytest
 
 import actorgraph as ag
-from tests.serving._http import Client, post, tensor
+from tests.serving._http import Client, check, post, tensor
 from tests.serving._models import new_gate, outputs, rows
 
 pytestmark = pytest.mark.anyio
@@ -60,6 +62,30 @@ async def test_the_openapi_document_names_every_route_of_a_model(app):
     assert x["properties"]["shape"]["prefixItems"] == [{"minimum": 0}, {"const": 2}]
 
 
+async def test_the_openapi_document_is_true_of_every_answer(gate):
+    gate.open()
+    token = {"authorization": "Bearer secret"}
+    async with ag.serving.Server() as server:
+        server.add("double", outputs(), max_batch_size=8)
+        app = ag.serving.asgi(server, repository_token="secret")
+        told = (await Client("GET", "/openapi.json").asked(app)).json
+        good, bad = {"id": "a", "inputs": [tensor(1)]}, {"inputs": []}
+        checked = 0
+        for content, status in ((good, 200), (bad, 400)):
+            for path, operations in told["paths"].items():
+                (method,) = operations
+                if path.endswith(("/metrics", "/infer_stream")):  # not JSON
+                    continue
+                body = json.dumps(content).encode()
+                asked = await Client(method.upper(), path, body, token).asked(app)
+                assert asked.status == (status if path.endswith("/infer") else 200)
+                check(told, path, method, asked.status, asked.json)
+                checked += 1
+        assert checked == 2 * 10
+        with pytest.raises(Exception, match="is a required property"):
+            check(told, "/v2", "get", 200, {"name": "actorgraph"})
+
+
 async def test_the_status_page_shows_models_and_asks_nobody_else(app):
     asked = await Client("GET", "/").asked(app)
     page = asked.body.decode()
@@ -86,3 +112,15 @@ async def test_metrics_have_histograms(app):
     assert f'actorgraph_batch_size_bucket{{le="+Inf",{labels}}} 2.0' in lines
     assert f"actorgraph_queue_duration_seconds_count{{{labels}}} 2.0" in lines
     assert any(line.startswith("actorgraph_build_info") for line in lines)
+
+
+async def test_each_request_is_a_line_of_the_log_with_its_ids_and_probes_are_none(app, caplog):
+    caplog.set_level("INFO", "actorgraph.access")
+    await post({"id": "seven", "inputs": [tensor(1)]}).asked(app)
+    await post({"inputs": []}).asked(app)
+    await Client("GET", "/readyz").asked(app)
+    good, bad = caplog.records
+    assert good.getMessage().startswith("http double OK in 0.")
+    assert (good.model, good.version, good.request_id) == ("double", "1", "seven")
+    assert (bad.outcome, bad.protocol) == ("INVALID_ARGUMENT", "http")
+    assert bad.duration_s < 60

@@ -2,17 +2,23 @@
 
 import http.client
 import json
+import logging
+import os
 import re
 import signal
+import socket
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 
 import pytest
 
 import actorgraph as ag
 from actorgraph import cli
 from actorgraph.errors import GraphError
-from actorgraph.serving.command import serve, server_of
+from actorgraph.serving.command import Endpoint, serve, server_of
+from actorgraph.serving.workers import supervise
 
 FILE = """
 import numpy as np
@@ -36,7 +42,25 @@ def broken():
     fails = ag.ops.define("command_fails", scheme="f[*s] -> f[*s]", forward=lambda xp, x: 1 / 0)
     return {"y": fails(x)}, {"x": np.ones(2)}
 """
+FIND_PROCESS = """
+import os
+
+def process():
+    x = ag.Graph().input("x", ("rows", 2), "float64")
+    return {"y": x * 0.0 + os.getpid()}, {"x": np.ones((1, 2))}
+"""
+INFER_PROCESS = "/v2/models/process/infer"
 REQUEST = {"inputs": [{"name": "x", "datatype": "FP64", "shape": [1, 2], "data": [1, 2]}]}
+
+
+@pytest.fixture(autouse=True)
+def logger():
+    """Leave the library's logger as it was: a command configures it."""
+    found = logging.getLogger("actorgraph")
+    handlers, level = [*found.handlers], found.level
+    yield
+    found.handlers[:] = handlers
+    found.setLevel(level)
 
 
 @pytest.fixture
@@ -84,29 +108,181 @@ def test_a_config_is_for_outputs_and_not_for_a_server_that_has_its_own(file):
 def test_without_uvicorn_the_extra_is_named(file, monkeypatch):
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     with pytest.raises(GraphError, match="actorgraph\\[serve\\]"):
-        serve(server_of(f"{file}:build"), host="127.0.0.1", port=0)
+        serve(server_of(f"{file}:build"), Endpoint(port=0))
+
+
+def test_a_port_in_use_is_told_before_anything_starts(file):
+    pytest.importorskip("uvicorn")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        endpoint = Endpoint(port=taken.getsockname()[1])
+        with server_of(f"{file}:build") as server, pytest.raises(GraphError, match="in use"):
+            serve(server, endpoint)
+
+
+# -- processes ----------------------------------------------------------------------------------
+
+
+class Process:
+    """`actorgraph serve`, what it has logged, and what it answers."""
+
+    def __init__(self, target, *options, token=None):
+        pytest.importorskip("uvicorn")
+        command = [sys.executable, "-m", "actorgraph", "serve", target, "--port", "0", *options]
+        known = os.environ if token is None else os.environ | {"ACTORGRAPH_REPOSITORY_TOKEN": token}
+        self._process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=known)
+        self.log = []
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self._process.kill()
+        self._process.wait()
+        self._process.stderr.close()
+
+    def logs(self, pattern):
+        """Wait until it logs something, and return what was found."""
+        for line in self._process.stderr:
+            self.log.append(line)
+            if found := re.search(pattern, line):
+                return found
+        raise AssertionError(f"it has ended without {pattern!r}: {''.join(self.log)}")
+
+    def connect(self):
+        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+
+    def serving(self):
+        self.port = int(self.logs(r"HTTP at http://127.0.0.1:(\d+)")[1])
+        return self
+
+    def ask(self, method="POST", path="/v2/models/build/infer", content=REQUEST):
+        """Return the status and the object of an answer."""
+        with closing(self.connect()) as connection:
+            connection.request(method, path, json.dumps(content))
+            answer = connection.getresponse()
+            return answer.status, json.load(answer)
+
+    def signal(self, number=signal.SIGTERM):
+        self._process.send_signal(number)
+
+    def ended(self):
+        """Wait for the end, and return the exit code."""
+        self.log += self._process.stderr.readlines()
+        return self._process.wait(timeout=20)
+
+
+ORDER = """not ready any more; requests are taken for 0 s
+no request is taken any more; 2 are to be answered
+what was taken is answered
+model 'build' is closed
+model 'counts' is closed
+ended"""
+GATED = """
+import os
+import numpy as np
+import actorgraph as ag
+
+entered, gate = os.open({entered!r}, os.O_RDWR), os.open({gate!r}, os.O_RDWR)
+
+def through(xp, x):
+    os.write(entered, b".")
+    os.read(gate, 1)
+    return x + 1.0
+
+gated = ag.ops.define("command_gate", scheme="f[*s] -> f[*s]", forward=through)
+
+def build():
+    server = ag.serving.Server()
+    y = gated(ag.Graph().input("x", ("rows", 2), "float64"))
+    server.add("counts", {{"y": y}}, feedback={{"y": "x"}}, max_steps=3)
+    server.add("build", {{"y": gated(ag.Graph().input("x", ("rows", 2), "float64"))}})
+    return server
+"""
 
 
 @pytest.fixture
-def process(file):
-    pytest.importorskip("uvicorn")
-    command = [sys.executable, "-m", "actorgraph", "serve", f"{file}:build", "--port", "0"]
-    started = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    yield started
-    started.kill()
-    started.wait()
-    started.stderr.close()
+def gated(tmp_path):
+    """Give the target of two models whose runs write to a pipe and read from another."""
+    names = {name: str(tmp_path / name) for name in ("entered", "gate")}
+    for name in names.values():
+        os.mkfifo(name)
+    path = tmp_path / "gated.py"
+    path.write_text(GATED.format(**names))
+    ends = {name: os.open(path, os.O_RDWR) for name, path in names.items()}
+    yield f"{path}:build", ends["entered"], ends["gate"]
+    for end in ends.values():
+        os.close(end)
 
 
-def test_it_answers_over_http_and_sigterm_ends_it_with_0(process):
-    port = next(found[1] for line in process.stderr if (found := re.search(r":(\d+) ", line)))
-    connection = http.client.HTTPConnection("127.0.0.1", int(port), timeout=20)
-    connection.request("POST", "/v2/models/build/infer", json.dumps(REQUEST))
-    answer = connection.getresponse()
-    assert answer.status == 200
-    assert json.load(answer)["outputs"][0]["data"] == [2, 4]
-    connection.close()
-    process.send_signal(signal.SIGTERM)
-    told = process.stderr.read()
-    assert process.wait(timeout=20) == 0
-    assert "Traceback" not in told
+def test_sigterm_under_load_loses_no_request_and_no_stream_and_ends_in_order(gated):
+    target, entered, gate = gated
+    with Process(target).serving() as process, ThreadPoolExecutor(2) as clients:
+        stream = process.connect()
+        stream.request("POST", "/v2/models/counts/infer_stream", json.dumps(REQUEST))
+        os.read(entered, 1)
+        os.write(gate, b".")
+        events = stream.getresponse()
+        assert b"data" in events.readline()
+        asked = clients.submit(process.ask)
+        for _ in range(2):  # the next step of the stream, and the request
+            os.read(entered, 1)
+        process.signal()
+        process.logs("no request is taken any more")
+        status, told = process.ask()
+        assert (status, told["code"]) == (503, "UNAVAILABLE")
+        assert process.ask("GET", "/readyz")[0] == 503
+        assert process.ask("GET", "/livez")[0] == 200
+        os.write(gate, b"...")
+        assert asked.result()[1]["outputs"][0]["data"] == [2, 3]
+        assert events.read().count(b"event: end") == 1
+        stream.close()
+        assert process.ended() == 0
+    told = [line.partition(":")[2].strip() for line in process.log[1:]]
+    assert [line for line in told if not line.startswith("http ")] == ORDER.splitlines()
+    asked = sorted(line.rpartition(" in ")[0] for line in told if line.startswith("http "))
+    assert asked == ["http build OK", "http build UNAVAILABLE", "http counts OK"]
+
+
+def test_the_second_signal_refuses_what_runs_and_ends_at_once(gated):
+    target, entered, _ = gated
+    with Process(target).serving() as process, ThreadPoolExecutor(1) as clients:
+        asked = clients.submit(process.ask)
+        os.read(entered, 1)
+        process.signal()
+        process.logs("no request is taken any more")
+        process.signal(signal.SIGINT)
+        assert process.ended() == 128 + signal.SIGINT
+        status, told = asked.result()
+        assert (status, told["code"]) == (503, "UNAVAILABLE")
+        assert "was stopped before the request had ended" in told["error"]
+
+
+def test_workers_share_a_port_and_are_started_again_with_their_files_or_their_death(file):
+    file.write_text(FILE + FIND_PROCESS)
+    with Process(f"{file}:process", "--workers", "2", "--reload") as parent:
+        ports = {parent.serving().port, parent.serving().port}
+        assert len(ports) == 1
+
+        def answering():
+            return {int(parent.ask("POST", INFER_PROCESS)[1]["outputs"][0]["data"][0])
+                    for _ in range(40)}  # fmt: skip
+
+        first = answering()
+        os.kill(min(first), signal.SIGKILL)
+        parent.logs("ended with -9 and is started again")
+        parent.serving()
+        second = answering()
+        assert len(second) == 2
+        assert len(first & second) == 1
+        file.write_text(file.read_text() + "\n")
+        parent.logs("has changed: all workers are started anew")
+        parent.serving()
+        parent.serving()
+        assert not answering() & second
+        parent.signal(signal.SIGINT)
+        assert parent.ended() == 0
+
+
+def test_workers_that_cannot_start_end_the_parent_with_their_code(file, capfd):
+    assert supervise([f"{file}:nothing"], Endpoint(port=0), workers=1) == 2
+    assert "has no function 'nothing'" in capfd.readouterr().err

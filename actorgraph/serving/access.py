@@ -1,0 +1,44 @@
+"""The log ``actorgraph.access``: a line for each request for inference, with ids for programs.
+
+Nothing is configured here: where the log goes, and whether, is the application's to say.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from time import perf_counter
+from typing import Any
+
+from actorgraph.errors import NodeError
+from actorgraph.serving.errors import ServingError
+
+__all__ = ["logged"]
+
+_LOGGER = logging.getLogger("actorgraph.access")
+
+
+@contextmanager
+def logged(protocol: str) -> Iterator[dict[str, Any]]:
+    """Log what becomes of a request inside of the block, with what is put into the dict."""
+    told: dict[str, Any] = {"protocol": protocol, "model": "?"}
+    if not _LOGGER.isEnabledFor(logging.INFO):
+        yield told
+        return
+    began, outcome = perf_counter(), "OK"
+    try:
+        yield told
+    except ServingError as error:
+        outcome = error.code
+        raise
+    except Exception as error:
+        outcome = "NODE_ERROR" if isinstance(error, NodeError) else "INTERNAL"
+        raise
+    except BaseException:
+        outcome = "CANCELLED"
+        raise
+    finally:
+        told |= {"outcome": outcome, "duration_s": perf_counter() - began}
+        line = "%(protocol)s %(model)s %(outcome)s in %(duration_s).4f s"
+        _LOGGER.info(line, told, extra=told)

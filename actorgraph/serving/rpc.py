@@ -1,0 +1,427 @@
+"""`grpc`: a server's models over gRPC, beside or instead of HTTP.
+
+Services are those of the Open Inference Protocol and of the health checking protocol.  Cancelling a
+call, or its deadline, ends the request in whatever state, as a client of HTTP who leaves does.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, aclosing, nullcontext
+from functools import partial
+from typing import Any, TypeAlias
+
+import anyio
+import numpy as np
+
+from actorgraph.errors import GraphError, NodeError
+from actorgraph.serving import about, protocol
+from actorgraph.serving.access import logged
+from actorgraph.serving.errors import (
+    InvalidInput,
+    ModelNotFound,
+    NotReady,
+    ServingError,
+    Unsupported,
+    check_token,
+)
+from actorgraph.serving.messages import message, methods
+from actorgraph.serving.model import ServedModel
+from actorgraph.serving.server import Server
+from actorgraph.serving.signature import Array
+from actorgraph.serving.spans import remote_parent
+
+__all__ = ["grpc"]
+
+Context: TypeAlias = Any
+"""Of a call: `grpc.aio.ServicerContext`."""
+
+_INFERENCE, _HEALTH = "inference.GRPCInferenceService", "grpc.health.v1.Health"
+_STATUS = {
+    "PAYLOAD_TOO_LARGE": "RESOURCE_EXHAUSTED",
+    "RATE_LIMITED": "RESOURCE_EXHAUSTED",
+    "OVERLOADED": "RESOURCE_EXHAUSTED",
+}
+"""Codes of errors that gRPC calls otherwise."""
+
+_CONTENTS = {
+    "BOOL": "bool_contents", "INT64": "int64_contents", "UINT64": "uint64_contents",
+    "FP32": "fp32_contents", "FP64": "fp64_contents",
+    **dict.fromkeys(("INT8", "INT16", "INT32"), "int_contents"),
+    **dict.fromkeys(("UINT8", "UINT16", "UINT32"), "uint_contents"),
+}  # fmt: skip
+"""Where the values of a datatype stand that are not raw."""
+
+_ENVELOPE = 1 << 16  # bytes of a message beside its tensors
+_PENDING = 1 << 20  # calls that the loop has not taken yet
+_WATCH_S = 0.5
+
+
+def grpc(
+    server: Server,
+    *,
+    admit: Callable[[Context], object] | None = None,
+    repository_token: str | None = None,
+    options: Iterable[tuple[str, Any]] = (),
+) -> Any:
+    """Return a `grpc.aio.Server` with the models of `server`, for the running loop of asyncio.
+
+    It is the caller's: ``add_insecure_port`` or ``add_secure_port``, ``await start()``, and at the
+    end ``await server.drain()``, then ``await stop(1.0)``.  Models are warmed up by
+    ``await server.start()``.
+
+    Parameters
+    ----------
+    server : Server
+    admit : callable, optional
+        Called with the context of each request for inference; what it raises is the answer, such as
+        ``RateLimited("100 a minute")``.
+    repository_token : str, optional
+        Switches on the calls that load and unload models, for clients whose metadata have
+        ``authorization: Bearer TOKEN``.
+    options : list of (str, value), optional
+        Channel arguments of gRPC.  By default a port is for one process
+        (``grpc.so_reuseport``), and a message may have the bytes that models take.
+
+    Raises
+    ------
+    GraphError
+        grpcio is not installed, or no loop of asyncio runs.
+
+    Examples
+    --------
+    >>> import actorgraph as ag
+    >>> async def main(server):
+    ...     rpc = ag.serving.grpc(server)
+    ...     rpc.add_insecure_port("127.0.0.1:8001")
+    ...     async with server:
+    ...         await rpc.start()
+    ...         await rpc.wait_for_termination()
+    """
+    try:
+        from grpc import aio
+    except ImportError:
+        raise GraphError(
+            'gRPC needs grpcio; install it with: pip install "actorgraph[grpc]"'
+        ) from None
+    import asyncio
+
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        raise GraphError("gRPC runs in asyncio; call this inside of a running loop of it") from None
+    most = max((model.config.max_request_bytes for model in server.models), default=64 << 20)
+    limits = {
+        "grpc.so_reuseport": 0,
+        "grpc.max_receive_message_length": min(most + _ENVELOPE, (1 << 31) - 1),
+        "grpc.max_send_message_length": -1,
+        # Beyond some thousand gRPC ends calls as if the client had cancelled them; models say why.
+        "grpc.server.max_pending_requests": _PENDING,
+        "grpc.server.max_pending_requests_hard_limit": _PENDING,
+    }
+    found = aio.server(options=list((limits | dict(options)).items()))
+    found.add_generic_rpc_handlers(_Calls(server, admit, repository_token).handlers())
+    return found
+
+
+class _Calls:
+    """The calls of both services, by their names."""
+
+    def __init__(
+        self, server: Server, admit: Callable[[Context], object] | None, token: str | None
+    ) -> None:
+        self._server, self._admit, self._token = server, admit, token
+
+    def handlers(self) -> list[Any]:
+        """Return the handlers of gRPC."""
+        import grpc
+
+        return [
+            grpc.method_handlers_generic_handler(
+                service, {one.name: self._handler(one) for one in methods(service)}
+            )
+            for service in (_INFERENCE, _HEALTH)
+        ]
+
+    def _handler(self, method: Any) -> Any:
+        import grpc
+
+        asked = message(method.input_type.full_name)
+        answered = message(method.output_type.full_name)
+        codec = {
+            "request_deserializer": asked.FromString,
+            "response_serializer": answered.SerializeToString,
+        }
+        if method.name == "ModelStreamInfer":
+            return grpc.stream_stream_rpc_method_handler(partial(self._stream, answered), **codec)
+        if method.name == "Watch":
+            return grpc.unary_stream_rpc_method_handler(partial(self._watch, answered), **codec)
+        calls: dict[str, Callable[[Any, Context], Awaitable[Mapping[str, Any]]]] = {
+            "ServerLive": self._live,
+            "ServerReady": self._ready,
+            "ModelReady": self._model_ready,
+            "ServerMetadata": self._metadata,
+            "ModelMetadata": self._model_metadata,
+            "ModelConfig": self._config,
+            "ModelStatistics": self._statistics,
+            "RepositoryIndex": self._index,
+            "RepositoryModelLoad": self._load,
+            "RepositoryModelUnload": self._unload,
+            "Check": self._check,
+        }
+        call = self._infer if method.name == "ModelInfer" else _told(answered, calls[method.name])
+        return grpc.unary_unary_rpc_method_handler(partial(_answered, call), **codec)
+
+    # -- what is told ---------------------------------------------------------------------------
+
+    async def _live(self, request: Any, context: Context) -> Mapping[str, Any]:
+        return {"live": True}
+
+    async def _ready(self, request: Any, context: Context) -> Mapping[str, Any]:
+        return {"ready": self._server.ready}
+
+    async def _model_ready(self, request: Any, context: Context) -> Mapping[str, Any]:
+        return {"ready": self._server.ready and self._model(request).ready}
+
+    async def _metadata(self, request: Any, context: Context) -> Mapping[str, Any]:
+        return about.extensions(self._token is not None)
+
+    async def _model_metadata(self, request: Any, context: Context) -> Mapping[str, Any]:
+        model = self._model(request)
+        versions = [request.version] if request.version else self._server.versions(request.name)
+        return protocol.metadata(model, versions)
+
+    async def _config(self, request: Any, context: Context) -> Mapping[str, Any]:
+        return {"config": about.configuration(self._model(request))}
+
+    async def _statistics(self, request: Any, context: Context) -> Mapping[str, Any]:
+        models = [self._model(request)] if request.name else self._server.models
+        return about.statistics(models)
+
+    def _model(self, request: Any) -> ServedModel:
+        return self._server.model(request.name, request.version or None)
+
+    # -- models that come and go ----------------------------------------------------------------
+
+    async def _index(self, request: Any, context: Context) -> Mapping[str, Any]:
+        self._check_token(context)
+        found = self._server.index()
+        return {"models": [one for one in found if one["state"] == "READY" or not request.ready]}
+
+    async def _load(self, request: Any, context: Context) -> Mapping[str, Any]:
+        self._check_token(context)
+        await self._server.load(request.model_name)
+        return {}
+
+    async def _unload(self, request: Any, context: Context) -> Mapping[str, Any]:
+        self._check_token(context)
+        await self._server.unload(request.model_name)
+        return {}
+
+    def _check_token(self, context: Context) -> None:
+        if self._token is None:
+            raise Unsupported("models come and go here with a repository_token= only")
+        shown = dict(context.invocation_metadata() or ()).get("authorization")
+        check_token(shown.encode() if isinstance(shown, str) else shown, self._token)
+
+    # -- health ---------------------------------------------------------------------------------
+
+    async def _check(self, request: Any, context: Context) -> Mapping[str, Any]:
+        status = self._health(request.service)
+        if status == "SERVICE_UNKNOWN":
+            raise ModelNotFound(f"there is no service or model {request.service!r}")
+        return {"status": status}
+
+    async def _watch(self, answer: Any, request: Any, context: Context) -> AsyncIterator[Any]:
+        last = None
+        while True:
+            status = self._health(request.service)
+            if status != last:
+                yield answer(status=status)
+            last = status
+            if self._server.draining:  # it is told, and must not hold the server's end
+                return
+            await anyio.sleep(_WATCH_S)
+
+    def _health(self, service: str) -> str:
+        serves = self._server.ready
+        if service not in ("", _INFERENCE):
+            if not any(model.name == service for model in self._server.models):
+                return "SERVICE_UNKNOWN"
+            serves = serves and self._server.model(service).ready
+        return "SERVING" if serves else "NOT_SERVING"
+
+    # -- inference ------------------------------------------------------------------------------
+
+    async def _infer(self, request: Any, context: Context) -> Any:
+        from asyncio import shield
+
+        with logged("grpc") as told:
+            model, asked, options = self._asked(request, context)
+            told |= {
+                "model": model.name,
+                "version": model.version,
+                "request_id": options["request_id"],
+            }
+            call = model.infer(asked.inputs, **options)
+            stays = model.config.on_disconnect == "ignore"
+            with _parent(model, context):
+                results = await (shield(call) if stays else call)
+        return _response(model, asked, results, raw=bool(request.raw_input_contents))
+
+    async def _stream(
+        self, answer: Any, requests: AsyncIterator[Any], context: Context
+    ) -> AsyncIterator[Any]:
+        """Answer requests one after another; an error is an answer, and ends only its request."""
+        async for request in requests:
+            try:
+                with logged("grpc") as told:
+                    async with aclosing(self._steps(request, context, told)) as steps:
+                        async for part in steps:
+                            yield answer(infer_response=part)
+            except GraphError as error:
+                yield answer(error_message=str(error), infer_response={"id": request.id})
+
+    async def _steps(
+        self, request: Any, context: Context, told: dict[str, Any]
+    ) -> AsyncGenerator[Any]:
+        model, asked, options = self._asked(request, context)
+        told |= {"model": model.name, "version": model.version, "request_id": options["request_id"]}
+        options["max_steps"] = asked.parameters.get("max_steps")
+        raw = bool(request.raw_input_contents)
+        async with aclosing(model.stream(asked.inputs, **options)) as parts:
+            while True:
+                with _parent(model, context):
+                    part = await anext(parts, None)
+                if part is None:
+                    break
+                yield _response(model, asked, part, raw=raw)
+        if asked.parameters.get("triton_enable_empty_final_response"):
+            yield _final(model, asked)
+
+    def _asked(
+        self, request: Any, context: Context
+    ) -> tuple[ServedModel, protocol.Asked, dict[str, Any]]:
+        """Return what is asked, of which model, and the keywords of `ServedModel.infer`."""
+        if self._admit is not None:
+            self._admit(context)
+        if not self._server.accepting:
+            raise NotReady("the server takes no requests: it is starting or stopping")
+        model = self._server.model(request.model_name, request.model_version or None)
+        asked = _read(model, request)
+        return model, asked, asked.keywords(context.time_remaining(), request_id=None)
+
+
+def _told(
+    answer: Any, call: Callable[[Any, Context], Awaitable[Mapping[str, Any]]]
+) -> Callable[[Any, Context], Awaitable[Any]]:
+    """Return a call that gives a message for the object that `call` gives, as JSON has it."""
+    from google.protobuf.json_format import ParseDict
+
+    async def told(request: Any, context: Context) -> Any:
+        return ParseDict(await call(request, context), answer())
+
+    return told
+
+
+async def _answered(
+    call: Callable[[Any, Context], Awaitable[Any]], request: Any, context: Context
+) -> Any:
+    """Return the answer of a call, or end it with the status of what was raised."""
+    import grpc
+
+    try:
+        return await call(request, context)
+    except GraphError as error:
+        code = "NODE_ERROR" if isinstance(error, NodeError) else "INTERNAL"
+        more: list[tuple[str, str | bytes]] = []
+        if isinstance(error, ServingError):
+            code = error.code
+            if error.retry_after_s is not None:
+                more.append(("grpc-retry-pushback-ms", str(error.retry_after_s * 1000)))
+        elif isinstance(error, NodeError):
+            more.append(("actorgraph-node-bin", error.node.encode()))
+        more.append(("actorgraph-code", code))
+        status = _STATUS.get(code, code)
+        found = getattr(grpc.StatusCode, status, grpc.StatusCode.INTERNAL)
+        await context.abort(found, str(error), tuple(more))
+    except Exception:
+        logging.getLogger("actorgraph").exception("a request could not be answered")
+        await context.abort(grpc.StatusCode.INTERNAL, "internal error")
+
+
+def _parent(model: ServedModel, context: Context) -> AbstractContextManager[None]:
+    """Return the context of what the client traces, where the model is traced."""
+    if model.config.tracing == "off":
+        return nullcontext()
+    metadata = context.invocation_metadata() or ()
+    return remote_parent({key: value for key, value in metadata if isinstance(value, str)})
+
+
+def _parameters(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of a map of `InferParameter`."""
+    kinds = {name: value.WhichOneof("parameter_choice") for name, value in given.items()}
+    return {name: getattr(given[name], kind) for name, kind in kinds.items() if kind is not None}
+
+
+def _read(model: ServedModel, request: Any) -> protocol.Asked:
+    raw = list(request.raw_input_contents)
+    if raw and len(raw) != len(request.inputs):
+        raise InvalidInput(
+            f"raw_input_contents are of all inputs or of none: there are {len(raw)} of them, and "
+            f"{len(request.inputs)} inputs"
+        )
+    given = {
+        "id": request.id or None,
+        "parameters": _parameters(request.parameters),
+        "inputs": [
+            {
+                "name": one.name, "datatype": one.datatype, "shape": list(one.shape),
+                "data": raw[index] if raw else one.contents,
+            }
+            for index, one in enumerate(request.inputs)
+        ],
+        "outputs": [
+            {"name": one.name, "parameters": _parameters(one.parameters)}
+            for one in request.outputs
+        ],
+    }  # fmt: skip
+    return protocol.understood(model, given, _array)
+
+
+def _array(name: str, tensor: Mapping[str, Any], dtype: protocol.Dtype, shape: list[int]) -> Array:
+    data, datatype = tensor["data"], tensor["datatype"]
+    if isinstance(data, bytes):
+        return protocol.from_bytes(name, data, dtype, shape)
+    field = _CONTENTS.get(datatype)
+    if field is None:
+        raise InvalidInput(f"input {name!r} is {datatype}, which comes in raw_input_contents only")
+    return protocol.fitting(name, np.array(getattr(data, field)), dtype, shape)
+
+
+def _response(
+    model: ServedModel, asked: protocol.Asked, results: Mapping[str, Array], *, raw: bool
+) -> Any:
+    """Return the results as a message: raw where the inputs were, or some datatype has no other."""
+    found = message("inference.ModelInferResponse")(
+        model_name=model.name, model_version=model.version, id=asked.identity or ""
+    )
+    arrays = [results[name] for name in asked.outputs]
+    types = [protocol.datatype_of(name, results[name].dtype) for name in asked.outputs]
+    raw = raw or any(datatype not in _CONTENTS for datatype in types)
+    for name, array, datatype in zip(asked.outputs, arrays, types, strict=True):
+        told = found.outputs.add(name=name, datatype=datatype, shape=array.shape)
+        if raw:
+            found.raw_output_contents.append(protocol.little(array).tobytes())
+        else:
+            getattr(told.contents, _CONTENTS[datatype]).extend(array.ravel().tolist())
+    return found
+
+
+def _final(model: ServedModel, asked: protocol.Asked) -> Any:
+    found = message("inference.ModelInferResponse")(
+        model_name=model.name, model_version=model.version, id=asked.identity or ""
+    )
+    found.parameters["triton_final_response"].bool_param = True
+    return found
