@@ -324,10 +324,7 @@ class Machine(Lifetime, ABC):
         run = self._prepare(feeds, backward, tangents, priority, run_number, host=host, fetch=fetch)
         self._refuse_without_loop(run, looped=looped)
         small = looped and run.plan.compiled.waits and self._small(run)
-        on_loop = self._launch(run, timeout_s, looped=small)
-        if on_loop is not None:
-            on_loop.begin()
-        return run
+        return self._begin(run, timeout_s, looped=small)
 
     def compile_step(self, solver: AbstractSolver[Any], *, check: Check | None = None) -> Step:
         """Return a function ``step(feeds) -> Run`` that trains: gradients and update in one call.

@@ -23,6 +23,9 @@ _TRIES = 8
 MEMORIES_KEPT = 4
 """Of so many bindings the buffers are kept: a batch, the rest of the batches, and their kind."""
 
+_SMALL_BYTES = 256 * 1024
+"""Buffers up to this size are kept with their binding: batches of requests have many sizes."""
+
 
 class Inline:
     """A mode as a function of the values of its leaves, made where it is needed first.
@@ -93,20 +96,25 @@ class Inline:
         compiled, symbols = self._compiled, binding.symbols
         kernels = [compiled.kernel(node, symbols) for node in steps]
         fixed = [compiled.device.to_device(node.attrs["value"]) for node in program.constants]
+        buffers: list[Any] = [None] * len(buffered)
+        if in_buffers:
+            from actorgraph.memory.packing import assign
+
+            laid = assign(steps, list(compiled.result_of), buffered, symbols)
+            if laid.total_bytes > _SMALL_BYTES:
+                self._keep_memory(binding)
+            buffers = laid.arrays(steps, symbols)
+        made: Direct = program.make(*kernels, *fixed, *buffers)
+        return made
+
+    def _keep_memory(self, binding: Binding) -> None:
+        """Keep the functions of a binding, whose buffers are large, and few others such."""
         with THIS.making:
             if all(other is not binding for other in self._with_memory):
                 self._with_memory.append(binding)
                 for other in self._with_memory[:-MEMORIES_KEPT]:
                     other.direct = {}
                 del self._with_memory[:-MEMORIES_KEPT]
-        buffers: list[Any] = [None] * len(buffered)
-        if in_buffers:
-            from actorgraph.memory.packing import assign
-
-            results = list(compiled.result_of)
-            buffers = assign(steps, results, buffered, symbols).arrays(steps, symbols)
-        made: Direct = program.make(*kernels, *fixed, *buffers)
-        return made
 
     def _lower(self, symbols: Mapping[str, int]) -> Program:
         """Return the program, which is set last: other threads look for it without a lock."""

@@ -208,6 +208,13 @@ class Lifetime:
             core.give_up()  # Ctrl-C: the run may have come into its network in part
             raise
 
+    def _begin(self, run: Run, timeout_s: float | None = None, *, looped: bool) -> Run:
+        """Start a run, on the loop whose code is running where it is `looped`, and return it."""
+        on_loop = self._launch(run, timeout_s, looped=looped)
+        if on_loop is not None:
+            on_loop.begin()
+        return run
+
     async def _run_awaited(self, run: Run, timeout_s: float | None, *, looped: bool) -> Run:
         """Run to the end while the calling task waits."""
         on_loop = self._launch(run, timeout_s, looped=looped)

@@ -41,7 +41,7 @@ from actorgraph.types import UnboundDim
 
 __all__ = ["Plan"]
 
-_BINDINGS_KEPT = 32  # twice what `Repeats` keeps
+_BINDINGS_KEPT = 128  # twice what `Repeats` keeps
 
 
 class Plan:
@@ -109,7 +109,7 @@ class Plan:
         self.name: str = compiled.mode.kind
         self.network: Callable[..., Any] | None = None
         self.note = ""
-        self.repeats = Repeats(compiled.inputs)
+        self.repeats = Repeats[Binding]((node.name, node.dtype) for node in compiled.inputs)
         self.latest: Binding | None = None
         self._bindings: OrderedDict[tuple[tuple[str, int], ...], Binding] = OrderedDict()
         self._in_sequence: Plan | None = None

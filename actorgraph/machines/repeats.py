@@ -6,42 +6,39 @@ that have passed once pass again: a look of 0.4 us instead of 2.2 for one feed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias, final
+from collections.abc import Iterable, Sequence
+from typing import Any, Generic, TypeAlias, TypeVar, final
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from actorgraph.graph import Node
-    from actorgraph.machines.binding import Binding
-
 __all__ = ["Repeats"]
 
-_KEPT = 16
+_KEPT = 64
 """Half of what a plan keeps: who is found here tells the plan nothing, so all ask it again now and
 then, and sizes in use do not become its oldest."""
 
+_T = TypeVar("_T")
 Array: TypeAlias = np.ndarray[Any, Any]
 
 
 @final
-class Repeats:
-    """The bindings of feeds that have passed all checks, by their shapes.
+class Repeats(Generic[_T]):
+    """What follows from feeds that have passed all checks, such as a `Binding`, by their shapes.
 
     Parameters
     ----------
-    inputs : sequence of Node
+    inputs : iterable of (str, dtype)
         What is fed, in order.
     """
 
     __slots__ = ("_known", "_wanted")
 
-    def __init__(self, inputs: Sequence[Node]) -> None:
-        self._wanted = [(node.name, node.dtype) for node in inputs]
-        self._known: dict[tuple[tuple[int, ...], ...], Binding] = {}
+    def __init__(self, inputs: Iterable[tuple[str, np.dtype[Any]]]) -> None:
+        self._wanted = list(inputs)
+        self._known: dict[tuple[tuple[int, ...], ...], _T] = {}
 
-    def find(self, feeds: Any) -> tuple[list[Array], Binding, bool] | None:
-        """Return the arrays in order, their binding and True, or None for anything unusual.
+    def find(self, feeds: Any) -> tuple[list[Array], _T, bool] | None:
+        """Return the arrays in order, what follows and True, or None for anything unusual.
 
         Usual is a dict of names with C-contiguous arrays of the nodes' own dtypes.
         """
@@ -59,11 +56,11 @@ class Repeats:
                 return None
             arrays.append(array)
             shapes.append(array.shape)
-        binding = self._known.get(tuple(shapes))
-        return None if binding is None else (arrays, binding, True)
+        found = self._known.get(tuple(shapes))
+        return None if found is None else (arrays, found, True)
 
-    def keep(self, arrays: Sequence[Array], binding: Binding) -> None:
+    def keep(self, arrays: Sequence[Array], found: _T) -> None:
         """Remember arrays that have passed, in order."""
         if len(self._known) >= _KEPT:
             self._known.clear()
-        self._known[tuple([array.shape for array in arrays])] = binding
+        self._known[tuple([array.shape for array in arrays])] = found

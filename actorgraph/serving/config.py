@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from actorgraph.errors import near_names, shown, text_of
 from actorgraph.options import choice, positive, seconds, several, text, whole
+from actorgraph.serving.errors import InvalidInput
 
 __all__ = ["Config", "ConfigFile", "ConfigLayers"]
+
+_T = TypeVar("_T")
 
 ConfigFile: TypeAlias = "str | os.PathLike[str] | Mapping[str, Any]"
 """The path of a TOML file, or what stands in one."""
@@ -45,6 +48,9 @@ class Config:
         None for the longest of each batch.
     max_concurrent_batches : int, optional
         Runs at once; default 1 with batching, else the machine's `max_in_flight`.
+    in_place_s : float
+        Runs that take less are computed in the thread of the event loop, which waits for them; 0
+        for none.  Those with ops of users never are.
     priority_levels, default_priority : int
         Levels count from 1, the most urgent.
     on_disconnect : "cancel" or "ignore"
@@ -74,6 +80,7 @@ class Config:
     batch_by: str | None = None
     buckets: tuple[int, ...] = ()
     max_concurrent_batches: int | None = None
+    in_place_s: float = 0.001
     priority_levels: int = 1
     default_priority: int = 1
     on_disconnect: str = "cancel"
@@ -87,7 +94,7 @@ class Config:
             "max_inflight", "max_batch_size", "priority_levels", "default_priority", "max_steps",
         ):  # fmt: skip
             positive(name, getattr(self, name))
-        for name in ("request_timeout_s", "batch_wait_s", "shutdown_grace_s"):
+        for name in ("request_timeout_s", "batch_wait_s", "in_place_s", "shutdown_grace_s"):
             seconds(name, getattr(self, name))
         for name in ("max_queued", "warmup"):
             if whole(name, getattr(self, name)) < 0:
@@ -109,6 +116,37 @@ class Config:
                 f"default_priority is {self.default_priority}, but there are only "
                 f"{self.priority_levels} priority_levels"
             )
+
+    # -- what requests ask for, within the bounds -----------------------------------------------
+
+    def limit_s(self, deadline_s: float | None) -> float:
+        """Return the seconds that a request has."""
+        if deadline_s is None:
+            return self.request_timeout_s
+        return min(self.request_timeout_s, _asked(seconds, "deadline_s", deadline_s))
+
+    def level(self, priority: int) -> int:
+        """Return the level of priority of a request."""
+        level = _asked(whole, "priority", priority) or self.default_priority
+        if not 1 <= level <= self.priority_levels:
+            raise InvalidInput(
+                f"priority is {shown(priority)}, but the model has the levels 1 to "
+                f"{self.priority_levels}, and 0 for its default"
+            )
+        return level
+
+    def steps(self, max_steps: int | None) -> int:
+        """Return the most steps of a stream."""
+        if max_steps is None:
+            return self.max_steps
+        return min(self.max_steps, _asked(positive, "max_steps", max_steps))
+
+
+def _asked(check: Callable[[str, Any], _T], name: str, value: Any) -> _T:
+    try:
+        return check(name, value)
+    except ValueError as error:
+        raise InvalidInput(str(error)) from None
 
 
 _KINDS = {field.name: str(field.type).removesuffix(" | None") for field in fields(Config)}

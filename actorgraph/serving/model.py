@@ -1,13 +1,14 @@
 """`ServedModel`: admission, batching and answers of one served graph.
 
-A model has no task and no thread of its own.  What may change when a request comes, ends or has
-waited long enough is looked at there and then: batches are formed under a lock, started where one
-of their requests waits (on its event loop, or in its thread), and belong to nobody, so that a
-client who leaves takes nobody with him.  Each request looks after its own times.
+A model has no task and no thread of its own.  Whoever brings a request asks for a look at the queue
+at his desk, which is his event loop or thread; who looks starts what can be started, in batches of
+all that has come until then.  Brief runs are computed there and then, others by workers; the worker
+that has ended one starts the next.  Batches belong to nobody, so that a client who leaves takes
+nobody with him.  Each desk looks after the times of its own requests.
 
 - A request that has not left is in the queue or in one batch, and gets one answer.
-- Whenever a run may start and requests wait, a look has been asked of one who waits; who leaves
-  passes it on.
+- Whenever a run may start and requests wait, a look has been asked of a desk where one waits; who
+  leaves passes it on.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ from __future__ import annotations
 import threading
 from bisect import insort
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextvars import copy_context
 from functools import partial
 from itertools import count
+from math import inf
 from operator import attrgetter
 from queue import Empty, SimpleQueue
 from time import monotonic
@@ -29,12 +32,13 @@ from actorgraph.errors import (
     MachineClosedError,
     NodeError,
     RunCancelled,
-    shown,
 )
 from actorgraph.machines import Machine
+from actorgraph.machines.brief import start_or_compute
 from actorgraph.machines.event_loops import loop_notifier
-from actorgraph.options import positive, seconds, whole
+from actorgraph.machines.step import SYNC_US
 from actorgraph.serving.config import Config
+from actorgraph.serving.desks import Desk, Desks
 from actorgraph.serving.errors import (
     DeadlineExceeded,
     InvalidInput,
@@ -50,6 +54,12 @@ from actorgraph.serving.statistics import Statistics
 __all__ = ["ServedModel"]
 
 _ORDER = attrgetter("order")
+
+_TURN_S = 0.001
+"""How long a look computes at most before others of its loop have their turn."""
+
+_GLANCE_S = 1.0
+"""Seconds after which a blocked thread looks by itself: Ctrl-C just before it waits counts then."""
 
 
 @final
@@ -97,7 +107,7 @@ class ServedModel:
         self._most_runs = config.max_concurrent_batches or runs
         self._lock = threading.Lock()
         self._numbers = count()
-        self._again: list[Request] = []  # whose batch has failed
+        self._desks = Desks(config.in_place_s * 1e6)
         self._queue: list[Request] = []
         self._batches: set[RequestBatch] = set()
         self._inflight = self._streams = 0
@@ -152,17 +162,18 @@ class ServedModel:
         request_id: str | None,
         continues: bool = False,
     ) -> dict[str, Array]:
-        event = anyio.Event()
-        request = self._request(inputs, deadline_s, priority, loop_notifier(), event.set)
-        request.continues = continues
+        desk = self._desks.here()
+        request = self._admitted(desk, inputs, deadline_s, priority, request_id, continues)
         try:
-            self._admit(request)
-            while request.answer is None:
-                with anyio.move_on_after(request.left_s()):
-                    await event.wait()
-                self._look_after(request)
+            if not desk.asked:
+                desk.asked = True
+                desk.soon(partial(self._look, desk))
+            self._set_alarm(desk, request)
+            assert request.bell is not None
+            await request.bell
         finally:
-            self._leave(request)
+            if type(request.answer) is not dict:
+                self._leave(request)
         return self._told(request, request_id)
 
     async def stream(
@@ -197,7 +208,8 @@ class ServedModel:
         InvalidInput, PayloadTooLarge, Overloaded, NotReady, DeadlineExceeded, NodeError
             As of `infer`, at the step that it happens to.
         """
-        steps, until = self._steps(max_steps), monotonic() + self._limit_s(deadline_s)
+        steps = self.config.steps(max_steps) if self.signature.feedback else 1
+        until = monotonic() + self.config.limit_s(deadline_s)
         with self._lock:
             if self._streams >= self.config.max_inflight:
                 raise Overloaded(
@@ -242,20 +254,16 @@ class ServedModel:
                 )
             )  # fmt: skip
         calls: SimpleQueue[Callable[[], object]] = SimpleQueue()
-
-        def host(function: Callable[[], object]) -> bool:
-            calls.put(function)
-            return True
-
-        request = self._request(inputs, deadline_s, priority, host, _nothing)
+        desk = Desk.of_thread(SYNC_US if self.config.in_place_s else 0.0, calls)
+        request = self._admitted(desk, inputs, deadline_s, priority, request_id)
         try:
-            self._admit(request)
+            self._look(desk)
             while request.answer is None:
                 try:
-                    calls.get(timeout=min(request.left_s(), threading.TIMEOUT_MAX))()
+                    left_s = max(0.0, request.looks_at(now := monotonic()) - now)
+                    calls.get(timeout=min(left_s, _GLANCE_S))()
                 except Empty:
-                    pass
-                self._look_after(request)
+                    self._look_at_clock(desk)
         finally:
             self._leave(request)
         return self._told(request, request_id)
@@ -275,7 +283,7 @@ class ServedModel:
     @property
     def queued(self) -> int:
         """How many requests wait."""
-        return len(self._queue) + len(self._again)
+        return len(self._queue)
 
     @property
     def inflight(self) -> int:
@@ -307,10 +315,10 @@ class ServedModel:
         """Take no more requests, and answer those that were taken with `NotReady`."""
         with self._lock:
             self._stopping = self._stopped = True
-            ended = [*self._again, *self._queue]
+            ended = [*self._queue]
             for batch in self._batches:
                 ended += batch.members
-            self._again, self._queue = [], []
+            self._queue = []
         why = f"model {self.name!r} was stopped before the request had ended"
         for request in ended:
             self._answer(request, NotReady(why))
@@ -330,111 +338,137 @@ class ServedModel:
 
     # -- admission ------------------------------------------------------------------------------
 
-    def _request(
+    def _admitted(
         self,
+        desk: Desk,
         inputs: Mapping[Any, Any],
         deadline_s: float | None,
         priority: int,
-        host: Callable[[Callable[[], object]], object],
-        wake: Callable[[], object],
+        request_id: str | None,
+        continues: bool = False,
     ) -> Request:
-        """Check everything that a request brings, and make it."""
-        config = self.config
-        limit_s = self._limit_s(deadline_s)
+        """Return a request that waits from now on, after all that it brings was checked.
+
+        Raises
+        ------
+        InvalidInput, PayloadTooLarge, Overloaded, NotReady
+            It is refused.
+        """
         try:
-            level = whole("priority", priority) or config.default_priority
-        except ValueError as error:
-            raise InvalidInput(str(error)) from None
-        if not 1 <= level <= config.priority_levels:
-            raise InvalidInput(
-                f"priority is {shown(priority)}, but model {self.name!r} has the levels 1 to "
-                f"{config.priority_levels}, and 0 for its default"
-            )
-        arrays = self.signature.arrays(inputs)
-        size = sum(array.nbytes for array in arrays.values())
+            if not continues and self.config.overflow == "reject":
+                self._check_room()
+            request = self._request(desk, inputs, deadline_s, priority, continues)
+            with self._lock:
+                if self._stopped if continues else self._stopping:
+                    raise NotReady(f"model {self.name!r} takes no more requests: it is stopping")
+                shed = None if continues else self._shed()
+                insort(self._queue, request, key=_ORDER)
+        except (NotReady, Overloaded) as error:
+            with self._lock:
+                self.statistics.answered("rejected", 0.0)
+            self._note(error, request_id)
+            raise
+        if shed is not None:
+            self._answer(shed, self._overload())
+        return request
+
+    def _request(
+        self,
+        desk: Desk,
+        inputs: Mapping[Any, Any],
+        deadline_s: float | None,
+        priority: int,
+        continues: bool,
+    ) -> Request:
+        config = self.config
+        limit_s, level = config.limit_s(deadline_s), config.level(priority)
+        arrays, rows, kind = self.signature.read(inputs)
+        size = sum([array.nbytes for array in arrays.values()])
         if size > config.max_request_bytes:
             raise PayloadTooLarge(
                 f"the inputs have {size:,} bytes, more than the {config.max_request_bytes:,} that "
                 f"model {self.name!r} takes (max_request_bytes)"
             )
         now = monotonic()
+        due = now + min(config.batch_wait_s, limit_s / 2) if config.batch_wait_s else now
         return Request(
-            arrays, self.signature.rows(arrays), self.signature.kind(arrays),
-            order=(level, next(self._numbers)), born=now,
-            due=now + min(config.batch_wait_s, limit_s / 2), until=now + limit_s, host=host,
-            wake=wake,
+            arrays, rows, kind, (level, next(self._numbers)), now, due, now + limit_s, desk,
+            desk.bell(), copy_context() if self.signature.own else None, continues,
         )  # fmt: skip
 
-    def _limit_s(self, deadline_s: float | None) -> float:
-        limit_s = self.config.request_timeout_s
-        if deadline_s is None:
-            return limit_s
-        try:
-            return min(limit_s, seconds("deadline_s", deadline_s))
-        except ValueError as error:
-            raise InvalidInput(str(error)) from None
+    def _is_full(self) -> bool:
+        """Return whether a request more would have to wait behind as many as may wait."""
+        config = self.config
+        runs = (self._most_runs - len(self._batches)) * config.max_batch_size
+        startable = max(0, min(runs, config.max_inflight - self._inflight))
+        return len(self._queue) >= config.max_queued + startable
 
-    def _steps(self, max_steps: int | None) -> int:
-        if not self.signature.feedback:
-            return 1
-        if max_steps is None:
-            return self.config.max_steps
-        try:
-            return min(self.config.max_steps, positive("max_steps", max_steps))
-        except ValueError as error:
-            raise InvalidInput(str(error)) from None
+    def _check_room(self) -> None:
+        """Refuse a request too many, before anything is made of it."""
+        if self._is_full():
+            raise self._overload()
 
-    def _admit(self, request: Request) -> None:
-        """Take the request, start what can be started, and refuse one too many."""
-        with self._lock:
-            stopping = self._stopped if request.continues else self._stopping
-            if not stopping:
-                insort(self._queue, request, key=_ORDER)
-        if stopping:
-            why = f"model {self.name!r} takes no more requests: it is stopping"
-            self._answer(request, NotReady(why))
-            return
-        self._dispatch()
-        if self.config.overflow == "wait" or request.continues:
-            return
-        with self._lock:
-            if request not in self._queue or len(self._queue) <= self.config.max_queued:
-                return
-            shed = request
-            if self.config.overflow == "shed_oldest":
-                new = [one for one in self._queue if not one.continues]
-                shed = next(one for one in new if one.order[0] == new[-1].order[0])
-            self._queue.remove(shed)
-        self._answer(
-            shed,
-            Overloaded(
-                f"model {self.name!r} has {self.config.max_queued} requests waiting and "
-                f"{self._inflight} running, which is all it takes (max_queued); ask again later"
-            ),
+    def _shed(self) -> Request | None:
+        """Take the oldest of the least urgent requests out of a queue that is full."""
+        if self.config.overflow != "shed_oldest" or not self._is_full():
+            return None
+        new = [one for one in self._queue if not one.continues]
+        shed = next((one for one in new if one.order[0] == new[-1].order[0]), None)
+        if shed is None:
+            raise self._overload()
+        self._queue.remove(shed)
+        return shed
+
+    def _overload(self) -> Overloaded:
+        return Overloaded(
+            f"model {self.name!r} has {self.config.max_queued} requests waiting and "
+            f"{self._inflight} running, which is all it takes (max_queued); ask again later"
         )
 
-    def _look_after(self, request: Request) -> None:
-        """Do what the time asks for, in the place where the request waits."""
-        if request.answer is not None:
-            return
+    # -- time -----------------------------------------------------------------------------------
+
+    def _set_alarm(self, desk: Desk, request: Request) -> None:
+        """Have the time looked at when the request wants it, unless that is done before."""
         now = monotonic()
-        if now >= request.until:
-            at = "it was running" if request.batch is not None else "it was waiting for a run"
-            self._answer(request, DeadlineExceeded(f"the deadline is over: {at}"))
-        elif request.batch is None and now >= request.due:
-            self._dispatch()
+        at = request.looks_at(now)
+        if at < desk.alarm:
+            desk.alarm = at
+            desk.later(at - now, partial(self._ring, desk, at))
+
+    def _ring(self, desk: Desk, at: float) -> None:
+        if desk.alarm == at:  # else an earlier one was set in its place
+            desk.alarm = inf
+            self._look_at_clock(desk)
+
+    def _look_at_clock(self, desk: Desk) -> None:
+        """Answer the requests of a desk whose time is up, and look for a batch that is due."""
+        now = monotonic()
+        with self._lock:
+            waiting = [one for one in self._queue if one.desk is desk]
+            running = [one for batch in self._batches for one in batch.members if one.desk is desk]
+        for one in waiting + running:
+            if one.answer is None and now >= one.until:
+                at = "it was running" if one.batch is not None else "it was waiting for a run"
+                self._answer(one, DeadlineExceeded(f"the deadline is over: {at}"))
+        if any(one.due <= now for one in waiting):
+            self._look(desk)
+        for one in waiting + running:
+            if one.answer is None:
+                self._set_alarm(desk, one)
+
+    # -- answers --------------------------------------------------------------------------------
 
     def _leave(self, request: Request) -> None:
         """Forget a request whose caller goes, with an answer or without."""
         self._answer(request, RunCancelled("the request was cancelled"))
         with self._lock:
-            for line in (self._queue, self._again):
-                if request in line:
-                    line.remove(request)
+            if request.batch is None and request in self._queue:
+                self._queue.remove(request)
             batch = request.batch
             running = batch in self._batches
         if running and batch is not None and batch.run is not None and batch.abandoned:
             batch.run.cancel()
+        request.desk.asked = False  # a thread that goes does not look any more
         self._advance()
 
     def _answer(self, request: Request, answer: Answer) -> None:
@@ -444,57 +478,71 @@ class ServedModel:
                 return
             request.answer = answer
             self.statistics.answered(_outcome(answer), monotonic() - request.born)
-        request.host(request.wake)
+        request.desk.call(partial(request.desk.ring, request.bell))
 
     def _told(self, request: Request, request_id: str | None) -> dict[str, Array]:
         answer = request.answer
         if isinstance(answer, dict):
             return answer
         assert answer is not None
-        if request_id is not None:
-            answer.add_note(f"request {request_id}")
+        self._note(answer, request_id)
         raise answer
+
+    def _note(self, error: BaseException, request_id: str | None) -> None:
+        if request_id is not None:
+            error.add_note(f"request {request_id}")
 
     # -- batches --------------------------------------------------------------------------------
 
     def _advance(self) -> None:
-        """Have somebody who waits look whether a run can start; tell who waits for the end."""
+        """Have a desk look where a run can start; tell who waits for the end."""
         with self._lock:
-            waiting = [*self._again, *self._queue] if self._has_room() else []
+            desks = dict.fromkeys([one.desk for one in self._queue]) if self._has_room() else {}
             idle: list[Callable[[], object]] = []
-            streams = self._streams and not self._stopped
-            if not (self._batches or self._queue or self._again or streams):
+            if self._idle and not self._is_busy():
                 idle, self._idle = self._idle, []
-        for request in waiting:
-            if request.host(self._dispatch):
+        for desk in desks:
+            if desk.asked:
+                break
+            desk.asked = True
+            if desk.call(partial(self._look, desk)):
                 break
         for tell in idle:
             tell()
+
+    def _is_busy(self) -> bool:
+        streams = self._streams and not self._stopped
+        return bool(self._batches or self._queue or streams)
 
     def _has_room(self) -> bool:
         runs = len(self._batches)
         return runs < self._most_runs and self._inflight < self.config.max_inflight
 
-    def _dispatch(self) -> None:
-        """Start what can be started; called where one of the requests waits."""
+    def _look(self, desk: Desk | None) -> None:
+        """Start what can be started: at a desk, or without one in a worker that has ended a run."""
+        if desk is not None:
+            desk.asked = False
+        until = 0.0
         while (batch := self._next_batch()) is not None:
-            self._start(batch)
+            until = until or batch.formed + _TURN_S
+            self._start(batch, desk)
+            if batch.run is not None and batch.run.done and monotonic() > until:
+                self._advance()
+                return
 
     def _next_batch(self) -> RequestBatch | None:
         with self._lock:
-            if not self._has_room():
+            if not self._queue or not self._has_room():
                 return None
             now = monotonic()
-            # Who is late is told so by himself, and must not cost a run.
-            members = [one for one in self._again if one.until > now][:1]
-            if not members:
-                queue = [one for one in self._queue if one.until > now]
-                members = chosen(queue, self.config.max_batch_size, now)
-                members = members[: self.config.max_inflight - self._inflight]
+            members = chosen(self._queue, self.config.max_batch_size, now)
+            members = members[: self.config.max_inflight - self._inflight]
             if not members:
                 return None
-            for line in (self._again, self._queue):
-                line[:] = [one for one in line if one not in members]
+            if self._queue[: len(members)] == members:
+                del self._queue[: len(members)]
+            else:
+                self._queue = [one for one in self._queue if one not in members]
             batch = RequestBatch(members, now)
             for request in members:
                 request.batch = batch
@@ -503,23 +551,45 @@ class ServedModel:
             self.statistics.formed(batch.rows, [now - one.born for one in members])
             return batch
 
-    def _start(self, batch: RequestBatch) -> None:
+    def _start(self, batch: RequestBatch, desk: Desk | None) -> None:
+        first = batch.members[0]
+        start = partial(
+            start_or_compute, self.machine, priority=batch.priority,
+            most_us=0.0 if desk is None else desk.in_place_us,
+            host=(first.desk if desk is None else desk).host,
+        )  # fmt: skip
         try:
             feeds = self.signature.joined([one.arrays for one in batch.members])
             batch.started = monotonic()
-            run = self.machine.start(feeds, priority=batch.priority)
+            run = start(feeds) if first.context is None else first.context.run(start, feeds)
         except BaseException as error:
-            self._end(batch, error)
+            self._end(batch, desk, error)
             if not isinstance(error, Exception):
                 raise
             return
         batch.run = run
+        if run.done:
+            self._ended(batch, desk)
+            return
         if batch.abandoned:  # before there was a run to cancel
             run.cancel()
-        run.add_done_callback(partial(self._ended, batch))
+        batch.starter = threading.get_ident()
+        run.add_done_callback(partial(self._ended_elsewhere, batch))
+        batch.starter = None
 
-    def _ended(self, batch: RequestBatch) -> None:
-        """Take the results of a run; called in the thread that has ended it."""
+    def _ended_elsewhere(self, batch: RequestBatch) -> None:
+        """Take the results of a run and start the next; called in the thread that has ended it."""
+        nested = batch.starter == threading.get_ident()  # in `_start`, which goes on with the next
+        self._ended(batch, None)
+        if nested:
+            return
+        if self.signature.waits:  # its ops want a loop
+            self._advance()
+        else:
+            self._look(None)
+
+    def _ended(self, batch: RequestBatch, desk: Desk | None) -> None:
+        """Take the results of a run."""
         run, ended = batch.run, monotonic()
         assert run is not None
         requests = [one.arrays for one in batch.members]
@@ -527,42 +597,66 @@ class ServedModel:
             values = {name: run[node].value for name, node in self.signature.outputs.items()}
             answers = self.signature.split(values, requests)
         except BaseException as error:  # noqa: BLE001 - it is raised where the requests wait
-            self._end(batch, error)
+            self._end(batch, desk, error)
         else:
             with self._lock:
                 self.statistics.ran(
                     batch.rows, batch.started - batch.formed, ended - batch.started,
                     monotonic() - ended,
                 )  # fmt: skip
-            self._end(batch, None, answers)
+            self._end(batch, desk, None, answers)
 
     def _end(
-        self, batch: RequestBatch, error: BaseException | None, answers: Sequence[Answer] = ()
+        self,
+        batch: RequestBatch,
+        desk: Desk | None,
+        error: BaseException | None,
+        answers: Sequence[Answer] = (),
     ) -> None:
-        """Answer the requests of a batch; after a failure, run each by itself."""
+        """Answer the requests of a batch; after a failure, run each by itself.
+
+        Parameters
+        ----------
+        desk : Desk or None
+            The one where this is called.
+        """
+        members = batch.members
+        told: dict[Desk, list[Any]] = {}
         with self._lock:
             self._batches.discard(batch)
-            self._inflight -= len(batch.members)
-            again: list[Request] = []
-            if error is not None and len(batch.members) > 1:
-                again = [one for one in batch.members if one.answer is None]
-            for request in again:
-                request.batch = None
-            self._again += again
-        if error is None:
-            for request, answer in zip(batch.members, answers, strict=True):
-                self._answer(request, answer)
-        elif len(batch.members) == 1:
-            self._answer(batch.members[0], _served(error))
-        self._advance()
+            self._inflight -= len(members)
+            if error is not None and len(members) > 1:
+                for request in members:
+                    if request.answer is None:
+                        request.batch, request.kind = None, object()  # joins nobody
+                        request.due = batch.formed
+                        insort(self._queue, request, key=_ORDER)
+                answers = ()
+            elif error is not None:
+                answers = (_served(error),)
+            now = monotonic()
+            for request, answer in zip(members, answers):
+                if request.answer is None:
+                    request.answer = answer
+                    self.statistics.answered(_outcome(answer), now - request.born)
+                    told.setdefault(request.desk, []).append(request.bell)
+            idle = self._idle and not self._is_busy()
+        for other, bells in told.items():
+            if other is desk:
+                _ring_all(other, bells)
+            else:
+                other.call(partial(_ring_all, other, bells))
+        if idle:
+            self._advance()
 
     def __repr__(self) -> str:
         state = f"{self.queued} waiting, {self.inflight} running"
         return f"<ServedModel {self.name} {self.version}: {state}>"
 
 
-def _nothing() -> None:
-    return None
+def _ring_all(desk: Desk, bells: Sequence[Any]) -> None:
+    for bell in bells:
+        desk.ring(bell)
 
 
 def _served(error: BaseException) -> BaseException:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Mapping
+from contextvars import Context
 from dataclasses import dataclass
-from time import monotonic
 from typing import Any, TypeAlias
 
 from actorgraph.graph import Node
 from actorgraph.machines import Run
+from actorgraph.serving.desks import Desk
 from actorgraph.serving.signature import Array
 
 __all__ = ["Answer", "Request", "RequestBatch", "chosen"]
@@ -27,17 +28,18 @@ class Request:
         Its inputs.
     rows : int
         How much room it takes in a batch.
-    kind : tuple
+    kind : hashable
         Only requests of equal kind are joined.
     order : tuple
         Priority, then number: who comes first.
     born, due, until : float
         When it came, when it waits for company no longer, and its deadline, by `monotonic`.
-    host : callable
-        Calls a function where the request waits, on its loop or in its thread; from any thread.
-        False where nobody is there any more.
-    wake : callable
-        Ends the waiting; to be called there.
+    desk : Desk
+        Where it waits.
+    bell : awaitable
+        What it waits for.
+    context : Context or None
+        The caller's, where the model has ops that may look at it.
     continues : bool
         Whether it is a later step of a stream: it has been admitted.
     batch : RequestBatch or None
@@ -47,22 +49,21 @@ class Request:
 
     arrays: Mapping[Node, Array]
     rows: int
-    kind: tuple[Any, ...]
+    kind: Any
     order: tuple[int, int]
     born: float
     due: float
     until: float
-    host: Callable[[Callable[[], object]], object]
-    wake: Callable[[], object]
+    desk: Desk
+    bell: Awaitable[Any] | None
+    context: Context | None = None
     continues: bool = False
     batch: RequestBatch | None = None
     answer: Answer | None = None
 
-    def left_s(self) -> float:
-        """Return the seconds after which who waits for the request has to look after it."""
-        now = monotonic()
-        waits = self.batch is None and self.due > now
-        return max(0.0, (self.due if waits else self.until) - now)
+    def looks_at(self, now: float) -> float:
+        """Return when the time is to be looked at for the request."""
+        return self.due if self.batch is None and self.due > now else self.until
 
 
 @dataclass(eq=False, slots=True)
@@ -76,12 +77,15 @@ class RequestBatch:
         When it was taken out of the queue, and when its run began, by `monotonic`.
     run : Run or None
         None until it has started.
+    starter : int or None
+        The thread that is starting it just now.
     """
 
     members: list[Request]
     formed: float
     started: float = 0.0
     run: Run | None = None
+    starter: int | None = None
 
     @property
     def rows(self) -> int:
@@ -102,16 +106,17 @@ class RequestBatch:
 def chosen(queue: list[Request], most_rows: int, now: float) -> list[Request]:
     """Return the requests of the next batch, of those that wait in their order; or none yet.
 
-    A batch is due when it is full, or when one of its requests has waited long enough.
+    A batch is due when it is full, or when one of its requests has waited long enough.  Who is late
+    is told so at his desk, and must not cost a run.
     """
     seen = set()
-    for head in queue:
-        if head.kind in seen:
+    for place, head in enumerate(queue):
+        if head.kind in seen or head.until <= now:
             continue
         seen.add(head.kind)
         found, rows, due = [head], head.rows, head.due
-        for one in queue:
-            if one is head or one.kind != head.kind:
+        for one in queue[place + 1 :] if rows < most_rows else ():
+            if one.kind != head.kind or one.until <= now:
                 continue
             if rows + one.rows > most_rows:
                 due = now  # full

@@ -12,6 +12,7 @@ from actorgraph.errors import FeedError, GraphError, ShapeError, near_names
 from actorgraph.graph import Node, as_nodes, topological_order
 from actorgraph.machines.batching import Batching
 from actorgraph.machines.feeds import bind_feeds, by_node
+from actorgraph.machines.repeats import Repeats
 from actorgraph.op import INPUT
 from actorgraph.serving.errors import InvalidInput
 from actorgraph.serving.padding import Padding
@@ -66,6 +67,7 @@ class Signature:
         nodes = topological_order(outputs.values())
         needed = [node for node in nodes if node.op is INPUT]
         self.waits = any(node.op.waits for node in nodes)
+        self.own = any(node.op.checked for node in nodes)
         given = needed if inputs is None else as_nodes(inputs)
         names = list(inputs) if isinstance(inputs, Mapping) else [node.name for node in given]
         self.inputs: dict[str, Node] = dict(zip(names, given, strict=True))
@@ -84,6 +86,9 @@ class Signature:
             self._place_axes(self.dim, nodes)
         self._padding: Padding | None = None
         self._mask = masking
+        self._repeats = Repeats[tuple[int, Any]](
+            (name, node.dtype) for name, node in self.inputs.items()
+        )
         if masking is not None:
             if self.dim is None:
                 raise GraphError("mask= is for batches; say max_batch_size= too")
@@ -163,6 +168,25 @@ class Signature:
 
     # -- requests -------------------------------------------------------------------------------
 
+    def read(self, inputs: Mapping[Any, Any]) -> tuple[dict[Node, Array], int, Any]:
+        """Return the arrays of a request, how many rows they have, and their kind.
+
+        Requests are joined where they are of equal kind.
+
+        Raises
+        ------
+        InvalidInput
+            As of `arrays`.
+        """
+        known = self._repeats.find(inputs) if self._padding is None else None
+        if known is not None:
+            given, (rows, kind), _ = known
+            return dict(zip(self.inputs.values(), given)), rows, kind
+        arrays = self.arrays(inputs)
+        found = self._rows(arrays), self._kind(arrays)
+        self._repeats.keep(list(arrays.values()), found)
+        return arrays, *found
+
     def arrays(self, inputs: Mapping[Any, Any]) -> dict[Node, Array]:
         """Return the arrays of a request.
 
@@ -186,13 +210,12 @@ class Signature:
             return {node.name: node for node in self.inputs.values()}
         return self.inputs
 
-    def rows(self, arrays: Mapping[Node, Array]) -> int:
-        """Return how many rows a request has; 1 where none are joined."""
+    def _rows(self, arrays: Mapping[Node, Array]) -> int:
         for node, axis in self._in_axes.items():
             return int(arrays[node].shape[axis])
         return 1
 
-    def kind(self, arrays: Mapping[Node, Array]) -> tuple[Any, ...]:
+    def _kind(self, arrays: Mapping[Node, Array]) -> tuple[Any, ...]:
         """Return what requests that are joined have in common: dims but the batch's, filled up."""
         found = []
         for node, axis in self._in_axes.items():
@@ -204,17 +227,17 @@ class Signature:
 
     # -- batches --------------------------------------------------------------------------------
 
-    def joined(self, requests: Sequence[Mapping[Node, Array]]) -> Mapping[Node, Array]:
+    def joined(self, requests: Sequence[Mapping[Node, Array]]) -> dict[str, Array]:
         """Return the feeds of a batch."""
         padding = self._padding
         if len(requests) == 1 and padding is None:
-            return requests[0]
+            return {node.name: array for node, array in requests[0].items()}
         found = {}
         for node, axis in self._in_axes.items():
             arrays = [one[node] for one in requests]
             if padding is not None:
                 arrays = padding.padded(node, arrays)
-            found[node] = arrays[0] if len(arrays) == 1 else np.concatenate(arrays, axis)
+            found[node.name] = arrays[0] if len(arrays) == 1 else np.concatenate(arrays, axis)
         return found
 
     def split(
@@ -227,7 +250,7 @@ class Signature:
         answers: list[dict[str, Array]] = []
         start = 0
         for request in requests:
-            end = start + self.rows(request)
+            end = start + self._rows(request)
             answers.append({})
             for name, axis in self._out_axes.items():
                 part = results[name][(slice(None),) * axis + (slice(start, end),)]

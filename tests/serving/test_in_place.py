@@ -1,0 +1,129 @@
+"""Where runs are computed: brief ones where their requests wait, others by workers."""
+
+import threading
+from functools import partial
+
+import anyio
+import numpy as np
+import pytest
+
+import actorgraph as ag
+from tests.serving._models import Asked, entered, new_gate, outputs, rows, until
+
+pytestmark = pytest.mark.anyio
+
+_threads = []
+where = ag.ops.define(
+    "serving_where", scheme="f[*s] -> f[*s]",
+    forward=lambda xp, x: _threads.append(threading.get_ident()) or x,
+)  # fmt: skip
+
+
+@pytest.fixture
+def started(monkeypatch):
+    """Return the runs that were started, not computed in place, by their priority."""
+    found = []
+    begin = ag.Machine._begin
+
+    def noted(machine, run, *args, **options):
+        found.append(run)
+        return begin(machine, run, *args, **options)
+
+    monkeypatch.setattr(ag.Machine, "_begin", noted)
+    return found
+
+
+def doubled():
+    x = ag.Graph().input("x", ("rows", 2), "float64")
+    return {"y": x * 2.0}
+
+
+async def test_a_brief_run_wakes_no_worker(started):
+    async with ag.serving.Server() as server:
+        model = server.add("double", doubled())
+        np.testing.assert_array_equal((await model.infer(rows(1, 2)))["y"], rows(2, 4)["x"])
+    assert not started
+
+
+@pytest.mark.parametrize("outputs", [{"y": 1.0}, {"in_place_s": 0.0}])
+async def test_a_run_that_is_not_brief_is_left_to_workers(started, outputs):
+    x = ag.Graph().input("x", ("rows", 2), "float64")
+    y = where(x) if "y" in outputs else x * 2.0
+    _threads.clear()
+    async with ag.serving.Server() as server:
+        model = server.add("other", {"y": y}, **{k: v for k, v in outputs.items() if k != "y"})
+        await model.infer(rows(1))
+    assert len(started) == 1
+    assert threading.get_ident() not in _threads
+
+
+async def test_requests_of_one_turn_of_the_loop_make_one_batch(started):
+    async with ag.serving.Server() as server, anyio.create_task_group() as tasks:
+        model = server.add("double", doubled(), max_batch_size=8)
+        asked = [Asked(tasks, partial(model.infer, rows(k))) for k in range(5)]
+        for k, one in enumerate(asked):
+            np.testing.assert_array_equal(await one.answer(), rows(2 * k)["x"])
+    assert model.counts["executions"] == 1
+    assert not started
+
+
+async def test_brief_runs_let_others_of_the_loop_have_their_turn(monkeypatch):
+    monkeypatch.setattr("actorgraph.serving.model._TURN_S", 0.0)
+    async with ag.serving.Server() as server, anyio.create_task_group() as tasks:
+        model = server.add("double", doubled())
+        look, looks = model._look, []
+
+        def looking(desk):
+            before = model.counts["executions"]
+            look(desk)
+            looks.append(model.counts["executions"] - before)
+
+        monkeypatch.setattr(model, "_look", looking)
+        for one in [Asked(tasks, partial(model.infer, rows(k))) for k in range(4)]:
+            await one.answer()
+    assert [runs for runs in looks if runs] == [1, 1, 1, 1]
+
+
+async def test_an_error_in_place_is_that_of_its_request():
+    x = ag.Graph().input("x", ("rows", 2), "float64")
+    async with ag.serving.Server() as server:
+        model = server.add("root", ag.TapeMachine({"y": np.sqrt(x)}, watch=("nan",)))
+        with pytest.raises(ag.NodeError, match="sqrt"):
+            await model.infer(rows(-1))
+        np.testing.assert_array_equal((await model.infer(rows(4)))["y"], rows(2)["x"])
+        await model.machine.aclose()
+
+
+async def test_one_clients_errstate_is_not_anothers():
+    x = ag.Graph().input("x", ("rows", 2), "float64")
+    async with ag.serving.Server() as server:
+        model = server.add("ratio", {"y": 1.0 / x})
+        with np.errstate(divide="raise"), pytest.warns(RuntimeWarning, match="divide"):
+            assert np.isinf((await model.infer(rows(0)))["y"]).all()
+
+
+async def test_the_worker_that_has_ended_a_run_starts_the_next(started):
+    gate = new_gate()
+    async with ag.serving.Server() as server, anyio.create_task_group() as tasks:
+        model = server.add("double", outputs(), max_concurrent_batches=1)
+        asked = [Asked(tasks, partial(model.infer, rows(k))) for k in range(3)]
+        await entered(gate)
+        await until(lambda: model.queued == 2)
+        gate.open(3)
+        for _ in range(2):
+            gate.wait_entered()  # blocks the loop: nobody there can start anything
+        for k, one in enumerate(asked):
+            np.testing.assert_array_equal(await one.answer(), rows(2 * k + 1)["x"])
+    assert len(started) == 3
+
+
+async def test_a_thread_computes_for_a_loop_and_a_loop_for_a_thread():
+    async with ag.serving.Server() as server, anyio.create_task_group() as tasks:
+        model = server.add("double", doubled(), max_batch_size=4)
+        loops = [Asked(tasks, partial(model.infer, rows(k))) for k in range(20)]
+        for k in range(20):
+            answer = await anyio.to_thread.run_sync(model.infer_sync, rows(k))
+            np.testing.assert_array_equal(answer["y"], rows(2 * k)["x"])
+        for k, one in enumerate(loops):
+            np.testing.assert_array_equal(await one.answer(), rows(2 * k)["x"])
+    assert model.counts["ok"] == 40
