@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from typing import Any, TypeAlias, TypeVar
 
 from actorgraph.errors import near_names, shown, text_of
-from actorgraph.options import choice, positive, seconds, several, text, whole
+from actorgraph.options import choice, flag, positive, seconds, several, text, whole
 from actorgraph.serving.errors import InvalidInput
 
 __all__ = ["Config", "ConfigFile", "ConfigLayers"]
@@ -46,6 +46,9 @@ class Config:
     buckets : tuple of int
         Lengths that requests are filled up to where there is a mask; a longer one keeps its own.
         None for the longest of each batch.
+    exact_batches : bool
+        Whether an answer is the same to the last bit whatever is in its batch: ops whose rounding
+        depends on that are applied to each request by itself.
     max_concurrent_batches : int, optional
         Runs at once; default 1 with batching, else the machine's `max_in_flight`.
     in_place_s : float
@@ -79,6 +82,7 @@ class Config:
     batch_wait_s: float = 0.0
     batch_by: str | None = None
     buckets: tuple[int, ...] = ()
+    exact_batches: bool = False
     max_concurrent_batches: int | None = None
     in_place_s: float = 0.001
     priority_levels: int = 1
@@ -107,6 +111,7 @@ class Config:
         object.__setattr__(self, "buckets", tuple(positive("a bucket", one) for one in buckets))
         if list(self.buckets) != sorted(set(self.buckets)):
             raise ValueError(f"buckets have to grow, got {shown(self.buckets)}")
+        flag("exact_batches", self.exact_batches)
         choice("overflow", self.overflow, ("reject", "wait", "shed_oldest"))
         choice("on_disconnect", self.on_disconnect, ("cancel", "ignore"))
         if self.batch_by is not None:
@@ -156,8 +161,12 @@ def _ints(told: str) -> tuple[int, ...]:
     return tuple(map(int, told.split(",")))
 
 
+def _bool(told: str) -> bool:
+    return {"true": True, "1": True, "false": False, "0": False}[told.lower()]
+
+
 _READ: dict[str, Callable[[str], Any]] = {
-    "int": int, "float": float, "str": str, "tuple[int, ...]": _ints,
+    "bool": _bool, "int": int, "float": float, "str": str, "tuple[int, ...]": _ints,
 }  # fmt: skip
 
 
@@ -217,7 +226,7 @@ def _environment() -> dict[str, Any]:
             continue
         try:
             found[name] = _READ[kind](told)
-        except ValueError:
+        except (KeyError, ValueError):
             raise ValueError(f"{variable} in the environment is no {kind}: {shown(told)}") from None
     return found
 

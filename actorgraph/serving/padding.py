@@ -49,6 +49,11 @@ class Padding:
         self._mask, self._buckets = mask, buckets
         self._axes = {node: _axis(node, self.dim) for node in (mask, *nodes)}
 
+    @property
+    def has_buckets(self) -> bool:
+        """Whether a request is filled up to the same length whatever its companions."""
+        return bool(self._buckets)
+
     def mask(self, symbols: dict[str, int]) -> Array:
         """Return the mask of a request by itself."""
         shape = [symbols[str(dim)] for dim in self._mask.dims]

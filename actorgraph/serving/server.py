@@ -340,6 +340,10 @@ def _made(
     machine = ActorMachine(outputs, wrt=[]) if owned else outputs
     try:
         signature = shape(machine.outputs)
+        if config.exact_batches:
+            if not owned:
+                raise GraphError("exact_batches=True takes outputs, not a machine that has its own")
+            machine = ActorMachine(signature.by_blocks(), wrt=[])
         model = ServedModel(name, version, machine, signature, config, owned=owned)
         if example is not None:
             signature.arrays(example)

@@ -86,6 +86,7 @@ class Signature:
             self._place_axes(self.dim, nodes)
         self._padding: Padding | None = None
         self._mask = masking
+        self._ends: Node | None = None
         self._repeats = Repeats[tuple[int, Any]](
             (name, node.dtype) for name, node in self.inputs.items()
         )
@@ -94,6 +95,25 @@ class Signature:
                 raise GraphError("mask= is for batches; say max_batch_size= too")
             found = (*self.inputs.values(), *self.outputs.values())
             self._padding = Padding(masking, self.dim, found, buckets)
+
+    def by_blocks(self) -> dict[str, Node]:
+        """Compute each request of a batch as if it were alone, and return what does that.
+
+        Raises
+        ------
+        GraphError
+            A node does not allow it.
+        """
+        from actorgraph.serving.exact import by_blocks
+
+        if self._padding is not None and not self._padding.has_buckets:
+            raise GraphError(
+                "exact_batches=True with mask= needs buckets=: else requests are filled up to the "
+                "longest of their companions"
+            )
+        if self.dim is not None:
+            self.outputs, self._ends = by_blocks(self.outputs, self.dim)
+        return self.outputs
 
     def _taken_out(self, mask: str | None) -> Node | None:
         """Return the input that is the server's to fill in, which clients do not see."""
@@ -231,13 +251,16 @@ class Signature:
         """Return the feeds of a batch."""
         padding = self._padding
         if len(requests) == 1 and padding is None:
-            return {node.name: array for node, array in requests[0].items()}
-        found = {}
-        for node, axis in self._in_axes.items():
-            arrays = [one[node] for one in requests]
-            if padding is not None:
-                arrays = padding.padded(node, arrays)
-            found[node.name] = arrays[0] if len(arrays) == 1 else np.concatenate(arrays, axis)
+            found = {node.name: array for node, array in requests[0].items()}
+        else:
+            found = {}
+            for node, axis in self._in_axes.items():
+                arrays = [one[node] for one in requests]
+                if padding is not None:
+                    arrays = padding.padded(node, arrays)
+                found[node.name] = arrays[0] if len(arrays) == 1 else np.concatenate(arrays, axis)
+        if self._ends is not None:
+            found[self._ends.name] = np.cumsum([self._rows(one) for one in requests])
         return found
 
     def split(

@@ -1,0 +1,132 @@
+"""Batches whose rows are computed as if each request were alone, to the last bit.
+
+A product of eight rows does not give the bits of eight products of one: BLAS adds in another order.
+So ops are applied to the rows of each request by themselves, laid out in memory as if there were no
+others.  Sums, products, comparisons and the like of single elements are rounded in one way only,
+and are computed for all rows at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import count
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from actorgraph.errors import GraphError
+from actorgraph.graph import Node, topological_order
+from actorgraph.lower.cost import predicted_us
+from actorgraph.lower.kernels import kernel
+from actorgraph.machines.batching import Batching
+from actorgraph.op import RUN_NUMBER, Attrs, Op
+from actorgraph.ops._records import any_types
+from actorgraph.types import Checks, Tensor
+
+__all__ = ["by_blocks"]
+
+Array = np.ndarray[Any, Any]
+
+_ROUNDED = frozenset(
+    """absolute add bitwise_and bitwise_or bitwise_xor divide equal greater greater_equal invert
+    less less_equal logical_and logical_not logical_or logical_xor maximum minimum multiply negative
+    not_equal sqrt square subtract""".split()
+)
+"""Ufuncs with one right result for each element of real numbers."""
+
+_numbers = count()
+
+
+class _Step(NamedTuple):
+    """What is applied to each block: a node, and which of its operands have rows."""
+
+    node: Node
+    has_rows: tuple[bool, ...]
+    dim: str
+
+
+class _Blocks:
+    """The kernel: called with the run, where blocks end, and the operands."""
+
+    def __init__(self, node: Node, symbols: Mapping[str, int], watch: tuple[str, ...]) -> None:
+        self._step: _Step = node.attrs["step"]
+        self._symbols, self._watch = symbols, watch
+        self._kernels: dict[int, Any] = {}
+
+    def __call__(self, run: Any, ends: Array, *operands: Array) -> Array:
+        has_rows, start, found = self._step.has_rows, 0, []
+        for end in ends.tolist():
+            parts = [
+                np.ascontiguousarray(one[start:end]) if cut else one
+                for one, cut in zip(operands, has_rows, strict=True)
+            ]
+            found.append(self._of(end - start)(*parts))
+            start = end
+        return found[0] if len(found) == 1 else np.concatenate(found)
+
+    def _of(self, rows: int) -> Any:
+        if rows not in self._kernels:
+            symbols = {**self._symbols, self._step.dim: rows}
+            self._kernels[rows] = kernel(self._step.node, np, symbols, watch=self._watch)
+        return self._kernels[rows]
+
+
+def _never(xp: Any, *arrays: Array, **attrs: Any) -> Array:
+    raise AssertionError("its kernel computes it")
+
+
+def _type(checks: Checks, types: tuple[Tensor, ...], attrs: Attrs) -> Any:
+    return attrs["step"].node.type
+
+
+def _predicted(node: Node, symbols: Mapping[str, int]) -> float:
+    return predicted_us(node.attrs["step"].node, symbols)
+
+
+_BY_BLOCKS = Op(
+    "by_blocks", any_types, _never, typing=_type, kernel=_Blocks, predicted=_predicted,
+    doc="An op applied to the rows of each request.",
+)  # fmt: skip
+
+
+def by_blocks(outputs: Mapping[str, Node], dim: str) -> tuple[dict[str, Node], Node]:
+    """Return outputs that are computed for each request by itself, and the input of blocks' ends.
+
+    Raises
+    ------
+    GraphError
+        An op cannot be applied to single requests, or does not depend on its rows alone.
+    """
+    nodes = topological_order(outputs.values())
+    graph, rows = nodes[0].graph, Batching(outputs.values(), (), dim=dim).rows
+    assigned = {value for _, value, on in graph.assignments if on in nodes}
+    ends = graph.input(f"blocks_{next(_numbers)}", (f"blocks_of_{dim}",), "int64")
+    made: dict[Node, Node] = {}
+    for node in nodes:
+        made[node] = node
+        if node in assigned or any(part.op is RUN_NUMBER for part in node.inputs):
+            why = "sets a buffer" if node in assigned else "draws by the number of the run"
+            raise _refusal(node, f"{why}, which other requests change")
+        if node.is_leaf or not rows.has(node):
+            continue
+        inputs = [made[part] for part in node.inputs]
+        has_rows = tuple([rows.has(part) for part in node.inputs])
+        for part in (node, *[one for one in node.inputs if rows.has(one)]):
+            if str(part.dims[0]) != dim:
+                raise _refusal(node, f"{part.name!r} has {dim!r} not as its first dim")
+        if node.op.waits or node.op.kernel is not None:
+            raise _refusal(node, f"the op {node.op.name!r} is not applied to parts of a batch")
+        real = all(part.dtype.kind in "biuf" for part in (node, *node.inputs))
+        if node.op.ufunc in _ROUNDED and real and not node.attrs:
+            made[node] = graph.apply(node.op, inputs)
+        else:
+            step = _Step(node, has_rows, dim)
+            made[node] = graph.apply(_BY_BLOCKS, [ends, *inputs], {"step": step})
+    return {name: made[node] for name, node in outputs.items()}, ends
+
+
+def _refusal(node: Node, why: str) -> GraphError:
+    return GraphError(
+        f"exact_batches=True cannot be kept at {node.name!r} (built at {node.where_built()}): "
+        f"{why}; leave exact_batches out, or max_batch_size"
+    )
