@@ -37,7 +37,7 @@ _ROUNDED = frozenset(
 _numbers = count()
 
 
-class _Step(NamedTuple):
+class _Applied(NamedTuple):
     """What is applied to each block: a node, and which of its operands have rows."""
 
     node: Node
@@ -49,7 +49,7 @@ class _Blocks:
     """The kernel: called with the run, where blocks end, and the operands."""
 
     def __init__(self, node: Node, symbols: Mapping[str, int], watch: tuple[str, ...]) -> None:
-        self._step: _Step = node.attrs["step"]
+        self._step: _Applied = node.attrs["step"]
         self._symbols, self._watch = symbols, watch
         self._kernels: dict[int, Any] = {}
 
@@ -120,7 +120,7 @@ def by_blocks(outputs: Mapping[str, Node], dim: str) -> tuple[dict[str, Node], N
         if node.op.ufunc in _ROUNDED and real and not node.attrs:
             made[node] = graph.apply(node.op, inputs)
         else:
-            step = _Step(node, has_rows, dim)
+            step = _Applied(node, has_rows, dim)
             made[node] = graph.apply(_BY_BLOCKS, [ends, *inputs], {"step": step})
     return {name: made[node] for name, node in outputs.items()}, ends
 
