@@ -175,8 +175,9 @@ class _LateQueue(Queue):
 
 def _poison(cell: Cell) -> None:
     """Write over an array that nobody may read any more."""
-    array = cell.array
-    if isinstance(array, np.ndarray) and array.flags.owndata and not cell.shared:
+    for array in cell.array if isinstance(cell.array, tuple) else (cell.array,):
+        if not (isinstance(array, np.ndarray) and array.flags.owndata) or cell.shared:
+            continue
         if array.dtype.kind in "fcV":
             array.fill(np.nan)
         elif array.dtype.kind in "iu":

@@ -312,6 +312,8 @@ class Job:
 
 def _described(cell: Cell) -> str:
     array = cell.array
+    if isinstance(array, tuple):
+        return f"{len(array)} arrays"
     return "nothing yet" if array is None else f"{array.dtype}{list(array.shape)}"
 
 

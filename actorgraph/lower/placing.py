@@ -30,6 +30,7 @@ from actorgraph.lower.regions import Port, Region, TaskSpec, owner_of
 from actorgraph.memory.buffers import VIEWS, size_in_bytes
 from actorgraph.op import Op
 from actorgraph.rewrite.exact import restated
+from actorgraph.store import PROMISES, promised
 from actorgraph.types import Checks
 
 __all__ = ["Brought", "Placing"]
@@ -57,12 +58,22 @@ RESULT = Op("result", "a[*s] -> a[*s]", _moved, runs_on="lane")
 
 @final
 class Brought:
-    """What a run brings along, and its copies on devices, each made when first asked for."""
+    """What a run brings along, and its copies on devices, each made when first asked for.
 
-    __slots__ = ("host", "kind", "on")
+    Attributes
+    ----------
+    value : ndarray or Handed
+    kind : str
+        Of transfers.
+    array : ndarray, optional
+        By which a parameter is known.
+    on : dict
+    """
 
-    def __init__(self, host: Any, kind: str) -> None:
-        self.host, self.kind = host, kind
+    __slots__ = ("array", "kind", "on", "value")
+
+    def __init__(self, value: Any, kind: str, array: Any = None) -> None:
+        self.value, self.kind, self.array = value, kind, array
         self.on: dict[Device, Handed] = {}
 
 
@@ -283,27 +294,33 @@ class Placing:
         A variable stays where it was copied to until its array is another one: this one is held
         here, so nobody writes to it.
         """
-        found = []
-        for leaf, value in zip(joint.leaves, leaves, strict=True):
-            if leaf.kind != "variable":
-                found.append(Brought(value, "feeds"))
-                continue
-            kept = self._residents.get(leaf.source)
-            if kept is None or kept.host is not value:
-                kept = self._residents[leaf.source] = Brought(value, "parameters")
-            found.append(kept)
-        return found
+        return [
+            self.resident(leaf.source, value)
+            if leaf.kind == "variable"
+            else Brought(value, "feeds")
+            for leaf, value in zip(joint.leaves, leaves, strict=True)
+        ]
+
+    def resident(self, variable: Node, array: Any) -> Brought:
+        """Return a variable's array with its copies on devices."""
+        kept = self._residents.get(variable)
+        if kept is None or kept.array is not array:
+            there = promised(array) if PROMISES.given else None
+            kept = Brought(array if there is None else there, "parameters", array)
+            self._residents[variable] = kept
+        return kept
 
     def constant(self, lane: Lane | None) -> Callable[[Any], Any]:
         """Return what makes a constant a value of a lane."""
         return _same if lane is None else lane.device.bring
 
     def kernel(
-        self, step: Node, found: Any, lane: Lane | None, joint: Joint, *, fetch: bool
+        self, step: Node, found: Any, lane: Lane | None, joint: Joint, *, fetch: bool | str
     ) -> Any:
         """Return what a program calls for a step on a lane, or on the host, in place of `found`."""
         if step.op is RESULT:
-            return Waiting(self._fetching(step, "results", fetch), "lane", None)
+            fetched = fetch is True or (fetch == "values" and not _is_slope(step, joint))
+            return Waiting(self._fetching(step, "results", fetched), "lane", None)
         if step.op is FETCH:
             return Waiting(self._fetching(step, "edges", True), "lane", None)
         if step.op is MOVE:
@@ -319,20 +336,24 @@ class Placing:
     def _moving(self, device: Device | None, step: Node) -> Callable[[Any], Any]:
         def moved(value: Any) -> Any:
             brought = value if isinstance(value, Brought) else Brought(value, "edges")
-            host = brought.host
-            if device is None:
-                return host.fetch() if isinstance(host, Handed) else host
-            kept = brought.on.get(device)
-            if kept is None or kept.cell.failed is not None:
-                if brought.kind == "feeds" and _is_there(host, device):
-                    kept = host if host.lane.device is device else device.hold(host.result())
-                else:
-                    kept = device.bring(host, step)
-                    self.transfers[brought.kind] += 1
-                brought.on[device] = kept
-            return kept
+            if device is not None:
+                return self.bring(brought, device, step)
+            given = brought.value
+            return given.fetch() if isinstance(given, Handed) else given
 
         return moved
+
+    def bring(self, brought: Brought, device: Device, step: Node | None) -> Handed:
+        """Return a value on a device, where it may have been before."""
+        given, kept = brought.value, brought.on.get(device)
+        if kept is None or kept.cell.failed is not None:
+            if brought.kind != "edges" and _is_there(given, device):
+                kept = given if given.lane.device is device else device.hold(given.result())
+            else:
+                kept = device.bring(given, step)
+                self.transfers[brought.kind] += 1
+            brought.on[device] = kept
+        return kept
 
     def _fetching(self, step: Node, kind: str, fetch: bool) -> Callable[..., None]:
         def fetching(answer: Callable[[Callable[[], Any]], None], value: Handed) -> None:
@@ -379,6 +400,14 @@ def _launching(lane: Lane, step: Node, joint: Joint, found: Any) -> Callable[...
         return launch(found, handed, name=name, node=step, fresh=fresh)
 
     return launched_with_host_numbers if step.op.on_host else launched
+
+
+def _is_slope(result: Node, joint: Joint) -> bool:
+    """Return whether a result is a derivative, and no value that was asked for."""
+    [node] = result.inputs
+    return any(node is one for one in joint.derivatives.values()) and not any(
+        node is one for one in joint.values.values()
+    )
 
 
 def _is_there(value: Any, device: Device) -> bool:
