@@ -146,6 +146,11 @@ class Handed:
         self.lane, self.seq, self.cell, self.memories = lane, seq, cell, memories
         self.event: Event | None = None
 
+    def mark(self) -> None:
+        """Have other lanes wait for it, and not for what is launched behind it."""
+        with issuing:
+            self.event = self.event or self.lane.record()
+
     def result(self) -> Any:
         """Return the array, which is complete, or raise what its job has raised."""
         if self.cell.failed is not None:

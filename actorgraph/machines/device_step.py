@@ -16,7 +16,7 @@ import numpy as np
 
 from actorgraph.devices import Device, Handed, Lane
 from actorgraph.graph import Node
-from actorgraph.lower.placing import Placing
+from actorgraph.lower.residents import Residents
 from actorgraph.node_actor import blamed
 from actorgraph.solvers import AbstractSolver, LoopSolver
 from actorgraph.solvers._away import Away
@@ -40,7 +40,7 @@ class DeviceStep:
     parameters : sequence of Node
     slots : sequence
         Of the solver, for each of them.
-    placing : Placing
+    placing : Residents
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class DeviceStep:
         solver: AbstractSolver[Any],
         parameters: Sequence[Node],
         slots: Sequence[Any],
-        placing: Placing,
+        placing: Residents,
     ) -> None:
         self._solver, self._placing = solver, placing
         self._parameters, self._slots = parameters, slots

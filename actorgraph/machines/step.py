@@ -84,7 +84,7 @@ class Step:
             self._plan.name = "step"
             machine._step_plans.add(self._plan)
         self._on_devices: Any = None
-        if machine._placing is not None and machine._batches is None:
+        if machine._placing is not None:
             from actorgraph.machines.device_step import DeviceStep  # few machines need it
 
             self._on_devices = DeviceStep(solver, parameters, self._slots, machine._placing)
@@ -185,7 +185,8 @@ class Step:
     def _ahead(self, run: Run) -> _Ahead | None:
         """Have lanes step parameters as soon as these have their gradients, where they can."""
         apart = self._solver.is_separable and self._updates is None and current_errors() is None
-        if self._machine._batches is None or not apart:
+        machine = self._machine
+        if machine._batches is None or machine._placing is not None or not apart:
             return None
         return _Ahead(self._solver, self._parameters, self._slots, run)
 

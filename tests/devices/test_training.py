@@ -56,11 +56,9 @@ class Net:
 
 
 def train(net, make, steps=4, **options):
-    losses = []
     with ag.ActorMachine([net.loss], **options) as machine:
         step = machine.compile_step(make())
-        for _ in range(steps):
-            losses.append(step(net.feeds)[net.loss].value.tobytes())
+        losses = [step(net.feeds)[net.loss].value.tobytes() for _ in range(steps)]
         return losses, net.values(), machine.transfers
 
 
