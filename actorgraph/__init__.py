@@ -86,4 +86,10 @@ def _experiment() -> Any:
     return experiment
 
 
-devices.ABOVE["experiment"] = _experiment
+def _calibrated() -> Any:
+    from actorgraph.trace.calibration import calibrated
+
+    return calibrated
+
+
+devices.ABOVE |= {"experiment": _experiment, "calibrated": _calibrated}

@@ -301,6 +301,8 @@ class _SimQueue(Queue):
         if self._copies and source is not None:
             job.cell.array = source
             cost_us, share = gpu.copy_us + source.nbytes / gpu.copied_per_us, 0.0
+        elif job.node is None:  # a sum of microbatches
+            job.cell.array, cost_us, share = source, gpu.kernel_us, 1.0 / gpu.sms
         else:
             work = simulation.work(job.node)
             job.cell.array = np.broadcast_to(np.zeros((), job.node.dtype), work.shape)

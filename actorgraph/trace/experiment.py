@@ -15,9 +15,10 @@ from actorgraph.devices import Device
 from actorgraph.devices.sim import GPU, LaneSpan, SimulatedGPUs, StepLoad
 from actorgraph.errors import GraphError
 from actorgraph.graph import as_nodes
-from actorgraph.machines import ActorMachine
+from actorgraph.machines import ActorMachine, Machine
 from actorgraph.node import Node
 from actorgraph.op import bind_attrs
+from actorgraph.pipeline import Pipeline
 from actorgraph.trace.assembly import Records
 from actorgraph.trace.records import Slice
 from actorgraph.trace.trace import Trace
@@ -129,6 +130,7 @@ def experiment(
     captured: Iterable[bool] = (False, True),
     backward: bool = False,
     gpu: GPU | None = None,
+    pipeline: Mapping[str, Any] | None = None,
 ) -> Experiment:
     """Return what a run of a graph takes by the number of lanes, simulated or measured.
 
@@ -145,7 +147,10 @@ def experiment(
     backward : bool
         Differentiate the first output.
     gpu : GPU, optional
-        What a simulated GPU can do.
+        What a simulated GPU can do; `calibrated` fits one to a device.
+    pipeline : mapping, optional
+        Options of a `Pipeline` of as many devices, whose stages are each on one: ``{"schedule":
+        "1f1b", "microbatches": 16}``.  It differentiates the first output; `lanes` has no meaning.
 
     Raises
     ------
@@ -166,19 +171,21 @@ def experiment(
     """
     targets = list(as_nodes(outputs))
     ways = [bool(one) for one in captured]
-    counts = list(lanes)
+    counts = list(lanes) if pipeline is None else [1]
     if isinstance(devices, int):
         if devices < 1:
             raise GraphError(f"an experiment needs a device, got devices={devices}")
         found = [
-            _simulated(targets, feeds, devices, count, way, backward, gpu or GPU())
+            _simulated(targets, feeds, devices, count, way, backward, gpu or GPU(), pipeline)
             for way in ways
             for count in counts
         ]
         return Experiment(found)
     if ways == [True]:
         raise GraphError("CUDA graphs are only simulated so far: give devices as a number")
-    return Experiment([_measured(targets, feeds, devices, count, backward) for count in counts])
+    return Experiment(
+        [_measured(targets, feeds, devices, count, backward, pipeline) for count in counts]
+    )
 
 
 def _simulated(
@@ -189,6 +196,7 @@ def _simulated(
     captured: bool,
     backward: bool,
     gpu: GPU,
+    pipeline: Mapping[str, Any] | None,
 ) -> ExperimentRow:
     symbols: dict[str, int] = {}
 
@@ -206,10 +214,13 @@ def _simulated(
             if not isinstance(dim, int)
         }
     simulation = SimulatedGPUs(devices, work, gpu, captured)
-    with ActorMachine(targets, devices=simulation.devices, lanes=lanes, workers=1) as machine:
+    with _machine(targets, simulation.devices, lanes, pipeline, workers=1) as machine:
+        if isinstance(machine, Pipeline):
+            dim = machine.batching.dim
+            symbols[dim] = -(-symbols[dim] // machine.schedule.microbatches)
         for _ in range(2):  # the second one copies no parameter
             simulation.clear()
-            machine.run_sync(feeds, backward=backward)
+            machine.run_sync(feeds, backward=backward or pipeline is not None)
         line = simulation.timeline()
     worked = sum([span.end - span.start for span in line.spans])
     busy = sum(line.busy.values()) / devices
@@ -218,6 +229,20 @@ def _simulated(
         name, lanes, captured, _SIMULATED, line.took_us, worked / (line.took_us or 1.0), busy,
         line.critical, line.spans,
     )  # fmt: skip
+
+
+def _machine(
+    targets: list[Node],
+    devices: Sequence[str | Device],
+    lanes: int,
+    pipeline: Mapping[str, Any] | None,
+    **options: Any,
+) -> Machine:
+    if pipeline is None:
+        return ActorMachine(targets, devices=devices, lanes=lanes, **options)
+    loss, *others = targets
+    given: dict[str, Any] = {"stages": len(devices), **options, **pipeline}
+    return Pipeline(loss, outputs=others, devices=devices, **given)
 
 
 def _bound(node: Node, symbols: Mapping[str, int]) -> tuple[int, ...]:
@@ -236,8 +261,10 @@ def _measured(
     devices: Sequence[str | Device],
     lanes: int,
     backward: bool,
+    pipeline: Mapping[str, Any] | None,
 ) -> ExperimentRow:
-    with ActorMachine(targets, devices=devices, lanes=lanes) as machine:
+    backward = backward or pipeline is not None
+    with _machine(targets, devices, lanes, pipeline) as machine:
         for _ in range(3):
             machine.run_sync(feeds, backward=backward)
         with record() as trace:
