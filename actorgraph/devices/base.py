@@ -34,13 +34,16 @@ from actorgraph.errors import GraphError, text_of
 from actorgraph.warned import UnderWay, runs_steps
 
 __all__ = [
-    "Cell", "Check", "Device", "Event", "Failed", "Handed", "HostEvent", "Job", "Lane",
+    "COPY_OVER", "Cell", "Check", "Device", "Event", "Failed", "Handed", "HostEvent", "Job", "Lane",
     "Placement", "Queue", "issuing", "pending",
 ]  # fmt: skip
 
 issuing = threading.RLock()
 """Held while work is launched: lanes of all devices know each other's clocks."""
 
+
+COPY_OVER = "copy over"
+"""The name of a copy from another device."""
 
 _EARLY = "a value of a device is read before it is there: a wait is missing"
 
@@ -625,7 +628,7 @@ class Device(ABC):
         def copied(array: Any) -> Any:
             return self.to_device(away(array))
 
-        return lane.launch(copied, [source], name="copy in", node=node, record=True)
+        return lane.launch(copied, [source], name=COPY_OVER, node=node, record=True)
 
     def fetch(self, value: Handed, node: Any = None) -> Handed:
         """Return a value of this device as one whose array is the host's."""

@@ -58,6 +58,7 @@ def calibrated(device: str | Device) -> GPU:
     return GPU(
         launch_us=launch_us, kernel_us=kernel_us, flops_per_us=1e15, bytes_per_us=per_us * sms,
         sms=sms, elements=_ALONE, copy_us=copy_us, copied_per_us=moved / copied_us,
+        linked_per_us=moved / copied_us,
     )  # fmt: skip
 
 
