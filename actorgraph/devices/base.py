@@ -246,10 +246,12 @@ class Job:
         Where the result goes.
     launched : (str, float) or None
         The thread and the time, where an instrument listens.
+    tells : bool
+        Whether it tells the instrument itself: False where calling it only enqueues the work.
     """
 
     __slots__ = ("cell", "context", "fresh", "lane", "launched", "leaves", "name",
-                 "node", "reads", "work")  # fmt: skip
+                 "node", "reads", "tells", "work")  # fmt: skip
 
     def __init__(
         self,
@@ -262,7 +264,7 @@ class Job:
         leaves: bool,
     ) -> None:
         self.lane, self.name, self.node, self.work, self.fresh = lane, name, node, work, fresh
-        self.leaves = leaves
+        self.leaves, self.tells = leaves, True
         self.reads = tuple([operand.cell for operand in operands])
         self.cell = Cell()
         self.context: Context = copy_context()
@@ -278,7 +280,7 @@ class Job:
     @runs_steps("self")
     def __call__(self) -> None:
         """Do it, as the lane's turn has come."""
-        started = perf_counter() if self.launched else 0.0
+        started = perf_counter() if self.launched and self.tells else 0.0
         cell = self.cell
         try:
             failed = [one.failed for one in self.reads if one.failed is not None]
