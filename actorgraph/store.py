@@ -66,6 +66,7 @@ class Promises:
 
 
 PROMISES = Promises()
+"""Of this process."""
 
 
 def promise(array: Array, value: Any) -> None:

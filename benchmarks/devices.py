@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
+from functools import partial
 from statistics import median
 from typing import Any
 
@@ -101,6 +102,13 @@ def stages(size: int = 2048) -> tuple[list[ag.Node], dict[str, Any]]:
     return [h], {"x": np.broadcast_to(np.float32(1.0), (MICROBATCHES * size, size))}
 
 
+def pipelined(loss: ag.Node, schedule: str, devices: Any) -> ag.pipeline.Pipeline:
+    """Return a pipeline with a stage a device."""
+    return ag.pipeline.Pipeline(
+        loss, schedule=schedule, microbatches=MICROBATCHES, devices=devices, workers=1
+    )
+
+
 def several() -> None:
     """Tell of branches on lanes and GPUs, and of a pipeline, all simulated."""
     outputs, feeds = branches()
@@ -125,7 +133,7 @@ def several() -> None:
     for schedule in ("gpipe", "1f1b", "zb-h1"):
         found = ag.devices.experiment(
             outputs, feeds, devices=STAGES, captured=[True],
-            pipeline={"schedule": schedule, "microbatches": MICROBATCHES},
+            machine=partial(pipelined, outputs[0], schedule),
         ).best  # fmt: skip
         limit = MICROBATCHES / (MICROBATCHES + STAGES - 1)
         limit = MICROBATCHES / (MICROBATCHES + (STAGES - 1) / 3) if "zb" in schedule else limit

@@ -353,11 +353,11 @@ class PipelineLane:
         )
         assert stages is not None
         places = [None if number in task.looked_at else lane for number in task.inputs]
-        found = guarded(run, known, lambda: list(map(stages.at, args, places)))
+        found = guarded(run, known, _mapped, stages.at, args, places)
         coming = [one for one in found or () if is_fetched(one)]
         if coming and not (yield from self._completed(lane_run, known, coming)):
             return None
-        return guarded(run, known, lambda: list(map(arrived, found))) if coming else found
+        return guarded(run, known, _mapped, arrived, found) if coming else found
 
     def _fetched(self, lane_run: LaneRun) -> Acting[None]:
         """Have the results of a run on the host, but for gradients that are to stay."""
@@ -446,6 +446,10 @@ class PipelineLane:
                 if other is not lane_run:
                     other.lane.tell((other, 0, {}), self.push)
         run.deliver(self.number, lane_run.gathered())
+
+
+def _mapped(function: Callable[..., Any], *lists: Sequence[Any]) -> list[Any]:
+    return list(map(function, *lists))
 
 
 class Lanes:

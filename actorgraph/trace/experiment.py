@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import prod
 from os import PathLike
 from pathlib import Path
 from time import perf_counter
-from typing import Any, NamedTuple, final
+from typing import Any, NamedTuple, TypeAlias, final
 
 import numpy as np
 
@@ -18,7 +18,6 @@ from actorgraph.graph import as_nodes
 from actorgraph.machines import ActorMachine, Machine
 from actorgraph.node import Node
 from actorgraph.op import bind_attrs
-from actorgraph.pipeline import Pipeline
 from actorgraph.trace.assembly import Records
 from actorgraph.trace.records import Slice
 from actorgraph.trace.trace import Trace
@@ -28,6 +27,8 @@ from actorgraph.types import bind_shape
 __all__ = ["Experiment", "ExperimentRow", "experiment"]
 
 _SIMULATED = "simulated"
+
+Making: TypeAlias = Callable[[Sequence[Device | str]], Machine]
 
 
 class ExperimentRow(NamedTuple):
@@ -130,7 +131,7 @@ def experiment(
     captured: Iterable[bool] = (False, True),
     backward: bool = False,
     gpu: GPU | None = None,
-    pipeline: Mapping[str, Any] | None = None,
+    machine: Making | None = None,
 ) -> Experiment:
     """Return what a run of a graph takes by the number of lanes, simulated or measured.
 
@@ -148,9 +149,9 @@ def experiment(
         Differentiate the first output.
     gpu : GPU, optional
         What a simulated GPU can do; `calibrated` fits one to a device.
-    pipeline : mapping, optional
-        Options of a `Pipeline` of as many devices, whose stages are each on one: ``{"schedule":
-        "1f1b", "microbatches": 16}``.  It differentiates the first output; `lanes` has no meaning.
+    machine : callable, optional
+        Makes the machine of some devices, such as a `Pipeline` with ``devices=``; `lanes` and
+        `backward` have no meaning then.
 
     Raises
     ------
@@ -171,12 +172,12 @@ def experiment(
     """
     targets = list(as_nodes(outputs))
     ways = [bool(one) for one in captured]
-    counts = list(lanes) if pipeline is None else [1]
+    counts = list(lanes) if machine is None else [1]
     if isinstance(devices, int):
         if devices < 1:
             raise GraphError(f"an experiment needs a device, got devices={devices}")
         found = [
-            _simulated(targets, feeds, devices, count, way, backward, gpu or GPU(), pipeline)
+            _simulated(targets, feeds, devices, count, way, backward, gpu or GPU(), machine)
             for way in ways
             for count in counts
         ]
@@ -184,7 +185,7 @@ def experiment(
     if ways == [True]:
         raise GraphError("CUDA graphs are only simulated so far: give devices as a number")
     return Experiment(
-        [_measured(targets, feeds, devices, count, backward, pipeline) for count in counts]
+        [_measured(targets, feeds, devices, count, backward, machine) for count in counts]
     )
 
 
@@ -196,7 +197,7 @@ def _simulated(
     captured: bool,
     backward: bool,
     gpu: GPU,
-    pipeline: Mapping[str, Any] | None,
+    making: Making | None,
 ) -> ExperimentRow:
     symbols: dict[str, int] = {}
 
@@ -214,13 +215,14 @@ def _simulated(
             if not isinstance(dim, int)
         }
     simulation = SimulatedGPUs(devices, work, gpu, captured)
-    with _machine(targets, simulation.devices, lanes, pipeline, workers=1) as machine:
-        if isinstance(machine, Pipeline):
-            dim = machine.batching.dim
-            symbols[dim] = -(-symbols[dim] // machine.schedule.microbatches)
+    with _machine(targets, simulation.devices, lanes, making, workers=1) as machine:
+        batches: Any = machine._batches
+        if batches is not None:
+            dim = batches.batching.dim
+            symbols[dim] = -(-symbols[dim] // batches.schedule.microbatches)
         for _ in range(2):  # the second one copies no parameter
             simulation.clear()
-            machine.run_sync(feeds, backward=backward or pipeline is not None)
+            machine.run_sync(feeds, backward=backward if making is None else None)
         line = simulation.timeline()
     worked = sum([span.end - span.start for span in line.spans])
     busy = sum(line.busy.values()) / devices
@@ -235,14 +237,12 @@ def _machine(
     targets: list[Node],
     devices: Sequence[str | Device],
     lanes: int,
-    pipeline: Mapping[str, Any] | None,
+    making: Making | None,
     **options: Any,
 ) -> Machine:
-    if pipeline is None:
-        return ActorMachine(targets, devices=devices, lanes=lanes, **options)
-    loss, *others = targets
-    given: dict[str, Any] = {"stages": len(devices), **options, **pipeline}
-    return Pipeline(loss, outputs=others, devices=devices, **given)
+    if making is not None:
+        return making(devices)
+    return ActorMachine(targets, devices=devices, lanes=lanes, **options)
 
 
 def _bound(node: Node, symbols: Mapping[str, int]) -> tuple[int, ...]:
@@ -261,15 +261,15 @@ def _measured(
     devices: Sequence[str | Device],
     lanes: int,
     backward: bool,
-    pipeline: Mapping[str, Any] | None,
+    making: Making | None,
 ) -> ExperimentRow:
-    backward = backward or pipeline is not None
-    with _machine(targets, devices, lanes, pipeline) as machine:
+    differentiate = backward if making is None else None
+    with _machine(targets, devices, lanes, making) as machine:
         for _ in range(3):
-            machine.run_sync(feeds, backward=backward)
+            machine.run_sync(feeds, backward=differentiate)
         with record() as trace:
             started = perf_counter()
-            machine.run_sync(feeds, backward=backward)
+            machine.run_sync(feeds, backward=differentiate)
             took_us = (perf_counter() - started) * 1e6
     parts = [part for part in trace.slices if part.kind == "device"]
     began = min([part.start for part in parts], default=0.0)

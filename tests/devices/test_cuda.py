@@ -349,7 +349,9 @@ def test_a_fault_of_the_gpu_fails_what_is_under_way_there_and_all_that_comes_aft
         return a * 2.0
 
     failing = []
-    y = ag.ops.define(f"op_that_faults_{id(world)}", scheme="x[*s] -> x[*s]", forward=forward)(x).named("y")
+    y = ag.ops.define(f"op_that_faults_{id(world)}", scheme="x[*s] -> x[*s]", forward=forward)(
+        x
+    ).named("y")
     feeds = {"x": np.ones(3)}
     with ag.ActorMachine([y], device="cuda:0") as machine:
         machine.run_sync(feeds)
