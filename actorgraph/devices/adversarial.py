@@ -44,7 +44,7 @@ class Adversary(Device):
         self.inner, self.name = inner, f"adversary({inner.name})"
         self.random = Random(seed)
         self.queues: list[_LateQueue] = []
-        _all.append(ref(self))
+        _all[:] = [one for one in _all if one() is not None] + [ref(self)]
 
     @property
     def xp(self) -> Any:

@@ -115,7 +115,8 @@ class _Hold:
 
     def __init__(self, lane: Lane, cell: Cell) -> None:
         self.lane, self.cell = lane, cell
-        self.uses: dict[Lane, int] = {}  # by other lanes, the latest of each
+        # By other lanes: the latest of each, and the event behind it if there is one.
+        self.uses: dict[Lane, tuple[int, Event | None]] = {}
 
     def __del__(self) -> None:
         self.lane.dropped.append((self.cell, self.uses))
@@ -425,7 +426,7 @@ class Lane:
     seen : dict
         By lane, how many of its jobs are done before any job that is launched from now on.
     dropped : deque of (Cell, dict)
-        Memory that nobody refers to any more, with its uses by other lanes.
+        Memory that nobody refers to any more, with its latest uses by other lanes.
     retired : deque of (Cell, list of (Lane, Event))
         Such memory which other lanes may be using still.
 
@@ -440,7 +441,7 @@ class Lane:
         self.device, self.name, self.queue = device, name, queue
         self.seq = 0
         self.seen: dict[Lane, int] = {}
-        self.dropped: deque[tuple[Cell, dict[Lane, int]]] = deque()
+        self.dropped: deque[tuple[Cell, dict[Lane, tuple[int, Event | None]]]] = deque()
         self.retired: deque[tuple[Cell, list[tuple[Lane, Event]]]] = deque()
 
     def launch(
@@ -478,16 +479,16 @@ class Lane:
             self.seq += 1
             job = Job(self, name, node, work, operands, fresh, leaves)
             self.queue.put(job)
+            event = self.record() if record else None
             for operand in operands:
                 for memory in operand.memories:
                     if memory.lane is not self:
-                        memory.uses[self] = self.seq
+                        memory.uses[self] = self.seq, event
             memories: tuple[_Hold, ...] = () if leaves else (_Hold(self, job.cell),)
             if not fresh:
                 memories += tuple([one for operand in operands for one in operand.memories])
             made = Handed(self, self.seq, job.cell, memories)
-            if record:
-                made.event = self.record()
+            made.event = event
             return made
 
     def join(self, value: Handed) -> None:
@@ -514,11 +515,14 @@ class Lane:
         while self.dropped:
             cell, uses = self.dropped.popleft()
             pending = [
-                (lane, lane.record())
-                for lane, seq in uses.items()
+                (lane, event or lane.record())
+                for lane, (seq, event) in uses.items()
                 if self.seen.get(lane, 0) < seq and not (ended and lane.device is self.device)
             ]
-            self.retired.append((cell, pending))
+            if pending:
+                self.retired.append((cell, pending))
+            else:
+                self.queue.free(cell)
         while self.retired and _passed(self.retired[0][1]):
             self.queue.free(self.retired.popleft()[0])
 

@@ -244,10 +244,10 @@ class _Stream(Queue):
         self._stream: Any = None  # made by the thread that uses it
 
     def put(self, job: Job) -> None:
-        self._device.issue(partial(self._enter, self._timed(job) if job.launched else job))
+        self._device.issue(partial(self._enter, partial(self._timed, job) if job.launched else job))
 
-    def _timed(self, job: Job) -> Callable[[], object]:
-        return lambda: self._device.timed(job, self._stream)
+    def _timed(self, job: Job) -> None:
+        self._device.timed(job, self._stream)
 
     def record(self) -> Event:
         event = _StreamEvent(self._device)

@@ -143,8 +143,10 @@ class Residents(ABC):
         """Return a value on a device, where it may have been before."""
         given, kept = brought.value, brought.on.get(device)
         if kept is None or kept.cell.failed is not None:
-            if brought.kind != "edges" and _is_there(given, device):
-                kept = given if given.lane.device is device else device.hold(given.result())
+            if isinstance(given, Handed) and given.lane.device is device:
+                kept = given
+            elif brought.kind != "edges" and _is_there(given, device):
+                kept = device.hold(given.result())
             else:
                 kept = device.bring(given, step)
                 self.transfers[brought.kind] += 1

@@ -11,7 +11,7 @@ import pytest
 import actorgraph as ag
 from actorgraph.machines.base import Machine
 
-LIMIT_S = 8
+LIMIT_S = 20.0
 checked = ag.devices.check("virtual:2")
 
 
@@ -41,9 +41,9 @@ def give_up(*_):
 def pytest_runtest_call(item):
     before = len(checked.report())
     signal.signal(signal.SIGALRM, give_up)
-    signal.alarm(LIMIT_S)
+    signal.setitimer(signal.ITIMER_REAL, LIMIT_S, 1.0)
     try:
         return (yield)
     finally:
-        signal.alarm(0)
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
         assert checked.report()[before:] == []
