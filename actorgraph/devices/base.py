@@ -629,12 +629,12 @@ class Device(ABC):
             return lane.launch(
                 self.to_device, [self.hold(value)], name="copy in", node=node, record=True
             )
-        away = source.lane.device.to_host
-
-        def copied(array: Any) -> Any:
-            return self.to_device(away(array))
-
-        return lane.launch(copied, [source], name=COPY_OVER, node=node, record=True)
+        other = source.lane.device
+        if not (self.xp is np and other.xp is np):
+            # Each device makes its own half of the copy, in the order of its own lanes.
+            source = other.fetch(source, node)
+        work = np.array if self.root.is_host else self.to_device
+        return lane.launch(work, [source], name=COPY_OVER, node=node, record=True)
 
     def fetch(self, value: Handed, node: Any = None) -> Handed:
         """Return a value of this device as one whose array is the host's."""

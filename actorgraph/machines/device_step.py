@@ -114,8 +114,8 @@ class DeviceStep:
             device = grad.lane.device
             lane = device.lane(0) if grad.lane is device.lane("in") else grad.lane
         else:
-            others = [one for one in self._placing.used if not one.is_host]
-            lane = next(iter(brought.on), others[0]).lane(0)
+            others = [one for one in (*brought.on, *self._placing.used) if one and not one.is_host]
+            lane = others[0].lane(0)
             grad = lane.device.bring(grad)
         return lane, self._placing.bring(brought, lane.device, None), grad
 

@@ -12,6 +12,7 @@ import actorgraph as ag
 import tests._cupy as stand_in
 from actorgraph import devices
 from tests.devices.test_checker import FAULTS, run_on
+from tests.pipeline._model import Model, assert_same_bits
 
 
 @pytest.fixture
@@ -409,3 +410,50 @@ def test_arrays_that_no_device_holds_are_refused_before_anything_runs(world, dev
     assert machine.transfers == dict.fromkeys(machine.transfers, 0)
     with pytest.raises(ag.GraphTypeError):
         graph.parameter("w", np.zeros(2, dtype))
+
+
+# -- pipelines --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("world", range(3), indirect=True)
+@pytest.mark.parametrize("devices", [["cuda:0"], ["cuda:0", "virtual:0"], ["cpu", "cuda:0"]])
+def test_stages_of_a_pipeline_are_right_on_the_gpu_and_beside_it(world, devices):
+    model, other = Model(), Model()
+    with model.pipeline(devices=devices) as pipeline:
+        run = pipeline.run_sync(model.feeds)
+        assert_same_bits(model, pipeline, run)
+        step = pipeline.compile_step(ag.solvers.Adam(0.01))
+        for _ in range(2):
+            step(model.feeds)
+    with other.pipeline() as pipeline:
+        step = pipeline.compile_step(ag.solvers.Adam(0.01))
+        for _ in range(2):
+            step(other.feeds)
+    for one, wanted in zip(model.wrt, other.wrt, strict=True):
+        np.testing.assert_allclose(one.value, wanted.value, 1e-12)
+    assert world.races == []
+    assert world.on_null == 0
+
+
+def test_no_room_in_a_stage_fails_its_run_alone(world):
+    model = Model()
+    with model.pipeline(devices=["cuda:0", "virtual:0"]) as pipeline:
+        pipeline.run_sync(model.feeds)
+        world.fails_at = world.allocations + 20
+        with pytest.raises(ag.NodeError, match="Out of memory allocating"):
+            pipeline.run_sync(model.feeds)
+        assert_same_bits(model, pipeline, pipeline.run_sync(model.feeds))
+
+
+def test_a_lost_gpu_ends_the_runs_of_a_pipeline_with_one_clear_error(world):
+    model = Model()
+    with model.pipeline(devices=["cuda:0", "virtual:0"]) as pipeline:
+        pipeline.run_sync(model.feeds)
+        world.fault = RuntimeError("cudaErrorIllegalAddress")
+        for _ in range(2):
+            with pytest.raises(
+                ag.GraphError,
+                match=r"(?s)cuda:0.*cudaErrorIllegalAddress|"
+                r"cudaErrorIllegalAddress.*cuda:0",
+            ):
+                pipeline.run_sync(model.feeds)
