@@ -11,6 +11,7 @@ import pytest
 import actorgraph as ag
 import tests._cupy as stand_in
 from actorgraph import devices
+from actorgraph.devices import cuda
 from tests.devices.test_checker import FAULTS, run_on
 from tests.pipeline._model import Model, assert_same_bits
 
@@ -297,7 +298,8 @@ def test_a_trace_has_a_track_for_each_lane_by_the_times_of_events(world):
     with ag.ActorMachine([y], device="cuda:0", lanes=4) as machine:
         machine.run_sync({"x": np.ones(4)})
         with ag.trace.record() as trace:
-            machine.run_sync({"x": np.ones(4)})
+            for run in [machine.start({"x": np.ones(4)}) for _ in range(3)]:
+                run.result()
     parts = [part for part in trace.slices if part.kind == "device"]
     tracks = {}
     for part in parts:
@@ -305,7 +307,7 @@ def test_a_trace_has_a_track_for_each_lane_by_the_times_of_events(world):
     assert {f"cuda:0 lane {i}" for i in range(4)} | {"cuda:0 copies in", "cuda:0 copies out"} == {
         *tracks
     }
-    assert sum("exp" in part.name for part in parts) == 16
+    assert sum("exp" in part.name for part in parts) == 3 * 16
     for track in tracks.values():
         for before, after in pairwise(track):
             assert before.end <= after.start
@@ -385,6 +387,8 @@ def test_a_child_after_fork_is_told_that_a_context_does_not_survive(world):
                 os._exit(status)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         machine.run_sync(net.feeds)
+        cuda._after_fork_in_child()  # once more where what runs is counted
+        assert "spawn" in str(machine.device.lost)
 
 
 @pytest.mark.parametrize("device", ["virtual:0", "cuda:0"])

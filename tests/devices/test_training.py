@@ -99,8 +99,9 @@ def test_a_solver_that_looks_at_values_steps_on_the_host(make):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "complex128"])
-def test_other_dtypes_too(dtype):
-    make = LOOPS["Adam"]
+@pytest.mark.parametrize("name", ["Adam", "SGD"])
+def test_other_dtypes_too(dtype, name):
+    make = LOOPS[name]
     assert train(Net(dtype), make, device="virtual:0")[:2] == train(Net(dtype), make)[:2]
 
 
@@ -242,6 +243,30 @@ def test_a_check_stops_a_step_before_it_changes_anything():
         with pytest.raises(ValueError, match=r"\d"):
             step(net.feeds)
     assert net.values() == before
+
+
+def test_a_parameter_that_was_set_meanwhile_stops_the_step():
+    net = Net()
+
+    def check(duals):
+        net.w.value = np.zeros((4, 3))
+
+    with ag.ActorMachine([net.loss], device="virtual:0") as machine:
+        step = machine.compile_step(LOOPS["Adam"](), check=check)
+        before = net.b.value.tobytes()
+        with pytest.raises(ag.GraphError, match="'w' was set while a step was under way"):
+            step(net.feeds)
+    assert not net.w.value.any()
+    assert net.b.value.tobytes() == before
+
+
+def test_a_solver_goes_on_on_another_device():
+    net, other, solver = Net(), Net(), LOOPS["Adam"]()
+    for name in ("virtual:0", "virtual:1", "virtual:0"):
+        with ag.ActorMachine([net.loss], device=name) as machine:
+            machine.compile_step(solver)(net.feeds)
+    train(other, LOOPS["Adam"], steps=3)
+    assert net.values() == other.values()
 
 
 @pytest.mark.parametrize("seed", range(3))
