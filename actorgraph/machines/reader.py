@@ -151,11 +151,12 @@ class Reader:
             joint = self._compiled.joint
             raise Unallocated([joint.values[node]], run.binding.symbols) from error
         leaves = run.leaves
-        look = PROMISES.given and self._compiled.mode.fetch is True
-        for node, leaf, slope in self._slopes:
-            array = present(leaves[leaf]) if look else leaves[leaf]
-            duals[node] = Dual(array, arrays[slope], None, node)
         compiled = self._compiled
+        if PROMISES.given and self._slopes and compiled.mode.fetch is True:
+            for _, leaf, _ in self._slopes:
+                present(leaves[leaf])
+        for node, leaf, slope in self._slopes:
+            duals[node] = Dual(leaves[leaf], arrays[slope], None, node)
         if not compiled.assignments:
             return duals, ()
         return duals, [
