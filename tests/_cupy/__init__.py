@@ -422,6 +422,7 @@ def array(value, dtype=None, copy=True, order="K", **_):
 
 def from_dlpack(exported):
     """Return the same memory as another array."""
+    assert exported.__dlpack_device__() == (2, 0)
     array = exported.__dlpack__(stream=stream_now().ptr)
     return ndarray(array.book, array.memory, array.blocks)
 
