@@ -86,11 +86,17 @@ def _experiment() -> Any:
     return experiment
 
 
+def _calibrated() -> Any:
+    from actorgraph.trace.calibration import calibrated
+
+    return calibrated
+
+
 def _over_time() -> Any:
     from actorgraph.control import recurrent
 
     return recurrent
 
 
-devices.ABOVE["experiment"] = _experiment
+devices.ABOVE |= {"experiment": _experiment, "calibrated": _calibrated}
 ops.ABOVE.update(dict.fromkeys(ops.ABOVE, _over_time))

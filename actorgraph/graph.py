@@ -537,7 +537,7 @@ class Graph:
         for node in nodes:
             if isinstance(node, Variable):
                 with copy.building(node.line):
-                    array = node.held.array
+                    array = node.held.present()
                     copies[node] = copy._variable(type(node), node.op, node.name, array)
             elif node.op is RUN_NUMBER:
                 copies[node] = copy.run_number

@@ -13,6 +13,9 @@ the tuples, which runs read and hand out, and the one that `Held.value` hands ou
 Both are views of a `_Memory`.  NumPy's chain of bases ends where the type changes, so a view of
 either counts as a reference to it, and all together as references to the memory.  A reference that
 is left over, in a traceback or a frame of a thread that a fork did not copy, costs a copy.
+
+A value may still be on a device: its array is one that is filled when the host first asks for it
+(`promised`, `present`).
 """
 
 from __future__ import annotations
@@ -32,7 +35,8 @@ import numpy as np
 
 from actorgraph.errors import GraphTypeError, ShapeError
 
-__all__ = ["Held", "Store", "copies", "switch", "take"]
+__all__ = ["Held", "PROMISES", "Promises", "Store", "copies", "present", "promise", "promised",
+           "switch", "take"]  # fmt: skip
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
@@ -41,9 +45,52 @@ _COUNTED = sys.implementation.name == "cpython" and getattr(sys, "_is_gil_enable
 
 
 class _Memory(np.ndarray[Any, Any]):
-    """What owns the memory of an array: another type, at which chains of bases end."""
+    """What owns the memory of an array: another type, at which chains of bases end.
 
-    __slots__ = ()
+    Where `promised` is not None, its `fetch()` is what the memory is to be filled with.
+    """
+
+    __slots__ = ("promised",)
+
+    promised: Any
+
+
+@final
+class Promises:
+    """Whether this process has promised any array, so that others need not be looked at."""
+
+    __slots__ = ("given",)
+
+    def __init__(self) -> None:
+        self.given = False
+
+
+PROMISES = Promises()
+"""Of this process."""
+
+
+def promise(array: Array, value: Any) -> None:
+    """Have an array of `Held.room` filled by ``value.fetch()`` where somebody asks for it."""
+    PROMISES.given = True
+    array.base.promised = value  # type: ignore[union-attr]
+
+
+def promised(array: Array) -> Any:
+    """Return what an array is to be filled by, None where it is there."""
+    return getattr(array.base, "promised", None)
+
+
+def present(array: Array) -> Array:
+    """Return an array when it is filled."""
+    value = promised(array)
+    if value is not None:
+        found = value.fetch()
+        with _lock:
+            if promised(array) is value:
+                memory: Any = array.base
+                memory[...] = found
+                memory.promised = None
+    return array
 
 
 def _references(held: Held) -> int:
@@ -97,7 +144,7 @@ class Held:
     Attributes
     ----------
     array : ndarray
-        That of this moment, to be read only.
+        That of this moment, to be read only by who knows that it is `present`.
     grad : ndarray, optional
         Room for a gradient; `solver.step` reads it where it is given this and no result of a run.
     version : int
@@ -134,6 +181,8 @@ class Held:
         GraphTypeError, ShapeError
             On setting another dtype or shape.
         """
+        if PROMISES.given:
+            present(self.array)
         with _lock:
             bound = sum([home() is not None for home, _ in self.homes])
             if _references(self) > _UNREAD + bound:
@@ -156,6 +205,10 @@ class Held:
             raise ShapeError(f"{self!s} has shape {old.shape}, got {new.shape}")
         take(copies([(self, new)]))
 
+    def present(self) -> Array:
+        """Return the array of this moment, to be read only, when it is on the host."""
+        return present(self.array)
+
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of the value."""
@@ -172,6 +225,7 @@ class Held:
         """Return an array to be filled and switched to, which nobody else refers to."""
         memory, references = _popped(self._spares)
         if references == _IDLE and memory is not None:
+            memory.promised = None
             return memory.view(np.ndarray)  # type: ignore[no-any-return]
         return _empty_like(self.array)
 
@@ -186,7 +240,7 @@ class Held:
         return f"<{self!s}: {self.dtype}{list(self.shape)}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _restored, (type(self), np.array(self.array), self.name)
+        return _restored, (type(self), np.array(self.present()), self.name)
 
 
 def _restored(kind: type[Held], value: Array, name: str | None) -> Held:

@@ -1,4 +1,4 @@
-"""Writes the tables of docs/performance.md from benchmarks/results: `python docs/performance.py`.
+"""Writes the tables of `PAGES` from benchmarks/results: `python docs/performance.py`.
 
 The text between the tables is written by hand, and stays.  `tests/test_generated_pages.py` fails
 where a table is not what this writes.
@@ -13,6 +13,7 @@ DOCS = Path(__file__).parent
 RESULTS = DOCS.parent / "benchmarks" / "results"
 BLOCK = re.compile(r"(<!-- figures: (\w+) -->\n).*?(<!-- end of figures -->)", re.DOTALL)
 MISSED = "MISSED"
+PAGES = ("performance.md", "devices.md")
 
 
 def page(text):
@@ -72,6 +73,7 @@ def _conditions(run):
 
 
 if __name__ == "__main__":
-    written = DOCS / "performance.md"
-    written.write_text(page(written.read_text()))
-    sys.stdout.write("wrote performance.md\n")
+    for name in PAGES:
+        written = DOCS / name
+        written.write_text(page(written.read_text()))
+        sys.stdout.write(f"wrote {name}\n")

@@ -22,8 +22,9 @@ def test_page_is_what_its_generator_writes(page):
         )
 
 
-def test_the_tables_of_what_it_costs_are_those_of_the_committed_results():
-    text = (performance.DOCS / "performance.md").read_text()
+@pytest.mark.parametrize("page", performance.PAGES)
+def test_the_tables_of_what_it_costs_are_those_of_the_committed_results(page):
+    text = (performance.DOCS / page).read_text()
     assert performance.page(text) == text, "run: python docs/performance.py"
 
 

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from actorgraph.devices.checker import Checked
 
 __all__ = [
-    "CPU", "Device", "GPU", "Handed", "Lane", "PLACED", "Placement", "adversary", "check", "device",
-    "experiment", "get", "list", "placement",
+    "CPU", "Device", "GPU", "Handed", "Lane", "PLACED", "Placement", "adversary", "calibrated",
+    "check", "device", "experiment", "get", "list", "placement",
 ]  # fmt: skip
 __dir__ = __all__.copy
 

@@ -44,7 +44,7 @@ class Adversary(Device):
         self.inner, self.name = inner, f"adversary({inner.name})"
         self.random = Random(seed)
         self.queues: list[_LateQueue] = []
-        _all.append(ref(self))
+        _all[:] = [one for one in _all if one() is not None] + [ref(self)]
 
     @property
     def xp(self) -> Any:
@@ -175,8 +175,9 @@ class _LateQueue(Queue):
 
 def _poison(cell: Cell) -> None:
     """Write over an array that nobody may read any more."""
-    array = cell.array
-    if isinstance(array, np.ndarray) and array.flags.owndata and not cell.shared:
+    for array in cell.array if isinstance(cell.array, tuple) else (cell.array,):
+        if not (isinstance(array, np.ndarray) and array.flags.owndata) or cell.shared:
+            continue
         if array.dtype.kind in "fcV":
             array.fill(np.nan)
         elif array.dtype.kind in "iu":

@@ -34,13 +34,16 @@ from actorgraph.errors import GraphError, text_of
 from actorgraph.warned import UnderWay, runs_steps
 
 __all__ = [
-    "Cell", "Check", "Device", "Event", "Failed", "Handed", "HostEvent", "Job", "Lane",
+    "COPY_OVER", "Cell", "Check", "Device", "Event", "Failed", "Handed", "HostEvent", "Job", "Lane",
     "Placement", "Queue", "issuing", "pending",
 ]  # fmt: skip
 
 issuing = threading.RLock()
 """Held while work is launched: lanes of all devices know each other's clocks."""
 
+
+COPY_OVER = "copy over"
+"""The name of a copy from another device."""
 
 _EARLY = "a value of a device is read before it is there: a wait is missing"
 
@@ -112,7 +115,8 @@ class _Hold:
 
     def __init__(self, lane: Lane, cell: Cell) -> None:
         self.lane, self.cell = lane, cell
-        self.uses: dict[Lane, int] = {}  # by other lanes, the latest of each
+        # By other lanes: the latest of each, and the event behind it if there is one.
+        self.uses: dict[Lane, tuple[int, Event | None]] = {}
 
     def __del__(self) -> None:
         self.lane.dropped.append((self.cell, self.uses))
@@ -145,6 +149,11 @@ class Handed:
     def __init__(self, lane: Lane, seq: int, cell: Cell, memories: tuple[_Hold, ...] = ()) -> None:
         self.lane, self.seq, self.cell, self.memories = lane, seq, cell, memories
         self.event: Event | None = None
+
+    def mark(self) -> None:
+        """Have other lanes wait for it, and not for what is launched behind it."""
+        with issuing:
+            self.event = self.event or self.lane.record()
 
     def result(self) -> Any:
         """Return the array, which is complete, or raise what its job has raised."""
@@ -238,10 +247,12 @@ class Job:
         Where the result goes.
     launched : (str, float) or None
         The thread and the time, where an instrument listens.
+    tells : bool
+        Whether it tells the instrument itself: False where calling it only enqueues the work.
     """
 
     __slots__ = ("cell", "context", "fresh", "lane", "launched", "leaves", "name",
-                 "node", "reads", "work")  # fmt: skip
+                 "node", "reads", "tells", "work")  # fmt: skip
 
     def __init__(
         self,
@@ -254,7 +265,7 @@ class Job:
         leaves: bool,
     ) -> None:
         self.lane, self.name, self.node, self.work, self.fresh = lane, name, node, work, fresh
-        self.leaves = leaves
+        self.leaves, self.tells = leaves, True
         self.reads = tuple([operand.cell for operand in operands])
         self.cell = Cell()
         self.context: Context = copy_context()
@@ -270,7 +281,7 @@ class Job:
     @runs_steps("self")
     def __call__(self) -> None:
         """Do it, as the lane's turn has come."""
-        started = perf_counter() if self.launched else 0.0
+        started = perf_counter() if self.launched and self.tells else 0.0
         cell = self.cell
         try:
             failed = [one.failed for one in self.reads if one.failed is not None]
@@ -312,6 +323,8 @@ class Job:
 
 def _described(cell: Cell) -> str:
     array = cell.array
+    if isinstance(array, tuple):
+        return f"{len(array)} arrays"
     return "nothing yet" if array is None else f"{array.dtype}{list(array.shape)}"
 
 
@@ -413,7 +426,7 @@ class Lane:
     seen : dict
         By lane, how many of its jobs are done before any job that is launched from now on.
     dropped : deque of (Cell, dict)
-        Memory that nobody refers to any more, with its uses by other lanes.
+        Memory that nobody refers to any more, with its latest uses by other lanes.
     retired : deque of (Cell, list of (Lane, Event))
         Such memory which other lanes may be using still.
 
@@ -428,7 +441,7 @@ class Lane:
         self.device, self.name, self.queue = device, name, queue
         self.seq = 0
         self.seen: dict[Lane, int] = {}
-        self.dropped: deque[tuple[Cell, dict[Lane, int]]] = deque()
+        self.dropped: deque[tuple[Cell, dict[Lane, tuple[int, Event | None]]]] = deque()
         self.retired: deque[tuple[Cell, list[tuple[Lane, Event]]]] = deque()
 
     def launch(
@@ -466,16 +479,16 @@ class Lane:
             self.seq += 1
             job = Job(self, name, node, work, operands, fresh, leaves)
             self.queue.put(job)
+            event = self.record() if record else None
             for operand in operands:
                 for memory in operand.memories:
                     if memory.lane is not self:
-                        memory.uses[self] = self.seq
+                        memory.uses[self] = self.seq, event
             memories: tuple[_Hold, ...] = () if leaves else (_Hold(self, job.cell),)
             if not fresh:
                 memories += tuple([one for operand in operands for one in operand.memories])
             made = Handed(self, self.seq, job.cell, memories)
-            if record:
-                made.event = self.record()
+            made.event = event
             return made
 
     def join(self, value: Handed) -> None:
@@ -502,11 +515,14 @@ class Lane:
         while self.dropped:
             cell, uses = self.dropped.popleft()
             pending = [
-                (lane, lane.record())
-                for lane, seq in uses.items()
+                (lane, event or lane.record())
+                for lane, (seq, event) in uses.items()
                 if self.seen.get(lane, 0) < seq and not (ended and lane.device is self.device)
             ]
-            self.retired.append((cell, pending))
+            if pending:
+                self.retired.append((cell, pending))
+            else:
+                self.queue.free(cell)
         while self.retired and _passed(self.retired[0][1]):
             self.queue.free(self.retired.popleft()[0])
 
@@ -613,12 +629,12 @@ class Device(ABC):
             return lane.launch(
                 self.to_device, [self.hold(value)], name="copy in", node=node, record=True
             )
-        away = source.lane.device.to_host
-
-        def copied(array: Any) -> Any:
-            return self.to_device(away(array))
-
-        return lane.launch(copied, [source], name="copy in", node=node, record=True)
+        other = source.lane.device
+        if not (self.xp is np and other.xp is np):
+            # Each device makes its own half of the copy, in the order of its own lanes.
+            source = other.fetch(source, node)
+        work = np.array if self.root.is_host else self.to_device
+        return lane.launch(work, [source], name=COPY_OVER, node=node, record=True)
 
     def fetch(self, value: Handed, node: Any = None) -> Handed:
         """Return a value of this device as one whose array is the host's."""

@@ -4,7 +4,8 @@ Current device and stream belong to a thread in CuPy, so one thread issues all w
 enters the stream, has a job call its kernels, and leaves.  Kernels run later, in the order of the
 stream.  Events are recorded and waited for in the same way; a second thread sleeps until events
 are passed that the host waits for, and calls back.  Never used: the null stream, ``Stream.use``,
-and callbacks of the driver, which may hold its lock and the GIL at once.
+and callbacks of the driver, which may hold its lock and the GIL at once.  While an instrument
+listens each job stands between two events that keep the time.
 
 CuPy's pool gives a block back to the stream that it was allocated on as soon as the last reference
 is gone; `Lane.settle` keeps the reference until other streams are done with it.
@@ -14,14 +15,17 @@ from __future__ import annotations
 
 import os
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from time import perf_counter
 from typing import Any, final
 from weakref import WeakSet
 
 import numpy as np
 
+from actorgraph import instrument
 from actorgraph.devices.base import Cell, Device, Event, Handed, Job, Queue
 from actorgraph.devices.virtual import ThreadQueue
 from actorgraph.errors import GraphError
@@ -69,6 +73,8 @@ class CUDA(Device):
         self._cupy, self._cupyx = cupy, cupyx
         self._issuer = ThreadQueue(f"{self.name} issuing")
         self._waiter = ThreadQueue(f"{self.name} waiting")
+        self._untold: deque[tuple[Job, Any, Any]] = deque()
+        self._zero: tuple[Any, float] | None = None  # an event, and when it was passed
         _all.add(self)
 
     @property
@@ -135,6 +141,36 @@ class CUDA(Device):
         """Have the thread that waits make a call."""
         self._waiter.add(partial(self.guarded, call))
 
+    def timed(self, job: Job, stream: Any) -> None:
+        """Do a job between two events, for who listens; called by the thread that issues."""
+        if self._zero is None:
+            zero = self._timing_event(stream)
+            zero.synchronize()
+            self._zero = zero, perf_counter()
+        job.tells = False
+        begin = self._timing_event(stream)
+        job()
+        self._untold.append((job, begin, self._timing_event(stream)))
+
+    def _timing_event(self, stream: Any) -> Any:
+        made = self._cupy.cuda.Event(block=True)
+        made.record(stream)
+        return made
+
+    def tell(self) -> None:
+        """Tell of the jobs that are done, in the order of their lanes."""
+        left = []
+        while self._untold:
+            job, begin, end = self._untold.popleft()
+            if self._zero is None or not self.is_passed(end):
+                left.append((job, begin, end))
+                continue
+            zero, at = self._zero
+            since = self._cupy.cuda.get_elapsed_time
+            started, ended = (at + since(zero, one) * 1e-3 for one in (begin, end))
+            instrument.tell("on_job", job, started, ended)
+        self._untold.extendleft(reversed(left))
+
     def stop(self, join: bool) -> None:
         """End both threads, the one that waits when all events are passed."""
         self._issuer.stop(join)
@@ -197,6 +233,8 @@ class _StreamEvent(Event):
 
     def _call_back(self, callback: Callable[[], object]) -> None:
         self._device.guarded(self.block)
+        if instrument.listening:
+            self._device.guarded(self._device.tell)
         callback()
 
 
@@ -206,7 +244,10 @@ class _Stream(Queue):
         self._stream: Any = None  # made by the thread that uses it
 
     def put(self, job: Job) -> None:
-        self._device.issue(partial(self._enter, job))
+        self._device.issue(partial(self._enter, partial(self._timed, job) if job.launched else job))
+
+    def _timed(self, job: Job) -> None:
+        self._device.timed(job, self._stream)
 
     def record(self) -> Event:
         event = _StreamEvent(self._device)

@@ -9,7 +9,7 @@ have begun and ended:
 - lanes are in order, and wait for events;
 - a kernel takes the longest of `kernel_us`, its flops and its bytes, and fills a share of the GPU;
   where shares are more than the whole, all that run slow down alike;
-- copies in and out have an engine each, a latency and a bandwidth.
+- copies in and out have an engine each, a latency and a bandwidth; those between GPUs another one.
 
 A host that waits for a result before it goes on is not modelled: within a run nothing waits so.
 Times of more than one GPU are as good as the figures that are given, and no measurement.
@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, final
 
 import numpy as np
 
-from actorgraph.devices.base import Cell, Device, Event, Job, Queue
+from actorgraph.devices.base import COPY_OVER, Cell, Device, Event, Job, Queue
 
 __all__ = ["GPU", "LaneSpan", "Sim", "SimulatedGPUs", "StepLoad", "Timeline"]
 
@@ -44,6 +44,8 @@ class GPU(NamedTuple):
         So many elements fill one of them.
     copy_us, copied_per_us : float
         Latency of a copy, and bytes in a microsecond.
+    linked_per_us : float
+        Bytes in a microsecond from one GPU to another.
     replay_us, node_us : float
         To launch a CUDA graph, and what a node of it costs its lane.
 
@@ -62,6 +64,7 @@ class GPU(NamedTuple):
     elements: int = 2048
     copy_us: float = 10.0
     copied_per_us: float = 50e3
+    linked_per_us: float = 300e3
     replay_us: float = 10.0
     node_us: float = 1.2
 
@@ -300,7 +303,10 @@ class _SimQueue(Queue):
         source = job.reads[0].array if job.reads else None
         if self._copies and source is not None:
             job.cell.array = source
-            cost_us, share = gpu.copy_us + source.nbytes / gpu.copied_per_us, 0.0
+            per_us = gpu.linked_per_us if job.name == COPY_OVER else gpu.copied_per_us
+            cost_us, share = gpu.copy_us + source.nbytes / per_us, 0.0
+        elif job.node is None:  # a sum of microbatches
+            job.cell.array, cost_us, share = source, gpu.kernel_us, 1.0 / gpu.sms
         else:
             work = simulation.work(job.node)
             job.cell.array = np.broadcast_to(np.zeros((), job.node.dtype), work.shape)

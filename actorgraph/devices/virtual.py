@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable
+from functools import partial
 from math import inf
 from queue import SimpleQueue
 from time import sleep
@@ -31,11 +33,21 @@ class Virtual(Device):
     name : str
     latency_s, bytes_per_s : float, optional
         What a copy to or from it takes, beside the time that the host needs for it.
+    kernel_s, kernel_bytes_per_s : float, optional
+        What other work takes beside that, whichever is longer; bytes are of operands and result.
     """
 
-    def __init__(self, name: str, latency_s: float = 0.0, bytes_per_s: float = inf) -> None:
+    def __init__(
+        self,
+        name: str,
+        latency_s: float = 0.0,
+        bytes_per_s: float = inf,
+        kernel_s: float = 0.0,
+        kernel_bytes_per_s: float = inf,
+    ) -> None:
         super().__init__()
         self.name, self.latency_s, self.bytes_per_s = name, latency_s, bytes_per_s
+        self.kernel_s, self.kernel_bytes_per_s = kernel_s, kernel_bytes_per_s
 
     @property
     def xp(self) -> Any:
@@ -59,14 +71,28 @@ class Virtual(Device):
 
     def queue(self, name: str) -> Queue:
         """Return a queue with a thread of its own."""
-        return ThreadQueue(name)
+        timed = self.kernel_s or self.kernel_bytes_per_s != inf
+        return ThreadQueue(name, self._timed if timed and " copies " not in name else None)
+
+    def _timed(self, work: Callable[..., Any], *arrays: Any) -> Any:
+        found = work(*arrays)
+        moved = sum([getattr(one, "nbytes", 0) for one in (*arrays, found)])
+        sleep(max(self.kernel_s, moved / self.kernel_bytes_per_s))
+        return found
 
 
 class ThreadQueue(Queue):
-    """A queue whose work is done by a thread, which is there from the first job to `stop`."""
+    """A queue whose work is done by a thread, which is there from the first job to `stop`.
 
-    def __init__(self, name: str) -> None:
-        self._name = f"actorgraph-{name}"
+    Parameters
+    ----------
+    name : str
+    within : callable, optional
+        Is given the work of each job and its operands, and does it.
+    """
+
+    def __init__(self, name: str, within: Callable[..., Any] | None = None) -> None:
+        self._name, self._within = f"actorgraph-{name}", within
         self._reset()
         _queues.add(self)
 
@@ -76,6 +102,8 @@ class ThreadQueue(Queue):
 
     def put(self, job: Job) -> None:
         """Have the thread do it."""
+        if self._within is not None:
+            job.work = partial(self._within, job.work)
         self.add(job)
 
     def record(self) -> Event:

@@ -30,18 +30,18 @@ class Mode:
     """What a run computes beside values: cotangents or tangents, seeded at `nodes`.
 
     The values of `whole` are brought along by the run, and no derivative goes through them.
-    Without `fetch` results stay on their devices.
+    Without `fetch` results stay on their devices, with ``"values"`` derivatives do.
     """
 
     kind: Literal["forward", "backward", "tangents"] = "forward"
     nodes: tuple[Node, ...] = ()
     whole: tuple[Node, ...] = ()
-    fetch: bool = True
+    fetch: bool | Literal["values"] = True
     key: tuple[str, tuple[int, ...], tuple[int, ...]] = field(init=False)
     """Hashable identity; nodes themselves compare by building nodes."""
 
     def __post_init__(self) -> None:
-        kind = self.kind if self.fetch else f"{self.kind}, not fetched"
+        kind = self.kind if self.fetch is True else f"{self.kind}, fetch={self.fetch}"
         object.__setattr__(self, "key", (kind, _ids(self.nodes), _ids(self.whole)))
 
 

@@ -21,18 +21,19 @@ from itertools import count
 from typing import Any, final
 
 from actorgraph.devices import Device, Handed, Lane, Placement, placement
-from actorgraph.errors import GraphError
 from actorgraph.graph import Graph, Node
 from actorgraph.lower.cuts import Costs, Cut, by_cost, sequential, side_by_side
+from actorgraph.lower.deadlock import check_order
 from actorgraph.lower.joint import Joint
 from actorgraph.lower.kernels import Waiting
-from actorgraph.lower.regions import Port, Region, TaskSpec, owner_of
-from actorgraph.memory.buffers import VIEWS, size_in_bytes
+from actorgraph.lower.regions import Port, Region, TaskSpec, connect, owner_of
+from actorgraph.lower.residents import Brought, Residents, launching, looked_at
+from actorgraph.memory.buffers import size_in_bytes
 from actorgraph.op import Op
 from actorgraph.rewrite.exact import restated
 from actorgraph.types import Checks
 
-__all__ = ["Brought", "Placing"]
+__all__ = ["Placing"]
 
 _LAUNCH_US = 5.0
 """What a step costs a lane beside its work."""
@@ -56,18 +57,7 @@ RESULT = Op("result", "a[*s] -> a[*s]", _moved, runs_on="lane")
 
 
 @final
-class Brought:
-    """What a run brings along, and its copies on devices, each made when first asked for."""
-
-    __slots__ = ("host", "kind", "on")
-
-    def __init__(self, host: Any, kind: str) -> None:
-        self.host, self.kind = host, kind
-        self.on: dict[Device, Handed] = {}
-
-
-@final
-class Placing:
+class Placing(Residents):
     """Where the nodes of a machine run.
 
     Parameters
@@ -80,37 +70,19 @@ class Placing:
 
     Attributes
     ----------
-    transfers : dict
-        Copies by kind: "parameters", "feeds", "edges" (between devices) and "results".
+    lanes : list of Lane
+        Where tasks may run that the user has placed nowhere.
     """
 
     def __init__(self, graph: Graph, devices: Sequence[Device], lanes: int) -> None:
-        self._devices, self._count = devices, lanes
+        super().__init__(graph, devices, lanes)
         self.lanes = [one.lane(i) for i in range(lanes) for one in devices if not one.is_host]
-        self._placed = graph.placements
-        self.transfers = dict.fromkeys(("parameters", "feeds", "edges", "results"), 0)
-        self._residents: dict[Node, Brought] = {}
-        named = {node.id: self._resolved(where) for node, where in _named(graph)}
-        self._explicit: dict[int, Placement] = named
-        self.used = [*dict.fromkeys([*devices, *[where.device for where in named.values()]])]
 
     @classmethod
     def of(cls, graph: Graph, devices: Sequence[Device], lanes: int) -> Placing | None:
         """Return where nodes run, None where all do so on the host, as they do anyway."""
         found = cls(graph, devices, lanes)
         return None if all(one.is_host for one in found.used) else found
-
-    def _resolved(self, where: Placement) -> Placement:
-        """Return a placement by the user, on the machine's wrapper of its device if it has one."""
-        for one in self._devices:
-            if one.root is where.device:
-                where = Placement(one, where.lane)
-        if where.lane is not None and where.device in self._devices and where.lane >= self._count:
-            raise GraphError(
-                f"a node is placed on lane {where.lane} of {where.device.name}, but the machine "
-                f"has lanes={self._count}; lanes are numbered from 0"
-            )
-        return where
 
     # -- tasks ------------------------------------------------------------------------------------
 
@@ -119,6 +91,20 @@ class Placing:
         if cut is not by_cost:
             return cut
         return side_by_side if len(self.lanes) > 1 else sequential
+
+    def connected(
+        self,
+        tasks: list[TaskSpec],
+        result_of: Mapping[Node, int],
+        joint: Joint,
+        costs: Costs,
+        symbols: Mapping[str, int],
+    ) -> tuple[list[TaskSpec], list[Lane | None]]:
+        """Return tasks with ports, sends and transfers, and the lane of each."""
+        specs = connect(self.split(tasks, joint), result_of)
+        check_order(specs)
+        lanes = self.assign(specs, joint, costs, symbols)
+        return self.with_transfers(specs, lanes, joint), lanes
 
     def _wanted(self, step: Node, joint: Joint) -> Placement | None:
         """Return where a step has to run, None where its machine may choose."""
@@ -227,7 +213,7 @@ class Placing:
         # What a forward task has moved it saves as moved, so residuals come last.
         for spec in sorted(tasks, key=_saves):
             port_of = list(spec.ports)
-            looked_at = _looked_at(spec)
+            only_looked_at = looked_at(spec)
             for place, port in enumerate(port_of):
                 op = _transfer(port.producer, lanes, lanes[spec.index])
                 nodes = port.nodes
@@ -236,7 +222,7 @@ class Placing:
                     port_of[place] = port._replace(nodes=nodes)
                 for node, known in zip(port.nodes, nodes, strict=True):
                     if op is not None:
-                        stays = port.producer is None and node.id in looked_at
+                        stays = port.producer is None and node.id in only_looked_at
                         known = _step(next(numbers), KEEP if stays else op, known)
                         added[spec.index].append(known)
                     if known is not node:
@@ -265,45 +251,13 @@ class Placing:
             tasks.append(taker)
         spec.results = ()
 
-    # -- runs -------------------------------------------------------------------------------------
-
-    def retain(self) -> None:
-        """Count a machine that has started as a user of its devices."""
-        for one in self.used:
-            one.retain()
-
-    def release(self, join: bool = True) -> None:
-        """Count it less."""
-        for one in self.used:
-            one.release(join)
-
-    def brought(self, joint: Joint, leaves: Sequence[Any]) -> list[Brought]:
-        """Return what a run brings along, so that each is copied once to where it is needed.
-
-        A variable stays where it was copied to until its array is another one: this one is held
-        here, so nobody writes to it.
-        """
-        found = []
-        for leaf, value in zip(joint.leaves, leaves, strict=True):
-            if leaf.kind != "variable":
-                found.append(Brought(value, "feeds"))
-                continue
-            kept = self._residents.get(leaf.source)
-            if kept is None or kept.host is not value:
-                kept = self._residents[leaf.source] = Brought(value, "parameters")
-            found.append(kept)
-        return found
-
-    def constant(self, lane: Lane | None) -> Callable[[Any], Any]:
-        """Return what makes a constant a value of a lane."""
-        return _same if lane is None else lane.device.bring
-
     def kernel(
-        self, step: Node, found: Any, lane: Lane | None, joint: Joint, *, fetch: bool
+        self, step: Node, found: Any, lane: Lane | None, joint: Joint, *, fetch: bool | str
     ) -> Any:
         """Return what a program calls for a step on a lane, or on the host, in place of `found`."""
         if step.op is RESULT:
-            return Waiting(self._fetching(step, "results", fetch), "lane", None)
+            fetched = fetch is True or (fetch == "values" and not _is_slope(step, joint))
+            return Waiting(self._fetching(step, "results", fetched), "lane", None)
         if step.op is FETCH:
             return Waiting(self._fetching(step, "edges", True), "lane", None)
         if step.op is MOVE:
@@ -312,25 +266,15 @@ class Placing:
             return self._moving(None, step)
         if lane is None:
             return found
-        if step.op.on_host:
-            found = _with_host_operands(found, step.op.on_host)
-        return _launching(lane, step, joint, found)
+        return launching(lane, step, joint, found)
 
     def _moving(self, device: Device | None, step: Node) -> Callable[[Any], Any]:
         def moved(value: Any) -> Any:
             brought = value if isinstance(value, Brought) else Brought(value, "edges")
-            host = brought.host
-            if device is None:
-                return host.fetch() if isinstance(host, Handed) else host
-            kept = brought.on.get(device)
-            if kept is None or kept.cell.failed is not None:
-                if brought.kind == "feeds" and _is_there(host, device):
-                    kept = host if host.lane.device is device else device.hold(host.result())
-                else:
-                    kept = device.bring(host, step)
-                    self.transfers[brought.kind] += 1
-                brought.on[device] = kept
-            return kept
+            if device is not None:
+                return self.bring(brought, device, step)
+            given = brought.value
+            return given.fetch() if isinstance(given, Handed) else given
 
         return moved
 
@@ -352,47 +296,12 @@ class Placing:
 _HOST = placement("cpu")
 
 
-def _with_host_operands(found: Any, places: tuple[int, ...]) -> Callable[..., Any]:
-    """Return a kernel that gets some operands as NumPy's; it waits for those that are not."""
-
-    def kernel(*operands: Any) -> Any:
-        return found(*[
-            one.get() if place in places and hasattr(one, "get") else one
-            for place, one in enumerate(operands)
-        ])  # fmt: skip
-
-    return kernel
-
-
-def _launching(lane: Lane, step: Node, joint: Joint, found: Any) -> Callable[..., Handed]:
-    """Return what launches the kernel of a step on a lane."""
-    source = joint.source(step)
-    name = f"{source.name} (backward)" if joint.is_backward(step) else source.name
-    fresh = not (step.op.memory.layout in VIEWS or step.op.checked)
-    launch, hold = lane.launch, lane.device.hold
-
-    def launched(*operands: Handed) -> Handed:
-        return launch(found, operands, name=name, node=step, fresh=fresh)
-
-    def launched_with_host_numbers(*operands: Any) -> Handed:
-        handed = [one if isinstance(one, Handed) else hold(one) for one in operands]
-        return launch(found, handed, name=name, node=step, fresh=fresh)
-
-    return launched_with_host_numbers if step.op.on_host else launched
-
-
-def _is_there(value: Any, device: Device) -> bool:
-    """Return whether a feed was left on a device by an earlier run."""
-    return isinstance(value, Handed) and value.lane.device.root is device.root
-
-
-def _same(value: Any) -> Any:
-    return value
-
-
-def _named(graph: Graph) -> list[tuple[Node, Placement]]:
-    nodes = graph.nodes
-    return [(nodes[number], where) for number, where in graph.placements.items()]
+def _is_slope(result: Node, joint: Joint) -> bool:
+    """Return whether a result is a derivative, and no value that was asked for."""
+    [node] = result.inputs
+    return any(node is one for one in joint.derivatives.values()) and not any(
+        node is one for one in joint.values.values()
+    )
 
 
 def _producers(spec: TaskSpec, task_of: Mapping[int, int]) -> dict[int, Node]:
@@ -432,16 +341,6 @@ def _away_us(home: Lane | None, lane: Lane | None, node: Node, symbols: Mapping[
     if home is not None and lane is not None and home.device is lane.device:
         return _ELSEWHERE_US
     return _COPY_US + size_in_bytes(node, symbols) / _COPIED_PER_US
-
-
-def _looked_at(spec: TaskSpec) -> set[int]:
-    """Return the numbers of the nodes that only the host's part of a task's ops takes."""
-    found: set[int] = set()
-    launched: set[int] = set()
-    for step in spec.steps:
-        for place, part in enumerate(step.inputs):
-            (found if place in step.op.on_host else launched).add(part.id)
-    return found - launched
 
 
 def _transfer(producer: int | None, lanes: Sequence[Lane | None], lane: Lane | None) -> Op | None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 from weakref import WeakSet
 
 import numpy as np
@@ -391,7 +391,7 @@ class Machine(Lifetime, ABC):
         host: Callable[[Callable[[], object]], object] | None,
         plan: Plan | None = None,
         number: int | None = None,
-        fetch: bool = True,
+        fetch: bool | Literal["values"] = True,
     ) -> Run:
         """Check everything that a run is given, and make it.
 
@@ -410,8 +410,8 @@ class Machine(Lifetime, ABC):
             mode, seeds = _FORWARD, {}
         else:
             mode, seeds = mode_of(self.graph, self.outputs, backward, tangents)
-        if not fetch:
-            mode = replace(mode, fetch=False)
+        if fetch is not True:
+            mode = replace(mode, fetch=fetch)
         if self._batches is not None:
             given = {} if feeds is None else by_node(feeds, self._inputs, "feed")
             run: Run = self._batches.run(self, given, mode, seeds, priority, run_number, host)

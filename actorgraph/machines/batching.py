@@ -149,7 +149,7 @@ class Batching:
         if mode.kind == "backward":
             terms = {term for node in nodes for term in self._terms[node].values()}
             nodes = tuple(sorted(terms, key=attrgetter("id")))
-        return Mode(mode.kind, nodes, self.whole)
+        return Mode(mode.kind, nodes, self.whole, mode.fetch)
 
     # -- cutting ----------------------------------------------------------------------------------
 

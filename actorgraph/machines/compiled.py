@@ -23,7 +23,7 @@ from actorgraph.rewrite.exact import is_pure
 from actorgraph.types import UNKNOWN
 
 if TYPE_CHECKING:
-    from actorgraph.lower.placing import Placing
+    from actorgraph.lower.residents import Residents
 
 __all__ = ["Compiled", "compiled"]
 
@@ -48,7 +48,7 @@ class Compiled:
     interpreter : callable or None
         What stands for the generated programs (`LispMachine`): returns the `Steps` of a task.
     jit : bool or "wait"
-    placing : Placing or None
+    placing : Residents or None
         Where nodes run, if not all on the host.
     native : bool or "wait"
         Whether steps may be walked as tables (see `lower.table`).
@@ -64,7 +64,7 @@ class Compiled:
     watch: tuple[str, ...]
     interpreter: Callable[..., Any] | None
     jit: bool | str
-    placing: Placing | None = None
+    placing: Residents | None = None
     native: bool | str = False
 
     @cached_property
@@ -236,7 +236,7 @@ def compiled(
     interpreter: Callable[..., Any] | None = None,
     passes: Sequence[Pass] = (),
     jit: bool | str = False,
-    placing: Placing | None = None,
+    placing: Residents | None = None,
     native: bool | str = False,
 ) -> Compiled:
     """Differentiate and rewrite what a machine is asked for in a mode.
@@ -247,7 +247,7 @@ def compiled(
         How the forward nodes are rewritten, and the late ones the whole.
     jit : bool or "wait"
         Whether steps are fused and compiled (see `jit`); nothing that is watched or interpreted.
-    placing : Placing, optional
+    placing : Residents, optional
         Where nodes run, if not all on the host.
     native : bool or "wait"
         Whether steps may be walked as tables.

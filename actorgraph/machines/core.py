@@ -47,7 +47,7 @@ from actorgraph.tiles import here
 from actorgraph.warned import DEFAULT, ERRORS, TELLING, asked, runs_steps, telling, told_context
 
 if TYPE_CHECKING:
-    from actorgraph.lower.placing import Placing
+    from actorgraph.lower.residents import Residents
 
 __all__ = ["Core"]
 
@@ -71,7 +71,7 @@ class Core:
         max_bytes: int | None = None,
         capacities: Capacities,
         counted: bool,
-        placing: Placing | None = None,
+        placing: Residents | None = None,
     ) -> None:
         self.lock = threading.RLock()
         self.admission = Admission(max_in_flight, max_bytes, workers)

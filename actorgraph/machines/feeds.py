@@ -18,7 +18,7 @@ from actorgraph.node import Variable
 from actorgraph.types import UNKNOWN, UnboundDim, bind_dims, bind_shape
 
 if TYPE_CHECKING:
-    from actorgraph.lower.placing import Placing
+    from actorgraph.lower.residents import Residents
 
 __all__ = [
     "adopted", "as_array", "bind_feeds", "by_node", "check_device", "check_dims", "check_like",
@@ -145,7 +145,7 @@ def as_array(value: Any, node: Node, what: str) -> Any:
     return array
 
 
-def check_device(value: Handed, name: str, placing: Placing | None) -> None:
+def check_device(value: Handed, name: str, placing: Residents | None) -> None:
     """Raise `FeedError` where a feed lies on none of the devices that a machine runs on."""
     root, devices = value.lane.device.root, [get("cpu")] if placing is None else placing.used
     if all(one.root is not root for one in devices):
@@ -165,7 +165,7 @@ def lies_elsewhere(value: Any) -> bool:
     return int(kind) not in _HOSTS
 
 
-def adopted(value: Any, name: str, placing: Placing | None) -> Handed:
+def adopted(value: Any, name: str, placing: Residents | None) -> Handed:
     """Return an array of a device that a machine runs on, without a copy.
 
     Raises

@@ -116,7 +116,11 @@ def explain(plans: Iterable[Plan], networks: Sequence[Network], workers: int) ->
     return "\n\n".join(texts) or "nothing has run yet, and regions are cut at the first run"
 
 
-_WAITS = {"loop": "calls wait on the caller's event loop", "thread": "calls wait in threads"}
+_WAITS = {
+    "loop": "calls wait on the caller's event loop",
+    "thread": "calls wait in threads",
+    "lane": "waits for a device, and goes on with other runs",
+}
 
 
 def _explanation(plan: Plan, spent: Mapping[int, float], workers: int) -> str:
@@ -140,13 +144,16 @@ def _explanation(plan: Plan, spent: Mapping[int, float], workers: int) -> str:
             f"{mean:.0f} us each, mean of {binding.direct_turns}"
         )
     rows = [("region", "steps", "predicted us", "measured us", "where")]
-    for spec, heavy in zip(plan.partition.tasks, binding.heavy, strict=True):
+    lanes = plan.partition.lanes or [None] * len(binding.heavy)
+    for spec, heavy, lane in zip(plan.partition.tasks, binding.heavy, lanes, strict=True):
         cost = sum(plan.cost_us(step, binding.symbols) for step in spec.steps)
         measured = f"{spent[spec.index]:.1f}" if spec.index in spent else "-"
         where = f"any of {workers} workers" if heavy else "after its input, on the same worker"
         if spec.waits:
             kinds = {step.op.runs_on for step in spec.steps if step.op.waits}
             where = " and ".join(sorted(_WAITS[kind] for kind in kinds))
+        elif lane is not None:
+            where = lane.name
         elif binding.direct_turns and spec.index not in spent:
             where = "in the calling thread"
         rows.append((spec.name, str(len(spec.steps)), f"{cost:.1f}", measured, where))

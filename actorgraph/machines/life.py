@@ -34,7 +34,7 @@ from actorgraph.tiles import here
 from actorgraph.warned import asked, told_context
 
 if TYPE_CHECKING:
-    from actorgraph.lower.placing import Placing
+    from actorgraph.lower.residents import Residents
 
 __all__ = ["Lifetime", "current_errors"]
 
@@ -77,7 +77,7 @@ class Lifetime:
         self._statistics, self._closed = statistics, False
         self._plans: dict[Any, Plan] = {}
         self._tuners: dict[Any, Tuner] = {}
-        self._placing: Placing | None = None
+        self._placing: Residents | None = None
         self._core: Core | None = None
         self._finalizer: Any = None
 
@@ -344,7 +344,7 @@ def current_errors() -> dict[str, Any] | None:
     return None if errors == _DEFAULT_ERRORS else errors
 
 
-def _check_errstate(placing: Placing) -> None:
+def _check_errstate(placing: Residents) -> None:
     """Raise `GraphError` where the caller's `np.errstate` asks for what a device cannot do."""
     deaf = [one.name for one in placing.used if one.xp.__name__ != "numpy"]
     errors = asked()

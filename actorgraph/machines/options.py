@@ -15,7 +15,7 @@ from actorgraph.rewrite import Pass, chosen
 if TYPE_CHECKING:
     from actorgraph.lower.placing import Placing
 
-__all__ = ["VARIABLE", "allowed", "compiling", "placed", "tabled"]
+__all__ = ["VARIABLE", "allowed", "checked_devices", "compiling", "placed", "tabled"]
 
 VARIABLE = "ACTORGRAPH_NATIVE"
 """Environment variable: 0 switches tables off, 1 makes them the default, wait waits for them."""
@@ -78,6 +78,27 @@ def allowed(given: Iterable[Pass | str] | Pass | str | None, exact: bool) -> tup
     return tuple([one for one in found if not (exact and one.changes_bits)])
 
 
+_NO_JIT = "jit compiles for the CPU; on other devices leave it out"
+
+
+def checked_devices(given: Any, jit: bool | str) -> list[Device]:
+    """Return devices by their names.
+
+    Raises
+    ------
+    GraphError
+        It is no list of devices that there are, or steps cannot be compiled for one.
+    """
+    if isinstance(given, (str, Device)):
+        raise GraphError(f"devices= takes a list of devices, got {shown(given)}; device= one")
+    devices = [get(one) for one in given]
+    if not devices:
+        raise GraphError("devices=[] names no device")
+    if jit and not all(one.is_host for one in devices):
+        raise GraphError(_NO_JIT)
+    return devices
+
+
 def placed(graph: Graph, given: Any, lanes: int, jit: bool | str) -> tuple[Device, Placing | None]:
     """Return the first of the devices, and where nodes run if not all on the host.
 
@@ -86,16 +107,12 @@ def placed(graph: Graph, given: Any, lanes: int, jit: bool | str) -> tuple[Devic
     GraphError
         There is no such device or lane, or steps cannot be compiled for it.
     """
-    if isinstance(given, (str, Device)):
-        raise GraphError(f"devices= takes a list of devices, got {shown(given)}; device= one")
-    devices = [get(one) for one in given]
-    if not devices:
-        raise GraphError("devices=[] names no device")
+    devices = checked_devices(given, jit)
     found = None
     if graph.placements or not all(one.is_host for one in devices):
         from actorgraph.lower.placing import Placing  # late: most machines need it not
 
         found = Placing.of(graph, devices, lanes)
     if found is not None and jit:
-        raise GraphError("jit compiles for the CPU; on other devices leave it out")
+        raise GraphError(_NO_JIT)
     return devices[0], found

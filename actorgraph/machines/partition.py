@@ -164,7 +164,6 @@ def _connected(
     compiled: Compiled, cut: Cut, costs: Costs, symbols: Mapping[str, int]
 ) -> tuple[list[TaskSpec], Sequence[Node], list[Lane | None]]:
     """Return the tasks with their ports and sends, the steps that depend on symbols, and lanes."""
-    from actorgraph.lower.deadlock import check_order
     from actorgraph.lower.simplify import combined
 
     joint = compiled.joint
@@ -179,15 +178,21 @@ def _connected(
 
         for spec in tasks:
             spec.steps = shared(spec.steps, joint)
+    specs, lanes = _with_ports(compiled, tasks, costs, symbols)
+    return specs, [step for step in steps if depends_on_symbols(step)], lanes
+
+
+def _with_ports(
+    compiled: Compiled, tasks: list[TaskSpec], costs: Costs, symbols: Mapping[str, int]
+) -> tuple[list[TaskSpec], list[Lane | None]]:
+    from actorgraph.lower.deadlock import check_order
+
     placing = compiled.placing
     if placing is not None:
-        tasks = placing.split(tasks, joint)
-    specs, lanes = connect(tasks, compiled.result_of), []
+        return placing.connected(tasks, compiled.result_of, compiled.joint, costs, symbols)
+    specs = connect(tasks, compiled.result_of)
     check_order(specs)
-    if placing is not None:
-        lanes = placing.assign(specs, joint, costs, symbols)
-        specs = placing.with_transfers(specs, lanes, joint)
-    return specs, [step for step in steps if depends_on_symbols(step)], lanes
+    return specs, []
 
 
 def _buffers(

@@ -15,7 +15,7 @@ from actorgraph.machines.compiled import Compiled
 from actorgraph.memory.buffers import Unallocated, is_fresh
 from actorgraph.node import Buffer, Parameter
 from actorgraph.runs import AbstractRun
-from actorgraph.store import Held
+from actorgraph.store import PROMISES, Held, present
 from actorgraph.types import UNKNOWN
 
 __all__ = ["Collected", "Names", "Reader", "duals_of"]
@@ -151,9 +151,12 @@ class Reader:
             joint = self._compiled.joint
             raise Unallocated([joint.values[node]], run.binding.symbols) from error
         leaves = run.leaves
+        compiled = self._compiled
+        if PROMISES.given and self._slopes and compiled.mode.fetch is True:
+            for _, leaf, _ in self._slopes:
+                present(leaves[leaf])
         for node, leaf, slope in self._slopes:
             duals[node] = Dual(leaves[leaf], arrays[slope], None, node)
-        compiled = self._compiled
         if not compiled.assignments:
             return duals, ()
         return duals, [
@@ -189,8 +192,8 @@ class Reader:
         index = self._compiled.leaf_index.get(node)
         if index is None:
             return np.array(node.attrs["value"])
-        array: np.ndarray[Any, Any] = run.leaves[index]
-        return array if self._is_parameter(index) else np.array(array, order="C")
+        array = run.leaves[index]
+        return present(array) if self._is_parameter(index) else np.array(array, order="C")
 
     def _is_read(self, value: Node) -> bool:
         """Return whether this is a parameter of which a gradient is asked, and so its array."""

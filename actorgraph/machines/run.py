@@ -28,7 +28,7 @@ from actorgraph.node_actor import blamed
 from actorgraph.options import seconds
 from actorgraph.runs import AbstractRun
 from actorgraph.scheduler import waited_for
-from actorgraph.store import copies
+from actorgraph.store import PROMISES, copies, present
 
 if TYPE_CHECKING:
     from actorgraph.machines.binding import Binding
@@ -226,6 +226,8 @@ class Run(AbstractRun):
         if compiled.held:
             arrays = compiled.store.arrays  # of one moment
             leaves = [arrays[place] for place in compiled.held]
+            if PROMISES.given and compiled.placing is None:
+                leaves = [present(array) for array in leaves]
             for place, given in zip(compiled.places, self.leaves, strict=True):
                 leaves.insert(place, given)
             self.leaves = leaves

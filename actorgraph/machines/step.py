@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, Literal, final
 
 import numpy as np
 
@@ -83,6 +83,11 @@ class Step:
             self._plan = Plan(whole, sequential, collect=updating.collect, inline=inline)
             self._plan.name = "step"
             machine._step_plans.add(self._plan)
+        self._on_devices: Any = None
+        if machine._placing is not None:
+            from actorgraph.machines.device_step import DeviceStep  # few machines need it
+
+            self._on_devices = DeviceStep(solver, parameters, self._slots, machine._placing)
         self._under_way: dict[str, object] = {}  # {"step": whose}
 
     def __repr__(self) -> str:
@@ -127,7 +132,10 @@ class Step:
                     return run
                 number = run.number
             # The same number once more: what random ops draw depends on no placement.
-            run = machine._prepare(feeds, True, None, 0, run_number, None, number=number)
+            fetch = self._fetch
+            run = machine._prepare(
+                feeds, True, None, 0, run_number, None, number=number, fetch=fetch
+            )  # fmt: skip
             ahead = self._ahead(run)
             machine._run_now(run)
             self._update_from(run, ahead)
@@ -153,7 +161,7 @@ class Step:
         try:
             self._begin(mine)
             machine, host = self._machine, loop_notifier()
-            run = machine._prepare(feeds, True, None, 0, run_number, host)
+            run = machine._prepare(feeds, True, None, 0, run_number, host, fetch=self._fetch)
             ahead = self._ahead(run)
             await machine._run_soon(run)
             self._update_from(run, ahead)
@@ -161,6 +169,11 @@ class Step:
         finally:  # no calls, in which Ctrl-C could strike
             if "step" in self._under_way and self._under_way["step"] is mine:
                 del self._under_way["step"]
+
+    @property
+    def _fetch(self) -> bool | Literal["values"]:
+        """What a run fetches: gradients stay where parameters are stepped."""
+        return "values" if self._on_devices is not None and self._on_devices.fits else True
 
     def _begin(self, mine: object) -> None:
         if self._under_way.setdefault("step", mine) is not mine:
@@ -172,18 +185,26 @@ class Step:
     def _ahead(self, run: Run) -> _Ahead | None:
         """Have lanes step parameters as soon as these have their gradients, where they can."""
         apart = self._solver.is_separable and self._updates is None and current_errors() is None
-        if self._machine._batches is None or not apart:
+        machine = self._machine
+        if machine._batches is None or machine._placing is not None or not apart:
             return None
         return _Ahead(self._solver, self._parameters, self._slots, run)
 
     def _update_from(self, run: Run, ahead: _Ahead | None) -> None:
         """Update by a run of the machine's own plan, and leave of it what a direct step leaves."""
-        duals = [run[node] for node in self._parameters]
-        silent = self._updates is not None and is_silent(asked())
         outputs = self._machine.outputs.values()
         left = {node: Dual(run.duals[node].value, None, None, node) for node in outputs}
         if self._check is not None:
             self._check(left)
+        if run.plan.compiled.mode.fetch is True:
+            self._update_on_host(run, ahead)
+        else:
+            self._on_devices(run)
+        run.duals = left
+
+    def _update_on_host(self, run: Run, ahead: _Ahead | None) -> None:
+        duals = [run[node] for node in self._parameters]
+        silent = self._updates is not None and is_silent(asked())
         try:
             values, grads = [dual.value for dual in duals], [dual.grad for dual in duals]
             if ahead is None:
@@ -192,7 +213,6 @@ class Step:
                 ahead.finish(values, grads)
         except MemoryError as error:
             raise blamed(run.plan.compiled.joint, None, None, error) from error
-        run.duals = left
 
     def update(self, values: Sequence[Array], grads: Sequence[Array], silent: bool = True) -> None:
         """Set parameters and states to what the solver computes from values and gradients.

@@ -321,7 +321,7 @@ class Module:
             if not isinstance(one, Held) or one.dtype.kind not in "fcV" or one.dtype == target:
                 return one
             if id(one) not in made:
-                made[id(one)] = type(one)(one.array.astype(target))
+                made[id(one)] = type(one)(one.present().astype(target))
                 made[id(one)].name = one.name
             return made[id(one)]
 

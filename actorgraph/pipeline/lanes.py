@@ -24,23 +24,28 @@ that wait come from event loops and other threads, through the inbox.
 
 from __future__ import annotations
 
+import operator
 from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 from actorgraph import instrument
 from actorgraph.channels import Channel
+from actorgraph.devices import Handed, Lane
 from actorgraph.lower.kernels import with_errstate
 from actorgraph.lower.program import Program
 from actorgraph.lower.regions import Region, TaskSpec
+from actorgraph.lower.residents import Brought
 from actorgraph.machines.calls import Call, resumed
 from actorgraph.machines.network import KernelCache
 from actorgraph.memory.buffers import Unallocated
 from actorgraph.memory.free_lists import FreeLists
 from actorgraph.node_actor import Dead, NodeActor, Task, blamed, guarded
+from actorgraph.pipeline.devices import COMPLETION, Stages, arrived, is_fetched
 from actorgraph.pipeline.staged import DIRECTIONS, Microbatch, StagedPlan, StageTask
 from actorgraph.pipeline.sums import Sum
 from actorgraph.warned import runs_steps
@@ -172,6 +177,13 @@ class LaneRun:
         """Return whether nothing is left to do."""
         return not self.unstaged and self.order.over()
 
+    def take_arrived(self) -> None:
+        """Take arrays for what has been copied to the host."""
+        for one in self.sums.values():
+            one.total = arrived(one.total)
+        for values in self.lists.values():
+            values[:] = map(arrived, values)
+
     def gathered(self) -> tuple[dict[int, list[Any]], dict[int, Any]]:
         """Return the results: lists over microbatches, and sums, by the ids of their nodes."""
         return self.lists, {number: one.total for number, one in self.sums.items()}
@@ -230,6 +242,8 @@ class PipelineLane:
             if values is None:
                 self.runs.append(lane_run)
             elif lane_run.held:
+                if self.network.stages is not None:  # each copy of them is made once
+                    values = {number: Brought(one, "edges") for number, one in values.items()}
                 lane_run.held[microbatch].update(values)
 
     def _step(self) -> bool:
@@ -265,6 +279,8 @@ class PipelineLane:
     def _act(self, lane_run: LaneRun, work: Work) -> Acting[None]:
         for index in work.tasks:
             yield from self._do(lane_run, index, work.microbatch)
+        if self.network.stages is not None and lane_run.over():
+            yield from self._fetched(lane_run)
 
     @runs_steps("known")
     def _do(self, lane_run: LaneRun, index: int, microbatch: int) -> Acting[None]:
@@ -273,7 +289,11 @@ class PipelineLane:
         task, held = network.plan.stage_tasks[index], lane_run.held[microbatch]
         part = lane_run.microbatches[microbatch]
         started, known = perf_counter(), network.tasks[index]
-        outputs = guarded(run, known, self._call, part.run, index, held)
+        args = [held[number] for number in task.inputs]
+        if network.stages is not None:
+            args = yield from self._placed(lane_run, index, args)
+        outputs = None if args is None else guarded(run, known, self._call, part.run, index, args)
+        del args
         if task.waits and outputs is not None:
             outputs = yield from self._awaited(lane_run, index, outputs)
         if outputs is None:
@@ -282,6 +302,8 @@ class PipelineLane:
             return
         for lane, places in task.sends.items():
             values = {task.outputs[place]: outputs[place] for place in places}
+            if network.stages is not None:
+                network.stages.mark(values.values())
             other = lane_run.siblings[lane]
             other.lane.tell((other, microbatch, values), self.push)
         ended = perf_counter()
@@ -291,10 +313,9 @@ class PipelineLane:
         if instrument.listening_to_turns:
             instrument.tell("on_turn", known, part.run, started, ended)
 
-    def _call(self, part: Run, index: int, held: Mapping[int, Any]) -> Any:
+    def _call(self, part: Run, index: int, args: list[Any]) -> Any:
         """Call a task as a function, with the arrays that it writes into."""
         network = self.network
-        args = [held[number] for number in network.plan.stage_tasks[index].inputs]
         place = network.memory_index.get(index)
         if place is None or network.plan.stage_tasks[index].waits:
             return network.functions[index](part, (), *args)
@@ -322,12 +343,61 @@ class PipelineLane:
             answer, lane_run.call = call.answer, None
         return found
 
+    def _placed(self, lane_run: LaneRun, index: int, args: list[Any]) -> Acting[Any]:
+        """Return values where a task takes them, None where there are none."""
+        network, stages, run = self.network, self.network.stages, lane_run.run
+        task, known, lane = (
+            network.plan.stage_tasks[index],
+            network.tasks[index],
+            network.lane(index),
+        )
+        assert stages is not None
+        places = [None if number in task.looked_at else lane for number in task.inputs]
+        found = guarded(run, known, _mapped, stages.at, args, places)
+        coming = [one for one in found or () if is_fetched(one)]
+        if coming and not (yield from self._completed(lane_run, known, coming)):
+            return None
+        return guarded(run, known, _mapped, arrived, found) if coming else found
+
+    def _fetched(self, lane_run: LaneRun) -> Acting[None]:
+        """Have the results of a run on the host, but for gradients that are to stay."""
+        network, stages, run = self.network, self.network.stages, lane_run.run
+        assert stages is not None
+        if run.dead is not None:
+            return
+        if network.plan.compiled.mode.fetch is True:
+            for one in lane_run.sums.values():
+                one.total = stages.fetch(one.total, "results")
+        totals = [one.total for one in lane_run.sums.values()]
+        values = [*totals, *chain.from_iterable(lane_run.lists.values())]
+        coming, known = list(filter(is_fetched, values)), network.tasks[0]
+        if coming and (yield from self._completed(lane_run, known, coming)):
+            guarded(run, known, lane_run.take_arrived)
+
+    def _completed(
+        self, lane_run: LaneRun, known: Task, values: Sequence[Handed]
+    ) -> Acting[bool | None]:
+        """Wait until copies to the host are done; return whether they are of use."""
+        call = lane_run.call = Call(
+            lane_run.run, lane_run, self.task, known, self._answered, self.inbox.messages,
+            COMPLETION, (values,),
+        )  # fmt: skip
+        try:
+            call.run.core.calls.issue(call)
+        except Dead:
+            return None
+        while call.answer is None:
+            yield
+        answer, lane_run.call = call.answer, None
+        found: bool | None = guarded(lane_run.run, known, answer)
+        return found
+
     def _answered(self, call: Call) -> None:
         self._put((call.owner, 0, {}))
 
     def _keep(self, lane_run: LaneRun, index: int, microbatch: int, outputs: list[Any]) -> bool:
         """Take what a task gives, and let go of what nothing else needs; return True."""
-        plan = self.network.plan
+        plan, stages = self.network.plan, self.network.stages
         task, held = plan.stage_tasks[index], lane_run.held[microbatch]
         uses, part = lane_run.uses[microbatch], lane_run.microbatches[microbatch].run
         for number in task.inputs:
@@ -338,7 +408,8 @@ class PipelineLane:
             if number in uses:
                 held[number] = value
             if number in plan.summed:
-                total = lane_run.sums.setdefault(number, Sum(number in task.fresh))
+                added = operator.add if stages is None else stages.added
+                total = lane_run.sums.setdefault(number, Sum(number in task.fresh, added))
                 try:
                     total.add(microbatch, value)
                 except MemoryError as error:
@@ -347,6 +418,7 @@ class PipelineLane:
                 if lane_run.run.on_sum is not None and total.count == len(lane_run.held):
                     lane_run.run.on_sum(number, total.total)
             if number in plan.listed:
+                value = value if stages is None else stages.fetch(value, "results")
                 lane_run.lists.setdefault(number, [None] * len(lane_run.held))[microbatch] = value
             if number in plan.assigned:
                 self._assign(lane_run, number, microbatch, value)
@@ -359,6 +431,9 @@ class PipelineLane:
         if leaf is not None and following < len(lane_run.held):
             lane_run.held[following][leaf] = value
         if number not in self.network.plan.listed:
+            stages = self.network.stages
+            if stages is not None and following == len(lane_run.held):
+                value = stages.fetch(value, "results")
             lane_run.lists[number] = [value]
 
     def _end(self, lane_run: LaneRun) -> None:
@@ -371,6 +446,10 @@ class PipelineLane:
                 if other is not lane_run:
                     other.lane.tell((other, 0, {}), self.push)
         run.deliver(self.number, lane_run.gathered())
+
+
+def _mapped(function: Callable[..., Any], *lists: Sequence[Any]) -> list[Any]:
+    return list(map(function, *lists))
 
 
 class Lanes:
@@ -405,6 +484,8 @@ class Lanes:
         self._recycling = recycling
         self._kernel_cache = KernelCache(plan, arenas, self._guarded, partial(FreeLists, live))
         self.memory_index = self._kernel_cache.memory_index
+        placing = plan.compiled.placing
+        self.stages = placing if isinstance(placing, Stages) else None
         self.functions = [self._function(task) for task in plan.stage_tasks]
         self.times: list[deque[float]] = [deque(maxlen=_TIMES_KEPT) for _ in plan.partition.tasks]
         self.chained = frozenset(plan.chained.values())
@@ -423,6 +504,11 @@ class Lanes:
         sources = [port.kind if port.node is None else port.node.name for port in spec.ports]
         task.ports = [Channel(1, f"{one} -> {spec.name}", credited=False) for one in sources]
         return task
+
+    def lane(self, index: int) -> Lane | None:
+        """Return the lane of a device that a task launches on, None for the host."""
+        lanes = self.plan.partition.lanes
+        return lanes[index] if lanes else None
 
     def work(self, tasks: tuple[int, ...], microbatch: int) -> Work:
         """Return tasks as something to do for a microbatch."""
@@ -455,11 +541,14 @@ class Lanes:
 
     def _function(self, task: StageTask) -> Callable[..., Any]:
         compiled, bound = self.plan.compiled, self._kernel_cache.bound_index
+        lane = self.lane(task.spec.index)
         kernels = [
-            bound[node.id] if node.id in bound else self._guarded(compiled.kernel(node, {}))
+            bound[node.id]
+            if node.id in bound
+            else compiled.placed(node, self._guarded(compiled.kernel(node, {}, lane)), lane)
             for node in task.spec.steps
         ]
-        called, constants = task.program.callables(kernels, compiled.to_device(None))
+        called, constants = task.program.callables(kernels, compiled.to_device(lane))
         made: Callable[..., Any] = task.program.make(*called, *constants)
         return made
 
@@ -475,6 +564,8 @@ class Lanes:
             for place, given in zip(places, one.leaves, strict=True):
                 leaves[place] = given
             one.leaves = one.values = leaves
+            if self.stages is not None:
+                one.values = self.stages.brought(self.plan.compiled.joint, leaves)
             one.context = run.context
             # With `max_bytes` turns keep no memory, which no run would have claimed.
             in_memory = one.regular and self._recycling

@@ -6,16 +6,19 @@ from collections.abc import Iterable, Mapping
 from statistics import fmean as mean
 from typing import Any, Literal, Unpack, final
 
+from actorgraph.devices import Device
 from actorgraph.errors import GraphError, GraphTypeError, ScheduleError, ShapeError
 from actorgraph.graph import Node, as_nodes
 from actorgraph.lower.cuts import Cut, fewest
 from actorgraph.machines.base import Machine
 from actorgraph.machines.batching import Batching
+from actorgraph.machines.options import checked_devices
 from actorgraph.machines.rows import Reduce
 from actorgraph.options import choice, flag, positive, text
 from actorgraph.pipeline.automatic import Choice, Chosen
 from actorgraph.pipeline.batches import Microbatches
 from actorgraph.pipeline.choosing import scheduled
+from actorgraph.pipeline.devices import Stages
 from actorgraph.pipeline.staged import StagedPlan
 from actorgraph.schedules.actions import Schedule
 from actorgraph.schedules.model import Setting
@@ -89,6 +92,9 @@ class Pipeline(Machine):
         ``wrt=[]``.  The schedule need not have backward actions then.
     seed, exact, jit, passes, watch
         As for machines.
+    devices : iterable of str or Device
+        Where the stages run: one for each device of the schedule, or one for all.  A stage whose
+        nodes the user has placed (`device`, `node.on`) runs there.
 
     Raises
     ------
@@ -136,6 +142,7 @@ class Pipeline(Machine):
         jit: bool | str = False,
         passes: Any = None,
         watch: Iterable[str] = (),
+        devices: Iterable[str | Device] = ("cpu",),
     ) -> None:
         losses = as_nodes(loss)
         if len(losses) != 1:
@@ -152,7 +159,14 @@ class Pipeline(Machine):
         self._trains = flag("training", training) and bool(self.wrt)
         numbers: dict[str, Any] = {"stages": stages, "microbatches": microbatches}
         chosen: Choice | Chosen
+        given = checked_devices(devices, self.jit)
+        on_host = self._placing is None and all(one.is_host for one in given)
         if any(isinstance(one, str) and one == "auto" for one in (schedule, *numbers.values())):
+            if not on_host:
+                raise ScheduleError(
+                    "what is 'auto' is measured on the CPU: with stages on devices give stages=, "
+                    "schedule= and microbatches="
+                )
             for name, number in numbers.items():
                 if not (number is None or (isinstance(number, str) and number == "auto")):
                     positive(name, number)
@@ -168,6 +182,7 @@ class Pipeline(Machine):
                 extra_warmup=extra_warmup, **numbers,
             )  # fmt: skip
             chosen = Chosen(made, credit, "")
+            self._placing = None if on_host else Stages.of(self.graph, given, made)
             if workers is None:
                 self.workers = made.devices
             if self._trains and not made.trains:

@@ -24,6 +24,7 @@ from actorgraph.lower.cuts import Costs
 from actorgraph.lower.joint import Joint, Mode
 from actorgraph.lower.program import Program, lower_directly
 from actorgraph.lower.regions import TaskSpec
+from actorgraph.lower.residents import looked_at
 from actorgraph.machines.batching import Batching, BatchSlice
 from actorgraph.machines.compiled import compiled
 from actorgraph.machines.plan import Plan
@@ -34,6 +35,7 @@ from actorgraph.op import CONSTANT
 from actorgraph.pipeline.cutting import cut_by_cost, cut_by_placement, placed
 from actorgraph.pipeline.tasks import stage_tasks
 from actorgraph.schedules.actions import Schedule
+from actorgraph.store import present
 from actorgraph.types import bind_shape
 
 if TYPE_CHECKING:
@@ -77,6 +79,8 @@ class StageTask:
     program : Program
     waits : bool
         Whether it has an op that waits.
+    looked_at : set of int
+        Inputs that only the host's part of ops takes.
     fresh : set of int
         Outputs that are added up, and needed by nobody else, in arrays of their own.
     """
@@ -87,6 +91,7 @@ class StageTask:
     outputs: list[int]
     program: Program
     waits: bool
+    looked_at: set[int]
     foreign: list[int] = field(default_factory=list)
     fresh: set[int] = field(default_factory=set)
     sends: dict[int, list[int]] = field(default_factory=dict)
@@ -133,7 +138,7 @@ class StagedPlan(Plan):
         numbered = {str(number): node for number, node in enumerate(computed)}
         found = compiled(
             numbered, wrt, batching.mode(mode), machine.device, machine.watch,
-            passes=machine.passes, jit=machine.jit,
+            passes=machine.passes, jit=machine.jit, placing=machine._placing,
         )  # fmt: skip
         names = Names(tuple(dict.fromkeys([*outputs.values(), *wrt])), outputs)
         collect = partial(_collected, self, Reader(found, ()))
@@ -259,6 +264,7 @@ class StagedPlan(Plan):
                     [node.id for node in outputs],
                     lower_directly(spec.steps, inputs, outputs, written, bound),
                     waits,
+                    looked_at(spec),
                 )
             )
         for task in self.stage_tasks:
@@ -349,12 +355,13 @@ class _Joined:
         for lists, sums in run.results:
             self.lists.update(lists)
             self.sums.update(sums)
-        taken = {id(leaf) for part in self.parts for leaf in part.run.values}
+        taken = {id(leaf) for part in self.parts for leaf in part.run.leaves}
         self._owned = partial(reader.own, taken=taken)
 
     def value(self, node: Node) -> Any:
         if isinstance(node, Variable):
-            return self._of(node)[0]  # the very array that the run has read
+            array = self._of(node)[0]  # the very array that the run has read
+            return present(array) if self.plan.compiled.mode.fetch is True else array
         return self._owned(self.batching.joined(node, self._of, self.given))
 
     def derivative(self, node: Node, value: Any) -> Any:
@@ -386,7 +393,7 @@ class _Joined:
         if node not in self.plan.compiled.leaf_index:
             return [node.attrs["value"]] * len(self.parts)
         index = self.plan.compiled.leaf_index[node]
-        return [part.run.values[index] for part in self.parts]
+        return [part.run.leaves[index] for part in self.parts]
 
 
 def _received(spec: TaskSpec) -> list[Node]:

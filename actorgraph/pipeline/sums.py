@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,11 +18,16 @@ class Sum:
     ----------
     owned : bool
         Whether the first term is an array that nobody else needs: the others are added to it.
+    added : callable
+        Returns the sum of two terms.
     """
 
-    __slots__ = ("_owned", "_waiting", "count", "total")
+    __slots__ = ("_added", "_owned", "_waiting", "count", "total")
 
-    def __init__(self, owned: bool = False) -> None:
+    def __init__(
+        self, owned: bool = False, added: Callable[[Any, Any], Any] = operator.add
+    ) -> None:
+        self._added = added
         self.total: Any = None
         self.count = 0  # of the terms that it has
         self._owned = owned
@@ -33,10 +40,10 @@ class Sum:
             value = self._waiting.pop(self.count)
             if not self.count:
                 self.total = value
-            elif self._owned:
+            elif self._owned and type(self.total) is np.ndarray:
                 np.add(self.total, value, out=self.total)
             else:
                 # From the second term on the sum is ours.
-                self.total = self.total + value
+                self.total = self._added(self.total, value)
                 self._owned = type(self.total) is np.ndarray
             self.count += 1

@@ -24,7 +24,8 @@ import numpy as np
 
 from actorgraph.errors import GraphError, shown
 from actorgraph.options import flag, positive, real
-from actorgraph.store import Held, switch
+from actorgraph.solvers._away import Away
+from actorgraph.store import PROMISES, Held, present, switch
 
 Array = np.ndarray[Any, np.dtype[Any]]  # numpy.typing costs 2 ms to import
 State = TypeVar("State")
@@ -158,6 +159,8 @@ class AbstractSolver(ABC, Generic[State]):
         Steps that were made; a function for a learning rate gets it.
     accumulated : int
         Calls whose gradients wait for the next step.
+    away : bool
+        Whether states may be on devices.
 
     Examples
     --------
@@ -200,6 +203,7 @@ class AbstractSolver(ABC, Generic[State]):
         self._groups: dict[int, tuple[Any, AbstractSolver[State]]] = {}  # by id of what is stepped
         self._main: AbstractSolver[State] = self  # of a group, that whose steps count
         self._loaded: dict[str, Any] = {}  # states of parameters that are yet to come
+        self.away = False
 
     @abstractmethod
     def init(self, value: Array) -> State:
@@ -272,6 +276,8 @@ class AbstractSolver(ABC, Generic[State]):
             values = [
                 item.value if item.slot.held is None else item.slot.held.array for item in items
             ]
+            if PROMISES.given:
+                values = [present(value) for value in values]
             outs = [slot.room() for slot in slots]
             prepared = self.prepared(slots, grads, values)
             if prepared is None:
@@ -293,6 +299,7 @@ class AbstractSolver(ABC, Generic[State]):
         self, slots: Sequence[_Slot[State]], grads: Sequence[Array], values: Sequence[Array]
     ) -> Sequence[Array] | None:
         """Return the gradients of a step, clipped, or None where there is none yet, or ever."""
+        self.come_home()
         if self.skip_nonfinite and not all(np.isfinite(grad).all() for grad in grads):
             return None
         if self.accumulate > 1:
@@ -311,12 +318,20 @@ class AbstractSolver(ABC, Generic[State]):
             grads = [grad * share for grad in grads]
         if self.clip_value is not None:
             bound = self.clip_value
-            grads = [_clipped(grad, bound) for grad in grads]
+            grads = [clipped(grad, bound) for grad in grads]
         if self.clip_norm is not None:
             total = sqrt(sum(float(np.vdot(grad, grad).real) for grad in grads))
             factor = min(1.0, self.clip_norm / (total + 1e-6))
             grads = [grad * factor for grad in grads] if factor < 1 else grads
         return grads
+
+    def come_home(self) -> None:
+        """Have all states on the host."""
+        if self.away:
+            for slot in self._slots.values():
+                if isinstance(slot.state, Away):
+                    slot.state = slot.state.home(slot.solver, slot.shape, slot.dtype)
+            self.away = False
 
     def updated(
         self,
@@ -401,6 +416,7 @@ class AbstractSolver(ABC, Generic[State]):
         Settings are not part of it; parameters go by name.
         """
         states = {}
+        self.come_home()
         for slot in self._slots.values():
             packed = self.pack(slot.state)
             packed |= {} if slot.total is None else {_TOTAL: slot.total}
@@ -429,6 +445,7 @@ class AbstractSolver(ABC, Generic[State]):
             raise GraphError(
                 f"the state is that of {shown(state['solver'])}, not of {type(self).__name__}"
             )
+        self.come_home()
         slots = {_bare(slot.name): slot for slot in self._slots.values()}
         loaded, steps = dict(state["states"]), int(state["steps"])
         if slots and slots.keys() != loaded.keys():
@@ -590,7 +607,7 @@ def _bare(name: str) -> str:
     return name.removeprefix("parameter ").removesuffix(" of the list").strip("'\"")
 
 
-def _clipped(grad: Array, bound: float) -> Array:
+def clipped(grad: Array, bound: float) -> Array:
     if grad.dtype.kind != "c":
         return grad.clip(-bound, bound)
     return grad.real.clip(-bound, bound) + 1j * grad.imag.clip(-bound, bound)

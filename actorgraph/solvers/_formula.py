@@ -16,7 +16,7 @@ import numpy as np
 
 from actorgraph.solvers._base import Loop, LoopSolver
 
-__all__ = ["Arrays", "Formula", "penalised"]
+__all__ = ["Arrays", "Formula", "penalised", "stepped"]
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -121,8 +121,8 @@ class _UfuncWriter:
 
 
 @cache
-def _compiled(loop: Loop) -> tuple[Callable[..., None], int]:
-    """Return the lines as a function, and how many arrays of scratch it needs.
+def _compiled(loop: Loop, xp: Any = np) -> tuple[Callable[..., None], int]:
+    """Return the lines as a function of arrays of `xp`, and how many of scratch it needs.
 
     It takes p, g and the arrays, what to write in the place of p and the arrays, the scratch, and
     the numbers.
@@ -131,13 +131,26 @@ def _compiled(loop: Loop) -> tuple[Callable[..., None], int]:
     scratch = [f"s{number}" for number in range(writer.registers)]
     new = [f"new_{name}" for name in ("p", *loop.arrays)]
     names = ["p", "g", *loop.arrays, *new, *scratch, *loop.numbers]
-    known: dict[str, Any] = {name: getattr(np, name) for name in (*_OPERATORS.values(), *_CALLED)}
+    known: dict[str, Any] = {name: getattr(xp, name) for name in (*_OPERATORS.values(), *_CALLED)}
     text = f"def step({', '.join(names)}):\n" + "".join(f"    {one}\n" for one in writer.calls)
     exec(compile(text, "<solver>", "exec"), known)
     return known["step"], writer.registers
 
 
 _CALLED = ("abs", "maximum", "sign", "sqrt")
+
+
+def stepped(
+    xp: Any, loop: Loop, numbers: Sequence[float], value: Any, grad: Any, arrays: Sequence[Any]
+) -> tuple[Any, ...]:
+    """Return the parameter and the arrays of its state after a step, all of them new."""
+    step, registers = _compiled(loop, xp)
+    new = [xp.empty_like(value) for _ in range(1 + len(arrays))]
+    parts = [*zip(*map(_parts, (value, grad, *arrays, *new)), strict=True)]
+    scratch = [xp.empty(value.shape, parts[0][0].dtype) for _ in range(registers)]
+    for part in parts:
+        step(*part, *scratch, *numbers)
+    return tuple(new)
 
 
 class Formula(LoopSolver[Arrays]):

@@ -302,7 +302,7 @@ def _held(dual: Any) -> Held | None:
 
 def _array(dual: Any) -> Array:
     held = _held(dual)
-    array: Array = dual.value if held is None else held.array
+    array: Array = dual.value if held is None else held.present()
     return array
 
 

@@ -68,6 +68,7 @@ class _Assembly:
         self.machines = _names(self.notes)
         self.actors: list[Actor] = []
         self.slices: list[Slice] = []
+        self.turns_in: dict[str, list[Slice]] = {}  # by thread
         self.messages: list[MessageSpan] = []
         self.actor_of: dict[Task | Plan, int] = {}
         self.machine_of: dict[Task, tuple[str, Any]] = {}
@@ -125,12 +126,11 @@ class _Assembly:
                     task.lane or lane, started, ended, actor.name, actor.direction, number,
                     machine, microbatch, actor.index,
                 )  # fmt: skip
+                self.turns_in.setdefault(lane, []).append(self.slices[-1])
 
     def add_jobs(self) -> None:
         """Add what lanes of devices do, for the turns that have launched it."""
-        turns: dict[str, list[Slice]] = {}
-        for part in sorted(self.slices, key=_start):
-            turns.setdefault(part.lane, []).append(part)
+        turns = {thread: sorted(parts, key=_start) for thread, parts in self.turns_in.items()}
         for job, started, ended in self.recorder.jobs:
             thread, launched = job.launched or ("", 0.0)
             parts, at = turns.get(thread, []), launched - self.began

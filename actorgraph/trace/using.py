@@ -106,7 +106,13 @@ class _Filtered:
     def _pass_on(self, hook: Callable[..., None], *args: Any) -> None:
         # A closed machine has forgotten its core, a compiled step has a plan of its own.  Plans
         # are listed at once: other threads add some meanwhile.
-        run = next(one for one in args if isinstance(one, Run))
+        run = next((one for one in args if isinstance(one, Run)), None)
+        if run is None:  # a job of a lane, which several machines may use
+            job = args[0]
+            placings = [machine._placing for machine in self._machines]
+            if any(one is not None and job.lane.device in one.used for one in placings):
+                hook(*args)
+            return
         if any(
             run.core is machine._core
             or any(run.plan is plan for plan in [*machine._plans.values()])

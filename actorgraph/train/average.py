@@ -58,7 +58,7 @@ class EMA(Callback):
         """Take the weights of a model in."""
         found = {}
         for name, parameter in model.named_parameters():
-            before, now = self._averages.get(name), parameter.array
+            before, now = self._averages.get(name), parameter.present()
             found[name] = (
                 np.array(now) if before is None else before * self.decay + now * (1.0 - self.decay)
             )
@@ -67,7 +67,7 @@ class EMA(Callback):
     @contextmanager
     def applied(self, model: Module) -> Iterator[None]:
         """Let the model have the averages inside of a ``with``, and its own weights after."""
-        own = [(parameter, np.array(parameter.array)) for parameter in model.parameters()]
+        own = [(parameter, np.array(parameter.present())) for parameter in model.parameters()]
         self.apply(model)
         try:
             yield

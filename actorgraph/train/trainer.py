@@ -287,7 +287,7 @@ class Trainer:
                 culprit += f"; the first {kind} is that of {where}node {error.node!r} ({error.op})"
                 break
         bad = [name for name, one in self.model.named_parameters()
-               if not np.isfinite(one.array).all()]  # fmt: skip
+               if not np.isfinite(one.present()).all()]  # fmt: skip
         since = f"; not finite are, since an earlier step, {', '.join(bad)}" if bad else ""
         raise GraphError(
             f"{told} in step {self.step} (epoch {self.epoch + 1}){culprit}{since}. The step has "

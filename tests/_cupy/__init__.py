@@ -8,7 +8,7 @@ to the stream that it was allocated on at once, and is written over in that stre
 by the host whose two books differ is a race.
 
 Arrays are no NumPy arrays: converting one implicitly, or an operand of NumPy's, is an error.  Not
-here: captures, several GPUs, sticky faults, and names that only CuPy lacks.
+here: captures, several GPUs, and names that only CuPy lacks.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from random import Random
+from time import perf_counter
 from types import ModuleType, SimpleNamespace
 
 import numpy as np
@@ -37,6 +38,8 @@ class World:
         self.races = []
         self.on_null = 0
         self.copies = 0
+        self.allocations = self.fails_at = 0  # the number of the one for which there is no room
+        self.fault = None  # sticky: from then on each call raises it
 
     def step(self):
         ready = [one for one in self.streams if one.todo and one.may_go_on()]
@@ -113,21 +116,41 @@ known_events = {}
 
 class Event:
     def __init__(self, block=False, disable_timing=False, interprocess=False):
-        self.mark = None
+        self.mark, self.timed = None, not disable_timing
         self.ptr = len(known_events) + 1
         known_events[self.ptr] = self
 
     def record(self, stream=None):
+        refuse()
         mark = self.mark = {"passed": False}
-        (stream or stream_now()).put(lambda: mark.update(passed=True))
+        (stream or stream_now()).put(lambda: mark.update(passed=True, at=perf_counter()))
 
     def synchronize(self):
+        refuse()
         mark = self.mark
         if mark is not None:
             world.drive(lambda: mark["passed"])
 
 
+def refuse():
+    if world.fault is not None:
+        raise world.fault
+
+
+def get_elapsed_time(start, end):
+    assert start.timed
+    assert end.timed
+    assert event_query(start.ptr) == event_query(end.ptr) == 0
+    return (end.mark["at"] - start.mark["at"]) * 1e3
+
+
+class OutOfMemoryError(MemoryError):
+    pass
+
+
 def event_query(pointer):
+    if world.fault is not None:
+        return 700
     mark = known_events[pointer].mark
     return 0 if mark is None or mark["passed"] else 600
 
@@ -312,6 +335,7 @@ def call(function, *args, **options):
     What it gives is a view (made at once of both books), an operand that it has written to, or an
     array of its own.
     """
+    refuse()
     stream = stream_now()
     operands = [*arrays_in([*args, *options.values()])]
 
@@ -365,6 +389,9 @@ def _shows(value, operands):
 
 
 def fresh(book, stream):
+    world.allocations += 1
+    if world.allocations == world.fails_at:
+        raise OutOfMemoryError(f"Out of memory allocating {book.nbytes:,} bytes")
     memory = np.empty_like(book, subok=False)
     poison(memory)
     return ndarray(book, memory, [Block(memory, stream)])
@@ -395,6 +422,7 @@ def array(value, dtype=None, copy=True, order="K", **_):
 
 def from_dlpack(exported):
     """Return the same memory as another array."""
+    assert exported.__dlpack_device__() == (2, 0)
     array = exported.__dlpack__(stream=stream_now().ptr)
     return ndarray(array.book, array.memory, array.blocks)
 
@@ -474,6 +502,7 @@ cupy.from_dlpack = from_dlpack
 cupy.linalg, cupy.fft = Module("linalg", np.linalg, "linalg."), Module("fft", np.fft, "fft.")
 cupy.cuda = SimpleNamespace(
     Device=Device, Stream=Stream, Event=Event, is_available=lambda: True,
+    get_elapsed_time=get_elapsed_time,
     runtime=SimpleNamespace(eventQuery=event_query, getDeviceCount=lambda: 1),
 )  # fmt: skip
 

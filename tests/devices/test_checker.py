@@ -299,13 +299,15 @@ def built(steps, devices):
 
 
 @settings(
-    max_examples=2000 if SOAK else 20,
+    max_examples=10_000 if SOAK else 20,
     deadline=None,
     phases=(Phase.explicit, Phase.reuse, Phase.generate),
 )
 @given(steps=programs(), seed=st.integers(0, 1000), fuse=st.sampled_from(["none", "auto", "all"]),
-       cancel=st.sampled_from([None, 0, 1, 2]))  # fmt: skip
-def test_random_graphs_and_placements_are_right_and_nothing_is_reported(steps, seed, fuse, cancel):
+       cancel=st.sampled_from([None, 0, 1, 2]), lanes=st.integers(2, 4))  # fmt: skip
+def test_random_graphs_and_placements_are_right_and_nothing_is_reported(
+    steps, seed, fuse, cancel, lanes
+):
     plain = built(steps, ())
     with ag.LispMachine(plain[:2]) as machine:
         run = machine.run_sync(FEEDS, backward=True)
@@ -313,7 +315,7 @@ def test_random_graphs_and_placements_are_right_and_nothing_is_reported(steps, s
     names = ["virtual:0", "virtual:1"]
     devices = [ag.devices.check(ag.devices.adversary(name, seed=seed)) for name in names]
     nodes = built(steps, devices)
-    with ag.ActorMachine(nodes[:2], devices=devices, lanes=2, fuse=fuse, workers=1) as machine:
+    with ag.ActorMachine(nodes[:2], devices=devices, lanes=lanes, fuse=fuse, workers=1) as machine:
         runs = [machine.start(FEEDS, backward=True) for _ in range(3)]
         if cancel is not None:
             runs[cancel].cancel()

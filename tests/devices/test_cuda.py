@@ -1,7 +1,9 @@
 """`devices/cuda.py` on a stand-in for CuPy: no GPU is here, so no kernel and no time is tested."""
 
+import os
 import sys
 import threading
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -9,7 +11,9 @@ import pytest
 import actorgraph as ag
 import tests._cupy as stand_in
 from actorgraph import devices
+from actorgraph.devices import cuda
 from tests.devices.test_checker import FAULTS, run_on
+from tests.pipeline._model import Model, assert_same_bits
 
 
 @pytest.fixture
@@ -282,3 +286,178 @@ def test_an_errstate_that_a_gpu_cannot_honour_is_refused_before_the_run(world):
         with np.errstate(all="ignore"):
             machine.run_sync(feeds)
         machine.run_sync(feeds)
+
+
+# -- traces -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("world", range(3), indirect=True)
+def test_a_trace_has_a_track_for_each_lane_by_the_times_of_events(world):
+    x = ag.Graph("wide").input("x", (4,), "float64")
+    y = ag.ops.concatenate([ag.ops.exp(x * float(i)) for i in range(16)])
+    with ag.ActorMachine([y], device="cuda:0", lanes=4) as machine:
+        machine.run_sync({"x": np.ones(4)})
+        with ag.trace.record() as trace:
+            for run in [machine.start({"x": np.ones(4)}) for _ in range(3)]:
+                run.result()
+    parts = [part for part in trace.slices if part.kind == "device"]
+    tracks = {}
+    for part in parts:
+        tracks.setdefault(part.lane, []).append(part)
+    assert {f"cuda:0 lane {i}" for i in range(4)} | {"cuda:0 copies in", "cuda:0 copies out"} == {
+        *tracks
+    }
+    assert sum("exp" in part.name for part in parts) == 3 * 16
+    for track in tracks.values():
+        for before, after in pairwise(track):
+            assert before.end <= after.start
+    assert all(0.0 < part.start <= part.end < trace.duration_s for part in parts)
+    spans = [(track[0].start, track[-1].end) for lane, track in tracks.items() if " lane " in lane]
+    assert max(start for start, _ in spans) < min(end for _, end in spans)
+
+
+# -- faults -----------------------------------------------------------------------------------
+
+
+def test_no_room_fails_the_run_that_needs_it_wherever_that_is_and_leaves_nothing(world):
+    net = Net()
+    expected = net.numbers()
+    with ag.ActorMachine([net.loss, net.y], device="cuda:0", lanes=2) as machine:
+        machine.run_sync(net.feeds, backward=True)
+        before = world.allocations
+        machine.run_sync(net.feeds, backward=True)
+        needed = world.allocations - before
+        for place in (1, needed // 2, needed):
+            world.fails_at = world.allocations + place
+            with pytest.raises(ag.NodeError, match="Out of memory allocating") as caught:
+                machine.run_sync(net.feeds, backward=True)
+            assert caught.value.device == "cuda:0"
+            run = machine.run_sync(net.feeds, backward=True)
+            assert same([run[net.loss].value, run[net.y].value, run[net.W].grad], expected[:3])
+        del run, caught
+        lanes = machine.device._lanes.values()
+    for lane in lanes:
+        assert not lane.dropped
+        assert not lane.retired
+    assert world.races == []
+
+
+@pytest.mark.parametrize("world", range(4), indirect=True)
+def test_a_fault_of_the_gpu_fails_what_is_under_way_there_and_all_that_comes_after(world):
+    x = ag.Graph().input("x", (3,), "float64")
+
+    def forward(xp, a):
+        if failing:
+            world.fault = failing.pop()
+        return a * 2.0
+
+    failing = []
+    y = ag.ops.define(f"op_that_faults_{id(world)}", scheme="x[*s] -> x[*s]", forward=forward)(
+        x
+    ).named("y")
+    feeds = {"x": np.ones(3)}
+    with ag.ActorMachine([y], device="cuda:0") as machine:
+        machine.run_sync(feeds)
+        failing.append(RuntimeError("cudaErrorIllegalAddress"))
+        for _ in range(3):
+            with pytest.raises(
+                ag.GraphError,
+                match=r"(?s)cuda:0.*cudaErrorIllegalAddress|"
+                r"cudaErrorIllegalAddress.*cuda:0",
+            ):
+                machine.run_sync(feeds)
+        with ag.ActorMachine([y], device="cpu") as other:
+            assert other.run_sync(feeds)[y].value.tolist() == [2.0] * 3
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_child_after_fork_is_told_that_a_context_does_not_survive(world):
+    net = Net()
+    with ag.ActorMachine([net.loss], device="cuda:0") as machine:
+        machine.run_sync(net.feeds)
+        child = os.fork()
+        if not child:
+            status = 1
+            try:
+                machine.run_sync(net.feeds)
+            except ag.GraphError as error:
+                status = int("spawn" not in str(error))
+            finally:
+                os._exit(status)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        machine.run_sync(net.feeds)
+        cuda._after_fork_in_child()  # once more where what runs is counted
+        assert "spawn" in str(machine.device.lost)
+
+
+@pytest.mark.parametrize("device", ["virtual:0", "cuda:0"])
+def test_a_singular_matrix_is_the_error_of_the_cpu(world, device):
+    x = ag.Graph().input("x", (2, 2), "float64")
+    y = ag.ops.inv(x).named("y")
+    with ag.ActorMachine([y], device=device) as machine:
+        with pytest.raises(ag.NodeError, match=r"(?s)'y'.*Singular matrix"):
+            machine.run_sync({"x": np.zeros((2, 2))})
+        assert machine.run_sync({"x": np.eye(2)})[y].value.tolist() == [[1.0, 0.0], [0.0, 1.0]]
+
+
+@pytest.mark.parametrize("device", ["virtual:0", "cuda:0"])
+@pytest.mark.parametrize("dtype", [object, [("a", "f4"), ("b", "i4")], "U3"])
+def test_arrays_that_no_device_holds_are_refused_before_anything_runs(world, device, dtype):
+    graph = ag.Graph()
+    x = graph.input("x", (2,), "float64")
+    with (
+        ag.ActorMachine([x * 2.0], device=device) as machine,
+        pytest.raises(ag.FeedError, match="'x' should be float64"),
+    ):
+        machine.run_sync({"x": np.zeros(2, dtype)})
+    assert machine.transfers == dict.fromkeys(machine.transfers, 0)
+    with pytest.raises(ag.GraphTypeError):
+        graph.parameter("w", np.zeros(2, dtype))
+
+
+# -- pipelines --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("world", range(3), indirect=True)
+@pytest.mark.parametrize("devices", [["cuda:0"], ["cuda:0", "virtual:0"], ["cpu", "cuda:0"]])
+def test_stages_of_a_pipeline_are_right_on_the_gpu_and_beside_it(world, devices):
+    model, other = Model(), Model()
+    with model.pipeline(devices=devices) as pipeline:
+        run = pipeline.run_sync(model.feeds)
+        assert_same_bits(model, pipeline, run)
+        step = pipeline.compile_step(ag.solvers.Adam(0.01))
+        for _ in range(2):
+            step(model.feeds)
+    with other.pipeline() as pipeline:
+        step = pipeline.compile_step(ag.solvers.Adam(0.01))
+        for _ in range(2):
+            step(other.feeds)
+    for one, wanted in zip(model.wrt, other.wrt, strict=True):
+        np.testing.assert_allclose(one.value, wanted.value, 1e-12)
+    assert world.races == []
+    assert world.on_null == 0
+
+
+def test_no_room_in_a_stage_fails_its_run_alone(world):
+    model = Model()
+    with model.pipeline(devices=["cuda:0", "virtual:0"]) as pipeline:
+        pipeline.run_sync(model.feeds)
+        world.fails_at = world.allocations + 20
+        with pytest.raises(ag.NodeError, match="Out of memory allocating"):
+            pipeline.run_sync(model.feeds)
+        assert_same_bits(model, pipeline, pipeline.run_sync(model.feeds))
+
+
+def test_a_lost_gpu_ends_the_runs_of_a_pipeline_with_one_clear_error(world):
+    model = Model()
+    with model.pipeline(devices=["cuda:0", "virtual:0"]) as pipeline:
+        pipeline.run_sync(model.feeds)
+        world.fault = RuntimeError("cudaErrorIllegalAddress")
+        for _ in range(2):
+            with pytest.raises(
+                ag.GraphError,
+                match=r"(?s)cuda:0.*cudaErrorIllegalAddress|"
+                r"cudaErrorIllegalAddress.*cuda:0",
+            ):
+                pipeline.run_sync(model.feeds)

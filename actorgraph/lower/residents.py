@@ -1,0 +1,209 @@
+"""What a machine has on devices: copies of what runs bring along, and kernels that launch.
+
+A variable stays where it was copied to until its array is another one; a run holds that one, so
+nobody writes to it.  What is fed is copied once to each device that needs it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, final
+
+from actorgraph.devices import Device, Handed, Lane, Placement
+from actorgraph.errors import GraphError
+from actorgraph.graph import Graph, Node
+from actorgraph.lower.cuts import Costs, Cut
+from actorgraph.lower.joint import Joint
+from actorgraph.lower.regions import TaskSpec
+from actorgraph.memory.buffers import VIEWS
+from actorgraph.store import PROMISES, promised
+
+__all__ = ["Brought", "Residents", "launching", "looked_at"]
+
+
+@final
+class Brought:
+    """What a run brings along, and its copies on devices, each made when first asked for.
+
+    Attributes
+    ----------
+    value : ndarray or Handed
+    kind : str
+        Of transfers.
+    array : ndarray, optional
+        By which a parameter is known.
+    on : dict
+    """
+
+    __slots__ = ("array", "kind", "on", "value")
+
+    def __init__(self, value: Any, kind: str, array: Any = None) -> None:
+        self.value, self.kind, self.array = value, kind, array
+        self.on: dict[Device | None, Any] = {}  # None: the host
+
+
+class Residents(ABC):
+    """What stays on the devices of a machine, and who runs where.
+
+    Parameters
+    ----------
+    graph : Graph
+    devices : sequence of Device
+        Where nodes run that the user has placed nowhere.
+    lanes : int
+        Of each of these.
+
+    Attributes
+    ----------
+    used : list of Device
+        All devices that the machine needs.
+    transfers : dict
+        Copies by kind: "parameters", "feeds", "edges" (between devices) and "results".
+    """
+
+    def __init__(self, graph: Graph, devices: Sequence[Device], lanes: int) -> None:
+        self._devices, self._count = devices, lanes
+        self.transfers = dict.fromkeys(("parameters", "feeds", "edges", "results"), 0)
+        self._residents: dict[Node, Brought] = {}
+        named = {node.id: self._resolved(where) for node, where in _named(graph)}
+        self._explicit: dict[int, Placement] = named
+        self.used = [*dict.fromkeys([*devices, *[where.device for where in named.values()]])]
+
+    def _resolved(self, where: Placement) -> Placement:
+        """Return a placement by the user, on the machine's wrapper of its device if it has one."""
+        for one in self._devices:
+            if one.root is where.device:
+                where = Placement(one, where.lane)
+        if where.lane is not None and where.device in self._devices and where.lane >= self._count:
+            raise GraphError(
+                f"a node is placed on lane {where.lane} of {where.device.name}, but the machine "
+                f"has lanes={self._count}; lanes are numbered from 0"
+            )
+        return where
+
+    @abstractmethod
+    def cut(self, cut: Cut) -> Cut:
+        """Return what stands for the cut of a machine."""
+
+    @abstractmethod
+    def connected(
+        self,
+        tasks: list[TaskSpec],
+        result_of: Mapping[Node, int],
+        joint: Joint,
+        costs: Costs,
+        symbols: Mapping[str, int],
+    ) -> tuple[list[TaskSpec], list[Lane | None]]:
+        """Return tasks with ports and sends, and the lane of each, None for the host."""
+
+    @abstractmethod
+    def kernel(
+        self, step: Node, found: Any, lane: Lane | None, joint: Joint, *, fetch: bool | str
+    ) -> Any:
+        """Return what a program calls for a step on a lane, or on the host, in place of `found`."""
+
+    def retain(self) -> None:
+        """Count a machine that has started as a user of its devices."""
+        for one in self.used:
+            one.retain()
+
+    def release(self, join: bool = True) -> None:
+        """Count it less."""
+        for one in self.used:
+            one.release(join)
+
+    def brought(self, joint: Joint, leaves: Sequence[Any]) -> list[Brought]:
+        """Return what a run brings along, so that each is copied once to where it is needed.
+
+        A variable stays where it was copied to until its array is another one: this one is held
+        here, so nobody writes to it.
+        """
+        return [
+            self.resident(leaf.source, value)
+            if leaf.kind == "variable"
+            else Brought(value, "feeds")
+            for leaf, value in zip(joint.leaves, leaves, strict=True)
+        ]
+
+    def resident(self, variable: Node, array: Any) -> Brought:
+        """Return a variable's array with its copies on devices."""
+        kept = self._residents.get(variable)
+        if kept is None or kept.array is not array:
+            there = promised(array) if PROMISES.given else None
+            kept = Brought(array if there is None else there, "parameters", array)
+            self._residents[variable] = kept
+        return kept
+
+    def constant(self, lane: Lane | None) -> Callable[[Any], Any]:
+        """Return what makes a constant a value of a lane."""
+        return _same if lane is None else lane.device.bring
+
+    def bring(self, brought: Brought, device: Device, step: Node | None) -> Handed:
+        """Return a value on a device, where it may have been before."""
+        given, kept = brought.value, brought.on.get(device)
+        if kept is None or kept.cell.failed is not None:
+            if isinstance(given, Handed) and given.lane.device is device:
+                kept = given
+            elif brought.kind != "edges" and _is_there(given, device):
+                kept = device.hold(given.result())
+            else:
+                kept = device.bring(given, step)
+                self.transfers[brought.kind] += 1
+            brought.on[device] = kept
+        return kept
+
+
+def _with_host_operands(found: Any, places: tuple[int, ...]) -> Callable[..., Any]:
+    """Return a kernel that gets some operands as NumPy's; it waits for those that are not."""
+
+    def kernel(*operands: Any) -> Any:
+        return found(*[
+            one.get() if place in places and hasattr(one, "get") else one
+            for place, one in enumerate(operands)
+        ])  # fmt: skip
+
+    return kernel
+
+
+def launching(lane: Lane, step: Node, joint: Joint, found: Any) -> Callable[..., Handed]:
+    """Return what launches the kernel of a step on a lane."""
+    source = joint.source(step)
+    if step.op.on_host:
+        found = _with_host_operands(found, step.op.on_host)
+    name = f"{source.name} (backward)" if joint.is_backward(step) else source.name
+    fresh = not (step.op.memory.layout in VIEWS or step.op.checked)
+    launch, hold = lane.launch, lane.device.hold
+
+    def launched(*operands: Handed) -> Handed:
+        return launch(found, operands, name=name, node=step, fresh=fresh)
+
+    def launched_with_host_numbers(*operands: Any) -> Handed:
+        handed = [one if isinstance(one, Handed) else hold(one) for one in operands]
+        return launch(found, handed, name=name, node=step, fresh=fresh)
+
+    return launched_with_host_numbers if step.op.on_host else launched
+
+
+def _is_there(value: Any, device: Device) -> bool:
+    """Return whether a feed was left on a device by an earlier run."""
+    return isinstance(value, Handed) and value.lane.device.root is device.root
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _named(graph: Graph) -> list[tuple[Node, Placement]]:
+    nodes = graph.nodes
+    return [(nodes[number], where) for number, where in graph.placements.items()]
+
+
+def looked_at(spec: TaskSpec) -> set[int]:
+    """Return the numbers of the nodes that only the host's part of a task's ops takes."""
+    found: set[int] = set()
+    launched: set[int] = set()
+    for step in spec.steps:
+        for place, part in enumerate(step.inputs):
+            (found if place in step.op.on_host else launched).add(part.id)
+    return found - launched

@@ -1,0 +1,209 @@
+"""`Stages`: a pipeline whose stages run on devices, and what its lanes do with values there.
+
+The tasks of a stage launch on one lane of its device, in the order of the schedule, and nobody
+waits between them: what travels is ordered by events.  So a pipeline's lane is far ahead of the
+device.  Copies to a device begin when the action that needs them is launched, those of results
+when they are; a lane waits for these at the end of a run, and goes on with later ones meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, final
+
+from actorgraph.devices import Device, Handed, Lane
+from actorgraph.errors import GraphError, ScheduleError
+from actorgraph.graph import Graph, Node
+from actorgraph.lower.cuts import Costs, Cut
+from actorgraph.lower.deadlock import check_order
+from actorgraph.lower.joint import Joint
+from actorgraph.lower.kernels import Waiting
+from actorgraph.lower.regions import TaskSpec, connect
+from actorgraph.lower.residents import Brought, Residents, launching
+from actorgraph.schedules.actions import Schedule
+
+__all__ = ["COMPLETION", "Stages", "arrived", "is_fetched"]
+
+
+@final
+class Stages(Residents):
+    """Where the stages of a pipeline run.
+
+    Parameters
+    ----------
+    graph : Graph
+    devices : sequence of Device
+        One for each device of the schedule; nodes that the user has placed take their stage along.
+    schedule : Schedule
+    """
+
+    def __init__(self, graph: Graph, devices: Sequence[Device], schedule: Schedule) -> None:
+        super().__init__(graph, devices, 1)
+        self._schedule = schedule
+
+    @classmethod
+    def of(cls, graph: Graph, devices: Sequence[Device], schedule: Schedule) -> Stages | None:
+        """Return where stages run, None where all do so on the host.
+
+        Raises
+        ------
+        ScheduleError
+            There are not as many devices as the schedule has.
+        """
+        if len(devices) == 1:
+            devices = [*devices] * schedule.devices
+        if len(devices) != schedule.devices:
+            raise ScheduleError(
+                f"devices= names {len(devices)}, but {schedule!r} has {schedule.devices}; name one "
+                "for each, or one for all"
+            )
+        found = cls(graph, devices, schedule)
+        return None if all(one.is_host for one in found.used) else found
+
+    def cut(self, cut: Cut) -> Cut:
+        """Return the cut itself."""
+        return cut
+
+    def connected(
+        self,
+        tasks: list[TaskSpec],
+        result_of: Mapping[Node, int],
+        joint: Joint,
+        costs: Costs,
+        symbols: Mapping[str, int],
+    ) -> tuple[list[TaskSpec], list[Lane | None]]:
+        """Return the tasks of stages with ports and sends, and the lane of each."""
+        specs = connect(tasks, result_of)
+        check_order(specs)
+        count = self._schedule.stages
+        lanes = [self._lane_of(stage, specs, joint) for stage in range(count)]
+        stage_of = {
+            step.id: spec.region.index
+            for spec in specs
+            if spec.region.index < count
+            for step in spec.steps
+        }
+        found = []
+        for spec in specs:
+            stage = spec.region.index
+            if stage >= count:  # a sum of what several stages give
+                stage = min([stage_of.get(part.id, 0) for s in spec.steps for part in s.inputs])
+            found.append(lanes[stage])
+        return specs, found
+
+    def _lane_of(self, stage: int, specs: Sequence[TaskSpec], joint: Joint) -> Lane | None:
+        steps = [step for spec in specs if spec.region.index == stage for step in spec.steps]
+        named = {
+            self._explicit[source.id]: source
+            for source in [joint.source(step) for step in steps]
+            if source.id in self._explicit
+        }
+        if len(named) > 1:
+            one, other, *_ = named
+            raise ScheduleError(
+                f"nodes of stage {stage} are placed on {_place(one)} ({named[one].name!r}) and on "
+                f"{_place(other)} ({named[other].name!r}); a stage runs in one place"
+            )
+        for where in named:
+            lane = None if where.device.is_host else where.device.lane(where.lane or 0)
+            return _checked(lane, stage, steps)
+        device = self._devices[self._schedule.device_of[stage]]
+        return _checked(None if device.is_host else device.lane(0), stage, steps)
+
+    def kernel(
+        self, step: Node, found: Any, lane: Lane | None, joint: Joint, *, fetch: bool | str
+    ) -> Any:
+        """Return what a program calls for a step of a stage."""
+        return found if lane is None else launching(lane, step, joint, found)
+
+    # -- values -----------------------------------------------------------------------------------
+
+    def at(self, value: Any, lane: Lane | None) -> Any:
+        """Return a value where a task on a lane takes it; one for the host may be on its way."""
+        if lane is not None:
+            brought = value if isinstance(value, Brought) else Brought(value, "edges")
+            there = not isinstance(value, Brought) and _is_on(value, lane.device)
+            return value if there else self.bring(brought, lane.device, None)
+        if not isinstance(value, Brought):
+            return self.fetch(value, "edges")
+        if None not in value.on:
+            value.on[None] = self.fetch(value.value, "edges")
+        return value.on[None]
+
+    def fetch(self, value: Any, kind: str) -> Any:
+        """Return a value that is copied to the host, if it is not there."""
+        if not isinstance(value, Handed):
+            return value
+        self.transfers[kind] += 1
+        return value.lane.device.fetch(value)
+
+    @staticmethod
+    def mark(values: Iterable[Any]) -> None:
+        """Have other lanes wait for values, and not for what is launched behind them."""
+        for one in values:
+            if isinstance(one, Handed):
+                one.mark()
+
+    def added(self, total: Any, value: Any) -> Any:
+        """Return a sum of two values, where they are."""
+        if not isinstance(total, Handed):
+            return total + value
+        lane = total.lane
+        return lane.launch(lane.device.xp.add, [total, value], name="sum of microbatches")
+
+
+def is_fetched(value: Any) -> bool:
+    """Return whether it is a copy to the host, which perhaps is under way."""
+    return isinstance(value, Handed) and value.lane is value.lane.device.lane("out")
+
+
+def arrived(value: Any) -> Any:
+    """Return the array of a copy to the host, which has ended; other values as they are."""
+    return value.result() if is_fetched(value) else value
+
+
+def _is_on(value: Any, device: Device) -> bool:
+    return isinstance(value, Handed) and value.lane.device is device
+
+
+def _place(where: Any) -> str:
+    return where.device.name if where.lane is None else f"{where.device.name} lane {where.lane}"
+
+
+def _checked(lane: Lane | None, stage: int, steps: Sequence[Node]) -> Lane | None:
+    """Return the lane; raise where a step could not run there."""
+    for step in steps if lane is not None else ():
+        if step.op.waits or step.op.kernel is not None:
+            raise GraphError(
+                f"node {step.name!r} of stage {stage} runs on the host only, as asynchronous ops, "
+                f"loops and branches do, but the stage is on {lane.device.name}; "  # type: ignore[union-attr]
+                "place the stage on 'cpu'"
+            )
+    return lane
+
+
+def _completed(answer: Callable[[Callable[[], Any]], None], values: Sequence[Handed]) -> None:
+    """Answer True when copies to the host are done: of each lane the last, behind the others."""
+    last = {one.lane: one for one in sorted(values, key=_seq)}
+    left = iter(last.values())
+
+    def go_on() -> None:
+        for one in left:
+            assert one.event is not None
+            one.event.then(go_on)
+            return
+        answer(_true)
+
+    go_on()
+
+
+def _seq(value: Handed) -> int:
+    return value.seq
+
+
+def _true() -> bool:
+    return True
+
+
+COMPLETION = Waiting(_completed, "lane", None)
+"""What a lane calls to wait for copies to the host."""

@@ -1,0 +1,48 @@
+"""The tests of machines and pipelines hold on `virtual:2` too, and the checker finds nothing."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests._soak import SOAK
+
+ROOT = Path(__file__).parents[2]
+BY_DESIGN = {
+    "test_a_step_is_seen_where_modes_are": "a step on a device is a run, and then an update",
+    "test_activations_die_with_the_last_task_that_needs_them": "they die when the next is launched",
+    "test_gradients_that_end_cotangents_come_before_what_makes_more": "memory of the host",
+    "test_a_claim_counts_a_sum_that_is_written_over_once": "memory of the host",
+    "test_one_actor_a_node_never_holds_more_than_three_arrays": "memory of the host",
+    "test_lanes_step_their_parameters_while_the_run_goes_on": "they are stepped after it",
+    "test_nobody_reads_a_parameter_after_the_last_run": "its copy is kept for the next",
+    "test_nothing_large_is_allocated_after_the_first_steps": "memory of the host",
+    "test_the_log_gets_every_node_in_order": "copies are in it",
+    "test_what_is_handed_out_to_be_written_is_the_parameter": "a copy of it is on the device",
+}
+QUICK = ["tests/machines/test_stream.py", "tests/pipeline/test_ends.py"]
+FILES = [
+    *QUICK,
+    *[f"tests/machines/test_{name}.py" for name in (
+        "buffers", "contexts", "lisp", "random_graphs", "step", "sums", "what_a_run_sees",
+    )],
+    *[f"tests/pipeline/test_{name}.py" for name in ("losses", "order", "steps", "values")],
+]  # fmt: skip
+
+
+@pytest.mark.timeout(900 if SOAK else 60)
+def test_machines_and_pipelines_hold_their_tests_on_a_device_under_the_checker():
+    leave_out = " or ".join(BY_DESIGN)
+    command = [
+        sys.executable, "-m", "pytest", "-n0", "-q", "-p", "no:cacheprovider",
+        "-p", "tests.devices._elsewhere", "-k", f"not ({leave_out})",
+        *(FILES if SOAK else QUICK),
+    ]  # fmt: skip
+    quick = os.environ | {"ACTORGRAPH_SOAK": "0"}
+    found = subprocess.run(command, cwd=ROOT, env=quick, capture_output=True, text=True)
+    assert found.returncode == 0, found.stdout[-5000:] + found.stderr[-1000:]
+    passed = re.search(r"(\d+) passed", found.stdout)
+    assert int(passed[1]) >= 50

@@ -1,0 +1,289 @@
+"""Steps on devices: parameters and solver states stay there, and bits are the CPU's."""
+
+import copy
+import pickle
+import sys
+
+import numpy as np
+import pytest
+
+import actorgraph as ag
+import tests._cupy as stand_in
+from actorgraph import devices
+from actorgraph.devices.virtual import Virtual
+
+LOOPS = {
+    "SGD": lambda: ag.solvers.SGD(0.1),
+    "SGD with all": lambda: ag.solvers.SGD(
+        0.1, momentum=0.9, nesterov=True, weight_decay=0.01, l1=0.01
+    ),
+    "Adam": lambda: ag.solvers.Adam(0.05, amsgrad=True),
+    "AdamW": lambda: ag.solvers.AdamW(0.05),
+    "AdaGrad": lambda: ag.solvers.AdaGrad(0.1),
+    "AdaDelta": lambda: ag.solvers.AdaDelta(1.0),
+    "RMSProp": lambda: ag.solvers.RMSProp(0.01, momentum=0.5, centered=True),
+    "NAdam": lambda: ag.solvers.NAdam(0.05),
+    "RAdam": lambda: ag.solvers.RAdam(0.05),
+    "Adamax": lambda: ag.solvers.Adamax(0.05),
+    "Lion": lambda: ag.solvers.Lion(0.05),
+    "clipped": lambda: ag.solvers.Adam(0.05, clip_norm=0.1, clip_value=0.05, batch_size=2.0),
+}
+ON_HOST = {
+    "LAMB": lambda: ag.solvers.LAMB(0.05),
+    "Barzilai and Borwein": lambda: ag.solvers.BarzilaiBorwein(0.01),
+    "accumulating": lambda: ag.solvers.Adam(0.05, accumulate=2),
+    "skipping": lambda: ag.solvers.Adam(0.05, skip_nonfinite=True),
+}
+
+
+class Net:
+    def __init__(self, dtype="float64"):
+        draw = np.random.default_rng(0)
+        g = self.graph = ag.Graph("net")
+        x = g.input("x", ("n", 4), dtype)
+        self.w = g.parameter("w", draw.normal(size=(4, 3)).astype(dtype))
+        self.b = g.parameter("b", draw.normal(size=3).astype(dtype))
+        self.v = g.parameter("v", draw.normal(size=(3, 2)).astype(dtype))
+        self.unused = g.parameter("unused", np.ones(2, dtype))
+        h = ag.ops.tanh(x @ self.w + self.b)
+        out = h @ self.v
+        self.loss = (out * ag.ops.conj(out)).real.mean() if dtype[0] == "c" else (out * out).mean()
+        self.feeds = {"x": draw.normal(size=(5, 4)).astype(dtype)}
+        self.parameters = [self.w, self.b, self.v, self.unused]
+
+    def values(self):
+        return [one.value.tobytes() for one in self.parameters]
+
+
+def train(net, make, steps=4, **options):
+    with ag.ActorMachine([net.loss], **options) as machine:
+        step = machine.compile_step(make())
+        losses = [step(net.feeds)[net.loss].value.tobytes() for _ in range(steps)]
+        return losses, net.values(), machine.transfers
+
+
+DEVICES = {
+    "one lane": lambda: {"device": "virtual:0"},
+    "checked": lambda: {"device": ag.devices.check("virtual:0"), "lanes": 3, "fuse": "none"},
+    "two": lambda: {
+        "devices": [
+            ag.devices.check(ag.devices.adversary(f"virtual:{i}", seed=i)) for i in range(2)
+        ],
+        "lanes": 2,
+        "fuse": "none",
+    },
+}
+
+
+@pytest.mark.parametrize("options", DEVICES.values(), ids=DEVICES)
+@pytest.mark.parametrize("make", LOOPS.values(), ids=LOOPS)
+def test_a_step_on_devices_has_the_bits_of_the_cpu_and_copies_parameters_once(make, options):
+    losses, values, _ = train(Net(), make, device="cpu")
+    given = options()
+    got_losses, got, transfers = train(Net(), make, **given)
+    assert got_losses == losses
+    assert got == values
+    if "devices" not in given:
+        assert transfers["parameters"] == 4
+        assert transfers["results"] == 4  # the losses
+    for device in given.get("devices", [given.get("device")]):
+        assert list(getattr(device, "report", list)()) == []
+
+
+@pytest.mark.parametrize("make", ON_HOST.values(), ids=ON_HOST)
+def test_a_solver_that_looks_at_values_steps_on_the_host(make):
+    losses, values, _ = train(Net(), make, device="cpu")
+    got_losses, got, transfers = train(Net(), make, device="virtual:0", lanes=2)
+    assert (got_losses, got) == (losses, values)
+    assert transfers["results"] > 4
+
+
+@pytest.mark.parametrize("dtype", ["float32", "complex128"])
+@pytest.mark.parametrize("name", ["Adam", "SGD"])
+def test_other_dtypes_too(dtype, name):
+    make = LOOPS[name]
+    assert train(Net(dtype), make, device="virtual:0")[:2] == train(Net(dtype), make)[:2]
+
+
+def test_groups_keep_their_settings():
+    def made(net):
+        solver = ag.solvers.AdamW(0.1, weight_decay=0.5)
+        solver.add_group([net.b], weight_decay=0.0, lr=0.01)
+        return solver
+
+    found = []
+    for device in ("cpu", "virtual:0"):
+        net = Net()
+        found.append(train(net, lambda net=net: made(net), device=device)[:2])
+    assert found[0] == found[1]
+
+
+@pytest.fixture
+def trained():
+    """A net whose parameters have been stepped on a device, and one stepped on the CPU."""
+    there, here = Net(), Net()
+    solvers = [LOOPS["Adam"]() for _ in range(2)]
+    with ag.ActorMachine([here.loss]) as machine:
+        step = machine.compile_step(solvers[1])
+        step(here.feeds)
+    with ag.ActorMachine([there.loss], device="virtual:0") as machine:
+        step = machine.compile_step(solvers[0])
+        step(there.feeds)
+        yield there, here, machine, step, solvers
+
+
+def test_a_value_comes_home_when_the_host_asks_for_it(trained):
+    there, here, *_ = trained
+    assert copy.copy(pickle.loads(pickle.dumps(there.w.held))).value.tobytes() == (
+        here.w.value.tobytes()
+    )
+    assert there.values() == here.values()
+
+
+@pytest.mark.parametrize("kind", [ag.ActorMachine, ag.TapeMachine, ag.LispMachine])
+def test_machines_of_the_cpu_see_what_was_stepped_on_a_device(trained, kind):
+    there, here, *_ = trained
+    runs = []
+    for net in (there, here):
+        with kind([net.loss]) as machine:
+            run = machine.run_sync(net.feeds, backward=True)
+            runs.append([run[net.loss].value, run[net.w].value, run[net.w].grad])
+    for got, wanted in zip(*runs, strict=True):
+        assert np.asarray(got).tobytes() == np.asarray(wanted).tobytes()
+
+
+def test_another_machine_of_the_device_takes_it_without_a_copy(trained):
+    there, here, *_ = trained
+    with ag.ActorMachine([there.loss], device="virtual:0") as machine:
+        run = machine.run_sync(there.feeds, backward=True)
+        assert machine.transfers["parameters"] == 0
+        assert run[there.w].value.tobytes() == here.w.value.tobytes()
+    with ag.ActorMachine([there.loss], device="virtual:1") as machine:
+        assert machine.run_sync(there.feeds)[there.loss].value.shape == ()
+
+
+def test_what_the_user_sets_is_what_the_next_step_begins_with(trained):
+    there, here, _, step, solvers = trained
+    for net in (there, here):
+        net.w.value = net.w.value * 2.0
+        net.v.value[0] = 3.0
+    step(there.feeds)
+    with ag.ActorMachine([here.loss]) as machine:
+        machine.compile_step(solvers[1])(here.feeds)
+    assert there.values() == here.values()
+
+
+def test_a_state_is_saved_and_goes_on_anywhere(trained):
+    there, here, machine, _, (solver, other) = trained
+    saved, wanted = solver.state_dict(), other.state_dict()
+    assert saved["steps"] == wanted["steps"] == 1
+    for name, state in wanted["states"].items():
+        for key, array in state.items():
+            assert np.asarray(saved["states"][name][key]).tobytes() == np.asarray(array).tobytes()
+    again = LOOPS["Adam"]()
+    again.load_state_dict(wanted)
+    machine.compile_step(again)(there.feeds)
+    with ag.ActorMachine([here.loss]) as on_cpu:
+        on_cpu.compile_step(other)(here.feeds)
+        assert there.values() == here.values()
+        run = on_cpu.run_sync(here.feeds, backward=True)
+        other.step([run[one] for one in here.parameters])
+    run = machine.run_sync(there.feeds, backward=True)
+    again.step([run[one] for one in there.parameters])  # on the host, from a state of the device
+    assert there.values() == here.values()
+
+
+@pytest.mark.anyio
+async def test_steps_are_awaited(trained):
+    there, here, _, step, (_, other) = trained
+    await step.run(there.feeds)
+    with ag.TapeMachine([here.loss]) as machine:
+        await machine.compile_step(other).run(here.feeds)
+    assert there.values() == here.values()
+
+
+def test_a_step_that_fails_changes_nothing_and_the_next_is_right():
+    failing = []
+
+    class Small(Virtual):
+        @property
+        def xp(self):
+            return self if failing else np
+
+        def __getattr__(self, name):
+            def missing(*_):
+                raise MemoryError("no room")
+
+            return missing
+
+    net, other = Net(), Net()
+    train(other, LOOPS["Adam"], steps=2)
+    with ag.ActorMachine([net.loss], device=Small("small")) as machine:
+        step = machine.compile_step(LOOPS["Adam"]())
+        step(net.feeds)
+        before = net.values()
+        failing.append(True)
+        with pytest.raises(ag.NodeError, match="no room"):
+            step(net.feeds)
+        assert net.values() == before
+        failing.clear()
+        step(net.feeds)
+    assert net.values() == other.values()
+
+
+def test_a_check_stops_a_step_before_it_changes_anything():
+    net = Net()
+    before = net.values()
+
+    def check(duals):
+        raise ValueError(float(duals[net.loss].value))
+
+    with ag.ActorMachine([net.loss], device="virtual:0") as machine:
+        step = machine.compile_step(LOOPS["Adam"](), check=check)
+        with pytest.raises(ValueError, match=r"\d"):
+            step(net.feeds)
+    assert net.values() == before
+
+
+def test_a_parameter_that_was_set_meanwhile_stops_the_step():
+    net = Net()
+
+    def check(duals):
+        net.w.value = np.zeros((4, 3))
+
+    with ag.ActorMachine([net.loss], device="virtual:0") as machine:
+        step = machine.compile_step(LOOPS["Adam"](), check=check)
+        before = net.b.value.tobytes()
+        with pytest.raises(ag.GraphError, match="'w' was set while a step was under way"):
+            step(net.feeds)
+    assert not net.w.value.any()
+    assert net.b.value.tobytes() == before
+
+
+def test_a_solver_goes_on_on_another_device():
+    net, other, solver = Net(), Net(), LOOPS["Adam"]()
+    for name in ("virtual:0", "virtual:1", "virtual:0"):
+        with ag.ActorMachine([net.loss], device=name) as machine:
+            machine.compile_step(solver)(net.feeds)
+    train(other, LOOPS["Adam"], steps=3)
+    assert net.values() == other.values()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_steps_on_the_stand_in_for_a_gpu_are_right_and_no_race(seed, monkeypatch):
+    world = stand_in.World(seed)
+    monkeypatch.setattr(stand_in, "world", world)
+    for name, module in stand_in.MODULES.items():
+        monkeypatch.setitem(sys.modules, name, module)
+    try:
+        for name in ("Adam", "clipped", "SGD with all"):
+            net, other = Net(), Net()
+            train(other, LOOPS[name])
+            _, _, transfers = train(net, LOOPS[name], device="cuda:0", lanes=3, fuse="none")
+            assert transfers["parameters"] == 4
+            for got, wanted in zip(net.parameters, other.parameters, strict=True):
+                np.testing.assert_allclose(got.value, wanted.value, 1e-12)
+        assert world.races == []
+        assert world.on_null == 0
+    finally:
+        devices._known.pop("cuda:0", None)
