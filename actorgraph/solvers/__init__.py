@@ -3,7 +3,8 @@
 from typing import TYPE_CHECKING, Any
 
 from actorgraph.errors import no_name
-from actorgraph.solvers._base import AbstractSolver, Loop, LoopSolver, ValueGrad
+from actorgraph.solvers._base import AbstractSolver, Loop, ValueGrad
+from actorgraph.solvers._formula import LoopSolver
 from actorgraph.solvers.adam import Adam
 from actorgraph.solvers.adamw import AdamW
 from actorgraph.solvers.sgd import SGD
