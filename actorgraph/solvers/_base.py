@@ -293,6 +293,7 @@ class AbstractSolver(ABC, Generic[State]):
                 value if slot.held is None else slot.held.array
                 for slot, value in zip(slots, values, strict=True)
             ]
+        assert refused is not None
         raise refused
 
     def apply(

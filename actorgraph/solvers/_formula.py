@@ -17,7 +17,7 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -188,7 +188,7 @@ class LoopSolver(AbstractSolver[Arrays]):
     array([0.9, 1.1])
     """
 
-    starts: ClassVar[Mapping[str, float]] = {}
+    starts: Mapping[str, float] = {}
     """What arrays of the state begin with, where it is not 0."""
 
     by_parts = True
@@ -222,7 +222,7 @@ class LoopSolver(AbstractSolver[Arrays]):
         loop = self.loop()
         self._complete(state, loop.arrays, current)
         after = state.after(loop.arrays)
-        numbers = self.numbers(after.step)
+        numbers: Any = self.numbers(after.step)
         if out.dtype.kind == "V":  # of bfloat16: no number is of its kind
             numbers = tuple([np.asarray(one, out.dtype) for one in numbers])
         arrays = [current, grad, *[state.arrays[name] for name in loop.arrays]]

@@ -1,7 +1,8 @@
 """Stochastic gradient descent with momentum, Nesterov's momentum, L1 and L2 penalties."""
 
+from collections.abc import Mapping
 from functools import cache
-from typing import Any, ClassVar, final
+from typing import Any, final
 
 from actorgraph.options import flag, real
 from actorgraph.solvers._base import Loop
@@ -62,7 +63,7 @@ class SGD(LoopSolver):
     array([0.5, 2.5])
     """
 
-    starts: ClassVar = {"velocity": -0.0}
+    starts: Mapping[str, float] = {"velocity": -0.0}
     """So that the first velocity is the gradient, also where that is -0.0."""
 
     by_parts = False

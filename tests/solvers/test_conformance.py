@@ -60,3 +60,12 @@ def test_an_update_that_returns_no_state_is_told_and_changes_nothing():
     with pytest.raises(TypeError, match="Forgets.update returned None, expected the state .* dict"):
         Forgets().step([weight])
     assert np.all(weight.value == 1.0)
+
+
+@pytest.mark.parametrize(("name", "meant"), [("adam", "Adam"), ("rmsprop", "RMSProp")])
+def test_the_name_of_a_file_is_told_to_be_no_solver(name, meant):
+    assert getattr(solvers, meant)
+    with pytest.raises(
+        AttributeError, match=rf"ag.solvers has no '{name}'; did you mean '{meant}'"
+    ):
+        getattr(solvers, name)
