@@ -308,11 +308,12 @@ class LoopSolver(AbstractSolver[Arrays]):
 
     def _tell(self, blocks: Sequence[Array], warned: Sequence[str]) -> None:
         """Warn of floating-point errors, where `np.errstate` says so."""
+        from actorgraph.devices.elementwise import ElementCode
         from actorgraph.devices.native import ERRORS
 
         raised = 0
         for block in blocks:
-            raised |= int(block[1])
+            raised |= ElementCode.raised(block)
         for kind in warned:
             if raised & ERRORS[kind]:
                 warnings.warn(
@@ -336,14 +337,17 @@ class LoopSolver(AbstractSolver[Arrays]):
 def _code(loop: Loop, char: str, wanted: bool, wait: bool = False) -> ElementCode | None:
     """Return the machine code of lines if it is there; have it made if it is `wanted`."""
     found = _codes.get((loop, char))
+    if found is not None and found.call is not None:
+        return found
+    wait = wait or os.environ.get(NATIVE) == "wait"
     if found is None:
-        if not wanted:
+        if not (wanted or wait):
             return None
         from actorgraph.devices.elementwise import code_of  # with what makes it, which few need
         from actorgraph.lower.rates import path
 
         found = _codes[loop, char] = code_of(loop, char, os.path.dirname(path()))
-    if wait or os.environ.get(NATIVE) == "wait":
+    if wait:
         found.done.wait()
     return found if found.call is not None else None
 
