@@ -124,14 +124,15 @@ def _matmul() -> dict[str, Any]:
 
 def _native() -> str:
     from actorgraph.devices import native
-    from actorgraph.machines.options import VARIABLE
+    from actorgraph.options import NATIVE
 
-    if os.environ.get(VARIABLE) == "0":
-        return f"no tables of NumPy's loops: {VARIABLE}=0 says so"
-    reason = native.expected()
+    reason = native.switched_off() or native.expected()
     if reason is not None:
-        return f"no tables of NumPy's loops: {reason}"
-    return f"tables of NumPy's loops, for machines with native=True or where {VARIABLE}=1"
+        return f"no machine code of solvers, no tables of NumPy's loops: {reason}"
+    return (
+        "machine code of solvers; tables of NumPy's loops, for machines with native=True or where "
+        f"{NATIVE}=1"
+    )
 
 
 def _costs() -> str:

@@ -12,8 +12,12 @@ from typing import Any
 from actorgraph.errors import GraphTypeError, shown
 
 __all__ = [
-    "MOST", "choice", "choices", "flag", "positive", "real", "seconds", "several", "text", "whole",
+    "MOST", "NATIVE", "choice", "choices", "flag", "positive", "real", "seconds", "several", "text",
+    "whole",
 ]  # fmt: skip
+
+NATIVE = "ACTORGRAPH_NATIVE"
+"""Environment variable: 0 switches machine code off, 1 makes tables the default, wait waits."""
 
 MOST = 1_000_000
 """What is counted is at most this: memory is taken for each."""

@@ -1,13 +1,13 @@
 """The sentences of docs/design.md about structure, as tests: who imports whom, what is where.
 
     errors <- options <- dims, runs <- types <- op, parameters <- node <- legality, operands
-           <- graph <- ops <- autodiff, rewrite <- memory <- lower <- control, jit <- deadlines
-           <- channels, node_actor, scheduler <- machines
+           <- graph <- ops <- autodiff, rewrite <- memory <- lower <- control, jit, solvers
+           <- deadlines <- channels, node_actor, scheduler <- machines
            <- transforms, trace, nn, pipeline, source, testing, data, io <- serving, train
            <- _demo <- cli <- __main__
 
 Beside the line: instrument (below scheduler), drawing (below graph), devices (below lower),
-solvers and schedules (below _demo: they know no graph).
+schedules (below _demo: they know no graph).
 """
 
 import ast
@@ -43,7 +43,6 @@ LAYERS = (
         "types",
         "drawing",
         "dual",
-        "solvers",
         "instrument",
         "schedules",
         "_progress",
@@ -61,7 +60,7 @@ LAYERS = (
     ("autodiff", "rewrite"),
     ("memory",),
     ("lower",),
-    ("control", "jit"),
+    ("control", "jit", "solvers"),
     ("deadlines",),
     ("channels", "node_actor", "scheduler"),
     ("machines",),

@@ -63,7 +63,7 @@ class Training:
     def everything(self):
         found = [node.value for node in self.weights] + [self.own.value]
         for slot in self.solver._slots.values():
-            found += [slot.state.step, slot.state.mean, slot.state.variance]
+            found += [slot.state.step, *slot.state.arrays.values()]
         return [np.copy(one) for one in found]
 
 

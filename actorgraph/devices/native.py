@@ -33,10 +33,11 @@ import numpy as np
 
 from actorgraph.devices.background import BACKGROUND
 from actorgraph.devices.files import write_whole
+from actorgraph.options import NATIVE
 
 __all__ = [
-    "ALL_ERRORS", "ERRORS", "MOST_ARGUMENTS", "ROW_WORDS", "RUNTIME", "Runtime", "Words", "block",
-    "expected", "spec",
+    "ALL_ERRORS", "ERRORS", "ITEMS", "MOST_ARGUMENTS", "OFFSETS", "ROW_WORDS", "RUNTIME", "Runtime",
+    "Words", "block", "engine", "expected", "flags", "spec", "switched_off",
 ]  # fmt: skip
 
 MOST_ARGUMENTS = 4
@@ -60,9 +61,9 @@ ERRORS = {"invalid": 1, "divide": 4, "over": 8, "under": 16}
 ALL_ERRORS = sum(ERRORS.values())
 """All of them."""
 
-_OFFSETS = {"data": 16, "nd": 24, "dimensions": 32, "strides": 40, "descr": 56, "flags": 64}
+OFFSETS = {"data": 16, "nd": 24, "dimensions": 32, "strides": 40, "descr": 56, "flags": 64}
 """Bytes into an array object, see NumPy's `PyArrayObject_fields`."""
-_ITEMS = 24
+ITEMS = 24
 """Bytes into a tuple object where the items begin."""
 
 _TEXT = """
@@ -224,8 +225,8 @@ def _text() -> str:
     return _TEXT.format(
         fetch="".join([_FETCH.format(**one) for one in words]),
         place="".join([_PLACE.format(**one) for one in words]),
-        first_base=_FIRST_BASE, items=_ITEMS, spec_words=_SPEC_WORDS, row_words=ROW_WORDS,
-        heard=ROW_WORDS - 1, declined=_DECLINED, **_OFFSETS,
+        first_base=_FIRST_BASE, items=ITEMS, spec_words=_SPEC_WORDS, row_words=ROW_WORDS,
+        heard=ROW_WORDS - 1, declined=_DECLINED, **OFFSETS,
     )  # fmt: skip
 
 
@@ -273,6 +274,11 @@ def expected() -> str | None:
     return None if _reads_structs() else "arrays of this NumPy or tuples of this Python differ"
 
 
+def switched_off() -> str | None:
+    """Return what has switched machine code off, None for nothing."""
+    return f"{NATIVE}=0 says so" if os.environ.get(NATIVE) == "0" else None
+
+
 def _word(address: int, kind: Any = ctypes.c_int64) -> Any:
     return kind.from_address(address).value
 
@@ -287,10 +293,10 @@ def _reads_structs() -> bool:
         np.zeros((2, 0, 3), bool),
     )
     for place, array in enumerate(arrays):
-        item = _word(id(arrays) + _ITEMS + 8 * place)
+        item = _word(id(arrays) + ITEMS + 8 * place)
         if item != id(array) or _word(item + 8) != _ARRAY_TYPE:
             return False
-        at = {name: item + offset for name, offset in _OFFSETS.items()}
+        at = {name: item + offset for name, offset in OFFSETS.items()}
         found = array.flags
         flags = _CONTIGUOUS * found.c_contiguous | _WRITABLE * found.writeable | _ALIGNED
         if (
@@ -345,30 +351,36 @@ class Runtime:
 
     def _make(self, directory: str) -> None:
         try:
-            found = ctypes.CDLL("libm.so.6")
-            self.clear, self.test = [
-                ctypes.cast(function, ctypes.c_void_p).value or 0
-                for function in (found.feclearexcept, found.fetestexcept)
-            ]
-            self._engine, address = _compiled(directory)
+            self.clear, self.test = flags()
+            self._engine = engine(_text(), directory)
             kind = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.py_object, ctypes.c_size_t)
-            self.walk = kind(address)
+            self.walk = kind(self._engine.get_function_address("walk"))
         except Exception as error:  # noqa: BLE001 - programs have their Python form
             self.reason = f"{type(error).__name__}: {error}"
         self.done.set()
 
 
-def _compiled(directory: str) -> tuple[Any, int]:
-    """Return what keeps the machine code, and its address; from the cache where it is there."""
+def flags() -> tuple[int, int]:
+    """Return the addresses of `feclearexcept` and `fetestexcept`."""
+    library = ctypes.CDLL("libm.so.6")
+    functions = (library.feclearexcept, library.fetestexcept)
+    clear, test = [ctypes.cast(one, ctypes.c_void_p).value or 0 for one in functions]
+    return clear, test
+
+
+def engine(text: str, directory: str) -> Any:
+    """Return what keeps the machine code of a text; from the cache where it is there."""
     import llvmlite
     import llvmlite.binding as llvm
 
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
-    text, cpu = _text(), llvm.get_host_cpu_name()
+    cpu, features = llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
     target = llvm.Target.from_default_triple()
-    machine = target.create_target_machine(cpu=cpu, opt=2, codemodel="jitdefault")
-    key = hashlib.sha256(f"{llvmlite.__version__} {cpu} {text}".encode()).hexdigest()
+    machine = target.create_target_machine(
+        cpu=cpu, features=features, opt=2, codemodel="jitdefault"
+    )
+    key = hashlib.sha256(f"{llvmlite.__version__} {cpu} {features} {text}".encode()).hexdigest()
     place = os.path.join(directory, f"native-{key[:32]}.o")
     code = _read(place)
     if code is None:
@@ -378,10 +390,10 @@ def _compiled(directory: str) -> tuple[Any, int]:
         with suppress(OSError):
             write_whole(place, hashlib.sha256(code).digest() + code)
     empty = llvm.parse_assembly("")
-    engine = llvm.create_mcjit_compiler(empty, machine)
-    engine.add_object_file(llvm.ObjectFileRef.from_data(code))
-    engine.finalize_object()
-    return engine, engine.get_function_address("walk")
+    made = llvm.create_mcjit_compiler(empty, machine)
+    made.add_object_file(llvm.ObjectFileRef.from_data(code))
+    made.finalize_object()
+    return made
 
 
 def _read(place: str) -> bytes | None:

@@ -21,7 +21,7 @@ from actorgraph.node_actor import blamed
 from actorgraph.solvers import AbstractSolver, LoopSolver
 from actorgraph.solvers._away import Away
 from actorgraph.solvers._base import clipped
-from actorgraph.solvers._formula import Formula, stepped
+from actorgraph.solvers._formula import Arrays, stepped
 from actorgraph.store import promise
 
 if TYPE_CHECKING:
@@ -170,7 +170,8 @@ class DeviceStep:
             shell, arrays = Away.emptied(solver, state, slot.dtype)
             nothing = np.zeros(slot.shape, slot.dtype)
             before = {name: device.bring(arrays.get(name, nothing)) for name in loop.arrays}
-        numbers, (next_shell,) = solver.ahead([shell])
+        numbers = solver.numbers(shell.step + 1)
+        next_shell = Arrays(shell.step + 1, shell.arrays)
         operands = [value, grad, *[before[name] for name in loop.arrays]]
         if factors is not None:
             operands.append(factors(device))
@@ -184,11 +185,9 @@ class DeviceStep:
 
 
 def _has_loop(slot: Any) -> bool:
-    """Return whether a parameter's step is a loop, and nothing beside it."""
-    if slot.dtype.kind == "c" and not isinstance(slot.solver, Formula):
-        return False
-    empty = slot.solver.init(np.empty(0, slot.dtype))
-    return slot.solver.ahead([empty]) is not None
+    """Return whether a parameter's step is the lines of a loop, and nothing beside them."""
+    solver = slot.solver
+    return type(solver).update is LoopSolver.update and (slot.dtype.kind != "c" or solver.by_parts)
 
 
 def _on(device: Device, value: Handed) -> Handed:

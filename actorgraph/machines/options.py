@@ -10,15 +10,13 @@ from typing import TYPE_CHECKING, Any
 from actorgraph.devices import Device, get
 from actorgraph.errors import GraphError, shown
 from actorgraph.graph import Graph
+from actorgraph.options import NATIVE
 from actorgraph.rewrite import Pass, chosen
 
 if TYPE_CHECKING:
     from actorgraph.lower.placing import Placing
 
-__all__ = ["VARIABLE", "allowed", "checked_devices", "compiling", "placed", "tabled"]
-
-VARIABLE = "ACTORGRAPH_NATIVE"
-"""Environment variable: 0 switches tables off, 1 makes them the default, wait waits for them."""
+__all__ = ["allowed", "checked_devices", "compiling", "placed", "tabled"]
 
 
 def compiling(jit: bool | str, exact: bool) -> bool | str:
@@ -49,7 +47,7 @@ def tabled(native: bool | str | None) -> bool | str:
     GraphError
         It was asked for, and llvmlite is not installed.
     """
-    given = os.environ.get(VARIABLE, "")
+    given = os.environ.get(NATIVE, "")
     if native is None:
         return "wait" if given == "wait" else given == "1"
     if (

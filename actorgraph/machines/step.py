@@ -11,7 +11,6 @@ from actorgraph.dual import Dual
 from actorgraph.errors import GraphError, shown
 from actorgraph.graph import Node
 from actorgraph.lower.cuts import sequential
-from actorgraph.lower.kernels import is_silent
 from actorgraph.machines.compiled import Compiled, compiled
 from actorgraph.machines.event_loops import loop_notifier
 from actorgraph.machines.inline import Inline
@@ -23,7 +22,6 @@ from actorgraph.node import Parameter
 from actorgraph.node_actor import blamed
 from actorgraph.runs import AbstractRun
 from actorgraph.solvers import AbstractSolver, LoopSolver
-from actorgraph.warned import asked
 
 if TYPE_CHECKING:
     from actorgraph.machines.base import Machine
@@ -65,12 +63,8 @@ class Step:
         self._machine, self._solver, self._check = machine, solver, check
         self._parameters = parameters
         self._slots = solver.slots(parameters)
-        self._updates: Any = None  # the solver's as loops
-        if machine.jit and isinstance(solver, LoopSolver):
-            from actorgraph.jit.updates import Updates  # with Numba, which few machines need
-
-            values = [node.held.array for node in parameters]
-            self._updates = Updates(solver, values, wait=machine.jit == "wait")
+        if "wait" in (machine.jit, machine.native) and isinstance(solver, LoopSolver):
+            solver.await_code(self._slots)
         mode, _ = mode_of(machine.graph, machine.outputs, True, None)
         self._plan: Plan | None = None  # gradients and update in one program
         if machine._batches is None and machine._placing is None:
@@ -184,7 +178,7 @@ class Step:
 
     def _ahead(self, run: Run) -> _Ahead | None:
         """Have lanes step parameters as soon as these have their gradients, where they can."""
-        apart = self._solver.is_separable and self._updates is None and current_errors() is None
+        apart = self._solver.is_separable and current_errors() is None
         machine = self._machine
         if machine._batches is None or machine._placing is not None or not apart:
             return None
@@ -204,45 +198,20 @@ class Step:
 
     def _update_on_host(self, run: Run, ahead: _Ahead | None) -> None:
         duals = [run[node] for node in self._parameters]
-        silent = self._updates is not None and is_silent(asked())
         try:
             values, grads = [dual.value for dual in duals], [dual.grad for dual in duals]
             if ahead is None:
-                self.update(values, grads, silent)
+                self.update(values, grads)
             else:
                 ahead.finish(values, grads)
         except MemoryError as error:
             raise blamed(run.plan.compiled.joint, None, None, error) from error
 
-    def update(self, values: Sequence[Array], grads: Sequence[Array], silent: bool = True) -> None:
-        """Set parameters and states to what the solver computes from values and gradients.
-
-        Compiled loops do so only where the `np.errstate` is `silent`, as it is in a direct run.
-        """
-        slots = self._slots
-        prepared = self._solver.prepared(slots, grads, values)
-        if prepared is None:
-            return
-        outs = [slot.room() for slot in slots]
-        states = self._stepped(values, prepared, outs, silent)
-        refused = self._solver.advance(slots, values, outs, states)
+    def update(self, values: Sequence[Array], grads: Sequence[Array]) -> None:
+        """Set parameters and states to what the solver computes from values and gradients."""
+        refused = self._solver.apply(self._slots, grads, values)
         if refused is not None:
             raise refused
-
-    def _stepped(
-        self,
-        values: Sequence[Array],
-        grads: Sequence[Array],
-        outs: Sequence[Array],
-        silent: bool,
-    ) -> Sequence[Any]:
-        """Write the stepped parameters to `outs` and return the solver's states after."""
-        if self._updates is not None and silent and self._solver.is_uniform:
-            states = [slot.state for slot in self._slots]
-            found: Sequence[Any] | None = self._updates(states, grads, values, outs)
-            if found is not None:
-                return found
-        return self._solver.updated(self._slots, grads, values, outs)
 
 
 class _Ahead:

@@ -1,9 +1,11 @@
 """Solvers: they turn gradients into new parameter values."""
 
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from actorgraph.errors import no_name
-from actorgraph.solvers._base import AbstractSolver, Loop, LoopSolver, ValueGrad
+from actorgraph.solvers._base import AbstractSolver, Loop, ValueGrad
+from actorgraph.solvers._formula import LoopSolver
 from actorgraph.solvers.adam import Adam
 from actorgraph.solvers.adamw import AdamW
 from actorgraph.solvers.sgd import SGD
@@ -38,7 +40,18 @@ def __getattr__(name: str) -> Any:
     elif name in _LATE:
         import actorgraph.solvers._late as others
 
+        _hide_modules()
         return getattr(others, name)
     else:
         raise no_name("ag.solvers", name, __all__)
     return late
+
+
+def _hide_modules() -> None:
+    """Take modules out of sight, so that who writes `ag.solvers.adam(1e-3)` is told of `Adam`."""
+    for name, one in [*globals().items()]:
+        if isinstance(one, ModuleType) and name[0] != "_" and name not in __all__:
+            del globals()[name]
+
+
+_hide_modules()

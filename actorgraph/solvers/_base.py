@@ -14,7 +14,7 @@ Nodes are compared by identity only: `==` on a node builds a graph node.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from math import sqrt
@@ -73,10 +73,22 @@ class _Slot(Generic[State]):
     solver: Any  # whose settings it is stepped with
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
+    size: int
     state: State
     held: Held | None  # of a parameter of a graph
     second: Array | None = None  # room for the value after a step, where nothing is held
     total: Array | None = None  # of the gradients that the next step accumulates
+
+    def fits(self, dual: ValueGrad) -> bool:
+        """Return whether value and gradient are arrays as at the first step."""
+        grad = dual.grad
+        if type(grad) is not np.ndarray or grad.dtype != self.dtype or grad.shape != self.shape:
+            return False
+        if self.held is not None:
+            return True
+        value = dual.value
+        same = type(value) is np.ndarray and value.dtype == self.dtype
+        return same and value.shape == self.shape and value.flags.writeable
 
     def room(self) -> Array:
         """Return an array for the value after a step."""
@@ -102,23 +114,15 @@ def _without_parameters(init: Any) -> Any:
     return refusing
 
 
-@dataclass(slots=True, frozen=True)
-class _Item(Generic[State]):
-    """One parameter of one step, validated."""
-
-    slot: _Slot[State]
-    value: Array
-    grad: Array
-
-
 class Loop(NamedTuple):
-    """What `LoopSolver.update` does to one element, as text that a compiler makes fast.
+    """What a `LoopSolver` does to one element, as text that a compiler makes fast.
 
     Attributes
     ----------
     lines : tuple of str
         Assignments to the parameter ``p``, the gradient ``g`` and `arrays`, of these and `numbers`,
-        ``sqrt`` and ``sign``; each is rounded to the dtype of the parameter.
+        ``sqrt``, ``abs``, ``sign`` and ``maximum``; each operation is rounded to the dtype of the
+        parameter.
     arrays, numbers : tuple of str
         Names of arrays of the state, and of numbers.
 
@@ -132,6 +136,21 @@ class Loop(NamedTuple):
     lines: tuple[str, ...]
     arrays: tuple[str, ...]
     numbers: tuple[str, ...]
+
+
+class OneCall(NamedTuple):
+    """A step of all parameters as calls of machine code, which cannot fail.
+
+    Attributes
+    ----------
+    calls : list of tuple
+        Functions of C and their arguments; together they write the values and the states after.
+    tell : callable
+        Is called after them.
+    """
+
+    calls: list[tuple[Any, ...]]
+    tell: Callable[[], None]
 
 
 class AbstractSolver(ABC, Generic[State]):
@@ -269,25 +288,49 @@ class AbstractSolver(ABC, Generic[State]):
         if not hasattr(duals, "__iter__"):  # a dual, or a run
             given = shown(duals, 60)
             raise TypeError(f"step takes a list of duals, [run[W], run[b]], not {given}")
-        items = self._validated(list(duals))
-        slots = [item.slot for item in items]
-        grads = [item.grad for item in items]
-        for tries_left in reversed(range(_TRIES)):
-            values = [
-                item.value if item.slot.held is None else item.slot.held.array for item in items
-            ]
+        slots, values, grads = self._validated(list(duals))
+        for _ in range(_TRIES):
             if PROMISES.given:
                 values = [present(value) for value in values]
-            outs = [slot.room() for slot in slots]
-            prepared = self.prepared(slots, grads, values)
-            if prepared is None:
-                return
-            states = self.updated(slots, prepared, values, outs)
-            refused = self.advance(slots, values, outs, states)
+            refused = self.apply(slots, grads, values)
             if refused is None:
                 return
-            if not tries_left:
-                raise refused
+            values = [
+                value if slot.held is None else slot.held.array
+                for slot, value in zip(slots, values, strict=True)
+            ]
+        assert refused is not None
+        raise refused
+
+    def apply(
+        self, slots: Sequence[_Slot[State]], grads: Sequence[Array], values: Sequence[Array]
+    ) -> GraphError | None:
+        """Step parameters by their gradients, all at once; returns what `advance` does.
+
+        For whoever has no duals, such as a compiled step, which has `slots`.
+        """
+        prepared = self.prepared(slots, grads, values)
+        if prepared is None:
+            return None
+        outs = [slot.room() for slot in slots]
+        one = self.in_one_call(slots, prepared, values, outs)
+        if one is None:
+            states = self.updated(slots, prepared, values, outs)
+            return self.advance(slots, values, outs, states)
+        refused = self.advance(slots, values, outs, None, one.calls)
+        if refused is None:
+            one.tell()
+        return refused
+
+    def in_one_call(
+        self,
+        slots: Sequence[_Slot[State]],
+        grads: Sequence[Array],
+        values: Sequence[Array],
+        outs: Sequence[Array],
+    ) -> OneCall | None:
+        """Return what `updated` does as calls that cannot fail; None where there are none."""
+        return None
 
     @property
     def rate(self) -> float:
@@ -488,9 +531,12 @@ class AbstractSolver(ABC, Generic[State]):
         slots: Sequence[_Slot[State]],
         values: Sequence[Array],
         outs: Sequence[Array],
-        states: Sequence[State],
+        states: Sequence[State] | None,
+        first: Sequence[tuple[Any, ...]] = (),
     ) -> GraphError | None:
         """Let all parameters of a step have the values and states that `update` has made.
+
+        `states` are None where the calls `first` make values and states themselves.
 
         Returns what is to be raised where a parameter is another one than that of `values`, as
         somebody has set it; then nothing has changed.
@@ -501,20 +547,21 @@ class AbstractSolver(ABC, Generic[State]):
             A state is missing; then nothing has changed.
         """
         changes: list[tuple[Held, Array, Array]] = []
-        calls: list[tuple[Any, ...]] = [(setattr, self, "steps", self.steps + 1)]
+        calls = [*first, (setattr, self, "steps", self.steps + 1)]
         if self.accumulated:
             calls.append((setattr, self, "accumulated", 0))
             calls += [(setattr, slot, "total", None) for slot in slots]
-        for slot, value, out, state in zip(slots, values, outs, states, strict=True):
+        for slot, value, out in zip(slots, values, outs, strict=True):
+            if slot.held is None:
+                calls.append((np.ndarray.__setitem__, value, ..., out))
+            else:
+                changes.append((slot.held, value, out))
+        for slot, state in zip(slots, states or (), strict=False):
             if state is None and slot.state is not None:
                 raise TypeError(
                     f"{type(self).__name__}.update returned None, expected the state of the "
                     f"parameter after the step, as {type(slot.state).__name__} before it"
                 )
-            if slot.held is None:
-                calls.append((np.ndarray.__setitem__, value, ..., out))
-            else:
-                changes.append((slot.held, value, out))
             calls.append((setattr, slot, "state", state))
         found = switch(changes, calls)
         if found is None:
@@ -537,32 +584,42 @@ class AbstractSolver(ABC, Generic[State]):
                 )
             state = self._restored(name, value.shape, state, packed)
             total = packed.get(_TOTAL)
-        return _Slot(key, name, solver, value.shape, value.dtype, state, held, total=total)
+        return _Slot(
+            key, name, solver, value.shape, value.dtype, value.size, state, held, total=total
+        )  # fmt: skip
 
-    def _validated(self, duals: list[ValueGrad]) -> list[_Item[State]]:
-        items, unkeyed, fresh = [], 0, {}
+    def _validated(
+        self, duals: list[ValueGrad]
+    ) -> tuple[list[_Slot[State]], list[Array], list[Array]]:
+        """Return the states of parameters, their values and gradients."""
+        slots, values, grads, unkeyed, fresh = [], [], [], 0, {}
         seen: set[tuple[str, int]] = set()
         for position, dual in enumerate(duals):
             node = dual if isinstance(dual, Held) else getattr(dual, "node", None)
-            name = _describe(dual, node, position)
             keyed = getattr(node, "held", node)
-            value, grad = _checked(dual, keyed, name)
             if keyed is None:
                 key = ("position", unkeyed)
                 unkeyed += 1
             else:
                 key = ("key", id(keyed))
-            if key in seen:
-                raise ValueError(f"{name} is listed twice; give each parameter to step once")
-            seen.add(key)
             slot = self._slots.get(key)
-            if slot is None:
-                slot = fresh[key] = self._slot(keyed, name, value)
-            _check_unchanged(slot, value, name)
-            items.append(_Item(slot, value, grad))
+            if slot is None or key in seen or not slot.fits(dual):
+                name = _describe(dual, node, position)
+                value, grad = _checked(dual, keyed, name)
+                if key in seen:
+                    raise ValueError(f"{name} is listed twice; give each parameter to step once")
+                if slot is None:
+                    slot = fresh[key] = self._slot(keyed, name, value)
+                _check_unchanged(slot, value, name)
+            else:
+                value, grad = dual.value if slot.held is None else slot.held.array, dual.grad
+            seen.add(key)
+            slots.append(slot)
+            values.append(value)
+            grads.append(grad)
         self._check_length(unkeyed)
         self._slots.update(fresh)
-        return items
+        return slots, values, grads
 
     def _check_length(self, unkeyed: int) -> None:
         expected = unkeyed if self._unkeyed is None else self._unkeyed
@@ -572,29 +629,6 @@ class AbstractSolver(ABC, Generic[State]):
                 "state goes by position, so pass the same list each time or make a new solver"
             )
         self._unkeyed = expected
-
-
-class LoopSolver(AbstractSolver[State]):
-    """A solver whose `update` is a loop over elements, which machines with ``jit=`` compile.
-
-    Examples
-    --------
-    >>> import actorgraph as ag
-    >>> isinstance(ag.solvers.Adam(), ag.solvers.LoopSolver)
-    True
-    """
-
-    @abstractmethod
-    def loop(self) -> Loop:
-        """Return the present form of `update` as a loop."""
-
-    @abstractmethod
-    def ahead(self, states: Sequence[State]) -> tuple[tuple[float, ...], Sequence[State]] | None:
-        """Return the numbers of the loop for a step of all `states`, and the states after it.
-
-        The loop reads the arrays of `states` and writes those of the states after.  None where one
-        step of all has no numbers in common.
-        """
 
 
 def _describe(dual: ValueGrad, node: object, position: int) -> str:

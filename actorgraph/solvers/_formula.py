@@ -1,57 +1,83 @@
-"""`Formula`: a solver that is a few lines of arithmetic on the elements of a parameter.
+"""`LoopSolver`: a solver that is a few lines of arithmetic on the elements of a parameter.
 
-The lines are written once (`Loop`): NumPy computes them here, in blocks that stay in the cache, and
-a compiler makes loops of them where a machine compiles.  Both give the same bits.
+The lines are written once (`Loop`).  Machine code computes them for all parameters in one call,
+where llvmlite is installed and has made it (`devices.elementwise`); before and elsewhere NumPy
+does, in blocks that stay in the cache.  Both give the same bits.
+
+The call writes what the solver keeps where it is: no signal handler runs in between, so that all is
+stepped or nothing.  It cannot fail, and where `np.errstate` raises, NumPy computes, into other
+arrays.
 """
 
 from __future__ import annotations
 
 import ast
+import os
+import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache
-from typing import Any
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from actorgraph.solvers._base import Loop, LoopSolver
+from actorgraph.options import NATIVE
+from actorgraph.solvers._base import AbstractSolver, Loop, OneCall
+from actorgraph.warned import asked
 
-__all__ = ["Arrays", "Formula", "penalised", "stepped"]
+if TYPE_CHECKING:
+    from actorgraph.devices.elementwise import ElementCode
+
+__all__ = ["Arrays", "LoopSolver", "penalised", "stepped"]
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-_BLOCK = 1 << 14
-"""Elements that are computed at once: a few arrays of them fit into the cache."""
+_BLOCK_BYTES = 1 << 17
+"""What is computed at once of each array: a few such blocks fit into the cache."""
+
+_SOON, _LARGE = 32, 1 << 17
+"""Steps, or elements, from which on machine code is worth the second that it takes to make."""
+
+_SILENT = frozenset({"ignore", "warn"})
+_TOLD = {
+    "divide": "divide by zero",
+    "over": "overflow",
+    "under": "underflow",
+    "invalid": "invalid value",
+}
 
 _OPERATORS = {ast.Add: "add", ast.Sub: "subtract", ast.Mult: "multiply", ast.Div: "divide"}
 
 
 class Arrays:
-    """Number of steps, and arrays by name as attributes.
+    """Number of steps, and arrays by name.
 
     Attributes
     ----------
     step : int
-    other : Arrays
+    arrays : dict
+    other : Arrays or None
         The state before, whose arrays the state after takes over.
     scratch : list of ndarray
         Room for what a line computes on the way, which both share.
     """
 
-    step: int
-    other: Arrays | None
-    scratch: list[Array]
+    __slots__ = ("arrays", "other", "scratch", "step")
 
-    def __init__(self, step: int, arrays: Mapping[str, Array]) -> None:
-        self.__dict__.update(arrays, step=step, other=None, scratch=[])
+    def __init__(self, step: int, arrays: dict[str, Array]) -> None:
+        self.step, self.arrays = step, arrays
+        self.other: Arrays | None = None
+        self.scratch: list[Array] = []
 
     def after(self, names: Sequence[str]) -> Arrays:
-        """Return the state after the next step, whose arrays are still to be written."""
+        """Return the state after the next step, whose arrays of these names are to be written."""
         after = self.other
-        if after is None:
-            empty = {name: np.empty_like(self.__dict__[name]) for name in names}
-            after = self.other = Arrays(0, empty)
-            after.other, after.scratch = self, self.scratch
+        if after is None or not len(names) == len(self.arrays) == len(after.arrays):
+            empty = {name: np.empty_like(self.arrays[name]) for name in names}
+            after = Arrays(0, {**self.arrays, **empty})
+            after.scratch = self.scratch
+            if len(names) == len(self.arrays):  # else both have some arrays
+                after.other, self.other = self, after
         after.step = self.step + 1
         return after
 
@@ -153,15 +179,37 @@ def stepped(
     return tuple(new)
 
 
-class Formula(LoopSolver[Arrays]):
-    """A solver whose step is `loop`, with numbers that depend on the number of the step."""
+class LoopSolver(AbstractSolver[Arrays]):
+    """A solver whose step is the lines of `loop`, for each element by itself.
+
+    Subclasses implement `loop` and `numbers`.  Where llvmlite is installed (the extra ``native`` or
+    ``jit``), machine code computes the lines, with NumPy's bits.
+
+    Examples
+    --------
+    >>> import types
+    >>> import numpy as np
+    >>> import actorgraph as ag
+    >>> class SignDescent(ag.solvers.LoopSolver):
+    ...     def loop(self):
+    ...         return ag.solvers.Loop(("p = p - sign(g) * rate",), (), ("rate",))
+    ...     def numbers(self, step):
+    ...         return (0.1,)
+    >>> weight = types.SimpleNamespace(value=np.ones(2), grad=np.array([3.0, -2.0]))
+    >>> SignDescent().step([weight])
+    >>> weight.value
+    array([0.9, 1.1])
+    """
 
     starts: Mapping[str, float] = {}
     """What arrays of the state begin with, where it is not 0."""
 
+    by_parts = True
+    """Whether the real and the imaginary part of a complex parameter are two parameters."""
+
     @abstractmethod
     def loop(self) -> Loop:
-        """Return the step as lines; see `LoopSolver.loop`."""
+        """Return the step as lines; the same object while settings are the same."""
 
     @abstractmethod
     def numbers(self, step: int) -> tuple[float, ...]:
@@ -169,58 +217,156 @@ class Formula(LoopSolver[Arrays]):
 
     def init(self, value: Array) -> Arrays:
         """Return the arrays before the first step; see `AbstractSolver.init`."""
-        made = {}
-        for name in self.loop().arrays:
-            made[name] = np.zeros_like(value)
-            if name in self.starts:
-                for part in _parts(made[name]):
-                    part[...] = self.starts[name]
-        return Arrays(0, made)
+        state = Arrays(0, {})
+        self._complete(state, self.loop().arrays, value)
+        return state
+
+    def _complete(self, state: Arrays, names: Sequence[str], value: Array) -> None:
+        """Make arrays that a state lacks, as at first, or where a setting has changed."""
+        for name in names:
+            if name not in state.arrays:
+                made = state.arrays[name] = np.zeros_like(value)
+                if name in self.starts:
+                    for part in _parts(made):
+                        part[...] = self.starts[name]
 
     def update(self, state: Arrays, grad: Array, current: Array, out: Array) -> Arrays:
         """Write the stepped parameter to `out`; see `AbstractSolver.update`."""
         loop = self.loop()
-        step, registers = _compiled(loop)
+        self._complete(state, loop.arrays, current)
         after = state.after(loop.arrays)
-        parts = _parts(out)
-        numbers = self.numbers(after.step)
-        before, then = state.__dict__, after.__dict__
-        arrays = [current, grad, *[before[name] for name in loop.arrays], out]
-        arrays += [then[name] for name in loop.arrays]
-        scratch = state.scratch
-        if len(scratch) < registers:
-            shape = (_rows(out), *out.shape[1:]) if out.ndim else ()
-            more = range(registers - len(scratch))
-            scratch += [np.empty(shape, parts[0].dtype) for _ in more]
-        if out.size <= _BLOCK and len(parts) == 1:
-            step(*arrays, *scratch, *numbers)
+        numbers: Any = self.numbers(after.step)
+        if out.dtype.kind == "V":  # of bfloat16: no number is of its kind
+            numbers = tuple([np.asarray(one, out.dtype) for one in numbers])
+        arrays = [current, grad, *[state.arrays[name] for name in loop.arrays]]
+        arrays += [out, *[after.arrays[name] for name in loop.arrays]]
+        step, registers = _compiled(loop)
+        parts = [arrays]
+        if self.by_parts and out.dtype.kind == "c":
+            parts = [[one.real for one in arrays], [one.imag for one in arrays]]
+        elif out.nbytes > _BLOCK_BYTES and all(one.flags.c_contiguous for one in arrays):
+            parts = [[one.reshape(-1) for one in arrays]]
+        like, scratch = parts[0][0], state.scratch
+        if len(scratch) < registers or (scratch and scratch[0].ndim != like.ndim):
+            shape = (_rows(like), *like.shape[1:]) if like.ndim else ()
+            scratch[:] = [np.empty(shape, like.dtype) for _ in range(registers)]
+        if like.nbytes <= _BLOCK_BYTES:
+            for part in parts:
+                step(*part, *scratch[:registers], *numbers)
             return after
-        # The real and the imaginary part of a complex parameter are two parameters.
-        for part in zip(*map(_parts, arrays), strict=True):
-            for block in _blocks(out):
+        for part in parts:
+            for block in _blocks(like):
                 rows = [one[block] for one in part]
-                room = scratch if block is ... else [one[: len(rows[0])] for one in scratch]
+                room = [one[: len(rows[0])] for one in scratch[:registers]]
                 step(*rows, *room, *numbers)
         return after
 
-    def ahead(self, states: Sequence[Arrays]) -> tuple[tuple[float, ...], Sequence[Arrays]] | None:
-        """Return the numbers of a step and the states after; see `LoopSolver.ahead`."""
-        step = states[0].step + 1
-        if any(state.step + 1 != step for state in states):
+    def in_one_call(
+        self,
+        slots: Sequence[Any],
+        grads: Sequence[Array],
+        values: Sequence[Array],
+        outs: Sequence[Array],
+    ) -> OneCall | None:
+        """Return the step of all parameters as calls of machine code; None where there is none."""
+        if getattr(self.update, "__func__", None) is not LoopSolver.update:
+            return None  # the lines are not all of the step
+        errors = asked()
+        if not _SILENT.issuperset(errors.values()):
             return None
-        return self.numbers(step), [state.after(self.loop().arrays) for state in states]
+        calls: list[tuple[Any, ...]] = []
+        blocks = []
+        for (char, step, _), places in self._alike(slots).items():
+            solver = slots[places[0]].solver
+            loop, size = solver.loop(), sum([slots[place].size for place in places])
+            wanted = size >= _LARGE or self._main.steps >= _SOON
+            code = _code(loop, char.lower(), wanted) if char in "fdFD" else None
+            if code is None or (char in "FD" and not self.by_parts):
+                return None
+            given: list[Any] = [None]
+            for place in places:
+                slot, value, grad = slots[place], values[place], grads[place]
+                arrays = slot.state.arrays
+                if not value.flags.c_contiguous:  # what is held always is
+                    return None
+                try:
+                    own = [arrays[name] for name in loop.arrays for _ in (0, 1)]
+                except KeyError:  # a setting has changed
+                    return None
+                grad = grad if grad.flags.c_contiguous else np.ascontiguousarray(grad)
+                given += [value, grad, outs[place], *own]
+                calls.append((setattr, slot.state, "step", step + 1))
+            parts = 2 if char in "FD" else 1
+            sizes = [parts * slots[place].size for place in places]
+            given[0] = code.block(solver.numbers(step + 1), sizes, 3 + len(loop.arrays))
+            blocks.append(given[0])
+            calls.insert(0, (code.call, tuple(given)))
+        warned = [kind for kind, how in errors.items() if how == "warn"]
+        return OneCall(calls, partial(self._tell, blocks, warned))
+
+    def await_code(self, slots: Sequence[Any]) -> None:
+        """Have the machine code made that a step of these parameters needs, and wait for it."""
+        for slot in slots:
+            char = slot.dtype.char.lower()
+            if char in "fd":
+                _code(slot.solver.loop(), char, True, wait=True)
+
+    def _alike(self, slots: Sequence[Any]) -> dict[tuple[Any, ...], list[int]]:
+        """Return the places of parameters that have the same numbers and dtype."""
+        found: dict[tuple[Any, ...], list[int]] = {}
+        for place, slot in enumerate(slots):
+            key = slot.dtype.char, slot.state.step, id(slot.solver)
+            found.setdefault(key, []).append(place)
+        return found
+
+    def _tell(self, blocks: Sequence[Array], warned: Sequence[str]) -> None:
+        """Warn of floating-point errors, where `np.errstate` says so."""
+        from actorgraph.devices.elementwise import ElementCode
+        from actorgraph.devices.native import ERRORS
+
+        raised = 0
+        for block in blocks:
+            raised |= ElementCode.raised(block)
+        for kind in warned:
+            if raised & ERRORS[kind]:
+                warnings.warn(
+                    f"{_TOLD[kind]} encountered in a step of {type(self).__name__}",
+                    RuntimeWarning, stacklevel=2,
+                )  # fmt: skip
 
     def pack(self, state: Arrays) -> dict[str, Any]:
         """Return the count and the arrays; see `AbstractSolver.pack`."""
-        return {"step": state.step, **{name: getattr(state, name) for name in self.loop().arrays}}
+        return {"step": state.step, **state.arrays}
 
     def unpack(self, state: Arrays, packed: Mapping[str, Any]) -> Arrays:
         """Return a state of the count and the arrays; see `AbstractSolver.unpack`."""
         arrays = {
-            name: np.array(packed[name]).astype(getattr(state, name).dtype)
-            for name in self.loop().arrays
+            name: np.array(packed[name], like.dtype, order="C")
+            for name, like in state.arrays.items()
         }
         return Arrays(int(packed["step"]), arrays)
+
+
+def _code(loop: Loop, char: str, wanted: bool, wait: bool = False) -> ElementCode | None:
+    """Return the machine code of lines if it is there; have it made if it is `wanted`."""
+    found = _codes.get((loop, char))
+    if found is not None and found.call is not None:
+        return found
+    wait = wait or os.environ.get(NATIVE) == "wait"
+    if found is None:
+        if not (wanted or wait):
+            return None
+        from actorgraph.devices.elementwise import code_of  # with what makes it, which few need
+        from actorgraph.lower.rates import path
+
+        found = _codes[loop, char] = code_of(loop, char, os.path.dirname(path()))
+    if wait:
+        found.done.wait()
+    return found if found.call is not None else None
+
+
+_codes: dict[tuple[Loop, str], ElementCode] = {}
+"""What was asked for in this process."""
 
 
 @cache
@@ -240,14 +386,11 @@ def penalised(
 
 def _rows(array: Array) -> int:
     """Return how many rows of an array make a block."""
-    return min(max(_BLOCK * len(array) // max(array.size, 1), 1), len(array))
+    return min(max(_BLOCK_BYTES * len(array) // max(array.nbytes, 1), 1), len(array))
 
 
 def _blocks(array: Array) -> Iterator[Any]:
     """Yield indices of the blocks of arrays of one shape; rows stay whole."""
-    if not array.ndim:
-        yield ...
-        return
     rows = max(_rows(array), 1)
     for start in range(0, len(array), rows):
         yield slice(start, start + rows)

@@ -6,14 +6,14 @@ from typing import Any, final
 
 from actorgraph.options import real
 from actorgraph.solvers._base import Loop
-from actorgraph.solvers._formula import Formula, penalised
+from actorgraph.solvers._formula import LoopSolver, penalised
 from actorgraph.solvers._settings import Rate, checked_rate
 
 __all__ = ["AdaDelta"]
 
 
 @final
-class AdaDelta(Formula):
+class AdaDelta(LoopSolver):
     r"""Steps in the unit of the parameter, with no learning rate to choose.
 
     .. math::
@@ -66,7 +66,7 @@ class AdaDelta(Formula):
         self.weight_decay = real("weight_decay", weight_decay)
 
     def loop(self) -> Loop:
-        """Return the step as lines; see `Formula.loop`."""
+        """Return the step as lines; see `LoopSolver.loop`."""
         lines = [
             "square = square * rho + g * g * rest",
             "g = sqrt(moved + eps) / sqrt(square + eps) * g",
@@ -78,5 +78,5 @@ class AdaDelta(Formula):
         )
 
     def numbers(self, step: int) -> tuple[float, ...]:
-        """Return the numbers of the lines; see `Formula.numbers`."""
+        """Return the numbers of the lines; see `LoopSolver.numbers`."""
         return self.weight_decay, self.rho, 1.0 - self.rho, self.eps, self.rate

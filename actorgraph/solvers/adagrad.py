@@ -6,14 +6,14 @@ from typing import Any, final
 
 from actorgraph.options import real
 from actorgraph.solvers._base import Loop
-from actorgraph.solvers._formula import Formula, penalised
+from actorgraph.solvers._formula import LoopSolver, penalised
 from actorgraph.solvers._settings import Rate, checked_rate
 
 __all__ = ["AdaGrad"]
 
 
 @final
-class AdaGrad(Formula):
+class AdaGrad(LoopSolver):
     r"""Steps divided by the root of the sum of squared gradients.
 
     .. math::
@@ -71,11 +71,11 @@ class AdaGrad(Formula):
         self.starts = {"total": start}
 
     def loop(self) -> Loop:
-        """Return the step as lines; see `Formula.loop`."""
+        """Return the step as lines; see `LoopSolver.loop`."""
         lines = ["total = total + g * g", "p = p - g / (sqrt(total) + eps) * rate"]
         return penalised(self.weight_decay, lines, ("total",), ("eps", "rate"))
 
     def numbers(self, step: int) -> tuple[float, ...]:
-        """Return the numbers of the lines; see `Formula.numbers`."""
+        """Return the numbers of the lines; see `LoopSolver.numbers`."""
         rate = self.rate / (1.0 + (step - 1) * self.lr_decay)
         return self.weight_decay, self.eps, rate

@@ -86,11 +86,11 @@ class Adam(TwoMoments):
         self.amsgrad = flag("amsgrad", amsgrad)
 
     def loop(self) -> Loop:
-        """Return the step as lines; see `Formula.loop`."""
+        """Return the step as lines; see `LoopSolver.loop`."""
         return adam("g = g + decay * p" if self.weight_decay else "", self.amsgrad)
 
     def numbers(self, step: int) -> tuple[float, ...]:
-        """Return the numbers of the lines; see `Formula.numbers`."""
+        """Return the numbers of the lines; see `LoopSolver.numbers`."""
         beta1, beta2 = self.betas
         scale, rate = sqrt(1.0 - beta2**step), self.rate / (1.0 - beta1**step)
         return beta1, 1.0 - beta1, beta2, 1.0 - beta2, scale, self.eps, rate, self.weight_decay

@@ -60,7 +60,7 @@ class Adamax(TwoMoments):
         super().__init__(lr, betas=betas, eps=eps, weight_decay=weight_decay, **shared)
 
     def loop(self) -> Loop:
-        """Return the step as lines; see `Formula.loop`."""
+        """Return the step as lines; see `LoopSolver.loop`."""
         lines = [
             "mean = mean * beta1 + g * rest1",
             "largest = maximum(largest * beta2, abs(g) + eps)",
@@ -70,7 +70,7 @@ class Adamax(TwoMoments):
         return penalised(self.weight_decay, lines, ("mean", "largest"), numbers)
 
     def numbers(self, step: int) -> tuple[float, ...]:
-        """Return the numbers of the lines; see `Formula.numbers`."""
+        """Return the numbers of the lines; see `LoopSolver.numbers`."""
         beta1, beta2 = self.betas
         return (
             self.weight_decay,

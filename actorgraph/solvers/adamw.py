@@ -64,11 +64,11 @@ class AdamW(TwoMoments):
         self.amsgrad = flag("amsgrad", amsgrad)
 
     def loop(self) -> Loop:
-        """Return the step as lines; see `Formula.loop`."""
+        """Return the step as lines; see `LoopSolver.loop`."""
         return adam("p = p * decay", self.amsgrad)
 
     def numbers(self, step: int) -> tuple[float, ...]:
-        """Return the numbers of the lines; see `Formula.numbers`."""
+        """Return the numbers of the lines; see `LoopSolver.numbers`."""
         beta1, beta2 = self.betas
         lr = self.rate
         scale, rate, decay = (

@@ -74,18 +74,15 @@ class LAMB(TwoMoments):
         super().__init__(lr, betas=betas, eps=eps, weight_decay=weight_decay, **shared)
 
     def loop(self) -> Loop:
-        """Return the direction as lines; see `Formula.loop`."""
+        """Return the direction as lines; see `LoopSolver.loop`."""
         return _LOOP
 
     def numbers(self, step: int) -> tuple[float, ...]:
-        """Return the numbers of the lines; see `Formula.numbers`."""
+        """Return the numbers of the lines; see `LoopSolver.numbers`."""
         beta1, beta2 = self.betas
         share, scale = 1.0 - beta1**step, sqrt(1.0 - beta2**step)
         decays = beta1, 1.0 - beta1, beta2, 1.0 - beta2
         return *decays, share, scale, self.eps, self.weight_decay
-
-    def ahead(self, states: Any) -> None:
-        """Return None: the lines are not all of the step."""
 
     def update(self, state: Arrays, grad: Array, current: Array, out: Array) -> Arrays:
         """Write the stepped parameter to `out`; see `AbstractSolver.update`."""

@@ -6,7 +6,7 @@ from typing import Any, final
 
 from actorgraph.options import real
 from actorgraph.solvers._base import Loop
-from actorgraph.solvers._formula import Formula
+from actorgraph.solvers._formula import LoopSolver
 from actorgraph.solvers._settings import Rate, checked_betas, checked_rate
 
 __all__ = ["Lion"]
@@ -23,7 +23,7 @@ _LOOP = Loop(
 
 
 @final
-class Lion(Formula):
+class Lion(LoopSolver):
     r"""Steps of one length, in the direction of the momentum's signs.
 
     .. math::
@@ -68,10 +68,10 @@ class Lion(Formula):
         self.weight_decay = real("weight_decay", weight_decay)
 
     def loop(self) -> Loop:
-        """Return the step as lines; see `Formula.loop`."""
+        """Return the step as lines; see `LoopSolver.loop`."""
         return _LOOP
 
     def numbers(self, step: int) -> tuple[float, ...]:
-        """Return the numbers of the lines; see `Formula.numbers`."""
+        """Return the numbers of the lines; see `LoopSolver.numbers`."""
         (beta1, beta2), lr = self.betas, self.rate
         return beta1, 1.0 - beta1, beta2, 1.0 - beta2, 1.0 - lr * self.weight_decay, lr

@@ -68,7 +68,7 @@ class NAdam(TwoMoments):
         self._products = [1.0]
 
     def loop(self) -> Loop:
-        """Return the step as lines; see `Formula.loop`."""
+        """Return the step as lines; see `LoopSolver.loop`."""
         lines = [
             "mean = mean * beta1 + g * rest1",
             "variance = variance * beta2 + g * g * rest2",
@@ -78,7 +78,7 @@ class NAdam(TwoMoments):
         return penalised(self.weight_decay, lines, ("mean", "variance"), numbers)
 
     def numbers(self, step: int) -> tuple[float, ...]:
-        """Return the numbers of the lines; see `Formula.numbers`."""
+        """Return the numbers of the lines; see `LoopSolver.numbers`."""
         beta1, beta2 = self.betas
         while len(self._products) <= step + 1:
             self._products.append(self._products[-1] * self._momentum(len(self._products)))

@@ -54,7 +54,7 @@ class RAdam(TwoMoments):
     """
 
     def loop(self) -> Loop:
-        """Return the step as lines; see `Formula.loop`."""
+        """Return the step as lines; see `LoopSolver.loop`."""
         lines = [
             "mean = mean * beta1 + g * rest1",
             "variance = variance * beta2 + g * g * rest2",
@@ -64,7 +64,7 @@ class RAdam(TwoMoments):
         return penalised(self.weight_decay, lines, ("mean", "variance"), numbers)
 
     def numbers(self, step: int) -> tuple[float, ...]:
-        """Return the numbers of the lines; see `Formula.numbers`."""
+        """Return the numbers of the lines; see `LoopSolver.numbers`."""
         beta1, beta2 = self.betas
         rate, rest = self.rate / (1.0 - beta1**step), 1.0 - beta2**step
         limit = 2.0 / (1.0 - beta2) - 1.0

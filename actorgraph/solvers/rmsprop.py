@@ -6,14 +6,14 @@ from typing import Any, final
 
 from actorgraph.options import flag, real
 from actorgraph.solvers._base import Loop
-from actorgraph.solvers._formula import Formula, penalised
+from actorgraph.solvers._formula import LoopSolver, penalised
 from actorgraph.solvers._settings import Rate, checked_rate
 
 __all__ = ["RMSProp"]
 
 
 @final
-class RMSProp(Formula):
+class RMSProp(LoopSolver):
     r"""Steps divided by the root of a running mean of squared gradients.
 
     .. math::
@@ -77,7 +77,7 @@ class RMSProp(Formula):
         )
 
     def loop(self) -> Loop:
-        """Return the step as lines; see `Formula.loop`."""
+        """Return the step as lines; see `LoopSolver.loop`."""
         lines = ["square = square * alpha + g * g * rest"]
         lines += ["mean = mean * alpha + g * rest"] if self.centered else []
         root = "sqrt(square - mean * mean)" if self.centered else "sqrt(square)"
@@ -91,5 +91,5 @@ class RMSProp(Formula):
         )  # fmt: skip
 
     def numbers(self, step: int) -> tuple[float, ...]:
-        """Return the numbers of the lines; see `Formula.numbers`."""
+        """Return the numbers of the lines; see `LoopSolver.numbers`."""
         return self.weight_decay, self.alpha, 1.0 - self.alpha, self.eps, self.momentum, self.rate

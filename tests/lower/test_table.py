@@ -311,12 +311,12 @@ def test_every_elementwise_ufunc_of_floats_has_a_loop(char):
 
 
 def test_machine_code_that_is_damaged_on_disk_is_made_again(tmp_path):
-    native._compiled(str(tmp_path))
+    native.engine(native._text(), str(tmp_path))
     [place] = tmp_path.iterdir()
     whole = place.read_bytes()
     place.write_bytes(whole[:-5] + b"wrong")
-    _, address = native._compiled(str(tmp_path))
-    assert address
+    made = native.engine(native._text(), str(tmp_path))
+    assert made.get_function_address("walk")
     assert place.read_bytes() == whole
 
 

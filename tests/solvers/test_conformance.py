@@ -67,3 +67,12 @@ def test_the_repr_names_rate_changed_settings_and_steps():
     solver = solvers.AdamW(betas=(0.8, 0.99), clip_norm=1.0)
 
     assert repr(solver) == "<AdamW lr=0.001 betas=(0.8, 0.99) clip_norm=1.0, 0 steps>"
+
+
+@pytest.mark.parametrize(("name", "meant"), [("adam", "Adam"), ("rmsprop", "RMSProp")])
+def test_the_name_of_a_file_is_told_to_be_no_solver(name, meant):
+    assert getattr(solvers, meant)
+    with pytest.raises(
+        AttributeError, match=rf"ag.solvers has no '{name}'; did you mean '{meant}'"
+    ):
+        getattr(solvers, name)
