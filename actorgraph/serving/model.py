@@ -447,7 +447,7 @@ class ServedModel:
         at = request.looks_at(now)
         if at < desk.alarm:
             desk.alarm = at
-            desk.later(at - now, partial(self._ring, desk, at))
+            desk.later(max(0.0, at - now), partial(self._ring, desk, at))
 
     def _ring(self, desk: Desk, at: float) -> None:
         if desk.alarm == at:  # else an earlier one was set in its place

@@ -297,7 +297,8 @@ class Server:
         if not self._leaving:
             _LOGGER.info("not ready any more; requests are taken for %g s", delay_s)
         self._leaving = True
-        await anyio.sleep(delay_s)
+        if delay_s:  # else nothing is taken from this moment on
+            await anyio.sleep(delay_s)
         until = None if grace_s is None else monotonic() + seconds("grace_s", grace_s)
         first = not self._draining
         if first:

@@ -57,7 +57,9 @@ def test_gradients_are_those_of_the_images_one_by_one(expected):
 
 
 @sharing
-@pytest.mark.parametrize(("wrt", "inside"), [((), "unfold"), (("w",), "unfold"), (("x",), "fold")])
+@pytest.mark.parametrize(
+    ("wrt", "inside"), [((), "to_columns"), (("w",), "to_columns"), (("x",), "from_columns")]
+)
 def test_an_idle_worker_takes_blocks_of_another(machine_type, wrt, inside, monkeypatch):
     both, threads = threading.Barrier(2), set()
     own = getattr(convolution, inside)
