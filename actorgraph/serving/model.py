@@ -28,12 +28,7 @@ from typing import Any, final
 
 import anyio
 
-from actorgraph.errors import (
-    FeedError,
-    MachineClosedError,
-    NodeError,
-    RunCancelled,
-)
+from actorgraph.errors import FeedError, MachineClosedError, NodeError, RunCancelled
 from actorgraph.machines import Machine
 from actorgraph.machines.brief import start_or_compute
 from actorgraph.machines.event_loops import loop_notifier

@@ -18,7 +18,7 @@ from actorgraph.machines import ActorMachine, LispMachine, TapeMachine
 from actorgraph.node import Node
 from actorgraph.op import Op
 from actorgraph.testing._gate import OpGate
-from actorgraph.testing._laws import Laws, claim, on, raises, same_bits
+from actorgraph.testing._laws import Laws, check_made, claim, on, raises, same_bits
 
 __all__ = ["DEVICE_LAWS", "check_device"]
 
@@ -52,7 +52,7 @@ def check_device(make: Make) -> None:
     >>> import actorgraph as ag
     >>> ag.testing.check_device(lambda: "virtual:0")
     """
-    DEVICE_LAWS.check(make)
+    check_made(DEVICE_LAWS, make, "a device")
 
 
 class _Net:

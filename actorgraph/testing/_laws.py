@@ -13,9 +13,9 @@ from typing import Any, final
 
 import numpy as np
 
-from actorgraph.errors import text_of
+from actorgraph.errors import shown, text_of
 
-__all__ = ["Laws", "claim", "on", "raises", "same_bits"]
+__all__ = ["Laws", "check_made", "claim", "on", "raises", "same_bits"]
 
 Law = Callable[..., None]
 
@@ -65,6 +65,13 @@ class Laws(list[Law]):
             if law.__name__ not in passed:
                 with on(f"broken law: {law.__name__.replace('_', ' ')}"):
                     law(tried)
+
+
+def check_made(laws: Laws, make: Any, what: str) -> None:
+    """Hold what a function makes to laws, or raise where it is no function."""
+    if not callable(make):
+        raise TypeError(f"got {shown(make)}, expected a function that makes {what}: lambda: ...")
+    laws.check(make)
 
 
 @contextmanager

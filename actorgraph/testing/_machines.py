@@ -29,7 +29,7 @@ from actorgraph.testing._examples import (
     results,
 )
 from actorgraph.testing._gate import OpGate
-from actorgraph.testing._laws import Laws, claim, on, raises, same_bits
+from actorgraph.testing._laws import Laws, check_made, claim, on, raises, same_bits
 
 __all__ = ["MACHINE_LAWS", "check_machine"]
 
@@ -66,7 +66,7 @@ def check_machine(make: Make) -> None:
     >>> import actorgraph as ag
     >>> ag.testing.check_machine(partial(ag.ActorMachine, workers=1, fuse="none"))
     """
-    MACHINE_LAWS.check(make)
+    check_made(MACHINE_LAWS, make, "a machine of outputs")
 
 
 # -- values ---------------------------------------------------------------------------------------

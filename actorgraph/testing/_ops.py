@@ -70,7 +70,10 @@ def check_op(op: Op | Callable[..., Any], *, without: Iterable[str] = ()) -> Non
     """
     record = getattr(op, "op", op)
     if not isinstance(record, Op):
-        raise TypeError(f"expected an Op or a function of ag.ops.define, got {shown(op)}")
+        raise TypeError(
+            f"expected an Op or a function of ag.ops.define, got {shown(op)}; an op of the library "
+            "is in actorgraph.op.REGISTRY by its name"
+        )
     OP_LAWS.check(record, without)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from actorgraph.solvers import AbstractSolver
-from actorgraph.testing._laws import Laws, claim, raises, same_bits
+from actorgraph.testing._laws import Laws, check_made, claim, raises, same_bits
 from actorgraph.testing._parameters import FakeDual, FakeParameter, dual_of
 
 __all__ = ["SOLVER_LAWS", "check_solver"]
@@ -56,7 +56,7 @@ def check_solver(make: Make) -> None:
     ...         np.subtract(current, self.lr * grad, out=out)
     >>> ag.testing.check_solver(Descent)
     """
-    SOLVER_LAWS.check(make)
+    check_made(SOLVER_LAWS, make, "a solver of a learning rate")
 
 
 def _ones(*shape: int, dtype: str = "float64") -> FakeDual:
@@ -75,7 +75,11 @@ def a_parabola_is_minimised(make: Make) -> None:
     for _ in range(500):
         weight.grad = 2.0 * weight.value
         solver.step([weight])
-    claim(np.abs(weight.value).max() < 1e-2, f"got {weight.value} after 500 steps, expected 0")
+    claim(  # steps of a fixed length end within a few of them
+        np.abs(weight.value).max() < 0.2,
+        f"got {weight.value} after 500 steps at a learning rate of 0.05, expected 0 to within 0.2; "
+        "`make` may scale the rate and choose settings",
+    )
 
 
 @_law

@@ -92,3 +92,10 @@ def test_an_error_of_the_solver_itself_is_told_with_the_law():
     with pytest.raises(AssertionError, match="broken law: .* ZeroDivisionError: no rate") as caught:
         ag.testing.check_solver(broken)
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
+
+
+def test_what_was_made_in_the_place_of_what_makes_it_is_told():
+    with pytest.raises(TypeError, match="expected a function that makes a solver of a learning"):
+        ag.testing.check_solver(ag.solvers.SGD(lr=0.1))
+    with pytest.raises(TypeError, match="expected a function that makes a device"):
+        ag.testing.check_device(ag.devices.get("cpu"))
