@@ -41,7 +41,7 @@ def test_machines_and_pipelines_hold_their_tests_on_a_device_under_the_checker()
         "-p", "tests.devices._elsewhere", "-k", f"not ({leave_out})",
         *(FILES if SOAK else QUICK),
     ]  # fmt: skip
-    quick = os.environ | {"ACTORGRAPH_SOAK": "0"}
+    quick = os.environ | {"ACTORGRAPH_SOAK": "0", "PYTEST_ADDOPTS": ""}
     found = subprocess.run(command, cwd=ROOT, env=quick, capture_output=True, text=True)
     assert found.returncode == 0, found.stdout[-5000:] + found.stderr[-1000:]
     passed = re.search(r"(\d+) passed", found.stdout)
