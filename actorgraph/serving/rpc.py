@@ -80,8 +80,8 @@ def grpc(
     repository_token : str, optional
         Switches on the calls that load and unload models, for clients whose metadata have
         ``authorization: Bearer TOKEN``.
-    options : list of (str, value), optional
-        Channel arguments of gRPC.  By default a port is for one process
+    options : list of tuple, optional
+        Channel arguments of gRPC, names with values.  By default a port is for one process
         (``grpc.so_reuseport``), and a message may have the bytes that models take.
 
     Raises
