@@ -19,7 +19,6 @@ from actorgraph.graph import Node
 from actorgraph.ops import _foreign
 from actorgraph.ops._rules import raises
 from actorgraph.ops.broadcasting import expand_dims, zeros_like
-from actorgraph.ops.broadcasting import sum as sum_of
 from actorgraph.ops.comparison import greater
 from actorgraph.ops.convolution import linear
 from actorgraph.ops.creation import arange
@@ -34,25 +33,16 @@ _DTYPES = "Dtypes differ, or an argument is none of those named."
 
 
 def _over_time(
-    what: str,
-    step: Callable[[Node, _State, Node], _State],
-    gates: int,
-    x: Node,
-    state: tuple[Any, ...],
-    weights: tuple[Any, Any],
-    bias: Any,
-    reverse: bool,
-    lengths: Any,
-) -> tuple[Node, _State]:
+    what: str, step: Callable[[Node, _State, Node], _State], gates: int, x: Node,
+    state: tuple[Any, ...], weights: tuple[Any, Any], bias: Any, reverse: bool, lengths: Any,
+) -> tuple[Node, _State]:  # fmt: skip
     """Return the outputs and the last state; ``step(gates, state, turned w_hh)`` makes one."""
     if x.ndim not in (2, 3):
-        raise ShapeError(
-            f"{what} takes sequences, (length, batch, features) or (length, features), got {x!r}"
-        )
+        raise ShapeError(f"{what} takes sequences, (length, [batch,] features), got {x!r}")
     graph = x.graph
     size = graph.lift(weights[1]).dims[-1]
     if any([part is None for part in state]):  # noqa: C419
-        row = sum_of(x[..., :1], 0)  # of which only the shape is asked for
+        row = x[..., :1].sum(0)  # of which only the shape is asked for
         state = (zeros_like(row) * np.ones(size, x.dtype),) * len(state)  # type: ignore[arg-type]
     first = tuple([graph.lift(part) for part in state])
     into, again = weights_of(x, first[0], *weights, gates, what)
@@ -115,9 +105,7 @@ def rnn(
         return (rnn_step(now, state[0], turned_hh, None, nonlinearity),)
 
     bias = _joined(x, b_ih, b_hh)
-    outputs, end = _over_time(
-        "rnn", step, 1, x, (hidden,), (w_ih, w_hh), bias, reverse, lengths
-    )  # fmt: skip
+    outputs, end = _over_time("rnn", step, 1, x, (hidden,), (w_ih, w_hh), bias, reverse, lengths)
     return outputs, end[0]
 
 
@@ -152,9 +140,7 @@ def gru(
     def step(now: Node, state: _State, turned_hh: Node) -> _State:
         return (gru_step(now, state[0], turned_hh, b_hh),)
 
-    outputs, end = _over_time(
-        "gru", step, 3, x, (hidden,), (w_ih, w_hh), b_ih, reverse, lengths
-    )  # fmt: skip
+    outputs, end = _over_time("gru", step, 3, x, (hidden,), (w_ih, w_hh), b_ih, reverse, lengths)
     return outputs, end[0]
 
 
