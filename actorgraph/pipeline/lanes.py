@@ -328,19 +328,11 @@ class PipelineLane:
 
     def _awaited(self, lane_run: LaneRun, index: int, steps: Any) -> Acting[Any]:
         """Go through the steps of a task; the action pauses while an op waits."""
-        known, inbox = self.network.tasks[index], self.inbox.messages
-        answer = None
+        known, answer = self.network.tasks[index], None
         while type(found := guarded(lane_run.run, known, resumed, steps, answer)) is tuple:
-            call = lane_run.call = Call(
-                lane_run.run, lane_run, self.task, known, self._answered, inbox, *found
-            )
-            try:
-                call.run.core.calls.issue(call)
-            except Dead:
+            answer = yield from self._answer(lane_run, known, *found)
+            if answer is None:
                 return None
-            while call.answer is None:
-                yield
-            answer, lane_run.call = call.answer, None
         return found
 
     def _placed(self, lane_run: LaneRun, index: int, args: list[Any]) -> Acting[Any]:
@@ -378,10 +370,17 @@ class PipelineLane:
         self, lane_run: LaneRun, known: Task, values: Sequence[Handed]
     ) -> Acting[bool | None]:
         """Wait until copies to the host are done; return whether they are of use."""
+        answer = yield from self._answer(lane_run, known, COMPLETION, (values,))
+        if answer is None:
+            return None
+        found: bool | None = guarded(lane_run.run, known, answer)
+        return found
+
+    def _answer(self, lane_run: LaneRun, known: Task, op: Any, args: Any) -> Acting[Any]:
+        """Issue a call and wait for its answer; return it, None where the run is dead."""
         call = lane_run.call = Call(
-            lane_run.run, lane_run, self.task, known, self._answered, self.inbox.messages,
-            COMPLETION, (values,),
-        )  # fmt: skip
+            lane_run.run, lane_run, self.task, known, self._answered, self.inbox.messages, op, args
+        )
         try:
             call.run.core.calls.issue(call)
         except Dead:
@@ -389,8 +388,7 @@ class PipelineLane:
         while call.answer is None:
             yield
         answer, lane_run.call = call.answer, None
-        found: bool | None = guarded(lane_run.run, known, answer)
-        return found
+        return answer
 
     def _answered(self, call: Call) -> None:
         self._put((call.owner, 0, {}))
