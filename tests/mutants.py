@@ -10,9 +10,11 @@ means the same (another bound of a heuristic, a hint).
 """
 
 import argparse
+import os
 import random
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -140,20 +142,15 @@ def passes(copy, targets, timeout_s):
     """Whether tests pass in a copy within a time; what hangs does not."""
     call = [sys.executable, "-m", "pytest", "-x", "-q", "-n0", "--timeout=60", *targets]
     with subprocess.Popen(
-        call, cwd=copy, env={**_environment(), "PYTHONPATH": str(copy)},
+        call, cwd=copy,
+        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": str(copy)},
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
     ) as process:  # fmt: skip
         try:
             return process.wait(timeout_s) == 0
         except subprocess.TimeoutExpired:
-            process.kill()
+            os.killpg(process.pid, signal.SIGKILL)  # with the processes that tests have started
             return False
-
-
-def _environment():
-    import os
-
-    return {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
 
 
 def copied(folder):
