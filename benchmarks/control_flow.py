@@ -16,7 +16,15 @@ import numpy as np
 
 import actorgraph as ag
 from benchmarks._harness import MISSING_PEER, Figure, best_call
-from benchmarks._report import exit_status, options, print_environment, print_table, write_json
+from benchmarks._report import (
+    Target,
+    exit_status,
+    judge,
+    options,
+    print_environment,
+    print_table,
+    write_json,
+)
 
 TRIPS = 1000
 STEPS, BATCH, HIDDEN, LAYERS = 100, 16, 64, 3
@@ -192,15 +200,8 @@ def main() -> int:
     print_environment()
     figures = measure(3 if asked.quick else 20, asked.only)
     print_table("one call", "us", figures, "TapeMachine")
-    found = {(figure.case, figure.system): figure.seconds for figure in figures}
-    targets = []
-    for case in CASES:
-        ours, plain = found.get((case, "TapeMachine")), found.get((case, "Python, NumPy"))
-        if ours and plain:
-            met = ours <= TARGET * plain
-            print(f"{case}: {ours / plain:.2f}x, {'met' if met else 'MISSED'} (<= {TARGET:g}x)")
-            targets.append({"case": case, "limit": TARGET, "met": met})
-    write_json("control_flow", asked, figures, {"targets": targets})
+    targets = [Target(case, "TapeMachine", ("Python, NumPy",), TARGET) for case in CASES]
+    write_json("control_flow", asked, figures, {"targets": judge(targets, figures)})
     return exit_status(figures)
 
 
