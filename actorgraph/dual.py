@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from copy import deepcopy
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -17,6 +18,7 @@ __all__ = ["Dual"]
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Dual:
     """A value and what was differentiated with it.
 
@@ -38,20 +40,10 @@ class Dual:
     3.0
     """
 
-    __slots__ = ("grad", "node", "tangent", "value")
-
     value: Array
-    grad: Any  # an array where it was asked for: an optional one would ask users for assertions
-    tangent: Any
-    node: Node | None
-
-    def __init__(
-        self, value: Any, grad: Any = None, tangent: Any = None, node: Node | None = None
-    ) -> None:
-        self.value = value
-        self.grad = grad
-        self.tangent = tangent
-        self.node = node
+    grad: Any = None  # an array where it was asked for: None would ask users for assertions
+    tangent: Any = None
+    node: Node | None = None
 
     def __repr__(self) -> str:
         name = "" if self.node is None else f" of {printable(self.node.name)}"

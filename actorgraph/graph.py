@@ -16,6 +16,7 @@ from typing import Any, NoReturn, TypeVar, get_args
 from actorgraph import drawing
 from actorgraph.devices import PLACED, Placement
 from actorgraph.errors import GraphError, GraphTypeError, ShapeError, near_names, shown
+from actorgraph.keywords import answering
 from actorgraph.legality import check_nodes
 from actorgraph.node import (
     Buffer,
@@ -96,6 +97,7 @@ class Graph:
     <multiply_2: float32[batch, 3]>
     """
 
+    @answering
     def __init__(
         self, name: str = "graph", seed: int = 0, *, convert: Convert | None = None
     ) -> None:
@@ -126,6 +128,7 @@ class Graph:
 
     # -- leaves -------------------------------------------------------------------------------
 
+    @answering
     def input(self, name: str, shape: Any = (), dtype: Any = "float32") -> Node:
         """Add a placeholder that every run has to feed.
 
@@ -139,6 +142,7 @@ class Graph:
         """
         return self._leaf(INPUT, name, Tensor.of(dtype, shape_from(shape)), Node)
 
+    @answering
     def parameter(self, name: str, value: Any) -> Parameter:
         """Add a trainable leaf that starts as a copy of the array `value`.
 
@@ -146,6 +150,7 @@ class Graph:
         """
         return self._variable(Parameter, PARAMETER, name, value)
 
+    @answering
     def buffer(self, name: str, value: Any) -> Buffer:
         """Add a leaf that is not trained and starts as a copy of the array `value`.
 
@@ -244,6 +249,7 @@ class Graph:
             )
         return node
 
+    @answering
     def constant(self, value: Any, dtype: Any = None, name: str | None = None) -> Node:
         """Add a fixed array (copied); equal constants of equal dtype are one node.
 

@@ -119,6 +119,24 @@ m.run_sync(feeds, tangents={'t': np.ones(2)}) | int64 | only float and complex |
 m.run_sync(feeds, tangents={'x': 1.0}, backward=True) | backward | second derivative | ag.hvp
 m.run_sync(feeds, timeout_s=-1) | got -1 | at least 0 | timeout_s is
 m.run_sync(feeds, timeout_s='1') | got '1' | a number of seconds | timeout_s is
+m.run_sync(feeds, timeout=1) | timeout= | run_sync() has no | timeout_s= here
+m.start(feeds, deadline=1) | deadline= | start() has no | timeout_s= here
+list(m.stream([feeds], timeout=1)) | timeout= | start() has no | timeout_s= here
+ag.ActorMachine([loss], worker=2) | worker= | ActorMachine() has no | did you mean 'workers'
+ag.ActorMachine([loss], num_workers=2) | num_workers= | ActorMachine() has no | workers= here
+ag.ActorMachine(loss, [W]) | <W | it takes outputs | wrt=
+ag.ActorMachine() | got nothing | it takes outputs | wrt=
+ag.solvers.Adam(learning_rate=1e-3) | learning_rate= | Adam() has no | lr= here
+ag.solvers.LBFGS(history=3) | history= | LBFGS() has no | did you mean 'history_size'
+ag.nn.Linear(3, 4, activation='relu') | activation= | Linear() has no | call ag.ops.relu
+ag.nn.Conv2d(1, 8, 3, strides=2) | strides= | Conv2d() has no | stride= here
+ag.nn.Dropout(rate=0.5) | rate= | Dropout() has no | p= here
+ag.data.DataLoader([feeds], num_workers=2) | num_workers= | DataLoader() has no | workers= here
+ag.train.Trainer(net, ag.ops.mse_loss, optimizer=sgd) | optimizer= | Trainer() has no | solver= here
+ag.Graph(nme='net') | nme= | Graph() has no | did you mean 'name'
+g.input('v', dims=(3,)) | dims= | input() has no | shape= here
+ag.grad(boom, argnum=1) | argnum= | grad() has no | did you mean 'argnums'
+ag.vmap(boom, in_axis=1) | in_axis= | vmap() has no | did you mean 'in_axes'
 m.run_sync(feeds)['los'] | 'los' | readable are | name it among the outputs
 m.run_sync({**feeds, 't': np.array([0, 9])}) | 0 to 9 | 5 classes | built at
 list(m.stream(feeds)) | got dict | an iterable of feeds | a stream takes
@@ -226,7 +244,7 @@ def surroundings():
         "logits_only": ag.TapeMachine([logits]), "failing": FAILING, "put": put,
         "thirds": ag.pipeline.Pipeline(loss, [W], stages=1, microbatches=3),
         "if_positive": if_positive, "inside": inside, "net": ag.nn.Linear(3, 5),
-        "sgd": ag.solvers.SGD(0.1), "copy": copy, "bfloat16": BFloat16Tensor(),
+        "sgd": ag.solvers.SGD(0.1), "copy": copy, "boom": boom, "bfloat16": BFloat16Tensor(),
     }  # fmt: skip
 
 

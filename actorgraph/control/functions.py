@@ -19,6 +19,7 @@ from actorgraph.control.branch import Cases, branch, branch_name
 from actorgraph.control.loop import Spec, loop
 from actorgraph.errors import GraphError, GraphTypeError, ShapeError, shown
 from actorgraph.graph import Graph, Node
+from actorgraph.keywords import answering
 from actorgraph.operands import is_weak
 from actorgraph.ops._records import item
 from actorgraph.ops.elementwise import astype, maximum
@@ -105,6 +106,7 @@ def _scalar(value: Any, what: str, kinds: str, words: str) -> Any:
 # -- branches -------------------------------------------------------------------------------------
 
 
+@answering
 def cond(pred: Any, true_fun: _Function, false_fun: _Function, *operands: Any) -> Any:
     """Return what one of two functions makes of the operands; only that one is computed.
 
@@ -137,6 +139,7 @@ def cond(pred: Any, true_fun: _Function, false_fun: _Function, *operands: Any) -
     return _branched("cond", pred, (false_fun, true_fun), operands)
 
 
+@answering
 def switch(index: Any, branches: Sequence[_Function], *operands: Any) -> Any:
     """Return what the function with that index makes of the operands; see `cond`.
 
@@ -230,6 +233,7 @@ def joined(
 # -- loops ----------------------------------------------------------------------------------------
 
 
+@answering
 def scan(
     f: _Function,
     init: Any,
@@ -314,6 +318,7 @@ def _length_of(elements: Sequence[Node], length: Any) -> int | Dim | None:
     return (known or named or [None])[0]
 
 
+@answering
 def map(f: _Function, xs: Any) -> Any:  # noqa: A001 - its name in JAX
     """Return what `f` makes of each element of `xs`, stacked.
 
@@ -337,6 +342,7 @@ def map(f: _Function, xs: Any) -> Any:  # noqa: A001 - its name in JAX
     return scan(body, None, xs)[1]
 
 
+@answering
 def fori_loop(lower: Any, upper: Any, body_fun: _Function, init: Any, *, save: Any = "auto") -> Any:
     """Return the carry after ``body_fun(i, carry)`` for i from `lower` to `upper` - 1.
 
@@ -387,6 +393,7 @@ def fori_loop(lower: Any, upper: Any, body_fun: _Function, init: Any, *, save: A
     return _looped("fori_loop", graph, body_fun, called, init, [], **options)[0]
 
 
+@answering
 def while_loop(
     cond_fun: _Function,
     body_fun: _Function,

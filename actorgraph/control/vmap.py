@@ -13,6 +13,7 @@ from actorgraph.control.bodies import traced
 from actorgraph.control.functions import graph_of, lifted_leaves, map  # noqa: A004
 from actorgraph.errors import GraphTypeError, ShapeError, shown
 from actorgraph.graph import Graph, Node
+from actorgraph.keywords import answering
 from actorgraph.lower.inner import between
 from actorgraph.ops.rearranging import moveaxis
 from actorgraph.types import UNKNOWN, Dim, Tensor
@@ -22,6 +23,7 @@ __all__ = ["vmap"]
 _Axes = int | None | tuple[int | None, ...] | list[int | None]
 
 
+@answering
 def vmap(fun: Callable[..., Any], in_axes: _Axes = 0, out_axes: int = 0) -> Callable[..., Any]:
     """Return a function that applies `fun` to each row of its arguments and stacks the results.
 

@@ -11,6 +11,7 @@ import numpy as np
 from actorgraph.data._ahead import Ahead
 from actorgraph.data.dataset import ArrayDataset
 from actorgraph.errors import GraphError, GraphTypeError, shown, text_of
+from actorgraph.keywords import answering
 from actorgraph.options import flag, positive, whole
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ _Chunk = tuple[Any, "list[Any] | None"]
 """Numbers of samples, and the samples where an iterable has given them."""
 
 
+@answering
 class DataLoader:
     """Batches of a dataset; each iteration is an epoch.
 

@@ -2,39 +2,31 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import cached_property
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Never
 from weakref import WeakSet
 
 import numpy as np
 
 from actorgraph import instrument
 from actorgraph.autodiff.reverse import check_differentiable
-from actorgraph.devices import Device, Handed
+from actorgraph.devices import Device
 from actorgraph.devices.cpu import available_cores
 from actorgraph.errors import GraphError, GraphTypeError, MachineClosedError, printable
 from actorgraph.graph import Graph, Node, as_nodes
+from actorgraph.keywords import answering, refusal
 from actorgraph.lower.cuts import Cut
 from actorgraph.lower.joint import Mode
 from actorgraph.machines import inspection
 from actorgraph.machines.admission import fitted
-from actorgraph.machines.binding import Binding
 from actorgraph.machines.capacities import Capacities
 from actorgraph.machines.compiled import compiled
 from actorgraph.machines.event_loops import in_event_loop, loop_notifier
-from actorgraph.machines.feeds import (
-    adopted,
-    bind_feeds,
-    by_node,
-    check_device,
-    check_dims,
-    check_like,
-    lies_elsewhere,
-)  # fmt: skip
+from actorgraph.machines.feeds import by_node, check_like, checked
 from actorgraph.machines.life import Lifetime
 from actorgraph.machines.modes import mode_of, trains
 from actorgraph.machines.options import allowed, compiling, placed, tabled
@@ -66,7 +58,8 @@ _FUSE = ("none", "auto", "all")
 _WATCH = ("nan", "inf")
 
 
-class Machine(Lifetime, ABC):
+@answering
+class Machine(Lifetime):
     """What every machine can do.
 
     Parameters
@@ -220,6 +213,7 @@ class Machine(Lifetime, ABC):
         priority: int = 0,
         run_number: int | None = None,
         fetch: bool = True,
+        **unknown: Never,
     ) -> Run:
         """Run the graph and return the ended `Run`.
 
@@ -257,6 +251,8 @@ class Machine(Lifetime, ABC):
             The run does not fit into `max_bytes`.
         MachineClosedError, TimeoutError, DeadlockError
         """
+        if unknown:
+            raise refusal(self.run, (), unknown)
         run = self._prepare(
             feeds, backward, tangents, priority, run_number, host=loop_notifier(), fetch=fetch
         )
@@ -279,6 +275,7 @@ class Machine(Lifetime, ABC):
         priority: int = 0,
         run_number: int | None = None,
         fetch: bool = True,
+        **unknown: Never,
     ) -> Run:
         """Run the graph from a plain thread; blocks it, and it works along.
 
@@ -290,6 +287,8 @@ class Machine(Lifetime, ABC):
             Called inside a running event loop (await `run` there; IPython's kernel is allowed),
             or inside an op of the same machine.
         """
+        if unknown:
+            raise refusal(self.run_sync, (), unknown)
         self.refuse_blocking("run_sync", "await machine.run(...)")
         run = self._prepare(feeds, backward, tangents, priority, run_number, host=None, fetch=fetch)
         return self._run_now(run, timeout_s)
@@ -314,11 +313,14 @@ class Machine(Lifetime, ABC):
         priority: int = 0,
         run_number: int | None = None,
         fetch: bool = True,
+        **unknown: Never,
     ) -> Run:
         """Start a run and return it at once; await it, or call its ``result()``.
 
         Parameters are those of `run`; what does not fit the graph raises here.
         """
+        if unknown:
+            raise refusal(self.start, (), unknown)
         looped = in_event_loop()
         host = loop_notifier() if looped else None
         run = self._prepare(feeds, backward, tangents, priority, run_number, host=host, fetch=fetch)
@@ -458,9 +460,11 @@ class Machine(Lifetime, ABC):
         """
         if priority is not _NORMAL:
             priority = whole("priority", priority)
-        arrays, binding, regular = plan.repeats.find(feeds) or self._checked(plan, feeds)
+        arrays, binding, regular = plan.repeats.find(feeds) or checked(
+            plan, feeds, self._inputs, self._placing
+        )
         core = self._started()
-        number = core.next_number() if number is None else number
+        number = next(core.numbers) if number is None else number
         fed = iter(arrays)
         leaves: list[Any] = []
         for kind, source in plan.compiled.given:
@@ -481,28 +485,6 @@ class Machine(Lifetime, ABC):
         run.leaves, run.regular, run.claim = leaves, regular, claim
         run.host = host
         return run
-
-    def _checked(
-        self, plan: Plan, feeds: Any
-    ) -> tuple[Sequence[np.ndarray[Any, Any]], Binding, bool]:
-        """Return the arrays of a plan's inputs, their binding, and whether all are C-contiguous."""
-        given = {} if feeds is None else by_node(feeds, self._inputs, "feed")
-        for node, value in given.items():
-            if isinstance(value, Handed):
-                check_device(value, node.name, self._placing)
-            elif type(value) is not np.ndarray and lies_elsewhere(value):
-                given[node] = adopted(value, node.name, self._placing)
-        symbols: dict[str, int] = {}
-        arrays = bind_feeds(plan.compiled.inputs, given, symbols)
-        if len(given) > len(arrays):
-            # Feeds that this mode does not need are checked too, and may bind symbols.
-            needed = set(plan.compiled.inputs)
-            bind_feeds([node for node in given if node not in needed], given, symbols)
-        check_dims(plan.compiled.checked, symbols)
-        binding = plan.bind(symbols)
-        if len(given) == len(arrays):
-            plan.repeats.keep(arrays, binding)
-        return arrays, binding, all(array.flags.c_contiguous for array in arrays)
 
     @cached_property
     def _first_mode(self) -> tuple[Mode, dict[Node, Any]]:

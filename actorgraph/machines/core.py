@@ -21,7 +21,7 @@ ready calls `on_idle`.
 from __future__ import annotations
 
 import threading
-from time import perf_counter
+from itertools import count
 from typing import TYPE_CHECKING
 
 from actorgraph import instrument
@@ -35,16 +35,14 @@ from actorgraph.lower.kernels import is_silent
 from actorgraph.machines.admission import Admission
 from actorgraph.machines.calls import Calls
 from actorgraph.machines.capacities import Capacities
-from actorgraph.machines.event_loops import in_main_thread
 from actorgraph.machines.looped import Looped
 from actorgraph.machines.network import Networks
 from actorgraph.machines.process import THIS
 from actorgraph.machines.run import Run
-from actorgraph.node_actor import blamed
 from actorgraph.scheduler import POOL, WAITING, Scheduler, inside
 from actorgraph.store import take
 from actorgraph.tiles import here
-from actorgraph.warned import DEFAULT, ERRORS, TELLING, asked, runs_steps, telling, told_context
+from actorgraph.warned import asked, told_context
 
 if TYPE_CHECKING:
     from actorgraph.lower.residents import Residents
@@ -76,7 +74,7 @@ class Core:
         self.lock = threading.RLock()
         self.admission = Admission(max_in_flight, max_bytes, workers)
         self.assigning: dict[int, Run] = {}
-        self.numbers = 0
+        self.numbers = count()
         self.closed = False
         self.interrupted = False
         self.pool = POOL
@@ -120,12 +118,6 @@ class Core:
             self._conclude(run)
         if slot is None:
             self.scheduler.offer()
-
-    def next_number(self) -> int:
-        """Return the number of the next run."""
-        with self.lock:
-            self.numbers += 1
-            return self.numbers - 1
 
     def _admit(self, slot: int | None = None) -> None:
         """Inject queued runs while there is room."""
@@ -193,8 +185,7 @@ class Core:
                     entered = not self.closed and self.admission.enter(run)
                 if not entered:
                     return False
-                run.take_arrays()
-                self._compute(run)
+                run.compute()
             finally:
                 scheduler.leave(slot)
                 if entered:
@@ -239,39 +230,6 @@ class Core:
         if self.admission.queued:
             self._admit_more()
         return True
-
-    @runs_steps("run.plan.inline")
-    def _compute(self, run: Run) -> None:
-        """Compute and collect the results of a run, if it is not dead."""
-        if run.dead is not None:
-            return
-        if instrument.listening:
-            instrument.tell("on_run_start", run)
-        plan, binding = run.plan, run.binding
-        program, outer = None, getattr(here, "held", None)
-        state, began = ERRORS.get(), perf_counter()
-        try:
-            here.held = self.scheduler, None, outer  # as `Scheduler.call`, which costs 0.2 us
-            ERRORS.set(TELLING if state is DEFAULT else telling(state))  # 0.16 us
-            program = plan.inline.take(binding, run.regular)
-            run.results = program(*run.values)
-        except BaseException as error:
-            if isinstance(error, KeyboardInterrupt) and in_main_thread():
-                raise
-            self.abort(run, blamed(plan.compiled.joint, plan.inline.program, None, error))
-        finally:
-            ERRORS.set(state)
-            here.held = outer
-        ended = perf_counter()
-        binding.direct_turns += 1
-        binding.direct_seconds += ended - began
-        binding.direct_latest.append(ended - began)
-        if instrument.listening:
-            instrument.tell("on_direct", run, began, ended)
-        run.collect()
-        if program is not None:
-            plan.inline.give(binding, run.regular, program)
-            program = None  # an error keeps this frame
 
     def refuse_inside_op(self, what: str) -> None:
         """Raise where the calling thread runs an op of this machine: it would wait for itself."""

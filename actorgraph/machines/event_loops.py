@@ -9,7 +9,9 @@ import sys
 import threading
 from collections.abc import Callable
 
-__all__ = ["in_event_loop", "in_ipython_kernel", "in_main_thread", "in_trio", "loop_notifier"]
+from actorgraph.errors import GraphError
+
+__all__ = ["in_event_loop", "in_main_thread", "in_trio", "loop_notifier", "refuse_in_loop"]
 
 
 def _nothing() -> None:
@@ -72,8 +74,12 @@ def in_event_loop() -> bool:
     return "trio" in sys.modules and in_trio()
 
 
-def in_ipython_kernel() -> bool:
-    """Return whether the code runs in a Jupyter kernel, whose loop waits while a cell runs."""
-    get_ipython = getattr(sys.modules.get("IPython"), "get_ipython", None)
-    shell = get_ipython() if get_ipython is not None else None
-    return getattr(shell, "kernel", None) is not None
+def refuse_in_loop(what: str, instead: str) -> None:
+    """Raise where blocking stops an event loop; that of a Jupyter kernel waits in any case."""
+    if in_event_loop():
+        get_ipython = getattr(sys.modules.get("IPython"), "get_ipython", None)
+        shell = get_ipython() if get_ipython is not None else None
+        if getattr(shell, "kernel", None) is None:
+            raise GraphError(
+                f"{what} would block the running event loop; write `{instead}`", reference="AG113"
+            )

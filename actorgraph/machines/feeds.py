@@ -19,10 +19,11 @@ from actorgraph.types import UNKNOWN, UnboundDim, bind_dims, bind_shape
 
 if TYPE_CHECKING:
     from actorgraph.lower.residents import Residents
+    from actorgraph.machines.binding import Binding
+    from actorgraph.machines.plan import Plan
 
 __all__ = [
-    "adopted", "as_array", "bind_feeds", "by_node", "check_device", "check_dims", "check_like",
-    "lies_elsewhere", "resolve",
+    "as_array", "bind_feeds", "by_node", "check_dims", "check_like", "checked", "resolve",
 ]  # fmt: skip
 
 Array = np.ndarray[Any, Any]
@@ -55,6 +56,32 @@ def resolve(key: object, known: Mapping[str, Node], what: str) -> Node:
 
 def _list(known: Iterable[str]) -> str:
     return ", ".join(map(repr, known)) or "none"
+
+
+def checked(
+    plan: Plan, feeds: Any, known: Mapping[str, Node], placing: Residents | None
+) -> tuple[Sequence[Array], Binding, bool]:
+    """Return the arrays of a plan's inputs, their binding, and whether all are C-contiguous.
+
+    `known` are the inputs of the graph, by name.
+    """
+    given = {} if feeds is None else by_node(feeds, known, "feed")
+    for node, value in given.items():
+        if isinstance(value, Handed):
+            _check_device(value, node.name, placing)
+        elif type(value) is not np.ndarray and _lies_elsewhere(value):
+            given[node] = _adopted(value, node.name, placing)
+    symbols: dict[str, int] = {}
+    arrays = bind_feeds(plan.compiled.inputs, given, symbols)
+    if len(given) > len(arrays):
+        # Feeds that this mode does not need are checked too, and may bind symbols.
+        needed = set(plan.compiled.inputs)
+        bind_feeds([node for node in given if node not in needed], given, symbols)
+    check_dims(plan.compiled.checked, symbols)
+    binding = plan.bind(symbols)
+    if len(given) == len(arrays):
+        plan.repeats.keep(arrays, binding)
+    return arrays, binding, all(array.flags.c_contiguous for array in arrays)
 
 
 def by_node(given: Any, known: Mapping[str, Node], what: str) -> dict[Node, Any]:
@@ -145,7 +172,7 @@ def as_array(value: Any, node: Node, what: str) -> Any:
     return array
 
 
-def check_device(value: Handed, name: str, placing: Residents | None) -> None:
+def _check_device(value: Handed, name: str, placing: Residents | None) -> None:
     """Raise `FeedError` where a feed lies on none of the devices that a machine runs on."""
     root, devices = value.lane.device.root, [get("cpu")] if placing is None else placing.used
     if all(one.root is not root for one in devices):
@@ -157,7 +184,7 @@ def check_device(value: Handed, name: str, placing: Residents | None) -> None:
         )
 
 
-def lies_elsewhere(value: Any) -> bool:
+def _lies_elsewhere(value: Any) -> bool:
     """Return whether an array of another library, such as CuPy, lies in memory of a device."""
     if not hasattr(value, "__dlpack_device__"):
         return False
@@ -165,7 +192,7 @@ def lies_elsewhere(value: Any) -> bool:
     return int(kind) not in _HOSTS
 
 
-def adopted(value: Any, name: str, placing: Residents | None) -> Handed:
+def _adopted(value: Any, name: str, placing: Residents | None) -> Handed:
     """Return an array of a device that a machine runs on, without a copy.
 
     Raises

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import AsyncIterable, Callable, Iterable
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterable, Iterable
 from contextvars import copy_context
 from functools import partial
 from math import inf
@@ -13,14 +14,15 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self
 import anyio
 
 from actorgraph.errors import GraphError, GraphTypeError, MachineClosedError
+from actorgraph.keywords import Answering
 from actorgraph.lower.kernels import is_silent
 from actorgraph.machines.capacities import Capacities
 from actorgraph.machines.core import Core
 from actorgraph.machines.event_loops import (
     in_event_loop,
-    in_ipython_kernel,
     in_trio,
     loop_notifier,
+    refuse_in_loop,
 )
 from actorgraph.machines.looped import Looped
 from actorgraph.machines.network import Network
@@ -44,7 +46,7 @@ _LOOK_S = 0.0002
 _DEFAULT_ERRORS = {"divide": "warn", "over": "warn", "under": "ignore", "invalid": "warn"}
 
 
-class Lifetime:
+class Lifetime(Answering, ABC):
     """What owns a core: a machine.
 
     Parameters
@@ -126,8 +128,9 @@ class Lifetime:
 
     # -- runs ---------------------------------------------------------------------------------
 
-    start: Callable[..., Run]
-    """Starts a run and returns it at once."""
+    @abstractmethod
+    def start(self, *args: Any, **kwargs: Any) -> Run:
+        """Start a run and return it at once."""
 
     def stream(
         self,
@@ -279,10 +282,7 @@ class Lifetime:
 
     def refuse_blocking(self, what: str, instead: str) -> None:
         """Raise where blocking would stop an event loop, or an op of this machine."""
-        if in_event_loop() and not in_ipython_kernel():
-            raise GraphError(
-                f"{what} would block the running event loop; write `{instead}`", reference="AG113"
-            )
+        refuse_in_loop(what, instead)
         core = self._core
         if core is not None and getattr(here, "held", None) is not None:
             core.refuse_inside_op(what)

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from functools import partial
 from math import inf
-from time import monotonic
+from time import monotonic, perf_counter
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import anyio
@@ -16,12 +16,7 @@ from actorgraph import instrument
 from actorgraph.dual import Dual
 from actorgraph.errors import GraphError, GraphTypeError, RunCancelled
 from actorgraph.graph import Node
-from actorgraph.machines.event_loops import (
-    in_event_loop,
-    in_ipython_kernel,
-    in_main_thread,
-    loop_notifier,
-)
+from actorgraph.machines.event_loops import in_main_thread, loop_notifier, refuse_in_loop
 from actorgraph.machines.process import THIS
 from actorgraph.memory.buffers import Unallocated
 from actorgraph.node_actor import blamed
@@ -29,6 +24,8 @@ from actorgraph.options import seconds
 from actorgraph.runs import AbstractRun
 from actorgraph.scheduler import waited_for
 from actorgraph.store import PROMISES, copies, present
+from actorgraph.tiles import here
+from actorgraph.warned import DEFAULT, ERRORS, TELLING, runs_steps, telling
 
 if TYPE_CHECKING:
     from actorgraph.machines.binding import Binding
@@ -175,8 +172,8 @@ class Run(AbstractRun):
         """
         self._refuse_after_fork()
         self.core.refuse_inside_op("run.result()")
-        if not self.done and in_event_loop() and not in_ipython_kernel():
-            raise GraphError("run.result() would block the running event loop; write `await run`")
+        if not self.done:
+            refuse_in_loop("run.result()", "await run")
         host = self.host if self.plan.compiled.needs_loop and not self.done else None
         if host is not None and not host(int):
             self.abort(GraphError("the event loop of the run was closed"))
@@ -233,6 +230,40 @@ class Run(AbstractRun):
             self.leaves = leaves
         placing = compiled.placing
         self.values = leaves if placing is None else placing.brought(compiled.joint, leaves)
+
+    @runs_steps("self.plan.inline")
+    def compute(self) -> None:
+        """Compute the results in the calling thread, and collect them, if it is not dead."""
+        self.take_arrays()
+        if self.dead is not None:
+            return
+        if instrument.listening:
+            instrument.tell("on_run_start", self)
+        inline, binding = self.plan.inline, self.binding
+        program, outer = None, getattr(here, "held", None)
+        state, began = ERRORS.get(), perf_counter()
+        try:
+            here.held = self.core.scheduler, None, outer  # as `Scheduler.call`, which costs 0.2 us
+            ERRORS.set(TELLING if state is DEFAULT else telling(state))  # 0.16 us
+            program = inline.take(binding, self.regular)
+            self.results = program(*self.values)
+        except BaseException as error:
+            if isinstance(error, KeyboardInterrupt) and in_main_thread():
+                raise
+            self.abort(blamed(self.plan.compiled.joint, inline.program, None, error))
+        finally:
+            ERRORS.set(state)
+            here.held = outer
+        ended = perf_counter()
+        binding.direct_turns += 1
+        binding.direct_seconds += ended - began
+        binding.direct_latest.append(ended - began)
+        if instrument.listening:
+            instrument.tell("on_direct", self, began, ended)
+        self.collect()
+        if program is not None:
+            inline.give(binding, self.regular, program)
+            program = None  # an error keeps this frame
 
     # -- for actors ---------------------------------------------------------------------------
 

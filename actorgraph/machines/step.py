@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, final
+from typing import TYPE_CHECKING, Any, Literal, Never, final
 
 import numpy as np
 
 from actorgraph.dual import Dual
 from actorgraph.errors import GraphError, shown
 from actorgraph.graph import Node
+from actorgraph.keywords import refusal
 from actorgraph.lower.cuts import sequential
 from actorgraph.machines.compiled import Compiled, compiled
 from actorgraph.machines.event_loops import loop_notifier
@@ -88,7 +89,11 @@ class Step:
         return f"<Step of {self._machine!r} by {type(self._solver).__name__}>"
 
     def __call__(
-        self, feeds: Mapping[Any, Any] | None = None, *, run_number: int | None = None
+        self,
+        feeds: Mapping[Any, Any] | None = None,
+        *,
+        run_number: int | None = None,
+        **unknown: Never,
     ) -> Run:
         """Step once and return the ended run, whose outputs are those before the update.
 
@@ -112,6 +117,8 @@ class Step:
             As `Machine.run_sync`; and where another step is under way, or a parameter was set
             meanwhile.  No parameter has changed then.
         """
+        if unknown:
+            raise refusal(self.run, (), unknown)
         machine, mine = self._machine, object()
         try:
             self._begin(mine)
@@ -148,9 +155,15 @@ class Step:
         return usual.sequential is not None and run.predicted_us < SYNC_US
 
     async def run(
-        self, feeds: Mapping[Any, Any] | None = None, *, run_number: int | None = None
+        self,
+        feeds: Mapping[Any, Any] | None = None,
+        *,
+        run_number: int | None = None,
+        **unknown: Never,
     ) -> Run:
         """Step once without blocking the event loop, but for the update; see `__call__`."""
+        if unknown:
+            raise refusal(self.run, (), unknown)
         mine = object()
         try:
             self._begin(mine)

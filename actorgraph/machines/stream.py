@@ -18,7 +18,7 @@ import anyio
 
 from actorgraph.errors import FeedError, GraphError, MemoryLimitError
 from actorgraph.machines.calls import spawn
-from actorgraph.machines.event_loops import in_event_loop, in_ipython_kernel, loop_notifier
+from actorgraph.machines.event_loops import loop_notifier, refuse_in_loop
 from actorgraph.machines.run import Run
 from actorgraph.options import flag, positive
 
@@ -147,8 +147,7 @@ class Stream:
         return self
 
     def __next__(self) -> Run:
-        if in_event_loop() and not in_ipython_kernel():
-            raise GraphError("iterating would block the event loop; write `async for`")
+        refuse_in_loop("iterating", "async for")
         if not self._closed:
             self._fill()
         if self._over():

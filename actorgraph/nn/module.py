@@ -14,6 +14,7 @@ from actorgraph import devices
 from actorgraph.autodiff.trees import flatten, map_leaves
 from actorgraph.errors import GraphError, GraphTypeError, ShapeError, no_name, shown
 from actorgraph.graph import Graph
+from actorgraph.keywords import Answering, answering
 from actorgraph.nn._arrays import run_on_arrays
 from actorgraph.node import Node
 from actorgraph.parameters import Buffer, Parameter
@@ -48,7 +49,8 @@ class _Building(NamedTuple):
 _building: ContextVar[_Building | None] = ContextVar("building", default=None)
 
 
-class Module:
+@answering
+class Module(Answering):
     """What computes with parameters of its own; subclass it and write `forward`.
 
     Parameters, buffers and modules that are attributes, or in lists, tuples and dicts that are,

@@ -13,6 +13,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from actorgraph import ops
+from actorgraph.errors import GraphTypeError
+from actorgraph.keywords import advice
 from actorgraph.nn._sized import settings
 from actorgraph.nn.module import Module
 from actorgraph.node import Node
@@ -58,6 +60,7 @@ class Stateless(Module):
     __signature__: ClassVar[Signature]
 
     def __init_subclass__(cls, of: Callable[..., Any] | None = None, inputs: int = 1) -> None:
+        super().__init_subclass__()
         if of is None:
             return
         known = [*signature(of).parameters.values()][inputs:]
@@ -78,7 +81,9 @@ class Stateless(Module):
         try:
             bound = self.__signature__.bind(*args, **kwargs)
         except TypeError as error:
-            raise TypeError(f"{type(self).__name__}{self.__signature__}: {error}") from None
+            name, known = type(self).__name__, self.__signature__
+            told = advice(name, known.parameters, kwargs)
+            raise told or GraphTypeError(f"{name}{known}: {error}") from None
         bound.apply_defaults()
         for name, value in bound.arguments.items():
             setattr(self, name, value)

@@ -6,10 +6,12 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from functools import update_wrapper
+from inspect import signature
 from types import FunctionType, ModuleType
 from typing import Any
 
-from actorgraph.errors import GraphTypeError, ShapeError, near_names
+from actorgraph.errors import GraphTypeError, ShapeError
+from actorgraph.keywords import advice
 
 __all__ = ["example_in", "install", "translating", "with_example"]
 
@@ -120,24 +122,6 @@ def with_example(text: str, call: str) -> str:
     return text.rstrip() + f"\n{margin}".join(section)
 
 
-_WORDS = {
-    "dim": ("axis", "axes"), "dims": ("axis", "axes", "shift_axis"), "dim0": ("axis1", "axes"),
-    "dim1": ("axis2", "axes"), "keepdim": ("keepdims",), "input": ("x", "logits"), "self": ("x",),
-    "a": ("x",), "other": ("y",), "tensors": ("nodes",), "arrays": ("nodes",), "size": ("shape",),
-    "correction": ("ddof",), "unbiased": ("ddof",), "min": ("low", "a_min"),
-    "max": ("high", "a_max"),
-}  # fmt: skip
-"""What PyTorch and NumPy call an argument, and what it may be called here."""
-
-_NEVER = {
-    "inplace": "a node is immutable, so leave it out",
-    "out": "a machine keeps its own memory, so leave it out",
-    "dtype": "convert with .astype(dtype)",
-    "device": "place nodes by `with ag.device(...)`, or a machine by device=",
-    "requires_grad": "wrt= of a machine says what is differentiated",
-}
-"""What functions here have no argument for, and what to do instead."""
-
 Function = Callable[..., Any]
 
 
@@ -177,28 +161,10 @@ def install(families: Iterable[ModuleType]) -> None:
 def _told(function: Function, given: Mapping[str, Any], error: Exception) -> Exception:
     """Return what to raise: an error that begins with the name that the user wrote."""
     if not isinstance(error, (GraphTypeError, ShapeError)):
-        advice = _advice(function, given) if given else ""
-        return GraphTypeError(advice) if advice else error
+        known = signature(function).parameters
+        any_name = any(one.kind is one.VAR_KEYWORD for one in known.values())
+        return (None if any_name else advice(function.__name__, known, given)) or error
     name = function.__name__
     if str(error).startswith((f"{name}:", f"{name} ", f"{name}(", f"np.{name}")):
         return error
     return type(error)(f"{name}: {error}", reference=error.reference)
-
-
-def _advice(function: Function, given: Mapping[str, Any]) -> str:
-    """Return what to say of the arguments that a function has not, nothing if it has them all."""
-    from inspect import Parameter, signature  # only errors pay for it
-
-    known = signature(function).parameters
-    if any(one.kind is Parameter.VAR_KEYWORD for one in known.values()):
-        return ""
-    told = [f"no {name}=: {_instead(name, known)}" for name in given if name not in known]
-    return f"{function.__name__}() has {'; '.join(told)}" if told else ""
-
-
-def _instead(name: str, known: Mapping[str, Any]) -> str:
-    ours = [one for one in _WORDS.get(name, ()) if one in known]
-    if ours:
-        return f"it is {ours[0]}= here"
-    near = near_names(name, known).removeprefix("; ")
-    return _NEVER.get(name) or near or f"it takes {', '.join(known)}"

@@ -157,7 +157,7 @@ class Microbatches:
             check_dims(plan.compiled.checked, bound)
         core = machine._started()
         plan, claim = _fitted(machine, plan, symbols[0])
-        number = core.next_number()
+        number = next(core.numbers)
         drawn = self.schedule.microbatches * (number if run_number is None else run_number)
         cut = batching.seeds if backward else batching.tangents
         parts = []

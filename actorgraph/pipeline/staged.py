@@ -121,7 +121,7 @@ class StagedPlan(Plan):
     """
 
     in_order = "one microbatch after another"
-    _one_by_one: StagedPlan | None = None
+    _in_sequence: StagedPlan | None
 
     def __init__(
         self,
@@ -163,13 +163,13 @@ class StagedPlan(Plan):
 
     def one_by_one(self) -> StagedPlan:
         """Return a plan of the same tasks, and of the same bits, that holds least."""
-        if self._one_by_one is None:
+        if self._in_sequence is None:
             other = copy(self)
             other.schedule, other.credits = self.schedule.in_sequence(), None
             other._bindings, other.latest = OrderedDict(), None
             other.collect = partial(_collected, other, Reader(self.compiled, ()))
-            other._one_by_one = self._one_by_one = other
-        return self._one_by_one
+            other._in_sequence = self._in_sequence = other
+        return self._in_sequence
 
     @cached_property
     def unstaged(self) -> list[int]:

@@ -15,6 +15,7 @@ import anyio.to_thread
 
 from actorgraph.errors import GraphError, near_names, shown, text_of
 from actorgraph.graph import Node
+from actorgraph.keywords import answering
 from actorgraph.machines import ActorMachine, Machine
 from actorgraph.nn import Module
 from actorgraph.options import seconds
@@ -66,6 +67,7 @@ class _Entry:
             await model.warm_up(self.example)
 
 
+@answering
 @final
 class Server:
     """Models that answer requests, within bounds.

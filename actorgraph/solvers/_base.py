@@ -23,6 +23,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 import numpy as np
 
 from actorgraph.errors import GraphError, shown
+from actorgraph.keywords import Answering, answering
 from actorgraph.options import flag, positive, real
 from actorgraph.solvers._away import Away
 from actorgraph.store import PROMISES, Held, present, switch
@@ -153,7 +154,8 @@ class OneCall(NamedTuple):
     tell: Callable[[], None]
 
 
-class AbstractSolver(ABC, Generic[State]):
+@answering
+class AbstractSolver(Answering, ABC, Generic[State]):
     """A solver: `init` makes the state of one parameter, `update` steps it.
 
     Subclasses are final and implement these two methods only. A solver is for one thread at a

@@ -9,6 +9,7 @@ from typing import Any, final
 import numpy as np
 
 from actorgraph.errors import GraphError, shown
+from actorgraph.keywords import answering
 from actorgraph.options import choice, positive, real
 from actorgraph.store import Held, copies, take
 
@@ -18,6 +19,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 Objective = Callable[[float], tuple[float, Array]]
 
 
+@answering
 @final
 class LBFGS:
     r"""Limited-memory BFGS.

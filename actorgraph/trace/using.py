@@ -9,6 +9,7 @@ from time import perf_counter
 from typing import Any
 
 from actorgraph.instrument import listen, settle, silence
+from actorgraph.keywords import answering
 from actorgraph.machines import Run
 from actorgraph.machines.instrument import Instrument
 from actorgraph.machines.life import Lifetime
@@ -20,6 +21,7 @@ __all__ = ["record", "use"]
 
 
 @contextmanager
+@answering
 def record() -> Iterator[Trace]:
     """Record what all machines of the process do inside the ``with`` block.
 

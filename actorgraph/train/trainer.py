@@ -27,6 +27,7 @@ from actorgraph.autodiff.trees import unflatten
 from actorgraph.data import ArrayDataset, DataLoader
 from actorgraph.errors import GraphError, GraphTypeError, NodeError, shown
 from actorgraph.io import load
+from actorgraph.keywords import answering
 from actorgraph.machines import ActorMachine
 from actorgraph.nn import Module
 from actorgraph.nn._arrays import fed
@@ -50,6 +51,7 @@ Work = Generator[tuple[BatchProgram, dict[str, Any], int], "Run", Any]
 """What asks for runs and gets them, so that one text serves plain threads and event loops."""
 
 
+@answering
 @final
 class Trainer:
     """Trains a module on the batches of a loader.

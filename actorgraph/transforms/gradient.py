@@ -7,6 +7,7 @@ from typing import Any
 from actorgraph.autodiff import derivatives
 from actorgraph.errors import FeedError, ShapeError
 from actorgraph.graph import Node
+from actorgraph.keywords import answering
 from actorgraph.transforms.staging import (
     Staged,
     Subject,
@@ -23,6 +24,7 @@ __all__ = ["check_choice", "check_seed", "grad", "seed_of", "value_and_grad"]
 _SEEDS = ("required", "one", "ones")
 
 
+@answering
 def grad(
     f: Any,
     argnums: Any = 0,
@@ -94,6 +96,7 @@ def grad(
     return _gradient_function(subject, argnums, input_derivative, "grad")
 
 
+@answering
 def value_and_grad(
     f: Any,
     argnums: Any = 0,

@@ -10,6 +10,7 @@ from actorgraph.autodiff import derivatives
 from actorgraph.autodiff.tracing import active_graph, lifted, tracing
 from actorgraph.autodiff.trees import Structure, flatten, unflatten
 from actorgraph.graph import Graph, Node
+from actorgraph.keywords import answering
 from actorgraph.transforms.gradient import grad
 from actorgraph.transforms.products import cotangents_of, pushed
 from actorgraph.transforms.staging import (
@@ -28,6 +29,7 @@ from actorgraph.transforms.staging import (
 __all__ = ["hessian", "jacobian"]
 
 
+@answering
 def jacobian(
     f: Any,
     argnums: Any = 0,
@@ -155,6 +157,7 @@ class _JacobianFunction:
         return blocks
 
 
+@answering
 def hessian(
     f: Any,
     argnums: Any = 0,

@@ -8,6 +8,7 @@ from actorgraph.autodiff import derivatives
 from actorgraph.autodiff.trees import Structure, flatten, unflatten
 from actorgraph.errors import FeedError
 from actorgraph.graph import Node
+from actorgraph.keywords import answering
 from actorgraph.transforms.gradient import check_choice, check_seed, seed_of
 from actorgraph.transforms.staging import (
     Staged,
@@ -22,6 +23,7 @@ from actorgraph.transforms.staging import (
 __all__ = ["cotangents_of", "hvp", "jvp", "pushed", "vjp"]
 
 
+@answering
 def vjp(
     f: Any,
     *primals: Any,
@@ -141,6 +143,7 @@ def cotangents_of(
     return [derivatives.seed_node(seed, node, what) for seed, node in pairs]
 
 
+@answering
 def jvp(
     f: Any,
     primals: Any = None,
@@ -217,6 +220,7 @@ def pushed(
     return unflatten(structure, nodes), tangent, aux
 
 
+@answering
 def hvp(
     f: Any,
     primals: Any = None,

@@ -15,10 +15,10 @@ import numpy as np
 from actorgraph.autodiff import derivatives
 from actorgraph.autodiff.tracing import Arguments, active_graph, lifted, surroundings, tracing
 from actorgraph.autodiff.trees import Structure, flatten, unflatten
-from actorgraph.errors import FeedError, GraphError, GraphTypeError
+from actorgraph.errors import FeedError, GraphTypeError
 from actorgraph.graph import Graph, Node
 from actorgraph.machines import TapeMachine
-from actorgraph.machines.event_loops import in_event_loop, in_ipython_kernel
+from actorgraph.machines.event_loops import refuse_in_loop
 from actorgraph.machines.options import allowed
 from actorgraph.rewrite import Pass, rewrite
 
@@ -72,11 +72,9 @@ class Staged:
         if graph is not None:
             with tracing(graph):
                 return self._builder(*lifted(graph, tree))
-        if in_event_loop() and not in_ipython_kernel():
-            raise GraphError(
-                "a transformed function would block the running event loop; call it in a thread, "
-                "as await anyio.to_thread.run_sync(function, *args), or run a machine on a graph"
-            )
+        refuse_in_loop(
+            "a transformed function", "await anyio.to_thread.run_sync(function, *arguments)"
+        )
         arguments = Arguments.of(tree)
         trace = self._trace_for(arguments)
         return trace([array for array in arguments.arrays if array is not None])

@@ -176,7 +176,7 @@ def test_backward_of_an_integer_output_is_refused(machine_type):
         (ag.GraphError, "'cuda' has no number: write 'cuda:0'", {"device": "cuda"}),
         (ag.GraphError, "unknown device 'tpu'; use 'cpu'", {"device": "tpu"}),
         (ag.GraphError, "unknown device None", {"device": None}),
-        (TypeError, "unexpected keyword argument 'worker'", {"worker": 1}),
+        (TypeError, r"Machine\(\) has no worker=: did you mean 'workers'", {"worker": 1}),
     ],
 )  # fmt: skip
 def test_options_of_a_machine_are_checked(machine_type, error, match, options):

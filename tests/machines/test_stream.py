@@ -261,5 +261,5 @@ def test_what_is_no_source_is_refused():
 @pytest.mark.anyio
 async def test_a_plain_loop_inside_an_event_loop_is_refused():
     async with ag.ActorMachine(squared()) as machine:
-        with pytest.raises(ag.GraphError, match="would block the event loop"):
+        with pytest.raises(ag.GraphError, match="iterating would block the running event loop"):
             next(machine.stream(feeds(3)))

@@ -190,7 +190,7 @@ class Machine:
     def run(self) -> Run:
         """Make a run, not started."""
         plan, core = self.plan, self.core
-        run = Run(core, plan, plan.bind({}), core.next_number(), 0)
+        run = Run(core, plan, plan.bind({}), next(core.numbers), 0)
         run.leaves = [
             feed_of(plan, run.number)
             if leaf.kind == "feed"

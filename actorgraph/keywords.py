@@ -1,0 +1,141 @@
+"""`answering`: a call that does not fit a function or a class says what it takes by which name.
+
+Python's own error names neither what is near nor what another library's name is called here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import wraps
+from inspect import CO_COROUTINE, CO_VARKEYWORDS, Parameter, signature
+from types import FunctionType
+from typing import Any, TypeVar
+
+from actorgraph.errors import GraphTypeError, near_names, shown
+
+__all__ = ["Answering", "advice", "answering", "refusal"]
+
+_T = TypeVar("_T")
+_ANY = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
+
+_WORDS = {
+    "dim": ("axis", "axes"), "dims": ("axis", "axes", "shift_axis", "shape"),
+    "dim0": ("axis1", "axes"), "dim1": ("axis2", "axes"), "keepdim": ("keepdims",),
+    "input": ("x", "logits"), "self": ("x",),
+    "a": ("x",), "other": ("y",), "tensors": ("nodes",), "arrays": ("nodes",), "size": ("shape",),
+    "correction": ("ddof",), "unbiased": ("ddof",), "min": ("low", "a_min"),
+    "max": ("high", "a_max"), "timeout": ("timeout_s",), "deadline": ("timeout_s",),
+    "learning_rate": ("lr",), "epsilon": ("eps",), "decay": ("weight_decay",),
+    "beta_1": ("betas",), "beta1": ("betas",), "beta_2": ("betas",), "beta2": ("betas",),
+    "clipnorm": ("clip_norm",), "max_norm": ("clip_norm",), "clipvalue": ("clip_value",),
+    "num_workers": ("workers",), "n_jobs": ("workers",), "threads": ("workers",),
+    "num_threads": ("workers",), "max_workers": ("workers",), "optimizer": ("solver",),
+    "criterion": ("loss",), "loss_fn": ("loss",), "num_epochs": ("epochs",),
+    "units": ("out_features",), "filters": ("out_channels",), "strides": ("stride",),
+    "dilation_rate": ("dilation",), "use_bias": ("bias",), "rate": ("p",), "inputs": ("feeds",),
+    "feed_dict": ("feeds",), "grad": ("backward",), "chunks": ("microbatches",),
+}  # fmt: skip
+"""What PyTorch, NumPy and Keras call an argument, and what it may be called here."""
+
+_NEVER = {
+    "inplace": "a node is immutable, so leave it out",
+    "out": "a machine keeps its own memory, so leave it out",
+    "dtype": "convert with .astype(dtype)",
+    "device": "place nodes by `with ag.device(...)`, or a machine by device=",
+    "requires_grad": "wrt= of a machine says what is differentiated",
+    "activation": "call ag.ops.relu, or another, on what it returns",
+    "params": "solver.step([run[w], ...]) is given what to step",
+    "retain_graph": "a graph stays, so leave it out",
+    "create_graph": "ag.gradients adds derivatives as nodes, which have derivatives again",
+}
+"""What functions here have no argument for, and what to do instead."""
+
+
+class Answering:
+    """A class whose subclasses, of users too, answer where they are made; see `answering`."""
+
+    __slots__ = ()
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "__init__" in vars(cls):
+            cls.__init__ = _told(cls.__init__)  # type: ignore[method-assign]
+
+
+def answering(thing: _T) -> _T:
+    """Let a function, or what a class is made and called by, answer calls that do not fit.
+
+    Of a class these are ``__init__`` and the public methods that have arguments to choose.  A call
+    that fits takes 0.1 us more.  Where that is felt, a function takes ``**unknown`` and raises a
+    `refusal` itself, and is left alone here.
+    """
+    if isinstance(thing, FunctionType):
+        return _told(thing)  # type: ignore[return-value]
+    for name, one in [*vars(thing).items()]:
+        if isinstance(one, FunctionType) and not hasattr(one, "__wrapped__") and _choosing(one):
+            setattr(thing, name, _told(one))
+    return thing
+
+
+def _choosing(function: FunctionType) -> bool:
+    alone = function.__code__.co_flags & (CO_VARKEYWORDS | CO_COROUTINE)
+    chosen = function.__defaults__ or function.__kwdefaults__
+    name = function.__name__
+    return name == "__init__" or (name[0] != "_" and not alone and bool(chosen))
+
+
+def _told(function: FunctionType) -> Callable[..., Any]:
+    @wraps(function)
+    def call(*args: Any, **given: Any) -> Any:
+        try:
+            return function(*args, **given)
+        except TypeError as error:
+            if error.__traceback__ is None or error.__traceback__.tb_next is not None:
+                raise  # it fits, and something else is wrong
+            raise refusal(function, args, given) from None
+
+    return call
+
+
+def refusal(
+    function: Callable[..., Any], args: tuple[Any, ...], given: Mapping[str, Any]
+) -> GraphTypeError:
+    """Return what to raise where a function cannot be called so.
+
+    Of an ``__init__`` the class is named, and what those above it take counts, too.
+    """
+    name, levels = function.__name__, [function]
+    if name == "__init__":
+        name = type(args[0]).__name__
+        levels = [one.__init__ for one in type(args[0]).__mro__ if "__init__" in vars(one)]
+    known: dict[str, Parameter] = {}
+    for level in levels:
+        known |= (taken := signature(level).parameters)
+        if all(one.kind is not one.VAR_KEYWORD for one in taken.values()):
+            break
+    known = {key: one for key, one in known.items() if one.kind not in _ANY and key != "self"}
+    told = advice(name, known, given)
+    if told is None:
+        got = [shown(one, 40) for one in args if type(one).__name__ != name]
+        got += [f"{key}=..." for key in given]
+        takes = [f"{key}=" if one.kind is one.KEYWORD_ONLY else key for key, one in known.items()]
+        told = _error(f"{name}() got {', '.join(got) or 'nothing'}; it takes {', '.join(takes)}")
+    return told
+
+
+def _error(text: str) -> GraphTypeError:
+    return GraphTypeError(text, reference="AG115")
+
+
+def advice(name: str, known: Mapping[str, Any], given: Iterable[str]) -> GraphTypeError | None:
+    """Return what to raise of keywords that a function has not, None if it has them all."""
+    told = [f"no {one}=: {_instead(one, known)}" for one in given if one not in known]
+    return _error(f"{name}() has {'; '.join(told)}") if told else None
+
+
+def _instead(name: str, known: Mapping[str, Any]) -> str:
+    ours = [one for one in _WORDS.get(name, ()) if one in known]
+    if ours:
+        return f"it is {ours[0]}= here"
+    near = near_names(name, known).removeprefix("; ")
+    return _NEVER.get(name) or near or f"it takes {', '.join(known) or 'nothing'}"

@@ -1,0 +1,57 @@
+"""What a call says that does not fit; `tests/test_mistakes.py` has those of newcomers."""
+
+import inspect
+
+import pytest
+
+import actorgraph as ag
+from actorgraph.keywords import answering
+
+
+class Net(ag.nn.Module):
+    def __init__(self, width, *, depth=1):
+        self.depth = [width] * depth
+
+
+def test_a_class_of_a_user_answers_with_its_own_arguments():
+    assert Net(3, depth=2).depth == [3, 3]
+    assert list(inspect.signature(Net).parameters) == ["width", "depth"]
+    with pytest.raises(ag.GraphTypeError, match=r"^Net\(\) has no dept=: did you mean 'depth'\?"):
+        Net(3, dept=2)
+    with pytest.raises(ag.GraphTypeError, match=r"^Net\(\) got 3, 4; it takes width, depth="):
+        Net(3, 4)
+
+
+def test_what_a_class_above_takes_is_known_below():
+    class Wide(Net):
+        def __init__(self, **options):
+            super().__init__(9, **options)
+
+    assert Wide(depth=1).depth == [9]
+    with pytest.raises(ag.GraphTypeError, match=r"Wide\(\) has no dept=: did you mean 'depth'"):
+        Wide(dept=1)
+
+
+def test_a_type_error_from_inside_of_a_call_that_fits_is_left_alone():
+    with pytest.raises(TypeError, match="can't multiply sequence") as caught:
+        Net(3, depth="x")
+    assert type(caught.value) is TypeError
+
+
+def test_a_function_says_all_that_it_lacks():
+    @answering
+    def drawn(graph, *, color="red"):
+        return color
+
+    assert drawn(1) == "red"
+    with pytest.raises(ag.GraphTypeError) as caught:
+        drawn(1, colour="blue", activation="relu")
+    assert str(caught.value).splitlines()[0] == (
+        "drawn() has no colour=: did you mean 'color'?; "
+        "no activation=: call ag.ops.relu, or another, on what it returns"
+    )
+
+
+def test_a_call_that_fits_costs_methods_that_are_called_often_nothing():
+    for often in (ag.Machine.run_sync, ag.Machine.run, ag.Machine.start, ag.Graph.apply):
+        assert not hasattr(often, "__wrapped__")
