@@ -59,7 +59,7 @@ class Answering:
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         if "__init__" in vars(cls):
-            cls.__init__ = _told(cls.__init__)  # type: ignore[method-assign]
+            cls.__init__ = _told(vars(cls)["__init__"])  # type: ignore[method-assign]
 
 
 def answering(thing: _T) -> _T:
@@ -107,7 +107,8 @@ def refusal(
     name, levels = function.__name__, [function]
     if name == "__init__":
         name = type(args[0]).__name__
-        levels = [one.__init__ for one in type(args[0]).__mro__ if "__init__" in vars(one)]
+        above = [vars(one) for one in type(args[0]).__mro__]
+        levels = [one["__init__"] for one in above if "__init__" in one]
     known: dict[str, Parameter] = {}
     for level in levels:
         known |= (taken := signature(level).parameters)

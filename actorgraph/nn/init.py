@@ -90,10 +90,6 @@ def zeros(shape: Any, dtype: Any = "float32") -> Array:
     shape : tuple of int
     dtype : float dtype
 
-    Returns
-    -------
-    ndarray
-
     Raises
     ------
     ShapeError, GraphTypeError
@@ -151,16 +147,10 @@ def uniform(
     seed : int, optional
         In [0, 2**64); default the next one, see `manual_seed`.
 
-    Returns
-    -------
-    ndarray
-
     Raises
     ------
-    ShapeError, GraphTypeError
-        The shape is none, or the dtype no float.
-    GraphError
-        The seed is no such int.
+    ShapeError, GraphTypeError, GraphError
+        The shape is none, the dtype no float, the seed no such int.
 
     Examples
     --------
@@ -267,20 +257,8 @@ def glorot_uniform(
         As in `fans`.
     gain : float
         Factor; 5 / 3 suits tanh.
-    dtype : float dtype
-    seed : int, optional
-        In [0, 2**64); default the next one, see `manual_seed`.
-
-    Returns
-    -------
-    ndarray
-
-    Raises
-    ------
-    ShapeError, GraphTypeError
-        The shape has fewer than two dims, or the dtype is no float.
-    GraphError
-        The seed is no such int.
+    dtype, seed
+        As in `uniform`; so are errors, and a shape of fewer than two dims is one.
 
     Examples
     --------
@@ -327,20 +305,8 @@ def he_uniform(
         Of the leaky ReLU that follows; 0 is ReLU.
     mode : {"fan_in", "fan_out", "fan_avg"}
         Whether the variance is kept forward, backward or about both.
-    dtype : float dtype
-    seed : int, optional
-        In [0, 2**64); default the next one, see `manual_seed`.
-
-    Returns
-    -------
-    ndarray
-
-    Raises
-    ------
-    ShapeError, GraphTypeError
-        The shape has fewer than two dims, or the dtype is no float.
-    GraphError
-        The seed is no such int, or there is no such mode.
+    dtype, seed
+        As in `glorot_uniform`.
 
     Examples
     --------
@@ -417,20 +383,8 @@ def orthogonal(
         At least two dims.
     gain : float
         Factor.
-    dtype : float dtype
-    seed : int, optional
-        In [0, 2**64); default the next one, see `manual_seed`.
-
-    Returns
-    -------
-    ndarray
-
-    Raises
-    ------
-    ShapeError, GraphTypeError
-        The shape has fewer than two dims, or the dtype is no float.
-    GraphError
-        The seed is no such int.
+    dtype, seed
+        As in `uniform`; so are errors, and a shape of fewer than two dims is one.
 
     Examples
     --------

@@ -26,26 +26,26 @@ _MADE = {
 """The placeholders of calls: shape and dtype."""
 
 _LIKE = {
-    "(x)": """abs aminmax all alpha_dropout angle any arccos arccosh arcsin arcsinh arctan arctanh
-        argmax argmin argsort argwhere average batch_norm categorical cbrt ceil celu conj
-        corrcoef cos cosh cot count_nonzero cov csc cube cummin cumulative_trapezoid deg2rad digamma
-        dropout elu entr erf erfc erfcx erfinv exp exp2 expit expm1 feature_alpha_dropout fft2
-        fftshift flatnonzero flip floor frac gammaln gumbel_softmax hardshrink hardsigmoid hardswish
-        hardtanh hfft hfft2 hfftn histc histogram i0 i0e i1 i1e ifft ifft2 ifftn ifftshift ihfft
-        ihfft2 ihfftn imag irfft2 irfftn isfinite isinf isnan j0 j1 k0 k0e k1 k1e leaky_relu lgamma
-        log log10 log1p log2 log_ndtr log_softmax logcumsumexp logsigmoid logsumexp max mean median
-        min mish mode modf nanargmax nanargmin nancumprod nancumsum nanmax nanmean nanmedian nanmin
-        nanprod nanstd nansum nanvar ndtr ndtri neg normalize ones_like pdist prod psi rad2deg
-        reciprocal relu relu6 rfft2 rfftn rrelu rsqrt sec selu sigmoid sign signbit silu
-        sin sinh size_of softmax softmin softplus softshrink softsign spacing sparsemax sqrt square
-        squeeze sum tan tanh tanhshrink transpose trapezoid trunc unique unstack vector_norm y0 y1
-        zeros_like""",
-    "(x, y)": """add allclose arctan2 bce_with_logits binary_cross_entropy broadcast_like
-        binary_cross_entropy_with_logits cdist copysign cosine_similarity dist divide equal
-        float_power floor_divide fmax fmin fmod greater greater_equal heaviside hinge
-        hinge_embedding_loss hinge_loss huber huber_loss hypot isin kl_div l1 l1_loss less
-        less_equal linear logaddexp logaddexp2 maximum minimum mod mse mse_loss
-        multilabel_soft_margin_loss multiply nextafter not_equal outer pairwise_distance
+    "(x)": """real sinc gelu norm frexp abs aminmax all alpha_dropout angle any arccos arccosh
+        arcsin arcsinh arctan arctanh argmax argmin argsort argwhere average batch_norm categorical
+        cbrt ceil celu conj corrcoef cos cosh cot count_nonzero cov csc cube cummin
+        cumulative_trapezoid deg2rad digamma dropout elu entr erf erfc erfcx erfinv exp exp2 expit
+        expm1 feature_alpha_dropout fft2 fftshift flatnonzero flip floor frac gammaln gumbel_softmax
+        hardshrink hardsigmoid hardswish hardtanh hfft hfft2 hfftn histc histogram i0 i0e i1 i1e
+        ifft ifft2 ifftn ifftshift ihfft ihfft2 ihfftn imag irfft2 irfftn isfinite isinf isnan j0 j1
+        k0 k0e k1 k1e leaky_relu lgamma log log10 log1p log2 log_ndtr log_softmax logcumsumexp
+        logsigmoid logsumexp max mean median min mish mode modf nanargmax nanargmin nancumprod
+        nancumsum nanmax nanmean nanmedian nanmin nanprod nanstd nansum nanvar ndtr ndtri neg
+        normalize ones_like pdist prod psi rad2deg reciprocal relu relu6 rfft2 rfftn rrelu rsqrt sec
+        selu sigmoid sign signbit silu sin sinh size_of softmax softmin softplus softshrink softsign
+        spacing sparsemax sqrt square squeeze sum tan tanh tanhshrink transpose trapezoid trunc
+        unique unstack vector_norm y0 y1 zeros_like""",
+    "(x, y)": """isclose array_equal vecdot kron add allclose arctan2 bce_with_logits
+        binary_cross_entropy broadcast_like binary_cross_entropy_with_logits cdist copysign
+        cosine_similarity dist divide equal float_power floor_divide fmax fmin fmod greater
+        greater_equal heaviside hinge hinge_embedding_loss hinge_loss huber huber_loss hypot isin
+        kl_div l1 l1_loss less less_equal linear logaddexp logaddexp2 maximum minimum mod mse
+        mse_loss multilabel_soft_margin_loss multiply nextafter not_equal outer pairwise_distance
         poisson_nll_loss power smooth_l1 smooth_l1_loss soft_margin_loss subtract xlog1py xlogy""",
     "(i)": "bincount bitwise_count bitwise_not",
     "(i, j)": "bitwise_and bitwise_or bitwise_xor gcd lcm left_shift right_shift",
@@ -66,6 +66,8 @@ _LIKE = {
                  "triplet_margin_with_distance_loss",
     "(x, y, t)": "cosine_embedding_loss", "(v, w, v)": "margin_ranking_loss",
     "(x, 1, i[None], y)": "scatter scatter_add",
+    "(m)": """inv det slogdet pinv matrix_rank cholesky cond matrix_exp eigh eigvalsh eig eigvals
+        svd svdvals qr lu lu_factor trace diag_embed diagflat""",
 }  # fmt: skip
 
 _CALLS = {name: call for call, names in _LIKE.items() for name in names.split()}
@@ -103,6 +105,24 @@ _CALLS.update({
         "(x, v, w, g.buffer('mean', ag.nn.init.zeros(3)), g.buffer('var', ag.nn.init.ones(3)), "
         "training=True)",
     "multilabel_margin_loss": "(x, i[None] + t[:, None])",
+    "index_put": "(x, (0, slice(2)), 1.0)",
+    "scaled_dot_product_attention": "(a, a, a, is_causal=True)",
+    "clip_by_norm": "(x, 1.0, axis=1)", "clip_by_global_norm": "([x, v], 1.0)", "ldexp": "(x, i)",
+    "full": "(g, (2, 3), 1.5)", "solve_triangular": "(m, v, upper=True)",
+    "cholesky_solve": "(v[:, None], m)", "householder_product": "(m, v)",
+    "fft": "(x, norm='ortho')", "fftn": "(x, axes=(0, 1))", "gather": "(x, 1, [[2, 0], [1, 1]])",
+    "gather_nd": "(d, [[0, 0], [0, 1]])", "solve": "(m, v)", "matrix_power": "(m, 5)",
+    "bmm": "(a, a, transpose_x=True)", "cross": "(x, v)", "multi_dot": "([x, m, v])",
+    "vander": "(v, 3)", "lu_solve": "(ag.ops.lu_factor(m), v)", "lstsq": "(m, v)",
+    "diagonal": "(m, 1)", "diag": "(v, 1)", "tril": "(m, -1)", "triu": "(m, 1)",
+    "matrix_norm": "(m, 'nuc')", "layer_norm": "(x, 3)", "uniform": "(g, (2, 3))",
+    "cummax": "(x, axis=0)", "zeta": "(2, x)", "multigammaln": "(x, 2)", "logit": "(x, eps=1e-6)",
+    "quantile": "(x, [0.25, 0.75], axis=0)", "array": "([[v[0], 1], [0, v[1]]])",
+    "scatter_reduce": "(x, 1, [[0, 0], [2, 1]], 1.0, 'amax', include_self=False)",
+    "tensorsolve": "(g.input('e', (6, 2, 3)), g.input('f', (6,)))",
+    "tensorinv": "(g.input('e', (6, 2, 3)), ind=1)",
+    "tensordot": "(x, m, 1)", "einsum": "('ij,jk->k', x, m)", "embedding": "(i, m)",
+    "moveaxis": "(a, 0, -1)",
 })  # fmt: skip
 
 

@@ -64,12 +64,6 @@ def real(x: Node) -> Node:
     """Real part; a real node as it is.
 
     Type ``c[*s] -> float[*s]``, of half the item size.
-
-    Examples
-    --------
-    >>> import actorgraph as ag
-    >>> ag.ops.real(ag.Graph().input("z", (3,), "complex64")).dtype
-    dtype('float32')
     """
     return real_part(x, _real_dtype(x)) if is_complex(x) else x
 

@@ -199,13 +199,6 @@ def index_put(x: Node, index: Any, values: Any, accumulate: bool = False) -> Nod
     Node
         Of the type of `x`.  Without `accumulate` the last of repeated writes stays, and gets the
         gradient.
-
-    Examples
-    --------
-    >>> import actorgraph as ag
-    >>> x = ag.Graph().input("x", (3, 4))
-    >>> ag.ops.index_put(x, (0, slice(2)), 1.0).shape
-    (3, 4)
     """
     flat, static, arrays = read_index(x, index)
     written = as_node(values, x)

@@ -73,13 +73,6 @@ def scaled_dot_product_attention(
     Returns
     -------
     Node of shape (..., queries, outputs)
-
-    Examples
-    --------
-    >>> import actorgraph as ag
-    >>> x = ag.Graph().input("x", ("batch", "length", 8))
-    >>> ag.ops.scaled_dot_product_attention(x, x, x, is_causal=True).shape
-    (batch, length, 8)
     """
     keys, values = query.graph.lift(key), query.graph.lift(value)
     if min(query.ndim, keys.ndim) < 2:

@@ -48,12 +48,6 @@ def clip_by_norm(x: Node, max_norm: Any, axis: Any = None) -> Node:
     Returns
     -------
     Node of the shape and dtype of `x`
-
-    Examples
-    --------
-    >>> import actorgraph as ag
-    >>> ag.ops.clip_by_norm(ag.Graph().input("x", ("batch", 3)), 1.0, axis=1).shape
-    (batch, 3)
     """
     max_norm = _checked(max_norm, "clip_by_norm")
     return _shrunk(x, norm(x, 2, axis, keepdims=True), max_norm)
@@ -79,14 +73,6 @@ def clip_by_global_norm(nodes: Sequence[Node], max_norm: Any) -> tuple[list[Node
     -------
     list of Node, Node
         The scaled nodes, and the norm of all elements before.
-
-    Examples
-    --------
-    >>> import actorgraph as ag
-    >>> g = ag.Graph()
-    >>> clipped, total = ag.ops.clip_by_global_norm([g.input("a", (3,)), g.input("b", (2, 2))], 1.0)
-    >>> [node.shape for node in clipped], total.shape
-    ([(3,), (2, 2)], ())
     """
     max_norm = _checked(max_norm, "clip_by_global_norm")
     if not nodes:

@@ -98,12 +98,6 @@ def isclose(
         Share of `y`, and absolute distance, that are allowed.
     equal_nan : bool
         Whether NaN is close to NaN.
-
-    Examples
-    --------
-    >>> import actorgraph as ag
-    >>> ag.ops.isclose(ag.Graph().input("x", ("batch", 3)), 1.0).shape
-    (batch, 3)
     """
     attrs = {"rtol": float(rtol), "atol": float(atol), "equal_nan": bool(equal_nan)}
     return build(_ISCLOSE, x, y, **attrs)
@@ -135,13 +129,6 @@ def array_equal(x: Any, y: Any, equal_nan: bool = False) -> Node:
     x, y : node or array
     equal_nan : bool
         Whether NaN equals NaN.
-
-    Examples
-    --------
-    >>> import actorgraph as ag
-    >>> x = ag.Graph().input("x", ("batch", 3))
-    >>> ag.ops.array_equal(x, x[:1]).dtype
-    dtype('bool')
     """
     return build(_ARRAY_EQUAL, x, y, equal_nan=bool(equal_nan))
 
@@ -264,13 +251,6 @@ def ldexp(x: Any, y: Any) -> Node:
         Float, or of the dtype of `y`.
     y : node or array
         Integers, which have no gradient; or as in PyTorch floats or complex numbers, which have.
-
-    Examples
-    --------
-    >>> import actorgraph as ag
-    >>> import numpy as np
-    >>> ag.ops.ldexp(ag.Graph().input("x", (3,)), np.array([1, 2, 3])).shape
-    (3,)
     """
     x, y = lifted_pair(x, y, "ldexp")
     return _ldexp(x, y) if y.dtype.kind in "iu" else multiply(x, power(2.0, y))
@@ -288,12 +268,6 @@ def frexp(x: Node) -> tuple[Node, Node]:
     -------
     tuple of Node
         The mantissa, of a size from 0.5 to 1, and the exponent, int32, which has no gradient.
-
-    Examples
-    --------
-    >>> import actorgraph as ag
-    >>> ag.ops.frexp(ag.Graph().input("x", (3,)))[1].dtype
-    dtype('int32')
     """
     exponent = _exponent(x)
     return _ldexp(x, neg(exponent)), exponent

@@ -52,13 +52,6 @@ def full(graph: Any, shape: Any, fill_value: Any, dtype: Any = None) -> Node:
         Broadcasts to the shape; a node gets the gradient.
     dtype : dtype, optional
         Default: that of the value, where a Python float is float32.
-
-    Examples
-    --------
-    >>> import actorgraph as ag
-    >>> g = ag.Graph()
-    >>> ag.ops.full(g, ("batch", 2), 1.5).shape
-    (batch, 2)
     """
     home = _graph_of(graph, "full")
     dims = shape_from(shape)

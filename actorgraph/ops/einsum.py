@@ -52,14 +52,6 @@ def einsum(subscripts: str, *operands: Any, optimize: bool | str = True) -> Node
         True takes the order of opt_einsum where it is installed, and else goes from left to
         right, as False does; a str is a strategy of opt_einsum, such as ``"optimal"``.  The order
         changes the rounding.
-
-    Examples
-    --------
-    >>> import actorgraph as ag
-    >>> g = ag.Graph()
-    >>> x, y = g.input("x", ("batch", 3, 4), "float64"), g.input("y", (4, 3), "float64")
-    >>> ag.ops.einsum("bij,ji->b", x, y).shape
-    (batch,)
     """
     nodes = _lifted(operands)
     inputs, output = _parse(subscripts, nodes)

@@ -128,14 +128,6 @@ def embedding(index: Any, weight: Node, padding_idx: int | None = None) -> Node:
     Returns
     -------
     Node of shape (*index.shape, features)
-
-    Examples
-    --------
-    >>> import actorgraph as ag
-    >>> import numpy as np
-    >>> w = ag.Graph().parameter("w", np.zeros((100, 8), "float32"))
-    >>> ag.ops.embedding(np.array([[1, 2, 3]]), w).shape
-    (1, 3, 8)
     """
     padding = None if padding_idx is None else _entry(padding_idx, weight)
     return build(_ROWS, weight, index, padding=padding)

@@ -188,12 +188,6 @@ def fft(x: Node, n: Any = None, axis: int = -1, norm: str | None = None) -> Node
     Returns
     -------
     Node: complex
-
-    Examples
-    --------
-    >>> import actorgraph as ag
-    >>> ag.ops.fft(ag.Graph().input("x", ("batch", 8), "float32")).dtype
-    dtype('complex64')
     """
     return _transform(x, None if n is None else (n,), (axis,), norm, False, "fft")
 
@@ -221,12 +215,6 @@ def fftn(x: Node, s: Any = None, axes: Any = None, norm: str | None = None) -> N
     Returns
     -------
     Node: complex
-
-    Examples
-    --------
-    >>> import actorgraph as ag
-    >>> ag.ops.fftn(ag.Graph().input("x", (4, 8), "float64"), axes=(0, 1)).shape
-    (4, 8)
     """
     return _transform(x, s, axes, norm, False, "fftn")
 

@@ -75,12 +75,6 @@ def gather(x: Node, axis: int, index: Any) -> Node:
     ShapeError
         The ranks differ, the index is longer than `x` along another axis, or there is no such
         axis.
-
-    Examples
-    --------
-    >>> import actorgraph as ag
-    >>> ag.ops.gather(ag.Graph().input("x", (2, 3)), 1, [[2, 0], [1, 1]]).shape
-    (2, 2)
     """
     place = one_axis(axis, x.ndim, "gather")
     node = positions_of(x, index, "gather")
@@ -155,12 +149,6 @@ def gather_nd(x: Node, indices: Any) -> Node:
         The indices are not integers.
     ShapeError
         The last dim of the indices is not known, or is larger than the rank of `x`.
-
-    Examples
-    --------
-    >>> import actorgraph as ag
-    >>> ag.ops.gather_nd(ag.Graph().input("x", (2, 3, 4)), [[0, 1], [1, 2]]).shape
-    (2, 4)
     """
     node = positions_of(x, indices, "gather_nd")
     depth = node.dims[-1] if node.ndim else None

@@ -69,12 +69,6 @@ def inv(x: Node) -> Node:
     Returns
     -------
     Node of the shape and dtype of `x`
-
-    Examples
-    --------
-    >>> import actorgraph as ag
-    >>> ag.ops.inv(ag.Graph().input("x", ("batch", 3, 3), "float64")).shape
-    (batch, 3, 3)
     """
     return build(_INV, as_square(x, "inv"))
 
@@ -133,12 +127,6 @@ def det(x: Node) -> Node:
     Returns
     -------
     Node of shape (...)
-
-    Examples
-    --------
-    >>> import actorgraph as ag
-    >>> ag.ops.det(ag.Graph().input("x", ("batch", 3, 3), "float64")).shape
-    (batch,)
     """
     return build(_DET, as_square(x, "det"))
 
@@ -199,12 +187,6 @@ def slogdet(x: Node) -> SlogdetResult:
     -------
     SlogdetResult
         Nodes `sign`, of the dtype of `x`, and `logabsdet`, which is real; shape (...).
-
-    Examples
-    --------
-    >>> import actorgraph as ag
-    >>> ag.ops.slogdet(ag.Graph().input("x", (3, 3), "complex64")).logabsdet.dtype
-    dtype('float32')
     """
     both = build(_SLOGDET, as_square(x, "slogdet"))
     sign, logabs = getitem(both, (Ellipsis, 0)), getitem(both, (Ellipsis, 1))
@@ -260,14 +242,6 @@ def solve(a: Any, b: Any) -> Node:
     Returns
     -------
     Node of shape (..., n) where `b` is a vector, else (..., n, k)
-
-    Examples
-    --------
-    >>> import actorgraph as ag
-    >>> import numpy as np
-    >>> a = ag.Graph().input("a", ("batch", 3, 3), "float64")
-    >>> ag.ops.solve(a, np.ones(3)).shape
-    (batch, 3)
     """
     a, b = lifted_pair(a, b, "solve")
     as_square(a, "solve")
@@ -292,12 +266,6 @@ def matrix_power(x: Node, n: int) -> Node:
     Returns
     -------
     Node of the shape and dtype of `x`
-
-    Examples
-    --------
-    >>> import actorgraph as ag
-    >>> ag.ops.matrix_power(ag.Graph().input("x", (3, 3), "int64"), 5).shape
-    (3, 3)
     """
     if isinstance(n, bool) or not isinstance(n, (int, np.integer)):
         raise GraphTypeError(f"matrix_power takes an int as the power, got {n!r}")
@@ -391,12 +359,6 @@ def pinv(
     Returns
     -------
     Node of shape (..., n, m)
-
-    Examples
-    --------
-    >>> import actorgraph as ag
-    >>> ag.ops.pinv(ag.Graph().input("x", ("batch", 3), "float64")).shape
-    (3, batch)
     """
     x = as_matrices(x, "pinv")
     return build(_PINV, hermitian_part(x) if hermitian else x, **_tolerances(rtol, atol))
@@ -434,12 +396,6 @@ def matrix_rank(
     Returns
     -------
     Node: int64, shape (...)
-
-    Examples
-    --------
-    >>> import actorgraph as ag
-    >>> ag.ops.matrix_rank(ag.Graph().input("x", ("batch", 4, 3), "float64")).shape
-    (batch,)
     """
     x = as_matrices(x, "matrix_rank")
     return build(_RANK, hermitian_part(x) if hermitian else x, **_tolerances(rtol, atol))

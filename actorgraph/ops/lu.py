@@ -236,12 +236,6 @@ def lu(x: Node) -> LUResult:
     LUResult
         With k = min(m, n): the permutation `P` of shape (..., m, m), `L` of shape (..., m, k) with
         a diagonal of ones, and `U` of shape (..., k, n).
-
-    Examples
-    --------
-    >>> import actorgraph as ag
-    >>> ag.ops.lu(ag.Graph().input("x", ("batch", 4, 3), "float64")).L.shape
-    (batch, 4, 3)
     """
     factors, order = _decomposed(x, "lu")
     rows, columns = _sides(x)
@@ -265,12 +259,6 @@ def lu_factor(x: Node) -> LUFactorResult:
     LUFactorResult
         `LU` of the shape of `x`: U, and L below its diagonal; and `permutation`, int64, shape
         (..., m), where SciPy and PyTorch give the exchanges of which it is made.
-
-    Examples
-    --------
-    >>> import actorgraph as ag
-    >>> ag.ops.lu_factor(ag.Graph().input("x", (3, 3), "float64")).permutation.dtype
-    dtype('int64')
     """
     return LUFactorResult(*_decomposed(x, "lu_factor"))
 
@@ -294,13 +282,6 @@ def lu_solve(factors: LUFactorResult, b: Any, *, left: bool = True, adjoint: boo
     Returns
     -------
     Node of the shape of `b`, broadcast
-
-    Examples
-    --------
-    >>> import actorgraph as ag
-    >>> a = ag.Graph().input("a", (3, 3), "float64")
-    >>> ag.ops.lu_solve(ag.ops.lu_factor(a), a[0]).shape
-    (3,)
     """
     matrix, b = lifted_pair(factors[0], b, "lu_solve")
     columns = expand_dims(b, -1) if b.ndim == 1 else b if left else across(b)
@@ -348,13 +329,6 @@ def tensorsolve(a: Any, b: Any, axes: Sequence[int] | None = None) -> Node:
     Returns
     -------
     Node of shape ``a.shape[b.ndim:]``
-
-    Examples
-    --------
-    >>> import actorgraph as ag
-    >>> a = ag.Graph().input("a", (6, 2, 3), "float64")
-    >>> ag.ops.tensorsolve(a, a[:, 0, 0]).shape
-    (2, 3)
     """
     a, b = lifted_pair(a, b, "tensorsolve")
     if axes is not None:
@@ -378,12 +352,6 @@ def tensorinv(a: Node, ind: int = 2) -> Node:
     Returns
     -------
     Node of shape ``a.shape[ind:] + a.shape[:ind]``
-
-    Examples
-    --------
-    >>> import actorgraph as ag
-    >>> ag.ops.tensorinv(ag.Graph().input("a", (6, 2, 3), "float64"), ind=1).shape
-    (2, 3, 6)
     """
     if not 0 < ind <= a.ndim:
         raise ShapeError(f"tensorinv: ind has to be from 1 to {a.ndim}, got {ind!r}")
@@ -425,13 +393,6 @@ def lstsq(a: Any, b: Any, rcond: float | None = None) -> LstsqResult:
         m <= n; `rank`, int64, of shape (...); and `singular_values` of shape (..., min(m, n)).
         NumPy's residuals are empty, too, where a run finds a rank below n: a shape in a graph
         does not depend on values.
-
-    Examples
-    --------
-    >>> import actorgraph as ag
-    >>> a = ag.Graph().input("a", ("batch", 3), "float64")
-    >>> ag.ops.lstsq(a, a).solution.shape
-    (3, 3)
     """
     a, b = lifted_pair(a, b, "lstsq")
     columns = expand_dims(b, -1) if b.ndim == 1 else b

@@ -218,12 +218,6 @@ def layer_norm(
     Returns
     -------
     Node of the shape of `x`
-
-    Examples
-    --------
-    >>> import actorgraph as ag
-    >>> ag.ops.layer_norm(ag.Graph().input("x", ("batch", 8)), 8).shape
-    (batch, 8)
     """
     axes = _trailing(x, normalized_shape, "layer_norm")
     return _affine(_normalized(x, axes, eps), weight, bias)

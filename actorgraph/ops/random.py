@@ -370,12 +370,6 @@ def uniform(
     low, high : scalar or node
         Bounds; gradients flow to nodes (the draw is ``low + (high - low) * u``).
     dtype : float dtype
-
-    Examples
-    --------
-    >>> import actorgraph as ag
-    >>> ag.ops.uniform(ag.Graph(), (2, 3)).shape
-    (2, 3)
     """
     drawn = _unit(graph, shape, dtype)
     if not (isinstance(low, Node) or isinstance(high, Node)) and high - low == 1:

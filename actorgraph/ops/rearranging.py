@@ -61,12 +61,6 @@ def moveaxis(x: Node, source: Any, destination: Any) -> Node:
     Returns
     -------
     Node: a view
-
-    Examples
-    --------
-    >>> import actorgraph as ag
-    >>> ag.ops.moveaxis(ag.Graph().input("x", (2, 3, 4)), 0, -1).shape
-    (3, 4, 2)
     """
     places = []
     for axes in (source, destination):

@@ -285,12 +285,6 @@ def cummax(x: Node, axis: int = -1) -> tuple[Node, Node]:
     values, indices : Node
         The gradient of the values goes to the entries that they were; of equal entries to the
         last, as in PyTorch.  The int64 indices have none.
-
-    Examples
-    --------
-    >>> import actorgraph as ag
-    >>> ag.ops.cummax(ag.Graph().input("x", ("n", 3)), axis=0)[0].shape
-    (n, 3)
     """
     return _running("cummax", x, axis, largest=True)
 

@@ -212,13 +212,6 @@ def scatter_reduce(
         The dtypes differ, or the index is not of integers.
     ShapeError
         The shapes do not fit, or there is no such axis.
-
-    Examples
-    --------
-    >>> import actorgraph as ag
-    >>> x = ag.Graph().input("x", (2, 3))
-    >>> ag.ops.scatter_reduce(x, 1, [[0, 0], [2, 1]], 1.0, "amax", include_self=False).shape
-    (2, 3)
     """
     _check("scatter_reduce", reduce)
     values, arrays, static = along("scatter_reduce", x, axis, index, src)

@@ -261,13 +261,6 @@ def array(values: Any, dtype: Any = None) -> Node:
         node.
     dtype : dtype, optional
         Default: that of the nodes.
-
-    Examples
-    --------
-    >>> import actorgraph as ag
-    >>> x = ag.Graph().input("x", (2,))
-    >>> ag.ops.array([[x[0], 1], [0, x[1]]]).shape
-    (2, 2)
     """
     home = _first_node(values)
     if home is None:

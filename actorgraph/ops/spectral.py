@@ -114,12 +114,6 @@ def eigh(x: Node, UPLO: str | None = None) -> EighResult:
     -------
     EighResult
         `eigenvalues`, real, shape (..., n), ascending; `eigenvectors`, shape (..., n, n).
-
-    Examples
-    --------
-    >>> import actorgraph as ag
-    >>> ag.ops.eigh(ag.Graph().input("x", ("batch", 3, 3), "float64")).eigenvalues.shape
-    (batch, 3)
     """
     both = build(_EIGH, one_triangle(as_square(x, "eigh"), UPLO, "eigh"))
     return EighResult(real_like(_first_row(both)), read_rows(both, 1, None))
@@ -160,12 +154,6 @@ def eigvalsh(x: Node, UPLO: str | None = None) -> Node:
     Returns
     -------
     Node: real, shape (..., n), ascending
-
-    Examples
-    --------
-    >>> import actorgraph as ag
-    >>> ag.ops.eigvalsh(ag.Graph().input("x", (3, 3), "complex128")).dtype
-    dtype('float64')
     """
     return real_like(build(_EIGVALSH, one_triangle(as_square(x, "eigvalsh"), UPLO, "eigvalsh")))
 
@@ -281,12 +269,6 @@ def svd(x: Node, full_matrices: bool = False) -> SVDResult:
     SVDResult
         With k = min(m, n): `U` of shape (..., m, k), `S`, real, shape (..., k), descending, and
         `Vh` of shape (..., k, n); of full matrices (..., m, m) and (..., n, n).
-
-    Examples
-    --------
-    >>> import actorgraph as ag
-    >>> ag.ops.svd(ag.Graph().input("x", (4, 3), "float64")).Vh.shape
-    (3, 3)
     """
     as_matrices(x, "svd")
     known(x, -1, "svd"), known(x, -2, "svd")
@@ -334,12 +316,6 @@ def svdvals(x: Node) -> Node:
     Returns
     -------
     Node: real, shape (..., min(m, n)), descending
-
-    Examples
-    --------
-    >>> import actorgraph as ag
-    >>> ag.ops.svdvals(ag.Graph().input("x", (4, 3), "float64")).shape
-    (3,)
     """
     as_matrices(x, "svdvals")
     known(x, -1, "svdvals"), known(x, -2, "svdvals")
@@ -464,12 +440,6 @@ def eig(x: Node) -> EigResult:
     EigResult
         `eigenvalues`, shape (..., n), in LAPACK's order; `eigenvectors`, shape (..., n, n), of
         length 1, with a largest entry that is real.
-
-    Examples
-    --------
-    >>> import actorgraph as ag
-    >>> ag.ops.eig(ag.Graph().input("x", (3, 3), "float64")).eigenvalues.dtype
-    dtype('complex128')
     """
     return EigResult(*_parts(build(_EIG, as_square(x, "eig"), dtype=_complex_name(x))))
 
@@ -489,11 +459,5 @@ def eigvals(x: Node) -> Node:
     Returns
     -------
     Node: complex, shape (..., n), in LAPACK's order
-
-    Examples
-    --------
-    >>> import actorgraph as ag
-    >>> ag.ops.eigvals(ag.Graph().input("x", ("batch", 3, 3), "float32")).shape
-    (batch, 3)
     """
     return build(_EIGVALS, as_square(x, "eigvals"), dtype=_complex_name(x))

@@ -281,12 +281,6 @@ def norm(x: Node, p: float = 2, axis: Any = None, keepdims: bool = False) -> Nod
     axis : int, tuple of int, or None for all
     keepdims : bool
         Keep the axes as dims of size 1.
-
-    Examples
-    --------
-    >>> import actorgraph as ag
-    >>> ag.ops.norm(ag.Graph().input("x", ("batch", 3), "float32"), axis=1).shape
-    (batch,)
     """
     if isinstance(p, (str, bool)) or not isinstance(p, (int, float, np.number)) or p != p:
         raise GraphError(f"norm: p is a number such as 1, 2 or inf, got {p!r}")
@@ -535,12 +529,6 @@ def quantile(
     Returns
     -------
     Node: of several `q` the first dim counts them
-
-    Examples
-    --------
-    >>> import actorgraph as ag
-    >>> ag.ops.quantile(ag.Graph().input("x", ("batch", 3)), [0.25, 0.75], axis=0).shape
-    (2, 3)
     """
     return _quantile("quantile", x, q, axis, method, keepdims)
 
