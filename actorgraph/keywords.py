@@ -117,7 +117,7 @@ def refusal(
     known = {key: one for key, one in known.items() if one.kind not in _ANY and key != "self"}
     told = advice(name, known, given)
     if told is None:
-        got = [shown(one, 40) for one in args if type(one).__name__ != name]
+        got = [shown(one, 40) for one in args["self" in signature(function).parameters :]]
         got += [f"{key}=..." for key in given]
         takes = [f"{key}=" if one.kind is one.KEYWORD_ONLY else key for key, one in known.items()]
         told = _error(f"{name}() got {', '.join(got) or 'nothing'}; it takes {', '.join(takes)}")

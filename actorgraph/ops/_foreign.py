@@ -105,6 +105,10 @@ _CALLS.update({
         "(x, v, w, g.buffer('mean', ag.nn.init.zeros(3)), g.buffer('var', ag.nn.init.ones(3)), "
         "training=True)",
     "multilabel_margin_loss": "(x, i[None] + t[:, None])",
+    "cross_entropy": "(x, t, label_smoothing=0.1)", "round": "(x, 2)", "cumsum": "(x, axis=0)",
+    "cumprod": "(x, axis=1)", "grid_sample": "(b, ag.ops.affine_grid(k[:1], (1, 1, 4, 4)))",
+    "flatten": "(b, 1)", "split": "(x, [1, 2], axis=1)", "sort": "(x, descending=True)",
+    "var": "(x, axis=0, ddof=1)", "std": "(x, axis=0, keepdims=True)",
     "index_put": "(x, (0, slice(2)), 1.0)",
     "scaled_dot_product_attention": "(a, a, a, is_causal=True)",
     "clip_by_norm": "(x, 1.0, axis=1)", "clip_by_global_norm": "([x, v], 1.0)", "ldexp": "(x, i)",

@@ -473,14 +473,6 @@ def cross_entropy(
     Returns
     -------
     Node: a scalar, or of the shape of `logits` without the classes; the dtype of `logits`
-
-    Examples
-    --------
-    >>> import actorgraph as ag
-    >>> g = ag.Graph()
-    >>> z, t = g.input("z", ("batch", 10)), g.input("t", ("batch",), "int64")
-    >>> ag.ops.cross_entropy(z, t, label_smoothing=0.1).shape
-    ()
     """
     _check_options(reduction, weight, "cross_entropy")
     if not 0 <= label_smoothing <= 1:

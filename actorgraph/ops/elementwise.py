@@ -139,12 +139,6 @@ def round(x: Any, decimals: int = 0) -> Node:
     Type ``x[*s] -> x[*s]``; of integers only the digits that stand are rounded.  Piecewise
     constant: its gradient is zero.  With decimals the value is ``rint(x * 10**decimals) /
     10**decimals``, as in NumPy.
-
-    Examples
-    --------
-    >>> import actorgraph as ag
-    >>> ag.ops.round(ag.Graph().input("x", (3,)))
-    <round_1: float32[3]>
     """
     if isinstance(x, Node) and x.dtype.kind in "iu" and decimals >= 0:
         return x

@@ -211,12 +211,6 @@ def cumsum(x: Node, axis: int | None = None) -> Node:
     x : node
     axis : int, optional
         Default: of the flattened array.
-
-    Examples
-    --------
-    >>> import actorgraph as ag
-    >>> ag.ops.cumsum(ag.Graph().input("x", ("batch", 3)), axis=0)
-    <cumsum_1: float32[batch, 3]>
     """
     return _run(_CUMSUM, x, axis)
 
@@ -234,12 +228,6 @@ def cumprod(x: Node, axis: int | None = None) -> Node:
     x : node
     axis : int, optional
         Default: of the flattened array.
-
-    Examples
-    --------
-    >>> import actorgraph as ag
-    >>> ag.ops.cumprod(ag.Graph().input("x", (2, 3)))
-    <cumprod_2: float32[6]>
     """
     return _run(_CUMPROD, x, axis)
 

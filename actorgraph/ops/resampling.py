@@ -313,14 +313,6 @@ def grid_sample(
     Returns
     -------
     Node of shape (batch, channels, rows, columns), or with planes before the rows
-
-    Examples
-    --------
-    >>> import actorgraph as ag
-    >>> g = ag.Graph()
-    >>> x, theta = g.input("x", ("batch", 3, 8, 8)), g.input("theta", ("batch", 2, 3))
-    >>> ag.ops.grid_sample(x, ag.ops.affine_grid(theta, (1, 3, 4, 4))).shape
-    (batch, 3, 4, 4)
     """
     grid, axes = x.graph.lift(grid), x.ndim - 2
     modes = ("bilinear", "nearest", "bicubic")[: 3 if axes == 2 else 2]

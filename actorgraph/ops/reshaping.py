@@ -162,12 +162,6 @@ def flatten(x: Node, start_axis: int = 0, end_axis: int = -1) -> Node:
     Returns
     -------
     Node: a view where NumPy gives one; the node itself for a single axis
-
-    Examples
-    --------
-    >>> import actorgraph as ag
-    >>> ag.ops.flatten(ag.Graph().input("x", ("batch", 3, 4)), 1).shape
-    (batch, 12)
     """
     if not x.ndim:
         return reshape(x, (1,))

@@ -396,12 +396,6 @@ def split(x: Node, parts: Any, axis: int = 0) -> list[Node]:
     -------
     list of Node
         Views.
-
-    Examples
-    --------
-    >>> import actorgraph as ag
-    >>> [part.shape for part in ag.ops.split(ag.Graph().input("x", ("batch", 6)), [1, 5], axis=1)]
-    [(batch, 1), (batch, 5)]
     """
     place = one_axis(axis, x.ndim, "split")
     if isinstance(parts, (int, np.integer)) and not isinstance(parts, bool):

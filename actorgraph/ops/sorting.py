@@ -121,12 +121,6 @@ def sort(x: Node, axis: int | None = -1, descending: bool = False) -> Node:
         `x` is bool or complex.
     ShapeError
         There is no such axis.
-
-    Examples
-    --------
-    >>> import actorgraph as ag
-    >>> ag.ops.sort(ag.Graph().input("x", ("n",)), descending=True)
-    <sort_1: float32[n]>
     """
     if axis is None:
         x, axis = ravel(x), 0

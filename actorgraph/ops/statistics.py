@@ -131,12 +131,6 @@ def var(x: Node, axis: Any = None, keepdims: bool = False, *, ddof: int = 0) -> 
         Keep the axes as dims of size 1.
     ddof : int
         Degrees of freedom to subtract; 0 as in NumPy, where PyTorch takes 1.
-
-    Examples
-    --------
-    >>> import actorgraph as ag
-    >>> ag.ops.var(ag.Graph().input("x", ("batch", 3)), axis=0, ddof=1)
-    <var_1: float32[3]>
     """
     if is_complex(x):
         return _spread_of(_VAR, real(x), axis, keepdims, ddof) + _spread_of(
@@ -160,12 +154,6 @@ def std(x: Node, axis: Any = None, keepdims: bool = False, *, ddof: int = 0) -> 
         Keep the axes as dims of size 1.
     ddof : int
         Degrees of freedom to subtract; 0 as in NumPy, where PyTorch takes 1.
-
-    Examples
-    --------
-    >>> import actorgraph as ag
-    >>> ag.ops.std(ag.Graph().input("x", ("batch", 3)), axis=0, keepdims=True)
-    <std_1: float32[1, 3]>
     """
     if is_complex(x):
         parts = [_spread_of(_STD, part, axis, keepdims, ddof) for part in (real(x), imag(x))]
