@@ -7,7 +7,7 @@ from contextlib import suppress
 from math import inf
 from numbers import Integral, Real
 from operator import index
-from typing import Any
+from typing import Any, TypeVar
 
 from actorgraph.errors import GraphTypeError, shown
 
@@ -22,6 +22,7 @@ NATIVE = "ACTORGRAPH_NATIVE"
 MOST = 1_000_000
 """What is counted is at most this: memory is taken for each."""
 
+_S = TypeVar("_S", bound=str)
 _LAST = (1 << 63) - 1
 _COUNTED = ("epochs", "every", "every_steps", "max_bytes", "steps")  # nothing is taken for each
 _MOST = {**dict.fromkeys(_COUNTED, _LAST), "workers": 1 << 16}
@@ -65,7 +66,7 @@ def seconds(what: str, value: Any) -> float:
     raise ValueError(f"{what} is a number of seconds of at least 0, got {shown(value)}")
 
 
-def choice(what: str, value: str, known: tuple[str, ...]) -> str:
+def choice(what: str, value: _S, known: tuple[str, ...]) -> _S:
     """Return one of the known words, or raise `ValueError`."""
     if not isinstance(value, str) or value not in known:
         raise ValueError(f"{what} must be one of {', '.join(map(repr, known))}, got {shown(value)}")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import cached_property
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Literal, Never
+from typing import TYPE_CHECKING, Any, Literal, Never, TypeAlias, get_args
 from weakref import WeakSet
 
 import numpy as np
@@ -54,7 +54,8 @@ INLINE_SIZE = 4096
 
 _FORWARD = Mode()
 _NORMAL = 0  # the priority of most runs
-_FUSE = ("none", "auto", "all")
+Fuse: TypeAlias = Literal["none", "auto", "all"]
+_FUSE = get_args(Fuse)
 _WATCH = ("nan", "inf")
 
 
@@ -144,10 +145,10 @@ class Machine(Lifetime):
         *,
         wrt: Any = None,
         workers: int | None = None,
-        fuse: str | Cut = "auto",
+        fuse: Fuse | Cut = "auto",
         exact: bool = True,
-        jit: bool | str = False,
-        native: bool | str | None = None,
+        jit: bool | Literal["wait"] = False,
+        native: bool | Literal["wait"] | None = None,
         passes: Any = None,
         seed: int = 0,
         max_in_flight: int = 8,
@@ -182,7 +183,7 @@ class Machine(Lifetime):
         chosen = parameters if wrt is None else as_nodes(wrt, self.graph)
         check_differentiable(chosen, "wrt")
         self.wrt: tuple[Node, ...] = tuple(self.graph.lift(node) for node in chosen)
-        self.fuse: str | Cut = fuse if callable(fuse) else choice("fuse", fuse, _FUSE)
+        self.fuse: Fuse | Cut = fuse if callable(fuse) else choice("fuse", fuse, _FUSE)
         self.watch = choices("watch", watch, _WATCH)
         self.exact = flag("exact", exact)
         self.passes = allowed(passes, self.exact)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from actorgraph.errors import ScheduleError
 from actorgraph.graph import Node, topological_order
@@ -16,7 +17,7 @@ __all__ = ["devices_of", "placed_stages", "scheduled"]
 
 
 def scheduled(
-    given: str | Schedule,
+    given: Any,
     nodes: Sequence[Node],
     *,
     stages: int | None,

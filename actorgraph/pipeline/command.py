@@ -18,7 +18,7 @@ __all__ = ["run"]
 
 def run(
     target: str,
-    schedules: Sequence[str | Schedule],
+    schedules: Sequence[Any],
     *,
     stages: int | None,
     microbatches: int,

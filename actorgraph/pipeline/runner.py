@@ -22,6 +22,7 @@ from actorgraph.pipeline.devices import Stages
 from actorgraph.pipeline.staged import StagedPlan
 from actorgraph.schedules.actions import Schedule
 from actorgraph.schedules.model import Setting
+from actorgraph.schedules.orders import Name
 from actorgraph.schedules.simulation import Simulation, simulate
 
 __all__ = ["Pipeline"]
@@ -126,7 +127,7 @@ class Pipeline(Machine):
         wrt: Any = None,
         *,
         stages: int | Literal["auto"] | None = None,
-        schedule: str | Schedule = "1f1b",
+        schedule: Name | Literal["auto", "dynamic"] | Schedule = "1f1b",
         microbatches: int | Literal["auto"] | None = None,
         split: str = "batch",
         reduce: Reduce | None = None,
@@ -139,7 +140,7 @@ class Pipeline(Machine):
         seed: int = 0,
         training: bool = True,
         exact: bool = True,
-        jit: bool | str = False,
+        jit: bool | Literal["wait"] = False,
         passes: Any = None,
         watch: Iterable[str] = (),
         devices: Iterable[str | Device] = ("cpu",),

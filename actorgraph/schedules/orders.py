@@ -15,13 +15,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Literal, NamedTuple, TypeAlias
 
 from actorgraph.errors import ScheduleError, near_names, shown
 from actorgraph.schedules.actions import Action, Schedule
 from actorgraph.schedules.model import at_least, check_size
 
-__all__ = ["ORDERS", "Order", "SCHEDULES", "schedule"]
+__all__ = ["Name", "ORDERS", "Order", "SCHEDULES", "schedule"]
+
+
+Name: TypeAlias = Literal[
+    "gpipe", "1f1b", "interleaved", "looped_bfs", "zb-h1", "zb-h2", "zb-v", "dualpipe-v"
+]
 
 
 class _Size(NamedTuple):
@@ -35,7 +40,7 @@ class _Size(NamedTuple):
 
 
 def schedule(
-    name: str,
+    name: Name,
     *,
     stages: int,
     microbatches: int,

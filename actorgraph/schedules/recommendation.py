@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Unpack
+from typing import Any, Unpack
 
 from actorgraph.errors import ScheduleError
 from actorgraph.schedules.actions import Schedule
@@ -83,7 +83,7 @@ def recommend(
     """
     p = at_least("stages", stages, 1)
     limits = None if memory is None else per_device("memory", memory, p)
-    names = list(ORDERS) if schedules is None else listed("schedules", schedules)
+    names: list[Any] = list(ORDERS) if schedules is None else listed("schedules", schedules)
     chunks = [at_least("chunks", v, 1) for v in listed("chunks", chunks)]
     if not names:
         raise ScheduleError("schedules are none; name some, or leave it out for all")

@@ -22,6 +22,7 @@ from actorgraph.errors import ScheduleError
 from actorgraph.schedules.actions import Numbering, Schedule, Step
 from actorgraph.schedules.grids import Bar, draw
 from actorgraph.schedules.model import Amount, Costs, Model, PerDevice, PerLink, per_device, plain
+from actorgraph.schedules.orders import Name
 from actorgraph.schedules.orders import schedule as named
 
 __all__ = ["Links", "Simulation", "Timed", "cells_for", "simulate"]
@@ -181,7 +182,7 @@ def cells_for(rows: list[list[Bar]], makespan: float, width: int | None) -> floa
 
 
 def simulate(
-    schedule: str | Schedule,
+    schedule: Name | Schedule,
     *,
     costs: Costs,
     stages: int | None = None,

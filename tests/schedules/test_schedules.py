@@ -1,10 +1,12 @@
 """Schedules as data: complete, executable, drawn, saved, loaded, and refused where they are not."""
 
+from typing import get_args
+
 import pytest
 
 from actorgraph.errors import ScheduleError
 from actorgraph.pipeline import SCHEDULES, Action, Schedule, load, schedule, simulate
-from actorgraph.schedules.orders import ORDERS
+from actorgraph.schedules.orders import ORDERS, Name
 from tests._each import each
 
 every_name = pytest.mark.parametrize("name", SCHEDULES)
@@ -245,3 +247,7 @@ def test_the_extra_warmup_that_refusals_name_fits_any_number_of_chunks(p):
     for v in (1, 2, 3):
         made = schedule("zb-h1", stages=p, microbatches=6 * p, chunks=v, extra_warmup=p - 1)
         assert made.microbatches == 6 * p
+
+
+def test_the_names_that_an_editor_offers_are_those_of_the_schedules():
+    assert get_args(Name) == tuple(SCHEDULES)
