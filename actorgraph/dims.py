@@ -10,16 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TypeAlias, TypeVar, Union
+from typing import NoReturn, TypeAlias, TypeVar, Union
 
 import numpy as np
 
-from actorgraph.errors import ShapeError, shown
+from actorgraph.errors import GraphTypeError, ShapeError, shown
 
 __all__ = [
     "Checks",
     "Dim",
     "Shape",
+    "Size",
     "UNKNOWN",
     "UnboundDim",
     "bind_dims",
@@ -74,6 +75,19 @@ class _Call:
         return f"{self.function}({', '.join(map(str, self.args))})"
 
 
+def _no_call(size: object) -> NoReturn:
+    raise GraphTypeError(
+        f"node.size is a number, as in NumPy, here {size}; "
+        "what PyTorch's size() gives is node.shape"
+    )
+
+
+class Size(int):
+    """The number of a node's entries, which says so where it is called as in PyTorch."""
+
+    __call__ = _no_call
+
+
 class Dim:
     """An integer expression of symbols, normalised as a polynomial.
 
@@ -99,6 +113,7 @@ class Dim:
         return self._text
 
     __repr__ = __str__
+    __call__ = _no_call
 
     def __hash__(self) -> int:
         return self._hash

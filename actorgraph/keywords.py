@@ -31,6 +31,7 @@ _WORDS = {
     "num_workers": ("workers",), "n_jobs": ("workers",), "threads": ("workers",),
     "num_threads": ("workers",), "max_workers": ("workers",), "optimizer": ("solver",),
     "criterion": ("loss",), "loss_fn": ("loss",), "num_epochs": ("epochs",),
+    "weight": ("scale",), "running_mean": ("mean",), "running_var": ("var",),
     "units": ("out_features",), "filters": ("out_channels",), "strides": ("stride",),
     "dilation_rate": ("dilation",), "use_bias": ("bias",), "rate": ("p",), "inputs": ("feeds",),
     "feed_dict": ("feeds",), "grad": ("backward",), "chunks": ("microbatches",),

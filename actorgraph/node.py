@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self, final
 import numpy as np
 
 from actorgraph.devices import Device, Placement, placement
+from actorgraph.dims import Size
 from actorgraph.errors import GraphError, GraphTypeError, near_names, printable, shown
 from actorgraph.op import LEAVES, REGISTRY, Op
 from actorgraph.options import several
@@ -186,7 +187,8 @@ class Node:
     @property
     def size(self) -> int | Dim | None:
         """Number of entries: int, symbolic `Dim`, or None where only a run knows."""
-        return public_shape((size_of(self.dims),))[0]
+        (found,) = public_shape((size_of(self.dims),))
+        return Size(found) if isinstance(found, int) else found
 
     @property
     def is_leaf(self) -> bool:

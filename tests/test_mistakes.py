@@ -66,6 +66,10 @@ x.max(dim=0) | dim= | max() has no | axis=
 ag.ops.relu(x, inplace=True) | inplace= | relu() has no | immutable
 ag.ops.softmax(input=x, axis=1) | input= | softmax() has no | x=
 x.value | 'value' | a node has no | run[node].value
+x.size() | 3*batch | is a number | node.shape
+W.size() | 15 | is a number | node.shape
+ag.ops.batch_norm(x, W, W) | <W | it takes x, scale= | bias=
+ag.ops.batch_norm(x, weight=W) | weight= | batch_norm() has no | scale= here
 x.softmax() | 'softmax' | a node has no | ag.ops.softmax
 x.grad | 'grad' | a node has no | run[node].grad
 x.item() | 'item' | a node has no | float(run[node].value)

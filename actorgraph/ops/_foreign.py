@@ -11,7 +11,7 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 from actorgraph.errors import GraphTypeError, ShapeError
-from actorgraph.keywords import advice
+from actorgraph.keywords import advice, refusal
 
 __all__ = ["example_in", "install", "translating", "with_example"]
 
@@ -157,7 +157,7 @@ def translating(function: Function) -> Function:
         try:
             return function(*args, **given)
         except wrong as error:
-            instead = told(function, given, error)
+            instead = told(function, args, given, error)
             if instead is error:
                 raise
             raise instead from None
@@ -182,9 +182,13 @@ def install(families: Iterable[ModuleType]) -> None:
         setattr(sys.modules[function.__module__], function.__name__, one)
 
 
-def _told(function: Function, given: Mapping[str, Any], error: Exception) -> Exception:
+def _told(
+    function: Function, args: tuple[Any, ...], given: Mapping[str, Any], error: Exception
+) -> Exception:
     """Return what to raise: an error that begins with the name that the user wrote."""
     if not isinstance(error, (GraphTypeError, ShapeError)):
+        if error.__traceback__ is not None and error.__traceback__.tb_next is None:
+            return refusal(function, args, given)
         known = signature(function).parameters
         any_name = any(one.kind is one.VAR_KEYWORD for one in known.values())
         return (None if any_name else advice(function.__name__, known, given)) or error
