@@ -46,87 +46,73 @@ _LIKE = {
         greater_equal heaviside hinge hinge_embedding_loss hinge_loss huber huber_loss hypot isin
         kl_div l1 l1_loss less less_equal linear logaddexp logaddexp2 maximum minimum mod mse
         mse_loss multilabel_soft_margin_loss multiply nextafter not_equal outer pairwise_distance
-        poisson_nll_loss power smooth_l1 smooth_l1_loss soft_margin_loss subtract xlog1py xlogy""",
-    "(i)": "bincount bitwise_count bitwise_not",
-    "(i, j)": "bitwise_and bitwise_or bitwise_xor gcd lcm left_shift right_shift",
-    "(p, q)": "logical_and logical_or logical_xor", "(p)": "logical_not",
-    "(x, t)": "multi_margin_loss nll nll_loss pick pick_neg_log_sigmoid pick_neg_log_softmax "
-              "pick_softmax",
-    "(v, w)": "convolve dot searchsorted", "([v, w])": "cartesian_prod concatenate stack",
-    "(a, 2)": "adaptive_avg_pool1d adaptive_max_pool1d avg_pool1d channel_shuffle group_norm",
-    "(b, 2)": "adaptive_avg_pool2d adaptive_max_pool2d avg_pool2d im2col pixel_unshuffle unfold "
-              "local_response_norm",
-    "(d, 2)": "adaptive_avg_pool3d adaptive_max_pool3d avg_pool3d",
-    "(a)": "dropout1d global_avg_pool global_max_pool instance_norm", "(b)": "dropout2d",
-    "(d)": "dropout3d", "(a, k)": "conv_transpose1d", "(b, s)": "conv_transpose2d",
-    "(d, u)": "conv_transpose3d", "(a, 2, 2)": "lp_pool1d", "(b, 2, 2)": "lp_pool2d",
-    "(d, 2, 2)": "lp_pool3d", "(g, (2, 3))": "normal ones truncated_normal zeros bernoulli",
-    "(g, 0.0, 1.0)": "linspace logspace", "(x, 1, i, m[:2])": "index_add index_copy",
-    "(x, y, z)": "gaussian_nll_loss lerp triplet triplet_margin_loss "
-                 "triplet_margin_with_distance_loss",
-    "(x, y, t)": "cosine_embedding_loss", "(v, w, v)": "margin_ranking_loss",
-    "(x, 1, i[None], y)": "scatter scatter_add",
+        poisson_nll_loss power smooth_l1 smooth_l1_loss soft_margin_loss subtract xlog1py xlogy
+        block_diag slice_scatter""",
+    "(x, t)": """multi_margin_loss nll nll_loss pick pick_neg_log_sigmoid pick_neg_log_softmax
+        pick_softmax""",
+    "(b, 2)": """adaptive_avg_pool2d adaptive_max_pool2d avg_pool2d im2col pixel_unshuffle unfold
+        local_response_norm""",
+    "(x, y, z)": """gaussian_nll_loss lerp triplet triplet_margin_loss
+        triplet_margin_with_distance_loss""",
     "(m)": """inv det slogdet pinv matrix_rank cholesky cond matrix_exp eigh eigvalsh eig eigvals
         svd svdvals qr lu lu_factor trace diag_embed diagflat""",
+    "(a, 2)": "adaptive_avg_pool1d adaptive_max_pool1d avg_pool1d channel_shuffle group_norm",
+    "(i, j)": "bitwise_and bitwise_or bitwise_xor gcd lcm left_shift right_shift",
+    "(g, (2, 3))": "normal ones truncated_normal zeros bernoulli uniform", "(a, 2, 2)": "lp_pool1d",
+    "(a)": "dropout1d global_avg_pool global_max_pool instance_norm", "(a, k)": "conv_transpose1d",
+    "(d, 2)": "adaptive_avg_pool3d adaptive_max_pool3d avg_pool3d", "(x, 0)": "expand_dims getitem",
+    "(p, q)": "logical_and logical_or logical_xor", "(v, w)": "convolve dot searchsorted meshgrid",
+    "([v, w])": "cartesian_prod concatenate stack", "(x, 2)": "kthvalue topk round multigammaln",
+    "(i)": "bincount bitwise_count bitwise_not", "(x, 1, i[None], y)": "scatter scatter_add",
+    "(m, v)": "householder_product solve lstsq", "(x, 1, i, m[:2])": "index_add index_copy",
+    "(x, 50)": "nanpercentile percentile", "(g, 0.0, 1.0)": "linspace logspace", "(b)": "dropout2d",
+    "(x, y, t)": "cosine_embedding_loss", "(v, w, v)": "margin_ranking_loss", "(p)": "logical_not",
+    "(x, v)": "digitize matvec cross", "(x, 3)": "rms_norm layer_norm", "(x, 0, 1)": "swapaxes at",
+    "(x, axis=0)": "cumsum cummax", "(b, s)": "conv_transpose2d", "(d, u)": "conv_transpose3d",
+    "(m, 1)": "diagonal triu", "(b, 2, 2)": "lp_pool2d", "(d, 2, 2)": "lp_pool3d",
+    "(x, i)": "take ldexp", "(d)": "dropout3d",
 }  # fmt: skip
 
 _CALLS = {name: call for call, names in _LIKE.items() for name in names.split()}
 _CALLS.update({
-    "affine_grid": "(k[:, :, :], (2, 1, 4, 4))", "astype": "(x, 'float64')",
-    "binomial": "(g, (2, 3), 10, 0.5)", "block_diag": "(x, y)",
-    "broadcast_to": "(v, (2, 3))", "clip": "(x, 0.0, 1.0)",
-    "digitize": "(x, v)", "embedding_bag": "(i[None], x)", "expand_dims": "(x, 0)", "eye": "(g, 3)",
-    "full_like": "(x, 2.0)", "getitem": "(x, 0)", "glu": "(c)", "index_fill": "(x, 1, i, 0.0)",
-    "index_reduce": "(x, 1, i, y, 'prod')", "index_select": "(x, 1, i)", "interp": "(x, v, w)",
-    "kthvalue": "(x, 2)", "masked_fill": "(v, p, 0.0)", "masked_scatter": "(v, p, w)",
-    "masked_select": "(v, p)", "matmul": "(x, m)", "matvec": "(x, v)", "meshgrid": "(v, w)",
-    "nanpercentile": "(x, 50)", "nanquantile": "(x, 0.5)", "narrow": "(x, 1, 0, 2)",
-    "one_hot": "(i, 4)", "percentile": "(x, 50)", "permute": "(x, (1, 0))",
-    "pixel_shuffle": "(ag.ops.concatenate([b, b], axis=1), 2)", "polygamma": "(1, x)",
-    "prelu": "(x, 0.1)", "put": "(x, i, v)", "renorm": "(x, 2, 0, 1.0)", "reshape": "(x, (3, 2))",
-    "roll": "(x, 1)", "select_scatter": "(x, v, 0, 1)", "slice_scatter": "(x, y)",
-    "swapaxes": "(x, 0, 1)", "take": "(x, i)", "take_along_axis": "(v, i)",
-    "threshold": "(x, 0.1, 0.0)", "tile": "(x, (2, 1))", "topk": "(x, 2)", "vecmat": "(v, m)",
-    "where": "(p, v, w)", "bilinear": "(x, y, u[:, :, :, 0, 0][:, :1, :])",
-    "at": "(x, 0, 1)", "bucketize": "(x, boundaries=v)", "rms_norm": "(x, 3)",
-    "col2im": "(ag.ops.im2col(b, 2), (8, 8), 2)", "fold": "(ag.ops.unfold(b, 2), (8, 8), 2)",
-    "max_unpool1d": "(*ag.ops.max_pool1d(a, 2, return_indices=True), 2)",
-    "max_unpool2d": "(*ag.ops.max_pool2d(b, 2, return_indices=True), 2)",
-    "max_unpool3d": "(*ag.ops.max_pool3d(d, 2, return_indices=True), 2)",
-    "rnn_cell": "(x, y, m, m)", "linear_cross_entropy": "(x, m, t)",
-    "gru_cell": "(x, y, g.input('w_ih', (9, 3)), g.input('w_hh', (9, 3)))",
-    "lstm_cell": "(x, (y, z), g.input('w_ih', (12, 3)), g.input('w_hh', (12, 3)))",
-    "rnn": "(x[None], None, m, m)",
-    "gru": "(x[None], None, g.input('w_ih', (9, 3)), g.input('w_hh', (9, 3)))",
-    "lstm": "(x[None], None, g.input('w_ih', (12, 3)), g.input('w_hh', (12, 3)))",
-    "segment_reduce": "(v, 'sum', lengths=t)",
-    "yolo_decode": "(g.input('head', (1, 14, 8, 8)), [(10, 13), (16, 30)], 416, 2)",
+    "yolo_decode": "(g.input('head', (1, 14, 8, 8)), [(10, 13), (16, 30)], 416, 2)", "glu": "(c)",
+    "lstm_cell": "(x, (y, z), g.input('w_ih', (12, 3)), g.input('w_hh', (12, 3)))", "eye": "(g, 3)",
+    "lstm": "(x[None], None, g.input('w_ih', (12, 3)), g.input('w_hh', (12, 3)))", "roll": "(x, 1)",
+    "scatter_reduce": "(x, 1, [[0, 0], [2, 1]], 1.0, 'amax', include_self=False)", "diag": "(v, 1)",
+    "gru": "(x[None], None, g.input('w_ih', (9, 3)), g.input('w_hh', (9, 3)))", "one_hot": "(i, 4)",
+    "gru_cell": "(x, y, g.input('w_ih', (9, 3)), g.input('w_hh', (9, 3)))", "clip": "(x, 0.0, 1.0)",
+    "max_unpool1d": "(*ag.ops.max_pool1d(a, 2, return_indices=True), 2)", "masked_select": "(v, p)",
+    "max_unpool2d": "(*ag.ops.max_pool2d(b, 2, return_indices=True), 2)", "nanquantile": "(x, 0.5)",
+    "max_unpool3d": "(*ag.ops.max_pool3d(d, 2, return_indices=True), 2)", "narrow": "(x, 1, 0, 2)",
+    "tensorsolve": "(g.input('e', (6, 2, 3)), g.input('f', (6,)))", "embedding_bag": "(i[None], x)",
+    "grid_sample": "(b, ag.ops.affine_grid(k[:1], (1, 1, 4, 4)))", "select_scatter": "(x, v, 0, 1)",
+    "scaled_dot_product_attention": "(a, a, a, is_causal=True)", "binomial": "(g, (2, 3), 10, 0.5)",
+    "pixel_shuffle": "(ag.ops.concatenate([b, b], axis=1), 2)", "linear_cross_entropy": "(x, m, t)",
+    "multilabel_margin_loss": "(x, i[None] + t[:, None])", "solve_triangular": "(m, v, upper=True)",
+    "bilinear": "(x, y, u[:, :, :, 0, 0][:, :1, :])", "col2im": "(ag.ops.im2col(b, 2), (8, 8), 2)",
+    "tensorinv": "(g.input('e', (6, 2, 3)), ind=1)", "cross_entropy": "(x, t, label_smoothing=0.1)",
+    "affine_grid": "(k[:, :, :], (2, 1, 4, 4))", "fold": "(ag.ops.unfold(b, 2), (8, 8), 2)",
+    "segment_reduce": "(v, 'sum', lengths=t)", "quantile": "(x, [0.25, 0.75], axis=0)",
+    "index_reduce": "(x, 1, i, y, 'prod')", "index_put": "(x, (0, slice(2)), 1.0)",
+    "clip_by_global_norm": "([x, v], 1.0)", "lu_solve": "(ag.ops.lu_factor(m), v)",
+    "gather": "(x, 1, [[2, 0], [1, 1]])", "gather_nd": "(d, [[0, 0], [0, 1]])", "prelu": "(x, 0.1)",
+    "std": "(x, axis=0, keepdims=True)", "cholesky_solve": "(v[:, None], m)", "interp": "(x, v, w)",
+    "array": "([[v[0], 1], [0, v[1]]])", "clip_by_norm": "(x, 1.0, axis=1)", "polygamma": "(1, x)",
+    "bmm": "(a, a, transpose_x=True)", "bucketize": "(x, boundaries=v)", "astype": "(x, 'float64')",
+    "index_fill": "(x, 1, i, 0.0)", "rnn": "(x[None], None, m, m)", "split": "(x, [1, 2], axis=1)",
+    "sort": "(x, descending=True)", "einsum": "('ij,jk->k', x, m)", "broadcast_to": "(v, (2, 3))",
+    "masked_scatter": "(v, p, w)", "masked_fill": "(v, p, 0.0)", "threshold": "(x, 0.1, 0.0)",
+    "var": "(x, axis=0, ddof=1)", "index_select": "(x, 1, i)", "take_along_axis": "(v, i)",
+    "matrix_norm": "(m, 'nuc')", "renorm": "(x, 2, 0, 1.0)", "rnn_cell": "(x, y, m, m)",
+    "full": "(g, (2, 3), 1.5)", "fft": "(x, norm='ortho')", "fftn": "(x, axes=(0, 1))",
+    "multi_dot": "([x, m, v])", "permute": "(x, (1, 0))", "reshape": "(x, (3, 2))",
+    "cumprod": "(x, axis=1)", "matrix_power": "(m, 5)", "logit": "(x, eps=1e-6)", "tril": "(m, -1)",
+    "tensordot": "(x, m, 1)", "moveaxis": "(a, 0, -1)", "full_like": "(x, 2.0)", "matmul": "(x, m)",
+    "tile": "(x, (2, 1))", "embedding": "(i, m)", "where": "(p, v, w)", "flatten": "(b, 1)",
+    "put": "(x, i, v)", "vecmat": "(v, m)", "vander": "(v, 3)", "zeta": "(2, x)",
     "running_batch_norm":
-        "(x, v, w, g.buffer('mean', ag.nn.init.zeros(3)), g.buffer('var', ag.nn.init.ones(3)), "
-        "training=True)",
-    "multilabel_margin_loss": "(x, i[None] + t[:, None])",
-    "cross_entropy": "(x, t, label_smoothing=0.1)", "round": "(x, 2)", "cumsum": "(x, axis=0)",
-    "cumprod": "(x, axis=1)", "grid_sample": "(b, ag.ops.affine_grid(k[:1], (1, 1, 4, 4)))",
-    "flatten": "(b, 1)", "split": "(x, [1, 2], axis=1)", "sort": "(x, descending=True)",
-    "var": "(x, axis=0, ddof=1)", "std": "(x, axis=0, keepdims=True)",
-    "index_put": "(x, (0, slice(2)), 1.0)",
-    "scaled_dot_product_attention": "(a, a, a, is_causal=True)",
-    "clip_by_norm": "(x, 1.0, axis=1)", "clip_by_global_norm": "([x, v], 1.0)", "ldexp": "(x, i)",
-    "full": "(g, (2, 3), 1.5)", "solve_triangular": "(m, v, upper=True)",
-    "cholesky_solve": "(v[:, None], m)", "householder_product": "(m, v)",
-    "fft": "(x, norm='ortho')", "fftn": "(x, axes=(0, 1))", "gather": "(x, 1, [[2, 0], [1, 1]])",
-    "gather_nd": "(d, [[0, 0], [0, 1]])", "solve": "(m, v)", "matrix_power": "(m, 5)",
-    "bmm": "(a, a, transpose_x=True)", "cross": "(x, v)", "multi_dot": "([x, m, v])",
-    "vander": "(v, 3)", "lu_solve": "(ag.ops.lu_factor(m), v)", "lstsq": "(m, v)",
-    "diagonal": "(m, 1)", "diag": "(v, 1)", "tril": "(m, -1)", "triu": "(m, 1)",
-    "matrix_norm": "(m, 'nuc')", "layer_norm": "(x, 3)", "uniform": "(g, (2, 3))",
-    "cummax": "(x, axis=0)", "zeta": "(2, x)", "multigammaln": "(x, 2)", "logit": "(x, eps=1e-6)",
-    "quantile": "(x, [0.25, 0.75], axis=0)", "array": "([[v[0], 1], [0, v[1]]])",
-    "scatter_reduce": "(x, 1, [[0, 0], [2, 1]], 1.0, 'amax', include_self=False)",
-    "tensorsolve": "(g.input('e', (6, 2, 3)), g.input('f', (6,)))",
-    "tensorinv": "(g.input('e', (6, 2, 3)), ind=1)",
-    "tensordot": "(x, m, 1)", "einsum": "('ij,jk->k', x, m)", "embedding": "(i, m)",
-    "moveaxis": "(a, 0, -1)",
+        "(x, v, w, g.buffer('mean', ag.nn.init.zeros(3)), "
+        "g.buffer('var', ag.nn.init.ones(3)), training=True)",
 })  # fmt: skip
 
 
@@ -182,9 +168,7 @@ def install(families: Iterable[ModuleType]) -> None:
         setattr(sys.modules[function.__module__], function.__name__, one)
 
 
-def _told(
-    function: Function, args: tuple[Any, ...], given: Mapping[str, Any], error: Exception
-) -> Exception:
+def _told(function: Function, args: Any, given: Mapping[str, Any], error: Exception) -> Exception:
     """Return what to raise: an error that begins with the name that the user wrote."""
     if not isinstance(error, (GraphTypeError, ShapeError)):
         if error.__traceback__ is not None and error.__traceback__.tb_next is None:

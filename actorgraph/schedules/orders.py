@@ -27,6 +27,7 @@ __all__ = ["Name", "ORDERS", "Order", "SCHEDULES", "schedule"]
 Name: TypeAlias = Literal[
     "gpipe", "1f1b", "interleaved", "looped_bfs", "zb-h1", "zb-h2", "zb-v", "dualpipe-v"
 ]
+"""What editors complete: the names of `SCHEDULES`."""
 
 
 class _Size(NamedTuple):
