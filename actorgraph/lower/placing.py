@@ -16,12 +16,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import Any, final
 
 from actorgraph.devices import Device, Handed, Lane, Placement, placement
 from actorgraph.graph import Graph, Node
+from actorgraph.lower.capturing import GRAPH, PART, captured
 from actorgraph.lower.cuts import Costs, Cut, by_cost, sequential, side_by_side
 from actorgraph.lower.deadlock import check_order
 from actorgraph.lower.joint import Joint
@@ -54,6 +56,7 @@ MOVE = Op("move", "a[*s] -> a[*s]", _moved)
 KEEP = Op("keep", "a[*s] -> a[*s]", _moved)
 FETCH = Op("fetch", "a[*s] -> a[*s]", _moved, runs_on="lane")
 RESULT = Op("result", "a[*s] -> a[*s]", _moved, runs_on="lane")
+_TRANSFERS = MOVE, KEEP, FETCH, RESULT
 
 
 @final
@@ -67,6 +70,7 @@ class Placing(Residents):
         Where nodes run that the user has placed nowhere.
     lanes : int
         Of each of these.
+    captured : bool
 
     Attributes
     ----------
@@ -74,14 +78,19 @@ class Placing(Residents):
         Where tasks may run that the user has placed nowhere.
     """
 
-    def __init__(self, graph: Graph, devices: Sequence[Device], lanes: int) -> None:
+    def __init__(
+        self, graph: Graph, devices: Sequence[Device], lanes: int, captured: bool = False
+    ) -> None:
         super().__init__(graph, devices, lanes)
+        self.captured = captured
         self.lanes = [one.lane(i) for i in range(lanes) for one in devices if not one.is_host]
 
     @classmethod
-    def of(cls, graph: Graph, devices: Sequence[Device], lanes: int) -> Placing | None:
+    def of(
+        cls, graph: Graph, devices: Sequence[Device], lanes: int, captured: bool = False
+    ) -> Placing | None:
         """Return where nodes run, None where all do so on the host, as they do anyway."""
-        found = cls(graph, devices, lanes)
+        found = cls(graph, devices, lanes, captured)
         return None if all(one.is_host for one in found.used) else found
 
     # -- tasks ------------------------------------------------------------------------------------
@@ -90,7 +99,7 @@ class Placing(Residents):
         """Return what stands for the automatic cut: lanes gain where threads would not."""
         if cut is not by_cost:
             return cut
-        return side_by_side if len(self.lanes) > 1 else sequential
+        return side_by_side if len(self.lanes) > 1 and not self.captured else sequential
 
     def connected(
         self,
@@ -104,7 +113,34 @@ class Placing(Residents):
         specs = connect(self.split(tasks, joint), result_of)
         check_order(specs)
         lanes = self.assign(specs, joint, costs, symbols)
-        return self.with_transfers(specs, lanes, joint), lanes
+        found = self.with_transfers(specs, lanes, joint)
+        if self.captured:
+            numbers = count(-2 * 10**9)  # no other step has these
+            for spec, lane in zip(found, lanes, strict=True):
+                if lane is not None and lane.device.refused is not None:
+                    on_lanes = partial(self._side_by_side, lane, joint, costs, symbols)
+                    spec.steps = captured(spec, lane, joint, numbers, _TRANSFERS, on_lanes)
+        return found, lanes
+
+    def _side_by_side(
+        self,
+        home: Lane,
+        joint: Joint,
+        costs: Costs,
+        symbols: Mapping[str, int],
+        steps: Sequence[Node],
+    ) -> list[int]:
+        """Return on which stream of a graph each step runs, 0 being that of its lane."""
+        where = self._wanted(steps[0], joint)
+        alone = where is not None and where.lane is not None
+        lanes = [home, *[home.device.lane(number) for number in range(0 if alone else self._count)]]
+        streams = {lane: number for number, lane in enumerate(dict.fromkeys(lanes))}
+        tasks = [
+            TaskSpec(number, Region(number, [owner_of(step)]), "forward", [step])
+            for number, step in enumerate(steps)
+        ]
+        found = self.assign(tasks, joint, costs, symbols, list(streams))
+        return [streams[lane] for lane in found if lane is not None]
 
     def _wanted(self, step: Node, joint: Joint) -> Placement | None:
         """Return where a step has to run, None where its machine may choose."""
@@ -137,8 +173,9 @@ class Placing(Residents):
         joint: Joint,
         costs: Costs,
         symbols: Mapping[str, int],
+        lanes: Sequence[Lane | None] | None = None,
     ) -> list[Lane | None]:
-        """Return the lane of each task, None for the host.
+        """Return the lane of each task, None for the host; one of `lanes` where they are given.
 
         List scheduling: of the tasks whose producers have a lane, the one with the longest path
         behind it goes to where it ends first, if equal to where its values are.  Source: HEFT (H.
@@ -162,7 +199,7 @@ class Placing(Residents):
         while ready:
             _, index = heappop(ready)
             spec = tasks[index]
-            options = self._options(spec, joint, of_region)
+            options = lanes or self._options(spec, joint, of_region)
             near = [chosen[producer] for producer in before[index]]
             best: tuple[float, bool, int] | None = None
             for place, lane in enumerate(options):
@@ -264,7 +301,7 @@ class Placing(Residents):
             return self._moving(None if lane is None else lane.device, step)
         if step.op is KEEP:
             return self._moving(None, step)
-        if lane is None:
+        if lane is None or step.op in (GRAPH, PART):
             return found
         return launching(lane, step, joint, found)
 
@@ -283,6 +320,9 @@ class Placing(Residents):
             if fetch:
                 self.transfers[kind] += 1
                 value = value.lane.device.fetch(value, step)
+            elif value.cell.home is not None:  # which a later run is to use again
+                work = value.lane.device.xp.array
+                value = value.lane.launch(work, [value], name="copy", node=step, record=True)
             event = value.event or value.lane.record()
 
             def answered() -> None:

@@ -108,6 +108,9 @@ class Machine(Lifetime):
         Several of them, in the place of `device`.
     lanes : int
         Lanes of each device but the CPU: what is independent runs side by side on them.
+    captured : bool
+        Whether a run launches what it can as a CUDA graph, which forks over the lanes: `explain`
+        says what it cannot, and why.  It has no meaning but on a GPU.
     watch : tuple of "nan" and "inf"
         Fail the run at the first node whose result has one.
     costs : dict, optional
@@ -157,6 +160,7 @@ class Machine(Lifetime):
         device: str | Device = "cpu",
         devices: Iterable[str | Device] | None = None,
         lanes: int = 1,
+        captured: bool = False,
         watch: Iterable[str] = (),
         costs: Mapping[Any, float] | None = None,
         statistics: bool = False,
@@ -190,7 +194,10 @@ class Machine(Lifetime):
         self.jit = compiling(jit, self.exact)
         self.native = tabled(native)
         given = [device] if devices is None else devices
-        self.device, self._placing = placed(self.graph, given, positive("lanes", lanes), self.jit)
+        self.device, self._placing = placed(
+            self.graph, given, positive("lanes", lanes), self.jit,
+            flag("captured", captured),
+        )  # fmt: skip
         self._given_costs = checked_costs(self.graph, costs)
         self._actors_only = self.fuse == "none" or bool(self.seed) or self._statistics
         self._step_plans: WeakSet[Plan] = WeakSet()  # a step holds its machine, not the reverse

@@ -57,7 +57,7 @@ class LispMachine(Machine):
     __signature__: ClassVar[Signature]
 
     def __init__(self, outputs: Any, *, log: Log | None = None, **options: Any) -> None:
-        super().__init__(outputs, **options)
+        super().__init__(outputs, **{**options, "captured": False})  # it goes node by node
         self._interpreter = partial(_interpreted, log=log)
 
     def _cut(self) -> Cut:
