@@ -73,9 +73,8 @@ def test_a_parameter_is_copied_once(world):
         assert machine.transfers == {"parameters": 1, "feeds": 3, "edges": 0, "results": 3}
 
 
-# CuPy's own references keep memory that a view shows, and that of operands which a job has; and
-# nearly always the users of a value are done by the time when one of them is.
-HARMLESS_HERE = {"views_forgotten", "released_at_launch", "one_user_forgotten"}
+# CuPy's own references keep memory that a view shows, and that of operands which a job has.
+HARMLESS_HERE = {"views_forgotten", "released_at_launch"}
 SHOWN = [fault for fault in FAULTS if fault.__name__ not in HARMLESS_HERE]
 
 
