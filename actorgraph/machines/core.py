@@ -68,7 +68,7 @@ class Core:
         slots: int = 0,
         seed: int,
         max_in_flight: int,
-        max_bytes: int | None = None,
+        max_bytes: Any = None,
         capacities: Capacities,
         counted: bool,
         placing: Residents | None = None,

@@ -36,15 +36,22 @@ class World:
         self.lock = threading.RLock()
         self.streams = []
         self.races = []
+        self.stepping = False
         self.on_null = 0
         self.copies = 0
         self.allocations = self.fails_at = 0  # the number of the one for which there is no room
         self.fault = None  # sticky: from then on each call raises it
 
     def step(self):
+        if self.stepping:  # memory that is collected meanwhile is put into a stream
+            return False
         ready = [one for one in self.streams if one.todo and one.may_go_on()]
         if ready:
-            self.random.choice(ready).todo.popleft()()
+            self.stepping = True
+            try:
+                self.random.choice(ready).todo.popleft()()
+            finally:
+                self.stepping = False
         return bool(ready)
 
     def drive(self, done):

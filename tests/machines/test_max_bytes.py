@@ -89,7 +89,7 @@ def test_a_run_never_holds_more_than_it_claims(machine_type, options, backward):
         for _ in range(3):
             tracemalloc.start()
             run = machine.start(feed, backward=backward)
-            claimed = run.claim.alone(machine._core.scheduler.workers)
+            claimed = run.claim.alone(machine._core.scheduler.workers)["cpu"]
             run.result()
             peak = tracemalloc.get_traced_memory()[1]
             tracemalloc.stop()
