@@ -18,6 +18,7 @@ from collections import deque
 from random import Random
 from time import perf_counter
 from types import ModuleType, SimpleNamespace
+from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
@@ -217,6 +218,11 @@ class ndarray(NDArrayOperatorsMixin):
     def __dlpack_device__(self):
         return 2, 0
 
+    @property
+    def __cuda_array_interface__(self):
+        exported[id(self)] = self
+        return {"data": (id(self), False), "stream": stream_now().ptr, "version": 3}
+
     def __dlpack__(self, stream=None, **_):
         """Have the consumer's stream wait for what the current one was given."""
         event = Event()
@@ -404,9 +410,17 @@ def fresh(book, stream):
     return ndarray(book, memory, [Block(memory, stream)])
 
 
+exported = WeakValueDictionary()
+
+
 def asarray(value, dtype=None, **_):
     if isinstance(value, ndarray):
         return value if dtype is None else value.astype(dtype)
+    interface = getattr(value, "__cuda_array_interface__", None)
+    if interface is not None:
+        known_streams[interface["stream"]].synchronize()
+        found = exported[interface["data"][0]]
+        return ndarray(found.book, found.memory, found.blocks)
     book = np.array(value, dtype)
     staged = book.copy()  # CuPy's own pinned memory, filled by the host
     with world.lock:

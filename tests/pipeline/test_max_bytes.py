@@ -139,7 +139,7 @@ def test_what_does_not_fit_goes_one_microbatch_after_another_with_the_same_bits(
 def _alone(plan, binding, workers):
     from actorgraph.pipeline.claims import claim_of
 
-    return claim_of(plan, binding, True).alone(workers)
+    return claim_of(plan, binding, True).alone(workers)["cpu"]
 
 
 def test_a_batch_that_never_fits_is_refused_before_it_starts():
