@@ -163,6 +163,12 @@ def _advice(
     fitting = [major for major in CUPY if major <= version[0]]
     if not fitting:
         return f"the driver supports CUDA {version[0]}.{version[1]}; update it to 12 or later"
+    unfit = [name for major, name in CUPY.items() if name in installed and major > version[0]]
+    if unfit:
+        return (
+            f"{unfit[0]} is for a later CUDA than the driver's {version[0]}.{version[1]}: pip "
+            f"uninstall {unfit[0]}, pip install 'actorgraph[cuda{max(fitting)}]'"
+        )
     if len(installed) > 1:
         return f"uninstall all but one of {', '.join(installed)}"
     if not installed:

@@ -17,10 +17,6 @@ import numpy as np
 Tell = Callable[[str, Any], None]
 CONTRACT = "tests/devices/test_cupy_contract.py"
 NEEDS_GPU = "needs a GPU"
-SPIN = """extern "C" __global__ void spin(long long n) {
-    long long t = clock64();
-    while (clock64() - t < n);
-}"""
 
 
 def _try(tell: Tell, name: str, call: Callable[[], Any]) -> None:
@@ -49,20 +45,6 @@ def _median_us(call: Callable[[], Any], wait: Callable[[], Any], count: int = 10
             wait()
     wait()
     return round(sorted(times)[count // 2] * 1e6, 2)
-
-
-def _device_us(cp: Any, stream: Any, call: Callable[[], Any], count: int = 10) -> float:
-    """Return the median time between two events around a call."""
-    call()
-    times = []
-    for _ in range(count):
-        before, after = cp.cuda.Event(), cp.cuda.Event()
-        before.record(stream)
-        call()
-        after.record(stream)
-        after.synchronize()
-        times.append(cp.cuda.get_elapsed_time(before, after) * 1e3)
-    return round(sorted(times)[count // 2], 2)
 
 
 # -- first ----------------------------------------------------------------------------------------
@@ -260,142 +242,6 @@ def _torch_us() -> Any:
         }
 
 
-# -- bench ----------------------------------------------------------------------------------------
-
-
-def ceilings(tell: Tell, stand_in: bool) -> None:
-    """B0: what the GPU can do at most."""
-    if stand_in:
-        tell("ceilings", NEEDS_GPU)
-        return
-    cp, cupyx = _cupy(), importlib.import_module("cupyx")
-    with cp.cuda.Stream(non_blocking=True) as stream:
-        a, b = cp.zeros(1 << 28, "f"), cp.empty(1 << 28, "f")
-        copy_us = _device_us(cp, stream, lambda: cp.copyto(b, a))
-        tell("copy_TB_s", round(2 * a.nbytes / copy_us / 1e6, 2))
-        for dtype in ("float32", "float64", "float16"):
-            x = cp.ones((8192, 8192), dtype)
-            out = cp.empty_like(x)
-            took_us = _device_us(cp, stream, lambda x=x, out=out: cp.matmul(x, x, out=out), 5)
-            tell(f"gemm_{dtype}_TFLOP_s", round(2 * 8192**3 / took_us / 1e6, 1))
-        pinned, there = cupyx.empty_pinned((1 << 26,), "f"), cp.empty((1 << 26,), "f")
-        took_us = _device_us(cp, stream, lambda: there.set(pinned), 5)
-        tell("to_device_GB_s", round(pinned.nbytes / took_us / 1e3, 1))
-        took_us = _device_us(cp, stream, lambda: there.get(out=pinned, blocking=False), 5)
-        tell("to_host_GB_s", round(pinned.nbytes / took_us / 1e3, 1))
-
-
-def replay(tell: Tell, stand_in: bool) -> None:
-    """B4: what a CUDA graph costs to make and to launch."""
-    if stand_in:
-        tell("replay", NEEDS_GPU)
-        return
-    cp = _cupy()
-    for count in (10, 100, 1000):
-        with cp.cuda.Stream(non_blocking=True) as stream:
-            x = cp.ones((8, 8), "f")
-            cp.add(x, x, x)
-            stream.synchronize()
-            started = time.perf_counter()
-            stream.begin_capture()
-            for _ in range(count):
-                cp.add(x, x, x)
-            graph = stream.end_capture()
-            made_us = (time.perf_counter() - started) * 1e6
-            tell(str(count), {
-                "capture_us_a_node": round(made_us / count, 2),
-                "launch_us": _median_us(lambda g=graph, s=stream: g.launch(s), stream.synchronize),
-                "device_us_a_node": round(
-                    _device_us(cp, stream, lambda g=graph, s=stream: g.launch(s)) / count, 3
-                ),
-            })  # fmt: skip
-
-
-def lanes(tell: Tell, stand_in: bool) -> None:
-    """B3: how many kernels that only spin overlap, by their time and the number of streams."""
-    if stand_in:
-        tell("lanes", NEEDS_GPU)
-        return
-    cp = _cupy()
-    spin = cp.RawKernel(SPIN, "spin")
-    clock_kHz = cp.cuda.runtime.deviceGetAttribute(13, 0)
-    for took_us in (5, 20, 100):
-        cycles = int(took_us * clock_kHz / 1e3)
-        for count in (1, 2, 4, 8, 16, 32):
-            streams = [cp.cuda.Stream(non_blocking=True) for _ in range(count)]
-
-            def work(streams: Any = streams, cycles: int = cycles) -> None:
-                for _ in range(8):
-                    for stream in streams:
-                        with stream:
-                            spin((1,), (32,), (cycles,))
-                for stream in streams:
-                    stream.synchronize()
-
-            work()
-            started = time.perf_counter()
-            work()
-            spent_us = (time.perf_counter() - started) * 1e6
-            tell(f"{took_us} us on {count} streams", round(8 * count * took_us / spent_us, 2))
-
-
-def overlap(tell: Tell, stand_in: bool) -> None:
-    """B5: feeds in, work and results out of a stream of runs, on one lane and on several."""
-    import actorgraph as ag
-
-    rows = 64 if stand_in else 4096
-    x = ag.Graph().input("x", (rows, rows))
-    y = ag.ops.tanh(x @ x)
-    feeds = {"x": np.ones((rows, rows), "f")}
-    for in_flight in (1, 2, 4):
-        with ag.ActorMachine([y], device="cuda:0", lanes=2) as machine:
-            machine.run_sync(feeds)
-            started = time.perf_counter()
-            for _ in machine.stream([feeds] * 12, max_in_flight=in_flight):
-                pass
-            tell(f"{in_flight} in flight", round((time.perf_counter() - started) / 12 * 1e3, 3))
-
-
-def graphs(tell: Tell, stand_in: bool) -> None:
-    """B7 (b): 64 parallel branches forward and backward, by the number of lanes, beside peers."""
-    import actorgraph as ag
-
-    branches, width = (8, 32) if stand_in else (64, 256)
-    g = ag.Graph("wide")
-    x = g.input("x", (width, width))
-    ends = []
-    for number in range(branches):
-        start = np.random.default_rng(number).normal(0, width**-0.5, (width, width))
-        ends.append(ag.ops.tanh(x @ g.parameter(f"w{number}", start.astype("f"))).mean())
-    loss = ag.ops.stack(ends).sum()
-    feeds = {"x": np.ones((width, width), "f")}
-    for count in (1, 4, 8):
-        with ag.ActorMachine([loss], device="cuda:0", lanes=count) as machine:
-            run = partial(machine.run_sync, feeds, backward=True)
-            tell(f"{count} lanes, ms", round(_median_us(run, lambda: None, 10) / 1e3, 3))
-    _try(tell, "torch, ms", partial(_torch_branches_ms, branches, width))
-
-
-def _torch_branches_ms(branches: int, width: int) -> Any:
-    try:
-        import torch
-    except ImportError:
-        return "not installed"
-    if not torch.cuda.is_available():
-        return NEEDS_GPU
-    x = torch.ones(width, width, device="cuda")
-    weights = [
-        torch.randn(width, width, device="cuda", requires_grad=True) for _ in range(branches)
-    ]
-
-    def step() -> None:
-        loss = torch.stack([torch.tanh(x @ w).mean() for w in weights]).sum()
-        torch.autograd.grad(loss, weights)
-        torch.cuda.synchronize()
-
-    return round(_median_us(step, lambda: None, 10) / 1e3, 3)
-
-
 # -- sanitize -------------------------------------------------------------------------------------
 
 
@@ -416,7 +262,6 @@ def sanitizer(tell: Tell, stand_in: bool) -> None:
 STAGES: dict[str, Callable[[Tell, bool], None]] = {
     call.__name__: call
     for call in (
-        versions, contract, capture, parity, machines, costs, ceilings, replay, lanes, overlap,
-        graphs, sanitizer,
+        versions, contract, capture, parity, machines, costs, sanitizer,
     )
 }  # fmt: skip

@@ -58,9 +58,9 @@ def drawn(seed: int) -> tuple[list[ag.Node], dict[str, Any], int]:
     return outputs, feeds, int(draw.choice([1, 2, 4]))
 
 
-def held_out(count: int) -> list[Held]:
+def held_out(count: int, device: Any = None) -> list[Held]:
     """Simulate and measure drawn graphs by a GPU that is fitted to other ones."""
-    device = timed()
+    device = device or timed()
     gpu, found = ag.devices.calibrated(device), []
     for seed in range(count):
         outputs, feeds, lanes = drawn(seed)

@@ -1,7 +1,7 @@
 """One GPU: is what was built without one right, what may be captured, and what takes how long.
 
     python -m benchmarks.gpu --first       # under 9 minutes; what decides most comes first
-    python -m benchmarks.gpu --bench       # ceilings, launches, overlap, branches, beside PyTorch
+    python -m benchmarks.gpu --bench       # B0 to B10: ceilings to graphs beside PyTorch and JAX
     python -m benchmarks.gpu --sanitize    # the contract and a machine under compute-sanitizer
     python -m benchmarks.gpu --first --stand-in    # the same script without a GPU, as CI runs it
 
@@ -31,8 +31,9 @@ STAGES: dict[str, tuple[tuple[str, float], ...]] = {
         ("machines", 90.0), ("costs", 100.0),
     ),
     "bench": (
-        ("ceilings", 90.0), ("costs", 60.0), ("replay", 60.0), ("lanes", 90.0), ("overlap", 60.0),
-        ("graphs", 120.0),
+        ("ceilings", 60.0), ("costs", 60.0), ("waking", 20.0), ("replay", 40.0), ("lanes", 60.0),
+        ("overlap", 40.0), ("graphs", 150.0), ("lifetimes", 40.0), ("predicted", 60.0),
+        ("parts", 40.0),
     ),
     "sanitize": (("sanitizer", 480.0),),
 }  # fmt: skip
@@ -56,6 +57,7 @@ def main(argv: list[str] | None = None) -> int:
         "benchmark": "gpu", "quick": False, **environment(), "told": [],
         "stand_in": asked.stand_in, "stages": {},
     }  # fmt: skip
+    bench = {name for name, _ in STAGES["bench"]}
     path.parent.mkdir(parents=True, exist_ok=True)
     for name, limit_s in stages:
         document["stages"][name] = found = _stage(name, limit_s, asked.stand_in)
@@ -63,6 +65,8 @@ def main(argv: list[str] | None = None) -> int:
         document["told"].append({"text": told})
         path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
         print(f"{name:<10} {found['took_s']:6.1f} s  {found['status']}", flush=True)
+        for fact, value in found["facts"].items() if name in bench else ():
+            print(f"    {fact:<44} {value}")
     print(f"wrote {os.path.relpath(path)}")
     return int(any(found["status"] != "ok" for found in document["stages"].values()))
 
@@ -113,10 +117,15 @@ def _child(name: str, stand_in: bool) -> int:
         from tests import _cupy
 
         sys.modules.update(_cupy.MODULES)
-    from benchmarks import _gpu_stages
-
-    _gpu_stages.STAGES[name](tell, stand_in)
+    stages()[name](tell, stand_in)
     return 0
+
+
+def stages() -> dict[str, Any]:
+    """Return what stages do, by name."""
+    from benchmarks import _gpu_bench, _gpu_stages
+
+    return _gpu_stages.STAGES | _gpu_bench.STAGES
 
 
 if __name__ == "__main__":

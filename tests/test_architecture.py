@@ -503,9 +503,8 @@ def ancestors(cls):
 
 
 OTHERWISE = {
-    ("BarzilaiBorwein", "prepared"), ("BatchNorm2d", "make"), ("BodyGraph", "apply"),
+    ("BatchNorm2d", "make"), ("BodyGraph", "apply"),
     ("BodyGraph", "lift"), ("BodyGraph", "next_draw"), ("BodyGraph", "run_number"),
-    ("LAMB", "update"),
     ("LSTM", "_shapes"), ("ModuleDict", "_own"), ("ModuleList", "_own"),
     ("_Forward", "size_of_weight"),
 }  # fmt: skip

@@ -75,6 +75,7 @@ def test_gpus_are_found_without_cupy(monkeypatch):
         ((14, 0), [GPU], [], "pip install 'actorgraph[cuda13]'"),
         ((13, 0), [GPU], ["cupy-cuda12x", "cupy-cuda13x"], "uninstall all but one"),
         ((13, 0), [GPU], ["cupy-cuda13x"], "cupy and GPUs are there"),
+        ((12, 4), [GPU], ["cupy-cuda13x"], "later CUDA than the driver's 12.4: pip uninstall"),
     ],
 )
 def test_advice_fits_the_driver_and_what_is_installed(version, gpus, installed, text):

@@ -69,7 +69,7 @@ def get(name: str | Device) -> Device:
 
 
 def list() -> builtins.list[str]:  # noqa: A001 - what the namespace calls it
-    """Return the names of the devices there are: the CPU, and virtual ones that were named.
+    """Return the names of the devices there are: the CPU, GPUs, and virtual ones that were named.
 
     Examples
     --------
@@ -77,7 +77,9 @@ def list() -> builtins.list[str]:  # noqa: A001 - what the namespace calls it
     >>> "cpu" in ag.devices.list()
     True
     """
-    return [*_known]
+    from actorgraph.devices.cuda import count
+
+    return [*dict.fromkeys([*_known, *[f"cuda:{number}" for number in range(count())]])]
 
 
 def placement(name: Any, lane: Any = None) -> Placement:

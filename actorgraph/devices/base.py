@@ -31,6 +31,7 @@ import numpy as np
 
 from actorgraph import instrument
 from actorgraph.errors import GraphError, text_of
+from actorgraph.options import positive
 from actorgraph.warned import UnderWay, runs_steps
 
 __all__ = [
@@ -221,6 +222,11 @@ class Handed:
     def __dlpack__(self, **options: Any) -> Any:
         """Return what other libraries take the array by, which is complete, without a copy."""
         return self.result().__dlpack__(**options)
+
+    @property
+    def __cuda_array_interface__(self) -> Any:
+        """The same for libraries that take arrays of a GPU by this."""
+        return self.result().__cuda_array_interface__
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
         """Return what `fetch` returns: NumPy asks for it where the user does."""
@@ -611,6 +617,22 @@ class Device(ABC):
     def queue(self, name: str) -> Queue:
         """Return a new queue."""
 
+    def partition(self, count: int) -> list[Device]:
+        """Return so many devices with lanes of their own on what this one is.
+
+        A value goes from one to another by a copy, as between any two.
+
+        Examples
+        --------
+        >>> import actorgraph as ag
+        >>> [part.name for part in ag.devices.get("virtual:0").partition(2)]
+        ['virtual:0.0', 'virtual:0.1']
+        """
+        return [self._part(f"{self.name}.{number}") for number in range(positive("count", count))]
+
+    def _part(self, name: str) -> Device:
+        raise GraphError(f"device {self.name} cannot be parted: part one of its kind, not wrapped")
+
     @property
     def root(self) -> Device:
         """The device that is wrapped in the end, or this one."""
@@ -646,9 +668,12 @@ class Device(ABC):
                 self.to_device, [self.hold(value)], name="copy in", node=node, record=True
             )
         other = source.lane.device
-        if not (self.xp is np and other.xp is np):
+        if self.xp is not other.xp:
             # Each device makes its own half of the copy, in the order of its own lanes.
             source = other.fetch(source, node)
+        elif self.xp is not np:  # from one GPU to another goes what lies in one piece
+            whole = other.xp.ascontiguousarray
+            source = source.lane.launch(whole, [source], name="copy out", node=node, fresh=False)
         work = np.array if self.root.is_host else self.to_device
         return lane.launch(work, [source], name=COPY_OVER, node=node, record=True)
 

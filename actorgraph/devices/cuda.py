@@ -31,7 +31,17 @@ from actorgraph.devices.products import Products
 from actorgraph.devices.virtual import ThreadQueue
 from actorgraph.errors import GraphError
 
-__all__ = ["CUDA"]
+__all__ = ["CUDA", "count"]
+
+
+def count() -> int:
+    """Return the number of GPUs that CuPy finds; 0 without it."""
+    try:
+        from cupy import cuda
+    except ImportError:
+        return 0
+    return int(cuda.runtime.getDeviceCount()) if cuda.is_available() else 0
+
 
 _DLPACK_CUDA = 2
 _PENDING = 600
@@ -68,9 +78,10 @@ class CUDA(Device):
                 f"device {self.name!r} is not available: CuPy is installed, but finds no driver or "
                 "no GPU (see nvidia-smi), or was made for another CUDA version; use 'cpu'"
             )
-        count = cupy.cuda.runtime.getDeviceCount()
-        if index >= count:
-            raise GraphError(f"device {self.name!r} is not there: GPUs are numbered below {count}")
+        if index >= count():
+            raise GraphError(
+                f"device {self.name!r} is not there: GPUs are numbered below {count()}"
+            )
         self._cupy, self._cupyx = cupy, cupyx
         self._issuer = ThreadQueue(f"{self.name} issuing")
         self._waiter = ThreadQueue(f"{self.name} waiting")
@@ -81,14 +92,19 @@ class CUDA(Device):
         self.refused = {}
         _all.add(self)
 
+    def _part(self, name: str) -> CUDA:
+        part = CUDA(self._index)
+        part.name = name
+        return part
+
     @property
     def xp(self) -> Any:
         """CuPy."""
         return self._cupy
 
     def to_device(self, array: np.ndarray[Any, Any]) -> Any:
-        """Return a copy, which CuPy stages through pinned memory; called by jobs."""
-        return self._cupy.asarray(array)
+        """Return a copy, from the host (staged through pinned memory) or a GPU; called by jobs."""
+        return array.copy() if isinstance(array, self._cupy.ndarray) else self._cupy.asarray(array)
 
     def to_host(self, array: Any) -> np.ndarray[Any, Any]:
         """Return pinned memory, to be filled in stream order; called by jobs."""
@@ -98,8 +114,9 @@ class CUDA(Device):
         return out
 
     def adopt(self, value: Any) -> Handed:
-        """Return an array on this GPU, of CuPy, PyTorch or JAX, by DLPack.
+        """Return an array on this GPU, of CuPy, PyTorch, JAX or Numba, without a copy.
 
+        It comes by DLPack, or by ``__cuda_array_interface__`` where it has only that.
         Who exports it has the stream of the copies in wait for its own stream, which is that of
         the thread that calls.
         """
@@ -109,9 +126,14 @@ class CUDA(Device):
             assert isinstance(lane.queue, _Stream)
             stream = lane.queue.made()
             with self._cupy.cuda.Device(self._index):
-                exported = _Exported(value.__dlpack__(stream=stream.ptr), value.__dlpack_device__())
+                has_dlpack = hasattr(value, "__dlpack__")
+                capsule = value.__dlpack__(stream=stream.ptr) if has_dlpack else None
                 with stream:
-                    array = self._cupy.from_dlpack(exported)
+                    if has_dlpack:
+                        exported = _Exported(capsule, value.__dlpack_device__())
+                        array = self._cupy.from_dlpack(exported)
+                    else:  # CuPy waits for the stream that the interface names
+                        array = self._cupy.asarray(value)
             made = lane.launch(_same, [self.hold(array)], name="adopt", record=True)
             made.cell.array = array  # known at once, for its shape
             return made

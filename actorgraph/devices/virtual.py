@@ -49,6 +49,10 @@ class Virtual(Device):
         self.name, self.latency_s, self.bytes_per_s = name, latency_s, bytes_per_s
         self.kernel_s, self.kernel_bytes_per_s = kernel_s, kernel_bytes_per_s
 
+    def _part(self, name: str) -> Virtual:
+        times = self.latency_s, self.bytes_per_s, self.kernel_s, self.kernel_bytes_per_s
+        return Virtual(name, *times)
+
     @property
     def xp(self) -> Any:
         """NumPy."""

@@ -10,6 +10,8 @@ A run whose claim is too large even alone is given another plan of the same bits
 order, in which arrays die as early as they can.  What does not fit then is refused before it
 starts.
 
+On devices the same holds for what a run may have there, each by itself.
+
 Sources: E. W. Dijkstra, The mathematics behind the banker's algorithm (EWD 623), 1977.
 """
 
@@ -20,10 +22,11 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from actorgraph.devices import Lane
 from actorgraph.errors import MemoryLimitError
 from actorgraph.graph import Node
 from actorgraph.machines.binding import Binding
-from actorgraph.machines.claim import Claim
+from actorgraph.machines.claim import HOST, Claim, Limits, limit_of
 from actorgraph.machines.plan import Plan
 from actorgraph.machines.run import Run
 from actorgraph.memory.arenas import Arenas
@@ -41,8 +44,8 @@ class Admission:
     Parameters
     ----------
     max_in_flight : int
-    max_bytes : int or None
-        Bytes that all runs in flight may allocate; None for no limit.
+    max_bytes : Limits
+        Bytes that all runs in flight may allocate.
     workers : int
 
     Attributes
@@ -52,7 +55,7 @@ class Admission:
         never bytes.
     """
 
-    def __init__(self, max_in_flight: int, max_bytes: int | None, workers: int) -> None:
+    def __init__(self, max_in_flight: int, max_bytes: Limits, workers: int) -> None:
         self.max_in_flight = max_in_flight
         self.max_bytes = max_bytes
         self.workers = workers
@@ -103,7 +106,7 @@ class Admission:
             run = self.queued[0][2]
             if len(self.in_flight) + len(self.direct) >= self.max_in_flight:
                 return
-            if self.max_bytes is not None and self.claimed(arenas, run) > self.max_bytes:
+            if self.max_bytes is not None and _over(self.claimed(arenas, run), self.max_bytes):
                 if self.in_flight:
                     return
                 arenas.clear()
@@ -111,22 +114,31 @@ class Admission:
             self.in_flight[run.number] = run
             yield run
 
-    def claimed(self, arenas: Arenas, *more: Run) -> int:
-        """Return the most bytes that the runs in flight and some more can hold at once."""
+    def claimed(self, arenas: Arenas, *more: Run) -> dict[str, int]:
+        """Return the most bytes, by device, that the runs in flight and some more can hold."""
         runs = (*self.in_flight.values(), *more)
         claims = [run.claim for run in runs if run.claim is not None]
         turns = min(self.workers, sum([claim.tasks for claim in claims]))
         turn = max([claim.turn for claim in claims], default=0)
         arena = max([arenas.bytes, *(claim.arena for claim in claims)])
         kept = sum([claim.kept for claim in claims])
-        return kept + turns * turn + max(turns, arenas.count) * arena
+        found = {HOST: kept + turns * turn + max(turns, arenas.count) * arena}
+        for claim in claims:
+            for device, size in claim.on.items():
+                found[device] = found.get(device, 0) + size
+        return found
+
+
+def _over(claimed: Mapping[str, int], limits: Limits) -> str | None:
+    """Return a device on which too much is claimed."""
+    return next((one for one, size in claimed.items() if size > limit_of(limits, one)), None)
 
 
 def fitted(
     plan: Plan,
     binding: Binding,
     regular: bool,
-    max_bytes: int,
+    max_bytes: Limits,
     workers: int,
     claims: Callable[[Any, Binding, bool], Claim] | None = None,
     in_sequence: Callable[[Any], Plan] = Plan.in_sequence,
@@ -143,14 +155,18 @@ def fitted(
     """
     claims = claims or claim_of
     claim = claims(plan, binding, regular)
-    if claim.alone(workers) <= max_bytes:
+    if _over(claim.alone(workers), max_bytes) is None:
         return plan, binding, claim
     sequence = in_sequence(plan)
     binding = sequence.bind(binding.symbols)
     claim = claims(sequence, binding, regular)
-    if claim.alone(workers) <= max_bytes:
+    needed = claim.alone(workers)
+    device = _over(needed, max_bytes)
+    if device is None:
         return sequence, binding, claim
-    raise MemoryLimitError(_refusal(sequence, binding, claim.alone(workers), max_bytes))
+    raise MemoryLimitError(
+        _refusal(sequence, binding, device, needed[device], limit_of(max_bytes, device))
+    )
 
 
 def claim_of(plan: Plan, binding: Binding, regular: bool) -> Claim:
@@ -170,11 +186,20 @@ def claim_of(plan: Plan, binding: Binding, regular: bool) -> Claim:
     found = binding.claims.get(regular)
     if found is None:
         kept, cut = _copied_bytes(plan, binding.symbols), plan.partition
-        turn = arena = 0
-        for spec, buffered in zip(cut.tasks, cut.buffered, strict=True):
+        turn = arena = tasks = 0
+        on: dict[str, int] = {}
+        turns: dict[Lane, int] = {}
+        brought = _brought(plan, on, binding.symbols)
+        lanes = cut.lanes or [None] * len(cut.tasks)
+        for spec, buffered, lane in zip(cut.tasks, cut.buffered, lanes, strict=True):
             planned = buffered if regular else frozenset()
-            more, most = bytes_of(spec.steps, spec.kept, planned | cut.over, binding)
-            kept += more
+            more, most = bytes_of(spec.steps, spec.kept, planned | cut.over | brought, binding)
+            if lane is not None:
+                name = lane.device.root.name
+                on[name] = on.get(name, 0) + more
+                turns[lane] = max(turns.get(lane, 0), most)
+                continue
+            kept, tasks = kept + more, tasks + 1
             if spec.waits:  # it is in the middle of the turns of all runs in flight
                 kept += most
             else:
@@ -184,8 +209,36 @@ def claim_of(plan: Plan, binding: Binding, regular: bool) -> Claim:
 
                 slots = assign(spec.steps, spec.kept, planned, binding.symbols)
                 arena = max(arena, slots.total_bytes)
-        found = binding.claims[regular] = Claim(kept, turn, arena, len(cut.tasks))
+        for lane, most in turns.items():
+            on[lane.device.root.name] += most
+        found = binding.claims[regular] = Claim(kept, turn, arena, tasks, on)
     return found
+
+
+def _brought(plan: Plan, on: dict[str, int], symbols: Mapping[str, int]) -> frozenset[int]:
+    """Add the copies of leaves to what devices hold; return the steps that make them.
+
+    Copies of parameters stay there, and belong to no run.
+    """
+    joint, cut, found = plan.compiled.joint, plan.partition, set()
+    if not cut.lanes:
+        return frozenset()
+    from actorgraph.lower.placing import KEEP, MOVE  # late: most machines need it not
+
+    kinds = {leaf.node.id: leaf.kind for leaf in joint.leaves}
+    copied: set[tuple[str, int]] = set()
+    for spec, lane in zip(cut.tasks, cut.lanes, strict=True):
+        for step in spec.steps:
+            leaf = step.inputs[0].id if step.op in (KEEP, MOVE) else None
+            if leaf not in kinds:
+                continue
+            found.add(step.id)
+            if lane is not None and step.op is MOVE and kinds[leaf] != "variable":
+                key = lane.device.root.name, leaf
+                if key not in copied:
+                    copied.add(key)
+                    on[key[0]] = on.get(key[0], 0) + size_in_bytes(step, symbols)
+    return frozenset(found)
 
 
 def _copied_bytes(plan: Plan, symbols: Mapping[str, int]) -> int:
@@ -240,7 +293,7 @@ def allocated(step: Node, binding: Binding) -> int:
     return 0 if step.op.memory.is_view else size_in_bytes(step, binding.symbols)
 
 
-def _refusal(plan: Plan, binding: Binding, needed: int, given: int) -> str:
+def _refusal(plan: Plan, binding: Binding, device: str, needed: int, given: float) -> str:
     largest: dict[Node, int] = {}
     joint = plan.compiled.joint
     for step in joint.order:
@@ -250,7 +303,8 @@ def _refusal(plan: Plan, binding: Binding, needed: int, given: int) -> str:
     sizes = ", ".join(f"{node.name!r} {largest[node]:_}" for node in ranked)
     dims = ", ".join(f"{name} = {size}" for name, size in binding.symbols.items())
     return (
-        f"a run needs {needed:_} bytes even {plan.in_order}"
-        f"{f' ({dims})' if dims else ''}, but max_bytes is {given:_}; the largest values, by node: "
+        f"a run needs {needed:_} bytes{'' if device == HOST else f' on {device}'} even "
+        f"{plan.in_order}{f' ({dims})' if dims else ''}, but max_bytes is {given:_}; "
+        "the largest values, by node: "
         f"{sizes}; feed smaller arrays, ask for fewer outputs, use ag.checkpoint, or give more"
     )

@@ -96,11 +96,11 @@ class Machine(Lifetime):
         Most messages in a channel; default `max_in_flight`.  A dict says it by edge,
         ``{(producer, consumer): int}``, or for all edges out of a node, ``{producer: int}``, by
         node or name; it holds for values, and for cotangents on their way back (see `check`).
-    max_bytes : int, optional
-        Bytes that runs in flight may allocate together, as predicted from the dims of their feeds:
-        runs wait until they fit, and one that never will is refused.  Not counted are dims of None,
-        what an op needs inside of its call, and what belongs to the user: feeds, parameters,
-        results of runs that have ended (a stream has at most `max_in_flight` of them).
+    max_bytes : int or dict, optional
+        Bytes that runs in flight may allocate together, on each device or by its name
+        (``{"cuda:0": 10**9}``), predicted from the dims of feeds: runs wait until they fit, and one
+        that never will is refused.  Not counted are dims of None, what an op needs inside of its
+        call, and the user's feeds, parameters and results (but copies of feeds on devices are).
     device : str or Device
         Where nodes run that are placed nowhere: ``"cpu"``, or ``"virtual:0"``, a device of host
         threads (see `devices`).
@@ -156,7 +156,7 @@ class Machine(Lifetime):
         seed: int = 0,
         max_in_flight: int = 8,
         capacity: int | Mapping[Any, int] | None = None,
-        max_bytes: int | None = None,
+        max_bytes: int | Mapping[str, int] | None = None,
         device: str | Device = "cpu",
         devices: Iterable[str | Device] | None = None,
         lanes: int = 1,

@@ -2,9 +2,40 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import inf
+from typing import Any, TypeAlias
 
-__all__ = ["Claim"]
+from actorgraph import devices
+from actorgraph.options import positive
+
+__all__ = ["Claim", "HOST", "Limits", "checked_limits", "limit_of"]
+
+HOST = "cpu"
+"""The name by which the host's own memory goes."""
+
+Limits: TypeAlias = "int | Mapping[str, int] | None"
+"""Bytes on each device, or by its name; None for no limit."""
+
+
+def checked_limits(max_bytes: Any) -> Limits:
+    """Return what a machine is given as `max_bytes`, or raise."""
+    if max_bytes is None:
+        return None
+    if not isinstance(max_bytes, Mapping):
+        return positive("max_bytes", max_bytes)
+    return {
+        devices.get(name).root.name: positive("max_bytes", given)
+        for name, given in max_bytes.items()
+    }
+
+
+def limit_of(limits: Limits, device: str) -> float:
+    """Return the bytes that runs may hold on a device."""
+    if isinstance(limits, Mapping):
+        return limits.get(device, inf)
+    return inf if limits is None else limits
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,13 +53,17 @@ class Claim:
         Planned memory of a turn, which the machine keeps.
     tasks : int
         How many turns can run at once.
+    on : dict
+        Bytes on devices beside the host, by name: turns of a lane come one after the other there.
     """
 
     kept: int
     turn: int
     arena: int
     tasks: int
+    on: Mapping[str, int] = field(default_factory=dict)
 
-    def alone(self, workers: int) -> int:
-        """Return the bytes of the run by itself."""
-        return self.kept + min(self.tasks, workers) * (self.turn + self.arena)
+    def alone(self, workers: int) -> dict[str, int]:
+        """Return the bytes of the run by itself, by device."""
+        on_host = self.kept + min(self.tasks, workers) * (self.turn + self.arena)
+        return {**self.on, HOST: on_host + self.on.get(HOST, 0)}

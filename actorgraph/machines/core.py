@@ -35,6 +35,7 @@ from actorgraph.lower.kernels import is_silent
 from actorgraph.machines.admission import Admission
 from actorgraph.machines.calls import Calls
 from actorgraph.machines.capacities import Capacities
+from actorgraph.machines.claim import Limits
 from actorgraph.machines.looped import Looped
 from actorgraph.machines.network import Networks
 from actorgraph.machines.process import THIS
@@ -66,7 +67,7 @@ class Core:
         slots: int = 0,
         seed: int,
         max_in_flight: int,
-        max_bytes: int | None = None,
+        max_bytes: Limits = None,
         capacities: Capacities,
         counted: bool,
         placing: Residents | None = None,

@@ -186,10 +186,15 @@ def _check_device(value: Handed, name: str, placing: Residents | None) -> None:
 
 def _lies_elsewhere(value: Any) -> bool:
     """Return whether an array of another library, such as CuPy, lies in memory of a device."""
-    if not hasattr(value, "__dlpack_device__"):
-        return False
-    kind, _ = value.__dlpack_device__()
-    return int(kind) not in _HOSTS
+    return _place(value)[0] not in _HOSTS
+
+
+def _place(value: Any) -> tuple[int, int | None]:
+    """Return where an array lies, as DLPack counts; the number is None where nobody says."""
+    if hasattr(value, "__dlpack_device__"):
+        kind, number = value.__dlpack_device__()
+        return int(kind), int(number)
+    return (_CUDA if hasattr(value, "__cuda_array_interface__") else _HOSTS[0]), None
 
 
 def _adopted(value: Any, name: str, placing: Residents | None) -> Handed:
@@ -200,17 +205,18 @@ def _adopted(value: Any, name: str, placing: Residents | None) -> Handed:
     FeedError
         It lies on none of them.
     """
-    kind, number = map(int, value.__dlpack_device__())
+    kind, number = _place(value)
     devices = [get("cpu")] if placing is None else placing.used
     for device in devices:
-        if device.root.dlpack == (kind, number):
+        own = device.root.dlpack
+        if own is not None and (own == (kind, number) or (number is None and own[0] == kind)):
             made = device.root.adopt(value)
             if device.root is not device:
                 assert made.event is not None
                 made.event.block()  # lanes of a wrapper know no tokens of the device inside
             return made
     here = ", ".join([one.name for one in devices])
-    there = f"cuda:{number}" if kind == _CUDA else f"a device of DLPack's kind {kind}"
+    there = f"cuda:{number or 0}" if kind == _CUDA else f"a device of DLPack's kind {kind}"
     raise FeedError(
         f"feed {name!r} is an array of {type(value).__module__.split('.')[0]} on {there}, and this "
         f"machine runs on {here}: copy it there, or make the machine with device={there!r}"

@@ -17,6 +17,7 @@ from actorgraph.errors import GraphError, GraphTypeError, MachineClosedError
 from actorgraph.keywords import Answering
 from actorgraph.lower.kernels import is_silent
 from actorgraph.machines.capacities import Capacities
+from actorgraph.machines.claim import Limits, checked_limits
 from actorgraph.machines.core import Core
 from actorgraph.machines.event_loops import (
     in_event_loop,
@@ -67,14 +68,14 @@ class Lifetime(Answering, ABC):
         workers: int,
         seed: int,
         max_in_flight: int,
-        max_bytes: int | None,
+        max_bytes: Limits,
         capacities: Capacities | None = None,
         statistics: bool = False,
     ) -> None:
         self.workers = positive("workers", workers)
         self.seed = whole("seed", seed)
         self.max_in_flight = positive("max_in_flight", max_in_flight)
-        self.max_bytes = None if max_bytes is None else positive("max_bytes", max_bytes)
+        self.max_bytes = checked_limits(max_bytes)
         self._capacities = Capacities() if capacities is None else capacities
         self._statistics, self._closed = statistics, False
         self._plans: dict[Any, Plan] = {}

@@ -18,7 +18,7 @@ from itertools import accumulate
 
 from actorgraph.machines.admission import allocated, bytes_of
 from actorgraph.machines.binding import Binding
-from actorgraph.machines.claim import Claim
+from actorgraph.machines.claim import HOST, Claim
 from actorgraph.memory.buffers import is_fresh, size_in_bytes
 from actorgraph.node import Variable
 from actorgraph.pipeline.staged import DIRECTIONS, StagedPlan
@@ -46,21 +46,30 @@ def claim_of(plan: StagedPlan, binding: Binding, regular: bool) -> Claim:
     """
     found = binding.claims.get(regular)
     if found is None:
-        arrays = _Arrays(plan, binding)
-        if plan.credits is None:
-            kept = _Clocks(plan).peak(arrays)
-        else:
-            kept = arrays.of_one() * min(plan.schedule.microbatches, plan.credits[0] + 1)
-        kept += arrays.listed() + arrays.sums() + arrays.copies()
-        turn = max([bytes_of(spec.steps, arrays.sent[spec.index], frozenset(), binding)[1]
-                    for spec in plan.partition.tasks])  # fmt: skip
-        found = Claim(kept, turn + arrays.largest_sum(), 0, plan.schedule.devices)
-        binding.claims[regular] = found
+        lanes = plan.partition.lanes or [None] * len(plan.partition.tasks)
+        tasks: dict[str, set[int]] = {HOST: set()}
+        for index, lane in enumerate(lanes):
+            name = HOST if lane is None else lane.device.root.name
+            tasks.setdefault(name, set()).add(index)
+        clocks = _Clocks(plan) if plan.credits is None else None
+        arrays = {name: _Arrays(plan, binding, some) for name, some in tasks.items()}
+        kept = {name: one.kept(clocks) for name, one in arrays.items()}
+        turn = {name: one.turn(binding) for name, one in arrays.items()}
+        count = plan.schedule.devices
+        on = {
+            name: kept[name] + count * turn[name] + arrays[name].brought()
+            for name in arrays.keys() - {HOST}
+        }
+        fetched = sum([arrays[name].lasting_bytes() for name in on])
+        on_host = kept[HOST] + fetched + arrays[HOST].copies()
+        found = binding.claims[regular] = Claim(on_host, turn[HOST], 0, count, on)
     return found
 
 
 class _Arrays:
-    """What outlives the turn that makes it, in one microbatch, and who needs it.
+    """What outlives the turn that makes it, in one microbatch, on one device, and who needs it.
+
+    What comes from another device is copied, and the copy dies with the last of its users.
 
     Attributes
     ----------
@@ -74,8 +83,8 @@ class _Arrays:
         The outputs of each task.
     """
 
-    def __init__(self, plan: StagedPlan, binding: Binding) -> None:
-        self.plan, self.symbols = plan, binding.symbols
+    def __init__(self, plan: StagedPlan, binding: Binding, tasks: set[int]) -> None:
+        self.plan, self.symbols, self._tasks = plan, binding.symbols, tasks
         shown: dict[int, frozenset[int]] = {}
         by_id = {node.id: node for node in plan.compiled.joint.order}
         self.sent = [[by_id[n] for n in task.outputs] for task in plan.stage_tasks]
@@ -102,27 +111,54 @@ class _Arrays:
                     self.added.add(array)
                 if number in plan.listed or number in plan.assigned:
                     self.lasting.add(array)
+        for array in [*self.users]:
+            if self.task_of[array] not in tasks:
+                self.lasting.discard(array)
+                if not self.users[array] & tasks:
+                    del self.users[array]
+
+    def kept(self, clocks: _Clocks | None) -> int:
+        """Return the bytes of what outlives turns at the worst moment."""
+        if clocks is not None:
+            passing = clocks.peak(self)
+        else:
+            assert self.plan.credits is not None
+            count = min(self.plan.schedule.microbatches, self.plan.credits[0] + 1)
+            passing = count * sum([self.sizes[array] for array in self.passing()])
+        return passing + self.lasting_bytes()
+
+    def turn(self, binding: Binding) -> int:
+        """Return the bytes that a turn needs beside that, at its worst moment."""
+        specs = [self.plan.partition.tasks[index] for index in self._tasks]
+        most = [bytes_of(one.steps, self.sent[one.index], frozenset(), binding)[1] for one in specs]
+        # Adding to a sum for the first time makes it anew.
+        return max(most, default=0) + max(map(self._size, self._summed()), default=0)
+
+    def lasting_bytes(self) -> int:
+        """Return the bytes of what is there at the end: of every microbatch, and sums over them."""
+        count = self.plan.schedule.microbatches
+        listed = count * sum([self.sizes[array] for array in self.lasting])
+        return listed + sum(map(self._size, self._summed()))
+
+    def _summed(self) -> list[int]:
+        return [number for number in self.plan.summed if self.task_of.get(number) in self._tasks]
+
+    def brought(self) -> int:
+        """Return the bytes of copies of what runs are fed."""
+        fed = {leaf.node.id for leaf in self.plan.compiled.joint.leaves if leaf.kind != "variable"}
+        specs = [self.plan.partition.tasks[index] for index in self._tasks]
+        parts = {
+            part.id: size_in_bytes(part, self.symbols)
+            for spec in specs
+            for step in spec.steps
+            for part in step.inputs
+            if part.id in fed
+        }
+        return self.plan.schedule.microbatches * sum(parts.values())
 
     def passing(self) -> Iterator[int]:
         """Yield the arrays that are dead before the run is over."""
         return (array for array in self.users if array not in self.lasting)
-
-    def of_one(self) -> int:
-        """Return the bytes of all passing arrays of a microbatch."""
-        return sum([self.sizes[array] for array in self.passing()])
-
-    def listed(self) -> int:
-        """Return the bytes of what is kept of every microbatch until the end."""
-        count = self.plan.schedule.microbatches
-        return count * sum([self.sizes[array] for array in self.lasting])
-
-    def sums(self) -> int:
-        """Return the bytes of the sums over microbatches."""
-        return sum(map(self._size, self.plan.summed))
-
-    def largest_sum(self) -> int:
-        """Return the bytes of the largest sum: adding to it for the first time makes it anew."""
-        return max(map(self._size, self.plan.summed), default=0)
 
     def _size(self, number: int) -> int:
         return self.sizes.get(number, 0)

@@ -85,9 +85,10 @@ class Pipeline(Machine):
         Threads that may work at once; default one for each lane.
     max_in_flight : int
         Runs in flight at once; more wait.
-    max_bytes : int, optional
-        What all runs in flight may allocate.  Runs wait until what they can hold at most fits; one
-        that does not fit by the schedule goes one microbatch after another.
+    max_bytes : int or dict, optional
+        What all runs in flight may allocate, on each device or by its name.  Runs wait until what
+        they can hold at most fits; one that does not fit by the schedule goes one microbatch after
+        another.
     training : bool
         False: runs compute forward actions alone, where they ask for nothing else, as they do with
         ``wrt=[]``.  The schedule need not have backward actions then.
@@ -136,7 +137,7 @@ class Pipeline(Machine):
         extra_warmup: int = 0,
         workers: int | None = None,
         max_in_flight: int = 2,
-        max_bytes: int | None = None,
+        max_bytes: int | Mapping[str, int] | None = None,
         seed: int = 0,
         training: bool = True,
         exact: bool = True,

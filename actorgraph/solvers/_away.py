@@ -24,6 +24,11 @@ class Away(NamedTuple):
     shell: Any
     arrays: Mapping[str, Any]
 
+    @property
+    def step(self) -> int:
+        """Number of steps."""
+        return int(self.shell.step)
+
     def home(self, solver: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
         """Return it as the state of a parameter on the host."""
         fetched = {name: one.fetch() for name, one in self.arrays.items()}

@@ -17,7 +17,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
-from math import sqrt
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -26,6 +25,7 @@ from actorgraph.errors import GraphError, shown
 from actorgraph.keywords import Answering, answering
 from actorgraph.options import flag, positive, real
 from actorgraph.solvers._away import Away
+from actorgraph.solvers._gradients import HOST, Caller, added, are_finite, clipped
 from actorgraph.store import PROMISES, Held, present, switch
 
 Array = np.ndarray[Any, np.dtype[Any]]  # numpy.typing costs 2 ms to import
@@ -78,7 +78,7 @@ class _Slot(Generic[State]):
     state: State
     held: Held | None  # of a parameter of a graph
     second: Array | None = None  # room for the value after a step, where nothing is held
-    total: Array | None = None  # of the gradients that the next step accumulates
+    total: Any = None  # of the gradients that the next step accumulates
 
     def fits(self, dual: ValueGrad) -> bool:
         """Return whether value and gradient are arrays as at the first step."""
@@ -341,34 +341,35 @@ class AbstractSolver(Answering, ABC, Generic[State]):
         return float(lr(self._main.steps)) if callable(lr) else lr
 
     def prepared(
-        self, slots: Sequence[_Slot[State]], grads: Sequence[Array], values: Sequence[Array]
-    ) -> Sequence[Array] | None:
+        self,
+        slots: Sequence[_Slot[State]],
+        grads: Sequence[Any],
+        values: Sequence[Any],
+        caller: Caller = HOST,
+    ) -> Sequence[Any] | None:
         """Return the gradients of a step, clipped, or None where there is none yet, or ever."""
-        self.come_home()
-        if self.skip_nonfinite and not all(np.isfinite(grad).all() for grad in grads):
+        if caller.on_host:
+            self.come_home()
+        if self.skip_nonfinite and not are_finite(caller, grads):
             return None
         if self.accumulate > 1:
             # Other arrays than before: whatever strikes, those before are as they were.
-            totals = [
-                np.array(grad) if slot.total is None else slot.total + grad
-                for slot, grad in zip(slots, grads, strict=True)
-            ]
+            grads = added(caller, [slot.total for slot in slots], grads)
             if self.accumulated + 1 < self.accumulate:
-                calls = [(setattr, slot, "total", one) for slot, one in zip(slots, totals)]
+                caller.wait(grads)
+                calls = [(setattr, slot, "total", one) for slot, one in zip(slots, grads)]
                 switch((), [*calls, (setattr, self, "accumulated", self.accumulated + 1)])
                 return None
-            grads = totals
-        if self.accumulate > 1 or self.batch_size != 1:
-            share = 1 / (self.accumulate * self.batch_size)
-            grads = [grad * share for grad in grads]
-        if self.clip_value is not None:
-            bound = self.clip_value
-            grads = [clipped(grad, bound) for grad in grads]
-        if self.clip_norm is not None:
-            total = sqrt(sum(float(np.vdot(grad, grad).real) for grad in grads))
-            factor = min(1.0, self.clip_norm / (total + 1e-6))
-            grads = [grad * factor for grad in grads] if factor < 1 else grads
+        parts = self.accumulate * self.batch_size
+        share = None if parts == 1 else 1 / parts
+        grads = clipped(caller, grads, share, self.clip_value, self.clip_norm)
+        self.measure(slots, grads, values, caller)
         return grads
+
+    def measure(
+        self, slots: Sequence[Any], grads: Sequence[Any], values: Sequence[Any], caller: Caller
+    ) -> None:
+        """Look at all that is stepped, before it is."""
 
     def come_home(self) -> None:
         """Have all states on the host."""
@@ -376,6 +377,8 @@ class AbstractSolver(Answering, ABC, Generic[State]):
             for slot in self._slots.values():
                 if isinstance(slot.state, Away):
                     slot.state = slot.state.home(slot.solver, slot.shape, slot.dtype)
+                if hasattr(slot.total, "fetch"):
+                    slot.total = slot.total.fetch()
             self.away = False
 
     def updated(
@@ -421,7 +424,7 @@ class AbstractSolver(Answering, ABC, Generic[State]):
     def is_separable(self) -> bool:
         """Whether a parameter is stepped by its own gradient alone, so before others' are known."""
         whole = self.clip_norm is not None or self.skip_nonfinite or self.accumulate > 1
-        return not whole and type(self).prepared is AbstractSolver.prepared
+        return not whole and type(self).measure is AbstractSolver.measure
 
     @property
     def is_uniform(self) -> bool:
@@ -641,12 +644,6 @@ def _describe(dual: ValueGrad, node: object, position: int) -> str:
 def _bare(name: str) -> str:
     """Return a name in text, ``parameter 'w'`` or ``parameter 3 of the list``, without the word."""
     return name.removeprefix("parameter ").removesuffix(" of the list").strip("'\"")
-
-
-def clipped(grad: Array, bound: float) -> Array:
-    if grad.dtype.kind != "c":
-        return grad.clip(-bound, bound)
-    return grad.real.clip(-bound, bound) + 1j * grad.imag.clip(-bound, bound)
 
 
 def _checked(dual: ValueGrad, keyed: object, name: str) -> tuple[Array, Array]:

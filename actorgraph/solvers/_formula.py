@@ -91,7 +91,7 @@ class _UfuncWriter:
     def __init__(self, loop: Loop) -> None:
         self.calls: list[str] = []
         self.registers = 0
-        self._numbers = set(loop.numbers)
+        self._numbers, self._kept = set(loop.numbers), set(loop.arrays)
         self._free: list[str] = []
         self._lent: set[str] = set()  # what operands are in that are used once
         self._grad: str | None = None  # where `g` is, if a line sets it
@@ -105,7 +105,10 @@ class _UfuncWriter:
         assert isinstance(one.targets[0], ast.Name)
         name = one.targets[0].id
         if isinstance(one.value, ast.Name):  # of what no later line changes
-            self._values[name] = self._values[one.value.id]
+            given = self._values[one.value.id]
+            self._values[name] = given
+            if name in self._kept:
+                self.calls.append(f"positive({given}, out=new_{name})")
             return
         into = f"new_{name}"
         if name == "g":  # the given one is only read
@@ -163,20 +166,21 @@ def _compiled(loop: Loop, xp: Any = np) -> tuple[Callable[..., None], int]:
     return known["step"], writer.registers
 
 
-_CALLED = ("abs", "maximum", "sign", "sqrt")
+_CALLED = ("abs", "maximum", "positive", "sign", "sqrt")
 
 
 def stepped(
-    xp: Any, loop: Loop, numbers: Sequence[float], value: Any, grad: Any, arrays: Sequence[Any]
+    xp: Any, value: Any, grad: Any, *arrays: Any, solver: LoopSolver, numbers: Sequence[float]
 ) -> tuple[Any, ...]:
     """Return the parameter and the arrays of its state after a step, all of them new."""
-    step, registers = _compiled(loop, xp)
-    new = [xp.empty_like(value) for _ in range(1 + len(arrays))]
-    parts = [*zip(*map(_parts, (value, grad, *arrays, *new)), strict=True)]
+    step, registers = _compiled(solver.loop(), xp)
+    given = [value, grad, *arrays, *[xp.empty_like(value) for _ in range(1 + len(arrays))]]
+    parts = [*zip(*map(_parts, given), strict=True)] if solver.by_parts else [given]
     scratch = [xp.empty(value.shape, parts[0][0].dtype) for _ in range(registers)]
     for part in parts:
         step(*part, *scratch, *numbers)
-    return tuple(new)
+    new, *rest = given[2 + len(arrays) :]
+    return solver.whole(xp, numbers, value, new), *rest
 
 
 class LoopSolver(AbstractSolver[Arrays]):
@@ -215,6 +219,10 @@ class LoopSolver(AbstractSolver[Arrays]):
     def numbers(self, step: int) -> tuple[float, ...]:
         """Return the numbers of the lines for a step, counted from 1."""
 
+    def whole(self, xp: Any, numbers: Sequence[float], before: Any, after: Any) -> Any:
+        """Return a parameter after a step, where that is not what the lines have made of it."""
+        return after
+
     def init(self, value: Array) -> Arrays:
         """Return the arrays before the first step; see `AbstractSolver.init`."""
         state = Arrays(0, {})
@@ -233,11 +241,14 @@ class LoopSolver(AbstractSolver[Arrays]):
     def update(self, state: Arrays, grad: Array, current: Array, out: Array) -> Arrays:
         """Write the stepped parameter to `out`; see `AbstractSolver.update`."""
         loop = self.loop()
+        if out is current and not self._is_lines:
+            current = current.copy()
         self._complete(state, loop.arrays, current)
         after = state.after(loop.arrays)
-        numbers: Any = self.numbers(after.step)
+        given: Any = self.numbers(after.step)
+        numbers = given
         if out.dtype.kind == "V":  # of bfloat16: no number is of its kind
-            numbers = tuple([np.asarray(one, out.dtype) for one in numbers])
+            numbers = tuple([np.asarray(one, out.dtype) for one in given])
         arrays = [current, grad, *[state.arrays[name] for name in loop.arrays]]
         arrays += [out, *[after.arrays[name] for name in loop.arrays]]
         step, registers = _compiled(loop)
@@ -253,13 +264,20 @@ class LoopSolver(AbstractSolver[Arrays]):
         if like.nbytes <= _BLOCK_BYTES:
             for part in parts:
                 step(*part, *scratch[:registers], *numbers)
-            return after
-        for part in parts:
-            for block in _blocks(like):
-                rows = [one[block] for one in part]
-                room = [one[: len(rows[0])] for one in scratch[:registers]]
-                step(*rows, *room, *numbers)
+        else:
+            for part in parts:
+                for block in _blocks(like):
+                    rows = [one[block] for one in part]
+                    room = [one[: len(rows[0])] for one in scratch[:registers]]
+                    step(*rows, *room, *numbers)
+        if not self._is_lines:
+            out[...] = self.whole(np, given, current, out)
         return after
+
+    @property
+    def _is_lines(self) -> bool:
+        """Whether the lines are all of a step."""
+        return type(self).whole is LoopSolver.whole
 
     def in_one_call(
         self,
@@ -269,8 +287,8 @@ class LoopSolver(AbstractSolver[Arrays]):
         outs: Sequence[Array],
     ) -> OneCall | None:
         """Return the step of all parameters as calls of machine code; None where there is none."""
-        if getattr(self.update, "__func__", None) is not LoopSolver.update:
-            return None  # the lines are not all of the step
+        if getattr(self.update, "__func__", None) is not LoopSolver.update or not self._is_lines:
+            return None
         errors = asked()
         if not _SILENT.issuperset(errors.values()):
             return None

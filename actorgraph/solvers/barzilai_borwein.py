@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, final
 
-import numpy as np
-
-from actorgraph.solvers._base import AbstractSolver
+from actorgraph.solvers._base import Loop
+from actorgraph.solvers._formula import LoopSolver
+from actorgraph.solvers._gradients import Caller
 from actorgraph.solvers._settings import Rate, checked_rate
 
 __all__ = ["BarzilaiBorwein"]
 
-Array = np.ndarray[Any, np.dtype[Any]]
-_Before = tuple[Array, Array] | None
+_LOOP = Loop(
+    ("value = p", "grad = g", "p = p - g * length"),
+    ("value", "grad"),
+    ("length",),
+)  # fmt: skip
 
 
 @final
-class BarzilaiBorwein(AbstractSolver[_Before]):
+class BarzilaiBorwein(LoopSolver):
     r"""Descent with a step length from the last change of all parameters and gradients.
 
     .. math::
@@ -53,35 +56,35 @@ class BarzilaiBorwein(AbstractSolver[_Before]):
         self.lr = checked_rate(lr)
         self._length: float | None = None
 
-    def init(self, value: Array) -> _Before:
-        """Return None: there was no step yet; see `AbstractSolver.init`."""
-        return None
+    def loop(self) -> Loop:
+        """Return the step as lines; see `LoopSolver.loop`."""
+        return _LOOP
 
-    def prepared(
-        self, slots: Sequence[Any], grads: Sequence[Array], values: Sequence[Array]
-    ) -> Sequence[Array] | None:
-        """Find the length of the step; see `AbstractSolver.prepared`."""
-        found = super().prepared(slots, grads, values)
-        above = below = 0.0
-        for slot, grad, value in zip(slots, found or (), values, strict=False):
-            if slot.state is not None:
-                change = grad - slot.state[1]
-                above += float(np.vdot(value - slot.state[0], change).real)
-                below += float(np.vdot(change, change).real)
-        self._length = abs(above) / below if below else None
-        return found
-
-    def update(self, state: _Before, grad: Array, current: Array, out: Array) -> _Before:
-        """Write the stepped parameter to `out`; see `AbstractSolver.update`."""
+    def numbers(self, step: int) -> tuple[float, ...]:
+        """Return the length of the step; see `LoopSolver.numbers`."""
         length = self._main._length if isinstance(self._main, BarzilaiBorwein) else None
-        before = current.copy(), grad.copy()
-        np.subtract(current, grad * (self.rate if length is None else length), out=out)
-        return before
+        return (self.rate if length is None else length,)
 
-    def pack(self, state: _Before) -> dict[str, Any]:
-        """Return the last parameter and gradient; see `AbstractSolver.pack`."""
-        return {} if state is None else {"value": state[0], "grad": state[1]}
+    def measure(
+        self, slots: Sequence[Any], grads: Sequence[Any], values: Sequence[Any], caller: Caller
+    ) -> None:
+        """Find the length of the step; see `AbstractSolver.measure`."""
+        found = [
+            caller.call(place, _changes, value, grad, before["value"], before["grad"])
+            for place, (slot, grad, value) in enumerate(zip(slots, grads, values, strict=True))
+            if slot.state.step and (before := slot.state.arrays)
+        ]
+        self._length = None
+        if found:
+            above, below = caller.read(caller.call(0, _sum, *found)).tolist()
+            self._length = abs(above) / below if below else None
 
-    def unpack(self, state: _Before, packed: Mapping[str, Any]) -> _Before:
-        """Return a state of them; see `AbstractSolver.unpack`."""
-        return (np.array(packed["value"]), np.array(packed["grad"])) if packed else None
+
+def _changes(xp: Any, value: Any, grad: Any, value_before: Any, grad_before: Any) -> Any:
+    change = grad - grad_before
+    products = xp.vdot(value - value_before, change), xp.vdot(change, change)
+    return xp.stack(products).real.astype("float64")
+
+
+def _sum(xp: Any, *products: Any) -> Any:
+    return sum(products)

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import sqrt
 from typing import Any, final
 
-import numpy as np
-
 from actorgraph.solvers._base import Loop
-from actorgraph.solvers._formula import Arrays
 from actorgraph.solvers._moments import TwoMoments
 from actorgraph.solvers._settings import Rate
 
 __all__ = ["LAMB"]
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 _LOOP = Loop(
     (
@@ -23,7 +19,7 @@ _LOOP = Loop(
         "p = mean / share / (sqrt(variance) / scale + eps) + p * decay",
     ),
     ("mean", "variance"),
-    ("beta1", "rest1", "beta2", "rest2", "share", "scale", "eps", "decay"),
+    ("beta1", "rest1", "beta2", "rest2", "share", "scale", "eps", "decay", "rate"),
 )
 
 
@@ -82,13 +78,14 @@ class LAMB(TwoMoments):
         beta1, beta2 = self.betas
         share, scale = 1.0 - beta1**step, sqrt(1.0 - beta2**step)
         decays = beta1, 1.0 - beta1, beta2, 1.0 - beta2
-        return *decays, share, scale, self.eps, self.weight_decay
+        return *decays, share, scale, self.eps, self.weight_decay, self.rate
 
-    def update(self, state: Arrays, grad: Array, current: Array, out: Array) -> Arrays:
-        """Write the stepped parameter to `out`; see `AbstractSolver.update`."""
-        before = current.copy() if out is current else current
-        after = super().update(state, grad, before, out)
-        length, direction = np.linalg.norm(before), np.linalg.norm(out)
-        ratio = float(length / direction) if length > 0 and direction > 0 else 1.0
-        np.subtract(before, out * (self.rate * ratio), out=out)
-        return after
+    def whole(self, xp: Any, numbers: Sequence[float], before: Any, after: Any) -> Any:
+        """Return the parameter after a step of its length; see `LoopSolver.whole`."""
+        length, direction = xp.linalg.norm(before), xp.linalg.norm(after)
+        both = (length > 0) & (direction > 0)
+        ratio = xp.where(both, length / xp.where(both, direction, 1), 1).astype("float64")
+        scale = ratio * numbers[-1]
+        if after.dtype.kind != "V":  # of bfloat16, which is rounded at the end
+            scale = scale.astype(after.real.dtype)
+        return (before - after * scale).astype(after.dtype, copy=False)

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
 from math import sqrt
 from typing import Any, final
 
 import numpy as np
 
+from actorgraph.devices.base import Handed
 from actorgraph.errors import GraphError, shown
 from actorgraph.keywords import answering
 from actorgraph.options import choice, positive, real
-from actorgraph.store import Held, copies, take
+from actorgraph.solvers._vectors import at, gathered, lane_of, largest, put
+from actorgraph.store import Held
 
 __all__ = ["LBFGS"]
 
-Array = np.ndarray[Any, np.dtype[Any]]
-Objective = Callable[[float], tuple[float, Array]]
+Objective = Callable[[Any], tuple[float, Any]]
 
 
 @answering
@@ -79,10 +81,10 @@ class LBFGS:
             choice("line_search_fn", line_search_fn, ("strong_wolfe",))
         self.line_search_fn = line_search_fn
         self.steps = 0
-        self._changes: list[tuple[Array, Array]] = []  # of gradients and of parameters
+        self._changes: list[tuple[Any, Any]] = []  # of gradients and of parameters
         self._scale = 1.0
-        self._direction: Array | None = None
-        self._grad: Array | None = None
+        self._direction: Any | None = None
+        self._grad: Any | None = None
         self._length = self.lr
 
     def step(self, duals: Iterable[Any], closure: Callable[[], Any]) -> float:
@@ -101,29 +103,46 @@ class LBFGS:
             What the closure raises; then parameters are as they were before the step.
         """
         duals = list(duals)
-        start = _gathered([_array(dual) for dual in duals])
-        try:
-            return self._step(duals, closure, start)
-        except BaseException:
-            _put(duals, start)
-            raise
+        loss = float(np.asarray(closure()))
+        slopes = [_slope(dual) for dual in duals]
+        lane = lane_of(slopes)
+        with ExitStack() as stack:
+            if lane is not None:
+                lane.device.retain()
+                stack.callback(lane.device.release)
+            self._take_along(lane)
+            start = gathered([array for array, _ in _places(duals)], lane)
 
-    def _step(self, duals: list[Any], closure: Callable[[], Any], point: Array) -> float:
-        def evaluated(at: Array) -> tuple[float, Array]:
-            _put(duals, at)
-            loss = float(np.asarray(closure()))
-            return loss, _gathered([_slope(dual) for dual in duals])
+            def evaluated(point: Any) -> tuple[float, Any]:
+                put(_places(duals), point)
+                loss = float(np.asarray(closure()))
+                return loss, gathered([_slope(dual) for dual in duals], lane)
 
-        loss, grad = evaluated(point)
-        first, calls = loss, 1
+            try:
+                found = self._found(evaluated, start, loss, gathered(slopes, lane))
+                put(_places(duals), found)
+            except BaseException:
+                put(_places(duals), start)
+                raise
+        return loss
+
+    def _take_along(self, lane: Any) -> None:
+        """Have what is remembered where the vectors of a step are."""
+        self._changes = [(at(one, lane), at(two, lane)) for one, two in self._changes]
+        if self._direction is not None and self._grad is not None:
+            self._direction, self._grad = at(self._direction, lane), at(self._grad, lane)
+
+    def _found(self, evaluated: Objective, point: Any, loss: float, grad: Any) -> Any:
+        """Return the point where a step ends, from one with its loss and gradient."""
+        calls = 1
         for iteration in range(1, self.max_iter + 1):
-            if np.abs(grad).max(initial=0.0) <= self.tolerance_grad:
+            if largest(grad) <= self.tolerance_grad:
                 break
             direction = self._direct(grad)
             self.steps += 1
             length = self.lr
             if self.steps == 1:
-                length = min(1.0, 1.0 / float(np.abs(grad).sum())) * self.lr
+                length = min(1.0, 1.0 / float(abs(grad).sum())) * self.lr
             slope = float(grad @ direction)
             self._grad, before = grad, loss
             if slope > -self.tolerance_change:
@@ -136,22 +155,20 @@ class LBFGS:
             point = point + length * direction
             if self.line_search_fn is None:
                 if iteration == self.max_iter:
-                    _put(duals, point)
                     self._length = length
                     break
                 loss, grad = evaluated(point)
             self._length = length
             calls += spent
-            done = np.abs(grad).max(initial=0.0) <= self.tolerance_grad
-            small = np.abs(direction * length).max(initial=0.0) <= self.tolerance_change
+            done = largest(grad) <= self.tolerance_grad
+            small = largest(direction * length) <= self.tolerance_change
             if calls >= self.max_eval or done or small:
                 break
             if abs(loss - before) < self.tolerance_change:
                 break
-        _put(duals, point)
-        return first
+        return point
 
-    def _direct(self, grad: Array) -> Array:
+    def _direct(self, grad: Any) -> Any:
         """Take the last change in and return the direction of the next one."""
         if self._direction is None or self._grad is None:
             self._direction = -grad
@@ -174,6 +191,7 @@ class LBFGS:
 
     def state_dict(self) -> dict[str, Any]:
         """Return what it takes to go on."""
+        self._take_along(None)
         return {
             "solver": "LBFGS", "steps": self.steps, "scale": self._scale, "length": self._length,
             "direction": self._direction, "grad": self._grad, "changes": [*self._changes],
@@ -199,27 +217,27 @@ class _Search:
 
     def __init__(
         self,
-        evaluated: Callable[[Array], tuple[float, Array]],
-        point: Array,
-        direction: Array,
+        evaluated: Objective,
+        point: Any,
+        direction: Any,
         least: float,
     ) -> None:
         self.evaluated, self.point, self.direction, self.least = evaluated, point, direction, least
         self.calls = 0
 
-    def at(self, length: float) -> tuple[float, float, Array, float]:
+    def at(self, length: float) -> tuple[float, float, Any, float]:
         """Return the length, the loss there, its gradient, and its slope along the line."""
         self.calls += 1
         loss, grad = self.evaluated(self.point + length * self.direction)
         return length, loss, grad, float(grad @ self.direction)
 
     def run(
-        self, length: float, loss: float, grad: Array, slope: float
-    ) -> tuple[float, Array, float, int]:
+        self, length: float, loss: float, grad: Any, slope: float
+    ) -> tuple[float, Any, float, int]:
         """Return loss, gradient and length of the point that was found, and the calls it took."""
         start = before = (0.0, loss, grad, slope)
         enough, flat, most = 1e-4, 0.9, 25
-        span = float(np.abs(self.direction).max(initial=0.0))
+        span = largest(self.direction)
         now = self.at(length)
         bracket = None
         for tried in range(most):
@@ -292,41 +310,22 @@ def _cubic(
     return float(min(max(found, bounds[0]), bounds[1]))
 
 
-def _by_loss(bracket: list[tuple[float, float, Array, float]]) -> tuple[int, int]:
+def _by_loss(bracket: list[tuple[float, float, Any, float]]) -> tuple[int, int]:
     """Return the places of the lower and of the higher loss."""
     return (0, 1) if bracket[0][1] <= bracket[1][1] else (1, 0)
 
 
-def _held(dual: Any) -> Held | None:
-    held = dual if isinstance(dual, Held) else getattr(getattr(dual, "node", None), "held", None)
-    return held if isinstance(held, Held) else None
+def _places(duals: Iterable[Any]) -> list[tuple[Any, Held | None]]:
+    """Return the arrays of parameters, and what holds those that a graph has bound."""
+    nodes = [dual if isinstance(dual, Held) else getattr(dual, "node", None) for dual in duals]
+    found = [getattr(node, "held", node) for node in nodes]
+    return [
+        (held.array, held) if isinstance(held, Held) else (dual.value, None)
+        for dual, held in zip(duals, found, strict=True)
+    ]
 
 
-def _array(dual: Any) -> Array:
-    held = _held(dual)
-    array: Array = dual.value if held is None else held.present()
-    return array
-
-
-def _slope(dual: Any) -> Array:
+def _slope(dual: Any) -> Any:
     if dual.grad is None:
         raise GraphError(f"{dual!r} has no gradient after the closure; it has to set .grad")
-    return np.asarray(dual.grad)
-
-
-def _gathered(arrays: list[Array]) -> Array:
-    return np.concatenate([array.ravel() for array in arrays]) if arrays else np.empty(0)
-
-
-def _put(duals: list[Any], point: Array) -> None:
-    """Give all parameters their parts of a vector, those of graphs at once."""
-    start, values = 0, []
-    for dual in duals:
-        array, held = _array(dual), _held(dual)
-        part = point[start : start + array.size].reshape(array.shape).astype(array.dtype)
-        start += array.size
-        if held is None:
-            array[...] = part
-        else:
-            values.append((held, part))
-    take(copies(values))
+    return dual.grad if isinstance(dual.grad, Handed) else np.asarray(dual.grad)

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from actorgraph import devices, ops
-from actorgraph.errors import GraphError, NodeError, RunCancelled
+from actorgraph import devices, ops, solvers
+from actorgraph.errors import GraphError, MemoryLimitError, NodeError, RunCancelled
 from actorgraph.graph import Graph
 from actorgraph.machines import ActorMachine, LispMachine, TapeMachine
 from actorgraph.node import Node
@@ -35,7 +35,8 @@ def check_device(make: Make) -> None:
 
     Values, gradients and tangents are those of the CPU, on lanes that the user names too; what is
     on the device stays there; streams keep order and hold few runs; runs that fail, are late or are
-    cancelled leave the others right; a check of values is told in the end; memory comes back.
+    cancelled leave the others right; a check of values is told in the end; a step trains there;
+    `max_bytes` holds; memory comes back.
 
     Parameters
     ----------
@@ -270,6 +271,30 @@ def a_run_past_its_deadline_is_told_and_the_next_is_right(make: Make) -> None:
 
 
 # -- lives ----------------------------------------------------------------------------------------
+
+
+@_law
+def a_step_changes_parameters_as_on_the_cpu_and_copies_them_once(make: Make) -> None:
+    found = []
+    for device in (devices.get(make()), devices.get("cpu")):
+        net = _Net()
+        with ActorMachine([net.loss], device=device, lanes=2) as machine:
+            step = machine.compile_step(solvers.Adam(0.1, clip_norm=0.5))
+            losses = [step(net.feeds)[net.loss].value for _ in range(3)]
+            copied = machine.transfers["parameters"] if machine.transfers else 0
+            claim(copied <= 1, f"three steps copied {machine.transfers}")
+        found.append([*losses, net.w.value])
+    _same(devices.get(make()), *found, "after three steps")
+
+
+@_law
+def what_runs_hold_there_is_bounded(make: Make) -> None:
+    net, device = _Net(), devices.get(make())
+    small = ActorMachine([net.loss], device=device, max_bytes={device.root.name: 1})
+    with small, raises(MemoryLimitError, "max_bytes is 1"):
+        small.run_sync(net.feeds)
+    with ActorMachine([net.loss], device=device, max_bytes=10**9) as machine:
+        claim(machine.run_sync(net.feeds)[net.loss].value.shape == (), "a run that fits failed")
 
 
 @_law

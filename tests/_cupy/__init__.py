@@ -18,6 +18,7 @@ from collections import deque
 from random import Random
 from time import perf_counter
 from types import ModuleType, SimpleNamespace
+from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
@@ -36,15 +37,22 @@ class World:
         self.lock = threading.RLock()
         self.streams = []
         self.races = []
+        self.stepping = False
         self.on_null = 0
         self.copies = self.replays = 0
         self.allocations = self.fails_at = 0  # the number of the one for which there is no room
         self.fault = None  # sticky: from then on each call raises it
 
     def step(self):
+        if self.stepping:  # memory that is collected meanwhile is put into a stream
+            return False
         ready = [one for one in self.streams if one.todo and one.may_go_on()]
         if ready:
-            self.random.choice(ready).todo.popleft()()
+            self.stepping = True
+            try:
+                self.random.choice(ready).todo.popleft()()
+            finally:
+                self.stepping = False
         return bool(ready)
 
     def drive(self, done):
@@ -249,6 +257,11 @@ class ndarray(NDArrayOperatorsMixin):
 
     def __dlpack_device__(self):
         return 2, 0
+
+    @property
+    def __cuda_array_interface__(self):
+        exported[id(self)] = self
+        return {"data": (id(self), False), "stream": stream_now().ptr, "version": 3}
 
     def __dlpack__(self, stream=None, **_):
         """Have the consumer's stream wait for what the current one was given."""
@@ -470,9 +483,17 @@ def fresh(book, stream):
     return ndarray(book, memory, [Block(book, memory, stream)])
 
 
+exported = WeakValueDictionary()
+
+
 def asarray(value, dtype=None, **_):
     if isinstance(value, ndarray):
         return value if dtype is None else value.astype(dtype)
+    interface = getattr(value, "__cuda_array_interface__", None)
+    if interface is not None:
+        known_streams[interface["stream"]].synchronize()
+        found = exported[interface["data"][0]]
+        return ndarray(found.book, found.memory, found.blocks)
     graphs.copies_to_or_from_host("asarray")
     book = np.array(value, dtype)
     staged = book.copy()  # CuPy's own pinned memory, filled by the host

@@ -4,12 +4,14 @@ import os
 import sys
 from functools import partial
 
+import numpy as np
 import pytest
 
 import actorgraph as ag
 import tests._cupy as stand_in
 from actorgraph import devices
 from actorgraph.testing import DEVICE_LAWS, MACHINE_LAWS
+from tests.pipeline._model import Model
 
 MAKERS = {
     "cpu": lambda: "cpu",
@@ -38,6 +40,20 @@ def world(monkeypatch):
 @pytest.mark.parametrize("law", DEVICE_LAWS, ids=lambda law: law.__name__)
 def test_law_of_devices(law, make, world):
     law(make)
+
+
+@pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
+def test_a_pipeline_with_a_stage_there_and_one_on_the_cpu_trains_as_on_the_cpu(make, world):
+    found = []
+    for placed in ([make(), "cpu"], ["cpu"]):
+        model = Model()
+        with model.pipeline(devices=placed, microbatches=3) as pipeline:
+            step = pipeline.compile_step(ag.solvers.SGD(0.1, momentum=0.9))
+            losses = [step(model.feeds)[model.loss].value for _ in range(2)]
+            losses += [run[model.loss].value for run in pipeline.stream([model.feeds] * 3)]
+        found.append([*losses, *[one.value for one in model.wrt]])
+    for got, wanted in zip(*found, strict=True):
+        np.testing.assert_allclose(got, wanted, 1e-12)
 
 
 KINDS = {

@@ -89,7 +89,7 @@ def test_a_run_never_holds_more_than_it_claims(machine_type, options, backward):
         for _ in range(3):
             tracemalloc.start()
             run = machine.start(feed, backward=backward)
-            claimed = run.claim.alone(machine._core.scheduler.workers)
+            claimed = run.claim.alone(machine._core.scheduler.workers)["cpu"]
             run.result()
             peak = tracemalloc.get_traced_memory()[1]
             tracemalloc.stop()
@@ -186,10 +186,10 @@ def test_steps_and_small_runs_are_admitted_too():
 def test_claims_of_runs_in_flight_share_the_turns_of_workers():
     admission = Admission(8, 100, workers=2)
     run = type("Run", (), {"claim": Claim(kept=10, turn=20, arena=5, tasks=3)})
-    assert run.claim.alone(2) == 10 + 2 * 25
+    assert run.claim.alone(2) == {"cpu": 10 + 2 * 25}
     admission.in_flight = {0: run, 1: run}
-    assert admission.claimed(Arenas()) == 20 + 2 * 25
-    assert admission.claimed(Arenas(), run) == 30 + 2 * 25
+    assert admission.claimed(Arenas()) == {"cpu": 20 + 2 * 25}
+    assert admission.claimed(Arenas(), run) == {"cpu": 30 + 2 * 25}
 
 
 @pytest.mark.parametrize("max_bytes", [0, -1, 1.5, True, "1GB"])

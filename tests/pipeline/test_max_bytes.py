@@ -41,7 +41,7 @@ class Model:
 
 
 def claim(run):
-    return run.claim.alone(run.core.scheduler.workers)
+    return sum(run.claim.alone(run.core.scheduler.workers).values())
 
 
 def peak_of(function):
@@ -61,13 +61,19 @@ def last_in_first_out():
 
 
 @pytest.mark.parametrize(
-    ("name", "tied"),
-    [("1f1b", False), *((n, True) for n in (*SCHEDULES, "dynamic", "last in, first out"))],
+    ("name", "tied", "devices"),
+    [
+        ("1f1b", False, ["cpu"]),
+        *((n, True, ["cpu"]) for n in (*SCHEDULES, "dynamic", "last in, first out")),
+        ("1f1b", True, ["virtual:0"]),
+        ("gpipe", True, ["virtual:0", "virtual:1", "cpu"]),
+    ],
 )
-def test_a_batch_never_holds_more_than_it_claims(name, tied):
+def test_a_batch_never_holds_more_than_it_claims(name, tied, devices):
     model = Model(tied)
     made = last_in_first_out() if name == "last in, first out" else name
     given = {} if isinstance(made, Schedule) else {"stages": 3, "microbatches": 4}
+    given["devices"] = devices
     feeds = model.feeds(4)
     with Pipeline(
         model.loss, outputs=[model.hidden], schedule=made, max_bytes=1000 * BLOCK, **given
@@ -133,7 +139,7 @@ def test_what_does_not_fit_goes_one_microbatch_after_another_with_the_same_bits(
 def _alone(plan, binding, workers):
     from actorgraph.pipeline.claims import claim_of
 
-    return claim_of(plan, binding, True).alone(workers)
+    return claim_of(plan, binding, True).alone(workers)["cpu"]
 
 
 def test_a_batch_that_never_fits_is_refused_before_it_starts():

@@ -1,0 +1,119 @@
+"""What is done to gradients before a step, once for arrays of the host and of devices.
+
+Each piece is a function of an array module and of arrays; who has the arrays calls it (`Caller`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial, reduce
+from operator import and_
+from typing import Any, Protocol
+
+import numpy as np
+
+__all__ = ["Caller", "HOST", "added", "are_finite", "clipped"]
+
+
+class Caller(Protocol):
+    """Who computes with gradients, where they are."""
+
+    on_host: bool
+
+    def call(self, place: int, work: Callable[..., Any], *operands: Any) -> Any:
+        """Return ``work(xp, *operands)``, computed where the parameter of that place is."""
+
+    def read(self, value: Any) -> np.ndarray[Any, Any]:
+        """Return an array on the host, when it is there."""
+
+    def wait(self, values: Sequence[Any]) -> None:
+        """Return when arrays are there."""
+
+
+class _Host:
+    on_host = True
+
+    def call(self, place: int, work: Callable[..., Any], *operands: Any) -> Any:
+        return work(np, *operands)
+
+    def read(self, value: Any) -> np.ndarray[Any, Any]:
+        return np.asarray(value)
+
+    def wait(self, values: Sequence[Any]) -> None:
+        pass
+
+
+HOST: Caller = _Host()
+
+
+def are_finite(caller: Caller, grads: Sequence[Any]) -> bool:
+    """Return whether all elements of all gradients are finite."""
+    found = [caller.call(place, _is_finite, grad) for place, grad in enumerate(grads)]
+    return bool(caller.read(caller.call(0, _all, *found)))
+
+
+def added(caller: Caller, totals: Sequence[Any], grads: Sequence[Any]) -> list[Any]:
+    """Return sums of gradients and of those before, all new arrays."""
+    return [
+        caller.call(place, _copied, grad)
+        if total is None
+        else caller.call(place, _sum, total, grad)
+        for place, (total, grad) in enumerate(zip(totals, grads, strict=True))
+    ]
+
+
+def clipped(
+    caller: Caller,
+    grads: Sequence[Any],
+    share: float | None,
+    value: float | None,
+    norm: float | None,
+) -> Sequence[Any]:
+    """Return gradients times a share, with elements and then their norm brought within bounds."""
+    if share is not None or value is not None:
+        work = partial(_scaled, share=share, bound=value)
+        grads = [caller.call(place, work, grad) for place, grad in enumerate(grads)]
+    if norm is not None:
+        squares = [caller.call(place, _square, grad) for place, grad in enumerate(grads)]
+        factor = caller.call(0, partial(_factor, bound=norm), *squares)
+        grads = [caller.call(place, _times, grad, factor) for place, grad in enumerate(grads)]
+    return grads
+
+
+def _is_finite(xp: Any, grad: Any) -> Any:
+    return xp.isfinite(grad).all()
+
+
+def _all(xp: Any, *flags: Any) -> Any:
+    return reduce(and_, flags, np.True_)
+
+
+def _copied(xp: Any, grad: Any) -> Any:
+    return xp.array(grad)
+
+
+def _sum(xp: Any, total: Any, grad: Any) -> Any:
+    return total + grad
+
+
+def _scaled(xp: Any, grad: Any, share: float | None, bound: float | None) -> Any:
+    grad = grad if share is None else grad * share
+    if bound is None:
+        return grad
+    if grad.dtype.kind != "c":
+        return grad.clip(-bound, bound)
+    return grad.real.clip(-bound, bound) + 1j * grad.imag.clip(-bound, bound)
+
+
+def _square(xp: Any, grad: Any) -> Any:
+    return xp.vdot(grad, grad).real.astype("float64")
+
+
+def _factor(xp: Any, *squares: Any, bound: float) -> Any:
+    return xp.minimum(1.0, bound / (xp.sqrt(sum(squares)) + 1e-6))
+
+
+def _times(xp: Any, grad: Any, factor: Any) -> Any:
+    if xp is np and factor == 1.0:
+        return grad
+    return grad * factor.astype(grad.real.dtype)

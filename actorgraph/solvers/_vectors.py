@@ -1,0 +1,150 @@
+"""All parameters as one vector, where the gradients are: on the host, or on a lane of a device."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, TypeAlias, final
+
+import numpy as np
+
+from actorgraph.devices.base import Device, Failed, Handed, Lane
+from actorgraph.store import Held, copies, present, promise, promised, take
+
+__all__ = ["LaneVector", "Vector", "at", "gathered", "largest", "lane_of", "put"]
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+@final
+class LaneVector:
+    """A vector on a device, with what arithmetic L-BFGS needs; its numbers come to the host."""
+
+    __array_ufunc__ = None  # a number of NumPy's leaves the operator to this class
+
+    def __init__(self, value: Handed, lane: Lane) -> None:
+        self.value, self.lane = value, lane
+
+    def __add__(self, other: LaneVector) -> LaneVector:
+        return self.made(operator.add, other)
+
+    def __sub__(self, other: LaneVector) -> LaneVector:
+        return self.made(operator.sub, other)
+
+    def __mul__(self, number: float) -> LaneVector:
+        return self.made(partial(operator.mul, float(number)))
+
+    __rmul__ = __mul__
+
+    def __neg__(self) -> LaneVector:
+        return self.made(operator.neg)
+
+    def __abs__(self) -> LaneVector:
+        return self.made(operator.abs)
+
+    def __matmul__(self, other: LaneVector) -> float:
+        return float(self.made(operator.matmul, other).fetch())
+
+    def sum(self) -> float:
+        """Return the sum of the elements."""
+        return float(self.made(operator.methodcaller("sum")).fetch())
+
+    def fetch(self) -> Array:
+        """Return the vector on the host."""
+        return complete([self.value])[0].fetch()
+
+    def made(self, work: Callable[..., Any], *others: LaneVector) -> LaneVector:
+        """Return what `work` makes of this vector and others."""
+        operands = [one.value for one in (self, *others)]
+        return LaneVector(self.lane.launch(work, operands, name="L-BFGS", fresh=False), self.lane)
+
+
+Vector: TypeAlias = "Array | LaneVector"
+
+
+def lane_of(grads: Sequence[Any]) -> Lane | None:
+    """Return the lane where a vector of some gradients is, None for the host."""
+    return next((one.lane.device.lane(0) for one in grads if isinstance(one, Handed)), None)
+
+
+def gathered(arrays: Sequence[Any], lane: Lane | None) -> Vector:
+    """Return arrays of the host or of devices as one vector."""
+    if lane is None:
+        return np.concatenate([present(one).ravel() for one in arrays]) if arrays else np.empty(0)
+    operands = [_on(lane.device, one) for one in arrays]
+    value = lane.launch(partial(_joined, lane.device.xp), operands, name="L-BFGS")
+    return LaneVector(value, lane)
+
+
+def at(vector: Vector, lane: Lane | None) -> Vector:
+    """Return a vector on a lane, or on the host."""
+    if isinstance(vector, LaneVector):
+        if vector.lane is lane:
+            return vector
+        vector = vector.fetch()
+    return vector if lane is None else LaneVector(lane.device.bring(vector), lane)
+
+
+def largest(vector: Vector) -> float:
+    """Return the largest absolute value of a vector."""
+    if isinstance(vector, LaneVector):
+        return float(vector.made(_largest).fetch())
+    return float(_largest(vector))
+
+
+def complete(values: Sequence[Handed]) -> Sequence[Handed]:
+    """Return values of one lane when they are there, or raise what they have failed by."""
+    values[-1].lane.record().block()
+    try:
+        return [one.left() for one in values]
+    except Failed as error:
+        raise error.cause from None
+
+
+def put(places: Sequence[tuple[Array, Held | None]], vector: Vector) -> None:
+    """Give places their parts of a vector, those of graphs at once, and where the vector is."""
+    arrays = [array for array, _ in places]
+    held = [one for _, one in places if one is not None]
+    if isinstance(vector, LaneVector) and len(held) == len(places):
+        parts, start = [], 0
+        for array in arrays:
+            work = partial(_part, start, array.size, array.shape, array.dtype)
+            parts.append(vector.made(work).value)
+            start += array.size
+        complete(parts)
+        rooms = [one.room() for one in held]
+        for room, part in zip(rooms, parts, strict=True):
+            promise(room, part)
+        take([*zip(held, rooms, strict=True)])
+        return
+    whole, start, values = at(vector, None), 0, []
+    for array, one in places:
+        part = _part(start, array.size, array.shape, array.dtype, whole)
+        start += array.size
+        if one is None:
+            array[...] = part
+        else:
+            values.append((one, part))
+    take(copies(values))
+
+
+def _on(device: Device, value: Any) -> Handed:
+    if isinstance(value, np.ndarray):
+        there = promised(value)
+        value = value if there is None else there
+    return (
+        value if isinstance(value, Handed) and value.lane.device is device else device.bring(value)
+    )
+
+
+def _joined(xp: Any, *arrays: Any) -> Any:
+    return xp.concatenate([one.ravel() for one in arrays])
+
+
+def _largest(array: Any) -> Any:
+    return abs(array).max() if array.size else array.sum()
+
+
+def _part(start: int, size: int, shape: tuple[int, ...], dtype: Any, vector: Any) -> Any:
+    return vector[start : start + size].reshape(shape).astype(dtype)
