@@ -141,6 +141,8 @@ class InnerLoop(_Body):
         Takes captures of its own and the carries.
     symbols, watch
         As in `Inner`.
+    stored : bool
+        Whether what is saved and stacked is written into arrays; else it is handed on.
     """
 
     def __init__(
@@ -151,22 +153,23 @@ class InnerLoop(_Body):
         test: Inner | None,
         symbols: Mapping[str, int],
         watch: tuple[str, ...] = (),
+        stored: bool = False,
     ) -> None:
         position, captured, carries, elements = inputs
         computed, constants = _steps([*position, *captured, *carries, *elements], results)
         self._fixed = [node.attrs["value"] for node in constants]
         leaves = [*position, *captured, *constants, *carries, *elements]
-        planned = _planned(computed, leaves, results, len(carries))
+        planned = _planned(computed, leaves, results, len(carries), stored)
         self._memory = _BodyMemory(computed, results, planned, symbols)
         self.program = lower_loop(
             computed, leaves, results, carries=len(carries), elements=len(elements), saved=saved,
             tested=None if test is None else test.arity - len(carries), buffered=planned,
+            stored=stored,
         )  # fmt: skip
         kernels = [kernel(node, np, symbols, watch=watch) for node in computed]
         values = _constants(self.program)
         self._call = self.program.make(Dead, np.int64, *kernels, *values)
         self._test = test
-        self._counts = len(saved), len(results) - len(carries)
 
     @runs_steps("self")
     def __call__(
@@ -178,22 +181,23 @@ class InnerLoop(_Body):
         captured: Sequence[Any],
         carries: Sequence[Any],
         arrays: Sequence[Any],
-    ) -> tuple[list[Any], int, list[list[Any]], list[list[Any]]]:
-        """Return the last carries, the number of iterations, what was saved and what is stacked."""
-        saved, stacks = ([[] for _ in range(count)] for count in self._counts)  # type: ignore[var-annotated]
+        keep: Sequence[Any],
+        stack: Sequence[Any],
+    ) -> tuple[list[Any], int]:
+        """Return the last carries and the number of iterations; see `lower_loop`."""
         test = None if self._test is None else self._test.call
         buffers = self._memory.take((captured, carries, arrays))
         try:
-            last, trips = self._call(
+            found: tuple[list[Any], int] = self._call(
                 run, positions, test, limit, tested, [*captured, *self._fixed], carries, arrays,
-                [one.append for one in saved], [one.append for one in stacks], buffers,
+                keep, stack, buffers,
             )  # fmt: skip
         except Dead:
             raise
         except Exception as error:
             raise self._stopped(error) from error
         self._memory.give(buffers)
-        return last, trips, saved, stacks
+        return found
 
     def _stopped(self, error: Exception) -> InBody:
         trace = frame_of(self.program, error.__traceback__)
@@ -204,7 +208,11 @@ class InnerLoop(_Body):
 
 
 def _planned(
-    steps: Sequence[Node], leaves: Sequence[Node], results: Sequence[Node], carries: int
+    steps: Sequence[Node],
+    leaves: Sequence[Node],
+    results: Sequence[Node],
+    carries: int,
+    stored: bool,
 ) -> frozenset[int]:
     """Return the ids of the steps that write into one array in all iterations."""
     found, given = regular(steps), {leaf.id for leaf in leaves}
@@ -212,7 +220,7 @@ def _planned(
         # The next iteration is given what this one has made, as contiguous as what came first.
         if node.dims and node.id not in given and (node.id not in found or not is_fresh(node)):
             return frozenset()
-    return writable(steps, results, found)
+    return writable(steps, results[:carries] if stored else results, found)
 
 
 _KEPT_BYTES = 1 << 20
