@@ -15,6 +15,7 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from actorgraph.errors import GraphError, GraphTypeError, ShapeError
 from actorgraph.graph import Graph, Node
 from actorgraph.lower.fusion import parallel_us
 from actorgraph.lower.inner import ALONE, Inner, InnerLoop
+from actorgraph.memory.free_lists import FreeLists
 from actorgraph.op import Attrs, Op, Together
 from actorgraph.ops._records import any_types, fields_read
 from actorgraph.tiles import compute_parts, evenly
@@ -36,6 +38,9 @@ __all__ = [
 _TRIPS = Tensor.of("int64", ())
 _GUESSED_TRIPS = 1000
 """Iterations that are expected of a loop that ends by its own test."""
+_KEPT_BYTES = 1 << 24
+"""Arrays that are stacked into are used again while nobody else has them, up to so much a loop."""
+
 _TURN_US = 2.0
 """What a loop of no iterations takes."""
 
@@ -221,6 +226,7 @@ class _LoopKernel:
         self.symbols = symbols
         self.length = bound_length(spec, symbols)
         self.types: Sequence[Tensor] = node.type.fields  # type: ignore[attr-defined]
+        self.lists: tuple[int, list[Any]] | None = None
         test = spec.test
         self.heavy_us = 0.0 if spec.carries or test is not None else body.heavy_us(symbols)
         sized = [UNKNOWN not in self.types[place].shape[1:] for place in self.places]
@@ -262,20 +268,36 @@ class _LoopKernel:
         fields[spec.trips] = np.int64(trips)
         for field, found in zip(self.places, made, strict=True):
             if not self.stored:
-                found = joined(self.types[field], found, self.symbols, spec.reverse)  # noqa: PLW2901
+                found = joined(self.types[field], found, self.symbols, spec.reverse)
             fields[field] = found
         return tuple(fields)
+
+    def allow_tables(self) -> None:
+        """Let iterations be walked as tables."""
+        self.call.allow_tables()
 
     def _room(self, length: int) -> list[Any]:
         """Return where what is stacked goes: arrays, or lists where the sizes are not known."""
         if not self.stored:
             return [[] for _ in self.places]
-        types = [self.types[place] for place in self.places]
-        shapes = [bind_shape(type_.shape[1:], self.symbols, 0) for type_ in types]
+        if self.lists is None or self.lists[0] != length:
+            lists = FreeLists()
+            found = [self._sized(self.types[place], length) for place in self.places]
+            kept = sum([prod(shape) * dtype.itemsize for shape, dtype in found]) <= _KEPT_BYTES
+            self.lists = (
+                length,
+                [
+                    (shape, dtype, lists.of(shape, dtype, True, 2) if kept else None)
+                    for shape, dtype in found
+                ],
+            )
         return [
-            np.empty((length, *shape), str(type_.dtype))
-            for type_, shape in zip(types, shapes, strict=True)
+            np.empty(shape, dtype) if free is None else free.take()
+            for shape, dtype, free in self.lists[1]
         ]
+
+    def _sized(self, type_: Tensor, length: int) -> tuple[tuple[int, ...], np.dtype[Any]]:
+        return (length, *bind_shape(type_.shape[1:], self.symbols, 0)), np.dtype(str(type_.dtype))
 
     def _beside(
         self, run: Any, positions: Sequence[int], count: int, consts: Any, xs: Any, stack: Any

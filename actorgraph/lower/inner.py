@@ -23,6 +23,12 @@ from actorgraph.warned import UnderWay, runs_steps
 __all__ = ["ALONE", "Dead", "InBody", "Inner", "InnerLoop", "between", "frame_of"]
 
 
+_TRIES = 8
+"""Calls one after another that a table declines before the loop in Python has them all."""
+
+_ENDLESS = 1 << 60
+
+
 class Dead(Exception):
     """Raised and caught inside an actor when it meets what belongs to a dead run."""
 
@@ -89,9 +95,11 @@ class Inner(_Body):
     program : Program
     arity : int
         How many inputs there are.
+    nodes : tuple of sequence of Node
+        Inputs, steps and results.
     """
 
-    __slots__ = ("arity", "call")
+    __slots__ = ("arity", "call", "nodes")
 
     def __init__(
         self,
@@ -102,6 +110,7 @@ class Inner(_Body):
     ) -> None:
         self.arity = len(inputs)
         computed, constants = _steps(inputs, results)
+        self.nodes = inputs, computed, results
         fixed = [node.attrs["value"] for node in constants]
         self.program = lower_directly(computed, [*inputs, *constants], results, bound=())
         kernels = [kernel(node, np, symbols, watch=watch) for node in computed]
@@ -166,10 +175,32 @@ class InnerLoop(_Body):
             tested=None if test is None else test.arity - len(carries), buffered=planned,
             stored=stored,
         )  # fmt: skip
-        kernels = [kernel(node, np, symbols, watch=watch) for node in computed]
+        self._kernels = [kernel(node, np, symbols, watch=watch) for node in computed]
         values = _constants(self.program)
-        self._call = self.program.make(Dead, np.int64, *kernels, *values)
+        self._call = self.program.make(Dead, np.int64, *self._kernels, *values)
         self._test = test
+        self._stored = stored
+        # What a table is made of.
+        self._form = inputs, computed, results, saved, test, symbols
+        self._table: Any = None
+        self._tries = _TRIES
+
+    def allow_tables(self) -> None:
+        """Let iterations be walked as tables; those of the loops in the body too."""
+        from actorgraph.lower.loop_table import LoopTable
+        from actorgraph.lower.table import Unfit
+
+        inputs, computed, results, saved, test, symbols = self._form
+        try:
+            if not self._stored and (saved or len(results) > len(inputs[2])):
+                raise Unfit  # nobody knows how much there will be
+            self._table = LoopTable(
+                inputs, computed, results, saved,
+                None if test is None else (*test.nodes[:2], test.nodes[2][0]), symbols,
+            )  # fmt: skip
+        except Unfit:
+            for one in self._kernels:
+                getattr(one, "allow_tables", bool)()
 
     @runs_steps("self")
     def __call__(
@@ -186,9 +217,14 @@ class InnerLoop(_Body):
     ) -> tuple[list[Any], int]:
         """Return the last carries and the number of iterations; see `lower_loop`."""
         test = None if self._test is None else self._test.call
-        buffers = self._memory.take((captured, carries, arrays))
+        given = captured, carries, arrays
+        if self._table is not None:
+            found = self._walked(run, positions, limit, tested, *given, [*keep, *stack])
+            if found is not None:
+                return found
+        buffers = self._memory.take(given)
         try:
-            found: tuple[list[Any], int] = self._call(
+            done: tuple[list[Any], int] = self._call(
                 run, positions, test, limit, tested, [*captured, *self._fixed], carries, arrays,
                 keep, stack, buffers,
             )  # fmt: skip
@@ -197,6 +233,36 @@ class InnerLoop(_Body):
         except Exception as error:
             raise self._stopped(error) from error
         self._memory.give(buffers)
+        return done
+
+    def _walked(
+        self,
+        run: Any,
+        positions: Any,
+        limit: int | None,
+        tested: Sequence[Any],
+        captured: Sequence[Any],
+        carries: Sequence[Any],
+        arrays: Sequence[Any],
+        stacks: Sequence[Any],
+    ) -> tuple[list[Any], int] | None:
+        """Return what the loop in Python would, or None where that has to do it."""
+        if self._test is not None:
+            positions = range(_ENDLESS if limit is None else limit)
+        if not self._table.fits(positions):
+            return None
+        try:
+            if self._test is not None and not self._test.call(run, (), *tested, *carries)[0]:
+                return None
+            found: tuple[list[Any], int] = self._table(
+                run, positions, [*captured, *tested], carries, arrays, stacks
+            )
+        except Exception:  # noqa: BLE001 - the loop in Python raises it, or does not
+            self._tries -= 1
+            if not self._tries:
+                self._table = None
+            return None
+        self._tries = _TRIES
         return found
 
     def _stopped(self, error: Exception) -> InBody:
