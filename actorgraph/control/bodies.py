@@ -16,6 +16,7 @@ from actorgraph.autodiff.trees import Structure, flatten
 from actorgraph.errors import GraphError, GraphTypeError, shown
 from actorgraph.graph import Graph, Node
 from actorgraph.lower.cost import predicted_us
+from actorgraph.lower.fusion import is_heavy
 from actorgraph.lower.inner import between
 from actorgraph.op import CONSTANT, RUN_NUMBER, Attrs, Op, attrs_key
 from actorgraph.operands import foreign, is_weak
@@ -204,6 +205,19 @@ class Body:
     def predicted_us(self, symbols: Mapping[str, int]) -> float:
         """Return the microseconds that one call is predicted to take."""
         return sum([predicted_us(node, symbols) for node in self.nodes if node.op is not CONSTANT])
+
+    def heavy_us(self, symbols: Mapping[str, int]) -> float:
+        """Return how much of that is spent in steps that are worth another worker."""
+        found = 0.0
+        for node in self.nodes:
+            us = predicted_us(node, symbols)
+            inner = [body for one in node.attrs.values() for _, body in getattr(one, "titles", ())]
+            if inner:
+                whole = sum([body.predicted_us(symbols) for body in inner])
+                found += us * sum([body.heavy_us(symbols) for body in inner]) / (whole or 1.0)
+            elif is_heavy(us):
+                found += us
+        return found
 
     def check_into(self, checks: Checks) -> None:
         """Add what a run has to check for the nodes."""

@@ -15,6 +15,7 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -22,9 +23,12 @@ import numpy as np
 from actorgraph.control.bodies import Body
 from actorgraph.errors import GraphError, GraphTypeError, ShapeError
 from actorgraph.graph import Graph, Node
+from actorgraph.lower.fusion import parallel_us
 from actorgraph.lower.inner import ALONE, Inner, InnerLoop
+from actorgraph.memory.free_lists import FreeLists
 from actorgraph.op import Attrs, Op, Together
 from actorgraph.ops._records import any_types, fields_read
+from actorgraph.tiles import compute_parts, evenly
 from actorgraph.types import UNKNOWN, Checks, Dim, Record, Tensor, bind_dims, bind_shape
 
 __all__ = [
@@ -34,6 +38,9 @@ __all__ = [
 _TRIPS = Tensor.of("int64", ())
 _GUESSED_TRIPS = 1000
 """Iterations that are expected of a loop that ends by its own test."""
+_KEPT_BYTES = 1 << 24
+"""Arrays that are stacked into are used again while nobody else has them, up to so much a loop."""
+
 _TURN_US = 2.0
 """What a loop of no iterations takes."""
 
@@ -210,22 +217,28 @@ class _LoopKernel:
         spec: Spec = node.attrs["loop"]
         self.spec, self.name = spec, node.name
         body, wanted = spec.body, fields_read(node)
-        self.saved = [j for j in range(spec.carries) if spec.history + j in wanted]
+        saved = [j for j in range(spec.carries) if spec.history + j in wanted]
         inner = [k for k in range(len(body.nodes)) if spec.inner + k in wanted]
         results = [*body.results, *[body.nodes[k] for k in inner]]
-        self.stacked = [*range(spec.carries, spec.trips), *[spec.inner + k for k in inner]]
-        self.fields = len(node.type.fields)  # type: ignore[attr-defined]
+        stacked = [*range(spec.carries, spec.trips), *[spec.inner + k for k in inner]]
+        self.places = [*[spec.history + j for j in saved], *stacked]
+        self.kept = len(saved)
         self.symbols = symbols
         self.length = bound_length(spec, symbols)
-        self.types = node.type.fields  # type: ignore[attr-defined]
+        self.types: Sequence[Tensor] = node.type.fields  # type: ignore[attr-defined]
+        self.lists: tuple[int, list[Any]] | None = None
         test = spec.test
+        self.heavy_us = 0.0 if spec.carries or test is not None else body.heavy_us(symbols)
+        sized = [UNKNOWN not in self.types[place].shape[1:] for place in self.places]
+        self.stored = test is None and all(sized)
         self.call = InnerLoop(
             spec.split_inputs(),
             results,
-            self.saved,
+            saved,
             None if test is None else Inner(test.inputs, test.results, symbols, watch),
             symbols,
             watch,
+            self.stored,
         )
 
     def __call__(self, run: Any, *operands: Any) -> tuple[Any, ...]:
@@ -234,23 +247,72 @@ class _LoopKernel:
         length = length_of(spec, self.length, number, xs)
         positions: Any = range(length) if spec.test is None else itertools.count()
         if spec.reverse:
-            positions = reversed(positions)
+            positions = positions[::-1]
         run, limit = ALONE if run is None else run, spec.limit
-        carries, trips, saved, stacks = self.call(
-            run, positions, limit, tested, consts, carries, xs
-        )
+        made = self._room(length)
+        room = made if self.stored else [one.append for one in made]
+        noted = room[: self.kept], room[self.kept :]
+        count = min(length, int(length * self.heavy_us / parallel_us()))
+        if count > 1:
+            trips = length
+            self._beside(run, positions, count, consts, xs, noted[1])
+        else:
+            carries, trips = self.call(run, positions, limit, tested, consts, carries, xs, *noted)
         if limit is not None and trips > limit:
             raise GraphError(
                 f"{spec.what} {self.name!r} has made max_trips={limit} iterations and its test "
                 "asks for more; raise max_trips, or mend the test"
             )
-        fields: list[Any] = [None] * self.fields
+        fields: list[Any] = [None] * len(self.types)
         fields[: spec.carries] = carries
         fields[spec.trips] = np.int64(trips)
-        places = [*self.stacked, *[spec.history + place for place in self.saved]]
-        for field, stack in zip(places, [*stacks, *saved], strict=True):
-            fields[field] = joined(self.types[field], stack, self.symbols, spec.reverse)
+        for field, found in zip(self.places, made, strict=True):
+            if not self.stored:
+                found = joined(self.types[field], found, self.symbols, spec.reverse)
+            fields[field] = found
         return tuple(fields)
+
+    def allow_tables(self) -> None:
+        """Let iterations be walked as tables."""
+        self.call.allow_tables()
+
+    def _room(self, length: int) -> list[Any]:
+        """Return where what is stacked goes: arrays, or lists where the sizes are not known."""
+        if not self.stored:
+            return [[] for _ in self.places]
+        if self.lists is None or self.lists[0] != length:
+            lists = FreeLists()
+            found = [self._sized(self.types[place], length) for place in self.places]
+            kept = sum([prod(shape) * dtype.itemsize for shape, dtype in found]) <= _KEPT_BYTES
+            self.lists = (
+                length,
+                [
+                    (shape, dtype, lists.of(shape, dtype, True, 2) if kept else None)
+                    for shape, dtype in found
+                ],
+            )
+        return [
+            np.empty(shape, dtype) if free is None else free.take()
+            for shape, dtype, free in self.lists[1]
+        ]
+
+    def _sized(self, type_: Tensor, length: int) -> tuple[tuple[int, ...], np.dtype[Any]]:
+        return (length, *bind_shape(type_.shape[1:], self.symbols, 0)), np.dtype(str(type_.dtype))
+
+    def _beside(
+        self, run: Any, positions: Sequence[int], count: int, consts: Any, xs: Any, stack: Any
+    ) -> None:
+        """Make iterations of which none waits for another.
+
+        Idle workers take parts of them in order, the next one when theirs has ended: so many are
+        in flight as there are workers.
+        """
+        cuts = evenly(len(positions), count)
+
+        def compute(part: int) -> None:
+            self.call(run, positions[cuts[part]], None, (), consts, (), xs, (), stack)
+
+        compute_parts(compute, count)
 
 
 def bound_length(spec: Spec, symbols: Mapping[str, int]) -> int | None:

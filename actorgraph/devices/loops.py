@@ -45,8 +45,8 @@ _LENGTHS = (1, 3, 8, 67)
 _FLOATS, _OTHERS = "fd", "?il"
 _INTEGER_LOOPS = frozenset(
     "add subtract multiply negative absolute equal not_equal less less_equal greater "
-    "greater_equal maximum minimum logical_and logical_or logical_not logical_xor bitwise_and "
-    "bitwise_or bitwise_xor invert".split()
+    "greater_equal maximum minimum positive logical_and logical_or logical_not logical_xor "
+    "bitwise_and bitwise_or bitwise_xor invert".split()
 )
 """Of integers and booleans only what cannot fail: others raise Python's errors from inside."""
 

@@ -9,6 +9,9 @@ fields of NumPy's struct, and a *block* that the caller owns.  Every array is ch
 first row: its type, dtype, number of elements, and that it is contiguous, aligned and writable if
 it has to be.  One that is not declines the call, and nothing has been written then.
 
+Rows may be walked several times, while a byte that they write is not 0: these are iterations of a
+loop (`lower.loop_table`), of which each finds arrays some bytes further than the one before.
+
 The flags of floating-point errors are cleared before and looked at after every row, because some
 of NumPy's loops clear them.
 """
@@ -23,7 +26,7 @@ import struct
 import sys
 import sysconfig
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from importlib.util import find_spec
@@ -36,8 +39,9 @@ from actorgraph.devices.files import write_whole
 from actorgraph.options import NATIVE
 
 __all__ = [
-    "ALL_ERRORS", "ERRORS", "ITEMS", "MOST_ARGUMENTS", "OFFSETS", "ROW_WORDS", "RUNTIME", "Runtime",
-    "Words", "block", "engine", "expected", "flags", "spec", "switched_off",
+    "ALL_ERRORS", "ERRORS", "FIRST", "FLAG", "ITEMS", "MADE", "MOST_ARGUMENTS", "OFFSETS",
+    "ROW_WORDS", "RUNTIME", "Runtime", "TRIPS", "Words", "block", "engine", "expected", "flags",
+    "is_ignored", "spec", "switched_off",
 ]  # fmt: skip
 
 MOST_ARGUMENTS = 4
@@ -50,8 +54,8 @@ ROW_WORDS = 6 + 3 * MOST_ARGUMENTS
 """Words of a row: loop, its data, how often it is called, addresses of its dims and strides; then
 base, offset, and stride from call to call of each argument; last the flags that are heard."""
 
-_SPEC_WORDS = 4
-_FIRST_BASE = 8
+_SPEC_WORDS = 5
+_FIRST_BASE = 12
 _DECLINED = -1
 _CONTIGUOUS, _ALIGNED, _WRITABLE = 0x1, 0x100, 0x400
 
@@ -86,6 +90,13 @@ entry:
   %mask.at = getelementptr i64, ptr %block, i64 7
   %mask.long = load i64, ptr %mask.at
   %mask = trunc i64 %mask.long to i32
+  %first.at = getelementptr i64, ptr %block, i64 8
+  %first = load i64, ptr %first.at
+  %trips.at = getelementptr i64, ptr %block, i64 9
+  %trips = load i64, ptr %trips.at
+  %flag.at = getelementptr i64, ptr %block, i64 10
+  %flag = load ptr, ptr %flag.at
+  %made.at = getelementptr i64, ptr %block, i64 11
   %bases = getelementptr i64, ptr %block, i64 {first_base}
   %items = getelementptr i8, ptr %tuple, i64 {items}
   br label %arrays
@@ -146,19 +157,27 @@ judge:
   br i1 %ok, label %accept, label %decline
 accept:
   %base.at = getelementptr i64, ptr %bases, i64 %i
-  store i64 %data, ptr %base.at
+  %step.at = getelementptr i64, ptr %spec, i64 4
+  %step = load i64, ptr %step.at
+  %shift = mul i64 %first, %step
+  %base = add i64 %data, %shift
+  store i64 %base, ptr %base.at
   %i.next = add i64 %i, 1
   br label %arrays
 decline:
   ret i64 {declined}
 begin:
   %cleared = call i32 %clear(i32 %mask)
+  br label %iteration
+iteration:
+  %t = phi i64 [0, %begin], [%t.next, %moved]
+  %raised.before = phi i32 [0, %begin], [%raised, %moved]
   br label %walking
 walking:
-  %r = phi i64 [0, %begin], [%r.next, %next]
-  %raised = phi i32 [0, %begin], [%raised.next, %next]
+  %r = phi i64 [0, %iteration], [%r.next, %next]
+  %raised = phi i32 [%raised.before, %iteration], [%raised.next, %next]
   %rows.end = icmp eq i64 %r, %end
-  br i1 %rows.end, label %over, label %row
+  br i1 %rows.end, label %turn, label %row
 row:
   %row.words = mul i64 %r, {row_words}
   %at = getelementptr i64, ptr %rows, i64 %row.words
@@ -196,6 +215,31 @@ next:
   %raised.next = or i32 %raised, %more.raised
   %r.next = add i64 %r, 1
   br label %walking
+turn:
+  %t.next = add i64 %t, 1
+  store i64 %t.next, ptr %made.at
+  %byte = load i8, ptr %flag
+  %wanted = icmp ne i8 %byte, 0
+  %due = icmp slt i64 %t.next, %trips
+  %on = and i1 %wanted, %due
+  br i1 %on, label %moving, label %over
+moving:
+  %a = phi i64 [0, %turn], [%a.next, %move]
+  %moving.end = icmp eq i64 %a, %count
+  br i1 %moving.end, label %moved, label %move
+move:
+  %moving.words = mul i64 %a, {spec_words}
+  %moving.spec = getelementptr i64, ptr %specs, i64 %moving.words
+  %by.at = getelementptr i64, ptr %moving.spec, i64 4
+  %by = load i64, ptr %by.at
+  %old.at = getelementptr i64, ptr %bases, i64 %a
+  %old = load i64, ptr %old.at
+  %new.base = add i64 %old, %by
+  store i64 %new.base, ptr %old.at
+  %a.next = add i64 %a, 1
+  br label %moving
+moved:
+  br label %iteration
 over:
   %result = zext i32 %raised to i64
   ret i64 %result
@@ -233,13 +277,20 @@ def _text() -> str:
 _ARRAY_TYPE: Final = id(np.ndarray)
 
 
-def spec(dtype: np.dtype[Any], elements: int, *, writable: bool) -> list[int]:
+def spec(dtype: np.dtype[Any], elements: int, *, writable: bool, further: int = 0) -> list[int]:
     """Return the words that say what an array has to be.
 
-    Its descriptor, number of elements, flags, and bits that its address must not have.
+    Its descriptor, number of elements, flags, bits that its address must not have, and how many
+    bytes further the next iteration finds it.
     """
     flags = _CONTIGUOUS | _ALIGNED | _WRITABLE * writable
-    return [id(dtype), elements, flags, dtype.itemsize - 1]
+    return [id(dtype), elements, flags, dtype.itemsize - 1, further]
+
+
+_ALWAYS = np.ones(1, np.uint8)
+FIRST, TRIPS, FLAG, MADE = range(8, 12)
+"""Words of a block: the position of the first iteration, how many there are at most, where the byte
+lies that asks for another, and how many were made."""
 
 
 def block(specs: Words, rows: Words, bases: Sequence[int]) -> Words:
@@ -253,9 +304,17 @@ def block(specs: Words, rows: Words, bases: Sequence[int]) -> Words:
         Addresses of what rows use beside the arrays; bases of these come first.
     """
     head = [specs.ctypes.data, len(specs), rows.ctypes.data, len(rows), _ARRAY_TYPE]
-    head += [RUNTIME.clear, RUNTIME.test, ALL_ERRORS]
+    head += [RUNTIME.clear, RUNTIME.test, ALL_ERRORS, 0, 1, _ALWAYS.ctypes.data, 0]
     assert len(head) == _FIRST_BASE
     return np.array([*head, *[0] * len(specs), *bases], np.int64)
+
+
+def is_ignored(flags: int) -> bool:
+    """Return whether nobody wants to hear of these floating-point errors."""
+    errors: Mapping[str, str] = dict(np.geterr())  # type: ignore[arg-type]
+    return flags > 0 and all(
+        errors[name] == "ignore" for name, flag in ERRORS.items() if flags & flag
+    )
 
 
 def expected() -> str | None:

@@ -23,6 +23,12 @@ from actorgraph.warned import UnderWay, runs_steps
 __all__ = ["ALONE", "Dead", "InBody", "Inner", "InnerLoop", "between", "frame_of"]
 
 
+_TRIES = 8
+"""Calls one after another that a table declines before the loop in Python has them all."""
+
+_ENDLESS = 1 << 60
+
+
 class Dead(Exception):
     """Raised and caught inside an actor when it meets what belongs to a dead run."""
 
@@ -89,9 +95,11 @@ class Inner(_Body):
     program : Program
     arity : int
         How many inputs there are.
+    nodes : tuple of sequence of Node
+        Inputs, steps and results.
     """
 
-    __slots__ = ("arity", "call")
+    __slots__ = ("arity", "call", "nodes")
 
     def __init__(
         self,
@@ -102,6 +110,7 @@ class Inner(_Body):
     ) -> None:
         self.arity = len(inputs)
         computed, constants = _steps(inputs, results)
+        self.nodes = inputs, computed, results
         fixed = [node.attrs["value"] for node in constants]
         self.program = lower_directly(computed, [*inputs, *constants], results, bound=())
         kernels = [kernel(node, np, symbols, watch=watch) for node in computed]
@@ -141,6 +150,8 @@ class InnerLoop(_Body):
         Takes captures of its own and the carries.
     symbols, watch
         As in `Inner`.
+    stored : bool
+        Whether what is saved and stacked is written into arrays; else it is handed on.
     """
 
     def __init__(
@@ -151,22 +162,45 @@ class InnerLoop(_Body):
         test: Inner | None,
         symbols: Mapping[str, int],
         watch: tuple[str, ...] = (),
+        stored: bool = False,
     ) -> None:
         position, captured, carries, elements = inputs
         computed, constants = _steps([*position, *captured, *carries, *elements], results)
         self._fixed = [node.attrs["value"] for node in constants]
         leaves = [*position, *captured, *constants, *carries, *elements]
-        planned = _planned(computed, leaves, results, len(carries))
+        planned = _planned(computed, leaves, results, len(carries), stored)
         self._memory = _BodyMemory(computed, results, planned, symbols)
         self.program = lower_loop(
             computed, leaves, results, carries=len(carries), elements=len(elements), saved=saved,
             tested=None if test is None else test.arity - len(carries), buffered=planned,
+            stored=stored,
         )  # fmt: skip
-        kernels = [kernel(node, np, symbols, watch=watch) for node in computed]
+        self._kernels = [kernel(node, np, symbols, watch=watch) for node in computed]
         values = _constants(self.program)
-        self._call = self.program.make(Dead, np.int64, *kernels, *values)
+        self._call = self.program.make(Dead, np.int64, *self._kernels, *values)
         self._test = test
-        self._counts = len(saved), len(results) - len(carries)
+        self._stored = stored
+        # What a table is made of.
+        self._form = inputs, computed, results, saved, test, symbols
+        self._table: Any = None
+        self._tries = _TRIES
+
+    def allow_tables(self) -> None:
+        """Let iterations be walked as tables; those of the loops in the body too."""
+        from actorgraph.lower.loop_table import LoopTable
+        from actorgraph.lower.table import Unfit
+
+        inputs, computed, results, saved, test, symbols = self._form
+        try:
+            if not self._stored and (saved or len(results) > len(inputs[2])):
+                raise Unfit  # nobody knows how much there will be
+            self._table = LoopTable(
+                inputs, computed, results, saved,
+                None if test is None else (*test.nodes[:2], test.nodes[2][0]), symbols,
+            )  # fmt: skip
+        except Unfit:
+            for one in self._kernels:
+                getattr(one, "allow_tables", bool)()
 
     @runs_steps("self")
     def __call__(
@@ -178,22 +212,58 @@ class InnerLoop(_Body):
         captured: Sequence[Any],
         carries: Sequence[Any],
         arrays: Sequence[Any],
-    ) -> tuple[list[Any], int, list[list[Any]], list[list[Any]]]:
-        """Return the last carries, the number of iterations, what was saved and what is stacked."""
-        saved, stacks = ([[] for _ in range(count)] for count in self._counts)  # type: ignore[var-annotated]
+        keep: Sequence[Any],
+        stack: Sequence[Any],
+    ) -> tuple[list[Any], int]:
+        """Return the last carries and the number of iterations; see `lower_loop`."""
         test = None if self._test is None else self._test.call
-        buffers = self._memory.take((captured, carries, arrays))
+        given = captured, carries, arrays
+        if self._table is not None:
+            found = self._walked(run, positions, limit, tested, *given, [*keep, *stack])
+            if found is not None:
+                return found
+        buffers = self._memory.take(given)
         try:
-            last, trips = self._call(
+            done: tuple[list[Any], int] = self._call(
                 run, positions, test, limit, tested, [*captured, *self._fixed], carries, arrays,
-                [one.append for one in saved], [one.append for one in stacks], buffers,
+                keep, stack, buffers,
             )  # fmt: skip
         except Dead:
             raise
         except Exception as error:
             raise self._stopped(error) from error
         self._memory.give(buffers)
-        return last, trips, saved, stacks
+        return done
+
+    def _walked(
+        self,
+        run: Any,
+        positions: Any,
+        limit: int | None,
+        tested: Sequence[Any],
+        captured: Sequence[Any],
+        carries: Sequence[Any],
+        arrays: Sequence[Any],
+        stacks: Sequence[Any],
+    ) -> tuple[list[Any], int] | None:
+        """Return what the loop in Python would, or None where that has to do it."""
+        if self._test is not None:
+            positions = range(_ENDLESS if limit is None else limit)
+        if not self._table.fits(positions):
+            return None
+        try:
+            if self._test is not None and not self._test.call(run, (), *tested, *carries)[0]:
+                return None
+            found: tuple[list[Any], int] = self._table(
+                run, positions, [*captured, *tested], carries, arrays, stacks
+            )
+        except Exception:  # noqa: BLE001 - the loop in Python raises it, or does not
+            self._tries -= 1
+            if not self._tries:
+                self._table = None
+            return None
+        self._tries = _TRIES
+        return found
 
     def _stopped(self, error: Exception) -> InBody:
         trace = frame_of(self.program, error.__traceback__)
@@ -204,7 +274,11 @@ class InnerLoop(_Body):
 
 
 def _planned(
-    steps: Sequence[Node], leaves: Sequence[Node], results: Sequence[Node], carries: int
+    steps: Sequence[Node],
+    leaves: Sequence[Node],
+    results: Sequence[Node],
+    carries: int,
+    stored: bool,
 ) -> frozenset[int]:
     """Return the ids of the steps that write into one array in all iterations."""
     found, given = regular(steps), {leaf.id for leaf in leaves}
@@ -212,7 +286,7 @@ def _planned(
         # The next iteration is given what this one has made, as contiguous as what came first.
         if node.dims and node.id not in given and (node.id not in found or not is_fresh(node)):
             return frozenset()
-    return writable(steps, results, found)
+    return writable(steps, results[:carries] if stored else results, found)
 
 
 _KEPT_BYTES = 1 << 20

@@ -85,6 +85,7 @@ class LoopKey(NamedTuple):
     Leaves are: the position, what the body captures (and constants that it returns), the carries,
     the elements.  `results` are the carries after an iteration, then what is stacked.
     `tested` is how many operands the test has besides the carries, None where there is no test.
+    What is saved and stacked is written into arrays where it is `stored`, else handed on.
     """
 
     captured: int
@@ -95,3 +96,4 @@ class LoopKey(NamedTuple):
     saved: tuple[int, ...]
     indexed: bool
     tested: int | None
+    stored: bool = False

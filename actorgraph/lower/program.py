@@ -341,14 +341,16 @@ def lower_loop(
     saved: Sequence[int],
     tested: int | None,
     buffered: Container[int] = (),
+    stored: bool = False,
 ) -> Program:
     """Return the program of a loop, with the steps of its body in place.
 
     ``make(Dead, index, *kernels, *constants)`` returns ``program(run, positions, test, limit,
     tested, captured, carries, arrays, keep, stack, buffers)``, which returns the last carries and
     the number of iterations; ``keep`` and ``stack`` are called with what is `saved` (carries, by
-    number) before each iteration, and with what results behind the carries.  ``test(run, (),
-    *tested, *carries)`` returns, in a list, whether there is another iteration.
+    number) before each iteration, and with what results behind the carries, or are arrays into
+    which that is `stored`.  ``test(run, (), *tested, *carries)`` returns, in a list, whether there
+    is another iteration.
 
     Parameters
     ----------
@@ -367,6 +369,6 @@ def lower_loop(
     read = {number for step in found for number in step.operands}
     key = LoopKey(
         len(leaves) - 1 - carries - elements, carries, elements, found, wanted, tuple(saved),
-        0 in read or 0 in wanted, tested,
+        0 in read or 0 in wanted, tested, stored,
     )  # fmt: skip
     return Program(loop_code(key), steps, numbers, constants)

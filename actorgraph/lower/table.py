@@ -9,7 +9,7 @@ floating-point error that is not ignored: then the Python form computes all of i
 or fails as ever.  So it is a form of programs without side effects.
 
 Invariants: what a row writes overlaps nothing that it reads, but for sums, which add to what a row
-before has written; every row lies within its memory, as `_Written` checks; blocks and constants are
+before has written; every row lies within its memory, as `Written` checks; blocks and constants are
 owned by the table that says where they are, which the kernel owns.
 """
 
@@ -37,7 +37,10 @@ from actorgraph.ops._arrays import are_columns, at_least
 from actorgraph.rewrite.exact import is_pure, restated
 from actorgraph.types import UNKNOWN, bind_shape
 
-__all__ = ["Declined", "OWN", "ROOM", "TABLE", "Unfit", "table_kernel", "with_tables"]
+__all__ = [
+    "Declined", "OWN", "ROOM", "Stretch", "TABLE", "Unfit", "Written", "row_kind", "table_kernel",
+    "with_tables",
+]  # fmt: skip
 
 FEWEST = 3
 """Rows of a stretch that is worth its call."""
@@ -60,7 +63,7 @@ def _never(xp: Any, *arrays: Any, **attrs: Any) -> Any:
 TABLE = Op("table", "a[*s]", _never, memory=FRESH_OUT, doc="Steps walked as rows.")
 """The op of stretches."""
 
-_SUM, _SIGMOID = REGISTRY["sum"], REGISTRY["sigmoid"]
+_SUM, _SIGMOID, _ADJOINT = REGISTRY["sum"], REGISTRY["sigmoid"], REGISTRY["getitem_adjoint"]
 _RELU, _WHERE_POSITIVE = REGISTRY["relu"], REGISTRY["where_positive"]
 _SHOWING = frozenset({REGISTRY["getitem"], REGISTRY["reshape"]})  # mostly, told by the result
 
@@ -72,18 +75,18 @@ OWN = frozenset({TABLE, ROOM})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Stretch:
+class Stretch:
     """Steps in order, what they are given, and which results others need, the step's own last."""
 
     steps: tuple[Node, ...]
     given: tuple[Node, ...]
     results: tuple[Node, ...]
-    written: list[tuple[Mapping[str, int], _Written]] = field(default_factory=list)
+    written: list[tuple[Mapping[str, int], Written]] = field(default_factory=list)
 
-    def rows(self, symbols: Mapping[str, int]) -> _Written:
+    def rows(self, symbols: Mapping[str, int]) -> Written:
         """Return the rows for these sizes; those that were written last are kept."""
         if not self.written or self.written[0][0] != symbols:
-            self.written[:] = [(dict(symbols), _Written(self, symbols))]
+            self.written[:] = [(dict(symbols), Written(self, symbols))]
         return self.written[0][1]
 
 
@@ -105,7 +108,7 @@ def with_tables(
         Sizes that tell which arrays are small enough.
     """
     regular_ids = regular(steps)
-    kinds = [_kind(step, regular_ids, symbols) for step in steps]
+    kinds = [row_kind(step, regular_ids, symbols) for step in steps]
     needed = set(kept)
     found: list[Node] = []
     end = len(steps)
@@ -130,7 +133,7 @@ def with_tables(
     return found if any(step.op is TABLE for step in found) else steps
 
 
-def _kind(step: Node, regular_ids: Collection[int], symbols: Mapping[str, int]) -> str:
+def row_kind(step: Node, regular_ids: Collection[int], symbols: Mapping[str, int]) -> str:
     """Return whether a step is a ``"row"`` or a ``"view"``, else nothing."""
     if not is_pure(step.op) or step.op.kernel is not None:
         return ""
@@ -158,14 +161,16 @@ def _has_loop(step: Node) -> bool:
         return sum_loop(step.dtype.char) is not None
     if step.op.ufunc == "matmul":
         return product_loop(step.dtype.char) is not None
-    if step.op in (_SIGMOID, _RELU, _WHERE_POSITIVE, SLICES):
-        return step.dtype.char in "fd"
+    if step.op in (_SIGMOID, _RELU, _WHERE_POSITIVE, SLICES, _ADJOINT):
+        return step.dtype.char in "fd" and (step.op is not _ADJOINT or len(step.inputs) == 1)
     return _loop(step) is not None
 
 
 def _loop(step: Node) -> Routine | None:
     if step.op.ufunc is None or step.attrs or len(step.inputs) >= native.MOST_ARGUMENTS:
         return None
+    if step.op.ufunc == "positive":
+        return _copy_of(step.dtype.char)
     return loop_of(step.op.ufunc, "".join([one.dtype.char for one in (*step.inputs, step)]))
 
 
@@ -195,7 +200,7 @@ def _as_one(
         return list(steps)
     *others, root = results
     rooms = [restated(step, ROOM, (), {"dims": step.dims}) for step in others]
-    stretch = _Stretch(tuple(steps), tuple(given.values()), tuple(results))
+    stretch = Stretch(tuple(steps), tuple(given.values()), tuple(results))
     stretch.rows(symbols)
     # The attributes may hold dims that a run binds.
     bound = tuple([(step.dims, step.attrs) for step in (*stretch.given, *steps)])
@@ -234,10 +239,10 @@ class Unfit(Exception):
     position = 0
 
 
-class _Written:
+class Written:
     """Writes the rows of a stretch for one binding of its dims."""
 
-    def __init__(self, stretch: _Stretch, symbols: Mapping[str, int]) -> None:
+    def __init__(self, stretch: Stretch, symbols: Mapping[str, int]) -> None:
         self.symbols = symbols
         self.kept: list[Any] = []  # constants, whose addresses are in the rows
         self.rows: list[list[int]] = []
@@ -263,7 +268,7 @@ class _Written:
                     self._sigmoid(
                         self.places[step.id], self._place(step.inputs[0]), step.dtype.char
                     )
-                elif step.op is SLICES:
+                elif step.op in (SLICES, _ADJOINT):
                     self._slices(step)
                 elif step.op is _RELU:
                     self._relu(self.places[step.id], self._place(step.inputs[0]), step.dtype.char)
@@ -287,7 +292,7 @@ class _Written:
         strides = tuple([prod(shape[axis + 1 :]) * size for axis in range(len(shape))])
         self.places[node.id] = _Place(base, offset, shape, strides, size)
 
-    def _lay(self, stretch: _Stretch) -> None:
+    def _lay(self, stretch: Stretch) -> None:
         """Find places for what stays inside."""
         lives = usage(stretch.steps, stretch.results, self.symbols)
         inner = [
@@ -390,18 +395,21 @@ class _Written:
         self._row(result, loop_of("multiply", 3 * {"f": "i", "d": "l"}[char]), [x, result])
 
     def _slices(self, step: Node) -> None:
-        """Write slices of an array, and zeros elsewhere, as `lower.slices` does."""
+        """Write slices of an array, and zeros elsewhere: one, or as `lower.slices` does."""
         result, char = self.places[step.id], step.dtype.char
         zero = self._constant(np.zeros((), char))
         attrs = bind_attrs(step.attrs, self.symbols)
-        if not attrs["covered"]:
+        alone = step.op is _ADJOINT
+        if alone or not attrs["covered"]:
             self._row(result, _copy_of(char), [zero])
-        for part, index in zip(step.inputs, attrs["indices"], strict=True):
+        indices = [attrs["index"]] if alone else attrs["indices"]
+        for part, index in zip(step.inputs, indices, strict=True):
             into = self._shown(result, step.dtype, itemgetter((*index, ...)))
             x = self._place(part)
             if self._overlaps(result, [x]) or x.shape != into.shape:
                 raise Unfit
-            self._row(into, loop_of("add", 3 * char), [x, zero])
+            loop = _copy_of(char) if alone else loop_of("add", 3 * char)
+            self._row(into, loop, [x] if alone else [x, zero])
 
     @staticmethod
     def _overlaps(result: _Place, places: Iterable[_Place]) -> bool:
@@ -569,7 +577,8 @@ def _columns(row: Any, x: Any) -> Any:
 
 
 def _copy_of(char: str) -> Routine:
-    found = loop_of("positive", 2 * char)
+    # That of integers copies, four times as fast as that of floats.
+    found = loop_of("positive", 2 * {"f": "i", "d": "l"}.get(char, char))
     if found is None:
         raise Unfit
     return found
@@ -635,7 +644,7 @@ def _expanded(dims: list[_Dim], count: int) -> list[tuple[tuple[_Dim, _Dim], lis
 class _Table:
     """The rows of a stretch, and blocks to walk them with."""
 
-    def __init__(self, stretch: _Stretch, symbols: Mapping[str, int]) -> None:
+    def __init__(self, stretch: Stretch, symbols: Mapping[str, int]) -> None:
         made = stretch.rows(symbols)
         self._rows = np.array(made.rows, np.int64)
         self._specs = np.array(
@@ -685,16 +694,8 @@ def table_kernel(node: Node, symbols: Mapping[str, int]) -> Callable[..., Any]:
         assert runtime.walk is not None, "programs have tables only where there is a runtime"
         flags = runtime.walk((*given, out), block[0])
         blocks.append(block)
-        if flags and not _is_ignored(flags):
+        if flags and not native.is_ignored(flags):
             raise Declined
         return out
 
     return walk
-
-
-def _is_ignored(flags: int) -> bool:
-    """Return whether nobody wants to hear of these floating-point errors."""
-    errors: Mapping[str, str] = dict(np.geterr())  # type: ignore[arg-type]
-    return flags > 0 and all(
-        errors[name] == "ignore" for name, flag in native.ERRORS.items() if flags & flag
-    )

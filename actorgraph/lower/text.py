@@ -163,10 +163,9 @@ def loop_code(key: LoopKey) -> Code:
             "                trips += 1",
             "                break",
         ]
-    body += [
-        f"            {keep}({names[first + place]})"
-        for keep, place in zip(keeps, key.saved, strict=True)
-    ]
+    note = "            {}[position] = {}" if key.stored else "            {}({})"
+    entered = [names[first + place] for place in key.saved]
+    body += map(note.format, keeps, entered)
     body += ["            x0 = index(position)"] if key.indexed else []
     body += [f"            {x} = {e}[position]" for x, e in zip(taken, arrays, strict=True)]
     lines: dict[int, int] = {}
@@ -177,7 +176,7 @@ def loop_code(key: LoopKey) -> Code:
         if freed_after[j]:
             body.append(f"            {' = '.join(freed_after[j])} = None")
     made = [expressions[number] for number in results]
-    body += [f"            {stack}({one})" for stack, one in zip(stacks, made[count:], strict=True)]
+    body += map(note.format, stacks, made[count:])
     body += [f"            {', '.join(carries)}, = {', '.join(made[:count])}, "] if carries else []
     body += ["            trips += 1", f"        return [{', '.join(carries)}], trips"]
     text = "\n".join([*body, "    return program"]) + "\n"

@@ -5,6 +5,7 @@ What only compiling needs is imported where it is used: importing the package do
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,6 +18,7 @@ from actorgraph.graph import Node, topological_order
 from actorgraph.lower.collector import paused
 from actorgraph.lower.joint import Joint, Mode, join
 from actorgraph.lower.kernels import kernel
+from actorgraph.lower.rates import path
 from actorgraph.node import Buffer, Variable
 from actorgraph.rewrite import Pass
 from actorgraph.rewrite.exact import is_pure
@@ -224,7 +226,20 @@ class Compiled:
                 return table.table_kernel(node, symbols)
         xp = np if lane is None else lane.device.xp
         found: Callable[..., Any] = kernel(node, xp, symbols, watch=self.watch)
+        if (self.native or self.jit) and self.on_host and not (self.watch or self.interpreter):
+            allow = getattr(found, "allow_tables", None)  # a loop
+            if allow is not None and self.asks_for_tables():
+                allow()
         return found
+
+    def asks_for_tables(self) -> bool:
+        """Have what walks tables made, if it can be."""
+        from actorgraph.devices.native import RUNTIME
+
+        RUNTIME.request(os.path.dirname(path()))
+        if "wait" in (self.native, self.jit):
+            RUNTIME.done.wait()
+        return RUNTIME.reason is None
 
 
 def compiled(

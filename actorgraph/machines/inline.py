@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from actorgraph.graph import Node
 from actorgraph.lower.program import Program, lower_directly
-from actorgraph.lower.rates import path
 from actorgraph.machines.binding import Binding, Direct
 from actorgraph.machines.compiled import Compiled
 from actorgraph.machines.process import THIS
@@ -149,14 +147,7 @@ class Inline:
 
     def _tabled(self) -> bool:
         """Return whether the steps are to be walked as tables; asks for what walks them."""
-        if not self._compiled.tables:
-            return False
-        from actorgraph.devices import native
-
-        native.RUNTIME.request(os.path.dirname(path()))
-        if self._compiled.native == "wait":
-            native.RUNTIME.done.wait()
-        return native.RUNTIME.reason is None
+        return self._compiled.tables and self._compiled.asks_for_tables()
 
     def _either(self, binding: Binding) -> Direct:
         """Return a function that uses tables from when they can be, and where they decline not."""

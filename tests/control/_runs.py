@@ -1,18 +1,25 @@
 """What the tests of control flow share: one question to all machines."""
 
+from functools import partial
+from unittest import mock
+
 import numpy as np
 
 import actorgraph as ag
+from actorgraph.devices import native
+from actorgraph.lower import loop_table
 
 MACHINES = (ag.LispMachine, ag.TapeMachine, ag.ActorMachine)
+WALKING = (partial(ag.TapeMachine, native="wait"),) if native.expected() is None else ()
+"""Machines that walk the bodies of loops as tables."""
 
 
 def on_every_machine(outputs, feeds, **how):
     """Return what a run gives, after all machines have given the bits of `LispMachine`."""
     run_options = {key: how.pop(key) for key in ("backward", "tangents") if key in how}
     found = []
-    for machine in MACHINES:
-        with machine(outputs, **how) as made:
+    for machine in (*MACHINES, *WALKING):
+        with machine(outputs, **how) as made, mock.patch.object(loop_table, "FEWEST", 1):
             run = made.run_sync(feeds, **run_options)
             nodes = [*made.outputs.values(), *made.wrt]
             duals = [run[node] for node in nodes]

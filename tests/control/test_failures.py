@@ -116,3 +116,35 @@ def test_what_is_watched_is_watched_in_bodies(g, machine):
     with machine([y], watch=("nan",)) as made, np.errstate(all="ignore"), failing as caught:
         made.run_sync({"x": 2.0})
     assert caught.value.iteration == (2,)
+
+
+def meeting(parties):
+    """Return an op that waits until so many of its calls are in flight, and notes the most."""
+    barrier, inside, most = threading.Barrier(parties), [], []
+
+    def forward(xp, x):
+        inside.append(None)
+        barrier.wait(20)
+        most.append(len(inside))
+        barrier.wait(20)
+        inside.pop()
+        if float(x) > 5:
+            raise ValueError("too large")
+        return x * 2
+
+    name = f"meeting_in_a_body_{id(most)}"
+    return ag.ops.define(name, scheme="f[*s] -> f[*s]", forward=forward, cost=lambda *_: 1e9), most
+
+
+def test_a_map_runs_on_all_workers_with_no_more_iterations_in_flight(g):
+    op, most = meeting(3)
+    xs = g.input("xs", (6,), "float64")
+    ys = ag.map(lambda x: op(x), xs)
+    with ag.ActorMachine([ys], wrt=[], workers=3) as machine:
+        np.testing.assert_array_equal(
+            machine.run_sync({"xs": np.ones(6)})[ys].value, np.full(6, 2.0)
+        )
+        assert set(most) == {3}
+        with pytest.raises(ag.NodeError, match="in iteration 1 of") as caught:
+            machine.run_sync({"xs": np.array([1.0, 7.0, 1.0, 1.0, 8.0, 9.0])})
+    assert caught.value.iteration == (1,)

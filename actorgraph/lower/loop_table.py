@@ -1,0 +1,262 @@
+"""Loops as tables: the rows of a body, walked once an iteration without Python and its lock.
+
+An iteration copies what entered it where that is kept, does the steps of the body, copies what is
+stacked and is no array of its own, then the new carries over the old ones, and last asks the test,
+which is a row like others.  Arrays whose elements it takes, and those that are stacked, lie some
+bytes further in each iteration.
+
+It declines as other tables do (`lower.table`): then the loop in Python begins from the beginning.
+Between stretches of some hundred microseconds it looks whether the run is still wanted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, count
+from typing import Any
+
+import numpy as np
+
+from actorgraph.devices import native
+from actorgraph.graph import Node
+from actorgraph.lower.cost import predicted_us
+from actorgraph.lower.table import Declined, Stretch, Unfit, Written, row_kind
+from actorgraph.memory.buffers import Memory, aligned, regular
+from actorgraph.op import CONSTANT, FRESH_OUT, Op
+from actorgraph.types import Checks
+
+__all__ = ["FEWEST", "LoopTable"]
+
+_LOOK_US = 1000.0
+"""What is walked at once."""
+
+FEWEST = 48
+"""Rows of a call that is worth it."""
+
+_COPY = Op("table_copy", "a[*s] -> a[*s]", np.positive, ufunc="positive", memory=FRESH_OUT)
+_COPY_BOOL = Op(
+    "table_copy_bool", "a[*s] -> a[*s] -> a[*s]", np.logical_and, ufunc="logical_and",
+    memory=FRESH_OUT,
+)  # fmt: skip
+
+
+class _Rows(Written):
+    """The rows of an iteration, in which some steps write over what others are given."""
+
+    def __init__(
+        self, stretch: Stretch, over: Mapping[int, Node], symbols: Mapping[str, int]
+    ) -> None:
+        self._over = over
+        super().__init__(stretch, symbols)
+
+    def _lay(self, stretch: Stretch) -> None:
+        self.places.update({step: self.places[leaf.id] for step, leaf in self._over.items()})
+        super()._lay(stretch)
+
+
+class LoopTable:
+    """A loop that is walked; see `InnerLoop`, of which it is another form.
+
+    Parameters
+    ----------
+    inputs : sequence of sequence of Node
+        Of the body: position, captures, carries, elements.
+    steps, results : sequence of Node
+    saved : sequence of int
+    test : tuple of sequence of Node, optional
+        Inputs, steps and result of the test.
+    symbols : mapping
+
+    Raises
+    ------
+    Unfit
+        A step is no row.
+    """
+
+    def __init__(
+        self,
+        inputs: Sequence[Sequence[Node]],
+        steps: Sequence[Node],
+        results: Sequence[Node],
+        saved: Sequence[int],
+        test: tuple[Sequence[Node], Sequence[Node], Node] | None,
+        symbols: Mapping[str, int],
+    ) -> None:
+        [position], captured, carries, elements = inputs
+        numbers = count(1 + max([node.id for node in (*steps, *results, *chain(*inputs))]))
+        rows = _rows_of(steps, symbols)
+        entered = [_copy(carries[j], next(numbers)) for j in saved]
+        stacked: dict[Node, None] = {}
+        copies: list[Node] = []
+        for node in results[len(carries) :]:
+            kept = node
+            if node.id not in rows or node in stacked:
+                kept = _copy(node, next(numbers))
+                copies.append(kept)
+            stacked[kept] = None
+        over: dict[Node, Node] = {}  # what is copied over a carry
+        for carry, node in zip(carries, results[: len(carries)], strict=True):
+            if node.id not in rows and node is not carry:
+                # A carry may lie there that another one is copied over.
+                node = _copy(node, next(numbers))
+                copies.append(node)
+            if node is not carry:
+                over[carry] = _copy(node, next(numbers))
+        tested: Sequence[Node] = ()
+        asking: list[Node] = []
+        if test is not None:
+            tested, asking = _renumbered(test, numbers, [over.get(one, one) for one in carries])
+            _rows_of(asking[:-1], symbols)
+        every = (*entered, *steps, *copies, *over.values(), *asking)
+        self._indexed = any(part is position for step in every for part in step.inputs)
+        given = (*captured, *tested, *carries, *elements, *[position] * self._indexed)
+        made = _Rows(
+            Stretch(every, given, (*entered, *stacked)),
+            {step.id: carry for carry, step in over.items()},
+            symbols,
+        )
+        self._made = made
+        self._rows = np.array(made.rows, np.int64).reshape(-1, native.ROW_WORDS)
+        self._flag = made.places[asking[-1].id].offset if asking else None
+        first = len(captured) + len(tested)
+        fixed = range(first + len(carries))
+        self._scalars = [not node.dims for node in given[:first]]
+        self._dtypes = [node.dtype for node in carries]
+        self._specs = np.array(
+            [
+                native.spec(
+                    node.dtype, made.sizes[i] // node.dtype.itemsize,
+                    writable=i in fixed[first:] or i >= len(given),
+                    further=0 if i in fixed else made.sizes[i],
+                )
+                for i, node in enumerate(made.objects)
+            ],
+            np.int64,
+        )  # fmt: skip
+        spent = sum([predicted_us(step, symbols) for step in (*steps, *asking[:-1])])
+        self._at_once = max(1, int(_LOOK_US / spent)) if spent else 1000
+        self._blocks: list[_Block] = []
+
+    def fits(self, positions: range) -> bool:
+        """Return whether so many iterations can be walked, and are worth it."""
+        enough = len(positions) * len(self._rows) >= FEWEST
+        return enough and native.RUNTIME.walk is not None
+
+    def __call__(
+        self,
+        run: Any,
+        positions: range,
+        fixed: Sequence[Any],
+        carries: Sequence[Any],
+        arrays: Sequence[Any],
+        stacks: Sequence[Any],
+    ) -> tuple[list[Any], int]:
+        """Return the last carries and the number of iterations, of which there is at least one.
+
+        With a test that is one more than there are `positions` where it asks for more.
+
+        Raises
+        ------
+        Declined
+            Nothing but `stacks` has been written.
+        """
+        walk = native.RUNTIME.walk
+        assert walk is not None, "`fits` is asked before"
+        states = [np.array(one, dtype, order="C") for one, dtype in zip(carries, self._dtypes)]
+        held = [*arrays, *stacks]
+        length = len(held[0]) if held else positions.stop
+        index = [np.arange(length)] if self._indexed else ()
+        given = [np.asarray(x) if one else x for x, one in zip(fixed, self._scalars, strict=True)]
+        taken = (*given, *states, *arrays, *index, *stacks)
+        down = positions.step < 0
+        block = self._taken(length, -1 if down else 1)
+        words, trips, more = block.words, 0, True
+        while more and trips < len(positions):
+            if run.dead is not None:
+                break  # the loop in Python ends it
+            at = positions[trips]
+            words[native.FIRST] = -at if down else at
+            words[native.TRIPS] = min(len(positions) - trips, self._at_once)
+            flags = walk(taken, words.ctypes.data)
+            if flags and not native.is_ignored(flags):
+                break
+            trips += int(words[native.MADE])
+            more = self._flag is None or bool(block.memory[self._flag])
+        else:
+            self._blocks.append(block)
+            return [one if one.ndim else one[()] for one in states], trips + (
+                more and self._flag is not None
+            )
+        self._blocks.append(block)
+        raise Declined
+
+    def _taken(self, length: int, way: int) -> _Block:
+        """Return a block for arrays of that length, which iterations take upwards or downwards."""
+        try:
+            block = self._blocks.pop()
+        except IndexError:
+            made = self._made
+            memory = aligned(max(made.total, 1))
+            specs = self._specs.copy()
+            bases = [memory.ctypes.data, *[value.ctypes.data for value in made.kept]]
+            words = native.block(specs, self._rows, bases)
+            if self._flag is not None:
+                words[native.FLAG] = memory.ctypes.data + self._flag
+            block = _Block(words, specs, memory)
+        if block.goes != (length, way):
+            moves = self._specs[:, 4] > 0
+            block.specs[:, 1] = np.where(moves, length, 1) * self._specs[:, 1]
+            block.specs[:, 4] = way * self._specs[:, 4]
+            block.goes = length, way
+        return block
+
+
+class _Block:
+    """What a walk is given, and the memory that it needs."""
+
+    __slots__ = ("goes", "memory", "specs", "words")
+
+    def __init__(self, words: native.Words, specs: native.Words, memory: Memory) -> None:
+        self.words, self.specs, self.memory = words, specs, memory
+        self.goes = (0, 0)
+
+
+def _rows_of(steps: Sequence[Node], symbols: Mapping[str, int]) -> set[int]:
+    """Return the ids of the steps that write arrays of their own, the others being views."""
+    regular_ids = regular(steps)
+    kinds = {step.id: row_kind(step, regular_ids, symbols) for step in steps}
+    if not all(kinds.values()):
+        raise Unfit
+    return {number for number, one in kinds.items() if one == "row"}
+
+
+def _node(node: Node, number: int, op: Op, inputs: tuple[Node, ...]) -> Node:
+    attrs = node.attrs if op is node.op else {}
+    return Node(
+        node.graph, number, op, inputs, attrs, node.type, Checks(), node.line, node.owner, node.name
+    )  # fmt: skip
+
+
+def _copy(node: Node, number: int) -> Node:
+    """Return a step that copies a value."""
+    if node.dtype.char == "?":
+        return _node(node, number, _COPY_BOOL, (node, node))
+    return _node(node, number, _COPY, (node,))
+
+
+def _renumbered(
+    test: tuple[Sequence[Node], Sequence[Node], Node], numbers: Iterator[int], carries: list[Node]
+) -> tuple[list[Node], list[Node]]:
+    """Return captures and steps of a test on the carries; the last step copies what it says."""
+    inputs, steps, result = test
+    tested = [_node(n, next(numbers), n.op, ()) for n in inputs[: len(inputs) - len(carries)]]
+    stands = dict(zip([one.id for one in inputs], [*tested, *carries], strict=True))
+
+    def stand(node: Node) -> Node:
+        if node.id not in stands:  # a constant or a step
+            parts = () if node.op is CONSTANT else tuple(map(stand, node.inputs))
+            stands[node.id] = _node(node, next(numbers), node.op, parts)
+        return stands[node.id]
+
+    made = [*map(stand, steps)]
+    return tested, [*made, _copy(stand(result), next(numbers))]

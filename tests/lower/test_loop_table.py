@@ -1,0 +1,151 @@
+"""Loops that are walked as tables: which are, that they change no bit, and when they decline."""
+
+import numpy as np
+import pytest
+
+import actorgraph as ag
+from actorgraph.autodiff.trees import flatten
+from actorgraph.devices import native
+from actorgraph.lower import loop_table
+from actorgraph.lower.loop_table import LoopTable
+
+ops = ag.ops
+RNG = np.random.default_rng(0)
+FEEDS = {
+    "x": RNG.normal(size=(3, 3)).astype("float32"),
+    "w": (RNG.normal(size=(3, 3)) / 2).astype("float32"),
+    "xs": RNG.normal(size=(7, 3, 3)).astype("float32"),
+}
+
+pytestmark = pytest.mark.skipif(
+    native.expected() is not None, reason=f"no tables: {native.expected()}"
+)
+
+
+@pytest.fixture(autouse=True)
+def walks(monkeypatch):
+    """The numbers of iterations of the calls that were walked."""
+    monkeypatch.setattr(loop_table, "FEWEST", 1)
+    found, call = [], LoopTable.__call__
+
+    def noted(self, *args):
+        last, trips = call(self, *args)
+        found.append(trips)
+        return last, trips
+
+    monkeypatch.setattr(LoopTable, "__call__", noted)
+    return found
+
+
+def inputs(g):
+    return g.input("x", (3, 3)), g.input("w", (3, 3)), g.input("xs", ("n", 3, 3))
+
+
+def scanned(body, **how):
+    def build(x, w, xs):
+        return ag.scan(lambda c, e: body(c, e, w), x, xs, **how)
+
+    return build
+
+
+def fibonacci(x, w, xs):
+    return ag.fori_loop(0, 5, lambda i, c: (c[1], ops.tanh(c[0] + c[1])), (x, w))
+
+
+def turned(x, w, xs):
+    return ag.fori_loop(0, 5, lambda i, c: (c[0] * 0.5, ops.transpose(c[0])), (x, w))
+
+
+def counted(x, w, xs):
+    step = lambda i, c: c + i.astype("float32") * w  # noqa: E731
+    return ag.fori_loop(2, 6, lambda i, c: ag.cond(True, step, step, i, c), x)
+
+
+def until(x, w, xs):
+    step = lambda c: (ops.tanh(c[0] @ w), c[1] + 1.0)  # noqa: E731
+    return ag.while_loop(lambda c: c[1] < 400.0, step, (x, np.zeros((), "float32")))
+
+
+def flagged(x, w, xs):
+    step = lambda c: (c[0] * 0.5, ops.logical_not(c[1]))  # noqa: E731
+    return ag.while_loop(lambda c: c[1], step, (x, np.array(True)))
+
+
+LOOPS = {
+    "carries and rows": (scanned(lambda c, e, w: (ops.tanh(c @ w + e), c * 2)), 7),
+    "from the last": (scanned(lambda c, e, w: (ops.tanh(c @ w + e), c * e), reverse=True), 7),
+    "what needs a copy": (scanned(lambda c, e, w: (c * e, (c, e, w, c[0], np.ones(2)))), 7),
+    "one result twice": (scanned(lambda c, e, w: (c * e, (c * e, c * e))), 7),
+    "carries that change places": (fibonacci, 5),
+    "a view of a carry": (turned, 5),
+    "a test": (until, 400),
+    "a flag": (flagged, 1),
+}
+
+
+@pytest.mark.parametrize("case", LOOPS)
+def test_what_is_walked_has_the_bits_of_the_interpreter(g, walks, case):
+    build, trips = LOOPS[case]
+    found = build(*inputs(g))
+    outputs, _ = flatten(found)
+    with ag.TapeMachine(outputs, wrt=[], native="wait") as machine:
+        run = machine.run_sync(FEEDS)
+    assert set(walks) == {trips}
+    wanted = ag.LispMachine(outputs, wrt=[]).run_sync(FEEDS)
+    for node in outputs:
+        one, other = np.asarray(run[node].value), np.asarray(wanted[node].value)
+        assert (one.dtype, one.shape) == (other.dtype, other.shape)
+        assert one.tobytes() == other.tobytes()
+
+
+def test_both_passes_of_a_recurrent_net_are_walked(g, walks):
+    x = g.input("x", (7, 2, 3))
+    y, _ = ag.nn.LSTM(3, 3, 2)(x)
+    loss = (y * y).sum()
+    feed = {"x": RNG.normal(size=(7, 2, 3)).astype("float32")}
+    with ag.TapeMachine([loss], native="wait") as machine:
+        run = machine.run_sync(feed, backward=True)
+        assert walks == [7] * 4
+        wanted = ag.LispMachine([loss]).run_sync(feed, backward=True)
+        for node in machine.wrt:
+            assert run[node].grad.tobytes() == wanted[node].grad.tobytes()
+
+
+def test_long_loops_are_walked_in_stretches_between_which_they_end(g, walks):
+    x = g.input("x", (), "float64")
+    y = ag.while_loop(lambda c: c > 0.0, lambda c: c + 0.0, x)
+    with ag.TapeMachine([y], wrt=[], native="wait") as machine:
+        with pytest.raises(TimeoutError):
+            machine.run_sync({"x": 1.0}, timeout_s=0.05)
+        assert machine.run_sync({"x": -1.0})[y].value == -1.0
+    assert walks == []
+
+
+def test_no_more_iterations_than_allowed(g, walks):
+    x = g.input("x", (), "float64")
+    y = ag.while_loop(lambda c: c < 100.0, lambda c: c + 1.0, x, max_trips=20)
+    with ag.TapeMachine([y], wrt=[], native="wait") as machine:
+        assert machine.run_sync({"x": 80.0})[y].value == 100.0
+        with pytest.raises(ag.NodeError, match="max_trips=20"):
+            machine.run_sync({"x": 79.0})
+    assert walks == [20, 21]
+
+
+def test_an_overflow_is_told_by_the_loop_in_python(g, walks):
+    x = g.input("x", (), "float64")
+    y, _ = ag.scan(lambda c, _: (c * c, None), x, length=12)
+    with ag.TapeMachine([y], wrt=[], native="wait") as machine:
+        for _ in range(2):
+            with pytest.warns(RuntimeWarning, match="overflow encountered in multiply"):
+                assert machine.run_sync({"x": 2.0})[y].value == np.inf
+        assert walks == []
+        assert machine.run_sync({"x": 0.5})[y].value == 0.5**4096
+    assert walks == [12]
+
+
+def test_a_body_with_a_step_that_is_no_row_is_not_walked(g, walks):
+    xs = g.input("xs", (5, 4), "float64")
+    ys = ag.map(lambda x: ops.sort(x) * 2.0 + 1.0, xs)
+    with ag.TapeMachine([ys], wrt=[], native="wait") as machine:
+        machine.run_sync({"xs": np.ones((5, 4))})
+    assert walks == []
