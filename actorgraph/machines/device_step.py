@@ -61,6 +61,8 @@ class DeviceStep:
             isinstance(solver, LoopSolver)
             and type(solver).prepared is AbstractSolver.prepared
             and not solver.skip_nonfinite
+            and solver.loss_scale is None
+            and solver._in_graph is None
             and solver.accumulate == 1
             and all(map(_has_loop, self._slots))
         )

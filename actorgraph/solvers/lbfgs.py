@@ -106,6 +106,10 @@ class LBFGS:
             _put(duals, start)
             raise
 
+    def as_graph(self, loss: Any, parameters: Iterable[Any] | None = None) -> Any:
+        """Refuse: a step runs as often as it takes, which no graph says."""
+        raise GraphError("a step of LBFGS calls its closure as often as it takes; use step(...)")
+
     def _step(self, duals: list[Any], closure: Callable[[], Any], point: Array) -> float:
         def evaluated(at: Array) -> tuple[float, Array]:
             _put(duals, at)
