@@ -59,6 +59,7 @@ class InGraph:
                     f"a step of {type(solver).__name__} is more than lines of arithmetic on "
                     "elements, so no graph has it; use machine.compile_step(solver)"
                 )
+        self._ages = [slot.state.step - solver.steps for slot in slots]
         self._buffers: dict[str, Buffer] = {}
         self._after: dict[Node, Node] = {}  # what each of them is after a run
         with loss.graph.building():
@@ -74,18 +75,21 @@ class InGraph:
         arrays = self._graph.store.arrays  # of one moment
         found = {name: np.array(arrays[one.place]) for name, one in self._buffers.items()}
         solver = self._solver
-        made = int(found["steps"]) - solver.steps
         for place, slot in enumerate(self._slots):
             loop = slot.solver.loop()
             own = {name: found[f"{place} {name}"] for name in loop.arrays}
-            slot.state = Arrays(slot.state.step + made, own)
+            slot.state = Arrays(int(found["steps"]) + self._ages[place], own)
             slot.total = found.get(f"{place} total") if found.get("accumulated") else None
         for name in _COUNTS:
             if name in found:
                 setattr(solver, name, type(getattr(solver, name))(found[name]))
 
     def push(self) -> None:
-        """Give the buffers the state of the solver."""
+        """Give the buffers the state of the solver, or raise `GraphError` where it does not fit."""
+        if self._ages != [slot.state.step - self._solver.steps for slot in self._slots]:
+            raise GraphError(
+                "parameters joined at other steps; load the state before as_graph(...)"
+            )
         values = {name: getattr(self._solver, name) for name in _COUNTS}
         for place, slot in enumerate(self._slots):
             values |= {f"{place} {name}": array for name, array in slot.state.arrays.items()}
@@ -121,7 +125,7 @@ class InGraph:
             count = self._count("accumulated", np.int64(solver.accumulated))
             full = count + 1 >= solver.accumulate
             due = full if finite is None else full & finite
-            grads = self._accumulated(grads, nodes, count, finite, due)
+            grads = self._accumulated(grads, nodes, count, finite)
             self._set(count, ops.where(full, 0, count + 1), finite)
         if solver.accumulate > 1 or solver.batch_size != 1:
             share = 1 / (solver.accumulate * solver.batch_size)
@@ -131,11 +135,10 @@ class InGraph:
         for place, (slot, node, grad) in enumerate(zip(self._slots, nodes, grads, strict=True)):
             loop = slot.solver.loop()
             slot.solver.complete(slot.state, loop.arrays, node.held.present())
-            offset = slot.state.step - solver.steps
-            key = id(slot.solver), offset
+            key = id(slot.solver), self._ages[place]
             if key not in numbers:
                 ask = ops.opaque(
-                    partial(_numbers, slot.solver, offset), shape=(len(loop.numbers),),
+                    partial(_numbers, slot.solver, self._ages[place]), shape=(len(loop.numbers),),
                     dtype="float64", name=f"{type(solver).__name__.lower()}_numbers",
                 )  # fmt: skip
                 numbers[key] = ask(steps)
@@ -161,9 +164,8 @@ class InGraph:
         self._after[scaled] = ops.where(finite & ~full, scaled + 1, 0)
 
     def _accumulated(
-        self, grads: Sequence[Node], nodes: Sequence[Node], count: Node, *conditions: Any
+        self, grads: Sequence[Node], nodes: Sequence[Node], count: Node, finite: Node | None
     ) -> list[Node]:
-        finite, _ = conditions
         found = []
         for place, (grad, node, slot) in enumerate(zip(grads, nodes, self._slots, strict=True)):
             kept = np.zeros(slot.shape, slot.dtype) if slot.total is None else slot.total
@@ -176,13 +178,13 @@ class InGraph:
     def _clipped(self, grads: Sequence[Node]) -> list[Node]:
         bound, whole = self._solver.clip_value, self._solver.clip_norm
         if bound is not None:
-            grads = [_by_parts(lambda part: ops.clip(part, -bound, bound), grad) for grad in grads]
+            grads = [_by_parts(partial(ops.clip, low=-bound, high=bound), grad) for grad in grads]
         if whole is not None:
             factor = ops.opaque(
-                lambda *given: np.float64(norm_factor(given, whole)),
-                shape=(), dtype="float64", name="norm_factor",
-            )(*grads)  # fmt: skip
-            grads = [grad * factor.astype(grad.dtype) for grad in grads]
+                partial(_factor, whole), shape=(), dtype="float64", name="norm_factor"
+            )
+            share = factor(*grads)
+            grads = [grad * share.astype(grad.dtype) for grad in grads]
         return [*grads]
 
 
@@ -221,6 +223,10 @@ def _all(conditions: Sequence[Node]) -> Node:
     for one in conditions[1:]:
         found = found & one
     return found
+
+
+def _factor(bound: float, *grads: Any) -> Any:
+    return np.float64(norm_factor(grads, bound))
 
 
 def _numbers(solver: LoopSolver, offset: int, steps: Any) -> Any:
