@@ -70,7 +70,15 @@ class Compose(_Transform):
 
 
 class ToArray(_Transform):
-    """Floats from 0 to 1, as (channels, height, width): what layers take."""
+    """Floats from 0 to 1, as (channels, height, width): what layers take.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import actorgraph as ag
+    >>> ag.data.transforms.ToArray()(np.full((2, 3), 255, "uint8")).tolist()
+    [[[1.0, 1.0, 1.0], [1.0, 1.0, 1.0]]]
+    """
 
     def image(self, image: Any) -> Any:
         """Return the image as an array of float32."""
@@ -83,7 +91,15 @@ class ToArray(_Transform):
 
 
 class Normalize(_Transform):
-    """``(x - mean) / std`` for each channel of (channels, height, width)."""
+    """``(x - mean) / std`` for each channel of (channels, height, width).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import actorgraph as ag
+    >>> ag.data.transforms.Normalize(0.5, 0.5)(np.ones((1, 1, 2))).tolist()
+    [[[1.0, 1.0]]]
+    """
 
     def __init__(self, mean: Any, std: Any) -> None:
         self.mean, self.std = mean, std
@@ -95,7 +111,15 @@ class Normalize(_Transform):
 
 
 class Resize(_Transform):
-    """Another size: (height, width), or the length of the shorter side."""
+    """Another size: (height, width), or the length of the shorter side.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import actorgraph as ag
+    >>> ag.data.transforms.Resize(4)(np.zeros((6, 8), "uint8")).size
+    (5, 4)
+    """
 
     def __init__(self, size: Size) -> None:
         self.size = _sides(size) if isinstance(size, tuple) else positive("size", size)
@@ -110,7 +134,15 @@ class Resize(_Transform):
 
 
 class CenterCrop(_Transform):
-    """The middle of an image; what it lacks is black."""
+    """The middle of an image; what it lacks is black.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import actorgraph as ag
+    >>> ag.data.transforms.CenterCrop((2, 4))(np.zeros((6, 8), "uint8")).size
+    (4, 2)
+    """
 
     def __init__(self, size: Size) -> None:
         self.size = _sides(size)
@@ -123,7 +155,15 @@ class CenterCrop(_Transform):
 
 
 class RandomCrop(_Transform):
-    """Some part of an image of a size, after `padding` with black on all sides."""
+    """Some part of an image of a size, after `padding` with black on all sides.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import actorgraph as ag
+    >>> ag.data.transforms.RandomCrop(4, padding=1)(np.zeros((6, 8), "uint8")).size
+    (4, 4)
+    """
 
     def __init__(self, size: Size, padding: int = 0) -> None:
         self.size, self.padding = _sides(size), padding
@@ -142,7 +182,15 @@ class RandomCrop(_Transform):
 
 
 class RandomResizedCrop(_Transform):
-    """Some part of an image, of a share of its area and some ratio of sides, in a size."""
+    """Some part of an image, of a share of its area and some ratio of sides, in a size.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import actorgraph as ag
+    >>> ag.data.transforms.RandomResizedCrop(4)(np.zeros((6, 8), "uint8")).size
+    (4, 4)
+    """
 
     def __init__(
         self, size: Size, scale: tuple[float, float] = (0.08, 1.0), ratio: Any = (3 / 4, 4 / 3)
@@ -179,17 +227,41 @@ class _Flip(_Transform):
 
 
 class RandomHorizontalFlip(_Flip):
-    """Left and right change places, with a probability."""
+    """Left and right change places, with a probability.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import actorgraph as ag
+    >>> ag.data.transforms.RandomHorizontalFlip(1.0)(np.array([[1, 2]], "uint8")).getpixel((0, 0))
+    2
+    """
 
 
 class RandomVerticalFlip(_Flip):
-    """Top and bottom change places, with a probability."""
+    """Top and bottom change places, with a probability.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import actorgraph as ag
+    >>> ag.data.transforms.RandomVerticalFlip(1.0)(np.array([[1], [2]], "uint8")).getpixel((0, 0))
+    2
+    """
 
     axis = 1
 
 
 class RandomRotation(_Transform):
-    """Turned by some angle in [-degrees, degrees]; what is not there is black."""
+    """Turned by some angle in [-degrees, degrees]; what is not there is black.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import actorgraph as ag
+    >>> ag.data.transforms.RandomRotation(10)(np.zeros((6, 8), "uint8")).size
+    (8, 6)
+    """
 
     def __init__(self, degrees: float) -> None:
         self.degrees = real("degrees", degrees)
