@@ -574,8 +574,8 @@ class Graph:
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
         raise GraphTypeError(
-            f"{self!r} is not pickled: ops are functions; build it by a function that the other "
-            "process calls as well, and send the values of its parameters"
+            f"{self!r} is not pickled: ops are functions; graph.clone() copies it in this process, "
+            "for others build it by a function that they call too, and send values of parameters"
         )
 
     def check(self) -> None:

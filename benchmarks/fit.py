@@ -262,11 +262,9 @@ def loop_us() -> float:
 
 
 def prepared(sample: Any) -> Any:
-    """Stand for what reading and changing an image takes: some 60 us."""
+    """Stand for what reading and changing an image takes: some 15 us."""
     image, label = sample
-    for _ in range(4):
-        image = np.roll(image, 1, axis=1) * np.float32(0.5) + image * np.float32(0.5)
-    return image, label
+    return np.roll(image, 1, axis=1) * np.float32(0.5) + image * np.float32(0.5), label
 
 
 class Samples:
