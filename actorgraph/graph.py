@@ -108,7 +108,7 @@ class Graph:
         if convert is not None:
             choice("convert", convert, get_args(Convert))
         self.convert: Convert | None = convert
-        self.assignments: list[tuple[Buffer, Node, Node]] = []
+        self.assignments: list[tuple[Variable, Node, Node]] = []
         self.store = Store()
         self._bound: dict[Held, Variable] = {}
         self._nodes: list[Node] = []
@@ -158,11 +158,12 @@ class Graph:
         """
         return self._variable(Buffer, BUFFER, name, value)
 
-    def assign(self, buffer: Buffer, value: Node, on: Node) -> None:
+    def assign(self, buffer: Variable, value: Node, on: Node) -> None:
         """Let every run that computes `on` end by giving `buffer` the value of the node `value`.
 
         Runs that fail change nothing.  Runs in flight at the same time commit in the order of
-        their numbers, and each has read what was committed when it started.
+        their numbers, and each has read what was committed when it started.  Where a parameter is
+        assigned, as a solver's step does (`AbstractSolver.as_graph`), one run follows the other.
 
         Raises
         ------
@@ -171,19 +172,21 @@ class Graph:
         """
         if self.inside is not None:
             raise GraphError(
-                f"buffer {buffer!r} cannot be assigned in {self.inside.name}, which may run any "
+                f"{buffer!r} cannot be assigned in {self.inside.name}, which may run any "
                 "number of times; return the value as a result and assign it outside"
             )
-        if not isinstance(buffer, Buffer):
-            raise GraphTypeError(f"only buffers are assigned by runs, got {buffer!r}")
+        if not isinstance(buffer, Variable):
+            raise GraphTypeError(
+                f"only buffers and parameters are assigned by runs, got {buffer!r}"
+            )
         for node in (self.lift(buffer), self.lift(value), self.lift(on)):
             if node is value and node.type.dtype != buffer.type.dtype:
                 raise GraphTypeError(
-                    f"buffer {buffer.name!r} is {buffer.dtype}, but {value!r} would be assigned; "
+                    f"{buffer.name!r} is {buffer.dtype}, but {value!r} would be assigned; "
                     f"convert it with .astype({buffer.dtype.name!r})"
                 )
         if value.dims != buffer.dims:
-            raise ShapeError(f"buffer {buffer!r} cannot take the shape of {value!r}")
+            raise ShapeError(f"{buffer!r} cannot take the shape of {value!r}")
         self.assignments.append((buffer, value, on))
 
     @property
@@ -554,7 +557,7 @@ class Graph:
                     copy._consed[node.op, attrs_key(node.attrs), -1, *ids] = made
         for buffer, value, on in self.assignments:
             held = copies.get(buffer)
-            if isinstance(held, Buffer) and value in copies and on in copies:
+            if isinstance(held, Variable) and value in copies and on in copies:
                 copy.assign(held, copies[value], copies[on])
         copy.stages = {
             made.id: self.stages[node.id] for node, made in copies.items() if node.id in self.stages
@@ -577,8 +580,8 @@ class Graph:
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
         raise GraphTypeError(
-            f"{self!r} is not pickled: ops are functions; build it by a function that the other "
-            "process calls as well, and send the values of its parameters"
+            f"{self!r} is not pickled: ops are functions; graph.clone() copies it in this process, "
+            "for others build it by a function that they call too, and send values of parameters"
         )
 
     def check(self) -> None:

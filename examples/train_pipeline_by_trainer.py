@@ -1,5 +1,8 @@
 """Train a network by the Trainer in two stages, each on a lane of its own, and in one piece."""
 
+import tempfile
+from pathlib import Path
+
 import actorgraph as ag
 
 training, test = ag.data.split(*ag.data.digits())
@@ -20,6 +23,9 @@ def trained(**options):
 staged, history = trained(stages=2)
 whole, expected = trained()
 accuracy = history["val_accuracy"][-1]
+curve = Path(tempfile.mkdtemp(prefix="actorgraph-")) / "pipeline.png"
+history.plot(curve)
 assert accuracy > 0.9
 assert max(abs(a - b) for a, b in zip(history["loss"], expected["loss"], strict=True)) < 1e-3
 print(f"accuracy {accuracy:.3f} in two stages, {expected['val_accuracy'][-1]:.3f} in one piece")
+print(f"curves in {curve}")

@@ -78,7 +78,7 @@ LONGEST_FILE, LONGEST_FUNCTION, LARGEST_CIRCLE = 700, 60, 4
 MOST_ATTRIBUTES = 30
 CALLS_OF_A_RUN, FILES_OF_A_RUN = 26, 10
 """What a warm ``run_sync`` of a small graph passes; 41 and 13 before plans were records."""
-THREADS = ("deadlines.py", "scheduler.py", "devices/")
+THREADS = ("data/_processes.py", "deadlines.py", "scheduler.py", "devices/")
 STARTS_THREADS = {"Thread", "Timer", "ThreadPoolExecutor", "start_new_thread", "to_thread"}
 HEAVY = {
     "IPython",

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from actorgraph.data._ahead import Ahead
+from actorgraph.data._draws import SAMPLE
+from actorgraph.data._processes import Processes
 from actorgraph.data.dataset import ArrayDataset
 from actorgraph.errors import GraphError, GraphTypeError, shown, text_of
 from actorgraph.keywords import answering
@@ -19,8 +21,8 @@ if TYPE_CHECKING:
 
 __all__ = ["DataLoader", "collate"]
 
-_Chunk = tuple[Any, "list[Any] | None"]
-"""Numbers of samples, and the samples where an iterable has given them."""
+_Chunk = tuple[int, Any, "list[Any] | None"]
+"""An epoch, numbers of samples, and the samples where an iterable has given them."""
 
 
 @answering
@@ -52,11 +54,15 @@ class DataLoader:
     transform : callable, optional
         Is called with each sample; what it returns takes its place.
     shuffle_buffer : int
+    process : bool
+        Let processes make the batches, for samples whose work holds the GIL; what the loader is
+        given has to be pickled then, and a script to begin with ``if __name__ == "__main__":``.
 
     Notes
     -----
-    Breaking out of a loop leaves the epoch: the next loop begins another.  Samples of random
-    transforms should be drawn by what the sample says, not by a generator that threads share.
+    Breaking out of a loop leaves the epoch: the next loop begins another.  `transforms` draw by
+    seed, epoch and sample, so that what comes does not depend on workers; those of your own should
+    not share a generator between threads.
 
     Examples
     --------
@@ -86,6 +92,7 @@ class DataLoader:
         collate: Callable[[list[Any]], Any] | None = None,
         transform: Callable[[Any], Any] | None = None,
         shuffle_buffer: int = 1024,
+        process: bool = False,
     ) -> None:
         self._indexed = hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")
         if isinstance(dataset, Mapping) or not (self._indexed or hasattr(dataset, "__iter__")):
@@ -103,6 +110,10 @@ class DataLoader:
         self.prefetch = positive("prefetch", prefetch)
         self.shuffle_buffer = positive("shuffle_buffer", shuffle_buffer)
         self.collate, self.transform = collate, transform
+        if flag("process", process) and not workers:
+            raise ValueError("process=True makes batches in workers; give workers=")
+        self.process = process
+        self._pool: Processes | None = None
         self._epoch = self._batches = 0
         self._current: object = None  # the iteration that the position is that of
 
@@ -120,13 +131,22 @@ class DataLoader:
     def _iterate(self, iteration: object, chunks: Iterator[_Chunk]) -> Iterator[Any]:
         batches: Iterable[Any] = map(self._batch, chunks)
         if self.workers:
-            batches = Ahead(self._batch, chunks, self.workers, self.workers * self.prefetch)
+            make = self._in_processes() if self.process else self._batch
+            batches = Ahead(make, chunks, self.workers, self.workers * self.prefetch)
         for batch in batches:
             if self._current is iteration:
                 self._batches += 1
             yield batch
         if self._current is iteration:
             self._epoch, self._batches, self._current = self._epoch + 1, 0, None
+
+    def _in_processes(self) -> Callable[[_Chunk], Any]:
+        if self._pool is None:
+            self._pool = Processes(DataLoader._batch, self, self.workers)
+        return self._pool
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_pool": None}
 
     # -- order ----------------------------------------------------------------------------------
 
@@ -142,7 +162,7 @@ class DataLoader:
             for start in range(done * self.batch_size, count, self.batch_size):
                 numbers = order[start : start + self.batch_size]
                 if len(numbers) == self.batch_size or not self.drop_last:
-                    yield numbers, None
+                    yield epoch, numbers, None
             return
         read = self._read() if random is None else _shuffled(
             self._read(), random, self.shuffle_buffer
@@ -150,7 +170,7 @@ class DataLoader:
         read = islice(read, done * self.batch_size, None)
         while chunk := [*islice(read, self.batch_size)]:
             if len(chunk) == self.batch_size or not self.drop_last:
-                yield [number for number, _ in chunk], [sample for _, sample in chunk]
+                yield epoch, [number for number, _ in chunk], [sample for _, sample in chunk]
 
     def _read(self) -> Iterator[tuple[int, Any]]:
         number = -1
@@ -161,17 +181,19 @@ class DataLoader:
             raise GraphError(f"reading sample {number + 1} failed: {text_of(error)}") from error
 
     def _batch(self, chunk: _Chunk) -> Any:
-        numbers, samples = chunk
+        epoch, numbers, samples = chunk
         together = type(self.dataset) in (ArrayDataset, np.ndarray)
         if together and self.transform is None and self.collate is None:
             return self.dataset[numbers]
         made = []
         for place, number in enumerate(map(int, numbers)):
+            SAMPLE.begin(self.seed, epoch, number)
             try:
                 sample = self.dataset[number] if samples is None else samples[place]
                 made.append(sample if self.transform is None else self.transform(sample))
             except Exception as error:
                 raise GraphError(f"sample {number} failed: {text_of(error)}") from error
+        SAMPLE.begin()
         try:
             return (self.collate or collate)(made)
         except Exception as error:

@@ -54,6 +54,8 @@ def save(
     model: _Stateful | None = None,
     solver: _Stateful | None = None,
     loader: _Stateful | None = None,
+    schedule: Any = None,
+    rng: Any = None,
     step: int | None = None,
     keep: int = 1,
     **extra: Any,
@@ -68,6 +70,9 @@ def save(
         The directory; is made where it is missing.
     model, solver, loader : optional
         What has `state_dict`.
+    schedule : optional
+        A plateau, or another learning rate; functions of the step have no state.
+    rng : numpy.random.Generator or RandomState, optional
     step : int, optional
         `load` returns it.
     keep : int
@@ -96,8 +101,10 @@ def save(
     {'step': 7, 'best': {'loss': 0.5}}
     """
     positive("keep", keep)
-    parts = {"solver": solver, "loader": loader}
-    states = {name: part.state_dict() for name, part in parts.items() if part is not None}
+    if isinstance(rng, Mapping):  # a state, which is taken as it is
+        extra, rng = {**extra, "rng": rng}, None
+    parts = _parts(solver=solver, loader=loader, schedule=schedule, rng=rng)
+    states = {name: part.state_dict() for name, part in parts.items()}
     extras = extra if step is None else {"step": step, **extra}
     arrays: dict[str, Any] = {}
     tree = {
@@ -122,6 +129,8 @@ def load(
     model: _Stateful | None = None,
     solver: _Stateful | None = None,
     loader: _Stateful | None = None,
+    schedule: Any = None,
+    rng: Any = None,
 ) -> dict[str, Any]:
     """Let a model, solver and loader go on from a checkpoint, all or none.
 
@@ -130,8 +139,8 @@ def load(
     path : path-like
         A directory that `save` was given, of which the newest checkpoint is taken, or what `save`
         has returned.
-    model, solver, loader : optional
-        What has `load_state_dict`; give no more than was saved.
+    model, solver, loader, schedule, rng : optional
+        What goes on; give no more than was saved.
 
     Returns
     -------
@@ -153,8 +162,7 @@ def load(
     >>> ag.io.load(folder, model=net)["step"]
     7
     """
-    parts = {"loader": loader, "solver": solver, "model": model}
-    wanted = {name: part for name, part in parts.items() if part is not None}
+    wanted = _parts(loader=loader, solver=solver, schedule=schedule, rng=rng, model=model)
     place = _newest(Path(path))
     files = _read(place)
     try:
@@ -175,6 +183,30 @@ def load(
     except Exception as error:
         raise GraphError(f"the checkpoint {place} does not fit: {text_of(error)}") from error
     return extras
+
+
+class _Bits:
+    """The state of a generator of random numbers, or of a function, which has none."""
+
+    def __init__(self, part: Any) -> None:
+        self._bits = getattr(part, "bit_generator", getattr(part, "_bit_generator", None))
+        if self._bits is None and not callable(part):
+            raise GraphTypeError(f"{shown(part)} has no state; expected a schedule or a generator")
+
+    def state_dict(self) -> dict[str, Any]:
+        return {} if self._bits is None else dict(self._bits.state)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        if self._bits is not None:
+            self._bits.state = state
+
+
+def _parts(**given: Any) -> dict[str, _Stateful]:
+    return {
+        name: part if hasattr(part, "state_dict") else _Bits(part)
+        for name, part in given.items()
+        if part is not None
+    }
 
 
 def _let(changes: list[tuple[_Stateful, Any]]) -> None:

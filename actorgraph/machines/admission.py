@@ -53,6 +53,8 @@ class Admission:
     direct : deque of Run
         As many entries as runs that threads compute by themselves at the moment; they take room,
         never bytes.
+    stepping : Run or None
+        The run in flight that assigns parameters, until it has; the next one waits for it.
     """
 
     def __init__(self, max_in_flight: int, max_bytes: Limits, workers: int) -> None:
@@ -62,6 +64,7 @@ class Admission:
         self.queued: list[tuple[int, int, Run]] = []
         self.in_flight: dict[int, Run] = {}
         self.direct: deque[Run] = deque()
+        self.stepping: Run | None = None
 
     @property
     def runs(self) -> list[Run]:
@@ -86,7 +89,8 @@ class Admission:
 
     def add(self, run: Run) -> None:
         """Queue a run."""
-        heapq.heappush(self.queued, (run.priority, run.number, run))
+        priority = 0 if run.plan.compiled.steps else run.priority  # nobody overtakes
+        heapq.heappush(self.queued, (priority, run.number, run))
 
     def remove(self, run: Run) -> bool:
         """Take a run out of the queue; return whether it was there."""
@@ -110,6 +114,10 @@ class Admission:
                 if self.in_flight:
                     return
                 arenas.clear()
+            if run.plan.compiled.steps:
+                if self.stepping is not None:
+                    return
+                self.stepping = run
             heapq.heappop(self.queued)
             self.in_flight[run.number] = run
             yield run

@@ -673,10 +673,13 @@ class Machine(Lifetime):
         return inspection.memory_plan(self._all_plans(), lends=self.max_bytes is None)
 
     def memory(self) -> LiveBytes:
-        """Return the bytes that are there by owner: parameters, arenas, results and feeds."""
+        """Return the bytes that are there by owner: parameters, arenas, results and feeds.
+
+        Its ``peak`` has the most of each that a call has found so far.
+        """
         from actorgraph.machines.holdings import live_bytes  # few ask
 
-        return live_bytes(self.graph, self._core, self._all_plans())
+        return live_bytes(self, self.graph, self._core, self._all_plans())
 
     def _repr_html_(self) -> str:
         from actorgraph.notebook import verbatim

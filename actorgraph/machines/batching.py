@@ -29,6 +29,7 @@ from actorgraph.lower.joint import Joint, Mode, join
 from actorgraph.lower.kernels import kernel
 from actorgraph.machines.feeds import bind_feeds, check_dims
 from actorgraph.machines.rows import Kind, Reduce, Rows, Terms
+from actorgraph.node import Parameter
 from actorgraph.node_actor import blamed
 from actorgraph.op import CONSTANT, INPUT
 from actorgraph.types import Dim
@@ -115,6 +116,7 @@ class Batching:
         outputs, wrt = tuple(outputs), tuple(wrt)
         self.dim = dim
         nodes = dict.fromkeys((*outputs, *wrt))
+        _refuse_steps(nodes)
         self.inputs = tuple(node for node in topological_order(nodes) if node.op is INPUT)
         _check_inputs(self.inputs, dim)
         self.rows = Rows(nodes, dim, active=(*wrt, *tangents), reduce=reduce)
@@ -296,6 +298,17 @@ class Batches(Protocol):
         host: Callable[[Callable[[], object]], object] | None,
     ) -> Run:
         """Check everything that a run is given, and make it, with its parts."""
+
+
+def _refuse_steps(nodes: Mapping[Node, Any]) -> None:
+    """Raise where a part of a batch would step a parameter."""
+    computed = set(topological_order(nodes))
+    for one, _, on in next(iter(computed)).graph.assignments if computed else ():
+        if isinstance(one, Parameter) and on in computed:
+            raise GraphTypeError(
+                f"{on!r} steps {one.name!r} once a run, and parts of a batch are runs of their own;"
+                " step after the whole batch: machine.compile_step(solver)"
+            )
 
 
 def _check_inputs(inputs: Iterable[Node], split: str) -> None:

@@ -19,7 +19,7 @@ from actorgraph.lower.collector import paused
 from actorgraph.lower.joint import Joint, Mode, join
 from actorgraph.lower.kernels import kernel
 from actorgraph.lower.rates import path
-from actorgraph.node import Buffer, Variable
+from actorgraph.node import Parameter, Variable
 from actorgraph.rewrite import Pass
 from actorgraph.rewrite.exact import is_pure
 from actorgraph.types import UNKNOWN
@@ -41,8 +41,8 @@ class Compiled:
     wrt : tuple of Node
     joint : Joint
         After all passes.
-    assignments : list of (Buffer, Node)
-        Which buffers a run assigns, and what.
+    assignments : list of (Variable, Node)
+        What a run assigns to which buffers and parameters.
     late : tuple of Pass
         Passes that tasks are rewritten by too.
     device : Device
@@ -60,7 +60,7 @@ class Compiled:
     outputs: Mapping[str, Node]
     wrt: tuple[Node, ...]
     joint: Joint
-    assignments: list[tuple[Buffer, Node]]
+    assignments: list[tuple[Variable, Node]]
     late: tuple[Pass, ...]
     device: Device
     watch: tuple[str, ...]
@@ -91,6 +91,11 @@ class Compiled:
     def allows_direct(self) -> bool:
         """Whether a thread may compute runs by itself: assignments keep the order of runs."""
         return not (self.assignments or self.interpreter or self.placing)
+
+    @cached_property
+    def steps(self) -> bool:
+        """Whether a run assigns parameters, so that the next reads what it has assigned."""
+        return any(isinstance(one, Parameter) for one, _ in self.assignments)
 
     @cached_property
     def tables(self) -> bool:
@@ -283,8 +288,8 @@ def compiled(
     )  # fmt: skip
 
 
-def _assignments(nodes: Sequence[Node]) -> list[tuple[Buffer, Node]]:
-    """Return which buffers a run of `nodes` assigns, and what."""
+def _assignments(nodes: Sequence[Node]) -> list[tuple[Variable, Node]]:
+    """Return which buffers and parameters a run of `nodes` assigns, and what."""
     declared = nodes[0].graph.assignments
     if not declared:
         return []

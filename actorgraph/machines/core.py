@@ -110,7 +110,7 @@ class Core:
                 raise MachineClosedError("the machine was closed; make a new one")
             run.network = self.networks.of(run, self.admission.runs)
             self.admission.add(run)
-            if run.plan.compiled.assignments:
+            if run.plan.compiled.assignments and not run.plan.compiled.steps:
                 self.assigning[run.number] = run
             self._admit(slot)
             # Time was up before it began: it waits for nobody.
@@ -266,6 +266,10 @@ class Core:
         """Make the results of a run that is over, commit what it assigns, and wake its waiters."""
         if not run.collected:
             run.collect()
+        if self.admission.stepping is run:
+            with self.lock:
+                take(run.assigned)
+                run.assigned, self.admission.stepping = (), None
         if self.assigning:  # a run that assigns is there from its start
             self._commit()
         if run.dead is not None and isinstance(run.dead.__cause__, MemoryError):

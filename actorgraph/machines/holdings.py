@@ -6,6 +6,7 @@ import gc
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -36,12 +37,15 @@ class LiveBytes:
         held by themselves.
     feeds : int
         Of runs that have not ended.
+    peak : LiveBytes or None
+        The most of each owner that this machine was ever asked for, now included.
     """
 
     parameters: int
     arenas: int
     results: int
     feeds: int
+    peak: LiveBytes | None = None
 
     @property
     def total(self) -> int:
@@ -49,7 +53,11 @@ class LiveBytes:
         return self.parameters + self.arenas + self.results + self.feeds
 
 
-def live_bytes(graph: Graph, core: Core | None, plans: Sequence[Plan]) -> LiveBytes:
+_PEAKS: WeakKeyDictionary[Any, tuple[int, ...]] = WeakKeyDictionary()
+"""The most of each owner so far, of machines that were asked."""
+
+
+def live_bytes(machine: Any, graph: Graph, core: Core | None, plans: Sequence[Plan]) -> LiveBytes:
     """Return what is there; takes as long as a garbage collection."""
     known: set[int] = set()
     gc.collect()
@@ -67,7 +75,9 @@ def live_bytes(graph: Graph, core: Core | None, plans: Sequence[Plan]) -> LiveBy
         idle, lent = core.networks.arenas.kept()
         arenas += idle
         results += _new(lent, known)
-    return LiveBytes(parameters, arenas, results, feeds)
+    live = parameters, arenas, results, feeds
+    one, two, three, four = _PEAKS[machine] = tuple(map(max, live, _PEAKS.get(machine, live)))
+    return LiveBytes(*live, LiveBytes(one, two, three, four))
 
 
 def _new(arrays: Iterable[Any], known: set[int]) -> int:

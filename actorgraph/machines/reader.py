@@ -13,14 +13,14 @@ from actorgraph.errors import FeedError, GraphError, near_names, shown
 from actorgraph.graph import Node
 from actorgraph.machines.compiled import Compiled
 from actorgraph.memory.buffers import Unallocated, is_fresh
-from actorgraph.node import Buffer, Parameter
+from actorgraph.node import Parameter, Variable
 from actorgraph.runs import AbstractRun
 from actorgraph.store import PROMISES, Held, present
 from actorgraph.types import UNKNOWN
 
 __all__ = ["Collected", "Names", "Reader", "duals_of"]
 
-Collected = tuple[dict[Node, Dual], Sequence[tuple[Buffer, Any]]]
+Collected = tuple[dict[Node, Dual], Sequence[tuple[Variable, Any]]]
 """The Duals of a run that has succeeded, and what it assigns to buffers."""
 
 

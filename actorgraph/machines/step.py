@@ -9,7 +9,7 @@ import numpy as np
 
 from actorgraph.dual import Dual
 from actorgraph.errors import GraphError, shown
-from actorgraph.graph import Node
+from actorgraph.graph import Node, topological_order
 from actorgraph.keywords import refusal
 from actorgraph.lower.cuts import sequential
 from actorgraph.machines.compiled import Compiled, compiled
@@ -61,6 +61,10 @@ class Step:
         if foreign or not parameters:
             found = f"{foreign[0]!r} is none" if foreign else "it has none"
             raise GraphError(f"a step changes parameters, which wrt must list only: {found}")
+        outputs = set(topological_order(machine.outputs.values()))
+        for one, _, on in machine.graph.assignments:
+            if isinstance(one, Parameter) and on in outputs:
+                raise GraphError(f"{on!r} steps {one.name!r} already: every run is a step")
         self._machine, self._solver, self._check = machine, solver, check
         self._parameters = parameters
         self._slots = solver.slots(parameters)
@@ -127,7 +131,7 @@ class Step:
             plan, number = self._plan, None
             inline = plan and plan.compiled.allows_direct and not plan.compiled.waits
             if plan and inline and not machine._actors_only and not limited:
-                run = machine._prepare(feeds, True, None, 0, run_number, None, plan)
+                run = machine._prepare(feeds, self._seeds, None, 0, run_number, None, plan)
                 if self._inline(run) and run.core.run_directly(run):
                     run._raise_if_failed()
                     return run
@@ -135,7 +139,7 @@ class Step:
             # The same number once more: what random ops draw depends on no placement.
             fetch = self._fetch
             run = machine._prepare(
-                feeds, True, None, 0, run_number, None, number=number, fetch=fetch
+                feeds, self._seeds, None, 0, run_number, None, number=number, fetch=fetch
             )  # fmt: skip
             ahead = self._ahead(run)
             machine._run_now(run)
@@ -168,7 +172,7 @@ class Step:
         try:
             self._begin(mine)
             machine, host = self._machine, loop_notifier()
-            run = machine._prepare(feeds, True, None, 0, run_number, host, fetch=self._fetch)
+            run = machine._prepare(feeds, self._seeds, None, 0, run_number, host, fetch=self._fetch)
             ahead = self._ahead(run)
             await machine._run_soon(run)
             self._update_from(run, ahead)
@@ -176,6 +180,15 @@ class Step:
         finally:  # no calls, in which Ctrl-C could strike
             if "step" in self._under_way and self._under_way["step"] is mine:
                 del self._under_way["step"]
+
+    @property
+    def _seeds(self) -> Any:
+        """What runs differentiate: the loss, or as much of it as the solver asks for."""
+        if self._solver.loss_scale is None:
+            return True
+        loss = next(iter(self._machine.outputs.values()))
+        with np.errstate(over="ignore"):  # too large a scale is halved after the step
+            return {loss: np.asarray(self._solver.scale).astype(loss.dtype)}
 
     @property
     def _fetch(self) -> bool | Literal["values"]:

@@ -13,7 +13,7 @@ from actorgraph.nn.attention import (
 from actorgraph.nn.containers import Lambda, ModuleDict, ModuleList, Sequential
 from actorgraph.nn.convolution import Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d
 from actorgraph.nn.init import manual_seed
-from actorgraph.nn.linear import Bilinear, Embedding, Linear
+from actorgraph.nn.linear import Bilinear, Embedding, Linear, PReLU
 from actorgraph.nn.module import Module
 from actorgraph.nn.normalisation import (
     BatchNorm1d,
@@ -93,6 +93,7 @@ from actorgraph.nn.stateless import (
     SmoothL1Loss,
     SoftMarginLoss,
     Softmax,
+    Softmax2d,
     Softmin,
     Softplus,
     Softshrink,
@@ -122,9 +123,9 @@ __all__ = [
     "MSELoss", "MarginRankingLoss", "MaxPool1d", "MaxPool2d", "MaxPool3d", "MaxUnpool1d",
     "MaxUnpool2d", "Mish", "Module", "ModuleDict", "ModuleList", "MultiLabelMarginLoss",
     "MultiLabelSoftMarginLoss", "MultiMarginLoss", "MultiheadAttention", "NLLLoss",
-    "PairwiseDistance", "Parameter", "PixelShuffle", "PixelUnshuffle", "PoissonNLLLoss",
+    "PReLU", "PairwiseDistance", "Parameter", "PixelShuffle", "PixelUnshuffle", "PoissonNLLLoss",
     "RMSNorm", "RNN", "RReLU", "ReLU", "ReLU6", "SELU", "Sequential", "SiLU", "Sigmoid",
-    "SmoothL1Loss", "SoftMarginLoss", "Softmax", "Softmin", "Softplus", "Softshrink",
+    "SmoothL1Loss", "SoftMarginLoss", "Softmax", "Softmax2d", "Softmin", "Softplus", "Softshrink",
     "Softsign", "Stateless", "Tanh", "Tanhshrink", "Threshold", "TransformerDecoderLayer",
     "TransformerEncoderLayer", "TreeLSTM", "TripletMarginLoss", "TripletMarginWithDistanceLoss",
     "Unfold", "Upsample", "functional", "init", "manual_seed", "models",

@@ -14,7 +14,7 @@ from actorgraph.nn.module import Module
 from actorgraph.node import Node
 from actorgraph.parameters import Parameter
 
-__all__ = ["Bilinear", "Embedding", "Linear"]
+__all__ = ["Bilinear", "Embedding", "Linear", "PReLU"]
 
 
 class Linear(Sized):
@@ -73,6 +73,17 @@ class Bilinear(Module):
     def forward(self, x1: Node, x2: Any) -> Node:
         """Return the map of both."""
         return ops.bilinear(x1, x2, self.weight, self.bias)
+
+
+class PReLU(Module):
+    """Its input where that is positive, else times a slope that is learnt."""
+
+    def __init__(self, num_parameters: int = 1, init: float = 0.25, dtype: Any = "float32") -> None:
+        self.weight = _draws.filled((num_parameters,), init, dtype)
+
+    def forward(self, x: Node) -> Node:
+        """Return `ops.prelu` of the input."""
+        return ops.prelu(x, self.weight)
 
 
 class Embedding(Module):

@@ -31,8 +31,8 @@ __all__ = [
     "MaxPool3d", "MaxUnpool1d", "MaxUnpool2d", "Mish", "MultiLabelMarginLoss",
     "MultiLabelSoftMarginLoss", "MultiMarginLoss", "NLLLoss", "PairwiseDistance",
     "PixelShuffle", "PixelUnshuffle", "PoissonNLLLoss", "RReLU", "ReLU", "ReLU6", "SELU",
-    "SiLU", "Sigmoid", "SmoothL1Loss", "SoftMarginLoss", "Softmax", "Softmin", "Softplus",
-    "Softshrink", "Softsign", "Stateless", "Tanh", "Tanhshrink", "Threshold",
+    "SiLU", "Sigmoid", "SmoothL1Loss", "SoftMarginLoss", "Softmax", "Softmax2d", "Softmin",
+    "Softplus", "Softshrink", "Softsign", "Stateless", "Tanh", "Tanhshrink", "Threshold",
     "TripletMarginLoss", "TripletMarginWithDistanceLoss", "Unfold", "Upsample",
 ]  # fmt: skip
 
@@ -197,6 +197,14 @@ class GLU(Stateless, of=ops.glu):
 
 class Softmax(Stateless, of=ops.softmax):
     """See `ops.softmax`."""
+
+
+def _over_channels(x: Node) -> Node:
+    return ops.softmax(x, -3)
+
+
+class Softmax2d(Stateless, of=_over_channels):
+    """Softmax over the channels of each place of images."""
 
 
 class Softmin(Stateless, of=ops.softmin):

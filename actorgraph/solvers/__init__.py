@@ -4,8 +4,9 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from actorgraph.errors import no_name
-from actorgraph.solvers._base import AbstractSolver, Loop, ValueGrad
+from actorgraph.solvers._base import AbstractSolver, Loop
 from actorgraph.solvers._formula import LoopSolver
+from actorgraph.solvers._slots import ValueGrad
 from actorgraph.solvers.adam import Adam
 from actorgraph.solvers.adamw import AdamW
 from actorgraph.solvers.sgd import SGD

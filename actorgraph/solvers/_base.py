@@ -15,9 +15,8 @@ Nodes are compared by identity only: `==` on a node builds a graph node.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import wraps
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple
 
 import numpy as np
 
@@ -25,79 +24,27 @@ from actorgraph.errors import GraphError, shown
 from actorgraph.keywords import Answering, answering
 from actorgraph.options import flag, positive, real
 from actorgraph.solvers._away import Away
-from actorgraph.solvers._gradients import HOST, Caller, added, are_finite, clipped
+from actorgraph.solvers._gradients import HOST, Caller, added, are_finite, clipped, scaled
+from actorgraph.solvers._slots import (
+    Array,
+    Slot,
+    State,
+    ValueGrad,
+    bare,
+    check_unchanged,
+    checked,
+    described,
+)  # fmt: skip
 from actorgraph.store import PROMISES, Held, present, switch
-
-Array = np.ndarray[Any, np.dtype[Any]]  # numpy.typing costs 2 ms to import
-State = TypeVar("State")
 
 _TOTAL = "accumulated gradients"
 """Their name in what `state_dict` returns of a parameter."""
 
+LEAST_SCALE = 2.0**-24
+"""Of losses: where gradients are infinite below, no scale mends them."""
+
 _TRIES = 8
 """Times that a step begins again where other threads set a parameter meanwhile."""
-
-
-class ValueGrad(Protocol):
-    """Anything with a value and its gradient: a Dual of a run, or an object of yours.
-
-    A third attribute, ``node``, is used where it exists: it keys the state, and where it is a
-    parameter of a graph, the parameter is stepped and not the array.  A `nn.Parameter` whose
-    ``grad`` is set is one, too.
-
-    Examples
-    --------
-    >>> import types
-    >>> import numpy as np
-    >>> import actorgraph as ag
-    >>> weight = types.SimpleNamespace(value=np.ones(2), grad=np.ones(2))
-    >>> ag.solvers.SGD(lr=0.5).step([weight])
-    >>> weight.value
-    array([0.5, 0.5])
-    """
-
-    @property
-    def value(self) -> Any:
-        """The parameter, a float or complex array."""
-
-    @property
-    def grad(self) -> Any:
-        """The gradient of the same shape, None where there is none."""
-
-
-@dataclass(slots=True)
-class _Slot(Generic[State]):
-    """State of one parameter."""
-
-    key: Any  # kept, so that its id cannot be given to another one
-    name: str
-    solver: Any  # whose settings it is stepped with
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-    size: int
-    state: State
-    held: Held | None  # of a parameter of a graph
-    second: Array | None = None  # room for the value after a step, where nothing is held
-    total: Any = None  # of the gradients that the next step accumulates
-
-    def fits(self, dual: ValueGrad) -> bool:
-        """Return whether value and gradient are arrays as at the first step."""
-        grad = dual.grad
-        if type(grad) is not np.ndarray or grad.dtype != self.dtype or grad.shape != self.shape:
-            return False
-        if self.held is not None:
-            return True
-        value = dual.value
-        same = type(value) is np.ndarray and value.dtype == self.dtype
-        return same and value.shape == self.shape and value.flags.writeable
-
-    def room(self) -> Array:
-        """Return an array for the value after a step."""
-        if self.held is not None:
-            return self.held.room()
-        if self.second is None:
-            self.second = np.empty(self.shape, self.dtype)
-        return self.second
 
 
 def _without_parameters(init: Any) -> Any:
@@ -173,9 +120,18 @@ class AbstractSolver(Answering, ABC, Generic[State]):
         Step once for so many calls, by the mean of their gradients.
     batch_size : float
         What gradients are divided by, where a loss is a sum over so many rows.
+    loss_scale : float, optional
+        What the loss is multiplied by at first, and gradients are divided by, so that those of
+        float16 do not vanish; 2.0**16 is usual.  Compiled steps see to it; otherwise run with
+        ``backward={loss: solver.scale}``.  A step with an infinite gradient or NaN changes nothing
+        but the scale, which is halved.
+    growth_interval : int
+        So many steps without one double the scale.
 
     Attributes
     ----------
+    scale : float
+        That of the loss of the next step.
     steps : int
         Steps that were made; a function for a learning rate gets it.
     accumulated : int
@@ -210,6 +166,8 @@ class AbstractSolver(Answering, ABC, Generic[State]):
         skip_nonfinite: bool = False,
         accumulate: int = 1,
         batch_size: float = 1.0,
+        loss_scale: float | None = None,
+        growth_interval: int = 2000,
     ) -> None:
         self.clip_norm = None if clip_norm is None else real("clip_norm", clip_norm)
         self.clip_value = None if clip_value is None else real("clip_value", clip_value)
@@ -218,13 +176,20 @@ class AbstractSolver(Answering, ABC, Generic[State]):
         self.batch_size = real("batch_size", batch_size)
         if not self.batch_size:
             raise ValueError("batch_size divides gradients, so it is not 0")
+        self.loss_scale = None if loss_scale is None else real("loss_scale", loss_scale)
+        if self.loss_scale == 0:
+            raise ValueError("gradients are divided by loss_scale, so it is not 0")
+        self.growth_interval = positive("growth_interval", growth_interval)
+        self.scale = 1.0 if self.loss_scale is None else self.loss_scale
+        self.scaled = 0  # steps since the scale has changed
         self.steps = self.accumulated = 0
-        self._slots: dict[tuple[str, int], _Slot[State]] = {}
+        self._slots: dict[tuple[str, int], Slot[State]] = {}
         self._unkeyed: int | None = None  # number of things without a node, fixed by the first step
         self._groups: dict[int, tuple[Any, AbstractSolver[State]]] = {}  # by id of what is stepped
         self._main: AbstractSolver[State] = self  # of a group, that whose steps count
         self._loaded: dict[str, Any] = {}  # states of parameters that are yet to come
         self.away = False
+        self._in_graph: Any = None
 
     @abstractmethod
     def init(self, value: Array) -> State:
@@ -305,7 +270,7 @@ class AbstractSolver(Answering, ABC, Generic[State]):
         raise refused
 
     def apply(
-        self, slots: Sequence[_Slot[State]], grads: Sequence[Array], values: Sequence[Array]
+        self, slots: Sequence[Slot[State]], grads: Sequence[Array], values: Sequence[Array]
     ) -> GraphError | None:
         """Step parameters by their gradients, all at once; returns what `advance` does.
 
@@ -326,7 +291,7 @@ class AbstractSolver(Answering, ABC, Generic[State]):
 
     def in_one_call(
         self,
-        slots: Sequence[_Slot[State]],
+        slots: Sequence[Slot[State]],
         grads: Sequence[Array],
         values: Sequence[Array],
         outs: Sequence[Array],
@@ -342,23 +307,33 @@ class AbstractSolver(Answering, ABC, Generic[State]):
 
     def prepared(
         self,
-        slots: Sequence[_Slot[State]],
+        slots: Sequence[Slot[State]],
         grads: Sequence[Any],
         values: Sequence[Any],
         caller: Caller = HOST,
     ) -> Sequence[Any] | None:
         """Return the gradients of a step, clipped, or None where there is none yet, or ever."""
+        if self._in_graph is not None:
+            raise GraphError(
+                f"{self!r} is in a graph: each run of {self._in_graph.step!r} is a step"
+            )
         if caller.on_host:
             self.come_home()
-        if self.skip_nonfinite and not are_finite(caller, grads):
-            return None
+        scaling = self.loss_scale is not None
+        if self.skip_nonfinite or scaling:
+            if not are_finite(caller, grads):
+                switch((), self._rescaled(max(self.scale / 2, LEAST_SCALE)) if scaling else ())
+                return None
+            if self.scale != 1:
+                grads = scaled(caller, grads, 1 / self.scale)
         if self.accumulate > 1:
             # Other arrays than before: whatever strikes, those before are as they were.
             grads = added(caller, [slot.total for slot in slots], grads)
             if self.accumulated + 1 < self.accumulate:
                 caller.wait(grads)
                 calls = [(setattr, slot, "total", one) for slot, one in zip(slots, grads)]
-                switch((), [*calls, (setattr, self, "accumulated", self.accumulated + 1)])
+                count = setattr, self, "accumulated", self.accumulated + 1
+                switch((), [*calls, count, *self._grown()])
                 return None
         parts = self.accumulate * self.batch_size
         share = None if parts == 1 else 1 / parts
@@ -370,6 +345,18 @@ class AbstractSolver(Answering, ABC, Generic[State]):
         self, slots: Sequence[Any], grads: Sequence[Any], values: Sequence[Any], caller: Caller
     ) -> None:
         """Look at all that is stepped, before it is."""
+
+    def _rescaled(self, scale: float) -> list[tuple[Any, ...]]:
+        """Return the calls after which losses have this scale."""
+        return [(setattr, self, "scale", scale), (setattr, self, "scaled", 0)]
+
+    def _grown(self) -> list[tuple[Any, ...]]:
+        """Return the calls that count a step whose gradients were finite."""
+        if self.loss_scale is None:
+            return []
+        if self.scaled + 1 < self.growth_interval:
+            return [(setattr, self, "scaled", self.scaled + 1)]
+        return self._rescaled(2 * self.scale)
 
     def come_home(self) -> None:
         """Have all states on the host."""
@@ -383,7 +370,7 @@ class AbstractSolver(Answering, ABC, Generic[State]):
 
     def updated(
         self,
-        slots: Sequence[_Slot[State]],
+        slots: Sequence[Slot[State]],
         grads: Sequence[Array],
         values: Sequence[Array],
         outs: Sequence[Array],
@@ -393,6 +380,49 @@ class AbstractSolver(Answering, ABC, Generic[State]):
             slot.solver.update(slot.state, grad, value, out)
             for slot, grad, value, out in zip(slots, grads, values, outs, strict=True)
         ]
+
+    def as_graph(self, loss: Any, parameters: Iterable[Any] | None = None) -> Any:
+        """Return a node whose runs are steps: gradients and updates are nodes of the loss's graph.
+
+        Any machine runs them, with the bits of `step`; one run follows the other.  States are
+        buffers of the graph from then on, which `state_dict` reads and `load_state_dict` sets.
+        Learning rates may be functions of the step, other settings are those of this moment.
+
+        Parameters
+        ----------
+        loss : node
+            A scalar.
+        parameters : iterable of nn.Parameter or node, optional
+            Default all that the loss depends on.
+
+        Returns
+        -------
+        Node
+            The number of steps made after a run that computes it.  Others change nothing.
+
+        Raises
+        ------
+        GraphError
+            The solver's step is more than the lines of a `Loop`, or it is in a graph already.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import actorgraph as ag
+        >>> g = ag.Graph()
+        >>> w = g.parameter("w", np.ones(2))
+        >>> loss = (w**2).sum()
+        >>> step = ag.solvers.SGD(lr=0.25).as_graph(loss)
+        >>> with ag.TapeMachine([loss, step]) as machine:
+        ...     [float(machine.run_sync()[loss].value) for _ in range(3)]
+        [2.0, 0.5, 0.125]
+        """
+        if self._in_graph is not None:
+            raise GraphError(f"{self!r} is in a graph already; make another solver")
+        from actorgraph.solvers._graph import InGraph  # few need it
+
+        self._in_graph = InGraph(self, loss, parameters)
+        return self._in_graph.step
 
     def add_group(self, parameters: Iterable[Any], **settings: Any) -> None:
         """Step some parameters with other settings, such as no decay of biases.
@@ -424,6 +454,7 @@ class AbstractSolver(Answering, ABC, Generic[State]):
     def is_separable(self) -> bool:
         """Whether a parameter is stepped by its own gradient alone, so before others' are known."""
         whole = self.clip_norm is not None or self.skip_nonfinite or self.accumulate > 1
+        whole = whole or self.loss_scale is not None
         return not whole and type(self).measure is AbstractSolver.measure
 
     @property
@@ -463,19 +494,23 @@ class AbstractSolver(Answering, ABC, Generic[State]):
 
         Settings are not part of it; parameters go by name.
         """
-        states = {}
+        states: dict[str, Any] = {}
         self.come_home()
+        if self._in_graph is not None:
+            self._in_graph.pull()
         for slot in self._slots.values():
             packed = self.pack(slot.state)
             packed |= {} if slot.total is None else {_TOTAL: slot.total}
-            states[_bare(slot.name)] = {
+            states[bare(slot.name)] = {
                 name: np.copy(one) if isinstance(one, np.ndarray) else one
                 for name, one in packed.items()
             }
         if len(states) < len(self._slots):
             raise GraphError("two parameters of the solver have one name; states go by name")
         states = {**self._loaded, **states}  # of parameters that are yet to be stepped
-        counts = {"steps": self.steps, "accumulated": self.accumulated}
+        counts: dict[str, float] = {"steps": self.steps, "accumulated": self.accumulated}
+        if self.loss_scale is not None:
+            counts |= {"scale": self.scale, "scaled": self.scaled}
         return {"solver": type(self).__name__, **counts, "states": states}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -494,7 +529,7 @@ class AbstractSolver(Answering, ABC, Generic[State]):
                 f"the state is that of {shown(state['solver'])}, not of {type(self).__name__}"
             )
         self.come_home()
-        slots = {_bare(slot.name): slot for slot in self._slots.values()}
+        slots = {bare(slot.name): slot for slot in self._slots.values()}
         loaded, steps = dict(state["states"]), int(state["steps"])
         if slots and slots.keys() != loaded.keys():
             odd = sorted(slots.keys() ^ loaded.keys())
@@ -505,6 +540,9 @@ class AbstractSolver(Answering, ABC, Generic[State]):
             slot.state, slot.total = made[name], loaded[name].get(_TOTAL)
         self._loaded = {} if slots else loaded
         self.steps, self.accumulated = steps, int(state.get("accumulated", 0))
+        self.scale, self.scaled = float(state.get("scale", self.scale)), int(state.get("scaled", 0))
+        if self._in_graph is not None:
+            self._in_graph.push()
 
     def _restored(self, name: str, shape: tuple[int, ...], state: State, packed: Any) -> State:
         try:
@@ -515,7 +553,7 @@ class AbstractSolver(Answering, ABC, Generic[State]):
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise GraphError(f"the state of {name!r} does not fit: {error}") from error
 
-    def slots(self, nodes: Iterable[Any]) -> list[_Slot[State]]:
+    def slots(self, nodes: Iterable[Any]) -> list[Slot[State]]:
         """Return the state of each parameter node, made where this solver has not seen it.
 
         For whoever calls `update` by himself, such as a compiled step; `step` goes on with it.
@@ -527,13 +565,13 @@ class AbstractSolver(Answering, ABC, Generic[State]):
             slot = self._slots.get(key)
             if slot is None:
                 slot = self._slots[key] = self._slot(node.held, f"parameter {node.name!r}", value)
-            _check_unchanged(slot, value, f"parameter {node.name!r}")
+            check_unchanged(slot, value, f"parameter {node.name!r}")
             found.append(slot)
         return found
 
     def advance(
         self,
-        slots: Sequence[_Slot[State]],
+        slots: Sequence[Slot[State]],
         values: Sequence[Array],
         outs: Sequence[Array],
         states: Sequence[State] | None,
@@ -552,7 +590,7 @@ class AbstractSolver(Answering, ABC, Generic[State]):
             A state is missing; then nothing has changed.
         """
         changes: list[tuple[Held, Array, Array]] = []
-        calls = [*first, (setattr, self, "steps", self.steps + 1)]
+        calls = [*first, (setattr, self, "steps", self.steps + 1), *self._grown()]
         if self.accumulated:
             calls.append((setattr, self, "accumulated", 0))
             calls += [(setattr, slot, "total", None) for slot in slots]
@@ -576,12 +614,12 @@ class AbstractSolver(Answering, ABC, Generic[State]):
             f"{name} was set while a step was under way; the step has changed nothing, repeat it"
         )
 
-    def _slot(self, key: Any, name: str, value: Array) -> _Slot[State]:
+    def _slot(self, key: Any, name: str, value: Array) -> Slot[State]:
         held = key if isinstance(key, Held) else None
         solver = self._groups[id(key)][1] if id(key) in self._groups else self
         state, total = solver.init(value), None
         if self._loaded:
-            packed = self._loaded.get(_bare(name))
+            packed = self._loaded.get(bare(name))
             if packed is None:
                 raise GraphError(
                     f"the state that was loaded has no {name}; it has "
@@ -589,13 +627,13 @@ class AbstractSolver(Answering, ABC, Generic[State]):
                 )
             state = self._restored(name, value.shape, state, packed)
             total = packed.get(_TOTAL)
-        return _Slot(
+        return Slot(
             key, name, solver, value.shape, value.dtype, value.size, state, held, total=total
         )  # fmt: skip
 
     def _validated(
         self, duals: list[ValueGrad]
-    ) -> tuple[list[_Slot[State]], list[Array], list[Array]]:
+    ) -> tuple[list[Slot[State]], list[Array], list[Array]]:
         """Return the states of parameters, their values and gradients."""
         slots, values, grads, unkeyed, fresh = [], [], [], 0, {}
         seen: set[tuple[str, int]] = set()
@@ -609,13 +647,13 @@ class AbstractSolver(Answering, ABC, Generic[State]):
                 key = ("key", id(keyed))
             slot = self._slots.get(key)
             if slot is None or key in seen or not slot.fits(dual):
-                name = _describe(dual, node, position)
-                value, grad = _checked(dual, keyed, name)
+                name = described(dual, node, position)
+                value, grad = checked(dual, keyed, name)
                 if key in seen:
                     raise ValueError(f"{name} is listed twice; give each parameter to step once")
                 if slot is None:
                     slot = fresh[key] = self._slot(keyed, name, value)
-                _check_unchanged(slot, value, name)
+                check_unchanged(slot, value, name)
             else:
                 value, grad = dual.value if slot.held is None else slot.held.array, dual.grad
             seen.add(key)
@@ -634,50 +672,3 @@ class AbstractSolver(Answering, ABC, Generic[State]):
                 "state goes by position, so pass the same list each time or make a new solver"
             )
         self._unkeyed = expected
-
-
-def _describe(dual: ValueGrad, node: object, position: int) -> str:
-    name = getattr(node, "name", None) or getattr(dual, "name", None)
-    return f"parameter {name!r}" if name else f"parameter {position} of the list"
-
-
-def _bare(name: str) -> str:
-    """Return a name in text, ``parameter 'w'`` or ``parameter 3 of the list``, without the word."""
-    return name.removeprefix("parameter ").removesuffix(" of the list").strip("'\"")
-
-
-def _checked(dual: ValueGrad, keyed: object, name: str) -> tuple[Array, Array]:
-    value = keyed.array if isinstance(keyed, Held) else dual.value
-    grad = dual.grad
-    if not isinstance(value, np.ndarray) or value.dtype.kind not in "fcV":
-        got = f"dtype {value.dtype}" if isinstance(value, np.ndarray) else type(value).__name__
-        raise TypeError(
-            f"{name} has a value of {got}, expected a float or complex ndarray; "
-            "keep integers out of the list or convert them with .astype"
-        )
-    if grad is None:
-        raise ValueError(
-            f"{name} has no gradient; run with backward=True and name the parameter in wrt="
-        )
-    grad = np.asarray(grad)
-    if grad.shape != value.shape:
-        raise ValueError(
-            f"{name} has a gradient of shape {grad.shape}, expected {value.shape} as its value; "
-            "sum the gradient over the axes that were broadcast"
-        )
-    if grad.dtype.kind == "c" and value.dtype.kind == "f":
-        raise TypeError(
-            f"{name} is {value.dtype} but its gradient is {grad.dtype}; "
-            "take the real part of the gradient"
-        )
-    if not value.flags.writeable and not isinstance(keyed, Held):
-        raise TypeError(f"{name} is a read-only array; pass a writable copy")
-    return value, grad.astype(value.dtype, copy=False)
-
-
-def _check_unchanged(slot: _Slot[State], value: Array, name: str) -> None:
-    if slot.shape != value.shape or slot.dtype != value.dtype:
-        raise ValueError(
-            f"{name} is {value.dtype} of shape {value.shape}, at its first step it was "
-            f"{slot.dtype} of shape {slot.shape}; make a new solver for a new parameter"
-        )

@@ -28,7 +28,7 @@ from actorgraph.warned import asked
 if TYPE_CHECKING:
     from actorgraph.devices.elementwise import ElementCode
 
-__all__ = ["Arrays", "LoopSolver", "penalised", "stepped"]
+__all__ = ["OPERATORS", "Arrays", "LoopSolver", "penalised", "stepped"]
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -46,7 +46,8 @@ _TOLD = {
     "invalid": "invalid value",
 }
 
-_OPERATORS = {ast.Add: "add", ast.Sub: "subtract", ast.Mult: "multiply", ast.Div: "divide"}
+OPERATORS = {ast.Add: "add", ast.Sub: "subtract", ast.Mult: "multiply", ast.Div: "divide"}
+"""Of lines: the ufuncs that they mean."""
 
 
 class Arrays:
@@ -136,7 +137,7 @@ class _UfuncWriter:
             ufunc, operands = part.func.id, part.args
         else:
             assert isinstance(part, ast.BinOp)
-            ufunc, operands = _OPERATORS[type(part.op)], [part.left, part.right]
+            ufunc, operands = OPERATORS[type(part.op)], [part.left, part.right]
         given = [self._write(one, None) for one in operands]
         self._free += [one for one in given if one in self._lent]
         self._lent.difference_update(given)
@@ -160,7 +161,7 @@ def _compiled(loop: Loop, xp: Any = np) -> tuple[Callable[..., None], int]:
     scratch = [f"s{number}" for number in range(writer.registers)]
     new = [f"new_{name}" for name in ("p", *loop.arrays)]
     names = ["p", "g", *loop.arrays, *new, *scratch, *loop.numbers]
-    known: dict[str, Any] = {name: getattr(xp, name) for name in (*_OPERATORS.values(), *_CALLED)}
+    known: dict[str, Any] = {name: getattr(xp, name) for name in (*OPERATORS.values(), *_CALLED)}
     text = f"def step({', '.join(names)}):\n" + "".join(f"    {one}\n" for one in writer.calls)
     exec(compile(text, "<solver>", "exec"), known)
     return known["step"], writer.registers
@@ -226,10 +227,10 @@ class LoopSolver(AbstractSolver[Arrays]):
     def init(self, value: Array) -> Arrays:
         """Return the arrays before the first step; see `AbstractSolver.init`."""
         state = Arrays(0, {})
-        self._complete(state, self.loop().arrays, value)
+        self.complete(state, self.loop().arrays, value)
         return state
 
-    def _complete(self, state: Arrays, names: Sequence[str], value: Array) -> None:
+    def complete(self, state: Arrays, names: Sequence[str], value: Array) -> None:
         """Make arrays that a state lacks, as at first, or where a setting has changed."""
         for name in names:
             if name not in state.arrays:
@@ -243,7 +244,7 @@ class LoopSolver(AbstractSolver[Arrays]):
         loop = self.loop()
         if out is current and not self._is_lines:
             current = current.copy()
-        self._complete(state, loop.arrays, current)
+        self.complete(state, loop.arrays, current)
         after = state.after(loop.arrays)
         given: Any = self.numbers(after.step)
         numbers = given

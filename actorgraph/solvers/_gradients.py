@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-__all__ = ["Caller", "HOST", "added", "are_finite", "clipped"]
+__all__ = ["Caller", "HOST", "added", "are_finite", "clipped", "norm_factor", "scaled"]
 
 
 class Caller(Protocol):
@@ -62,6 +62,19 @@ def added(caller: Caller, totals: Sequence[Any], grads: Sequence[Any]) -> list[A
     ]
 
 
+def scaled(
+    caller: Caller, grads: Sequence[Any], share: float | None, bound: float | None = None
+) -> list[Any]:
+    """Return gradients times a share, their elements within a bound."""
+    work = partial(_scaled, share=share, bound=bound)
+    return [caller.call(place, work, grad) for place, grad in enumerate(grads)]
+
+
+def norm_factor(xp: Any, grads: Sequence[Any], bound: float) -> Any:
+    """Return what brings the norm of all gradients together to a bound, at most 1."""
+    return _factor(xp, *[_square(xp, grad) for grad in grads], bound=bound)
+
+
 def clipped(
     caller: Caller,
     grads: Sequence[Any],
@@ -71,8 +84,7 @@ def clipped(
 ) -> Sequence[Any]:
     """Return gradients times a share, with elements and then their norm brought within bounds."""
     if share is not None or value is not None:
-        work = partial(_scaled, share=share, bound=value)
-        grads = [caller.call(place, work, grad) for place, grad in enumerate(grads)]
+        grads = scaled(caller, grads, share, value)
     if norm is not None:
         squares = [caller.call(place, _square, grad) for place, grad in enumerate(grads)]
         factor = caller.call(0, partial(_factor, bound=norm), *squares)

@@ -126,6 +126,10 @@ class LBFGS:
                 raise
         return loss
 
+    def as_graph(self, loss: Any, parameters: Iterable[Any] | None = None) -> Any:
+        """Refuse: a step runs as often as it takes, which no graph says."""
+        raise GraphError("a step of LBFGS calls its closure as often as it takes; use step(...)")
+
     def _take_along(self, lane: Any) -> None:
         """Have what is remembered where the vectors of a step are."""
         self._changes = [(at(one, lane), at(two, lane)) for one, two in self._changes]

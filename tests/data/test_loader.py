@@ -1,5 +1,6 @@
 import gc
 import json
+import math
 import os
 import threading
 from itertools import islice
@@ -246,6 +247,30 @@ def test_a_state_before_the_first_epoch_raises():
     loader = DataLoader([1])
     with pytest.raises(ag.GraphError, match="no loader has been at batch 0 of epoch -1"):
         loader.load_state_dict({**loader.state_dict(), "epoch": -1})
+
+
+# -- processes --------------------------------------------------------------------------------
+
+
+def test_processes_make_the_same_batches_in_order_and_name_the_sample_that_fails():
+    # Functions of light modules, which a process imports at once.
+    samples = [*range(12), -1]
+    loader = DataLoader(samples, 3, workers=2, process=True, transform=math.sqrt)
+    iterator, alone = iter(loader), DataLoader(samples, 3, transform=math.sqrt)
+    assert [next(iterator).tolist() for _ in range(4)] == [
+        batch.tolist() for batch in islice(alone, 4)
+    ]
+    with pytest.raises(ag.GraphError, match="sample 12 failed: ValueError: math domain error"):
+        next(iterator)
+    with pytest.raises(ag.GraphError, match="a process that makes batches has ended"):
+        batches(DataLoader([1], workers=1, process=True, transform=os._exit))
+
+
+def test_what_cannot_be_pickled_is_refused_before_any_process_begins():
+    with pytest.raises(ag.GraphError, match="cannot be given the loader: .*no lambdas"):
+        batches(DataLoader([1], workers=1, process=True, transform=lambda one: one))
+    with pytest.raises(ValueError, match="give workers="):
+        DataLoader([1], process=True)
 
 
 # -- failures ---------------------------------------------------------------------------------

@@ -208,6 +208,24 @@ def test_a_process_that_is_killed_while_it_saves_leaves_a_whole_checkpoint(tmp_p
     assert [path.name for path in tmp_path.iterdir()] == [f"checkpoint-0000000{step + 1}"]
 
 
+@pytest.mark.parametrize("kind", [np.random.default_rng, np.random.RandomState])
+def test_schedules_and_generators_go_on(tmp_path, kind):
+    rate, rng = ag.solvers.schedules.plateau(0.5, patience=0), kind(3)
+    rate.tell(1.0)
+    rng.random(3)
+    ag.io.save(tmp_path, schedule=rate, rng=rng)
+    again, other = ag.solvers.schedules.plateau(0.5, patience=0), kind(4)
+    ag.io.load(tmp_path, schedule=again, rng=other)
+    assert vars(again) == vars(rate)
+    assert other.random(5).tolist() == rng.random(5).tolist()
+    with pytest.raises(ag.GraphError, match="does not fit"):
+        ag.io.load(tmp_path, schedule=again, rng=np.random.Generator(np.random.SFC64(1)))
+    assert vars(again) == vars(rate)
+    ag.io.save(tmp_path, schedule=ag.solvers.schedules.cosine(0.1, 5))
+    with pytest.raises(ag.GraphError, match="3 has no state"):
+        ag.io.save(tmp_path, rng=3)
+
+
 def test_a_directory_without_a_checkpoint_says_so(tmp_path):
     with pytest.raises(ag.GraphError, match="there is no checkpoint in"):
         ag.io.load(tmp_path / "nowhere")

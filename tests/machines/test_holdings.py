@@ -56,6 +56,9 @@ def test_results_belong_to_whoever_holds_the_run_until_he_lets_go(machine):
     del run
     after = machine.memory()
     assert after.results == 0
+    assert after.peak.results == live.results
+    assert after.peak.parameters == WEIGHTS
+    assert after.peak.total >= after.total
     assert after.arenas >= live.arenas > 0
 
 

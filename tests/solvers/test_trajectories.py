@@ -268,6 +268,26 @@ def test_a_schedule_holds_in_a_compiled_step_as_in_steps_by_hand(name):
         np.testing.assert_array_equal(w.value, still)
 
 
+def test_a_schedule_changes_the_rate_of_a_pipeline_and_compiles_nothing(monkeypatch):
+    seen = []
+    rates = S.cosine(0.1, 10)
+    graph = ag.Graph()
+    w, x = graph.parameter("w", np.ones(3)), graph.input("x", ("batch", 3), "float64")
+    with graph.stage(0):
+        h = x * w
+    with graph.stage(1):
+        loss = h.sum()
+    with ag.pipeline.Pipeline(loss, microbatches=2) as pipeline:
+        step = pipeline.compile_step(solvers.SGD(lr=rates))
+        for count in range(6):
+            before = w.value.copy()
+            step({"x": np.ones((4, 3))})
+            seen.append(float((before - w.value)[0] / 4))
+            if count == 1:
+                monkeypatch.setattr("builtins.compile", None)
+    np.testing.assert_allclose(seen, [rates(count) for count in range(6)], rtol=1e-12)
+
+
 def test_groups_have_settings_of_their_own_and_one_count_of_steps():
     loss, w, b = model()
     solver = solvers.SGD(lr=S.step(1.0, 1, 0.5))

@@ -1,0 +1,288 @@
+"""`InGraph`: a solver's step as nodes, whose states are buffers that runs assign.
+
+The lines of a `Loop` are computed by ops, in the order and with the bits of NumPy.  The numbers of
+a step are an op that asks the solver, so that a learning rate may be any function of the step.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterable, Sequence
+from copy import copy
+from functools import partial
+from typing import Any, final
+
+import numpy as np
+
+from actorgraph import ops
+from actorgraph.autodiff import gradients
+from actorgraph.errors import GraphError, GraphTypeError, ShapeError, shown
+from actorgraph.graph import Graph, Node, topological_order
+from actorgraph.node import Buffer, Parameter, as_nodes
+from actorgraph.solvers._base import LEAST_SCALE, AbstractSolver, Loop
+from actorgraph.solvers._formula import OPERATORS, Arrays, LoopSolver
+from actorgraph.solvers._gradients import norm_factor
+from actorgraph.solvers._slots import Slot
+from actorgraph.store import copies, take
+
+__all__ = ["InGraph"]
+
+Values = dict[str, Node]
+
+
+@final
+class InGraph:
+    """Where the state of a solver is, once a graph has its step.
+
+    Parameters
+    ----------
+    solver : AbstractSolver
+    loss : Node
+        A scalar.
+    wrt : iterable of nn.Parameter or Parameter, optional
+        What is stepped; default all parameters that the loss depends on.
+
+    Attributes
+    ----------
+    step : Node
+        The number of steps after a run, which makes one if it computes this.
+    """
+
+    def __init__(self, solver: AbstractSolver[Any], loss: Node, wrt: Iterable[Any] | None) -> None:
+        nodes = _parameters(loss, wrt)
+        self._solver, self._graph = solver, loss.graph
+        self._slots = slots = solver.slots(nodes)
+        for slot in slots:
+            if type(slot.solver).update is not LoopSolver.update or (
+                type(solver).measure is not AbstractSolver.measure
+            ):
+                raise GraphError(
+                    f"a step of {type(solver).__name__} is more than lines of arithmetic on "
+                    "elements, so no graph has it; use machine.compile_step(solver)"
+                )
+        self._ages = [slot.state.step - solver.steps for slot in slots]
+        self._buffers: dict[str, Buffer] = {}
+        self._after: dict[Node, Node] = {}  # what each of them is after a run
+        with loss.graph.building():
+            self.step = self._written(loss, nodes)
+            for one, value in self._after.items():
+                assert isinstance(one, (Buffer, Parameter))
+                loss.graph.assign(one, value, self.step)
+
+    # -- states -------------------------------------------------------------------------------
+
+    def pull(self) -> None:
+        """Give the solver the state that its buffers are in."""
+        arrays = self._graph.store.arrays  # of one moment
+        found = {name: np.array(arrays[one.place]) for name, one in self._buffers.items()}
+        solver = self._solver
+        for place, slot in enumerate(self._slots):
+            loop = slot.solver.loop()
+            own = {name: found[f"{place} {name}"] for name in loop.arrays}
+            slot.state = Arrays(int(found["steps"]) + self._ages[place], own)
+            slot.total = found.get(f"{place} total") if found.get("accumulated") else None
+        for name in _COUNTS:
+            if name in found:
+                setattr(solver, name, type(getattr(solver, name))(found[name]))
+
+    def push(self) -> None:
+        """Give the buffers the state of the solver, or raise `GraphError` where it does not fit."""
+        if self._ages != [slot.state.step - self._solver.steps for slot in self._slots]:
+            raise GraphError(
+                "parameters joined at other steps; load the state before as_graph(...)"
+            )
+        values = {name: getattr(self._solver, name) for name in _COUNTS}
+        for place, slot in enumerate(self._slots):
+            values |= {f"{place} {name}": array for name, array in slot.state.arrays.items()}
+            values[f"{place} total"] = 0 if slot.total is None else slot.total
+        take(copies([(one.held, values[name]) for name, one in self._buffers.items()]))
+
+    def _buffer(self, key: str, name: str, value: Any) -> Buffer:
+        kind = type(self._solver).__name__.lower()
+        node = self._graph.buffer(_free(self._graph, f"{kind}.{name}"), value)
+        self._buffers[key] = node
+        return node
+
+    def _count(self, name: str, value: Any) -> Buffer:
+        return self._buffer(name, name, np.asarray(value))
+
+    # -- nodes --------------------------------------------------------------------------------
+
+    def _written(self, loss: Node, nodes: Sequence[Parameter]) -> Node:
+        solver, after = self._solver, self._after
+        steps = self._count("steps", np.int64(solver.steps))
+        scaling = solver.loss_scale is not None
+        scale = self._count("scale", solver.scale) if scaling else None
+        seeds = None if scale is None else [scale.astype(loss.dtype)]
+        grads = gradients(loss, nodes, seeds)
+        finite = None
+        if solver.skip_nonfinite or scaling:
+            finite = _all([ops.isfinite(grad).all() for grad in grads])
+        if scale is not None and finite is not None:
+            grads = [grad * (1.0 / scale).astype(grad.dtype) for grad in grads]
+            self._rescaled(scale, finite)
+        due = finite
+        if solver.accumulate > 1:
+            count = self._count("accumulated", np.int64(solver.accumulated))
+            full = count + 1 >= solver.accumulate
+            due = full if finite is None else full & finite
+            grads = self._accumulated(grads, nodes, count, finite)
+            self._set(count, ops.where(full, 0, count + 1), finite)
+        if solver.accumulate > 1 or solver.batch_size != 1:
+            share = 1 / (solver.accumulate * solver.batch_size)
+            grads = [grad * share for grad in grads]
+        grads = self._clipped(grads)
+        numbers: dict[Any, Node] = {}
+        for place, (slot, node, grad) in enumerate(zip(self._slots, nodes, grads, strict=True)):
+            loop = slot.solver.loop()
+            slot.solver.complete(slot.state, loop.arrays, node.held.present())
+            key = id(slot.solver), self._ages[place]
+            if key not in numbers:
+                ask = ops.opaque(
+                    partial(_numbers, slot.solver, self._ages[place]), shape=(len(loop.numbers),),
+                    dtype="float64", name=f"{type(solver).__name__.lower()}_numbers",
+                )  # fmt: skip
+                numbers[key] = ask(steps)
+            named = {name: numbers[key][at] for at, name in enumerate(loop.numbers)}
+            before: Values = {"p": node, "g": grad}
+            for name in loop.arrays:
+                array = slot.state.arrays[name]
+                before[name] = self._buffer(f"{place} {name}", f"{node.name}.{name}", array)
+            stepped = _stepped(loop, before, named, slot)
+            for name in ("p", *loop.arrays):
+                self._set(before[name], stepped[name], due)
+        self._set(steps, steps + 1, due)
+        return after[steps]
+
+    def _set(self, one: Node, value: Node, where: Node | None) -> None:
+        self._after[one] = value if where is None else ops.where(where, value, one)
+
+    def _rescaled(self, scale: Node, finite: Node) -> None:
+        scaled = self._count("scaled", np.int64(self._solver.scaled))
+        full = scaled + 1 >= self._solver.growth_interval
+        grown = ops.where(full, 2.0 * scale, scale)
+        self._after[scale] = ops.where(finite, grown, ops.maximum(scale / 2.0, LEAST_SCALE))
+        self._after[scaled] = ops.where(finite & ~full, scaled + 1, 0)
+
+    def _accumulated(
+        self, grads: Sequence[Node], nodes: Sequence[Node], count: Node, finite: Node | None
+    ) -> list[Node]:
+        found = []
+        for place, (grad, node, slot) in enumerate(zip(grads, nodes, self._slots, strict=True)):
+            kept = np.zeros(slot.shape, slot.dtype) if slot.total is None else slot.total
+            total = self._buffer(f"{place} total", f"{node.name}.total", kept)
+            summed = ops.where(count > 0, total + grad, grad)
+            self._set(total, summed, finite)
+            found.append(summed)
+        return found
+
+    def _clipped(self, grads: Sequence[Node]) -> list[Node]:
+        bound, whole = self._solver.clip_value, self._solver.clip_norm
+        if bound is not None:
+            grads = [_by_parts(partial(ops.clip, low=-bound, high=bound), grad) for grad in grads]
+        if whole is not None:
+            factor = ops.opaque(
+                partial(_factor, whole), shape=(), dtype="float64", name="norm_factor"
+            )
+            share = factor(*grads)
+            grads = [grad * share.astype(grad.dtype) for grad in grads]
+        return [*grads]
+
+
+_COUNTS = ("steps", "accumulated", "scale", "scaled")
+"""What of a solver is one number."""
+
+
+def _parameters(loss: Any, wrt: Iterable[Any] | None) -> list[Parameter]:
+    """Return the nodes that are stepped, or raise what is wrong with them."""
+    if not isinstance(loss, Node):
+        raise GraphTypeError(f"as_graph takes the node of a loss, got {shown(loss)}")
+    if loss.ndim or loss.dtype.kind not in "fV":
+        raise ShapeError(f"the loss is {loss!r}, expected a real scalar; take its .mean()")
+    found = topological_order([loss]) if wrt is None else as_nodes(wrt, loss.graph)
+    nodes = [one for one in found if isinstance(one, Parameter) and one.dtype.kind in "fcV"]
+    wrong = [one for one in found if one not in {*nodes}] if wrt is not None else []
+    if wrong or not nodes:
+        what = f"{wrong[0]!r} is none" if wrong else f"{loss!r} depends on none"
+        raise GraphTypeError(f"a solver steps parameters: {what}")
+    stepped = {one for one, _, _ in loss.graph.assignments}
+    twice = [one for place, one in enumerate(nodes) if one in stepped | {*nodes[:place]}]
+    if twice:
+        raise GraphError(f"{twice[0]!r} would be stepped twice in a run")
+    return nodes
+
+
+def _free(graph: Graph, name: str) -> str:
+    names = {node.name for node in graph.nodes}
+    while name in names:
+        name += "_"
+    return name
+
+
+def _all(conditions: Sequence[Node]) -> Node:
+    found = conditions[0]
+    for one in conditions[1:]:
+        found = found & one
+    return found
+
+
+def _factor(bound: float, *grads: Any) -> Any:
+    return norm_factor(np, grads, bound)
+
+
+def _numbers(solver: LoopSolver, offset: int, steps: Any) -> Any:
+    """Return the numbers of the lines for the step after so many."""
+    then = copy(solver)
+    then._main, then.steps = then, int(steps)
+    return np.array(then.numbers(int(steps) + offset + 1))
+
+
+def _stepped(loop: Loop, values: Values, numbers: Values, slot: Slot[Any]) -> Values:
+    """Return what the lines make of the parameter and the arrays of its state."""
+    if slot.dtype.kind != "c" or not slot.solver.by_parts:
+        return _computed(loop, values, numbers, slot.dtype)
+    real = np.empty(0, slot.dtype).real.dtype
+    parts = [
+        _computed(loop, {name: part(one) for name, one in values.items()}, numbers, real)
+        for part in (ops.real, ops.imag)
+    ]
+    return {name: _joined(parts[0][name], parts[1][name], slot.dtype) for name in values}
+
+
+def _by_parts(function: Callable[[Node], Node], node: Node) -> Node:
+    if node.dtype.kind != "c":
+        return function(node)
+    return _joined(function(ops.real(node)), function(ops.imag(node)), node.dtype)
+
+
+def _joined(real: Node, imag: Node, dtype: Any) -> Node:
+    def join(real: Any, imag: Any) -> Any:
+        out = np.empty(real.shape, dtype)
+        out.real, out.imag = real, imag
+        return out
+
+    return ops.opaque(join, dtype=dtype, name="complex_of")(real, imag)
+
+
+def _computed(loop: Loop, values: Values, numbers: Values, dtype: Any) -> Values:
+    """Return all values after the lines, whose numbers are rounded to the dtype, as by NumPy."""
+    values = dict(values)
+
+    def written(part: ast.expr) -> Any:
+        names = {one.id for one in ast.walk(part) if isinstance(one, ast.Name)}
+        if names <= numbers.keys():
+            found = eval(compile(ast.Expression(part), "<solver>", "eval"), {}, dict(numbers))
+            return found.astype(dtype) if isinstance(found, Node) else found
+        if isinstance(part, ast.Name):
+            return values[part.id]
+        if isinstance(part, ast.Call) and isinstance(part.func, ast.Name):
+            function: Any = getattr(ops, part.func.id)
+            return function(*map(written, part.args))
+        assert isinstance(part, ast.BinOp)
+        return getattr(ops, OPERATORS[type(part.op)])(written(part.left), written(part.right))
+
+    for line in ast.parse("\n".join(loop.lines)).body:
+        assert isinstance(line, ast.Assign)
+        assert isinstance(line.targets[0], ast.Name)
+        values[line.targets[0].id] = written(line.value)
+    return values

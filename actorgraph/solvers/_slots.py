@@ -1,0 +1,127 @@
+"""`Slot`: what a solver keeps of one parameter; and the checks of what it is given of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
+
+import numpy as np
+
+from actorgraph.store import Held
+
+__all__ = ["Array", "Slot", "State", "ValueGrad", "bare", "check_unchanged", "checked", "described"]
+
+Array = np.ndarray[Any, np.dtype[Any]]  # numpy.typing costs 2 ms to import
+State = TypeVar("State")
+
+
+class ValueGrad(Protocol):
+    """Anything with a value and its gradient: a Dual of a run, or an object of yours.
+
+    A third attribute, ``node``, is used where it exists: it keys the state, and where it is a
+    parameter of a graph, the parameter is stepped and not the array.  A `nn.Parameter` whose
+    ``grad`` is set is one, too.
+
+    Examples
+    --------
+    >>> import types
+    >>> import numpy as np
+    >>> import actorgraph as ag
+    >>> weight = types.SimpleNamespace(value=np.ones(2), grad=np.ones(2))
+    >>> ag.solvers.SGD(lr=0.5).step([weight])
+    >>> weight.value
+    array([0.5, 0.5])
+    """
+
+    @property
+    def value(self) -> Any:
+        """The parameter, a float or complex array."""
+
+    @property
+    def grad(self) -> Any:
+        """The gradient of the same shape, None where there is none."""
+
+
+@dataclass(slots=True)
+class Slot(Generic[State]):
+    """State of one parameter."""
+
+    key: Any  # kept, so that its id cannot be given to another one
+    name: str
+    solver: Any  # whose settings it is stepped with
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    size: int
+    state: State
+    held: Held | None  # of a parameter of a graph
+    second: Array | None = None  # room for the value after a step, where nothing is held
+    total: Any = None  # of the gradients that the next step accumulates
+
+    def fits(self, dual: ValueGrad) -> bool:
+        """Return whether value and gradient are arrays as at the first step."""
+        grad = dual.grad
+        if type(grad) is not np.ndarray or grad.dtype != self.dtype or grad.shape != self.shape:
+            return False
+        if self.held is not None:
+            return True
+        value = dual.value
+        same = type(value) is np.ndarray and value.dtype == self.dtype
+        return same and value.shape == self.shape and value.flags.writeable
+
+    def room(self) -> Array:
+        """Return an array for the value after a step."""
+        if self.held is not None:
+            return self.held.room()
+        if self.second is None:
+            self.second = np.empty(self.shape, self.dtype)
+        return self.second
+
+
+def described(dual: ValueGrad, node: object, position: int) -> str:
+    """Return a parameter as messages name it."""
+    name = getattr(node, "name", None) or getattr(dual, "name", None)
+    return f"parameter {name!r}" if name else f"parameter {position} of the list"
+
+
+def bare(name: str) -> str:
+    """Return a name in text, ``parameter 'w'`` or ``parameter 3 of the list``, without the word."""
+    return name.removeprefix("parameter ").removesuffix(" of the list").strip("'\"")
+
+
+def checked(dual: ValueGrad, keyed: object, name: str) -> tuple[Array, Array]:
+    """Return value and gradient of a parameter, or raise what is wrong with them."""
+    value = keyed.array if isinstance(keyed, Held) else dual.value
+    grad = dual.grad
+    if not isinstance(value, np.ndarray) or value.dtype.kind not in "fcV":
+        got = f"dtype {value.dtype}" if isinstance(value, np.ndarray) else type(value).__name__
+        raise TypeError(
+            f"{name} has a value of {got}, expected a float or complex ndarray; "
+            "keep integers out of the list or convert them with .astype"
+        )
+    if grad is None:
+        raise ValueError(
+            f"{name} has no gradient; run with backward=True and name the parameter in wrt="
+        )
+    grad = np.asarray(grad)
+    if grad.shape != value.shape:
+        raise ValueError(
+            f"{name} has a gradient of shape {grad.shape}, expected {value.shape} as its value; "
+            "sum the gradient over the axes that were broadcast"
+        )
+    if grad.dtype.kind == "c" and value.dtype.kind == "f":
+        raise TypeError(
+            f"{name} is {value.dtype} but its gradient is {grad.dtype}; "
+            "take the real part of the gradient"
+        )
+    if not value.flags.writeable and not isinstance(keyed, Held):
+        raise TypeError(f"{name} is a read-only array; pass a writable copy")
+    return value, grad.astype(value.dtype, copy=False)
+
+
+def check_unchanged(slot: Slot[State], value: Array, name: str) -> None:
+    """Raise `ValueError` where a parameter is not of the shape and dtype of its first step."""
+    if slot.shape != value.shape or slot.dtype != value.dtype:
+        raise ValueError(
+            f"{name} is {value.dtype} of shape {value.shape}, at its first step it was "
+            f"{slot.dtype} of shape {slot.shape}; make a new solver for a new parameter"
+        )
