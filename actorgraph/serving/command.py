@@ -24,6 +24,7 @@ from actorgraph._target import called, outputs_and_feeds_of
 from actorgraph.errors import GraphError
 from actorgraph.serving.asgi import asgi
 from actorgraph.serving.config import ConfigFile
+from actorgraph.serving.directory import Directory
 from actorgraph.serving.rpc import grpc
 from actorgraph.serving.server import Server
 
@@ -133,11 +134,12 @@ def bound(host: str, port: int, *, shared: bool) -> socket.socket:
         raise GraphError(f"cannot serve at {host}:{port}: {error.strerror or error}") from error
 
 
-def serve(server: Server, endpoint: Endpoint) -> None:
+def serve(server: Server, endpoint: Endpoint, directory: Directory | None = None) -> None:
     """Serve until SIGTERM or Ctrl-C: requests that were taken are answered, new ones get 503.
 
     The second signal ends at once.  Where the environment has ``ACTORGRAPH_REPOSITORY_TOKEN``,
-    models may be loaded and unloaded by who shows it.
+    models may be loaded and unloaded by who shows it.  Those of a directory are loaded anew when
+    their files change.
 
     Raises
     ------
@@ -173,7 +175,7 @@ def serve(server: Server, endpoint: Endpoint) -> None:
         access_log=False, log_level="warning",
     )  # fmt: skip
     with bound(endpoint.host, endpoint.port, shared=endpoint.supervised) as port:
-        anyio.run(_Serving(server, endpoint, token, QuietUvicorn(config)).run, port)
+        anyio.run(_Serving(server, endpoint, token, QuietUvicorn(config)).run, port, directory)
 
 
 class _Serving:
@@ -186,9 +188,11 @@ class _Serving:
         self._http = listening
         self._rpc: Any = None
 
-    async def run(self, port: socket.socket) -> None:
+    async def run(self, port: socket.socket, directory: Directory | None) -> None:
         """Serve until a signal."""
         async with self._speaking_grpc(), anyio.create_task_group() as tasks:
+            if directory is not None:
+                tasks.start_soon(directory.watch)
             tasks.start_soon(self._end_by_signals)
             if self._endpoint.supervised:
                 tasks.start_soon(self._end_with_parent)

@@ -30,7 +30,8 @@ import anyio
 
 from actorgraph.errors import FeedError, MachineClosedError, NodeError, RunCancelled
 from actorgraph.machines import Machine
-from actorgraph.machines.brief import start_or_compute
+from actorgraph.machines.brief import direct_us, start_or_compute
+from actorgraph.machines.core import Core
 from actorgraph.machines.event_loops import loop_notifier
 from actorgraph.machines.step import SYNC_US
 from actorgraph.serving.config import Config
@@ -54,6 +55,10 @@ _ORDER = attrgetter("order")
 
 _TURN_S = 0.001
 """How long a look computes at most before others of its loop have their turn."""
+
+_LEAST_HELPED_US, _MOST_HELPED_US = 100.0, 20_000.0
+"""What runs take that threads compute whole, one beside the other, while requests wait: to wake one
+costs 60, and a cancelled run goes on to its end there."""
 
 _GLANCE_S = 1.0
 """Seconds after which a blocked thread looks by itself: Ctrl-C just before it waits counts then."""
@@ -90,6 +95,7 @@ class ServedModel:
         machine: Machine,
         signature: Signature,
         config: Config,
+        example: Mapping[Any, Any] | None = None,
         *,
         owned: bool = False,
     ) -> None:
@@ -97,12 +103,12 @@ class ServedModel:
         self.signature = signature
         self.machine = machine
         self._owned = owned
+        self._example = None if example is None else signature.arrays(example)
         self.statistics = Statistics()
         self.counts = self.statistics.counts
         self._spans: Spans | None = None
         if config.tracing != "off":
             self._spans = Spans(name, version, machine, nodes=config.tracing == "nodes")
-        self._warm = False
         runs = 1 if config.max_batch_size > 1 else machine.max_in_flight
         self._most_runs = config.max_concurrent_batches or runs
         self._lock = threading.Lock()
@@ -110,7 +116,9 @@ class ServedModel:
         self._desks = Desks(config.in_place_s * 1e6)
         self._queue: list[Request] = []
         self._batches: set[RequestBatch] = set()
-        self._inflight = self._streams = 0
+        self._inflight = self._streams = self._helpers = 0
+        self._run_us = inf  # of the latest run: what a thread needs for it
+        self._core: Core | None = None
         self._stopping = False  # nothing new is taken
         self._stopped = False  # nor does what was taken go on
         self._idle: list[Callable[[], object]] = []  # called once, when nothing is left
@@ -268,17 +276,17 @@ class ServedModel:
             self._leave(request)
         return self._told(request, request_id)
 
-    async def warm_up(self, example: Mapping[Any, Any]) -> None:
-        """Run an example, which is neither counted nor bounded, unless one has run already.
+    async def warm_up(self) -> None:
+        """Run the example, if there is one, unless it has run; it is neither counted nor bounded.
 
         Raises
         ------
-        InvalidInput, NodeError
-            It does not fit, or does not run.
+        NodeError
+            It does not run.
         """
-        runs, self._warm = 0 if self._warm else self.config.warmup, True
-        for _ in range(runs):
-            await self.machine.run(self.signature.joined([self.signature.arrays(example)]))
+        example, self._example = self._example, None
+        for _ in range(0 if example is None else self.config.warmup):
+            await self.machine.run(self.signature.joined([example]))
 
     @property
     def queued(self) -> int:
@@ -533,40 +541,74 @@ class ServedModel:
         """Start what can be started: at a desk, or without one in a worker that has ended a run."""
         if desk is not None:
             desk.asked = False
+        if self._is_helped():
+            return
         until = 0.0
         while (batch := self._next_batch()) is not None:
             until = until or batch.formed + _TURN_S
-            self._start(batch, desk)
+            self._start(batch, desk, 0.0 if desk is None else desk.in_place_us)
             if batch.run is not None and batch.run.done and monotonic() > until:
                 self._advance()
                 return
+            if self._is_helped():
+                return
 
-    def _next_batch(self) -> RequestBatch | None:
+    def _is_helped(self) -> bool:
+        """Return whether threads compute what waits, and call more of them where they are too few.
+
+        Actors give a run all workers; where many runs wait, each is faster on a thread of its own.
+        """
+        if not _LEAST_HELPED_US < self._run_us < _MOST_HELPED_US or self._most_runs == 1:
+            return False
         with self._lock:
-            if not self._queue or not self._has_room():
-                return None
-            now = monotonic()
-            members = chosen(self._queue, self.config.max_batch_size, now)
-            members = members[: self.config.max_inflight - self._inflight]
-            if not members:
-                return None
-            if self._queue[: len(members)] == members:
-                del self._queue[: len(members)]
-            else:
-                self._queue = [one for one in self._queue if one not in members]
-            batch = RequestBatch(members, now)
-            for request in members:
-                request.batch = batch
-            self._batches.add(batch)
-            self._inflight += len(members)
-            self.statistics.formed(batch.rows, [now - one.born for one in members])
-            return batch
+            waiting = len(self._queue)
+            if not waiting or not self._has_room() or waiting + self._helpers == 1:
+                return False
+            more = min(waiting, self.machine.workers - self._helpers)
+            self._helpers += more
+        core, called = self._core, 0
+        assert core is not None
+        while called < more and core.pool.wait(core.scheduler, self._help):
+            called += 1
+        with self._lock:
+            self._helpers -= more - called  # the machine was closed: starting tells
+        return called == more
 
-    def _start(self, batch: RequestBatch, desk: Desk | None) -> None:
+    def _help(self) -> None:
+        """Compute what waits, in a thread of its own."""
+        while (batch := self._next_batch(helping=True)) is not None:
+            self._start(batch, None, _MOST_HELPED_US)
+
+    def _next_batch(self, *, helping: bool = False) -> RequestBatch | None:
+        with self._lock:
+            found = self._taken_batch() if self._queue and self._has_room() else None
+            # Who comes from now on finds one helper fewer, and calls another.
+            self._helpers -= helping and found is None
+            return found
+
+    def _taken_batch(self) -> RequestBatch | None:
+        now = monotonic()
+        members = chosen(self._queue, self.config.max_batch_size, now)
+        members = members[: self.config.max_inflight - self._inflight]
+        if not members:
+            return None
+        if self._queue[: len(members)] == members:
+            del self._queue[: len(members)]
+        else:
+            self._queue = [one for one in self._queue if one not in members]
+        batch = RequestBatch(members, now)
+        for request in members:
+            request.batch = batch
+        self._batches.add(batch)
+        self._inflight += len(members)
+        self.statistics.formed(batch.rows, [now - one.born for one in members])
+        return batch
+
+    def _start(self, batch: RequestBatch, desk: Desk | None, in_place_us: float) -> None:
         first = batch.members[0]
         start = partial(
             start_or_compute, self.machine, priority=batch.priority,
-            most_us=0.0 if desk is None else desk.in_place_us,
+            most_us=in_place_us,
             host=(first.desk if desk is None else desk).host,
         )  # fmt: skip
         try:
@@ -580,7 +622,8 @@ class ServedModel:
             if not isinstance(error, Exception):
                 raise
             return
-        batch.run = run
+        batch.run, self._core = run, run.core
+        self._run_us = direct_us(self.machine, run)
         if run.done:
             self._ended(batch, desk)
             return
@@ -639,6 +682,7 @@ class ServedModel:
             self._spans.ended(batch, error)
         with self._lock:
             self._batches.discard(batch)
+            batch.members = []  # no cycles: a collection holds the loop for tens of milliseconds
             self._inflight -= len(members)
             if error is not None and len(members) > 1:
                 for request in members:

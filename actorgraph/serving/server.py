@@ -7,18 +7,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from time import monotonic
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any, Self, final
 
 import anyio
 import anyio.to_thread
 
 from actorgraph.errors import GraphError, near_names, shown, text_of
-from actorgraph.graph import Node
 from actorgraph.machines import ActorMachine, Machine
-from actorgraph.nn import Module
 from actorgraph.options import seconds
-from actorgraph.serving.building import outputs_of
+from actorgraph.serving.building import built
 from actorgraph.serving.config import Config, ConfigFile, ConfigLayers
 from actorgraph.serving.errors import ModelNotFound, NotReady
 from actorgraph.serving.model import ServedModel
@@ -36,34 +34,28 @@ class _Entry:
     Attributes
     ----------
     make : callable
-        Makes a model.
-    example : mapping or None
-        What it is warmed up with.
+        Makes a model of what it was added as.
+    outputs : as of `Server.add`
     model : ServedModel or None
         None where it is not loaded.
     reason : str
         Why not.
     """
 
-    make: Callable[[], ServedModel]
-    example: Mapping[str, Any] | None
+    make: Callable[[Any], ServedModel]
+    outputs: Any
     model: ServedModel | None = None
-    reason: str = ""
+    reason: str = "not loaded yet"
 
-    async def made(self) -> ServedModel:
+    async def made(self, outputs: Any) -> ServedModel:
         """Return a new model that is warm; the loop goes on meanwhile."""
-        model = await anyio.to_thread.run_sync(self.make)
+        model = await anyio.to_thread.run_sync(self.make, outputs)
         try:
-            await self.warm_up(model)
+            await model.warm_up()
         except BaseException:
             await model.aclose()
             raise
         return model
-
-    async def warm_up(self, model: ServedModel) -> None:
-        """Run the example, if there is one."""
-        if self.example is not None:
-            await model.warm_up(self.example)
 
 
 @final
@@ -114,10 +106,11 @@ class Server:
         Parameters
         ----------
         name : str
-        outputs : dict of nodes, node, list of nodes, Machine, Module, or callable
+        outputs : dict of nodes, node, list of nodes, Machine, Module, callable, or path
             What it answers.  A machine stays its owner's to close.  A module is served as it
-            evaluates, and needs an example.  A callable returns one of the others; it is called
-            here, and again when the model is loaded anew.
+            evaluates, and needs an example.  A callable returns one of the others, or it and an
+            example; it is called here, and again when the model is loaded anew.  A path is a
+            folder with a file ``model.py``, whose function ``model`` is called likewise.
         inputs : dict of name to node, or list of nodes, optional
             Public names of its inputs; default those of the nodes.
         example : dict of name to array, optional
@@ -140,20 +133,34 @@ class Server:
         GraphError, ShapeError, TypeError, ValueError
             The name is taken, or outputs, inputs, example or config do not fit.
         """
+        if version in self._entries.get(name, ()):
+            raise GraphError(f"version {version!r} of model {name!r} is served already")
+        entry = self._new_entry(
+            name, version, outputs, example, config,
+            inputs=inputs, feedback=feedback, until=until, mask=mask,
+        )  # fmt: skip
+        model = entry.model = entry.make(outputs)
+        self._entries.setdefault(name, {})[version] = entry
+        return model
+
+    def _new_entry(
+        self,
+        name: str,
+        version: str,
+        outputs: Any,
+        example: Mapping[str, Any] | None = None,
+        config: Mapping[str, Any] = MappingProxyType({}),
+        **shaped: Any,
+    ) -> _Entry:
         for what, text in (("name", name), ("version", version)):
             if not isinstance(text, str) or not text or "/" in text or not text.isprintable():
                 raise GraphError(f"the {what} of a model is a word without '/', got {shown(text)}")
-        if version in self._entries.get(name, ()):
-            raise GraphError(f"version {version!r} of model {name!r} is served already")
         settings = self._layers.config(name, config)
         shape = partial(
-            Signature, inputs=inputs, batched=settings.max_batch_size > 1, dim=settings.batch_by,
-            feedback=feedback, until=until, mask=mask, buckets=settings.buckets,
+            Signature, batched=settings.max_batch_size > 1, dim=settings.batch_by,
+            buckets=settings.buckets, **shaped,
         )  # fmt: skip
-        make = partial(_made, name, version, outputs, example, shape, settings)
-        model = make()
-        self._entries.setdefault(name, {})[version] = _Entry(make, example, model)
-        return model
+        return _Entry(partial(_made, name, version, example, shape, settings), outputs)
 
     @property
     def ready(self) -> bool:
@@ -223,23 +230,40 @@ class Server:
             for versions in self._entries.values():
                 for entry in versions.values():
                     if entry.model is not None:
-                        await entry.warm_up(entry.model)
+                        await entry.model.warm_up()
         finally:
             self._starting = False
 
-    async def load(self, name: str, version: str | None = None) -> ServedModel:
+    async def load(
+        self, name: str, version: str | None = None, *, outputs: Any = None
+    ) -> ServedModel:
         """Make a model anew and return it: it is warmed up, put in place, and the old one drained.
 
         On failure the old one stays.
+
+        Parameters
+        ----------
+        name : str
+        version : str, optional
+            Default the one that was added last.
+        outputs : as of `add`, optional
+            What it is made of from now on, with the rest as it was added; where there is no such
+            model, it is added.  Default what it was added as.
 
         Raises
         ------
         ModelNotFound
             No such model was added.
         """
-        entry = self._entry(name, version)
+        entry = self._entries.get(name, {}).get(version or "1") if outputs is not None else None
+        if outputs is None:
+            entry = self._entry(name, version)
+            outputs = entry.outputs
+        elif entry is None:
+            entry = self._new_entry(name, version or "1", outputs)
+            self._entries.setdefault(name, {})[version or "1"] = entry
         try:
-            made = await entry.made()
+            made = await entry.made(outputs)
         except Exception as error:
             if entry.model is None:
                 entry.reason = text_of(error)
@@ -247,7 +271,7 @@ class Server:
         if self._draining:
             await made.aclose()
             raise NotReady("the server takes no more models: it is stopping")
-        old, entry.model = entry.model, made
+        old, entry.model, entry.outputs = entry.model, made, outputs
         if old is not None:
             await _ended(old)
         return made
@@ -359,14 +383,12 @@ class Server:
 def _made(
     name: str,
     version: str,
-    outputs: Any,
     example: Mapping[str, Any] | None,
-    shape: Callable[[Mapping[str, Node]], Signature],
+    shape: Callable[..., Signature],
     config: Config,
+    outputs: Any,
 ) -> ServedModel:
-    if callable(outputs) and not isinstance(outputs, (Machine, Module)):
-        outputs = outputs()
-    outputs = outputs_of(outputs, example)
+    outputs, example = built(outputs, example)
     owned = not isinstance(outputs, Machine)
     machine = ActorMachine(outputs, wrt=[]) if owned else outputs
     try:
@@ -375,14 +397,11 @@ def _made(
             if not owned:
                 raise GraphError("exact_batches=True takes outputs, not a machine that has its own")
             machine = ActorMachine(signature.by_blocks(), wrt=[])
-        model = ServedModel(name, version, machine, signature, config, owned=owned)
-        if example is not None:
-            signature.arrays(example)
+        return ServedModel(name, version, machine, signature, config, example, owned=owned)
     except BaseException:
         if owned:
             machine.close()
         raise
-    return model
 
 
 async def _ended(model: ServedModel) -> None:
