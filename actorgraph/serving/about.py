@@ -63,6 +63,7 @@ def statistics(models: Iterable[ServedModel]) -> dict[str, Any]:
 
 def _statistics(model: ServedModel) -> dict[str, Any]:
     found, durations = model.statistics, model.statistics.durations
+    waits = list(found.waits.values())
     fails = [value for key, value in durations.items() if key != "ok"]
     batches = sorted(found.batches.items())
     phases = [phase for _, phase in batches]
@@ -80,7 +81,7 @@ def _statistics(model: ServedModel) -> dict[str, Any]:
         "inference_stats": {
             "success": _times(durations["ok"].count, durations["ok"].total),
             "fail": _times(sum(one.count for one in fails), sum(one.total for one in fails)),
-            "queue": _times(found.waits.count, found.waits.total),
+            "queue": _times(sum(one.count for one in waits), sum(one.total for one in waits)),
             "compute_input": compute("joining_s"),
             "compute_infer": compute("running_s"),
             "compute_output": compute("splitting_s"),

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from time import monotonic
 from types import MappingProxyType, TracebackType
@@ -21,6 +21,7 @@ from actorgraph.serving.config import Config, ConfigFile, ConfigLayers
 from actorgraph.serving.errors import ModelNotFound, NotReady
 from actorgraph.serving.model import ServedModel
 from actorgraph.serving.signature import Signature
+from actorgraph.serving.statistics import Histogram
 
 __all__ = ["Server"]
 
@@ -40,16 +41,26 @@ class _Entry:
         None where it is not loaded.
     reason : str
         Why not.
+    loads : Histogram
+        Seconds that it took to make one.
     """
 
     make: Callable[[Any], ServedModel]
     outputs: Any
     model: ServedModel | None = None
     reason: str = "not loaded yet"
+    loads: Histogram = field(default_factory=Histogram)
+
+    def built(self, outputs: Any) -> ServedModel:
+        """Return a new model, and note how long it took."""
+        began = monotonic()
+        model = self.make(outputs)
+        self.loads.observe(monotonic() - began)
+        return model
 
     async def made(self, outputs: Any) -> ServedModel:
         """Return a new model that is warm; the loop goes on meanwhile."""
-        model = await anyio.to_thread.run_sync(self.make, outputs)
+        model = await anyio.to_thread.run_sync(self.built, outputs)
         try:
             await model.warm_up()
         except BaseException:
@@ -99,6 +110,7 @@ class Server:
         feedback: Mapping[str, str] | None = None,
         until: str | None = None,
         mask: str | None = None,
+        cost: Callable[[Mapping[Any, Any]], float] | None = None,
         **config: Any,
     ) -> ServedModel:
         """Serve a model and return it.
@@ -125,6 +137,8 @@ class Server:
             The input, of the batch's dim and another, that is 1 where a request has data.  Requests
             are filled up with zeros along the other dim, to join those of several lengths, and the
             server gives the mask; results are cut to the request's length.
+        cost : callable, optional
+            Returns what a request's inputs count against `max_queued_cost`.
         **config
             Fields of `Config`.
 
@@ -136,10 +150,10 @@ class Server:
         if version in self._entries.get(name, ()):
             raise GraphError(f"version {version!r} of model {name!r} is served already")
         entry = self._new_entry(
-            name, version, outputs, example, config,
+            name, version, outputs, example, cost, config,
             inputs=inputs, feedback=feedback, until=until, mask=mask,
         )  # fmt: skip
-        model = entry.model = entry.make(outputs)
+        model = entry.model = entry.built(outputs)
         self._entries.setdefault(name, {})[version] = entry
         return model
 
@@ -149,6 +163,7 @@ class Server:
         version: str,
         outputs: Any,
         example: Mapping[str, Any] | None = None,
+        cost: Callable[[Mapping[Any, Any]], float] | None = None,
         config: Mapping[str, Any] = MappingProxyType({}),
         **shaped: Any,
     ) -> _Entry:
@@ -160,7 +175,7 @@ class Server:
             Signature, batched=settings.max_batch_size > 1, dim=settings.batch_by,
             buckets=settings.buckets, **shaped,
         )  # fmt: skip
-        return _Entry(partial(_made, name, version, example, shape, settings), outputs)
+        return _Entry(partial(_made, name, version, example, cost, shape, settings), outputs)
 
     @property
     def ready(self) -> bool:
@@ -289,6 +304,12 @@ class Server:
         entry.model, entry.reason = None, "unloaded"
         await _ended(model)
 
+    def loads(self) -> Iterator[tuple[str, str, Histogram]]:
+        """Yield name, version and the seconds that it took to make each model."""
+        for name, versions in self._entries.items():
+            for version, entry in versions.items():
+                yield name, version, entry.loads
+
     def index(self) -> list[dict[str, str]]:
         """Return name, version, state and reason of each model."""
         return [
@@ -384,20 +405,22 @@ def _made(
     name: str,
     version: str,
     example: Mapping[str, Any] | None,
+    cost: Callable[[Mapping[Any, Any]], float] | None,
     shape: Callable[..., Signature],
     config: Config,
     outputs: Any,
 ) -> ServedModel:
     outputs, example = built(outputs, example)
     owned = not isinstance(outputs, Machine)
-    machine = ActorMachine(outputs, wrt=[]) if owned else outputs
+    made = partial(ActorMachine, wrt=[], capacity=config.channel_capacity)
+    machine = made(outputs) if owned else outputs
     try:
         signature = shape(machine.outputs)
         if config.exact_batches:
             if not owned:
                 raise GraphError("exact_batches=True takes outputs, not a machine that has its own")
-            machine = ActorMachine(signature.by_blocks(), wrt=[])
-        return ServedModel(name, version, machine, signature, config, example, owned=owned)
+            machine = made(signature.by_blocks())
+        return ServedModel(name, version, machine, signature, config, example, cost, owned=owned)
     except BaseException:
         if owned:
             machine.close()

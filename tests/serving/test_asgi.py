@@ -279,5 +279,6 @@ async def test_metrics_are_told_where_the_library_is_installed(app, gate):
         assert asked.status == 501
         assert "pip install" in asked.json["error"]
     else:
-        line = 'actorgraph_requests_total{model="double",outcome="ok",version="1"} 1.0'
+        labels = 'model="double",outcome="ok",protocol="http",version="1"'
+        line = f"actorgraph_requests_total{{{labels}}} 1.0"
         assert line in asked.body.decode().splitlines()
