@@ -14,6 +14,7 @@ import sys
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from importlib import util
 from math import ceil
 from time import monotonic
 from typing import Any
@@ -119,8 +120,9 @@ def bound(host: str, port: int, *, shared: bool) -> socket.socket:
         It cannot be had.
     """
     try:
-        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        found = socket.socket(family, socket.SOCK_STREAM)
+        family, kind, proto, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        # Without its protocol loops do not see that it is TCP, and leave Nagle's algorithm on.
+        found = socket.socket(family, kind, proto)
         try:
             found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if shared:
@@ -175,7 +177,9 @@ def serve(server: Server, endpoint: Endpoint, directory: Directory | None = None
         access_log=False, log_level="warning",
     )  # fmt: skip
     with bound(endpoint.host, endpoint.port, shared=endpoint.supervised) as port:
-        anyio.run(_Serving(server, endpoint, token, QuietUvicorn(config)).run, port, directory)
+        run = _Serving(server, endpoint, token, QuietUvicorn(config)).run
+        fast = {"use_uvloop": util.find_spec("uvloop") is not None}
+        anyio.run(run, port, directory, backend_options=fast)
 
 
 class _Serving:
