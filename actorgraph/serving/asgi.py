@@ -13,11 +13,19 @@ from contextlib import aclosing
 from functools import partial
 from typing import Any, TypeAlias
 
+import anyio
+
 from actorgraph.errors import GraphError, shown, text_of
 from actorgraph.serving import protocol
 from actorgraph.serving.access import logged
 from actorgraph.serving.disconnects import Receive, cancel_on_disconnect
-from actorgraph.serving.errors import ClientGone, NotReady, PayloadTooLarge, Unsupported
+from actorgraph.serving.errors import (
+    ClientGone,
+    DeadlineExceeded,
+    NotReady,
+    PayloadTooLarge,
+    Unsupported,
+)
 from actorgraph.serving.model import ServedModel
 from actorgraph.serving.replies import JSON, Reply, Scope, as_json, failure, header, number
 from actorgraph.serving.routes import Inference, Routes
@@ -150,8 +158,11 @@ class _Exchange:
         encoding = header(self._scope, b"content-encoding")
         if encoding not in (None, b"identity"):
             raise Unsupported(f"bodies with the content encoding {shown(encoding)} are not read")
-        most = server.model(found.name, found.version).config.max_request_bytes
-        body = await self._body(most)
+        limits = server.model(found.name, found.version).config
+        with anyio.move_on_after(limits.request_timeout_s) as waiting:
+            body = await self._body(limits.max_request_bytes)
+        if waiting.cancelled_caught:
+            raise DeadlineExceeded("the body was not there in time (request_timeout_s)")
         model = server.model(found.name, found.version)  # it may be another meanwhile
         asked, options = self._asked(model, body)
         told |= {"version": model.version, "request_id": options["request_id"]}
