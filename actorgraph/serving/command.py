@@ -170,12 +170,13 @@ def serve(server: Server, endpoint: Endpoint, directory: Directory | None = None
                 _LOGGER.info("HTTP at http://%s", at)
 
     show_log()
-    logging.getLogger("actorgraph.access").disabled = not endpoint.access_log
     token = os.environ.get("ACTORGRAPH_REPOSITORY_TOKEN") or None
     config = uvicorn.Config(
         asgi(server, repository_token=token), host=endpoint.host, port=endpoint.port, lifespan="on",
         access_log=False, log_level="warning",
     )  # fmt: skip
+    if not endpoint.access_log:  # said after uvicorn's config, which switches all loggers on
+        logging.getLogger("actorgraph.access").disabled = True
     with bound(endpoint.host, endpoint.port, shared=endpoint.supervised) as port:
         run = _Serving(server, endpoint, token, QuietUvicorn(config)).run
         fast = {"use_uvloop": util.find_spec("uvloop") is not None}

@@ -95,7 +95,11 @@ async def test_the_status_page_shows_models_and_asks_nobody_else(app):
     assert asked.headers["content-type"] == "text/html; charset=utf-8"
     assert "double 1" in page
     assert "serving_gate" in page
-    assert "http" not in page.replace('http-equiv="refresh"', "")
+    assert '[data-node="multiply_' in page
+    assert page.count("<svg") == 1
+    for name in ('http-equiv="refresh"', 'xmlns="http://www.w3.org/2000/svg"'):
+        page = page.replace(name, "")
+    assert "http" not in page
     assert "<script" not in page
 
 

@@ -152,3 +152,4 @@ def test_no_request_fails_while_a_folder_is_loaded_again_and_again(folder):
         assert answers[-1][1] == RELOADS + 2
         process.signal()
         assert process.ended() == 0
+    assert not [line for line in process.log if "http net" in line]
