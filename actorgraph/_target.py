@@ -73,8 +73,11 @@ def _function(name: str, function: str) -> Callable[[], Any]:
     if spec is None or spec.loader is None:
         raise GraphError(f"{name!r} is no Python file; its name has to end with .py")
     module = util.module_from_spec(spec)
-    sys.path.insert(0, str(file.resolve().parent))  # as if the file were run
-    _theirs(file, spec.loader.exec_module, module)
+    folder = str(file.resolve().parent)
+    if folder not in sys.path:
+        sys.path.insert(0, folder)  # as if the file were run
+    # Not by its loader, which takes compiled code of a file of the same second and size.
+    _theirs(file, lambda: exec(compile(file.read_bytes(), name, "exec"), vars(module)))
     found: Callable[[], Any] | None = vars(module).get(function)
     if not callable(found):
         functions = [key for key, value in vars(module).items() if callable(value)]

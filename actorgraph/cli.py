@@ -129,12 +129,13 @@ def _add_serve(commands: Any) -> None:
     serve = commands.add_parser(
         "serve",
         help="serve a model over HTTP",
-        description="Call the function, which returns an ag.serving.Server, or (outputs, feeds) "
-        "to serve one model under the function's name, and answer requests of the Open Inference "
-        "Protocol by uvicorn, and over gRPC with --grpc-port. SIGTERM and Ctrl-C answer what was "
-        "taken, then end; the second ends at once.",
+        description="Call the function of FILE.py:FUNCTION, which returns an ag.serving.Server, or "
+        "(outputs, feeds) to serve one model under the function's name; or take a folder of "
+        "models, NAME/model.py, each loaded anew when its files change. Answer requests of the "
+        "Open Inference Protocol by uvicorn, and over gRPC with --grpc-port. SIGTERM and Ctrl-C "
+        "answer what was taken, then end; the second ends at once.",
     )
-    serve.add_argument("target", metavar="FILE.py:FUNCTION", help="what returns the server")
+    serve.add_argument("target", metavar="TARGET", help="FILE.py:FUNCTION, or a folder")
     serve.add_argument("--host", default="127.0.0.1", help="to listen at (127.0.0.1)")
     serve.add_argument(
         "--port", type=_at_least(0, 65535), default=8000, help="to listen at; 0 for any (8000)"
@@ -448,7 +449,9 @@ def _top(arguments: argparse.Namespace) -> None:
 def _serve(arguments: argparse.Namespace) -> None:
     from actorgraph.errors import GraphError
     from actorgraph.serving.command import Endpoint, serve, server_of
+    from actorgraph.serving.directory import Directory
 
+    is_folder = os.path.isdir(arguments.target)
     endpoint = Endpoint(
         arguments.host, arguments.port, arguments.grpc_port, float(arguments.drain_delay),
         not arguments.no_access_log, arguments.supervised,
@@ -461,18 +464,20 @@ def _serve(arguments: argparse.Namespace) -> None:
         options += ["--no-access-log"] * arguments.no_access_log
         if arguments.config is not None:
             options += ["--config", arguments.config]
-        folder = os.path.dirname(arguments.target.rpartition(":")[0]) or "."
+        folder = arguments.target if is_folder else arguments.target.rpartition(":")[0]
+        folder = folder if is_folder else os.path.dirname(folder) or "."
         watched = folder if arguments.reload else None
         code = supervise(options, endpoint, workers=arguments.workers, watched=watched)
         if code:
             raise SystemExit(code)
         return
     try:
-        server = server_of(arguments.target, arguments.config)
+        found = Directory(arguments.target, arguments.config) if is_folder else None
+        server = found.server if found else server_of(arguments.target, arguments.config)
     except GraphError as error:
         _failed(error)
         raise SystemExit(_BAD_USAGE) from None
-    serve(server, endpoint)
+    serve(server, endpoint, found)
 
 
 def _bench(arguments: argparse.Namespace) -> None:

@@ -154,6 +154,7 @@ class _Box:
                 top += _LINE + inner_height + _MARGIN
         self.w, self.h = wide, top
         self.xy = (0.0, 0.0)
+        self._name = texts[0].translate(_XML)
         fill = _FILLS.get(node.op.name)
         style = f' style="fill:{fill}"' if fill else ""
         self._svg = (
@@ -164,7 +165,7 @@ class _Box:
     def at(self, left: float, top: float) -> str:
         """Return the box where the layout has put it, in a picture that begins at left, top."""
         x, y = self.xy[0] - self.w / 2 - left, self.xy[1] - self.h / 2 - top
-        return f'<g transform="translate({x:.1f},{y:.1f})">{self._svg}</g>'
+        return f'<g data-node="{self._name}" transform="translate({x:.1f},{y:.1f})">{self._svg}</g>'
 
 
 def _text(text: str, line: float) -> str:

@@ -458,11 +458,14 @@ class Pool:
                 raise
 
     def wait(self, scheduler: Scheduler, call: Callable[[], None]) -> bool:
-        """Have a thread make a call that waits, let in by `Scheduler.waiting`; False if closed."""
+        """Have a thread make a call that is none of an actor's; False if closed.
+
+        It waits, let in by `Scheduler.waiting`, or is one of at most `Scheduler.workers` others.
+        """
         with self._lock:
             if scheduler not in self._shares:
                 return False
-            self._waiting.add(call, sum([one.waiting.limit for one in self._shares]))
+            self._waiting.add(call, sum([one.waiting.limit + one.workers for one in self._shares]))
             return True
 
     def later(self, function: Callable[[], None], name: str = "collector") -> threading.Thread:

@@ -1,8 +1,11 @@
-"""Served models in process, beside `asyncio.to_thread` with NumPy and with PyTorch.
+"""Served models in process, over HTTP and gRPC, beside what others serve.
 
-Clients of one loop ask one request of one row after the other.  The models are an MLP that takes
-about a millisecond for a row, most of it to read its weights, and a small convolution net for the
-8 x 8 digits.  A product uses one thread, as ours does: NumPy's own threads would fight for cores.
+Clients of one loop ask one request of one row after the other, and at 80 % of the best rate that a
+system has shown, whether it keeps up or not.  The models are an MLP that takes about a millisecond
+for a row, most of it to read its weights, and a small convolution net for the 8 x 8 digits.  A
+product uses one thread, as ours does: NumPy's own threads would fight for cores.  Servers are
+processes of their own on the same cores as the clients; peers take raw bytes where their framework
+reads them, else JSON, and batch where they can.
 """
 
 from __future__ import annotations
@@ -22,9 +25,13 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import numpy as np
 
 from benchmarks._harness import MISSING_OURS
-from benchmarks._report import options, print_environment, print_rows, write_json
+from benchmarks._report import options, print_environment, print_rows, tell, write_json
 
 CLIENTS = (1, 8, 64)
+OPEN = 0
+"""Stands for the open loop where numbers of clients do."""
+
+SHARE = 0.8
 SLICE_S = 1.0
 WIDTHS = (784, 1536, 1536, 1536, 10)
 DRAW = np.random.default_rng(0)
@@ -34,8 +41,8 @@ WEIGHTS = [
 ]
 ROW = DRAW.standard_normal((1, WIDTHS[0])).astype("float32")
 DIGIT = DRAW.standard_normal((1, 1, 8, 8)).astype("float32")
-WANTED = {"MLP, ours batched": 3.0}
-"""Times the requests a second of ours unbatched, with 64 clients."""
+BATCHED, IN_PROCESS, HTTP, LATE_MS = 3.0, 2.0, 1.5, 10.0
+"""What is wanted: see `verdicts`."""
 
 Ask = Callable[[], Awaitable[Any]]
 System = Callable[[], AbstractAsyncContextManager[Ask]]
@@ -48,22 +55,24 @@ class Row:
     name: str
     system: System
     rates: dict[int, float] = field(default_factory=dict)
-    times_ms: dict[int, tuple[float, float, float]] = field(default_factory=dict)
-    """p50, p99 of requests, and p99 of the loop's lateness."""
+    times_ms: dict[int, list[float]] = field(default_factory=dict)
+    """p50, p99, p99.9 of requests, and p99 of the loop's lateness."""
 
     note: str = ""
 
 
 @dataclass(frozen=True)
 class Figure:
-    """What is reported of a row and a number of clients."""
+    """What is reported of a row and a number of clients, 0 for the open loop."""
 
     system: str
     clients: int
     requests_per_s: float
     p50_ms: float
     p99_ms: float
+    p999_ms: float
     loop_late_p99_ms: float
+    """Of the clients' loop, which serves too where it is in process."""
 
 
 def computed(x: Any) -> Any:
@@ -79,22 +88,32 @@ async def with_numpy() -> AsyncIterator[Ask]:
     yield lambda: asyncio.to_thread(computed, ROW)
 
 
-@asynccontextmanager
-async def with_torch() -> AsyncIterator[Ask]:
-    """The same with PyTorch, on one thread for each request."""
+def torch_mlp() -> Callable[[Any], Any]:
+    """Return what computes the same with PyTorch, on one thread."""
     import torch
 
     torch.set_num_threads(1)
     weights = [torch.from_numpy(weight) for weight in WEIGHTS]
 
-    def forward() -> Any:
+    def forward(rows: Any) -> Any:
         with torch.inference_mode():
-            x = torch.from_numpy(ROW)
+            x = torch.from_numpy(rows)
             for weight in weights[:-1]:
                 x = torch.relu(x @ weight)
             return (x @ weights[-1]).numpy()
 
-    yield lambda: asyncio.to_thread(forward)
+    return forward
+
+
+def with_torch(forward: Callable[[], Callable[[Any], Any]], row: Any) -> System:
+    """PyTorch in a thread of the pool for each request."""
+
+    @asynccontextmanager
+    async def system() -> AsyncIterator[Ask]:
+        made = forward()
+        yield lambda: asyncio.to_thread(made, row)
+
+    return system
 
 
 def mlp() -> tuple[Any, Any]:
@@ -125,19 +144,18 @@ def digits() -> tuple[Any, Any]:
     return x, layers(ag.nn)(x)
 
 
-@asynccontextmanager
-async def digits_with_torch() -> AsyncIterator[Ask]:
-    """The convolution net with PyTorch, on one thread for each request."""
+def torch_digits() -> Callable[[Any], Any]:
+    """Return the convolution net of PyTorch, on one thread."""
     import torch
 
     torch.set_num_threads(1)
-    net, row = layers(torch.nn), torch.from_numpy(DIGIT)
+    net = layers(torch.nn)
 
-    def forward() -> Any:
+    def forward(rows: Any) -> Any:
         with torch.inference_mode():
-            return net(row).numpy()
+            return net(torch.from_numpy(rows)).numpy()
 
-    yield lambda: asyncio.to_thread(forward)
+    return forward
 
 
 def ours(made: Callable[[], tuple[Any, Any]], row: Any, **config: Any) -> System:
@@ -159,75 +177,186 @@ def ours(made: Callable[[], tuple[Any, Any]], row: Any, **config: Any) -> System
     return system
 
 
+def remote(server: str, model: str, how: str) -> System:
+    """A server of `benchmarks._serve_peers`, which ends with each round."""
+
+    @asynccontextmanager
+    async def system() -> AsyncIterator[Ask]:
+        from benchmarks import _serve_clients as clients
+
+        row = ROW if model == "MLP" else DIGIT
+        if server.startswith("ours"):
+            asked = clients.our_request(row, binary=how != "JSON")
+        else:
+            asked = clients.peers_request(server, row)
+        process = clients.Process(server, model)
+        try:
+            why = await process.answers(asked)
+            if why:
+                raise MissingPeer(why)
+            if how == "gRPC":
+                made: Any = clients.over_grpc(process.port + 1, row)
+            else:
+                made = clients.over_http(process.port, asked)
+            async with made as ask:
+                clients.check(await ask(), wanted_of(model))
+                yield ask
+        finally:
+            process.end()
+
+    return system
+
+
+class MissingPeer(Exception):
+    """A server does not answer; the message says why."""
+
+
+def wanted_of(model: str) -> Any:
+    """Return the right answer where both sides have the same weights, else None."""
+    return computed(ROW) if model == "MLP" else None
+
+
+PEERS = ("FastAPI, NumPy", "FastAPI, PyTorch", "LitServe", "BentoML", "Ray Serve")
+OURS = (
+    ("ours", "binary"), ("ours batched", "binary"), ("ours batched", "JSON"),
+    ("ours batched", "gRPC"),
+)  # fmt: skip
+
+
 def all_rows() -> list[Row]:
     """The reference of each model first."""
     return [
         Row("MLP, NumPy to_thread", with_numpy),
-        Row("MLP, PyTorch to_thread", with_torch),
+        Row("MLP, PyTorch to_thread", with_torch(torch_mlp, ROW)),
         Row("MLP, ours", ours(mlp, ROW)),
         Row("MLP, ours batched", ours(mlp, ROW, max_batch_size=64)),
         Row("MLP, ours exact batches", ours(mlp, ROW, max_batch_size=64, exact_batches=True)),
-        Row("digits, PyTorch to_thread", digits_with_torch),
+        Row("digits, PyTorch to_thread", with_torch(torch_digits, DIGIT)),
         Row("digits, ours", ours(digits, DIGIT)),
         Row("digits, ours batched", ours(digits, DIGIT, max_batch_size=64)),
+        *(
+            Row(f"{model} served by {name}{how and ', ' + how}", remote(name, model, how))
+            for model in ("MLP", "digits")
+            for name, how in [*((one, "") for one in PEERS), *OURS]
+            if (name, model) != ("FastAPI, NumPy", "digits")  # which has no convolution
+        ),
     ]
 
 
-async def measure(row: Row, clients: int) -> None:
-    """Note one round, if it was the best."""
-    times: list[float] = []
-    late: list[float] = []
+async def measure(row: Row) -> None:
+    """Note one round of each load, where it was the best."""
     async with row.system() as ask:
         found = await ask()
-        if row.name.startswith("MLP"):
+        if row.name.startswith("MLP,"):
             np.testing.assert_allclose(found, computed(ROW), rtol=1e-3, atol=1e-4)
-        begin = time.perf_counter()
-        end = begin + SLICE_S
+        for clients in (*CLIENTS, OPEN):
+            times: list[float] = []
+            late: list[float] = []
+            begin = time.perf_counter()
+            end = begin + SLICE_S
+            load = closed(ask, clients, end, times)
+            if clients == OPEN:
+                load = opened(ask, SHARE * max(row.rates.values()), end, times)
+            await asyncio.gather(ticks(end, late), load)
+            rate = len(times) / (time.perf_counter() - begin)
+            if rate > row.rates.get(clients, 0.0) or clients == OPEN:
+                row.rates[clients] = rate
+                told = [*np.percentile(times, [50, 99, 99.9]), np.percentile(late, 99)]
+                row.times_ms[clients] = [float(one) * 1e3 for one in told]
 
-        async def client() -> None:
-            while (start := time.perf_counter()) < end:
-                await ask()
-                times.append(time.perf_counter() - start)
 
-        async def ticks() -> None:
-            while (start := time.perf_counter()) < end:
-                await asyncio.sleep(0.002)
-                late.append(time.perf_counter() - start - 0.002)
+async def closed(ask: Ask, clients: int, end: float, times: list[float]) -> None:
+    """Have clients ask one request after the other."""
 
-        await asyncio.gather(ticks(), *[client() for _ in range(clients)])
-        rate = len(times) / (time.perf_counter() - begin)
-    if rate > row.rates.get(clients, 0.0):
-        row.rates[clients] = rate
-        p50, p99 = np.percentile(times, [50, 99]) * 1e3
-        row.times_ms[clients] = float(p50), float(p99), float(np.percentile(late, 99) * 1e3)
+    async def client() -> None:
+        while (start := time.perf_counter()) < end:
+            await ask()
+            times.append(time.perf_counter() - start)
+
+    await asyncio.gather(*[client() for _ in range(clients)])
+
+
+async def opened(ask: Ask, rate: float, end: float, times: list[float]) -> None:
+    """Ask so often a second; times count from when a request was due."""
+
+    async def client(due: float) -> None:
+        await ask()
+        times.append(time.perf_counter() - due)
+
+    asked, due = [], time.perf_counter()
+    while due < end:
+        if (left_s := due - time.perf_counter()) > 0:
+            await asyncio.sleep(left_s)
+        asked.append(asyncio.ensure_future(client(due)))
+        due += 1 / rate
+    await asyncio.gather(*asked)
+
+
+async def ticks(end: float, late: list[float]) -> None:
+    """Note how much later than it should the loop wakes."""
+    while (start := time.perf_counter()) < end:
+        await asyncio.sleep(0.002)
+        late.append(time.perf_counter() - start - 0.002)
 
 
 def print_table(rows: Sequence[Row]) -> None:
     """One line a system, one column a number of clients."""
-    table = [["system", *[f"{count} clients" for count in CLIENTS], "target"]]
-    by_name = {row.name: row.rates for row in rows}
+    heads = [*[f"{count} clients" for count in CLIENTS], f"open loop at {SHARE:.0%}"]
+    table = [["system", *heads]]
     for row in rows:
-        base = next(one.rates for one in rows if one.name[:3] == row.name[:3])
         cells = []
-        for count in CLIENTS:
+        for count in (*CLIENTS, OPEN):
             if count not in row.rates:
                 cells.append("-")
                 continue
-            p50, p99, _ = row.times_ms[count]
-            part = row.rates[count] / base[count] if count in base else float("nan")
-            cells.append(f"{row.rates[count]:.0f}/s ({part:.2f}x), {p50:.1f}, {p99:.1f} ms")
-        least, most = WANTED.get(row.name), CLIENTS[-1]
-        met = ""
-        single = by_name.get("MLP, ours", {})
-        if least is not None and most in row.rates and most in single:
-            met = "met" if row.rates[most] >= least * single[most] else "MISSED"
-        table.append([row.name, *cells, met])
-    title = "requests of one row a second, and p50 and p99 of their time, by clients"
-    wanted = ", ".join(f"{name} {least}x unbatched" for name, least in WANTED.items())
-    print_rows(f"serve: {title}; wanted with {CLIENTS[-1]} clients: {wanted}", table)
+            p50, p99, p999, _ = row.times_ms[count]
+            cells.append(f"{row.rates[count]:.0f}/s, {p50:.1f}, {p99:.1f}, {p999:.1f} ms")
+        table.append([row.name, *cells])
+    print_rows("serve: requests of one row a second, and p50, p99 and p99.9 of their time", table)
     for row in rows:
         if row.note:
             print(f"  {row.name}: {row.note}")
+
+
+def verdicts(rows: Sequence[Row]) -> dict[str, bool]:
+    """Tell what was wanted and what was found, of what was measured."""
+    by_name, most = {row.name: row for row in rows if row.rates}, CLIENTS[-1]
+    found: dict[str, bool] = {}
+
+    def judge(what: str, ratio: float, wanted: float, *, also: bool = True) -> None:
+        found[what] = ratio >= wanted and also
+        told = "met" if found[what] else "missed"
+        tell(f"{what}: {ratio:.2f}, wanted {wanted:g}: {told}.")
+
+    if {"MLP, ours", "MLP, ours batched"} <= by_name.keys():
+        one, many = by_name["MLP, ours"], by_name["MLP, ours batched"]
+        what = f"batching the MLP, times the requests a second without, {most} clients"
+        judge(what, many.rates[most] / one.rates[most], BATCHED)
+    for model in ("MLP", "digits"):
+        own, peer = f"{model}, ours batched", f"{model} served by FastAPI, PyTorch"
+        if {own, peer} <= by_name.keys():
+            ratio = max(by_name[own].rates.values()) / max(by_name[peer].rates.values())
+            judge(f"{model} in process, times FastAPI's best", ratio, IN_PROCESS)
+        peers = [by_name[f"{model} served by {name}"] for name in PEERS
+                 if f"{model} served by {name}" in by_name]  # fmt: skip
+        http = by_name.get(f"{model} served by ours batched, binary")
+        if peers and http:
+            best = max(peers, key=lambda row: row.rates[most])
+            p99 = http.times_ms[most][1], best.times_ms[most][1]
+            what = (
+                f"{model} over HTTP in binary, times {best.name.partition('by ')[2]}, "
+                f"{most} clients (p99 {p99[0]:.1f} and {p99[1]:.1f} ms, wanted no higher)"
+            )
+            judge(what, http.rates[most] / best.rates[most], HTTP, also=p99[0] <= p99[1])
+    late = {
+        f"{row.name} with {count or 'an open loop'}": times[3]
+        for row in rows if ", ours" in row.name for count, times in row.times_ms.items()
+    }  # fmt: skip
+    if late:
+        worst = max(late, key=lambda name: late[name])
+        what = f"{LATE_MS:g} ms over the p99 of the loop's lateness at its worst ({worst})"
+        judge(what, LATE_MS / late[worst], 1.0)
+    return found
 
 
 def main() -> int:
@@ -235,20 +364,24 @@ def main() -> int:
     asked = options("serve", __doc__)
     print_environment()
     rows = [row for row in all_rows() if asked.wants(row.name)]
-    for _ in range(1 if asked.quick else 3):
+    for number in range(1 if asked.quick else 3):
         for row in rows:
-            for clients in CLIENTS:
-                try:
-                    asyncio.run(measure(row, clients))
-                except ModuleNotFoundError as error:
-                    row.note = MISSING_OURS if error.name == "actorgraph" else f"no {error.name}"
+            if number and " served by " in row.name:  # to start one takes longer than to ask it
+                continue
+            try:
+                asyncio.run(measure(row))
+            except ModuleNotFoundError as error:
+                row.note = MISSING_OURS if error.name == "actorgraph" else f"no {error.name}"
+            except MissingPeer as error:
+                row.note = f"does not answer here: {error}"
     print_table(rows)
+    judged = verdicts(rows)
     found = [
         Figure(row.name, clients, rate, *row.times_ms[clients])
         for row in rows
         for clients, rate in row.rates.items()
     ]
-    write_json("serve", asked, found, {"targets": WANTED})
+    write_json("serve", asked, found, {"verdicts": judged})
     return int(any("ours" in row.name and not row.rates for row in rows))
 
 

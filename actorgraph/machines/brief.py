@@ -3,15 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from math import inf
 from typing import Any
 
 from actorgraph.machines.base import Machine
 from actorgraph.machines.run import Run
 
-__all__ = ["start_or_compute"]
+__all__ = ["direct_us", "start_or_compute"]
 
 _KNOWN = 3
 """Direct runs after which their times go before what is predicted; the first makes a program."""
+
+
+def direct_us(machine: Machine, run: Run) -> float:
+    """Return the microseconds that one thread needs for a run; infinite where it may not.
+
+    Ops of users may block or call anybody, and loops take as long as they like: actors run them.
+    """
+    compiled, latest = run.plan.compiled, run.binding.direct_latest
+    if (
+        not compiled.allows_direct
+        or machine._batches is not None
+        or compiled.unsized
+        or compiled.has_own
+        or machine._actors_only
+    ):
+        return inf
+    return min(latest) * 1e6 if len(latest) >= _KNOWN else run.predicted_us
 
 
 def start_or_compute(
@@ -23,8 +41,6 @@ def start_or_compute(
     host: Callable[[Callable[[], object]], object] | None,
 ) -> Run:
     """Return a forward run that was started, or computed where it takes less than `most_us`.
-
-    Ops of users may block or call anybody, and loops take as long as they like: they are started.
 
     Parameters
     ----------
@@ -38,16 +54,8 @@ def start_or_compute(
         Calls a function on the loop that waits for the run.
     """
     run = machine._prepare(feeds, False, None, priority, None, host=host)
-    compiled, latest = run.plan.compiled, run.binding.direct_latest
-    needed_us = min(latest) * 1e6 if len(latest) >= _KNOWN else run.predicted_us
-    if (
-        needed_us < most_us
-        and compiled.allows_direct
-        and machine._batches is None
-        and not (compiled.unsized or compiled.has_own or machine._actors_only)
-        and run.core.run_directly(run)
-    ):
+    if direct_us(machine, run) < most_us and run.core.run_directly(run):
         return run
     machine._refuse_without_loop(run, looped=host is not None)
-    looped = host is not None and compiled.waits and machine._small(run)
+    looped = host is not None and run.plan.compiled.waits and machine._small(run)
     return machine._begin(run, looped=looped)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
+from functools import lru_cache
+from importlib.util import find_spec
 from typing import Any
 
 from actorgraph import notebook
 from actorgraph._version import __version__
+from actorgraph.graph import Graph
 from actorgraph.serving import protocol
 from actorgraph.serving.model import ServedModel
 from actorgraph.serving.server import Server
@@ -63,6 +67,7 @@ def statistics(models: Iterable[ServedModel]) -> dict[str, Any]:
 
 def _statistics(model: ServedModel) -> dict[str, Any]:
     found, durations = model.statistics, model.statistics.durations
+    waits = list(found.waits.values())
     fails = [value for key, value in durations.items() if key != "ok"]
     batches = sorted(found.batches.items())
     phases = [phase for _, phase in batches]
@@ -80,7 +85,7 @@ def _statistics(model: ServedModel) -> dict[str, Any]:
         "inference_stats": {
             "success": _times(durations["ok"].count, durations["ok"].total),
             "fail": _times(sum(one.count for one in fails), sum(one.total for one in fails)),
-            "queue": _times(found.waits.count, found.waits.total),
+            "queue": _times(sum(one.count for one in waits), sum(one.total for one in waits)),
             "compute_input": compute("joining_s"),
             "compute_infer": compute("running_s"),
             "compute_output": compute("splitting_s"),
@@ -102,6 +107,9 @@ def _statistics(model: ServedModel) -> dict[str, Any]:
 def _times(count: int, spent_s: float) -> dict[str, int]:
     return {"count": count, "ns": int(spent_s * 1e9)}
 
+
+_WORD = re.compile(r"[\w.\- ]+")
+_MOST_DRAWN = 100  # nodes
 
 # -- the page -----------------------------------------------------------------------------------
 
@@ -142,11 +150,22 @@ def _row(model: ServedModel) -> list[str]:
 
 
 def _busiest(model: ServedModel) -> str:
-    rows = [
-        (node, op, f"{spent_s * 1e3:,.1f}", f"{turns:,}")
-        for node, op, spent_s, turns in model.machine.busiest()
-    ]
+    found = model.machine.busiest(1 << 20)
+    rows = [(node, op, f"{spent_s * 1e3:,.1f}", f"{turns:,}") for node, op, spent_s, turns in found]
+    table = notebook.table(f"Busiest of {model.name}", ("node", "op", "ms", "turns"), rows[:5])
     graph = next(iter(model.signature.outputs.values())).graph
-    drawn = notebook.verbatim(str(graph))
-    table = notebook.table(f"Busiest of {model.name}", ("node", "op", "ms", "turns"), rows)
-    return f"{table}<details><summary>graph</summary>{drawn}</details>"
+    # The picture is drawn once; which of its nodes are busy is told beside it each time.
+    all_s = sum(spent_s for _, _, spent_s, _ in found) or 1.0
+    busy = "".join(
+        f'[data-node="{node}"] > rect {{ fill: rgb(255 120 0 / {spent_s / all_s:.2f}) !important }}'
+        for node, _, spent_s, _ in found if _WORD.fullmatch(node)
+    )  # fmt: skip
+    drawn = f"<style>{busy}</style>{_drawn(graph)}"
+    return f"{table}<details open><summary>graph</summary>{drawn}</details>"
+
+
+@lru_cache(maxsize=16)
+def _drawn(graph: Graph) -> str:
+    if len(graph.nodes) > _MOST_DRAWN or find_spec("grandalf") is None:
+        return notebook.verbatim(str(graph))
+    return graph.to_svg()

@@ -8,13 +8,17 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from time import perf_counter
 from typing import Any
 
 from actorgraph.errors import NodeError
 from actorgraph.serving.errors import ServingError
 
-__all__ = ["logged"]
+__all__ = ["PROTOCOL", "logged"]
+
+PROTOCOL = ContextVar("actorgraph_protocol", default="python")
+"""By which a request has come."""
 
 _LOGGER = logging.getLogger("actorgraph.access")
 
@@ -22,6 +26,7 @@ _LOGGER = logging.getLogger("actorgraph.access")
 @contextmanager
 def logged(protocol: str) -> Iterator[dict[str, Any]]:
     """Log what becomes of a request inside of the block, with what is put into the dict."""
+    PROTOCOL.set(protocol)
     told: dict[str, Any] = {"protocol": protocol, "model": "?"}
     if not _LOGGER.isEnabledFor(logging.INFO):
         yield told

@@ -13,11 +13,19 @@ from contextlib import aclosing
 from functools import partial
 from typing import Any, TypeAlias
 
+import anyio
+
 from actorgraph.errors import GraphError, shown, text_of
 from actorgraph.serving import protocol
 from actorgraph.serving.access import logged
 from actorgraph.serving.disconnects import Receive, cancel_on_disconnect
-from actorgraph.serving.errors import ClientGone, NotReady, PayloadTooLarge, Unsupported
+from actorgraph.serving.errors import (
+    ClientGone,
+    DeadlineExceeded,
+    NotReady,
+    PayloadTooLarge,
+    Unsupported,
+)
 from actorgraph.serving.model import ServedModel
 from actorgraph.serving.replies import JSON, Reply, Scope, as_json, failure, header, number
 from actorgraph.serving.routes import Inference, Routes
@@ -138,30 +146,38 @@ class _Exchange:
         if not isinstance(found, Inference):
             return found
         with logged("http") as told:
-            told["model"] = found.model.name
+            told["model"] = found.name
             return await self._infer(found, told)
 
     async def _infer(self, found: Inference, told: dict[str, Any]) -> Reply | None:
+        server = self._routes.server
         if self._admit is not None:
             self._admit(self._scope)
-        if not self._routes.server.accepting:
+        if not server.accepting:
             raise NotReady("the server takes no requests: it is starting or stopping")
-        model = found.model
-        asked, options = await self._asked(model)
+        encoding = header(self._scope, b"content-encoding")
+        if encoding not in (None, b"identity"):
+            raise Unsupported(f"bodies with the content encoding {shown(encoding)} are not read")
+        limits = server.model(found.name, found.version).config
+        with anyio.move_on_after(limits.request_timeout_s) as waiting:
+            body = await self._body(limits.max_request_bytes)
+        if waiting.cancelled_caught:
+            raise DeadlineExceeded("the body was not there in time (request_timeout_s)")
+        model = server.model(found.name, found.version)  # it may be another meanwhile
+        asked, options = self._asked(model, body)
         told |= {"version": model.version, "request_id": options["request_id"]}
         if model.config.tracing == "off":
-            return await self._answered(found, asked, options)
+            return await self._answered(model, found.streams, asked, options)
         named = {
             key.decode("latin-1"): value.decode("latin-1") for key, value in self._scope["headers"]
         }
         with remote_parent(named):
-            return await self._answered(found, asked, options)
+            return await self._answered(model, found.streams, asked, options)
 
     async def _answered(
-        self, found: Inference, asked: protocol.Asked, options: dict[str, Any]
+        self, model: ServedModel, streams: bool, asked: protocol.Asked, options: dict[str, Any]
     ) -> Reply | None:
-        model = found.model
-        if found.streams:
+        if streams:
             steps = asked.parameters.get("max_steps")
             stream = partial(self._stream, model, asked, {**options, "max_steps": steps})
             return await cancel_on_disconnect(self._receive, stream)
@@ -170,13 +186,9 @@ class _Exchange:
         results = await (cancel_on_disconnect(self._receive, call) if cancels else call())
         return _answer(model, asked, results)
 
-    async def _asked(self, model: ServedModel) -> tuple[protocol.Asked, dict[str, Any]]:
+    def _asked(self, model: ServedModel, body: bytes) -> tuple[protocol.Asked, dict[str, Any]]:
         """Return what the body asks, and the keywords of `ServedModel.infer`."""
         scope = self._scope
-        encoding = header(scope, b"content-encoding")
-        if encoding not in (None, b"identity"):
-            raise Unsupported(f"bodies with the content encoding {shown(encoding)} are not read")
-        body = await self._body(model.config.max_request_bytes)
         asked = protocol.read(model, body, number(scope, _HEADER_BYTES))
         timeout_ms = number(scope, b"x-request-timeout-ms")
         identity = header(scope, b"x-request-id")

@@ -1,34 +1,51 @@
-"""What a module is served as: the graph that it evaluates, with a dim for the rows of requests."""
+"""What a model is added as, and the outputs that it is served as."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
+from actorgraph._target import called
 from actorgraph.errors import GraphError, shown
 from actorgraph.graph import Graph, Node
+from actorgraph.machines import Machine
 from actorgraph.nn import Module
 
-__all__ = ["outputs_of"]
+__all__ = ["FILE", "built"]
+
+FILE = "model.py"
+"""Of a folder that holds a model."""
 
 _ROWS = "batch"
 
 
-def outputs_of(served: Any, example: Mapping[str, Any] | None) -> Any:
-    """Return the outputs of a module that evaluates such inputs; all else as it is.
+def built(served: Any, example: Mapping[str, Any] | None) -> tuple[Any, Mapping[str, Any] | None]:
+    """Return outputs or a machine, and an example of the inputs if there is one.
 
-    The module is called on inputs by position, in the order of the example, and gives a node
-    (``"output"``), a dict of nodes, or several (``"output_0"`` and so on).
+    A module gives the graph that it evaluates, with a dim for the rows of requests: it is called on
+    inputs by position, in the order of the example, and gives a node (``"output"``), a dict of
+    nodes, or several (``"output_0"`` and so on).
 
     Raises
     ------
     GraphError
-        There is no example, it has no rows, or the module gives something else.
+        What a path names cannot be called; a module has no example, it has no rows, or the module
+        gives something else.
     """
-    if not isinstance(served, Module):
-        return served
+    if isinstance(served, (str, os.PathLike)):
+        served = called(f"{os.path.join(served, FILE)}:model")
+    elif callable(served) and not isinstance(served, (Machine, Module)):
+        served = served()
+    if isinstance(served, tuple) and len(served) == 2 and isinstance(served[1], Mapping):
+        served, own = served
+        example = own if example is None else example
+    return _outputs_of(served, example) if isinstance(served, Module) else served, example
+
+
+def _outputs_of(served: Module, example: Mapping[str, Any] | None) -> dict[str, Node]:
     name = type(served).__name__
     if not isinstance(example, Mapping) or not example:
         raise GraphError(

@@ -14,6 +14,7 @@ import sys
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from importlib import util
 from math import ceil
 from time import monotonic
 from typing import Any
@@ -24,6 +25,7 @@ from actorgraph._target import called, outputs_and_feeds_of
 from actorgraph.errors import GraphError
 from actorgraph.serving.asgi import asgi
 from actorgraph.serving.config import ConfigFile
+from actorgraph.serving.directory import Directory
 from actorgraph.serving.rpc import grpc
 from actorgraph.serving.server import Server
 
@@ -118,8 +120,9 @@ def bound(host: str, port: int, *, shared: bool) -> socket.socket:
         It cannot be had.
     """
     try:
-        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        found = socket.socket(family, socket.SOCK_STREAM)
+        family, kind, proto, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        # Without its protocol loops do not see that it is TCP, and leave Nagle's algorithm on.
+        found = socket.socket(family, kind, proto)
         try:
             found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if shared:
@@ -133,11 +136,12 @@ def bound(host: str, port: int, *, shared: bool) -> socket.socket:
         raise GraphError(f"cannot serve at {host}:{port}: {error.strerror or error}") from error
 
 
-def serve(server: Server, endpoint: Endpoint) -> None:
+def serve(server: Server, endpoint: Endpoint, directory: Directory | None = None) -> None:
     """Serve until SIGTERM or Ctrl-C: requests that were taken are answered, new ones get 503.
 
     The second signal ends at once.  Where the environment has ``ACTORGRAPH_REPOSITORY_TOKEN``,
-    models may be loaded and unloaded by who shows it.
+    models may be loaded and unloaded by who shows it.  Those of a directory are loaded anew when
+    their files change.
 
     Raises
     ------
@@ -166,14 +170,17 @@ def serve(server: Server, endpoint: Endpoint) -> None:
                 _LOGGER.info("HTTP at http://%s", at)
 
     show_log()
-    logging.getLogger("actorgraph.access").disabled = not endpoint.access_log
     token = os.environ.get("ACTORGRAPH_REPOSITORY_TOKEN") or None
     config = uvicorn.Config(
         asgi(server, repository_token=token), host=endpoint.host, port=endpoint.port, lifespan="on",
         access_log=False, log_level="warning",
     )  # fmt: skip
+    if not endpoint.access_log:  # said after uvicorn's config, which switches all loggers on
+        logging.getLogger("actorgraph.access").disabled = True
     with bound(endpoint.host, endpoint.port, shared=endpoint.supervised) as port:
-        anyio.run(_Serving(server, endpoint, token, QuietUvicorn(config)).run, port)
+        run = _Serving(server, endpoint, token, QuietUvicorn(config)).run
+        fast = {"use_uvloop": util.find_spec("uvloop") is not None}
+        anyio.run(run, port, directory, backend_options=fast)
 
 
 class _Serving:
@@ -186,9 +193,11 @@ class _Serving:
         self._http = listening
         self._rpc: Any = None
 
-    async def run(self, port: socket.socket) -> None:
+    async def run(self, port: socket.socket, directory: Directory | None) -> None:
         """Serve until a signal."""
         async with self._speaking_grpc(), anyio.create_task_group() as tasks:
+            if directory is not None:
+                tasks.start_soon(directory.watch)
             tasks.start_soon(self._end_by_signals)
             if self._endpoint.supervised:
                 tasks.start_soon(self._end_with_parent)

@@ -31,6 +31,9 @@ class Config:
         Requests in runs at once.
     max_queued : int
         Requests that wait; 0 takes only those that can start at once.
+    max_queued_cost : int, optional
+        What those may cost together; one request may wait whatever it costs.  The cost is the rows
+        of a request, or what the callable ``cost=`` of `Server.add` returns for its inputs.
     overflow : "reject", "wait" or "shed_oldest"
         What becomes of a request too many: it is refused, or waits all the same (how many may wait
         is then the callers' to bound), or the oldest of the least urgent is refused for it.
@@ -51,6 +54,9 @@ class Config:
         depends on that are applied to each request by itself.
     max_concurrent_batches : int, optional
         Runs at once; default 1 with batching, else the machine's `max_in_flight`.
+    channel_capacity : int, optional
+        Messages from one node to another; default as many as runs in flight.  Not for a machine of
+        yours, which has its own.
     in_place_s : float
         Runs that take less are computed in the thread of the event loop, which waits for them; 0
         for none.  Those with ops of users never are.
@@ -66,6 +72,8 @@ class Config:
         Steps of a stream; a request may ask for fewer.
     warmup : int
         Runs of the example before the first request; 0 for none.
+    metrics : "off", "on" or "nodes"
+        Whether Prometheus is told of the model, and of the time and the queues of its nodes.
     tracing : "off", "on" or "nodes"
         Whether requests, their waiting and their batches are spans of OpenTelemetry, and turns of
         actors too.
@@ -79,6 +87,7 @@ class Config:
 
     max_inflight: int = 64
     max_queued: int = 100
+    max_queued_cost: int | None = None
     overflow: str = "reject"
     request_timeout_s: float = 30.0
     max_batch_size: int = 1
@@ -87,6 +96,7 @@ class Config:
     buckets: tuple[int, ...] = ()
     exact_batches: bool = False
     max_concurrent_batches: int | None = None
+    channel_capacity: int | None = None
     in_place_s: float = 0.001
     priority_levels: int = 1
     default_priority: int = 1
@@ -95,6 +105,7 @@ class Config:
     max_request_bytes: int = 64 << 20
     max_steps: int = 1000
     warmup: int = 1
+    metrics: str = "on"
     tracing: str = "off"
 
     def __post_init__(self) -> None:
@@ -109,8 +120,9 @@ class Config:
                 raise ValueError(f"{name} must be at least 0, got {getattr(self, name)}")
         if whole("max_request_bytes", self.max_request_bytes) < 1:
             raise ValueError(f"max_request_bytes must be at least 1, got {self.max_request_bytes}")
-        if self.max_concurrent_batches is not None:
-            positive("max_concurrent_batches", self.max_concurrent_batches)
+        for name in ("max_concurrent_batches", "channel_capacity", "max_queued_cost"):
+            if getattr(self, name) is not None:
+                positive(name, getattr(self, name))
         buckets = several("a tuple of lengths", self.buckets)
         object.__setattr__(self, "buckets", tuple(positive("a bucket", one) for one in buckets))
         if list(self.buckets) != sorted(set(self.buckets)):
@@ -118,7 +130,8 @@ class Config:
         flag("exact_batches", self.exact_batches)
         choice("overflow", self.overflow, ("reject", "wait", "shed_oldest"))
         choice("on_disconnect", self.on_disconnect, ("cancel", "ignore"))
-        choice("tracing", self.tracing, ("off", "on", "nodes"))
+        for name in ("metrics", "tracing"):
+            choice(name, getattr(self, name), ("off", "on", "nodes"))
         if self.batch_by is not None:
             text("batch_by", self.batch_by)
         if self.default_priority > self.priority_levels:

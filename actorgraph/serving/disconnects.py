@@ -7,6 +7,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import anyio
 
+from actorgraph.machines.event_loops import in_trio
 from actorgraph.serving.errors import ClientGone
 
 __all__ = ["Receive", "cancel_on_disconnect"]
@@ -47,12 +48,50 @@ async def cancel_on_disconnect(source: Any, call: Callable[[], Awaitable[_T]]) -
     42
     """
     receive: Receive = getattr(source, "receive", source)
+    return await (_in_group if in_trio() else _beside_a_task)(receive, call)
+
+
+async def _left(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def _gone() -> ClientGone:
+    return ClientGone("the client has left before the answer was there")
+
+
+async def _beside_a_task(receive: Receive, call: Callable[[], Awaitable[_T]]) -> _T:
+    """Do it with a task of asyncio, which costs a tenth of a group."""
+    import asyncio
+
+    this, answering = asyncio.current_task(), True
+    assert this is not None
+    cancelled = this.cancelling()
+
+    def ended(watching: asyncio.Task[None]) -> None:
+        if answering and not watching.cancelled():
+            this.cancel()
+
+    watching = asyncio.ensure_future(_left(receive))
+    watching.add_done_callback(ended)
+    try:
+        return await call()
+    except asyncio.CancelledError:
+        if watching.done() and this.uncancel() <= cancelled:  # as `asyncio.timeout`
+            watching.result()
+            raise _gone() from None
+        raise
+    finally:
+        answering = False
+        watching.cancel()
+
+
+async def _in_group(receive: Receive, call: Callable[[], Awaitable[_T]]) -> _T:
     ended: list[_T] = []
     failed: list[Exception] = []
 
     async def watch() -> None:
-        while (await receive())["type"] != "http.disconnect":
-            pass
+        await _left(receive)
         tasks.cancel_scope.cancel()
 
     async with anyio.create_task_group() as tasks:
@@ -65,5 +104,5 @@ async def cancel_on_disconnect(source: Any, call: Callable[[], Awaitable[_T]]) -
     if failed:
         raise failed[0]
     if not ended:
-        raise ClientGone("the client has left before the answer was there")
+        raise _gone()
     return ended[0]

@@ -5,12 +5,12 @@ from __future__ import annotations
 import hmac
 from typing import ClassVar
 
-from actorgraph.errors import GraphError
+from actorgraph.errors import FeedError, GraphError, MachineClosedError, NodeError
 
 __all__ = [
     "ClientGone", "DeadlineExceeded", "InvalidInput", "ModelNotFound", "NotReady",
     "Overloaded", "PayloadTooLarge", "RateLimited", "ServingError", "Unauthorized", "Unsupported",
-    "check_token",
+    "as_served", "check_token",
 ]  # fmt: skip
 
 
@@ -25,6 +25,8 @@ class ServingError(GraphError):
         The same as a word, for programs.
     retry_after_s : int or None
         When it is worth to ask again.
+    why : str or None
+        Why a request was not begun: ``"queue_full"``, ``"cost"``, ``"draining"`` or ``"expired"``.
 
     Examples
     --------
@@ -37,6 +39,7 @@ class ServingError(GraphError):
     status: ClassVar[int] = 500
     code: ClassVar[str] = "INTERNAL"
     retry_after_s: ClassVar[int | None] = None
+    why: str | None = None
 
 
 class InvalidInput(ServingError, ValueError):
@@ -140,7 +143,7 @@ class Overloaded(ServingError):
     (503, 'OVERLOADED')
     """
 
-    status, code, retry_after_s = 503, "OVERLOADED", 1
+    status, code, retry_after_s, why = 503, "OVERLOADED", 1, "queue_full"
 
 
 class NotReady(ServingError):
@@ -153,7 +156,7 @@ class NotReady(ServingError):
     (503, 'UNAVAILABLE')
     """
 
-    status, code, retry_after_s = 503, "UNAVAILABLE", 1
+    status, code, retry_after_s, why = 503, "UNAVAILABLE", 1, "draining"
 
 
 class DeadlineExceeded(ServingError, TimeoutError):
@@ -174,3 +177,15 @@ def check_token(shown: bytes | None, token: str | None) -> None:
     wanted = f"Bearer {token}".encode()
     if token is None or not hmac.compare_digest(shown or b"", wanted):
         raise Unauthorized("models are loaded and unloaded by who shows the token only")
+
+
+def as_served(error: BaseException) -> BaseException:
+    """Return what a client is told: an inner model's answer as what it is."""
+    if isinstance(error, MachineClosedError):
+        return NotReady(f"the model's machine was closed: {error}")
+    if isinstance(error, FeedError):
+        return InvalidInput(str(error))
+    cause: BaseException | None = error
+    while isinstance(cause, NodeError):
+        cause = cause.__cause__
+    return cause if isinstance(cause, ServingError) else error

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import platform
+from collections.abc import Callable, Iterable, Iterator
+from importlib.metadata import PackageNotFoundError, version
 from math import inf
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from actorgraph._version import __version__
 from actorgraph.serving.errors import Unsupported
+from actorgraph.serving.model import ServedModel
 from actorgraph.serving.server import Server
 from actorgraph.serving.statistics import Histogram
 
 __all__ = ["exposition"]
 
-_LABELS = ["model", "version"]
+_Samples: TypeAlias = Iterable[tuple[tuple[str, ...], Any]]
+"""Values of labels beside those of the model, and what was measured."""
 
 
 def exposition(server: Server) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
@@ -51,61 +55,127 @@ class _Collector:
 
     def collect(self) -> Iterator[Any]:
         """Yield a family of samples for each metric."""
-        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-
-        models = self._server.models
-        build = GaugeMetricFamily("actorgraph_build_info", "1", labels=["version", "numpy"])
-        build.add_metric([__version__, np.__version__], 1)
-        yield build
-        requests = CounterMetricFamily(
-            "actorgraph_requests", "Requests that have ended.", labels=[*_LABELS, "outcome"]
-        )
-        for model in models:
-            for outcome in model.statistics.durations:
-                requests.add_metric([model.name, model.version, outcome], model.counts[outcome])
-        yield requests
-        for name, told in (
-            ("executions", "Runs of the graph."),
-            ("inferences", "Requests in runs."),
-        ):
-            family = CounterMetricFamily(f"actorgraph_{name}", told, labels=_LABELS)
-            for model in models:
-                family.add_metric([model.name, model.version], model.counts[name])
-            yield family
-        for name, told, values in (
-            ("requests_inflight", "Requests in runs.", [one.inflight for one in models]),
-            ("requests_queued", "Requests that wait.", [one.queued for one in models]),
-            ("inflight_limit", "max_inflight", [one.config.max_inflight for one in models]),
-            ("queue_limit", "max_queued", [one.config.max_queued for one in models]),
-        ):
-            gauge = GaugeMetricFamily(f"actorgraph_{name}", told, labels=_LABELS)
-            for model, value in zip(models, values, strict=True):
-                gauge.add_metric([model.name, model.version], value)
-            yield gauge
-        yield from self._histograms()
-
-    def _histograms(self) -> Iterator[Any]:
-        from prometheus_client.core import HistogramMetricFamily
-
-        def family(name: str, told: str, *labels: str) -> Any:
-            return HistogramMetricFamily(f"actorgraph_{name}", told, labels=[*_LABELS, *labels])
-
-        durations = family("request_duration_seconds", "From coming to answer.", "outcome")
-        waits = family("queue_duration_seconds", "From coming to run.")
-        sizes = family("batch_size", "Rows of a run.")
-        for model in self._server.models:
-            labels, found = [model.name, model.version], model.statistics
-            for outcome, histogram in found.durations.items():
-                _add(durations, [*labels, outcome], histogram)
-            _add(waits, labels, found.waits)
-            _add(sizes, labels, found.sizes)
-        yield from (durations, waits, sizes)
+        server = self._server
+        versions = {
+            "version": __version__, "python": platform.python_version(), "numpy": np.__version__,
+            "cupy": _cupy(),
+        }  # fmt: skip
+        yield _family("gauge", "build_info", "1", versions, [((*versions.values(),), 1)])
+        models = [model for model in server.models if model.config.metrics != "off"]
+        for name, kind, about, extra, read in _METRICS:
+            samples = (
+                ((model.name, model.version, *labels), value)
+                for model in models
+                for labels, value in read(model)
+            )
+            yield _family(kind, name, about, ("model", "version", *extra), samples)
+        of_model = ("model", "version")
+        states = [((one["name"], one["version"], one["state"]), 1) for one in server.index()]
+        yield _family("gauge", "model_state", "1", (*of_model, "state"), states)
+        loads = [((name, version), one) for name, version, one in server.loads()]
+        yield _family("histogram", "model_load_seconds", "Time to make it.", of_model, loads)
 
 
-def _add(family: Any, labels: list[str], histogram: Histogram) -> None:
-    buckets = [(_bound(bound), count) for bound, count in histogram.cumulative()]
-    family.add_metric(labels, buckets, histogram.total)
+def _cupy() -> str:
+    for name in ("cupy-cuda13x", "cupy-cuda12x", "cupy"):
+        try:
+            return version(name)
+        except PackageNotFoundError:
+            pass
+    return ""
+
+
+def _family(kind: str, name: str, about: str, labels: Iterable[str], samples: _Samples) -> Any:
+    from prometheus_client import core
+
+    kinds = {
+        "counter": core.CounterMetricFamily,
+        "gauge": core.GaugeMetricFamily,
+        "summary": core.SummaryMetricFamily,
+        "histogram": core.HistogramMetricFamily,
+    }
+    family = kinds[kind](f"actorgraph_{name}", about, labels=list(labels))
+    for values, measured in samples:
+        if isinstance(measured, Histogram):
+            buckets = [(_bound(bound), count) for bound, count in measured.cumulative()]
+            family.add_metric(values, buckets, measured.total)
+        elif kind == "summary":
+            family.add_metric(values, *measured)
+        else:
+            family.add_metric(values, measured)
+    return family
 
 
 def _bound(bound: float) -> str:
     return "+Inf" if bound == inf else f"{bound:g}"
+
+
+# -- what is read of a model --------------------------------------------------------------------
+
+
+def _one(read: Callable[[ServedModel], Any]) -> Callable[[ServedModel], _Samples]:
+    return lambda model: [((), read(model))]
+
+
+def _by(read: Callable[[ServedModel], dict[Any, Any]]) -> Callable[[ServedModel], _Samples]:
+    """Read what is told apart by labels, which are the keys."""
+    return lambda model: [
+        (tuple(map(str, key)) if isinstance(key, tuple) else (str(key),), value)
+        for key, value in list(read(model).items())
+    ]
+
+
+def _nodes(model: ServedModel) -> _Samples:
+    if model.config.metrics == "nodes":
+        for name, _, spent_s, turns in model.machine.busiest(1 << 30):
+            yield (name, str(model.machine.device)), (turns, spent_s)
+
+
+def _depths(model: ServedModel) -> _Samples:
+    if model.config.metrics == "nodes":
+        for one in model.machine.channels():
+            yield (one.name,), one.depth
+
+
+def _busy(model: ServedModel) -> _Samples:
+    yield ("all",), sum(spent_s for _, _, spent_s, _ in model.machine.busiest(1 << 30))
+
+
+def _memory(model: ServedModel) -> _Samples:
+    device, memory = str(model.machine.device), model.machine.memory()
+    yield (device, "used"), memory.total
+    yield (device, "pool"), memory.arenas
+
+
+_METRICS: tuple[
+    tuple[str, str, str, tuple[str, ...], Callable[[ServedModel], _Samples]], ...
+] = (
+    ("requests", "counter", "Requests that have ended.", ("outcome", "protocol"),
+     _by(lambda one: one.statistics.requests)),
+    ("request_duration_seconds", "histogram", "From coming to answer.", ("outcome",),
+     _by(lambda one: one.statistics.durations)),
+    ("time_to_first_response_seconds", "histogram", "From coming to the first part.", (),
+     _one(lambda one: one.statistics.firsts)),
+    ("queue_duration_seconds", "histogram", "From coming to run.", ("priority",),
+     _by(lambda one: one.statistics.waits)),
+    ("requests_inflight", "gauge", "Requests in runs.", (), _one(lambda one: one.inflight)),
+    ("requests_queued", "gauge", "Requests that wait.", ("priority",),
+     _by(lambda one: one.waiting())),
+    ("inflight_limit", "gauge", "max_inflight", (), _one(lambda one: one.config.max_inflight)),
+    ("queue_limit", "gauge", "max_queued", (), _one(lambda one: one.config.max_queued)),
+    ("rejected", "counter", "Requests that were not begun.", ("reason",),
+     _by(lambda one: one.statistics.refusals)),
+    ("inferences", "counter", "Requests in runs.", (), _one(lambda one: one.counts["inferences"])),
+    ("executions", "counter", "Runs of the graph.", (), _one(lambda one: one.counts["executions"])),
+    ("batch_size", "histogram", "Rows of a run.", (), _one(lambda one: one.statistics.sizes)),
+    ("batch_wait_seconds", "histogram", "The longest wait of a batch's requests.", (),
+     _one(lambda one: one.statistics.companies)),
+    ("batch_dispatch", "counter", "Batches by why they were sent.", ("reason",),
+     _by(lambda one: one.statistics.reasons)),
+    ("node_duration_seconds", "summary", "Turns of a node.", ("node", "device"), _nodes),
+    ("node_queue_depth", "gauge", "Messages in a channel to a node.", ("node",), _depths),
+    ("worker_busy_seconds", "counter", "Time in ops.", ("worker",), _busy),
+    ("device_memory_bytes", "gauge", "Arrays of the graph and its runs.", ("device", "kind"),
+     _memory),
+)  # fmt: skip
+"""Name, kind, help, labels, and how it is read."""

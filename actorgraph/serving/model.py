@@ -15,45 +15,47 @@ from __future__ import annotations
 
 import logging
 import threading
-from bisect import insort
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextvars import copy_context
 from functools import partial
 from itertools import count
 from math import inf
-from operator import attrgetter
 from queue import Empty, SimpleQueue
 from time import monotonic
 from typing import Any, final
 
 import anyio
 
-from actorgraph.errors import FeedError, MachineClosedError, NodeError, RunCancelled
+from actorgraph.errors import RunCancelled
 from actorgraph.machines import Machine
-from actorgraph.machines.brief import start_or_compute
+from actorgraph.machines.brief import direct_us, start_or_compute
+from actorgraph.machines.core import Core
 from actorgraph.machines.event_loops import loop_notifier
 from actorgraph.machines.step import SYNC_US
+from actorgraph.serving.access import PROTOCOL
 from actorgraph.serving.config import Config
 from actorgraph.serving.desks import Desk, Desks
 from actorgraph.serving.errors import (
     DeadlineExceeded,
-    InvalidInput,
     NotReady,
     Overloaded,
     PayloadTooLarge,
-    ServingError,
+    as_served,
 )
-from actorgraph.serving.request import Answer, Request, RequestBatch, chosen
+from actorgraph.serving.line import Line
+from actorgraph.serving.request import Answer, Request, RequestBatch
 from actorgraph.serving.signature import Array, Signature
 from actorgraph.serving.spans import Spans
 from actorgraph.serving.statistics import Statistics
 
 __all__ = ["ServedModel"]
 
-_ORDER = attrgetter("order")
-
 _TURN_S = 0.001
 """How long a look computes at most before others of its loop have their turn."""
+
+_LEAST_HELPED_US, _MOST_HELPED_US = 100.0, 20_000.0
+"""What runs take that threads compute whole, one beside the other, while requests wait: to wake one
+costs 60, and a cancelled run goes on to its end there."""
 
 _GLANCE_S = 1.0
 """Seconds after which a blocked thread looks by itself: Ctrl-C just before it waits counts then."""
@@ -90,27 +92,30 @@ class ServedModel:
         machine: Machine,
         signature: Signature,
         config: Config,
+        example: Mapping[Any, Any] | None = None,
+        cost: Callable[[Mapping[Any, Any]], float] | None = None,
         *,
         owned: bool = False,
     ) -> None:
         self.name, self.version, self.config = name, version, config
-        self.signature = signature
-        self.machine = machine
-        self._owned = owned
+        self.signature, self.machine, self._owned = signature, machine, owned
+        self._example = None if example is None else signature.arrays(example)
+        self._cost = cost
         self.statistics = Statistics()
         self.counts = self.statistics.counts
         self._spans: Spans | None = None
         if config.tracing != "off":
             self._spans = Spans(name, version, machine, nodes=config.tracing == "nodes")
-        self._warm = False
         runs = 1 if config.max_batch_size > 1 else machine.max_in_flight
         self._most_runs = config.max_concurrent_batches or runs
         self._lock = threading.Lock()
         self._numbers = count()
         self._desks = Desks(config.in_place_s * 1e6)
-        self._queue: list[Request] = []
+        self._line = Line(name, config, self._most_runs)
         self._batches: set[RequestBatch] = set()
-        self._inflight = self._streams = 0
+        self._inflight = self._streams = self._helpers = 0
+        self._run_us = inf  # of the latest run: what a thread needs for it
+        self._core: Core | None = None
         self._stopping = False  # nothing new is taken
         self._stopped = False  # nor does what was taken go on
         self._idle: list[Callable[[], object]] = []  # called once, when nothing is left
@@ -268,22 +273,28 @@ class ServedModel:
             self._leave(request)
         return self._told(request, request_id)
 
-    async def warm_up(self, example: Mapping[Any, Any]) -> None:
-        """Run an example, which is neither counted nor bounded, unless one has run already.
+    async def warm_up(self) -> None:
+        """Run the example, if there is one, unless it has run; it is neither counted nor bounded.
 
         Raises
         ------
-        InvalidInput, NodeError
-            It does not fit, or does not run.
+        NodeError
+            It does not run.
         """
-        runs, self._warm = 0 if self._warm else self.config.warmup, True
-        for _ in range(runs):
-            await self.machine.run(self.signature.joined([self.signature.arrays(example)]))
+        example, self._example = self._example, None
+        for _ in range(self.config.warmup):
+            if example is not None:
+                await self.machine.run(self.signature.joined([example]))
 
     @property
     def queued(self) -> int:
         """How many requests wait."""
-        return len(self._queue)
+        return len(self._line.requests)
+
+    def waiting(self) -> dict[int, int]:
+        """Return how many requests wait, by priority."""
+        with self._lock:
+            return self._line.by_priority()
 
     @property
     def inflight(self) -> int:
@@ -302,7 +313,7 @@ class ServedModel:
             self._stopping = True
             self._idle.append(partial(notify, event.set))
             now = monotonic()
-            for request in self._queue:
+            for request in self._line.requests:
                 request.due = min(request.due, now)  # no company will come
         self._advance()
         with anyio.move_on_after(self.config.shutdown_grace_s if grace_s is None else grace_s):
@@ -319,10 +330,9 @@ class ServedModel:
         """Take no more requests, and answer those that were taken with `NotReady`."""
         with self._lock:
             self._stopping = self._stopped = True
-            ended = [*self._queue]
+            ended = self._line.emptied()
             for batch in self._batches:
                 ended += batch.members
-            self._queue = []
         why = f"model {self.name!r} was stopped before the request had ended"
         for request in ended:
             self._answer(request, NotReady(why))
@@ -361,24 +371,26 @@ class ServedModel:
         request = None
         try:
             if not continues and self.config.overflow == "reject":
-                self._check_room()
+                self._line.check_room(len(self._batches), self._inflight)
             request = self._request(desk, inputs, deadline_s, priority, continues)
             if self._spans is not None:
                 self._spans.came(request, request_id)
             with self._lock:
                 if self._stopped if continues else self._stopping:
                     raise NotReady(f"model {self.name!r} takes no more requests: it is stopping")
-                shed = None if continues else self._shed()
-                insort(self._queue, request, key=_ORDER)
+                shed = None
+                if not continues:
+                    shed = self._line.joined(request, len(self._batches), self._inflight)
+                self._line.add(request)
         except (NotReady, Overloaded) as error:
             with self._lock:
-                self.statistics.answered("rejected", 0.0)
+                self.statistics.answered(error, 0.0, PROTOCOL.get(), first=True)
             if self._spans is not None and request is not None:
                 self._spans.answered(request, error)
-            self._note(error, request_id)
+            _note(error, request_id)
             raise
         if shed is not None:
-            self._answer(shed, self._overload())
+            self._answer(shed, self._line.overload(self._inflight))
         return request
 
     def _request(
@@ -403,36 +415,8 @@ class ServedModel:
         return Request(
             arrays, rows, kind, (level, next(self._numbers)), now, due, now + limit_s, desk,
             desk.bell(), copy_context() if self.signature.own else None, continues,
+            protocol=PROTOCOL.get(), cost=rows if self._cost is None else self._cost(inputs),
         )  # fmt: skip
-
-    def _is_full(self) -> bool:
-        """Return whether a request more would have to wait behind as many as may wait."""
-        config = self.config
-        runs = (self._most_runs - len(self._batches)) * config.max_batch_size
-        startable = max(0, min(runs, config.max_inflight - self._inflight))
-        return len(self._queue) >= config.max_queued + startable
-
-    def _check_room(self) -> None:
-        """Refuse a request too many, before anything is made of it."""
-        if self._is_full():
-            raise self._overload()
-
-    def _shed(self) -> Request | None:
-        """Take the oldest of the least urgent requests out of a queue that is full."""
-        if self.config.overflow != "shed_oldest" or not self._is_full():
-            return None
-        new = [one for one in self._queue if not one.continues]
-        shed = next((one for one in new if one.order[0] == new[-1].order[0]), None)
-        if shed is None:
-            raise self._overload()
-        self._queue.remove(shed)
-        return shed
-
-    def _overload(self) -> Overloaded:
-        return Overloaded(
-            f"model {self.name!r} has {self.config.max_queued} requests waiting and "
-            f"{self._inflight} running, which is all it takes (max_queued); ask again later"
-        )
 
     # -- time -----------------------------------------------------------------------------------
 
@@ -453,12 +437,14 @@ class ServedModel:
         """Answer the requests of a desk whose time is up, and look for a batch that is due."""
         now = monotonic()
         with self._lock:
-            waiting = [one for one in self._queue if one.desk is desk]
+            waiting = [one for one in self._line.requests if one.desk is desk]
             running = [one for batch in self._batches for one in batch.members if one.desk is desk]
         for one in waiting + running:
             if one.answer is None and now >= one.until:
                 at = "it was running" if one.batch is not None else "it was waiting for a run"
-                self._answer(one, DeadlineExceeded(f"the deadline is over: {at}"))
+                late = DeadlineExceeded(f"the deadline is over: {at}")
+                late.why = None if one.batch is not None else "expired"
+                self._answer(one, late)
         if any(one.due <= now for one in waiting):
             self._look(desk)
         for one in waiting + running:
@@ -471,8 +457,8 @@ class ServedModel:
         """Forget a request whose caller goes, with an answer or without."""
         self._answer(request, RunCancelled("the request was cancelled"))
         with self._lock:
-            if request.batch is None and request in self._queue:
-                self._queue.remove(request)
+            if request.batch is None and request in self._line.requests:
+                self._line.requests.remove(request)
             batch = request.batch
             running = batch in self._batches
         if running and batch is not None and batch.run is not None and batch.abandoned:
@@ -486,29 +472,32 @@ class ServedModel:
             if request.answer is not None:
                 return
             request.answer = answer
-            self.statistics.answered(_outcome(answer), monotonic() - request.born)
+            self._count(request, answer, monotonic())
         if self._spans is not None and request.span is not None:
             self._spans.answered(request, answer)
         request.desk.call(partial(request.desk.ring, request.bell))
+
+    def _count(self, request: Request, answer: Answer, now: float) -> None:
+        self.statistics.answered(
+            answer, now - request.born, request.protocol, first=not request.continues
+        )
 
     def _told(self, request: Request, request_id: str | None) -> dict[str, Array]:
         answer = request.answer
         if isinstance(answer, dict):
             return answer
         assert answer is not None
-        self._note(answer, request_id)
+        _note(answer, request_id)
         raise answer
-
-    def _note(self, error: BaseException, request_id: str | None) -> None:
-        if request_id is not None:
-            error.add_note(f"request {request_id}")
 
     # -- batches --------------------------------------------------------------------------------
 
     def _advance(self) -> None:
         """Have a desk look where a run can start; tell who waits for the end."""
         with self._lock:
-            desks = dict.fromkeys([one.desk for one in self._queue]) if self._has_room() else {}
+            desks = (
+                dict.fromkeys([one.desk for one in self._line.requests]) if self._has_room() else {}
+            )
             idle: list[Callable[[], object]] = []
             if self._idle and not self._is_busy():
                 idle, self._idle = self._idle, []
@@ -522,8 +511,7 @@ class ServedModel:
             tell()
 
     def _is_busy(self) -> bool:
-        streams = self._streams and not self._stopped
-        return bool(self._batches or self._queue or streams)
+        return bool(self._batches or self._line.requests or (self._streams and not self._stopped))
 
     def _has_room(self) -> bool:
         runs = len(self._batches)
@@ -533,40 +521,70 @@ class ServedModel:
         """Start what can be started: at a desk, or without one in a worker that has ended a run."""
         if desk is not None:
             desk.asked = False
+        if self._is_helped():
+            return
         until = 0.0
         while (batch := self._next_batch()) is not None:
             until = until or batch.formed + _TURN_S
-            self._start(batch, desk)
+            self._start(batch, desk, 0.0 if desk is None else desk.in_place_us)
             if batch.run is not None and batch.run.done and monotonic() > until:
                 self._advance()
                 return
+            if self._is_helped():
+                return
 
-    def _next_batch(self) -> RequestBatch | None:
+    def _is_helped(self) -> bool:
+        """Return whether threads compute what waits, and call more of them where they are too few.
+
+        Actors give a run all workers; where many runs wait, each is faster on a thread of its own.
+        """
+        if not _LEAST_HELPED_US < self._run_us < _MOST_HELPED_US or self._most_runs == 1:
+            return False
         with self._lock:
-            if not self._queue or not self._has_room():
-                return None
-            now = monotonic()
-            members = chosen(self._queue, self.config.max_batch_size, now)
-            members = members[: self.config.max_inflight - self._inflight]
-            if not members:
-                return None
-            if self._queue[: len(members)] == members:
-                del self._queue[: len(members)]
-            else:
-                self._queue = [one for one in self._queue if one not in members]
-            batch = RequestBatch(members, now)
-            for request in members:
-                request.batch = batch
-            self._batches.add(batch)
-            self._inflight += len(members)
-            self.statistics.formed(batch.rows, [now - one.born for one in members])
-            return batch
+            waiting = len(self._line.requests)
+            if not waiting or not self._has_room() or waiting + self._helpers == 1:
+                return False
+            more = min(waiting, self.machine.workers - self._helpers)
+            self._helpers += more
+        core, called = self._core, 0
+        assert core is not None
+        while called < more and core.pool.wait(core.scheduler, self._help):
+            called += 1
+        with self._lock:
+            self._helpers -= more - called  # the machine was closed: starting tells
+        return called == more
 
-    def _start(self, batch: RequestBatch, desk: Desk | None) -> None:
+    def _help(self) -> None:
+        """Compute what waits, in a thread of its own."""
+        while (batch := self._next_batch(helping=True)) is not None:
+            self._start(batch, None, _MOST_HELPED_US)
+
+    def _next_batch(self, *, helping: bool = False) -> RequestBatch | None:
+        with self._lock:
+            found = self._taken_batch() if self._line.requests and self._has_room() else None
+            # Who comes from now on finds one helper fewer, and calls another.
+            self._helpers -= helping and found is None
+            return found
+
+    def _taken_batch(self) -> RequestBatch | None:
+        now = monotonic()
+        members, reason = self._line.taken(self._inflight, now)
+        if not members:
+            return None
+        batch = RequestBatch(members, now)
+        for request in members:
+            request.batch = batch
+        self._batches.add(batch)
+        self._inflight += len(members)
+        waits = [(one.order[0], now - one.born) for one in members]
+        self.statistics.formed(batch.rows, reason, waits)
+        return batch
+
+    def _start(self, batch: RequestBatch, desk: Desk | None, in_place_us: float) -> None:
         first = batch.members[0]
         start = partial(
             start_or_compute, self.machine, priority=batch.priority,
-            most_us=0.0 if desk is None else desk.in_place_us,
+            most_us=in_place_us,
             host=(first.desk if desk is None else desk).host,
         )  # fmt: skip
         try:
@@ -580,7 +598,8 @@ class ServedModel:
             if not isinstance(error, Exception):
                 raise
             return
-        batch.run = run
+        batch.run, self._core = run, run.core
+        self._run_us = direct_us(self.machine, run)
         if run.done:
             self._ended(batch, desk)
             return
@@ -633,27 +652,27 @@ class ServedModel:
         desk : Desk or None
             The one where this is called.
         """
-        members = batch.members
-        told: dict[Desk, list[Any]] = {}
+        members, told = batch.members, dict[Desk, list[Any]]()
         if self._spans is not None and batch.span is not None:
             self._spans.ended(batch, error)
         with self._lock:
             self._batches.discard(batch)
+            batch.members = []  # no cycles: a collection holds the loop for tens of milliseconds
             self._inflight -= len(members)
             if error is not None and len(members) > 1:
                 for request in members:
                     if request.answer is None:
                         request.batch, request.kind = None, object()  # joins nobody
                         request.due = batch.formed
-                        insort(self._queue, request, key=_ORDER)
+                        self._line.add(request)
                 answers = ()
             elif error is not None:
-                answers = (_served(error),)
+                answers = (as_served(error),)
             now = monotonic()
             for request, answer in zip(members, answers):
                 if request.answer is None:
                     request.answer = answer
-                    self.statistics.answered(_outcome(answer), now - request.born)
+                    self._count(request, answer, now)
                     told.setdefault(request.desk, []).append(request.bell)
                     if self._spans is not None and request.span is not None:
                         self._spans.answered(request, answer)
@@ -676,23 +695,6 @@ def _ring_all(desk: Desk, bells: Sequence[Any]) -> None:
         desk.ring(bell)
 
 
-def _served(error: BaseException) -> BaseException:
-    """Return what a client is told: an inner model's answer as what it is."""
-    if isinstance(error, MachineClosedError):
-        return NotReady(f"the model's machine was closed: {error}")
-    if isinstance(error, FeedError):
-        return InvalidInput(str(error))
-    cause: BaseException | None = error
-    while isinstance(cause, NodeError):
-        cause = cause.__cause__
-    return cause if isinstance(cause, ServingError) else error
-
-
-def _outcome(answer: Answer) -> str:
-    if isinstance(answer, dict):
-        return "ok"
-    if isinstance(answer, (Overloaded, NotReady)):
-        return "rejected"
-    if isinstance(answer, DeadlineExceeded):
-        return "deadline"
-    return "cancelled" if isinstance(answer, RunCancelled) else "error"
+def _note(error: BaseException, request_id: str | None) -> None:
+    if request_id is not None:
+        error.add_note(f"request {request_id}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from math import prod
 from typing import Any, TypeAlias
@@ -21,6 +22,10 @@ from actorgraph.serving.errors import InvalidInput, Unsupported
 from actorgraph.serving.model import ServedModel
 from actorgraph.serving.signature import Array
 from actorgraph.types import dtype_of
+
+orjson: Any = None
+with suppress(ImportError):  # the extra `serve`: several times faster
+    import orjson
 
 __all__ = [
     "Asked", "Dtype", "answer", "datatype_of", "fitting", "from_bytes", "little", "metadata",
@@ -167,7 +172,7 @@ def understood(model: ServedModel, given: Mapping[str, Any], array: _ReadTensor)
 
 def _parsed(text: bytes) -> dict[str, Any]:
     try:
-        found = json.loads(text, parse_constant=_no_constant)
+        found = orjson.loads(text) if orjson else json.loads(text, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
         raise InvalidInput(f"the body is no JSON: {error}") from None
     if not isinstance(found, dict):
@@ -309,11 +314,18 @@ def answer(
     found["outputs"] = tensors
     if asked.identity is not None:
         found["id"] = asked.identity
-    header = json.dumps(found).encode()
+    header = _said(found)
     return b"".join((header, *blobs)), len(header) if blobs else None
 
 
-def _listed(name: str, array: Array) -> list[Any]:
+def _said(content: Any) -> bytes:
+    if orjson:
+        told: bytes = orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY)
+        return told
+    return json.dumps(content).encode()
+
+
+def _listed(name: str, array: Array) -> Any:
     if array.dtype.kind == "V":
         array = array.astype("float32")
     if array.dtype.kind == "f" and not np.isfinite(array).all():
@@ -321,5 +333,4 @@ def _listed(name: str, array: Array) -> list[Any]:
             f"output {name!r} is not finite, which JSON cannot say; ask for it in binary "
             '(outputs: [{"name": ..., "parameters": {"binary_data": true}}])'
         )
-    found: list[Any] = array.ravel().tolist()
-    return found
+    return np.ascontiguousarray(array).ravel() if orjson else array.ravel().tolist()

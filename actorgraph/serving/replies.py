@@ -18,14 +18,19 @@ Headers: TypeAlias = list[tuple[bytes, bytes]]
 Reply: TypeAlias = tuple[int, Headers, bytes]
 """Status, headers, body."""
 
+_HEADERS = "actorgraph.headers"  # of a scope: by name, as they were read
+
 JSON = (b"content-type", b"application/json")
 """A header."""
 
 
 def header(scope: Scope, name: bytes) -> bytes | None:
     """Return the first header of a name in lower case."""
-    headers: Iterable[tuple[bytes, bytes]] = scope["headers"]
-    return next((value for key, value in headers if key.lower() == name), None)
+    headers: dict[bytes, bytes] | None = scope.get(_HEADERS)
+    if headers is None:  # several are asked for
+        given = list(scope["headers"])
+        headers = scope[_HEADERS] = {key.lower(): value for key, value in given[::-1]}
+    return headers.get(name)
 
 
 def number(scope: Scope, name: bytes) -> int | None:

@@ -12,7 +12,7 @@ from actorgraph.machines import Run
 from actorgraph.serving.desks import Desk
 from actorgraph.serving.signature import Array
 
-__all__ = ["Answer", "Request", "RequestBatch", "chosen"]
+__all__ = ["Answer", "Request", "RequestBatch"]
 
 Answer: TypeAlias = dict[str, Array] | BaseException
 """Results by name, or what is raised."""
@@ -45,6 +45,9 @@ class Request:
     batch : RequestBatch or None
         Which it runs in.
     answer : dict, exception or None
+    protocol : str
+    cost : float
+        What it counts against `max_queued_cost`.
     span : opentelemetry.trace.Span or None
     has_waited : bool
         Whether a span has told of the waiting.
@@ -63,6 +66,8 @@ class Request:
     continues: bool = False
     batch: RequestBatch | None = None
     answer: Answer | None = None
+    protocol: str = ""
+    cost: float = 0.0
     span: Any = None
     has_waited: bool = False
 
@@ -108,29 +113,3 @@ class RequestBatch:
     def priority(self) -> int:
         """That of the most urgent."""
         return min(one.order[0] for one in self.members)
-
-
-def chosen(queue: list[Request], most_rows: int, now: float) -> list[Request]:
-    """Return the requests of the next batch, of those that wait in their order; or none yet.
-
-    A batch is due when it is full, or when one of its requests has waited long enough.  Who is late
-    is told so at his desk, and must not cost a run.
-    """
-    seen = set()
-    for place, head in enumerate(queue):
-        if head.kind in seen or head.until <= now:
-            continue
-        seen.add(head.kind)
-        found, rows, due = [head], head.rows, head.due
-        for one in queue[place + 1 :] if rows < most_rows else ():
-            if one.kind != head.kind or one.until <= now:
-                continue
-            if rows + one.rows > most_rows:
-                due = now  # full
-                break
-            found.append(one)
-            rows += one.rows
-            due = min(due, one.due)
-        if rows >= most_rows or due <= now:
-            return found
-    return []

@@ -12,7 +12,6 @@ from actorgraph.errors import shown
 from actorgraph.serving import about, protocol
 from actorgraph.serving.errors import ModelNotFound, NotReady, check_token
 from actorgraph.serving.metrics import exposition
-from actorgraph.serving.model import ServedModel
 from actorgraph.serving.openapi import openapi
 from actorgraph.serving.replies import Reply, Scope, as_json, failure, header
 from actorgraph.serving.server import Server
@@ -28,7 +27,8 @@ _HTML = [(b"content-type", b"text/html; charset=utf-8")]
 class Inference:
     """A model that is asked, for one answer or for a stream of them."""
 
-    model: ServedModel
+    name: str
+    version: str | None
     streams: bool
 
 
@@ -97,10 +97,10 @@ class Routes:
             version, rest = rest[1], rest[2:]
         match rest:
             case [("infer" | "infer_stream") as word]:
-                model = server.model(name, version)
+                server.model(name, version)
                 if scope["method"] != "POST":
                     return _not_allowed(scope, b"POST")
-                return Inference(model, word == "infer_stream")
+                return Inference(name, version, word == "infer_stream")
             case [] | ["ready" | "stats" | "config"]:
                 model = server.model(name, version)
             case _:

@@ -150,7 +150,7 @@ class _Calls:
         asked = message(method.input_type.full_name)
         answered = message(method.output_type.full_name)
         codec = {
-            "request_deserializer": asked.FromString,
+            "request_deserializer": partial(_read_message, asked),
             "response_serializer": answered.SerializeToString,
         }
         if method.name == "ModelStreamInfer":
@@ -235,7 +235,7 @@ class _Calls:
 
     async def _watch(self, answer: Any, request: Any, context: Context) -> AsyncIterator[Any]:
         last = None
-        while True:
+        while not isinstance(request, InvalidInput):
             status = self._health(request.service)
             if status != last:
                 yield answer(status=status)
@@ -275,6 +275,9 @@ class _Calls:
     ) -> AsyncIterator[Any]:
         """Answer requests one after another; an error is an answer, and ends only its request."""
         async for request in requests:
+            if isinstance(request, InvalidInput):
+                yield answer(error_message=str(request))
+                continue
             try:
                 with logged("grpc") as told:
                     async with aclosing(self._steps(request, context, told)) as steps:
@@ -332,6 +335,8 @@ async def _answered(
     import grpc
 
     try:
+        if isinstance(request, InvalidInput):
+            raise request
         return await call(request, context)
     except GraphError as error:
         code = "NODE_ERROR" if isinstance(error, NodeError) else "INTERNAL"
@@ -349,6 +354,16 @@ async def _answered(
     except Exception:
         logging.getLogger("actorgraph").exception("a request could not be answered")
         await context.abort(grpc.StatusCode.INTERNAL, "internal error")
+
+
+def _read_message(kind: Any, body: bytes) -> Any:
+    """Return the message, or what is wrong with it: what is raised here gRPC logs at length."""
+    from google.protobuf.message import DecodeError
+
+    try:
+        return kind.FromString(body)
+    except DecodeError as error:
+        return InvalidInput(f"the message cannot be read: {error}")
 
 
 def _parent(model: ServedModel, context: Context) -> AbstractContextManager[None]:

@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from time import monotonic
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any, Self, final
 
 import anyio
 import anyio.to_thread
 
 from actorgraph.errors import GraphError, near_names, shown, text_of
-from actorgraph.graph import Node
 from actorgraph.keywords import answering
 from actorgraph.machines import ActorMachine, Machine
-from actorgraph.nn import Module
 from actorgraph.options import seconds
-from actorgraph.serving.building import outputs_of
+from actorgraph.serving.building import built
 from actorgraph.serving.config import Config, ConfigFile, ConfigLayers
 from actorgraph.serving.errors import ModelNotFound, NotReady
 from actorgraph.serving.model import ServedModel
 from actorgraph.serving.signature import Signature
+from actorgraph.serving.statistics import Histogram
 
 __all__ = ["Server"]
 
@@ -37,34 +36,38 @@ class _Entry:
     Attributes
     ----------
     make : callable
-        Makes a model.
-    example : mapping or None
-        What it is warmed up with.
+        Makes a model of what it was added as.
+    outputs : as of `Server.add`
     model : ServedModel or None
         None where it is not loaded.
     reason : str
         Why not.
+    loads : Histogram
+        Seconds that it took to make one.
     """
 
-    make: Callable[[], ServedModel]
-    example: Mapping[str, Any] | None
+    make: Callable[[Any], ServedModel]
+    outputs: Any
     model: ServedModel | None = None
-    reason: str = ""
+    reason: str = "not loaded yet"
+    loads: Histogram = field(default_factory=Histogram)
 
-    async def made(self) -> ServedModel:
+    def built(self, outputs: Any) -> ServedModel:
+        """Return a new model, and note how long it took."""
+        began = monotonic()
+        model = self.make(outputs)
+        self.loads.observe(monotonic() - began)
+        return model
+
+    async def made(self, outputs: Any) -> ServedModel:
         """Return a new model that is warm; the loop goes on meanwhile."""
-        model = await anyio.to_thread.run_sync(self.make)
+        model = await anyio.to_thread.run_sync(self.built, outputs)
         try:
-            await self.warm_up(model)
+            await model.warm_up()
         except BaseException:
             await model.aclose()
             raise
         return model
-
-    async def warm_up(self, model: ServedModel) -> None:
-        """Run the example, if there is one."""
-        if self.example is not None:
-            await model.warm_up(self.example)
 
 
 @answering
@@ -109,6 +112,7 @@ class Server:
         feedback: Mapping[str, str] | None = None,
         until: str | None = None,
         mask: str | None = None,
+        cost: Callable[[Mapping[Any, Any]], float] | None = None,
         **config: Any,
     ) -> ServedModel:
         """Serve a model and return it.
@@ -116,10 +120,11 @@ class Server:
         Parameters
         ----------
         name : str
-        outputs : dict of nodes, node, list of nodes, Machine, Module, or callable
+        outputs : dict of nodes, node, list of nodes, Machine, Module, callable, or path
             What it answers.  A machine stays its owner's to close.  A module is served as it
-            evaluates, and needs an example.  A callable returns one of the others; it is called
-            here, and again when the model is loaded anew.
+            evaluates, and needs an example.  A callable returns one of the others, or it and an
+            example; it is called here, and again when the model is loaded anew.  A path is a
+            folder with a file ``model.py``, whose function ``model`` is called likewise.
         inputs : dict of name to node, or list of nodes, optional
             Public names of its inputs; default those of the nodes.
         example : dict of name to array, optional
@@ -134,6 +139,8 @@ class Server:
             The input, of the batch's dim and another, that is 1 where a request has data.  Requests
             are filled up with zeros along the other dim, to join those of several lengths, and the
             server gives the mask; results are cut to the request's length.
+        cost : callable, optional
+            Returns what a request's inputs count against `max_queued_cost`.
         **config
             Fields of `Config`.
 
@@ -142,20 +149,35 @@ class Server:
         GraphError, ShapeError, TypeError, ValueError
             The name is taken, or outputs, inputs, example or config do not fit.
         """
+        if version in self._entries.get(name, ()):
+            raise GraphError(f"version {version!r} of model {name!r} is served already")
+        entry = self._new_entry(
+            name, version, outputs, example, cost, config,
+            inputs=inputs, feedback=feedback, until=until, mask=mask,
+        )  # fmt: skip
+        model = entry.model = entry.built(outputs)
+        self._entries.setdefault(name, {})[version] = entry
+        return model
+
+    def _new_entry(
+        self,
+        name: str,
+        version: str,
+        outputs: Any,
+        example: Mapping[str, Any] | None = None,
+        cost: Callable[[Mapping[Any, Any]], float] | None = None,
+        config: Mapping[str, Any] = MappingProxyType({}),
+        **shaped: Any,
+    ) -> _Entry:
         for what, text in (("name", name), ("version", version)):
             if not isinstance(text, str) or not text or "/" in text or not text.isprintable():
                 raise GraphError(f"the {what} of a model is a word without '/', got {shown(text)}")
-        if version in self._entries.get(name, ()):
-            raise GraphError(f"version {version!r} of model {name!r} is served already")
         settings = self._layers.config(name, config)
         shape = partial(
-            Signature, inputs=inputs, batched=settings.max_batch_size > 1, dim=settings.batch_by,
-            feedback=feedback, until=until, mask=mask, buckets=settings.buckets,
+            Signature, batched=settings.max_batch_size > 1, dim=settings.batch_by,
+            buckets=settings.buckets, **shaped,
         )  # fmt: skip
-        make = partial(_made, name, version, outputs, example, shape, settings)
-        model = make()
-        self._entries.setdefault(name, {})[version] = _Entry(make, example, model)
-        return model
+        return _Entry(partial(_made, name, version, example, cost, shape, settings), outputs)
 
     @property
     def ready(self) -> bool:
@@ -225,23 +247,40 @@ class Server:
             for versions in self._entries.values():
                 for entry in versions.values():
                     if entry.model is not None:
-                        await entry.warm_up(entry.model)
+                        await entry.model.warm_up()
         finally:
             self._starting = False
 
-    async def load(self, name: str, version: str | None = None) -> ServedModel:
+    async def load(
+        self, name: str, version: str | None = None, *, outputs: Any = None
+    ) -> ServedModel:
         """Make a model anew and return it: it is warmed up, put in place, and the old one drained.
 
         On failure the old one stays.
+
+        Parameters
+        ----------
+        name : str
+        version : str, optional
+            Default the one that was added last.
+        outputs : as of `add`, optional
+            What it is made of from now on, with the rest as it was added; where there is no such
+            model, it is added.  Default what it was added as.
 
         Raises
         ------
         ModelNotFound
             No such model was added.
         """
-        entry = self._entry(name, version)
+        entry = self._entries.get(name, {}).get(version or "1") if outputs is not None else None
+        if outputs is None:
+            entry = self._entry(name, version)
+            outputs = entry.outputs
+        elif entry is None:
+            entry = self._new_entry(name, version or "1", outputs)
+            self._entries.setdefault(name, {})[version or "1"] = entry
         try:
-            made = await entry.made()
+            made = await entry.made(outputs)
         except Exception as error:
             if entry.model is None:
                 entry.reason = text_of(error)
@@ -249,7 +288,7 @@ class Server:
         if self._draining:
             await made.aclose()
             raise NotReady("the server takes no more models: it is stopping")
-        old, entry.model = entry.model, made
+        old, entry.model, entry.outputs = entry.model, made, outputs
         if old is not None:
             await _ended(old)
         return made
@@ -266,6 +305,12 @@ class Server:
         entry = self._entry(name, model.version)
         entry.model, entry.reason = None, "unloaded"
         await _ended(model)
+
+    def loads(self) -> Iterator[tuple[str, str, Histogram]]:
+        """Yield name, version and the seconds that it took to make each model."""
+        for name, versions in self._entries.items():
+            for version, entry in versions.items():
+                yield name, version, entry.loads
 
     def index(self) -> list[dict[str, str]]:
         """Return name, version, state and reason of each model."""
@@ -361,30 +406,27 @@ class Server:
 def _made(
     name: str,
     version: str,
-    outputs: Any,
     example: Mapping[str, Any] | None,
-    shape: Callable[[Mapping[str, Node]], Signature],
+    cost: Callable[[Mapping[Any, Any]], float] | None,
+    shape: Callable[..., Signature],
     config: Config,
+    outputs: Any,
 ) -> ServedModel:
-    if callable(outputs) and not isinstance(outputs, (Machine, Module)):
-        outputs = outputs()
-    outputs = outputs_of(outputs, example)
+    outputs, example = built(outputs, example)
     owned = not isinstance(outputs, Machine)
-    machine = ActorMachine(outputs, wrt=[]) if owned else outputs
+    made = partial(ActorMachine, wrt=[], capacity=config.channel_capacity)
+    machine = made(outputs) if owned else outputs
     try:
         signature = shape(machine.outputs)
         if config.exact_batches:
             if not owned:
                 raise GraphError("exact_batches=True takes outputs, not a machine that has its own")
-            machine = ActorMachine(signature.by_blocks(), wrt=[])
-        model = ServedModel(name, version, machine, signature, config, owned=owned)
-        if example is not None:
-            signature.arrays(example)
+            machine = made(signature.by_blocks())
+        return ServedModel(name, version, machine, signature, config, example, cost, owned=owned)
     except BaseException:
         if owned:
             machine.close()
         raise
-    return model
 
 
 async def _ended(model: ServedModel) -> None:

@@ -54,7 +54,7 @@ class Signature:
     def __init__(
         self,
         outputs: Mapping[str, Node],
-        inputs: Any,
+        inputs: Any = None,
         *,
         batched: bool,
         dim: str | None,

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter, defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import accumulate
 from time import time
+
+from actorgraph.errors import RunCancelled
+from actorgraph.serving.errors import DeadlineExceeded, NotReady, Overloaded
+from actorgraph.serving.request import Answer
 
 __all__ = ["Histogram", "Phases", "Statistics"]
 
@@ -76,10 +81,20 @@ class Statistics:
         Requests by outcome, ``"executions"`` and ``"inferences"``: runs, and requests in them.
     durations : dict of outcome to Histogram
         Seconds from a request's coming to its answer.
-    waits : Histogram
+    requests : Counter
+        Requests by outcome and protocol.
+    refusals : Counter
+        Requests that were not begun, by reason.
+    firsts : Histogram
+        Seconds from a request's coming to its answer, or to the first part of its stream.
+    waits : dict of priority to Histogram
         Seconds from a request's coming to its run.
+    companies : Histogram
+        The longest of these, of each batch.
     sizes : Histogram
         Rows of batches.
+    reasons : Counter
+        Batches, by why they were sent when they were.
     batches : dict of rows to Phases
     last_s : float
         When a batch was last formed, in seconds since 1970.
@@ -89,18 +104,27 @@ class Statistics:
     durations: dict[str, Histogram] = field(
         default_factory=lambda: {outcome: Histogram() for outcome in _OUTCOMES}
     )
-    waits: Histogram = field(default_factory=Histogram)
+    requests: Counter[tuple[str, str]] = field(default_factory=Counter)
+    refusals: Counter[str] = field(default_factory=Counter)
+    firsts: Histogram = field(default_factory=Histogram)
+    waits: dict[int, Histogram] = field(default_factory=lambda: defaultdict(Histogram))
+    companies: Histogram = field(default_factory=Histogram)
     sizes: Histogram = field(default_factory=lambda: Histogram(_ROWS))
+    reasons: Counter[str] = field(default_factory=Counter)
     batches: dict[int, Phases] = field(default_factory=lambda: defaultdict(Phases))
     last_s: float = 0.0
 
-    def formed(self, rows: int, waits_s: list[float]) -> None:
-        """Count a batch whose requests have waited so long."""
+    def formed(self, rows: int, reason: str, waits: Iterable[tuple[int, float]]) -> None:
+        """Count a batch whose requests, of such priorities, have waited so long."""
+        longest_s = 0.0
+        for priority, wait_s in waits:
+            self.counts["inferences"] += 1
+            self.waits[priority].observe(wait_s)
+            longest_s = max(longest_s, wait_s)
         self.counts["executions"] += 1
-        self.counts["inferences"] += len(waits_s)
+        self.reasons[reason] += 1
         self.sizes.observe(rows)
-        for one in waits_s:
-            self.waits.observe(one)
+        self.companies.observe(longest_s)
         self.last_s = time()
 
     def ran(self, rows: int, joining_s: float, running_s: float, splitting_s: float) -> None:
@@ -111,7 +135,23 @@ class Statistics:
         phases.running_s += running_s
         phases.splitting_s += splitting_s
 
-    def answered(self, outcome: str, duration_s: float) -> None:
-        """Count a request that has its answer."""
+    def answered(self, answer: Answer, duration_s: float, protocol: str, first: bool) -> None:
+        """Count a request that has its answer; whether it is the first of a stream, or the only."""
+        outcome, why = _outcome(answer), getattr(answer, "why", None)
         self.counts[outcome] += 1
+        self.requests[outcome, protocol] += 1
         self.durations[outcome].observe(duration_s)
+        if why is not None:
+            self.refusals[why] += 1
+        if first and outcome == "ok":
+            self.firsts.observe(duration_s)
+
+
+def _outcome(answer: Answer) -> str:
+    if isinstance(answer, dict):
+        return "ok"
+    if isinstance(answer, (Overloaded, NotReady)):
+        return "rejected"
+    if isinstance(answer, DeadlineExceeded):
+        return "deadline"
+    return "cancelled" if isinstance(answer, RunCancelled) else "error"

@@ -7,7 +7,6 @@ end, and passes signals on; it serves nothing itself, and they end with it.
 from __future__ import annotations
 
 import logging
-import os
 import signal
 import socket
 import subprocess
@@ -22,13 +21,14 @@ from anyio.abc import Process
 
 from actorgraph.errors import GraphError
 from actorgraph.serving.command import Endpoint, bound, show_log
+from actorgraph.serving.directory import LOOK_S, times
 
 __all__ = ["supervise"]
 
 _LOGGER = logging.getLogger("actorgraph")
 _BAD_USAGE = 2
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.25, 10.0
-_LOOK_S = 0.3
+_WATCHED = (".py", ".toml")
 
 
 def supervise(
@@ -135,13 +135,13 @@ class _Supervisor:
 
     async def _watch(self, folder: str) -> None:
         """Start all processes anew when a file changes."""
-        seen = _times(folder)
+        seen = times(folder, _WATCHED)
         while True:
-            await anyio.sleep(_LOOK_S)
-            now = await anyio.to_thread.run_sync(_times, folder)
+            await anyio.sleep(LOOK_S)
+            now = await anyio.to_thread.run_sync(times, folder, _WATCHED)
             if now == seen or self._ending:
                 continue
-            names = sorted(path for path, _ in now ^ seen)
+            names = sorted(path for path, *_ in now ^ seen)
             _LOGGER.info("%s has changed: all workers are started anew", names[0])
             seen, changed, self._changed = now, self._changed, anyio.Event()
             changed.set()
@@ -149,18 +149,4 @@ class _Supervisor:
             for _ in range(2):  # an open stream is not waited for
                 for process in old & self._processes:
                     process.terminate()
-                await anyio.sleep(_LOOK_S)
-
-
-def _times(folder: str) -> set[tuple[str, int]]:
-    found = set()
-    for root, folders, names in os.walk(folder):
-        folders[:] = [name for name in folders if not name.startswith((".", "__pycache__"))]
-        for name in names:
-            if name.endswith((".py", ".toml")):
-                path = os.path.join(root, name)
-                try:
-                    found.add((path, os.stat(path).st_mtime_ns))
-                except OSError:  # it has gone meanwhile
-                    pass
-    return found
+                await anyio.sleep(LOOK_S)

@@ -1,12 +1,15 @@
 """What a server tells of its models over HTTP."""
 
 import json
+from functools import partial
 
+import anyio
+import numpy as np
 import pytest
 
 import actorgraph as ag
 from tests.serving._http import Client, check, post, tensor
-from tests.serving._models import new_gate, outputs, rows
+from tests.serving._models import new_gate, outputs, rows, until
 
 pytestmark = pytest.mark.anyio
 
@@ -92,7 +95,11 @@ async def test_the_status_page_shows_models_and_asks_nobody_else(app):
     assert asked.headers["content-type"] == "text/html; charset=utf-8"
     assert "double 1" in page
     assert "serving_gate" in page
-    assert "http" not in page.replace('http-equiv="refresh"', "")
+    assert '[data-node="multiply_' in page
+    assert page.count("<svg") == 1
+    for name in ('http-equiv="refresh"', 'xmlns="http://www.w3.org/2000/svg"'):
+        page = page.replace(name, "")
+    assert "http" not in page
     assert "<script" not in page
 
 
@@ -104,14 +111,66 @@ async def test_names_of_models_are_escaped_on_the_status_page(gate):
     assert b"<b>" not in asked.body
 
 
-async def test_metrics_have_histograms(app):
+METRICS = """
+requests_total{outcome,protocol} request_duration_seconds{outcome} time_to_first_response_seconds
+queue_duration_seconds{priority} requests_inflight requests_queued{priority} inflight_limit
+queue_limit rejected_total{reason} inferences_total executions_total batch_size batch_wait_seconds
+batch_dispatch_total{reason} node_duration_seconds{node,device} node_queue_depth{node}
+worker_busy_seconds_total{worker} device_memory_bytes{device,kind} model_state{state}
+model_load_seconds
+""".split()
+
+
+async def test_metrics_have_their_names_and_labels(gate):
+    parser = pytest.importorskip("prometheus_client.parser")
+    x = ag.Graph().input("x", ("rows", 2), "float64")
+    async with ag.serving.Server({"metrics": "nodes"}) as server:
+        machine = ag.ActorMachine({"y": (x + 1.0) @ np.ones((2, 2))}, fuse="none")
+        model = server.add("net", machine, max_queued=1)
+        app = ag.serving.asgi(server)
+        await model.infer(rows(1))
+        await server.drain()
+        with pytest.raises(ag.serving.NotReady):
+            await model.infer(rows(1))
+        text = (await Client("GET", "/metrics").asked(app)).body.decode()
+        await machine.aclose()
+    found = {}
+    for family in parser.text_string_to_metric_families(text):
+        for sample in family.samples:
+            name = sample.name.removesuffix("_bucket").removesuffix("_sum").removesuffix("_count")
+            found.setdefault(name, set()).update(sample.labels)
+    for wanted in METRICS:
+        name, _, labels = wanted.rstrip("}").partition("{")
+        wanted_labels = {"model", "version", *filter(None, labels.split(","))}
+        assert found[f"actorgraph_{name}"] - {"le"} == wanted_labels, name
+    assert set(found) - {f"actorgraph_{one.partition('{')[0]}" for one in METRICS} == {
+        "actorgraph_build_info"
+    }
+    assert 'actorgraph_rejected_total{model="net",reason="draining",version="1"} 1.0' in text
+
+
+async def test_metrics_may_be_switched_off(gate):
     pytest.importorskip("prometheus_client")
-    lines = (await Client("GET", "/metrics").asked(app)).body.decode().splitlines()
-    labels = 'model="double",version="1"'
-    assert f'actorgraph_batch_size_bucket{{le="1",{labels}}} 1.0' in lines
-    assert f'actorgraph_batch_size_bucket{{le="+Inf",{labels}}} 2.0' in lines
-    assert f"actorgraph_queue_duration_seconds_count{{{labels}}} 2.0" in lines
-    assert any(line.startswith("actorgraph_build_info") for line in lines)
+    async with ag.serving.Server() as server:
+        server.add("net", outputs(), metrics="off")
+        text = (await Client("GET", "/metrics").asked(ag.serving.asgi(server))).body.decode()
+    assert "actorgraph_requests_inflight{" not in text
+
+
+async def test_a_metric_tells_why_each_batch_was_sent(gate):
+    gate.open(100)
+    async with ag.serving.Server() as server, anyio.create_task_group() as tasks:
+        found = []
+        for config, deadline_s in (
+            ({}, None), ({"batch_wait_s": 0.001}, None), ({"batch_wait_s": 9.0}, 0.1),
+            ({"batch_wait_s": 9.0}, None),
+        ):  # fmt: skip
+            model = server.add(f"net{len(found)}", outputs(), max_batch_size=2, **config)
+            for _ in range(1 if deadline_s or len(found) < 3 else 2):
+                tasks.start_soon(partial(model.infer, rows(1), deadline_s=deadline_s))
+            await until(lambda model=model: model.counts.total() >= 3)
+            found += model.statistics.reasons
+        assert found == ["idle", "window", "deadline", "full"]
 
 
 async def test_each_request_is_a_line_of_the_log_with_its_ids_and_probes_are_none(app, caplog):

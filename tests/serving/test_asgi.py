@@ -217,6 +217,22 @@ async def test_a_client_that_leaves_takes_its_request_along(app, server, gate):
     assert (await post({"inputs": [tensor(1)]}).asked(app)).status == 200
 
 
+async def test_a_body_that_does_not_come_is_not_waited_for_longer_than_a_request(gate):
+    async with ag.serving.Server() as server:
+        server.add("double", outputs(), request_timeout_s=0.02)
+        client = post({"inputs": [tensor(1)]})
+        client._chunks[1:] = []
+
+        async def receive():
+            if not client._chunks:
+                await anyio.sleep_forever()
+            return {"type": "http.request", "body": client._chunks.pop(), "more_body": True}
+
+        client.receive = receive
+        asked = await client.asked(ag.serving.asgi(server))
+        assert (asked.status, asked.json["code"]) == (504, "DEADLINE_EXCEEDED")
+
+
 async def test_a_client_that_leaves_before_its_body_is_there_is_forgotten(app, gate):
     gone = post({"inputs": [tensor(1)]})
     gone._chunks = []
@@ -279,5 +295,6 @@ async def test_metrics_are_told_where_the_library_is_installed(app, gate):
         assert asked.status == 501
         assert "pip install" in asked.json["error"]
     else:
-        line = 'actorgraph_requests_total{model="double",outcome="ok",version="1"} 1.0'
+        labels = 'model="double",outcome="ok",protocol="http",version="1"'
+        line = f"actorgraph_requests_total{{{labels}}} 1.0"
         assert line in asked.body.decode().splitlines()

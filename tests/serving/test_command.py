@@ -17,7 +17,7 @@ import pytest
 import actorgraph as ag
 from actorgraph import cli
 from actorgraph.errors import GraphError
-from actorgraph.serving.command import Endpoint, serve, server_of
+from actorgraph.serving.command import Endpoint, bound, serve, server_of
 from actorgraph.serving.workers import supervise
 
 FILE = """
@@ -117,6 +117,11 @@ def test_a_port_in_use_is_told_before_anything_starts(file):
         endpoint = Endpoint(port=taken.getsockname()[1])
         with server_of(f"{file}:build") as server, pytest.raises(GraphError, match="in use"):
             serve(server, endpoint)
+
+
+def test_ports_are_told_to_be_of_tcp_so_that_loops_send_at_once():
+    with bound("127.0.0.1", 0, shared=False) as port:
+        assert port.proto == socket.IPPROTO_TCP
 
 
 # -- processes ----------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """`cancel_on_disconnect`: handlers of other people's applications."""
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from actorgraph.serving import ClientGone, cancel_on_disconnect
@@ -58,3 +59,25 @@ async def test_who_is_cancelled_from_outside_is_cancelled():
         scope.cancel()
         await cancel_on_disconnect(Request(), anyio.sleep_forever)
     assert scope.cancelled_caught
+
+
+async def test_a_host_that_fails_to_tell_ends_the_work_with_its_error():
+    async def broken():
+        raise OSError("the host broke")
+
+    with pytest.raises((OSError, ExceptionGroup)) as caught:
+        await cancel_on_disconnect(broken, anyio.sleep_forever)
+    assert "the host broke" in repr(caught.value)
+
+
+async def test_who_leaves_when_the_work_has_ended_harms_nobody():
+    request = Request()
+
+    async def work():
+        return 42
+
+    for _ in range(20):
+        assert await cancel_on_disconnect(request, work) == 42
+        request.gone.set()  # the next ones find it so from their start
+        await anyio.lowlevel.checkpoint()
+    await anyio.lowlevel.checkpoint()

@@ -1,6 +1,7 @@
 """gRPC: calls, messages, status codes, and clients who leave."""
 
 import asyncio
+import random
 import sys
 from contextlib import asynccontextmanager
 
@@ -18,6 +19,22 @@ from tests._soak import SOAK
 from tests.serving._models import _gates, entered, expected, gated, new_gate, outputs, rows, until
 
 grpc = pytest.importorskip("grpc", reason="gRPC needs grpcio")
+FUZZED = 20_000 if SOAK else 200
+WRONG = [
+    (None, "model_name", "\ud7ff"), (None, "model_version", "9"), (None, "id", "x" * 500),
+    (None, "parameters", {"timeout": {"int64_param": -1}}),
+    (None, "parameters", {"priority": {"string_param": "1"}}),
+    (None, "raw_input_contents", [b"", b"1"]), (None, "raw_input_contents", [b"1" * 20_000]),
+    (None, "inputs", []), (None, "outputs", [{"name": "z"}]),
+    ("inputs", "name", ""), ("inputs", "datatype", "BYTES"), ("inputs", "datatype", "INT8"),
+    ("inputs", "shape", [-1, 2]), ("inputs", "shape", [1 << 62, 2]), ("inputs", "shape", [1] * 99),
+    ("inputs", "contents", {"fp64_contents": [float("nan")] * 2}),
+    ("inputs", "contents", {"int_contents": [1, 2]}),
+]  # fmt: skip
+ANSWERS = {
+    "OK", "INVALID_ARGUMENT", "NOT_FOUND", "RESOURCE_EXHAUSTED", "UNIMPLEMENTED", "INTERNAL",
+    "DEADLINE_EXCEEDED",
+}  # fmt: skip
 TOKEN = (("authorization", "Bearer secret"),)
 
 
@@ -25,6 +42,7 @@ class Client:
     """Calls by their names, with messages as keywords."""
 
     def __init__(self, channel):
+        self.channel = channel
         self._calls = {}
         for service in ("inference.GRPCInferenceService", "grpc.health.v1.Health"):
             for one in methods(service):
@@ -335,6 +353,43 @@ async def test_after_a_storm_of_calls_of_which_half_are_cancelled_all_places_are
 
 
 # -- streams ------------------------------------------------------------------------------------
+
+
+@pytest.mark.timeout(300 if SOAK else 60)
+@pytest.mark.asyncio
+async def test_whatever_is_sent_over_grpc_is_answered_and_nobody_else_notices():
+    draw = random.Random(5)
+    x = ag.Graph().input("x", ("rows", 2), "float64")
+    server = ag.serving.Server()
+    model = server.add("double", {"y": x * 2.0 + 1.0}, max_batch_size=4, max_request_bytes=10_000)
+    statuses = set()
+    async with serving(server) as client:
+        _, asked = client._calls["ModelInfer"]
+        # As bytes: a message of the wrong form never reaches a handler.
+        raw = client.channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
+        for _ in range(FUZZED):
+            tensor = asking(1, raw=draw.random() < 0.5)
+            for _ in range(draw.randint(0, 2)):
+                part, key, value = draw.choice(WRONG)
+                (tensor if part is None else (tensor[part] or [{}])[0])[key] = value
+            body = bytearray(asked(**tensor).SerializeToString())
+            for _ in range(draw.choice((0, 0, 1, 4))):
+                body[draw.randrange(len(body))] = draw.randrange(256)
+            sent = body[: draw.choice((None, None, None, len(body) // 2))]
+            try:
+                await raw(bytes(sent), timeout=20)
+                statuses.add("OK")
+            except grpc.aio.AioRpcError as error:
+                statuses.add(error.code().name)
+        assert statuses <= ANSWERS
+        assert statuses >= {"OK", "INVALID_ARGUMENT", "NOT_FOUND"}
+        assert not model.counts["error"]
+        assert (model.inflight, model.queued) == (0, 0)
+        stream = client.channel.stream_stream("/inference.GRPCInferenceService/ModelStreamInfer")
+        (told,) = [answer async for answer in stream(iter([b"\xff"]))]
+        assert b"the message cannot be read" in told
+        answer = await client("ModelInfer", **asking(3))
+        np.testing.assert_array_equal(array_of(answer), expected(3))
 
 
 def counting(server, **options):

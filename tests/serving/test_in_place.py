@@ -1,5 +1,6 @@
 """Where runs are computed: brief ones where their requests wait, others by workers."""
 
+import gc
 import threading
 from functools import partial
 
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 
 import actorgraph as ag
+from actorgraph.serving.request import Request
 from tests.serving._models import Asked, entered, new_gate, outputs, rows, until
 
 pytestmark = pytest.mark.anyio
@@ -82,6 +84,46 @@ async def test_brief_runs_let_others_of_the_loop_have_their_turn(monkeypatch):
         for one in [Asked(tasks, partial(model.infer, rows(k))) for k in range(4)]:
             await one.answer()
     assert [runs for runs in looks if runs] == [1, 1, 1, 1]
+
+
+async def test_threads_compute_whole_runs_while_requests_wait(started, monkeypatch):
+    monkeypatch.setattr("actorgraph.serving.model._LEAST_HELPED_US", 0.0)
+    async with ag.serving.Server() as server, anyio.create_task_group() as tasks:
+        model = server.add("double", doubled(), in_place_s=0.0)
+        await model.infer(rows(1))
+        for _ in range(3):
+            asked = [Asked(tasks, partial(model.infer, rows(k))) for k in range(20)]
+            for k, one in enumerate(asked):
+                np.testing.assert_array_equal(await one.answer(), rows(2 * k)["x"])
+    assert len(started) <= 4  # behind the first of each burst nobody waited yet
+    assert model.counts["ok"] == 61
+
+
+async def test_a_machine_that_was_closed_is_told_of_where_threads_would_help(monkeypatch):
+    monkeypatch.setattr("actorgraph.serving.model._LEAST_HELPED_US", 0.0)
+    async with ag.serving.Server() as server, anyio.create_task_group() as tasks:
+        model = server.add("double", ag.ActorMachine(doubled()))
+        await model.infer(rows(1))
+        await model.machine.aclose()
+        for one in [Asked(tasks, partial(model.infer, rows(k))) for k in range(3)]:
+            with pytest.raises(ag.serving.NotReady, match="machine was closed"):
+                await one.answer()
+
+
+@pytest.mark.parametrize("config", [{}, {"max_batch_size": 4}, {"in_place_s": 0.0}])
+async def test_an_answered_request_leaves_no_cycles(config):
+    async with ag.serving.Server() as server:
+        model = server.add("double", doubled(), **config)
+        gc.collect()  # what other tests have left
+        gc.disable()
+        try:
+            async with anyio.create_task_group() as tasks:
+                for k in range(20):
+                    tasks.start_soon(model.infer, rows(k))
+            del tasks
+            await until(lambda: not any(type(one) in (Request, ag.Run) for one in gc.get_objects()))
+        finally:
+            gc.enable()
 
 
 async def test_an_error_in_place_is_that_of_its_request():

@@ -270,6 +270,25 @@ async def test_one_request_too_many_is_refused_at_once_and_the_next_burst_is_ser
 
 
 @on_both_loops
+async def test_requests_that_cost_too_much_together_are_refused(gate):
+    async with ag.serving.Server() as server, anyio.create_task_group() as tasks:
+        model = server.add(
+            "double", outputs(), max_concurrent_batches=1, max_queued_cost=10,
+            cost=lambda inputs: inputs["x"].nbytes / 16,
+        )  # fmt: skip
+        first = await stands(gate, tasks, model)
+        asked = [ask(tasks, model, *range(rows)) for rows in (12, 3)]  # one may cost what it likes
+        with pytest.raises(Overloaded, match="requests of the cost 12 wait .*with 3 more"):
+            await asked[1].answer()
+        asked += [ask(tasks, model, 1)]
+        await asked[2].done.wait()
+        gate.open(2)
+        await first.answer()
+        await asked[0].answer()
+    assert model.statistics.refusals == {"cost": 2}
+
+
+@on_both_loops
 async def test_the_oldest_goes_where_the_newest_is_wanted(gate):
     async with ag.serving.Server() as server, anyio.create_task_group() as tasks:
         model = server.add(

@@ -1,0 +1,134 @@
+"""`Directory`: the models of a folder, each of which is loaded anew when its files change."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+from typing import TypeAlias
+
+import anyio
+import anyio.to_thread
+
+from actorgraph.errors import GraphError, text_of
+from actorgraph.serving.building import FILE
+from actorgraph.serving.config import ConfigFile
+from actorgraph.serving.server import Server
+
+__all__ = ["LOOK_S", "Directory", "Times", "times"]
+
+LOOK_S = 0.3
+"""Seconds between two looks at files."""
+
+Times: TypeAlias = frozenset[tuple[str, int, int]]
+"""Paths, and when they were changed, and sizes."""
+
+_CONFIG = "config.toml"
+_LOGGER = logging.getLogger("actorgraph")
+
+
+class Directory:
+    """A server of the models in a folder.
+
+    ``NAME/model.py`` is version "1" of a model, and ``NAME/VERSION/model.py`` another; each has a
+    function ``model`` that returns what `Server.add` takes, or that and an example of the inputs.
+    ``config.toml`` is the server's.
+
+    Attributes
+    ----------
+    server : Server
+        With all models, warm.
+
+    Parameters
+    ----------
+    path : str
+    config : path or dict, optional
+        In the place of ``config.toml``.
+
+    Raises
+    ------
+    GraphError
+        There is no model, or one cannot be loaded.
+    """
+
+    def __init__(self, path: str, config: ConfigFile | None = None) -> None:
+        self._path = Path(path)
+        if config is None and (self._path / _CONFIG).is_file():
+            config = self._path / _CONFIG
+        try:
+            self.server = Server(config)
+        except (TypeError, ValueError) as error:
+            raise GraphError(str(error)) from error
+        self._seen = self._loaded = self._found()
+        if not self._seen:
+            raise GraphError(f"there is no model in {path!r}; expected NAME/{FILE} in it")
+        try:
+            for name, version in self._seen:
+                folder = self._folder(name, version)
+                try:
+                    self.server.add(name, folder, version=version)
+                except (TypeError, ValueError) as error:
+                    raise GraphError(f"{folder}: {text_of(error)}") from error
+            anyio.run(self.server.start)
+        except BaseException:
+            self.server.close()
+            raise
+
+    def _folder(self, name: str, version: str) -> Path:
+        folder = self._path / name / version
+        return folder if version != "1" or (folder / FILE).is_file() else folder.parent
+
+    def _found(self) -> dict[tuple[str, str], Times]:
+        """Return the models that are there, and what their files are like."""
+        found = {}
+        for file in (*self._path.glob(f"*/{FILE}"), *self._path.glob(f"*/*/{FILE}")):
+            name, *version = file.parent.relative_to(self._path).parts
+            if not name.startswith("."):
+                found[name, version[0] if version else "1"] = times(file.parent)
+        # The last one is what a request gets that names none: "10" after "9".
+        return {key: found[key] for key in sorted(found, key=lambda key: (len(key[1]), key))}
+
+    async def watch(self) -> None:
+        """Load what changes or comes, and unload what goes, until it is cancelled.
+
+        A model is loaded when two looks have found its files the same, since they are being written
+        before.
+        """
+        async with anyio.create_task_group() as tasks:
+            while True:
+                await anyio.sleep(LOOK_S)
+                before, self._seen = self._seen, await anyio.to_thread.run_sync(self._found)
+                for key in {**self._loaded, **self._seen}:
+                    now = self._seen.get(key)
+                    if now == before.get(key) and now != self._loaded.get(key):
+                        self._loaded = {**self._loaded, key: now or frozenset()}
+                        tasks.start_soon(self._load, *key)
+
+    async def _load(self, name: str, version: str) -> None:
+        folder = self._folder(name, version)
+        try:
+            if (folder / FILE).is_file():
+                await self.server.load(name, version, outputs=folder)
+                _LOGGER.info("version %r of model %r was loaded", version, name)
+            else:
+                await self.server.unload(name, version)
+                _LOGGER.info("version %r of model %r was unloaded", version, name)
+        except Exception as error:  # noqa: BLE001 - the old one stays
+            why = text_of(error)
+            _LOGGER.warning("version %r of model %r was not loaded: %s", version, name, why)
+
+
+def times(folder: str | os.PathLike[str], suffixes: tuple[str, ...] = ("",)) -> Times:
+    """Return what the files below a folder are like, but for hidden ones and compiled code."""
+    found = set()
+    for root, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith((".", "__pycache__"))]
+        for name in names:
+            if name.endswith(suffixes) and not name.startswith("."):
+                path = os.path.join(root, name)
+                try:
+                    told = os.stat(path)
+                except OSError:  # it has gone meanwhile
+                    continue
+                found.add((path, told.st_mtime_ns, told.st_size))
+    return frozenset(found)

@@ -1,0 +1,155 @@
+"""A folder of models: what is served of it, and what becomes of changes while requests come."""
+
+import json
+import threading
+
+import anyio
+import pytest
+
+import actorgraph as ag
+from actorgraph import cli
+from actorgraph.errors import GraphError
+from actorgraph.serving.directory import Directory
+from tests._soak import SOAK
+from tests.serving._models import rows, until
+from tests.serving.test_command import REQUEST, Process, logger
+
+__all__ = ["logger"]  # as it was after each command
+
+RELOADS = 200 if SOAK else 2
+MODEL = """
+import numpy as np
+import actorgraph as ag
+
+def model():
+    x = ag.Graph().input("x", ("rows", 2), "float64")
+    return {{"y": x * {factor}}}, {{"x": np.ones((1, 2))}}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path):
+    write(tmp_path / "net", 2)
+    return tmp_path
+
+
+def write(folder, factor):
+    """Write a model by renaming, so that nobody sees half of it."""
+    folder.mkdir(exist_ok=True)
+    half = folder / ".model.py"
+    half.write_text(MODEL.format(factor=f"{factor:.1f}"))
+    half.rename(folder / "model.py")
+
+
+async def factor(server, name="net", version=None):
+    return (await server.model(name, version).infer(rows(1)))["y"][0, 0]
+
+
+def test_folders_are_models_and_those_in_them_versions(folder):
+    write(folder / "net" / "2", 3)
+    (folder / "config.toml").write_text("max_queued = 7\n[models.net]\nmax_batch_size = 4\n")
+    with Directory(str(folder)).server as server:
+        assert server.versions("net") == ["1", "2"]
+        assert server.model("net").config.max_batch_size == 4
+        assert server.model("net").config.max_queued == 7
+        assert anyio.run(factor, server, "net", "1") == 2
+        assert anyio.run(factor, server, "net", "2") == 3
+    with Directory(str(folder), {"max_queued": 5}).server as server:
+        assert server.model("net").config.max_queued == 5
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "says"),
+    [
+        ("net/model.py", "model = 1 / 0", "division by zero"),
+        ("net/model.py", "def other(): pass", "has no function 'model'"),
+        ("config.toml", "max_queue = 1", "unknown setting 'max_queue'"),
+        ("net/model.py", None, "no model in"),
+    ],
+)
+def test_a_folder_that_cannot_be_served_exits_with_2(folder, capsys, file, text, says):
+    if text is None:
+        (folder / file).unlink()
+    else:
+        (folder / file).write_text(text)
+    with pytest.raises(SystemExit, match="2"):
+        cli.main(["serve", str(folder)])
+    assert says in capsys.readouterr().err
+
+
+@pytest.mark.anyio
+async def test_a_path_is_served_and_loaded_anew(folder):
+    async with ag.serving.Server() as server:
+        server.add("twice", folder / "net")
+        assert await factor(server, "twice") == 2
+        write(folder / "net", 3)
+        await server.load("twice")
+        assert await factor(server, "twice") == 3
+        with pytest.raises(GraphError, match="no file"):
+            await server.load("twice", outputs=folder / "nowhere")
+        assert await factor(server, "twice") == 3
+        await server.load("new", outputs=folder / "net")
+        assert await factor(server, "new") == 3
+
+
+@pytest.mark.anyio
+async def test_what_changes_is_loaded_what_goes_is_unloaded_and_what_fails_stays(
+    folder, monkeypatch, caplog
+):
+    monkeypatch.setattr("actorgraph.serving.directory.LOOK_S", 0.0)
+    directory = await anyio.to_thread.run_sync(Directory, str(folder))
+    server = directory.server
+
+    async def loaded(name, wanted):
+        await until(lambda: name in {one.name for one in server.models})
+        while await factor(server, name) != wanted:
+            await anyio.lowlevel.checkpoint()
+
+    async with server, anyio.create_task_group() as tasks:
+        tasks.start_soon(directory.watch)
+        write(folder / "net", 3)
+        await loaded("net", 3)
+        write(folder / "other", 5)
+        await loaded("other", 5)
+        (folder / "net" / "model.py").write_text("model = ")
+        await until(lambda: "was not loaded" in caplog.text)
+        assert await factor(server) == 3
+        write(folder / "net", 4)
+        await loaded("net", 4)
+        (folder / "other" / "model.py").unlink()
+        await until(lambda: [one.name for one in server.models] == ["net"])
+        tasks.cancel_scope.cancel()
+
+
+@pytest.mark.timeout(600 if SOAK else 60)
+def test_no_request_fails_while_a_folder_is_loaded_again_and_again(folder):
+    with Process(str(folder), "--no-access-log").serving() as process:
+        answers, ended = [], threading.Event()
+
+        def ask():
+            connection = process.connect()
+            while not ended.is_set():
+                connection.request("POST", "/v2/models/net/infer", json.dumps(REQUEST))
+                answer = connection.getresponse()
+                told = json.load(answer)
+                answers.append((answer.status, told["outputs"][0]["data"][0]))
+            connection.close()
+
+        clients = [threading.Thread(target=ask) for _ in range(4)]
+        for client in clients:
+            client.start()
+        for number in range(RELOADS):
+            write(folder / "net", number + 3)
+            process.logs("was loaded")
+        seen = len(answers)
+        while len(answers) < seen + 8:
+            clients[0].join(0.001)
+        ended.set()
+        for client in clients:
+            client.join()
+        assert {status for status, _ in answers} == {200}
+        assert {answer for _, answer in answers} == {float(n) for n in range(2, RELOADS + 3)}
+        assert answers[-1][1] == RELOADS + 2
+        process.signal()
+        assert process.ended() == 0
+    assert not [line for line in process.log if "http net" in line]
