@@ -42,9 +42,8 @@ several = [
 ]
 assert several[0].took_us > 3.0 * several[2].took_us
 told[True].append("on 1, 2, 4 GPUs " + ", ".join(f"{one.took_us:.0f} us" for one in several))
-for name in ag.devices.list():
-    if name.startswith("cuda:"):
-        row = ag.devices.experiment(ends, feeds, devices=[name], lanes=(16,), captured=(False,)).best
-        told[False].append(f"measured on {name} {row.overlap:.1f}x")
+for name in [one for one in ag.devices.list() if one.startswith("cuda:")]:
+    found = ag.devices.experiment(ends, feeds, devices=[name], lanes=(16,), captured=(False,))
+    told[False].append(f"measured on {name} {found.best.overlap:.1f}x")
 print("Simulated, 16 lanes, launched one by one, kernels of", "; ".join(told[False]))
 print("Simulated, 16 lanes, captured as a CUDA graph, kernels of", "; ".join(told[True]))
