@@ -3,7 +3,7 @@
 W independent branches on S lanes (streams); each kernel takes t, fills the share f of the GPU, and
 costs the host h to launch.  Launched one by one, kernels shorter than h never overlap, whatever the
 number of streams; captured as a CUDA graph they do.  The law is a bound: at the end of a run fewer
-kernels are left than lanes.  No GPU is needed, and no figure is measured.
+kernels are left than lanes.  No GPU is needed; where there is one, it is measured too.
 """
 
 import numpy as np
@@ -35,5 +35,15 @@ for kernel_us in (2.0, 20.0, 200.0):
         if row.lanes == 16:
             told[row.captured].append(f"{kernel_us:g} us {row.overlap:.1f}x (law {law:g}x)")
     assert found.best.captured
-print("16 lanes, launched one by one, kernels of", ", ".join(told[False]))
-print("16 lanes, captured as a CUDA graph, kernels of", ", ".join(told[True]))
+gpu = ag.devices.GPU(kernel_us=50.0, launch_us=LAUNCH_US, copy_us=1.0)
+several = [
+    ag.devices.experiment(ends, feeds, lanes=(4,), devices=count, captured=(True,), gpu=gpu).best
+    for count in (1, 2, 4)
+]
+assert several[0].took_us > 3.0 * several[2].took_us
+told[True].append("on 1, 2, 4 GPUs " + ", ".join(f"{one.took_us:.0f} us" for one in several))
+for name in [one for one in ag.devices.list() if one.startswith("cuda:")]:
+    found = ag.devices.experiment(ends, feeds, devices=[name], lanes=(16,), captured=(False,))
+    told[False].append(f"measured on {name} {found.best.overlap:.1f}x")
+print("Simulated, 16 lanes, launched one by one, kernels of", "; ".join(told[False]))
+print("Simulated, 16 lanes, captured as a CUDA graph, kernels of", "; ".join(told[True]))

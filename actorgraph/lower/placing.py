@@ -99,7 +99,7 @@ class Placing(Residents):
         """Return what stands for the automatic cut: lanes gain where threads would not."""
         if cut is not by_cost:
             return cut
-        return side_by_side if len(self.lanes) > 1 and not self.captured else sequential
+        return side_by_side if len(self.lanes) > 1 and not self.captured else _for_one_lane
 
     def connected(
         self,
@@ -334,6 +334,12 @@ class Placing(Residents):
 
 
 _HOST = placement("cpu")
+
+
+def _for_one_lane(joint: Joint, costs: Costs) -> list[TaskSpec]:
+    """In sequential order, but where ops wait: several of them are to do so at once."""
+    waits = any(step.op.waits for step in joint.order)
+    return (side_by_side if waits else sequential)(joint, costs)
 
 
 def _is_slope(result: Node, joint: Joint) -> bool:

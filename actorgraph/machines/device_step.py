@@ -140,7 +140,7 @@ class _OnLanes:
         given = [self._on(lane.device, one) for one in operands]
         name = f"{node.name} (step)"
         work = partial(work, lane.device.xp)
-        return lane.launch(work, given, name=name, node=node, fresh=False)
+        return lane.launch(work, given, name=name, node=node)
 
     def _on(self, device: Device, value: Any) -> Handed:
         if not isinstance(value, Handed):

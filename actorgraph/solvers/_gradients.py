@@ -16,7 +16,7 @@ __all__ = ["Caller", "HOST", "added", "are_finite", "clipped", "norm_factor", "s
 
 
 class Caller(Protocol):
-    """Who computes with gradients, where they are."""
+    """Who computes with gradients, where they are; on devices all results are new arrays."""
 
     on_host: bool
 
@@ -88,7 +88,8 @@ def clipped(
     if norm is not None:
         squares = [caller.call(place, _square, grad) for place, grad in enumerate(grads)]
         factor = caller.call(0, partial(_factor, bound=norm), *squares)
-        grads = [caller.call(place, _times, grad, factor) for place, grad in enumerate(grads)]
+        if not (caller.on_host and factor == 1.0):
+            grads = [caller.call(place, _times, grad, factor) for place, grad in enumerate(grads)]
     return grads
 
 
@@ -126,6 +127,4 @@ def _factor(xp: Any, *squares: Any, bound: float) -> Any:
 
 
 def _times(xp: Any, grad: Any, factor: Any) -> Any:
-    if xp is np and factor == 1.0:
-        return grad
     return grad * factor.astype(grad.real.dtype)

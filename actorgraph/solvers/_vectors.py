@@ -57,7 +57,7 @@ class LaneVector:
     def made(self, work: Callable[..., Any], *others: LaneVector) -> LaneVector:
         """Return what `work` makes of this vector and others."""
         operands = [one.value for one in (self, *others)]
-        return LaneVector(self.lane.launch(work, operands, name="L-BFGS", fresh=False), self.lane)
+        return LaneVector(self.lane.launch(work, operands, name="L-BFGS"), self.lane)
 
 
 Vector: TypeAlias = "Array | LaneVector"

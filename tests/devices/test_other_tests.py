@@ -17,6 +17,8 @@ BY_DESIGN = {
     "test_gradients_that_end_cotangents_come_before_what_makes_more": "memory of the host",
     "test_a_claim_counts_a_sum_that_is_written_over_once": "memory of the host",
     "test_one_actor_a_node_never_holds_more_than_three_arrays": "memory of the host",
+    "test_a_traceback_shows_the_generated_line_and_the_users_line": "a lane calls the kernel",
+    "test_later_failures_are_notes_of_the_first": "three workers, and one lane",
     "test_lanes_step_their_parameters_while_the_run_goes_on": "they are stepped after it",
     "test_nobody_reads_a_parameter_after_the_last_run": "its copy is kept for the next",
     "test_nothing_large_is_allocated_after_the_first_steps": "memory of the host",
@@ -27,7 +29,8 @@ QUICK = ["tests/machines/test_stream.py", "tests/pipeline/test_ends.py"]
 FILES = [
     *QUICK,
     *[f"tests/machines/test_{name}.py" for name in (
-        "buffers", "contexts", "lisp", "random_graphs", "step", "sums", "what_a_run_sees",
+        "async_ops", "attack", "buffers", "contexts", "deadlines", "faults", "lisp", "overlapping",
+        "random_graphs", "step", "sums", "what_a_run_sees",
     )],
     *[f"tests/pipeline/test_{name}.py" for name in ("losses", "order", "steps", "values")],
 ]  # fmt: skip

@@ -4,6 +4,7 @@ import os
 import threading
 from itertools import count
 
+import anyio
 import numpy as np
 import pytest
 
@@ -140,6 +141,24 @@ async def test_asynchronous_ops_run_on_the_host_between_nodes_of_a_device(net, o
     async with ag.ActorMachine([y], device="virtual:0") as machine:
         run = await machine.run(net.feeds)
     assert np.allclose(run[y].value, np.exp(on_cpu[net.h].value + 1.0))
+
+
+@pytest.mark.anyio
+async def test_several_asynchronous_ops_wait_at_once(net):
+    inside, all_inside = [], anyio.Event()
+
+    async def forward(xp, a):
+        inside.append(1)
+        if len(inside) == 4:
+            all_inside.set()
+        with anyio.fail_after(30):
+            await all_inside.wait()
+        return a + 1.0
+
+    call = op(forward)
+    calls = [ag.ops.exp(call(net.h * float(number))) for number in range(4)]
+    async with ag.ActorMachine(calls, device="virtual:0") as machine:
+        await machine.run(net.feeds)
 
 
 @pytest.mark.anyio

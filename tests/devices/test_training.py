@@ -11,6 +11,7 @@ import actorgraph as ag
 import tests._cupy as stand_in
 from actorgraph import devices
 from actorgraph.devices.virtual import Virtual
+from actorgraph.store import promised
 
 LOOPS = {
     "SGD": lambda: ag.solvers.SGD(0.1),
@@ -142,6 +143,18 @@ def test_a_gradient_that_is_not_finite_leaves_all_as_it_was():
         step(net.feeds)
     train(other, make, steps=2)
     assert net.values() == other.values()
+
+
+@pytest.mark.parametrize("name", ["clipped", "accumulating", "LAMB"])
+def test_a_step_holds_no_memory_of_the_steps_before(name):
+    net, held = Net(), []
+    with ag.ActorMachine([net.loss], device="virtual:0", lanes=2) as machine:
+        step = machine.compile_step(LOOPS[name]())
+        for _ in range(6):
+            step(net.feeds)
+            there = promised(net.w.held.array)
+            held.append(0 if there is None else len(there.memories))
+    assert held[-1] == held[2] == 2
 
 
 def test_gradients_that_wait_for_a_step_come_home_with_the_state():

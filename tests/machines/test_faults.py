@@ -58,7 +58,7 @@ def test_a_fault_in_any_node_names_it_and_the_next_run_is_right(
             assert error.inputs[0].startswith("float64[")
             assert "_faults.py" in error.line
             assert error.line in str(error)
-            assert error.device == "cpu"
+            assert error.device == machine.device.name
             assert isinstance(error.__cause__, RuntimeError)
             assert "_faults.py" in "".join(traceback.format_exception(error))
         setattr(TRAP, where, None)
