@@ -47,6 +47,7 @@ LAYERS = (
         "schedules",
         "_progress",
         "_target",
+        "flag",
         "gates",
         "tiles",
     ),

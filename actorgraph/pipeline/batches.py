@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from actorgraph.devices.cpu import Crowding, available_cores
 from actorgraph.errors import FeedError, GraphError, ScheduleError
 from actorgraph.graph import Node
 from actorgraph.lower.joint import Mode
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
     from actorgraph.machines.base import Machine
 
 __all__ = ["Microbatches"]
+
+_PATIENCE_S = 0.001
+"""A lane waits some 0.1 ms for another; to wake it costs as much."""
 
 
 class Microbatches:
@@ -67,6 +71,7 @@ class Microbatches:
         self.batching = self._new()
         self._chosen, self._trains, self._choosing = chosen, trains, Lock()
         self._plans: dict[Any, StagedPlan] = {}
+        self._cores, self._crowding = available_cores(), Crowding()
 
     @property
     def schedule(self) -> Schedule:
@@ -156,6 +161,8 @@ class Microbatches:
         for bound in symbols:
             check_dims(plan.compiled.checked, bound)
         core = machine._started()
+        patient = machine._placing is None and machine.workers <= self._cores
+        core.scheduler.patience_s = _PATIENCE_S if patient and not self._crowding.found() else 0.0
         plan, claim = _fitted(machine, plan, symbols[0])
         number = core.next_number()
         drawn = self.schedule.microbatches * (number if run_number is None else run_number)
