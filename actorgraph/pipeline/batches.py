@@ -156,20 +156,22 @@ class Microbatches:
         what = "seed" if backward else "tangent"
         checked = {node: check_like(seeds[node], node, sizes, what) for node in seeds}
         slices = batching.cut(arrays, sizes, self.schedule.microbatches)
-        symbols = [sizes | {batching.dim: one.rows} for one in slices]
-        plan = self._planned(machine, batching, mode, symbols[0])
-        for bound in symbols:
+        symbols = {one.rows: sizes | {batching.dim: one.rows} for one in slices}
+        largest = symbols[slices[0].rows]
+        plan = self._planned(machine, batching, mode, largest)
+        for bound in symbols.values():
             check_dims(plan.compiled.checked, bound)
         core = machine._started()
         patient = machine._placing is None and machine.workers <= self._cores
         core.scheduler.patience_s = _PATIENCE_S if patient and not self._crowding.found() else 0.0
-        plan, claim = _fitted(machine, plan, symbols[0])
+        plan, claim = _fitted(machine, plan, largest)
         number = core.next_number()
         drawn = self.schedule.microbatches * (number if run_number is None else run_number)
         cut = batching.seeds if backward else batching.tangents
+        bindings = {rows: plan.bind(bound) for rows, bound in symbols.items()}
         parts = []
-        for one, bound in zip(slices, symbols, strict=True):
-            part = Run(core, plan, plan.bind(bound), number, priority)
+        for one in slices:
+            part = Run(core, plan, bindings[one.rows], number, priority)
             part.microbatch = one.number
             part.leaves = _leaves(plan, one, cut(checked, one), drawn + one.number)
             part.regular = all(map(_is_contiguous, part.leaves))
