@@ -2,9 +2,8 @@
 
 A stage takes values of earlier stages only, of any of them: skip connections and several inputs
 and outputs are as good as a chain.  The automatic cut divides the build order, which is a
-topological one, into consecutive parts.  Among the cuts whose slowest stage is the fastest possible,
-or as good as that, it takes one that sends the fewest bytes; a value counts at every cut that it
-passes.
+topological one, into consecutive parts.  Among the cuts whose slowest stage is the fastest, or as
+good as that, it takes one that sends the fewest bytes; a value counts at every cut that it passes.
 """
 
 from __future__ import annotations
