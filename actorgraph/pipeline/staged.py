@@ -194,9 +194,7 @@ class StagedPlan(Plan):
             node.id: float(prod(bind_shape(node.dims, symbols, 1)) * node.dtype.itemsize)
             for node in nodes
         }
-        stages = cut_by_cost(
-            nodes, self.schedule.stages, costs=costs, sizes=sizes, slack=_AS_GOOD
-        )
+        stages = cut_by_cost(nodes, self.schedule.stages, costs=costs, sizes=sizes, slack=_AS_GOOD)
         return self._with_buffers_in_one(stages, nodes)
 
     def _with_buffers_in_one(
