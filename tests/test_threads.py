@@ -5,7 +5,6 @@ from functools import partial
 
 import pytest
 
-from actorgraph.devices import cpu
 from actorgraph.flag import Flag
 from actorgraph.scheduler import Scheduler, Threads
 
@@ -130,14 +129,3 @@ def test_a_patient_worker_takes_what_becomes_ready_while_others_are_at_work():
     assert not thread.is_alive()
     assert not woken
     assert sorted(scheduler.free) == [0, 1]
-
-
-def test_cores_are_crowded_where_threads_often_lose_them(monkeypatch):
-    now, lost = [0.0], [0]
-    monkeypatch.setattr(cpu, "perf_counter", lambda: now[0])
-    monkeypatch.setattr(cpu, "_lost_cores", lambda: lost[0])
-    crowding, seen = cpu.Crowding(), []
-    for passed, more in [(0.001, 0), (0.1, 2), (0.001, 500), (0.1, 500), (0.1, 0)]:
-        now[0], lost[0] = now[0] + passed, lost[0] + more
-        seen.append(crowding.found())
-    assert seen == [True, False, False, True, False]

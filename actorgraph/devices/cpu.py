@@ -12,11 +12,7 @@ import numpy as np
 
 from actorgraph.devices.base import Cell, Device, Event, HostEvent, Job, Queue
 
-__all__ = ["CPU", "Crowding", "answer_us", "available_cores"]
-
-_GLANCE_S = 0.01
-_LOST_A_SECOND = 1000
-"""Where others compute too it is twice that, on idle cores a tenth."""
+__all__ = ["CPU", "answer_us", "available_cores"]
 
 
 def available_cores() -> int:
@@ -24,32 +20,6 @@ def available_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
-
-
-class Crowding:
-    """Tells whether others want our cores: then threads lose them in the middle of their work."""
-
-    def __init__(self) -> None:
-        self._at, self._lost = perf_counter(), _lost_cores()
-        self._found = True
-
-    def found(self) -> bool:
-        """Return what the last hundredth of a second has shown, True before."""
-        now = perf_counter()
-        if now - self._at > _GLANCE_S:
-            lost = _lost_cores()
-            self._found = lost - self._lost > _LOST_A_SECOND * (now - self._at)
-            self._at, self._lost = now, lost
-        return self._found
-
-
-def _lost_cores() -> int:
-    """Return how often threads of this process have lost their core to another."""
-    try:
-        from resource import RUSAGE_SELF, getrusage
-    except ImportError:
-        return 0  # Windows does not tell
-    return getrusage(RUSAGE_SELF).ru_nivcsw
 
 
 def answer_us() -> float:
