@@ -13,8 +13,8 @@ import numpy as np
 
 __all__ = ["Flag"]
 
-_LOOKS = 100_000
-"""Looks at the byte of one `watch`: some 30 us."""
+_LOOKS = 300_000
+"""Looks at the byte of one `watch`: some 0.1 ms."""
 
 
 class Flag:
@@ -25,7 +25,7 @@ class Flag:
     Examples
     --------
     >>> flag = Flag()
-    >>> flag.watch()  # for 30 us
+    >>> flag.watch()  # for 0.1 ms
     False
     >>> flag.set()
     >>> flag.watch()

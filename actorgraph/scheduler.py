@@ -276,6 +276,7 @@ class Scheduler:
 
     def _waits_awake(self, until: AbstractRun | None) -> bool:
         """Watch for something to do while others are at work; return whether there is any."""
+        self.flag.set()  # who waits for a run looks whether it has ended
         end = perf_counter() + self.patience_s
         while len(self.free) < self.workers - 1 and not (until is not None and until.done):
             self.flag.clear()

@@ -5,6 +5,7 @@ from functools import partial
 
 import pytest
 
+from actorgraph.devices import cpu
 from actorgraph.flag import Flag
 from actorgraph.scheduler import Scheduler, Threads
 
@@ -129,3 +130,14 @@ def test_a_patient_worker_takes_what_becomes_ready_while_others_are_at_work():
     assert not thread.is_alive()
     assert not woken
     assert sorted(scheduler.free) == [0, 1]
+
+
+def test_cores_are_crowded_where_threads_often_lose_them(monkeypatch):
+    so_far = [0.0, 0]
+    monkeypatch.setattr(cpu, "_work_so_far", lambda: tuple(so_far))
+    crowding, seen = cpu.Crowding(), []
+    for worked_s, lost in [(0.001, 0), (0.1, 2), (0.001, 500), (0.1, 500), (0.1, 0)]:
+        so_far[0] += worked_s
+        so_far[1] += lost
+        seen.append(crowding.found())
+    assert seen == [True, False, False, True, False]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from actorgraph.devices.cpu import available_cores
+from actorgraph.devices.cpu import Crowding, available_cores
 from actorgraph.errors import FeedError, GraphError, ScheduleError
 from actorgraph.graph import Node
 from actorgraph.lower.joint import Mode
@@ -71,7 +71,7 @@ class Microbatches:
         self.batching = self._new()
         self._chosen, self._trains, self._choosing = chosen, trains, Lock()
         self._plans: dict[Any, StagedPlan] = {}
-        self._cores = available_cores()
+        self._cores, self._crowding = available_cores(), Crowding()
 
     @property
     def schedule(self) -> Schedule:
@@ -162,8 +162,8 @@ class Microbatches:
         for bound in symbols.values():
             check_dims(plan.compiled.checked, bound)
         core = machine._started()
-        if machine._placing is None and machine.workers <= self._cores:
-            core.scheduler.patience_s = _PATIENCE_S
+        patient = machine._placing is None and machine.workers <= self._cores
+        core.scheduler.patience_s = _PATIENCE_S if patient and not self._crowding.found() else 0.0
         plan, claim = _fitted(machine, plan, largest)
         number = core.next_number()
         drawn = self.schedule.microbatches * (number if run_number is None else run_number)
