@@ -12,6 +12,7 @@ Invariants:
 - A task runs on one worker at a time: its generator refuses a second ``send``; the worker that
   runs it looks at its marker when it has parked, so the dropped turn is not lost.
 - The hot path takes no lock; deque operations are atomic.
+- A worker that is patient keeps its slot while it watches, so nobody is woken for what it takes.
 - A worker that finds nothing ready helps with large products of others (`tiles`); a product needs
   no helper, so nobody looks a last time.  `tile_slots` are slots for that alone.
 
@@ -38,6 +39,7 @@ from actorgraph import instrument
 from actorgraph.deadlines import Deadlines, start
 from actorgraph.devices import blas
 from actorgraph.devices.blas_threads import OneThread
+from actorgraph.flag import Flag
 from actorgraph.gates import Gate
 from actorgraph.tiles import TileQueue, here
 from actorgraph.warned import runs_steps, told_context
@@ -99,6 +101,12 @@ class Scheduler:
         Called by a worker that found nothing more to do, when no slot is taken any more.
     on_crash : callable
         Called with an error that escaped from `work` in a thread of the pool.
+
+    Attributes
+    ----------
+    patience_s : float
+        How long a worker that has nothing to do watches the `flag`, before it sleeps, while others
+        are at work.  Whoever has made something ready sets it when he lets go of Python's lock.
     """
 
     def __init__(
@@ -120,6 +128,8 @@ class Scheduler:
         self.free: deque[int] = deque(range(workers - 1, -1, -1))
         self.tile_slots: deque[int] = deque(range(workers, self.slots))
         self.tile_queue = TileQueue(self._summon)
+        self.flag = Flag()
+        self.patience_s = 0.0
         self.classes: list[tuple[int, list[deque[Task]]]] = []
         self.awaited = 0
         self.crowded = _CROWDED
@@ -226,7 +236,7 @@ class Scheduler:
         while True:
             task = self._take(slot)
             if task is None:
-                if self.tile_queue.help():
+                if self.tile_queue.help() or (self.patience_s and self._waits_awake(until)):
                     continue
                 self.free.append(slot)
                 again = self.acquire() if self.any_ready() else None
@@ -263,6 +273,19 @@ class Scheduler:
                     break
         if len(self.free) == self.workers:
             self.on_idle()
+
+    def _waits_awake(self, until: AbstractRun | None) -> bool:
+        """Watch for something to do while others are at work; return whether there is any."""
+        self.flag.set()  # who waits for a run looks whether it has ended
+        end = perf_counter() + self.patience_s
+        while len(self.free) < self.workers - 1 and not (until is not None and until.done):
+            self.flag.clear()
+            if self.any_ready():
+                return True
+            if perf_counter() > end:
+                break
+            self.flag.watch()
+        return False
 
     def leave(self, slot: int) -> None:
         """Give a slot back, for others if something is ready."""

@@ -48,6 +48,7 @@ LAYERS = (
         "schedules",
         "_progress",
         "_target",
+        "flag",
         "gates",
         "tiles",
     ),

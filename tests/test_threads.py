@@ -5,7 +5,9 @@ from functools import partial
 
 import pytest
 
-from actorgraph.scheduler import Threads
+from actorgraph.devices import cpu
+from actorgraph.flag import Flag
+from actorgraph.scheduler import Scheduler, Threads
 
 WAIT_S = 20
 
@@ -71,3 +73,71 @@ def test_jobs_beyond_the_limit_wait_for_a_thread(threads, lock):
     threads.end(join=True)
 
     assert names[0] in ("actorgraph-test-1", "actorgraph-test-2")
+
+
+# -- patience -----------------------------------------------------------------------------------
+
+
+class Watched(Flag):
+    """Tells that somebody watches."""
+
+    def __init__(self):
+        super().__init__()
+        self.watching = threading.Event()
+
+    def watch(self):
+        self.watching.set()
+        return super().watch()
+
+
+class Once:
+    """A task of one turn."""
+
+    wait = ports = ()
+    heavy = False
+
+    def __init__(self, ready):
+        self.ready, self.ran = ready, threading.Event()
+
+    def send(self, push):
+        self.ran.set()
+
+
+def test_a_flag_that_is_set_ends_the_watch():
+    flag = Flag()
+    assert not flag.watch()
+    flag.set()
+    assert flag.watch()
+    flag.clear()
+    assert not flag.watch()
+
+
+def test_a_patient_worker_takes_what_becomes_ready_while_others_are_at_work():
+    woken = []
+    scheduler = Scheduler(2, 0, woken, lambda: None, woken.append)
+    scheduler.patience_s, scheduler.flag = WAIT_S, Watched()
+    at_work, slot = scheduler.acquire(), scheduler.acquire()
+    task = Once(scheduler.ready_queues(0))
+    thread = threading.Thread(target=scheduler.work, args=(slot,))
+    thread.start()
+    assert scheduler.flag.watching.wait(WAIT_S)
+    task.ready[at_work].append(task)
+    scheduler.flag.set()
+    assert task.ran.wait(WAIT_S)
+    scheduler.offer()  # finds no slot: nobody has to be woken
+    scheduler.free.append(at_work)
+    thread.join(WAIT_S)  # with nobody at work there is nothing to wait for
+    assert not thread.is_alive()
+    assert not woken
+    assert sorted(scheduler.free) == [0, 1]
+
+
+def test_cores_are_crowded_where_threads_often_lose_them(monkeypatch):
+    so_far = [0.0, 0]
+    monkeypatch.setattr(cpu, "_work_so_far", lambda: tuple(so_far))
+    crowding, seen = cpu.Crowding(), []
+    for worked_s, lost in [(0.001, 0), (0.1, 2), (0.001, 500), (0.1, 500), (0.1, 0)]:
+        so_far[0] += worked_s
+        so_far[1] += lost
+        seen.append(crowding.found())
+    assert seen == [True, False, False, True, False]

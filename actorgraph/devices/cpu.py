@@ -12,7 +12,11 @@ import numpy as np
 
 from actorgraph.devices.base import Cell, Device, Event, HostEvent, Job, Queue
 
-__all__ = ["CPU", "answer_us", "available_cores"]
+__all__ = ["CPU", "Crowding", "answer_us", "available_cores"]
+
+_GLANCE_S = 0.01
+_LOST_A_SECOND = 1000
+"""Of work, where others want the cores: twice to four times as often, and a third where not."""
 
 
 def available_cores() -> int:
@@ -20,6 +24,33 @@ def available_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+class Crowding:
+    """Tells whether others want our cores: then threads lose them in the middle of their work."""
+
+    def __init__(self) -> None:
+        self._spent_s, self._lost = _work_so_far()
+        self._found = True
+
+    def found(self) -> bool:
+        """Return what the last hundredth of a second of work has shown, True before."""
+        spent_s, lost = _work_so_far()
+        worked_s = spent_s - self._spent_s
+        if worked_s > _GLANCE_S:
+            self._found = lost - self._lost > _LOST_A_SECOND * worked_s
+            self._spent_s, self._lost = spent_s, lost
+        return self._found
+
+
+def _work_so_far() -> tuple[float, int]:
+    """Return the seconds that this process has worked, and how often threads lost their core."""
+    try:
+        from resource import RUSAGE_SELF, getrusage
+    except ImportError:
+        return 0.0, 0  # Windows does not tell
+    usage = getrusage(RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime, usage.ru_nivcsw
 
 
 def answer_us() -> float:

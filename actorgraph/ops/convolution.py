@@ -52,15 +52,21 @@ __all__ = [
 Ints = tuple[int, ...]
 
 # Columns of so many elements are made at a time, in memory that is written again: they stay in a
-# core's cache until they are used.  Four times as many were as fast at best.
+# core's cache until they are used.
 _BLOCK = 1 << 17
+# Where no worker takes some of them, fewer and longer calls are faster, by a tenth to a fifth.
+_BLOCK_ALONE = 1 << 19
 # Or so many for each entry of the kernel: each costs a call, which fewer would not be worth.
 _LEAST = 3 << 12
 
 
-def _rows(batch: int, entries: int, size_of_one: int) -> int:
+def _rows(batch: int, entries: int, size_of_one: int, block: int = _BLOCK) -> int:
     """Return how many of the batch are taken at a time; sums keep the order that follows."""
-    return max(1, min(batch, max(_BLOCK, _LEAST * entries) // max(1, size_of_one)))
+    return max(1, min(batch, max(block, _LEAST * entries) // max(1, size_of_one)))
+
+
+def _block(flops: float) -> int:
+    return _BLOCK if flops >= CUT_FLOPS else _BLOCK_ALONE
 
 
 def _for_each_block(
@@ -107,7 +113,8 @@ def _conv_forward(
     if out is None:
         out = xp.empty((batch, features, *frame.outs), x.dtype)
     result = out.reshape(batch, groups, features // groups, places)
-    at_a_time = _rows(batch, entries, channels * entries * places)
+    flops = _flops(w.shape, out.shape)
+    at_a_time = _rows(batch, entries, channels * entries * places, _block(flops))
     pointwise = _is_pointwise(frame)
 
     def scratch() -> Any:
@@ -121,7 +128,7 @@ def _conv_forward(
             block = to_columns(xp, block, frame, columns[: len(block)])
         xp.matmul(matrix, block.reshape(len(block), groups, rows, places), out=result[part])
 
-    _for_each_block(xp, batch, at_a_time, _flops(w.shape, out.shape), compute, scratch)
+    _for_each_block(xp, batch, at_a_time, flops, compute, scratch)
     return out
 
 
@@ -155,7 +162,7 @@ def _transpose_forward(xp: Any, ct: Any, w: Any, *like: Any, out: Any = None, **
     if out is None:
         out = xp.empty((batch, channels, *sizes), ct.dtype)
     out.fill(0)
-    at_a_time = _rows(batch, entries, channels * entries * places)
+    at_a_time = _rows(batch, entries, channels * entries * places, _block(flops))
     # One feature a group leaves an outer product, for which matmul is slow.
     product = xp.multiply if features == groups else xp.matmul
 

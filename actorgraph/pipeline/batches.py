@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from actorgraph.devices.cpu import Crowding, available_cores
 from actorgraph.errors import FeedError, GraphError, ScheduleError
 from actorgraph.graph import Node
 from actorgraph.lower.joint import Mode
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
     from actorgraph.machines.base import Machine
 
 __all__ = ["Microbatches"]
+
+_PATIENCE_S = 0.001
+"""A lane waits some 0.1 ms for another; to wake it costs as much."""
 
 
 class Microbatches:
@@ -67,6 +71,7 @@ class Microbatches:
         self.batching = self._new()
         self._chosen, self._trains, self._choosing = chosen, trains, Lock()
         self._plans: dict[Any, StagedPlan] = {}
+        self._cores, self._crowding = available_cores(), Crowding()
 
     @property
     def schedule(self) -> Schedule:
@@ -151,18 +156,22 @@ class Microbatches:
         what = "seed" if backward else "tangent"
         checked = {node: check_like(seeds[node], node, sizes, what) for node in seeds}
         slices = batching.cut(arrays, sizes, self.schedule.microbatches)
-        symbols = [sizes | {batching.dim: one.rows} for one in slices]
-        plan = self._planned(machine, batching, mode, symbols[0])
-        for bound in symbols:
+        symbols = {one.rows: sizes | {batching.dim: one.rows} for one in slices}
+        largest = symbols[slices[0].rows]
+        plan = self._planned(machine, batching, mode, largest)
+        for bound in symbols.values():
             check_dims(plan.compiled.checked, bound)
         core = machine._started()
-        plan, claim = _fitted(machine, plan, symbols[0])
+        patient = machine._placing is None and machine.workers <= self._cores
+        core.scheduler.patience_s = _PATIENCE_S if patient and not self._crowding.found() else 0.0
+        plan, claim = _fitted(machine, plan, largest)
         number = next(core.numbers)
         drawn = self.schedule.microbatches * (number if run_number is None else run_number)
         cut = batching.seeds if backward else batching.tangents
+        bindings = {rows: plan.bind(bound) for rows, bound in symbols.items()}
         parts = []
-        for one, bound in zip(slices, symbols, strict=True):
-            part = Run(core, plan, plan.bind(bound), number, priority)
+        for one in slices:
+            part = Run(core, plan, bindings[one.rows], number, priority)
             part.microbatch = one.number
             part.leaves = _leaves(plan, one, cut(checked, one), drawn + one.number)
             part.regular = all(map(_is_contiguous, part.leaves))

@@ -2,8 +2,8 @@
 
 A stage takes values of earlier stages only, of any of them: skip connections and several inputs
 and outputs are as good as a chain.  The automatic cut divides the build order, which is a
-topological one, into consecutive parts.  Among the cuts whose slowest stage is the fastest possible
-it takes one that sends the fewest bytes; a value counts at every cut that it passes.
+topological one, into consecutive parts.  Among the cuts whose slowest stage is the fastest, or as
+good as that, it takes one that sends the fewest bytes; a value counts at every cut that it passes.
 """
 
 from __future__ import annotations
@@ -70,6 +70,7 @@ def cut_by_cost(
     *,
     costs: Mapping[int, float],
     sizes: Mapping[int, float],
+    slack: float = 0.0,
 ) -> list[list[Node]]:
     """Return consecutive parts of the build order whose slowest is as fast as possible.
 
@@ -83,6 +84,8 @@ def cut_by_cost(
         Time of a node by its number, forward and backward, in any unit.
     sizes : mapping
         Size of a node's value by its number, in any unit.
+    slack : float
+        By which share of its time the slowest stage may be slower, to send fewer bytes.
 
     Raises
     ------
@@ -96,7 +99,7 @@ def cut_by_cost(
             "stages (devices times the chunks of the schedule)"
         )
     total = [0.0, *accumulate(costs.get(node.id, 0.0) for node in steps)]
-    limit = _least_slowest(total, stages)
+    limit = _least_slowest(total, stages) * (1 + slack)
     ends = _cheapest_ends(total, _crossing(steps, sizes), stages, limit)
     return [steps[start:end] for start, end in zip([0, *ends], ends)]
 

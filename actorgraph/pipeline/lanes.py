@@ -315,12 +315,12 @@ class PipelineLane:
 
     def _call(self, part: Run, index: int, args: list[Any]) -> Any:
         """Call a task as a function, with the arrays that it writes into."""
-        network = self.network
+        network, out, arena = self.network, [], None
         place = network.memory_index.get(index)
-        if place is None or network.plan.stage_tasks[index].waits:
-            return network.functions[index](part, (), *args)
-        *out, arena = part.kernels[place]()
+        if place is not None and not network.plan.stage_tasks[index].waits:
+            *out, arena = part.kernels[place]()
         try:
+            part.core.scheduler.flag.set()  # who has got a message finds Python's lock free
             return network.functions[index](part, out, *args)
         finally:
             if arena is not None:

@@ -53,6 +53,9 @@ DIRECTIONS: dict[str, tuple[Literal["forward", "backward", "weights"], ...]] = {
 }
 """The tasks of a stage that are an action; where nothing is to be done there is no task."""
 
+_AS_GOOD = 0.02
+"""Costs are predicted: a stage that is slower by this share is as good, if it sends less."""
+
 
 @dataclass(slots=True)
 class Microbatch:
@@ -191,7 +194,7 @@ class StagedPlan(Plan):
             node.id: float(prod(bind_shape(node.dims, symbols, 1)) * node.dtype.itemsize)
             for node in nodes
         }
-        stages = cut_by_cost(nodes, self.schedule.stages, costs=costs, sizes=sizes)
+        stages = cut_by_cost(nodes, self.schedule.stages, costs=costs, sizes=sizes, slack=_AS_GOOD)
         return self._with_buffers_in_one(stages, nodes)
 
     def _with_buffers_in_one(

@@ -1,8 +1,9 @@
 """What the actions of a schedule compute: the steps of F, B and W of every stage.
 
 A stage is a region of the joint graph: its forward nodes and the fragments that differentiate them.
-Sums of cotangents that meet at a weight used in several stages belong to none; they are tasks of
-their own, and nobody waits for them but the end of the run.
+Sums of cotangents that meet at a weight belong to the stage that uses it.  Those of a weight used
+in several stages belong to none; they are tasks of their own, and nobody waits for them but the end
+of the run.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Sequence
 
 from actorgraph.graph import Node
 from actorgraph.lower.joint import Joint
-from actorgraph.lower.regions import TaskSpec, by_region, split_backward
+from actorgraph.lower.regions import TaskSpec, by_region, owner_of, split_backward
 
 __all__ = ["stage_tasks"]
 
@@ -39,11 +40,14 @@ def stage_tasks(joint: Joint, stages: Sequence[Sequence[Node]], *, split: bool) 
     stage_of = {node: number for number, stage in enumerate(stages) for node in stage}
     groups: list[list[Node]] = [[] for _ in stages]
     leaves: list[list[Node]] = []
+    users = _users(joint)
     for owner in joint.owners:
-        if owner.is_leaf:
+        found = {stage_of.get(joint.source(user)) for user in users.get(owner, (owner,))}
+        stage = found.pop() if len(found) == 1 else None
+        if stage is None:
             leaves.append([owner])
         else:
-            groups[stage_of[joint.source(owner)]].append(owner)
+            groups[stage].append(owner)
     tasks = by_region(joint, [*groups, *leaves])
     if not split:
         return tasks
@@ -61,3 +65,14 @@ def stage_tasks(joint: Joint, stages: Sequence[Sequence[Node]], *, split: bool) 
             spec.steps = inputs
             tasks.append(TaskSpec(len(tasks), spec.region, "weights", weights))
     return tasks
+
+
+def _users(joint: Joint) -> dict[Node, set[Node]]:
+    """Return whose cotangents the leaves sum that own steps."""
+    users: dict[Node, set[Node]] = {}
+    for step in joint.order:
+        leaf = owner_of(step)
+        if leaf.is_leaf:
+            owners = {owner_of(part) for part in step.inputs if not part.is_leaf}
+            users.setdefault(leaf, set()).update(owners - {leaf})
+    return users

@@ -127,6 +127,15 @@ def test_among_balanced_cuts_the_one_that_sends_least_is_taken():
         assert len(cut[0]) == smallest + 1
 
 
+def test_a_stage_that_is_hardly_slower_is_taken_where_less_is_sent():
+    _, nodes = chain(4)
+    costs = {node.id: cost for node, cost in zip(nodes, [100, 1, 1, 100])}
+    sizes = {node.id: 10 for node in nodes} | {nodes[0].id: 1}
+    for slack, first in ((0.0, 2), (0.02, 1)):
+        cut = cut_by_cost(nodes, 2, costs=costs, sizes=sizes, slack=slack)
+        assert len(cut[0]) == first
+
+
 def test_a_skip_connection_counts_at_every_cut_that_it_passes():
     """Cutting before `wide` is used last sends it along; behind that it does not travel."""
     g = ag.Graph()

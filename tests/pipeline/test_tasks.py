@@ -13,7 +13,7 @@ from actorgraph.lower.kernels import kernel
 from actorgraph.machines.batching import Batching
 from actorgraph.op import CONSTANT
 from actorgraph.pipeline import SCHEDULES, schedule
-from actorgraph.pipeline.cutting import cut_by_cost
+from actorgraph.pipeline.cutting import cut_by_cost, cut_by_placement
 from actorgraph.pipeline.tasks import stage_tasks
 
 BATCH, WIDTH = 11, 4
@@ -128,3 +128,21 @@ def test_only_what_earlier_stages_wait_for_is_b():
     for task in tasks:
         if task.direction == "backward":
             assert not weights & {step.id for step in task.steps}
+
+
+@pytest.mark.parametrize("split", [False, True])
+def test_what_meets_at_a_weight_is_summed_by_the_stage_that_alone_uses_it(split):
+    g = ag.Graph()
+    x = g.input("x", ("batch", WIDTH), "float64")
+    sliced, tied = (g.parameter(name, np.ones((WIDTH, WIDTH))) for name in ("sliced", "tied"))
+    with g.stage(0):
+        h = x @ tied
+    with g.stage(1):
+        h = h @ sliced[:, :1] + h @ sliced[:, -1:] + h @ tied
+        loss = h.sum()
+    joint = join([loss], [sliced, tied], Mode("backward", (loss,)))
+    tasks = stage_tasks(joint, cut_by_placement(g.nodes), split=split)
+    home = {step.id: task for task in tasks for step in task.steps}
+    found = home[joint.derivatives[sliced].id]
+    assert (found.region.index, found.direction) == (1, "weights" if split else "backward")
+    assert home[joint.derivatives[tied].id].region.index == 2

@@ -8,7 +8,7 @@ from actorgraph.scheduler import Scheduler
 from tests.races._interleave import assert_found, assert_holds, planted
 from tests.races._wires import Jobs, Slots
 
-FOCUS = ("_work", "_take", "offer")
+FOCUS = ("_work", "_take", "offer", "_waits_awake")
 
 
 class Tally:
@@ -95,9 +95,15 @@ def one_worker():
     return Few()
 
 
+def patient_workers():
+    found = Workers()
+    found.scheduler.patience_s = 1e-9  # one look
+    return found
+
+
 @pytest.mark.soak
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("make", [two_workers, in_seeded_order, one_worker])
+@pytest.mark.parametrize("make", [two_workers, in_seeded_order, one_worker, patient_workers])
 def test_every_task_that_is_ready_runs_once(make):
     assert_holds(make, f"steal {make.__name__}", 3000, FOCUS)
 
