@@ -99,7 +99,7 @@ def _told(function: FunctionType) -> FunctionType:
     return standing_for(function, call)
 
 
-def standing_for(function: FunctionType, call: Any) -> FunctionType:
+def standing_for(function: Any, call: Any) -> FunctionType:
     """Return `call` under the name of a function, with its globals.
 
     So whoever looks for examples in the module of the function takes it for one of its own.
