@@ -22,22 +22,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 __all__ = [
-    "DeadlockError",
-    "FeedError",
-    "GraphError",
-    "GraphTypeError",
-    "MachineClosedError",
-    "MemoryLimitError",
-    "NodeError",
-    "RunCancelled",
-    "ScheduleError",
-    "ShapeError",
-    "near_names",
-    "no_name",
-    "printable",
-    "shown",
-    "text_of",
-]
+    "DeadlockError", "FeedError", "GraphError", "GraphTypeError", "MachineClosedError",
+    "MemoryLimitError", "NodeError", "RunCancelled", "ScheduleError", "ShapeError", "near_names",
+    "no_name", "printable", "shown", "text_of",
+]  # fmt: skip
 __dir__ = __all__.copy
 
 

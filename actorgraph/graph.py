@@ -252,7 +252,6 @@ class Graph:
             )
         return node
 
-    @answering
     def constant(self, value: Any, dtype: Any = None, name: str | None = None) -> Node:
         """Add a fixed array (copied); equal constants of equal dtype are one node.
 

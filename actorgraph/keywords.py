@@ -6,14 +6,14 @@ Python's own error names neither what is near nor what another library's name is
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from functools import wraps
+from functools import update_wrapper
 from inspect import CO_COROUTINE, CO_VARKEYWORDS, Parameter, signature
 from types import FunctionType
 from typing import Any, TypeVar
 
 from actorgraph.errors import GraphTypeError, near_names, shown
 
-__all__ = ["Answering", "advice", "answering", "refusal"]
+__all__ = ["Answering", "advice", "answering", "refusal", "standing_for"]
 
 _T = TypeVar("_T")
 _ANY = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
@@ -85,17 +85,28 @@ def _choosing(function: FunctionType) -> bool:
     return name == "__init__" or (name[0] != "_" and not alone and bool(chosen))
 
 
-def _told(function: FunctionType) -> Callable[..., Any]:
-    @wraps(function)
+def _told(function: FunctionType) -> FunctionType:
+    wrong, refused = TypeError, refusal  # which the globals of what is returned have not
+
     def call(*args: Any, **given: Any) -> Any:
         try:
             return function(*args, **given)
-        except TypeError as error:
+        except wrong as error:
             if error.__traceback__ is None or error.__traceback__.tb_next is not None:
                 raise  # it fits, and something else is wrong
-            raise refusal(function, args, given) from None
+            raise refused(function, args, given) from None
 
-    return call
+    return standing_for(function, call)
+
+
+def standing_for(function: Any, call: Any) -> FunctionType:
+    """Return `call` under the name of a function, with its globals.
+
+    So whoever looks for examples in the module of the function takes it for one of its own.
+    """
+    own = FunctionType(call.__code__, function.__globals__, closure=call.__closure__)
+    update_wrapper(own, function)
+    return own
 
 
 def refusal(

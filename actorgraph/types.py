@@ -50,37 +50,11 @@ from actorgraph.dims import (
 from actorgraph.errors import GraphTypeError, near_names, shown
 
 __all__ = [
-    "Checks",
-    "DType",
-    "Dim",
-    "DimVar",
-    "Function",
-    "KINDS",
-    "Record",
-    "Row",
-    "RowVar",
-    "Shape",
-    "Substitution",
-    "Tensor",
-    "Term",
-    "UNKNOWN",
-    "UnboundDim",
-    "Var",
-    "bind_dims",
-    "bind_shape",
-    "broadcast",
-    "dim_max",
-    "dim_min",
-    "dtype_of",
-    "parse",
-    "public_shape",
-    "shape_from",
-    "shapes_differ",
-    "size_of",
-    "slice_size",
-    "symbol",
-    "unify",
-]
+    "Checks", "DType", "Dim", "DimVar", "Function", "KINDS", "Record", "Row", "RowVar", "Shape",
+    "Substitution", "Tensor", "Term", "UNKNOWN", "UnboundDim", "Var", "bind_dims", "bind_shape",
+    "broadcast", "dim_max", "dim_min", "dtype_of", "parse", "public_shape", "shape_from",
+    "shapes_differ", "size_of", "slice_size", "symbol", "unify",
+]  # fmt: skip
 __dir__ = __all__.copy
 
 # ---------------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """What a call says that does not fit; `tests/test_mistakes.py` has those of newcomers."""
 
+import doctest
 import inspect
 
 import pytest
@@ -55,3 +56,10 @@ def test_a_function_says_all_that_it_lacks():
 def test_a_call_that_fits_costs_methods_that_are_called_often_nothing():
     for often in (ag.Machine.run_sync, ag.Machine.run, ag.Machine.start, ag.Graph.apply):
         assert not hasattr(often, "__wrapped__")
+
+
+def test_the_examples_of_what_answers_are_found_in_its_module():
+    from actorgraph.machines import base
+
+    found = {one.name for one in doctest.DocTestFinder().find(base) if one.examples}
+    assert "actorgraph.machines.base.Machine.check" in found

@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from functools import update_wrapper
 from inspect import signature
 from types import FunctionType, ModuleType
 from typing import Any
 
 from actorgraph.errors import GraphTypeError, ShapeError
-from actorgraph.keywords import advice, refusal
+from actorgraph.keywords import advice, refusal, standing_for
 
 __all__ = ["example_in", "install", "translating", "with_example"]
 
@@ -148,9 +147,7 @@ def translating(function: Function) -> Function:
                 raise
             raise instead from None
 
-    # With the globals of its own, it belongs to that module for who looks for examples there.
-    own = FunctionType(call.__code__, function.__globals__, closure=call.__closure__)
-    update_wrapper(own, function)
+    own = standing_for(function, call)
     if own.__doc__ and ">>>" not in own.__doc__:
         own.__doc__ = example_in(own.__doc__, function.__name__)
     return own

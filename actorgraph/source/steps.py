@@ -9,17 +9,9 @@ from typing import Any
 from actorgraph.source.scope import bound_names
 
 __all__ = [
-    "Branch",
-    "Context",
-    "Insertion",
-    "Jump",
-    "LoopStatement",
-    "Statement",
-    "bound",
-    "index_value",
-    "loads",
-    "parse",
-]
+    "Branch", "Context", "Insertion", "Jump", "LoopStatement", "Statement", "bound", "index_value",
+    "loads", "parse",
+]  # fmt: skip
 
 
 @dataclass(eq=False)
