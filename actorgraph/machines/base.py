@@ -142,6 +142,9 @@ class Machine(Lifetime, ABC):
     _interpreter: Callable[..., Any] | None = None
     """What stands for generated programs, if anything."""
 
+    _fuses = True
+    """Whether steps may be launched together on a device."""
+
     _batches: Batches | None = None
     """What makes runs of microbatches, if anything."""
 
@@ -200,9 +203,11 @@ class Machine(Lifetime, ABC):
         self.jit = compiling(jit, self.exact)
         self.native = tabled(native)
         given = [device] if devices is None else devices
+        together = self._fuses and self.fuse != "none"
         self.device, self._placing = placed(
             self.graph, given, positive("lanes", lanes), self.jit,
-            flag("captured", captured),
+            flag("captured", captured) and together,
+            self.exact if together and not self.watch else None,
         )  # fmt: skip
         self._given_costs = checked_costs(self.graph, costs)
         self._actors_only = self.fuse == "none" or bool(self.seed) or self._statistics

@@ -98,7 +98,12 @@ def checked_devices(given: Any, jit: bool | str) -> list[Device]:
 
 
 def placed(
-    graph: Graph, given: Any, lanes: int, jit: bool | str, captured: bool = False
+    graph: Graph,
+    given: Any,
+    lanes: int,
+    jit: bool | str,
+    captured: bool = False,
+    exact: bool | None = None,
 ) -> tuple[Device, Placing | None]:
     """Return the first of the devices, and where nodes run if not all on the host.
 
@@ -112,7 +117,7 @@ def placed(
     if graph.placements or not all(one.is_host for one in devices):
         from actorgraph.lower.placing import Placing  # late: most machines need it not
 
-        found = Placing.of(graph, devices, lanes, captured)
+        found = Placing.of(graph, devices, lanes, captured, exact)
     if found is not None and jit:
         raise GraphError(_NO_JIT)
     return devices[0], found

@@ -37,7 +37,7 @@ class World:
         self.streams = []
         self.races = []
         self.on_null = 0
-        self.copies = self.replays = 0
+        self.copies = self.replays = self.kernels = 0
         self.allocations = self.fails_at = 0  # the number of the one for which there is no room
         self.fault = None  # sticky: from then on each call raises it
 
@@ -572,11 +572,11 @@ def _of_library(name, function, args, options):
     return call(function, *args, **options)
 
 
-from tests._cupy import graphs  # noqa: E402 - which knows this module
+from tests._cupy import c, graphs  # noqa: E402 - which know this module
 
 cupy, cupyx = Module("cupy", np), ModuleType("cupyx")
 cupy.ndarray, cupy.asarray, cupy.array = ndarray, asarray, array
-cupy.from_dlpack = from_dlpack
+cupy.from_dlpack, cupy.RawKernel = from_dlpack, c.RawKernel
 cupy.linalg, cupy.fft = Module("linalg", np.linalg, "linalg."), Module("fft", np.fft, "fft.")
 cupy.cuda = SimpleNamespace(
     Device=Device, Stream=Stream, Event=Event, is_available=lambda: True,
