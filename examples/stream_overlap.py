@@ -1,9 +1,10 @@
-"""What CUDA streams bring to a wide graph: the law min(W, S, 1/f, t/h), simulated.
+"""What CUDA streams bring to a wide graph: the law min(W, S, 1/f, t/h), beside what is measured.
 
 W independent branches on S lanes (streams); each kernel takes t, fills the share f of the GPU, and
 costs the host h to launch.  Launched one by one, kernels shorter than h never overlap, whatever the
 number of streams; captured as a CUDA graph they do.  The law is a bound: at the end of a run fewer
-kernels are left than lanes.  No GPU is needed, and no figure is measured.
+kernels are left than lanes.  No GPU is needed: the law stands beside a simulation, and what a GPU
+measures where there is one.
 """
 
 import numpy as np
@@ -37,3 +38,10 @@ for kernel_us in (2.0, 20.0, 200.0):
     assert found.best.captured
 print("16 lanes, launched one by one, kernels of", ", ".join(told[False]))
 print("16 lanes, captured as a CUDA graph, kernels of", ", ".join(told[True]))
+
+try:
+    ag.devices.get("cuda:0")
+except ag.GraphError:
+    print("measured: no GPU is here")
+else:
+    print(ag.devices.experiment(ends, feeds, lanes=(1, 2, 4, 8, 16), devices=["cuda:0"]))

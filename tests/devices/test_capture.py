@@ -4,7 +4,10 @@ The stand-in refuses in a capture what CuPy and CUDA do, computes nothing before
 what is launched late by a seed.
 """
 
+import ctypes
 import re
+import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,6 +18,7 @@ from actorgraph import devices
 from actorgraph.devices import capture, products
 from tests.devices.test_cuda import Net, same
 
+LIBRARY = products.library
 SEEDS = pytest.mark.parametrize("world", range(6), indirect=True)
 
 
@@ -184,6 +188,18 @@ def test_most_instances_are_bounded_and_what_is_beyond_runs_eagerly(world, monke
     assert 1 <= world.replays <= 6
 
 
+def test_an_experiment_measures_graphs_beside_what_is_launched_one_by_one(world):
+    _, y = wide()
+    feeds = {"x": np.ones((2, 3))}
+    found = ag.devices.experiment([y], feeds, lanes=(1, 2), devices=["cuda:0"])
+    assert [(row.captured, row.lanes) for row in found.rows] == [
+        (False, 1), (False, 2), (True, 1), (True, 2)
+    ]  # fmt: skip
+    assert {row.how for row in found.rows} == {"measured"}
+    assert len(found.rows[3].spans) < len(found.rows[1].spans)
+    assert "captured" in str(found)
+
+
 # -- what cannot be captured ------------------------------------------------------------------
 
 
@@ -229,6 +245,15 @@ def test_what_python_has_to_do_in_every_run_is_never_captured(world):
     assert same(*found)
     assert "mine is launched by itself: its forward is a function of yours" in text
     assert "drawn is launched by itself: it looks at numbers of the host" in text
+
+
+def test_a_dim_that_only_a_run_knows_is_none_of_a_graph(world):
+    x = ag.Graph().input("x", (None,), "float64")
+    y = ag.ops.exp(ag.ops.sin(x) * 2.0).named("y")
+    with ag.ActorMachine([y], device="cuda:0", captured=True) as machine:
+        for count in (3, 4):
+            assert replays(world, machine, y, {"x": np.ones(count)}) == 0
+        assert "y is launched by itself: it has a dim that only a run knows" in machine.explain()
 
 
 def test_a_device_without_graphs_launches_step_by_step_and_says_so():
@@ -492,3 +517,28 @@ def test_an_error_of_cublas_is_told_and_one_that_is_missing_too(world, monkeypat
             pytest.raises(ag.NodeError, match=text),
         ):
             machine.run_sync({"x": np.eye(2)})
+
+
+def test_cublas_is_that_of_the_wheel_or_of_the_system(monkeypatch):
+    opened = []
+
+    def opening(name):
+        opened.append(name)
+        if "cublas64" not in name and "/wheel/" not in name:
+            raise OSError(name)
+        return name
+
+    library = LIBRARY
+    monkeypatch.setattr(ctypes, "CDLL", opening)
+    monkeypatch.setitem(sys.modules, "cuda", None)
+    monkeypatch.setitem(sys.modules, "cuda.pathfinder", None)
+    assert library(12) == "cublas64_12.dll"
+    assert opened == ["libcublas.so.12", "cublas64_12.dll"]
+    monkeypatch.setattr(products, "_NAMES", ("libcublas.so.{}",))
+    with pytest.raises(OSError, match=r"libcublas\.so\.13"):
+        library(13)
+    found = SimpleNamespace(abs_path="/wheel/libcublas.so.12")
+    pathfinder = SimpleNamespace(load_nvidia_dynamic_lib=lambda name: found)
+    monkeypatch.setitem(sys.modules, "cuda", SimpleNamespace(pathfinder=pathfinder))
+    monkeypatch.setitem(sys.modules, "cuda.pathfinder", pathfinder)
+    assert library(12) == "/wheel/libcublas.so.12"
