@@ -20,7 +20,7 @@ from actorgraph.lower.joint import Joint
 from actorgraph.lower.kernels import kernel
 from actorgraph.lower.regions import TaskSpec, owner_of
 from actorgraph.lower.residents import is_fresh, launched_name, launching
-from actorgraph.op import Op
+from actorgraph.op import Op, attrs_key
 from actorgraph.rewrite.exact import restated
 from actorgraph.types import UNKNOWN, Checks
 
@@ -39,9 +39,10 @@ def _made(node: Node, symbols: Mapping[str, int], watch: tuple[str, ...]) -> Cap
         call = kernel(step, xp, symbols, watch=watch)
         reads = tuple([number_of[part.id] for part in step.inputs])
         launched = launching(lane, step, joint, call)
-        found.append(
-            GraphStep(call, launched, reads, on, is_fresh(step), step, launched_name(step, joint))
-        )
+        name = launched_name(step, joint)
+        types = tuple([part.dtype for part in (step, *step.inputs)])
+        kind = step.op, attrs_key(step.attrs), types
+        found.append(GraphStep(call, launched, reads, on, is_fresh(step), step, name, kind))
     results = [number_of[step.id] for step in node.attrs["results"]]
     return CapturedSteps(lane, found, len(node.inputs), results)
 
