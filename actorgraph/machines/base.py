@@ -142,9 +142,6 @@ class Machine(Lifetime, ABC):
     _interpreter: Callable[..., Any] | None = None
     """What stands for generated programs, if anything."""
 
-    _fuses = True
-    """Whether steps may be launched together on a device."""
-
     _batches: Batches | None = None
     """What makes runs of microbatches, if anything."""
 
@@ -203,7 +200,7 @@ class Machine(Lifetime, ABC):
         self.jit = compiling(jit, self.exact)
         self.native = tabled(native)
         given = [device] if devices is None else devices
-        together = self._fuses and self.fuse != "none"
+        together = self._interpreter is None and self.fuse != "none"
         self.device, self._placing = placed(
             self.graph, given, positive("lanes", lanes), self.jit,
             flag("captured", captured) and together,
