@@ -434,21 +434,7 @@ def call(function, *args, **options):
                     memory[...] = results[place] if many else results
 
             if capture is not None:
-                booked = [of(one, True) for one in args]
-                named_book = {key: of(value, True) for key, value in options.items()}
-                books = [(place, made[place].book) for place, _ in own]
-
-                def early():
-                    with np.errstate(all="ignore"):
-                        results = function(*booked, **named_book)
-                    for place, book in books:
-                        book[...] = results[place] if many else results
-
-                capture.early.append(early)
-                capture.use(operands)
-                capture.use([made[place] for place, _ in own])
-                for _, book in books:
-                    poison(book)
+                capture.operation(function, args, options, made, own, many)
             stream.put(late)
     if not many:
         return made[0]
