@@ -25,10 +25,13 @@ from weakref import ref
 from actorgraph.devices.base import Cell, Check, Failed, Handed, Lane, described, issuing, pending
 from actorgraph.errors import text_of
 
-__all__ = ["CapturedSteps", "GraphStep"]
+__all__ = ["CapturedSteps", "GraphInstance", "GraphStep"]
 
 _MOST = 32
 """Instances of a part; runs beyond launch their steps one by one."""
+
+_INVALIDATED = "CaptureInvalidated"
+"""What CUDA says where something else has ended a capture."""
 
 
 class GraphStep(NamedTuple):
@@ -49,6 +52,8 @@ class GraphStep(NamedTuple):
     node : Node
     name : str
         For traces.
+    kind : hashable
+        Equal for what a device refuses, or does not, alike.
     """
 
     call: Callable[..., Any]
@@ -58,6 +63,7 @@ class GraphStep(NamedTuple):
     fresh: bool
     node: Any
     name: str
+    kind: Any
 
 
 class _Part:
@@ -121,7 +127,7 @@ class CapturedSteps:
     ) -> None:
         self.lane, self.steps, self.operands, self.results = lane, steps, operands, results
         known = lane.device.root.refused or {}
-        reasons = {number: known.get(_kind(step)) for number, step in enumerate(steps)}
+        reasons = {number: known.get(step.kind) for number, step in enumerate(steps)}
         self.refused = {number: reason for number, reason in reasons.items() if reason}
         self._cut_for = -1
         self._parts: list[_Part | int] = []
@@ -179,6 +185,11 @@ class CapturedSteps:
         parts = [part for part in self._parts if isinstance(part, _Part)]
         self._instances = {part: self._instances.get(part, {}) for part in parts}
 
+    def clear(self) -> None:
+        """Let go of all graphs and their memory: nothing of them is under way."""
+        for known in self._instances.values():
+            known.clear()
+
     def told(self) -> list[str]:
         """Return what is captured, and why the rest is not, in lines."""
         instances = [one for known in self._instances.values() for one in known.values()]
@@ -188,10 +199,6 @@ class CapturedSteps:
         for number, reason in sorted([*self.refused.items()]):
             lines.append(f"  {self.steps[number].name} is launched by itself: {reason}")
         return lines
-
-
-def _kind(step: GraphStep) -> Any:
-    return step.node.op, step.node.dtype
 
 
 @final
@@ -321,9 +328,11 @@ class GraphInstance:
         return True
 
     def _refuse(self, numbers: Sequence[int], error: BaseException) -> None:
+        """Have steps launched by themselves; the device remembers of what the step is to blame."""
         part, reason = self._part, text_of(error)
-        for number in numbers:
-            part.refused[number] = self._device.refused[_kind(part.steps[number])] = reason
+        part.refused.update(dict.fromkeys(numbers, reason))
+        if len(numbers) == 1 and _INVALIDATED not in reason:
+            self._device.refused[part.steps[numbers[0]].kind] = reason
 
     def _played(self, root: Any) -> tuple[Any, ...]:
         """Call all kernels, on streams that fork from `root` and join it at the end."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
+from weakref import WeakSet
 
 from actorgraph.devices import Lane
 from actorgraph.devices.capture import CapturedSteps, GraphStep
@@ -20,7 +21,7 @@ from actorgraph.lower.joint import Joint
 from actorgraph.lower.kernels import kernel
 from actorgraph.lower.regions import TaskSpec, owner_of
 from actorgraph.lower.residents import is_fresh, launched_name, launching
-from actorgraph.op import Op
+from actorgraph.op import Op, attrs_key
 from actorgraph.rewrite.exact import restated
 from actorgraph.types import UNKNOWN, Checks
 
@@ -39,11 +40,14 @@ def _made(node: Node, symbols: Mapping[str, int], watch: tuple[str, ...]) -> Cap
         call = kernel(step, xp, symbols, watch=watch)
         reads = tuple([number_of[part.id] for part in step.inputs])
         launched = launching(lane, step, joint, call)
-        found.append(
-            GraphStep(call, launched, reads, on, is_fresh(step), step, launched_name(step, joint))
-        )
+        name = launched_name(step, joint)
+        types = tuple([part.dtype for part in (step, *step.inputs)])
+        kind = step.op, attrs_key(step.attrs), types
+        found.append(GraphStep(call, launched, reads, on, is_fresh(step), step, name, kind))
     results = [number_of[step.id] for step in node.attrs["results"]]
-    return CapturedSteps(lane, found, len(node.inputs), results)
+    made = CapturedSteps(lane, found, len(node.inputs), results)
+    node.attrs["graphs"].add(made)
+    return made
 
 
 def _predicted(node: Node, symbols: Mapping[str, int]) -> float:
@@ -65,7 +69,10 @@ def _never(xp: Any, *arrays: Any) -> Any:
 
 
 GRAPH = Op("graph", "a[*s] -> a[*s]", _never, kernel=_made, predicted=_predicted)
+"""Steps that are captured; the value is the tuple of what others need."""
+
 PART = Op("part", "a[*s] -> a[*s]", _never, kernel=_taking)
+"""One of these."""
 
 
 def _by_python(step: Node) -> str | None:
@@ -86,6 +93,7 @@ def captured(
     numbers: Iterator[int],
     transfers: Collection[Op],
     on_lanes: OnLanes,
+    graphs: WeakSet[CapturedSteps],
 ) -> list[Node]:
     """Return the steps of a task with a graph in the place of all in a row that may be captured.
 
@@ -101,6 +109,8 @@ def captured(
         Ops that launch nothing on the lane, or a copy.
     on_lanes : callable
         Gives steps the numbers of the streams they run on, 0 being the lane's.
+    graphs : set
+        Is told of what is made for each binding of dims.
     """
 
     def may_be(step: Node) -> bool:
@@ -121,7 +131,8 @@ def captured(
         results = [step for step in steps if step.id in wanted]
         last = steps[-1]
         attrs = {
-            "lane": lane, "joint": joint, "steps": steps, "on": on_lanes(steps), "results": results
+            "lane": lane, "joint": joint, "steps": steps, "on": on_lanes(steps), "results": results,
+            "graphs": graphs,
         }  # fmt: skip
         graph = Node(
             last.graph, next(numbers), GRAPH, tuple(inputs.values()), attrs, last.type, Checks(),

@@ -26,6 +26,7 @@ from actorgraph.graph import Graph, Node
 from actorgraph.lower.capturing import GRAPH, PART, captured
 from actorgraph.lower.cuts import Costs, Cut, by_cost, sequential, side_by_side
 from actorgraph.lower.deadlock import check_order
+from actorgraph.lower.elements import as_one
 from actorgraph.lower.joint import Joint
 from actorgraph.lower.kernels import Waiting
 from actorgraph.lower.regions import Port, Region, TaskSpec, connect, owner_of
@@ -71,6 +72,8 @@ class Placing(Residents):
     lanes : int
         Of each of these.
     captured : bool
+    exact : bool, optional
+        Whether elementwise steps become one kernel only where no bit changes; None: they never do.
 
     Attributes
     ----------
@@ -79,18 +82,28 @@ class Placing(Residents):
     """
 
     def __init__(
-        self, graph: Graph, devices: Sequence[Device], lanes: int, captured: bool = False
+        self,
+        graph: Graph,
+        devices: Sequence[Device],
+        lanes: int,
+        captured: bool = False,
+        exact: bool | None = None,
     ) -> None:
         super().__init__(graph, devices, lanes)
-        self.captured = captured
+        self.captured, self._exact = captured, exact
         self.lanes = [one.lane(i) for i in range(lanes) for one in devices if not one.is_host]
 
     @classmethod
     def of(
-        cls, graph: Graph, devices: Sequence[Device], lanes: int, captured: bool = False
+        cls,
+        graph: Graph,
+        devices: Sequence[Device],
+        lanes: int,
+        captured: bool = False,
+        exact: bool | None = None,
     ) -> Placing | None:
         """Return where nodes run, None where all do so on the host, as they do anyway."""
-        found = cls(graph, devices, lanes, captured)
+        found = cls(graph, devices, lanes, captured, exact)
         return None if all(one.is_host for one in found.used) else found
 
     # -- tasks ------------------------------------------------------------------------------------
@@ -114,12 +127,15 @@ class Placing(Residents):
         check_order(specs)
         lanes = self.assign(specs, joint, costs, symbols)
         found = self.with_transfers(specs, lanes, joint)
-        if self.captured:
-            numbers = count(-2 * 10**9)  # no other step has these
-            for spec, lane in zip(found, lanes, strict=True):
-                if lane is not None and lane.device.refused is not None:
-                    on_lanes = partial(self._side_by_side, lane, joint, costs, symbols)
-                    spec.steps = captured(spec, lane, joint, numbers, _TRANSFERS, on_lanes)
+        numbers = count(-2 * 10**9)  # no other step has these
+        for spec, lane in zip(found, lanes, strict=True):
+            if lane is None or lane.device.refused is None:
+                continue
+            if self._exact is not None:
+                spec.steps = as_one(spec.steps, {node.id for node in spec.kept}, self._exact)
+            if self.captured:
+                on_lanes = partial(self._side_by_side, lane, joint, costs, symbols)
+                spec.steps = captured(spec, lane, joint, numbers, _TRANSFERS, on_lanes, self.graphs)
         return found, lanes
 
     def _side_by_side(

@@ -57,8 +57,8 @@ class LispMachine(Machine):
     __signature__: ClassVar[Signature]
 
     def __init__(self, outputs: Any, *, log: Log | None = None, **options: Any) -> None:
-        super().__init__(outputs, **{**options, "captured": False})  # it goes node by node
         self._interpreter = partial(_interpreted, log=log)
+        super().__init__(outputs, **options)
 
     def _cut(self) -> Cut:
         return _whole

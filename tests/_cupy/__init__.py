@@ -39,7 +39,7 @@ class World:
         self.races = []
         self.stepping = False
         self.on_null = 0
-        self.copies = self.replays = 0
+        self.copies = self.replays = self.kernels = 0
         self.allocations = self.fails_at = 0  # the number of the one for which there is no room
         self.fault = None  # sticky: from then on each call raises it
 
@@ -447,21 +447,7 @@ def call(function, *args, **options):
                     memory[...] = results[place] if many else results
 
             if capture is not None:
-                booked = [of(one, True) for one in args]
-                named_book = {key: of(value, True) for key, value in options.items()}
-                books = [(place, made[place].book) for place, _ in own]
-
-                def early():
-                    with np.errstate(all="ignore"):
-                        results = function(*booked, **named_book)
-                    for place, book in books:
-                        book[...] = results[place] if many else results
-
-                capture.early.append(early)
-                capture.use(operands)
-                capture.use([made[place] for place, _ in own])
-                for _, book in books:
-                    poison(book)
+                capture.operation(function, args, options, made, own, many)
             stream.put(late)
     if not many:
         return made[0]
@@ -593,11 +579,11 @@ def _of_library(name, function, args, options):
     return call(function, *args, **options)
 
 
-from tests._cupy import graphs  # noqa: E402 - which knows this module
+from tests._cupy import c, graphs  # noqa: E402 - which know this module
 
 cupy, cupyx = Module("cupy", np), ModuleType("cupyx")
 cupy.ndarray, cupy.asarray, cupy.array = ndarray, asarray, array
-cupy.from_dlpack = from_dlpack
+cupy.from_dlpack, cupy.RawKernel = from_dlpack, c.RawKernel
 cupy.linalg, cupy.fft = Module("linalg", np.linalg, "linalg."), Module("fft", np.fft, "fft.")
 cupy.cuda = SimpleNamespace(
     Device=Device, Stream=Stream, Event=Event, is_available=lambda: True,

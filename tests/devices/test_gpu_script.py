@@ -7,6 +7,7 @@ import pytest
 
 import tests._cupy as stand_in
 from actorgraph import devices
+from actorgraph.devices import products
 from benchmarks import _gpu_stages, gpu
 
 ALONE = {"contract", "machines"}  # tests of their own, `test_cupy_contract` and `test_conformance`
@@ -17,6 +18,7 @@ def test_a_stage_tells_facts_and_none_has_failed(name, monkeypatch):
     for module, found in stand_in.MODULES.items():
         monkeypatch.setitem(sys.modules, module, found)
     monkeypatch.setattr(stand_in, "world", stand_in.World(2))
+    monkeypatch.setattr(products, "library", products.library)  # which a stage replaces
     told = {}
     gpu.stages()[name](told.__setitem__, True)
     devices._known.pop("cuda:0", None)
