@@ -97,7 +97,7 @@ class Machine(Lifetime):
         ``{(producer, consumer): int}``, or for all edges out of a node, ``{producer: int}``, by
         node or name; it holds for values, and for cotangents on their way back (see `check`).
     max_bytes : int or dict, optional
-        Bytes that runs in flight may allocate together, on each device or by its name
+        Bytes that runs in flight may allocate together, on each device or by device or name
         (``{"cuda:0": 10**9}``), predicted from the dims of feeds: runs wait until they fit, and one
         that never will is refused.  Not counted are dims of None, what an op needs inside of its
         call, and the user's feeds, parameters and results (but copies of feeds on devices are).
@@ -155,7 +155,7 @@ class Machine(Lifetime):
         seed: int = 0,
         max_in_flight: int = 8,
         capacity: int | Mapping[Any, int] | None = None,
-        max_bytes: int | Mapping[str, int] | None = None,
+        max_bytes: int | Mapping[Any, int] | None = None,
         device: str | Device = "cpu",
         devices: Iterable[str | Device] | None = None,
         lanes: int = 1,

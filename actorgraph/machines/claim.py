@@ -15,7 +15,7 @@ __all__ = ["Claim", "HOST", "Limits", "checked_limits", "limit_of"]
 HOST = "cpu"
 """The name by which the host's own memory goes."""
 
-Limits: TypeAlias = "int | Mapping[str, int] | None"
+Limits: TypeAlias = "int | Mapping[Any, int] | None"
 """Bytes on each device, or by its name; None for no limit."""
 
 
@@ -26,8 +26,8 @@ def checked_limits(max_bytes: Any) -> Limits:
     if not isinstance(max_bytes, Mapping):
         return positive("max_bytes", max_bytes)
     return {
-        devices.get(name).root.name: positive("max_bytes", given)
-        for name, given in max_bytes.items()
+        devices.get(device).root.name: positive("max_bytes", given)
+        for device, given in max_bytes.items()
     }
 
 

@@ -137,7 +137,7 @@ class Pipeline(Machine):
         extra_warmup: int = 0,
         workers: int | None = None,
         max_in_flight: int = 2,
-        max_bytes: int | Mapping[str, int] | None = None,
+        max_bytes: int | Mapping[Any, int] | None = None,
         seed: int = 0,
         training: bool = True,
         exact: bool = True,

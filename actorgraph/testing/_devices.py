@@ -290,7 +290,7 @@ def a_step_changes_parameters_as_on_the_cpu_and_copies_them_once(make: Make) -> 
 @_law
 def what_runs_hold_there_is_bounded(make: Make) -> None:
     net, device = _Net(), devices.get(make())
-    small = ActorMachine([net.loss], device=device, max_bytes={device.root.name: 1})
+    small = ActorMachine([net.loss], device=device, max_bytes={device: 1})
     with small, raises(MemoryLimitError, "max_bytes is 1"):
         small.run_sync(net.feeds)
     with ActorMachine([net.loss], device=device, max_bytes=10**9) as machine:
