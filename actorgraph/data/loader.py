@@ -120,6 +120,11 @@ class DataLoader:
         full, rest = divmod(len(self.dataset), self.batch_size)
         return full + (rest > 0 and not self.drop_last)
 
+    @property
+    def progress(self) -> tuple[int, int]:
+        """The number of the epoch, and of its batches that were consumed."""
+        return self._epoch, self._batches
+
     def __iter__(self) -> Iterator[Any]:
         if self._current is not None:
             self._epoch, self._batches = self._epoch + 1, 0

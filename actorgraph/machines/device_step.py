@@ -189,7 +189,7 @@ class DeviceStep:
 def _has_loop(slot: Any) -> bool:
     """Return whether a parameter's step is the lines of a loop, and nothing beside them."""
     solver = slot.solver
-    return type(solver).update is LoopSolver.update and (slot.dtype.kind != "c" or solver.by_parts)
+    return bool(solver.is_loop and (slot.dtype.kind != "c" or solver.by_parts))
 
 
 def _on(device: Device, value: Handed) -> Handed:

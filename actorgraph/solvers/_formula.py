@@ -17,7 +17,7 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -205,6 +205,9 @@ class LoopSolver(AbstractSolver[Arrays]):
     starts: Mapping[str, float] = {}
     """What arrays of the state begin with, where it is not 0."""
 
+    finish: ClassVar[Any] = None
+    """What makes the parameter: of that before, what lines have made of it, and the numbers."""
+
     by_parts = True
     """Whether the real and the imaginary part of a complex parameter are two parameters."""
 
@@ -215,6 +218,11 @@ class LoopSolver(AbstractSolver[Arrays]):
     @abstractmethod
     def numbers(self, step: int) -> tuple[float, ...]:
         """Return the numbers of the lines for a step, counted from 1."""
+
+    @property
+    def is_loop(self) -> bool:
+        """Whether the lines are all of the step."""
+        return self.finish is None and (getattr(self.update, "__func__", None) is LoopSolver.update)
 
     def init(self, value: Array) -> Arrays:
         """Return the arrays before the first step; see `AbstractSolver.init`."""
@@ -237,6 +245,8 @@ class LoopSolver(AbstractSolver[Arrays]):
         self.complete(state, loop.arrays, current)
         after = state.after(loop.arrays)
         numbers: Any = self.numbers(after.step)
+        if self.finish is not None and out is current:
+            current = current.copy()
         if out.dtype.kind == "V":  # of bfloat16: no number is of its kind
             numbers = tuple([np.asarray(one, out.dtype) for one in numbers])
         arrays = [current, grad, *[state.arrays[name] for name in loop.arrays]]
@@ -251,15 +261,16 @@ class LoopSolver(AbstractSolver[Arrays]):
         if len(scratch) < registers or (scratch and scratch[0].ndim != like.ndim):
             shape = (_rows(like), *like.shape[1:]) if like.ndim else ()
             scratch[:] = [np.empty(shape, like.dtype) for _ in range(registers)]
-        if like.nbytes <= _BLOCK_BYTES:
-            for part in parts:
-                step(*part, *scratch[:registers], *numbers)
-            return after
+        small = like.nbytes <= _BLOCK_BYTES
         for part in parts:
-            for block in _blocks(like):
+            if small:
+                step(*part, *scratch[:registers], *numbers)
+            for block in () if small else _blocks(like):
                 rows = [one[block] for one in part]
                 room = [one[: len(rows[0])] for one in scratch[:registers]]
                 step(*rows, *room, *numbers)
+        if self.finish is not None:
+            out[...] = self.finish(current, out, self.numbers(after.step))
         return after
 
     def in_one_call(
@@ -270,8 +281,8 @@ class LoopSolver(AbstractSolver[Arrays]):
         outs: Sequence[Array],
     ) -> OneCall | None:
         """Return the step of all parameters as calls of machine code; None where there is none."""
-        if getattr(self.update, "__func__", None) is not LoopSolver.update:
-            return None  # the lines are not all of the step
+        if not self.is_loop:
+            return None
         errors = asked()
         if not _SILENT.issuperset(errors.values()):
             return None

@@ -148,6 +148,9 @@ class InGraph:
                 array = slot.state.arrays[name]
                 before[name] = self._buffer(f"{place} {name}", f"{node.name}.{name}", array)
             stepped = _stepped(loop, before, named, slot)
+            if slot.solver.finish is not None:
+                finish = ops.opaque(partial(_finished, slot.solver.finish), name="finished")
+                stepped["p"] = finish(node, stepped["p"], numbers[key])
             for name in ("p", *loop.arrays):
                 self._set(before[name], stepped[name], due)
         self._set(steps, steps + 1, due)
@@ -234,6 +237,10 @@ def _numbers(solver: LoopSolver, offset: int, steps: Any) -> Any:
     then = copy(solver)
     then._main, then.steps = then, int(steps)
     return np.array(then.numbers(int(steps) + offset + 1))
+
+
+def _finished(finish: Any, before: Any, made: Any, numbers: Any) -> Any:
+    return finish(before, made, numbers.tolist())
 
 
 def _stepped(loop: Loop, values: Values, numbers: Values, slot: Slot[Any]) -> Values:

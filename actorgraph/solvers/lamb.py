@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import sqrt
 from typing import Any, final
 
 import numpy as np
 
 from actorgraph.solvers._base import Loop
-from actorgraph.solvers._formula import Arrays
 from actorgraph.solvers._moments import TwoMoments
 from actorgraph.solvers._settings import Rate
 
@@ -23,7 +23,7 @@ _LOOP = Loop(
         "p = mean / share / (sqrt(variance) / scale + eps) + p * decay",
     ),
     ("mean", "variance"),
-    ("beta1", "rest1", "beta2", "rest2", "share", "scale", "eps", "decay"),
+    ("beta1", "rest1", "beta2", "rest2", "share", "scale", "eps", "decay", "rate"),
 )
 
 
@@ -82,13 +82,11 @@ class LAMB(TwoMoments):
         beta1, beta2 = self.betas
         share, scale = 1.0 - beta1**step, sqrt(1.0 - beta2**step)
         decays = beta1, 1.0 - beta1, beta2, 1.0 - beta2
-        return *decays, share, scale, self.eps, self.weight_decay
+        return *decays, share, scale, self.eps, self.weight_decay, self.rate
 
-    def update(self, state: Arrays, grad: Array, current: Array, out: Array) -> Arrays:
-        """Write the stepped parameter to `out`; see `AbstractSolver.update`."""
-        before = current.copy() if out is current else current
-        after = super().update(state, grad, before, out)
-        length, direction = np.linalg.norm(before), np.linalg.norm(out)
-        ratio = float(length / direction) if length > 0 and direction > 0 else 1.0
-        np.subtract(before, out * (self.rate * ratio), out=out)
-        return after
+    @staticmethod
+    def finish(before: Array, direction: Array, numbers: Sequence[float]) -> Array:
+        """Return the parameter after a step of the length that its own has."""
+        length, other = np.linalg.norm(before), np.linalg.norm(direction)
+        ratio = float(length / other) if length > 0 and other > 0 else 1.0
+        return before - direction * (numbers[-1] * ratio)
