@@ -145,7 +145,7 @@ class DataLoader:
 
     def _in_processes(self) -> Callable[[_Chunk], Any]:
         if self._pool is None:
-            self._pool = Processes(DataLoader._batch, self, self.workers)
+            self._pool = Processes(DataLoader._batch, self)
         return self._pool
 
     def __getstate__(self) -> dict[str, Any]:
