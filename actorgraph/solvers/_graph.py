@@ -59,6 +59,7 @@ class InGraph:
                     f"a step of {type(solver).__name__} is more than lines of arithmetic on "
                     "elements, so no graph has it; use machine.compile_step(solver)"
                 )
+        self._loops = [slot.solver.loop() for slot in slots]
         self._ages = [slot.state.step - solver.steps for slot in slots]
         self._buffers: dict[str, Buffer] = {}
         self._after: dict[Node, Node] = {}  # what each of them is after a run
@@ -76,8 +77,7 @@ class InGraph:
         found = {name: np.array(arrays[one.place]) for name, one in self._buffers.items()}
         solver = self._solver
         for place, slot in enumerate(self._slots):
-            loop = slot.solver.loop()
-            own = {name: found[f"{place} {name}"] for name in loop.arrays}
+            own = {name: found[f"{place} {name}"] for name in self._loops[place].arrays}
             slot.state = Arrays(int(found["steps"]) + self._ages[place], own)
             slot.total = found.get(f"{place} total") if found.get("accumulated") else None
         for name in _COUNTS:
@@ -133,7 +133,7 @@ class InGraph:
         grads = self._clipped(grads)
         numbers: dict[Any, Node] = {}
         for place, (slot, node, grad) in enumerate(zip(self._slots, nodes, grads, strict=True)):
-            loop = slot.solver.loop()
+            loop = self._loops[place]
             slot.solver.complete(slot.state, loop.arrays, node.held.present())
             key = id(slot.solver), self._ages[place]
             if key not in numbers:
