@@ -11,8 +11,8 @@ __all__ = ["document"]
 
 _LIKE = {
     "()(x)": """AlphaDropout CELU Dropout ELU Flatten GELU Hardshrink Hardsigmoid Hardswish Hardtanh
-        Identity LeakyReLU LogSigmoid LogSoftmax Mish PReLU RReLU ReLU ReLU6 SELU SiLU Sigmoid Softmax
-        Softmin Softplus Softshrink Softsign Tanh Tanhshrink""",
+        Identity LeakyReLU LogSigmoid LogSoftmax Mish PReLU RReLU ReLU ReLU6 SELU SiLU Sigmoid
+        Softmax Softmin Softplus Softshrink Softsign Tanh Tanhshrink""",
     "()(x, y)": """BCELoss BCEWithLogitsLoss CosineSimilarity HingeEmbeddingLoss HuberLoss KLDivLoss
         L1Loss MSELoss MultiLabelSoftMarginLoss PairwiseDistance PoissonNLLLoss SmoothL1Loss
         SoftMarginLoss""",
