@@ -66,14 +66,14 @@ def convolutions(nn: Any) -> Any:
     )  # fmt: skip
 
 
-def trainer(kind: str) -> tuple[Any, Any]:
+def trainer(kind: str, **options: Any) -> tuple[Any, Any]:
     """Return a trainer and its loader."""
     ag.nn.manual_seed(0)
     net: Any = Sequence() if kind == "lstm" else convolutions(ag.nn) if kind == "cnn" else None
     net = net or ag.nn.models.MLP(*(TINY if kind == "tiny" else WIDTHS))
     loader = ag.data.DataLoader(ag.data.ArrayDataset(*data(kind)), BATCH, shuffle=True)
     solver = ag.solvers.Adam(1e-3)
-    return ag.train.Trainer(net, ag.ops.cross_entropy, solver, callbacks=[]), loader
+    return ag.train.Trainer(net, ag.ops.cross_entropy, solver, callbacks=[], **options), loader
 
 
 def ours(kind: str, scope: ExitStack) -> Trial:
@@ -281,21 +281,23 @@ class Samples:
 
 
 def fed_shares(rounds: int) -> dict[str, float]:
-    """Return the rates with loading as shares of those without."""
+    """Return the rates with loading as shares of those without; one core steps, one may load."""
     installed("torch")
     import torch as peer
 
-    alone, _ = trainer("cnn")
+    machine = partial(ag.ActorMachine, workers=1)
+    alone, _ = trainer("cnn", machine=machine)
     batches = [*ag.data.DataLoader(Samples(), BATCH)]
     epochs = {"ours": [lambda: alone.fit(batches, 1)]}
     for process in (False, True):
-        made, _ = trainer("cnn")
+        made, _ = trainer("cnn", machine=machine)
         loader = ag.data.DataLoader(Samples(), BATCH, workers=1, prefetch=4, process=process)
         epochs["ours"].append(partial(made.fit, loader, 1))
     workers = {"num_workers": 1, "persistent_workers": True, "prefetch_factor": 4}
     theirs = peer.utils.data.DataLoader(Samples(), BATCH, **workers)
     there = [tuple(map(peer.as_tensor, batch)) for batch in batches]
-    step = torch_step("cnn")
+    step, threads = torch_step("cnn"), peer.get_num_threads()
+    peer.set_num_threads(1)
     epochs["PyTorch"] = [partial(_each, step, there), partial(_each, step, theirs)]
     spent: dict[Any, list[float]] = {}
     for _ in range(rounds + 1):  # the first begins processes and compiles
@@ -304,6 +306,7 @@ def fed_shares(rounds: int) -> dict[str, float]:
                 started = perf_counter()
                 run()
                 spent.setdefault((name, place), []).append(perf_counter() - started)
+    peer.set_num_threads(threads)
     best = {key: min(found[1:]) for key, found in spent.items()}
     return {
         "ours, a thread": best["ours", 0] / best["ours", 1],

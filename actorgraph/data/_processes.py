@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, final
 from actorgraph.errors import GraphError, text_of
 
 if TYPE_CHECKING:
-    from concurrent.futures import ProcessPoolExecutor
+    from multiprocessing.connection import Connection
 
 __all__ = ["Processes"]
 
@@ -20,13 +20,13 @@ __all__ = ["Processes"]
 class Processes:
     """A function of two arguments, the first of which each process has once.
 
-    Processes begin at the first call and end with this object.
+    There is a process for each call at once.  They begin when they are needed, each a pipe away
+    from the thread that asks, and end with this object.
 
     Parameters
     ----------
     function : callable
     first : object
-    count : int
 
     Raises
     ------
@@ -34,7 +34,7 @@ class Processes:
         `first` cannot be pickled.
     """
 
-    def __init__(self, function: Callable[[Any, Any], Any], first: Any, count: int) -> None:
+    def __init__(self, function: Callable[[Any, Any], Any], first: Any) -> None:
         try:
             self._given = pickle.dumps((function, first))
         except Exception as error:
@@ -42,44 +42,52 @@ class Processes:
                 f"a process cannot be given the loader: {text_of(error)}; its dataset, transform "
                 "and collate have to be pickled, so no lambdas, or leave process=True out"
             ) from error
-        self._count, self._owner = count, -1
-        self._pool: ProcessPoolExecutor | None = None
+        self._idle: list[tuple[int, Connection]] = []  # and whose they are
 
     def __call__(self, argument: Any) -> Any:
         """Return what a process computes."""
-        from concurrent.futures.process import BrokenProcessPool
-
-        pool = self._begun()
+        mine = os.getpid()
+        owner = -1
+        while self._idle and owner != mine:  # those of a parent are its own
+            owner, connection = self._idle.pop()
+        if owner != mine:
+            connection = self._begun()
         try:
-            return pool.submit(_work, argument).result()
-        except BrokenProcessPool as error:
-            self._owner = -1  # the next call begins others
+            connection.send(argument)
+            done, made = connection.recv()
+        except (EOFError, OSError) as error:
             raise GraphError(
                 "a process that makes batches has ended; a script that uses process=True begins "
                 'with if __name__ == "__main__":'
             ) from error
+        self._idle.append((mine, connection))
+        if not done:
+            raise made
+        return made
 
-    def _begun(self) -> ProcessPoolExecutor:
-        if self._pool is None or self._owner != os.getpid():
-            from concurrent.futures import ProcessPoolExecutor
-            from multiprocessing import get_context
+    def _begun(self) -> Connection:
+        from multiprocessing import get_context
 
-            self._owner = os.getpid()
-            self._pool = ProcessPoolExecutor(
-                self._count, get_context("spawn"), _begin, (self._given,)
-            )
-        return self._pool
-
-
-_PART: list[Any] = []
-"""In a process: the function and its first argument."""
+        context = get_context("spawn")
+        here, there = context.Pipe()
+        context.Process(target=_work, args=(there, self._given), daemon=True).start()
+        there.close()
+        return here
 
 
-def _begin(given: bytes) -> None:
+def _work(connection: Connection, given: bytes) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that asks decides
-    _PART[:] = pickle.loads(given)
-
-
-def _work(argument: Any) -> Any:
-    function, first = _PART
-    return function(first, argument)
+    function, first = pickle.loads(given)
+    while True:
+        try:
+            argument = connection.recv()
+        except EOFError:
+            return
+        try:
+            answer = True, function(first, argument)
+        except Exception as error:  # noqa: BLE001 - raised where the result is taken
+            answer = False, error
+        try:
+            connection.send(answer)
+        except Exception as error:  # noqa: BLE001 - it cannot be pickled
+            connection.send((False, GraphError(f"what a process has made: {text_of(error)}")))

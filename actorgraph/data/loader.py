@@ -122,6 +122,11 @@ class DataLoader:
         full, rest = divmod(len(self.dataset), self.batch_size)
         return full + (rest > 0 and not self.drop_last)
 
+    @property
+    def progress(self) -> tuple[int, int]:
+        """The number of the epoch, and of its batches that were consumed."""
+        return self._epoch, self._batches
+
     def __iter__(self) -> Iterator[Any]:
         if self._current is not None:
             self._epoch, self._batches = self._epoch + 1, 0
@@ -142,7 +147,7 @@ class DataLoader:
 
     def _in_processes(self) -> Callable[[_Chunk], Any]:
         if self._pool is None:
-            self._pool = Processes(DataLoader._batch, self, self.workers)
+            self._pool = Processes(DataLoader._batch, self)
         return self._pool
 
     def __getstate__(self) -> dict[str, Any]:

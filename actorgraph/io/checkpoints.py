@@ -185,7 +185,7 @@ def load(
     return extras
 
 
-class _Bits:
+class _Generator:
     """The state of a generator of random numbers, or of a function, which has none."""
 
     def __init__(self, part: Any) -> None:
@@ -203,7 +203,7 @@ class _Bits:
 
 def _parts(**given: Any) -> dict[str, _Stateful]:
     return {
-        name: part if hasattr(part, "state_dict") else _Bits(part)
+        name: part if hasattr(part, "state_dict") else _Generator(part)
         for name, part in given.items()
         if part is not None
     }

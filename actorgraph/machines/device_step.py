@@ -56,7 +56,9 @@ class DeviceStep:
     @property
     def fits(self) -> bool:
         """Whether each parameter's step is the lines of a loop."""
-        return isinstance(self._solver, LoopSolver) and all(map(_has_loop, self._slots))
+        return isinstance(self._solver, LoopSolver) and all(
+            slot.solver.has_loop for slot in self._slots
+        )
 
     def __call__(self, run: Run) -> None:
         """Step all parameters, or none.
@@ -176,11 +178,6 @@ class _OnLanes:
 
 def _nothing(*arrays: Any) -> np.ndarray[Any, Any]:
     return np.zeros(())
-
-
-def _has_loop(slot: Any) -> bool:
-    """Return whether a parameter's step is the lines of a loop, and nothing beside them."""
-    return type(slot.solver).update is LoopSolver.update
 
 
 def _take_along(slot: Any, device: Device) -> None:

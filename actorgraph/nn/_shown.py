@@ -11,8 +11,8 @@ __all__ = ["document"]
 
 _LIKE = {
     "()(x)": """AlphaDropout CELU Dropout ELU Flatten GELU Hardshrink Hardsigmoid Hardswish Hardtanh
-        Identity LeakyReLU LogSigmoid LogSoftmax Mish RReLU ReLU ReLU6 SELU SiLU Sigmoid Softmax
-        Softmin Softplus Softshrink Softsign Tanh Tanhshrink""",
+        Identity LeakyReLU LogSigmoid LogSoftmax Mish PReLU RReLU ReLU ReLU6 SELU SiLU Sigmoid
+        Softmax Softmin Softplus Softshrink Softsign Tanh Tanhshrink""",
     "()(x, y)": """BCELoss BCEWithLogitsLoss CosineSimilarity HingeEmbeddingLoss HuberLoss KLDivLoss
         L1Loss MSELoss MultiLabelSoftMarginLoss PairwiseDistance PoissonNLLLoss SmoothL1Loss
         SoftMarginLoss""",
@@ -20,7 +20,7 @@ _LIKE = {
     "()(x, y, z)": "GaussianNLLLoss TripletMarginLoss TripletMarginWithDistanceLoss",
     "()(x, y, t)": "CosineEmbeddingLoss", "()(v, w, v)": "MarginRankingLoss",
     "()(x, i[None] + t[:, None])": "MultiLabelMarginLoss", "()(k, t[:, None], t, t)": "CTCLoss",
-    "()(a)": "Dropout1d GLU", "()(b)": "Dropout2d", "(0.1, 0.0)(x)": "Threshold",
+    "()(a)": "Dropout1d GLU", "()(b)": "Dropout2d Softmax2d", "(0.1, 0.0)(x)": "Threshold",
     "(2)(a)": "AdaptiveAvgPool1d AdaptiveMaxPool1d AvgPool1d InstanceNorm1d MaxPool1d",
     "(2)(b)": """AdaptiveAvgPool2d AdaptiveMaxPool2d AvgPool2d BatchNorm2d ChannelShuffle
         InstanceNorm2d LocalResponseNorm MaxPool2d PixelUnshuffle Unfold""",

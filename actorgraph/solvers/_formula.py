@@ -224,6 +224,11 @@ class LoopSolver(AbstractSolver[Arrays]):
         """Return a parameter after a step, where that is not what the lines have made of it."""
         return after
 
+    @property
+    def has_loop(self) -> bool:
+        """Whether a step is the lines, and what `whole` makes of them."""
+        return getattr(self.update, "__func__", None) is LoopSolver.update
+
     def init(self, value: Array) -> Arrays:
         """Return the arrays before the first step; see `AbstractSolver.init`."""
         state = Arrays(0, {})
@@ -262,15 +267,14 @@ class LoopSolver(AbstractSolver[Arrays]):
         if len(scratch) < registers or (scratch and scratch[0].ndim != like.ndim):
             shape = (_rows(like), *like.shape[1:]) if like.ndim else ()
             scratch[:] = [np.empty(shape, like.dtype) for _ in range(registers)]
-        if like.nbytes <= _BLOCK_BYTES:
-            for part in parts:
+        small = like.nbytes <= _BLOCK_BYTES
+        for part in parts:
+            if small:
                 step(*part, *scratch[:registers], *numbers)
-        else:
-            for part in parts:
-                for block in _blocks(like):
-                    rows = [one[block] for one in part]
-                    room = [one[: len(rows[0])] for one in scratch[:registers]]
-                    step(*rows, *room, *numbers)
+            for block in () if small else _blocks(like):
+                rows = [one[block] for one in part]
+                room = [one[: len(rows[0])] for one in scratch[:registers]]
+                step(*rows, *room, *numbers)
         if not self._is_lines:
             out[...] = self.whole(np, given, current, out)
         return after
@@ -288,7 +292,7 @@ class LoopSolver(AbstractSolver[Arrays]):
         outs: Sequence[Array],
     ) -> OneCall | None:
         """Return the step of all parameters as calls of machine code; None where there is none."""
-        if getattr(self.update, "__func__", None) is not LoopSolver.update or not self._is_lines:
+        if not (self.has_loop and self._is_lines):
             return None
         errors = asked()
         if not _SILENT.issuperset(errors.values()):

@@ -53,13 +53,14 @@ class InGraph:
         self._solver, self._graph = solver, loss.graph
         self._slots = slots = solver.slots(nodes)
         for slot in slots:
-            if type(slot.solver).update is not LoopSolver.update or (
+            if not getattr(slot.solver, "has_loop", False) or (
                 type(solver).measure is not AbstractSolver.measure
             ):
                 raise GraphError(
                     f"a step of {type(solver).__name__} is more than lines of arithmetic on "
                     "elements, so no graph has it; use machine.compile_step(solver)"
                 )
+        self._loops = [slot.solver.loop() for slot in slots]
         self._ages = [slot.state.step - solver.steps for slot in slots]
         self._buffers: dict[str, Buffer] = {}
         self._after: dict[Node, Node] = {}  # what each of them is after a run
@@ -77,8 +78,7 @@ class InGraph:
         found = {name: np.array(arrays[one.place]) for name, one in self._buffers.items()}
         solver = self._solver
         for place, slot in enumerate(self._slots):
-            loop = slot.solver.loop()
-            own = {name: found[f"{place} {name}"] for name in loop.arrays}
+            own = {name: found[f"{place} {name}"] for name in self._loops[place].arrays}
             slot.state = Arrays(int(found["steps"]) + self._ages[place], own)
             slot.total = found.get(f"{place} total") if found.get("accumulated") else None
         for name in _COUNTS:
@@ -134,7 +134,7 @@ class InGraph:
         grads = self._clipped(grads)
         numbers: dict[Any, Node] = {}
         for place, (slot, node, grad) in enumerate(zip(self._slots, nodes, grads, strict=True)):
-            loop = slot.solver.loop()
+            loop = self._loops[place]
             slot.solver.complete(slot.state, loop.arrays, node.held.present())
             key = id(slot.solver), self._ages[place]
             if key not in numbers:
@@ -149,6 +149,9 @@ class InGraph:
                 array = slot.state.arrays[name]
                 before[name] = self._buffer(f"{place} {name}", f"{node.name}.{name}", array)
             stepped = _stepped(loop, before, named, slot)
+            if type(slot.solver).whole is not LoopSolver.whole:
+                whole = ops.opaque(partial(_whole, slot.solver), name="whole_step")
+                stepped["p"] = whole(node, stepped["p"], numbers[key])
             for name in ("p", *loop.arrays):
                 self._set(before[name], stepped[name], due)
         self._set(steps, steps + 1, due)
@@ -235,6 +238,10 @@ def _numbers(solver: LoopSolver, offset: int, steps: Any) -> Any:
     then = copy(solver)
     then._main, then.steps = then, int(steps)
     return np.array(then.numbers(int(steps) + offset + 1))
+
+
+def _whole(solver: LoopSolver, before: Any, made: Any, numbers: Any) -> Any:
+    return solver.whole(np, numbers.tolist(), before, made)
 
 
 def _stepped(loop: Loop, values: Values, numbers: Values, slot: Slot[Any]) -> Values:

@@ -209,6 +209,9 @@ def test_an_epoch_that_ended_counts():
     loader = DataLoader([1, 2])
     batches(loader)
     assert (loader.state_dict()["epoch"], loader.state_dict()["batches"]) == (1, 0)
+    assert loader.progress == (1, 0)
+    next(iter(loader))
+    assert loader.progress == (1, 1)
 
 
 def test_a_loop_after_one_that_was_left_begins_another_epoch():

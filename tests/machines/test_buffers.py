@@ -71,8 +71,8 @@ def test_a_clone_assigns_its_own_buffer():
 def test_assigning_what_does_not_fit_is_refused():
     g, x, count, y = counter()
     w = g.parameter("w", np.zeros(2))
-    with pytest.raises(ag.GraphTypeError, match="only buffers are assigned by runs"):
-        g.assign(w, y, on=y)
+    with pytest.raises(ag.GraphTypeError, match="only buffers and parameters are assigned"):
+        g.assign(x, y, on=y)
     with pytest.raises(ag.GraphTypeError, match=r"'count' is float64.*astype\('float64'\)"):
         g.assign(count, x.astype("float32"), on=y)
     with pytest.raises(ag.ShapeError, match="cannot take the shape of"):

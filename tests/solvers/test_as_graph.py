@@ -19,7 +19,7 @@ MACHINES = {
     "unfused": partial(ag.ActorMachine, fuse="none", workers=2),
     "virtual": partial(ag.TapeMachine, device="virtual:0"),
 }
-REFUSED = ("lamb", "barzilai_borwein")
+REFUSED = ("barzilai_borwein",)
 MAKES = {
     **{name: make for name, make in PLAIN.items() if name not in REFUSED},
     "nesterov": lambda: S.SGD(0.05, momentum=0.9, nesterov=True, l1=1e-3),
