@@ -35,7 +35,7 @@ def storm():
 def slow():
     server = ag.serving.Server()
     x = y = ag.Graph().input("x", ("rows", 64), "float32")
-    wide = x @ np.ones((64, 1100), "float32")
+    wide = x @ np.ones((64, 2600), "float32")
     for _ in range(8):
         wide = np.tanh(wide.T @ wide)[:1] * 0.0 + wide
     one = ag.ActorMachine({"y": wide.sum(axis=1)}, workers=1)

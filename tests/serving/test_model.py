@@ -206,8 +206,9 @@ async def test_a_deadline_shorter_than_the_wait_ends_the_wait(gate):
 
 
 @on_both_loops
-async def test_a_failure_is_that_of_its_request_and_not_of_its_companions():
-    gate = new_gate(bad=26.0)
+@pytest.mark.parametrize("error", [ArithmeticError, MemoryError])
+async def test_a_failure_is_that_of_its_request_and_not_of_its_companions(error):
+    gate = new_gate(bad=26.0, error=error)
     async with ag.serving.Server() as server, anyio.create_task_group() as tasks:
         model = server.add("double", outputs(), max_batch_size=8)
         await stands(gate, tasks, model)
@@ -409,6 +410,21 @@ async def test_a_cancelled_request_leaves_a_running_batch_and_harms_nobody(gate)
         await gone.done.wait()
         gate.open()
         np.testing.assert_array_equal(await stays.answer(), expected(2))
+
+
+@on_both_loops
+async def test_who_is_cancelled_after_the_answer_came_and_before_it_was_read_harms_nobody(gate):
+    async with ag.serving.Server() as server, anyio.create_task_group() as tasks:
+        model = server.add("double", outputs(), max_batch_size=8)
+        asked = await stands(gate, tasks, model)
+        gate.open(2)
+        while not model.counts["ok"]:  # the loop is held, so that nobody there reads it
+            pass
+        asked.scope.cancel()
+        await asked.done.wait()
+        np.testing.assert_array_equal((await model.infer(rows(2)))["y"], expected(2))
+    assert (model.counts["ok"], model.counts["cancelled"]) == (2, 0)
+    assert (model.inflight, model.queued) == (0, 0)
 
 
 @on_both_loops
