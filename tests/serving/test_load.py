@@ -34,10 +34,10 @@ def storm():
 
 def slow():
     server = ag.serving.Server()
-    x = y = ag.Graph().input("x", ("rows", 64), "float32")
-    wide = x @ np.ones((64, 2600), "float32")
-    for _ in range(8):
-        wide = np.tanh(wide.T @ wide)[:1] * 0.0 + wide
+    x = y = ag.Graph().input("x", (1, 64), "float32")
+    wide = (x @ np.ones((64, 500), "float32")).reshape((500, 1)) * np.ones((1, 500), "float32")
+    for _ in range(300):
+        wide = np.tanh(wide)
     one = ag.ActorMachine({"y": wide.sum(axis=1)}, workers=1)
     server.add("slow", one, max_queued=10, request_timeout_s=0.5, max_concurrent_batches=1)
     return server
@@ -86,8 +86,9 @@ def check(sent, status, body):
         np.testing.assert_allclose(json.loads(body)["outputs"][0]["data"], ANSWER, rtol=1e-5)
     elif status == 200:
         parts = [int(one) for one in re.findall(rb'"data":\s*\[(\d+)\]', body)]
-        assert parts == list(range(1, 21))
-        assert b"event: end" in body
+        assert parts == list(range(1, len(parts) + 1))
+        ended = b"event: end" in body and len(parts) == 20
+        assert ended or b"DEADLINE_EXCEEDED" in body
     else:
         assert status in (0, 503), (status, body)
 

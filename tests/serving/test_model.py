@@ -278,7 +278,9 @@ async def test_requests_that_cost_too_much_together_are_refused(gate):
             cost=lambda inputs: inputs["x"].nbytes / 16,
         )  # fmt: skip
         first = await stands(gate, tasks, model)
-        asked = [ask(tasks, model, *range(rows)) for rows in (12, 3)]  # one may cost what it likes
+        asked = [ask(tasks, model, *range(12))]  # one may cost what it likes
+        await until(lambda: model.queued == 1)
+        asked += [ask(tasks, model, *range(3))]
         with pytest.raises(Overloaded, match="requests of the cost 12 wait .*with 3 more"):
             await asked[1].answer()
         asked += [ask(tasks, model, 1)]
@@ -356,6 +358,25 @@ async def test_a_deadline_ends_the_waiting_for_a_run(gate):
         gate.open()
         await running.answer()
     assert gate.calls == 1  # nothing was computed for the late one
+
+
+@on_both_loops
+async def test_who_cannot_be_in_time_does_not_take_the_run_of_who_can(gate):
+    async with ag.serving.Server() as server, anyio.create_task_group() as tasks:
+        model = server.add("double", outputs(), max_concurrent_batches=1)
+        running = await stands(gate, tasks, model)
+        late = ask(tasks, model, 1, deadline_s=0.3)
+        await until(lambda: model.queued == 1)
+        good = ask(tasks, model, 2)
+        await until(lambda: model.queued == 2)
+        ended = model._ended
+        model._ended = lambda *args: (ended(*args), setattr(model._line, "run_s", 20.0))
+        gate.open(2)
+        await running.answer()
+        np.testing.assert_array_equal(await good.answer(), expected(2))
+        with pytest.raises(DeadlineExceeded):
+            await late.answer()
+        gate.open()
 
 
 @on_both_loops
