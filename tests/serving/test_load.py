@@ -187,22 +187,30 @@ def test_three_times_the_capacity_keeps_the_throughput_and_refuses_the_rest_at_o
         await asyncio.gather(*[closed(monotonic() + 5.0) for _ in range(4)])
         peak, memory_mb, times = len(ended) / 5.0, served.memory_mb(), {200: [], 503: [], 504: []}
 
-        async def one():
+        async def one(due):
             came = monotonic()
+            late.append(came - due)
             status, _ = await asked(port, SLOW)
             times[status].append(monotonic() - came)
 
-        start, tasks = monotonic(), []
+        start, tasks, late = monotonic(), [], []
+        loop, launched = asyncio.get_running_loop(), asyncio.Event()
         for number in range(int(3 * peak * 10)):
-            await asyncio.sleep(max(0.0, start + number / (3 * peak) - monotonic()))
-            tasks.append(asyncio.ensure_future(one()))
+            due_s = number / (3 * peak)
+            loop.call_later(
+                due_s, lambda due: tasks.append(loop.create_task(one(due))), start + due_s
+            )
+        loop.call_later(10.0, launched.set)
+        await launched.wait()
         await asyncio.gather(*tasks)
         rate = len(times[200]) / (monotonic() - start)
         p99 = {status: float(np.percentile(found, 99)) for status, found in times.items() if found}
+        own_late = float(np.percentile(late, 99))  # of this process, which shares the cores
         print(f"peak {peak:.1f}/s, then {rate:.1f}/s, p99 {p99} s, {served.memory_mb()} MB")
+        print(f"the client itself: p99 {own_late} s late")
         assert rate >= 0.9 * peak
-        assert p99[200] <= 0.5 + 1 / peak
-        assert p99[503] < 0.010
+        assert p99[200] <= 0.5 + 1 / peak + own_late
+        assert p99[503] < 0.010 + own_late
         assert served.memory_mb() < memory_mb + 20
 
     with Process(f"{file}:slow", "--no-access-log").serving() as process:
