@@ -79,7 +79,8 @@ def _function(name: str, function: str) -> Callable[[], Any]:
 
     def execute() -> None:
         # Not by its loader, which takes compiled code of a file of the same second and size.
-        exec(compile(file.read_bytes(), name, "exec"), vars(module))
+        code = compile(file.read_bytes(), name, "exec", dont_inherit=True)
+        exec(code, vars(module))
 
     _theirs(file, execute)
     found: Callable[[], Any] | None = vars(module).get(function)
