@@ -167,7 +167,7 @@ def ours(made: Callable[[], tuple[Any, Any]], row: Any, **config: Any) -> System
 
         x, y = made()
         async with ag.serving.Server() as server:
-            model = server.add("net", {"y": y}, inputs=[x], max_queued=1000, **config)
+            model = server.add("net", {"y": y}, inputs=[x], max_queued=100_000, **config)
 
             async def ask() -> Any:
                 return (await model.infer({"x": row}))["y"]
