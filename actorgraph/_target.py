@@ -76,8 +76,13 @@ def _function(name: str, function: str) -> Callable[[], Any]:
     folder = str(file.resolve().parent)
     if folder not in sys.path:
         sys.path.insert(0, folder)  # as if the file were run
-    # Not by its loader, which takes compiled code of a file of the same second and size.
-    _theirs(file, lambda: exec(compile(file.read_bytes(), name, "exec"), vars(module)))
+
+    def execute() -> None:
+        # Not by its loader, which takes compiled code of a file of the same second and size.
+        code = compile(file.read_bytes(), name, "exec", dont_inherit=True)
+        exec(code, vars(module))
+
+    _theirs(file, execute)
     found: Callable[[], Any] | None = vars(module).get(function)
     if not callable(found):
         functions = [key for key, value in vars(module).items() if callable(value)]

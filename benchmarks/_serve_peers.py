@@ -96,7 +96,7 @@ def ours(model: str, port: int, **config: Any) -> None:
 
     x, y = mlp() if model == "MLP" else digits()
     server = ag.serving.Server()
-    server.add("net", {"y": y}, inputs=[x], max_queued=1000, **config)
+    server.add("net", {"y": y}, inputs=[x], max_queued=100_000, **config)
     serve(server, Endpoint(port=port, grpc_port=port + 1, access_log=False))
 
 

@@ -32,7 +32,7 @@ OPEN = 0
 """Stands for the open loop where numbers of clients do."""
 
 SHARE = 0.8
-SLICE_S = 1.0
+SLICE_S = 0.7
 WIDTHS = (784, 1536, 1536, 1536, 10)
 DRAW = np.random.default_rng(0)
 WEIGHTS = [
@@ -167,7 +167,7 @@ def ours(made: Callable[[], tuple[Any, Any]], row: Any, **config: Any) -> System
 
         x, y = made()
         async with ag.serving.Server() as server:
-            model = server.add("net", {"y": y}, inputs=[x], max_queued=1000, **config)
+            model = server.add("net", {"y": y}, inputs=[x], max_queued=100_000, **config)
 
             async def ask() -> Any:
                 return (await model.infer({"x": row}))["y"]
@@ -364,7 +364,7 @@ def main() -> int:
     asked = options("serve", __doc__)
     print_environment()
     rows = [row for row in all_rows() if asked.wants(row.name)]
-    for number in range(1 if asked.quick else 3):
+    for number in range(1 if asked.quick else 2):
         for row in rows:
             if number and " served by " in row.name:  # to start one takes longer than to ask it
                 continue

@@ -15,7 +15,7 @@ from actorgraph.serving.building import FILE
 from actorgraph.serving.config import ConfigFile
 from actorgraph.serving.server import Server
 
-__all__ = ["LOOK_S", "Directory", "Times", "times"]
+__all__ = ["Directory", "LOOK_S", "Times", "times"]
 
 LOOK_S = 0.3
 """Seconds between two looks at files."""
@@ -86,7 +86,7 @@ class Directory:
             if not name.startswith("."):
                 found[name, version[0] if version else "1"] = times(file.parent)
         # The last one is what a request gets that names none: "10" after "9".
-        return {key: found[key] for key in sorted(found, key=lambda key: (len(key[1]), key))}
+        return dict(sorted(found.items(), key=_by_version))
 
     async def watch(self) -> None:
         """Load what changes or comes, and unload what goes, until it is cancelled.
@@ -132,3 +132,8 @@ def times(folder: str | os.PathLike[str], suffixes: tuple[str, ...] = ("",)) -> 
                     continue
                 found.add((path, told.st_mtime_ns, told.st_size))
     return frozenset(found)
+
+
+def _by_version(found: tuple[tuple[str, str], Times]) -> tuple[int, str, str]:
+    (name, version), _ = found
+    return len(version), version, name

@@ -22,6 +22,8 @@ class Line:
     ----------
     requests : list of Request
         In their order.
+    run_s : float
+        What the latest run has taken: who has less time left would take a run and not use it.
 
     Parameters
     ----------
@@ -35,6 +37,7 @@ class Line:
     def __init__(self, name: str, config: Config, most_runs: int) -> None:
         self._name, self._config, self._most_runs = name, config, most_runs
         self.requests: list[Request] = []
+        self.run_s = 0.0
 
     def by_priority(self) -> dict[int, int]:
         """Return how many wait, for each level."""
@@ -104,8 +107,11 @@ class Line:
 
     def taken(self, inflight: int, now: float) -> tuple[list[Request], str]:
         """Take the next batch out, or nothing yet; and why now."""
-        config = self._config
-        members, full = _chosen(self.requests, config.max_batch_size, now)
+        config, waiting, hopeless = self._config, self.requests, now + self.run_s
+        if waiting and waiting[0].until <= hopeless:
+            # It may be wrong, and is not believed where nobody else is there.
+            waiting = [one for one in waiting if one.until > hopeless] or waiting
+        members, full = _chosen(waiting, config.max_batch_size, now)
         members = members[: config.max_inflight - inflight]
         if not members:
             return [], ""

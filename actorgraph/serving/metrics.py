@@ -114,15 +114,20 @@ def _bound(bound: float) -> str:
 
 
 def _one(read: Callable[[ServedModel], Any]) -> Callable[[ServedModel], _Samples]:
-    return lambda model: [((), read(model))]
+    def found(model: ServedModel) -> _Samples:
+        return [((), read(model))]
+
+    return found
 
 
 def _by(read: Callable[[ServedModel], dict[Any, Any]]) -> Callable[[ServedModel], _Samples]:
     """Read what is told apart by labels, which are the keys."""
-    return lambda model: [
-        (tuple(map(str, key)) if isinstance(key, tuple) else (str(key),), value)
-        for key, value in list(read(model).items())
-    ]
+
+    def found(model: ServedModel) -> _Samples:
+        for key, value in list(read(model).items()):
+            yield (tuple(map(str, key)) if isinstance(key, tuple) else (str(key),)), value
+
+    return found
 
 
 def _nodes(model: ServedModel) -> _Samples:

@@ -22,7 +22,7 @@ from itertools import count
 from math import inf
 from queue import Empty, SimpleQueue
 from time import monotonic
-from typing import Any, final
+from typing import Any, cast, final
 
 import anyio
 
@@ -112,10 +112,9 @@ class ServedModel:
         self._numbers = count()
         self._desks = Desks(config.in_place_s * 1e6)
         self._line = Line(name, config, self._most_runs)
-        self._batches: set[RequestBatch] = set()
-        self._inflight = self._streams = self._helpers = 0
-        self._run_us = inf  # of the latest run: what a thread needs for it
-        self._core: Core | None = None
+        self._batches, self._inflight = set[RequestBatch](), 0
+        self._streams = self._helpers = 0
+        self._run_us, self._core = inf, cast("Core | None", None)  # of the latest run
         self._stopping = False  # nothing new is taken
         self._stopped = False  # nor does what was taken go on
         self._idle: list[Callable[[], object]] = []  # called once, when nothing is left
@@ -632,6 +631,7 @@ class ServedModel:
             self._end(batch, desk, error)
         else:
             with self._lock:
+                self._line.run_s = ended - batch.started
                 self.statistics.ran(
                     batch.rows, batch.started - batch.formed, ended - batch.started,
                     monotonic() - ended,

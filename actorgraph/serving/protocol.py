@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from math import prod
 from typing import Any, TypeAlias
@@ -22,10 +21,6 @@ from actorgraph.serving.errors import InvalidInput, Unsupported
 from actorgraph.serving.model import ServedModel
 from actorgraph.serving.signature import Array
 from actorgraph.types import dtype_of
-
-orjson: Any = None
-with suppress(ImportError):  # the extra `serve`: several times faster
-    import orjson
 
 __all__ = [
     "Asked", "Dtype", "answer", "datatype_of", "fitting", "from_bytes", "little", "metadata",
@@ -46,6 +41,18 @@ _DTYPES = {
 _DATATYPES = {dtype: datatype for datatype, dtype in _DTYPES.items()}
 _KINDS = {"b": "b", "i": "iu", "u": "iu", "f": "iuf", "V": "iuf"}
 """What JSON may give for a kind of dtype."""
+
+
+def _found_orjson() -> Any:
+    """Return the library, of the extra `serve`, which is several times faster; None without."""
+    try:
+        import orjson
+    except ImportError:
+        return None
+    return orjson
+
+
+_ORJSON: Any = _found_orjson()
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +179,7 @@ def understood(model: ServedModel, given: Mapping[str, Any], array: _ReadTensor)
 
 def _parsed(text: bytes) -> dict[str, Any]:
     try:
-        found = orjson.loads(text) if orjson else json.loads(text, parse_constant=_no_constant)
+        found = _ORJSON.loads(text) if _ORJSON else json.loads(text, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
         raise InvalidInput(f"the body is no JSON: {error}") from None
     if not isinstance(found, dict):
@@ -319,8 +326,8 @@ def answer(
 
 
 def _said(content: Any) -> bytes:
-    if orjson:
-        told: bytes = orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY)
+    if _ORJSON:
+        told: bytes = _ORJSON.dumps(content, option=_ORJSON.OPT_SERIALIZE_NUMPY)
         return told
     return json.dumps(content).encode()
 
@@ -333,4 +340,4 @@ def _listed(name: str, array: Array) -> Any:
             f"output {name!r} is not finite, which JSON cannot say; ask for it in binary "
             '(outputs: [{"name": ..., "parameters": {"binary_data": true}}])'
         )
-    return np.ascontiguousarray(array).ravel() if orjson else array.ravel().tolist()
+    return np.ascontiguousarray(array).ravel() if _ORJSON else array.ravel().tolist()

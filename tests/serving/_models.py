@@ -9,19 +9,19 @@ import actorgraph as ag
 from actorgraph.testing._gate import OpGate
 
 _gates = [OpGate()]
-_bad = [None]  # a run with this value fails
+_bad = [None, None]  # a run with this value fails, with this error
 
 
-def new_gate(bad=None):
+def new_gate(bad=None, error=ArithmeticError):
     """Return a fresh gate, which the op goes through from now on; it adds 1."""
-    _gates[0], _bad[0] = OpGate(), bad
+    _gates[0], _bad[:] = OpGate(), (bad, error)
     return _gates[0]
 
 
 def _through(xp, x):
     y = _gates[0](xp, x)
     if _bad[0] is not None and (x == _bad[0]).any():
-        raise ArithmeticError("a bad row")
+        raise _bad[1]("a bad row")
     return y
 
 

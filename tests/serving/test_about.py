@@ -89,6 +89,42 @@ async def test_the_openapi_document_is_true_of_every_answer(gate):
             check(told, "/v2", "get", 200, {"name": "actorgraph"})
 
 
+def _has(*optional, **fields):
+    """Return the schema of an object that has these fields, and maybe others."""
+    required = [name for name in fields if name not in optional]
+    return {"type": "object", "properties": fields, "required": required}
+
+
+TEXT, SIZES = {"type": "string"}, {"type": "array", "items": {"type": "integer"}}
+TENSORS = {"type": "array", "items": _has(name=TEXT, datatype=TEXT, shape=SIZES)}
+OUTPUTS = _has(name=TEXT, datatype=TEXT, shape=SIZES, data={"type": "array"})
+PROTOCOL = {  # what the protocol's own document requires of answers
+    "/v2": _has(name=TEXT, version=TEXT, extensions={"type": "array", "items": TEXT}),
+    "/v2/models/double": _has(
+        "versions", "inputs", "outputs",
+        name=TEXT, platform=TEXT, versions={"type": "array", "items": TEXT},
+        inputs=TENSORS, outputs=TENSORS,
+    ),
+    "/v2/models/double/infer": _has(
+        "id", "model_version",
+        model_name=TEXT, model_version=TEXT, id=TEXT, outputs={"type": "array", "items": OUTPUTS},
+    ),
+}  # fmt: skip
+
+
+async def test_answers_have_what_the_protocol_requires(app):
+    jsonschema = pytest.importorskip("jsonschema")
+    for path, schema in PROTOCOL.items():
+        asks = path.endswith("infer")
+        body = json.dumps({"id": "a", "inputs": [tensor(1)]}).encode() if asks else b""
+        asked = await Client("POST" if asks else "GET", path, body).asked(app)
+        assert asked.status == 200
+        jsonschema.validate(asked.json, schema)
+        missing = await Client("POST" if asks else "GET", f"{path}/none", body).asked(app)
+        assert missing.status == 404
+        jsonschema.validate(missing.json, _has(error=TEXT))
+
+
 async def test_the_status_page_shows_models_and_asks_nobody_else(app):
     asked = await Client("GET", "/").asked(app)
     page = asked.body.decode()

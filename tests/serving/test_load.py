@@ -34,10 +34,10 @@ def storm():
 
 def slow():
     server = ag.serving.Server()
-    x = y = ag.Graph().input("x", ("rows", 64), "float32")
-    wide = x @ np.ones((64, 1100), "float32")
-    for _ in range(8):
-        wide = np.tanh(wide.T @ wide)[:1] * 0.0 + wide
+    x = y = ag.Graph().input("x", (1, 64), "float32")
+    wide = (x @ np.ones((64, 500), "float32")).reshape((500, 1)) * np.ones((1, 500), "float32")
+    for _ in range(300):
+        wide = np.tanh(wide)
     one = ag.ActorMachine({"y": wide.sum(axis=1)}, workers=1)
     server.add("slow", one, max_queued=10, request_timeout_s=0.5, max_concurrent_batches=1)
     return server
@@ -86,8 +86,9 @@ def check(sent, status, body):
         np.testing.assert_allclose(json.loads(body)["outputs"][0]["data"], ANSWER, rtol=1e-5)
     elif status == 200:
         parts = [int(one) for one in re.findall(rb'"data":\s*\[(\d+)\]', body)]
-        assert parts == list(range(1, 21))
-        assert b"event: end" in body
+        assert parts == list(range(1, len(parts) + 1))
+        ended = b"event: end" in body and len(parts) == 20
+        assert ended or b"DEADLINE_EXCEEDED" in body
     else:
         assert status in (0, 503), (status, body)
 
@@ -186,22 +187,30 @@ def test_three_times_the_capacity_keeps_the_throughput_and_refuses_the_rest_at_o
         await asyncio.gather(*[closed(monotonic() + 5.0) for _ in range(4)])
         peak, memory_mb, times = len(ended) / 5.0, served.memory_mb(), {200: [], 503: [], 504: []}
 
-        async def one():
+        async def one(due):
             came = monotonic()
+            late.append(came - due)
             status, _ = await asked(port, SLOW)
             times[status].append(monotonic() - came)
 
-        start, tasks = monotonic(), []
+        start, tasks, late = monotonic(), [], []
+        loop, launched = asyncio.get_running_loop(), asyncio.Event()
         for number in range(int(3 * peak * 10)):
-            await asyncio.sleep(max(0.0, start + number / (3 * peak) - monotonic()))
-            tasks.append(asyncio.ensure_future(one()))
+            due_s = number / (3 * peak)
+            loop.call_later(
+                due_s, lambda due: tasks.append(loop.create_task(one(due))), start + due_s
+            )
+        loop.call_later(10.0, launched.set)
+        await launched.wait()
         await asyncio.gather(*tasks)
         rate = len(times[200]) / (monotonic() - start)
         p99 = {status: float(np.percentile(found, 99)) for status, found in times.items() if found}
+        own_late = float(np.percentile(late, 99))  # of this process, which shares the cores
         print(f"peak {peak:.1f}/s, then {rate:.1f}/s, p99 {p99} s, {served.memory_mb()} MB")
+        print(f"the client itself: p99 {own_late} s late")
         assert rate >= 0.9 * peak
-        assert p99[200] <= 0.5 + 1 / peak
-        assert p99[503] < 0.010
+        assert p99[200] <= 0.5 + 1 / peak + own_late
+        assert p99[503] < 0.010 + own_late
         assert served.memory_mb() < memory_mb + 20
 
     with Process(f"{file}:slow", "--no-access-log").serving() as process:

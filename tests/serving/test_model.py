@@ -206,8 +206,9 @@ async def test_a_deadline_shorter_than_the_wait_ends_the_wait(gate):
 
 
 @on_both_loops
-async def test_a_failure_is_that_of_its_request_and_not_of_its_companions():
-    gate = new_gate(bad=26.0)
+@pytest.mark.parametrize("error", [ArithmeticError, MemoryError])
+async def test_a_failure_is_that_of_its_request_and_not_of_its_companions(error):
+    gate = new_gate(bad=26.0, error=error)
     async with ag.serving.Server() as server, anyio.create_task_group() as tasks:
         model = server.add("double", outputs(), max_batch_size=8)
         await stands(gate, tasks, model)
@@ -277,7 +278,9 @@ async def test_requests_that_cost_too_much_together_are_refused(gate):
             cost=lambda inputs: inputs["x"].nbytes / 16,
         )  # fmt: skip
         first = await stands(gate, tasks, model)
-        asked = [ask(tasks, model, *range(rows)) for rows in (12, 3)]  # one may cost what it likes
+        asked = [ask(tasks, model, *range(12))]  # one may cost what it likes
+        await until(lambda: model.queued == 1)
+        asked += [ask(tasks, model, *range(3))]
         with pytest.raises(Overloaded, match="requests of the cost 12 wait .*with 3 more"):
             await asked[1].answer()
         asked += [ask(tasks, model, 1)]
@@ -358,6 +361,25 @@ async def test_a_deadline_ends_the_waiting_for_a_run(gate):
 
 
 @on_both_loops
+async def test_who_cannot_be_in_time_does_not_take_the_run_of_who_can(gate):
+    async with ag.serving.Server() as server, anyio.create_task_group() as tasks:
+        model = server.add("double", outputs(), max_concurrent_batches=1)
+        running = await stands(gate, tasks, model)
+        late = ask(tasks, model, 1, deadline_s=0.3)
+        await until(lambda: model.queued == 1)
+        good = ask(tasks, model, 2)
+        await until(lambda: model.queued == 2)
+        ended = model._ended
+        model._ended = lambda *args: (ended(*args), setattr(model._line, "run_s", 20.0))
+        gate.open(2)
+        await running.answer()
+        np.testing.assert_array_equal(await good.answer(), expected(2))
+        with pytest.raises(DeadlineExceeded):
+            await late.answer()
+        gate.open()
+
+
+@on_both_loops
 async def test_a_deadline_ends_the_waiting_for_the_result_and_not_that_of_companions(gate):
     async with ag.serving.Server() as server, anyio.create_task_group() as tasks:
         model = server.add(
@@ -409,6 +431,21 @@ async def test_a_cancelled_request_leaves_a_running_batch_and_harms_nobody(gate)
         await gone.done.wait()
         gate.open()
         np.testing.assert_array_equal(await stays.answer(), expected(2))
+
+
+@on_both_loops
+async def test_who_is_cancelled_after_the_answer_came_and_before_it_was_read_harms_nobody(gate):
+    async with ag.serving.Server() as server, anyio.create_task_group() as tasks:
+        model = server.add("double", outputs(), max_batch_size=8)
+        asked = await stands(gate, tasks, model)
+        gate.open(2)
+        while not model.counts["ok"]:  # the loop is held, so that nobody there reads it
+            pass
+        asked.scope.cancel()
+        await asked.done.wait()
+        np.testing.assert_array_equal((await model.infer(rows(2)))["y"], expected(2))
+    assert (model.counts["ok"], model.counts["cancelled"]) == (2, 0)
+    assert (model.inflight, model.queued) == (0, 0)
 
 
 @on_both_loops
