@@ -16,7 +16,7 @@ __all__ = ["CPU", "Crowding", "answer_us", "available_cores"]
 
 _GLANCE_S = 0.01
 _LOST_A_SECOND = 1000
-"""Of work, where others want the cores: twice to four times as often, and a third where not."""
+"""Of work; where others want the cores it is twice to five times as often, else under half."""
 
 
 def available_cores() -> int:
