@@ -6,9 +6,6 @@ system call.  One that watches is back within a microsecond, and takes nothing b
 
 from __future__ import annotations
 
-import ctypes
-import os
-
 import numpy as np
 
 __all__ = ["Flag"]
@@ -48,11 +45,4 @@ class Flag:
 
     def watch(self) -> bool:
         """Return True as soon as the flag is set, False if it is not for a while."""
-        found = bool(np.logical_or.reduce(self._repeated))
-        if not found:
-            _give_way()
-        return found
-
-
-_give_way = ctypes.CDLL(None).sched_yield if hasattr(os, "sched_yield") else int
-"""Lets others have the core who want it; unlike `os.sched_yield` without Python's lock."""
+        return bool(np.logical_or.reduce(self._repeated))

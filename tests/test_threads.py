@@ -133,11 +133,15 @@ def test_a_patient_worker_takes_what_becomes_ready_while_others_are_at_work():
 
 
 def test_cores_are_crowded_where_threads_often_lose_them(monkeypatch):
-    so_far = [0.0, 0]
+    now, so_far, seen = [0.0], [0.0, 0], []
+    monkeypatch.setattr(cpu, "perf_counter", lambda: now[0])
     monkeypatch.setattr(cpu, "_work_so_far", lambda: tuple(so_far))
-    crowding, seen = cpu.Crowding(), []
+    crowding = cpu.Crowding()
     for worked_s, lost in [(0.001, 0), (0.1, 2), (0.001, 500), (0.1, 500), (0.1, 0)]:
+        now[0] += worked_s
         so_far[0] += worked_s
         so_far[1] += lost
         seen.append(crowding.found())
     assert seen == [True, False, False, True, False]
+    now[0] += 1.0
+    assert crowding.found()  # where nothing is told

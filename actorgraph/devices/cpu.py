@@ -16,7 +16,7 @@ __all__ = ["CPU", "Crowding", "answer_us", "available_cores"]
 
 _GLANCE_S = 0.01
 _LOST_A_SECOND = 1000
-"""Of work, where others want the cores: twice to four times as often, and a third where not."""
+"""Of work; where others want the cores it is twice to five times as often, else under half."""
 
 
 def available_cores() -> int:
@@ -30,15 +30,15 @@ class Crowding:
     """Tells whether others want our cores: then threads lose them in the middle of their work."""
 
     def __init__(self) -> None:
+        self._looked, self._found = perf_counter(), True
         self._spent_s, self._lost = _work_so_far()
-        self._found = True
 
     def found(self) -> bool:
-        """Return what the last hundredth of a second of work has shown, True before."""
-        spent_s, lost = _work_so_far()
-        worked_s = spent_s - self._spent_s
-        if worked_s > _GLANCE_S:
-            self._found = lost - self._lost > _LOST_A_SECOND * worked_s
+        """Return what the last hundredth of a second has shown, True before."""
+        now = perf_counter()
+        if now - self._looked > _GLANCE_S:
+            (spent_s, lost), self._looked = _work_so_far(), now
+            self._found = lost - self._lost >= _LOST_A_SECOND * (spent_s - self._spent_s)
             self._spent_s, self._lost = spent_s, lost
         return self._found
 

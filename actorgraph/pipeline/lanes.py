@@ -315,12 +315,14 @@ class PipelineLane:
 
     def _call(self, part: Run, index: int, args: list[Any]) -> Any:
         """Call a task as a function, with the arrays that it writes into."""
-        network, out, arena = self.network, [], None
+        network = self.network
         place = network.memory_index.get(index)
-        if place is not None and not network.plan.stage_tasks[index].waits:
-            *out, arena = part.kernels[place]()
+        if place is None or network.plan.stage_tasks[index].waits:
+            network.set_flag()
+            return network.functions[index](part, (), *args)
+        *out, arena = part.kernels[place]()
         try:
-            part.core.scheduler.flag.set()  # who has got a message finds Python's lock free
+            network.set_flag()  # who has got a message finds Python's lock free
             return network.functions[index](part, out, *args)
         finally:
             if arena is not None:
@@ -477,6 +479,7 @@ class Lanes:
     ) -> None:
         self.plan, self.ready, self.errors, self.counted = plan, ready, errors, counted
         self.replica, self.give = 0, arenas.idle.append
+        self.set_flag: Callable[[], object] = int
         # Streams hold the microbatches of several runs, and a caller the gradients of one more.
         live = (max_in_flight + 1) * plan.schedule.microbatches
         self._recycling = recycling
@@ -556,6 +559,7 @@ class Lanes:
 
     def inject(self, run: Run, slot: int) -> None:
         """Tell every lane of a run, all parts of which see the variables that it has taken."""
+        self.set_flag = run.core.scheduler.flag.set
         places = self.plan.compiled.places
         for part in run.microbatches:
             one, leaves = part.run, [*run.leaves]
