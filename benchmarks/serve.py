@@ -348,9 +348,11 @@ def verdicts(rows: Sequence[Row]) -> dict[str, bool]:
                 f"{most} clients (p99 {p99[0]:.1f} and {p99[1]:.1f} ms, wanted no higher)"
             )
             judge(what, http.rates[most] / best.rates[most], HTTP, also=p99[0] <= p99[1])
+    # An open loop's tasks fill the loop that they share with the server.
     late = {
-        f"{row.name} with {count or 'an open loop'}": times[3]
+        f"{row.name} with {count}": times[3]
         for row in rows if ", ours" in row.name for count, times in row.times_ms.items()
+        if count != OPEN
     }  # fmt: skip
     if late:
         worst = max(late, key=lambda name: late[name])
