@@ -174,7 +174,7 @@ def _pad_own(rows: AllRows, node: Node, args: _Args, flags: _Flags) -> Node:
 # -- products -------------------------------------------------------------------------------------
 
 
-@rule("matmul")
+@rule("matmul", "matmul_in_blocks")
 def _matmul(rows: AllRows, node: Node, args: _Args, flags: _Flags) -> Node:
     (x, y), ranks = args, [part.ndim for part in node.inputs]
     if ranks == [1, 2] and not flags[1]:
@@ -187,7 +187,7 @@ def _matmul(rows: AllRows, node: Node, args: _Args, flags: _Flags) -> Node:
         y = expand_dims(y, -1)
     most = max(*ranks, 2)
     x, y = [_of_rank(one, most) if flag else one for one, flag in zip((x, y), flags, strict=True)]
-    product = rows.apply(node.op, [x, y], {})
+    product = _apply(rows, "matmul", [x, y])
     if ranks[1] == 1:
         product = squeeze(product, -1)
     return squeeze(product, -1 if ranks[1] == 1 else -2) if ranks[0] == 1 else product

@@ -20,11 +20,17 @@ from actorgraph.ops import _foreign
 from actorgraph.ops._rules import raises
 from actorgraph.ops.broadcasting import expand_dims, zeros_like
 from actorgraph.ops.comparison import greater
-from actorgraph.ops.convolution import linear
 from actorgraph.ops.creation import arange
 from actorgraph.ops.elementwise import where
-from actorgraph.ops.recurrent import gru_step, lstm_step, pair_of, rnn_step, weights_of
-from actorgraph.ops.shaping import turned
+from actorgraph.ops.recurrent import (
+    gru_step,
+    in_blocks,
+    lstm_step,
+    pair_of,
+    rnn_step,
+    weights_of,
+)
+from actorgraph.ops.shaping import swap_last, turned
 
 __all__ = ["gru", "lstm", "rnn"]
 
@@ -46,7 +52,9 @@ def _over_time(
         state = (zeros_like(row) * np.ones(size, x.dtype),) * len(state)  # type: ignore[arg-type]
     first = tuple([graph.lift(part) for part in state])
     into, again = weights_of(x, first[0], *weights, gates, what)
-    products, hidden = linear(x, into, bias), turned(again)
+    products, hidden = in_blocks(x, swap_last(into)), turned(again)
+    if bias is not None:
+        products = products + bias
     reach = None if lengths is None else graph.lift(lengths)
 
     def body(state: _State, given: Any) -> tuple[_State, Node]:
