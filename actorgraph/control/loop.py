@@ -298,8 +298,8 @@ class Course:
         number, self._consts, self._tested, self._carries, self._xs = spec.split(operands)
         self.length = length_of(spec, kernel.length, number, self._xs)
         self.positions: Any = range(self.length) if spec.test is None else itertools.count()
-        if spec.reverse:
-            self.positions = self.positions[::-1]
+        if spec.reverse and spec.test is None:
+            self.positions = range(self.length)[::-1]
         room = kernel.room(self.length)
         self.made = dict(zip(kernel.places, room, strict=True))
         noted = room if kernel.stored else [one.append for one in room]

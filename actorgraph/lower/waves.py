@@ -133,7 +133,7 @@ class _Stages:
 def _is_stacked(item: Node) -> bool:
     """Return whether a field of a loop has a row for each iteration."""
     spec = item.inputs[0].attrs["loop"]
-    return spec.carries <= item.attrs["field"] != spec.trips
+    return bool(spec.carries <= item.attrs["field"] != spec.trips)
 
 
 def _is_by_rows(step: Node, rows: Sequence[bool | None]) -> bool:
@@ -226,7 +226,7 @@ class _WaveKernel:
         begun: dict[int, Any] = {}
         step, length = 1, 0
         for node in self._nodes:
-            given = [
+            given: list[Any] = [
                 part.attrs["value"] if part.op is CONSTANT else values.get(part.id)
                 for part in node.inputs
             ]

@@ -16,6 +16,7 @@ from actorgraph.op import FRESH_OUT, Op
 from actorgraph.ops._arrays import through_float32
 from actorgraph.ops._rules import declare, on, raises
 from actorgraph.ops.activations import relu, sigmoid
+from actorgraph.ops.broadcasting import conj
 from actorgraph.ops.indexing import getitem
 from actorgraph.ops.linalg import matmul, matmul_vjp_y
 from actorgraph.ops.shaping import swap_last
@@ -56,7 +57,7 @@ def _in_blocks(xp: Any, x: Any, y: Any, out: Any = None) -> Any:
 
 IN_BLOCKS: Op = declare(
     "matmul_in_blocks", "n[*s, k] -> n[k, m] -> n[*s, m]", through_float32(_in_blocks),
-    vjp=(lambda ct, z, x, y: in_blocks(ct, swap_last(y)), matmul_vjp_y), linear=(0, 1),
+    vjp=(lambda ct, z, x, y: in_blocks(ct, swap_last(conj(y))), matmul_vjp_y), linear=(0, 1),
     cost=lambda shapes, result, attrs: 2 * prod(result) * shapes[0][-1],
     samples=(
         on((3, 2, 4), (4, 3)), on((300, 2), (2, 3)), on((3, 129, 1), (1, 2)), on((0, 2, 3), (3, 2)),
