@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from actorgraph.control.functions import scan
+from actorgraph.control.in_blocks import in_blocks
 from actorgraph.errors import GraphTypeError, ShapeError
 from actorgraph.graph import Node
 from actorgraph.ops import _foreign
@@ -22,14 +23,7 @@ from actorgraph.ops.broadcasting import expand_dims, zeros_like
 from actorgraph.ops.comparison import greater
 from actorgraph.ops.creation import arange
 from actorgraph.ops.elementwise import where
-from actorgraph.ops.recurrent import (
-    gru_step,
-    in_blocks,
-    lstm_step,
-    pair_of,
-    rnn_step,
-    weights_of,
-)
+from actorgraph.ops.recurrent import gru_step, lstm_step, pair_of, rnn_step, weights_of
 from actorgraph.ops.shaping import swap_last, turned
 
 __all__ = ["gru", "lstm", "rnn"]

@@ -43,7 +43,7 @@ _COPIES = frozenset({_COPY, _COPY_BOOL})
 _Test: TypeAlias = tuple[Sequence[Node], Sequence[Node], Node]
 
 
-class _Rows(Written):
+class _IterationRows(Written):
     """The rows of an iteration, in which some steps write over what others are given."""
 
     def __init__(
@@ -89,7 +89,7 @@ class LoopTable:
         every, given, asking, stacked, over = _iteration(
             inputs, steps, results, saved, test, symbols
         )
-        made = _Rows(Stretch(every, given, stacked), over, symbols)
+        made = _IterationRows(Stretch(every, given, stacked), over, symbols)
         self._made = made
         self._rows = np.array(made.rows, np.int64).reshape(-1, native.ROW_WORDS)
         self._flag = made.places[asking.id].offset if asking is not None else None
@@ -111,7 +111,7 @@ class LoopTable:
         )  # fmt: skip
         spent = sum([predicted_us(step, symbols) for step in every if step.op not in _COPIES])
         self._at_once = max(1, int(_LOOK_US / spent)) if spent else 1000
-        self._blocks: list[_Block] = []
+        self._blocks: list[_LoopBlock] = []
 
     def fits(self, positions: range) -> bool:
         """Return whether so many iterations can be walked, and are worth it."""
@@ -166,7 +166,7 @@ class LoopTable:
         self._blocks.append(block)
         raise Declined
 
-    def _taken(self, length: int, way: int) -> _Block:
+    def _taken(self, length: int, way: int) -> _LoopBlock:
         """Return a block for arrays of that length, which iterations take upwards or downwards."""
         try:
             block = self._blocks.pop()
@@ -178,7 +178,7 @@ class LoopTable:
             words = native.block(specs, self._rows, bases)
             if self._flag is not None:
                 words[native.FLAG] = memory.ctypes.data + self._flag
-            block = _Block(words, specs, memory)
+            block = _LoopBlock(words, specs, memory)
         if block.goes != (length, way):
             moves = self._specs[:, 4] > 0
             block.specs[:, 1] = np.where(moves, length, 1) * self._specs[:, 1]
@@ -187,7 +187,7 @@ class LoopTable:
         return block
 
 
-class _Block:
+class _LoopBlock:
     """What a walk is given, and the memory that it needs."""
 
     __slots__ = ("goes", "memory", "specs", "words")

@@ -105,7 +105,7 @@ class Compiled:
 
     @cached_property
     def has_waves(self) -> bool:
-        """Whether loops may feed one another (see `lower.waves`)."""
+        """Whether loops may feed one another (see `control.waves`)."""
         loops = sum(["loop" in node.attrs for node in self.joint.order])
         return loops > 1 and self.on_host and not (self.interpreter or self.watch)
 

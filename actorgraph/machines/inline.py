@@ -130,7 +130,7 @@ class Inline:
 
             steps = shared(steps, joint)
         if compiled.has_waves:
-            from actorgraph.lower.waves import with_waves
+            from actorgraph.control.waves import with_waves
 
             steps = with_waves(steps, joint)
         self.steps = steps

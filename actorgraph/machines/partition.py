@@ -179,7 +179,7 @@ def _connected(
         for spec in tasks:
             spec.steps = shared(spec.steps, joint)
     if compiled.has_waves:
-        from actorgraph.lower.waves import with_waves
+        from actorgraph.control.waves import with_waves
 
         for spec in tasks:
             spec.steps = with_waves(spec.steps, joint)

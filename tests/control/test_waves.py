@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import actorgraph as ag
-from actorgraph.lower import waves
+from actorgraph.control import waves
 
 ops = ag.ops
 RNG = np.random.default_rng(0)

@@ -21,6 +21,8 @@ from typing import Any
 
 import numpy as np
 
+from actorgraph.control.in_blocks import IN_BLOCKS, block_of
+from actorgraph.control.loop import Course
 from actorgraph.graph import Node
 from actorgraph.lower.inner import ALONE, Dead
 from actorgraph.lower.joint import Joint
@@ -28,7 +30,6 @@ from actorgraph.lower.kernels import kernel
 from actorgraph.lower.program import lower_directly
 from actorgraph.op import CONSTANT, Op
 from actorgraph.ops._records import ITEM, any_types
-from actorgraph.ops.recurrent import IN_BLOCKS, block_of
 from actorgraph.rewrite.exact import is_pure, restated
 from actorgraph.tiles import compute_parts, here
 from actorgraph.types import Checks
@@ -148,7 +149,7 @@ def _is_by_rows(step: Node, rows: Sequence[bool | None]) -> bool:
     )
 
 
-class _Rows:
+class _RowStage:
     """A stage that computes blocks of rows of blocks of rows."""
 
     def __init__(self, node: Node, call: Callable[..., Any], operands: Sequence[Any]) -> None:
@@ -212,7 +213,7 @@ class _WaveKernel:
                 first = length - (blocks - 1) * size if reverse else size
                 bounds = [0, *range(first, length, size), length]
                 compute_parts(*_tiles(layers, [every[i:j] for i, j in pairwise(bounds)]))
-                return [one.made if type(one) is _Rows else one.fields() for one in begun]
+                return [one.made if type(one) is _RowStage else one.fields() for one in begun]
         except Exception:  # noqa: BLE001 - what computes them in turn raises it, or does not
             if run.dead is not None:
                 raise Dead from None
@@ -220,8 +221,6 @@ class _WaveKernel:
 
     def _begun(self, run: Any, operands: Sequence[Any]) -> tuple[list[Any], int, int]:
         """Return the stages, of which nothing is computed, how many rows a block has, and all."""
-        from actorgraph.control.loop import Course
-
         values = dict(zip(self._given, operands, strict=True))
         begun: dict[int, Any] = {}
         step, length = 1, 0
@@ -237,7 +236,7 @@ class _WaveKernel:
                 begun[node.id] = course = Course(call, run, given)
                 length = course.length
             else:
-                begun[node.id] = rows = _Rows(node, call, given)
+                begun[node.id] = rows = _RowStage(node, call, given)
                 values[node.id] = rows.made
                 if node.op is IN_BLOCKS:
                     step = lcm(step, block_of(given[0].shape))
@@ -250,7 +249,7 @@ def _layers(stages: Sequence[Any]) -> list[list[Any]]:
     layers: list[list[Any]] = [[]]
     for stage in stages:
         layers[-1].append(stage)
-        if type(stage) is not _Rows:
+        if type(stage) is not _RowStage:
             layers.append([])
     return layers[:-1]
 
