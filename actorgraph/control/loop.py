@@ -29,7 +29,7 @@ from actorgraph.memory.free_lists import FreeLists
 from actorgraph.op import Attrs, Op, Together
 from actorgraph.ops._records import any_types, fields_read
 from actorgraph.tiles import compute_parts, evenly
-from actorgraph.types import UNKNOWN, Checks, Dim, Record, Tensor, bind_dims, bind_shape
+from actorgraph.types import UNKNOWN, Checks, Dim, Record, Tensor, bind_dims, bind_shape, dtype_of
 
 __all__ = [
     "Course", "LOOP", "LoopKernel", "Spec", "bound_length", "check_carries", "guessed_trips",
@@ -277,7 +277,7 @@ class LoopKernel:
         ]
 
     def _sized(self, type_: Tensor, length: int) -> tuple[tuple[int, ...], np.dtype[Any]]:
-        return (length, *bind_shape(type_.shape[1:], self.symbols, 0)), np.dtype(str(type_.dtype))
+        return (length, *bind_shape(type_.shape[1:], self.symbols, 0)), dtype_of(str(type_.dtype))
 
 
 class Course:
