@@ -46,9 +46,7 @@ def _over_time(
         state = (zeros_like(row) * np.ones(size, x.dtype),) * len(state)  # type: ignore[arg-type]
     first = tuple([graph.lift(part) for part in state])
     into, again = weights_of(x, first[0], *weights, gates, what)
-    products, hidden = in_blocks(x, swap_last(into)), turned(again)
-    if bias is not None:
-        products = products + bias
+    products, hidden = in_blocks(x, swap_last(into), bias), turned(again)
     reach = None if lengths is None else graph.lift(lengths)
 
     def body(state: _State, given: Any) -> tuple[_State, Node]:
