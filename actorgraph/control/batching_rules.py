@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from actorgraph.control.batching import AllRows, Value, along_axis, in_turn, rule, shifted
+from actorgraph.control.in_blocks import IN_BLOCKS
 from actorgraph.graph import Node
 from actorgraph.op import REGISTRY
 from actorgraph.ops.arithmetic import multiply
@@ -174,7 +175,7 @@ def _pad_own(rows: AllRows, node: Node, args: _Args, flags: _Flags) -> Node:
 # -- products -------------------------------------------------------------------------------------
 
 
-@rule("matmul", "matmul_in_blocks")
+@rule("matmul", IN_BLOCKS.name)
 def _matmul(rows: AllRows, node: Node, args: _Args, flags: _Flags) -> Node:
     (x, y), ranks = args, [part.ndim for part in node.inputs]
     if ranks == [1, 2] and not flags[1]:
