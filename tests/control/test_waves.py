@@ -7,6 +7,7 @@ import pytest
 
 import actorgraph as ag
 from actorgraph.control import waves
+from actorgraph.control.in_blocks import IN_BLOCKS
 
 ops = ag.ops
 RNG = np.random.default_rng(0)
@@ -25,6 +26,10 @@ def made(monkeypatch):
 
     monkeypatch.setattr(waves, "_tiles", noted)
     return found
+
+
+def test_products_by_blocks_obey_the_laws_of_ops():
+    ag.testing.check_op(IN_BLOCKS)
 
 
 def chained(xs, w, reverse=False, layers=3, between=lambda ys: ys):
