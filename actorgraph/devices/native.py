@@ -288,9 +288,14 @@ def spec(dtype: np.dtype[Any], elements: int, *, writable: bool, further: int = 
 
 
 _ALWAYS = np.ones(1, np.uint8)
-FIRST, TRIPS, FLAG, MADE = range(8, 12)
-"""Words of a block: the position of the first iteration, how many there are at most, where the byte
-lies that asks for another, and how many were made."""
+FIRST = 8
+"""The word of a block that is the position of the first iteration."""
+TRIPS = 9
+"""The word that is how many iterations there are at most."""
+FLAG = 10
+"""The word that is where the byte lies that asks for another iteration."""
+MADE = 11
+"""The word that says how many iterations were made."""
 
 
 def block(specs: Words, rows: Words, bases: Sequence[int]) -> Words:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, count
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -38,9 +38,12 @@ _COPY_BOOL = Op(
     "table_copy_bool", "a[*s] -> a[*s] -> a[*s]", np.logical_and, ufunc="logical_and",
     memory=FRESH_OUT,
 )  # fmt: skip
+_COPIES = frozenset({_COPY, _COPY_BOOL})
+
+_Test: TypeAlias = tuple[Sequence[Node], Sequence[Node], Node]
 
 
-class _Rows(Written):
+class _IterationRows(Written):
     """The rows of an iteration, in which some steps write over what others are given."""
 
     def __init__(
@@ -79,46 +82,19 @@ class LoopTable:
         steps: Sequence[Node],
         results: Sequence[Node],
         saved: Sequence[int],
-        test: tuple[Sequence[Node], Sequence[Node], Node] | None,
+        test: _Test | None,
         symbols: Mapping[str, int],
     ) -> None:
-        [position], captured, carries, elements = inputs
-        numbers = count(1 + max([node.id for node in (*steps, *results, *chain(*inputs))]))
-        rows = _rows_of(steps, symbols)
-        entered = [_copy(carries[j], next(numbers)) for j in saved]
-        stacked: dict[Node, None] = {}
-        copies: list[Node] = []
-        for node in results[len(carries) :]:
-            kept = node
-            if node.id not in rows or node in stacked:
-                kept = _copy(node, next(numbers))
-                copies.append(kept)
-            stacked[kept] = None
-        over: dict[Node, Node] = {}  # what is copied over a carry
-        for carry, node in zip(carries, results[: len(carries)], strict=True):
-            if node.id not in rows and node is not carry:
-                # A carry may lie there that another one is copied over.
-                node = _copy(node, next(numbers))
-                copies.append(node)
-            if node is not carry:
-                over[carry] = _copy(node, next(numbers))
-        tested: Sequence[Node] = ()
-        asking: list[Node] = []
-        if test is not None:
-            tested, asking = _renumbered(test, numbers, [over.get(one, one) for one in carries])
-            _rows_of(asking[:-1], symbols)
-        every = (*entered, *steps, *copies, *over.values(), *asking)
-        self._indexed = any(part is position for step in every for part in step.inputs)
-        given = (*captured, *tested, *carries, *elements, *[position] * self._indexed)
-        made = _Rows(
-            Stretch(every, given, (*entered, *stacked)),
-            {step.id: carry for carry, step in over.items()},
-            symbols,
+        _, captured, carries, _ = inputs
+        every, given, asking, stacked, over = _iteration(
+            inputs, steps, results, saved, test, symbols
         )
+        made = _IterationRows(Stretch(every, given, stacked), over, symbols)
         self._made = made
         self._rows = np.array(made.rows, np.int64).reshape(-1, native.ROW_WORDS)
-        self._flag = made.places[asking[-1].id].offset if asking else None
-        first = len(captured) + len(tested)
+        self._flag = made.places[asking.id].offset if asking is not None else None
+        self._indexed = any(node is inputs[0][0] for node in given)
+        first = len(captured) + (0 if test is None else len(test[0]) - len(carries))
         fixed = range(first + len(carries))
         self._scalars = [not node.dims for node in given[:first]]
         self._dtypes = [node.dtype for node in carries]
@@ -133,9 +109,9 @@ class LoopTable:
             ],
             np.int64,
         )  # fmt: skip
-        spent = sum([predicted_us(step, symbols) for step in (*steps, *asking[:-1])])
+        spent = sum([predicted_us(step, symbols) for step in every if step.op not in _COPIES])
         self._at_once = max(1, int(_LOOK_US / spent)) if spent else 1000
-        self._blocks: list[_Block] = []
+        self._blocks: list[_LoopBlock] = []
 
     def fits(self, positions: range) -> bool:
         """Return whether so many iterations can be walked, and are worth it."""
@@ -190,7 +166,7 @@ class LoopTable:
         self._blocks.append(block)
         raise Declined
 
-    def _taken(self, length: int, way: int) -> _Block:
+    def _taken(self, length: int, way: int) -> _LoopBlock:
         """Return a block for arrays of that length, which iterations take upwards or downwards."""
         try:
             block = self._blocks.pop()
@@ -202,7 +178,7 @@ class LoopTable:
             words = native.block(specs, self._rows, bases)
             if self._flag is not None:
                 words[native.FLAG] = memory.ctypes.data + self._flag
-            block = _Block(words, specs, memory)
+            block = _LoopBlock(words, specs, memory)
         if block.goes != (length, way):
             moves = self._specs[:, 4] > 0
             block.specs[:, 1] = np.where(moves, length, 1) * self._specs[:, 1]
@@ -211,7 +187,7 @@ class LoopTable:
         return block
 
 
-class _Block:
+class _LoopBlock:
     """What a walk is given, and the memory that it needs."""
 
     __slots__ = ("goes", "memory", "specs", "words")
@@ -219,6 +195,52 @@ class _Block:
     def __init__(self, words: native.Words, specs: native.Words, memory: Memory) -> None:
         self.words, self.specs, self.memory = words, specs, memory
         self.goes = (0, 0)
+
+
+def _iteration(
+    inputs: Sequence[Sequence[Node]],
+    steps: Sequence[Node],
+    results: Sequence[Node],
+    saved: Sequence[int],
+    test: _Test | None,
+    symbols: Mapping[str, int],
+) -> tuple[tuple[Node, ...], tuple[Node, ...], Node | None, tuple[Node, ...], dict[int, Node]]:
+    """Return the steps of an iteration, and what they are about.
+
+    That is what is given, the step that asks for another iteration, what is stacked, and by the ids
+    of the steps that write over a carry, the carry.
+    """
+    [position], captured, carries, elements = inputs
+    numbers = count(1 + max([node.id for node in (*steps, *results, *chain(*inputs))]))
+    rows = _rows_of(steps, symbols)
+    entered = [_copy(carries[j], next(numbers)) for j in saved]
+    stacked: dict[Node, None] = {}
+    copies: list[Node] = []
+    for node in results[len(carries) :]:
+        kept = node
+        if node.id not in rows or node in stacked:
+            kept = _copy(node, next(numbers))
+            copies.append(kept)
+        stacked[kept] = None
+    over: dict[Node, Node] = {}
+    for carry, node in zip(carries, results[: len(carries)], strict=True):
+        if node is carry:
+            continue
+        source = node
+        if node.id not in rows:  # it may show a carry that another one is copied over
+            source = _copy(node, next(numbers))
+            copies.append(source)
+        over[carry] = _copy(source, next(numbers))
+    tested: Sequence[Node] = ()
+    asking: list[Node] = []
+    if test is not None:
+        tested, asking = _renumbered(test, numbers, [over.get(one, one) for one in carries])
+        _rows_of(asking[:-1], symbols)
+    every = (*entered, *steps, *copies, *over.values(), *asking)
+    indexed = any(part is position for step in every for part in step.inputs)
+    given = (*captured, *tested, *carries, *elements, *[position] * indexed)
+    said = asking[-1] if asking else None
+    return every, given, said, (*entered, *stacked), {n.id: carry for carry, n in over.items()}
 
 
 def _rows_of(steps: Sequence[Node], symbols: Mapping[str, int]) -> set[int]:
@@ -245,7 +267,7 @@ def _copy(node: Node, number: int) -> Node:
 
 
 def _renumbered(
-    test: tuple[Sequence[Node], Sequence[Node], Node], numbers: Iterator[int], carries: list[Node]
+    test: _Test, numbers: Iterator[int], carries: list[Node]
 ) -> tuple[list[Node], list[Node]]:
     """Return captures and steps of a test on the carries; the last step copies what it says."""
     inputs, steps, result = test

@@ -402,7 +402,7 @@ class Written:
         alone = step.op is _ADJOINT
         if alone or not attrs["covered"]:
             self._row(result, _copy_of(char), [zero])
-        indices = [attrs["index"]] if alone else attrs["indices"]
+        indices = attrs.get("indices") or [attrs["index"]]
         for part, index in zip(step.inputs, indices, strict=True):
             into = self._shown(result, step.dtype, itemgetter((*index, ...)))
             x = self._place(part)
@@ -577,8 +577,7 @@ def _columns(row: Any, x: Any) -> Any:
 
 
 def _copy_of(char: str) -> Routine:
-    # That of integers copies, four times as fast as that of floats.
-    found = loop_of("positive", 2 * {"f": "i", "d": "l"}.get(char, char))
+    found = loop_of("positive", 2 * {"f": "i", "d": "l"}.get(char, char))  # floats take longer
     if found is None:
         raise Unfit
     return found

@@ -109,6 +109,12 @@ class Compiled:
         )
 
     @cached_property
+    def has_waves(self) -> bool:
+        """Whether loops may feed one another (see `control.waves`)."""
+        loops = sum(["loop" in node.attrs for node in self.joint.order])
+        return loops > 1 and self.on_host and not (self.interpreter or self.watch)
+
+    @cached_property
     def shares(self) -> bool:
         """Whether ops of a task that begin alike may share that (see `lower.sharing`)."""
         return (

@@ -129,6 +129,10 @@ class Inline:
             from actorgraph.lower.sharing import shared
 
             steps = shared(steps, joint)
+        if compiled.has_waves:
+            from actorgraph.control.waves import with_waves
+
+            steps = with_waves(steps, joint)
         self.steps = steps
         self.buffered = self._writable(steps)
         return lower_directly(steps, self._leaves, results, self.buffered)

@@ -178,6 +178,12 @@ def _connected(
 
         for spec in tasks:
             spec.steps = shared(spec.steps, joint)
+    if compiled.has_waves:
+        from actorgraph.control.waves import with_waves
+
+        for spec in tasks:
+            spec.steps = with_waves(spec.steps, joint)
+        steps = [step for spec in tasks for step in spec.steps]
     specs, lanes = _with_ports(compiled, tasks, costs, symbols)
     if lanes:
         steps = [step for spec in specs for step in spec.steps]

@@ -111,6 +111,14 @@ def test_both_passes_of_a_recurrent_net_are_walked(g, walks):
             assert run[node].grad.tobytes() == wanted[node].grad.tobytes()
 
 
+def test_with_jit_loops_are_walked_too(g, walks):
+    pytest.importorskip("numba")
+    y = until(*inputs(g))[0]
+    with ag.TapeMachine([y], wrt=[], jit="wait", exact=False) as machine:
+        machine.run_sync(FEEDS)
+    assert walks == [400]
+
+
 def test_long_loops_are_walked_in_stretches_between_which_they_end(g, walks):
     x = g.input("x", (), "float64")
     y = ag.while_loop(lambda c: c > 0.0, lambda c: c + 0.0, x)
