@@ -15,16 +15,13 @@ from actorgraph.graph import Node
 from actorgraph.lower.kernels import kernel
 from actorgraph.lower.program import Program, lower_directly, lower_loop
 from actorgraph.lower.slices import with_slices_written_once
+from actorgraph.lower.text import Dead
 from actorgraph.memory.buffers import Unallocated, is_fresh, regular, writable
 from actorgraph.memory.packing import assign
 from actorgraph.op import CONSTANT
 from actorgraph.warned import UnderWay, runs_steps
 
 __all__ = ["ALONE", "Dead", "InBody", "Inner", "InnerLoop", "between", "frame_of"]
-
-
-class Dead(Exception):
-    """Raised and caught inside an actor when it meets what belongs to a dead run."""
 
 
 class InBody(Exception):

@@ -2,21 +2,24 @@
 
 A step from Python costs 0.2 us beside its arithmetic, a row some nanoseconds, and both call the
 same loop (`devices.loops`, `devices.native`).  A *stretch* is a run of steps of which each is a row
-or a view.  It becomes one step; its other results that are needed are steps before, as memory.
+or a view; it is a part of its program (`program.Subprogram`), which is walked where it can be and
+else called.  Rows are written in the background, after some calls, for the sizes of a run.
 
 A table declines where an array is not as it was planned for, or where a loop has told of a
-floating-point error that is not ignored: then the Python form computes all of it again, which warns
-or fails as ever.  So it is a form of programs without side effects.
+floating-point error that is not ignored: then the part computes all of it, which warns or fails as
+ever.  So nothing that it is given may be written over before: rows write into memory of the table,
+and results are copied to where they belong when all is done.
 
 Invariants: what a row writes overlaps nothing that it reads, but for sums, which add to what a row
 before has written; every row lies within its memory, as `_Written` checks; blocks and constants are
-owned by the table that says where they are, which the kernel owns.
+owned by the table that says where they are, which the function owns.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import cache, lru_cache, partial
 from math import prod
 from operator import itemgetter
@@ -25,19 +28,23 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from actorgraph.devices import native
+from actorgraph.devices.background import BACKGROUND
 from actorgraph.devices.loops import Routine, call, loop_of, product_loop, sum_loop
 from actorgraph.graph import Node
-from actorgraph.lower.kernels import kernel
+from actorgraph.lower.kernels import alike, kernel, with_errstate
 from actorgraph.lower.matmul import product
+from actorgraph.lower.program import Tabling, lower_directly
+from actorgraph.lower.rates import path
 from actorgraph.lower.slices import SLICES
+from actorgraph.lower.text import Dead
 from actorgraph.memory.buffers import VIEWS, aligned, regular, usage
 from actorgraph.memory.packing import Span, pack
-from actorgraph.op import CONSTANT, FRESH_OUT, REGISTRY, Op, bind_attrs
+from actorgraph.op import CONSTANT, REGISTRY, attrs_key, bind_attrs, is_symbolic
 from actorgraph.ops._arrays import are_columns, at_least
-from actorgraph.rewrite.exact import is_pure, restated
+from actorgraph.rewrite.exact import is_pure
 from actorgraph.types import UNKNOWN, bind_shape
 
-__all__ = ["Declined", "OWN", "ROOM", "TABLE", "Unfit", "table_kernel", "with_tables"]
+__all__ = ["Stretch", "Unfit", "stretches"]
 
 FEWEST = 3
 """Rows of a stretch that is worth its call."""
@@ -45,93 +52,67 @@ FEWEST = 3
 LARGEST_BYTES = 128 * 1024
 """Values above which a call from Python costs nothing beside the arithmetic."""
 
+_KEPT = 4
+"""Of so many bindings the tables of a stretch are kept."""
+
 _MOST_EXPANDED = 64
 """Rows that one step becomes where its operands have gaps in more than two dims."""
 
 
-class Declined(Exception):
-    """A table has not computed its results; the Python form does."""
+_CALLS = 3
+"""Calls of a part before its rows are written: who runs once does not pay for more runs."""
 
-
-def _never(xp: Any, *arrays: Any, **attrs: Any) -> Any:
-    raise AssertionError("a table has a kernel of its own")
-
-
-TABLE = Op("table", "a[*s]", _never, memory=FRESH_OUT, doc="Steps walked as rows.")
-"""The op of stretches."""
+_TRIES = 8
+"""Calls one after another that a table declines before it is asked no more."""
 
 _SUM, _SIGMOID = REGISTRY["sum"], REGISTRY["sigmoid"]
 _RELU, _WHERE_POSITIVE = REGISTRY["relu"], REGISTRY["where_positive"]
 _SHOWING = frozenset({REGISTRY["getitem"], REGISTRY["reshape"]})  # mostly, told by the result
 
-ROOM = Op("table_room", "a[*s]", _never, memory=FRESH_OUT, doc="What a stretch writes, too.")
-"""The op of results of stretches that come before them, as memory."""
-
-OWN = frozenset({TABLE, ROOM})
-"""The ops whose kernels are `table_kernel`."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Stretch:
-    """Steps in order, what they are given, and which results others need, the step's own last."""
-
-    steps: tuple[Node, ...]
-    given: tuple[Node, ...]
-    results: tuple[Node, ...]
-    written: list[tuple[Mapping[str, int], _Written]] = field(default_factory=list)
-
-    def rows(self, symbols: Mapping[str, int]) -> _Written:
-        """Return the rows for these sizes; those that were written last are kept."""
-        if not self.written or self.written[0][0] != symbols:
-            self.written[:] = [(dict(symbols), _Written(self, symbols))]
-        return self.written[0][1]
-
 
 # -- which steps ----------------------------------------------------------------------------------
 
 
-def with_tables(
-    steps: Sequence[Node], kept: Collection[int], symbols: Mapping[str, int]
-) -> Sequence[Node]:
-    """Return the steps with stretches as one step each; the same object where there are none.
+def stretches(
+    steps: Sequence[Node], allowed: Sequence[bool], symbols: Mapping[str, int]
+) -> list[tuple[int, int]]:
+    """Return where stretches begin and end.
 
     Parameters
     ----------
     steps : sequence of Node
         In order.
-    kept : collection of int
-        Ids of what is needed after the last step.
+    allowed : sequence of bool
+        Which of them may be in one.
     symbols : mapping
         Sizes that tell which arrays are small enough.
     """
-    regular_ids = regular(steps)
-    kinds = [_kind(step, regular_ids, symbols) for step in steps]
-    needed = set(kept)
-    found: list[Node] = []
-    end = len(steps)
-    while end:
-        begin = end
-        while begin and kinds[begin - 1]:
-            begin -= 1
-        if kinds[begin:end].count("row") >= FEWEST:
-            try:
-                made = _as_one(steps[begin:end], kinds[begin:end], needed, symbols)
-            except Unfit as unfit:
-                kinds[begin + unfit.position] = ""
-                continue
-        else:
-            begin = begin if begin < end else end - 1
-            made = list(steps[begin:end])
-        for step in steps[begin:end]:
-            needed.update([part.id for part in step.inputs])
-        found += reversed(made)
-        end = begin
-    found.reverse()
-    return found if any(step.op is TABLE for step in found) else steps
+    known: dict[Any, str] = {}
+    ordered = regular(steps)
+    found: list[tuple[int, int]] = []
+    begin = rows = 0
+    for place, (step, may) in enumerate(zip(steps, allowed, strict=True)):
+        kind: str | None = ""
+        if may:
+            key: Any = alike(step)
+            if step.attrs:
+                key = key, attrs_key(step.attrs)
+            kind = known.get(key)
+            if kind is None:
+                kind = known[key] = _kind(step, symbols)
+        if kind == "view" or (kind and step.id in ordered):
+            rows += kind == "row"
+            continue
+        if rows >= FEWEST:
+            found.append((begin, place))
+        begin, rows = place + 1, 0
+    if rows >= FEWEST:
+        found.append((begin, len(steps)))
+    return found
 
 
-def _kind(step: Node, regular_ids: Collection[int], symbols: Mapping[str, int]) -> str:
-    """Return whether a step is a ``"row"`` or a ``"view"``, else nothing."""
+def _kind(step: Node, symbols: Mapping[str, int]) -> str:
+    """Return whether a step may be a ``"row"`` or is a ``"view"``, else nothing."""
     if not is_pure(step.op) or step.op.kernel is not None:
         return ""
     if not all(_is_small(one, symbols) for one in (step, *step.inputs)):
@@ -139,7 +120,7 @@ def _kind(step: Node, regular_ids: Collection[int], symbols: Mapping[str, int]) 
     if _is_view(step):
         shows = step.op.memory.is_view or step.op in _SHOWING
         return "view" if shows and [part.op is CONSTANT for part in step.inputs] == [False] else ""
-    return "row" if step.id in regular_ids and _has_loop(step) else ""
+    return "row" if _has_loop(step) else ""
 
 
 def _is_view(step: Node) -> bool:
@@ -155,7 +136,10 @@ def _is_small(node: Node, symbols: Mapping[str, int]) -> bool:
 
 def _has_loop(step: Node) -> bool:
     if step.op is _SUM:
-        return sum_loop(step.dtype.char) is not None
+        axes, rank = step.attrs["axis"], len(step.inputs[0].dims)
+        last = bool(axes) and axes == tuple(range(rank - len(axes), rank))
+        columns = are_columns(rank, step.dtype, axes, step.attrs["keepdims"])
+        return (last or columns) and sum_loop(step.dtype.char) is not None
     if step.op.ufunc == "matmul":
         return product_loop(step.dtype.char) is not None
     if step.op in (_SIGMOID, _RELU, _WHERE_POSITIVE, SLICES):
@@ -167,40 +151,6 @@ def _loop(step: Node) -> Routine | None:
     if step.op.ufunc is None or step.attrs or len(step.inputs) >= native.MOST_ARGUMENTS:
         return None
     return loop_of(step.op.ufunc, "".join([one.dtype.char for one in (*step.inputs, step)]))
-
-
-def _as_one(
-    steps: Sequence[Node],
-    kinds: Sequence[str],
-    needed: Collection[int],
-    symbols: Mapping[str, int],
-) -> list[Node]:
-    """Return what stands for a stretch: rooms, the step, and views that others need."""
-    outside = set(needed)
-    views: list[Node] = []
-    for step, kind in zip(reversed(steps), reversed(kinds), strict=True):
-        if step.id in outside and kind == "view":
-            views.append(step)
-            outside.add(step.inputs[0].id)
-    own = {step.id for step in steps}
-    given = {
-        part.id: part
-        for step in steps
-        for part in step.inputs
-        if part.id not in own and part.op is not CONSTANT
-    }
-    pairs = zip(steps, kinds, strict=True)
-    results = [step for step, kind in pairs if kind == "row" and step.id in outside]
-    if not results:
-        return list(steps)
-    *others, root = results
-    rooms = [restated(step, ROOM, (), {"dims": step.dims}) for step in others]
-    stretch = _Stretch(tuple(steps), tuple(given.values()), tuple(results))
-    stretch.rows(symbols)
-    # The attributes may hold dims that a run binds.
-    bound = tuple([(step.dims, step.attrs) for step in (*stretch.given, *steps)])
-    attrs = {"stretch": stretch, "dims": root.dims, "bound": bound}
-    return [*rooms, restated(root, TABLE, (*stretch.given, *rooms), attrs), *reversed(views)]
 
 
 # -- rows -----------------------------------------------------------------------------------------
@@ -235,46 +185,62 @@ class Unfit(Exception):
 
 
 class _Written:
-    """Writes the rows of a stretch for one binding of its dims."""
+    """Writes the rows of a stretch for one binding of its dims.
 
-    def __init__(self, stretch: _Stretch, symbols: Mapping[str, int]) -> None:
+    What the text is given and the results that it allocates come first among the bases, then where
+    the other results are to be copied, then the memory of the table and constants.
+    """
+
+    def __init__(self, stretch: Stretch, symbols: Mapping[str, int]) -> None:
         self.symbols = symbols
         self.kept: list[Any] = []  # constants, whose addresses are in the rows
         self.rows: list[list[int]] = []
+        self.notes: list[str] = []
         self.words: dict[tuple[int, ...], np.ndarray[Any, Any]] = {}
         self.places: dict[int, _Place] = {}
         self.sizes: list[int] = []  # bytes of what each base stands for
         self.objects = [*stretch.given, *stretch.results]
-        for node in self.objects:
-            self._whole(node, len(self.sizes), 0)
+        for base, node in enumerate(self.objects):
             self.sizes.append(self._bytes(node))
-        self.given = len(stretch.given)
+            if node.id not in stretch.copied:
+                self._whole(node, base, 0)
         self._lay(stretch)
         for position, step in enumerate(stretch.steps):
+            self.of = step.op.name
             try:
-                if _is_view(step):
-                    self.places[step.id] = self._view(step)
-                elif step.op is _SUM:
-                    self._sum(step)
-                elif step.op.ufunc == "matmul":
-                    x, y = map(self._place, step.inputs)
-                    self._product(x, y, self.places[step.id], product(step, self.symbols))
-                elif step.op is _SIGMOID:
-                    self._sigmoid(
-                        self.places[step.id], self._place(step.inputs[0]), step.dtype.char
-                    )
-                elif step.op is SLICES:
-                    self._slices(step)
-                elif step.op is _RELU:
-                    self._relu(self.places[step.id], self._place(step.inputs[0]), step.dtype.char)
-                elif step.op is _WHERE_POSITIVE:
-                    self._where_positive(step)
-                else:
-                    operands = map(self._place, step.inputs)
-                    self._row(self.places[step.id], _loop(step), operands)
+                self._step(step)
             except Unfit as unfit:
                 unfit.position = position
                 raise
+        self.of, self.computing = "copy", len(self.rows)
+        copy = Routine(native.RUNTIME.copy, 0)
+        for base, node in enumerate(self.objects):
+            if node.id in stretch.copied:
+                size, place = self.sizes[base], self.places[node.id]
+                into = _Place(base, 0, (size,), (1,), 1)
+                given = [
+                    (one, one.offset, ((size, 1),)) for one in (place._replace(itemsize=1), into)
+                ]
+                self._write(copy, (1, [0, 0]), [size], [1, 1], given)
+
+    def _step(self, step: Node) -> None:
+        if _is_view(step):
+            self.places[step.id] = self._view(step)
+        elif step.op is _SUM:
+            self._sum(step)
+        elif step.op.ufunc == "matmul":
+            x, y = map(self._place, step.inputs)
+            self._product(x, y, self.places[step.id], product(step, self.symbols))
+        elif step.op is _SIGMOID:
+            self._sigmoid(self.places[step.id], self._place(step.inputs[0]), step.dtype.char)
+        elif step.op is SLICES:
+            self._slices(step)
+        elif step.op is _RELU:
+            self._relu(self.places[step.id], self._place(step.inputs[0]), step.dtype.char)
+        elif step.op is _WHERE_POSITIVE:
+            self._where_positive(step)
+        else:
+            self._row(self.places[step.id], _loop(step), map(self._place, step.inputs))
 
     def _shape(self, node: Node) -> tuple[int, ...]:
         return bind_shape(node.dims, self.symbols, 0)
@@ -287,8 +253,8 @@ class _Written:
         strides = tuple([prod(shape[axis + 1 :]) * size for axis in range(len(shape))])
         self.places[node.id] = _Place(base, offset, shape, strides, size)
 
-    def _lay(self, stretch: _Stretch) -> None:
-        """Find places for what stays inside."""
+    def _lay(self, stretch: Stretch) -> None:
+        """Find places for what stays inside, and for what is copied in the end."""
         lives = usage(stretch.steps, stretch.results, self.symbols)
         inner = [
             (position, step)
@@ -501,6 +467,8 @@ class _Written:
                 raise Unfit
             row += [place.base, offset, step]
         self.rows.append([*row, *[0] * (native.ROW_WORDS - 1 - len(row)), heard])
+        places = ", ".join([f"m{place.base}[{offset}]" for place, offset, _ in arguments])
+        self.notes.append(f"#   {self.of}: {outer[0]} x {list(dims)}, {places}")
 
     def _words(self, numbers: Sequence[int]) -> int:
         """Return the address of numbers, which the rows keep."""
@@ -632,69 +600,253 @@ def _expanded(dims: list[_Dim], count: int) -> list[tuple[tuple[_Dim, _Dim], lis
 # -- calls ----------------------------------------------------------------------------------------
 
 
-class _Table:
-    """The rows of a stretch, and blocks to walk them with."""
+class Stretch:
+    """Steps that may be walked, what they are given and return, as the part that they are.
 
-    def __init__(self, stretch: _Stretch, symbols: Mapping[str, int]) -> None:
-        made = stretch.rows(symbols)
-        self._rows = np.array(made.rows, np.int64)
+    Attributes
+    ----------
+    steps, given : sequence of Node
+    results : sequence of Node
+        What rows write that is needed outside, if through views.
+    copied : set of int
+        Those of them that the program has arrays for, in which others may lie until the end.
+    """
+
+    def __init__(
+        self,
+        steps: Sequence[Node],
+        given: Sequence[Node],
+        returned: Sequence[Node],
+        writing: Sequence[Node],
+        tabling: Tabling,
+    ) -> None:
+        self.steps, self.given, self.returned = steps, given, returned
+        outside = {node.id for node in returned}
+        self._views = [step for step in steps if _is_view(step)]
+        for view in reversed(self._views):
+            if view.id in outside:
+                outside.add(view.inputs[0].id)
+        self._shown = [view for view in self._views if view.id in outside]
+        shown = {view.id for view in self._views}
+        self.results = [one for one in steps if one.id in outside and one.id not in shown]
+        self._place_of = {node.id: place for place, node in enumerate(writing)}
+        self.copied = {node.id for node in self.results if node.id in self._place_of}
+        self._tabling = tabling
+        self._latest: _Written | None = None
+
+    @property
+    def _is_bound(self) -> bool:
+        """Whether all sizes are known without a run."""
+        return not any(
+            not isinstance(dim, int) for node in (*self.given, *self.steps) for dim in node.dims
+        ) and not any(is_symbolic(step.attrs) for step in self.steps)
+
+    def walked(
+        self, plain: Callable[..., list[Any]], symbols: Mapping[str, int] | None
+    ) -> Callable[..., list[Any]]:
+        """Return ``part(run, arrays, *values)``: the table from when it is there, else `plain`.
+
+        Any thread may call it.  Without `symbols` the run tells them.
+        """
+        if symbols is None and self._is_bound:
+            symbols = {}
+        tables: dict[int, _Table] = {}
+        if symbols is not None:
+            table = _Table(self, symbols, self._tabling)
+
+            def part(run: Any, out: Any, *given: Any) -> list[Any]:
+                found = table.call(run, out, given)
+                return plain(run, out, *given) if found is None else found
+
+            return part
+
+        def part_of_run(run: Any, out: Any, *given: Any) -> list[Any]:
+            binding = run.binding
+            table = tables.get(id(binding))
+            if table is None:
+                if len(tables) >= _KEPT:
+                    tables.clear()
+                table = tables[id(binding)] = _Table(self, binding.symbols, self._tabling)
+                table.binding = binding
+            found = table.call(run, out, given)
+            return plain(run, out, *given) if found is None else found
+
+        return part_of_run
+
+    def write(self, symbols: Mapping[str, int]) -> Callable[..., list[Any] | None]:
+        """Return what walks the rows for these sizes, or None where it declines."""
+        try:
+            written = self._latest = _Written(self, symbols)
+        except Unfit as unfit:
+            return self._around(self.steps[unfit.position], symbols)
+        arrays = _Blocks(written, len(self.given))
+        empties = [
+            partial(np.empty, bind_shape(node.dims, symbols, 0), node.dtype)
+            for node in self.results
+        ]
+        places = [self._place_of.get(node.id) for node in self.results]
+        sources = list(zip(places, empties, strict=True))
+        scalars = [place for place, node in enumerate(self.given) if not node.dims]
+        finish = self._finish(symbols)
+        walk, idle, errors = native.RUNTIME.walk, native.IDLE, self._tabling.errors
+        assert walk is not None, "rows are written where there is a runtime"
+
+        def walked(run: Any, out: Any, given: tuple[Any, ...]) -> list[Any] | None:
+            made = [
+                empty() if out is None or place is None or (to := out[place]) is None else to
+                for place, empty in sources
+            ]
+            if scalars:
+                given = tuple(
+                    [np.asarray(one) if i in scalars else one for i, one in enumerate(given)]
+                )
+            block = arrays.take()
+            flags = walk((*given, *made), block[0], idle if run is None else run)
+            if flags > 0 and _are_ignored(flags, errors):
+                flags = walk((*given, *made), arrays.heedless(block), run or idle)
+            arrays.give(block)
+            if flags == native.DEAD:
+                raise Dead
+            return None if flags else made if finish is None else finish(given, made)
+
+        return walked
+
+    def _around(self, step: Node, symbols: Mapping[str, int]) -> Callable[..., list[Any] | None]:
+        """Return what walks all but a step that has no row for these sizes, and calls this one.
+
+        Whatever it raises the whole part is to raise, with the right line.
+        """
+        tabling = self._tabling._replace(symbols=symbols, wait=True, apart=step.id)
+        program = lower_directly(self.steps, self.given, self.returned, bound=(), tabling=tabling)
+        raising = {"divide": "raise", "invalid": "raise", "over": "raise", "under": "raise"}
+        kernels = [with_errstate(kernel(one, np, symbols), raising) for one in self.steps]
+        called, fixed = program.callables(kernels, np.asarray, symbols)
+        made = program.make(*called, *fixed)
+
+        def walked(run: Any, out: Any, given: tuple[Any, ...]) -> list[Any] | None:
+            try:
+                found: list[Any] = made(run, (), *given)
+            except Dead:
+                raise
+            except Exception:  # noqa: BLE001 - the part raises it, or does not
+                return None
+            return found
+
+        return walked
+
+    def _finish(self, symbols: Mapping[str, int]) -> Callable[..., list[Any]] | None:
+        """Return what makes the results of what was walked, None where they are as they are."""
+        same = [one.id for one in self.returned] == [one.id for one in self.results]
+        if same and all(node.dims for node in self.results):
+            return None
+        number = {node.id: place for place, node in enumerate((*self.given, *self.results))}
+        views = []
+        for view in self._shown:
+            views.append((kernel(view, np, symbols), number[view.inputs[0].id]))
+            number[view.id] = len(number)
+        wanted = [(number[node.id], not node.dims) for node in self.returned]
+
+        def finish(given: Sequence[Any], made: Sequence[Any]) -> list[Any]:
+            values = [*given, *made]
+            for view, of in views:
+                values.append(view(values[of]))
+            return [values[place][()] if single else values[place] for place, single in wanted]
+
+        return finish
+
+    def comments(self) -> list[str]:
+        """Return the rows that were written last, as comments."""
+        written = self._latest
+        if written is None:
+            return [f"# rows are written after {_CALLS} calls, where there is machine code"]
+        return [f"# {len(written.rows)} rows of NumPy's loops stand for it:", *written.notes]
+
+
+class _Table:
+    """The table of a stretch for some sizes: not asked for, being written, there, or never."""
+
+    def __init__(self, stretch: Stretch, symbols: Mapping[str, int], tabling: Tabling) -> None:
+        self.stretch, self.symbols = stretch, symbols
+        self.walk: Callable[..., list[Any] | None] | None = None
+        self.binding: Any = None  # is kept, as its id is a key
+        self._calls = 0 if tabling.wait else _CALLS
+        self._wait, self._tries = tabling.wait, _TRIES
+
+    def call(self, run: Any, out: Any, given: tuple[Any, ...]) -> list[Any] | None:
+        """Return what the walked rows return; None where these are not there, or decline."""
+        walk = self.walk
+        if walk is not None:
+            found = walk(run, out, given)
+            if found is not None:
+                self._tries = _TRIES
+                return found
+            self._tries -= 1
+            if not self._tries:
+                self.walk = None
+        elif self._calls >= 0:
+            self._calls -= 1
+            if self._calls < 0:
+                self._request()
+                return self.call(run, out, given) if self.walk is not None else None
+        return None
+
+    def _request(self) -> None:
+        native.RUNTIME.request(os.path.dirname(path()))
+        if self._wait:
+            native.RUNTIME.done.wait()
+            self._write()
+        else:
+            BACKGROUND.submit(self._write)
+
+    def _write(self) -> None:
+        if native.RUNTIME.walk is not None:
+            with suppress(MemoryError):
+                self.walk = self.stretch.write(self.symbols)
+
+
+class _Blocks:
+    """Blocks to walk rows with, each for one thread at a time."""
+
+    def __init__(self, written: _Written, given: int) -> None:
+        self._rows = np.array(written.rows, np.int64).reshape(-1, native.ROW_WORDS)
         self._specs = np.array(
             [
                 native.spec(
-                    node.dtype, made.sizes[i] // node.dtype.itemsize, writable=i >= made.given
+                    node.dtype, written.sizes[i] // node.dtype.itemsize, writable=i >= given
                 )
-                for i, node in enumerate(made.objects)
+                for i, node in enumerate(written.objects)
             ],
             np.int64,
         )
-        self._kept = made.kept, made.words, [node.dtype for node in made.objects]
-        self._total = made.total
+        self._written = written
+        self._idle = [self._made()]
 
-    def block(self) -> tuple[int, Any]:
+    def _made(self) -> tuple[int, Any]:
         """Return the address of a block, and what owns it."""
-        memory = aligned(self._total)
-        bases = [memory.ctypes.data, *[value.ctypes.data for value in self._kept[0]]]
-        block = native.block(self._specs, self._rows, bases)
-        return block.ctypes.data, (block, memory, self)
+        written = self._written
+        memory = aligned(written.total)
+        bases = [memory.ctypes.data, *[value.ctypes.data for value in written.kept]]
+        block = native.block(self._specs, self._rows, bases, written.computing)
+        return block.ctypes.data, (block, memory)
 
-
-def table_kernel(node: Node, symbols: Mapping[str, int]) -> Callable[..., Any]:
-    """Return the kernel of one of `OWN`, which raises `Declined` where it has not done its work."""
-    empty = partial(np.empty, bind_attrs(node.attrs["dims"], symbols), node.dtype)
-    if node.op is ROOM:
-
-        def room(*, out: Any = None) -> Any:
-            return empty() if out is None else out
-
-        return room
-    runtime = native.RUNTIME
-    table = _Table(node.attrs["stretch"], symbols)
-    blocks = [table.block()]
-
-    scalars = [i for i, part in enumerate(node.attrs["stretch"].given) if not part.dims]
-
-    def walk(*given: Any, out: Any = None) -> Any:
-        if out is None:
-            out = empty()
-        if scalars:
-            given = (*[np.asarray(one) if i in scalars else one for i, one in enumerate(given)],)
+    def take(self) -> tuple[int, Any]:
+        """Return one that nobody uses."""
         try:
-            block = blocks.pop()
+            return self._idle.pop()
         except IndexError:
-            block = table.block()
-        assert runtime.walk is not None, "programs have tables only where there is a runtime"
-        flags = runtime.walk((*given, out), block[0])
-        blocks.append(block)
-        if flags and not _is_ignored(flags):
-            raise Declined
-        return out
+            return self._made()
 
-    return walk
+    def give(self, block: tuple[int, Any]) -> None:
+        """Take one back."""
+        self._idle.append(block)
+
+    def heedless(self, block: tuple[int, Any]) -> int:
+        """Return the address of the block once more, for a walk that hears of no error."""
+        block[1][0][native.HEEDLESS] = 1
+        return block[0]
 
 
-def _is_ignored(flags: int) -> bool:
+def _are_ignored(flags: int, errors: Mapping[str, Any] | None) -> bool:
     """Return whether nobody wants to hear of these floating-point errors."""
-    errors: Mapping[str, str] = dict(np.geterr())  # type: ignore[arg-type]
-    return flags > 0 and all(
-        errors[name] == "ignore" for name, flag in native.ERRORS.items() if flags & flag
-    )
+    known: Mapping[str, Any] = dict(np.geterr()) if errors is None else errors
+    return all(known[name] == "ignore" for name, flag in native.ERRORS.items() if flags & flag)

@@ -17,9 +17,9 @@ from actorgraph.graph import Node, topological_order
 from actorgraph.lower.collector import paused
 from actorgraph.lower.joint import Joint, Mode, join
 from actorgraph.lower.kernels import kernel
+from actorgraph.lower.program import Tabling
 from actorgraph.node import Buffer, Variable
 from actorgraph.rewrite import Pass
-from actorgraph.rewrite.exact import is_pure
 from actorgraph.types import UNKNOWN
 
 if TYPE_CHECKING:
@@ -90,16 +90,17 @@ class Compiled:
         """Whether a thread may compute runs by itself: assignments keep the order of runs."""
         return not (self.assignments or self.interpreter or self.placing)
 
-    @cached_property
-    def tables(self) -> bool:
-        """Whether a thread that computes runs by itself may use tables, and begin again without."""
-        ops = {node.op for node in self.joint.order}
-        return (
-            bool(self.native)
-            and not self.watch
-            and self.allows_direct
-            and all(is_pure(op) and op.kernel is None for op in ops)
-        )
+    def tabling(
+        self, symbols: Mapping[str, int], errors: Mapping[str, Any] | None = None
+    ) -> Tabling | None:
+        """Return how steps are walked as tables, None where they are not.
+
+        `errors` are the `np.errstate` of all runs, None for that of each caller.
+        """
+        on_host = self.on_host and self.device.is_host and self.interpreter is None
+        if not self.native or self.watch or not on_host:
+            return None
+        return Tabling(symbols, self.native == "wait", errors)
 
     @cached_property
     def shares(self) -> bool:
@@ -217,11 +218,6 @@ class Compiled:
 
             if node.op in jit.OWN:
                 return jit.fused_kernel(node, symbols, wait=self.jit == "wait")
-        if self.native:
-            from actorgraph.lower import table
-
-            if node.op in table.OWN:
-                return table.table_kernel(node, symbols)
         xp = np if lane is None else lane.device.xp
         found: Callable[..., Any] = kernel(node, xp, symbols, watch=self.watch)
         return found

@@ -11,6 +11,7 @@ from actorgraph import ops
 from actorgraph.devices import loops, native
 from actorgraph.errors import GraphError, NodeError
 from actorgraph.lower import table
+from actorgraph.lower.program import Subprogram, Tabling
 from actorgraph.testing._examples import check_in_turn, expected
 from tests.machines._graphs import graphs
 
@@ -21,10 +22,11 @@ FLOATS = ["float32", "float64"]
 
 
 def steps_of(machine):
-    """Return the names of the ops that a machine's latest mode has computed, tables aside."""
+    """Return the names of the ops that a machine's latest mode has computed, and "table"."""
     *_, plan = machine._plans.values()
-    assert plan.inline._table is not None, "no table was made"
-    return [step.op.name for step in plan.inline._table[1] if step.op is not table.ROOM]
+    program = plan.inline.program
+    assert all(part.stretch._latest for part in program.parts), "rows were not written"
+    return ["table" if isinstance(one, Subprogram) else one.op.name for one in program.items]
 
 
 def check(outputs, feeds, backward=False, wrt=None):
@@ -175,13 +177,13 @@ def test_who_declines_too_often_is_asked_no_more(monkeypatch):
 
 def test_steps_of_training_are_tables_with_the_same_bits():
     found = []
-    for options in ({"native": "wait"}, {}):
+    for options in ({"native": "wait"}, {"native": False}):
         _, loss, feeds = layers("float32")
         with ag.TapeMachine([loss], **options) as machine:
             step = machine.compile_step(ag.solvers.Adam(lr=0.1))
             losses = [step(feeds)[loss].value.tobytes() for _ in range(5)]
             found.append(losses + [node.value.tobytes() for node in machine.wrt])
-            assert (step._plan.inline._table is not None) == bool(options)
+            assert bool(step._plan.inline.program.parts) == (options["native"] == "wait")
     assert found[0] == found[1]
 
 
@@ -235,7 +237,7 @@ def test_a_sigmoid_far_below_zero_is_no_reason_to_decline(monkeypatch):
     g = ag.Graph()
     x = g.input("x", (3,), "float32")
     y = ops.sigmoid(x * 1.0) * 2.0 + 1.0
-    monkeypatch.setattr(table, "_is_ignored", lambda flags: pytest.fail(f"flags {flags}"))
+    monkeypatch.setattr(table, "_are_ignored", lambda flags, _: pytest.fail(f"flags {flags}"))
     with ag.TapeMachine([y], native="wait") as machine:
         got = machine.run_sync({"x": np.array([-1e4, 0.0, 20.0], np.float32)})[y].value
     assert got.tolist() == [1.0, 2.0, 3.0]
@@ -264,19 +266,19 @@ def test_drawn_graphs_have_the_bits_of_the_sequential_machine(example):
             check_in_turn(machine, example, nodes, wanted)
 
 
-def test_what_is_watched_or_has_ops_of_users_uses_no_table():
+def test_what_is_watched_uses_no_table_and_ops_of_users_stand_beside_them():
     h, _, feeds = layers("float32")
     double = ops.define("tabled_double", scheme="f[*s] -> f[*s]", forward=lambda xp, x: x * 2)
-    for outputs, options in (([h], {"watch": ("nan",)}), ([double(h)], {})):
-        with ag.TapeMachine(outputs, native="wait", **options) as machine:
-            machine.run_sync(feeds)
-            assert all(plan.inline._table is None for plan in machine._plans.values())
+    with ag.TapeMachine([h], native="wait", watch=("nan",)) as machine:
+        machine.run_sync(feeds)
+        assert all(not plan.inline.program.parts for plan in machine._plans.values())
+    assert check([double(h)], feeds) == ["table", "tabled_double"]
 
 
 def test_a_row_that_leaves_its_memory_is_refused():
     h, _, _ = layers("float32")
     tanh = h.inputs[0]
-    stretch = table._Stretch((tanh,), tanh.inputs, (tanh,))
+    stretch = table.Stretch((tanh,), tanh.inputs, (tanh,), (), Tabling({}, wait=True))
     rows = table._Written(stretch, {})
     place = rows.places[tanh.id]
     loop = loops.loop_of("tanh", "ff")
@@ -324,7 +326,7 @@ def test_options_that_make_no_sense_say_so(monkeypatch):
     h, _, _ = layers("float32")
     with pytest.raises(ValueError, match="native must be False, True or 'wait', got 3"):
         ag.TapeMachine([h], native=3)
-    monkeypatch.setattr("actorgraph.machines.options.find_spec", lambda name: None)
+    monkeypatch.setattr("actorgraph.machines.options._has_llvmlite", lambda: False)
     with pytest.raises(GraphError, match=r"needs llvmlite: pip install 'actorgraph\[native\]'"):
         ag.TapeMachine([h], native=True)
 
@@ -336,4 +338,6 @@ def test_the_environment_switches_tables_off_and_on(monkeypatch):
     monkeypatch.setenv("ACTORGRAPH_NATIVE", "wait")
     assert ag.TapeMachine([h]).native == "wait"
     monkeypatch.delenv("ACTORGRAPH_NATIVE")
+    assert ag.TapeMachine([h]).native is True
+    monkeypatch.setattr("actorgraph.machines.options._has_llvmlite", lambda: False)
     assert ag.TapeMachine([h]).native is False
